@@ -12,9 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/client"
 )
 
-// Money against which a runtime lies: what it reports in the end counts, even
-// beyond the budget, and nothing more is allowed then. What it never reports
-// nobody can count (docs/mandates.md).
+// A runtime reports false amounts: its final report counts, even beyond the budget, and nothing
+// more is allowed then. Spending that it never reports cannot be counted (docs/mandates.md).
 func TestAttackMoneySpentTwice(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)

@@ -52,8 +52,8 @@ func TestAttackVerdictReplayed(t *testing.T) {
 	}
 }
 
-// Headers that try to say something else to whoever reads the log than to whoever
-// decides: the evidence says what was decided on, and holds.
+// Headers that try to show readers of the log something else than the decision saw: the evidence
+// has what the decision saw, and verifies.
 func TestAttackHeaderSmuggling(t *testing.T) {
 	s := shared(t)
 	r, db := s.runtime(t), s.auditors(t)

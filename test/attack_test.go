@@ -143,7 +143,7 @@ func TestAttackForbiddenSubjects(t *testing.T) {
 	untouched(t, s)
 }
 
-// A message id claimed first makes nobody else's message vanish.
+// Claiming a message id first does not make another publisher's message vanish.
 func TestAttackMessageID(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)
@@ -201,7 +201,7 @@ func TestAttackSteeringHeaders(t *testing.T) {
 	untouched(t, s)
 }
 
-// Only the server says who asks, and what a body says about itself is a claim.
+// Only the server's stamp identifies the caller; what a body says about its sender is a claim.
 func TestAttackForgedIdentity(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)
@@ -229,8 +229,8 @@ func TestAttackForgedIdentity(t *testing.T) {
 	s.verified(t, 0)
 }
 
-// Somebody who has stolen the admitter's NATS password, but not its key, can
-// write a decision; it counts for nothing and is found.
+// An attacker with the admitter's NATS password, but not its key, can write a decision; the
+// decision does not count and is found.
 func TestForgedDecision(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)

@@ -43,8 +43,8 @@ func (s *system) asked(t testing.TB, name string, flags ...string) (rows []objec
 	return rows
 }
 
-// saga makes a system whose evidence answers every question, and tells which
-// flags each needs.
+// saga makes a system whose evidence answers every question, and returns the flags that each
+// question needs.
 func saga(t *testing.T, s *system) (flags map[string][]string) {
 	t.Helper()
 	r := s.runtime(t)

@@ -10,8 +10,7 @@ const (
 	maxPayload = 5 * mib / 4 // of a tenant's user
 )
 
-// bent is an event whose JSON text is changed in a way that no JSON encoder
-// would.
+// bent is an event whose JSON text is changed in a way that no JSON encoder produces.
 func bent(e object, old, new string) []byte {
 	b := bytes.Replace(e.bytes(), []byte(old), []byte(new), 1)
 	if bytes.Equal(b, e.bytes()) {

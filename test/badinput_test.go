@@ -96,9 +96,8 @@ func requestOf(t testing.TB, s *system, a answer) row {
 	return rows[0]
 }
 
-// An event that nobody validated is one record of evidence and one finding, its
-// bytes are in quarantine if they cannot be read, and what comes behind it is
-// correlated as if nothing had been.
+// An event that fails validation is one record of evidence and one finding, its bytes are in
+// quarantine if they cannot be read, and the events after it are correlated as usual.
 func TestBadEvents(t *testing.T) {
 	s := shared(t)
 	r := s.runtime(t)

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// TestChaosDiskFull takes the room from the log's disk, and then from the
-// engine's, while runtimes are at work. While the log's disk is full nobody is
-// allowed anything; while the engine's is, the evidence waits in the log. Once
-// there is room again everything goes on without anybody's help, and the books are
+// TestChaosDiskFull fills the log's disk, and then the engine's, while runtimes are at work.
+// While the log's disk is full, no request is allowed; while the engine's is, the evidence waits
+// in the log. Once there is room again everything continues without help, and the books are
 // exact.
 func TestChaosDiskFull(t *testing.T) {
 	for _, c := range []struct {

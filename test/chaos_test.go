@@ -148,14 +148,13 @@ func (c *crowd) goHome() {
 	c.workers.Wait()
 }
 
-// TestChaos kills everything at random moments while runtimes are at work: the
-// servers, the services, and a second admitter, correlator and auditor on the
-// same shard; some of them it only holds for a while. Afterwards the books must be
-// exact: every message in evidence once, every output of the correlator once,
-// every verdict that anybody heard recorded.
+// TestChaos kills processes at random moments while runtimes are at work: the servers, the
+// services, and a second admitter, correlator and auditor on the same shard; some are only
+// suspended for a while. Afterwards the books must be exact: every message in evidence once,
+// every output of the correlator once, every verdict that a caller received recorded.
 //
-// COUNTERSIGN_CHAOS=long kills 200 times. COUNTERSIGN_CHAOS_KILLS and
-// COUNTERSIGN_CHAOS_SEED change that.
+// COUNTERSIGN_CHAOS=long kills 200 times. COUNTERSIGN_CHAOS_KILLS and COUNTERSIGN_CHAOS_SEED
+// change that.
 func TestChaos(t *testing.T) {
 	run := newChaos(t, 16, 200)
 	s := start(t)

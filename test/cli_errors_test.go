@@ -71,7 +71,7 @@ func TestUsageErrors(t *testing.T) {
 // admit it is no verdict.
 func TestUnreachable(t *testing.T) {
 	needPrograms(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port on which nobody answers
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port without a listener
 	ok(t, err)
 	nats := "nats://" + l.Addr().String()
 	ok(t, l.Close())

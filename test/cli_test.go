@@ -180,8 +180,8 @@ func TestTailGoesOn(t *testing.T) {
 	s.run(t, "tail", "--after", "99999999").want(t, 1).oneLine(t, "another one")
 }
 
-// until does something again and again until a program has ended well: nobody
-// says when its subscription is in force.
+// until repeats do until a program has ended well: no message says when the program's
+// subscription is in force.
 func until(t testing.TB, p *proc, do func()) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -197,7 +197,7 @@ func until(t testing.TB, p *proc, do func()) {
 	t.Fatal("the program does not end")
 }
 
-// doctor: 0 for a safe system, 1 for one whose acknowledgements are worth little.
+// doctor: 0 for a safe system, 1 for one with acknowledgements that are not durable.
 func TestDoctorCommand(t *testing.T) {
 	s := shared(t)
 	var r result
@@ -224,7 +224,7 @@ func TestDoctorCommand(t *testing.T) {
 	}
 }
 
-// A correlator that is not there is the one thing that nobody notices by its absence.
+// A missing correlator has no visible effect by itself, so doctor must report it.
 func TestDoctorMissesTheCorrelator(t *testing.T) {
 	d := deploy(t, "globex")
 	says := func(what string) {

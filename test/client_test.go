@@ -95,7 +95,7 @@ func TestClientBelievesNoImpostor(t *testing.T) {
 	t.Error("the impostor never got a request: this test shows nothing")
 }
 
-// Without anybody to answer the verdict is deny.
+// Without an admitter the verdict is deny.
 func TestClientWithoutAdmitter(t *testing.T) {
 	s := start(t)
 	nc := s.connect(t, "runtime", nats.NoReconnect())

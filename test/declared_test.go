@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// registered is a registration of the runtime, whose runtime has no model calls.
+// registered is a registration of the runtime, which declares that it has no model calls.
 func registered(r runtimeClient) object {
 	types := object{"PreLLMCall": "not_exposed"}
 	for _, name := range strings.Fields("SessionStart SessionEnd UserPromptSubmit PostLLMCall ModelResponse PreToolUse PostToolUse AgentHandoff ErrorOccurred") {
@@ -21,9 +21,9 @@ func registered(r runtimeClient) object {
 		}}
 }
 
-// What is declared of a publisher reaches the correlator by the log, and its events
-// are held against it. The admitter, whose decisions are held against their
-// requests, breaks none of its own rules meanwhile.
+// A publisher's declarations reach the correlator through the log, and the publisher's events are
+// checked against them. The admitter's decisions are checked against their requests; it breaks
+// none of its own rules meanwhile.
 func TestDeclaredAndJudged(t *testing.T) {
 	s := start(t, "--policy", policyDir(t, "all.yaml", allowAll))
 	r := s.runtime(t)

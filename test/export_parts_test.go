@@ -134,8 +134,8 @@ func decidedBy(t testing.TB, name string, b zipped) {
 	}
 }
 
-// rangeVerifiers does to a range what an attacker would, who brings the manifest in
-// line: both verifiers say that it does not hold, the second one in which member.
+// rangeVerifiers changes a range as an attacker would, with a matching manifest: both verifiers
+// reject it, and the second one names the member.
 func rangeVerifiers(t *testing.T, good zipped, key string) {
 	refused := func(t *testing.T, b zipped, members ...string) {
 		t.Helper()

@@ -49,8 +49,8 @@ func withByteChanged(t testing.TB, file, member string, data []byte) string {
 	return bad
 }
 
-// A bundle that is handed out: its report can be read, its statement is signed by
-// who hands it out, and one changed byte of any member is found and named.
+// The report of a bundle is readable, its statement is signed by the exporter's key, and one
+// changed byte of any member is found and named.
 func TestExportForPeople(t *testing.T) {
 	s := smallSystem(t)
 	dir := t.TempDir()

@@ -43,10 +43,10 @@ func TestReadOnlyDataDirectory(t *testing.T) {
 	r.want(t, 1).oneLine(t, "/proc/countersign-data")
 }
 
-// TestDamagedLog: a log that was damaged on the disk is noticed before `up` is
-// ready on what is left of it. Where the damage lies decides what NATS makes of
-// it: a message whose text is damaged is missing, and behind a message whose
-// length is damaged the log ends. The log as it was goes on.
+// TestDamagedLog: damage of the log on the disk is noticed before `up` is ready with the rest of
+// it. The place of the damage decides what NATS makes of it: a message with a damaged text is
+// missing, and behind a message with a damaged length the log ends. Once the original block is
+// restored, the log continues.
 func TestDamagedLog(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -163,8 +163,8 @@ func TestRuleSwitches(t *testing.T) {
 	}
 	s.run(t, "rules", "set", "acme", "no_such_rule", "off").want(t, 2).oneLine(t, "rules list")
 	s.run(t, "rules", "set", "acme", rule, "loud").want(t, 2)
-	// A tenant that nobody has heard of is refused, and nothing is switched, unless
-	// the operator says that it is new; from then on it is known by its switches.
+	// An unknown tenant is refused, and nothing is switched, unless the operator says that it is
+	// new; from then on its switches make it known.
 	s.run(t, "rules", "set", "acmee", rule, "off").want(t, 1).oneLine(t, `"acmee"`, "tenant acme's", "--new")
 	list := s.run(t, "rules", "list", "--tenant", "acmee").want(t, 0)
 	if !strings.Contains(list.out, "every rule") || !strings.Contains(list.err, `no tenant "acmee"`) {

@@ -22,11 +22,10 @@ func (o object) bytes() []byte {
 	return b
 }
 
-// with is a copy of o with the member at a dotted path set, or removed when v is
-// nil.
+// with returns a copy of o with the member at a dotted path set, or removed if v is nil.
 func (o object) with(path string, v any) object { return corpus.Set(o, path, v) }
 
-// text reads a text at a dotted path.
+// text returns the string at a dotted path.
 func (o object) text(path string) string {
 	var v any = map[string]any(o)
 	for _, k := range strings.Split(path, ".") {
@@ -43,7 +42,7 @@ func (o object) text(path string) string {
 	return s
 }
 
-// subject is where an event belongs.
+// subject is the subject on which r publishes the event.
 func (o object) subject(r runtimeClient) string {
 	if typ := o.text("event_type"); typ != "" {
 		return r.subject("agenthook", o.text("session_id"), typ)
@@ -53,12 +52,12 @@ func (o object) subject(r runtimeClient) string {
 
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// hook is an AgentHook event.
+// hook returns an AgentHook event.
 func hook(session, typ string) object {
 	return object{"schema_version": 1, "event_id": uuid.NewString(), "event_type": typ, "timestamp": now(), "source": "e2e-agent", "session_id": session}
 }
 
-// preToolUse proposes or announces a call.
+// preToolUse returns an event that proposes or announces a call.
 func preToolUse(session, call, tool string, input object) object {
 	e := hook(session, "PreToolUse")
 	for k, v := range (object{
@@ -70,14 +69,14 @@ func preToolUse(session, call, tool string, input object) object {
 	return e
 }
 
-// postToolUse reports that a call ran, with the arguments that it announced.
+// postToolUse returns the event that reports a call's execution with the announced arguments.
 func postToolUse(pre object) object {
 	e := pre.with("event_type", "PostToolUse").with("event_id", uuid.NewString()).with("timestamp", now()).
 		with("evidence_phase", "post_hoc").with("correlation_id", pre["event_id"])
 	return e.with("metadata.tool_input_executed", pre["tool_input"]).with("metadata.execution", object{"outcome": "succeeded"})
 }
 
-// Calls that the sample policies allow, ask about, deny and do not know.
+// Calls that the sample policies allow, ask about, deny and do not cover.
 func allowedCall(session, call string) object {
 	return preToolUse(session, call, "write_file", object{"path": "/workspace/" + call, "content": "marker-" + call})
 }
@@ -94,7 +93,7 @@ func unknownCall(session, call string) object {
 	return preToolUse(session, call, "launch_rocket", object{"target": "marker-" + call})
 }
 
-// aaepEvent is an AAEP event.
+// aaepEvent returns an AAEP event.
 func aaepEvent(session, typ string, members object) object {
 	e := object{
 		"@context": "https://aaep-protocol.org/context/v1", "type": "aaep:agent." + typ, "event_id": "evt_" + strings.ReplaceAll(uuid.NewString(), "-", ""),
@@ -115,5 +114,5 @@ func completed(session, call, tool string) object {
 	return aaepEvent(session, "tool.completed", object{"tool": tool, "tool_call_id": call, "status": "success", "duration_ms": 12})
 }
 
-// aaepSession names a session as AAEP wants it.
+// aaepSession returns a session name that AAEP accepts.
 func aaepSession(n string) string { return fmt.Sprintf("sess_%s", strings.ReplaceAll(n, "-", "")) }

@@ -13,8 +13,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// row is a row of the evidence table, by the columns that architecture.md
-// section 6 promises.
+// row is a row of the evidence table, with the columns of architecture.md section 6.
 type row struct {
 	Shard      string    `ch:"shard"`
 	Seq        uint64    `ch:"seq"`
@@ -30,7 +29,7 @@ type row struct {
 
 const columns = "shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash"
 
-// record parses the canonical text.
+// record parses the record's canonical text.
 func (r row) record(t testing.TB) object {
 	t.Helper()
 	var o object
@@ -38,7 +37,7 @@ func (r row) record(t testing.TB) object {
 	return o
 }
 
-// body is the (redacted) body in the record.
+// body is the redacted body in the record.
 func (r row) body(t testing.TB) object {
 	t.Helper()
 	b, _ := r.record(t)["body"].(map[string]any)
@@ -55,8 +54,7 @@ func openClickHouse(t testing.TB, dsn string) driver.Conn {
 	return conn
 }
 
-// auditors connects as the auditors' read-only user, owner as the database's
-// owner.
+// auditors connects as the auditors' read-only user; owner connects as the database's owner.
 func (s *system) auditors(t testing.TB) driver.Conn {
 	t.Helper()
 	return openClickHouse(t, s.info(t).ClickHouseReadonlyDSN)
@@ -74,7 +72,7 @@ func evidence(t testing.TB, db driver.Conn, where string, args ...any) (rows []r
 	return rows
 }
 
-// number runs a query that gives one number.
+// number returns the result of a query for one number.
 func number(t testing.TB, db driver.Conn, query string, args ...any) (n uint64) {
 	t.Helper()
 	if err := db.QueryRow(context.Background(), query, args...).Scan(&n); err != nil {
@@ -83,7 +81,7 @@ func number(t testing.TB, db driver.Conn, query string, args ...any) (n uint64) 
 	return n
 }
 
-// change runs a statement as the owner, to its end.
+// change runs a statement as the owner and waits until its mutations are done.
 func change(t testing.TB, db driver.Conn, statement string, args ...any) {
 	t.Helper()
 	ctx := clickhouse.Context(context.Background(), clickhouse.WithSettings(clickhouse.Settings{"mutations_sync": 2}))
@@ -92,7 +90,7 @@ func change(t testing.TB, db driver.Conn, statement string, args ...any) {
 	}
 }
 
-// atSeq waits for the evidence of one message.
+// atSeq waits for the evidence of one message and returns it.
 func atSeq(t testing.TB, db driver.Conn, seq uint64) (r row) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("evidence of sequence %d", seq), func() error {
@@ -106,13 +104,13 @@ func atSeq(t testing.TB, db driver.Conn, seq uint64) (r row) {
 	return r
 }
 
-// session gives a session's evidence.
+// session returns a session's evidence.
 func session(t testing.TB, db driver.Conn, name string) []row {
 	t.Helper()
 	return evidence(t, db, "session = ?", name)
 }
 
-// listed is what rows are about, a line each.
+// listed describes rows, one per line.
 func listed(rows []row) string {
 	var b strings.Builder
 	for _, r := range rows {
@@ -121,7 +119,7 @@ func listed(rows []row) string {
 	return b.String()
 }
 
-// kinds are the kinds of rows, in order.
+// kinds lists the kinds of rows in order.
 func kinds(rows []row) (list []string) {
 	for _, r := range rows {
 		list = append(list, r.Kind)
@@ -131,10 +129,9 @@ func kinds(rows []row) (list []string) {
 
 var barriers atomic.Uint64
 
-// settle returns once everything that is in the log now has been correlated and
-// everything that came of it is in evidence. Log, correlator and auditor work in
-// order: when the evidence holds the call record of an event, it holds all that
-// came of what was before.
+// settle returns once everything that is in the log now has been correlated and the results are
+// in evidence. Log, correlator and auditor work in order: when the evidence holds the call record
+// of an event, it holds the results of everything before.
 func (s *system) settle(t testing.TB) {
 	t.Helper()
 	name := fmt.Sprintf("barrier-%d", barriers.Add(1))
@@ -156,8 +153,8 @@ func (s *system) settle(t testing.TB) {
 	derived(t, db)
 }
 
-// derived waits until the tables for people hold what the evidence holds: they
-// are filled by the same insert, and a moment later.
+// derived waits until the derived tables match the evidence: the same insert fills them, a moment
+// later.
 func derived(t testing.TB, db driver.Conn) {
 	t.Helper()
 	for table, condition := range map[string]string{
@@ -165,7 +162,7 @@ func derived(t testing.TB, db driver.Conn) {
 		"evidence_chain": "session != '' OR session_index IS NOT NULL", "redactions": "redacted OR kind = 'unparseable'",
 		"changes": "kind = 'control' AND NOT (endsWith(subject, '.cursor') OR endsWith(subject, '.tick'))",
 	} {
-		if table != "evidence_chain" && table != "changes" { // what expired is in none of the others
+		if table != "evidence_chain" && table != "changes" { // the other tables have no expired records
 			condition = "record != '' AND (" + condition + ")"
 		}
 		eventually(t, "table "+table+" is complete", func() error {
@@ -178,13 +175,13 @@ func derived(t testing.TB, db driver.Conn) {
 	}
 }
 
-// exact checks that the evidence has exactly one record for every message of
-// the log: dense from sequence 1 to its end, none twice, one incarnation.
+// exact checks that the evidence has exactly one record for every message of the log: contiguous
+// from sequence 1 to the log's end, without duplicates, in one incarnation.
 func (s *system) exact(t testing.TB) {
 	t.Helper()
 	s.settle(t)
 	db, operator := s.auditors(t), s.connect(t, "operator")
-	// Once more for what the admitter has to say of policies after the fact.
+	// Repeated, because the admitter may still record a policy change.
 	eventually(t, "evidence and log are the same", func() error {
 		var rows, seqs, first, end, shards uint64
 		last := lastSeq(t, operator)

@@ -10,14 +10,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// named tells our own rules, which stand for whole classes of trouble, from the
-// single checks of a specification (AH-C-075, AAEP-C-081), which may stand
-// beside them.
+// named reports whether a rule is one of our own, which cover whole classes of problems. The
+// single checks of a specification (AH-C-075, AAEP-C-081) may come in addition.
 func named(rule string) bool {
 	return !strings.HasPrefix(rule, "AH-C-") && !strings.HasPrefix(rule, "AAEP-C-")
 }
 
-// listen collects what a subscriber hears.
+// listen returns a function that returns everything a subscriber has received so far.
 func listen(t testing.TB, s *system, subject string) func() []*nats.Msg {
 	t.Helper()
 	nc := s.connect(t, "subscriber")
@@ -26,7 +25,7 @@ func listen(t testing.TB, s *system, subject string) func() []*nats.Msg {
 	ok(t, nc.Flush())
 	var list []*nats.Msg
 	return func() []*nats.Msg {
-		ok(t, nc.Flush()) // what was sent before has arrived
+		ok(t, nc.Flush()) // earlier messages have arrived after this
 		for {
 			m, err := sub.NextMsg(1)
 			if err != nil {
@@ -37,8 +36,7 @@ func listen(t testing.TB, s *system, subject string) func() []*nats.Msg {
 	}
 }
 
-// expect compares a session's findings, as heard and as stored, with what there
-// should be.
+// expect compares a session's findings, as received and as stored, with the wanted ones.
 func expect(t *testing.T, s *system, heard func() []*nats.Msg, sess string, want []string) {
 	t.Helper()
 	var got []string
@@ -74,7 +72,7 @@ func expect(t *testing.T, s *system, heard func() []*nats.Msg, sess string, want
 	}
 }
 
-// published gives every producer's event that is on the log, by session.
+// published returns the producers' events on the log, by session.
 func published(t testing.TB, s *system) map[string][]*nats.Msg {
 	t.Helper()
 	operator := s.connect(t, "operator")

@@ -25,8 +25,8 @@ func (s *system) connect(t testing.TB, roleName string, opts ...nats.Option) *na
 	return dial(t, r.NATSURL, c, opts...)
 }
 
-// service connects as one of the pipeline's own users, whose passwords only the
-// data directory knows.
+// service connects as one of the pipeline's own users, whose passwords are in the data directory
+// only.
 func (s *system) service(t testing.TB, name string) *nats.Conn {
 	t.Helper()
 	return dial(t, s.info(t).NATSURL, role{User: name, Password: s.password(t, name), InboxPrefix: "_INBOX_" + name})
@@ -48,14 +48,14 @@ func dial(t testing.TB, url string, c role, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, append([]nats.Option{
 		nats.UserInfo(c.User, c.Password), nats.CustomInboxPrefix(c.InboxPrefix), nats.Name("e2e"), nats.Timeout(patience),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // permission errors are for those who look for them
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // tests that expect permission errors read them themselves
 	}, opts...)...)
 	ok(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
 
-// runtime is an agent runtime: a connection and the token it publishes under.
+// runtimeClient is an agent runtime: a connection and its publisher token.
 type runtimeClient struct {
 	nc        *nats.Conn
 	tenant    string
@@ -68,7 +68,7 @@ func (s *system) runtime(t testing.TB, opts ...nats.Option) runtimeClient {
 	return runtimeClient{s.connect(t, "runtime", opts...), r.Tenant, r.Roles["runtime"].Publisher}
 }
 
-// answer is the reply to an admission request, taken apart.
+// answer is the decoded reply to an admission request.
 type answer struct {
 	msg     *nats.Msg
 	verdict string
@@ -78,7 +78,7 @@ type answer struct {
 	body    object
 }
 
-// admit asks for admission. Headers are name, value, name, value, ...
+// admit sends an admission request. headers are name, value, name, value, ...
 func (r runtimeClient) admit(t testing.TB, protocol string, body []byte, headers ...string) answer {
 	t.Helper()
 	a, err := r.ask(protocol, body, headers...)
@@ -86,7 +86,7 @@ func (r runtimeClient) admit(t testing.TB, protocol string, body []byte, headers
 	return a
 }
 
-// ask is admit for those who expect failure, too.
+// ask is admit without the requirement that it succeeds.
 func (r runtimeClient) ask(protocol string, body []byte, headers ...string) (answer, error) {
 	m := nats.NewMsg("gov.admit." + r.tenant + "." + protocol)
 	m.Data = body
@@ -103,12 +103,12 @@ func (r runtimeClient) ask(protocol string, body []byte, headers ...string) (ans
 	return a, json.Unmarshal(reply.Data, &a.body)
 }
 
-// subject is where the runtime publishes an event.
+// subject is the subject on which the runtime publishes an event.
 func (r runtimeClient) subject(protocol, session, typ string) string {
 	return "gov.events." + r.tenant + "." + r.publisher + "." + protocol + "." + token(session) + "." + typ
 }
 
-// token writes a subject token as architecture.md section 3 says.
+// token encodes a subject token (architecture.md section 3).
 func token(v string) string {
 	if v == "" {
 		return "~"
@@ -121,7 +121,7 @@ func token(v string) string {
 	return v
 }
 
-// put publishes bytes on a subject and gives their sequence in the log.
+// put publishes bytes on a subject and returns their sequence in the log.
 func (r runtimeClient) put(t testing.TB, subject string, body []byte, headers ...string) uint64 {
 	t.Helper()
 	m := nats.NewMsg(subject)
@@ -129,8 +129,7 @@ func (r runtimeClient) put(t testing.TB, subject string, body []byte, headers ..
 	for i := 0; i < len(headers); i += 2 {
 		m.Header.Set(headers[i], headers[i+1])
 	}
-	// While no admitter takes events in, a publisher hears "no responders" and tries
-	// again.
+	// While no ingest service is active, a publisher gets "no responders" and retries.
 	var seq uint64
 	eventually(t, "an admitter takes the event in", func() (err error) {
 		if seq, err = r.store(m); err != nil && !errors.Is(err, nats.ErrNoResponders) {
@@ -153,7 +152,7 @@ func (r runtimeClient) store(m *nats.Msg) (uint64, error) {
 	return 0, fmt.Errorf("publishing on %s: %s", m.Subject, reply.Data)
 }
 
-// ackSeq is the sequence in a publish acknowledgement, 0 if it is none.
+// ackSeq is the sequence in a publish acknowledgement, 0 for any other reply.
 func ackSeq(reply *nats.Msg) uint64 {
 	var ack struct {
 		Seq   uint64
@@ -165,13 +164,13 @@ func ackSeq(reply *nats.Msg) uint64 {
 	return ack.Seq
 }
 
-// publish publishes an event where it belongs.
+// publish publishes an event on its subject and returns its sequence.
 func (r runtimeClient) publish(t testing.TB, e object) uint64 {
 	t.Helper()
 	return r.put(t, e.subject(r), e.bytes())
 }
 
-// api asks JetStream, as a client that knows nothing but NATS would.
+// api sends a request to JetStream's API, as a plain NATS client would.
 func api(nc *nats.Conn, subject string, request, into any) error {
 	body, err := json.Marshal(request)
 	if err != nil {

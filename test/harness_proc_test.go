@@ -11,21 +11,20 @@ import (
 	"testing"
 )
 
-// process names a process of this machine; the start time tells it from a later
-// one with the same number.
+// process identifies a process of this machine; the start time distinguishes processes with the
+// same id.
 type process struct {
 	pid   int
 	start string
 }
 
-// stat reads a process's parent, state and start time; ok is false when there
-// is no such process.
+// stat reads a process's parent, state and start time; ok is false if the process does not exist.
 func stat(pid int) (parent int, state, start string, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, "", "", false
 	}
-	// The command's name may hold blanks and parentheses.
+	// The command's name may contain blanks and parentheses.
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	parent, _ = strconv.Atoi(string(f[1]))
 	return parent, string(f[0]), string(f[19]), true
@@ -50,7 +49,7 @@ func tree(pid int) (list []process) {
 	return list
 }
 
-// alive reports whether a process runs: a zombie is dead.
+// alive reports whether a process runs; a zombie does not.
 func (p process) alive() bool {
 	_, state, start, ok := stat(p.pid)
 	return ok && state != "Z" && start == p.start
@@ -68,8 +67,8 @@ func gone(t testing.TB, list []process) {
 	})
 }
 
-// holdDown stops a child in its tracks (SIGSTOP), so that it neither answers
-// nor is restarted, until release is called.
+// holdDown suspends a child (SIGSTOP), so that it neither answers nor is restarted, until release
+// is called.
 func (s *system) holdDown(t testing.TB, name string) (release func()) {
 	t.Helper()
 	pid := s.info(t).PIDs[name]

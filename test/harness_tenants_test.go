@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// deployment is a nats-server of the configuration in deploy/nats, with another
-// tenant as docs/operating.md says, and an admitter and a correlator of their own.
+// deployment is a nats-server with the configuration in deploy/nats and another tenant as in
+// docs/operating.md, with an admitter and a correlator.
 type deployment struct {
 	url, keys string
 	services  map[string]*proc
@@ -49,7 +49,7 @@ func deploy(t *testing.T, tenant string) deployment {
 		d.services[name] = p
 		t.Cleanup(func() {
 			select {
-			case <-p.done: // the test ended it itself
+			case <-p.done: // the test has stopped it itself
 				return
 			default:
 			}
@@ -62,8 +62,8 @@ func deploy(t *testing.T, tenant string) deployment {
 	return d
 }
 
-// withTenant follows docs/operating.md: every line and every block that names acme
-// is there once more for the new name.
+// withTenant follows docs/operating.md: it repeats every line and block that names acme for the
+// new name.
 func withTenant(conf, tenant string) string {
 	rename := strings.NewReplacer("acme", tenant, "ACME", strings.ToUpper(tenant))
 	lines := strings.Split(conf, "\n")
@@ -105,13 +105,13 @@ func (d deployment) runtime(t testing.TB, tenant string) runtimeClient {
 	return runtimeClient{d.connect(t, tenant+"-runtime"), tenant, tenant + "-runtime"}
 }
 
-// logged is a message of the log, taken apart.
+// logged is a decoded message of the log.
 type logged struct {
 	class, tenant, state string // of its subject
 	body                 object
 }
 
-// seqs are the sequences that prove a finding.
+// seqs are the sequences of the messages that prove a finding.
 func (l logged) seqs() (list []uint64) {
 	all, _ := l.body["seqs"].([]any)
 	for _, n := range all {
@@ -120,7 +120,7 @@ func (l logged) seqs() (list []uint64) {
 	return list
 }
 
-// logOf reads on in the log, and gives all that was read so far.
+// logOf returns a function that reads on in the log and returns everything read so far.
 func (d deployment) logOf(t testing.TB) func() []logged {
 	t.Helper()
 	operator := d.connect(t, "operator")
@@ -139,7 +139,7 @@ func (d deployment) logOf(t testing.TB) func() []logged {
 	}
 }
 
-// subscribe listens to all that a tenant's subscriber may hear.
+// subscribe subscribes to everything that a tenant's subscriber may receive.
 func (d deployment) subscribe(t testing.TB, tenant string) func() []*nats.Msg {
 	t.Helper()
 	nc := d.connect(t, tenant+"-subscriber")
@@ -166,7 +166,7 @@ func (d deployment) subscribe(t testing.TB, tenant string) func() []*nats.Msg {
 	}
 }
 
-// deaf demands that the server refuses a user every one of some subscriptions.
+// deaf requires that the server refuses a user each of some subscriptions.
 func (d deployment) deaf(t testing.TB, user string, subjects ...string) {
 	t.Helper()
 	var p permissions

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// readyFile is the ready file as architecture.md section 7 describes it.
+// readyFile is the ready file (architecture.md section 7).
 type readyFile struct {
 	NATSURL               string          `json:"nats_url"`
 	Roles                 map[string]role `json:"roles"`
@@ -35,9 +35,9 @@ type role struct {
 	Publisher   string `json:"publisher"`
 }
 
-// system is one `countersign up`.
+// system is one running `countersign up`.
 type system struct {
-	dir   string // everything of it: data, ready file, log
+	dir   string // holds data, ready file and log
 	data  string
 	ready string
 	log   string
@@ -51,8 +51,8 @@ type proc struct {
 	err  error // set before done is closed
 }
 
-// launch starts a program that dies with this process, whatever kills it. The
-// kernel ties a child to the thread that started it, so that thread is kept.
+// launch starts a program that dies with this process, whatever kills it. The kernel ties a child
+// to the thread that started it, so that thread is kept.
 func launch(cmd *exec.Cmd) (*proc, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p, started := &proc{done: make(chan struct{})}, make(chan error)
@@ -85,8 +85,8 @@ func (p *proc) wait() error {
 
 const samplePolicies = root + "/examples/policies"
 
-// boot starts `countersign up` in dir, which may hold the data of an earlier
-// one, and waits for its ready file.
+// boot starts `countersign up` in dir, which may hold the data of an earlier run, and waits for
+// its ready file.
 func boot(dir string, args ...string) (*system, error) { return bootWith(dir, nil, args...) }
 
 // bootWith is boot with settings in the environment.
@@ -128,7 +128,7 @@ func (s *system) stop() error {
 	return nil
 }
 
-// tail is the end of the system's log, for messages about failures.
+// tail is the end of the system's log, for failure messages.
 func (s *system) tail() string {
 	b, _ := os.ReadFile(s.log)
 	const most = 6000
@@ -138,8 +138,8 @@ func (s *system) tail() string {
 	return string(b)
 }
 
-// start boots a system of the test's own, with the sample policies unless args
-// say otherwise, and stops it at the test's end.
+// start boots a system for this test, with the sample policies unless args name others, and stops
+// it at the test's end.
 func start(t testing.TB, args ...string) *system {
 	t.Helper()
 	return startIn(t, t.TempDir(), args...)
@@ -163,7 +163,7 @@ func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 	ok(t, err)
 	t.Cleanup(func() {
 		select {
-		case <-s.proc.done: // the test ended it itself
+		case <-s.proc.done: // the test has stopped it itself
 		default:
 			if err := s.stop(); err != nil {
 				t.Error(err)
@@ -176,13 +176,13 @@ func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 	return s
 }
 
-// besideOthers holds the tests that run beside others.
+// besideOthers holds the tests that run in parallel.
 var besideOthers sync.Map
 
-// runBesideOthers lets a test that has a system of its own run beside others of
-// the kind, once the tests of the shared system are over. Chaos tests run alone:
-// they need the processor for what they break. So do subtests, whose parents go
-// on when they wait, and benchmarks.
+// runBesideOthers lets a test with a system of its own run in parallel with others like it, once
+// the tests of the shared system are over. Chaos tests run alone: they need the processor for
+// what they break. So do benchmarks, and subtests, because their parents continue while they
+// wait.
 func runBesideOthers(t testing.TB) {
 	tt, isTest := t.(*testing.T)
 	if !isTest || strings.Contains(t.Name(), "/") || strings.HasPrefix(t.Name(), "TestChaos") || common.used[t.Name()] {
@@ -193,8 +193,8 @@ func runBesideOthers(t testing.TB) {
 	}
 }
 
-// shared gives the system that tests share. When the test is over, every
-// message that it caused must be in evidence, exactly once.
+// shared returns the system that tests share. After the test, every message that it caused must
+// be in evidence exactly once.
 func shared(t testing.TB) *system {
 	t.Helper()
 	needSystem(t)
@@ -231,7 +231,7 @@ func (s *system) info(t testing.TB) readyFile {
 	return r
 }
 
-// result is what a command left.
+// result is the result of a command.
 type result struct {
 	code     int
 	out, err string
@@ -243,7 +243,7 @@ func (s *system) run(t testing.TB, args ...string) result {
 	return command(t, exec.Command(program("countersign"), args...), "COUNTERSIGN_READY_FILE="+s.ready)
 }
 
-// tool runs the tool without a system to talk to.
+// tool runs the tool without a system.
 func tool(t testing.TB, args ...string) result {
 	t.Helper()
 	return command(t, exec.Command(program("countersign"), args...))
@@ -276,8 +276,7 @@ func (r result) want(t testing.TB, code int) result {
 	return r
 }
 
-// oneLine fails the test unless standard error is one line that holds every
-// one of the texts.
+// oneLine fails the test unless standard error is one line that contains all texts.
 func (r result) oneLine(t testing.TB, texts ...string) {
 	t.Helper()
 	line := strings.TrimSuffix(r.err, "\n")
@@ -300,8 +299,7 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// eventually waits until check gives no error; the last one it gave is in the
-// failure.
+// eventually waits until check returns nil; a failure shows its last error.
 func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	var last error

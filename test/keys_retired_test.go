@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Somebody who has stolen the admitter's password and its key can decide, until
-// the key is retired: from then on every decision of his is found.
+// An attacker with the admitter's password and its key can decide until the key is retired: from
+// then on every such decision is found.
 func TestRetiredKeyForges(t *testing.T) {
 	s := start(t)
 	heard := listen(t, s, "gov.findings.acme.>")

@@ -37,9 +37,8 @@ func (s *system) listed(t testing.TB) map[string]object {
 	return list
 }
 
-// A receipt key is rotated while runtimes ask: nobody is restarted, nobody goes
-// without an answer, the receipts of both keys verify, and so does everything
-// that is in the log.
+// A receipt key is rotated while runtimes send requests: no service is restarted, every request
+// is answered, the receipts of both keys verify, and so does everything in the log.
 func TestKeyRotation(t *testing.T) {
 	s := start(t)
 	heard := listen(t, s, "gov.findings.acme.>")
@@ -204,8 +203,8 @@ func TestAdmitCommandChecksReceipts(t *testing.T) {
 	t.Run("impostor", func(t *testing.T) { admitBelievesNoImpostor(t, s) })
 }
 
-// admitBelievesNoImpostor lets somebody with the admitter's password, but not
-// its key, answer: with nothing, and with the receipt of another call.
+// admitBelievesNoImpostor lets an impostor with the admitter's password, but not its key, answer:
+// without a receipt, and with the receipt of another call.
 func admitBelievesNoImpostor(t *testing.T, s *system) {
 	t.Helper()
 	genuine := s.runtime(t).admit(t, "agenthook", allowedCall("s-cli-i", "c1").bytes())

@@ -14,8 +14,8 @@ import (
 // moments is at how many moments of its run a command is killed.
 const moments = 6
 
-// killedAt starts a command and kills it when a part of the time has passed that
-// it takes if nobody does; it reports whether the command was still running.
+// killedAt starts a command and kills it at a fraction of its usual running time. It reports
+// whether the command was still running.
 func (s *system) killedAt(t *testing.T, whole time.Duration, moment int, args ...string) bool {
 	t.Helper()
 	cmd := exec.Command(program("countersign"), args...)

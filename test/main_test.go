@@ -1,11 +1,10 @@
-// Package e2e_test runs the built programs against a real NATS server and a
-// real ClickHouse and talks to them as any other program would: over plain
-// nats.go and clickhouse-go, with replies and records decoded by hand. Nothing
-// of Countersign is imported on the driving side, except in the test of the
-// client SDK itself.
+// Package e2e_test runs the built programs against a real NATS server and a real ClickHouse and
+// uses them as any other program would: over plain nats.go and clickhouse-go, with replies and
+// records decoded by hand. The driving side imports nothing of Countersign, except in the test of
+// the client SDK itself.
 //
-// Most tests share one `countersign up`; those that kill, tamper or change
-// policies start one of their own.
+// Most tests share one `countersign up` (shared); those that kill, tamper or change policies
+// start their own (start).
 package e2e_test
 
 import (
@@ -23,19 +22,18 @@ import (
 // programs are built once, without cgo, as `make build` does.
 var programs = []string{"countersign", "admitter", "correlator", "auditor"}
 
-// binDir is where the built programs are.
+// binDir is the directory of the built programs.
 var binDir string
 
-// root is the repository, seen from this package's folder.
+// root is the path of the repository from this package's folder.
 const root = ".."
 
-// patience is how long anything that must happen may take. It is far beyond what
-// it takes; nothing is measured by it. Long chaos runs are more patient.
+// patience bounds every wait. It is far longer than needed, and no measurement uses it. Long
+// chaos runs have a longer one.
 var patience = 90 * time.Second
 
-// common is the system that tests share, and the tests that have used it. A
-// test that comes again (-count) gets a new one: sessions are named, and
-// everything that was ever said in one is in the log.
+// common is the system that tests share, with the tests that have used it. A repeated test
+// (-count) gets a new system: session names repeat, and the log keeps everything of a session.
 var common struct {
 	sys  *system
 	used map[string]bool
@@ -95,15 +93,15 @@ func build() error {
 
 func program(name string) string { return filepath.Join(binDir, name) }
 
-// engine says why there is no ClickHouse engine to test with; it fetches it
-// if it is not cached.
+// engine is the result of fetching the ClickHouse engine, if it is not cached; err says why there
+// is none.
 var engine struct {
 	once sync.Once
 	out  string
 	err  error
 }
 
-// needPrograms skips a test that does without servers under -short.
+// needPrograms skips a test under -short that needs the programs but no system.
 func needPrograms(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -111,7 +109,7 @@ func needPrograms(t testing.TB) {
 	}
 }
 
-// needSystem skips a test that cannot have the real thing, and says why.
+// needSystem skips a test, with the reason, if there is no ClickHouse.
 func needSystem(t testing.TB) {
 	t.Helper()
 	needPrograms(t)
@@ -136,8 +134,8 @@ func needSystem(t testing.TB) {
 	t.Fatalf("countersign engine fetch: %v: %s", engine.err, engine.out)
 }
 
-// cleanEnv is this process's environment without what would lead the programs
-// to a system of the developer's own.
+// cleanEnv is this process's environment without variables that would lead the programs to a
+// system of the developer's.
 func cleanEnv(add ...string) []string {
 	var env []string
 	for _, e := range os.Environ() {

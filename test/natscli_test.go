@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// The tool that everybody has: issue and README promise that `nats` alone is
-// enough to ask and to follow.
+// The README promises that the `nats` tool alone is enough to ask and to follow.
 func TestNATSCommandLine(t *testing.T) {
 	s := shared(t)
 	nats := natsTool(t)

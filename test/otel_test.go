@@ -299,7 +299,7 @@ func TestOtelFollow(t *testing.T) {
 	})
 	p.signal(syscall.SIGTERM)
 	ok(t, p.wait())
-	admit(10, 5) // while nobody follows
+	admit(10, 5) // while no follower runs
 	p = run()
 	heard(15)
 	p.signal(syscall.SIGTERM)
@@ -393,7 +393,7 @@ func otelcol(t *testing.T) string {
 	return path
 }
 
-// freeAddress is a loopback address that nobody listens on.
+// freeAddress is a loopback address without a listener.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

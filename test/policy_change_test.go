@@ -129,8 +129,8 @@ func history(t *testing.T, s *system) (list []object) {
 	return list
 }
 
-// recordsOfPolicies demands that evidence holds who changed the policies, in
-// order, each with the text that decided from then on.
+// recordsOfPolicies requires that evidence has the authors of the policy changes in order, each
+// with the text in force from then on.
 func recordsOfPolicies(t *testing.T, s *system, authors ...string) {
 	t.Helper()
 	eventually(t, "the changes are in evidence", func() error {
@@ -170,7 +170,7 @@ func TestExplainKeepsArgumentsToItself(t *testing.T) {
 	s.run(t, "explain", "01a1f875-4fa9-7406-990a-133a994cbdf3").want(t, 1).oneLine(t, "the log has no such decision")
 }
 
-// Two who push at the same time do not overwrite each other unseen.
+// Of two concurrent pushes one fails: neither overwrites the other unseen.
 func TestPolicyPushIsCompareAndSet(t *testing.T) {
 	s := start(t)
 	one, two := policyDir(t, "a.yaml", policyText("a", "one", "allow")), policyDir(t, "a.yaml", policyText("a", "two", "allow"))

@@ -122,8 +122,8 @@ func TestUnusablePolicies(t *testing.T) {
 	}
 }
 
-// A policy that breaks while the system runs denies everything: keeping the old
-// one would decide by rules that somebody has taken back.
+// A policy that breaks while the system runs denies everything: the previous set may have rules
+// that were withdrawn.
 func TestPolicyBreaksWhileRunning(t *testing.T) {
 	s := start(t)
 	operator := s.connect(t, "operator")

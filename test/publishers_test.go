@@ -84,7 +84,7 @@ func TestToolCatalogue(t *testing.T) {
 		t.Errorf("reasons %v", reasons(d))
 	}
 
-	// What cannot be used is refused before it can deny everybody.
+	// A document that cannot be used is refused before it can deny every request.
 	two := toolCatalogue(writeTool(nil), object{"name": "files.other", "aliases": []string{"Write_File"}})
 	s.run(t, "publisher", "put", documentFile(t, two)).want(t, 1).oneLine(t, "files.write", "nothing was put")
 	s.run(t, "publisher", "put", documentFile(t, []byte(`{"schema":"x"}`))).want(t, 1).oneLine(t, "nothing was put")
@@ -187,8 +187,8 @@ func TestPublisherRegistration(t *testing.T) {
 	s.exact(t)
 }
 
-// declaredExcuses: conformance excuses what the manifest in force declares, and
-// says whose manifest it is that excuses nobody.
+// declaredExcuses: conformance excuses what the manifest in force declares, and names a manifest
+// that excuses no publisher.
 func declaredExcuses(t *testing.T, s *system, r runtimeClient) {
 	t.Helper()
 	r.publish(t, allowedCall("s-declared", "c1"))
@@ -254,7 +254,8 @@ func TestHookUnderMandate(t *testing.T) {
 		return a.verdict + " " + a.body.text("reason")
 	}
 	eventually(t, "mandate and catalogue are in force", func() error {
-		// in a session of its own: until the catalogue is in force the tool is unknown, and somebody is asked
+		// in a session of its own: until the catalogue is in force the tool is unknown, and a
+		// reviewer is asked
 		if got := ask(buy("c1", 600, purchase(700)).with("session_id", "s-hook-before")); got != "deny mandate_amount_mismatch" {
 			return errorf("%s", got)
 		}

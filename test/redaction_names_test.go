@@ -20,7 +20,7 @@ func (p plant) token(place string) string {
 	return v
 }
 
-// in lists the places whose credential stands in a text.
+// in lists the places whose credential occurs in a text.
 func (p plant) in(text string) (places []string) {
 	for v, place := range p {
 		if strings.Contains(text, v) {

@@ -89,8 +89,8 @@ func TestPeriodsRunOut(t *testing.T) {
 	check("after the hold", []string{due.name, held.name}, []string{due.name, held.name})
 }
 
-// A session whose id does not fit into a subject is stored under a hash of it. A
-// hold by either name stands against an erasure by either, and by a data subject.
+// A session whose id does not fit into a subject is stored under a hash of it. A hold by either
+// name blocks an erasure by either name, and one by a data subject.
 func TestHoldByEitherName(t *testing.T) {
 	s := start(t)
 	long := "s-" + strings.Repeat("long-", 30)

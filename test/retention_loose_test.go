@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Refused requests that nobody could parse belong to no session. An erasure reaches
-// them by their sequence, by the session that their header names and by the person
-// in their bytes; nothing of them stays on the disk.
+// Refused requests that could not be parsed belong to no session. An erasure reaches them by
+// their sequence, by the session that their header names and by the person in their bytes;
+// nothing of them stays on the disk.
 func TestErasedWithoutSession(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)

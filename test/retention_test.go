@@ -22,8 +22,8 @@ import (
 	format "github.com/countersign-dev/countersign/evidence"
 )
 
-// secretSession is a session full of values that have to go: in a field, in a
-// text, in an approval that waits, and in bytes that nobody can parse.
+// secretSession is a session full of values that have to be erased: in a field, in a text, in a
+// pending approval, and in bytes that cannot be parsed.
 type secretSession struct {
 	name, pin, mail, broken string
 	values                  []string

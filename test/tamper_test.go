@@ -88,8 +88,8 @@ func keepTables(t testing.TB, db driver.Conn) (restore func()) {
 	}
 }
 
-// Whatever somebody with the database owner's password does to the evidence,
-// verify fails and says where. Restoring the rows makes it hold again.
+// Whatever an attacker with the database owner's password does to the evidence, verify fails and
+// says where. After the rows are restored it succeeds again.
 func TestTampering(t *testing.T) {
 	s := smallSystem(t)
 	db := s.owner(t)
@@ -169,7 +169,7 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-// signCheckpoint signs as somebody does who has the auditor's key.
+// signCheckpoint signs with the auditor's key, as an attacker who has it could.
 func (s *system) signCheckpoint(t testing.TB, shard string, size uint64, root [32]byte) string {
 	t.Helper()
 	seed, err := os.ReadFile(filepath.Join(s.keyDir(), "checkpoint.key"))

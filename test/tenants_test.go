@@ -76,9 +76,9 @@ func (r runtimeClient) play(calls, ends []object) error {
 	return nil
 }
 
-// Two tenants on one server and one log, whose sessions, calls, events and arguments
-// have the same names, never meet: not in decisions, calls and findings, and not on
-// what their subscribers hear. (Publishers differ: users are global in a server.)
+// Two tenants on one server and one log use the same names for sessions, calls, events and
+// arguments, and never meet: not in decisions, calls and findings, and not in what their
+// subscribers receive. (Publishers differ: users are global in a server.)
 func TestTwoTenants(t *testing.T) {
 	d := deploy(t, "globex")
 	d.run(t, "operator", "policy", "push", policyDir(t, "tenants.yaml", tenantPolicies)).want(t, 0)

@@ -42,8 +42,8 @@ func python(t testing.TB, args ...string) (code int, out string) {
 	return cmd.ProcessState.ExitCode(), string(b)
 }
 
-// The page's own example holds for somebody who has nothing but the page, and
-// does not when a letter of it is changed.
+// The page's own example verifies with the page alone, and does not once a letter of it is
+// changed.
 func TestSecondVerifierVectors(t *testing.T) {
 	page := root + "/docs/evidence-format.md"
 	if code, out := python(t, "--vectors", page); code != 0 {
@@ -125,8 +125,7 @@ func (b zipped) clone() zipped {
 	return zipped{slices.Clone(b.names), maps.Clone(b.files)}
 }
 
-// relist brings the manifest in line with the other members, as whoever changes
-// them would.
+// relist updates the manifest for the other members, as an attacker who changes them would.
 func (b zipped) relist(t testing.TB) {
 	t.Helper()
 	var m object

@@ -29,8 +29,8 @@ func (r report) code(want string) bool {
 	return false
 }
 
-// A checkpoint that somebody kept must be the beginning of today's log, for the
-// whole shard, for a session and for a time range.
+// A kept checkpoint must be the beginning of today's log, for the whole shard, for a session and
+// for a time range.
 func TestVerifyFromCheckpoint(t *testing.T) {
 	s := smallSystem(t)
 	dir := t.TempDir()
@@ -129,7 +129,7 @@ func TestVerifyProof(t *testing.T) {
 	}
 }
 
-// Receipts that somebody kept must be those of decisions in the log.
+// Kept receipts must be those of decisions in the log.
 func TestVerifyReceipts(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)
@@ -199,7 +199,7 @@ func TestWitness(t *testing.T) {
 		t.Error(out)
 	}
 
-	// Not an older one, and not another history, whoever signed them.
+	// Not an older checkpoint, and not another history, even with valid signatures.
 	ok(t, os.WriteFile(file, first, 0o600))
 	sign(1, "--checkpoint", file).says(t, "shorter")
 	shard := evidence(t, s.auditors(t), "seq = 1")[0].Shard

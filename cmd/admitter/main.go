@@ -1,4 +1,5 @@
-// The admitter answers admission requests with verdicts that have durable evidence.
+// Command admitter runs the admitter, which answers admission requests with verdicts that have
+// durable evidence. See package internal/service/admitter.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// The auditor writes redacted, tamper-evident evidence to ClickHouse.
+// Command auditor runs the auditor, which writes redacted, tamper-evident evidence to ClickHouse.
+// See package internal/service/auditor.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// The correlator links what was admitted with what ran.
+// Command correlator runs the correlator, which links what was admitted with what ran. See
+// package internal/service/correlator.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command countersign-bench measures this machine and Countersign on it, beside the
-// floors that server, disk and database set. It is no part of the product.
+// Command countersign-bench measures Countersign on this machine, and the limits that server,
+// disk and database set. It is not part of the product. See package internal/bench.
 package main
 
 import (

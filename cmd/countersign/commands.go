@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/verify"
 )
 
-// commands is the whole command line; each command is a struct with its flags and a
-// Run method, in the package of its subject.
+// commands is the whole command line. Each command is a struct with its flags and a Run method,
+// in the package of its subject.
 type commands struct {
 	Version ui.VersionFlag `help:"Print the version and exit."`
 

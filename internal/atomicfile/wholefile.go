@@ -1,6 +1,5 @@
-// Package atomicfile writes files that are there whole or not at all, whatever
-// happens in the middle: a key, a password or a ready file cut off at some byte
-// is worse than none.
+// Package atomicfile writes files whole or not at all, even across a crash: a truncated key,
+// password or ready file is worse than none. Write and Stream replace a file; Create refuses to.
 package atomicfile
 
 import (
@@ -11,13 +10,12 @@ import (
 	"path/filepath"
 )
 
-// Write replaces the file at path, or makes it. The data is on disk before the
-// name points to it.
+// Write creates or replaces the file at path. The data is on disk before the name points to it.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	return Stream(path, mode, func(w io.Writer) error { _, err := w.Write(data); return err })
 }
 
-// Stream is Write for data that fill makes.
+// Stream is Write with data that fill writes.
 func Stream(path string, mode fs.FileMode, fill func(io.Writer) error) error {
 	tmp, err := writeTemporary(path, mode, fill)
 	if err != nil {
@@ -29,8 +27,8 @@ func Stream(path string, mode fs.FileMode, fill func(io.Writer) error) error {
 	return nil
 }
 
-// Create makes a file that must not exist yet; if it does, the error is
-// fs.ErrExist and the file stays as it is.
+// Create creates a file that must not exist yet; otherwise it returns fs.ErrExist and leaves the
+// file unchanged.
 func Create(path string, data []byte, mode fs.FileMode) error {
 	tmp, err := writeTemporary(path, mode, func(w io.Writer) error { _, err := w.Write(data); return err })
 	if err != nil {
@@ -39,7 +37,7 @@ func Create(path string, data []byte, mode fs.FileMode) error {
 	return errors.Join(os.Link(tmp, path), os.Remove(tmp))
 }
 
-// writeTemporary writes a file beside path, which nobody else may read meanwhile.
+// writeTemporary writes a file beside path, with mode 0600 until it is complete.
 func writeTemporary(path string, mode fs.FileMode, fill func(io.Writer) error) (name string, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {

@@ -66,9 +66,8 @@ func (c *auditCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	return c.measure(ctx, io, b)
 }
 
-// measure takes the floors and the auditor's path over the same messages, and
-// then looks things up in what came of it. In a directory of an earlier run it only
-// looks up.
+// measure measures the floors and the auditor's path over the same messages, and then look-ups in
+// the resulting evidence. In a directory of an earlier run it only measures look-ups.
 func (c *auditCmd) measure(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	kept, err := b.kept(ctx)
 	if err == nil && kept == 0 {
@@ -93,7 +92,7 @@ func (c *auditCmd) measure(ctx context.Context, io ui.Stdio, b *auditBench) erro
 	return c.print(io, auditResult{What: "memory at most: this process, the auditor and all messages in it", Peak: float64(highWater(os.Getpid())) / 1e6})
 }
 
-// first fills the log and measures what is measured from its beginning.
+// first fills the log and measures the auditor from its start.
 func (c *auditCmd) first(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	begun := time.Now()
 	n, err := b.log.fill(ctx, c.Messages)
@@ -128,7 +127,7 @@ func (c *auditCmd) first(ctx context.Context, io ui.Stdio, b *auditBench) error 
 			return err
 		}
 	}
-	b.rows = nil // they are in the table
+	b.rows = nil // they are in the table now
 	return b.keep(ctx)
 }
 

@@ -20,12 +20,12 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// The log that the auditor's measurements read: calls as a governed runtime makes
-// them, seven messages each, of which one in eight holds something to redact.
+// The log that the auditor's benchmark reads: calls as a governed runtime makes them, seven
+// messages each. One call in eight holds something to redact.
 const (
 	messagesPerCall = 7
 	callsPerSession = 10
-	callsPerRound   = 140 // messages of one kind in one batch
+	callsPerRound   = 140 // calls whose messages of one kind form one batch
 )
 
 // auditLog fills the log of a pipeline that runs no services.
@@ -37,7 +37,7 @@ type auditLog struct {
 	conns     map[string]*nats.Conn
 }
 
-// openAuditLog connects as those who write the log.
+// openAuditLog connects as the services that write the log.
 func openAuditLog(ctx context.Context, t *target.Target, dataDir, keys string) (*auditLog, error) {
 	l := &auditLog{space: subject.Space{Prefix: t.Prefix}, tenant: t.Tenant, publisher: t.Publisher(), conns: map[string]*nats.Conn{}}
 	passwords := map[string]string{}
@@ -69,7 +69,7 @@ func (l *auditLog) close() error {
 	return nil
 }
 
-// fill writes about n messages and tells how many.
+// fill writes about n messages and returns how many.
 func (l *auditLog) fill(ctx context.Context, n int) (wrote int, err error) {
 	for call := 0; wrote < n; {
 		round := map[string][]streams.Msg{}
@@ -91,8 +91,8 @@ func (l *auditLog) fill(ctx context.Context, n int) (wrote int, err error) {
 	return wrote, nil
 }
 
-// call is one call: request and decision, the events before and after it, the
-// correlator's two records and its cursor.
+// call returns the messages of one call, by writer: request and decision, the events before and
+// after it, the correlator's two records and its cursor.
 func (l *auditLog) call(n int) map[string][]streams.Msg {
 	c := sampleCall{n: n, session: sampleSession(n / callsPerSession), id: fmt.Sprintf("call-%08d", n), decision: fmt.Sprintf("01997d40-7a44-7a8e-9d0b-%012d", n),
 		args: "hmac-sha256:" + randomHex(), at: events.At(time.Date(2026, 11, 20, 9, 0, 0, n*1000, time.UTC))}
@@ -164,12 +164,12 @@ func (c sampleCall) records(l *auditLog) (open, done events.Call) {
 	return open, done
 }
 
-// record is a message of one of the services; a decision has a signature, which
-// nobody checks here.
+// record returns a message of one of the services. A decision gets a signature that is not valid;
+// the benchmark does not check it.
 func (c sampleCall) record(subj, id, typ string, v any) streams.Msg {
 	body, err := events.Encode(v)
 	if err != nil {
-		panic(err) // made here
+		panic(err) // the benchmark made v
 	}
 	h := cloudevents.Binary(cloudevents.Attributes{ID: id, Source: "/countersign/GOV/bench", Type: typ, Time: c.at.Time})
 	if typ == events.TypeDecision {

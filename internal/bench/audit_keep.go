@@ -13,10 +13,10 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// keptFile, in a directory that is kept, says how many messages were audited there.
+// keptFile, in a directory that is kept, holds how many messages were audited there.
 const keptFile = "bench-audit.messages"
 
-// keptDir is a directory of this run's own, or the one that is kept.
+// keptDir returns a temporary directory, or the one to keep.
 func keptDir(keep string) (dir string, log *os.File, remove func(), err error) {
 	if keep == "" {
 		return workDir()
@@ -37,7 +37,7 @@ func keptDir(keep string) (dir string, log *os.File, remove func(), err error) {
 	return keep, log, func() { _ = log.Close() }, nil
 }
 
-// kept is how many messages were audited in this directory before, 0 when none.
+// kept is how many messages an earlier run audited in this directory, 0 without one.
 func (b *auditBench) kept(ctx context.Context) (int, error) {
 	text, err := os.ReadFile(filepath.Join(b.dir, keptFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +56,7 @@ func (b *auditBench) kept(ctx context.Context) (int, error) {
 	return base, err
 }
 
-// keep remembers that the first part is done.
+// keep records that the first part is done.
 func (b *auditBench) keep(ctx context.Context) error {
 	base, _, err := b.counted(ctx)
 	if err != nil {
@@ -68,8 +68,8 @@ func (b *auditBench) keep(ctx context.Context) error {
 	return os.WriteFile(filepath.Join(b.dir, keptFile), []byte(strconv.Itoa(base)+"\n"), 0o600)
 }
 
-// counted gives the auditor's records and the copies of them. A copy that was
-// broken off cannot be gone on with.
+// counted counts the auditor's records and the complete copies of them. An incomplete copy is an
+// error: it cannot be continued.
 func (b *auditBench) counted(ctx context.Context) (base, copies int, err error) {
 	var own, copied, last uint64
 	if err := b.conn.QueryRow(ctx, fmt.Sprintf("SELECT countIf(shard != '%s'), countIf(shard = '%[1]s'), maxIf(seq, shard = '%[1]s') FROM evidence", scaleShard)).Scan(&own, &copied, &last); err != nil {
@@ -84,8 +84,8 @@ func (b *auditBench) counted(ctx context.Context) (base, copies int, err error) 
 	return int(own), int(copied / own), nil
 }
 
-// loadAverage is the machine's of the last minute, which says what the figures are
-// worth.
+// loadAverage is the machine's load average of the last minute, which shows how reliable the
+// figures are.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

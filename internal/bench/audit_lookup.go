@@ -14,8 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// size is what the tables of the evidence take on disk, derived ones and proofs
-// included.
+// size measures the evidence tables on disk, derived ones and proofs included.
 func (b *auditBench) size(ctx context.Context) (auditResult, error) {
 	var disk, records uint64
 	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sumIf(rows, table = 'evidence') FROM system.parts
@@ -57,7 +56,7 @@ func (b *auditBench) proofs(ctx context.Context) (auditResult, error) {
 	})
 }
 
-// hashes reads a shard's tree.
+// hashes returns a reader of a shard's tree.
 func (b *auditBench) hashes(ctx context.Context, shard string) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		ask := make([]uint64, len(indexes))
@@ -73,7 +72,7 @@ func (b *auditBench) hashes(ctx context.Context, shard string) tlog.HashReader {
 	})
 }
 
-// timed runs f n times, a few times more to warm up.
+// timed runs f n times after a warm-up of n/10 runs.
 func (b *auditBench) timed(n int, what string, f func() error) (auditResult, error) {
 	var took []time.Duration
 	engine := pid(b.t.ReadyInfo().PIDs["clickhouse"])

@@ -27,12 +27,12 @@ type auditBench struct {
 	t        *target.Target
 	log      *auditLog
 	dsn      string
-	conn     clickhouse.Conn // the owner's
+	conn     clickhouse.Conn // as the database's owner
 	db       *storage.DB
 	profile  string
 	dir      string
-	messages int                   // of the log, and so records
-	rows     []storage.EvidenceRow // the finished rows, once there are any
+	messages int                   // of the log, equal to the number of records
+	rows     []storage.EvidenceRow // the finished rows, once loaded
 }
 
 // floorBatch is the size of the batches of the insert floors.
@@ -62,7 +62,7 @@ func openAuditBench(ctx context.Context, t *target.Target, dir, keys, profile st
 
 func (b *auditBench) close() error { return errors.Join(b.log.close(), b.conn.Close(), b.db.Close()) }
 
-// best runs a measurement several times and gives the fastest.
+// best runs a measurement several times and returns the fastest.
 func (b *auditBench) best(runs int, step func(context.Context) (auditResult, error)) func(context.Context) (auditResult, error) {
 	return func(ctx context.Context) (best auditResult, err error) {
 		for range max(1, runs) {
@@ -78,8 +78,8 @@ func (b *auditBench) best(runs int, step func(context.Context) (auditResult, err
 	}
 }
 
-// usage is what was used so far, by this process and by the two servers. On a
-// machine that others use as well processor time says more than rates do.
+// usage is what this process and the two servers have used so far. On a shared machine processor
+// time is more reliable than rates.
 type usage struct {
 	at           time.Time
 	cpu, servers time.Duration
@@ -96,12 +96,12 @@ func (b *auditBench) used() usage {
 	return u
 }
 
-// pid is a process that something else looks after.
+// pid is a process that is not a child of this one.
 type pid int
 
 func (p pid) PID() int { return int(p) }
 
-// since turns what was used since begun into a result for n records.
+// since returns what was used since begun, as a result for n records.
 func (b *auditBench) since(begun usage, what string, n int) auditResult {
 	now := b.used()
 	per := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(n) }
@@ -109,7 +109,7 @@ func (b *auditBench) since(begun usage, what string, n int) auditResult {
 		Allocs: float64(now.allocs-begun.allocs) / float64(n), CPU: per(now.cpu - begun.cpu), Servers: per(now.servers - begun.servers)}
 }
 
-// consume reads the log in order and does nothing with it.
+// consume reads the log in order and drops the messages.
 func (b *auditBench) consume(ctx context.Context) (auditResult, error) {
 	f := b.log.services("auditor")
 	nc, release, err := f.Connect(ctx, "bench", daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}, nil)
@@ -133,7 +133,7 @@ func (b *auditBench) consume(ctx context.Context) (auditResult, error) {
 	return b.since(begun, "floor: plain ordered consume", n), nil
 }
 
-// audit runs the auditor from nothing to the signed end of the log.
+// audit runs the auditor from an empty database to the signed end of the log.
 func (b *auditBench) audit(ctx context.Context) (auditResult, error) {
 	if err := b.empty(ctx); err != nil {
 		return auditResult{}, err
@@ -174,7 +174,7 @@ func (b *auditBench) audit(ctx context.Context) (auditResult, error) {
 	return r, err
 }
 
-// empty takes all evidence away.
+// empty deletes all evidence.
 func (b *auditBench) empty(ctx context.Context) error {
 	var tables []string
 	err := b.conn.QueryRow(ctx, `SELECT groupArray(name) FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name != 'schema_version'`).Scan(&tables)
@@ -184,8 +184,8 @@ func (b *auditBench) empty(ctx context.Context) error {
 	return err
 }
 
-// insertFloor stores the finished rows in a table of their own, as clickhouse-go
-// does it and no more: batches of floorBatch, fsync on.
+// insertFloor inserts the finished rows into a separate table with clickhouse-go: batches of
+// floorBatch, fsync on.
 func (b *auditBench) insertFloor(ctx context.Context) (auditResult, error) {
 	if err := b.load(ctx); err != nil {
 		return auditResult{}, err
@@ -217,8 +217,8 @@ func (b *auditBench) insertFloor(ctx context.Context) (auditResult, error) {
 	return b.since(begun, "floor: the finished rows, inserted natively and fsynced", len(b.rows)), nil
 }
 
-// insertDerived stores the finished rows in the table evidence, with all that is
-// derived from it.
+// insertDerived inserts the finished rows into the table evidence, with everything derived from
+// it.
 func (b *auditBench) insertDerived(ctx context.Context) (auditResult, error) {
 	shard := fmt.Sprintf("bench@%d", time.Now().UnixNano())
 	begun := b.used()

@@ -13,14 +13,13 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// scaleShard holds the copies.
+// scaleShard holds the copies of the evidence.
 const scaleShard = "GOV@20261120T000000.000000000Z"
 
-// copyStep is how far apart in time the copies are.
+// copyStep is the distance in time between two copies.
 const copyStep = 10 * time.Minute
 
-// scale copies the evidence until there are so many rows, and looks things up
-// among them.
+// scale copies the evidence until there are so many rows, and measures look-ups among them.
 func (c *auditCmd) scale(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	_, copies, err := b.counted(ctx)
 	if err != nil {
@@ -57,8 +56,8 @@ func (c *auditCmd) scale(ctx context.Context, io ui.Stdio, b *auditBench) error 
 	return nil
 }
 
-// copy adds the evidence once more, with ids, sessions and times of its own. One
-// copy in five is another tenant's.
+// copy adds the evidence once more, with ids, sessions and times of its own. One copy in five
+// belongs to another tenant.
 func (b *auditBench) copy(ctx context.Context, k int) error {
 	tenant := b.t.Tenant
 	if k%5 == 4 {
@@ -86,13 +85,13 @@ type scaled struct {
 	copies int
 }
 
-// size is how many copies of records there are.
+// size is the number of copied records.
 func (s scaled) size() int64 { return int64(s.copies * s.b.messages) }
 
-// nodesAtOnce bounds what tree holds in memory.
+// nodesAtOnce bounds the nodes that tree holds in memory.
 const nodesAtOnce = 200_000
 
-// tree stores the tree over the copies, unless it is there.
+// tree stores the tree over the copies, unless it exists.
 func (s scaled) tree(ctx context.Context, show func(done, total uint64)) error {
 	edge := evidence.FrontierIndexes(s.size())
 	ask := make([]uint64, len(edge))
@@ -125,7 +124,7 @@ func (s scaled) tree(ctx context.Context, show func(done, total uint64)) error {
 	return s.b.db.InsertTreeNodes(ctx, scaleShard, nodes)
 }
 
-// treeSize is what the proofs take of it.
+// treeSize measures the tree's hashes on disk.
 func (b *auditBench) treeSize(ctx context.Context) (auditResult, error) {
 	var disk, rows uint64
 	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sum(rows) FROM system.parts
@@ -137,7 +136,7 @@ func (b *auditBench) treeSize(ctx context.Context) (auditResult, error) {
 	return auditResult{What: "of that the hashes of the tree", Count: int(rows), Bytes: float64(disk) / float64(max(1, base*(copies+1)))}, err
 }
 
-// own is a random copy of the tenant's own.
+// own returns the number of a random copy of the tenant.
 func (s scaled) own() int {
 	for {
 		if k := rand.IntN(s.copies); k%5 != 4 {
@@ -146,13 +145,12 @@ func (s scaled) own() int {
 	}
 }
 
-// session is a session of copy k.
+// session returns a session of copy k.
 func (s scaled) session(k int) string {
 	return sampleSession(k*10_000 + rand.IntN(s.b.messages/messagesPerCall/callsPerSession))
 }
 
-// repair compares the derived tables with the evidence, as an auditor does when it
-// starts.
+// repair compares the derived tables with the evidence, as an auditor does at its start.
 func (s scaled) repair(ctx context.Context) (auditResult, error) {
 	return s.b.timed(3, "comparing the derived tables, once at every start", func() error {
 		added, err := s.b.db.Repair(ctx, scaleShard)
@@ -174,8 +172,8 @@ func (s scaled) chain(ctx context.Context) (auditResult, error) {
 	})
 }
 
-// proof makes proofs of random records, each on a connection to the database that
-// has made others before; nothing of the tree is kept between them.
+// proof makes proofs of random records on a connection that has been used before. No part of the
+// tree is cached between them.
 func (s scaled) proof(ctx context.Context) (auditResult, error) {
 	read := s.b.hashes(ctx, scaleShard)
 	return s.b.timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", s.size()), func() error {
@@ -184,10 +182,10 @@ func (s scaled) proof(ctx context.Context) (auditResult, error) {
 	})
 }
 
-// proofsOfSession are so many records proved at once.
+// proofsOfSession is how many records are proved at once.
 const proofsOfSession = 70
 
-// nextProof proves records that lie near each other, as those of a session do.
+// nextProof proves adjacent records, as those of a session are.
 func (s scaled) nextProof(ctx context.Context) (auditResult, error) {
 	l := evidencereader.Reader{DB: s.b.db}
 	return s.b.timed(lookups/3, fmt.Sprintf("%d inclusion proofs at once, of records side by side", proofsOfSession), func() error {
@@ -201,17 +199,17 @@ func (s scaled) nextProof(ctx context.Context) (auditResult, error) {
 	})
 }
 
-// asks is how many times a question is asked.
+// asks is how many times a question is measured.
 const asks = 20
 
-// ask measures one question, each time about something else. Where it is about
-// a time, that is the time of one copy.
+// ask measures one question with different parameters each time. A time range is that of one
+// copy.
 func (s scaled) ask(ctx context.Context, q storage.Question) (auditResult, error) {
 	rows := 0
 	r, err := s.b.timed(asks, "question: "+q.Asks, func() error {
 		k := s.own()
 		if q.Name == "undecided" {
-			k = s.copies - 1 // what is open is young
+			k = s.copies - 1 // open calls are recent
 		}
 		from := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC).Add(time.Duration(k) * copyStep)
 		t := storage.QuestionParams{Tenant: s.b.t.Tenant, Agent: "mail-agent", Since: from, Until: from.Add(copyStep), Session: s.session(k),

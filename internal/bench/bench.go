@@ -1,6 +1,7 @@
-// Package bench measures admission, ingest, correlation, audit, verification and
-// export on this machine, beside floors that it measures in the same run. It is one
-// package because the measurements share their samples and their load.
+// Package bench has the measurements of countersign-bench: admission, ingest, correlation, audit,
+// verification and export on this machine, beside floors that are measured in the same run. It is
+// one package because the measurements share their samples and their load. Begin with Commands;
+// each command has a Run method, and the file of its name has its steps.
 package bench
 
 import (
@@ -46,7 +47,7 @@ type admitCmd struct {
 	CacheDir     string        `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
 
-	floor map[int]float64 // answers a second, by clients
+	floor map[int]float64 // answers per second, by number of clients
 }
 
 // latencyResult is one line of a benchmark.
@@ -57,9 +58,9 @@ type latencyResult struct {
 	PerSecond float64 `json:"per_second"`
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
-	Ratio     float64 `json:"p50_to_floor,omitempty"`  // only where the floor is of one client
-	RateRatio float64 `json:"rate_to_floor,omitempty"` // only where it is of many
-	Allocs    float64 `json:"allocs_per_op,omitempty"` // of this process; only for what is measured inside it
+	Ratio     float64 `json:"p50_to_floor,omitempty"`  // only for one client
+	RateRatio float64 `json:"rate_to_floor,omitempty"` // only for many clients
+	Allocs    float64 `json:"allocs_per_op,omitempty"` // of this process; only for measurements inside it
 	Bytes     float64 `json:"bytes_per_op,omitempty"`
 }
 
@@ -82,8 +83,7 @@ func (c *admitCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.measure(ctx, io, p, request) })
 }
 
-// measure takes the floors first and then admission under each load, all on the
-// same servers.
+// measure measures the floors first and then admission under each load, on the same servers.
 func (c *admitCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
 	ready := p.Ready()
 	b := &loadBench{t: target.FromReady(ready), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
@@ -100,8 +100,8 @@ func (c *admitCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipelin
 	return nil
 }
 
-// alone are the steps without admission: what the decision takes by itself, and what
-// everybody pays to server and disk, which is floor.
+// alone returns the steps without admission: the decision by itself, and the cost of server and
+// disk for every request, which is floor.
 func (c *admitCmd) alone(ctx context.Context, b *loadBench, floor *float64) []func() (latencyResult, error) {
 	return []func() (latencyResult, error){
 		func() (latencyResult, error) { return b.decide("decision alone, minimal", minimalRequest, c.Policies) },
@@ -124,7 +124,7 @@ func (c *admitCmd) alone(ctx context.Context, b *loadBench, floor *float64) []fu
 	}
 }
 
-// loads are the steps that measure admission.
+// loads returns the steps that measure admission.
 func (c *admitCmd) loads(ctx context.Context, b *loadBench, ready target.Ready, floor *float64) (steps []func() (latencyResult, error)) {
 	admission := func(what string, clients int) (latencyResult, error) {
 		r, err := b.measureClients(ctx, what, clients, b.admit)

@@ -26,26 +26,26 @@ type correlateResult struct {
 	OpenCalls int     `json:"open_calls,omitempty"`
 	Count     int     `json:"count"` // messages; of a snapshot, bytes
 	PerSecond float64 `json:"per_second,omitempty"`
-	Asked     float64 `json:"asked_per_second,omitempty"` // what PerSecond is to be, if anything; less if publishers were kept waiting
+	Asked     float64 `json:"asked_per_second,omitempty"` // the requested PerSecond, if any; PerSecond is less if publishers had to wait
 	Each      float64 `json:"us_per_message,omitempty"`
-	// Undisturbed is PerSecond in those turns in which the processor gave all that it
-	// can, as a probe before and after them says, and Share the part of the turns that
-	// those are. Of the whole correlator it is PerSecond in, and Share, the part of its
-	// time in which neither processor nor disk were disturbed. UndisturbedP99 is P99 of
-	// those outputs during which the disk did not stand still, and Share how many of all.
+	// Undisturbed is PerSecond in the turns in which the processor was undisturbed according to the
+	// probes before and after them, and Share the proportion of these turns. For the whole
+	// correlator it is PerSecond in the time in which neither processor nor disk was disturbed, and
+	// Share the proportion of that time. UndisturbedP99 is P99 of the outputs during which the disk
+	// did not stall, and Share their proportion.
 	Undisturbed    float64 `json:"undisturbed_per_second,omitempty"`
 	UndisturbedP99 float64 `json:"undisturbed_p99_ms,omitempty"`
 	Share          float64 `json:"undisturbed_share,omitempty"`
-	Stalls         int     `json:"disk_stalls,omitempty"` // how often a sync of 4 KB took 20 ms or more
-	Processor      float64 `json:"processor,omitempty"`   // what the processor gave meanwhile, as a part of its best
-	Probe          float64 `json:"probe_us,omitempty"`    // the shortest probe: what was taken for its best, to be compared between runs
+	Stalls         int     `json:"disk_stalls,omitempty"` // number of syncs of 4 KB that took 20 ms or more
+	Processor      float64 `json:"processor,omitempty"`   // median speed of the processor, relative to its best
+	Probe          float64 `json:"probe_us,omitempty"`    // the shortest probe, which counts as the best; compare it between runs
 	P50            float64 `json:"p50_ms,omitempty"`
 	P99            float64 `json:"p99_ms,omitempty"`
 	Writes         int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
 	Took           float64 `json:"took_ms,omitempty"`
 	Ratio          float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
 	CPU            float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
-	ServerCPU      float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server's meanwhile
+	ServerCPU      float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server during the measurement
 	Allocs         float64 `json:"allocs_per_message,omitempty"`
 	Bytes          float64 `json:"bytes_per_message,omitempty"`
 }
@@ -119,12 +119,12 @@ func (c *correlateCmd) print(io ui.Stdio, r correlateResult) error {
 	return err
 }
 
-// disk says whether the disk stood still.
+// disk describes the stalls of the disk.
 func (r correlateResult) disk() string {
 	return fmt.Sprintf("the disk stood still %d times (%s and more for 4 KB)", r.Stalls, stalled)
 }
 
-// asked says what rate was asked for.
+// asked describes the requested rate.
 func (r correlateResult) asked() string {
 	if r.Asked == 0 {
 		return ""

@@ -14,13 +14,13 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// decodeChunk is how many messages are decoded before they are applied: as many as
-// a decoder of the correlator takes at once. So the parts are measured apart, and
-// reading the clock does not count.
+// decodeChunk is how many messages are decoded before they are applied: as many as a decoder of
+// the correlator takes at once. So the parts are measured separately, and reading the clock is
+// negligible.
 const decodeChunk = 64
 
-// coreBench measures the three parts of the core on messages that it makes
-// itself. No server takes part.
+// coreBench measures the three parts of the core on messages that it makes itself, without a
+// server.
 type coreBench struct {
 	traffic traffic
 	options correlation.Options
@@ -30,27 +30,26 @@ type coreBench struct {
 	inputs  []correlation.Input
 	memory  correlation.Memory
 	outs    []correlation.Output
-	garbage correlator.GCTuner // as the correlator has it
+	garbage correlator.GCTuner // as in the correlator
 
 	decode, step, encode part
-	shortest             time.Duration // the shortest probe of a turn
-	unexpected           string        // a finding, where there should be none
+	shortest             time.Duration // the shortest probe
+	unexpected           string        // a finding; there should be none
 }
 
-// part sums up what one part took.
+// part is the total of one part.
 type part struct {
 	calls         int
 	turns         []turn
-	counted       int // messages of which memory was counted
+	counted       int // messages whose memory was counted
 	allocs, bytes uint64
 }
 
-// countedEvery is of how many calls of work one has its memory counted instead of
-// its time: counting takes away what the runtime keeps at hand for those who
-// allocate, so that what comes next is slower.
+// countedEvery is the number of calls of work of which one has its memory counted instead of its
+// time. Counting flushes the runtime's allocation caches, so what follows is slower.
 const countedEvery = 16
 
-// do measures one call of work of a part on n messages.
+// do measures one call of work, which handles n messages, for a part.
 func (b *coreBench) do(p *part, n int, work func()) {
 	if p.calls++; p.calls%countedEvery == 0 {
 		var before, after runtime.MemStats
@@ -92,7 +91,7 @@ func newCoreBench(mostOpen int) (*coreBench, error) {
 	tenantKey := bytes.Repeat([]byte{2}, 32)
 	b := &coreBench{inputs: make([]correlation.Input, decodeChunk), traffic: traffic{"acme", "bench", key, tenantKey}, options: correlation.Options{
 		TenantKey: func(string) []byte { return tenantKey }, KeyVoucher: func(events.KeyRecord) bool { return true },
-		// A call that stays open for the whole measurement is none that was forgotten.
+		// A call that stays open for the whole measurement must not count as abandoned.
 		MissingAfter: 1000 * time.Hour, MaxCalls: max(correlation.DefaultMaxCalls, 2*mostOpen), MaxIDs: max(correlation.DefaultMaxIDs, 2*mostOpen),
 	}}
 	b.use(correlation.New(b.options))
@@ -106,13 +105,13 @@ func newCoreBench(mostOpen int) (*coreBench, error) {
 
 func (b *coreBench) use(core *correlation.Correlator) { b.core, b.decoder = core, core.NewDecoder() }
 
-// apply sends messages through the three parts.
+// apply passes messages through the three parts.
 func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 	for len(msgs) > 0 {
 		b.garbage.Adapt(time.Now())
 		chunk := msgs[:min(len(msgs), decodeChunk)]
 		msgs = msgs[len(chunk):]
-		inputs, outs := b.inputs[:len(chunk)], b.outs[:0] // as who writes outputs has room for them
+		inputs, outs := b.inputs[:len(chunk)], b.outs[:0] // reused, as by the writer of outputs
 		b.memory.Free()
 		b.do(&b.decode, len(chunk), func() {
 			for i, m := range chunk {
@@ -145,7 +144,8 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 
 func (b *coreBench) forget() { b.decode, b.step, b.encode = part{}, part{}, part{} }
 
-// check reports a benchmark that measures something else than it says.
+// check returns an error if the traffic led to an unexpected finding, so the measurement is not
+// what it claims.
 func (b *coreBench) check() error {
 	if b.unexpected != "" {
 		return fmt.Errorf("the benchmark's own traffic breaks a rule: %s", b.unexpected)
@@ -164,7 +164,7 @@ func (b *correlateBench) cores() error {
 		if i == warm {
 			c.forget()
 		}
-		now := time.Now().Round(0) // without a monotonic clock, as a broker's time is
+		now := time.Now().Round(0) // without a monotonic clock, like a broker's time
 		msgs, err := c.traffic.admitted(i, trafficGroup, now)
 		if err != nil {
 			return err
@@ -185,12 +185,12 @@ func (b *correlateBench) cores() error {
 	return nil
 }
 
-// openSteps is how many calls are announced and as many completed to see
-// what a message costs while others are open.
+// openSteps is how many calls are announced, and as many completed, to measure a message while
+// other calls are open.
 const openSteps = 30_000
 
-// open measures what a message costs while n calls are open, and what it takes to
-// write the state down and to read it again.
+// open measures the cost of a message while n calls are open, and of writing and reading a
+// snapshot.
 func (b *correlateBench) open(n int) error {
 	c, err := newCoreBench(n + openSteps)
 	if err != nil {
@@ -233,7 +233,7 @@ func (b *correlateBench) open(n int) error {
 	return b.snapshot(c, n)
 }
 
-// heap is what is in use, in bytes.
+// heap is the live heap in bytes.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -245,7 +245,7 @@ func (b *correlateBench) snapshot(c *coreBench, n int) error {
 	begun := time.Now()
 	image := c.core.Snapshot()
 	wrote := time.Since(begun)
-	c.use(correlation.New(c.options)) // the old one may go
+	c.use(correlation.New(c.options)) // the old core can be collected
 	runtime.GC()
 	begun = time.Now()
 	if _, err := correlation.Restore(c.options, image); err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// lags measures how long outputs take while the log grows: as fast as publishers
-// that never rest, server and correlator can together, and at half of that, in
-// groups of the same size half as often. alone is what the correlator reads of a log
-// that is there. If a rate is given it is measured at that.
+// lags measures the delay of outputs while the log grows: at the rate that publishers without
+// pauses, server and correlator reach together, and at half of it, with groups of the same size
+// half as often. alone is the correlator's rate on an existing log. If given is not 0, only that
+// rate is measured.
 func (b *correlateBench) lags(ctx context.Context, hold time.Duration, alone, given float64) error {
 	if given > 0 {
 		_, err := b.lag(ctx, "lag of the outputs", hold, groupFor(given), given)
@@ -26,8 +26,8 @@ func (b *correlateBench) lags(ctx context.Context, hold time.Duration, alone, gi
 	return err
 }
 
-// lag publishes for a while, so many calls in a turn, and looks how long the outputs
-// took. The times are the broker's. It gives how many messages a second it came to.
+// lag publishes for the time hold, calls at a time, and measures the delay of the outputs by the
+// broker's clock. It returns the messages per second that were reached.
 func (b *correlateBench) lag(ctx context.Context, what string, hold time.Duration, calls int, perSecond float64) (float64, error) {
 	st, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
 	if err != nil {
@@ -68,22 +68,21 @@ func (b *correlateBench) lag(ctx context.Context, what string, hold time.Duratio
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// groupEvery is how often each of the two publishers sends what has gathered, at a
-// rate that is given.
+// groupEvery is how often each of the two publishers sends its collected messages at a given
+// rate.
 const groupEvery = 20 * time.Millisecond
 
-// groupFor is how many calls are in a group then.
+// groupFor is the number of calls in a group at a rate.
 func groupFor(perSecond float64) int {
 	return min(max(int(perSecond*groupEvery.Seconds()/trafficMessages), 1), trafficGroup)
 }
 
-// steady publishes messages for a while, so many calls in a turn, and how many they
-// were: at a rate or, if that is 0, without rest. The admitter and the runtime send
-// in turns, at even distances: a runtime reports calls that were admitted some time
-// ago, and nobody waits for the other one. Who falls behind sends the next group at
-// once. Who is late every time, because the acknowledgements take longer than the
-// distance, never rests: then what is published is all that the server takes from
-// one publisher after the other, and not the rate.
+// steady publishes messages for the time hold, calls at a time, at a rate or, if that is 0,
+// without pauses. It returns their number and the time. The admitter and the runtime send
+// alternately, at equal intervals: a runtime reports calls that were admitted some time ago, and
+// neither waits for the other. A publisher that falls behind sends its next group at once. If
+// acknowledgements always take longer than the interval, there are no pauses: the rate is then
+// what the server takes from one publisher after the other, and not the given one.
 func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls int, perSecond float64) (n int, took time.Duration, err error) {
 	var every time.Duration
 	if perSecond > 0 {
@@ -105,8 +104,7 @@ func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls i
 	return n, time.Since(begun), nil
 }
 
-// turn publishes what the admitter writes of the next calls, or what the runtime
-// then reports of them.
+// turn publishes the admitter's messages of the next calls, or the runtime's reports of them.
 func (b *correlateBench) turn(ctx context.Context, calls int, report bool) (int, error) {
 	if report {
 		msgs := b.traffic.reported(b.published, calls, b.asked, time.Now())

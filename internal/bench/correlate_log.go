@@ -18,9 +18,8 @@ const (
 	trafficMessages   = 6   // of one call in both protocols
 )
 
-// traffic makes the messages of calls that break no rule: of AgentHook a request,
-// its decision, the pre and the post event; of AAEP an invocation and its
-// completion.
+// traffic makes the messages of calls that break no rule. AgentHook: a request, its decision, the
+// pre and the post event. AAEP: an invocation and its completion.
 type traffic struct {
 	tenant, source string
 	key            signing.PrivateKey
@@ -37,7 +36,7 @@ func trafficID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d
 
 const trafficInput = `{"path":"/srv/reports/2026/q4.csv","mode":"append","content":"All figures are final and were checked against the ledger."}`
 
-// hookEvent is an AgentHook event of call i of some 600 B.
+// hookEvent is an AgentHook event of call i, of some 600 B.
 func (t traffic) hookEvent(i int, id, typ string, now time.Time, metadata, more string) []byte {
 	return fmt.Appendf(nil, `{"schema_version":1,"event_id":"%s","event_type":"%s","timestamp":"%s","source":"bench-agent","session_id":"%s",`+
 		`"agent_id":"bench","tool_name":"write_file","action":"write","resource_kind":"file","resource":"/srv/reports/2026/q4.csv",`+
@@ -64,7 +63,7 @@ func (t traffic) aaepEvent(i, n int, typ string, now time.Time, more string) []b
 		typ, 3*i+n, trafficSession(i), stamp(now), more)
 }
 
-// decision is what an admitter records of call i.
+// decision is the admitter's record of call i.
 func (t traffic) decision(i int, body []byte, now time.Time) events.Decision {
 	return events.Decision{
 		DecisionID: fmt.Sprintf("decision-%012d", i), EventID: trafficID(2 * i), Tenant: t.tenant, Protocol: subject.ProtoAgentHook, Source: t.source,
@@ -78,8 +77,8 @@ func (t traffic) decision(i int, body []byte, now time.Time) events.Decision {
 // trafficCanonical is the RFC 8785 form of trafficInput.
 var trafficCanonical = []byte(`{"content":"All figures are final and were checked against the ledger.","mode":"append","path":"/srv/reports/2026/q4.csv"}`)
 
-// admitted are the requests and decisions of calls from on, as the admitter
-// writes them; reported is what their publisher then says.
+// admitted returns the requests and decisions of n calls, as the admitter writes them; reported
+// returns the runtime's events.
 func (t traffic) admitted(from, n int, now time.Time) ([]streams.Msg, error) {
 	var msgs []streams.Msg
 	var bodies [][]byte
@@ -105,9 +104,9 @@ func (t traffic) admitted(from, n int, now time.Time) ([]streams.Msg, error) {
 	return msgs, err
 }
 
-// The event that announces a call is the request once more, so events have the time at
-// which it was asked for. It ran later: no disk that held the decisions up for seconds
-// makes it begin before its verdict.
+// reported returns the events of n calls. The event that announces a call repeats the request, so
+// its time is asked. The call ran later, at ran: a disk that delays decisions for seconds cannot
+// make a call begin before its verdict.
 func (t traffic) reported(from, n int, asked, ran time.Time) (msgs []streams.Msg) {
 	for i := from; i < from+n; i++ {
 		msgs = append(msgs, t.announce(i, asked), t.complete(i, asked, ran))
@@ -124,7 +123,7 @@ func (t traffic) complete(i int, now, ran time.Time) streams.Msg {
 	return streams.Msg{Subject: t.subject(subject.ProtoAgentHook, trafficSession(i), "PostToolUse"), Body: t.post(i, now, ran)}
 }
 
-// lookup is a call in AAEP, which begins its session if it is the first one.
+// lookup returns the AAEP messages of a call; the first call of a session starts the session.
 func (t traffic) lookup(i int, now time.Time) (msgs []streams.Msg) {
 	session := "sess_" + trafficSession(i)
 	put := func(typ, more string) {

@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 )
 
-// TestTrafficOnASlowDisk: calls whose decisions came onto the log seconds after they were
-// asked for break no rule, unless they say that they ran before.
+// TestTrafficOnASlowDisk: calls whose decisions are stored seconds after the request break no
+// rule, unless they claim to have run before.
 func TestTrafficOnASlowDisk(t *testing.T) {
 	asked := time.Date(2026, 11, 23, 12, 54, 0, 0, time.UTC)
 	stored := asked.Add(10 * time.Second)

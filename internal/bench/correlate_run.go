@@ -23,8 +23,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// correlateBench measures the correlator. The server and the service are
-// processes of their own, as under `up`; this one publishes and reads.
+// correlateBench measures the correlator. The server and the service are separate processes, as
+// under `up`; this process publishes and reads.
 type correlateBench struct {
 	dir, keys string
 	childLog  io.Writer
@@ -40,13 +40,13 @@ type correlateBench struct {
 	reader    jetstream.JetStream // as the auditor
 	traffic   traffic
 	published int       // calls
-	asked     time.Time // when the next of them were asked for
-	floor     float64   // messages a second
+	asked     time.Time // when the next calls were requested
+	floor     float64   // messages per second
 }
 
 const runtimeUser = "bench"
 
-// publish writes the messages of n calls, and how many those are.
+// publish writes the messages of n calls and returns their number.
 func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {
 	admitted, err := b.turn(ctx, n, false)
 	if err != nil {
@@ -56,8 +56,8 @@ func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {
 	return admitted + reported, err
 }
 
-// service measures the whole correlator over a log that is there, and then its
-// lag behind one that grows, at a rate if one is given.
+// service measures the whole correlator over an existing log, and then its lag behind a growing
+// one, at a rate if one is given.
 func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSecond float64) error {
 	for written := 0; written < b.messages; {
 		n, err := b.publish(ctx, trafficGroup)
@@ -113,8 +113,8 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	return b.lags(ctx, hold, rate, perSecond)
 }
 
-// readAll is the floor: a consumer that reads the same messages in order and
-// decodes nothing.
+// readAll measures the floor: a consumer that reads the same messages in order and decodes
+// nothing.
 func (b *correlateBench) readAll(ctx context.Context) error {
 	n := 0
 	var begun, last time.Time
@@ -155,16 +155,16 @@ func (b *correlateBench) await(ctx context.Context, seq uint64) error {
 	}
 }
 
-// written is what the correlator has written.
+// written is the correlator's output.
 type written struct {
-	own        []uint64 // sequences
-	cursors    []cursor // one for each atomic batch
+	own        []uint64 // sequences of its messages
+	cursors    []cursor // one per atomic batch
 	violations int
-	violation  string // the last one of them
-	lags       []span // from the storing of a message to that of an output
+	violation  string // the last one
+	lags       []span // from storing a message to storing its output
 }
 
-// cursor says when what the correlator had read by then was recorded.
+// cursor is a recorded position and the time of its record.
 type cursor struct {
 	consumed uint64
 	at       time.Time
@@ -173,7 +173,7 @@ type cursor struct {
 func (w written) first() cursor { return w.cursors[0] }
 func (w written) last() cursor  { return w.cursors[len(w.cursors)-1] }
 
-// upTo is how many messages that are not the correlator's a cursor covers.
+// upTo counts the correlator's input messages that a cursor covers.
 func (w written) upTo(c cursor) int {
 	own, _ := slices.BinarySearch(w.own, c.consumed+1)
 	return int(c.consumed) - own
@@ -181,18 +181,17 @@ func (w written) upTo(c cursor) int {
 
 func (w written) between(a, b cursor) int { return w.upTo(b) - w.upTo(a) }
 
-// rate is in inputs a second, from the first cursor to the last: the start of
-// the process does not count.
+// rate is the inputs per second from the first cursor to the last, without the start of the
+// process.
 func (w written) rate() float64 {
 	return float64(w.between(w.first(), w.last())) / w.last().at.Sub(w.first().at).Seconds()
 }
 
-// window is how long a piece of the whole is at least of which it is told whether the
-// machine was undisturbed.
+// window is the shortest interval for which it is decided whether the machine was undisturbed.
 const window = 100 * time.Millisecond
 
-// undisturbed is the rate in those windows in which the machine was, and which part of the
-// time that is.
+// undisturbed is the rate in the windows in which the machine was undisturbed, and their share of
+// the time.
 func (w written) undisturbed(m machine) (perSecond, share float64) {
 	var messages int
 	var took time.Duration
@@ -252,7 +251,7 @@ func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, e
 	return w, err
 }
 
-// stop ends the processes, the service first.
+// stop stops the processes, the service first.
 func (b *correlateBench) stop(ctx context.Context) (err error) {
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
 	defer cancel()
@@ -263,14 +262,13 @@ func (b *correlateBench) stop(ctx context.Context) (err error) {
 	return err
 }
 
-// processorTime is what a process has used of the processors so far, 0 where that
-// cannot be seen.
+// processorTime is the processor time that a process has used so far, 0 if unknown.
 func processorTime(p interface{ PID() int }) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		return 0
 	}
-	// The program's name, in parentheses, may hold anything.
+	// The program's name, in parentheses, may contain any character.
 	_, rest, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
@@ -281,5 +279,5 @@ func processorTime(p interface{ PID() int }) time.Duration {
 	return time.Duration(user+system) * time.Second / clockTicks
 }
 
-// clockTicks of /proc in a second, on all that Go runs on.
+// clockTicks is the number of ticks of /proc in a second, on all platforms of Go.
 const clockTicks = 100

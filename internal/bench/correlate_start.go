@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// start runs the server and connects.
+// start starts the server and connects.
 func (b *correlateBench) start(ctx context.Context, syncInterval string) error {
 	b.keys, b.password = filepath.Join(b.dir, "keys"), rand.Text()
 	if err := keys.Ensure(b.keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile); err != nil {

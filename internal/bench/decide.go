@@ -20,8 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/examples"
 )
 
-// samplePolicies are the example policies and as many more, each for a tool of
-// its own, as n asks for.
+// samplePolicies returns the example policies and n more, each for a tool of its own.
 func samplePolicies(n int) []policy.Document {
 	var docs []policy.Document
 	for _, name := range []string{"mail.yaml", "database.yaml", "files.yaml", "assistant.yaml"} {
@@ -45,12 +44,11 @@ spec:
 	return docs
 }
 
-// minimalRequest is the least that AgentHook asks of a PreToolUse.
+// minimalRequest is the smallest valid PreToolUse of AgentHook.
 const minimalRequest = `{"event_id":"6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001","event_type":"PreToolUse","timestamp":"2026-11-20T09:00:00Z",` +
 	`"source":"mail-agent","session_id":"s1","tool_name":"send_email","tool_input":{"to":"dana@acme.example"}}`
 
-// governedRequest is one of 1.8 KB with everything that the action-governance
-// profile has.
+// governedRequest returns a request of 1.8 KB with everything in the action-governance profile.
 func governedRequest() string {
 	hash := "sha256:" + strings.Repeat("a1", 32)
 	return `{"schema_version":1,"event_id":"6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001","event_type":"PreToolUse","timestamp":"2026-11-20T09:00:00Z",` +
@@ -64,12 +62,11 @@ func governedRequest() string {
 		`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}`
 }
 
-// decisionsPerSample is how many decisions one of its samples takes, so that reading
-// the clock does not count.
+// decisionsPerSample is how many decisions one sample has, so that reading the clock is
+// negligible.
 const decisionsPerSample = 100
 
-// decide measures the pure decision: decoding, schema, all evaluators, reply. No
-// server takes part.
+// decide measures the pure decision without a server: decoding, schema, all evaluators, reply.
 func (b *loadBench) decide(what, body string, policies int) (latencyResult, error) {
 	set, err := policy.Compile(samplePolicies(policies))
 	if err != nil {
@@ -107,8 +104,8 @@ const nonceSize = 16
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// revisionOf reads which policy revision a receipt names. The receipt is not
-// verified: the benchmark runs against itself.
+// revisionOf returns the policy revision in a receipt. It does not verify the receipt: the
+// benchmark runs against itself.
 func revisionOf(token string) uint64 {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -28,19 +28,18 @@ type exportCmd struct {
 	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`
 }
 
-// exportResult is what one program took.
+// exportResult is the result of one program.
 type exportResult struct {
 	What      string  `json:"what"`
 	Records   int     `json:"records"`
 	Bytes     int64   `json:"bundle_bytes"`
 	Seconds   float64 `json:"seconds"`
 	PerSecond float64 `json:"per_second"`
-	CPU       float64 `json:"cpu_us_per_record"` // of that process alone
+	CPU       float64 `json:"cpu_us_per_record"` // of that process only
 	PeakRSS   int64   `json:"peak_rss_bytes"`    // VmHWM
 }
 
-// Run exports and verifies in processes of their own, so that their memory is theirs
-// alone.
+// Run exports and verifies in separate processes, so that each one's memory is measured alone.
 func (c *exportCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	if c.Records < sampleRecords || c.Share < 1 {
 		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share at least 1", sampleRecords)}
@@ -112,8 +111,8 @@ func (c *exportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, ds
 	return nil
 }
 
-// measured runs a command of the product in a process of its own and watches its
-// memory. What it says of its progress is passed on.
+// measured runs a command of the product in a separate process and measures its memory. Its
+// progress is passed on.
 func measured(ctx context.Context, io ui.Stdio, args []string) (r exportResult, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -141,8 +140,7 @@ func measured(ctx context.Context, io ui.Stdio, args []string) (r exportResult, 
 	}
 }
 
-// highWater is the most memory that a process had resident, 0 where that cannot
-// be told.
+// highWater is the peak resident memory of a process, 0 if unknown.
 func highWater(pid int) int64 {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -166,7 +164,7 @@ func (c *exportCmd) print(io ui.Stdio, r exportResult) error {
 	return err
 }
 
-// samplePublicKey is the public half of the key that signs what fillShard makes.
+// samplePublicKey is the public half of the key that signs the checkpoints of fillShard.
 func samplePublicKey() string {
 	_, public, _ := signing.NewCheckpointKey(bytes.NewReader(sampleKey("checkpoint"))) // 32 bytes are enough
 	return public

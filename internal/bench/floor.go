@@ -20,15 +20,14 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// headerBytes is about what the headers of a decision, and those of an answer,
-// have: signature or receipt, ids, CloudEvents attributes.
+// headerBytes is about the size of the headers of a decision, and of an answer: signature or
+// receipt, ids, CloudEvents attributes.
 const headerBytes = 1100
 
-// floors measures what the server alone allows to many clients: somebody stands
-// in the admitter's place, on the same subjects and accounts, decides nothing
-// and signs nothing, but answers only after it has durably appended a request
-// and a decision of the usual sizes, with the same group commit. It runs in
-// this process, so that it costs less than any admitter can.
+// floors measures what the server alone permits with many clients. An answerer replaces the
+// admitter on the same subjects and accounts. It decides and signs nothing, but answers only
+// after it has durably appended a request and a decision of the usual sizes, with the same group
+// commit. It runs in this process, so it costs less than any admitter can.
 func (c *admitCmd) floors(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
 	a, err := newAnswerer(p, request)
 	if err != nil {
@@ -58,7 +57,7 @@ func (c *admitCmd) floors(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline
 
 const floorMany = "floor: answered when durable"
 
-// ask is one request that an answerer answers.
+// ask is one request to an answerer.
 func (b *loadBench) ask() operation {
 	subj := subject.Space{Prefix: b.t.Prefix}.Admit(b.t.Tenant, subject.ProtoAgentHook)
 	return operation{target.Runtime, func(ctx context.Context, nc *nats.Conn) error {
@@ -67,14 +66,14 @@ func (b *loadBench) ask() operation {
 	}}
 }
 
-// answerer stands in the admitter's place.
+// answerer replaces the admitter.
 type answerer struct {
-	msgs      []streams.Msg // what it appends for every request
+	msgs      []streams.Msg // appended for every request
 	answer    *nats.Msg
 	committer *streams.Committer
 }
 
-// newAnswerer decides once, to know the sizes.
+// newAnswerer makes one decision to learn the sizes.
 func newAnswerer(p *pipeline.Pipeline, request []byte) (*answerer, error) {
 	set, err := policy.Compile(samplePolicies(0))
 	if err != nil {
@@ -140,8 +139,8 @@ func (a *answerer) serve(ctx context.Context, p *pipeline.Pipeline, interval boo
 	return stop, err
 }
 
-// reply answers once both records are durable; without them it says nothing,
-// and whoever asked fails.
+// reply answers once both records are durable. Otherwise it sends nothing, and the caller's
+// request fails.
 func (a *answerer) reply(ctx context.Context, m *nats.Msg) {
 	if _, err := a.committer.Append(ctx, a.msgs...); err == nil {
 		_ = m.RespondMsg(&nats.Msg{Header: a.answer.Header, Data: a.answer.Data})

@@ -41,8 +41,8 @@ func (c *ingestCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// measure takes raw publishes and ingest in turns, on the same server, so that a
-// machine that others disturb disturbs both.
+// measure measures raw publishes and ingest alternately on the same server, so that other load on
+// the machine affects both.
 func (c *ingestCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
 	b := &loadBench{t: target.FromReady(p.Ready()), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
 	for range c.Rounds {

@@ -14,11 +14,11 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// besideBatch is how many events a publisher beside a measurement sends at once.
+// besideBatch is the batch size of the publisher beside a measurement.
 const besideBatch = 100
 
-// publishBeside has a publisher send events at a rate, in batches as publishers
-// of many events should, until stop is called. stop says what went wrong.
+// publishBeside sends events at a rate, in batches as publishers of many events should, until
+// stop is called. stop returns the error.
 func (b *loadBench) publishBeside(ctx context.Context, perSecond int) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
@@ -61,8 +61,7 @@ func (b *loadBench) publishAt(ctx context.Context, perSecond int) error {
 	}
 }
 
-// replacePolicies pushes n policies and returns once the admitter decides by
-// them.
+// replacePolicies pushes n policies and returns once the admitter uses them.
 func (b *loadBench) replacePolicies(ctx context.Context, ready target.Ready, n int) error {
 	nc, err := b.t.Connect(ctx, target.Runtime)
 	if err != nil {

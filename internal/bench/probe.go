@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// probe is work that needs nothing but the processor, and all that this can do side by
-// side: how long it takes says what the processor gives at the moment. On a core that
-// is shared with other machines that is less for milliseconds or for hours, and no
-// counter tells of it.
+// probe measures a fixed amount of work that needs only the processor and uses its
+// instruction-level parallelism. Its duration shows the processor's current speed. On a core that
+// is shared with other machines that can be reduced for milliseconds or for hours, and no counter
+// shows it.
 func probe() time.Duration {
 	begun := time.Now()
 	runtime.KeepAlive(sideBySide(4000)) // some 5 us
@@ -30,18 +30,18 @@ func sideBySide(n int) uint64 {
 	return a + b + c + d + e + f + g + h
 }
 
-// undisturbedWithin is how much longer than the shortest a probe takes at most while
-// the processor is undisturbed.
+// undisturbedWithin is how much longer than the shortest probe a probe may take for the processor
+// to count as undisturbed.
 const undisturbedWithin = 1.05
 
-// turn is one call of work that was measured.
+// turn is one measured call of work.
 type turn struct {
 	messages int
 	took     time.Duration
-	probe    time.Duration // the longer one of those right before and right after
+	probe    time.Duration // the longer one of the probes right before and after
 }
 
-// add adds what was done in another turn.
+// add adds the work of another turn.
 func (t *turn) add(u turn) { t.messages, t.took = t.messages+u.messages, t.took+u.took }
 
 // measure measures one call of work on n messages.
@@ -53,8 +53,7 @@ func measure(n int, work func()) turn {
 	return turn{n, took, max(before, probe())}
 }
 
-// undisturbed sums up the turns in which the processor was, and says which part of
-// them all these are.
+// undisturbed sums the turns in which the processor was undisturbed, and returns their share.
 func undisturbed(turns []turn, shortest time.Duration) (sum turn, share float64) {
 	n := 0
 	for _, t := range turns {
@@ -66,22 +65,21 @@ func undisturbed(turns []turn, shortest time.Duration) (sum turn, share float64)
 	return sum, float64(n) / float64(max(len(turns), 1))
 }
 
-// span is a piece of time.
+// span is an interval of time.
 type span struct{ begun, ended time.Time }
 
 func (s span) length() time.Duration { return s.ended.Sub(s.begun) }
 
 func (s span) overlaps(t span) bool { return s.begun.Before(t.ended) && t.begun.Before(s.ended) }
 
-// percentile sorts pieces of time by their length, and gives the length that so many of
-// a hundred have at most.
+// percentile sorts spans by length and returns the length at a percentile.
 func percentile(spans []span, percent int) time.Duration {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.length(), b.length()) })
 	return spans[len(spans)*percent/100].length()
 }
 
-// watch looks at something again and again until stop, which says how long each look
-// took, in their order, or why one failed.
+// watch calls look periodically until stop, which returns the duration of each call in order, or
+// the error of one.
 func watch(every time.Duration, look func() error) (stop func() ([]span, error)) {
 	end, done := make(chan struct{}), make(chan error)
 	var looks []span
@@ -111,13 +109,12 @@ func watch(every time.Duration, look func() error) (stop func() ([]span, error))
 	}
 }
 
-// watchProcessor looks at the processor every 2 ms while other processes work.
+// watchProcessor probes the processor every 2 ms while other processes work.
 func watchProcessor() (stop func() ([]span, error)) {
 	return watch(2*time.Millisecond, func() error { probe(); return nil })
 }
 
-// watchDisk writes 4 KB to a file of its own every 20 ms while other processes work, and
-// waits until the disk has them.
+// watchDisk writes 4 KB to a file every 20 ms while other processes work, and waits for the sync.
 func watchDisk(dir string) (stop func() ([]span, error), err error) {
 	f, err := os.Create(filepath.Join(dir, "disk"))
 	if err != nil {
@@ -134,20 +131,20 @@ func watchDisk(dir string) (stop func() ([]span, error), err error) {
 	}, nil
 }
 
-// stalled is how long a sync of 4 KB takes at least if the disk stood still for reasons
-// of its own. While the correlator, the server and publishers write as fast as they can,
-// half of them take under 0.5 ms, and 99 of 100 under 6 ms.
+// stalled is the least duration of a 4 KB sync that counts as a stall of the disk. While the
+// correlator, the server and publishers write as fast as they can, half of the syncs take under
+// 0.5 ms, and 99 of 100 under 6 ms.
 const stalled = 20 * time.Millisecond
 
-// stalls are the syncs in which the disk stood still.
+// stalls returns the syncs in which the disk stalled.
 func stalls(syncs []span) []span {
 	return slices.DeleteFunc(slices.Clone(syncs), func(s span) bool { return s.length() < stalled })
 }
 
-// during tells whether any of some pieces of time overlaps with s.
+// during reports whether any of the spans overlaps with s.
 func during(s span, any []span) bool { return slices.ContainsFunc(any, s.overlaps) }
 
-// within are those of some pieces of time, in their order, that begin in s.
+// within returns the spans that begin in s, in order.
 func within(s span, looks []span) []span {
 	from := func(t time.Time) int {
 		n, _ := slices.BinarySearchFunc(looks, t, func(l span, t time.Time) int { return l.begun.Compare(t) })
@@ -156,14 +153,14 @@ func within(s span, looks []span) []span {
 	return slices.Clone(looks[from(s.begun):from(s.ended)])
 }
 
-// machine is what the machine gave while other processes worked.
+// machine is the state of the machine while other processes worked.
 type machine struct {
 	probes []span
-	best   time.Duration // the shortest of them
+	best   time.Duration // the shortest probe
 	stalls []span        // of the disk
 }
 
-// watchMachine looks at the processor and at the disk that has dir.
+// watchMachine watches the processor and the disk of dir.
 func watchMachine(dir string) (stop func() (machine, error), err error) {
 	disk, err := watchDisk(dir)
 	if err != nil {
@@ -177,13 +174,13 @@ func watchMachine(dir string) (stop func() (machine, error), err error) {
 	}, nil
 }
 
-// gave is what the processor gave, as a part of its best.
+// gave is the processor's median speed, relative to its best.
 func (m machine) gave() float64 {
 	return float64(m.best) / float64(percentile(slices.Clone(m.probes), 50))
 }
 
-// undisturbed tells whether the processor gave its best during a window, and the disk
-// neither stood still then nor right before, which is caught up with.
+// undisturbed reports whether the processor had its best speed during s, and the disk stalled
+// neither then nor right before, since a stall is followed by a backlog.
 func (m machine) undisturbed(s span) bool {
 	if during(span{s.begun.Add(-window), s.ended}, m.stalls) {
 		return false

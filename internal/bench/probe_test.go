@@ -40,7 +40,7 @@ func TestWatchMachine(t *testing.T) {
 	}
 }
 
-// TestWatchFails: who looks and fails says so at the end.
+// TestWatchFails: stop returns the error of a failed look.
 func TestWatchFails(t *testing.T) {
 	looks := 0
 	stop := watch(time.Millisecond, func() error { looks++; return errDone })

@@ -9,11 +9,11 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/verify"
 )
 
-// productArg is the command under which a benchmark starts its own binary again as
-// the product, to measure a process that does nothing else.
+// productArg is the command with which a benchmark starts its own binary as the product, to
+// measure a separate process.
 const productArg = "product"
 
-// productCommands are the commands of the product that are measured in this way.
+// productCommands are the commands of the product that are measured so.
 type productCommands struct {
 	Export export.Cmd `cmd:"" help:"As countersign export."`
 	Verify verify.Cmd `cmd:"" help:"As countersign verify."`

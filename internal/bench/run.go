@@ -20,20 +20,19 @@ import (
 
 // loadBench measures operations on a running system.
 type loadBench struct {
-	admitter streams.User // reaches JetStream itself
+	admitter streams.User // may use JetStream itself
 	t        *target.Target
 	duration time.Duration
 	request  []byte
 }
 
-// maxConnections is how many connections the clients of one measurement
-// share at most.
+// maxConnections bounds the connections that the clients of one measurement share.
 const maxConnections = 16
 
-// warmUp is how much of a measurement's beginning does not count.
+// warmUp is the divisor for the part of a measurement's start that does not count.
 const warmUp = 10 // a tenth
 
-// operation does one thing once, over a connection of the role it needs.
+// operation is the measured operation, over a connection of the role that it needs.
 type operation struct {
 	role string
 	do   func(ctx context.Context, nc *nats.Conn) error
@@ -82,7 +81,7 @@ func (b *loadBench) measureClients(ctx context.Context, what string, clients int
 		P50: micros(all[len(all)/2]), P99: micros(all[len(all)*99/100])}, nil
 }
 
-// connect connects in a role; that of the admitter reaches JetStream itself.
+// connect connects in a role; the admitter's role may use JetStream itself.
 func (b *loadBench) connect(ctx context.Context, role string) (*nats.Conn, error) {
 	if role != string(streams.RoleAdmitter) {
 		return b.t.Connect(ctx, role)
@@ -92,7 +91,7 @@ func (b *loadBench) connect(ctx context.Context, role string) (*nats.Conn, error
 	})
 }
 
-// ping is a request that the admitter's process answers without doing anything.
+// ping is a request that the admitter's process answers without any work.
 func (b *loadBench) ping() operation {
 	return operation{target.Operator, func(ctx context.Context, nc *nats.Conn) error {
 		_, err := nc.RequestWithContext(ctx, "$SRV.PING.admitter", nil)
@@ -100,11 +99,11 @@ func (b *loadBench) ping() operation {
 	}}
 }
 
-// publish stores one event of the request's size in JetStream, alone, and waits for
-// the acknowledgement.
+// publish stores one event of the request's size in JetStream, in a message of its own, and waits
+// for the acknowledgement.
 func (b *loadBench) publish() operation { return b.send(string(streams.RoleAdmitter)) }
 
-// ingest is the same as a publisher, by the service that takes events in.
+// ingest is the same for a publisher, through the ingest service.
 func (b *loadBench) ingest() operation { return b.send(target.Runtime) }
 
 func (b *loadBench) send(role string) operation {
@@ -120,7 +119,7 @@ func (b *loadBench) send(role string) operation {
 
 var errNotStored = errors.New("an event was not stored")
 
-// admit is one admission, to the arrival of the verdict.
+// admit is one admission, until the verdict arrives.
 func (b *loadBench) admit() operation {
 	space := subject.Space{Prefix: b.t.Prefix}
 	return operation{target.Runtime, func(ctx context.Context, nc *nats.Conn) error {

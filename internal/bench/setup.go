@@ -15,8 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
-// pipelineSetup is a pipeline that lives for one benchmark, in a directory of its
-// own.
+// pipelineSetup describes a pipeline for one benchmark, in a temporary directory.
 type pipelineSetup struct {
 	SyncInterval string
 	Policies     int
@@ -49,9 +48,9 @@ func (s pipelineSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipel
 	return measure(pipe)
 }
 
-// workDir makes a directory for one benchmark, with a file for what services log.
+// workDir makes a temporary directory for one benchmark, with a log file for the services.
 func workDir() (dir string, log *os.File, remove func(), err error) {
-	signal.Ignore(syscall.SIGPIPE) // who stops reading must not leave the directory behind: writing fails instead
+	signal.Ignore(syscall.SIGPIPE) // if the reader of the output ends, writing fails, and the directory is removed
 	if dir, err = os.MkdirTemp("", "countersign-bench-"); err != nil {
 		return "", nil, nil, err
 	}
@@ -61,8 +60,8 @@ func workDir() (dir string, log *os.File, remove func(), err error) {
 	return dir, log, func() { _ = log.Close(); _ = os.RemoveAll(dir) }, nil
 }
 
-// unlimit lifts the admitter's quotas in the services that are started from here on:
-// what a bench measures is what the services can do.
+// unlimit disables the admitter's quotas in services started from now on: a benchmark measures
+// what the services can do.
 func unlimit() {
 	for _, name := range []string{"PUBLISHER_EVENTS", "TENANT_EVENTS", "PUBLISHER_BYTES", "TENANT_BYTES", "PUBLISHER_ADMISSIONS", "TENANT_ADMISSIONS"} {
 		if name = "COUNTERSIGN_" + name; os.Getenv(name) == "" {

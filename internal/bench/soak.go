@@ -41,10 +41,10 @@ type soakResult struct {
 	Calls   int     `json:"calls"`
 }
 
-// soakSession is how many calls a session has before the next one begins.
+// soakSession is how many calls a session has.
 const soakSession = 50
 
-// soakStep is how often calls are made; so many as the rate asks for at once.
+// soakStep is how often calls are made, as many at once as the rate requires.
 const soakStep = 100 * time.Millisecond
 
 func (c *soakCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -143,7 +143,7 @@ func (s *soak) calls(ctx context.Context, n int) error {
 	return streams.PublishEvents(ctx, s.nc, msgs)
 }
 
-// pair is the request of a call and the report of its execution.
+// pair returns the request of a call and the report of its execution.
 func (s *soak) pair(n int) (pre, post []byte) {
 	body := func(kind, typ, more string) []byte {
 		return fmt.Appendf(nil, `{"event_id":"%s0000-0000-4000-8000-%012d","event_type":"%s","timestamp":"%s","source":"mail-agent","session_id":"soak-%d",`+

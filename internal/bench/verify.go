@@ -43,7 +43,7 @@ type verifyResult struct {
 	P50       float64 `json:"p50_us,omitempty"`
 	P99       float64 `json:"p99_us,omitempty"`
 	Engine    float64 `json:"engine_cpu_us,omitempty"` // of one look-up
-	Peak      float64 `json:"peak_mb,omitempty"`       // resident, of this process while it verified
+	Peak      float64 `json:"peak_mb,omitempty"`       // resident, of this process during the verification
 }
 
 func (c *verifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
@@ -121,7 +121,7 @@ func (c *verifyCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard) er
 	return c.single(ctx, io, s, l)
 }
 
-// single measures what is asked for one at a time.
+// single measures look-ups and proofs one at a time.
 func (c *verifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l evidencereader.Reader) error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	size := s.tree.Size()
@@ -163,11 +163,11 @@ func (c *verifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l e
 	return nil
 }
 
-// best takes a measurement several times: on a machine with other work on it,
-// the fastest is the one with the least of that in it.
+// best repeats a measurement and returns the fastest run, which is the least disturbed by other
+// work on the machine.
 func (c *verifyCmd) best(ctx context.Context, what string, n int, do func(context.Context) error) (best verifyResult, err error) {
 	for range c.Runs {
-		debug.FreeOSMemory() // collects, too
+		debug.FreeOSMemory() // also collects garbage
 		forgetHighWater()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -188,10 +188,10 @@ func (c *verifyCmd) best(ctx context.Context, what string, n int, do func(contex
 	return best, nil
 }
 
-// forgetHighWater lets highWater begin anew for this process, where that can be had.
+// forgetHighWater resets this process's peak for highWater, if the kernel permits it.
 func forgetHighWater() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
-// cpuTime is what this process has used; the engine's is not in it.
+// cpuTime is the processor time of this process, without the engine.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -219,7 +219,7 @@ func (c *verifyCmd) print(io ui.Stdio, r verifyResult) error {
 func (s *verifyShard) floor(ctx context.Context) error {
 	wrong := 0
 	err := s.db.Scan(ctx, s.name, 0, storage.AllSequences, func(r storage.EvidenceRow) error {
-		if sha256.Sum256([]byte(r.Record)) == r.RecordHash { // the record's hash has a prefix
+		if sha256.Sum256([]byte(r.Record)) == r.RecordHash { // the record's hash has a prefix, so it differs
 			wrong++
 		}
 		return nil
@@ -236,7 +236,7 @@ func (s *verifyShard) verify(ctx context.Context, l evidencereader.Reader, worke
 	return held(rep, err)
 }
 
-// alone verifies what is in memory, by one goroutine. Nothing signs its end.
+// alone verifies the rows in memory with one goroutine. No checkpoint signs them.
 func (s *verifyShard) alone(context.Context) error {
 	v := evidence.NewVerifier(evidence.VerifyOptions{Shard: s.name, Keys: s.verifiers})
 	for _, r := range s.sample {
@@ -262,8 +262,8 @@ func (s *verifyShard) verifySession(ctx context.Context, l evidencereader.Reader
 		Checkpoint: evidence.Published{Source: "table checkpoints", Text: p.Checkpoint}, Rows: p.Rows, Proofs: p.Proofs, ReceiptKeys: p.Keys}), nil)
 }
 
-// held turns evidence that does not hold into an error: nothing is measured that
-// was not verified.
+// held returns an error for evidence that is not valid: a benchmark must measure a successful
+// verification.
 func held(rep evidence.Report, err error) error {
 	if err == nil && !rep.OK {
 		err = fmt.Errorf("%d problems, the first: %s", rep.Total, rep.Findings[0])

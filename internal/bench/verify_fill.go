@@ -21,9 +21,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// verifyShard is a shard of evidence made for measuring: calls as a governed
-// runtime makes them, decisions really signed, the tree and its checkpoints
-// stored.
+// verifyShard is a shard of evidence made for measuring: calls as a governed runtime makes them,
+// decisions with valid signatures, the tree and its checkpoints stored.
 type verifyShard struct {
 	db        *storage.DB
 	name      string
@@ -33,7 +32,7 @@ type verifyShard struct {
 	receipt   signing.PrivateKey
 	signer    note.Signer
 	verifiers []note.Verifier
-	last      string // checkpoint
+	last      string // newest checkpoint
 	session   string // one of its sessions
 	sample    []evidence.Row
 	engine    pid
@@ -61,7 +60,7 @@ const (
 
 var shardCreated = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
-// fillShard makes about n records. Decisions of share calls have one signature.
+// fillShard makes about n records. The decisions of share calls have one signature.
 func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(done, total uint64)) (*verifyShard, error) {
 	s := &verifyShard{db: db, name: streams.EpochName(streams.DefaultShard, shardCreated), chain: evidence.NewChain(noHead, 1<<30)}
 	var err error
@@ -100,7 +99,7 @@ func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(
 		}
 		if int(s.tree.Size()) >= n {
 			s.session = sampleSession(call / callsPerSession / 2)
-			s.builder, s.chain = nil, nil // what they remember is not verification's
+			s.builder, s.chain = nil, nil // their memory must not count for the verification
 			progress(uint64(n), uint64(n))
 			return s, nil
 		}
@@ -119,7 +118,7 @@ func (s *verifyShard) keyMessage() ([]events.LogMessage, error) {
 	return []events.LogMessage{{Subject: subject.Space{}.Control(streams.DefaultShard, events.ControlKey), Body: body}}, err
 }
 
-// round makes the messages of some calls, their decisions signed together.
+// round makes the messages of some calls, with one signature for their decisions.
 func (s *verifyShard) round(log *auditLog, first, share int) (msgs []events.LogMessage, err error) {
 	var decisions [][]byte
 	var at []int
@@ -151,8 +150,7 @@ func (s *verifyShard) round(log *auditLog, first, share int) (msgs []events.LogM
 	return msgs, nil
 }
 
-// store builds records and stores them with their tree and a checkpoint, as the
-// auditor does.
+// store builds records and stores them with their tree and a checkpoint, as the auditor does.
 func (s *verifyShard) store(ctx context.Context, msgs []events.LogMessage) error {
 	for i := range msgs {
 		msgs[i].Seq = uint64(s.tree.Size()) + uint64(i) + 1

@@ -1,4 +1,5 @@
-// Package buildinfo says which build a program is.
+// Package buildinfo reports the version of the running program, for --version and for NATS micro
+// services.
 package buildinfo
 
 import (
@@ -11,8 +12,8 @@ import (
 // version is set by the linker (make build, goreleaser).
 var version string
 
-// Version is the version that the build was given, else the module's version
-// from the build information, else "(devel)".
+// Version is the version set at build time, otherwise the module's version from the build
+// information, otherwise "(devel)".
 func Version() string {
 	if version != "" {
 		return version
@@ -23,8 +24,8 @@ func Version() string {
 	return "(devel)"
 }
 
-// SemVer is Version as a semantic version, which NATS micro services demand:
-// "0.0.0-devel" for a build without one.
+// SemVer is Version as a semantic version, which NATS micro services require: "0.0.0-devel" for a
+// build without one.
 func SemVer() string {
 	if v := Version(); semver.IsValid(v) {
 		return strings.TrimPrefix(v, "v")

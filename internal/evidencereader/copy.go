@@ -11,15 +11,14 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// CopyFilter says which proved records a copy holds.
+// CopyFilter selects the proved records that a copy holds.
 type CopyFilter struct {
-	Tenant string // its records, and the control records, which are of no tenant
-	// Others keeps a place for the records of other tenants: their rows without their
-	// texts, or with them if Texts is set.
+	Tenant string // its records, and the control records, which have no tenant
+	// Others adds the rows of other tenants without their texts, or with them if Texts is set.
 	Others, Texts bool
 }
 
-// rowCopier puts proved rows into a database of the caller's own.
+// rowCopier inserts proved rows into the caller's own database.
 type rowCopier struct {
 	CopyFilter
 	db   *storage.DB
@@ -27,7 +26,7 @@ type rowCopier struct {
 	size int
 }
 
-// Bounds of what is put in at a time.
+// Bounds of one insert.
 const (
 	copiedRows  = 1 << 14
 	copiedBytes = 32 << 20
@@ -59,10 +58,10 @@ func (c *rowCopier) flush(ctx context.Context) error {
 	return err
 }
 
-// CopyProved verifies a shard, or all with an empty name, and puts the wanted records
-// that its newest checkpoint covers into a database of the caller's own, with that
-// checkpoint. What is looked up there afterwards rests on the very bytes that were
-// proved. ErrUnproved says that the evidence does not hold; the copy is worthless then.
+// CopyProved verifies a shard, or all if shard is "", and inserts the wanted records that its
+// newest checkpoint covers into the caller's own database, with that checkpoint. Queries there
+// then use exactly the bytes that were proved. ErrUnproved means that the evidence is not valid;
+// the copy must not be used then.
 func (l Reader) CopyProved(ctx context.Context, into *storage.DB, want CopyFilter, shard string, o VerifyOptions) (whole []evidence.Report, err error) {
 	shards := []string{shard}
 	if shard == "" {
@@ -91,7 +90,7 @@ func (l Reader) CopyProved(ctx context.Context, into *storage.DB, want CopyFilte
 	return whole, into.DropTextless(ctx)
 }
 
-// copyCheckpoint puts in the checkpoint that the copied rows were proved by.
+// copyCheckpoint inserts the checkpoint under which the copied rows were proved.
 func (l Reader) copyCheckpoint(ctx context.Context, into *storage.DB, shard string, rep evidence.Report, o VerifyOptions) error {
 	list, _, err := l.gatherCheckpoints(ctx, shard, o)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// CosignedCheckpoint is the newest checkpoint of a shard that somebody else signed as well
-// and that covers a record, with all signatures that are stored of it; "" if there
-// is none. Nobody has checked them here.
+// CosignedCheckpoint returns the newest checkpoint of a shard that a witness signed and that
+// covers a record, with all its stored signatures; "" without one. The signatures are not checked
+// here.
 func (l Reader) CosignedCheckpoint(ctx context.Context, shard string, last uint64) (string, error) {
 	newest, err := l.DB.CosignedCheckpoints(ctx, shard, max(last, 1), 1)
 	if err != nil || len(newest) == 0 {
@@ -20,7 +20,8 @@ func (l Reader) CosignedCheckpoint(ctx context.Context, shard string, last uint6
 	}
 	text := newest[0].Note
 	for _, c := range same {
-		// One with another root is a fork: verification says so, an export has one.
+		// A checkpoint with another root is a fork: verification reports it, an export has one of
+		// them.
 		if joined, err := evidence.MergeSignatures(text, c.Note); err == nil {
 			text = joined
 		}

@@ -12,19 +12,18 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// An insert reaches the derived tables a moment after or before evidence, and an
-// expiry is carried out in steps: a difference counts when it lasts.
+// An insert reaches the derived tables a moment after or before the evidence, and an expiry is
+// carried out in steps. So a difference counts only if it persists.
 const (
 	derivedAttempts = 3
 	derivedPause    = 500 * time.Millisecond
-	// derivedWindow is how many sequences are compared at a time. The server holds
-	// their derived rows twice meanwhile, some kilobytes each.
+	// derivedWindow is how many sequences are compared at a time. The server holds their derived
+	// rows twice meanwhile, some kilobytes each.
 	derivedWindow = 1 << 16
 )
 
-// compareDerived compares the derived tables with the records of a stretch of a
-// shard, a window of the database at a time. Rows of any sequence behind the last
-// window are looked for, too, when to is storage.AllSequences.
+// compareDerived compares the derived tables with the records of a range of a shard, a window at
+// a time. If to is storage.AllSequences, it also searches for rows behind the last window.
 func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []evidence.Finding, err error) {
 	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, derivedWindow))
 	if err != nil {
@@ -51,15 +50,15 @@ func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint6
 	return list, nil
 }
 
-// lastingDerived lists the differences in a window that are still there when
-// inserts that were under way have ended.
+// lastingDerived lists the differences in a window that remain after inserts under way have
+// ended.
 func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiringSpans, pause time.Duration) (found []storage.DerivedRow, err error) {
 	type place struct {
 		table string
 		seq   uint64
 	}
 	var before map[place]bool
-	var tables []string // all at first, then those that differed
+	var tables []string // all at first, then those with differences
 	for attempt := range derivedAttempts {
 		found = nil
 		err = l.DB.CompareDerived(ctx, shard, from, to, tables, func(d storage.DerivedRow) error {
@@ -114,9 +113,9 @@ func (e expiringSpans) containsSeq(seq uint64) bool {
 	return slices.ContainsFunc(e, func(s events.Span) bool { return s[0] <= seq && seq <= s[1] })
 }
 
-// unfinishedExpiries lists the spans of expiries that have begun and of which no
-// record says that they are done: rows may outlive their texts for a moment. What
-// the records say, the verification of the shard proves.
+// unfinishedExpiries lists the spans of expiries that have begun and are not recorded as done:
+// derived rows may exist a moment longer than texts. The verification of the shard proves the
+// expiry records.
 func (l Reader) unfinishedExpiries(ctx context.Context, shard string) (list expiringSpans, err error) {
 	begun := map[string]expiringSpans{}
 	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
@@ -141,7 +140,7 @@ func (l Reader) unfinishedExpiries(ctx context.Context, shard string) (list expi
 	return list, nil
 }
 
-// StrayDerived reports rows of shards that evidence has nothing of.
+// StrayDerived reports derived rows of shards without evidence.
 func (l Reader) StrayDerived(ctx context.Context) (list []evidence.Finding, err error) {
 	stray, err := l.DB.StrayDerived(ctx)
 	for _, d := range stray {

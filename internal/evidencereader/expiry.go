@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// expiryRecords reads the records that say which texts of a shard expired, those that
-// are wanted. Nobody has checked them yet, and there are no proofs.
+// expiryRecords reads the wanted records of expiries that have begun in a shard. They are
+// unchecked and have no proofs yet.
 func (l Reader) expiryRecords(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []evidence.ExpiryRecord, err error) {
 	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
 		if e, ok := evidence.ExpiryIn(rowOf(r)); ok && e.State == events.ErasureBegun && wanted(e) {
@@ -24,9 +24,8 @@ func (l Reader) expiryRecords(ctx context.Context, shard string, wanted func(eve
 	return list, nil
 }
 
-// ProveExpiries adds the proofs that expiry records are in the tree of a size. Of
-// those that are not in it, or of which the stored hashes give no proof,
-// verification says so.
+// ProveExpiries adds the proofs that expiry records are in the tree of a size. Records that are
+// not in it, or for which stored hashes are missing, get none; verification reports them.
 func (l Reader) ProveExpiries(ctx context.Context, shard string, size int64, list []evidence.ExpiryRecord) error {
 	var seqs []uint64
 	var which []int
@@ -49,8 +48,8 @@ func (l Reader) ProveExpiries(ctx context.Context, shard string, size int64, lis
 	return nil
 }
 
-// NewestSeq is the greatest of a sequence and those of expiry records: a checkpoint
-// must reach to it to show that texts expired.
+// NewestSeq is the largest of a sequence and those of expiry records: a checkpoint must cover it
+// to prove the expiries.
 func NewestSeq(seq uint64, list []evidence.ExpiryRecord) uint64 {
 	for _, x := range list {
 		seq = max(seq, x.Row.Seq)
@@ -61,7 +60,7 @@ func NewestSeq(seq uint64, list []evidence.ExpiryRecord) uint64 {
 // expirySubject is the subject of the expiry records.
 func (l Reader) expirySubject() string { return l.Space.Control(l.Stream, events.ControlExpiry) }
 
-// ExpiryReasons tells people why records have no text. Its owner is one goroutine.
+// ExpiryReasons describes why records have no text. One goroutine owns it.
 type ExpiryReasons struct {
 	scan  func(ctx context.Context, shard string, from, to uint64, fn func(storage.EvidenceRow) error) error // finds expiry records
 	known map[expiryKey]string
@@ -72,12 +71,12 @@ type expiryKey struct {
 	seq   uint64
 }
 
-// NewExpiryReasons makes one.
+// NewExpiryReasons returns the reasons from the stored expiry records.
 func (l Reader) NewExpiryReasons() *ExpiryReasons {
 	return &ExpiryReasons{l.DB.Scan, map[expiryKey]string{}}
 }
 
-// reasonsIn knows the expiry records in rows, and no others.
+// reasonsIn returns the reasons from the expiry records in rows only.
 func reasonsIn(rows []evidence.Row) *ExpiryReasons {
 	r := &ExpiryReasons{func(context.Context, string, uint64, uint64, func(storage.EvidenceRow) error) error { return nil }, map[expiryKey]string{}}
 	for _, row := range rows {
@@ -92,8 +91,8 @@ func expiryText(e events.Expiry) string {
 	return fmt.Sprintf("expired %s under retention policy %s", e.At.UTC().Format("2006-01-02T15:04:05Z"), e.Policy)
 }
 
-// ReasonFor says why a record has no text, "" if it has one. What it says is what the
-// evidence claims: whether it holds, verification tells.
+// ReasonFor describes why a record has no text, "" if it has one. The reason is the evidence's
+// statement; verification proves it.
 func (r *ExpiryReasons) ReasonFor(ctx context.Context, row evidence.Row) (string, error) {
 	if !row.Expired() {
 		return "", nil

@@ -14,15 +14,15 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// Range is everything of a tenant in one shard between two times. Only what
-// proves it is held; the records are read when they are asked for.
+// Range is everything of a tenant in one shard between two times. It holds only the data for the
+// proof; the records are read on demand.
 type Range struct {
 	Count uint64 // records
 	Input bundle.RangeInput
 }
 
-// TenantRange finds a tenant's records between two times. What its bundle needs
-// beside is for the caller to fill in: Spool, Decided and SignKey.
+// TenantRange finds a tenant's records between two times. The caller adds to the bundle input:
+// Spool, Decided and SignKey.
 func (l Reader) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, progress func(done, total uint64)) (Range, error) {
 	n, err := l.DB.CountTenant(ctx, shard, tenant, from, to)
 	if err != nil {
@@ -70,15 +70,15 @@ func (l Reader) TenantRange(ctx context.Context, shard, tenant string, from, to 
 	return r, nil
 }
 
-// maxFailures is how often in succession reading may fail before the next row.
+// maxFailures is how many reads may fail in succession without a new row.
 const maxFailures = 3
 
-// scanResuming scans rows, which come in the order of their sequences, and begins anew
-// behind the last one when the database hangs up: a long range is read for
-// minutes, and a connection that broke is no reason to begin a file again.
+// scanResuming scans rows, which are ordered by sequence, and continues behind the last one after
+// a lost connection: a long range is read for minutes, and a broken connection must not restart a
+// file.
 func scanResuming(ctx context.Context, scan func(func(storage.EvidenceRow) error) error, yield func(storage.EvidenceRow) error) error {
 	var last uint64
-	var refused error // by yield
+	var refused error // error of yield
 	for failures := 0; ; {
 		before := last
 		err := scan(func(r storage.EvidenceRow) error {

@@ -1,6 +1,7 @@
-// Package evidencereader reads evidence for the commands that show, verify and export
-// it: it brings together the rows in ClickHouse, the checkpoints there and on
-// NATS, and the verification core.
+// Package evidencereader reads evidence for the commands that show, verify and export it. It
+// combines the rows in ClickHouse, the checkpoints there and on NATS, and the verification core
+// (package evidence). A read-only database user suffices; it writes nothing. Begin with Reader,
+// then Verify (verify.go) and ReadProvedSession (session.go).
 package evidencereader
 
 import (
@@ -20,21 +21,21 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// ErrNoEvidence says that the database holds no evidence of a log.
+// ErrNoEvidence reports that the database holds no evidence of a log.
 var ErrNoEvidence = errors.New("there is no evidence yet")
 
-// ErrNoSession says that there is no record of a session.
+// ErrNoSession reports that there is no record of a session.
 var ErrNoSession = errors.New("no record of this session")
 
 // Reader reads one log's evidence. A read-only user of the database suffices.
 type Reader struct {
 	DB     *storage.DB
-	Tree   *storage.DB // where the tree's hashes are, if not in DB: proofs made of them are checked by those who read them
+	Tree   *storage.DB // has the tree's hashes if DB does not; proofs made of them are checked by their users
 	Stream string
 	Space  subject.Space
 }
 
-// Shards lists the log's incarnations that there is evidence of, oldest first.
+// Shards lists the log's incarnations with evidence, oldest first.
 func (l Reader) Shards(ctx context.Context) ([]string, error) {
 	all, err := l.DB.Shards(ctx)
 	if err != nil {
@@ -48,18 +49,18 @@ func (l Reader) Shards(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// Session is one session's evidence in one shard, with what proves it.
+// Session is one session's evidence in one shard, with its proofs.
 type Session struct {
 	Shard, Tenant, Session string
 	Rows                   []evidence.Row
-	Checkpoint             string // signed note; empty when nothing is signed yet
+	Checkpoint             string // signed note; empty while nothing is signed
 	Proofs                 []tlog.RecordProof
 	Keys                   []events.KeyRecord // the receipt keys in the log
-	Retired                []evidence.Retired // those of them that were taken back
+	Retired                []evidence.Retired // the retired ones of Keys
 	Expiries               []evidence.ExpiryRecord
 }
 
-// Session reads a session's records, which may lie in several shards.
+// Session reads a session's records, which may be in several shards.
 func (l Reader) Session(ctx context.Context, tenant, session string) ([]Session, error) {
 	var list []Session
 	err := l.DB.Chain(ctx, tenant, session, func(r storage.EvidenceRow) error {
@@ -79,10 +80,10 @@ func (l Reader) Session(ctx context.Context, tenant, session string) ([]Session,
 	return list, nil
 }
 
-// AddProofs adds to a session the newest checkpoint that covers all of its records,
-// their inclusion proofs, the receipt keys and what became of them. If the error is
-// Damaged, the records whose proofs the stored tree does not give have none, and
-// all the rest is there.
+// AddProofs adds the newest checkpoint that covers all records of a session, their inclusion
+// proofs, the receipt keys and their retirements. On an error for which IsDamaged is true,
+// records whose proofs cannot be made from the stored tree have none, and everything else is
+// there.
 func (l Reader) AddProofs(ctx context.Context, s *Session) error {
 	cp, err := l.DB.LatestCheckpoint(ctx, s.Shard)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
@@ -112,8 +113,8 @@ func (l Reader) AddProofs(ctx context.Context, s *Session) error {
 	return lacking
 }
 
-// proveSingly proves each record by itself; those for which stored hashes are missing
-// or damaged have no proof.
+// proveSingly proves each record separately. Records whose stored hashes are missing or damaged
+// get no proof.
 func (l Reader) proveSingly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))
 	for i, seq := range seqs {
@@ -140,8 +141,7 @@ func (l Reader) proveRest(ctx context.Context, s *Session, size int64) (err erro
 	return l.ProveExpiries(ctx, s.Shard, size, s.Expiries)
 }
 
-// InclusionProofs proves records to be in the tree of a size. It reads all hashes that
-// this takes at once.
+// InclusionProofs proves records to be in the tree of a size. It reads all hashes with one query.
 func (l Reader) InclusionProofs(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))
 	prove := func(r tlog.HashReader) (err error) {
@@ -153,7 +153,7 @@ func (l Reader) InclusionProofs(ctx context.Context, shard string, size int64, s
 		return nil
 	}
 	wanted := map[int64]tlog.Hash{}
-	if err := prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { // only to see what is asked for
+	if err := prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { // only collects the indexes
 		for _, i := range indexes {
 			wanted[i] = tlog.Hash{}
 		}
@@ -205,12 +205,12 @@ func rowOf(r storage.EvidenceRow) evidence.Row {
 		BrokerTime: r.BrokerTime, BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, Expiry: r.Expiry}
 }
 
-// keyHistory reads the admitter's keys out of a shard's key records, and their
-// retirements. Nobody vouches for them yet.
+// keyHistory reads the admitters' keys and their retirements from a shard's key records. They are
+// unchecked.
 func (l Reader) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []evidence.Retired, err error) {
 	read := func(kind string, take func(seq uint64, body []byte)) error {
 		return l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, kind), func(r storage.EvidenceRow) error {
-			if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verification says what is none
+			if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verification reports invalid records
 				take(r.Seq, rec.Body)
 			}
 			return nil

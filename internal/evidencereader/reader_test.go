@@ -75,7 +75,7 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// keys are the same for everybody: nothing here is secret.
+// keys are fixed test keys; none is secret.
 type keys struct{}
 
 func (keys) TenantKey(string) []byte { return bytes.Repeat([]byte{1}, 32) }
@@ -339,8 +339,7 @@ func TestVerifyCompares(t *testing.T) {
 	}
 }
 
-// A time range is proved as a part of the tree, with the checkpoints in it and
-// those that somebody kept.
+// A time range is proved as a part of the tree, with the checkpoints in it and kept ones.
 func TestVerifyParts(t *testing.T) {
 	s := newShard(t, 400)
 	at := func(seq int) time.Time { return created.Add(time.Duration(seq) * time.Second) }
@@ -415,8 +414,8 @@ func TestInclusion(t *testing.T) {
 	}
 }
 
-// TestSessionWithARowMissing: whoever verifies a session of which a row was taken
-// away reads where, and that the proofs beside it cannot be made.
+// TestSessionWithARowMissing: verification of a session with a deleted row names the row, and the
+// proofs beside it that cannot be made.
 func TestSessionWithARowMissing(t *testing.T) {
 	s := newShard(t, 150)
 	parts, err := s.Session(t.Context(), "acme", "s-1")

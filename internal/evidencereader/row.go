@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// DecodeRow reads the record in a row: as it stands, and as the type of its kind.
+// DecodeRow returns the body of a row's record, raw and decoded as T.
 func DecodeRow[T any](r storage.EvidenceRow) (body json.RawMessage, record T, err error) {
 	rec, err := evidence.ParseRecord([]byte(r.Record))
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// SchemaFindings reports the tables, views and columns that are not what the
-// migrations make, and row policies that hide rows. policies is false when the user
-// may not ask for those.
+// SchemaFindings reports tables, views and columns that differ from the migrations, and row
+// policies that hide rows. policies is false if the user may not read the row policies.
 func (l Reader) SchemaFindings(ctx context.Context) (list []evidence.Finding, policies bool, err error) {
 	differing, policies, err := l.DB.SchemaDifferences(ctx)
 	if err != nil {

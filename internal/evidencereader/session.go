@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// sessionPicker takes the rows of one session while a shard is verified: those whose text
-// says so, and those whose columns do. Beside them it takes the expiry records.
+// sessionPicker picks the rows of one session while a shard is verified: rows whose text, and
+// rows whose columns name the session. It also picks the expiry records.
 type sessionPicker struct {
 	key      evidence.SessionID
 	expiry   string // subject of the expiry records
@@ -38,8 +38,8 @@ func (p *sessionPicker) addRow(_ context.Context, r *evidence.Row, x *evidence.E
 	return nil
 }
 
-// shardsToProve lists the incarnations of the log: those that there is evidence of,
-// and those that a published checkpoint speaks of.
+// shardsToProve lists the incarnations of the log that have evidence or that a published
+// checkpoint names.
 func (l Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, error) {
 	shards, err := l.Shards(ctx)
 	if err != nil && !errors.Is(err, ErrNoEvidence) {
@@ -57,20 +57,19 @@ func (l Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, e
 	return shards, err
 }
 
-// ProvedSession is a session's evidence in one shard, and the verification of the
-// whole shard that its rows were picked out of.
+// ProvedSession is a session's evidence in one shard, with the verification of the whole shard
+// from which its rows were picked.
 type ProvedSession struct {
 	Session
 	Whole evidence.Report
-	Why   *ExpiryReasons // of its records without a text, by the expiry records that were read with it
+	Why   *ExpiryReasons // why records have no text, from the expiry records that were read with it
 }
 
-// ReadProvedSession reads all of the log's evidence and picks a session's records out of
-// it by their texts: no index and no column decides what is among them, and each is
-// covered by the newest checkpoint. There is a part for every shard that has some;
-// whole has the verification of each shard, also of those without a part. o says
-// what to verify against; it must have the keys. ErrNoSession says that no shard has
-// a signed record of the session, and whole then tells whether that is proved.
+// ReadProvedSession reads all evidence of the log and picks a session's records by their texts:
+// no index or column decides which records belong to it, and the newest checkpoint covers each of
+// them. There is one part for every shard with such records; whole has the verification of every
+// shard. o must have the keys. ErrNoSession means that no shard has a signed record of the
+// session; whole then shows whether that is proved.
 func (l Reader) ReadProvedSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []evidence.Report, err error) {
 	shards, err := l.shardsToProve(ctx, o)
 	if err != nil {
@@ -95,11 +94,11 @@ func (l Reader) ReadProvedSession(ctx context.Context, tenant, session string, o
 	return parts, whole, nil
 }
 
-// ErrUnproved says that an answer cannot be proved.
+// ErrUnproved reports that an answer cannot be proved.
 var ErrUnproved = errors.New("not proved")
 
-// CheckProved is ErrUnproved if something was found in a shard after which nothing that
-// is picked out of it is proved to be all there is.
+// CheckProved returns ErrUnproved if a shard has a finding that makes the completeness of picked
+// records unproved.
 func CheckProved(whole []evidence.Report) error {
 	for _, rep := range whole {
 		if p, hides := rep.FirstIncompleteness(); hides {

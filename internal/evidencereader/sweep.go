@@ -14,39 +14,37 @@ import (
 )
 
 const (
-	// stretchSize is how many sequences one query reads: many enough that the
-	// query itself costs nothing beside them, few enough to be held in memory, as
-	// far as they were examined, until their turn comes.
+	// stretchSize is how many sequences one query reads: enough to make the cost of the query
+	// negligible, few enough to hold the examined rows in memory until their turn.
 	stretchSize uint64 = 1 << 15
-	// takenSize is stretchSize where rows are held with their texts.
+	// sinkStretchSize replaces stretchSize if rows are kept with their texts.
 	sinkStretchSize uint64 = 1 << 12
-	// handful is how many examined rows are handed over at a time.
+	// chunkSize is how many examined rows are passed on at a time.
 	chunkSize = 256
 )
 
-// seqRange is a part of the shard and what was found in it, in order.
+// seqRange is a part of the shard and the results of examining it, in order.
 type seqRange struct {
 	storage.Range
 	found chan []examinedRow
 }
 
-// examinedRow is an examined row; row is the row itself if it is to be taken.
+// examinedRow is an examined row; row is the row itself if the sink wants it.
 type examinedRow struct {
 	evidence.Examined
 	row *evidence.Row
 }
 
-// rowSink takes rows that a verification proves. Several goroutines call wants at the
-// same time; take gets the wanted rows one by one, in order, after the verifier has
-// seen them. The row that take gets is its own.
+// rowSink receives rows that a verification proves. wantsRow is called concurrently. addRow gets
+// the wanted rows one by one, in order, after the verifier has processed them; it owns the row.
 type rowSink interface {
 	wantsRow(r *evidence.Row, x *evidence.Examined) bool
 	addRow(ctx context.Context, r *evidence.Row, x *evidence.Examined) error
 }
 
-// verifyRange reads the rows of a shard in stretches, several at the same time, and
-// brings what was found to v in the order of the sequences. It holds no more
-// than a few stretches, however many rows claim to be of one sequence.
+// verifyRange reads the rows of a shard in ranges, several concurrently, and passes the results
+// to v in the order of the sequences. It holds only a few ranges in memory, however many rows
+// claim one sequence.
 func (l Reader) verifyRange(ctx context.Context, v *evidence.Verifier, shard string, from, to uint64, o VerifyOptions) error {
 	size := stretchSize
 	if o.sink != nil {
@@ -83,8 +81,8 @@ func (l Reader) verifyRange(ctx context.Context, v *evidence.Verifier, shard str
 	return g.Wait()
 }
 
-// distributeRanges hands out the stretches: to the queue in which they are gathered, and to
-// whoever examines next. The first in the queue is always being examined.
+// distributeRanges passes each range to the queue that collects results in order, and then to the
+// examining workers. So the first range in the queue is always being examined.
 func distributeRanges(ctx context.Context, ranges []storage.Range, work, queue chan<- seqRange) error {
 	for _, r := range ranges {
 		s := seqRange{r, make(chan []examinedRow, stretchSize/chunkSize+1)}
@@ -99,7 +97,7 @@ func distributeRanges(ctx context.Context, ranges []storage.Range, work, queue c
 	return nil
 }
 
-// examineRange reads one stretch.
+// examineRange reads and examines one range.
 func (l Reader) examineRange(ctx context.Context, e *evidence.Examiner, shard string, s seqRange, compare logComparison) error {
 	defer close(s.found)
 	list := make([]examinedRow, 0, chunkSize)
@@ -134,13 +132,13 @@ func (l Reader) examineRange(ctx context.Context, e *evidence.Examiner, shard st
 	return flush()
 }
 
-// ownedCopy is a row whose texts do not go with the block that they came in.
+// ownedCopy copies a row with its texts, which otherwise belong to the block that was read.
 func ownedCopy(r evidence.Row) *evidence.Row {
 	r.Subject, r.BodyDigest, r.Record = strings.Clone(r.Subject), strings.Clone(r.BodyDigest), strings.Clone(r.Record)
 	return &r
 }
 
-// collectResults takes what was found in order.
+// collectResults passes the results to the verifier in order.
 func collectResults(ctx context.Context, v *evidence.Verifier, queue <-chan seqRange, total uint64, o VerifyOptions) error {
 	var done uint64
 	for s := range queue {
@@ -175,15 +173,15 @@ func rowsIn(ranges []storage.Range) (n uint64) {
 	return n
 }
 
-// logComparison compares rows with the log: decisions and approvals from some sequence
-// on, and every row that no checkpoint covers.
+// logComparison compares rows with the log: decisions and approvals from a sequence on, and every
+// row that no checkpoint covers.
 type logComparison struct {
 	VerifyOptions
 	from   uint64
 	signed uint64 // size of the newest signed checkpoint
 }
 
-// newLogComparison finds out from where on decisions and approvals are compared.
+// newLogComparison determines from which sequence on decisions and approvals are compared.
 func (l Reader) newLogComparison(ctx context.Context, v *evidence.Verifier, shard string, o VerifyOptions) (logComparison, error) {
 	c := logComparison{o, math.MaxUint64, 0}
 	if newest, signed := v.Newest(); signed {
@@ -206,9 +204,9 @@ func (l Reader) newLogComparison(ctx context.Context, v *evidence.Verifier, shar
 	return c, nil
 }
 
-// compareRow compares a row with the log, if its turn is.
+// compareRow compares a row with the log if it is one to compare.
 func (c logComparison) compareRow(ctx context.Context, r evidence.Row, x *evidence.Examined) error {
-	// Where nothing is signed at all, that is the problem, and not each row.
+	// Without any signature, that is the finding, and not each row.
 	unproved := c.Log != nil && c.signed > 0 && r.Seq > c.signed
 	if !unproved && (r.Seq < c.from || r.Kind != evidence.KindDecision && r.Kind != evidence.KindApproval) {
 		return nil

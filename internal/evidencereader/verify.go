@@ -16,52 +16,51 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// VerifyOptions say what to verify against, beside the stored checkpoints.
+// VerifyOptions define what to verify against, beside the stored checkpoints.
 type VerifyOptions struct {
 	Keys      []note.Verifier
-	Published []evidence.Published // checkpoints from elsewhere, of any shard
-	// History are the checkpoints that the auditor published, of any shard. Each must
-	// be stored, too: it is, before it is published.
+	Published []evidence.Published // checkpoints from other sources, of any shard
+	// History are the auditor's published checkpoints, of any shard. Each must also be stored,
+	// since it is stored before it is published.
 	History    []evidence.Published
 	Witnesses  []note.Verifier // see evidence.VerifyOptions
 	Quorum     int
-	Cosigners  []note.Verifier // likewise
+	Cosigners  []note.Verifier // see evidence.VerifyOptions
 	Receipts   []string        // compact
 	MinRecords int64
 	Progress   func(done, total uint64)
-	Workers    int // how many examine at the same time; 0: one for each processor
+	Workers    int // concurrent examiners; 0: one per processor
 
-	// Since and Until leave out what the broker stored before the one, and not
-	// before the other. What is left is proved as a part of the signed tree.
+	// Since and Until limit the verification to what the broker stored at or after Since and
+	// before Until. The rest is proved as a part of the signed tree.
 	Since, Until time.Time
 
-	// Log reads a message of the shard's log, nil if it is gone. With it, the
-	// newest Compare decisions and approvals are compared with it, all if Compare
-	// is negative, and every record that the newest checkpoint does not cover.
-	// LogOf is the shard that it is the log of; empty: the shard at hand.
+	// Log reads a message of the shard's log, nil if it is erased. With it, the newest Compare
+	// decisions and approvals (all if Compare is negative) and every record that the newest
+	// checkpoint does not cover are compared with the log. LogOf is the shard of that log; ""
+	// means the verified shard.
 	Log     func(ctx context.Context, seq uint64) (*events.LogMessage, error)
 	LogOf   string
 	Compare int
 
-	// Derived compares the derived tables with the records, too. It takes the
-	// server about as long as the rest.
+	// Derived also compares the derived tables with the records. It takes the server about as
+	// long as the rest.
 	Derived bool
 
 	sink              rowSink       // of rows that the newest checkpoint covers
-	stretch, leadSize uint64        // for tests; 0: stretchSize, lead
-	pause             time.Duration // likewise; 0: derivedPause
+	stretch, leadSize uint64        // for tests; 0: stretchSize, leadRecords
+	pause             time.Duration // for tests; 0: derivedPause
 }
 
-// leadRecords is how many records before a part are read with it, for the requests of
-// its first decisions: a decision follows its request within a few messages.
+// leadRecords is how many records before a part are also read, for the requests of its first
+// decisions: a decision follows its request within a few messages.
 const leadRecords uint64 = 2048
 
-// ErrEmptyRange says that no record is in the time range asked for.
+// ErrEmptyRange reports that no record is in the time range.
 var ErrEmptyRange = errors.New("no record in this time range")
 
-// Verify recomputes one shard from its rows and checkpoints, or the part of it
-// between two times. Checkpoints are read before rows: whatever they sign must
-// be there by then.
+// Verify recomputes one shard, or the part of it between two times, from its rows and
+// checkpoints. It reads checkpoints before rows: the rows that they sign must exist by then.
 func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
 	options := evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords}
 	var err error
@@ -85,7 +84,7 @@ func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 		options.ReceiptKeys, options.Retired = keys, retired
 	}
 	v := evidence.NewVerifier(options)
-	if newest, signed := v.Newest(); signed && options.Part != nil { // the rows do not show them
+	if newest, signed := v.Newest(); signed && options.Part != nil { // the rows of a part do not include them
 		if err := l.ProveExpiries(ctx, shard, newest.Size, options.Expiries); err != nil {
 			return evidence.Report{}, err
 		}
@@ -99,7 +98,7 @@ func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 	}
 	var proof tlog.TreeProof
 	if newest, signed := v.Newest(); signed && v.Size() > 0 && v.Size() <= newest.Size {
-		// Hashes that are missing or damaged are the report's business.
+		// The report lists missing or damaged hashes.
 		if proof, err = l.ConsistencyProof(ctx, shard, v.Size(), newest.Size); err != nil && !IsDamaged(err) {
 			return evidence.Report{}, err
 		}
@@ -107,7 +106,7 @@ func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 	return l.finishReport(ctx, v.FinishPart(proof), shard, options.Part.First, to, lost, o)
 }
 
-// finishReport compares the derived tables, and says what the report rests on.
+// finishReport compares the derived tables and sets what the report rests on.
 func (l Reader) finishReport(ctx context.Context, rep evidence.Report, shard string, from, to uint64, lost []evidence.Finding, o VerifyOptions) (evidence.Report, error) {
 	rep.AddFindings(lost...)
 	_, hidden := rep.FirstIncompleteness()
@@ -136,7 +135,7 @@ func (l Reader) finishReport(ctx context.Context, rep evidence.Report, shard str
 	return rep, nil
 }
 
-// notProvedText says of records that no checkpoint covers what they rest on.
+// notProvedText describes records that no checkpoint covers.
 func notProvedText(n int64, compared bool) string {
 	if compared {
 		return fmt.Sprintf("; the last %d records are not signed yet and NOT proved: they were compared with the log", n)
@@ -144,14 +143,14 @@ func notProvedText(n int64, compared bool) string {
 	return fmt.Sprintf("; the last %d records are not signed yet and NOT proved, and were not compared with the log", n)
 }
 
-// IsDamaged reports whether an error is about what is stored, not about storing.
+// IsDamaged reports whether an error is about the stored data and not about the access to it.
 func IsDamaged(err error) bool {
 	var conflict *storage.ConflictError
 	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict)
 }
 
-// gatherCheckpoints lists the stored checkpoints of a shard, and those from elsewhere that
-// may be of it. Those that were published and are not stored are lost.
+// gatherCheckpoints lists the stored checkpoints of a shard, and those from other sources that
+// may be of it. Published ones that are not stored are returned as findings (lost).
 func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOptions) (list []evidence.Published, lost []evidence.Finding, err error) {
 	stored, err := l.DB.Checkpoints(ctx, shard)
 	if err != nil {
@@ -181,7 +180,7 @@ func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOpt
 	return list, lost, nil
 }
 
-// findPart finds the sequences of a time range, and the edge of the tree before it.
+// findPart finds the sequences of a time range, and the tree's right edge before it.
 func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *evidence.Part, err error) {
 	first, to, err := l.DB.SequencesBetween(ctx, shard, o.Since, o.Until)
 	if err != nil {
@@ -199,13 +198,13 @@ func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (fr
 	return p.First, to, p, nil
 }
 
-// Extension is a kept checkpoint with the proof that a shard's newest one, of
-// size newest, extends it; without a proof, if the stored hashes give none.
+// Extension returns a kept checkpoint with the proof that a shard's newest one, of size newest,
+// extends it; without a proof if the stored hashes do not give one.
 func (l Reader) Extension(ctx context.Context, shard string, p evidence.Published, newest int64) (evidence.Extension, error) {
 	e := evidence.Extension{Published: p}
 	c, err := evidence.PeekCheckpoint(p.Text)
 	if err != nil || c.Shard != shard || c.Size < 1 || c.Size > newest {
-		return e, nil // verification says what is wrong with it
+		return e, nil // verification reports what is wrong with it
 	}
 	if e.Proof, err = l.ConsistencyProof(ctx, shard, c.Size, newest); err != nil && !IsDamaged(err) {
 		return e, err
@@ -220,9 +219,8 @@ func workerCount(n int) int {
 	return min(n, 32)
 }
 
-// ProofOf makes the proof that a record is in the newest signed tree
-// (evidence.FormatProof); storage.ErrNotFound when there is no such record or
-// nothing is signed yet.
+// ProofOf makes the proof that a record is in the newest signed tree (evidence.FormatProof). It
+// returns storage.ErrNotFound if there is no such record or nothing is signed yet.
 func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
 	record, gone := "", ""
 	if err := l.DB.Scan(ctx, shard, seq, seq, func(r storage.EvidenceRow) (err error) {
@@ -252,8 +250,8 @@ func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, 
 	return evidence.FormatProof(record, seq, proofs[0], cp.Note), nil
 }
 
-// ConsistencyProof proves from the stored hashes that the tree of size newer begins
-// with that of size older. Nobody has checked the proof yet.
+// ConsistencyProof makes, from the stored hashes, the proof that the tree of size newer extends
+// that of size older. The proof is not checked here.
 func (l Reader) ConsistencyProof(ctx context.Context, shard string, older, newer int64) (tlog.TreeProof, error) {
 	proof, err := evidence.ConsistencyProof(l.hashReader(ctx, shard), older, newer)
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
 
-// maxMetrics is how much one service's metrics may be, in bytes; it is far above
-// what they are.
+// maxMetrics bounds one service's metrics, in bytes; real ones are far smaller.
 const maxMetrics = 4 << 20
 
-// serveHealth answers for the whole tree: ok only if every service is. The
-// metrics are those of all services.
+// serveHealth serves the health report of the whole tree, which is ok only if every service is,
+// and the merged metrics.
 func (p *Pipeline) serveHealth() error {
 	url, stop, err := daemon.ServeHTTP(p.opt.HTTP, map[string]http.Handler{
 		"GET /healthz": http.HandlerFunc(p.reportHealth), "GET /metrics": http.HandlerFunc(p.reportMetrics),
@@ -31,7 +30,7 @@ func (p *Pipeline) serveHealth() error {
 	return nil
 }
 
-// askServices calls every service at the same time and gives the answers by name.
+// askServices calls every service concurrently and returns the answers by name.
 func askServices[T any](p *Pipeline, fn func(url string) T) map[string]T {
 	p.mu.Lock()
 	urls := maps.Clone(p.health)
@@ -92,7 +91,7 @@ func probeHealth(url string) daemon.Report {
 	return r
 }
 
-// scrapeMetrics gives nil for a service that does not answer.
+// scrapeMetrics returns nil if the service does not answer.
 func scrapeMetrics(url string) []byte {
 	res, err := httpGet(url + "/metrics")
 	if err != nil {

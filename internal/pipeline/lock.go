@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// ErrInUse says that another process runs a pipeline on a data directory.
+// ErrInUse reports that another process runs a pipeline on the data directory.
 var ErrInUse = errors.New("the data directory is in use by another `countersign up`")
 
-// lockDir makes a data directory this process's own until the file is closed or
-// the process ends: two NATS servers on one store would destroy it.
+// lockDir locks a data directory until the file is closed or the process ends: two NATS servers
+// on one store would destroy it.
 func lockDir(dir string) (*os.File, error) {
 	return lockFile(filepath.Join(dir, "lock"), dir)
 }
 
-// lockStore makes the log's store this process's own. It waits a while: the
-// server of an `up` that was killed may still be on its way out.
+// lockStore locks the log's store. It waits for a while, because the server of a killed `up` may
+// still be stopping.
 func lockStore(ctx context.Context, dir string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()

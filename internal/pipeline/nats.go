@@ -19,8 +19,8 @@ import (
 	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
-// NATSConfig is what the nats child reads from a file. It holds passwords; the
-// file is readable by its owner only.
+// NATSConfig is the configuration file of the nats child. It holds passwords; only its owner may
+// read it.
 type NATSConfig struct {
 	Host         string           `json:"host"`
 	Port         int              `json:"port"`
@@ -39,14 +39,14 @@ func (c NATSConfig) write(path string) error {
 	return atomicfile.Write(path, text, 0o600)
 }
 
-// NATSInfo is what the nats child says once it answers.
+// NATSInfo is what the nats child reports once it answers.
 type NATSInfo struct {
 	URL  string `json:"url"`
 	Port int    `json:"port"`
 }
 
-// NATSMain is the nats child's main function: it runs the embedded server of
-// the configuration file named by its argument until it is told to stop.
+// NATSMain is the main function of the nats child: it runs the embedded server with the
+// configuration file named by its argument until it is stopped.
 func NATSMain(args []string) int {
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "nats: one argument, the configuration file")
@@ -80,7 +80,7 @@ func runNATS(ctx context.Context, path string) error {
 	}
 	level := c.LogLevel
 	if level == "" || level == "info" {
-		level = "warn" // the server's own start-up banner is not ours to tell
+		level = "warn" // hide the server's own start-up banner
 	}
 	config, err := streams.ServerConfig{
 		Host: c.Host, Port: c.Port, StoreDir: c.StoreDir, SyncInterval: c.SyncInterval, Services: c.Services, Tenants: c.Tenants,
@@ -99,7 +99,7 @@ func runNATS(ctx context.Context, path string) error {
 	if err == nil {
 		select {
 		case err := <-srv.Broken():
-			return err // as it stands, without Shutdown: see there
+			return err // without Shutdown: see Broken
 		case <-ctx.Done():
 		}
 	}
@@ -107,11 +107,11 @@ func runNATS(ctx context.Context, path string) error {
 	return err
 }
 
-// portOf reads the port out of a URL.
+// portOf returns the port of a URL.
 func portOf(text string) (int, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return 0, errors.New("an address that is no URL") // it may hold a password
+		return 0, errors.New("an address that is no URL") // the text may hold a password
 	}
 	return strconv.Atoi(u.Port())
 }

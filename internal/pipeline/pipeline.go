@@ -1,6 +1,7 @@
-// Package pipeline runs the whole of Countersign on one machine as one
-// supervised process tree: NATS, the ClickHouse engine and the three services,
-// each a process of its own, on loopback.
+// Package pipeline runs all of Countersign on one machine as one supervised process tree on
+// loopback: NATS, the ClickHouse engine and the three services, each in a process of its own.
+// `countersign up`, the demo, the tests and the benchmarks use it. The children run the same
+// binary (package child). Begin with Start.
 package pipeline
 
 import (
@@ -23,33 +24,32 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// ServiceArg is the first argument under which the pipeline starts its own binary
-// again as one of its services (package child).
+// ServiceArg is the first argument with which the pipeline starts its own binary as one of its
+// services (package child).
 const ServiceArg = "__service"
 
-// StopTimeout is how long a clean stop may take in all.
+// StopTimeout bounds a clean stop of everything.
 const StopTimeout = 45 * time.Second
 
-// Options say what to run and where. Zero ports mean free ones.
+// Options define what to run and where. A zero port means a free one.
 type Options struct {
 	DataDir        string // keys, passwords, log and evidence; created if missing
-	Exe            string // the program to start again as children; default this one
+	Exe            string // program to start for the children; default this one
 	Tenant         string
 	Host           string // default 127.0.0.1
 	NATSPort       int
-	SyncInterval   string // default always: an acknowledgement comes after fsync
-	ClickHouse     string // DSN of a server of yours; default: an engine of our own
+	SyncInterval   string // default always: acknowledgements come after fsync
+	ClickHouse     string // DSN of an existing server; default: an engine of our own
 	ClickHousePort int
-	CacheDir       string // where the engine's library is kept; default the user's cache
+	CacheDir       string // directory of the engine's library; default the user's cache
 	HTTP           string // address of the health endpoint; default a free port on Host
 	LogLevel       string
 	Log            zerolog.Logger
-	ChildLog       io.Writer                             // what children print; default standard error
+	ChildLog       io.Writer                             // output of the children; default standard error
 	Progress       func(stage string, done, total int64) // of the engine's download
-	OnChange       func(target.Ready)                    // told whenever a process id changed
-	Services       []string                              // which of the services run; default all
-	// BeforeServices runs once NATS is provisioned and before any service
-	// decides anything; nil does nothing.
+	OnChange       func(target.Ready)                    // called whenever a process id changes
+	Services       []string                              // services to run; default all
+	// BeforeServices, if not nil, runs once NATS is provisioned and before any service decides.
 	BeforeServices func(context.Context, target.Ready) error
 }
 
@@ -64,11 +64,10 @@ type Pipeline struct {
 	ready  target.Ready
 	health map[string]string // health URL by service
 	closed func()
-	lock   *os.File // of the data directory
+	lock   *os.File // locks the data directory
 }
 
-// catchUp is how long a service may take until it has read a long log and
-// answers.
+// catchUp is how long a service may take to read a long log and answer.
 const catchUp = 15 * time.Minute
 
 // Names of the processes in a ready file's pids.
@@ -80,16 +79,16 @@ const (
 
 var serviceNames = []string{"admitter", "correlator", "auditor"}
 
-// Niceness of a service on a machine that all share, 0 to 19. Somebody waits for
-// a verdict and for the log that it needs; what follows from the log may come
-// later, and loses nothing by it. For the correlator it is also faster: the
-// server, which handles a stream in one thread, does not wait for its decoders.
+// Niceness is the nice value of a service on a shared machine, 0 to 19. Callers wait for a
+// verdict and for its log; what follows from the log may be later without loss. For the
+// correlator it is also faster: the server handles a stream in one thread, which then does not
+// wait for the correlator's decoders.
 func Niceness(service string) int { return niceness[service] }
 
 var niceness = map[string]int{"correlator": 5, "auditor": 5}
 
-// Start starts everything and returns once everything answers. On error
-// nothing is left running.
+// Start starts everything and returns once all processes answer. On an error no process is left
+// running.
 func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if opt.Host == "" {
 		opt.Host = streams.DefaultHost
@@ -141,7 +140,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	return p, p.serveHealth()
 }
 
-// Ready is what a ready file should say now.
+// Ready is the current content for a ready file.
 func (p *Pipeline) Ready() target.Ready {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +155,7 @@ func (p *Pipeline) Ready() target.Ready {
 // Service is the user of a role in the services' account.
 func (p *Pipeline) Service(r streams.Role) streams.User { return p.state.serviceUser(string(r)) }
 
-// KeysDir is where the key files are.
+// KeysDir is the directory of the key files.
 func (p *Pipeline) KeysDir() string { return p.keys }
 
 func (p *Pipeline) processChanged(name string, pid int) {
@@ -187,7 +186,7 @@ func (p *Pipeline) startClickHouse(ctx context.Context) (supervise.Process, erro
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.opt.ClickHousePort = bound // a restarted engine must be found where the first one was
+	p.opt.ClickHousePort = bound // a restarted engine must have the same address
 	p.ready.ClickHouseDSN, p.ready.ClickHouseReadonlyDSN = e.DSN(), e.ReadonlyDSN()
 	return e, nil
 }
@@ -239,9 +238,8 @@ func (p *Pipeline) provisionStreams(ctx context.Context) error {
 	return nil
 }
 
-// startService starts one of the services with its credentials in the
-// environment. What this process's own environment says of servers, which may
-// be meant for others, is overridden.
+// startService starts a service with its credentials in the environment. Servers named in this
+// process's own environment are overridden: they may be meant for others.
 func (p *Pipeline) startService(name string) func(context.Context) (supervise.Process, error) {
 	return func(ctx context.Context) (supervise.Process, error) {
 		p.mu.Lock()
@@ -272,8 +270,7 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 	}
 }
 
-// Stop stops everything in order; children that do not stop before ctx ends
-// are killed.
+// Stop stops everything in order. Children that have not stopped when ctx ends are killed.
 func (p *Pipeline) Stop(ctx context.Context) error {
 	p.closed()
 	err := p.sup.Stop(ctx)

@@ -11,10 +11,10 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/keys"
 )
 
-// ErrKeyLost says that a log is there and a key that it needs is not.
+// ErrKeyLost reports that a log exists and a key that it needs does not.
 var ErrKeyLost = errors.New("a key is missing")
 
-// prepareDataDir makes the data directory, its keys and its passwords.
+// prepareDataDir creates the data directory, its keys and its passwords.
 func (p *Pipeline) prepareDataDir() error {
 	if err := os.MkdirAll(p.opt.DataDir, 0o700); err != nil {
 		return fmt.Errorf("creating the data directory: %w", err)
@@ -46,10 +46,10 @@ func (p *Pipeline) prepareDataDir() error {
 	return nil
 }
 
-// ensureKeys makes the keys of a new data directory. Where there is a log
-// already only the receipt key may be made anew, which is how it is rotated:
-// with another master key the log's digests cannot be compared and its session
-// keys not be opened, with another checkpoint key nothing verifies any more.
+// ensureKeys creates the keys of a new data directory. If there is a log already, only the
+// receipt key may be created anew, which is how it is rotated: with another master key the log's
+// digests could not be compared and its session keys not be opened, and with another checkpoint
+// key nothing would verify.
 func (p *Pipeline) ensureKeys() error {
 	if log, err := os.ReadDir(filepath.Join(p.opt.DataDir, "nats")); err == nil && len(log) > 0 {
 		for _, name := range []string{keys.CheckpointFile, keys.MasterFile} {

@@ -16,20 +16,20 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// upState is what a data directory remembers between runs: one password a user.
+// upState is the state of a data directory between runs: one password per user.
 type upState struct {
 	Passwords map[string]string `json:"passwords"`
 	path      string
 }
 
-// serviceRoles are the users of the services' account (and the operator).
+// serviceRoles are the users of the services' account, with the operator.
 var serviceRoles = []streams.Role{streams.RoleProvisioner, streams.RoleAdmitter, streams.RoleCorrelator, streams.RoleAuditor, streams.RoleCustodian, streams.RoleOperator}
 
 // tenantRoles are a tenant's users.
 var tenantRoles = []streams.Role{streams.RoleRuntime, streams.RoleSubscriber, streams.RoleReviewer}
 
-// loadState reads the state at path and gives every user that has none a
-// password. The file is readable by its owner only.
+// loadState reads the state at path and creates missing passwords. Only the file's owner may read
+// it.
 func loadState(path, tenant string) (upState, error) {
 	s := upState{Passwords: map[string]string{}, path: path}
 	b, err := os.ReadFile(path)
@@ -46,7 +46,7 @@ func loadState(path, tenant string) (upState, error) {
 		if s.Passwords[name] != "" {
 			continue
 		}
-		// A letter first: the server would read digits alone as a number.
+		// A letter first: the server would parse a digits-only password as a number.
 		secret := make([]byte, 16)
 		if _, err := rand.Read(secret); err != nil {
 			return s, err
@@ -64,8 +64,8 @@ func loadState(path, tenant string) (upState, error) {
 	return s, atomicfile.Write(path, append(text, '\n'), 0o600)
 }
 
-// ServicePassword is the password that `up` gave a service's user in a data
-// directory; "" if no `up` ever ran there.
+// ServicePassword returns the password of a service's user in a data directory of `up`; "" if no
+// `up` ever ran there.
 func ServicePassword(dataDir string, role streams.Role) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dataDir, stateFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +81,7 @@ func ServicePassword(dataDir string, role streams.Role) (string, error) {
 	return s.Passwords[string(role)], nil
 }
 
-// stateFile is the name of the state in a data directory.
+// stateFile is the name of the state file in a data directory.
 const stateFile = "state.json"
 
 func (s upState) userNames(tenant string) (names []string) {
@@ -94,12 +94,12 @@ func (s upState) userNames(tenant string) (names []string) {
 	return names
 }
 
-// tenantUser names a tenant's user; of a runtime it is also the publisher token.
+// tenantUser is the name of a tenant's user; a runtime's is also its publisher token.
 func tenantUser(tenant string, r streams.Role) string {
 	return subject.Escape(tenant) + "-" + string(r)
 }
 
-// serviceUser is one of the services' users, named after its role.
+// serviceUser returns the user of a service, named after its role.
 func (s upState) serviceUser(role string) streams.User {
 	return streams.User{Name: role, Password: s.Passwords[role], Role: streams.Role(role)}
 }
@@ -120,7 +120,7 @@ func (s upState) tenantConfig(name string) streams.Tenant {
 	return t
 }
 
-// readyRoles are the users that a ready file names, by role.
+// readyRoles returns the users in a ready file, by role.
 func (s upState) readyRoles(tenant string) map[string]streams.User {
 	out := map[string]streams.User{target.Operator: s.serviceUser(string(streams.RoleOperator))}
 	for _, u := range s.tenantConfig(tenant).Users {

@@ -8,10 +8,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// ErrEnough ends Each before the last message, without an error.
+// ErrEnough, returned by fn, ends Each without an error.
 var ErrEnough = errors.New("enough")
 
-// Each gives fn the messages of a subject from a sequence on, in order.
+// Each passes the messages of a subject from a sequence on to fn, in order.
 func (l Log) Each(ctx context.Context, subj string, from uint64, fn func(events.LogMessage) error) error {
 	for next := from; ; {
 		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, subj, next)

@@ -10,20 +10,20 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// PolicyInForce is a set of policies that was in force.
+// PolicyInForce is a policy set that was in force, with the record of its change.
 type PolicyInForce struct {
 	Change  events.PolicyChange
-	Seq     uint64 // of the record that says so
+	Seq     uint64 // of the change record
 	Docs    []policy.Document
 	Set     *policy.Set
 	Err     error // why there was no usable set: everything was denied
-	GoneErr error // why what decided cannot be had any more; Set and Err then say nothing
+	GoneErr error // why the set is no longer available; Set and Err mean nothing then
 }
 
-// keepSets bounds how many compiled sets are kept.
+// keepSets bounds the cached compiled sets.
 const keepSets = 8
 
-// Policies knows which policies were in force when. One goroutine uses it.
+// Policies finds the policies that were in force at a time. One goroutine uses it.
 type Policies struct {
 	log     Log
 	changes []changeAt
@@ -36,7 +36,7 @@ type changeAt struct {
 	digest        string
 }
 
-// Policies reads what the log says about changes of policies.
+// Policies reads the log's records of policy changes.
 func (l Log) Policies(ctx context.Context) (*Policies, error) {
 	p := &Policies{log: l, sets: map[uint64]*PolicyInForce{}}
 	subj := l.Space.Control(l.Stream, events.ControlPolicy)
@@ -55,8 +55,8 @@ func (l Log) Policies(ctx context.Context) (*Policies, error) {
 	}
 }
 
-// ForDecision gives what a decision was made by: the set that it names or, if it names
-// none, the newest before it.
+// ForDecision returns the policies of a decision: the set that it names or, if it names none, the
+// newest before it.
 func (p *Policies) ForDecision(ctx context.Context, d events.Decision, seq uint64) (*PolicyInForce, error) {
 	var found *changeAt
 	for i, c := range p.changes {

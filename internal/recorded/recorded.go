@@ -1,6 +1,6 @@
-// Package recorded reads decisions and their requests back out of the log. It
-// asks for single messages, which is all that an operator may do, with many
-// questions under way at a time.
+// Package recorded reads decisions and their requests back from the log, with the policies that
+// were in force, for explain, simulate and replay. It reads single messages, the only access that
+// an operator has, with many requests under way at a time. Begin with Log.
 package recorded
 
 import (
@@ -26,17 +26,17 @@ var (
 )
 
 const (
-	// workers is how many stretches of the log are read at a time, each stretch of
-	// so many sequences.
+	// workers is how many ranges of the log are read concurrently, and scanStretch the sequences
+	// of one range.
 	workers     = 16
 	scanStretch = 250
-	// skew is how far the clocks of admitter and server may be apart, and the server's
-	// go back, both together, for a decision to be found by the time in its id.
+	// clockSkew is how far the clocks of admitter and server may differ, plus how far the
+	// server's may go back, for a decision to be found by the time in its id.
 	clockSkew = 2 * time.Minute
 )
 
-// requestSteps is how far before a decision its request is looked for, in steps: they
-// are committed together, beside what others commit.
+// requestSteps are the distances before a decision at which its request is searched. The two are
+// committed together, among messages of other decisions.
 var requestSteps = []uint64{1, 32, 1_000, 20_000}
 
 // Log is one shard's log.
@@ -46,17 +46,16 @@ type Log struct {
 	Space  subject.Space
 }
 
-// Entry is a decision in the log. Decision is zero if Err says that the message
-// is no decision record.
+// Entry is a decision in the log. If Err is set, the message is not a decision record and
+// Decision is zero.
 type Entry struct {
 	Message  events.LogMessage
 	Decision events.Decision
-	Request  *events.LogMessage // nil: the log has none
+	Request  *events.LogMessage // nil: not in the log
 	Err      error
 }
 
-// FindDecision looks for a decision. Its id says when it was made, which is where the
-// search begins.
+// FindDecision finds a decision by its id. The search begins at the time in the id.
 func (l Log) FindDecision(ctx context.Context, tenant, id string) (Entry, error) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {
@@ -106,7 +105,7 @@ func (l Log) DecisionAt(ctx context.Context, seq uint64) (Entry, error) {
 	return e, err
 }
 
-// decisionFilter matches the decisions of a tenant, "" for all of them.
+// decisionFilter matches the decisions of a tenant, or all if tenant is "".
 func (l Log) decisionFilter(tenant string) string {
 	if tenant == "" {
 		return l.Space.All(subject.Decisions)
@@ -120,8 +119,8 @@ func newEntry(m events.LogMessage) Entry {
 	return e
 }
 
-// findRequest finds the copy of the request that a decision is about, nil if there is
-// none. It is most often the message before it.
+// findRequest finds the copy of a decision's request, nil if there is none. It usually is the
+// message before.
 func (l Log) findRequest(ctx context.Context, e Entry) (*events.LogMessage, error) {
 	d, end := e.Decision, e.Message.Seq
 	subj := l.Space.Request(d.Tenant, d.Source, d.Protocol, d.Session)
@@ -147,9 +146,9 @@ func (l Log) findRequest(ctx context.Context, e Entry) (*events.LogMessage, erro
 	return nil, nil
 }
 
-// Scan gives fn the decisions from one sequence to another, both included, in
-// order, each with its request. tenant "" is all tenants. Memory is bounded by
-// what a few stretches of the log hold. It tells progress what it has come to.
+// Scan passes the decisions from one sequence to another, both included, to fn in order, each
+// with its request. tenant "" means all tenants. Memory is bounded by the content of a few ranges
+// of the log. It calls progress with the sequence reached.
 func (l Log) Scan(ctx context.Context, tenant string, from, to uint64, progress func(seq uint64), fn func(Entry) error) error {
 	filter := l.decisionFilter(tenant)
 	ctx, cancel := context.WithCancel(ctx)

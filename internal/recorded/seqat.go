@@ -10,26 +10,26 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// ClockBack is how far broker times may go back on a log for SeqAt to be exact: a
-// server's clock is set, or another server of the cluster becomes the leader.
+// ClockBack is how far broker times on a log may go back for SeqAt to be exact: a server's clock
+// can be set, or another server of the cluster becomes the leader.
 const ClockBack = 5 * time.Second
 
-// SeqAt gives the first sequence that was stored at a time or after it, one
-// beyond the last if there is none. If broker times go back by more than ClockBack
-// around there, it gives one that was stored then, which may not be the first.
+// SeqAt returns the first sequence that was stored at or after a time, or one beyond the last if
+// there is none. If broker times go back by more than ClockBack around there, it returns a
+// sequence stored at that time that may not be the first.
 func (l Log) SeqAt(ctx context.Context, st streams.State, at time.Time) (uint64, error) {
 	i, err := searchFirstAt(seqCount(st), at, l.storedTimes(ctx, st))
 	return st.FirstSeq + uint64(i), err
 }
 
-// nearSeqAt is SeqAt where it is enough that all that was stored ClockBack later or more
-// lies behind it.
+// nearSeqAt is SeqAt with less precision: everything stored at least ClockBack later is behind
+// the result.
 func (l Log) nearSeqAt(ctx context.Context, st streams.State, at time.Time) (uint64, error) {
 	i, err := searchAnyAt(seqCount(st), at, l.storedTimes(ctx, st))
 	return st.FirstSeq + uint64(i), err
 }
 
-// seqCount is how many sequences there are.
+// seqCount is the number of sequences.
 func seqCount(st streams.State) int {
 	if st.LastSeq < st.FirstSeq {
 		return 0
@@ -37,16 +37,15 @@ func seqCount(st streams.State) int {
 	return int(st.LastSeq - st.FirstSeq + 1)
 }
 
-// timeOf tells when the message at a place was stored. It may be asked by several at
-// once.
+// timeOf returns when the message at a position was stored. It may be called concurrently.
 type timeOf func(i int) (stored time.Time, err error)
 
-// endOfTime is stored at a place behind the last message.
+// endOfTime is the time at a position behind the last message.
 var endOfTime = time.Unix(1<<40, 0)
 
 func (l Log) storedTimes(ctx context.Context, st streams.State) timeOf {
 	return func(i int) (time.Time, error) {
-		// The next one there is, where this one was erased.
+		// If the message was erased, the next one that exists.
 		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, ">", st.FirstSeq+uint64(i))
 		if err != nil || m == nil {
 			return endOfTime, err
@@ -55,9 +54,9 @@ func (l Log) storedTimes(ctx context.Context, st streams.State) timeOf {
 	}
 }
 
-// searchAnyAt finds, among n places, one that was stored at a time or after it while the
-// one before was not: the only one, where times do not go back. Where they do so by
-// some time d at most, all that was stored d later or more lies behind it.
+// searchAnyAt finds, among n positions, one that was stored at or after a time while the one
+// before was not. If times do not go back, there is only one. If they go back by at most d,
+// everything stored at least d later is behind it.
 func searchAnyAt(n int, at time.Time, stored timeOf) (int, error) {
 	var failed error
 	i := sort.Search(n, func(i int) bool {
@@ -71,9 +70,9 @@ func searchAnyAt(n int, at time.Time, stored timeOf) (int, error) {
 	return i, failed
 }
 
-// searchFirstAt finds the first of n places that was stored at a time or after it. It lies
-// behind what was stored ClockBack earlier, and not behind any that was stored then;
-// what is between them, most often very little, is looked at one by one.
+// searchFirstAt finds the first of n positions that was stored at or after a time. It is behind
+// everything stored ClockBack earlier, and not behind any position that searchAnyAt returns; the
+// positions between, usually few, are checked one by one.
 func searchFirstAt(n int, at time.Time, stored timeOf) (int, error) {
 	end, err := searchAnyAt(n, at, stored)
 	if err != nil {

@@ -156,8 +156,8 @@ func needEngine(t *testing.T) string {
 	return lib
 }
 
-// localSession adds what only the embedded engine needs: the user of its own
-// session, who may do nothing but listen and block.
+// localSession adds what only the embedded engine needs: the user of its own session, which may
+// only listen and block.
 const localSession = `<clickhouse><users><default><no_password/><networks><ip>127.0.0.1</ip></networks><profile>default</profile><quota>default</quota>
 <grants><query>GRANT SYSTEM LISTEN ON *.*</query><query>GRANT SELECT ON system.numbers</query></grants></default></users></clickhouse>`
 

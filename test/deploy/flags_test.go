@@ -23,7 +23,7 @@ import (
 // flagTypes gives the structs of a package by their names.
 type flagTypes map[string]*ast.StructType
 
-// packages whose structs flags are made of, by the name they are used under.
+// packages are the packages with structs of flags, by the name that they are used under.
 var flagPackages = map[string]string{
 	"main": "cmd/countersign", "daemon": "internal/service/daemon", "target": "internal/cli/target",
 	"admin": "internal/cli/admin", "correlate": "internal/cli/correlate", "decide": "internal/cli/decide", "export": "internal/cli/export",

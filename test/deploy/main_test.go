@@ -1,5 +1,5 @@
-// Package deploy_test holds the files under deploy and docs against the code
-// that they configure and describe, so that neither can drift from it.
+// Package deploy_test checks the files under deploy and docs against the code that they configure
+// and describe, so that neither can drift from it.
 package deploy_test
 
 import (
@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// root is the repository, seen from this package's folder.
+// root is the path of the repository from this package's folder.
 const root = "../.."
 
 func path(parts ...string) string { return filepath.Join(append([]string{root}, parts...)...) }

@@ -1,5 +1,6 @@
-// Package admin has the commands of an administrator of what is kept: redaction and
-// retention.
+// Package admin has the commands that administer stored data: redaction and retention. Each
+// command is a type with a Run method, which the command line's parser (kong) calls. The auditor
+// carries out what they put into the buckets.
 package admin
 
 import (
@@ -74,8 +75,7 @@ func (c *redactionPushCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// redactionBucket is the bucket of redaction policies as an operator sees it, for
-// one tenant.
+// redactionBucket gives an operator access to the redaction policies of one tenant.
 type redactionBucket struct{ system.Bucket }
 
 func openRedaction(ctx context.Context, f target.Flags) (*redactionBucket, error) {

@@ -66,8 +66,8 @@ type redactionResult struct {
 	Reason     string               `json:"reason,omitempty"`
 }
 
-// tryRedaction makes the record that the auditor would make, under keys that are
-// thrown away: its digests and commitments are of no use.
+// tryRedaction makes the record that the auditor would make, with temporary keys: its digests and
+// commitments are meaningless.
 func tryRedaction(policy *redaction.Policy, protocol string, header map[string][]string, body []byte) (evidence.Record, error) {
 	b, err := evidence.NewBuilder("TEST", subject.Space{})
 	if err != nil {
@@ -83,7 +83,7 @@ func tryRedaction(policy *redaction.Policy, protocol string, header map[string][
 	return built.Record, err
 }
 
-// throwAway is a key for everything.
+// throwAway is a temporary key for everything.
 type throwAway []byte
 
 func (k throwAway) TenantKey(string) []byte                      { return k }

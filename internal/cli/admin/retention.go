@@ -34,7 +34,7 @@ type RetentionCmd struct {
 	Remove  retentionRemoveCmd  `cmd:"" help:"Take the tenant's policy out of force: everything is kept."`
 }
 
-// RetentionBucket is the bucket of one tenant as an operator sees it.
+// RetentionBucket gives an operator access to the retention state and policy of one tenant.
 type RetentionBucket struct{ system.Bucket }
 
 func openRetention(ctx context.Context, f target.Flags) (*RetentionBucket, error) {
@@ -42,7 +42,7 @@ func openRetention(ctx context.Context, f target.Flags) (*RetentionBucket, error
 	return &RetentionBucket{b}, err
 }
 
-// Read reads what is in force, and its revision.
+// Read reads the tenant's state and its revision.
 func (b *RetentionBucket) Read(ctx context.Context) (retention.State, uint64, error) {
 	e, err := streams.KVLast(ctx, b.JS, streams.BucketRetention, retention.StateKey(b.Tenant))
 	if err != nil {
@@ -56,9 +56,9 @@ func (b *RetentionBucket) Read(ctx context.Context) (retention.State, uint64, er
 	return s, e.Revision, err
 }
 
-// evidenceName is a session as the evidence names it. A name that does not fit into
-// a subject is a hash there. A session whose own name holds a credential has another
-// name; the log knows where its records are.
+// evidenceName is the name of a session in the evidence. A name that does not fit into a subject
+// is hashed. A session whose name contains a credential has another name; it is found by the
+// position of its records in the log.
 func (b *RetentionBucket) evidenceName(ctx context.Context, session string) (string, error) {
 	if !evidence.SecretName(session) {
 		return subject.TokenValue(session), nil
@@ -98,10 +98,10 @@ func (b *RetentionBucket) sessionAt(ctx context.Context, seq uint64) (session st
 	return session, err
 }
 
-// attempts is how often a change is tried that others come before.
+// attempts is how often a change is tried when concurrent changes win.
 const attempts = 20
 
-// change applies a step by compare-and-set, again if somebody else was first.
+// change applies a step by compare-and-set, again if another change came first.
 func (b *RetentionBucket) change(ctx context.Context, step func(retention.State) (retention.State, error)) (retention.State, error) {
 	for i := 0; ; i++ {
 		s, revision, err := b.Read(ctx)
@@ -130,7 +130,7 @@ func (b *RetentionBucket) change(ctx context.Context, step func(retention.State)
 	}
 }
 
-// asking is the flags that say by whom and why.
+// asking holds the flags for the author and the reason.
 type asking struct {
 	Reason string `help:"Why. It goes into the log for ever: no personal data." required:""`
 	By     string `help:"Who asks for it (default: this system user)." placeholder:"NAME"`
@@ -243,7 +243,7 @@ func (c *retentionShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return bad
 }
 
-// kindOf and scopeOf say what an order is, and what of.
+// kindOf and scopeOf describe an order.
 func kindOf(o retention.Order) string {
 	if o.Expire != "" {
 		return "expiry"
@@ -270,7 +270,7 @@ func because(problem string) string {
 	return " (" + ui.Clean(problem, 300) + ")"
 }
 
-// Policy is the tenant's policy as it stands in the bucket, nil if there is none.
+// Policy reads the tenant's policy from the bucket, nil if there is none.
 func (b *RetentionBucket) Policy(ctx context.Context) ([]byte, *retention.Policy, error) {
 	e, err := streams.KVLast(ctx, b.JS, streams.BucketRetention, retention.PolicyKey(b.Tenant))
 	if err != nil || e == nil || e.Deleted {

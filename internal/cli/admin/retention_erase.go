@@ -33,7 +33,7 @@ type retentionEraseCmd struct {
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
-// Exit codes and how often the state is looked at while waiting.
+// erasePoll is how often the state is read while waiting.
 const erasePoll = 200 * time.Millisecond
 
 func (c *retentionEraseCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -72,7 +72,7 @@ func (c *retentionEraseCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.await(ctx, io, b, o.ID)
 }
 
-// dryRun says what would go, and fails if it must not.
+// dryRun prints what an erasure would delete, and fails if it is not permitted.
 func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *RetentionBucket, scope retention.Scope) error {
 	l, err := system.OpenEvidence(ctx, b.Target)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 	return p.CheckIdle(time.Now(), c.Quiet)
 }
 
-// Sealed lists the streams that nothing can be taken out of.
+// Sealed lists the streams that messages cannot be deleted from.
 func (b *RetentionBucket) Sealed(ctx context.Context) (list []string, err error) {
 	for _, name := range append(streams.ErasableStreams(), b.Target.Stream) {
 		s, err := b.JS.Stream(ctx, name)
@@ -153,7 +153,7 @@ func (c *retentionEraseCmd) print(io ui.Stdio, scope retention.Scope, shard stri
 	return nil
 }
 
-// await follows an order until it is over.
+// await follows an order until it ends.
 func (c *retentionEraseCmd) await(ctx context.Context, io ui.Stdio, b *RetentionBucket, id string) error {
 	fmt.Fprintf(io.Err, "%s is ordered\n", id)
 	for end := time.Now().Add(c.Wait); ; {

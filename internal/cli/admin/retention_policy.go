@@ -23,8 +23,8 @@ func (c *retentionLintCmd) Run(io ui.Stdio) error {
 	return nil
 }
 
-// printClasses says what is stored of messages in evidence, unless it is everything,
-// and for how long, unless that is for ever.
+// printClasses prints what is stored of messages in evidence, unless it is everything, and for
+// how long, unless it is for ever.
 func printClasses(io ui.Stdio, p *retention.Policy) {
 	for _, r := range p.EvidenceRules() {
 		kept := "for " + r.Period + " after their newest record"

@@ -1,6 +1,6 @@
-// Package correlate has the commands that apply the rules of correlation: check to a
-// recording, conformance to a publisher, replay to what was recorded; and rules, which
-// lists and switches them.
+// Package correlate has the commands that apply the rules of correlation: check applies them to a
+// recording, conformance to a publisher, replay to a recorded session; rules lists and switches
+// them. Each command is a type with a Run method, which the command line's parser (kong) calls.
 package correlate
 
 import (
@@ -21,7 +21,7 @@ type CheckCmd struct {
 	File     string `arg:"" help:"A JSON array or JSON Lines of events in log order; {\"decision\": {...}} may stand between them. - for standard input."`
 }
 
-// checkLine is one finding as other programs read it.
+// checkLine is one finding in the JSON output.
 type checkLine struct {
 	Rule        string          `json:"rule"`
 	Severity    events.Severity `json:"severity"`

@@ -92,7 +92,7 @@ func (c *ConformanceCmd) profiles() ([]conformance.Profile, error) {
 	return nil, ui.UsageError{Err: fmt.Errorf("there is no profile %.60q here; there are %s", c.Profile, strings.Join(names, ", "))}
 }
 
-// recording folds a file, and what check finds in it.
+// recording tallies the events of a file and the findings of check in it.
 func (c *ConformanceCmd) recording(io ui.Stdio) (*conformance.Tally, error) {
 	o := correlation.CheckOptions{}
 	if c.Now != "" {
@@ -116,7 +116,7 @@ func (c *ConformanceCmd) recording(io ui.Stdio) (*conformance.Tally, error) {
 	return conformance.Recording(c.Protocol, lines, found), nil
 }
 
-// evidence folds what the auditor holds of the tenant, over all shards.
+// evidence tallies the tenant's evidence, over all shards.
 func (c *ConformanceCmd) evidence(ctx context.Context, io ui.Stdio) (*conformance.Tally, error) {
 	since, err := ui.ParseSince(c.Since, 0)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *ConformanceCmd) evidence(ctx context.Context, io ui.Stdio) (*conformanc
 	defer func() { _ = l.DB.Close() }()
 	tally := conformance.New()
 	take := func(r storage.EvidenceRow) error {
-		if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verify says what is wrong with others
+		if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verify reports faulty records
 			tally.Message(l.Space, t.Tenant, events.LogMessage{Seq: r.Seq, Subject: rec.Subject, Header: rec.Headers, Body: rec.Body})
 		}
 		return nil
@@ -155,8 +155,8 @@ func (c *ConformanceCmd) evidence(ctx context.Context, io ui.Stdio) (*conformanc
 	return tally, err
 }
 
-// sessionRows gives what is recorded of a session, the replies to questions,
-// which name none, and the switches of rules.
+// sessionRows passes a session's records to take, and the replies to questions, which name no
+// session, and the rule switches.
 func sessionRows(ctx context.Context, l evidencereader.Reader, tenant, session string, since time.Time, take func(storage.EvidenceRow) error) error {
 	parts, err := l.Session(ctx, tenant, session)
 	if errors.Is(err, evidencereader.ErrNoSession) {
@@ -194,7 +194,7 @@ func tenantRows(ctx context.Context, l evidencereader.Reader, tenant string, sin
 	if err != nil {
 		return err
 	}
-	// A day ahead: the broker's clock may be.
+	// A day ahead, because the broker's clock may be ahead.
 	until := time.Now().Add(24 * time.Hour)
 	for _, shard := range shards {
 		if err := l.DB.ScanTenant(ctx, shard, tenant, since, until, take); err != nil {

@@ -11,18 +11,17 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/decide"
 )
 
-// excuses are the event types that publishers say their runtimes do not expose.
+// excuses are the event types that publishers declare as not exposed.
 type excuses struct {
-	all       map[string]bool // of every publisher
+	all       map[string]bool // for every publisher
 	manifests []manifestInForce
 }
 
-// manifestInForce is a manifest that an operator has put, by itself or with a
-// registration.
+// manifestInForce is a manifest that an operator has put, by itself or with a registration.
 type manifestInForce struct {
 	manifestEvents
-	publisher string // that it is registered for; "" if it is not
-	used      *bool  // it counted for somebody
+	publisher string // that it is registered for; "" without a registration
+	used      *bool  // it applied to a publisher
 }
 
 // inForce adds the documents that the tenant's operators have put.
@@ -40,7 +39,7 @@ func (x *excuses) inForce(ctx context.Context, c *ConformanceCmd) error {
 	return publisher.Compile(docs, 0, unusable...).Err()
 }
 
-// manifestsOf are the manifests among documents.
+// manifestsOf returns the manifests among documents.
 func manifestsOf(docs []publisher.Document) (list []manifestInForce) {
 	for _, doc := range docs {
 		var registration struct {
@@ -58,9 +57,9 @@ func manifestsOf(docs []publisher.Document) (list []manifestInForce) {
 	return list
 }
 
-// of gives the types that a publisher is excused from. A registration's manifest
-// counts for the publisher that it is for; one that nobody registered for the
-// publisher of its name, unless that is registered otherwise.
+// of returns the event types that a publisher is excused from. The manifest of a registration
+// applies to the registered publisher. A manifest without a registration applies to the publisher
+// of its name, unless that one is registered.
 func (x excuses) of(source string) map[string]bool {
 	if len(x.manifests) == 0 {
 		return x.all
@@ -69,7 +68,7 @@ func (x excuses) of(source string) map[string]bool {
 	list, exposed := maps.Clone(x.all), map[string]bool{}
 	for _, m := range x.manifests {
 		if registered && m.publisher != source || !registered && (m.publisher != "" || m.ID != source && m.AgentHook.Source != source) {
-			continue // somebody else's
+			continue // of another publisher
 		}
 		*m.used = true
 		for typ, state := range m.AgentHook.Events {
@@ -88,7 +87,7 @@ func (x excuses) of(source string) map[string]bool {
 	return list
 }
 
-// idle are the manifests that counted for nobody.
+// idle lists the manifests that applied to no publisher.
 func (x excuses) idle() (ids []string) {
 	for _, m := range x.manifests {
 		if !*m.used {
@@ -98,7 +97,7 @@ func (x excuses) idle() (ids []string) {
 	return ids
 }
 
-// manifestEvents is what counts of a manifest here.
+// manifestEvents is the part of a manifest that is used here.
 type manifestEvents struct {
 	ID        string `json:"publisher_id"`
 	AgentHook struct {

@@ -11,8 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 )
 
-// What a manifest declares counts for the publisher that it is of, and for nobody
-// else.
+// A manifest's declarations apply only to its own publisher.
 func TestDeclaredExcuses(t *testing.T) {
 	manifest := func(id, source, differs string) publisher.Document {
 		events := map[string]string{}

@@ -17,8 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// excused are the event types that the publisher says its runtime does not
-// expose.
+// excused returns the event types that are declared as not exposed.
 func (c *ConformanceCmd) excused() (map[string]bool, error) {
 	list := map[string]bool{}
 	for _, typ := range c.NotExposed {
@@ -53,7 +52,7 @@ func (c *ConformanceCmd) excused() (map[string]bool, error) {
 	return list, nil
 }
 
-// errNobody: there is nothing to judge, which is not the same as nothing wrong.
+// errNobody reports that there is nothing to judge, which is not the same as no finding.
 var errNobody = errors.New("nothing was published that could be judged: no events of this publisher, session or protocol are on record")
 
 func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles []conformance.Profile, excused excuses) error {
@@ -92,7 +91,7 @@ func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles 
 	return nil
 }
 
-// subjects are whom the reports are about.
+// subjects lists the publishers and sessions to report on.
 func (c *ConformanceCmd) subjects(tally *conformance.Tally, protocol string) (list []conformance.Subject) {
 	for _, publisher := range tally.Publishers(protocol) {
 		if c.Publisher != "" && publisher.Source != c.Publisher {
@@ -119,11 +118,10 @@ func (c *ConformanceCmd) subjects(tally *conformance.Tally, protocol string) (li
 var outcomeColour = map[conformance.Outcome]string{conformance.Met: ui.Green, conformance.NotMet: ui.Red, conformance.NotShown: ui.Yellow,
 	conformance.Held: ui.Green, conformance.Broken: ui.Red, conformance.NotExercised: ui.Faint, conformance.Undecidable: ui.Faint, conformance.Excused: ui.Faint}
 
-// wordOf writes an outcome for people.
+// wordOf formats an outcome for display.
 func wordOf(o conformance.Outcome) string { return strings.ReplaceAll(string(o), "_", " ") }
 
-// print writes a report: what is broken always, the rest where one profile was
-// asked for.
+// print prints a report: what is broken always, the rest if one profile was requested.
 func (c *ConformanceCmd) print(p *ui.Printer, r conformance.Report) {
 	who := "publisher " + ui.Clean(cmp.Or(r.Source, "(unknown)"), 60)
 	switch {

@@ -32,7 +32,7 @@ type ReplayCmd struct {
 	target.Flags
 	proof.ScanFlags
 	proof.EngineFlags
-	restsOn proof.Basis // of what was read from the evidence
+	restsOn proof.Basis // of the records read from the evidence
 	Session string      `help:"The session." required:"" type:"session"`
 	From    string      `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
 	Whole   bool        `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
@@ -46,30 +46,30 @@ type ReplayCmd struct {
 	JSON         bool          `name:"json" help:"Print JSON: one object for each incarnation of the log."`
 }
 
-// past is where a replay reads what happened.
+// past is the source of a replay: the log or the evidence.
 type past interface {
-	// session gives what belongs to the session, and what was recorded of it.
+	// session returns the session's inputs and recorded outputs.
 	session(ctx context.Context) (*recording, error)
-	// firstInput is the first message after a sequence, up to another, that was
-	// stored at a time or later and lets time pass; 0 if there is none.
+	// firstInput finds the first message after a sequence, up to another, that was stored at or
+	// after a time and advances time; 0 if there is none.
 	firstInput(ctx context.Context, after, to uint64, at time.Time) (seq uint64, stored time.Time, err error)
-	// everything gives all messages up to a sequence, in order.
+	// everything passes all messages up to a sequence to fn, in order.
 	everything(ctx context.Context, to uint64, fn func(events.LogMessage) error) error
 }
 
-// recording is what is known of a session in one incarnation of the log.
+// recording is a session in one incarnation of the log.
 type recording struct {
 	Shard    string
-	inputs   []events.LogMessage // by sequence; control records of the shard among them
-	recorded []output            // what the correlator wrote
-	last     uint64              // how far the log went when it was read
-	consumed uint64              // up to where the correlator has certainly written everything
-	hidden   map[uint64]bool     // messages of which evidence does not hold all
+	inputs   []events.LogMessage // by sequence, with the shard's control records
+	recorded []output            // the correlator's outputs
+	last     uint64              // end of the log when it was read
+	consumed uint64              // input sequence up to which the correlator has certainly written all outputs
+	hidden   map[uint64]bool     // messages that evidence holds only in part
 }
 
-// output is a call or finding as it was recorded, or came out again.
+// output is a call or finding, recorded or replayed.
 type output struct {
-	seq    uint64 // of the record; for a replayed one, of its input
+	seq    uint64 // of the record; of a replayed output, of its input
 	call   bool
 	id     string // of the CloudEvent
 	body   []byte // RFC 8785
@@ -121,7 +121,7 @@ func (c *ReplayCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// options are those of the correlator that recorded it.
+// options returns the options of the correlator that made the recording.
 func (c *ReplayCmd) options(t *target.Target) (correlation.Options, error) {
 	o := correlation.Options{Shard: t.Stream, Space: subject.Space{Prefix: t.Prefix}, RequireVerdict: !c.NoVerdictOK, MissingAfter: c.MissingAfter}
 	o = correlator.WithBounds(o, c.MaxCalls, c.MaxSessions)
@@ -137,17 +137,16 @@ func (c *ReplayCmd) options(t *target.Target) (correlation.Options, error) {
 	o.KeyVoucher = func(k events.KeyRecord) bool { return signing.CheckKeyRecord(known, k) }
 	o.RetireVoucher = func(k events.KeyRetirement) bool { return signing.CheckRetirement(known, k) }
 	if c.Keys != "" {
-		_, err = keys.Master(c.Keys) // what is wrong with it is said before anything is read
+		_, err = keys.Master(c.Keys) // report key problems before reading anything
 	}
 	return o, err
 }
 
-// keyed adds the keys of digests to the options. Whether they are all that the
-// recorded digests were made under, it tells.
+// keyed adds the digest keys to the options, and reports whether they cover all recorded digests.
 func (c *ReplayCmd) keyed(ctx context.Context, t *target.Target, rec *recording, o correlation.Options) (correlation.Options, bool, error) {
 	k, err := c.SessionDigests(ctx, t, t.Tenant, c.Session)
 	if err != nil || k.Tenant == nil || len(rec.hidden) > 0 {
-		return o, false, err // a digest of redacted arguments is nobody's; better none
+		return o, false, err // digests of redacted arguments would be wrong; make none
 	}
 	o.TenantKey = func(string) []byte { return k.Tenant }
 	if !rec.underSessionKey() {
@@ -163,12 +162,12 @@ func (c *ReplayCmd) keyed(ctx context.Context, t *target.Target, rec *recording,
 	return o, k.Session != nil, nil
 }
 
-// underSessionKey tells whether recorded digests were made under the session's key.
+// underSessionKey reports whether recorded digests were made with the session's key.
 func (r *recording) underSessionKey() bool {
 	return slices.ContainsFunc(r.recorded, func(o output) bool { return bytes.Contains(o.body, []byte(`"`+digest.PrefixSession)) })
 }
 
-// pasts gives the log, or each incarnation of it that there is evidence of.
+// pasts returns the log, or each incarnation of it that there is evidence of.
 func (c *ReplayCmd) pasts(ctx context.Context, io ui.Stdio, t *target.Target) (list []past, closeAll func(), err error) {
 	if c.From == "log" {
 		l, closeLog, tenant, err := system.OpenLog(ctx, c.Flags)
@@ -201,7 +200,7 @@ func (c *ReplayCmd) pasts(ctx context.Context, io ui.Stdio, t *target.Target) (l
 	return list, closeAll, err
 }
 
-// evidencePasts gives each incarnation of the log that there is evidence of.
+// evidencePasts returns each incarnation of the log that there is evidence of.
 func (c *ReplayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, tenant string) (list []past, err error) {
 	parts, err := l.Session(ctx, tenant, c.Session)
 	if err != nil {
@@ -216,7 +215,7 @@ func (c *ReplayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, 
 	return list, nil
 }
 
-// erased reads the log's erasure records, by the key that options has checked.
+// erased reads the log's erasure records, with the checkpoint key that options has checked.
 func (c *ReplayCmd) erased(t *target.Target, l recorded.Log) (*erasures.Log, error) {
 	key, err := system.CheckpointKey(c.Key, t)
 	if err != nil {
@@ -229,7 +228,7 @@ func (c *ReplayCmd) erased(t *target.Target, l recorded.Log) (*erasures.Log, err
 	return system.Erasures(l.JS, l.Stream, l.Space.Prefix, known), nil
 }
 
-// replay runs the session through a core of its own and compares.
+// replay runs the session through a new core and compares the outputs.
 func (c *ReplayCmd) replay(ctx context.Context, io ui.Stdio, t *target.Target, p past, o correlation.Options) (*replayReport, error) {
 	rec, err := p.session(ctx)
 	if err != nil {

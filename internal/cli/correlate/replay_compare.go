@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// replayReport is what a replay came to, for one incarnation of the log.
+// replayReport is the result of a replay, for one incarnation of the log.
 type replayReport struct {
 	Tenant       string           `json:"tenant"`
 	Session      string           `json:"session"`
@@ -18,14 +18,14 @@ type replayReport struct {
 	From         string           `json:"from"`
 	Whole        bool             `json:"whole_shard"`
 	Messages     int              `json:"messages"` // replayed
-	Proved       bool             `json:"proved"`   // the records that it was read from are proved to be all
+	Proved       bool             `json:"proved"`   // the records that were read are proved complete
 	Recorded     tally            `json:"recorded"`
 	Replayed     tally            `json:"replayed"`
-	Same         bool             `json:"same"`                // nothing that can be compared differs
-	Differences  []outputMismatch `json:"differences"`         // what differs
-	Inconclusive []outputMismatch `json:"inconclusive"`        // what seems to differ and cannot be compared
-	Pending      int              `json:"not_recorded_yet"`    // came out of messages that the correlator may not have dealt with
-	Reidentified int              `json:"same_but_for_the_id"` // findings whose id is made of bytes that evidence does not hold
+	Same         bool             `json:"same"`                // no difference in what can be compared
+	Differences  []outputMismatch `json:"differences"`         // outputs that differ
+	Inconclusive []outputMismatch `json:"inconclusive"`        // apparent differences that cannot be compared
+	Pending      int              `json:"not_recorded_yet"`    // from messages that the correlator may not have handled yet
+	Reidentified int              `json:"same_but_for_the_id"` // findings whose id includes bytes that evidence does not hold
 }
 
 type tally struct {
@@ -33,11 +33,10 @@ type tally struct {
 	Findings int `json:"findings"`
 }
 
-// outputMismatch is one call record or finding that did not come out as it was
-// recorded.
+// outputMismatch is one call record or finding whose replay differs from the record.
 type outputMismatch struct {
 	ID     string          `json:"id"`
-	Seq    uint64          `json:"seq"` // of the record, or of the message that it came out of again
+	Seq    uint64          `json:"seq"` // of the record, or of the input of the replayed output
 	What   string          `json:"what"`
 	Kind   string          `json:"kind"` // not_recorded, not_replayed, recorded_twice, differs
 	Fields []fieldMismatch `json:"fields,omitempty"`
@@ -50,23 +49,23 @@ type fieldMismatch struct {
 	Replayed json.RawMessage `json:"replayed,omitempty"`
 }
 
-// blind says what the replay could not see.
+// blind lists what the replay could not see.
 type blind struct {
-	noKey  bool // the keys of digests: they cannot be made
-	copies bool // the messages' own bytes: evidence has their canonical form
-	alone  bool // other sessions, which this one may belong to
+	noKey  bool // no digest keys: digests cannot be made
+	copies bool // not the messages' own bytes: evidence has their canonical form
+	alone  bool // not the other sessions, which this one may be linked to
 }
 
-// ofArguments are the rules, and the members of calls, that depend on digests of
+// ofArguments are the rules, and argumentField the members of calls, that depend on digests of
 // arguments.
 var (
 	ofArguments   = []string{correlation.InputDrift, correlation.ReusedToolCallID, "AH-C-080", "AAEP-C-082", "AH-C-052"}
 	argumentField = []string{"match", "admitted_digest", "executed_digest", "match_reason", "differences", "more_differences"}
 )
 
-// kinField is the member of calls that depends on other sessions, and ofOthers are
-// the rules that may: whose receipt it was, what is said once of a publisher, and
-// what is remembered of one or of its tenant over all sessions.
+// kinField is the member of calls that depends on other sessions. ofOthers are the rules that may
+// depend on them: on the origin of a receipt, on what is reported once per publisher, and on
+// state kept of a publisher or its tenant over all sessions.
 const kinField = "parent"
 
 var ofOthers = []string{
@@ -74,7 +73,7 @@ var ofOthers = []string{
 	"AUMP-E-002", "AUMP-E-003", "AUMP-E-005", "AUMP-E-010", "AUMP-E-011",
 }
 
-// outputView is what the comparison looks at.
+// outputView is the form in which outputs are compared.
 type outputView struct {
 	output
 	members  map[string]json.RawMessage
@@ -102,7 +101,7 @@ func viewOf(o output) outputView {
 	return v
 }
 
-// what names an output for people.
+// what describes an output for display.
 func (v outputView) what() string {
 	if v.call {
 		return "call " + text(v.members["call_id"]) + " " + text(v.members["state"]) + ", tool " + text(v.members["tool"])
@@ -118,12 +117,12 @@ func text(raw json.RawMessage) string {
 	return s
 }
 
-// comparison brings together what was recorded and what came out again.
+// comparison matches recorded and replayed outputs.
 type comparison struct {
 	rec    *recording
 	blind  blind
 	report *replayReport
-	about  map[string][]uint64 // messages that a call rests on, by its id
+	about  map[string][]uint64 // by call id: messages that a call rests on
 }
 
 func compareOutputs(rec *recording, again []output, b blind) *replayReport {
@@ -179,8 +178,8 @@ func tallyOf(list []output) (t tally) {
 	return t
 }
 
-// unpaired deals with what is there on one side only. Where the replay had no
-// more than copies, an id may be another one and the finding the same.
+// unpaired handles outputs that exist on one side only. If the replay had only copies, the same
+// finding may have another id.
 func (c *comparison) unpaired(missing, surplus []outputView) {
 	for _, v := range missing {
 		if c.blind.copies && !v.call {
@@ -201,7 +200,7 @@ func (c *comparison) unpaired(missing, surplus []outputView) {
 	}
 }
 
-// alike compares findings but for their ids.
+// alike compares findings without their ids.
 func alike(a, b outputView) bool {
 	x, y := maps.Clone(a.members), maps.Clone(b.members)
 	for _, m := range []map[string]json.RawMessage{x, y} {
@@ -253,9 +252,9 @@ func onlyOf(rules, a, b []string) bool {
 	return slices.Equal(keep(a), keep(b))
 }
 
-// doubt says why a mismatch proves nothing, "" if it does. same is for an output
-// that is there on both sides; other are then its members that differ and do not
-// depend on digests.
+// doubt returns why a mismatch proves nothing, "" if it proves a difference. same means that the
+// output exists on both sides; other then lists its differing members that do not depend on
+// digests.
 func (c *comparison) doubt(v outputView, same bool, other []string) string {
 	if v.hidden {
 		return "its copy is redacted"

@@ -13,8 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// pastEvidence reads one incarnation of the log from its evidence. Bodies there
-// are redacted and in canonical form.
+// pastEvidence reads one incarnation of the log from its evidence. Bodies there are redacted and
+// in canonical form.
 type pastEvidence struct {
 	db     *storage.DB
 	part   evidencereader.Session
@@ -22,8 +22,7 @@ type pastEvidence struct {
 	hidden map[uint64]bool
 }
 
-// whole refuses a session of which some texts are gone: what would come of the rest
-// is not what happened.
+// whole refuses a session that lacks texts: replaying the rest would not show what happened.
 func whole(ctx context.Context, l evidencereader.Reader, part evidencereader.Session) error {
 	gone, err := proof.WhyExpired(ctx, l.NewExpiryReasons(), part.Rows)
 	if err != nil || len(gone) == 0 {
@@ -44,7 +43,7 @@ func (p *pastEvidence) session(ctx context.Context) (*recording, error) {
 	if rec.last, _, err = p.db.Position(ctx, p.part.Shard); err != nil {
 		return nil, err
 	}
-	rec.consumed = rec.last // evidence of a message's outputs is behind that of the message
+	rec.consumed = rec.last // evidence of a message's outputs comes after that of the message
 	for _, r := range p.part.Rows {
 		p.take(rec, r.Seq, r.Kind, r.Record)
 	}
@@ -68,7 +67,7 @@ func (p *pastEvidence) session(ctx context.Context) (*recording, error) {
 	return rec, err
 }
 
-// consumed is what the newest cursor says.
+// consumed is the position in the newest cursor.
 func (p *pastEvidence) consumed(ctx context.Context) (consumed uint64, err error) {
 	err = p.db.LastCursor(ctx, p.part.Shard, func(r storage.EvidenceRow) error {
 		if _, c, err := evidencereader.DecodeRow[events.Cursor](r); err == nil {
@@ -79,7 +78,7 @@ func (p *pastEvidence) consumed(ctx context.Context) (consumed uint64, err error
 	return consumed, err
 }
 
-// take sorts a row into inputs and what the correlator wrote.
+// take adds a row to the inputs or to the correlator's outputs.
 func (p *pastEvidence) take(rec *recording, seq uint64, kind, text string) {
 	m, redacted := p.message(seq, text)
 	if kind != evidence.KindCall && kind != evidence.KindFinding {
@@ -92,7 +91,7 @@ func (p *pastEvidence) take(rec *recording, seq uint64, kind, text string) {
 	}
 }
 
-// message makes the log's message of its record, as far as that holds it.
+// message rebuilds the log's message from its record, as far as the record holds it.
 func (p *pastEvidence) message(seq uint64, text string) (m events.LogMessage, redacted bool) {
 	r, err := evidence.ParseRecord([]byte(text))
 	if err != nil {

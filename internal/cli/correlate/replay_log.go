@@ -21,24 +21,24 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// pastLog reads single messages off the log, which is all that an operator may do.
+// pastLog reads single messages of the log, the only access that an operator has.
 type pastLog struct {
 	log          recorded.Log
 	tenant, name string
 	erased       *erasures.Log
 }
 
-// controlInputs are the control records that a correlator heeds.
+// controlInputs are the control records that a correlator uses.
 var controlInputs = []string{events.ControlTick, events.ControlKey, events.ControlKeyRetired, events.ControlRules, events.ControlMandate, events.ControlPublisher}
 
 // replies are events that belong to a session whatever their subject says.
 var replies = []string{aaep.TypeConfirmationReply, aaep.TypeClarificationReply}
 
-// besides are the events beside a session's own that its findings may rest on: the
-// replies, and the subscriptions that they came on.
+// besides are events outside a session's subjects that its findings may depend on: the replies,
+// and the subscriptions that they came on.
 var besides = append([]string{"subscription.request", "subscription.accepted", "subscription.rejected", "subscription.renegotiate", "subscription.close"}, replies...)
 
-// subjects are where a session's messages are.
+// subjects returns the subjects of a session's messages.
 func (p *pastLog) subjects() (inputs, outputs []string) {
 	of := func(class subject.Class, rest ...string) string {
 		return strings.TrimSuffix(p.log.Space.All(class), ">") + subject.Escape(p.tenant) + "." + strings.Join(rest, ".")
@@ -103,7 +103,7 @@ func (p *pastLog) session(ctx context.Context) (*recording, error) {
 	return rec, nil
 }
 
-// notErased fails if messages of the session were erased: what is left cannot be
+// notErased returns an error if messages of the session were erased: the rest cannot be
 // correlated again.
 func (p *pastLog) notErased(ctx context.Context) error {
 	if err := p.erased.Load(ctx); err != nil {
@@ -118,10 +118,10 @@ func (p *pastLog) notErased(ctx context.Context) error {
 	return nil
 }
 
-// errLogErased says that there is nothing to replay.
+// errLogErased reports that there is nothing to replay.
 var errLogErased = errors.New("the log of this session was erased")
 
-// consumed is the last message all of whose outputs are in the log.
+// consumed is the last message for which the log has all outputs.
 func (p *pastLog) consumed(ctx context.Context) (uint64, error) {
 	m, err := streams.LastBySubject(ctx, p.log.JS, p.log.Stream, p.log.Space.Control(p.log.Stream, events.ControlCursor))
 	if err != nil || m == nil {
@@ -131,7 +131,7 @@ func (p *pastLog) consumed(ctx context.Context) (uint64, error) {
 	return c.Consumed, err
 }
 
-// read gives the messages of some subjects up to a sequence, in no order.
+// read returns the messages of some subjects up to a sequence, unordered.
 func (p *pastLog) read(ctx context.Context, subjects []string, to uint64) (list []events.LogMessage, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
@@ -165,7 +165,7 @@ func inOrder(list []events.LogMessage) []events.LogMessage {
 	return slices.CompactFunc(list, func(a, b events.LogMessage) bool { return a.Seq == b.Seq })
 }
 
-// outputOf takes what a correlator wrote; others write findings, too.
+// outputOf decodes a correlator's output; other services write findings, too.
 func outputOf(m events.LogMessage) (o output, ours bool) {
 	if !strings.HasSuffix(header(m.Header, "ce-source"), "/correlator") {
 		return o, false
@@ -187,7 +187,7 @@ func (p *pastLog) firstInput(ctx context.Context, after, to uint64, at time.Time
 		return 0, time.Time{}, nil
 	}
 	seq, err := p.log.SeqAt(ctx, streams.State{FirstSeq: after + 1, LastSeq: to}, at)
-	for ; err == nil && seq <= to; seq++ { // it may be the correlator's own, or one from before a clock went back
+	for ; err == nil && seq <= to; seq++ { // it may be the correlator's own, or from before a clock went back
 		m, err := streams.MessageAt(ctx, p.log.JS, p.log.Stream, seq)
 		if err != nil {
 			return 0, time.Time{}, err
@@ -199,19 +199,18 @@ func (p *pastLog) firstInput(ctx context.Context, after, to uint64, at time.Time
 	return 0, time.Time{}, err
 }
 
-// letsTimePass tells the correlator's input from what it writes itself.
+// letsTimePass distinguishes the correlator's inputs from its own records.
 func letsTimePass(space subject.Space, subj string) bool {
 	p, _ := space.Parse(subj)
 	return p.Class != subject.Calls && p.Class != subject.Findings && (p.Class != subject.Control || p.Kind != events.ControlCursor)
 }
 
 const (
-	readers = 16  // questions under way at a time
-	stretch = 200 // messages that one of them asks for, one after the other
+	readers = 16  // concurrent requests
+	stretch = 200 // messages that one reader requests, one after the other
 )
 
-// everything reads stretches of the log at the same time and hands them on in
-// order.
+// everything reads parts of the log concurrently and passes them on in order.
 func (p *pastLog) everything(ctx context.Context, to uint64, fn func(events.LogMessage) error) error {
 	if err := p.erased.Load(ctx); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// print writes a report for people.
+// print prints a report for display.
 func (r *replayReport) print(p *ui.Printer) {
 	p.Printf("%s\n", p.Paint(ui.Bold, fmt.Sprintf("session %s of tenant %s, shard %s, from %s", ui.Clean(r.Session, 80), ui.Clean(r.Tenant, 40), ui.Clean(r.Shard, 80), r.From)))
 	p.Printf("  %s replayed\n  recorded: %s, %s\n  replayed: %s, %s\n", ui.Plural(r.Messages, "message"),
@@ -47,7 +47,7 @@ func printMismatch(p *ui.Printer, m outputMismatch, colour string) {
 	}
 }
 
-// printInconclusive counts by reason; --json has each.
+// printInconclusive counts by reason; --json lists each.
 func printInconclusive(p *ui.Printer, list []outputMismatch) {
 	counts := map[string]int{}
 	var reasons []string

@@ -11,9 +11,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/recorded"
 )
 
-// rerun is a session on its way through the core. Messages of other sessions do
-// not go with it, but the time that they let pass does: where a deadline was
-// reached between two messages, a tick stands for the first message after it.
+// rerun runs a session through a core. Messages of other sessions are left out, but not the time
+// that they advance: if a deadline was reached between two messages, a tick replaces the first
+// message after it.
 type rerun struct {
 	core            *correlation.Correlator
 	past            past
@@ -36,9 +36,9 @@ func (r *rerun) run(ctx context.Context, inputs []events.LogMessage) error {
 	return r.pass(ctx, nil)
 }
 
-// pass lets time pass up to a message, or to the end of the log if it is nil. A
-// message that was stored before the next deadline has none passed before it, unless
-// the broker's clock went back in between: then its time may have come already.
+// pass advances time up to a message, or to the end of the log if next is nil. No deadline passes
+// before a message that was stored before it, unless the broker's clock went back in between:
+// then the deadline may have been reached already.
 func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
 	for {
 		due, any := r.due()
@@ -54,14 +54,14 @@ func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
 			return err
 		}
 		if seq == 0 {
-			return nil // the next message is the one, or nobody has noticed yet
+			return nil // the next message reaches the deadline, or no message has yet
 		}
 		r.apply(events.LogMessage{Seq: seq, Time: stored, Subject: r.space.Control(r.shard, events.ControlTick), Body: []byte("{}")})
 		r.applied--
 	}
 }
 
-// due is the next time at which something happens by itself.
+// due is the next time at which a timer fires.
 func (r *rerun) due() (at time.Time, any bool) {
 	at, any = r.core.NextDeadline()
 	if idle, too := r.core.NextIdle(); too && (!any || idle.Before(at)) {
@@ -80,7 +80,7 @@ func (r *rerun) apply(m events.LogMessage) {
 	}
 }
 
-// ours reports whether an output is about the session.
+// ours reports whether an output belongs to the session.
 func (r *rerun) ours(subj string) bool {
 	tokens := strings.Split(subj, ".")
 	n := len(tokens)

@@ -352,8 +352,7 @@ func TestReplayAheadOfTheCorrelator(t *testing.T) {
 	}
 }
 
-// A finding whose id is made of the producer's own bytes is the same by what it
-// says.
+// A finding whose id includes the producer's own bytes is compared by its content.
 func TestReplayOfCopies(t *testing.T) {
 	p := &pastInMemory{name: "sess_1"}
 	p.log = append(p.log, events.LogMessage{Seq: 1, Time: replayStart, Subject: "gov.events.acme.rt1.agenthook.sess_1.PreToolUse", Body: []byte(`{ "event_type": 5, "session_id": "sess_1" }`)})

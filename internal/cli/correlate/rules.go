@@ -31,14 +31,14 @@ type rulesListCmd struct {
 	JSON     bool   `name:"json" help:"One JSON object a line."`
 }
 
-// ownRules is what the column of protocols says of rules that are ours.
+// ownRules replaces the protocol of rules that are Countersign's own.
 const ownRules = "countersign"
 
-// ruleLine is a rule or check as other programs read it.
+// ruleLine is a rule or check in the JSON output.
 type ruleLine struct {
 	ID          string            `json:"id"`
 	Protocol    string            `json:"protocol"`
-	Level       catalogue.Level   `json:"level"` // our own rules are derived, all of them
+	Level       catalogue.Level   `json:"level"` // all our own rules are derived
 	Severity    events.Severity   `json:"severity"`
 	Scope       catalogue.Scope   `json:"scope"`
 	Inputs      string            `json:"inputs"`
@@ -49,7 +49,7 @@ type ruleLine struct {
 	Reason      string            `json:"reason,omitempty"`
 	Cases       map[string]string `json:"cases,omitempty"`
 
-	auditors bool // the auditor or the admitter finds it; switches are for what the correlator finds
+	auditors bool // found by the auditor or the admitter; switches apply to the correlator's findings
 }
 
 func allRules() []ruleLine {
@@ -79,7 +79,7 @@ func allRules() []ruleLine {
 	return list
 }
 
-// readable puts words where a finding has names.
+// readable replaces the placeholders of a finding's text by words.
 func readable(text string) string {
 	text = strings.NewReplacer("{tool}", "a tool", "{call}", "a call", "recorded {verdict}", "recorded verdict", "{verdict}", "ask or defer",
 		": {what}", "", "than were {what}", "than were admitted, requested or announced", "was {what} for", "was admitted, requested or announced for", "decision {what}", "another decision").Replace(text)
@@ -153,8 +153,8 @@ func (r ruleLine) print(out io.Writer) error {
 	return t.Print(out)
 }
 
-// KnownRule refuses a rule that nothing is ever found for: the empty list of a
-// mistyped name must not look like good news.
+// KnownRule refuses a rule without any possible finding: the empty list of a mistyped name must
+// not look like good news.
 func KnownRule(name string) error {
 	if name == "" {
 		return nil

@@ -48,7 +48,7 @@ func (c *rulesSetCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// decidable finds a rule that can have findings.
+// decidable returns a rule that can have findings.
 func decidable(name string) (string, error) {
 	for _, r := range allRules() {
 		switch {
@@ -64,7 +64,7 @@ func decidable(name string) (string, error) {
 	return "", ui.UsageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", name)}
 }
 
-// rulesBucket is the bucket of switches as an operator sees it.
+// rulesBucket gives an operator access to the bucket of rule switches.
 type rulesBucket struct{ system.Bucket }
 
 func openRules(ctx context.Context, f target.Flags) (*rulesBucket, error) {
@@ -72,7 +72,7 @@ func openRules(ctx context.Context, f target.Flags) (*rulesBucket, error) {
 	return &rulesBucket{b}, err
 }
 
-// read gives a tenant's switches and their revision, 0 if there are none.
+// read returns a tenant's switches and their revision, 0 if there are none.
 func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitches, uint64, error) {
 	none := events.RuleSwitches{Tenant: tenant, Rules: map[string]string{}}
 	e, err := b.KV.Get(ctx, events.RuleKey(tenant))
@@ -92,7 +92,7 @@ func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitc
 	return s, e.Revision(), nil
 }
 
-// known is knows, and that the tenant has switches is enough.
+// known reports whether a tenant is known; a tenant with switches is.
 func (b *rulesBucket) known(ctx context.Context, tenant string) (bool, error) {
 	if _, revision, _ := b.read(ctx, tenant); revision > 0 {
 		return true, nil
@@ -100,7 +100,7 @@ func (b *rulesBucket) known(ctx context.Context, tenant string) (bool, error) {
 	return b.KnowsTenant(ctx, tenant)
 }
 
-// stranger says that a tenant is not known.
+// stranger is the error for an unknown tenant.
 func (b *rulesBucket) stranger(tenant string) error {
 	here := ""
 	if r := b.Target.ReadyInfo(); r != nil {
@@ -110,7 +110,7 @@ func (b *rulesBucket) stranger(tenant string) error {
 		ui.Clean(tenant, 64), b.Target.Stream, here)
 }
 
-// set changes one switch. What somebody else has changed meanwhile stays.
+// set changes one switch by compare-and-set; concurrent changes of others are kept.
 func (b *rulesBucket) set(ctx context.Context, tenant, rule, mode string) error {
 	const attempts = 5
 	for range attempts {
@@ -140,14 +140,14 @@ func (b *rulesBucket) set(ctx context.Context, tenant, rule, mode string) error 
 	return errors.New("somebody else keeps changing the switches of this tenant; try again")
 }
 
-// switchLine is a switch as other programs read it.
+// switchLine is a switch in the JSON output.
 type switchLine struct {
 	Tenant string `json:"tenant"`
 	Rule   string `json:"rule"`
 	Mode   string `json:"mode"`
 }
 
-// listSwitches shows what is switched for a tenant; all else warns.
+// listSwitches shows a tenant's switches; rules without a switch warn.
 func listSwitches(ctx context.Context, io ui.Stdio, f target.Flags, asJSON bool) error {
 	b, err := openRules(ctx, f)
 	if err != nil {

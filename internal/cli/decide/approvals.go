@@ -26,7 +26,7 @@ type ApprovalsCmd struct {
 	Cancel  approvalsCancelCmd  `cmd:"" help:"Take a workflow back, also an approved one that was not used yet."`
 }
 
-// reviewing is what all these commands share.
+// reviewing holds the flags of all these commands.
 type reviewing struct {
 	target.Flags
 	Timeout time.Duration `help:"How long to wait for the answer." default:"5s"`
@@ -53,7 +53,7 @@ func (r reviewing) connect(ctx context.Context, io ui.Stdio) (*reviewer, error) 
 	return &reviewer{r, t, nc, io}, nil
 }
 
-// ask sends one request. A refusal is an error that says what the admitter says.
+// ask sends one request. A refusal is an error with the admitter's message.
 func (r *reviewer) ask(ctx context.Context, req approval.Request) (approval.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
@@ -75,7 +75,7 @@ func (r *reviewer) ask(ctx context.Context, req approval.Request) (approval.Repl
 	return reply, nil
 }
 
-// raw prints a reply as it is, if that is wanted, whatever the error.
+// raw prints the reply as JSON if --json is given, even with an error.
 func (r *reviewer) raw(reply approval.Reply, err error) error {
 	if r.JSON && reply.Code != "" {
 		enc := json.NewEncoder(r.io.Out)

@@ -15,14 +15,14 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// deciding is what the commands that change a workflow share.
+// deciding holds the flags of the commands that change a workflow.
 type deciding struct {
 	reviewing
 	Reason   string `help:"Why; it becomes part of the record. No secrets."`
 	Workflow string `arg:"" help:"The workflow's id."`
 }
 
-// decide sends the request and tells what came of it.
+// decide sends the request and prints the result.
 func (d deciding) decide(ctx context.Context, r *reviewer, action, digest string) error {
 	reply, err := r.ask(ctx, approval.Request{Action: action, WorkflowID: d.Workflow, Reason: d.Reason, PreviewDigest: digest})
 	if err != nil || d.JSON {
@@ -63,7 +63,7 @@ func (c *approvalsApproveCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.decide(ctx, r, approval.ActionApprove, digest)
 }
 
-// agreed asks on a terminal. Elsewhere the command itself is the word.
+// agreed asks on a terminal. Elsewhere the command itself is the confirmation.
 func agreed(io ui.Stdio) bool {
 	f, isFile := io.In.(*os.File)
 	if !isFile || !isatty.IsTerminal(f.Fd()) {

@@ -20,7 +20,7 @@ func printWorkflowLine(p *ui.Printer, v approval.View, now time.Time) {
 		ui.Pad(cmp.Or(v.Tool, "-"), 24), ui.Pad(v.Source, 16), ui.Clean(standing(v, now), 100))
 }
 
-// standing says what a workflow waits for, or how it ended.
+// standing describes what a workflow waits for, or how it ended.
 func standing(v approval.View, now time.Time) string {
 	switch {
 	case v.Status == approval.Pending && v.Unapprovable:
@@ -42,7 +42,7 @@ func standing(v approval.View, now time.Time) string {
 	return text
 }
 
-// printPreview prints all that a reviewer may see.
+// printPreview prints everything that a reviewer may see.
 func printPreview(p *ui.Printer, v approval.View, now time.Time) {
 	printWorkflowLine(p, v, now)
 	pre := v.Preview

@@ -65,8 +65,8 @@ func (c *EvaluateCmd) Run(_ context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// requests takes the input apart: JSON Lines, or one request, be it written
-// over several lines or not readable at all.
+// requests splits the input: JSON Lines, or one request, which may span several lines or be
+// unreadable.
 func requests(input []byte) []json.RawMessage {
 	whole := bytes.TrimSpace(input)
 	lines, err := correlation.ParseRecording(whole)

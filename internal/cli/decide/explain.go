@@ -28,7 +28,7 @@ type ExplainCmd struct {
 	Decision    string `arg:"" help:"Decision id, as in the reply's header Countersign-Decision-Id."`
 }
 
-// explanation is everything about one decision.
+// explanation is everything known about one decision.
 type explanation struct {
 	Seq        uint64          `json:"seq"`
 	StoredAt   events.Time     `json:"stored_at"`
@@ -40,10 +40,10 @@ type explanation struct {
 	Approvals  []approvalStep  `json:"approvals,omitempty"`
 	Replay     replayed        `json:"replay"`
 	Request    json.RawMessage `json:"request,omitempty"`
-	RawRequest string          `json:"request_text,omitempty"` // one that is not JSON
+	RawRequest string          `json:"request_text,omitempty"` // a request that is not JSON
 }
 
-// policiesThen says which policies were in force.
+// policiesThen describes the policies that were in force.
 type policiesThen struct {
 	Revision uint64      `json:"revision"`
 	Digest   string      `json:"digest,omitempty"`
@@ -51,22 +51,22 @@ type policiesThen struct {
 	Author   string      `json:"author,omitempty"`
 	Message  string      `json:"message,omitempty"`
 	PushedAt events.Time `json:"pushed_at,omitzero"`
-	Seq      uint64      `json:"seq"` // of the record
+	Seq      uint64      `json:"seq"` // of the change record
 }
 
-// reasonThen is a reason with the rule that gave it, as it was written then.
+// reasonThen is a reason with the rule that gave it, as the rule was written then.
 type reasonThen struct {
 	events.Reason
 	Rule *policy.RuleText `json:"rule,omitempty"`
 }
 
-// approvalStep is one record of the workflow that the decision names.
+// approvalStep is one record of the decision's workflow.
 type approvalStep struct {
 	Seq uint64 `json:"seq"`
 	events.Approval
 }
 
-// replayed is what became of making the decision again.
+// replayed is the result of making the decision again.
 type replayed struct {
 	Same        bool                `json:"same"`
 	Verdict     events.Verdict      `json:"verdict,omitempty"` // before approvals
@@ -75,7 +75,7 @@ type replayed struct {
 	Digests     string              `json:"digests"` // recomputed, or why not
 }
 
-// Run fails if the signature does not hold or the replay differs.
+// Run fails if the signature is invalid or the replay differs.
 func (c *ExplainCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
@@ -108,8 +108,8 @@ func (c *ExplainCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return err
 }
 
-// find looks for the decision in the log, by the time in its id, and where that
-// leads nowhere in the evidence, which knows its sequence.
+// find searches the decision in the log by the time in its id and, without success, in the
+// evidence, which knows its sequence.
 func (c *ExplainCmd) find(ctx context.Context, l recorded.Log, t *target.Target, tenant string) (recorded.Entry, error) {
 	e, err := l.FindDecision(ctx, tenant, c.Decision)
 	if !errors.Is(err, recorded.ErrNoDecision) {
@@ -167,7 +167,7 @@ func (x *explanation) show(body []byte) {
 	}
 }
 
-// rules puts the text of its rule to every reason.
+// rules adds the text of the rule to every reason.
 func (x *explanation) rules(in *recorded.PolicyInForce) {
 	texts := map[string]policy.RuleText{}
 	if in != nil {

@@ -15,16 +15,15 @@ import (
 	"github.com/countersign-dev/countersign/internal/recorded"
 )
 
-// signatureCheck is what the record's signature is worth.
+// signatureCheck is the result of checking the record's signature.
 type signatureCheck struct {
 	Valid   bool   `json:"valid"`
 	KeyID   string `json:"kid,omitempty"`
-	Vouched bool   `json:"vouched"` // the checkpoint key vouches for the key
+	Vouched bool   `json:"vouched"` // the checkpoint key has signed the key's record
 	Problem string `json:"problem,omitempty"`
 }
 
-// signature checks the record's bytes as they are in the log, with the keys that
-// the log published.
+// signature checks the record's bytes in the log with the keys that the log published.
 func (c *ExplainCmd) signature(ctx context.Context, l recorded.Log, t *target.Target, e recorded.Entry) (signatureCheck, error) {
 	known, err := c.checkpointKeys(t)
 	if err != nil {
@@ -52,8 +51,7 @@ func (c *ExplainCmd) signature(ctx context.Context, l recorded.Log, t *target.Ta
 	return s, nil
 }
 
-// checkpointKeys gives nil where no key is named: what can be checked without is
-// worth something, too.
+// checkpointKeys returns nil if no key is named: the remaining checks are still useful.
 func (c *ExplainCmd) checkpointKeys(t *target.Target) (note.Verifiers, error) {
 	if c.Key == "" && (t.ReadyInfo() == nil || t.ReadyInfo().PublicKey == "") {
 		return nil, nil
@@ -66,14 +64,14 @@ func (c *ExplainCmd) checkpointKeys(t *target.Target) (note.Verifiers, error) {
 	return note.VerifierList(list...), err
 }
 
-// keyBook is what the log says about the admitters' keys.
+// keyBook is the log's information about the admitters' keys.
 type keyBook struct {
 	keys    signing.KeySet
-	retired map[string]uint64 // the sequence of the retirement, by key
+	retired map[string]uint64 // by key: sequence of its retirement
 }
 
-// publishedKeys reads the admitters' keys off the log: those that the checkpoint
-// key vouches for or, if no checkpoint key is known, all.
+// publishedKeys reads the admitters' keys from the log: those that the checkpoint key has signed
+// or, if no checkpoint key is known, all.
 func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (keyBook, error) {
 	book := keyBook{signing.KeySet{}, map[string]uint64{}}
 	err := l.Each(ctx, l.Space.Control(l.Stream, events.ControlKey), 1, func(m events.LogMessage) error {
@@ -99,7 +97,7 @@ func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (k
 	return book, err
 }
 
-// approvalSteps are the records of the workflow that a decision names.
+// approvalSteps returns the records of the decision's workflow.
 func approvalSteps(ctx context.Context, l recorded.Log, d events.Decision) (list []approvalStep, err error) {
 	if d.Approval == nil {
 		return nil, nil

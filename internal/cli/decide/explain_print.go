@@ -40,7 +40,7 @@ func printExplanation(p *ui.Printer, x *explanation, now time.Time) {
 	printRequest(p, x)
 }
 
-// printRow prints a name and what it stands for.
+// printRow prints a name and its value.
 func printRow(p *ui.Printer, name, format string, args ...any) {
 	p.Printf("  %-10s %s\n", name, fmt.Sprintf(format, args...))
 }
@@ -104,7 +104,7 @@ func printReason(p *ui.Printer, r reasonThen) {
 	}
 }
 
-// printInputs prints what else was known. None of it is an argument.
+// printInputs prints the other inputs of the decision. None of them is an argument.
 func printInputs(p *ui.Printer, d events.Decision) {
 	known := map[string]any{}
 	if d.Inputs != nil {

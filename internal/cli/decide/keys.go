@@ -30,7 +30,7 @@ type KeysCmd struct {
 	Statement keysStatementCmd `cmd:"" help:"Make the key that signs the statements of exported bundles."`
 }
 
-// keyFiles are the flags of what is done with files alone.
+// keyFiles holds the flags of commands that only use files.
 type keyFiles struct {
 	Keys       string `help:"Key directory of the admitter (of 'up': keys in its data directory)." required:"" placeholder:"DIR"`
 	Checkpoint string `name:"checkpoint-keys" help:"Directory that holds checkpoint.key (default: the same)." placeholder:"DIR"`
@@ -65,8 +65,7 @@ type keysRetireCmd struct {
 	Foreign bool   `help:"The key is another admitter's, so this directory has no record of it."`
 }
 
-// Run writes the retirement, and waits for the admitters of the running system, if
-// one is named.
+// Run writes the retirement, and waits for the admitters of the running system, if one is named.
 func (c *keysRetireCmd) Run(ctx context.Context, io ui.Stdio) error {
 	k, err := keys.Retire(c.Keys, c.vault(), c.KeyID, c.Foreign, time.Now())
 	if errors.Is(err, keys.ErrUnknownKey) && !c.Foreign {
@@ -102,7 +101,7 @@ type keysListCmd struct {
 	JSON bool   `name:"json" help:"Print one JSON object for each key, with its record and retirement."`
 }
 
-// listedKey is one key as the bucket has it.
+// listedKey is one key in the bucket.
 type listedKey struct {
 	KeyID      string          `json:"kid"`
 	CreatedAt  events.Time     `json:"created_at,omitzero"`
@@ -138,7 +137,7 @@ func (c *keysListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.report(io, list)
 }
 
-// readKeys reads the keys bucket. It judges what is in it and trusts none of it.
+// readKeys reads the keys bucket. It checks every entry and trusts none.
 func readKeys(ctx context.Context, js jetstream.JetStream, known note.Verifiers) ([]listedKey, error) {
 	names, err := streams.KVKeys(ctx, js, streams.BucketKeys)
 	if err != nil {

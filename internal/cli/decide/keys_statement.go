@@ -23,8 +23,8 @@ type keysStatementCmd struct {
 	Keys string `help:"Directory to make it in." required:"" placeholder:"DIR"`
 }
 
-// Run makes the key of whoever hands bundles out, once, and writes its public
-// half beside it.
+// Run creates the key that signs the statements of bundles, once, and writes its public half
+// beside it.
 func (c *keysStatementCmd) Run(io ui.Stdio) error {
 	if err := keys.Ensure(c.Keys, statementFile); err != nil {
 		return err

@@ -29,7 +29,7 @@ type mandateValidateCmd struct {
 	File    string `arg:"" help:"The document; - for standard input."`
 }
 
-// Run prints {"valid", "reason_codes", "errors"} and fails if it is not valid.
+// Run prints {"valid", "reason_codes", "errors"} and fails if the document is not valid.
 func (c *mandateValidateCmd) Run(io ui.Stdio) error {
 	now, err := ui.ParseNow(c.Now)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *mandateValidateCmd) Run(io ui.Stdio) error {
 	return nil
 }
 
-// loadMandates reads a directory of mandates; "" is none.
+// loadMandates reads a directory of mandates; "" means none.
 func loadMandates(dir string) (mandate.Source, error) {
 	if dir == "" {
 		return nil, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// MandateBucket is the mandates bucket as an operator sees it, for one tenant.
+// MandateBucket gives an operator access to the mandates of one tenant.
 type MandateBucket struct{ system.Bucket }
 
 // OpenMandates finds the running system and opens its mandates.
@@ -28,14 +28,14 @@ func OpenMandates(ctx context.Context, f target.Flags) (*MandateBucket, error) {
 	return &MandateBucket{b}, err
 }
 
-// heldMandate is one mandate as the bucket has it.
+// heldMandate is one mandate in the bucket.
 type heldMandate struct {
 	mandate.StoredMandate
 	Revision uint64
 }
 
-// newest gives the newest revision under an id. Nothing is there, and it is
-// nil, if the id is unknown; revision is then what the next put must name.
+// newest returns the newest revision under an id, nil if the id is unknown or was removed.
+// revision is the revision that the next put must name.
 func (b *MandateBucket) newest(ctx context.Context, id string) (held *heldMandate, revision uint64, err error) {
 	if !mandate.ValidID(id) {
 		return nil, 0, ui.UsageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", ui.Clean(id, 64))}
@@ -57,7 +57,7 @@ func (b *MandateBucket) newest(ctx context.Context, id string) (held *heldMandat
 	return &heldMandate{s, e.Revision}, e.Revision, nil
 }
 
-// write stores a document if nobody has written its key since revision.
+// write stores a document if the key has not changed since revision.
 func (b *MandateBucket) write(ctx context.Context, key string, doc any, revision uint64) (uint64, error) {
 	body, err := events.Encode(doc)
 	if err != nil {
@@ -73,8 +73,8 @@ func (b *MandateBucket) write(ctx context.Context, key string, doc any, revision
 	return stored, nil
 }
 
-// revocation is the revocation of a mandate, nil if there is none. One that
-// cannot be read counts all the same.
+// revocation returns the revocation of a mandate, nil if there is none. An unreadable one counts
+// as well.
 func (b *MandateBucket) revocation(ctx context.Context, id, hash string) (*mandate.Revocation, error) {
 	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.RevocationKey(b.Tenant, id, hash))
 	if err != nil || e == nil || e.Deleted {
@@ -87,7 +87,7 @@ func (b *MandateBucket) revocation(ctx context.Context, id, hash string) (*manda
 	return &r, nil
 }
 
-// keys are the tenant's signing keys; revision is 0 if there are none.
+// keys returns the tenant's signing keys; revision is 0 if there are none.
 func (b *MandateBucket) keys(ctx context.Context) (doc mandate.SigningKeys, set aump.KeySet, revision uint64, err error) {
 	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.KeysKey(b.Tenant))
 	if err != nil || e == nil {
@@ -102,7 +102,7 @@ func (b *MandateBucket) keys(ctx context.Context) (doc mandate.SigningKeys, set 
 	return doc, set, e.Revision, nil
 }
 
-// ids lists the ids under which there is, or was, a mandate.
+// ids lists the ids that have, or had, a mandate.
 func (b *MandateBucket) ids(ctx context.Context) (ids []string, err error) {
 	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketMandates)
 	if err != nil {
@@ -116,7 +116,7 @@ func (b *MandateBucket) ids(ctx context.Context) (ids []string, err error) {
 	return ids, nil
 }
 
-// spentMoney is what was spent under an id in one currency, in minor units.
+// spentMoney is the amount spent under an id in one currency, in minor units.
 type spentMoney struct {
 	Currency string `json:"currency"`
 	Settled  int64  `json:"settled_minor"`
@@ -127,7 +127,7 @@ func (s spentMoney) String() string {
 	return fmt.Sprintf("%s %d spent, %d reserved", ui.Clean(s.Currency, 8), s.Settled, s.Reserved)
 }
 
-// spent lists what was spent, by id.
+// spent lists the spent amounts by id.
 func (b *MandateBucket) spent(ctx context.Context) (map[string][]spentMoney, error) {
 	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketSpend)
 	if err != nil {

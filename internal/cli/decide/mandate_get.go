@@ -21,7 +21,7 @@ type mandateGetCmd struct {
 	ID       string `arg:"" help:"The mandate's id."`
 }
 
-// mandateInfo is a mandate with what is known about it.
+// mandateInfo is a mandate with everything known about it.
 type mandateInfo struct {
 	ID       string              `json:"id"`
 	Hash     string              `json:"hash"`
@@ -90,8 +90,8 @@ func (b *MandateBucket) at(ctx context.Context, id string, revision uint64) (*he
 	return nil, fmt.Errorf("mandate %s has no revision %d that the bucket still holds (mandate history)", id, revision)
 }
 
-// History lists the revisions under an id, oldest first. One that took the
-// mandate away, or cannot be read, has no ID.
+// History lists the revisions under an id, oldest first. A removal or an unreadable revision has
+// no ID.
 func (b *MandateBucket) History(ctx context.Context, id string) (list []heldMandate, err error) {
 	if !mandate.ValidID(id) {
 		return nil, ui.UsageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", ui.Clean(id, 64))}
@@ -110,7 +110,7 @@ func (b *MandateBucket) History(ctx context.Context, id string) (list []heldMand
 	return list, nil
 }
 
-// info tells what is known about a mandate, its document left out.
+// info returns what is known about a mandate, without its document.
 func (b *MandateBucket) info(ctx context.Context, h *heldMandate, spent map[string][]spentMoney) (mandateInfo, error) {
 	revoked, err := b.revocation(ctx, h.ID, h.Hash)
 	if err != nil {
@@ -126,7 +126,7 @@ func (b *MandateBucket) info(ctx context.Context, h *heldMandate, spent map[stri
 	}, nil
 }
 
-// What a mandate can be beside what its own status says.
+// States of a mandate, beside its own status.
 const (
 	stateInForce    = "in force"
 	stateRevoked    = "revoked"
@@ -136,8 +136,8 @@ const (
 	stateUnreadable = "unreadable"
 )
 
-// mandateState says in a word whether a mandate allows anything at a time, and why
-// it does not: the status that it gives itself, where that is not active.
+// mandateState describes in a word whether a mandate permits anything at a time. If its own
+// status is not active, it returns that.
 func mandateState(document string, revoked bool, now time.Time) string {
 	m, err := mandate.Compile([]byte(document), nil)
 	switch {
@@ -222,7 +222,7 @@ type mandateHistoryCmd struct {
 // mandateRevision is one line of a history.
 type mandateRevision struct {
 	Revision uint64              `json:"revision"`
-	Hash     string              `json:"hash"` // "" for one that took the mandate away, or cannot be read
+	Hash     string              `json:"hash"` // "" for a removal or an unreadable revision
 	Author   string              `json:"author"`
 	PutAt    events.Time         `json:"put_at,omitzero"`
 	Revoked  *mandate.Revocation `json:"revoked,omitempty"`

@@ -32,9 +32,9 @@ type mandateKeysPutCmd struct {
 	File       string `arg:"" help:"A JSON Web Key Set, or an AUMP profile with signing keys; - for standard input."`
 }
 
-// keysReport is what signs a tenant's mandates.
+// keysReport describes the keys that sign a tenant's mandates.
 type keysReport struct {
-	Keys       []string    `json:"keys"` // their kid
+	Keys       []string    `json:"keys"` // their key ids
 	Signatures string      `json:"signatures"`
 	Author     string      `json:"author"`
 	PutAt      events.Time `json:"put_at,omitzero"`
@@ -77,8 +77,8 @@ func (c *mandateKeysPutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return reportKeys(io, doc, set, revision, c.JSON)
 }
 
-// readSigningKeys reads a key set or a profile. Keys without their private half only:
-// the bucket is no place for secrets.
+// readSigningKeys reads a key set or a profile. It refuses private keys: the bucket must not hold
+// secrets.
 func readSigningKeys(raw []byte) ([]map[string]any, error) {
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// maxStored bounds a stored document: services read no more.
+// maxStored bounds a stored document: services read no larger ones.
 const maxStored = 1 << 20
 
-// authorFlag says who changes something.
+// authorFlag names the author of a change.
 type authorFlag struct {
 	Author string `help:"Who changes it; is kept as you give it (default: your user name)." env:"COUNTERSIGN_AUTHOR" placeholder:"NAME"`
 }
@@ -35,8 +35,8 @@ type mandatePutCmd struct {
 	File string `arg:"" help:"The mandate; - for standard input."`
 }
 
-// putReport is what a put did. Warnings are reason codes for which every request
-// under the mandate is denied as things are.
+// putReport is the result of a put. Warnings are reason codes for which every request under the
+// mandate is denied at present.
 type putReport struct {
 	ID       string   `json:"id"`
 	Hash     string   `json:"hash"`
@@ -83,9 +83,8 @@ func (c *mandatePutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.report(io, r)
 }
 
-// refuseInvalid fails for what is no mandate. What only keeps a mandate from being
-// used now is given as reason codes: a mandate may be put ahead of its time, or
-// suspended.
+// refuseInvalid returns an error for a document that is not a mandate. What only prevents using
+// it now is returned as reason codes: a mandate may be put ahead of its time, or suspended.
 func refuseInvalid(raw []byte) (state []string, err error) {
 	report, err := aump.Validate(aump.KindMandate, raw, nil, time.Now())
 	if err != nil {
@@ -97,8 +96,8 @@ func refuseInvalid(raw []byte) (state []string, err error) {
 	return report.ReasonCodes, nil
 }
 
-// signed compiles a mandate and fails if its signatures are not what the tenant
-// wants of them.
+// signed compiles a mandate and returns an error if it lacks the signatures that the tenant
+// requires.
 func (b *MandateBucket) signed(ctx context.Context, raw []byte) (*mandate.Mandate, error) {
 	doc, keys, _, err := b.keys(ctx)
 	if err != nil {
@@ -122,7 +121,7 @@ func (b *MandateBucket) put(ctx context.Context, raw []byte, author string, r *p
 		return nil
 	}
 	if err != nil && revision == 0 {
-		return err // what is there and cannot be read is replaced
+		return err // an unreadable revision is replaced
 	}
 	doc := mandate.StoredMandate{V: mandate.StoredVersion, ID: r.ID, Hash: r.Hash, Mandate: string(raw), Author: author, PutAt: events.At(time.Now())}
 	if body, err := events.Encode(doc); err != nil || len(body) > maxStored {

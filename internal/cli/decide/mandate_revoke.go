@@ -70,8 +70,7 @@ func (c *mandateRevokeCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// named is the hash that a command is about: the one given, or that of what is in
-// force.
+// named is the hash that a command refers to: the given one, or that of the mandate in force.
 func (b *MandateBucket) named(ctx context.Context, id, hash string) (string, error) {
 	held, _, err := b.newest(ctx, id)
 	if hash != "" {

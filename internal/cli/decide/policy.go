@@ -1,8 +1,9 @@
-// Package decide has the commands about what decides: evaluate, policy, mandate,
-// publisher, approvals, explain and keys. They are one package because they decide
-// with each other's documents: policy tables and evaluate read mandates and
-// publishers, pushing a manifest reads the policies in force, and explain decides
-// again as simulate does.
+// Package decide has the commands about decisions: evaluate, policy, mandate, publisher,
+// approvals, explain and keys. Each command is a type with a Run method, which the command line's
+// parser (kong) calls; the exported bucket types serve other command packages. They are one
+// package because they use each other's documents: policy tables and evaluate read mandates and
+// publishers, pushing a manifest reads the policies in force, and explain makes decisions again
+// as simulate does.
 package decide
 
 import (
@@ -27,8 +28,8 @@ type PolicyCmd struct {
 	Rollback policyRollbackCmd `cmd:"" help:"Put an earlier revision in force again."`
 }
 
-// LoadPolicies reads and compiles a directory. A missing or empty one is an
-// error: "no rules" must never be read as "allow".
+// LoadPolicies reads and compiles a directory. A missing or empty directory is an error: "no
+// rules" must never mean "allow".
 func LoadPolicies(dir string) ([]policy.Document, *policy.Set, error) {
 	docs, err := readPolicies(dir)
 	if err != nil {

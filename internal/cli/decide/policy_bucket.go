@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// PolicyBucket is the policies bucket as an operator sees it.
+// PolicyBucket gives an operator access to the policies bucket.
 type PolicyBucket struct{ system.Bucket }
 
 func openPolicies(ctx context.Context, f target.Flags) (*PolicyBucket, error) {
@@ -28,13 +28,13 @@ func openPolicies(ctx context.Context, f target.Flags) (*PolicyBucket, error) {
 	return OpenPoliciesAt(ctx, t)
 }
 
-// OpenPoliciesAt opens the policies of a system that was found.
+// OpenPoliciesAt opens the policies of a resolved system.
 func OpenPoliciesAt(ctx context.Context, t *target.Target) (*PolicyBucket, error) {
 	b, err := system.OpenBucketAt(ctx, t, streams.BucketPolicies)
 	return &PolicyBucket{b}, err
 }
 
-// InForce reads what is in force.
+// InForce reads the policies in force.
 func (b *PolicyBucket) InForce(ctx context.Context) (*policybucket.BucketState, error) {
 	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketPolicies)
 	if err != nil {
@@ -56,12 +56,11 @@ func (b *PolicyBucket) InForce(ctx context.Context) (*policybucket.BucketState, 
 	return held, nil
 }
 
-// errPushedMeanwhile says that the set is not the one any more that a change was
-// made for.
+// errPushedMeanwhile reports that the set has changed since a change of it was prepared.
 var errPushedMeanwhile = errors.New("somebody else has pushed policies meanwhile: look at them (countersign policy diff DIR) and try again")
 
-// put makes a set what is in force, if the newest push is still the one with the
-// revision after. What was put one by one before is superseded by it.
+// put puts a set in force if the newest push is still the one with revision after. The set
+// supersedes documents that were put one by one.
 func (b *PolicyBucket) put(ctx context.Context, set events.PolicySet, after uint64) (revision uint64, err error) {
 	set.PushedAt = events.At(time.Now())
 	value, err := set.Encode()
@@ -81,8 +80,7 @@ func (b *PolicyBucket) put(ctx context.Context, set events.PolicySet, after uint
 	return revision, nil
 }
 
-// push makes docs, and nothing else, what is in force. It does nothing if they
-// are that already.
+// push puts docs, and nothing else, in force. changed is false if they are in force already.
 func (b *PolicyBucket) push(ctx context.Context, docs []policy.Document, author, message string) (revision uint64, changed bool, err error) {
 	held, err := b.InForce(ctx)
 	if err != nil {
@@ -101,7 +99,7 @@ type pushed struct {
 	Set      events.PolicySet
 	Err      error // the value cannot be read
 	Deleted  bool
-	At       time.Time // the server's
+	At       time.Time // by the server's clock
 }
 
 // pushes lists the sets that the bucket still has, oldest first.
@@ -120,7 +118,7 @@ func (b *PolicyBucket) pushes(ctx context.Context) ([]pushed, error) {
 	return list, nil
 }
 
-// revision reads one set that was pushed.
+// revision reads one pushed set.
 func (b *PolicyBucket) revision(ctx context.Context, revision uint64) (pushed, error) {
 	m, err := streams.MessageAt(ctx, b.JS, "KV_"+streams.BucketPolicies, revision)
 	if err != nil {
@@ -146,7 +144,7 @@ func PushPolicyDir(ctx context.Context, r target.Ready, dir string) error {
 	return PushPolicies(ctx, r, docs)
 }
 
-// PushPolicies makes docs, and nothing else, what is in force.
+// PushPolicies puts docs, and nothing else, in force.
 func PushPolicies(ctx context.Context, r target.Ready, docs []policy.Document) error {
 	b, err := OpenPoliciesAt(ctx, target.FromReady(r))
 	if err != nil {
@@ -154,7 +152,7 @@ func PushPolicies(ctx context.Context, r target.Ready, docs []policy.Document) e
 	}
 	defer b.Conn.Close()
 	for i, d := range docs {
-		if !utf8.Valid(d.Data) { // it must deny, not be mended on the way
+		if !utf8.Valid(d.Data) { // it must deny, not be repaired on the way
 			docs[i].Data = []byte("this file was not UTF-8\n")
 		}
 	}

@@ -59,7 +59,7 @@ func (c *policyDiffCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return err
 }
 
-// sides reads the older side, and what is in force.
+// sides reads the older side, and the policies in force.
 func (c *policyDiffCmd) sides(ctx context.Context, b *PolicyBucket) (from, now []policy.Document, err error) {
 	held, err := b.InForce(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *policyDiffCmd) sides(ctx context.Context, b *PolicyBucket) (from, now [
 	return policybucket.DecodeDocuments(p.Set.Documents), now, err
 }
 
-// fileChange is how one file differs.
+// fileChange is the difference of one file.
 type fileChange struct {
 	Name    string `json:"name"`
 	Change  string `json:"change"` // added removed changed
@@ -139,7 +139,7 @@ func (c *fileChange) fill(hunks []textdiff.Hunk) {
 
 var opColour = map[textdiff.Op]string{textdiff.Add: ui.Green, textdiff.Remove: ui.Red}
 
-// maxDiffLine bounds what is printed of one line of a diff.
+// maxDiffLine bounds the printed part of a diff line.
 const maxDiffLine = 400
 
 // printDifference names the changed files and, if asked for, their lines.

@@ -18,11 +18,11 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// storesTimeout bounds one look into a bucket's past.
+// storesTimeout bounds one read of a bucket's history.
 const storesTimeout = 30 * time.Second
 
-// pastStores looks up mandates and declarations as decisions saw them, in the
-// history of their buckets. One goroutine uses it.
+// pastStores finds mandates and declarations as decisions saw them, in the history of their
+// buckets. One goroutine uses it.
 type pastStores struct {
 	ctx        context.Context
 	js         jetstream.JetStream
@@ -35,7 +35,7 @@ func newPastStores(ctx context.Context, js jetstream.JetStream) *pastStores {
 	return &pastStores{ctx: ctx, js: js, mandates: map[string]*mandate.Mandate{}, publishers: map[string]publisher.Registry{}}
 }
 
-// known is what replaying needs of the stores.
+// known returns what a replay needs from the stores.
 func (s *pastStores) known(k digest.Keys) replay.KnownState {
 	return replay.KnownState{Mandate: s.mandate, Publishers: s.declared, TenantKey: k.Tenant, Session: k.Session}
 }
@@ -70,9 +70,8 @@ func (s *pastStores) mandate(tenant, id, hash string) *mandate.Mandate {
 	return s.mandates[name]
 }
 
-// signingKeys are those that sign a tenant's mandates now. Other keys may have
-// decided then; the decision made again then differs from its record, which says
-// so.
+// signingKeys returns the keys that sign a tenant's mandates now. If other keys were used at the
+// time, the new decision differs from its record and reports that.
 func (s *pastStores) signingKeys(ctx context.Context, tenant string) aump.KeySet {
 	e, err := streams.KVLast(ctx, s.js, streams.BucketMandates, mandate.KeysKey(tenant))
 	s.note(err)
@@ -84,7 +83,7 @@ func (s *pastStores) signingKeys(ctx context.Context, tenant string) aump.KeySet
 	return keys
 }
 
-// declared puts together what a tenant had declared at a revision.
+// declared compiles a tenant's declarations at a revision.
 func (s *pastStores) declared(tenant string, ref events.SnapshotRef) publisher.Registry {
 	name := fmt.Sprintf("%s\x00%d\x00%s", tenant, ref.Revision, ref.Digest)
 	if r, looked := s.publishers[name]; looked {
@@ -111,12 +110,12 @@ func (s *pastStores) declared(tenant string, ref events.SnapshotRef) publisher.R
 	return s.publishers[name]
 }
 
-// snapshotOf is what decided, as package admission takes it.
+// snapshotOf converts the policies in force to the form of package admission.
 func snapshotOf(in *recorded.PolicyInForce) *admission.Snapshot {
 	return &admission.Snapshot{Policies: in.Set, PolicyErr: in.Err, Revision: in.Change.Revision}
 }
 
-// recordOf is what package replay takes of an entry of the log.
+// recordOf converts a log entry to the form of package replay.
 func recordOf(e recorded.Entry) replay.Record {
 	return replay.Record{Decision: e.Decision, Header: e.Request.Header, Body: e.Request.Body}
 }

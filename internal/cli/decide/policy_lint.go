@@ -14,7 +14,7 @@ type policyLintCmd struct {
 	Dir  string `arg:"" help:"Directory of *.yaml files."`
 }
 
-// Run fails if there is a problem of severity error; warnings are only printed.
+// Run fails if there is a finding of severity error; warnings are only printed.
 func (c *policyLintCmd) Run(io ui.Stdio) error {
 	docs, err := readPolicies(c.Dir)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// signedBy are the flags of every command that changes what is in force.
+// signedBy holds the flags of every command that changes the policies in force.
 type signedBy struct {
 	system.WaitFlag
 	Author  string `help:"Who changes it; goes into history and log as you give it (default: your user name)." env:"COUNTERSIGN_AUTHOR" placeholder:"NAME"`
@@ -66,10 +66,10 @@ func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *PolicyBucket, held
 	}
 	problems := policy.Lint(policybucket.DecodeDocuments(change.Documents))
 	if !c.JSON {
-		for _, problem := range problems { // whoever is asked should know of them
+		for _, problem := range problems { // shown before the question
 			printProblem(ui.NewPrinter(io.Err), problem)
 		}
-		// What is there now may be broken: then all of it is shown as replaced.
+		// The current set may be broken: then everything is shown as replaced.
 		have, _ := held.Documents()
 		printDifference(ui.NewPrinter(io.Err), compareDocuments(have, policybucket.DecodeDocuments(change.Documents)), c.DryRun)
 	}
@@ -90,7 +90,7 @@ func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *PolicyBucket, held
 	return c.report(io, r)
 }
 
-// pushReport is what a push or a rollback did.
+// pushReport is the result of a push or a rollback.
 type pushReport struct {
 	Changed    bool   `json:"changed"`
 	DryRun     bool   `json:"dry_run,omitempty"`
@@ -99,7 +99,7 @@ type pushReport struct {
 	Digest     string `json:"digest"`
 	RollbackTo uint64 `json:"rollback_to,omitempty"`
 
-	Problems []policy.Finding `json:"problems,omitempty"` // what lint says of what is put in force; they hinder nothing
+	Problems []policy.Finding `json:"problems,omitempty"` // lint's findings; they do not prevent the push
 }
 
 func (c *signedBy) report(io ui.Stdio, r pushReport) error {
@@ -126,8 +126,7 @@ func (c *signedBy) author() string {
 	return ""
 }
 
-// confirmed asks whoever sits at the terminal. Where nobody does, whoever wrote
-// the command has answered.
+// confirmed asks on a terminal. Elsewhere the command itself is the confirmation.
 func confirmed(io ui.Stdio, question string) bool {
 	in, isFile := io.In.(*os.File)
 	if !isFile || !isatty.IsTerminal(in.Fd()) {

@@ -21,7 +21,7 @@ type policyListCmd struct {
 // policyFile is one file in force.
 type policyFile struct {
 	Name     string   `json:"name"`
-	Revision uint64   `json:"revision"` // of the whole, which is what decisions name
+	Revision uint64   `json:"revision"` // of the whole set; decisions name it
 	Bytes    int      `json:"bytes"`
 	Created  string   `json:"created,omitempty"`
 	Policies []string `json:"policies"`
@@ -52,7 +52,7 @@ func (c *policyListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	for _, f := range list {
 		p.Printf("%s revision %-6d %6d B %s\n", ui.Pad(f.Name, 32), f.Revision, f.Bytes, who(held))
 	}
-	// What is wrong with the whole goes beside the list.
+	// Problems of the whole set are printed beside the list.
 	p = ui.NewPrinter(io.Err)
 	docs, _ := held.Documents()
 	if _, err := policy.Compile(docs); err != nil {
@@ -112,7 +112,7 @@ type policyShowCmd struct {
 	Name     string `arg:"" optional:"" help:"Only this file."`
 }
 
-// shownSet is a set as 'policy show' gives it.
+// shownSet is the output of 'policy show'.
 type shownSet struct {
 	Revision  uint64                  `json:"revision"`
 	Digest    string                  `json:"digest,omitempty"`
@@ -187,7 +187,7 @@ type policyHistoryCmd struct {
 // pastPush is one line of the history.
 type pastPush struct {
 	Revision   uint64      `json:"revision"`
-	StoredAt   events.Time `json:"stored_at"` // the server's time; pushed_at is the pusher's
+	StoredAt   events.Time `json:"stored_at"` // the server's time; pushed_at is the author's
 	PushedAt   events.Time `json:"pushed_at,omitzero"`
 	Author     string      `json:"author,omitempty"`
 	Message    string      `json:"message,omitempty"`

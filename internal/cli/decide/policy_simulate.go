@@ -69,7 +69,7 @@ func (c *policySimulateCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// simulation decides recorded requests again.
+// simulation makes recorded decisions again.
 type simulation struct {
 	cmd       *policySimulateCmd
 	io        ui.Stdio
@@ -111,7 +111,7 @@ func (s *simulation) run(ctx context.Context, l recorded.Log, tenant string, sin
 	return errors.Join(err, s.stores.failed)
 }
 
-// change is one decision that would be another, or that cannot be made again.
+// change is a decision that would differ, or that cannot be made again.
 type change struct {
 	DecisionID string          `json:"decision_id,omitempty"`
 	Seq        uint64          `json:"seq"`
@@ -153,7 +153,7 @@ func (s *simulation) entry(ctx context.Context, e recorded.Entry) error {
 	return s.list(c, &s.listedChanged)
 }
 
-// shift decides an entry by what decided then, and by the candidate.
+// shift decides an entry with the policies of the time and with the candidate.
 func (s *simulation) shift(ctx context.Context, e recorded.Entry) (replay.Outcome, error) {
 	switch {
 	case e.Err != nil:
@@ -193,7 +193,7 @@ func (s *simulation) list(c change, listed *int) error {
 	return nil
 }
 
-// simulationSummary is the last line of JSON.
+// simulationSummary is the last line of the JSON output.
 type simulationSummary struct {
 	Decisions    int            `json:"decisions"`
 	Changed      int            `json:"changed"`

@@ -25,7 +25,7 @@ type policyTestCmd struct {
 	Tables          []string `arg:"" help:"Tables (YAML), or directories of them." placeholder:"FILE"`
 }
 
-// tableReport is what became of one table.
+// tableReport is the result of one table.
 type tableReport struct {
 	File   string         `json:"file"`
 	Policy string         `json:"policies"`
@@ -79,7 +79,7 @@ func (c *policyTestCmd) Run(io ui.Stdio) error {
 	return err
 }
 
-// tableFiles lists the tables that are meant.
+// tableFiles lists the tables of the given paths.
 func tableFiles(paths []string) (files []string, err error) {
 	for _, p := range paths {
 		info, err := os.Stat(p)
@@ -137,7 +137,7 @@ func runTable(file string, sets *testedSets, now time.Time) (tableReport, error)
 	return rep, nil
 }
 
-// beside is a file as a table names it.
+// beside is the path of a file that a table names.
 func beside(dir, name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -145,7 +145,7 @@ func beside(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// testedSet is a directory of policies with everything that was tried on it.
+// testedSet is a directory of policies with the results of all its cases.
 type testedSet struct {
 	dir     string
 	set     *policy.Set
@@ -186,7 +186,7 @@ func (s *testedSets) of(t table.Table, dir string) (*testedSet, error) {
 	return tested, nil
 }
 
-// coverage adds what no case made match.
+// coverage adds the rules that no case matched.
 func (s *testedSets) coverage(rep *testReport) {
 	for _, t := range s.byDir {
 		ids := make([]string, len(t.rules))
@@ -234,7 +234,7 @@ func printFailure(p *ui.Printer, file string, r table.Result) {
 	}
 }
 
-// reasonList names reasons with the rules that gave them.
+// reasonList lists reasons with the rules that gave them.
 func reasonList(reasons []events.Reason) string {
 	list := make([]string, len(reasons))
 	for i, r := range reasons {

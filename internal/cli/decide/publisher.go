@@ -25,8 +25,7 @@ type PublisherCmd struct {
 	Validate publisherValidateCmd `cmd:"" help:"Judge documents offline, alone and together."`
 }
 
-// PublisherBucket is the publishers bucket as an operator sees it, for one
-// tenant.
+// PublisherBucket gives an operator access to the publishers of one tenant.
 type PublisherBucket struct{ system.Bucket }
 
 // OpenPublishers finds the running system and opens its publishers.
@@ -35,8 +34,8 @@ func OpenPublishers(ctx context.Context, f target.Flags) (*PublisherBucket, erro
 	return &PublisherBucket{b}, err
 }
 
-// last reads the newest revision of a document, be it a removal; nil if it was
-// never there.
+// last reads the newest revision of a document, which may be a removal; nil if the document never
+// existed.
 func (b *PublisherBucket) last(ctx context.Context, name string) (*streams.KVEntry, error) {
 	e, err := streams.KVLast(ctx, b.JS, streams.BucketPublishers, publisher.Key(b.Tenant, name))
 	if err != nil {
@@ -45,8 +44,8 @@ func (b *PublisherBucket) last(ctx context.Context, name string) (*streams.KVEnt
 	return e, nil
 }
 
-// Documents are the tenant's documents in force, by name, and the keys of the
-// bucket that name none.
+// Documents returns the tenant's documents in force, by name, and the bucket's keys that do not
+// name a document.
 func (b *PublisherBucket) Documents(ctx context.Context) (docs []publisher.Document, entries map[string]streams.KVEntry, unusable []string, err error) {
 	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketPublishers)
 	if err != nil {
@@ -108,7 +107,7 @@ func (c *publisherGetCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return fmt.Errorf("tenant %s has no document %s in force (publisher list)", b.Tenant, ui.Clean(c.Name, 200))
 }
 
-// key is the key of a document that an operator names.
+// key is the bucket's key of a document that an operator names.
 func (b *PublisherBucket) key(name string) (string, error) {
 	key := publisher.Key(b.Tenant, name)
 	if _, _, err := publisher.ParseKey(key); err != nil {
@@ -232,7 +231,7 @@ func (c *publisherValidateCmd) Run(io ui.Stdio) error {
 	return nil
 }
 
-// loadPublishers reads a directory of documents; "" is none.
+// loadPublishers reads a directory of documents; "" means none.
 func loadPublishers(dir string) (publisher.Registry, error) {
 	if dir == "" {
 		return nil, nil

@@ -23,7 +23,7 @@ type publisherPutCmd struct {
 	File string `arg:"" help:"The document: an AgentHook publisher manifest, a registration or a tool catalogue; - for standard input."`
 }
 
-// publisherReport is what a put or remove did.
+// publisherReport is the result of a put or remove.
 type publisherReport struct {
 	Name     string   `json:"name"`
 	Tenant   string   `json:"tenant"`
@@ -32,8 +32,8 @@ type publisherReport struct {
 	Warnings []string `json:"warnings"`
 }
 
-// Run refuses what cannot be used, alone or beside what is in force: it would
-// deny everything of the tenant.
+// Run refuses a document that cannot be used, alone or with those in force: it would deny every
+// request of the tenant.
 func (c *publisherPutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	data, err := ui.ReadInput(io, c.File)
 	if err != nil {
@@ -85,8 +85,8 @@ func (c *publisherPutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return r.print(io, c.JSON, "%s in force as revision %d\n")
 }
 
-// fits fails if a document cannot be used beside the others. What was wrong
-// before does not count against it.
+// fits returns an error if a document cannot be used beside the others. Problems that existed
+// before do not count.
 func fits(docs []publisher.Document, next publisher.Document) error {
 	before := publisher.Compile(docs, 0).Err()
 	docs = append(slices.DeleteFunc(slices.Clone(docs), func(d publisher.Document) bool { return d.Name == next.Name }), next)
@@ -95,13 +95,13 @@ func fits(docs []publisher.Document, next publisher.Document) error {
 		return nil
 	}
 	if before != nil && strings.Count(after.Error(), "\n") < strings.Count(before.Error(), "\n") {
-		return nil // it mends something
+		return nil // it fixes a problem
 	}
 	return fmt.Errorf("it does not go with what is in force, nothing was put: %w", after)
 }
 
-// renamed warns of policies that name a tool by an alias: from now on they see
-// it by its canonical name.
+// renamed warns of policies that name a tool by an alias: from now on they see its canonical
+// name.
 func (b *PublisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]string, error) {
 	warnings := []string{}
 	aliases := p.Aliases()
@@ -114,7 +114,7 @@ func (b *PublisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]st
 	}
 	docs, err := held.Documents()
 	if err != nil {
-		return warnings, nil // they deny everything as they are, and policy list says so
+		return warnings, nil // policies that do not compile deny everything; policy list reports it
 	}
 	for _, a := range aliases {
 		for _, d := range docs {
@@ -126,7 +126,7 @@ func (b *PublisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]st
 	return warnings, nil
 }
 
-// mentions reports whether a word stands in a text by itself.
+// mentions reports whether a text contains a word by itself.
 func mentions(text, word string) bool {
 	part := func(c byte) bool {
 		return c == '_' || c == '.' || c == '-' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
@@ -144,7 +144,7 @@ func mentions(text, word string) bool {
 	}
 }
 
-// write stores a document if nobody has written its key since revision.
+// write stores a document if the key has not changed since revision.
 func (b *PublisherBucket) write(ctx context.Context, name string, data []byte, revision uint64) (uint64, error) {
 	stored, err := b.KV.Update(ctx, publisher.Key(b.Tenant, name), data, revision)
 	if errors.Is(err, jetstream.ErrKeyExists) {

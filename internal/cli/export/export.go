@@ -1,6 +1,7 @@
-// Package export has the commands that hand evidence on to other programs and people:
-// export (bundles and formats), otel, and controls, which says what a bundle shows of
-// common frameworks.
+// Package export has the commands that pass evidence on to other programs: export (bundles and
+// other formats), otel, and controls, which lists what a bundle shows about common frameworks.
+// Each command is a type with a Run method, which the command line's parser (kong) calls. Package
+// bundle and its neighbours make the files.
 package export
 
 import (
@@ -91,7 +92,7 @@ func (c *Cmd) exportSession(ctx context.Context, io ui.Stdio, l evidencereader.R
 	return nil
 }
 
-// nextSteps says how the bundle is verified.
+// nextSteps prints how to verify the bundle.
 func (c *Cmd) nextSteps(io ui.Stdio, plan exportPlan) {
 	statement := ""
 	if plan.key != nil {
@@ -101,7 +102,7 @@ func (c *Cmd) nextSteps(io ui.Stdio, plan exportPlan) {
 	fmt.Fprintf(io.Out, "verify it anywhere: countersign verify --bundle %s --key checkpoint.pub%s\n", c.Out, statement)
 }
 
-// pick gives the part of the session that is exported, and what it rests on.
+// pick returns the part of the session that is exported, and what its completeness rests on.
 func (c *Cmd) pick(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target) (s evidencereader.Session, restsOn proof.Basis, err error) {
 	parts, restsOn, err := c.ProveSession(ctx, io, l, t, c.Key, c.Session)
 	if err != nil {
@@ -121,8 +122,8 @@ func (c *Cmd) pick(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t 
 	return s, restsOn, fmt.Errorf("%w in shard %s", evidencereader.ErrNoSession, c.Shard)
 }
 
-// WriteSession writes the bundle of a session that was proved, whole or not at all,
-// with a statement if there is a key to sign it with.
+// WriteSession writes the bundle of a proved session, whole or not at all, with a statement if
+// there is a key to sign it with.
 func WriteSession(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session, path string, key ed25519.PrivateKey) error {
 	decided := newTexts(ctx, l, t, s.Shard)
 	defer decided.close()
@@ -139,7 +140,7 @@ func WriteSession(ctx context.Context, l evidencereader.Reader, t *target.Target
 	return nil
 }
 
-// taken says that a file is there that must not be overwritten.
+// taken returns an error if a file exists that must not be overwritten.
 func (c *Cmd) taken(path string) error {
 	if path == "" || c.Force {
 		return nil

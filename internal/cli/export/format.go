@@ -22,13 +22,13 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// stdout is the --out that stands for standard output.
+// stdout is the value of --out for standard output.
 const stdout = "-"
 
-// errNoLine says that there was evidence, and nothing in it for the format.
+// errNoLine reports that no record of the evidence has a line in the format.
 var errNoLine = errors.New("nothing to write in this format")
 
-// exportFormat writes lines in somebody else's format instead of a bundle.
+// exportFormat writes lines of another format instead of a bundle.
 func (c *Cmd) exportFormat(ctx context.Context, io ui.Stdio) error {
 	if err := c.formatUsage(); err != nil {
 		return ui.UsageError{Err: err}
@@ -87,7 +87,7 @@ func (c *Cmd) exportFormat(ctx context.Context, io ui.Stdio) error {
 // writer is io.Writer; commands name their standard streams io.
 type writer = io.Writer
 
-// formatUsage says what does not go together with --format.
+// formatUsage returns an error for flags that do not go with --format.
 func (c *Cmd) formatUsage() error {
 	if !slices.Contains(format.Names(), c.Format) {
 		return fmt.Errorf("--format %q is none of %v", ui.Clean(c.Format, 40), format.Names())
@@ -100,8 +100,8 @@ func (c *Cmd) formatUsage() error {
 	return nil
 }
 
-// formatSource finds the records: all incarnations of the log for a session, one
-// for a range, as for bundles.
+// formatSource returns the records: of a session from all incarnations of the log, of a range
+// from one, as for bundles.
 func (c *Cmd) formatSource(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, plan exportPlan, shard string) (proof.RowScan, error) {
 	if !plan.ranged {
 		return func(fn func(storage.EvidenceRow) error) error {
@@ -160,8 +160,8 @@ func writeFormat(name string, o format.Options, scan proof.RowScan, mandates *fo
 	return sum, err
 }
 
-// formatItem is a row that is what its hash says. Whether it belongs where it
-// stands is for verify to say.
+// formatItem decodes a row whose text matches its hash. It does not check the row's place; verify
+// does.
 func formatItem(r storage.EvidenceRow) (format.Item, error) {
 	rec, err := evidence.ParseRecord([]byte(r.Record))
 	if err == nil && evidence.HashRecord([]byte(r.Record)) != r.RecordHash {
@@ -173,8 +173,7 @@ func formatItem(r storage.EvidenceRow) (format.Item, error) {
 	return format.Item{Record: rec, Hash: r.RecordHash}, nil
 }
 
-// formatFile has the lines written to a file, whole or not at all, or to
-// standard output.
+// formatFile writes the lines to a file, whole or not at all, or to standard output.
 func (c *Cmd) formatFile(std ui.Stdio, fill func(writer) error) error {
 	buffered := func(out writer) error {
 		w := bufio.NewWriterSize(out, 1<<16)
@@ -190,8 +189,8 @@ func (c *Cmd) formatFile(std ui.Stdio, fill func(writer) error) error {
 	return atomicfile.Stream(c.Out, 0o600, buffered)
 }
 
-// formatReport says what was written and what was not; on standard error where
-// the lines themselves go to standard output.
+// formatReport prints what was written and left out; on standard error if the lines go to
+// standard output.
 func (c *Cmd) formatReport(io ui.Stdio, sum format.Summary) {
 	out, where := io.Out, c.Out
 	if c.Out == stdout {

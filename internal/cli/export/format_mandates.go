@@ -12,16 +12,16 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// formatMandates looks up what AUMP mandates say about evidence. The mandates
-// are in no record: evidence names them by id and hash only.
+// formatMandates looks up the AUMP mandates of evidence. No record holds mandates: evidence names
+// them by id and hash only.
 type formatMandates struct {
 	bucket *decide.MandateBucket        // nil: no mandate is known
 	known  map[[2]string]format.Mandate // by id and hash
-	asked  map[string]bool              // ids that were read
-	err    error                        // what went wrong; no line may be believed then
+	asked  map[string]bool              // ids that have been read
+	err    error                        // the first error; the lines are not valid then
 }
 
-// formatMandates opens the mandates where the format needs them.
+// formatMandates opens the mandates if the format needs them.
 func (c *Cmd) formatMandates(ctx context.Context, io ui.Stdio) (*formatMandates, error) {
 	m := &formatMandates{known: map[[2]string]format.Mandate{}, asked: map[string]bool{}}
 	if c.Format != format.AUMPEvidence {
@@ -42,7 +42,7 @@ func (m *formatMandates) close() {
 	}
 }
 
-// maxFormatMandates bounds what is remembered.
+// maxFormatMandates bounds the cached ids.
 const maxFormatMandates = 100_000
 
 func (m *formatMandates) lookup(ctx context.Context) func(id, hash string) (format.Mandate, bool) {
@@ -59,7 +59,7 @@ func (m *formatMandates) lookup(ctx context.Context) func(id, hash string) (form
 	}
 }
 
-// read takes all revisions under an id that the bucket still holds.
+// read reads all revisions under an id that the bucket still has.
 func (m *formatMandates) read(ctx context.Context, id string) error {
 	list, err := m.bucket.History(ctx, id)
 	if err != nil {

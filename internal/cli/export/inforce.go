@@ -18,8 +18,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// texts finds what decided: policies in the evidence of the log, and what is too
-// large for that, and mandates, in the buckets. It is an inforce.Source.
+// texts finds the documents that decisions used: policies in the evidence of the log; mandates,
+// and policies that are too large for a record, in the buckets. It implements inforce.Source.
 type texts struct {
 	ctx    context.Context
 	l      evidencereader.Reader
@@ -27,7 +27,7 @@ type texts struct {
 	shard  string
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	absent string // why there are no buckets to ask
+	absent string // why there are no buckets
 }
 
 func newTexts(ctx context.Context, l evidencereader.Reader, t *target.Target, shard string) *texts {
@@ -40,8 +40,8 @@ func (x *texts) close() {
 	}
 }
 
-// Changes reads the control records of the shard. What is no such record is passed
-// over: verification of the log says so.
+// Changes reads the control records of the shard. Other records are skipped; verification of the
+// log reports them.
 func (x *texts) Changes(last uint64, yield func(inforce.Change) error) error {
 	return x.l.DB.ScanSubject(x.ctx, x.shard, x.l.Space.Control(x.l.Stream, events.ControlPolicy), func(r storage.EvidenceRow) error {
 		rec, err := evidence.ParseRecord([]byte(r.Record))
@@ -56,7 +56,7 @@ func (x *texts) Changes(last uint64, yield func(inforce.Change) error) error {
 	})
 }
 
-// open connects to the server that has the buckets, once.
+// open connects, once, to the server that has the buckets.
 func (x *texts) open() error {
 	if x.js != nil || x.absent != "" {
 		return nil

@@ -102,9 +102,8 @@ func (c *OtelCmd) session(ctx context.Context, io ui.Stdio, t *target.Target, s 
 	return errors.Join(err, flush())
 }
 
-// follow sends what comes out of the log. The next page is asked for once the
-// last one was taken and the position is kept: where the collector is slow, so
-// is this, and the log waits.
+// follow sends the outputs of the log. It requests the next page once the last one was accepted
+// and the position is kept, so a slow collector slows it down and loses nothing.
 func (c *OtelCmd) follow(ctx context.Context, io ui.Stdio, t *target.Target, s *otelSender) error {
 	nc, err := t.Connect(ctx, target.Subscriber)
 	if err != nil {
@@ -122,7 +121,7 @@ func (c *OtelCmd) follow(ctx context.Context, io ui.Stdio, t *target.Target, s *
 	}
 	err = client.Follow(ctx, nc, o, func(page []events.Output, at client.Position) error { return f.take(ctx, page, at) })
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return nil // stopped while it waited: the position is before what was not sent
+		return nil // stopped while waiting: the position is before what was not sent
 	}
 	return err
 }
@@ -149,10 +148,10 @@ type otelFollower struct {
 	mapper *otlp.Mapper
 	space  subject.Space
 	kept   client.Position
-	key    [digest.KeySize]byte // of commitments that nobody sees
+	key    [digest.KeySize]byte // of commitments that are not sent
 }
 
-// TenantKey and SessionKey make evidence.Keys of the follower.
+// TenantKey and SessionSecret implement evidence.Keys.
 func (f *otelFollower) TenantKey(string) []byte                      { return f.key[:] }
 func (f *otelFollower) SessionSecret(string, string) ([]byte, error) { return f.key[:], nil }
 
@@ -171,8 +170,7 @@ func (f *otelFollower) take(ctx context.Context, page []events.Output, at client
 	return system.WritePosition(f.cmd.Position, at)
 }
 
-// mapped redacts outputs as the auditor does, by the built-in rules, and maps
-// what is left.
+// mapped redacts outputs as the auditor does, with the built-in rules, and maps the result.
 func (f *otelFollower) mapped(page []events.Output, log string) (batch otlp.Signals, err error) {
 	b, err := evidence.NewBuilder(log, f.space)
 	if err != nil {
@@ -185,7 +183,7 @@ func (f *otelFollower) mapped(page []events.Output, log string) (batch otlp.Sign
 			return batch, fmt.Errorf("redacting record %d: %w", out.Seq, err)
 		}
 		if built.Record.Kind == evidence.KindUnparseable || !f.mapper.Add(&batch, built.Record) {
-			f.sender.unreadable++ // also what was too large for a page
+			f.sender.unreadable++ // including outputs that were too large for a page
 		}
 	}
 	return batch, nil

@@ -14,21 +14,20 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// The one protocol that is spoken, and the one exporter.
+// The supported protocol and exporter.
 const (
 	otelProtocol = "http/protobuf"
 	otelExporter = "otlp"
 )
 
-// otelSignals are the infixes of the variables: for both signals, and for one.
+// otelSignals are the infixes of the variable names: for both signals, and for one.
 var otelSignals = []string{"", "TRACES_", "LOGS_"}
 
-// otelVariables says what is wrong with a value of the variables of the exporter.
-// The exporters themselves pass over what they cannot read, and would send to
-// another place, or with another trust, than was asked for. No message quotes a
-// value that may be a secret.
+// otelVariables check the values of the exporter's variables. The exporters themselves ignore
+// what they cannot read, and would send to another place, or with another trust, than was
+// requested. No message quotes a value that may be a secret.
 var otelVariables = []struct {
-	name  string // behind OTEL_EXPORTER_OTLP_ and the signal
+	name  string // after OTEL_EXPORTER_OTLP_ and the signal
 	wrong func(value string) error
 }{
 	{"PROTOCOL", func(v string) error {
@@ -76,8 +75,8 @@ var otelVariables = []struct {
 	}},
 }
 
-// otelEnvironment refuses an environment that asks for what is not done here.
-// Empty values count as unset, as OpenTelemetry says.
+// otelEnvironment refuses an environment that requests something unsupported. Empty values count
+// as unset, as OpenTelemetry specifies.
 func otelEnvironment(getenv func(string) string) error {
 	get := func(name string) string { return strings.TrimSpace(getenv(name)) }
 	if strings.EqualFold(get("OTEL_SDK_DISABLED"), "true") {
@@ -103,8 +102,7 @@ func otelEnvironment(getenv func(string) string) error {
 	return otelClientCertificates(get)
 }
 
-// otelClientCertificates looks at the pairs of certificate and key by which this
-// program names itself.
+// otelClientCertificates checks the pairs of client certificate and key.
 func otelClientCertificates(get func(string) string) error {
 	for _, signal := range otelSignals {
 		certificate, key := "OTEL_EXPORTER_OTLP_"+signal+"CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_"+signal+"CLIENT_KEY"

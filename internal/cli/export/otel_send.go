@@ -22,8 +22,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// otelSender sends signals over OTLP/HTTP. The exporters read the usual
-// environment variables themselves.
+// otelSender sends signals over OTLP/HTTP. The exporters read the usual environment variables
+// themselves.
 type otelSender struct {
 	resource *resource.Resource
 	traces   otlptrace.Client
@@ -31,7 +31,7 @@ type otelSender struct {
 	provider *sdklog.LoggerProvider // makes log records, sends nothing
 	made     *madeRecords
 
-	spans, records       int // that were sent
+	spans, records       int // sent so far
 	rejected, unreadable int
 }
 
@@ -39,7 +39,7 @@ func newOtelSender(ctx context.Context, tenant string) (*otelSender, error) {
 	if err := otelEnvironment(os.Getenv); err != nil {
 		return nil, err
 	}
-	// What the environment says of the resource wins, tenant excepted.
+	// The environment's resource attributes take precedence, except the tenant.
 	own := resource.NewSchemaless(attribute.String("service.name", "countersign"), attribute.String("service.version", buildinfo.Version()))
 	whole, err := resource.Merge(own, resource.Environment())
 	if err == nil {
@@ -66,12 +66,12 @@ func (s *otelSender) close() {
 	_ = errors.Join(s.traces.Stop(ctx), s.logs.Shutdown(ctx), s.provider.Shutdown(ctx))
 }
 
-// send sends signals, spans first, and returns once the other side has them.
+// send sends signals, spans first, and returns once the collector has accepted them.
 func (s *otelSender) send(ctx context.Context, b otlp.Signals) error {
 	return s.deliver(ctx, &b)
 }
 
-// deliver sends what is left of b and takes out of it what was sent.
+// deliver sends b and removes from it what was sent.
 func (s *otelSender) deliver(ctx context.Context, b *otlp.Signals) error {
 	if len(b.Spans) > 0 {
 		if err := s.settle(s.traces.UploadTraces(ctx, otlp.ResourceSpans(b.Spans, s.resource.SchemaURL(), s.resource.Attributes(), buildinfo.Version()))); err != nil {
@@ -90,8 +90,8 @@ func (s *otelSender) deliver(ctx context.Context, b *otlp.Signals) error {
 	return nil
 }
 
-// partial is how the exporters say that the other side took a batch and threw
-// some of it away. Sending it again would not help (OTLP says not to).
+// partial occurs in the exporters' error when the collector accepted a batch and dropped a part
+// of it. OTLP says not to send it again.
 const partial = "OTLP partial success"
 
 func (s *otelSender) settle(err error) error {
@@ -109,8 +109,7 @@ const (
 	otelPauseMax = 30 * time.Second
 )
 
-// sendPatiently is send that tries until it succeeds or ctx ends, and says once
-// that it waits.
+// sendPatiently sends until it succeeds or ctx ends, and prints once that it waits.
 func (s *otelSender) sendPatiently(ctx context.Context, io ui.Stdio, b otlp.Signals) error {
 	waiting := false
 	for pause := otelPause; ; pause = min(2*pause, otelPauseMax) {
@@ -136,7 +135,7 @@ func (s *otelSender) sendPatiently(ctx context.Context, io ui.Stdio, b otlp.Sign
 	}
 }
 
-// recordsOf makes log records of logs.
+// recordsOf converts logs to log records.
 func (s *otelSender) recordsOf(ctx context.Context, logs []otlp.Log) []sdklog.Record {
 	s.made.list = make([]sdklog.Record, 0, len(logs))
 	logger := s.provider.Logger(otlp.Scope, log.WithInstrumentationVersion(buildinfo.Version()), log.WithSchemaURL(otlp.SchemaURL))
@@ -155,7 +154,7 @@ func (s *otelSender) recordsOf(ctx context.Context, logs []otlp.Log) []sdklog.Re
 	return s.made.list
 }
 
-// madeRecords keeps the records that a logger makes.
+// madeRecords collects the records that a logger makes.
 type madeRecords struct{ list []sdklog.Record }
 
 func (*madeRecords) Enabled(context.Context, sdklog.EnabledParameters) bool { return true }

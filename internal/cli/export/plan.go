@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/keys"
 )
 
-// exportPlan is what an export is to do, once its flags were found to fit.
+// exportPlan is the task of an export, after its flags were checked.
 type exportPlan struct {
 	ranged   bool
 	from, to time.Time // ranged
@@ -47,8 +47,8 @@ func (c *Cmd) plan() (p exportPlan, err error) {
 	return p, err
 }
 
-// exportRange reads the two ends of a range. One that is not over yet is
-// refused: whoever exports it would get another one a moment later.
+// exportRange parses the two ends of a range. A range that has not ended is refused: a later
+// export would differ.
 func exportRange(from, to string, now time.Time) (time.Time, time.Time, error) {
 	if from == "" || to == "" {
 		return time.Time{}, time.Time{}, errors.New("a range has two ends: give --from TIME and --to TIME")
@@ -78,7 +78,7 @@ func exportTime(flag, text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s %q is no time: write 2026-11-01 (UTC) or 2026-11-01T06:00:00Z", flag, text)
 }
 
-// statementKey reads a signing key, which must be its owner's alone.
+// statementKey reads a signing key, which only its owner may read.
 func statementKey(path string) (ed25519.PrivateKey, error) {
 	seed, err := keys.Seed(filepath.Dir(path), filepath.Base(path))
 	if errors.Is(err, keys.ErrMissing) {

@@ -68,8 +68,8 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	return nil
 }
 
-// rangeShard picks the incarnation of the log, and makes sure that its evidence
-// reaches beyond the range.
+// rangeShard picks the incarnation of the log, and checks that its evidence reaches beyond the
+// range.
 func (c *Cmd) rangeShard(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) (string, error) {
 	shards, err := l.Shards(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *Cmd) rangeShard(ctx context.Context, io ui.Stdio, l evidencereader.Read
 	}
 	newest := shards[len(shards)-1]
 	if c.Shard != "" && c.Shard != newest {
-		return c.Shard, nil // nothing is written to it any more
+		return c.Shard, nil // no new records are written to it
 	}
 	if len(shards) > 1 && c.Shard == "" {
 		fmt.Fprintf(io.Err, "note: there are %d incarnations of the log; this is the newest, name another with --shard\n", len(shards))
@@ -85,8 +85,8 @@ func (c *Cmd) rangeShard(ctx context.Context, io ui.Stdio, l evidencereader.Read
 	return newest, c.audited(ctx, io, l, t, newest, plan.to)
 }
 
-// signedRange gives the last sequence of the range, and makes sure that a checkpoint
-// covers it: what is not signed is not among the proved records.
+// signedRange returns the last sequence of the range, and checks that a checkpoint covers it:
+// unsigned records are not among the proved ones.
 func signedRange(ctx context.Context, l, own evidencereader.Reader, shard string, plan exportPlan) (last uint64, err error) {
 	if _, last, err = l.DB.SequencesBetween(ctx, shard, plan.from, plan.to); err != nil {
 		return 0, fmt.Errorf("looking for the end of the range: %w", err)
@@ -101,11 +101,11 @@ func signedRange(ctx context.Context, l, own evidencereader.Reader, shard string
 	return last, nil
 }
 
-// audited makes sure that the auditor has seen all of the log up to a time.
+// audited checks that the auditor has processed the log up to a time.
 func (c *Cmd) audited(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, shard string, to time.Time) error {
 	behind, _, err := l.DB.SequencesBetween(ctx, shard, to, time.Time{})
 	if err != nil || behind > 0 {
-		return err // there is evidence from after the range: what is before it is complete
+		return err // there is evidence from after the range, so the range is complete
 	}
 	o, err := system.Connect(ctx, t)
 	if errors.Is(err, target.ErrNoServer) {
@@ -127,8 +127,7 @@ func (c *Cmd) audited(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 	return err
 }
 
-// writeRange writes a bundle whole or not at all. Its parts lie beside it until
-// it is done.
+// writeRange writes a bundle, whole or not at all. Its parts are files beside it until then.
 func writeRange(path string, in bundle.RangeInput) (n int, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".export-*")
 	if err != nil {

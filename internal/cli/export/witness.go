@@ -9,9 +9,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
-// witnessed reads the checkpoint that the bundle is to have: the one that the
-// files hold, with the signatures of all of them. Without files it is the newest
-// that a witness signed and that covers the last record; "" if there is none.
+// witnessed returns the checkpoint for the bundle: the one in the files, with the signatures of
+// all of them. Without files it is the newest one that a witness signed and that covers the last
+// record; "" without one.
 func (c *Cmd) witnessed(ctx context.Context, l evidencereader.Reader, shard string, last uint64) (string, error) {
 	var notes []string
 	for _, path := range c.Witnessed {
@@ -40,8 +40,7 @@ func (c *Cmd) witnessed(ctx context.Context, l evidencereader.Reader, shard stri
 	return note, ofLog(ctx, l, shard, note)
 }
 
-// ofLog makes sure that the log signed this checkpoint: what it stores has the
-// same size and root.
+// ofLog checks that the log signed this checkpoint: a stored one has the same size and root.
 func ofLog(ctx context.Context, l evidencereader.Reader, shard, note string) error {
 	cp, err := evidence.PeekCheckpoint(note)
 	if err != nil {
@@ -59,8 +58,7 @@ func ofLog(ctx context.Context, l evidencereader.Reader, shard, note string) err
 	return fmt.Errorf("--witnessed: the log has signed no checkpoint of size %d with root %s", cp.Size, cp.Root)
 }
 
-// useWitnessed puts a witnessed checkpoint in the place of the newest, with the
-// proofs that lead there.
+// useWitnessed replaces the newest checkpoint by a witnessed one, with the proofs for it.
 func (c *Cmd) useWitnessed(ctx context.Context, l evidencereader.Reader, s *evidencereader.Session) error {
 	last := evidencereader.NewestSeq(s.Rows[len(s.Rows)-1].Seq, s.Expiries)
 	note, err := c.witnessed(ctx, l, s.Shard, last)

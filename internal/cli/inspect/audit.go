@@ -31,7 +31,7 @@ type auditQuestionsCmd struct {
 	JSON bool `name:"json" help:"Print one JSON object for each question."`
 }
 
-// questionView is a question as other programs read it.
+// questionView is a question in the JSON output.
 type questionView struct {
 	Number int      `json:"number"`
 	Name   string   `json:"name"`
@@ -119,8 +119,8 @@ func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return err
 }
 
-// terms reads the flags. One that the question does not know is a mistake: the
-// answer would be about something else than was meant.
+// terms reads the flags. A flag that the question does not use is an error: the answer would be
+// to another question than intended.
 func (c *auditAskCmd) terms(q storage.Question) (t storage.QuestionParams, err error) {
 	now := time.Now()
 	for name, text := range map[string]string{"agent": c.Agent, "id": c.ID, "session": c.Session, "since": c.Since, "until": c.Until} {
@@ -146,8 +146,8 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.QuestionParams, err e
 	return t, nil
 }
 
-// printAnswerJSON prints a row a line, and in each whether it was proved that the
-// answer is complete and unchanged.
+// printAnswerJSON prints one row per line, each with whether the answer was proved complete and
+// unchanged.
 func printAnswerJSON(io ui.Stdio, a storage.Answer, proved bool) error {
 	for _, row := range a.Rows {
 		m := make(map[string]any, len(row)+1)
@@ -162,11 +162,11 @@ func printAnswerJSON(io ui.Stdio, a storage.Answer, proved bool) error {
 	return nil
 }
 
-// widest is how wide a cell of a table is at most; longer text has lines of its own.
+// widest is the maximal width of a table cell; longer text gets lines of its own.
 const widest = 60
 
-// printAnswer prints one block for each row: tables of this many columns do not
-// fit. What is empty is left out.
+// printAnswer prints one block per row, because tables with so many columns do not fit. Empty
+// cells are left out.
 func printAnswer(p *ui.Printer, q storage.Question, a storage.Answer, limit int) {
 	p.Printf("%s\n", p.Paint(ui.Bold, q.Asks))
 	for _, row := range a.Rows {

@@ -18,8 +18,8 @@ type auditCutCmd struct {
 	Yes bool   `short:"y" help:"Do it. Without it the command says what it would take away."`
 }
 
-// Run takes the rows behind the newest published checkpoint out of the evidence of
-// the shard that is written to now.
+// Run deletes the rows behind the newest published checkpoint from the evidence of the current
+// shard.
 func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
@@ -67,8 +67,8 @@ func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// newestCheckpoint is the size of the largest checkpoint that was published of the
-// shard, holds, and is not above a size; 0 if there is none.
+// newestCheckpoint is the size of the shard's largest valid published checkpoint that is not
+// above a size; 0 without one.
 func newestCheckpoint(ctx context.Context, l *system.EvidenceLog, known note.Verifiers, most uint64) (size uint64, err error) {
 	history, err := l.Checkpoints(ctx)
 	for _, p := range history {

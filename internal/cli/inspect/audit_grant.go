@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// auditDir is where 'up' keeps what its ClickHouse engine is started with.
+// auditDir is the directory where 'up' keeps the configuration of its ClickHouse engine.
 type auditDir struct {
 	DataDir string `help:"Data directory of 'up' (default: its own)." env:"COUNTERSIGN_DATA" placeholder:"DIR"`
 }
@@ -65,8 +65,7 @@ func (c *auditGrantCmd) Run(io ui.Stdio) error {
 	return nil
 }
 
-// dsn is what the auditor connects to; the port is the running engine's, if that
-// is known.
+// dsn is the auditor's DSN, with the running engine's port if that is known.
 func (c *auditGrantCmd) dsn(a storage.Auditor, password string) (string, error) {
 	host := "127.0.0.1:PORT"
 	if c.ReadyFile != "" {

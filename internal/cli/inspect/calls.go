@@ -32,23 +32,23 @@ type CallsCmd struct {
 	stands map[callPlace]events.Verdict
 }
 
-// callPlace is where a call's record is.
+// callPlace is the position of a call's record.
 type callPlace struct {
 	shard string
 	seq   uint64
 }
 
-// callView is one call as other programs read it.
+// callView is one call in the JSON output.
 type callView struct {
 	Shard   string          `json:"shard"`
 	Seq     uint64          `json:"seq"`
 	At      events.Time     `json:"at"` // broker time of the record
 	Call    json.RawMessage `json:"call"`
 	Decided *float64        `json:"decided_seconds,omitempty"` // from request to verdict, by the broker's clock
-	Started *float64        `json:"started_seconds,omitempty"` // from verdict to announcement, likewise
-	Ran     *float64        `json:"ran_seconds,omitempty"`     // from announcement to completion, likewise
-	Proved  bool            `json:"proved"`                    // the list was shown to be complete and unchanged
-	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call, whose record was written before
+	Started *float64        `json:"started_seconds,omitempty"` // from verdict to announcement, by the broker's clock
+	Ran     *float64        `json:"ran_seconds,omitempty"`     // from announcement to completion, by the broker's clock
+	Proved  bool            `json:"proved"`                    // the list is proved complete and unchanged
+	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call whose record precedes its verdict
 }
 
 func (c *CallsCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -99,7 +99,7 @@ func (c *CallsCmd) print(io ui.Stdio, p *ui.Printer, r storage.EvidenceRow) erro
 	decided, started, ran := durationsOf(call)
 	switch {
 	case err != nil && c.JSON:
-		return nil // verify says so
+		return nil // verify reports it
 	case err != nil:
 		p.Printf("%s  %s\n", place(r), p.Paint(ui.Red, "not a call record: run countersign verify"))
 		return nil
@@ -122,8 +122,8 @@ func (c *CallsCmd) print(io ui.Stdio, p *ui.Printer, r storage.EvidenceRow) erro
 	return nil
 }
 
-// verdictsSoFar gives the verdicts on open calls, by the place of their record: that
-// was written when the call was first heard of, and the verdict came after it.
+// verdictsSoFar returns the verdicts on open calls, by the position of their record. The record
+// was written when the call first appeared, and the verdict came after it.
 func verdictsSoFar(ctx context.Context, db *storage.DB, tenant string, rows []storage.EvidenceRow) (map[callPlace]events.Verdict, error) {
 	list := map[callPlace]events.Verdict{}
 	open := map[callPlace]events.Call{}
@@ -150,7 +150,7 @@ func verdictsSoFar(ctx context.Context, db *storage.DB, tenant string, rows []st
 	return list, err
 }
 
-// callName is the id of a call, with its occurrence where it is not the first.
+// callName is the id of a call, with its occurrence unless that is the first.
 func callName(c events.Call) string {
 	name := cmp.Or(c.ToolCallID, "(no id)")
 	if c.Occurrence > 1 {

@@ -10,9 +10,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// durationsOf tells how long the verdict took, how long after it the call started
-// and how long that ran, by the broker's times of what was said of it; -1 where
-// that is not known. Records of earlier versions have the steps only.
+// durationsOf returns how long the verdict took, how long after it the call started and how long
+// the call ran, by the broker's clock; -1 if unknown. Records of earlier versions have only the
+// timeline.
 func durationsOf(c events.Call) (decided, started, ran time.Duration) {
 	d := c.Durations
 	if d == nil {
@@ -36,8 +36,8 @@ var matchReasons = map[string]string{
 	events.MatchNotReported: "one side's arguments were never reported",
 }
 
-// mismatch says where the arguments differ, or why nobody can tell; "" if they do
-// not.
+// mismatch describes where the arguments differ, or why that is unknown; "" if they do not
+// differ.
 func mismatch(c events.Call) string {
 	var words []string
 	for _, d := range c.Differences {
@@ -52,7 +52,7 @@ func mismatch(c events.Call) string {
 	return strings.Join(words, ", ")
 }
 
-// linksOf says what else a call is, or belongs to.
+// linksOf describes the call's links to other calls and sessions.
 func linksOf(c events.Call) (lines []string) {
 	if len(c.Protocols) > 0 {
 		lines = append(lines, "seen as "+strings.Join(c.Protocols, " and "))
@@ -75,7 +75,7 @@ func linksOf(c events.Call) (lines []string) {
 	return lines
 }
 
-// bindingWords say how the confirmation that a call rests on was found.
+// bindingWords describe how a call's confirmation was found.
 var bindingWords = map[string]string{
 	events.BindingExplicit: "rests on a confirmation that names it",
 	events.BindingInferred: "rests on a confirmation that names no call",
@@ -94,7 +94,7 @@ var parentWords = map[string]string{
 	events.LinkSession: "the session that it names", events.LinkTrace: "a trace that began there",
 }
 
-// claimText is what the producer says of times, "" if nothing.
+// claimText describes the times that the producer claims, "" without any.
 func claimText(c *events.CallClaim) string {
 	if c == nil {
 		return ""

@@ -1,5 +1,7 @@
-// Package inspect has the commands that show evidence: chain, session, calls, findings
-// and the questions of audit. The package evidence has the records themselves.
+// Package inspect has the commands that show evidence: chain, session, calls, findings and the
+// questions of audit. Each command is a type with a Run method, which the command line's parser
+// (kong) calls. Package evidence has the records, evidencereader reads them and package proof
+// proves lists complete.
 package inspect
 
 import (
@@ -49,7 +51,7 @@ func (c *ChainCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// session gives the session's records: proved to be all, if that was asked for.
+// session returns the session's records, proved complete if --proved is given.
 func (c *ChainCmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target) (parts []evidencereader.ProvedSession, b proof.Basis, err error) {
 	if !c.Proved {
 		parts, err = proof.UnprovedSession(ctx, l, t.Tenant, c.Session)
@@ -62,17 +64,16 @@ func (c *ChainCmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Re
 	return p.Session(ctx, t.Tenant, c.Session)
 }
 
-// chainLine is one record as other programs read it. Of one that expired there is
-// no record, and its columns instead.
+// chainLine is one record in the JSON output. An expired record is replaced by its columns.
 type chainLine struct {
 	Record     json.RawMessage `json:"record"`
 	RecordHash string          `json:"record_hash"`
 	Expired    *expiredLine    `json:"expired,omitempty"`
-	Proved     bool            `json:"proved"` // all records of the session were shown to be here, unchanged
+	Proved     bool            `json:"proved"` // all records of the session are proved present and unchanged
 }
 
-// expiredLine is what is left of a record whose text expired. Nothing proves kind,
-// subject, time and body digest of such a record: they are what the database says.
+// expiredLine is what remains of a record whose text expired. Its kind, subject, time and body
+// digest are the database's statement and cannot be proved.
 type expiredLine struct {
 	Why        string      `json:"why"`
 	Shard      string      `json:"shard"`
@@ -81,10 +82,10 @@ type expiredLine struct {
 	Subject    string      `json:"subject"`
 	BrokerTime events.Time `json:"broker_time"`
 	BodyDigest string      `json:"body_digest"`
-	Unproved   []string    `json:"unproved"` // members that nothing proves
+	Unproved   []string    `json:"unproved"` // members that cannot be proved
 }
 
-// unprovedColumns are what is said of an expired record and cannot be proved.
+// unprovedColumns are the columns of an expired record that cannot be proved.
 var unprovedColumns = []string{"kind", "subject", "broker_time", "body_digest"}
 
 func printChainJSON(io ui.Stdio, s evidencereader.Session, gone map[uint64]string, proved bool) error {
@@ -101,7 +102,7 @@ func printChainJSON(io ui.Stdio, s evidencereader.Session, gone map[uint64]strin
 	return nil
 }
 
-// PrintChain prints a session; gone says why records have no text.
+// PrintChain prints a session; gone has, by sequence, why records have no text.
 func PrintChain(io ui.Stdio, s evidencereader.Session, gone map[uint64]string, asJSON, proved bool) error {
 	if asJSON {
 		return printChainJSON(io, s, gone, proved)
@@ -115,7 +116,7 @@ func PrintChain(io ui.Stdio, s evidencereader.Session, gone map[uint64]string, a
 	return nil
 }
 
-// summary says in one line what a record holds.
+// summary describes a record in one line.
 func summary(p *ui.Printer, r evidence.Row, gone string) string {
 	if gone != "" {
 		return p.Paint(ui.Yellow, ui.Clean(gone, 160))

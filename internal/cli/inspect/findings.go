@@ -29,14 +29,14 @@ type FindingsCmd struct {
 	JSON      bool   `name:"json" help:"Print JSON Lines: each finding and its place in the log."`
 }
 
-// findingView is one finding as other programs read it.
+// findingView is one finding in the JSON output.
 type findingView struct {
 	Shard     string          `json:"shard"`
 	Seq       uint64          `json:"seq"`
 	At        events.Time     `json:"at"` // broker time of the record
 	Withdrawn bool            `json:"withdrawn"`
 	Finding   json.RawMessage `json:"finding"`
-	Proved    bool            `json:"proved"` // the list was shown to be complete and unchanged
+	Proved    bool            `json:"proved"` // the list is proved complete and unchanged
 }
 
 func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -83,7 +83,7 @@ func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.StoredFinding)
 	body, f, err := evidencereader.DecodeRow[events.Finding](r.EvidenceRow)
 	switch {
 	case err != nil && c.JSON:
-		return nil // verify says so
+		return nil // verify reports it
 	case err != nil:
 		p.Printf("%s  %s\n", place(r.EvidenceRow), p.Paint(ui.Red, "not a finding: run countersign verify"))
 		return nil
@@ -106,7 +106,7 @@ func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.StoredFinding)
 	return nil
 }
 
-// where says which call a finding is about, and what proves it.
+// where names the call of a finding, and the records that prove it.
 func where(f events.Finding) string {
 	text := ""
 	if f.ToolCallID != "" {

@@ -67,22 +67,22 @@ func (c *SessionCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// step is one record of a session with what lies before it.
+// step is one record of a session with the distance to the record before it.
 type step struct {
 	Shard string      `json:"shard"`
 	Seq   uint64      `json:"seq"`
 	At    events.Time `json:"at"` // broker time
 	Kind  string      `json:"kind"`
-	// Publisher sent the event, as the broker authenticated it, in this protocol.
+	// Publisher and Protocol are those of an event, as the broker authenticated them.
 	Publisher string  `json:"publisher,omitempty"`
 	Protocol  string  `json:"protocol,omitempty"`
 	Index     uint64  `json:"session_index,omitempty"`
-	Others    uint64  `json:"messages_between"` // of other sessions, since the record before
+	Others    uint64  `json:"messages_between"` // messages of other sessions since the record before
 	Pause     float64 `json:"seconds_between"`
 	Missing   uint64  `json:"records_missing,omitempty"` // of this session, before this one
 	Problem   string  `json:"problem,omitempty"`         // why there is no record
-	Expired   string  `json:"expired,omitempty"`         // why its text is gone; nothing proves its kind and time then
-	Proved    bool    `json:"proved"`                    // all records of the session were shown to be here, unchanged
+	Expired   string  `json:"expired,omitempty"`         // why its text is gone; its kind and time are then not provable
+	Proved    bool    `json:"proved"`                    // all records of the session are proved present and unchanged
 
 	Redactions []evidence.Redaction `json:"redactions,omitempty"`
 	Reason     string               `json:"reason,omitempty"` // why there is no body
@@ -91,8 +91,8 @@ type step struct {
 	subject string
 }
 
-// stepsOf reads the records of a session. One that is none, or is missing, is
-// said to be so, and so is one that expired (gone).
+// stepsOf reads the records of a session. Invalid, missing and expired (gone) records are marked
+// as such.
 func stepsOf(s evidencereader.Session, gone map[uint64]string) []step {
 	steps := make([]step, 0, len(s.Rows))
 	var last uint64 // session index
@@ -140,5 +140,5 @@ func printSteps(io ui.Stdio, steps []step) error {
 	return nil
 }
 
-// pauseShown is how long nothing must have happened for it to be said.
+// pauseShown is the shortest pause that is printed.
 const pauseShown = 10 * time.Second

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// withdrawals are the findings that a later one takes back.
+// withdrawals are the findings that a later one retracts.
 func withdrawals(steps []step) map[string]bool {
 	list := map[string]bool{}
 	for _, st := range steps {

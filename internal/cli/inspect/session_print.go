@@ -20,7 +20,7 @@ const (
 	stepIndent = 41
 )
 
-// printSession writes a session as people read it.
+// printSession prints a session for display.
 func printSession(p *ui.Printer, s evidencereader.Session, steps []step, kin *family) {
 	first, last := steps[0].At, steps[len(steps)-1].At
 	p.Printf("%s\n", p.Paint(ui.Bold, fmt.Sprintf("session %s of tenant %s", ui.Clean(s.Session, 80), ui.Clean(s.Tenant, 40))))
@@ -73,14 +73,13 @@ func printStep(p *ui.Printer, st step, withdrawn map[string]bool) {
 	}
 }
 
-// tellers write what a record of a kind says: the rest of its line, and lines
-// below it.
+// tellers print a record of a kind: the rest of its line, and the lines below it.
 var tellers = map[string]func(*ui.Printer, step, map[string]bool){
 	evidence.KindRequest: tellEvent, evidence.KindEvent: tellEvent, evidence.KindDecision: tellDecision, evidence.KindCall: tellCall,
 	evidence.KindFinding: tellFinding, evidence.KindApproval: tellApproval,
 }
 
-// read decodes a body; what does not fit stays empty.
+// read decodes a body. Members that do not fit stay empty.
 func read[T any](p *ui.Printer, st step) (v T, ok bool) {
 	if err := json.Unmarshal(st.Body, &v); err != nil {
 		p.Printf("%s\n", p.Paint(ui.Yellow, "a body that does not read as one"))
@@ -89,7 +88,7 @@ func read[T any](p *ui.Printer, st step) (v T, ok bool) {
 	return v, true
 }
 
-// told is what events of all protocols may have.
+// told has the members that events of all protocols may have.
 type told struct {
 	EventType  string `json:"event_type"`
 	Type       string `json:"type"`
@@ -109,7 +108,7 @@ type told struct {
 
 func tellEvent(p *ui.Printer, st step, _ map[string]bool) {
 	var e told
-	_ = json.Unmarshal(st.Body, &e) // members of another type stay empty
+	_ = json.Unmarshal(st.Body, &e) // members of other types stay empty
 	tool, _ := e.Tool.(string)
 	kind := cmp.Or(e.EventType, cmp.Or(e.Type, subjectType(st.subject)))
 	text := join("  ", kind, cmp.Or(e.ToolName, tool), cmp.Or(e.ToolCallID, e.Metadata.ToolCallID), cmp.Or(e.Metadata.Execution.Outcome, e.Status))
@@ -117,7 +116,7 @@ func tellEvent(p *ui.Printer, st step, _ map[string]bool) {
 	p.Wrapped(stepIndent, "", e.Summary, ui.Faint)
 }
 
-// subjectType is the type that a subject ends in.
+// subjectType is the type at the end of a subject.
 func subjectType(subj string) string {
 	tokens := strings.SplitN(subj, ".", 7)
 	return tokens[len(tokens)-1]
@@ -248,12 +247,12 @@ func tellApproval(p *ui.Printer, st step, _ map[string]bool) {
 
 var approvalColour = map[string]string{"pending": ui.Yellow, "approved": ui.Green, "denied": ui.Red, "expired": ui.Red, "cancelled": ui.Yellow, "consumed": ui.Green}
 
-// join is what there is, with a separator between.
+// join joins the words that are not empty.
 func join(sep string, words ...string) string {
 	return strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), sep)
 }
 
-// redacted counts by detector.
+// redacted counts redactions by detector.
 func redacted(list []evidence.Redaction) string {
 	counts := map[string]int{}
 	var names []string

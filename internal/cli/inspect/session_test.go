@@ -7,8 +7,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
-// TestStepNamesPublisher: a printed event says who sent it as the broker knows it,
-// whatever its body says, so that check can match it with its decision.
+// TestStepNamesPublisher: a printed event names the sender as the broker knows it, whatever its
+// body says, so that check can match it with its decision.
 func TestStepNamesPublisher(t *testing.T) {
 	steps := stepsOf(evidencereader.Session{Rows: []evidence.Row{
 		{Seq: 1, Kind: evidence.KindEvent, Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse"},

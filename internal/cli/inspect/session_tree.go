@@ -12,23 +12,23 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// How far relatives of a session are looked for: so many steps up, so many
-// messages of the shard behind the first of them, so many sessions.
+// Bounds of the search for related sessions: steps up, messages of the shard behind the first
+// record, sessions shown.
 const (
 	kinSteps    = 16
 	kinMessages = 1_000_000
 	kinShown    = 100
 )
 
-// family is a session with those that it belongs to and that belong to it.
+// family is a session with its parent and child sessions.
 type family struct {
 	top      string
 	children map[string][]storage.SessionParent
 	more     bool // there are more than were read
 }
 
-// familyOf looks for the relatives of a session; nil if it has none. What says who
-// belongs to whom are the call records of the one that belongs.
+// familyOf finds the sessions linked to a session; nil without any. The links are in the call
+// records of the child session.
 func familyOf(ctx context.Context, db *storage.DB, tenant string, s evidencereader.Session) (*family, error) {
 	f := family{top: s.Session, children: map[string][]storage.SessionParent{}}
 	from := s.Rows[0].Seq
@@ -73,8 +73,8 @@ func newestOf(list []storage.SessionParent) ([]storage.SessionParent, bool) {
 	return list, false
 }
 
-// parentOf is what a session's newest call record on a shard says that it belongs
-// to, and the first sequence that record names; 0 if there is none.
+// parentOf returns the parent named by a session's newest call record on a shard, and the first
+// sequence that the record names; 0 without one.
 func parentOf(ctx context.Context, db *storage.DB, tenant, shard, session string) (parent *events.CallParent, first uint64, err error) {
 	rows, err := db.LatestCalls(ctx, tenant, storage.CallFilter{Session: session})
 	for _, r := range rows {
@@ -93,7 +93,7 @@ func parentOf(ctx context.Context, db *storage.DB, tenant, shard, session string
 	return parent, first, err
 }
 
-// print writes the tree of sessions below the one that all belong to.
+// print prints the tree of sessions below the topmost one.
 func (f *family) print(p *ui.Printer, this string) {
 	p.Printf("  %s\n", p.Paint(ui.Faint, "sessions that belong together, as the sub-agents themselves say:"))
 	f.branch(p, this, f.top, "", 1, map[string]bool{})

@@ -12,10 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// An expired record must not look like one that never was. Every command that lists
-// evidence says what is not in the list.
+// An expired record must not look like one that never existed. Every command that lists evidence
+// reports what is not in the list.
 
-// WhyExpired says of the rows without a text why that is so, by their sequences.
+// WhyExpired returns, by sequence, why rows have no text.
 func WhyExpired(ctx context.Context, reasons *evidencereader.ExpiryReasons, rows []evidence.Row) (map[uint64]string, error) {
 	list := map[uint64]string{}
 	for _, r := range rows {
@@ -30,8 +30,8 @@ func WhyExpired(ctx context.Context, reasons *evidencereader.ExpiryReasons, rows
 	return list, nil
 }
 
-// NoteExpired says on standard error how much of what was asked for has expired,
-// of a session or, with none, of the tenant, and what that means for the answer.
+// NoteExpired prints on standard error how many records of a session (or of the tenant, if
+// session is "") have expired, and what that means for the answer.
 func NoteExpired(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant, session, meaning string) error {
 	gone, err := l.DB.CountExpired(ctx, tenant, session)
 	if err != nil || gone.Records == 0 {
@@ -49,13 +49,13 @@ func NoteExpired(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tena
 	return nil
 }
 
-// NotListed is what an expiry means for a list.
+// NotListed is the meaning of an expiry for a list.
 const NotListed = "what they held is not in this list"
 
-// RowScan gives the rows in the order of the log.
+// RowScan passes rows to a function in the order of the log.
 type RowScan func(func(storage.EvidenceRow) error) error
 
-// ExpiredRows counts rows without a text while others are handed on.
+// ExpiredRows counts rows without a text while others are passed on.
 type ExpiredRows struct {
 	reasons *evidencereader.ExpiryReasons
 	why     map[string]int
@@ -75,7 +75,7 @@ func (e *ExpiredRows) Expired(ctx context.Context, r storage.EvidenceRow) (bool,
 	return why != "", err
 }
 
-// WithText passes on the rows that have their text.
+// WithText returns a scan of the rows that have a text; it counts the others.
 func (e *ExpiredRows) WithText(ctx context.Context, scan RowScan) RowScan {
 	return func(fn func(storage.EvidenceRow) error) error {
 		return scan(func(r storage.EvidenceRow) error {
@@ -87,7 +87,7 @@ func (e *ExpiredRows) WithText(ctx context.Context, scan RowScan) RowScan {
 	}
 }
 
-// Note says what was left out.
+// Note prints what was left out.
 func (e *ExpiredRows) Note(io ui.Stdio, what string) {
 	for _, why := range slices.Sorted(maps.Keys(e.why)) {
 		fmt.Fprintf(io.Err, "note: %s %s: %s\n", ui.Plural(e.why[why], "record"), what, ui.Clean(why, 200))

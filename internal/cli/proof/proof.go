@@ -1,6 +1,7 @@
-// Package proof says what an answer from the evidence rests on: on a verification of
-// the whole log that is made for the answer, or on the index, which is not proved. It
-// also says which records have expired. Every command that reads evidence uses it.
+// Package proof determines what an answer from the evidence rests on: a verification of the whole
+// log made for the answer, or the index, which is not proved. It also reports expired records.
+// Every command that reads evidence uses it, through ProveFlags (index unless --proved) or
+// ScanFlags (proof unless --skip-scan).
 package proof
 
 import (
@@ -20,60 +21,58 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// Evidence is proved: every record is hashed into a signed tree. The tables that
-// records are looked up in are not, and neither are the columns beside a record's
-// text. So every answer says what it rests on: on a verification of the whole log
-// that was made for it, or on the index. The server that holds the evidence may
-// answer two queries in two ways, so a proved answer is made of the bytes that the
-// verification read, and of nothing that is asked of the server afterwards.
+// Evidence is proved: every record is hashed into a signed tree. The tables for looking up
+// records are not proved, and neither are the columns beside a record's text. So every answer
+// states what it rests on: a verification of the whole log made for it, or the index. The
+// evidence server could answer two queries differently, so a proved answer is made only from the
+// bytes that the verification read; the server is not asked again.
 
-// ProveFlags are those of commands that answer from the index unless they are told
-// to prove the answer first.
+// ProveFlags are the flags of commands that answer from the index unless they are told to prove
+// the answer first.
 type ProveFlags struct {
 	Proved bool `help:"Verify all of the evidence first, fail if it does not hold, and answer from the records that were proved. Without it the answer comes from the index, and says so."`
 	EngineFlags
 	Key string `help:"With --proved: the public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 }
 
-// EngineFlags are those of commands that answer with an engine of their own.
+// EngineFlags are the flags of commands that answer with a database engine of their own.
 type EngineFlags struct {
 	CacheDir string `help:"Where the engine is kept that makes a proved answer (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 }
 
-// ScanFlags are those of commands that prove what they give unless they are told
-// not to.
+// ScanFlags are the flags of commands that prove their output unless they are told not to.
 type ScanFlags struct {
 	SkipScan bool `help:"Take the records from the index, without reading all of the log to prove that none is missing or another's. What comes of it is marked as not proved."`
 }
 
-// Basis is what an answer rests on, for people.
+// Basis describes what an answer rests on, for display.
 type Basis struct {
 	Text   string
 	Proved bool
-	// note is what a program that reads a list of records must be told beside it.
+	// note is for programs that read a list of records; it is printed beside the list.
 	note string
 }
 
-// What answers rest on that no verification was made for.
+// The basis of answers without a verification.
 var (
 	OnIndex        = Basis{Text: "rests on: the index, which is not proved: records may be missing or another's; --proved verifies first"}
 	OnRecordsShown = Basis{Text: "rests on: the records shown, each in the signed tree; NOT proved: that they are all"}
 )
 
-// Prover verifies the evidence that an answer is to rest on.
+// Prover verifies the evidence for an answer.
 type Prover struct {
 	l       evidencereader.Reader
 	options evidencereader.VerifyOptions
-	asked   bool   // the published checkpoints are among the options
-	shard   string // the incarnation of the log that exists now, if there is a server to ask
-	last    uint64 // how far it goes
+	asked   bool   // the options include the published checkpoints
+	shard   string // the current incarnation of the log, if there is a server
+	last    uint64 // its last sequence
 }
 
-// errOneTenant says that the database does not show all that a proof takes.
+// errOneTenant reports that the database does not show everything that a proof needs.
 var errOneTenant = errors.New("this database shows one tenant's records: that none is missing can be proved by a user who may read all of them")
 
-// NewProver reads the key to verify against, and the published checkpoints if there
-// is a server to ask. errOneTenant says that nothing can be proved to be complete.
+// NewProver reads the key to verify against, and the published checkpoints if there is a server.
+// errOneTenant means that completeness cannot be proved.
 func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key string) (*Prover, error) {
 	public, err := system.CheckpointKey(key, t)
 	if err != nil {
@@ -103,7 +102,7 @@ func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *tar
 	return p, nil
 }
 
-// Session picks a session out of all records.
+// Session picks a session from all records.
 func (p *Prover) Session(ctx context.Context, tenant, session string) ([]evidencereader.ProvedSession, Basis, error) {
 	defer FewerCollections()()
 	picked, whole, err := p.l.ReadProvedSession(ctx, tenant, session, p.options)
@@ -120,9 +119,8 @@ func (p *Prover) Session(ctx context.Context, tenant, session string) ([]evidenc
 	return picked, b, err
 }
 
-// copy verifies one shard, or all with an empty name, and gives a reader of an
-// engine of the command's own that holds what was wanted of it, and nothing that was
-// not proved. The caller calls done.
+// copy verifies one shard, or all if shard is "", and copies the wanted records into an engine of
+// the command's own; own reads it and contains only proved records. The caller calls done.
 func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidencereader.CopyFilter) (own evidencereader.Reader, b Basis, done func(), err error) {
 	db, done, err := ownEngine(ctx, cacheDir)
 	if err != nil {
@@ -137,15 +135,15 @@ func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidence
 	return evidencereader.Reader{DB: db, Tree: p.l.DB, Stream: p.l.Stream, Space: p.l.Space}, p.basis(whole), done, nil
 }
 
-// ownEngine starts an engine with empty tables in a directory of its own. done stops
-// it and removes the directory.
+// ownEngine starts an engine with empty tables in a temporary directory. done stops it and
+// removes the directory.
 func ownEngine(ctx context.Context, cacheDir string) (db *storage.DB, done func(), err error) {
 	dir, err := os.MkdirTemp("", "countersign-proved-*")
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the directory of the engine that answers: %w", err)
 	}
-	// A reader of the answer that goes away must not end this process before the
-	// directory is removed: the write fails instead.
+	// If the reader of the output goes away, the write must fail instead of ending this process
+	// before the directory is removed.
 	piped := make(chan os.Signal, 1)
 	signal.Notify(piped, syscall.SIGPIPE)
 	var engine *storage.Engine
@@ -173,12 +171,12 @@ func ownEngine(ctx context.Context, cacheDir string) (db *storage.DB, done func(
 	return db, done, nil
 }
 
-// basis says what an answer rests on after the verification of shards that hold.
+// basis describes what an answer rests on after shards were verified.
 func (p *Prover) basis(whole []evidence.Report) Basis {
 	var unsigned uint64
 	for _, rep := range whole {
 		n := uint64(rep.NotSigned)
-		if rep.Shard == p.shard && p.last > uint64(rep.Signed) { // the log may go further than what is stored
+		if rep.Shard == p.shard && p.last > uint64(rep.Signed) { // the log may be longer than the stored evidence
 			n = max(n, p.last-uint64(rep.Signed))
 		}
 		unsigned += n
@@ -203,8 +201,8 @@ func (p *Prover) basis(whole []evidence.Report) Basis {
 	return Basis{Text: text, Proved: true, note: note}
 }
 
-// Prove gives the reader to answer from: that of the tenant's proved records, if that
-// was asked for. The caller calls done.
+// Prove returns the reader to answer from: with --proved, that of the tenant's proved records.
+// The caller calls done.
 func (f ProveFlags) Prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, want evidencereader.CopyFilter) (own evidencereader.Reader, b Basis, done func(), err error) {
 	if !f.Proved {
 		return l, OnIndex, func() {}, nil
@@ -216,9 +214,9 @@ func (f ProveFlags) Prove(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	return p.copy(ctx, f.CacheDir, "", want)
 }
 
-// ProveShard gives the reader to read from: that of the proved records of one shard, or of
-// all with an empty name, unless the scan was left out or the database shows one
-// tenant only. The caller calls done.
+// ProveShard returns the reader to read from: that of the proved records of one shard, or of all
+// if shard is "". With --skip-scan, or if the database shows one tenant only, it returns l. The
+// caller calls done.
 func (f ScanFlags) ProveShard(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key, cacheDir, shard string, want evidencereader.CopyFilter) (own evidencereader.Reader, b Basis, done func(), err error) {
 	if f.SkipScan {
 		return l, OnRecordsShown, func() {}, nil
@@ -233,8 +231,8 @@ func (f ScanFlags) ProveShard(ctx context.Context, io ui.Stdio, l evidencereader
 	return p.copy(ctx, cacheDir, shard, want)
 }
 
-// ProveSession gives a session's records, proved to be all unless the scan was left out
-// or the database shows one tenant only.
+// ProveSession returns a session's records, proved complete unless --skip-scan is given or the
+// database shows one tenant only.
 func (f ScanFlags) ProveSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key, session string) (parts []evidencereader.ProvedSession, b Basis, err error) {
 	if !f.SkipScan {
 		p, err := NewProver(ctx, io, l, t, key)
@@ -249,7 +247,7 @@ func (f ScanFlags) ProveSession(ctx context.Context, io ui.Stdio, l evidenceread
 	return parts, OnRecordsShown, err
 }
 
-// UnprovedSession reads a session out of the index.
+// UnprovedSession reads a session from the index.
 func UnprovedSession(ctx context.Context, l evidencereader.Reader, tenant, session string) (list []evidencereader.ProvedSession, err error) {
 	parts, err := l.Session(ctx, tenant, session)
 	for _, s := range parts {
@@ -258,7 +256,7 @@ func UnprovedSession(ctx context.Context, l evidencereader.Reader, tenant, sessi
 	return list, err
 }
 
-// orSkip says how to go on without a key.
+// orSkip adds to an error how to continue without a key.
 func orSkip(err error) error {
 	if usage := (ui.UsageError{}); errors.As(err, &usage) {
 		return ui.UsageError{Err: fmt.Errorf("%w (or --skip-scan, and what comes of it is not proved)", usage)}
@@ -266,9 +264,8 @@ func orSkip(err error) error {
 	return err
 }
 
-// PrintBasis says below an answer for people what it rests on; a list for programs
-// says it in every line, so it is said beside one that has no line, and beside every
-// one that is not all there may be.
+// PrintBasis prints what an answer rests on: below an answer for display, or on standard error
+// beside JSON output that has no line, or that may be incomplete. JSON lines state it themselves.
 func PrintBasis(io ui.Stdio, json bool, lines int, b Basis) {
 	switch {
 	case !json:
@@ -281,8 +278,8 @@ func PrintBasis(io ui.Stdio, json bool, lines int, b Basis) {
 	}
 }
 
-// FewerCollections lets the collector run less often until the returned function
-// is called: what verification keeps is small beside what it reads.
+// FewerCollections reduces garbage collection until restore is called: verification keeps little
+// of what it reads.
 func FewerCollections() (restore func()) {
 	before := debug.SetGCPercent(400)
 	return func() { debug.SetGCPercent(before) }

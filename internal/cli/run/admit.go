@@ -28,7 +28,7 @@ type AdmitCmd struct {
 	File       string        `arg:"" help:"The request in the protocol's own JSON, - for standard input."`
 }
 
-// verdictExit is how a verdict becomes an exit code.
+// verdictExit maps verdicts to exit codes.
 var verdictExit = map[events.Verdict]int{
 	events.Allow: ui.ExitOK, events.Ask: ui.ExitPending, events.Defer: ui.ExitPending, events.Deny: ui.ExitDenied,
 }
@@ -55,7 +55,7 @@ func (c *AdmitCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if !known {
 		return errors.New("no verdict: the reply names none; treat this as deny")
 	}
-	// Nothing is printed of an allow that is not worth anything.
+	// An allow that fails the check is not printed.
 	if err := check.reply(verdict, reply, time.Now()); err != nil {
 		return fmt.Errorf("no verdict: %w; treat this as deny", err)
 	}
@@ -92,7 +92,7 @@ func (c *AdmitCmd) ask(ctx context.Context, t *target.Target, body []byte) (*nat
 	return nil, fmt.Errorf("no verdict: %w; treat this as deny", err)
 }
 
-// checker is what this command's replies are checked with.
+// checker returns the checker for the reply to this request.
 func (c *AdmitCmd) checker(t *target.Target, body []byte) (*replyChecker, error) {
 	r := &replyChecker{protocol: c.Protocol, tenant: t.Tenant, source: t.Publisher(), body: body, header: map[string][]string{}}
 	for name, v := range map[string]string{events.HeaderSession: c.Session, events.HeaderToolCallID: c.ToolCallID} {

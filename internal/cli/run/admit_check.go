@@ -17,22 +17,22 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// replyChecker says whether the verdict in a reply is worth anything. A deny is
-// taken as it is; an allow must have a receipt that verifies and binds the very
-// request that was sent.
+// replyChecker decides whether the verdict in a reply can be trusted. A deny always can; an allow
+// must have a valid receipt that binds the request that was sent.
 type replyChecker struct {
 	protocol, tenant string
-	source           string // "" if it is not known here
+	source           string // "" if unknown
 	body             []byte
 	header           map[string][]string
-	guard            *client.Guard // nil: there is no key
+	guard            *client.Guard // nil without a key
 	unchecked        bool
 }
 
 var errNoKey = errors.New("an allow cannot be checked without the public checkpoint key: give --key FILE (checkpoint.pub of the installation) " +
 	"or --ready-file FILE (--insecure-no-receipt believes it unchecked)")
 
-// nativeVerdict is where a protocol's reply names its verdict, and by which word.
+// nativeVerdict names, by protocol, the member of the reply that holds the verdict, and its
+// words.
 var nativeVerdict = map[string]struct {
 	field string
 	words map[events.Verdict]string
@@ -41,7 +41,7 @@ var nativeVerdict = map[string]struct {
 	subject.ProtoAAEP:      {"verdict", map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "defer", events.Deny: "deny"}},
 }
 
-// reply is nil if the verdict in the header may be believed.
+// reply returns nil if the verdict in the header can be trusted.
 func (c *replyChecker) reply(verdict events.Verdict, m *nats.Msg, now time.Time) error {
 	if err := c.native(verdict, m.Data); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (c *replyChecker) reply(verdict events.Verdict, m *nats.Msg, now time.Time)
 	case c.unchecked:
 		return nil
 	case token == "" && local.NoReceipt && !local.Malformed:
-		return nil // it reports something and proposes nothing: there is nothing to allow
+		return nil // the request reports something and proposes nothing: there is nothing to allow
 	case c.guard == nil:
 		return errNoKey
 	case token == "":
@@ -74,7 +74,7 @@ func (c *replyChecker) reply(verdict events.Verdict, m *nats.Msg, now time.Time)
 	return c.binds(claims, m.Header.Get(events.HeaderDecisionID), now)
 }
 
-// native compares the header with the reply's own word, where it has one.
+// native compares the header with the verdict in the reply's body, if the protocol has one.
 func (c *replyChecker) native(verdict events.Verdict, body []byte) error {
 	n, known := nativeVerdict[c.protocol]
 	var members map[string]json.RawMessage
@@ -89,9 +89,8 @@ func (c *replyChecker) native(verdict events.Verdict, body []byte) error {
 	return nil
 }
 
-// reading is what this program makes of the request: the admitter's own core
-// reads it, so the receipt must bind the same call. The verdict in it means
-// nothing, for no policy is asked.
+// reading decodes the request with the admitter's own core, so the receipt must bind the same
+// call. The verdict in the result means nothing, because no policy is evaluated.
 func (c *replyChecker) reading(salt []byte, now time.Time) admission.Outcome {
 	source := c.source
 	if source == "" {
@@ -102,7 +101,7 @@ func (c *replyChecker) reading(salt []byte, now time.Time) admission.Outcome {
 		admission.Inputs{Now: now, DecisionID: "reading", Nonce: "reading", Salt: salt, PlainDigests: true, KnownTenant: true})
 }
 
-// binds compares a receipt with the request and the reply that it came with.
+// binds compares a receipt with the request and with the reply that carried it.
 func (c *replyChecker) binds(claims receipt.Claims, decisionID string, now time.Time) error {
 	salt := make([]byte, receipt.SaltSize)
 	if claims.ArgsSalt != "" {

@@ -40,7 +40,7 @@ func (c *DemoCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 		return err
 	}
 	if c.Out == "" {
-		// One for every user: in a shared directory nobody may replace another's.
+		// One per user: in a shared directory no user may replace another's.
 		c.Out = filepath.Join(os.TempDir(), fmt.Sprintf("countersign-demo-%d.zip", os.Getuid()))
 	}
 	logPath := filepath.Join(dir, "services.log")
@@ -96,7 +96,7 @@ func copyPolicies(dir string) error {
 	return os.CopyFS(dir, sub)
 }
 
-// demo is one run: play makes a log, prove shows what it is worth.
+// demo is one run: play makes a log, prove shows and verifies its evidence.
 type demo struct {
 	cmd  *DemoCmd
 	io   ui.Stdio
@@ -147,7 +147,7 @@ func (d *demo) prove(ctx context.Context, t *target.Target) error {
 	return nil
 }
 
-// verify recomputes every shard and fails unless the result is as it should be.
+// verify recomputes every shard and fails unless the result is want.
 func (d *demo) verify(ctx context.Context, l evidencereader.Reader, key string, want bool) error {
 	keys, err := system.CheckpointVerifiers(key)
 	if err != nil {
@@ -170,7 +170,7 @@ func (d *demo) verify(ctx context.Context, l evidencereader.Reader, key string, 
 	return nil
 }
 
-// export writes the bundle and verifies it as a stranger would.
+// export writes the bundle and verifies it from the file and the public key alone.
 func (d *demo) export(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session) error {
 	d.title("The compliance bundle of the session, verified from the file and the public key alone")
 	if err := l.AddProofs(ctx, &s); err != nil {

@@ -30,8 +30,8 @@ const (
 	rogueSession  = "sess-rogue-1"
 )
 
-// play is three agents at work: an honest one that speaks AAEP, an honest one
-// that speaks AgentHook, and one that does not care what it was told.
+// play runs three agents: an honest one that speaks AAEP, an honest one that speaks AgentHook,
+// and one that ignores verdicts.
 func (d *demo) play(ctx context.Context, t *target.Target) error {
 	r := d.pipe.Ready()
 	nc, err := t.Connect(ctx, target.Runtime)
@@ -58,8 +58,8 @@ func (d *demo) play(ctx context.Context, t *target.Target) error {
 	return nil
 }
 
-// act plays one recorded session as if it happened now: it asks before every
-// tool call, publishes every event, and goes on whatever the answer was.
+// act plays one recorded session with the current time: it asks before every tool call, publishes
+// every event, and continues whatever the answer is.
 func (d *demo) act(ctx context.Context, c *client.Client, protocol, file string) error {
 	recording, err := examples.FS.ReadFile(file)
 	if err != nil {
@@ -83,8 +83,8 @@ func (d *demo) act(ctx context.Context, c *client.Client, protocol, file string)
 	return nil
 }
 
-// rehearse gives an event of a recording today's time, and the call that has to
-// be admitted first if it announces one.
+// rehearse gives a recorded event the current time, and returns the call to admit first if the
+// event announces one.
 func rehearse(line []byte, protocol string) ([]byte, *client.Call, error) {
 	var e map[string]any
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -92,7 +92,7 @@ func rehearse(line []byte, protocol string) ([]byte, *client.Call, error) {
 	}
 	now := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
 	e["timestamp"] = now
-	delete(e, "duration_ms") // it was another one when the session was recorded
+	delete(e, "duration_ms") // the recorded duration does not apply
 	meta, _ := e["metadata"].(map[string]any)
 	if ran, is := meta["execution"].(map[string]any); is {
 		ran["started_at"], ran["completed_at"] = now, now
@@ -133,10 +133,10 @@ func (d *demo) follow(ctx context.Context, t *target.Target) (stop func() error,
 	}, nil
 }
 
-// quiet is how long nothing may happen on the log until it counts as settled.
+// quiet is how long the log must not change to count as settled.
 const quiet = 700 * time.Millisecond
 
-// settle waits until the log has come to rest and all of it is signed evidence.
+// settle waits until the log is quiet and all of it is signed evidence.
 func (d *demo) settle(ctx context.Context, t *target.Target) error {
 	o, err := system.Connect(ctx, t)
 	if err != nil {
@@ -173,8 +173,7 @@ func (d *demo) settle(ctx context.Context, t *target.Target) error {
 	}
 }
 
-// tamper changes one byte of one stored record, as somebody with the database
-// owner's password could.
+// tamper changes one byte of one stored record, as the database owner could.
 func tamper(ctx context.Context, dsn string, row evidence.Row) error {
 	opt, err := clickhouse.ParseDSN(dsn)
 	if err != nil {

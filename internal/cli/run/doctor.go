@@ -37,7 +37,7 @@ const (
 	levelUnsafe = "unsafe"
 )
 
-// examined is what a doctor says about one thing.
+// examined is the result of one check.
 type examined struct {
 	Check  string `json:"check"`
 	Level  string `json:"level"`
@@ -47,8 +47,7 @@ type examined struct {
 // maxLag is how many messages the auditor may be behind without a warning.
 const maxLag = 10_000
 
-// maxSkew is how far the clocks of this machine and of the server may differ: a
-// receipt lives a minute.
+// maxSkew is how far two clocks may differ: a receipt lives a minute.
 const maxSkew = 2 * time.Second
 
 func (c *DoctorCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -65,7 +64,7 @@ func (c *DoctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	defer o.Conn.Close()
 	d := doctor{Operator: o, acceptReplicated: c.AcceptReplicated}
-	if list := limited(ctx, c.Timeout, "log", d.stream); len(list) > 0 { // every other check asks about it
+	if list := limited(ctx, c.Timeout, "log", d.stream); len(list) > 0 { // every other check needs the log
 		return c.report(io, list)
 	}
 	var list []examined
@@ -81,8 +80,8 @@ func (c *DoctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.report(io, list)
 }
 
-// limited is what a check finds, or that it took too long. A server that may not be
-// asked does not answer at all, so no question may wait for ever.
+// limited runs a check with a time limit and reports if it took too long. A server does not
+// answer a request that is not permitted, so no request may wait for ever.
 func limited(ctx context.Context, timeout time.Duration, name string, examine func(context.Context) []examined) []examined {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -98,7 +97,7 @@ func limited(ctx context.Context, timeout time.Duration, name string, examine fu
 	}
 }
 
-// afterTimeout is how long a check may take to say that its time is up.
+// afterTimeout is how long a check may take to return after its time limit.
 const afterTimeout = time.Second
 
 func (c *DoctorCmd) report(io ui.Stdio, list []examined) error {
@@ -129,7 +128,7 @@ func one(check, level, format string, args ...any) []examined {
 	return []examined{{check, level, fmt.Sprintf(format, args...)}}
 }
 
-// durability: what an acknowledged record is worth.
+// durability checks how durable an acknowledged record is.
 func (d doctor) durability(ctx context.Context) []examined {
 	class, detail, err := streams.Durability(ctx, d.Conn, d.Target.Stream)
 	if err != nil {
@@ -144,7 +143,7 @@ func (d doctor) durability(ctx context.Context) []examined {
 	return one("durability", levelOK, "%s: %s", class, detail)
 }
 
-// stream: whether the shard's log is on this server at all; nothing is found if it is.
+// stream checks that the shard's log is on this server; it returns nothing if so.
 func (d doctor) stream(ctx context.Context) []examined {
 	_, err := d.JS.Stream(ctx, d.Target.Stream)
 	switch {
@@ -170,7 +169,7 @@ func (d doctor) stream(ctx context.Context) []examined {
 	return one("log", levelUnsafe, "stream %s is not on this server; it has %s: name it with --stream, or name the right --server", d.Target.Stream, strings.Join(others, ", "))
 }
 
-// settings: whether streams and buckets are as they were provisioned.
+// settings checks that streams and buckets are as they were provisioned.
 func (d doctor) settings(ctx context.Context) []examined {
 	const check = "settings"
 	list, err := streams.Differences(ctx, d.JS, streams.Shard{Name: d.Target.Stream, Space: subject.Space{Prefix: d.Target.Prefix}})
@@ -187,7 +186,7 @@ func (d doctor) settings(ctx context.Context) []examined {
 	return one(check, levelOK, "every stream and bucket has the settings that it was provisioned with")
 }
 
-// log: the stream's settings that everything else rests on.
+// log checks the stream settings that everything else depends on.
 func (d doctor) log(ctx context.Context) []examined {
 	s, err := d.JS.Stream(ctx, d.Target.Stream)
 	if err != nil {
@@ -230,7 +229,7 @@ func (d doctor) correlator(ctx context.Context) []examined {
 	return d.answers(ctx, "correlator", "nothing is found until one is; the log keeps everything")
 }
 
-// answers: whether a service does.
+// answers checks that a service responds.
 func (d doctor) answers(ctx context.Context, service, otherwise string) []examined {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -266,7 +265,7 @@ func (d doctor) policies(ctx context.Context) []examined {
 	return one("policies", levelOK, "%d files in force, revision %d", len(files), held.Revision)
 }
 
-// clock: receipts expire by the clocks of those who check them.
+// clock compares clocks: receipts expire by the clocks of their verifiers.
 func (d doctor) clock(ctx context.Context) []examined {
 	m, err := streams.LastBySubject(ctx, d.JS, d.Target.Stream, subject.Space{Prefix: d.Target.Prefix}.All(subject.Decisions))
 	if err != nil || m == nil {
@@ -283,7 +282,7 @@ func (d doctor) clock(ctx context.Context) []examined {
 	return one("clock", levelOK, "the admitter's and the NATS server's agree within %s", maxSkew)
 }
 
-// keys: whether the key that signs is one that others can check.
+// keys checks that the signing key can be verified by others.
 func (d doctor) keys(ctx context.Context) []examined {
 	m, err := streams.LastBySubject(ctx, d.JS, d.Target.Stream, subject.Space{Prefix: d.Target.Prefix}.Control(d.Target.Stream, events.ControlKey))
 	if err != nil {
@@ -299,7 +298,7 @@ func (d doctor) keys(ctx context.Context) []examined {
 	return one("keys", levelOK, "receipt key %s, published at sequence %d", k.KeyID, m.Seq)
 }
 
-// schema: whether the tables are what the migrations make; nothing is found if so.
+// schema checks that the tables match the migrations; it returns nothing if so.
 func (d doctor) schema(ctx context.Context, db *storage.DB) []examined {
 	list, _, err := evidencereader.Reader{DB: db}.SchemaFindings(ctx)
 	switch {
@@ -311,7 +310,7 @@ func (d doctor) schema(ctx context.Context, db *storage.DB) []examined {
 	return nil
 }
 
-// evidence: how far the auditor is.
+// evidence checks how far the auditor is behind.
 func (d doctor) evidence(ctx context.Context) []examined {
 	dsn, err := d.Target.DSN()
 	if err != nil {

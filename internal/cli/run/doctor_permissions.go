@@ -14,12 +14,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 )
 
-// probeWait is how long an answer that should not come is waited for.
+// probeWait is how long to wait for an answer that should not come.
 const probeWait = 500 * time.Millisecond
 
-// permissions: what a runtime could do beside what it should. Whoever listens
-// on the admission subjects can answer in the admitter's place, and whoever has
-// JetStream can write past it.
+// permissions checks what a runtime can do beyond its role. A user that can subscribe to the
+// admission subjects can answer in the admitter's place; a user with JetStream access can bypass
+// it.
 func (d doctor) permissions(ctx context.Context) []examined {
 	const check = "permissions"
 	r := d.Target.ReadyInfo()
@@ -47,10 +47,10 @@ func (d doctor) permissions(ctx context.Context) []examined {
 	return one(check, levelOK, "runtime %s has no JetStream and cannot listen for admission requests", r.Roles[target.Runtime].User)
 }
 
-// confirmTimeout is how long a server may take to say what it has refused.
+// confirmTimeout is how long a server may take to report a refusal.
 const confirmTimeout = 5 * time.Second
 
-// probeJetStream asks for JetStream as the runtime; it must not be there.
+// probeJetStream requests JetStream as the runtime, which must not succeed.
 func (d doctor) probeJetStream(nc *nats.Conn) (string, error) {
 	sub, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
@@ -68,7 +68,7 @@ func (d doctor) probeJetStream(nc *nats.Conn) (string, error) {
 	}
 	reply, err := sub.NextMsg(probeWait)
 	if err != nil {
-		return "", nil // nobody answers
+		return "", nil // no responder
 	}
 	var answer struct {
 		Error json.RawMessage `json:"error"`
@@ -79,7 +79,7 @@ func (d doctor) probeJetStream(nc *nats.Conn) (string, error) {
 	return "has JetStream", nil
 }
 
-// probeAdmit subscribes where only the admitter may, and takes nothing.
+// probeAdmit subscribes to the admitter's subjects; it handles no message.
 func (d doctor) probeAdmit(nc *nats.Conn) (string, error) {
 	sub, err := nc.SubscribeSync(subject.Space{Prefix: d.Target.Prefix}.All(subject.Admit))
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// missing says what the log lost without an erasure record, and how much with one.
+// missing describes the messages that the log lost without an erasure record, and counts those
+// with one.
 func (d doctor) missing(ctx context.Context, state jetstream.StreamState) (wrong, erased string) {
 	if state.FirstSeq <= 1 && state.NumDeleted == 0 {
 		return "", ""
@@ -37,7 +38,7 @@ func (d doctor) missing(ctx context.Context, state jetstream.StreamState) (wrong
 	return "", fmt.Sprintf("; %d messages erased, each by a signed record", n)
 }
 
-// retention: whether erasures can be carried out, and are.
+// retention checks that erasures can be carried out, and are.
 func (d doctor) retention(ctx context.Context) []examined {
 	const check = "retention"
 	b := &admin.RetentionBucket{Bucket: system.Bucket{Operator: d.Operator}}

@@ -46,7 +46,7 @@ func TestDoctorTriesPermissionsOut(t *testing.T) {
 	}
 }
 
-// flatServer is a server as one should not be: everybody may do everything.
+// flatServer is an unsafe server: every user may do everything.
 func flatServer(t *testing.T) (url string) {
 	t.Helper()
 	opts := &natsd.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
@@ -61,7 +61,7 @@ func flatServer(t *testing.T) (url string) {
 	return s.ClientURL()
 }
 
-// A tail by a user who may not subscribe must say so and not wait for ever.
+// A tail by a user without permission to subscribe must report that and not wait for ever.
 func TestTailOfWhoMayNot(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)

@@ -20,7 +20,7 @@ type engineFetchCmd struct {
 
 func (c *engineFetchCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if os.Getenv("COUNTERSIGN_CLICKHOUSE") != "" {
-		return nil // a server of the user's own will be used
+		return nil // the user's own server is used
 	}
 	var progress func(string, int64, int64)
 	if !c.Quiet {

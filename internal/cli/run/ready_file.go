@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 )
 
-// readyFile keeps the ready file true while children come and go.
+// readyFile keeps the ready file up to date while children restart.
 type readyFile struct {
 	path string
 	log  zerolog.Logger
@@ -18,8 +18,8 @@ type readyFile struct {
 	written bool
 }
 
-// removeStale takes away a file that an `up` which was killed left behind:
-// whoever waits for this one must not take it for the new one's.
+// removeStale removes the file that a killed `up` left behind, so that a waiting process does not
+// take it for the new one's.
 func (f *readyFile) removeStale() {
 	if f.path == "" {
 		return
@@ -39,7 +39,7 @@ func (f *readyFile) publish(r target.Ready) error {
 	return r.Write(f.path)
 }
 
-// changed rewrites a file that has been written before.
+// changed rewrites the file if it has been written before.
 func (f *readyFile) changed(r target.Ready) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,7 +51,7 @@ func (f *readyFile) changed(r target.Ready) {
 	}
 }
 
-// remove takes the file away: nothing answers any more.
+// remove removes the file: no service answers any more.
 func (f *readyFile) remove() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -56,7 +56,7 @@ func (c *TailCmd) Run(ctx context.Context, io ui.Stdio) error {
 	defer nc.Close()
 	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Kinds: c.kinds(), Session: c.Session, OnTrouble: system.ReportOutages(io)}
 	if c.Approvals {
-		o.Session = "" // their subjects have none: all are read, and filtered here
+		o.Session = "" // approval subjects have no session: read all and filter here
 	}
 	if c.Verdict != "" && slices.Contains(o.Kinds, string(subject.Decisions)) {
 		o.States = map[string]string{string(subject.Decisions): c.Verdict}
@@ -75,7 +75,7 @@ func (c *TailCmd) Run(ctx context.Context, io ui.Stdio) error {
 // errSeenAll ends a tail with --count.
 var errSeenAll = errors.New("enough")
 
-// take prints a page and moves the position behind what was printed.
+// take prints a page and moves the position behind the printed outputs.
 func (c *TailCmd) take(p *ui.Printer, page []events.Output, at client.Position) error {
 	var enough error
 	for _, out := range page {
@@ -99,7 +99,7 @@ func (c *TailCmd) take(p *ui.Printer, page []events.Output, at client.Position) 
 	return enough
 }
 
-// begin says where to begin: at the kept position, if there is one.
+// begin sets the starting position: the kept one, if there is one.
 func (c *TailCmd) begin(o *client.FollowOptions) (err error) {
 	if c.Resume != "" {
 		if o.From, err = system.ReadPosition(c.Resume); err != nil || o.From != (client.Position{}) {
@@ -115,7 +115,7 @@ func (c *TailCmd) begin(o *client.FollowOptions) (err error) {
 	return nil
 }
 
-// kinds are what is followed.
+// kinds are the kinds of output that are followed.
 func (c *TailCmd) kinds() (list []string) {
 	onlyFindings := c.Rule != "" || c.Severity != "" || c.Enforced
 	for _, k := range []struct {

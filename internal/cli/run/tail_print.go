@@ -11,11 +11,10 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// severities from the mildest to the worst.
+// severities in ascending order.
 var severities = []events.Severity{events.SeverityInfo, events.SeverityLow, events.SeverityMedium, events.SeverityHigh, events.SeverityCritical}
 
-// print writes one record that the filters let through, and reports whether it
-// did.
+// print prints a record if it passes the filters, and reports whether it did.
 func (c *TailCmd) print(p *ui.Printer, out events.Output) (printed bool, err error) {
 	parsed, err := subject.Space{Prefix: c.Prefix}.Parse(out.Subject)
 	if err != nil {
@@ -36,8 +35,7 @@ func (c *TailCmd) print(p *ui.Printer, out events.Output) (printed bool, err err
 	return true, nil
 }
 
-// read gives how to print a record of a class, and whether it passes the
-// filters.
+// read returns how to print a record of a class, and whether it passes the filters.
 func (c *TailCmd) read(class subject.Class, record []byte) (tell func(*ui.Printer), passes bool) {
 	like := func(flag, value string) bool { return flag == "" || flag == value }
 	switch class {
@@ -71,8 +69,8 @@ func printApprovalNews(p *ui.Printer, a events.Approval) {
 	p.Printf("%-12s  %s  %s %s %s\n", a.ChangedAt.Format("15:04:05.000"), ui.Pad(a.Status, 9), ui.Pad(cmp.Or(a.Tool, "-"), 24), ui.Fill(ui.Clean(a.WorkflowID, 40), 20), ui.Clean(a.Approver, 40))
 }
 
-// ofSession tells whether a record's session is the wanted one, by its name or by
-// what stands for it.
+// ofSession reports whether a record's session is the wanted one, by its name or by its subject
+// token.
 func ofSession(want, have string) bool {
 	return want == "" || subject.TokenValue(want) == subject.TokenValue(have)
 }

@@ -1,5 +1,6 @@
-// Package run has the commands that run the system and talk to it while it runs: up,
-// demo, engine, provision and doctor; admit, publish and tail.
+// Package run has the commands that run the system and use it while it runs: up, demo, engine,
+// provision and doctor; admit, publish and tail. Each command is a type with a Run method, which
+// the command line's parser (kong) calls; package pipeline starts and supervises the services.
 package run
 
 import (
@@ -92,7 +93,7 @@ func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return errors.Join(err, p.Stop(stop))
 }
 
-// serve says where everything is and waits.
+// serve prints the addresses and waits.
 func (c *UpCmd) serve(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, ready *readyFile) error {
 	if err := ready.publish(p.Ready()); err != nil {
 		return err
@@ -120,8 +121,8 @@ func hostOf(dsn string) string {
 	return u.Host
 }
 
-// settle fills what flags leave open from the configuration file, then from the
-// defaults.
+// settle fills in settings that the flags leave open, from the configuration file and then from
+// the defaults.
 func (c *UpCmd) settle() error {
 	var f upConfig
 	if c.Config != "" {
@@ -153,7 +154,7 @@ func (c *UpCmd) settle() error {
 	return err
 }
 
-// maxTenant bounds a tenant's name: users are named after it.
+// maxTenant bounds a tenant's name: user names contain it.
 const maxTenant = 48
 
 // check finds mistakes before anything is started.
@@ -173,7 +174,7 @@ func (c *UpCmd) check() error {
 	return nil
 }
 
-// readConfig reads a YAML file; a key nobody knows is an error with its line.
+// readConfig reads a YAML file; an unknown key is an error with its line.
 func readConfig(path string, into any) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -194,11 +195,10 @@ func readConfig(path string, into any) error {
 	return nil
 }
 
-// policies reads what is to be in force from the start. A path that is no
-// directory is a mistake in the call. No usable set in it is none: the pipeline
-// starts all the same, denies everything, says why, and is unhealthy until a good
-// set is pushed. Keeping what an earlier run had in force instead would decide by
-// rules that this one did not name.
+// policies reads the policies to put in force at the start. A path that is not a directory is a
+// usage error. A directory without a usable set is not: the pipeline starts, denies everything,
+// reports why, and is unhealthy until a valid set is pushed. Keeping the set of an earlier run
+// would decide by rules that this run did not name.
 func (c *UpCmd) policies(log zerolog.Logger) ([]policy.Document, error) {
 	if c.Policy == "" {
 		return nil, nil

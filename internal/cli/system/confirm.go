@@ -13,21 +13,20 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// WaitFlag says how long a command that changes what decides waits for the
-// admitters.
+// WaitFlag sets how long a command that changes policies or keys waits for the admitters.
 type WaitFlag struct {
 	Wait time.Duration `help:"How long to wait until every admitter decides by it; 0 for not at all." default:"10s"`
 }
 
-// unconfirmedError says that a change is stored and that some admitters may still
-// decide by what was before. Its exit code is ExitUnconfirmed.
+// unconfirmedError reports that a change is stored but some admitters may still use the previous
+// state. Its exit code is ExitUnconfirmed.
 type unconfirmedError struct {
 	what string
 	late []rollout.Instance
 	wait time.Duration
 }
 
-// CommandExitCode tells it from a change that was not made.
+// CommandExitCode differs from the code for a change that was not made.
 func (e unconfirmedError) CommandExitCode() int { return ui.ExitUnconfirmed }
 
 func (e unconfirmedError) Error() string {
@@ -39,8 +38,8 @@ func (e unconfirmedError) Error() string {
 		e.what, e.wait, strings.Join(names, "; "))
 }
 
-// Confirm waits until every admitter decides by a revision of a bucket, no
-// decision by an earlier one is under way, and the log has the record of the change.
+// Confirm waits until every admitter uses a revision of a bucket, no decision under an earlier
+// one is under way, and the log has the record of the change.
 func (o Operator) Confirm(ctx context.Context, w WaitFlag, bucket string, revision uint64) error {
 	return o.confirmWhen(ctx, w, fmt.Sprintf("revision %d of the %s", revision, bucket), rollout.AtRevision(bucket, revision))
 }
@@ -61,8 +60,8 @@ func (o Operator) confirmWhen(ctx context.Context, w WaitFlag, what string, done
 	return nil
 }
 
-// ConfirmRetired waits until the retirement of a key is in the keys bucket, where
-// an admitter puts it once the log has it, and no admitter signs with the key.
+// ConfirmRetired waits until the keys bucket has the retirement of a key, which an admitter
+// writes once the log has it, and no admitter signs with the key.
 func (o Operator) ConfirmRetired(ctx context.Context, w WaitFlag, kid string) error {
 	if w.Wait <= 0 {
 		return nil

@@ -11,15 +11,15 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 )
 
-// mostGaps bounds what is said of a log with holes.
+// mostGaps bounds the listed gaps of a log.
 const mostGaps = 100
 
-// Erasures reads the erasure records of a log that a checkpoint key signed.
+// Erasures returns a reader of the erasure records that a checkpoint key signed.
 func Erasures(js jetstream.JetStream, stream, prefix string, known []note.Verifier) *erasures.Log {
 	return &erasures.Log{JS: js, Stream: stream, Space: subject.Space{Prefix: prefix}, Known: note.VerifierList(known...)}
 }
 
-// AddGaps adds to the report of a shard what is missing from its log.
+// AddGaps adds the missing messages of a shard's log to its report.
 func (l *EvidenceLog) AddGaps(ctx context.Context, prefix string, known []note.Verifier, r *evidence.Report) error {
 	erased, unexplained, err := Erasures(l.js, l.stream, prefix, known).Missing(ctx, mostGaps)
 	if err == nil {

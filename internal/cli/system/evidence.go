@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// OpenEvidence connects to the evidence.
+// OpenEvidence connects to the evidence. The caller closes the reader's DB.
 func OpenEvidence(ctx context.Context, t *target.Target) (evidencereader.Reader, error) {
 	dsn, err := t.DSN()
 	if err != nil {
@@ -40,8 +40,8 @@ func FindEvidence(ctx context.Context, f target.Flags) (*target.Target, evidence
 	return t, l, err
 }
 
-// CheckpointKey is the public key to verify against: a file, the key itself, or
-// the ready file's. The evidence cannot vouch for itself.
+// CheckpointKey returns the public key to verify against: from a file, as given, or from the
+// ready file. It never comes from the evidence, which cannot vouch for itself.
 func CheckpointKey(flag string, t *target.Target) (string, error) {
 	if flag == "" && t != nil && t.ReadyInfo() != nil {
 		flag = t.ReadyInfo().PublicKey
@@ -51,7 +51,7 @@ func CheckpointKey(flag string, t *target.Target) (string, error) {
 	}
 	if b, err := os.ReadFile(flag); err == nil {
 		flag = string(b)
-	} else if !strings.Contains(flag, "+") { // a key has plus signs, so this was meant to be a file
+	} else if !strings.Contains(flag, "+") { // a key contains plus signs, so this is a file name
 		return "", ui.UsageError{Err: fmt.Errorf("reading the public key: %w", err)}
 	}
 	flag = strings.TrimSpace(flag)
@@ -61,7 +61,7 @@ func CheckpointKey(flag string, t *target.Target) (string, error) {
 	return flag, nil
 }
 
-// CheckpointVerifiers are those of one checkpoint key.
+// CheckpointVerifiers returns the verifier of one checkpoint key.
 func CheckpointVerifiers(key string) ([]note.Verifier, error) {
 	v, err := signing.CheckpointVerifier(key)
 	if err != nil {

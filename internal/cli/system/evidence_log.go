@@ -15,20 +15,20 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// EvidenceLog is the log that the evidence is of, as far as an operator may read
-// it; nil when there is no server to ask.
+// EvidenceLog is the log of the evidence, as far as an operator may read it; nil without a
+// server.
 type EvidenceLog struct {
 	js        jetstream.JetStream
 	stream    string
-	Shard     string // the incarnation that exists now
-	Last      uint64 // how far it went when it was connected to
+	Shard     string // the current incarnation
+	Last      uint64 // the last sequence when it was connected to
 	Published []evidence.Published
-	trusted   []note.Verifier // the witnesses whose signatures the operators take
+	trusted   []note.Verifier // witnesses that the operators trust
 	hangUp    func()
 }
 
-// ConnectEvidenceLog connects to the log and reads the newest checkpoint off NATS: a change
-// of the database cannot take it back.
+// ConnectEvidenceLog connects to the log and reads the newest checkpoint from NATS, where a
+// change of the database cannot remove it.
 func ConnectEvidenceLog(ctx context.Context, t *target.Target) (*EvidenceLog, error) {
 	nc, err := t.Connect(ctx, target.Operator)
 	if err != nil {
@@ -63,8 +63,8 @@ func (l *EvidenceLog) read(ctx context.Context, checkpoints string) error {
 	return err
 }
 
-// Cosigners are the witnesses that the system itself names. Nothing rests on them:
-// the caller that asks for signatures gives the keys (--witness).
+// Cosigners are the witnesses that the system itself names. No check depends on them: a caller
+// that requires signatures gives the keys (--witness).
 func (l *EvidenceLog) Cosigners() []note.Verifier {
 	if l == nil {
 		return nil
@@ -72,7 +72,7 @@ func (l *EvidenceLog) Cosigners() []note.Verifier {
 	return l.trusted
 }
 
-// Checkpoints gives all checkpoints that were published.
+// Checkpoints returns all published checkpoints.
 func (l *EvidenceLog) Checkpoints(ctx context.Context) (list []evidence.Published, err error) {
 	err = streams.EachMessage(ctx, l.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
 		list = append(list, evidence.Published{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)})
@@ -91,7 +91,7 @@ func (l *EvidenceLog) Close() {
 	}
 }
 
-// IsOf reports whether the log of a shard can be asked.
+// IsOf reports whether this is the log of a shard and can be read.
 func (l *EvidenceLog) IsOf(shard string) bool { return l != nil && l.Shard == shard }
 
 // Message reads one message, nil if there is none with that sequence.

@@ -12,7 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// ReportOutages tells once that nothing can be heard, and once that it can again.
+// ReportOutages returns a function that prints once that the connection is lost, and once that it
+// is back.
 func ReportOutages(io ui.Stdio) func(error) {
 	return func(err error) {
 		if err == nil {
@@ -23,7 +24,7 @@ func ReportOutages(io ui.Stdio) func(error) {
 	}
 }
 
-// ReadPosition reads a kept position; there is none if there is no file.
+// ReadPosition reads a kept position; the zero position if there is no file.
 func ReadPosition(path string) (at client.Position, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +42,7 @@ func ReadPosition(path string) (at client.Position, err error) {
 	return at, nil
 }
 
-// WritePosition keeps a position in a file.
+// WritePosition stores a position in a file.
 func WritePosition(path string, at client.Position) error {
 	text, err := json.Marshal(at)
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package system is the running system as a command may use it: connections as its
-// operator, its buckets, its log and its evidence, the keys of digests, and waiting
-// until the admitters decide by a change. Package target finds the system.
+// Package system gives commands access to the running system: connections as its operator, its
+// buckets, its log and evidence, the keys of digests, and waiting until the admitters use a
+// change. Package target finds the system. Begin with Connect, OpenBucket, OpenEvidence and
+// OpenLog.
 package system
 
 import (
@@ -16,16 +17,16 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Operator is the running system as its operator may use it. The caller that opened
-// it closes Conn.
+// Operator is an operator's connection to the running system. The caller that opened it closes
+// Conn.
 type Operator struct {
 	Target *target.Target
-	Tenant string // the one that the command is about
+	Tenant string // the tenant that the command is about
 	Conn   *nats.Conn
 	JS     jetstream.JetStream
 }
 
-// Connect connects to a system that was found, as its operator.
+// Connect connects to a resolved system as its operator.
 func Connect(ctx context.Context, t *target.Target) (Operator, error) {
 	nc, err := t.Connect(ctx, target.Operator)
 	if err != nil {
@@ -39,10 +40,9 @@ func Connect(ctx context.Context, t *target.Target) (Operator, error) {
 	return Operator{t, t.Tenant, nc, js}, nil
 }
 
-// KnowsTenant tells whether there is such a tenant, as far as an operator can see: it
-// is the ready file's, or the log holds something of it. An operator may not list the
-// accounts of a server, so a tenant that is configured and has not sent anything is
-// not known.
+// KnowsTenant reports whether a tenant is known as far as an operator can see: it is the ready
+// file's, or the log has messages of it. An operator may not list a server's accounts, so a
+// configured tenant that has not sent anything is not known.
 func (o Operator) KnowsTenant(ctx context.Context, tenant string) (bool, error) {
 	if r := o.Target.ReadyInfo(); r != nil && r.Tenant == tenant {
 		return true, nil
@@ -56,8 +56,7 @@ func (o Operator) KnowsTenant(ctx context.Context, tenant string) (bool, error) 
 	return false, nil
 }
 
-// NoteUnknownTenant says so if what was put in force is for a tenant that is not
-// known: its name may be misspelt.
+// NoteUnknownTenant prints a note if the command's tenant is not known: its name may be misspelt.
 func (o Operator) NoteUnknownTenant(ctx context.Context, io ui.Stdio) {
 	if known, err := o.KnowsTenant(ctx, o.Tenant); err == nil && !known {
 		fmt.Fprintf(io.Err, "note: the log %s holds nothing of tenant %s; check the name, unless it has not sent anything yet\n", o.Target.Stream, ui.Clean(o.Tenant, 64))
@@ -70,7 +69,7 @@ type Bucket struct {
 	KV jetstream.KeyValue
 }
 
-// OpenBucket finds the running system and opens a bucket of it.
+// OpenBucket finds the running system and opens one of its buckets.
 func OpenBucket(ctx context.Context, f target.Flags, name string) (Bucket, error) {
 	t, err := f.Resolve()
 	if err != nil {
@@ -79,7 +78,7 @@ func OpenBucket(ctx context.Context, f target.Flags, name string) (Bucket, error
 	return OpenBucketAt(ctx, t, name)
 }
 
-// OpenBucketAt opens a bucket of a system that was found.
+// OpenBucketAt opens a bucket of a resolved system.
 func OpenBucketAt(ctx context.Context, t *target.Target, name string) (Bucket, error) {
 	o, err := Connect(ctx, t)
 	if err != nil {

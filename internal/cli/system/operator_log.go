@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/recorded"
 )
 
-// OpenLog connects to the log as operator.
+// OpenLog connects to the log as operator. The caller calls the returned function to close it.
 func OpenLog(ctx context.Context, f target.Flags) (recorded.Log, func(), string, error) {
 	t, err := f.Resolve()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// WithRefusals gives a context that ends as soon as the server refuses nc a
-// subject. The server says so beside the conversation: a caller that only waits
-// for an answer waits until time is up.
+// WithRefusals returns a context that ends as soon as the server refuses a subject to nc. The
+// server reports a refusal asynchronously: without this a caller would wait for an answer until
+// its timeout.
 func WithRefusals(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -20,7 +20,7 @@ func WithRefusals(ctx context.Context, nc *nats.Conn) (context.Context, context.
 	return ctx, func() { cancel(nil) }
 }
 
-// Refusal is the server's refusal that ended ctx, nil if none did.
+// Refusal returns the server's refusal that ended ctx, nil if there was none.
 func Refusal(ctx context.Context) error {
 	if err := context.Cause(ctx); errors.Is(err, nats.ErrPermissionViolation) {
 		return err

@@ -16,8 +16,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// DigestFlags say where the keys of digests are. Operators may not read the keys of
-// sessions, wrapped as they are: whoever keeps a copy undoes an erasure.
+// DigestFlags name the keys of digests. Operators may not read the keys of sessions, not even
+// wrapped: a kept copy would undo an erasure.
 type DigestFlags struct {
 	Keys         string `help:"Key directory with master.key: compute digests again, too." placeholder:"DIR"`
 	KeysUser     string `help:"NATS user of a service that may read session keys, as correlator: most digests are made under them (default: the one of 'up', if DIR is in its data directory)." placeholder:"USER"`
@@ -25,7 +25,7 @@ type DigestFlags struct {
 	KeysCreds    string `help:"Its NATS credentials file, instead of user and password." placeholder:"FILE"`
 }
 
-// SessionDigests gives the keys of a session's digests, as far as they are to be had.
+// SessionDigests returns the keys of a session's digests, as far as they are available.
 func (f DigestFlags) SessionDigests(ctx context.Context, t *target.Target, tenant, session string) (k digest.Keys, err error) {
 	if f.Keys == "" {
 		return k, nil

@@ -18,8 +18,8 @@ import (
 // SessionNames is the option for flags of type session.
 var SessionNames = kong.NamedMapper("session", sessionName{})
 
-// sessionName reads the name of a session and gives the one under which records
-// have it: subjects hold no long ones.
+// sessionName converts the name of a session to the one in records: a long name does not fit into
+// a subject and is hashed.
 type sessionName struct{}
 
 func (sessionName) Decode(ctx *kong.DecodeContext, to reflect.Value) error {
@@ -31,8 +31,8 @@ func (sessionName) Decode(ctx *kong.DecodeContext, to reflect.Value) error {
 	return nil
 }
 
-// CheckSession is the error for a session that has no evidence, with names that
-// look like it; nil if it has some.
+// CheckSession returns an error for a session without evidence, with similar names; nil if it has
+// evidence.
 func CheckSession(ctx context.Context, db *storage.DB, tenant, session string) error {
 	like, err := db.SessionsWithPrefix(ctx, tenant, session, 6)
 	if err != nil {
@@ -55,8 +55,7 @@ func CheckSession(ctx context.Context, db *storage.DB, tenant, session string) e
 	return fmt.Errorf("%w: tenant %q, session %.100q (%s)", evidencereader.ErrNoSession, tenant, session, hint)
 }
 
-// SuggestSession is an error of reading a session, with names that look like it if it
-// has no evidence.
+// SuggestSession returns err, with similar names if the session has no evidence.
 func SuggestSession(ctx context.Context, db *storage.DB, tenant, session string, err error) error {
 	if errors.Is(err, evidencereader.ErrNoSession) {
 		return cmp.Or(CheckSession(ctx, db, tenant, session), err)

@@ -5,8 +5,7 @@ import (
 	"path/filepath"
 )
 
-// DefaultDataDir is where `countersign up` keeps its data unless it is told otherwise;
-// empty where there is no home directory.
+// DefaultDataDir is the default data directory of `countersign up`; "" without a home directory.
 func DefaultDataDir() string {
 	if base := os.Getenv("XDG_DATA_HOME"); base != "" {
 		return filepath.Join(base, "countersign")

@@ -1,6 +1,6 @@
-// Package target finds the running system that a command is to talk to: from
-// flags, from the ready file of `countersign up`, or from a context of the nats
-// tool.
+// Package target finds the running system that a command connects to: from flags, from the ready
+// file of `countersign up`, or from a context of the nats tool. Commands embed Flags and call
+// Resolve; package system builds on the Target.
 package target
 
 import (
@@ -24,7 +24,7 @@ type Role struct {
 	User        string `json:"user"`
 	Password    string `json:"password"`
 	InboxPrefix string `json:"inbox_prefix"`
-	Publisher   string `json:"publisher,omitempty"` // runtime only: the token it publishes under
+	Publisher   string `json:"publisher,omitempty"` // runtime only: its publisher token
 }
 
 // Names of the roles in a ready file.
@@ -35,8 +35,8 @@ const (
 	Operator   = "operator"
 )
 
-// Ready is what `up` writes once everything answers (architecture section 7).
-// The file holds passwords and is readable by its owner only.
+// Ready is the file that `up` writes once all services answer (architecture section 7). It holds
+// passwords and only its owner may read it.
 type Ready struct {
 	NATSURL               string          `json:"nats_url"`
 	Roles                 map[string]Role `json:"roles"`
@@ -46,12 +46,11 @@ type Ready struct {
 	PublicKey             string          `json:"public_key"`
 	Tenant                string          `json:"tenant"`
 	PIDs                  map[string]int  `json:"pids"`
-	Owner                 *Owner          `json:"owner,omitempty"` // the `up` that keeps the file true
+	Owner                 *Owner          `json:"owner,omitempty"` // the `up` that maintains the file
 }
 
-// ErrLeftBehind says that the `up` that wrote a ready file no longer runs.
-// Another program may listen at its addresses by now and must not get its
-// passwords.
+// ErrLeftBehind reports that the `up` that wrote a ready file no longer runs. Another program may
+// listen at its addresses and must not get its passwords.
 var ErrLeftBehind = errors.New("its `countersign up` no longer runs: start it again, which replaces the file")
 
 // ReadReady reads a ready file.
@@ -70,7 +69,7 @@ func ReadReady(path string) (Ready, error) {
 	return r, nil
 }
 
-// Write writes the ready file at path: whole or not at all, mode 0600.
+// Write writes the ready file, whole or not at all, with mode 0600.
 func (r Ready) Write(path string) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -97,21 +96,21 @@ type Flags struct {
 	Stream     string `help:"Name of the shard's stream." default:"GOV"`
 }
 
-// Target is where a command connects to.
+// Target is the system that a command connects to.
 type Target struct {
 	Flags
 	ready *Ready
 }
 
-// ErrNoServer says that nothing names a server.
+// ErrNoServer reports that no flag names a NATS server.
 var ErrNoServer = errors.New("no server named: give --ready-file FILE of a running `countersign up`, or --server URL, or --context NAME")
 
-// ErrNoClickHouse says that nothing names a ClickHouse.
+// ErrNoClickHouse reports that no flag names a ClickHouse.
 var ErrNoClickHouse = errors.New("no ClickHouse named: give --ready-file FILE of a running `countersign up`, or --clickhouse DSN")
 
-// Resolve reads the ready file, if one is named; a file whose `up` no longer runs
-// is ErrLeftBehind. What the environment says of a
-// server then does not count: it was meant for another one.
+// Resolve reads the ready file, if one is named. With a ready file, servers named in the
+// environment are ignored: they were meant for another system. It returns ErrLeftBehind if the
+// file's `up` no longer runs.
 func (f Flags) Resolve() (*Target, error) {
 	t := &Target{Flags: f}
 	if f.ReadyFile != "" {
@@ -134,8 +133,7 @@ func (f Flags) Resolve() (*Target, error) {
 	return t, nil
 }
 
-// forgetEnvironment takes out what came from the environment and not from the
-// command line.
+// forgetEnvironment removes values that come from the environment and not from the command line.
 func (t *Target) forgetEnvironment() {
 	for name, flag := range map[string]*string{
 		"NATS_URL": &t.Server, "NATS_USER": &t.User, "NATS_CREDS": &t.Creds, "NATS_CONTEXT": &t.Context, "COUNTERSIGN_CLICKHOUSE": &t.ClickHouse,
@@ -154,11 +152,11 @@ func FromReady(r Ready) *Target {
 	return &Target{Flags: Flags{Tenant: r.Tenant, Prefix: subject.DefaultPrefix, Stream: streams.DefaultShard}, ready: &r}
 }
 
-// ReadyInfo is the ready file's content, nil when there is none.
+// ReadyInfo is the content of the ready file, nil without one.
 func (t *Target) ReadyInfo() *Ready { return t.ready }
 
-// Connect connects to NATS in a role. Explicit flags win over the context, the
-// context over the ready file.
+// Connect connects to NATS in a role. Flags take precedence over the context, the context over
+// the ready file.
 func (t *Target) Connect(ctx context.Context, role string) (*nats.Conn, error) {
 	o, err := t.connectOptions(role)
 	if err != nil {
@@ -192,7 +190,7 @@ func (t *Target) connectOptions(role string) (streams.ConnectOptions, error) {
 	if t.Server != "" {
 		o.URL = t.Server
 	}
-	if t.User != "" { // its inbox is its own, too
+	if t.User != "" { // that user has an inbox of its own
 		o.User, o.Password, o.CredsFile, o.InboxPrefix = t.User, t.Password, "", t.Inbox
 	}
 	if t.Creds != "" {
@@ -204,8 +202,8 @@ func (t *Target) connectOptions(role string) (streams.ConnectOptions, error) {
 	return o, nil
 }
 
-// Publisher is the token under which this target's runtime publishes: the
-// ready file's, else the NATS user's name.
+// Publisher is the token under which this target's runtime publishes: the NATS user's name if one
+// is given, otherwise the ready file's.
 func (t *Target) Publisher() string {
 	if t.User != "" {
 		return t.User
@@ -216,22 +214,21 @@ func (t *Target) Publisher() string {
 	return ""
 }
 
-// DSN is the ClickHouse to read from, the auditors' read-only user where the
-// ready file knows it.
+// DSN is the ClickHouse to read from, with the auditors' read-only user if the ready file has it.
 func (t *Target) DSN() (string, error) {
 	switch {
 	case t.ClickHouse != "":
 		return t.ClickHouse, nil
 	case t.ready != nil && t.ready.ClickHouseReadonlyDSN != "":
 		return t.ready.ClickHouseReadonlyDSN, nil
-	case t.ready != nil: // a server of the user's own, named without such a user
+	case t.ready != nil: // a server of the user's own, without a read-only user
 		return t.ready.ClickHouseDSN, nil
 	default:
 		return "", ErrNoClickHouse
 	}
 }
 
-// natsContext is the part of the nats tool's context files that is used here.
+// natsContext is the part of the nats tool's context files that is used.
 type natsContext struct {
 	URL         string `json:"url"`
 	User        string `json:"user"`

@@ -1,4 +1,5 @@
-// Package textdiff compares two texts line by line, for people.
+// Package textdiff compares two texts line by line for display (policy diff, policy push). Begin
+// with Compare.
 package textdiff
 
 import (
@@ -7,42 +8,42 @@ import (
 )
 
 const (
-	// context is how many unchanged lines are shown around a change.
+	// contextLines is how many unchanged lines are shown around a change.
 	contextLines = 3
-	// maxEdits bounds the search for the smallest difference, whose memory grows
-	// with its square. What differs in more lines is shown as replaced whole.
+	// maxEdits bounds the search for the smallest difference: its memory grows with the square of
+	// the edits. A larger difference is shown as a replacement of all lines.
 	maxEdits = 1_000
 )
 
-// Op says what happened to a line.
+// Op is the operation on a line.
 type Op byte
 
-// The operations, as they are printed.
+// The operations, as printed.
 const (
 	Keep   Op = ' '
 	Remove Op = '-'
 	Add    Op = '+'
 )
 
-// Line is one line of a difference, without its end.
+// Line is one line of a difference, without its line end.
 type Line struct {
 	Op   Op
 	Text string
 }
 
-// Hunk is a change with what stands around it. Its numbers count from 1.
+// Hunk is a change with its context. Line numbers count from 1.
 type Hunk struct {
 	OldAt, OldLines, NewAt, NewLines int
 	Lines                            []Line
 }
 
-// Header is the line that begins a hunk in a unified diff.
+// Header is the first line of a hunk in a unified diff.
 func (h Hunk) Header() string {
 	return fmt.Sprintf("@@ -%d,%d +%d,%d @@", h.OldAt, h.OldLines, h.NewAt, h.NewLines)
 }
 
-// Compare gives the changes from one text to another, none if they are equal. A
-// line end that is missing at the end of a text counts as a change.
+// Compare returns the changes from one text to another, none if they are equal. A missing line
+// end at the end of a text counts as a change.
 func Compare(from, to string) []Hunk {
 	a, b := splitLines(from), splitLines(to)
 	var head, tail int
@@ -63,7 +64,7 @@ func Compare(from, to string) []Hunk {
 	return cutHunks(all)
 }
 
-// noLineEnd marks a last line without an end.
+// noLineEnd marks a last line without a line end.
 const noLineEnd = "  (no line end)"
 
 func splitLines(s string) []string {
@@ -85,7 +86,7 @@ func shortestEdits(a, b []string) []Line {
 	limit := min(n+m, maxEdits)
 	furthest := make([]int, 2*limit+3) // by diagonal
 	mid := limit + 1
-	var trace [][]int // what could be reached before each further edit
+	var trace [][]int // the positions reachable before each further edit
 	for d := 0; d <= limit; d++ {
 		trace = append(trace, append([]int(nil), furthest[mid-d-1:mid+d+2]...))
 		for k := -d; k <= d; k += 2 {
@@ -104,7 +105,7 @@ func shortestEdits(a, b []string) []Line {
 	return replaceAll(a, b)
 }
 
-// followTrace follows the trace from its end to its beginning.
+// followTrace follows the trace backwards and returns the lines in order.
 func followTrace(a, b []string, trace [][]int) []Line {
 	var rev []Line
 	x, y := len(a), len(b)
@@ -149,11 +150,11 @@ func replaceAll(a, b []string) (out []Line) {
 	return out
 }
 
-// cutHunks cuts a list of lines into changes with their context.
+// cutHunks divides a list of lines into changes with context.
 func cutHunks(all []Line) (list []Hunk) {
 	oldAt, newAt := 1, 1
 	var h *Hunk
-	quiet := 0 // unchanged lines at the end of h
+	quiet := 0 // number of unchanged lines at the end of h
 	for i, l := range all {
 		if l.Op != Keep && h == nil {
 			before := all[max(0, i-contextLines):i]
@@ -196,7 +197,7 @@ func (h *Hunk) addLine(l Line) {
 	}
 }
 
-// trimEnd takes unchanged lines off the end.
+// trimEnd removes n unchanged lines from the end.
 func (h *Hunk) trimEnd(n int) {
 	h.Lines = h.Lines[:len(h.Lines)-n]
 	h.OldLines, h.NewLines = h.OldLines-n, h.NewLines-n

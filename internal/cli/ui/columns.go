@@ -8,8 +8,8 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// columns is how many columns of a terminal a text takes: two for a wide character
-// (East Asian) or an emoji, none for a mark that combines with what is before it.
+// columns is how many terminal columns a text takes: two for a wide character (East Asian) or an
+// emoji, none for a combining mark.
 func columns(text string) int {
 	for i := range len(text) {
 		if text[i] >= utf8.RuneSelf {
@@ -19,8 +19,7 @@ func columns(text string) int {
 	return len(text)
 }
 
-// cutAt cuts a text so that its head takes at most so many columns. What readers
-// see as one character stays whole.
+// cutAt cuts a text so that head takes at most width columns. Grapheme clusters stay whole.
 func cutAt(text string, width int) (head, rest string) {
 	rest = text
 	for state := -1; rest != ""; {
@@ -33,21 +32,21 @@ func cutAt(text string, width int) (head, rest string) {
 	return text[:len(text)-len(rest)], rest
 }
 
-// Fill writes text into a column. What is wider moves the rest of its line.
+// Fill pads text to a column width. Wider text shifts the rest of its line.
 func Fill(text string, width int) string {
 	return text + strings.Repeat(" ", max(0, width-columns(text)))
 }
 
-// Pad writes text from a producer into a column; what is wider is cut.
+// Pad fits text from a producer into a column width: it is padded or cut.
 func Pad(text string, width int) string { return Fill(Clean(text, width), width) }
 
-// Listing is what is printed in columns, each as wide as the widest of its cells.
+// Listing is a table whose columns are as wide as their widest cells.
 type Listing [][]string
 
 // Row adds a row.
 func (l *Listing) Row(cells ...string) { *l = append(*l, cells) }
 
-// Print writes the rows. Nothing is filled up behind the last cell of one.
+// Print writes the rows. The last cell of a row is not padded.
 func (l Listing) Print(w io.Writer) error {
 	var widths []int
 	for _, row := range l {

@@ -14,30 +14,30 @@ const (
 	ExitPending = 3 // admit: ask or defer
 	ExitDenied  = 4 // admit: deny
 
-	ExitUnconfirmed = 5 // a change is stored, and an admitter may still decide by what was before
+	ExitUnconfirmed = 5 // a change is stored, but an admitter may still use the previous state
 )
 
-// ExitCode is an error that only carries an exit code; what there was to say
-// has been said.
+// ExitCode is an error that only carries an exit code; the command has already printed
+// everything.
 type ExitCode int
 
 func (c ExitCode) Error() string { return fmt.Sprintf("exit %d", int(c)) }
 
-// UsageError is a mistake in how a command was called.
+// UsageError is an error in the call of a command.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
-// exitCoder is an error with an exit code of its own. Unlike an ExitCode it has
-// something to say. The method is not named ExitCode: exec.ExitError has one, and the
-// code of another program is not the command's.
+// exitCoder is an error with a message and an exit code of its own. The method is not named
+// ExitCode because exec.ExitError has one, and the exit code of another program is not the
+// command's.
 type exitCoder interface {
 	error
 	CommandExitCode() int
 }
 
-// report says what went wrong, in one line unless it is a list, and gives the
-// exit code. An error may quote what a server or a file says.
+// report prints an error, in one line unless it is a list, and returns the exit code. An error
+// may quote text of a server or a file, so it is cleaned.
 func report(program string, io Stdio, err error) int {
 	var code ExitCode
 	var usage UsageError

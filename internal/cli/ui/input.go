@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// maxInput bounds what is read from a file or from standard input.
+// maxInput bounds input from a file or from standard input.
 const maxInput = 256 << 20
 
 // MaxKeptFile bounds a file with a checkpoint or a signed note that an earlier command printed.
@@ -33,7 +33,7 @@ func ReadInput(io_ Stdio, name string) ([]byte, error) {
 	return b, nil
 }
 
-// ReadSmallFile reads a file that a flag names, none larger than it may be.
+// ReadSmallFile reads a file that a flag names; one larger than most bytes is an error.
 func ReadSmallFile(flag, path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ParseSince reads --since, the zero time without one, and checks --limit.
+// ParseSince parses --since, which may be empty, and checks --limit.
 func ParseSince(text string, limit int) (since time.Time, err error) {
 	if limit < 0 {
 		return since, UsageError{Err: fmt.Errorf("--limit %d is below zero", limit)}
@@ -19,7 +19,7 @@ func ParseSince(text string, limit int) (since time.Time, err error) {
 	return since, nil
 }
 
-// LimitAndOne asks for one more than is shown, to see whether there is more.
+// LimitAndOne is one more than limit, to find out whether there is more; 0 stays 0 (all).
 func LimitAndOne(limit int) int {
 	if limit == 0 {
 		return 0
@@ -27,7 +27,7 @@ func LimitAndOne(limit int) int {
 	return limit + 1
 }
 
-// Newest gives the last rows up to a limit, 0 for all, and whether there are more.
+// Newest returns the last rows up to a limit, 0 for all, and whether there are more.
 func Newest[T any](rows []T, limit int) (shown []T, more bool) {
 	if limit > 0 && len(rows) > limit {
 		return rows[len(rows)-limit:], true
@@ -35,9 +35,9 @@ func Newest[T any](rows []T, limit int) (shown []T, more bool) {
 	return rows, false
 }
 
-// EndList says how much of something was listed, and whether that is all of it. A
-// list for programs is JSON and nothing else; that it was cut must be said all the
-// same, or a count of its lines would be taken for the number there is.
+// EndList prints how many items were listed and whether that is all. JSON output contains only
+// items, so a cut is reported on standard error: otherwise a count of the lines would be taken
+// for the total.
 func EndList(io Stdio, p *Printer, json bool, n int, more bool, what string) {
 	text := Plural(n, what)
 	if more {

@@ -14,8 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Printer writes for people: aligned, and in colour on a terminal only.
-// It may be used from several goroutines.
+// Printer writes output for display: aligned, and in colour only on a terminal. It is safe for
+// concurrent use.
 type Printer struct {
 	mu     sync.Mutex
 	w      io.Writer
@@ -38,7 +38,7 @@ const (
 	Faint  = "2"
 )
 
-// Paint puts a text into a colour, where there are colours.
+// Paint colours a text if the printer uses colours.
 func (p *Printer) Paint(code, s string) string {
 	if !p.colour || code == "" {
 		return s
@@ -46,14 +46,14 @@ func (p *Printer) Paint(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// Printf writes a text that is safe to print (Clean).
+// Printf writes text that must be safe to print (see Clean).
 func (p *Printer) Printf(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintf(p.w, format, args...)
 }
 
-// Line writes one line as it is, and says whether it could be written.
+// Line writes one line unchanged and returns the error of writing.
 func (p *Printer) Line(text string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,10 +73,10 @@ var SeverityColour = map[events.Severity]string{
 var StateColour = map[events.CallState]string{events.CallCompleted: Green, events.CallFailed: Yellow, events.CallDenied: Red,
 	events.CallAbandoned: Yellow, events.CallOrphaned: Red, events.CallOpen: Blue}
 
-// MatchColour is the colour of what comparing the arguments of a call came to.
+// MatchColour is the colour of each result of comparing a call's arguments.
 var MatchColour = map[string]string{"equal": Green, "drift": Red, "inconclusive": Yellow}
 
-// CleanLines is Clean for text that may have several lines and any length.
+// CleanLines is Clean for text of several lines and any length.
 func CleanLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {
@@ -85,11 +85,11 @@ func CleanLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// marks is how many characters may stand in a column: marks combine without end.
+// marks is how many characters a column may hold, since any number of marks can combine.
 const marks = 4
 
-// Clean makes text from a producer safe to print: no control characters, which
-// could move the cursor or forge a line, and at most so many columns wide.
+// Clean makes text from a producer safe to print: it removes control characters, which could move
+// the cursor or forge a line, and cuts the text to the width most, in columns.
 func Clean(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -132,7 +132,7 @@ func ReasonCodes(reasons []events.Reason) string {
 	list := make([]string, 0, len(reasons))
 	for _, r := range reasons {
 		code := r.Code
-		if r.Action != "" { // it has no part in the verdict
+		if r.Action != "" { // an action has no part in the verdict
 			code += " (" + r.Action + ")"
 		}
 		list = append(list, code)

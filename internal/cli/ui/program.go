@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 )
 
-// Program is a command line: its name, what it is for, and its commands, a pointer to
-// a struct that kong reads.
+// Program is a command line: its name, its description, and its commands, a pointer to a struct
+// that kong reads.
 type Program struct {
 	Name, About string
 	Commands    any
@@ -40,7 +40,7 @@ func (p Program) Run(ctx context.Context, args []string, io Stdio) int {
 		args = []string{"--help"}
 	}
 	kctx, err := parser.Parse(args)
-	if exited >= 0 { // --help or --version has been answered
+	if exited >= 0 { // --help or --version was handled
 		return exited
 	}
 	if err != nil {
@@ -50,8 +50,8 @@ func (p Program) Run(ctx context.Context, args []string, io Stdio) int {
 	return report(p.Name, io, kctx.Run())
 }
 
-// Main runs the program in its process, which SIGTERM and SIGINT end, and gives the
-// exit code.
+// Main runs the program with the process's arguments and standard streams until SIGTERM or
+// SIGINT, and returns the exit code.
 func (p Program) Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -59,10 +59,10 @@ func (p Program) Main() int {
 	return p.Run(ctx, os.Args[1:], Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 }
 
-// VersionFlag is --version.
+// VersionFlag is the type of --version.
 type VersionFlag bool
 
-// BeforeReset prints the version before anything else is looked at.
+// BeforeReset prints the version before other flags are evaluated.
 func (VersionFlag) BeforeReset(app *kong.Kong) error {
 	fmt.Fprintln(app.Stdout, app.Model.Name, buildinfo.Version())
 	app.Exit(ExitOK)

@@ -8,30 +8,30 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// How often progress is told: quickly in place on a terminal, now and then as a
-// line of its own elsewhere. What takes less than progressAfter says nothing.
+// How often progress is printed: frequently in place on a terminal, rarely as separate lines
+// elsewhere. Steps shorter than progressAfter print nothing.
 const (
 	progressAfter    = 2 * time.Second
 	progressTerminal = 100 * time.Millisecond
 	progressLines    = 5 * time.Second
 )
 
-// Progress tells on standard error how far a long step is.
+// Progress prints the progress of a long step on standard error.
 type Progress struct {
 	io       Stdio
 	terminal bool
-	shown    bool // a line stands on the terminal
+	shown    bool // a line is on the terminal
 	begun    time.Time
 	last     time.Time
 }
 
-// NewProgress begins a step; its first line is due at once.
+// NewProgress starts a step; its first line is due at once.
 func NewProgress(io Stdio) *Progress {
 	f, isFile := io.Err.(*os.File)
 	return &Progress{io: io, terminal: isFile && isatty.IsTerminal(f.Fd()), begun: time.Now()}
 }
 
-// Due reports whether it is time to tell again.
+// Due reports whether progress should be printed again.
 func (p *Progress) Due(now time.Time) bool {
 	every := progressLines
 	if p.terminal {
@@ -44,7 +44,7 @@ func (p *Progress) Due(now time.Time) bool {
 	return true
 }
 
-// Tell writes how far the step is.
+// Tell prints the progress.
 func (p *Progress) Tell(text string) {
 	if p.terminal {
 		fmt.Fprintf(p.io.Err, "\r\x1b[K%s", text)
@@ -54,7 +54,7 @@ func (p *Progress) Tell(text string) {
 	fmt.Fprintln(p.io.Err, text)
 }
 
-// End ends the line that stands on a terminal.
+// End ends the line on a terminal.
 func (p *Progress) End() {
 	if p.shown {
 		fmt.Fprintln(p.io.Err)
@@ -62,11 +62,11 @@ func (p *Progress) End() {
 	}
 }
 
-// ShowProgress tells about stages with bytes, each from its beginning.
+// ShowProgress prints the progress of stages in bytes, each from its start.
 func ShowProgress(io Stdio) func(stage string, done, total int64) {
 	p := NewProgress(io)
 	var stage string
-	var over bool // the stage's last line is out
+	var over bool // the stage's last line is printed
 	return func(s string, done, total int64) {
 		if s != stage {
 			p.End()
@@ -91,7 +91,7 @@ func ShowProgress(io Stdio) func(stage string, done, total int64) {
 	}
 }
 
-// CountProgress tells about a count, once it has taken a while.
+// CountProgress prints the progress of a count that takes longer than progressAfter.
 func CountProgress(io Stdio, what string) func(done, total uint64) {
 	p := NewProgress(io)
 	return func(done, total uint64) {

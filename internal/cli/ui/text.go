@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Plural writes a count of something, in the singular for one.
+// Plural formats a count of something, in the singular for one.
 func Plural(n int, what string) string {
 	if n != 1 {
 		what += "s"
@@ -14,7 +14,7 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// Sequences lists sequences of the log, the first few of many.
+// Sequences lists log sequences, only the first few if there are many.
 func Sequences(list []uint64) string {
 	const most = 8
 	texts := make([]string, 0, most)
@@ -27,7 +27,7 @@ func Sequences(list []uint64) string {
 	return strings.Join(texts, ", ")
 }
 
-// ShortDuration writes a duration with three digits or so.
+// ShortDuration formats a duration with about three digits.
 func ShortDuration(d time.Duration) string {
 	switch {
 	case d < 0:

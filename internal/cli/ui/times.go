@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// ParseNow reads --now.
+// ParseNow parses --now.
 func ParseNow(text string) (time.Time, error) {
 	if text == "" {
 		return time.Now(), nil
@@ -20,7 +20,7 @@ func ParseNow(text string) (time.Time, error) {
 	return t, nil
 }
 
-// ParseMoment reads a time, or a duration back from now; "" is now.
+// ParseMoment parses a time, or a duration back from now; "" is now.
 func ParseMoment(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(cmp.Or(text, "0s")); err == nil && d >= 0 {
 		return now.Add(-d), nil

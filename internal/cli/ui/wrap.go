@@ -15,8 +15,7 @@ const (
 	mostWrapped  = 4000 // characters of one text from a producer
 )
 
-// Width is how many columns there are to write in: the terminal's, or what
-// COLUMNS says where it is none.
+// Width is the number of columns to use: the terminal's, or COLUMNS if it is set.
 func (p *Printer) Width() int {
 	n, _ := strconv.Atoi(os.Getenv("COLUMNS"))
 	if f, is := p.w.(*os.File); is && n == 0 {
@@ -28,7 +27,7 @@ func (p *Printer) Width() int {
 	return min(max(n, MinWidth), maxWidth)
 }
 
-// terminalWidth is 0 for what is no terminal.
+// terminalWidth is 0 if f is not a terminal.
 func terminalWidth(f *os.File) int {
 	var size struct{ rows, columns, x, y uint16 }
 	if _, _, failed := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size))); failed != 0 {
@@ -37,8 +36,8 @@ func terminalWidth(f *os.File) int {
 	return int(size.columns)
 }
 
-// Wrapped prints text from a producer below a heading: indented, with a label
-// before its first line, broken between words. Nothing is printed for no text.
+// Wrapped prints text from a producer below a heading: indented, with a label before its first
+// line, broken between words. An empty text prints nothing.
 func (p *Printer) Wrapped(indent int, label, text, colour string) {
 	if text == "" {
 		return
@@ -52,8 +51,8 @@ func (p *Printer) Wrapped(indent int, label, text, colour string) {
 	}
 }
 
-// breakLines breaks text between words into lines of at most width columns, which
-// are four or more; a word that is longer is cut.
+// breakLines breaks text between words into lines of at most width columns, which must be four or
+// more; a longer word is cut.
 func breakLines(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {

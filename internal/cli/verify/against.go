@@ -28,7 +28,7 @@ type against struct {
 	since, until time.Time
 }
 
-// Bounds of what the flags name.
+// Bounds of the files that the flags name.
 const (
 	maxReceiptFile = 64 << 20
 )
@@ -84,8 +84,8 @@ func (c *Cmd) against() (a against, err error) {
 	return a, nil
 }
 
-// consistent refuses flags that do not go together: a check that was asked for
-// and not made must not look like one that held.
+// consistent refuses flags that do not go together: a requested check that is not made must not
+// look like one that passed.
 func (c *Cmd) consistent() error {
 	offline := c.Bundle != "" || c.Proof != ""
 	times := c.Since != "" || c.Until != ""
@@ -122,8 +122,7 @@ func (a *against) key(flag string, t *target.Target) (err error) {
 	return err
 }
 
-// offlineKey is key for who needs no system: without --key the ready file, if
-// one is named, has it.
+// offlineKey finds the key without a system: from --key, or from the ready file if one is named.
 func (c *Cmd) offlineKey(a *against) error {
 	var ready *target.Target
 	if c.Key == "" && c.ReadyFile != "" {
@@ -135,13 +134,12 @@ func (c *Cmd) offlineKey(a *against) error {
 	return a.key(c.Key, ready)
 }
 
-// witnessKey reads a witness's public key, or the file that holds it, and gives its
-// text as well.
+// witnessKey reads a witness's public key, or the file that holds it, and also returns its text.
 func witnessKey(given string) (v note.Verifier, text string, err error) {
 	text = given
 	if b, err := os.ReadFile(given); err == nil {
 		text = string(b)
-	} else if !strings.Contains(given, "+") { // a key has plus signs, so this was meant to be a file
+	} else if !strings.Contains(given, "+") { // a key contains plus signs, so this is a file name
 		return nil, "", ui.UsageError{Err: fmt.Errorf("reading the witness's key: %w", err)}
 	}
 	if v, err = evidence.NewWitness(text); err != nil {

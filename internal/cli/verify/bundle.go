@@ -10,8 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// bundleOptions say whose signature the statement of a bundle must have, and which
-// keys are known.
+// bundleOptions returns the key that must have signed a bundle's statement, and the known keys.
 func bundleOptions(key, statementFlag string) (o bundle.Options, err error) {
 	if public, err := statement.ParseKey(key); err == nil {
 		o.Known = []ed25519.PublicKey{public}

@@ -17,8 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// Bundle verifies a bundle under a key, and reports, as `countersign verify
-// --bundle` does.
+// Bundle verifies a bundle under a key and prints the report, as `countersign verify --bundle`
+// does.
 func Bundle(io ui.Stdio, path, key string) error {
 	c := Cmd{Bundle: path, Key: key}
 	a, err := c.against()
@@ -28,7 +28,7 @@ func Bundle(io ui.Stdio, path, key string) error {
 	return c.bundle(io, a)
 }
 
-// bundle verifies a file with nothing but the file and the key.
+// bundle verifies a file with only the file and the key.
 func (c *Cmd) bundle(io ui.Stdio, a against) error {
 	if err := c.offlineKey(&a); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c *Cmd) bundle(io ui.Stdio, a against) error {
 	return c.report(io, []evidence.Report{rep})
 }
 
-// bundleBasis says what a bundle proves by itself, for people.
+// bundleBasis describes what a bundle proves by itself.
 func bundleBasis(rep evidence.Report) string {
 	if rep.Session != "" {
 		return "rests on: the file and the key alone: each record is in the signed tree, and none before the last one is missing; NOT proved: that the session has no later one"
@@ -74,8 +74,7 @@ func bundleBasis(rep evidence.Report) string {
 	return "rests on: the file and the key alone: the records, and the hashes of all between them, lead to the signed tree; NOT proved: that none of those hashes is of a record that belongs here"
 }
 
-// foremost puts what is wrong with the checkpoint before everything that follows
-// from it.
+// foremost puts findings about the checkpoint first: the others follow from them.
 func foremost(rep *evidence.Report) {
 	slices.SortStableFunc(rep.Findings, func(a, b evidence.Finding) int {
 		rank := func(p evidence.Finding) int {
@@ -109,7 +108,7 @@ func (c *Cmd) proof(io ui.Stdio, a against) error {
 	return nil
 }
 
-// prove writes the proof of one record, and checks it first.
+// prove checks the proof of one record and writes it.
 func (c *Cmd) prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, a against) error {
 	shard := c.Shard
 	if shard == "" {
@@ -140,7 +139,7 @@ func (c *Cmd) prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, a
 	return nil
 }
 
-// report prints the reports; the command fails unless everything holds.
+// report prints the reports. It returns an error unless everything is verified.
 func (c *Cmd) report(io ui.Stdio, reports []evidence.Report) error {
 	ok := true
 	p := ui.NewPrinter(io.Out)
@@ -160,7 +159,7 @@ func (c *Cmd) report(io ui.Stdio, reports []evidence.Report) error {
 	return nil
 }
 
-// PrintReport prints what a verification found, for people.
+// PrintReport prints the result of a verification for display.
 func PrintReport(p *ui.Printer, r evidence.Report) {
 	what := "shard " + ui.Clean(r.Shard, 80)
 	switch {

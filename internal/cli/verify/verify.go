@@ -1,5 +1,7 @@
-// Package verify has the commands verify, of all evidence, a bundle or a proof, and
-// witness, the other party that checks and signs a log's checkpoints.
+// Package verify has the commands verify (all evidence, a bundle, or a proof) and witness, an
+// independent party that checks and signs a log's checkpoints. Each command is a type with a Run
+// method, which the command line's parser (kong) calls. The checks themselves are in packages
+// evidence and evidencereader.
 package verify
 
 import (
@@ -85,8 +87,8 @@ func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.report(io, reports)
 }
 
-// session verifies one session: the records that say they are of it, picked out of
-// all there are, or out of the index where that cannot be or is not wanted.
+// session verifies one session: its records are picked from all stored ones, or read from the
+// index if that is impossible or not wanted.
 func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
 	one, err := l.DB.IsTenantView(ctx)
 	if err != nil {
@@ -118,7 +120,7 @@ func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 		}
 		reports = append(reports, rep)
 	}
-	for _, rep := range whole { // records of the session may be hidden in a shard that shows none
+	for _, rep := range whole { // a damaged shard without the session may hide records of it
 		if _, hides := rep.FirstIncompleteness(); hides && !slices.ContainsFunc(picked, func(s evidencereader.ProvedSession) bool { return s.Shard == rep.Shard }) {
 			reports[len(reports)-1].CheckCompleteness(rep)
 		}
@@ -126,7 +128,7 @@ func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 	return reports, nil
 }
 
-// pickSession picks the session out of everything that is stored.
+// pickSession picks the session from all stored records.
 func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
 	o := evidencereader.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: ui.CountProgress(io, "verifying"), Workers: c.Workers}
 	if log != nil {
@@ -141,7 +143,7 @@ func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	return picked, whole, err
 }
 
-// sessionBasis says what the verification of a session rests on, for people.
+// sessionBasis describes what the verification of a session rests on.
 func (c *Cmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog) string {
 	text := fmt.Sprintf("rests on: all %d signed records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Signed)
 	if whole.NotSigned > 0 {
@@ -153,10 +155,10 @@ func (c *Cmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog) strin
 	return text
 }
 
-// sessionPart verifies the records of a session in one shard; the last of the
-// session's shards is the one that it is asked for more of.
+// sessionPart verifies the records of a session in one shard. The additional checks apply to the
+// last of the session's shards.
 func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep evidence.Report, err error) {
-	// Records that cannot be proved are the report's business.
+	// The report lists records that cannot be proved.
 	if err := l.AddProofs(ctx, &s); err != nil && !evidencereader.IsDamaged(err) {
 		return rep, err
 	}
@@ -188,8 +190,8 @@ func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s eviden
 	return rep, failed
 }
 
-// cosignedOf adds to the checkpoints that were kept the newest one in the evidence
-// that a witness signed of a session's shard.
+// cosignedOf adds to the kept checkpoints the newest stored one of a session's shard that a
+// witness signed.
 func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) ([]evidence.Published, error) {
 	note, err := l.CosignedCheckpoint(ctx, s.Shard, 0)
 	if err != nil || note == "" {
@@ -198,12 +200,12 @@ func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.S
 	return append(slices.Clone(kept), evidence.Published{Source: "table checkpoints", Text: note}), nil
 }
 
-// extensions proves that the newest checkpoint extends those that were kept of
-// its shard. One that cannot be read is of every shard.
+// extensions proves that the newest checkpoint extends the kept ones of its shard. One that
+// cannot be read counts for every shard.
 func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) (list []evidence.Extension, err error) {
 	newest, err := evidence.PeekCheckpoint(s.Checkpoint)
 	if err != nil {
-		return nil, nil // verification says so
+		return nil, nil // verification reports it
 	}
 	for _, p := range kept {
 		if c, err := evidence.PeekCheckpoint(p.Text); err == nil && c.Shard != s.Shard {
@@ -247,7 +249,7 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 		if log.IsOf(shard) {
 			o.Log = log.Message
 		}
-		if i == len(shards)-1 { // of the incarnation that is written to now
+		if i == len(shards)-1 { // the current incarnation
 			o.MinRecords, o.Receipts = c.AtLeast, a.receipts
 		}
 		rep, err := l.Verify(ctx, shard, o)
@@ -274,8 +276,7 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 	return reports, wholeDatabase(ctx, l, &reports[len(reports)-1])
 }
 
-// wholeDatabase adds to the last report what is wrong with the database and is of no
-// shard.
+// wholeDatabase adds to the last report the findings about the database as a whole.
 func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.Report) error {
 	stray, err := l.StrayDerived(ctx)
 	if err != nil {
@@ -290,8 +291,7 @@ func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.
 	return err
 }
 
-// pick lists the incarnations to verify. One that a published checkpoint speaks
-// of is among them, even when not a single row of it is left.
+// pick lists the incarnations to verify, including those that only a published checkpoint names.
 func (c *Cmd) pick(ctx context.Context, l evidencereader.Reader, published []evidence.Published) ([]string, error) {
 	if c.Shard != "" {
 		return []string{c.Shard}, nil

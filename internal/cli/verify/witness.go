@@ -52,7 +52,7 @@ func (c *witnessKeyCmd) Run(io ui.Stdio) error {
 	return nil
 }
 
-// witnessFlags are what a witness signs with.
+// witnessFlags name the files of a witness.
 type witnessFlags struct {
 	Key    string `help:"The witness's secret key (countersign witness key)." required:"" placeholder:"FILE"`
 	LogKey string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
@@ -93,7 +93,7 @@ func (c *witnessSignCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// sign signs once.
+// sign signs one checkpoint.
 func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w evidence.Witness, known note.Verifiers, memory *witnessMemory) (string, error) {
 	database := &proofSource{ctx: ctx, t: t}
 	defer database.close()
@@ -105,7 +105,7 @@ func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w evidence.
 	return signed, err
 }
 
-// checkpoint reads what is to be signed: a file, or the newest that is stored.
+// checkpoint reads the checkpoint to sign: from a file, or the newest stored one.
 func (c *witnessSignCmd) checkpoint(ctx context.Context, database func() (*evidencereader.Reader, error)) (string, error) {
 	if c.Checkpoint != "" {
 		b, err := ui.ReadSmallFile("--checkpoint", c.Checkpoint, ui.MaxKeptFile)
@@ -127,10 +127,10 @@ func (c *witnessSignCmd) checkpoint(ctx context.Context, database func() (*evide
 	return cp.Note, err
 }
 
-// stateHead begins the file in which a witness remembers.
+// stateHead begins the state file of a witness.
 const stateHead = "countersign/witness-state/v1"
 
-// describe is what a state file says to those who open it.
+// describe is the comment in a state file.
 const describe = "# the last checkpoint of each log that this witness signed; without it, it can be made to sign another history\n"
 
 func formatState(notes []string) string {

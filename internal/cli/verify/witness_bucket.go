@@ -125,10 +125,10 @@ func (c *witnessAddCmd) judge(ctx context.Context, box system.Bucket, l evidence
 	return j, err
 }
 
-// takenInWait is how long the auditor may take to store what was handed in.
+// takenInWait is how long the auditor may take to store a signature.
 const takenInWait = 20 * time.Second
 
-// takenIn waits until the evidence has what was handed in.
+// takenIn waits until the evidence has the signatures.
 func takenIn(ctx context.Context, l evidencereader.Reader, j witnessbucket.CheckedCheckpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, takenInWait)
 	defer cancel()

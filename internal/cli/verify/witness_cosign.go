@@ -18,8 +18,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
-// open reads the witness's key and the log's, and what was signed before. The
-// caller closes the memory.
+// open reads the witness's key, the log's key and the checkpoints signed before. The caller
+// closes the memory.
 func (c *witnessFlags) open(t *target.Target) (w evidence.Witness, log note.Verifier, memory *witnessMemory, err error) {
 	if w, err = c.witness(); err != nil {
 		return w, nil, nil, err
@@ -35,7 +35,7 @@ func (c *witnessFlags) open(t *target.Target) (w evidence.Witness, log note.Veri
 	return w, log, memory, err
 }
 
-// witness reads the key and says where its memory is.
+// witness reads the key and sets the default path of the state file.
 func (c *witnessFlags) witness() (evidence.Witness, error) {
 	info, err := os.Stat(c.Key)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *witnessFlags) witness() (evidence.Witness, error) {
 	return w, err
 }
 
-// proofSource is the evidence, opened when it is first asked for a proof.
+// proofSource opens the evidence when a proof is first needed.
 type proofSource struct {
 	ctx    context.Context
 	t      *target.Target
@@ -87,11 +87,11 @@ type cosigner struct {
 	witness  evidence.Witness
 	known    note.Verifiers // the log's key
 	memory   *witnessMemory
-	database func() (*evidencereader.Reader, error) // for proofs; whoever made it closes it
+	database func() (*evidencereader.Reader, error) // for proofs; closed by its maker
 }
 
-// sign signs once. What was signed is in the memory, on disk, before anybody
-// sees the signature.
+// sign signs one checkpoint. The signed checkpoint is in the memory, on disk, before sign returns
+// it.
 func (c cosigner) sign(ctx context.Context, text string) (string, evidence.Checkpoint, error) {
 	cp, err := evidence.OpenCheckpoint(text, c.known)
 	if err != nil {

@@ -28,7 +28,7 @@ type witnessLine struct {
 	Witness string       `json:"witness"`
 	Key     string       `json:"key"`
 	Shard   string       `json:"shard"`
-	Size    int64        `json:"size"`             // 0: it has signed nothing that is stored
+	Size    int64        `json:"size"`             // 0: none of its signatures is stored
 	At      *events.Time `json:"at,omitempty"`     // by the witness's clock
 	Newest  int64        `json:"newest,omitempty"` // size of the log's newest checkpoint
 }
@@ -112,6 +112,5 @@ func (c *witnessListCmd) lines(ctx context.Context, l evidencereader.Reader, tru
 	return lines, newest, nil
 }
 
-// cosignedRead is how many checkpoints are looked through for the newest of every
-// witness.
+// cosignedRead is how many checkpoints are searched for the newest one of every witness.
 const cosignedRead = 5000

@@ -15,16 +15,16 @@ import (
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 )
 
-// witnessMemory is what a witness signed last of every log, in a file that one process
-// at a time may use. It is the whole worth of a witness: one that forgets can be
-// shown two histories.
+// witnessMemory is the last checkpoint that a witness signed of every log, in a file that one
+// process at a time may use. A witness depends on it: without it, two histories could be
+// presented to it.
 type witnessMemory struct {
 	path string
 	lock *os.File
 	logs map[string]string // the signed checkpoints, by shard
 }
 
-// openMemory reads the memory and keeps others out until it is closed.
+// openMemory reads the memory and locks it until it is closed.
 func openMemory(path string) (*witnessMemory, error) {
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -47,7 +47,7 @@ func (m *witnessMemory) close() { _ = m.lock.Close() }
 func (m *witnessMemory) read() error {
 	b, err := os.ReadFile(m.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it has signed nothing yet
+		return nil // nothing signed yet
 	}
 	if err != nil {
 		return fmt.Errorf("--state: %w", err)
@@ -67,20 +67,20 @@ func (m *witnessMemory) read() error {
 	return nil
 }
 
-// splitNotes takes signed notes apart that stand one behind the other, an empty
-// line between them. A note has one empty line itself.
+// splitNotes splits signed notes that are separated by an empty line. A note itself contains one
+// empty line.
 func splitNotes(text string) (notes []string) {
 	parts := strings.Split(text, "\n\n")
 	for i := 0; i+1 < len(parts); i += 2 {
 		notes = append(notes, parts[i]+"\n\n"+strings.TrimSuffix(parts[i+1], "\n")+"\n")
 	}
 	if len(parts)%2 == 1 && parts[len(parts)-1] != "" {
-		notes = append(notes, parts[len(parts)-1]) // cut off: no checkpoint
+		notes = append(notes, parts[len(parts)-1]) // truncated: not a checkpoint
 	}
 	return notes
 }
 
-// last is the checkpoint of a log that was signed last, nil if there is none.
+// last is the last signed checkpoint of a log, nil without one.
 func (m *witnessMemory) last(shard string) *evidence.Checkpoint {
 	cp, err := evidence.PeekCheckpoint(m.logs[shard])
 	if err != nil {
@@ -89,7 +89,7 @@ func (m *witnessMemory) last(shard string) *evidence.Checkpoint {
 	return &cp
 }
 
-// remember keeps a signed checkpoint. When it returns, it is on disk.
+// remember stores a signed checkpoint. It is on disk when remember returns nil.
 func (m *witnessMemory) remember(cp evidence.Checkpoint, signed string) error {
 	m.logs[cp.Shard] = signed
 	var notes []string
@@ -99,7 +99,7 @@ func (m *witnessMemory) remember(cp evidence.Checkpoint, signed string) error {
 	if err := atomicfile.Write(m.path, []byte(formatState(notes)), 0o600); err != nil {
 		return fmt.Errorf("nothing was signed, because it could not be remembered: %w", err)
 	}
-	dir, err := os.Open(filepath.Dir(m.path)) // the new name must survive a power cut, too
+	dir, err := os.Open(filepath.Dir(m.path)) // the new name must survive a power failure, too
 	if err == nil {
 		err = errors.Join(dir.Sync(), dir.Close())
 	}

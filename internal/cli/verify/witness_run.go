@@ -25,8 +25,8 @@ type witnessRunCmd struct {
 	Once  bool          `help:"Sign what is published now, hand it in, and end."`
 }
 
-// Run signs what the log publishes until it is stopped. What is out of reach is
-// tried again; another history, or a shorter one, ends it with an error.
+// Run signs published checkpoints until it is stopped. Failures to reach the system are retried;
+// another history, or a shorter one, ends it with an error.
 func (c *witnessRunCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Every <= 0 {
 		return ui.UsageError{Err: errors.New("--every must be above zero")}
@@ -41,7 +41,7 @@ func (c *witnessRunCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	defer memory.close()
 	if _, err := t.DSN(); err != nil {
-		return err // it will be needed for the second checkpoint
+		return err // it is needed for the second checkpoint
 	}
 	r := &witnessRun{cmd: c, io: io, t: t, witness: witness, log: log, memory: memory}
 	defer r.hangUp()
@@ -71,14 +71,14 @@ func (c *witnessRunCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 }
 
-// alarming reports whether an error is what a witness is there to find, or stays
-// however often it is tried.
+// alarming reports whether an error is a finding of the witness, or one that a retry does not
+// solve.
 func alarming(err error) bool {
 	var usage ui.UsageError
 	return errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) || errors.Is(err, evidence.ErrCheckpoint) || errors.As(err, &usage)
 }
 
-// witnessRun is a witness at work.
+// witnessRun is the state of a running witness.
 type witnessRun struct {
 	cmd     *witnessRunCmd
 	io      ui.Stdio
@@ -87,8 +87,8 @@ type witnessRun struct {
 	log     note.Verifier
 	memory  *witnessMemory
 
-	box    *system.Bucket // nil when it is not connected
-	handed string         // what was handed in last
+	box    *system.Bucket // nil while not connected
+	handed string         // the last checkpoint handed in
 }
 
 func (r *witnessRun) hangUp() {
@@ -97,8 +97,7 @@ func (r *witnessRun) hangUp() {
 	}
 }
 
-// once signs the checkpoint that was published last and hands it in, unless that
-// is done.
+// once signs the newest published checkpoint and hands it in, unless that is done.
 func (r *witnessRun) once(ctx context.Context) error {
 	if r.box == nil {
 		b, err := system.OpenBucketAt(ctx, r.t, streams.BucketWitnesses)
@@ -129,8 +128,8 @@ func (r *witnessRun) once(ctx context.Context) error {
 	return nil
 }
 
-// name is what the witness hands in under: its own user's name, as its permission
-// demands; an operator's hand is the witness's.
+// name is the name under which the witness hands in: its own user's, as its permission requires;
+// the witness's if an operator hands in.
 func (r *witnessRun) name() string {
 	if user := r.box.Conn.Opts.User; user != "" && r.t.ReadyInfo() == nil {
 		return user
@@ -138,8 +137,8 @@ func (r *witnessRun) name() string {
 	return r.witness.Name()
 }
 
-// sign signs a checkpoint that is published, or gives the signature that the
-// witness remembers. What it does not sign it keeps, beside its memory.
+// sign signs a published checkpoint, or returns the remembered signature. A checkpoint that it
+// refuses is stored beside the memory.
 func (r *witnessRun) sign(ctx context.Context, text string) (string, evidence.Checkpoint, error) {
 	cp, err := evidence.OpenCheckpoint(text, note.VerifierList(r.log))
 	if err != nil {

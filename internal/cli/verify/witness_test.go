@@ -32,8 +32,7 @@ func signedCheckpoint(t *testing.T, shard string, size int64) (evidence.Checkpoi
 	return cp, text
 }
 
-// A witness remembers the last checkpoint of every log, and nobody signs beside
-// it.
+// A witness remembers the last checkpoint of every log, and only one process can sign at a time.
 func TestWitnessMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	open := func() *witnessMemory {

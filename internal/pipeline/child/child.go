@@ -1,5 +1,5 @@
-// Package child is the other side of the pipeline: the processes that it starts are
-// its own binary, which runs one of the services here.
+// Package child is the child side of package pipeline: a process that pipeline starts from its
+// own binary runs one of the services here. Programs that run a pipeline call RunIfAsked first.
 package child
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// exitUsage is the exit code for a service that is not known.
+// exitUsage is the exit code for an unknown service.
 const exitUsage = 2
 
 var services = map[string]func(args []string) int{
@@ -23,9 +23,8 @@ var services = map[string]func(args []string) int{
 	"nats":       pipeline.NATSMain,
 }
 
-// RunIfAsked runs this process as the ClickHouse engine or as a service, if its
-// parent started it as one, and ends it. The main function of every program that
-// runs a pipeline calls it first.
+// RunIfAsked runs this process as the ClickHouse engine or as a service and exits, if its parent
+// started it as one. The main function of every program that runs a pipeline calls it first.
 func RunIfAsked() {
 	storage.RunEngineChildIfAsked()
 	if len(os.Args) > 2 && os.Args[1] == pipeline.ServiceArg {

@@ -23,8 +23,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Reason codes of answers that are not a decision: nothing was recorded, so
-// the caller gets a deny and nothing else.
+// Reason codes of denials that are not recorded decisions. The caller gets the denial and no
+// receipt.
 const (
 	codeOverloaded   = "overloaded"
 	codeStopping     = "stopping"
@@ -37,14 +37,14 @@ const (
 	nonceBytes = 16
 )
 
-// loggedHeaders are the request headers that are kept with the logged copy. A
-// content-type is not: a request is its protocol's own JSON, and nobody may make
-// a reader of the log take it for something else than what was decided on.
+// loggedHeaders are the request headers that the logged copy keeps. The content-type is left out:
+// a request is its protocol's own JSON, and no header may make a reader of the log interpret it
+// as anything other than what the decision saw.
 var loggedHeaders = []string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow,
 	aump.HeaderMandateID, aump.HeaderMandateHash, aump.HeaderMandateVersion}
 
-// parseRequest takes the message apart. known is false when the caller's account is
-// not that of a user of the tenant it asks for.
+// parseRequest builds the request from a message. known is false if the caller's account does not
+// belong to a user of the tenant in the subject.
 func (s *service) parseRequest(r micro.Request, received time.Time) (req admission.Request, known bool) {
 	p, _ := s.space.Parse(r.Subject())
 	req = admission.Request{Tenant: p.Tenant, Protocol: p.Protocol, Header: map[string][]string(r.Headers()), Body: r.Data(), ReceivedAt: received}
@@ -56,7 +56,8 @@ func (s *service) parseRequest(r micro.Request, received time.Time) (req admissi
 	return req, id.IsOfTenant(p.Tenant)
 }
 
-// drawInputs draws everything in a decision that is not a function of the request.
+// drawInputs draws the inputs of a decision that are not a function of the request: id, salt and
+// nonce.
 func (s *service) drawInputs(req admission.Request, known bool) (admission.Inputs, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -78,21 +79,20 @@ func (s *service) drawInputs(req admission.Request, known bool) (admission.Input
 	}, nil
 }
 
-// recordedAnswer is what a recorded decision sends back.
+// recordedAnswer is what the caller gets back for a recorded decision.
 type recordedAnswer struct {
 	body    []byte
 	receipt string
-	key     string // the record of the key that signed the receipt
+	key     string // JSON record of the key that signed the receipt
 	seq     uint64
 }
 
-// recordDecision signs the receipt and the decision, and returns once request, decision
-// and what goes with them are durable, in that order. take is what the verdict
-// takes from the stores; it is given back if the record fails.
+// recordDecision signs the receipt and the decision. It returns once the request, the decision
+// and the messages that go with them are durable, in that order.
 func (s *service) recordDecision(ctx context.Context, req admission.Request, out *admission.Outcome, beside []streams.Msg) (recordedAnswer, error) {
 	d := &out.Decision
 	d.Occurrence = s.calls.currentOccurrence(*d)
-	by := s.signer.Load() // the reply must name the key that signs the receipt
+	by := s.signer.Load() // the reply must name the key that signed the receipt
 	var token string
 	if !out.NoReceipt {
 		var err error
@@ -122,8 +122,8 @@ func (s *service) recordDecision(ctx context.Context, req admission.Request, out
 	return recordedAnswer{body: body, receipt: token, key: by.record, seq: seqs[1]}, nil
 }
 
-// signBatch signs the records that go to the log together, with as few signatures as
-// their number allows: one costs as much as the rest of a decision.
+// signBatch signs records that are appended together with as few signatures as possible. One
+// signature costs as much as the rest of a decision.
 func (s *service) signBatch(msgs []streams.Msg) error {
 	key := s.signer.Load().key
 	for part := range slices.Chunk(msgs, signing.MaxBatch) {
@@ -142,7 +142,7 @@ func (s *service) signBatch(msgs []streams.Msg) error {
 	return nil
 }
 
-// logMessages are the log's copies of a request, byte for byte, and its decision.
+// logMessages returns the log's copy of the request, byte for byte, and its decision.
 func (s *service) logMessages(req admission.Request, d events.Decision) ([]streams.Msg, error) {
 	record, err := events.Encode(d)
 	if err != nil {
@@ -163,8 +163,8 @@ func (s *service) logMessages(req admission.Request, d events.Decision) ([]strea
 	}, nil
 }
 
-// traceEvents are the events that the protocol demands on the log beside a decision:
-// events of the request's publisher, but signed by the admitter.
+// traceEvents returns the events that the protocol requires on the log beside a decision. They
+// name the request's publisher as source and are signed by the admitter.
 func (s *service) traceEvents(out *admission.Outcome) ([]streams.Msg, error) {
 	list, err := out.Trace()
 	if err != nil {
@@ -182,17 +182,18 @@ func (s *service) traceEvents(out *admission.Outcome) ([]streams.Msg, error) {
 	return msgs, nil
 }
 
-// withheldRequest stands in the log for a request that is too large for it: a message
-// can have as many bytes as the server takes, and the copy has headers beside it.
-// It names the digest of the request itself.
+// withheldRequest replaces the logged copy of a request that is too large for the log. The
+// request itself can have the server's maximal message size, and the copy adds headers. The
+// replacement names the request's digest.
 func withheldRequest(req admission.Request, d events.Decision) admission.Request {
 	req.Body = fmt.Appendf(nil, `{"withheld":{"bytes":%d,"reason":"%s","request_digest":"%s"}}`, len(req.Body), admission.CodeTooLarge, d.RequestDigest)
 	req.Header = nil
 	return req
 }
 
-// seenValues is what a decision saw of a header: its value, and one that contradicts
-// it, under whatever spelling it came. The copy must not say what was not looked at.
+// seenValues returns the header values that the decision looked at: the first value and, if there
+// is one, the first value that differs from it, under any spelling of the name. The logged copy
+// must not hold other values.
 func seenValues(values []string) []string {
 	for _, v := range values {
 		if v != values[0] {
@@ -223,9 +224,8 @@ func (s *service) sendAnswer(r micro.Request, out admission.Outcome, a recordedA
 	return r.Respond(a.body, micro.WithHeaders(h))
 }
 
-// denyUnrecorded answers deny without a record: the one case in which a verdict leaves
-// no evidence of its own is the one that lets nothing happen. body is the native
-// refusal, nil for the generic one.
+// denyUnrecorded answers deny without a record. This is the only verdict without evidence of its
+// own, and it permits nothing. body is the native refusal, nil for the generic one.
 func (s *service) denyUnrecorded(r micro.Request, code string, body []byte) {
 	if !streams.IsAnswerable(r.Reply()) {
 		return

@@ -1,6 +1,11 @@
-// Package admitter is the shell around the admission core: a NATS micro service
-// that answers admission requests. A verdict goes out only after the server has
-// durably acknowledged the request and the decision, in that order.
+// Package admitter is the shell around the admission core (package admission): a NATS micro
+// service that answers admission requests and reviewers' requests. A verdict goes out only after
+// the server has durably acknowledged the request and the decision, in that order.
+//
+// The package owns connections, goroutines, keys, views of the buckets (policies, mandates,
+// spend, approvals, confirmations, publishers) and limits on memory and rates. It does not
+// decide: admission does. Begin with Run, then acceptRequest (serve.go) and decide (parts.go); a
+// stateStore is one kind of state that decisions depend on.
 package admitter
 
 import (
@@ -30,7 +35,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// ServiceName is what `nats micro ls` shows.
+// ServiceName is the name that `nats micro ls` shows.
 const ServiceName = "admitter"
 
 // Flags configure the service.
@@ -66,19 +71,19 @@ type service struct {
 	calls        *occurrenceTracker
 	metrics      *metrics.Admitter
 	stores       []stateStore
-	rates        *rateStore // one of parts
+	rates        *rateStore // also in stores
 	admissions   *ingest.Meter
 	memory       *memoryBudget
 	progress     *changeProgress
-	slots        *shares // of admissions worked on at the same time
+	slots        *shares // divide the places of concurrent admissions among the callers
 	jobs         chan job
 	serving      atomic.Bool
 
-	keyMu   sync.Mutex           // one change of keys at a time
-	retired map[string]time.Time // retirements that are in the log, and in which incarnation of it
-	fatal   chan error           // why this admitter must not go on
+	keyMu   sync.Mutex           // held during a change of keys
+	retired map[string]time.Time // retirements that are in the log, and the log's incarnation
+	fatal   chan error           // receives the reason why this admitter must stop
 
-	mu       sync.Mutex // guards stopping, and inflight against being waited for too early
+	mu       sync.Mutex // guards stopping, and prevents adding to inflight once it is being waited for
 	stopping bool
 	inflight sync.WaitGroup
 }
@@ -106,12 +111,12 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	return s, err
 }
 
-// gcPercent trades memory, of which an admitter needs little, for time: a
-// decision makes much garbage and keeps nothing. GOGC in the environment wins.
+// gcPercent trades memory, of which an admitter needs little, for time: a decision produces much
+// garbage and keeps nothing. GOGC in the environment takes precedence.
 const gcPercent = 400
 
-// Run serves until ctx ends; then it answers what it has begun and returns.
-// While the server is away nobody can ask; when it is back, so is the admitter.
+// Run serves until ctx ends, then answers the requests that it has begun and returns. It survives
+// the loss of the server connection and serves again once the server is back.
 func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -148,10 +153,9 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	return s.serveRequests(ctx, down)
 }
 
-// serveRequests takes requests until ctx ends or this admitter must not go on; then it
-// answers what it has begun. While JetStream cannot be reached it leaves the queue
-// group: it could record nothing, and other admitters, or the server's word that
-// there is none, answer at once.
+// serveRequests serves requests until ctx ends or a fatal error arrives, then answers what it has
+// begun. While JetStream cannot be reached it leaves the queue group, because it could record
+// nothing: another admitter, or the server's no-responders reply, then answers at once.
 func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 	e, err := s.joinQueue(ctx)
 	if err != nil {
@@ -196,12 +200,11 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 	}
 }
 
-// queueMember is one membership in the queue group of admitters. It has a connection
-// of its own, for requests and answers: nothing that the log has to say stands in
-// their way, and when the connection is closed the server has certainly forgotten
-// its subscriptions. That does not hold for a subscription that is drained while the
-// connection is lost: nats.go subscribes it again and then forgets it, and half of
-// the requests go where no one answers (TestSubscriptionsEndWithTheirConnection).
+// queueMember is one membership in the queue group of admitters. It has a connection of its own
+// for requests and answers, so traffic of the log cannot delay them. Closing the connection makes
+// the server drop its subscriptions. Draining a subscription does not ensure that: if the
+// connection is lost meanwhile, nats.go subscribes it again and then forgets it, and half of the
+// requests stay unanswered (TestSubscriptionsEndWithTheirConnection).
 type queueMember struct {
 	conn    *nats.Conn
 	release func()        // closes conn
@@ -219,7 +222,7 @@ func (s *service) joinQueue(ctx context.Context) (e queueMember, err error) {
 	return e, nil
 }
 
-// stop leaves the queue group. What has arrived is answered.
+// stop leaves the queue group. Requests that have arrived are still answered.
 func (e *queueMember) stop() error {
 	if e.service == nil {
 		return nil
@@ -229,8 +232,8 @@ func (e *queueMember) stop() error {
 	return stopped.Stop()
 }
 
-// startDependencies reads what decisions depend on and follows it. stop, which is not nil
-// without an error, ends that and the committer.
+// startDependencies reads the state that decisions depend on and follows it. stop, non-nil if err
+// is nil, ends that and the committer.
 func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop func(), err error) {
 	var stops []func()
 	stopAll := func() {
@@ -259,7 +262,8 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	}
 	stops = append(stops, s.committer.Close)
 	s.progress.conn = nc
-	// Before anything is read: a command that changes it then waits for this process.
+	// Announce before anything is read: a command that changes policies then waits for this
+	// process.
 	stopAnswering, err := rollout.Announce(ctx, nc, js, s.progress.rolloutState)
 	if err != nil {
 		return nil, err
@@ -293,22 +297,22 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	return stopAll, nil
 }
 
-// prefersSingles reports whether an acknowledgement does not wait for the disk, so that a
-// batch is slower than its messages by themselves. The class at the start decides:
-// a batch is right in every class.
+// prefersSingles reports whether acknowledgements do not wait for the disk. A batch is then
+// slower than its messages one by one. The durability class at the start decides; batches are
+// correct in every class.
 func (s *service) prefersSingles() bool {
 	class := s.durability.Load()
 	return class == string(streams.ClassInterval) || class == string(streams.ClassMemory)
 }
 
-// handleReconnect looks again at what a server that came back may have changed. It
-// tries until it has: a server that lost everything answers before its buckets are
-// there again (TestAReplacedLogGetsTheKeyAgain).
+// handleReconnect checks again what a restarted or replaced server may have changed. It retries
+// until that succeeds: a server that lost everything accepts connections before its buckets exist
+// again (TestAReplacedLogGetsTheKeyAgain).
 func (s *service) handleReconnect(ctx context.Context, nc *nats.Conn) {
 	if !s.serving.Load() {
-		return // Run looks itself
+		return // Run checks itself
 	}
-	s.sessions.ForgetAll() // nobody told of erasures meanwhile
+	s.sessions.ForgetAll() // notices of erasures may have been missed while disconnected
 	for wait := recheckMin; ; wait = min(2*wait, recheckMax) {
 		err := s.recheckServer(ctx, nc)
 		if err == nil || ctx.Err() != nil || !nc.IsConnected() {
@@ -324,7 +328,7 @@ func (s *service) handleReconnect(ctx context.Context, nc *nats.Conn) {
 	}
 }
 
-// Pauses between two looks at a server that came back.
+// Pauses between two checks of a server that came back.
 const (
 	recheckMin = 200 * time.Millisecond
 	recheckMax = time.Second
@@ -340,15 +344,15 @@ func (s *service) recheckServer(ctx context.Context, nc *nats.Conn) error {
 	return errors.Join(s.checkDurability(ctx, nc), keyErr)
 }
 
-// drainRequests answers what has been begun and what had arrived when the service was
-// stopped; what has not begun by then is denied.
+// drainRequests answers the requests that have begun or had arrived when the service was stopped.
+// Requests that have not begun by then are denied.
 func (s *service) drainRequests(asked *nats.Conn) {
 	_ = asked.FlushTimeout(flushTimeout) // the server sends nothing new after this
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
-	// Nothing tells when a subscription that is drained has handed over its last
-	// message; it is then one of the connection's no more.
+	// nats.go does not report when a draining subscription has delivered its last message; the
+	// connection's number of subscriptions drops then.
 	for begun := time.Now(); asked.NumSubscriptions() > 0 && time.Since(begun) < flushTimeout; {
 		time.Sleep(drainPoll)
 	}
@@ -360,10 +364,9 @@ const drainPoll = 2 * time.Millisecond
 
 const flushTimeout = 5 * time.Second
 
-// checkDurability reads how durable an acknowledgement of the running server
-// is, at the start and whenever a server is connected to again. It goes into
-// every decision. What can be lost by a power failure is reported as unhealthy
-// (streams.Class.Problem).
+// checkDurability reads how durable an acknowledgement of the running server is, at the start and
+// after every reconnect. The class goes into every decision. A class that a power failure can
+// lose records of makes the service unhealthy (streams.DurabilityClass.LossRisk).
 func (s *service) checkDurability(ctx context.Context, nc *nats.Conn) error {
 	class, detail, err := streams.Durability(ctx, nc, s.flags.Stream)
 	if err != nil {

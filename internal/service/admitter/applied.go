@@ -12,23 +12,23 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/rollout"
 )
 
-// errNotInLog says that what decides has changed and the log does not have the
-// record of that yet, or that a view may be older than the connection.
+// errNotInLog reports that a change of policies, keys or state has no record in the log yet, or
+// that a view may be older than the connection.
 var errNotInLog = errors.New("what this admitter decides by is not in the log, or may be out of date")
 
-// changeProgress knows what decisions under way go by, and tells when a change has
+// changeProgress tracks the revisions that decisions under way use, and reports when a change has
 // reached all of them.
 type changeProgress struct {
 	mu        sync.Mutex
-	round     *sync.WaitGroup   // decisions that began since the newest change
-	ended     chan struct{}     // closed when those that began before it have ended
-	changes   uint64            // so far
-	newest    map[string]uint64 // by bucket: the number of its newest change
-	revisions map[string]uint64 // by bucket: what every decision goes by
-	signing   map[string]int    // how many reasons a key has to sign still, by id
+	round     *sync.WaitGroup   // decisions that began after the newest change
+	ended     chan struct{}     // closed when all earlier decisions have ended
+	changes   uint64            // number of changes so far
+	newest    map[string]uint64 // by bucket: number of its newest change
+	revisions map[string]uint64 // by bucket: the revision that every decision uses
+	signing   map[string]int    // by key id: reasons for which the key may still sign
 
 	unrecorded atomic.Int32     // kinds of changes that wait for the log
-	views      []*atomic.Uint64 // of each bucket, the connection that it was read over
+	views      []*atomic.Uint64 // per bucket, the connection count over which its view was read
 	conn       *nats.Conn
 }
 
@@ -38,14 +38,14 @@ func newProgress() *changeProgress {
 	return &changeProgress{round: &sync.WaitGroup{}, ended: ended, newest: map[string]uint64{}, revisions: map[string]uint64{}, signing: map[string]int{}}
 }
 
-// trackView makes a view one of those that must be as new as the connection.
+// trackView adds a view to those that must have been read over the current connection.
 func (p *changeProgress) trackView(view *atomic.Uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.views = append(slices.Clone(p.views), view)
 }
 
-// beginDecision counts a decision until it is answered.
+// beginDecision counts a decision as under way until end is called.
 func (p *changeProgress) beginDecision() (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +54,7 @@ func (p *changeProgress) beginDecision() (end func()) {
 	return round.Done
 }
 
-// afterCurrent calls f when every decision that is under way now is answered.
+// afterCurrent calls f once every decision that is under way now is answered.
 func (p *changeProgress) afterCurrent(f func()) {
 	p.mu.Lock()
 	before, earlier, ended := p.round, p.ended, make(chan struct{})
@@ -70,7 +70,7 @@ func (p *changeProgress) afterCurrent(f func()) {
 	}()
 }
 
-// noteChange says that new decisions go by a revision of a bucket.
+// noteChange records that new decisions use a revision of a bucket.
 func (p *changeProgress) noteChange(bucket string, revision uint64) {
 	p.mu.Lock()
 	p.changes++
@@ -84,7 +84,7 @@ func (p *changeProgress) noteChange(bucket string, revision uint64) {
 	})
 }
 
-// noteSigner says that new decisions are signed with another key.
+// noteSigner records that new decisions are signed with key next instead of old.
 func (p *changeProgress) noteSigner(old, next string) {
 	p.mu.Lock()
 	p.signing[next]++
@@ -99,7 +99,7 @@ func (p *changeProgress) noteSigner(old, next string) {
 	})
 }
 
-// rolloutState is what a command may rely on.
+// rolloutState returns the state that it is safe for a command to rely on.
 func (p *changeProgress) rolloutState() rollout.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,9 +110,9 @@ func (p *changeProgress) rolloutState() rollout.State {
 	return s
 }
 
-// canRecord reports whether decisions may be recorded: every change is in the log,
-// and every view was read over the connection that is there now. A server that
-// comes back may have changes that this process has not heard of.
+// canRecord reports whether decisions may be recorded: every change is in the log, and every view
+// was read over the current connection. A server that comes back may hold changes that this
+// process has not seen.
 func (p *changeProgress) canRecord() bool {
 	if p.unrecorded.Load() > 0 {
 		return false

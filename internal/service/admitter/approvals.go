@@ -19,10 +19,9 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// approvalStore is the part that keeps approval workflows. The bucket is what counts,
-// and every change of it is a compare-and-set; the view in memory only says what
-// to try. The records on the log follow the bucket: keep makes good what a crash
-// between the two has left.
+// approvalStore is the stateStore of approval workflows. The bucket is authoritative and every
+// change of it is a compare-and-set; the view in memory only says what to try. The records in the
+// log follow the bucket: maintain writes the records that a crash between the two left out.
 type approvalStore struct {
 	s     *service
 	js    jetstream.JetStream
@@ -30,19 +29,19 @@ type approvalStore struct {
 	lag   *leaderLag
 	index *approvalIndex
 
-	watcher jetstream.KeyWatcher // of follow
-	erased  chan *nats.Msg       // the log's records of erasures, which leave no trace in the bucket
+	watcher jetstream.KeyWatcher // of followBucket
+	erased  chan *nats.Msg       // records of erasures in the log; an erasure leaves no trace in the bucket
 }
 
-// maxErasures is how many erasures may wait to be looked after. Of more than that,
-// what they took from the bucket stays in memory until it is over.
+// maxErasures is how many erasure notices may wait. Workflows of notices beyond that stay in
+// memory until they are over.
 const maxErasures = 4096
 
 func newApprovalStore(s *service) *approvalStore {
 	return &approvalStore{s: s, index: newApprovalIndex()}
 }
 
-// start implements part.
+// start implements stateStore.
 func (a *approvalStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	a.js, a.lag = js, newLeaderLag(js, streams.BucketApprovals)
 	if a.kv, err = streams.OpenBucket(ctx, js, streams.BucketApprovals); err != nil {
@@ -73,10 +72,10 @@ func (a *approvalStore) start(ctx context.Context, nc *nats.Conn, js jetstream.J
 	}, nil
 }
 
-// load implements part.
+// load implements stateStore.
 func (a *approvalStore) load(_ admission.Request, in *admission.Inputs) { in.Approvals = a.index }
 
-// reserve implements part: it makes the decision's step, by compare-and-set.
+// reserve implements stateStore: it makes the decision's approval step by compare-and-set.
 func (a *approvalStore) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
 	step := out.Reservations.Approval
 	if step == nil {
@@ -91,7 +90,7 @@ func (a *approvalStore) reserve(ctx context.Context, _ admission.Request, out *a
 		return reservation{}, errConflict
 	}
 	if step.Consumes {
-		// An approval must be on the log before what rests on it.
+		// An approval must be in the log before a decision that rests on it.
 		if err := a.ensureLogged(ctx, key, old); err != nil {
 			return reservation{}, err
 		}
@@ -112,8 +111,8 @@ func (a *approvalStore) reserve(ctx context.Context, _ admission.Request, out *a
 	return t, nil
 }
 
-// checkUnchanged asks the bucket's leader whether a workflow is still as it was seen:
-// a view of a moment ago is not enough for who has just been told otherwise.
+// checkUnchanged asks the bucket's leader whether a workflow still has a revision. The view may
+// lag behind a change that the caller has just been told of.
 func (a *approvalStore) checkUnchanged(ctx context.Context, key string, revision uint64) error {
 	if err := a.refreshKey(ctx, key); err != nil {
 		return err
@@ -124,8 +123,8 @@ func (a *approvalStore) checkUnchanged(ctx context.Context, key string, revision
 	return nil
 }
 
-// writeWorkflow puts a workflow in the place of what has a revision (0: nothing).
-// errAgain says that somebody else has changed it, and that the view has it.
+// writeWorkflow replaces the value at a revision (0: no value) by a workflow. errConflict means
+// that another process has changed the key; the view then has that change.
 func (a *approvalStore) writeWorkflow(ctx context.Context, key string, w approval.Workflow, revision uint64) (uint64, error) {
 	value, err := events.Encode(w)
 	if err != nil {
@@ -156,14 +155,14 @@ const (
 	codeWrongLastSequenceConstant = 10164
 )
 
-// isConflict reports whether a compare-and-set failed because of another one.
+// isConflict reports whether a compare-and-set failed because another write came first.
 func isConflict(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, jetstream.ErrKeyExists) ||
 		errors.As(err, &api) && (api.ErrorCode == codeWrongLastSequence || api.ErrorCode == codeWrongLastSequenceConstant)
 }
 
-// refreshKey reads one key from the leader of the bucket.
+// refreshKey reads one key from the leader of the bucket into the view.
 func (a *approvalStore) refreshKey(ctx context.Context, key string) error {
 	e, err := streams.KVLast(ctx, a.js, streams.BucketApprovals, key)
 	if err != nil {
@@ -177,8 +176,8 @@ func (a *approvalStore) refreshKey(ctx context.Context, key string) error {
 	return nil
 }
 
-// decodeWorkflow takes what the bucket holds under a key. What cannot be read is nil: it
-// approves nothing, and the next workflow of the slot takes its place.
+// decodeWorkflow decodes the value of a key. An unreadable value gives nil: it approves nothing,
+// and the next workflow of the slot replaces it.
 func (a *approvalStore) decodeWorkflow(key string, value []byte) *approval.Workflow {
 	w, err := approval.Decode(value)
 	if err == nil && approval.StoreKey(w.Tenant, w.Slot) != key {
@@ -191,8 +190,8 @@ func (a *approvalStore) decodeWorkflow(key string, value []byte) *approval.Workf
 	return &w
 }
 
-// undoStep undoes a step that could not be recorded for certain. If somebody has
-// gone on from it, it stays.
+// undoStep undoes a step whose record was certainly not written. A step that another process has
+// already built on stays.
 func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.Workflow, revision uint64) {
 	ctx, cancel := context.WithTimeout(ctx, a.s.flags.Timeout)
 	defer cancel()
@@ -207,8 +206,9 @@ func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.
 	}
 }
 
-// openWatch reads the whole bucket, and watches from there on. streams.ErrBehind says that the
-// watch was given an older state than the bucket's leader has; it is not used.
+// openWatch reads the whole bucket into a new view and keeps the watch. It returns
+// streams.ErrBehind, and drops the view, if the watch delivered an older state than the bucket's
+// leader has.
 func (a *approvalStore) openWatch(ctx context.Context) error {
 	floor, err := a.lag.minRevision(ctx)
 	if err != nil {
@@ -248,7 +248,7 @@ func (a *approvalStore) openWatch(ctx context.Context) error {
 	}
 }
 
-// applyEntry takes a change of the bucket into a view.
+// applyEntry applies a change of the bucket to a view.
 func (a *approvalStore) applyEntry(v *approvalIndex, e jetstream.KeyValueEntry) {
 	defer v.watermark.raise(e.Revision())
 	if e.Operation() == jetstream.KeyValuePut {
@@ -258,7 +258,7 @@ func (a *approvalStore) applyEntry(v *approvalIndex, e jetstream.KeyValueEntry) 
 	v.removeAt(e.Key(), e.Revision())
 }
 
-// followBucket takes changes until ctx ends, and reads everything again after a lost
+// followBucket applies changes until ctx ends, and reads the whole bucket again after a lost
 // connection.
 func (a *approvalStore) followBucket(ctx context.Context, connected <-chan nats.Status) {
 	defer func() { _ = a.watcher.Stop() }()
@@ -306,9 +306,9 @@ func (a *approvalStore) followBucket(ctx context.Context, connected <-chan nats.
 	}
 }
 
-// recheckErased looks whether an erasure has taken workflows out of the bucket: who
-// watches that does not see it. The record is not believed, it only says where to
-// look; there is one before the workflows go, and one after.
+// recheckErased checks whether an erasure has removed workflows from the bucket, which a watch
+// does not report. The erasure record is not trusted: it only says which keys to check. One
+// record comes before the workflows are removed and one after.
 func (a *approvalStore) recheckErased(ctx context.Context, record []byte) error {
 	e, err := events.DecodeRecord[events.Erasure](record)
 	if err != nil {
@@ -325,7 +325,7 @@ func (a *approvalStore) recheckErased(ctx context.Context, record []byte) error 
 	return errors.Join(errs...)
 }
 
-// reportRetry tells of what will be tried again.
+// reportRetry logs a failure that will be retried and shows it in the health report.
 func (a *approvalStore) reportRetry(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil {
 		a.s.env.Log.Error().Err(err).Msg("approvals")

@@ -16,22 +16,21 @@ import (
 )
 
 const (
-	// keepEvery is how often workflows are looked at for what is due.
+	// maintainEvery is how often the workflows are checked for due tasks.
 	maintainEvery = time.Second
-	// approvalGrace is how long after a change its record may take to come onto the
-	// log before it is taken for lost and written again.
+	// approvalGrace is how long the record of a change may take to reach the log before it is
+	// considered lost and is written again.
 	approvalGrace = streams.DefaultCommitTimeout + 5*time.Second
-	// approvalRetention is how long a workflow that is over stays in the bucket, for
-	// reviewers to look at. Its records stay on the log.
+	// approvalRetention is how long a finished workflow stays in the bucket for reviewers to look
+	// at. Its records stay in the log.
 	approvalRetention = time.Hour
-	// maxHeldApprovals is how many workflows may be in the bucket before those that
-	// are over go at once.
+	// maxCachedApprovals is how many workflows the bucket may hold before finished ones are
+	// removed at once.
 	maxCachedApprovals = 20_000
 )
 
-// maintain ends what has expired, writes records that a crash has left out, and
-// takes workflows out of the bucket that are long over. All admitters do so:
-// compare-and-set makes one of them do each.
+// maintain expires workflows, writes records that a crash left out, and removes workflows that
+// ended long ago. All admitters do so; compare-and-set ensures that each task is done once.
 func (a *approvalStore) maintain(ctx context.Context) {
 	tick := time.NewTicker(maintainEvery)
 	defer tick.Stop()
@@ -66,7 +65,7 @@ func (a *approvalStore) sweepWorkflows(ctx context.Context, now time.Time) error
 			return // the view has changed
 		}
 	})
-	return errors.Join(errs[:min(len(errs), 3)]...) // one reason is as good as a thousand
+	return errors.Join(errs[:min(len(errs), 3)]...) // the first reasons are enough
 }
 
 func (a *approvalStore) withTimeout(ctx context.Context, f func(context.Context) error) error {
@@ -75,7 +74,7 @@ func (a *approvalStore) withTimeout(ctx context.Context, f func(context.Context)
 	return f(ctx)
 }
 
-// maintenanceTasks are what may be due for a workflow, the most urgent first.
+// maintenanceTasks are the tasks that may be due for a workflow, most urgent first.
 var maintenanceTasks = []struct {
 	due func(h cachedApproval, now time.Time, retention time.Duration) bool
 	do  func(*approvalStore, context.Context, string, cachedApproval, time.Time) error
@@ -100,7 +99,7 @@ var maintenanceTasks = []struct {
 	},
 }
 
-// endTime is when a workflow was over: a denial matters until its time is up.
+// endTime is when a workflow ended. A denial stays in effect until the workflow expires.
 func endTime(changed, expires time.Time, status approval.Status) time.Time {
 	if status == approval.Denied && expires.After(changed) {
 		return expires
@@ -116,9 +115,8 @@ func (a *approvalStore) expireWorkflow(ctx context.Context, key string, h cached
 	return a.changeWorkflow(ctx, key, w, h)
 }
 
-// changeWorkflow writes a workflow and then its record; the record is durable when it
-// returns without error. If the record certainly is not, the workflow is as it
-// was.
+// changeWorkflow writes a workflow and then its record. The record is durable when it returns
+// nil. If the record was certainly not written, the workflow is restored.
 func (a *approvalStore) changeWorkflow(ctx context.Context, key string, w approval.Workflow, old cachedApproval) error {
 	revision, err := a.writeWorkflow(ctx, key, w, old.revision)
 	if err != nil {
@@ -149,7 +147,7 @@ func (a *approvalStore) deleteWorkflow(ctx context.Context, key string, h cached
 	return err
 }
 
-// ensureLogged makes sure that the record of a workflow's last change is on the log.
+// ensureLogged makes sure that the record of a workflow's last change is in the log.
 func (a *approvalStore) ensureLogged(ctx context.Context, key string, h cachedApproval) error {
 	if h.logged {
 		return nil
@@ -159,7 +157,8 @@ func (a *approvalStore) ensureLogged(ctx context.Context, key string, h cachedAp
 		return fmt.Errorf("looking for the record of an approval: %w", err)
 	}
 	if last == nil || !provesLogged(last.Body, h.workflow) {
-		// An erasure takes the workflow first and then its records: they must not come back.
+		// An erasure removes the workflow first and then its records: the records must not come
+		// back.
 		if err := a.checkUnchanged(ctx, key, h.revision); err != nil {
 			return err
 		}
@@ -171,14 +170,14 @@ func (a *approvalStore) ensureLogged(ctx context.Context, key string, h cachedAp
 	return nil
 }
 
-// provesLogged reports whether a record proves that a workflow's last change is on the
-// log. That of a refused attempt does: it is written only after it.
+// provesLogged reports whether a record proves that a workflow's last change is in the log. A
+// record of a refused attempt proves it too: it is written only after that change.
 func provesLogged(record []byte, w *approval.Workflow) bool {
 	r, err := events.DecodeRecord[events.Approval](record)
 	return err == nil && r.WorkflowID == w.ID && r.Step >= w.Step
 }
 
-// appendRecords puts records on the log and returns when they are durable.
+// appendRecords appends records to the log and returns once they are durable.
 func (a *approvalStore) appendRecords(ctx context.Context, records ...events.Approval) error {
 	var msgs []streams.Msg
 	for _, r := range records {
@@ -192,7 +191,7 @@ func (a *approvalStore) appendRecords(ctx context.Context, records ...events.App
 	return err
 }
 
-// recordMessage is a record, signed.
+// recordMessage returns the log message of an approval record, to be signed.
 func (a *approvalStore) recordMessage(r events.Approval) (streams.Msg, error) {
 	id := fmt.Sprintf("%s-%d", r.WorkflowID, r.Step)
 	if r.Refused != "" {
@@ -201,7 +200,8 @@ func (a *approvalStore) recordMessage(r events.Approval) (streams.Msg, error) {
 	return a.s.signedRecord(a.s.space.Approval(r.Tenant, r.Status, r.WorkflowID), id, events.TypeApproval, r.ChangedAt.Time, r)
 }
 
-// signedRecord is a record of the service's own, signed like a decision.
+// signedRecord returns the log message of one of the service's own records, signed like a
+// decision.
 func (s *service) signedRecord(subj, id, typ string, at time.Time, record any) (streams.Msg, error) {
 	body, err := events.Encode(record)
 	if err != nil {

@@ -34,8 +34,8 @@ func pendingStep(a *approvalStore, expires time.Time) (*admission.Outcome, strin
 	return out, approval.StoreKey(w.Tenant, w.Slot)
 }
 
-// What a decision took is given back when it certainly was not recorded; if
-// somebody has gone on from it, it stays.
+// What a decision reserved is released if the decision was certainly not recorded. A step that
+// another decision builds on stays.
 func TestApprovalStepIsUndone(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	a := keeper(t, n)
@@ -49,7 +49,7 @@ func TestApprovalStepIsUndone(t *testing.T) {
 	if e, err := streams.KVLast(t.Context(), a.js, streams.BucketApprovals, key); err != nil || !e.Deleted || a.index.lookup(key).workflow != nil || a.index.PendingCount("acme", "rt1") != 0 {
 		t.Errorf("%+v %v", e, err)
 	}
-	// Again, in the place of what was deleted, and then somebody approves it.
+	// Again, in the place of the deleted workflow, and then a reviewer approves it.
 	got, err = a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
 	approved := *a.index.lookup(key).workflow
@@ -180,8 +180,7 @@ func TestErasedWorkflowsAreGone(t *testing.T) {
 	}
 }
 
-// An approval whose record a crash has left out is recorded before anything rests
-// on it.
+// An approval whose record a crash left out is recorded before a decision uses it.
 func TestApprovalIsOnTheLogBeforeItIsUsed(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	a := keeper(t, n)
@@ -205,8 +204,7 @@ func TestApprovalIsOnTheLogBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-// What the bucket holds and nobody can read approves nothing, and is in nobody's
-// way.
+// An unreadable value in the bucket approves nothing and blocks no other workflow.
 func TestUnreadableWorkflow(t *testing.T) {
 	o := openOffice(t, "")
 	id := o.expect(o.call(), "ask")

@@ -39,7 +39,7 @@ type reviewRequest struct {
 	at           time.Time
 }
 
-// acceptRequest hands a request to a worker, like an admission.
+// acceptRequest hands a reviewer's request to a worker, like an admission.
 func (a *approvalStore) acceptRequest(ctx context.Context, r micro.Request) {
 	if !streams.IsAnswerable(r.Reply()) {
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request without a usable reply subject, dropped")
@@ -62,7 +62,7 @@ func (a *approvalStore) acceptRequest(ctx context.Context, r micro.Request) {
 	}()
 }
 
-// answerReviewer does what a reviewer asks for.
+// answerReviewer carries out a reviewer's request and returns the reply.
 func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) approval.Reply {
 	p, err := a.s.space.Parse(r.Subject())
 	id, identityErr := streams.RequestIdentity(map[string][]string(r.Headers()))
@@ -70,7 +70,7 @@ func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) app
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request of nobody who may review for that tenant")
 		return approval.Reply{Code: codeUnknownReviewer, Message: "you are no reviewer of that tenant"}
 	}
-	// A stop must not tear a change apart from its record.
+	// A shutdown must not separate a change from its record.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.s.flags.Timeout)
 	defer cancel()
 	who := reviewRequest{tenant: p.Tenant, user: id.User, body: r.Data(), at: time.Now()}
@@ -90,8 +90,8 @@ func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) app
 	return a.resolveWorkflow(ctx, who, req)
 }
 
-// catchUp waits until the view has everything that is in the bucket now: a
-// reviewer may come with a workflow that another admitter opened a moment ago.
+// catchUp waits until the view has everything that the bucket holds now: a reviewer may name a
+// workflow that another admitter opened a moment ago.
 func (a *approvalStore) catchUp(ctx context.Context) error {
 	st, err := a.js.Stream(ctx, "KV_"+streams.BucketApprovals)
 	if err != nil {
@@ -102,7 +102,7 @@ func (a *approvalStore) catchUp(ctx context.Context) error {
 
 const codeUnknownReviewer = "unknown_reviewer"
 
-// recordAttempt records a request that concerns no workflow, and refuses it.
+// recordAttempt records and refuses a request that concerns no known workflow.
 func (a *approvalStore) recordAttempt(ctx context.Context, who reviewRequest, req approval.Request, code approval.Code) approval.Reply {
 	record := events.ResolveAttempt{
 		Tenant: who.tenant, User: who.user, RequestDigest: digest.Keyed(a.s.master.Tenant(who.tenant), who.body), Refused: string(code), At: events.At(who.at),
@@ -128,7 +128,7 @@ func (a *approvalStore) unavailableReply(ctx context.Context, err error) approva
 	return approval.NewReply(approval.CodeUnavailable, nil)
 }
 
-// newCommand is what a reviewer wants, with what is known now.
+// newCommand builds a reviewer's command with the current policies and group memberships.
 func (a *approvalStore) newCommand(who reviewRequest, req approval.Request) approval.Command {
 	c := approval.Command{
 		Act: approval.Acts[req.Action], Reviewer: who.user, Reason: req.Reason, PreviewDigest: req.PreviewDigest, At: who.at,
@@ -143,9 +143,8 @@ func (a *approvalStore) newCommand(who reviewRequest, req approval.Request) appr
 	return c
 }
 
-// resolveWorkflow changes a workflow by a reviewer's word. The reply goes out when the
-// record is durable. Whoever loses a race is judged again by what the winner
-// left.
+// resolveWorkflow applies a reviewer's decision to a workflow. It returns once the record is
+// durable. After a lost compare-and-set the command is judged again against the new state.
 func (a *approvalStore) resolveWorkflow(ctx context.Context, who reviewRequest, req approval.Request) approval.Reply {
 	for range maxAttempts {
 		w := a.index.Find(who.tenant, req.WorkflowID)
@@ -155,7 +154,7 @@ func (a *approvalStore) resolveWorkflow(ctx context.Context, who reviewRequest, 
 		key := approval.StoreKey(w.Tenant, w.Slot)
 		held := a.index.lookup(key)
 		if held.workflow == nil || held.workflow.ID != w.ID {
-			continue // it has just made room for another
+			continue // another workflow has just replaced it
 		}
 		c := a.newCommand(who, req)
 		next, code, changed := held.workflow.Resolve(c)
@@ -187,7 +186,7 @@ func (a *approvalStore) resolveWorkflow(ctx context.Context, who reviewRequest, 
 	return approval.NewReply(approval.CodeUnavailable, nil)
 }
 
-// printableCommand is a command whose reason may go into a record.
+// printableCommand returns c without a reason that may not go into a record.
 func printableCommand(c approval.Command) approval.Command {
 	if !approval.ReasonOK(c.Reason) {
 		c.Reason = ""
@@ -195,8 +194,8 @@ func printableCommand(c approval.Command) approval.Command {
 	return c
 }
 
-// visibleView is what a refused reviewer may see of a workflow: nothing of one that
-// is not theirs.
+// visibleView is what a refused reviewer may see of a workflow: nothing if it is not the
+// reviewer's to review.
 func (a *approvalStore) visibleView(w approval.Workflow, c approval.Command, code approval.Code) *approval.View {
 	if code == approval.CodeSelf || code == approval.CodeNotReviewer {
 		return nil
@@ -205,7 +204,7 @@ func (a *approvalStore) visibleView(w approval.Workflow, c approval.Command, cod
 	return &v
 }
 
-// mayReview are the workflows that a reviewer may decide, or might have.
+// mayReview reports whether a reviewer may decide a workflow, or could have decided it.
 func (a *approvalStore) mayReview(w *approval.Workflow, who reviewRequest, c approval.Command) bool {
 	return w != nil && w.Tenant == who.tenant && w.MayReview(who.user, c.IsMember)
 }
@@ -222,7 +221,7 @@ func (a *approvalStore) showWorkflow(ctx context.Context, who reviewRequest, req
 	return approval.NewReply(approval.CodeShown, &v)
 }
 
-// listPending gives the workflows that wait for a decision, the oldest first.
+// listPending lists the workflows that wait for a decision, oldest first.
 func (a *approvalStore) listPending(who reviewRequest, req approval.Request) approval.Reply {
 	c := a.newCommand(who, req)
 	var all []*approval.Workflow
@@ -254,7 +253,7 @@ func byAge(a, b *approval.Workflow) int {
 	return cmp.Or(a.RequestedAt.Compare(b.RequestedAt.Time), cmp.Compare(a.ID, b.ID))
 }
 
-// sendReply sends a reply; a refusal has the micro error headers, too.
+// sendReply sends a reply. A refusal also carries the micro error headers.
 func (a *approvalStore) sendReply(r micro.Request, reply approval.Reply) {
 	body, err := json.Marshal(reply)
 	switch {

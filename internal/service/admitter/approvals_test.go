@@ -273,9 +273,9 @@ func TestWhoMayNotReview(t *testing.T) {
 	o.expect(o.call(), "ask")
 }
 
-// A user that is both may not decide on its own request; a request that crossed
-// no account, or comes from another one, is nobody's; and nothing is answered
-// where the asker could aim.
+// A user with both roles may not decide on its own request. A request that crossed no account, or
+// comes from another tenant's, belongs to no reviewer. No answer goes to a reply subject that the
+// sender could choose.
 func TestResolveTrustsOnlyTheServer(t *testing.T) {
 	o := openOffice(t, "")
 	id := o.expect(o.call(), "ask")

@@ -7,26 +7,26 @@ import (
 	"github.com/countersign-dev/countersign/admission/approval"
 )
 
-// approvalIndex is the bucket as it was a moment ago. Its workflows are never
-// changed, only replaced. It implements approval.Book.
+// approvalIndex is the view of the approvals bucket. Its workflows are replaced, never modified.
+// It implements approval.Index.
 type approvalIndex struct {
 	mu       sync.RWMutex
 	byKey    map[string]cachedApproval
 	byID     map[[2]string]string                            // tenant, id -> key
-	sessions map[approvalScope]map[string]*approval.Workflow // what is not final, by key
-	pending  map[approvalScope]int                           // of a source (no session)
+	sessions map[approvalScope]map[string]*approval.Workflow // workflows that are not final, by key
+	pending  map[approvalScope]int                           // by source (no session)
 
-	watermark watermark // the newest revision that the watch has given
+	watermark watermark // newest revision that the watch has delivered
 }
 
 type approvalScope struct{ tenant, source, session string }
 
-// cachedApproval is one key. w is nil if what is there cannot be read.
+// cachedApproval is the state of one key. workflow is nil if the value cannot be read.
 type cachedApproval struct {
 	workflow *approval.Workflow
 	revision uint64
-	since    time.Time // when this revision was first seen here
-	logged   bool      // its record is known to be on the log
+	since    time.Time // when this process first saw the revision
+	logged   bool      // its record is known to be in the log
 }
 
 func newApprovalIndex() *approvalIndex {
@@ -36,7 +36,7 @@ func newApprovalIndex() *approvalIndex {
 	}
 }
 
-// replaceWith takes all of another view, which nobody may use any more.
+// replaceWith takes over the content of o, which must not be used afterwards.
 func (v *approvalIndex) replaceWith(o *approvalIndex) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -51,7 +51,7 @@ func (v *approvalIndex) replaceWith(o *approvalIndex) {
 	v.watermark.set(at)
 }
 
-// put takes what a key holds since a revision, unless a newer one is known.
+// put stores the value that a key has at a revision, unless a newer revision is known.
 func (v *approvalIndex) put(key string, w *approval.Workflow, revision uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -78,14 +78,14 @@ func (v *approvalIndex) put(key string, w *approval.Workflow, revision uint64) {
 	v.sessions[scope][key] = w
 }
 
-// removeKey forgets a key that is no longer in the bucket.
+// removeKey removes a key that is no longer in the bucket.
 func (v *approvalIndex) removeKey(key string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.deleteKey(key)
 }
 
-// removeAt forgets a key that was taken away at a revision.
+// removeAt removes a key that was deleted at a revision.
 func (v *approvalIndex) removeAt(key string, revision uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -113,14 +113,14 @@ func (v *approvalIndex) deleteKey(key string) {
 	}
 }
 
-// lookup is what is known of a key; revision 0 is nothing.
+// lookup returns what is known of a key; revision 0 means nothing.
 func (v *approvalIndex) lookup(key string) cachedApproval {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.byKey[key]
 }
 
-// markLogged notes that the record of a revision is on the log.
+// markLogged notes that the record of a revision is in the log.
 func (v *approvalIndex) markLogged(key string, revision uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -130,7 +130,7 @@ func (v *approvalIndex) markLogged(key string, revision uint64) {
 	}
 }
 
-// eachKey gives every key that can be read; it may be changed meanwhile.
+// eachKey calls f for every readable key. f may change the index.
 func (v *approvalIndex) eachKey(f func(key string, h cachedApproval)) {
 	v.mu.RLock()
 	list := make(map[string]cachedApproval, len(v.byKey))
@@ -145,27 +145,27 @@ func (v *approvalIndex) eachKey(f func(key string, h cachedApproval)) {
 	}
 }
 
-// size is how many keys there are.
+// size is the number of keys.
 func (v *approvalIndex) size() int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return len(v.byKey)
 }
 
-// WorkflowAt implements approval.Book.
+// WorkflowAt implements approval.Index.
 func (v *approvalIndex) WorkflowAt(tenant, slot string) (*approval.Workflow, uint64) {
 	h := v.lookup(approval.StoreKey(tenant, slot))
 	return h.workflow, h.revision
 }
 
-// Find implements approval.Book.
+// Find implements approval.Index.
 func (v *approvalIndex) Find(tenant, id string) *approval.Workflow {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.byKey[v.byID[[2]string{tenant, id}]].workflow
 }
 
-// SessionWorkflows implements approval.Book.
+// SessionWorkflows implements approval.Index.
 func (v *approvalIndex) SessionWorkflows(tenant, source, session string) []*approval.Workflow {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -180,7 +180,7 @@ func (v *approvalIndex) SessionWorkflows(tenant, source, session string) []*appr
 	return list
 }
 
-// PendingCount implements approval.Book.
+// PendingCount implements approval.Index.
 func (v *approvalIndex) PendingCount(tenant, source string) int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -10,12 +10,12 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// leaderTimeout is for one question to the leader of a bucket.
+// leaderTimeout bounds one request to the leader of a bucket.
 const leaderTimeout = 3 * time.Second
 
-// leaderLag compares a watch of a bucket with the bucket's leader. A watch runs on
-// any replica; one that lags delivers an old state as if it were complete, or stands
-// still without an error. The goroutine that follows the bucket owns it.
+// leaderLag compares a watch of a bucket with the bucket's leader. A watch runs on any replica;
+// one that lags delivers an old state as if it were complete, or stops without an error. The
+// goroutine that follows the bucket owns it.
 type leaderLag struct {
 	js     jetstream.JetStream
 	bucket string
@@ -25,7 +25,7 @@ type leaderLag struct {
 	asking  bool
 }
 
-// leaderAnswer is what the leader said when revision newest was the newest seen.
+// leaderAnswer is the leader's revision (due) and the newest revision seen when it was asked.
 type leaderAnswer struct {
 	newest, due uint64
 	err         error
@@ -37,7 +37,7 @@ func newLeaderLag(js jetstream.JetStream, bucket string) *leaderLag {
 
 func (l *leaderLag) streamName() string { return "KV_" + l.bucket }
 
-// minRevision is the revision that a complete read of the bucket comes to at least.
+// minRevision is the revision that a complete read of the bucket reaches at least.
 func (l *leaderLag) minRevision(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func (l *leaderLag) minRevision(ctx context.Context) (uint64, error) {
 	return m.Seq, nil
 }
 
-// checkComplete is streams.ErrBehind if a read that came to a revision is not complete.
+// checkComplete returns streams.ErrBehind if a read that ends at revision is not complete.
 func (l *leaderLag) checkComplete(revision, floor uint64) error {
 	if revision >= floor {
 		return nil
@@ -59,7 +59,7 @@ func (l *leaderLag) checkComplete(revision, floor uint64) error {
 	return fmt.Errorf("reading the bucket %s: %w: it ends at revision %d, the leader has %d", l.bucket, streams.ErrBehind, revision, floor)
 }
 
-// askLeader asks the leader, beside the caller's work, unless a question is under way.
+// askLeader asks the leader in the background, unless a request is under way.
 func (l *leaderLag) askLeader(ctx context.Context, newest uint64) {
 	if l.asking {
 		return
@@ -73,8 +73,8 @@ func (l *leaderLag) askLeader(ctx context.Context, newest uint64) {
 	}()
 }
 
-// checkAnswer takes the answer; newest is the newest revision seen now. Its error says
-// that the watch stands still.
+// checkAnswer evaluates an answer; newest is the newest revision seen now. An error means that
+// the watch has stalled.
 func (l *leaderLag) checkAnswer(b leaderAnswer, newest uint64) error {
 	l.asking = false
 	if b.err != nil || b.newest != newest || !l.stall.Observe(newest+1, b.due, time.Now()) {

@@ -11,14 +11,13 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// changeLog writes the changes of one kind of thing that decides to the log, in
-// their order, and keeps what the log does not take until it does. One goroutine
-// uses it.
+// changeLog writes the changes of one kind of deciding state to the log in order, and keeps what
+// could not be written for a retry. One goroutine uses it.
 type changeLog struct {
 	s       *service
-	kind    string          // of the control record, events.ControlPolicy for one
+	kind    string          // of the control record, for example events.ControlPolicy
 	pending []pendingChange // not in the log yet, oldest first
-	blocked bool            // progress was told that something waits
+	blocked bool            // progress counts this log as unrecorded
 }
 
 type pendingChange struct {
@@ -27,18 +26,18 @@ type pendingChange struct {
 	record any
 }
 
-// writerName is what this admitter is called in its records of changes.
+// writerName names this admitter in its change records.
 func writerName() string { return fmt.Sprintf("admitter-%d", os.Getpid()) }
 
-// addChange takes a change to a revision; record writes it.
+// addChange queues the record of a change to a revision.
 func (l *changeLog) addChange(revision uint64, record any) {
 	now := time.Now()
 	l.pending = append(l.pending, pendingChange{fmt.Sprintf("%s-%s-%d-%d", writerName(), l.kind, revision, now.UnixNano()), now, record})
 }
 
-// recordPending writes what waits, and says in log and health when it cannot. Until it can
-// no decision is recorded: what was in force must not decide any more, and what is
-// now must not decide before the log has it.
+// recordPending writes the queued records and reports a failure in log and health. Until it
+// succeeds no decision is recorded: the old state must not decide any more, and the new state
+// must not decide before the log has it.
 func (l *changeLog) recordPending(ctx context.Context) {
 	defer func() {
 		switch behind := len(l.pending) > 0; {

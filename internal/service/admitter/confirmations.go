@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	// rereadAfter is the pause before the confirmations are read anew from a log
-	// that turned out to be another one.
+	// rereadAfter is the pause before the confirmations are read again, from a log that turned
+	// out to be a new one.
 	rereadAfter = time.Second
-	// catchUp is how long a request waits at most for this admitter to have read an
-	// answer that is on the log already.
+	// catchUp is how long a request waits at most for this admitter to read an answer that is
+	// already in the log.
 	catchUp = 2 * time.Second
 )
 
-// confirmationStore is the part that knows what AAEP's users have confirmed. It
-// follows the questions and answers of the log; what was used is in a bucket,
-// where only one admitter can put it. While the log cannot be read it knows of
-// no confirmation, and grave invocations are asked about.
+// confirmationStore is the stateStore of AAEP confirmations. It follows the questions and answers
+// in the log. Used confirmations are keys of a bucket, which only one admitter can create. While
+// the log cannot be read, no confirmation is known, and invocations that need one lead to a
+// question.
 type confirmationStore struct {
 	s        *service
 	opts     confirm.Options
-	lookback time.Duration // how far the log is read back
+	lookback time.Duration // how far back the log is read
 	js       jetstream.JetStream
 	kv       jetstream.KeyValue
 
 	mu        sync.RWMutex
 	ledger    *confirm.Store
-	watermark watermark // the ledger has everything up to it
+	watermark watermark // the log sequence up to which ledger is complete
 }
 
 func newConfirmationStore(s *service) *confirmationStore {
@@ -49,7 +49,7 @@ func newConfirmationStore(s *service) *confirmationStore {
 	return c
 }
 
-// reset forgets everything.
+// reset forgets all confirmations.
 func (c *confirmationStore) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *confirmationStore) reset() {
 	c.watermark.set(0)
 }
 
-// start implements part. It reads back as far as a question can still matter.
+// start implements stateStore. It reads back as far as a question can still matter.
 func (c *confirmationStore) start(ctx context.Context, _ *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	c.js = js
 	if c.kv, err = streams.OpenBucket(ctx, js, streams.BucketConfirmed); err != nil {
@@ -75,8 +75,8 @@ func (c *confirmationStore) start(ctx context.Context, _ *nats.Conn, js jetstrea
 	}
 }
 
-// followLog reads until ctx ends. An error before it is ready is returned; later
-// ones are told, and reading begins anew.
+// followLog reads until ctx ends. An error before ready is closed is returned; a later one is
+// reported, and reading starts again.
 func (c *confirmationStore) followLog(ctx context.Context, ready chan<- struct{}) error {
 	begun := false
 	for {
@@ -101,8 +101,7 @@ func (c *confirmationStore) followLog(ctx context.Context, ready chan<- struct{}
 	}
 }
 
-// readLog follows the log; caughtUp is called when there is nothing more to read,
-// and then again and again.
+// readLog follows the log. It calls caughtUp whenever nothing is left to read.
 func (c *confirmationStore) readLog(ctx context.Context, caughtUp func()) error {
 	st, err := streams.StreamState(ctx, c.js, c.s.flags.Stream)
 	if err != nil {
@@ -111,7 +110,7 @@ func (c *confirmationStore) readLog(ctx context.Context, caughtUp func()) error 
 	return streams.ReadLog(ctx, c.js, streams.ReadOptions{
 		Stream: c.s.flags.Stream, Filter: c.opts.Subjects(), Since: time.Now().Add(-c.lookback), Log: c.s.env.Log, Stalled: c.s.env.Metrics.ReaderStalled,
 		Idle: func() error {
-			c.applyMessages(nil, st.LastSeq) // what was before and is too old does not come
+			c.applyMessages(nil, st.LastSeq) // older messages are not delivered
 			caughtUp()
 			return nil
 		},
@@ -121,7 +120,7 @@ func (c *confirmationStore) readLog(ctx context.Context, caughtUp func()) error 
 	})
 }
 
-// applyMessages takes messages; the ledger then has everything up to a sequence.
+// applyMessages applies messages; the store is then complete up to sequence head.
 func (c *confirmationStore) applyMessages(batch []events.LogMessage, head uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,14 +137,14 @@ func (c *confirmationStore) Confirmation(i call.Invocation) call.Confirmation {
 	return c.ledger.Confirmation(i)
 }
 
-// load implements part.
+// load implements stateStore.
 func (c *confirmationStore) load(req admission.Request, in *admission.Inputs) {
 	if req.Protocol == aaep.Name {
 		in.Confirmations = c
 	}
 }
 
-// reserve implements part.
+// reserve implements stateStore.
 func (c *confirmationStore) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
 	switch {
 	case out.Reservations.Confirmation != "":
@@ -156,7 +155,7 @@ func (c *confirmationStore) reserve(ctx context.Context, _ admission.Request, ou
 	return reservation{}, nil
 }
 
-// confirmationUse is what the bucket says of a confirmation that was used.
+// confirmationUse is the bucket's value for a used confirmation.
 type confirmationUse struct {
 	DecisionID string      `json:"decision_id"`
 	Session    string      `json:"session"`
@@ -164,8 +163,8 @@ type confirmationUse struct {
 	UsedAt     events.Time `json:"used_at"`
 }
 
-// markUsed takes an acceptance for a decision: whoever creates its key has it. In
-// doubt it is used; the user can be asked again.
+// markUsed claims an acceptance for a decision by creating its key. In doubt it counts as used:
+// the user can be asked again.
 func (c *confirmationStore) markUsed(ctx context.Context, id string, d events.Decision) (reservation, error) {
 	body, err := events.Encode(confirmationUse{d.DecisionID, d.Session, d.ToolCallID, d.DecidedAt})
 	if err != nil {
@@ -195,9 +194,9 @@ func (c *confirmationStore) updateLedger(f func(*confirm.Store)) {
 	f(c.ledger)
 }
 
-// checkMissed looks whether the log holds an answer that had not been read yet when
-// the decision was made: a runtime may ask right after the acknowledgement of the
-// answer that it published. If it makes a difference, the decision is made again.
+// checkMissed checks whether the log holds an answer that had not been read when the decision was
+// made: a runtime may send its request right after the acknowledgement of the answer. If the
+// answer makes a difference, the decision is made again.
 func (c *confirmationStore) checkMissed(ctx context.Context, i call.Invocation) error {
 	ctx, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
@@ -205,7 +204,7 @@ func (c *confirmationStore) checkMissed(ctx context.Context, i call.Invocation) 
 	for _, subj := range c.opts.ReplySubjects(i) {
 		m, err := streams.LastBySubject(ctx, c.js, c.s.flags.Stream, subj)
 		if err != nil {
-			return nil // what is known stands: it asks
+			return nil // keep the decision: it asks the user
 		}
 		if m != nil {
 			last = max(last, m.Seq)
@@ -221,7 +220,7 @@ func (c *confirmationStore) checkMissed(ctx context.Context, i call.Invocation) 
 	return nil
 }
 
-// awaitSeq waits until the ledger has a message of the log.
+// awaitSeq waits until the store has applied a sequence of the log.
 func (c *confirmationStore) awaitSeq(ctx context.Context, seq uint64) bool {
 	return c.watermark.await(ctx, seq) == nil
 }

@@ -14,17 +14,16 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// bucketFollower hands everything that a KV bucket holds, and then every change,
-// to one function. It reads the bucket again after a lost connection, because the
-// watch itself would find out only much later what it missed, and when the watch
-// stands still while the bucket's leader holds more.
+// bucketFollower passes the content of a KV bucket, and then every change, to one function. It
+// reads the bucket again after a lost connection, because the watch would notice only much later
+// what it missed, and when the watch stalls while the bucket's leader holds more.
 type bucketFollower struct {
 	s      *service
 	bucket string
-	// settleDelay is how long a burst of changes is collected; 0 for not at all.
+	// settleDelay is how long a burst of changes is collected; 0 applies each change at once.
 	settleDelay time.Duration
-	// apply takes the values of changed keys, nil for deleted ones, and the
-	// bucket's revision. It is never called twice at a time.
+	// apply gets the changed keys (value nil for deleted ones) and the bucket's revision. Calls
+	// never overlap.
 	apply func(ctx context.Context, changed map[string]bucketEntry, revision uint64)
 
 	nc          *nats.Conn
@@ -32,23 +31,23 @@ type bucketFollower struct {
 	kv          jetstream.KeyValue
 	lag         *leaderLag
 	watcher     jetstream.KeyWatcher
-	updates     <-chan jetstream.KeyValueEntry // the watcher's; nil once it has ended
-	known       map[string]knownEntry          // what is applied
-	pending     map[string]bucketEntry         // of a burst
+	updates     <-chan jetstream.KeyValueEntry // of watcher; nil once it has ended
+	known       map[string]knownEntry          // what has been applied
+	pending     map[string]bucketEntry         // collected during a burst
 	newest      uint64                         // the newest revision seen
 	watermark   watermark
-	reported    uint64 // the revision that progress was told of
+	reported    uint64 // the revision reported to progress
 	hasReported bool
-	view        atomic.Uint64 // the connection over which the view was read: how often it was made again before
+	view        atomic.Uint64 // number of reconnects before the view was read
 }
 
 // bucketEntry is one key's value as a bucket holds it.
 type bucketEntry struct {
 	value    []byte // nil: deleted
-	revision uint64 // 0: there is no trace of the key any more
+	revision uint64 // 0: the bucket holds no trace of the key
 }
 
-// knownEntry tells one entry from another: a bucket that was made anew counts its
+// knownEntry identifies an entry. The hash is needed because a recreated bucket counts its
 // revisions from one again.
 type knownEntry struct {
 	revision uint64
@@ -57,7 +56,7 @@ type knownEntry struct {
 
 func (e bucketEntry) identity() knownEntry { return knownEntry{e.revision, sha256.Sum256(e.value)} }
 
-// start reads what there is, before it returns, and follows it until ctx ends.
+// start reads the bucket before it returns, and follows it until ctx ends.
 func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	f.js, f.known, f.lag = js, map[string]knownEntry{}, newLeaderLag(js, f.bucket)
 	if f.kv, err = streams.OpenBucket(ctx, js, f.bucket); err != nil {
@@ -82,8 +81,8 @@ func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.
 	return func() { cancel(); <-done }, nil
 }
 
-// openWatch applies what is in the bucket and watches from there on. streams.ErrBehind says that
-// the watch was given an older state than the bucket's leader has; it is not applied.
+// openWatch applies the content of the bucket and keeps the watch. It returns streams.ErrBehind,
+// and applies nothing, if the watch delivered an older state than the bucket's leader has.
 func (f *bucketFollower) openWatch(ctx context.Context) error {
 	floor, err := f.lag.minRevision(ctx)
 	if err != nil {
@@ -125,14 +124,14 @@ func (f *bucketFollower) openWatch(ctx context.Context) error {
 	}
 }
 
-// applySnapshot makes what was read the view: what is not there any more is deleted.
+// applySnapshot makes a complete read the view: known keys that it lacks are deleted.
 func (f *bucketFollower) applySnapshot(ctx context.Context, held map[string]bucketEntry, revision uint64) {
 	for key := range f.known {
 		if _, there := held[key]; !there {
 			held[key] = bucketEntry{}
 		}
 	}
-	f.pending, f.newest = held, revision // less than before where the bucket was made anew
+	f.pending, f.newest = held, revision // lower than before if the bucket was recreated
 	f.applyPending(ctx)
 }
 
@@ -187,7 +186,7 @@ func (f *bucketFollower) followChanges(ctx context.Context, back <-chan nats.Sta
 	}
 }
 
-// reopenWatch reports whether the view may be out of date.
+// reopenWatch reads the bucket again and reports whether the view may still be out of date.
 func (f *bucketFollower) reopenWatch(ctx context.Context) (stale bool) {
 	err := f.openWatch(ctx)
 	switch {
@@ -201,8 +200,8 @@ func (f *bucketFollower) reopenWatch(ctx context.Context) (stale bool) {
 	return true
 }
 
-// applyPending applies what has changed. It is called with nothing changed as well, so
-// that what could not be done before is tried again.
+// applyPending applies the collected changes. It calls apply without any change, too, so that
+// apply can retry what failed before.
 func (f *bucketFollower) applyPending(ctx context.Context) {
 	for key, e := range f.pending {
 		now := e.identity()
@@ -223,8 +222,7 @@ func (f *bucketFollower) applyPending(ctx context.Context) {
 	}
 }
 
-// caughtUp waits until everything is applied that the bucket held when it was
-// called.
+// caughtUp waits until everything is applied that the bucket held at the call.
 func (f *bucketFollower) caughtUp(ctx context.Context) error {
 	st, err := streams.StreamState(ctx, f.js, "KV_"+f.bucket)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// IngestFlags bound what publishers put on the log. The defaults are far above
-// what a runtime needs and below what a shard can take.
+// IngestFlags limit what publishers put on the log. The defaults are far above what a runtime
+// needs and below what a shard can store.
 type IngestFlags struct {
 	PublisherEvents     int           `help:"Events per second that a publisher may put on the log (0: no limit)." env:"COUNTERSIGN_PUBLISHER_EVENTS" default:"10000"`
 	TenantEvents        int           `help:"Events per second of all publishers of a tenant together (0: no limit)." env:"COUNTERSIGN_TENANT_EVENTS" default:"20000"`
@@ -54,10 +54,9 @@ func (f IngestFlags) admissionQuotas() ingest.Quotas {
 	}
 }
 
-// takeEvents takes events in for as long as this instance holds the lease for it,
-// and returns once it does so or stands by. Events have connections and a group
-// commit of their own, so that they do not stand in the way of verdicts. stop
-// finishes what was taken.
+// takeEvents stores publishers' events while this instance holds the ingest lease. It returns
+// once the instance is active or on standby. Events use connections and a group commit of their
+// own, so that they do not delay verdicts. stop finishes the events that were accepted.
 func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), err error) {
 	log, releaseLog, err := s.flags.Connect(ctx, ServiceName+" event log", s.env, nil)
 	if err != nil {
@@ -92,7 +91,7 @@ func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), e
 	return nil, err
 }
 
-// overQuota counts an admission, and reports whether it is one too many.
+// overQuota counts an admission and reports whether it exceeds a quota.
 func (s *service) overQuota(tenant, publisher string, body []byte) bool {
 	e, ok := s.admissions.Take(time.Now(), tenant, publisher, ingest.Cost(body))
 	if !ok && e.First {
@@ -101,13 +100,13 @@ func (s *service) overQuota(tenant, publisher string, body []byte) bool {
 	return !ok
 }
 
-// Rule is what a finding that the admitter itself makes is about. No switch
-// concerns it.
+// Rule describes a kind of finding that the admitter itself makes. Rule switches do not apply to
+// it.
 type Rule struct {
 	Name                string
 	Severity            events.Severity
 	Explanation, Remedy string
-	Inputs, Ref         string // what it is decided from; where it is described
+	Inputs, Ref         string // the data it is decided from; where it is documented
 }
 
 // ruleQuota is the name of the finding about a publisher that exceeds a quota.
@@ -119,11 +118,11 @@ var quotaRule = Rule{
 	"the rate of a publisher's events or requests, and the admitter's limits", "docs/operating.md#quotas",
 }
 
-// Rules gives the rules of the admitter's own findings, by name.
+// Rules lists the rules of the admitter's own findings, ordered by name.
 func Rules() []Rule { return []Rule{quotaRule} }
 
-// reportExcess writes one finding for a publisher, beside what goes on: it must
-// not keep the requests of others waiting.
+// reportExcess writes one finding about a publisher in the background: it must not delay other
+// callers' requests.
 func (s *service) reportExcess(tenant, publisher, of string, e ingest.Excess) {
 	s.env.Log.Warn().Str("tenant", tenant).Str("publisher", publisher).Str("of", of).Str("limit", e.String()).Msg("quota exceeded")
 	now := time.Now()

@@ -16,14 +16,14 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// signer is a key that signs. It is in the log before it signs anything.
+// signer is a signing key. It is in the log before it signs anything.
 type signer struct {
 	key    signing.PrivateKey
-	record string // its public half with the checkpoint key's word for it, JSON
+	record string // JSON record of the public key, signed by the checkpoint key
 }
 
-// errRetired says that the key of this admitter was taken back: what it signs
-// counts no more, so it must not decide.
+// errRetired reports that this admitter's key was retired. Its signatures no longer count, so the
+// admitter must not decide.
 var errRetired = errors.New("the receipt key of this admitter is retired; give it another one (countersign keys rotate)")
 
 // readSigner reads the key in the key directory, and its record.
@@ -43,15 +43,14 @@ func (s *service) readSigner() (*signer, error) {
 	return &signer{key: key, record: string(record)}, nil
 }
 
-// publishKey makes sure that the key this admitter signs with is in the log
-// before its first signature is, and in the keys bucket, at the start and
-// whenever the server may be another one.
+// publishKey makes sure that the signing key is in the log before its first signature is, and in
+// the keys bucket. It runs at the start and whenever the server may be a different one.
 func (s *service) publishKey(ctx context.Context, js jetstream.JetStream) error {
 	s.keyMu.Lock()
 	defer s.keyMu.Unlock()
 	next, err := s.readSigner()
 	if now := s.signer.Load(); err != nil && now != nil {
-		next = now // the directory is being changed; the key in force goes on
+		next = now // the directory is being changed; keep the current key
 	} else if err != nil {
 		return err
 	}
@@ -61,8 +60,8 @@ func (s *service) publishKey(ctx context.Context, js jetstream.JetStream) error 
 	return s.publishRetirements(ctx, js)
 }
 
-// rotateKey takes what is new in the key directory: another key is published
-// first, then signs. The one before stays valid for what it has signed.
+// rotateKey applies changes of the key directory: a new key is published first and then signs.
+// The previous key stays valid for what it has signed.
 func (s *service) rotateKey(ctx context.Context, js jetstream.JetStream) error {
 	s.keyMu.Lock()
 	defer s.keyMu.Unlock()
@@ -79,10 +78,9 @@ func (s *service) rotateKey(ctx context.Context, js jetstream.JetStream) error {
 	return s.publishRetirements(ctx, js)
 }
 
-// publishSigner puts a key into the log and the bucket and then in force. What the
-// bucket holds says nothing about the log, which may have been created anew; and
-// a second record of the same key does no harm, while a missing one would turn
-// every decision into a forgery.
+// publishSigner puts a key into the log and the bucket, and then uses it. It writes to the log
+// whatever the bucket holds, since the log may have been created anew. A second record of the
+// same key does no harm; a missing one would make every decision look forged.
 func (s *service) publishSigner(ctx context.Context, js jetstream.JetStream, next *signer) error {
 	kv, err := streams.OpenBucket(ctx, js, streams.BucketKeys)
 	if err != nil {
@@ -91,8 +89,8 @@ func (s *service) publishSigner(ctx context.Context, js jetstream.JetStream, nex
 	if err := checkNotRetired(ctx, kv, next.key.ID); err != nil {
 		return err
 	}
-	// The read above may have come from a server that has not heard of a retirement;
-	// a write is decided by a quorum.
+	// The read above may come from a server that has not seen a retirement yet; a quorum decides
+	// on a write.
 	err = streams.KVPutUnless(ctx, js.Conn(), streams.BucketKeys, next.key.ID, []byte(next.record), keys.RetiredEntry(next.key.ID))
 	switch {
 	case errors.Is(err, streams.ErrFenced):
@@ -114,7 +112,7 @@ func (s *service) publishSigner(ctx context.Context, js jetstream.JetStream, nex
 	return nil
 }
 
-// checkNotRetired reads the bucket's word on a key.
+// checkNotRetired returns errRetired if the bucket holds the retirement of a key.
 func checkNotRetired(ctx context.Context, kv jetstream.KeyValue, kid string) error {
 	_, err := kv.Get(ctx, keys.RetiredEntry(kid))
 	switch {
@@ -126,8 +124,8 @@ func checkNotRetired(ctx context.Context, kv jetstream.KeyValue, kid string) err
 	return fmt.Errorf("reading the keys bucket: %w", err)
 }
 
-// publishRetirements puts what the key directory says of retired keys into the
-// log, once for every incarnation of it, and into the bucket.
+// publishRetirements puts the retirements of the key directory into the log, once for every
+// incarnation of the log, and into the bucket.
 func (s *service) publishRetirements(ctx context.Context, js jetstream.JetStream) error {
 	list, err := keys.Retirements(s.flags.Keys)
 	if err != nil {
@@ -161,7 +159,8 @@ func (s *service) publishRetirements(ctx context.Context, js jetstream.JetStream
 	return s.checkSignerValid(ctx, kv)
 }
 
-// checkSignerValid is errRetired if the key in force was retired, by whomever.
+// checkSignerValid returns errRetired if the current key is retired, by this or any other
+// admitter.
 func (s *service) checkSignerValid(ctx context.Context, kv jetstream.KeyValue) error {
 	if now := s.signer.Load(); now != nil {
 		return checkNotRetired(ctx, kv, now.key.ID)
@@ -183,8 +182,7 @@ func putKey(ctx context.Context, kv jetstream.KeyValue, key string, record []byt
 	return nil
 }
 
-// logKey writes a record about a key unless it is the newest one of its kind in
-// the log.
+// logKey writes a record about a key unless it is the newest record of its kind in the log.
 func (s *service) logKey(ctx context.Context, js jetstream.JetStream, kind, id string, record []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, s.flags.Timeout)
 	defer cancel()

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// keyPoll is how often the key directory is looked at. SIGHUP looks at once.
+	// keyPoll is how often the key directory is checked. SIGHUP triggers a check at once.
 	keyPoll = time.Second
-	// retiredPoll is how often the bucket is asked whether the key in force was
-	// retired by somebody else, in looks at the directory.
+	// retiredPoll is the number of directory checks after which the bucket is asked whether
+	// another process retired the current key.
 	retiredPoll = 30
 )
 
-// followKey takes changes of the key directory until ctx ends: whoever rotates
-// the key need not restart anybody.
+// followKey applies changes of the key directory until ctx ends, so that a key rotation needs no
+// restart.
 func (s *service) followKey(ctx context.Context, js jetstream.JetStream) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	done := make(chan struct{})
-	// What the directory was like before this service read it for the first time
-	// nobody knows: the first look always reads it.
+	// The directory may have changed before this service first read it: the first check always
+	// reads it.
 	go func() {
 		defer close(done)
 		defer signal.Stop(hup)
@@ -63,10 +63,9 @@ func (s *service) followKey(ctx context.Context, js jetstream.JetStream) (stop f
 	return func() { cancel(); <-done }
 }
 
-// followRetired makes this admitter sign with the key directory's new key as soon as
-// the keys bucket says that its key is retired, whichever admitter put that there, and
-// ends it where there is no other: what it would sign counts no more. Nothing is
-// decided in between.
+// followRetired switches to the key directory's new key as soon as the keys bucket says that the
+// current key is retired, whichever admitter wrote that. Without a new key it ends this admitter,
+// since its signatures no longer count. No decision is recorded in between.
 func (s *service) followRetired(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	f := &bucketFollower{s: s, bucket: streams.BucketKeys, apply: func(ctx context.Context, changed map[string]bucketEntry, _ uint64) {
 		now := s.signer.Load()
@@ -85,7 +84,7 @@ func (s *service) followRetired(ctx context.Context, nc *nats.Conn, js jetstream
 	return f.start(ctx, nc, js)
 }
 
-// pollKey reports whether nothing is left to do.
+// pollKey applies the key directory and reports whether that succeeded.
 func (s *service) pollKey(ctx context.Context, js jetstream.JetStream) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.flags.Timeout)
 	defer cancel()
@@ -94,8 +93,8 @@ func (s *service) pollKey(ctx context.Context, js jetstream.JetStream) bool {
 	return err == nil
 }
 
-// reportKeyError says what is wrong with the keys. A key that was retired is the end
-// of this admitter: everything that it signs from now on would be a forgery.
+// reportKeyError reports a key error in log and health. A retired key ends this admitter:
+// everything that it signs from then on would count as forged.
 func (s *service) reportKeyError(err error) {
 	switch {
 	case err == nil:
@@ -115,8 +114,7 @@ func (s *service) reportKeyError(err error) {
 	s.env.Health.Set("receipt_key", "the key directory cannot be followed, the key in force goes on: "+err.Error())
 }
 
-// keyFiles tells one state of the key directory from another, without reading
-// any secret.
+// keyFiles returns a fingerprint of the key directory's state, without reading any secret.
 func (s *service) keyFiles() string {
 	entries, err := os.ReadDir(s.flags.Keys)
 	if err != nil {
@@ -133,7 +131,7 @@ func (s *service) keyFiles() string {
 	return b.String()
 }
 
-// isReceiptKeyFile reports whether a file of a key directory is about receipt keys.
+// isReceiptKeyFile reports whether a file of a key directory concerns receipt keys.
 func isReceiptKeyFile(name string) bool {
 	return slices.Contains([]string{keys.ReceiptFile, keys.ReceiptRecordFile}, name) ||
 		strings.HasPrefix(name, "receipt-") || strings.HasPrefix(name, "retired-")

@@ -113,7 +113,7 @@ func TestKeyWithoutARecordDoesNotSign(t *testing.T) {
 	first := keyOf(t, ask(t, nc, "gov.admit.acme.agenthook", body))
 	path := filepath.Join(n.Keys, keys.ReceiptFile)
 	servicetest.OK(t, os.Rename(path, path+".old"))
-	servicetest.OK(t, keys.Ensure(n.Keys, keys.ReceiptFile)) // a key that nobody vouches for
+	servicetest.OK(t, keys.Ensure(n.Keys, keys.ReceiptFile)) // a key without a record
 	servicetest.Eventually(t, "the admitter complains", func() bool { return s.Health.Report().Problems["receipt_key"] != "" })
 	if got := keyOf(t, ask(t, nc, "gov.admit.acme.agenthook", body)); got != first {
 		t.Errorf("signed by %s", got)
@@ -127,8 +127,8 @@ func TestKeyWithoutARecordDoesNotSign(t *testing.T) {
 	checkSignatures(t, n.Log())
 }
 
-// A retired key is taken back in the log and in the bucket, once; an admitter
-// whose own key it is stops, and does not start again.
+// A retirement is published in the log and in the bucket, once. An admitter whose own key is
+// retired stops, and does not start again.
 func TestRetiredKey(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := serve(t, n)

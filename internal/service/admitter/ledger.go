@@ -17,27 +17,25 @@ import (
 )
 
 const (
-	// tailAge is how old the lower bound of a decision's sequence may be. It only
-	// costs what is read too much of after a restart.
+	// tailAge is how old the lower bound of a decision's log sequence may be. A larger value only
+	// means more reading after a restart.
 	tailAge = time.Second
-	// lookThroughEvery is how often reservations are looked through for what nobody will
-	// ever report on.
+	// sweepLedgerEvery is how often reservations are checked for those on which no call record
+	// will ever report.
 	sweepLedgerEvery = time.Minute
-	// unrecordedAfter is how old a reservation is when the log is searched for its
-	// decision. An answer goes out within seconds of the reservation, and only if the
-	// decision is in the log.
+	// unrecordedAfter is the age at which the log is searched for a reservation's decision. An
+	// answer goes out within seconds of the reservation, and only if the decision is in the log.
 	unrecordedAfter = 10 * time.Minute
 )
 
-// spendLedger is the part that keeps the money of mandates. Every change is a
-// compare-and-set on the account in the spend bucket, and checked against the
-// very revision that it replaces: however many admitters there are, together they
-// allow no more than a budget.
+// spendLedger is the stateStore of the money of mandates. Every change is a compare-and-set on an
+// account in the spend bucket, checked against the revision that it replaces: any number of
+// admitters together allow no more than a budget.
 //
-// Money is reserved before the decision is recorded. What became of it the
-// correlator's call records say, which are read from the log in order, together
-// with the decisions that they are about. A crash leaves it reserved. The rule of
-// the account is with mandate.Account.
+// Money is reserved before the decision is recorded. The correlator's call records say what
+// became of it; the ledger reads them from the log in order, with the decisions that they
+// concern. After a crash the money stays reserved. mandate.Account documents the rules of an
+// account.
 type spendLedger struct {
 	s        *service
 	js       jetstream.JetStream
@@ -46,17 +44,17 @@ type spendLedger struct {
 	mu       sync.RWMutex
 	accounts map[string]*spendAccount                // by AccountKey
 	waiting  map[spendSession]map[*spendAccount]bool // accounts with entries of a session
-	wake     chan struct{}                           // there may be calls to follow
-	logged   map[string]uint64                       // of followCalls: where decisions of accounts are in the log
-	recorded map[string]bool                         // of the sweep: decisions that were found in the log
-	tail     struct {                                // what tailSeq gave last
+	wake     chan struct{}                           // signals that there may be calls to follow
+	logged   map[string]uint64                       // of followCalls: log sequences of the accounts' decisions
+	recorded map[string]bool                         // of the sweep: decisions found in the log
+	tail     struct {                                // the last result of tailSeq
 		sync.Mutex
 		seq uint64
 		at  time.Time
 	}
 }
 
-// spendSession is a session by its subject tokens.
+// spendSession identifies a session by its subject tokens.
 type spendSession struct{ tenant, session string }
 
 func newSpendLedger(s *service) stateStore {
@@ -82,7 +80,7 @@ func (l *spendLedger) start(ctx context.Context, nc *nats.Conn, js jetstream.Jet
 
 func (l *spendLedger) load(_ admission.Request, in *admission.Inputs) { in.Mandates.SpendLedger = l }
 
-// Spend implements mandate.Ledger.
+// Spend implements mandate.SpendLedger.
 func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 	l.mu.RLock()
 	a := l.accounts[mandate.AccountKey(p.Tenant, p.MandateID, p.Currency)]
@@ -101,8 +99,8 @@ func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 	return spend
 }
 
-// reserve reserves what the outcome spends, and has the receipt say which allowance
-// it is for: an executor uses one receipt of an allowance.
+// reserve reserves the amount that the outcome spends, and puts the allowance into the receipt's
+// claims: an executor uses one receipt of an allowance.
 func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
 	r := out.Reservations.Spend
 	if r == nil {
@@ -126,7 +124,7 @@ func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *adm
 	})
 	switch {
 	case errors.Is(err, mandate.ErrOverBudget), errors.Is(err, mandate.ErrLedgerFull), errors.Is(err, errUnreadable):
-		return reservation{}, errConflict // the next decision sees it and says so
+		return reservation{}, errConflict // the next attempt sees the change and denies with the reason
 	case err != nil:
 		return reservation{}, err
 	}
@@ -136,8 +134,8 @@ func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *adm
 	return reservation{release: func(ctx context.Context) { l.releaseTicket(ctx, a, t) }}, nil
 }
 
-// releaseTicket releases a reservation whose decision was certainly not recorded. If
-// that fails, the money stays reserved until a sweep finds out.
+// releaseTicket releases a reservation whose decision was certainly not recorded. If that fails,
+// the money stays reserved until a sweep releases it.
 func (l *spendLedger) releaseTicket(ctx context.Context, a *spendAccount, t mandate.ReserveRequest) {
 	ctx, cancel := context.WithTimeout(ctx, l.s.flags.Timeout)
 	defer cancel()
@@ -147,8 +145,7 @@ func (l *spendLedger) releaseTicket(ctx context.Context, a *spendAccount, t mand
 	}
 }
 
-// tailSeq is a sequence of the log that is before everything that is appended
-// from now on.
+// tailSeq returns a log sequence that precedes every message appended from now on.
 func (l *spendLedger) tailSeq(ctx context.Context) (uint64, error) {
 	l.tail.Lock()
 	defer l.tail.Unlock()
@@ -162,7 +159,7 @@ func (l *spendLedger) tailSeq(ctx context.Context) (uint64, error) {
 	return l.tail.seq, nil
 }
 
-// accountFor finds an account or opens an empty one.
+// accountFor returns an account, creating an empty one if needed.
 func (l *spendLedger) accountFor(key string) *spendAccount {
 	l.mu.RLock()
 	a := l.accounts[key]
@@ -179,7 +176,7 @@ func (l *spendLedger) accountFor(key string) *spendAccount {
 	return a
 }
 
-// applyChanges takes what others, or this admitter, have written.
+// applyChanges applies changes of the bucket, by this or another admitter.
 func (l *spendLedger) applyChanges(_ context.Context, changed map[string]bucketEntry, _ uint64) {
 	for key, e := range changed {
 		if strings.Count(key, ".") == 2 {
@@ -188,7 +185,7 @@ func (l *spendLedger) applyChanges(_ context.Context, changed map[string]bucketE
 	}
 }
 
-// indexSessions notes which sessions an account waits for.
+// indexSessions updates the sessions that an account waits for.
 func (l *spendLedger) indexSessions(a *spendAccount, before, after mandate.Account) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,7 +221,7 @@ func (l *spendLedger) accountsOf(s spendSession) []*spendAccount {
 	return list
 }
 
-// waitingAccounts lists the accounts that wait for anything.
+// waitingAccounts lists the accounts that wait for any session.
 func (l *spendLedger) waitingAccounts() []*spendAccount {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -14,16 +14,16 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// errUnreadable says that nobody knows what was spent.
+// errUnreadable reports that the amount spent is unknown.
 var errUnreadable = errors.New("an account in the spend bucket cannot be read")
 
-// spendAccount is one key of the spend bucket as far as it is known, and the one place
-// in this process where it is changed.
+// spendAccount is the view of one key of the spend bucket, and the only place in this process
+// that changes it.
 type spendAccount struct {
 	ledger     *spendLedger
 	key        string
 	tenant     string        // its subject token
-	changeLock chan struct{} // whoever holds it may change the key
+	changeLock chan struct{} // held by the goroutine that changes the key
 
 	mu         sync.Mutex
 	state      mandate.Account
@@ -45,7 +45,7 @@ func (a *spendAccount) snapshot() (state mandate.Account, revision uint64, unrea
 	return a.state, a.revision, a.unreadable
 }
 
-// readEntry takes a revision that was stored.
+// readEntry applies a stored revision.
 func (a *spendAccount) readEntry(e bucketEntry) {
 	if _, known, _ := a.snapshot(); e.revision <= known {
 		return // this process wrote it itself
@@ -69,10 +69,9 @@ func (a *spendAccount) setState(state mandate.Account, revision uint64, unreadab
 	a.state, a.revision, a.unreadable = state, revision, unreadable
 }
 
-// changeState replaces the account by what f makes of it, unless f says that it stays
-// as it is or fails. If another admitter was faster, f is asked again with what
-// that one has written. An error other than f's leaves open whether the change
-// was made.
+// changeState replaces the account by the result of f, unless f reports no change or fails. If
+// another admitter wrote first, f is called again with the new state. An error that is not f's
+// leaves open whether the change was made.
 func (a *spendAccount) changeState(ctx context.Context, f func(mandate.Account) (next mandate.Account, changed bool, err error)) error {
 	select {
 	case a.changeLock <- struct{}{}:

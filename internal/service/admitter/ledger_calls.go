@@ -14,22 +14,21 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// errNothingPending ends the reading of call records when no money waits for any.
+// errNothingPending ends the reading of call records when no money waits for one.
 var errNothingPending = errors.New("no money waits for the end of a call")
 
-// endStates are the states of a call that say something about money.
+// endStates are the call states that settle reserved money.
 var endStates = []events.CallState{
 	events.CallCompleted, events.CallFailed, events.CallDenied, events.CallAbandoned, events.CallOrphaned,
 }
 
-// maxLogged bounds how many decisions' places are kept before those are dropped
-// that no account names.
+// maxLogged bounds the decision positions that are kept. At the bound, positions that no account
+// names are dropped.
 const maxLogged = 10_000
 
-// followCalls reads the allows and how calls end for as long as there is money
-// that waits for it. It begins behind the oldest reservation, so what happened
-// while no admitter was there is caught up with; what was applied before is
-// recognised.
+// followCalls reads allow decisions and ends of calls while money waits for them. It begins
+// behind the oldest reservation, so it catches up with what happened while no admitter ran.
+// Records that were applied before are recognised.
 func (l *spendLedger) followCalls(ctx context.Context) {
 	filter := []string{l.allowPrefix() + "*." + string(events.Allow) + ".>"}
 	for _, state := range endStates {
@@ -75,18 +74,17 @@ func (l *spendLedger) readCalls(ctx context.Context, from uint64, filter []strin
 	}, func(batch []events.LogMessage) error { return l.applyCalls(ctx, batch) })
 }
 
-// callPrefix is what the subjects of call records begin with.
+// callPrefix is the prefix of the subjects of call records.
 func (l *spendLedger) callPrefix() string {
 	return strings.TrimSuffix(l.s.space.All(subject.Calls), ">")
 }
 
-// allowPrefix is what the subjects of decisions begin with.
+// allowPrefix is the prefix of the subjects of decisions.
 func (l *spendLedger) allowPrefix() string {
 	return strings.TrimSuffix(l.s.space.All(subject.Decisions), ">")
 }
 
-// earliestEnd is the first sequence at which the end of a call can be that any money
-// waits for.
+// earliestEnd is the first sequence that can hold the end of a call for which money waits.
 func (l *spendLedger) earliestEnd() (seq uint64, any bool) {
 	now := time.Now().UnixMilli()
 	for _, a := range l.waitingAccounts() {
@@ -100,10 +98,9 @@ func (l *spendLedger) earliestEnd() (seq uint64, any bool) {
 	return seq, any
 }
 
-// applyCalls applies call records. Another admitter may have reserved what they are
-// about: its reservation is in the bucket before its decision is in the log, so
-// an admitter that has the whole bucket after reading a record knows all that the
-// record concerns.
+// applyCalls applies call records. Another admitter may have made the reservations that they
+// concern. It writes a reservation to the bucket before the decision to the log, so an admitter
+// that reads the whole bucket after a record knows every reservation that the record concerns.
 func (l *spendLedger) applyCalls(ctx context.Context, batch []events.LogMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -153,7 +150,7 @@ func (l *spendLedger) applyCall(ctx context.Context, accounts []*spendAccount, m
 	return nil
 }
 
-// noteLogged keeps the place of a decision that an account names.
+// noteLogged keeps the log sequence of a decision that an account names.
 func (l *spendLedger) noteLogged(accounts []*spendAccount, decision string, seq uint64) {
 	named := func(a *spendAccount) bool {
 		state, _, _ := a.snapshot()
@@ -174,7 +171,7 @@ func (l *spendLedger) noteLogged(accounts []*spendAccount, decision string, seq 
 	}
 }
 
-// namedDecisions are all that the accounts name.
+// namedDecisions is the set of decisions that the waiting accounts name.
 func (l *spendLedger) namedDecisions() map[string]bool {
 	known := map[string]bool{}
 	for _, a := range l.waitingAccounts() {
@@ -188,7 +185,7 @@ func (l *spendLedger) namedDecisions() map[string]bool {
 	return known
 }
 
-// loggedAt is where a decision is in the log, 0 if that is not known.
+// loggedAt is the log sequence of a decision, 0 if unknown.
 func (l *spendLedger) loggedAt(decision string) uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

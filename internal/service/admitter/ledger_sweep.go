@@ -11,17 +11,16 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// headerEventID is the id of a logged record: of a decision, its own.
+// headerEventID is the header with the id of a logged record; a decision's is its decision id.
 const headerEventID = "ce-id"
 
-// maxRecorded bounds how many found decisions are remembered; beyond it they are
-// looked for again.
+// maxRecorded bounds how many found decisions are remembered; beyond it they are searched again.
 const maxRecorded = 10_000
 
 // errStopSearch ends a search in the log.
 var errStopSearch = errors.New("searched")
 
-// runSweeps looks the reservations through now and then.
+// runSweeps runs sweepReservations at regular intervals.
 func (l *spendLedger) runSweeps(ctx context.Context) {
 	tick := time.NewTicker(sweepLedgerEvery)
 	defer tick.Stop()
@@ -37,9 +36,9 @@ func (l *spendLedger) runSweeps(ctx context.Context) {
 	}
 }
 
-// sweepReservations releases what can never be spent: the money of admissions whose decision
-// is not in the log, so that no caller was ever told an allow, and what lapsed and
-// has no valid receipt any more. It also forgets closed entries that are old.
+// sweepReservations releases money that can never be spent: of admissions whose decision is not
+// in the log, so that no caller was told an allow, and of lapsed entries that have no valid
+// receipt any more. It also forgets old closed entries.
 func (l *spendLedger) sweepReservations(ctx context.Context, now time.Time) error {
 	var errs []error
 	for _, a := range l.waitingAccounts() {
@@ -65,7 +64,7 @@ func (l *spendLedger) sweepReservations(ctx context.Context, now time.Time) erro
 	return errors.Join(errs...)
 }
 
-// unrecordedDecisions lists the decisions of an entry that are awaited and not in the log.
+// unrecordedDecisions lists the awaited decisions of an entry that are not in the log.
 func (l *spendLedger) unrecordedDecisions(ctx context.Context, a *spendAccount, e mandate.Entry) (lost []string, err error) {
 	for _, t := range e.Attempts {
 		if !t.Over && !l.recorded[t.Decision] {
@@ -76,7 +75,7 @@ func (l *spendLedger) unrecordedDecisions(ctx context.Context, a *spendAccount, 
 		return nil, nil
 	}
 	st, err := streams.StreamState(ctx, l.js, l.s.flags.Stream)
-	if err != nil || st.FirstSeq > e.After+1 { // what is no longer in the log may have been
+	if err != nil || st.FirstSeq > e.After+1 { // messages before FirstSeq are gone and may have held them
 		return nil, err
 	}
 	if len(l.recorded) >= maxRecorded {

@@ -213,8 +213,8 @@ func reserve(t *testing.T, l *spendLedger, call string, amount int64) (admission
 	return out, tk, err
 }
 
-// TestCrashBeforeTheRecord: what was reserved for a decision that never reached
-// the log stays reserved, and is released once it is certain that nobody was told.
+// TestCrashBeforeTheRecord: what was reserved for a decision that never reached the log stays
+// reserved, and is released once it is certain that no caller was told an allow.
 func TestCrashBeforeTheRecord(t *testing.T) {
 	n, _ := spending(t)
 	l, crash := ledgerOn(t, n)
@@ -267,9 +267,8 @@ func TestOutcomeWhileAway(t *testing.T) {
 	}
 }
 
-// TestOutcomeBeforeTheReservationIsSeen: an admitter that reads how a call ended
-// waits until it has seen every reservation that was there by then, whoever made
-// it.
+// TestOutcomeBeforeTheReservationIsSeen: an admitter that reads how a call ended waits until it
+// has seen every earlier reservation, by any admitter.
 func TestOutcomeBeforeTheReservationIsSeen(t *testing.T) {
 	n, _ := spending(t)
 	reader, stopReader := ledgerOn(t, n)
@@ -313,7 +312,7 @@ func TestGiveBackAfterARefusedRecord(t *testing.T) {
 	}
 }
 
-// TestUnreadableAccount: nobody knows what was spent, so nothing may be.
+// TestUnreadableAccount: the amount spent is unknown, so no spending is allowed.
 func TestUnreadableAccount(t *testing.T) {
 	n, hash := spending(t)
 	_, err := bucket(t, n, "admitter", streams.BucketSpend).Put(t.Context(), mandate.AccountKey("acme", courierID, "EUR"), []byte(`{"v":2,"settled":"0"}`))

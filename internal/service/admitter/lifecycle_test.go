@@ -137,9 +137,9 @@ func TestDeniesWhileTheServerIsAwayAndRecovers(t *testing.T) {
 	})
 }
 
-// TestSubscriptionsEndWithTheirConnection: an admitter that left its queue groups
-// while the connection was lost is in each of them once when the server is back. A
-// member that nobody serves any more would take every second request.
+// TestSubscriptionsEndWithTheirConnection: an admitter that left its queue groups while the
+// connection was lost is a member of each of them once when the server is back. A member without
+// a service would take every second request.
 func TestSubscriptionsEndWithTheirConnection(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
@@ -243,7 +243,7 @@ func TestOccurrences(t *testing.T) {
 	if at("a") != 3 || at("b") != 4 || at("c") != 2 {
 		t.Errorf("a %d, b %d, c %d", at("a"), at("b"), at("c"))
 	}
-	for i := range 100 { // those that nobody speaks of any more are forgotten, the others not
+	for i := range 100 { // ids without further calls are forgotten, the others are not
 		end("a", 2)
 		end(fmt.Sprint("new", i), 1)
 	}

@@ -16,13 +16,13 @@ import (
 // maxSteps bounds the changes in one record.
 const maxSteps = 256
 
-// mandateStore is the part that knows the mandates in force, what was revoked, and
-// the keys that sign. Every change is compiled once.
+// mandateStore is the stateStore of mandates in force, revocations and signers' keys. Every
+// change is compiled once.
 type mandateStore struct {
 	s       *service
 	store   atomic.Pointer[mandate.Store]
-	changes changeLog // of the follower
-	opened  bool      // of the follower
+	changes changeLog // used by the follower only
+	opened  bool      // used by the follower only
 }
 
 func newMandateStore(s *service) stateStore {
@@ -39,14 +39,14 @@ func (p *mandateStore) load(req admission.Request, in *admission.Inputs) {
 	in.Mandates.Mandates, in.Mandates.Revocations, in.Mandates.Signatures = store, store, store.Signatures(req.Tenant)
 }
 
-// reserve: naming a mandate uses nothing up.
+// reserve implements stateStore: a mandate is not used up by naming it.
 func (p *mandateStore) reserve(context.Context, admission.Request, *admission.Outcome) (reservation, error) {
 	return reservation{}, nil
 }
 
-// applyChanges compiles what has changed, records it and makes it what decides, in this
-// order. A change that cannot be recorded takes effect all the same, and nothing is
-// decided until the log takes it.
+// applyChanges compiles the changes, records them and puts them in force, in this order. A change
+// that cannot be recorded takes effect all the same, and no decision is recorded until the log
+// has the change.
 func (p *mandateStore) applyChanges(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
 	values := make(map[string][]byte, len(changed))
 	for key, e := range changed {
@@ -65,8 +65,8 @@ func (p *mandateStore) applyChanges(ctx context.Context, changed map[string]buck
 	p.changes.recordPending(ctx)
 }
 
-// changeRecords are what the log gets of a change. What an admitter begins with is one
-// record without a list.
+// changeRecords returns the log's records of a change. The state at the start is one record
+// without a list.
 func (p *mandateStore) changeRecords(next *mandate.Store, changes []mandate.Change, revision uint64) (list []events.MandateChange) {
 	base := events.MandateChange{Writer: writerName(), Revision: revision, Digest: next.Digest(), Mandates: next.Len()}
 	if !p.opened {

@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// watermark says how far a view has come, and lets others wait until it is there. The
-// view sets it behind what it has taken in. The zero mark is at 0.
+// watermark is the position that a view has reached; goroutines can wait for a position. The view
+// sets it after it has applied the data. The zero watermark is at 0.
 type watermark struct {
 	mu       sync.Mutex
 	position uint64
-	moved    chan struct{} // closed at the next move; nil while nobody waits
+	moved    chan struct{} // closed at the next change; nil while no goroutine waits
 }
 
-// set moves the mark, back as well: what a view follows may have been made anew.
+// set moves the watermark, backwards too: the followed stream may have been recreated.
 func (m *watermark) set(at uint64) { m.update(func(uint64) uint64 { return at }) }
 
-// raise moves the mark unless it is further already.
+// raise moves the watermark forward; a lower position changes nothing.
 func (m *watermark) raise(at uint64) { m.update(func(now uint64) uint64 { return max(now, at) }) }
 
 func (m *watermark) update(to func(now uint64) uint64) {
@@ -29,7 +29,7 @@ func (m *watermark) update(to func(now uint64) uint64) {
 	}
 }
 
-// current gives the mark and what is closed at its next move.
+// current returns the position and a channel that is closed at the next change.
 func (m *watermark) current() (at uint64, moved <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,7 +39,7 @@ func (m *watermark) current() (at uint64, moved <-chan struct{}) {
 	return m.position, m.moved
 }
 
-// await returns when the mark is there, or with the error of ctx.
+// await returns nil once the watermark has reached at, or the error of ctx.
 func (m *watermark) await(ctx context.Context, at uint64) error {
 	for {
 		now, moved := m.current()

@@ -13,34 +13,33 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// memoryBudget keeps an admitter below its limit: what requests in flight and the
-// evaluations under way may take together is known before it is taken, and what
-// does not fit is refused. Half of the limit is for requests, a quarter for
-// evaluations; the rest is for what decisions rest on and for the connection.
+// memoryBudget keeps an admitter below its memory limit. The worst-case need of requests in
+// flight and of running evaluations is known before they start, and what does not fit is refused.
+// Half of the limit is for requests, a quarter for evaluations; the rest is for views and the
+// connection.
 type memoryBudget struct {
 	limit      int64
-	requests   *shares // of half of the limit: requests in flight, in bytes
-	evaluating *places // evaluations at the same time
+	requests   *shares // half of the limit, in bytes: requests in flight
+	evaluating *places // concurrent evaluations
 }
 
 const (
-	// requestMemory is how many bytes of memory one byte of a request may take until
-	// it is answered: its document, the record and their encodings.
+	// requestMemory is how many bytes of memory one byte of a request may need until it is
+	// answered, for its document, the record and their encodings.
 	requestMemory = 64
-	// requestBase is what a request takes however small it is.
+	// requestBase is what every request needs in addition.
 	requestBase = 64 << 10
-	// refusedMemory is requestMemory for a request that is larger than what is read: it
-	// is copied, and no document is made of it.
+	// refusedMemory replaces requestMemory for a request above the size limit: it is copied but
+	// not parsed.
 	refusedMemory = 4
-	// evaluationMemory is what one evaluation may hold: what its conditions make, with
-	// what the interpreter and the growth of lists add to it.
+	// evaluationMemory is what one evaluation may hold: the values of its conditions, with the
+	// overhead of the interpreter and of growing lists.
 	evaluationMemory = 4 * policy.MaxCallBytes
-	// minMemory is the lowest limit: below it an admitter could not take one request
-	// of the largest size.
+	// minMemory is the lowest limit: below it a request of the largest size would not fit.
 	minMemory = 256 << 20
 )
 
-// newMemoryBudget makes the accounts of a limit in MiB.
+// newMemoryBudget divides a limit given in MiB.
 func newMemoryBudget(mebibytes int64) (*memoryBudget, error) {
 	limit := mebibytes << 20
 	if mebibytes > math.MaxInt64>>20 || limit < minMemory {
@@ -50,21 +49,20 @@ func newMemoryBudget(mebibytes int64) (*memoryBudget, error) {
 	return &memoryBudget{limit: limit, requests: newShares(limit / 2), evaluating: newPlaces(n)}, nil
 }
 
-// arrived is how many bytes of requests can have arrived that accept has not looked
-// at. It looks at them at once: beyond it, requests of all callers are lost.
+// arrived is how many bytes of requests may wait for acceptRequest, which handles them at once.
+// Beyond it requests of all callers are lost.
 func (m *memoryBudget) arrived() int { return int(max(m.limit/8, minArrived)) }
 
 const minArrived = 64 << 20
 
-// setGCLimit makes the garbage collector work harder near the limit, unless the
-// environment says otherwise.
+// setGCLimit sets the runtime's memory limit, unless GOMEMLIMIT is set.
 func (m *memoryBudget) setGCLimit() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(m.limit)
 	}
 }
 
-// requestNeeds is what a request of a size may take.
+// requestNeeds is how much memory a request of a size may need.
 func requestNeeds(size int) int64 {
 	if size > strictjson.DefaultLimits.MaxBytes {
 		return requestBase + refusedMemory*int64(size)
@@ -72,8 +70,8 @@ func requestNeeds(size int) int64 {
 	return requestBase + requestMemory*int64(size)
 }
 
-// reserve takes what a request of a size may need. It is false where that does not
-// fit, or would leave others nothing; the request is refused then.
+// reserve takes the memory that a request of a size may need. fits is false if there is not
+// enough, or if it would leave other callers nothing; the request is then refused.
 func (m *memoryBudget) reserve(a asker, size int) (reserved int64, fits bool) {
 	n := requestNeeds(size)
 	if !m.requests.take(a, n) {
@@ -82,14 +80,13 @@ func (m *memoryBudget) reserve(a asker, size int) (reserved int64, fits bool) {
 	return n, true
 }
 
-// release gives back what reserve took.
+// release returns what reserve took.
 func (m *memoryBudget) release(a asker, reserved int64) { m.requests.release(a, reserved) }
 
-// errExpired says that the policies could not be evaluated within the request's
-// time.
+// errExpired reports that the policies could not be evaluated in time.
 var errExpired = errors.New("the policies could not be evaluated in time")
 
-// runEvaluation runs f, which decides a request of a, when it is a's turn.
+// runEvaluation runs f, which decides a request of a, once a gets a place.
 func (m *memoryBudget) runEvaluation(ctx context.Context, a asker, f func()) error {
 	if m.evaluating.acquire(ctx, a) != nil {
 		return errExpired

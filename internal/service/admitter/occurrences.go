@@ -11,22 +11,21 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// maxTrackedCalls bounds how many ids with a closed occurrence are remembered,
-// at some 50 bytes each.
+// maxTrackedCalls bounds how many call ids with a closed occurrence are remembered, at some 50
+// bytes each.
 const maxTrackedCalls = 100_000
 
-// occurrenceTracker remembers, for ids that are used more than once, which occurrence
-// is open. It follows the correlator's call records and forgets the ids that were
-// not heard of for the longest time, half of them at once: what it says is a
-// convenience for readers of decisions; the call record is what counts
-// (architecture section 4).
+// occurrenceTracker remembers which occurrence is open for call ids that are used more than once.
+// It follows the correlator's call records. When it is full it forgets the half that was updated
+// least recently. Its result is a convenience for readers of decisions; the call record is
+// authoritative (architecture section 4).
 type occurrenceTracker struct {
 	mu               sync.Mutex
 	limit            int
 	recent, previous map[callKey]int32 // the last closed occurrence
 }
 
-// callKey stands for tenant, source, session and id, of whatever length those are.
+// callKey is a fixed-size key of tenant, source, session and call id.
 type callKey [16]byte
 
 func callKeyOf(tenant, source, session, id string) (k callKey) {
@@ -44,7 +43,7 @@ func newOccurrenceTracker(limit int) *occurrenceTracker {
 	return &occurrenceTracker{limit: limit, recent: map[callKey]int32{}}
 }
 
-// currentOccurrence is the occurrence a request asks about, 0 when it has no call id.
+// currentOccurrence is the occurrence that a request asks about, 0 without a call id.
 func (o *occurrenceTracker) currentOccurrence(d events.Decision) int {
 	if d.ToolCallID == "" {
 		return 0
@@ -57,7 +56,7 @@ func (o *occurrenceTracker) currentOccurrence(d events.Decision) int {
 
 func (o *occurrenceTracker) lastClosed(k callKey) int32 { return max(o.recent[k], o.previous[k]) }
 
-// noteClosed notes that an occurrence has reached its end.
+// noteClosed notes that an occurrence has ended.
 func (o *occurrenceTracker) noteClosed(c events.Call) {
 	k := callKeyOf(c.Tenant, c.Source, c.Session, c.ToolCallID)
 	o.mu.Lock()
@@ -68,7 +67,7 @@ func (o *occurrenceTracker) noteClosed(c events.Call) {
 	}
 }
 
-// followCalls feeds the correlator's call records to the tracker.
+// followCalls passes the correlator's call records to the tracker.
 func (s *service) followCalls(nc *nats.Conn) error {
 	_, err := nc.Subscribe(s.space.All(subject.Calls), func(m *nats.Msg) {
 		c, err := events.DecodeRecord[events.Call](m.Data)

@@ -16,32 +16,30 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// stateStore is one kind of records, beside the policies, that decisions rest on:
-// mandates and money, approvals, confirmations, counters, publishers. It keeps a
-// view of its bucket in memory to decide from, and changes the bucket by
-// compare-and-set when a verdict takes something.
+// stateStore is one kind of state, beside the policies, that decisions depend on: mandates,
+// money, approvals, confirmations, counters, publishers. It decides from a view of its bucket in
+// memory, and changes the bucket by compare-and-set when a verdict uses something up.
 type stateStore interface {
-	// start reads what there is and follows it until ctx ends. When it returns
-	// without error the view is complete. stop returns when nothing runs any more.
+	// start reads the current state and follows it until ctx ends. The view is complete when it
+	// returns nil. stop returns when none of its goroutines runs any more.
 	start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error)
 
-	// load puts what is known into the inputs of one decision. It does no I/O and
-	// costs next to nothing for a request that does not need it.
+	// load puts the known state into the inputs of one decision. It does no I/O and costs next to
+	// nothing for a request that does not need it.
 	load(req admission.Request, in *admission.Inputs)
 
-	// reserve takes from the store what the outcome takes of this part, nothing for
-	// most. errAgain says that somebody else was faster: the decision is made
-	// again, from a view that has what they did. Any other error is a deny.
+	// reserve takes from the store what the outcome uses up, for most outcomes nothing.
+	// errConflict means that another process changed the state first: the decision is made again
+	// from a view with that change. Any other error is a deny.
 	reserve(ctx context.Context, req admission.Request, out *admission.Outcome) (reservation, error)
 }
 
-// reservation is the result of take.
+// reservation is the result of stateStore.reserve.
 type reservation struct {
-	// msgs go to the log with the decision, after it.
+	// msgs are appended to the log with the decision, after it.
 	msgs []streams.Msg
-	// release undoes it when the decision could not be recorded for certain; nil
-	// if nothing needs to be undone. A crash before it must deny, never allow: what
-	// is taken stays taken.
+	// release undoes the reservation if the decision was certainly not recorded; nil if there is
+	// nothing to undo. A crash before it must deny, never allow: what was taken stays taken.
 	release func(context.Context)
 }
 
@@ -50,11 +48,11 @@ var (
 	errNoInputs = errors.New("no randomness")
 )
 
-// maxAttempts is how often a decision is made again because somebody else took
-// what it rests on.
+// maxAttempts is how often a decision is made again because another process changed the state
+// that it depends on.
 const maxAttempts = 8
 
-// newStores lists all parts, in the order in which they take.
+// newStores lists all stores in the order in which they reserve.
 func (s *service) newStores() []stateStore {
 	return []stateStore{
 		s.rates, newConfirmationStore(s), newApprovalStore(s), newMandateStore(s), newSpendLedger(s), newPublisherStore(s)}
@@ -79,14 +77,14 @@ func (s *service) startStores(ctx context.Context, nc *nats.Conn, js jetstream.J
 	return stop, nil
 }
 
-// decide decides one request, takes what the verdict takes and records it. The
-// outcome is set with an error, too.
+// decide decides one request, reserves what the verdict uses up and records it. The outcome is
+// also set if an error is returned.
 func (s *service) decide(ctx context.Context, req admission.Request, known bool) (out admission.Outcome, a recordedAnswer, err error) {
-	// A stop must not tear a record apart from its answer.
+	// A shutdown must not separate a record from its answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
 	defer cancel()
 	defer s.progress.beginDecision()()
-	// Half of the time is for the record.
+	// The other half of the time is for the record.
 	evaluating, cancelEvaluating := context.WithTimeout(ctx, s.flags.Timeout/2)
 	defer cancelEvaluating()
 	held := s.cachedSecret
@@ -106,7 +104,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 		if err != nil {
 			return out, a, err
 		}
-		if !s.progress.canRecord() { // after what was decided by was read: a change says so before it takes effect
+		if !s.progress.canRecord() { // checked after the views were read: a change is counted before it takes effect
 			return out, a, errNotInLog
 		}
 		if session, wants := out.NeedsSessionKey(); wants {
@@ -125,13 +123,13 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 			a, err = s.recordDecision(ctx, req, &out, msgs)
 			s.metrics.Recorded(begun)
 		}
-		if errors.Is(err, streams.ErrTooLarge) { // nothing is stored, so nothing is taken
+		if errors.Is(err, streams.ErrTooLarge) { // nothing is stored, so nothing is used up
 			giveBack(context.WithoutCancel(ctx))
 			small := withheldRequest(req, out.Decision)
 			out.RefuseTooLarge(in, small.Body)
 			a, err = s.recordDecision(ctx, small, &out, nil)
 		}
-		// In doubt the record may be in the log, and what it took is taken.
+		// In doubt the record may be in the log, so what it used stays taken.
 		if err != nil && !errors.Is(err, streams.ErrAmbiguous) {
 			giveBack(context.WithoutCancel(ctx))
 		}
@@ -140,7 +138,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 	return out, a, errConflict
 }
 
-// reserveAll lets every part take. giveBack undoes all that was taken.
+// reserveAll calls reserve of every store. giveBack undoes all reservations.
 func (s *service) reserveAll(ctx context.Context, req admission.Request, out *admission.Outcome) (msgs []streams.Msg, giveBack func(context.Context), err error) {
 	var undo []func(context.Context)
 	giveBack = func(ctx context.Context) {
@@ -163,8 +161,8 @@ func (s *service) reserveAll(ctx context.Context, req admission.Request, out *ad
 	return msgs, giveBack, nil
 }
 
-// failureCode is the reason of the deny that answers instead of a decision that
-// could not be recorded.
+// failureCode is the reason code of the deny that replaces a decision which could not be
+// recorded.
 func failureCode(err error) string {
 	switch {
 	case errors.Is(err, errNoInputs):

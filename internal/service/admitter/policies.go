@@ -16,21 +16,20 @@ import (
 )
 
 const (
-	// settle is how long a burst of policy changes may take before the set is
-	// compiled: several documents that are put one by one are one change. A push is
-	// one value anyway.
+	// policySettleDelay is how long a burst of policy changes may take before the set is
+	// compiled: documents that are put one by one become one change. A push is a single value.
 	policySettleDelay = 50 * time.Millisecond
-	// recordAgain is how often a change that could not be recorded is tried again.
+	// recordRetry is how often a change that could not be recorded is retried.
 	recordRetry = time.Second
-	// openTimeout is how long reading the whole bucket may take.
+	// openTimeout bounds reading a whole bucket.
 	openTimeout = 10 * time.Second
 )
 
-// policyStore know what is in the policies bucket.
+// policyStore follows the policies bucket.
 type policyStore struct {
 	s       *service
-	entries map[string]bucketEntry   // of the bucket, deletions included
-	held    policybucket.BucketState // what they mean
+	entries map[string]bucketEntry   // of the bucket, with deletions
+	held    policybucket.BucketState // the state that the entries give
 	opened  bool
 	changes changeLog
 }
@@ -39,10 +38,9 @@ func newPolicyStore(s *service) *policyStore {
 	return &policyStore{s: s, entries: map[string]bucketEntry{}, changes: changeLog{s: s, kind: events.ControlPolicy}}
 }
 
-// start compiles what the policies bucket holds now, before it returns, and again
-// whenever it changes. A set that does not compile denies everything until it is
-// mended: keeping the old one would decide by rules that somebody has just taken
-// back.
+// start compiles the content of the policies bucket before it returns, and again after every
+// change. A set that does not compile denies everything until it is fixed: the previous set may
+// have rules that were just withdrawn.
 func (p *policyStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	f := &bucketFollower{s: p.s, bucket: streams.BucketPolicies, settleDelay: policySettleDelay, apply: p.applyChanges}
 	return f.start(ctx, nc, js)
@@ -69,10 +67,9 @@ func (p *policyStore) applyChanges(ctx context.Context, changed map[string]bucke
 	p.loadSet(ctx)
 }
 
-// loadSet compiles the documents, records the change and swaps the snapshot, in
-// this order: what decides is in the log before its first decision. A change that
-// cannot be recorded takes effect all the same, and nothing is decided until the
-// log takes it.
+// loadSet compiles the documents, records the change and swaps the snapshot, in this order: a set
+// is in the log before its first decision. A change that cannot be recorded takes effect all the
+// same, and no decision is recorded until the log has the change.
 func (p *policyStore) loadSet(ctx context.Context) {
 	var set *policy.Set
 	list, err := p.held.Documents()
@@ -88,7 +85,7 @@ func (p *policyStore) loadSet(ctx context.Context) {
 	p.reportState(set, err)
 }
 
-// reportState puts the state of the policies into log and health.
+// reportState reports the state of the policies in log and health.
 func (p *policyStore) reportState(set *policy.Set, err error) {
 	log, health := p.s.env.Log, p.s.env.Health
 	switch {
@@ -108,7 +105,7 @@ func (p *policyStore) policyChange(docs []policy.Document, set *policy.Set, err 
 	c := events.PolicyChange{Writer: writerName(), Revision: p.held.Revision, Policies: []events.PolicyRef{},
 		Author: p.held.Set.Author, Message: p.held.Set.Message, PushedAt: p.held.Set.PushedAt, RollbackTo: p.held.Set.RollbackTo,
 		Documents: policybucket.EncodeDocuments(docs)}
-	if len(p.held.Mixed()) > 0 { // what decides is not what somebody pushed
+	if len(p.held.Mixed()) > 0 { // the set in force is not a pushed set alone
 		c.Author, c.Message, c.PushedAt, c.RollbackTo = "", "", events.Time{}, 0
 	}
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// A set is one value: it comes into force as a whole, supersedes what was put one
-// by one before, and its text and who pushed it are in the log before anything is
-// decided by it.
+// A set is one value: it comes into force as a whole and supersedes documents that were put one
+// by one. Its text and its author are in the log before the first decision under it.
 func TestPushedSet(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	put(t, n, "broken.yaml", []byte("kind: Nonsense\n"))
@@ -38,7 +37,7 @@ func TestPushedSet(t *testing.T) {
 		!slices.Contains(c.Documents, set.Documents[0]) {
 		t.Errorf("the log says %+v", c)
 	}
-	// What is put beside the set afterwards counts, and nobody signs for it.
+	// A document that is put after the set counts, and has no author.
 	put(t, n, "mail.yaml", []byte("kind: Nonsense\n"))
 	servicetest.Eventually(t, "the document that was put over it breaks it", func() bool { return answer() == "policy_error" })
 	if c := lastChange(t, n); c.Author != "" || c.Error == "" || len(c.Documents) != 2 {

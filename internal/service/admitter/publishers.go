@@ -18,14 +18,14 @@ import (
 // maxDocuments bounds the list in one record of a change.
 const maxDocuments = 1000
 
-// publisherStore is the part that knows what is declared about publishers and tools.
-// Every change compiles all of it anew: a name can be taken by any document.
+// publisherStore is the stateStore of declarations about publishers and tools. Every change
+// compiles all documents again, since any document can claim a name.
 type publisherStore struct {
 	s       *service
-	set     atomic.Pointer[publisher.Set] // nil while there is no document at all
-	held    map[string]bucketEntry        // of the follower
-	changes changeLog                     // of the follower
-	opened  bool                          // of the follower
+	set     atomic.Pointer[publisher.Set] // nil while there is no document
+	held    map[string]bucketEntry        // used by the follower only
+	changes changeLog                     // used by the follower only
+	opened  bool                          // used by the follower only
 }
 
 func newPublisherStore(s *service) stateStore {
@@ -37,21 +37,21 @@ func (p *publisherStore) start(ctx context.Context, nc *nats.Conn, js jetstream.
 	return f.start(ctx, nc, js)
 }
 
-// load leaves Publishers nil where nobody has declared anything.
+// load leaves Publishers nil while nothing is declared.
 func (p *publisherStore) load(_ admission.Request, in *admission.Inputs) {
 	if set := p.set.Load(); set != nil {
 		in.Publishers = set
 	}
 }
 
-// reserve: a declaration is not used up.
+// reserve implements stateStore: a declaration is not used up.
 func (p *publisherStore) reserve(context.Context, admission.Request, *admission.Outcome) (reservation, error) {
 	return reservation{}, nil
 }
 
-// applyChanges compiles what the bucket holds, records the change and makes it what
-// decides, in this order. A change that cannot be recorded takes effect all the
-// same, and nothing is decided until the log takes it.
+// applyChanges compiles the content of the bucket, records the change and puts it in force, in
+// this order. A change that cannot be recorded takes effect all the same, and no decision is
+// recorded until the log has the change.
 func (p *publisherStore) applyChanges(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
 	if len(changed) == 0 && p.opened {
 		p.changes.recordPending(ctx)
@@ -77,7 +77,7 @@ func (p *publisherStore) applyChanges(ctx context.Context, changed map[string]bu
 	p.reportState(len(docs), revision, err)
 }
 
-// currentDocuments are those of the bucket, and the keys that name none.
+// currentDocuments returns the documents of the bucket, and the keys that do not name one.
 func (p *publisherStore) currentDocuments() (docs []publisher.Document, unusable []string) {
 	for key, e := range p.held {
 		tenant, name, err := publisher.ParseKey(key)
@@ -91,7 +91,7 @@ func (p *publisherStore) currentDocuments() (docs []publisher.Document, unusable
 	return docs, unusable
 }
 
-// reportState puts the state of the documents into log and health.
+// reportState reports the state of the documents in log and health.
 func (p *publisherStore) reportState(documents int, revision uint64, err error) {
 	if err != nil {
 		p.s.env.Log.Error().Err(err).Uint64("revision", revision).
@@ -118,12 +118,11 @@ func changeOf(set *publisher.Set, revision uint64, err error) events.PublisherCh
 	return c
 }
 
-// maxDeclared bounds what one record says of declarations, in bytes: a message of
-// the log must hold it.
+// maxDeclared bounds the declarations in one record, in bytes: the record must fit into a message
+// of the log.
 const maxDeclared = 256 << 10
 
-// trimDeclarations drops what manifests declare from where a record would become too
-// large.
+// trimDeclarations drops declarations of manifests once the record would become too large.
 func trimDeclarations(docs []events.PublisherDocument) {
 	size := 0
 	for i := range docs {

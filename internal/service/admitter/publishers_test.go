@@ -47,12 +47,12 @@ func TestPublishersAreFollowed(t *testing.T) {
 	becomes("mandate_required")
 	declare(t, n, key, tools(strings.ToUpper(tool), ``))
 	becomes("tool_name_case")
-	declare(t, n, publisher.Key("globex", toolsName), tools(tool, `"contract"`)) // nobody else's
+	declare(t, n, publisher.Key("globex", toolsName), tools(tool, `"contract"`)) // another tenant's
 	declare(t, n, key, []byte("{"))
 	becomes("catalogue_error")
 	servicetest.OK(t, bucket(t, n, "operator", streams.BucketPublishers).Delete(t.Context(), key))
 	becomes("allowed_by_policy")
-	declare(t, n, "nobody", tools(tool, ``)) // nobody knows whose it is
+	declare(t, n, "nobody", tools(tool, ``)) // a key that names no tenant
 	becomes("catalogue_error")
 	servicetest.OK(t, bucket(t, n, "operator", streams.BucketPublishers).Delete(t.Context(), "nobody"))
 	becomes("allowed_by_policy")
@@ -99,8 +99,8 @@ func TestPublishersAreFollowed(t *testing.T) {
 	}
 }
 
-// The log's copy of a request keeps the headers that name a mandate: without
-// them nobody could say why it was decided as it was.
+// The log's copy of a request keeps the headers that name a mandate: without them the decision
+// could not be explained.
 func TestMandateHeadersAreKept(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	serve(t, n)

@@ -16,10 +16,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 )
 
-// TestAttackQuorum: where two of three must approve, one reviewer who votes from
-// many connections at once stays one, a denial that races with the second vote
-// ends the workflow one way only, and of many callers who come with the approval
-// one is allowed.
+// TestAttackQuorum: if two of three must approve, a reviewer that votes over many connections at
+// once counts once; a denial that races with the second vote ends the workflow in one way only;
+// and of many callers with the approval one is allowed.
 func TestAttackQuorum(t *testing.T) {
 	o := openOffice(t, "  approval: {reviewers: [desk], quorum: 2, resume: retry_with_workflow_id}\n",
 		"apiVersion: countersign.dev/v1\nkind: ReviewerGroup\nmetadata: {name: desk}\nspec: {members: [dana, eve]}\n")

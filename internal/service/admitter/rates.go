@@ -20,37 +20,34 @@ import (
 )
 
 const (
-	// rereadPatience is how long a new set of policies may wait for what its
-	// limits count. After it the set is in force, and its limits deny until all is
-	// read.
+	// rereadTimeout is how long a new policy set may wait for the counts of its limits. After it
+	// the set is in force, and its limits deny until everything is read.
 	rereadTimeout = 3 * time.Second
-	// rereadAgain is how long to wait after the log could not be read.
+	// rereadRetry is the pause after the log could not be read.
 	rereadRetry = time.Second
-	// rereadSlack is how much more than the longest window is read back, for clocks
-	// that differ.
+	// rereadSlack is how much more than the longest window is read back, for clocks that differ.
 	rereadSlack = 10 * time.Second
 )
 
-// rateStore is the part that knows what rate and budget conditions count. The log is
-// where it is kept: every decision of verdict allow names the counters that it
-// adds to. Whatever is allowed here counts at once; what other admitters allow
-// counts as soon as it comes by the log. It reads the log only while there is a
-// policy with a limit.
+// rateStore is the stateStore of rate and budget counters. The log is authoritative: every allow
+// decision names the counters that it adds to. This admitter's allows count at once; those of
+// other admitters count when they arrive from the log. The log is read only while a policy has a
+// limit.
 type rateStore struct {
 	s       *service
-	current atomic.Pointer[counterTally] // complete; nil while nothing is known
+	current atomic.Pointer[counterTally] // a complete tally; nil while there is none
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	ctx      context.Context
 	js       jetstream.JetStream
-	longest  time.Duration // what is read back, or is being read
-	stopRead func()        // ends the reading under way; nil if there is none
-	ready    chan struct{} // closed when it is complete for the first time
+	longest  time.Duration // how far back was or is being read
+	stopRead func()        // ends the current reading; nil without one
+	ready    chan struct{} // closed when the tally is complete for the first time
 }
 
 func newRateStore(s *service) *rateStore { return &rateStore{s: s} }
 
-// start implements part.
+// start implements stateStore.
 func (r *rateStore) start(ctx context.Context, _ *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	r.mu.Lock()
 	r.ctx, r.js = ctx, js
@@ -73,15 +70,15 @@ func (r *rateStore) awaitReady(ctx context.Context, ready <-chan struct{}) error
 	}
 }
 
-// load implements part.
+// load implements stateStore.
 func (r *rateStore) load(_ admission.Request, in *admission.Inputs) {
 	if l := r.current.Load(); l != nil {
 		in.Counters = l
 	}
 }
 
-// reserve implements part. A limit that others have used up meanwhile has the
-// decision made again.
+// reserve implements stateStore. If other decisions have used up a limit meanwhile, it returns
+// errConflict.
 func (r *rateStore) reserve(_ context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
 	if len(out.Reservations.Counts) == 0 {
 		return reservation{}, nil
@@ -92,14 +89,14 @@ func (r *rateStore) reserve(_ context.Context, _ admission.Request, out *admissi
 		return reservation{}, errConflict
 	}
 	return reservation{release: func(context.Context) {
-		if l := r.current.Load(); l != nil { // it may be another one that has inherited it
+		if l := r.current.Load(); l != nil { // may be a newer tally that inherited the reservation
 			l.release(id)
 		}
 	}}, nil
 }
 
-// prepareSet reads what a set's limits count before the set is in force, so that
-// it need not deny meanwhile.
+// prepareSet reads what a set's limits count before the set is in force, so that the set need not
+// deny meanwhile.
 func (r *rateStore) prepareSet(ctx context.Context, set *policy.Set) {
 	ctx, cancel := context.WithTimeout(ctx, rereadTimeout)
 	defer cancel()
@@ -108,16 +105,15 @@ func (r *rateStore) prepareSet(ctx context.Context, set *policy.Set) {
 	}
 }
 
-// finishPrepare ends the reading if the set that is in force now has no limits.
+// finishPrepare ends the reading if the set now in force has no limits.
 func (r *rateStore) finishPrepare(set *policy.Set) {
 	if _, any := set.LongestWindow(); !any {
 		r.stopReading()
 	}
 }
 
-// ensureRead begins to read as far back as a set wants, unless that is done or under
-// way. The channel is closed when everything is read; nil if there is nothing to
-// wait for.
+// ensureRead starts reading as far back as a set needs, unless that is done or under way. The
+// channel is closed when everything is read; it is nil if there is nothing to wait for.
 func (r *rateStore) ensureRead(set *policy.Set) <-chan struct{} {
 	longest, any := set.LongestWindow()
 	r.mu.Lock()
@@ -152,7 +148,7 @@ func (r *rateStore) ensureRead(set *policy.Set) <-chan struct{} {
 	return ready
 }
 
-// stopReading ends the reading and forgets everything.
+// stopReading ends the reading and forgets all counts.
 func (r *rateStore) stopReading() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,8 +159,8 @@ func (r *rateStore) stopReading() {
 	r.current.Store(nil)
 }
 
-// readDecisions follows the log until ctx ends, and starts over when it cannot go on.
-// caughtUp is called once.
+// readDecisions follows the log until ctx ends, and starts over after an error. It calls caughtUp
+// once.
 func (r *rateStore) readDecisions(ctx context.Context, longest time.Duration, caughtUp func()) {
 	for {
 		l, complete := newCounterTally(), false
@@ -205,12 +201,12 @@ func (r *rateStore) readDecisions(ctx context.Context, longest time.Duration, ca
 	}
 }
 
-// allowSubjects are the subjects of decisions that count.
+// allowSubjects is the filter for the decisions that count.
 func (r *rateStore) allowSubjects() string {
 	return strings.TrimSuffix(r.s.space.All(subject.Decisions), ">") + "*." + string(events.Allow) + ".>"
 }
 
-// countsMarker is in every record that has counts.
+// countsMarker occurs in every record that has counts.
 var countsMarker = []byte(`"counts":[`)
 
 func observeAll(l *counterTally, batch []events.LogMessage) {

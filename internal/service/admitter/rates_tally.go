@@ -10,25 +10,24 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Bounds of a tally. Beyond them it says that it does not know, and what it
-// does not know is denied.
+// Bounds of a tally. Beyond them a count is unknown, and unknown counts are denied.
 const (
 	maxCounters         = 200_000 // of all tenants
-	maxTenantCounters   = 50_000  // of one: no tenant can use up what the others need
-	maxPendingDecisions = 100_000 // own decisions that have not come back from the log
+	maxTenantCounters   = 50_000  // per tenant, so that no tenant can use up the others' room
+	maxPendingDecisions = 100_000 // own decisions not yet seen in the log
 
-	// windowSlots is how finely a window is counted: an addition counts for its
-	// window and at most a sixtieth of it longer, never shorter.
+	// windowSlots is the resolution of a window: an addition counts for its window and up to a
+	// sixtieth of it longer, never shorter.
 	windowSlots = 60
-	// unseenFor is how long an own decision that was not recorded for certain may
-	// take to come back. After it, it would be counted twice, never not at all.
+	// pendingFor is how long an own decision that may not be recorded can take to arrive from the
+	// log. An arrival after it is counted twice, never not at all.
 	pendingFor = 2 * time.Minute
-	// sweepEvery is how often idle counters are looked for.
+	// sweepEvery is how often idle counters are dropped.
 	sweepEvery = time.Second
 )
 
-// counterTally is what was counted, in memory. It implements policy.Counters and is
-// safe for concurrent use. Times are the caller's; nothing here reads a clock.
+// counterTally holds the counts in memory. It implements policy.Counters and is safe for
+// concurrent use. The caller passes all times; it reads no clock.
 type counterTally struct {
 	mu      sync.Mutex
 	tenants map[string]*tenantCounters
@@ -40,15 +39,15 @@ type counterTally struct {
 // tenantCounters are the counters of one tenant.
 type tenantCounters struct {
 	byKey        map[string]*counter
-	unknownUntil time.Time // until then a counter that is not there may have been left out
+	unknownUntil time.Time // until then a missing counter may have been left out for lack of room
 }
 
 type counter struct {
 	window time.Duration
-	slots  []tallySlot // in order of time
+	slots  []tallySlot // ordered by time
 }
 
-// tallySlot is the sum of a sixtieth of a window.
+// tallySlot is the sum of one sixtieth of a window.
 type tallySlot struct{ at, sum int64 }
 
 type pendingDecision struct {
@@ -60,7 +59,7 @@ func newCounterTally() *counterTally {
 	return &counterTally{tenants: map[string]*tenantCounters{}, pending: map[string]pendingDecision{}}
 }
 
-// slotOf is the tallySlot that a time is in.
+// slotOf is the number of the tallySlot that contains a time.
 func slotOf(window time.Duration, t time.Time) int64 {
 	return t.UnixNano() / max(1, int64(window)/windowSlots)
 }
@@ -75,7 +74,7 @@ func (c *counter) total(now time.Time) (sum int64) {
 	return sum
 }
 
-// addAmount also drops what counts no longer.
+// addAmount adds an amount and drops slots that no longer count.
 func (c *counter) addAmount(amount int64, at time.Time) {
 	i := slotOf(c.window, at)
 	place, there := slices.BinarySearchFunc(c.slots, i, func(s tallySlot, i int64) int { return cmp.Compare(s.at, i) })
@@ -137,8 +136,8 @@ func (l *counterTally) addCount(key string, window time.Duration, amount int64, 
 	return true
 }
 
-// reserve counts an own decision before it is recorded: all of it, or nothing if
-// one of the limits would be exceeded by now, or if there is no room.
+// reserve counts an own decision before it is recorded. It counts nothing and returns false if a
+// limit would be exceeded or there is no room.
 func (l *counterTally) reserve(id string, counts []policy.Count, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +158,7 @@ func (l *counterTally) reserve(id string, counts []policy.Count, now time.Time) 
 	return true
 }
 
-// release takes an own decision out again: it was certainly not recorded.
+// release removes an own decision that was certainly not recorded.
 func (l *counterTally) release(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,9 +176,9 @@ func (l *counterTally) subtract(counts []policy.Count, at time.Time) {
 	}
 }
 
-// observeDecision counts a decision that the log holds, unless it is an own one that
-// was counted when it was made. Neither clock shortens how long it counts, and
-// none that is ahead of now prolongs it.
+// observeDecision counts a decision of the log, unless it is an own one that was counted when it
+// was made. The clocks of the decision and of the log cannot shorten how long it counts, and one
+// ahead of now cannot prolong it.
 func (l *counterTally) observeDecision(d events.Decision, stored, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,8 +208,8 @@ func (l *counterTally) observeDecision(d events.Decision, stored, now time.Time)
 	}
 }
 
-// inheritPending takes over the own decisions that another tally has not seen come
-// back. Some may be counted twice then, none not at all.
+// inheritPending takes over the own decisions that another tally has not seen in the log. Some
+// may then be counted twice, none is missed.
 func (l *counterTally) inheritPending(o *counterTally) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -224,7 +223,7 @@ func (l *counterTally) inheritPending(o *counterTally) {
 	}
 }
 
-// dropIdle forgets counters that nobody has added to for their window.
+// dropIdle drops counters without an addition within their window.
 func (l *counterTally) dropIdle(now time.Time) {
 	if now.Sub(l.swept) < sweepEvery {
 		return

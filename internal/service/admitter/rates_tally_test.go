@@ -48,7 +48,7 @@ func TestTally(t *testing.T) {
 	l.release("d4")
 	l.release("nobody")
 	l.expect(t, "a", minute, tallyStart, "5 true")
-	// An own decision comes back from the log once; somebody else's counts.
+	// An own decision comes back from the log once; another admitter's counts.
 	now := tallyStart.Add(time.Second)
 	l.observeDecision(storedDecision("d1", tallyStart, counted("a", minute, 3, 0)...), tallyStart, now)
 	l.expect(t, "a", minute, now, "5 true")

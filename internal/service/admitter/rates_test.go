@@ -183,8 +183,8 @@ func TestLimitsComeAndGo(t *testing.T) {
 	stop()
 }
 
-// Without a view of the log nobody knows a total, and nothing can be taken; who
-// has no limit does not notice.
+// Without a view of the log the totals are unknown and nothing can be reserved; decisions without
+// a limit are not affected.
 func TestNothingIsTakenWhileNothingIsKnown(t *testing.T) {
 	r := newRateStore(nil)
 	var in admission.Inputs

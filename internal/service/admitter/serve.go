@@ -16,8 +16,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// registerService registers the micro service. Its endpoint takes every tenant and
-// protocol, known or not: what nobody knows is denied, not left unanswered.
+// registerService registers the micro service. Its endpoint accepts every tenant and protocol:
+// unknown ones are denied instead of left unanswered.
 func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Service, error) {
 	svc, err := micro.AddService(nc, micro.Config{
 		Name:         ServiceName,
@@ -37,7 +37,7 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 	if err == nil {
 		err = s.serveResolve(ctx, svc)
 	}
-	if err == nil { // the server must know of it before anybody is told that this service answers
+	if err == nil { // the server must know the subscription before this service is announced as answering
 		err = nc.FlushTimeout(flushTimeout)
 	}
 	if err != nil {
@@ -46,20 +46,20 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 	return svc, nil
 }
 
-// maxArrived is how many requests can have arrived that accept has not looked at.
+// maxArrived is how many requests may wait for acceptRequest.
 const maxArrived = 65536
 
-// job is a request on its way to a worker.
+// job is a request for a worker.
 type job struct {
 	request  micro.Request
 	from     asker
 	received time.Time
-	reserved int64 // of memory
+	reserved int64 // bytes reserved in the memory budget
 }
 
-// acceptRequest hands a request to a worker; the subscription's own goroutine never
-// waits for the disk. When every worker is busy that the caller may have, or the memory
-// for one more request of this size is not there, the answer is deny at once.
+// acceptRequest hands a request to a worker; the subscription's goroutine never waits for the
+// disk. If the caller's share of workers is in use, or there is no memory for a request of this
+// size, the answer is deny at once.
 func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 	from := s.askerOf(r)
 	reserved, fits := s.memory.reserve(from, len(r.Data()))
@@ -75,22 +75,22 @@ func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 	}
 	select {
 	case s.jobs <- j:
-	default: // no worker is free, and begin says that there may be one more
+	default: // no worker is idle, and acquireWorker permits one more
 		go s.runWorker(ctx, j)
 	}
 }
 
-// askerOf is the caller of a request as far as the shares of what there is go. The
-// tenant is that of the subject, which the caller's account can reach; requests without
-// a valid stamp of the server count as one user's.
+// askerOf is the caller to which a request's use of shared capacity is attributed. The tenant is
+// that of the subject, which the caller's account permits. Requests without a valid stamp of the
+// server count as one user's.
 func (s *service) askerOf(r micro.Request) asker {
 	p, _ := s.space.Parse(r.Subject())
 	id, _ := streams.RequestIdentity(r.Headers())
 	return asker{p.Tenant, id.User}
 }
 
-// runWorker does one job after the other until ctx ends. A worker that is kept has the
-// stack that a decision needs; a new one would have to grow it each time.
+// runWorker works on jobs until ctx ends. Workers are kept because their stack has already grown
+// to what a decision needs.
 func (s *service) runWorker(ctx context.Context, j job) {
 	for {
 		s.admitRequest(ctx, j.request, j.received)
@@ -104,7 +104,8 @@ func (s *service) runWorker(ctx context.Context, j job) {
 	}
 }
 
-// acquireWorker takes a worker's place, or says why there is none. end gives it back.
+// acquireWorker reserves a worker for a caller, or returns the reason code of the refusal. end
+// releases it.
 func (s *service) acquireWorker(from asker) (code string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +124,8 @@ func (s *service) end(from asker) {
 	s.inflight.Done()
 }
 
-// admitRequest decides one request, records it and answers. A panic is a deny, too; its
-// text may quote the request and is not logged.
+// admitRequest decides one request, records it and answers. A panic leads to a deny; its text may
+// quote the request and is not logged.
 func (s *service) admitRequest(ctx context.Context, r micro.Request, received time.Time) {
 	defer func() {
 		if recover() != nil {
@@ -158,8 +159,8 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 	s.metrics.Admitted(req.Protocol, out.Decision.Verdict, received)
 }
 
-// denialBody renders the native refusal of a request whose decision could not be
-// recorded; nil if even that fails.
+// denialBody renders the native refusal of a request whose decision could not be recorded; nil if
+// that fails, too.
 func denialBody(out *admission.Outcome, code string) []byte {
 	out.Fail(code)
 	body, err := out.Reply()

@@ -13,13 +13,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 )
 
-// sessionSecretFunc is admission.Inputs.SessionKey.
+// sessionSecretFunc is the type of admission.Inputs.SessionSecret.
 type sessionSecretFunc = func(tenant, session string) (*digest.Session, bool)
 
-// openSessionSecrets opens the keys of what decisions say of requests, and listens to
-// what is erased. A session's first request makes its key, durably, before anything
-// is recorded under it; who is refused before it is known whose the request is makes
-// none.
+// openSessionSecrets opens the session keys that decisions use for digests, and subscribes to
+// erasures. A session's first request creates its key durably before anything is recorded under
+// it. A request that is refused before its session is established creates none.
 func (s *service) openSessionSecrets(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (err error) {
 	if s.sessions, err = sessionsecrets.Open(ctx, js, s.master); err != nil {
 		return err
@@ -30,7 +29,7 @@ func (s *service) openSessionSecrets(ctx context.Context, nc *nats.Conn, js jets
 	}
 	_, err = nc.Subscribe(s.space.Control(s.flags.Stream, events.ControlErasure), func(m *nats.Msg) { s.dropErasedSecrets(m.Data) })
 	if err == nil {
-		err = nc.FlushTimeout(flushTimeout) // an erasure from now on is heard of
+		err = nc.FlushTimeout(flushTimeout) // erasures from now on are received
 	}
 	if err != nil {
 		return fmt.Errorf("listening to erasures: %w", err)
@@ -38,8 +37,8 @@ func (s *service) openSessionSecrets(ctx context.Context, nc *nats.Conn, js jets
 	return nil
 }
 
-// dropErasedSecrets drops the keys of sessions whose erasure begins or is done. Whoever wrote
-// the record: to drop a key costs a look into the bucket, and no more.
+// dropErasedSecrets drops the cached keys of sessions that are being erased. The record need not
+// be trusted: dropping a key only costs a read of the bucket.
 func (s *service) dropErasedSecrets(body []byte) {
 	e, err := events.DecodeRecord[events.Erasure](body)
 	if err != nil || evidence.MaskedNames(e.Sessions) {
@@ -51,8 +50,8 @@ func (s *service) dropErasedSecrets(body []byte) {
 	}
 }
 
-// fetchSessionSecret gets a session's key from the bucket, or makes it, for one decision: it
-// need not be in memory any more when that is made.
+// fetchSessionSecret reads or creates a session's key for one decision. The cache may drop the
+// key before that decision is made.
 func (s *service) fetchSessionSecret(ctx context.Context, name evidence.SessionID) (sessionSecretFunc, error) {
 	key, err := s.sessions.GetOrCreate(ctx, name)
 	if err != nil {

@@ -24,9 +24,9 @@ func inSession(body []byte, session string) []byte {
 	return []byte(strings.ReplaceAll(string(body), "sess-mail-1", session))
 }
 
-// What a decision says of a request is made under the key of the request's session:
-// made by its first request, in nobody's name by one that is refused before it is
-// known whose it is, and the tenant's where there is no session.
+// A decision's digests of a request use the key of the request's session, which its first request
+// creates. A request that is refused before its session is known creates none, and without a
+// session the tenant's key is used.
 func TestDigestsAreTheSessions(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// asker is the tenant and the user that a request comes from.
+// asker is the tenant and the user of a request.
 type asker struct{ tenant, user string }
 
-// shares divide a capacity among those that ask, so that none of them can take all of
-// it. Of what the other tenants leave, a tenant can hold all but a fifth; of that, each
-// of its users all but a fifth. What is left is for a tenant, and for a user, that holds
-// nothing yet, and a request of such a one needs no more than that there is room.
+// shares divide a capacity among callers so that none can take all of it. A tenant can hold all
+// but a fifth of what the other tenants leave; each of its users all but a fifth of that. The
+// rest is for tenants and users that hold nothing yet: their request only needs enough free
+// capacity.
 type shares struct {
 	mu       sync.Mutex
 	capacity int64
@@ -25,10 +25,10 @@ func newShares(capacity int64) *shares {
 	return &shares{capacity: capacity, tenants: map[string]int64{}, askers: map[asker]int64{}}
 }
 
-// shareOf is how much of a capacity one of those that share it can hold.
+// shareOf is how much of a capacity one holder may have.
 func shareOf(capacity int64) int64 { return capacity - max(1, capacity/5) }
 
-// take takes n, or reports that there is no room for a.
+// take takes n for a and reports whether that was possible.
 func (s *shares) take(a asker, n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *shares) takeLocked(a asker, n int64) bool {
 	return true
 }
 
-// release gives n back.
+// release returns n.
 func (s *shares) release(a asker, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,27 +63,27 @@ func (s *shares) releaseLocked(a asker, n int64) {
 	}
 }
 
-// held is what is taken of the capacity.
+// held is how much of the capacity is in use.
 func (s *shares) held() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used
 }
 
-// places are shares of one each for which an asker can wait. A place that becomes free
-// goes to the tenant, and of its users to the one, that holds the fewest; where that is
-// equal, to the one that was served the longest time ago.
+// places are shares of one each that an asker can wait for. A free place goes to the tenant that
+// holds the fewest, and within it to the user that holds the fewest; among equals to the one
+// served least recently.
 type places struct {
 	*shares
-	waiting map[asker][]chan struct{} // in order of arrival; closed when the place is taken for it
-	turn    []asker                   // the keys of waiting; the one that was served last is last
+	waiting map[asker][]chan struct{} // in order of arrival; closed when the place is given
+	turn    []asker                   // the keys of waiting, the one served last at the end
 }
 
 func newPlaces(n int64) *places {
 	return &places{shares: newShares(n), waiting: map[asker][]chan struct{}{}}
 }
 
-// acquire waits for a place until ctx ends. The caller gives it back by leave.
+// acquire waits for a place until ctx ends. The caller returns it with leave.
 func (p *places) acquire(ctx context.Context, a asker) error {
 	p.mu.Lock()
 	if len(p.waiting[a]) == 0 && p.takeLocked(a, 1) {
@@ -103,13 +103,13 @@ func (p *places) acquire(ctx context.Context, a asker) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.forget(a, ready) { // the place came at the same time
+	if !p.forget(a, ready) { // the place was given at the same time
 		p.leaveLocked(a)
 	}
 	return ctx.Err()
 }
 
-// leave gives a place back, to the next in turn.
+// leave returns a place and serves the next asker.
 func (p *places) leave(a asker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,8 +122,7 @@ func (p *places) leaveLocked(a asker) {
 	}
 }
 
-// serveNext gives a free place to the next in turn, and reports whether there is one
-// that may have it.
+// serveNext gives a free place to the next asker, and reports whether one could have it.
 func (p *places) serveNext() bool {
 	next := -1
 	for i, a := range p.turn {
@@ -136,7 +135,7 @@ func (p *places) serveNext() bool {
 	}
 	a := p.turn[next]
 	if !p.takeLocked(a, 1) {
-		return false // the others hold as much or more
+		return false // it would exceed its share
 	}
 	ready := p.waiting[a][0]
 	close(ready)
@@ -152,8 +151,8 @@ func (p *places) behind(a, b asker) bool {
 	return p.askers[a] < p.askers[b]
 }
 
-// forget takes a waiting asker off the list, and its other requests to the end of the
-// turn. It reports whether it was there.
+// forget removes a waiting request of a, and moves a's other requests to the end of the
+// turn. It reports whether the request was waiting.
 func (p *places) forget(a asker, ready chan struct{}) bool {
 	list := p.waiting[a]
 	at := slices.Index(list, ready)

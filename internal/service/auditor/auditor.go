@@ -1,11 +1,12 @@
-// Package auditor is the shell around the evidence core: it reads the log in
-// order, makes one record of every message and stores it in ClickHouse, keeps
-// the Merkle tree and signs checkpoints.
+// Package auditor is the shell around the evidence core (package evidence): it reads the log in
+// order, makes one record of every message, stores the records in ClickHouse, maintains the
+// Merkle tree and signs checkpoints. The active auditor also carries out erasures and retention
+// policies (custodian) and stores the signatures of witnesses (cosignatures).
 //
-// Its position is what ClickHouse holds. One insert is in flight, and while it is
-// the records of the next batch are made; when nobody knows whether it landed, the
-// rows are read back before anything else is written; rows that differ mean
-// another writer, and this one steps down.
+// Its position is what ClickHouse holds. One insert is in flight; the records of the next batch
+// are made meanwhile. When the result of an insert is unknown, the rows are read back before
+// anything else is written. Rows that differ mean another writer, and this auditor stops. Begin
+// with Run and auditShard, then batch.go, flight.go and store.go.
 package auditor
 
 import (
@@ -54,15 +55,14 @@ func Main(args []string) int {
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 
-// auditor owns the chain, the tree and the position. One goroutine makes records
-// (audit, idle); what is below "stored" belongs to the batch in flight until it
-// has landed.
+// auditor owns the chain, the tree and the position. One goroutine makes records (auditBatch,
+// handleIdle). The fields from intents on belong to the batch in flight until it is stored.
 type auditor struct {
 	flags       Flags
 	env         daemon.Env
 	nc          *nats.Conn
 	js          jetstream.JetStream
-	release     func() // the connection
+	release     func() // closes the connection
 	metrics     *metrics.Auditor
 	db          *storage.DB
 	signer      note.Signer
@@ -72,30 +72,30 @@ type auditor struct {
 	shard      string
 	builder    *evidence.Builder
 	chain      *evidence.Chain
-	tree       *evidence.Tree // of the records that were made
+	tree       *evidence.Tree // with all records made so far
 	keys       *sessionSecrets
 	quarantine *quarantine
 
 	redaction    *redactionPolicies
 	classes      *retentionClasses
-	pending      pendingMessages // of which no records were made yet
-	inFlight     *inFlightBatch  // nil when nothing is in flight
-	storeStarted time.Time       // the last one
+	pending      pendingMessages // messages without records yet
+	inFlight     *inFlightBatch  // nil without one
+	storeStarted time.Time       // start of the last store
 	issues       healthIssues
 	ready        bool
 
 	intents  *intents
-	stored   *evidence.Tree // of the records that are stored
-	signed   int64          // tree size of the last checkpoint
+	stored   *evidence.Tree // with the stored records only
+	signed   int64          // tree size of the newest checkpoint
 	signedAt time.Time
 }
 
-// gcPercent trades memory for time: a record makes much garbage, and what is kept
-// is two batches. GOGC in the environment wins.
+// gcPercent trades memory for time: records produce much garbage, and only two batches are kept.
+// GOGC in the environment takes precedence.
 const gcPercent = 200
 
-// Run audits the shard until ctx ends or another auditor takes over. It outlives
-// a NATS server and a ClickHouse that go away and come back.
+// Run audits the shard until ctx ends or another auditor takes over. It survives restarts of NATS
+// and ClickHouse.
 func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -119,13 +119,13 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	return daemon.LeaseError(l, a.auditShard(l.Context()))
 }
 
-// reportStandby says that this auditor is ready to take over.
+// reportStandby reports that this auditor is ready to take over.
 func (a *auditor) reportStandby() error {
 	a.ready = true
 	return a.env.Ready()
 }
 
-// auditShard audits the shard for as long as this auditor is the active one.
+// auditShard audits the shard while this auditor is the active one.
 func (a *auditor) auditShard(ctx context.Context) error {
 	if err := a.restorePosition(ctx); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	beside.Go(func() { a.restoreCheckpoints(ctx, stored); a.repairContents(ctx, stored) })
 	defer func() {
 		stop()
-		_ = a.awaitStore() // nothing may use the connections any more
+		_ = a.awaitStore() // nothing may use the connections after this
 		beside.Wait()
 	}()
 	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
@@ -147,7 +147,7 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	}, func(msgs []events.LogMessage) error { return a.collectMessages(ctx, msgs) })
 }
 
-// openAuditor reads the keys and connects. The caller closes what it returns.
+// openAuditor reads the keys and connects. The caller closes the result.
 func openAuditor(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err error) {
 	a = &auditor{flags: f, env: env, release: func() {}}
 	defer func() {

@@ -14,17 +14,17 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// batch is what becomes of some messages.
+// batch is a run of messages with everything that is stored for them.
 type batch struct {
-	before uint64 // the sequence before the first one
+	before uint64 // sequence before the first message
 	built  []evidence.Built
 	rows   []storage.EvidenceRow
 	nodes  []storage.TreeNode
-	tree   *evidence.Tree // with them
+	tree   *evidence.Tree // the tree with the batch
 }
 
-// auditBatch makes the records of one batch and has them stored while the next batch
-// is made. What comes of storing them the next call of audit, idle or land says.
+// auditBatch makes the records of one batch and starts storing them. The result of storing is
+// returned by a later call of auditBatch, handleIdle or awaitStore.
 func (a *auditor) auditBatch(ctx context.Context, msgs []events.LogMessage) error {
 	if err := a.retry(ctx, "redaction policies", func() error { return a.loadRedaction(ctx) }); err != nil {
 		return err
@@ -74,8 +74,8 @@ func (a *auditor) prepareBatch(ctx context.Context, msgs []events.LogMessage) (*
 	return b, nil
 }
 
-// buildRecords makes the records. It waits for session keys that cannot be had now;
-// any other error is final.
+// buildRecords makes the records. It waits for session keys that are not available now; any other
+// error is final.
 func (a *auditor) buildRecords(ctx context.Context, msgs []events.LogMessage) (built []evidence.Built, err error) {
 	a.keys.setContext(ctx)
 	var final error
@@ -89,14 +89,14 @@ func (a *auditor) buildRecords(ctx context.Context, msgs []events.LogMessage) (b
 	return built, errors.Join(err, final)
 }
 
-// partSize is how many records are worth a goroutine.
+// partSize is how many records justify a goroutine.
 const partSize = 64
 
-// partCount is in how many parts a batch of n messages is built. There are more than
-// processors because some wait for keys.
+// partCount is the number of parts in which a batch of n messages is built. There are more parts
+// than processors because some wait for keys.
 func partCount(n int) int { return min(n/partSize, 2*runtime.GOMAXPROCS(0)) + 1 }
 
-// runParallel runs the parts of a batch at the same time.
+// runParallel runs the parts of a batch concurrently.
 func runParallel(parts []func()) {
 	var all sync.WaitGroup
 	for _, p := range parts[1:] {
@@ -106,9 +106,9 @@ func runParallel(parts []func()) {
 	all.Wait()
 }
 
-// loadHeads fetches the heads of the sessions in a batch with one query. Those of
-// the batch in flight, of which the store may not know yet, the chain still holds:
-// it forgets heads only when the next batch is committed to it.
+// loadHeads reads the heads of the sessions in a batch with one query. The database may not have
+// the heads of the batch in flight yet; the chain still holds those, because it forgets heads
+// only when the next batch is committed to it.
 func (a *auditor) loadHeads(ctx context.Context, msgs []events.LogMessage) error {
 	scopes := make([]evidence.SessionID, len(msgs))
 	for i, m := range msgs {

@@ -12,10 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// restoreCheckpoints stores again what was published of this shard, up to a size, and
-// is missing from the database: a checkpoint is stored before it is published, so a
-// missing one was deleted. It runs once, beside the auditing; what goes wrong is logged, and
-// `countersign verify` compares the two in any case.
+// restoreCheckpoints stores again the published checkpoints of this shard, up to a size, that the
+// database lacks. A checkpoint is stored before it is published, so a missing one was deleted. It
+// runs once, beside the auditing. Errors are logged; `countersign verify` compares the two in any
+// case.
 func (a *auditor) restoreCheckpoints(ctx context.Context, size uint64) {
 	missing, err := a.missingCheckpoints(ctx, size)
 	for _, c := range missing {
@@ -33,8 +33,8 @@ func (a *auditor) restoreCheckpoints(ctx context.Context, size uint64) {
 	}
 }
 
-// repairContents makes derived rows anew that somebody changed: a start compares only
-// how many there are. It runs once, beside the auditing, up to what was stored then.
+// repairContents restores derived rows whose contents were changed: the start compares only their
+// number. It runs once, beside the auditing, up to the position at the start.
 func (a *auditor) repairContents(ctx context.Context, to uint64) {
 	changed, err := a.db.RepairContents(ctx, a.shard, to)
 	switch {
@@ -46,8 +46,8 @@ func (a *auditor) repairContents(ctx context.Context, to uint64) {
 	}
 }
 
-// missingCheckpoints lists the published checkpoints of this shard, up to a size,
-// that this auditor's key signed and that are not stored.
+// missingCheckpoints lists the published checkpoints of this shard, up to a size, that this
+// auditor's key signed and that are not stored.
 func (a *auditor) missingCheckpoints(ctx context.Context, size uint64) (missing []storage.Checkpoint, err error) {
 	key, err := signing.CheckpointVerifier(a.verifierKey)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *auditor) missingCheckpoints(ctx context.Context, size uint64) (missing 
 			continue
 		}
 		if _, err := evidence.OpenCheckpoint(c.Note, note.VerifierList(key)); err != nil {
-			continue // verification says so
+			continue // verification reports it
 		}
 		have[c.Note] = true
 		missing = append(missing, c)

@@ -12,11 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// retentionClasses are what the tenants' retention policies say of records, as the
-// bucket has them. They are looked at before each batch, so that a class counts
-// from the next batch on; one goroutine changes them, between batches. The
-// custodian notes a change of the bucket on the log; every record in which
-// something is withheld names the policy that says so.
+// retentionClasses are the retention classes of the tenants' policies. The bucket is checked
+// before each batch, so a class applies from the next batch on. One goroutine changes them,
+// between batches. The custodian notes changes of the bucket on the log; a record with withheld
+// text names the policy that withholds it.
 type retentionClasses struct {
 	bucketVersion string // the bucket's incarnation and last sequence, as last read
 	seq           uint64
@@ -32,8 +31,8 @@ func (r *retentionClasses) classOf(tenant, session string) (retention.Class, str
 	return c.ClassOf(session)
 }
 
-// loadClasses reads the policies if the bucket has changed. A system from before
-// there was retention has no bucket, and no classes.
+// loadClasses reads the policies if the bucket has changed. A system without the bucket has no
+// classes.
 func (a *auditor) loadClasses(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -75,8 +74,8 @@ func (a *auditor) loadClasses(ctx context.Context) error {
 	return nil
 }
 
-// readClasses reads a tenant's policy, and the ones before it as far as the bucket
-// has them if it cannot be read.
+// readClasses reads a tenant's policy. If it cannot be read, earlier revisions in the bucket are
+// read, too.
 func (a *auditor) readClasses(ctx context.Context, tenant, key string) (c retention.Classes, err error) {
 	e, err := streams.KVLast(ctx, a.js, streams.BucketRetention, key)
 	if err != nil || e == nil {
@@ -93,7 +92,7 @@ func (a *auditor) readClasses(ctx context.Context, tenant, key string) (c retent
 	return retention.ReadClasses(tenant, policyTexts(list...)), nil
 }
 
-// policyTexts are the texts of a policy, nil where it was removed.
+// policyTexts returns the texts of revisions of a policy, nil for a removal.
 func policyTexts(list ...streams.KVEntry) [][]byte {
 	out := make([][]byte, len(list))
 	for i, e := range list {

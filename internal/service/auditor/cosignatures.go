@@ -17,25 +17,24 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// cosignEvery is how often the letter box of the witnesses is looked at.
+// cosignEvery is how often the bucket of the witnesses is checked.
 const cosignEvery = time.Second
 
-// cosignatures stores what witnesses hand in. It is beside the auditing of the log
-// and shares the database with it. One goroutine owns it; it remembers only what
-// it need not look at again.
+// cosignatures stores the signatures that witnesses hand in. It runs beside the auditing of the
+// log and shares the database with it. One goroutine owns it. Its state only saves repeated work.
 //
-// A signature of a witness is no message of the log: it is about the evidence,
-// and evidence about it would want a signature again.
+// A witness signature is not a message of the log: it is about the evidence, and evidence about
+// it would need a signature again.
 type cosignatures struct {
 	a              *auditor
 	verifier       note.Verifier
-	bucketVersion  string // the bucket's incarnation and last sequence, when all of it was judged
+	bucketVersion  string // the bucket's incarnation and last sequence when all of it was judged
 	seq            uint64
-	loggedRefusals map[uint64]bool // revisions in the bucket whose refusal was logged
+	loggedRefusals map[uint64]bool // bucket revisions whose refusal was logged
 }
 
-// runCosignatures takes in what witnesses signed until ctx ends. What goes wrong is tried
-// again: nothing else waits for it.
+// runCosignatures stores witness signatures until ctx ends. Errors are retried; nothing else
+// waits for it.
 func (a *auditor) runCosignatures(ctx context.Context) {
 	log, err := signing.CheckpointVerifier(a.verifierKey)
 	if err != nil {
@@ -61,14 +60,14 @@ func (a *auditor) runCosignatures(ctx context.Context) {
 	}
 }
 
-// pollBucket judges everything in the bucket if the bucket has changed. Its error is
-// what has to be looked at by people: trouble, and a fork.
+// pollBucket judges all entries if the bucket has changed. Its error is what an operator has to
+// look at: a failure, or a fork.
 func (c *cosignatures) pollBucket(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, custodianWait)
 	defer cancel()
 	st, err := streams.StreamState(ctx, c.a.js, "KV_"+streams.BucketWitnesses)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && c.bucketVersion == "" {
-		return nil // a system from before there was one
+		return nil // a system without the bucket
 	}
 	if err != nil {
 		return fmt.Errorf("reading the bucket of the witnesses: %w", err)
@@ -105,8 +104,8 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	return forks
 }
 
-// isRefusal reports whether an error is about what was handed in, and not about
-// reading or storing it.
+// isRefusal reports whether an error is about the entry itself, and not about reading or storing
+// it.
 func isRefusal(err error) bool {
 	return errors.Is(err, evidence.ErrCheckpoint) || errors.Is(err, witnessbucket.ErrUntrusted) || errors.Is(err, witnessbucket.ErrUnknown)
 }
@@ -117,7 +116,7 @@ func (c *cosignatures) logRefusal(e streams.KVEntry, err error) {
 	}
 }
 
-// storeCosigned stores a checkpoint with the signatures of witnesses, if it holds and the
+// storeCosigned stores a checkpoint with the witnesses' signatures, if it is valid and the
 // evidence lacks one of them.
 func (c *cosignatures) storeCosigned(ctx context.Context, e streams.KVEntry, trusted []note.Verifier) error {
 	if len(e.Value) > witnessbucket.MaxNote {

@@ -20,17 +20,16 @@ import (
 )
 
 const (
-	custodianEvery = time.Second // how often the bucket is looked at
+	custodianEvery = time.Second // how often the bucket is checked
 	custodianWait  = 30 * time.Second
 )
 
-// custodian is the part of the active auditor that carries out erasures. It has
-// a user of its own, the only one that may take messages off the log. One
-// goroutine owns it; with the rest of the auditor it shares the database and the
-// cache of session keys.
+// custodian is the part of the active auditor that carries out erasures. It connects as a user of
+// its own, the only one that may delete messages of the log. One goroutine owns it; it shares the
+// database and the cache of session keys with the rest of the auditor.
 //
-// It remembers nothing: what is to be done stands in the bucket, how far it came
-// on the log, and every step can be done again.
+// It keeps no state that matters: the orders are in the bucket, their progress is on the log, and
+// every step can be repeated.
 type custodian struct {
 	a      *auditor
 	nc     *nats.Conn
@@ -39,20 +38,19 @@ type custodian struct {
 	log    *erasures.Log
 	writer string
 
-	bucketVersion string // the bucket's incarnation and the last revision that was noted
+	bucketVersion string // the bucket's incarnation, and the last revision that was noted
 	notedSeq      uint64
-	doneSeq       uint64          // the bucket's last sequence when all was done
-	open          map[string]bool // tenants with something still to do
-	next          time.Time       // when policies are applied again
-	policyErr     error           // what went wrong with them
-	moreDue       bool            // more texts may be due than one order takes
+	doneSeq       uint64          // the bucket's last sequence when everything was done
+	open          map[string]bool // tenants with open orders
+	next          time.Time       // when policies are applied next
+	policyErr     error           // the error of applying them
+	moreDue       bool            // more texts may be due than one order holds
 
 	expiring     map[string][]loggedExpiry // by id: the records of expiries that are not done
-	expiriesRead uint64                    // up to where the log was read for them
+	expiriesRead uint64                    // log sequence up to which those were read
 }
 
-// runCustodian runs the custodian until ctx ends. What goes wrong is tried again: nothing
-// else waits for it.
+// runCustodian runs the custodian until ctx ends. Errors are retried; nothing else waits for it.
 func (a *auditor) runCustodian(ctx context.Context) {
 	if a.flags.CustodianUser == "" && a.flags.CustodianCreds == "" {
 		a.env.Log.Info().Msg("no custodian's credentials: nothing is erased here")
@@ -114,7 +112,7 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 	return c, nil
 }
 
-// ownVerifier is the public half of the key that this auditor signs with.
+// ownVerifier is the public half of this auditor's signing key.
 func (a *auditor) ownVerifier() (note.Verifiers, error) {
 	v, err := signing.CheckpointVerifier(a.verifierKey)
 	if err != nil {
@@ -123,11 +121,11 @@ func (a *auditor) ownVerifier() (note.Verifiers, error) {
 	return note.VerifierList(v), nil
 }
 
-// policyTime is the time by which policies are applied and silence is measured. Records
-// are stamped with the real one.
+// policyTime is the time for applying policies and measuring silence. Records are stamped with
+// the real time.
 func (c *custodian) policyTime() time.Time { return time.Now().Add(c.a.flags.RetentionAhead) }
 
-// pollBucket does what the bucket asks for.
+// pollBucket carries out what the bucket asks for.
 func (c *custodian) pollBucket(ctx context.Context) error {
 	st, err := streams.StreamState(ctx, c.js, retentionStream)
 	if err != nil {
@@ -155,7 +153,7 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 		return err
 	}
 	clear(c.open)
-	errs := []error{c.policyErr} // what is wrong with one policy holds up no order
+	errs := []error{c.policyErr} // a faulty policy does not delay orders
 	for _, key := range keys {
 		if tenant, ok := retention.StateTenant(key); ok {
 			if err := c.advanceTenant(ctx, tenant, key); err != nil {
@@ -168,7 +166,7 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// advanceTenant goes on with the orders of one tenant.
+// advanceTenant continues the orders of one tenant.
 func (c *custodian) advanceTenant(ctx context.Context, tenant, key string) error {
 	s, _, err := c.readState(ctx, key)
 	if err != nil {
@@ -192,7 +190,7 @@ func (c *custodian) readState(ctx context.Context, key string) (retention.State,
 	if err != nil {
 		return retention.State{}, 0, err
 	}
-	if e == nil { // a tenant of whom nobody asked anything yet
+	if e == nil { // the tenant has no orders yet
 		s, err := retention.Decode(nil)
 		return s, 0, err
 	}
@@ -200,8 +198,8 @@ func (c *custodian) readState(ctx context.Context, key string) (retention.State,
 	return s, e.Revision, err
 }
 
-// changeState applies a step to a tenant's state by compare-and-set. step may look at
-// the state and refuse.
+// changeState applies a step to a tenant's state by compare-and-set. step may refuse, depending
+// on the state.
 func (c *custodian) changeState(ctx context.Context, key string, step func(retention.State) (retention.State, error)) error {
 	s, revision, err := c.readState(ctx, key)
 	if err != nil {
@@ -225,7 +223,7 @@ func (c *custodian) changeState(ctx context.Context, key string, step func(reten
 	return nil
 }
 
-// advanceOrder takes an erasure one step further, or leaves it where it has to wait.
+// advanceOrder advances an order by one step, or leaves it as it is while it has to wait.
 func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o retention.Order) error {
 	if err := c.log.Load(ctx); err != nil {
 		return err
@@ -254,7 +252,7 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 	return c.continueErasure(ctx, ev, key, o)
 }
 
-// evidenceFor is what erasures of a tenant are planned from.
+// evidenceFor is the data from which a tenant's erasures are planned.
 func (c *custodian) evidenceFor(tenant string) erasureplan.Evidence {
 	return erasureplan.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant, Space: c.a.flags.Space(),
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
@@ -264,7 +262,7 @@ func (c *custodian) evidenceFor(tenant string) erasureplan.Evidence {
 	}
 }
 
-// digestOf names a data subject without saying who it is.
+// digestOf is a keyed digest that identifies a data subject without naming it.
 func (c *custodian) digestOf(tenant, subject string) string {
 	if subject == "" {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// beginOrder makes an order irrevocable, unless something speaks against it.
+// beginOrder makes an order irrevocable, unless there is a reason against it, which it returns.
 func (c *custodian) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
 	if why, err := c.sealedStreams(ctx); why != "" || err != nil {
 		return why, err
@@ -29,8 +29,8 @@ func (c *custodian) beginOrder(ctx context.Context, ev erasureplan.Evidence, key
 	return c.beginUnheld(ctx, ev, key, o, p)
 }
 
-// beginUnheld begins an order unless a hold of the revision that it replaces reaches
-// what is planned.
+// beginUnheld begins an order unless a legal hold in the same revision of the state covers
+// planned messages.
 func (c *custodian) beginUnheld(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order, p erasureplan.Plan) (why string, err error) {
 	err = c.changeState(ctx, key, func(s retention.State) (retention.State, error) {
 		hold, err := ev.BlockingHold(ctx, s, p, o.Subject)
@@ -48,7 +48,8 @@ func (c *custodian) beginUnheld(ctx context.Context, ev erasureplan.Evidence, ke
 	return "", err
 }
 
-// sealedStreams says which streams nothing can be taken out of.
+// sealedStreams returns a message about a stream that messages cannot be deleted from, "" if there
+// is none.
 func (c *custodian) sealedStreams(ctx context.Context) (why string, err error) {
 	for _, name := range append(streams.ErasableStreams(), c.a.flags.Stream) {
 		s, err := c.js.Stream(ctx, name)

@@ -23,10 +23,10 @@ import (
 // spansInRecord is how many spans one erasure record names at most.
 const spansInRecord = 4000
 
-// continueErasure goes on with an erasure that has begun: its record stands in the log
-// and is evidence, and correlator and auditor have passed it, before anything
-// goes; then keys, quarantine, approvals and the messages themselves; and then
-// the record that it is done.
+// continueErasure continues an erasure that has begun. Nothing is deleted until its record is in
+// the log and in the evidence, and the correlator has passed it, too. Then keys, quarantine,
+// approvals and messages are deleted, in this order, and a final record says that the erasure is
+// done.
 func (c *custodian) continueErasure(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
 	if err := c.log.Load(ctx); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (c *custodian) continueErasure(ctx context.Context, ev erasureplan.Evidence
 	return nil
 }
 
-// erasureRecords are an erasure's own, as far as they are in the log: those that it
-// begins with only if all parts of one attempt are there.
+// erasureRecords returns the records of an erasure in the log: begun only if all parts of one
+// attempt are there.
 func (c *custodian) erasureRecords(id string) (begun []erasures.Record, done *erasures.Record) {
 	var attempt []erasures.Record
 	for _, e := range c.log.Records() {
@@ -92,7 +92,7 @@ func (c *custodian) erasureRecords(id string) (begun []erasures.Record, done *er
 	return begun, done
 }
 
-// announceErasure writes the records that say what will be missing.
+// announceErasure writes the records that name what will be missing.
 func (c *custodian) announceErasure(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
 	p, err := ev.NewPlan(ctx, o)
 	if err != nil {
@@ -136,9 +136,9 @@ func (c *custodian) signedErasure(e events.Erasure) (m streams.Msg, err error) {
 	return controlMessage(c.a, events.ControlErasure, fmt.Sprintf("erasure-%s-%s-%d", e.ErasureID, e.State, e.Part), e)
 }
 
-// hasPassed reports whether the evidence and the correlator's cursor are behind an
-// erasure record. Then every message that is to go has its record in the evidence
-// and its outputs in the log, and nobody needs it any more.
+// hasPassed reports whether the evidence and the correlator's cursor are past an erasure record.
+// Then every message to be deleted has its record in the evidence and its outputs in the log, and
+// no component needs it any more.
 func (c *custodian) hasPassed(ctx context.Context, seq uint64) (bool, error) {
 	position, _, err := c.a.db.Position(ctx, c.a.shard)
 	if err != nil || position < seq {
@@ -152,8 +152,7 @@ func (c *custodian) hasPassed(ctx context.Context, seq uint64) (bool, error) {
 	return err == nil && at.Consumed >= seq, err
 }
 
-// destroyData takes everything away that an erasure names. What is gone already, it
-// passes over.
+// destroyData deletes everything that an erasure names. It skips what is already deleted.
 func (c *custodian) destroyData(ctx context.Context, ev erasureplan.Evidence, begun []erasures.Record) (r retention.Result, err error) {
 	sessions := begun[0].Sessions
 	if evidence.MaskedNames(sessions) {
@@ -173,7 +172,7 @@ func (c *custodian) destroyData(ctx context.Context, ev erasureplan.Evidence, be
 	named := func(seq uint64) bool {
 		return slices.ContainsFunc(begun, func(e erasures.Record) bool { return e.Covers(seq) })
 	}
-	for _, tenant := range []string{ev.Tenant, ""} { // what came on no subject of the log has none
+	for _, tenant := range []string{ev.Tenant, ""} { // messages that came on no subject of the log have no tenant
 		n, err := c.eraseQuarantine(ctx, tenant, named)
 		if err != nil {
 			return r, err
@@ -195,9 +194,9 @@ func (c *custodian) destroyData(ctx context.Context, ev erasureplan.Evidence, be
 	return r, nil
 }
 
-// ownNames are the names of sessions as the log has them, of the messages that an
-// erasure names and that are still there. Keys and approvals go before messages, so
-// that what is not found here any more has no key.
+// ownNames returns the session names, as the log has them, of those messages of an erasure that
+// still exist. Keys and approvals are deleted before messages, so a session without a message
+// here has no key left.
 func (c *custodian) ownNames(ctx context.Context, tenant string, begun []erasures.Record) (names []string, err error) {
 	for _, e := range begun {
 		for _, s := range e.Sequences {
@@ -224,7 +223,7 @@ func (c *custodian) eraseMessage(ctx context.Context, stream string, seq uint64)
 	return streams.Erase(ctx, c.nc, stream, seq)
 }
 
-// eraseSubject takes all messages of a subject out of a stream that choose wants.
+// eraseSubject deletes the messages of a subject for which choose returns true.
 func (c *custodian) eraseSubject(ctx context.Context, stream, subj string, choose func(events.LogMessage) bool) (n int, err error) {
 	for next := uint64(1); ; {
 		m, err := streams.NextBySubject(ctx, c.js, stream, subj, next)
@@ -247,8 +246,8 @@ func (c *custodian) eraseSubject(ctx context.Context, stream, subj string, choos
 
 func anyMessage(events.LogMessage) bool { return true }
 
-// eraseKey destroys a session's key: all revisions in the bucket, and the copy in
-// this auditor's memory.
+// eraseKey destroys a session's key: all revisions in the bucket, and the copy in this auditor's
+// memory.
 func (c *custodian) eraseKey(ctx context.Context, k evidence.SessionID) (int, error) {
 	n, err := c.eraseSubject(ctx, "KV_"+streams.BucketSessionSecrets, "$KV."+streams.BucketSessionSecrets+"."+sessionsecrets.BucketKey(k), anyMessage)
 	c.a.keys.Forget(k)
@@ -262,8 +261,8 @@ func (c *custodian) eraseQuarantine(ctx context.Context, tenant string, named fu
 	})
 }
 
-// eraseApprovals takes out the workflows of sessions, with what their reviewers
-// were shown: all revisions of every key that ever held one.
+// eraseApprovals deletes the workflows of sessions, with what their reviewers were shown: all
+// revisions of every key that ever held one.
 func (c *custodian) eraseApprovals(ctx context.Context, tenant string, sessions []string) (n int, err error) {
 	const stream, every = "KV_" + streams.BucketApprovals, "$KV." + streams.BucketApprovals + ".>"
 	_, err = c.eraseSubject(ctx, stream, every, func(m events.LogMessage) bool {
@@ -281,7 +280,7 @@ func (c *custodian) eraseApprovals(ctx context.Context, tenant string, sessions 
 	return n, err
 }
 
-// sessionToken is a session as records name it.
+// sessionToken is a session's name as records hold it.
 func sessionToken(session string) string {
 	value, _ := subject.Unescape(subject.Escape(session))
 	return value
@@ -298,8 +297,8 @@ func (c *custodian) publishDone(ctx context.Context, begun []erasures.Record, r 
 	return streams.StoreAll(ctx, c.nc, []streams.Msg{msg})
 }
 
-// forgetRevisions takes the older revisions of a tenant's state out of the bucket:
-// they name the data subject that was erased. The log has what they say otherwise.
+// forgetRevisions deletes the older revisions of a tenant's state, since they name the erased
+// data subject. The log has the rest of their content.
 func (c *custodian) forgetRevisions(ctx context.Context, key string) error {
 	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, key)
 	if err != nil || e == nil {

@@ -17,21 +17,21 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// The texts of evidence expire as the log does: a policy lets sessions go, an order
-// takes them up, and no hold may reach them when it begins. Then a signed record
-// says which records it is, and only when that is evidence itself, and a checkpoint
-// covers it, the first text goes. How far it came the database tells.
+// Texts of evidence expire as log messages do: a policy makes sessions due, an order names them,
+// and no legal hold may cover them when it begins. Then a signed record names the evidence
+// records. Only once that record is evidence and covered by a checkpoint is the first text
+// deleted. The database holds the progress.
 
-// errPolicyChanged ends an order that was made under another policy.
+// errPolicyChanged ends an order that was made under an earlier policy.
 var errPolicyChanged = errors.New("the retention policy has changed since")
 
-// expireTexts orders the expiry of what has been silent for longer than the
-// policies of the tenants keep evidence.
+// expireTexts orders the expiry of sessions that have been silent for longer than the tenant's
+// policy keeps their texts.
 func (c *custodian) expireTexts(ctx context.Context, now time.Time) error {
 	return c.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
 		switch {
 		case errors.Is(err, retention.ErrPolicy):
-			return nil // expire says so
+			return nil // applyPolicies reports it
 		case err != nil:
 			return err
 		}
@@ -56,7 +56,7 @@ func (c *custodian) expireTextsOf(ctx context.Context, tenant string, p *retenti
 	}})
 }
 
-// dueTexts lists sessions whose texts are to go, at most one order's worth.
+// dueTexts lists sessions whose texts are due, at most as many as one order holds.
 func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	ev := erasureplan.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
 	var list []string
@@ -72,7 +72,7 @@ func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Po
 	return ev.Unheld(ctx, s, list, retention.MaxBatch)
 }
 
-// beginExpiry makes an order irrevocable, unless something speaks against it.
+// beginExpiry makes an order irrevocable, unless there is a reason against it, which it returns.
 func (c *custodian) beginExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
 	p, err := c.loadPolicy(ctx, ev.Tenant)
 	switch {
@@ -86,7 +86,7 @@ func (c *custodian) beginExpiry(ctx context.Context, ev erasureplan.Evidence, ke
 	return c.beginUnheld(ctx, ev, key, o, erasureplan.Plan{Sessions: o.Sessions})
 }
 
-// continueExpiry goes on with an expiry that has begun.
+// continueExpiry continues an expiry that has begun.
 func (c *custodian) continueExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
 	begun, done, err := c.expiryRecords(ctx, o.ID)
 	if err != nil {
@@ -94,9 +94,9 @@ func (c *custodian) continueExpiry(ctx context.Context, ev erasureplan.Evidence,
 	}
 	if begun == nil {
 		if announced, err := c.announceExpiry(ctx, ev, o); err != nil || announced {
-			return err // on from here when it is in the log
+			return err // continues once the record is in the log
 		}
-		return c.finishExpiry(ctx, key, o, 0) // all of it goes on, or is gone
+		return c.finishExpiry(ctx, key, o, 0) // every session is active again, or has no text left
 	}
 	x := storage.ExpiryBatch{Shard: c.a.shard, Tenant: ev.Tenant}
 	var seqs []uint64
@@ -138,7 +138,7 @@ func (c *custodian) finishExpiry(ctx context.Context, key string, o retention.Or
 	return nil
 }
 
-// isProvable reports whether the record of an expiry is evidence and signed.
+// isProvable reports whether the record of an expiry is evidence and covered by a checkpoint.
 func (c *custodian) isProvable(ctx context.Context, seq uint64) (bool, error) {
 	position, _, err := c.a.db.Position(ctx, c.a.shard)
 	if err != nil || position < seq {
@@ -151,14 +151,14 @@ func (c *custodian) isProvable(ctx context.Context, seq uint64) (bool, error) {
 	return err == nil && cp.Size >= seq, err
 }
 
-// loggedExpiry is an expiry record and its place in the log.
+// loggedExpiry is an expiry record with its log sequence.
 type loggedExpiry struct {
 	seq uint64
 	events.Expiry
 }
 
-// expiryRecords are an expiry's own records, as far as they are in the log: those that
-// it begins with only if all parts of one attempt are there.
+// expiryRecords returns the records of an expiry in the log: begun only if all parts of one
+// attempt are there.
 func (c *custodian) expiryRecords(ctx context.Context, id string) (begun []loggedExpiry, done bool, err error) {
 	subj := c.a.flags.Space().Control(c.a.flags.Stream, events.ControlExpiry)
 	for {
@@ -176,7 +176,7 @@ func (c *custodian) expiryRecords(ctx context.Context, id string) (begun []logge
 		}
 		c.expiring[e.ExpiryID] = append(c.expiring[e.ExpiryID], loggedExpiry{m.Seq, e})
 		if e.State == events.ErasureDone && e.ExpiryID != id {
-			delete(c.expiring, e.ExpiryID) // nobody asks for it any more
+			delete(c.expiring, e.ExpiryID) // not needed any more
 		}
 	}
 	var attempt []loggedExpiry

@@ -13,8 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// announceExpiry writes the records that say whose texts will be missing; false if
-// there is nothing to be said.
+// announceExpiry writes the records that name the records whose texts will be missing. It returns
+// false if there are none.
 func (c *custodian) announceExpiry(ctx context.Context, ev erasureplan.Evidence, o retention.Order) (bool, error) {
 	var parts expiryParts
 	for _, session := range o.Sessions {
@@ -22,7 +22,7 @@ func (c *custodian) announceExpiry(ctx context.Context, ev erasureplan.Evidence,
 		if err != nil {
 			return false, err
 		}
-		if o.At.Sub(newest) >= time.Duration(o.IdleSeconds)*time.Second { // else it went on since, and its time comes again
+		if o.At.Sub(newest) >= time.Duration(o.IdleSeconds)*time.Second { // otherwise it was active since, and becomes due again later
 			parts.addSession(session, places)
 		}
 	}
@@ -66,7 +66,7 @@ func (c *custodian) signedExpiry(e events.Expiry) (m streams.Msg, err error) {
 	return controlMessage(c.a, events.ControlExpiry, fmt.Sprintf("%s-%s-%d", e.ExpiryID, e.State, e.Part), e)
 }
 
-// expiryParts cut what expires into records of a size that the log takes.
+// expiryParts divide an expiry into records that fit the log.
 type expiryParts struct {
 	list         [][]events.ExpiredSession
 	spans, names int // of the last one
@@ -78,7 +78,7 @@ const (
 	namesInExpiry = 64 << 10 // bytes of sessions' names
 )
 
-// addSession adds a session's records, which are in order.
+// addSession adds a session's records, which are ordered.
 func (p *expiryParts) addSession(session string, places []storage.RecordPlace) {
 	for i, at := range places {
 		follows := i > 0 && places[i-1].Index+1 == at.Index

@@ -15,7 +15,7 @@ import (
 
 const retentionStream = "KV_" + streams.BucketRetention
 
-// findNoted finds out which revision of the bucket was the last to be noted.
+// findNoted finds the last revision of the bucket that was noted on the log.
 func (c *custodian) findNoted(ctx context.Context, store string) error {
 	m, err := streams.LastBySubject(ctx, c.js, c.a.flags.Stream, c.a.flags.Space().Control(c.a.flags.Stream, events.ControlRetention))
 	if err != nil {
@@ -31,8 +31,8 @@ func (c *custodian) findNoted(ctx context.Context, store string) error {
 	return nil
 }
 
-// noteRevisions writes every revision of the bucket onto the log, once and in order.
-// After a crash in between one can be there twice, with the same id.
+// noteRevisions writes every revision of the bucket to the log, in order. After a crash a
+// revision can be there twice, with the same id.
 func (c *custodian) noteRevisions(ctx context.Context, last uint64) error {
 	for c.notedSeq < last {
 		m, err := streams.NextBySubject(ctx, c.js, retentionStream, "$KV."+streams.BucketRetention+".>", c.notedSeq+1)
@@ -59,8 +59,8 @@ func (c *custodian) noteRevisions(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// changeOf says what a revision changed. Data subjects are not named: the log
-// keeps for ever what it is told.
+// changeOf describes what a revision changed. It does not name data subjects, since the log keeps
+// its records for ever.
 func (c *custodian) changeOf(m events.LogMessage) events.RetentionChange {
 	key := strings.TrimPrefix(m.Subject, "$KV."+streams.BucketRetention+".")
 	r := events.RetentionChange{Writer: c.writer, Store: c.bucketVersion, Revision: m.Seq, What: "unreadable"}

@@ -17,13 +17,13 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// expireEvery is how often policies are applied: everything that is due goes in as
-// few erasures as possible, because the correlator starts over after each.
+// expireEvery is how often policies are applied. Everything that is due goes into as few erasures
+// as possible, because the correlator starts over after each.
 const expireEvery = time.Hour
 
-// applyPolicies applies the tenants' retention policies to log and quarantine: it orders
-// the erasure of what has been silent for long enough, and takes old bytes out of
-// quarantine. What a legal hold reaches stays.
+// applyPolicies applies the tenants' retention policies to log and quarantine: it orders the
+// erasure of sessions that have been silent for long enough, and deletes old messages from the
+// quarantine. What a legal hold covers stays.
 func (c *custodian) applyPolicies(ctx context.Context, now time.Time) error {
 	return c.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
 		if err != nil {
@@ -33,7 +33,7 @@ func (c *custodian) applyPolicies(ctx context.Context, now time.Time) error {
 	})
 }
 
-// eachPolicy gives do every tenant's policy, or why it cannot be read.
+// eachPolicy calls do with every tenant's policy, or with the error of reading it.
 func (c *custodian) eachPolicy(ctx context.Context, do func(tenant string, p *retention.Policy, err error) error) error {
 	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *custodian) eachPolicy(ctx context.Context, do func(tenant string, p *re
 	return errors.Join(errs...)
 }
 
-// loadPolicy is a tenant's policy as it stands in the bucket, nil if there is none.
+// loadPolicy reads a tenant's policy from the bucket, nil if there is none.
 func (c *custodian) loadPolicy(ctx context.Context, tenant string) (*retention.Policy, error) {
 	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, retention.PolicyKey(tenant))
 	if err != nil || e == nil || e.Deleted {
@@ -94,8 +94,8 @@ func (c *custodian) expireTenant(ctx context.Context, tenant string, p *retentio
 	}})
 }
 
-// sessionlessDue is the time before which messages without a session go; zero if there are
-// none to go.
+// sessionlessDue is the time before which messages without a session are due; zero if there are
+// none.
 func (c *custodian) sessionlessDue(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, now time.Time) (before events.Time, err error) {
 	keep := p.LogPeriod("")
 	if keep == 0 {
@@ -110,13 +110,13 @@ func (c *custodian) sessionlessDue(ctx context.Context, ev erasureplan.Evidence,
 	return before, err
 }
 
-// requestErasure gives an order to a tenant's other ones.
+// requestErasure adds an order to a tenant's state.
 func (c *custodian) requestErasure(ctx context.Context, tenant string, o retention.Order) error {
 	c.open[tenant] = true
 	return c.changeState(ctx, retention.StateKey(tenant), func(s retention.State) (retention.State, error) { return s.RequestErasure(o) })
 }
 
-// dueSessions lists sessions that are to go and are not gone, at most one erasure's worth.
+// dueSessions lists sessions that are due and not erased, at most as many as one erasure holds.
 func (c *custodian) dueSessions(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	shortest := p.ShortestLog()
 	if shortest == 0 {
@@ -138,7 +138,7 @@ func (c *custodian) dueSessions(ctx context.Context, ev erasureplan.Evidence, p 
 	return ev.Unheld(ctx, s, list, retention.MaxBatch)
 }
 
-// expireQuarantine takes out what is older than the policy keeps it.
+// expireQuarantine deletes quarantined messages that are older than the policy keeps them.
 func (c *custodian) expireQuarantine(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) error {
 	keep := p.QuarantinePeriod()
 	if keep == 0 {
@@ -166,18 +166,18 @@ func (c *custodian) expireQuarantine(ctx context.Context, ev erasureplan.Evidenc
 	return nil
 }
 
-// quarantineBatch is how many messages go out of quarantine by one record.
+// quarantineBatch is how many quarantined messages one record covers.
 const quarantineBatch = 1000
 
-// oldInQuarantine lists what is older than a moment and not held, from a sequence
-// on, and where to go on; 0 is the end.
+// oldInQuarantine lists messages from a sequence on that are older than before and not held. next
+// is where to continue; 0 means the end.
 func (c *custodian) oldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.State, before time.Time, from uint64) (old []uint64, next uint64, err error) {
 	for len(old) < quarantineBatch {
 		m, err := streams.NextBySubject(ctx, c.js, streams.StreamQuarantine, c.a.flags.Space().Quarantine(ev.Tenant), from)
 		if err != nil {
 			return nil, 0, err
 		}
-		if m == nil || m.Time.After(before) { // what follows is younger
+		if m == nil || m.Time.After(before) { // later ones are younger
 			return old, 0, nil
 		}
 		held, err := c.heldInQuarantine(ctx, ev, s, *m)
@@ -191,8 +191,8 @@ func (c *custodian) oldInQuarantine(ctx context.Context, ev erasureplan.Evidence
 	return old, from, nil
 }
 
-// noteQuarantine writes onto the log what goes out of quarantine, before it does:
-// after a crash in between, it is written once more.
+// noteQuarantine writes to the log what is deleted from the quarantine, before it is deleted.
+// After a crash in between it is written again.
 func (c *custodian) noteQuarantine(ctx context.Context, tenant string, p *retention.Policy, seqs []uint64, now time.Time) error {
 	msg, err := controlMessage(c.a, events.ControlRetention, "quarantine-"+uuid.NewString(), events.RetentionChange{
 		Writer: c.writer, Store: c.bucketVersion, Revision: c.notedSeq, Tenant: tenant, What: "quarantine", ID: p.ID(), At: events.At(now), Quarantined: retention.JoinSpans(seqs),
@@ -206,8 +206,8 @@ func (c *custodian) noteQuarantine(ctx context.Context, tenant string, p *retent
 	return nil
 }
 
-// heldInQuarantine reports whether a legal hold reaches the record that bytes in
-// quarantine belong to. Bytes without a record are held by any hold.
+// heldInQuarantine reports whether a legal hold covers the record of a quarantined message.
+// Messages without a record are covered by any hold.
 func (c *custodian) heldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.State, m events.LogMessage) (bool, error) {
 	if len(s.Holds) == 0 {
 		return false, nil

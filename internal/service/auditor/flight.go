@@ -17,8 +17,8 @@ type inFlightBatch struct {
 	err  error // set before done is closed
 }
 
-// startStore has a batch stored, and a checkpoint signed if it is time. Nothing else
-// may be in flight: of two inserts the second could be there and the first not.
+// startStore starts storing a batch, and signs a checkpoint if one is due. No other batch may be
+// in flight: of two inserts the second could succeed and the first fail.
 func (a *auditor) startStore(ctx context.Context, b *batch) {
 	f := &inFlightBatch{done: make(chan struct{})}
 	a.inFlight = f
@@ -47,8 +47,8 @@ func (a *auditor) isStoring() bool {
 	}
 }
 
-// awaitStore waits until nothing is in flight and says what became of it. After an
-// error nobody knows what is stored: this auditor must not go on.
+// awaitStore waits until no batch is in flight and returns the result. After an error it is
+// unknown what is stored: this auditor must not continue.
 func (a *auditor) awaitStore() error {
 	f := a.inFlight
 	if f == nil {
@@ -61,14 +61,14 @@ func (a *auditor) awaitStore() error {
 	return f.err
 }
 
-// healthIssues are what is being tried again, for the health report: two things can
-// be at the same time.
+// healthIssues are the operations being retried, for the health report. There can be two at the
+// same time.
 type healthIssues struct {
 	mu   sync.Mutex
 	open map[string]string
 }
 
-// set notes what is wrong with something; the empty text says that it is well.
+// set notes the problem of an operation; an empty text clears it.
 func (t *healthIssues) set(h *daemon.Health, what, problem string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

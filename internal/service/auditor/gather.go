@@ -7,25 +7,24 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// What waits while a batch is being stored is bounded: maxBatchBytes is the bodies
-// of one batch, maxReadBytes those of what comes at a time, by which a batch may
-// exceed the former. The server sends about as many ahead.
+// Bounds of the messages that wait while a batch is being stored: maxBatchBytes for the bodies of
+// one batch, maxReadBytes for those of one read, by which a batch may exceed the former. The
+// server sends about as many ahead.
 const (
 	maxBatchBytes = 24 << 20
 	maxReadBytes  = 8 << 20
 )
 
-// pendingMessages are messages that were read and of which no records were made yet.
+// pendingMessages are messages that were read and have no records yet.
 type pendingMessages struct {
 	msgs  []events.LogMessage
 	bytes int // of their bodies
 }
 
-// collectMessages takes what was read. An insert costs ClickHouse tens of milliseconds of
-// processor time whatever its size, and the server hands over what it has in
-// small portions at first: so while a batch is in flight, messages wait until
-// they are a full batch or it has landed. What waits is in the log; a crash loses
-// nothing.
+// collectMessages adds messages that were read. An insert costs ClickHouse tens of milliseconds
+// of processor time whatever its size, and the server delivers small portions at first. So while
+// a batch is in flight, messages wait until they fill a batch or the one in flight is stored.
+// They are in the log; a crash loses nothing.
 func (a *auditor) collectMessages(ctx context.Context, msgs []events.LogMessage) error {
 	for len(msgs) > 0 {
 		n := min(len(msgs), a.flags.Batch-len(a.pending.msgs))
@@ -47,7 +46,7 @@ func (w *pendingMessages) add(msgs []events.LogMessage) {
 		w.bytes += len(msgs[i].Body)
 	}
 	if w.msgs == nil {
-		w.msgs = msgs[:len(msgs):len(msgs)] // ours to keep, not to grow
+		w.msgs = msgs[:len(msgs):len(msgs)] // kept, but not appended to
 		return
 	}
 	w.msgs = append(w.msgs, msgs...)
@@ -59,8 +58,8 @@ func (w *pendingMessages) drain() []events.LogMessage {
 	return msgs
 }
 
-// handleIdle is called when everything in the log is audited, and every now and then
-// while nothing comes: the last records get their checkpoint.
+// handleIdle is called when the whole log is audited, and periodically while no messages come:
+// the last records get their checkpoint.
 func (a *auditor) handleIdle(ctx context.Context) error {
 	if msgs := a.pending.drain(); len(msgs) > 0 {
 		if err := a.auditBatch(ctx, msgs); err != nil {
@@ -80,13 +79,13 @@ func (a *auditor) handleIdle(ctx context.Context) error {
 	return a.env.Ready()
 }
 
-// maxBatchWait is how long a record waits at most for others to be stored with. An
-// insert costs ClickHouse tens of milliseconds of processor time whatever its
-// size, and a log that moves all the time would have one follow the other.
+// maxBatchWait is how long a record waits at most to be stored with others. An insert costs
+// ClickHouse tens of milliseconds of processor time whatever its size, and a log that changes
+// constantly would cause one insert after the other.
 const maxBatchWait = 200 * time.Millisecond
 
-// waitForBatch lets the next batch gather, once this one is stored. It is counted from
-// when that began, so a record that comes after a silence does not wait.
+// waitForBatch lets the next batch fill after one is stored. The wait counts from the start of
+// storing, so a record after a silence does not wait.
 func (a *auditor) waitForBatch(ctx context.Context) error {
 	wait := min(maxBatchWait, a.flags.CheckpointEvery) - time.Since(a.storeStarted)
 	if wait <= 0 {

@@ -165,7 +165,7 @@ type proxy struct {
 	target string
 	cuts   atomic.Int32 // so many inserts of the marker are cut off
 	marker string
-	refuse atomic.Bool // nobody gets through
+	refuse atomic.Bool // refuse all connections
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool

@@ -14,29 +14,27 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// ErrUnannounced stops an auditor that finds rows behind the newest checkpoint that
-// no auditor meant to store. To go on from them would be to sign them.
+// ErrUnannounced stops an auditor that finds rows behind the newest checkpoint that no auditor
+// announced. To continue from them would be to sign them.
 var ErrUnannounced = errors.New("the evidence ends in records that no auditor announced")
 
-// keptIntents is how many intents are kept. Two are enough for one auditor: the
-// batch before the one in flight, and the one in flight. More are for auditors
-// that follow each other while inserts of the earlier ones are still under way.
+// keptIntents is how many intents are kept. One auditor needs two: the batch in flight and the
+// one before. More are for auditors that follow each other while inserts of the earlier ones are
+// still under way.
 const keptIntents = 8
 
-// intents are signed announcements of what is about to be inserted: before each
-// insert the active auditor puts the tree with the new rows on NATS. A database
-// that holds rows behind the newest checkpoint has to agree with one of them, so
-// that whoever can write to the database cannot have such rows signed by an
-// auditor that starts.
+// intents are signed announcements of the next insert: before each insert the active auditor
+// writes the tree with the new rows to NATS. Rows behind the newest checkpoint must agree with
+// one of the intents, so an attacker with write access to the database cannot have such rows
+// signed by an auditor that starts.
 //
-// They are one key of the bucket of leases, changed by compare-and-set: an auditor
-// that starts takes the key over, and an earlier one that still runs announces
-// nothing more.
+// They are one key of the bucket of leases, changed by compare-and-set. An auditor that starts
+// takes the key over, and an earlier one that still runs can announce nothing more.
 type intents struct {
 	kv       jetstream.KeyValue
 	key      string
 	revision uint64
-	notes    []string // the newest first
+	notes    []string // newest first
 }
 
 // claimIntents reads the intents and takes their key over.
@@ -61,7 +59,7 @@ func (a *auditor) claimIntents(ctx context.Context) error {
 	return i.writeNotes(ctx, i.notes)
 }
 
-// writeNotes writes the notes. daemon.ErrFenced says that another auditor wrote since.
+// writeNotes writes the notes. daemon.ErrFenced means that another auditor has written since.
 func (i *intents) writeNotes(ctx context.Context, notes []string) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -76,7 +74,7 @@ func (i *intents) writeNotes(ctx context.Context, notes []string) error {
 		revision, err = i.kv.Update(ctx, i.key, text, i.revision)
 	}
 	if err != nil {
-		// Another auditor wrote, or the answer to this attempt or one before it was lost.
+		// Another auditor wrote, or the answer to this or an earlier attempt was lost.
 		e, readErr := i.kv.Get(ctx, i.key)
 		switch {
 		case readErr != nil || e.Revision() == i.revision:
@@ -90,7 +88,7 @@ func (i *intents) writeNotes(ctx context.Context, notes []string) error {
 	return nil
 }
 
-// announceTree says on NATS what the tree will be when a batch is stored.
+// announceTree announces the tree with a batch before the batch is stored.
 func (a *auditor) announceTree(ctx context.Context, tree *evidence.Tree) error {
 	text, err := evidence.SignIntent(a.signer, evidence.Checkpoint{Shard: a.shard, Size: tree.Size(), Root: tree.Root()})
 	if err != nil {
@@ -100,8 +98,8 @@ func (a *auditor) announceTree(ctx context.Context, tree *evidence.Tree) error {
 	return a.retry(ctx, "intent", func() error { return a.intents.writeNotes(ctx, notes[:min(len(notes), keptIntents)]) })
 }
 
-// checkAnnounced makes sure that the tree as the database has it is what an auditor with
-// this key published or announced.
+// checkAnnounced checks that an auditor with this key has published or announced the tree that
+// the database holds.
 func (a *auditor) checkAnnounced(ctx context.Context) error {
 	if a.tree.Size() == 0 {
 		return nil
@@ -115,7 +113,7 @@ func (a *auditor) checkAnnounced(ctx context.Context) error {
 			return nil
 		}
 	}
-	found := false // a backup that was restored ends where an earlier checkpoint was made
+	found := false // a restored backup ends at an earlier checkpoint
 	err = streams.EachMessage(ctx, a.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
 		c, err := evidence.OpenCheckpoint(string(m.Body), known)
 		found = found || err == nil && a.matchesTree(c)

@@ -19,10 +19,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// TestAttackUnsignedRows: an attacker who may write to every table changes, adds
-// or takes away rows behind the newest checkpoint while the auditor is away. An
-// auditor that starts signs none of it, whether the attacker makes the tables fit
-// together or not. Back in their old state, the rows are signed.
+// TestAttackUnsignedRows: an attacker with write access to every table changes, adds or deletes
+// rows behind the newest checkpoint while the auditor is stopped. An auditor that starts signs
+// none of these rows, whether or not the attacker makes the tables consistent. Once the old rows
+// are restored, they are signed.
 func TestAttackUnsignedRows(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	n.Publish(servicetest.Runtime, session(t, "s-signed")...)

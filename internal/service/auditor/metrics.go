@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
-// startCounting begins to show what this auditor does, from the position that it resumes
-// at. What the evidence has not got there is lost.
+// startCounting starts the metrics at the position from which this auditor resumes. Sequences
+// that the evidence lacks there count as lost.
 func (a *auditor) startCounting(ctx context.Context, position uint64) error {
 	if a.env.Metrics == nil {
 		return nil

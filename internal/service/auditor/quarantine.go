@@ -16,17 +16,17 @@ import (
 
 // Headers of a quarantined message.
 const (
-	headerQuarantineShard  = "Countersign-Shard"  // the log's incarnation
+	headerQuarantineShard  = "Countersign-Shard"  // the log's shard name and incarnation
 	headerQuarantineSeq    = "Countersign-Seq"    // its sequence in the log
-	headerQuarantineReason = "Countersign-Reason" // why it is here
+	headerQuarantineReason = "Countersign-Reason" // why it is quarantined
 	headerQuarantinePart   = "Countersign-Part"   // "1/2": one of several messages that make up the body
 )
 
 // quarantineHeaderBytes is what is left of the server's max_payload for headers.
 const quarantineHeaderBytes = 2048
 
-// quarantine keeps the bytes that could not be parsed, apart from the evidence,
-// for the few who may look at them.
+// quarantine keeps the bytes of messages that could not be parsed, apart from the evidence, for
+// the few users who may read them.
 type quarantine struct {
 	nc        *nats.Conn
 	js        jetstream.JetStream
@@ -36,14 +36,14 @@ type quarantine struct {
 	ambiguous bool   // last may be too low
 }
 
-// newQuarantine finds out what is in quarantine already.
+// newQuarantine reads what the quarantine already holds.
 func newQuarantine(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, space subject.Space, shard string) (*quarantine, error) {
 	q := &quarantine{nc: nc, js: js, space: space, shard: shard}
 	return q, q.readNewest(ctx)
 }
 
-// readNewest reads the newest message in quarantine. One that is there in part only
-// does not count: it is stored again, whole.
+// readNewest reads the newest message in quarantine. An incomplete one does not count: it is
+// stored again as a whole.
 func (q *quarantine) readNewest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -72,9 +72,8 @@ func lastPart(text string) bool {
 	return err == nil && i == n
 }
 
-// storeBodies stores the bytes of those messages whose record has none. It comes before
-// the evidence is stored; what a crash or a lost acknowledgement makes it see
-// again it skips.
+// storeBodies stores the bytes of messages whose record has none, before the evidence is stored.
+// It skips messages that it sees again after a crash or a lost acknowledgement.
 func (q *quarantine) storeBodies(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
 	if q.ambiguous {
 		if err := q.readNewest(ctx); err != nil {
@@ -100,8 +99,8 @@ func (q *quarantine) storeBodies(ctx context.Context, msgs []events.LogMessage, 
 	return nil
 }
 
-// splitMessage are the copies of one message: several where its body is so large
-// that it leaves no room for the headers.
+// splitMessage returns the copies of one message: several if the body is so large that the
+// headers do not fit.
 func (q *quarantine) splitMessage(b evidence.Built, m events.LogMessage) (out []streams.Msg) {
 	most := max(1, int(q.nc.MaxPayload())-quarantineHeaderBytes)
 	parts := max(1, (len(m.Body)+most-1)/most)

@@ -15,16 +15,15 @@ import (
 
 const redactionStream = "KV_" + streams.BucketRedaction
 
-// redactionPolicies are the tenants' redaction policies as the bucket has them.
-// They are looked at before each batch, so that a policy counts from the next
-// batch on; one goroutine uses them.
+// redactionPolicies are the tenants' redaction policies in the bucket. The bucket is checked
+// before each batch, so a policy applies from the next batch on. One goroutine uses them.
 type redactionPolicies struct {
 	bucketVersion string // the bucket's incarnation and last sequence, as last read
 	seq           uint64
 	known         map[string]tenantPolicy
 }
 
-// tenantPolicy is one policy, or why it cannot be used.
+// tenantPolicy is one policy, or the reason why it cannot be used.
 type tenantPolicy struct {
 	policy *redaction.Policy
 	err    error
@@ -39,8 +38,8 @@ func (r *redactionPolicies) policyOf(tenant string) (*redaction.Policy, error) {
 	return p.policy, p.err
 }
 
-// loadRedaction reads the policies if the bucket has changed, and notes on the
-// log which ones count now, before the first record that is made by them.
+// loadRedaction reads the policies if the bucket has changed, and notes on the log which ones
+// apply, before the first record that is made with them.
 func (a *auditor) loadRedaction(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -85,8 +84,8 @@ func (a *auditor) loadRedaction(ctx context.Context) error {
 	return nil
 }
 
-// policyTenant is the tenant of a key as records name it: one whose name is too
-// long for a subject stands for itself, hashed.
+// policyTenant is the tenant of a key as records name it: a name too long for a subject is
+// replaced by its hash.
 func policyTenant(key string) string {
 	if tenant := events.RuleKeyTenant(key); tenant != "" {
 		return tenant
@@ -99,8 +98,8 @@ func readPolicy(tenant string, text []byte) tenantPolicy {
 	return tenantPolicy{p, err}
 }
 
-// noteRedaction writes a change onto the log, unless it stands there already or
-// there has never been a policy.
+// noteRedaction writes a change to the log, unless the log has it already or there has never been
+// a policy.
 func (a *auditor) noteRedaction(ctx context.Context, c events.RedactionChange) error {
 	subj := a.flags.Space().Control(a.flags.Stream, events.ControlRedaction)
 	last, err := streams.LastBySubject(ctx, a.js, a.flags.Stream, subj)
@@ -124,7 +123,7 @@ func (a *auditor) noteRedaction(ctx context.Context, c events.RedactionChange) e
 	})}})
 }
 
-// reportRedactionState puts the state of the policies into log and health.
+// reportRedactionState reports the state of the policies in log and health.
 func (a *auditor) reportRedactionState(c events.RedactionChange) {
 	bad := ""
 	for _, ref := range c.Policies {

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// redactionFinding is what a finding says of an alarm of redaction.
+// redactionFinding is the content of a finding about a redaction.
 type redactionFinding struct {
 	severity               events.Severity
 	explains, help, inputs string
@@ -31,9 +31,8 @@ var redactionFindings = map[string]redactionFinding{
 		"the subject of an event, and what was redacted in the event"},
 }
 
-// reportRedaction writes findings for what redaction could not do. It comes before the
-// evidence is stored: after a crash the same findings, with the same ids, may be
-// written once more, and none is missing.
+// reportRedaction writes findings about failed redactions before the evidence is stored. After a
+// crash the same findings, with the same ids, may be written again; none is missing.
 func (a *auditor) reportRedaction(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
 	var out []streams.Msg
 	for i, b := range built {
@@ -61,7 +60,7 @@ func (a *auditor) findingMessage(code string, m events.LogMessage, rec evidence.
 		EventIDs: []string{}, Seqs: []uint64{m.Seq}, Explanation: about.explains, Remedy: about.help, DetectedAt: events.At(m.Time),
 	}
 	if code == evidence.FindingSecretInSubject {
-		f.Session = "" // once more would be once too often
+		f.Session = "" // the name is the secret: do not repeat it
 	}
 	body, err := events.Encode(f)
 	return streams.Msg{

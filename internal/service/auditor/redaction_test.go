@@ -41,7 +41,7 @@ func records(t *testing.T, dsn, session string) (out []evidence.Record) {
 	return out
 }
 
-// ofKind gives the bodies of the log's messages whose subject begins so.
+// ofKind returns the bodies of the log's messages with a subject prefix.
 func ofKind(n *servicetest.NATS, prefix string) (out []string) {
 	for _, m := range n.Log() {
 		if strings.HasPrefix(m.Subject, prefix) {

@@ -18,20 +18,19 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Errors that stop an auditor until a person has looked.
+// Errors that stop an auditor until an operator has investigated.
 var (
 	ErrRewound = errors.New("the log holds less than the evidence")
 	ErrDiffers = errors.New("the log and the evidence differ")
 )
 
-// ruleRecreated is the finding for a log that was created anew.
+// ruleRecreated is the finding about a log that was created anew.
 const (
 	ruleRecreated   = "log_recreated"
 	remedyRecreated = "Find out who deleted or replaced the stream. The earlier evidence still verifies by itself."
 )
 
-// restorePosition finds the position in ClickHouse and makes chain and tree stand
-// there.
+// restorePosition reads the position from ClickHouse and sets chain and tree to it.
 func (a *auditor) restorePosition(ctx context.Context) error {
 	state, err := streams.StreamState(ctx, a.js, a.flags.Stream)
 	if err != nil {
@@ -53,12 +52,12 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if a.quarantine, err = newQuarantine(ctx, a.nc, a.js, a.flags.Space(), a.shard); err != nil {
 		return err
 	}
-	// A writer that died in the middle of an insert may have left tables behind
-	// that the heads of sessions are read from.
+	// A writer that died during an insert may have left incomplete tables from which session
+	// heads are read.
 	if err := a.repairDerived(ctx); err != nil {
 		return err
 	}
-	// Before the position is read: from here on no earlier auditor announces anything.
+	// Before the position is read: after this no earlier auditor can announce anything.
 	if err := a.claimIntents(ctx); err != nil {
 		return err
 	}
@@ -66,8 +65,8 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the position: %w", err)
 	}
-	// Only now: beside another auditor the evidence may have passed what the log
-	// held when this one began to look.
+	// Read again only now: if another auditor ran meanwhile, the evidence may be past what the
+	// log held at the first read.
 	if state, err = streams.StreamState(ctx, a.js, a.flags.Stream); err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("reading the last checkpoint: %w", err)
 	}
-	// A checkpoint counts as signed once it is published, too.
+	// A checkpoint counts as signed only once it is published, too.
 	published, err := a.publishedSize(ctx)
 	if err != nil {
 		return err
@@ -97,8 +96,8 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	return nil
 }
 
-// repairDerived makes the derived tables what the evidence says, of this incarnation of
-// the log and of the earlier ones, whose tables may be of an earlier version.
+// repairDerived makes the derived tables match the evidence, for this incarnation of the log and for
+// the earlier ones, whose tables may be of an earlier version.
 func (a *auditor) repairDerived(ctx context.Context) error {
 	shards, err := a.db.Shards(ctx)
 	if err != nil {
@@ -109,7 +108,7 @@ func (a *auditor) repairDerived(ctx context.Context) error {
 	}
 	for _, shard := range shards {
 		if !strings.HasPrefix(shard, a.flags.Stream+"@") {
-			continue // another auditor's
+			continue // of another stream's auditor
 		}
 		added, err := a.db.Repair(ctx, shard)
 		if err != nil {
@@ -135,16 +134,16 @@ func (a *auditor) publishedSize(ctx context.Context) (int64, error) {
 	}
 	cp, err := evidence.PeekCheckpoint(string(m.Body))
 	if err != nil || cp.Shard != a.shard {
-		return 0, nil // an earlier incarnation's
+		return 0, nil // of an earlier incarnation of the log
 	}
 	return cp.Size, nil
 }
 
-// readTimeout is for one message read from a stream.
+// readTimeout bounds reading one message from a stream.
 const readTimeout = 5 * time.Second
 
-// compareLog holds the evidence against the log: the log must reach at least as
-// far, and the last record must be of the message that is still there.
+// compareLog compares the evidence with the log: the log must reach at least as far, and the last
+// record must match the message in the log.
 func (a *auditor) compareLog(ctx context.Context, position uint64, state streams.State) error {
 	if position == 0 {
 		return a.reportRecreated(ctx)
@@ -197,8 +196,8 @@ func (a *auditor) messageAt(ctx context.Context, seq uint64) (*events.LogMessage
 	return m, nil
 }
 
-// reportRecreated writes a finding when evidence of an earlier incarnation of
-// this log is there: a log that begins anew must not go unnoticed.
+// reportRecreated writes a finding if there is evidence of an earlier incarnation of this log: a log
+// that begins anew must not go unnoticed.
 func (a *auditor) reportRecreated(ctx context.Context) error {
 	shards, err := a.db.Shards(ctx)
 	if err != nil {
@@ -219,8 +218,8 @@ func (a *auditor) reportRecreated(ctx context.Context) error {
 	return nil
 }
 
-// reportFinding writes a finding of the auditor's own, unless an attempt before this
-// one did.
+// reportFinding writes one of the auditor's own findings, unless an earlier attempt has written
+// it.
 func (a *auditor) reportFinding(ctx context.Context, f events.Finding) error {
 	body, err := events.Encode(f)
 	if err != nil {
@@ -246,8 +245,8 @@ func (a *auditor) reportFinding(ctx context.Context, f events.Finding) error {
 	}})
 }
 
-// restoreTree loads the tree's right edge. Tree hashes are stored before the
-// evidence they cover, so they are there.
+// restoreTree loads the tree's right edge. Tree hashes are stored before the evidence that they
+// cover, so they exist.
 func (a *auditor) restoreTree(ctx context.Context, position uint64) error {
 	indexes := evidence.FrontierIndexes(int64(position))
 	ask := make([]uint64, len(indexes))

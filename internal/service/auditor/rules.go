@@ -7,16 +7,16 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Rule is what a finding that the auditor itself makes is about. No switch
-// concerns it.
+// Rule describes a kind of finding that the auditor itself makes. Rule switches do not apply to
+// it.
 type Rule struct {
 	Name                string
 	Severity            events.Severity
 	Explanation, Remedy string
-	Inputs, Ref         string // what it is decided from; where it is described
+	Inputs, Ref         string // the data it is decided from; where it is documented
 }
 
-// Rules gives the rules of the auditor's own findings, by name.
+// Rules lists the rules of the auditor's own findings.
 func Rules() []Rule {
 	list := []Rule{{ruleRecreated, events.SeverityCritical, "The log began anew; evidence of an earlier one is there and its log is gone.", remedyRecreated,
 		"the time at which the log was created, and the shards that there is evidence of", "docs/operating.md#the-log-was-recreated"}}

@@ -13,8 +13,8 @@ import (
 
 const maxCachedTenants = 10_000
 
-// sessionSecrets are the keys of records. It may be used from several goroutines,
-// begin apart.
+// sessionSecrets are the keys that records use. It may be used by several goroutines, except for
+// setContext.
 type sessionSecrets struct {
 	*sessionsecrets.Store
 	ctx    context.Context // of the batch being built
@@ -32,7 +32,7 @@ func newSessionSecrets(ctx context.Context, js jetstream.JetStream, master diges
 	return &sessionSecrets{Store: store, master: master, tenants: map[string][]byte{}}, nil
 }
 
-// setContext names the context under which the next batch asks for keys.
+// setContext sets the context with which the next batch requests keys.
 func (s *sessionSecrets) setContext(ctx context.Context) { s.ctx = ctx }
 
 // TenantKey implements evidence.Keys.

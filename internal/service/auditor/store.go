@@ -14,20 +14,17 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// How long to wait before something is tried again; the log keeps what comes
-// meanwhile.
+// Pauses between attempts; the log keeps what arrives meanwhile.
 const (
 	retryMin = 200 * time.Millisecond
 	retryMax = 5 * time.Second
 )
 
-// storeBatch writes one batch and returns once it is durable. It tries for as long
-// as ctx lives: there is nothing better to do with evidence than to keep it.
+// storeBatch writes one batch and returns once it is durable. It retries until ctx ends.
 //
-// Of two auditors only one gets through, and no row is there twice: whoever
-// inserts has just seen the position right before its batch. If a rival's insert
-// came in between, that batch began at the same sequence, hence has the same
-// token, and ClickHouse drops the later one.
+// Of two auditors only one succeeds, and no row is stored twice: an auditor inserts only after it
+// has read the position right before its batch. If another auditor inserts in between, its batch
+// begins at the same sequence and so has the same token, and ClickHouse drops the later one.
 func (a *auditor) storeBatch(ctx context.Context, b *batch) error {
 	if err := a.retry(ctx, "position", func() error { return a.checkFence(ctx, b.before) }); err != nil {
 		return err
@@ -41,7 +38,7 @@ func (a *auditor) storeBatch(ctx context.Context, b *batch) error {
 	return a.retry(ctx, "evidence", func() error { return a.db.CommitEvidence(ctx, b.rows) })
 }
 
-// checkFence makes sure that the evidence ends where this auditor left it.
+// checkFence checks that the evidence ends where this auditor left it.
 func (a *auditor) checkFence(ctx context.Context, left uint64) error {
 	position, _, err := a.db.Position(ctx, a.shard)
 	if err == nil && position != left {
@@ -51,7 +48,7 @@ func (a *auditor) checkFence(ctx context.Context, left uint64) error {
 	return err
 }
 
-// retry calls f until it succeeds, ctx ends, or another writer is met.
+// retry calls f until it succeeds, ctx ends, or another writer is detected.
 func (a *auditor) retry(ctx context.Context, what string, f func() error) error {
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
 		err := f()
@@ -62,7 +59,7 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 			return nil
 		case errors.As(err, &conflict):
 			return fmt.Errorf("%w: %w", daemon.ErrFenced, err)
-		case errors.Is(err, daemon.ErrFenced), errors.Is(err, storage.ErrBatch): // trying again does not help
+		case errors.Is(err, daemon.ErrFenced), errors.Is(err, storage.ErrBatch): // a retry does not help
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -77,8 +74,8 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 	}
 }
 
-// signCheckpoint signs the tree as it is stored, stores and publishes the note. While
-// records come in it does so every CheckpointEvery; always, when asked to.
+// signCheckpoint signs the stored tree, then stores and publishes the note. While records come in
+// it does so every CheckpointEvery; with now set, always.
 func (a *auditor) signCheckpoint(ctx context.Context, now bool) error {
 	size := a.stored.Size()
 	if size == a.signed || (!now && time.Since(a.signedAt) < a.flags.CheckpointEvery) {

@@ -1,13 +1,13 @@
-// Package correlator is the shell around the correlation core: it reads the
-// log in order, writes what the core puts out together with its position in one
-// atomic batch, and lets time pass on an idle shard.
+// Package correlator is the shell around the correlation core (package correlation): it reads the
+// log in order, writes the core's outputs together with its position in one atomic batch, and
+// writes ticks so that time passes on an idle shard.
 //
-// Exactly once: the core is deterministic, so whoever reads the log comes to the
-// same outputs. The active instance writes those that the last cursor does not
-// cover. A standby reads along and keeps them until it sees a cursor that covers
-// them; when it becomes the active one it writes what is left. The cursor's
-// subject is the fence: of two instances that both believe to be active only one
-// can write.
+// Outputs are written exactly once. The core is deterministic, so every reader of the log
+// computes the same outputs. The active instance writes those that the last cursor does not
+// cover. A standby computes and keeps them until a cursor covers them; when it becomes active it
+// writes the rest. The cursor's subject is the fence: of two instances that both consider
+// themselves active only one can write. Begin with Run, then worker.runLoop, write.go and
+// flight.go.
 package correlator
 
 import (
@@ -50,9 +50,8 @@ func Main(args []string) int {
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 
-// Run correlates the shard until ctx ends or another correlator takes over. It
-// outlives a server that goes away and comes back. With several shards it goes on
-// until ctx ends.
+// Run correlates the shard until ctx ends or another correlator takes over. It survives restarts
+// of the server. With several shards it runs until ctx ends.
 func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if f.MissingAfter <= 0 {
 		return errors.New("--missing-after must be above zero")
@@ -73,10 +72,10 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	return runShards(ctx, shards, env)
 }
 
-// idsPerCall is how many tool call ids are counted for each call that is in memory.
+// idsPerCall is how many tool call ids are permitted for each call in memory.
 const idsPerCall = correlation.DefaultMaxIDs / correlation.DefaultMaxCalls
 
-// WithBounds gives options the bounds that --max-calls and --max-sessions stand for.
+// WithBounds sets the bounds that --max-calls and --max-sessions stand for.
 func WithBounds(o correlation.Options, calls, sessions int) correlation.Options {
 	o.MaxCalls, o.MaxIDs, o.MaxSessions = calls, idsPerCall*calls, sessions
 	return o

@@ -292,8 +292,8 @@ func TestTimePassesOnAnIdleShard(t *testing.T) {
 	})
 }
 
-// The broker's clock counts, also where it is ahead of the correlator's; and that a
-// session fell silent is noticed though nobody has a call open.
+// The broker's clock counts, even if it is ahead of the correlator's. A silent session is noticed
+// without an open call.
 func TestTicksByTheBrokersClock(t *testing.T) {
 	started := events.LogMessage{Subject: "gov.events.acme.rt1.aaep.sess_silent.agent.session.started", Body: []byte(`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.session.started",
 		"event_id":"evt_1","session_id":"sess_silent","timestamp":"2026-11-20T09:00:00Z","producer":{"agent_id":"a"},"urgency":"normal","aaep_version":"1.0.0","summary_normal":"It begins."}`)}

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/lease"
 )
 
-// restoreCursor reads the last cursor: everything up to it has been put out.
+// restoreCursor reads the last cursor: all outputs up to it have been written.
 func (w *worker) restoreCursor(ctx context.Context) error {
 	m, err := w.lastCursor(ctx)
 	if err != nil || m == nil {
@@ -24,7 +24,7 @@ func (w *worker) restoreCursor(ctx context.Context) error {
 	return nil
 }
 
-// applyCursor takes a cursor from the log: what it covers need not be kept.
+// applyCursor applies a cursor of the log: the outputs that it covers need not be kept.
 func (w *worker) applyCursor(m events.LogMessage) error {
 	if m.Seq <= w.cursorSeq {
 		return nil
@@ -43,15 +43,15 @@ func (w *worker) applyCursor(m events.LogMessage) error {
 	return nil
 }
 
-// settingsText are those that take part in what is found, in words.
+// settingsText lists the settings that influence findings.
 func (f Flags) settingsText() string {
 	return fmt.Sprintf("--missing-after=%s --max-calls=%d --max-sessions=%d --no-verdict-ok=%t",
 		f.MissingAfter, cmp.Or(f.MaxCalls, correlation.DefaultMaxCalls), cmp.Or(f.MaxSessions, correlation.DefaultMaxSessions), f.NoVerdictOK)
 }
 
-// compareSettings warns, once for each other settings, of a cursor whose writer finds
-// something else in the same log. Where this one takes over, what the other one found by
-// its settings is not found again, and the reverse.
+// compareSettings warns, once for each different settings, of a cursor whose writer computes
+// other findings from the same log. After a takeover, findings that only the other settings
+// produce are lost or missing.
 func (w *worker) compareSettings(m events.LogMessage) {
 	theirs, ours := m.HeaderValue(events.HeaderSettings), w.flags.settingsText()
 	if theirs == "" || theirs == ours || theirs == w.warnedOf {
@@ -66,15 +66,15 @@ func isCovered(c events.Cursor, p pendingOutput) bool {
 	return p.seq <= c.Consumed || p.seq == c.Consumed+1 && p.n < c.Partial
 }
 
-// dropOutputs forgets the first n outputs that wait.
+// dropOutputs drops the first n pending outputs.
 func (w *worker) dropOutputs(n int) {
 	kept := copy(w.pending, w.pending[n:])
 	clear(w.pending[kept:])
 	w.pending = w.pending[:kept]
 }
 
-// becomeActive makes this instance the active one: it learns how far its predecessor
-// came and writes what that has not.
+// becomeActive makes this instance the active one: it reads its predecessor's cursor and writes
+// the outputs that the cursor does not cover.
 func (w *worker) becomeActive(ctx context.Context, l *lease.Lease) error {
 	w.lease = l
 	m, err := w.lastCursor(ctx)
@@ -89,7 +89,7 @@ func (w *worker) becomeActive(ctx context.Context, l *lease.Lease) error {
 	return nil
 }
 
-// refreshCursor is for a standby that has as many outputs as it keeps.
+// refreshCursor reads the cursor on a standby whose pending outputs are at the limit.
 func (w *worker) refreshCursor(ctx context.Context) error {
 	if w.role == daemon.RoleActive || !w.isFull() {
 		return nil

@@ -13,30 +13,30 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// errErased says that messages were erased which this worker's state may hold.
+// errErased reports that messages were erased which this worker's state may hold.
 var errErased = errors.New("a session was erased; its calls are forgotten by reading the log again")
 
-// erasureState is what a worker knows of erasures.
+// erasureState is a worker's knowledge of erasures.
 type erasureState struct {
 	log     *erasures.Log
 	subject string // of the log's erasure records
-	// readFrom is the log's last sequence when this worker began to read: what was
-	// erased before that it has never seen.
+	// readFrom is the log's last sequence when this worker began to read: it has never seen what
+	// was erased before that.
 	readFrom uint64
-	// owedSeq is the sequence of an erasure record that a cursor has to cover before
-	// anything is erased, outputs or not: from then on what goes is behind the
-	// fence, and nobody needs it to know what to put out.
+	// owedSeq is the sequence of an erasure record that a cursor must cover, with or without
+	// outputs, before anything is erased. After that the erased messages are behind the fence,
+	// and no instance needs them to compute outputs.
 	owedSeq uint64
 }
 
-// gapHandler is asked where the log has a gap.
+// gapHandler returns the function that explains gaps of the log.
 func (w *worker) gapHandler(ctx context.Context) func(from, to uint64) error {
 	return func(from, to uint64) error { return w.erasure.log.Explain(ctx, from, to) }
 }
 
-// noteErasure looks at an input that may be an erasure record. What is behind one that
-// is done is gone from the log, and must be gone from here: the state knows
-// arguments of calls, and so do its snapshots. The sessions' keys are gone, too.
+// noteErasure handles an input that may be an erasure record. Data erased by a completed erasure
+// must be erased here, too: the state and its snapshots hold arguments of calls, and the cache
+// holds the sessions' keys.
 func (w *worker) noteErasure(m events.LogMessage) error {
 	if m.Subject != w.erasure.subject {
 		return nil
@@ -59,8 +59,7 @@ func (w *worker) owesCursor() bool {
 	return w.cursor.Consumed < w.erasure.owedSeq && w.head >= w.erasure.owedSeq
 }
 
-// checkNothingErased reports whether a snapshot that ends at a sequence knows nothing that was
-// erased since.
+// checkNothingErased returns errSnapshot if something was erased after a snapshot's sequence.
 func (w *worker) checkNothingErased(ctx context.Context, seq uint64) error {
 	m, err := streams.NextBySubject(ctx, w.js, w.flags.Stream, w.erasure.subject, seq+1)
 	if err != nil {
@@ -72,7 +71,7 @@ func (w *worker) checkNothingErased(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// dropSnapshot removes the snapshot from the disk.
+// dropSnapshot deletes the snapshot from the disk.
 func (w *worker) dropSnapshot() error {
 	if w.snapshots.dir == "" {
 		return nil
@@ -83,8 +82,8 @@ func (w *worker) dropSnapshot() error {
 	return nil
 }
 
-// newFromScratch is a worker that has read nothing yet, in the place of one that knows too
-// much.
+// newFromScratch returns a worker that has read nothing yet, to replace one whose state holds
+// erased data.
 func (w *worker) newFromScratch() *worker {
 	next := newWorkerWith(w.flags, w.env, w.nc, w.js, correlation.New(w.snapshots.options), w.metrics)
 	next.ready = w.ready

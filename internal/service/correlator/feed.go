@@ -19,36 +19,36 @@ const (
 	feedDepth = 32 // batches between the reader and the core
 )
 
-// decodePipeline decodes what the reader reads, in parallel, and hands it to the core in
-// order. It is bounded by feedDepth: a core that has to wait makes the reader
-// wait, and the server. Decoders never wait for session keys: a batch that needs some
-// which are not in memory is put aside until they are there.
+// decodePipeline decodes messages in parallel and passes them to the core in order. It is bounded
+// by feedDepth: a waiting core blocks the reader, and the reader the server. Decoders never wait
+// for session keys: a batch that needs keys which are not in memory is set aside until they are
+// there.
 type decodePipeline struct {
 	core         *correlation.Correlator
 	keys         sessionSecrets
-	toDecode     chan *batch // for whichever decoder is free
-	awaitingKeys chan *batch // the same, of batches that were put aside
+	toDecode     chan *batch // for any idle decoder
+	awaitingKeys chan *batch // batches that were set aside, for any idle decoder
 	ordered      chan *batch // for the core
-	arenas       sync.Pool   // of *room
+	arenas       sync.Pool   // of *decodeArena
 }
 
-// batch is some messages, or the word that there are no more for now. Whoever takes
-// it from a channel owns it, until decoded is closed.
+// batch is a run of messages, or the notice that there are none for now. The goroutine that
+// receives it from a channel owns it until decoded is closed.
 type batch struct {
 	msgs    []events.LogMessage
-	arena   *decodeArena  // what they say; nil until that is decoded, and if idle
-	decoded chan struct{} // closed when that is there, or will not be
+	arena   *decodeArena  // the decoded inputs; nil before decoding and if idle
+	decoded chan struct{} // closed when the batch is decoded, or never will be
 	idle    bool
 }
 
-// decodeArena is where a batch is decoded. It is used again when the batch was applied.
+// decodeArena is the memory in which a batch is decoded. It is reused once the batch is applied.
 type decodeArena struct {
 	inputs    []correlation.Input
-	undecoded []int // messages that are not decoded yet
+	undecoded []int // messages not decoded yet
 	memory    correlation.Memory
 }
 
-// readySignal is closed when a batch can be taken; of none it is not.
+// readySignal is closed when the batch is decoded; for a nil batch it never is.
 func (b *batch) readySignal() <-chan struct{} {
 	if b == nil {
 		return nil
@@ -61,7 +61,7 @@ func newDecodePipeline(core *correlation.Correlator, keys sessionSecrets) *decod
 		arenas: sync.Pool{New: func() any { return new(decodeArena) }}}
 }
 
-// recycleBatch takes back the room of a batch of which nothing is needed any more.
+// recycleBatch returns the arena of a batch that is no longer needed.
 func (f *decodePipeline) recycleBatch(b *batch) {
 	if b.arena == nil {
 		return
@@ -72,8 +72,7 @@ func (f *decodePipeline) recycleBatch(b *batch) {
 	b.arena = nil
 }
 
-// decodedBatches is how many batches are there to be applied, the next one, if there is one,
-// counted.
+// decodedBatches is how many batches wait to be applied, including next unless it is nil.
 func (f *decodePipeline) decodedBatches(next *batch) int {
 	if next == nil {
 		return len(f.ordered)
@@ -110,8 +109,8 @@ func (f *decodePipeline) runDecoder(g *errgroup.Group, ctx context.Context, d *c
 	}
 }
 
-// nextBatch is a batch to decode. Those that were put aside come first: the core waits
-// for them.
+// nextBatch returns a batch to decode. Batches that were set aside come first: the core waits for
+// them.
 func (f *decodePipeline) nextBatch(ctx context.Context) (*batch, error) {
 	select {
 	case b := <-f.awaitingKeys:
@@ -128,9 +127,9 @@ func (f *decodePipeline) nextBatch(ctx context.Context) (*batch, error) {
 	}
 }
 
-// decodeBatch decodes the messages of a batch that are not decoded yet, and returns the
-// names of the keys that some of them need and that are not in memory. (One that was
-// fetched may have been dropped meanwhile.)
+// decodeBatch decodes the messages of a batch that are not decoded yet. It returns the names of
+// the keys that some of them need and that are not in memory. (A fetched key may have been
+// dropped meanwhile.)
 func (f *decodePipeline) decodeBatch(d *correlation.Decoder, b *batch) (names []evidence.SessionID) {
 	r := b.arena
 	if r == nil {
@@ -157,7 +156,7 @@ func (f *decodePipeline) enqueue(ctx context.Context, msgs []events.LogMessage) 
 	return sendTo(ctx, b, f.ordered, f.toDecode)
 }
 
-// enqueueIdle says in the order of the messages that there are no more for now.
+// enqueueIdle enqueues, in the order of the messages, the notice that there are no more for now.
 func (f *decodePipeline) enqueueIdle(ctx context.Context) error {
 	b := &batch{idle: true, decoded: make(chan struct{})}
 	close(b.decoded)

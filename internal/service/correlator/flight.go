@@ -9,28 +9,27 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Two writes can be on their way: one whose cursor was sent, and behind it one
-// whose outputs are sent as they come. The server keeps those apart until their
-// cursor comes, and looks at the fence only then; so what it costs to take them in
-// is done while the write before is under way. Each write is one atomic batch all the
-// same, and its cursor goes only when the one before has landed: there is never
-// more than one that could move the fence.
+// Two writes can be under way: one whose cursor was sent, and the next one, whose outputs are
+// sent as they come. The server keeps staged outputs apart until their cursor comes and checks
+// the fence only then, so their transfer overlaps with the write before. Each write is still one
+// atomic batch, and its cursor is sent only after the write before was stored: at any time at
+// most one write can move the fence.
 
-// inFlightBatch is a write on its way. A goroutine encodes and sends; it shares nothing
-// with the worker but the channels.
+// inFlightBatch is a write under way. A goroutine encodes and sends it; it shares only the
+// channels with the worker.
 type inFlightBatch struct {
 	parts  chan batchPart
-	result chan writeResult // closed without one when the write was given up
-	sent   int              // outputs that the goroutine was given
+	result chan writeResult // closed without a result if the write was abandoned
+	sent   int              // outputs passed to the goroutine
 }
 
-// batchPart is some of the outputs of a write, or the last of them and the cursor.
+// batchPart is a part of the outputs of a write; the last one has the cursor.
 type batchPart struct {
 	outgoing
 	last bool
 }
 
-// startWrite begins a write.
+// startWrite starts the goroutine of a write.
 func (w *worker) startWrite(ctx context.Context) *inFlightBatch {
 	f := &inFlightBatch{parts: make(chan batchPart, 2), result: make(chan writeResult, 1)}
 	go func() {
@@ -56,7 +55,7 @@ func (w *worker) startWrite(ctx context.Context) *inFlightBatch {
 	return f
 }
 
-// acknowledgement delivers how the write ended, or nothing if there is none.
+// acknowledgement delivers the result of the write; it is nil without a write.
 func (f *inFlightBatch) acknowledgement() <-chan writeResult {
 	if f == nil {
 		return nil
@@ -64,8 +63,8 @@ func (f *inFlightBatch) acknowledgement() <-chan writeResult {
 	return f.result
 }
 
-// stageOutputs sends what no write has sent yet, while another one is under way or this
-// one has to wait. The goroutine gets more when it has taken what it got.
+// stageOutputs sends outputs that no write has sent yet, while another write is under way or the
+// next one has to wait. The goroutine gets more once it has taken the previous part.
 func (w *worker) stageOutputs(ctx context.Context) {
 	begins := 0
 	if w.inFlight != nil {
@@ -84,7 +83,7 @@ func (w *worker) stageOutputs(ctx context.Context) {
 	}
 }
 
-// commitStaged has what is staged stored, with everything that has come since.
+// commitStaged stores what is staged, with all outputs since.
 func (w *worker) commitStaged(ctx context.Context) {
 	f := w.staged
 	if f == nil {
@@ -92,11 +91,11 @@ func (w *worker) commitStaged(ctx context.Context) {
 	}
 	b := w.nextOutgoing(f.sent)
 	f.sent += len(b.outputs)
-	f.parts <- batchPart{b, true} // there is room: stage leaves one place
+	f.parts <- batchPart{b, true} // does not block: stageOutputs leaves one place free
 	w.inFlight, w.staged = f, nil
 }
 
-// abandonStaged gives up what is staged. The server forgets it.
+// abandonStaged gives up the staged write. The server discards it.
 func (w *worker) abandonStaged() {
 	if w.staged != nil {
 		close(w.staged.parts)
@@ -105,7 +104,7 @@ func (w *worker) abandonStaged() {
 	}
 }
 
-// awaitWrites waits for the write that is under way, and gives up the next one.
+// awaitWrites waits for the write under way and abandons the next one.
 func (w *worker) awaitWrites() {
 	w.abandonStaged()
 	if w.inFlight != nil {
@@ -114,11 +113,11 @@ func (w *worker) awaitWrites() {
 	}
 }
 
-// batchDraft is an atomic batch that is being written.
+// batchDraft is an atomic batch being built.
 type batchDraft struct {
-	w            *worker // its settings alone
+	w            *worker // only its settings are used
 	sent         *streams.FencedBatch
-	msgs         []streams.Msg // all of them: they may have to be sent again
+	msgs         []streams.Msg // all of them, for a possible retry
 	size         int
 	firstLeftOut *pendingOutput // the first output that did not fit
 }
@@ -131,7 +130,7 @@ func (w *worker) cursorSubject() string {
 	return w.flags.Space().Control(w.flags.Stream, events.ControlCursor)
 }
 
-// addOutputs encodes outputs and sends them, as many as fit.
+// addOutputs encodes and sends outputs, as many as fit.
 func (d *batchDraft) addOutputs(outputs []pendingOutput) {
 	from := len(d.msgs)
 	for i, p := range outputs {
@@ -147,7 +146,7 @@ func (d *batchDraft) addOutputs(outputs []pendingOutput) {
 		d.msgs = append(d.msgs, outputMessage(p.out, d.w.flags.Stream, p.at))
 	}
 	if len(d.msgs) > from {
-		_ = d.sent.Stage(d.msgs[from:]) // Commit says what was wrong
+		_ = d.sent.Stage(d.msgs[from:]) // Commit reports the error
 	}
 }
 

@@ -202,7 +202,7 @@ func TestStagedWhenTheServerRestarts(t *testing.T) {
 	if got := bodies(t, n); got != "abc" {
 		t.Errorf("%q is stored", got)
 	}
-	if warnings.Len() > 0 { // nobody has to know, and nothing waits
+	if warnings.Len() > 0 { // neither a warning nor a delay is needed
 		t.Error(warnings.String())
 	}
 }

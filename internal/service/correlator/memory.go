@@ -7,24 +7,23 @@ import (
 	"time"
 )
 
-// Reading the log makes much garbage. How much of it may lie about before it is
-// collected trades memory for time: as much as garbageRoom, or as much as the
-// state itself if that is more.
+// Reading the log produces much garbage. How much of it may exist before a collection trades
+// memory for time: garbageBytes, or the size of the state if that is more.
 const (
 	garbageBytes = 384 << 20 // bytes
-	gcMaxPercent = 400       // percent of what is in use
+	gcMaxPercent = 400       // percent of the live heap
 	gcMinPercent = 100
-	gcEvery      = 5 * time.Second // how often what is in use is looked at
+	gcEvery      = 5 * time.Second // how often the live heap is measured
 )
 
-// GCTuner adapts the garbage collector to the size of the state. GOGC in the
-// environment wins.
+// GCTuner adapts the garbage collector to the size of the state. GOGC in the environment takes
+// precedence.
 type GCTuner struct {
 	next    time.Time
 	percent int
 }
 
-// Adapt is to be called now and then.
+// Adapt sets the percentage anew if gcEvery has passed; call it often.
 func (c *GCTuner) Adapt(now time.Time) {
 	if now.Before(c.next) || os.Getenv("GOGC") != "" {
 		return
@@ -38,7 +37,7 @@ func (c *GCTuner) Adapt(now time.Time) {
 	}
 }
 
-// gcPercent is in steps, so that it is rarely changed.
+// gcPercent returns a percentage in steps of 50, so that it rarely changes.
 func gcPercent(live uint64) int {
 	percent := gcMaxPercent
 	for percent > gcMinPercent && live*uint64(percent)/100 > garbageBytes {

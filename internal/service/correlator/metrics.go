@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	undecidedEvery = 5 * time.Second // how often the oldest undecided call is looked for
-	undecidedShare = 200             // and at most one part in so many of the time goes there
+	undecidedEvery = 5 * time.Second // how often the oldest undecided call is searched
+	undecidedShare = 200             // at most one part in so many of the time is spent on that
 )
 
-// workerMetrics is what the worker shows of itself.
+// workerMetrics are the worker's metrics.
 type workerMetrics struct {
 	*metrics.Correlator
-	nextLook time.Time // when to look for the oldest undecided call again
+	nextLook time.Time // when to search the oldest undecided call next
 }
 
 func newWorkerMetrics(f Flags, env daemon.Env, js jetstream.JetStream) workerMetrics {
@@ -31,7 +31,7 @@ func newWorkerMetrics(f Flags, env daemon.Env, js jetstream.JetStream) workerMet
 	return c
 }
 
-// ruleSeverities gives every rule that a finding can name.
+// ruleSeverities lists every rule that a finding can name.
 func ruleSeverities() map[string]events.Severity {
 	list := map[string]events.Severity{}
 	for _, r := range correlation.Rules() {
@@ -45,7 +45,7 @@ func ruleSeverities() map[string]events.Severity {
 	return list
 }
 
-// countSeen tells what is in memory after n messages.
+// countSeen reports the state's size after n more messages.
 func (w *worker) countSeen(n int, now time.Time) {
 	if w.metrics.Correlator == nil {
 		return
@@ -61,7 +61,7 @@ func (w *worker) countSeen(n int, now time.Time) {
 	w.metrics.nextLook = end.Add(max(undecidedEvery, undecidedShare*end.Sub(now)))
 }
 
-// countWritten counts the first n of the outputs that wait: they are in the log now.
+// countWritten counts the first n pending outputs, which are in the log now.
 func (w *worker) countWritten(n int) {
 	for _, p := range w.pending[:n] {
 		w.metrics.Put(p.out.State, p.out.Finding)

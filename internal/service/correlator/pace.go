@@ -2,30 +2,28 @@ package correlator
 
 import "time"
 
-// When a write begins. An atomic batch costs the server several syncs and new
-// files, whatever its size, one after the other in the goroutine that also takes in
-// what others publish and sends what is read: many small batches make all of them
-// wait, and most of all the slowest. So writes begin some time apart, and what comes
-// meanwhile goes along; it is sent to the server at once (see flight). Nor does a
-// write begin while more messages are there to be applied. On a log where little
-// happens nothing waits, and an instance that has much to read yet, whose outputs are
-// late whatever it does, fills its batches.
+// When a write starts. An atomic batch costs the server several syncs and new files, whatever its
+// size, in the goroutine that also stores what others publish and delivers what is read: many
+// small batches delay all of them, the slowest most. So writes start some time apart, and outputs
+// that come meanwhile join the next write; they are sent to the server at once (see flight.go). A
+// write does not start either while more messages wait to be applied. On a quiet log nothing
+// waits. An instance with a large backlog, whose outputs are late anyway, fills its batches.
 const (
-	minWriteInterval     = 16 * time.Millisecond // from the beginning of one write to that of the next
-	maxHold              = 4 * time.Millisecond  // that outputs wait for messages to be applied
-	fullBatch            = maxOutputs / 2        // outputs that wait for nothing
-	backlogHigh          = feedDepth / 2         // batches of messages that are much to read
-	backlogWriteInterval = 48 * time.Millisecond // from one write to the next as long as those are there, unless it is full
+	minWriteInterval     = 16 * time.Millisecond // from the start of one write to that of the next
+	maxHold              = 4 * time.Millisecond  // how long outputs wait for messages to be applied
+	fullBatch            = maxOutputs / 2        // outputs that start a write at once
+	backlogHigh          = feedDepth / 2         // decoded batches that count as a large backlog
+	backlogWriteInterval = 48 * time.Millisecond // between writes during a large backlog, unless the batch is full
 )
 
-// writePacer decides when to write. It belongs to the worker's goroutine.
+// writePacer decides when to write. The worker's goroutine owns it.
 type writePacer struct {
-	lastWrite time.Time // the last write
-	heldSince time.Time // since when outputs wait for messages; zero if none do
+	lastWrite time.Time // start of the last write
+	heldSince time.Time // since when outputs wait for messages; zero if they do not
 	timer     *time.Timer
 }
 
-// wakeSignal fires when a write that had to wait may begin.
+// wakeSignal fires when a delayed write may start.
 func (p *writePacer) wakeSignal() <-chan time.Time {
 	if p.timer == nil {
 		p.timer = time.NewTimer(minWriteInterval)
@@ -34,8 +32,8 @@ func (p *writePacer) wakeSignal() <-chan time.Time {
 	return p.timer.C
 }
 
-// delayFor is how long a write of so many outputs has to wait while so many batches of
-// messages are there to be applied.
+// delayFor is how long a write of so many outputs has to wait while coming decoded batches wait
+// to be applied.
 func (p *writePacer) delayFor(now time.Time, outputs, coming int) time.Duration {
 	since := now.Sub(p.lastWrite)
 	rest := minWriteInterval - since
@@ -55,7 +53,7 @@ func (p *writePacer) delayFor(now time.Time, outputs, coming int) time.Duration 
 	return max(maxHold-now.Sub(p.heldSince), 0)
 }
 
-// wakeAfter has wake fire after a while.
+// wakeAfter makes wakeSignal fire after d.
 func (p *writePacer) wakeAfter(d time.Duration) {
 	p.wakeSignal()
 	p.timer.Reset(d)

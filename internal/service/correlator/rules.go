@@ -11,30 +11,29 @@ import (
 )
 
 const (
-	rulesEvery   = time.Second      // how often the switches are looked at
-	rulesAgain   = 30 * time.Second // until they are looked at again when they could not be read
+	rulesEvery   = time.Second      // how often the switches are checked
+	rulesAgain   = 30 * time.Second // pause after they could not be read
 	rulesTimeout = 2 * time.Second
 )
 
-// ruleSource is what the worker knows of the bucket of rules.
+// ruleSource is the worker's knowledge of the bucket of rules.
 type ruleSource struct {
-	next          time.Time // when to look again
-	bucketVersion string    // its incarnation and last sequence, as last dealt with
+	next          time.Time // when to check next
+	bucketVersion string    // its incarnation and last sequence, as last handled
 	seq           uint64
-	badDocuments  error // documents in it that do not count
+	badDocuments  error // errors of documents that do not count
 }
 
 // The bucket of rules as a stream.
 const (
 	kvStream    = "KV_" + streams.BucketRules
 	kvSubject   = "$KV." + streams.BucketRules + "."
-	kvOperation = "KV-Operation" // the header of a key that was deleted
+	kvOperation = "KV-Operation" // header of a deleted key
 )
 
-// switchRules writes the switches that have changed onto the log. They count once
-// the core reads them there, so that every replay comes to the same findings. It
-// is called with a core that has read everything. What is written twice, by two
-// correlators say, counts once.
+// switchRules writes changed switches to the log. They apply once the core reads them there, so
+// every replay computes the same findings. It is called when the core has read everything. A
+// change written twice, by two correlators for example, counts once.
 func (w *worker) switchRules(ctx context.Context, now time.Time) {
 	if now.Before(w.rules.next) {
 		return
@@ -55,8 +54,8 @@ func (w *worker) switchRules(ctx context.Context, now time.Time) {
 	}
 }
 
-// readRules looks whether the bucket has changed, and writes what is new. bad
-// says which documents do not count.
+// readRules checks whether the bucket has changed, and writes what is new. bad names the
+// documents that do not count.
 func (w *worker) readRules(ctx context.Context, now time.Time) (bad, err error) {
 	st, err := streams.StreamState(ctx, w.js, kvStream)
 	if err != nil {
@@ -97,7 +96,7 @@ func (w *worker) readRules(ctx context.Context, now time.Time) (bad, err error) 
 
 var errSwitches = errors.New("not a document of switches")
 
-// ruleChange reads one document. One that was deleted switches nothing.
+// ruleChange reads one document. A deleted one switches nothing.
 func (w *worker) ruleChange(ctx context.Context, key string) (events.RulesChange, error) {
 	m, err := streams.LastBySubject(ctx, w.js, kvStream, kvSubject+key)
 	if err != nil {
@@ -125,7 +124,7 @@ func (w *worker) ruleChange(ctx context.Context, key string) (events.RulesChange
 	return change, nil
 }
 
-// ruleMessage is the control record of a change, if it is news to the core.
+// ruleMessage returns the control record of a change; news reports whether the core lacks it.
 func (w *worker) ruleMessage(c events.RulesChange, now time.Time) (msg streams.Msg, news bool, err error) {
 	store, revision := w.core.Switched(c.Tenant)
 	if store == c.Store && revision >= c.Revision || store == "" && len(c.Rules) == 0 {

@@ -47,8 +47,8 @@ func found(t *testing.T, n *servicetest.NATS, rule, session string) (list []even
 	return list
 }
 
-// A switch is on the log before it counts, whoever reads the log again comes to
-// the same, and after a restart nothing is written twice.
+// A switch is on the log before it applies, a replay of the log gives the same findings, and
+// after a restart nothing is written twice.
 func TestRuleSwitches(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	kv := rulesBucket(t, n)

@@ -18,33 +18,31 @@ import (
 )
 
 const (
-	maxKeysAtOnce = 64          // keys that are asked for at the same time
-	keysAgain     = time.Second // until a bucket that did not answer is asked again
+	maxKeysAtOnce = 64          // concurrent requests for keys
+	keysAgain     = time.Second // pause after the bucket did not answer
 )
 
-// sessionSecrets are the keys of what calls record of arguments. The decoders share
-// them.
+// sessionSecrets are the keys for digests of arguments in call records. The decoders share them.
 type sessionSecrets struct {
 	store  *sessionsecrets.Store
 	log    zerolog.Logger
 	health *daemon.Health
-	asking chan struct{} // holds one for each key that is being asked for
+	asking chan struct{} // holds one element per request under way
 }
 
 func newSessionSecrets(store *sessionsecrets.Store, log zerolog.Logger, health *daemon.Health) sessionSecrets {
 	return sessionSecrets{store, log, health, make(chan struct{}, maxKeysAtOnce)}
 }
 
-// cachedSecret is correlation.Options.SessionKey.
+// cachedSecret is the function for correlation.Options.SessionKey.
 func (s sessionSecrets) cachedSecret(tenant, session string) (*digest.Session, bool) {
 	k, ok := s.store.Cached(sessionsecrets.SessionOfSubject(tenant, session))
 	return k.Digests, ok
 }
 
-// fetchSecrets brings keys into memory, and makes those that nobody has made: what a
-// message's record says must not depend on who came first. It waits for a bucket
-// that does not answer, until ctx ends; nothing behind these messages is correlated
-// meanwhile, and the health report says so.
+// fetchSecrets loads keys into memory, creating missing ones: a record must not depend on which
+// component sees a session first. It retries until the bucket answers or ctx ends. No message
+// behind these is correlated meanwhile, and the health report says so.
 func (s sessionSecrets) fetchSecrets(ctx context.Context, names []evidence.SessionID) error {
 	names = distinctNames(names)
 	for waited := false; ; waited = true {

@@ -11,14 +11,14 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
-// How long a shard waits until it is tried again.
+// Pauses before a shard is started again.
 const (
 	againMin = time.Second
 	againMax = 30 * time.Second
 )
 
-// shardFlags gives the flags of each shard. Names of streams tell them apart: in the
-// directory of the snapshots, in metrics and in the health report.
+// shardFlags returns the flags of each shard. Stream names distinguish them in the snapshot
+// directory, in metrics and in the health report.
 func (f Flags) shardFlags() ([]Flags, error) {
 	if len(f.Shards) == 0 {
 		return []Flags{f}, nil
@@ -44,9 +44,9 @@ func (f Flags) shardFlags() ([]Flags, error) {
 	return list, nil
 }
 
-// runShards runs a correlator for every shard until ctx ends. They share nothing
-// but the process: one whose lease is lost stands by again, one that fails is
-// tried again, and the others go on meanwhile.
+// runShards runs a correlator for every shard until ctx ends. They share only the process: a
+// shard that loses its lease becomes a standby again, one that fails is restarted, and the others
+// continue.
 func runShards(ctx context.Context, shards []Flags, env daemon.Env) error {
 	r := readiness{remaining: len(shards), ready: env.Ready}
 	var all sync.WaitGroup
@@ -61,7 +61,7 @@ func runShards(ctx context.Context, shards []Flags, env daemon.Env) error {
 	return errors.Join(ctx.Err(), r.readyErr())
 }
 
-// keepRunning runs one shard again whenever it ends.
+// keepRunning restarts one shard whenever it ends.
 func keepRunning(ctx context.Context, f Flags, env daemon.Env) {
 	for wait := againMin; ; wait = min(2*wait, againMax) {
 		begun := time.Now()
@@ -88,7 +88,7 @@ func keepRunning(ctx context.Context, f Flags, env daemon.Env) {
 	}
 }
 
-// readiness is ready once every shard was.
+// readiness reports ready once every shard has been ready.
 type readiness struct {
 	mu        sync.Mutex
 	remaining int
@@ -96,7 +96,7 @@ type readiness struct {
 	err       error
 }
 
-// readyFunc is what one shard calls when it is ready, each time that it is.
+// readyFunc returns the function that one shard calls each time it becomes ready.
 func (r *readiness) readyFunc(h *daemon.Health) func() error {
 	var once sync.Once
 	return func() error {

@@ -21,48 +21,48 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// When a snapshot is written. Messages are counted since the last one; what lies
-// behind it has to be read again after a restart. The core stands still while its
-// state is written down, so that after a pause it works for saveRest times as long.
+// When a snapshot is written, counted in messages since the last one; those have to be read again
+// after a restart. The core stops while its state is encoded, so after a pause it works for at
+// least saveRest times as long.
 const (
-	saveSome     = 40 // part of --state-every that is worth it when the shard is idle, after saveEvery, or at the end
+	saveSome     = 40 // fraction of --state-every that suffices when idle, after saveEvery, or at the end
 	saveEvery    = 5 * time.Minute
 	saveRestIdle = 10 * time.Second
 	saveRest     = 30
-	saveAgain    = time.Minute // at least, after one that was given up
+	saveAgain    = time.Minute // at least, after an abandoned one
 )
 
-// snapshots are the file that a worker's state is kept in, and when.
+// snapshots describe a worker's snapshot file and when it is written.
 type snapshots struct {
-	dir     string // "" keeps none
+	dir     string // "" disables snapshots
 	every   uint64 // messages
-	key     []byte // that authenticates the file
-	context string // what else the state depends on
-	epoch   string // incarnation of the log
+	key     []byte // authenticates the file
+	context string // settings that the state depends on
+	epoch   string // the log's name and incarnation
 	options correlation.Options
-	stop    func() bool // asked while the state is written down whether to give up; nil never does
+	stop    func() bool // polled while the state is encoded: true gives up; nil never does
 
-	head    uint64        // of the last one
-	at      time.Time     // when it was made, or given up
-	pause   time.Duration // how long that took
-	writing chan error    // of the one that is on its way to the disk; nil if none is
+	head    uint64        // sequence of the last snapshot
+	at      time.Time     // when it was made or abandoned
+	pause   time.Duration // how long encoding took
+	writing chan error    // result of the snapshot being written to disk; nil if none is
 }
 
-// snapshotMagic begins the file; its end is the HMAC-SHA-256 of all before it. Between
-// them are the length of the head, in 8 bytes, the head, in gob, and the core.
+// snapshotMagic begins the file; the HMAC-SHA-256 of everything before ends it. Between them are
+// the length of the header (8 bytes), the header (gob) and the core.
 const snapshotMagic = "countersign correlator snapshot 1\n"
 
-// snapshotHeader says what a snapshot is of.
+// snapshotHeader describes the content of a snapshot.
 type snapshotHeader struct {
 	Context   string
 	Epoch     string
-	Seq       uint64            // the last message that was applied
+	Seq       uint64            // last message that was applied
 	Message   [sha256.Size]byte // its digest
 	CursorSeq uint64
 	Pending   []savedOutput
 }
 
-// savedOutput is a pending output.
+// savedOutput is a pending output in a snapshot.
 type savedOutput struct {
 	Subject, Type, ID string
 	Body              []byte
@@ -77,8 +77,8 @@ func (s *snapshots) filePath(stream string) string {
 	return filepath.Join(s.dir, "correlator-"+stream+".snapshot")
 }
 
-// resumeState starts from the snapshot if there is one that fits, otherwise from the
-// beginning of the log.
+// resumeState starts from the snapshot if there is a matching one, otherwise from the beginning
+// of the log.
 func (w *worker) resumeState(ctx context.Context) error {
 	st, err := streams.StreamState(ctx, w.js, w.flags.Stream)
 	if err != nil {
@@ -100,7 +100,7 @@ func (w *worker) resumeState(ctx context.Context) error {
 		return ctx.Err()
 	case err != nil:
 		w.env.Log.Warn().Err(err).Msg("reading the log from its beginning")
-		if errors.Is(err, errSnapshot) { // it may hold what was erased since
+		if errors.Is(err, errSnapshot) { // it may hold data erased since
 			if err := w.dropSnapshot(); err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ func (w *worker) resumeState(ctx context.Context) error {
 	return nil
 }
 
-// loadSnapshot takes the state from the file.
+// loadSnapshot loads the state from the file.
 func (w *worker) loadSnapshot(ctx context.Context, last uint64) error {
 	b, err := os.ReadFile(w.snapshots.filePath(w.flags.Stream))
 	if err != nil {
@@ -143,7 +143,7 @@ func (w *worker) loadSnapshot(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// openFile verifies the file and takes it apart.
+// openFile verifies the file and splits it into header and core.
 func (s *snapshots) openFile(b []byte) (h snapshotHeader, image []byte, err error) {
 	rest, whole := bytes.CutPrefix(b, []byte(snapshotMagic))
 	if !whole || len(rest) < 8+sha256.Size {
@@ -170,8 +170,8 @@ func (s *snapshots) macTag(b []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// matchesLog tells whether a snapshot is of this very log, and gives the last message
-// that it knows.
+// matchesLog checks that a snapshot is of this log, and returns the last message that was
+// applied.
 func (w *worker) matchesLog(ctx context.Context, h snapshotHeader, last uint64) (*events.LogMessage, error) {
 	switch {
 	case h.Context != w.snapshots.context:
@@ -194,7 +194,7 @@ func (w *worker) matchesLog(ctx context.Context, h snapshotHeader, last uint64) 
 	return m, nil
 }
 
-// digestOf tells messages apart.
+// digestOf identifies a message.
 func digestOf(m events.LogMessage) [sha256.Size]byte {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%d %d %q\n", m.Seq, m.Time.UnixNano(), m.Subject)
@@ -202,8 +202,7 @@ func digestOf(m events.LogMessage) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// saveWhenDue writes a snapshot now and then. idle says that nothing else is to be
-// done.
+// saveWhenDue writes a snapshot if one is due. idle means that there is no other work.
 func (w *worker) saveWhenDue(now time.Time, idle bool) {
 	s := &w.snapshots
 	news, since := w.head-s.head, now.Sub(s.at)
@@ -216,8 +215,8 @@ func (w *worker) saveWhenDue(now time.Time, idle bool) {
 	}
 }
 
-// saveSnapshot writes the state down and sends it to the disk, unless it has to give up: then
-// the file stays as it is, and what lies behind it is still news.
+// saveSnapshot encodes the state and starts writing it to disk, unless it has to give up: then
+// the file stays as it is.
 func (w *worker) saveSnapshot() {
 	s := &w.snapshots
 	begun := time.Now()
@@ -261,7 +260,7 @@ func (s *snapshots) writeFile(path string, h snapshotHeader, image []byte) error
 	})
 }
 
-// noteSaved takes the result of save.
+// noteSaved handles the result of a snapshot.
 func (w *worker) noteSaved(err error) {
 	w.snapshots.writing = nil
 	if err != nil {
@@ -269,7 +268,7 @@ func (w *worker) noteSaved(err error) {
 	}
 }
 
-// saveAtEnd writes a last snapshot, so that the next start is a fast one.
+// saveAtEnd writes a last snapshot, so that the next start is fast.
 func (w *worker) saveAtEnd() {
 	if w.snapshots.writing != nil {
 		w.noteSaved(<-w.snapshots.writing)

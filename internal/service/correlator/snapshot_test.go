@@ -205,8 +205,7 @@ func TestWhenASnapshotIsWritten(t *testing.T) {
 	}
 }
 
-// heard calls do with every line of a log that says something, before whoever wrote
-// it goes on.
+// heard calls do at each log line that contains says, before the writer of the line continues.
 type heard struct {
 	says string
 	do   func()

@@ -9,9 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// handleIdle is called when the backlog is done and then every idleEvery while
-// nothing comes. Only the active instance writes, and only what others have not
-// to wait for.
+// handleIdle is called when the backlog is done and then every idleEvery while no message comes.
+// Only the active instance writes, and only while no output is pending.
 func (w *worker) handleIdle(ctx context.Context, now time.Time) {
 	if w.role != daemon.RoleActive || len(w.pending) > 0 {
 		return
@@ -22,7 +21,7 @@ func (w *worker) handleIdle(ctx context.Context, now time.Time) {
 	}
 }
 
-// onBroker is what the broker's clock shows at least: it may be ahead of this machine's.
+// onBroker is the least time that the broker's clock shows: it may be ahead of this machine's.
 func (w *worker) onBroker(now time.Time) time.Time {
 	if t := w.last.Time.Add(now.Sub(w.lastApplied)); !w.lastApplied.IsZero() && t.After(now) {
 		return t
@@ -30,15 +29,15 @@ func (w *worker) onBroker(now time.Time) time.Time {
 	return now
 }
 
-// writeTick writes a tick record when a deadline has passed and nothing happens on
-// the log that would let its time pass.
+// writeTick writes a tick record when a deadline has passed and no message of the log has
+// advanced the log's time past it.
 func (w *worker) writeTick(ctx context.Context, now time.Time) error {
 	due, open := w.core.NextDeadline()
 	switch {
 	case !open || w.onBroker(now).Before(due) || !w.core.Stats().LogTime.Before(due):
 		return nil
 	case due.Equal(w.ticked) && now.Sub(w.tickedAt) < tickAgain:
-		return nil // it is written, and the broker's clock is behind this one
+		return nil // already written, and the broker's clock is behind this one
 	}
 	subj := w.flags.Space().Control(w.flags.Stream, events.ControlTick)
 	body, err := events.Encode(events.Tick{Shard: w.flags.Stream, Due: events.At(due)})

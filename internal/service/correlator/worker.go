@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	idleEvery  = 250 * time.Millisecond // how often an idle shard is looked at
-	tickAgain  = 30 * time.Second       // until a tick is repeated that came before its time by the broker's clock
+	idleEvery  = 250 * time.Millisecond // how often an idle shard is checked
+	tickAgain  = 30 * time.Second       // until a tick is repeated that was early by the broker's clock
 	maxOutputs = 900                    // outputs of one atomic batch; the server takes 1000 messages
 	maxBytes   = 8 << 20                // of those outputs together; the server takes 32 MiB
 
-	// maxWaiting is how many outputs wait for their turn before an active instance
-	// reads on, and maxStandby how many a standby keeps that no cursor covers: it is
-	// that far ahead of the active one, and waits for it. Each takes 1 to 2 KB.
+	// maxWaiting is how many pending outputs make an active instance stop reading. maxStandby is
+	// how many uncovered outputs a standby keeps: so far it may run ahead of the active instance
+	// before it waits. Each takes 1 to 2 KB.
 	maxWaiting  = 8 * maxOutputs
 	maxStandby  = 1 << 17
-	lookAgain   = 500 * time.Millisecond // at the cursor, of a standby that waits
-	roleUnknown = ""                     // until the lease is ours or somebody else's
+	lookAgain   = 500 * time.Millisecond // interval at which a waiting standby reads the cursor
+	roleUnknown = ""                     // until it is known which instance holds the lease
 )
 
-// worker owns the core. All of it belongs to the goroutine of work.
+// worker owns the core. Everything belongs to the goroutine of runLoop.
 type worker struct {
 	flags  Flags
 	env    daemon.Env
@@ -43,23 +43,23 @@ type worker struct {
 	core   *correlation.Correlator
 	writer string
 
-	cursor      events.Cursor   // the last one that is known
+	cursor      events.Cursor   // the newest known cursor
 	cursorSeq   uint64          // its sequence in the log: the fence
-	warnedOf    string          // settings of another writer
+	warnedOf    string          // another writer's settings
 	pending     []pendingOutput // outputs that the cursor does not cover, in order
-	head        uint64          // last message applied
+	head        uint64          // sequence of the last applied message
 	last        events.LogMessage
 	lastApplied time.Time // when it was applied, by this machine's clock
 
 	role       string // roleUnknown, daemon.RoleStandby or daemon.RoleActive
 	lease      *lease.Lease
-	inFlight   *inFlightBatch // the write that is under way; nil if none is
-	staged     *inFlightBatch // the next one, which has no cursor yet; nil if there is none
-	hasWritten bool           // a write of this instance has landed
+	inFlight   *inFlightBatch // the write under way; nil without one
+	staged     *inFlightBatch // the next write, without a cursor yet; nil without one
+	hasWritten bool           // a write of this instance was stored
 	caughtUp   bool
 	ready      bool
 
-	ticked   time.Time // the deadline of the last tick
+	ticked   time.Time // deadline of the last tick
 	tickedAt time.Time // when it was written
 	rules    ruleSource
 	metrics  workerMetrics
@@ -71,8 +71,7 @@ type worker struct {
 	pacer     writePacer
 }
 
-// pendingOutput is an output and where it comes from: it is the n-th of its message,
-// from zero.
+// pendingOutput is an output and its origin: it is output n, from zero, of a message.
 type pendingOutput struct {
 	out correlation.Output
 	seq uint64
@@ -81,8 +80,8 @@ type pendingOutput struct {
 }
 
 func newWorker(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator) *worker {
-	// Two processes may have the same id, each in its container: a writer's name
-	// must be its own.
+	// Two processes may have the same id, each in its container: the writer's name must be
+	// unique.
 	return newWorkerWith(f, env, nc, js, core, newWorkerMetrics(f, env, js))
 }
 
@@ -93,7 +92,7 @@ func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStrea
 	return w
 }
 
-// run follows the log from the beginning, as a standby until the lease is ours.
+// run follows the log, as a standby until this instance holds the lease.
 func (w *worker) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	feed := newDecodePipeline(w.core, w.keys)
@@ -111,7 +110,7 @@ func (w *worker) run(ctx context.Context) error {
 	return err
 }
 
-// election finds out who is active, beside the work.
+// election acquires the lease in the background.
 type election struct {
 	lead    chan *lease.Lease
 	standby chan struct{}
@@ -128,7 +127,7 @@ func (e election) run(ctx context.Context, w *worker) error {
 	return err
 }
 
-// releaseLease returns a lease that came when nobody wanted it any more.
+// releaseLease releases a lease that arrived too late to be used.
 func (e election) releaseLease() {
 	select {
 	case l := <-e.lead:
@@ -137,13 +136,13 @@ func (e election) releaseLease() {
 	}
 }
 
-// runLoop is the loop of the one goroutine that owns the core.
+// runLoop is the loop of the goroutine that owns the core.
 func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (err error) {
 	defer func() { err = w.shutDown(err) }()
 	w.snapshots.stop = func() bool { return w.isUrgent(ctx, e) }
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
-	var coming *batch // while it is being decoded, what is out already can be written
+	var coming *batch // being decoded; meanwhile pending outputs can be written
 	for {
 		next, lost := in.ordered, (<-chan struct{})(nil)
 		if coming != nil || w.isFull() {
@@ -186,19 +185,20 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 	}
 }
 
-// isUrgent tells, while the state is written down, whether others wait for this
-// instance: the lease has come and nobody is active until it is promoted, or it is to
-// stop and keeps the lease until then.
+// isUrgent reports, while the state is encoded, whether others wait for this instance: the lease
+// has arrived and no instance is active until it is promoted, or it has to stop and keeps the
+// lease until then.
 func (w *worker) isUrgent(ctx context.Context, e election) bool {
 	return len(e.lead) > 0 || w.lease != nil && ctx.Err() != nil
 }
 
-// shutDown leaves things as a successor can take them over. err is why it ends.
+// shutDown settles writes and releases the lease, so that a successor can take over. err is the
+// reason for the end.
 //
-// The successor need not wait for the snapshot: nothing is written any more when the
-// last write is settled. Even one that nobody heard of again can land only where the
-// fence is (streams.FencedBatch.Commit): either the successor finds its cursor and
-// goes on behind it, or the successor was first and this one is refused.
+// The successor need not wait for the snapshot: nothing is written after the last write is
+// settled. A write with an unknown result can only be stored where the fence is
+// (streams.FencedBatch.Commit): either the successor finds its cursor and continues behind it, or
+// the successor writes first and this write is refused.
 func (w *worker) shutDown(err error) error {
 	w.awaitWrites()
 	if w.lease != nil {
@@ -206,13 +206,13 @@ func (w *worker) shutDown(err error) error {
 		w.lease.Release()
 	}
 	if errors.Is(err, errErased) {
-		w.snapshots.every = math.MaxInt64 // wait for the one that is under way, and write none
+		w.snapshots.every = math.MaxInt64 // wait for the one being written, and write no other
 	}
 	w.saveAtEnd()
 	return err
 }
 
-// isFull tells whether so much waits to be written that reading must wait, too.
+// isFull reports whether so many outputs are pending that reading must wait.
 func (w *worker) isFull() bool {
 	if w.role == daemon.RoleActive {
 		return len(w.pending) >= maxWaiting
@@ -220,7 +220,7 @@ func (w *worker) isFull() bool {
 	return len(w.pending) >= maxStandby
 }
 
-// applyBatch applies a batch that is decoded, or looks after an idle log.
+// applyBatch applies a decoded batch, or handles an idle log.
 func (w *worker) applyBatch(ctx context.Context, b *batch) error {
 	defer func() {
 		now := time.Now()
@@ -243,7 +243,8 @@ func (w *worker) applyBatch(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// applyMessage feeds one message to the core and keeps what is new of its outputs.
+// applyMessage passes one message to the core and keeps the outputs that the cursor does not
+// cover.
 func (w *worker) applyMessage(in *correlation.Input) error {
 	m := in.Message()
 	outs := w.core.Step(in)
@@ -260,8 +261,8 @@ func (w *worker) applyMessage(in *correlation.Input) error {
 	return w.noteErasure(m)
 }
 
-// reportReady tells the supervisor that the log was read to its end, that it is
-// known who is active and, if it is this instance, that everything is written.
+// reportReady tells the supervisor that the log is read to its end, the active instance is known
+// and, if it is this one, everything is written.
 func (w *worker) reportReady() error {
 	if w.ready || !w.caughtUp || w.role == roleUnknown || w.role == daemon.RoleActive && len(w.pending) > 0 {
 		return nil

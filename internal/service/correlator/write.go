@@ -15,28 +15,28 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// How long to wait before the log is written to again.
+// Timeouts of writes and reads of the log.
 const (
 	retryMin    = 100 * time.Millisecond
 	retryMax    = 2 * time.Second
 	readTimeout = 5 * time.Second
 )
 
-// writeResult is how a write ended.
+// writeResult is the result of a write.
 type writeResult struct {
-	n      int // outputs it was about
+	n      int // number of outputs
 	cursor events.Cursor
 	seq    uint64 // of the cursor
 	err    error
 }
 
-// writeIfDue begins to write what waits, if this instance is the active one and no
-// write is under way or has to wait. The core goes on meanwhile, and what it puts
-// out goes with the next write: it is sent at once, and stored when the fence is
-// known. coming is how many batches of messages are there to be applied.
+// writeIfDue starts a write of the pending outputs, if this instance is active and no write is
+// under way or has to wait. The core continues meanwhile; its outputs go with the next write:
+// they are sent at once, and stored when the fence is known. coming is how many decoded batches
+// wait to be applied.
 //
-// Nothing is written when there is nothing new to say: the core being
-// deterministic, a replay of messages without outputs costs time, not truth.
+// Nothing is written without new outputs: the core is deterministic, so a replay of messages
+// without outputs costs only time.
 func (w *worker) writeIfDue(now time.Time, coming int) {
 	if w.role != daemon.RoleActive {
 		return
@@ -54,16 +54,16 @@ func (w *worker) writeIfDue(now time.Time, coming int) {
 	w.commitStaged(ctx)
 }
 
-// outgoing is what one write is about. It shares nothing with the worker.
+// outgoing is the content of one write. It shares nothing with the worker.
 type outgoing struct {
-	outputs []pendingOutput // those that were not sent before
-	cursor  events.Cursor   // that covers all of them, and those sent before
+	outputs []pendingOutput // those not sent before
+	cursor  events.Cursor   // covers these and those sent before
 	fence   uint64
 	at      time.Time
 }
 
-// nextOutgoing takes as many outputs as one batch can hold, without the first few, which
-// were sent before. They stay pending until they have landed.
+// nextOutgoing returns as many outputs as one batch can hold, without the first sent ones. They
+// stay pending until they are stored.
 func (w *worker) nextOutgoing(sent int) outgoing {
 	n := min(len(w.pending), maxOutputs)
 	b := outgoing{outputs: slices.Clone(w.pending[sent:n]), fence: w.cursorSeq, at: w.last.Time}
@@ -74,18 +74,17 @@ func (w *worker) nextOutgoing(sent int) outgoing {
 	return b
 }
 
-// limitTo makes the cursor cover everything before an output.
+// limitTo makes the cursor cover everything before output p.
 func (b *outgoing) limitTo(p pendingOutput) {
 	b.cursor.Consumed, b.cursor.Partial, b.at = p.seq-1, p.n, p.at
 }
 
-// handleResult takes the result of a write. Outputs that somebody else has written
-// before are those that this instance would have: the predecessor of one that
-// has just taken over may have been that fast. Otherwise another instance is
-// active.
+// handleResult handles the result of a write. Outputs that another instance has written are the
+// ones that this instance would have written: just after a takeover they may be a last write of
+// the predecessor. Otherwise another instance is active.
 func (w *worker) handleResult(ctx context.Context, l writeResult) error {
 	if f := w.inFlight; l.err != nil || f != nil && l.n < f.sent {
-		w.abandonStaged() // it begins where this write was to end
+		w.abandonStaged() // it starts where this write was to end
 	}
 	w.inFlight = nil
 	switch {
@@ -108,14 +107,12 @@ func (w *worker) handleResult(ctx context.Context, l writeResult) error {
 	return nil
 }
 
-// storeBatch stores a batch that ends with a cursor exactly once and returns the
-// cursor's sequence. It tries for as long as ctx lives: while the server is away
-// or refuses (it is full, other clients hold all of its places for atomic
-// batches), outputs wait. It ends with daemon.ErrFenced when another correlator
-// has moved the fence.
+// storeBatch stores a batch that ends with a cursor exactly once and returns the cursor's
+// sequence. It retries until ctx ends: while the server is away or refuses (it is full, other
+// clients hold all of its places for atomic batches), outputs wait. It returns daemon.ErrFenced
+// when another correlator has moved the fence.
 //
-// The first attempt is to commit what was sent before, if anything was; whatever
-// has become of that, the next one sends all of it.
+// The first attempt commits what was staged, if anything was; later attempts send everything.
 func (w *worker) storeBatch(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, cursor []byte, last uint64) (uint64, error) {
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
 		early := sent != nil
@@ -126,8 +123,8 @@ func (w *worker) storeBatch(ctx context.Context, sent *streams.FencedBatch, batc
 			w.env.Health.Set("log", "")
 			return seq, nil
 		case errors.Is(err, streams.ErrFenced), errors.Is(err, streams.ErrAmbiguous):
-			// The batch may have landed: of an attempt whose acknowledgement was lost
-			// the next one only learns that the fence has moved.
+			// The batch may have been stored: after a lost acknowledgement the next attempt only
+			// learns that the fence has moved.
 			seq, landed, moved := w.findCursor(ctx, cursor, last)
 			switch {
 			case landed:
@@ -138,7 +135,7 @@ func (w *worker) storeBatch(ctx context.Context, sent *streams.FencedBatch, batc
 			}
 		case isPermanent(err):
 			return 0, err
-		case early: // what was sent before has gone, with its connection or its time
+		case early: // the staged messages were lost with their connection or timed out
 			continue
 		}
 		if ctx.Err() != nil {
@@ -154,7 +151,7 @@ func (w *worker) storeBatch(ctx context.Context, sent *streams.FencedBatch, batc
 	}
 }
 
-// tryStore stores a batch once: the rest of what was sent before, or all of it.
+// tryStore makes one attempt: it commits what was staged, or sends everything.
 func (w *worker) tryStore(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, last uint64) (uint64, error) {
 	end := len(batch) - 1
 	if sent != nil {
@@ -172,8 +169,8 @@ func isPermanent(err error) bool {
 	return errors.Is(err, streams.ErrTooLarge) || errors.Is(err, streams.ErrReservedHeader)
 }
 
-// findCursor looks where the fence is: at this very cursor, or moved by another
-// writer, or, neither being so, where it was or out of sight.
+// findCursor reports whether the newest cursor is this one (landed), or another writer's (moved).
+// Neither means that the fence has not moved or could not be read.
 func (w *worker) findCursor(ctx context.Context, cursor []byte, last uint64) (seq uint64, landed, moved bool) {
 	m, err := w.lastCursor(ctx)
 	switch {
@@ -185,7 +182,7 @@ func (w *worker) findCursor(ctx context.Context, cursor []byte, last uint64) (se
 	return m.Seq, bytes.Equal(m.Body, cursor), m.Seq != last
 }
 
-// lastCursor is the newest cursor in the log, nil if there is none.
+// lastCursor reads the newest cursor of the log, nil if there is none.
 func (w *worker) lastCursor(ctx context.Context) (*events.LogMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -1,5 +1,6 @@
-// Package daemon is what the three services have in common: flags, logging,
-// signals, health and the connection to NATS.
+// Package daemon has what the services share: flags, logging, signals, health report, exit codes,
+// the connection to NATS and the lease of a shard. A service's main function calls Main with its
+// own flags and its run function.
 package daemon
 
 import (
@@ -34,8 +35,8 @@ const (
 	ExitStopped = ExitOK
 )
 
-// Flags are the flags that every service has. Each can be set in the
-// environment, which is how systemd units and `up` set them.
+// Flags are the flags of every service. Each can be set in the environment, as systemd units and
+// `up` do.
 type Flags struct {
 	Server   string           `help:"NATS server URL." env:"COUNTERSIGN_NATS_URL" default:"nats://127.0.0.1:4222"`
 	User     string           `help:"NATS user." env:"COUNTERSIGN_NATS_USER"`
@@ -54,10 +55,9 @@ type Flags struct {
 // Space is the subject space of the configured prefix.
 func (f Flags) Space() subject.Space { return subject.Space{Prefix: f.Prefix} }
 
-// Connect connects to NATS as the service. While the connection is lost the
-// service is unhealthy; back, which may be nil, is called whenever it is there
-// again. The caller calls release when it is done, which also closes the
-// connection.
+// Connect connects to NATS as the service. While the connection is lost the service is unhealthy;
+// back, which may be nil, is called after every reconnect. The caller calls release at the end,
+// which also closes the connection.
 func (f Flags) Connect(ctx context.Context, name string, env Env, back func(*nats.Conn)) (nc *nats.Conn, release func(), err error) {
 	nc, err = streams.Connect(ctx, streams.ConnectOptions{
 		URL: f.Server, User: f.User, Password: f.Password, CredsFile: f.Creds, InboxPrefix: f.Inbox, Name: "countersign " + name, Log: env.Log,
@@ -83,30 +83,28 @@ func (f Flags) Connect(ctx context.Context, name string, env Env, back func(*nat
 	return nc, func() {
 		nc.RemoveStatusListener(status)
 		if !nc.IsConnected() {
-			env.Health.Set("nats", "") // this connection is not missed any more
+			env.Health.Set("nats", "") // no longer a problem: the service has released it
 		}
 		nc.Close()
 		<-watched
 	}, nil
 }
 
-// Env is what a service is given beside its own flags. Ready must be called
-// once the service answers.
+// Env is what a service gets beside its flags. The service must call Ready once it answers.
 type Env struct {
 	Log     zerolog.Logger
 	Health  *Health
-	Metrics *metrics.Registry // nil: nobody looks
+	Metrics *metrics.Registry // nil: metrics are disabled
 	Ready   func() error
 }
 
-// ErrFenced says that another instance of the service is active on the shard;
-// this one must not go on.
+// ErrFenced reports that another instance of the service is active on the shard; this one must
+// stop (exit code 3).
 var ErrFenced = errors.New("another instance is active on this shard")
 
-// Main parses the flags of a service into cli, which embeds Flags, and runs the
-// service until it fails or is told to stop; it outlives a JetStream that has no
-// leader for a while (RunAgain). It returns the exit code. A first
-// SIGTERM or SIGINT stops cleanly, a second one at once.
+// Main parses the flags of a service into cli, which embeds Flags, runs the service until it
+// fails or is stopped, and returns the exit code. The service survives a JetStream without a
+// leader (RunAgain). The first SIGTERM or SIGINT stops cleanly, the second one at once.
 func Main(name, about string, args []string, cli any, flags *Flags, run func(context.Context, Env) error) int {
 	parser, err := kong.New(cli, kong.Name(name), kong.Description(about), kong.Vars{"version": name + " " + buildinfo.Version()})
 	if err != nil {
@@ -121,7 +119,7 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 
 	ctx, stop := signal.NotifyContext(supervise.Attach(context.Background()), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	context.AfterFunc(ctx, stop) // from here on a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal now ends the process at once
 
 	health := NewHealth()
 	counts := metrics.New(name)
@@ -132,7 +130,7 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 		return ExitFailed
 	}
 	defer closeHTTP()
-	var told sync.Once // a service that runs again is ready again
+	var told sync.Once // a service that is run again becomes ready again
 	env := Env{Log: log, Health: health, Metrics: counts, Ready: func() (err error) {
 		health.SetReady()
 		log.Info().Str("http", url).Msg("ready")
@@ -154,13 +152,13 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 	return ExitOK
 }
 
-// ReadyInfo is what a service tells its supervisor.
+// ReadyInfo is what a service reports to its supervisor.
 type ReadyInfo struct {
 	PID  int    `json:"pid"`
 	HTTP string `json:"http,omitempty"`
 }
 
-// Logger writes JSON lines, or readable ones when w is a terminal.
+// Logger writes JSON lines, or readable ones if w is a terminal.
 func Logger(w io.Writer, level string) zerolog.Logger {
 	l, err := zerolog.ParseLevel(level)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	StatusUnhealthy = "unhealthy"
 )
 
-// Roles of a service of which one instance is active on a shard.
+// Roles of a service that has one active instance per shard.
 const (
 	RoleActive  = "active"
 	RoleStandby = "standby"
@@ -30,12 +30,11 @@ const (
 type Report struct {
 	Status   string            `json:"status"`
 	Problems map[string]string `json:"problems,omitempty"` // by component
-	Role     string            `json:"role,omitempty"`     // active or standby, where only one instance of a shard may be active
-	Services map[string]Report `json:"services,omitempty"` // of the whole tree: each service's own; of a service of several shards: each shard's
+	Role     string            `json:"role,omitempty"`     // active or standby, for services with one active instance per shard
+	Services map[string]Report `json:"services,omitempty"` // of the process tree: each service's report; of a service with several shards: each shard's
 }
 
-// Health collects what is wrong with a service. Its methods may be called from
-// any goroutine.
+// Health collects the problems of a service. Its methods are safe for concurrent use.
 type Health struct {
 	mu       sync.Mutex
 	ready    bool
@@ -44,8 +43,8 @@ type Health struct {
 	parts    map[string]*Health
 }
 
-// Part is the health of one of several shards that a service works on at the same
-// time. The whole is as well as its parts, and active if one of them is.
+// Part returns the health of one of several shards of a service. The service has the problems of
+// all its parts, and is active if one of them is.
 func (h *Health) Part(name string) *Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,24 +57,24 @@ func (h *Health) Part(name string) *Health {
 	return h.parts[name]
 }
 
-// NewHealth makes a Health that is starting.
+// NewHealth returns a Health with status starting.
 func NewHealth() *Health { return &Health{problems: map[string]string{}} }
 
-// SetReady says that the service answers.
+// SetReady reports that the service answers.
 func (h *Health) SetReady() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ready = true
 }
 
-// SetRole says whether the service is active or stands by.
+// SetRole reports whether the service is active or on standby.
 func (h *Health) SetRole(role string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.role = role
 }
 
-// Set records what is wrong with a component; the empty text says it is well.
+// Set records the problem of a component; an empty text clears it.
 func (h *Health) Set(component, problem string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,7 +85,7 @@ func (h *Health) Set(component, problem string) {
 	h.problems[component] = problem
 }
 
-// Report says how the service is.
+// Report returns the health report.
 func (h *Health) Report() Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +115,7 @@ func (h *Health) Report() Report {
 	return r
 }
 
-// Status is what the metrics show of it.
+// Status returns the status for the metrics.
 func (h *Health) Status() metrics.Status {
 	r := h.Report()
 	h.mu.Lock()
@@ -137,9 +136,8 @@ func WriteReport(w http.ResponseWriter, r Report) {
 	_ = json.NewEncoder(w).Encode(r)
 }
 
-// Serve answers GET /healthz, and what else is given by pattern, on addr until
-// stop is called; the empty addr serves nothing. It returns the endpoint's base
-// URL.
+// Serve serves GET /healthz and the handlers in more, by pattern, on addr until stop is called;
+// an empty addr serves nothing. It returns the endpoint's base URL.
 func (h *Health) Serve(addr string, more map[string]http.Handler) (url string, stop func(), err error) {
 	if addr == "" {
 		return "", func() {}, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// StreamHead asks the server how far a stream goes, for the metrics of who reads it.
+// StreamHead returns the function that reads the end of a stream, for the metrics of its reader.
 func StreamHead(js jetstream.JetStream, stream string) metrics.Head {
 	return func(ctx context.Context, next uint64) (last uint64, stored time.Time, err error) {
 		st, err := streams.StreamState(ctx, js, stream)

@@ -13,10 +13,9 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// HoldLease waits until this instance is the active one of a service on the shard.
-// The caller works under the context of the lease and gives it back when nothing
-// is written any more. standby, which may be nil, is called once if another
-// instance is active.
+// HoldLease waits until this instance is the active one of a service on the shard. The caller
+// works under the context of the lease and releases it after its last write. standby, which may
+// be nil, is called once if another instance is active.
 func (f Flags) HoldLease(ctx context.Context, js jetstream.JetStream, service string, env Env, standby func() error) (*lease.Lease, error) {
 	kv, err := streams.OpenBucket(ctx, js, streams.BucketLeases)
 	if err != nil {
@@ -42,7 +41,7 @@ func (f Flags) HoldLease(ctx context.Context, js jetstream.JetStream, service st
 	return l, nil
 }
 
-// LeaseOptions are those of the lease of a service on the shard.
+// LeaseOptions are the options of the lease of a service on the shard.
 func (f Flags) LeaseOptions(service string, env Env) lease.Options {
 	host, _ := os.Hostname()
 	return lease.Options{
@@ -52,7 +51,7 @@ func (f Flags) LeaseOptions(service string, env Env) lease.Options {
 	}
 }
 
-// LeaseError turns the error of work under a lease into ErrFenced if the lease is gone.
+// LeaseError turns the error of work under a lease into ErrFenced if the lease is lost.
 func LeaseError(l *lease.Lease, err error) error {
 	if cause := context.Cause(l.Context()); errors.Is(cause, lease.ErrLost) {
 		return fmt.Errorf("%w: %w", ErrFenced, cause)

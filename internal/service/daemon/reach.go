@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	reachEvery   = time.Second // between two questions
-	reachTimeout = time.Second // of one
-	// reachFailures in a row mean that JetStream cannot be reached.
+	reachEvery   = time.Second // between two requests
+	reachTimeout = time.Second // of one request
+	// reachFailures failures in a row mean that JetStream cannot be reached.
 	reachFailures = 2
-	// moveFailures in a row, and every so many again, mean that another server is tried.
+	// After every moveFailures failures in a row another server is tried.
 	moveFailures = 4
 )
 
-// reachability judges the answers to one question after the other. The zero reach is up.
+// reachability judges a sequence of answers. Its zero value means reachable.
 type reachability struct{ failed int }
 
-// addAnswer takes an answer. down is false from the first success on; move says that
-// another server may reach what this one does not.
+// addAnswer adds an answer. down is false again at the first success; move means that another
+// server should be tried.
 func (r *reachability) addAnswer(answered bool) (down, move bool) {
 	if answered {
 		r.failed = 0
@@ -33,11 +33,11 @@ func (r *reachability) addAnswer(answered bool) (down, move bool) {
 	return r.failed >= reachFailures, r.failed%moveFailures == 0
 }
 
-// WatchJetStream asks for the state of the shard's stream, which its leader answers,
-// once a second until ctx ends. It calls changed, which may be nil, when JetStream
-// can no longer be reached over the connection and when it can again, and has the
-// connection go to another server, if it knows one, for as long as it cannot: a
-// server that is cut off from the others keeps its clients.
+// WatchJetStream requests the state of the shard's stream, which its leader answers, once a
+// second until ctx ends. It calls changed, which may be nil, when JetStream becomes unreachable
+// over the connection and when it is reachable again. While it is unreachable the connection
+// moves to another server, if it knows one: a server that is cut off from the others keeps its
+// clients.
 func (f Flags) WatchJetStream(ctx context.Context, nc *nats.Conn, env Env, changed func(down bool)) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -72,7 +72,7 @@ func (f Flags) WatchJetStream(ctx context.Context, nc *nats.Conn, env Env, chang
 	}
 }
 
-// askLeader fails if nothing that leads answers; any other answer will do.
+// askLeader returns an error if no leader answers; any other answer is a success.
 func (f Flags) askLeader(ctx context.Context, js jetstream.JetStream) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()

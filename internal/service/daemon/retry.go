@@ -16,10 +16,10 @@ const (
 	againMax = 5 * time.Second
 )
 
-// RunAgain runs a service, and runs it again after a growing pause for as long as
-// it ends because JetStream does not answer or has no leader (streams.Transient).
-// It logs what it waits for, and the health report says so until the service is
-// ready. Any other error is returned, and nil when the service ends by itself.
+// RunAgain runs a service, and runs it again after a growing pause while it ends because
+// JetStream does not answer or has no leader (streams.Transient). The log and, until the service
+// is ready, the health report name the cause. Any other error is returned; nil if the service
+// ends by itself.
 func RunAgain(ctx context.Context, env Env, run func(context.Context, Env) error) error {
 	ready := env.Ready
 	env.Ready = func() error {
@@ -30,7 +30,7 @@ func RunAgain(ctx context.Context, env Env, run func(context.Context, Env) error
 	for wait := againMin; ; wait = min(2*wait, againMax) {
 		begun := time.Now()
 		err := run(ctx, env)
-		// A server that answered once and is away now comes back.
+		// A server that has answered before and is away now will come back.
 		if ctx.Err() != nil || !streams.Transient(err) && !(waited && errors.Is(err, nats.ErrNoServers)) || errors.Is(err, ErrFenced) {
 			return err
 		}

@@ -16,24 +16,24 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// A message without a session is one of its own: a refused request that could not be
-// parsed, an event on a subject without a session. Its header can name a session all
-// the same, and its bytes, which the evidence does not have, a data subject.
+// A message without a session is planned by itself: a refused request that could not be parsed,
+// or an event on a subject without a session. Its header can still name a session; its bytes,
+// which the evidence does not have, a data subject.
 
-// MaxSessionless is how many messages without a session go at once because of a policy.
+// MaxSessionless bounds the messages without a session that one erasure by policy deletes.
 const MaxSessionless = 20_000
 
-// ErrHasSession says that a sequence is not of a message without a session.
+// ErrHasSession reports that a sequence is of a message with a session.
 var ErrHasSession = errors.New("only messages without a session are erased by sequence")
 
-// decisionReach is how far behind its request a decision stands at most.
+// decisionReach is how many sequences behind its request a decision is at most.
 const decisionReach = 64
 
-// sessionlessMessage is a message without a session that a plan takes.
+// sessionlessMessage is a planned message without a session.
 type sessionlessMessage struct {
-	sessions []string // that its header names
-	hidden   bool     // its header names one that the evidence does not show
-	bodiless bool     // the evidence has no body of it
+	sessions []string // named by its header
+	hidden   bool     // its header names a session that the evidence does not show
+	bodiless bool     // the evidence does not have its body
 }
 
 func parseSessionless(text string) sessionlessMessage {
@@ -53,7 +53,7 @@ func parseSessionless(text string) sessionlessMessage {
 	return l
 }
 
-// eventPrefix is what the subjects of the tenant's events begin with.
+// eventPrefix is the prefix of the subjects of the tenant's events.
 func (e Evidence) eventPrefix() string {
 	return strings.TrimSuffix(e.Space.AllOf(subject.Events, e.Tenant), ">")
 }
@@ -72,7 +72,7 @@ func (p *Plan) addSessionless(r storage.SessionlessRecord) {
 	}
 }
 
-// readMessage is a message of the log, nil if it is gone.
+// readMessage reads a message of the log, nil if it is erased.
 func (e Evidence) readMessage(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 	if e.Read == nil || e.Erased != nil && e.Erased(seq) {
 		return nil, nil
@@ -80,8 +80,8 @@ func (e Evidence) readMessage(ctx context.Context, seq uint64) (*events.LogMessa
 	return e.Read(ctx, seq)
 }
 
-// addByHeader adds the messages without a session whose header names one, with their
-// decisions. The log's own header counts: the evidence may have it redacted.
+// addByHeader adds the messages without a session whose header names session, with their
+// decisions. It reads the header in the log, since the evidence may have it redacted.
 func (e Evidence) addByHeader(ctx context.Context, p *Plan, session string) error {
 	own, err := e.ownName(ctx, session)
 	if err != nil {
@@ -105,7 +105,7 @@ func (e Evidence) addByHeader(ctx context.Context, p *Plan, session string) erro
 	})
 }
 
-// endOfTime is a time behind all records.
+// endOfTime is later than all records.
 var endOfTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // addDecision adds the decision of a request without a session.
@@ -125,8 +125,7 @@ func (e Evidence) addDecision(ctx context.Context, p *Plan, seq uint64, id []str
 	})
 }
 
-// ownName is a session as its messages name it, where the evidence may have another
-// name for it.
+// ownName is the name that a session's messages use, if the evidence has another name for it.
 func (e Evidence) ownName(ctx context.Context, session string) (own string, err error) {
 	if own = session; !evidence.MaskedNames([]string{session}) {
 		return own, nil
@@ -152,8 +151,8 @@ func (e Evidence) ownName(ctx context.Context, session string) (own string, err 
 	return own, err
 }
 
-// addUnreadable adds what names a data subject in bytes that the evidence does not have:
-// messages without a session, and sessions.
+// addUnreadable adds messages without a session, and sessions, whose bytes name a data subject
+// and are not in the evidence.
 func (e Evidence) addUnreadable(ctx context.Context, p *Plan, person string) error {
 	return e.DB.RecordsWithoutBody(ctx, e.Shard, e.Tenant, e.eventPrefix(), func(r storage.SessionlessRecord) error {
 		if r.Session != "" && slices.Contains(p.Sessions, r.Session) {
@@ -172,7 +171,7 @@ func (e Evidence) addUnreadable(ctx context.Context, p *Plan, person string) err
 	})
 }
 
-// containsName reports whether a name stands in a text as a word.
+// containsName reports whether a text contains a name as a word.
 func containsName(text, name string) bool {
 	inWord := func(c byte) bool {
 		return c == '_' || c >= 0x80 || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z'
@@ -228,8 +227,8 @@ func (e Evidence) addSequences(ctx context.Context, p *Plan, text string) error 
 	return nil
 }
 
-// addOlder adds the messages without a session that a policy does not keep longer, that
-// are not gone and that no hold reaches.
+// addOlder adds the messages without a session from before a time that are not erased and not
+// held.
 func (e Evidence) addOlder(ctx context.Context, p *Plan, before time.Time) error {
 	var list []storage.SessionlessRecord
 	err := e.DB.SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), "{", before, math.MaxInt32, func(r storage.SessionlessRecord) error {
@@ -260,10 +259,9 @@ func (e Evidence) addOlder(ctx context.Context, p *Plan, before time.Time) error
 	return nil
 }
 
-// eachHeld calls yield for each of some messages without a session that a hold
-// reaches: it is on the tenant, on a session that the header names, or on a data
-// subject that the record or the bytes name. A name that the evidence does not show
-// counts as that of any session.
+// eachHeld calls yield for each of the listed messages that a legal hold covers. The hold is on
+// the tenant, on a session that the header names, or on a data subject that the record or the
+// bytes name. A name that the evidence does not show counts as any session's.
 func (e Evidence) eachHeld(ctx context.Context, h retention.Hold, list map[uint64]sessionlessMessage, yield func(seq uint64)) error {
 	named := map[uint64]bool{}
 	if h.Subject != "" {
@@ -294,7 +292,7 @@ func (e Evidence) eachHeld(ctx context.Context, h retention.Hold, list map[uint6
 	return nil
 }
 
-// sessionToken is a session in the form that records have it in.
+// sessionToken is a session's name as records hold it.
 func sessionToken(session string) string {
 	value, _ := subject.Unescape(subject.Escape(session))
 	return value

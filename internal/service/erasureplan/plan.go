@@ -1,7 +1,8 @@
-// Package erasureplan finds, in the evidence and in the log, what an erasure or an
-// expiry reaches: the messages of sessions, and those without a session whose
-// header or content names one. It is apart from package erasures so that the
-// correlator, which only reads erasure records, links no ClickHouse.
+// Package erasureplan finds, in the evidence and in the log, the messages that an erasure or an
+// expiry covers: those of sessions, and those without a session whose header or content names
+// one. The auditor's custodian and the command line make plans with Evidence.NewPlan; nothing is
+// erased here. It is separate from package erasures so that the correlator, which only reads
+// erasure records, does not link ClickHouse.
 package erasureplan
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// MaxSessions is how many sessions one erasure takes.
+// MaxSessions is the largest number of sessions in one erasure.
 const MaxSessions = retention.MaxBatch
 
 // Errors of planning.
@@ -30,39 +31,40 @@ var (
 	ErrNotIdle = errors.New("the session may go on")
 )
 
-// Plan is what an erasure takes off the log.
+// Plan lists the messages that an erasure deletes from the log.
 type Plan struct {
 	Sessions      []string
-	Seqs          []uint64       // in order, each once
+	Seqs          []uint64       // ascending, without duplicates
 	Kinds         map[string]int // records by kind
-	Sessionless   int            // of them without a session
+	Sessionless   int            // number of messages without a session
 	Newest        time.Time      // broker time of the newest record of these sessions
-	NewestSession string         // the session that has it
+	NewestSession string         // the session of that record
 	Redacted      int            // records that hold commitments
-	Withheld      int            // records without a body: its bytes are in quarantine
+	Withheld      int            // records without a body, whose bytes are in quarantine
 
 	sessionlessBySeq map[uint64]sessionlessMessage
 }
 
-// Evidence is where plans are made from.
+// Evidence is the data that plans are made from.
 type Evidence struct {
 	DB     *storage.DB
 	Shard  string
 	Tenant string
 	Space  subject.Space
-	// Read gives a message of the log, nil if it is gone. Without it only what the
-	// evidence shows is found.
+	// Read returns a message of the log, nil if it is erased. Without Read, only the evidence is
+	// searched.
 	Read func(ctx context.Context, seq uint64) (*events.LogMessage, error)
-	// Erased reports whether a message is gone; Holds are those that messages without a
-	// session are kept for which a policy would let go.
+	// Erased reports whether a message is erased. Holds are the legal holds that keep messages
+	// without a session from expiring.
 	Erased func(seq uint64) bool
 	Holds  []retention.Hold
 }
 
-// NewPlan finds what an erasure reaches in one incarnation of the log: all messages of
-// the session, and those without one whose header names it; of a data subject the
-// messages of all sessions that name it, and those without a session that do, be it
-// in bytes that the evidence does not have; sequences; or what a policy lets go.
+// NewPlan finds the messages that an erasure covers in one incarnation of the log. For a session:
+// its messages, and those without a session whose header names it. For a data subject: the
+// messages of all sessions that name it, and those without a session that name it, also in bytes
+// that the evidence does not have. Otherwise: the given sequences, or what a policy no longer
+// keeps.
 func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) {
 	s, p := o.Scope, Plan{Kinds: map[string]int{}, Sessions: []string{o.Session}}
 	switch {
@@ -112,7 +114,8 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 	return p, nil
 }
 
-// addMatching adds the records without a session, which share one key with others.
+// addMatching adds the records without a session that contain text; their shared key is removed
+// from the sessions.
 func (e Evidence) addMatching(ctx context.Context, p *Plan, text string) error {
 	p.Sessions = slices.DeleteFunc(p.Sessions, func(s string) bool { return s == "" })
 	return e.DB.SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), text, endOfTime, math.MaxInt32, func(r storage.SessionlessRecord) error {
@@ -143,11 +146,11 @@ func (e Evidence) addSession(ctx context.Context, p *Plan, session string) error
 	})
 }
 
-// DefaultIdle is how long a session must have been silent to be erased, unless
-// an operator says otherwise.
+// DefaultIdle is how long a session must have been silent before it is erased, unless an operator
+// sets another time.
 const DefaultIdle = 15 * time.Minute
 
-// CheckIdle reports whether all sessions have been silent for long enough.
+// CheckIdle returns ErrNotIdle unless all sessions have been silent for the time quiet.
 func (p Plan) CheckIdle(now time.Time, quiet time.Duration) error {
 	if since := now.Sub(p.Newest); since < quiet {
 		return fmt.Errorf("%w: the last record of %q is %s old, and %s are asked for", ErrNotIdle, p.NewestSession, since.Round(time.Second), quiet)
@@ -155,7 +158,7 @@ func (p Plan) CheckIdle(now time.Time, quiet time.Duration) error {
 	return nil
 }
 
-// BlockingHold gives the legal hold that an erasure would break, nil if there is none.
+// BlockingHold returns the legal hold that an erasure would violate, nil if there is none.
 func (e Evidence) BlockingHold(ctx context.Context, s retention.State, p Plan, subject string) (*retention.Hold, error) {
 	n := subjectSessions{ctx: ctx, e: e}
 	hold := s.BlockingHold(p.Sessions, subject, n.isNamed)
@@ -174,14 +177,14 @@ func (e Evidence) BlockingHold(ctx context.Context, s retention.State, p Plan, s
 	return nil, nil
 }
 
-// SessionlessHeld reports whether a hold reaches a message without a session.
+// SessionlessHeld reports whether a legal hold covers a message without a session.
 func (e Evidence) SessionlessHeld(ctx context.Context, s retention.State, r storage.EvidenceRow) (bool, error) {
 	hold, err := e.BlockingHold(ctx, s, Plan{sessionlessBySeq: map[uint64]sessionlessMessage{r.Seq: parseSessionless(r.Record)}}, "")
 	return hold != nil, err
 }
 
-// Unheld are the first of some sessions that no hold reaches, at most so many. However
-// many are held, the others have their turn.
+// Unheld returns the first sessions, up to most, that no legal hold covers. Held sessions do
+// not count, so they cannot block the others.
 func (e Evidence) Unheld(ctx context.Context, s retention.State, sessions []string, most int) (free []string, err error) {
 	n := subjectSessions{ctx: ctx, e: e}
 	for _, session := range sessions {
@@ -199,8 +202,8 @@ func (e Evidence) Unheld(ctx context.Context, s retention.State, sessions []stri
 	return free, nil
 }
 
-// subjectSessions tells which sessions name a data subject, and asks the evidence once for
-// each.
+// subjectSessions caches which sessions name a data subject; it queries the evidence once for
+// each subject.
 type subjectSessions struct {
 	ctx    context.Context
 	e      Evidence
@@ -226,7 +229,7 @@ func (n *subjectSessions) isNamed(session, subject string) bool {
 	return n.known[subject][session]
 }
 
-// jsonForm is how a value stands in records.
+// jsonForm is a value as records hold it.
 func jsonForm(value string) (string, error) {
 	b, err := strictjson.Canonical(value)
 	return string(b), err

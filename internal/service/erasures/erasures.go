@@ -1,5 +1,6 @@
-// Package erasures reads the log's erasure records: what is missing from the log
-// and why. A sequence that is missing without one was lost or tampered with.
+// Package erasures reads the log's erasure records: which sequences are missing from the log, and
+// why. A sequence that is missing without a record was lost or tampered with. The correlator, the
+// auditor and the command line use a Log; planning an erasure is in package erasureplan.
 package erasures
 
 import (
@@ -19,30 +20,29 @@ import (
 
 const readTimeout = 5 * time.Second
 
-// Record is an erasure record and its place in the log.
+// Record is an erasure record with its log sequence.
 type Record struct {
 	Seq uint64
 	events.Erasure
 }
 
-// Log is where erasure records are. Its owner is one goroutine.
+// Log reads the erasure records of a log. One goroutine owns it.
 type Log struct {
 	JS     jetstream.JetStream
 	Stream string
 	Space  subject.Space
 	Known  note.Verifiers // the checkpoint key
 
-	next    uint64 // where to read on
+	next    uint64 // next sequence to read
 	records []Record
-	spans   []events.Span // of the records that count
+	spans   []events.Span // of the valid records
 }
 
-// Subject is where erasure records are.
+// Subject is the subject of erasure records.
 func (l *Log) Subject() string { return l.Space.Control(l.Stream, events.ControlErasure) }
 
-// Load reads the records that came since the last time. Those that the checkpoint
-// key did not sign, or that are of another incarnation of the log, explain nothing
-// and are passed over.
+// Load reads the records since the last call. Records that the checkpoint key did not sign, or of
+// another incarnation of the log, are skipped and explain nothing.
 func (l *Log) Load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -76,10 +76,10 @@ func lastSeq(list []events.Span) uint64 {
 	return list[len(list)-1][1]
 }
 
-// Records are the records that count, in the order of the log.
+// Records returns the valid records, in the order of the log.
 func (l *Log) Records() []Record { return l.records }
 
-// RecordOf gives the first record that names a sequence, nil if none does.
+// RecordOf returns the first record that names a sequence, nil if none does.
 func (l *Log) RecordOf(seq uint64) *Record {
 	for i := range l.records {
 		if l.records[i].Covers(seq) {
@@ -89,9 +89,8 @@ func (l *Log) RecordOf(seq uint64) *Record {
 	return nil
 }
 
-// Explain tells whether all sequences from one to another are named by an erasure
-// record. It reads the log's newest ones first; its error is a *streams.GapError
-// if a sequence is named by none.
+// Explain checks that erasure records name every sequence of a gap, loading new records if
+// needed. Its error is a *streams.GapError if no record names one of the sequences.
 func (l *Log) Explain(ctx context.Context, from, to uint64) error {
 	if retention.FirstUncovered(l.spans, from, to) == 0 {
 		return nil

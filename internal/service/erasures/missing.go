@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence/retention"
 )
 
-// Missing lists the sequences that the log no longer has: how many of them its
-// erasure records explain, and those that none does, at most some of these.
+// Missing counts the missing sequences of the log that erasure records explain, and lists those
+// that none explains, up to the number most.
 func (l *Log) Missing(ctx context.Context, most int) (erased int, unexplained []uint64, err error) {
 	s, err := l.JS.Stream(ctx, l.Stream)
 	if err != nil {
@@ -20,7 +20,7 @@ func (l *Log) Missing(ctx context.Context, most int) (erased int, unexplained []
 	if err != nil {
 		return 0, nil, fmt.Errorf("reading what is missing from stream %s: %w", l.Stream, err)
 	}
-	// Only now: a record stands in the log before what it is about goes.
+	// Only after that: a record is in the log before its messages are deleted.
 	if err := l.Load(ctx); err != nil {
 		return 0, nil, err
 	}

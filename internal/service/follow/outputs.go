@@ -1,14 +1,13 @@
-// Package follow answers subscribers that follow what comes out of their
-// tenant's log: pages of decisions, calls, findings and approvals in the log's
-// order, from any position on, waiting for the next if there is none yet.
+// Package follow serves the outputs of a tenant's log to subscribers: pages of decisions, calls,
+// findings and approvals in the log's order, from any position on. A request waits if there is no
+// output yet. Begin with Serve.
 //
-// A plain subscription to gov.decisions.<tenant>.> hears a record when it is
-// sent; a page has it once it is stored, with its sequence. So whoever asks for
-// the page after the last one misses nothing and gets nothing twice, however
-// often it lost its connection in between.
+// A plain subscription to gov.decisions.<tenant>.> gets a record when it is sent; a page has it
+// once it is stored, with its sequence. A subscriber that requests the page after its last one
+// misses nothing and gets nothing twice, however often it lost its connection.
 //
-// The log itself is in an account where no tenant may create a consumer: the
-// server would deliver to any subject that the consumer names.
+// Tenants may not create consumers in the log's account, because the server would deliver to any
+// subject that a consumer names.
 package follow
 
 import (
@@ -32,11 +31,11 @@ import (
 
 const (
 	queueGroup         = "countersign-follow"
-	perTenant          = 16        // requests of one tenant at the same time
-	pageBytes          = 256 << 10 // records of a page
-	recordSize         = 384 << 10 // a record larger than this is left out of its page
+	perTenant          = 16        // concurrent requests of one tenant
+	pageBytes          = 256 << 10 // bytes of records in a page
+	recordSize         = 384 << 10 // a larger record is left out of its page
 	readTime           = 10 * time.Second
-	crossAccountPrefix = "_R_." // begins every reply subject that the server makes for another account's request
+	crossAccountPrefix = "_R_." // prefix of reply subjects that the server makes for requests from other accounts
 )
 
 // server answers requests for pages.
@@ -52,8 +51,8 @@ type server struct {
 	all     sync.WaitGroup
 }
 
-// Serve answers until ctx ends or stop is called, which waits for the requests
-// under way. Any number of processes may serve one log.
+// Serve answers until ctx ends or stop is called; stop waits for the requests under way. Any
+// number of processes may serve one log.
 func Serve(ctx context.Context, js jetstream.JetStream, stream string, space subject.Space, log zerolog.Logger) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{js: js, stream: stream, space: space, log: log, busy: map[string]int{}}
@@ -65,17 +64,17 @@ func Serve(ctx context.Context, js jetstream.JetStream, stream string, space sub
 	return func() {
 		_ = sub.Unsubscribe()
 		cancel()
-		s.mu.Lock() // nothing begins any more
+		s.mu.Lock() // no request begins after this
 		s.stopped = true
 		s.mu.Unlock()
 		s.all.Wait()
 	}, nil
 }
 
-// acceptRequest works on a request beside the others, within its tenant's share.
+// acceptRequest handles a request in a goroutine, within its tenant's share.
 func (s *server) acceptRequest(ctx context.Context, m *nats.Msg) {
 	if !strings.HasPrefix(m.Reply, crossAccountPrefix) {
-		return // it chose the subject of the answer itself
+		return // the sender chose the reply subject itself
 	}
 	tenant, theirs := s.requestTenant(m)
 	switch {
@@ -91,8 +90,8 @@ func (s *server) acceptRequest(ctx context.Context, m *nats.Msg) {
 	}
 }
 
-// requestTenant is whose outputs a request asks for. theirs is false unless the server
-// vouches that it comes from that tenant's account.
+// requestTenant is the tenant whose outputs are requested. theirs is false unless the server's
+// stamp shows that the request comes from that tenant's account.
 func (s *server) requestTenant(m *nats.Msg) (tenant string, theirs bool) {
 	p, err := s.space.Parse(m.Subject)
 	id, identityErr := streams.RequestIdentity(m.Header)
@@ -125,7 +124,7 @@ func (s *server) sendPage(m *nats.Msg, p events.FollowPage) {
 	}
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // records go out byte for byte
+	enc.SetEscapeHTML(false) // records are sent byte for byte
 	err := enc.Encode(p)
 	if err == nil {
 		err = m.Respond(body.Bytes())
@@ -171,14 +170,14 @@ func (s *server) buildPage(ctx context.Context, tenant string, body []byte) even
 	return s.fillPage(ctx, p, o, time.Duration(req.WaitMS)*time.Millisecond)
 }
 
-// fillPage fills the page with what is there, or with what comes first until wait
-// is over.
+// fillPage fills the page with the outputs that exist, or with the first ones that arrive until
+// wait is over.
 func (s *server) fillPage(ctx context.Context, p events.FollowPage, o streams.ReadOptions, wait time.Duration) events.FollowPage {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, readTime))
 	defer cancel()
 	begun, past := time.Now(), false
 	o.IdleEvery = max(wait, time.Millisecond)
-	o.Idle = func() error { // everything up to the end that p names is behind
+	o.Idle = func() error { // everything up to the end that p names was read
 		past = true
 		if time.Since(begun) >= wait {
 			return errPage

@@ -239,7 +239,7 @@ func TestFollowLosesNothing(t *testing.T) {
 	}
 }
 
-// A log that was made anew is another one: nobody goes on in it by accident.
+// A recreated log is a different log: a follower must not continue in it by accident.
 func TestFollowNoticesAnotherLog(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	stop := serve(t, n)

@@ -1,14 +1,13 @@
-// Package ingest is how events get onto the log: a service that publishers reach
-// by the subjects and the acknowledgements of JetStream, while no publisher
-// reaches JetStream itself. It makes the log's message new from what comes in,
-// refuses headers that would steer the server, applies quotas, and appends in
-// groups.
+// Package ingest puts publishers' events onto the log. Publishers use the subjects and
+// acknowledgements of JetStream, but reach only this service and never JetStream itself. The
+// service builds the log's message from the event, refuses headers that would steer the server,
+// applies quotas, and appends in groups.
 //
-// What one connection sends stands on the log in that order, and is acknowledged
-// in that order. For that, one instance of a shard is active, the one that holds
-// the lease; the others stand by. The active instance answers nothing before the
-// server has stored it durably. While no instance is active a publisher gets the
-// same "no responders" as from a JetStream that is away.
+// The events of one connection are stored and acknowledged in the order in which they were sent.
+// For that, only the instance that holds the shard's lease is active; the others stand by. The
+// active instance acknowledges an event only after the server has stored it durably. While no
+// instance is active, a publisher gets "no responders", as from JetStream when it is away. Begin
+// with Run; message.go has the checks of an event, quota.go the limits.
 package ingest
 
 import (
@@ -33,39 +32,38 @@ import (
 // ServiceName is the name of the service, of its lease and of its queue group.
 const ServiceName = "ingest"
 
-// Bounds of what waits to be stored. Beyond them an event is refused as JetStream
+// Bounds of the events that wait to be stored. Beyond them an event is refused as JetStream
 // refuses it ("too many requests").
 const (
 	MaxPending      = 65536
 	MaxPendingBytes = 64 << 20
 )
 
-// Options of Run. All but Health are required unless said otherwise.
+// Options of Run. All are required unless stated otherwise.
 type Options struct {
 	Stream string
 	Space  subject.Space
-	// Log is where events are appended.
+	// Log is the connection on which events are appended.
 	Log *nats.Conn
-	// Connect makes the connection on which events come in. Each term of activity has
-	// its own, and closes it: then the server has certainly forgotten the
-	// subscriptions of an earlier term, whatever has become of the connection.
+	// Connect opens the connection on which events arrive. Each lease term has its own and closes
+	// it at the end: then the server has certainly dropped the subscriptions of the term.
 	Connect func(context.Context) (nc *nats.Conn, release func(), err error)
 	Lease   lease.Options
-	// Single says that an acknowledgement does not wait for the disk, so that a batch
-	// would only be slower.
+	// Single means that acknowledgements do not wait for the disk, so that a batch would only be
+	// slower.
 	Single bool
 	Meter  *Meter
-	// Exceeded is told of the first refusal of a publisher in a window; it must not
-	// block. It may be nil.
+	// Exceeded is called for the first refusal of a publisher in a window. It must not block. It
+	// may be nil.
 	Exceeded func(tenant, publisher string, e Excess)
 	Metrics  *metrics.Ingest // nil counts nothing
 	Logger   zerolog.Logger
-	// Settled is called once, when the service is active or stands by.
+	// Settled is called once, when the service is active or on standby.
 	Settled func()
 }
 
-// Run serves whenever this instance holds the lease, until ctx ends. Then it
-// takes nothing more, finishes what it has taken, and gives the lease back.
+// Run serves whenever this instance holds the lease, until ctx ends. Then it accepts nothing
+// more, finishes what it has accepted, and releases the lease.
 func Run(ctx context.Context, o Options) error {
 	js, err := jetstream.New(o.Log)
 	if err != nil {
@@ -98,11 +96,11 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// retryAfter is the pause after a term that failed.
+// retryAfter is the pause after a failed term.
 const retryAfter = time.Second
 
-// holdLease waits for the lease. The lease outlives ctx, until it is released: what
-// was taken has to be finished under it.
+// holdLease waits for the lease. The lease outlives ctx until it is released: accepted events are
+// finished under it.
 func (o Options) holdLease(ctx context.Context, kv jetstream.KeyValue, standby func()) (*lease.Lease, error) {
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, giveUp)
@@ -117,7 +115,7 @@ func (o Options) holdLease(ctx context.Context, kv jetstream.KeyValue, standby f
 	return l, err
 }
 
-// leaseTerm is the time for which this instance holds the lease.
+// leaseTerm is the time during which this instance holds the lease.
 type leaseTerm struct {
 	Options
 	requests  *nats.Conn
@@ -125,12 +123,12 @@ type leaseTerm struct {
 	committer *streams.Committer
 
 	mu      sync.Mutex
-	idle    *sync.Cond // pending is zero
+	idle    *sync.Cond // signals that pending is zero
 	pending int
 	bytes   int
 }
 
-// serveTerm takes events in until ctx ends or the lease is lost.
+// serveTerm accepts events until ctx ends or the lease is lost.
 func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) error {
 	requests, release, err := o.Connect(ctx)
 	if err != nil {
@@ -146,7 +144,7 @@ func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) 
 	if t.committer, err = streams.NewCommitter(o.Log, options); err != nil {
 		return err
 	}
-	defer t.committer.Close() // again: finish does it, too
+	defer t.committer.Close() // finishPending closes it, too
 	present, err := micro.AddService(requests, micro.Config{
 		Name: ServiceName, Version: buildinfo.SemVer(), Description: "Countersign ingest: takes events in and puts them on the log",
 		Metadata: map[string]string{"shard": o.Stream},
@@ -155,8 +153,8 @@ func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) 
 		return fmt.Errorf("registering the micro service: %w", err)
 	}
 	defer func() { _ = present.Stop() }()
-	// The queue group sees to it that two instances that both believe to hold the
-	// lease never store one event twice.
+	// The queue group ensures that two instances that both consider themselves lease holders
+	// never store one event twice.
 	sub, err := requests.QueueSubscribe(o.Space.All(subject.Ingest), ServiceName, t.acceptEvent)
 	if err != nil {
 		return err
@@ -180,15 +178,15 @@ func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) 
 
 const flushTimeout = 5 * time.Second
 
-// drainSubscription takes what has arrived already, and nothing more.
+// drainSubscription handles the events that have arrived, and no more.
 func (t *leaseTerm) drainSubscription(sub *nats.Subscription) {
-	if !t.requests.IsConnected() { // nothing can be answered
+	if !t.requests.IsConnected() { // no answer can be sent
 		_ = sub.Unsubscribe()
 		return
 	}
 	closed := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(closed) })
-	if err := sub.Drain(); err != nil { // the connection is gone, and with it what it held
+	if err := sub.Drain(); err != nil { // the connection is gone, with its messages
 		_ = sub.Unsubscribe()
 		return
 	}
@@ -199,9 +197,8 @@ func (t *leaseTerm) drainSubscription(sub *nats.Subscription) {
 	}
 }
 
-// finishPending waits until everything that was taken is settled, and sends the answers.
-// What is not by then is refused: JetStream may be away for longer than a stop may
-// take.
+// finishPending waits until every accepted event is settled, and sends the answers. Events that
+// are not settled in time are refused: JetStream may be away for longer than a shutdown may take.
 func (t *leaseTerm) finishPending() {
 	late := false
 	timer := time.AfterFunc(finishTimeout, func() {
@@ -224,9 +221,8 @@ const finishTimeout = 10 * time.Second
 
 var errNotActive = errors.New("this instance may have lost the lease")
 
-// checkLease refuses to send under a lease that may be another's: what a process that
-// was stopped for a while still holds must not come behind what its successor has
-// stored.
+// checkLease prevents sending under a lease that another instance may hold: events held by a
+// process that was suspended must not be stored behind those of its successor.
 func (t *leaseTerm) checkLease() error {
 	if !t.lease.Valid() {
 		return errNotActive
@@ -234,8 +230,8 @@ func (t *leaseTerm) checkLease() error {
 	return nil
 }
 
-// acceptEvent takes one event. It is called for one after the other, in the order of
-// arrival, and never waits.
+// acceptEvent handles one event. Calls come one at a time, in the order of arrival, and never
+// block.
 func (t *leaseTerm) acceptEvent(m *nats.Msg) {
 	msg, at, no := logMessage(t.Space, t.Stream, m)
 	if no == nil {
@@ -292,8 +288,8 @@ func (t *leaseTerm) releaseBytes(size int) {
 	}
 }
 
-// acknowledge answers once the log has an event, or certainly has not. In doubt there
-// is no answer: the publisher learns by its own time-out that it cannot know.
+// acknowledge answers once the log has an event, or certainly does not have it. In doubt it sends
+// no answer: the publisher's request times out.
 func (t *leaseTerm) acknowledge(m *nats.Msg, seq uint64, err error) {
 	switch {
 	case err == nil:
@@ -308,8 +304,8 @@ func (t *leaseTerm) acknowledge(m *nats.Msg, seq uint64, err error) {
 	}
 }
 
-// refusalOf is what a publisher is told of an error that is ErrRefused. What the
-// server said about the log is not for publishers.
+// refusalOf is the refusal for an error that is ErrRefused. It hides the server's statements
+// about the log from publishers.
 func refusalOf(err error) *refusal {
 	switch {
 	case errors.Is(err, streams.ErrTooLarge):
@@ -325,9 +321,8 @@ func (t *leaseTerm) sendRefusal(m *nats.Msg, no *refusal) {
 	t.sendReply(m, no.encodeAck(t.Stream))
 }
 
-// sendReply replies on the subject that the server made for a request from another
-// account, and on no other: a reply subject of the sender's choice could be one of
-// the services'.
+// sendReply replies only on a subject that the server made for a request from another account: a
+// reply subject chosen by the sender could be one of the services'.
 func (t *leaseTerm) sendReply(m *nats.Msg, body []byte) {
 	if !streams.IsAnswerable(m.Reply) {
 		return
@@ -337,7 +332,7 @@ func (t *leaseTerm) sendReply(m *nats.Msg, body []byte) {
 	}
 }
 
-// String names the limit to the publisher.
+// String describes the limit to the publisher.
 func (e Excess) String() string {
 	return fmt.Sprintf("the %s's quota of %d %s per second is exceeded; send more slowly, or ask the operator for more", e.Of, e.Limit, e.What)
 }

@@ -106,8 +106,7 @@ func message(header ...string) *nats.Msg {
 	return m
 }
 
-// What a publisher sends stands on the log byte for byte, with the headers that
-// somebody reads, and without any other one.
+// A publisher's event is on the log byte for byte, with only the headers that services read.
 func TestRebuildsTheMessage(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	serve(t, n)

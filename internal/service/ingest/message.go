@@ -15,20 +15,19 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// refusal is an answer that says that nothing was stored: the error part of a
-// JetStream publish acknowledgement, which every JetStream client understands.
-// Its text depends on the message and on the configured limits alone, never on
-// what the log holds.
+// refusal is an answer saying that nothing was stored: the error part of a JetStream publish
+// acknowledgement, which every JetStream client understands. Its text depends only on the message
+// and the configured limits, never on the content of the log.
 type refusal struct {
 	Code        int    `json:"code"`     // like an HTTP status
-	ErrCode     int    `json:"err_code"` // one of JetStream's where it has one
+	ErrCode     int    `json:"err_code"` // JetStream's code if it has one
 	Description string `json:"description"`
 
-	reason string // of the metric
+	reason string // for the metric
 }
 
-// Error codes of refusals. The first ones are JetStream's own; the last two lie
-// beyond its range.
+// Error codes of refusals. The first ones are JetStream's own; the last ones are outside its
+// range.
 const (
 	codeUnavailable = 10008 // JetStream system temporarily unavailable
 	codeTooLarge    = 10054 // message size exceeds maximum allowed
@@ -39,7 +38,7 @@ const (
 	codeSubject     = 10992
 )
 
-// Reasons of refusals, as the metric counts them (metrics.IngestReasons).
+// Reasons of refusals in the metric (metrics.IngestReasons).
 const (
 	reasonIdentity    = "identity"
 	reasonSubject     = "subject"
@@ -61,20 +60,20 @@ var (
 	refusedForNow   = &refusal{503, codeUnavailable, "JetStream system temporarily unavailable", reasonUnavailable}
 )
 
-// maxSubject bounds a subject in bytes: the server ends the connection that
-// sends it a protocol line of more than 4 KB, and a line holds a reply subject
-// and sizes as well.
+// maxSubject bounds a subject, in bytes. The server closes a connection that sends a protocol
+// line of more than 4 KB, and a line also holds a reply subject and sizes.
 const maxSubject = 2048
 
-// eventAddress is what the subject of an event and the server's stamp say.
+// eventAddress is the origin and the destination of an event, from its subject and the server's
+// stamp.
 type eventAddress struct {
 	tenant, publisher string
-	subject           string // on the log
+	subject           string // subject on the log
 }
 
-// addressOf reads who sent a message, and where on the log it belongs: to the
-// server's word for the sender the subject must agree. What stands behind the
-// publisher's token is not judged: a subject that makes no sense is evidence.
+// addressOf returns a message's publisher and its subject on the log. The subject must agree with
+// the server's stamp of the sender. Tokens after the publisher's are not checked: a meaningless
+// subject is evidence.
 func addressOf(space subject.Space, m *nats.Msg) (eventAddress, *refusal) {
 	id, err := streams.RequestIdentity(m.Header)
 	if err != nil {
@@ -89,7 +88,7 @@ func addressOf(space subject.Space, m *nats.Msg) (eventAddress, *refusal) {
 	if !id.IsOfTenantToken(tokens[0]) || tokens[1] != subject.Escape(id.User) {
 		return eventAddress{}, refusedIdentity
 	}
-	// The admitter's copy of a request has exactly this form.
+	// This is the form of the admitter's copy of a request.
 	const protocol, session, typ = 2, 3, 4
 	if len(tokens) > typ && tokens[typ] == subject.TypeRequest {
 		return eventAddress{}, refusedType
@@ -100,22 +99,22 @@ func addressOf(space subject.Space, m *nats.Msg) (eventAddress, *refusal) {
 	return eventAddress{tenant, id.User, strings.TrimSuffix(space.All(subject.Events), ">") + rest}, nil
 }
 
-// keptHeaders are the headers of an event that stand on the log, in lower case, beside
-// those that begin with "ce-": what decoding and correlation read. Headers that
-// only Countersign's services write are not among them.
+// keptHeaders are the event headers that the log keeps, in lower case, beside those that begin
+// with "ce-": the ones that decoding and correlation read. Headers that only Countersign's
+// services write are not among them.
 var keptHeaders = lowerSet("content-type", events.HeaderTrace, "tracestate",
 	events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderWorkflow, events.HeaderDecisionID, events.HeaderDecisionSeq,
 	events.HeaderVerdict, events.HeaderReceipt, events.HeaderKey,
 	aump.HeaderMandateID, aump.HeaderMandateHash, aump.HeaderMandateVersion)
 
-// Headers of the NATS server, in lower case. Every other one that begins like
-// them is refused: it asks the server for something that a publisher may not have
-// (a condition on what the log holds, an atomic batch, a roll-up, a schedule, an
-// expiry), and to drop it silently would be a false acknowledgement.
+// Headers of the NATS server, in lower case. Any other header with their prefix is refused: it
+// asks the server for something that a publisher may not have (a condition on the log's content,
+// an atomic batch, a roll-up, a schedule, an expiry), and dropping it silently would make the
+// acknowledgement false.
 const (
 	serverPrefix   = "nats-"
-	expectedStream = "nats-expected-stream" // compared here
-	requestInfo    = "nats-request-info"    // the server's stamp: not for the log
+	expectedStream = "nats-expected-stream" // checked here
+	requestInfo    = "nats-request-info"    // the server's stamp; not kept
 	messageID      = "nats-msg-id"          // dropped: the log removes no duplicates
 )
 
@@ -129,8 +128,8 @@ func lowerSet(names ...string) map[string]bool {
 	return out
 }
 
-// logHeaders gives the headers for the log, or the refusal of one that steers the
-// server. Names are compared without regard to case.
+// logHeaders returns the headers for the log, or the refusal of a header that steers the server.
+// Names are compared without regard to case.
 func logHeaders(h nats.Header, stream string) (map[string][]string, *refusal) {
 	var out map[string][]string
 	var steering []string
@@ -157,7 +156,7 @@ func logHeaders(h nats.Header, stream string) (map[string][]string, *refusal) {
 	return out, nil
 }
 
-// logMessage makes the log's message of one that came in.
+// logMessage builds the log's message from an event.
 func logMessage(space subject.Space, stream string, m *nats.Msg) (streams.Msg, eventAddress, *refusal) {
 	at, no := addressOf(space, m)
 	if no != nil {
@@ -174,13 +173,13 @@ func logMessage(space subject.Space, stream string, m *nats.Msg) (streams.Msg, e
 func encodeAck(stream string, seq uint64) []byte {
 	out := make([]byte, 0, 64)
 	out = append(out, `{"stream":"`...)
-	out = append(out, stream...) // a plain token
+	out = append(out, stream...) // needs no escaping
 	out = append(out, `","seq":`...)
 	out = strconv.AppendUint(out, seq, 10)
 	return append(out, '}')
 }
 
-// encodeAck is the acknowledgement that nothing was stored.
+// encodeAck is the acknowledgement with the refusal.
 func (r *refusal) encodeAck(stream string) []byte {
 	out, _ := json.Marshal(struct {
 		Type   string   `json:"type"`

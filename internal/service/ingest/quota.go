@@ -6,50 +6,48 @@ import (
 	"time"
 )
 
-// Rate is what may come in each second; zero is no limit.
+// Rate is a limit per second; zero means no limit.
 type Rate struct {
 	Messages int
 	Bytes    int // see Cost
 }
 
-// Quotas are limits of a tenant and of each of its publishers.
+// Quotas are the limits of a tenant and of each of its publishers.
 type Quotas struct {
 	Tenant, Publisher Rate
-	// Burst is how much of a second's rate may come at once, as a time: a limit of
-	// 100 each second with a burst of 10 s takes 1,000 at once after a pause.
+	// Burst is the time whose share of the rate may come at once: a limit of 100 per second with
+	// a burst of 10 s permits 1,000 at once after a pause.
 	Burst time.Duration
 }
 
-// valueCost is what a value of a document costs beside its bytes, in bytes. The
-// correlator and the auditor look at every value of an event, which takes them as
-// long as to copy some hundred bytes.
+// valueCost is what a value of a document costs beside its bytes, in bytes. The correlator and
+// the auditor process every value of an event, which takes as long as copying some hundred bytes.
 const valueCost = 128
 
-// Cost is what a body counts as against a limit of bytes: its size, and for each
-// comma, of which a document has about as many as values, valueCost more.
+// Cost is what a body counts against a limit of bytes: its size, plus valueCost for each comma,
+// since a document has about as many commas as values.
 func Cost(body []byte) int { return len(body) + valueCost*bytes.Count(body, []byte{','}) }
 
-// tokenBucket is a token bucket that counts up: level is what was taken and has not
-// run out of it again.
+// tokenBucket is a token bucket that counts up: level is what was used and has not drained yet.
 type tokenBucket struct {
 	level float64
 	at    time.Time
 }
 
-// levelAfter is the level once n more are taken.
+// levelAfter is the level once n more are used.
 func (b tokenBucket) levelAfter(now time.Time, rate, n int) float64 {
 	level := b.level - now.Sub(b.at).Seconds()*float64(rate)
 	return max(level, 0) + float64(n)
 }
 
-// quotaUsage is what one tenant or publisher has taken.
+// quotaUsage is the usage of one tenant or publisher.
 type quotaUsage struct {
 	messages, bytes tokenBucket
-	lastFinding     time.Time // of a publisher: when its last finding was made
+	lastFinding     time.Time // of a publisher: time of its last finding
 }
 
-// Meter applies quotas. It is safe for concurrent use; its memory is one entry
-// for each authenticated publisher.
+// Meter applies quotas. It is safe for concurrent use. Its memory is one entry for each
+// authenticated publisher.
 type Meter struct {
 	quotas Quotas
 
@@ -60,24 +58,24 @@ type Meter struct {
 
 type publisherKey struct{ tenant, name string }
 
-// NewMeter makes a Meter of which nothing is taken.
+// NewMeter makes a Meter without usage.
 func NewMeter(q Quotas) *Meter {
 	return &Meter{quotas: q, tenants: map[string]*quotaUsage{}, publishers: map[publisherKey]*quotaUsage{}}
 }
 
-// Excess says which limit a message exceeds.
+// Excess describes the limit that a message exceeds.
 type Excess struct {
 	Of    string // "publisher" or "tenant"
 	What  string // "messages" or "bytes"
-	Limit int    // each second
-	First bool   // the first of the publisher's in this window: time for a finding
+	Limit int    // per second
+	First bool   // the publisher's first in this window: a finding is due
 }
 
-// findingWindow is how long a publisher's excess is told by one finding.
+// findingWindow is the time that one finding about a publisher's excess covers.
 const findingWindow = 10 * time.Minute
 
-// Take counts a message in, all or nothing. ok is false when it exceeds a limit,
-// and then nothing is counted.
+// Take counts a message in full if it is within the limits. Otherwise ok is false and nothing is
+// counted.
 func (m *Meter) Take(now time.Time, tenant, name string, cost int) (e Excess, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,8 +113,8 @@ func usageOf[K comparable](m map[K]*quotaUsage, k K) *quotaUsage {
 	return u
 }
 
-// exceeds reports whether n more are too many. A message larger than the whole
-// burst is taken when nothing else was.
+// exceeds reports whether n more exceed the rate. A message larger than the whole burst is
+// accepted when the bucket is empty.
 func (m *Meter) exceeds(b tokenBucket, now time.Time, rate, n int) bool {
 	if rate <= 0 {
 		return false

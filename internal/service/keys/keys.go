@@ -1,6 +1,7 @@
-// Package keys reads and creates the secret files of one installation: the
-// admitter's receipt key, the auditor's checkpoint key and the master key of
-// all digests. Each is one line of hex in a file that only its owner may read.
+// Package keys reads and creates the key files of one installation: the admitter's receipt key,
+// the auditor's checkpoint key and the master key of all digests. Each is one line of hex in a
+// file that only its owner may read. It also rotates and retires receipt keys (rotate.go) and
+// writes the public files (vouch.go). Begin with Ensure and Vouch.
 package keys
 
 import (
@@ -20,18 +21,17 @@ import (
 
 // Names of the files in a key directory.
 const (
-	ReceiptFile    = "receipt.key"    // Ed25519 seed: signs receipts and decision records; the admitter's alone
-	CheckpointFile = "checkpoint.key" // Ed25519 seed: signs checkpoints, vouches for receipt keys; the auditor's alone
-	MasterFile     = "master.key"     // keys every digest; admitter, correlator and auditor
+	ReceiptFile    = "receipt.key"    // Ed25519 seed: signs receipts and decision records; only the admitter's
+	CheckpointFile = "checkpoint.key" // Ed25519 seed: signs checkpoints and receipt key records; only the auditor's
+	MasterFile     = "master.key"     // keys every digest; of admitter, correlator and auditor
 )
 
 const seedSize = 32
 
-// ErrMissing says that a key file is not there.
+// ErrMissing reports that a key file does not exist.
 var ErrMissing = errors.New("key file missing")
 
-// Ensure creates the missing ones of the named key files in dir, which it
-// makes if need be.
+// Ensure creates the named key files that are missing in dir, and dir itself if needed.
 func Ensure(dir string, names ...string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("creating the key directory: %w", err)
@@ -59,7 +59,7 @@ func createSeed(path string) error {
 	return fmt.Errorf("creating key file: %w", err)
 }
 
-// Seed reads one key file. It refuses a file that others may read.
+// Seed reads one key file. It refuses a file that other users may read.
 func Seed(dir, name string) ([]byte, error) {
 	path := filepath.Join(dir, name)
 	info, err := os.Stat(path)

@@ -28,23 +28,22 @@ var (
 	ErrUnknownKey = errors.New("no record of this key")
 )
 
-// RecordFile and RetiredFile name the public files that are kept of every
-// receipt key: its record, and its retirement.
+// RecordFile and RetiredFile name the public files of a receipt key: its record, and its
+// retirement.
 func RecordFile(kid string) string  { return "receipt-" + kid + ".json" }
 func RetiredFile(kid string) string { return "retired-" + kid + ".json" }
 
-// RetiredEntry is where the keys bucket has the retirement of a key; the key's
-// record is under its id.
+// RetiredEntry is the entry of the keys bucket for the retirement of a key; the key's record is
+// under its id.
 func RetiredEntry(kid string) string { return kid + ".retired" }
 
-// Rotate replaces the receipt key in dir by a new one that the checkpoint key in
-// checkpointDir vouches for. An admitter that watches dir signs with it from then
-// on. The old key's seed is gone afterwards, its record stays: what it signed is
-// checked by it.
+// Rotate replaces the receipt key in dir by a new one, whose record the checkpoint key in
+// checkpointDir signs. An admitter that watches dir signs with it from then on. The old key's
+// seed is deleted; its record stays, to check what it signed.
 //
-// The key file is replaced last but one, in one step. Broken off before that, the
-// old key goes on and the next rotation takes the new one up; broken off after
-// that, receipt.json is behind and RecordOf finds the record nonetheless.
+// The key file is replaced last but one, in one step. If Rotate is interrupted before that, the
+// old key stays in use and the next rotation continues with the new one. If it is interrupted
+// after that, receipt.json is out of date, and RecordOf finds the record nevertheless.
 func Rotate(dir, checkpointDir string, now time.Time) (old, next events.KeyRecord, err error) {
 	signer, known, err := checkpointKey(checkpointDir)
 	if err != nil {
@@ -79,8 +78,8 @@ func Rotate(dir, checkpointDir string, now time.Time) (old, next events.KeyRecor
 	return old, next, writeJSON(dir, ReceiptRecordFile, next)
 }
 
-// replaceFile renames a file over another and lets it belong to whom that belonged:
-// the administrator rotates, and the service must be able to read it.
+// replaceFile renames a file over another and keeps the other's owner: the administrator rotates,
+// and the service must be able to read the file.
 func replaceFile(from, to string) error {
 	if info, err := os.Stat(to); err == nil && os.Geteuid() == 0 {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -92,7 +91,7 @@ func replaceFile(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// vouchedRecord makes the record of a key.
+// vouchedRecord makes the signed record of a key.
 func vouchedRecord(signer note.Signer, known note.Verifiers, key signing.PrivateKey, now time.Time) (k events.KeyRecord, err error) {
 	k = events.KeyRecord{KeyID: key.ID, Use: signing.UseReceipt, Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(now)}
 	if k.Vouch, err = signing.SignKeyRecord(signer, k); err != nil {
@@ -104,10 +103,10 @@ func vouchedRecord(signer note.Signer, known note.Verifiers, key signing.Private
 	return k, nil
 }
 
-// Retire takes a receipt key back: a record signed by the checkpoint key in
-// checkpointDir, which the admitter that watches dir publishes. The key that
-// signs at present is refused with ErrCurrent, one that dir has no record of
-// with ErrUnknownKey unless foreign is set, which is for keys of other admitters.
+// Retire writes a receipt key's retirement, signed by the checkpoint key in checkpointDir; the
+// admitter that watches dir publishes it. The current signing key is refused with ErrCurrent. A
+// key without a record in dir is refused with ErrUnknownKey unless foreign is set, which is for
+// keys of other admitters.
 func Retire(dir, checkpointDir, kid string, foreign bool, now time.Time) (events.KeyRetirement, error) {
 	k := events.KeyRetirement{KeyID: kid, Use: signing.UseReceipt, RetiredAt: events.At(now)}
 	signer, _, err := checkpointKey(checkpointDir)
@@ -129,7 +128,7 @@ func Retire(dir, checkpointDir, kid string, foreign bool, now time.Time) (events
 	return k, writeJSON(dir, RetiredFile(kid), k)
 }
 
-// Retirements reads the retirements in dir, by key id.
+// Retirements reads the retirements in dir, ordered by key id.
 func Retirements(dir string) (list []events.KeyRetirement, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, RetiredFile("*")))
 	if err != nil {
@@ -158,8 +157,8 @@ func readRetirement(path string) (events.KeyRetirement, error) {
 	return k, nil
 }
 
-// RecordOf is the record of one receipt key: receipt.json if it is that key's,
-// else the one that was kept of it.
+// RecordOf reads the record of one receipt key: from receipt.json if it is that key's, otherwise
+// from its kept record.
 func RecordOf(dir, kid string) (events.KeyRecord, error) {
 	k, err := ReceiptRecord(dir)
 	if err == nil && k.KeyID == kid {
@@ -189,8 +188,7 @@ func readRecord(path string) (k events.KeyRecord, err error) {
 	return k, nil
 }
 
-// checkpointKey is the checkpoint key in dir, and what its signatures are checked
-// with.
+// checkpointKey reads the checkpoint key in dir and returns it with its verifier.
 func checkpointKey(dir string) (note.Signer, note.Verifiers, error) {
 	signer, public, err := Checkpoint(dir)
 	if err != nil {

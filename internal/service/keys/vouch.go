@@ -19,14 +19,13 @@ import (
 
 // Names of the public files in a key directory.
 const (
-	CheckpointPublicFile = "checkpoint.pub" // the verifier key that outsiders need
-	ReceiptRecordFile    = "receipt.json"   // the receipt key's record, vouched for by the checkpoint key
+	CheckpointPublicFile = "checkpoint.pub" // verifier key for outsiders
+	ReceiptRecordFile    = "receipt.json"   // the receipt key's record, signed by the checkpoint key
 )
 
-// Vouch writes the public files of dir: the checkpoint key's public half and
-// the receipt key's record with the checkpoint key's word for it. It needs both
-// private keys and is run once, where they are made. now goes into a new
-// record; an existing one that still fits is kept.
+// Vouch writes the public files of dir: the checkpoint key's public half, and the receipt key's
+// record signed by the checkpoint key. It needs both private keys and runs once, where they are
+// made. now is the time in a new record; an existing record of the current key is kept.
 func Vouch(dir string, now time.Time) (publicKey string, err error) {
 	signer, publicKey, err := Checkpoint(dir)
 	if err != nil {
@@ -61,7 +60,7 @@ func writePublic(dir, name string, data []byte) error {
 	return atomicfile.Write(path, data, 0o644)
 }
 
-// Checkpoint reads the auditor's signing key and gives its public half.
+// Checkpoint reads the auditor's signing key and returns it with its public half.
 func Checkpoint(dir string) (note.Signer, string, error) {
 	seed, err := Seed(dir, CheckpointFile)
 	if err != nil {
@@ -75,7 +74,7 @@ func Checkpoint(dir string) (note.Signer, string, error) {
 	return signer, public, err
 }
 
-// CheckpointVerifier is the public checkpoint key: given as text, or read from
+// CheckpointVerifier returns the public checkpoint key, from text or, if that is empty, from
 // checkpoint.pub in dir.
 func CheckpointVerifier(dir, text string) (note.Verifier, error) {
 	if text == "" {
@@ -96,7 +95,7 @@ func CheckpointVerifier(dir, text string) (note.Verifier, error) {
 	return v, nil
 }
 
-// ReceiptRecord reads the admitter's vouched public key.
+// ReceiptRecord reads the admitter's signed public key record.
 func ReceiptRecord(dir string) (events.KeyRecord, error) {
 	path := filepath.Join(dir, ReceiptRecordFile)
 	k, err := readRecord(path)

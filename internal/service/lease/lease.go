@@ -1,11 +1,9 @@
-// Package lease decides which of several instances of a service is the active
-// one on a shard: the one that holds the lease, a key of a KV bucket that it
-// writes again and again. The others stand by and take it over when it stops
-// doing so.
+// Package lease selects the active instance of a service on a shard: the one that holds the
+// lease, a key of a KV bucket that it rewrites periodically. The others stand by and take the
+// lease over when the rewriting stops. Begin with Hold.
 //
-// A lease is for order, not for safety: a holder that was stopped for a while
-// finds out too late that it has lost it. What it writes meanwhile must be fenced
-// where it is written.
+// A lease provides order, not safety: a holder that was suspended notices too late that it has
+// lost the lease. Its writes must be fenced where they are stored.
 package lease
 
 import (
@@ -20,24 +18,24 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Defaults of Options. A standby takes over TTL after the last sign of life, and
-// what it then needs to begin comes on top.
+// Defaults of Options. A standby takes over one TTL after the last renewal that it saw; its own
+// start comes on top.
 const (
 	DefaultTTL = 4 * time.Second
-	renewals   = 6 // in one TTL
+	renewals   = 6 // per TTL
 )
 
-// ErrLost says that the lease is somebody else's, or may be.
+// ErrLost reports that another instance holds the lease, or may hold it.
 var ErrLost = errors.New("the lease of the shard is lost: another instance is active or about to be")
 
 // Options of Hold.
 type Options struct {
-	Key string // one for each service and shard
-	// Holder names this process; it must be its own.
+	Key string // one per service and shard
+	// Holder identifies this process; it must be unique.
 	Holder string
-	// Place, unless it is empty, is where only one process can run at a time, such
-	// as a child of one supervisor: what an earlier process of the same place holds
-	// is taken over at once.
+	// Place, unless empty, names a place where only one process can run at a time, such as a
+	// child of one supervisor: a lease held by an earlier process of the same place is taken over
+	// at once.
 	Place string
 	TTL   time.Duration // DefaultTTL if zero; the same for all instances
 	Log   zerolog.Logger
@@ -50,24 +48,24 @@ type leaseEntry struct {
 	Released bool   `json:"released,omitempty"`
 }
 
-// Lease is one that this process holds.
+// Lease is a lease that this process holds.
 type Lease struct {
 	opt      Options
 	kv       jetstream.KeyValue
 	revision uint64
-	renewed  atomic.Pointer[time.Time] // when the last write that succeeded began
+	renewed  atomic.Pointer[time.Time] // start of the last successful write
 	ctx      context.Context
 	lose     context.CancelCauseFunc
 	done     chan struct{}
 }
 
-// Hold waits until this process holds the lease, or ctx ends. standby, which may
-// be nil, is called once if it has to wait; holder is who is active.
+// Hold waits until this process holds the lease, or ctx ends. standby, which may be nil, is
+// called once if it has to wait; holder identifies the active instance.
 func Hold(ctx context.Context, kv jetstream.KeyValue, opt Options, standby func(holder string)) (*Lease, error) {
 	if opt.TTL == 0 {
 		opt.TTL = DefaultTTL
 	}
-	var seen uint64 // the revision that was there last
+	var seen uint64 // last revision seen
 	var since time.Time
 	for {
 		have, revision, err := readEntry(ctx, kv, opt.Key)
@@ -108,12 +106,12 @@ func readEntry(ctx context.Context, kv jetstream.KeyValue, key string) (e leaseE
 	if err != nil {
 		return leaseEntry{}, 0, err
 	}
-	// What cannot be read is held by nobody who can be named, and runs out.
+	// A value that cannot be read names no holder; it expires like any other.
 	_ = json.Unmarshal(have.Value(), &e)
 	return e, have.Revision(), nil
 }
 
-// callTimeout is for one call to the bucket.
+// callTimeout bounds one call to the bucket.
 const callTimeout = time.Second
 
 func takeLease(ctx context.Context, kv jetstream.KeyValue, opt Options, revision uint64) (*Lease, error) {
@@ -143,8 +141,8 @@ func (l *Lease) writeEntry(ctx context.Context, released bool) error {
 	return nil
 }
 
-// keepRenewing renews the lease until its context ends, somebody else has it, or it could
-// not be renewed for so long that somebody else may have it.
+// keepRenewing renews the lease until its context ends, another instance has it, or renewals have
+// failed for so long that another instance may have it.
 func (l *Lease) keepRenewing() {
 	defer close(l.done)
 	tick := time.NewTicker(l.opt.TTL / renewals)
@@ -166,7 +164,7 @@ func (l *Lease) keepRenewing() {
 			continue
 		}
 		l.opt.Log.Warn().Err(err).Msg("the lease could not be renewed")
-		// The others count from when they saw it last, which was later.
+		// The others count from when they saw the last renewal, which is later.
 		if errors.Is(err, ErrLost) || !l.Valid() {
 			l.lose(fmt.Errorf("%w: %w", ErrLost, err))
 			return
@@ -174,7 +172,7 @@ func (l *Lease) keepRenewing() {
 	}
 }
 
-// recoverWrite finds out what a write that failed has done: it may have arrived.
+// recoverWrite checks what a failed write has done: it may have been stored.
 func (l *Lease) recoverWrite(cause error) error {
 	have, revision, err := readEntry(l.ctx, l.kv, l.opt.Key)
 	switch {
@@ -182,31 +180,30 @@ func (l *Lease) recoverWrite(cause error) error {
 		return cause
 	case have.Holder == l.opt.Holder:
 		l.revision = max(l.revision, revision)
-		return cause // renewed only by a write that succeeds
+		return cause // only a successful write renews
 	case revision == 0:
-		l.revision = 0 // the bucket is new
+		l.revision = 0 // the bucket was recreated
 		return cause
 	case revision < l.revision:
-		// Older than what this holder wrote: a server that lags answered, or the
-		// bucket is new. In the second case the renewals fail until the lease is lost.
+		// Older than this holder's last write: a lagging server answered, or the bucket was
+		// recreated. In the second case the renewals fail until the lease is lost.
 		return cause
 	}
 	return fmt.Errorf("%w: %s has it", ErrLost, have.Holder)
 }
 
-// Valid reports whether the lease is certainly held now: it was not lost, and was
-// renewed so recently that no standby can have taken it. A process that was
-// stopped for a while finds out here, before the next renewal does.
+// Valid reports whether the lease is certainly held now: it was not lost, and was renewed so
+// recently that no standby can have taken it. After a suspension of the process this notices the
+// loss before the next renewal does.
 func (l *Lease) Valid() bool {
 	return l.ctx.Err() == nil && time.Since(*l.renewed.Load()) < l.opt.TTL*3/4
 }
 
-// Context ends with the context of Hold, or, with ErrLost as its cause, when the
-// lease is lost.
+// Context ends with the context of Hold or, with ErrLost as its cause, when the lease is lost.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// Release gives the lease back, so that a standby need not wait until it runs
-// out. Call it when nothing is written any more.
+// Release releases the lease, so that a standby need not wait until it expires. Call it after the
+// last write.
 func (l *Lease) Release() {
 	lost := context.Cause(l.ctx)
 	l.lose(context.Canceled)

@@ -124,7 +124,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// Without a server nobody can know who holds it: the holder stops in time.
+// Without a server the holder of the lease is unknown: the holder stops in time.
 func TestLostWithTheServer(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	kv := bucket(t, n)

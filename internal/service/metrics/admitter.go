@@ -10,13 +10,12 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// RefusalCodes are the reasons of answers without a record that have a counter
-// of their own.
+// RefusalCodes are the reason codes of unrecorded answers that have a counter of their own.
 var RefusalCodes = []string{"overloaded", "stopping", "quota_exceeded", "audit_unavailable", "internal_error"}
 
 var verdicts = []string{string(events.Allow), string(events.Ask), string(events.Defer), string(events.Deny)}
 
-// Admitter counts what an admitter does. A nil Admitter counts nothing.
+// Admitter is the set of an admitter's metrics. A nil Admitter counts nothing.
 type Admitter struct {
 	admissions [][]*Counter // by protocol and verdict, in the order of their lists
 	refused    *Vector
@@ -28,15 +27,15 @@ type Admitter struct {
 	inflight   atomic.Pointer[func() int]
 }
 
-// policyState is what an admitter decides from.
+// policyState describes the policies that an admitter decides from.
 type policyState struct {
 	revision uint64
 	usable   bool
 	since    time.Time
 }
 
-// Admitter gives the admitter's metrics. inflight tells how many requests are
-// worked on, of at most limit; a service that runs again says it anew.
+// Admitter returns the admitter's metrics. inflight returns how many requests are being worked
+// on, of at most limit; a service that is run again passes it anew.
 func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 	if r == nil {
 		return nil
@@ -85,7 +84,7 @@ func (a *Admitter) ofPolicy(value func(*policyState) float64) func() (float64, b
 	}
 }
 
-// indexOrEnd is the index of a value in its list; one behind its end for any other.
+// indexOrEnd is the index of value in list, or len(list).
 func indexOrEnd(list []string, value string) int {
 	for i, s := range list {
 		if s == value {
@@ -95,14 +94,14 @@ func indexOrEnd(list []string, value string) int {
 	return len(list)
 }
 
-// Decided takes the time of a decision that began at a time.
+// Decided records the duration of a decision that began at begun.
 func (a *Admitter) Decided(begun time.Time) {
 	if a != nil {
 		observeSince(a.decide, begun)
 	}
 }
 
-// Recorded takes the time of a durable record.
+// Recorded records the duration of making a record durable.
 func (a *Admitter) Recorded(begun time.Time) {
 	if a != nil {
 		observeSince(a.record, begun)
@@ -124,14 +123,14 @@ func (a *Admitter) Refused(code string) {
 	}
 }
 
-// Dropped counts a request that nobody may answer.
+// Dropped counts a request without a reply subject that may be answered.
 func (a *Admitter) Dropped() {
 	if a != nil {
 		a.dropped.Inc()
 	}
 }
 
-// Policies says that the admitter decides from other policies now.
+// Policies reports that the admitter decides from other policies now.
 func (a *Admitter) Policies(revision uint64, usable bool) {
 	if a != nil {
 		a.policy.Store(&policyState{revision, usable, time.Now()})

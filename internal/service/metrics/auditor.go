@@ -11,7 +11,7 @@ import (
 var recordKinds = []string{evidence.KindRequest, evidence.KindEvent, evidence.KindDecision, evidence.KindCall, evidence.KindFinding,
 	evidence.KindApproval, evidence.KindControl, evidence.KindUnparseable}
 
-// Auditor counts what an auditor does on one shard. A nil Auditor counts nothing.
+// Auditor is the set of an auditor's metrics on one shard. A nil Auditor counts nothing.
 type Auditor struct {
 	records, redactions                   *Vector
 	bytes, quarantined, checkpoints, lost Counter
@@ -20,8 +20,8 @@ type Auditor struct {
 	lag                                   readerLag
 }
 
-// Auditor gives the metrics of the auditor of a shard. detectors are the names of
-// everything that redacts.
+// Auditor returns the metrics of a shard's auditor. detectors are the names of all redaction
+// detectors.
 func (r *Registry) Auditor(shard string, detectors []string) *Auditor {
 	if r == nil {
 		return nil
@@ -49,15 +49,15 @@ func (r *Registry) Auditor(shard string, detectors []string) *Auditor {
 	return a
 }
 
-// Follow says how to ask how far the log goes.
+// Follow sets the function that reads the end of the log.
 func (a *Auditor) Follow(head Head) {
 	if a != nil {
 		a.lag.setHead(head)
 	}
 }
 
-// Resumed says that the evidence ends at a sequence and has so many sequences up
-// to it: the others are lost.
+// Resumed reports that the evidence ends at sequence last and has so many sequences up to it. The
+// others are counted as lost.
 func (a *Auditor) Resumed(last, sequences uint64) {
 	if a == nil {
 		return
@@ -68,9 +68,9 @@ func (a *Auditor) Resumed(last, sequences uint64) {
 	}
 }
 
-// Stored says that a batch is durable. before is the sequence that the evidence
-// ended at; what lies between it and the batch's last sequence and is not in the
-// batch is lost.
+// Stored reports that a batch is durable. before is the sequence at which the evidence ended.
+// Sequences between before and the batch's last one that are not in the batch are counted as
+// lost.
 func (a *Auditor) Stored(before uint64, batch []evidence.Built, begun time.Time) {
 	if a == nil || len(batch) == 0 {
 		return
@@ -95,7 +95,7 @@ func (a *Auditor) Stored(before uint64, batch []evidence.Built, begun time.Time)
 	a.lag.done.Store(last)
 }
 
-// Checkpoint says that a checkpoint is stored and published.
+// Checkpoint reports that a checkpoint is stored and published.
 func (a *Auditor) Checkpoint(size int64) {
 	if a != nil {
 		a.checkpoints.Inc()

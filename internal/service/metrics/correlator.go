@@ -14,8 +14,7 @@ var states = []string{string(events.CallOpen), string(events.CallCompleted), str
 var severities = []string{string(events.SeverityInfo), string(events.SeverityLow), string(events.SeverityMedium), string(events.SeverityHigh),
 	string(events.SeverityCritical)}
 
-// Correlator counts what a correlator does on one shard. A nil Correlator counts
-// nothing.
+// Correlator is the set of a correlator's metrics on one shard. A nil Correlator counts nothing.
 type Correlator struct {
 	messages, outputs, retracted Counter
 	calls, findings              *Vector
@@ -24,9 +23,8 @@ type Correlator struct {
 	lag                          readerLag
 }
 
-// Correlator gives the metrics of the correlator of a shard. rules are the names
-// of all rules with their usual severity: these have a counter from the start,
-// so that an alert sees the first finding, too.
+// Correlator returns the metrics of a shard's correlator. rules maps all rules to their usual
+// severity; these have a counter from the start, so that an alert sees the first finding, too.
 func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *Correlator {
 	if r == nil {
 		return nil
@@ -60,15 +58,14 @@ func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *C
 	return c
 }
 
-// Follow says how to ask how far the log goes.
+// Follow sets the function that reads the end of the log.
 func (c *Correlator) Follow(head Head) {
 	if c != nil {
 		c.lag.setHead(head)
 	}
 }
 
-// Read says that n messages were read, up to a sequence, and what is in memory
-// now.
+// Read reports that n messages were read, up to sequence seq, and what is in memory now.
 func (c *Correlator) Read(n int, seq uint64, open, known, sessions int) {
 	if c == nil {
 		return
@@ -80,8 +77,8 @@ func (c *Correlator) Read(n int, seq uint64, open, known, sessions int) {
 	c.sessions.Set(int64(sessions))
 }
 
-// Undecided says since when the oldest undecided call is known, the zero time if
-// there is none.
+// Undecided reports since when the oldest undecided call is known, the zero time if there is
+// none.
 func (c *Correlator) Undecided(since time.Time) {
 	if c != nil {
 		c.undecided.Store(&since)
@@ -97,8 +94,8 @@ func (c *Correlator) undecidedAge() (float64, bool) {
 	return max(0, time.Since(*since).Seconds()), true
 }
 
-// Put counts a record that is written to the log: of a call, by its state, or a
-// finding. Of one that was made before a restart neither is known.
+// Put counts a record that is written to the log: a call record by its state, or a finding. Both
+// are empty for a record that was made before a restart.
 func (c *Correlator) Put(state events.CallState, f *events.Finding) {
 	if c == nil {
 		return

@@ -1,15 +1,15 @@
 package metrics
 
-// IngestReasons are the reasons for which an event is not stored.
+// IngestReasons are the reasons for not storing an event.
 var IngestReasons = []string{"identity", "subject", "header", "size", "quota", "busy", "unavailable", "doubt"}
 
-// Ingest counts events on their way to the log. A nil Ingest counts nothing.
+// Ingest is the set of the ingest service's metrics. A nil Ingest counts nothing.
 type Ingest struct {
 	stored  Counter
 	refused *Vector
 }
 
-// Ingest gives the metrics of the service that takes events in.
+// Ingest returns the metrics of the ingest service.
 func (r *Registry) Ingest() *Ingest {
 	if r == nil {
 		return nil
@@ -34,7 +34,7 @@ func (i *Ingest) Stored() {
 	}
 }
 
-// Refused counts an event that is not on the log, or not for certain.
+// Refused counts an event that is not, or not certainly, on the log.
 func (i *Ingest) Refused(reason string) {
 	if i != nil {
 		i.refused.With(reason).Inc()

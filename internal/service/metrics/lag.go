@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Head asks the log how far it goes: its last sequence, and when the message
-// with the sequence next was stored, the zero time if there is none.
+// Head reads the end of the log: its last sequence, and when the message with sequence next was
+// stored, the zero time if there is none.
 type Head func(ctx context.Context, next uint64) (last uint64, stored time.Time, err error)
 
 const (
@@ -16,10 +16,10 @@ const (
 	headFresh   = 500 * time.Millisecond // how long an answer is used
 )
 
-// readerLag is how far a reader is behind the log. It asks the log when somebody looks
-// at it.
+// readerLag is how far a reader is behind the log. It reads the end of the log when the metrics
+// are scraped.
 type readerLag struct {
-	done atomic.Uint64 // the last sequence that the reader has dealt with
+	done atomic.Uint64 // last sequence that the reader has processed
 
 	mu      sync.Mutex
 	head    Head

@@ -11,9 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Merge makes one text of those of several services, by their names, and says
-// which of them answer; the text of one that does not is nil. A text that is
-// none is left out.
+// Merge merges the texts of several services, by their names, and adds which of them answer; the
+// text of one that does not is nil. A text that cannot be parsed is left out.
 func Merge(texts map[string][]byte) []byte {
 	merged := map[string]*dto.MetricFamily{}
 	up := &dto.MetricFamily{Name: proto.String(descServiceUp.name), Help: proto.String(descServiceUp.help), Type: dto.MetricType_GAUGE.Enum()}

@@ -9,8 +9,8 @@ const (
 	histogram kind = "histogram"
 )
 
-// familyDesc describes one family. This file has all of them: what is measured, under
-// which name, and which labels it has. docs/operating.md explains each.
+// familyDesc describes one family of metrics: name, type, labels and meaning. This file has all
+// of them; docs/operating.md explains each.
 type familyDesc struct {
 	name   string
 	kind   kind
@@ -24,8 +24,8 @@ const (
 	labelShard   = "shard"   // correlator and auditor: the configured stream
 )
 
-// Of every service, beside what the Prometheus library shows of a process (process_*)
-// and of the Go runtime (go_*).
+// Metrics of every service, beside the Prometheus library's for the process (process_*) and the
+// Go runtime (go_*).
 var (
 	descHealthy = familyDesc{"countersign_healthy", gauge, nil, "1 if nothing is wrong with the service, as GET /healthz says."}
 	descReady   = familyDesc{"countersign_ready", gauge, nil, "1 once the service answers, or stands by."}
@@ -33,7 +33,7 @@ var (
 	descStalls  = familyDesc{"countersign_reader_stalls_total", counter, nil, "Consumers that stood still although the stream's leader held more, and were made anew."}
 )
 
-// Of the admitter.
+// Metrics of the admitter.
 var (
 	descAdmissions   = familyDesc{"countersign_admissions_total", counter, []string{"protocol", "verdict"}, "Requests that were decided, recorded and answered."}
 	descRefused      = familyDesc{"countersign_admissions_refused_total", counter, []string{"code"}, "Requests that were answered deny without a record of the decision, by reason."}
@@ -48,13 +48,13 @@ var (
 	descSnapshotAge  = familyDesc{"countersign_policy_snapshot_age_seconds", gauge, nil, "How long ago the admitter began to decide from these policies."}
 )
 
-// Of the admitter, where it takes events in.
+// Metrics of the admitter as the ingest service.
 var (
 	descIngested      = familyDesc{"countersign_events_stored_total", counter, nil, "Events of publishers that were stored and acknowledged."}
 	descIngestRefused = familyDesc{"countersign_events_refused_total", counter, []string{"reason"}, "Events of publishers that were not stored, by reason; of reason doubt, not for certain."}
 )
 
-// Of the correlator.
+// Metrics of the correlator.
 var (
 	descMessages  = familyDesc{"countersign_correlator_messages_total", counter, nil, "Messages of the log that were read, those of a replay after the start included."}
 	descOutputs   = familyDesc{"countersign_correlator_outputs_total", counter, nil, "Calls and findings that were written to the log."}
@@ -69,7 +69,7 @@ var (
 	descCorrAge   = familyDesc{"countersign_correlator_lag_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer."}
 )
 
-// Of the auditor.
+// Metrics of the auditor.
 var (
 	descRecords     = familyDesc{"countersign_evidence_records_total", counter, []string{"kind"}, "Evidence records that were stored."}
 	descBytes       = familyDesc{"countersign_evidence_bytes_total", counter, nil, "Bytes of their text."}
@@ -84,10 +84,10 @@ var (
 	descLost        = familyDesc{"evidence_lost_total", counter, nil, "Sequences of the log, from 1 to the last one that was stored, that no evidence record was stored for. Must be 0."}
 )
 
-// Of `countersign up`.
+// Metric of `countersign up`.
 var descServiceUp = familyDesc{"countersign_service_up", gauge, nil, "1 if the service answers."}
 
-// allFamilies lists every family, in the order of the documentation.
+// allFamilies lists every family in the order of the documentation.
 var allFamilies = []familyDesc{
 	descHealthy, descReady, descActive, descStalls,
 	descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
@@ -97,6 +97,6 @@ var allFamilies = []familyDesc{
 	descServiceUp,
 }
 
-// other stands for every label value that is not in its list: what a publisher
-// chose never becomes one.
+// other replaces every label value that is not in its list: a value chosen by a publisher never
+// becomes a label value.
 const other = "other"

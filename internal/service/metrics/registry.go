@@ -1,13 +1,12 @@
-// Package metrics counts what the services do and shows it to Prometheus. All
-// names are in names.go.
+// Package metrics counts what the services do and exposes it to Prometheus. Each service makes
+// one Registry and counts through Admitter, Ingest, Correlator or Auditor. All names are in
+// names.go.
 //
-// Counting costs a few atomic additions. No label ever has a value that a
-// publisher chose: every label has a closed list of values, and everything else
-// counts as "other".
+// Counting costs a few atomic additions. No label ever has a value that a publisher chose: every
+// label has a closed list of values, and everything else counts as "other".
 //
-// The methods of Admitter, Correlator and Auditor do nothing on a nil receiver,
-// and a nil Registry gives nil: code that counts needs not ask whether anybody
-// looks.
+// The methods of Admitter, Ingest, Correlator and Auditor do nothing on a nil receiver, and a nil
+// Registry returns nil: code that counts need not check whether metrics are enabled.
 package metrics
 
 import (
@@ -21,8 +20,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// Registry holds the metrics of one service. Its methods may be called from any
-// goroutine.
+// Registry holds the metrics of one service. Its methods are safe for concurrent use.
 type Registry struct {
 	service string
 	gather  *prometheus.Registry
@@ -37,7 +35,7 @@ type Registry struct {
 	auditors    map[string]*Auditor
 }
 
-// New makes the registry of a service and puts into it what every service has.
+// New makes the registry of a service with the metrics that every service has.
 func New(service string) *Registry {
 	r := &Registry{service: service, gather: prometheus.NewRegistry(), correlators: map[string]*Correlator{}, auditors: map[string]*Auditor{}}
 	r.reg = prometheus.WrapRegistererWith(prometheus.Labels{labelService: service}, r.gather)
@@ -46,24 +44,24 @@ func New(service string) *Registry {
 	return r
 }
 
-// ReaderStalled counts a consumer that stood still and was made anew.
+// ReaderStalled counts a stalled consumer that was recreated.
 func (r *Registry) ReaderStalled() {
 	if r != nil {
 		r.stalls.Inc()
 	}
 }
 
-// Status is what a service says of itself.
+// Status is the state of a service.
 type Status struct{ Healthy, Ready, Standby bool }
 
-// Health shows the status of the service.
+// Health exposes the status of the service.
 func (r *Registry) Health(status func() Status) {
 	r.addGauge(descHealthy, "", func() (float64, bool) { return boolGauge(status().Healthy), true })
 	r.addGauge(descReady, "", func() (float64, bool) { return boolGauge(status().Ready), true })
 	r.addGauge(descActive, "", func() (float64, bool) { return boolGauge(!status().Standby), true })
 }
 
-// family shows one family of a shard whenever somebody looks.
+// family exposes one family of a shard at each scrape.
 type family struct {
 	desc *prometheus.Desc
 	show func(*prometheus.Desc, chan<- prometheus.Metric)
@@ -75,7 +73,7 @@ func (r *Registry) registerFamily(d familyDesc, shard string, show func(*prometh
 	r.reg.MustRegister(family{prometheus.NewDesc(d.name, d.help, d.labels, ofShard(shard)), show})
 }
 
-// ofShard is the label of what belongs to one shard.
+// ofShard is the label of a shard's metrics.
 func ofShard(shard string) prometheus.Labels {
 	if shard == "" {
 		return nil
@@ -89,7 +87,7 @@ func (r *Registry) addCounter(d familyDesc, shard string, c *Counter) {
 	})
 }
 
-// addGauge shows what value gives, unless it says that it does not know.
+// addGauge exposes the result of value, unless it is not known.
 func (r *Registry) addGauge(d familyDesc, shard string, value func() (float64, bool)) {
 	r.registerFamily(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
 		if v, known := value(); known {
@@ -112,10 +110,10 @@ func (r *Registry) addHistogram(d familyDesc, shard string, bounds []float64) pr
 	return h
 }
 
-// Text gives all metrics in the Prometheus text format, ordered by name. What
-// cannot be read at the moment is left out.
+// Text returns all metrics in the Prometheus text format, ordered by name. Metrics that cannot be
+// read at the moment are left out.
 func (r *Registry) Text() []byte {
-	families, _ := r.gather.Gather() // with an error it gives what there is
+	families, _ := r.gather.Gather() // returns what it has even with an error
 	return encodeText(families)
 }
 
@@ -129,7 +127,7 @@ func encodeText(families []*dto.MetricFamily) []byte {
 
 func (r *Registry) ServeHTTP(w http.ResponseWriter, _ *http.Request) { Write(w, r.Text()) }
 
-// contentType is that of the Prometheus text format.
+// contentType is the content type of the Prometheus text format.
 var contentType = string(expfmt.NewFormat(expfmt.TypeTextPlain))
 
 // Write answers a scrape.

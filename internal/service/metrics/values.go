@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Counter counts up. Its methods may be called from any goroutine.
+// Counter counts up. Its methods are safe for concurrent use.
 type Counter struct{ n atomic.Uint64 }
 
 // Add adds n.
@@ -17,29 +17,29 @@ func (c *Counter) Add(n uint64) { c.n.Add(n) }
 // Inc adds one.
 func (c *Counter) Inc() { c.n.Add(1) }
 
-// Gauge is a number that goes up and down. Its methods may be called from any
-// goroutine.
+// Gauge is a number that goes up and down. Its methods are safe for concurrent use.
 type Gauge struct{ n atomic.Int64 }
 
 // Set sets the value.
 func (g *Gauge) Set(n int64) { g.n.Store(n) }
 
-// secondBuckets are the bounds of durations: from a decision to a slow disk.
+// secondBuckets are the histogram bounds of durations, in seconds: from a decision to a slow
+// disk.
 var secondBuckets = []float64{0.00001, 0.00003, 0.0001, 0.0003, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60}
 
-// sizeBuckets are the bounds of batches.
+// sizeBuckets are the histogram bounds of batch sizes.
 var sizeBuckets = []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000, 4000, 10000}
 
-// observeSince counts the time since begun.
+// observeSince records the time since begun.
 func observeSince(h prometheus.Histogram, begun time.Time) { h.Observe(time.Since(begun).Seconds()) }
 
-// Vector is counters by one or two labels. Every value that a label may have is
-// known from the start; any other counts as "other".
+// Vector is a set of counters by one or two labels. The values of a label are known from the
+// start; any other counts as "other".
 type Vector struct {
 	values       [][]string // by label
 	index        []map[string]int
 	cells        []Counter
-	hiddenAtZero func(values []string) bool // which are left out while they are zero; nil for those of "other"
+	hiddenAtZero func(values []string) bool // combinations left out while zero; nil: those with "other"
 }
 
 // newVector makes the counters of all combinations of values.
@@ -59,7 +59,7 @@ func newVector(values ...[]string) *Vector {
 	return v
 }
 
-// With gives the counter of the values. Whoever counts often keeps it.
+// With returns the counter of the values. Frequent callers keep it.
 func (v *Vector) With(values ...string) *Counter {
 	cell := 0
 	for i, s := range values {
@@ -72,7 +72,7 @@ func (v *Vector) With(values ...string) *Counter {
 	return &v.cells[cell]
 }
 
-// eachShown gives every counter that is shown.
+// eachShown calls fn for every counter that is exposed.
 func (v *Vector) eachShown(fn func(values []string, n uint64)) {
 	at := make([]string, len(v.values))
 	for i := range v.cells {

@@ -1,7 +1,7 @@
-// Package policybucket says what the policies bucket means. A push puts the whole
-// set under one key, so that nobody can see half of it. Documents that are put
-// or deleted one by one, with any NATS client, change the set that is there; the
-// next push supersedes all of them.
+// Package policybucket interprets the policies bucket for the admitter and the command line. A
+// push puts the whole set under one key, so that no reader can see half of it. Documents that are
+// put or deleted one by one, with any NATS client, change the current set; the next push
+// supersedes all of them. Begin with BucketState.
 package policybucket
 
 import (
@@ -14,28 +14,28 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// BucketState is what a policies bucket holds, taken in entry by entry in any order
-// in which the entries of one key are in their own. The zero Holding is an empty
-// bucket. It is not safe for concurrent use.
+// BucketState is the content of a policies bucket. Entries can be added in any order, as long as
+// those of one key are in theirs. The zero value is an empty bucket. It is not safe for
+// concurrent use.
 type BucketState struct {
 	// Set is the newest push; SetAt is its revision, 0 if there was none.
 	Set   events.PolicySet
 	SetAt uint64
-	// Revision is the newest revision of all that count.
+	// Revision is the newest revision of all entries.
 	Revision uint64
 
 	setErr error
 	single map[string]singleDocument // by key
 }
 
-// singleDocument is a document that was put or deleted by itself.
+// singleDocument is a document that was put or deleted one by one.
 type singleDocument struct {
 	doc     policy.Document
 	at      uint64
 	deleted bool
 }
 
-// Put takes in a value of the bucket.
+// Put adds a value of the bucket.
 func (h *BucketState) Put(key string, value []byte, revision uint64) {
 	if key == events.PolicySetKey {
 		h.SetAt = revision
@@ -46,8 +46,7 @@ func (h *BucketState) Put(key string, value []byte, revision uint64) {
 	h.Revision = max(h.Revision, revision)
 }
 
-// Delete takes in a deletion. Where the set itself was deleted nothing is in
-// force that was put before.
+// Delete adds a deletion. After a deletion of the set, nothing that was put before is in force.
 func (h *BucketState) Delete(key string, revision uint64) {
 	if key == events.PolicySetKey {
 		h.SetAt, h.Set, h.setErr = revision, events.PolicySet{}, nil
@@ -64,8 +63,8 @@ func (h *BucketState) putSingle(key string, s singleDocument) {
 	h.single[key] = s
 }
 
-// Documents gives what is in force, by name. An error says that the set cannot be
-// read: everything must be denied.
+// Documents returns the documents in force, ordered by name. An error means that the set cannot
+// be read: everything must be denied.
 func (h *BucketState) Documents() ([]policy.Document, error) {
 	if h.setErr != nil {
 		return nil, h.setErr
@@ -86,8 +85,7 @@ func (h *BucketState) Documents() ([]policy.Document, error) {
 	return slices.SortedFunc(maps.Values(docs), func(a, b policy.Document) int { return strings.Compare(a.Name, b.Name) }), nil
 }
 
-// Mixed lists the keys that were put or deleted one by one since the set was
-// pushed.
+// Mixed lists the keys that were put or deleted one by one since the set was pushed.
 func (h *BucketState) Mixed() []string {
 	var keys []string
 	for key, s := range h.single {
@@ -99,8 +97,8 @@ func (h *BucketState) Mixed() []string {
 	return keys
 }
 
-// HoldsExactly reports whether exactly these documents are in force and nothing was put
-// or deleted one by one since they were pushed.
+// HoldsExactly reports whether exactly these documents are in force and none was put or deleted
+// one by one since the push.
 func (h *BucketState) HoldsExactly(docs []policy.Document) bool {
 	have, err := h.Documents()
 	return err == nil && h.SetAt > 0 && len(h.Mixed()) == 0 && slices.EqualFunc(have, docs, equalDocument)
@@ -108,7 +106,7 @@ func (h *BucketState) HoldsExactly(docs []policy.Document) bool {
 
 func equalDocument(a, b policy.Document) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) }
 
-// EncodeDocuments makes the value of a set.
+// EncodeDocuments returns the documents in the form of a set.
 func EncodeDocuments(docs []policy.Document) []events.PolicyDocument {
 	out := make([]events.PolicyDocument, len(docs))
 	for i, d := range docs {
@@ -117,7 +115,7 @@ func EncodeDocuments(docs []policy.Document) []events.PolicyDocument {
 	return out
 }
 
-// DecodeDocuments is the other way round.
+// DecodeDocuments is the inverse of EncodeDocuments.
 func DecodeDocuments(list []events.PolicyDocument) []policy.Document {
 	out := make([]policy.Document, len(list))
 	for i, d := range list {

@@ -1,6 +1,6 @@
-// Package rollout lets a command that changes what admitters decide by wait until
-// they do. Every admitter enters itself into the leases bucket before it reads
-// what it decides by, and answers, on a subject of its own, how far it has come.
+// Package rollout lets a command that changes policies or keys wait until every admitter uses the
+// change. Each admitter registers in the leases bucket before it reads its state (Announce), and
+// answers on a subject of its own which revisions it uses. Commands wait with Await.
 package rollout
 
 import (
@@ -21,33 +21,33 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// State is what an admitter decides by. A revision stands in it when no decision
-// that was made by an earlier one is under way any more, and the record of the
-// change is in the log.
+// State is what an admitter decides from. It has a revision once no decision under an earlier one
+// is under way, and the record of the change is in the log.
 type State struct {
 	Revisions   map[string]uint64 `json:"revisions"`    // by bucket
 	SigningKeys []string          `json:"signing_keys"` // ids of the keys that may still sign
 }
 
-// Instance is one admitter as it entered itself.
+// Instance is a registered admitter.
 type Instance struct {
 	ID   string `json:"id"`
-	Name string `json:"name"` // host and process, for people
+	Name string `json:"name"` // host and process, for display
 }
 
 const (
 	entryPrefix = "admitter." // of keys in the leases bucket
-	// askEvery is the pause between two questions to an admitter that is not there yet.
+	// askEvery is the pause between two requests to an admitter that is not at the wanted state
+	// yet.
 	askEvery = 20 * time.Millisecond
-	// askTimeout is how long one question waits. An admitter answers at once.
+	// askTimeout bounds one request. An admitter answers at once.
 	askTimeout = time.Second
 )
 
-// subjectOf is where an instance answers.
+// subjectOf is the subject on which an instance answers.
 func subjectOf(id string) string { return "$SRV.APPLIED.admitter." + id }
 
-// Announce enters this process and answers with what state gives, until stop is
-// called. It takes out the entries of processes that are gone.
+// Announce registers this process and answers with the result of state until stop is called. It
+// removes the entries of processes that are gone.
 func Announce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state func() State) (stop func(), err error) {
 	kv, err := js.KeyValue(ctx, streams.BucketLeases)
 	if err != nil {
@@ -61,7 +61,7 @@ func Announce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state 
 		}
 	})
 	if err == nil {
-		err = nc.FlushTimeout(5 * time.Second) // a command that sees the entry can ask
+		err = nc.FlushTimeout(5 * time.Second) // a command that sees the entry can send its request
 	}
 	if err != nil {
 		return nil, fmt.Errorf("answering what this admitter decides by: %w", err)
@@ -79,11 +79,11 @@ func Announce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state 
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 		defer cancel()
 		_ = sub.Unsubscribe()
-		_ = kv.Delete(ctx, entryPrefix+self.ID) // what stays is taken out by the next admitter
+		_ = kv.Delete(ctx, entryPrefix+self.ID) // the next admitter removes an entry that is left
 	}, nil
 }
 
-// forgetGone takes out entries at whose subject no process listens.
+// forgetGone removes entries on whose subject no process listens.
 func forgetGone(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, kv jetstream.KeyValue) {
 	list, err := listInstances(ctx, js)
 	if err != nil {
@@ -96,7 +96,7 @@ func forgetGone(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, kv j
 	}
 }
 
-// listInstances lists the admitters that entered themselves.
+// listInstances lists the registered admitters.
 func listInstances(ctx context.Context, js jetstream.JetStream) (list []Instance, err error) {
 	keys, err := streams.KVKeys(ctx, js, streams.BucketLeases)
 	if err != nil {
@@ -124,7 +124,7 @@ func listInstances(ctx context.Context, js jetstream.JetStream) (list []Instance
 	return list, nil
 }
 
-// askInstance asks one admitter. gone says that no process listens.
+// askInstance requests the state of one admitter. gone means that no process listens.
 func askInstance(ctx context.Context, nc *nats.Conn, i Instance) (s State, gone bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -135,9 +135,8 @@ func askInstance(ctx context.Context, nc *nats.Conn, i Instance) (s State, gone 
 	return s, false, json.Unmarshal(m.Data, &s)
 }
 
-// Await waits until every admitter satisfies done, or ctx ends, and gives those
-// that do not, in the order of their names. An admitter that ended has nothing to
-// decide by and is not waited for.
+// Await waits until every admitter satisfies done, or ctx ends, and returns those that do not,
+// ordered by name. An admitter that has ended is not waited for.
 func Await(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, done func(State) bool) (late []Instance, err error) {
 	list, err := listInstances(ctx, js)
 	if err != nil {
@@ -173,8 +172,7 @@ func awaitOne(ctx context.Context, nc *nats.Conn, i Instance, done func(State) b
 	}
 }
 
-// AtRevision is satisfied by an admitter that decides by a revision of a bucket, or
-// a later one.
+// AtRevision is satisfied by an admitter that uses a revision of a bucket, or a later one.
 func AtRevision(bucket string, revision uint64) func(State) bool {
 	return func(s State) bool { return s.Revisions[bucket] >= revision }
 }

@@ -22,11 +22,11 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// serverConf names, in the environment of a child of a test, the configuration file
-// of the server that the child is.
+// serverConf is the environment variable that makes a child process of a test a NATS server; it
+// names the server's configuration file.
 const serverConf = "COUNTERSIGN_RIG_SERVER"
 
-// A test binary that is started with serverConf is a NATS server and nothing else.
+// A test binary that is started with serverConf is only a NATS server.
 func init() {
 	if path := os.Getenv(serverConf); path != "" {
 		if err := serveNATS(path); err != nil {
@@ -52,11 +52,11 @@ func serveNATS(path string) error {
 	return nil
 }
 
-// clusterUser may do everything in the services' account; tests move leaders with it.
+// clusterUser may do everything in the services' account; tests use it to move leaders.
 const clusterUser = "rig-admin"
 
-// Cluster is a provisioned cluster of three servers on loopback, each a process of
-// its own, with three replicas of everything.
+// Cluster is a provisioned cluster of three servers on loopback, each in a process of its own,
+// with three replicas of every stream.
 type Cluster struct {
 	*NATS
 	nodes []*node
@@ -70,8 +70,8 @@ type node struct {
 	cmd       *exec.Cmd
 }
 
-// StartCluster runs a cluster until the test ends. syncIntervals has the setting of
-// each server ("always", "2m"), dirs where the first servers store, if that matters.
+// StartCluster runs a cluster until the test ends. syncIntervals has the sync setting of each
+// server ("always", "2m"); dirs, if given, has the store directories of the first servers.
 func StartCluster(tb testing.TB, syncIntervals [3]string, dirs ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{NATS: newNATS(tb, streams.Shard{Replicas: len(syncIntervals)})}
@@ -132,7 +132,7 @@ func (n *node) kill() {
 	}
 }
 
-// provision waits until the servers have a leader and creates everything.
+// provision waits until the servers have a leader and creates all streams and buckets.
 func (c *Cluster) provision() {
 	c.tb.Helper()
 	Eventually(c.tb, "the cluster is provisioned", func() bool {
@@ -154,10 +154,10 @@ func (c *Cluster) provision() {
 	})
 }
 
-// URLOf is one server, counted from zero; URL lists all.
+// URLOf is the URL of one server, counted from zero; URL lists all.
 func (c *Cluster) URLOf(i int) string { return c.nodes[i].url }
 
-// URLWithout lists the servers but one.
+// URLWithout lists all servers except one.
 func (c *Cluster) URLWithout(i int) string {
 	var list []string
 	for j, n := range c.nodes {
@@ -174,14 +174,13 @@ func (c *Cluster) Pause(i int) {
 	OK(c.tb, c.nodes[i].cmd.Process.Signal(syscall.SIGSTOP))
 }
 
-// Resume lets it go on.
+// Resume continues a paused server.
 func (c *Cluster) Resume(i int) {
 	c.tb.Helper()
 	OK(c.tb, c.nodes[i].cmd.Process.Signal(syscall.SIGCONT))
 }
 
-// ConnAt connects as a user, with the URL of all servers, so that the connection is
-// at one of them.
+// ConnAt connects as a user to server i, with the URLs of all servers.
 func (c *Cluster) ConnAt(user string, i int) *nats.Conn {
 	c.tb.Helper()
 	for end := time.Now().Add(Guard); time.Now().Before(end); {
@@ -195,7 +194,7 @@ func (c *Cluster) ConnAt(user string, i int) *nats.Conn {
 	return nil
 }
 
-// Leader is the server that leads a stream, -1 if none does.
+// Leader is the server that leads a stream, -1 without a leader.
 func (c *Cluster) Leader(stream string) int {
 	var info struct {
 		Cluster struct {
@@ -214,7 +213,7 @@ func (c *Cluster) Leader(stream string) int {
 	return -1
 }
 
-// LeadElsewhere moves the leaders of all streams away from a server.
+// LeadElsewhere moves the leaders of all streams away from server i.
 func (c *Cluster) LeadElsewhere(i int) {
 	c.tb.Helper()
 	other := c.nodes[(i+1)%len(c.nodes)].name

@@ -1,6 +1,6 @@
-// Package servicetest sets up the real parts that the services are tested against: an
-// embedded NATS server with every role, provisioned, and a directory of keys.
-// Only tests import it.
+// Package servicetest sets up the real environment for tests of the services: an embedded NATS
+// server with every role, provisioned, and a directory of keys. Only tests import it. Begin with
+// Start and Run.
 package servicetest
 
 import (
@@ -23,11 +23,10 @@ import (
 	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
-// Guard bounds every wait; a test that passes never reaches it, on a machine that
-// has much else to do either.
+// Guard bounds every wait. A passing test never reaches it, even on a busy machine.
 const Guard = 90 * time.Second
 
-// Names that tests use: every user's password is "pw-" and its name.
+// Names used by tests. Every user's password is "pw-" and its name.
 const (
 	Tenant  = "acme"
 	Runtime = "rt1"
@@ -41,7 +40,7 @@ func OK(tb testing.TB, err error) {
 	}
 }
 
-// Eventually polls a condition that nothing announces.
+// Eventually polls a condition until it holds.
 func Eventually(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
 	for end := time.Now().Add(Guard); !cond(); time.Sleep(2 * time.Millisecond) {
@@ -57,18 +56,18 @@ type NATS struct {
 	cfg   streams.ServerConfig
 	shard streams.Shard
 	srv   *embedded.Server
-	url   string // of a cluster's servers; empty: srv's
+	url   string // URLs of a cluster; empty: use srv
 	Keys  string // directory of key files
 }
 
-// Start runs a server until the test ends. shard says how the log is
-// provisioned; its zero value is the default.
+// Start runs a server until the test ends. shard sets how the log is provisioned; its zero value
+// is the default.
 func Start(tb testing.TB, shard streams.Shard) *NATS {
 	tb.Helper()
 	return StartWith(tb, shard, func(*streams.ServerConfig) {})
 }
 
-// StartWith is Start of a server whose configuration change has changed.
+// StartWith is Start with a changed server configuration.
 func StartWith(tb testing.TB, shard streams.Shard, change func(*streams.ServerConfig)) *NATS {
 	tb.Helper()
 	n := newNATS(tb, shard)
@@ -110,7 +109,7 @@ func (n *NATS) startServer() {
 	n.Provision()
 }
 
-// Provision creates what is missing.
+// Provision creates missing streams and buckets.
 func (n *NATS) Provision() {
 	n.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Guard)
@@ -119,8 +118,7 @@ func (n *NATS) Provision() {
 	OK(n.tb, err)
 }
 
-// Stop takes the server away; Restart brings it back where it was, with what it
-// had stored.
+// Stop stops the server; Restart starts it again at the same address with its stored data.
 func (n *NATS) Stop() {
 	n.tb.Helper()
 	u, err := url.Parse(n.srv.ClientURL())
@@ -130,17 +128,17 @@ func (n *NATS) Stop() {
 	n.srv.Shutdown()
 }
 
-// Restart is the other half of Stop.
+// Restart starts a server that was stopped by Stop.
 func (n *NATS) Restart() { n.tb.Helper(); n.startServer() }
 
-// Recreate starts an empty server in the place of one that was stopped.
+// Recreate starts an empty server in place of a stopped one.
 func (n *NATS) Recreate() {
 	n.tb.Helper()
 	n.cfg.StoreDir = n.tb.TempDir()
 	n.startServer()
 }
 
-// URL is where the server is, or all servers of a cluster are.
+// URL is the URL of the server, or of all servers of a cluster.
 func (n *NATS) URL() string {
 	if n.url != "" {
 		return n.url
@@ -159,7 +157,7 @@ func (n *NATS) Conn(user string) *nats.Conn {
 	return nc
 }
 
-// JS is JetStream as a user.
+// JS returns JetStream as a user.
 func (n *NATS) JS(user string) jetstream.JetStream {
 	n.tb.Helper()
 	js, err := jetstream.New(n.Conn(user))
@@ -167,14 +165,14 @@ func (n *NATS) JS(user string) jetstream.JetStream {
 	return js
 }
 
-// Flags are what a service is started with.
+// Flags are the flags for starting a service.
 func (n *NATS) Flags(service string) daemon.Flags {
 	return daemon.Flags{
 		Server: n.URL(), User: service, Password: "pw-" + service, Prefix: "gov", Stream: streams.DefaultShard, Keys: n.Keys, LogLevel: "info",
 	}
 }
 
-// Log reads the whole log as it is now.
+// Log reads the whole log up to its current end.
 func (n *NATS) Log() (out []events.LogMessage) {
 	n.tb.Helper()
 	done := errors.New("caught up")
@@ -188,8 +186,7 @@ func (n *NATS) Log() (out []events.LogMessage) {
 	return out
 }
 
-// Publish stores messages as a service; those of a publisher as the service that
-// takes events in stores them.
+// Publish stores messages as a service; those of a publisher as the ingest service.
 func (n *NATS) Publish(user string, msgs ...streams.Msg) {
 	n.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Guard)
@@ -207,7 +204,7 @@ func (n *NATS) writerConn(user string) *nats.Conn {
 	return n.Conn(user)
 }
 
-// Service is a service that runs in this process.
+// Service is a service running in this process.
 type Service struct {
 	tb     testing.TB
 	Health *daemon.Health
@@ -217,7 +214,7 @@ type Service struct {
 	err    error
 }
 
-// Run starts a service; it is stopped when the test ends at the latest.
+// Run starts a service, which is stopped at the end of the test at the latest.
 func Run(tb testing.TB, run func(context.Context, daemon.Env) error) *Service {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -296,7 +293,7 @@ func (s *Service) Ended() (ended bool, err error) {
 	}
 }
 
-// LastPublished is the newest message of a stream, nil if it is empty.
+// LastPublished returns the newest message of a stream, nil if it is empty.
 func (n *NATS) LastPublished(stream string) *events.LogMessage {
 	n.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Guard)
@@ -306,7 +303,7 @@ func (n *NATS) LastPublished(stream string) *events.LogMessage {
 	return m
 }
 
-// At is the message of a stream at a sequence, nil if there is none.
+// At returns the message of a stream at a sequence, nil if there is none.
 func (n *NATS) At(stream string, seq uint64) *events.LogMessage {
 	n.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Guard)

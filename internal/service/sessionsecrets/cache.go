@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// maxCached bounds the keys in memory, each of some 400 bytes.
+	// maxCached bounds the keys in memory, of some 400 bytes each.
 	maxCached = 32_768
-	// Idle is how long a key stays in memory that nobody asks for. It is well under
-	// the time that a session must have been silent to be erased
-	// (erasureplan.DefaultQuiet): by then no service has its key any more. Where an
-	// operator asks for less, the erasure's record on the log has them drop it.
+	// Idle is how long an unused key stays in memory. It is well under the time that a session
+	// must have been silent before it is erased (erasureplan.DefaultIdle): by then no service has
+	// its key any more. If an operator sets a shorter time, the erasure record on the log makes
+	// the services drop the key.
 	Idle = 5 * time.Minute
 )
 
-// cache holds keys for as long as they are used.
+// cache holds keys while they are in use.
 type cache struct {
 	limit int
 
 	mu      sync.Mutex
 	entries map[evidence.SessionID]entry
-	dropped uint64 // how often keys were dropped
+	dropped uint64 // number of drops
 }
 
 type entry struct {
@@ -35,8 +35,7 @@ func newCache(limit int) *cache {
 	return &cache{limit: limit, entries: map[evidence.SessionID]entry{}}
 }
 
-// usedStep is how exactly it is known when a key was used last: a hit need not
-// write each time.
+// usedStep is the precision of a key's last use: not every hit needs a write.
 const usedStep = Idle / 16
 
 func (c *cache) get(k evidence.SessionID, now time.Time) (Secret, bool) {
@@ -56,15 +55,14 @@ func (c *cache) get(k evidence.SessionID, now time.Time) (Secret, bool) {
 	return e.key, true
 }
 
-// dropCount is what put has to be told.
+// dropCount is the value to pass to put.
 func (c *cache) dropCount() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dropped
 }
 
-// put keeps a key, unless one was dropped since it was asked for: it may be that
-// one.
+// put stores a key, unless any key was dropped since dropped was read: it may be this one.
 func (c *cache) put(k evidence.SessionID, key Secret, dropped uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +75,7 @@ func (c *cache) put(k evidence.SessionID, key Secret, dropped uint64, now time.T
 	c.entries[k] = entry{key, now}
 }
 
-// makeRoom forgets what is idle and, if that is not enough, a quarter of the rest.
+// makeRoom drops idle keys and, if that is not enough, a quarter of the rest.
 func (c *cache) makeRoom(now time.Time) {
 	for k, e := range c.entries {
 		if now.Sub(e.used) >= Idle {

@@ -1,8 +1,8 @@
-// Package sessionsecrets gives the random keys of sessions: what commitments and
-// digests of what a session's messages contain are made under. They lie in a KV
-// bucket, wrapped under the tenant's wrapping key, and are nowhere else: destroying
-// one there erases what it commits to and leaves every proof as it is. Admitter,
-// correlator and auditor share them; whoever needs one first makes it.
+// Package sessionsecrets provides the random keys of sessions, with which commitments and digests
+// of a session's content are made. The keys are in a KV bucket, wrapped under the tenant's
+// wrapping key, and nowhere else: destroying one there erases what its commitments stand for and
+// leaves every proof intact. Admitter, correlator and auditor share them; the first component
+// that needs a key creates it. Begin with Store.GetOrCreate.
 package sessionsecrets
 
 import (
@@ -27,36 +27,35 @@ import (
 
 const (
 	gcmNonceSize = 12
-	// fetchTimeout is for one key, made or read.
+	// fetchTimeout bounds creating or reading one key.
 	fetchTimeout = 5 * time.Second
 	// Pauses between two reads of a key that exists and is not found.
 	contradictedMin, contradictedMax = 5 * time.Millisecond, 500 * time.Millisecond
 )
 
-// ErrUnreachable says that the bucket did not answer; trying again may help.
+// ErrUnreachable reports that the bucket did not answer; a retry may help.
 var ErrUnreachable = errors.New("the session keys cannot be reached")
 
-// Secret is the key of a session. Raw is what commitments are made under; nobody may
-// change it.
+// Secret is the key of a session. Raw is the key of commitments; callers must not change it.
 type Secret struct {
 	Raw     []byte
 	Digests *digest.Session
 }
 
-// SessionOfName is a session as records and buckets name it, from its own name: that of a
-// message's body.
+// SessionOfName identifies a session as records and buckets do, from its name in a message's
+// body.
 func SessionOfName(tenant, session string) evidence.SessionID {
 	return evidence.SessionID{Tenant: nameToken(tenant), Session: nameToken(session)}
 }
 
-// SessionOfSubject is a session as records and buckets name it, from what was read of a
-// message's subject.
+// SessionOfSubject identifies a session as records and buckets do, from the tokens of a message's
+// subject.
 func SessionOfSubject(tenant, session string) evidence.SessionID {
 	return evidence.SessionID{Tenant: printableName(tenant), Session: printableName(session)}
 }
 
-// nameToken is a name in the form that a subject gives back: hashed where it would be
-// too long. Nearly all names stand for themselves.
+// nameToken is a name as it is read back from a subject: hashed if it is too long. Nearly all
+// names are unchanged.
 func nameToken(name string) string {
 	if len(name) <= maxPlain && utf8.ValidString(name) {
 		return name
@@ -65,7 +64,7 @@ func nameToken(name string) string {
 	return printableName(value)
 }
 
-const maxPlain = 32 // bytes, which fit into a token whatever they are
+const maxPlain = 32 // bytes that fit into a token in any encoding
 
 func printableName(value string) string {
 	if !utf8.ValidString(value) {
@@ -74,7 +73,7 @@ func printableName(value string) string {
 	return value
 }
 
-// Store gives keys. It may be used from several goroutines.
+// Store provides keys. It is safe for concurrent use.
 type Store struct {
 	kv     jetstream.KeyValue
 	master digest.Master
@@ -91,16 +90,16 @@ func Open(ctx context.Context, js jetstream.JetStream, master digest.Master) (*S
 	return &Store{kv: kv, master: master, cache: newCache(maxCached)}, nil
 }
 
-// Cached gives a key that is in memory, without asking anybody.
+// Cached returns a key that is in memory, without I/O.
 func (s *Store) Cached(k evidence.SessionID) (Secret, bool) { return s.cache.get(k, time.Now()) }
 
-// GetOrCreate gives the key of a session, and makes it, durably, if there is none.
+// GetOrCreate returns the key of a session, and creates it durably if there is none.
 func (s *Store) GetOrCreate(ctx context.Context, k evidence.SessionID) (Secret, error) {
 	if held, ok := s.Cached(k); ok {
 		return held, nil
 	}
 	dropped := s.cache.dropCount()
-	// Whoever comes after a key was dropped must not get what others asked for before.
+	// A call that begins after a drop must not get the result of a call from before it.
 	flight := s.flight.DoChan(fmt.Sprintf("%s %d", BucketKey(k), dropped), func() (any, error) {
 		return s.loadOrCreate(k, dropped)
 	})
@@ -115,8 +114,7 @@ func (s *Store) GetOrCreate(ctx context.Context, k evidence.SessionID) (Secret, 
 	}
 }
 
-// Lookup gives the key of a session if there is one; ok is false if there is none,
-// or no more.
+// Lookup returns the key of a session; ok is false if it does not exist or was destroyed.
 func (s *Store) Lookup(ctx context.Context, k evidence.SessionID) (key Secret, ok bool, err error) {
 	if held, there := s.Cached(k); there {
 		return held, true, nil
@@ -128,9 +126,8 @@ func (s *Store) Lookup(ctx context.Context, k evidence.SessionID) (key Secret, o
 	return newSecret(raw), err == nil, err
 }
 
-// Forget drops the key of a session that was destroyed in the bucket. What is being
-// made with it may still be: it is dead before it is stored. What the session does
-// next gets a new key.
+// Forget drops the key of a session that was destroyed in the bucket. Results that are being made
+// with it cannot be read once they are stored. The session's next message gets a new key.
 func (s *Store) Forget(k evidence.SessionID) { s.cache.drop(k) }
 
 // ForgetAll drops all keys.
@@ -138,7 +135,7 @@ func (s *Store) ForgetAll() { s.cache.dropAll() }
 
 func newSecret(raw []byte) Secret { return Secret{Raw: raw, Digests: digest.NewSession(raw)} }
 
-// loadOrCreate reads a key or makes it; of two that make one, the first wins.
+// loadOrCreate reads or creates a key; of two concurrent creators the first one wins.
 func (s *Store) loadOrCreate(k evidence.SessionID, dropped uint64) (Secret, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
@@ -151,10 +148,9 @@ func (s *Store) loadOrCreate(k evidence.SessionID, dropped uint64) (Secret, erro
 	return key, nil
 }
 
-// fetchOrCreate asks again while the bucket contradicts itself: a read may be
-// answered by a server that has not heard of the key yet, and the write that then
-// fails because the key exists is the one that counts. A key may also be destroyed
-// between the two. It ends with ErrUnreachable when ctx does.
+// fetchOrCreate retries while the bucket contradicts itself: a server that has not seen the key
+// may answer a read, and the write that then fails because the key exists is authoritative. A key
+// may also be destroyed between the two. It returns ErrUnreachable when ctx ends.
 func (s *Store) fetchOrCreate(ctx context.Context, k evidence.SessionID) ([]byte, error) {
 	for wait := contradictedMin; ; wait = min(2*wait, contradictedMax) {
 		raw, err := s.fetchSecret(ctx, k)
@@ -172,7 +168,7 @@ func (s *Store) fetchOrCreate(ctx context.Context, k evidence.SessionID) ([]byte
 	}
 }
 
-// asUnreachable tells what the bucket said from its silence.
+// asUnreachable wraps errors other than the bucket's own answers in ErrUnreachable.
 func asUnreachable(err error) error {
 	if err == nil || errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyExists) {
 		return err
@@ -204,7 +200,7 @@ func (s *Store) createSecret(ctx context.Context, k evidence.SessionID) ([]byte,
 	return key, nil
 }
 
-// BucketKey names a session in the bucket, whose keys cannot hold every text.
+// BucketKey is a session's key in the bucket, a hash: bucket keys cannot hold every text.
 func BucketKey(k evidence.SessionID) string {
 	name, err := json.Marshal([]string{k.Tenant, k.Session})
 	if err != nil {

@@ -71,7 +71,7 @@ func TestOneKeyForAll(t *testing.T) {
 	}
 }
 
-// A bucket that does not answer is an error of its own, and nobody waits for ever.
+// A bucket that does not answer is an error of its own, and no call waits for ever.
 func TestUnreachableBucket(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := open(t, n, "admitter")

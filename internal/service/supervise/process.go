@@ -14,25 +14,23 @@ import (
 	"time"
 )
 
-// envSupervised tells a child that its standard input is the life line to its
-// parent and its file descriptor 3 the pipe for the ready message.
+// envSupervised tells a child that its standard input closes when its parent ends, and that file
+// descriptor 3 is the pipe for the ready message.
 const envSupervised = "COUNTERSIGN_SUPERVISED"
 
 const readyFD = 3
 
-// ErrEnded says that a child ended before it was ready: whatever it met may be over
-// by the next time.
+// ErrEnded reports that a child ended before it was ready. The cause may be temporary.
 var ErrEnded = errors.New("it ended before it was ready")
 
-// waitDelay is how long what a dead child has printed is waited for.
+// waitDelay is how long to wait for the remaining output of a dead child.
 const waitDelay = 5 * time.Second
 
-// timerSlack is how late the timers of a child may be, 50 us where nobody says
-// otherwise. Go's runtime looks every 20 us for threads that are held up in the
-// kernel (sysmon), as long as it finds some: in programs that wait for disks and
-// sockets all day, that is always, and a twentieth of what they use of the processors
-// (more in a virtual machine, where a timer is dear). None of the children's own timers
-// is shorter than this.
+// timerSlack is how late the timers of a child may be; the kernel's default is 50 us. Go's
+// runtime polls every 20 us for threads that are blocked in the kernel (sysmon), as long as it
+// finds some. Programs that wait for disks and sockets all day always have some, and the polling
+// uses a twentieth of their processor time (more in a virtual machine, where a timer is
+// expensive). None of the children's own timers is shorter than this.
 const timerSlack = time.Millisecond
 
 // Command is one child program.
@@ -42,17 +40,17 @@ type Command struct {
 	Env          []string // added to the parent's
 	Log          io.Writer
 	ReadyTimeout time.Duration // default 60 s
-	Nice         int           // how much the child stands back when the processors are busy, 0 to 19
+	Nice         int           // nice value of the child, 0 to 19
 }
 
-// Run starts a child that uses Attach and Ready, and waits until it says that
-// it is ready. What it said is decoded into info, which may be nil.
+// Run starts a child that uses Attach and Ready, and waits until it reports that it is ready. The
+// report is decoded into info, which may be nil.
 func Run(ctx context.Context, c Command, info any) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(append(os.Environ(), c.Env...), envSupervised+"=1")
 	cmd.Stdout, cmd.Stderr = c.Log, c.Log
-	// A group of its own: a Ctrl-C in the terminal reaches the parent only, which
-	// then stops its children in order.
+	// A process group of its own: Ctrl-C in the terminal reaches only the parent, which then
+	// stops its children in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = waitDelay
 	life, err := cmd.StdinPipe()
@@ -71,8 +69,7 @@ func Run(ctx context.Context, c Command, info any) (Process, error) {
 		return nil, err
 	}
 	if c.Nice != 0 {
-		// The whole group, which is the child with all its threads. A child that
-		// cannot be told to stand back is none the worse for it.
+		// The whole group: the child with all its threads. A failure does no harm.
 		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, c.Nice)
 	}
 	p := &process{cmd: cmd, life: life, done: make(chan struct{})}
@@ -148,7 +145,7 @@ func (p *process) awaitReady(ctx context.Context, ready *os.File, timeout time.D
 	select {
 	case a := <-got:
 		if a.err != nil {
-			<-p.done // the pipe closes with the process
+			<-p.done // the pipe closes when the process ends
 			return fmt.Errorf("%w (%v); its log says why", ErrEnded, p.err)
 		}
 		if info == nil {
@@ -163,8 +160,8 @@ func (p *process) awaitReady(ctx context.Context, ready *os.File, timeout time.D
 // Supervised reports whether this process was started by Run.
 func Supervised() bool { return os.Getenv(envSupervised) == "1" }
 
-// Attach ties the life of this process to its parent's: the returned context
-// ends when the parent is gone. Outside supervision it returns ctx itself.
+// Attach ties this process to its parent: the returned context ends when the parent is gone. In a
+// process that is not supervised it returns ctx itself.
 func Attach(ctx context.Context) context.Context {
 	if !Supervised() {
 		return ctx
@@ -177,8 +174,8 @@ func Attach(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Ready tells the parent that this process answers. info is any JSON value.
-// Outside supervision it does nothing.
+// Ready tells the parent that this process answers. info is any JSON value. In a process that is
+// not supervised it does nothing.
 func Ready(info any) error {
 	if !Supervised() {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startWithSlack starts a child whose timers may be late by timerSlack. Slack is a
-// thread's own and is inherited when a process is made, so this thread has it for
-// that moment. A child that cannot have it is none the worse for it.
+// startWithSlack starts a child whose timers may be late by timerSlack. Slack belongs to a thread
+// and a new process inherits it, so this thread has it during the start. A failure to set it does
+// no harm.
 func startWithSlack(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack.Nanoseconds()), 0, 0, 0) == nil {
-		defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }() // 0 is what it was at first
+		defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }() // 0 restores the initial value
 	}
 	return cmd.Start()
 }

@@ -1,6 +1,7 @@
-// Package supervise runs the process tree of `countersign up`: it starts
-// children in order, restarts those that die, and stops them in the reverse
-// order. A child dies with its parent, whatever kills the parent.
+// Package supervise runs the process tree of `countersign up`: it starts children in order,
+// restarts those that die, and stops them in the reverse order. A child dies with its parent,
+// whatever kills the parent. The parent uses New, Start and Stop with a Spec that calls Run; the
+// child calls Attach and Ready.
 package supervise
 
 import (
@@ -13,8 +14,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Defaults of the restart delay: it doubles from Min to Max and starts over
-// once a child has lived for Settled.
+// Defaults of the restart delay: it doubles from BackoffMin to BackoffMax and starts over once a
+// child has lived for Settled.
 const (
 	BackoffMin = 100 * time.Millisecond
 	BackoffMax = 5 * time.Second
@@ -28,17 +29,17 @@ const (
 type Process interface {
 	PID() int
 	Done() <-chan struct{}          // closed when the process is gone
-	Err() error                     // why, once Done is closed
-	Stop(ctx context.Context) error // ask it to stop; kill it when ctx ends
+	Err() error                     // the reason, once Done is closed
+	Stop(ctx context.Context) error // requests the end; kills when ctx ends
 }
 
-// Spec says how to start one child. Start returns when the child is ready.
+// Spec describes how to start one child. Start returns when the child is ready.
 type Spec struct {
 	Name  string
 	Start func(ctx context.Context) (Process, error)
 }
 
-// Supervisor owns its children. Its methods may be called from any goroutine.
+// Supervisor owns its children. Its methods are safe for concurrent use.
 type Supervisor struct {
 	log      zerolog.Logger
 	onChange func(name string, pid int)
@@ -50,16 +51,16 @@ type Supervisor struct {
 
 type child struct {
 	spec Spec
-	life context.Context // ends when the child is to quit
+	life context.Context // ends when the child has to stop
 	quit context.CancelFunc
-	done chan struct{} // closed when nobody will restart the child any more
+	done chan struct{} // closed when the child will not be restarted any more
 
 	mu   sync.Mutex
 	proc Process
 }
 
-// New makes a supervisor. onChange, which may be nil, is told the process id of
-// a child whenever it was started or restarted.
+// New makes a supervisor. onChange, which may be nil, gets the process id of a child after every
+// start and restart.
 func New(log zerolog.Logger, onChange func(name string, pid int)) *Supervisor {
 	if onChange == nil {
 		onChange = func(string, int) {}
@@ -67,10 +68,10 @@ func New(log zerolog.Logger, onChange func(name string, pid int)) *Supervisor {
 	return &Supervisor{log: log, onChange: onChange}
 }
 
-// Start starts a child, waits until it is ready and keeps it running until
-// Stop. A child that ends before it is ready is started again a few times, with
-// the pauses of a later crash, which come to about a second and a half; then, and
-// for any other reason at once, the error is returned.
+// Start starts a child, waits until it is ready and keeps it running until Stop. A child that
+// ends before it is ready is started up to firstStarts times, with the pauses of a restart (about
+// a second and a half in all); after that, and for any other cause at once, the error is
+// returned.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
 	proc, err := s.firstStart(ctx, spec)
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *Supervisor) firstStart(ctx context.Context, spec Spec) (Process, error)
 	}
 }
 
-// watchChild restarts c whenever it dies before it was told to quit.
+// watchChild restarts c whenever it dies before it has to stop.
 func (s *Supervisor) watchChild(c *child) {
 	defer close(c.done)
 	delay, born := BackoffMin, time.Now()
@@ -133,7 +134,7 @@ func (s *Supervisor) watchChild(c *child) {
 	}
 }
 
-// restartChild tries until the child runs again; false when it was told to quit.
+// restartChild tries until the child runs again; it returns false if the child has to stop.
 func (s *Supervisor) restartChild(c *child, delay *time.Duration) bool {
 	for {
 		select {
@@ -162,8 +163,8 @@ func (c *child) currentProcess() Process {
 	return c.proc
 }
 
-// Stop stops every child, the last started first, each within StopGrace or
-// until ctx ends, whichever comes first; then it is killed.
+// Stop stops every child, the last started first. A child that has not stopped after StopGrace,
+// or when ctx ends, is killed.
 func (s *Supervisor) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true

@@ -76,8 +76,8 @@ func TestFirstStartReportsFailure(t *testing.T) {
 	}
 }
 
-// A child whose first start fails gets further chances, but not for ever and not
-// for what will not change.
+// A child whose first start fails is started again, a limited number of times, and only for
+// errors that can pass.
 func TestAFirstStartIsTriedAgain(t *testing.T) {
 	other := errors.New("no such program")
 	for _, c := range []struct {

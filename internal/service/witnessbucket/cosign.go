@@ -1,12 +1,11 @@
-// Package witnessbucket is how signatures of witnesses come into the evidence: whose are
-// taken, where they are handed in, and what they are held against before they are
-// stored.
+// Package witnessbucket describes how signatures of witnesses reach the evidence: which witnesses
+// are trusted, where signatures are handed in, and how they are checked before they are stored
+// (CheckHandedIn).
 //
 // The bucket streams.BucketWitnesses has the public keys that the operators trust
-// ("trusted.<name>") and the checkpoints that witnesses signed
-// ("signed.<who hands in>.<shard>"). It is a letter box: what is in it has been
-// checked by nobody. The auditor judges it and stores what holds beside the
-// checkpoints of the log.
+// ("trusted.<name>") and the checkpoints that witnesses signed ("signed.<witness or
+// user>.<shard>"). The bucket's content is unchecked. The auditor checks it and stores what is
+// valid beside the checkpoints of the log; the command line writes to the bucket.
 package witnessbucket
 
 import (
@@ -30,32 +29,31 @@ const (
 	signedPrefix  = "signed."
 )
 
-// MaxNote bounds what is handed in, in bytes.
+// MaxNote bounds a signed checkpoint that is handed in, in bytes.
 const MaxNote = 64 << 10
 
-// Why a signature is not taken, beside evidence.ErrCheckpoint and ErrFork.
+// Reasons for refusing a signature, beside evidence.ErrCheckpoint and ErrFork.
 var (
 	ErrUntrusted = errors.New("no witness whose key is trusted has signed it")
 	ErrUnknown   = errors.New("the log has signed no checkpoint of this size")
 )
 
-// TrustedKey is where the bucket has the key of a witness.
+// TrustedKey is the bucket's key for the public key of a witness.
 func TrustedKey(name string) string { return trustedPrefix + events.RuleKey(name) }
 
-// SignedKey is where the bucket has what somebody handed in of a shard: a NATS
-// user with the role of a witness under its own name, an operator under the
-// witness's.
+// SignedKey is the bucket's key for a checkpoint of a shard that is handed in: under the NATS
+// user's name for a user with the role of a witness, under the witness's name for an operator.
 func SignedKey(by, shard string) string {
 	return signedPrefix + events.RuleKey(by) + "." + events.RuleKey(shard)
 }
 
-// Witness is a witness whose signatures are taken.
+// Witness is a witness whose signatures are accepted.
 type Witness struct {
 	note.Verifier
-	Text string // the key, as it was put
+	Text string // the key as it was put
 }
 
-// TrustedWitnesses reads the keys of the witnesses. A bucket that is not there has none.
+// TrustedWitnesses reads the keys of the witnesses; none if the bucket does not exist.
 func TrustedWitnesses(ctx context.Context, js jetstream.JetStream) (list []Witness, err error) {
 	err = eachEntry(ctx, js, trustedPrefix, func(e *streams.KVEntry) error {
 		v, err := evidence.NewWitness(string(e.Value))
@@ -68,7 +66,7 @@ func TrustedWitnesses(ctx context.Context, js jetstream.JetStream) (list []Witne
 	return list, err
 }
 
-// Verifiers are the keys alone.
+// Verifiers returns only the keys.
 func Verifiers(list []Witness) (keys []note.Verifier) {
 	for _, w := range list {
 		keys = append(keys, w.Verifier)
@@ -76,7 +74,7 @@ func Verifiers(list []Witness) (keys []note.Verifier) {
 	return keys
 }
 
-// HandedIn reads what was handed in, one checkpoint for everybody and shard.
+// HandedIn reads the checkpoints that were handed in, one per user and shard.
 func HandedIn(ctx context.Context, js jetstream.JetStream) (list []streams.KVEntry, err error) {
 	err = eachEntry(ctx, js, signedPrefix, func(e *streams.KVEntry) error { list = append(list, *e); return nil })
 	return list, err
@@ -85,7 +83,7 @@ func HandedIn(ctx context.Context, js jetstream.JetStream) (list []streams.KVEnt
 func eachEntry(ctx context.Context, js jetstream.JetStream, prefix string, do func(*streams.KVEntry) error) error {
 	keys, err := streams.KVKeys(ctx, js, streams.BucketWitnesses)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil // a system from before there was one
+		return nil // a system without the bucket
 	}
 	if err != nil {
 		return err
@@ -108,24 +106,24 @@ func eachEntry(ctx context.Context, js jetstream.JetStream, prefix string, do fu
 	return nil
 }
 
-// CheckedCheckpoint is a checkpoint that witnesses signed and that is one of the log's.
+// CheckedCheckpoint is a checkpoint of the log with valid signatures of witnesses.
 type CheckedCheckpoint struct {
 	evidence.Checkpoint
-	Note string // with the log's signature and those of trusted witnesses, and no other
+	Note string // with the signatures of the log and of trusted witnesses, and no other
 	By   []evidence.Cosignature
 }
 
 // Checkpoints reads the stored checkpoints of one size (storage.DB.CheckpointsAt).
 type Checkpoints func(ctx context.Context, shard string, size uint64) ([]storage.Checkpoint, error)
 
-// CheckHandedIn holds a checkpoint that was handed in against the log's key, the trusted
-// witnesses, and what the evidence has of this size. ErrFork means that the log's
-// key signed two histories, and that this is the proof.
+// CheckHandedIn checks a checkpoint against the log's key, the trusted witnesses, and the stored
+// checkpoints of its size. ErrFork means that the log's key signed two histories; the checkpoint
+// is the proof.
 func CheckHandedIn(ctx context.Context, signed string, log note.Verifier, trusted []note.Verifier, stored Checkpoints) (j CheckedCheckpoint, err error) {
 	if j.Checkpoint, err = evidence.OpenCheckpoint(signed, note.VerifierList(log)); err != nil {
 		return j, err
 	}
-	known := []note.Verifier{log} // and whose signatures hold: one that does not must not hide another
+	known := []note.Verifier{log} // and the witnesses with a valid signature: an invalid one must not hide another
 	for _, w := range trusted {
 		if by := evidence.Cosignatures(signed, []note.Verifier{w}); len(by) > 0 {
 			j.By, known = append(j.By, by...), append(known, w)
@@ -152,8 +150,7 @@ func CheckHandedIn(ctx context.Context, signed string, log note.Verifier, truste
 	return j, fmt.Errorf("%w: %s, size %d", ErrUnknown, j.Shard, j.Size)
 }
 
-// LacksSignature reports whether what is stored of this size lacks a signature that j
-// has.
+// LacksSignature reports whether the stored checkpoints of this size lack a signature that j has.
 func (j CheckedCheckpoint) LacksSignature(stored []storage.Checkpoint) bool {
 	have := map[string]bool{}
 	for _, c := range stored {

@@ -1,4 +1,4 @@
-// Package uitest holds what the tests of all printed tables have in common.
+// Package uitest holds helpers for the tests of printed tables.
 package uitest
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// Hostile is what a producer, or a user with access to the database, may write: it
-// would clear the screen, forge a line and turn text around.
+// Hostile is text that a producer, or a user with write access to the database, could use to
+// clear the screen, forge a line or reverse text.
 const Hostile = "\x1b[2J\x07ok\r\nallow  forged\u202e\u0085\x00"
 
-// Harmless demands that nothing in a text but line ends controls a terminal,
-// and that it has so many lines.
+// Harmless requires that a text contains no terminal controls except line ends, and that it has
+// so many lines.
 func Harmless(t *testing.T, text string, lines int) {
 	t.Helper()
 	if strings.ContainsAny(text, "\x1b\x07\r\u202e\u0085\x00") {
@@ -25,8 +25,8 @@ func Harmless(t *testing.T, text string, lines int) {
 	}
 }
 
-// SameColumns demands that each table has the same columns for a text of the same
-// width in another script. A table prints the text that it is given.
+// SameColumns requires that each table has the same columns for texts of the same width in
+// different scripts. A table prints the text that it is given.
 func SameColumns(t *testing.T, tables map[string]func(io ui.Stdio, p *ui.Printer, text string)) {
 	for name, print := range tables {
 		t.Run(name, func(t *testing.T) {
