@@ -91,15 +91,15 @@ func (m *machine) checkAnnouncedApproval(c *call, f *fact) {
 	if f.kind != kindPre || !f.needsHuman || f.verdictClaim.verdict != events.Allow || f.approval.hasStatus(statusApproved) || m.isApprovedOnRecord(c) {
 		return
 	}
-	if d := c.directVerdict().recorded; m.fromRecording || d == nil || d.verdict != events.Allow {
-		m.reportCheckFinding("AH-C-042", c, f, findingFrom(f.eventID))
+	if d := c.directVerdict().recorded; m.opts.fromRecording || d == nil || d.verdict != events.Allow {
+		m.findings.reportCheckFinding("AH-C-042", c, f, findingFrom(f.eventID))
 	}
 }
 
 // checkExecutedApproval judges the execution of a call that had been allowed.
 func (m *machine) checkExecutedApproval(c *call, f *fact, st effectiveVerdict) {
-	if c.needsHuman && !m.fromRecording && st.recorded != nil && !m.isApprovedOnRecord(c) {
-		m.reportCheckFinding("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
+	if c.needsHuman && !m.opts.fromRecording && st.recorded != nil && !m.isApprovedOnRecord(c) {
+		m.findings.reportCheckFinding("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
 	}
 }
 

@@ -77,7 +77,7 @@ func (m *machine) attachLateAnnouncement(c *call, f *fact) {
 		m.linkRetry(c, tried)
 	}
 	if f.kind == kindPre && f.preCommit && f.callKey.id != "" {
-		m.reportCheckFinding("AH-C-083", c, f, findingFrom(c.postEvent, f.eventID).withText("its end was reported before it was announced"))
+		m.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(c.postEvent, f.eventID).withText("its end was reported before it was announced"))
 	}
 	switch st := c.effectiveVerdict(); {
 	case st.verdict != "" || m.opts.RequireVerdict: // an announcement is no verdict
@@ -93,12 +93,12 @@ func (m *machine) retractOrphan(c *call, f *fact) {
 	for _, made := range c.takeRetractable(OrphanCompletion, "AH-C-078", "AAEP-C-080", "AAEP-C-083") {
 		back := findingFrom(c.postEvent, f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == OrphanCompletion {
-			m.reportRuleFinding(ruleOrphan, c, f, back)
+			m.findings.reportRuleFinding(ruleOrphan, c, f, back)
 			continue
 		}
 		rule := checkRules[made.rule]
-		m.emitFinding(rule, c, f, back.withText("what announces the call came later"))
-		m.emitFinding(rule, c, f, findingFrom(c.postEvent, f.eventID).withCase(caseOvertaken).withSeverity(events.SeverityLow).withText("its end overtook what announces it"))
+		m.findings.emitFinding(rule, c, f, back.withText("what announces the call came later"))
+		m.findings.emitFinding(rule, c, f, findingFrom(c.postEvent, f.eventID).withCase(caseOvertaken).withSeverity(events.SeverityLow).withText("its end overtook what announces it"))
 	}
 }
 
@@ -120,7 +120,7 @@ func (m *machine) checkEarlierEnd(sl *callGroup, c *call, f *fact) {
 	}
 	for _, o := range sl.calls {
 		if o.state == events.CallOrphaned && !o.hasOtherArguments(f) && o.expand().compareFact(f) != argsDifferent {
-			c.earlierEndFinding = findingRef{o.postEvent, m.reportCheckFinding("AH-C-083", c, f, findingFrom(o.postEvent, f.eventID).withEventsOf(o).withText("its end was reported before it was announced"))}
+			c.earlierEndFinding = findingRef{o.postEvent, m.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(o.postEvent, f.eventID).withEventsOf(o).withText("its end was reported before it was announced"))}
 			return
 		}
 	}
@@ -131,7 +131,7 @@ func (m *machine) retractEarlierEnd(c *call, f *fact) {
 	if c.earlierEndFinding.id == "" {
 		return
 	}
-	m.reportCheckFinding("AH-C-083", c, f, findingFrom(c.earlierEndFinding.rule, c.firstEvent(), f.eventID).withCase(caseWithdrawn).
+	m.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(c.earlierEndFinding.rule, c.firstEvent(), f.eventID).withCase(caseWithdrawn).
 		withSeverity(events.SeverityInfo).retracting(c.earlierEndFinding.id).withText("its own end came later"))
 	c.earlierEndFinding = findingRef{}
 }

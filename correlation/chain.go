@@ -45,7 +45,7 @@ func (m *machine) linkRetry(c, before *call) {
 	}
 	c.retryChain.from, c.retryChain.attempt = before.idSum(), max(before.retryChain.attempt, 1)+1
 	before.retryChain.to = c.idSum()
-	m.emitCall(before)
+	m.findings.emitCall(before)
 }
 
 func callIDOf(s sum) string {

@@ -66,12 +66,12 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 		}
 	}
 	m := newMachine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
-	m.fromRecording, m.recordedUntil = true, o.Now
+	m.opts.fromRecording, m.opts.recordedUntil = true, o.Now
 	r.play(m)
 	if !o.Now.IsZero() {
 		m.advanceTimers(o.Now)
 	}
-	return dropRetracted(m.outputs), nil
+	return dropRetracted(m.findings.pending()), nil
 }
 
 // recordedSession is a recording that was read.
@@ -206,17 +206,17 @@ func readAAEP(f *fact, raw []byte) recordedLine {
 func (r *recordedSession) play(m *machine) {
 	for _, l := range r.lines {
 		if !l.time.IsZero() {
-			m.now = l.time
+			m.timers.startAt(l.time)
 			break
 		}
 	}
 	for _, l := range r.lines {
 		m.advanceTimers(l.time)
 		f := l.fact
-		f.at = m.now
+		f.at = m.timers.now()
 		switch {
 		case l.defect != "":
-			m.reportRuleFinding(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
+			m.findings.reportRuleFinding(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
 		case l.decision != nil:
 			r.decide(m, f, *l.decision)
 		case f.kind != kindAdmissionReply && f.aaep == nil && f.hook == nil:
@@ -224,7 +224,7 @@ func (r *recordedSession) play(m *machine) {
 		default:
 			if f.kind != kindAdmissionReply {
 				if what := eventDefect(f, l.err, l.violations); what != "" {
-					m.reportInvalid(f, what)
+					m.findings.reportInvalid(f, what)
 				}
 			}
 			r.index.locateReply(f)
@@ -244,7 +244,7 @@ func (r *recordedSession) decide(m *machine, f *fact, d events.Decision) {
 	}
 	r.index.completeDecision(f, d)
 	if !d.Verdict.Valid() {
-		m.reportRuleFinding(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.contentSum).withCase(caseVerdict))
+		m.findings.reportRuleFinding(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.contentSum).withCase(caseVerdict))
 		return
 	}
 	m.processFact(f)

@@ -77,32 +77,32 @@ func (c *call) missingRule() *Rule {
 }
 
 // reportSessionFinding puts out what a session found, and gives the finding's id.
-func (m *machine) reportSessionFinding(f *fact, who origin, b *catalogue.Breach) string {
-	rule, about, v := m.sessionFindingSpec(f, who, b)
+func (fs *findings) reportSessionFinding(f *fact, who origin, b *catalogue.Breach) string {
+	rule, about, v := fs.sessionFindingSpec(f, who, b)
 	if b.Withdraws != nil {
-		_, _, old := m.sessionFindingSpec(f, who, b.Withdraws)
-		_, id := identifyFinding(checkRules[b.Withdraws.Check], nil, m.findingSubject(f, who, b.Withdraws), old)
+		_, _, old := fs.sessionFindingSpec(f, who, b.Withdraws)
+		_, id := identifyFinding(checkRules[b.Withdraws.Check], nil, fs.findingSubject(f, who, b.Withdraws), old)
 		back := *v
 		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
-		m.emitFinding(checkRules[b.Withdraws.Check], nil, about, &back)
+		fs.emitFinding(checkRules[b.Withdraws.Check], nil, about, &back)
 		if b.Retracts {
 			return id
 		}
 	}
-	return m.emitFinding(rule, nil, about, v)
+	return fs.emitFinding(rule, nil, about, v)
 }
 
-func (m *machine) sessionFindingSpec(f *fact, who origin, b *catalogue.Breach) (*Rule, *fact, *findingSpec) {
+func (fs *findings) sessionFindingSpec(f *fact, who origin, b *catalogue.Breach) (*Rule, *fact, *findingSpec) {
 	v := findingFrom(b.Events...).withCase(b.Case).withText(b.What).withSeverity(b.Severity)
 	v.seqs = append(v.seqs, b.Seqs...)
 	if f.kind == kindQuestionReply || len(v.events) == 0 { // replies have no ids
 		v.withContent(f.contentSum)
 	}
-	return checkRules[b.Check], m.findingSubject(f, who, b), v
+	return checkRules[b.Check], fs.findingSubject(f, who, b), v
 }
 
 // findingSubject is whom and what a breach is about.
-func (m *machine) findingSubject(f *fact, who origin, b *catalogue.Breach) *fact {
+func (fs *findings) findingSubject(f *fact, who origin, b *catalogue.Breach) *fact {
 	about := &fact{origin: who, protocol: f.protocol}
 	if b.Call != "" {
 		about.callID = boundID(b.Call)
@@ -156,15 +156,15 @@ func unreadableCheck(protocol string, err error) string {
 }
 
 // reportCheckFinding puts out that a call breaks a check of its protocol.
-func (m *machine) reportCheckFinding(id string, c *call, f *fact, v *findingSpec) string {
-	return m.emitFinding(checkRules[id], c, f, v)
+func (fs *findings) reportCheckFinding(id string, c *call, f *fact, v *findingSpec) string {
+	return fs.emitFinding(checkRules[id], c, f, v)
 }
 
 // checkUnanswered: admission was asked for and never given, and nothing says that
 // the fail mode let the call pass (AH-C-073).
 func (m *machine) checkUnanswered(c *call, f *fact) {
 	if f.protocol == protoAgentHook && c.hasRequest && !c.failOpen {
-		c.addRetractable("AH-C-073", m.reportCheckFinding("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
+		c.addRetractable("AH-C-073", m.findings.reportCheckFinding("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }
 
@@ -174,7 +174,7 @@ func (m *machine) checkOutsideGate(c *call, f *fact) {
 	w, ok := m.protocolSessions.peek(protocolSessionKey{f.key, protoAgentHook})
 	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
 	if ok && !said && f.effect != noEffect && w.hook.Gated() {
-		c.addRetractable("AH-C-084", m.reportCheckFinding("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
+		c.addRetractable("AH-C-084", m.findings.reportCheckFinding("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }
 
@@ -189,7 +189,7 @@ func (m *machine) checkOrphan(sl *callGroup, c *call, f *fact) {
 	case before == nil:
 		m.checkOutsideGate(c, f)
 	case before.outcome != f.outcome:
-		m.reportCheckFinding("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
+		m.findings.reportCheckFinding("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
 	}
 }
 
@@ -197,7 +197,7 @@ func (m *machine) checkOrphan(sl *callGroup, c *call, f *fact) {
 // (AH-C-087).
 func (m *machine) checkUnnamedEnd(c *call, f *fact, inferred bool) {
 	if inferred && f.protocol == protoAgentHook && f.callKey.id == "" && c.group.key.id != "" {
-		m.reportCheckFinding("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
+		m.findings.reportCheckFinding("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
 	}
 }
 
@@ -213,10 +213,10 @@ func (m *machine) checkUnnamedApproval(c *call, f *fact) {
 		switch {
 		case a.workflow == "":
 		case f.approval.valueOrZero().workflow == "":
-			m.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
+			m.findings.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
 			return
 		case used && d.id != "" && f.decisionRef == "" && f.receiptDecisionID == "":
-			m.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
+			m.findings.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
 			return
 		}
 	}

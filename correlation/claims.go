@@ -84,7 +84,7 @@ func (m *machine) judgeVerdictClaim(c *call, f *fact) {
 	if c.execSeq != 0 {
 		detail = caseClaim
 	}
-	m.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
+	m.findings.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
 }
 
 // judgeUnrecorded: a call that did not run was over before any verdict on it was
@@ -94,7 +94,7 @@ func (m *machine) judgeUnrecorded(c *call, f *fact) {
 	if !m.opts.RequireVerdict || c.execSeq != 0 || len(c.decisions) > 0 || v == "" || v == events.Deny || !c.claims.reportOnce(unrecordedVerdictKind) {
 		return
 	}
-	m.reportRetractable(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseClaimAlone).withText(string(v)).withSeverity(events.SeverityHigh))
+	m.findings.reportRetractable(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseClaimAlone).withText(string(v)).withSeverity(events.SeverityHigh))
 }
 
 // retractUnrecordedClaim takes that back: the verdict was recorded later.
@@ -105,10 +105,10 @@ func (m *machine) retractUnrecordedClaim(c *call, f *fact) {
 	for _, made := range c.takeRetractable(ForgedRecord, "AH-C-082") {
 		back := findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ForgedRecord {
-			m.reportRuleFinding(ruleForged, c, f, back)
+			m.findings.reportRuleFinding(ruleForged, c, f, back)
 			continue
 		}
-		m.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
+		m.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
 	}
 }
 
@@ -128,7 +128,7 @@ func (m *machine) judgeApprovalClaim(c *call, f *fact) {
 	allowed := st.recorded != nil && st.recorded.verdict == events.Allow
 	onlyReferred := a.workflow == "" && c.claims.namesDecision // see judgeReference
 	if a.hasStatus(statusApproved) && !allowed && !onlyReferred && !m.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
-		m.reportCheckFinding("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("the verdict on record still waits for it"))
+		m.findings.reportCheckFinding("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("the verdict on record still waits for it"))
 	}
 }
 
@@ -157,7 +157,7 @@ func (m *machine) judgeStrangeWorkflow(c *call, f *fact, a *approval) {
 		_, recorded := m.approvalIndex.get(workflowKey{c.session.key.tenant, sumOf(a.workflow)})
 		waits := a.hasStatus(statusPending) && c.waitsForUnnamed()
 		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
-			m.reportCheckFinding("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
+			m.findings.reportCheckFinding("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
 		}
 		return
 	}
@@ -167,9 +167,9 @@ func (m *machine) judgeStrangeWorkflow(c *call, f *fact, a *approval) {
 	}
 	switch {
 	case caseOf != "" && c.claims.reportOnce(claimedApprovalKind):
-		m.reportCheckFinding("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
+		m.findings.reportCheckFinding("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
 	case caseOf == "" && a.hasStatus(statusApproved) && !m.isWorkflowApproved(c.session.key.tenant, a) && c.claims.reportOnce(claimedApprovalKind):
-		m.reportCheckFinding("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
+		m.findings.reportCheckFinding("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
 	}
 }
 
@@ -209,14 +209,14 @@ func (m *machine) judgeReference(c *call, f *fact) {
 	made, known := m.receiptHolders.get(receiptKey(f.key.tenant, f.decisionRef))
 	if o := c.session.callOfDecision(f.decisionRef); o != nil && o != c || known && made != receiptHolder(f.key, c.group.key) {
 		if (f.kind != kindPost || f.effect == noEffect || !known) && c.claims.reportOnce(claimedApprovalKind) { // else it is receipt_reused
-			m.reportCheckFinding("AH-C-104", c, f, v.withCase(caseNoDecision).withText("it names a decision on another call"))
+			m.findings.reportCheckFinding("AH-C-104", c, f, v.withCase(caseNoDecision).withText("it names a decision on another call"))
 		}
 		return
 	}
 	if !c.claims.reportOnce(claimedApprovalKind) {
 		return
 	}
-	id := m.reportCheckFinding("AH-C-105", c, f, v.withCase(caseNoDecision).withText("it names a decision that is not on record"))
+	id := m.findings.reportCheckFinding("AH-C-105", c, f, v.withCase(caseNoDecision).withText("it names a decision that is not on record"))
 	c.addRetractable(referenceRetraction+f.decisionRef, id)
 }
 
@@ -240,7 +240,7 @@ func (m *machine) retractUnknownReference(c *call, f *fact) {
 	for _, reference := range []string{f.decision.id, f.decision.approvalRef} {
 		for _, made := range c.takeRetractable(referenceRetraction + reference) {
 			c.claims.reported &^= claimedApprovalKind
-			m.reportCheckFinding("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+			m.findings.reportCheckFinding("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 				retracting(made.id).withText("the decision was recorded later"))
 		}
 	}

@@ -33,7 +33,7 @@ func (m *machine) completeCall(f *fact) {
 	m.judgeCallClaims(c, f)
 	m.judgeReference(c, f)
 	c.executedArgs.canonical = nil
-	m.emitCall(c)
+	m.findings.emitCall(c)
 }
 
 func (c *call) recordCompletion(f *fact) {
@@ -65,10 +65,10 @@ func (m *machine) recordOrphan(s *session, f *fact) {
 	if sl.count > 1 {
 		detail = caseOrphanAgain
 	}
-	m.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
+	m.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
 	m.checkOrphan(sl, c, f)
 	m.checkReceiptUse(c, f)
-	m.emitCall(c)
+	m.findings.emitCall(c)
 	m.enforceCallBounds(s, sl)
 }
 
@@ -93,7 +93,7 @@ func (m *machine) handleCallUpdate(f *fact) {
 		m.bufferEarlyUpdate(f)
 		return
 	}
-	s.lastActivity = m.currentActivity()
+	s.lastActivity = m.timers.currentActivity()
 	c := s.findUpdatedCall(f)
 	if c == nil {
 		m.retractForFailMode(s, f)
@@ -101,7 +101,7 @@ func (m *machine) handleCallUpdate(f *fact) {
 		return
 	}
 	m.applyCallUpdate(c, f)
-	m.emitCall(c)
+	m.findings.emitCall(c)
 }
 
 func (m *machine) stopCall(c *call, f *fact, state events.CallState, why closeReason) {

@@ -99,8 +99,7 @@ func (c *Correlator) Step(in *Input) []Output {
 		return nil
 	}
 	c.machine.stats.Seq = m.Seq
-	clear(c.machine.outputs)
-	c.machine.outputs = c.machine.outputs[:0]
+	c.machine.findings.clearOutputs()
 	if in.isOwnRecord {
 		return nil
 	}
@@ -129,10 +128,7 @@ func (c *Correlator) Step(in *Input) []Output {
 	if len(c.machine.dirtyCalls) >= compactBatch {
 		c.machine.compactCalls()
 	}
-	if len(c.machine.outputs) == 0 {
-		return nil
-	}
-	return c.machine.outputs
+	return c.machine.findings.pending()
 }
 
 // Ahead looks where Step will look for the ids of events that were decoded, and for
@@ -146,15 +142,14 @@ func (c *Correlator) Ahead(inputs []Input) {
 		if f == nil || f.cachedIDSum.isZero() || !f.cachedHashes.computed {
 			continue
 		}
-		if k := (sourceKey{f.key.tenant, f.key.source}); from == nil || from.key != k {
-			if from, _ = c.machine.sources.peekHashed(k, f.cachedHashes.source); from == nil {
-				continue
-			}
+		var read uint64
+		if from, read = c.machine.history.prefetch(f, from); from == nil {
+			continue
 		}
-		c.machine.prefetched += from.firstContents.prefetch(f.cachedIDSum.hash())
 		if f.kind == kindPre {
-			c.machine.prefetched += c.machine.linkTargets.prefetch(linkKeyHash(f.cachedHashes.tenant, f.cachedIDSum))
+			read += c.machine.lineage.prefetch(&f.cachedHashes, f.cachedIDSum)
 		}
+		c.machine.prefetched += read
 	}
 }
 
@@ -166,14 +161,14 @@ func (c *Correlator) Ahead(inputs []Input) {
 // the last message: some messages let no time pass.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
 	var next earliestTime
-	if d, ok := c.machine.callDeadlines.next(); ok {
-		next.keepEarlier(d.at)
+	if at, ok := c.machine.timers.nextDeadline(); ok {
+		next.keepEarlier(at)
 	}
 	if len(c.machine.runningSessions) > 0 {
 		c.machine.nextProtocolSessionIdle(&next)
 	}
 	c.machine.nextNegotiationTimeout(&next)
-	return c.machine.toBrokerTime(next.at), next.any
+	return c.machine.timers.toBrokerTime(next.at), next.any
 }
 
 // NextIdle is when the next session may be forgotten, likewise.
@@ -181,16 +176,17 @@ func (c *Correlator) NextIdle() (time.Time, bool) {
 	var next earliestTime
 	c.machine.nextProtocolSessionIdle(&next)
 	if s, ok := c.machine.sessions.oldest(); ok {
-		at, _ := c.machine.checkIdle(s.lastActivity, sessionIdle)
+		at, _ := c.machine.timers.checkIdle(s.lastActivity, sessionIdle)
 		next.keepEarlier(at)
 	}
-	return c.machine.toBrokerTime(next.at), next.any
+	return c.machine.timers.toBrokerTime(next.at), next.any
 }
 
 // Stats says what the correlator holds and has done.
 func (c *Correlator) Stats() Stats {
 	s := c.machine.stats
-	s.LogTime, s.Sessions, s.Sources, s.Watched = c.machine.toBrokerTime(c.machine.now), c.machine.sessions.len(), c.machine.sources.len(), c.machine.protocolSessions.len()
+	s.Findings, s.Records = c.machine.findings.emitted()
+	s.LogTime, s.Sessions, s.Sources, s.Watched = c.machine.timers.toBrokerTime(c.machine.timers.now()), c.machine.sessions.len(), c.machine.history.sourceCount(), c.machine.protocolSessions.len()
 	return s
 }
 

@@ -339,7 +339,7 @@ func TestDeadlines(t *testing.T) {
 	if _, ok := r.core.NextDeadline(); ok || r.core.Stats().Open != 0 {
 		t.Error("something is still open")
 	}
-	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.machine.now.Before(due) {
+	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.machine.timers.now().Before(due) {
 		t.Error("time went back")
 	}
 }
@@ -529,8 +529,8 @@ func TestBounds(t *testing.T) {
 		}
 		core := l.run().core
 		s, _ := core.machine.sessions.oldest()
-		if len(core.machine.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
-			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.machine.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
+		if len(core.machine.timers.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
+			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.machine.timers.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
 		}
 	})
 	t.Run("calls and ids of all sessions", func(t *testing.T) {
@@ -580,7 +580,7 @@ func TestBounds(t *testing.T) {
 		if n := core.Stats().Sources; n != 2 {
 			t.Errorf("%d sources", n)
 		}
-		if s, ok := core.machine.sources.get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.len() > 3 {
+		if s, ok := core.machine.history.sources.get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.len() > 3 {
 			t.Error("the busy source was forgotten, or remembers too much")
 		}
 	})

@@ -1,6 +1,112 @@
 package correlation
 
-import "time"
+import (
+	"iter"
+	"time"
+)
+
+// timers are event time and what time alone brings about: the deadlines of calls, and
+// when the next timer can fire.
+type timers struct {
+	opts *engineOptions `snapshot:"-"` // given anew
+	eventTime
+	callDeadlines deadlines
+	nextTimer     time.Time `snapshot:"-"` // no timer fires before it; the first message after a restart looks at all
+}
+
+// anyDue reports whether a timer may be due.
+func (t *timers) anyDue() bool { return !t.now().Before(t.nextTimer) }
+
+// wakeAt notes that a timer may fire at a time.
+func (t *timers) wakeAt(at time.Time) { t.nextTimer = earlierTime(t.nextTimer, at) }
+
+// popDueCall gives the next call whose deadline has come. When there is none, the next
+// timer is set to the deadline after it.
+func (t *timers) popDueCall() (*call, bool) {
+	if c, due := t.callDeadlines.popDue(t.now()); due {
+		return c, true
+	}
+	t.nextTimer = t.now().Add(sessionIdle)
+	if next, any := t.callDeadlines.next(); any {
+		t.wakeAt(next.at)
+	}
+	return nil, false
+}
+
+// nextDeadline is the next deadline of a call.
+func (t *timers) nextDeadline() (time.Time, bool) {
+	d, any := t.callDeadlines.next()
+	return d.at, any
+}
+
+// openCalls are the calls that have a deadline, in no particular order.
+func (t *timers) openCalls() iter.Seq[*call] {
+	return func(yield func(*call) bool) {
+		for _, d := range t.callDeadlines {
+			if !d.isStale() && !yield(d.call) {
+				return
+			}
+		}
+	}
+}
+
+// extendDeadline moves a call's deadline after one more message of it. open is how many
+// calls are open.
+func (t *timers) extendDeadline(c *call, f *fact, open int) {
+	if !c.isOpen() {
+		return
+	}
+	at := t.now().Add(max(t.opts.MissingAfter, 2*min(f.expectedDuration, maxExpectedDuration)))
+	at = t.approvalDeadline(at, f.approval)
+	if f.decision != nil {
+		at = t.approvalDeadline(at, f.decision.approval)
+	}
+	t.callDeadlines.set(c, at)
+	t.nextTimer = earlierTime(t.nextTimer, at)
+	if len(t.callDeadlines) > 2*open+64 {
+		t.dropStaleDeadlines()
+	}
+}
+
+// approvalDeadline is a deadline that leaves an approval its time.
+func (t *timers) approvalDeadline(at time.Time, a *approval) time.Time {
+	if a == nil || a.expiresAt.IsZero() {
+		return at
+	}
+	end := t.fromBrokerTime(a.expiresAt)
+	if limit := t.now().Add(maxApprovalWait); end.After(limit) {
+		return laterTime(at, limit)
+	}
+	return laterTime(at, end.Add(t.opts.MissingAfter))
+}
+
+func laterTime(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func earlierTime(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// dropStaleDeadlines drops stale deadlines; there may be many when one call is asked for
+// again and again.
+func (t *timers) dropStaleDeadlines() {
+	kept := t.callDeadlines[:0]
+	for _, d := range t.callDeadlines {
+		if !d.isStale() {
+			kept = append(kept, d)
+		}
+	}
+	clear(t.callDeadlines[len(kept):])
+	t.callDeadlines = kept
+	t.callDeadlines.init()
+}
 
 // deadline is when a call counts as abandoned. A deadline that is no longer the
 // call's own is stale.

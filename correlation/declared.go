@@ -76,7 +76,7 @@ func (m *machine) reportUnusableDocument(msg events.LogMessage, d events.Publish
 		return
 	}
 	f := &fact{seq: msg.Seq, at: msg.Time, protocol: protoAgentHook, origin: originOf(d.Tenant, "", "")}
-	m.emitFinding(checkRules["AH-C-126"], nil, f, findingFrom().withContent(id).withText(boundID(strings.TrimSuffix(d.Error, "."))))
+	m.findings.emitFinding(checkRules["AH-C-126"], nil, f, findingFrom().withContent(id).withText(boundID(strings.TrimSuffix(d.Error, "."))))
 }
 
 // carryOver is a declaration, with what is known of it if it has not changed.
@@ -164,20 +164,20 @@ func (m *machine) checkDeclared(w origin, f *fact) {
 		return
 	}
 	if d.notExposed[f.hook.Type] && d.reportOnce(f.hook.Type, f.key.source) {
-		m.reportSessionFinding(f, w, singleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
+		m.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
 	}
 	if f.kind == kindFailOpen && d.failsClosed {
 		b := singleEventFinding("AH-C-072", "a call was let pass without a verdict, and its publisher is registered to fail closed", f)
 		b.Case = "fail_mode"
-		m.reportSessionFinding(f, w, b)
+		m.findings.reportSessionFinding(f, w, b)
 	}
 	if f.hook.FailMode && d.silentOnFailMode && !m.isFailModeDocumented(f) && d.reportOnce("fail mode", f.key.source) {
 		b := singleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
 		b.Severity = events.SeverityInfo
-		m.reportSessionFinding(f, w, b)
+		m.findings.reportSessionFinding(f, w, b)
 	}
 	if f.hook.Unknown && !d.statesLimitations && d.countUnknownAnswer(f.key.source) {
-		m.reportSessionFinding(f, w, singleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
+		m.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
 	}
 }
 

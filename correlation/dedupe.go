@@ -3,6 +3,14 @@ package correlation
 // sourceKey is one publisher of one tenant.
 type sourceKey struct{ tenant, source string }
 
+// history is which events and contents of the publishers were seen, and which findings
+// about them were emitted.
+type history struct {
+	opts         *engineOptions `snapshot:"-"` // given anew
+	sources      *lru[sourceKey, *sourceState]
+	eventIDCount int // event ids that are remembered of all publishers
+}
+
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
 	key             sourceKey
@@ -62,83 +70,116 @@ const (
 	amended                  // seen before but for what it says about verdict and approval
 )
 
-func (m *machine) ensureSource(k sourceKey) *sourceState { return m.ensureSourceHashed(k, k.hash()) }
+func (h *history) ensureSource(k sourceKey) *sourceState { return h.ensureSourceHashed(k, k.hash()) }
 
 // ensureSourceHashed is source for a key whose hash is known.
-func (m *machine) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
-	if s, ok := m.sources.getHashed(k, hash); ok {
+func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
+	if s, ok := h.sources.getHashed(k, hash); ok {
 		return s
 	}
-	if m.sources.len() >= m.opts.MaxSources {
-		if old, any := m.sources.oldest(); any {
-			m.eventIDCount -= old.firstContents.len()
+	if h.sources.len() >= h.opts.MaxSources {
+		if old, any := h.sources.oldest(); any {
+			h.eventIDCount -= old.firstContents.len()
 		}
-		m.sources.removeOldest()
+		h.sources.removeOldest()
 	}
 	s := &sourceState{
 		key:             k,
 		firstContents:   newFIFOMap[sum, firstContent](noLimit),
-		emittedFindings: newFIFOMap[sum, struct{}](findingsPerEvent * m.opts.MaxEventsPerSource),
+		emittedFindings: newFIFOMap[sum, struct{}](findingsPerEvent * h.opts.MaxEventsPerSource),
 	}
-	m.sources.add(s)
+	h.sources.add(s)
 	return s
 }
 
 // classifyNovelty remembers a fact's id and content. Requests are not in it: asking
 // again with the same event is how AgentHook resumes after an approval, and the
 // event that was asked about is none that was seen before.
-func (m *machine) classifyNovelty(f *fact) novelty {
+func (h *history) classifyNovelty(f *fact) (n novelty, conflict bool, before uint64) {
 	switch {
 	case f.kind == kindRequest || f.kind == kindOtherRequest || f.kind == kindAdmissionReply:
-		return novel
+		return novel, false, 0
 	case f.kind == kindDecision && f.decisionID == "": // only in recordings
-		return novel
+		return novel, false, 0
 	case f.kind != kindDecision && f.eventID == "":
-		return novel
+		return novel, false, 0
 	}
 	id, v := f.idSum(), eventContent{f.contentSum, f.coreSum}
-	s := m.ensureSourceHashed(sourceKey{f.key.tenant, f.key.source}, f.originHashes().source)
+	s := h.ensureSourceHashed(sourceKey{f.key.tenant, f.key.source}, f.originHashes().source)
 	hash := id.hash()
 	known := s.firstContents.lookupHashed(id, hash)
 	if known == nil {
-		m.trimEventIDs(s)
+		h.trimEventIDs(s)
 		*s.firstContents.add(id, hash) = firstContent{v, f.seq}
-		m.eventIDCount++
-		return novel
+		h.eventIDCount++
+		return novel, false, 0
 	}
 	same, sameCore := s.hasContent(id, known.eventContent, v)
 	if same {
-		return duplicate
+		return duplicate, false, 0
 	}
 	s.addVariant(id, v)
 	if sameCore {
-		return amended
+		return amended, false, 0
 	}
-	m.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withSeq(known.seq))
-	return novel
+	return novel, true, known.seq
 }
 
 // trimEventIDs makes room for one more event id, before it comes, so that what is full
 // does not grow once more. Those go first of the publisher that was silent for the
 // longest time, then those of the one that just spoke. Nobody loses those that every
 // publisher may have.
-func (m *machine) trimEventIDs(speaking *sourceState) {
-	for m.eventIDCount >= m.opts.MaxEvents {
+func (h *history) trimEventIDs(speaking *sourceState) {
+	for h.eventIDCount >= h.opts.MaxEvents {
 		from := speaking
-		if silent, any := m.sources.oldest(); any && silent.firstContents.len() > m.opts.MaxEventsPerSource {
+		if silent, any := h.sources.oldest(); any && silent.firstContents.len() > h.opts.MaxEventsPerSource {
 			from = silent
 		}
-		over := from.firstContents.len() - m.opts.MaxEventsPerSource
+		over := from.firstContents.len() - h.opts.MaxEventsPerSource
 		if from == speaking {
 			over++ // with the one that comes
 		}
-		n := min(over, evictionBatch(m.opts.MaxEvents))
+		n := min(over, evictionBatch(h.opts.MaxEvents))
 		if n <= 0 {
 			return
 		}
 		from.dropOldestIDs(n)
-		m.eventIDCount -= n
+		h.eventIDCount -= n
 	}
+}
+
+func (h *history) sourceCount() int { return h.sources.len() }
+
+func (h *history) idCount() int { return h.eventIDCount }
+
+// emittedFindings are the findings about a publisher that were emitted.
+func (h *history) emittedFindings(k sourceKey) *fifoMap[sum, struct{}] {
+	return h.ensureSource(k).emittedFindings
+}
+
+// hasDecision reports whether a decision on a call of a publisher was seen.
+func (h *history) hasDecision(k sourceKey, decisionID string) bool {
+	s, there := h.sources.peek(k)
+	return there && s.firstContents.lookup(sumOf("decision", decisionID)) != nil
+}
+
+// sharedNames is a publisher's key in memory that is kept for it anyway.
+func (h *history) sharedNames(k sourceKey) sourceKey {
+	if s, there := h.sources.peek(k); there {
+		return s.key
+	}
+	return k
+}
+
+// prefetch reads the entries of the ids of facts; see Correlator.Ahead. It gives the
+// publisher of the fact, which is often that of the next: from, if that is the one.
+func (h *history) prefetch(f *fact, from *sourceState) (_ *sourceState, read uint64) {
+	if k := (sourceKey{f.key.tenant, f.key.source}); from == nil || from.key != k {
+		if from, _ = h.sources.peekHashed(k, f.cachedHashes.source); from == nil {
+			return nil, 0
+		}
+	}
+	return from, from.firstContents.prefetch(f.cachedIDSum.hash())
 }
 
 // idSum gives f.id; whoever reads messages ahead has set it.
@@ -161,7 +202,7 @@ func (m *machine) checkRequestConflict(c *call, f *fact) {
 		return
 	}
 	if f.frameSum != c.frameSum || compareArguments(&c.args, &f.args) == argsDifferent {
-		m.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withEventsOf(c))
+		m.findings.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withEventsOf(c))
 	}
 }
 
@@ -181,6 +222,6 @@ func (m *machine) checkSecondInvocation(s *session, c *call, f *fact) {
 		if o := s.findInGroup(f.callKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
 			v.withEventsOf(o)
 		}
-		m.reportRuleFinding(ruleReused, c, f, v.withCase(caseReusedAAEP))
+		m.findings.reportRuleFinding(ruleReused, c, f, v.withCase(caseReusedAAEP))
 	}
 }

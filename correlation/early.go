@@ -91,8 +91,8 @@ func (c *call) addRetractable(rule, id string) {
 
 // reportRetractable reports what a late word may take back, under the checks that it breaks
 // as well.
-func (m *machine) reportRetractable(r *Rule, c *call, f *fact, v *findingSpec) {
-	c.addRetractable(r.Name, m.reportRuleFinding(r, c, f, v))
+func (fs *findings) reportRetractable(r *Rule, c *call, f *fact, v *findingSpec) {
+	c.addRetractable(r.Name, fs.reportRuleFinding(r, c, f, v))
 	for _, check := range equivalentChecks(r, c, f, v) {
 		_, id := identifyFinding(checkRules[check], c, f, v.asCheckFinding(r))
 		c.addRetractable(check, id)
@@ -141,11 +141,11 @@ func (m *machine) retractForFailMode(s *session, f *fact) {
 	for _, x := range c.takeRetractable(excused...) {
 		back := findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(x.id)
 		if x.rule == ExecutedWithoutVerdict {
-			m.reportRuleFinding(ruleWithoutVerdict, c, f, back)
-			m.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), c.postEvent).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
+			m.findings.reportRuleFinding(ruleWithoutVerdict, c, f, back)
+			m.findings.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), c.postEvent).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 			continue
 		}
-		m.emitFinding(checkRules[x.rule], c, f, back.withText("the fail mode had let it pass"))
+		m.findings.emitFinding(checkRules[x.rule], c, f, back.withText("the fail mode had let it pass"))
 	}
-	m.emitCall(c)
+	m.findings.emitCall(c)
 }

@@ -63,7 +63,7 @@ type handoffFinding struct{ agent, finding string }
 func (m *machine) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact) {
 	if found := c.handoffFinding; found != (handoffFinding{}) {
 		if c.agent != found.agent {
-			m.reportRuleFinding(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).
+			m.findings.reportRuleFinding(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).
 				withSeverity(events.SeverityInfo).retracting(found.finding))
 			c.handoffFinding = handoffFinding{}
 		}
@@ -77,7 +77,7 @@ func (m *machine) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact
 		if h.agent == c.agent && begun > h.seq {
 			v := findingFrom(c.firstEvent(), f.eventID)
 			v.seqs = append(v.seqs, h.seq, begun)
-			c.handoffFinding = handoffFinding{c.agent, m.reportRuleFinding(ruleAfterHandoff, c, f, v)}
+			c.handoffFinding = handoffFinding{c.agent, m.findings.reportRuleFinding(ruleAfterHandoff, c, f, v)}
 			return
 		}
 	}

@@ -57,7 +57,7 @@ func (c *Correlator) reportBadSubject(m events.LogMessage) {
 		value, _ := subject.Unescape(classes)
 		f.tenant, f.key.tenant = value, tokenOf(value)
 	}
-	c.machine.reportRuleFinding(ruleSchema, nil, f, findingFrom().withContent(sumOf(m.Subject, string(m.Body))).
+	c.machine.findings.reportRuleFinding(ruleSchema, nil, f, findingFrom().withContent(sumOf(m.Subject, string(m.Body))).
 		withCase(caseSubject).withText("the subject has not the tokens that it must have"))
 }
 
@@ -140,10 +140,10 @@ func (c *Correlator) applyEvent(in *Input) {
 		return
 	}
 	if r.defect != "" {
-		c.machine.reportInvalid(f, r.defect)
+		c.machine.findings.reportInvalid(f, r.defect)
 	}
 	for _, what := range r.contradictions {
-		c.machine.reportContradiction(f, what)
+		c.machine.findings.reportContradiction(f, what)
 	}
 	if !r.applies {
 		return
@@ -247,13 +247,13 @@ func (r *decodedEvent) setSession(p subject.Parsed, session string) {
 
 // reportUnreadable reports an event that could not be read at all.
 func (m *machine) reportUnreadable(f *fact, err error) {
-	m.reportInvalid(f, decodeErrorText(err))
+	m.findings.reportInvalid(f, decodeErrorText(err))
 	if check := unreadableCheck(f.protocol, err); check != "" {
-		m.emitFinding(checkRules[check], nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(decodeErrorText(err)))
+		m.findings.emitFinding(checkRules[check], nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(decodeErrorText(err)))
 	}
 	var strict *strictjson.Error
 	if errors.As(err, &strict) && isSeveralMessages(f.protocol, strict.Code) {
-		m.emitFinding(checkRules["AAEP-C-181"], nil, f, findingFrom(f.eventID).withContent(f.contentSum))
+		m.findings.emitFinding(checkRules["AAEP-C-181"], nil, f, findingFrom(f.eventID).withContent(f.contentSum))
 	}
 	m.noteRefusedNumber(f)
 }
@@ -288,10 +288,10 @@ func eventDefect(f *fact, err error, vs []schemas.Violation) string {
 	return what
 }
 
-func (m *machine) reportInvalid(f *fact, what string) {
-	m.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(what))
+func (fs *findings) reportInvalid(f *fact, what string) {
+	fs.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(what))
 }
 
-func (m *machine) reportContradiction(f *fact, what string) {
-	m.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseSubject).withText(what))
+func (fs *findings) reportContradiction(f *fact, what string) {
+	fs.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseSubject).withText(what))
 }

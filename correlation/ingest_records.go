@@ -94,7 +94,7 @@ func (v *decodedDecision) unverifiedFact(m *events.LogMessage, p *subject.Parsed
 }
 
 func (c *Correlator) reportForged(f *fact, caseOf, what string) {
-	c.machine.reportRuleFinding(ruleForged, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseOf).withText(what))
+	c.machine.findings.reportRuleFinding(ruleForged, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseOf).withText(what))
 }
 
 // verifiedSignature is that a message's signature was verified, and by which key. Whether that
@@ -179,7 +179,7 @@ func decisionFact(f *fact, ledger *recordedVerdict, d *events.Decision) {
 func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
 	a, err := events.DecodeRecord[events.Approval](m.Body)
 	if err != nil {
-		c.machine.reportInvalid(unreadFact(m, p), decodeErrorText(err))
+		c.machine.findings.reportInvalid(unreadFact(m, p), decodeErrorText(err))
 		return
 	}
 	c.machine.recordApprovalStatus(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status, m.Time)

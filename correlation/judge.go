@@ -75,7 +75,7 @@ func (m *machine) judgeExecution(c *call, f *fact) {
 		return
 	}
 	st := c.effectiveVerdict()
-	before := m.findingsSeen
+	before := m.findings.made()
 	switch {
 	case st.verdict == "":
 		m.judgeUnasked(c, f)
@@ -83,14 +83,14 @@ func (m *machine) judgeExecution(c *call, f *fact) {
 		m.judgeDoubtful(c, f, st)
 	case f.effect == maybeEffect && st.verdict != events.Allow:
 	case st.verdict == events.Deny:
-		m.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		m.findings.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 	case st.verdict != events.Allow:
 		m.judgeAsked(c, f, st)
 	default:
 		m.judgeAllowed(c, f, st)
 	}
-	if st.recorded == nil && st.verdict != "" && m.opts.RequireVerdict && m.findingsSeen == before {
-		m.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseOnlyClaimed))
+	if st.recorded == nil && st.verdict != "" && m.opts.RequireVerdict && m.findings.made() == before {
+		m.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseOnlyClaimed))
 	}
 	if st.verdict != events.Deny {
 		m.compareCallInput(c, f, st)
@@ -112,9 +112,9 @@ func (m *machine) judgeDoubtful(c *call, f *fact, st effectiveVerdict) {
 	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == hadEffect: // another protocol's event said that it ran
 	case c.invokedSeq > denied:
 		c.maxEffect = hadEffect
-		m.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq))
+		m.findings.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq))
 	case st.recorded != nil:
-		m.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
+		m.findings.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
 	}
 }
 
@@ -124,12 +124,12 @@ func (m *machine) judgeUnasked(c *call, f *fact) {
 	switch {
 	case !m.opts.RequireVerdict:
 	case c.isFailOpen():
-		m.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
+		m.findings.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 	case c.failOpen:
-		m.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpenClaimed))
+		m.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpenClaimed))
 		m.checkOutsideGate(c, f)
 	default:
-		m.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID))
+		m.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID))
 		m.checkOutsideGate(c, f)
 	}
 }
@@ -145,11 +145,11 @@ func (m *machine) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 	if st.recorded != nil || !c.approvedBy(granted) {
 		detail := approvalDetail(c, f, granted)
 		c.claims.markReportedIf(detail != "", claimedApprovalKind)
-		m.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail))
+		m.findings.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail))
 		return
 	}
 	if !f.startedAt.IsZero() && f.startedAt.Add(m.opts.ClockSkew).Before(granted.decidedAt) {
-		m.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		m.findings.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 		return
 	}
 	until := c.awaitedApproval().expiresAt
@@ -157,7 +157,7 @@ func (m *machine) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 		until = granted.expiresAt
 	}
 	if start := c.executionStart(f); !until.IsZero() && start.After(until) {
-		m.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(caseApprovalExpired))
+		m.findings.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(caseApprovalExpired))
 	}
 }
 
@@ -199,11 +199,11 @@ func (m *machine) judgeAllowed(c *call, f *fact, st effectiveVerdict) {
 	if st.recorded != nil {
 		decided = st.recorded.at
 		if !st.recorded.expires.IsZero() && c.executionStart(f).After(st.recorded.expires) {
-			m.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+			m.findings.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 		}
 	}
 	if !f.startedAt.IsZero() && !decided.IsZero() && f.startedAt.Add(m.opts.ClockSkew).Before(decided) {
-		m.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		m.findings.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 	}
 }
 
@@ -226,12 +226,12 @@ func (m *machine) judgeLateVerdict(c *call, f *fact) {
 	for _, made := range wrong {
 		back := findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseRecordedLate).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ExecutedWithoutVerdict {
-			m.reportRuleFinding(ruleWithoutVerdict, c, f, back)
+			m.findings.reportRuleFinding(ruleWithoutVerdict, c, f, back)
 			continue
 		}
-		m.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
+		m.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
 	}
-	m.reportRuleFinding(ruleBeforeVerdict, c, f, late)
+	m.findings.reportRuleFinding(ruleBeforeVerdict, c, f, late)
 }
 
 // decisionFor is the decision that an event of the given sequence could know:
@@ -267,7 +267,7 @@ func (m *machine) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool
 	case st.recorded != nil && st.recorded.hasReceipt:
 		grade = events.SeverityCritical
 	}
-	m.reportRuleFinding(ruleDrift, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
+	m.findings.reportRuleFinding(ruleDrift, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
 }
 
 // admissionStage says what is known of a call before it ran: only what a recorded allow
@@ -298,8 +298,8 @@ func (m *machine) reportMissingCompletion(c *call, f *fact) {
 		detail = caseSessionEnd
 	}
 	v := findingFrom(c.firstEvent()).withCase(detail).withSeverity(grade)
-	c.missingFinding = m.reportRuleFinding(ruleMissing, c, f, v)
-	c.missingCheckFinding = m.emitFinding(c.missingRule(), c, f, v.asCheckFinding(ruleMissing))
+	c.missingFinding = m.findings.reportRuleFinding(ruleMissing, c, f, v)
+	c.missingCheckFinding = m.findings.emitFinding(c.missingRule(), c, f, v.asCheckFinding(ruleMissing))
 }
 
 // retractMissingCompletion takes a missing completion back that a late event proved wrong. In
@@ -315,8 +315,8 @@ func (m *machine) retractMissingCompletion(c *call, f *fact) {
 // retractMissingFinding takes the finding of a missing completion back, and says why.
 func (m *machine) retractMissingFinding(c *call, f *fact, detail, why string) {
 	back := findingFrom(c.firstEvent(), f.eventID).withCase(detail).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
-	m.reportRuleFinding(ruleMissing, c, f, back)
+	m.findings.reportRuleFinding(ruleMissing, c, f, back)
 	check := findingFrom(c.firstEvent(), f.eventID).withCase(detail).retracting(c.missingCheckFinding)
-	m.emitFinding(c.missingRule(), c, f, check.withText(why).withSeverity(events.SeverityInfo))
+	m.findings.emitFinding(c.missingRule(), c, f, check.withText(why).withSeverity(events.SeverityInfo))
 	c.missingFinding, c.missingCheckFinding = "", ""
 }

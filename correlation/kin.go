@@ -5,7 +5,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// lineageIndex links sessions with the calls and sessions of the same tenant that they
+// lineage links sessions with the calls and sessions of the same tenant that they
 // belong to: sub-agents with what started them.
 //
 // What links is the child's own word: the id of an event, the traceparent of a
@@ -18,13 +18,13 @@ import (
 //
 // Everything is bounded by maxKin; the oldest is forgotten, and what was put out
 // stays.
-type lineageIndex struct {
+type lineage struct {
 	parentLinks *fifoMap[sessionKey, parentLink] // of sessions that belong to another
 	linkTargets *fifoMap[linkKey, sessionLink]
 }
 
-func newLineageIndex() lineageIndex {
-	return lineageIndex{parentLinks: newFIFOMap[sessionKey, parentLink](maxParentLinks), linkTargets: newFIFOMap[linkKey, sessionLink](4 * maxParentLinks)}
+func newLineage() *lineage {
+	return &lineage{parentLinks: newFIFOMap[sessionKey, parentLink](maxParentLinks), linkTargets: newFIFOMap[linkKey, sessionLink](4 * maxParentLinks)}
 }
 
 // maxParentLinks is how many sessions are known to belong to another; of four times as
@@ -33,6 +33,25 @@ const maxParentLinks = 16_384
 
 // maxAncestors is how far up a session's ancestors are looked through.
 const maxAncestors = 32
+
+// sessionRegister is what lineage asks and tells the sessions whose calls are known.
+type sessionRegister interface {
+	// hasSession reports whether calls of a session are known. hash is that of the key.
+	hasSession(key sessionKey, hash uint32) bool
+	// upgradeParentLink says that the parent of a session became known, or better known.
+	upgradeParentLink(key sessionKey, rank int8)
+}
+
+// parentOf is what a session belongs to; the zero value if that is not known.
+func (x *lineage) parentOf(key sessionKey) parentLink {
+	link, _ := x.parentLinks.get(key)
+	return link
+}
+
+// prefetch reads the entry of an event that a child may name.
+func (x *lineage) prefetch(h *originHashes, id sum) uint64 {
+	return x.linkTargets.prefetch(linkKeyHash(h.tenant, id))
+}
 
 // linkKey is something that a child may name: the hash says of what kind.
 type linkKey struct {
@@ -68,53 +87,59 @@ const (
 	linkByEvent
 )
 
+// hasSession implements sessionRegister.
+func (m *machine) hasSession(key sessionKey, hash uint32) bool {
+	_, known := m.sessions.peekHashed(key, hash)
+	return known
+}
+
 // resolveParentSession takes what a fact says of where its session belongs.
-func (m *machine) resolveParentSession(f *fact) {
+func (x *lineage) resolveParentSession(f *fact, known sessionRegister) {
 	l := &f.lineageRefs
 	if l.isZero() && !l.announcesHandoff || f.key.session == noSession {
 		return
 	}
 	if l.announcesHandoff {
-		m.recordLinkTarget(f, m.eventLinkKey(f), nil)
+		x.recordLinkTarget(f, x.eventLinkKey(f), nil)
 	}
 	var old parentLink
-	if k := m.parentLinks.lookupHashed(f.key, f.originHashes().session); k != nil {
+	if k := x.parentLinks.lookupHashed(f.key, f.originHashes().session); k != nil {
 		old = *k
 	}
 	if old.rank < linkByEvent && l.correlation != "" {
-		m.linkParentSession(f, linkByEvent, m.findLinkTarget(f, l.correlationSum))
+		x.linkParentSession(f, known, linkByEvent, x.findLinkTarget(f, l.correlationSum))
 	}
 	if l.trace != "" {
-		m.resolveTraceParent(f, old.rank)
+		x.resolveTraceParent(f, old.rank, known)
 	}
 	if old.rank < linkByGoal && l.parentSession != "" {
-		m.linkParentSession(f, linkByGoal, m.siblingLink(f, l.parentSession, subject.Escape(l.parentSession)))
+		x.linkParentSession(f, known, linkByGoal, x.siblingLink(f, l.parentSession, subject.Escape(l.parentSession)))
 	}
 	if old.rank < linkBySession && l.correlation != "" {
 		sibling := f.key
 		sibling.session = l.correlationToken()
-		if _, there := m.sessions.peekHashed(sibling, f.originHashes().sessionHash(sibling.session)); there {
-			m.linkParentSession(f, linkBySession, m.siblingLink(f, l.correlation, sibling.session))
+		if known.hasSession(sibling, f.originHashes().sessionHash(sibling.session)) {
+			x.linkParentSession(f, known, linkBySession, x.siblingLink(f, l.correlation, sibling.session))
 		}
 	}
 }
 
-func (m *machine) resolveTraceParent(f *fact, rank int8) {
+func (x *lineage) resolveTraceParent(f *fact, rank int8, known sessionRegister) {
 	if rank < linkBySpan {
-		m.linkParentSession(f, linkBySpan, m.findLinkTarget(f, sumOf("span", f.lineageRefs.trace[:spanEnd])))
+		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, sumOf("span", f.lineageRefs.trace[:spanEnd])))
 	}
 	trace := linkKey{f.key.tenant, sumOf("trace", f.lineageRefs.trace[:traceEnd])}
-	first, known := m.linkTargets.get(trace)
+	first, carried := x.linkTargets.get(trace)
 	switch {
-	case !known:
-		m.linkTargets.put(trace, sessionLink{origin: f.originFor(nil)})
+	case !carried:
+		x.linkTargets.put(trace, sessionLink{origin: f.originFor(nil)})
 	case rank < linkByTrace:
-		m.linkParentSession(f, linkByTrace, first)
+		x.linkParentSession(f, known, linkByTrace, first)
 	}
 }
 
 // siblingLink is a session of the same publisher, by its id.
-func (m *machine) siblingLink(f *fact, session, token string) sessionLink {
+func (x *lineage) siblingLink(f *fact, session, token string) sessionLink {
 	key := f.key
 	key.session = token
 	return sessionLink{origin: &origin{key: key, tenant: f.tenant, source: f.source, session: boundID(session)}}
@@ -130,8 +155,8 @@ func (f *fact) originFor(c *call) *origin {
 }
 
 // findLinkTarget finds what a mark is of, as far as the fact's publisher can mean it.
-func (m *machine) findLinkTarget(f *fact, mark sum) sessionLink {
-	r := m.linkTargets.lookupHashed(linkKey{f.key.tenant, mark}, linkKeyHash(f.originHashes().tenant, mark))
+func (x *lineage) findLinkTarget(f *fact, mark sum) sessionLink {
+	r := x.linkTargets.lookupHashed(linkKey{f.key.tenant, mark}, linkKeyHash(f.originHashes().tenant, mark))
 	if r == nil || r.ambiguous {
 		return sessionLink{}
 	}
@@ -139,15 +164,15 @@ func (m *machine) findLinkTarget(f *fact, mark sum) sessionLink {
 }
 
 // linkParentSession notes what a fact's session belongs to.
-func (m *machine) linkParentSession(f *fact, rank int8, r sessionLink) {
+func (x *lineage) linkParentSession(f *fact, known sessionRegister, rank int8, r sessionLink) {
 	if r.isZero() || r.origin.key == f.key || r.origin.key.session == noSession {
 		return
 	}
-	if old, _ := m.parentLinks.get(f.key); old.rank >= rank {
+	if old, _ := x.parentLinks.get(f.key); old.rank >= rank {
 		return
 	}
 	for up, n := r.origin.key, 0; ; n++ {
-		above, has := m.parentLinks.get(up)
+		above, has := x.parentLinks.get(up)
 		if !has {
 			break
 		}
@@ -156,10 +181,8 @@ func (m *machine) linkParentSession(f *fact, rank int8, r sessionLink) {
 		}
 		up = above.origin.key
 	}
-	m.parentLinks.put(f.key, parentLink{r, rank})
-	if s, there := m.sessions.peek(f.key); there {
-		m.upgradeParentLink(s, rank)
-	}
+	x.parentLinks.put(f.key, parentLink{r, rank})
+	known.upgradeParentLink(f.key, rank)
 }
 
 // maxReemittedCalls is of how many calls of a session it is said after all what they
@@ -170,17 +193,18 @@ const maxReemittedCalls = 64
 // are over are put out again, those that ended last, in the order in which they
 // ended. That comes to pass once for each way of knowing it, of which there are
 // five, and no more often. The record of how an open call ends will say it.
-func (m *machine) upgradeParentLink(s *session, rank int8) {
-	if rank <= s.parentLinkRank {
+func (m *machine) upgradeParentLink(key sessionKey, rank int8) {
+	s, known := m.sessions.peek(key)
+	if !known || rank <= s.parentLinkRank {
 		return
 	}
 	s.parentLinkRank = rank
 	for _, c := range s.closed[max(0, len(s.closed)-maxReemittedCalls):] {
-		m.emitCall(c.expand())
+		m.findings.emitCall(c.expand())
 	}
 }
 
-func (m *machine) eventLinkKey(f *fact) linkKey {
+func (x *lineage) eventLinkKey(f *fact) linkKey {
 	if f.eventID == "" {
 		return linkKey{}
 	}
@@ -188,43 +212,43 @@ func (m *machine) eventLinkKey(f *fact) linkKey {
 }
 
 // recordLinkTarget notes whose something is, or that nobody can tell.
-func (m *machine) recordLinkTarget(f *fact, t linkKey, c *call) {
+func (x *lineage) recordLinkTarget(f *fact, t linkKey, c *call) {
 	if t.target == (sum{}) {
 		return
 	}
 	hash := linkKeyHash(f.originHashes().tenant, t.target)
-	switch old := m.linkTargets.lookupHashed(t, hash); {
+	switch old := x.linkTargets.lookupHashed(t, hash); {
 	case old == nil:
 		r := sessionLink{origin: f.originFor(c)}
 		if c != nil {
 			r.callSum = c.idSum()
 		}
-		*m.linkTargets.add(t, hash) = r
+		*x.linkTargets.add(t, hash) = r
 	case old.origin.key != f.key:
 		old.ambiguous = true
 	}
 }
 
 // recordCallTargets makes a call known to sub-agents that will name it.
-func (m *machine) recordCallTargets(c *call, f *fact) {
+func (x *lineage) recordCallTargets(c *call, f *fact) {
 	if c.hasWeakScope() {
 		return
 	}
 	if f.kind == kindPre {
-		m.recordLinkTarget(f, m.eventLinkKey(f), c)
+		x.recordLinkTarget(f, x.eventLinkKey(f), c)
 	}
 	if f.lineageRefs.trace != "" {
-		m.recordSpanTarget(c, f)
+		x.recordSpanTarget(c, f)
 	}
 }
 
 // recordSpanTarget notes whose a span is: whoever carried it first. Who carries it in
 // another session is a child. A span that several calls carry is their session's.
-func (m *machine) recordSpanTarget(c *call, f *fact) {
+func (x *lineage) recordSpanTarget(c *call, f *fact) {
 	t := linkKey{f.key.tenant, sumOf("span", f.lineageRefs.trace[:spanEnd])}
-	switch old := m.linkTargets.lookup(t); {
+	switch old := x.linkTargets.lookup(t); {
 	case old == nil:
-		m.linkTargets.put(t, sessionLink{origin: f.originFor(c), callSum: c.idSum()})
+		x.linkTargets.put(t, sessionLink{origin: f.originFor(c), callSum: c.idSum()})
 	case old.origin.key == f.key && old.callSum != c.idSum():
 		old.callSum = sum{}
 	}

@@ -102,7 +102,7 @@ func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, 
 	f.origin = originOf(a.Tenant, a.Source, a.Session)
 	c.machine.recordApprovalStep(f, a)
 	if what := missingRecordField(a); what != "" {
-		c.machine.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.contentSum).withCase(what).withText("it does not say "+what))
+		c.machine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.contentSum).withCase(what).withText("it does not say "+what))
 	}
 }
 
@@ -119,7 +119,7 @@ func (m *machine) checkResumePolicy(c *call, f *fact) {
 	for _, d := range c.decisions {
 		p := d.approval.valueOrZero()
 		if p.resumePolicy == resumeSameEvent && p.workflow == workflow && d.eventID != "" && d.eventID != f.eventID {
-			m.reportCheckFinding("AH-C-106", c, f, findingFrom(d.eventID, f.eventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
+			m.findings.reportCheckFinding("AH-C-106", c, f, findingFrom(d.eventID, f.eventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
 			return
 		}
 	}
@@ -134,7 +134,7 @@ func (m *machine) checkEffectFirst(c *call, f *fact) {
 		return
 	}
 	if f.startedAt.Add(max(m.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
-		m.reportCheckFinding("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
+		m.findings.reportCheckFinding("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
 	}
 }
 
@@ -158,12 +158,12 @@ func (m *machine) setWebVerdict(f *fact) {
 // reply in its name, one of them may not (AAEP-C-112).
 func (m *machine) checkSubscriptionOwner(f *fact, asked origin) {
 	id := f.aaep.Subscription()
-	if id == "" || m.fromRecording {
+	if id == "" || m.opts.fromRecording {
 		return
 	}
 	key := tenantToken{f.key.tenant, sumOf(id)}
 	if owner, known := m.subscriptionOwners.get(key); known && owner != f.key.source {
-		m.reportSessionFinding(f, asked, singleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
+		m.findings.reportSessionFinding(f, asked, singleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
 		return
 	}
 	m.subscriptionOwners.put(key, f.key.source)

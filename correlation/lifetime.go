@@ -9,12 +9,10 @@ func (m *machine) ensureSession(f *fact) *session {
 		}
 		floor, _ := m.sessionTombstones.get(f.key)
 		s = &session{machine: m, origin: m.sharedOrigin(f), occurrenceFloor: int32(floor)}
-		if k, known := m.parentLinks.get(f.key); known {
-			s.parentLinkRank = k.rank
-		}
+		s.parentLinkRank = m.lineage.parentOf(f.key).rank
 		m.sessions.add(s)
 	}
-	s.lastActivity = m.currentActivity()
+	s.lastActivity = m.timers.currentActivity()
 	return s
 }
 
@@ -27,7 +25,7 @@ func (m *machine) evictSession(by measure, stays sessionKey) bool {
 	}
 	m.stats.Evicted++
 	for len(s.open) > 0 {
-		m.abandonCall(s.open[0], closedByDeadline, &fact{at: m.now})
+		m.abandonCall(s.open[0], closedByDeadline, &fact{at: m.timers.now()})
 	}
 	m.forgetSession(s)
 	return true
@@ -65,11 +63,11 @@ func (m *machine) countIDs(s *session, n int) {
 func (m *machine) enforceCallBounds(s *session, sl *callGroup) {
 	if len(sl.calls) > maxOpenPerID {
 		if open := sl.openCalls(); len(open) > maxOpenPerID {
-			m.abandonCall(open[0], closedByDeadline, &fact{at: m.now})
+			m.abandonCall(open[0], closedByDeadline, &fact{at: m.timers.now()})
 		}
 	}
 	if len(s.open) > m.opts.MaxOpenPerSession {
-		m.abandonCall(s.open[0], closedByDeadline, &fact{at: m.now})
+		m.abandonCall(s.open[0], closedByDeadline, &fact{at: m.timers.now()})
 	}
 	for m.stats.Calls > m.opts.MaxCalls && m.evictSession(byCalls, s.key) {
 	}
@@ -86,7 +84,7 @@ func (m *machine) endSession(f *fact) {
 	if !ok {
 		return
 	}
-	s.lastActivity = m.currentActivity()
+	s.lastActivity = m.timers.currentActivity()
 	for len(s.open) > 0 {
 		c := s.open[0]
 		c.addStep(stepClosed, f)

@@ -15,7 +15,7 @@ import "time"
 // quarters of a day since. (Who replays one session alone has to find one message
 // in each quarter, not all: see NextIdle.)
 type eventTime struct {
-	now            time.Time
+	latest         time.Time
 	setBackBy      time.Duration // what the broker's clock was set back by, and did not make up for
 	activeQuarters int           // of a day, in which there were messages
 }
@@ -27,10 +27,10 @@ const (
 
 // advanceTo takes the broker's time of a message.
 func (l *eventTime) advanceTo(t time.Time) {
-	if l.now.IsZero() {
-		l.now = t
+	if l.latest.IsZero() {
+		l.latest = t
 	}
-	step := t.Add(l.setBackBy).Sub(l.now)
+	step := t.Add(l.setBackBy).Sub(l.latest)
 	switch {
 	case step < -minSetBack:
 		l.setBackBy -= step
@@ -40,8 +40,8 @@ func (l *eventTime) advanceTo(t time.Time) {
 		l.setBackBy = 0
 	}
 	if step > 0 {
-		before := l.now.Truncate(idleQuarter)
-		if l.now = l.now.Add(step); l.now.Truncate(idleQuarter) != before {
+		before := l.latest.Truncate(idleQuarter)
+		if l.latest = l.latest.Add(step); l.latest.Truncate(idleQuarter) != before {
 			l.activeQuarters++
 		}
 	}
@@ -50,9 +50,9 @@ func (l *eventTime) advanceTo(t time.Time) {
 // advanceToRecorded is reach for the times that a recording's events say: where one is before the
 // last, time stands still, and what is said of hours is believed.
 func (l *eventTime) advanceToRecorded(t time.Time) {
-	if step := t.Sub(l.now); step > 0 {
-		l.activeQuarters += int(t.Truncate(idleQuarter).Sub(l.now.Truncate(idleQuarter)) / idleQuarter)
-		l.now = t
+	if step := t.Sub(l.latest); step > 0 {
+		l.activeQuarters += int(t.Truncate(idleQuarter).Sub(l.latest.Truncate(idleQuarter)) / idleQuarter)
+		l.latest = t
 	}
 }
 
@@ -68,14 +68,20 @@ type activity struct {
 	activeQuarters int
 }
 
-func (l *eventTime) currentActivity() activity { return activity{l.now, l.activeQuarters} }
+// now is how far time has passed on the log.
+func (l *eventTime) now() time.Time { return l.latest }
+
+// startAt sets the time at which a recording begins.
+func (l *eventTime) startAt(t time.Time) { l.latest = t }
+
+func (l *eventTime) currentActivity() activity { return activity{l.latest, l.activeQuarters} }
 
 // checkIdle tells whether somebody has been idle for so long, and when that is to be
 // asked again: it is not before.
 func (l *eventTime) checkIdle(s activity, patience time.Duration) (again time.Time, is bool) {
 	until := s.at.Add(patience)
 	if l.activeQuarters-s.activeQuarters < int(patience/idleQuarter) {
-		return l.now.Truncate(idleQuarter).Add(idleQuarter), false
+		return l.latest.Truncate(idleQuarter).Add(idleQuarter), false
 	}
-	return until, !l.now.Before(until)
+	return until, !l.latest.Before(until)
 }

@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -11,69 +10,73 @@ import (
 // machine is the state machine behind the log's correlator and the offline
 // check. It sees facts only.
 type machine struct {
-	opts            Options         `snapshot:"-"` // given anew
-	subjectPrefixes subjectPrefixes `snapshot:"-"` // made of opts
-	// fromRecording says that facts come from a recording: there is no ledger of
-	// approvals, so what events say of them counts.
-	fromRecording bool
-	recordedUntil time.Time `snapshot:"-"` // by which the events of a recording had been received; zero if that is not known
+	opts *engineOptions `snapshot:"-"` // given anew
 
-	eventTime
 	sessions          *lru[sessionKey, *session]
-	sources           *lru[sourceKey, *sourceState]
-	eventIDCount      int // that are remembered of all sources
 	sessionTombstones *fifoMap[sessionKey, int]
+	lineage           *lineage
+	history           *history
+	timers            *timers
+	findings          *findings
 	tracker
-	lineageIndex
 	denials       *lru[sum, *denial] // of calls that are forgotten
 	handoffs      *fifoMap[sessionKey, []handedOverAgent]
-	ruleModes     map[string]ruleModes // by tenant token
-	callDeadlines deadlines
-	nextTimer     time.Time `snapshot:"-"` // until when time alone changes nothing; see pass
-	lastCallOrder uint64    // calls armed so far
+	lastCallOrder uint64 // calls opened so far
 
-	stats        Stats
-	findingsSeen int           // violations seen, those that were put out before included
-	outputs      []Output      `snapshot:"-"` // of one message
-	dirtyCalls   []*call       `snapshot:"-"` // calls that may be over and whose details are not folded
-	freeLists    callFreeLists `snapshot:"-"`
-	callViewPool `snapshot:"-"`
-	prefetched   uint64 `snapshot:"-"` // what was looked at means nothing, but has to be read
+	stats      Stats
+	dirtyCalls []*call       `snapshot:"-"` // calls that may be over and whose details are not compacted
+	freeLists  callFreeLists `snapshot:"-"`
+	prefetched uint64        `snapshot:"-"` // what Ahead read: it means nothing, but has to be used
+}
+
+// engineOptions are the options of the machine and all of its parts.
+type engineOptions struct {
+	Options
+	// fromRecording says that facts come from a recording: there is no record of
+	// approvals, so what events say of them counts.
+	fromRecording bool
+	recordedUntil time.Time // by which the events of a recording had been received; zero if that is not known
 }
 
 func newMachine(opts Options) *machine {
-	return &machine{
-		opts:              opts.withDefaults(),
-		subjectPrefixes:   subjectPrefixes{calls: subjectPrefix(opts.Space, subject.Calls), findings: subjectPrefix(opts.Space, subject.Findings)},
+	m := &machine{
 		sessions:          newLRU[sessionKey, *session](),
-		sources:           newLRU[sourceKey, *sourceState](),
 		sessionTombstones: newFIFOMap[sessionKey, int](maxTombstones),
+		lineage:           newLineage(),
+		history:           &history{sources: newLRU[sourceKey, *sourceState]()},
+		timers:            &timers{},
 		tracker:           newTracker(),
-		lineageIndex:      newLineageIndex(),
 		denials:           newLRU[sum, *denial](),
 		handoffs:          newFIFOMap[sessionKey, []handedOverAgent](maxHandoffs),
-		ruleModes:         map[string]ruleModes{},
 	}
+	m.findings = &findings{timers: m.timers, history: m.history, lineage: m.lineage, ruleModes: map[string]ruleModes{}}
+	m.configure(&engineOptions{Options: opts.withDefaults()})
+	return m
 }
 
-// subjectPrefixes are how the subjects of outputs begin.
-type subjectPrefixes struct{ calls, findings string }
+// configure gives the options to the parts. They are no state: a restored machine gets
+// them anew.
+func (m *machine) configure(o *engineOptions) {
+	m.opts, m.history.opts, m.timers.opts = o, o, o
+	m.findings.configure(o)
+}
 
-func subjectPrefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
-
-// processFact takes one fact; the outputs are collected in m.out.
+// processFact takes one fact; the outputs are collected in m.findings.
 func (m *machine) processFact(f *fact) {
 	if f.invalid {
 		m.refuseEvent(f)
 		return
 	}
-	n := m.classifyNovelty(f)
+	n, conflict, before := m.history.classifyNovelty(f)
+	if conflict {
+		m.findings.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withSeq(before))
+	}
 	if n == duplicate {
 		m.stats.Duplicates++
 		return
 	}
 	m.trackFact(f, n)
-	m.resolveParentSession(f)
+	m.lineage.resolveParentSession(f, m)
 	if n == amended {
 		m.amendCall(f)
 		return
@@ -110,7 +113,7 @@ func (m *machine) announceCall(f *fact) {
 			m.linkRetry(c, before)
 		}
 	}
-	m.recordCallTargets(c, f)
+	m.lineage.recordCallTargets(c, f)
 	if f.decision != nil && f.decision.hasReceipt {
 		m.recordReceipt(f)
 	}
@@ -124,7 +127,7 @@ func (m *machine) announceCall(f *fact) {
 		m.checkApprovalBypass(s, c, f)
 	}
 	s.linkDecision(c, f.decisionID)
-	m.extendDeadline(c, f)
+	m.timers.extendDeadline(c, f, m.stats.Open)
 	m.useWorkflow(c, f)
 	m.noteDecidedCall(c, f)
 	m.checkAnnouncedApproval(c, f)
@@ -135,7 +138,7 @@ func (m *machine) announceCall(f *fact) {
 	if len(s.earlyUpdates) > 0 {
 		m.applyEarlyUpdates(s, c)
 	}
-	m.emitCall(c)
+	m.findings.emitCall(c)
 }
 
 // nameByRequest gives a decision the call of its request where its record names none:
@@ -166,7 +169,7 @@ func (m *machine) amendCall(f *fact) {
 	if !ok {
 		return
 	}
-	s.lastActivity = m.currentActivity()
+	s.lastActivity = m.timers.currentActivity()
 	if c := s.findInGroup(f.callKey, f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) }); c != nil {
 		before := c.effectiveVerdict()
 		c.applyClaims(f)
@@ -174,7 +177,7 @@ func (m *machine) amendCall(f *fact) {
 		m.judgeCallClaims(c, f)
 		m.judgeReference(c, f)
 		m.rejudgeLateVerdict(c, c.completionFact(), before)
-		m.emitCall(c)
+		m.findings.emitCall(c)
 	}
 }
 
@@ -206,10 +209,10 @@ func (m *machine) openOccurrence(s *session, f *fact) *call {
 	}
 	m.checkEarlierEnd(sl, c, f)
 	if other != nil && f.callKey.id != "" && f.protocol != protoAAEP {
-		m.reportRuleFinding(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
+		m.findings.reportRuleFinding(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
 	}
 	if f.kind != kindDecision || f.decision.verdict != events.Deny {
-		m.emitCall(c)
+		m.findings.emitCall(c)
 	}
 	m.enforceCallBounds(s, sl)
 	return c
@@ -235,63 +238,6 @@ func (m *machine) newOccurrence(s *session, f *fact) *call {
 		c.cachedIDSum = f.firstCallSum
 	}
 	return c
-}
-
-// extendDeadline moves a call's deadline.
-func (m *machine) extendDeadline(c *call, f *fact) {
-	if !c.isOpen() {
-		return
-	}
-	at := m.now.Add(max(m.opts.MissingAfter, 2*min(f.expectedDuration, maxExpectedDuration)))
-	at = m.approvalDeadline(at, f.approval)
-	if f.decision != nil {
-		at = m.approvalDeadline(at, f.decision.approval)
-	}
-	m.callDeadlines.set(c, at)
-	m.nextTimer = earlierTime(m.nextTimer, at)
-	if len(m.callDeadlines) > 2*m.stats.Open+64 {
-		m.dropStaleDeadlines()
-	}
-}
-
-// approvalDeadline is a deadline that leaves an approval its time.
-func (m *machine) approvalDeadline(at time.Time, a *approval) time.Time {
-	if a == nil || a.expiresAt.IsZero() {
-		return at
-	}
-	end := m.fromBrokerTime(a.expiresAt)
-	if limit := m.now.Add(maxApprovalWait); end.After(limit) {
-		return laterTime(at, limit)
-	}
-	return laterTime(at, end.Add(m.opts.MissingAfter))
-}
-
-func laterTime(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
-func earlierTime(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// dropStaleDeadlines drops stale deadlines; there may be many when one call is asked for
-// again and again.
-func (m *machine) dropStaleDeadlines() {
-	kept := m.callDeadlines[:0]
-	for _, d := range m.callDeadlines {
-		if !d.isStale() {
-			kept = append(kept, d)
-		}
-	}
-	clear(m.callDeadlines[len(kept):])
-	m.callDeadlines = kept
-	m.callDeadlines.init()
 }
 
 // settleVerdict closes a call that was denied, and judges a verdict that came late.
@@ -325,5 +271,5 @@ func (m *machine) abandonCall(c *call, why closeReason, f *fact) {
 	m.closeCall(c, events.CallAbandoned, why)
 	m.reportMissingCompletion(c, f)
 	m.judgeCallClaims(c, f)
-	m.emitCall(c)
+	m.findings.emitCall(c)
 }

@@ -92,7 +92,7 @@ func (m *machine) checkEvidence(f *fact) {
 	}
 	md := m.ensureMandate(f.key.tenant, e.Ref.ID)
 	say := func(check, what string) {
-		m.reportSessionFinding(f, f.origin, singleEventFinding(check, what, f))
+		m.findings.reportSessionFinding(f, f.origin, singleEventFinding(check, what, f))
 	}
 	if under, known := m.sessionMandates.get(f.key); known && len(under) <= maxMandateTexts && !slices.Contains(under, sumOf(e.Ref.ID)) {
 		say("AUMP-E-002", "")
@@ -162,7 +162,7 @@ func (m *machine) checkEvidenceChain(md *mandate, f *fact, say func(check, what 
 		if md.lastEvent != "" {
 			b.Events, b.Seqs = append([]string{md.lastEvent}, b.Events...), append([]uint64{md.lastSeq}, b.Seqs...)
 		}
-		m.reportSessionFinding(f, f.origin, b)
+		m.findings.reportSessionFinding(f, f.origin, b)
 	}
 	switch {
 	case e.Sequence < 1: // the schema says so

@@ -22,7 +22,7 @@ func (n *publisherNegotiations) id() sourceKey { return n.key }
 
 // negotiationKey says whose negotiations a publisher's are. A recording is of one.
 func (m *machine) negotiationKey(tenant, source string) sourceKey {
-	if m.fromRecording {
+	if m.opts.fromRecording {
 		source = ""
 	}
 	return sourceKey{tenant, source}
@@ -30,7 +30,7 @@ func (m *machine) negotiationKey(tenant, source string) sourceKey {
 
 // handleHandshake takes a message about a subscription.
 func (m *machine) handleHandshake(f *fact) {
-	m.reportEventFindings(nil, f)
+	m.findings.reportEventFindings(nil, f)
 	key := m.negotiationKey(f.key.tenant, f.key.source)
 	n, known := m.negotiations.get(key)
 	if !known {
@@ -40,16 +40,16 @@ func (m *machine) handleHandshake(f *fact) {
 		n = &publisherNegotiations{key: key, origin: m.sharedOrigin(f)}
 		m.negotiations.add(n)
 	}
-	n.lastActivity = m.currentActivity()
+	n.lastActivity = m.timers.currentActivity()
 	f.aaep.Seq, f.aaep.At = f.seq, f.at
 	m.reportOverdueNegotiations(n)
 	// What time has proved is told apart by itself, whatever message came next.
-	m.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Late(f.aaep))
-	m.reportSessionFindings(f, f.origin, n.state.Negotiate(f.aaep))
+	m.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Late(f.aaep))
+	m.findings.reportSessionFindings(f, f.origin, n.state.Negotiate(f.aaep))
 }
 
 func (m *machine) reportOverdueNegotiations(n *publisherNegotiations) {
-	m.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Overdue(m.toBrokerTime(m.now)))
+	m.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Overdue(m.timers.toBrokerTime(m.timers.now())))
 }
 
 // expireNegotiations lets time pass for the publishers that negotiate no more.
@@ -59,14 +59,14 @@ func (m *machine) expireNegotiations() {
 		if !ok {
 			return
 		}
-		if _, idle := m.checkIdle(n.lastActivity, aaepsession.Patience); !idle {
+		if _, idle := m.timers.checkIdle(n.lastActivity, aaepsession.Patience); !idle {
 			return
 		}
 		m.reportOverdueNegotiations(n)
 		if n.state.Forgettable() {
 			m.negotiations.remove(n.key)
 		} else if again, kept := m.negotiations.get(n.key); kept {
-			again.lastActivity = m.currentActivity() // to be looked at after another day
+			again.lastActivity = m.timers.currentActivity() // to be looked at after another day
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (m *machine) checkReplySubscription(f *fact, asked origin) {
 		return
 	}
 	if b := n.state.Entitled(f.aaep); b != nil {
-		m.reportSessionFinding(f, asked, b)
+		m.findings.reportSessionFinding(f, asked, b)
 	}
 }
 
@@ -87,7 +87,7 @@ func (m *machine) checkReplySubscription(f *fact, asked origin) {
 func (m *machine) nextNegotiationTimeout(next *earliestTime) {
 	for _, n := range m.negotiations.all() {
 		if n.state.Waiting() {
-			at, _ := m.checkIdle(n.lastActivity, aaepsession.Patience)
+			at, _ := m.timers.checkIdle(n.lastActivity, aaepsession.Patience)
 			next.keepEarlier(at)
 		}
 	}

@@ -9,12 +9,12 @@ import "time"
 // one to the front notes that it was seen (peek leaves it where it is). Otherwise
 // who goes on from a snapshot would forget at another time.
 func (m *machine) advanceTimers(t time.Time) {
-	if m.fromRecording {
-		m.advanceToRecorded(t)
+	if m.opts.fromRecording {
+		m.timers.advanceToRecorded(t)
 	} else {
-		m.advanceTo(t)
+		m.timers.advanceTo(t)
 	}
-	if !m.now.Before(m.nextTimer) {
+	if m.timers.anyDue() {
 		m.expireCallDeadlines()
 		m.expireProtocolSessions()
 		m.expireSessions()
@@ -27,15 +27,11 @@ func (m *machine) advanceTimers(t time.Time) {
 // expireCallDeadlines abandons the calls whose deadlines have come.
 func (m *machine) expireCallDeadlines() {
 	for {
-		c, ok := m.callDeadlines.popDue(m.now)
-		if !ok {
-			break
+		c, due := m.timers.popDueCall()
+		if !due {
+			return
 		}
 		m.abandonCall(c, closedByDeadline, &fact{at: c.deadline})
-	}
-	m.nextTimer = m.now.Add(sessionIdle)
-	if next, any := m.callDeadlines.next(); any {
-		m.nextTimer = earlierTime(m.nextTimer, next.at)
 	}
 }
 
@@ -46,13 +42,13 @@ func (m *machine) expireSessions() {
 		if !ok {
 			return
 		}
-		if until, idle := m.checkIdle(s.lastActivity, sessionIdle); !idle {
-			m.nextTimer = earlierTime(m.nextTimer, until)
+		if until, idle := m.timers.checkIdle(s.lastActivity, sessionIdle); !idle {
+			m.timers.wakeAt(until)
 			return
 		}
 		if len(s.open) > 0 { // to be looked at after another day, and nobody waits for it
 			if again, kept := m.sessions.get(s.key); kept {
-				again.lastActivity = m.currentActivity()
+				again.lastActivity = m.timers.currentActivity()
 			}
 			continue
 		}
@@ -74,7 +70,7 @@ func (s *earliestTime) keepEarlier(t time.Time) {
 
 func (m *machine) nextProtocolSessionIdle(next *earliestTime) {
 	if w, ok := m.protocolSessions.oldest(); ok {
-		at, _ := m.checkIdle(w.lastActivity, sessionIdle)
+		at, _ := m.timers.checkIdle(w.lastActivity, sessionIdle)
 		next.keepEarlier(at)
 	}
 }

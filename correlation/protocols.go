@@ -110,5 +110,5 @@ func (m *machine) completeInOtherProtocol(c *call, f *fact) {
 	case fresh && c.effectiveVerdict().verdict != events.Deny:
 		m.compareCallInput(c, f, c.effectiveVerdict())
 	}
-	m.emitCall(c)
+	m.findings.emitCall(c)
 }

@@ -50,17 +50,17 @@ func (m *machine) checkReceiptUse(c *call, f *fact) {
 	if f.receiptDecisionID != "" {
 		made, known := m.receiptHolders.get(receiptKey(f.key.tenant, f.receiptDecisionID))
 		if known && made != receiptHolder(f.key, c.group.key) {
-			m.reportRuleFinding(ruleReceipt, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseReceiptOther).withText(quoteName(boundID(f.receiptDecisionID), "")))
+			m.findings.reportRuleFinding(ruleReceipt, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseReceiptOther).withText(quoteName(boundID(f.receiptDecisionID), "")))
 			return
 		}
 	}
 	if m.namesNothing(c, f) {
-		m.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(boundID(f.receiptDecisionID), "")))
+		m.findings.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(boundID(f.receiptDecisionID), "")))
 	}
 	if o := c.findReceiptUser(f); o != nil {
 		v := findingFrom(o.postEvent, f.eventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})
 		v.seqs = append(v.seqs, o.execSeq)
-		m.reportRuleFinding(ruleReceipt, c, f, v)
+		m.findings.reportRuleFinding(ruleReceipt, c, f, v)
 	}
 }
 
@@ -77,8 +77,7 @@ func (m *machine) namesNothing(c *call, f *fact) bool {
 	if _, known := m.receiptHolders.get(receiptKey(f.key.tenant, f.receiptDecisionID)); known {
 		return false
 	}
-	s, there := m.sources.peek(f.key.publisher())
-	return !there || s.firstContents.lookup(sumOf("decision", f.receiptDecisionID)) == nil
+	return !m.history.hasDecision(f.key.publisher(), f.receiptDecisionID)
 }
 
 // findReceiptUser is the call that has used up what c runs on; nil if there is none.

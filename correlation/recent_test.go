@@ -44,7 +44,7 @@ func TestEventIDsAreBounded(t *testing.T) {
 		}
 	}
 	size := func(m *machine, source string) int {
-		s, _ := m.sources.get(sourceKey{"acme", source})
+		s, _ := m.history.sources.get(sourceKey{"acme", source})
 		return s.firstContents.len()
 	}
 	send("silent", 90)
@@ -54,11 +54,11 @@ func TestEventIDsAreBounded(t *testing.T) {
 	send("flood", 1000)
 	m := l.run().core.machine
 	total := 0
-	for _, s := range m.sources.all() {
+	for _, s := range m.history.sources.all() {
 		total += s.firstContents.len()
 	}
-	if total != m.eventIDCount || total > 100 {
-		t.Errorf("%d ids are remembered, counted as %d", total, m.eventIDCount)
+	if total != m.history.eventIDCount || total > 100 {
+		t.Errorf("%d ids are remembered, counted as %d", total, m.history.eventIDCount)
 	}
 	if size(m, "silent") != 10 || size(m, "small0") != 8 || size(m, "flood") != 50 {
 		t.Errorf("silent %d, small %d, flood %d", size(m, "silent"), size(m, "small0"), size(m, "flood"))
@@ -74,7 +74,7 @@ func TestFullDoesNotGrow(t *testing.T) {
 		l.event(set(pre(i), "metadata.tool_call_id", fmt.Sprint("c", i)))
 	}
 	m := l.run().core.machine
-	for _, s := range m.sources.all() {
+	for _, s := range m.history.sources.all() {
 		if s.firstContents.len() != 64 || len(s.firstContents.chunks) > 2 || len(s.firstContents.table) != 128 {
 			t.Errorf("%d ids in %d chunks and a table of %d", s.firstContents.len(), len(s.firstContents.chunks), len(s.firstContents.table))
 		}
@@ -90,7 +90,7 @@ func TestConflictsAreForgotten(t *testing.T) {
 		l.event(e)
 		l.event(set(e, "tool_input.amount", 7))
 	}
-	for _, s := range l.run().core.machine.sources.all() {
+	for _, s := range l.run().core.machine.history.sources.all() {
 		if n := len(s.variants); n == 0 || n > s.firstContents.len() {
 			t.Errorf("%d conflicts are remembered of %d ids", n, s.firstContents.len())
 		}

@@ -14,15 +14,15 @@ import (
 // settles no question. Its meaning is not certain, and its publisher must not gain
 // by that. Only its number in its session or mandate counts: see arrived.
 func (m *machine) refuseEvent(f *fact) {
-	m.reportEventFindings(nil, f)
+	m.findings.reportEventFindings(nil, f)
 	switch {
 	case f.aaep != nil:
 		f.aaep.Seq, f.aaep.At = f.seq, f.at
-		m.reportSessionFindings(f, f.origin, aaepsession.Alone(f.aaep))
+		m.findings.reportSessionFindings(f, f.origin, aaepsession.Alone(f.aaep))
 		f.refusedNumber = f.aaep.Number
 	case f.hook != nil:
 		f.hook.Seq, f.hook.At = f.seq, f.at
-		m.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
+		m.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
 	}
 	m.noteRefusedNumber(f)
 }
@@ -45,11 +45,11 @@ func (m *machine) noteRefusedNumber(f *fact) {
 		return
 	}
 	key := f.key
-	if m.fromRecording { // else the subject names its session
+	if m.opts.fromRecording { // else the subject names its session
 		key.session = firstNonEmpty(f.refusedSession, key.session)
 	}
 	if w, known := m.protocolSessions.peek(protocolSessionKey{key, f.protocol}); known {
-		m.reportSessionFindings(f, *w.origin, w.aaep.Refused(*f.refusedNumber, f.eventID, f.seq))
+		m.findings.reportSessionFindings(f, *w.origin, w.aaep.Refused(*f.refusedNumber, f.eventID, f.seq))
 	}
 }
 

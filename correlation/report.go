@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Output is one record that the correlator puts out.
@@ -88,14 +89,63 @@ func (v *findingSpec) withSeverity(s events.Severity) *findingSpec { v.severity 
 func (v *findingSpec) retracting(findingID string) *findingSpec    { v.retracts = findingID; return v }
 func (v *findingSpec) withContent(content sum) *findingSpec        { v.content = string(content[:]); return v }
 
+// findings emits what the correlator puts out: findings, by the mode of their rules, and
+// records of calls. No other part writes outputs.
+type findings struct {
+	opts            *engineOptions  `snapshot:"-"` // given anew
+	subjectPrefixes subjectPrefixes `snapshot:"-"` // made of opts
+	timers          *timers
+	history         *history
+	lineage         *lineage
+
+	ruleModes       map[string]ruleModes // by tenant token
+	findingsSeen    int                  // findings made, those that were emitted before included
+	findingCount    uint64               // findings emitted
+	callRecordCount uint64               // records of calls emitted
+	outputs         []Output             `snapshot:"-"` // of one message
+	callViewPool    `snapshot:"-"`
+}
+
+// subjectPrefixes are how the subjects of outputs begin.
+type subjectPrefixes struct{ calls, findings string }
+
+func subjectPrefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
+
+// configure sets what is no state.
+func (fs *findings) configure(o *engineOptions) {
+	fs.opts = o
+	fs.subjectPrefixes = subjectPrefixes{calls: subjectPrefix(o.Space, subject.Calls), findings: subjectPrefix(o.Space, subject.Findings)}
+}
+
+// clearOutputs forgets the outputs of the message before.
+func (fs *findings) clearOutputs() {
+	clear(fs.outputs)
+	fs.outputs = fs.outputs[:0]
+}
+
+// pending are the outputs of the message, nil if there are none. They are good until
+// clearOutputs.
+func (fs *findings) pending() []Output {
+	if len(fs.outputs) == 0 {
+		return nil
+	}
+	return fs.outputs
+}
+
+// made is how many findings were made so far, those that were emitted before included.
+func (fs *findings) made() int { return fs.findingsSeen }
+
+// emitted is how many findings and records of calls were emitted.
+func (fs *findings) emitted() (findings, calls uint64) { return fs.findingCount, fs.callRecordCount }
+
 // reportRuleFinding puts a finding out, unless it was put out before, and gives its id. c
 // is nil where no call is concerned. Who did it is taken from the call, else
 // from the fact. What breaks a protocol's own check as well is put out under
 // that check, too.
-func (m *machine) reportRuleFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
-	id := m.emitFinding(r, c, f, v)
+func (fs *findings) reportRuleFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+	id := fs.emitFinding(r, c, f, v)
 	for _, check := range equivalentChecks(r, c, f, v) {
-		m.emitFinding(checkRules[check], c, f, v.asCheckFinding(r))
+		fs.emitFinding(checkRules[check], c, f, v.asCheckFinding(r))
 	}
 	return id
 }
@@ -133,18 +183,18 @@ func appendHex(b []byte, s *sum) []byte {
 	return append(b, text[:]...)
 }
 
-func (m *machine) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
-	m.findingsSeen++
+func (fs *findings) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+	fs.findingsSeen++
 	who := f.origin
 	if c != nil {
 		who = *c.session.origin
 	}
 	key, id := identifyFinding(r, c, f, v)
-	mode := m.findingMode(who, r)
+	mode := fs.findingMode(who, r)
 	if mode == ModeOff && v.retracts == "" {
 		return id
 	}
-	seen := m.ensureSource(sourceKey{who.key.tenant, who.key.source}).emittedFindings
+	seen := fs.history.emittedFindings(sourceKey{who.key.tenant, who.key.source})
 	if mode == ModeOff && !retractsEmitted(seen, v) {
 		return id
 	}
@@ -156,7 +206,7 @@ func (m *machine) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) string 
 		FindingID: id, Rule: r.Name, Severity: events.Severity(firstNonEmpty(string(v.severity), string(r.Severity))),
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
 		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
-		DetectedAt: events.At(m.toBrokerTime(m.now)), Withdraws: v.retracts,
+		DetectedAt: events.At(fs.timers.toBrokerTime(fs.timers.now())), Withdraws: v.retracts,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {
@@ -166,9 +216,9 @@ func (m *machine) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) string 
 		finding.CallID, finding.ToolCallID = c.callID(), c.id
 		c.noteFinding(r, finding.Severity, v)
 	}
-	m.stats.Findings++
-	about := string(appendSubject(nil, m.subjectPrefixes.findings, string(finding.Severity), who.key))
-	m.outputs = append(m.outputs, Output{Subject: about, Type: events.TypeFinding, ID: id, Finding: finding})
+	fs.findingCount++
+	about := string(appendSubject(nil, fs.subjectPrefixes.findings, string(finding.Severity), who.key))
+	fs.outputs = append(fs.outputs, Output{Subject: about, Type: events.TypeFinding, ID: id, Finding: finding})
 	return id
 }
 
@@ -270,7 +320,7 @@ func quoteName(s, absent string) string {
 }
 
 // emitCall puts a call out if there is news of it.
-func (m *machine) emitCall(c *call) {
+func (fs *findings) emitCall(c *call) {
 	again := !c.recordCounts.isZero()
 	if again && c.isOpen() {
 		return
@@ -281,11 +331,11 @@ func (m *machine) emitCall(c *call) {
 		return
 	}
 	c.lastEmitted = now
-	l := m.callViewPool.next()
-	l.fillFrom(c, &st)
-	l.prefix, l.recordNumber = m.subjectPrefixes.calls, c.recordCounts.add(c.state)
-	m.stats.Records++
-	m.outputs = append(m.outputs, Output{Type: events.TypeCall, State: c.state, call: l})
+	l := fs.callViewPool.next()
+	l.fillFrom(c, &st, fs.lineage)
+	l.prefix, l.recordNumber = fs.subjectPrefixes.calls, c.recordCounts.add(c.state)
+	fs.callRecordCount++
+	fs.outputs = append(fs.outputs, Output{Type: events.TypeCall, State: c.state, call: l})
 }
 
 func appendSubject(b []byte, prefix, state string, key sessionKey) []byte {

@@ -106,7 +106,7 @@ func (m *machine) checkFlaggedVerdict(f *fact, r flaggedRequest) {
 	say := func(check, what string) {
 		b := singleEventFinding(check, what, f)
 		b.Seqs = append([]uint64{r.seq}, b.Seqs...)
-		m.reportSessionFinding(f, f.origin, b)
+		m.findings.reportSessionFinding(f, f.origin, b)
 	}
 	if r.flags&flagReportsOnly != 0 && (f.namesPolicies || v == events.Ask || v == events.Defer) {
 		say("AH-C-085", "policies were asked about it")
@@ -138,7 +138,7 @@ func (m *machine) recordNamedDecision(f *fact) {
 	if f.kind == kindRequest {
 		return
 	}
-	if s, there := m.sources.peek(sourceKey{f.key.tenant, f.key.source}); there && s.firstContents.lookup(sumOf("decision", f.receiptDecisionID)) != nil {
+	if m.history.hasDecision(f.key.publisher(), f.receiptDecisionID) {
 		return
 	}
 	if k := receiptKey(f.key.tenant, f.receiptDecisionID); m.namedDecisions.lookup(k) == nil {
@@ -155,7 +155,7 @@ func (m *machine) checkEarlyVerdict(f *fact) {
 	b := singleEventFinding("AH-C-071", "an event that is recorded before it names it", f)
 	b.Seqs = append([]uint64{n.seq}, b.Seqs...)
 	b.Events = slices.DeleteFunc([]string{n.event, f.eventID}, func(id string) bool { return id == "" })
-	m.reportSessionFinding(f, f.origin, b)
+	m.findings.reportSessionFinding(f, f.origin, b)
 }
 
 // checkIgnoredApproval: a request came when its approval had been on record for long, and
@@ -168,7 +168,7 @@ func (m *machine) checkIgnoredApproval(f *fact) {
 	}
 	w, known := m.approvalIndex.get(workflowKey{f.key.tenant, sumOf(waits.workflow)})
 	if known && w.status == statusApproved && f.decisionExtras.received.After(w.at.Add(recommendedVerdictWait)) {
-		m.reportSessionFinding(f, f.origin, singleEventFinding("AH-C-051", "", f))
+		m.findings.reportSessionFinding(f, f.origin, singleEventFinding("AH-C-051", "", f))
 	}
 }
 

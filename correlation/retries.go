@@ -44,6 +44,6 @@ func (m *machine) replaceCall(o, by *call, f *fact) {
 	o.replaced = true
 	if o.missingFinding != "" {
 		m.retractMissingFinding(o, f, caseReplaced, "another call uses its approval")
-		m.emitCall(o)
+		m.findings.emitCall(o)
 	}
 }

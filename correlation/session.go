@@ -43,9 +43,8 @@ func (m *machine) sharedOrigin(f *fact) *origin {
 		return w.origin
 	}
 	o := f.origin
-	if s, there := m.sources.peek(sourceKey{o.key.tenant, o.key.source}); there {
-		o.key.tenant, o.key.source = s.key.tenant, s.key.source
-	}
+	names := m.history.sharedNames(o.key.publisher())
+	o.key.tenant, o.key.source = names.tenant, names.source
 	for _, n := range [...]struct {
 		name *string
 		key  string

@@ -62,7 +62,7 @@ const (
 
 // snapshotSize is for a whole snapshot.
 func (c *Correlator) snapshotSize() int {
-	return c.machine.stats.Calls*callSize + c.machine.sessions.len()*sessionSize + c.machine.eventIDCount*eventSize
+	return c.machine.stats.Calls*callSize + c.machine.sessions.len()*sessionSize + c.machine.history.idCount()*eventSize
 }
 
 // Restore makes a Correlator of a snapshot. The bytes must be those of Snapshot:
@@ -78,7 +78,7 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 		return nil, errors.Join(ErrSnapshot, err)
 	}
 	c := New(o)
-	s.Machine.opts, s.Machine.subjectPrefixes = c.machine.opts, c.machine.subjectPrefixes
+	s.Machine.configure(c.machine.opts)
 	c.machine = s.Machine
 	c.machine.recount()
 	for kid, pub := range s.Keys {

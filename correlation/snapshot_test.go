@@ -55,17 +55,17 @@ func sameState(t testing.TB, a, b *Correlator) {
 				}
 			}
 		}
-		c.machine.freeLists, c.machine.callViewPool, c.machine.dirtyCalls = callFreeLists{}, callViewPool{}, nil
+		c.machine.freeLists, c.machine.findings.callViewPool, c.machine.dirtyCalls = callFreeLists{}, callViewPool{}, nil
 		c.machine.sessions.Unpack(c.machine.sessions.Pack())
 		c.machine.protocolSessions.Unpack(c.machine.protocolSessions.Pack())
-		c.machine.sources.Unpack(c.machine.sources.Pack())
+		c.machine.history.sources.Unpack(c.machine.history.sources.Pack())
 		c.machine.negotiations.Unpack(c.machine.negotiations.Pack())
 		c.machine.denials.Unpack(c.machine.denials.Pack())
 		c.machine.recount()
-		c.machine.outputs, c.machine.callDeadlines, c.machine.nextTimer = nil, *c.machine.callDeadlines.Pack().(*[]deadline), time.Time{}
 		opts := c.machine.opts
-		c.machine.opts = Options{}
-		defer func() { c.machine.opts = opts }()
+		c.machine.configure(&engineOptions{})
+		defer c.machine.configure(opts)
+		c.machine.findings.outputs, c.machine.timers.callDeadlines, c.machine.timers.nextTimer = nil, *c.machine.timers.callDeadlines.Pack().(*[]deadline), time.Time{}
 	}
 	if !reflect.DeepEqual(a.machine, b.machine) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retiredKeys, b.retiredKeys) {
 		t.Fatal("the restored state is another one")
@@ -182,8 +182,9 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.machine.dirtyCalls", "correlation.machine.recordedUntil", "correlation.machine.opts", "correlation.machine.outputs", "correlation.machine.subjectPrefixes", "correlation.machine.nextTimer", "correlation.machine.freeLists",
-	"correlation.machine.callViewPool", "correlation.machine.prefetched", "hooksession.Session.out",
+	"aaepsession.Session.out", "correlation.machine.dirtyCalls", "correlation.machine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.timers.nextTimer",
+	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool", "correlation.machine.freeLists",
+	"correlation.machine.prefetched", "hooksession.Session.out",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
 }
 
@@ -259,7 +260,7 @@ func FuzzRestore(f *testing.F) {
 // BenchmarkSnapshot writes and reads the state of a log with open calls.
 func BenchmarkSnapshot(b *testing.B) {
 	core := openCalls(b, 100_000)
-	o := core.machine.opts
+	o := core.machine.opts.Options
 	var image []byte
 	b.Run("write", func(b *testing.B) {
 		b.ReportAllocs()

@@ -31,7 +31,7 @@ func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 		return
 	}
 	token := subject.Escape(change.Tenant)
-	if old, known := c.machine.ruleModes[token]; known && old.store == change.Store && change.Revision <= old.revision {
+	if old, known := c.machine.findings.modesOf(token); known && old.store == change.Store && change.Revision <= old.revision {
 		return
 	}
 	s := ruleModes{store: change.Store, revision: change.Revision, modes: make(map[string]Mode, len(change.Rules))}
@@ -44,7 +44,7 @@ func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 			s.modes[rule] = m
 		}
 	}
-	c.machine.ruleModes[token] = s
+	c.machine.findings.setModes(token, s)
 }
 
 // retractsEmitted tells whether a finding takes back one that was put out: that is done
@@ -62,14 +62,22 @@ func retractsEmitted(emitted *fifoMap[sum, struct{}], v *findingSpec) bool {
 // Switched tells which document of switches counts for a tenant, as the log says
 // so far; the zero values if none ever did.
 func (c *Correlator) Switched(tenant string) (store string, revision uint64) {
-	s := c.machine.ruleModes[subject.Escape(tenant)]
+	s, _ := c.machine.findings.modesOf(subject.Escape(tenant))
 	return s.store, s.revision
 }
 
+// modesOf are the modes that the log has for a tenant, by its token.
+func (fs *findings) modesOf(tenant string) (ruleModes, bool) {
+	s, known := fs.ruleModes[tenant]
+	return s, known
+}
+
+func (fs *findings) setModes(tenant string, s ruleModes) { fs.ruleModes[tenant] = s }
+
 // findingMode says what becomes of the findings of a rule that are about a tenant.
-func (m *machine) findingMode(who origin, r *Rule) Mode {
-	if m.opts.Rules != nil {
-		return m.opts.Rules(who.tenant, r.Name)
+func (fs *findings) findingMode(who origin, r *Rule) Mode {
+	if fs.opts.Rules != nil {
+		return fs.opts.Rules(who.tenant, r.Name)
 	}
-	return m.ruleModes[who.key.tenant].modes[r.Name]
+	return fs.ruleModes[who.key.tenant].modes[r.Name]
 }

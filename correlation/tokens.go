@@ -48,7 +48,7 @@ func (m *machine) recordReplyToken(w *protocolSession, f *fact) {
 	if use, known := m.replyTokens.get(key); known && use.event != f.eventID {
 		b := singleEventFinding("AAEP-C-053", "", f)
 		b.Events, b.Seqs = append([]string{use.event}, b.Events...), append([]uint64{use.seq}, b.Seqs...)
-		m.reportSessionFinding(f, *w.origin, b)
+		m.findings.reportSessionFinding(f, *w.origin, b)
 	}
 	m.replyTokens.put(key, tokenUse{w.id(), f.eventID, f.seq})
 	m.tokenOwners.put(tenantToken{key.tenant, key.token}, key)
@@ -59,8 +59,8 @@ func (m *machine) recordReplyToken(w *protocolSession, f *fact) {
 // publisher that has its token or, where subscribers publish their replies
 // themselves, of the publisher in the same tenant that used the token last.
 func (m *machine) routeQuestionReply(f *fact) {
-	m.reportEventFindings(nil, f)
-	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, m.fromRecording
+	m.findings.reportEventFindings(nil, f)
+	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, m.opts.fromRecording
 	token := sumOf(f.aaep.Token())
 	use, known := m.replyTokens.get(tokenKey{f.key.tenant, f.key.source, token})
 	if !known {
@@ -69,7 +69,7 @@ func (m *machine) routeQuestionReply(f *fact) {
 		}
 	}
 	if !known {
-		id := m.reportSessionFinding(f, f.origin, aaepsession.UnknownReply(f.aaep))
+		id := m.findings.reportSessionFinding(f, f.origin, aaepsession.UnknownReply(f.aaep))
 		m.bufferEarlyReply(f, tenantToken{f.key.tenant, token}, id)
 		return
 	}
@@ -79,10 +79,10 @@ func (m *machine) routeQuestionReply(f *fact) {
 }
 
 func (m *machine) applyQuestionReply(w *protocolSession, f *fact) {
-	w.lastActivity = m.currentActivity()
+	w.lastActivity = m.timers.currentActivity()
 	m.checkSubscriptionOwner(f, *w.origin)
 	m.checkReplySubscription(f, *w.origin)
-	m.reportSessionFindings(f, *w.origin, w.aaep.Apply(f.aaep))
+	m.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(f.aaep))
 }
 
 // earlyReply is a reply whose question is not on the log yet: whoever asked and
@@ -117,7 +117,7 @@ func (m *machine) applyEarlyReplies(w *protocolSession, asked *fact, k tenantTok
 			continue
 		}
 		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, aaep: e}
-		m.reportCheckFinding("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+		m.findings.reportCheckFinding("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(r.finding).withText("its question came later"))
 		m.applyQuestionReply(w, f)
 	}
@@ -132,7 +132,7 @@ func (m *machine) checkNonce(w *protocolSession, f *fact) {
 	if before, used := m.nonces.get(key); used && before.event != f.eventID {
 		b := singleEventFinding("AH-C-122", "its nonce was used before", f)
 		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-		m.reportSessionFinding(f, *w.origin, b)
+		m.findings.reportSessionFinding(f, *w.origin, b)
 	}
 	m.nonces.put(key, nonceUse{f.eventID, f.seq})
 }
@@ -147,7 +147,7 @@ func (m *machine) checkHookFingerprints(w *protocolSession, f *fact) {
 			b := singleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
 			b.Case, b.Call = h.Hook, ""
 			b.Events, b.Seqs = append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-			m.reportSessionFinding(f, *w.origin, b)
+			m.findings.reportSessionFinding(f, *w.origin, b)
 		}
 		m.hookFingerprints.put(key, now)
 	}
@@ -175,6 +175,6 @@ func (m *machine) checkApprovalEvent(w *protocolSession, f *fact) {
 	}
 	recorded, known := m.approvalIndex.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
 	if known && isGranted(recorded.status) != f.approval.hasStatus(statusApproved) {
-		m.reportSessionFinding(f, *w.origin, singleEventFinding("AH-C-111", "", f))
+		m.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AH-C-111", "", f))
 	}
 }

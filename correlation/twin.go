@@ -40,17 +40,17 @@ func (m *machine) checkApprovalBypass(s *session, c *call, f *fact) {
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval() && o.isEquivalent(c) }); twin != nil {
-		m.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
+		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool {
 		return o.awaitsApproval() && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (sum{})
 	}); twin != nil {
-		m.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
+		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
 		return
 	}
 	if twin := s.findDeniedEquivalent(c); twin != nil {
-		m.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseDenied).
+		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseDenied).
 			withText("it had been denied, and was allowed under another id or name").withSeverity(events.SeverityLow))
 	}
 }
@@ -62,7 +62,7 @@ func (m *machine) checkDeniedBypass(c *call, f *fact) {
 		return
 	}
 	if twin := c.session.findDeniedEquivalent(c); twin != nil {
-		m.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.eventID).withEventsOf(twin).withCase(caseDeniedRan).
+		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.eventID).withEventsOf(twin).withCase(caseDeniedRan).
 			withText("it had been denied, and ran under another id or name without a verdict"))
 	}
 }

@@ -10,12 +10,12 @@ import (
 // decided yet: it has no verdict, or one that waits for somebody. It looks at
 // every open call, so it is not for every message.
 func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
-	for _, d := range c.machine.callDeadlines {
-		if d.isStale() || len(d.call.timeline) == 0 {
+	for open := range c.machine.timers.openCalls() {
+		if len(open.timeline) == 0 {
 			continue
 		}
-		at := d.call.timeline[0].brokerTime()
-		if (!ok || at.Before(since)) && d.call.isUndecided() {
+		at := open.timeline[0].brokerTime()
+		if (!ok || at.Before(since)) && open.isUndecided() {
 			since, ok = at, true
 		}
 	}

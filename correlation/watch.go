@@ -112,14 +112,14 @@ func (m *machine) expireProtocolSessions() {
 		if !ok {
 			return
 		}
-		if until, idle := m.checkIdle(w.lastActivity, sessionIdle); !idle {
-			m.nextTimer = earlierTime(m.nextTimer, until)
+		if until, idle := m.timers.checkIdle(w.lastActivity, sessionIdle); !idle {
+			m.timers.wakeAt(until)
 			return
 		}
 		d := trackerTombstone{}
 		if w.aaep != nil {
 			if d.silence = w.aaep.Silent(); d.silence != nil {
-				m.reportSessionFinding(&fact{protocol: protoAAEP}, *w.origin, d.silence)
+				m.findings.reportSessionFinding(&fact{protocol: protoAAEP}, *w.origin, d.silence)
 			}
 		}
 		m.forgetProtocolSession(w, d)
@@ -160,7 +160,7 @@ func (m *machine) ensureProtocolSession(f *fact) *protocolSession {
 		}
 		m.protocolSessions.add(w)
 	}
-	w.lastActivity = m.currentActivity()
+	w.lastActivity = m.timers.currentActivity()
 	return w
 }
 
@@ -169,7 +169,7 @@ func (m *machine) retractSilence(w *protocolSession, f *fact, d trackerTombstone
 	if d.silence == nil {
 		return
 	}
-	m.reportSessionFinding(f, *w.origin, &catalogue.Breach{Check: d.silence.Check, What: "the session goes on", Events: []string{f.eventID},
+	m.findings.reportSessionFinding(f, *w.origin, &catalogue.Breach{Check: d.silence.Check, What: "the session goes on", Events: []string{f.eventID},
 		Seqs: []uint64{f.seq}, Withdraws: d.silence, Retracts: true})
 	d.silence = nil
 	m.trackerTombstones.put(w.id(), d)
@@ -191,7 +191,7 @@ func (m *machine) countRunningSessions(w *protocolSession, before, after bool) {
 // trackFact hands a fact to its session.
 func (m *machine) trackFact(f *fact, n novelty) {
 	if f.evidence != nil {
-		m.reportEventFindings(nil, f)
+		m.findings.reportEventFindings(nil, f)
 		if n == novel {
 			m.checkEvidence(f)
 		}
@@ -220,44 +220,44 @@ func (m *machine) trackFact(f *fact, n novelty) {
 	case watched:
 		m.trackAgentHook(m.ensureProtocolSession(f), f, n)
 	case f.aaep != nil:
-		m.reportEventFindings(nil, f)
-		m.reportSessionFindings(f, f.origin, aaepsession.Hints(f.aaep))
+		m.findings.reportEventFindings(nil, f)
+		m.findings.reportSessionFindings(f, f.origin, aaepsession.Hints(f.aaep))
 	case f.hook != nil:
-		m.reportEventFindings(nil, f)
+		m.findings.reportEventFindings(nil, f)
 		if n == novel {
 			m.applyRegistration(f)
 			m.checkDeclared(f.origin, f)
 		}
-		m.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
+		m.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
 	default:
-		m.reportEventFindings(nil, f)
+		m.findings.reportEventFindings(nil, f)
 	}
 }
 
 func (m *machine) trackAAEP(w *protocolSession, f *fact, n novelty) {
-	m.reportEventFindings(w, f)
+	m.findings.reportEventFindings(w, f)
 	if n != novel {
 		return
 	}
-	f.aaep.Seq, f.aaep.At, f.aaep.Recorded, f.aaep.Until = f.seq, f.at, m.fromRecording, m.recordedUntil
+	f.aaep.Seq, f.aaep.At, f.aaep.Recorded, f.aaep.Until = f.seq, f.at, m.opts.fromRecording, m.opts.recordedUntil
 	before, stray := w.aaep.Running(), w.aaep.Unstarted()
 	found := w.aaep.Apply(f.aaep)
 	m.countRunningSessions(w, before, w.aaep.Running())
 	m.accountStoredItems(w)
-	m.reportSessionFindings(f, *w.origin, found)
+	m.findings.reportSessionFindings(f, *w.origin, found)
 	if f.kind == kindPre {
 		if asked, accepted, explicit := w.aaep.Confirmation(f.aaep); asked.Seq != 0 {
 			f.confirmation = &confirmation{asked, accepted, explicit}
 		}
 	}
 	if !stray && w.aaep.Unstarted() && m.runningSessions[sourceKey{f.key.tenant, f.key.source}] > 0 {
-		m.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
+		m.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
 	}
 	m.recordReplyToken(w, f)
 }
 
 func (m *machine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
-	m.reportEventFindings(w, f)
+	m.findings.reportEventFindings(w, f)
 	if n != novel {
 		w.hook.Amend(f.hook)
 		return
@@ -270,7 +270,7 @@ func (m *machine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
 	}
 	found := w.hook.Apply(f.hook)
 	m.accountStoredItems(w)
-	m.reportSessionFindings(f, *w.origin, found)
+	m.findings.reportSessionFindings(f, *w.origin, found)
 	m.checkNonce(w, f)
 	m.checkHookFingerprints(w, f)
 	m.checkApprovalEvent(w, f)
@@ -284,7 +284,7 @@ func (m *machine) noteDecidedCall(c *call, f *fact) {
 		return
 	}
 	if w, ok := m.protocolSessions.peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
-		m.reportSessionFindings(f, *w.origin, w.hook.Decided(c.id, c.preEvent))
+		m.findings.reportSessionFindings(f, *w.origin, w.hook.Decided(c.id, c.preEvent))
 	}
 }
 
@@ -298,7 +298,7 @@ func singleEventFinding(check, what string, f *fact) *catalogue.Breach {
 }
 
 // reportEventFindings reports the checks that an event fails by itself; hints once a session.
-func (m *machine) reportEventFindings(w *protocolSession, f *fact) {
+func (fs *findings) reportEventFindings(w *protocolSession, f *fact) {
 	for _, b := range f.eventFindings {
 		if b.Severity == events.SeverityInfo && w != nil {
 			if w.givenHints[b.Check+b.Case] {
@@ -309,12 +309,12 @@ func (m *machine) reportEventFindings(w *protocolSession, f *fact) {
 			}
 			w.givenHints[b.Check+b.Case] = true
 		}
-		m.reportSessionFinding(f, f.origin, b)
+		fs.reportSessionFinding(f, f.origin, b)
 	}
 }
 
-func (m *machine) reportSessionFindings(f *fact, who origin, found []*catalogue.Breach) {
+func (fs *findings) reportSessionFindings(f *fact, who origin, found []*catalogue.Breach) {
 	for _, b := range found {
-		m.reportSessionFinding(f, who, b)
+		fs.reportSessionFinding(f, who, b)
 	}
 }

@@ -150,7 +150,7 @@ func (m *machine) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 	}
 	say := func(caseOf, what string) string {
 		v := findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withSeq(before)
-		return m.reportCheckFinding("AH-C-104", c, f, v.withCase(caseOf).withText(what))
+		return m.findings.reportCheckFinding("AH-C-104", c, f, v.withCase(caseOf).withText(what))
 	}
 	if caseOf, what := w.callMismatch(c, f.decision.argsDigest); caseOf != "" {
 		say(caseOf, what)
@@ -163,7 +163,7 @@ func (m *machine) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 		c.addRetractable(otherCallRetraction, say(caseOtherCall, "it was given for another call, which this one does not say to try again"))
 	}
 	if w.resume == resumeSameEvent && w.event != "" && f.eventID != "" && f.eventID != w.event && !slices.Contains(w.waitingCalls, callKeySum(c.group.key)) {
-		m.reportCheckFinding("AH-C-106", c, f, findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withText("it came back as another event of another call"))
+		m.findings.reportCheckFinding("AH-C-106", c, f, findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withText("it came back as another event of another call"))
 	}
 }
 
@@ -185,7 +185,7 @@ func (m *machine) retractOtherCall(c *call, f *fact) {
 		return
 	}
 	for _, made := range c.takeRetractable(otherCallRetraction) {
-		m.reportCheckFinding("AH-C-104", c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+		m.findings.reportCheckFinding("AH-C-104", c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(made.id).withText("the call says that it tries that one again"))
 	}
 }
