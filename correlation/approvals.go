@@ -2,10 +2,56 @@ package correlation
 
 import (
 	"slices"
+	"time"
 
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/events"
 )
+
+// approvals are the approval workflows on record: the status of each, and what decisions
+// opened it for. Both are bounded by maxApprovals; the oldest are forgotten.
+type approvals struct {
+	opts      *engineOptions `snapshot:"-"` // given anew
+	findings  *findings
+	statuses  *fifoMap[workflowKey, approvalStatus]
+	workflows *fifoMap[workflowKey, *workflow]
+}
+
+// workflowKey is an approval workflow of a tenant.
+type workflowKey struct {
+	tenant   string
+	workflow sum
+}
+
+func newApprovals(fs *findings) *approvals {
+	return &approvals{findings: fs, statuses: newFIFOMap[workflowKey, approvalStatus](maxApprovals), workflows: newFIFOMap[workflowKey, *workflow](maxApprovals)}
+}
+
+// approvalStatus is where an approval workflow stands, and since when it does by
+// the broker's clock.
+type approvalStatus struct {
+	status string
+	at     time.Time
+}
+
+// recordApprovalStatus notes the status of an approval workflow.
+func (ap *approvals) recordApprovalStatus(k workflowKey, status string, at time.Time) {
+	if w, known := ap.statuses.get(k); !known || w.status != status {
+		ap.statuses.put(k, approvalStatus{status, at})
+	}
+}
+
+// checkApprovalEvent compares what an event tells of an approval with its record
+// (AH-C-111).
+func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact) {
+	if f.kind != kindApproval || f.approval.valueOrZero().workflow == "" {
+		return
+	}
+	recorded, known := ap.statuses.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
+	if known && isGranted(recorded.status) != f.approval.hasStatus(statusApproved) {
+		ap.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AH-C-111", "", f))
+	}
+}
 
 // approvalSteps are what the acts on a workflow are to the calls that wait for
 // it. A vote that does not settle it is none, and what uses an approval up is the
@@ -87,26 +133,26 @@ func (c *call) firstOwnSeq() uint64 {
 // call's events claim counts.
 
 // checkAnnouncedApproval judges the announcement of a call.
-func (m *machine) checkAnnouncedApproval(c *call, f *fact) {
-	if f.kind != kindPre || !f.needsHuman || f.verdictClaim.verdict != events.Allow || f.approval.hasStatus(statusApproved) || m.isApprovedOnRecord(c) {
+func (ap *approvals) checkAnnouncedApproval(c *call, f *fact) {
+	if f.kind != kindPre || !f.needsHuman || f.verdictClaim.verdict != events.Allow || f.approval.hasStatus(statusApproved) || ap.isApprovedOnRecord(c) {
 		return
 	}
-	if d := c.directVerdict().recorded; m.opts.fromRecording || d == nil || d.verdict != events.Allow {
-		m.findings.reportCheckFinding("AH-C-042", c, f, findingFrom(f.eventID))
+	if d := c.directVerdict().recorded; ap.opts.fromRecording || d == nil || d.verdict != events.Allow {
+		ap.findings.reportCheckFinding("AH-C-042", c, f, findingFrom(f.eventID))
 	}
 }
 
 // checkExecutedApproval judges the execution of a call that had been allowed.
-func (m *machine) checkExecutedApproval(c *call, f *fact, st effectiveVerdict) {
-	if c.needsHuman && !m.opts.fromRecording && st.recorded != nil && !m.isApprovedOnRecord(c) {
-		m.findings.reportCheckFinding("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
+func (ap *approvals) checkExecutedApproval(c *call, f *fact, st effectiveVerdict) {
+	if c.needsHuman && !ap.opts.fromRecording && st.recorded != nil && !ap.isApprovedOnRecord(c) {
+		ap.findings.reportCheckFinding("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
 	}
 }
 
 // isApprovedOnRecord tells whether one of the recorded verdicts on a call rests on an
 // approval, or waited for one that was given since. A call without any is judged by
 // those on the one that it tries again.
-func (m *machine) isApprovedOnRecord(c *call) bool {
+func (ap *approvals) isApprovedOnRecord(c *call) bool {
 	for depth := 0; len(c.decisions) == 0 && c.retriedCall != nil && depth < maxRetryChain; depth++ {
 		c = c.retriedCall.expand()
 	}
@@ -114,10 +160,128 @@ func (m *machine) isApprovedOnRecord(c *call) bool {
 		if d.approval == nil {
 			return false
 		}
-		w, _ := m.approvalIndex.get(workflowKey{c.session.key.tenant, sumOf(d.approval.workflow)})
+		w, _ := ap.statuses.get(workflowKey{c.session.key.tenant, sumOf(d.approval.workflow)})
 		return isGranted(d.approval.status) || isGranted(w.status)
 	})
 }
 
 // isGranted tells whether an approval of a status was given.
 func isGranted(status string) bool { return status == statusApproved || status == statusConsumed }
+
+// checkIgnoredApproval: a request came when its approval had been on record for long, and
+// was told to wait for that very approval (AH-C-051). What is asked for again
+// while a reviewer decides may cross the decision.
+func (ap *approvals) checkIgnoredApproval(f *fact) {
+	if f.protocol != protoAgentHook {
+		return
+	}
+	waits := f.decision.approval.valueOrZero()
+	if waits.workflow == "" || waits.status != statusPending || f.decisionExtras == nil || f.decisionExtras.received.IsZero() {
+		return
+	}
+	w, known := ap.statuses.get(workflowKey{f.key.tenant, sumOf(waits.workflow)})
+	if known && w.status == statusApproved && f.decisionExtras.received.After(w.at.Add(recommendedVerdictWait)) {
+		ap.findings.reportSessionFinding(f, f.origin, singleEventFinding("AH-C-051", "", f))
+	}
+}
+
+// judgeApprovalClaim compares the claimed approval with the workflows on record. A
+// workflow must be one that the call waits for or was allowed by (AH-C-104,
+// AH-C-105), and is approved when a decision or its own record says so (AH-C-105).
+func (ap *approvals) judgeApprovalClaim(c *call, f *fact) {
+	a := c.claims.approval
+	if a == nil || len(c.decisions) == 0 && !ap.opts.RequireVerdict {
+		return
+	}
+	if a.workflow != "" && !c.waitsForWorkflow(a.workflow) {
+		ap.judgeStrangeWorkflow(c, f, a)
+		return
+	}
+	st := c.effectiveVerdict()
+	allowed := st.recorded != nil && st.recorded.verdict == events.Allow
+	onlyReferred := a.workflow == "" && c.claims.namesDecision // see judgeReference
+	if a.hasStatus(statusApproved) && !allowed && !onlyReferred && !ap.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
+		ap.findings.reportCheckFinding("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("the verdict on record still waits for it"))
+	}
+}
+
+// judgeStrangeWorkflow: the claimed workflow is none of the call's own.
+func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact, a *approval) {
+	w := ap.findWorkflow(c.session.key.tenant, a.workflow)
+	v := findingFrom(c.firstEvent(), f.eventID)
+	digest := ""
+	if d := c.lastDecision(); d != nil {
+		v.withVerdict(effectiveVerdict{recorded: d})
+		digest = d.argsDigest
+	}
+	if w == nil {
+		_, recorded := ap.statuses.get(workflowKey{c.session.key.tenant, sumOf(a.workflow)})
+		waits := a.hasStatus(statusPending) && c.waitsForUnnamed()
+		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
+			ap.findings.reportCheckFinding("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
+		}
+		return
+	}
+	caseOf, what := w.callMismatch(c, digest)
+	if caseOf == "" && !w.coversCall(c) {
+		caseOf, what = caseOtherCall, "it names the workflow of another call, which this one does not say to try again"
+	}
+	switch {
+	case caseOf != "" && c.claims.reportOnce(claimedApprovalKind):
+		ap.findings.reportCheckFinding("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
+	case caseOf == "" && a.hasStatus(statusApproved) && !ap.isWorkflowApproved(c.session.key.tenant, a) && c.claims.reportOnce(claimedApprovalKind):
+		ap.findings.reportCheckFinding("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
+	}
+}
+
+// isWorkflowApproved tells whether the record of a workflow says that it was approved.
+func (ap *approvals) isWorkflowApproved(tenant string, a *approval) bool {
+	recorded, _ := ap.statuses.get(workflowKey{tenant, sumOf(a.workflow)})
+	if isGranted(recorded.status) {
+		return true
+	}
+	w := ap.findWorkflow(tenant, a.workflow)
+	return w != nil && w.usedBy != 0
+}
+
+// checkUnnamedApproval: what ran after an approval must say which: the workflow and,
+// where a decision used it up, that decision (AH-C-081).
+func (ap *approvals) checkUnnamedApproval(c *call, f *fact) {
+	if f.protocol != protoAgentHook {
+		return
+	}
+	for _, d := range c.decisions {
+		a := d.approval.valueOrZero()
+		used := d.verdict == events.Allow && isGranted(a.status)
+		switch {
+		case a.workflow == "":
+		case f.approval.valueOrZero().workflow == "":
+			ap.findings.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
+			return
+		case used && d.id != "" && f.decisionRef == "" && f.receiptDecisionID == "":
+			ap.findings.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
+			return
+		}
+	}
+}
+
+// checkResumePolicy: a call that was put off must come back as its resume policy says
+// (AH-C-106).
+func (ap *approvals) checkResumePolicy(c *call, f *fact) {
+	if f.kind != kindDecision || f.protocol != protoAgentHook || f.eventID == "" {
+		return
+	}
+	workflow := f.decision.approval.valueOrZero().workflow
+	if workflow == "" {
+		return
+	}
+	for _, d := range c.decisions {
+		p := d.approval.valueOrZero()
+		if p.resumePolicy == resumeSameEvent && p.workflow == workflow && d.eventID != "" && d.eventID != f.eventID {
+			ap.findings.reportCheckFinding("AH-C-106", c, f, findingFrom(d.eventID, f.eventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
+			return
+		}
+	}
+}
+
+const resumeSameEvent = "retry_same_event"

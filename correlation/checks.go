@@ -200,24 +200,3 @@ func (m *machine) checkUnnamedEnd(c *call, f *fact, inferred bool) {
 		m.findings.reportCheckFinding("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
 	}
 }
-
-// checkUnnamedApproval: what ran after an approval must say which: the workflow and,
-// where a decision used it up, that decision (AH-C-081).
-func (m *machine) checkUnnamedApproval(c *call, f *fact) {
-	if f.protocol != protoAgentHook {
-		return
-	}
-	for _, d := range c.decisions {
-		a := d.approval.valueOrZero()
-		used := d.verdict == events.Allow && isGranted(a.status)
-		switch {
-		case a.workflow == "":
-		case f.approval.valueOrZero().workflow == "":
-			m.findings.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
-			return
-		case used && d.id != "" && f.decisionRef == "" && f.receiptDecisionID == "":
-			m.findings.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
-			return
-		}
-	}
-}

@@ -68,7 +68,7 @@ func (m *machine) judgeCallClaims(c *call, f *fact) {
 	m.judgeVerdictClaim(c, f)
 	if f.kind == kindDecision || !c.isOpen() {
 		m.judgeUnrecorded(c, f)
-		m.judgeApprovalClaim(c, f)
+		m.approvals.judgeApprovalClaim(c, f)
 	}
 }
 
@@ -112,26 +112,6 @@ func (m *machine) retractUnrecordedClaim(c *call, f *fact) {
 	}
 }
 
-// judgeApprovalClaim compares the claimed approval with the workflows on record. A
-// workflow must be one that the call waits for or was allowed by (AH-C-104,
-// AH-C-105), and is approved when a decision or its own record says so (AH-C-105).
-func (m *machine) judgeApprovalClaim(c *call, f *fact) {
-	a := c.claims.approval
-	if a == nil || len(c.decisions) == 0 && !m.opts.RequireVerdict {
-		return
-	}
-	if a.workflow != "" && !c.waitsForWorkflow(a.workflow) {
-		m.judgeStrangeWorkflow(c, f, a)
-		return
-	}
-	st := c.effectiveVerdict()
-	allowed := st.recorded != nil && st.recorded.verdict == events.Allow
-	onlyReferred := a.workflow == "" && c.claims.namesDecision // see judgeReference
-	if a.hasStatus(statusApproved) && !allowed && !onlyReferred && !m.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
-		m.findings.reportCheckFinding("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("the verdict on record still waits for it"))
-	}
-}
-
 // waitsForWorkflow tells whether a decision on the call, or on one that it tries again,
 // names a workflow.
 func (c *call) waitsForWorkflow(workflow string) bool {
@@ -142,35 +122,6 @@ func (c *call) waitsForWorkflow(workflow string) bool {
 		c = c.retriedCall
 	}
 	return false
-}
-
-// judgeStrangeWorkflow: the claimed workflow is none of the call's own.
-func (m *machine) judgeStrangeWorkflow(c *call, f *fact, a *approval) {
-	w := m.findWorkflow(c.session.key.tenant, a.workflow)
-	v := findingFrom(c.firstEvent(), f.eventID)
-	digest := ""
-	if d := c.lastDecision(); d != nil {
-		v.withVerdict(effectiveVerdict{recorded: d})
-		digest = d.argsDigest
-	}
-	if w == nil {
-		_, recorded := m.approvalIndex.get(workflowKey{c.session.key.tenant, sumOf(a.workflow)})
-		waits := a.hasStatus(statusPending) && c.waitsForUnnamed()
-		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
-			m.findings.reportCheckFinding("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
-		}
-		return
-	}
-	caseOf, what := w.callMismatch(c, digest)
-	if caseOf == "" && !w.coversCall(c) {
-		caseOf, what = caseOtherCall, "it names the workflow of another call, which this one does not say to try again"
-	}
-	switch {
-	case caseOf != "" && c.claims.reportOnce(claimedApprovalKind):
-		m.findings.reportCheckFinding("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
-	case caseOf == "" && a.hasStatus(statusApproved) && !m.isWorkflowApproved(c.session.key.tenant, a) && c.claims.reportOnce(claimedApprovalKind):
-		m.findings.reportCheckFinding("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
-	}
 }
 
 // waitsForUnnamed tells whether the recorded verdict waits for an approval and does not
@@ -186,40 +137,6 @@ const (
 	caseNoDecision = "decision"
 )
 
-// isWorkflowApproved tells whether the record of a workflow says that it was approved.
-func (m *machine) isWorkflowApproved(tenant string, a *approval) bool {
-	recorded, _ := m.approvalIndex.get(workflowKey{tenant, sumOf(a.workflow)})
-	if isGranted(recorded.status) {
-		return true
-	}
-	w := m.findWorkflow(tenant, a.workflow)
-	return w != nil && w.usedBy != 0
-}
-
-// judgeReference: an event says by which decision its call was approved. That must
-// be a decision on this call, or on one that it tries again.
-func (m *machine) judgeReference(c *call, f *fact) {
-	if f.kind != kindPre && f.kind != kindPost || f.decisionRef == "" || c.state == events.CallOrphaned {
-		return
-	}
-	if len(c.decisions) == 0 && !m.opts.RequireVerdict || len(c.decisions) >= maxCallDecisions || c.hasDecision(f.decisionRef) {
-		return
-	}
-	v := findingFrom(c.firstEvent(), f.eventID)
-	made, known := m.receiptHolders.get(receiptKey(f.key.tenant, f.decisionRef))
-	if o := c.session.callOfDecision(f.decisionRef); o != nil && o != c || known && made != receiptHolder(f.key, c.group.key) {
-		if (f.kind != kindPost || f.effect == noEffect || !known) && c.claims.reportOnce(claimedApprovalKind) { // else it is receipt_reused
-			m.findings.reportCheckFinding("AH-C-104", c, f, v.withCase(caseNoDecision).withText("it names a decision on another call"))
-		}
-		return
-	}
-	if !c.claims.reportOnce(claimedApprovalKind) {
-		return
-	}
-	id := m.findings.reportCheckFinding("AH-C-105", c, f, v.withCase(caseNoDecision).withText("it names a decision that is not on record"))
-	c.addRetractable(referenceRetraction+f.decisionRef, id)
-}
-
 // hasDecision tells whether a reference is to a decision on the call or on one that it
 // tries again.
 func (c *call) hasDecision(reference string) bool {
@@ -230,18 +147,4 @@ func (c *call) hasDecision(reference string) bool {
 		c = c.retriedCall
 	}
 	return false
-}
-
-// referenceRetraction begins the note of a finding that a decision was not on record.
-const referenceRetraction = "AH-C-105 "
-
-// retractUnknownReference takes that back when the decision is there.
-func (m *machine) retractUnknownReference(c *call, f *fact) {
-	for _, reference := range []string{f.decision.id, f.decision.approvalRef} {
-		for _, made := range c.takeRetractable(referenceRetraction + reference) {
-			c.claims.reported &^= claimedApprovalKind
-			m.findings.reportCheckFinding("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
-				retracting(made.id).withText("the decision was recorded later"))
-		}
-	}
 }

@@ -31,7 +31,7 @@ func (m *machine) completeCall(f *fact) {
 	m.retractMissingCompletion(c, f)
 	m.closeCall(c, stateAfter(f), closedByPost)
 	m.judgeCallClaims(c, f)
-	m.judgeReference(c, f)
+	m.receipts.judgeReference(c, f)
 	c.executedArgs.canonical = nil
 	m.findings.emitCall(c)
 }
@@ -67,7 +67,7 @@ func (m *machine) recordOrphan(s *session, f *fact) {
 	}
 	m.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
 	m.checkOrphan(sl, c, f)
-	m.checkReceiptUse(c, f)
+	m.receipts.checkReceiptUse(c, f)
 	m.findings.emitCall(c)
 	m.enforceCallBounds(s, sl)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -20,6 +21,7 @@ const (
 // declarations are those of all tenants, as the last record has them: at most as
 // many as a record holds.
 type declarations struct {
+	findings         *findings
 	byTenant         map[string][]*declaration // by tenant, as a token
 	reportedUnusable []sum                     // documents that were said to be unusable
 }
@@ -47,40 +49,45 @@ func (c *Correlator) applyPublisherChange(m events.LogMessage, p subject.Parsed)
 	if err != nil {
 		return
 	}
-	before := c.machine.declarations
-	c.machine.declarations = declarations{}
+	c.machine.declarations.replace(change, m)
+}
+
+// replace takes what is in force from a change on.
+func (ds *declarations) replace(change events.PublisherChange, m events.LogMessage) {
+	before := *ds
+	ds.byTenant, ds.reportedUnusable = nil, nil
 	broken := map[string]bool{}
 	for _, d := range change.Documents {
 		if d.Error != "" {
 			broken[d.Tenant] = true
-			c.machine.reportUnusableDocument(m, d, before.reportedUnusable)
+			ds.reportUnusableDocument(m, d, before.reportedUnusable)
 		}
 	}
 	for _, d := range change.Documents {
 		if d.Declares != nil && !broken[d.Tenant] { // as the admitter has it: of such a tenant nothing is in force
-			c.machine.declarations.add(subject.Escape(d.Tenant), before.carryOver(d))
+			ds.add(subject.Escape(d.Tenant), before.carryOver(d))
 		}
 	}
 }
 
 // reportUnusableDocument reports a manifest or registration that cannot be used (AH-C-126),
 // once as it is.
-func (m *machine) reportUnusableDocument(msg events.LogMessage, d events.PublisherDocument, before []sum) {
+func (ds *declarations) reportUnusableDocument(msg events.LogMessage, d events.PublisherDocument, before []sum) {
 	kind, _, _ := strings.Cut(d.Name, ".")
 	if kind != "manifest" && kind != "registration" {
 		return
 	}
 	id := sumOf(d.Tenant, d.Name, d.Digest)
-	m.declarations.reportedUnusable = append(m.declarations.reportedUnusable, id)
+	ds.reportedUnusable = append(ds.reportedUnusable, id)
 	if slices.Contains(before, id) {
 		return
 	}
 	f := &fact{seq: msg.Seq, at: msg.Time, protocol: protoAgentHook, origin: originOf(d.Tenant, "", "")}
-	m.findings.emitFinding(checkRules["AH-C-126"], nil, f, findingFrom().withContent(id).withText(boundID(strings.TrimSuffix(d.Error, "."))))
+	ds.findings.emitFinding(checkRules["AH-C-126"], nil, f, findingFrom().withContent(id).withText(boundID(strings.TrimSuffix(d.Error, "."))))
 }
 
 // carryOver is a declaration, with what is known of it if it has not changed.
-func (ds declarations) carryOver(d events.PublisherDocument) *declaration {
+func (ds *declarations) carryOver(d events.PublisherDocument) *declaration {
 	next := &declaration{
 		digest: d.Digest, family: d.Declares.Source,
 		failsClosed: d.Declares.FailMode == "fail_closed", statesLimitations: d.Declares.Limitations > 0,
@@ -120,7 +127,7 @@ func (ds *declarations) add(tenant string, d *declaration) {
 
 // find gives the declaration for a publisher, nil if there is none: what is
 // registered for it goes before what is declared of its family.
-func (ds declarations) find(k sessionKey, family string) *declaration {
+func (ds *declarations) find(k sessionKey, family string) *declaration {
 	registered := false
 	var general *declaration
 	for _, d := range ds.byTenant[k.tenant] {
@@ -154,48 +161,42 @@ func (d *declaration) reportOnce(what, source string) bool {
 
 // checkDeclared holds an event against what is declared of its publisher: its type
 // (AH-C-127), how often it answers "unknown" (AH-C-043), and its fail mode
-// (AH-C-072).
-func (m *machine) checkDeclared(w origin, f *fact) {
-	if f.hook == nil || len(m.declarations.byTenant) == 0 {
+// (AH-C-072). session is the event's, nil if it has none.
+func (ds *declarations) checkDeclared(w origin, f *fact, session *hooksession.Session) {
+	if f.hook == nil || len(ds.byTenant) == 0 {
 		return
 	}
-	d := m.declarations.find(f.key, f.hook.Family)
+	d := ds.find(f.key, f.hook.Family)
 	if d == nil {
 		return
 	}
 	if d.notExposed[f.hook.Type] && d.reportOnce(f.hook.Type, f.key.source) {
-		m.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
+		ds.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
 	}
 	if f.kind == kindFailOpen && d.failsClosed {
 		b := singleEventFinding("AH-C-072", "a call was let pass without a verdict, and its publisher is registered to fail closed", f)
 		b.Case = "fail_mode"
-		m.findings.reportSessionFinding(f, w, b)
+		ds.findings.reportSessionFinding(f, w, b)
 	}
-	if f.hook.FailMode && d.silentOnFailMode && !m.isFailModeDocumented(f) && d.reportOnce("fail mode", f.key.source) {
+	if f.hook.FailMode && d.silentOnFailMode && (session == nil || !session.Documents()) && d.reportOnce("fail mode", f.key.source) {
 		b := singleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
 		b.Severity = events.SeverityInfo
-		m.findings.reportSessionFinding(f, w, b)
+		ds.findings.reportSessionFinding(f, w, b)
 	}
 	if f.hook.Unknown && !d.statesLimitations && d.countUnknownAnswer(f.key.source) {
-		m.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
+		ds.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
 	}
 }
 
 // applyRegistration tells an event what its publisher is registered for, before its session
 // takes it.
-func (m *machine) applyRegistration(f *fact) {
-	if len(m.declarations.byTenant) == 0 {
+func (ds *declarations) applyRegistration(f *fact) {
+	if len(ds.byTenant) == 0 {
 		return
 	}
-	if d := m.declarations.find(f.key, f.hook.Family); d != nil && (d.actionGovernance || d.partlyExposed[f.hook.Type]) {
+	if d := ds.find(f.key, f.hook.Family); d != nil && (d.actionGovernance || d.partlyExposed[f.hook.Type]) {
 		f.hook.Registered(d.actionGovernance, d.partlyExposed[f.hook.Type])
 	}
-}
-
-// isFailModeDocumented tells whether the session of a fact says what its fail mode is.
-func (m *machine) isFailModeDocumented(f *fact) bool {
-	w, there := m.protocolSessions.peek(protocolSessionKey{f.key, protoAgentHook})
-	return there && w.hook != nil && w.hook.Documents()
 }
 
 // countUnknownAnswer counts an answer of "unknown", and tells when it has become a habit.

@@ -79,7 +79,7 @@ func (c *Correlator) applyDecision(m *events.LogMessage, p *subject.Parsed, v *d
 		c.reportForged(v.unverifiedFact(m, p), caseVerdict, "")
 		return
 	}
-	c.machine.expectTrace(&v.decision)
+	c.machine.admissions.expectTrace(&v.decision)
 	c.machine.processFact(&v.fact)
 }
 
@@ -182,7 +182,7 @@ func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
 		c.machine.findings.reportInvalid(unreadFact(m, p), decodeErrorText(err))
 		return
 	}
-	c.machine.recordApprovalStatus(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status, m.Time)
+	c.machine.approvals.recordApprovalStatus(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status, m.Time)
 	c.checkApprovalRecord(m, p, a)
 }
 

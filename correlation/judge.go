@@ -96,7 +96,7 @@ func (m *machine) judgeExecution(c *call, f *fact) {
 		m.compareCallInput(c, f, st)
 	}
 	m.judgeVerdictClaim(c, f)
-	m.checkReceiptUse(c, f)
+	m.receipts.checkReceiptUse(c, f)
 }
 
 // judgeDoubtful judges the end of a denied call in a word that AAEP has for what
@@ -193,8 +193,8 @@ func (c *call) executionStart(f *fact) time.Time {
 }
 
 func (m *machine) judgeAllowed(c *call, f *fact, st effectiveVerdict) {
-	m.checkUnnamedApproval(c, f)
-	m.checkExecutedApproval(c, f, st)
+	m.approvals.checkUnnamedApproval(c, f)
+	m.approvals.checkExecutedApproval(c, f, st)
 	decided := st.decidedAt
 	if st.recorded != nil {
 		decided = st.recorded.at

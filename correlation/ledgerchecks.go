@@ -106,27 +106,6 @@ func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, 
 	}
 }
 
-// checkResumePolicy: a call that was put off must come back as its resume policy says
-// (AH-C-106).
-func (m *machine) checkResumePolicy(c *call, f *fact) {
-	if f.kind != kindDecision || f.protocol != protoAgentHook || f.eventID == "" {
-		return
-	}
-	workflow := f.decision.approval.valueOrZero().workflow
-	if workflow == "" {
-		return
-	}
-	for _, d := range c.decisions {
-		p := d.approval.valueOrZero()
-		if p.resumePolicy == resumeSameEvent && p.workflow == workflow && d.eventID != "" && d.eventID != f.eventID {
-			m.findings.reportCheckFinding("AH-C-106", c, f, findingFrom(d.eventID, f.eventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
-			return
-		}
-	}
-}
-
-const resumeSameEvent = "retry_same_event"
-
 // checkEffectFirst: the same call as AgentHook saw it began before AAEP announced it
 // (AAEP-C-089).
 func (m *machine) checkEffectFirst(c *call, f *fact) {

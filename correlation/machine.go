@@ -14,13 +14,19 @@ type machine struct {
 
 	sessions          *lru[sessionKey, *session]
 	sessionTombstones *fifoMap[sessionKey, int]
-	lineage           *lineage
 	history           *history
 	timers            *timers
 	findings          *findings
 	tracker
 	denials       *lru[sum, *denial] // of calls that are forgotten
-	handoffs      *fifoMap[sessionKey, []handedOverAgent]
+	lineage       *lineage
+	admissions    *admissions
+	approvals     *approvals
+	receipts      *receipts
+	handoffs      *handoffs
+	attestations  *attestations
+	declarations  *declarations
+	mandates      *mandates
 	lastCallOrder uint64 // calls opened so far
 
 	stats      Stats
@@ -47,9 +53,11 @@ func newMachine(opts Options) *machine {
 		timers:            &timers{},
 		tracker:           newTracker(),
 		denials:           newLRU[sum, *denial](),
-		handoffs:          newFIFOMap[sessionKey, []handedOverAgent](maxHandoffs),
 	}
 	m.findings = &findings{timers: m.timers, history: m.history, lineage: m.lineage, ruleModes: map[string]ruleModes{}}
+	m.admissions, m.approvals, m.receipts = newAdmissions(m.findings, m.history), newApprovals(m.findings), newReceipts(m.findings, m.history)
+	m.handoffs, m.attestations = newHandoffs(m.findings), newAttestations(m.findings)
+	m.declarations, m.mandates = &declarations{findings: m.findings}, newMandates(m.findings)
 	m.configure(&engineOptions{Options: opts.withDefaults()})
 	return m
 }
@@ -58,6 +66,7 @@ func newMachine(opts Options) *machine {
 // them anew.
 func (m *machine) configure(o *engineOptions) {
 	m.opts, m.history.opts, m.timers.opts = o, o, o
+	m.approvals.opts, m.receipts.opts, m.mandates.opts = o, o, o
 	m.findings.configure(o)
 }
 
@@ -107,7 +116,7 @@ func (m *machine) announceCall(f *fact) {
 		c = m.openOccurrence(s, f)
 	} else {
 		m.checkRequestConflict(c, f)
-		m.checkResumePolicy(c, f)
+		m.approvals.checkResumePolicy(c, f)
 		m.attachAnnouncement(c, f)
 		if before := s.findNamedRetry(f); before != nil {
 			m.linkRetry(c, before)
@@ -115,10 +124,10 @@ func (m *machine) announceCall(f *fact) {
 	}
 	m.lineage.recordCallTargets(c, f)
 	if f.decision != nil && f.decision.hasReceipt {
-		m.recordReceipt(f)
+		m.receipts.recordReceipt(f)
 	}
-	if m.handoffs.len() > 0 || f.protocol == subject.ProtoHandoff {
-		m.trackHandoff(s, c, f)
+	if !m.handoffs.isEmpty() || f.protocol == subject.ProtoHandoff {
+		m.handoffs.trackHandoff(s, c, f)
 	}
 	switch f.protocol {
 	case protoAAEP:
@@ -128,13 +137,16 @@ func (m *machine) announceCall(f *fact) {
 	}
 	s.linkDecision(c, f.decisionID)
 	m.timers.extendDeadline(c, f, m.stats.Open)
-	m.useWorkflow(c, f)
+	if f.kind == kindDecision && len(c.retractable) > 0 {
+		m.receipts.retractUnknownReference(c, f)
+	}
+	m.approvals.useWorkflow(c, f)
 	m.noteDecidedCall(c, f)
-	m.checkAnnouncedApproval(c, f)
+	m.approvals.checkAnnouncedApproval(c, f)
 	m.replaceWaitingCalls(s, c, f)
 	m.settleVerdict(c, f)
 	m.judgeCallClaims(c, f)
-	m.judgeReference(c, f)
+	m.receipts.judgeReference(c, f)
 	if len(s.earlyUpdates) > 0 {
 		m.applyEarlyUpdates(s, c)
 	}
@@ -175,7 +187,7 @@ func (m *machine) amendCall(f *fact) {
 		c.applyClaims(f)
 		m.settleVerdict(c, f)
 		m.judgeCallClaims(c, f)
-		m.judgeReference(c, f)
+		m.receipts.judgeReference(c, f)
 		m.rejudgeLateVerdict(c, c.completionFact(), before)
 		m.findings.emitCall(c)
 	}

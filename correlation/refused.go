@@ -32,13 +32,7 @@ func (m *machine) refuseEvent(f *fact) {
 // A session of which nothing is known does not begin with it.
 func (m *machine) noteRefusedNumber(f *fact) {
 	if e := f.evidence; e != nil {
-		if e.Ref.ID == "" {
-			return
-		}
-		if md := m.ensureMandate(f.key.tenant, e.Ref.ID); e.Sequence == md.lastNumber+1 {
-			own, _ := aump.NormaliseHash(e.Hashes.Event)
-			md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, boundID(e.ID), f.seq
-		}
+		m.mandates.noteNumber(e, f)
 		return
 	}
 	if f.refusedNumber == nil || f.protocol != protoAAEP {

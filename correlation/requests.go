@@ -81,32 +81,49 @@ func requestFlagsOf(e *agenthook.Event) (k requestFlags) {
 	return k
 }
 
+// admissions are the requests and decisions that the log holds against each other.
+type admissions struct {
+	findings        *findings
+	history         *history
+	flaggedRequests *fifoMap[sum, flaggedRequest] // by decision
+	namedDecisions  *fifoMap[sum, namedDecision]  // decisions that events named first
+	expectedTraces  *fifoMap[sum, *expectedTrace] // decisions that leave a trace event, by id
+}
+
+func newAdmissions(fs *findings, h *history) *admissions {
+	return &admissions{
+		findings: fs, history: h,
+		flaggedRequests: newFIFOMap[sum, flaggedRequest](maxFlaggedRequests),
+		namedDecisions:  newFIFOMap[sum, namedDecision](maxNamedDecisions),
+		expectedTraces:  newFIFOMap[sum, *expectedTrace](maxTraces),
+	}
+}
+
 // recordFlaggedRequest notes a request whose verdict is not free.
-func (m *machine) recordFlaggedRequest(f *fact) {
+func (ad *admissions) recordFlaggedRequest(f *fact) {
 	if f.requestFlags != 0 && f.decisionID != "" {
-		m.flaggedRequests.put(f.ownReceiptKey(), flaggedRequest{f.requestFlags, f.seq})
+		ad.flaggedRequests.put(f.ownReceiptKey(), flaggedRequest{f.requestFlags, f.seq})
 	}
 }
 
 // checkAdmissionDecision holds a decision against its request and against what was on record
 // when the request came.
-func (m *machine) checkAdmissionDecision(f *fact) {
+func (ad *admissions) checkAdmissionDecision(f *fact) {
 	if f.protocol != protoAgentHook {
 		return
 	}
-	if r := m.flaggedRequests.lookup(f.ownReceiptKey()); r != nil {
-		m.checkFlaggedVerdict(f, *r)
+	if r := ad.flaggedRequests.lookup(f.ownReceiptKey()); r != nil {
+		ad.checkFlaggedVerdict(f, *r)
 	}
-	m.checkEarlyVerdict(f)
-	m.checkIgnoredApproval(f)
+	ad.checkEarlyVerdict(f)
 }
 
-func (m *machine) checkFlaggedVerdict(f *fact, r flaggedRequest) {
+func (ad *admissions) checkFlaggedVerdict(f *fact, r flaggedRequest) {
 	v := f.decision.verdict
 	say := func(check, what string) {
 		b := singleEventFinding(check, what, f)
 		b.Seqs = append([]uint64{r.seq}, b.Seqs...)
-		m.findings.reportSessionFinding(f, f.origin, b)
+		ad.findings.reportSessionFinding(f, f.origin, b)
 	}
 	if r.flags&flagReportsOnly != 0 && (f.namesPolicies || v == events.Ask || v == events.Defer) {
 		say("AH-C-085", "policies were asked about it")
@@ -134,42 +151,28 @@ type namedDecision struct {
 
 // recordNamedDecision notes that an event names a decision that is not on record: whoever sent
 // it was told of the verdict before.
-func (m *machine) recordNamedDecision(f *fact) {
+func (ad *admissions) recordNamedDecision(f *fact) {
 	if f.kind == kindRequest {
 		return
 	}
-	if m.history.hasDecision(f.key.publisher(), f.receiptDecisionID) {
+	if ad.history.hasDecision(f.key.publisher(), f.receiptDecisionID) {
 		return
 	}
-	if k := receiptKey(f.key.tenant, f.receiptDecisionID); m.namedDecisions.lookup(k) == nil {
-		m.namedDecisions.put(k, namedDecision{f.eventID, f.seq})
+	if k := receiptKey(f.key.tenant, f.receiptDecisionID); ad.namedDecisions.lookup(k) == nil {
+		ad.namedDecisions.put(k, namedDecision{f.eventID, f.seq})
 	}
 }
 
 // checkEarlyVerdict: a verdict was known before its record was on the log (AH-C-071).
-func (m *machine) checkEarlyVerdict(f *fact) {
-	n := m.namedDecisions.lookup(f.ownReceiptKey())
+func (ad *admissions) checkEarlyVerdict(f *fact) {
+	n := ad.namedDecisions.lookup(f.ownReceiptKey())
 	if n == nil || f.decisionID == "" {
 		return
 	}
 	b := singleEventFinding("AH-C-071", "an event that is recorded before it names it", f)
 	b.Seqs = append([]uint64{n.seq}, b.Seqs...)
 	b.Events = slices.DeleteFunc([]string{n.event, f.eventID}, func(id string) bool { return id == "" })
-	m.findings.reportSessionFinding(f, f.origin, b)
-}
-
-// checkIgnoredApproval: a request came when its approval had been on record for long, and
-// was told to wait for that very approval (AH-C-051). What is asked for again
-// while a reviewer decides may cross the decision.
-func (m *machine) checkIgnoredApproval(f *fact) {
-	waits := f.decision.approval.valueOrZero()
-	if waits.workflow == "" || waits.status != statusPending || f.decisionExtras == nil || f.decisionExtras.received.IsZero() {
-		return
-	}
-	w, known := m.approvalIndex.get(workflowKey{f.key.tenant, sumOf(waits.workflow)})
-	if known && w.status == statusApproved && f.decisionExtras.received.After(w.at.Add(recommendedVerdictWait)) {
-		m.findings.reportSessionFinding(f, f.origin, singleEventFinding("AH-C-051", "", f))
-	}
+	ad.findings.reportSessionFinding(f, f.origin, b)
 }
 
 // declaredReasons are the checks that the admitter decides by what is declared of

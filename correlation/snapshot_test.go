@@ -182,7 +182,7 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.machine.dirtyCalls", "correlation.machine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.timers.nextTimer",
+	"aaepsession.Session.out", "correlation.machine.dirtyCalls", "correlation.machine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool", "correlation.machine.freeLists",
 	"correlation.machine.prefetched", "hooksession.Session.out",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount

@@ -17,20 +17,6 @@ type (
 		tenant string
 		token  sum
 	}
-	workflowKey struct {
-		tenant   string
-		workflow sum
-	}
-	nonceUse struct {
-		event string
-		seq   uint64
-	}
-	// hookFingerprint is what a publisher's hook was when it last called itself trusted.
-	hookFingerprint struct {
-		fingerprint sum
-		event       string
-		seq         uint64
-	}
 	tokenUse struct {
 		session protocolSessionKey
 		event   string
@@ -120,61 +106,5 @@ func (m *machine) applyEarlyReplies(w *protocolSession, asked *fact, k tenantTok
 		m.findings.reportCheckFinding("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(r.finding).withText("its question came later"))
 		m.applyQuestionReply(w, f)
-	}
-}
-
-// checkNonce notes in which attestation a nonce was used (AH-C-122).
-func (m *machine) checkNonce(w *protocolSession, f *fact) {
-	if f.hook.Nonce() == "" {
-		return
-	}
-	key := tokenKey{f.key.tenant, f.key.source, sumOf(f.hook.Nonce())}
-	if before, used := m.nonces.get(key); used && before.event != f.eventID {
-		b := singleEventFinding("AH-C-122", "its nonce was used before", f)
-		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-		m.findings.reportSessionFinding(f, *w.origin, b)
-	}
-	m.nonces.put(key, nonceUse{f.eventID, f.seq})
-}
-
-// checkHookFingerprints compares the hooks that a session calls trusted with what they were in
-// their publisher's sessions before (AH-C-129).
-func (m *machine) checkHookFingerprints(w *protocolSession, f *fact) {
-	for _, h := range f.hook.Met() {
-		key := tokenKey{f.key.tenant, f.key.source, sumOf(h.Hook)}
-		now := hookFingerprint{sumOf(h.Print), f.eventID, f.seq}
-		if before, known := m.hookFingerprints.get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
-			b := singleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
-			b.Case, b.Call = h.Hook, ""
-			b.Events, b.Seqs = append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-			m.findings.reportSessionFinding(f, *w.origin, b)
-		}
-		m.hookFingerprints.put(key, now)
-	}
-}
-
-// approvalStatus is where an approval workflow stands, and since when it does by
-// the broker's clock.
-type approvalStatus struct {
-	status string
-	at     time.Time
-}
-
-// recordApprovalStatus notes the status of an approval workflow.
-func (m *machine) recordApprovalStatus(k workflowKey, status string, at time.Time) {
-	if w, known := m.approvalIndex.get(k); !known || w.status != status {
-		m.approvalIndex.put(k, approvalStatus{status, at})
-	}
-}
-
-// checkApprovalEvent compares what an event tells of an approval with its record
-// (AH-C-111).
-func (m *machine) checkApprovalEvent(w *protocolSession, f *fact) {
-	if f.kind != kindApproval || f.approval.valueOrZero().workflow == "" {
-		return
-	}
-	recorded, known := m.approvalIndex.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
-	if known && isGranted(recorded.status) != f.approval.hasStatus(statusApproved) {
-		m.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AH-C-111", "", f))
 	}
 }

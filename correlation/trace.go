@@ -22,14 +22,19 @@ type expectedTrace struct {
 }
 
 // expectTrace remembers a decision that leaves a trace event.
-func (m *machine) expectTrace(d *events.Decision) {
+func (ad *admissions) expectTrace(d *events.Decision) {
 	if d.Protocol != subject.ProtoTool && d.Protocol != subject.ProtoHandoff {
 		return
 	}
 	id := traceKey(d.Tenant, d.DecisionID)
-	if _, known := m.expectedTraces.get(id); !known {
-		m.expectedTraces.put(id, &expectedTrace{key: originOf(d.Tenant, d.Source, d.Session).key, protocol: d.Protocol})
+	if _, known := ad.expectedTraces.get(id); !known {
+		ad.expectedTraces.put(id, &expectedTrace{key: originOf(d.Tenant, d.Source, d.Session).key, protocol: d.Protocol})
 	}
+}
+
+// findTrace is the trace event that a decision leaves.
+func (ad *admissions) findTrace(tenant, decisionID string) (t *expectedTrace, known bool) {
+	return ad.expectedTraces.get(traceKey(tenant, decisionID))
 }
 
 func traceKey(tenant, decisionID string) sum { return sumOf("trace", tenant, decisionID) }
@@ -53,7 +58,7 @@ func (c *Correlator) applyTrace(m events.LogMessage, p subject.Parsed, f *fact) 
 		c.reportForged(f, caseTrace, "it names another decision than its header")
 		return
 	}
-	t, known := c.machine.expectedTraces.get(traceKey(p.Tenant, id))
+	t, known := c.machine.admissions.findTrace(p.Tenant, id)
 	switch {
 	case !known:
 		c.reportForged(f, caseTrace, "the decision that it names is not recorded before it")

@@ -39,12 +39,12 @@ func (m *machine) checkApprovalBypass(s *session, c *call, f *fact) {
 	if c.directVerdict().verdict != events.Allow || f.decision != nil && (f.decision.approval.hasStatus(statusApproved) || f.decision.approval.hasStatus(statusConsumed)) {
 		return
 	}
-	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval() && o.isEquivalent(c) }); twin != nil {
+	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval(m.approvals) && o.isEquivalent(c) }); twin != nil {
 		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool {
-		return o.awaitsApproval() && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (sum{})
+		return o.awaitsApproval(m.approvals) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (sum{})
 	}); twin != nil {
 		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
 		return
@@ -77,13 +77,13 @@ func (s *session) findDeniedEquivalent(c *call) *call {
 }
 
 // awaitsApproval tells whether a call still waits for an approval.
-func (c *call) awaitsApproval() bool {
+func (c *call) awaitsApproval(record *approvals) bool {
 	st := c.effectiveVerdict()
 	if st.verdict != events.Ask && st.verdict != events.Defer {
 		return false
 	}
 	if st.recorded != nil {
-		return !c.session.machine.isApprovedOnRecord(c)
+		return !record.isApprovedOnRecord(c)
 	}
 	return !c.eventApproval.hasStatus(statusApproved)
 }

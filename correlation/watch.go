@@ -19,21 +19,9 @@ type tracker struct {
 	replyTokens       *fifoMap[tokenKey, tokenUse]    // reply tokens, by publisher
 	tokenOwners       *fifoMap[tenantToken, tokenKey] // the publisher that used a token last
 	earlyReplies      *fifoMap[tenantToken, []earlyReply]
-	// mandates are those that the log names, decidedUnder those of a session's decisions.
-	mandates        *fifoMap[mandateKey, *mandate]
-	sessionMandates *fifoMap[sessionKey, []sum]
 	// subscriptionOwners are who replied on them, by tenant.
 	subscriptionOwners *fifoMap[tenantToken, string]
-	nonces             *fifoMap[tokenKey, nonceUse]          // of attestations, by publisher
-	hookFingerprints   *fifoMap[tokenKey, hookFingerprint]   // of hooks, by publisher
-	approvalIndex      *fifoMap[workflowKey, approvalStatus] // approval workflows: their status on record
-	workflows          *fifoMap[workflowKey, *workflow]      // what decisions opened them for
-	expectedTraces     *fifoMap[sum, *expectedTrace]         // decisions that leave a trace event, by id
-	receiptHolders     *fifoMap[sum, sum]                    // decisions whose receipts allow something: the call that they were made for
 	negotiations       *lru[sourceKey, *publisherNegotiations]
-	declarations       declarations
-	flaggedRequests    *fifoMap[sum, flaggedRequest] // requests, by decision
-	namedDecisions     *fifoMap[sum, namedDecision]  // decisions that events named first
 }
 
 func newTracker() tracker {
@@ -41,14 +29,9 @@ func newTracker() tracker {
 		storedItemLimit:  maxStoredItems,
 		protocolSessions: newLRU[protocolSessionKey, *protocolSession](), trackerTombstones: newFIFOMap[protocolSessionKey, trackerTombstone](maxTombstones), runningSessions: map[sourceKey]int{},
 		replyTokens: newFIFOMap[tokenKey, tokenUse](maxTokens), tokenOwners: newFIFOMap[tenantToken, tokenKey](maxTokens),
-		earlyReplies: newFIFOMap[tenantToken, []earlyReply](maxEarlyTokens),
-		mandates:     newFIFOMap[mandateKey, *mandate](maxMandates), sessionMandates: newFIFOMap[sessionKey, []sum](maxMandates),
+		earlyReplies:       newFIFOMap[tenantToken, []earlyReply](maxEarlyTokens),
 		subscriptionOwners: newFIFOMap[tenantToken, string](maxTokens),
-		nonces:             newFIFOMap[tokenKey, nonceUse](maxTokens), hookFingerprints: newFIFOMap[tokenKey, hookFingerprint](maxTokens),
-		approvalIndex: newFIFOMap[workflowKey, approvalStatus](maxApprovals), workflows: newFIFOMap[workflowKey, *workflow](maxApprovals),
-		expectedTraces: newFIFOMap[sum, *expectedTrace](maxTraces), receiptHolders: newFIFOMap[sum, sum](maxReceipts),
-		negotiations:    newLRU[sourceKey, *publisherNegotiations](),
-		flaggedRequests: newFIFOMap[sum, flaggedRequest](maxFlaggedRequests), namedDecisions: newFIFOMap[sum, namedDecision](maxNamedDecisions),
+		negotiations:       newLRU[sourceKey, *publisherNegotiations](),
 	}
 }
 
@@ -193,21 +176,22 @@ func (m *machine) trackFact(f *fact, n novelty) {
 	if f.evidence != nil {
 		m.findings.reportEventFindings(nil, f)
 		if n == novel {
-			m.checkEvidence(f)
+			m.mandates.checkEvidence(f)
 		}
 		return
 	}
 	if f.mandateRef != nil {
-		m.recordMandateUse(f, f.mandateRef)
+		m.mandates.recordMandateUse(f, f.mandateRef)
 	}
 	if f.kind == kindDecision && n == novel {
-		m.checkAdmissionDecision(f)
+		m.admissions.checkAdmissionDecision(f)
+		m.approvals.checkIgnoredApproval(f)
 	}
 	if f.requestFlags != 0 {
-		m.recordFlaggedRequest(f)
+		m.admissions.recordFlaggedRequest(f)
 	}
 	if f.receiptDecisionID != "" {
-		m.recordNamedDecision(f)
+		m.admissions.recordNamedDecision(f)
 	}
 	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
 	switch {
@@ -225,8 +209,8 @@ func (m *machine) trackFact(f *fact, n novelty) {
 	case f.hook != nil:
 		m.findings.reportEventFindings(nil, f)
 		if n == novel {
-			m.applyRegistration(f)
-			m.checkDeclared(f.origin, f)
+			m.declarations.applyRegistration(f)
+			m.declarations.checkDeclared(f.origin, f, nil)
 		}
 		m.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
 	default:
@@ -263,7 +247,7 @@ func (m *machine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
 		return
 	}
 	f.hook.Seq, f.hook.At = f.seq, f.at
-	m.applyRegistration(f)
+	m.declarations.applyRegistration(f)
 	m.setWebVerdict(f)
 	if s, ok := m.sessions.peek(f.key); ok && f.kind == kindSessionEnd && s.askedAdmission {
 		w.hook.Requested(agenthook.PreToolUse)
@@ -271,10 +255,10 @@ func (m *machine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
 	found := w.hook.Apply(f.hook)
 	m.accountStoredItems(w)
 	m.findings.reportSessionFindings(f, *w.origin, found)
-	m.checkNonce(w, f)
-	m.checkHookFingerprints(w, f)
-	m.checkApprovalEvent(w, f)
-	m.checkDeclared(*w.origin, f)
+	m.attestations.checkNonce(w, f)
+	m.attestations.checkHookFingerprints(w, f)
+	m.approvals.checkApprovalEvent(w, f)
+	m.declarations.checkDeclared(*w.origin, f, w.hook)
 }
 
 // noteDecidedCall tells the session of a call that a verdict on it is on record

@@ -39,11 +39,11 @@ func sessionSum(k sessionKey) sum { return sumOf("session", k.source, k.session)
 
 func callKeySum(k callKey) sum { return sumOf("slot", k.id, k.tool) }
 
-func (m *machine) findWorkflow(tenant, id string) *workflow {
+func (ap *approvals) findWorkflow(tenant, id string) *workflow {
 	if id == "" {
 		return nil
 	}
-	if w := m.workflows.lookup(workflowKey{tenant, sumOf(id)}); w != nil {
+	if w := ap.workflows.lookup(workflowKey{tenant, sumOf(id)}); w != nil {
 		return *w
 	}
 	return nil
@@ -51,35 +51,32 @@ func (m *machine) findWorkflow(tenant, id string) *workflow {
 
 // useWorkflow notes what an announcement says of a workflow: that a call waits
 // for it, that it uses it up, that a request names it, or which call it tries again.
-func (m *machine) useWorkflow(c *call, f *fact) {
-	if f.kind == kindDecision && len(c.retractable) > 0 {
-		m.retractUnknownReference(c, f)
-	}
+func (ap *approvals) useWorkflow(c *call, f *fact) {
 	switch {
 	case f.kind != kindDecision:
-		if w := m.findWorkflow(f.key.tenant, f.namedWorkflow); w != nil && w.sessionSum == sessionSum(f.key) {
+		if w := ap.findWorkflow(f.key.tenant, f.namedWorkflow); w != nil && w.sessionSum == sessionSum(f.key) {
 			w.addWaiting(callKeySum(c.group.key))
 		}
-		m.describeWorkflow(c, f)
-		m.retractOtherCall(c, f)
+		ap.describeWorkflow(c, f)
+		ap.retractOtherCall(c, f)
 	case f.decision.approval.valueOrZero().workflow == "":
 	case f.decision.verdict == events.Ask, f.decision.verdict == events.Defer:
-		m.openWorkflow(c, f)
+		ap.openWorkflow(c, f)
 	case f.decision.verdict == events.Allow:
-		if w := m.findWorkflow(f.key.tenant, f.decision.approval.workflow); w != nil {
-			m.judgeWorkflowUse(c, f, w)
+		if w := ap.findWorkflow(f.key.tenant, f.decision.approval.workflow); w != nil {
+			ap.judgeWorkflowUse(c, f, w)
 		}
 	}
 }
 
-func (m *machine) openWorkflow(c *call, f *fact) {
+func (ap *approvals) openWorkflow(c *call, f *fact) {
 	p, d := f.decision.approval, f.decision
-	w := m.findWorkflow(f.key.tenant, p.workflow)
+	w := ap.findWorkflow(f.key.tenant, p.workflow)
 	if w == nil {
 		w = &workflow{
 			sessionSum: sessionSum(f.key), tool: firstNonEmpty(f.tool, c.tool), canonical: c.canonicalTool, argsDigest: d.argsDigest, resume: p.resumePolicy, event: d.eventID, seq: d.seq,
 		}
-		m.workflows.put(workflowKey{f.key.tenant, sumOf(p.workflow)}, w)
+		ap.workflows.put(workflowKey{f.key.tenant, sumOf(p.workflow)}, w)
 	}
 	if w.sessionSum == sessionSum(f.key) {
 		w.addWaiting(callKeySum(c.group.key))
@@ -88,9 +85,9 @@ func (m *machine) openWorkflow(c *call, f *fact) {
 
 // describeWorkflow completes what a workflow was opened for by what the call's own
 // events say of its tool.
-func (m *machine) describeWorkflow(c *call, f *fact) {
+func (ap *approvals) describeWorkflow(c *call, f *fact) {
 	for i := range c.decisions {
-		if w := m.findWorkflow(f.key.tenant, c.decisions[i].approval.valueOrZero().workflow); w != nil && w.seq == c.decisions[i].seq {
+		if w := ap.findWorkflow(f.key.tenant, c.decisions[i].approval.valueOrZero().workflow); w != nil && w.seq == c.decisions[i].seq {
 			mergeText(&w.tool, f.tool, false)
 			mergeText(&w.canonical, f.canonicalTool, false)
 		}
@@ -140,7 +137,7 @@ func digestsDiffer(a, b string) bool {
 }
 
 // judgeWorkflowUse holds an allow against the workflow that it rests on.
-func (m *machine) judgeWorkflowUse(c *call, f *fact, w *workflow) {
+func (ap *approvals) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 	before := w.usedBy
 	if w.usedBy == 0 {
 		w.usedBy = f.seq
@@ -150,7 +147,7 @@ func (m *machine) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 	}
 	say := func(caseOf, what string) string {
 		v := findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withSeq(before)
-		return m.findings.reportCheckFinding("AH-C-104", c, f, v.withCase(caseOf).withText(what))
+		return ap.findings.reportCheckFinding("AH-C-104", c, f, v.withCase(caseOf).withText(what))
 	}
 	if caseOf, what := w.callMismatch(c, f.decision.argsDigest); caseOf != "" {
 		say(caseOf, what)
@@ -163,7 +160,7 @@ func (m *machine) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 		c.addRetractable(otherCallRetraction, say(caseOtherCall, "it was given for another call, which this one does not say to try again"))
 	}
 	if w.resume == resumeSameEvent && w.event != "" && f.eventID != "" && f.eventID != w.event && !slices.Contains(w.waitingCalls, callKeySum(c.group.key)) {
-		m.findings.reportCheckFinding("AH-C-106", c, f, findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withText("it came back as another event of another call"))
+		ap.findings.reportCheckFinding("AH-C-106", c, f, findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withText("it came back as another event of another call"))
 	}
 }
 
@@ -172,7 +169,7 @@ func (m *machine) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 const otherCallRetraction = "AH-C-104 " + caseOtherCall
 
 // retractOtherCall takes that finding back.
-func (m *machine) retractOtherCall(c *call, f *fact) {
+func (ap *approvals) retractOtherCall(c *call, f *fact) {
 	if f.retriedKey == (callKey{}) || len(c.retractable) == 0 {
 		return
 	}
@@ -180,12 +177,12 @@ func (m *machine) retractOtherCall(c *call, f *fact) {
 	if d == nil {
 		return
 	}
-	w := m.findWorkflow(c.session.key.tenant, d.approval.valueOrZero().workflow)
+	w := ap.findWorkflow(c.session.key.tenant, d.approval.valueOrZero().workflow)
 	if w == nil || !w.coversCall(c) {
 		return
 	}
 	for _, made := range c.takeRetractable(otherCallRetraction) {
-		m.findings.reportCheckFinding("AH-C-104", c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+		ap.findings.reportCheckFinding("AH-C-104", c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(made.id).withText("the call says that it tries that one again"))
 	}
 }
