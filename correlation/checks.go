@@ -2,7 +2,6 @@ package correlation
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
@@ -168,16 +167,6 @@ func (m *machine) checkUnanswered(c *call, f *fact) {
 	}
 }
 
-// checkOutsideGate: the session's attestation claims a gate that this call did not
-// go through (AH-C-084).
-func (m *machine) checkOutsideGate(c *call, f *fact) {
-	w, ok := m.protocolSessions.peek(protocolSessionKey{f.key, protoAgentHook})
-	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
-	if ok && !said && f.effect != noEffect && w.hook.Gated() {
-		c.addRetractable("AH-C-084", m.findings.reportCheckFinding("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
-	}
-}
-
 // checkOrphan: a completion that nothing was before went around the gate, and
 // one that came again may contradict the first (AH-C-089).
 func (m *machine) checkOrphan(sl *callGroup, c *call, f *fact) {
@@ -187,7 +176,7 @@ func (m *machine) checkOrphan(sl *callGroup, c *call, f *fact) {
 	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
 	switch {
 	case before == nil:
-		m.checkOutsideGate(c, f)
+		m.trackers.checkOutsideGate(c, f)
 	case before.outcome != f.outcome:
 		m.findings.reportCheckFinding("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
 	}

@@ -164,17 +164,17 @@ func (c *Correlator) NextDeadline() (time.Time, bool) {
 	if at, ok := c.machine.timers.nextDeadline(); ok {
 		next.keepEarlier(at)
 	}
-	if len(c.machine.runningSessions) > 0 {
-		c.machine.nextProtocolSessionIdle(&next)
+	if c.machine.trackers.hasRunning() {
+		c.machine.trackers.nextProtocolSessionIdle(&next)
 	}
-	c.machine.nextNegotiationTimeout(&next)
+	c.machine.negotiations.nextNegotiationTimeout(&next)
 	return c.machine.timers.toBrokerTime(next.at), next.any
 }
 
 // NextIdle is when the next session may be forgotten, likewise.
 func (c *Correlator) NextIdle() (time.Time, bool) {
 	var next earliestTime
-	c.machine.nextProtocolSessionIdle(&next)
+	c.machine.trackers.nextProtocolSessionIdle(&next)
 	if s, ok := c.machine.sessions.oldest(); ok {
 		at, _ := c.machine.timers.checkIdle(s.lastActivity, sessionIdle)
 		next.keepEarlier(at)
@@ -186,7 +186,7 @@ func (c *Correlator) NextIdle() (time.Time, bool) {
 func (c *Correlator) Stats() Stats {
 	s := c.machine.stats
 	s.Findings, s.Records = c.machine.findings.emitted()
-	s.LogTime, s.Sessions, s.Sources, s.Watched = c.machine.timers.toBrokerTime(c.machine.timers.now()), c.machine.sessions.len(), c.machine.history.sourceCount(), c.machine.protocolSessions.len()
+	s.LogTime, s.Sessions, s.Sources, s.Watched = c.machine.timers.toBrokerTime(c.machine.timers.now()), c.machine.sessions.len(), c.machine.history.sourceCount(), c.machine.trackers.count()
 	return s
 }
 

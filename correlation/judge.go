@@ -127,10 +127,10 @@ func (m *machine) judgeUnasked(c *call, f *fact) {
 		m.findings.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 	case c.failOpen:
 		m.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpenClaimed))
-		m.checkOutsideGate(c, f)
+		m.trackers.checkOutsideGate(c, f)
 	default:
 		m.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID))
-		m.checkOutsideGate(c, f)
+		m.trackers.checkOutsideGate(c, f)
 	}
 }
 

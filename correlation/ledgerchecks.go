@@ -133,21 +133,6 @@ func (m *machine) setWebVerdict(f *fact) {
 	}
 }
 
-// checkSubscriptionOwner: one subscription answers for one subscriber. Where two publishers
-// reply in its name, one of them may not (AAEP-C-112).
-func (m *machine) checkSubscriptionOwner(f *fact, asked origin) {
-	id := f.aaep.Subscription()
-	if id == "" || m.opts.fromRecording {
-		return
-	}
-	key := tenantToken{f.key.tenant, sumOf(id)}
-	if owner, known := m.subscriptionOwners.get(key); known && owner != f.key.source {
-		m.findings.reportSessionFinding(f, asked, singleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
-		return
-	}
-	m.subscriptionOwners.put(key, f.key.source)
-}
-
 // isSeveralMessages: a message of the transport is one message of AAEP (AAEP-C-181).
 func isSeveralMessages(protocol string, code strictjson.Code) bool {
 	return protocol == protoAAEP && (code == strictjson.TrailingData || code == strictjson.NotObject)

@@ -17,17 +17,19 @@ type machine struct {
 	history           *history
 	timers            *timers
 	findings          *findings
-	tracker
-	denials       *lru[sum, *denial] // of calls that are forgotten
-	lineage       *lineage
-	admissions    *admissions
-	approvals     *approvals
-	receipts      *receipts
-	handoffs      *handoffs
-	attestations  *attestations
-	declarations  *declarations
-	mandates      *mandates
-	lastCallOrder uint64 // calls opened so far
+	trackers          *trackers
+	negotiations      *negotiations
+	replies           *replies
+	denials           *lru[sum, *denial] // of calls that are forgotten
+	lineage           *lineage
+	admissions        *admissions
+	approvals         *approvals
+	receipts          *receipts
+	handoffs          *handoffs
+	attestations      *attestations
+	declarations      *declarations
+	mandates          *mandates
+	lastCallOrder     uint64 // calls opened so far
 
 	stats      Stats
 	dirtyCalls []*call       `snapshot:"-"` // calls that may be over and whose details are not compacted
@@ -51,10 +53,11 @@ func newMachine(opts Options) *machine {
 		lineage:           newLineage(),
 		history:           &history{sources: newLRU[sourceKey, *sourceState]()},
 		timers:            &timers{},
-		tracker:           newTracker(),
 		denials:           newLRU[sum, *denial](),
 	}
 	m.findings = &findings{timers: m.timers, history: m.history, lineage: m.lineage, ruleModes: map[string]ruleModes{}}
+	m.trackers, m.negotiations = newTrackers(m.timers, m.findings), newNegotiations(m.timers, m.findings)
+	m.replies = newReplies(m.trackers, m.negotiations)
 	m.admissions, m.approvals, m.receipts = newAdmissions(m.findings, m.history), newApprovals(m.findings), newReceipts(m.findings, m.history)
 	m.handoffs, m.attestations = newHandoffs(m.findings), newAttestations(m.findings)
 	m.declarations, m.mandates = &declarations{findings: m.findings}, newMandates(m.findings)
@@ -67,6 +70,7 @@ func newMachine(opts Options) *machine {
 func (m *machine) configure(o *engineOptions) {
 	m.opts, m.history.opts, m.timers.opts = o, o, o
 	m.approvals.opts, m.receipts.opts, m.mandates.opts = o, o, o
+	m.trackers.opts, m.negotiations.opts, m.replies.opts = o, o, o
 	m.findings.configure(o)
 }
 
@@ -141,7 +145,7 @@ func (m *machine) announceCall(f *fact) {
 		m.receipts.retractUnknownReference(c, f)
 	}
 	m.approvals.useWorkflow(c, f)
-	m.noteDecidedCall(c, f)
+	m.trackers.noteDecidedCall(c, f)
 	m.approvals.checkAnnouncedApproval(c, f)
 	m.replaceWaitingCalls(s, c, f)
 	m.settleVerdict(c, f)

@@ -10,6 +10,18 @@ import "github.com/countersign-dev/countersign/correlation/aaepsession"
 // about 150 KB each, usually under 1 KB); the least recently active are forgotten.
 const maxNegotiations = 1024
 
+// negotiations are the subscriptions that publishers and subscribers agree on, by publisher.
+type negotiations struct {
+	opts        *engineOptions `snapshot:"-"` // given anew
+	timers      *timers
+	findings    *findings
+	byPublisher *lru[sourceKey, *publisherNegotiations]
+}
+
+func newNegotiations(t *timers, fs *findings) *negotiations {
+	return &negotiations{timers: t, findings: fs, byPublisher: newLRU[sourceKey, *publisherNegotiations]()}
+}
+
 // publisherNegotiations is what the subscriptions of one publisher come to.
 type publisherNegotiations struct {
 	key          sourceKey
@@ -21,73 +33,81 @@ type publisherNegotiations struct {
 func (n *publisherNegotiations) id() sourceKey { return n.key }
 
 // negotiationKey says whose negotiations a publisher's are. A recording is of one.
-func (m *machine) negotiationKey(tenant, source string) sourceKey {
-	if m.opts.fromRecording {
+func (ng *negotiations) negotiationKey(tenant, source string) sourceKey {
+	if ng.opts.fromRecording {
 		source = ""
 	}
 	return sourceKey{tenant, source}
 }
 
-// handleHandshake takes a message about a subscription.
-func (m *machine) handleHandshake(f *fact) {
-	m.findings.reportEventFindings(nil, f)
-	key := m.negotiationKey(f.key.tenant, f.key.source)
-	n, known := m.negotiations.get(key)
+// originSharer gives a fact's origin in memory that is shared.
+type originSharer interface{ sharedOrigin(f *fact) *origin }
+
+// ensure finds what is known of a publisher, or begins to know it.
+func (ng *negotiations) ensure(key sourceKey, f *fact, names originSharer) *publisherNegotiations {
+	n, known := ng.byPublisher.get(key)
 	if !known {
-		if m.negotiations.len() >= maxNegotiations {
-			m.negotiations.removeOldest()
+		if ng.byPublisher.len() >= maxNegotiations {
+			ng.byPublisher.removeOldest()
 		}
-		n = &publisherNegotiations{key: key, origin: m.sharedOrigin(f)}
-		m.negotiations.add(n)
+		n = &publisherNegotiations{key: key, origin: names.sharedOrigin(f)}
+		ng.byPublisher.add(n)
 	}
-	n.lastActivity = m.timers.currentActivity()
-	f.aaep.Seq, f.aaep.At = f.seq, f.at
-	m.reportOverdueNegotiations(n)
-	// What time has proved is told apart by itself, whatever message came next.
-	m.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Late(f.aaep))
-	m.findings.reportSessionFindings(f, f.origin, n.state.Negotiate(f.aaep))
+	return n
 }
 
-func (m *machine) reportOverdueNegotiations(n *publisherNegotiations) {
-	m.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Overdue(m.timers.toBrokerTime(m.timers.now())))
+// handleHandshake takes a message about a subscription.
+func (ng *negotiations) handleHandshake(f *fact, names originSharer) {
+	ng.findings.reportEventFindings(nil, f)
+	n := ng.ensure(ng.negotiationKey(f.key.tenant, f.key.source), f, names)
+	n.lastActivity = ng.timers.currentActivity()
+	f.aaep.Seq, f.aaep.At = f.seq, f.at
+	ng.reportOverdueNegotiations(n)
+	// What time has proved is told apart by itself, whatever message came next.
+	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Late(f.aaep))
+	ng.findings.reportSessionFindings(f, f.origin, n.state.Negotiate(f.aaep))
+}
+
+func (ng *negotiations) reportOverdueNegotiations(n *publisherNegotiations) {
+	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Overdue(ng.timers.toBrokerTime(ng.timers.now())))
 }
 
 // expireNegotiations lets time pass for the publishers that negotiate no more.
-func (m *machine) expireNegotiations() {
+func (ng *negotiations) expireNegotiations() {
 	for {
-		n, ok := m.negotiations.oldest()
+		n, ok := ng.byPublisher.oldest()
 		if !ok {
 			return
 		}
-		if _, idle := m.timers.checkIdle(n.lastActivity, aaepsession.Patience); !idle {
+		if _, idle := ng.timers.checkIdle(n.lastActivity, aaepsession.Patience); !idle {
 			return
 		}
-		m.reportOverdueNegotiations(n)
+		ng.reportOverdueNegotiations(n)
 		if n.state.Forgettable() {
-			m.negotiations.remove(n.key)
-		} else if again, kept := m.negotiations.get(n.key); kept {
-			again.lastActivity = m.timers.currentActivity() // to be looked at after another day
+			ng.byPublisher.remove(n.key)
+		} else if again, kept := ng.byPublisher.get(n.key); kept {
+			again.lastActivity = ng.timers.currentActivity() // to be looked at after another day
 		}
 	}
 }
 
 // checkReplySubscription holds a reply against the subscription that it came on, as the
 // publisher that had asked accepted it (AAEP-C-112).
-func (m *machine) checkReplySubscription(f *fact, asked origin) {
-	n, known := m.negotiations.peek(m.negotiationKey(asked.key.tenant, asked.key.source))
+func (ng *negotiations) checkReplySubscription(f *fact, asked origin) {
+	n, known := ng.byPublisher.peek(ng.negotiationKey(asked.key.tenant, asked.key.source))
 	if !known {
 		return
 	}
 	if b := n.state.Entitled(f.aaep); b != nil {
-		m.findings.reportSessionFinding(f, asked, b)
+		ng.findings.reportSessionFinding(f, asked, b)
 	}
 }
 
 // nextNegotiationTimeout is when the next request may have waited for too long.
-func (m *machine) nextNegotiationTimeout(next *earliestTime) {
-	for _, n := range m.negotiations.all() {
+func (ng *negotiations) nextNegotiationTimeout(next *earliestTime) {
+	for _, n := range ng.byPublisher.all() {
 		if n.state.Waiting() {
-			at, _ := m.timers.checkIdle(n.lastActivity, aaepsession.Patience)
+			at, _ := ng.timers.checkIdle(n.lastActivity, aaepsession.Patience)
 			next.keepEarlier(at)
 		}
 	}

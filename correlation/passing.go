@@ -16,12 +16,10 @@ func (m *machine) advanceTimers(t time.Time) {
 	}
 	if m.timers.anyDue() {
 		m.expireCallDeadlines()
-		m.expireProtocolSessions()
+		m.trackers.expireProtocolSessions()
 		m.expireSessions()
 	}
-	if m.negotiations.len() > 0 {
-		m.expireNegotiations()
-	}
+	m.negotiations.expireNegotiations()
 }
 
 // expireCallDeadlines abandons the calls whose deadlines have come.
@@ -65,12 +63,5 @@ type earliestTime struct {
 func (s *earliestTime) keepEarlier(t time.Time) {
 	if !s.any || t.Before(s.at) {
 		s.at, s.any = t, true
-	}
-}
-
-func (m *machine) nextProtocolSessionIdle(next *earliestTime) {
-	if w, ok := m.protocolSessions.oldest(); ok {
-		at, _ := m.timers.checkIdle(w.lastActivity, sessionIdle)
-		next.keepEarlier(at)
 	}
 }

@@ -42,7 +42,7 @@ func (m *machine) noteRefusedNumber(f *fact) {
 	if m.opts.fromRecording { // else the subject names its session
 		key.session = firstNonEmpty(f.refusedSession, key.session)
 	}
-	if w, known := m.protocolSessions.peek(protocolSessionKey{key, f.protocol}); known {
+	if w := m.trackers.find(key, f.protocol); w != nil {
 		m.findings.reportSessionFindings(f, *w.origin, w.aaep.Refused(*f.refusedNumber, f.eventID, f.seq))
 	}
 }

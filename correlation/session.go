@@ -39,7 +39,7 @@ func (m *machine) sharedOrigin(f *fact) *origin {
 	if s, there := m.sessions.peek(f.key); there && *s.origin == f.origin {
 		return s.origin
 	}
-	if w, there := m.protocolSessions.peek(protocolSessionKey{f.key, f.protocol}); there && *w.origin == f.origin {
+	if w := m.trackers.find(f.key, f.protocol); w != nil && *w.origin == f.origin {
 		return w.origin
 	}
 	o := f.origin

@@ -98,9 +98,7 @@ func (m *machine) recount() {
 		m.sessions.count(s.share, byCalls, len(s.open)+len(s.closed))
 		m.sessions.count(s.share, byIDs, s.groups.len())
 	}
-	for _, w := range m.protocolSessions.all() {
-		m.protocolSessions.count(w.share, byWeight, w.storedItems)
-	}
+	m.trackers.recount()
 }
 
 // configDigest tells snapshots of different forms and configurations apart.

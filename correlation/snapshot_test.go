@@ -47,7 +47,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 		return
 	}
 	for _, c := range []*Correlator{a, b} {
-		for _, w := range c.machine.protocolSessions.all() { // what one event left behind
+		for _, w := range c.machine.trackers.sessions.all() { // what one event left behind
 			for _, s := range []any{w.aaep, w.hook} {
 				if v := reflect.ValueOf(s); !v.IsNil() {
 					out := v.Elem().FieldByName("out")
@@ -57,9 +57,9 @@ func sameState(t testing.TB, a, b *Correlator) {
 		}
 		c.machine.freeLists, c.machine.findings.callViewPool, c.machine.dirtyCalls = callFreeLists{}, callViewPool{}, nil
 		c.machine.sessions.Unpack(c.machine.sessions.Pack())
-		c.machine.protocolSessions.Unpack(c.machine.protocolSessions.Pack())
+		c.machine.trackers.sessions.Unpack(c.machine.trackers.sessions.Pack())
 		c.machine.history.sources.Unpack(c.machine.history.sources.Pack())
-		c.machine.negotiations.Unpack(c.machine.negotiations.Pack())
+		c.machine.negotiations.byPublisher.Unpack(c.machine.negotiations.byPublisher.Pack())
 		c.machine.denials.Unpack(c.machine.denials.Pack())
 		c.machine.recount()
 		opts := c.machine.opts
@@ -182,7 +182,8 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.machine.dirtyCalls", "correlation.machine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts", "correlation.timers.nextTimer",
+	"aaepsession.Session.out", "correlation.machine.dirtyCalls", "correlation.machine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts",
+	"correlation.trackers.opts", "correlation.negotiations.opts", "correlation.replies.opts", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool", "correlation.machine.freeLists",
 	"correlation.machine.prefetched", "hooksession.Session.out",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount

@@ -24,51 +24,76 @@ type (
 	}
 )
 
+// replies are the reply tokens of questions, the answers that came before their question,
+// and the publisher that answers on each subscription. Each list is bounded; the oldest
+// entries are forgotten.
+type replies struct {
+	opts         *engineOptions `snapshot:"-"` // given anew
+	timers       *timers
+	findings     *findings
+	trackers     *trackers
+	negotiations *negotiations
+
+	replyTokens        *fifoMap[tokenKey, tokenUse]    // by publisher
+	tokenOwners        *fifoMap[tenantToken, tokenKey] // the publisher that used a token last
+	earlyReplies       *fifoMap[tenantToken, []earlyReply]
+	subscriptionOwners *fifoMap[tenantToken, string] // the publisher that replied on each
+}
+
+func newReplies(ts *trackers, ng *negotiations) *replies {
+	return &replies{
+		timers: ts.timers, findings: ts.findings, trackers: ts, negotiations: ng,
+		replyTokens: newFIFOMap[tokenKey, tokenUse](maxTokens), tokenOwners: newFIFOMap[tenantToken, tokenKey](maxTokens),
+		earlyReplies:       newFIFOMap[tenantToken, []earlyReply](maxEarlyTokens),
+		subscriptionOwners: newFIFOMap[tenantToken, string](maxTokens),
+	}
+}
+
 // recordReplyToken notes whose a question's reply token is (AAEP-C-053).
-func (m *machine) recordReplyToken(w *protocolSession, f *fact) {
+func (rp *replies) recordReplyToken(w *protocolSession, f *fact) {
 	token := f.aaep.Token()
 	if token == "" {
 		return
 	}
 	key := tokenKey{f.key.tenant, f.key.source, sumOf(token)}
-	if use, known := m.replyTokens.get(key); known && use.event != f.eventID {
+	if use, known := rp.replyTokens.get(key); known && use.event != f.eventID {
 		b := singleEventFinding("AAEP-C-053", "", f)
 		b.Events, b.Seqs = append([]string{use.event}, b.Events...), append([]uint64{use.seq}, b.Seqs...)
-		m.findings.reportSessionFinding(f, *w.origin, b)
+		rp.findings.reportSessionFinding(f, *w.origin, b)
 	}
-	m.replyTokens.put(key, tokenUse{w.id(), f.eventID, f.seq})
-	m.tokenOwners.put(tenantToken{key.tenant, key.token}, key)
-	m.applyEarlyReplies(w, f, tenantToken{key.tenant, key.token})
+	rp.replyTokens.put(key, tokenUse{w.id(), f.eventID, f.seq})
+	rp.tokenOwners.put(tenantToken{key.tenant, key.token}, key)
+	rp.applyEarlyReplies(w, f, tenantToken{key.tenant, key.token})
 }
 
 // routeQuestionReply takes a reply. It has no session: it belongs to the question of its
 // publisher that has its token or, where subscribers publish their replies
 // themselves, of the publisher in the same tenant that used the token last.
-func (m *machine) routeQuestionReply(f *fact) {
-	m.findings.reportEventFindings(nil, f)
-	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, m.opts.fromRecording
+func (rp *replies) routeQuestionReply(f *fact) {
+	rp.findings.reportEventFindings(nil, f)
+	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, rp.opts.fromRecording
 	token := sumOf(f.aaep.Token())
-	use, known := m.replyTokens.get(tokenKey{f.key.tenant, f.key.source, token})
+	use, known := rp.replyTokens.get(tokenKey{f.key.tenant, f.key.source, token})
 	if !known {
-		if key, other := m.tokenOwners.get(tenantToken{f.key.tenant, token}); other {
-			use, known = m.replyTokens.get(key)
+		if key, other := rp.tokenOwners.get(tenantToken{f.key.tenant, token}); other {
+			use, known = rp.replyTokens.get(key)
 		}
 	}
 	if !known {
-		id := m.findings.reportSessionFinding(f, f.origin, aaepsession.UnknownReply(f.aaep))
-		m.bufferEarlyReply(f, tenantToken{f.key.tenant, token}, id)
+		id := rp.findings.reportSessionFinding(f, f.origin, aaepsession.UnknownReply(f.aaep))
+		rp.bufferEarlyReply(f, tenantToken{f.key.tenant, token}, id)
 		return
 	}
-	if w, ok := m.protocolSessions.get(use.session); ok {
-		m.applyQuestionReply(w, f)
+	if w := rp.trackers.touch(use.session); w != nil {
+		rp.applyQuestionReply(w, f)
 	}
 }
 
-func (m *machine) applyQuestionReply(w *protocolSession, f *fact) {
-	w.lastActivity = m.timers.currentActivity()
-	m.checkSubscriptionOwner(f, *w.origin)
-	m.checkReplySubscription(f, *w.origin)
-	m.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(f.aaep))
+func (rp *replies) applyQuestionReply(w *protocolSession, f *fact) {
+	w.lastActivity = rp.timers.currentActivity()
+	rp.checkSubscriptionOwner(f, *w.origin)
+	rp.negotiations.checkReplySubscription(f, *w.origin)
+	rp.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(f.aaep))
 }
 
 // earlyReply is a reply whose question is not on the log yet: whoever asked and
@@ -82,29 +107,44 @@ type earlyReply struct {
 	reply   aaepsession.Reply
 }
 
-func (m *machine) bufferEarlyReply(f *fact, k tenantToken, finding string) {
-	before, _ := m.earlyReplies.get(k)
+func (rp *replies) bufferEarlyReply(f *fact, k tenantToken, finding string) {
+	before, _ := rp.earlyReplies.get(k)
 	if len(before) < maxEarlyReplies {
-		m.earlyReplies.put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, f.aaep.Reply()}))
+		rp.earlyReplies.put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, f.aaep.Reply()}))
 	}
 }
 
 // applyEarlyReplies applies the replies that overtook their question: those whose sender
 // says that they came after it. That nobody asked is taken back.
-func (m *machine) applyEarlyReplies(w *protocolSession, asked *fact, k tenantToken) {
-	replies, _ := m.earlyReplies.get(k)
+func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantToken) {
+	replies, _ := rp.earlyReplies.get(k)
 	if len(replies) == 0 {
 		return
 	}
-	m.earlyReplies.put(k, nil)
+	rp.earlyReplies.put(k, nil)
 	for _, r := range replies {
 		e := r.reply.Event(r.seq, r.at)
 		if !aaepsession.Follows(e, asked.aaep) {
 			continue
 		}
 		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, aaep: e}
-		m.findings.reportCheckFinding("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+		rp.findings.reportCheckFinding("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(r.finding).withText("its question came later"))
-		m.applyQuestionReply(w, f)
+		rp.applyQuestionReply(w, f)
 	}
+}
+
+// checkSubscriptionOwner: one subscription answers for one subscriber. Where two publishers
+// reply in its name, one of them may not (AAEP-C-112).
+func (rp *replies) checkSubscriptionOwner(f *fact, asked origin) {
+	id := f.aaep.Subscription()
+	if id == "" || rp.opts.fromRecording {
+		return
+	}
+	key := tenantToken{f.key.tenant, sumOf(id)}
+	if owner, known := rp.subscriptionOwners.get(key); known && owner != f.key.source {
+		rp.findings.reportSessionFinding(f, asked, singleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
+		return
+	}
+	rp.subscriptionOwners.put(key, f.key.source)
 }

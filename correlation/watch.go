@@ -1,6 +1,8 @@
 package correlation
 
 import (
+	"slices"
+
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/hooksession"
@@ -8,30 +10,53 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// tracker follows sessions as their protocol orders them, beside the calls: which
-// event may follow which, who was asked what, which output is complete.
-type tracker struct {
-	protocolSessions  *lru[protocolSessionKey, *protocolSession]
-	trackerTombstones *fifoMap[protocolSessionKey, trackerTombstone]
-	storedItems       int // of all flows; at most the next
-	storedItemLimit   int
-	runningSessions   map[sourceKey]int               // AAEP sessions that have started and not ended
-	replyTokens       *fifoMap[tokenKey, tokenUse]    // reply tokens, by publisher
-	tokenOwners       *fifoMap[tenantToken, tokenKey] // the publisher that used a token last
-	earlyReplies      *fifoMap[tenantToken, []earlyReply]
-	// subscriptionOwners are who replied on them, by tenant.
-	subscriptionOwners *fifoMap[tenantToken, string]
-	negotiations       *lru[sourceKey, *publisherNegotiations]
+// trackers follow the sessions of AAEP and AgentHook as their protocol orders them, beside
+// the calls: which event may follow which, which question was asked, which output is
+// complete. Their bounds are Options.MaxSessions and storedItemLimit.
+type trackers struct {
+	opts     *engineOptions `snapshot:"-"` // given anew
+	timers   *timers
+	findings *findings
+
+	sessions        *lru[protocolSessionKey, *protocolSession]
+	tombstones      *fifoMap[protocolSessionKey, trackerTombstone]
+	storedItems     int // of all sessions; at most the next
+	storedItemLimit int
+	runningSessions map[sourceKey]int // AAEP sessions that have started and not ended
 }
 
-func newTracker() tracker {
-	return tracker{
-		storedItemLimit:  maxStoredItems,
-		protocolSessions: newLRU[protocolSessionKey, *protocolSession](), trackerTombstones: newFIFOMap[protocolSessionKey, trackerTombstone](maxTombstones), runningSessions: map[sourceKey]int{},
-		replyTokens: newFIFOMap[tokenKey, tokenUse](maxTokens), tokenOwners: newFIFOMap[tenantToken, tokenKey](maxTokens),
-		earlyReplies:       newFIFOMap[tenantToken, []earlyReply](maxEarlyTokens),
-		subscriptionOwners: newFIFOMap[tenantToken, string](maxTokens),
-		negotiations:       newLRU[sourceKey, *publisherNegotiations](),
+func newTrackers(t *timers, fs *findings) *trackers {
+	return &trackers{
+		timers: t, findings: fs, storedItemLimit: maxStoredItems,
+		sessions:        newLRU[protocolSessionKey, *protocolSession](),
+		tombstones:      newFIFOMap[protocolSessionKey, trackerTombstone](maxTombstones),
+		runningSessions: map[sourceKey]int{},
+	}
+}
+
+// find gives a session without noting that it is active, nil if it is not followed.
+func (ts *trackers) find(key sessionKey, protocol string) *protocolSession {
+	w, _ := ts.sessions.peek(protocolSessionKey{key, protocol})
+	return w
+}
+
+// touch gives a session and moves it to the front, nil if it is not followed. The caller
+// sets its last activity.
+func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
+	w, _ := ts.sessions.get(key)
+	return w
+}
+
+// count is how many sessions are followed.
+func (ts *trackers) count() int { return ts.sessions.len() }
+
+// hasRunning reports whether an AAEP session has started and not ended.
+func (ts *trackers) hasRunning() bool { return len(ts.runningSessions) > 0 }
+
+// recount counts for every publisher what its sessions remember, in a restored table.
+func (ts *trackers) recount() {
+	for _, w := range ts.sessions.all() {
+		ts.sessions.count(w.share, byWeight, w.storedItems)
 	}
 }
 
@@ -63,21 +88,21 @@ func (w *protocolSession) holds(h *share) { w.share = h }
 
 // accountStoredItems counts what a session remembers, and forgets others if all together remember
 // too much: see surplus.
-func (m *machine) accountStoredItems(w *protocolSession) {
+func (ts *trackers) accountStoredItems(w *protocolSession) {
 	before := w.storedItems
 	if w.aaep != nil {
 		w.storedItems = w.aaep.Weight()
 	} else {
 		w.storedItems = w.hook.Weight()
 	}
-	m.storedItems += w.storedItems - before
-	m.protocolSessions.count(w.share, byWeight, w.storedItems-before)
-	for m.storedItems > m.storedItemLimit {
-		old, any := m.protocolSessions.surplus(byWeight, w.owner(), w.id())
+	ts.storedItems += w.storedItems - before
+	ts.sessions.count(w.share, byWeight, w.storedItems-before)
+	for ts.storedItems > ts.storedItemLimit {
+		old, any := ts.sessions.surplus(byWeight, w.owner(), w.id())
 		if !any {
 			return
 		}
-		m.forgetProtocolSession(old, trackerTombstone{})
+		ts.forgetProtocolSession(old, trackerTombstone{})
 	}
 }
 
@@ -89,84 +114,100 @@ type trackerTombstone struct {
 }
 
 // expireProtocolSessions forgets the sessions that have been idle for too long.
-func (m *machine) expireProtocolSessions() {
+func (ts *trackers) expireProtocolSessions() {
 	for {
-		w, ok := m.protocolSessions.oldest()
+		w, ok := ts.sessions.oldest()
 		if !ok {
 			return
 		}
-		if until, idle := m.timers.checkIdle(w.lastActivity, sessionIdle); !idle {
-			m.timers.wakeAt(until)
+		if until, idle := ts.timers.checkIdle(w.lastActivity, sessionIdle); !idle {
+			ts.timers.wakeAt(until)
 			return
 		}
 		d := trackerTombstone{}
 		if w.aaep != nil {
 			if d.silence = w.aaep.Silent(); d.silence != nil {
-				m.findings.reportSessionFinding(&fact{protocol: protoAAEP}, *w.origin, d.silence)
+				ts.findings.reportSessionFinding(&fact{protocol: protoAAEP}, *w.origin, d.silence)
 			}
 		}
-		m.forgetProtocolSession(w, d)
+		ts.forgetProtocolSession(w, d)
 	}
 }
 
-func (m *machine) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
+func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
 	if w.aaep != nil {
 		d.aaep = w.aaep.Memory()
-		m.countRunningSessions(w, w.aaep.Running(), false)
+		ts.countRunningSessions(w, w.aaep.Running(), false)
 	} else {
 		d.hook = w.hook.Memory()
 	}
-	m.storedItems -= w.storedItems
-	m.protocolSessions.count(w.share, byWeight, -w.storedItems)
-	m.trackerTombstones.put(w.id(), d)
-	m.protocolSessions.remove(w.id())
+	ts.storedItems -= w.storedItems
+	ts.sessions.count(w.share, byWeight, -w.storedItems)
+	ts.tombstones.put(w.id(), d)
+	ts.sessions.remove(w.id())
 }
 
 // ensureProtocolSession finds the session of a fact or begins to follow it.
 func (m *machine) ensureProtocolSession(f *fact) *protocolSession {
-	key := protocolSessionKey{f.key, f.protocol}
-	w, ok := m.protocolSessions.getHashed(key, f.protocolSessionHash())
-	if !ok {
-		if m.protocolSessions.len() >= m.opts.MaxSessions {
-			if old, any := m.protocolSessions.surplus(byPlaces, key.publisher(), key); any {
-				m.forgetProtocolSession(old, trackerTombstone{})
-			}
-		}
-		d, _ := m.trackerTombstones.get(key)
-		w = &protocolSession{origin: m.sharedOrigin(f), protocol: f.protocol}
-		if f.aaep != nil {
-			w.aaep = aaepsession.Restore(d.aaep)
-			m.countRunningSessions(w, false, w.aaep.Running())
-			m.retractSilence(w, f, d)
-		} else {
-			w.hook = hooksession.Restore(d.hook)
-		}
-		m.protocolSessions.add(w)
+	if w := m.trackers.active(f); w != nil {
+		return w
 	}
-	w.lastActivity = m.timers.currentActivity()
+	return m.trackers.follow(f, m.sharedOrigin(f))
+}
+
+// active gives the session of a fact and notes that it is active, nil if it is not
+// followed.
+func (ts *trackers) active(f *fact) *protocolSession {
+	w, followed := ts.sessions.getHashed(protocolSessionKey{f.key, f.protocol}, f.protocolSessionHash())
+	if !followed {
+		return nil
+	}
+	w.lastActivity = ts.timers.currentActivity()
+	return w
+}
+
+// follow begins to follow the session of a fact, in the place of another one if there is
+// no room.
+func (ts *trackers) follow(f *fact, o *origin) *protocolSession {
+	key := protocolSessionKey{f.key, f.protocol}
+	if ts.sessions.len() >= ts.opts.MaxSessions {
+		if old, any := ts.sessions.surplus(byPlaces, key.publisher(), key); any {
+			ts.forgetProtocolSession(old, trackerTombstone{})
+		}
+	}
+	d, _ := ts.tombstones.get(key)
+	w := &protocolSession{origin: o, protocol: f.protocol, lastActivity: ts.timers.currentActivity()}
+	if f.aaep != nil {
+		w.aaep = aaepsession.Restore(d.aaep)
+		ts.countRunningSessions(w, false, w.aaep.Running())
+		ts.retractSilence(w, f, d)
+	} else {
+		w.hook = hooksession.Restore(d.hook)
+	}
+	ts.sessions.add(w)
 	return w
 }
 
 // retractSilence takes back that a session fell silent.
-func (m *machine) retractSilence(w *protocolSession, f *fact, d trackerTombstone) {
+func (ts *trackers) retractSilence(w *protocolSession, f *fact, d trackerTombstone) {
 	if d.silence == nil {
 		return
 	}
-	m.findings.reportSessionFinding(f, *w.origin, &catalogue.Breach{Check: d.silence.Check, What: "the session goes on", Events: []string{f.eventID},
+	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Breach{Check: d.silence.Check, What: "the session goes on", Events: []string{f.eventID},
 		Seqs: []uint64{f.seq}, Withdraws: d.silence, Retracts: true})
 	d.silence = nil
-	m.trackerTombstones.put(w.id(), d)
+	ts.tombstones.put(w.id(), d)
 }
 
 // countRunningSessions keeps how many AAEP sessions of a publisher are running.
-func (m *machine) countRunningSessions(w *protocolSession, before, after bool) {
+func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
 	k := sourceKey{w.origin.key.tenant, w.origin.key.source}
 	switch {
 	case after && !before:
-		m.runningSessions[k]++
+		ts.runningSessions[k]++
 	case before && !after:
-		if m.runningSessions[k]--; m.runningSessions[k] <= 0 {
-			delete(m.runningSessions, k)
+		if ts.runningSessions[k]--; ts.runningSessions[k] <= 0 {
+			delete(ts.runningSessions, k)
 		}
 	}
 }
@@ -196,9 +237,9 @@ func (m *machine) trackFact(f *fact, n novelty) {
 	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
 	switch {
 	case f.aaep != nil && f.kind == kindQuestionReply:
-		m.routeQuestionReply(f)
+		m.replies.routeQuestionReply(f)
 	case f.aaep != nil && f.aaep.IsHandshake():
-		m.handleHandshake(f)
+		m.negotiations.handleHandshake(f, m)
 	case watched && f.aaep != nil:
 		m.trackAAEP(m.ensureProtocolSession(f), f, n)
 	case watched:
@@ -223,21 +264,26 @@ func (m *machine) trackAAEP(w *protocolSession, f *fact, n novelty) {
 	if n != novel {
 		return
 	}
-	f.aaep.Seq, f.aaep.At, f.aaep.Recorded, f.aaep.Until = f.seq, f.at, m.opts.fromRecording, m.opts.recordedUntil
+	m.trackers.applyAAEP(w, f)
+	m.replies.recordReplyToken(w, f)
+}
+
+// applyAAEP applies an event to its session.
+func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
+	f.aaep.Seq, f.aaep.At, f.aaep.Recorded, f.aaep.Until = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
 	before, stray := w.aaep.Running(), w.aaep.Unstarted()
 	found := w.aaep.Apply(f.aaep)
-	m.countRunningSessions(w, before, w.aaep.Running())
-	m.accountStoredItems(w)
-	m.findings.reportSessionFindings(f, *w.origin, found)
+	ts.countRunningSessions(w, before, w.aaep.Running())
+	ts.accountStoredItems(w)
+	ts.findings.reportSessionFindings(f, *w.origin, found)
 	if f.kind == kindPre {
 		if asked, accepted, explicit := w.aaep.Confirmation(f.aaep); asked.Seq != 0 {
 			f.confirmation = &confirmation{asked, accepted, explicit}
 		}
 	}
-	if !stray && w.aaep.Unstarted() && m.runningSessions[sourceKey{f.key.tenant, f.key.source}] > 0 {
-		m.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
+	if !stray && w.aaep.Unstarted() && ts.runningSessions[f.key.publisher()] > 0 {
+		ts.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
 	}
-	m.recordReplyToken(w, f)
 }
 
 func (m *machine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
@@ -252,23 +298,28 @@ func (m *machine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
 	if s, ok := m.sessions.peek(f.key); ok && f.kind == kindSessionEnd && s.askedAdmission {
 		w.hook.Requested(agenthook.PreToolUse)
 	}
-	found := w.hook.Apply(f.hook)
-	m.accountStoredItems(w)
-	m.findings.reportSessionFindings(f, *w.origin, found)
+	m.trackers.applyAgentHook(w, f)
 	m.attestations.checkNonce(w, f)
 	m.attestations.checkHookFingerprints(w, f)
 	m.approvals.checkApprovalEvent(w, f)
 	m.declarations.checkDeclared(*w.origin, f, w.hook)
 }
 
+// applyAgentHook applies an event to its session.
+func (ts *trackers) applyAgentHook(w *protocolSession, f *fact) {
+	found := w.hook.Apply(f.hook)
+	ts.accountStoredItems(w)
+	ts.findings.reportSessionFindings(f, *w.origin, found)
+}
+
 // noteDecidedCall tells the session of a call that a verdict on it is on record
 // (AH-C-032).
-func (m *machine) noteDecidedCall(c *call, f *fact) {
+func (ts *trackers) noteDecidedCall(c *call, f *fact) {
 	if f.protocol != protoAgentHook || f.kind != kindPre && f.kind != kindDecision || !c.hasPre || len(c.decisions) == 0 {
 		return
 	}
-	if w, ok := m.protocolSessions.peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
-		m.findings.reportSessionFindings(f, *w.origin, w.hook.Decided(c.id, c.preEvent))
+	if w, ok := ts.sessions.peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
+		ts.findings.reportSessionFindings(f, *w.origin, w.hook.Decided(c.id, c.preEvent))
 	}
 }
 
@@ -300,5 +351,23 @@ func (fs *findings) reportEventFindings(w *protocolSession, f *fact) {
 func (fs *findings) reportSessionFindings(f *fact, who origin, found []*catalogue.Breach) {
 	for _, b := range found {
 		fs.reportSessionFinding(f, who, b)
+	}
+}
+
+// checkOutsideGate: the session's attestation claims a gate that this call did not
+// go through (AH-C-084).
+func (ts *trackers) checkOutsideGate(c *call, f *fact) {
+	w, ok := ts.sessions.peek(protocolSessionKey{f.key, protoAgentHook})
+	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
+	if ok && !said && f.effect != noEffect && w.hook.Gated() {
+		c.addRetractable("AH-C-084", ts.findings.reportCheckFinding("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
+	}
+}
+
+// nextProtocolSessionIdle is when the next session may have been idle for long.
+func (ts *trackers) nextProtocolSessionIdle(next *earliestTime) {
+	if w, ok := ts.sessions.oldest(); ok {
+		at, _ := ts.timers.checkIdle(w.lastActivity, sessionIdle)
+		next.keepEarlier(at)
 	}
 }
