@@ -63,10 +63,10 @@ var approvalSteps = map[string]step{
 // recordApprovalStep notes a record of an approval in the timelines of the calls that it is
 // about. It is no news of them: what they come to shows in the decision that
 // follows.
-func (m *machine) recordApprovalStep(f *fact, a events.Approval) {
+func (cs *calls) recordApprovalStep(f *fact, a events.Approval) {
 	now := approvalSteps[a.Act]
-	s, ok := m.sessions.peek(f.key)
-	if now == noStep || a.Refused != "" || !ok {
+	s := cs.find(f.key)
+	if now == noStep || a.Refused != "" || s == nil {
 		return
 	}
 	if c := s.callOfDecision(a.DecisionID); now == stepAsked && c != nil {

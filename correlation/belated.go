@@ -60,78 +60,78 @@ func (m *machine) attachLateAnnouncement(c *call, f *fact) {
 	end, before := c.completionFact(), c.effectiveVerdict()
 	c.attachFact(f)
 	if c.state != events.CallOrphaned {
-		m.rejudgeLateVerdict(c, end, before)
+		m.judge.rejudgeLateVerdict(c, end, before)
 		if st := c.effectiveVerdict(); end.effect == maybeEffect && st.verdict == events.Deny {
-			m.judgeDoubtful(c, end, st)
+			m.judge.judgeDoubtful(c, end, st)
 		}
 		if st := c.effectiveVerdict(); c.match == matchInconclusive && end.args.known && st.verdict != events.Deny {
-			m.compareCallInput(c, end, st)
+			m.judge.compareCallInput(c, end, st)
 		}
 		return
 	}
 	tried := c.session.findRetriedCall(f)
 	c.state = stateAfter(end)
-	m.retractOrphan(c, f)
+	m.judge.retractOrphan(c, f)
 	if tried != nil && tried.order < c.order && c.retriedCall == nil { // what it tries again counts, whenever it says so
 		c.retriedCall = tried.decidedAncestor()
-		m.linkRetry(c, tried)
+		m.calls.linkRetry(c, tried)
 	}
 	if f.kind == kindPre && f.preCommit && f.callKey.id != "" {
 		m.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(c.postEvent, f.eventID).withText("its end was reported before it was announced"))
 	}
 	switch st := c.effectiveVerdict(); {
 	case st.verdict != "" || m.opts.RequireVerdict: // an announcement is no verdict
-		m.judgeExecution(c, end)
+		m.judge.judgeExecution(c, end)
 	case end.effect != noEffect:
-		m.compareCallInput(c, end, st)
+		m.judge.compareCallInput(c, end, st)
 	}
 }
 
 // retractOrphan takes back that a call had not been announced, and says what is
 // left of it.
-func (m *machine) retractOrphan(c *call, f *fact) {
+func (j *judge) retractOrphan(c *call, f *fact) {
 	for _, made := range c.takeRetractable(OrphanCompletion, "AH-C-078", "AAEP-C-080", "AAEP-C-083") {
 		back := findingFrom(c.postEvent, f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == OrphanCompletion {
-			m.findings.reportRuleFinding(ruleOrphan, c, f, back)
+			j.findings.reportRuleFinding(ruleOrphan, c, f, back)
 			continue
 		}
 		rule := checkRules[made.rule]
-		m.findings.emitFinding(rule, c, f, back.withText("what announces the call came later"))
-		m.findings.emitFinding(rule, c, f, findingFrom(c.postEvent, f.eventID).withCase(caseOvertaken).withSeverity(events.SeverityLow).withText("its end overtook what announces it"))
+		j.findings.emitFinding(rule, c, f, back.withText("what announces the call came later"))
+		j.findings.emitFinding(rule, c, f, findingFrom(c.postEvent, f.eventID).withCase(caseOvertaken).withSeverity(events.SeverityLow).withText("its end overtook what announces it"))
 	}
 }
 
 // rejudgeLateVerdict judges an execution again that turns out to have been denied or put
 // off.
-func (m *machine) rejudgeLateVerdict(c *call, end *fact, before effectiveVerdict) {
+func (j *judge) rejudgeLateVerdict(c *call, end *fact, before effectiveVerdict) {
 	st := c.effectiveVerdict()
 	if !c.hasPost || st.recorded != nil || st.verdict == "" || st.verdict == events.Allow || st.verdict == before.verdict {
 		return
 	}
-	m.judgeExecution(c, end)
+	j.judgeExecution(c, end)
 }
 
 // checkEarlierEnd: a call that claims to have asked first was reported as done before
 // (AH-C-083). If it is reported again, what had been reported was another call.
-func (m *machine) checkEarlierEnd(sl *callGroup, c *call, f *fact) {
+func (j *judge) checkEarlierEnd(sl *callGroup, c *call, f *fact) {
 	if f.kind != kindPre || !f.preCommit || f.callKey.id == "" {
 		return
 	}
 	for _, o := range sl.calls {
 		if o.state == events.CallOrphaned && !o.hasOtherArguments(f) && o.expand().compareFact(f) != argsDifferent {
-			c.earlierEndFinding = findingRef{o.postEvent, m.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(o.postEvent, f.eventID).withEventsOf(o).withText("its end was reported before it was announced"))}
+			c.earlierEndFinding = findingRef{o.postEvent, j.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(o.postEvent, f.eventID).withEventsOf(o).withText("its end was reported before it was announced"))}
 			return
 		}
 	}
 }
 
 // retractEarlierEnd takes that back.
-func (m *machine) retractEarlierEnd(c *call, f *fact) {
+func (j *judge) retractEarlierEnd(c *call, f *fact) {
 	if c.earlierEndFinding.id == "" {
 		return
 	}
-	m.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(c.earlierEndFinding.rule, c.firstEvent(), f.eventID).withCase(caseWithdrawn).
+	j.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(c.earlierEndFinding.rule, c.firstEvent(), f.eventID).withCase(caseWithdrawn).
 		withSeverity(events.SeverityInfo).retracting(c.earlierEndFinding.id).withText("its own end came later"))
 	c.earlierEndFinding = findingRef{}
 }

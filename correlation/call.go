@@ -176,7 +176,7 @@ func (c *call) attachFact(f *fact) {
 			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
 		}
 		if c.decisions == nil {
-			c.decisions = c.session.machine.freeLists.allocVerdicts(1)
+			c.decisions = c.session.calls.freeLists.allocVerdicts(1)
 		}
 		c.decisions = append(c.decisions, *f.decision)
 		c.session.noteVerdict(f.decision.verdict)
@@ -218,9 +218,9 @@ func (c *call) mergeIdentity(f *fact) {
 	}
 	argsRank := rank.args
 	if f.args.known && argsRank > c.argsRank {
-		c.session.machine.releaseCallArgs(c)
+		c.session.calls.releaseCallArgs(c)
 		c.args, c.argsRank = f.args, argsRank
-		c.session.machine.keepCallArgs(c)
+		c.session.calls.keepCallArgs(c)
 	}
 }
 
@@ -233,7 +233,7 @@ func (c *call) addEventID(f *fact) {
 	}
 	if !c.hasEvent(f.eventID) && len(c.events) < maxCallEvents {
 		if c.events == nil {
-			c.events = c.session.machine.freeLists.allocStrings(1)
+			c.events = c.session.calls.freeLists.allocStrings(1)
 		}
 		c.events = append(c.events, f.eventID)
 	}
@@ -256,7 +256,7 @@ func (c *call) hasEvent(eventID string) bool {
 
 func (c *call) addStep(s step, f *fact) {
 	if c.timeline == nil {
-		c.timeline = c.session.machine.freeLists.allocTimeline(typicalSteps)
+		c.timeline = c.session.calls.freeLists.allocTimeline(typicalSteps)
 	}
 	if len(c.timeline) < maxTimeline {
 		c.timeline = append(c.timeline, newTimelineEntry(s, f.seq, f.at, f.eventID, f.protocol))

@@ -39,13 +39,13 @@ func (s *session) findNamedRetry(f *fact) *call {
 
 // linkRetry links a call with the attempt before it. That one is put out again if
 // it is over.
-func (m *machine) linkRetry(c, before *call) {
+func (cs *calls) linkRetry(c, before *call) {
 	if before == c || c.retryChain.from != (sum{}) || before.order >= c.order {
 		return
 	}
 	c.retryChain.from, c.retryChain.attempt = before.idSum(), max(before.retryChain.attempt, 1)+1
 	before.retryChain.to = c.idSum()
-	m.findings.emitCall(before)
+	cs.findings.emitCall(before)
 }
 
 func callIDOf(s sum) string {

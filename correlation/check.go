@@ -230,7 +230,7 @@ func (r *recordedSession) play(m *machine) {
 			r.index.locateReply(f)
 			m.processFact(f)
 		}
-		m.compactCalls()
+		m.calls.compactCalls()
 	}
 }
 

@@ -161,31 +161,31 @@ func (fs *findings) reportCheckFinding(id string, c *call, f *fact, v *findingSp
 
 // checkUnanswered: admission was asked for and never given, and nothing says that
 // the fail mode let the call pass (AH-C-073).
-func (m *machine) checkUnanswered(c *call, f *fact) {
+func (j *judge) checkUnanswered(c *call, f *fact) {
 	if f.protocol == protoAgentHook && c.hasRequest && !c.failOpen {
-		c.addRetractable("AH-C-073", m.findings.reportCheckFinding("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
+		c.addRetractable("AH-C-073", j.findings.reportCheckFinding("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }
 
 // checkOrphan: a completion that nothing was before went around the gate, and
 // one that came again may contradict the first (AH-C-089).
-func (m *machine) checkOrphan(sl *callGroup, c *call, f *fact) {
+func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact) {
 	if f.protocol != protoAgentHook {
 		return
 	}
 	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
 	switch {
 	case before == nil:
-		m.trackers.checkOutsideGate(c, f)
+		j.trackers.checkOutsideGate(c, f)
 	case before.outcome != f.outcome:
-		m.findings.reportCheckFinding("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
+		j.findings.reportCheckFinding("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
 	}
 }
 
 // checkUnnamedEnd: the end of a call does not carry the id that its beginning had
 // (AH-C-087).
-func (m *machine) checkUnnamedEnd(c *call, f *fact, inferred bool) {
+func (j *judge) checkUnnamedEnd(c *call, f *fact, inferred bool) {
 	if inferred && f.protocol == protoAgentHook && f.callKey.id == "" && c.group.key.id != "" {
-		m.findings.reportCheckFinding("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
+		j.findings.reportCheckFinding("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
 	}
 }

@@ -58,23 +58,23 @@ func (s *callClaims) recordClaims(f *fact) {
 }
 
 // judgeCallClaims holds what a call's events have claimed so far against the record.
-func (m *machine) judgeCallClaims(c *call, f *fact) {
+func (j *judge) judgeCallClaims(c *call, f *fact) {
 	if c.claims == (callClaims{}) || c.state == events.CallOrphaned {
 		return
 	}
 	if f.kind == kindDecision {
-		m.retractUnrecordedClaim(c, f)
+		j.retractUnrecordedClaim(c, f)
 	}
-	m.judgeVerdictClaim(c, f)
+	j.judgeVerdictClaim(c, f)
 	if f.kind == kindDecision || !c.isOpen() {
-		m.judgeUnrecorded(c, f)
-		m.approvals.judgeApprovalClaim(c, f)
+		j.judgeUnrecorded(c, f)
+		j.approvals.judgeApprovalClaim(c, f)
 	}
 }
 
 // judgeVerdictClaim compares the claimed verdict with the recorded one; a claim
 // may be stricter, never looser (AH-C-082).
-func (m *machine) judgeVerdictClaim(c *call, f *fact) {
+func (j *judge) judgeVerdictClaim(c *call, f *fact) {
 	said := c.claims.verdict
 	d := c.decisionFor(said.seq)
 	if d == nil || said.verdict == "" || said.verdict.Strictness() >= nativeVerdict(d.verdict).Strictness() || !c.claims.reportOnce(claimedVerdictKind) {
@@ -84,31 +84,31 @@ func (m *machine) judgeVerdictClaim(c *call, f *fact) {
 	if c.execSeq != 0 {
 		detail = caseClaim
 	}
-	m.findings.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
+	j.findings.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
 }
 
 // judgeUnrecorded: a call that did not run was over before any verdict on it was
 // recorded, and its events claim one. What ran without one is executed_without_verdict.
-func (m *machine) judgeUnrecorded(c *call, f *fact) {
+func (j *judge) judgeUnrecorded(c *call, f *fact) {
 	v := c.claims.verdict.verdict
-	if !m.opts.RequireVerdict || c.execSeq != 0 || len(c.decisions) > 0 || v == "" || v == events.Deny || !c.claims.reportOnce(unrecordedVerdictKind) {
+	if !j.opts.RequireVerdict || c.execSeq != 0 || len(c.decisions) > 0 || v == "" || v == events.Deny || !c.claims.reportOnce(unrecordedVerdictKind) {
 		return
 	}
-	m.findings.reportRetractable(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseClaimAlone).withText(string(v)).withSeverity(events.SeverityHigh))
+	j.findings.reportRetractable(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseClaimAlone).withText(string(v)).withSeverity(events.SeverityHigh))
 }
 
 // retractUnrecordedClaim takes that back: the verdict was recorded later.
-func (m *machine) retractUnrecordedClaim(c *call, f *fact) {
+func (j *judge) retractUnrecordedClaim(c *call, f *fact) {
 	if c.claims.reported&unrecordedVerdictKind == 0 || c.execSeq != 0 {
 		return
 	}
 	for _, made := range c.takeRetractable(ForgedRecord, "AH-C-082") {
 		back := findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ForgedRecord {
-			m.findings.reportRuleFinding(ruleForged, c, f, back)
+			j.findings.reportRuleFinding(ruleForged, c, f, back)
 			continue
 		}
-		m.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
+		j.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
 	}
 }
 

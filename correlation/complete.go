@@ -9,14 +9,14 @@ func (m *machine) completeCall(f *fact) {
 		return
 	}
 	s := m.ensureSession(f)
-	c, inferred := m.matchCompletion(s, f)
+	c, inferred := s.matchCompletion(f)
 	if c == nil {
 		if again := s.findRepeatedCompletion(f); again != nil {
-			m.checkEffectFirst(again, f)
+			m.judge.checkEffectFirst(again, f)
 			m.completeInOtherProtocol(again, f)
 			return
 		}
-		if c = m.recallDenied(s, f); c == nil {
+		if c = m.calls.recallDenied(s, f); c == nil {
 			m.recordOrphan(s, f)
 			return
 		}
@@ -24,13 +24,13 @@ func (m *machine) completeCall(f *fact) {
 	}
 	c.inferred = c.inferred || inferred
 	c.recordCompletion(f)
-	m.checkUnnamedEnd(c, f, inferred)
-	m.retractEarlierEnd(c, f)
-	m.judgeExecution(c, f)
-	m.checkEffectFirst(c, f)
-	m.retractMissingCompletion(c, f)
-	m.closeCall(c, stateAfter(f), closedByPost)
-	m.judgeCallClaims(c, f)
+	m.judge.checkUnnamedEnd(c, f, inferred)
+	m.judge.retractEarlierEnd(c, f)
+	m.judge.judgeExecution(c, f)
+	m.judge.checkEffectFirst(c, f)
+	m.judge.retractMissingCompletion(c, f)
+	m.calls.closeCall(c, stateAfter(f), closedByPost)
+	m.judge.judgeCallClaims(c, f)
 	m.receipts.judgeReference(c, f)
 	c.executedArgs.canonical = nil
 	m.findings.emitCall(c)
@@ -54,7 +54,7 @@ func (c *call) recordCompletion(f *fact) {
 
 // recordOrphan records a completion that nothing was before.
 func (m *machine) recordOrphan(s *session, f *fact) {
-	c := m.newOccurrence(s, f)
+	c := m.calls.newOccurrence(s, f)
 	sl := c.group
 	sl.calls = append(sl.calls, c)
 	c.state, c.closeReason = events.CallOrphaned, closedByPost
@@ -66,7 +66,7 @@ func (m *machine) recordOrphan(s *session, f *fact) {
 		detail = caseOrphanAgain
 	}
 	m.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
-	m.checkOrphan(sl, c, f)
+	m.judge.checkOrphan(sl, c, f)
 	m.receipts.checkReceiptUse(c, f)
 	m.findings.emitCall(c)
 	m.enforceCallBounds(s, sl)
@@ -88,15 +88,14 @@ func stateAfter(f *fact) events.CallState {
 // completing it. What it says about calls that nobody knows yet is remembered
 // if it ends them, and no finding.
 func (m *machine) handleCallUpdate(f *fact) {
-	s, ok := m.sessions.get(f.key)
-	if !ok {
+	s := m.calls.touch(f.key)
+	if s == nil {
 		m.bufferEarlyUpdate(f)
 		return
 	}
-	s.lastActivity = m.timers.currentActivity()
 	c := s.findUpdatedCall(f)
 	if c == nil {
-		m.retractForFailMode(s, f)
+		m.judge.retractForFailMode(s, f)
 		m.bufferEarlyUpdate(f)
 		return
 	}
@@ -116,9 +115,9 @@ func (m *machine) stopCall(c *call, f *fact, state events.CallState, why closeRe
 		c.endedAt = f.producerTimes.happenedAt
 	}
 	if c.isOpen() || c.state == events.CallAbandoned {
-		m.retractMissingCompletion(c, f)
-		m.closeCall(c, state, why)
-		m.judgeCallClaims(c, f)
+		m.judge.retractMissingCompletion(c, f)
+		m.calls.closeCall(c, state, why)
+		m.judge.judgeCallClaims(c, f)
 	}
 }
 

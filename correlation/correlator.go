@@ -125,9 +125,7 @@ func (c *Correlator) Step(in *Input) []Output {
 	case p.Class == subject.Control && p.Kind == events.ControlPublisher:
 		c.applyPublisherChange(*m, *p)
 	}
-	if len(c.machine.dirtyCalls) >= compactBatch {
-		c.machine.compactCalls()
-	}
+	c.machine.calls.compactIfMany()
 	return c.machine.findings.pending()
 }
 
@@ -175,10 +173,7 @@ func (c *Correlator) NextDeadline() (time.Time, bool) {
 func (c *Correlator) NextIdle() (time.Time, bool) {
 	var next earliestTime
 	c.machine.trackers.nextProtocolSessionIdle(&next)
-	if s, ok := c.machine.sessions.oldest(); ok {
-		at, _ := c.machine.timers.checkIdle(s.lastActivity, sessionIdle)
-		next.keepEarlier(at)
-	}
+	c.machine.calls.nextIdle(&next)
 	return c.machine.timers.toBrokerTime(next.at), next.any
 }
 
@@ -186,7 +181,8 @@ func (c *Correlator) NextIdle() (time.Time, bool) {
 func (c *Correlator) Stats() Stats {
 	s := c.machine.stats
 	s.Findings, s.Records = c.machine.findings.emitted()
-	s.LogTime, s.Sessions, s.Sources, s.Watched = c.machine.timers.toBrokerTime(c.machine.timers.now()), c.machine.sessions.len(), c.machine.history.sourceCount(), c.machine.trackers.count()
+	s.Sessions, s.Open, s.Calls, s.IDs, s.ArgsBytes = c.machine.calls.held()
+	s.LogTime, s.Sources, s.Watched = c.machine.timers.toBrokerTime(c.machine.timers.now()), c.machine.history.sourceCount(), c.machine.trackers.count()
 	return s
 }
 

@@ -499,7 +499,7 @@ func TestBounds(t *testing.T) {
 				t.Errorf("call %+v", c)
 			}
 		}
-		s, _ := r.core.machine.sessions.oldest()
+		s, _ := r.core.machine.calls.sessions.oldest()
 		if len(seen) != 60 || s.groups.len() > 4 || len(s.closed) > 2 {
 			t.Errorf("%d calls, %d ids, %d closed", len(seen), s.groups.len(), len(s.closed))
 		}
@@ -528,7 +528,7 @@ func TestBounds(t *testing.T) {
 			l.request(pre(1), fmt.Sprint("d", i))
 		}
 		core := l.run().core
-		s, _ := core.machine.sessions.oldest()
+		s, _ := core.machine.calls.sessions.oldest()
 		if len(core.machine.timers.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
 			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.machine.timers.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
 		}
@@ -550,7 +550,7 @@ func TestBounds(t *testing.T) {
 			}
 			core := l.run().core
 			s, calls, ids := core.Stats(), 0, 0
-			for _, s := range core.machine.sessions.all() {
+			for _, s := range core.machine.calls.sessions.all() {
 				calls += len(s.open) + len(s.closed)
 				ids += s.groups.len()
 			}

@@ -196,19 +196,19 @@ func (f *fact) idSum() sum {
 
 // checkRequestConflict compares a request with the event that shares its id: they must be
 // the same but for what admission adds (AH-C-050).
-func (m *machine) checkRequestConflict(c *call, f *fact) {
+func (j *judge) checkRequestConflict(c *call, f *fact) {
 	crossed := (f.kind == kindPre && c.frameKind == kindRequest) || (f.kind == kindRequest && c.frameKind == kindPre)
 	if !crossed || f.eventID == "" || f.eventID != c.frameEvent {
 		return
 	}
 	if f.frameSum != c.frameSum || compareArguments(&c.args, &f.args) == argsDifferent {
-		m.findings.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withEventsOf(c))
+		j.findings.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withEventsOf(c))
 	}
 }
 
 // checkSecondInvocation: in AAEP an id belongs to one invocation of a session
 // (AAEP-C-052).
-func (m *machine) checkSecondInvocation(s *session, c *call, f *fact) {
+func (j *judge) checkSecondInvocation(s *session, c *call, f *fact) {
 	if f.kind != kindPre || f.callKey.id == "" {
 		return
 	}
@@ -222,6 +222,6 @@ func (m *machine) checkSecondInvocation(s *session, c *call, f *fact) {
 		if o := s.findInGroup(f.callKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
 			v.withEventsOf(o)
 		}
-		m.findings.reportRuleFinding(ruleReused, c, f, v.withCase(caseReusedAAEP))
+		j.findings.reportRuleFinding(ruleReused, c, f, v.withCase(caseReusedAAEP))
 	}
 }

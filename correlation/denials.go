@@ -36,7 +36,7 @@ func denialKey(k sessionKey, s callKey) sum {
 }
 
 // keepDenial keeps the denial of a call that is about to be forgotten.
-func (m *machine) keepDenial(c *call) {
+func (cs *calls) keepDenial(c *call) {
 	if !c.wasRefused() || c.hasWeakScope() && c.group.key.id == "" {
 		return
 	}
@@ -48,28 +48,28 @@ func (m *machine) keepDenial(c *call) {
 	if st.recorded != nil {
 		d.decision, d.seq, d.at = st.recorded.id, st.recorded.seq, st.recorded.at
 	}
-	m.denials.remove(d.key)
-	if m.denials.len() >= maxDenials {
-		if old, any := m.denials.surplus(byPlaces, d.by, d.key); any {
-			m.denials.remove(old.key)
+	cs.denials.remove(d.key)
+	if cs.denials.len() >= maxDenials {
+		if old, any := cs.denials.surplus(byPlaces, d.by, d.key); any {
+			cs.denials.remove(old.key)
 		}
 	}
-	m.denials.add(d)
+	cs.denials.add(d)
 }
 
 // recallDenied gives the denied call that a completion says ran, as far as its
 // denial was kept; nil if there is none. It is a call of the session again, and ran
 // under the occurrence that it was denied as.
-func (m *machine) recallDenied(s *session, f *fact) *call {
-	if f.effect == noEffect || m.denials.len() == 0 {
+func (cs *calls) recallDenied(s *session, f *fact) *call {
+	if f.effect == noEffect || cs.denials.len() == 0 {
 		return nil
 	}
-	d, kept := m.denials.peek(denialKey(f.key, f.callKey))
+	d, kept := cs.denials.peek(denialKey(f.key, f.callKey))
 	if !kept {
 		return nil
 	}
-	m.denials.remove(d.key)
-	c := m.newOccurrence(s, f)
+	cs.denials.remove(d.key)
+	c := cs.newOccurrence(s, f)
 	c.group.count--
 	c.group.calls = append(c.group.calls, c)
 	c.occurrence, c.cachedIDSum = d.occurrence, sum{}

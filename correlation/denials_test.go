@@ -81,21 +81,21 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 
 // TestDenialsAreBounded: no tenant fills the places that all share.
 func TestDenialsAreBounded(t *testing.T) {
-	m := newMachine(Options{})
+	cs := newMachine(Options{}).calls
 	keep := func(tenant string, i int) {
-		s := &session{machine: m, origin: &origin{key: sessionKey{tenant, "rt1", fmt.Sprint("s", i)}}}
+		s := &session{calls: cs, origin: &origin{key: sessionKey{tenant, "rt1", fmt.Sprint("s", i)}}}
 		c := &call{session: s, group: newCallGroup(callKeyOf("c1", ""), 0), occurrence: 1, closeReason: closedByDeny, details: new(details)}
 		c.verdictClaim.verdict = events.Deny
-		m.keepDenial(c)
+		cs.keepDenial(c)
 	}
 	keep("acme", 0)
 	for i := range maxDenials + 100 {
 		keep("other", i)
 	}
-	if n := m.denials.len(); n != maxDenials {
+	if n := cs.denials.len(); n != maxDenials {
 		t.Errorf("%d are kept, of at most %d", n, maxDenials)
 	}
-	if _, kept := m.denials.peek(denialKey(sessionKey{"acme", "rt1", "s0"}, callKeyOf("c1", ""))); !kept {
+	if _, kept := cs.denials.peek(denialKey(sessionKey{"acme", "rt1", "s0"}, callKeyOf("c1", ""))); !kept {
 		t.Error("a tenant with one denial lost it to another")
 	}
 }

@@ -121,7 +121,7 @@ func (c *call) isFailOpen() bool { return c.failOpen && c.hasRequest }
 
 // retractForFailMode takes back what was found of a call that ran without a verdict: its
 // publisher's fail mode had let it pass, and said so late.
-func (m *machine) retractForFailMode(s *session, f *fact) {
+func (j *judge) retractForFailMode(s *session, f *fact) {
 	sl := s.findGroup(f)
 	if f.kind != kindFailOpen || sl == nil || f.callKey.id == "" {
 		return
@@ -141,11 +141,11 @@ func (m *machine) retractForFailMode(s *session, f *fact) {
 	for _, x := range c.takeRetractable(excused...) {
 		back := findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(x.id)
 		if x.rule == ExecutedWithoutVerdict {
-			m.findings.reportRuleFinding(ruleWithoutVerdict, c, f, back)
-			m.findings.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), c.postEvent).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
+			j.findings.reportRuleFinding(ruleWithoutVerdict, c, f, back)
+			j.findings.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), c.postEvent).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 			continue
 		}
-		m.findings.emitFinding(checkRules[x.rule], c, f, back.withText("the fail mode had let it pass"))
+		j.findings.emitFinding(checkRules[x.rule], c, f, back.withText("the fail mode had let it pass"))
 	}
-	m.findings.emitCall(c)
+	j.findings.emitCall(c)
 }

@@ -76,12 +76,12 @@ func (c *call) expand() *call {
 	if c == nil || c.details != nil {
 		return c
 	}
-	m := c.session.machine
-	c.details = m.allocDetails()
-	p := &m.freeLists.codec
-	p.startReading(c.compacted, &m.freeLists)
+	cs := c.session.calls
+	c.details = cs.allocDetails()
+	p := &cs.freeLists.codec
+	p.startReading(c.compacted, &cs.freeLists)
 	p.codeDetails(c.details)
-	m.dirtyCalls = append(m.dirtyCalls, c)
+	cs.dirtyCalls = append(cs.dirtyCalls, c)
 	return c
 }
 
@@ -90,22 +90,22 @@ func (c *call) expand() *call {
 const compactBatch = 64
 
 // compactCalls packs the details of the calls that are over.
-func (m *machine) compactCalls() {
-	for i, c := range m.dirtyCalls {
-		if m.dirtyCalls[i] = nil; c.isOpen() || c.details == nil {
+func (cs *calls) compactCalls() {
+	for i, c := range cs.dirtyCalls {
+		if cs.dirtyCalls[i] = nil; c.isOpen() || c.details == nil {
 			continue
 		}
 		c.summary = summaryOf(c)
-		p := &m.freeLists.codec
+		p := &cs.freeLists.codec
 		p.startWriting()
 		p.codeDetails(c.details)
 		if b := p.finishWriting(); string(b) != c.compacted {
 			c.compacted = string(b)
 		}
-		m.freeLists.releaseDetails(c.details)
+		cs.freeLists.releaseDetails(c.details)
 		c.details = nil
 	}
-	m.dirtyCalls = m.dirtyCalls[:0]
+	cs.dirtyCalls = cs.dirtyCalls[:0]
 }
 
 // compactedDecisionIDs are a call's joins.
@@ -135,13 +135,13 @@ const maxFreeDetails = 256
 // typicalSteps is how many steps most calls have.
 const typicalSteps = 4
 
-func (m *machine) allocDetails() *details {
-	n := len(m.freeLists.details)
+func (cs *calls) allocDetails() *details {
+	n := len(cs.freeLists.details)
 	if n == 0 {
 		return new(details)
 	}
-	d := m.freeLists.details[n-1]
-	m.freeLists.details = m.freeLists.details[:n-1]
+	d := cs.freeLists.details[n-1]
+	cs.freeLists.details = cs.freeLists.details[:n-1]
 	return d
 }
 

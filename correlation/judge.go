@@ -13,6 +13,17 @@ const (
 	statusConsumed = "consumed"
 )
 
+// judge holds what calls did against the verdicts on record. It has no state of its own:
+// what it finds is noted on the call.
+type judge struct {
+	opts      *engineOptions `snapshot:"-"` // given anew
+	findings  *findings
+	calls     *calls
+	approvals *approvals
+	receipts  *receipts
+	trackers  *trackers
+}
+
 // effectiveVerdict is the verdict that stands for a call, and where it comes from.
 type effectiveVerdict struct {
 	verdict   events.Verdict   // "" if there is none
@@ -70,40 +81,40 @@ func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
 }
 
 // judgeExecution holds an execution against the verdicts recorded before it.
-func (m *machine) judgeExecution(c *call, f *fact) {
+func (j *judge) judgeExecution(c *call, f *fact) {
 	if f.effect == noEffect {
 		return
 	}
 	st := c.effectiveVerdict()
-	before := m.findings.made()
+	before := j.findings.made()
 	switch {
 	case st.verdict == "":
-		m.judgeUnasked(c, f)
+		j.judgeUnasked(c, f)
 	case f.effect == maybeEffect && st.verdict == events.Deny:
-		m.judgeDoubtful(c, f, st)
+		j.judgeDoubtful(c, f, st)
 	case f.effect == maybeEffect && st.verdict != events.Allow:
 	case st.verdict == events.Deny:
-		m.findings.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		j.findings.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 	case st.verdict != events.Allow:
-		m.judgeAsked(c, f, st)
+		j.judgeAsked(c, f, st)
 	default:
-		m.judgeAllowed(c, f, st)
+		j.judgeAllowed(c, f, st)
 	}
-	if st.recorded == nil && st.verdict != "" && m.opts.RequireVerdict && m.findings.made() == before {
-		m.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseOnlyClaimed))
+	if st.recorded == nil && st.verdict != "" && j.opts.RequireVerdict && j.findings.made() == before {
+		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseOnlyClaimed))
 	}
 	if st.verdict != events.Deny {
-		m.compareCallInput(c, f, st)
+		j.compareCallInput(c, f, st)
 	}
-	m.judgeVerdictClaim(c, f)
-	m.receipts.checkReceiptUse(c, f)
+	j.judgeVerdictClaim(c, f)
+	j.receipts.checkReceiptUse(c, f)
 }
 
 // judgeDoubtful judges the end of a denied call in a word that AAEP has for what
 // failed and for what never began. A call that was invoked after its denial began
 // nonetheless. One that was invoked before may only have been closed, but it did not
 // wait.
-func (m *machine) judgeDoubtful(c *call, f *fact, st effectiveVerdict) {
+func (j *judge) judgeDoubtful(c *call, f *fact, st effectiveVerdict) {
 	denied := c.verdictClaim.seq
 	if st.recorded != nil {
 		denied = st.recorded.seq
@@ -112,32 +123,32 @@ func (m *machine) judgeDoubtful(c *call, f *fact, st effectiveVerdict) {
 	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == hadEffect: // another protocol's event said that it ran
 	case c.invokedSeq > denied:
 		c.maxEffect = hadEffect
-		m.findings.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq))
+		j.findings.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq))
 	case st.recorded != nil:
-		m.findings.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
+		j.findings.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
 	}
 }
 
-func (m *machine) judgeUnasked(c *call, f *fact) {
-	m.checkUnanswered(c, f)
-	m.checkDeniedBypass(c, f)
+func (j *judge) judgeUnasked(c *call, f *fact) {
+	j.checkUnanswered(c, f)
+	j.checkDeniedBypass(c, f)
 	switch {
-	case !m.opts.RequireVerdict:
+	case !j.opts.RequireVerdict:
 	case c.isFailOpen():
-		m.findings.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
+		j.findings.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 	case c.failOpen:
-		m.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpenClaimed))
-		m.trackers.checkOutsideGate(c, f)
+		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpenClaimed))
+		j.trackers.checkOutsideGate(c, f)
 	default:
-		m.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID))
-		m.trackers.checkOutsideGate(c, f)
+		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID))
+		j.trackers.checkOutsideGate(c, f)
 	}
 }
 
 // judgeAsked: ask and defer let a call run only once it was approved. Of a
 // recorded ask, only a new decision says that it was (AH-C-105); for a verdict
 // that is only claimed, what the events say counts.
-func (m *machine) judgeAsked(c *call, f *fact, st effectiveVerdict) {
+func (j *judge) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 	granted := f.approval.valueOrZero()
 	if granted.status != statusApproved {
 		granted = c.eventApproval.valueOrZero()
@@ -145,11 +156,11 @@ func (m *machine) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 	if st.recorded != nil || !c.approvedBy(granted) {
 		detail := approvalDetail(c, f, granted)
 		c.claims.markReportedIf(detail != "", claimedApprovalKind)
-		m.findings.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail))
+		j.findings.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail))
 		return
 	}
-	if !f.startedAt.IsZero() && f.startedAt.Add(m.opts.ClockSkew).Before(granted.decidedAt) {
-		m.findings.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+	if !f.startedAt.IsZero() && f.startedAt.Add(j.opts.ClockSkew).Before(granted.decidedAt) {
+		j.findings.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 		return
 	}
 	until := c.awaitedApproval().expiresAt
@@ -157,7 +168,7 @@ func (m *machine) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 		until = granted.expiresAt
 	}
 	if start := c.executionStart(f); !until.IsZero() && start.After(until) {
-		m.findings.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(caseApprovalExpired))
+		j.findings.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(caseApprovalExpired))
 	}
 }
 
@@ -192,23 +203,23 @@ func (c *call) executionStart(f *fact) time.Time {
 	return f.at
 }
 
-func (m *machine) judgeAllowed(c *call, f *fact, st effectiveVerdict) {
-	m.approvals.checkUnnamedApproval(c, f)
-	m.approvals.checkExecutedApproval(c, f, st)
+func (j *judge) judgeAllowed(c *call, f *fact, st effectiveVerdict) {
+	j.approvals.checkUnnamedApproval(c, f)
+	j.approvals.checkExecutedApproval(c, f, st)
 	decided := st.decidedAt
 	if st.recorded != nil {
 		decided = st.recorded.at
 		if !st.recorded.expires.IsZero() && c.executionStart(f).After(st.recorded.expires) {
-			m.findings.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+			j.findings.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 		}
 	}
-	if !f.startedAt.IsZero() && !decided.IsZero() && f.startedAt.Add(m.opts.ClockSkew).Before(decided) {
-		m.findings.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+	if !f.startedAt.IsZero() && !decided.IsZero() && f.startedAt.Add(j.opts.ClockSkew).Before(decided) {
+		j.findings.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 	}
 }
 
 // judgeLateVerdict judges a first verdict that was recorded after the execution.
-func (m *machine) judgeLateVerdict(c *call, f *fact) {
+func (j *judge) judgeLateVerdict(c *call, f *fact) {
 	if c.execSeq == 0 {
 		return
 	}
@@ -216,7 +227,7 @@ func (m *machine) judgeLateVerdict(c *call, f *fact) {
 	if f.decision.verdict == events.Deny {
 		late.withCase(detailDeniedLate)
 	}
-	if m.opts.RequireVerdict && !c.isFailOpen() {
+	if j.opts.RequireVerdict && !c.isFailOpen() {
 		late.withSeverity(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
 	}
 	var wrong []findingRef
@@ -226,12 +237,12 @@ func (m *machine) judgeLateVerdict(c *call, f *fact) {
 	for _, made := range wrong {
 		back := findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseRecordedLate).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ExecutedWithoutVerdict {
-			m.findings.reportRuleFinding(ruleWithoutVerdict, c, f, back)
+			j.findings.reportRuleFinding(ruleWithoutVerdict, c, f, back)
 			continue
 		}
-		m.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
+		j.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
 	}
-	m.findings.reportRuleFinding(ruleBeforeVerdict, c, f, late)
+	j.findings.reportRuleFinding(ruleBeforeVerdict, c, f, late)
 }
 
 // decisionFor is the decision that an event of the given sequence could know:
@@ -259,7 +270,7 @@ func nativeVerdict(v events.Verdict) events.Verdict {
 // reportDrift reports that a call ran as something else than what its verdict, request or
 // announcement says. A recorded reason is the publisher's own claim: it lowers the
 // grade and excuses nothing.
-func (m *machine) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool, detail string) {
+func (j *judge) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool, detail string) {
 	grade := events.SeverityHigh
 	switch {
 	case reason:
@@ -267,7 +278,7 @@ func (m *machine) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool
 	case st.recorded != nil && st.recorded.hasReceipt:
 		grade = events.SeverityCritical
 	}
-	m.findings.reportRuleFinding(ruleDrift, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
+	j.findings.reportRuleFinding(ruleDrift, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
 }
 
 // admissionStage says what is known of a call before it ran: only what a recorded allow
@@ -285,7 +296,7 @@ func (c *call) admissionStage(st effectiveVerdict) string {
 // reportMissingCompletion reports a call that nobody completed. A deny is no missing
 // completion, and what was only asked for must be completed in AgentHook, where
 // asking is the pre event, but not in AAEP.
-func (m *machine) reportMissingCompletion(c *call, f *fact) {
+func (j *judge) reportMissingCompletion(c *call, f *fact) {
 	grade, due := events.SeverityMedium, c.hasPre || c.hasRequest
 	if firstNonEmpty(c.preProtocol, c.protocol) == protoAAEP {
 		grade, due = events.SeverityHigh, c.hasPre
@@ -298,25 +309,25 @@ func (m *machine) reportMissingCompletion(c *call, f *fact) {
 		detail = caseSessionEnd
 	}
 	v := findingFrom(c.firstEvent()).withCase(detail).withSeverity(grade)
-	c.missingFinding = m.findings.reportRuleFinding(ruleMissing, c, f, v)
-	c.missingCheckFinding = m.findings.emitFinding(c.missingRule(), c, f, v.asCheckFinding(ruleMissing))
+	c.missingFinding = j.findings.reportRuleFinding(ruleMissing, c, f, v)
+	c.missingCheckFinding = j.findings.emitFinding(c.missingRule(), c, f, v.asCheckFinding(ruleMissing))
 }
 
 // retractMissingCompletion takes a missing completion back that a late event proved wrong. In
 // AAEP the completion must come before the session's end (AAEP-C-081), so there
 // it stands.
-func (m *machine) retractMissingCompletion(c *call, f *fact) {
+func (j *judge) retractMissingCompletion(c *call, f *fact) {
 	if c.missingFinding == "" || (c.closeReason == closedBySessionEnd && firstNonEmpty(c.preProtocol, c.protocol) == protoAAEP) {
 		return
 	}
-	m.retractMissingFinding(c, f, caseWithdrawn, "the completion has arrived after all")
+	j.retractMissingFinding(c, f, caseWithdrawn, "the completion has arrived after all")
 }
 
 // retractMissingFinding takes the finding of a missing completion back, and says why.
-func (m *machine) retractMissingFinding(c *call, f *fact, detail, why string) {
+func (j *judge) retractMissingFinding(c *call, f *fact, detail, why string) {
 	back := findingFrom(c.firstEvent(), f.eventID).withCase(detail).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
-	m.findings.reportRuleFinding(ruleMissing, c, f, back)
+	j.findings.reportRuleFinding(ruleMissing, c, f, back)
 	check := findingFrom(c.firstEvent(), f.eventID).withCase(detail).retracting(c.missingCheckFinding)
-	m.findings.emitFinding(c.missingRule(), c, f, check.withText(why).withSeverity(events.SeverityInfo))
+	j.findings.emitFinding(c.missingRule(), c, f, check.withText(why).withSeverity(events.SeverityInfo))
 	c.missingFinding, c.missingCheckFinding = "", ""
 }

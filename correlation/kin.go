@@ -89,8 +89,7 @@ const (
 
 // hasSession implements sessionRegister.
 func (m *machine) hasSession(key sessionKey, hash uint32) bool {
-	_, known := m.sessions.peekHashed(key, hash)
-	return known
+	return m.calls.hasSession(key, hash)
 }
 
 // resolveParentSession takes what a fact says of where its session belongs.
@@ -194,8 +193,8 @@ const maxReemittedCalls = 64
 // ended. That comes to pass once for each way of knowing it, of which there are
 // five, and no more often. The record of how an open call ends will say it.
 func (m *machine) upgradeParentLink(key sessionKey, rank int8) {
-	s, known := m.sessions.peek(key)
-	if !known || rank <= s.parentLinkRank {
+	s := m.calls.find(key)
+	if s == nil || rank <= s.parentLinkRank {
 		return
 	}
 	s.parentLinkRank = rank

@@ -100,7 +100,7 @@ func missingRecordField(a events.Approval) string {
 func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
 	f := unreadFact(m, p)
 	f.origin = originOf(a.Tenant, a.Source, a.Session)
-	c.machine.recordApprovalStep(f, a)
+	c.machine.calls.recordApprovalStep(f, a)
 	if what := missingRecordField(a); what != "" {
 		c.machine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.contentSum).withCase(what).withText("it does not say "+what))
 	}
@@ -108,23 +108,23 @@ func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, 
 
 // checkEffectFirst: the same call as AgentHook saw it began before AAEP announced it
 // (AAEP-C-089).
-func (m *machine) checkEffectFirst(c *call, f *fact) {
+func (j *judge) checkEffectFirst(c *call, f *fact) {
 	if f.protocol != protoAgentHook || f.effect == noEffect || f.startedAt.IsZero() || c.invokedAt.IsZero() {
 		return
 	}
-	if f.startedAt.Add(max(m.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
-		m.findings.reportCheckFinding("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
+	if f.startedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
+		j.findings.reportCheckFinding("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
 	}
 }
 
 // setWebVerdict looks for the recorded verdict on a web action, which waits for it
 // like a call (AH-C-145).
-func (m *machine) setWebVerdict(f *fact) {
+func (cs *calls) setWebVerdict(f *fact) {
 	if !f.hook.AsksForWeb() {
 		return
 	}
-	s, ok := m.sessions.peek(f.key)
-	if !ok {
+	s := cs.find(f.key)
+	if s == nil {
 		return
 	}
 	c := s.findNamed(f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) })

@@ -7,34 +7,36 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// machine is the state machine behind the log's correlator and the offline
-// check. It sees facts only.
+// machine holds what was admitted against what ran: it is behind the log's correlator and
+// the offline check. It takes facts only, and is the order of the steps: what a step knows
+// is in the parts. A part calls only the parts that it holds; only the machine, through the
+// small interfaces sessionRegister and originSharer, is called back.
 type machine struct {
 	opts *engineOptions `snapshot:"-"` // given anew
 
-	sessions          *lru[sessionKey, *session]
-	sessionTombstones *fifoMap[sessionKey, int]
-	history           *history
-	timers            *timers
-	findings          *findings
-	trackers          *trackers
-	negotiations      *negotiations
-	replies           *replies
-	denials           *lru[sum, *denial] // of calls that are forgotten
-	lineage           *lineage
-	admissions        *admissions
-	approvals         *approvals
-	receipts          *receipts
-	handoffs          *handoffs
-	attestations      *attestations
-	declarations      *declarations
-	mandates          *mandates
-	lastCallOrder     uint64 // calls opened so far
+	calls    *calls // before the parts that refer to calls: a restored snapshot reads it first
+	history  *history
+	timers   *timers
+	lineage  *lineage
+	findings *findings
+	judge    *judge
 
-	stats      Stats
-	dirtyCalls []*call       `snapshot:"-"` // calls that may be over and whose details are not compacted
-	freeLists  callFreeLists `snapshot:"-"`
-	prefetched uint64        `snapshot:"-"` // what Ahead read: it means nothing, but has to be used
+	// What protocols and publishers say.
+	trackers     *trackers
+	replies      *replies
+	negotiations *negotiations
+	attestations *attestations
+	declarations *declarations
+	mandates     *mandates
+
+	// What admission says.
+	admissions *admissions
+	approvals  *approvals
+	receipts   *receipts
+	handoffs   *handoffs
+
+	stats      Stats  // Seq, Messages, Duplicates and Evicted; the parts count the rest
+	prefetched uint64 `snapshot:"-"` // what Ahead read: it means nothing, but has to be used
 }
 
 // engineOptions are the options of the machine and all of its parts.
@@ -48,12 +50,9 @@ type engineOptions struct {
 
 func newMachine(opts Options) *machine {
 	m := &machine{
-		sessions:          newLRU[sessionKey, *session](),
-		sessionTombstones: newFIFOMap[sessionKey, int](maxTombstones),
-		lineage:           newLineage(),
-		history:           &history{sources: newLRU[sourceKey, *sourceState]()},
-		timers:            &timers{},
-		denials:           newLRU[sum, *denial](),
+		lineage: newLineage(),
+		history: &history{sources: newLRU[sourceKey, *sourceState]()},
+		timers:  &timers{},
 	}
 	m.findings = &findings{timers: m.timers, history: m.history, lineage: m.lineage, ruleModes: map[string]ruleModes{}}
 	m.trackers, m.negotiations = newTrackers(m.timers, m.findings), newNegotiations(m.timers, m.findings)
@@ -61,6 +60,8 @@ func newMachine(opts Options) *machine {
 	m.admissions, m.approvals, m.receipts = newAdmissions(m.findings, m.history), newApprovals(m.findings), newReceipts(m.findings, m.history)
 	m.handoffs, m.attestations = newHandoffs(m.findings), newAttestations(m.findings)
 	m.declarations, m.mandates = &declarations{findings: m.findings}, newMandates(m.findings)
+	m.calls = newCalls(m.timers, m.findings)
+	m.judge = &judge{findings: m.findings, calls: m.calls, approvals: m.approvals, receipts: m.receipts, trackers: m.trackers}
 	m.configure(&engineOptions{Options: opts.withDefaults()})
 	return m
 }
@@ -71,6 +72,7 @@ func (m *machine) configure(o *engineOptions) {
 	m.opts, m.history.opts, m.timers.opts = o, o, o
 	m.approvals.opts, m.receipts.opts, m.mandates.opts = o, o, o
 	m.trackers.opts, m.negotiations.opts, m.replies.opts = o, o, o
+	m.calls.opts, m.judge.opts = o, o
 	m.findings.configure(o)
 }
 
@@ -115,15 +117,15 @@ func (m *machine) announceCall(f *fact) {
 	}
 	s := m.ensureSession(f)
 	s.askedAdmission = s.askedAdmission || f.kind == kindRequest && f.protocol == protoAgentHook
-	c := m.matchAnnouncement(s, f)
+	c := s.matchAnnouncement(f)
 	if c == nil {
 		c = m.openOccurrence(s, f)
 	} else {
-		m.checkRequestConflict(c, f)
+		m.judge.checkRequestConflict(c, f)
 		m.approvals.checkResumePolicy(c, f)
 		m.attachAnnouncement(c, f)
 		if before := s.findNamedRetry(f); before != nil {
-			m.linkRetry(c, before)
+			m.calls.linkRetry(c, before)
 		}
 	}
 	m.lineage.recordCallTargets(c, f)
@@ -135,21 +137,21 @@ func (m *machine) announceCall(f *fact) {
 	}
 	switch f.protocol {
 	case protoAAEP:
-		m.checkSecondInvocation(s, c, f)
+		m.judge.checkSecondInvocation(s, c, f)
 	case protoAgentHook:
-		m.checkApprovalBypass(s, c, f)
+		m.judge.checkApprovalBypass(s, c, f)
 	}
 	s.linkDecision(c, f.decisionID)
-	m.timers.extendDeadline(c, f, m.stats.Open)
+	m.timers.extendDeadline(c, f, m.calls.openCount())
 	if f.kind == kindDecision && len(c.retractable) > 0 {
 		m.receipts.retractUnknownReference(c, f)
 	}
 	m.approvals.useWorkflow(c, f)
 	m.trackers.noteDecidedCall(c, f)
 	m.approvals.checkAnnouncedApproval(c, f)
-	m.replaceWaitingCalls(s, c, f)
+	m.judge.replaceWaitingCalls(s, c, f)
 	m.settleVerdict(c, f)
-	m.judgeCallClaims(c, f)
+	m.judge.judgeCallClaims(c, f)
 	m.receipts.judgeReference(c, f)
 	if len(s.earlyUpdates) > 0 {
 		m.applyEarlyUpdates(s, c)
@@ -164,8 +166,8 @@ func (m *machine) nameByRequest(f *fact) {
 	if f.kind != kindDecision || f.callKey.id != "" || f.decisionID == "" {
 		return
 	}
-	s, known := m.sessions.peek(f.key)
-	if !known {
+	s := m.calls.find(f.key)
+	if s == nil {
 		return
 	}
 	if c := s.callOfDecision(f.decisionID); c != nil && c.group.key != f.callKey && (f.tool == "" || f.tool == c.tool) {
@@ -181,18 +183,17 @@ func (m *machine) amendCall(f *fact) {
 	if f.kind != kindPre {
 		return
 	}
-	s, ok := m.sessions.get(f.key)
-	if !ok {
+	s := m.calls.touch(f.key)
+	if s == nil {
 		return
 	}
-	s.lastActivity = m.timers.currentActivity()
 	if c := s.findInGroup(f.callKey, f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) }); c != nil {
 		before := c.effectiveVerdict()
 		c.applyClaims(f)
 		m.settleVerdict(c, f)
-		m.judgeCallClaims(c, f)
+		m.judge.judgeCallClaims(c, f)
 		m.receipts.judgeReference(c, f)
-		m.rejudgeLateVerdict(c, c.completionFact(), before)
+		m.judge.rejudgeLateVerdict(c, c.completionFact(), before)
 		m.findings.emitCall(c)
 	}
 }
@@ -210,20 +211,18 @@ func (m *machine) attachAnnouncement(c *call, f *fact) {
 func (m *machine) openOccurrence(s *session, f *fact) *call {
 	sl := s.ensureGroup(f)
 	other := sl.oldestOpen()
-	c := m.newOccurrence(s, f)
+	c := m.calls.newOccurrence(s, f)
 	c.state = events.CallOpen
 	before := s.findRetriedCall(f)
 	if before != nil {
 		c.retriedCall = before.decidedAncestor()
 	}
-	sl.calls = append(sl.calls, c)
+	m.calls.addOpen(c)
 	c.attachFact(f)
-	s.open = append(s.open, c)
-	m.stats.Open++
 	if before != nil {
-		m.linkRetry(c, before)
+		m.calls.linkRetry(c, before)
 	}
-	m.checkEarlierEnd(sl, c, f)
+	m.judge.checkEarlierEnd(sl, c, f)
 	if other != nil && f.callKey.id != "" && f.protocol != protoAAEP {
 		m.findings.reportRuleFinding(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
 	}
@@ -243,49 +242,24 @@ func (c *call) decidedAncestor() *call {
 	return c
 }
 
-// newOccurrence makes the next call of a slot, neither open nor remembered yet.
-func (m *machine) newOccurrence(s *session, f *fact) *call {
-	sl := s.ensureGroup(f)
-	sl.count++
-	m.lastCallOrder++
-	m.countCalls(s, 1)
-	c := &call{session: s, group: sl, occurrence: sl.count, order: m.lastCallOrder, details: m.allocDetails()}
-	if c.occurrence == 1 {
-		c.cachedIDSum = f.firstCallSum
-	}
-	return c
-}
-
 // settleVerdict closes a call that was denied, and judges a verdict that came late.
 func (m *machine) settleVerdict(c *call, f *fact) {
 	if c.hasPost {
 		if f.kind == kindDecision && len(c.decisions) == 1 {
-			m.judgeLateVerdict(c, f)
+			m.judge.judgeLateVerdict(c, f)
 		}
 		return
 	}
 	if c.directVerdict().verdict == events.Deny && (c.isOpen() || c.state == events.CallAbandoned) {
-		m.retractMissingCompletion(c, f)
-		m.closeCall(c, events.CallDenied, closedByDeny)
-	}
-}
-
-// closeCall ends a call or changes how it ended.
-func (m *machine) closeCall(c *call, state events.CallState, why closeReason) {
-	wasOpen := c.isOpen()
-	c.session.sawDenial = c.session.sawDenial || why == closedByDeny || why == closedByStop
-	c.state, c.closeReason = state, why
-	if wasOpen {
-		m.stats.Open--
-		m.releaseCallArgs(c)
-		c.session.moveToClosed(c)
+		m.judge.retractMissingCompletion(c, f)
+		m.calls.closeCall(c, events.CallDenied, closedByDeny)
 	}
 }
 
 // abandonCall closes a call that will not be completed in time.
 func (m *machine) abandonCall(c *call, why closeReason, f *fact) {
-	m.closeCall(c, events.CallAbandoned, why)
-	m.reportMissingCompletion(c, f)
-	m.judgeCallClaims(c, f)
+	m.calls.closeCall(c, events.CallAbandoned, why)
+	m.judge.reportMissingCompletion(c, f)
+	m.judge.judgeCallClaims(c, f)
 	m.findings.emitCall(c)
 }

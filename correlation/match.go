@@ -22,11 +22,11 @@ type inputMatch struct {
 
 // compareCallInput holds what ran against what was admitted, or announced where
 // nothing was admitted.
-func (m *machine) compareCallInput(c *call, f *fact, st effectiveVerdict) {
-	m.releaseCallDifferences(c)
+func (j *judge) compareCallInput(c *call, f *fact, st effectiveVerdict) {
+	j.calls.releaseCallDifferences(c)
 	if c.tool != "" && f.tool != "" && c.tool != f.tool {
 		c.inputMatch = inputMatch{match: matchDrift}
-		m.reportDrift(c, f, st, false, caseOtherTool)
+		j.reportDrift(c, f, st, false, caseOtherTool)
 		return
 	}
 	result := argsUnknown
@@ -41,8 +41,8 @@ func (m *machine) compareCallInput(c *call, f *fact, st effectiveVerdict) {
 		c.inputMatch = inputMatch{match: matchEqual}
 	case result == argsDifferent:
 		c.inputMatch = c.inputDifferences(f, st)
-		m.keepCallDifferences(c)
-		m.reportDrift(c, f, st, f.hasMutationReason, "")
+		j.calls.keepCallDifferences(c)
+		j.reportDrift(c, f, st, f.hasMutationReason, "")
 	case f.args.known || c.args.known:
 		c.inputMatch = inputMatch{match: matchInconclusive, reason: c.inconclusiveReason(f, st)}
 	}
@@ -95,24 +95,24 @@ func (c *call) inputDifferences(f *fact, st effectiveVerdict) inputMatch {
 
 // keepCallDifferences counts what a call's differences take for as long as it is
 // remembered, and drops them if there is no room.
-func (m *machine) keepCallDifferences(c *call) {
+func (cs *calls) keepCallDifferences(c *call) {
 	size := 0
 	for _, d := range c.differences {
 		size += len(d.Pointer) + differenceSize
 	}
-	if m.stats.ArgsBytes+size > m.opts.MaxArgsBytes {
+	if cs.counts.argsBytes+size > cs.opts.MaxArgsBytes {
 		c.inputMatch = inputMatch{match: c.match, reason: events.MatchNotKept}
 		return
 	}
 	c.differencesBytes = size
-	m.stats.ArgsBytes += size
+	cs.counts.argsBytes += size
 }
 
 // differenceSize is what a difference takes beside its pointer's text.
 const differenceSize = 32
 
-func (m *machine) releaseCallDifferences(c *call) {
-	m.stats.ArgsBytes -= c.differencesBytes
+func (cs *calls) releaseCallDifferences(c *call) {
+	cs.counts.argsBytes -= c.differencesBytes
 	if c.differencesBytes = 0; c.details != nil {
 		c.differences = nil
 	}

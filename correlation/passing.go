@@ -35,22 +35,8 @@ func (m *machine) expireCallDeadlines() {
 
 // expireSessions forgets the sessions that have been idle for too long.
 func (m *machine) expireSessions() {
-	for {
-		s, ok := m.sessions.oldest()
-		if !ok {
-			return
-		}
-		if until, idle := m.timers.checkIdle(s.lastActivity, sessionIdle); !idle {
-			m.timers.wakeAt(until)
-			return
-		}
-		if len(s.open) > 0 { // to be looked at after another day, and nobody waits for it
-			if again, kept := m.sessions.get(s.key); kept {
-				again.lastActivity = m.timers.currentActivity()
-			}
-			continue
-		}
-		m.forgetSession(s)
+	for s := m.calls.popIdle(); s != nil; s = m.calls.popIdle() {
+		m.calls.forgetSession(s)
 	}
 }
 

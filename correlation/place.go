@@ -4,7 +4,7 @@ import "github.com/countersign-dev/countersign/events"
 
 // matchAnnouncement finds the call that a request, a decision or a pre event belongs to
 // (architecture section 4); nil means that it arms a new occurrence.
-func (m *machine) matchAnnouncement(s *session, f *fact) *call {
+func (s *session) matchAnnouncement(f *fact) *call {
 	if c := s.callOfDecision(f.decisionID); c != nil && c.group.key == f.callKey && c.compareFact(f) != argsDifferent {
 		return c
 	}
@@ -95,7 +95,7 @@ func (c *call) decisionEvent() string {
 // matchCompletion finds the call that a completion ends: the oldest armed occurrence under its
 // id. Where one side has no id, or neither has, the one that the correlation id names,
 // and only then the oldest of the tool.
-func (m *machine) matchCompletion(s *session, f *fact) (c *call, inferred bool) {
+func (s *session) matchCompletion(f *fact) (c *call, inferred bool) {
 	if f.callKey.id == "" {
 		if c := s.correlated(f); c != nil {
 			return c, true

@@ -106,9 +106,9 @@ func (m *machine) completeInOtherProtocol(c *call, f *fact) {
 	}
 	switch {
 	case f.effect > before:
-		m.judgeExecution(c, f)
+		m.judge.judgeExecution(c, f)
 	case fresh && c.effectiveVerdict().verdict != events.Deny:
-		m.compareCallInput(c, f, c.effectiveVerdict())
+		m.judge.compareCallInput(c, f, c.effectiveVerdict())
 	}
 	m.findings.emitCall(c)
 }

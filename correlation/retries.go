@@ -9,7 +9,7 @@ import "github.com/countersign-dev/countersign/events"
 
 // replaceWaitingCalls notes the calls that an allowed call replaces: those that it tries again,
 // and those that wait for its approval.
-func (m *machine) replaceWaitingCalls(s *session, c *call, f *fact) {
+func (j *judge) replaceWaitingCalls(s *session, c *call, f *fact) {
 	if c.directVerdict().verdict != events.Allow {
 		return
 	}
@@ -18,7 +18,7 @@ func (m *machine) replaceWaitingCalls(s *session, c *call, f *fact) {
 		if before == nil {
 			break
 		}
-		m.replaceCall(before.expand(), c, f)
+		j.replaceCall(before.expand(), c, f)
 		before = before.retriedCall
 	}
 	workflow := firstNonEmpty(c.awaitedApproval().workflow, c.eventApproval.valueOrZero().workflow)
@@ -27,7 +27,7 @@ func (m *machine) replaceWaitingCalls(s *session, c *call, f *fact) {
 	}
 	s.findNamed(workflow, func(o *call) bool {
 		if o.awaitedApproval().workflow == workflow {
-			m.replaceCall(o, c, f)
+			j.replaceCall(o, c, f)
 		}
 		return false // every call that waits for it
 	})
@@ -35,7 +35,7 @@ func (m *machine) replaceWaitingCalls(s *session, c *call, f *fact) {
 
 // replaceCall notes that a call waited for an approval that another one uses. What AAEP
 // says was invoked has to be completed all the same (AAEP-C-081).
-func (m *machine) replaceCall(o, by *call, f *fact) {
+func (j *judge) replaceCall(o, by *call, f *fact) {
 	v := o.directVerdict().verdict
 	waits := (v == events.Ask || v == events.Defer) && !o.hasPost && o.invokedEvent == ""
 	if o == by || o.replaced || !waits {
@@ -43,7 +43,7 @@ func (m *machine) replaceCall(o, by *call, f *fact) {
 	}
 	o.replaced = true
 	if o.missingFinding != "" {
-		m.retractMissingFinding(o, f, caseReplaced, "another call uses its approval")
-		m.findings.emitCall(o)
+		j.retractMissingFinding(o, f, caseReplaced, "another call uses its approval")
+		j.findings.emitCall(o)
 	}
 }

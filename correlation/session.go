@@ -13,7 +13,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // session is what is known of one (tenant, source, session).
 type session struct {
-	machine *machine
+	calls   *calls
 	*origin        // never changed, and shared
 	share   *share `snapshot:"-"` // its publisher in the table of sessions
 
@@ -31,29 +31,6 @@ type session struct {
 
 	occurrenceFloor int32 // highest occurrence among ids that were forgotten
 	lastActivity    activity
-}
-
-// sharedOrigin is a fact's origin to keep. Sessions of one publisher share the names of
-// that, and a session's calls and what follows their order share all of it.
-func (m *machine) sharedOrigin(f *fact) *origin {
-	if s, there := m.sessions.peek(f.key); there && *s.origin == f.origin {
-		return s.origin
-	}
-	if w := m.trackers.find(f.key, f.protocol); w != nil && *w.origin == f.origin {
-		return w.origin
-	}
-	o := f.origin
-	names := m.history.sharedNames(o.key.publisher())
-	o.key.tenant, o.key.source = names.tenant, names.source
-	for _, n := range [...]struct {
-		name *string
-		key  string
-	}{{&o.tenant, o.key.tenant}, {&o.source, o.key.source}, {&o.session, o.key.session}} {
-		if *n.name == n.key {
-			*n.name = n.key
-		}
-	}
-	return &o
 }
 
 func (s *session) id() sessionKey { return s.key }
@@ -75,10 +52,10 @@ func (s *session) ensureGroup(f *fact) *callGroup {
 	if sl := s.findGroup(f); sl != nil {
 		return sl
 	}
-	if s.groups.len() >= s.machine.opts.MaxIDsPerSession {
+	if s.groups.len() >= s.calls.opts.MaxIDsPerSession {
 		s.forgetGroup()
 	}
-	s.machine.countIDs(s, 1)
+	s.calls.countIDs(s, 1)
 	f.group = newCallGroup(f.callKey, int(s.occurrenceFloor))
 	s.groups.add(f.group, f.callKeyHash())
 	return f.group
@@ -89,7 +66,7 @@ func (s *session) ensureGroup(f *fact) *callGroup {
 func (s *session) forgetGroup() {
 	if sl := s.groups.dropEmpty(); sl != nil {
 		s.occurrenceFloor = max(s.occurrenceFloor, int32(sl.count))
-		s.machine.countIDs(s, -1)
+		s.calls.countIDs(s, -1)
 	}
 }
 
@@ -120,8 +97,8 @@ func (s *session) highestOccurrence() int {
 func (s *session) moveToClosed(c *call) {
 	s.open = removeCall(s.open, c)
 	s.closed = append(s.closed, c)
-	s.machine.dirtyCalls = append(s.machine.dirtyCalls, c)
-	if len(s.closed) > s.machine.opts.MaxClosedPerSession {
+	s.calls.dirtyCalls = append(s.calls.dirtyCalls, c)
+	if len(s.closed) > s.calls.opts.MaxClosedPerSession {
 		s.forgetCall(s.closed[0])
 		s.closed = append(s.closed[:0], s.closed[1:]...)
 	}
@@ -135,10 +112,10 @@ func (s *session) forgetCall(c *call) {
 		}
 	}
 	c.retriedCall = nil
-	s.machine.releaseCallDifferences(c)
-	s.machine.countCalls(s, -1)
+	s.calls.releaseCallDifferences(c)
+	s.calls.countCalls(s, -1)
 	if len(c.group.calls) == 0 {
-		s.machine.keepDenial(c)
+		s.calls.keepDenial(c)
 	}
 }
 
@@ -160,7 +137,7 @@ func (s *session) linkDecision(c *call, decisionID string) {
 	}
 	s.decisionIndex.put(decisionID, c)
 	if c.decisionIDs == nil {
-		c.decisionIDs = s.machine.freeLists.allocStrings(1)
+		c.decisionIDs = s.calls.freeLists.allocStrings(1)
 	}
 	c.decisionIDs = append(c.decisionIDs, decisionID)
 }

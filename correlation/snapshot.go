@@ -45,9 +45,9 @@ func (c *Correlator) SnapshotUnless(stop func() bool) (b []byte, whole bool) {
 	if stop != nil && stop() { // before there is room for it, which takes its time, too
 		return nil, false
 	}
-	c.machine.compactCalls()
+	c.machine.calls.compactCalls()
 	made := c.machine.opts.configDigest()
-	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), &snapshotState{c.machine, c.keys, c.retiredKeys}, 3*c.machine.stats.Calls, stop)
+	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), &snapshotState{c.machine, c.keys, c.retiredKeys}, 3*c.machine.calls.callCount(), stop)
 	return b, err == nil
 }
 
@@ -62,7 +62,7 @@ const (
 
 // snapshotSize is for a whole snapshot.
 func (c *Correlator) snapshotSize() int {
-	return c.machine.stats.Calls*callSize + c.machine.sessions.len()*sessionSize + c.machine.history.idCount()*eventSize
+	return c.machine.calls.snapshotSize() + c.machine.history.idCount()*eventSize
 }
 
 // Restore makes a Correlator of a snapshot. The bytes must be those of Snapshot:
@@ -91,13 +91,9 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 	return c, nil
 }
 
-// recount counts for every publisher what its sessions remember: tables are read
-// before what lies in them is.
+// recount counts again what a snapshot does not hold.
 func (m *machine) recount() {
-	for _, s := range m.sessions.all() {
-		m.sessions.count(s.share, byCalls, len(s.open)+len(s.closed))
-		m.sessions.count(s.share, byIDs, s.groups.len())
-	}
+	m.calls.recount()
 	m.trackers.recount()
 }
 

@@ -55,12 +55,12 @@ func sameState(t testing.TB, a, b *Correlator) {
 				}
 			}
 		}
-		c.machine.freeLists, c.machine.findings.callViewPool, c.machine.dirtyCalls = callFreeLists{}, callViewPool{}, nil
-		c.machine.sessions.Unpack(c.machine.sessions.Pack())
+		c.machine.calls.freeLists, c.machine.findings.callViewPool, c.machine.calls.dirtyCalls = callFreeLists{}, callViewPool{}, nil
+		c.machine.calls.sessions.Unpack(c.machine.calls.sessions.Pack())
 		c.machine.trackers.sessions.Unpack(c.machine.trackers.sessions.Pack())
 		c.machine.history.sources.Unpack(c.machine.history.sources.Pack())
 		c.machine.negotiations.byPublisher.Unpack(c.machine.negotiations.byPublisher.Pack())
-		c.machine.denials.Unpack(c.machine.denials.Pack())
+		c.machine.calls.denials.Unpack(c.machine.calls.denials.Pack())
 		c.machine.recount()
 		opts := c.machine.opts
 		c.machine.configure(&engineOptions{})
@@ -182,9 +182,9 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.machine.dirtyCalls", "correlation.machine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts",
+	"aaepsession.Session.out", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.machine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts",
 	"correlation.trackers.opts", "correlation.negotiations.opts", "correlation.replies.opts", "correlation.timers.nextTimer",
-	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool", "correlation.machine.freeLists",
+	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
 	"correlation.machine.prefetched", "hooksession.Session.out",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
 }

@@ -68,15 +68,15 @@ func (c *Correlator) applyTrace(m events.LogMessage, p subject.Parsed, f *fact) 
 		c.machine.stats.Duplicates++
 	default:
 		t.received = true
-		c.machine.attachTrace(f, id)
+		c.machine.calls.attachTrace(f, id)
 	}
 }
 
 // attachTrace notes the event in its call's timeline. A call that its deny has
 // closed was put out before, and is not put out again for it.
-func (m *machine) attachTrace(f *fact, decisionID string) {
-	s, ok := m.sessions.peek(f.key)
-	if !ok {
+func (cs *calls) attachTrace(f *fact, decisionID string) {
+	s := cs.find(f.key)
+	if s == nil {
 		return
 	}
 	if c := s.callOfDecision(decisionID); c != nil {

@@ -28,7 +28,7 @@ func targetOf(e *agenthook.Event) sum {
 
 // checkApprovalBypass: what waits for an approval, or was denied, must not be let through
 // under another id or another name (AH-C-077, H-09).
-func (m *machine) checkApprovalBypass(s *session, c *call, f *fact) {
+func (j *judge) checkApprovalBypass(s *session, c *call, f *fact) {
 	if f.kind == kindRequest || f.approval.hasStatus(statusApproved) {
 		return
 	}
@@ -39,30 +39,30 @@ func (m *machine) checkApprovalBypass(s *session, c *call, f *fact) {
 	if c.directVerdict().verdict != events.Allow || f.decision != nil && (f.decision.approval.hasStatus(statusApproved) || f.decision.approval.hasStatus(statusConsumed)) {
 		return
 	}
-	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval(m.approvals) && o.isEquivalent(c) }); twin != nil {
-		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
+	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval(j.approvals) && o.isEquivalent(c) }); twin != nil {
+		j.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool {
-		return o.awaitsApproval(m.approvals) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (sum{})
+		return o.awaitsApproval(j.approvals) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (sum{})
 	}); twin != nil {
-		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
+		j.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
 		return
 	}
 	if twin := s.findDeniedEquivalent(c); twin != nil {
-		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseDenied).
+		j.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseDenied).
 			withText("it had been denied, and was allowed under another id or name").withSeverity(events.SeverityLow))
 	}
 }
 
 // checkDeniedBypass: what ran without a verdict had been denied under another id or
 // name.
-func (m *machine) checkDeniedBypass(c *call, f *fact) {
+func (j *judge) checkDeniedBypass(c *call, f *fact) {
 	if f.protocol != protoAgentHook {
 		return
 	}
 	if twin := c.session.findDeniedEquivalent(c); twin != nil {
-		m.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.eventID).withEventsOf(twin).withCase(caseDeniedRan).
+		j.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.eventID).withEventsOf(twin).withCase(caseDeniedRan).
 			withText("it had been denied, and ran under another id or name without a verdict"))
 	}
 }

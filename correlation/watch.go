@@ -294,8 +294,8 @@ func (m *machine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
 	}
 	f.hook.Seq, f.hook.At = f.seq, f.at
 	m.declarations.applyRegistration(f)
-	m.setWebVerdict(f)
-	if s, ok := m.sessions.peek(f.key); ok && f.kind == kindSessionEnd && s.askedAdmission {
+	m.calls.setWebVerdict(f)
+	if s := m.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
 		w.hook.Requested(agenthook.PreToolUse)
 	}
 	m.trackers.applyAgentHook(w, f)
