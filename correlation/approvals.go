@@ -81,8 +81,8 @@ func (cs *calls) recordApprovalStep(f *fact, a events.Approval) {
 	}
 }
 
-func (c *call) hasStep(s step) bool {
-	return slices.ContainsFunc(c.timeline, func(e timelineEntry) bool { return e.step == s })
+func (x *details) hasStep(s step) bool {
+	return slices.ContainsFunc(x.timeline, func(e timelineEntry) bool { return e.step == s })
 }
 
 // confirmation is the user's question that an invocation rests on, and its
@@ -94,32 +94,32 @@ type confirmation struct {
 
 // recordConfirmation notes them where they belong by the log's order: both come before the
 // invocation, which shows which call they were about.
-func (c *call) recordConfirmation(f *fact) {
+func (x *details) recordConfirmation(f *fact) {
 	if f.confirmation == nil {
 		return
 	}
-	if c.binding = events.BindingInferred; f.confirmation.explicit {
-		c.binding = events.BindingExplicit
+	if x.binding = events.BindingInferred; f.confirmation.explicit {
+		x.binding = events.BindingExplicit
 	}
 	for _, s := range [...]struct {
 		step
 		aaepsession.Message
 	}{{stepAsked, f.confirmation.asked}, {stepApproved, f.confirmation.accepted}} {
-		if s.Seq == 0 || len(c.timeline) >= maxTimeline {
+		if s.Seq == 0 || len(x.timeline) >= maxTimeline {
 			continue
 		}
-		i := len(c.timeline)
-		for i > 0 && c.timeline[i-1].seq > s.Seq {
+		i := len(x.timeline)
+		for i > 0 && x.timeline[i-1].seq > s.Seq {
 			i--
 		}
-		c.timeline = slices.Insert(c.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.protocol))
+		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.protocol))
 	}
 }
 
 // firstOwnSeq is the sequence of the first of a call's own messages; 0 if there is
 // none. What a user was asked before it is not the call's.
-func (c *call) firstOwnSeq() uint64 {
-	for _, e := range c.timeline {
+func (x *details) firstOwnSeq() uint64 {
+	for _, e := range x.timeline {
 		if e.step != stepAsked && e.step != stepApproved {
 			return e.seq
 		}

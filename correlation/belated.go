@@ -56,34 +56,34 @@ func (c *call) completionFact() *fact {
 
 // attachLateAnnouncement takes the announcement of a call whose end is known. What it adds
 // to what is known counts: the arguments, and what it says of the verdict.
-func (m *machine) attachLateAnnouncement(c *call, f *fact) {
+func (e *engine) attachLateAnnouncement(c *call, f *fact) {
 	end, before := c.completionFact(), c.effectiveVerdict()
 	c.attachFact(f)
 	if c.state != events.CallOrphaned {
-		m.judge.rejudgeLateVerdict(c, end, before)
+		e.judge.rejudgeLateVerdict(c, end, before)
 		if st := c.effectiveVerdict(); end.effect == maybeEffect && st.verdict == events.Deny {
-			m.judge.judgeDoubtful(c, end, st)
+			e.judge.judgeDoubtful(c, end, st)
 		}
 		if st := c.effectiveVerdict(); c.match == matchInconclusive && end.args.known && st.verdict != events.Deny {
-			m.judge.compareCallInput(c, end, st)
+			e.judge.compareCallInput(c, end, st)
 		}
 		return
 	}
 	tried := c.session.findRetriedCall(f)
 	c.state = stateAfter(end)
-	m.judge.retractOrphan(c, f)
+	e.judge.retractOrphan(c, f)
 	if tried != nil && tried.order < c.order && c.retriedCall == nil { // what it tries again counts, whenever it says so
 		c.retriedCall = tried.decidedAncestor()
-		m.calls.linkRetry(c, tried)
+		e.calls.linkRetry(c, tried)
 	}
 	if f.kind == kindPre && f.preCommit && f.callKey.id != "" {
-		m.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(c.postEvent, f.eventID).withText("its end was reported before it was announced"))
+		e.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(c.postEvent, f.eventID).withText("its end was reported before it was announced"))
 	}
 	switch st := c.effectiveVerdict(); {
-	case st.verdict != "" || m.opts.RequireVerdict: // an announcement is no verdict
-		m.judge.judgeExecution(c, end)
+	case st.verdict != "" || e.opts.RequireVerdict: // an announcement is no verdict
+		e.judge.judgeExecution(c, end)
 	case end.effect != noEffect:
-		m.judge.compareCallInput(c, end, st)
+		e.judge.compareCallInput(c, end, st)
 	}
 }
 

@@ -240,13 +240,13 @@ func (c *call) addEventID(f *fact) {
 }
 
 // hasEvent reports whether a request or pre event with this id belongs to the call.
-func (c *call) hasEvent(eventID string) bool {
-	for _, e := range c.events {
+func (x *details) hasEvent(eventID string) bool {
+	for _, e := range x.events {
 		if e == eventID && eventID != "" {
 			return true
 		}
 	}
-	for _, d := range c.decisions {
+	for _, d := range x.decisions {
 		if d.eventID == eventID && eventID != "" {
 			return true
 		}
@@ -266,16 +266,16 @@ func (c *call) addStep(s step, f *fact) {
 func (c *call) isOpen() bool { return c.state == events.CallOpen }
 
 // compareFact tells whether a fact is about the same tool and arguments as the call.
-func (c *call) compareFact(f *fact) comparison {
-	if c.tool != "" && f.tool != "" && c.tool != f.tool {
+func (x *details) compareFact(f *fact) comparison {
+	if x.tool != "" && f.tool != "" && x.tool != f.tool {
 		return argsDifferent
 	}
-	result := compareArguments(&c.args, &f.args)
-	for i := range c.decisions {
+	result := compareArguments(&x.args, &f.args)
+	for i := range x.decisions {
 		if result == argsEqual {
 			return argsEqual
 		}
-		if r := compareToDecision(&f.args, c.decisions[i].argsDigest); r != argsUnknown {
+		if r := compareToDecision(&f.args, x.decisions[i].argsDigest); r != argsUnknown {
 			result = r
 		}
 	}
@@ -283,9 +283,9 @@ func (c *call) compareFact(f *fact) comparison {
 }
 
 // lastDecision is the verdict that counts: the latest one recorded.
-func (c *call) lastDecision() *recordedVerdict {
-	if n := len(c.decisions); n > 0 {
-		return &c.decisions[n-1]
+func (x *details) lastDecision() *recordedVerdict {
+	if n := len(x.decisions); n > 0 {
+		return &x.decisions[n-1]
 	}
 	return nil
 }

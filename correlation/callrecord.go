@@ -69,7 +69,7 @@ func (l *callViewPool) next() *callView {
 // will never be, and so is every copy of it; what was encoded stays good.
 func (c *Correlator) Reuse(o *Output) {
 	if o.call != nil {
-		c.machine.findings.release(o.call)
+		c.engine.findings.release(o.call)
 	}
 	o.call = nil
 }
@@ -169,9 +169,9 @@ func (r *callRecordBuffer) fillTimeline(l *callView) {
 }
 
 // timelineSeqs are those of all that is known of the call.
-func (c *call) timelineSeqs() []uint64 {
+func (x *details) timelineSeqs() []uint64 {
 	var list []uint64
-	for _, s := range c.timeline {
+	for _, s := range x.timeline {
 		if s.seq != 0 {
 			list = append(list, s.seq)
 		}
@@ -206,11 +206,11 @@ func (v *findingSpec) evidenceSeqs(c *call, f *fact) []uint64 {
 
 // eventSeqs are the sequences of events that belong to the call, as far as it
 // remembers them.
-func (c *call) eventSeqs(ids []string) (list []uint64) {
+func (x *details) eventSeqs(ids []string) (list []uint64) {
 	for _, id := range ids {
-		i := slices.IndexFunc(c.timeline, func(e timelineEntry) bool { return e.eventID == id })
-		if i >= 0 && c.timeline[i].seq != 0 {
-			list = append(list, c.timeline[i].seq)
+		i := slices.IndexFunc(x.timeline, func(e timelineEntry) bool { return e.eventID == id })
+		if i >= 0 && x.timeline[i].seq != 0 {
+			list = append(list, x.timeline[i].seq)
 		}
 	}
 	return list

@@ -34,7 +34,7 @@ func TestReuse(t *testing.T) {
 		}
 		encode(len(waiting))
 		sameOutputs(t, fmt.Sprint("log ", i), got, l.run().outputs)
-		reused += len(core.machine.findings.callViewPool.freeViews)
+		reused += len(core.engine.findings.callViewPool.freeViews)
 	}
 	if reused == 0 {
 		t.Error("nothing was used again")

@@ -68,8 +68,8 @@ func equivalentChecks(r *Rule, c *call, f *fact, v *findingSpec) []string {
 }
 
 // missingRule is the protocol's check behind missing_completion.
-func (c *call) missingRule() *Rule {
-	if firstNonEmpty(c.preProtocol, c.protocol) == protoAAEP {
+func (x *details) missingRule() *Rule {
+	if firstNonEmpty(x.preProtocol, x.protocol) == protoAAEP {
 		return checkRules["AAEP-C-081"]
 	}
 	return checkRules["AH-C-079"]

@@ -126,8 +126,8 @@ func (c *call) waitsForWorkflow(workflow string) bool {
 
 // waitsForUnnamed tells whether the recorded verdict waits for an approval and does not
 // say for which, as the decisions of recordings may.
-func (c *call) waitsForUnnamed() bool {
-	d := c.lastDecision()
+func (x *details) waitsForUnnamed() bool {
+	d := x.lastDecision()
 	return d != nil && nativeVerdict(d.verdict) == events.Ask && d.approval.valueOrZero().workflow == ""
 }
 

@@ -4,36 +4,36 @@ import "github.com/countersign-dev/countersign/events"
 
 // completeCall takes a completion: it ends the oldest armed occurrence, comes late
 // for one that was closed without it, or has nothing before it.
-func (m *machine) completeCall(f *fact) {
+func (e *engine) completeCall(f *fact) {
 	if !f.hasTool() && f.retriedKey == (callKey{}) {
 		return
 	}
-	s := m.ensureSession(f)
+	s := e.ensureSession(f)
 	c, inferred := s.matchCompletion(f)
 	if c == nil {
 		if again := s.findRepeatedCompletion(f); again != nil {
-			m.judge.checkEffectFirst(again, f)
-			m.completeInOtherProtocol(again, f)
+			e.judge.checkEffectFirst(again, f)
+			e.completeInOtherProtocol(again, f)
 			return
 		}
-		if c = m.calls.recallDenied(s, f); c == nil {
-			m.recordOrphan(s, f)
+		if c = e.calls.recallDenied(s, f); c == nil {
+			e.recordOrphan(s, f)
 			return
 		}
-		defer m.enforceCallBounds(s, c.group)
+		defer e.enforceCallBounds(s, c.group)
 	}
 	c.inferred = c.inferred || inferred
 	c.recordCompletion(f)
-	m.judge.checkUnnamedEnd(c, f, inferred)
-	m.judge.retractEarlierEnd(c, f)
-	m.judge.judgeExecution(c, f)
-	m.judge.checkEffectFirst(c, f)
-	m.judge.retractMissingCompletion(c, f)
-	m.calls.closeCall(c, stateAfter(f), closedByPost)
-	m.judge.judgeCallClaims(c, f)
-	m.receipts.judgeReference(c, f)
+	e.judge.checkUnnamedEnd(c, f, inferred)
+	e.judge.retractEarlierEnd(c, f)
+	e.judge.judgeExecution(c, f)
+	e.judge.checkEffectFirst(c, f)
+	e.judge.retractMissingCompletion(c, f)
+	e.calls.closeCall(c, stateAfter(f), closedByPost)
+	e.judge.judgeCallClaims(c, f)
+	e.receipts.judgeReference(c, f)
 	c.executedArgs.canonical = nil
-	m.findings.emitCall(c)
+	e.findings.emitCall(c)
 }
 
 func (c *call) recordCompletion(f *fact) {
@@ -53,8 +53,8 @@ func (c *call) recordCompletion(f *fact) {
 }
 
 // recordOrphan records a completion that nothing was before.
-func (m *machine) recordOrphan(s *session, f *fact) {
-	c := m.calls.newOccurrence(s, f)
+func (e *engine) recordOrphan(s *session, f *fact) {
+	c := e.calls.newOccurrence(s, f)
 	sl := c.group
 	sl.calls = append(sl.calls, c)
 	c.state, c.closeReason = events.CallOrphaned, closedByPost
@@ -65,11 +65,11 @@ func (m *machine) recordOrphan(s *session, f *fact) {
 	if sl.count > 1 {
 		detail = caseOrphanAgain
 	}
-	m.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
-	m.judge.checkOrphan(sl, c, f)
-	m.receipts.checkReceiptUse(c, f)
-	m.findings.emitCall(c)
-	m.enforceCallBounds(s, sl)
+	e.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
+	e.judge.checkOrphan(sl, c, f)
+	e.receipts.checkReceiptUse(c, f)
+	e.findings.emitCall(c)
+	e.enforceCallBounds(s, sl)
 }
 
 // stateAfter is the state after a completion, by the protocol's own word; a word
@@ -87,23 +87,23 @@ func stateAfter(f *fact) events.CallState {
 // handleCallUpdate takes what a producer says about a call beside announcing and
 // completing it. What it says about calls that nobody knows yet is remembered
 // if it ends them, and no finding.
-func (m *machine) handleCallUpdate(f *fact) {
-	s := m.calls.touch(f.key)
+func (e *engine) handleCallUpdate(f *fact) {
+	s := e.calls.touch(f.key)
 	if s == nil {
-		m.bufferEarlyUpdate(f)
+		e.bufferEarlyUpdate(f)
 		return
 	}
 	c := s.findUpdatedCall(f)
 	if c == nil {
-		m.judge.retractForFailMode(s, f)
-		m.bufferEarlyUpdate(f)
+		e.judge.retractForFailMode(s, f)
+		e.bufferEarlyUpdate(f)
 		return
 	}
-	m.applyCallUpdate(c, f)
-	m.findings.emitCall(c)
+	e.applyCallUpdate(c, f)
+	e.findings.emitCall(c)
 }
 
-func (m *machine) stopCall(c *call, f *fact, state events.CallState, why closeReason) {
+func (e *engine) stopCall(c *call, f *fact, state events.CallState, why closeReason) {
 	if c.hasPost {
 		return
 	}
@@ -115,9 +115,9 @@ func (m *machine) stopCall(c *call, f *fact, state events.CallState, why closeRe
 		c.endedAt = f.producerTimes.happenedAt
 	}
 	if c.isOpen() || c.state == events.CallAbandoned {
-		m.judge.retractMissingCompletion(c, f)
-		m.calls.closeCall(c, state, why)
-		m.judge.judgeCallClaims(c, f)
+		e.judge.retractMissingCompletion(c, f)
+		e.calls.closeCall(c, state, why)
+		e.judge.judgeCallClaims(c, f)
 	}
 }
 

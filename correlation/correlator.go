@@ -42,7 +42,7 @@ const (
 // Correlator correlates one shard. It is not safe for concurrent use, but for
 // NewDecoder.
 type Correlator struct {
-	machine            *machine
+	engine             *engine
 	space              subject.Space
 	shard              string
 	vouchForKey        func(events.KeyRecord) bool
@@ -60,7 +60,7 @@ type Correlator struct {
 func New(o Options) *Correlator {
 	keys := signing.KeySet{}
 	c := &Correlator{
-		machine: newMachine(o), space: o.Space, shard: o.Shard, vouchForKey: o.KeyVoucher, vouchForRetirement: o.RetireVoucher, retiredKeys: map[string]bool{},
+		engine: newEngine(o), space: o.Space, shard: o.Shard, vouchForKey: o.KeyVoucher, vouchForRetirement: o.RetireVoucher, retiredKeys: map[string]bool{},
 		keys: keys, records: signing.RecordVerifier{Keys: keys},
 	}
 	c.decoder = c.NewDecoder()
@@ -78,7 +78,7 @@ func New(o Options) *Correlator {
 //
 // Body and Header are not kept.
 func (c *Correlator) Apply(m events.LogMessage) []Output {
-	if m.Seq <= c.machine.stats.Seq {
+	if m.Seq <= c.engine.stats.Seq {
 		return nil
 	}
 	var in Input
@@ -95,16 +95,16 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 // see Output.Encode. The list is good until the next Step, the outputs until Reuse.
 func (c *Correlator) Step(in *Input) []Output {
 	m, p := &in.message, &in.parsedSubject
-	if m.Seq <= c.machine.stats.Seq {
+	if m.Seq <= c.engine.stats.Seq {
 		return nil
 	}
-	c.machine.stats.Seq = m.Seq
-	c.machine.findings.clearOutputs()
+	c.engine.stats.Seq = m.Seq
+	c.engine.findings.clearOutputs()
 	if in.isOwnRecord {
 		return nil
 	}
-	c.machine.stats.Messages++
-	c.machine.advanceTimers(m.Time)
+	c.engine.stats.Messages++
+	c.engine.advanceTimers(m.Time)
 	switch {
 	case in.hasBadSubject:
 		c.reportBadSubject(*m)
@@ -125,8 +125,8 @@ func (c *Correlator) Step(in *Input) []Output {
 	case p.Class == subject.Control && p.Kind == events.ControlPublisher:
 		c.applyPublisherChange(*m, *p)
 	}
-	c.machine.calls.compactIfMany()
-	return c.machine.findings.pending()
+	c.engine.calls.compactIfMany()
+	return c.engine.findings.pending()
 }
 
 // Ahead looks where Step will look for the ids of events that were decoded, and for
@@ -141,13 +141,13 @@ func (c *Correlator) Ahead(inputs []Input) {
 			continue
 		}
 		var read uint64
-		if from, read = c.machine.history.prefetch(f, from); from == nil {
+		if from, read = c.engine.history.prefetch(f, from); from == nil {
 			continue
 		}
 		if f.kind == kindPre {
-			read += c.machine.lineage.prefetch(&f.cachedHashes, f.cachedIDSum)
+			read += c.engine.lineage.prefetch(&f.cachedHashes, f.cachedIDSum)
 		}
-		c.machine.prefetched += read
+		c.engine.prefetched += read
 	}
 }
 
@@ -159,30 +159,30 @@ func (c *Correlator) Ahead(inputs []Input) {
 // the last message: some messages let no time pass.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
 	var next earliestTime
-	if at, ok := c.machine.timers.nextDeadline(); ok {
+	if at, ok := c.engine.timers.nextDeadline(); ok {
 		next.keepEarlier(at)
 	}
-	if c.machine.trackers.hasRunning() {
-		c.machine.trackers.nextProtocolSessionIdle(&next)
+	if c.engine.trackers.hasRunning() {
+		c.engine.trackers.nextProtocolSessionIdle(&next)
 	}
-	c.machine.negotiations.nextNegotiationTimeout(&next)
-	return c.machine.timers.toBrokerTime(next.at), next.any
+	c.engine.negotiations.nextNegotiationTimeout(&next)
+	return c.engine.timers.toBrokerTime(next.at), next.any
 }
 
 // NextIdle is when the next session may be forgotten, likewise.
 func (c *Correlator) NextIdle() (time.Time, bool) {
 	var next earliestTime
-	c.machine.trackers.nextProtocolSessionIdle(&next)
-	c.machine.calls.nextIdle(&next)
-	return c.machine.timers.toBrokerTime(next.at), next.any
+	c.engine.trackers.nextProtocolSessionIdle(&next)
+	c.engine.calls.nextIdle(&next)
+	return c.engine.timers.toBrokerTime(next.at), next.any
 }
 
 // Stats says what the correlator holds and has done.
 func (c *Correlator) Stats() Stats {
-	s := c.machine.stats
-	s.Findings, s.Records = c.machine.findings.emitted()
-	s.Sessions, s.Open, s.Calls, s.IDs, s.ArgsBytes = c.machine.calls.held()
-	s.LogTime, s.Sources, s.Watched = c.machine.timers.toBrokerTime(c.machine.timers.now()), c.machine.history.sourceCount(), c.machine.trackers.count()
+	s := c.engine.stats
+	s.Findings, s.Records = c.engine.findings.emitted()
+	s.Sessions, s.Open, s.Calls, s.IDs, s.ArgsBytes = c.engine.calls.held()
+	s.LogTime, s.Sources, s.Watched = c.engine.timers.toBrokerTime(c.engine.timers.now()), c.engine.history.sourceCount(), c.engine.trackers.count()
 	return s
 }
 

@@ -339,7 +339,7 @@ func TestDeadlines(t *testing.T) {
 	if _, ok := r.core.NextDeadline(); ok || r.core.Stats().Open != 0 {
 		t.Error("something is still open")
 	}
-	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.machine.timers.now().Before(due) {
+	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.engine.timers.now().Before(due) {
 		t.Error("time went back")
 	}
 }
@@ -499,7 +499,7 @@ func TestBounds(t *testing.T) {
 				t.Errorf("call %+v", c)
 			}
 		}
-		s, _ := r.core.machine.calls.sessions.oldest()
+		s, _ := r.core.engine.calls.sessions.oldest()
 		if len(seen) != 60 || s.groups.len() > 4 || len(s.closed) > 2 {
 			t.Errorf("%d calls, %d ids, %d closed", len(seen), s.groups.len(), len(s.closed))
 		}
@@ -528,9 +528,9 @@ func TestBounds(t *testing.T) {
 			l.request(pre(1), fmt.Sprint("d", i))
 		}
 		core := l.run().core
-		s, _ := core.machine.calls.sessions.oldest()
-		if len(core.machine.timers.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
-			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.machine.timers.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
+		s, _ := core.engine.calls.sessions.oldest()
+		if len(core.engine.timers.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
+			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.engine.timers.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
 		}
 	})
 	t.Run("calls and ids of all sessions", func(t *testing.T) {
@@ -550,7 +550,7 @@ func TestBounds(t *testing.T) {
 			}
 			core := l.run().core
 			s, calls, ids := core.Stats(), 0, 0
-			for _, s := range core.machine.calls.sessions.all() {
+			for _, s := range core.engine.calls.sessions.all() {
 				calls += len(s.open) + len(s.closed)
 				ids += s.groups.len()
 			}
@@ -580,7 +580,7 @@ func TestBounds(t *testing.T) {
 		if n := core.Stats().Sources; n != 2 {
 			t.Errorf("%d sources", n)
 		}
-		if s, ok := core.machine.history.sources.get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.len() > 3 {
+		if s, ok := core.engine.history.sources.get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.len() > 3 {
 			t.Error("the busy source was forgotten, or remembers too much")
 		}
 	})

@@ -49,7 +49,7 @@ func (c *Correlator) applyPublisherChange(m events.LogMessage, p subject.Parsed)
 	if err != nil {
 		return
 	}
-	c.machine.declarations.replace(change, m)
+	c.engine.declarations.replace(change, m)
 }
 
 // replace takes what is in force from a change on.

@@ -32,8 +32,8 @@ type Decoder struct {
 // NewDecoder makes a Decoder for the Correlator. It may be called, and the
 // Decoder may be used, while another goroutine uses the Correlator.
 func (c *Correlator) NewDecoder() *Decoder {
-	return &Decoder{space: c.machine.opts.Space, tenantKey: c.machine.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{},
-		sessionKeyers: sessionKeyers{lookupKey: c.machine.opts.SessionKey}, sharedKeys: &c.sharedKeys}
+	return &Decoder{space: c.engine.opts.Space, tenantKey: c.engine.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{},
+		sessionKeyers: sessionKeyers{lookupKey: c.engine.opts.SessionKey}, sharedKeys: &c.sharedKeys}
 }
 
 // Input is a message that was decoded: what Step takes.
@@ -145,7 +145,7 @@ func (r *arena[T]) next() *T {
 	return r.items[r.used-1]
 }
 
-// precompute makes what the machine will ask for of a fact, and what needs no state.
+// precompute computes what the engine will need of a fact, as far as it needs no state.
 func (r *decodedEvent) precompute() {
 	f := &r.fact
 	key := f.key

@@ -81,7 +81,7 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 
 // TestDenialsAreBounded: no tenant fills the places that all share.
 func TestDenialsAreBounded(t *testing.T) {
-	cs := newMachine(Options{}).calls
+	cs := newEngine(Options{}).calls
 	keep := func(tenant string, i int) {
 		s := &session{calls: cs, origin: &origin{key: sessionKey{tenant, "rt1", fmt.Sprint("s", i)}}}
 		c := &call{session: s, group: newCallGroup(callKeyOf("c1", ""), 0), occurrence: 1, closeReason: closedByDeny, details: new(details)}

@@ -33,11 +33,11 @@ func (f *fact) endsCall() bool {
 
 // bufferEarlyUpdate remembers a remark about a call that was never heard of. Under an
 // id that was, a remark that fits no call says something of one that is over.
-func (m *machine) bufferEarlyUpdate(f *fact) {
+func (e *engine) bufferEarlyUpdate(f *fact) {
 	if !f.endsCall() || f.callKey.id == "" {
 		return
 	}
-	s := m.ensureSession(f)
+	s := e.ensureSession(f)
 	if s.findGroup(f) != nil {
 		return
 	}
@@ -51,7 +51,7 @@ func (m *machine) bufferEarlyUpdate(f *fact) {
 }
 
 // applyEarlyUpdates applies to a call what was said of it before it was announced.
-func (m *machine) applyEarlyUpdates(s *session, c *call) {
+func (e *engine) applyEarlyUpdates(s *session, c *call) {
 	for i := 0; i < len(s.earlyUpdates); {
 		r := s.earlyUpdates[i]
 		if r.callKey != c.group.key {
@@ -61,22 +61,22 @@ func (m *machine) applyEarlyUpdates(s *session, c *call) {
 		s.earlyUpdates = slices.Delete(s.earlyUpdates, i, i+1)
 		f := &fact{kind: r.kind, seq: r.seq, at: r.at, callKey: r.callKey, origin: *s.origin, protocol: r.protocol, eventID: r.eventID,
 			outcome: r.outcome, verdictClaim: r.verdictClaim, approval: r.approval, producerTimes: producerTimes{happenedAt: r.happenedAt}}
-		m.applyCallUpdate(c, f)
+		e.applyCallUpdate(c, f)
 	}
 }
 
 // applyCallUpdate applies a remark to its call.
-func (m *machine) applyCallUpdate(c *call, f *fact) {
+func (e *engine) applyCallUpdate(c *call, f *fact) {
 	c.applyClaims(f)
 	switch f.kind {
 	case kindFailOpen:
 		c.failOpen = true
 	case kindStopped:
-		m.stopCall(c, f, events.CallDenied, closedByStop)
+		e.stopCall(c, f, events.CallDenied, closedByStop)
 	case kindError:
-		m.stopCall(c, f, events.CallFailed, closedByError)
+		e.stopCall(c, f, events.CallFailed, closedByError)
 	case kindAdmissionReply:
-		m.settleVerdict(c, f)
+		e.settleVerdict(c, f)
 	}
 }
 
@@ -85,8 +85,8 @@ type findingRef struct{ rule, id string }
 
 // addRetractable notes a finding that would not have been made, or not as it was, if what
 // may come late had come in time: the fail mode, the verdict, the announcement.
-func (c *call) addRetractable(rule, id string) {
-	c.retractable = append(c.retractable, findingRef{rule, id})
+func (x *details) addRetractable(rule, id string) {
+	x.retractable = append(x.retractable, findingRef{rule, id})
 }
 
 // reportRetractable reports what a late word may take back, under the checks that it breaks
@@ -100,16 +100,16 @@ func (fs *findings) reportRetractable(r *Rule, c *call, f *fact, v *findingSpec)
 }
 
 // takeRetractable gives what was found of a call under these rules, and forgets it.
-func (c *call) takeRetractable(rules ...string) (list []findingRef) {
-	c.retractable = slices.DeleteFunc(c.retractable, func(made findingRef) bool {
+func (x *details) takeRetractable(rules ...string) (list []findingRef) {
+	x.retractable = slices.DeleteFunc(x.retractable, func(made findingRef) bool {
 		is := slices.Contains(rules, made.rule)
 		if is {
 			list = append(list, made)
 		}
 		return is
 	})
-	if len(c.retractable) == 0 {
-		c.retractable = nil
+	if len(x.retractable) == 0 {
+		x.retractable = nil
 	}
 	return list
 }
@@ -117,7 +117,7 @@ func (c *call) takeRetractable(rules ...string) (list []findingRef) {
 // isFailOpen reports whether the publisher's fail mode let the call pass, and the
 // log shows why: the admitter recorded the request, and no verdict came of it. The
 // publisher's word alone would let it run whatever it likes without asking.
-func (c *call) isFailOpen() bool { return c.failOpen && c.hasRequest }
+func (x *details) isFailOpen() bool { return x.failOpen && x.hasRequest }
 
 // retractForFailMode takes back what was found of a call that ran without a verdict: its
 // publisher's fail mode had let it pass, and said so late.

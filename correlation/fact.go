@@ -109,7 +109,7 @@ func callKeyOf(callID, tool string) callKey {
 	return callKey{id: subject.Escape(callID)}
 }
 
-// fact is one message in the terms of the state machine.
+// fact is one message in the terms of the engine.
 type fact struct {
 	kind     factKind
 	seq      uint64

@@ -126,8 +126,8 @@ func TestLateForFoldedCalls(t *testing.T) {
 	if st := core.Stats(); st.Open != 0 || st.Calls != 40 {
 		t.Fatalf("%+v", st)
 	}
-	core.machine.calls.compactCalls()
-	for _, s := range core.machine.calls.sessions.all() {
+	core.engine.calls.compactCalls()
+	for _, s := range core.engine.calls.sessions.all() {
 		for _, c := range s.closed {
 			if c.details != nil || c.compacted == "" || len(c.compacted) > 600 {
 				t.Fatalf("a closed call is kept in %d bytes, unfolded: %v", len(c.compacted), c.details != nil)

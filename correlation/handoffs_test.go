@@ -163,7 +163,7 @@ func TestHandoffsAreBounded(t *testing.T) {
 	for i := range 3 * maxHandedOver {
 		l.handsOver(fmt.Sprint("a", i), fmt.Sprint("a", i+1), events.Allow)
 	}
-	for _, e := range l.run().core.machine.handoffs.bySession.all() {
+	for _, e := range l.run().core.engine.handoffs.bySession.all() {
 		list := e.value
 		if n := len(list); n != maxHandedOver {
 			t.Errorf("%d agents are remembered", n)

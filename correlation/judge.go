@@ -38,22 +38,22 @@ type effectiveVerdict struct {
 //
 // A call that AAEP says was invoked runs on the allow that was recorded before: what
 // is decided when it is asked about once more is no verdict on what runs already.
-func (c *call) directVerdict() effectiveVerdict {
-	d := c.lastDecision()
-	if before := c.decidedBefore(c.invokedSeq); before != nil && before.verdict == events.Allow {
+func (x *details) directVerdict() effectiveVerdict {
+	d := x.lastDecision()
+	if before := x.decidedBefore(x.invokedSeq); before != nil && before.verdict == events.Allow {
 		d = before
 	}
-	if d == nil || (c.verdictClaim.verdict == events.Deny && c.verdictClaim.seq > d.seq) {
-		return effectiveVerdict{verdict: c.verdictClaim.verdict, decidedAt: c.verdictClaim.decidedAt}
+	if d == nil || (x.verdictClaim.verdict == events.Deny && x.verdictClaim.seq > d.seq) {
+		return effectiveVerdict{verdict: x.verdictClaim.verdict, decidedAt: x.verdictClaim.decidedAt}
 	}
 	return effectiveVerdict{verdict: d.verdict, recorded: d}
 }
 
 // decidedBefore is the last decision before a place in the log, nil if there is none.
-func (c *call) decidedBefore(seq uint64) *recordedVerdict {
-	for i := len(c.decisions) - 1; i >= 0; i-- {
-		if c.decisions[i].seq < seq {
-			return &c.decisions[i]
+func (x *details) decidedBefore(seq uint64) *recordedVerdict {
+	for i := len(x.decisions) - 1; i >= 0; i-- {
+		if x.decisions[i].seq < seq {
+			return &x.decisions[i]
 		}
 	}
 	return nil
@@ -173,17 +173,17 @@ func (j *judge) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 }
 
 // awaitedApproval is the approval that the call waits for.
-func (c *call) awaitedApproval() approval {
-	if d := c.lastDecision(); d != nil && d.approval != nil {
+func (x *details) awaitedApproval() approval {
+	if d := x.lastDecision(); d != nil && d.approval != nil {
 		return *d.approval
 	}
-	return c.pendingApproval.valueOrZero()
+	return x.pendingApproval.valueOrZero()
 }
 
 // approvedBy tells whether an approval is for what the call waits for
 // (AH-C-104) and was given in time (AH-C-103).
-func (c *call) approvedBy(a approval) bool {
-	want := c.awaitedApproval()
+func (x *details) approvedBy(a approval) bool {
+	want := x.awaitedApproval()
 	inTime := want.expiresAt.IsZero() || a.decidedAt.IsZero() || !a.decidedAt.After(want.expiresAt)
 	return a.status == statusApproved && inTime &&
 		agreeIfKnown(a.workflow, want.workflow) && agreeIfKnown(a.action, want.action)
@@ -193,12 +193,12 @@ func agreeIfKnown(a, b string) bool { return a == "" || b == "" || a == b }
 
 // executionStart is when the execution began, as far as can be said: the producer's
 // claim if it is not after its report, the AAEP invocation, or the report.
-func (c *call) executionStart(f *fact) time.Time {
+func (x *details) executionStart(f *fact) time.Time {
 	switch {
 	case !f.startedAt.IsZero() && !f.startedAt.After(f.at):
 		return f.startedAt
-	case f.protocol == protoAAEP && c.hasPre && c.preProtocol == protoAAEP:
-		return c.preAt
+	case f.protocol == protoAAEP && x.hasPre && x.preProtocol == protoAAEP:
+		return x.preAt
 	}
 	return f.at
 }
@@ -247,14 +247,14 @@ func (j *judge) judgeLateVerdict(c *call, f *fact) {
 
 // decisionFor is the decision that an event of the given sequence could know:
 // the last one before it, else the first.
-func (c *call) decisionFor(seq uint64) *recordedVerdict {
-	for i := len(c.decisions) - 1; i >= 0; i-- {
-		if c.decisions[i].seq < seq {
-			return &c.decisions[i]
+func (x *details) decisionFor(seq uint64) *recordedVerdict {
+	for i := len(x.decisions) - 1; i >= 0; i-- {
+		if x.decisions[i].seq < seq {
+			return &x.decisions[i]
 		}
 	}
-	if len(c.decisions) > 0 {
-		return &c.decisions[0]
+	if len(x.decisions) > 0 {
+		return &x.decisions[0]
 	}
 	return nil
 }
@@ -283,11 +283,11 @@ func (j *judge) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool, 
 
 // admissionStage says what is known of a call before it ran: only what a recorded allow
 // is about was admitted.
-func (c *call) admissionStage(st effectiveVerdict) string {
+func (x *details) admissionStage(st effectiveVerdict) string {
 	switch {
 	case st.recorded != nil && st.verdict == events.Allow:
 		return "admitted"
-	case st.recorded != nil || c.hasRequest:
+	case st.recorded != nil || x.hasRequest:
 		return "requested"
 	}
 	return "announced"

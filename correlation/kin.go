@@ -88,8 +88,8 @@ const (
 )
 
 // hasSession implements sessionRegister.
-func (m *machine) hasSession(key sessionKey, hash uint32) bool {
-	return m.calls.hasSession(key, hash)
+func (e *engine) hasSession(key sessionKey, hash uint32) bool {
+	return e.calls.hasSession(key, hash)
 }
 
 // resolveParentSession takes what a fact says of where its session belongs.
@@ -192,14 +192,14 @@ const maxReemittedCalls = 64
 // are over are put out again, those that ended last, in the order in which they
 // ended. That comes to pass once for each way of knowing it, of which there are
 // five, and no more often. The record of how an open call ends will say it.
-func (m *machine) upgradeParentLink(key sessionKey, rank int8) {
-	s := m.calls.find(key)
+func (e *engine) upgradeParentLink(key sessionKey, rank int8) {
+	s := e.calls.find(key)
 	if s == nil || rank <= s.parentLinkRank {
 		return
 	}
 	s.parentLinkRank = rank
 	for _, c := range s.closed[max(0, len(s.closed)-maxReemittedCalls):] {
-		m.findings.emitCall(c.expand())
+		e.findings.emitCall(c.expand())
 	}
 }
 

@@ -177,7 +177,7 @@ func TestNoCircles(t *testing.T) {
 			call(i, set(set(hook(1000+round*n+i, "UserPromptSubmit", 0), "tool_name", nil), "correlation_id", uuid((i+1+round)%n)))
 		}
 	}
-	parents := l.run().core.machine.lineage.parentLinks
+	parents := l.run().core.engine.lineage.parentLinks
 	for _, e := range parents.all() {
 		k := e.key
 		up, steps := k, 0
@@ -202,14 +202,14 @@ func TestKinIsBounded(t *testing.T) {
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	core := l.run().core
-	core.machine.lineage.parentLinks, core.machine.lineage.linkTargets = newFIFOMap[sessionKey, parentLink](8), newFIFOMap[linkKey, sessionLink](16)
+	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = newFIFOMap[sessionKey, parentLink](8), newFIFOMap[linkKey, sessionLink](16)
 	for i := range 200 {
 		l.event(in(fmt.Sprint("k", i), set(set(pre(10+i), "correlation_id", uuid(9+i)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/3+1, i+1))))
 	}
 	for _, m := range l.msgs {
 		core.Apply(m)
 	}
-	if p, k := core.machine.lineage.parentLinks.len(), core.machine.lineage.linkTargets.len(); p != 8 || k != 16 {
+	if p, k := core.engine.lineage.parentLinks.len(), core.engine.lineage.linkTargets.len(); p != 8 || k != 16 {
 		t.Errorf("%d parents and %d marks", p, k)
 	}
 }

@@ -100,9 +100,9 @@ func missingRecordField(a events.Approval) string {
 func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
 	f := unreadFact(m, p)
 	f.origin = originOf(a.Tenant, a.Source, a.Session)
-	c.machine.calls.recordApprovalStep(f, a)
+	c.engine.calls.recordApprovalStep(f, a)
 	if what := missingRecordField(a); what != "" {
-		c.machine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.contentSum).withCase(what).withText("it does not say "+what))
+		c.engine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.contentSum).withCase(what).withText("it does not say "+what))
 	}
 }
 

@@ -7,11 +7,11 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// machine holds what was admitted against what ran: it is behind the log's correlator and
+// engine holds what was admitted against what ran: it is behind the log's correlator and
 // the offline check. It takes facts only, and is the order of the steps: what a step knows
-// is in the parts. A part calls only the parts that it holds; only the machine, through the
+// is in the parts. A part calls only the parts that it holds; only the engine, through the
 // small interfaces sessionRegister and originSharer, is called back.
-type machine struct {
+type engine struct {
 	opts *engineOptions `snapshot:"-"` // given anew
 
 	calls    *calls // before the parts that refer to calls: a restored snapshot reads it first
@@ -39,7 +39,7 @@ type machine struct {
 	prefetched uint64 `snapshot:"-"` // what Ahead read: it means nothing, but has to be used
 }
 
-// engineOptions are the options of the machine and all of its parts.
+// engineOptions are the options of the engine and all of its parts.
 type engineOptions struct {
 	Options
 	// fromRecording says that facts come from a recording: there is no record of
@@ -48,125 +48,125 @@ type engineOptions struct {
 	recordedUntil time.Time // by which the events of a recording had been received; zero if that is not known
 }
 
-func newMachine(opts Options) *machine {
-	m := &machine{
+func newEngine(opts Options) *engine {
+	e := &engine{
 		lineage: newLineage(),
 		history: &history{sources: newLRU[sourceKey, *sourceState]()},
 		timers:  &timers{},
 	}
-	m.findings = &findings{timers: m.timers, history: m.history, lineage: m.lineage, ruleModes: map[string]ruleModes{}}
-	m.trackers, m.negotiations = newTrackers(m.timers, m.findings), newNegotiations(m.timers, m.findings)
-	m.replies = newReplies(m.trackers, m.negotiations)
-	m.admissions, m.approvals, m.receipts = newAdmissions(m.findings, m.history), newApprovals(m.findings), newReceipts(m.findings, m.history)
-	m.handoffs, m.attestations = newHandoffs(m.findings), newAttestations(m.findings)
-	m.declarations, m.mandates = &declarations{findings: m.findings}, newMandates(m.findings)
-	m.calls = newCalls(m.timers, m.findings)
-	m.judge = &judge{findings: m.findings, calls: m.calls, approvals: m.approvals, receipts: m.receipts, trackers: m.trackers}
-	m.configure(&engineOptions{Options: opts.withDefaults()})
-	return m
+	e.findings = &findings{timers: e.timers, history: e.history, lineage: e.lineage, ruleModes: map[string]ruleModes{}}
+	e.trackers, e.negotiations = newTrackers(e.timers, e.findings), newNegotiations(e.timers, e.findings)
+	e.replies = newReplies(e.trackers, e.negotiations)
+	e.admissions, e.approvals, e.receipts = newAdmissions(e.findings, e.history), newApprovals(e.findings), newReceipts(e.findings, e.history)
+	e.handoffs, e.attestations = newHandoffs(e.findings), newAttestations(e.findings)
+	e.declarations, e.mandates = &declarations{findings: e.findings}, newMandates(e.findings)
+	e.calls = newCalls(e.timers, e.findings)
+	e.judge = &judge{findings: e.findings, calls: e.calls, approvals: e.approvals, receipts: e.receipts, trackers: e.trackers}
+	e.configure(&engineOptions{Options: opts.withDefaults()})
+	return e
 }
 
-// configure gives the options to the parts. They are no state: a restored machine gets
+// configure gives the options to the parts. They are no state: a restored engine gets
 // them anew.
-func (m *machine) configure(o *engineOptions) {
-	m.opts, m.history.opts, m.timers.opts = o, o, o
-	m.approvals.opts, m.receipts.opts, m.mandates.opts = o, o, o
-	m.trackers.opts, m.negotiations.opts, m.replies.opts = o, o, o
-	m.calls.opts, m.judge.opts = o, o
-	m.findings.configure(o)
+func (e *engine) configure(o *engineOptions) {
+	e.opts, e.history.opts, e.timers.opts = o, o, o
+	e.approvals.opts, e.receipts.opts, e.mandates.opts = o, o, o
+	e.trackers.opts, e.negotiations.opts, e.replies.opts = o, o, o
+	e.calls.opts, e.judge.opts = o, o
+	e.findings.configure(o)
 }
 
 // processFact takes one fact; the outputs are collected in m.findings.
-func (m *machine) processFact(f *fact) {
+func (e *engine) processFact(f *fact) {
 	if f.invalid {
-		m.refuseEvent(f)
+		e.refuseEvent(f)
 		return
 	}
-	n, conflict, before := m.history.classifyNovelty(f)
+	n, conflict, before := e.history.classifyNovelty(f)
 	if conflict {
-		m.findings.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withSeq(before))
+		e.findings.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withSeq(before))
 	}
 	if n == duplicate {
-		m.stats.Duplicates++
+		e.stats.Duplicates++
 		return
 	}
-	m.trackFact(f, n)
-	m.lineage.resolveParentSession(f, m)
+	e.trackFact(f, n)
+	e.lineage.resolveParentSession(f, e)
 	if n == amended {
-		m.amendCall(f)
+		e.amendCall(f)
 		return
 	}
 	switch f.kind {
 	case kindRequest, kindPre, kindDecision:
-		m.announceCall(f)
+		e.announceCall(f)
 	case kindPost:
-		m.completeCall(f)
+		e.completeCall(f)
 	case kindStopped, kindError, kindFailOpen, kindApproval, kindAdmissionReply:
-		m.handleCallUpdate(f)
+		e.handleCallUpdate(f)
 	case kindSessionEnd:
-		m.endSession(f)
+		e.endSession(f)
 	}
 }
 
 // announceCall takes a request copy, a decision or a pre event: it attaches to the
 // call it belongs to or arms a new one.
-func (m *machine) announceCall(f *fact) {
-	m.nameByRequest(f)
+func (e *engine) announceCall(f *fact) {
+	e.nameByRequest(f)
 	if !f.hasTool() {
 		return
 	}
-	s := m.ensureSession(f)
+	s := e.ensureSession(f)
 	s.askedAdmission = s.askedAdmission || f.kind == kindRequest && f.protocol == protoAgentHook
 	c := s.matchAnnouncement(f)
 	if c == nil {
-		c = m.openOccurrence(s, f)
+		c = e.openOccurrence(s, f)
 	} else {
-		m.judge.checkRequestConflict(c, f)
-		m.approvals.checkResumePolicy(c, f)
-		m.attachAnnouncement(c, f)
+		e.judge.checkRequestConflict(c, f)
+		e.approvals.checkResumePolicy(c, f)
+		e.attachAnnouncement(c, f)
 		if before := s.findNamedRetry(f); before != nil {
-			m.calls.linkRetry(c, before)
+			e.calls.linkRetry(c, before)
 		}
 	}
-	m.lineage.recordCallTargets(c, f)
+	e.lineage.recordCallTargets(c, f)
 	if f.decision != nil && f.decision.hasReceipt {
-		m.receipts.recordReceipt(f)
+		e.receipts.recordReceipt(f)
 	}
-	if !m.handoffs.isEmpty() || f.protocol == subject.ProtoHandoff {
-		m.handoffs.trackHandoff(s, c, f)
+	if !e.handoffs.isEmpty() || f.protocol == subject.ProtoHandoff {
+		e.handoffs.trackHandoff(s, c, f)
 	}
 	switch f.protocol {
 	case protoAAEP:
-		m.judge.checkSecondInvocation(s, c, f)
+		e.judge.checkSecondInvocation(s, c, f)
 	case protoAgentHook:
-		m.judge.checkApprovalBypass(s, c, f)
+		e.judge.checkApprovalBypass(s, c, f)
 	}
 	s.linkDecision(c, f.decisionID)
-	m.timers.extendDeadline(c, f, m.calls.openCount())
+	e.timers.extendDeadline(c, f, e.calls.openCount())
 	if f.kind == kindDecision && len(c.retractable) > 0 {
-		m.receipts.retractUnknownReference(c, f)
+		e.receipts.retractUnknownReference(c, f)
 	}
-	m.approvals.useWorkflow(c, f)
-	m.trackers.noteDecidedCall(c, f)
-	m.approvals.checkAnnouncedApproval(c, f)
-	m.judge.replaceWaitingCalls(s, c, f)
-	m.settleVerdict(c, f)
-	m.judge.judgeCallClaims(c, f)
-	m.receipts.judgeReference(c, f)
+	e.approvals.useWorkflow(c, f)
+	e.trackers.noteDecidedCall(c, f)
+	e.approvals.checkAnnouncedApproval(c, f)
+	e.judge.replaceWaitingCalls(s, c, f)
+	e.settleVerdict(c, f)
+	e.judge.judgeCallClaims(c, f)
+	e.receipts.judgeReference(c, f)
 	if len(s.earlyUpdates) > 0 {
-		m.applyEarlyUpdates(s, c)
+		e.applyEarlyUpdates(s, c)
 	}
-	m.findings.emitCall(c)
+	e.findings.emitCall(c)
 }
 
 // nameByRequest gives a decision the call of its request where its record names none:
 // the admitter refuses names that are too long and leaves them out of the record, but
 // the request has them.
-func (m *machine) nameByRequest(f *fact) {
+func (e *engine) nameByRequest(f *fact) {
 	if f.kind != kindDecision || f.callKey.id != "" || f.decisionID == "" {
 		return
 	}
-	s := m.calls.find(f.key)
+	s := e.calls.find(f.key)
 	if s == nil {
 		return
 	}
@@ -179,57 +179,57 @@ func (m *machine) nameByRequest(f *fact) {
 // amendCall takes a copy of an earlier event that differs only in what it says
 // about verdict and approval: the request form and the evidence form of one
 // event (AH-C-050).
-func (m *machine) amendCall(f *fact) {
+func (e *engine) amendCall(f *fact) {
 	if f.kind != kindPre {
 		return
 	}
-	s := m.calls.touch(f.key)
+	s := e.calls.touch(f.key)
 	if s == nil {
 		return
 	}
 	if c := s.findInGroup(f.callKey, f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) }); c != nil {
 		before := c.effectiveVerdict()
 		c.applyClaims(f)
-		m.settleVerdict(c, f)
-		m.judge.judgeCallClaims(c, f)
-		m.receipts.judgeReference(c, f)
-		m.judge.rejudgeLateVerdict(c, c.completionFact(), before)
-		m.findings.emitCall(c)
+		e.settleVerdict(c, f)
+		e.judge.judgeCallClaims(c, f)
+		e.receipts.judgeReference(c, f)
+		e.judge.rejudgeLateVerdict(c, c.completionFact(), before)
+		e.findings.emitCall(c)
 	}
 }
 
 // attachAnnouncement notes that an announcement belongs to a call, which may be over.
-func (m *machine) attachAnnouncement(c *call, f *fact) {
+func (e *engine) attachAnnouncement(c *call, f *fact) {
 	if f.kind == kindPre && c.hasPost || f.kind == kindRequest && c.state == events.CallOrphaned {
-		m.attachLateAnnouncement(c, f)
+		e.attachLateAnnouncement(c, f)
 		return
 	}
 	c.attachFact(f)
 }
 
 // openOccurrence makes a new occurrence.
-func (m *machine) openOccurrence(s *session, f *fact) *call {
+func (e *engine) openOccurrence(s *session, f *fact) *call {
 	sl := s.ensureGroup(f)
 	other := sl.oldestOpen()
-	c := m.calls.newOccurrence(s, f)
+	c := e.calls.newOccurrence(s, f)
 	c.state = events.CallOpen
 	before := s.findRetriedCall(f)
 	if before != nil {
 		c.retriedCall = before.decidedAncestor()
 	}
-	m.calls.addOpen(c)
+	e.calls.addOpen(c)
 	c.attachFact(f)
 	if before != nil {
-		m.calls.linkRetry(c, before)
+		e.calls.linkRetry(c, before)
 	}
-	m.judge.checkEarlierEnd(sl, c, f)
+	e.judge.checkEarlierEnd(sl, c, f)
 	if other != nil && f.callKey.id != "" && f.protocol != protoAAEP {
-		m.findings.reportRuleFinding(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
+		e.findings.reportRuleFinding(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
 	}
 	if f.kind != kindDecision || f.decision.verdict != events.Deny {
-		m.findings.emitCall(c)
+		e.findings.emitCall(c)
 	}
-	m.enforceCallBounds(s, sl)
+	e.enforceCallBounds(s, sl)
 	return c
 }
 
@@ -243,23 +243,23 @@ func (c *call) decidedAncestor() *call {
 }
 
 // settleVerdict closes a call that was denied, and judges a verdict that came late.
-func (m *machine) settleVerdict(c *call, f *fact) {
+func (e *engine) settleVerdict(c *call, f *fact) {
 	if c.hasPost {
 		if f.kind == kindDecision && len(c.decisions) == 1 {
-			m.judge.judgeLateVerdict(c, f)
+			e.judge.judgeLateVerdict(c, f)
 		}
 		return
 	}
 	if c.directVerdict().verdict == events.Deny && (c.isOpen() || c.state == events.CallAbandoned) {
-		m.judge.retractMissingCompletion(c, f)
-		m.calls.closeCall(c, events.CallDenied, closedByDeny)
+		e.judge.retractMissingCompletion(c, f)
+		e.calls.closeCall(c, events.CallDenied, closedByDeny)
 	}
 }
 
 // abandonCall closes a call that will not be completed in time.
-func (m *machine) abandonCall(c *call, why closeReason, f *fact) {
-	m.calls.closeCall(c, events.CallAbandoned, why)
-	m.judge.reportMissingCompletion(c, f)
-	m.judge.judgeCallClaims(c, f)
-	m.findings.emitCall(c)
+func (e *engine) abandonCall(c *call, why closeReason, f *fact) {
+	e.calls.closeCall(c, events.CallAbandoned, why)
+	e.judge.reportMissingCompletion(c, f)
+	e.judge.judgeCallClaims(c, f)
+	e.findings.emitCall(c)
 }

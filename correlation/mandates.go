@@ -237,7 +237,7 @@ func (c *Correlator) applyMandateChange(m events.LogMessage, p subject.Parsed) {
 	if err != nil {
 		return
 	}
-	c.machine.mandates.applyChange(change, m.Time)
+	c.engine.mandates.applyChange(change, m.Time)
 }
 
 // noteNumber notes the number of an evidence event that is refused.

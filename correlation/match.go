@@ -50,12 +50,12 @@ func (j *judge) compareCallInput(c *call, f *fact, st effectiveVerdict) {
 
 // inconclusiveReason says why nobody can tell whether what ran is what was
 // admitted.
-func (c *call) inconclusiveReason(f *fact, st effectiveVerdict) string {
+func (x *details) inconclusiveReason(f *fact, st effectiveVerdict) string {
 	switch {
 	case !f.args.known:
 		return events.MatchNotReported
-	case c.args.known && len(c.args.redactedPaths)+len(f.args.redactedPaths) > 0:
-		if c.args.canonical == nil || f.args.canonical == nil {
+	case x.args.known && len(x.args.redactedPaths)+len(f.args.redactedPaths) > 0:
+		if x.args.canonical == nil || f.args.canonical == nil {
 			return events.MatchNotKept
 		}
 		return events.MatchRedacted
@@ -70,18 +70,18 @@ func (c *call) inconclusiveReason(f *fact, st effectiveVerdict) string {
 // inputDifferences says where what ran is not what was admitted. Both must be known to
 // the letter: the admitted arguments are those that the call is open with, if the
 // decision is about them.
-func (c *call) inputDifferences(f *fact, st effectiveVerdict) inputMatch {
+func (x *details) inputDifferences(f *fact, st effectiveVerdict) inputMatch {
 	r := inputMatch{match: matchDrift}
-	paths := slices.Concat(c.args.redactedPaths, f.args.redactedPaths)
+	paths := slices.Concat(x.args.redactedPaths, f.args.redactedPaths)
 	switch {
-	case !c.args.known, st.recorded != nil && st.recorded.argsDigest != "" && compareToDecision(&c.args, st.recorded.argsDigest) != argsEqual:
+	case !x.args.known, st.recorded != nil && st.recorded.argsDigest != "" && compareToDecision(&x.args, st.recorded.argsDigest) != argsEqual:
 		r.reason = events.MatchDigestOnly
 		return r
-	case c.args.canonical == nil || len(f.args.canonical) > maxArgsPerCall || f.args.canonical == nil:
+	case x.args.canonical == nil || len(f.args.canonical) > maxArgsPerCall || f.args.canonical == nil:
 		r.reason = events.MatchNotKept
 		return r
 	}
-	admitted, ok := c.args.unmaskedTree(paths)
+	admitted, ok := x.args.unmaskedTree(paths)
 	executed, too := f.args.unmaskedTree(paths)
 	if !ok || !too {
 		r.reason = events.MatchNotKept

@@ -27,7 +27,7 @@ func usedFor(t *testing.T, calls, perSession int) int {
 	// What is bounded however many calls there are is full before it is measured.
 	l.opts.MaxEvents, l.opts.MaxEventsPerSource = 256, 256
 	core := New(l.opts)
-	core.machine.lineage.linkTargets.limit, core.machine.receipts.holders.limit = 512, 512
+	core.engine.lineage.linkTargets.limit, core.engine.receipts.holders.limit = 512, 512
 	seq := uint64(0)
 	apply := func() {
 		for _, m := range l.msgs {

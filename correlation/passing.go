@@ -8,35 +8,35 @@ import "time"
 // That holds because sessions are ordered by when they were last seen: whoever gets
 // one to the front notes that it was seen (peek leaves it where it is). Otherwise
 // who goes on from a snapshot would forget at another time.
-func (m *machine) advanceTimers(t time.Time) {
-	if m.opts.fromRecording {
-		m.timers.advanceToRecorded(t)
+func (e *engine) advanceTimers(t time.Time) {
+	if e.opts.fromRecording {
+		e.timers.advanceToRecorded(t)
 	} else {
-		m.timers.advanceTo(t)
+		e.timers.advanceTo(t)
 	}
-	if m.timers.anyDue() {
-		m.expireCallDeadlines()
-		m.trackers.expireProtocolSessions()
-		m.expireSessions()
+	if e.timers.anyDue() {
+		e.expireCallDeadlines()
+		e.trackers.expireProtocolSessions()
+		e.expireSessions()
 	}
-	m.negotiations.expireNegotiations()
+	e.negotiations.expireNegotiations()
 }
 
 // expireCallDeadlines abandons the calls whose deadlines have come.
-func (m *machine) expireCallDeadlines() {
+func (e *engine) expireCallDeadlines() {
 	for {
-		c, due := m.timers.popDueCall()
+		c, due := e.timers.popDueCall()
 		if !due {
 			return
 		}
-		m.abandonCall(c, closedByDeadline, &fact{at: c.deadline})
+		e.abandonCall(c, closedByDeadline, &fact{at: c.deadline})
 	}
 }
 
 // expireSessions forgets the sessions that have been idle for too long.
-func (m *machine) expireSessions() {
-	for s := m.calls.popIdle(); s != nil; s = m.calls.popIdle() {
-		m.calls.forgetSession(s)
+func (e *engine) expireSessions() {
+	for s := e.calls.popIdle(); s != nil; s = e.calls.popIdle() {
+		e.calls.forgetSession(s)
 	}
 }
 

@@ -79,12 +79,12 @@ func (c *call) wasRefused() bool {
 }
 
 // firstEvent is the event that announced the call.
-func (c *call) firstEvent() string {
-	return firstNonEmpty(c.preEvent, firstNonEmpty(c.requestEvent, c.decisionEvent()))
+func (x *details) firstEvent() string {
+	return firstNonEmpty(x.preEvent, firstNonEmpty(x.requestEvent, x.decisionEvent()))
 }
 
-func (c *call) decisionEvent() string {
-	for _, d := range c.decisions {
+func (x *details) decisionEvent() string {
+	for _, d := range x.decisions {
 		if d.eventID != "" {
 			return d.eventID
 		}

@@ -53,22 +53,22 @@ type protocolViews struct {
 	maxEffect                    effect // the most that any of its ends says
 }
 
-func (c *call) recordProtocol(f *fact) {
+func (x *details) recordProtocol(f *fact) {
 	bit := protocolBit(f.protocol)
-	c.seenIn |= bit
+	x.seenIn |= bit
 	switch f.kind {
 	case kindPre:
-		c.announcedIn |= bit
+		x.announcedIn |= bit
 	case kindPost:
-		c.endedIn |= bit
-		c.maxEffect = max(c.maxEffect, f.effect)
+		x.endedIn |= bit
+		x.maxEffect = max(x.maxEffect, f.effect)
 	}
 }
 
 // isOtherView tells whether an announcement that fits a call is the other
 // protocol's of one that is over already.
-func (c *call) isOtherView(f *fact) bool {
-	return f.kind == kindPre && f.callKey.id != "" && c.hasPre && !c.announcedIn.has(f.protocol)
+func (x *details) isOtherView(f *fact) bool {
+	return f.kind == kindPre && f.callKey.id != "" && x.hasPre && !x.announcedIn.has(f.protocol)
 }
 
 // findRepeatedCompletion gives the call whose completion is said again by one for which
@@ -87,7 +87,7 @@ func (s *session) findRepeatedCompletion(f *fact) *call {
 // completeInOtherProtocol takes the other protocol's view of a completion. What it knows
 // beyond the first counts: arguments, where the first had none, and that the call
 // ran, where the first left that open.
-func (m *machine) completeInOtherProtocol(c *call, f *fact) {
+func (e *engine) completeInOtherProtocol(c *call, f *fact) {
 	if c.endedIn.has(f.protocol) {
 		return
 	}
@@ -106,9 +106,9 @@ func (m *machine) completeInOtherProtocol(c *call, f *fact) {
 	}
 	switch {
 	case f.effect > before:
-		m.judge.judgeExecution(c, f)
+		e.judge.judgeExecution(c, f)
 	case fresh && c.effectiveVerdict().verdict != events.Deny:
-		m.judge.compareCallInput(c, f, c.effectiveVerdict())
+		e.judge.compareCallInput(c, f, c.effectiveVerdict())
 	}
-	m.findings.emitCall(c)
+	e.findings.emitCall(c)
 }

@@ -116,9 +116,9 @@ func (c *call) findReceiptUser(f *fact) *call {
 }
 
 // usedReceipt tells whether a call ran on a receipt of its own.
-func (c *call) usedReceipt() bool {
-	d := c.lastDecision()
-	return c.execSeq != 0 && d != nil && d.verdict == events.Allow && d.hasReceipt
+func (x *details) usedReceipt() bool {
+	d := x.lastDecision()
+	return x.execSeq != 0 && d != nil && d.verdict == events.Allow && d.hasReceipt
 }
 
 func (s effectiveVerdict) decisionID() string {

@@ -43,8 +43,8 @@ func TestEventIDsAreBounded(t *testing.T) {
 			l.eventFrom("acme", source, set(pre(n), "metadata.tool_call_id", fmt.Sprint("c", n)))
 		}
 	}
-	size := func(m *machine, source string) int {
-		s, _ := m.history.sources.get(sourceKey{"acme", source})
+	size := func(e *engine, source string) int {
+		s, _ := e.history.sources.get(sourceKey{"acme", source})
 		return s.firstContents.len()
 	}
 	send("silent", 90)
@@ -52,7 +52,7 @@ func TestEventIDsAreBounded(t *testing.T) {
 		send(fmt.Sprint("small", i), 8)
 	}
 	send("flood", 1000)
-	m := l.run().core.machine
+	m := l.run().core.engine
 	total := 0
 	for _, s := range m.history.sources.all() {
 		total += s.firstContents.len()
@@ -73,7 +73,7 @@ func TestFullDoesNotGrow(t *testing.T) {
 	for i := range 300 {
 		l.event(set(pre(i), "metadata.tool_call_id", fmt.Sprint("c", i)))
 	}
-	m := l.run().core.machine
+	m := l.run().core.engine
 	for _, s := range m.history.sources.all() {
 		if s.firstContents.len() != 64 || len(s.firstContents.chunks) > 2 || len(s.firstContents.table) != 128 {
 			t.Errorf("%d ids in %d chunks and a table of %d", s.firstContents.len(), len(s.firstContents.chunks), len(s.firstContents.table))
@@ -90,7 +90,7 @@ func TestConflictsAreForgotten(t *testing.T) {
 		l.event(e)
 		l.event(set(e, "tool_input.amount", 7))
 	}
-	for _, s := range l.run().core.machine.history.sources.all() {
+	for _, s := range l.run().core.engine.history.sources.all() {
 		if n := len(s.variants); n == 0 || n > s.firstContents.len() {
 			t.Errorf("%d conflicts are remembered of %d ids", n, s.firstContents.len())
 		}

@@ -13,37 +13,37 @@ import (
 // changes no state: it opens no session, announces, ends and excuses no call, and
 // settles no question. Its meaning is not certain, and its publisher must not gain
 // by that. Only its number in its session or mandate counts: see arrived.
-func (m *machine) refuseEvent(f *fact) {
-	m.findings.reportEventFindings(nil, f)
+func (e *engine) refuseEvent(f *fact) {
+	e.findings.reportEventFindings(nil, f)
 	switch {
 	case f.aaep != nil:
 		f.aaep.Seq, f.aaep.At = f.seq, f.at
-		m.findings.reportSessionFindings(f, f.origin, aaepsession.Alone(f.aaep))
+		e.findings.reportSessionFindings(f, f.origin, aaepsession.Alone(f.aaep))
 		f.refusedNumber = f.aaep.Number
 	case f.hook != nil:
 		f.hook.Seq, f.hook.At = f.seq, f.at
-		m.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
+		e.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
 	}
-	m.noteRefusedNumber(f)
+	e.noteRefusedNumber(f)
 }
 
 // noteRefusedNumber notes the number of an event that is refused, so that the events after it
 // do not seem to leave it out: the finding about the event itself says what is wrong.
 // A session of which nothing is known does not begin with it.
-func (m *machine) noteRefusedNumber(f *fact) {
-	if e := f.evidence; e != nil {
-		m.mandates.noteNumber(e, f)
+func (e *engine) noteRefusedNumber(f *fact) {
+	if f.evidence != nil {
+		e.mandates.noteNumber(f.evidence, f)
 		return
 	}
 	if f.refusedNumber == nil || f.protocol != protoAAEP {
 		return
 	}
 	key := f.key
-	if m.opts.fromRecording { // else the subject names its session
+	if e.opts.fromRecording { // else the subject names its session
 		key.session = firstNonEmpty(f.refusedSession, key.session)
 	}
-	if w := m.trackers.find(key, f.protocol); w != nil {
-		m.findings.reportSessionFindings(f, *w.origin, w.aaep.Refused(*f.refusedNumber, f.eventID, f.seq))
+	if w := e.trackers.find(key, f.protocol); w != nil {
+		e.findings.reportSessionFindings(f, *w.origin, w.aaep.Refused(*f.refusedNumber, f.eventID, f.seq))
 	}
 }
 

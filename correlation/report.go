@@ -223,12 +223,12 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) strin
 }
 
 // noteFinding notes on the call which rules it broke.
-func (c *call) noteFinding(r *Rule, severity events.Severity, v *findingSpec) {
+func (x *details) noteFinding(r *Rule, severity events.Severity, v *findingSpec) {
 	switch {
 	case v.retracts != "":
-		c.rules = slices.DeleteFunc(c.rules, func(name string) bool { return name == r.Name })
-	case severity != events.SeverityInfo && !slices.Contains(c.rules, r.Name):
-		c.rules = append(c.rules, r.Name)
+		x.rules = slices.DeleteFunc(x.rules, func(name string) bool { return name == r.Name })
+	case severity != events.SeverityInfo && !slices.Contains(x.rules, r.Name):
+		x.rules = append(x.rules, r.Name)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestFloodKeepsOrder(t *testing.T) {
 	}
 	l.event(wire(2, "session.started", 1, nil))
 	core := New(l.opts)
-	core.machine.trackers.storedItemLimit = 40
+	core.engine.trackers.storedItemLimit = 40
 	for _, m := range l.msgs {
 		core.Apply(m)
 	}
@@ -99,11 +99,11 @@ func TestFloodKeepsOrder(t *testing.T) {
 		l.eventFrom("other", "rt1", wire(1000+i, "tool.invoked", 1, tree{"tool": "lookup", "tool_call_id": fmt.Sprint("call_", i), "session_id": fmt.Sprint("sess_x", 95+i%5)}))
 		core.Apply(l.msgs[len(l.msgs)-1])
 	}
-	if !slices.ContainsFunc(core.machine.trackers.sessions.all(), func(w *protocolSession) bool { return w.origin.key.tenant == "acme" }) {
+	if !slices.ContainsFunc(core.engine.trackers.sessions.all(), func(w *protocolSession) bool { return w.origin.key.tenant == "acme" }) {
 		t.Error("the session of the tenant that sent little is not followed any more")
 	}
-	if core.machine.trackers.storedItems > core.machine.trackers.storedItemLimit {
-		t.Errorf("all together remember %d", core.machine.trackers.storedItems)
+	if core.engine.trackers.storedItems > core.engine.trackers.storedItemLimit {
+		t.Errorf("all together remember %d", core.engine.trackers.storedItems)
 	}
 }
 

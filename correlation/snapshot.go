@@ -24,7 +24,7 @@ const formatVersion = 10
 // snapshotState is all that a Correlator knows of the log. What it was configured with
 // is no part of it, nor is a tenant's key or a session's.
 type snapshotState struct {
-	Machine *machine
+	Engine  *engine
 	Keys    map[string]ed25519.PublicKey
 	Retired map[string]bool
 }
@@ -45,9 +45,9 @@ func (c *Correlator) SnapshotUnless(stop func() bool) (b []byte, whole bool) {
 	if stop != nil && stop() { // before there is room for it, which takes its time, too
 		return nil, false
 	}
-	c.machine.calls.compactCalls()
-	made := c.machine.opts.configDigest()
-	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), &snapshotState{c.machine, c.keys, c.retiredKeys}, 3*c.machine.calls.callCount(), stop)
+	c.engine.calls.compactCalls()
+	made := c.engine.opts.configDigest()
+	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), &snapshotState{c.engine, c.keys, c.retiredKeys}, 3*c.engine.calls.callCount(), stop)
 	return b, err == nil
 }
 
@@ -62,7 +62,7 @@ const (
 
 // snapshotSize is for a whole snapshot.
 func (c *Correlator) snapshotSize() int {
-	return c.machine.calls.snapshotSize() + c.machine.history.idCount()*eventSize
+	return c.engine.calls.snapshotSize() + c.engine.history.idCount()*eventSize
 }
 
 // Restore makes a Correlator of a snapshot. The bytes must be those of Snapshot:
@@ -74,13 +74,13 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 		return nil, fmt.Errorf("%w: another version or configuration made it", ErrSnapshot)
 	}
 	s, err := snapshot.Read[snapshotState](b[len(made):])
-	if err != nil || s.Machine == nil {
+	if err != nil || s.Engine == nil {
 		return nil, errors.Join(ErrSnapshot, err)
 	}
 	c := New(o)
-	s.Machine.configure(c.machine.opts)
-	c.machine = s.Machine
-	c.machine.recount()
+	s.Engine.configure(c.engine.opts)
+	c.engine = s.Engine
+	c.engine.recount()
 	for kid, pub := range s.Keys {
 		c.addKey(kid, pub)
 	}
@@ -92,9 +92,9 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 }
 
 // recount counts again what a snapshot does not hold.
-func (m *machine) recount() {
-	m.calls.recount()
-	m.trackers.recount()
+func (e *engine) recount() {
+	e.calls.recount()
+	e.trackers.recount()
 }
 
 // configDigest tells snapshots of different forms and configurations apart.

@@ -43,11 +43,11 @@ func goingOn(t testing.TB, l *ledger, at int) (outs []Output, snapshots [2][]byt
 // come round may lie otherwise in memory; they are compared as they are written.
 func sameState(t testing.TB, a, b *Correlator) {
 	t.Helper()
-	if l := a.machine.opts.MaxEventsPerSource; l < 1000 {
+	if l := a.engine.opts.MaxEventsPerSource; l < 1000 {
 		return
 	}
 	for _, c := range []*Correlator{a, b} {
-		for _, w := range c.machine.trackers.sessions.all() { // what one event left behind
+		for _, w := range c.engine.trackers.sessions.all() { // what one event left behind
 			for _, s := range []any{w.aaep, w.hook} {
 				if v := reflect.ValueOf(s); !v.IsNil() {
 					out := v.Elem().FieldByName("out")
@@ -55,19 +55,19 @@ func sameState(t testing.TB, a, b *Correlator) {
 				}
 			}
 		}
-		c.machine.calls.freeLists, c.machine.findings.callViewPool, c.machine.calls.dirtyCalls = callFreeLists{}, callViewPool{}, nil
-		c.machine.calls.sessions.Unpack(c.machine.calls.sessions.Pack())
-		c.machine.trackers.sessions.Unpack(c.machine.trackers.sessions.Pack())
-		c.machine.history.sources.Unpack(c.machine.history.sources.Pack())
-		c.machine.negotiations.byPublisher.Unpack(c.machine.negotiations.byPublisher.Pack())
-		c.machine.calls.denials.Unpack(c.machine.calls.denials.Pack())
-		c.machine.recount()
-		opts := c.machine.opts
-		c.machine.configure(&engineOptions{})
-		defer c.machine.configure(opts)
-		c.machine.findings.outputs, c.machine.timers.callDeadlines, c.machine.timers.nextTimer = nil, *c.machine.timers.callDeadlines.Pack().(*[]deadline), time.Time{}
+		c.engine.calls.freeLists, c.engine.findings.callViewPool, c.engine.calls.dirtyCalls = callFreeLists{}, callViewPool{}, nil
+		c.engine.calls.sessions.Unpack(c.engine.calls.sessions.Pack())
+		c.engine.trackers.sessions.Unpack(c.engine.trackers.sessions.Pack())
+		c.engine.history.sources.Unpack(c.engine.history.sources.Pack())
+		c.engine.negotiations.byPublisher.Unpack(c.engine.negotiations.byPublisher.Pack())
+		c.engine.calls.denials.Unpack(c.engine.calls.denials.Pack())
+		c.engine.recount()
+		opts := c.engine.opts
+		c.engine.configure(&engineOptions{})
+		defer c.engine.configure(opts)
+		c.engine.findings.outputs, c.engine.timers.callDeadlines, c.engine.timers.nextTimer = nil, *c.engine.timers.callDeadlines.Pack().(*[]deadline), time.Time{}
 	}
-	if !reflect.DeepEqual(a.machine, b.machine) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retiredKeys, b.retiredKeys) {
+	if !reflect.DeepEqual(a.engine, b.engine) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retiredKeys, b.retiredKeys) {
 		t.Fatal("the restored state is another one")
 	}
 }
@@ -182,10 +182,10 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.machine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts",
+	"aaepsession.Session.out", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts",
 	"correlation.trackers.opts", "correlation.negotiations.opts", "correlation.replies.opts", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
-	"correlation.machine.prefetched", "hooksession.Session.out",
+	"correlation.engine.prefetched", "hooksession.Session.out",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
 }
 
@@ -231,7 +231,7 @@ func TestEveryFieldIsState(t *testing.T) {
 	for f := range reflect.TypeFor[Correlator]().Fields() {
 		fields = append(fields, f.Name)
 	}
-	const known = "machine space shard vouchForKey vouchForRetirement keys records retiredKeys sharedKeys decoder arena"
+	const known = "engine space shard vouchForKey vouchForRetirement keys records retiredKeys sharedKeys decoder arena"
 	if got := strings.Join(fields, " "); got != known {
 		t.Errorf("a Correlator has the fields %s, known are %s: is the new one state?", got, known)
 	}
@@ -261,7 +261,7 @@ func FuzzRestore(f *testing.F) {
 // BenchmarkSnapshot writes and reads the state of a log with open calls.
 func BenchmarkSnapshot(b *testing.B) {
 	core := openCalls(b, 100_000)
-	o := core.machine.opts.Options
+	o := core.engine.opts.Options
 	var image []byte
 	b.Run("write", func(b *testing.B) {
 		b.ReportAllocs()

@@ -31,7 +31,7 @@ func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 		return
 	}
 	token := subject.Escape(change.Tenant)
-	if old, known := c.machine.findings.modesOf(token); known && old.store == change.Store && change.Revision <= old.revision {
+	if old, known := c.engine.findings.modesOf(token); known && old.store == change.Store && change.Revision <= old.revision {
 		return
 	}
 	s := ruleModes{store: change.Store, revision: change.Revision, modes: make(map[string]Mode, len(change.Rules))}
@@ -44,7 +44,7 @@ func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 			s.modes[rule] = m
 		}
 	}
-	c.machine.findings.setModes(token, s)
+	c.engine.findings.setModes(token, s)
 }
 
 // retractsEmitted tells whether a finding takes back one that was put out: that is done
@@ -62,7 +62,7 @@ func retractsEmitted(emitted *fifoMap[sum, struct{}], v *findingSpec) bool {
 // Switched tells which document of switches counts for a tenant, as the log says
 // so far; the zero values if none ever did.
 func (c *Correlator) Switched(tenant string) (store string, revision uint64) {
-	s, _ := c.machine.findings.modesOf(subject.Escape(tenant))
+	s, _ := c.engine.findings.modesOf(subject.Escape(tenant))
 	return s.store, s.revision
 }
 

@@ -167,7 +167,7 @@ func TestAClockThatJumps(t *testing.T) {
 			core, before := New(c.opts), time.Time{}
 			for _, m := range c.msgs {
 				core.Apply(m)
-				if now := core.machine.timers.now(); now.Before(before) {
+				if now := core.engine.timers.now(); now.Before(before) {
 					t.Fatalf("%v: time ran back from %v to %v", by, before, now)
 				} else {
 					before = now

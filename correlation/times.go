@@ -38,13 +38,13 @@ func nonNegative(n *int64) int64 {
 }
 
 // recordTimes notes what a fact claims; the first word on each counts.
-func (c *call) recordTimes(f *fact) {
+func (x *details) recordTimes(f *fact) {
 	if f.kind == kindPost {
-		mergeTime(&c.claimedTimes.StartedAt, f.startedAt)
-		mergeTime(&c.claimedTimes.CompletedAt, f.producerTimes.completedAt)
+		mergeTime(&x.claimedTimes.StartedAt, f.startedAt)
+		mergeTime(&x.claimedTimes.CompletedAt, f.producerTimes.completedAt)
 	}
-	setDefault(&c.claimedTimes.DurationMS, f.producerTimes.durationMS)
-	setDefault(&c.claimedTimes.Attempt, f.producerTimes.attempt)
+	setDefault(&x.claimedTimes.DurationMS, f.producerTimes.durationMS)
+	setDefault(&x.claimedTimes.Attempt, f.producerTimes.attempt)
 }
 
 func mergeTime(to *events.Time, from time.Time) {

@@ -58,17 +58,17 @@ func (c *Correlator) applyTrace(m events.LogMessage, p subject.Parsed, f *fact) 
 		c.reportForged(f, caseTrace, "it names another decision than its header")
 		return
 	}
-	t, known := c.machine.admissions.findTrace(p.Tenant, id)
+	t, known := c.engine.admissions.findTrace(p.Tenant, id)
 	switch {
 	case !known:
 		c.reportForged(f, caseTrace, "the decision that it names is not recorded before it")
 	case t.key != f.key || t.protocol != p.Protocol || e.Type != p.Type:
 		c.reportForged(f, caseTraceSubject, "publisher, session or type differ")
 	case t.received:
-		c.machine.stats.Duplicates++
+		c.engine.stats.Duplicates++
 	default:
 		t.received = true
-		c.machine.calls.attachTrace(f, id)
+		c.engine.calls.attachTrace(f, id)
 	}
 }
 

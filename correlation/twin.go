@@ -101,9 +101,9 @@ func (c *call) isEquivalent(o *call) bool {
 
 // hasSameTool: two names are one tool if its canonical name says so, or if they
 // differ in nothing but case and punctuation.
-func (c *call) hasSameTool(o *call) bool {
-	return c.tool == o.tool || (c.canonicalTool != "" && c.canonicalTool == o.canonicalTool) ||
-		(strings.EqualFold(c.tool, o.tool) || normaliseToolName(c.tool) == normaliseToolName(o.tool))
+func (x *details) hasSameTool(o *call) bool {
+	return x.tool == o.tool || (x.canonicalTool != "" && x.canonicalTool == o.canonicalTool) ||
+		(strings.EqualFold(x.tool, o.tool) || normaliseToolName(x.tool) == normaliseToolName(o.tool))
 }
 
 // normaliseToolName is a tool's name without what the same name may be written with.

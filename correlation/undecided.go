@@ -10,7 +10,7 @@ import (
 // decided yet: it has no verdict, or one that waits for somebody. It looks at
 // every open call, so it is not for every message.
 func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
-	for open := range c.machine.timers.openCalls() {
+	for open := range c.engine.timers.openCalls() {
 		if len(open.timeline) == 0 {
 			continue
 		}
@@ -22,8 +22,8 @@ func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
 	return since, ok
 }
 
-func (c *call) isUndecided() bool {
-	switch c.directVerdict().verdict {
+func (x *details) isUndecided() bool {
+	switch x.directVerdict().verdict {
 	case events.Allow, events.Deny:
 		return false
 	}

@@ -148,11 +148,11 @@ func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone
 }
 
 // ensureProtocolSession finds the session of a fact or begins to follow it.
-func (m *machine) ensureProtocolSession(f *fact) *protocolSession {
-	if w := m.trackers.active(f); w != nil {
+func (e *engine) ensureProtocolSession(f *fact) *protocolSession {
+	if w := e.trackers.active(f); w != nil {
 		return w
 	}
-	return m.trackers.follow(f, m.sharedOrigin(f))
+	return e.trackers.follow(f, e.sharedOrigin(f))
 }
 
 // active gives the session of a fact and notes that it is active, nil if it is not
@@ -213,59 +213,59 @@ func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool)
 }
 
 // trackFact hands a fact to its session.
-func (m *machine) trackFact(f *fact, n novelty) {
+func (e *engine) trackFact(f *fact, n novelty) {
 	if f.evidence != nil {
-		m.findings.reportEventFindings(nil, f)
+		e.findings.reportEventFindings(nil, f)
 		if n == novel {
-			m.mandates.checkEvidence(f)
+			e.mandates.checkEvidence(f)
 		}
 		return
 	}
 	if f.mandateRef != nil {
-		m.mandates.recordMandateUse(f, f.mandateRef)
+		e.mandates.recordMandateUse(f, f.mandateRef)
 	}
 	if f.kind == kindDecision && n == novel {
-		m.admissions.checkAdmissionDecision(f)
-		m.approvals.checkIgnoredApproval(f)
+		e.admissions.checkAdmissionDecision(f)
+		e.approvals.checkIgnoredApproval(f)
 	}
 	if f.requestFlags != 0 {
-		m.admissions.recordFlaggedRequest(f)
+		e.admissions.recordFlaggedRequest(f)
 	}
 	if f.receiptDecisionID != "" {
-		m.admissions.recordNamedDecision(f)
+		e.admissions.recordNamedDecision(f)
 	}
 	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
 	switch {
 	case f.aaep != nil && f.kind == kindQuestionReply:
-		m.replies.routeQuestionReply(f)
+		e.replies.routeQuestionReply(f)
 	case f.aaep != nil && f.aaep.IsHandshake():
-		m.negotiations.handleHandshake(f, m)
+		e.negotiations.handleHandshake(f, e)
 	case watched && f.aaep != nil:
-		m.trackAAEP(m.ensureProtocolSession(f), f, n)
+		e.trackAAEP(e.ensureProtocolSession(f), f, n)
 	case watched:
-		m.trackAgentHook(m.ensureProtocolSession(f), f, n)
+		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
 	case f.aaep != nil:
-		m.findings.reportEventFindings(nil, f)
-		m.findings.reportSessionFindings(f, f.origin, aaepsession.Hints(f.aaep))
+		e.findings.reportEventFindings(nil, f)
+		e.findings.reportSessionFindings(f, f.origin, aaepsession.Hints(f.aaep))
 	case f.hook != nil:
-		m.findings.reportEventFindings(nil, f)
+		e.findings.reportEventFindings(nil, f)
 		if n == novel {
-			m.declarations.applyRegistration(f)
-			m.declarations.checkDeclared(f.origin, f, nil)
+			e.declarations.applyRegistration(f)
+			e.declarations.checkDeclared(f.origin, f, nil)
 		}
-		m.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
+		e.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
 	default:
-		m.findings.reportEventFindings(nil, f)
+		e.findings.reportEventFindings(nil, f)
 	}
 }
 
-func (m *machine) trackAAEP(w *protocolSession, f *fact, n novelty) {
-	m.findings.reportEventFindings(w, f)
+func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {
+	e.findings.reportEventFindings(w, f)
 	if n != novel {
 		return
 	}
-	m.trackers.applyAAEP(w, f)
-	m.replies.recordReplyToken(w, f)
+	e.trackers.applyAAEP(w, f)
+	e.replies.recordReplyToken(w, f)
 }
 
 // applyAAEP applies an event to its session.
@@ -286,23 +286,23 @@ func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
 	}
 }
 
-func (m *machine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
-	m.findings.reportEventFindings(w, f)
+func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
+	e.findings.reportEventFindings(w, f)
 	if n != novel {
 		w.hook.Amend(f.hook)
 		return
 	}
 	f.hook.Seq, f.hook.At = f.seq, f.at
-	m.declarations.applyRegistration(f)
-	m.calls.setWebVerdict(f)
-	if s := m.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
+	e.declarations.applyRegistration(f)
+	e.calls.setWebVerdict(f)
+	if s := e.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
 		w.hook.Requested(agenthook.PreToolUse)
 	}
-	m.trackers.applyAgentHook(w, f)
-	m.attestations.checkNonce(w, f)
-	m.attestations.checkHookFingerprints(w, f)
-	m.approvals.checkApprovalEvent(w, f)
-	m.declarations.checkDeclared(*w.origin, f, w.hook)
+	e.trackers.applyAgentHook(w, f)
+	e.attestations.checkNonce(w, f)
+	e.attestations.checkHookFingerprints(w, f)
+	e.approvals.checkApprovalEvent(w, f)
+	e.declarations.checkDeclared(*w.origin, f, w.hook)
 }
 
 // applyAgentHook applies an event to its session.
