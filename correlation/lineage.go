@@ -7,6 +7,286 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
+// lineage links sessions with the calls and sessions of the same tenant that they
+// belong to: sub-agents with what started them.
+//
+// What links is the child's own word: the id of an event, the traceparent of a
+// call, the name of its parent session (AHP-010), the id of a session of its
+// publisher, or a W3C trace that another session carried first. The surest counts;
+// see the Link constants of package events. An id that two publishers used, or one
+// publisher in two sessions, names nobody and links nothing; nor does anything
+// make a session its own ancestor. A correlation_id that several sessions merely
+// share says that they are related, not how, and links nothing.
+//
+// Everything is bounded by maxKin; the oldest is forgotten, and what was put out
+// stays.
+type lineage struct {
+	parentLinks *fifoMap[sessionKey, parentLink] // of sessions that belong to another
+	linkTargets *fifoMap[linkKey, sessionLink]
+}
+
+func newLineage() *lineage {
+	return &lineage{parentLinks: newFIFOMap[sessionKey, parentLink](maxParentLinks), linkTargets: newFIFOMap[linkKey, sessionLink](4 * maxParentLinks)}
+}
+
+// maxParentLinks is how many sessions are known to belong to another; of four times as
+// many events, calls and traces it is known whose they are (about 250 B each).
+const maxParentLinks = 16_384
+
+// maxAncestors is how far up a session's ancestors are looked through.
+const maxAncestors = 32
+
+// sessionRegister is what lineage asks and tells the sessions whose calls are known.
+type sessionRegister interface {
+	// hasSession reports whether calls of a session are known. hash is that of the key.
+	hasSession(key sessionKey, hash uint32) bool
+	// upgradeParentLink says that the parent of a session became known, or better known.
+	upgradeParentLink(key sessionKey, rank int8)
+}
+
+// parentOf is what a session belongs to; the zero value if that is not known.
+func (x *lineage) parentOf(key sessionKey) parentLink {
+	link, _ := x.parentLinks.get(key)
+	return link
+}
+
+// prefetch reads the entry of an event that a child may name.
+func (x *lineage) prefetch(h *originHashes, id sum) uint64 {
+	return x.linkTargets.prefetch(linkKeyHash(h.tenant, id))
+}
+
+// linkKey is something that a child may name: the hash says of what kind.
+type linkKey struct {
+	tenant string
+	target sum
+}
+
+// sessionLink is a session, and a call in it if one is meant.
+type sessionLink struct {
+	origin    *origin // as one of its messages named it; shared, and never changed
+	callSum   sum
+	ambiguous bool // others used the same mark
+}
+
+// isZero is no relative.
+func (r sessionLink) isZero() bool { return r.origin == nil }
+
+// parentLink is what a session belongs to.
+type parentLink struct {
+	sessionLink
+	rank int8
+}
+
+// linkNames are the ways in which a session can say what it belongs to, by rank: a
+// higher one replaces a lower one.
+var linkNames = [...]string{1: events.LinkTrace, 2: events.LinkSession, 3: events.LinkGoal, 4: events.LinkSpan, 5: events.LinkEvent}
+
+const (
+	linkByTrace = 1 + iota
+	linkBySession
+	linkByGoal
+	linkBySpan
+	linkByEvent
+)
+
+// hasSession implements sessionRegister.
+func (e *engine) hasSession(key sessionKey, hash uint32) bool {
+	return e.calls.hasSession(key, hash)
+}
+
+// resolveParentSession takes what a fact says of where its session belongs.
+func (x *lineage) resolveParentSession(f *fact, known sessionRegister) {
+	l := &f.lineageRefs
+	if l.isZero() && !l.announcesHandoff || f.key.session == noSession {
+		return
+	}
+	if l.announcesHandoff {
+		x.recordLinkTarget(f, x.eventLinkKey(f), nil)
+	}
+	var old parentLink
+	if k := x.parentLinks.lookupHashed(f.key, f.originHashes().session); k != nil {
+		old = *k
+	}
+	if old.rank < linkByEvent && l.correlation != "" {
+		x.linkParentSession(f, known, linkByEvent, x.findLinkTarget(f, l.correlationSum))
+	}
+	if l.trace != "" {
+		x.resolveTraceParent(f, old.rank, known)
+	}
+	if old.rank < linkByGoal && l.parentSession != "" {
+		x.linkParentSession(f, known, linkByGoal, x.siblingLink(f, l.parentSession, subject.Escape(l.parentSession)))
+	}
+	if old.rank < linkBySession && l.correlation != "" {
+		sibling := f.key
+		sibling.session = l.correlationToken()
+		if known.hasSession(sibling, f.originHashes().sessionHash(sibling.session)) {
+			x.linkParentSession(f, known, linkBySession, x.siblingLink(f, l.correlation, sibling.session))
+		}
+	}
+}
+
+func (x *lineage) resolveTraceParent(f *fact, rank int8, known sessionRegister) {
+	if rank < linkBySpan {
+		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, sumOf("span", f.lineageRefs.trace[:spanEnd])))
+	}
+	trace := linkKey{f.key.tenant, sumOf("trace", f.lineageRefs.trace[:traceEnd])}
+	first, carried := x.linkTargets.get(trace)
+	switch {
+	case !carried:
+		x.linkTargets.put(trace, sessionLink{origin: f.originFor(nil)})
+	case rank < linkByTrace:
+		x.linkParentSession(f, known, linkByTrace, first)
+	}
+}
+
+// siblingLink is a session of the same publisher, by its id.
+func (x *lineage) siblingLink(f *fact, session, token string) sessionLink {
+	key := f.key
+	key.session = token
+	return sessionLink{origin: &origin{key: key, tenant: f.tenant, source: f.source, session: boundID(session)}}
+}
+
+// originFor is the fact's origin, the call's own if that is the same.
+func (f *fact) originFor(c *call) *origin {
+	if c != nil && *c.session.origin == f.origin {
+		return c.session.origin
+	}
+	o := f.origin
+	return &o
+}
+
+// findLinkTarget finds what a mark is of, as far as the fact's publisher can mean it.
+func (x *lineage) findLinkTarget(f *fact, mark sum) sessionLink {
+	r := x.linkTargets.lookupHashed(linkKey{f.key.tenant, mark}, linkKeyHash(f.originHashes().tenant, mark))
+	if r == nil || r.ambiguous {
+		return sessionLink{}
+	}
+	return *r
+}
+
+// linkParentSession notes what a fact's session belongs to.
+func (x *lineage) linkParentSession(f *fact, known sessionRegister, rank int8, r sessionLink) {
+	if r.isZero() || r.origin.key == f.key || r.origin.key.session == noSession {
+		return
+	}
+	if old, _ := x.parentLinks.get(f.key); old.rank >= rank {
+		return
+	}
+	for up, n := r.origin.key, 0; ; n++ {
+		above, has := x.parentLinks.get(up)
+		if !has {
+			break
+		}
+		if above.origin.key == f.key || n == maxAncestors {
+			return
+		}
+		up = above.origin.key
+	}
+	x.parentLinks.put(f.key, parentLink{r, rank})
+	known.upgradeParentLink(f.key, rank)
+}
+
+// maxReemittedCalls is of how many calls of a session it is said after all what they
+// belong to, when that becomes known, or better known, later than they ended.
+const maxReemittedCalls = 64
+
+// upgradeParentLink notes that it is known by now what a session belongs to. Its calls that
+// are over are put out again, those that ended last, in the order in which they
+// ended. That comes to pass once for each way of knowing it, of which there are
+// five, and no more often. The record of how an open call ends will say it.
+func (e *engine) upgradeParentLink(key sessionKey, rank int8) {
+	s := e.calls.find(key)
+	if s == nil || rank <= s.parentLinkRank {
+		return
+	}
+	s.parentLinkRank = rank
+	for _, c := range s.closed[max(0, len(s.closed)-maxReemittedCalls):] {
+		e.findings.emitCall(c.expand())
+	}
+}
+
+func (x *lineage) eventLinkKey(f *fact) linkKey {
+	if f.eventID == "" {
+		return linkKey{}
+	}
+	return linkKey{f.key.tenant, f.idSum()}
+}
+
+// recordLinkTarget notes whose something is, or that nobody can tell.
+func (x *lineage) recordLinkTarget(f *fact, t linkKey, c *call) {
+	if t.target == (sum{}) {
+		return
+	}
+	hash := linkKeyHash(f.originHashes().tenant, t.target)
+	switch old := x.linkTargets.lookupHashed(t, hash); {
+	case old == nil:
+		r := sessionLink{origin: f.originFor(c)}
+		if c != nil {
+			r.callSum = c.idSum()
+		}
+		*x.linkTargets.add(t, hash) = r
+	case old.origin.key != f.key:
+		old.ambiguous = true
+	}
+}
+
+// recordCallTargets makes a call known to sub-agents that will name it.
+func (x *lineage) recordCallTargets(c *call, f *fact) {
+	if c.hasWeakScope() {
+		return
+	}
+	if f.kind == kindPre {
+		x.recordLinkTarget(f, x.eventLinkKey(f), c)
+	}
+	if f.lineageRefs.trace != "" {
+		x.recordSpanTarget(c, f)
+	}
+}
+
+// recordSpanTarget notes whose a span is: whoever carried it first. Who carries it in
+// another session is a child. A span that several calls carry is their session's.
+func (x *lineage) recordSpanTarget(c *call, f *fact) {
+	t := linkKey{f.key.tenant, sumOf("span", f.lineageRefs.trace[:spanEnd])}
+	switch old := x.linkTargets.lookup(t); {
+	case old == nil:
+		x.linkTargets.put(t, sessionLink{origin: f.originFor(c), callSum: c.idSum()})
+	case old.origin.key == f.key && old.callSum != c.idSum():
+		old.callSum = sum{}
+	}
+}
+
+// A traceparent of version 00: where its trace id and its span id end.
+const (
+	traceLayout = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh"
+	traceBegin  = len("00-")
+	traceEnd    = traceBegin + 32
+	spanBegin   = traceEnd + 1
+	spanEnd     = spanBegin + 16
+	noTrace     = "00000000000000000000000000000000"
+)
+
+// validTraceparent gives text if it is a W3C traceparent of version 00 with ids that
+// are not zero, else "".
+func validTraceparent(text string) string {
+	if len(text) != len(traceLayout) {
+		return ""
+	}
+	for i := range len(traceLayout) {
+		switch c := text[i]; {
+		case traceLayout[i] != 'h':
+			if c != traceLayout[i] {
+				return ""
+			}
+		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
+			return ""
+		}
+	}
+	if text[traceBegin:traceEnd] == noTrace || text[spanBegin:spanEnd] == noTrace[:16] {
+		return ""
+	}
+	return text
+}
+
 // lineageRefs is what a message says of where it belongs.
 type lineageRefs struct {
 	trace            string // W3C traceparent; "" if there is none that is valid

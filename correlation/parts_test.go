@@ -4,8 +4,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -40,14 +40,20 @@ func TestPartsOwnTheirState(t *testing.T) {
 	if len(parts) < 10 {
 		t.Fatalf("the engine has the parts %v", slices.Sorted(maps.Keys(parts)))
 	}
-	isSource := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
-	files := token.NewFileSet()
-	packages, err := parser.ParseDir(files, ".", isSource, 0)
+	names, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+	files := token.NewFileSet()
 	methods := map[string]int{}
-	for _, file := range packages["correlation"].Files {
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(files, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, d := range file.Decls {
 			fn, is := d.(*ast.FuncDecl)
 			if !is {
