@@ -101,7 +101,7 @@ func newAdmissions(fs *findings, h *history) *admissions {
 	}
 }
 
-// recordFlaggedRequest notes a request whose verdict is not free.
+// recordFlaggedRequest records a request that does not allow every verdict.
 func (ad *admissions) recordFlaggedRequest(f *fact) {
 	if f.requestFlags != 0 && f.decisionID != "" {
 		ad.flaggedRequests.put(f.ownReceiptKey(), flaggedRequest{f.requestFlags, f.seq})
@@ -151,8 +151,8 @@ type namedDecision struct {
 	seq   uint64
 }
 
-// recordNamedDecision notes that an event names a decision that is not on record: whoever sent
-// it was told of the verdict before.
+// recordNamedDecision records that an event names a decision that is not on record: its
+// publisher was told of the verdict before.
 func (ad *admissions) recordNamedDecision(f *fact) {
 	if f.kind == kindRequest {
 		return
@@ -234,7 +234,7 @@ func mandateFlagsOf(reasons []events.Reason) (w mandateFlags) {
 
 // traceTypes are the events that the admitter itself writes in the name of a
 // publisher, by type, and their protocols: what RFC-0002 wants on the log beside
-// a decision. They are signed like decisions. Nobody else may write them.
+// a decision. They are signed like decisions. Only the admitter may write them.
 var traceTypes = map[string]string{
 	aioc.TypeToolEvaluated:    subject.ProtoTool,
 	aioc.TypeHandoffEvaluated: subject.ProtoHandoff,

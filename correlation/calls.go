@@ -237,7 +237,7 @@ func (cs *calls) closeCall(c *call, state events.CallState, why closeReason) {
 
 // A call that was denied may be forgotten before it runs: its session had to make
 // room, was idle for long, or closed very many calls since. What tells its execution
-// from one that nobody asked about is kept apart, in little room.
+// from one without a verdict is kept apart, in little room.
 
 // maxDenials bounds the denied calls that are forgotten but for their denial, over
 // all tenants, which share the places as they share those of sessions (about 250 B

@@ -30,7 +30,7 @@ type declarations struct {
 // those that it is about.
 type declaration struct {
 	digest                         string
-	publisher, family              string // publisher as a token, "" for everybody whose events name the family
+	publisher, family              string // publisher as a token, "" for every publisher of the family
 	notExposed                     map[string]bool
 	failsClosed, statesLimitations bool
 	actionGovernance               bool            // its publisher is registered for the action-governance profile

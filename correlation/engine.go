@@ -49,12 +49,8 @@ type engineOptions struct {
 }
 
 func newEngine(opts Options) *engine {
-	e := &engine{
-		lineage: newLineage(),
-		history: &history{sources: newLRU[sourceKey, *sourceState]()},
-		timers:  &timers{},
-	}
-	e.findings = &findings{timers: e.timers, history: e.history, lineage: e.lineage, ruleModes: map[string]ruleModes{}}
+	e := &engine{timers: &timers{}, history: newHistory(), lineage: newLineage()}
+	e.findings = newFindings(e.timers, e.history, e.lineage)
 	e.trackers, e.negotiations = newTrackers(e.timers, e.findings), newNegotiations(e.timers, e.findings)
 	e.replies = newReplies(e.trackers, e.negotiations)
 	e.admissions, e.approvals, e.receipts = newAdmissions(e.findings, e.history), newApprovals(e.findings), newReceipts(e.findings, e.history)
@@ -76,7 +72,7 @@ func (e *engine) configure(o *engineOptions) {
 	e.findings.configure(o)
 }
 
-// processFact takes one fact; the outputs are collected in m.findings.
+// processFact applies one fact; the part findings collects the outputs.
 func (e *engine) processFact(f *fact) {
 	if f.invalid {
 		e.refuseEvent(f)
@@ -417,7 +413,7 @@ func (e *engine) recordOrphan(s *session, f *fact) {
 }
 
 // stateAfter is the state after a completion, by the protocol's own word; a word
-// that nobody knows completes the call.
+// that is not known completes the call.
 func stateAfter(f *fact) events.CallState {
 	switch f.outcome {
 	case "failed", "cancelled", "timed_out", "error", "timeout":
@@ -429,8 +425,8 @@ func stateAfter(f *fact) events.CallState {
 }
 
 // handleCallUpdate takes what a producer says about a call beside announcing and
-// completing it. What it says about calls that nobody knows yet is remembered
-// if it ends them, and no finding.
+// completing it. What it says about unknown calls is remembered if it ends them, and is no
+// finding.
 func (e *engine) handleCallUpdate(f *fact) {
 	s := e.calls.touch(f.key)
 	if s == nil {

@@ -112,6 +112,10 @@ type subjectPrefixes struct{ calls, findings string }
 
 func subjectPrefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
 
+func newFindings(t *timers, h *history, x *lineage) *findings {
+	return &findings{timers: t, history: h, lineage: x, ruleModes: map[string]ruleModes{}}
+}
+
 // configure sets what is no state.
 func (fs *findings) configure(o *engineOptions) {
 	fs.opts = o
@@ -139,10 +143,10 @@ func (fs *findings) made() int { return fs.findingsSeen }
 // emitted is how many findings and records of calls were emitted.
 func (fs *findings) emitted() (findings, calls uint64) { return fs.findingCount, fs.callRecordCount }
 
-// reportRuleFinding puts a finding out, unless it was put out before, and gives its id. c
-// is nil where no call is concerned. Who did it is taken from the call, else
-// from the fact. What breaks a protocol's own check as well is put out under
-// that check, too.
+// reportRuleFinding emits a finding, unless it was emitted before, and gives its id. c is
+// nil if the finding is about no call. Tenant, source and session are those of the call,
+// else those of the fact. If a check of the protocol is broken as well, a second finding
+// is emitted under that check.
 func (fs *findings) reportRuleFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
 	id := fs.emitFinding(r, c, f, v)
 	for _, check := range equivalentChecks(r, c, f, v) {
@@ -320,7 +324,7 @@ func quoteName(s, absent string) string {
 	return strconv.QuoteToGraphic(s)
 }
 
-// emitCall puts a call out if there is news of it.
+// emitCall emits a record of a call if it says more than the last one.
 func (fs *findings) emitCall(c *call) {
 	again := !c.recordCounts.isZero()
 	if again && c.isOpen() {

@@ -182,3 +182,43 @@ func TestEncodeCopies(t *testing.T) {
 		}
 	}
 }
+
+// newFindingsPart is the part findings, without an engine.
+func newFindingsPart() *findings {
+	o := &engineOptions{Options: Options{}.withDefaults()}
+	h := newHistory()
+	h.opts = o
+	fs := newFindings(&timers{}, h, newLineage())
+	fs.configure(o)
+	return fs
+}
+
+// TestFindingsAreEmittedOnce: the same finding is emitted once, none while its rule is off,
+// and a retraction only of what was emitted.
+func TestFindingsAreEmittedOnce(t *testing.T) {
+	fs := newFindingsPart()
+	f := &fact{seq: 7, origin: originOf("acme", "rt1", "s1"), eventID: "e1", tool: "pay"}
+	emitted := func(n int, what string) {
+		t.Helper()
+		if got := len(fs.pending()); got != n {
+			t.Errorf("%s: %d findings, want %d", what, got, n)
+		}
+		fs.clearOutputs()
+	}
+	id := fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e1"))
+	emitted(1, "first")
+	if again := fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e1")); again != id {
+		t.Errorf("the id is %s, then %s", id, again)
+	}
+	emitted(0, "again")
+	fs.setModes("acme", ruleModes{modes: map[string]Mode{SchemaInvalid: ModeOff}})
+	unseen := fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e2"))
+	emitted(0, "off")
+	fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e2").withCase(caseWithdrawn).retracting(unseen))
+	emitted(0, "retraction of what was not emitted")
+	fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e1").withCase(caseWithdrawn).retracting(id))
+	emitted(1, "retraction of what was emitted")
+	if n, _ := fs.emitted(); n != 2 || fs.made() != 5 {
+		t.Errorf("%d findings are emitted of %d made", n, fs.made())
+	}
+}

@@ -16,8 +16,8 @@ const (
 	maxHandedOver = 16
 )
 
-// handedOverAgent is an agent whose handoff was accepted: whoever acts in the session
-// from there on, it is not that agent, until another hands back to it.
+// handedOverAgent is an agent whose handoff was accepted. It must not act in the session
+// from there on, until another agent hands back to it.
 //
 // What counts is the signed decision on an aioc handoff (RFC-0002): its agent
 // hands over, and the tool name of the handoff says to whom. AAEP's

@@ -11,6 +11,8 @@ type history struct {
 	eventIDCount int // event ids that are remembered of all publishers
 }
 
+func newHistory() *history { return &history{sources: newLRU[sourceKey, *sourceState]()} }
+
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
 	key             sourceKey
@@ -72,7 +74,7 @@ const (
 
 func (h *history) ensureSource(k sourceKey) *sourceState { return h.ensureSourceHashed(k, k.hash()) }
 
-// ensureSourceHashed is source for a key whose hash is known.
+// ensureSourceHashed is ensureSource for a key whose hash is known.
 func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
 	if s, ok := h.sources.getHashed(k, hash); ok {
 		return s
@@ -92,9 +94,10 @@ func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
 	return s
 }
 
-// classifyNovelty remembers a fact's id and content. Requests are not in it: asking
-// again with the same event is how AgentHook resumes after an approval, and the
-// event that was asked about is none that was seen before.
+// classifyNovelty remembers a fact's id and content. Requests have no place in the
+// history: AgentHook resumes after an approval by asking again with the same event, and
+// an event that was asked about was not published before. conflict says that other
+// content came under the same id, first in the message before.
 func (h *history) classifyNovelty(f *fact) (n novelty, conflict bool, before uint64) {
 	switch {
 	case f.kind == kindRequest || f.kind == kindOtherRequest || f.kind == kindAdmissionReply:
@@ -125,10 +128,10 @@ func (h *history) classifyNovelty(f *fact) (n novelty, conflict bool, before uin
 	return novel, true, known.seq
 }
 
-// trimEventIDs makes room for one more event id, before it comes, so that what is full
-// does not grow once more. Those go first of the publisher that was silent for the
-// longest time, then those of the one that just spoke. Nobody loses those that every
-// publisher may have.
+// trimEventIDs makes room for one more event id before it is added, so that a full table
+// does not grow once more. It forgets ids of the publisher that was silent for the
+// longest time first, then ids of the one that just spoke. No publisher loses the ids
+// that Options.MaxEventsPerSource grants it.
 func (h *history) trimEventIDs(speaking *sourceState) {
 	for h.eventIDCount >= h.opts.MaxEvents {
 		from := speaking
@@ -182,7 +185,7 @@ func (h *history) prefetch(f *fact, from *sourceState) (_ *sourceState, read uin
 	return from, from.firstContents.prefetch(f.cachedIDSum.hash())
 }
 
-// idSum gives f.id; whoever reads messages ahead has set it.
+// idSum is the key of the fact's id in the history. The decoder has computed it.
 func (f *fact) idSum() sum {
 	if f.cachedIDSum == (sum{}) {
 		if f.kind == kindDecision {

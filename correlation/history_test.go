@@ -96,3 +96,34 @@ func TestConflictsAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// TestNovelty: the same content is a duplicate, the same core an amendment, and other
+// content under one id a conflict with the message that came first.
+func TestNovelty(t *testing.T) {
+	h := newHistory()
+	h.opts = &engineOptions{Options: Options{}.withDefaults()}
+	steps := []struct {
+		name          string
+		content, core uint64
+		kind          factKind
+		want          novelty
+		conflict      bool
+	}{
+		{"first", 1, 1, kindPre, novel, false},
+		{"again", 1, 1, kindPre, duplicate, false},
+		{"with a verdict", 2, 1, kindPre, amended, false},
+		{"with a verdict again", 2, 1, kindPre, duplicate, false},
+		{"with other arguments", 3, 3, kindPre, novel, true},
+		{"as a request", 1, 1, kindRequest, novel, false},
+	}
+	for i, s := range steps {
+		f := &fact{seq: uint64(10 + i), kind: s.kind, origin: originOf("acme", "rt1", "s1"), eventID: "e1", contentSum: key(s.content), coreSum: key(s.core)}
+		n, conflict, before := h.classifyNovelty(f)
+		if n != s.want || conflict != s.conflict || conflict && before != 10 {
+			t.Errorf("%s: %v, conflict %v with %d", s.name, n, conflict, before)
+		}
+	}
+	if h.idCount() != 1 || h.sourceCount() != 1 {
+		t.Errorf("%d ids of %d publishers", h.idCount(), h.sourceCount())
+	}
+}

@@ -34,7 +34,7 @@ type effectiveVerdict struct {
 
 // directVerdict is the verdict for this very call: the latest recorded decision counts.
 // Without one, or against a later claim that the runtime's gates denied, what
-// its events say counts: nobody claims a denial that was not (AH-C-075).
+// its events say counts: no publisher claims a denial that was not (AH-C-075).
 //
 // A call that AAEP says was invoked runs on the allow that was recorded before: what
 // is decided when it is asked about once more is no verdict on what runs already.
@@ -293,7 +293,7 @@ func (x *details) admissionStage(st effectiveVerdict) string {
 	return "announced"
 }
 
-// reportMissingCompletion reports a call that nobody completed. A deny is no missing
+// reportMissingCompletion reports a call without a completion. A deny is no missing
 // completion, and what was only asked for must be completed in AgentHook, where
 // asking is the pre event, but not in AAEP.
 func (j *judge) reportMissingCompletion(c *call, f *fact) {

@@ -7,12 +7,11 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// A completion may come before what announces its call. That it did stays a
-// finding, though a small one (AAEP-C-080, AH-C-078): that nobody had announced it is
-// withdrawn. And the announcement, once it is there, begins no second call that would
-// be missing its end. Which of the two happened first only
-// the producer's own clock can tell: runtimes repeat ids, and the next call under
-// one must not be taken for the beginning of the last.
+// A completion may come before the announcement of its call. The finding for the wrong
+// order (low) stays (AAEP-C-080, AH-C-078); the finding that the call was not announced is
+// retracted. The announcement begins no second call, which would be missing its end.
+// Only the producer's clock can tell which of the two happened first: runtimes repeat
+// ids, and the next call under an id must not be taken for the beginning of the last.
 
 // findOvertakenCall finds the call that a pre event or request should have been before: the
 // oldest one under its id, or of its tool and arguments where nothing has ids, that
@@ -141,8 +140,8 @@ func (j *judge) retractEarlierEnd(c *call, f *fact) {
 	c.earlierEndFinding = findingRef{}
 }
 
-// maxEarlyUpdates bounds what a session remembers of calls that nobody has announced
-// yet; the oldest is forgotten.
+// maxEarlyUpdates bounds what a session remembers of calls that are not announced yet; the
+// oldest is forgotten.
 const maxEarlyUpdates = 64
 
 // earlyUpdate is what a producer said of a call's end, or of its fail mode, before

@@ -10,16 +10,16 @@ import (
 // lineage links sessions with the calls and sessions of the same tenant that they
 // belong to: sub-agents with what started them.
 //
-// What links is the child's own word: the id of an event, the traceparent of a
+// A link is what the child itself says: the id of an event, the traceparent of a
 // call, the name of its parent session (AHP-010), the id of a session of its
-// publisher, or a W3C trace that another session carried first. The surest counts;
+// publisher, or a W3C trace that another session carried first. The surest link counts;
 // see the Link constants of package events. An id that two publishers used, or one
-// publisher in two sessions, names nobody and links nothing; nor does anything
-// make a session its own ancestor. A correlation_id that several sessions merely
-// share says that they are related, not how, and links nothing.
+// publisher in two sessions, is ambiguous and links nothing. No link makes a session its
+// own ancestor. A correlation_id that several sessions merely share says that they are
+// related, not how, and links nothing.
 //
-// Everything is bounded by maxKin; the oldest is forgotten, and what was put out
-// stays.
+// Both tables are bounded by maxParentLinks; the oldest entries are forgotten, and
+// records that were emitted stay.
 type lineage struct {
 	parentLinks *fifoMap[sessionKey, parentLink] // of sessions that belong to another
 	linkTargets *fifoMap[linkKey, sessionLink]
@@ -29,8 +29,8 @@ func newLineage() *lineage {
 	return &lineage{parentLinks: newFIFOMap[sessionKey, parentLink](maxParentLinks), linkTargets: newFIFOMap[linkKey, sessionLink](4 * maxParentLinks)}
 }
 
-// maxParentLinks is how many sessions are known to belong to another; of four times as
-// many events, calls and traces it is known whose they are (about 250 B each).
+// maxParentLinks bounds the sessions whose parent is known. Four times as many events,
+// calls and traces are known by their session (about 250 B each).
 const maxParentLinks = 16_384
 
 // maxAncestors is how far up a session's ancestors are looked through.
@@ -65,10 +65,10 @@ type linkKey struct {
 type sessionLink struct {
 	origin    *origin // as one of its messages named it; shared, and never changed
 	callSum   sum
-	ambiguous bool // others used the same mark
+	ambiguous bool // several sessions used the same target
 }
 
-// isZero is no relative.
+// isZero reports whether r links to no session.
 func (r sessionLink) isZero() bool { return r.origin == nil }
 
 // parentLink is what a session belongs to.
@@ -155,7 +155,7 @@ func (f *fact) originFor(c *call) *origin {
 	return &o
 }
 
-// findLinkTarget finds what a mark is of, as far as the fact's publisher can mean it.
+// findLinkTarget finds the session of a target; the zero value if there is none, or several.
 func (x *lineage) findLinkTarget(f *fact, mark sum) sessionLink {
 	r := x.linkTargets.lookupHashed(linkKey{f.key.tenant, mark}, linkKeyHash(f.originHashes().tenant, mark))
 	if r == nil || r.ambiguous {
@@ -186,14 +186,13 @@ func (x *lineage) linkParentSession(f *fact, known sessionRegister, rank int8, r
 	known.upgradeParentLink(f.key, rank)
 }
 
-// maxReemittedCalls is of how many calls of a session it is said after all what they
-// belong to, when that becomes known, or better known, later than they ended.
+// maxReemittedCalls bounds the calls of a session that are emitted again when its parent
+// becomes known, or better known, after they ended.
 const maxReemittedCalls = 64
 
-// upgradeParentLink notes that it is known by now what a session belongs to. Its calls that
-// are over are put out again, those that ended last, in the order in which they
-// ended. That comes to pass once for each way of knowing it, of which there are
-// five, and no more often. The record of how an open call ends will say it.
+// upgradeParentLink implements sessionRegister. The calls of the session that ended last
+// are emitted again, in the order in which they ended: at most once for each rank, of
+// which there are five. The record of how an open call ends will name the parent anyway.
 func (e *engine) upgradeParentLink(key sessionKey, rank int8) {
 	s := e.calls.find(key)
 	if s == nil || rank <= s.parentLinkRank {
@@ -212,7 +211,7 @@ func (x *lineage) eventLinkKey(f *fact) linkKey {
 	return linkKey{f.key.tenant, f.idSum()}
 }
 
-// recordLinkTarget notes whose something is, or that nobody can tell.
+// recordLinkTarget records the session of a target, or that the target is ambiguous.
 func (x *lineage) recordLinkTarget(f *fact, t linkKey, c *call) {
 	if t.target == (sum{}) {
 		return
@@ -243,8 +242,9 @@ func (x *lineage) recordCallTargets(c *call, f *fact) {
 	}
 }
 
-// recordSpanTarget notes whose a span is: whoever carried it first. Who carries it in
-// another session is a child. A span that several calls carry is their session's.
+// recordSpanTarget records the call of a span: the call that carried it first. A call
+// that carries it in another session is a child. A span of several calls of one session
+// is the session's.
 func (x *lineage) recordSpanTarget(c *call, f *fact) {
 	t := linkKey{f.key.tenant, sumOf("span", f.lineageRefs.trace[:spanEnd])}
 	switch old := x.linkTargets.lookup(t); {

@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
@@ -281,5 +282,50 @@ func TestParentKnownLate(t *testing.T) {
 	for cut := 0; cut <= len(l.msgs); cut += 9 {
 		got, _ := goingOn(t, l, cut)
 		sameOutputs(t, fmt.Sprint("resumed at ", cut), got, outs)
+	}
+}
+
+// sessionsOfTest is a sessionRegister: the sessions that it has, and the ranks that it was
+// told of.
+type sessionsOfTest struct {
+	known map[string]bool
+	ranks []int8
+}
+
+func (s *sessionsOfTest) hasSession(key sessionKey, _ uint32) bool { return s.known[key.session] }
+
+func (s *sessionsOfTest) upgradeParentLink(_ sessionKey, rank int8) { s.ranks = append(s.ranks, rank) }
+
+// TestParentLinkRanks: a surer link replaces another one, never the other way round, and
+// the register hears of each.
+func TestParentLinkRanks(t *testing.T) {
+	x, register := newLineage(), &sessionsOfTest{known: map[string]bool{"sibling": true}}
+	from := func(session string, refs lineageRefs) *fact {
+		return &fact{origin: originOf("acme", "rt1", session), eventID: session, lineageRefs: refs}
+	}
+	steps := []struct {
+		name   string
+		refs   lineageRefs
+		parent string
+		rank   int8
+	}{
+		{"a session that is not known", lineageRefs{correlation: "stranger"}, "", 0},
+		{"a sibling", lineageRefs{correlation: "sibling"}, "sibling", linkBySession},
+		{"a goal", lineageRefs{parentSession: "planner"}, "planner", linkByGoal},
+		{"a sibling again", lineageRefs{correlation: "sibling"}, "planner", linkByGoal},
+	}
+	for _, s := range steps {
+		x.resolveParentSession(from("child", s.refs), register)
+		got := x.parentOf(sessionKey{"acme", "rt1", "child"})
+		if got.rank != s.rank || s.rank > 0 && got.origin.session != s.parent {
+			t.Errorf("%s: rank %d, want %d of %q", s.name, got.rank, s.rank, s.parent)
+		}
+	}
+	x.resolveParentSession(from("planner", lineageRefs{parentSession: "child"}), register)
+	if got := x.parentOf(sessionKey{"acme", "rt1", "planner"}); !got.isZero() {
+		t.Errorf("a session is its own ancestor: %+v", got)
+	}
+	if want := []int8{linkBySession, linkByGoal}; !slices.Equal(register.ranks, want) {
+		t.Errorf("the register heard of %v, want %v", register.ranks, want)
 	}
 }

@@ -15,8 +15,7 @@ import (
 // AUMP evidence: what runtimes record of what they did under a mandate. The log
 // names mandates by id and hash, in decisions and in changes of mandates, and
 // decisions say what was wrong with one; that is what evidence is held against.
-// What takes the mandate itself is for whoever has it (countersign mandate
-// validate).
+// Checks that need the mandate itself are in the command countersign mandate validate.
 
 const protoAUMP = subject.ProtoAUMP
 

@@ -314,7 +314,7 @@ type retryChain struct {
 
 // findRetriedCall finds the call that a new one tries again: the one that it names
 // (AgentHook's retry.previous_tool_call_id), or the last one under its id with the
-// same arguments, unless that was allowed or nobody judged it.
+// same arguments, unless that was allowed or has no verdict.
 func (s *session) findRetriedCall(f *fact) *call {
 	if c := s.findNamedRetry(f); c != nil {
 		return c

@@ -32,7 +32,7 @@ type publisherNegotiations struct {
 
 func (n *publisherNegotiations) id() sourceKey { return n.key }
 
-// negotiationKey says whose negotiations a publisher's are. A recording is of one.
+// negotiationKey is the key of a publisher's negotiations. A recording has one publisher.
 func (ng *negotiations) negotiationKey(tenant, source string) sourceKey {
 	if ng.opts.fromRecording {
 		source = ""

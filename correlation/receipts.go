@@ -4,12 +4,11 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// A receipt is good for one call and one execution of it (architecture 1.3). It
-// is not on the log, for whoever reads the log must not be able to run anything
-// with it; its decision is. An execution says which decision it rests on in its
-// metadata.approval.decision_ref (AgentHook) or in the header
-// Countersign-Decision-Id of its message. One that says nothing rests on what was
-// allowed last under its id.
+// A receipt allows one execution of one call (architecture 1.3). The log holds its
+// decision and not the receipt itself: a reader of the log must not be able to run a
+// call with it. An execution names the decision that it rests on in its
+// metadata.approval.decision_ref (AgentHook) or in the header Countersign-Decision-Id of
+// its message. An execution that names none rests on what was allowed last under its id.
 
 // maxReceipts bounds the decisions of which it is remembered which call their
 // receipts were made for (about 100 B each); the oldest are forgotten.
@@ -83,8 +82,8 @@ func (rs *receipts) checkReceiptUse(c *call, f *fact) {
 }
 
 // namesNothing tells whether the header of an execution names a decision that is not
-// on record. Decisions are, before anybody is told of them. What the body refers to is
-// judged elsewhere: see judgeReference.
+// on record. A decision is on the log before its verdict is given out. judgeReference
+// judges the reference in the body.
 func (rs *receipts) namesNothing(c *call, f *fact) bool {
 	if f.receiptDecisionID == "" || f.receiptDecisionID == f.decisionRef || c.state == events.CallOrphaned || len(c.decisions) == 0 && !rs.opts.RequireVerdict {
 		return false

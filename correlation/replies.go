@@ -29,7 +29,6 @@ type (
 // entries are forgotten.
 type replies struct {
 	opts         *engineOptions `snapshot:"-"` // given anew
-	timers       *timers
 	findings     *findings
 	trackers     *trackers
 	negotiations *negotiations
@@ -42,14 +41,14 @@ type replies struct {
 
 func newReplies(ts *trackers, ng *negotiations) *replies {
 	return &replies{
-		timers: ts.timers, findings: ts.findings, trackers: ts, negotiations: ng,
+		findings: ts.findings, trackers: ts, negotiations: ng,
 		replyTokens: newFIFOMap[tokenKey, tokenUse](maxTokens), tokenOwners: newFIFOMap[tenantToken, tokenKey](maxTokens),
 		earlyReplies:       newFIFOMap[tenantToken, []earlyReply](maxEarlyTokens),
 		subscriptionOwners: newFIFOMap[tenantToken, string](maxTokens),
 	}
 }
 
-// recordReplyToken notes whose a question's reply token is (AAEP-C-053).
+// recordReplyToken records the session of a question's reply token (AAEP-C-053).
 func (rp *replies) recordReplyToken(w *protocolSession, f *fact) {
 	token := f.aaep.Token()
 	if token == "" {
@@ -90,16 +89,15 @@ func (rp *replies) routeQuestionReply(f *fact) {
 }
 
 func (rp *replies) applyQuestionReply(w *protocolSession, f *fact) {
-	w.lastActivity = rp.timers.currentActivity()
 	rp.checkSubscriptionOwner(f, *w.origin)
 	rp.negotiations.checkReplySubscription(f, *w.origin)
 	rp.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(f.aaep))
 }
 
-// earlyReply is a reply whose question is not on the log yet: whoever asked and
-// whoever replied have connections of their own, and one may overtake the other.
+// earlyReply is a reply whose question is not on the log yet: the two publishers have
+// connections of their own, and one message may overtake the other.
 type earlyReply struct {
-	finding string // that nobody asked
+	finding string // that there is no question
 	origin  origin
 	seq     uint64
 	at      time.Time // the broker's
@@ -114,8 +112,8 @@ func (rp *replies) bufferEarlyReply(f *fact, k tenantToken, finding string) {
 	}
 }
 
-// applyEarlyReplies applies the replies that overtook their question: those whose sender
-// says that they came after it. That nobody asked is taken back.
+// applyEarlyReplies applies the replies that overtook their question, if their sender says
+// that they came after it, and retracts the finding that there was no question.
 func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantToken) {
 	replies, _ := rp.earlyReplies.get(k)
 	if len(replies) == 0 {

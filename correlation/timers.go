@@ -7,16 +7,16 @@ import (
 
 // eventTime is how time passes on the log: by the broker's clock, which may be set.
 //
-// Deadlines are in log time. It never runs back: when the broker's clock is set
-// back, it goes on from where it is, so that what was set while the clock was wrong
-// fires when it should. A leap ahead by as much is the clock set right again.
+// Deadlines are in log time, which never runs back. When the broker's clock is set
+// back, log time goes on from where it is, so that deadlines that were set under the
+// wrong clock fire when they should. A leap ahead by as much is the correction.
 //
-// Whether a leap ahead is hours in which nobody wrote anything or a clock gone
-// wrong, the log does not say. What it makes due fires, and is withdrawn if it was
-// wrong; but nothing is forgotten over it that would be needed for that. Somebody
-// has been idle for a day if a day has passed and messages came in that many
-// quarters of a day since. (Who replays one session alone has to find one message
-// in each quarter, not all: see NextIdle.)
+// The log does not say whether a leap ahead is hours without messages or a wrong clock.
+// Timers that it makes due fire; their findings are retracted if the clock was wrong. A
+// leap alone makes nothing idle, so that what a retraction needs is still known: a
+// session is idle for a day if a day has passed, and messages came in as many quarters
+// of a day since. (A replay of one session needs one message in each quarter, not all
+// messages: see NextIdle.)
 type eventTime struct {
 	latest         time.Time
 	setBackBy      time.Duration // what the broker's clock was set back by, and did not make up for
@@ -50,8 +50,8 @@ func (l *eventTime) advanceTo(t time.Time) {
 	}
 }
 
-// advanceToRecorded is reach for the times that a recording's events say: where one is before the
-// last, time stands still, and what is said of hours is believed.
+// advanceToRecorded is advanceTo for the times in the events of a recording: at an earlier
+// time than the last, time stands still, and a leap ahead counts as activity.
 func (l *eventTime) advanceToRecorded(t time.Time) {
 	if step := t.Sub(l.latest); step > 0 {
 		l.activeQuarters += int(t.Truncate(idleQuarter).Sub(l.latest.Truncate(idleQuarter)) / idleQuarter)
@@ -59,13 +59,13 @@ func (l *eventTime) advanceToRecorded(t time.Time) {
 	}
 }
 
-// toBrokerTime is a point of log time by the broker's clock as it is now.
+// toBrokerTime is a point of log time by the present clock of the broker.
 func (l *eventTime) toBrokerTime(t time.Time) time.Time { return t.Add(-l.setBackBy) }
 
 // fromBrokerTime is the point of log time at which the broker's clock will show t.
 func (l *eventTime) fromBrokerTime(t time.Time) time.Time { return t.Add(l.setBackBy) }
 
-// activity is when somebody was seen last.
+// activity is when a session or publisher was last active.
 type activity struct {
 	at             time.Time
 	activeQuarters int
@@ -79,8 +79,8 @@ func (l *eventTime) startAt(t time.Time) { l.latest = t }
 
 func (l *eventTime) currentActivity() activity { return activity{l.latest, l.activeQuarters} }
 
-// checkIdle tells whether somebody has been idle for so long, and when that is to be
-// asked again: it is not before.
+// checkIdle reports whether a session or publisher has been idle for the duration. If
+// not, again is the earliest time at which it can be.
 func (l *eventTime) checkIdle(s activity, patience time.Duration) (again time.Time, is bool) {
 	until := s.at.Add(patience)
 	if l.activeQuarters-s.activeQuarters < int(patience/idleQuarter) {
@@ -89,12 +89,11 @@ func (l *eventTime) checkIdle(s activity, patience time.Duration) (again time.Ti
 	return until, !l.latest.Before(until)
 }
 
-// advanceTimers lets time pass up to t: deadlines that lie before or at it fire, and
-// sessions that have been idle for too long are forgotten. Until the time that it
-// finds there is nothing of the kind, unless a deadline is set that comes before.
-// That holds because sessions are ordered by when they were last seen: whoever gets
-// one to the front notes that it was seen (peek leaves it where it is). Otherwise
-// who goes on from a snapshot would forget at another time.
+// advanceTimers advances time to t: deadlines up to t fire, and sessions that have been
+// idle for too long are forgotten. It does nothing more before the next timer. Sessions
+// are ordered by their last activity, so that the next timer of all of them is that of
+// the first: a method that moves a session to the front must also set its last activity.
+// Otherwise an engine that goes on from a snapshot would forget sessions at another time.
 func (e *engine) advanceTimers(t time.Time) {
 	if e.opts.fromRecording {
 		e.timers.advanceToRecorded(t)

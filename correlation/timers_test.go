@@ -358,3 +358,50 @@ func TestADeadlineIsNotInThePast(t *testing.T) {
 		t.Error("a call is still open")
 	}
 }
+
+// TestDeadlinesInOrder: calls are due in the order of their deadlines, an extended call only
+// at its last one, a closed call never, and the next timer is the next deadline.
+func TestDeadlinesInOrder(t *testing.T) {
+	ts := &timers{opts: &engineOptions{Options: Options{MissingAfter: time.Minute}}}
+	ts.startAt(epoch)
+	open := func(order uint64) *call { return &call{state: events.CallOpen, order: order, details: new(details)} }
+	first, second, extended, closed := open(1), open(2), open(3), open(4)
+	for _, c := range []*call{extended, closed, second, first} {
+		ts.extendDeadline(c, &fact{}, 4)
+	}
+	ts.extendDeadline(extended, &fact{expectedDuration: time.Hour}, 4)
+	closed.state = events.CallCompleted
+
+	var due []uint64
+	popAll := func() {
+		for c, any := ts.popDueCall(); any; c, any = ts.popDueCall() {
+			due = append(due, c.order)
+		}
+	}
+	popAll()
+	ts.advanceTo(epoch.Add(time.Minute))
+	if !ts.anyDue() {
+		t.Error("no timer is due at the first deadline")
+	}
+	popAll()
+	if want := []uint64{1, 2}; !slices.Equal(due, want) {
+		t.Errorf("due are the calls %v, want %v", due, want)
+	}
+	if at, any := ts.nextDeadline(); !any || !at.Equal(epoch.Add(2*time.Hour)) || ts.anyDue() || !ts.nextTimer.Equal(at) {
+		t.Errorf("the next deadline is %v (%v), the next timer %v", at, any, ts.nextTimer)
+	}
+}
+
+// TestStaleDeadlinesAreBounded: the deadlines of one call do not add up.
+func TestStaleDeadlinesAreBounded(t *testing.T) {
+	ts := &timers{opts: &engineOptions{Options: Options{MissingAfter: time.Minute}}}
+	ts.startAt(epoch)
+	c := &call{state: events.CallOpen, details: new(details)}
+	for i := range 1000 {
+		ts.advanceTo(epoch.Add(time.Duration(i) * time.Second))
+		ts.extendDeadline(c, &fact{}, 1)
+	}
+	if n := len(ts.callDeadlines); n > 66 {
+		t.Errorf("one open call has %d deadlines", n)
+	}
+}

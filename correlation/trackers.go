@@ -40,10 +40,13 @@ func (ts *trackers) find(key sessionKey, protocol string) *protocolSession {
 	return w
 }
 
-// touch gives a session and moves it to the front, nil if it is not followed. The caller
-// sets its last activity.
+// touch gives a session and notes that it is active, nil if it is not followed.
 func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
-	w, _ := ts.sessions.get(key)
+	w, followed := ts.sessions.get(key)
+	if !followed {
+		return nil
+	}
+	w.lastActivity = ts.timers.currentActivity()
 	return w
 }
 
