@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/hooksession"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/aioc"
@@ -41,7 +42,7 @@ type flaggedRequest struct {
 // ownSubscriber is the name that Countersign's own verdicts bear.
 const ownSubscriber = "countersign"
 
-// isReportOnly tells whether a request only tells of something: types that propose
+// isReportOnly reports whether a request only tells of something: types that propose
 // something never do, named ones that do not do unless they are said to wait, and
 // unknown ones if they say so.
 func isReportOnly(e *agenthook.Event) bool {
@@ -87,24 +88,24 @@ func requestFlagsOf(e *agenthook.Event) (k requestFlags) {
 type admissions struct {
 	findings        *findings
 	history         *history
-	flaggedRequests *fifoMap[sum, flaggedRequest] // by decision
-	namedDecisions  *fifoMap[sum, namedDecision]  // decisions that events named first
-	expectedTraces  *fifoMap[sum, *expectedTrace] // decisions that leave a trace event, by id
+	flaggedRequests *tables.FIFO[sum, flaggedRequest] // by decision
+	namedDecisions  *tables.FIFO[sum, namedDecision]  // decisions that events named first
+	expectedTraces  *tables.FIFO[sum, *expectedTrace] // decisions that leave a trace event, by id
 }
 
 func newAdmissions(fs *findings, h *history) *admissions {
 	return &admissions{
 		findings: fs, history: h,
-		flaggedRequests: newFIFOMap[sum, flaggedRequest](maxFlaggedRequests),
-		namedDecisions:  newFIFOMap[sum, namedDecision](maxNamedDecisions),
-		expectedTraces:  newFIFOMap[sum, *expectedTrace](maxTraces),
+		flaggedRequests: tables.NewFIFO[sum, flaggedRequest](maxFlaggedRequests),
+		namedDecisions:  tables.NewFIFO[sum, namedDecision](maxNamedDecisions),
+		expectedTraces:  tables.NewFIFO[sum, *expectedTrace](maxTraces),
 	}
 }
 
 // recordFlaggedRequest records a request that does not allow every verdict.
 func (ad *admissions) recordFlaggedRequest(f *fact) {
 	if f.requestFlags != 0 && f.decisionID != "" {
-		ad.flaggedRequests.put(f.ownReceiptKey(), flaggedRequest{f.requestFlags, f.seq})
+		ad.flaggedRequests.Put(f.ownReceiptKey(), flaggedRequest{f.requestFlags, f.seq})
 	}
 }
 
@@ -114,7 +115,7 @@ func (ad *admissions) checkAdmissionDecision(f *fact) {
 	if f.protocol != protoAgentHook {
 		return
 	}
-	if r := ad.flaggedRequests.lookup(f.ownReceiptKey()); r != nil {
+	if r := ad.flaggedRequests.Lookup(f.ownReceiptKey()); r != nil {
 		ad.checkFlaggedVerdict(f, *r)
 	}
 	ad.checkEarlyVerdict(f)
@@ -160,14 +161,14 @@ func (ad *admissions) recordNamedDecision(f *fact) {
 	if ad.history.hasDecision(f.key.publisher(), f.receiptDecisionID) {
 		return
 	}
-	if k := receiptKey(f.key.tenant, f.receiptDecisionID); ad.namedDecisions.lookup(k) == nil {
-		ad.namedDecisions.put(k, namedDecision{f.eventID, f.seq})
+	if k := receiptKey(f.key.tenant, f.receiptDecisionID); ad.namedDecisions.Lookup(k) == nil {
+		ad.namedDecisions.Put(k, namedDecision{f.eventID, f.seq})
 	}
 }
 
 // checkEarlyVerdict: a verdict was known before its record was on the log (AH-C-071).
 func (ad *admissions) checkEarlyVerdict(f *fact) {
-	n := ad.namedDecisions.lookup(f.ownReceiptKey())
+	n := ad.namedDecisions.Lookup(f.ownReceiptKey())
 	if n == nil || f.decisionID == "" {
 		return
 	}
@@ -178,7 +179,7 @@ func (ad *admissions) checkEarlyVerdict(f *fact) {
 }
 
 // declaredReasons are the checks that the admitter decides by what is declared of
-// publishers, which is not on the log, and records. See also printReason.
+// publishers, which is not on the log, and records. See also fingerprintReason.
 var declaredReasons = map[string]string{
 	"publisher_mismatch":     "AH-C-015",
 	"event_type_not_exposed": "AH-C-127",
@@ -192,7 +193,7 @@ const fingerprintReason = "hook_fingerprint_mismatch"
 type decisionExtras struct {
 	received, decided time.Time // by the admitter: the request, and the verdict
 	mandateFlags      mandateFlags
-	otherFingerprint  bool // see printReason
+	otherFingerprint  bool // see fingerprintReason
 }
 
 // decisionExtrasOf reads it, nil if it does not matter.
@@ -253,14 +254,14 @@ func (ad *admissions) expectTrace(d *events.Decision) {
 		return
 	}
 	id := traceKey(d.Tenant, d.DecisionID)
-	if _, known := ad.expectedTraces.get(id); !known {
-		ad.expectedTraces.put(id, &expectedTrace{key: originOf(d.Tenant, d.Source, d.Session).key, protocol: d.Protocol})
+	if _, known := ad.expectedTraces.Get(id); !known {
+		ad.expectedTraces.Put(id, &expectedTrace{key: originOf(d.Tenant, d.Source, d.Session).key, protocol: d.Protocol})
 	}
 }
 
 // findTrace is the trace event that a decision leaves.
 func (ad *admissions) findTrace(tenant, decisionID string) (t *expectedTrace, known bool) {
-	return ad.expectedTraces.get(traceKey(tenant, decisionID))
+	return ad.expectedTraces.Get(traceKey(tenant, decisionID))
 }
 
 func traceKey(tenant, decisionID string) sum { return sumOf("trace", tenant, decisionID) }
@@ -299,7 +300,7 @@ func (c *Correlator) applyTrace(m events.LogMessage, p subject.Parsed, f *fact) 
 }
 
 // attachTrace notes the event in its call's timeline. A call that its deny has
-// closed was put out before, and is not put out again for it.
+// closed was emitted before, and is not emitted again for it.
 func (cs *calls) attachTrace(f *fact, decisionID string) {
 	s := cs.find(f.key)
 	if s == nil {

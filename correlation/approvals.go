@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -14,8 +15,8 @@ import (
 type approvals struct {
 	opts      *engineOptions `snapshot:"-"` // given anew
 	findings  *findings
-	statuses  *fifoMap[workflowKey, approvalStatus]
-	workflows *fifoMap[workflowKey, *workflow]
+	statuses  *tables.FIFO[workflowKey, approvalStatus]
+	workflows *tables.FIFO[workflowKey, *workflow]
 }
 
 // workflowKey is an approval workflow of a tenant.
@@ -25,7 +26,7 @@ type workflowKey struct {
 }
 
 func newApprovals(fs *findings) *approvals {
-	return &approvals{findings: fs, statuses: newFIFOMap[workflowKey, approvalStatus](maxApprovals), workflows: newFIFOMap[workflowKey, *workflow](maxApprovals)}
+	return &approvals{findings: fs, statuses: tables.NewFIFO[workflowKey, approvalStatus](maxApprovals), workflows: tables.NewFIFO[workflowKey, *workflow](maxApprovals)}
 }
 
 // approvalStatus is where an approval workflow stands, and since when it does by
@@ -37,8 +38,8 @@ type approvalStatus struct {
 
 // recordApprovalStatus notes the status of an approval workflow.
 func (ap *approvals) recordApprovalStatus(k workflowKey, status string, at time.Time) {
-	if w, known := ap.statuses.get(k); !known || w.status != status {
-		ap.statuses.put(k, approvalStatus{status, at})
+	if w, known := ap.statuses.Get(k); !known || w.status != status {
+		ap.statuses.Put(k, approvalStatus{status, at})
 	}
 }
 
@@ -48,7 +49,7 @@ func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact) {
 	if f.kind != kindApproval || f.approval.valueOrZero().workflow == "" {
 		return
 	}
-	recorded, known := ap.statuses.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
+	recorded, known := ap.statuses.Get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
 	if known && isGranted(recorded.status) != f.approval.hasStatus(statusApproved) {
 		ap.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AH-C-111", "", f))
 	}
@@ -130,7 +131,7 @@ func (x *details) firstOwnSeq() uint64 {
 
 // A call that needs a person's approval must not be allowed without one
 // (AH-C-042). What stands behind a recorded allow is on record, too; where there is
-// no recorded allow, and in recordings, which have no ledger of approvals, what the
+// no recorded allow, and in recordings, which have no record of approvals, what the
 // call's events claim counts.
 
 // checkAnnouncedApproval judges the announcement of a call.
@@ -139,18 +140,18 @@ func (ap *approvals) checkAnnouncedApproval(c *call, f *fact) {
 		return
 	}
 	if d := c.directVerdict().recorded; ap.opts.fromRecording || d == nil || d.verdict != events.Allow {
-		ap.findings.reportCheckFinding("AH-C-042", c, f, findingFrom(f.eventID))
+		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(f.eventID))
 	}
 }
 
 // checkExecutedApproval judges the execution of a call that had been allowed.
 func (ap *approvals) checkExecutedApproval(c *call, f *fact, st effectiveVerdict) {
 	if c.needsHuman && !ap.opts.fromRecording && st.recorded != nil && !ap.isApprovedOnRecord(c) {
-		ap.findings.reportCheckFinding("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
+		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
 	}
 }
 
-// isApprovedOnRecord tells whether one of the recorded verdicts on a call rests on an
+// isApprovedOnRecord reports whether one of the recorded verdicts on a call rests on an
 // approval, or waited for one that was given since. A call without any is judged by
 // those on the one that it tries again.
 func (ap *approvals) isApprovedOnRecord(c *call) bool {
@@ -161,12 +162,12 @@ func (ap *approvals) isApprovedOnRecord(c *call) bool {
 		if d.approval == nil {
 			return false
 		}
-		w, _ := ap.statuses.get(workflowKey{c.session.key.tenant, sumOf(d.approval.workflow)})
+		w, _ := ap.statuses.Get(workflowKey{c.session.key.tenant, sumOf(d.approval.workflow)})
 		return isGranted(d.approval.status) || isGranted(w.status)
 	})
 }
 
-// isGranted tells whether an approval of a status was given.
+// isGranted reports whether an approval of a status was given.
 func isGranted(status string) bool { return status == statusApproved || status == statusConsumed }
 
 // checkIgnoredApproval: a request came when its approval had been on record for long, and
@@ -180,7 +181,7 @@ func (ap *approvals) checkIgnoredApproval(f *fact) {
 	if waits.workflow == "" || waits.status != statusPending || f.decisionExtras == nil || f.decisionExtras.received.IsZero() {
 		return
 	}
-	w, known := ap.statuses.get(workflowKey{f.key.tenant, sumOf(waits.workflow)})
+	w, known := ap.statuses.Get(workflowKey{f.key.tenant, sumOf(waits.workflow)})
 	if known && w.status == statusApproved && f.decisionExtras.received.After(w.at.Add(recommendedVerdictWait)) {
 		ap.findings.reportSessionFinding(f, f.origin, singleEventFinding("AH-C-051", "", f))
 	}
@@ -202,7 +203,7 @@ func (ap *approvals) judgeApprovalClaim(c *call, f *fact) {
 	allowed := st.recorded != nil && st.recorded.verdict == events.Allow
 	onlyReferred := a.workflow == "" && c.claims.namesDecision // see judgeReference
 	if a.hasStatus(statusApproved) && !allowed && !onlyReferred && !ap.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
-		ap.findings.reportCheckFinding("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("the verdict on record still waits for it"))
+		ap.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("the verdict on record still waits for it"))
 	}
 }
 
@@ -216,10 +217,10 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact, a *approval) {
 		digest = d.argsDigest
 	}
 	if w == nil {
-		_, recorded := ap.statuses.get(workflowKey{c.session.key.tenant, sumOf(a.workflow)})
+		_, recorded := ap.statuses.Get(workflowKey{c.session.key.tenant, sumOf(a.workflow)})
 		waits := a.hasStatus(statusPending) && c.waitsForUnnamed()
 		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
-			ap.findings.reportCheckFinding("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
+			ap.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
 		}
 		return
 	}
@@ -229,15 +230,15 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact, a *approval) {
 	}
 	switch {
 	case caseOf != "" && c.claims.reportOnce(claimedApprovalKind):
-		ap.findings.reportCheckFinding("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
+		ap.findings.reportCheck("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
 	case caseOf == "" && a.hasStatus(statusApproved) && !ap.isWorkflowApproved(c.session.key.tenant, a) && c.claims.reportOnce(claimedApprovalKind):
-		ap.findings.reportCheckFinding("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
+		ap.findings.reportCheck("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
 	}
 }
 
-// isWorkflowApproved tells whether the record of a workflow says that it was approved.
+// isWorkflowApproved reports whether the record of a workflow says that it was approved.
 func (ap *approvals) isWorkflowApproved(tenant string, a *approval) bool {
-	recorded, _ := ap.statuses.get(workflowKey{tenant, sumOf(a.workflow)})
+	recorded, _ := ap.statuses.Get(workflowKey{tenant, sumOf(a.workflow)})
 	if isGranted(recorded.status) {
 		return true
 	}
@@ -257,10 +258,10 @@ func (ap *approvals) checkUnnamedApproval(c *call, f *fact) {
 		switch {
 		case a.workflow == "":
 		case f.approval.valueOrZero().workflow == "":
-			ap.findings.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
+			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
 			return
 		case used && d.id != "" && f.decisionRef == "" && f.receiptDecisionID == "":
-			ap.findings.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
+			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
 			return
 		}
 	}
@@ -279,7 +280,7 @@ func (ap *approvals) checkResumePolicy(c *call, f *fact) {
 	for _, d := range c.decisions {
 		p := d.approval.valueOrZero()
 		if p.resumePolicy == resumeSameEvent && p.workflow == workflow && d.eventID != "" && d.eventID != f.eventID {
-			ap.findings.reportCheckFinding("AH-C-106", c, f, findingFrom(d.eventID, f.eventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
+			ap.findings.reportCheck("AH-C-106", c, f, findingFrom(d.eventID, f.eventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
 			return
 		}
 	}
@@ -295,7 +296,7 @@ const resumeSameEvent = "retry_same_event"
 // workflow is what an approval workflow was opened for, by the decisions that name it.
 type workflow struct {
 	sessionSum   sum   // see sessionSum
-	waitingCalls []sum // of the calls that wait for it, at most maxWaiting; see slotSum
+	waitingCalls []sum // of the calls that wait for it, at most maxWaiting; see callKeySum
 	tool         string
 	canonical    string // "" if it is not known
 	argsDigest   string // of the arguments; "" if it is not known
@@ -323,7 +324,7 @@ func (ap *approvals) findWorkflow(tenant, id string) *workflow {
 	if id == "" {
 		return nil
 	}
-	if w := ap.workflows.lookup(workflowKey{tenant, sumOf(id)}); w != nil {
+	if w := ap.workflows.Lookup(workflowKey{tenant, sumOf(id)}); w != nil {
 		return *w
 	}
 	return nil
@@ -356,7 +357,7 @@ func (ap *approvals) openWorkflow(c *call, f *fact) {
 		w = &workflow{
 			sessionSum: sessionSum(f.key), tool: firstNonEmpty(f.tool, c.tool), canonical: c.canonicalTool, argsDigest: d.argsDigest, resume: p.resumePolicy, event: d.eventID, seq: d.seq,
 		}
-		ap.workflows.put(workflowKey{f.key.tenant, sumOf(p.workflow)}, w)
+		ap.workflows.Put(workflowKey{f.key.tenant, sumOf(p.workflow)}, w)
 	}
 	if w.sessionSum == sessionSum(f.key) {
 		w.addWaiting(callKeySum(c.group.key))
@@ -381,7 +382,7 @@ func (w *workflow) addWaiting(slot sum) {
 	}
 }
 
-// coversCall tells whether the workflow is for a call, or for one that it tries again.
+// coversCall reports whether the workflow is for a call, or for one that it tries again.
 func (w *workflow) coversCall(c *call) bool {
 	return w.resume == resumeManual || len(w.waitingCalls) >= maxWaitingCalls ||
 		slices.Contains(w.waitingCalls, callKeySum(c.group.key)) || !c.retriedKeySum.isZero() && slices.Contains(w.waitingCalls, c.retriedKeySum)
@@ -408,7 +409,7 @@ func (w *workflow) callMismatch(c *call, digest string) (caseOf, what string) {
 	return "", ""
 }
 
-// digestsDiffer tells whether two digests are of different arguments. Digests with
+// digestsDiffer reports whether two digests are of different arguments. Digests with
 // other keys cannot be compared.
 func digestsDiffer(a, b string) bool {
 	inA, _, _ := strings.Cut(a, ":")
@@ -427,7 +428,7 @@ func (ap *approvals) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 	}
 	say := func(caseOf, what string) string {
 		v := findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withSeq(before)
-		return ap.findings.reportCheckFinding("AH-C-104", c, f, v.withCase(caseOf).withText(what))
+		return ap.findings.reportCheck("AH-C-104", c, f, v.withCase(caseOf).withText(what))
 	}
 	if caseOf, what := w.callMismatch(c, f.decision.argsDigest); caseOf != "" {
 		say(caseOf, what)
@@ -440,7 +441,7 @@ func (ap *approvals) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 		c.addRetractable(otherCallRetraction, say(caseOtherCall, "it was given for another call, which this one does not say to try again"))
 	}
 	if w.resume == resumeSameEvent && w.event != "" && f.eventID != "" && f.eventID != w.event && !slices.Contains(w.waitingCalls, callKeySum(c.group.key)) {
-		ap.findings.reportCheckFinding("AH-C-106", c, f, findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withText("it came back as another event of another call"))
+		ap.findings.reportCheck("AH-C-106", c, f, findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withText("it came back as another event of another call"))
 	}
 }
 
@@ -462,7 +463,7 @@ func (ap *approvals) retractOtherCall(c *call, f *fact) {
 		return
 	}
 	for _, made := range c.takeRetractable(otherCallRetraction) {
-		ap.findings.reportCheckFinding("AH-C-104", c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+		ap.findings.reportCheck("AH-C-104", c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(made.id).withText("the call says that it tries that one again"))
 	}
 }

@@ -1,12 +1,14 @@
 package correlation
 
+import "github.com/countersign-dev/countersign/correlation/internal/tables"
+
 // attestations are what publishers said of their runtimes, over all of their sessions: the
 // nonces of attestations, and the fingerprints of hooks. Each list is bounded by
 // maxTokens; the oldest entries are forgotten.
 type attestations struct {
 	findings         *findings
-	nonces           *fifoMap[tokenKey, nonceUse]
-	hookFingerprints *fifoMap[tokenKey, hookFingerprint]
+	nonces           *tables.FIFO[tokenKey, nonceUse]
+	hookFingerprints *tables.FIFO[tokenKey, hookFingerprint]
 }
 
 // nonceUse is the event that used a nonce last.
@@ -23,7 +25,7 @@ type hookFingerprint struct {
 }
 
 func newAttestations(fs *findings) *attestations {
-	return &attestations{findings: fs, nonces: newFIFOMap[tokenKey, nonceUse](maxTokens), hookFingerprints: newFIFOMap[tokenKey, hookFingerprint](maxTokens)}
+	return &attestations{findings: fs, nonces: tables.NewFIFO[tokenKey, nonceUse](maxTokens), hookFingerprints: tables.NewFIFO[tokenKey, hookFingerprint](maxTokens)}
 }
 
 // checkNonce notes in which attestation a nonce was used (AH-C-122).
@@ -32,12 +34,12 @@ func (as *attestations) checkNonce(w *protocolSession, f *fact) {
 		return
 	}
 	key := tokenKey{f.key.tenant, f.key.source, sumOf(f.hook.Nonce())}
-	if before, used := as.nonces.get(key); used && before.event != f.eventID {
+	if before, used := as.nonces.Get(key); used && before.event != f.eventID {
 		b := singleEventFinding("AH-C-122", "its nonce was used before", f)
 		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
 		as.findings.reportSessionFinding(f, *w.origin, b)
 	}
-	as.nonces.put(key, nonceUse{f.eventID, f.seq})
+	as.nonces.Put(key, nonceUse{f.eventID, f.seq})
 }
 
 // checkHookFingerprints compares the hooks that a session calls trusted with what they were in
@@ -46,12 +48,12 @@ func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact) {
 	for _, h := range f.hook.Met() {
 		key := tokenKey{f.key.tenant, f.key.source, sumOf(h.Hook)}
 		now := hookFingerprint{sumOf(h.Print), f.eventID, f.seq}
-		if before, known := as.hookFingerprints.get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
+		if before, known := as.hookFingerprints.Get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
 			b := singleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
 			b.Case, b.Call = h.Hook, ""
 			b.Events, b.Seqs = append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
 			as.findings.reportSessionFinding(f, *w.origin, b)
 		}
-		as.hookFingerprints.put(key, now)
+		as.hookFingerprints.Put(key, now)
 	}
 }

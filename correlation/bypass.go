@@ -40,17 +40,17 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact) {
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval(j.approvals) && o.isEquivalent(c) }); twin != nil {
-		j.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool {
 		return o.awaitsApproval(j.approvals) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (sum{})
 	}); twin != nil {
-		j.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
 		return
 	}
 	if twin := s.findDeniedEquivalent(c); twin != nil {
-		j.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseDenied).
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseDenied).
 			withText("it had been denied, and was allowed under another id or name").withSeverity(events.SeverityLow))
 	}
 }
@@ -62,7 +62,7 @@ func (j *judge) checkDeniedBypass(c *call, f *fact) {
 		return
 	}
 	if twin := c.session.findDeniedEquivalent(c); twin != nil {
-		j.findings.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.eventID).withEventsOf(twin).withCase(caseDeniedRan).
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.eventID).withEventsOf(twin).withCase(caseDeniedRan).
 			withText("it had been denied, and ran under another id or name without a verdict"))
 	}
 }
@@ -76,7 +76,7 @@ func (s *session) findDeniedEquivalent(c *call) *call {
 		func(o *call) bool { return o.isEquivalent(c) })
 }
 
-// awaitsApproval tells whether a call still waits for an approval.
+// awaitsApproval reports whether a call still waits for an approval.
 func (c *call) awaitsApproval(record *approvals) bool {
 	st := c.effectiveVerdict()
 	if st.verdict != events.Ask && st.verdict != events.Defer {
@@ -93,7 +93,7 @@ func (c *call) hasOtherIdentity(o *call) bool {
 	return c != o && (c.group != o.group || c.tool != o.tool)
 }
 
-// isEquivalent tells whether two calls under different ids or names are the same
+// isEquivalent reports whether two calls under different ids or names are the same
 // tool with the same arguments (the strict key of H-09).
 func (c *call) isEquivalent(o *call) bool {
 	return c.hasOtherIdentity(o) && c.hasSameTool(o) && compareArguments(&c.args, &o.args) == argsEqual

@@ -27,7 +27,7 @@ type call struct {
 	session          *session
 	group            *callGroup
 	occurrence       int
-	order            uint64 // in which calls were armed, over all sessions
+	order            uint64 // in which calls were opened, over all sessions
 	cachedIDSum      sum    // of what makes its call_id, once that was needed
 	retriedCall      *call  // the call that this one tries again
 	state            events.CallState
@@ -82,7 +82,7 @@ type details struct {
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval
 	thread              sum          // see lineage.thread; of a call without an id
-	retriedKeySum       sum          // the slot of the call that its events say it tries again; see slotSum
+	retriedKeySum       sum          // the group of the call that its events say it tries again; see callKeySum
 
 	handoffFinding handoffFinding // it came after a handoff of its agent
 
@@ -109,7 +109,7 @@ type publicDetails struct {
 	binding      string // see events.Call.Binding
 }
 
-// recordCounts counts the records of a call that were put out, by state.
+// recordCounts counts the records of a call that were emitted, by state.
 type recordCounts [len(callStates)]uint32
 
 // callStates are all states of a call, in the order of records.
@@ -265,7 +265,7 @@ func (c *call) addStep(s step, f *fact) {
 
 func (c *call) isOpen() bool { return c.state == events.CallOpen }
 
-// compareFact tells whether a fact is about the same tool and arguments as the call.
+// compareFact reports whether a fact is about the same tool and arguments as the call.
 func (x *details) compareFact(f *fact) comparison {
 	if x.tool != "" && f.tool != "" && x.tool != f.tool {
 		return argsDifferent

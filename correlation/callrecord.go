@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// callView is a call as it was when it was put out: what its record is made of, once
+// callView is a call as it was when it was emitted: what its record is made of, once
 // somebody encodes it. It is never changed after it was made.
 type callView struct {
 	publicDetails // of its own

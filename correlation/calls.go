@@ -3,6 +3,7 @@ package correlation
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -11,10 +12,10 @@ import (
 // maxTombstones and maxDenials.
 type calls struct {
 	opts          *engineOptions `snapshot:"-"` // given anew
-	sessions      *lru[sessionKey, *session]
-	tombstones    *fifoMap[sessionKey, int] // the highest occurrence in forgotten sessions
-	denials       *lru[sum, *denial]        // of calls that are forgotten
-	lastCallOrder uint64                    // calls opened so far
+	sessions      *tables.LRU[sessionKey, *session]
+	tombstones    *tables.FIFO[sessionKey, int] // the highest occurrence in forgotten sessions
+	denials       *tables.LRU[sum, *denial]     // of calls that are forgotten
+	lastCallOrder uint64                        // calls opened so far
 	counts        callCounts
 	dirtyCalls    []*call       `snapshot:"-"` // calls that may be over and whose details are not compacted
 	freeLists     callFreeLists `snapshot:"-"`
@@ -35,27 +36,27 @@ type callCounts struct {
 func newCalls(t *timers, fs *findings) *calls {
 	return &calls{
 		timers: t, findings: fs,
-		sessions:   newLRU[sessionKey, *session](),
-		tombstones: newFIFOMap[sessionKey, int](maxTombstones),
-		denials:    newLRU[sum, *denial](),
+		sessions:   tables.NewLRU[sessionKey, *session](),
+		tombstones: tables.NewFIFO[sessionKey, int](maxTombstones),
+		denials:    tables.NewLRU[sum, *denial](),
 	}
 }
 
 // find gives a session without noting that it is active, nil if it is not known.
 func (cs *calls) find(key sessionKey) *session {
-	s, _ := cs.sessions.peek(key)
+	s, _ := cs.sessions.Peek(key)
 	return s
 }
 
 // hasSession reports whether a session is known. hash is that of the key.
 func (cs *calls) hasSession(key sessionKey, hash uint32) bool {
-	_, known := cs.sessions.peekHashed(key, hash)
+	_, known := cs.sessions.PeekHashed(key, hash)
 	return known
 }
 
 // touch gives a session and notes that it is active, nil if it is not known.
 func (cs *calls) touch(key sessionKey) *session {
-	s, known := cs.sessions.get(key)
+	s, known := cs.sessions.Get(key)
 	if !known {
 		return nil
 	}
@@ -65,7 +66,7 @@ func (cs *calls) touch(key sessionKey) *session {
 
 // active is touch for the session of a fact.
 func (cs *calls) active(f *fact) *session {
-	s, known := cs.sessions.getHashed(f.key, f.originHashes().session)
+	s, known := cs.sessions.GetHashed(f.key, f.originHashes().session)
 	if !known {
 		return nil
 	}
@@ -74,11 +75,11 @@ func (cs *calls) active(f *fact) *session {
 }
 
 // isFull reports whether there is no room for one more session.
-func (cs *calls) isFull() bool { return cs.sessions.len() >= cs.opts.MaxSessions }
+func (cs *calls) isFull() bool { return cs.sessions.Len() >= cs.opts.MaxSessions }
 
 // exceeds reports whether there are more calls or ids than Options permits.
-func (cs *calls) exceeds(by measure) bool {
-	if by == byIDs {
+func (cs *calls) exceeds(by tables.Measure) bool {
+	if by == tables.ByIDs {
 		return cs.counts.ids > cs.opts.MaxIDs
 	}
 	return cs.counts.calls > cs.opts.MaxCalls
@@ -86,16 +87,16 @@ func (cs *calls) exceeds(by measure) bool {
 
 // addSession begins a session. rank is that of its parent link.
 func (cs *calls) addSession(o *origin, rank int8) *session {
-	floor, _ := cs.tombstones.get(o.key)
+	floor, _ := cs.tombstones.Get(o.key)
 	s := &session{calls: cs, origin: o, occurrenceFloor: int32(floor), parentLinkRank: rank, lastActivity: cs.timers.currentActivity()}
-	cs.sessions.add(s)
+	cs.sessions.Add(s)
 	return s
 }
 
 // surplus is the session to forget for something of another one, which stays; nil if
 // there is none. See lru.surplus.
-func (cs *calls) surplus(by measure, stays sessionKey) *session {
-	s, _ := cs.sessions.surplus(by, stays.publisher(), stays)
+func (cs *calls) surplus(by tables.Measure, stays sessionKey) *session {
+	s, _ := cs.sessions.Surplus(by, stays.publisher().holder(), stays)
 	return s
 }
 
@@ -103,7 +104,7 @@ func (cs *calls) surplus(by measure, stays sessionKey) *session {
 // there is none. A session with open calls stays, and is looked at after another day.
 func (cs *calls) popIdle() *session {
 	for {
-		s, any := cs.sessions.oldest()
+		s, any := cs.sessions.Oldest()
 		if !any {
 			return nil
 		}
@@ -120,7 +121,7 @@ func (cs *calls) popIdle() *session {
 
 // nextIdle is when the next session may have been idle for too long.
 func (cs *calls) nextIdle(next *earliestTime) {
-	if s, any := cs.sessions.oldest(); any {
+	if s, any := cs.sessions.Oldest(); any {
 		at, _ := cs.timers.checkIdle(s.lastActivity, sessionIdle)
 		next.keepEarlier(at)
 	}
@@ -136,9 +137,9 @@ func (cs *calls) addOpen(c *call) {
 // recount counts for every publisher what its sessions remember, in a restored table:
 // tables are read before what lies in them is.
 func (cs *calls) recount() {
-	for _, s := range cs.sessions.all() {
-		cs.sessions.count(s.share, byCalls, len(s.open)+len(s.closed))
-		cs.sessions.count(s.share, byIDs, s.groups.len())
+	for _, s := range cs.sessions.All() {
+		cs.sessions.Count(s.share, tables.ByCalls, len(s.open)+len(s.closed))
+		cs.sessions.Count(s.share, tables.ByIDs, s.groups.len())
 	}
 }
 
@@ -153,7 +154,7 @@ func (cs *calls) compactIfMany() {
 // of arguments.
 func (cs *calls) held() (sessions, open, calls, ids, argsBytes int) {
 	n := &cs.counts
-	return cs.sessions.len(), n.open, n.calls, n.ids, n.argsBytes
+	return cs.sessions.Len(), n.open, n.calls, n.ids, n.argsBytes
 }
 
 // callCount is how many calls are remembered, open ones included.
@@ -164,11 +165,11 @@ func (cs *calls) openCount() int { return cs.counts.open }
 
 // snapshotSize is what the calls and sessions take in a snapshot, in bytes.
 func (cs *calls) snapshotSize() int {
-	return cs.counts.calls*callSize + cs.sessions.len()*sessionSize
+	return cs.counts.calls*callSize + cs.sessions.Len()*sessionSize
 }
 
 func (cs *calls) forgetSession(s *session) {
-	cs.tombstones.put(s.key, s.highestOccurrence())
+	cs.tombstones.Put(s.key, s.highestOccurrence())
 	for _, sl := range s.groups.list {
 		if n := len(sl.calls); n > 0 {
 			cs.keepDenial(sl.calls[n-1])
@@ -179,19 +180,19 @@ func (cs *calls) forgetSession(s *session) {
 		cs.releaseCallDifferences(c)
 	}
 	cs.countIDs(s, -s.groups.len())
-	cs.sessions.remove(s.key)
+	cs.sessions.Remove(s.key)
 }
 
 // countCalls and countIDs count what a session remembers, for all and for its
 // publisher.
 func (cs *calls) countCalls(s *session, n int) {
 	cs.counts.calls += n
-	cs.sessions.count(s.share, byCalls, n)
+	cs.sessions.Count(s.share, tables.ByCalls, n)
 }
 
 func (cs *calls) countIDs(s *session, n int) {
 	cs.counts.ids += n
-	cs.sessions.count(s.share, byIDs, n)
+	cs.sessions.Count(s.share, tables.ByIDs, n)
 }
 
 // keepCallArgs counts the arguments that are kept for a call, and drops them if
@@ -210,7 +211,7 @@ func (cs *calls) releaseCallArgs(c *call) {
 	c.args.canonical = nil
 }
 
-// newOccurrence makes the next call of a slot, neither open nor remembered yet.
+// newOccurrence makes the next call of a group, neither open nor remembered yet.
 func (cs *calls) newOccurrence(s *session, f *fact) *call {
 	sl := s.ensureGroup(f)
 	sl.count++
@@ -254,11 +255,11 @@ type denial struct {
 	at         time.Time
 }
 
-func (d *denial) id() sum { return d.key }
+func (d *denial) ID() sum { return d.key }
 
-func (d *denial) owner() sourceKey { return d.by }
+func (d *denial) Owner() tables.Holder { return d.by.holder() }
 
-func (d *denial) holds(*share) {}
+func (d *denial) Holds(*tables.Share) {}
 
 func denialKey(k sessionKey, s callKey) sum {
 	return sumOf("denial", k.tenant, k.source, k.session, s.id, s.tool)
@@ -273,31 +274,31 @@ func (cs *calls) keepDenial(c *call) {
 	if st.verdict != events.Deny {
 		return
 	}
-	d := &denial{key: denialKey(c.session.key, c.group.key), by: c.session.owner(), occurrence: c.occurrence, seq: c.verdictClaim.seq}
+	d := &denial{key: denialKey(c.session.key, c.group.key), by: c.session.key.publisher(), occurrence: c.occurrence, seq: c.verdictClaim.seq}
 	if st.recorded != nil {
 		d.decision, d.seq, d.at = st.recorded.id, st.recorded.seq, st.recorded.at
 	}
-	cs.denials.remove(d.key)
-	if cs.denials.len() >= maxDenials {
-		if old, any := cs.denials.surplus(byPlaces, d.by, d.key); any {
-			cs.denials.remove(old.key)
+	cs.denials.Remove(d.key)
+	if cs.denials.Len() >= maxDenials {
+		if old, any := cs.denials.Surplus(tables.ByPlaces, d.Owner(), d.key); any {
+			cs.denials.Remove(old.key)
 		}
 	}
-	cs.denials.add(d)
+	cs.denials.Add(d)
 }
 
 // recallDenied gives the denied call that a completion says ran, as far as its
 // denial was kept; nil if there is none. It is a call of the session again, and ran
 // under the occurrence that it was denied as.
 func (cs *calls) recallDenied(s *session, f *fact) *call {
-	if f.effect == noEffect || cs.denials.len() == 0 {
+	if f.effect == noEffect || cs.denials.Len() == 0 {
 		return nil
 	}
-	d, kept := cs.denials.peek(denialKey(f.key, f.callKey))
+	d, kept := cs.denials.Peek(denialKey(f.key, f.callKey))
 	if !kept {
 		return nil
 	}
-	cs.denials.remove(d.key)
+	cs.denials.Remove(d.key)
 	c := cs.newOccurrence(s, f)
 	c.group.count--
 	c.group.calls = append(c.group.calls, c)

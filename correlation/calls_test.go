@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -93,10 +94,10 @@ func TestDenialsAreBounded(t *testing.T) {
 	for i := range maxDenials + 100 {
 		keep("other", i)
 	}
-	if n := cs.denials.len(); n != maxDenials {
+	if n := cs.denials.Len(); n != maxDenials {
 		t.Errorf("%d are kept, of at most %d", n, maxDenials)
 	}
-	if _, kept := cs.denials.peek(denialKey(sessionKey{"acme", "rt1", "s0"}, callKeyOf("c1", ""))); !kept {
+	if _, kept := cs.denials.Peek(denialKey(sessionKey{"acme", "rt1", "s0"}, callKeyOf("c1", ""))); !kept {
 		t.Error("a tenant with one denial lost it to another")
 	}
 }
@@ -121,7 +122,7 @@ func usedFor(t *testing.T, calls, perSession int) int {
 	// What is bounded however many calls there are is full before it is measured.
 	l.opts.MaxEvents, l.opts.MaxEventsPerSource = 256, 256
 	core := New(l.opts)
-	core.engine.lineage.linkTargets.limit, core.engine.receipts.holders.limit = 512, 512
+	core.engine.lineage.linkTargets, core.engine.receipts.holders = tables.NewFIFO[linkKey, sessionLink](512), tables.NewFIFO[sum, sum](512)
 	seq := uint64(0)
 	apply := func() {
 		for _, m := range l.msgs {
@@ -159,4 +160,44 @@ func heapInUse() int {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)
+}
+
+// TestCallsCountWhatTheyHold: whatever is opened, closed and forgotten, what the part counts
+// is what its sessions hold, and nothing is left of nothing.
+func TestCallsCountWhatTheyHold(t *testing.T) {
+	cs := newEngine(Options{MaxClosedPerSession: 2}).calls
+	held := func(what string, sessions, open, calls, ids, bytes int) {
+		t.Helper()
+		s, o, c, i, b := cs.held()
+		if got, want := [...]int{s, o, c, i, b}, [...]int{sessions, open, calls, ids, bytes}; got != want {
+			t.Errorf("%s: sessions, open, calls, ids and bytes are %v, want %v", what, got, want)
+		}
+	}
+	for n := range 2 {
+		f := &fact{kind: kindPre, origin: originOf("acme", "rt1", fmt.Sprint("s", n))}
+		s := cs.addSession(&f.origin, 0)
+		for i := range 4 {
+			f := &fact{kind: kindPre, origin: f.origin, tool: "pay", args: arguments{known: true, canonical: []byte(`{"a":1}`)}}
+			f.setCallKey(callKeyOf(fmt.Sprint("c", i), ""))
+			c := cs.newOccurrence(s, f)
+			c.state = events.CallOpen
+			cs.addOpen(c)
+			c.attachFact(f)
+		}
+	}
+	held("opened", 2, 8, 8, 8, 8*len(`{"a":1}`))
+	s := cs.find(sessionKey{"acme", "rt1", "s0"})
+	for len(s.open) > 0 {
+		cs.closeCall(s.open[0], events.CallCompleted, closedByPost)
+	}
+	held("closed, of which two are remembered", 2, 4, 6, 8, 4*len(`{"a":1}`))
+	cs.compactCalls()
+	cs.forgetSession(s)
+	held("forgotten", 1, 4, 4, 4, 4*len(`{"a":1}`))
+	other := cs.touch(sessionKey{"acme", "rt1", "s1"})
+	for len(other.open) > 0 {
+		cs.closeCall(other.open[0], events.CallAbandoned, closedByDeadline)
+	}
+	cs.forgetSession(other)
+	held("empty", 0, 0, 0, 0, 0)
 }

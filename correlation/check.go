@@ -216,7 +216,7 @@ func (r *recordedSession) play(e *engine) {
 		f.at = e.timers.now()
 		switch {
 		case l.defect != "":
-			e.findings.reportRuleFinding(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
+			e.findings.reportRule(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
 		case l.decision != nil:
 			r.decide(e, f, *l.decision)
 		case f.kind != kindAdmissionReply && f.aaep == nil && f.hook == nil:
@@ -244,7 +244,7 @@ func (r *recordedSession) decide(e *engine, f *fact, d events.Decision) {
 	}
 	r.index.completeDecision(f, d)
 	if !d.Verdict.Valid() {
-		e.findings.reportRuleFinding(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.contentSum).withCase(caseVerdict))
+		e.findings.reportRule(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.contentSum).withCase(caseVerdict))
 		return
 	}
 	e.processFact(f)
@@ -304,7 +304,7 @@ func (x recordingIndex) locateReply(f *fact) {
 	}
 }
 
-// dropRetracted leaves out what was withdrawn.
+// dropRetracted leaves out what was retracted.
 func dropRetracted(outputs []Output) []events.Finding {
 	var list []events.Finding
 	withdrawn := map[string]bool{}

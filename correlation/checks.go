@@ -75,7 +75,7 @@ func (x *details) missingRule() *Rule {
 	return checkRules["AH-C-079"]
 }
 
-// reportSessionFinding puts out what a session found, and gives the finding's id.
+// reportSessionFinding emits what a session found, and gives the finding's id.
 func (fs *findings) reportSessionFinding(f *fact, who origin, b *catalogue.Breach) string {
 	rule, about, v := fs.sessionFindingSpec(f, who, b)
 	if b.Withdraws != nil {
@@ -154,8 +154,8 @@ func unreadableCheck(protocol string, err error) string {
 	return firstNonEmpty(unreadableChecks[strict.Code], "AAEP-C-001")
 }
 
-// reportCheckFinding puts out that a call breaks a check of its protocol.
-func (fs *findings) reportCheckFinding(id string, c *call, f *fact, v *findingSpec) string {
+// reportCheck emits that a call breaks a check of its protocol.
+func (fs *findings) reportCheck(id string, c *call, f *fact, v *findingSpec) string {
 	return fs.emitFinding(checkRules[id], c, f, v)
 }
 
@@ -163,7 +163,7 @@ func (fs *findings) reportCheckFinding(id string, c *call, f *fact, v *findingSp
 // the fail mode let the call pass (AH-C-073).
 func (j *judge) checkUnanswered(c *call, f *fact) {
 	if f.protocol == protoAgentHook && c.hasRequest && !c.failOpen {
-		c.addRetractable("AH-C-073", j.findings.reportCheckFinding("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
+		c.addRetractable("AH-C-073", j.findings.reportCheck("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }
 
@@ -178,7 +178,7 @@ func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact) {
 	case before == nil:
 		j.trackers.checkOutsideGate(c, f)
 	case before.outcome != f.outcome:
-		j.findings.reportCheckFinding("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
+		j.findings.reportCheck("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
 	}
 }
 
@@ -186,6 +186,6 @@ func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact) {
 // (AH-C-087).
 func (j *judge) checkUnnamedEnd(c *call, f *fact, inferred bool) {
 	if inferred && f.protocol == protoAgentHook && f.callKey.id == "" && c.group.key.id != "" {
-		j.findings.reportCheckFinding("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
+		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
 	}
 }

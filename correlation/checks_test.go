@@ -336,9 +336,9 @@ func TestWeight(t *testing.T) {
 		core.Apply(m)
 	}
 	sum := 0
-	for w, ok := core.engine.trackers.sessions.oldest(); ok; w, ok = core.engine.trackers.sessions.oldest() {
+	for w, ok := core.engine.trackers.sessions.Oldest(); ok; w, ok = core.engine.trackers.sessions.Oldest() {
 		sum += w.storedItems
-		core.engine.trackers.sessions.remove(w.id())
+		core.engine.trackers.sessions.Remove(w.ID())
 	}
 	if core.engine.trackers.storedItems > 500 || sum != core.engine.trackers.storedItems {
 		t.Errorf("the weight is %d, and the sum %d", core.engine.trackers.storedItems, sum)

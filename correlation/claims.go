@@ -36,7 +36,7 @@ func (s *callClaims) markReportedIf(is bool, kind claimKinds) {
 	}
 }
 
-// reportOnce tells whether a kind of claim is to be reported now.
+// reportOnce reports whether a kind of claim is to be reported now.
 func (s *callClaims) reportOnce(kind claimKinds) bool {
 	before := s.reported
 	s.reported |= kind
@@ -84,7 +84,7 @@ func (j *judge) judgeVerdictClaim(c *call, f *fact) {
 	if c.execSeq != 0 {
 		detail = caseClaim
 	}
-	j.findings.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
+	j.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
 }
 
 // judgeUnrecorded: a call that did not run was over before any verdict on it was
@@ -105,14 +105,14 @@ func (j *judge) retractUnrecordedClaim(c *call, f *fact) {
 	for _, made := range c.takeRetractable(ForgedRecord, "AH-C-082") {
 		back := findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ForgedRecord {
-			j.findings.reportRuleFinding(ruleForged, c, f, back)
+			j.findings.reportRule(ruleForged, c, f, back)
 			continue
 		}
 		j.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
 	}
 }
 
-// waitsForWorkflow tells whether a decision on the call, or on one that it tries again,
+// waitsForWorkflow reports whether a decision on the call, or on one that it tries again,
 // names a workflow.
 func (c *call) waitsForWorkflow(workflow string) bool {
 	for depth := 0; c != nil && depth < maxRetryChain; depth++ {
@@ -124,7 +124,7 @@ func (c *call) waitsForWorkflow(workflow string) bool {
 	return false
 }
 
-// waitsForUnnamed tells whether the recorded verdict waits for an approval and does not
+// waitsForUnnamed reports whether the recorded verdict waits for an approval and does not
 // say for which, as the decisions of recordings may.
 func (x *details) waitsForUnnamed() bool {
 	d := x.lastDecision()
@@ -137,7 +137,7 @@ const (
 	caseNoDecision = "decision"
 )
 
-// hasDecision tells whether a reference is to a decision on the call or on one that it
+// hasDecision reports whether a reference is to a decision on the call or on one that it
 // tries again.
 func (c *call) hasDecision(reference string) bool {
 	for depth := 0; c != nil && depth < maxRetryChain; depth++ {

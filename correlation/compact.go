@@ -7,13 +7,13 @@ import (
 )
 
 // A call that is over is remembered for what may come late, and usually nothing
-// does. Its details are folded into one text then, about a fifth of their size
-// and nothing for the garbage collector to look into, and unfolded when somebody
-// asks. What is kept of them beside that, the outline, tells most of those who
+// does. Its details are compacted into one text then, about a fifth of their size
+// and nothing for the garbage collector to look into, and expanded when somebody
+// asks. What is kept of them beside that, the summary, tells most of those who
 // ask that the call is not the one they look for.
 
-// callSummary is what a folded call can be asked without unfolding it. What it says of
-// a call that is not folded is not up to date.
+// callSummary is what a compacted call can be asked without expanding it. What it says of
+// a call that is not compacted is not up to date.
 type callSummary struct {
 	nameFilter uint64 // a Bloom filter of the events and the workflow that it goes by
 	argsPrefix uint64 // the beginning of its arguments' SHA-256
@@ -52,7 +52,7 @@ func nameFilterBits(name string) uint64 {
 }
 
 // hasOtherArguments tells that a call that is over has other arguments than a fact, if that
-// can be said without unfolding it.
+// can be said without expanding it.
 func (c *call) hasOtherArguments(f *fact) bool {
 	return c.details == nil && c.summary.exactArgs && f.args.known && f.args.decisionDigest == "" && len(f.args.redactedPaths) == 0 &&
 		f.args.sumPrefix() != c.summary.argsPrefix
@@ -63,7 +63,7 @@ func (c *call) mayHaveName(bits uint64) bool {
 	return c.details != nil || c.summary.nameFilter&bits == bits
 }
 
-// wasDenied tells whether the verdict for this very call is deny.
+// wasDenied reports whether the verdict for this very call is deny.
 func (c *call) wasDenied() bool {
 	if c.details == nil {
 		return c.summary.denied
@@ -85,7 +85,7 @@ func (c *call) expand() *call {
 	return c
 }
 
-// compactBatch is how many calls are folded one after the other: a processor that
+// compactBatch is how many calls are compacted one after the other: a processor that
 // has just done it does it again in less time.
 const compactBatch = 64
 
@@ -120,7 +120,7 @@ func (c *call) compactedDecisionIDs() []string {
 	return joins
 }
 
-// callFreeLists is memory of folded calls that is used again.
+// callFreeLists is memory of compacted calls that is used again.
 type callFreeLists struct {
 	details   []*details
 	timelines [][]timelineEntry

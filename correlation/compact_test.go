@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -127,7 +128,7 @@ func TestLateForFoldedCalls(t *testing.T) {
 		t.Fatalf("%+v", st)
 	}
 	core.engine.calls.compactCalls()
-	for _, s := range core.engine.calls.sessions.all() {
+	for _, s := range core.engine.calls.sessions.All() {
 		for _, c := range s.closed {
 			if c.details != nil || c.compacted == "" || len(c.compacted) > 600 {
 				t.Fatalf("a closed call is kept in %d bytes, unfolded: %v", len(c.compacted), c.details != nil)
@@ -153,7 +154,7 @@ func TestLateForFoldedCalls(t *testing.T) {
 // ordinal is a key of windows whose hashes are often the same.
 type ordinal int
 
-func (n ordinal) hash() uint32 { return uint32(n) * 0x9e3779b9 >> 4 & 0x3fff }
+func (n ordinal) Hash() uint32 { return uint32(n) * 0x9e3779b9 >> 4 & 0x3fff }
 
 // TestWindow: against a map and a list. Where there is room for many, several
 // make room at once.
@@ -164,27 +165,27 @@ func TestWindow(t *testing.T) {
 		if seed%10 == 0 {
 			limit += 2048
 		}
-		w, values, order := newFIFOMap[ordinal, int](limit), map[ordinal]int{}, []ordinal{}
+		w, values, order := tables.NewFIFO[ordinal, int](limit), map[ordinal]int{}, []ordinal{}
 		for i := range 50 * limit {
 			k := ordinal(random.IntN(3 * limit))
 			if _, there := values[k]; !there {
 				if len(order) == limit {
-					for _, old := range order[:evictionBatch(limit)] {
+					for _, old := range order[:tables.EvictionBatch(limit)] {
 						delete(values, old)
 					}
-					order = order[evictionBatch(limit):]
+					order = order[tables.EvictionBatch(limit):]
 				}
 				order = append(order, k)
 			}
 			values[k] = i
-			w.put(k, i)
+			w.Put(k, i)
 			k = ordinal(random.IntN(3 * limit))
-			got, there := w.get(k)
-			if want, is := values[k]; there != is || got != want || w.len() != len(values) {
+			got, there := w.Get(k)
+			if want, is := values[k]; there != is || got != want || w.Len() != len(values) {
 				t.Fatalf("seed %d: %d is %d, %v; want %d, %v", seed, k, got, there, want, is)
 			}
 		}
-		for i, e := range w.Pack().(*packedFIFOMap[ordinal, int]).Entries {
+		for i, e := range w.All() {
 			if e.Key != order[i] || e.Value != values[e.Key] {
 				t.Fatalf("seed %d: entry %d is %v", seed, i, e)
 			}

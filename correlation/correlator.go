@@ -67,7 +67,7 @@ func New(o Options) *Correlator {
 	return c
 }
 
-// Apply takes the next message of the log and gives what is to be put out for
+// Apply takes the next message of the log and gives what is to be emitted for
 // it, in order. Messages must come in the order of their sequence; one whose
 // sequence is not above the last one's was applied before and gives nothing.
 //

@@ -498,7 +498,7 @@ func TestBounds(t *testing.T) {
 				t.Errorf("call %+v", c)
 			}
 		}
-		s, _ := r.core.engine.calls.sessions.oldest()
+		s, _ := r.core.engine.calls.sessions.Oldest()
 		if len(seen) != 60 || s.groups.len() > 4 || len(s.closed) > 2 {
 			t.Errorf("%d calls, %d ids, %d closed", len(seen), s.groups.len(), len(s.closed))
 		}
@@ -527,7 +527,7 @@ func TestBounds(t *testing.T) {
 			l.request(pre(1), fmt.Sprint("d", i))
 		}
 		core := l.run().core
-		s, _ := core.engine.calls.sessions.oldest()
+		s, _ := core.engine.calls.sessions.Oldest()
 		if len(core.engine.timers.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
 			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.engine.timers.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
 		}
@@ -549,7 +549,7 @@ func TestBounds(t *testing.T) {
 			}
 			core := l.run().core
 			s, calls, ids := core.Stats(), 0, 0
-			for _, s := range core.engine.calls.sessions.all() {
+			for _, s := range core.engine.calls.sessions.All() {
 				calls += len(s.open) + len(s.closed)
 				ids += s.groups.len()
 			}
@@ -579,7 +579,7 @@ func TestBounds(t *testing.T) {
 		if n := core.Stats().Sources; n != 2 {
 			t.Errorf("%d sources", n)
 		}
-		if s, ok := core.engine.history.sources.get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.len() > 3 {
+		if s, ok := core.engine.history.sources.Get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.Len() > 3 {
 			t.Error("the busy source was forgotten, or remembers too much")
 		}
 	})

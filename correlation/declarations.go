@@ -146,7 +146,7 @@ func (ds *declarations) find(k sessionKey, family string) *declaration {
 	return general
 }
 
-// reportOnce tells whether something is to be said now of a publisher.
+// reportOnce reports whether something is to be said now of a publisher.
 func (d *declaration) reportOnce(what, source string) bool {
 	key := what + " " + source
 	if d.reported[key] || len(d.reported) >= maxReported {

@@ -61,7 +61,7 @@ func (in *Input) fact() *fact {
 	return nil
 }
 
-// Cursor tells whether it is a record of the correlator's position.
+// Cursor reports whether it is a record of the correlator's position.
 func (in Input) Cursor() bool { return in.isOwnRecord && in.parsedSubject.Class == subject.Control }
 
 // Message is the message itself.
@@ -165,7 +165,7 @@ func (r *decodedEvent) precompute() {
 	}
 }
 
-// Wants tells whether Options.SessionKey had the key of the message's session not
+// Wants reports whether Options.SessionKey had the key of the message's session not
 // ready. Such an Input must not be applied: decode the message again when the key
 // is there. Tenant and session are what the subject names.
 func (in Input) Wants() (tenant, session string, wants bool) {
@@ -234,7 +234,7 @@ func (s *sessionKeyers) recordMissing(name sessionName) {
 	s.missing[sessionName{strings.Clone(name.tenant), strings.Clone(name.session)}] = true
 }
 
-// isMissing tells whether an event is of a session whose key was not ready, and still
+// isMissing reports whether an event is of a session whose key was not ready, and still
 // is not: it need not be read before that is there.
 func (s *sessionKeyers) isMissing(p subject.Parsed) bool {
 	name := sessionName{p.Tenant, p.Session}

@@ -3,6 +3,7 @@ package correlation
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -80,7 +81,7 @@ func (e *engine) processFact(f *fact) {
 	}
 	n, conflict, before := e.history.classifyNovelty(f)
 	if conflict {
-		e.findings.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withSeq(before))
+		e.findings.reportRule(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withSeq(before))
 	}
 	if n == duplicate {
 		e.stats.Duplicates++
@@ -105,7 +106,7 @@ func (e *engine) processFact(f *fact) {
 }
 
 // announceCall takes a request copy, a decision or a pre event: it attaches to the
-// call it belongs to or arms a new one.
+// call it belongs to or opens a new one.
 func (e *engine) announceCall(f *fact) {
 	e.nameByRequest(f)
 	if !f.hasTool() {
@@ -220,7 +221,7 @@ func (e *engine) openOccurrence(s *session, f *fact) *call {
 	}
 	e.judge.checkEarlierEnd(sl, c, f)
 	if other != nil && f.callKey.id != "" && f.protocol != protoAAEP {
-		e.findings.reportRuleFinding(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
+		e.findings.reportRule(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
 	}
 	if f.kind != kindDecision || f.decision.verdict != events.Deny {
 		e.findings.emitCall(c)
@@ -266,14 +267,14 @@ func (e *engine) ensureSession(f *fact) *session {
 		return s
 	}
 	if e.calls.isFull() {
-		e.evictSession(byPlaces, f.key)
+		e.evictSession(tables.ByPlaces, f.key)
 	}
 	return e.calls.addSession(e.sharedOrigin(f), e.lineage.parentOf(f.key).rank)
 }
 
 // evictSession closes and forgets a session for something of another one, which stays: see
 // surplus. It reports whether there was one.
-func (e *engine) evictSession(by measure, stays sessionKey) bool {
+func (e *engine) evictSession(by tables.Measure, stays sessionKey) bool {
 	s := e.calls.surplus(by, stays)
 	if s == nil {
 		return false
@@ -297,7 +298,7 @@ func (e *engine) enforceCallBounds(s *session, sl *callGroup) {
 	if len(s.open) > e.opts.MaxOpenPerSession {
 		e.abandonCall(s.open[0], closedByDeadline, &fact{at: e.timers.now()})
 	}
-	for _, by := range [...]measure{byCalls, byIDs} {
+	for _, by := range [...]tables.Measure{tables.ByCalls, tables.ByIDs} {
 		for e.calls.exceeds(by) && e.evictSession(by, s.key) {
 		}
 	}
@@ -342,7 +343,7 @@ func (e *engine) sharedOrigin(f *fact) *origin {
 	return &o
 }
 
-// completeCall takes a completion: it ends the oldest armed occurrence, comes late
+// completeCall takes a completion: it ends the oldest opened occurrence, comes late
 // for one that was closed without it, or has nothing before it.
 func (e *engine) completeCall(f *fact) {
 	if !f.hasTool() && f.retriedKey == (callKey{}) {

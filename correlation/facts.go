@@ -126,10 +126,10 @@ type fact struct {
 	tool          string // as shown
 	callKey       callKey
 	cachedKeyHash uint32       // see hashOfSlot
-	groupLookedUp bool         // its session was looked through for its slot,
+	groupLookedUp bool         // its session was looked through for its group,
 	group         *callGroup   // which is this one; nil if there was none
 	cachedHashes  originHashes // of whose it is
-	firstCallSum  sum          // the sum of the first call of its slot; zero if whoever read it has not made it
+	firstCallSum  sum          // the sum of the first call of its group; zero if whoever read it has not made it
 	canonicalTool string       // the tool's name in the action-governance profile
 	retriedKey    callKey      // of metadata.retry.previous_tool_call_id; zero if there is none
 	args          arguments
@@ -181,14 +181,14 @@ func (f *fact) hasTool() bool {
 }
 
 func (f *fact) setCallKey(k callKey) {
-	f.callKey, f.cachedKeyHash, f.firstCallSum = k, k.hash(), sum{}
+	f.callKey, f.cachedKeyHash, f.firstCallSum = k, k.Hash(), sum{}
 	f.groupLookedUp, f.group = false, nil
 }
 
-// callKeyHash is the hash of slot; setSlot has made it.
+// callKeyHash is the hash of callKey; setCallKey has made it.
 func (f *fact) callKeyHash() uint32 {
 	if f.cachedKeyHash == 0 {
-		f.cachedKeyHash = f.callKey.hash()
+		f.cachedKeyHash = f.callKey.Hash()
 	}
 	return f.cachedKeyHash
 }
@@ -229,7 +229,7 @@ func (a *approval) valueOrZero() approval {
 	return *a
 }
 
-// hasStatus tells whether it has a status.
+// hasStatus reports whether it has a status.
 func (a *approval) hasStatus(status string) bool { return a != nil && a.status == status }
 
 // pointerOrNil is where a is kept, nil if it says nothing.

@@ -6,11 +6,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Output is one record that the correlator puts out.
+// Output is one record that the correlator emits.
 type Output struct {
 	Type    string           // events.TypeCall or events.TypeFinding
 	State   events.CallState // of a call
@@ -90,7 +91,7 @@ func (v *findingSpec) withSeverity(s events.Severity) *findingSpec { v.severity 
 func (v *findingSpec) retracting(findingID string) *findingSpec    { v.retracts = findingID; return v }
 func (v *findingSpec) withContent(content sum) *findingSpec        { v.content = string(content[:]); return v }
 
-// findings emits what the correlator puts out: findings, by the mode of their rules, and
+// findings emits what the correlator emits: findings, by the mode of their rules, and
 // records of calls. No other part writes outputs.
 type findings struct {
 	opts            *engineOptions  `snapshot:"-"` // given anew
@@ -143,11 +144,11 @@ func (fs *findings) made() int { return fs.findingsSeen }
 // emitted is how many findings and records of calls were emitted.
 func (fs *findings) emitted() (findings, calls uint64) { return fs.findingCount, fs.callRecordCount }
 
-// reportRuleFinding emits a finding, unless it was emitted before, and gives its id. c is
+// reportRule emits a finding, unless it was emitted before, and gives its id. c is
 // nil if the finding is about no call. Tenant, source and session are those of the call,
 // else those of the fact. If a check of the protocol is broken as well, a second finding
 // is emitted under that check.
-func (fs *findings) reportRuleFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+func (fs *findings) reportRule(r *Rule, c *call, f *fact, v *findingSpec) string {
 	id := fs.emitFinding(r, c, f, v)
 	for _, check := range equivalentChecks(r, c, f, v) {
 		fs.emitFinding(checkRules[check], c, f, v.asCheckFinding(r))
@@ -203,10 +204,10 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) strin
 	if mode == ModeOff && !retractsEmitted(seen, v) {
 		return id
 	}
-	if _, again := seen.get(key); again {
+	if _, again := seen.Get(key); again {
 		return id
 	}
-	seen.put(key, struct{}{})
+	seen.Put(key, struct{}{})
 	finding := &events.Finding{
 		FindingID: id, Rule: r.Name, Severity: events.Severity(firstNonEmpty(string(v.severity), string(r.Severity))),
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
@@ -361,7 +362,7 @@ type ruleModes struct {
 var modesByName = map[string]Mode{events.RuleOff: ModeOff, events.RuleWarn: ModeWarn, events.RuleEnforce: ModeEnforce}
 
 // applyRulesChange takes a change of a tenant's switches. It concerns what is found from
-// here on: what was put out stays.
+// here on: what was emitted stays.
 func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 	if c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard) {
 		return
@@ -387,15 +388,15 @@ func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 	c.engine.findings.setModes(token, s)
 }
 
-// retractsEmitted tells whether a finding takes back one that was put out: that is done
+// retractsEmitted reports whether a finding takes back one that was emitted: that is done
 // however the rule is switched since.
-func retractsEmitted(emitted *fifoMap[sum, struct{}], v *findingSpec) bool {
+func retractsEmitted(emitted *tables.FIFO[sum, struct{}], v *findingSpec) bool {
 	id, err := hex.DecodeString(strings.TrimPrefix(v.retracts, findingPrefix))
 	if err != nil || len(id) != len(sum{}) {
 		return false
 	}
 	key := sum(id)
-	_, made := emitted.get(key)
+	_, made := emitted.Get(key)
 	return made
 }
 

@@ -205,18 +205,18 @@ func TestFindingsAreEmittedOnce(t *testing.T) {
 		}
 		fs.clearOutputs()
 	}
-	id := fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e1"))
+	id := fs.reportRule(ruleSchema, nil, f, findingFrom("e1"))
 	emitted(1, "first")
-	if again := fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e1")); again != id {
+	if again := fs.reportRule(ruleSchema, nil, f, findingFrom("e1")); again != id {
 		t.Errorf("the id is %s, then %s", id, again)
 	}
 	emitted(0, "again")
 	fs.setModes("acme", ruleModes{modes: map[string]Mode{SchemaInvalid: ModeOff}})
-	unseen := fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e2"))
+	unseen := fs.reportRule(ruleSchema, nil, f, findingFrom("e2"))
 	emitted(0, "off")
-	fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e2").withCase(caseWithdrawn).retracting(unseen))
+	fs.reportRule(ruleSchema, nil, f, findingFrom("e2").withCase(caseWithdrawn).retracting(unseen))
 	emitted(0, "retraction of what was not emitted")
-	fs.reportRuleFinding(ruleSchema, nil, f, findingFrom("e1").withCase(caseWithdrawn).retracting(id))
+	fs.reportRule(ruleSchema, nil, f, findingFrom("e1").withCase(caseWithdrawn).retracting(id))
 	emitted(1, "retraction of what was emitted")
 	if n, _ := fs.emitted(); n != 2 || fs.made() != 5 {
 		t.Errorf("%d findings are emitted of %d made", n, fs.made())

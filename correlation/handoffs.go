@@ -3,6 +3,7 @@ package correlation
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -32,25 +33,25 @@ type handedOverAgent struct {
 // handoffs are the agents that have handed over, by session.
 type handoffs struct {
 	findings  *findings
-	bySession *fifoMap[sessionKey, []handedOverAgent]
+	bySession *tables.FIFO[sessionKey, []handedOverAgent]
 }
 
 func newHandoffs(fs *findings) *handoffs {
-	return &handoffs{findings: fs, bySession: newFIFOMap[sessionKey, []handedOverAgent](maxHandoffs)}
+	return &handoffs{findings: fs, bySession: tables.NewFIFO[sessionKey, []handedOverAgent](maxHandoffs)}
 }
 
 // isEmpty reports whether no agent has handed over.
-func (hs *handoffs) isEmpty() bool { return hs.bySession.len() == 0 }
+func (hs *handoffs) isEmpty() bool { return hs.bySession.Len() == 0 }
 
 // trackHandoff takes an accepted handoff, and looks whether a call was made by an
 // agent that had handed over before.
 func (hs *handoffs) trackHandoff(s *session, c *call, f *fact) {
-	list, _ := hs.bySession.get(s.key)
+	list, _ := hs.bySession.Get(s.key)
 	if len(list) > 0 || c.handoffFinding.finding != "" {
 		hs.checkCallAfterHandoff(list, c, f)
 	}
 	if f.kind == kindDecision && f.protocol == subject.ProtoHandoff && f.decision.verdict == events.Allow && f.agent != "" && !c.hasWeakScope() {
-		hs.bySession.put(s.key, addHandoff(list, f))
+		hs.bySession.Put(s.key, addHandoff(list, f))
 	}
 }
 
@@ -76,7 +77,7 @@ type handoffFinding struct{ agent, finding string }
 func (hs *handoffs) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact) {
 	if found := c.handoffFinding; found != (handoffFinding{}) {
 		if c.agent != found.agent {
-			hs.findings.reportRuleFinding(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).
+			hs.findings.reportRule(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).
 				withSeverity(events.SeverityInfo).retracting(found.finding))
 			c.handoffFinding = handoffFinding{}
 		}
@@ -90,7 +91,7 @@ func (hs *handoffs) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fa
 		if h.agent == c.agent && begun > h.seq {
 			v := findingFrom(c.firstEvent(), f.eventID)
 			v.seqs = append(v.seqs, h.seq, begun)
-			c.handoffFinding = handoffFinding{c.agent, hs.findings.reportRuleFinding(ruleAfterHandoff, c, f, v)}
+			c.handoffFinding = handoffFinding{c.agent, hs.findings.reportRule(ruleAfterHandoff, c, f, v)}
 			return
 		}
 	}

@@ -1,5 +1,7 @@
 package correlation
 
+import "github.com/countersign-dev/countersign/correlation/internal/tables"
+
 // sourceKey is one publisher of one tenant.
 type sourceKey struct{ tenant, source string }
 
@@ -7,21 +9,24 @@ type sourceKey struct{ tenant, source string }
 // about them were emitted.
 type history struct {
 	opts         *engineOptions `snapshot:"-"` // given anew
-	sources      *lru[sourceKey, *sourceState]
+	sources      *tables.LRU[sourceKey, *sourceState]
 	eventIDCount int // event ids that are remembered of all publishers
 }
 
-func newHistory() *history { return &history{sources: newLRU[sourceKey, *sourceState]()} }
+func newHistory() *history { return &history{sources: tables.NewLRU[sourceKey, *sourceState]()} }
+
+// holder is k as the tables know it.
+func (k sourceKey) holder() tables.Holder { return tables.Holder{Tenant: k.tenant, Source: k.source} }
 
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
 	key             sourceKey
-	firstContents   *fifoMap[sum, firstContent] // by event id
-	variants        map[sum][]eventContent      // what else came under an id, which is rare
-	emittedFindings *fifoMap[sum, struct{}]     // findings that were put out
+	firstContents   *tables.FIFO[sum, firstContent] // by event id
+	variants        map[sum][]eventContent          // what else came under an id, which is rare
+	emittedFindings *tables.FIFO[sum, struct{}]     // findings that were emitted
 }
 
-func (s *sourceState) id() sourceKey { return s.key }
+func (s *sourceState) ID() sourceKey { return s.key }
 
 // eventContent is one content that came under an event id.
 type eventContent struct{ contentSum, coreSum sum }
@@ -32,7 +37,7 @@ type firstContent struct {
 	seq uint64
 }
 
-// hasContent tells whether a content came under an id, and whether its core did.
+// hasContent reports whether a content came under an id, and whether its core did.
 func (s *sourceState) hasContent(id sum, first, v eventContent) (same, sameCore bool) {
 	same, sameCore = first.contentSum == v.contentSum, first.coreSum == v.coreSum
 	for _, o := range s.variants[id] {
@@ -58,9 +63,9 @@ func (s *sourceState) dropOldestIDs(n int) {
 		if len(s.variants) == 0 {
 			break
 		}
-		delete(s.variants, s.firstContents.keyAt(i))
+		delete(s.variants, s.firstContents.KeyAt(i))
 	}
-	s.firstContents.dropOldest(n)
+	s.firstContents.DropOldest(n)
 }
 
 // novelty is how new an event is.
@@ -72,25 +77,25 @@ const (
 	amended                  // seen before but for what it says about verdict and approval
 )
 
-func (h *history) ensureSource(k sourceKey) *sourceState { return h.ensureSourceHashed(k, k.hash()) }
+func (h *history) ensureSource(k sourceKey) *sourceState { return h.ensureSourceHashed(k, k.Hash()) }
 
 // ensureSourceHashed is ensureSource for a key whose hash is known.
 func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
-	if s, ok := h.sources.getHashed(k, hash); ok {
+	if s, ok := h.sources.GetHashed(k, hash); ok {
 		return s
 	}
-	if h.sources.len() >= h.opts.MaxSources {
-		if old, any := h.sources.oldest(); any {
-			h.eventIDCount -= old.firstContents.len()
+	if h.sources.Len() >= h.opts.MaxSources {
+		if old, any := h.sources.Oldest(); any {
+			h.eventIDCount -= old.firstContents.Len()
 		}
-		h.sources.removeOldest()
+		h.sources.RemoveOldest()
 	}
 	s := &sourceState{
 		key:             k,
-		firstContents:   newFIFOMap[sum, firstContent](noLimit),
-		emittedFindings: newFIFOMap[sum, struct{}](findingsPerEvent * h.opts.MaxEventsPerSource),
+		firstContents:   tables.NewFIFO[sum, firstContent](tables.NoLimit),
+		emittedFindings: tables.NewFIFO[sum, struct{}](findingsPerEvent * h.opts.MaxEventsPerSource),
 	}
-	h.sources.add(s)
+	h.sources.Add(s)
 	return s
 }
 
@@ -109,11 +114,11 @@ func (h *history) classifyNovelty(f *fact) (n novelty, conflict bool, before uin
 	}
 	id, v := f.idSum(), eventContent{f.contentSum, f.coreSum}
 	s := h.ensureSourceHashed(sourceKey{f.key.tenant, f.key.source}, f.originHashes().source)
-	hash := id.hash()
-	known := s.firstContents.lookupHashed(id, hash)
+	hash := id.Hash()
+	known := s.firstContents.LookupHashed(id, hash)
 	if known == nil {
 		h.trimEventIDs(s)
-		*s.firstContents.add(id, hash) = firstContent{v, f.seq}
+		*s.firstContents.Add(id, hash) = firstContent{v, f.seq}
 		h.eventIDCount++
 		return novel, false, 0
 	}
@@ -135,14 +140,14 @@ func (h *history) classifyNovelty(f *fact) (n novelty, conflict bool, before uin
 func (h *history) trimEventIDs(speaking *sourceState) {
 	for h.eventIDCount >= h.opts.MaxEvents {
 		from := speaking
-		if silent, any := h.sources.oldest(); any && silent.firstContents.len() > h.opts.MaxEventsPerSource {
+		if silent, any := h.sources.Oldest(); any && silent.firstContents.Len() > h.opts.MaxEventsPerSource {
 			from = silent
 		}
-		over := from.firstContents.len() - h.opts.MaxEventsPerSource
+		over := from.firstContents.Len() - h.opts.MaxEventsPerSource
 		if from == speaking {
 			over++ // with the one that comes
 		}
-		n := min(over, evictionBatch(h.opts.MaxEvents))
+		n := min(over, tables.EvictionBatch(h.opts.MaxEvents))
 		if n <= 0 {
 			return
 		}
@@ -151,24 +156,24 @@ func (h *history) trimEventIDs(speaking *sourceState) {
 	}
 }
 
-func (h *history) sourceCount() int { return h.sources.len() }
+func (h *history) sourceCount() int { return h.sources.Len() }
 
 func (h *history) idCount() int { return h.eventIDCount }
 
 // emittedFindings are the findings about a publisher that were emitted.
-func (h *history) emittedFindings(k sourceKey) *fifoMap[sum, struct{}] {
+func (h *history) emittedFindings(k sourceKey) *tables.FIFO[sum, struct{}] {
 	return h.ensureSource(k).emittedFindings
 }
 
 // hasDecision reports whether a decision on a call of a publisher was seen.
 func (h *history) hasDecision(k sourceKey, decisionID string) bool {
-	s, there := h.sources.peek(k)
-	return there && s.firstContents.lookup(sumOf("decision", decisionID)) != nil
+	s, there := h.sources.Peek(k)
+	return there && s.firstContents.Lookup(sumOf("decision", decisionID)) != nil
 }
 
 // sharedNames is a publisher's key in memory that is kept for it anyway.
 func (h *history) sharedNames(k sourceKey) sourceKey {
-	if s, there := h.sources.peek(k); there {
+	if s, there := h.sources.Peek(k); there {
 		return s.key
 	}
 	return k
@@ -178,11 +183,11 @@ func (h *history) sharedNames(k sourceKey) sourceKey {
 // publisher of the fact, which is often that of the next: from, if that is the one.
 func (h *history) prefetch(f *fact, from *sourceState) (_ *sourceState, read uint64) {
 	if k := (sourceKey{f.key.tenant, f.key.source}); from == nil || from.key != k {
-		if from, _ = h.sources.peekHashed(k, f.cachedHashes.source); from == nil {
+		if from, _ = h.sources.PeekHashed(k, f.cachedHashes.source); from == nil {
 			return nil, 0
 		}
 	}
-	return from, from.firstContents.prefetch(f.cachedIDSum.hash())
+	return from, from.firstContents.Prefetch(f.cachedIDSum.Hash())
 }
 
 // idSum is the key of the fact's id in the history. The decoder has computed it.
@@ -205,7 +210,7 @@ func (j *judge) checkRequestConflict(c *call, f *fact) {
 		return
 	}
 	if f.frameSum != c.frameSum || compareArguments(&c.args, &f.args) == argsDifferent {
-		j.findings.reportRuleFinding(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withEventsOf(c))
+		j.findings.reportRule(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withEventsOf(c))
 	}
 }
 
@@ -225,6 +230,6 @@ func (j *judge) checkSecondInvocation(s *session, c *call, f *fact) {
 		if o := s.findInGroup(f.callKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
 			v.withEventsOf(o)
 		}
-		j.findings.reportRuleFinding(ruleReused, c, f, v.withCase(caseReusedAAEP))
+		j.findings.reportRule(ruleReused, c, f, v.withCase(caseReusedAAEP))
 	}
 }

@@ -57,7 +57,7 @@ func (c *Correlator) reportBadSubject(m events.LogMessage) {
 		value, _ := subject.Unescape(classes)
 		f.tenant, f.key.tenant = value, tokenOf(value)
 	}
-	c.engine.findings.reportRuleFinding(ruleSchema, nil, f, findingFrom().withContent(sumOf(m.Subject, string(m.Body))).
+	c.engine.findings.reportRule(ruleSchema, nil, f, findingFrom().withContent(sumOf(m.Subject, string(m.Body))).
 		withCase(caseSubject).withText("the subject has not the tokens that it must have"))
 }
 
@@ -289,9 +289,9 @@ func eventDefect(f *fact, err error, vs []schemas.Violation) string {
 }
 
 func (fs *findings) reportInvalid(f *fact, what string) {
-	fs.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(what))
+	fs.reportRule(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(what))
 }
 
 func (fs *findings) reportContradiction(f *fact, what string) {
-	fs.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseSubject).withText(what))
+	fs.reportRule(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseSubject).withText(what))
 }

@@ -36,7 +36,7 @@ func (d *Decoder) decodeDecision(m events.LogMessage, p subject.Parsed, v *decod
 	f.firstCallSum = callSum(f.key, f.callKey, 1)
 }
 
-// matchesToken tells whether the value of a subject's token is what its record says.
+// matchesToken reports whether the value of a subject's token is what its record says.
 func matchesToken(inSubject, inRecord string) bool {
 	return tokenOf(inSubject) == subject.Escape(inRecord)
 }
@@ -94,7 +94,7 @@ func (v *decodedDecision) unverifiedFact(m *events.LogMessage, p *subject.Parsed
 }
 
 func (c *Correlator) reportForged(f *fact, caseOf, what string) {
-	c.engine.findings.reportRuleFinding(ruleForged, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseOf).withText(what))
+	c.engine.findings.reportRule(ruleForged, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseOf).withText(what))
 }
 
 // verifiedSignature is that a message's signature was verified, and by which key. Whether that

@@ -94,7 +94,7 @@ func (j *judge) judgeExecution(c *call, f *fact) {
 		j.judgeDoubtful(c, f, st)
 	case f.effect == maybeEffect && st.verdict != events.Allow:
 	case st.verdict == events.Deny:
-		j.findings.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 	case st.verdict != events.Allow:
 		j.judgeAsked(c, f, st)
 	default:
@@ -123,9 +123,9 @@ func (j *judge) judgeDoubtful(c *call, f *fact, st effectiveVerdict) {
 	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == hadEffect: // another protocol's event said that it ran
 	case c.invokedSeq > denied:
 		c.maxEffect = hadEffect
-		j.findings.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq))
+		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq))
 	case st.recorded != nil:
-		j.findings.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
+		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
 	}
 }
 
@@ -135,7 +135,7 @@ func (j *judge) judgeUnasked(c *call, f *fact) {
 	switch {
 	case !j.opts.RequireVerdict:
 	case c.isFailOpen():
-		j.findings.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
+		j.findings.reportRule(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 	case c.failOpen:
 		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpenClaimed))
 		j.trackers.checkOutsideGate(c, f)
@@ -156,11 +156,11 @@ func (j *judge) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 	if st.recorded != nil || !c.approvedBy(granted) {
 		detail := approvalDetail(c, f, granted)
 		c.claims.markReportedIf(detail != "", claimedApprovalKind)
-		j.findings.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail))
+		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail))
 		return
 	}
 	if !f.startedAt.IsZero() && f.startedAt.Add(j.opts.ClockSkew).Before(granted.decidedAt) {
-		j.findings.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 		return
 	}
 	until := c.awaitedApproval().expiresAt
@@ -168,7 +168,7 @@ func (j *judge) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 		until = granted.expiresAt
 	}
 	if start := c.executionStart(f); !until.IsZero() && start.After(until) {
-		j.findings.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(caseApprovalExpired))
+		j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(caseApprovalExpired))
 	}
 }
 
@@ -180,7 +180,7 @@ func (x *details) awaitedApproval() approval {
 	return x.pendingApproval.valueOrZero()
 }
 
-// approvedBy tells whether an approval is for what the call waits for
+// approvedBy reports whether an approval is for what the call waits for
 // (AH-C-104) and was given in time (AH-C-103).
 func (x *details) approvedBy(a approval) bool {
 	want := x.awaitedApproval()
@@ -210,11 +210,11 @@ func (j *judge) judgeAllowed(c *call, f *fact, st effectiveVerdict) {
 	if st.recorded != nil {
 		decided = st.recorded.at
 		if !st.recorded.expires.IsZero() && c.executionStart(f).After(st.recorded.expires) {
-			j.findings.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+			j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 		}
 	}
 	if !f.startedAt.IsZero() && !decided.IsZero() && f.startedAt.Add(j.opts.ClockSkew).Before(decided) {
-		j.findings.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 	}
 }
 
@@ -237,12 +237,12 @@ func (j *judge) judgeLateVerdict(c *call, f *fact) {
 	for _, made := range wrong {
 		back := findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseRecordedLate).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ExecutedWithoutVerdict {
-			j.findings.reportRuleFinding(ruleWithoutVerdict, c, f, back)
+			j.findings.reportRule(ruleWithoutVerdict, c, f, back)
 			continue
 		}
 		j.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
 	}
-	j.findings.reportRuleFinding(ruleBeforeVerdict, c, f, late)
+	j.findings.reportRule(ruleBeforeVerdict, c, f, late)
 }
 
 // decisionFor is the decision that an event of the given sequence could know:
@@ -278,7 +278,7 @@ func (j *judge) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool, 
 	case st.recorded != nil && st.recorded.hasReceipt:
 		grade = events.SeverityCritical
 	}
-	j.findings.reportRuleFinding(ruleDrift, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
+	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
 }
 
 // admissionStage says what is known of a call before it ran: only what a recorded allow
@@ -309,7 +309,7 @@ func (j *judge) reportMissingCompletion(c *call, f *fact) {
 		detail = caseSessionEnd
 	}
 	v := findingFrom(c.firstEvent()).withCase(detail).withSeverity(grade)
-	c.missingFinding = j.findings.reportRuleFinding(ruleMissing, c, f, v)
+	c.missingFinding = j.findings.reportRule(ruleMissing, c, f, v)
 	c.missingCheckFinding = j.findings.emitFinding(c.missingRule(), c, f, v.asCheckFinding(ruleMissing))
 }
 
@@ -326,7 +326,7 @@ func (j *judge) retractMissingCompletion(c *call, f *fact) {
 // retractMissingFinding takes the finding of a missing completion back, and says why.
 func (j *judge) retractMissingFinding(c *call, f *fact, detail, why string) {
 	back := findingFrom(c.firstEvent(), f.eventID).withCase(detail).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
-	j.findings.reportRuleFinding(ruleMissing, c, f, back)
+	j.findings.reportRule(ruleMissing, c, f, back)
 	check := findingFrom(c.firstEvent(), f.eventID).withCase(detail).retracting(c.missingCheckFinding)
 	j.findings.emitFinding(c.missingRule(), c, f, check.withText(why).withSeverity(events.SeverityInfo))
 	c.missingFinding, c.missingCheckFinding = "", ""

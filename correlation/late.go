@@ -28,7 +28,7 @@ func findOvertakenCall(sl *callGroup, f *fact) *call {
 	return nil
 }
 
-// endedBefore tells whether the end of a call, or that it was stopped, was reported
+// endedBefore reports whether the end of a call, or that it was stopped, was reported
 // before the announcement that by its own word is not later. A clock that shows
 // whole seconds does not tell a request for the next call from one for this.
 func (c *call) endedBefore(f *fact) bool {
@@ -81,7 +81,7 @@ func (e *engine) attachLateAnnouncement(c *call, f *fact) {
 		e.calls.linkRetry(c, tried)
 	}
 	if f.kind == kindPre && f.preCommit && f.callKey.id != "" {
-		e.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(c.postEvent, f.eventID).withText("its end was reported before it was announced"))
+		e.findings.reportCheck("AH-C-083", c, f, findingFrom(c.postEvent, f.eventID).withText("its end was reported before it was announced"))
 	}
 	switch st := c.effectiveVerdict(); {
 	case st.verdict != "" || e.opts.RequireVerdict: // an announcement is no verdict
@@ -97,7 +97,7 @@ func (j *judge) retractOrphan(c *call, f *fact) {
 	for _, made := range c.takeRetractable(OrphanCompletion, "AH-C-078", "AAEP-C-080", "AAEP-C-083") {
 		back := findingFrom(c.postEvent, f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == OrphanCompletion {
-			j.findings.reportRuleFinding(ruleOrphan, c, f, back)
+			j.findings.reportRule(ruleOrphan, c, f, back)
 			continue
 		}
 		rule := checkRules[made.rule]
@@ -124,7 +124,7 @@ func (j *judge) checkEarlierEnd(sl *callGroup, c *call, f *fact) {
 	}
 	for _, o := range sl.calls {
 		if o.state == events.CallOrphaned && !o.hasOtherArguments(f) && o.expand().compareFact(f) != argsDifferent {
-			c.earlierEndFinding = findingRef{o.postEvent, j.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(o.postEvent, f.eventID).withEventsOf(o).withText("its end was reported before it was announced"))}
+			c.earlierEndFinding = findingRef{o.postEvent, j.findings.reportCheck("AH-C-083", c, f, findingFrom(o.postEvent, f.eventID).withEventsOf(o).withText("its end was reported before it was announced"))}
 			return
 		}
 	}
@@ -135,7 +135,7 @@ func (j *judge) retractEarlierEnd(c *call, f *fact) {
 	if c.earlierEndFinding.id == "" {
 		return
 	}
-	j.findings.reportCheckFinding("AH-C-083", c, f, findingFrom(c.earlierEndFinding.rule, c.firstEvent(), f.eventID).withCase(caseWithdrawn).
+	j.findings.reportCheck("AH-C-083", c, f, findingFrom(c.earlierEndFinding.rule, c.firstEvent(), f.eventID).withCase(caseWithdrawn).
 		withSeverity(events.SeverityInfo).retracting(c.earlierEndFinding.id).withText("its own end came later"))
 	c.earlierEndFinding = findingRef{}
 }
@@ -159,7 +159,7 @@ type earlyUpdate struct {
 	happenedAt        time.Time // when it was, by its producer's clock
 }
 
-// endsCall tells whether a remark says how a call ended or why it needed no verdict.
+// endsCall reports whether a remark says how a call ended or why it needed no verdict.
 func (f *fact) endsCall() bool {
 	return f.kind == kindStopped || f.kind == kindError || f.kind == kindFailOpen
 }
@@ -225,7 +225,7 @@ func (x *details) addRetractable(rule, id string) {
 // reportRetractable reports what a late word may take back, under the checks that it breaks
 // as well.
 func (fs *findings) reportRetractable(r *Rule, c *call, f *fact, v *findingSpec) {
-	c.addRetractable(r.Name, fs.reportRuleFinding(r, c, f, v))
+	c.addRetractable(r.Name, fs.reportRule(r, c, f, v))
 	for _, check := range equivalentChecks(r, c, f, v) {
 		_, id := identifyFinding(checkRules[check], c, f, v.asCheckFinding(r))
 		c.addRetractable(check, id)
@@ -274,8 +274,8 @@ func (j *judge) retractForFailMode(s *session, f *fact) {
 	for _, x := range c.takeRetractable(excused...) {
 		back := findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(x.id)
 		if x.rule == ExecutedWithoutVerdict {
-			j.findings.reportRuleFinding(ruleWithoutVerdict, c, f, back)
-			j.findings.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), c.postEvent).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
+			j.findings.reportRule(ruleWithoutVerdict, c, f, back)
+			j.findings.reportRule(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), c.postEvent).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 			continue
 		}
 		j.findings.emitFinding(checkRules[x.rule], c, f, back.withText("the fail mode had let it pass"))

@@ -472,7 +472,7 @@ func TestEarlyIsBounded(t *testing.T) {
 	l.event(set(pre(1), "metadata.tool_call_id", "x0"))
 	l.event(set(pre(2), "metadata.tool_call_id", fmt.Sprint("x", 3*maxEarlyUpdates-1)))
 	r := l.run()
-	s, _ := r.core.engine.calls.sessions.oldest()
+	s, _ := r.core.engine.calls.sessions.Oldest()
 	if len(s.earlyUpdates) != maxEarlyUpdates-1 {
 		t.Errorf("%d remarks are remembered", len(s.earlyUpdates))
 	}

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -21,12 +22,12 @@ import (
 // Both tables are bounded by maxParentLinks; the oldest entries are forgotten, and
 // records that were emitted stay.
 type lineage struct {
-	parentLinks *fifoMap[sessionKey, parentLink] // of sessions that belong to another
-	linkTargets *fifoMap[linkKey, sessionLink]
+	parentLinks *tables.FIFO[sessionKey, parentLink] // of sessions that belong to another
+	linkTargets *tables.FIFO[linkKey, sessionLink]
 }
 
 func newLineage() *lineage {
-	return &lineage{parentLinks: newFIFOMap[sessionKey, parentLink](maxParentLinks), linkTargets: newFIFOMap[linkKey, sessionLink](4 * maxParentLinks)}
+	return &lineage{parentLinks: tables.NewFIFO[sessionKey, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
 }
 
 // maxParentLinks bounds the sessions whose parent is known. Four times as many events,
@@ -46,13 +47,13 @@ type sessionRegister interface {
 
 // parentOf is what a session belongs to; the zero value if that is not known.
 func (x *lineage) parentOf(key sessionKey) parentLink {
-	link, _ := x.parentLinks.get(key)
+	link, _ := x.parentLinks.Get(key)
 	return link
 }
 
 // prefetch reads the entry of an event that a child may name.
 func (x *lineage) prefetch(h *originHashes, id sum) uint64 {
-	return x.linkTargets.prefetch(linkKeyHash(h.tenant, id))
+	return x.linkTargets.Prefetch(linkKeyHash(h.tenant, id))
 }
 
 // linkKey is something that a child may name: the hash says of what kind.
@@ -104,7 +105,7 @@ func (x *lineage) resolveParentSession(f *fact, known sessionRegister) {
 		x.recordLinkTarget(f, x.eventLinkKey(f), nil)
 	}
 	var old parentLink
-	if k := x.parentLinks.lookupHashed(f.key, f.originHashes().session); k != nil {
+	if k := x.parentLinks.LookupHashed(f.key, f.originHashes().session); k != nil {
 		old = *k
 	}
 	if old.rank < linkByEvent && l.correlation != "" {
@@ -130,10 +131,10 @@ func (x *lineage) resolveTraceParent(f *fact, rank int8, known sessionRegister) 
 		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, sumOf("span", f.lineageRefs.trace[:spanEnd])))
 	}
 	trace := linkKey{f.key.tenant, sumOf("trace", f.lineageRefs.trace[:traceEnd])}
-	first, carried := x.linkTargets.get(trace)
+	first, carried := x.linkTargets.Get(trace)
 	switch {
 	case !carried:
-		x.linkTargets.put(trace, sessionLink{origin: f.originFor(nil)})
+		x.linkTargets.Put(trace, sessionLink{origin: f.originFor(nil)})
 	case rank < linkByTrace:
 		x.linkParentSession(f, known, linkByTrace, first)
 	}
@@ -157,7 +158,7 @@ func (f *fact) originFor(c *call) *origin {
 
 // findLinkTarget finds the session of a target; the zero value if there is none, or several.
 func (x *lineage) findLinkTarget(f *fact, mark sum) sessionLink {
-	r := x.linkTargets.lookupHashed(linkKey{f.key.tenant, mark}, linkKeyHash(f.originHashes().tenant, mark))
+	r := x.linkTargets.LookupHashed(linkKey{f.key.tenant, mark}, linkKeyHash(f.originHashes().tenant, mark))
 	if r == nil || r.ambiguous {
 		return sessionLink{}
 	}
@@ -169,11 +170,11 @@ func (x *lineage) linkParentSession(f *fact, known sessionRegister, rank int8, r
 	if r.isZero() || r.origin.key == f.key || r.origin.key.session == noSession {
 		return
 	}
-	if old, _ := x.parentLinks.get(f.key); old.rank >= rank {
+	if old, _ := x.parentLinks.Get(f.key); old.rank >= rank {
 		return
 	}
 	for up, n := r.origin.key, 0; ; n++ {
-		above, has := x.parentLinks.get(up)
+		above, has := x.parentLinks.Get(up)
 		if !has {
 			break
 		}
@@ -182,7 +183,7 @@ func (x *lineage) linkParentSession(f *fact, known sessionRegister, rank int8, r
 		}
 		up = above.origin.key
 	}
-	x.parentLinks.put(f.key, parentLink{r, rank})
+	x.parentLinks.Put(f.key, parentLink{r, rank})
 	known.upgradeParentLink(f.key, rank)
 }
 
@@ -217,13 +218,13 @@ func (x *lineage) recordLinkTarget(f *fact, t linkKey, c *call) {
 		return
 	}
 	hash := linkKeyHash(f.originHashes().tenant, t.target)
-	switch old := x.linkTargets.lookupHashed(t, hash); {
+	switch old := x.linkTargets.LookupHashed(t, hash); {
 	case old == nil:
 		r := sessionLink{origin: f.originFor(c)}
 		if c != nil {
 			r.callSum = c.idSum()
 		}
-		*x.linkTargets.add(t, hash) = r
+		*x.linkTargets.Add(t, hash) = r
 	case old.origin.key != f.key:
 		old.ambiguous = true
 	}
@@ -247,9 +248,9 @@ func (x *lineage) recordCallTargets(c *call, f *fact) {
 // is the session's.
 func (x *lineage) recordSpanTarget(c *call, f *fact) {
 	t := linkKey{f.key.tenant, sumOf("span", f.lineageRefs.trace[:spanEnd])}
-	switch old := x.linkTargets.lookup(t); {
+	switch old := x.linkTargets.Lookup(t); {
 	case old == nil:
-		x.linkTargets.put(t, sessionLink{origin: f.originFor(c), callSum: c.idSum()})
+		x.linkTargets.Put(t, sessionLink{origin: f.originFor(c), callSum: c.idSum()})
 	case old.origin.key == f.key && old.callSum != c.idSum():
 		old.callSum = sum{}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/google/go-cmp/cmp"
 )
@@ -178,11 +179,11 @@ func TestNoCircles(t *testing.T) {
 		}
 	}
 	parents := l.run().core.engine.lineage.parentLinks
-	for _, e := range parents.all() {
-		k := e.key
+	for _, e := range parents.All() {
+		k := e.Key
 		up, steps := k, 0
 		for {
-			p, has := parents.get(up)
+			p, has := parents.Get(up)
 			if !has {
 				break
 			}
@@ -191,8 +192,8 @@ func TestNoCircles(t *testing.T) {
 			}
 		}
 	}
-	if parents.len() < n/2 {
-		t.Errorf("%d sessions have parents", parents.len())
+	if parents.Len() < n/2 {
+		t.Errorf("%d sessions have parents", parents.Len())
 	}
 }
 
@@ -202,14 +203,14 @@ func TestKinIsBounded(t *testing.T) {
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	core := l.run().core
-	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = newFIFOMap[sessionKey, parentLink](8), newFIFOMap[linkKey, sessionLink](16)
+	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[sessionKey, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
 	for i := range 200 {
 		l.event(in(fmt.Sprint("k", i), set(set(pre(10+i), "correlation_id", uuid(9+i)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/3+1, i+1))))
 	}
 	for _, m := range l.msgs {
 		core.Apply(m)
 	}
-	if p, k := core.engine.lineage.parentLinks.len(), core.engine.lineage.linkTargets.len(); p != 8 || k != 16 {
+	if p, k := core.engine.lineage.parentLinks.Len(), core.engine.lineage.linkTargets.Len(); p != 8 || k != 16 {
 		t.Errorf("%d parents and %d marks", p, k)
 	}
 }

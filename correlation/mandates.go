@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -35,12 +36,12 @@ type mandateKey struct {
 type mandates struct {
 	opts      *engineOptions `snapshot:"-"` // given anew
 	findings  *findings
-	byID      *fifoMap[mandateKey, *mandate]
-	ofSession *fifoMap[sessionKey, []sum]
+	byID      *tables.FIFO[mandateKey, *mandate]
+	ofSession *tables.FIFO[sessionKey, []sum]
 }
 
 func newMandates(fs *findings) *mandates {
-	return &mandates{findings: fs, byID: newFIFOMap[mandateKey, *mandate](maxMandates), ofSession: newFIFOMap[sessionKey, []sum](maxMandates)}
+	return &mandates{findings: fs, byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[sessionKey, []sum](maxMandates)}
 }
 
 // mandate is what the log has told of one so far.
@@ -106,7 +107,7 @@ func (ms *mandates) checkEvidence(f *fact) {
 	say := func(check, what string) {
 		ms.findings.reportSessionFinding(f, f.origin, singleEventFinding(check, what, f))
 	}
-	if under, known := ms.ofSession.get(f.key); known && len(under) <= maxMandateTexts && !slices.Contains(under, sumOf(e.Ref.ID)) {
+	if under, known := ms.ofSession.Get(f.key); known && len(under) <= maxMandateTexts && !slices.Contains(under, sumOf(e.Ref.ID)) {
 		say("AUMP-E-002", "")
 	}
 	hash, ok := aump.NormaliseHash(e.Ref.Hash)
@@ -195,10 +196,10 @@ func (ms *mandates) checkEvidenceChain(md *mandate, f *fact, say func(check, wha
 // ensureMandate finds what is known of a mandate, or begins to know it.
 func (ms *mandates) ensureMandate(tenant, id string) *mandate {
 	key := mandateKey{tenant, sumOf(id)}
-	md, known := ms.byID.get(key)
+	md, known := ms.byID.Get(key)
 	if !known {
 		md = &mandate{}
-		ms.byID.put(key, md)
+		ms.byID.Put(key, md)
 	}
 	return md
 }
@@ -221,9 +222,9 @@ func (ms *mandates) recordMandateUse(f *fact, ref *events.MandateRef) {
 	if f.decisionExtras != nil {
 		md.recordFlags(ref.Hash, f.decisionExtras.mandateFlags, f.decisionExtras.decided)
 	}
-	ids, _ := ms.ofSession.get(f.key)
+	ids, _ := ms.ofSession.Get(f.key)
 	if id := sumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
-		ms.ofSession.put(f.key, append(slices.Clone(ids), id))
+		ms.ofSession.Put(f.key, append(slices.Clone(ids), id))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // matchAnnouncement finds the call that a request, a decision or a pre event belongs to
-// (architecture section 4); nil means that it arms a new occurrence.
+// (architecture section 4); nil means that it opens a new occurrence.
 func (s *session) matchAnnouncement(f *fact) *call {
 	if c := s.callOfDecision(f.decisionID); c != nil && c.group.key == f.callKey && c.compareFact(f) != argsDifferent {
 		return c
@@ -47,7 +47,7 @@ func belongsByEvent(c *call, f *fact) bool {
 	return f.kind == kindPre || c.compareFact(f) != argsDifferent
 }
 
-// belongsToOpenCall tells whether a fact with the same tool and arguments belongs to an
+// belongsToOpenCall reports whether a fact with the same tool and arguments belongs to an
 // open call or is the next one. Under an id it belongs, asked again or not; but
 // AAEP invokes once under one id (AAEP-C-052). Without an id each kind comes once.
 func belongsToOpenCall(c *call, f *fact) bool {
@@ -61,7 +61,7 @@ func belongsToOpenCall(c *call, f *fact) bool {
 	}
 }
 
-// belongsToClosedCall tells whether a fact only comes late: whatever the order, the
+// belongsToClosedCall reports whether a fact only comes late: whatever the order, the
 // parts of one call stay together.
 func belongsToClosedCall(c *call, f *fact) bool {
 	if c.state == events.CallOrphaned || c.compareFact(f) == argsDifferent {
@@ -97,7 +97,7 @@ func (x *details) decisionEvent() string {
 	return ""
 }
 
-// matchCompletion finds the call that a completion ends: the oldest armed occurrence under its
+// matchCompletion finds the call that a completion ends: the oldest opened occurrence under its
 // id. Where one side has no id, or neither has, the one that the correlation id names,
 // and only then the oldest of the tool.
 func (s *session) matchCompletion(f *fact) (c *call, inferred bool) {
@@ -112,7 +112,7 @@ func (s *session) matchCompletion(f *fact) (c *call, inferred bool) {
 		}
 	}
 	if f.retriedKey.id != "" {
-		if c := matchInGroup(s.groups.get(f.retriedKey, f.retriedKey.hash()), f); c != nil {
+		if c := matchInGroup(s.groups.get(f.retriedKey, f.retriedKey.Hash()), f); c != nil {
 			return c, false
 		}
 	}
@@ -127,7 +127,7 @@ func (s *session) matchCompletion(f *fact) (c *call, inferred bool) {
 	return s.findOpen(func(c *call) bool { return c.mayEndBy(f) }), true
 }
 
-// mayEndBy tells whether an open call may be paired with a completion by its tool.
+// mayEndBy reports whether an open call may be paired with a completion by its tool.
 func (c *call) mayEndBy(f *fact) bool {
 	return c.tool == f.tool && f.tool != "" && (f.callKey.id == "" || c.group.key.id == "")
 }
@@ -147,7 +147,7 @@ func (s *session) correlated(f *fact) *call {
 	if c := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.hasEvent(event) }); c != nil {
 		return c
 	}
-	sl := s.groups.get(callKeyOf("", f.tool), callKeyOf("", f.tool).hash())
+	sl := s.groups.get(callKeyOf("", f.tool), callKeyOf("", f.tool).Hash())
 	if sl == nil {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (s *session) correlated(f *fact) *call {
 	})
 }
 
-// matchInGroup finds the call of a slot that a completion ends. Where the id was used
+// matchInGroup finds the call of a group that a completion ends. Where the id was used
 // for several tools, a call of the completion's own tool comes first.
 func matchInGroup(sl *callGroup, f *fact) *call {
 	if sl == nil {
@@ -182,7 +182,7 @@ func matchInGroup(sl *callGroup, f *fact) *call {
 }
 
 // preferDeniedCall names the execution of a denied call as what it is: it must not
-// hide behind an armed call of the same id whose arguments are others.
+// hide behind an opened call of the same id whose arguments are others.
 func preferDeniedCall(armed *call, sl *callGroup, f *fact) *call {
 	if f.effect == noEffect || armed.compareFact(f) != argsDifferent {
 		return armed
@@ -258,7 +258,7 @@ func (x *details) recordProtocol(f *fact) {
 	}
 }
 
-// isOtherView tells whether an announcement that fits a call is the other
+// isOtherView reports whether an announcement that fits a call is the other
 // protocol's of one that is over already.
 func (x *details) isOtherView(f *fact) bool {
 	return f.kind == kindPre && f.callKey.id != "" && x.hasPre && !x.announcedIn.has(f.protocol)
@@ -335,13 +335,13 @@ func (s *session) findNamedRetry(f *fact) *call {
 	if f.retriedKey == (callKey{}) || f.retriedKey == f.callKey {
 		return nil
 	}
-	if sl := s.groups.get(f.retriedKey, f.retriedKey.hash()); sl != nil && len(sl.calls) > 0 {
+	if sl := s.groups.get(f.retriedKey, f.retriedKey.Hash()); sl != nil && len(sl.calls) > 0 {
 		return sl.calls[len(sl.calls)-1].expand()
 	}
 	return nil
 }
 
-// linkRetry links a call with the attempt before it. That one is put out again if
+// linkRetry links a call with the attempt before it. That one is emitted again if
 // it is over.
 func (cs *calls) linkRetry(c, before *call) {
 	if before == c || c.retryChain.from != (sum{}) || before.order >= c.order {

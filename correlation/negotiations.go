@@ -1,6 +1,9 @@
 package correlation
 
-import "github.com/countersign-dev/countersign/correlation/aaepsession"
+import (
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+)
 
 // AAEP's handshake: a subscriber asks, a producer accepts or refuses, and terms
 // change later. Publishers need not publish it; what is published is held against
@@ -15,11 +18,11 @@ type negotiations struct {
 	opts        *engineOptions `snapshot:"-"` // given anew
 	timers      *timers
 	findings    *findings
-	byPublisher *lru[sourceKey, *publisherNegotiations]
+	byPublisher *tables.LRU[sourceKey, *publisherNegotiations]
 }
 
 func newNegotiations(t *timers, fs *findings) *negotiations {
-	return &negotiations{timers: t, findings: fs, byPublisher: newLRU[sourceKey, *publisherNegotiations]()}
+	return &negotiations{timers: t, findings: fs, byPublisher: tables.NewLRU[sourceKey, *publisherNegotiations]()}
 }
 
 // publisherNegotiations is what the subscriptions of one publisher come to.
@@ -30,7 +33,7 @@ type publisherNegotiations struct {
 	state        aaepsession.Negotiations
 }
 
-func (n *publisherNegotiations) id() sourceKey { return n.key }
+func (n *publisherNegotiations) ID() sourceKey { return n.key }
 
 // negotiationKey is the key of a publisher's negotiations. A recording has one publisher.
 func (ng *negotiations) negotiationKey(tenant, source string) sourceKey {
@@ -45,13 +48,13 @@ type originSharer interface{ sharedOrigin(f *fact) *origin }
 
 // ensure finds what is known of a publisher, or begins to know it.
 func (ng *negotiations) ensure(key sourceKey, f *fact, names originSharer) *publisherNegotiations {
-	n, known := ng.byPublisher.get(key)
+	n, known := ng.byPublisher.Get(key)
 	if !known {
-		if ng.byPublisher.len() >= maxNegotiations {
-			ng.byPublisher.removeOldest()
+		if ng.byPublisher.Len() >= maxNegotiations {
+			ng.byPublisher.RemoveOldest()
 		}
 		n = &publisherNegotiations{key: key, origin: names.sharedOrigin(f)}
-		ng.byPublisher.add(n)
+		ng.byPublisher.Add(n)
 	}
 	return n
 }
@@ -75,7 +78,7 @@ func (ng *negotiations) reportOverdueNegotiations(n *publisherNegotiations) {
 // expireNegotiations lets time pass for the publishers that negotiate no more.
 func (ng *negotiations) expireNegotiations() {
 	for {
-		n, ok := ng.byPublisher.oldest()
+		n, ok := ng.byPublisher.Oldest()
 		if !ok {
 			return
 		}
@@ -84,8 +87,8 @@ func (ng *negotiations) expireNegotiations() {
 		}
 		ng.reportOverdueNegotiations(n)
 		if n.state.Forgettable() {
-			ng.byPublisher.remove(n.key)
-		} else if again, kept := ng.byPublisher.get(n.key); kept {
+			ng.byPublisher.Remove(n.key)
+		} else if again, kept := ng.byPublisher.Get(n.key); kept {
 			again.lastActivity = ng.timers.currentActivity() // to be looked at after another day
 		}
 	}
@@ -94,7 +97,7 @@ func (ng *negotiations) expireNegotiations() {
 // checkReplySubscription holds a reply against the subscription that it came on, as the
 // publisher that had asked accepted it (AAEP-C-112).
 func (ng *negotiations) checkReplySubscription(f *fact, asked origin) {
-	n, known := ng.byPublisher.peek(ng.negotiationKey(asked.key.tenant, asked.key.source))
+	n, known := ng.byPublisher.Peek(ng.negotiationKey(asked.key.tenant, asked.key.source))
 	if !known {
 		return
 	}
@@ -105,7 +108,7 @@ func (ng *negotiations) checkReplySubscription(f *fact, asked origin) {
 
 // nextNegotiationTimeout is when the next request may have waited for too long.
 func (ng *negotiations) nextNegotiationTimeout(next *earliestTime) {
-	for _, n := range ng.byPublisher.all() {
+	for _, n := range ng.byPublisher.All() {
 		if n.state.Waiting() {
 			at, _ := ng.timers.checkIdle(n.lastActivity, aaepsession.Patience)
 			next.keepEarlier(at)

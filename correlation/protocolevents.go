@@ -117,7 +117,7 @@ func (j *judge) checkEffectFirst(c *call, f *fact) {
 		return
 	}
 	if f.startedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
-		j.findings.reportCheckFinding("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
+		j.findings.reportCheck("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
 	}
 }
 

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -39,22 +40,22 @@ type receipts struct {
 	opts     *engineOptions `snapshot:"-"` // given anew
 	findings *findings
 	history  *history
-	holders  *fifoMap[sum, sum] // by receiptKey; see receiptHolder
+	holders  *tables.FIFO[sum, sum] // by receiptKey; see receiptHolder
 }
 
 func newReceipts(fs *findings, h *history) *receipts {
-	return &receipts{findings: fs, history: h, holders: newFIFOMap[sum, sum](maxReceipts)}
+	return &receipts{findings: fs, history: h, holders: tables.NewFIFO[sum, sum](maxReceipts)}
 }
 
 // holderOf is the call that the receipt of a decision was made for.
 func (rs *receipts) holderOf(tenant, decisionID string) (holder sum, known bool) {
-	return rs.holders.get(receiptKey(tenant, decisionID))
+	return rs.holders.Get(receiptKey(tenant, decisionID))
 }
 
 // recordReceipt remembers which call the receipt of a decision was made for.
 func (rs *receipts) recordReceipt(f *fact) {
 	if f.decision.verdict == events.Allow {
-		rs.holders.put(f.ownReceiptKey(), receiptHolder(f.key, f.callKey))
+		rs.holders.Put(f.ownReceiptKey(), receiptHolder(f.key, f.callKey))
 	}
 }
 
@@ -67,21 +68,21 @@ func (rs *receipts) checkReceiptUse(c *call, f *fact) {
 	if f.receiptDecisionID != "" {
 		made, known := rs.holderOf(f.key.tenant, f.receiptDecisionID)
 		if known && made != receiptHolder(f.key, c.group.key) {
-			rs.findings.reportRuleFinding(ruleReceipt, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseReceiptOther).withText(quoteName(boundID(f.receiptDecisionID), "")))
+			rs.findings.reportRule(ruleReceipt, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseReceiptOther).withText(quoteName(boundID(f.receiptDecisionID), "")))
 			return
 		}
 	}
 	if rs.namesNothing(c, f) {
-		rs.findings.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(boundID(f.receiptDecisionID), "")))
+		rs.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(boundID(f.receiptDecisionID), "")))
 	}
 	if o := c.findReceiptUser(f); o != nil {
 		v := findingFrom(o.postEvent, f.eventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})
 		v.seqs = append(v.seqs, o.execSeq)
-		rs.findings.reportRuleFinding(ruleReceipt, c, f, v)
+		rs.findings.reportRule(ruleReceipt, c, f, v)
 	}
 }
 
-// namesNothing tells whether the header of an execution names a decision that is not
+// namesNothing reports whether the header of an execution names a decision that is not
 // on record. A decision is on the log before its verdict is given out. judgeReference
 // judges the reference in the body.
 func (rs *receipts) namesNothing(c *call, f *fact) bool {
@@ -114,7 +115,7 @@ func (c *call) findReceiptUser(f *fact) *call {
 	})
 }
 
-// usedReceipt tells whether a call ran on a receipt of its own.
+// usedReceipt reports whether a call ran on a receipt of its own.
 func (x *details) usedReceipt() bool {
 	d := x.lastDecision()
 	return x.execSeq != 0 && d != nil && d.verdict == events.Allow && d.hasReceipt
@@ -140,14 +141,14 @@ func (rs *receipts) judgeReference(c *call, f *fact) {
 	made, known := rs.holderOf(f.key.tenant, f.decisionRef)
 	if o := c.session.callOfDecision(f.decisionRef); o != nil && o != c || known && made != receiptHolder(f.key, c.group.key) {
 		if (f.kind != kindPost || f.effect == noEffect || !known) && c.claims.reportOnce(claimedApprovalKind) { // else it is receipt_reused
-			rs.findings.reportCheckFinding("AH-C-104", c, f, v.withCase(caseNoDecision).withText("it names a decision on another call"))
+			rs.findings.reportCheck("AH-C-104", c, f, v.withCase(caseNoDecision).withText("it names a decision on another call"))
 		}
 		return
 	}
 	if !c.claims.reportOnce(claimedApprovalKind) {
 		return
 	}
-	id := rs.findings.reportCheckFinding("AH-C-105", c, f, v.withCase(caseNoDecision).withText("it names a decision that is not on record"))
+	id := rs.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoDecision).withText("it names a decision that is not on record"))
 	c.addRetractable(referenceRetraction+f.decisionRef, id)
 }
 
@@ -159,7 +160,7 @@ func (rs *receipts) retractUnknownReference(c *call, f *fact) {
 	for _, reference := range []string{f.decision.id, f.decision.approvalRef} {
 		for _, made := range c.takeRetractable(referenceRetraction + reference) {
 			c.claims.reported &^= claimedApprovalKind
-			rs.findings.reportCheckFinding("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+			rs.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 				retracting(made.id).withText("the decision was recorded later"))
 		}
 	}

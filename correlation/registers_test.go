@@ -124,7 +124,7 @@ func TestMandatesOfASession(t *testing.T) {
 	for i := range 3 * maxMandateTexts {
 		ms.recordMandateUse(f, &events.MandateRef{ID: "m" + itoa(i), Hash: "sha256:" + itoa(i)})
 	}
-	ids, _ := ms.ofSession.get(f.key)
+	ids, _ := ms.ofSession.Get(f.key)
 	if len(ids) != maxMandateTexts+1 {
 		t.Errorf("a session has %d mandates", len(ids))
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -33,18 +34,18 @@ type replies struct {
 	trackers     *trackers
 	negotiations *negotiations
 
-	replyTokens        *fifoMap[tokenKey, tokenUse]    // by publisher
-	tokenOwners        *fifoMap[tenantToken, tokenKey] // the publisher that used a token last
-	earlyReplies       *fifoMap[tenantToken, []earlyReply]
-	subscriptionOwners *fifoMap[tenantToken, string] // the publisher that replied on each
+	replyTokens        *tables.FIFO[tokenKey, tokenUse]    // by publisher
+	tokenOwners        *tables.FIFO[tenantToken, tokenKey] // the publisher that used a token last
+	earlyReplies       *tables.FIFO[tenantToken, []earlyReply]
+	subscriptionOwners *tables.FIFO[tenantToken, string] // the publisher that replied on each
 }
 
 func newReplies(ts *trackers, ng *negotiations) *replies {
 	return &replies{
 		findings: ts.findings, trackers: ts, negotiations: ng,
-		replyTokens: newFIFOMap[tokenKey, tokenUse](maxTokens), tokenOwners: newFIFOMap[tenantToken, tokenKey](maxTokens),
-		earlyReplies:       newFIFOMap[tenantToken, []earlyReply](maxEarlyTokens),
-		subscriptionOwners: newFIFOMap[tenantToken, string](maxTokens),
+		replyTokens: tables.NewFIFO[tokenKey, tokenUse](maxTokens), tokenOwners: tables.NewFIFO[tenantToken, tokenKey](maxTokens),
+		earlyReplies:       tables.NewFIFO[tenantToken, []earlyReply](maxEarlyTokens),
+		subscriptionOwners: tables.NewFIFO[tenantToken, string](maxTokens),
 	}
 }
 
@@ -55,13 +56,13 @@ func (rp *replies) recordReplyToken(w *protocolSession, f *fact) {
 		return
 	}
 	key := tokenKey{f.key.tenant, f.key.source, sumOf(token)}
-	if use, known := rp.replyTokens.get(key); known && use.event != f.eventID {
+	if use, known := rp.replyTokens.Get(key); known && use.event != f.eventID {
 		b := singleEventFinding("AAEP-C-053", "", f)
 		b.Events, b.Seqs = append([]string{use.event}, b.Events...), append([]uint64{use.seq}, b.Seqs...)
 		rp.findings.reportSessionFinding(f, *w.origin, b)
 	}
-	rp.replyTokens.put(key, tokenUse{w.id(), f.eventID, f.seq})
-	rp.tokenOwners.put(tenantToken{key.tenant, key.token}, key)
+	rp.replyTokens.Put(key, tokenUse{w.ID(), f.eventID, f.seq})
+	rp.tokenOwners.Put(tenantToken{key.tenant, key.token}, key)
 	rp.applyEarlyReplies(w, f, tenantToken{key.tenant, key.token})
 }
 
@@ -72,10 +73,10 @@ func (rp *replies) routeQuestionReply(f *fact) {
 	rp.findings.reportEventFindings(nil, f)
 	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, rp.opts.fromRecording
 	token := sumOf(f.aaep.Token())
-	use, known := rp.replyTokens.get(tokenKey{f.key.tenant, f.key.source, token})
+	use, known := rp.replyTokens.Get(tokenKey{f.key.tenant, f.key.source, token})
 	if !known {
-		if key, other := rp.tokenOwners.get(tenantToken{f.key.tenant, token}); other {
-			use, known = rp.replyTokens.get(key)
+		if key, other := rp.tokenOwners.Get(tenantToken{f.key.tenant, token}); other {
+			use, known = rp.replyTokens.Get(key)
 		}
 	}
 	if !known {
@@ -106,27 +107,27 @@ type earlyReply struct {
 }
 
 func (rp *replies) bufferEarlyReply(f *fact, k tenantToken, finding string) {
-	before, _ := rp.earlyReplies.get(k)
+	before, _ := rp.earlyReplies.Get(k)
 	if len(before) < maxEarlyReplies {
-		rp.earlyReplies.put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, f.aaep.Reply()}))
+		rp.earlyReplies.Put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, f.aaep.Reply()}))
 	}
 }
 
 // applyEarlyReplies applies the replies that overtook their question, if their sender says
 // that they came after it, and retracts the finding that there was no question.
 func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantToken) {
-	replies, _ := rp.earlyReplies.get(k)
+	replies, _ := rp.earlyReplies.Get(k)
 	if len(replies) == 0 {
 		return
 	}
-	rp.earlyReplies.put(k, nil)
+	rp.earlyReplies.Put(k, nil)
 	for _, r := range replies {
 		e := r.reply.Event(r.seq, r.at)
 		if !aaepsession.Follows(e, asked.aaep) {
 			continue
 		}
 		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, aaep: e}
-		rp.findings.reportCheckFinding("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+		rp.findings.reportCheck("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(r.finding).withText("its question came later"))
 		rp.applyQuestionReply(w, f)
 	}
@@ -140,9 +141,9 @@ func (rp *replies) checkSubscriptionOwner(f *fact, asked origin) {
 		return
 	}
 	key := tenantToken{f.key.tenant, sumOf(id)}
-	if owner, known := rp.subscriptionOwners.get(key); known && owner != f.key.source {
+	if owner, known := rp.subscriptionOwners.Get(key); known && owner != f.key.source {
 		rp.findings.reportSessionFinding(f, asked, singleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
 		return
 	}
-	rp.subscriptionOwners.put(key, f.key.source)
+	rp.subscriptionOwners.Put(key, f.key.source)
 }

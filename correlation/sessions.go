@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -15,12 +16,12 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // session is what is known of one (tenant, source, session).
 type session struct {
 	calls   *calls
-	*origin        // never changed, and shared
-	share   *share `snapshot:"-"` // its publisher in the table of sessions
+	*origin               // never changed, and shared
+	share   *tables.Share `snapshot:"-"` // its publisher in the table of sessions
 
 	groups        callGroups
 	decisionIndex decisionIndex // under which decisions the session finds its calls
-	open          []*call       // in the order they were armed
+	open          []*call       // in the order they were opened
 	closed        []*call       // in the order they were closed
 	earlyUpdates  []earlyUpdate
 	sawDenial     bool // a call was denied
@@ -34,13 +35,13 @@ type session struct {
 	lastActivity    activity
 }
 
-func (s *session) id() sessionKey { return s.key }
+func (s *session) ID() sessionKey { return s.key }
 
-func (s *session) owner() sourceKey { return s.key.publisher() }
+func (s *session) Owner() tables.Holder { return s.key.publisher().holder() }
 
-func (s *session) holds(h *share) { s.share = h }
+func (s *session) Holds(h *tables.Share) { s.share = h }
 
-// findGroup finds the slot of a fact's call, nil if there is none.
+// findGroup finds the group of a fact's call, nil if there is none.
 func (s *session) findGroup(f *fact) *callGroup {
 	if !f.groupLookedUp {
 		f.groupLookedUp, f.group = true, s.groups.get(f.callKey, f.callKeyHash())
@@ -48,7 +49,7 @@ func (s *session) findGroup(f *fact) *callGroup {
 	return f.group
 }
 
-// ensureGroup finds the slot of a fact's call, or makes it.
+// ensureGroup finds the group of a fact's call, or makes it.
 func (s *session) ensureGroup(f *fact) *callGroup {
 	if sl := s.findGroup(f); sl != nil {
 		return sl
@@ -172,7 +173,7 @@ func (s *session) findNamed(name string, fits func(*call) bool) *call {
 	return s.findCall(func(c *call) bool { return c.mayHaveName(bits) }, fits)
 }
 
-// findInGroup is findNamed among the calls of one slot.
+// findInGroup is findNamed among the calls of one group.
 func (s *session) findInGroup(k callKey, name string, fits func(*call) bool) *call {
 	bits := nameFilterBits(name)
 	if bits == 0 {
@@ -182,7 +183,7 @@ func (s *session) findInGroup(k callKey, name string, fits func(*call) bool) *ca
 }
 
 // findCall gives the youngest call that fits, open ones before closed ones. Only
-// what passes the filter, which gets calls as they are, is unfolded.
+// what passes the filter, which gets calls as they are, is expanded.
 func (s *session) findCall(filter, fits func(*call) bool) *call {
 	for _, list := range [][]*call{s.open, s.closed} {
 		for i := len(list) - 1; i >= 0; i-- {
@@ -194,7 +195,7 @@ func (s *session) findCall(filter, fits func(*call) bool) *call {
 	return nil
 }
 
-// The slots of a session, and the calls that it finds by their decisions, are few
+// The groups of a session, and the calls that it finds by their decisions, are few
 // as a rule: up to so many are looked through one by one, which takes less room
 // than a table, and no more time.
 const linearLimit = 12
@@ -202,12 +203,12 @@ const linearLimit = 12
 // callGroup holds the occurrences of one tool call id.
 type callGroup struct {
 	key          callKey
-	calls        []*call // open and remembered, in the order they were armed
+	calls        []*call // open and remembered, in the order they were opened
 	count        int     // occurrences so far
 	invokedEvent string  // event id of the first AAEP invocation under this id
 }
 
-// newCallGroup makes a slot, with room for the usual one call.
+// newCallGroup makes a group, with room for the usual one call.
 func newCallGroup(k callKey, count int) *callGroup {
 	made := &struct {
 		callGroup
@@ -267,7 +268,7 @@ func (s *callGroup) latestClosedLike(f *fact, fits func(*call) bool) *call {
 	return nil
 }
 
-// callGroups are the slots of a session.
+// callGroups are the groups of a session.
 type callGroups struct {
 	list   []*callGroup // in the order they were made
 	hashes []uint32     // of their keys
@@ -276,7 +277,7 @@ type callGroups struct {
 
 func (s *callGroups) len() int { return len(s.list) }
 
-// get finds a slot by its key and the hash of that.
+// get finds a group by its key and the hash of that.
 func (s *callGroups) get(k callKey, hash uint32) *callGroup {
 	if s.table == nil {
 		for i := len(s.hashes) - 1; i >= 0; i-- {
@@ -304,23 +305,23 @@ func (s *callGroups) add(sl *callGroup, hash uint32) {
 	case 2*n > len(s.table):
 		s.rebuildTable()
 	default:
-		insertPosition(s.table, hash, uint32(n))
+		tables.InsertPosition(s.table, hash, uint32(n))
 	}
 }
 
 // rebuildTable makes the table anew.
 func (s *callGroups) rebuildTable() {
-	size := minTableSize
+	size := tables.MinTableSize
 	for size < 4*len(s.list) {
 		size *= 2
 	}
 	s.table = make([]uint64, size)
 	for i, hash := range s.hashes {
-		insertPosition(s.table, hash, uint32(i+1))
+		tables.InsertPosition(s.table, hash, uint32(i+1))
 	}
 }
 
-// dropEmpty drops the oldest slot that no remembered call has, and gives it.
+// dropEmpty drops the oldest group that no remembered call has, and gives it.
 func (s *callGroups) dropEmpty() *callGroup {
 	for i, sl := range s.list {
 		if len(sl.calls) == 0 {

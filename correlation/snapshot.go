@@ -18,7 +18,7 @@ import (
 var ErrSnapshot = errors.New("the snapshot cannot be used")
 
 // formatVersion is to be raised when the same state means something else than before, or
-// when calls are folded otherwise. A state of another form is noticed by itself.
+// when calls are compacted otherwise. A state of another form is noticed by itself.
 const formatVersion = 10
 
 // snapshotState is all that a Correlator knows of the log. What it was configured with
@@ -103,61 +103,14 @@ func (o Options) configDigest() [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", formatVersion, o, snapshot.Shape(reflect.TypeFor[snapshotState]())))
 }
 
-// keyValue is an entry of a map that has an order.
-type keyValue[K, V any] struct {
-	Key   K
-	Value V
-}
-
-// Pack gives the entries, the least recent first.
-func (l *lru[K, V]) Pack() any {
-	list := make([]keyValue[K, V], 0, l.n)
-	for _, v := range l.all() {
-		list = append(list, keyValue[K, V]{v.id(), v})
-	}
-	return &list
-}
-
-// Unpack takes what Pack gave.
-func (l *lru[K, V]) Unpack(form any) {
-	*l = *newLRU[K, V]()
-	for _, p := range *form.(*[]keyValue[K, V]) {
-		l.add(p.Value)
-	}
-}
-
-// packedFIFOMap is a window, the oldest entry first.
-type packedFIFOMap[K, V any] struct {
-	Limit   int
-	Entries []keyValue[K, V]
-}
-
-// Pack gives the entries in order.
-func (w *fifoMap[K, V]) Pack() any {
-	p := &packedFIFOMap[K, V]{w.limit, make([]keyValue[K, V], 0, w.n)}
-	for _, e := range w.all() {
-		p.Entries = append(p.Entries, keyValue[K, V]{e.key, e.value})
-	}
-	return p
-}
-
-// Unpack takes what Pack gave.
-func (w *fifoMap[K, V]) Unpack(form any) {
-	p := form.(*packedFIFOMap[K, V])
-	*w = fifoMap[K, V]{limit: p.Limit}
-	for _, e := range p.Entries {
-		w.put(e.Key, e.Value)
-	}
-}
-
-// Pack gives the slots in order.
+// Pack gives the groups in order.
 func (s *callGroups) Pack() any { return &s.list }
 
 // Unpack takes what Pack gave.
 func (s *callGroups) Unpack(form any) {
 	*s = callGroups{}
 	for _, sl := range *form.(*[]*callGroup) {
-		s.add(sl, sl.key.hash())
+		s.add(sl, sl.key.Hash())
 	}
 }
 

@@ -46,7 +46,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 		return
 	}
 	for _, c := range []*Correlator{a, b} {
-		for _, w := range c.engine.trackers.sessions.all() { // what one event left behind
+		for _, w := range c.engine.trackers.sessions.All() { // what one event left behind
 			for _, s := range []any{w.aaep, w.hook} {
 				if v := reflect.ValueOf(s); !v.IsNil() {
 					out := v.Elem().FieldByName("out")

@@ -6,6 +6,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/hooksession"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
@@ -18,8 +19,8 @@ type trackers struct {
 	timers   *timers
 	findings *findings
 
-	sessions        *lru[protocolSessionKey, *protocolSession]
-	tombstones      *fifoMap[protocolSessionKey, trackerTombstone]
+	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
+	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
 	storedItems     int // of all sessions; at most the next
 	storedItemLimit int
 	runningSessions map[sourceKey]int // AAEP sessions that have started and not ended
@@ -28,21 +29,21 @@ type trackers struct {
 func newTrackers(t *timers, fs *findings) *trackers {
 	return &trackers{
 		timers: t, findings: fs, storedItemLimit: maxStoredItems,
-		sessions:        newLRU[protocolSessionKey, *protocolSession](),
-		tombstones:      newFIFOMap[protocolSessionKey, trackerTombstone](maxTombstones),
+		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
+		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
 		runningSessions: map[sourceKey]int{},
 	}
 }
 
 // find gives a session without noting that it is active, nil if it is not followed.
 func (ts *trackers) find(key sessionKey, protocol string) *protocolSession {
-	w, _ := ts.sessions.peek(protocolSessionKey{key, protocol})
+	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
 	return w
 }
 
 // touch gives a session and notes that it is active, nil if it is not followed.
 func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
-	w, followed := ts.sessions.get(key)
+	w, followed := ts.sessions.Get(key)
 	if !followed {
 		return nil
 	}
@@ -51,15 +52,15 @@ func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
 }
 
 // count is how many sessions are followed.
-func (ts *trackers) count() int { return ts.sessions.len() }
+func (ts *trackers) count() int { return ts.sessions.Len() }
 
 // hasRunning reports whether an AAEP session has started and not ended.
 func (ts *trackers) hasRunning() bool { return len(ts.runningSessions) > 0 }
 
 // recount counts for every publisher what its sessions remember, in a restored table.
 func (ts *trackers) recount() {
-	for _, w := range ts.sessions.all() {
-		ts.sessions.count(w.share, byWeight, w.storedItems)
+	for _, w := range ts.sessions.All() {
+		ts.sessions.Count(w.share, tables.ByWeight, w.storedItems)
 	}
 }
 
@@ -78,16 +79,16 @@ type protocolSession struct {
 	hook         *hooksession.Session
 	givenHints   map[string]bool // hints of schemas that were given
 	storedItems  int
-	share        *share `snapshot:"-"` // its publisher in the table of flows
+	share        *tables.Share `snapshot:"-"` // its publisher in the table of flows
 }
 
-func (w *protocolSession) id() protocolSessionKey {
+func (w *protocolSession) ID() protocolSessionKey {
 	return protocolSessionKey{w.origin.key, w.protocol}
 }
 
-func (w *protocolSession) owner() sourceKey { return w.origin.key.publisher() }
+func (w *protocolSession) Owner() tables.Holder { return w.origin.key.publisher().holder() }
 
-func (w *protocolSession) holds(h *share) { w.share = h }
+func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
 
 // accountStoredItems counts what a session remembers, and forgets others if all together remember
 // too much: see surplus.
@@ -99,9 +100,9 @@ func (ts *trackers) accountStoredItems(w *protocolSession) {
 		w.storedItems = w.hook.Weight()
 	}
 	ts.storedItems += w.storedItems - before
-	ts.sessions.count(w.share, byWeight, w.storedItems-before)
+	ts.sessions.Count(w.share, tables.ByWeight, w.storedItems-before)
 	for ts.storedItems > ts.storedItemLimit {
-		old, any := ts.sessions.surplus(byWeight, w.owner(), w.id())
+		old, any := ts.sessions.Surplus(tables.ByWeight, w.Owner(), w.ID())
 		if !any {
 			return
 		}
@@ -119,7 +120,7 @@ type trackerTombstone struct {
 // expireProtocolSessions forgets the sessions that have been idle for too long.
 func (ts *trackers) expireProtocolSessions() {
 	for {
-		w, ok := ts.sessions.oldest()
+		w, ok := ts.sessions.Oldest()
 		if !ok {
 			return
 		}
@@ -145,9 +146,9 @@ func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone
 		d.hook = w.hook.Memory()
 	}
 	ts.storedItems -= w.storedItems
-	ts.sessions.count(w.share, byWeight, -w.storedItems)
-	ts.tombstones.put(w.id(), d)
-	ts.sessions.remove(w.id())
+	ts.sessions.Count(w.share, tables.ByWeight, -w.storedItems)
+	ts.tombstones.Put(w.ID(), d)
+	ts.sessions.Remove(w.ID())
 }
 
 // ensureProtocolSession finds the session of a fact or begins to follow it.
@@ -161,7 +162,7 @@ func (e *engine) ensureProtocolSession(f *fact) *protocolSession {
 // active gives the session of a fact and notes that it is active, nil if it is not
 // followed.
 func (ts *trackers) active(f *fact) *protocolSession {
-	w, followed := ts.sessions.getHashed(protocolSessionKey{f.key, f.protocol}, f.protocolSessionHash())
+	w, followed := ts.sessions.GetHashed(protocolSessionKey{f.key, f.protocol}, f.protocolSessionHash())
 	if !followed {
 		return nil
 	}
@@ -173,12 +174,12 @@ func (ts *trackers) active(f *fact) *protocolSession {
 // no room.
 func (ts *trackers) follow(f *fact, o *origin) *protocolSession {
 	key := protocolSessionKey{f.key, f.protocol}
-	if ts.sessions.len() >= ts.opts.MaxSessions {
-		if old, any := ts.sessions.surplus(byPlaces, key.publisher(), key); any {
+	if ts.sessions.Len() >= ts.opts.MaxSessions {
+		if old, any := ts.sessions.Surplus(tables.ByPlaces, key.publisher().holder(), key); any {
 			ts.forgetProtocolSession(old, trackerTombstone{})
 		}
 	}
-	d, _ := ts.tombstones.get(key)
+	d, _ := ts.tombstones.Get(key)
 	w := &protocolSession{origin: o, protocol: f.protocol, lastActivity: ts.timers.currentActivity()}
 	if f.aaep != nil {
 		w.aaep = aaepsession.Restore(d.aaep)
@@ -187,7 +188,7 @@ func (ts *trackers) follow(f *fact, o *origin) *protocolSession {
 	} else {
 		w.hook = hooksession.Restore(d.hook)
 	}
-	ts.sessions.add(w)
+	ts.sessions.Add(w)
 	return w
 }
 
@@ -199,7 +200,7 @@ func (ts *trackers) retractSilence(w *protocolSession, f *fact, d trackerTombsto
 	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Breach{Check: d.silence.Check, What: "the session goes on", Events: []string{f.eventID},
 		Seqs: []uint64{f.seq}, Withdraws: d.silence, Retracts: true})
 	d.silence = nil
-	ts.tombstones.put(w.id(), d)
+	ts.tombstones.Put(w.ID(), d)
 }
 
 // countRunningSessions keeps how many AAEP sessions of a publisher are running.
@@ -321,7 +322,7 @@ func (ts *trackers) noteDecidedCall(c *call, f *fact) {
 	if f.protocol != protoAgentHook || f.kind != kindPre && f.kind != kindDecision || !c.hasPre || len(c.decisions) == 0 {
 		return
 	}
-	if w, ok := ts.sessions.peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
+	if w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
 		ts.findings.reportSessionFindings(f, *w.origin, w.hook.Decided(c.id, c.preEvent))
 	}
 }
@@ -360,16 +361,16 @@ func (fs *findings) reportSessionFindings(f *fact, who origin, found []*catalogu
 // checkOutsideGate: the session's attestation claims a gate that this call did not
 // go through (AH-C-084).
 func (ts *trackers) checkOutsideGate(c *call, f *fact) {
-	w, ok := ts.sessions.peek(protocolSessionKey{f.key, protoAgentHook})
+	w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook})
 	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
 	if ok && !said && f.effect != noEffect && w.hook.Gated() {
-		c.addRetractable("AH-C-084", ts.findings.reportCheckFinding("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
+		c.addRetractable("AH-C-084", ts.findings.reportCheck("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }
 
 // nextProtocolSessionIdle is when the next session may have been idle for long.
 func (ts *trackers) nextProtocolSessionIdle(next *earliestTime) {
-	if w, ok := ts.sessions.oldest(); ok {
+	if w, ok := ts.sessions.Oldest(); ok {
 		at, _ := ts.timers.checkIdle(w.lastActivity, sessionIdle)
 		next.keepEarlier(at)
 	}
