@@ -90,11 +90,6 @@ const (
 	linkByEvent
 )
 
-// hasSession implements sessionRegister.
-func (e *engine) hasSession(key sessionKey, hash uint32) bool {
-	return e.calls.hasSession(key, hash)
-}
-
 // resolveParentSession takes what a fact says of where its session belongs.
 func (x *lineage) resolveParentSession(f *fact, known sessionRegister) {
 	l := &f.lineageRefs
@@ -185,24 +180,6 @@ func (x *lineage) linkParentSession(f *fact, known sessionRegister, rank int8, r
 	}
 	x.parentLinks.Put(f.key, parentLink{r, rank})
 	known.upgradeParentLink(f.key, rank)
-}
-
-// maxReemittedCalls bounds the calls of a session that are emitted again when its parent
-// becomes known, or better known, after they ended.
-const maxReemittedCalls = 64
-
-// upgradeParentLink implements sessionRegister. The calls of the session that ended last
-// are emitted again, in the order in which they ended: at most once for each rank, of
-// which there are five. The record of how an open call ends will name the parent anyway.
-func (e *engine) upgradeParentLink(key sessionKey, rank int8) {
-	s := e.calls.find(key)
-	if s == nil || rank <= s.parentLinkRank {
-		return
-	}
-	s.parentLinkRank = rank
-	for _, c := range s.closed[max(0, len(s.closed)-maxReemittedCalls):] {
-		e.findings.emitCall(c.expand())
-	}
 }
 
 func (x *lineage) eventLinkKey(f *fact) linkKey {

@@ -277,35 +277,6 @@ func (s *session) findRepeatedCompletion(f *fact) *call {
 	})
 }
 
-// completeInOtherProtocol takes the other protocol's view of a completion. What it knows
-// beyond the first counts: arguments, where the first had none, and that the call
-// ran, where the first left that open.
-func (e *engine) completeInOtherProtocol(c *call, f *fact) {
-	if c.endedIn.has(f.protocol) {
-		return
-	}
-	before := c.maxEffect
-	c.recordProtocol(f)
-	c.applyClaims(f)
-	c.recordTimes(f)
-	c.addStep(stepCompleted, f)
-	if f.effect != noEffect && c.execSeq == 0 {
-		c.execSeq = f.seq
-	}
-	fresh := f.effect != noEffect && f.args.known && !c.executedArgs.known
-	if fresh {
-		c.executedArgs = f.args
-		c.executedArgs.canonical = nil
-	}
-	switch {
-	case f.effect > before:
-		e.judge.judgeExecution(c, f)
-	case fresh && c.effectiveVerdict().verdict != events.Deny:
-		e.judge.compareCallInput(c, f, c.effectiveVerdict())
-	}
-	e.findings.emitCall(c)
-}
-
 // retryChain is a call's place among the attempts at the same thing.
 type retryChain struct {
 	from, to sum   // of the attempt before and of the last one after; zero if there is none

@@ -89,43 +89,6 @@ func (l *eventTime) checkIdle(s activity, patience time.Duration) (again time.Ti
 	return until, !l.latest.Before(until)
 }
 
-// advanceTimers advances time to t: deadlines up to t fire, and sessions that have been
-// idle for too long are forgotten. It does nothing more before the next timer. Sessions
-// are ordered by their last activity, so that the next timer of all of them is that of
-// the first: a method that moves a session to the front must also set its last activity.
-// Otherwise an engine that goes on from a snapshot would forget sessions at another time.
-func (e *engine) advanceTimers(t time.Time) {
-	if e.opts.fromRecording {
-		e.timers.advanceToRecorded(t)
-	} else {
-		e.timers.advanceTo(t)
-	}
-	if e.timers.anyDue() {
-		e.expireCallDeadlines()
-		e.trackers.expireProtocolSessions()
-		e.expireSessions()
-	}
-	e.negotiations.expireNegotiations()
-}
-
-// expireCallDeadlines abandons the calls whose deadlines have come.
-func (e *engine) expireCallDeadlines() {
-	for {
-		c, due := e.timers.popDueCall()
-		if !due {
-			return
-		}
-		e.abandonCall(c, closedByDeadline, &fact{at: c.deadline})
-	}
-}
-
-// expireSessions forgets the sessions that have been idle for too long.
-func (e *engine) expireSessions() {
-	for s := e.calls.popIdle(); s != nil; s = e.calls.popIdle() {
-		e.calls.forgetSession(s)
-	}
-}
-
 // earliestTime is the first of some points in time, if there is any.
 type earliestTime struct {
 	at  time.Time

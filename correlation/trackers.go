@@ -8,7 +8,6 @@ import (
 	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
 // trackers follow the sessions of AAEP and AgentHook as their protocol orders them, beside
@@ -151,14 +150,6 @@ func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone
 	ts.sessions.Remove(w.ID())
 }
 
-// ensureProtocolSession finds the session of a fact or begins to follow it.
-func (e *engine) ensureProtocolSession(f *fact) *protocolSession {
-	if w := e.trackers.active(f); w != nil {
-		return w
-	}
-	return e.trackers.follow(f, e.sharedOrigin(f))
-}
-
 // active gives the session of a fact and notes that it is active, nil if it is not
 // followed.
 func (ts *trackers) active(f *fact) *protocolSession {
@@ -216,62 +207,6 @@ func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool)
 	}
 }
 
-// trackFact hands a fact to its session.
-func (e *engine) trackFact(f *fact, n novelty) {
-	if f.evidence != nil {
-		e.findings.reportEventFindings(nil, f)
-		if n == novel {
-			e.mandates.checkEvidence(f)
-		}
-		return
-	}
-	if f.mandateRef != nil {
-		e.mandates.recordMandateUse(f, f.mandateRef)
-	}
-	if f.kind == kindDecision && n == novel {
-		e.admissions.checkAdmissionDecision(f)
-		e.approvals.checkIgnoredApproval(f)
-	}
-	if f.requestFlags != 0 {
-		e.admissions.recordFlaggedRequest(f)
-	}
-	if f.receiptDecisionID != "" {
-		e.admissions.recordNamedDecision(f)
-	}
-	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
-	switch {
-	case f.aaep != nil && f.kind == kindQuestionReply:
-		e.replies.routeQuestionReply(f)
-	case f.aaep != nil && f.aaep.IsHandshake():
-		e.negotiations.handleHandshake(f, e)
-	case watched && f.aaep != nil:
-		e.trackAAEP(e.ensureProtocolSession(f), f, n)
-	case watched:
-		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
-	case f.aaep != nil:
-		e.findings.reportEventFindings(nil, f)
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.Hints(f.aaep))
-	case f.hook != nil:
-		e.findings.reportEventFindings(nil, f)
-		if n == novel {
-			e.declarations.applyRegistration(f)
-			e.declarations.checkDeclared(f.origin, f, nil)
-		}
-		e.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
-	default:
-		e.findings.reportEventFindings(nil, f)
-	}
-}
-
-func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {
-	e.findings.reportEventFindings(w, f)
-	if n != novel {
-		return
-	}
-	e.trackers.applyAAEP(w, f)
-	e.replies.recordReplyToken(w, f)
-}
-
 // applyAAEP applies an event to its session.
 func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
 	f.aaep.Seq, f.aaep.At, f.aaep.Recorded, f.aaep.Until = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
@@ -288,25 +223,6 @@ func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
 	if !stray && w.aaep.Unstarted() && ts.runningSessions[f.key.publisher()] > 0 {
 		ts.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
 	}
-}
-
-func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
-	e.findings.reportEventFindings(w, f)
-	if n != novel {
-		w.hook.Amend(f.hook)
-		return
-	}
-	f.hook.Seq, f.hook.At = f.seq, f.at
-	e.declarations.applyRegistration(f)
-	e.calls.setWebVerdict(f)
-	if s := e.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
-		w.hook.Requested(agenthook.PreToolUse)
-	}
-	e.trackers.applyAgentHook(w, f)
-	e.attestations.checkNonce(w, f)
-	e.attestations.checkHookFingerprints(w, f)
-	e.approvals.checkApprovalEvent(w, f)
-	e.declarations.checkDeclared(*w.origin, f, w.hook)
 }
 
 // applyAgentHook applies an event to its session.
