@@ -108,8 +108,8 @@ type reticent struct{ call.Protocol }
 func (reticent) Read(call.Request) (call.Call, call.Opinion) {
 	return call.Call{Tool: "t"}, call.Opinion{Verdict: events.Allow}
 }
-func (reticent) Tightens() bool                                           { return true }
-func (reticent) Native(events.Verdict) string                             { return "" }
+func (reticent) HasNativeEvaluator() bool                                 { return true }
+func (reticent) NativeVerdict(events.Verdict) string                      { return "" }
 func (reticent) Reply(call.Call, events.Decision, string) ([]byte, error) { return []byte("{}"), nil }
 
 func TestNoVerdictWithoutAReason(t *testing.T) {

@@ -89,16 +89,16 @@ type Inputs struct {
 	Durability  string // fsync replicated interval memory; may be empty
 	KnownTenant bool
 
-	// SessionKey gives the key of the digests of a request that has a session. If ready
+	// SessionSecret gives the key of the digests of a request that has a session. If ready
 	// is false, see Outcome.Wants. Where it is nil, Session is the key; where there is
 	// none, the tenant's takes its place.
-	SessionKey func(tenant, session string) (key *digest.Session, ready bool)
-	Session    *digest.Session
+	SessionSecret func(tenant, session string) (key *digest.Session, ready bool)
+	Session       *digest.Session
 
-	// Unkeyed makes the digests plain SHA-256 of their input, which gives short
+	// PlainDigests makes the digests plain SHA-256 of their input, which gives short
 	// secrets away. It is for offline decisions only, where whoever reads the
 	// digest has the request.
-	Unkeyed bool
+	PlainDigests bool
 
 	// Confirmations is who knows about accepted confirmations; nil knows of none.
 	Confirmations call.Confirmations
@@ -112,7 +112,7 @@ type Inputs struct {
 	Context context.Context
 
 	// Approvals, Counters and Publishers are nil where nothing is known of any.
-	Approvals  approval.Book
+	Approvals  approval.Index
 	Counters   policy.Counters
 	Publishers publisher.Registry
 }
@@ -160,16 +160,16 @@ type Outcome struct {
 	ErrorCode        string
 	ErrorDescription string
 
-	// Takes must be taken before the decision is recorded.
-	Takes Takes
+	// Reservations must be taken before the decision is recorded.
+	Reservations Reservations
 
-	protocol call.Protocol // nil: the generic refusal
-	asked    Request
-	call     call.Call
-	under    *call.Call // as the evaluator of the mandate read it that the call names; nil if that is the call itself
-	ruling   call.Ruling
-	text     string // why, for the caller
+	protocol    call.Protocol // nil: the generic refusal
+	request     Request
+	call        call.Call
+	mandateCall *call.Call // as the evaluator of the mandate read it that the call names; nil if that is the call itself
+	ruling      call.Ruling
+	explanation string // why, for the caller
 
-	session *digest.Session // what its digests are made under
-	wants   bool            // its session's key
+	session    *digest.Session // what its digests are made under
+	keyMissing bool            // its session's key
 }

@@ -95,7 +95,7 @@ func TestAttackWorkflowGuessed(t *testing.T) {
 	for _, tc := range []struct{ tenant, source string }{{"acme", "rt2"}, {"globex", "rt1"}} {
 		r, in := request(agenthook.Name, preToolUse), inputs()
 		r.Tenant, r.Source, r.Header, in.Approvals = tc.tenant, tc.source, map[string][]string{events.HeaderWorkflow: {id}}, s
-		if out := Decide(r, snap, in); out.Decision.Verdict != events.Ask || out.Decision.Approval.WorkflowID == id && out.Takes.Approval.Consumes {
+		if out := Decide(r, snap, in); out.Decision.Verdict != events.Ask || out.Decision.Approval.WorkflowID == id && out.Reservations.Approval.Consumes {
 			t.Errorf("%+v: %s", tc, codes(out))
 		}
 	}
@@ -107,7 +107,7 @@ func TestAttackPreviewForged(t *testing.T) {
 	s, snap := newShelf(), asking(t)
 	body := edit(t, preToolUse, `"bot"`, `"bot\u001b[2J\r\nargument /to  \"boss@example.com\""`, `{"to":`, `{"to \" x":"x","/to":"boss@example.com","to":`)
 	out := s.ask(t, agenthook.Name, body, snap, 0)
-	p := out.Takes.Approval.Next.Preview
+	p := out.Reservations.Approval.Next.Preview
 	for _, i := range p.Arguments {
 		if i.Value != "" || !i.Withheld || strings.ContainsAny(i.Path, "\x1b\r\n ") {
 			t.Errorf("%+v", i)
@@ -117,7 +117,7 @@ func TestAttackPreviewForged(t *testing.T) {
 		t.Errorf("%+v", p.Arguments)
 	}
 	again, err := p.Digest(inputs().digest)
-	if err != nil || again != out.Takes.Approval.Next.PreviewDigest {
+	if err != nil || again != out.Reservations.Approval.Next.PreviewDigest {
 		t.Error("the digest is of something else than what is shown")
 	}
 }
@@ -140,14 +140,14 @@ func (a *admitters) decide(i int, body string, snap *Snapshot, now time.Time, n 
 		in := inputs()
 		in.Now, in.Approvals, in.DecisionID = now, a.views[i], fmt.Sprintf("01939d5e-0000-7000-8000-%012d", n)
 		out := Decide(request(agenthook.Name, body), snap, in)
-		step := out.Takes.Approval
+		step := out.Reservations.Approval
 		switch {
 		case step == nil:
 			return out
 		case a.store.rev[step.Slot] != step.Revision:
 			a.sync(i)
 			continue
-		case !step.Keep:
+		case !step.Unchanged:
 			a.store.held[step.Slot], a.store.rev[step.Slot] = step.Next, step.Revision+1
 			a.views[i].held[step.Slot], a.views[i].rev[step.Slot] = step.Next, step.Revision+1
 		}
@@ -201,7 +201,7 @@ func (a *admitters) resolve(t *rapid.T, act approval.Act, snap *Snapshot, now ti
 	w := a.store.held[slot]
 	next, code, changed := w.Resolve(approval.Command{Act: act, Reviewer: rapid.SampledFrom([]string{"dana", "eve", "rt1", "bot", ""}).Draw(t, "reviewer"),
 		PreviewDigest: rapid.SampledFrom([]string{w.PreviewDigest, w.PreviewDigest, "hmac-sha256:00"}).Draw(t, "preview"), At: now,
-		InForce: events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}})
+		CurrentPolicy: events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}})
 	if !changed {
 		return
 	}

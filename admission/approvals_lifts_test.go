@@ -71,8 +71,8 @@ func TestWhatAnApprovalLifts(t *testing.T) {
 			if tc.after == events.Allow {
 				return
 			}
-			if !strings.HasSuffix(codes(out), approval.ReasonNotEnough) || out.Takes.Approval != nil && out.Takes.Approval.Consumes {
-				t.Errorf("%s: %+v", codes(out), out.Takes.Approval)
+			if !strings.HasSuffix(codes(out), approval.ReasonNotEnough) || out.Reservations.Approval != nil && out.Reservations.Approval.Consumes {
+				t.Errorf("%s: %+v", codes(out), out.Reservations.Approval)
 			}
 			if tc.protocol == aana.Name {
 				sameEnvelope(t, replyOf(t, asked), replyOf(t, out))
@@ -88,7 +88,7 @@ func (s *shelf) approveByForce(t testing.TB, snap *Snapshot, lifts bool) {
 	t.Helper()
 	for slot, w := range s.held {
 		command := approval.Command{Act: approval.ActApprove, Reviewer: "dana", PreviewDigest: w.PreviewDigest, At: noon.Add(time.Second),
-			InForce: events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}}
+			CurrentPolicy: events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}}
 		_, code, changed := w.Resolve(command)
 		if changed != lifts || !lifts && code != approval.CodeUnapprovable {
 			t.Errorf("the reviewer gets %s", code)

@@ -26,7 +26,7 @@ type shelf struct {
 
 func newShelf() *shelf { return &shelf{held: map[string]approval.Workflow{}, rev: map[string]uint64{}} }
 
-func (s *shelf) Slot(tenant, slot string) (*approval.Workflow, uint64) {
+func (s *shelf) WorkflowAt(tenant, slot string) (*approval.Workflow, uint64) {
 	w, there := s.held[slot]
 	if !there || w.Tenant != tenant {
 		return nil, 0
@@ -43,7 +43,7 @@ func (s *shelf) Find(tenant, id string) *approval.Workflow {
 	return nil
 }
 
-func (s *shelf) Session(tenant, source, session string) (list []*approval.Workflow) {
+func (s *shelf) SessionWorkflows(tenant, source, session string) (list []*approval.Workflow) {
 	for _, w := range s.held {
 		if w.Tenant == tenant && w.Source == source && w.Session == session {
 			list = append(list, &w)
@@ -52,7 +52,7 @@ func (s *shelf) Session(tenant, source, session string) (list []*approval.Workfl
 	return list
 }
 
-func (s *shelf) Open(tenant, source string) (n int) {
+func (s *shelf) PendingCount(tenant, source string) (n int) {
 	for _, w := range s.held {
 		if w.Tenant == tenant && w.Source == source && w.Status == approval.Pending {
 			n++
@@ -78,7 +78,7 @@ func (s *shelf) ask(t testing.TB, protocol, body string, snap *Snapshot, after t
 		req.Header[header[i]] = []string{header[i+1]}
 	}
 	out := Decide(req, snap, in)
-	if step := out.Takes.Approval; step != nil && (!step.Keep || step.Records != nil) {
+	if step := out.Reservations.Approval; step != nil && (!step.Unchanged || step.Records != nil) {
 		if step.Revision != s.rev[step.Slot] {
 			t.Fatalf("the step is for revision %d of %d", step.Revision, s.rev[step.Slot])
 		}
@@ -97,7 +97,7 @@ func (s *shelf) resolve(t testing.TB, act approval.Act, snap *Snapshot, after ti
 			continue
 		}
 		next, code, changed := w.Resolve(approval.Command{Act: act, Reviewer: "dana", PreviewDigest: w.PreviewDigest, At: noon.Add(after),
-			InForce: events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}})
+			CurrentPolicy: events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}})
 		if !changed {
 			t.Fatal(code)
 		}
@@ -201,8 +201,8 @@ func TestBypassApprovalOfADeny(t *testing.T) {
 	s.resolve(t, approval.ActApprove, snap, time.Second)
 	body := edit(t, preToolUse, `"metadata":{`, `"metadata":{"validation":{"status":"failed"},`)
 	out := s.ask(t, agenthook.Name, body, snap, time.Minute)
-	if out.Decision.Verdict != events.Deny || out.Takes.Approval != nil || out.Decision.Approval != nil {
-		t.Errorf("%s %+v", codes(out), out.Takes.Approval)
+	if out.Decision.Verdict != events.Deny || out.Reservations.Approval != nil || out.Decision.Approval != nil {
+		t.Errorf("%s %+v", codes(out), out.Reservations.Approval)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestDeniedRetry(t *testing.T) {
 	s.resolve(t, approval.ActDeny, snap, time.Second)
 	for _, call := range []string{"c1", "c2"} { // another id does not buy another answer
 		out := s.ask(t, agenthook.Name, edit(t, preToolUse, `"c1"`, `"`+call+`"`), snap, time.Minute)
-		if codes(out) != "deny external approval_denied" || out.Decision.Approval.Status != "denied" || !out.Takes.Approval.Keep || !out.Decision.ExpiresAt.IsZero() {
+		if codes(out) != "deny external approval_denied" || out.Decision.Approval.Status != "denied" || !out.Reservations.Approval.Unchanged || !out.Decision.ExpiresAt.IsZero() {
 			t.Errorf("%s: %s", call, codes(out))
 		}
 		if r := replyOf(t, out); r["decision"] != "deny" || r["reason"] != "approval_denied" {

@@ -37,7 +37,7 @@ func courierMandate(t testing.TB, edits ...string) *mandate.Mandate {
 		t.Fatal(err)
 	}
 	m, err := mandate.Compile([]byte(edit(t, string(b), append([]string{`"agent-courier"`, `"bot"`}, edits...)...)), nil)
-	if err != nil || m.Problems != nil {
+	if err != nil || m.Violations != nil {
 		t.Fatal(err, m)
 	}
 	return m

@@ -54,7 +54,7 @@ func BenchmarkDecide(b *testing.B) {
 	} {
 		req, in := request(agenthook.Name, c.body), inputs()
 		if !c.tenants {
-			in.SessionKey = func(string, string) (*digest.Session, bool) { return sessionsKey, true }
+			in.SessionSecret = func(string, string) (*digest.Session, bool) { return sessionsKey, true }
 		}
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(len(req.Body)))

@@ -18,67 +18,67 @@ import (
 
 var mandateHeaders = []string{wire.HeaderMandateID, wire.HeaderMandateHash, wire.HeaderMandateVersion}
 
-// mandated: AUMP's own requests have been judged by their protocol.
-func (m *matter) mandated() bool {
+// namesMandate: AUMP's own requests have been judged by their protocol.
+func (m *evaluation) namesMandate() bool {
 	if m.protocol == aump.Name {
 		return false
 	}
 	if _, there := m.carried[memberMandate]; there {
 		return true
 	}
-	return mandateNamed(m.ask.Header)
+	return headersNameMandate(m.request.Header)
 }
 
-func mandateNamed(header map[string][]string) bool {
+func headersNameMandate(header map[string][]string) bool {
 	return len(header) > 0 && slices.ContainsFunc(mandateHeaders, func(h string) bool { return len(header[h]) > 0 })
 }
 
-// contracted: AANA's own requests have been judged by their protocol.
-func (m *matter) contracted() bool {
+// carriesContract: AANA's own requests have been judged by their protocol.
+func (m *evaluation) carriesContract() bool {
 	_, there := m.carried[memberContract]
 	return there
 }
 
-// byMandate judges the call as AUMP's own evaluator judges the request that it
+// judgeMandate judges the call as AUMP's own evaluator judges the request that it
 // carries. A request that only names its mandate, by the headers, proposes to run
 // the tool, under its canonical name, with its arguments as attributes.
-func (m *matter) byMandate() (o call.Opinion) {
+func (m *evaluation) judgeMandate() (o call.Opinion) {
 	o.Verdict = events.Allow
-	request, at := m.derived(), ""
+	request, at := m.mandateRequest(), ""
 	if carried, there := m.carried[memberMandate]; there {
-		at = m.at + "/" + memberMandate
+		at = m.carriedPath + "/" + memberMandate
 		given, ok := carried.(map[string]any)
 		if !ok {
-			o.Say(events.Deny, aump.Name, call.CodeSchemaInvalid, at)
+			o.AddReason(events.Deny, aump.Name, call.CodeSchemaInvalid, at)
 			return o
 		}
 		if request = given; request["aump"] == nil {
 			request = maps.Clone(given)
-			request["aump"] = header()
+			request["aump"] = aumpHeader()
 		}
 	}
-	c, inner := m.inner(aump.Evaluator{}, request)
-	m.under = &c
+	c, inner := m.judgeCarried(aump.Evaluator{}, request)
+	m.mandateCall = &c
 	m.call.Mandate, m.call.Mandated = c.Mandate, c.ArgsCanonical
-	o.Adopt(inner, at)
+	o.MergeCarried(inner, at)
 	if action, ok := request["proposed_action"].(map[string]any); ok && m.tool.Entry != nil && !inner.Malformed {
-		m.bound(&o, m.tool.Entry.Mandate, action, at)
+		m.checkBinding(&o, m.tool.Entry.Mandate, action, at)
 	}
 	return o
 }
 
-func header() map[string]any {
+func aumpHeader() map[string]any {
 	return map[string]any{"version": wire.Version, "type": wire.TypeRequest}
 }
 
-// derived is the request of a call that only names its mandate.
-func (m *matter) derived() map[string]any {
+// mandateRequest is the request of a call that only names its mandate.
+func (m *evaluation) mandateRequest() map[string]any {
 	c := m.call
-	name := or(or(or(c.CanonicalTool, c.Tool), c.Action), c.EventType)
+	name := orDefault(orDefault(orDefault(c.CanonicalTool, c.Tool), c.Action), c.EventType)
 	action := map[string]any{"type": name, "summary": name}
 	if e := m.tool.Entry; e != nil {
-		action["type"] = or(e.Mandate.Action, name)
-		if a, there, ok := e.Mandate.Stated(c.Args); there && ok && a.Currency != "" {
+		action["type"] = orDefault(e.Mandate.Action, name)
+		if a, there, ok := e.Mandate.AmountIn(c.Args); there && ok && a.Currency != "" {
 			action["amount"] = map[string]any{"total_minor": json.Number(strconv.FormatInt(a.TotalMinor, 10)), "currency": a.Currency}
 		}
 	}
@@ -87,29 +87,29 @@ func (m *matter) derived() map[string]any {
 	}
 	ref := map[string]any{}
 	for i, name := range []string{"id", "hash", "version"} {
-		if v := m.ask.Header[mandateHeaders[i]]; len(v) > 0 {
+		if v := m.request.Header[mandateHeaders[i]]; len(v) > 0 {
 			ref[name] = v[0]
 		}
 	}
-	return map[string]any{"aump": header(), "mandate_ref": ref, "proposed_action": action}
+	return map[string]any{"aump": aumpHeader(), "mandate_ref": ref, "proposed_action": action}
 }
 
-// bound denies an action that is not what the catalogue says the tool does, or
+// checkBinding denies an action that is not what the catalogue says the tool does, or
 // about another amount than the arguments have: what was judged would not be
 // what runs.
-func (m *matter) bound(o *call.Opinion, b publisher.Binding, action map[string]any, at string) {
+func (m *evaluation) checkBinding(o *call.Opinion, b publisher.Binding, action map[string]any, at string) {
 	path := at + "/proposed_action"
 	if b.Action != "" && action["type"] != b.Action {
-		o.Say(events.Deny, publisher.Evaluator, publisher.CodeMandateAction, path+"/type")
+		o.AddReason(events.Deny, publisher.Evaluator, publisher.CodeMandateAction, path+"/type")
 	}
-	stated, there, ok := b.Stated(m.call.Args)
+	stated, there, ok := b.AmountIn(m.call.Args)
 	if !there {
 		return
 	}
 	amount, _ := action["amount"].(map[string]any)
-	judged, _, same := publisher.Binding{TotalMinor: "/total_minor", Currency: "/currency"}.Stated(amount)
+	judged, _, same := publisher.Binding{TotalMinor: "/total_minor", Currency: "/currency"}.AmountIn(amount)
 	if !ok || !same || judged.TotalMinor != stated.TotalMinor || stated.Currency != "" && judged.Currency != stated.Currency {
-		o.Say(events.Deny, publisher.Evaluator, publisher.CodeMandateAmount, path+"/amount")
+		o.AddReason(events.Deny, publisher.Evaluator, publisher.CodeMandateAmount, path+"/amount")
 	}
 }
 
@@ -119,29 +119,29 @@ const (
 	CodeContractArguments = "contract_arguments_mismatch"
 )
 
-// byContract judges the call as AANA's own evaluator judges the contract that it
+// judgeContract judges the call as AANA's own evaluator judges the contract that it
 // carries, which must be about this very call.
-func (m *matter) byContract() (o call.Opinion) {
+func (m *evaluation) judgeContract() (o call.Opinion) {
 	o.Verdict = events.Allow
 	holder, _ := m.carried[memberContract].(map[string]any)
 	contract, ok := holder[memberDocument].(map[string]any)
-	if at := m.at + "/" + memberContract; !ok || len(holder) != 1 {
-		o.Say(events.Deny, aana.Name, call.CodeSchemaInvalid, at)
+	if at := m.carriedPath + "/" + memberContract; !ok || len(holder) != 1 {
+		o.AddReason(events.Deny, aana.Name, call.CodeSchemaInvalid, at)
 		return o
 	}
-	at := m.at + "/" + memberContract + "/" + memberDocument
-	c, inner := m.inner(aana.Evaluator{}, contract)
-	o.Adopt(inner, at)
+	at := m.carriedPath + "/" + memberContract + "/" + memberDocument
+	c, inner := m.judgeCarried(aana.Evaluator{}, contract)
+	o.MergeCarried(inner, at)
 	if inner.Malformed {
 		return o
 	}
 	if c.Tool != m.call.Tool && c.Tool != m.call.CanonicalTool {
-		o.Say(events.Deny, Evaluator, CodeContractTool, at+"/tool_name")
+		o.AddReason(events.Deny, Evaluator, CodeContractTool, at+"/tool_name")
 	}
 	if m.protocol != aaep.Name && !sameArguments(c.ArgsCanonical, m.call.ArgsCanonical) { // AAEP has no arguments
-		o.Say(events.Deny, Evaluator, CodeContractArguments, at+"/proposed_arguments")
+		o.AddReason(events.Deny, Evaluator, CodeContractArguments, at+"/proposed_arguments")
 	}
-	m.categorised(&o, contract, at)
+	m.checkCategory(&o, contract, at)
 	return o
 }
 
@@ -150,17 +150,17 @@ func sameArguments(a, b []byte) bool {
 	return string(a) == string(b) || len(a) <= len("{}") && len(b) <= len("{}")
 }
 
-// inner asks another protocol about a document that a call carries, as a request
+// judgeCarried asks another protocol about a document that a call carries, as a request
 // of the same session and call.
-func (m *matter) inner(p call.Protocol, document map[string]any) (call.Call, call.Opinion) {
+func (m *evaluation) judgeCarried(p call.Protocol, document map[string]any) (call.Call, call.Opinion) {
 	body, err := strictjson.Canonical(document)
 	if err != nil {
 		panic(err) // cannot happen: everything in it came out of strictjson
 	}
-	ask := m.ask
+	ask := m.request
 	ask.Body, ask.Header = body, map[string][]string{}
 	for _, h := range mandateHeaders {
-		if v := call.HeaderValues(m.ask.Header, h); len(v) > 0 {
+		if v := call.HeaderValues(m.request.Header, h); len(v) > 0 {
 			ask.Header[h] = v
 		}
 	}

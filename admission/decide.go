@@ -14,60 +14,62 @@ import (
 // Decide judges one request. It never panics and never returns an outcome
 // without a verdict and a reason.
 func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
-	out := Outcome{Decision: record(req, in)}
+	out := Outcome{Decision: decisionRecord(req, in)}
 	p, known := protocols[req.Protocol]
 	switch {
 	case !in.KnownTenant || req.Tenant == "":
-		return out.refuse(req, in, CodeUnknownTenant)
+		return out.refuseRequest(req, in, CodeUnknownTenant)
 	case !known:
-		return out.refuse(req, in, CodeUnknownProtocol)
+		return out.refuseRequest(req, in, CodeUnknownProtocol)
 	case req.Source == "":
 		out.protocol = p
-		return out.refuse(req, in, CodeUnknownSource)
-	case !in.complete():
+		return out.refuseRequest(req, in, CodeUnknownSource)
+	case !in.isComplete():
 		out.protocol = p
-		return out.refuse(req, in, CodeInternal)
+		return out.refuseRequest(req, in, CodeInternal)
 	}
 	out.protocol = p
-	ok := guard(func() { out.judge(req, snap, in) })
+	ok := runRecovered(func() { out.judgeRequest(req, snap, in) })
 	switch {
 	case !ok:
 		// What the panicking evaluator left behind is not to be trusted.
-		out = Outcome{Decision: record(req, in), protocol: p}
-		return out.refuse(req, in, CodeInternal)
-	case out.wants:
-		out = Outcome{Decision: record(req, in), protocol: p, Session: out.Session, wants: true}
-		return out.refuse(req, in, CodeInternal)
+		out = Outcome{Decision: decisionRecord(req, in), protocol: p}
+		return out.refuseRequest(req, in, CodeInternal)
+	case out.keyMissing:
+		out = Outcome{Decision: decisionRecord(req, in), protocol: p, Session: out.Session, keyMissing: true}
+		return out.refuseRequest(req, in, CodeInternal)
 	}
 	return out
 }
 
-// Wants tells whether Inputs.SessionKey had the key of the session not ready. The
+// NeedsSessionKey tells whether Inputs.SessionKey had the key of the session not ready. The
 // outcome is then deny internal_error and is not to be recorded: make the key, and
 // decide again.
-func (out *Outcome) Wants() (session string, wants bool) { return out.Session, out.wants }
-
-func (in Inputs) complete() bool {
-	return !in.Now.IsZero() && in.DecisionID != "" && in.Nonce != "" && len(in.Salt) == receipt.SaltSize &&
-		(in.Unkeyed || len(in.TenantKey) > 0)
+func (out *Outcome) NeedsSessionKey() (session string, wants bool) {
+	return out.Session, out.keyMissing
 }
 
-// record is the part of a decision that does not depend on the body's content.
-func record(req Request, in Inputs) events.Decision {
+func (in Inputs) isComplete() bool {
+	return !in.Now.IsZero() && in.DecisionID != "" && in.Nonce != "" && len(in.Salt) == receipt.SaltSize &&
+		(in.PlainDigests || len(in.TenantKey) > 0)
+}
+
+// decisionRecord is the part of a decision that does not depend on the body's content.
+func decisionRecord(req Request, in Inputs) events.Decision {
 	return events.Decision{
 		DecisionID: in.DecisionID, Tenant: req.Tenant, Protocol: req.Protocol, Source: req.Source, Occurrence: in.Occurrence,
 		ReceivedAt: events.At(req.ReceivedAt), DecidedAt: events.At(in.Now), Durability: in.Durability,
 	}
 }
 
-// of are the inputs for a call of a session. It reports whether they are all there.
-func (in Inputs) of(tenant, session string) (Inputs, bool) {
+// withSession are the inputs for a call of a session. It reports whether they are all there.
+func (in Inputs) withSession(tenant, session string) (Inputs, bool) {
 	ready := true
 	switch {
 	case session == "":
 		in.Session = nil
-	case in.SessionKey != nil:
-		in.Session, ready = in.SessionKey(tenant, session)
+	case in.SessionSecret != nil:
+		in.Session, ready = in.SessionSecret(tenant, session)
 	}
 	return in, ready
 }
@@ -76,7 +78,7 @@ func (in Inputs) of(tenant, session string) (Inputs, bool) {
 // it hashes.
 func (in Inputs) digest(b []byte) string {
 	switch {
-	case in.Unkeyed:
+	case in.PlainDigests:
 		return digest.Plain(b)
 	case in.Session != nil:
 		return in.Session.Digest(b)
@@ -86,9 +88,9 @@ func (in Inputs) digest(b []byte) string {
 	return digest.Keyed(in.TenantKey, b)
 }
 
-// guard runs f and reports whether it came back. The text of a panic may quote
+// runRecovered runs f and reports whether it came back. The text of a panic may quote
 // the request, so it goes nowhere.
-func guard(f func()) (ok bool) {
+func runRecovered(f func()) (ok bool) {
 	defer func() {
 		if recover() != nil {
 			ok = false
@@ -98,8 +100,8 @@ func guard(f func()) (ok bool) {
 	return true
 }
 
-// refuse ends a decision that no evaluator could make.
-func (out Outcome) refuse(req Request, in Inputs, code string) Outcome {
+// refuseRequest ends a decision that no evaluator could make.
+func (out Outcome) refuseRequest(req Request, in Inputs, code string) Outcome {
 	out.Decision.RequestDigest = in.digest(req.Body)
 	out.Fail(code)
 	out.Malformed = true
@@ -107,50 +109,50 @@ func (out Outcome) refuse(req Request, in Inputs, code string) Outcome {
 	return out
 }
 
-func (out *Outcome) judge(req Request, snap *Snapshot, in Inputs) {
-	known := &witness{stores: in}
+func (out *Outcome) judgeRequest(req Request, snap *Snapshot, in Inputs) {
+	known := &inputRecorder{stores: in}
 	ask := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
-		Limits: strictjson.DefaultLimits, Confirmations: known, Records: known.records(), Publishers: in.Publishers, Digest: in.digest,
+		Limits: strictjson.DefaultLimits, Confirmations: known, Records: known.mandateRecords(), Publishers: in.Publishers, Digest: in.digest,
 	}
 	if snap != nil {
 		ask.Strict, ask.Profile = snap.Strict, snap.Profile
 	}
 	c, native := out.protocol.Read(ask)
-	in, ready := in.of(req.Tenant, c.Session)
+	in, ready := in.withSession(req.Tenant, c.Session)
 	if !ready {
-		out.Session, out.wants = c.Session, true
+		out.Session, out.keyMissing = c.Session, true
 		return
 	}
 	ask.Digest, out.session = in.digest, in.Session
 	out.Decision.RequestDigest = in.digest(req.Body)
 	judged := !native.Malformed && !native.Observational
-	if judged && !alone(&ask, req.Protocol, &c) {
-		var m *matter
-		m, native = further(ask, req.Protocol, c, native)
-		c, out.under = m.call, m.under
+	if judged && !nativeOnly(&ask, req.Protocol, &c) {
+		var m *evaluation
+		m, native = runEvaluators(ask, req.Protocol, c, native)
+		c, out.mandateCall = m.call, m.mandateCall
 	}
-	out.asked = req
+	out.request = req
 	out.call, out.Session = c, c.Session
-	out.describe(c, in)
-	out.Decision.Inputs = known.inputs(ask, c.Mandate)
+	out.describeCall(c, in)
+	out.Decision.Inputs = known.decisionInputs(ask, c.Mandate)
 	tools := policy.Verdicts{Verdict: events.Allow}
 	if judged {
-		tools = consult(snap, req, c, in)
-		if out.protocol.Tightens() && tools.Silent() {
-			tools = tools.Aside()
+		tools = evaluatePolicies(snap, req, c, in)
+		if out.protocol.HasNativeEvaluator() && tools.NoRuleMatched() {
+			tools = tools.AdvisoryOnly()
 		}
 		out.Decision.Policy = policyRef(snap, tools.Policy)
 		out.Expired = tools.Expired
 	}
-	out.ruling = call.Ruling{Own: native, Policies: tools}
-	out.consolidate(native, tools, in)
-	out.Takes.Spend = out.spend()
-	out.Takes.Unconfirmed = c.Unconfirmed
-	out.Decision.Counts = policy.Record(tools.Counts)
+	out.ruling = call.Ruling{NativeOpinion: native, Policies: tools}
+	out.combineVerdicts(native, tools, in)
+	out.Reservations.Spend = out.spendReservation()
+	out.Reservations.Unconfirmed = c.Unconfirmed
+	out.Decision.Counts = policy.RecordCounts(tools.Counts)
 	if out.Decision.Verdict == events.Allow {
-		out.Takes.Counts = tools.Counts
-		out.Takes.Confirmation = c.Confirmed
+		out.Reservations.Counts = tools.Counts
+		out.Reservations.Confirmation = c.Confirmed
 	}
 	switch {
 	case len(out.Decision.Reasons) == 0:
@@ -164,8 +166,8 @@ func (out *Outcome) judge(req Request, snap *Snapshot, in Inputs) {
 	}
 }
 
-// describe copies into the record what it may hold of the call.
-func (out *Outcome) describe(c call.Call, in Inputs) {
+// describeCall copies into the record what it may hold of the call.
+func (out *Outcome) describeCall(c call.Call, in Inputs) {
 	d := &out.Decision
 	d.EventID, d.Agent, d.Session, d.ToolCallID, d.Tool = c.EventID, c.Agent, c.Session, c.ToolCallID, c.Tool
 	d.Action, d.ResourceKind, d.Trace, d.Mandate = c.Action, c.ResourceKind, c.Trace, c.Mandate
@@ -178,8 +180,8 @@ func (out *Outcome) describe(c call.Call, in Inputs) {
 	}
 }
 
-// consult asks the tool policies.
-func consult(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdicts {
+// evaluatePolicies asks the tool policies.
+func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdicts {
 	switch {
 	case snap == nil || errors.Is(snap.PolicyErr, policy.ErrNoPolicies):
 		return policyRefusal(policy.CodeNoPolicy)
@@ -187,7 +189,7 @@ func consult(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdict
 		return policyRefusal(policy.CodePolicyError)
 	}
 	return snap.Policies.Evaluate(policy.Input{
-		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: or(c.CanonicalTool, c.Tool), Action: c.Action,
+		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: orDefault(c.CanonicalTool, c.Tool), Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
 		FromAgent: c.FromAgent, ToAgent: c.ToAgent, RawArguments: c.RawArguments,
 		Risk: c.Risk, Args: c.Args, Event: c.Event, Catalog: c.Catalogue, Now: in.Now, Counters: in.Counters, Context: in.Context,

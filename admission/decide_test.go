@@ -254,7 +254,7 @@ type panicking struct{ call.Protocol }
 func (panicking) Read(r call.Request) (call.Call, call.Opinion) {
 	panic("cannot read " + string(r.Body))
 }
-func (panicking) Native(events.Verdict) string { return "no" }
+func (panicking) NativeVerdict(events.Verdict) string { return "no" }
 func (panicking) Reply(call.Call, events.Decision, string) ([]byte, error) {
 	panic("cannot write " + secret)
 }
@@ -301,24 +301,24 @@ func TestConfirmationsReachTheEvaluator(t *testing.T) {
 	snap := allowAll(t)
 	snap.Strict = true
 	out := Decide(request(aaep.Name, body), snap, in)
-	if codes(out) != "allow confirmation_accepted ok" || out.Takes.Confirmation != "q1" || out.Takes.Unconfirmed != nil {
-		t.Errorf("%s %+v", codes(out), out.Takes)
+	if codes(out) != "allow confirmation_accepted ok" || out.Reservations.Confirmation != "q1" || out.Reservations.Unconfirmed != nil {
+		t.Errorf("%s %+v", codes(out), out.Reservations)
 	}
 	// What is not allowed in the end uses nothing up.
-	if out := Decide(request(aaep.Name, body), nil, in); out.Decision.Verdict != events.Deny || out.Takes.Confirmation != "" {
-		t.Errorf("%s %+v", codes(out), out.Takes)
+	if out := Decide(request(aaep.Name, body), nil, in); out.Decision.Verdict != events.Deny || out.Reservations.Confirmation != "" {
+		t.Errorf("%s %+v", codes(out), out.Reservations)
 	}
 	in.Confirmations = nil
 	out = Decide(request(aaep.Name, body), snap, in)
-	if codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" || out.Takes.Confirmation != "" || out.Takes.Unconfirmed == nil {
-		t.Errorf("%s %+v", codes(out), out.Takes)
+	if codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" || out.Reservations.Confirmation != "" || out.Reservations.Unconfirmed == nil {
+		t.Errorf("%s %+v", codes(out), out.Reservations)
 	}
 }
 
 type yes struct{}
 
 func (yes) Confirmation(call.Invocation) call.Confirmation {
-	return call.Confirmation{Standing: call.StandingAccepted, ID: "q1", Explicit: true, Until: noon.Add(time.Hour)}
+	return call.Confirmation{Status: call.ConfirmationAccepted, ID: "q1", Explicit: true, Until: noon.Add(time.Hour)}
 }
 
 func TestProtocolsHaveAnEvaluator(t *testing.T) {

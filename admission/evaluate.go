@@ -57,7 +57,7 @@ type Verdict struct {
 //
 // A line that cannot be read is a deny like any other.
 func EvaluateLine(line []byte, o Offline) []byte {
-	w, err := unwrap(line)
+	w, err := parseLine(line)
 	if err != nil {
 		return offlineLine(events.Deny, Refusal(CodeMalformedLine))
 	}
@@ -69,10 +69,10 @@ func EvaluateLine(line []byte, o Offline) []byte {
 		snap = EvaluatorsOnly()
 	}
 	req := Request{
-		Tenant: or(o.Tenant, OfflineTenant), Source: or(o.Source, ClaimedSource(o.Protocol, w.request)),
+		Tenant: orDefault(o.Tenant, OfflineTenant), Source: orDefault(o.Source, ClaimedSource(o.Protocol, w.request)),
 		Protocol: o.Protocol, Header: w.headers, Body: w.request, ReceivedAt: w.now,
 	}
-	in := derived(line, w.now)
+	in := offlineInputs(line, w.now)
 	in.Mandates.Mandates, in.Counters, in.Publishers = o.Mandates, policy.NoCounts{}, o.Publishers
 	out := Decide(req, snap, in)
 	body, err := out.Reply()
@@ -83,7 +83,7 @@ func EvaluateLine(line []byte, o Offline) []byte {
 	return offlineLine(out.Decision.Verdict, body)
 }
 
-func or(s, fallback string) string {
+func orDefault(s, fallback string) string {
 	if s == "" {
 		return fallback
 	}
@@ -113,11 +113,11 @@ func ClaimedSource(protocol string, body []byte) string {
 		producer, _ := tree["producer"].(map[string]any)
 		source, _ = producer["agent_id"].(string)
 	}
-	return or(source, OfflineSource)
+	return orDefault(source, OfflineSource)
 }
 
-// derived makes the inputs of an offline decision out of the line and the time.
-func derived(line []byte, now time.Time) Inputs {
+// offlineInputs makes the inputs of an offline decision out of the line and the time.
+func offlineInputs(line []byte, now time.Time) Inputs {
 	seed := func(use string) []byte {
 		h := sha256.New()
 		h.Write([]byte("countersign/offline/v1/" + use + "\x00" + now.UTC().Format(time.RFC3339Nano) + "\x00"))
@@ -132,13 +132,13 @@ func derived(line []byte, now time.Time) Inputs {
 	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
 	return Inputs{
 		Now: now, DecisionID: id.String(), Salt: seed("salt")[:receipt.SaltSize],
-		Nonce: base64.RawURLEncoding.EncodeToString(seed("nonce")[:16]), KnownTenant: true, Unkeyed: true,
+		Nonce: base64.RawURLEncoding.EncodeToString(seed("nonce")[:16]), KnownTenant: true, PlainDigests: true,
 	}
 }
 
-// wrapped is a line taken apart. The request is the very bytes of the line: what
+// lineRequest is a line taken apart. The request is the very bytes of the line: what
 // a strict decoder would refuse must still be in it.
-type wrapped struct {
+type lineRequest struct {
 	request []byte
 	headers map[string][]string
 	now     time.Time
@@ -146,37 +146,37 @@ type wrapped struct {
 
 var errEnvelope = errors.New("the envelope of the line is not {request, headers?, now?}")
 
-// unwrap takes a line for an envelope if it is an object with the key request:
+// parseLine takes a line for an envelope if it is an object with the key request:
 // no protocol here has such a key.
-func unwrap(line []byte) (wrapped, error) {
-	bare := wrapped{request: line}
-	members, err := topLevel(line)
+func parseLine(line []byte) (lineRequest, error) {
+	bare := lineRequest{request: line}
+	members, err := topLevelMembers(line)
 	if err != nil {
 		return bare, nil // not JSON: the protocol says so itself
 	}
 	if _, there := members["request"]; !there {
 		return bare, nil
 	}
-	var w wrapped
+	var w lineRequest
 	for key, values := range members {
-		read, known := envelope[key]
+		read, known := envelopeFields[key]
 		if !known || len(values) != 1 || read(&w, values[0]) != nil {
-			return wrapped{}, errEnvelope
+			return lineRequest{}, errEnvelope
 		}
 	}
 	return w, nil
 }
 
-var envelope = map[string]func(*wrapped, []byte) error{
-	"request": func(w *wrapped, v []byte) error { w.request = v; return nil },
-	"headers": func(w *wrapped, v []byte) error {
+var envelopeFields = map[string]func(*lineRequest, []byte) error{
+	"request": func(w *lineRequest, v []byte) error { w.request = v; return nil },
+	"headers": func(w *lineRequest, v []byte) error {
 		tree, err := strictjson.ParseObject(v, strictjson.DefaultLimits)
 		if err != nil {
 			return err
 		}
 		w.headers = map[string][]string{}
 		for name, value := range tree {
-			list, ok := texts(value)
+			list, ok := stringList(value)
 			if !ok {
 				return errEnvelope
 			}
@@ -184,7 +184,7 @@ var envelope = map[string]func(*wrapped, []byte) error{
 		}
 		return nil
 	},
-	"now": func(w *wrapped, v []byte) error {
+	"now": func(w *lineRequest, v []byte) error {
 		var t events.Time
 		if err := t.UnmarshalJSON(v); err != nil || t.IsZero() {
 			return errEnvelope
@@ -194,7 +194,7 @@ var envelope = map[string]func(*wrapped, []byte) error{
 	},
 }
 
-func texts(v any) ([]string, bool) {
+func stringList(v any) ([]string, bool) {
 	list, ok := v.([]any)
 	if !ok {
 		list = []any{v}
@@ -210,9 +210,9 @@ func texts(v any) ([]string, bool) {
 	return out, true
 }
 
-// topLevel gives the raw values of an object's members, every one of a name that
+// topLevelMembers gives the raw values of an object's members, every one of a name that
 // is there twice.
-func topLevel(line []byte) (map[string][][]byte, error) {
+func topLevelMembers(line []byte) (map[string][][]byte, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(line), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
 		return nil, errEnvelope

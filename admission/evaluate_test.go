@@ -89,7 +89,7 @@ func TestEvaluateLineWithPolicies(t *testing.T) {
 }
 
 func TestDerivedInputs(t *testing.T) {
-	a := derived([]byte("x"), noon)
+	a := offlineInputs([]byte("x"), noon)
 	id, err := uuid.Parse(a.DecisionID)
 	if err != nil || id.Version() != 7 || id.Variant() != uuid.RFC4122 {
 		t.Errorf("%s is no UUIDv7", a.DecisionID)
@@ -97,12 +97,12 @@ func TestDerivedInputs(t *testing.T) {
 	if sec, nsec := id.Time().UnixTime(); !time.Unix(sec, nsec).Truncate(time.Millisecond).Equal(noon) {
 		t.Errorf("the id says %v", time.Unix(sec, nsec))
 	}
-	for name, b := range map[string]Inputs{"other line": derived([]byte("y"), noon), "other time": derived([]byte("x"), noon.Add(1))} {
+	for name, b := range map[string]Inputs{"other line": offlineInputs([]byte("y"), noon), "other time": offlineInputs([]byte("x"), noon.Add(1))} {
 		if b.DecisionID == a.DecisionID || bytes.Equal(b.Salt, a.Salt) || b.Nonce == a.Nonce {
 			t.Errorf("%s: the same inputs", name)
 		}
 	}
-	if diff := cmp.Diff(a, derived([]byte("x"), noon.In(time.FixedZone("", 3600)))); strings.Contains(diff, "DecisionID") {
+	if diff := cmp.Diff(a, offlineInputs([]byte("x"), noon.In(time.FixedZone("", 3600)))); strings.Contains(diff, "DecisionID") {
 		t.Error(diff)
 	}
 }

@@ -18,35 +18,35 @@ import (
 // always speak, and each can only make the verdict stricter.
 type evaluator struct {
 	name    string
-	applies func(*matter) bool
-	judge   func(*matter) call.Opinion
+	applies func(*evaluation) bool
+	judge   func(*evaluation) call.Opinion
 }
 
 // evaluators are all of them, in the order in which their reasons are kept,
 // after the protocol's own and before those of the policies.
 var evaluators = []evaluator{
-	{publisher.Evaluator, (*matter).catalogued, (*matter).byCatalogue},
-	{aump.Name, (*matter).mandated, (*matter).byMandate},
-	{aana.Name, (*matter).contracted, (*matter).byContract},
+	{publisher.Evaluator, (*evaluation).hasCatalogue, (*evaluation).judgeCatalogue},
+	{aump.Name, (*evaluation).namesMandate, (*evaluation).judgeMandate},
+	{aana.Name, (*evaluation).carriesContract, (*evaluation).judgeContract},
 }
 
-// matter is one call that the evaluators judge.
-type matter struct {
-	ask      call.Request
-	protocol string
-	call     call.Call
-	tool     publisher.Tool
-	carried  map[string]any // what may hold a mandate's request and a contract; nil if the protocol has no place for them
-	at       string         // its JSON pointer
+// evaluation is one call that the evaluators judge.
+type evaluation struct {
+	request     call.Request
+	protocol    string
+	call        call.Call
+	tool        publisher.Tool
+	carried     map[string]any // what may hold a mandate's request and a contract; nil if the protocol has no place for them
+	carriedPath string         // its JSON pointer
 
-	// under is the call as the mandate's evaluator read it, nil if none is named.
-	under *call.Call
+	// mandateCall is the call as the mandate's evaluator read it, nil if none is named.
+	mandateCall *call.Call
 }
 
 // Where a call of another protocol carries a mandate's action evaluation request
 // and a contract: the members aump and aana of the place that its protocol keeps
 // for such things, by its JSON pointer.
-var places = map[string]string{agenthook.Name: "/metadata", aaep.Name: "/extensions"}
+var carrierPaths = map[string]string{agenthook.Name: "/metadata", aaep.Name: "/extensions"}
 
 // Members of such a place, and of the member aana.
 const (
@@ -55,13 +55,13 @@ const (
 	memberDocument = "contract"
 )
 
-// alone reports whether no evaluator can have anything to say: most calls are
+// nativeOnly reports whether no evaluator can have anything to say: most calls are
 // nobody's but their protocol's.
-func alone(ask *call.Request, protocol string, c *call.Call) bool {
-	if ask.Publishers != nil || protocol != aump.Name && mandateNamed(ask.Header) {
+func nativeOnly(ask *call.Request, protocol string, c *call.Call) bool {
+	if ask.Publishers != nil || protocol != aump.Name && headersNameMandate(ask.Header) {
 		return false
 	}
-	at := places[protocol]
+	at := carrierPaths[protocol]
 	if at == "" {
 		return true
 	}
@@ -71,26 +71,26 @@ func alone(ask *call.Request, protocol string, c *call.Call) bool {
 	return !mandate && !contract
 }
 
-// further lets the evaluators judge a call that its protocol has read. The
+// runEvaluators lets the evaluators judge a call that its protocol has read. The
 // opinion is the protocol's own with theirs joined to it.
-func further(ask call.Request, protocol string, c call.Call, own call.Opinion) (*matter, call.Opinion) {
-	m := &matter{ask: ask, protocol: protocol, call: c}
-	if m.at = places[protocol]; m.at != "" {
-		m.carried, _ = c.Event[m.at[1:]].(map[string]any)
+func runEvaluators(ask call.Request, protocol string, c call.Call, own call.Opinion) (*evaluation, call.Opinion) {
+	m := &evaluation{request: ask, protocol: protocol, call: c}
+	if m.carriedPath = carrierPaths[protocol]; m.carriedPath != "" {
+		m.carried, _ = c.Event[m.carriedPath[1:]].(map[string]any)
 	}
-	m.identify()
+	m.lookupTool()
 	for _, e := range evaluators {
 		if e.applies(m) {
-			own.Join(e.judge(m))
+			own.Merge(e.judge(m))
 		}
 	}
-	m.conceal()
+	m.hideCarried()
 	return m, own
 }
 
-// identify looks the tool up, and lets the call know what the catalogue knows.
-func (m *matter) identify() {
-	if m.ask.Publishers == nil {
+// lookupTool looks the tool up, and lets the call know what the catalogue knows.
+func (m *evaluation) lookupTool() {
+	if m.request.Publishers == nil {
 		return
 	}
 	c := &m.call
@@ -98,18 +98,18 @@ func (m *matter) identify() {
 	if m.protocol == aioc.NameHandoff {
 		tool = "" // it has none
 	}
-	m.tool = m.ask.Publishers.Lookup(m.ask.Tenant, m.ask.Source, tool)
-	if m.tool.Standing != publisher.NoCatalogue {
+	m.tool = m.request.Publishers.Lookup(m.request.Tenant, m.request.Source, tool)
+	if m.tool.Status != publisher.NoCatalogue {
 		c.Catalogue = m.tool.Facts()
 	}
 	if e := m.tool.Entry; e != nil {
-		c.CanonicalTool, c.Risk = e.Name, e.Raise(c.Risk)
+		c.CanonicalTool, c.Risk = e.Name, e.RaiseRisk(c.Risk)
 	}
 }
 
-// conceal takes what was carried out of what policies see: it is full of what a
+// hideCarried takes what was carried out of what policies see: it is full of what a
 // publisher says in its own favour.
-func (m *matter) conceal() {
+func (m *evaluation) hideCarried() {
 	_, mandate := m.carried[memberMandate]
 	_, contract := m.carried[memberContract]
 	if !mandate && !contract {
@@ -119,46 +119,46 @@ func (m *matter) conceal() {
 	delete(kept, memberMandate)
 	delete(kept, memberContract)
 	event := maps.Clone(m.call.Event)
-	event[m.at[1:]] = kept
+	event[m.carriedPath[1:]] = kept
 	m.call.Event = event
 }
 
-func (m *matter) catalogued() bool { return m.tool.Standing != publisher.NoCatalogue }
+func (m *evaluation) hasCatalogue() bool { return m.tool.Status != publisher.NoCatalogue }
 
-func (m *matter) byCatalogue() (o call.Opinion) {
+func (m *evaluation) judgeCatalogue() (o call.Opinion) {
 	o.Verdict = events.Allow
 	claim := publisher.Claim{
 		Name:    m.call.Tool,
-		Mandate: m.protocol == aump.Name || m.mandated(), Contract: m.protocol == aana.Name || m.contracted(),
+		Mandate: m.protocol == aump.Name || m.namesMandate(), Contract: m.protocol == aana.Name || m.carriesContract(),
 	}
 	if m.protocol == agenthook.Name {
 		identity := "/tool_identity"
-		claim.Canonical, claim.Provider = m.said(identity, "canonical_name"), m.said(identity, "provider_name")
+		claim.Canonical, claim.Provider = m.carriedField(identity, "canonical_name"), m.carriedField(identity, "provider_name")
 		for _, block := range []string{identity, "/provider_translation", "/validation"} {
-			claim.Hashes = append(claim.Hashes, m.said(block, "schema_hash"))
+			claim.Hashes = append(claim.Hashes, m.carriedField(block, "schema_hash"))
 		}
 	}
 	for _, f := range publisher.Judge(m.tool, claim) {
-		o.Say(f.Verdict, publisher.Evaluator, f.Code, f.Path)
+		o.AddReason(f.Verdict, publisher.Evaluator, f.Code, f.Path)
 	}
 	if m.protocol == aana.Name {
-		m.categorised(&o, m.call.Event, "")
+		m.checkCategory(&o, m.call.Event, "")
 	}
 	return o
 }
 
-// said reads a text of a block of metadata.
-func (m *matter) said(block, key string) publisher.Said {
+// carriedField reads a text of a block of metadata.
+func (m *evaluation) carriedField(block, key string) publisher.Field {
 	b, _ := m.carried[block[1:]].(map[string]any)
 	text, _ := b[key].(string)
-	return publisher.Said{Text: text, Path: m.at + block + "/" + key}
+	return publisher.Field{Text: text, Path: m.carriedPath + block + "/" + key}
 }
 
-// categorised denies a contract that says that the tool does less than the
+// checkCategory denies a contract that says that the tool does less than the
 // catalogue knows.
-func (m *matter) categorised(o *call.Opinion, contract map[string]any, at string) {
+func (m *evaluation) checkCategory(o *call.Opinion, contract map[string]any, at string) {
 	category, _ := contract["tool_category"].(string)
 	if m.tool.Entry.Understates(category) {
-		o.Say(events.Deny, publisher.Evaluator, publisher.CodeCategory, at+"/tool_category")
+		o.AddReason(events.Deny, publisher.Evaluator, publisher.CodeCategory, at+"/tool_category")
 	}
 }

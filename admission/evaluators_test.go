@@ -256,12 +256,12 @@ func TestMandateOfACall(t *testing.T) {
 		d.Publishers == nil || d.Publishers.Revision != 5 {
 		t.Errorf("%s %+v %+v", codes(out), d, out.Claims)
 	}
-	s := out.Takes.Spend
+	s := out.Reservations.Spend
 	if s == nil || s.Amount != 1500 || s.Currency != "EUR" || s.Session != "s1" || s.ToolCallID != "c1" || s.Source != "rt1" || s.MandateID != m.ID {
 		t.Errorf("%+v", s)
 	}
 	// The same call denied by a policy takes nothing.
-	if out := Decide(request(agenthook.Name, hook(t, "book", booking, under(m.Hash))), rules(t, "deny no: true"), in); out.Takes.Spend != nil {
+	if out := Decide(request(agenthook.Name, hook(t, "book", booking, under(m.Hash))), rules(t, "deny no: true"), in); out.Reservations.Spend != nil {
 		t.Error("a denied call spends")
 	}
 	// The answer is the protocol's own.
@@ -341,12 +341,12 @@ func TestRetryIsDecidedAnew(t *testing.T) {
 // limits it or loses a reason; and the order of the others does not matter to it.
 func TestEvaluatorsNeverLoosen(t *testing.T) {
 	opinion := rapid.Custom(func(t *rapid.T) call.Opinion {
-		o := call.Opinion{Verdict: events.Allow, Patience: time.Duration(rapid.IntRange(0, 3).Draw(t, "patience")) * time.Minute}
+		o := call.Opinion{Verdict: events.Allow, ApprovalWindow: time.Duration(rapid.IntRange(0, 3).Draw(t, "patience")) * time.Minute}
 		if rapid.Bool().Draw(t, "ends") {
 			o.NotAfter = noon.Add(time.Duration(rapid.IntRange(1, 9).Draw(t, "end")) * time.Second)
 		}
 		for i := range rapid.IntRange(0, 3).Draw(t, "reasons") {
-			o.Say(rapid.SampledFrom(events.Verdicts).Draw(t, "verdict"), "e", fmt.Sprintf("code_%d", i), "")
+			o.AddReason(rapid.SampledFrom(events.Verdicts).Draw(t, "verdict"), "e", fmt.Sprintf("code_%d", i), "")
 		}
 		return o
 	})
@@ -357,15 +357,15 @@ func TestEvaluatorsNeverLoosen(t *testing.T) {
 		worst, reasons := own.Verdict, len(own.Reasons)
 		for _, o := range list {
 			before := joined
-			joined.Join(o)
+			joined.Merge(o)
 			worst = events.Strictest(worst, o.Verdict)
 			reasons += len(o.Reasons)
 			if joined.Verdict.Strictness() < before.Verdict.Strictness() || !before.NotAfter.IsZero() && joined.NotAfter.After(before.NotAfter) ||
-				before.Patience != 0 && (joined.Patience == 0 || joined.Patience > before.Patience) || joined.Malformed != own.Malformed {
+				before.ApprovalWindow != 0 && (joined.ApprovalWindow == 0 || joined.ApprovalWindow > before.ApprovalWindow) || joined.Malformed != own.Malformed {
 				t.Fatalf("%+v loosened %+v", o, before)
 			}
 		}
-		if joined.Verdict != worst || len(joined.Reasons) != reasons || (joined.Because == "") != (worst == events.Allow) {
+		if joined.Verdict != worst || len(joined.Reasons) != reasons || (joined.DecidingCode == "") != (worst == events.Allow) {
 			t.Fatalf("%+v of %+v and %+v", joined, own, list)
 		}
 		if !slices.Equal(joined.Reasons[:len(own.Reasons)], own.Reasons) {
@@ -437,7 +437,7 @@ func TestCatalogueOfNativeRequests(t *testing.T) {
 		{"name":"email.send_message","aliases":["send_mail"],"requires":["contract"],"category":"write"}`)
 	booked, in := bookingUnder(m)
 	in.Publishers = set
-	if out := Decide(booked, EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow || out.Decision.CanonicalTool != "courier.book" || out.Takes.Spend == nil {
+	if out := Decide(booked, EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow || out.Decision.CanonicalTool != "courier.book" || out.Reservations.Spend == nil {
 		t.Errorf("aump: %s", codes(out))
 	}
 	if out := Decide(aanaRequest(confirmedWrite), EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow {

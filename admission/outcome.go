@@ -13,22 +13,22 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// consolidate lets the strictest verdict stand and keeps every reason.
-func (out *Outcome) consolidate(native call.Opinion, tools policy.Verdicts, in Inputs) {
+// combineVerdicts lets the strictest verdict stand and keeps every reason.
+func (out *Outcome) combineVerdicts(native call.Opinion, tools policy.Verdicts, in Inputs) {
 	d := &out.Decision
 	d.Verdict = events.Strictest(native.Verdict, tools.Verdict)
-	d.NativeVerdict = out.protocol.Native(d.Verdict)
+	d.NativeVerdict = out.protocol.NativeVerdict(d.Verdict)
 	d.Reasons = slices.Concat(recorded(native), tools.Reasons)
-	out.text = warned(explain(d.Verdict, native, tools), d.Verdict, tools)
-	lifetime := lifetime(d.Verdict, native, tools, in.Now)
+	out.explanation = withWarnings(explainVerdict(d.Verdict, native, tools), d.Verdict, tools)
+	lifetime := verdictLifetime(d.Verdict, native, tools, in.Now)
 	switch d.Verdict {
 	case events.Allow:
 		d.ExpiresAt = events.At(in.Now.Add(lifetime))
 	case events.Ask, events.Defer:
 		d.ExpiresAt = events.At(in.Now.Add(lifetime))
-		d.Approval = out.workflow(in)
+		d.Approval = out.newApprovalRef(in)
 	}
-	out.claim(in, out.approvals(native, tools, in, lifetime))
+	out.fillClaims(in, out.applyApprovals(native, tools, in, lifetime))
 }
 
 // recorded are the reasons of the protocol as the decision keeps them. Of a request
@@ -46,19 +46,19 @@ func recorded(native call.Opinion) []events.Reason {
 	return reasons
 }
 
-// lifetime is how long a verdict holds, or stays open. A policy's word goes
+// verdictLifetime is how long a verdict holds, or stays open. A policy's word goes
 // before the protocol's; neither outlives what the protocol's opinion rests on,
 // but for the shortest lifetime that a receipt can have.
-func lifetime(v events.Verdict, native call.Opinion, tools policy.Verdicts, now time.Time) time.Duration {
+func verdictLifetime(v events.Verdict, native call.Opinion, tools policy.Verdicts, now time.Time) time.Duration {
 	asks := v == events.Ask || v == events.Defer
 	d := receipt.DefaultLifetime
 	switch {
-	case asks && terms(tools).Lifetime > 0:
-		d = terms(tools).Lifetime
+	case asks && approvalTerms(tools).Lifetime > 0:
+		d = approvalTerms(tools).Lifetime
 	case tools.ExpiresAfter > 0:
 		d = tools.ExpiresAfter
-	case asks && native.Patience > 0:
-		d = native.Patience
+	case asks && native.ApprovalWindow > 0:
+		d = native.ApprovalWindow
 	case asks:
 		d = DefaultApprovalLifetime
 	}
@@ -68,9 +68,9 @@ func lifetime(v events.Verdict, native call.Opinion, tools policy.Verdicts, now 
 	return max(receipt.MinLifetime, min(d, receipt.MaxLifetime))
 }
 
-// claim fills the claims of the receipt. Verdicts other than allow get one too:
+// fillClaims fills the claims of the receipt. Verdicts other than allow get one too:
 // it proves what was answered and allows nothing.
-func (out *Outcome) claim(in Inputs, lifetime time.Duration) {
+func (out *Outcome) fillClaims(in Inputs, lifetime time.Duration) {
 	d := out.Decision
 	out.Claims = receipt.Claims{
 		V: receipt.Version, DecisionID: d.DecisionID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, ToolCallID: d.ToolCallID,
@@ -84,54 +84,54 @@ func (out *Outcome) claim(in Inputs, lifetime time.Duration) {
 	}
 }
 
-// Allowance has the receipt of an allow share its nonce with other receipts of
+// ShareNonce has the receipt of an allow share its nonce with other receipts of
 // one allowance, of which an executor uses one. until is when the last of them
 // expires, at least receipt.MinLifetime after the decision. Call it before the
 // receipt is issued.
-func (out *Outcome) Allowance(nonce string, until time.Time) {
+func (out *Outcome) ShareNonce(nonce string, until time.Time) {
 	out.Claims.Nonce, out.Claims.UseUntil = nonce, events.At(until)
 	if out.Claims.ExpiresAt.After(until) {
 		out.Claims.ExpiresAt, out.Decision.ExpiresAt = events.At(until), events.At(until)
 	}
 }
 
-// workflow opens the approval of an ask or defer. Its ids are derived: the
+// newApprovalRef opens the approval of an ask or defer. Its ids are derived: the
 // workflow from the decision, the action from what is proposed, so that an
 // equivalent retry names the same action.
-func (out *Outcome) workflow(in Inputs) *events.ApprovalRef {
+func (out *Outcome) newApprovalRef(in Inputs) *events.ApprovalRef {
 	d := out.Decision
 	return &events.ApprovalRef{
 		WorkflowID: "wf-" + d.DecisionID, Status: "pending", ActionID: out.actionID(in),
-		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: cmp.Or(terms(out.ruling.Policies).Resume, ResumePolicy),
+		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: cmp.Or(approvalTerms(out.ruling.Policies).Resume, ResumePolicy),
 	}
 }
 
 func (out *Outcome) actionID(in Inputs) string {
-	keys, err := approval.KeysOf(out.action(), in.digest)
+	keys, err := approval.KeysOf(out.approvalAction(), in.digest)
 	if err != nil {
 		panic(err) // cannot happen: everything in it came out of strictjson
 	}
 	return keys.ActionID
 }
 
-// explain says why in words that give no rule away: the code of the protocol's
+// explainVerdict says why in words that give no rule away: the code of the protocol's
 // own evaluator or one that is the same for every policy, the policy's own
 // message, or only that a policy decided. Which rule it was stands in the
 // decision record.
-func explain(verdict events.Verdict, native call.Opinion, tools policy.Verdicts) string {
+func explainVerdict(verdict events.Verdict, native call.Opinion, tools policy.Verdicts) string {
 	switch {
-	case native.Because != "" && native.Verdict == verdict:
-		return native.Because
+	case native.DecidingCode != "" && native.Verdict == verdict:
+		return native.DecidingCode
 	case tools.Message != "":
 		return tools.Message
-	case len(tools.Reasons) > 0 && general[tools.Reasons[0].Code] && tools.Reasons[0].Policy == "":
+	case len(tools.Reasons) > 0 && generalCodes[tools.Reasons[0].Code] && tools.Reasons[0].Policy == "":
 		return tools.Reasons[0].Code
 	}
 	return genericTexts[verdict]
 }
 
-// general are the codes of verdicts that no rule gave.
-var general = map[string]bool{
+// generalCodes are the codes of verdicts that no rule gave.
+var generalCodes = map[string]bool{
 	policy.CodeNoPolicy: true, policy.CodeNoMatch: true, policy.CodePolicyError: true, policy.CodePolicyMemory: true, policy.CodePolicyDeadline: true,
 	policy.CodeInvalidToolName: true, policy.CodeInvalidArgName: true, policy.CodeInvalidOperand: true, policy.CodeCounters: true,
 }
@@ -146,22 +146,22 @@ func (out *Outcome) Fail(code string) {
 	d := &out.Decision
 	d.Verdict, d.NativeVerdict = events.Deny, ""
 	if out.protocol != nil {
-		d.NativeVerdict = out.protocol.Native(events.Deny)
+		d.NativeVerdict = out.protocol.NativeVerdict(events.Deny)
 	}
 	d.Reasons = append(d.Reasons, events.Reason{Evaluator: Evaluator, Code: code})
 	d.Approval, d.ExpiresAt, d.ReceiptHash = nil, events.Time{}, ""
 	out.Claims, out.NoReceipt = receipt.Claims{}, true
-	out.text, out.ruling.Failed = code, code
+	out.explanation, out.ruling.Failed = code, code
 }
 
-// TooLarge refuses a request of which no copy can be kept. small is what stands in
+// RefuseTooLarge refuses a request of which no copy can be kept. small is what stands in
 // its place: the record is about what is beside it in the log. in are the inputs of
 // the decision.
-func (out *Outcome) TooLarge(in Inputs, small []byte) {
+func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 	out.Fail(CodeTooLarge)
 	in.Session = out.session
 	out.Decision.RequestDigest = in.digest(small)
-	out.Malformed, out.Takes = true, Takes{}
+	out.Malformed, out.Reservations = true, Reservations{}
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})
 }
 
@@ -171,11 +171,11 @@ func (out *Outcome) TooLarge(in Inputs, small []byte) {
 // too. Call it when nothing more will change in Decision. On an error, Fail with
 // CodeInternal.
 func (out *Outcome) Trace() (list []call.TraceEvent, err error) {
-	traced, ok := out.protocol.(call.Traced)
+	traced, ok := out.protocol.(call.Tracer)
 	if !ok {
 		return nil, nil
 	}
-	if !guard(func() { list, err = traced.Trace(out.call, out.Decision, out.ruling) }) {
+	if !runRecovered(func() { list, err = traced.Trace(out.call, out.Decision, out.ruling) }) {
 		return nil, fmt.Errorf("admission: the trace of protocol %s cannot be rendered", out.Decision.Protocol)
 	}
 	return list, err
@@ -184,13 +184,13 @@ func (out *Outcome) Trace() (list []call.TraceEvent, err error) {
 // Reply renders the body of the reply. On an error, send Refusal(CodeInternal).
 func (out *Outcome) Reply() (body []byte, err error) {
 	if out.protocol == nil {
-		return Refusal(out.text), nil
+		return Refusal(out.explanation), nil
 	}
-	render := func() { body, err = out.protocol.Reply(out.call, out.Decision, out.text) }
-	if ruled, ok := out.protocol.(call.Ruled); ok {
-		render = func() { body, err = ruled.RuledReply(out.call, out.Decision, out.ruling) }
+	render := func() { body, err = out.protocol.Reply(out.call, out.Decision, out.explanation) }
+	if ruled, ok := out.protocol.(call.RulingReplier); ok {
+		render = func() { body, err = ruled.ReplyWithRuling(out.call, out.Decision, out.ruling) }
 	}
-	if !guard(render) {
+	if !runRecovered(render) {
 		return nil, fmt.Errorf("admission: the reply of protocol %s cannot be rendered", out.Decision.Protocol)
 	}
 	return body, err

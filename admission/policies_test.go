@@ -25,7 +25,7 @@ func TestTrialsAreKeptAndDecideNothing(t *testing.T) {
 	for action, reason := range map[string]string{"audit": "allowed_by_policy", "warn": "allowed_by_policy; warning: Soon no more."} {
 		out := Decide(request(agenthook.Name, preToolUse), compiled(t, allowing+trial(action)), inputs())
 		last := out.Decision.Reasons[len(out.Decision.Reasons)-1]
-		if out.Decision.Verdict != events.Allow || last.Action != action || last.Would != events.Deny || last.Policy != "trial/no" || out.Decision.Policy.Name != "p" {
+		if out.Decision.Verdict != events.Allow || last.Action != action || last.WouldVerdict != events.Deny || last.Policy != "trial/no" || out.Decision.Policy.Name != "p" {
 			t.Errorf("%s: %+v", action, out.Decision)
 		}
 		if got := replyOf(t, out)["reason"]; got != reason {
@@ -79,11 +79,11 @@ func TestWhatIsCountedIsRecordedAndTaken(t *testing.T) {
 		if codes(out) != want || len(d.Counts) != 1 || d.Counts[0].Total != int64(total) || strings.Contains(d.Counts[0].Key, "s1") {
 			t.Errorf("%s %+v", codes(out), d.Counts)
 		}
-		if took := len(out.Takes.Counts) == 1; took != (d.Verdict == events.Allow) {
-			t.Errorf("%s takes %+v", d.Verdict, out.Takes.Counts)
+		if took := len(out.Reservations.Counts) == 1; took != (d.Verdict == events.Allow) {
+			t.Errorf("%s takes %+v", d.Verdict, out.Reservations.Counts)
 		}
 		// The record is enough to make the decision again.
-		in.Counters = policy.Recorded(d.Counts)
+		in.Counters = policy.RecordedTotals(d.Counts)
 		again := Decide(request(agenthook.Name, preToolUse), compiled(t, limits), in)
 		if codes(again) != want || !slices.Equal(again.Decision.Counts, d.Counts) {
 			t.Errorf("again: %s", codes(again))

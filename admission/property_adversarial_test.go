@@ -117,7 +117,7 @@ func TestFurtherPoliciesNeverLoosen(t *testing.T) {
 func TestConsolidationIsAJoin(t *testing.T) {
 	join := func(a, b events.Verdict) events.Verdict {
 		o := call.Opinion{Verdict: a}
-		o.Join(call.Opinion{Verdict: b})
+		o.Merge(call.Opinion{Verdict: b})
 		if want := events.Strictest(a, b); o.Verdict != want {
 			t.Errorf("opinions %s and %s make %s, verdicts %s", a, b, o.Verdict, want)
 		}

@@ -16,13 +16,13 @@ var sessionsKey = digest.NewSession(bytes.Repeat([]byte{3}, 32))
 func TestSessionKey(t *testing.T) {
 	req, in, snap := request(agenthook.Name, preToolUse), inputs(), allowAll(t)
 	asked, ready := "", false
-	in.SessionKey = func(tenant, session string) (*digest.Session, bool) {
+	in.SessionSecret = func(tenant, session string) (*digest.Session, bool) {
 		asked = tenant + " " + session
 		return sessionsKey, ready
 	}
 	out := Decide(req, snap, in)
-	session, wants := out.Wants()
-	if !wants || asked != "acme "+session || session == "" || out.Decision.Verdict != events.Deny || out.Decision.Reasons[0].Code != CodeInternal || !out.NoReceipt || out.Takes.Counts != nil {
+	session, wants := out.NeedsSessionKey()
+	if !wants || asked != "acme "+session || session == "" || out.Decision.Verdict != events.Deny || out.Decision.Reasons[0].Code != CodeInternal || !out.NoReceipt || out.Reservations.Counts != nil {
 		t.Fatalf("without the key: asked for %q, wants %q %v, %+v", asked, session, wants, out.Decision)
 	}
 	if _, err := out.Reply(); err != nil {
@@ -31,10 +31,10 @@ func TestSessionKey(t *testing.T) {
 	ready = true
 	out = Decide(req, snap, in)
 	d := out.Decision
-	if _, wants := out.Wants(); wants || d.Verdict != events.Allow || d.RequestDigest != sessionsKey.Digest(req.Body) || digest.Form(d.ArgsDigest) != sessionsKey.Form() {
+	if _, wants := out.NeedsSessionKey(); wants || d.Verdict != events.Allow || d.RequestDigest != sessionsKey.Digest(req.Body) || digest.ComparableForm(d.ArgsDigest) != sessionsKey.Form() {
 		t.Errorf("with the key: %+v", d)
 	}
-	out.TooLarge(in, []byte("small"))
+	out.RefuseTooLarge(in, []byte("small"))
 	if out.Decision.RequestDigest != sessionsKey.Digest([]byte("small")) {
 		t.Error(out.Decision.RequestDigest)
 	}
@@ -50,7 +50,7 @@ func TestSessionKey(t *testing.T) {
 		r, in := req, in
 		change(&r, &in)
 		out := Decide(r, snap, in)
-		if _, wants := out.Wants(); wants || asked != "" || out.Decision.RequestDigest != digest.Keyed(in.TenantKey, r.Body) {
+		if _, wants := out.NeedsSessionKey(); wants || asked != "" || out.Decision.RequestDigest != digest.Keyed(in.TenantKey, r.Body) {
 			t.Errorf("%s: asked for %q, %+v", name, asked, out.Decision)
 		}
 	}

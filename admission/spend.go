@@ -6,15 +6,15 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// spend is the money that an outcome takes of a mandate's budget. Only an allow
+// spendReservation is the money that an outcome takes of a mandate's budget. Only an allow
 // takes any: what is asked about, put off or denied must be admitted again before
 // it may run.
-func (out *Outcome) spend() *mandate.Reservation {
+func (out *Outcome) spendReservation() *mandate.Reservation {
 	if out.Decision.Verdict != events.Allow || out.NoReceipt {
 		return nil
 	}
-	if out.under != nil {
-		return aump.Spends(*out.under)
+	if out.mandateCall != nil {
+		return aump.ReservationOf(*out.mandateCall)
 	}
-	return aump.Spends(out.call)
+	return aump.ReservationOf(out.call)
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 )
 
-// Takes is what a verdict uses up and what can be used only once, or only so
+// Reservations is what a verdict uses up and what can be used only once, or only so
 // often. Decide says what it is; the service takes it from its store, by
 // compare-and-set, before it records the decision. If somebody else was faster,
 // it decides again.
-type Takes struct {
+type Reservations struct {
 	Approval     *approval.Step       // a workflow opened, joined or consumed
 	Spend        *mandate.Reservation // money of a mandate's budget
 	Confirmation string               // the ID of the AAEP confirmation that the verdict rests on; "" for none

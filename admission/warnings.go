@@ -11,9 +11,9 @@ import (
 // in the verdict. None of them has control characters in it.
 func (out *Outcome) Warnings() []string { return out.ruling.Policies.Warnings }
 
-// warned adds the warnings to why something was allowed. A refusal says why it
+// withWarnings adds the warnings to why something was allowed. A refusal says why it
 // is one, and nothing else.
-func warned(text string, verdict events.Verdict, tools policy.Verdicts) string {
+func withWarnings(text string, verdict events.Verdict, tools policy.Verdicts) string {
 	if verdict != events.Allow || len(tools.Warnings) == 0 {
 		return text
 	}

@@ -21,13 +21,13 @@ const ReasonApprovalExpired = "approval_expired"
 // Defaults of Waiting.
 const (
 	DefaultFirstWait = time.Second
-	DefaultMostWait  = 30 * time.Second
+	DefaultMaxWait   = 30 * time.Second
 )
 
-// Waiting is how AdmitWaiting waits. The zero Waiting means the defaults.
-type Waiting struct {
-	First time.Duration // before the second time of asking; doubled every time
-	Most  time.Duration // between two times
+// WaitOptions is how AdmitWaiting waits. The zero Waiting means the defaults.
+type WaitOptions struct {
+	FirstPause time.Duration // before the second time of asking; doubled every time
+	MaxPause   time.Duration // between two times
 
 	// Pending is told once of the verdict that made the call wait; it may be nil.
 	Pending func(Verdict)
@@ -41,29 +41,29 @@ type Waiting struct {
 // expires undecided it is deny with ReasonApprovalExpired; when ctx ends, deny
 // with ReasonCanceled or ReasonTimeout, and the workflow stays open: whoever asks
 // again with the same call and Verdict.Workflow goes on waiting.
-func (c *Client) AdmitWaiting(ctx context.Context, call Call, w Waiting) Verdict {
+func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Verdict {
 	v := c.Admit(ctx, call)
-	if !v.waits() {
+	if !v.isPending() {
 		return v
 	}
 	if w.Pending != nil {
 		w.Pending(v)
 	}
 	call.Workflow = v.Workflow
-	pause, most := orDuration(w.First, DefaultFirstWait), orDuration(w.Most, DefaultMostWait)
-	for v.waits() {
+	pause, most := orDuration(w.FirstPause, DefaultFirstWait), orDuration(w.MaxPause, DefaultMaxWait)
+	for v.isPending() {
 		// Asking later than this would only open another workflow.
-		latest := v.pendingUntil().Add(-lastMoment)
+		latest := v.pendingUntil().Add(-expiryMargin)
 		next := time.Now().Add(pause)
 		last := !next.Before(latest)
 		if last {
 			next = latest
 		}
 		if err := sleep(ctx, time.Until(next)); err != nil {
-			return v.gaveUp(err)
+			return v.abandonWait(err)
 		}
 		answer := c.Admit(ctx, call)
-		if answer.waits() && (last || answer.Workflow != call.Workflow) {
+		if answer.isPending() && (last || answer.Workflow != call.Workflow) {
 			return Verdict{Decision: events.Deny, Reason: ReasonApprovalExpired, DecisionID: answer.DecisionID, Workflow: answer.Workflow}
 		}
 		v, pause = answer, min(2*pause, most)
@@ -71,10 +71,10 @@ func (c *Client) AdmitWaiting(ctx context.Context, call Call, w Waiting) Verdict
 	return v
 }
 
-// lastMoment before a workflow expires is the last time to ask.
-const lastMoment = 500 * time.Millisecond
+// expiryMargin before a workflow expires is the last time to ask.
+const expiryMargin = 500 * time.Millisecond
 
-func (v Verdict) gaveUp(err error) Verdict {
+func (v Verdict) abandonWait(err error) Verdict {
 	reason := ReasonCanceled
 	if errors.Is(err, context.DeadlineExceeded) {
 		reason = ReasonTimeout
@@ -100,9 +100,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// waits reports whether a reviewer may still turn the verdict into allow. No
+// isPending reports whether a reviewer may still turn the verdict into allow. No
 // approval lifts a defer.
-func (v Verdict) waits() bool { return v.Decision == events.Ask && v.Workflow != "" }
+func (v Verdict) isPending() bool { return v.Decision == events.Ask && v.Workflow != "" }
 
 // pendingUntil is when the workflow expires, as the protocol's reply says; a
 // reply that does not say is given the longest time that there is.

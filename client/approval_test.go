@@ -26,8 +26,8 @@ func pending(workflow string, until time.Time) *nats.Msg {
 	return m
 }
 
-func quick() client.Waiting {
-	return client.Waiting{First: time.Millisecond, Most: 2 * time.Millisecond}
+func quick() client.WaitOptions {
+	return client.WaitOptions{FirstPause: time.Millisecond, MaxPause: 2 * time.Millisecond}
 }
 
 func TestAdmitWaiting(t *testing.T) {

@@ -68,7 +68,7 @@ type Options struct {
 	// For the checks of receipts; see GuardOptions.
 	Records [][]byte
 	Pinned  bool
-	Uses    Uses
+	Uses    UseStore
 	Now     func() time.Time
 
 	// OnUnreported is told of every fail-mode event that could not be put into the
@@ -83,7 +83,7 @@ type Options struct {
 type Client struct {
 	nc      *nats.Conn
 	opt     Options
-	asker   *asker
+	asker   *requestSender
 	guard   *Guard
 	reports *reporter
 }
@@ -111,7 +111,7 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.AskAgain == 0 {
 		opt.AskAgain = opt.Timeout / askAgainShare
 	}
-	c := &Client{nc: nc, opt: opt, asker: &asker{nc: nc}, guard: guard}
+	c := &Client{nc: nc, opt: opt, asker: &requestSender{nc: nc}, guard: guard}
 	c.reports = newReporter(c.publishReport, opt.OnUnreported)
 	return c, nil
 }
@@ -145,24 +145,24 @@ type Call struct {
 // because nobody gave a verdict that counts is AgentHook's fail mode, and
 // reported as such (see Unreported).
 func (c *Client) Admit(ctx context.Context, call Call) Verdict {
-	v := c.admit(ctx, call)
-	if v.failMode() {
+	v := c.requestVerdict(ctx, call)
+	if v.isFailMode() {
 		c.reportFailMode(call, v.Reason)
 	}
 	return v
 }
 
-func (c *Client) admit(ctx context.Context, call Call) Verdict {
+func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 	deny := func(reason string, err error) Verdict {
 		return Verdict{Decision: events.Deny, Reason: reason, Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
 	defer cancel()
 	pause := time.Duration(0)
-	if c.opt.AskAgain > 0 && repeatable(call) {
+	if c.opt.AskAgain > 0 && isRepeatable(call) {
 		pause = c.opt.AskAgain
 	}
-	reply, err := c.asker.ask(ctx, func() *nats.Msg { return requestMsg(c.opt.Space, c.opt.Tenant, call) }, pause)
+	reply, err := c.asker.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(c.opt.Space, c.opt.Tenant, call) }, pause)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return deny(ReasonNoResponders, err)
@@ -203,13 +203,13 @@ func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant str
 func RequestAgain(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	a := &asker{nc: nc}
+	a := &requestSender{nc: nc}
 	defer a.close()
 	pause := time.Duration(0)
-	if repeatable(call) {
+	if isRepeatable(call) {
 		pause = timeout / askAgainShare
 	}
-	return a.ask(ctx, func() *nats.Msg { return requestMsg(space, tenant, call) }, pause)
+	return a.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(space, tenant, call) }, pause)
 }
 
 func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {
@@ -253,7 +253,7 @@ func reasonFor(err error) string {
 	}
 }
 
-func canonical(args []byte) ([]byte, error) {
+func canonicalArguments(args []byte) ([]byte, error) {
 	if args == nil {
 		return nil, nil
 	}

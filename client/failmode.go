@@ -17,19 +17,19 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// failMode are the reasons that mean that nobody gave a verdict that counts.
+// failModeReasons are the reasons that mean that nobody gave a verdict that counts.
 // What the caller itself did wrong (its arguments) is none of them.
-var failMode = map[string]bool{
+var failModeReasons = map[string]bool{
 	ReasonNoResponders: true, ReasonTimeout: true, ReasonCanceled: true, ReasonNotSent: true, ReasonBadReply: true,
 	ReasonReceiptMissing: true, ReasonReceiptInvalid: true,
 }
 
-// failMode reports whether a verdict is a deny that no admitter decided on: the
+// isFailMode reports whether a verdict is a deny that no admitter decided on: the
 // client's own, or a refusal without a decision (the admitter was overloaded, or
 // could not record one).
-func (v Verdict) failMode() bool {
+func (v Verdict) isFailMode() bool {
 	if v.Err != nil {
-		return failMode[v.Reason]
+		return failModeReasons[v.Reason]
 	}
 	return v.Decision == events.Deny && v.DecisionID == ""
 }
@@ -51,7 +51,7 @@ var (
 	errNotReportable = errors.New("client: the request cannot be read, so no fail-mode event can be made of it")
 )
 
-// Unreported counts the fail-mode events that could not be put into the log.
+// UnreportedCount counts the fail-mode events that could not be put into the log.
 //
 // AgentHook (SPEC section 4) wants a publisher whose subscriber failed or timed
 // out to say so: an ErrorOccurred with error_type "admission_fail_mode",
@@ -60,7 +60,7 @@ var (
 // that could have been answered with a verdict. It does so beside the deny, which
 // never waits for it: some events wait in memory, are tried a few times, and what
 // cannot be published then is given to Options.OnUnreported.
-func (c *Client) Unreported() uint64 { return c.reports.lost.Load() }
+func (c *Client) UnreportedCount() uint64 { return c.reports.dropped.Load() }
 
 // Flush waits until no fail-mode event is waiting to be published or ctx ends.
 func (c *Client) Flush(ctx context.Context) error { return c.reports.flush(ctx) }
@@ -84,7 +84,7 @@ func (c *Client) reportFailMode(call Call, reason string) {
 	event, wanted, err := failModeEvent(call, reason, c.guard.now())
 	switch {
 	case err != nil:
-		c.reports.lose(call.Body, err)
+		c.reports.dropEvent(call.Body, err)
 	case wanted:
 		c.reports.add(event)
 	}
@@ -111,22 +111,22 @@ func failModeEvent(call Call, reason string, now time.Time) (event []byte, wante
 		"schema_version": schemaVersion, "event_id": id.String(), "event_type": agenthook.ErrorOccurred, "timestamp": now.UTC().Format(time.RFC3339Nano),
 		"source": e.Source, "evidence_phase": agenthook.PhasePostHoc, "metadata": metadata,
 	}
-	optional(metadata, "tool_call_id", or(e.ToolCallID(), call.ToolCallID))
-	optional(doc, "agent_id", or(e.AgentID, call.Agent))
-	optional(doc, "session_id", or(e.SessionID, call.Session))
-	optional(doc, "correlation_id", e.EventID)
-	optional(doc, "tool_name", e.ToolName)
+	setOptional(metadata, "tool_call_id", orDefault(e.ToolCallID(), call.ToolCallID))
+	setOptional(doc, "agent_id", orDefault(e.AgentID, call.Agent))
+	setOptional(doc, "session_id", orDefault(e.SessionID, call.Session))
+	setOptional(doc, "correlation_id", e.EventID)
+	setOptional(doc, "tool_name", e.ToolName)
 	event, err = json.Marshal(doc)
 	return event, err == nil, err
 }
 
-func optional(m map[string]any, name, value string) {
+func setOptional(m map[string]any, name, value string) {
 	if value != "" {
 		m[name] = value
 	}
 }
 
-func or(a, b string) string {
+func orDefault(a, b string) string {
 	if a != "" {
 		return a
 	}
@@ -136,11 +136,11 @@ func or(a, b string) string {
 // reporter publishes events beside everything else. Its goroutine is there only
 // while there is something to publish.
 type reporter struct {
-	publish func(context.Context, []byte) error
-	told    func([]byte, error)
-	lost    atomic.Uint64
-	ctx     context.Context
-	cancel  context.CancelFunc
+	publish   func(context.Context, []byte) error
+	onDropped func([]byte, error)
+	dropped   atomic.Uint64
+	ctx       context.Context
+	cancel    context.CancelFunc
 
 	mu     sync.Mutex
 	queue  [][]byte
@@ -149,7 +149,7 @@ type reporter struct {
 }
 
 func newReporter(publish func(context.Context, []byte) error, told func([]byte, error)) *reporter {
-	r := &reporter{publish: publish, told: told}
+	r := &reporter{publish: publish, onDropped: told}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -168,9 +168,9 @@ func (r *reporter) add(event []byte) {
 	r.mu.Unlock()
 	switch {
 	case closed:
-		r.lose(event, ErrReportsClosed)
+		r.dropEvent(event, ErrReportsClosed)
 	case full:
-		r.lose(event, ErrReportsFull)
+		r.dropEvent(event, ErrReportsFull)
 	}
 }
 
@@ -186,15 +186,15 @@ func (r *reporter) run(done chan struct{}) {
 		event := r.queue[0]
 		r.queue = r.queue[1:]
 		r.mu.Unlock()
-		if err := r.deliver(event); err != nil {
-			r.lose(event, err)
+		if err := r.publishWithRetry(event); err != nil {
+			r.dropEvent(event, err)
 		}
 	}
 }
 
-// deliver tries a few times: the reason why there was no verdict is often the
+// publishWithRetry tries a few times: the reason why there was no verdict is often the
 // reason why nothing can be published either, and it may pass.
-func (r *reporter) deliver(event []byte) (err error) {
+func (r *reporter) publishWithRetry(event []byte) (err error) {
 	for pause, n := firstPause, 0; n < reportAttempts; pause, n = 2*pause, n+1 {
 		if n > 0 {
 			select {
@@ -220,10 +220,10 @@ func (r *reporter) deliver(event []byte) (err error) {
 	return err
 }
 
-func (r *reporter) lose(event []byte, err error) {
-	r.lost.Add(1)
-	if r.told != nil {
-		r.told(event, err)
+func (r *reporter) dropEvent(event []byte, err error) {
+	r.dropped.Add(1)
+	if r.onDropped != nil {
+		r.onDropped(event, err)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestReporterIsBounded(t *testing.T) {
 	for i := range maxReports + 1 + more { // one of them is being published, or still waits
 		r.add([]byte{byte(i)})
 	}
-	if n := int(r.lost.Load()); n < more || n > more+1 || len(lost) != n || !errors.Is(lost[0], ErrReportsFull) {
+	if n := int(r.dropped.Load()); n < more || n > more+1 || len(lost) != n || !errors.Is(lost[0], ErrReportsFull) {
 		t.Fatalf("%d lost: %v", n, lost)
 	}
 	canceled, cancel := context.WithCancel(context.Background())

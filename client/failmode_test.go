@@ -101,7 +101,7 @@ func TestFailModeIsReported(t *testing.T) {
 				}
 				return
 			}
-			if len(log) != 1 || len(lost) != 0 || cl.Unreported() != 0 {
+			if len(log) != 1 || len(lost) != 0 || cl.UnreportedCount() != 0 {
 				t.Fatalf("%d events, %d lost", len(log), len(lost))
 			}
 			checkReport(t, log[0], c.reason)
@@ -193,8 +193,8 @@ func TestFailModeThatCannotBeReported(t *testing.T) {
 	if v := c.Admit(t.Context(), broken); v.Reason != client.ReasonNoResponders {
 		t.Errorf("%+v", v)
 	}
-	if err := <-lost; err == nil || c.Unreported() != 1 {
-		t.Errorf("%v, %d", err, c.Unreported())
+	if err := <-lost; err == nil || c.UnreportedCount() != 1 {
+		t.Errorf("%v, %d", err, c.UnreportedCount())
 	}
 	nc := w.conns[len(w.conns)-1]
 	nc.Close()
@@ -208,8 +208,8 @@ func TestFailModeThatCannotBeReported(t *testing.T) {
 	if v := c.Admit(t.Context(), preCall); v.Reason != client.ReasonNotSent {
 		t.Errorf("%+v", v)
 	}
-	if err := <-lost; !errors.Is(err, client.ErrReportsClosed) || c.Unreported() != 3 {
-		t.Errorf("after Close: %v, %d", err, c.Unreported())
+	if err := <-lost; !errors.Is(err, client.ErrReportsClosed) || c.UnreportedCount() != 3 {
+		t.Errorf("after Close: %v, %d", err, c.UnreportedCount())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -40,9 +40,9 @@ type FollowOptions struct {
 	States  map[string]string // by kind: a verdict, a severity, a state
 	Session string
 
-	// Trouble, if set, is told why there is no answer at the moment; nil means that
+	// OnTrouble, if set, is told why there is no answer at the moment; nil means that
 	// there is one again. Follow goes on by itself.
-	Trouble func(error)
+	OnTrouble func(error)
 }
 
 // Follow hands on what comes out of a tenant's log, page by page in the log's
@@ -64,24 +64,24 @@ func Follow(ctx context.Context, nc *nats.Conn, o FollowOptions, handle func([]e
 	}
 	wait, troubled := followRetry, false
 	for ctx.Err() == nil {
-		page, err := f.ask(ctx)
+		page, err := f.requestPage(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
 			if troubled {
-				o.tell(nil)
+				o.reportTrouble(nil)
 			}
 			wait, troubled = followRetry, false
-			if err := f.take(page, handle); err != nil {
+			if err := f.handlePage(page, handle); err != nil {
 				return err
 			}
 			continue
-		case !f.answered, !passes(err):
+		case !f.hasAnswer, !isTransient(err):
 			return err
 		}
 		if !troubled {
-			o.tell(err)
+			o.reportTrouble(err)
 		}
 		troubled = true
 		select {
@@ -93,14 +93,14 @@ func Follow(ctx context.Context, nc *nats.Conn, o FollowOptions, handle func([]e
 	return nil
 }
 
-func (o FollowOptions) tell(err error) {
-	if o.Trouble != nil {
-		o.Trouble(err)
+func (o FollowOptions) reportTrouble(err error) {
+	if o.OnTrouble != nil {
+		o.OnTrouble(err)
 	}
 }
 
-// passes reports whether an error may pass by itself.
-func passes(err error) bool {
+// isTransient reports whether an error may pass by itself.
+func isTransient(err error) bool {
 	var refused *events.FollowError
 	if errors.As(err, &refused) {
 		return refused.Code == events.FollowBusy || refused.Code == events.FollowUnavailable
@@ -113,15 +113,15 @@ var errPage = errors.New("client: the page of outputs makes no sense")
 
 // follower asks for one page after the other.
 type follower struct {
-	nc       *nats.Conn
-	o        FollowOptions
-	req      events.FollowRequest
-	answered bool
+	nc        *nats.Conn
+	o         FollowOptions
+	req       events.FollowRequest
+	hasAnswer bool
 }
 
-func (f *follower) ask(ctx context.Context) (page events.FollowPage, err error) {
+func (f *follower) requestPage(ctx context.Context) (page events.FollowPage, err error) {
 	f.req.WaitMS = int(followWait / time.Millisecond)
-	if !f.answered {
+	if !f.hasAnswer {
 		f.req.WaitMS = 0 // to know at once whether anybody answers
 	}
 	body, err := json.Marshal(f.req)
@@ -130,7 +130,7 @@ func (f *follower) ask(ctx context.Context) (page events.FollowPage, err error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, followWait+followGrace)
 	defer cancel()
-	reply, err := f.request(ctx, f.o.Space.Follow(f.o.Tenant), body)
+	reply, err := f.roundTrip(ctx, f.o.Space.Follow(f.o.Tenant), body)
 	if err != nil {
 		return page, err
 	}
@@ -143,9 +143,9 @@ func (f *follower) ask(ctx context.Context) (page events.FollowPage, err error) 
 	return page, nil
 }
 
-// request is one round trip. The server says of a request that it does not let
+// roundTrip is one round trip. The server says of a request that it does not let
 // pass before it confirms to have seen it, so nobody has to wait for the time-out.
-func (f *follower) request(ctx context.Context, subj string, body []byte) (*nats.Msg, error) {
+func (f *follower) roundTrip(ctx context.Context, subj string, body []byte) (*nats.Msg, error) {
 	sub, err := f.nc.SubscribeSync(f.nc.NewInbox())
 	if err != nil {
 		return nil, err
@@ -170,8 +170,8 @@ func (f *follower) request(ctx context.Context, subj string, body []byte) (*nats
 	return reply, nil
 }
 
-// take hands a page on and moves the position behind it.
-func (f *follower) take(page events.FollowPage, handle func([]events.Output, Position) error) error {
+// handlePage hands a page on and moves the position behind it.
+func (f *follower) handlePage(page events.FollowPage, handle func([]events.Output, Position) error) error {
 	last := uint64(0)
 	if f.req.After != nil {
 		last = *f.req.After
@@ -185,7 +185,7 @@ func (f *follower) take(page events.FollowPage, handle func([]events.Output, Pos
 	if page.Log == "" || page.Next < last {
 		return fmt.Errorf("%w: it ends at %d of log %q, and goes on at %d", errPage, last, page.Log, page.Next)
 	}
-	f.answered = true
+	f.hasAnswer = true
 	f.req.Log, f.req.After, f.req.Since = page.Log, &page.Next, events.Time{}
 	return handle(page.Outputs, Position{Log: page.Log, After: page.Next})
 }

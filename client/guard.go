@@ -16,10 +16,10 @@ import (
 //
 // Run is the way to use it: the tool runs inside, and only if everything holds.
 type Guard struct {
-	tenant string
-	ring   *keyring
-	uses   Uses
-	now    func() time.Time
+	tenant  string
+	keyring *keyring
+	uses    UseStore
+	now     func() time.Time
 }
 
 // GuardOptions configure a Guard.
@@ -39,7 +39,7 @@ type GuardOptions struct {
 
 	// Uses remembers which receipts were used; default NewMemory(0), which is for one
 	// process and until it ends.
-	Uses Uses
+	Uses UseStore
 
 	// Now is the executor's clock; default time.Now. A receipt is dead at its
 	// expiry by this clock, without allowance: a clock that is slow by a second
@@ -58,7 +58,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{tenant: o.Tenant, ring: ring, uses: o.Uses, now: o.Now}
+	g := &Guard{tenant: o.Tenant, keyring: ring, uses: o.Uses, now: o.Now}
 	if g.uses == nil {
 		g.uses = NewMemory(0)
 	}
@@ -75,7 +75,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 
 // Trust takes a key record or the retirement of a key, JSON, if the checkpoint
 // key vouches for it. A retired key stays retired, in whatever order they come.
-func (g *Guard) Trust(record []byte) error { return g.ring.add(record) }
+func (g *Guard) Trust(record []byte) error { return g.keyring.addRecord(record) }
 
 // Execution is a tool call that is about to run, and the receipt that is said to
 // allow it. All but Receipt and Key is what the executor itself knows and is
@@ -125,14 +125,14 @@ func Code(err error) string {
 	return ""
 }
 
-func refuse(code string, err error) error { return &Refused{Code: code, Err: err} }
+func newRefused(code string, err error) error { return &Refused{Code: code, Err: err} }
 
 // Run runs f if, and only if, the receipt allows exactly this call, holds now
 // and has not been used before; otherwise the error is *Refused and f was not
 // called. The receipt counts as used from before f begins, also if f fails or
 // panics: to try again, ask again. f's own error comes back as it is.
 func (g *Guard) Run(ctx context.Context, e Execution, f func(context.Context) error) error {
-	if err := g.take(ctx, e); err != nil {
+	if err := g.useReceipt(ctx, e); err != nil {
 		return err
 	}
 	return f(ctx)
@@ -141,63 +141,63 @@ func (g *Guard) Run(ctx context.Context, e Execution, f func(context.Context) er
 // Check says whether Run would run the call, without using the receipt. It is for
 // showing and for early refusals; only Run may run anything.
 func (g *Guard) Check(e Execution) error {
-	_, err := g.check(e, g.now())
+	_, err := g.verifyExecution(e, g.now())
 	return err
 }
 
 // Open verifies who signed a receipt and reads what it says. It does not say that
 // anything may run. key may be empty if the key is known.
 func (g *Guard) Open(token, key string) (receipt.Claims, error) {
-	g.ring.learn(key)
-	return g.ring.open(token)
+	g.keyring.learnKey(key)
+	return g.keyring.openReceipt(token)
 }
 
-// take checks an execution and uses its receipt.
-func (g *Guard) take(ctx context.Context, e Execution) error {
+// useReceipt checks an execution and uses its receipt.
+func (g *Guard) useReceipt(ctx context.Context, e Execution) error {
 	now, given := g.now(), e.Arguments
 	e.Arguments = bytes.Clone(given)
-	claims, err := g.check(e, now)
+	claims, err := g.verifyExecution(e, now)
 	if err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return refuse(CodeCanceled, err)
+		return newRefused(CodeCanceled, err)
 	}
-	first, err := g.uses.First(ctx, useOf(claims, now))
+	first, err := g.uses.MarkUsed(ctx, useOf(claims, now))
 	switch {
 	case err != nil:
-		return refuse(CodeUsesUnknown, fmt.Errorf("client: whether the receipt was used before is not known: %w", err))
+		return newRefused(CodeUsesUnknown, fmt.Errorf("client: whether the receipt was used before is not known: %w", err))
 	case !first:
-		return refuse(CodeUsed, ErrReceiptUsed)
+		return newRefused(CodeUsed, ErrReceiptUsed)
 	}
 	// Asking the memory may have taken its time.
 	if err := claims.HoldsAt(g.now()); err != nil {
-		return refuse(receipt.Code(err), err)
+		return newRefused(receipt.Code(err), err)
 	}
 	if !bytes.Equal(given, e.Arguments) {
-		return refuse(receipt.Code(receipt.ErrOtherArguments), receipt.ErrOtherArguments)
+		return newRefused(receipt.Code(receipt.ErrOtherArguments), receipt.ErrOtherArguments)
 	}
 	return nil
 }
 
-// check verifies everything but the use.
-func (g *Guard) check(e Execution, now time.Time) (receipt.Claims, error) {
+// verifyExecution verifies everything but the use.
+func (g *Guard) verifyExecution(e Execution, now time.Time) (receipt.Claims, error) {
 	if e.Receipt == "" {
-		return receipt.Claims{}, refuse(CodeNoReceipt, errors.New("client: there is no receipt"))
+		return receipt.Claims{}, newRefused(CodeNoReceipt, errors.New("client: there is no receipt"))
 	}
 	if e.Source == "" {
-		return receipt.Claims{}, refuse(CodeBadCall, errors.New("client: Execution.Source is empty: say which publisher asked"))
+		return receipt.Claims{}, newRefused(CodeBadCall, errors.New("client: Execution.Source is empty: say which publisher asked"))
 	}
-	args, err := canonical(e.Arguments)
+	args, err := canonicalArguments(e.Arguments)
 	if err != nil {
-		return receipt.Claims{}, refuse(CodeBadArgs, fmt.Errorf("client: the arguments: %w", err))
+		return receipt.Claims{}, newRefused(CodeBadArgs, fmt.Errorf("client: the arguments: %w", err))
 	}
-	g.ring.learn(e.Key)
-	claims, err := g.ring.verify(e.Receipt, receipt.Expectation{
+	g.keyring.learnKey(e.Key)
+	claims, err := g.keyring.verifyReceipt(e.Receipt, receipt.Expectation{
 		Tenant: g.tenant, Source: e.Source, Session: e.Session, ToolCallID: e.ToolCallID, Tool: e.Tool, ArgsCanonical: args,
 	}, now)
 	if err != nil {
-		return claims, refuse(receipt.Code(err), err)
+		return claims, newRefused(receipt.Code(err), err)
 	}
 	return claims, nil
 }

@@ -140,7 +140,7 @@ func TestAttackGuardBySpelling(t *testing.T) {
 // usesThat does something while it is asked, and knows of no use.
 type usesThat struct{ do func() }
 
-func (u usesThat) First(context.Context, client.Use) (bool, error) { u.do(); return true, nil }
+func (u usesThat) MarkUsed(context.Context, client.Use) (bool, error) { u.do(); return true, nil }
 
 // The caller changes the arguments in the slice that it gave: after they were admitted,
 // and after they were checked.
@@ -238,7 +238,7 @@ func TestAttackGuardByTheClock(t *testing.T) {
 	i := newIssuer(t, 1)
 	directory, err := client.NewDirectory(t.TempDir())
 	ok(t, err)
-	for name, uses := range map[string]client.Uses{"memory": client.NewMemory(0), "directory": directory} {
+	for name, uses := range map[string]client.UseStore{"memory": client.NewMemory(0), "directory": directory} {
 		clock := noon
 		g := i.guard(t, func(o *client.GuardOptions) { o.Uses, o.Now = uses, func() time.Time { return clock } })
 		e, unused := i.execution(t, "n", nil), i.execution(t, "unused", nil)

@@ -50,7 +50,7 @@ func (i issuer) record(t testing.TB) []byte {
 	t.Helper()
 	k := events.KeyRecord{KeyID: i.key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(i.key.Public()), CreatedAt: events.At(noon)}
 	var err error
-	k.Vouch, err = signing.Vouch(i.voucher, k)
+	k.Vouch, err = signing.SignKeyRecord(i.voucher, k)
 	ok(t, err)
 	b, err := json.MarshalIndent(k, "", "  ") // as the file has it
 	ok(t, err)
@@ -61,7 +61,7 @@ func (i issuer) retirement(t testing.TB) []byte {
 	t.Helper()
 	k := events.KeyRetirement{KeyID: i.key.ID, Use: "receipt", RetiredAt: events.At(noon)}
 	var err error
-	k.Vouch, err = signing.Retire(i.voucher, k)
+	k.Vouch, err = signing.SignRetirement(i.voucher, k)
 	ok(t, err)
 	b, err := json.Marshal(k)
 	ok(t, err)
@@ -220,12 +220,12 @@ func TestGuardRunsOnce(t *testing.T) {
 // brokenUses never knows.
 type brokenUses struct{ err error }
 
-func (b brokenUses) First(context.Context, client.Use) (bool, error) { return true, b.err }
+func (b brokenUses) MarkUsed(context.Context, client.Use) (bool, error) { return true, b.err }
 
 // slowUses takes its time.
 type slowUses struct{ clock *time.Time }
 
-func (s slowUses) First(context.Context, client.Use) (bool, error) {
+func (s slowUses) MarkUsed(context.Context, client.Use) (bool, error) {
 	*s.clock = s.clock.Add(time.Hour)
 	return true, nil
 }
@@ -267,9 +267,9 @@ func TestGuardUsesAnAllowanceOnce(t *testing.T) {
 			c.DecisionID, c.IssuedAt, c.ExpiresAt, c.UseUntil = decision, events.At(issued), events.At(issued.Add(time.Minute)), events.At(until)
 		})
 	}
-	for name, uses := range map[string]func() client.Uses{
-		"memory": func() client.Uses { return client.NewMemory(0) },
-		"directory": func() client.Uses {
+	for name, uses := range map[string]func() client.UseStore{
+		"memory": func() client.UseStore { return client.NewMemory(0) },
+		"directory": func() client.UseStore {
 			d, err := client.NewDirectory(t.TempDir())
 			ok(t, err)
 			return d
@@ -329,7 +329,7 @@ func TestMemory(t *testing.T) {
 		{use("b", 20, 12), false, nil},
 		{use("e", 90, 80), true, nil},
 	} {
-		if first, err := m.First(context.Background(), c.use); first != c.first || !errors.Is(err, c.err) {
+		if first, err := m.MarkUsed(context.Background(), c.use); first != c.first || !errors.Is(err, c.err) {
 			t.Errorf("step %d: %v %v", n, first, err)
 		}
 	}
@@ -347,7 +347,7 @@ func TestDirectory(t *testing.T) {
 	for n := range 16 {
 		wg.Go(func() {
 			d := []*client.Directory{one, two}[n%2]
-			first, err := d.First(context.Background(), client.Use{ID: id, Expires: noon.Add(time.Minute), Now: noon})
+			first, err := d.MarkUsed(context.Background(), client.Use{ID: id, Expires: noon.Add(time.Minute), Now: noon})
 			if err != nil {
 				t.Error(err)
 			}
@@ -368,7 +368,7 @@ func TestDirectory(t *testing.T) {
 	}
 	young := strings.Repeat("b", 64)
 	later := noon.Add(26 * time.Hour)
-	if _, err := one.First(context.Background(), client.Use{ID: young, Expires: later.Add(1), Now: later}); err != nil {
+	if _, err := one.MarkUsed(context.Background(), client.Use{ID: young, Expires: later.Add(1), Now: later}); err != nil {
 		t.Error(err)
 	}
 	files, err := os.ReadDir(path)
@@ -377,7 +377,7 @@ func TestDirectory(t *testing.T) {
 		t.Errorf("files %v", files)
 	}
 	ok(t, os.RemoveAll(path))
-	if first, err := one.First(context.Background(), client.Use{ID: id, Now: later}); first || err == nil {
+	if first, err := one.MarkUsed(context.Background(), client.Use{ID: id, Now: later}); first || err == nil {
 		t.Errorf("without its directory: %v %v", first, err)
 	}
 }

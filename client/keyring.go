@@ -27,10 +27,10 @@ type keyring struct {
 	vouchers note.Verifiers
 	pinned   bool
 
-	mu      sync.RWMutex
-	keys    signing.KeySet
-	retired signing.KeySet  // those of keys that were retired
-	gone    map[string]bool // ids of retired keys, known or not
+	mu         sync.RWMutex
+	keys       signing.KeySet
+	retired    signing.KeySet  // those of keys that were retired
+	retiredIDs map[string]bool // ids of retired keys, known or not
 }
 
 // newKeyring trusts what the checkpoint keys in text, one a line, vouch for.
@@ -46,21 +46,21 @@ func newKeyring(text string, pinned bool) (*keyring, error) {
 	if len(list) == 0 {
 		return nil, ErrNoPublicKey
 	}
-	return &keyring{vouchers: note.VerifierList(list...), pinned: pinned, keys: signing.KeySet{}, retired: signing.KeySet{}, gone: map[string]bool{}}, nil
+	return &keyring{vouchers: note.VerifierList(list...), pinned: pinned, keys: signing.KeySet{}, retired: signing.KeySet{}, retiredIDs: map[string]bool{}}, nil
 }
 
-// add takes a key record or a retirement, JSON, if a checkpoint key vouches for
+// addRecord takes a key record or a retirement, JSON, if a checkpoint key vouches for
 // it. Both may come in any order and from anybody.
-func (r *keyring) add(record []byte) error {
+func (r *keyring) addRecord(record []byte) error {
 	if len(record) > maxRecord {
 		return ErrNotVouched
 	}
 	if k, err := events.DecodeRecord[events.KeyRecord](record); err == nil {
 		pub, err := signing.DecodePublic(k.PublicKey)
-		if err != nil || !signing.CheckVouch(r.vouchers, k) {
+		if err != nil || !signing.CheckKeyRecord(r.vouchers, k) {
 			return ErrNotVouched
 		}
-		r.put(k.KeyID, pub)
+		r.putKey(k.KeyID, pub)
 		return nil
 	}
 	k, err := events.DecodeRecord[events.KeyRetirement](record)
@@ -70,70 +70,70 @@ func (r *keyring) add(record []byte) error {
 	if !signing.CheckRetirement(r.vouchers, k) {
 		return ErrNotVouched
 	}
-	r.retire(k.KeyID)
+	r.retireKey(k.KeyID)
 	return nil
 }
 
-func (r *keyring) put(kid string, pub ed25519.PublicKey) {
+func (r *keyring) putKey(kid string, pub ed25519.PublicKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.gone[kid] {
+	if r.retiredIDs[kid] {
 		r.retired[kid] = pub
 		return
 	}
 	r.keys[kid] = pub
 }
 
-// retire takes a key out. Whoever has its seed could date a receipt back, so
+// retireKey takes a key out. Whoever has its seed could date a receipt back, so
 // none of its receipts holds any more, whenever it was issued.
-func (r *keyring) retire(kid string) {
+func (r *keyring) retireKey(kid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone[kid] = true
+	r.retiredIDs[kid] = true
 	if pub, known := r.keys[kid]; known {
 		r.retired[kid] = pub
 		delete(r.keys, kid)
 	}
 }
 
-// learn takes a key record that came with a receipt. What is wrong with it shows
+// learnKey takes a key record that came with a receipt. What is wrong with it shows
 // when the receipt is verified: its key is then not known.
-func (r *keyring) learn(record string) {
+func (r *keyring) learnKey(record string) {
 	if r.pinned || record == "" || len(record) > maxRecord {
 		return
 	}
 	k, err := events.DecodeRecord[events.KeyRecord]([]byte(record))
-	if err != nil || r.knows(k.KeyID) {
+	if err != nil || r.hasKey(k.KeyID) {
 		return
 	}
-	_ = r.add([]byte(record))
+	_ = r.addRecord([]byte(record))
 }
 
-func (r *keyring) knows(kid string) bool {
+func (r *keyring) hasKey(kid string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	_, known := r.keys[kid]
 	return known || r.retired[kid] != nil
 }
 
-// open checks signature and form of a receipt, and nothing else.
-func (r *keyring) open(token string) (receipt.Claims, error) {
+// openReceipt checks signature and form of a receipt, and nothing else.
+func (r *keyring) openReceipt(token string) (receipt.Claims, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	c, err := receipt.Open(r.keys, token)
-	return c, r.explain(token, err)
+	return c, r.explainUnknownKey(token, err)
 }
 
-// verify checks a receipt against a call.
-func (r *keyring) verify(token string, want receipt.Expectation, now time.Time) (receipt.Claims, error) {
+// verifyReceipt checks a receipt against a call.
+func (r *keyring) verifyReceipt(token string, want receipt.Expectation, now time.Time) (receipt.Claims, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	c, err := receipt.Verify(r.keys, token, want, now)
-	return c, r.explain(token, err)
+	return c, r.explainUnknownKey(token, err)
 }
 
-// explain tells a key that was retired from one that nobody knows.
-func (r *keyring) explain(token string, err error) error {
+// explainUnknownKey tells a key that was retired from one that nobody knows.
+func (r *keyring) explainUnknownKey(token string, err error) error {
 	if !errors.Is(err, receipt.ErrUnknownKey) {
 		return err
 	}

@@ -33,8 +33,8 @@ const typeUnknown = "unknown"
 // who sends it a subject of more than 4 KB.
 const maxTypeTokens = 8
 
-// route reads session and type of an event.
-var route = map[string]func(raw []byte) (session, typ string, err error){
+// eventRoutes reads session and type of an event.
+var eventRoutes = map[string]func(raw []byte) (session, typ string, err error){
 	subject.ProtoAAEP: func(raw []byte) (string, string, error) {
 		e, err := aaep.Decode(raw, strictjson.DefaultLimits)
 		if e == nil {
@@ -53,7 +53,7 @@ var route = map[string]func(raw []byte) (session, typ string, err error){
 
 // Messages addresses events: what Publish sends.
 func Messages(space subject.Space, tenant, publisher, protocol string, events ...[]byte) ([]streams.Msg, error) {
-	read, known := route[protocol]
+	read, known := eventRoutes[protocol]
 	if !known {
 		return nil, fmt.Errorf("client: events of protocol %q cannot be published (known: %s, %s)", protocol, subject.ProtoAAEP, subject.ProtoAgentHook)
 	}

@@ -183,7 +183,7 @@ func (w *world) answer(f func(*nats.Msg) *nats.Msg) error {
 func (w *world) keyRecord() (events.KeyRecord, error) {
 	k := events.KeyRecord{KeyID: w.receipts.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(w.receipts.Public()), CreatedAt: events.At(time.Now())}
 	var err error
-	k.Vouch, err = signing.Vouch(w.voucher, k)
+	k.Vouch, err = signing.SignKeyRecord(w.voucher, k)
 	return k, err
 }
 

@@ -16,16 +16,16 @@ import (
 	"github.com/countersign-dev/countersign/admission/receipt"
 )
 
-// Uses remembers which receipts have been used. Executors that could be shown
+// UseStore remembers which receipts have been used. Executors that could be shown
 // the same receipt must share one: what one process remembers another one does
 // not see. A bucket of a key-value store whose Create fails when the key is
 // there makes a good one; so does a table with a unique key.
-type Uses interface {
-	// First takes a receipt and reports whether nobody took it before: of all that
+type UseStore interface {
+	// MarkUsed takes a receipt and reports whether nobody took it before: of all that
 	// take the same one, concurrently or not, exactly one gets true. It must be
 	// remembered until Expires, also across a restart of the memory. An error means
 	// that nobody knows, and the call does not run.
-	First(ctx context.Context, u Use) (bool, error)
+	MarkUsed(ctx context.Context, u Use) (bool, error)
 }
 
 // Use is one receipt that is about to be used.
@@ -44,8 +44,8 @@ func useOf(c receipt.Claims, now time.Time) Use {
 	return u
 }
 
-// DefaultUses is how many receipts a Memory remembers unless told otherwise.
-const DefaultUses = 1 << 16
+// DefaultUseLimit is how many receipts a Memory remembers unless told otherwise.
+const DefaultUseLimit = 1 << 16
 
 // ErrUsesFull says that more receipts are in use than may be remembered. It
 // never forgets one that still holds: that one could be used again.
@@ -67,13 +67,13 @@ type Memory struct {
 // DefaultUses if max is not above zero.
 func NewMemory(max int) *Memory {
 	if max <= 0 {
-		max = DefaultUses
+		max = DefaultUseLimit
 	}
 	return &Memory{max: max, used: map[string]bool{}}
 }
 
-// First implements Uses.
-func (m *Memory) First(_ context.Context, u Use) (bool, error) {
+// MarkUsed implements Uses.
+func (m *Memory) MarkUsed(_ context.Context, u Use) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for len(m.byExpiry) > 0 && m.byExpiry[0].Expires.Before(u.Now) {
@@ -117,8 +117,8 @@ func (h *expiries) Pop() any {
 type Directory struct {
 	path string
 
-	mu    sync.Mutex
-	sweep time.Time // when files of expired receipts are next removed
+	mu        sync.Mutex
+	nextSweep time.Time // when files of expired receipts are next removed
 }
 
 const (
@@ -137,9 +137,9 @@ func NewDirectory(path string) (*Directory, error) {
 	return &Directory{path: path}, nil
 }
 
-// First implements Uses. The file is on disk before it returns true.
-func (d *Directory) First(_ context.Context, u Use) (bool, error) {
-	d.clean(u.Now)
+// MarkUsed implements Uses. The file is on disk before it returns true.
+func (d *Directory) MarkUsed(_ context.Context, u Use) (bool, error) {
+	d.removeExpired(u.Now)
 	f, err := os.OpenFile(filepath.Join(d.path, u.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return false, nil
@@ -158,14 +158,14 @@ func (d *Directory) First(_ context.Context, u Use) (bool, error) {
 	return true, nil
 }
 
-// clean removes, now and then, what nobody can use any more.
-func (d *Directory) clean(now time.Time) {
+// removeExpired removes, now and then, what nobody can use any more.
+func (d *Directory) removeExpired(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now.Before(d.sweep) {
+	if now.Before(d.nextSweep) {
 		return
 	}
-	d.sweep = now.Add(sweepEvery)
+	d.nextSweep = now.Add(sweepEvery)
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return // First will say so

@@ -39,7 +39,7 @@ func (v Verdict) Allowed() bool { return v.Decision == events.Allow }
 // has none), and was not used before. Otherwise the error is *Refused and f was
 // not called.
 func (v Verdict) Run(ctx context.Context, args []byte, f func(context.Context) error) error {
-	if err := v.permits(ctx, args); err != nil {
+	if err := v.consumePermit(ctx, args); err != nil {
 		return err
 	}
 	return f(ctx)
@@ -47,13 +47,13 @@ func (v Verdict) Run(ctx context.Context, args []byte, f func(context.Context) e
 
 // Permits is Run for executors that cannot hand over what they do: the tool must
 // run right after it, and only if it is nil. It is nil once for every receipt.
-func (v Verdict) Permits(args []byte) error { return v.permits(context.Background(), args) }
+func (v Verdict) Permits(args []byte) error { return v.consumePermit(context.Background(), args) }
 
-func (v Verdict) permits(ctx context.Context, args []byte) error {
+func (v Verdict) consumePermit(ctx context.Context, args []byte) error {
 	if !v.Allowed() || v.guard == nil {
-		return refuse(CodeNotAllowed, fmt.Errorf("%w: %s", ErrNotAllowed, v.Reason))
+		return newRefused(CodeNotAllowed, fmt.Errorf("%w: %s", ErrNotAllowed, v.Reason))
 	}
-	return v.guard.take(ctx, v.Execution(args))
+	return v.guard.useReceipt(ctx, v.Execution(args))
 }
 
 // Execution is the admitted call as a Guard in another process takes it. What it

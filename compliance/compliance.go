@@ -31,7 +31,7 @@ const (
 
 // Attach makes the report and the controls of a session or a range; see evidence.BundleInput.
 func Attach(c evidence.BundleContents) ([]evidence.BundleMember, error) {
-	page, index, _, err := attachments(c)
+	page, index, _, err := makeAttachments(c)
 	if err != nil {
 		return nil, err
 	}
@@ -43,9 +43,9 @@ func Extra(src inforce.Source) *evidence.Extra {
 	return &evidence.Extra{Table: table.Write, InForce: func(c evidence.BundleContents) ([]byte, error) { return inforce.Collect(c, src) }}
 }
 
-// attachments also says what is wrong with the list of what decided, where the
+// makeAttachments also says what is wrong with the list of what decided, where the
 // bundle has one.
-func attachments(c evidence.BundleContents) (page, index []byte, wrong []string, err error) {
+func makeAttachments(c evidence.BundleContents) (page, index []byte, wrong []string, err error) {
 	m := c.Manifest
 	b := report.New(report.Source{Shard: m.Shard, Tenant: m.Tenant, Session: m.Session, From: m.From.Time, To: m.To.Time,
 		Space: subject.Space{Prefix: m.SubjectPrefix}, Checkpoint: c.Checkpoint, Note: c.CheckpointText, Keys: c.Keys,
@@ -70,11 +70,11 @@ func attachments(c evidence.BundleContents) (page, index []byte, wrong []string,
 // Signer gives the function that signs the statement of a bundle with key.
 func Signer(key ed25519.PrivateKey) func(evidence.BundleContents, []evidence.ManifestMember) ([]byte, error) {
 	return func(c evidence.BundleContents, members []evidence.ManifestMember) ([]byte, error) {
-		return statement.Sign(key, subjects(members), predicate(c))
+		return statement.Sign(key, statementSubjects(members), statementPredicate(c))
 	}
 }
 
-func subjects(members []evidence.ManifestMember) []statement.Subject {
+func statementSubjects(members []evidence.ManifestMember) []statement.Subject {
 	out := make([]statement.Subject, len(members))
 	for i, m := range members {
 		out[i] = statement.Subject{Name: m.Name, Digest: map[string]string{"sha256": m.SHA256}}
@@ -82,7 +82,7 @@ func subjects(members []evidence.ManifestMember) []statement.Subject {
 	return out
 }
 
-func predicate(c evidence.BundleContents) statement.Predicate {
+func statementPredicate(c evidence.BundleContents) statement.Predicate {
 	return statement.Predicate{Format: c.Manifest.Format, Tenant: c.Manifest.Tenant, Session: c.Manifest.Session, Shard: c.Manifest.Shard,
 		From: c.Manifest.From.String(), To: c.Manifest.To.String(), Records: c.Manifest.Records, Checkpoint: statement.Checkpoint{Size: c.Checkpoint.Size, Root: c.Checkpoint.Root.String()}}
 }
@@ -101,64 +101,64 @@ type Checker struct {
 }
 
 // Check is an evidence.BundleCheck.
-func (k *Checker) Check(c evidence.BundleContents) (problems []evidence.Problem) {
+func (k *Checker) Check(c evidence.BundleContents) (problems []evidence.Finding) {
 	k.Notes = nil
 	raw, signed := c.Members[evidence.MemberStatement]
 	switch {
 	case signed:
-		problems = k.statement(c, raw)
+		problems = k.checkStatement(c, raw)
 	case k.StatementKey != nil:
-		problems = append(problems, problem(CodeStatement, evidence.MemberStatement, "there is none, and one by key %s is demanded", keyID(k.StatementKey)))
+		problems = append(problems, newFinding(CodeStatement, evidence.MemberStatement, "there is none, and one by key %s is demanded", keyID(k.StatementKey)))
 	}
 	if c.Manifest.Format == evidence.BundleFormat {
 		return problems
 	}
-	return append(append(problems, k.derived(c)...), k.table(c)...)
+	return append(append(problems, k.checkDerived(c)...), k.checkTable(c)...)
 }
 
-// table makes the table of the records again, where this version of the program
+// checkTable makes the table of the records again, where this version of the program
 // can.
-func (k *Checker) table(c evidence.BundleContents) []evidence.Problem {
+func (k *Checker) checkTable(c evidence.BundleContents) []evidence.Finding {
 	if c.Open(evidence.MemberTable) == nil {
 		return nil
 	}
 	r, err := table.Compare(c)
 	switch {
 	case err != nil:
-		return []evidence.Problem{problem(CodeTable, evidence.MemberTable, "cannot be made again: %v", err)}
+		return []evidence.Finding{newFinding(CodeTable, evidence.MemberTable, "cannot be made again: %v", err)}
 	case r.Same:
 		return nil
-	case r.Foreign:
-		k.foreign(evidence.MemberTable)
+	case r.OtherEdition:
+		k.noteOtherEdition(evidence.MemberTable)
 		return nil
 	}
-	return []evidence.Problem{problem(CodeTable, evidence.MemberTable, "not the table that follows from the records, first at byte %d", r.At)}
+	return []evidence.Finding{newFinding(CodeTable, evidence.MemberTable, "not the table that follows from the records, first at byte %d", r.At)}
 }
 
-func problem(code evidence.Code, member, format string, args ...any) evidence.Problem {
-	return evidence.Problem{Code: code, Field: member, Detail: fmt.Sprintf(format, args...)}
+func newFinding(code evidence.Code, member, format string, args ...any) evidence.Finding {
+	return evidence.Finding{Code: code, Field: member, Detail: fmt.Sprintf(format, args...)}
 }
 
 func keyID(key ed25519.PublicKey) string { return statement.Opened{Key: key}.KeyID() }
 
-func (k *Checker) statement(c evidence.BundleContents, raw []byte) (problems []evidence.Problem) {
+func (k *Checker) checkStatement(c evidence.BundleContents, raw []byte) (problems []evidence.Finding) {
 	o, err := statement.Open(raw)
 	if err != nil {
-		return []evidence.Problem{problem(CodeStatement, evidence.MemberStatement, "%v", err)}
+		return []evidence.Finding{newFinding(CodeStatement, evidence.MemberStatement, "%v", err)}
 	}
-	for _, d := range o.Compare(subjects(c.Digests()), predicate(c)) {
-		problems = append(problems, problem(CodeStatement, evidence.MemberStatement, "%s", d))
+	for _, d := range o.Compare(statementSubjects(c.Digests()), statementPredicate(c)) {
+		problems = append(problems, newFinding(CodeStatement, evidence.MemberStatement, "%s", d))
 	}
 	switch {
 	case k.StatementKey != nil && !o.Key.Equal(k.StatementKey):
-		problems = append(problems, problem(CodeStatement, evidence.MemberStatement, "signed by key %s, not by %s", o.KeyID(), keyID(k.StatementKey)))
-	case k.StatementKey == nil && !k.known(o.Key):
+		problems = append(problems, newFinding(CodeStatement, evidence.MemberStatement, "signed by key %s, not by %s", o.KeyID(), keyID(k.StatementKey)))
+	case k.StatementKey == nil && !k.isKnownKey(o.Key):
 		k.Notes = append(k.Notes, fmt.Sprintf("the statement is signed by key %s; whose key that is was not checked: give --statement-key", o.KeyID()))
 	}
 	return problems
 }
 
-func (k *Checker) known(key ed25519.PublicKey) bool {
+func (k *Checker) isKnownKey(key ed25519.PublicKey) bool {
 	for _, other := range k.Known {
 		if key.Equal(other) {
 			return true
@@ -167,35 +167,35 @@ func (k *Checker) known(key ed25519.PublicKey) bool {
 	return false
 }
 
-// derived makes report and controls again, where this version of the program can.
-func (k *Checker) derived(c evidence.BundleContents) (problems []evidence.Problem) {
-	page, index, wrong, err := attachments(c)
+// checkDerived makes report and controls again, where this version of the program can.
+func (k *Checker) checkDerived(c evidence.BundleContents) (problems []evidence.Finding) {
+	page, index, wrong, err := makeAttachments(c)
 	for _, w := range wrong {
-		problems = append(problems, problem(CodeInForce, evidence.MemberInForce, "%s", w))
+		problems = append(problems, newFinding(CodeInForce, evidence.MemberInForce, "%s", w))
 	}
 	if err != nil {
-		return []evidence.Problem{problem(CodeReport, evidence.MemberReport, "cannot be made again: %v", err)}
+		return []evidence.Finding{newFinding(CodeReport, evidence.MemberReport, "cannot be made again: %v", err)}
 	}
 	got := c.Members[evidence.MemberReport]
 	switch {
 	case bytes.Equal(got, page):
 	case bytes.Contains(firstPart(got), []byte(`<meta name="generator" content="`+report.Edition()+`">`)):
-		problems = append(problems, problem(CodeReport, evidence.MemberReport, "not the report that follows from the records"))
+		problems = append(problems, newFinding(CodeReport, evidence.MemberReport, "not the report that follows from the records"))
 	default:
-		k.foreign(evidence.MemberReport)
+		k.noteOtherEdition(evidence.MemberReport)
 	}
 	got = c.Members[evidence.MemberControls]
 	switch {
 	case bytes.Equal(got, index):
 	case bytes.Contains(firstPart(got), []byte(`"edition": "`+controls.All().Edition+`"`)):
-		problems = append(problems, problem(CodeControls, evidence.MemberControls, "not the controls that follow from the records"))
+		problems = append(problems, newFinding(CodeControls, evidence.MemberControls, "not the controls that follow from the records"))
 	default:
-		k.foreign(evidence.MemberControls)
+		k.noteOtherEdition(evidence.MemberControls)
 	}
 	return problems
 }
 
-func (k *Checker) foreign(member string) {
+func (k *Checker) noteOtherEdition(member string) {
 	k.Notes = append(k.Notes, member+" was made by another version of this program, so it was only compared with the manifest: believe the records, not it")
 }
 

@@ -152,8 +152,8 @@ func TestChangedByteInAnyMember(t *testing.T) {
 				}
 				continue
 			}
-			if rep.OK || !slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool { return p.Field == member }) {
-				t.Errorf("%s: a changed byte of %s: holds is %t, %v", name, member, rep.OK, rep.Problems)
+			if rep.OK || !slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool { return p.Field == member }) {
+				t.Errorf("%s: a changed byte of %s: holds is %t, %v", name, member, rep.OK, rep.Findings)
 			}
 		}
 	}
@@ -193,7 +193,7 @@ func swap(member, old, fresh string) func(string, []byte) []byte {
 
 func codes(rep evidence.Report) string {
 	var list []string
-	for _, p := range rep.Problems {
+	for _, p := range rep.Findings {
 		list = append(list, string(p.Code)+" in "+p.Field)
 	}
 	return strings.Join(list, ", ")
@@ -256,7 +256,7 @@ func TestStatementOfAnotherBundle(t *testing.T) {
 	ok(t, evidence.WriteBundle(&out, foreign))
 	c := compliance.Checker{StatementKey: public(statementKey)}
 	rep := verify(t, w, out.Bytes(), &c)
-	if rep.OK || !strings.Contains(rep.Problems[len(rep.Problems)-1].Detail, "other evidence") {
-		t.Errorf("%+v", rep.Problems)
+	if rep.OK || !strings.Contains(rep.Findings[len(rep.Findings)-1].Detail, "other evidence") {
+		t.Errorf("%+v", rep.Findings)
 	}
 }

@@ -28,9 +28,9 @@ func (w *world) expire(tenant, session string) evidence.ExpiryRecord {
 			w.rows[i].Record, w.rows[i].Expiry = "", uint64(w.n+1)
 		}
 	}
-	e.Sessions, e.Records = []events.ExpiredSession{{Session: session, Index: 1, Sequences: retention.Spans(seqs)}}, uint64(len(seqs))
+	e.Sessions, e.Records = []events.ExpiredSession{{Session: session, Index: 1, Sequences: retention.JoinSpans(seqs)}}, uint64(len(seqs))
 	var err error
-	e.Vouch, err = signing.Expire(w.signer, e)
+	e.Vouch, err = signing.SignExpiry(w.signer, e)
 	ok(w.t, err)
 	w.log(subject.Space{}.Control("GOV", events.ControlExpiry), nil, w.encode(e))
 	return evidence.ExpiryRecord{Row: w.rows[len(w.rows)-1]}

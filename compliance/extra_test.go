@@ -139,8 +139,8 @@ func TestNewestFormats(t *testing.T) {
 				continue
 			}
 			rep, err := evidence.VerifyBundleWith(bytes.NewReader(bad), int64(len(bad)), w.vkey, (&compliance.Checker{}).Check)
-			if err != nil && !strings.Contains(err.Error(), member) || err == nil && !slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool { return p.Field == member }) {
-				t.Errorf("%s: a changed byte of %s: %v, %v", name, member, err, rep.Problems)
+			if err != nil && !strings.Contains(err.Error(), member) || err == nil && !slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool { return p.Field == member }) {
+				t.Errorf("%s: a changed byte of %s: %v, %v", name, member, err, rep.Findings)
 			}
 		}
 	}
@@ -267,14 +267,14 @@ func TestDoctoredPoliciesAreFound(t *testing.T) {
 		rep := verify(t, w, file, &compliance.Checker{})
 		if tc.says == "" {
 			if !rep.OK {
-				t.Errorf("%s: %v", name, rep.Problems)
+				t.Errorf("%s: %v", name, rep.Findings)
 			}
 			continue
 		}
-		if !slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool {
+		if !slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool {
 			return p.Code == compliance.CodeInForce && p.Field == evidence.MemberInForce && strings.Contains(p.Detail, tc.says)
 		}) {
-			t.Errorf("%s: %v", name, rep.Problems)
+			t.Errorf("%s: %v", name, rep.Findings)
 		}
 	}
 }

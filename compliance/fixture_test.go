@@ -31,7 +31,7 @@ func derived(name string) []byte {
 type derivedKeys struct{}
 
 func (derivedKeys) TenantKey(tenant string) []byte { return derived("tenant/" + tenant) }
-func (derivedKeys) SessionKey(tenant, session string) ([]byte, error) {
+func (derivedKeys) SessionSecret(tenant, session string) ([]byte, error) {
 	return derived("session/" + tenant + "/" + session), nil
 }
 
@@ -60,7 +60,7 @@ func newWorld(t testing.TB) *world {
 	ok(t, err)
 	receipt, err := signing.NewPrivateKey(derived("receipt"))
 	ok(t, err)
-	return &world{t: t, builder: b, chain: evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
+	return &world{t: t, builder: b, chain: evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
 		receipt: receipt, signer: signer, vkey: vkey}
 }
 
@@ -137,7 +137,7 @@ func (w *world) checkpoint() string {
 func (w *world) keys() []events.KeyRecord {
 	k := events.KeyRecord{KeyID: w.receipt.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(w.receipt.Public()), CreatedAt: events.At(begin)}
 	var err error
-	k.Vouch, err = signing.Vouch(w.signer, k)
+	k.Vouch, err = signing.SignKeyRecord(w.signer, k)
 	ok(w.t, err)
 	return []events.KeyRecord{k}
 }

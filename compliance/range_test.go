@@ -156,8 +156,8 @@ func TestChangedByteInARange(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), member) {
 				t.Errorf("%s: the error names another member: %v", member, err)
 			}
-			if err == nil && (rep.OK || !slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool { return p.Field == member })) {
-				t.Errorf("%s, byte %d: holds is %t, %v", member, part, rep.OK, rep.Problems)
+			if err == nil && (rep.OK || !slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool { return p.Field == member })) {
+				t.Errorf("%s, byte %d: holds is %t, %v", member, part, rep.OK, rep.Findings)
 			}
 		}
 	}

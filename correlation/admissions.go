@@ -49,7 +49,7 @@ func isReportOnly(e *agenthook.Event) bool {
 	switch {
 	case agenthook.AdmissionCapable(e.EventType):
 		return false
-	case agenthook.Known(e.EventType):
+	case agenthook.IsKnownType(e.EventType):
 		return e.EvidencePhase != agenthook.PhasePreCommit
 	}
 	return e.EvidencePhase == agenthook.PhaseObservational || e.EvidencePhase == agenthook.PhasePostHoc

@@ -280,7 +280,7 @@ func TestRetryAfterTheDeadline(t *testing.T) {
 	c := corpusCase{protocol: protoAgentHook, lines: r.lines()}
 	rules := func(found []events.Finding) (list []string) {
 		for _, f := range found {
-			if f.Withdraws != "" {
+			if f.Retracts != "" {
 				list = append(list, f.Rule)
 			}
 		}

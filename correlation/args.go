@@ -46,7 +46,7 @@ func (a *arguments) tenantDigest() string {
 	if a.tenantSum == (sum256{}) {
 		return ""
 	}
-	return digest.Text(digest.PrefixKeyed, a.tenantSum)
+	return digest.Format(digest.PrefixKeyed, a.tenantSum)
 }
 
 // digestLike gives the digest of a in the form of like, "" if that cannot be had.
@@ -54,7 +54,7 @@ func (a *arguments) digestLike(like string) string {
 	switch {
 	case !a.known:
 		return ""
-	case a.recordDigest != "" && digest.Form(like) == digest.Form(a.recordDigest):
+	case a.recordDigest != "" && digest.ComparableForm(like) == digest.ComparableForm(a.recordDigest):
 		return a.recordDigest
 	case strings.HasPrefix(like, digest.PrefixPlain):
 		return digest.PrefixPlain + hex.EncodeToString(a.plainSum[:])
@@ -110,7 +110,7 @@ func compareToDecision(a *arguments, d string) comparison {
 	case d == "":
 		return argsUnknown
 	case a.decisionDigest != "":
-		return compareText(a.decisionDigest, d, digest.Form(a.decisionDigest) == digest.Form(d))
+		return compareText(a.decisionDigest, d, digest.ComparableForm(a.decisionDigest) == digest.ComparableForm(d))
 	}
 	return compareToDigest(a, d)
 }

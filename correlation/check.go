@@ -311,9 +311,9 @@ func dropRetracted(outputs []Output) []events.Finding {
 	for _, o := range outputs {
 		if f := o.Finding; f != nil {
 			list = append(list, *f)
-			withdrawn[f.Withdraws] = true
+			withdrawn[f.Retracts] = true
 		}
 	}
 	delete(withdrawn, "")
-	return slices.DeleteFunc(list, func(f events.Finding) bool { return f.Withdraws != "" || withdrawn[f.FindingID] })
+	return slices.DeleteFunc(list, func(f events.Finding) bool { return f.Retracts != "" || withdrawn[f.FindingID] })
 }

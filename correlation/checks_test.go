@@ -203,8 +203,8 @@ func TestLateConfirmation(t *testing.T) {
 			list = append(list, f)
 		}
 	}
-	if len(list) != 3 || list[1].Withdraws != list[0].FindingID || list[1].Severity != events.SeverityInfo ||
-		!strings.Contains(list[2].Explanation, "late_confirmation") || list[2].Withdraws != "" {
+	if len(list) != 3 || list[1].Retracts != list[0].FindingID || list[1].Severity != events.SeverityInfo ||
+		!strings.Contains(list[2].Explanation, "late_confirmation") || list[2].Retracts != "" {
 		t.Errorf("findings %+v", list)
 	}
 }
@@ -222,14 +222,14 @@ func TestSilence(t *testing.T) {
 	var list []string
 	first := ""
 	for _, f := range l.run().checks {
-		if f.Rule == "AAEP-C-064" && f.Withdraws == "" {
+		if f.Rule == "AAEP-C-064" && f.Retracts == "" {
 			first = f.FindingID
 		}
-		if f.Rule == "AAEP-C-064" && f.Withdraws != "" && f.Withdraws != first {
-			t.Errorf("takes back %q, not %q", f.Withdraws, first)
+		if f.Rule == "AAEP-C-064" && f.Retracts != "" && f.Retracts != first {
+			t.Errorf("takes back %q, not %q", f.Retracts, first)
 		}
-		if f.Severity != events.SeverityInfo || f.Withdraws != "" {
-			list = append(list, fmt.Sprint(f.Rule, " ", f.Withdraws != ""))
+		if f.Severity != events.SeverityInfo || f.Retracts != "" {
+			list = append(list, fmt.Sprint(f.Rule, " ", f.Retracts != ""))
 		}
 	}
 	want := []string{"AAEP-C-064 false", "AAEP-C-064 true", "AAEP-C-063 false"}

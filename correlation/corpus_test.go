@@ -55,9 +55,9 @@ func (c corpusCase) live(t *testing.T) []events.Finding {
 	all := slices.Concat(r.findings, r.checks)
 	withdrawn := map[string]bool{}
 	for _, f := range all {
-		withdrawn[f.Withdraws] = f.Withdraws != ""
+		withdrawn[f.Retracts] = f.Retracts != ""
 	}
-	return slices.DeleteFunc(all, func(f events.Finding) bool { return f.Withdraws != "" || withdrawn[f.FindingID] })
+	return slices.DeleteFunc(all, func(f events.Finding) bool { return f.Retracts != "" || withdrawn[f.FindingID] })
 }
 
 // ledger is the case as a log.

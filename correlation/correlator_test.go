@@ -370,7 +370,7 @@ func TestLateCompletion(t *testing.T) {
 	l.at(4000).tick()
 	l.event(post(2))
 	r := l.run()
-	if len(r.findings) != 2 || r.findings[1].Severity != events.SeverityInfo || r.findings[1].Withdraws != r.findings[0].FindingID {
+	if len(r.findings) != 2 || r.findings[1].Severity != events.SeverityInfo || r.findings[1].Retracts != r.findings[0].FindingID {
 		t.Errorf("findings %+v", r.findings)
 	}
 	c := r.only(t)
@@ -413,7 +413,7 @@ func TestLateDenial(t *testing.T) {
 	l.at(4000).tick()
 	l.decide(pre(1), "d1", events.Deny)
 	r := l.run()
-	if len(r.findings) != 2 || r.findings[1].Withdraws != r.findings[0].FindingID {
+	if len(r.findings) != 2 || r.findings[1].Retracts != r.findings[0].FindingID {
 		t.Errorf("findings %+v", r.findings)
 	}
 	if c := r.only(t); c.State != events.CallDenied || len(c.Findings) != 0 {

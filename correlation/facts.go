@@ -391,7 +391,7 @@ func agentHookError(f *fact, e *agenthook.Event) {
 		f.kind = kindFailOpen
 	case is && mode.Triggered:
 		f.kind, f.outcome, f.verdictClaim = kindStopped, "denied", verdictClaim{verdict: events.Deny, seq: f.seq}
-	case is || !e.Closes():
+	case is || !e.ClosesCall():
 		f.kind = kindOther
 	default:
 		f.outcome = "failed"

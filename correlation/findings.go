@@ -212,7 +212,7 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) strin
 		FindingID: id, Rule: r.Name, Severity: events.Severity(firstNonEmpty(string(v.severity), string(r.Severity))),
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
 		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
-		DetectedAt: events.At(fs.timers.toBrokerTime(fs.timers.now())), Withdraws: v.retracts,
+		DetectedAt: events.At(fs.timers.toBrokerTime(fs.timers.now())), Retracts: v.retracts,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {

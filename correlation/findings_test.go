@@ -114,7 +114,7 @@ func TestOffTakesBack(t *testing.T) {
 			l.event(post(2))
 			made, back := 0, 0
 			for _, f := range l.run().findings {
-				if f.Rule == MissingCompletion && f.Withdraws == "" {
+				if f.Rule == MissingCompletion && f.Retracts == "" {
 					made++
 				} else if f.Rule == MissingCompletion {
 					back++

@@ -72,7 +72,7 @@ func (d *Decoder) decodeFlatAgentHook(m events.LogMessage, p subject.Parsed, r *
 	if !ok || !hasPlainIDs(v) {
 		return false
 	}
-	e.Keep(d.intern, strings.Clone)
+	e.CloneTexts(d.intern, strings.Clone)
 	e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.intern(e.AgentID), d.intern(e.ToolName)
 	f := &r.fact
 	d.formBuffer.failed = false
@@ -145,7 +145,7 @@ func (d *Decoder) internPayload(e *aaep.Event) {
 // trimmedSum is treeSum of the event without some of its members, and of those of its
 // metadata.
 func (x hookEvent) trimmedSum(omit, omitMetadata *memberNames) sum {
-	if !x.doc.There() {
+	if !x.doc.Exists() {
 		return treeSum(trimmedTree(x.Tree, omit, omitMetadata))
 	}
 	return sumOfBytes(x.formBuffer.writeForm(func(b []byte) ([]byte, bool) { return appendTrimmed(b, x.doc, omit, omitMetadata) }))
@@ -158,7 +158,7 @@ func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *memberNam
 	b = append(b, '{')
 	first := len(b)
 	ok := true
-	for _, m := range doc.Sorted(room[:0]) {
+	for _, m := range doc.AppendSorted(room[:0]) {
 		before := len(b)
 		if _, out := omit.Of(m); out {
 			continue
@@ -184,24 +184,24 @@ func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *memberNam
 // canonicalInput is the canonical form of the event's arguments, as InputCanonical gives
 // it.
 func (x hookEvent) canonicalInput() (canonical []byte, there bool, err error) {
-	if !x.doc.There() {
+	if !x.doc.Exists() {
 		return x.InputCanonical()
 	}
 	v := x.doc.Get("tool_input")
-	return x.canonicalForm(v), v.There(), nil
+	return x.canonicalForm(v), v.Exists(), nil
 }
 
 // canonicalExecuted is the canonical form of the arguments that ran, as ExecutedCanonical gives
 // it; nil if that is not known.
 func (x hookEvent) canonicalExecuted() []byte {
-	if !x.doc.There() {
+	if !x.doc.Exists() {
 		canonical, _, err := x.ExecutedCanonical()
 		if err != nil {
 			return nil
 		}
 		return canonical
 	}
-	if executed := x.doc.Get("metadata").Get("tool_input_executed"); executed.There() {
+	if executed := x.doc.Get("metadata").Get("tool_input_executed"); executed.Exists() {
 		return x.canonicalForm(executed)
 	}
 	if agenthook.IsPost(x.EventType) {
@@ -219,7 +219,7 @@ func (x hookEvent) hasExecutedArguments() bool {
 // canonicalExecutedMember is the canonical form of metadata.tool_input_executed; nil if it is
 // not there or has none.
 func (x hookEvent) canonicalExecutedMember() []byte {
-	if x.doc.There() {
+	if x.doc.Exists() {
 		return x.canonicalForm(x.doc.Get("metadata").Get("tool_input_executed"))
 	}
 	canonical, there, err := x.ExecutedCanonical()
@@ -231,7 +231,7 @@ func (x hookEvent) canonicalExecutedMember() []byte {
 
 // canonicalForm is the canonical form of a part of a flat document, nil if it is not there.
 func (x hookEvent) canonicalForm(v strictjson.Value) []byte {
-	if !v.There() {
+	if !v.Exists() {
 		return nil
 	}
 	return bytes.Clone(x.formBuffer.writeForm(v.AppendCanonical))
@@ -240,7 +240,7 @@ func (x hookEvent) canonicalForm(v strictjson.Value) []byte {
 // coreRemainder is the part of an event's core that neither its frame nor its arguments
 // have.
 func (x hookEvent) coreRemainder() ([]byte, error) {
-	if x.doc.There() {
+	if x.doc.Exists() {
 		return x.flatCoreRemainder(), nil
 	}
 	rest := map[string]any{}
@@ -262,17 +262,17 @@ func (x hookEvent) coreRemainder() ([]byte, error) {
 
 func (x hookEvent) flatCoreRemainder() []byte {
 	b := append(make([]byte, 0, 64), '{')
-	if phase := x.doc.Get("evidence_phase"); phase.There() {
+	if phase := x.doc.Get("evidence_phase"); phase.Exists() {
 		b, _ = phase.AppendMember(b)
 		b = append(b, ',')
 	}
-	if redaction := x.doc.Get("metadata").Get("redaction"); redaction.There() {
+	if redaction := x.doc.Get("metadata").Get("redaction"); redaction.Exists() {
 		var ok bool
 		b, ok = redaction.AppendMember(b)
 		x.formBuffer.failed = x.formBuffer.failed || !ok
 		b = append(b, ',')
 	}
-	if x.doc.Get("tool_input").There() {
+	if x.doc.Get("tool_input").Exists() {
 		b = append(b, `"tool_input":true,`...)
 	}
 	return append(bytes.TrimSuffix(b, []byte{','}), '}')

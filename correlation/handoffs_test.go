@@ -145,7 +145,7 @@ func TestHandoffWithdrawn(t *testing.T) {
 	l.event(set(pre(1), "agent_id", "Finance"))
 	l.event(post(2))
 	r := l.run()
-	if len(r.findings) != 2 || r.findings[0].Rule != CallAfterHandoff || r.findings[1].Withdraws != r.findings[0].FindingID ||
+	if len(r.findings) != 2 || r.findings[0].Rule != CallAfterHandoff || r.findings[1].Retracts != r.findings[0].FindingID ||
 		r.findings[1].Severity != events.SeverityInfo {
 		t.Fatalf("findings %+v", r.findings)
 	}

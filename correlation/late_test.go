@@ -92,7 +92,7 @@ func callRules(r result) []string {
 	withdrawn := map[string]bool{}
 	all := slices.Concat(r.findings, r.checks)
 	for _, f := range all {
-		withdrawn[f.Withdraws] = true
+		withdrawn[f.Retracts] = true
 	}
 	out := []string{}
 	for _, f := range all {
@@ -411,7 +411,7 @@ func TestNoFailModeExcusesAClaim(t *testing.T) {
 func standingRules(r result) []string {
 	standing, withdrawn := map[string]string{}, map[string]bool{}
 	for _, f := range slices.Concat(r.findings, r.checks) {
-		withdrawn[f.Withdraws] = f.Withdraws != ""
+		withdrawn[f.Retracts] = f.Retracts != ""
 		if f.Severity != events.SeverityInfo && f.Rule != "AH-C-054" { // the events' own clock tells that they overtook each other
 			standing[f.FindingID] = f.Rule
 		}

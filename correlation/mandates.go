@@ -91,7 +91,7 @@ func (d *Decoder) decodeEvidence(r *decodedEvent, p subject.Parsed, data []byte)
 	if e.LeaksPrivately() {
 		f.eventFindings = append(f.eventFindings, singleEventFinding("AUMP-E-008", "", f))
 	}
-	if !e.HashHolds() {
+	if !e.HashMatches() {
 		f.eventFindings = append(f.eventFindings, singleEventFinding("AUMP-E-009", "", f))
 	}
 	r.applies = true // its session is the subject's

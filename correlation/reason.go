@@ -62,7 +62,7 @@ func violationText(v schemas.Violation) string {
 
 // parseInstant reads RFC 3339 text; anything else is the zero time.
 func parseInstant(text string) time.Time {
-	if t, ok := events.PlainTime(text); ok {
+	if t, ok := events.ParsePlainTime(text); ok {
 		return t
 	}
 	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))

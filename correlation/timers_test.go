@@ -17,10 +17,10 @@ const week = 7 * 24 * time.Hour
 func (r result) standing() (list []string) {
 	withdrawn := map[string]bool{}
 	for _, f := range r.findings {
-		withdrawn[f.Withdraws] = true
+		withdrawn[f.Retracts] = true
 	}
 	for _, f := range r.findings {
-		if f.Withdraws == "" && !withdrawn[f.FindingID] {
+		if f.Retracts == "" && !withdrawn[f.FindingID] {
 			list = append(list, f.Rule+" "+string(f.Severity)+" "+f.Session+" "+f.ToolCallID+" "+f.FindingID)
 		}
 	}

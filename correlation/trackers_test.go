@@ -61,11 +61,11 @@ func TestLateEventsOfASession(t *testing.T) {
 			r := l.run()
 			withdrawn := map[string]bool{}
 			for _, f := range r.checks {
-				withdrawn[f.Withdraws] = true
+				withdrawn[f.Retracts] = true
 			}
 			var got []string
 			for _, f := range r.checks {
-				if f.Withdraws == "" && !withdrawn[f.FindingID] && f.Severity != "info" {
+				if f.Retracts == "" && !withdrawn[f.FindingID] && f.Severity != "info" {
 					what := f.Explanation
 					if _, after, ok := strings.Cut(what, ": "); ok && f.Rule == "AAEP-C-065" {
 						what = strings.TrimSuffix(after, ".")

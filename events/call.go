@@ -111,6 +111,6 @@ type Finding struct {
 	Explanation string   `json:"explanation"`
 	Remedy      string   `json:"remedy,omitempty"`
 	DetectedAt  Time     `json:"detected_at,omitzero"` // broker time of the message that completed the proof
-	Withdraws   string   `json:"withdraws,omitempty"`  // finding_id that a late event proved wrong
+	Retracts    string   `json:"withdraws,omitempty"`  // finding_id that a late event proved wrong
 	Enforced    bool     `json:"enforced,omitempty"`   // the tenant wants the rule enforced: somebody must act on it
 }

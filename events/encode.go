@@ -39,20 +39,20 @@ func encodeAny(record any) ([]byte, error) {
 	return strictjson.CanonicalBytes(b)
 }
 
-// writer appends the RFC 8785 form of a value. It reports false for a value
+// valueWriter appends the RFC 8785 form of a value. It reports false for a value
 // that only the other way can write.
-type writer func(b []byte, v reflect.Value) ([]byte, bool)
+type valueWriter func(b []byte, v reflect.Value) ([]byte, bool)
 
-// writers holds the writer of every type that was seen, nil for a type that has
+// valueWriters holds the writer of every type that was seen, nil for a type that has
 // none. It is a cache of what the types say.
-var writers sync.Map // reflect.Type -> writer
+var valueWriters sync.Map // reflect.Type -> writer
 
-func writerOf(t reflect.Type) writer {
-	if w, known := writers.Load(t); known {
-		return w.(writer)
+func writerOf(t reflect.Type) valueWriter {
+	if w, known := valueWriters.Load(t); known {
+		return w.(valueWriter)
 	}
 	w := makeWriter(t)
-	writers.Store(t, w)
+	valueWriters.Store(t, w)
 	return w
 }
 
@@ -65,7 +65,7 @@ var (
 // maxExact is the greatest integer that RFC 8785 writes as it is.
 const maxExact = 1<<53 - 1
 
-func makeWriter(t reflect.Type) writer {
+func makeWriter(t reflect.Type) valueWriter {
 	if t == timeType {
 		return writeTime
 	}
@@ -112,7 +112,7 @@ func timeOf(v reflect.Value) Time {
 	return v.Interface().(Time)
 }
 
-func makePointer(t reflect.Type) writer {
+func makePointer(t reflect.Type) valueWriter {
 	elem := writerOf(t.Elem()) // records have no recursive types
 	if elem == nil {
 		return nil
@@ -125,7 +125,7 @@ func makePointer(t reflect.Type) writer {
 	}
 }
 
-func makeSlice(t reflect.Type) writer {
+func makeSlice(t reflect.Type) valueWriter {
 	elem := writerOf(t.Elem())
 	if elem == nil || t.Elem().Kind() == reflect.Uint8 {
 		return nil
@@ -148,16 +148,16 @@ func makeSlice(t reflect.Type) writer {
 	}
 }
 
-// member is one field of a struct.
-type member struct {
+// structMember is one field of a struct.
+type structMember struct {
 	index int
 	name  string // quoted, with the colon
 	skip  func(reflect.Value) bool
-	write writer
+	write valueWriter
 }
 
-func makeStruct(t reflect.Type) writer {
-	var members []member
+func makeStruct(t reflect.Type) valueWriter {
+	var members []structMember
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag := f.Tag.Get("json")
@@ -165,13 +165,13 @@ func makeStruct(t reflect.Type) writer {
 			continue
 		}
 		name, options, _ := strings.Cut(tag, ",")
-		m := member{index: i, name: `"` + name + `":`, write: writerOf(f.Type), skip: skipRule(f.Type, options)}
+		m := structMember{index: i, name: `"` + name + `":`, write: writerOf(f.Type), skip: skipRule(f.Type, options)}
 		if f.Anonymous || name == "" || !plainName(name) || m.write == nil || m.skip == nil {
 			return nil
 		}
 		members = append(members, m)
 	}
-	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name[:len(a.name)-2], b.name[:len(b.name)-2]) })
+	slices.SortFunc(members, func(a, b structMember) int { return strings.Compare(a.name[:len(a.name)-2], b.name[:len(b.name)-2]) })
 	return func(b []byte, v reflect.Value) ([]byte, bool) {
 		b = append(b, '{')
 		first, ok := true, true

@@ -74,9 +74,9 @@ func vouchText(kind string, record any) (string, error) {
 	return "countersign/" + kind + "/v1\n" + hex.EncodeToString(sum[:]) + "\n", nil
 }
 
-// count says how many sequences spans name; ok is false unless they are in order
+// countSequences says how many sequences spans name; ok is false unless they are in order
 // and do not overlap.
-func count(spans []Span) (n uint64, ok bool) {
+func countSequences(spans []Span) (n uint64, ok bool) {
 	last := uint64(0)
 	for _, s := range spans {
 		if s[0] <= last || s[1] < s[0] {
@@ -102,7 +102,7 @@ func (e Erasure) Check() error {
 	if e.ErasureID == "" || e.Shard == "" || e.State != ErasureBegun && e.State != ErasureDone || e.Part < 1 || e.Part > e.Parts {
 		return fmt.Errorf("an erasure record without id, shard, state or part")
 	}
-	switch n, ok := count(e.Sequences); {
+	switch n, ok := countSequences(e.Sequences); {
 	case !ok:
 		return fmt.Errorf("the sequences of erasure %.60q are not in order", e.ErasureID)
 	case n != e.Messages:

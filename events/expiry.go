@@ -43,8 +43,8 @@ func (e Expiry) VouchText() (string, error) {
 	return vouchText(ControlExpiry, e)
 }
 
-// Last is the greatest sequence that e names, 0 if it names none.
-func (e Expiry) Last() (last uint64) {
+// LastSequence is the greatest sequence that e names, 0 if it names none.
+func (e Expiry) LastSequence() (last uint64) {
 	for _, s := range e.Sessions {
 		if n := len(s.Sequences); n > 0 {
 			last = max(last, s.Sequences[n-1][1])
@@ -66,7 +66,7 @@ func (e Expiry) Check() error {
 		if s.Session == "" || s.Index == 0 || len(s.Sequences) == 0 {
 			return fmt.Errorf("expiry %.60q names a session without records", e.ExpiryID)
 		}
-		named, ok := count(s.Sequences)
+		named, ok := countSequences(s.Sequences)
 		if !ok {
 			return fmt.Errorf("the sequences of expiry %.60q are not in order", e.ExpiryID)
 		}

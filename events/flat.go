@@ -22,24 +22,24 @@ func DecodeRecordFlat[T any](f *strictjson.Flat, b []byte) (T, error) {
 	return DecodeRecord[T](b)
 }
 
-// filler gives a zero Go value what a document says. It reports false for what
+// valueFiller gives a zero Go value what a document says. It reports false for what
 // only DecodeRecord can judge.
-type filler func(v strictjson.Value, into reflect.Value) bool
+type valueFiller func(v strictjson.Value, into reflect.Value) bool
 
-// fillers holds the filler of every type that was seen, nil for a type that has
+// valueFillers holds the filler of every type that was seen, nil for a type that has
 // none. It is a cache of what the types say.
-var fillers sync.Map // reflect.Type -> filler
+var valueFillers sync.Map // reflect.Type -> filler
 
-func fillerOf(t reflect.Type) filler {
-	if f, known := fillers.Load(t); known {
-		return f.(filler)
+func fillerOf(t reflect.Type) valueFiller {
+	if f, known := valueFillers.Load(t); known {
+		return f.(valueFiller)
 	}
 	f := makeFiller(t)
-	fillers.Store(t, f)
+	valueFillers.Store(t, f)
 	return f
 }
 
-func makeFiller(t reflect.Type) filler {
+func makeFiller(t reflect.Type) valueFiller {
 	switch {
 	case t == timeType:
 		return fillTime
@@ -91,7 +91,7 @@ func fillTime(v strictjson.Value, into reflect.Value) bool {
 	return err == nil
 }
 
-func pointerFiller(t reflect.Type) filler {
+func pointerFiller(t reflect.Type) valueFiller {
 	fill := fillerOf(t.Elem())
 	if fill == nil {
 		return nil
@@ -102,7 +102,7 @@ func pointerFiller(t reflect.Type) filler {
 	}
 }
 
-func sliceFiller(t reflect.Type) filler {
+func sliceFiller(t reflect.Type) valueFiller {
 	fill := fillerOf(t.Elem())
 	if fill == nil || t.Elem().Kind() == reflect.Uint8 {
 		return nil
@@ -123,10 +123,10 @@ func sliceFiller(t reflect.Type) filler {
 	}
 }
 
-func structFiller(t reflect.Type) filler {
+func structFiller(t reflect.Type) valueFiller {
 	type member struct {
 		at   int
-		fill filler
+		fill valueFiller
 	}
 	members := map[string]member{}
 	for i := range t.NumField() {

@@ -100,7 +100,7 @@ func DecodeFollowRequest(b []byte) (r FollowRequest, err error) {
 		{r.Max < 1 || r.Max > FollowMax, fmt.Sprintf("max must be 1 to %d", FollowMax)},
 		{r.WaitMS < 0 || r.WaitMS > int(FollowMaxWait/time.Millisecond), fmt.Sprintf("wait_ms must be 0 to %d", FollowMaxWait/time.Millisecond)},
 		{slices.ContainsFunc(slices.Collect(maps.Keys(r.States)), func(k string) bool { return !slices.Contains(r.Kinds, k) }), "states has a kind that is not asked for"},
-		{repeated(r.Kinds), "a kind is named twice"},
+		{hasDuplicates(r.Kinds), "a kind is named twice"},
 		{len(r.Kinds) > len(FollowKinds) || slices.ContainsFunc(r.Kinds, func(k string) bool { return !slices.Contains(FollowKinds, k) }), fmt.Sprintf("kinds are %v", FollowKinds)},
 	} {
 		if bad.is {
@@ -110,7 +110,7 @@ func DecodeFollowRequest(b []byte) (r FollowRequest, err error) {
 	return r, nil
 }
 
-func repeated(list []string) bool {
+func hasDuplicates(list []string) bool {
 	list = slices.Sorted(slices.Values(list))
 	return len(slices.Compact(slices.Clone(list))) < len(list)
 }

@@ -13,7 +13,7 @@ type DecisionInputs struct {
 
 // ConfirmationInput is what was known of the user's word on an AAEP invocation.
 type ConfirmationInput struct {
-	Standing         string `json:"standing,omitempty"`
+	Status           string `json:"standing,omitempty"`
 	ID               string `json:"id,omitempty"`
 	Explicit         bool   `json:"explicit,omitempty"`
 	Understated      bool   `json:"understated,omitempty"`

@@ -59,7 +59,7 @@ func (s PolicySet) Encode() ([]byte, error) {
 			return nil, fmt.Errorf("policy file %q is not UTF-8", d.Name)
 		}
 	}
-	if !bounded(s.Author, MaxPolicySetAuthor) || !bounded(s.Message, MaxPolicySetMessage) {
+	if !withinLength(s.Author, MaxPolicySetAuthor) || !withinLength(s.Message, MaxPolicySetMessage) {
 		return nil, fmt.Errorf("the author may have %d characters, the message %d", MaxPolicySetAuthor, MaxPolicySetMessage)
 	}
 	b, err := Encode(s)
@@ -70,7 +70,7 @@ func (s PolicySet) Encode() ([]byte, error) {
 	return b, err
 }
 
-func bounded(s string, most int) bool {
+func withinLength(s string, most int) bool {
 	return utf8.ValidString(s) && utf8.RuneCountInString(s) <= most
 }
 
@@ -97,9 +97,9 @@ func DecodePolicySet(b []byte) (PolicySet, error) {
 // maxPolicyChange bounds the encoded PolicyChange.
 var maxPolicyChange = strictjson.DefaultLimits.MaxBytes
 
-// Bounded gives the record without its documents if it would be too large for
+// WithinLimits gives the record without its documents if it would be too large for
 // the log's readers with them.
-func (c PolicyChange) Bounded() PolicyChange {
+func (c PolicyChange) WithinLimits() PolicyChange {
 	if b, err := Encode(c); err == nil && len(b) <= maxPolicyChange {
 		return c
 	}

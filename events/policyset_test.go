@@ -48,11 +48,11 @@ func TestPolicySetLimits(t *testing.T) {
 func TestPolicyChangeIsBounded(t *testing.T) {
 	text := strings.Repeat("\n", MaxPolicySet/2) // two bytes each in JSON
 	c := PolicyChange{Revision: 1, Policies: []PolicyRef{}, Documents: []PolicyDocument{{Name: "a", Text: text}}}
-	if got := c.Bounded(); got.Omitted || len(got.Documents) != 1 {
+	if got := c.WithinLimits(); got.Omitted || len(got.Documents) != 1 {
 		t.Error("omitted what fits")
 	}
 	c.Documents[0].Text += text
-	got := c.Bounded()
+	got := c.WithinLimits()
 	if b, err := Encode(got); err != nil || len(b) > maxPolicyChange || !got.Omitted || got.Documents != nil || got.Revision != 1 {
 		t.Errorf("%d bytes, omitted %t, %v", len(b), got.Omitted, err)
 	}

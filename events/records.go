@@ -55,8 +55,8 @@ type Reason struct {
 
 	// Action is "warn" or "audit" where a policy spoke that does not decide: such
 	// a reason has no part in the verdict. Would is then what it would have been.
-	Action string  `json:"action,omitempty"`
-	Would  Verdict `json:"would,omitempty"`
+	Action       string  `json:"action,omitempty"`
+	WouldVerdict Verdict `json:"would,omitempty"`
 }
 
 // Count is one counter of a rate or budget condition as a decision saw it. Every

@@ -38,17 +38,17 @@ func (t Time) appendTo(b []byte) []byte {
 		return u.AppendFormat(b, TimeLayout)
 	}
 	hour, minute, second := u.Clock()
-	b = append(digits(b, year, 4), '-')
-	b = append(digits(b, int(month), 2), '-')
-	b = append(digits(b, day, 2), 'T')
-	b = append(digits(b, hour, 2), ':')
-	b = append(digits(b, minute, 2), ':')
-	b = append(digits(b, second, 2), '.')
-	return append(digits(b, u.Nanosecond(), 9), 'Z')
+	b = append(appendDigits(b, year, 4), '-')
+	b = append(appendDigits(b, int(month), 2), '-')
+	b = append(appendDigits(b, day, 2), 'T')
+	b = append(appendDigits(b, hour, 2), ':')
+	b = append(appendDigits(b, minute, 2), ':')
+	b = append(appendDigits(b, second, 2), '.')
+	return append(appendDigits(b, u.Nanosecond(), 9), 'Z')
 }
 
-// digits appends the last n decimal digits of a number.
-func digits(b []byte, number, n int) []byte {
+// appendDigits appends the last n decimal digits of a number.
+func appendDigits(b []byte, number, n int) []byte {
 	end := len(b) + n
 	b = append(b, "000000000"[:n]...)
 	for i := end - 1; number > 0; i-- {
@@ -92,18 +92,18 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 // Years that leave 0 to 9999 in UTC are refused, for TimeLayout cannot write
 // them. The error is ErrTime.
 func ParseTime(text string) (time.Time, error) {
-	if t, ok := PlainTime(text); ok {
+	if t, ok := ParsePlainTime(text); ok {
 		return t, nil
 	}
 	text = strings.ToUpper(text)
 	const shape = "dddd-dd-ddTdd:dd:dd"
-	if len(text) <= len(shape) || !shaped(text[:len(shape)], shape) || text[len(shape)] == ',' {
+	if len(text) <= len(shape) || !matchesShape(text[:len(shape)], shape) || text[len(shape)] == ',' {
 		return time.Time{}, ErrTime
 	}
 	if zone := text[len(text)-1:]; zone != "Z" {
 		const offset = "+dd:dd"
 		zone = "+" + text[max(0, len(text)-len(offset)+1):]
-		if !shaped(zone, offset) || zone[1:3] > "23" || zone[4:] > "59" {
+		if !matchesShape(zone, offset) || zone[1:3] > "23" || zone[4:] > "59" {
 			return time.Time{}, ErrTime
 		}
 	}
@@ -117,8 +117,8 @@ func ParseTime(text string) (time.Time, error) {
 	return t, nil
 }
 
-// shaped compares a text with a shape in which d stands for any digit.
-func shaped(text, shape string) bool {
+// matchesShape compares a text with a shape in which d stands for any digit.
+func matchesShape(text, shape string) bool {
 	if len(text) != len(shape) {
 		return false
 	}
@@ -130,9 +130,9 @@ func shaped(text, shape string) bool {
 	return true
 }
 
-// PlainTime reads what most times look like, RFC 3339 in UTC and on a day that
+// ParsePlainTime reads what most times look like, RFC 3339 in UTC and on a day that
 // every month has, at a fraction of the cost. Of other texts it says nothing.
-func PlainTime(text string) (t time.Time, ok bool) {
+func ParsePlainTime(text string) (t time.Time, ok bool) {
 	const shape = "dddd-dd-ddTdd:dd:dd"
 	last := len(text) - 1
 	if last < len(shape) || last > len(shape)+10 || text[last] != 'Z' ||

@@ -16,9 +16,9 @@ import (
 // has the same digest.
 func (x *Examined) CompareLog(r Row, m events.LogMessage) {
 	differs := func(field, format string, args ...any) {
-		x.problems = append(x.problems, problemOf(CodeLog, x.seq, field, format, args...))
+		x.findings = append(x.findings, newFinding(CodeLog, x.seq, field, format, args...))
 	}
-	x.compared = true
+	x.comparedWithLog = true
 	if !sameSubject(m.Subject, r.Subject) {
 		differs("subject", "the log has subject %.120q, the record %.120q", m.Subject, r.Subject)
 	}
@@ -35,14 +35,14 @@ func (x *Examined) CompareLog(r Row, m events.LogMessage) {
 	switch {
 	case rec.Kind == KindDecision || rec.Kind == KindApproval:
 		masked := bodyRedacted(rec.Redactions)
-		if masked && !sameOwn(rec.Kind, m.Body, rec.Body) || !masked && !bytes.Equal(m.Body, rec.Body) {
+		if masked && !sameServiceRecord(rec.Kind, m.Body, rec.Body) || !masked && !bytes.Equal(m.Body, rec.Body) {
 			differs("body", "the log has another %s at this sequence, first at byte %d", rec.Kind, firstDifference(m.Body, rec.Body))
 		}
 		if m.HeaderValue(events.HeaderSignature) != headerValue(rec.Headers, events.HeaderSignature) {
 			differs(signatureField, "the log has another signature on this %s", rec.Kind)
 		}
-		if x.fact.claim.masked {
-			x.fact.claim.prove(m)
+		if x.fact.signature.masked {
+			x.fact.signature.fillFromLog(m)
 		}
 	case len(rec.Redactions) == 0 && rec.Reason == "" && rec.BodyDigest != digest.Plain(m.Body):
 		differs("body_digest", "the log has a body with digest %.24s at this sequence, the record says %.24s", digest.Plain(m.Body), rec.BodyDigest)
@@ -52,14 +52,14 @@ func (x *Examined) CompareLog(r Row, m events.LogMessage) {
 // NotInLog says that the log has no message of the row's sequence, of a row that
 // nothing signed proves.
 func (x *Examined) NotInLog() {
-	x.problems = append(x.problems, problemOf(CodeLog, x.seq, "", "the log has no message at this sequence, and no checkpoint covers the record"))
+	x.findings = append(x.findings, newFinding(CodeLog, x.seq, "", "the log has no message at this sequence, and no checkpoint covers the record"))
 }
 
-// prove gives a claim about a text that the evidence does not hold the log's text.
-func (c *claim) prove(m events.LogMessage) {
+// fillFromLog gives a claim about a text that the evidence does not hold the log's text.
+func (c *signatureClaim) fillFromLog(m events.LogMessage) {
 	value := m.HeaderValue(events.HeaderSignature)
 	kid, err := (&signing.RecordVerifier{}).Verify(value, m.Body)
 	if errors.Is(err, signing.ErrUnknownKey) { // it knows none
-		c.masked, c.kid, c.value, c.body = false, kid, value, bytes.Clone(m.Body)
+		c.masked, c.keyID, c.value, c.body = false, kid, value, bytes.Clone(m.Body)
 	}
 }

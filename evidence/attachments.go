@@ -95,15 +95,15 @@ type AttachFunc func(BundleContents) ([]BundleMember, error)
 
 // BundleCheck is a check of a bundle that evidence knows nothing of. Its problems
 // name the member in Field.
-type BundleCheck func(BundleContents) []Problem
+type BundleCheck func(BundleContents) []Finding
 
-// listed is a member beside what the manifest says of it.
-type listed struct {
+// listedMember is a member beside what the manifest says of it.
+type listedMember struct {
 	member
 	entry ManifestMember
 }
 
-func (in BundleInput) attach(c BundleContents) ([]listed, error) {
+func (in BundleInput) makeAttachments(c BundleContents) ([]listedMember, error) {
 	if in.Attach == nil {
 		if in.Sign != nil {
 			return nil, fmt.Errorf("%w: a bundle of the first format has no statement", ErrBundle)
@@ -114,12 +114,12 @@ func (in BundleInput) attach(c BundleContents) ([]listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]listed, 0, len(made))
+	out := make([]listedMember, 0, len(made))
 	for i, m := range made {
 		if i >= len(AttachmentNames) || m.Name != AttachmentNames[i] {
 			return nil, fmt.Errorf("%w: member %.80q is attached, wanted are %s", ErrBundle, m.Name, strings.Join(AttachmentNames, " and "))
 		}
-		out = append(out, listed{member{m.Name, m.Data}, ManifestMember{Name: m.Name, Size: len(m.Data), SHA256: hexSum(m.Data)}})
+		out = append(out, listedMember{member{m.Name, m.Data}, ManifestMember{Name: m.Name, Size: len(m.Data), SHA256: hexSHA256(m.Data)}})
 	}
 	if len(out) != len(AttachmentNames) {
 		return nil, fmt.Errorf("%w: of %s only %d are attached", ErrBundle, strings.Join(AttachmentNames, " and "), len(out))
@@ -127,14 +127,14 @@ func (in BundleInput) attach(c BundleContents) ([]listed, error) {
 	return out, nil
 }
 
-// sign adds the statement, if there is to be one.
-func (in BundleInput) sign(c BundleContents, members []member) ([]member, error) {
+// addStatement adds the statement, if there is to be one.
+func (in BundleInput) addStatement(c BundleContents, members []member) ([]member, error) {
 	if in.Sign == nil {
 		return members, nil
 	}
 	list := make([]ManifestMember, len(members))
 	for i, m := range members {
-		list[i] = ManifestMember{Name: m.name, Size: len(m.data), SHA256: hexSum(m.data)}
+		list[i] = ManifestMember{Name: m.name, Size: len(m.data), SHA256: hexSHA256(m.data)}
 	}
 	c.Manifest.Records = len(in.Rows)
 	data, err := in.Sign(c, list)
@@ -150,7 +150,7 @@ func (c BundleContents) Digests() []ManifestMember {
 	list := slices.Clone(c.digests)
 	for name, data := range c.Members {
 		if name != MemberStatement && c.digests == nil {
-			list = append(list, ManifestMember{Name: name, Size: len(data), SHA256: hexSum(data)})
+			list = append(list, ManifestMember{Name: name, Size: len(data), SHA256: hexSHA256(data)})
 		}
 	}
 	slices.SortFunc(list, func(a, b ManifestMember) int { return strings.Compare(a.Name, b.Name) })
@@ -163,15 +163,15 @@ func unknownFormat(format string) error {
 	return fmt.Errorf("%w: %s: format %.60q; this program reads %s", ErrBundle, memberManifest, format, strings.Join(slices.Concat(sessionFormats, rangeFormats), ", "))
 }
 
-func bodyMembers(format string) int {
+func countBodyMembers(format string) int {
 	if format == BundleFormat {
 		return 2
 	}
-	return len(bodies)
+	return len(kindMembers)
 }
 
-// namesOf lists the members of a format in their order.
-func namesOf(format string, statement bool) []string {
+// sessionMembers lists the members of a format in their order.
+func sessionMembers(format string, statement bool) []string {
 	if format == BundleFormat {
 		return memberNames
 	}
@@ -183,10 +183,12 @@ func namesOf(format string, statement bool) []string {
 	return names
 }
 
-// layout tells by the names of the members which ones a file should have.
-func layout(r io.ReaderAt, size int64) []string {
+// expectedMembers tells by the names of the members which ones a file should have.
+func expectedMembers(r io.ReaderAt, size int64) []string {
 	there, _ := zipNames(r, size)
-	if !slices.ContainsFunc(there, func(n string) bool { return slices.Contains(namesOf(BundleFormatV4, true)[len(memberNames):], n) }) {
+	if !slices.ContainsFunc(there, func(n string) bool {
+		return slices.Contains(sessionMembers(BundleFormatV4, true)[len(memberNames):], n)
+	}) {
 		return memberNames
 	}
 	format := BundleFormatV2
@@ -196,13 +198,13 @@ func layout(r io.ReaderAt, size int64) []string {
 	if slices.Contains(there, memberExpiries) {
 		format = BundleFormatV4
 	}
-	return namesOf(format, slices.Contains(there, MemberStatement))
+	return sessionMembers(format, slices.Contains(there, MemberStatement))
 }
 
 // checkLayout compares the members with the format that the manifest names.
 func (b *bundle) checkLayout() error {
-	want := namesOf(b.manifest.Format, true)
-	for _, name := range namesOf(BundleFormatV4, true) {
+	want := sessionMembers(b.manifest.Format, true)
+	for _, name := range sessionMembers(BundleFormatV4, true) {
 		_, there := b.files[name]
 		switch {
 		case there && !slices.Contains(want, name):
@@ -214,16 +216,16 @@ func (b *bundle) checkLayout() error {
 	return nil
 }
 
-// attached pairs the attachments with the manifest's entries, so that the
+// pairAttachments pairs the attachments with the manifest's entries, so that the
 // manifest can be derived again; one that it does not list is named.
-func (b *bundle) attached() (list []listed, unlisted []string) {
+func (b *bundle) pairAttachments() (list []listedMember, unlisted []string) {
 	for _, name := range attachedNames(b.manifest.Format) {
 		i := slices.IndexFunc(b.manifest.Members, func(m ManifestMember) bool { return m.Name == name })
 		if i < 0 {
 			unlisted = append(unlisted, name)
 			continue
 		}
-		list = append(list, listed{member{name, b.files[name]}, b.manifest.Members[i]})
+		list = append(list, listedMember{member{name, b.files[name]}, b.manifest.Members[i]})
 	}
 	return list, unlisted
 }

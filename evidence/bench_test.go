@@ -77,7 +77,7 @@ func BenchmarkVerify(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if rep := verifyRows(opts, rows); !rep.OK {
-					b.Fatal(rep.Problems)
+					b.Fatal(rep.Findings)
 				}
 			}
 			b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "records/s")
@@ -93,7 +93,7 @@ func BenchmarkVerify(b *testing.B) {
 		rows := f.rows()
 		for b.Loop() {
 			if rep := verifyRows(opts, rows); !rep.OK {
-				b.Fatal(rep.Problems)
+				b.Fatal(rep.Findings)
 			}
 		}
 		b.ReportMetric(float64(b.N)*400/b.Elapsed().Seconds(), "records/s")
@@ -113,7 +113,7 @@ func BenchmarkVerifyBundle(b *testing.B) {
 	file := f.bundle("sess-a")
 	for b.Loop() {
 		if rep, err := VerifyBundle(bytes.NewReader(file), int64(len(file)), f.vkey); err != nil || !rep.OK {
-			b.Fatal(err, rep.Problems)
+			b.Fatal(err, rep.Findings)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func BenchmarkVerifyMix(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if rep := verifyRows(opts, rows); !rep.OK {
-			b.Fatal(rep.Problems)
+			b.Fatal(rep.Findings)
 		}
 	}
 	b.ReportMetric(float64(b.N*len(rows))/b.Elapsed().Seconds(), "records/s")

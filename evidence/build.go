@@ -31,7 +31,7 @@ const (
 // when the body is not whole in its record and must be durable before it is returned.
 type Keys interface {
 	TenantKey(tenant string) []byte
-	SessionKey(tenant, session string) ([]byte, error)
+	SessionSecret(tenant, session string) ([]byte, error)
 }
 
 // Built is a record, its canonical text and hash. The record may share memory with
@@ -39,11 +39,11 @@ type Keys interface {
 // body is not in the record and belongs into the tenant's quarantine. Alarms
 // says what should be a finding (Alarm…).
 type Built struct {
-	Record     Record
-	Canonical  []byte
-	Hash       [32]byte
-	Quarantine bool
-	Alarms     []string
+	Record            Record
+	Canonical         []byte
+	Hash              [32]byte
+	Quarantine        bool
+	RedactionFindings []string
 }
 
 // Head is the head of the record's session after it; the zero Head when the
@@ -67,12 +67,12 @@ func (b Built) Row() Row {
 // Builder makes the records of one shard. It holds no state but room to work in,
 // and may be used from several goroutines.
 type Builder struct {
-	shard    string
-	space    subject.Space
-	policies Policies
-	classes  Classes
-	document documentFunc // nil: redact.Document
-	benches  *sync.Pool   // of *workbench
+	shard      string
+	space      subject.Space
+	policies   Policies
+	classes    Classes
+	document   documentFunc // nil: redact.Document
+	workspaces *sync.Pool   // of *workbench
 }
 
 // NewBuilder makes a builder for a shard, named as in records:
@@ -81,7 +81,7 @@ func NewBuilder(shard string, space subject.Space) (*Builder, error) {
 	if !ValidShard(shard) {
 		return nil, fmt.Errorf("%w: %.80q", ErrShard, shard)
 	}
-	return &Builder{shard: shard, space: space, benches: newBenches()}, nil
+	return &Builder{shard: shard, space: space, workspaces: newWorkspacePool()}, nil
 }
 
 // ValidShard reports whether a name can stand in records and in the origin line
@@ -95,18 +95,18 @@ func ValidShard(shard string) bool {
 	return shard != "" && len(shard) <= 200
 }
 
-// Scope gives the chain that m's record will belong to, so that the heads of a
+// ChainSession gives the chain that m's record will belong to, so that the heads of a
 // batch can be fetched before it is built. The error is about the caller's keys.
-func (b *Builder) Scope(m events.LogMessage, keys Keys) (SessionKey, error) {
-	w := b.take()
-	defer b.benches.Put(w)
-	sc, err := b.scope(w, m, keys)
+func (b *Builder) ChainSession(m events.LogMessage, keys Keys) (SessionID, error) {
+	w := b.getWorkspace()
+	defer b.workspaces.Put(w)
+	sc, err := b.readScope(w, m, keys)
 	return sc.key, err
 }
 
-// SessionOf gives the session of a message as the log names it: the one whose key
+// LogSession gives the session of a message as the log names it: the one whose key
 // its digests are made with.
-func (b *Builder) SessionOf(m events.LogMessage) SessionKey {
+func (b *Builder) LogSession(m events.LogMessage) SessionID {
 	sc := scopeOf(b.space, m.Subject)
 	if sc.kind != KindApproval {
 		return sc.key
@@ -115,10 +115,10 @@ func (b *Builder) SessionOf(m events.LogMessage) SessionKey {
 	return sessionOf(sc, body)
 }
 
-// scope reads a message's subject, and an approval's session out of its body.
-func (b *Builder) scope(w *workbench, m events.LogMessage, keys Keys) (sc scope, err error) {
-	if sc = w.scopeOf(b.space, m.Subject); sc.secret {
-		if sc, err = b.masked(&w.clean, sc, m.Subject, keys); err != nil {
+// readScope reads a message's subject, and an approval's session out of its body.
+func (b *Builder) readScope(w *workspace, m events.LogMessage, keys Keys) (sc subjectScope, err error) {
+	if sc = w.scopeOf(b.space, m.Subject); sc.hasSecret {
+		if sc, err = b.maskScope(&w.checker, sc, m.Subject, keys); err != nil {
 			return sc, err
 		}
 	}
@@ -126,8 +126,8 @@ func (b *Builder) scope(w *workbench, m events.LogMessage, keys Keys) (sc scope,
 		return sc, nil
 	}
 	body, _ := strictjson.Parse(m.Body, strictjson.DefaultLimits)
-	sc.key, sc.named = sessionOf(sc, body), sessionOf(sc, body)
-	sc.key, err = maskedSession(&w.clean, sc.key, rawSession(body), keys)
+	sc.key, sc.logSession = sessionOf(sc, body), sessionOf(sc, body)
+	sc.key, err = maskedSession(&w.checker, sc.key, bodySession(body), keys)
 	return sc, err
 }
 
@@ -136,45 +136,45 @@ func (b *Builder) scope(w *workbench, m events.LogMessage, keys Keys) (sc scope,
 // about the caller's side only: a message no broker can have sent, a missing
 // key. Build does not change m; what it gives may share m's headers.
 func (b *Builder) Build(m events.LogMessage, head Head, keys Keys) (Built, error) {
-	w := b.take()
-	defer b.benches.Put(w)
-	sc, err := b.scope(w, m, keys)
+	w := b.getWorkspace()
+	defer b.workspaces.Put(w)
+	sc, err := b.readScope(w, m, keys)
 	if err != nil {
 		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
 	}
-	return b.build(w, sc, m, head, keys)
+	return b.buildRecord(w, sc, m, head, keys)
 }
 
-func (b *Builder) build(w *workbench, sc scope, m events.LogMessage, head Head, keys Keys) (Built, error) {
-	if !safeMessage(m) {
+func (b *Builder) buildRecord(w *workspace, sc subjectScope, m events.LogMessage, head Head, keys Keys) (Built, error) {
+	if !isValidMessage(m) {
 		return Built{}, fmt.Errorf("%w: sequence %d, time %s", ErrMessage, m.Seq, m.Time)
 	}
-	r := redaction{b: b, bench: w, sc: sc, m: m, key: sc.key, named: sc.named, keys: keys}
-	r.choose()
-	r.classify()
-	body, short := r.short()
+	r := recordRedactor{builder: b, workspace: w, scope: sc, message: m, sessionID: sc.key, logSession: sc.logSession, keys: keys}
+	r.choosePolicy()
+	r.loadRetentionClass()
+	body, short := r.tryFastPath()
 	if !short {
-		body = b.read(sc, m)
+		body = b.parseBody(sc, m)
 	}
 	headers, hits := r.redactAll(&body)
-	rec := Record{V: Version, Shard: b.shard, Seq: m.Seq, Tenant: r.key.Tenant, Session: r.key.Session, Kind: body.kind,
+	rec := Record{V: Version, Shard: b.shard, Seq: m.Seq, Tenant: r.sessionID.Tenant, Session: r.sessionID.Session, Kind: body.kind,
 		Subject: sc.subject, Headers: headers, BrokerTime: events.At(m.Time), Reason: body.reason}
 	if id := r.policyID(); id != policies.BuiltinID {
 		rec.RedactionPolicy = id
 	}
-	rec.chain(head)
-	if err := r.fill(&rec, body, append(body.hits, hits...)); err != nil {
+	rec.linkTo(head)
+	if err := r.fillRecord(&rec, body, append(body.hits, hits...)); err != nil {
 		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
 	}
-	text, hash, err := rec.seal()
+	text, hash, err := rec.encodeAndHash()
 	if err != nil {
 		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
 	}
-	return Built{Record: rec, Canonical: text, Hash: hash, Quarantine: body.reason != "", Alarms: r.alarms(body, hits)}, nil
+	return Built{Record: rec, Canonical: text, Hash: hash, Quarantine: body.reason != "", RedactionFindings: r.collectFindings(body, hits)}, nil
 }
 
-// content is a body on its way into a record.
-type content struct {
+// recordBody is a body on its way into a record.
+type recordBody struct {
 	kind   string
 	text   []byte // its canonical form, if it went the short way; then there is no tree
 	tree   any
@@ -182,30 +182,30 @@ type content struct {
 	reason string // why there is no body in the record
 }
 
-// read parses the body.
-func (b *Builder) read(sc scope, m events.LogMessage) content {
+// parseBody parses the body.
+func (b *Builder) parseBody(sc subjectScope, m events.LogMessage) recordBody {
 	if sc.class == "" {
-		return content{kind: KindUnparseable, reason: ReasonForeignSubject}
+		return recordBody{kind: KindUnparseable, reason: ReasonForeignSubject}
 	}
 	tree, err := strictjson.Parse(m.Body, strictjson.DefaultLimits)
 	var bad *strictjson.Error
 	if errors.As(err, &bad) {
-		return content{kind: KindUnparseable, reason: string(bad.Code)}
+		return recordBody{kind: KindUnparseable, reason: string(bad.Code)}
 	}
-	if sc.class == subject.Events && structured(m.Header) && !validCloudEvent(tree) {
-		return content{kind: KindUnparseable, reason: ReasonInvalidCloudEvent}
+	if sc.class == subject.Events && isStructuredCloudEvent(m.Header) && !validCloudEvent(tree) {
+		return recordBody{kind: KindUnparseable, reason: ReasonInvalidCloudEvent}
 	}
-	return content{kind: sc.kind, tree: tree}
+	return recordBody{kind: sc.kind, tree: tree}
 }
 
-func (c *content) withhold(reason string, raw []byte) {
+func (c *recordBody) withhold(reason string, raw []byte) {
 	c.tree, c.text, c.reason = nil, nil, reason
 	c.hits = []redact.Hit{{Path: "/body", Detector: redact.Withheld, Text: string(raw)}}
 }
 
-// fill adds body, digest and commitments to a record.
-func (r *redaction) fill(rec *Record, c content, hits []redact.Hit) (err error) {
-	raw := r.m.Body
+// fillRecord adds body, digest and commitments to a record.
+func (r *recordRedactor) fillRecord(rec *Record, c recordBody, hits []redact.Hit) (err error) {
+	raw := r.message.Body
 	if rec.Body = c.text; c.text == nil {
 		if rec.Body, err = appendCanonical(make([]byte, 0, len(raw)+64), c.tree); err != nil {
 			return err
@@ -214,42 +214,42 @@ func (r *redaction) fill(rec *Record, c content, hits []redact.Hit) (err error) 
 	rec.Redactions = []Redaction{}
 	if len(hits) == 0 && c.reason == "" {
 		rec.BodyDigest = digest.Plain(raw)
-		return r.keyErr
+		return r.secretErr
 	}
 	if rec.BodyDigest, err = r.bodyDigest(rec); err != nil || len(hits) == 0 {
 		return err
 	}
-	key := r.sessionKey()
-	if r.keyErr != nil {
-		return r.keyErr
+	key := r.loadSessionSecret()
+	if r.secretErr != nil {
+		return r.secretErr
 	}
-	rec.Redactions, err = commit(key, rec.Seq, hits, r.policyID())
+	rec.Redactions, err = commitHits(key, rec.Seq, hits, r.policyID())
 	return err
 }
 
 // bodyDigest is the digest of a body that is not whole in its record: under the
 // session's key, with which it dies, or under the tenant's if there is no session.
-func (r *redaction) bodyDigest(rec *Record) (string, error) {
+func (r *recordRedactor) bodyDigest(rec *Record) (string, error) {
 	if rec.Session != "" {
-		key := r.sessionKey()
-		return digest.NewSession(key).Digest(r.m.Body), r.keyErr
+		key := r.loadSessionSecret()
+		return digest.NewSession(key).Digest(r.message.Body), r.secretErr
 	}
 	key := r.keys.TenantKey(rec.Tenant)
 	if len(key) < digest.KeySize {
 		return "", fmt.Errorf("%w: the digest key of tenant %.64q", ErrKeys, rec.Tenant)
 	}
-	return digest.Keyed(key, r.m.Body), r.keyErr
+	return digest.Keyed(key, r.message.Body), r.secretErr
 }
 
-// ownRecord reports whether raw, already parsed, is a record that Countersign
+// isServiceRecordBody reports whether raw, already parsed, is a record that Countersign
 // itself writes on a subject of sc's class. Anything else on such a subject is
 // redacted like a producer's event.
-func ownRecord(sc scope, raw []byte) bool {
-	into := ownType(sc)
+func isServiceRecordBody(sc subjectScope, raw []byte) bool {
+	into := serviceRecordType(sc)
 	return into != nil && strictjson.Unmarshal(raw, into, strictjson.RejectUnknown) == nil
 }
 
-func ownType(sc scope) any {
+func serviceRecordType(sc subjectScope) any {
 	switch sc.kind + "/" + sc.member {
 	case KindDecision + "/":
 		return &events.Decision{}
@@ -274,9 +274,9 @@ func ownType(sc scope) any {
 	return nil
 }
 
-// structured reports whether the headers say that the body is a whole
+// isStructuredCloudEvent reports whether the headers say that the body is a whole
 // CloudEvent.
-func structured(h map[string][]string) bool {
+func isStructuredCloudEvent(h map[string][]string) bool {
 	for name, values := range h {
 		if !strings.EqualFold(name, "content-type") {
 			continue

@@ -23,7 +23,7 @@ func build(t *testing.T, subj string, header map[string][]string, body string) B
 	f := newFixture(t)
 	b := f.log(subj, header, []byte(body))
 	if rep := verifyRows(f.options(), f.rows()); !rep.OK && !strings.HasPrefix(subj, "gov.decisions.") && !strings.HasPrefix(subj, "gov.approvals.") {
-		t.Errorf("does not verify: %v", rep.Problems)
+		t.Errorf("does not verify: %v", rep.Findings)
 	}
 	return b
 }
@@ -188,7 +188,7 @@ func TestRedactionPanicWithholdsTheBody(t *testing.T) {
 		}
 	}
 	if rep := verifyRows(f.options(), f.rows()); !rep.OK {
-		t.Error(rep.Problems)
+		t.Error(rep.Findings)
 	}
 }
 
@@ -323,9 +323,9 @@ func TestScopes(t *testing.T) {
 func TestChainThreadsHeadsThroughBatches(t *testing.T) {
 	f := newFixture(t)
 	f.session()
-	stored := map[SessionKey]Head{}
+	stored := map[SessionID]Head{}
 	loads := 0
-	c := NewChain(func(k SessionKey) (Head, error) { loads++; return stored[k], nil }, 1)
+	c := NewChain(func(k SessionID) (Head, error) { loads++; return stored[k], nil }, 1)
 	for _, cut := range [][2]int{{0, 4}, {4, 5}, {5, len(f.msgs)}} {
 		msgs := f.msgs[cut[0]:cut[1]]
 		if _, err := f.builder.BuildBatch(c, msgs, f.keys); err != nil { // a batch whose insert failed
@@ -340,24 +340,24 @@ func TestChainThreadsHeadsThroughBatches(t *testing.T) {
 				t.Errorf("record %d differs after a rollback", b.Record.Seq)
 			}
 			if b.Record.SessionIndex != nil {
-				stored[SessionKey{b.Record.Tenant, b.Record.Session}] = b.Head()
+				stored[SessionID{b.Record.Tenant, b.Record.Session}] = b.Head()
 			}
 		}
 	}
 	if loads == 0 {
 		t.Error("heads were never loaded")
 	}
-	if got := c.Missing([]SessionKey{{"acme", "new"}, {"acme", "new"}, {"acme", ""}}); len(got) != 1 {
+	if got := c.MissingHeads([]SessionID{{"acme", "new"}, {"acme", "new"}, {"acme", ""}}); len(got) != 1 {
 		t.Errorf("missing %v", got)
 	}
-	c.Put(SessionKey{"acme", "new"}, Head{Index: 3})
-	if h, _ := c.Head(SessionKey{"acme", "new"}); h.Index != 3 {
+	c.PutHead(SessionID{"acme", "new"}, Head{Index: 3})
+	if h, _ := c.Head(SessionID{"acme", "new"}); h.Index != 3 {
 		t.Error("Put is not seen")
 	}
 	if _, err := f.builder.BuildBatch(c, []events.LogMessage{f.msgs[0], f.msgs[2]}, f.keys); !errors.Is(err, ErrOrder) {
 		t.Errorf("a gap in a batch: %v", err)
 	}
-	bad := NewChain(func(SessionKey) (Head, error) { return Head{}, errors.New("down") }, 0)
+	bad := NewChain(func(SessionID) (Head, error) { return Head{}, errors.New("down") }, 0)
 	if _, err := f.builder.BuildBatch(bad, f.msgs, f.keys); err == nil || len(bad.staged) != 0 {
 		t.Errorf("a head that cannot be loaded: %v, %d staged", err, len(bad.staged))
 	}
@@ -378,7 +378,7 @@ func FuzzBuild(f *testing.F) {
 			t.Errorf("the planted secret is still in %s", b.Canonical)
 		}
 		rep := verifyRows(x.options(), x.rows())
-		for _, p := range rep.Problems { // a forged decision, approval or key is for the verifier to find
+		for _, p := range rep.Findings { // a forged decision, approval or key is for the verifier to find
 			if !strings.HasPrefix(string(p.Code), "decision_") && !strings.HasPrefix(string(p.Code), "approval_") && p.Code != CodeKeyVouch {
 				t.Errorf("%s in %s", p, b.Canonical)
 			}

@@ -109,7 +109,7 @@ func WriteBundle(w io.Writer, in BundleInput) error {
 	if err != nil {
 		return err
 	}
-	records, err := in.records(c)
+	records, err := in.parseRecords(c)
 	if err != nil {
 		return err
 	}
@@ -130,26 +130,26 @@ func WriteBundle(w io.Writer, in BundleInput) error {
 	if err != nil {
 		return err
 	}
-	contents := BundleContents{Manifest: in.header(c), Checkpoint: c, CheckpointText: in.Checkpoint, Keys: keys}
+	contents := BundleContents{Manifest: in.manifestHeader(c), Checkpoint: c, CheckpointText: in.Checkpoint, Keys: keys}
 	contents.rows, contents.Records = withText(in.Rows, records)
-	expired, err := in.expired(&contents, records)
+	expired, err := in.countExpired(&contents, records)
 	if err != nil {
 		return err
 	}
-	extra, err := in.Extra.whole(&contents)
+	extra, err := in.Extra.makeMembers(&contents)
 	if err != nil {
 		return err
 	}
-	attached, err := in.attach(contents)
+	attached, err := in.makeAttachments(contents)
 	if err != nil {
 		return err
 	}
 	attached = slices.Concat(extra, attached, expired)
-	members, err := assemble(contents.Manifest, records, parts{member{memberCheckpoint, []byte(in.Checkpoint)}, member{memberKeys, keysJSON}, member{memberProofs, proofsJSON}}, attached)
+	members, err := assembleMembers(contents.Manifest, records, sourceMembers{member{memberCheckpoint, []byte(in.Checkpoint)}, member{memberKeys, keysJSON}, member{memberProofs, proofsJSON}}, attached)
 	if err != nil {
 		return err
 	}
-	if members, err = in.sign(contents, members); err != nil {
+	if members, err = in.addStatement(contents, members); err != nil {
 		return err
 	}
 	total := 0
@@ -161,7 +161,7 @@ func WriteBundle(w io.Writer, in BundleInput) error {
 	return packZip(w, members)
 }
 
-func (in BundleInput) records(c Checkpoint) ([]Record, error) {
+func (in BundleInput) parseRecords(c Checkpoint) ([]Record, error) {
 	if len(in.Rows) == 0 || len(in.Proofs) != len(in.Rows) || in.Session == "" || c.Shard != in.Shard {
 		return nil, fmt.Errorf("%w: it needs a session with records, a proof for each, and a checkpoint of their shard", ErrBundle)
 	}
@@ -179,7 +179,7 @@ func (in BundleInput) records(c Checkpoint) ([]Record, error) {
 	return records, nil
 }
 
-func (in BundleInput) header(c Checkpoint) Manifest {
+func (in BundleInput) manifestHeader(c Checkpoint) Manifest {
 	prefix := in.Space.Prefix
 	if prefix == "" {
 		prefix = subject.DefaultPrefix
@@ -195,27 +195,27 @@ func (in BundleInput) header(c Checkpoint) Manifest {
 		CheckpointSize: c.Size, CheckpointRoot: c.Root.String()}
 }
 
-// parts are the members that nothing else follows from.
-type parts struct{ checkpoint, keys, proofs member }
+// sourceMembers are the members that nothing else follows from.
+type sourceMembers struct{ checkpoint, keys, proofs member }
 
-// bodies lists the members that hold the bodies of records of one kind, a line
+// kindMembers lists the members that hold the bodies of records of one kind, a line
 // each, in their order in the file; the first format has the first two.
-var bodies = []struct{ name, kind string }{
+var kindMembers = []struct{ name, kind string }{
 	{memberDecisions, KindDecision}, {memberFindings, KindFinding}, {memberCalls, KindCall}, {memberApprovals, KindApproval},
 }
 
-// assemble derives every member that follows from the others and puts all in
+// assembleMembers derives every member that follows from the others and puts all in
 // order. What is attached is taken as it is.
-func assemble(m Manifest, records []Record, p parts, attached []listed) ([]member, error) {
+func assembleMembers(m Manifest, records []Record, p sourceMembers, attached []listedMember) ([]member, error) {
 	lines := map[string]*bytes.Buffer{}
-	for _, b := range bodies {
+	for _, b := range kindMembers {
 		lines[b.kind] = &bytes.Buffer{}
 	}
 	var all bytes.Buffer
 	m.Records, m.Expired, m.Seqs = len(records), expiredIn(records), make([]uint64, len(records))
 	for i, rec := range records {
 		m.Seqs[i] = rec.Seq
-		text, err := rec.line()
+		text, err := rec.encodeLine()
 		if err != nil {
 			return nil, err
 		}
@@ -224,12 +224,12 @@ func assemble(m Manifest, records []Record, p parts, attached []listed) ([]membe
 			fmt.Fprintf(into, "%s\n", rec.Body)
 		}
 	}
-	members := []member{{memberReadme, []byte(readme(m))}, p.checkpoint, p.keys, {memberRecords, all.Bytes()}, p.proofs}
-	for _, b := range bodies[:bodyMembers(m.Format)] {
+	members := []member{{memberReadme, []byte(renderReadme(m))}, p.checkpoint, p.keys, {memberRecords, all.Bytes()}, p.proofs}
+	for _, b := range kindMembers[:countBodyMembers(m.Format)] {
 		members = append(members, member{b.name, lines[b.kind].Bytes()})
 	}
 	for _, f := range members {
-		m.Members = append(m.Members, ManifestMember{Name: f.name, Size: len(f.data), SHA256: hexSum(f.data)})
+		m.Members = append(m.Members, ManifestMember{Name: f.name, Size: len(f.data), SHA256: hexSHA256(f.data)})
 	}
 	for _, a := range attached {
 		m.Members, members = append(m.Members, a.entry), append(members, a.member)
@@ -241,12 +241,12 @@ func assemble(m Manifest, records []Record, p parts, attached []listed) ([]membe
 	return append([]member{{memberManifest, manifest}}, members...), nil
 }
 
-func hexSum(b []byte) string {
+func hexSHA256(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
 
-func readme(m Manifest) string {
+func renderReadme(m Manifest) string {
 	if slices.Contains(rangeFormats, m.Format) {
 		return rangeReadme(m)
 	}
@@ -274,5 +274,5 @@ manifest.json, decisions.jsonl, findings.jsonl and this text are derived from
 the records for convenience; nothing rests on them, and the manifest is not
 signed. That the session has no record after the last one here, only the whole
 log can show.
-%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeAttached[m.Format])
+%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, expiredReadme(m)+readmeAttached[m.Format])
 }

@@ -57,8 +57,8 @@ func recordOf(r Row) (Record, error) {
 		BrokerTime: events.At(r.BrokerTime), BodyDigest: r.BodyDigest, expired: &r}, nil
 }
 
-// line is what a record is in records.jsonl.
-func (r Record) line() ([]byte, error) {
+// encodeLine is what a record is in records.jsonl.
+func (r Record) encodeLine() ([]byte, error) {
 	if r.expired == nil {
 		return r.Canonical()
 	}
@@ -82,7 +82,7 @@ func readLine(text []byte) (Row, Record, error) {
 	if err != nil || !ok || x.Seq == 0 || x.Seq > MaxSeq {
 		return Row{}, Record{}, ErrRecord
 	}
-	if again, err := rec.line(); err != nil || !bytes.Equal(again, text) {
+	if again, err := rec.encodeLine(); err != nil || !bytes.Equal(again, text) {
 		return Row{}, Record{}, ErrRecord
 	}
 	return row, rec, nil
@@ -106,11 +106,11 @@ type expiryEntry struct {
 
 // expiriesMember makes the member of the expiry records that name one of some
 // sequences.
-func expiriesMember(list []ExpiryRecord, first, last uint64) (l listed, notes []ExpiredNote, err error) {
+func expiriesMember(list []ExpiryRecord, first, last uint64) (l listedMember, notes []ExpiredNote, err error) {
 	entries := []expiryEntry{}
 	for _, x := range list {
 		e, ok := ExpiryIn(x.Row)
-		if !ok || !names(e, first, last) {
+		if !ok || !expiryInRange(e, first, last) {
 			continue
 		}
 		entries = append(entries, expiryEntry{append([]tlog.Hash{}, x.Proof...), x.Row.Record})
@@ -120,11 +120,11 @@ func expiriesMember(list []ExpiryRecord, first, last uint64) (l listed, notes []
 	if err == nil && len(data) > maxSmallMember {
 		err = fmt.Errorf("%w: %s has %d bytes, at most %d are read; export a shorter range", ErrBundle, memberExpiries, len(data), maxSmallMember)
 	}
-	return listedOf(memberExpiries, data), notes, err
+	return newListedMember(memberExpiries, data), notes, err
 }
 
-// names reports whether an expiry has a sequence in a range.
-func names(e events.Expiry, first, last uint64) bool {
+// expiryInRange reports whether an expiry has a sequence in a range.
+func expiryInRange(e events.Expiry, first, last uint64) bool {
 	for _, s := range e.Sessions {
 		if slices.ContainsFunc(s.Sequences, func(span events.Span) bool { return span[0] <= last && span[1] >= first }) {
 			return true
@@ -162,9 +162,9 @@ func readExpiries(data []byte) (list []ExpiryRecord, notes []ExpiredNote, err er
 	return list, notes, nil
 }
 
-// expired counts the records of a session's bundle that have no text, and gives the
+// countExpired counts the records of a session's bundle that have no text, and gives the
 // member that says why.
-func (in BundleInput) expired(c *BundleContents, records []Record) ([]listed, error) {
+func (in BundleInput) countExpired(c *BundleContents, records []Record) ([]listedMember, error) {
 	if c.Manifest.Expired = expiredIn(records); c.Manifest.Expired == 0 {
 		return nil, nil
 	}
@@ -174,7 +174,7 @@ func (in BundleInput) expired(c *BundleContents, records []Record) ([]listed, er
 	c.Manifest.Format = BundleFormatV4
 	l, notes, err := expiriesMember(in.Expiries, records[0].Seq, records[len(records)-1].Seq)
 	c.Expired = notes
-	return []listed{l}, err
+	return []listedMember{l}, err
 }
 
 // withText are the records that have their text, and their rows.
@@ -199,7 +199,7 @@ say which texts expired, under which policy and when, each signed by the
 checkpoint key, with the proof that it is in the same tree.
 `
 
-func readmeOfExpired(m Manifest) string {
+func expiredReadme(m Manifest) string {
 	if m.Expired == 0 {
 		return ""
 	}

@@ -53,8 +53,8 @@ func hasExtra(names []string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(extraNames, n) })
 }
 
-// whole makes the members of a session, and tells the contents of them.
-func (x *Extra) whole(c *BundleContents) ([]listed, error) {
+// makeMembers makes the members of a session, and tells the contents of them.
+func (x *Extra) makeMembers(c *BundleContents) ([]listedMember, error) {
 	if x == nil {
 		return nil, nil
 	}
@@ -62,25 +62,25 @@ func (x *Extra) whole(c *BundleContents) ([]listed, error) {
 	if err := x.Table(*c, &table); err != nil {
 		return nil, fmt.Errorf("making %s: %w", MemberTable, err)
 	}
-	inForce, err := x.inForce(c)
+	inForce, err := x.makeInForce(c)
 	if err != nil {
 		return nil, err
 	}
-	return []listed{listedOf(MemberTable, table.Bytes()), inForce}, nil
+	return []listedMember{newListedMember(MemberTable, table.Bytes()), inForce}, nil
 }
 
-func (x *Extra) inForce(c *BundleContents) (l listed, err error) {
+func (x *Extra) makeInForce(c *BundleContents) (l listedMember, err error) {
 	if c.InForce, err = x.InForce(*c); err != nil {
 		return l, fmt.Errorf("making %s: %w", MemberInForce, err)
 	}
 	if len(c.InForce) > maxSmallMember {
 		return l, fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrBundle, MemberInForce, len(c.InForce), maxSmallMember)
 	}
-	return listedOf(MemberInForce, c.InForce), nil
+	return newListedMember(MemberInForce, c.InForce), nil
 }
 
-func listedOf(name string, data []byte) listed {
-	return listed{member{name, data}, ManifestMember{Name: name, Size: len(data), SHA256: hexSum(data)}}
+func newListedMember(name string, data []byte) listedMember {
+	return listedMember{member{name, data}, ManifestMember{Name: name, Size: len(data), SHA256: hexSHA256(data)}}
 }
 
 // readmeAttached is the end of the README, by format.

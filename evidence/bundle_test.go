@@ -122,9 +122,9 @@ func TestBundleTampering(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rep, err := verifyBundle(f, repack(t, good, tc.change))
 			must(t, err)
-			named := slices.ContainsFunc(rep.Problems, func(p Problem) bool { return p.Field == tc.field })
+			named := slices.ContainsFunc(rep.Findings, func(p Finding) bool { return p.Field == tc.field })
 			if codes(rep) != tc.codes || rep.OK || !named {
-				t.Errorf("%s, want %s (%v)", codes(rep), tc.codes, rep.Problems)
+				t.Errorf("%s, want %s (%v)", codes(rep), tc.codes, rep.Findings)
 			}
 		})
 	}

@@ -34,7 +34,7 @@ func VerifyBundleWith(r io.ReaderAt, size int64, verifierKey string, checks ...B
 	if isRange(r, size) {
 		return verifyRange(r, size, key, checks)
 	}
-	members, err := unpackZip(r, size, layout(r, size))
+	members, err := unpackZip(r, size, expectedMembers(r, size))
 	if err != nil {
 		return Report{}, newerFormat(r, size, err)
 	}
@@ -43,14 +43,14 @@ func VerifyBundleWith(r io.ReaderAt, size int64, verifierKey string, checks ...B
 		return Report{}, err
 	}
 	rep := b.verify(key)
-	b.compare(&rep)
+	b.compareDerived(&rep)
 	for _, check := range checks {
 		for _, p := range check(b.contents()) {
-			rep.add(p.Code, p.Seq, p.Field, "%s", p.Detail)
+			rep.addFinding(p.Code, p.Seq, p.Field, "%s", p.Detail)
 		}
 	}
-	if at := intact(r, size, members); at >= 0 {
-		rep.add(CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", at)
+	if at := firstZipDifference(r, size, members); at >= 0 {
+		rep.addFinding(CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", at)
 	}
 	rep.OK = rep.Total == 0
 	return rep, nil
@@ -77,10 +77,10 @@ func readBundle(members []member) (*bundle, error) {
 	if err := b.readManifest(); err != nil {
 		return nil, err
 	}
-	if err := b.decode(memberKeys, &b.keys); err != nil {
+	if err := b.decodeMember(memberKeys, &b.keys); err != nil {
 		return nil, err
 	}
-	if err := b.decode(memberProofs, &b.proofs); err != nil {
+	if err := b.decodeMember(memberProofs, &b.proofs); err != nil {
 		return nil, err
 	}
 	var err error
@@ -106,14 +106,14 @@ func (b *bundle) readManifest() error {
 	if err := strictjson.Unmarshal(raw, &head); err != nil || !knownFormat(head.Format) {
 		return unknownFormat(head.Format)
 	}
-	if err := b.decode(memberManifest, &b.manifest); err != nil {
+	if err := b.decodeMember(memberManifest, &b.manifest); err != nil {
 		return err
 	}
 	return b.checkLayout()
 }
 
-// decode reads a JSON member strictly.
-func (b *bundle) decode(name string, into any) error {
+// decodeMember reads a JSON member strictly.
+func (b *bundle) decodeMember(name string, into any) error {
 	raw := b.files[name]
 	if _, err := strictjson.Parse(raw, bundleLimits); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, name, err)
@@ -160,39 +160,39 @@ func (b *bundle) verify(key note.Verifier) Report {
 	}
 	rep := VerifySession(in)
 	if !paired {
-		rep.add(CodeProofs, 0, memberProofs, "not one proof for each record, in order, to the checkpoint's size")
+		rep.addFinding(CodeProofs, 0, memberProofs, "not one proof for each record, in order, to the checkpoint's size")
 	}
 	if in.Session == "" {
-		rep.add(CodeRecords, 0, memberRecords, "the records belong to no session")
+		rep.addFinding(CodeRecords, 0, memberRecords, "the records belong to no session")
 	}
 	return rep
 }
 
-// compare derives every member that follows from the records again and reports
+// compareDerived derives every member that follows from the records again and reports
 // those that differ.
-func (b *bundle) compare(rep *Report) {
+func (b *bundle) compareDerived(rep *Report) {
 	header := BundleInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
-		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.header(b.checkpoint)
+		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.manifestHeader(b.checkpoint)
 	header.Format = b.manifest.Format
 	keys, err1 := events.Encode(b.keys)
 	proofs, err2 := events.Encode(b.proofs)
-	attached, unlisted := b.attached()
+	attached, unlisted := b.pairAttachments()
 	for _, name := range unlisted {
-		rep.add(CodeMember, 0, name, "the manifest does not list it")
+		rep.addFinding(CodeMember, 0, name, "the manifest does not list it")
 	}
-	want, err3 := assemble(header, b.records, parts{member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs}}, attached)
+	want, err3 := assembleMembers(header, b.records, sourceMembers{member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs}}, attached)
 	if err1 != nil || err2 != nil || err3 != nil {
-		rep.add(CodeMember, 0, memberManifest, "the members cannot be derived again")
+		rep.addFinding(CodeMember, 0, memberManifest, "the members cannot be derived again")
 		return
 	}
 	for _, m := range want {
 		if got := b.files[m.name]; !bytes.Equal(got, m.data) {
-			rep.add(CodeMember, 0, m.name, "not what follows from the records, first at byte %d", firstDifference(got, m.data))
+			rep.addFinding(CodeMember, 0, m.name, "not what follows from the records, first at byte %d", firstDifference(got, m.data))
 		}
 	}
 	for _, listed := range b.manifest.Members {
-		if data, there := b.files[listed.Name]; there && (len(data) != listed.Size || hexSum(data) != listed.SHA256) {
-			rep.add(CodeMember, 0, listed.Name, "not the file that the manifest lists")
+		if data, there := b.files[listed.Name]; there && (len(data) != listed.Size || hexSHA256(data) != listed.SHA256) {
+			rep.addFinding(CodeMember, 0, listed.Name, "not the file that the manifest lists")
 		}
 	}
 }

@@ -125,10 +125,10 @@ func checkNames(files []*zip.File, names []string) error {
 	return nil
 }
 
-// intact packs the members again and compares with the file, byte by byte. It
+// firstZipDifference packs the members again and compares with the file, byte by byte. It
 // returns the offset of the first difference, or -1.
-func intact(r io.ReaderAt, size int64, members []member) int64 {
-	c := &comparer{r: r, size: size, diff: -1}
+func firstZipDifference(r io.ReaderAt, size int64, members []member) int64 {
+	c := &fileComparer{r: r, size: size, diff: -1}
 	_ = packZip(c, members) // a comparer does not fail
 	if c.diff < 0 && c.at != size {
 		return c.at
@@ -136,14 +136,14 @@ func intact(r io.ReaderAt, size int64, members []member) int64 {
 	return c.diff
 }
 
-// comparer is a writer that compares what is written with a file.
-type comparer struct {
+// fileComparer is a writer that compares what is written with a file.
+type fileComparer struct {
 	r              io.ReaderAt
 	size, at, diff int64
 	buf            [32 << 10]byte
 }
 
-func (c *comparer) Write(p []byte) (int, error) {
+func (c *fileComparer) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 && c.diff < 0 {
 		n := min(len(p), len(c.buf))

@@ -8,7 +8,7 @@ import (
 
 // HeadFunc fetches the head of a session as it is stored; the zero Head when
 // the session has no record yet.
-type HeadFunc func(SessionKey) (Head, error)
+type HeadFunc func(SessionID) (Head, error)
 
 // Chain holds the heads of sessions while batches are built. Heads of a batch
 // are staged until Commit; after a failed insert, Rollback forgets them. It is
@@ -16,8 +16,8 @@ type HeadFunc func(SessionKey) (Head, error)
 type Chain struct {
 	load   HeadFunc
 	limit  int
-	heads  map[SessionKey]Head
-	staged map[SessionKey]Head
+	heads  map[SessionID]Head
+	staged map[SessionID]Head
 }
 
 // NewChain makes a chain that asks load for heads it does not hold. It holds
@@ -26,14 +26,14 @@ func NewChain(load HeadFunc, limit int) *Chain {
 	if limit <= 0 {
 		limit = 100_000
 	}
-	return &Chain{load: load, limit: limit, heads: map[SessionKey]Head{}, staged: map[SessionKey]Head{}}
+	return &Chain{load: load, limit: limit, heads: map[SessionID]Head{}, staged: map[SessionID]Head{}}
 }
 
-// Missing lists, once each, the sessions of keys whose heads are not held, so
+// MissingHeads lists, once each, the sessions of keys whose heads are not held, so
 // that a shell can fetch them in one query and Put them.
-func (c *Chain) Missing(keys []SessionKey) []SessionKey {
-	var out []SessionKey
-	seen := map[SessionKey]bool{}
+func (c *Chain) MissingHeads(keys []SessionID) []SessionID {
+	var out []SessionID
+	seen := map[SessionID]bool{}
 	for _, k := range keys {
 		if _, held := c.heads[k]; k.Session != "" && !held && !seen[k] {
 			seen[k] = true
@@ -43,11 +43,11 @@ func (c *Chain) Missing(keys []SessionKey) []SessionKey {
 	return out
 }
 
-// Put gives the chain a head that was read from the store.
-func (c *Chain) Put(k SessionKey, h Head) { c.heads[k] = h }
+// PutHead gives the chain a head that was read from the store.
+func (c *Chain) PutHead(k SessionID, h Head) { c.heads[k] = h }
 
 // Head is the current head of a session, staged ones first.
-func (c *Chain) Head(k SessionKey) (Head, error) {
+func (c *Chain) Head(k SessionID) (Head, error) {
 	if k.Session == "" {
 		return Head{}, nil
 	}
@@ -65,7 +65,7 @@ func (c *Chain) Head(k SessionKey) (Head, error) {
 	return h, nil
 }
 
-func (c *Chain) stage(k SessionKey, h Head) {
+func (c *Chain) stageHead(k SessionID, h Head) {
 	if k.Session != "" {
 		c.staged[k] = h
 	}
@@ -101,16 +101,16 @@ func (b *Builder) BuildBatch(c *Chain, msgs []events.LogMessage, keys Keys) ([]B
 // whatever goroutines, and returns when all have returned. With more than one part
 // keys must be safe for several goroutines.
 func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, parts int, run func(parts []func())) ([]Built, error) {
-	w := b.take()
-	defer b.benches.Put(w)
-	subjects, scopes := make([]scope, len(msgs)), make([]SessionKey, len(msgs))
-	heads := make(map[SessionKey]Head, len(msgs)/4)
+	w := b.getWorkspace()
+	defer b.workspaces.Put(w)
+	subjects, scopes := make([]subjectScope, len(msgs)), make([]SessionID, len(msgs))
+	heads := make(map[SessionID]Head, len(msgs)/4)
 	for i, m := range msgs {
 		if i > 0 && m.Seq != msgs[i-1].Seq+1 {
 			return nil, fmt.Errorf("%w: %d follows %d", ErrOrder, m.Seq, msgs[i-1].Seq)
 		}
 		var err error
-		if subjects[i], err = b.scope(w, m, keys); err != nil {
+		if subjects[i], err = b.readScope(w, m, keys); err != nil {
 			return nil, fmt.Errorf("record %d: %w", m.Seq, err)
 		}
 		scopes[i] = subjects[i].key
@@ -124,15 +124,15 @@ func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, part
 		heads[scopes[i]] = head
 	}
 	built := make([]Built, len(msgs))
-	work := make([]part, max(1, parts))
+	work := make([]batchPart, max(1, parts))
 	calls := make([]func(), len(work))
 	for p := range work {
-		work[p] = part{b: b, keys: keys, msgs: msgs, subjects: subjects, scopes: scopes, first: heads, built: built, heads: map[SessionKey]Head{}}
-		calls[p] = work[p].build
+		work[p] = batchPart{b: b, keys: keys, msgs: msgs, subjects: subjects, scopes: scopes, headsBefore: heads, built: built, headsAfter: map[SessionID]Head{}}
+		calls[p] = work[p].buildRecords
 	}
 	for i, k := range scopes {
 		p := &work[partOf(k, i, len(work))]
-		p.mine = append(p.mine, i)
+		p.indexes = append(p.indexes, i)
 	}
 	run(calls)
 	for i := range work {
@@ -141,15 +141,15 @@ func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, part
 		}
 	}
 	for i := range work {
-		for k, h := range work[i].heads {
-			c.stage(k, h)
+		for k, h := range work[i].headsAfter {
+			c.stageHead(k, h)
 		}
 	}
 	return built, nil
 }
 
 // partOf gives the part of message i: all of a session are in one.
-func partOf(k SessionKey, i, parts int) int {
+func partOf(k SessionID, i, parts int) int {
 	if k.Session == "" {
 		return i % parts
 	}
@@ -162,33 +162,33 @@ func partOf(k SessionKey, i, parts int) int {
 	return int(h % uint32(parts))
 }
 
-// part is a part of a batch. It reads what all parts share and writes its own
+// batchPart is a part of a batch. It reads what all parts share and writes its own
 // places of built.
-type part struct {
-	b        *Builder
-	keys     Keys
-	msgs     []events.LogMessage
-	subjects []scope
-	scopes   []SessionKey
-	first    map[SessionKey]Head // of the sessions before the batch
-	built    []Built
-	mine     []int               // the messages of this part
-	heads    map[SessionKey]Head // of its sessions, after it
-	err      error
+type batchPart struct {
+	b           *Builder
+	keys        Keys
+	msgs        []events.LogMessage
+	subjects    []subjectScope
+	scopes      []SessionID
+	headsBefore map[SessionID]Head // of the sessions before the batch
+	built       []Built
+	indexes     []int              // the messages of this part
+	headsAfter  map[SessionID]Head // of its sessions, after it
+	err         error
 }
 
-func (p *part) build() {
-	w := p.b.take()
-	defer p.b.benches.Put(w)
-	for _, i := range p.mine {
+func (p *batchPart) buildRecords() {
+	w := p.b.getWorkspace()
+	defer p.b.workspaces.Put(w)
+	for _, i := range p.indexes {
 		key := p.scopes[i]
-		head, begun := p.heads[key]
+		head, begun := p.headsAfter[key]
 		if !begun {
-			head = p.first[key]
+			head = p.headsBefore[key]
 		}
-		if p.built[i], p.err = p.b.build(w, p.subjects[i], p.msgs[i], head, p.keys); p.err != nil {
+		if p.built[i], p.err = p.b.buildRecord(w, p.subjects[i], p.msgs[i], head, p.keys); p.err != nil {
 			return
 		}
-		p.heads[key] = p.built[i].Head()
+		p.headsAfter[key] = p.built[i].Head()
 	}
 }

@@ -22,21 +22,21 @@ type Row struct {
 	Expiry                                uint64 // of a row without a text: where it says the reason stands; nothing rests on it
 }
 
-// redactions checks that every redaction left its mark where it says.
-func (e *Examiner) redactions(text []byte, v *view) {
-	find := func(pointer string) (any, string, bool) { return locate(text, pointer) }
+// checkRedactions checks that every redaction left its mark where it says.
+func (e *Examiner) checkRedactions(text []byte, v *recordView) {
+	find := func(pointer string) (any, string, bool) { return locatePointer(text, pointer) }
 	for i, red := range v.redactions {
 		if !hexDigest(red.Commitment, digest.PrefixKeyed) {
-			e.add(CodeRedaction, "redactions/"+strconv.Itoa(i), "the commitment is not of the form %s<64 hex digits>", digest.PrefixKeyed)
+			e.addFinding(CodeRedaction, "redactions/"+strconv.Itoa(i), "the commitment is not of the form %s<64 hex digits>", digest.PrefixKeyed)
 		}
-		if !marked(find, red, len(v.reason) > 0, v.headless) {
-			e.add(CodeRedaction, "redactions/"+strconv.Itoa(i), "nothing at %.120q was replaced by %s", red.Path, redact.Placeholder(red.Detector))
+		if !hasPlaceholder(find, red, len(v.reason) > 0, v.noHeaders) {
+			e.addFinding(CodeRedaction, "redactions/"+strconv.Itoa(i), "nothing at %.120q was replaced by %s", red.Path, redact.Placeholder(red.Detector))
 		}
 	}
 }
 
-// marked reports whether a redaction left its mark; find follows a JSON pointer.
-func marked(find func(string) (any, string, bool), red Redaction, reasoned, headless bool) bool {
+// hasPlaceholder reports whether a redaction left its mark; find follows a JSON pointer.
+func hasPlaceholder(find func(string) (any, string, bool), red Redaction, reasoned, headless bool) bool {
 	action, known := redact.ParseAction(cmp.Or(red.Action, redact.Mask.String()))
 	switch {
 	case !known || action == redact.Allow:
@@ -48,38 +48,38 @@ func marked(find func(string) (any, string, bool), red Redaction, reasoned, head
 	}
 	value, last, ok := find(red.Path)
 	if action == redact.Drop {
-		return !ok || value == nil || value == "" || redact.Marked(last, red.Detector, redact.Mask)
+		return !ok || value == nil || value == "" || redact.HasPlaceholder(last, red.Detector, redact.Mask)
 	}
 	if !ok {
 		return false
 	}
 	s, _ := value.(string)
-	return redact.Marked(s, red.Detector, action) || redact.Marked(last, red.Detector, action)
+	return redact.HasPlaceholder(s, red.Detector, action) || redact.HasPlaceholder(last, red.Detector, action)
 }
 
-// locate follows a JSON pointer into a canonical text. It gives the last token
+// locatePointer follows a JSON pointer into a canonical text. It gives the last token
 // and what stands there: a string, nil for null, false for anything else.
-func locate(text []byte, pointer string) (value any, last string, ok bool) {
+func locatePointer(text []byte, pointer string) (value any, last string, ok bool) {
 	if !strings.HasPrefix(pointer, "/") {
 		return nil, "", false
 	}
-	s := &scanner{text: text}
+	s := &canonicalScanner{text: text}
 	for token := range strings.SplitSeq(pointer[1:], "/") {
 		last = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
-		found, simple := s.descend(last)
+		found, simple := s.enterMember(last)
 		if !simple {
-			return locateSlowly(text, pointer)
+			return locateInTree(text, pointer)
 		}
 		if !found {
 			return nil, "", false
 		}
 	}
-	return s.leaf(), last, true
+	return s.leafValue(), last, true
 }
 
-// descend goes to the value of a key, or an index, of the value it stands
+// enterMember goes to the value of a key, or an index, of the value it stands
 // before. It is not simple where a key is escaped.
-func (s *scanner) descend(token string) (found, simple bool) {
+func (s *canonicalScanner) enterMember(token string) (found, simple bool) {
 	switch s.peek() {
 	case '{':
 		simple = s.object(1, func(key []byte) bool {
@@ -92,7 +92,7 @@ func (s *scanner) descend(token string) (found, simple bool) {
 	case '[':
 		want, err := strconv.Atoi(token)
 		i := -1
-		simple = s.each(func() bool {
+		simple = s.scanElements(func() bool {
 			if i++; err == nil && i == want {
 				found = true
 				return false
@@ -105,11 +105,11 @@ func (s *scanner) descend(token string) (found, simple bool) {
 	return found, found || simple
 }
 
-// leaf gives the value it stands before, as locate does.
-func (s *scanner) leaf() any {
+// leafValue gives the value it stands before, as locate does.
+func (s *canonicalScanner) leafValue() any {
 	switch s.peek() {
 	case '"':
-		inner, plain, ok := s.str()
+		inner, plain, ok := s.scanString()
 		if ok && plain {
 			return string(inner)
 		}
@@ -122,16 +122,16 @@ func (s *scanner) leaf() any {
 	return false
 }
 
-func locateSlowly(text []byte, pointer string) (value any, last string, ok bool) {
+func locateInTree(text []byte, pointer string) (value any, last string, ok bool) {
 	var tree any
 	if json.Unmarshal(text, &tree) != nil {
 		return nil, "", false
 	}
-	return resolve(tree, pointer)
+	return resolvePointer(tree, pointer)
 }
 
-// resolve follows a JSON pointer and returns the value and the last token.
-func resolve(v any, pointer string) (value any, last string, ok bool) {
+// resolvePointer follows a JSON pointer and returns the value and the last token.
+func resolvePointer(v any, pointer string) (value any, last string, ok bool) {
 	if !strings.HasPrefix(pointer, "/") {
 		return nil, "", false
 	}

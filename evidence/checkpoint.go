@@ -52,13 +52,13 @@ func ParseCheckpointText(text string) (Checkpoint, error) {
 	if rest := lines[3 : len(lines)-1]; len(rest) > 0 {
 		c.Extensions = rest
 	}
-	if !c.valid() || c.Text() != text {
+	if !c.isValid() || c.Text() != text {
 		return Checkpoint{}, fmt.Errorf("%w: not in its one spelling", ErrCheckpoint)
 	}
 	return c, nil
 }
 
-func (c Checkpoint) valid() bool {
+func (c Checkpoint) isValid() bool {
 	for _, line := range c.Extensions {
 		if line == "" || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return false
@@ -69,7 +69,7 @@ func (c Checkpoint) valid() bool {
 
 // SignCheckpoint signs a checkpoint and gives the note's bytes as text.
 func SignCheckpoint(signer note.Signer, c Checkpoint) (string, error) {
-	if !c.valid() {
+	if !c.isValid() {
 		return "", fmt.Errorf("%w: shard %.80q, size %d", ErrCheckpoint, c.Shard, c.Size)
 	}
 	signed, err := note.Sign(&note.Note{Text: c.Text()}, signer)
@@ -87,13 +87,13 @@ func OpenCheckpoint(text string, known note.Verifiers) (Checkpoint, error) {
 	}
 	n, err := note.Open([]byte(text), known)
 	if err != nil {
-		return Checkpoint{}, fmt.Errorf("%w: %s", ErrCheckpoint, noteReason(err))
+		return Checkpoint{}, fmt.Errorf("%w: %s", ErrCheckpoint, noteErrorText(err))
 	}
 	return ParseCheckpointText(n.Text)
 }
 
-// noteReason says in our words why a note did not open.
-func noteReason(err error) string {
+// noteErrorText says in our words why a note did not open.
+func noteErrorText(err error) string {
 	var unverified *note.UnverifiedNoteError
 	var invalid *note.InvalidSignatureError
 	switch {

@@ -46,83 +46,83 @@ func classDetector(c retention.Class) string {
 	return redact.RetentionNone
 }
 
-// classify finds the record's class.
-func (r *redaction) classify() {
-	if r.b.classes == nil || r.sc.class != subject.Events {
+// loadRetentionClass finds the record's class.
+func (r *recordRedactor) loadRetentionClass() {
+	if r.builder.classes == nil || r.scope.class != subject.Events {
 		return
 	}
-	class, by := r.b.classes(r.named.Tenant, r.named.Session)
-	if r.withheld = classDetector(class); r.withheld != "" {
+	class, by := r.builder.classes(r.logSession.Tenant, r.logSession.Session)
+	if r.withheldBy = classDetector(class); r.withheldBy != "" {
 		r.class, r.classBy = class, by
 	}
 }
 
-// classed withholds what the class does not allow, and redacts the rest as usual.
+// applyRetentionClass withholds what the class does not allow, and redacts the rest as usual.
 // What the usual redaction finds in the whole event is looked for in what stays.
 // Where that goes wrong, or asks for more redactions than one record may have, the
 // whole body is withheld as under none.
-func (r *redaction) classed(c *content) {
+func (r *recordRedactor) applyRetentionClass(c *recordBody) {
 	if r.echoes == nil {
-		whole := r.b.read(r.sc, r.m)
-		if err := r.usually(&whole); err != nil {
-			r.blind = true
+		whole := r.builder.parseBody(r.scope, r.message)
+		if err := r.redactContent(&whole); err != nil {
+			r.scanFailed = true
 		}
-		r.seen = whole.hits
+		r.eventHits = whole.hits
 	}
 	root, isObject := c.tree.(map[string]any)
-	if r.blind || !isObject || r.withheld == redact.RetentionNone || !r.partly(c, root) {
-		c.tree, c.text = redact.Placeholder(r.withheld), nil
-		c.hits = []redact.Hit{{Path: "/body", Detector: r.withheld, Rule: r.classBy, Text: string(r.m.Body)}}
+	if r.scanFailed || !isObject || r.withheldBy == redact.RetentionNone || !r.withholdMembers(c, root) {
+		c.tree, c.text = redact.Placeholder(r.withheldBy), nil
+		c.hits = []redact.Hit{{Path: "/body", Detector: r.withheldBy, Rule: r.classBy, Text: string(r.message.Body)}}
 	}
 }
 
-// partly takes out of an event what the class withholds, has the rest redacted,
+// withholdMembers takes out of an event what the class withholds, has the rest redacted,
 // and puts marks where something was. It reports whether that worked.
-func (r *redaction) partly(c *content, root map[string]any) bool {
-	inData := structured(r.m.Header)
-	table, declared := structural[r.sc.protocol], redact.DeclaredFields(root)
+func (r *recordRedactor) withholdMembers(c *recordBody, root map[string]any) bool {
+	inData := isStructuredCloudEvent(r.message.Header)
+	table, declared := structuralMembers[r.scope.protocol], redact.DeclaredFields(root)
 	if inData {
-		table, declared = envelopes[r.sc.protocol], redact.DeclaredFields(root["data"])
+		table, declared = envelopesByProtocol[r.scope.protocol], redact.DeclaredFields(root["data"])
 		for i, f := range declared {
-			declared[i] = redact.Below("data", f)
+			declared[i] = redact.PathBelow("data", f)
 		}
 	}
 	if table == nil {
-		table = &keptMember{}
+		table = &memberRule{}
 	}
-	w := withholding{r: r}
-	w.object(root, table, nil)
-	if w.unguarded || len(w.taken) > redact.MaxHits {
+	w := memberWithholder{redactor: r}
+	w.withholdObject(root, table, nil)
+	if w.guardListLost || len(w.withheld) > redact.MaxHits {
 		return false
 	}
-	tree, hits, err := r.document(root, "/body", declared, r.config("", inData))
-	if err != nil || len(hits)+len(w.taken) > redact.MaxHits || !w.mark(tree) {
+	tree, hits, err := r.redactDocument(root, "/body", declared, r.redactConfig("", inData))
+	if err != nil || len(hits)+len(w.withheld) > redact.MaxHits || !w.insertPlaceholders(tree) {
 		return false
 	}
-	for _, t := range w.taken {
-		hits = append(hits, t.hit(r))
+	for _, t := range w.withheld {
+		hits = append(hits, t.toHit(r))
 	}
 	slices.SortStableFunc(hits, func(a, b redact.Hit) int { return strings.Compare(a.Path, b.Path) })
 	c.tree, c.hits = tree, hits
 	return true
 }
 
-// withholding takes members out of an event.
-type withholding struct {
-	r         *redaction
-	taken     []takenMember
-	unguarded bool // a list of what must not be stored could not be kept
+// memberWithholder takes members out of an event.
+type memberWithholder struct {
+	redactor      *recordRedactor
+	withheld      []withheldMember
+	guardListLost bool // a list of what must not be stored could not be kept
 }
 
-// takenMember is what stood at a place; the last of its path is where the mark
+// withheldMember is what stood at a place; the last of its path is where the mark
 // goes.
-type takenMember struct {
+type withheldMember struct {
 	path  []string
 	value any
 }
 
-func (t takenMember) hit(r *redaction) redact.Hit {
-	h := redact.Hit{Path: "/body/" + strings.Join(t.path, "/"), Detector: r.withheld, Rule: r.classBy}
+func (t withheldMember) toHit(r *recordRedactor) redact.Hit {
+	h := redact.Hit{Path: "/body/" + strings.Join(t.path, "/"), Detector: r.withheldBy, Rule: r.classBy}
 	if s, isText := t.value.(string); isText {
 		h.Text = s
 	} else {
@@ -131,51 +131,51 @@ func (t takenMember) hit(r *redaction) redact.Hit {
 	return h
 }
 
-// object takes out of m what the table does not name. Members whose names may be
+// withholdObject takes out of m what the table does not name. Members whose names may be
 // content themselves go together, as one object.
-func (w *withholding) object(m map[string]any, table *keptMember, path []string) {
+func (w *memberWithholder) withholdObject(m map[string]any, table *memberRule, path []string) {
 	odd := map[string]any{}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		v, row := m[k], table.inside[k]
+		v, row := m[k], table.members[k]
 		at := append(path[:len(path):len(path)], k)
 		switch inner, isObject := v.(map[string]any); {
-		case row == nil && !memberName(k):
+		case row == nil && !isMemberName(k):
 			odd[k] = v
 			delete(m, k)
-		case empty(v):
-		case row != nil && isObject && len(row.inside) > 0:
-			w.object(inner, row, at)
-		case row != nil && w.stays(row.keep, v):
+		case isEmptyValue(v):
+		case row != nil && isObject && len(row.members) > 0:
+			w.withholdObject(inner, row, at)
+		case row != nil && w.isAllowed(row.rule, v):
 		default:
-			w.unguarded = w.unguarded || row != nil && row.keep == guarding
-			w.taken = append(w.taken, takenMember{at, v})
+			w.guardListLost = w.guardListLost || row != nil && row.rule == keepGuardList
+			w.withheld = append(w.withheld, withheldMember{at, v})
 			delete(m, k)
 		}
 	}
 	if len(odd) > 0 {
-		w.taken = append(w.taken, takenMember{append(path[:len(path):len(path)], redact.Placeholder(w.r.withheld)), odd})
+		w.withheld = append(w.withheld, withheldMember{append(path[:len(path):len(path)], redact.Placeholder(w.redactor.withheldBy)), odd})
 	}
 }
 
-// stays reports whether a value is what the table says stands there.
-func (w *withholding) stays(keep keeping, v any) bool {
+// isAllowed reports whether a value is what the table says stands there.
+func (w *memberWithholder) isAllowed(keep keepRule, v any) bool {
 	switch keep {
-	case ident:
-		return identifier(v)
-	case idents, guarding:
+	case keepIdentifier:
+		return isIdentifierValue(v)
+	case keepIdentifiers, keepGuardList:
 		list, isList := v.([]any)
-		return isList && len(list) <= maxSummary/4 && !slices.ContainsFunc(list, func(v any) bool { return !identifier(v) })
-	case summing:
+		return isList && len(list) <= maxSummary/4 && !slices.ContainsFunc(list, func(v any) bool { return !isIdentifierValue(v) })
+	case keepSummary:
 		s, isText := v.(string)
-		return isText && w.r.class == retention.SummaryOnly && len(s) <= maxSummary
+		return isText && w.redactor.class == retention.SummaryOnly && len(s) <= maxSummary
 	}
 	return false
 }
 
-// mark puts marks where members were. Redaction may have taken out the object
+// insertPlaceholders puts marks where members were. Redaction may have taken out the object
 // that held one: then there is no place for its mark.
-func (w *withholding) mark(tree any) bool {
-	for _, t := range w.taken {
+func (w *memberWithholder) insertPlaceholders(tree any) bool {
+	for _, t := range w.withheld {
 		last := len(t.path) - 1
 		m, there := tree.(map[string]any)
 		for _, k := range t.path[:last] {
@@ -189,13 +189,13 @@ func (w *withholding) mark(tree any) bool {
 		if _, taken := m[t.path[last]]; taken {
 			return false
 		}
-		m[t.path[last]] = redact.Placeholder(w.r.withheld)
+		m[t.path[last]] = redact.Placeholder(w.redactor.withheldBy)
 	}
 	return true
 }
 
-// empty values say nothing.
-func empty(v any) bool {
+// isEmptyValue values say nothing.
+func isEmptyValue(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return true
@@ -209,24 +209,24 @@ func empty(v any) bool {
 	return false
 }
 
-// identifier reports whether a value can be one: a word without blanks, a number, true or
+// isIdentifierValue reports whether a value can be one: a word without blanks, a number, true or
 // false.
-func identifier(v any) bool {
+func isIdentifierValue(v any) bool {
 	switch v := v.(type) {
 	case bool:
 		return true
 	case json.Number:
 		return len(v) <= 32
 	case string:
-		return len(v) <= maxIdentifier && madeOf(v, isIdentifier)
+		return len(v) <= maxIdentifier && consistsOf(v, isIdentifierByte)
 	}
 	return false
 }
 
-func isIdentifier(c byte) bool {
+func isIdentifierByte(c byte) bool {
 	return isBase64URL(c) || strings.IndexByte(".:/@+=~#%", c) >= 0
 }
 
-func memberName(k string) bool {
-	return len(k) <= maxMemberName && madeOf(k, func(c byte) bool { return isBase64URL(c) || c == '.' || c == '@' || c == ':' })
+func isMemberName(k string) bool {
+	return len(k) <= maxMemberName && consistsOf(k, func(c byte) bool { return isBase64URL(c) || c == '.' || c == '@' || c == ':' })
 }

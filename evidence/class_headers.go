@@ -9,45 +9,45 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// classedHeaders keeps the headers that a class leaves, redacted, and marks the
+// withholdHeaders keeps the headers that a class leaves, redacted, and marks the
 // values of all others.
-func (r *redaction) classedHeaders(config func(string) redact.Config) (map[string][]string, []redact.Hit) {
+func (r *recordRedactor) withholdHeaders(config func(string) redact.Config) (map[string][]string, []redact.Hit) {
 	keep, rest := map[string][]string{}, map[string][]string{}
-	for raw, values := range r.m.Header {
-		if headerStays(raw, values) {
+	for raw, values := range r.message.Header {
+		if isHeaderAllowed(raw, values) {
 			keep[raw] = values
 		} else if !transportHeaders[raw] {
 			rest[raw] = values
 		}
 	}
-	out, hits := redactHeaders(r.sc.kind, keep, config)
+	out, hits := redactHeaders(r.scope.kind, keep, config)
 	if len(out) == 0 && len(hits) > 0 {
-		return withheldHeaders(r.m.Header, redact.TooMany)
+		return withheldHeaders(r.message.Header, redact.TooMany)
 	}
 	for _, raw := range slices.Sorted(maps.Keys(rest)) {
 		hits = append(hits, r.withholdHeader(out, raw, rest[raw])...)
 	}
 	if len(hits) > redact.MaxHits {
-		return withheldHeaders(r.m.Header, redact.TooMany)
+		return withheldHeaders(r.message.Header, redact.TooMany)
 	}
-	slices.SortStableFunc(hits, func(a, b redact.Hit) int { return strings.Compare(headerOf(a.Path), headerOf(b.Path)) })
+	slices.SortStableFunc(hits, func(a, b redact.Hit) int { return strings.Compare(headerOfPath(a.Path), headerOfPath(b.Path)) })
 	return out, hits
 }
 
-func headerOf(path string) string {
+func headerOfPath(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/headers/"), "/")
 	return name
 }
 
-// headerStays reports whether a header is structural and its values can be
+// isHeaderAllowed reports whether a header is structural and its values can be
 // identifiers; a media type may have a blank in front of its parameter.
-func headerStays(raw string, values []string) bool {
+func isHeaderAllowed(raw string, values []string) bool {
 	name := strings.ToLower(raw)
 	for _, v := range values {
 		if name == "content-type" {
 			v = strings.Replace(v, "; ", "+", 1)
 		}
-		if !identifier(v) {
+		if !isIdentifierValue(v) {
 			return false
 		}
 	}
@@ -56,25 +56,25 @@ func headerStays(raw string, values []string) bool {
 
 // withholdHeader puts marks for a header's values, and for a name that may be
 // content, into out.
-func (r *redaction) withholdHeader(out map[string][]string, raw string, values []string) (hits []redact.Hit) {
-	name, plain := headerName(raw), memberName(raw)
+func (r *recordRedactor) withholdHeader(out map[string][]string, raw string, values []string) (hits []redact.Hit) {
+	name, plain := headerName(raw), isMemberName(raw)
 	if !plain {
-		name = redact.Placeholder(r.withheld)
+		name = redact.Placeholder(r.withheldBy)
 	}
 	for _, taken := out[name]; taken; _, taken = out[name] {
 		name += "_"
 	}
 	path := "/headers/" + strings.ReplaceAll(name, "~", "~0")
 	if !plain {
-		hits = append(hits, redact.Hit{Path: path, Detector: r.withheld, Rule: r.classBy, Text: raw})
+		hits = append(hits, redact.Hit{Path: path, Detector: r.withheldBy, Rule: r.classBy, Text: raw})
 	}
 	marked := make([]string, len(values))
 	for i, v := range values {
 		if v == "" {
 			continue
 		}
-		marked[i] = redact.Placeholder(r.withheld)
-		hits = append(hits, redact.Hit{Path: path + "/" + strconv.Itoa(i), Detector: r.withheld, Rule: r.classBy, Text: v})
+		marked[i] = redact.Placeholder(r.withheldBy)
+		hits = append(hits, redact.Hit{Path: path + "/" + strconv.Itoa(i), Detector: r.withheldBy, Rule: r.classBy, Text: v})
 	}
 	out[name] = marked
 	return hits

@@ -6,29 +6,29 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// keeping is how much a retention class leaves of one member.
-type keeping uint8
+// keepRule is how much a retention class leaves of one member.
+type keepRule uint8
 
 const (
-	ident    keeping = iota + 1 // an identifier, a time, a number, a word of the protocol's own
-	idents                      // a list of those
-	guarding                    // a list of those which says what must not be stored: without it nothing is
-	summing                     // a short text that the protocol defines as a summary: under summary_only
+	keepIdentifier  keepRule = iota + 1 // an identifier, a time, a number, a word of the protocol's own
+	keepIdentifiers                     // a list of those
+	keepGuardList                       // a list of those which says what must not be stored: without it nothing is
+	keepSummary                         // a short text that the protocol defines as a summary: under summary_only
 )
 
-// keptMember is one member of an event, and the members in it that stay.
-type keptMember struct {
-	keep   keeping
-	inside map[string]*keptMember
+// memberRule is one member of an event, and the members in it that stay.
+type memberRule struct {
+	rule    keepRule
+	members map[string]*memberRule
 }
 
-// structural are, by protocol, the members that every class but none keeps: what
+// structuralMembers are, by protocol, the members that every class but none keeps: what
 // identifies an event and says what happened, never what it was about. Plain
 // hashes of arguments, payloads and prompts are not among them: whoever guesses
 // a short value can try it against them.
-var structural = map[string]*keptMember{
-	subject.ProtoAgentHook: keeps(map[keeping]string{
-		ident: "schema_version event_id event_type timestamp source agent_id session_id correlation_id evidence_phase tool_name action resource_kind " +
+var structuralMembers = map[string]*memberRule{
+	subject.ProtoAgentHook: newMemberTable(map[keepRule]string{
+		keepIdentifier: "schema_version event_id event_type timestamp source agent_id session_id correlation_id evidence_phase tool_name action resource_kind " +
 			"resource_scope operation_risk error_type fail_mode_triggered outcome " +
 			"metadata.tool_call_id metadata.duration_ms metadata.exit_code metadata.model metadata.provider metadata.tokens_input metadata.tokens_output " +
 			"metadata.total_tokens metadata.publisher_id metadata.instance_id metadata.error_type metadata.fail_mode_triggered metadata.outcome " +
@@ -41,49 +41,49 @@ var structural = map[string]*keptMember{
 			"metadata.redaction.applied metadata.redaction.policy_id metadata.retry.attempt metadata.retry.previous_tool_call_id " +
 			"metadata.execution.outcome metadata.execution.started_at metadata.execution.completed_at metadata.execution.duration_ms metadata.execution.exit_code " +
 			"metadata.governance_context.task_source metadata.governance_context.task_confidence metadata.governance_context.scope metadata.governance_context.context_id",
-		summing: "metadata.governance_context.task_summary", // AHP-005
+		keepSummary: "metadata.governance_context.task_summary", // AHP-005
 	}),
-	subject.ProtoAAEP: keeps(map[keeping]string{
-		ident: "@context type event_id session_id timestamp aaep_version sequence_number verbosity urgency correlation_id " +
+	subject.ProtoAAEP: newMemberTable(map[keepRule]string{
+		keepIdentifier: "@context type event_id session_id timestamp aaep_version sequence_number verbosity urgency correlation_id " +
 			"producer.agent_id producer.agent_version producer.model tool tool_call_id status duration_ms expected_duration_ms eta_ms " +
 			"tool_invocations_count error_category error_code recoverable cancelled_by cancellation_reason from_state to_state " +
 			"progress.percent progress.step progress.total_steps risk_level irreversible reversibility reply_token timeout_seconds default_decision " +
 			"output_id content_type position complete target_kind urgency_for_handoff decision subscription_id subscriber_id reason_code",
-		idents:  "accepted_response_kinds",
-		summing: "summary_terse summary_normal", // AAEP section 4, the summaries of every event
+		keepIdentifiers: "accepted_response_kinds",
+		keepSummary:     "summary_terse summary_normal", // AAEP section 4, the summaries of every event
 	}),
-	subject.ProtoAUMP: keeps(map[keeping]string{
-		ident: "aump.version aump.type id mandate_ref.id mandate_ref.hash mandate_ref.version sequence created_at event_type result actor.role actor.id " +
+	subject.ProtoAUMP: newMemberTable(map[keepRule]string{
+		keepIdentifier: "aump.version aump.type id mandate_ref.id mandate_ref.hash mandate_ref.version sequence created_at event_type result actor.role actor.id " +
 			"action.type proposed_action.type proposed_action.commitment privacy.retention privacy.contains_private_fields privacy.redaction " +
 			"hashes.event_hash hashes.previous_event_hash hashes.transcript_hash decision evaluated_at",
-		idents:   "reason_codes",
-		guarding: "privacy.protected_fields negotiation.protected_fields",
-		summing:  "summary", // AUMP, evidence event: summary is what may be kept under summary_only
+		keepIdentifiers: "reason_codes",
+		keepGuardList:   "privacy.protected_fields negotiation.protected_fields",
+		keepSummary:     "summary", // AUMP, evidence event: summary is what may be kept under summary_only
 	}),
-	subject.ProtoAANA: keeps(map[keeping]string{
-		ident: "schema_version tool_name tool_category authorization_state risk_domain recommended_route request_id agent_id authorization_subject.subject_type",
+	subject.ProtoAANA: newMemberTable(map[keepRule]string{
+		keepIdentifier: "schema_version tool_name tool_category authorization_state risk_domain recommended_route request_id agent_id authorization_subject.subject_type",
 	}),
 	subject.ProtoTool:    aiocMembers,
 	subject.ProtoHandoff: aiocMembers,
 }
 
 // aiocMembers are those of aioc's proposals, policy decisions and governance events.
-var aiocMembers = keeps(map[keeping]string{
-	ident: "schemaVersion id type kind timestamp occurredAt severity status runId turn callId agentName toolName fromAgentName toAgentName providerName model " +
+var aiocMembers = newMemberTable(map[keepRule]string{
+	keepIdentifier: "schemaVersion id type kind timestamp occurredAt severity status runId turn callId agentName toolName fromAgentName toAgentName providerName model " +
 		"decision resultMode policyVersion expiresAt resource.kind resource.name resource.action code " +
 		"subject.kind subject.name subject.turn subject.callId policy.decision policy.resultMode policy.policyVersion policy.expiresAt",
 })
 
-// envelope are the members of a structured CloudEvent that stay beside data
+// envelopeMembers are the members of a structured CloudEvent that stay beside data
 // (CloudEvents 1.0, section 3; traceparent of its extension for tracing).
-const envelope = "specversion id source type time datacontenttype traceparent"
+const envelopeMembers = "specversion id source type time datacontenttype traceparent"
 
-// envelopes are the protocols' members in a structured CloudEvent.
-var envelopes = func() map[string]*keptMember {
-	out := map[string]*keptMember{}
-	for protocol, data := range structural {
-		out[protocol] = keeps(map[keeping]string{ident: envelope})
-		out[protocol].inside["data"] = data
+// envelopesByProtocol are the protocols' members in a structured CloudEvent.
+var envelopesByProtocol = func() map[string]*memberRule {
+	out := map[string]*memberRule{}
+	for protocol, data := range structuralMembers {
+		out[protocol] = newMemberTable(map[keepRule]string{keepIdentifier: envelopeMembers})
+		out[protocol].members["data"] = data
 	}
 	return out
 }()
@@ -94,28 +94,28 @@ var structuralHeaders = setOf("content-type nats-msg-id ce-id ce-source ce-type 
 	"countersign-session countersign-tool-call-id countersign-agent countersign-workflow-id countersign-decision-id countersign-decision-seq " +
 	"aump-mandate-id aump-mandate-hash aump-mandate-version")
 
-// keeps makes a table of dotted names.
-func keeps(names map[keeping]string) *keptMember {
-	root := &keptMember{inside: map[string]*keptMember{}}
+// newMemberTable makes a table of dotted names.
+func newMemberTable(names map[keepRule]string) *memberRule {
+	root := &memberRule{members: map[string]*memberRule{}}
 	for keep, list := range names {
 		for name := range strings.FieldsSeq(list) {
-			root.add(strings.Split(name, "."), keep)
+			root.addPath(strings.Split(name, "."), keep)
 		}
 	}
 	return root
 }
 
-func (m *keptMember) add(path []string, keep keeping) {
-	next := m.inside[path[0]]
+func (m *memberRule) addPath(path []string, keep keepRule) {
+	next := m.members[path[0]]
 	if next == nil {
-		next = &keptMember{inside: map[string]*keptMember{}}
-		m.inside[path[0]] = next
+		next = &memberRule{members: map[string]*memberRule{}}
+		m.members[path[0]] = next
 	}
 	if len(path) == 1 {
-		next.keep = keep
+		next.rule = keep
 		return
 	}
-	next.add(path[1:], keep)
+	next.addPath(path[1:], keep)
 }
 
 func setOf(names string) map[string]bool {

@@ -118,7 +118,7 @@ func TestClassesKeepNoContent(t *testing.T) {
 			}
 		}
 		if rep := verifyRows(f.options(), f.rows()); !rep.OK {
-			t.Errorf("%s: %v", c, rep.Problems)
+			t.Errorf("%s: %v", c, rep.Findings)
 		}
 	}
 }
@@ -172,15 +172,15 @@ func TestClassesStillRedact(t *testing.T) {
 			t.Errorf("%s\n%s", tc.body, b.Canonical)
 		}
 	}
-	if b := f.log("gov.events.acme.r.agenthook.swordfish-97.x", nil, []byte(`{"password":"swordfish-97"}`)); !slices.Contains(b.Alarms, AlarmInSubject) {
-		t.Errorf("alarms %v", b.Alarms)
+	if b := f.log("gov.events.acme.r.agenthook.swordfish-97.x", nil, []byte(`{"password":"swordfish-97"}`)); !slices.Contains(b.RedactionFindings, FindingSecretInSubject) {
+		t.Errorf("alarms %v", b.RedactionFindings)
 	}
 	var many strings.Builder
 	for i := range redact.MaxHits + 1 {
 		fmt.Fprintf(&many, `,"m%d":"herring"`, i)
 	}
 	b := f.log(eventSubject, nil, []byte(`{"event_id":"e"`+many.String()+`}`))
-	if string(b.Record.Body) != `"[redacted:retention_summary_only]"` || b.Quarantine || len(b.Alarms) > 0 {
+	if string(b.Record.Body) != `"[redacted:retention_summary_only]"` || b.Quarantine || len(b.RedactionFindings) > 0 {
 		t.Errorf("too many places: %s", b.Canonical)
 	}
 	many.Reset()
@@ -200,7 +200,7 @@ func TestClassesStillRedact(t *testing.T) {
 		}
 	}
 	if rep := verifyRows(f.options(), f.rows()); !rep.OK {
-		t.Error(rep.Problems)
+		t.Error(rep.Findings)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestClassesAndPolicies(t *testing.T) {
 		t.Errorf("another session: %s", b.Canonical)
 	}
 	if rep := verifyRows(f.options(), f.rows()); !rep.OK {
-		t.Error(rep.Problems)
+		t.Error(rep.Findings)
 	}
 }
 
@@ -269,7 +269,7 @@ func FuzzHashesKeepsNoText(f *testing.F) {
 		left := map[string]bool{}
 		texts(record, func(s string) { left[s] = true })
 		texts(tree, func(s string) {
-			if left[s] && !identifier(s) && !strings.HasPrefix(s, "[redacted:") && len(s) > 0 {
+			if left[s] && !isIdentifierValue(s) && !strings.HasPrefix(s, "[redacted:") && len(s) > 0 {
 				t.Errorf("%q is left in %s", s, b.Canonical)
 			}
 		})
@@ -281,7 +281,7 @@ func FuzzHashesKeepsNoText(f *testing.F) {
 			}
 		}
 		if rep := verifyRows(opts, []Row{b.Row()}); hasCode(rep, CodeRedaction) || hasCode(rep, CodeBody) {
-			t.Errorf("%v\n%s", rep.Problems, b.Canonical)
+			t.Errorf("%v\n%s", rep.Findings, b.Canonical)
 		}
 		if again, err := fix.builder.Build(m, Head{}, fix.keys); err != nil || again.Hash != b.Hash {
 			t.Error("two builds differ")

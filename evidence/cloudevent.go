@@ -29,19 +29,19 @@ func validCloudEvent(tree any) bool {
 	return err == nil && !both && s != ""
 }
 
-// cloudEvent redacts an envelope with the event in it: declared fields are paths
+// redactCloudEvent redacts an envelope with the event in it: declared fields are paths
 // from data. Encoded data that holds a secret goes as a whole.
-func (r *redaction) cloudEvent(c *content) (err error) {
+func (r *recordRedactor) redactCloudEvent(c *recordBody) (err error) {
 	m := c.tree.(map[string]any)
 	declared := redact.DeclaredFields(m["data"])
 	for i, f := range declared {
-		declared[i] = redact.Below("data", f)
+		declared[i] = redact.PathBelow("data", f)
 	}
-	config := r.config("", true)
-	if s, ok := m["data_base64"].(string); ok && r.encodedSecret(s, config) {
+	config := r.redactConfig("", true)
+	if s, ok := m["data_base64"].(string); ok && r.holdsEncodedSecret(s, config) {
 		declared = append(declared, "data_base64")
 	}
-	c.tree, c.hits, err = r.document(m, "/body", declared, config)
+	c.tree, c.hits, err = r.redactDocument(m, "/body", declared, config)
 	for i := range c.hits {
 		if c.hits[i].Path == "/body/data_base64" && c.hits[i].Detector == redact.DeclaredField {
 			c.hits[i].Detector = redact.EncodedData
@@ -54,11 +54,11 @@ func (r *redaction) cloudEvent(c *content) (err error) {
 	return err
 }
 
-// encodedSecret reports whether data holds anything that would be redacted if
+// holdsEncodedSecret reports whether data holds anything that would be redacted if
 // it were not encoded.
-func (r *redaction) encodedSecret(data string, config redact.Config) bool {
+func (r *recordRedactor) holdsEncodedSecret(data string, config redact.Config) bool {
 	raw, err := base64.StdEncoding.DecodeString(data)
-	if err != nil || len(redact.Scan(string(raw))) > 0 || config.Echoes.In(string(raw)) {
+	if err != nil || len(redact.Scan(string(raw))) > 0 || config.Echoes.FoundIn(string(raw)) {
 		return true
 	}
 	tree, err := strictjson.Parse(raw, strictjson.DefaultLimits)
@@ -66,6 +66,6 @@ func (r *redaction) encodedSecret(data string, config redact.Config) bool {
 		return false
 	}
 	config.Forced = nil
-	_, hits, err := r.document(tree, "", redact.DeclaredFields(tree), config)
+	_, hits, err := r.redactDocument(tree, "", redact.DeclaredFields(tree), config)
 	return err != nil || len(hits) > 0
 }

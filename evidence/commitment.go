@@ -32,10 +32,10 @@ const (
 // different commitments. Who holds the session key and the value can show that
 // it is the one; once the key is destroyed the commitment says nothing.
 func Commitment(sessionKey []byte, seq uint64, index int, path string, form byte, value []byte) string {
-	return commitment(hmac.New(sha256.New, sessionKey), seq, index, path, form, value)
+	return macCommitment(hmac.New(sha256.New, sessionKey), seq, index, path, form, value)
 }
 
-func commitment(mac hash.Hash, seq uint64, index int, path string, form byte, value []byte) string {
+func macCommitment(mac hash.Hash, seq uint64, index int, path string, form byte, value []byte) string {
 	var buf [192]byte
 	head := append(buf[:0], commitmentPrefix...)
 	head = binary.BigEndian.AppendUint64(head, seq)
@@ -49,10 +49,10 @@ func commitment(mac hash.Hash, seq uint64, index int, path string, form byte, va
 	return string(hex.AppendEncode(out, mac.Sum(buf[len(buf)-sha256.Size:len(buf)-sha256.Size])))
 }
 
-// commit turns hits into redactions of record seq. policy is the id of the
+// commitHits turns hits into redactions of record seq. policy is the id of the
 // redaction policy that applied, "" where there are no policies; what a retention
 // class withholds names its own.
-func commit(key []byte, seq uint64, hits []redact.Hit, policy string) ([]Redaction, error) {
+func commitHits(key []byte, seq uint64, hits []redact.Hit, policy string) ([]Redaction, error) {
 	list := make([]Redaction, len(hits))
 	mac := hmac.New(sha256.New, key)
 	for i, h := range hits {
@@ -64,7 +64,7 @@ func commit(key []byte, seq uint64, hits []redact.Hit, policy string) ([]Redacti
 			}
 			form = FormJSON
 		}
-		list[i] = Redaction{Path: h.Path, Detector: h.Detector, Commitment: commitment(mac, seq, i, h.Path, form, value)}
+		list[i] = Redaction{Path: h.Path, Detector: h.Detector, Commitment: macCommitment(mac, seq, i, h.Path, form, value)}
 		if policy != "" || h.Rule != "" || h.Action != redact.Mask {
 			list[i].Action, list[i].Policy = h.Action.String(), cmp.Or(h.Rule, policy)
 		}

@@ -10,42 +10,42 @@ import (
 // was seen to be another's: its text is there, hashes to its leaf of the signed
 // tree, and says so.
 
-// hiding are the problems of a shard's verification after which a record may be one
+// incompletenessCodes are the problems of a shard's verification after which a record may be one
 // that was asked for although it does not look like it.
-var hiding = []Code{
+var incompletenessCodes = []Code{
 	CodeRowOrder, CodeGap, CodeDuplicate, CodeConflict, CodeShard, CodeNotCanonical, CodeColumn, CodeHash, CodeTextMissing,
 	CodeRoot, CodeRootsUnchecked, CodeCheckpoint, CodeCheckpointShard, CodeCheckpointFork, CodeCheckpointAhead, CodeNoCheckpoint, CodeNoTrustedKey, CodeRange, CodeLogGap,
 }
 
-// Hides reports whether a shard's verification found something after which nothing
+// FirstIncompleteness reports whether a shard's verification found something after which nothing
 // that is picked out of the shard is proved to be all there is, and gives the first
 // such problem as far as it is listed.
-func (r Report) Hides() (first Problem, hides bool) {
-	for _, code := range hiding {
+func (r Report) FirstIncompleteness() (first Finding, hides bool) {
+	for _, code := range incompletenessCodes {
 		if r.ByCode[code] == 0 {
 			continue
 		}
-		if i := slices.IndexFunc(r.Problems, func(p Problem) bool { return slices.Contains(hiding, p.Code) }); i >= 0 {
-			return r.Problems[i], true
+		if i := slices.IndexFunc(r.Findings, func(p Finding) bool { return slices.Contains(incompletenessCodes, p.Code) }); i >= 0 {
+			return r.Findings[i], true
 		}
-		return Problem{Code: code, Detail: fmt.Sprintf("%d times", r.ByCode[code])}, true
+		return Finding{Code: code, Detail: fmt.Sprintf("%d times", r.ByCode[code])}, true
 	}
-	return Problem{}, false
+	return Finding{}, false
 }
 
-// Add adds problems that were found beside the verification.
-func (r *Report) Add(list ...Problem) {
+// AddFindings adds problems that were found beside the verification.
+func (r *Report) AddFindings(list ...Finding) {
 	for _, p := range list {
-		r.problem(p)
+		r.appendFinding(p)
 	}
 	r.OK = r.OK && len(list) == 0
 }
 
-// Complete takes the verification of the whole shard that a session's records were
+// CheckCompleteness takes the verification of the whole shard that a session's records were
 // picked out of: the session's report says whether they are all.
-func (r *Report) Complete(shard Report) {
-	if p, hides := shard.Hides(); hides {
-		r.Add(Problem{Code: CodeIncomplete, Seq: p.Seq, Field: p.Field,
+func (r *Report) CheckCompleteness(shard Report) {
+	if p, hides := shard.FirstIncompleteness(); hides {
+		r.AddFindings(Finding{Code: CodeIncomplete, Seq: p.Seq, Field: p.Field,
 			Detail: fmt.Sprintf("it is not proved that no other record is of this session; in the shard: %s", p)})
 		return
 	}

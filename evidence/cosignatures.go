@@ -49,26 +49,26 @@ func Cosigners(signed string, witnesses []note.Verifier) (names []string) {
 	return names
 }
 
-// keyHash is the length of what stands before a signature in its line: the id of
+// keyHashSize is the length of what stands before a signature in its line: the id of
 // the key.
-const keyHash = 4
+const keyHashSize = 4
 
 // signedAt reads the time in a cosignature that was verified; the year is bounded
 // to what a record can say.
 func signedAt(s note.Signature) time.Time {
 	b, err := base64.StdEncoding.DecodeString(s.Base64)
-	if err != nil || len(b) < keyHash+8 {
+	if err != nil || len(b) < keyHashSize+8 {
 		return time.Time{}
 	}
 	const last = 253402300799 // the end of the year 9999
-	return time.Unix(int64(min(binary.BigEndian.Uint64(b[keyHash:]), last)), 0).UTC()
+	return time.Unix(int64(min(binary.BigEndian.Uint64(b[keyHashSize:]), last)), 0).UTC()
 }
 
 // CosignedBy gives a check of a bundle that finds nothing wrong: it tells which of
 // the witnesses signed the checkpoint.
 func CosignedBy(witnesses []note.Verifier, tell func([]Cosignature)) BundleCheck {
-	witnesses = distinct(witnesses)
-	return func(c BundleContents) []Problem {
+	witnesses = distinctKeys(witnesses)
+	return func(c BundleContents) []Finding {
 		tell(Cosignatures(c.CheckpointText, witnesses))
 		return nil
 	}
@@ -110,7 +110,7 @@ func MergeSignatures(notes ...string) (string, error) {
 func KeepSignatures(signed string, known ...note.Verifier) (string, error) {
 	n, err := note.Open([]byte(signed), note.VerifierList(known...))
 	if err != nil {
-		return "", fmt.Errorf("%w: %s", ErrCheckpoint, noteReason(err))
+		return "", fmt.Errorf("%w: %s", ErrCheckpoint, noteErrorText(err))
 	}
 	n.UnverifiedSigs = nil
 	kept, err := note.Sign(n)

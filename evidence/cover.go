@@ -32,9 +32,9 @@ type subtree struct {
 	n     int64
 }
 
-// between lists the largest complete subtrees that together have the leaves from
+// subtreesBetween lists the largest complete subtrees that together have the leaves from
 // a to b, b excluded.
-func between(a, b int64) (list []subtree) {
+func subtreesBetween(a, b int64) (list []subtree) {
 	for a < b {
 		level := bits.Len64(uint64(b-a)) - 1
 		if a > 0 {
@@ -46,8 +46,8 @@ func between(a, b int64) (list []subtree) {
 	return list
 }
 
-// stored is the place of the subtree's root among a tree's stored hashes.
-func (s subtree) stored() int64 { return tlog.StoredHashIndex(s.level, s.n) }
+// storedIndex is the place of the subtree's root among a tree's stored hashes.
+func (s subtree) storedIndex() int64 { return tlog.StoredHashIndex(s.level, s.n) }
 
 // appendSubtree appends a complete subtree of 1<<level leaves; false says that it
 // cannot stand at this place.
@@ -67,25 +67,25 @@ func (t *Tree) appendSubtree(level int, h tlog.Hash) bool {
 
 // coverReader appends records and cover to a tree in their order.
 type coverReader struct {
-	lines *lines
-	tree  *Tree
-	wrong bool
+	lines    *lineReader
+	tree     *Tree
+	mismatch bool
 }
 
-func (c *coverReader) leaf(r Row) error {
-	if err := c.end(int64(r.Seq) - 1); err != nil || c.wrong {
+func (c *coverReader) addLeaf(r Row) error {
+	if err := c.appendSubtrees(int64(r.Seq) - 1); err != nil || c.mismatch {
 		return err
 	}
 	c.tree.appendLeaf(LeafHash(r.RecordHash))
 	return nil
 }
 
-// end appends subtrees until the tree has size leaves.
-func (c *coverReader) end(size int64) error {
-	for !c.wrong && c.tree.Size() < size {
+// appendSubtrees appends subtrees until the tree has size leaves.
+func (c *coverReader) appendSubtrees(size int64) error {
+	for !c.mismatch && c.tree.Size() < size {
 		text, err := c.lines.next()
 		if errors.Is(err, io.EOF) {
-			c.wrong = true
+			c.mismatch = true
 			return nil
 		}
 		if err != nil {
@@ -93,22 +93,22 @@ func (c *coverReader) end(size int64) error {
 		}
 		var n coverNode
 		if err := strictjson.Unmarshal(text, &n, strictjson.RejectUnknown); err != nil {
-			return fmt.Errorf("%w: %s line %d: not a subtree", ErrBundle, memberCover, c.lines.n)
+			return fmt.Errorf("%w: %s line %d: not a subtree", ErrBundle, memberCover, c.lines.lineNumber)
 		}
 		again, err := events.Encode(n)
-		c.wrong = err != nil || !bytes.Equal(again, text) || !c.tree.appendSubtree(n.Level, n.Hash)
+		c.mismatch = err != nil || !bytes.Equal(again, text) || !c.tree.appendSubtree(n.Level, n.Hash)
 	}
-	c.wrong = c.wrong || c.tree.Size() > size
+	c.mismatch = c.mismatch || c.tree.Size() > size
 	return nil
 }
 
 // finish appends what is behind the last record; no line may be left.
 func (c *coverReader) finish(size int64) error {
-	if err := c.end(size); err != nil {
+	if err := c.appendSubtrees(size); err != nil {
 		return err
 	}
 	if _, err := c.lines.next(); !errors.Is(err, io.EOF) {
-		c.wrong = true
+		c.mismatch = true
 	}
 	return nil
 }

@@ -28,8 +28,8 @@ func treeOf(size int) (t Tree, hashes []tlog.Hash, rows []Row) {
 func coverOf(t rapid.TB, hashes []tlog.Hash, rows []Row, size int64) (list []string) {
 	at := int64(0)
 	add := func(to int64) {
-		for _, s := range between(at, to) {
-			text, err := events.Encode(coverNode{s.level, hashes[s.stored()]})
+		for _, s := range subtreesBetween(at, to) {
+			text, err := events.Encode(coverNode{s.level, hashes[s.storedIndex()]})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,11 +53,11 @@ func climb(cover []string, rows []Row, size int64) (root tlog.Hash, fits bool, e
 	var tree Tree
 	c := &coverReader{lines: newLines(&text), tree: &tree}
 	for _, r := range rows {
-		if err := c.leaf(r); err != nil {
+		if err := c.addLeaf(r); err != nil {
 			return root, false, err
 		}
 	}
-	if err := c.finish(size); err != nil || c.wrong {
+	if err := c.finish(size); err != nil || c.mismatch {
 		return root, false, err
 	}
 	return tree.Root(), tree.Size() == size, nil

@@ -18,25 +18,25 @@ import (
 // Examined is what one row says, checked as far as a row can be checked alone.
 // What it takes to check it against its neighbours is in it, its text is not.
 type Examined struct {
-	seq      uint64
-	foreign  string // the shard it says it is of, if that is another
-	stored   [32]byte
-	text     [32]byte // hash of the text
-	leaf     tlog.Hash
-	key      SessionKey // whose chain it belongs to
-	readable bool       // the text is a record
-	place    place
-	fact     fact
-	problems []Problem
-	compared bool   // with the log's message
-	expired  bool   // the row has no text
-	expiry   uint64 // the expiry record that explains that
-	control  bool   // of it: it is a control record
+	seq             uint64
+	foreignShard    string // the shard it says it is of, if that is another
+	storedHash      [32]byte
+	textHash        [32]byte // hash of the text
+	leaf            tlog.Hash
+	key             SessionID // whose chain it belongs to
+	readable        bool      // the text is a record
+	place           chainPlace
+	fact            recordFact
+	findings        []Finding
+	comparedWithLog bool   // with the log's message
+	expired         bool   // the row has no text
+	expiry          uint64 // the expiry record that explains that
+	isControl       bool   // of it: it is a control record
 }
 
 // Key is the session that the row belongs to: what its text says, or its columns
 // where no text can be read.
-func (x *Examined) Key() SessionKey { return x.key }
+func (x *Examined) Key() SessionID { return x.key }
 
 // SessionIndex is the row's place in its session's chain; nil if it has none. Of a
 // row without a text it is known after Verifier.Add.
@@ -55,14 +55,14 @@ func (x *Examined) Expiry() uint64 { return x.expiry }
 // Examiner does the part of verification that needs no other row. Each goroutine
 // has its own; they may work at the same time.
 type Examiner struct {
-	shard   string
-	space   subject.Space
-	blind   bool
-	records signing.RecordVerifier
-	wanted  map[string]string // receipts, by hash
-	scopes  map[string]scope  // of subjects seen lately
-	buf     []byte            // hash prefix and the row's text
-	out     *Examined
+	shard          string
+	space          subject.Space
+	noKeys         bool
+	recordVerifier signing.RecordVerifier
+	wantedReceipts map[string]string       // receipts, by hash
+	scopes         map[string]subjectScope // of subjects seen lately
+	buf            []byte                  // hash prefix and the row's text
+	result         *Examined
 }
 
 // maxScopes bounds how many subjects an Examiner remembers.
@@ -71,65 +71,65 @@ const maxScopes = 4096
 // Examiner makes an examiner for this verification. Keys that may turn up in the
 // log are known to it from the options only (KeyHints).
 func (v *Verifier) Examiner() *Examiner {
-	return v.examiner(maps.Clone(v.trust.hints))
+	return v.newExaminer(maps.Clone(v.trust.hints))
 }
 
-func (v *Verifier) examiner(keys signing.KeySet) *Examiner {
-	return &Examiner{shard: v.opts.Shard, space: v.opts.Space, blind: v.trust.blind, records: signing.RecordVerifier{Keys: keys},
-		wanted: maps.Clone(v.trust.receipts), scopes: map[string]scope{}}
+func (v *Verifier) newExaminer(keys signing.KeySet) *Examiner {
+	return &Examiner{shard: v.opts.Shard, space: v.opts.Space, noKeys: v.trust.noKeys, recordVerifier: signing.RecordVerifier{Keys: keys},
+		wantedReceipts: maps.Clone(v.trust.receipts), scopes: map[string]subjectScope{}}
 }
 
 // Examine checks one row and writes what it finds over x. It keeps nothing of r
 // but its strings, and nothing of those but tenant and session.
 func (e *Examiner) Examine(r *Row, x *Examined) {
-	*x = Examined{seq: r.Seq, stored: r.RecordHash, key: SessionKey{r.Tenant, r.Session}}
+	*x = Examined{seq: r.Seq, storedHash: r.RecordHash, key: SessionID{r.Tenant, r.Session}}
 	if r.Shard != e.shard {
-		x.foreign = r.Shard
+		x.foreignShard = r.Shard
 		return
 	}
-	e.out = x
+	e.result = x
 	x.leaf = LeafHash(r.RecordHash)
 	if r.Expired() {
 		e.examineExpired(r)
 		return
 	}
 	e.buf = append(append(e.buf[:0], hashPrefix...), r.Record...)
-	if x.text = sha256.Sum256(e.buf); x.text != r.RecordHash {
-		e.add(CodeHash, "record_hash", "the text hashes to %x, stored is %x", short(x.text), short(r.RecordHash))
+	if x.textHash = sha256.Sum256(e.buf); x.textHash != r.RecordHash {
+		e.addFinding(CodeHash, "record_hash", "the text hashes to %x, stored is %x", shortHash(x.textHash), shortHash(r.RecordHash))
 	}
 	text := e.buf[len(hashPrefix):]
 	v, ok := scanRecord(text)
 	if !ok {
 		rec, err := ParseRecord(text)
 		if err != nil {
-			e.add(CodeNotCanonical, "record", "%v", err)
+			e.addFinding(CodeNotCanonical, "record", "%v", err)
 			return
 		}
 		v = viewOf(rec)
 	}
 	x.readable = true
-	e.columns(r, &v)
-	x.place = v.placeOf()
+	e.checkColumns(r, &v)
+	x.place = v.chainPosition()
 	sc := e.scopeOf(v.subject)
-	e.subject(&v, sc)
-	e.body(&v)
-	e.redactions(text, &v)
-	e.facts(&v, sc)
+	e.checkSubject(&v, sc)
+	e.checkBody(&v)
+	e.checkRedactions(text, &v)
+	e.collectFacts(&v, sc)
 }
 
-// add reports a problem of the row at hand.
-func (e *Examiner) add(code Code, field, format string, args ...any) {
-	e.out.problems = append(e.out.problems, problemOf(code, e.out.seq, field, format, args...))
+// addFinding reports a problem of the row at hand.
+func (e *Examiner) addFinding(code Code, field, format string, args ...any) {
+	e.result.findings = append(e.result.findings, newFinding(code, e.result.seq, field, format, args...))
 }
 
-func short(h [32]byte) []byte { return h[:8] }
+func shortHash(h [32]byte) []byte { return h[:8] }
 
 // viewOf is the view of a record that went the long way.
-func viewOf(r Record) view {
-	v := view{body: r.Body, shard: []byte(r.Shard), tenant: []byte(r.Tenant), session: []byte(r.Session), subject: []byte(r.Subject),
+func viewOf(r Record) recordView {
+	v := recordView{body: r.Body, shard: []byte(r.Shard), tenant: []byte(r.Tenant), session: []byte(r.Session), subject: []byte(r.Subject),
 		kind: []byte(r.Kind), bodyDigest: []byte(r.BodyDigest), reason: []byte(r.Reason),
 		signature: []byte(headerValue(r.Headers, events.HeaderSignature)), decisionID: []byte(headerValue(r.Headers, events.HeaderDecisionID)),
-		seq: r.Seq, redactions: r.Redactions, headless: len(r.Headers) == 0,
+		seq: r.Seq, redactions: r.Redactions, noHeaders: len(r.Headers) == 0,
 		brokerSeconds: r.BrokerTime.Unix(), brokerNanos: int64(r.BrokerTime.Nanosecond())}
 	if r.SessionIndex != nil {
 		v.indexed, v.index = true, *r.SessionIndex
@@ -140,7 +140,7 @@ func viewOf(r Record) view {
 	return v
 }
 
-func (e *Examiner) columns(r *Row, v *view) {
+func (e *Examiner) checkColumns(r *Row, v *recordView) {
 	for _, col := range [...]struct {
 		name, row string
 		rec       []byte
@@ -153,23 +153,23 @@ func (e *Examiner) columns(r *Row, v *view) {
 		{"shard", r.Shard, v.shard},
 	} {
 		if col.row != string(col.rec) {
-			e.add(CodeColumn, col.name, "the column holds %.80q, the record %.80q", col.row, col.rec)
+			e.addFinding(CodeColumn, col.name, "the column holds %.80q, the record %.80q", col.row, col.rec)
 		}
 	}
 	if r.Seq != v.seq {
-		e.add(CodeColumn, "seq", "the column holds %q, the record %q", strconv.FormatUint(r.Seq, 10), strconv.FormatUint(v.seq, 10))
+		e.addFinding(CodeColumn, "seq", "the column holds %q, the record %q", strconv.FormatUint(r.Seq, 10), strconv.FormatUint(v.seq, 10))
 	}
 	if r.BrokerTime.Unix() != v.brokerSeconds || int64(r.BrokerTime.Nanosecond()) != v.brokerNanos {
-		e.add(CodeColumn, "broker_time", "the column holds %q, the record %q", events.At(r.BrokerTime), events.At(time.Unix(v.brokerSeconds, v.brokerNanos)))
+		e.addFinding(CodeColumn, "broker_time", "the column holds %q, the record %q", events.At(r.BrokerTime), events.At(time.Unix(v.brokerSeconds, v.brokerNanos)))
 	}
-	e.out.key = SessionKey{r.Tenant, r.Session}
+	e.result.key = SessionID{r.Tenant, r.Session}
 	if r.Tenant != string(v.tenant) || r.Session != string(v.session) {
-		e.out.key = SessionKey{string(v.tenant), string(v.session)}
+		e.result.key = SessionID{string(v.tenant), string(v.session)}
 	}
 }
 
 // scopeOf remembers: records of a session share few subjects.
-func (e *Examiner) scopeOf(subj []byte) scope {
+func (e *Examiner) scopeOf(subj []byte) subjectScope {
 	if sc, known := e.scopes[string(subj)]; known {
 		return sc
 	}
@@ -181,11 +181,11 @@ func (e *Examiner) scopeOf(subj []byte) scope {
 	return sc
 }
 
-// subject checks that kind, tenant and session are what the subject says.
-func (e *Examiner) subject(v *view, sc scope) {
+// checkSubject checks that kind, tenant and session are what the subject says.
+func (e *Examiner) checkSubject(v *recordView, sc subjectScope) {
 	kind := string(v.kind)
 	if kind != sc.kind && kind != KindUnparseable {
-		e.add(CodeSubject, "kind", "kind %.20q on a subject of kind %q", kind, sc.kind)
+		e.addFinding(CodeSubject, "kind", "kind %.20q on a subject of kind %q", kind, sc.kind)
 		return
 	}
 	want := sc.key
@@ -193,29 +193,29 @@ func (e *Examiner) subject(v *view, sc scope) {
 		want.Session = tokenValue(approvalOf(v.body).Session)
 	}
 	if string(v.tenant) != want.Tenant {
-		e.add(CodeSubject, "tenant", "the record says %.64q, its subject %.64q", v.tenant, want.Tenant)
+		e.addFinding(CodeSubject, "tenant", "the record says %.64q, its subject %.64q", v.tenant, want.Tenant)
 	}
 	if string(v.session) != want.Session && !(kind == KindApproval && redactedAt(v.redactions, "/body/session")) {
-		e.add(CodeSubject, "session", "the record says %.64q, its subject %.64q", v.session, want.Session)
+		e.addFinding(CodeSubject, "session", "the record says %.64q, its subject %.64q", v.session, want.Session)
 	}
 }
 
-// body checks that body, reason, kind and the form of the digest fit together.
-func (e *Examiner) body(v *view) {
+// checkBody checks that body, reason, kind and the form of the digest fit together.
+func (e *Examiner) checkBody(v *recordView) {
 	switch {
 	case len(v.reason) > 0 && !bytes.Equal(v.body, []byte("null")):
-		e.add(CodeBody, "reason", "there is a reason for having no body, and a body")
+		e.addFinding(CodeBody, "reason", "there is a reason for having no body, and a body")
 	case string(v.kind) == KindUnparseable && len(v.reason) == 0:
-		e.add(CodeBody, "reason", "unparseable without a reason")
+		e.addFinding(CodeBody, "reason", "unparseable without a reason")
 	}
 	if len(v.redactions) == 0 && len(v.reason) == 0 {
 		if _, ok := digestValue(v.bodyDigest, digest.PrefixPlain); !ok {
-			e.add(CodeBody, "body_digest", "not of the form %s<64 hex digits>", digest.PrefixPlain)
+			e.addFinding(CodeBody, "body_digest", "not of the form %s<64 hex digits>", digest.PrefixPlain)
 		}
 		return
 	}
 	if _, ok := keyedDigest(v.bodyDigest); !ok {
-		e.add(CodeBody, "body_digest", "not of the form %s<64 hex digits> or %s<16>:<64 hex digits>", digest.PrefixKeyed, digest.PrefixSession)
+		e.addFinding(CodeBody, "body_digest", "not of the form %s<64 hex digits> or %s<16>:<64 hex digits>", digest.PrefixKeyed, digest.PrefixSession)
 	}
 }
 

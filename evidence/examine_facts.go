@@ -9,16 +9,16 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 )
 
-// fact is what a record means for others.
-type fact struct {
-	kind    factKind
-	id      string       // of the decision
-	digest  secretDigest // of the request: as recorded, or as the decision says
-	keyed   bool         // digest is a keyed one
-	claim   claim
-	receipt []byte // the decision, if a receipt that was handed in names it
-	hash    string // of that receipt
-	body    []byte // of a key or a retirement
+// recordFact is what a record means for others.
+type recordFact struct {
+	kind      factKind
+	id        string       // of the decision
+	digest    secretDigest // of the request: as recorded, or as the decision says
+	keyed     bool         // digest is a keyed one
+	signature signatureClaim
+	receipt   []byte // the decision, if a receipt that was handed in names it
+	hash      string // of that receipt
+	body      []byte // of a key or a retirement
 }
 
 type factKind uint8
@@ -32,25 +32,25 @@ const (
 	factRetired
 )
 
-// claim is a signature on a record. With pub it was checked under that key;
+// signatureClaim is a signature on a record. With pub it was checked under that key;
 // without, nothing is known yet and it is all there.
-type claim struct {
+type signatureClaim struct {
 	seq     uint64
 	seconds int64 // broker time
-	what    factKind
-	kid     string
+	kind    factKind
+	keyID   string
 	pub     ed25519.PublicKey
-	good    bool
+	valid   bool
 	masked  bool // it covers a text that the evidence does not hold
 	value   string
 	body    []byte
 }
 
-// facts notes what the record means for others, and checks what can be checked
+// collectFacts notes what the record means for others, and checks what can be checked
 // of decisions and approvals.
-func (e *Examiner) facts(v *view, sc scope) {
+func (e *Examiner) collectFacts(v *recordView, sc subjectScope) {
 	kind := string(v.kind)
-	f := &e.out.fact
+	f := &e.result.fact
 	switch {
 	case sc.kind == KindRequest:
 		if len(v.decisionID) > 0 {
@@ -58,13 +58,13 @@ func (e *Examiner) facts(v *view, sc scope) {
 			f.digest, f.keyed = keyedDigest(v.bodyDigest)
 		}
 	case kind == KindDecision:
-		e.decision(v, sc)
+		e.checkDecision(v, sc)
 	case sc.kind == KindDecision:
-		e.add(CodeDecisionRecord, "kind", "what stands on a subject of decisions could not be parsed")
+		e.addFinding(CodeDecisionRecord, "kind", "what stands on a subject of decisions could not be parsed")
 	case kind == KindApproval:
-		e.approval(v, sc)
+		e.checkApproval(v, sc)
 	case sc.kind == KindApproval:
-		e.add(CodeApprovalRecord, "kind", "what stands on a subject of approvals could not be parsed")
+		e.addFinding(CodeApprovalRecord, "kind", "what stands on a subject of approvals could not be parsed")
 	case kind == KindControl && sc.member == events.ControlKey:
 		f.kind, f.body = factKey, bytes.Clone(v.body)
 	case kind == KindControl && sc.member == events.ControlKeyRetired:
@@ -72,35 +72,35 @@ func (e *Examiner) facts(v *view, sc scope) {
 	}
 }
 
-func (e *Examiner) decision(v *view, sc scope) {
-	f := &e.out.fact
+func (e *Examiner) checkDecision(v *recordView, sc subjectScope) {
+	f := &e.result.fact
 	f.kind = factDecision
 	d, ok := readDecision(v.body)
 	if !ok {
 		f.kind = factNone
-		e.add(CodeDecisionRecord, "body", "not a decision record")
+		e.addFinding(CodeDecisionRecord, "body", "not a decision record")
 		return
 	}
 	f.id = string(d.id)
 	f.digest, f.keyed = keyedDigest(d.requestDigest)
 	named := sameToken(d.session, v.session) || redactedAt(v.redactions, "/body/session")
 	if !sameToken(d.tenant, v.tenant) || !named || string(d.verdict) != sc.state {
-		e.add(CodeDecisionRecord, "body", "tenant, session or verdict are not those of its subject")
+		e.addFinding(CodeDecisionRecord, "body", "tenant, session or verdict are not those of its subject")
 	}
-	f.claim = e.claim(factDecision, v)
-	if _, named := e.wanted[string(d.receiptHash)]; named {
+	f.signature = e.checkSignature(factDecision, v)
+	if _, named := e.wantedReceipts[string(d.receiptHash)]; named {
 		f.receipt, f.hash = bytes.Clone(v.body), string(d.receiptHash)
 	}
 }
 
-func (e *Examiner) approval(v *view, sc scope) {
-	f := &e.out.fact
+func (e *Examiner) checkApproval(v *recordView, sc subjectScope) {
+	f := &e.result.fact
 	f.kind = factApproval
 	a := approvalOf(v.body)
 	if !sameToken([]byte(a.Tenant), v.tenant) || a.Status != sc.state || tokenValue(a.WorkflowID) != sc.workflow {
-		e.add(CodeApprovalRecord, "body", "tenant, status or workflow are not those of its subject")
+		e.addFinding(CodeApprovalRecord, "body", "tenant, status or workflow are not those of its subject")
 	}
-	f.claim = e.claim(factApproval, v)
+	f.signature = e.checkSignature(factApproval, v)
 }
 
 // sameToken reports whether a name in a body is the one that a subject gave.
@@ -116,30 +116,30 @@ func sameToken(name, fromSubject []byte) bool {
 	return bytes.Equal(name, fromSubject)
 }
 
-// claim looks at the signature of a record. What is no signature at all is a
+// checkSignature looks at the signature of a record. What is no signature at all is a
 // problem here; whether the key counts is decided in order.
-func (e *Examiner) claim(what factKind, v *view) claim {
-	c := claim{seq: e.out.seq, seconds: v.brokerSeconds, what: what}
-	if e.blind {
+func (e *Examiner) checkSignature(what factKind, v *recordView) signatureClaim {
+	c := signatureClaim{seq: e.result.seq, seconds: v.brokerSeconds, kind: what}
+	if e.noKeys {
 		return c
 	}
 	if len(v.signature) == 0 {
-		e.add(claimCodes[what].unsigned, signatureField, "the %s has no signature", claimCodes[what].name)
+		e.addFinding(signatureCodes[what].unsigned, signatureField, "the %s has no signature", signatureCodes[what].name)
 		return c
 	}
 	if c.masked = bodyRedacted(v.redactions); c.masked {
 		return c // the signature covers what was taken out: only the log can prove it
 	}
 	value := string(v.signature)
-	kid, err := e.records.Verify(value, v.body)
-	c.kid = kid
+	kid, err := e.recordVerifier.Verify(value, v.body)
+	c.keyID = kid
 	switch {
 	case errors.Is(err, signing.ErrUnknownKey):
 		c.value, c.body = value, bytes.Clone(v.body)
 	case kid == "":
-		e.add(claimCodes[what].forged, signatureField, "the %s has no signature that can be read", claimCodes[what].name)
+		e.addFinding(signatureCodes[what].forged, signatureField, "the %s has no signature that can be read", signatureCodes[what].name)
 	default:
-		if c.pub, c.good = e.records.Keys[kid], err == nil; len(c.pub) == 0 { // two keys of one id
+		if c.pub, c.valid = e.recordVerifier.Keys[kid], err == nil; len(c.pub) == 0 { // two keys of one id
 			c.pub, c.value, c.body = nil, value, bytes.Clone(v.body)
 		}
 	}
@@ -148,8 +148,8 @@ func (e *Examiner) claim(what factKind, v *view) claim {
 
 const signatureField = "headers/" + events.HeaderSignature
 
-// claimCodes say what can be wrong with the signatures of a kind of records.
-var claimCodes = map[factKind]struct {
+// signatureCodes say what can be wrong with the signatures of a kind of records.
+var signatureCodes = map[factKind]struct {
 	name                               string
 	unsigned, forged, unknown, retired Code
 }{

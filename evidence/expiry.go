@@ -42,21 +42,21 @@ func (x ExpiryRecord) Expiry(shard string, space subject.Space, known note.Verif
 		return none, false
 	}
 	e, err := events.DecodeRecord[events.Expiry](rec.Body)
-	if err != nil || e.Shard != shard || e.Last() >= rec.Seq || !signing.CheckExpiry(known, e) {
+	if err != nil || e.Shard != shard || e.LastSequence() >= rec.Seq || !signing.CheckExpiry(known, e) {
 		return none, false
 	}
 	return e, true
 }
 
-// expiries are the expiry records that count.
-type expiries struct {
-	records []expiryRecord
-	spans   []expirySpan // by their first sequence
-	reach   []uint64     // reach[i] is the greatest sequence of spans[:i+1]
-	at      map[uint64]int
+// expiryIndex are the expiry records that count.
+type expiryIndex struct {
+	records    []expiryState
+	spans      []expirySpan // by their first sequence
+	greatestTo []uint64     // reach[i] is the greatest sequence of spans[:i+1]
+	bySeq      map[uint64]int
 }
 
-type expiryRecord struct {
+type expiryState struct {
 	seq       uint64
 	hash      [32]byte
 	tenant    string
@@ -73,12 +73,12 @@ type expirySpan struct {
 	record          int
 }
 
-func openExpiries(o VerifyOptions) *expiries {
-	e := &expiries{at: map[uint64]int{}}
+func openExpiries(o VerifyOptions) *expiryIndex {
+	e := &expiryIndex{bySeq: map[uint64]int{}}
 	known := note.VerifierList(o.Keys...)
 	for _, x := range o.Expiries {
 		got, ok := x.Expiry(o.Shard, o.Space, known)
-		if _, twice := e.at[x.Row.Seq]; !ok || twice || got.State != events.ErasureBegun {
+		if _, twice := e.bySeq[x.Row.Seq]; !ok || twice || got.State != events.ErasureBegun {
 			continue // it explains nothing
 		}
 		for _, s := range got.Sessions {
@@ -88,22 +88,22 @@ func openExpiries(o VerifyOptions) *expiries {
 				index += span[1] - span[0] + 1
 			}
 		}
-		e.at[x.Row.Seq] = len(e.records)
-		e.records = append(e.records, expiryRecord{seq: x.Row.Seq, hash: x.Row.RecordHash, tenant: got.Tenant, policy: got.Policy})
+		e.bySeq[x.Row.Seq] = len(e.records)
+		e.records = append(e.records, expiryState{seq: x.Row.Seq, hash: x.Row.RecordHash, tenant: got.Tenant, policy: got.Policy})
 	}
 	slices.SortFunc(e.spans, func(a, b expirySpan) int { return cmp.Compare(a.from, b.from) })
 	for i, s := range e.spans {
-		e.reach = append(e.reach, s.to)
+		e.greatestTo = append(e.greatestTo, s.to)
 		if i > 0 {
-			e.reach[i] = max(e.reach[i-1], s.to)
+			e.greatestTo[i] = max(e.greatestTo[i-1], s.to)
 		}
 	}
 	return e
 }
 
-// of finds the span that names a sequence; of several, one whose session is the
+// findSpan finds the span that names a sequence; of several, one whose session is the
 // row's.
-func (e *expiries) of(key SessionKey, seq uint64) (found *expirySpan) {
+func (e *expiryIndex) findSpan(key SessionID, seq uint64) (found *expirySpan) {
 	i, exact := slices.BinarySearchFunc(e.spans, seq, func(s expirySpan, seq uint64) int { return cmp.Compare(s.from, seq) })
 	for exact && i+1 < len(e.spans) && e.spans[i+1].from == seq {
 		i++
@@ -111,7 +111,7 @@ func (e *expiries) of(key SessionKey, seq uint64) (found *expirySpan) {
 	if !exact {
 		i--
 	}
-	for ; i >= 0 && e.reach[i] >= seq; i-- {
+	for ; i >= 0 && e.greatestTo[i] >= seq; i-- {
 		if s := &e.spans[i]; s.to >= seq {
 			if found = s; s.session == key.Session && e.records[s.record].tenant == key.Tenant {
 				break
@@ -121,34 +121,34 @@ func (e *expiries) of(key SessionKey, seq uint64) (found *expirySpan) {
 	return found
 }
 
-// confirm takes an intact row of the log.
-func (e *expiries) confirm(x *Examined) {
-	if i, known := e.at[x.seq]; known && !x.expired {
+// confirmRow takes an intact row of the log.
+func (e *expiryIndex) confirmRow(x *Examined) {
+	if i, known := e.bySeq[x.seq]; known && !x.expired {
 		r := &e.records[i]
-		r.confirmed = r.confirmed || r.hash == x.stored && r.hash == x.text
+		r.confirmed = r.confirmed || r.hash == x.storedHash && r.hash == x.textHash
 	}
 }
 
-// proved confirms the records that are shown to be in a signed tree.
-func (e *expiries) proved(given []ExpiryRecord, signed Checkpoint) {
+// confirmProved confirms the records that are shown to be in a signed tree.
+func (e *expiryIndex) confirmProved(given []ExpiryRecord, signed Checkpoint) {
 	for _, x := range given {
 		if x.Proof == nil || !CheckInclusion(x.Proof, signed.Size, signed.Root, x.Row.Seq, x.Row.RecordHash) {
 			continue
 		}
-		if i, known := e.at[x.Row.Seq]; known && e.records[i].hash == x.Row.RecordHash {
+		if i, known := e.bySeq[x.Row.Seq]; known && e.records[i].hash == x.Row.RecordHash {
 			e.records[i].confirmed = true
 		}
 	}
 }
 
-// expire judges a row without a text, and gives it its place in its session.
-func (v *Verifier) expire(x *Examined) {
+// resolveExpired judges a row without a text, and gives it its place in its session.
+func (v *Verifier) resolveExpired(x *Examined) {
 	if !x.expired {
 		return
 	}
-	span := v.expiries.of(x.key, x.seq)
-	if span == nil || x.control {
-		v.rep.add(CodeTextMissing, x.seq, "record", "the text is missing, and no expiry record of the log that the checkpoint key signed names it")
+	span := v.expiries.findSpan(x.key, x.seq)
+	if span == nil || x.isControl {
+		v.rep.addFinding(CodeTextMissing, x.seq, "record", "the text is missing, and no expiry record of the log that the checkpoint key signed names it")
 		return
 	}
 	r := &v.expiries.records[span.record]
@@ -158,21 +158,21 @@ func (v *Verifier) expire(x *Examined) {
 		v.rep.ExpiredBy = map[string]int{}
 	}
 	v.rep.ExpiredBy[r.policy]++
-	if key := (SessionKey{r.tenant, span.session}); x.key != key {
-		v.rep.add(CodeColumn, x.seq, "session", "the columns hold tenant %.64q and session %.64q, the expiry record %.64q and %.64q", x.key.Tenant, x.key.Session, key.Tenant, key.Session)
+	if key := (SessionID{r.tenant, span.session}); x.key != key {
+		v.rep.addFinding(CodeColumn, x.seq, "session", "the columns hold tenant %.64q and session %.64q, the expiry record %.64q and %.64q", x.key.Tenant, x.key.Session, key.Tenant, key.Session)
 		x.key = key
 	}
-	x.place, x.expiry = place{indexed: true, index: span.index + x.seq - span.from}, r.seq
+	x.place, x.expiry = chainPlace{indexed: true, index: span.index + x.seq - span.from}, r.seq
 }
 
 // chainExpired follows a session's chain over a row without a text: what it names
 // as the one before nobody can read any more, but the one behind names it.
 func (v *Verifier) chainExpired(x *Examined) {
 	head, known := v.heads[x.key]
-	next := Head{Index: head.Index + 1, Hash: x.stored}
+	next := Head{Index: head.Index + 1, Hash: x.storedHash}
 	if x.place.indexed {
 		if (known || v.opts.Part == nil) && x.place.index != next.Index {
-			v.rep.add(CodeChain, x.seq, "session_index", "session %.64q: index %d follows %d", x.key.Session, x.place.index, head.Index)
+			v.rep.addFinding(CodeChain, x.seq, "session_index", "session %.64q: index %d follows %d", x.key.Session, x.place.index, head.Index)
 		}
 		next.Index = x.place.index
 	}
@@ -181,27 +181,27 @@ func (v *Verifier) chainExpired(x *Examined) {
 	}
 }
 
-// finish reports the expiry records that rows rest on and that are not in the log.
-func (e *expiries) finish(rep *Report) {
+// reportUnconfirmed reports the expiry records that rows rest on and that are not in the log.
+func (e *expiryIndex) reportUnconfirmed(rep *Report) {
 	for _, r := range e.records {
 		if r.used > 0 && !r.confirmed {
-			rep.add(CodeTextMissing, r.seq, "record", "the texts of %d records are missing, and the expiry record that names them is not shown to be in the log", r.used)
+			rep.addFinding(CodeTextMissing, r.seq, "record", "the texts of %d records are missing, and the expiry record that names them is not shown to be in the log", r.used)
 		}
 	}
 }
 
 // examineExpired checks what can be checked of a row without a text.
 func (e *Examiner) examineExpired(r *Row) {
-	e.out.expired, e.out.control = true, r.Kind == KindControl
+	e.result.expired, e.result.isControl = true, r.Kind == KindControl
 	sc := e.scopeOf([]byte(r.Subject))
 	if r.Kind != sc.kind && r.Kind != KindUnparseable {
-		e.add(CodeSubject, "kind", "kind %.20q on a subject of kind %q", r.Kind, sc.kind)
+		e.addFinding(CodeSubject, "kind", "kind %.20q on a subject of kind %q", r.Kind, sc.kind)
 		return
 	}
 	if r.Tenant != sc.key.Tenant {
-		e.add(CodeSubject, "tenant", "the column says %.64q, its subject %.64q", r.Tenant, sc.key.Tenant)
+		e.addFinding(CodeSubject, "tenant", "the column says %.64q, its subject %.64q", r.Tenant, sc.key.Tenant)
 	}
 	if sc.kind != KindApproval && r.Session != sc.key.Session { // an approval's subject does not say
-		e.add(CodeSubject, "session", "the column says %.64q, its subject %.64q", r.Session, sc.key.Session)
+		e.addFinding(CodeSubject, "session", "the column says %.64q, its subject %.64q", r.Session, sc.key.Session)
 	}
 }

@@ -25,14 +25,14 @@ func (f *fixture) expiryOf(session string) events.Expiry {
 		}
 	}
 	return events.Expiry{ExpiryID: "x-" + session, Shard: testShard, State: events.ErasureBegun, Part: 1, Parts: 1, Tenant: "acme", Policy: testPolicy,
-		Sessions: []events.ExpiredSession{{Session: session, Index: 1, Sequences: retention.Spans(seqs)}}, Records: uint64(len(seqs)), At: events.At(testStart), Writer: "auditor-1"}
+		Sessions: []events.ExpiredSession{{Session: session, Index: 1, Sequences: retention.JoinSpans(seqs)}}, Records: uint64(len(seqs)), At: events.At(testStart), Writer: "auditor-1"}
 }
 
 // sign signs an expiry record with the checkpoint key.
 func (f *fixture) sign(e events.Expiry) events.Expiry {
 	f.t.Helper()
 	var err error
-	e.Vouch, err = signing.Expire(f.signer, e)
+	e.Vouch, err = signing.SignExpiry(f.signer, e)
 	must(f.t, err)
 	return e
 }
@@ -194,7 +194,7 @@ func TestExpiredPart(t *testing.T) {
 		opts.Expiries, opts.ReceiptKeys = []ExpiryRecord{x}, []events.KeyRecord{f.keyRecord()}
 		frontier, err := f.ReadHashes(FrontierIndexes(int64(part[0])))
 		must(t, err)
-		opts.Part = &Part{First: uint64(part[0] + 1), Frontier: frontier, Judged: uint64(part[0] + 1)}
+		opts.Part = &Part{First: uint64(part[0] + 1), Frontier: frontier, RequestsFrom: uint64(part[0] + 1)}
 		v := NewVerifier(opts)
 		for _, r := range rows[part[0]:part[1]] {
 			v.Row(r)
@@ -214,7 +214,7 @@ func FuzzReadLine(f *testing.F) {
 	for _, r := range []Row{fix.rows()[1], without(fix.rows(), "sess-a")[1]} {
 		rec, err := recordOf(r)
 		must(f, err)
-		text, err := rec.line()
+		text, err := rec.encodeLine()
 		must(f, err)
 		f.Add(text)
 	}
@@ -225,7 +225,7 @@ func FuzzReadLine(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := rec.line()
+		again, err := rec.encodeLine()
 		if err != nil || string(again) != string(text) || row.Seq != rec.Seq || row.Expired() != (rec.expired != nil) {
 			t.Fatalf("%q: %q, %v", text, again, err)
 		}

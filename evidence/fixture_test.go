@@ -27,7 +27,7 @@ type testKeys struct{ asked int }
 
 func (*testKeys) TenantKey(tenant string) []byte { return derived("tenant/" + tenant) }
 
-func (k *testKeys) SessionKey(tenant, session string) ([]byte, error) {
+func (k *testKeys) SessionSecret(tenant, session string) ([]byte, error) {
 	k.asked++
 	return derived("session/" + tenant + "/" + session), nil
 }
@@ -46,8 +46,8 @@ func digestOf(session, text string) string {
 // noKeys fails every test that redacts where it should not.
 type noKeys struct{}
 
-func (noKeys) TenantKey(string) []byte                   { return nil }
-func (noKeys) SessionKey(string, string) ([]byte, error) { return nil, errNoKeyExpected }
+func (noKeys) TenantKey(string) []byte                      { return nil }
+func (noKeys) SessionSecret(string, string) ([]byte, error) { return nil, errNoKeyExpected }
 
 var errNoKeyExpected = errors.New("no key expected")
 
@@ -78,7 +78,7 @@ func newFixture(t testing.TB) *fixture {
 	must(t, err)
 	receipt, err := signing.NewPrivateKey(derived("receipt"))
 	must(t, err)
-	return &fixture{t: t, builder: b, chain: NewChain(func(SessionKey) (Head, error) { return Head{}, nil }, 0), keys: &testKeys{},
+	return &fixture{t: t, builder: b, chain: NewChain(func(SessionID) (Head, error) { return Head{}, nil }, 0), keys: &testKeys{},
 		receipt: receipt, signer: signer, verifier: verifier, vkey: vkey}
 }
 
@@ -128,7 +128,7 @@ func (f *fixture) encode(v any) []byte {
 func (f *fixture) keyRecord() events.KeyRecord {
 	k := events.KeyRecord{KeyID: f.receipt.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(f.receipt.Public()), CreatedAt: events.At(testStart)}
 	var err error
-	k.Vouch, err = signing.Vouch(f.signer, k)
+	k.Vouch, err = signing.SignKeyRecord(f.signer, k)
 	must(f.t, err)
 	return k
 }
@@ -139,7 +139,7 @@ func (f *fixture) retirement() events.KeyRetirement { return f.retiredAt(0) }
 func (f *fixture) retiredAt(seconds int) events.KeyRetirement {
 	k := events.KeyRetirement{KeyID: f.receipt.ID, Use: "receipt", RetiredAt: events.At(testStart.Add(time.Duration(seconds) * time.Second))}
 	var err error
-	k.Vouch, err = signing.Retire(f.signer, k)
+	k.Vouch, err = signing.SignRetirement(f.signer, k)
 	must(f.t, err)
 	return k
 }

@@ -61,7 +61,7 @@ func vectors(t *testing.T) string {
 	k := f.keyRecord()
 	block("Vouched key record (RFC 8785).", string(f.encode(k)))
 	moreVectors(t, f, block)
-	wrapped, err := WrapKey(derived("wrapping"), "acme", "sess-a", derived("session/acme/sess-a"), derived("nonce")[:12])
+	wrapped, err := WrapSessionSecret(derived("wrapping"), "acme", "sess-a", derived("session/acme/sess-a"), derived("nonce")[:12])
 	must(t, err)
 	block("Wrapped session key: wrapping key, nonce, result (hex).", fmt.Sprintf("%x\n%x\n%x", derived("wrapping"), derived("nonce")[:12], wrapped))
 	return b.String()

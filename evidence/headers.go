@@ -24,13 +24,13 @@ var transportHeaders = map[string]bool{
 	"Nats-Batch-Commit":                           true,
 }
 
-// recordSignature reports whether a text has the form of the signature on a
+// isRecordSignature reports whether a text has the form of the signature on a
 // decision: a detached JWS, header..signature in base64url, and behind it, where
 // it covers several records, ~number~number~proof.
-func recordSignature(s string) bool {
+func isRecordSignature(s string) bool {
 	jws, share, several := strings.Cut(s, "~")
 	header, signature, dots := strings.Cut(jws, "..")
-	if !dots || !madeOf(header, isBase64URL) || !madeOf(signature, isBase64URL) {
+	if !dots || !consistsOf(header, isBase64URL) || !consistsOf(signature, isBase64URL) {
 		return false
 	}
 	if !several {
@@ -38,11 +38,11 @@ func recordSignature(s string) bool {
 	}
 	first, rest, two := strings.Cut(share, "~")
 	second, proof, three := strings.Cut(rest, "~")
-	return two && three && madeOf(first, isDigit) && madeOf(second, isDigit) && madeOf(proof, isBase64URL)
+	return two && three && consistsOf(first, isDigit) && consistsOf(second, isDigit) && consistsOf(proof, isBase64URL)
 }
 
-// madeOf reports whether a text has bytes, all of one kind.
-func madeOf(s string, kind func(byte) bool) bool {
+// consistsOf reports whether a text has bytes, all of one kind.
+func consistsOf(s string, kind func(byte) bool) bool {
 	for i := 0; i < len(s); i++ {
 		if !kind(s[i]) {
 			return false
@@ -57,11 +57,11 @@ func isBase64URL(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '_'
 }
 
-// ownSignature reports whether a header is the signature on a decision or an approval. It is
+// isSignatureHeader reports whether a header is the signature on a decision or an approval. It is
 // kept to the letter: it is random text, in which a detector sees a token now
 // and then, and one changed letter would make an honest decision a forged one.
-func ownSignature(kind, name string, values []string) bool {
-	return (kind == KindDecision || kind == KindApproval) && name == events.HeaderSignature && len(values) == 1 && recordSignature(values[0])
+func isSignatureHeader(kind, name string, values []string) bool {
+	return (kind == KindDecision || kind == KindApproval) && name == events.HeaderSignature && len(values) == 1 && isRecordSignature(values[0])
 }
 
 // redactHeaders copies the headers that the record of a message keeps,
@@ -74,7 +74,7 @@ func redactHeaders(kind string, in map[string][]string, config func(header strin
 		if transportHeaders[raw] {
 			continue
 		}
-		if ownSignature(kind, raw, in[raw]) {
+		if isSignatureHeader(kind, raw, in[raw]) {
 			out[raw] = slices.Clone(in[raw])
 			continue
 		}
@@ -82,7 +82,7 @@ func redactHeaders(kind string, in map[string][]string, config func(header strin
 		name := headerName(raw)
 		path := "/headers/" + strings.ReplaceAll(name, "~", "~0")
 		values := slices.Clone(in[raw])
-		if shown, odd := redact.One(name, path, c); len(odd) > 0 { // the name itself holds a secret
+		if shown, odd := redact.OneText(name, path, c); len(odd) > 0 { // the name itself holds a secret
 			if shown == "" { // dropped
 				shown = redact.Placeholder(odd[0].Detector)
 			}
@@ -106,7 +106,7 @@ func redactHeaders(kind string, in map[string][]string, config func(header strin
 
 // withheldHeaders keeps no header and says so.
 func withheldHeaders(in map[string][]string, detector string) (map[string][]string, []redact.Hit) {
-	return map[string][]string{}, []redact.Hit{{Path: "/headers", Detector: detector, Text: flatten(in)}}
+	return map[string][]string{}, []redact.Hit{{Path: "/headers", Detector: detector, Text: flattenHeaders(in)}}
 }
 
 // headerName writes a header's name: as it is when it is an HTTP token that
@@ -123,9 +123,9 @@ func headerName(raw string) string {
 	return "~" + base64.RawURLEncoding.EncodeToString([]byte(raw))
 }
 
-// flatten writes all headers as one text, for the commitment to what was
+// flattenHeaders writes all headers as one text, for the commitment to what was
 // withheld: name and values in base64url, one header a line, sorted by name.
-func flatten(in map[string][]string) string {
+func flattenHeaders(in map[string][]string) string {
 	var b strings.Builder
 	for _, raw := range slices.Sorted(maps.Keys(in)) {
 		b.WriteString(base64.RawURLEncoding.EncodeToString([]byte(raw)))

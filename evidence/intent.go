@@ -17,7 +17,7 @@ const intentOrigin = "countersign.dev intent"
 // auditor finds behind its newest checkpoint, and whose root an intent names, are
 // those that an auditor with this key meant to insert.
 func SignIntent(signer note.Signer, c Checkpoint) (string, error) {
-	if !c.valid() || len(c.Extensions) > 0 {
+	if !c.isValid() || len(c.Extensions) > 0 {
 		return "", fmt.Errorf("%w: intent of shard %.80q, size %d", ErrCheckpoint, c.Shard, c.Size)
 	}
 	signed, err := note.Sign(&note.Note{Text: c.intentText()}, signer)
@@ -38,7 +38,7 @@ func OpenIntent(text string, known note.Verifiers) (Checkpoint, error) {
 	}
 	n, err := note.Open([]byte(text), known)
 	if err != nil {
-		return Checkpoint{}, fmt.Errorf("%w: %s", ErrCheckpoint, noteReason(err))
+		return Checkpoint{}, fmt.Errorf("%w: %s", ErrCheckpoint, noteErrorText(err))
 	}
 	rest, ours := strings.CutPrefix(n.Text, intentOrigin+"\n")
 	if !ours {

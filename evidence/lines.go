@@ -14,20 +14,20 @@ import (
 // written with escapes.
 const maxLine = 16 << 20
 
-// lines reads a member line by line; the last one must have its line feed.
-type lines struct {
-	s *bufio.Reader
-	n int
+// lineReader reads a member line by line; the last one must have its line feed.
+type lineReader struct {
+	reader     *bufio.Reader
+	lineNumber int
 }
 
-func newLines(r io.Reader) *lines { return &lines{s: bufio.NewReaderSize(r, 1<<16)} }
+func newLines(r io.Reader) *lineReader { return &lineReader{reader: bufio.NewReaderSize(r, 1<<16)} }
 
 // next gives a line without its line feed; it holds until the next call.
-func (l *lines) next() ([]byte, error) {
-	l.n++
-	line, err := l.s.ReadSlice('\n')
+func (l *lineReader) next() ([]byte, error) {
+	l.lineNumber++
+	line, err := l.reader.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
-		line, err = l.long(bytes.Clone(line))
+		line, err = l.readLongLine(bytes.Clone(line))
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		return nil, errors.New("the last line is not ended")
@@ -38,15 +38,15 @@ func (l *lines) next() ([]byte, error) {
 	return line[:len(line)-1], nil
 }
 
-func (l *lines) long(line []byte) ([]byte, error) {
+func (l *lineReader) readLongLine(line []byte) ([]byte, error) {
 	for len(line) <= maxLine {
-		more, err := l.s.ReadSlice('\n')
+		more, err := l.reader.ReadSlice('\n')
 		line = append(line, more...)
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, err
 		}
 	}
-	return nil, fmt.Errorf("line %d is longer than %d bytes", l.n, maxLine)
+	return nil, fmt.Errorf("line %d is longer than %d bytes", l.lineNumber, maxLine)
 }
 
 func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
@@ -57,9 +57,9 @@ func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, l.n, err)
+			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, l.lineNumber, err)
 		}
-		if err := yield(l.n, text); err != nil {
+		if err := yield(l.lineNumber, text); err != nil {
 			return err
 		}
 	}

@@ -1,13 +1,13 @@
 package evidence
 
-// LogGaps adds to a report of a shard what its log no longer has: how many
+// AddLogGaps adds to a report of a shard what its log no longer has: how many
 // messages erasure records explain, and those that none does, each a problem. The
 // evidence of both is whole; a log that lost messages by itself is not to be
 // trusted with the next ones.
-func (r *Report) LogGaps(erased int, unexplained []uint64) {
+func (r *Report) AddLogGaps(erased int, unexplained []uint64) {
 	r.Erased = erased
 	for _, seq := range unexplained {
-		r.add(CodeLogGap, seq, "", "the log no longer has this message, and no erasure record says why")
+		r.addFinding(CodeLogGap, seq, "", "the log no longer has this message, and no erasure record says why")
 	}
 	r.OK = r.OK && len(unexplained) == 0
 }

@@ -31,19 +31,19 @@ func nameTreatment(detector, _, _ string) redact.Treatment {
 }
 
 // nameConfig is the redaction of names and of our own records.
-func (r *redaction) nameConfig() redact.Config {
-	return redact.Config{Treat: nameTreatment, Digest: r.digest}
+func (r *recordRedactor) nameConfig() redact.Config {
+	return redact.Config{Treat: nameTreatment, Digest: r.keyedDigest}
 }
 
 // secretName reports whether a name holds what may not be released.
-func secretName(c *redact.Cleaner, name string) bool {
+func secretName(c *redact.CleanChecker, name string) bool {
 	return slices.ContainsFunc(c.Scan(name), func(sp redact.Span) bool { return !redact.Releasable(sp.Detector) })
 }
 
 // SecretName reports whether a name, of a session for instance, holds a credential:
 // then the evidence has it under another name (see MaskedNames).
 func SecretName(name string) bool {
-	var c redact.Cleaner
+	var c redact.CleanChecker
 	return secretName(&c, name)
 }
 
@@ -59,16 +59,16 @@ func MaskedNames(sessions []string) bool {
 
 // maskName gives the form of a name that the evidence may hold.
 func maskName(name string, tenantKey []byte) string {
-	out, _ := redact.One(name, "", redact.Config{Treat: nameTreatment, Digest: func(_ redact.Treatment, detector, value string) string {
+	out, _ := redact.OneText(name, "", redact.Config{Treat: nameTreatment, Digest: func(_ redact.Treatment, detector, value string) string {
 		return keyedText(tenantKey, tokenPurpose, detector, value)
 	}})
 	return out
 }
 
-// masked is the scope of the record of a message whose subject holds a credential:
+// maskScope is the scope of the record of a message whose subject holds a credential:
 // the session and the event type get the form that our own records get. A subject
 // that is not ours becomes one token, behind the tenant where it has one.
-func (b *Builder) masked(c *redact.Cleaner, sc scope, subj string, keys Keys) (scope, error) {
+func (b *Builder) maskScope(c *redact.CleanChecker, sc subjectScope, subj string, keys Keys) (subjectScope, error) {
 	key := keys.TenantKey(sc.key.Tenant)
 	if len(key) < digest.KeySize {
 		return sc, fmt.Errorf("%w: the digest key of tenant %.64q", ErrKeys, sc.key.Tenant)
@@ -90,12 +90,12 @@ func (b *Builder) masked(c *redact.Cleaner, sc scope, subj string, keys Keys) (s
 		return maskName(name, key)
 	})
 	out := scopeOf(b.space, renamed)
-	out.named, out.subject, out.secret = sc.key, printable(renamed), true
+	out.logSession, out.subject, out.hasSecret = sc.key, printableName(renamed), true
 	return out, nil
 }
 
 // maskedSession is the session of an approval, which its body names.
-func maskedSession(c *redact.Cleaner, k SessionKey, session string, keys Keys) (SessionKey, error) {
+func maskedSession(c *redact.CleanChecker, k SessionID, session string, keys Keys) (SessionID, error) {
 	if _, exact := subject.Unescape(subject.Escape(session)); !exact || !secretName(c, session) {
 		return k, nil
 	}
@@ -107,11 +107,11 @@ func maskedSession(c *redact.Cleaner, k SessionKey, session string, keys Keys) (
 	return k, nil
 }
 
-// ourWords are members of our records whose values no producer chooses. What was
+// enumMembers are members of our records whose values no producer chooses. What was
 // found elsewhere in the record is not looked for in them: a producer could
 // otherwise have a verdict or a digest taken out of its own decision. Nor in the
 // session: it must be what the subject says.
-var ourWords = map[string]bool{
+var enumMembers = map[string]bool{
 	"tenant": true, "source": true, "session": true, "protocol": true, "protocols": true, "verdict": true, "native_verdict": true, "durability": true, "state": true,
 	"step": true, "rule": true, "severity": true, "status": true, "act": true, "match": true, "match_reason": true, "by": true, "kind": true,
 	"evaluator": true, "code": true, "policy": true, "name": true, "would": true, "key": true, "digest": true, "hash": true, "findings": true,
@@ -123,31 +123,31 @@ var ourWords = map[string]bool{
 	"started_at": true, "completed_at": true, "until": true, "user": true,
 }
 
-// ourValues are members of our records that no producer has a part in: they are not
+// trustedMembers are members of our records that no producer has a part in: they are not
 // looked at. Their random digits would cost most of the time of looking.
-var ourValues = map[string]bool{
+var trustedMembers = map[string]bool{
 	"args_digest": true, "request_digest": true, "receipt_hash": true, "admitted_digest": true, "executed_digest": true, "action_digest": true,
 	"preview_digest": true, "digest": true, "decision_id": true, "finding_id": true, "withdraws": true, "verdict": true, "state": true, "severity": true,
 	"durability": true, "protocol": true, "tenant": true, "step": true, "evaluator": true, "status": true, "shard": true, "writer": true,
 }
 
-// ownTexts redacts one of our records. Names of members stay: they are ours.
-func (r *redaction) ownTexts(c *content) {
+// redactServiceRecord redacts one of our records. Names of members stay: they are ours.
+func (r *recordRedactor) redactServiceRecord(c *recordBody) {
 	var walk func(v any, path, member string) any
 	walk = func(v any, path, member string) any {
 		switch v := v.(type) {
 		case string:
-			if ourValues[member] {
+			if trustedMembers[member] {
 				return v
 			}
 			cfg := r.nameConfig()
-			if !ourWords[member] {
+			if !enumMembers[member] {
 				cfg.Echoes = r.echoes
 			}
-			if r.sc.kind == KindFinding && (member == "explanation" || member == "remedy") {
+			if r.scope.kind == KindFinding && (member == "explanation" || member == "remedy") {
 				cfg.Treat = nil // sentences: what any detector finds in them is masked
 			}
-			out, hits := redact.One(v, path, cfg)
+			out, hits := redact.OneText(v, path, cfg)
 			c.hits = append(c.hits, hits...)
 			return out
 		case map[string]any:
@@ -169,9 +169,9 @@ func pointerToken(k string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(k)
 }
 
-// maskable reports whether records of a kind are looked at as our own: all but
+// isRedactedKind reports whether records of a kind are looked at as our own: all but
 // control records, which services read back from the evidence to the letter.
-func maskable(kind string) bool {
+func isRedactedKind(kind string) bool {
 	return kind == KindDecision || kind == KindCall || kind == KindFinding || kind == KindApproval
 }
 
@@ -202,30 +202,30 @@ func withoutTokens(s string) string {
 		digits := s[i+len(head) : i+len(head)+tokenDigits]
 		b.WriteString(s[:i+len(head)])
 		if s = s[i+len(head):]; lowerDigits([]byte(digits)) && s[tokenDigits] == ']' {
-			b.WriteString(noDigest)
+			b.WriteString(zeroDigest)
 			s = s[tokenDigits:]
 		}
 	}
 }
 
-var noDigest = strings.Repeat("0", tokenDigits)
+var zeroDigest = strings.Repeat("0", tokenDigits)
 
-// sameOwn reports whether the evidence's body of one of our records is what
+// sameServiceRecord reports whether the evidence's body of one of our records is what
 // redaction leaves of the log's, digests of names apart.
-func sameOwn(kind string, log, kept []byte) bool {
+func sameServiceRecord(kind string, log, kept []byte) bool {
 	tree, err := strictjson.Parse(log, strictjson.DefaultLimits)
 	if err != nil {
 		return false
 	}
-	r := redaction{sc: scope{kind: kind}}
-	zeros := func(redact.Treatment, string, string) string { return noDigest }
-	r.digests = zeros
-	c := content{tree: tree}
-	r.ownTexts(&c)
+	r := recordRedactor{scope: subjectScope{kind: kind}}
+	zeros := func(redact.Treatment, string, string) string { return zeroDigest }
+	r.digestOverride = zeros
+	c := recordBody{tree: tree}
+	r.redactServiceRecord(&c)
 	if r.echoes = redact.NewEchoes(c.hits); r.echoes != nil {
 		again, _ := strictjson.Parse(log, strictjson.DefaultLimits)
-		c = content{tree: again}
-		r.ownTexts(&c)
+		c = recordBody{tree: again}
+		r.redactServiceRecord(&c)
 	}
 	text, err := appendCanonical(nil, c.tree)
 	return err == nil && withoutTokens(string(text)) == withoutTokens(string(kept))
@@ -241,7 +241,7 @@ func sameSubject(log, kept string) bool {
 	if len(have) > len(want) {
 		return false
 	}
-	var c redact.Cleaner
+	var c redact.CleanChecker
 	for i, token := range have {
 		from := want[i]
 		if i == len(have)-1 {

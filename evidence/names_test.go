@@ -192,7 +192,7 @@ func TestArgumentNamesInPointers(t *testing.T) {
 		}
 		p := planted{f: f}
 		if rep := p.verify(f.msgs); !rep.OK {
-			t.Errorf("%s: does not verify: %+v", name, rep.Problems)
+			t.Errorf("%s: does not verify: %+v", name, rep.Findings)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 type sharedKeys struct{}
 
 func (sharedKeys) TenantKey(tenant string) []byte { return derived("tenant/" + tenant) }
-func (sharedKeys) SessionKey(tenant, session string) ([]byte, error) {
+func (sharedKeys) SessionSecret(tenant, session string) ([]byte, error) {
 	return derived("session/" + tenant + "/" + session), nil
 }
 
@@ -40,7 +40,7 @@ func TestPartsMakeTheSameRecords(t *testing.T) {
 		},
 	} {
 		for _, n := range []int{1, 2, 5, 100} {
-			c := NewChain(func(SessionKey) (Head, error) { return Head{}, nil }, 0)
+			c := NewChain(func(SessionID) (Head, error) { return Head{}, nil }, 0)
 			for _, cut := range [][2]int{{0, 20}, {20, len(f.msgs)}} {
 				built, err := f.builder.BuildParts(c, f.msgs[cut[0]:cut[1]], sharedKeys{}, n, run)
 				must(t, err)
@@ -58,7 +58,7 @@ func TestPartsMakeTheSameRecords(t *testing.T) {
 func TestAPartThatFails(t *testing.T) {
 	f := newFixture(t)
 	f.session()
-	c := NewChain(func(SessionKey) (Head, error) { return Head{}, nil }, 0)
+	c := NewChain(func(SessionID) (Head, error) { return Head{}, nil }, 0)
 	run := func(parts []func()) {
 		for _, p := range parts {
 			p()

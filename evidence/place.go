@@ -5,23 +5,23 @@ import (
 	"strconv"
 )
 
-// place is a record's place in its session, as it says itself.
-type place struct {
+// chainPlace is a record's place in its session, as it says itself.
+type chainPlace struct {
 	indexed, chained bool // session_index, session_prev are not null
 	index            uint64
 	prev             [32]byte
-	odd              string // session_prev, if it is no hash
+	malformedPrev    string // session_prev, if it is no hash
 }
 
-// placeOf reads the place that a record claims.
-func (v *view) placeOf() (p place) {
+// chainPosition reads the place that a record claims.
+func (v *recordView) chainPosition() (p chainPlace) {
 	p.indexed, p.index, p.chained = v.indexed, v.index, v.prev != nil
 	if !p.chained {
 		return p
 	}
 	var fine bool
 	if p.prev, fine = hexHash(v.prev); !fine {
-		p.odd = strconv.Quote(string(v.prev))
+		p.malformedPrev = strconv.Quote(string(v.prev))
 	}
 	return p
 }
@@ -61,27 +61,27 @@ func lowerDigits(b []byte) bool {
 	return true
 }
 
-// follows reports whether the record names the hash before it.
-func (p place) follows(h Head) bool {
+// followsHead reports whether the record names the hash before it.
+func (p chainPlace) followsHead(h Head) bool {
 	if h.Index == 0 {
 		return !p.chained
 	}
-	return p.chained && p.odd == "" && p.prev == h.Hash
+	return p.chained && p.malformedPrev == "" && p.prev == h.Hash
 }
 
-func (p place) indexText() string {
+func (p chainPlace) indexText() string {
 	if !p.indexed {
 		return "null"
 	}
 	return strconv.FormatUint(p.index, 10)
 }
 
-func (p place) prevText() string {
+func (p chainPlace) prevText() string {
 	switch {
 	case !p.chained:
 		return "null"
-	case p.odd != "":
-		return p.odd
+	case p.malformedPrev != "":
+		return p.malformedPrev
 	}
 	return hex.EncodeToString(p.prev[:])
 }

@@ -68,7 +68,7 @@ func TestPolicyActions(t *testing.T) {
 		t.Errorf("redactions: %s", s)
 	}
 	if rep := verifyRows(f.options(), f.rows()); !rep.OK {
-		t.Error(rep.Problems)
+		t.Error(rep.Findings)
 	}
 	if rec, err := ParseRecord(b.Canonical); err != nil || rec.RedactionPolicy != id || !strings.HasPrefix(id, "sample@") {
 		t.Errorf("%v, policy %q", err, id)
@@ -76,18 +76,18 @@ func TestPolicyActions(t *testing.T) {
 }
 
 func markOf(key []byte, purpose, value string) string {
-	r := redaction{keys: fixedKeys(key)}
+	r := recordRedactor{keys: fixedKeys(key)}
 	a := redact.Hash
 	if purpose == tokenPurpose {
 		a = redact.Token
 	}
-	return r.digest(redact.Treatment{Action: a}, "", value)
+	return r.keyedDigest(redact.Treatment{Action: a}, "", value)
 }
 
 type fixedKeys []byte
 
-func (k fixedKeys) TenantKey(string) []byte                   { return k }
-func (k fixedKeys) SessionKey(string, string) ([]byte, error) { return k, nil }
+func (k fixedKeys) TenantKey(string) []byte                      { return k }
+func (k fixedKeys) SessionSecret(string, string) ([]byte, error) { return k, nil }
 
 // Tokens of a value are the same in every session of a tenant, hashes in one
 // session only; neither is the same for another tenant.
@@ -141,7 +141,7 @@ func TestAllowListReleasesNothingForbidden(t *testing.T) {
 		t.Errorf("what may be allowed is not: %s", b.Canonical)
 	}
 	if rep := verifyRows(f.options(), f.rows()); !rep.OK {
-		t.Error(rep.Problems)
+		t.Error(rep.Findings)
 	}
 }
 
@@ -152,14 +152,14 @@ func TestBrokenPolicyWithholds(t *testing.T) {
 	if b.Record.Reason != ReasonRedactionFailed || !b.Quarantine || len(b.Record.Headers) > 0 || string(b.Record.Body) != "null" {
 		t.Errorf("%s", b.Canonical)
 	}
-	if !slices.Contains(b.Alarms, AlarmFailed) || !slices.Contains(b.Alarms, AlarmHeaders) {
-		t.Errorf("alarms %v", b.Alarms)
+	if !slices.Contains(b.RedactionFindings, FindingRedactionFailed) || !slices.Contains(b.RedactionFindings, FindingHeadersWithheld) {
+		t.Errorf("alarms %v", b.RedactionFindings)
 	}
 	if d := f.log("gov.control.GOV.tick", nil, f.encode(events.Tick{Shard: "GOV", Due: events.At(testStart)})); d.Record.Reason != "" {
 		t.Errorf("our own record: %s", d.Canonical)
 	}
 	if rep := verifyRows(f.options(), f.rows()); !rep.OK {
-		t.Error(rep.Problems)
+		t.Error(rep.Findings)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestFoundValuesAreNowhereElse(t *testing.T) {
 			t.Errorf("%s: withheld: %s", name, b.Record.Reason)
 		}
 		if rep := verifyRows(f.options(), f.rows()); !rep.OK {
-			t.Error(rep.Problems)
+			t.Error(rep.Findings)
 		}
 	}
 }
@@ -209,14 +209,14 @@ func TestWordsAreNotEchoes(t *testing.T) {
 func TestSecretInSubjectIsAnAlarm(t *testing.T) {
 	f := newFixture(t)
 	key := "ghp_0123456789abcdefghijABCDEFGHIJ012345"
-	if b := f.log("gov.events.acme.r.agenthook."+key+".x", nil, []byte(plainEvent)); !slices.Contains(b.Alarms, AlarmInSubject) {
-		t.Errorf("alarms %v", b.Alarms)
+	if b := f.log("gov.events.acme.r.agenthook."+key+".x", nil, []byte(plainEvent)); !slices.Contains(b.RedactionFindings, FindingSecretInSubject) {
+		t.Errorf("alarms %v", b.RedactionFindings)
 	}
-	if b := f.log("gov.events.acme.r.agenthook.swordfish-97.x", nil, []byte(`{"password":"swordfish-97"}`)); !slices.Contains(b.Alarms, AlarmInSubject) {
-		t.Errorf("alarms %v", b.Alarms)
+	if b := f.log("gov.events.acme.r.agenthook.swordfish-97.x", nil, []byte(`{"password":"swordfish-97"}`)); !slices.Contains(b.RedactionFindings, FindingSecretInSubject) {
+		t.Errorf("alarms %v", b.RedactionFindings)
 	}
-	if b := f.log(eventSubject, nil, []byte(plainEvent)); len(b.Alarms) > 0 {
-		t.Errorf("alarms %v", b.Alarms)
+	if b := f.log(eventSubject, nil, []byte(plainEvent)); len(b.RedactionFindings) > 0 {
+		t.Errorf("alarms %v", b.RedactionFindings)
 	}
 }
 
@@ -228,6 +228,6 @@ func TestOldRedactionsVerify(t *testing.T) {
 		t.Errorf("a builder without policies writes of them: %s", b.Canonical)
 	}
 	if rep := verifyRows(f.options(), f.rows()); !rep.OK {
-		t.Error(rep.Problems)
+		t.Error(rep.Findings)
 	}
 }

@@ -59,17 +59,17 @@ func VerifyProof(in ProofInput) (Report, Record, error) {
 	}
 	v := NewVerifier(VerifyOptions{Shard: c.Shard, Space: in.Space, Keys: in.Keys, Checkpoints: []Published{{"the proof", p.checkpoint}},
 		Witnesses: in.Witnesses, Quorum: in.Quorum})
-	signed := v.marks.take(v.rep)
+	signed := v.targets.singleTarget(v.rep)
 	row := Built{Record: rec, Canonical: p.record, Hash: HashRecord(p.record)}.Row()
 	row.Seq = p.index + 1
 	var x Examined
-	v.own.Examine(&row, &x)
-	if x.foreign != "" {
-		v.rep.add(CodeShard, row.Seq, "shard", "a record of %.120q under a checkpoint of %.120q", x.foreign, c.Shard)
+	v.rowExaminer.Examine(&row, &x)
+	if x.foreignShard != "" {
+		v.rep.addFinding(CodeShard, row.Seq, "shard", "a record of %.120q under a checkpoint of %.120q", x.foreignShard, c.Shard)
 	}
-	v.alone(&x)
-	included(v.rep, signed, row, p.path)
-	witnessQuorum(v.rep, v.marks.quorum, len(distinct(in.Witnesses)))
+	v.reportExamined(&x)
+	reportInclusion(v.rep, signed, row, p.path)
+	witnessQuorum(v.rep, v.targets.quorum, len(distinctKeys(in.Witnesses)))
 	v.rep.Records, v.rep.From, v.rep.To = 1, row.Seq, row.Seq
 	v.rep.OK = v.rep.Total == 0
 	return *v.rep, rec, nil

@@ -8,35 +8,35 @@ import (
 
 // derivedReader compares the members that follow from the records with them.
 type derivedReader struct {
-	lines map[string]*lines // by kind
-	bad   map[string]int    // by kind: the first line that differs
+	lines          map[string]*lineReader // by kind
+	firstDifferent map[string]int         // by kind: the first line that differs
 }
 
-func (b *rangeBundle) derived() *derivedReader {
-	d := &derivedReader{lines: map[string]*lines{}, bad: map[string]int{}}
-	for _, body := range bodies {
+func (b *rangeBundle) newDerivedReader() *derivedReader {
+	d := &derivedReader{lines: map[string]*lineReader{}, firstDifferent: map[string]int{}}
+	for _, body := range kindMembers {
 		d.lines[body.kind] = newLines(b.entries[body.name].open())
 	}
 	return d
 }
 
-func (d *derivedReader) take(r Record) {
+func (d *derivedReader) compareRecord(r Record) {
 	l := d.lines[r.Kind]
-	if l == nil || r.expired != nil || d.bad[r.Kind] > 0 {
+	if l == nil || r.expired != nil || d.firstDifferent[r.Kind] > 0 {
 		return
 	}
 	if text, err := l.next(); err != nil || !bytes.Equal(text, r.Body) {
-		d.bad[r.Kind] = max(l.n, 1)
+		d.firstDifferent[r.Kind] = max(l.lineNumber, 1)
 	}
 }
 
-func (d *derivedReader) finish(rep *Report) {
-	for _, body := range bodies {
-		if _, err := d.lines[body.kind].next(); d.bad[body.kind] == 0 && !errors.Is(err, io.EOF) {
-			d.bad[body.kind] = d.lines[body.kind].n
+func (d *derivedReader) reportDifferences(rep *Report) {
+	for _, body := range kindMembers {
+		if _, err := d.lines[body.kind].next(); d.firstDifferent[body.kind] == 0 && !errors.Is(err, io.EOF) {
+			d.firstDifferent[body.kind] = d.lines[body.kind].lineNumber
 		}
-		if at := d.bad[body.kind]; at > 0 {
-			rep.add(CodeMember, 0, body.name, "not what follows from the records, first in line %d", at)
+		if at := d.firstDifferent[body.kind]; at > 0 {
+			rep.addFinding(CodeMember, 0, body.name, "not what follows from the records, first in line %d", at)
 		}
 	}
 }

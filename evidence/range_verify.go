@@ -68,28 +68,28 @@ func verifyRange(r io.ReaderAt, size int64, key note.Verifier, checks []BundleCh
 	for _, e := range entries {
 		b.entries[e.name] = e
 	}
-	if err := b.read(); err != nil {
+	if err := b.readMembers(); err != nil {
 		return Report{}, err
 	}
 	rep, err := b.verify(key)
 	if err != nil {
 		return Report{}, err
 	}
-	if err := b.compare(&rep); err != nil {
+	if err := b.compareDerived(&rep); err != nil {
 		return Report{}, err
 	}
 	for _, check := range checks {
 		for _, p := range check(b.contents) {
-			rep.problem(p)
+			rep.appendFinding(p)
 		}
 	}
-	b.intact(r, size, &rep)
+	b.comparePacked(r, size, &rep)
 	rep.OK = rep.Total == 0
 	return rep, nil
 }
 
-// read reads the members that are not streams.
-func (b *rangeBundle) read() error {
+// readMembers reads the members that are not streams.
+func (b *rangeBundle) readMembers() error {
 	b.contents.Members = map[string][]byte{}
 	for name, e := range b.entries {
 		if slices.Contains(rangeStreams, name) || name == MemberTable {
@@ -105,10 +105,10 @@ func (b *rangeBundle) read() error {
 		b.contents.Members[name] = data
 	}
 	one := &bundle{files: b.contents.Members}
-	if err := one.decode(memberManifest, &b.contents.Manifest); err != nil {
+	if err := one.decodeMember(memberManifest, &b.contents.Manifest); err != nil {
 		return err
 	}
-	if err := one.decode(memberKeys, &b.contents.Keys); err != nil {
+	if err := one.decodeMember(memberKeys, &b.contents.Keys); err != nil {
 		return err
 	}
 	b.contents.CheckpointText = string(b.contents.Members[memberCheckpoint])
@@ -137,11 +137,11 @@ func (b *rangeBundle) read() error {
 func (b *rangeBundle) verify(key note.Verifier) (Report, error) {
 	m := b.contents.Manifest
 	v := NewVerifier(VerifyOptions{Shard: b.contents.Checkpoint.Shard, Space: subject.Space{Prefix: m.SubjectPrefix}, Keys: []note.Verifier{key},
-		Checkpoints: []Published{{memberCheckpoint, b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Expiries: b.expiries, Part: &Part{First: 1, Judged: math.MaxUint64}})
+		Checkpoints: []Published{{memberCheckpoint, b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Expiries: b.expiries, Part: &Part{First: 1, RequestsFrom: math.MaxUint64}})
 	v.rep.Tenant = m.Tenant
-	signed := v.marks.take(v.rep)
+	signed := v.targets.singleTarget(v.rep)
 	c := &coverReader{lines: newLines(b.entries[memberCover].open()), tree: &v.tree}
-	derived := b.derived()
+	derived := b.newDerivedReader()
 	in := RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, From: m.From.Time, To: m.To.Time}
 	err := eachRow(b.entries[memberRecords].open(), func(row Row, rec Record) error {
 		if rec.expired != nil {
@@ -149,9 +149,9 @@ func (b *rangeBundle) verify(key note.Verifier) (Report, error) {
 				return fmt.Errorf("%w: %s: a line without a record in format %q", ErrBundle, memberRecords, b.layout)
 			}
 		}
-		in.judge(v, row, rec)
-		derived.take(rec)
-		return c.leaf(row)
+		in.verifyRecord(v, row, rec)
+		derived.compareRecord(rec)
+		return c.addLeaf(row)
 	})
 	if err == nil {
 		err = c.finish(b.contents.Checkpoint.Size)
@@ -159,40 +159,40 @@ func (b *rangeBundle) verify(key note.Verifier) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	v.settle()
+	v.reportOpen()
 	v.rep.Sessions = len(v.heads)
-	if signed != nil && (c.wrong || v.tree.Size() != signed.Size || v.tree.Root() != signed.Root) {
-		v.rep.add(CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
+	if signed != nil && (c.mismatch || v.tree.Size() != signed.Size || v.tree.Root() != signed.Root) {
+		v.rep.addFinding(CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
 	}
 	if v.rep.Records == 0 {
-		v.rep.add(CodeRecords, 0, memberRecords, "it is empty")
+		v.rep.addFinding(CodeRecords, 0, memberRecords, "it is empty")
 	}
-	derived.finish(v.rep)
+	derived.reportDifferences(v.rep)
 	return *v.rep, nil
 }
 
-// judge checks one record of the range by itself and in its session.
-func (in RangeInput) judge(v *Verifier, row Row, rec Record) {
-	if in.fits(row, rec, v.rep.To) != nil {
-		v.rep.add(CodeRecords, row.Seq, memberRecords, "not of the tenant and range that the manifest names, or not in order")
+// verifyRecord checks one record of the range by itself and in its session.
+func (in RangeInput) verifyRecord(v *Verifier, row Row, rec Record) {
+	if in.checkRecord(row, rec, v.rep.To) != nil {
+		v.rep.addFinding(CodeRecords, row.Seq, memberRecords, "not of the tenant and range that the manifest names, or not in order")
 	}
-	if v.trust.judged == math.MaxUint64 && !rec.BrokerTime.Before(in.From.Add(rangeGrace)) {
-		v.trust.judged = row.Seq
+	if v.trust.requestsFrom == math.MaxUint64 && !rec.BrokerTime.Before(in.From.Add(rangeGrace)) {
+		v.trust.requestsFrom = row.Seq
 	}
 	if v.rep.Records++; v.rep.Records == 1 {
 		v.rep.From = row.Seq
 	}
 	v.rep.To = row.Seq
 	var x Examined
-	v.own.Examine(&row, &x)
-	v.alone(&x)
-	v.chain(&x)
-	v.trust.row(&x)
+	v.rowExaminer.Examine(&row, &x)
+	v.reportExamined(&x)
+	v.followChain(&x)
+	v.trust.addRow(&x)
 }
 
-// compare derives what is small again, and compares every member with its line
+// compareDerived derives what is small again, and compares every member with its line
 // in the manifest.
-func (b *rangeBundle) compare(rep *Report) error {
+func (b *rangeBundle) compareDerived(rep *Report) error {
 	for _, e := range b.order {
 		sum := sha256.New()
 		n, err := io.Copy(sum, e.open())
@@ -207,16 +207,16 @@ func (b *rangeBundle) compare(rep *Report) error {
 	m := b.contents.Manifest
 	for _, listed := range m.Members {
 		if got, there := b.sums[listed.Name]; there && got != listed {
-			rep.add(CodeMember, 0, listed.Name, "not the file that the manifest lists")
+			rep.addFinding(CodeMember, 0, listed.Name, "not the file that the manifest lists")
 		}
 	}
 	want := (&rangeWriter{in: RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, Space: subject.Space{Prefix: m.SubjectPrefix}, From: m.From.Time, To: m.To.Time},
-		c: b.contents.Checkpoint, count: rep.Records, expired: b.expired, first: rep.From, last: rep.To}).header()
+		checkpoint: b.contents.Checkpoint, count: rep.Records, expired: b.expired, first: rep.From, last: rep.To}).manifestHeader()
 	want.Format = b.layout
 	for _, name := range rangeNames(b.layout, false)[1:] {
 		i := slices.IndexFunc(m.Members, func(l ManifestMember) bool { return l.Name == name })
 		if i < 0 {
-			rep.add(CodeMember, 0, name, "the manifest does not list it")
+			rep.addFinding(CodeMember, 0, name, "the manifest does not list it")
 			continue
 		}
 		line := b.sums[name]
@@ -230,17 +230,17 @@ func (b *rangeBundle) compare(rep *Report) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return fmt.Errorf("%w: %w", ErrBundle, err)
 	}
-	for name, data := range map[string][]byte{memberManifest: text, memberReadme: []byte(readme(want)), memberKeys: keys} {
+	for name, data := range map[string][]byte{memberManifest: text, memberReadme: []byte(renderReadme(want)), memberKeys: keys} {
 		if got := b.contents.Members[name]; !bytes.Equal(got, data) {
-			rep.add(CodeMember, 0, name, "not what follows from the records, first at byte %d", firstDifference(got, data))
+			rep.addFinding(CodeMember, 0, name, "not what follows from the records, first at byte %d", firstDifference(got, data))
 		}
 	}
 	return nil
 }
 
-// intact packs the file again and compares.
-func (b *rangeBundle) intact(r io.ReaderAt, size int64, rep *Report) {
-	c := &comparer{r: r, size: size, diff: -1}
+// comparePacked packs the file again and compares.
+func (b *rangeBundle) comparePacked(r io.ReaderAt, size int64, rep *Report) {
+	c := &fileComparer{r: r, size: size, diff: -1}
 	for i, e := range b.order {
 		crc := crc32.NewIEEE()
 		if _, err := io.Copy(crc, e.open()); err == nil {
@@ -252,6 +252,6 @@ func (b *rangeBundle) intact(r io.ReaderAt, size int64, rep *Report) {
 		c.diff = c.at
 	}
 	if c.diff >= 0 {
-		rep.add(CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", c.diff)
+		rep.addFinding(CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", c.diff)
 	}
 }

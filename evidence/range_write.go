@@ -57,10 +57,10 @@ type RangeInput struct {
 	Spool  func(member string) (Spool, error)
 	Attach AttachFunc // required
 	Extra  *Extra     // makes the bundle one of RangeFormatV2
-	// Reread, if it is there, is called for each record that is read again, once
+	// OnReread, if it is there, is called for each record that is read again, once
 	// all are written: for the report, and for each of Extra's members.
-	Reread func()
-	Sign   func(BundleContents, []ManifestMember) ([]byte, error)
+	OnReread func()
+	Sign     func(BundleContents, []ManifestMember) ([]byte, error)
 }
 
 // rangeStreams are the members that grow with the range, in their order in the
@@ -76,8 +76,8 @@ func rangeNames(format string, statement bool) []string {
 	return names
 }
 
-// spooled is a member on its way into a file.
-type spooled struct {
+// spooledMember is a member on its way into a file.
+type spooledMember struct {
 	name string
 	file Spool
 	buf  *bufio.Writer
@@ -86,14 +86,14 @@ type spooled struct {
 	size int64
 }
 
-func (s *spooled) Write(p []byte) (int, error) {
+func (s *spooledMember) Write(p []byte) (int, error) {
 	s.sum.Write(p)
 	s.crc.Write(p)
 	s.size += int64(len(p))
 	return s.buf.Write(p)
 }
 
-func (s *spooled) line(b []byte) error {
+func (s *spooledMember) writeLine(b []byte) error {
 	if _, err := s.Write(b); err != nil {
 		return err
 	}
@@ -101,25 +101,25 @@ func (s *spooled) line(b []byte) error {
 	return err
 }
 
-func (s *spooled) entry() zipEntry {
+func (s *spooledMember) toZipEntry() zipEntry {
 	return zipEntry{s.name, s.size, s.crc.Sum32(), func() io.Reader { return io.NewSectionReader(s.file, 0, s.size) }}
 }
 
-func (s *spooled) listed() ManifestMember {
+func (s *spooledMember) manifestLine() ManifestMember {
 	return ManifestMember{Name: s.name, Size: int(s.size), SHA256: hex.EncodeToString(s.sum.Sum(nil))}
 }
 
 // rangeWriter writes the streamed members.
 type rangeWriter struct {
-	in      RangeInput
-	c       Checkpoint
-	streams map[string]*spooled
-	rows    []Row // of the batch
-	at      int64 // leaves covered so far
-	count   int
-	expired int // of them: without a text
-	first   uint64
-	last    uint64
+	in         RangeInput
+	checkpoint Checkpoint
+	streams    map[string]*spooledMember
+	rows       []Row // of the batch
+	covered    int64 // leaves covered so far
+	count      int
+	expired    int // of them: without a text
+	first      uint64
+	last       uint64
 }
 
 // WriteRange writes the bundle of a range as a ZIP; the same input gives the same
@@ -132,7 +132,7 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 	if c.Shard != in.Shard || in.Tenant == "" || in.Attach == nil || !in.From.Before(in.To) {
 		return 0, fmt.Errorf("%w: it needs a tenant, a range, a report, and a checkpoint of the shard", ErrBundle)
 	}
-	rw := &rangeWriter{in: in, c: c, streams: map[string]*spooled{}}
+	rw := &rangeWriter{in: in, checkpoint: c, streams: map[string]*spooledMember{}}
 	names := rangeStreams
 	if in.Extra != nil {
 		names = append(slices.Clone(names), MemberTable)
@@ -142,9 +142,9 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		rw.streams[name] = &spooled{name: name, file: file, buf: bufio.NewWriterSize(file, 1<<16), sum: sha256.New(), crc: crc32.NewIEEE()}
+		rw.streams[name] = &spooledMember{name: name, file: file, buf: bufio.NewWriterSize(file, 1<<16), sum: sha256.New(), crc: crc32.NewIEEE()}
 	}
-	if err := in.Rows(rw.row); err != nil {
+	if err := in.Rows(rw.addRow); err != nil {
 		return 0, err
 	}
 	if rw.count == 0 {
@@ -153,19 +153,19 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 	if err := rw.finish(); err != nil {
 		return 0, err
 	}
-	return rw.count, rw.pack(w)
+	return rw.count, rw.packBundle(w)
 }
 
-// row takes the next record.
-func (rw *rangeWriter) row(r Row) error {
+// addRow takes the next record.
+func (rw *rangeWriter) addRow(r Row) error {
 	rec, err := recordOf(r)
 	if err != nil {
 		return fmt.Errorf("sequence %d: %w", r.Seq, err)
 	}
-	if err := rw.in.fits(r, rec, rw.last); err != nil {
+	if err := rw.in.checkRecord(r, rec, rw.last); err != nil {
 		return err
 	}
-	if int64(rec.Seq) > rw.c.Size {
+	if int64(rec.Seq) > rw.checkpoint.Size {
 		return fmt.Errorf("%w: sequence %d is newer than the checkpoint; try again in a moment", ErrBundle, r.Seq)
 	}
 	if rw.count == 0 {
@@ -174,27 +174,27 @@ func (rw *rangeWriter) row(r Row) error {
 	rw.count, rw.last = rw.count+1, r.Seq
 	line := []byte(r.Record)
 	if rec.expired != nil {
-		if line, err = rec.line(); err != nil {
+		if line, err = rec.encodeLine(); err != nil {
 			return err
 		}
 		rw.expired++
 	}
-	if err := rw.streams[memberRecords].line(line); err != nil {
+	if err := rw.streams[memberRecords].writeLine(line); err != nil {
 		return err
 	}
-	if name := bodyMember(rec.Kind); name != "" && rec.expired == nil {
-		if err := rw.streams[name].line(rec.Body); err != nil {
+	if name := memberOfKind(rec.Kind); name != "" && rec.expired == nil {
+		if err := rw.streams[name].writeLine(rec.Body); err != nil {
 			return err
 		}
 	}
 	if rw.rows = append(rw.rows, Row{Seq: r.Seq}); len(rw.rows) < rangeBatch {
 		return nil
 	}
-	return rw.cover()
+	return rw.writeCover()
 }
 
-// fits checks that a record belongs into the range, behind the one before.
-func (in RangeInput) fits(r Row, rec Record, last uint64) error {
+// checkRecord checks that a record belongs into the range, behind the one before.
+func (in RangeInput) checkRecord(r Row, rec Record, last uint64) error {
 	t := rec.BrokerTime.Time
 	switch {
 	case rec.Seq != r.Seq || rec.Shard != in.Shard || rec.Tenant != in.Tenant || t.Before(in.From) || !t.Before(in.To):
@@ -205,8 +205,8 @@ func (in RangeInput) fits(r Row, rec Record, last uint64) error {
 	return nil
 }
 
-func bodyMember(kind string) string {
-	for _, b := range bodies {
+func memberOfKind(kind string) string {
+	for _, b := range kindMembers {
 		if b.kind == kind {
 			return b.name
 		}
@@ -214,24 +214,24 @@ func bodyMember(kind string) string {
 	return ""
 }
 
-// cover writes the subtrees before and between the records of the batch.
-func (rw *rangeWriter) cover() error {
+// writeCover writes the subtrees before and between the records of the batch.
+func (rw *rangeWriter) writeCover() error {
 	var gaps []subtree
 	for _, r := range rw.rows {
-		gaps = append(gaps, between(rw.at, int64(r.Seq)-1)...)
-		rw.at = int64(r.Seq)
+		gaps = append(gaps, subtreesBetween(rw.covered, int64(r.Seq)-1)...)
+		rw.covered = int64(r.Seq)
 	}
 	rw.rows = rw.rows[:0]
-	return rw.nodes(gaps)
+	return rw.writeNodes(gaps)
 }
 
-func (rw *rangeWriter) nodes(gaps []subtree) error {
+func (rw *rangeWriter) writeNodes(gaps []subtree) error {
 	if len(gaps) == 0 {
 		return nil
 	}
 	indexes := make([]int64, len(gaps))
 	for i, g := range gaps {
-		indexes[i] = g.stored()
+		indexes[i] = g.storedIndex()
 	}
 	hashes, err := rw.in.Nodes(indexes)
 	if err != nil {
@@ -242,7 +242,7 @@ func (rw *rangeWriter) nodes(gaps []subtree) error {
 		if err != nil {
 			return err
 		}
-		if err := rw.streams[memberCover].line(text); err != nil {
+		if err := rw.streams[memberCover].writeLine(text); err != nil {
 			return err
 		}
 	}
@@ -250,10 +250,10 @@ func (rw *rangeWriter) nodes(gaps []subtree) error {
 }
 
 func (rw *rangeWriter) finish() error {
-	if err := rw.cover(); err != nil {
+	if err := rw.writeCover(); err != nil {
 		return err
 	}
-	if err := rw.nodes(between(rw.at, rw.c.Size)); err != nil {
+	if err := rw.writeNodes(subtreesBetween(rw.covered, rw.checkpoint.Size)); err != nil {
 		return err
 	}
 	for _, s := range rw.streams {

@@ -18,14 +18,14 @@ type zipEntry struct {
 	open func() io.Reader
 }
 
-func whole(name string, data []byte) zipEntry {
+func memoryEntry(name string, data []byte) zipEntry {
 	return zipEntry{name, int64(len(data)), crc32.ChecksumIEEE(data), func() io.Reader { return bytes.NewReader(data) }}
 }
 
-// listed is the manifest's line of an entry that is in memory.
-func (e zipEntry) listed() ManifestMember {
+// manifestLine is the manifest's line of an entry that is in memory.
+func (e zipEntry) manifestLine() ManifestMember {
 	data, _ := io.ReadAll(e.open()) // a bytes.Reader
-	return ManifestMember{Name: e.name, Size: len(data), SHA256: hexSum(data)}
+	return ManifestMember{Name: e.name, Size: len(data), SHA256: hexSHA256(data)}
 }
 
 // packEntries is packZip for members that are read from elsewhere.
@@ -38,8 +38,8 @@ func packEntries(w io.Writer, entries []zipEntry) error {
 		}
 	}
 	for _, e := range entries {
-		local := e.local()
-		e.directory(&dir, offset)
+		local := e.localHeader()
+		e.appendDirectory(&dir, offset)
 		if _, err := w.Write(local); err != nil {
 			return err
 		}
@@ -60,15 +60,15 @@ func packEntries(w io.Writer, entries []zipEntry) error {
 // The one form has them exactly where they are needed: of a member whose size, or
 // at the end of a file whose directory, does not fit.
 const (
-	zipMax32   = 1<<32 - 1 // says: look at the extension
-	zipPlain   = 20        // version 2.0
-	zipLarge   = 45        // version 4.5: with extensions
-	zip64Field = 1
+	zipMax32     = 1<<32 - 1 // says: look at the extension
+	zipVersion20 = 20        // version 2.0
+	zipVersion45 = 45        // version 4.5: with extensions
+	zip64Field   = 1
 )
 
-// common is what a local header and the directory say alike, up to the length of
+// commonHeader is what a local header and the directory say alike, up to the length of
 // the name.
-func (e zipEntry) common(version uint16) []byte {
+func (e zipEntry) commonHeader(version uint16) []byte {
 	b := binary.LittleEndian.AppendUint16(nil, version)
 	b = append(b, 0, 0, 0, 0, 0, 0)
 	b = binary.LittleEndian.AppendUint16(b, zipDate)
@@ -78,17 +78,17 @@ func (e zipEntry) common(version uint16) []byte {
 	return binary.LittleEndian.AppendUint16(b, uint16(len(e.name)))
 }
 
-func (e zipEntry) large() bool { return e.size >= zipMax32 }
+func (e zipEntry) needsZip64() bool { return e.size >= zipMax32 }
 
 func zipVersion(large bool) uint16 {
 	if large {
-		return zipLarge
+		return zipVersion45
 	}
-	return zipPlain
+	return zipVersion20
 }
 
-// extension is the field of eight-byte values, nothing where there is none.
-func extension(values ...int64) []byte {
+// zip64Extension is the field of eight-byte values, nothing where there is none.
+func zip64Extension(values ...int64) []byte {
 	if len(values) == 0 {
 		return nil
 	}
@@ -100,29 +100,29 @@ func extension(values ...int64) []byte {
 	return b
 }
 
-// local is what stands before a member.
-func (e zipEntry) local() []byte {
+// localHeader is what stands before a member.
+func (e zipEntry) localHeader() []byte {
 	var field []byte
-	if e.large() {
-		field = extension(e.size, e.size)
+	if e.needsZip64() {
+		field = zip64Extension(e.size, e.size)
 	}
-	b := append([]byte("PK\x03\x04"), e.common(zipVersion(e.large()))...)
+	b := append([]byte("PK\x03\x04"), e.commonHeader(zipVersion(e.needsZip64()))...)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(field)))
 	return append(append(b, e.name...), field...)
 }
 
-func (e zipEntry) directory(dir *bytes.Buffer, offset int64) {
+func (e zipEntry) appendDirectory(dir *bytes.Buffer, offset int64) {
 	var values []int64
-	if e.large() {
+	if e.needsZip64() {
 		values = append(values, e.size, e.size)
 	}
 	if offset >= zipMax32 {
 		values = append(values, offset)
 	}
-	field, version := extension(values...), zipVersion(len(values) > 0)
+	field, version := zip64Extension(values...), zipVersion(len(values) > 0)
 	dir.WriteString("PK\x01\x02")
 	dir.Write(binary.LittleEndian.AppendUint16(nil, version))
-	dir.Write(e.common(version))
+	dir.Write(e.commonHeader(version))
 	dir.Write(binary.LittleEndian.AppendUint16(nil, uint16(len(field))))
 	dir.Write(make([]byte, 10))
 	dir.Write(binary.LittleEndian.AppendUint32(nil, uint32(min(offset, zipMax32))))
@@ -138,8 +138,8 @@ func zipEnd(dir []byte, entries int, offset int64) []byte {
 		at := offset + int64(len(dir))
 		out = append(out, "PK\x06\x06"...)
 		out = binary.LittleEndian.AppendUint64(out, 44) // what follows of this record
-		out = binary.LittleEndian.AppendUint16(out, zipLarge)
-		out = binary.LittleEndian.AppendUint16(out, zipLarge)
+		out = binary.LittleEndian.AppendUint16(out, zipVersion45)
+		out = binary.LittleEndian.AppendUint16(out, zipVersion45)
 		out = append(out, 0, 0, 0, 0, 0, 0, 0, 0) // disks
 		for _, n := range []int64{int64(entries), int64(entries), int64(len(dir)), offset} {
 			out = binary.LittleEndian.AppendUint64(out, uint64(n))
@@ -208,5 +208,5 @@ Whether a sequence that is not here is another tenant's, only the whole log can
 show: a record that was left out is noticed if its session has records here
 before and after it, and not otherwise. Records of the pipeline itself (changes of policies, mandates, keys)
 belong to no tenant and are not here.
-%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeAttached[m.Format])
+%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, expiredReadme(m)+readmeAttached[m.Format])
 }

@@ -81,9 +81,9 @@ func TestZipBeyond4GB(t *testing.T) {
 	}
 	large := nothingOf(memberRecords, zipMax32+12345)
 	for name, entries := range map[string][]zipEntry{
-		"a large member":       {whole(memberManifest, []byte("first")), large, whole(memberCover, []byte("behind")), whole(memberFindings, nil)},
-		"exactly at the limit": {nothingOf(memberRecords, zipMax32), whole(memberCover, []byte("behind"))},
-		"just below the limit": {nothingOf(memberRecords, zipMax32-1), whole(memberCover, []byte("behind"))},
+		"a large member":       {memoryEntry(memberManifest, []byte("first")), large, memoryEntry(memberCover, []byte("behind")), memoryEntry(memberFindings, nil)},
+		"exactly at the limit": {nothingOf(memberRecords, zipMax32), memoryEntry(memberCover, []byte("behind"))},
+		"just below the limit": {nothingOf(memberRecords, zipMax32-1), memoryEntry(memberCover, []byte("behind"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := &sparse{blocks: map[int64][]byte{}}
@@ -112,7 +112,7 @@ func TestZipBeyond4GB(t *testing.T) {
 			for i := range read {
 				read[i].crc = entries[i].crc
 			}
-			c := &comparer{r: file, size: file.size, diff: -1}
+			c := &fileComparer{r: file, size: file.size, diff: -1}
 			must(t, packEntries(c, read))
 			if c.diff >= 0 || c.at != file.size {
 				t.Errorf("packed again it differs at byte %d of %d", c.diff, file.size)
@@ -128,7 +128,7 @@ func TestZipFormIsOne(t *testing.T) {
 	must(t, packZip(&a, members))
 	var entries []zipEntry
 	for _, m := range members {
-		entries = append(entries, whole(m.name, m.data))
+		entries = append(entries, memoryEntry(m.name, m.data))
 	}
 	must(t, packEntries(&b, entries))
 	if !bytes.Equal(a.Bytes(), b.Bytes()) {

@@ -81,16 +81,16 @@ type Record struct {
 // Canonical gives the record's text: RFC 8785. Body must be in that form
 // already.
 func (r Record) Canonical() ([]byte, error) {
-	w := recordWriter{buf: make([]byte, 0, r.room())}
-	w.record(&r)
+	w := recordWriter{buf: make([]byte, 0, r.estimateSize())}
+	w.writeRecord(&r)
 	return w.buf, w.err
 }
 
-// seal gives the record's text and its hash. Body is a part of the text from
+// encodeAndHash gives the record's text and its hash. Body is a part of the text from
 // then on.
-func (r *Record) seal() (text []byte, hash [32]byte, err error) {
-	w := recordWriter{buf: append(make([]byte, 0, len(hashPrefix)+r.room()), hashPrefix...)}
-	if w.record(r); w.err != nil {
+func (r *Record) encodeAndHash() (text []byte, hash [32]byte, err error) {
+	w := recordWriter{buf: append(make([]byte, 0, len(hashPrefix)+r.estimateSize()), hashPrefix...)}
+	if w.writeRecord(r); w.err != nil {
 		return nil, hash, w.err
 	}
 	text = w.buf[len(hashPrefix):len(w.buf):len(w.buf)]
@@ -98,9 +98,9 @@ func (r *Record) seal() (text []byte, hash [32]byte, err error) {
 	return text, sha256.Sum256(w.buf), nil
 }
 
-// room is how long the text will be if nothing in it has to be escaped; or a
+// estimateSize is how long the text will be if nothing in it has to be escaped; or a
 // little less.
-func (r *Record) room() int {
+func (r *Record) estimateSize() int {
 	n := 512 + len(r.Body) + len(r.Session) + len(r.Subject) + 2*len(r.Tenant)
 	for name, values := range r.Headers {
 		n += len(name) + 8
@@ -114,37 +114,37 @@ func (r *Record) room() int {
 	return n
 }
 
-func (w *recordWriter) record(r *Record) {
+func (w *recordWriter) writeRecord(r *Record) {
 	w.buf = append(append(w.buf, `{"body":`...), r.Body...)
-	w.text(`,"body_digest":`, r.BodyDigest)
-	w.time(`,"broker_time":`, r.BrokerTime)
-	w.headers(r.Headers)
-	w.text(`,"kind":`, r.Kind)
+	w.writeText(`,"body_digest":`, r.BodyDigest)
+	w.writeTime(`,"broker_time":`, r.BrokerTime)
+	w.writeHeaders(r.Headers)
+	w.writeText(`,"kind":`, r.Kind)
 	if r.Reason != "" {
-		w.text(`,"reason":`, r.Reason)
+		w.writeText(`,"reason":`, r.Reason)
 	}
 	if r.RedactionPolicy != "" {
-		w.text(`,"redaction_policy":`, r.RedactionPolicy)
+		w.writeText(`,"redaction_policy":`, r.RedactionPolicy)
 	}
-	w.redactions(r.Redactions)
+	w.writeRedactions(r.Redactions)
 	w.buf = strconv.AppendUint(append(w.buf, `,"seq":`...), r.Seq, 10)
-	w.text(`,"session":`, r.Session)
-	w.raw(`,"session_index":`, "")
+	w.writeText(`,"session":`, r.Session)
+	w.writeRaw(`,"session_index":`, "")
 	if r.SessionIndex == nil {
-		w.raw("null", "")
+		w.writeRaw("null", "")
 	} else {
 		w.buf = strconv.AppendUint(w.buf, *r.SessionIndex, 10)
 	}
 	if r.SessionPrev == nil {
-		w.raw(`,"session_prev":null`, "")
+		w.writeRaw(`,"session_prev":null`, "")
 	} else {
-		w.text(`,"session_prev":`, *r.SessionPrev)
+		w.writeText(`,"session_prev":`, *r.SessionPrev)
 	}
-	w.text(`,"shard":`, r.Shard)
-	w.text(`,"subject":`, r.Subject)
-	w.text(`,"tenant":`, r.Tenant)
-	w.raw(`,"v":`, strconv.Itoa(r.V))
-	w.raw("}", "")
+	w.writeText(`,"shard":`, r.Shard)
+	w.writeText(`,"subject":`, r.Subject)
+	w.writeText(`,"tenant":`, r.Tenant)
+	w.writeRaw(`,"v":`, strconv.Itoa(r.V))
+	w.writeRaw("}", "")
 }
 
 // recordWriter appends the members of a record in the order of RFC 8785.
@@ -153,11 +153,11 @@ type recordWriter struct {
 	err error
 }
 
-func (w *recordWriter) raw(member, value string) {
+func (w *recordWriter) writeRaw(member, value string) {
 	w.buf = append(append(w.buf, member...), value...)
 }
 
-func (w *recordWriter) text(member, value string) {
+func (w *recordWriter) writeText(member, value string) {
 	w.buf = append(w.buf, member...)
 	out, err := appendString(w.buf, value)
 	if err != nil {
@@ -167,7 +167,7 @@ func (w *recordWriter) text(member, value string) {
 	w.buf = out
 }
 
-func (w *recordWriter) time(member string, t events.Time) {
+func (w *recordWriter) writeTime(member string, t events.Time) {
 	w.buf = append(append(w.buf, member...), '"')
 	if !t.IsZero() {
 		w.buf = t.UTC().AppendFormat(w.buf, events.TimeLayout)
@@ -175,44 +175,44 @@ func (w *recordWriter) time(member string, t events.Time) {
 	w.buf = append(w.buf, '"')
 }
 
-func (w *recordWriter) headers(h map[string][]string) {
-	w.raw(`,"headers":`, "")
+func (w *recordWriter) writeHeaders(h map[string][]string) {
+	w.writeRaw(`,"headers":`, "")
 	sep := "{"
 	var room [16]string
 	names := slices.AppendSeq(room[:0], maps.Keys(h))
 	slices.SortFunc(names, compareUTF16)
 	for _, name := range names {
-		w.text(sep, name)
-		w.raw(":[", "")
+		w.writeText(sep, name)
+		w.writeRaw(":[", "")
 		for i, v := range h[name] {
-			w.text([]string{"", ","}[min(i, 1)], v)
+			w.writeText([]string{"", ","}[min(i, 1)], v)
 		}
-		w.raw("]", "")
+		w.writeRaw("]", "")
 		sep = ","
 	}
 	if sep == "{" {
-		w.raw(sep, "")
+		w.writeRaw(sep, "")
 	}
-	w.raw("}", "")
+	w.writeRaw("}", "")
 }
 
-func (w *recordWriter) redactions(list []Redaction) {
-	w.raw(`,"redactions":[`, "")
+func (w *recordWriter) writeRedactions(list []Redaction) {
+	w.writeRaw(`,"redactions":[`, "")
 	for i, r := range list {
-		w.raw([]string{`{`, `,{`}[min(i, 1)], "")
+		w.writeRaw([]string{`{`, `,{`}[min(i, 1)], "")
 		if r.Action != "" {
-			w.text(`"action":`, r.Action)
-			w.raw(",", "")
+			w.writeText(`"action":`, r.Action)
+			w.writeRaw(",", "")
 		}
-		w.text(`"commitment":`, r.Commitment)
-		w.text(`,"detector":`, r.Detector)
-		w.text(`,"path":`, r.Path)
+		w.writeText(`"commitment":`, r.Commitment)
+		w.writeText(`,"detector":`, r.Detector)
+		w.writeText(`,"path":`, r.Path)
 		if r.Policy != "" {
-			w.text(`,"policy":`, r.Policy)
+			w.writeText(`,"policy":`, r.Policy)
 		}
-		w.raw("}", "")
+		w.writeRaw("}", "")
 	}
-	w.raw("]", "")
+	w.writeRaw("]", "")
 }
 
 // hashPrefix separates record hashes from every other use of SHA-256.
@@ -269,7 +269,7 @@ type Head struct {
 
 // chained fills in a record's place in its session and returns the hex form of
 // the previous hash, if any.
-func (r *Record) chain(head Head) {
+func (r *Record) linkTo(head Head) {
 	if r.Session == "" {
 		return
 	}

@@ -33,65 +33,65 @@ func (b *Builder) WithPolicies(f Policies) *Builder {
 
 // Alarms: what somebody should hear of a record's redaction (Built.Alarms).
 const (
-	AlarmTooMany   = ReasonTooMany         // the body is withheld
-	AlarmFailed    = ReasonRedactionFailed // the body is withheld
-	AlarmHeaders   = "headers_withheld"    // all headers are
-	AlarmInSubject = "secret_in_subject"   // the subject on the log holds a secret
+	FindingTooMany         = ReasonTooMany         // the body is withheld
+	FindingRedactionFailed = ReasonRedactionFailed // the body is withheld
+	FindingHeadersWithheld = "headers_withheld"    // all headers are
+	FindingSecretInSubject = "secret_in_subject"   // the subject on the log holds a secret
 )
 
 type documentFunc func(root any, prefix string, declared []string, c redact.Config) (any, []redact.Hit, error)
 
-// redaction is the redaction of one record.
-type redaction struct {
-	b     *Builder
-	bench *workbench
-	sc    scope
-	m     events.LogMessage
-	key   SessionKey
-	keys  Keys
-	named SessionKey // as the log names it: key, but for what a name may not show
+// recordRedactor is the redaction of one record.
+type recordRedactor struct {
+	builder    *Builder
+	workspace  *workspace
+	scope      subjectScope
+	message    events.LogMessage
+	sessionID  SessionID
+	keys       Keys
+	logSession SessionID // as the log names it: key, but for what a name may not show
 
-	digests func(t redact.Treatment, detector, value string) string // in place of digest, for a comparison without keys
-	policy  *policies.Policy                                        // nil: there are no policies
-	broken  bool                                                    // the policy cannot be used
-	echoes  *redact.Echoes
+	digestOverride func(t redact.Treatment, detector, value string) string // in place of digest, for a comparison without keys
+	policy         *policies.Policy                                        // nil: there are no policies
+	policyUnusable bool                                                    // the policy cannot be used
+	echoes         *redact.Echoes
 
-	ownKnown, isOwn bool // see own
+	serviceChecked, serviceRecord bool // see own
 
-	class    retention.Class
-	classBy  string       // the id of the retention policy that says so
-	withheld string       // the detector that stands for the class; "" if it withholds nothing
-	seen     []redact.Hit // what redaction finds in an event that is withheld
-	blind    bool         // or it could not be looked at
+	class      retention.Class
+	classBy    string       // the id of the retention policy that says so
+	withheldBy string       // the detector that stands for the class; "" if it withholds nothing
+	eventHits  []redact.Hit // what redaction finds in an event that is withheld
+	scanFailed bool         // or it could not be looked at
 
-	session []byte // the session's key, once it was asked for
-	keyErr  error
+	sessionSecret []byte // the session's key, once it was asked for
+	secretErr     error
 }
 
-// choose finds the policy for the record. Only events are a tenant's own words;
+// choosePolicy finds the policy for the record. Only events are a tenant's own words;
 // what stands on other subjects is redacted by the built-in rules.
-func (r *redaction) choose() {
-	if r.b.policies == nil || r.sc.class != subject.Events {
+func (r *recordRedactor) choosePolicy() {
+	if r.builder.policies == nil || r.scope.class != subject.Events {
 		return
 	}
-	p, err := r.b.policies(r.key.Tenant)
-	if r.broken = err != nil || p == nil; !r.broken {
+	p, err := r.builder.policies(r.sessionID.Tenant)
+	if r.policyUnusable = err != nil || p == nil; !r.policyUnusable {
 		r.policy = p
 	}
 }
 
-// alarms gathers what somebody should hear of.
-func (r *redaction) alarms(c content, hits []redact.Hit) (list []string) {
+// collectFindings gathers what somebody should hear of.
+func (r *recordRedactor) collectFindings(c recordBody, hits []redact.Hit) (list []string) {
 	if c.reason == ReasonTooMany || c.reason == ReasonRedactionFailed {
 		list = append(list, c.reason)
 	}
 	for _, h := range hits {
 		if h.Path == "/headers" {
-			list = append(list, AlarmHeaders)
+			list = append(list, FindingHeadersWithheld)
 		}
 	}
-	if r.sc.class == subject.Events && r.inSubject() {
-		list = append(list, AlarmInSubject)
+	if r.scope.class == subject.Events && r.isSecretInSubject() {
+		list = append(list, FindingSecretInSubject)
 	}
 	return list
 }
@@ -99,132 +99,132 @@ func (r *redaction) alarms(c content, hits []redact.Hit) (list []string) {
 // redactAll redacts body and headers. What was found in one place and may not be
 // released must not stand in another: if it does, all is redacted once more with
 // that knowledge, and if it still does, withheld.
-func (r *redaction) redactAll(c *content) (headers map[string][]string, hits []redact.Hit) {
-	again := content{reason: c.reason, hits: c.hits, kind: c.kind}
-	headers, hits = r.pass(c)
-	r.echoes = redact.NewEchoes(slices.Concat(hits, c.hits, r.seen))
-	if r.echoes == nil || !r.echoing(c, headers) && !(r.own() && len(c.hits) > 0) {
+func (r *recordRedactor) redactAll(c *recordBody) (headers map[string][]string, hits []redact.Hit) {
+	again := recordBody{reason: c.reason, hits: c.hits, kind: c.kind}
+	headers, hits = r.redactOnce(c)
+	r.echoes = redact.NewEchoes(slices.Concat(hits, c.hits, r.eventHits))
+	if r.echoes == nil || !r.hasEcho(c, headers) && !(r.isServiceRecord() && len(c.hits) > 0) {
 		return headers, hits
 	}
 	if again.reason == "" {
-		again = r.b.read(r.sc, r.m)
+		again = r.builder.parseBody(r.scope, r.message)
 	}
 	*c = again
-	if headers, hits = r.pass(c); r.echoing(c, headers) {
+	if headers, hits = r.redactOnce(c); r.hasEcho(c, headers) {
 		if c.reason == "" {
-			c.withhold(ReasonRedactionFailed, r.m.Body)
+			c.withhold(ReasonRedactionFailed, r.message.Body)
 		}
-		headers, hits = withheldHeaders(r.m.Header, redact.Withheld)
+		headers, hits = withheldHeaders(r.message.Header, redact.Withheld)
 	}
 	return headers, hits
 }
 
-// pass redacts headers and body once. A failure, a panic included, withholds
+// redactOnce redacts headers and body once. A failure, a panic included, withholds
 // what it was about; it never lets it pass.
-func (r *redaction) pass(c *content) (headers map[string][]string, hits []redact.Hit) {
-	r.body(c)
+func (r *recordRedactor) redactOnce(c *recordBody) (headers map[string][]string, hits []redact.Hit) {
+	r.redactBody(c)
 	defer func() {
 		if recover() != nil {
-			headers, hits = withheldHeaders(r.m.Header, redact.Withheld)
+			headers, hits = withheldHeaders(r.message.Header, redact.Withheld)
 		}
 	}()
-	if r.broken {
-		return withheldHeaders(r.m.Header, redact.Withheld)
+	if r.policyUnusable {
+		return withheldHeaders(r.message.Header, redact.Withheld)
 	}
-	if short, ok := r.shortHeaders(); ok {
+	if short, ok := r.tryFastHeaders(); ok {
 		return short, nil
 	}
-	config := func(name string) redact.Config { return r.config(name, false) }
-	if r.withheld != "" {
-		return r.classedHeaders(config)
+	config := func(name string) redact.Config { return r.redactConfig(name, false) }
+	if r.withheldBy != "" {
+		return r.withholdHeaders(config)
 	}
-	return redactHeaders(r.sc.kind, r.m.Header, config)
+	return redactHeaders(r.scope.kind, r.message.Header, config)
 }
 
-// body takes the secrets out of a parsed body.
-func (r *redaction) body(c *content) {
+// redactBody takes the secrets out of a parsed body.
+func (r *recordRedactor) redactBody(c *recordBody) {
 	if c.reason != "" || c.text != nil {
 		return
 	}
 	defer func() {
 		if recover() != nil {
-			c.withhold(ReasonRedactionFailed, r.m.Body)
+			c.withhold(ReasonRedactionFailed, r.message.Body)
 		}
 	}()
 	var err error
 	switch {
-	case r.own() && maskable(r.sc.kind):
-		r.ownTexts(c)
-	case r.own():
+	case r.isServiceRecord() && isRedactedKind(r.scope.kind):
+		r.redactServiceRecord(c)
+	case r.isServiceRecord():
 		// Control records are kept as they are: services read them back.
-	case r.broken:
-		c.withhold(ReasonRedactionFailed, r.m.Body)
-	case r.withheld != "":
-		r.classed(c)
+	case r.policyUnusable:
+		c.withhold(ReasonRedactionFailed, r.message.Body)
+	case r.withheldBy != "":
+		r.applyRetentionClass(c)
 	default:
-		err = r.usually(c)
+		err = r.redactContent(c)
 	}
 	if errors.Is(err, redact.ErrTooMuch) {
-		c.withhold(ReasonTooMany, r.m.Body)
+		c.withhold(ReasonTooMany, r.message.Body)
 	} else if err != nil {
-		c.withhold(ReasonRedactionFailed, r.m.Body)
+		c.withhold(ReasonRedactionFailed, r.message.Body)
 	}
 }
 
-// usually redacts what stands in an event, or on another subject.
-func (r *redaction) usually(c *content) (err error) {
-	if r.sc.class == subject.Events && structured(r.m.Header) {
-		return r.cloudEvent(c)
+// redactContent redacts what stands in an event, or on another subject.
+func (r *recordRedactor) redactContent(c *recordBody) (err error) {
+	if r.scope.class == subject.Events && isStructuredCloudEvent(r.message.Header) {
+		return r.redactCloudEvent(c)
 	}
-	c.tree, c.hits, err = r.document(c.tree, "/body", redact.DeclaredFields(c.tree), r.config("", false))
+	c.tree, c.hits, err = r.redactDocument(c.tree, "/body", redact.DeclaredFields(c.tree), r.redactConfig("", false))
 	return err
 }
 
-func (r *redaction) document(root any, prefix string, declared []string, c redact.Config) (any, []redact.Hit, error) {
-	if r.b.document == nil {
+func (r *recordRedactor) redactDocument(root any, prefix string, declared []string, c redact.Config) (any, []redact.Hit, error) {
+	if r.builder.document == nil {
 		return redact.Document(root, prefix, declared, c)
 	}
-	return r.b.document(root, prefix, declared, c)
+	return r.builder.document(root, prefix, declared, c)
 }
 
-// config is the policy's view of the body or of a header.
-func (r *redaction) config(header string, inData bool) redact.Config {
-	c := redact.Config{Protocol: r.sc.protocol}
+// redactConfig is the policy's view of the body or of a header.
+func (r *recordRedactor) redactConfig(header string, inData bool) redact.Config {
+	c := redact.Config{Protocol: r.scope.protocol}
 	if r.policy != nil {
-		c = r.policy.Config(policies.Scope{Protocol: r.sc.protocol, Header: header, InData: inData})
+		c = r.policy.Config(policies.Scope{Protocol: r.scope.protocol, Header: header, InData: inData})
 	}
-	c.Digest, c.Echoes = r.digest, r.echoes
+	c.Digest, c.Echoes = r.keyedDigest, r.echoes
 	if header == "" {
-		c.Size, c.Memory = len(r.m.Body), r.bench.clean.Memory()
+		c.Size, c.ScanCache = len(r.message.Body), r.workspace.checker.ScanCache()
 	}
 	return c
 }
 
-// echoing reports whether anything that was taken out still stands somewhere.
-func (r *redaction) echoing(c *content, headers map[string][]string) bool {
-	if c.reason == "" && !r.own() {
+// hasEcho reports whether anything that was taken out still stands somewhere.
+func (r *recordRedactor) hasEcho(c *recordBody, headers map[string][]string) bool {
+	if c.reason == "" && !r.isServiceRecord() {
 		text, err := c.text, error(nil)
 		if text == nil {
 			text, err = appendCanonical(nil, c.tree)
 		}
-		if err != nil || r.echoes.In(string(text)) {
+		if err != nil || r.echoes.FoundIn(string(text)) {
 			return true
 		}
 	}
 	for name, values := range headers {
-		if ownSignature(r.sc.kind, name, values) {
+		if isSignatureHeader(r.scope.kind, name, values) {
 			continue
 		}
-		if r.echoes.In(name) || r.echoes.In(strings.Join(values, "\n")) {
+		if r.echoes.FoundIn(name) || r.echoes.FoundIn(strings.Join(values, "\n")) {
 			return true
 		}
 	}
 	return false
 }
 
-// inSubject reports whether the subject holds what may not be released.
-func (r *redaction) inSubject() bool {
-	return r.sc.secret || r.echoes.In(r.named.Session) || r.echoes.In(r.m.Subject)
+// isSecretInSubject reports whether the subject holds what may not be released.
+func (r *recordRedactor) isSecretInSubject() bool {
+	return r.scope.hasSecret || r.echoes.FoundIn(r.logSession.Session) || r.echoes.FoundIn(r.message.Subject)
 }
 
 // Purposes of the keyed digests that stand for values.
@@ -233,23 +233,23 @@ const (
 	tokenPurpose = "countersign/token/v1\x00"
 )
 
-// digest stands for a value: under the session's key for a hash and a session's
+// keyedDigest stands for a value: under the session's key for a hash and a session's
 // token, so that it goes with the session, under the tenant's for any other token.
-func (r *redaction) digest(t redact.Treatment, detector, value string) string {
-	if r.digests != nil {
-		return r.digests(t, detector, value)
+func (r *recordRedactor) keyedDigest(t redact.Treatment, detector, value string) string {
+	if r.digestOverride != nil {
+		return r.digestOverride(t, detector, value)
 	}
 	key, purpose := []byte(nil), hashPurpose
 	switch {
 	case t.Action == redact.Token && !t.InSession:
-		key, purpose = r.keys.TenantKey(r.key.Tenant), tokenPurpose
+		key, purpose = r.keys.TenantKey(r.sessionID.Tenant), tokenPurpose
 	case t.Action == redact.Token:
-		key, purpose = r.sessionKey(), tokenPurpose
+		key, purpose = r.loadSessionSecret(), tokenPurpose
 	default:
-		key = r.sessionKey()
+		key = r.loadSessionSecret()
 	}
 	if len(key) < digest.KeySize {
-		r.keyErr = errors.Join(r.keyErr, fmt.Errorf("%w: for a redaction that asks for a keyed digest", ErrKeys))
+		r.secretErr = errors.Join(r.secretErr, fmt.Errorf("%w: for a redaction that asks for a keyed digest", ErrKeys))
 		return strings.Repeat("0", 32) // the record is not built
 	}
 	return keyedText(key, purpose, detector, value)
@@ -257,38 +257,38 @@ func (r *redaction) digest(t redact.Treatment, detector, value string) string {
 
 func keyedText(key []byte, purpose, detector, value string) string {
 	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(purpose + redact.Normal(detector, value)))
+	mac.Write([]byte(purpose + redact.NormalValue(detector, value)))
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// own reports whether the message is a record that Countersign itself wrote.
-func (r *redaction) own() bool {
-	if !r.ownKnown {
-		r.ownKnown, r.isOwn = true, r.sc.class != subject.Events && ownRecord(r.sc, r.m.Body)
+// isServiceRecord reports whether the message is a record that Countersign itself wrote.
+func (r *recordRedactor) isServiceRecord() bool {
+	if !r.serviceChecked {
+		r.serviceChecked, r.serviceRecord = true, r.scope.class != subject.Events && isServiceRecordBody(r.scope, r.message.Body)
 	}
-	return r.isOwn
+	return r.serviceRecord
 }
 
-// sessionKey asks for the session's key, once.
-func (r *redaction) sessionKey() []byte {
-	if r.session == nil && r.keyErr == nil {
-		key, err := r.keys.SessionKey(r.named.Tenant, r.named.Session)
+// loadSessionSecret asks for the session's key, once.
+func (r *recordRedactor) loadSessionSecret() []byte {
+	if r.sessionSecret == nil && r.secretErr == nil {
+		key, err := r.keys.SessionSecret(r.logSession.Tenant, r.logSession.Session)
 		switch {
 		case err != nil:
-			r.keyErr = fmt.Errorf("the session key: %w", err)
+			r.secretErr = fmt.Errorf("the session key: %w", err)
 		case len(key) != digest.KeySize:
-			r.keyErr = fmt.Errorf("%w: the session key", ErrKeys)
+			r.secretErr = fmt.Errorf("%w: the session key", ErrKeys)
 		default:
-			r.session = bytes.Clone(key)
+			r.sessionSecret = bytes.Clone(key)
 		}
 	}
-	return r.session
+	return r.sessionSecret
 }
 
 // policyID is what a record says of the policy: nothing where there are none.
-func (r *redaction) policyID() string {
+func (r *recordRedactor) policyID() string {
 	switch {
-	case r.b.policies == nil:
+	case r.builder.policies == nil:
 		return ""
 	case r.policy == nil:
 		return policies.BuiltinID

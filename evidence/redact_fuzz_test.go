@@ -52,7 +52,7 @@ func FuzzRecordKeepsNoSecret(f *testing.F) {
 				}
 			}
 			if rep := verifyRows(opts, []Row{built.Row()}); hasCode(rep, CodeRedaction) || hasCode(rep, CodeBody) {
-				t.Errorf("%v\n%s", rep.Problems, built.Canonical)
+				t.Errorf("%v\n%s", rep.Findings, built.Canonical)
 			}
 			if again, err := b.Build(m, Head{}, plain.keys); err != nil || again.Hash != built.Hash {
 				t.Error("two builds differ")
@@ -75,7 +75,7 @@ func mustJSON(t *testing.T, v any) []byte {
 }
 
 func hasCode(rep Report, code Code) bool {
-	for _, p := range rep.Problems {
+	for _, p := range rep.Findings {
 		if p.Code == code {
 			return true
 		}

@@ -11,7 +11,7 @@ import (
 // take out of records, and names the detectors that found something. Nothing
 // commits to what was taken out.
 func RedactText(text string) (redacted string, detectors []string) {
-	redacted, hits := redact.One(text, "", redact.Config{})
+	redacted, hits := redact.OneText(text, "", redact.Config{})
 	return redacted, detectorsOf(hits)
 }
 

@@ -75,20 +75,20 @@ const (
 	CodeRecords Code = "bundle_records" // the records are not the session's
 )
 
-// DefaultMaxProblems is how many problems a report lists unless told otherwise.
-const DefaultMaxProblems = 100
+// DefaultMaxFindings is how many problems a report lists unless told otherwise.
+const DefaultMaxFindings = 100
 
-// Problem is one thing that does not hold: in which row (Seq, 0 when it is not
+// Finding is one thing that does not hold: in which row (Seq, 0 when it is not
 // about one), in which field or bundle member, and what differs. It never
 // quotes a body.
-type Problem struct {
+type Finding struct {
 	Code   Code   `json:"code"`
 	Seq    uint64 `json:"seq,omitempty"`
 	Field  string `json:"field,omitempty"`
 	Detail string `json:"detail"`
 }
 
-func (p Problem) String() string {
+func (p Finding) String() string {
 	s := string(p.Code)
 	if p.Seq > 0 {
 		s += fmt.Sprintf(" at sequence %d", p.Seq)
@@ -137,35 +137,35 @@ type Report struct {
 	// RestsOn says what the report rests on, for people.
 	RestsOn  string       `json:"rests_on,omitempty"`
 	Derived  uint64       `json:"derived_compared,omitempty"` // up to which sequence derived tables were compared
-	Problems []Problem    `json:"problems"`
+	Findings []Finding    `json:"problems"`
 	Total    int          `json:"total_problems"`
 	ByCode   map[Code]int `json:"by_code,omitempty"`
 
-	max int
+	maxFindings int
 }
 
 func newReport(max int) *Report {
 	if max <= 0 {
-		max = DefaultMaxProblems
+		max = DefaultMaxFindings
 	}
-	return &Report{Problems: []Problem{}, max: max}
+	return &Report{Findings: []Finding{}, maxFindings: max}
 }
 
-func (r *Report) add(code Code, seq uint64, field, format string, args ...any) {
-	r.problem(problemOf(code, seq, field, format, args...))
+func (r *Report) addFinding(code Code, seq uint64, field, format string, args ...any) {
+	r.appendFinding(newFinding(code, seq, field, format, args...))
 }
 
-func (r *Report) problem(p Problem) {
+func (r *Report) appendFinding(p Finding) {
 	if r.ByCode == nil {
 		r.ByCode = map[Code]int{}
 	}
 	r.Total++
 	r.ByCode[p.Code]++
-	if len(r.Problems) < r.max {
-		r.Problems = append(r.Problems, p)
+	if len(r.Findings) < r.maxFindings {
+		r.Findings = append(r.Findings, p)
 	}
 }
 
-func problemOf(code Code, seq uint64, field, format string, args ...any) Problem {
-	return Problem{Code: code, Seq: seq, Field: field, Detail: fmt.Sprintf(format, args...)}
+func newFinding(code Code, seq uint64, field, format string, args ...any) Finding {
+	return Finding{Code: code, Seq: seq, Field: field, Detail: fmt.Sprintf(format, args...)}
 }

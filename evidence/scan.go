@@ -7,46 +7,46 @@ import (
 	"strconv"
 )
 
-// scanner walks over a text and proves on the way that it is RFC 8785: the same
+// canonicalScanner walks over a text and proves on the way that it is RFC 8785: the same
 // bytes that a canonical writer would give for what the text says. It knows the
 // common forms only. Where it says no, the text may still be canonical; who
 // wants to know asks the long way (ParseRecord), which decides.
 //
 // The text must be UTF-8. Nothing is copied; what methods return are parts of
 // the text.
-type scanner struct {
-	text []byte
-	at   int
-	look func(text []byte) bool // asked of texts that shaped takes; nil: they are taken as they are
+type canonicalScanner struct {
+	text        []byte
+	pos         int
+	isTextClean func(text []byte) bool // asked of texts that shaped takes; nil: they are taken as they are
 }
 
 // maxScanDepth bounds recursion; deeper texts go the long way.
 const maxScanDepth = 80
 
-func (s *scanner) peek() byte {
-	if s.at < len(s.text) {
-		return s.text[s.at]
+func (s *canonicalScanner) peek() byte {
+	if s.pos < len(s.text) {
+		return s.text[s.pos]
 	}
 	return 0
 }
 
 // literal takes exactly these bytes.
-func (s *scanner) literal(want string) bool {
-	if len(s.text)-s.at < len(want) || string(s.text[s.at:s.at+len(want)]) != want {
+func (s *canonicalScanner) literal(want string) bool {
+	if len(s.text)-s.pos < len(want) || string(s.text[s.pos:s.pos+len(want)]) != want {
 		return false
 	}
-	s.at += len(want)
+	s.pos += len(want)
 	return true
 }
 
 // value takes one JSON value.
-func (s *scanner) value(depth int) bool {
+func (s *canonicalScanner) value(depth int) bool {
 	if depth > maxScanDepth {
 		return false
 	}
 	switch s.peek() {
 	case '"':
-		_, _, ok := s.str()
+		_, _, ok := s.scanString()
 		return ok
 	case '{':
 		return s.object(depth+1, nil)
@@ -65,7 +65,7 @@ func (s *scanner) value(depth int) bool {
 
 // object takes an object, the keys of which must be in their order. member, if
 // there is one, takes the value of a key; without, any value will do.
-func (s *scanner) object(depth int, member func(key []byte) bool) bool {
+func (s *canonicalScanner) object(depth int, member func(key []byte) bool) bool {
 	if !s.literal("{") {
 		return false
 	}
@@ -74,7 +74,7 @@ func (s *scanner) object(depth int, member func(key []byte) bool) bool {
 	}
 	var last []byte
 	for first := true; ; first = false {
-		key, plain, ok := s.str()
+		key, plain, ok := s.scanString()
 		if !ok || !plain || !byteOrdered(key) || !first && bytes.Compare(last, key) >= 0 || !s.literal(":") {
 			return false
 		}
@@ -108,12 +108,12 @@ func byteOrdered(key []byte) bool {
 	return true
 }
 
-func (s *scanner) array(depth int) bool {
-	return s.each(func() bool { return s.value(depth) })
+func (s *canonicalScanner) array(depth int) bool {
+	return s.scanElements(func() bool { return s.value(depth) })
 }
 
-// each takes an array, the elements of which take takes.
-func (s *scanner) each(take func() bool) bool {
+// scanElements takes an array, the elements of which take takes.
+func (s *canonicalScanner) scanElements(take func() bool) bool {
 	if !s.literal("[") {
 		return false
 	}
@@ -131,25 +131,25 @@ func (s *scanner) each(take func() bool) bool {
 	return false
 }
 
-// str takes a string and gives what is between its quotes. It is plain when
+// scanString takes a string and gives what is between its quotes. It is plain when
 // nothing in it is escaped; then that is the value.
-func (s *scanner) str() (inner []byte, plain, ok bool) {
+func (s *canonicalScanner) scanString() (inner []byte, plain, ok bool) {
 	if s.peek() != '"' {
 		return nil, false, false
 	}
-	start, i := s.at+1, s.at+1
+	start, i := s.pos+1, s.pos+1
 	plain = true
 	for {
-		i += special(s.text[i:])
+		i += plainPrefixLen(s.text[i:])
 		if i >= len(s.text) {
 			return nil, false, false
 		}
 		switch s.text[i] {
 		case '"':
-			s.at = i + 1
+			s.pos = i + 1
 			return s.text[start:i], plain, true
 		case '\\':
-			n := escape(s.text[i:])
+			n := escapeLen(s.text[i:])
 			if n == 0 {
 				return nil, false, false
 			}
@@ -162,19 +162,19 @@ func (s *scanner) str() (inner []byte, plain, ok bool) {
 }
 
 const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
 )
 
-// special counts the bytes before the first quote, backslash or control
+// plainPrefixLen counts the bytes before the first quote, backslash or control
 // character, eight at a time: each term marks the highest bit of such a byte,
 // and of others only above the first.
-func special(b []byte) int {
+func plainPrefixLen(b []byte) int {
 	i := 0
 	for ; len(b)-i >= 8; i += 8 {
 		x := binary.LittleEndian.Uint64(b[i:])
-		quote, slash := x^(ones*'"'), x^(ones*'\\')
-		if m := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & highs; m != 0 {
+		quote, slash := x^(lowBits*'"'), x^(lowBits*'\\')
+		if m := ((quote-lowBits)&^quote | (slash-lowBits)&^slash | (x-lowBits*' ')&^x) & highBits; m != 0 {
 			return i + bits.TrailingZeros64(m)/8
 		}
 	}
@@ -186,10 +186,10 @@ func special(b []byte) int {
 	return i
 }
 
-// escape gives the length of an escape in its canonical spelling, 0 if b does
+// escapeLen gives the length of an escape in its canonical spelling, 0 if b does
 // not begin with one: the short ones where they exist, \u00xx in lower case for
 // the other control characters, and nothing else.
-func escape(b []byte) int {
+func escapeLen(b []byte) int {
 	if len(b) < 2 {
 		return 0
 	}
@@ -210,15 +210,15 @@ func escape(b []byte) int {
 
 // number takes a number: an integer of at most 15 digits, or a fraction that is
 // written as the shortest decimal and needs no exponent.
-func (s *scanner) number() (lit []byte, ok bool) {
-	start := s.at
-	for s.at < len(s.text) {
-		switch s.text[s.at] {
+func (s *canonicalScanner) number() (lit []byte, ok bool) {
+	start := s.pos
+	for s.pos < len(s.text) {
+		switch s.text[s.pos] {
 		case ',', '}', ']':
-			lit = s.text[start:s.at]
+			lit = s.text[start:s.pos]
 			return lit, plainInteger(lit) || plainFraction(lit)
 		}
-		s.at++
+		s.pos++
 	}
 	return nil, false
 }
@@ -262,11 +262,11 @@ func plainFraction(lit []byte) bool {
 }
 
 // integer takes a non-negative integer of at most 15 digits.
-func (s *scanner) integer() (n uint64, ok bool) {
-	start := s.at
-	for s.at < len(s.text) && s.text[s.at] >= '0' && s.text[s.at] <= '9' {
-		n = n*10 + uint64(s.text[s.at]-'0')
-		s.at++
+func (s *canonicalScanner) integer() (n uint64, ok bool) {
+	start := s.pos
+	for s.pos < len(s.text) && s.text[s.pos] >= '0' && s.text[s.pos] <= '9' {
+		n = n*10 + uint64(s.text[s.pos]-'0')
+		s.pos++
 	}
-	return n, plainInteger(s.text[start:s.at])
+	return n, plainInteger(s.text[start:s.pos])
 }

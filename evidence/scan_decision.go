@@ -31,11 +31,11 @@ func scanDecision(body []byte) (d decisionView, ok bool) {
 	if len(body) > strictjson.DefaultLimits.MaxBytes {
 		return d, false
 	}
-	s := &scanner{text: body}
+	s := &canonicalScanner{text: body}
 	ok = s.object(1, func(key []byte) bool {
 		field, known := decisionShape.fields[string(key)]
-		start := s.at
-		if !known || !s.shaped(field) {
+		start := s.pos
+		if !known || !s.scanShape(field) {
 			return false
 		}
 		for _, want := range [...]struct {
@@ -44,91 +44,91 @@ func scanDecision(body []byte) (d decisionView, ok bool) {
 		}{{"decision_id", &d.id}, {"tenant", &d.tenant}, {"session", &d.session}, {"verdict", &d.verdict},
 			{"request_digest", &d.requestDigest}, {"receipt_hash", &d.receiptHash}} {
 			if string(key) == want.name {
-				*want.into = body[start+1 : s.at-1] // shaped lets no escapes pass
+				*want.into = body[start+1 : s.pos-1] // shaped lets no escapes pass
 			}
 		}
 		return true
 	})
-	return d, ok && s.at == len(body)
+	return d, ok && s.pos == len(body)
 }
 
-// shape is what the text of a Go value looks like.
-type shape struct {
-	kind   reflect.Kind // Interface: nothing is known of it, so the long way decides
-	time   bool
-	ours   bool              // of texts: no producer has a part in it (see ourValues)
-	elem   *shape            // of pointers and slices
-	fields map[string]*shape // of structs, by their JSON names
+// typeShape is what the text of a Go value looks like.
+type typeShape struct {
+	kind    reflect.Kind // Interface: nothing is known of it, so the long way decides
+	isTime  bool
+	trusted bool                  // of texts: no producer has a part in it (see ourValues)
+	elem    *typeShape            // of pointers and slices
+	fields  map[string]*typeShape // of structs, by their JSON names
 }
 
 var decisionShape = shapeFor[events.Decision]()
 
-func shapeFor[T any]() *shape { return shapeOf(reflect.TypeFor[T]()) }
+func shapeFor[T any]() *typeShape { return shapeOf(reflect.TypeFor[T]()) }
 
 // shapeOf describes the records of package events: structs of texts, numbers and
 // the like; their types are not recursive.
-func shapeOf(t reflect.Type) *shape {
-	s := &shape{kind: t.Kind()}
+func shapeOf(t reflect.Type) *typeShape {
+	s := &typeShape{kind: t.Kind()}
 	switch {
 	case t == reflect.TypeFor[events.Time]():
-		s.time = true
+		s.isTime = true
 	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice:
 		s.elem = shapeOf(t.Elem())
 	case t.Kind() == reflect.Struct:
-		s.fields = map[string]*shape{}
+		s.fields = map[string]*typeShape{}
 		for i := range t.NumField() {
 			f := t.Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if f.Anonymous || name == "" || name == "-" {
-				return &shape{kind: reflect.Interface}
+				return &typeShape{kind: reflect.Interface}
 			}
 			s.fields[name] = shapeOf(f.Type)
-			s.fields[name].ours = ourValues[name]
+			s.fields[name].trusted = trustedMembers[name]
 		}
 	}
 	return s
 }
 
-// shaped takes a value of a shape. Texts with escapes, and null but for
+// scanShape takes a value of a shape. Texts with escapes, and null but for
 // pointers, it leaves to the long way.
-func (s *scanner) shaped(sh *shape) bool {
+func (s *canonicalScanner) scanShape(sh *typeShape) bool {
 	switch sh.kind {
 	case reflect.String:
-		text, plain, ok := s.str()
-		return ok && plain && (sh.ours || s.look == nil || s.look(text))
+		text, plain, ok := s.scanString()
+		return ok && plain && (sh.trusted || s.isTextClean == nil || s.isTextClean(text))
 	case reflect.Bool:
 		return s.literal("true") || s.literal("false")
 	case reflect.Int, reflect.Int64:
 		s.literal("-")
-		return s.signed()
+		return s.scanSignedDigits()
 	case reflect.Uint64:
 		_, ok := s.integer()
 		return ok
 	case reflect.Pointer:
-		return s.literal("null") || s.shaped(sh.elem)
+		return s.literal("null") || s.scanShape(sh.elem)
 	case reflect.Slice:
-		return s.each(func() bool { return s.shaped(sh.elem) })
+		return s.scanElements(func() bool { return s.scanShape(sh.elem) })
 	case reflect.Struct:
-		if sh.time {
-			return s.instant()
+		if sh.isTime {
+			return s.scanTime()
 		}
 		return s.object(1, func(key []byte) bool {
 			field, known := sh.fields[string(key)]
-			return known && s.shaped(field)
+			return known && s.scanShape(field)
 		})
 	}
 	return false
 }
 
-// signed takes the digits of an integer behind a sign, or without one.
-func (s *scanner) signed() bool {
-	negative := s.at > 0 && s.text[s.at-1] == '-'
+// scanSignedDigits takes the digits of an integer behind a sign, or without one.
+func (s *canonicalScanner) scanSignedDigits() bool {
+	negative := s.pos > 0 && s.text[s.pos-1] == '-'
 	n, ok := s.integer()
 	return ok && (!negative || n != 0)
 }
 
-func (s *scanner) instant() bool {
-	text, plain, ok := s.str()
+func (s *canonicalScanner) scanTime() bool {
+	text, plain, ok := s.scanString()
 	if !ok || !plain {
 		return false
 	}

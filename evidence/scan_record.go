@@ -7,9 +7,9 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// view is a record's text taken apart without copying: what ParseRecord gives,
+// recordView is a record's text taken apart without copying: what ParseRecord gives,
 // as far as verification needs it. All slices are parts of the text.
-type view struct {
+type recordView struct {
 	body                            []byte // JSON
 	shard, tenant, session, subject []byte
 	kind, bodyDigest, reason        []byte
@@ -17,106 +17,106 @@ type view struct {
 	prev                            []byte // nil when session_prev is null
 	seq, index                      uint64
 	indexed                         bool // session_index is not null
-	headless                        bool // there are no headers
+	noHeaders                       bool // there are no headers
 	redactions                      []Redaction
 	brokerSeconds, brokerNanos      int64
 }
 
 // scanRecord takes a record's text apart. A yes is a proof that ParseRecord
 // accepts the text and finds the same in it (FuzzScanRecord); a no says nothing.
-func scanRecord(text []byte) (v view, ok bool) {
+func scanRecord(text []byte) (v recordView, ok bool) {
 	if !utf8.Valid(text) {
 		return v, false
 	}
-	s := &scanner{text: text}
-	return v, v.scan(s) && s.at == len(text)
+	s := &canonicalScanner{text: text}
+	return v, v.scanText(s) && s.pos == len(text)
 }
 
-func (v *view) scan(s *scanner) bool {
+func (v *recordView) scanText(s *canonicalScanner) bool {
 	start := len(`{"body":`)
 	if !s.literal(`{"body":`) || !s.value(0) {
 		return false
 	}
-	v.body = s.text[start:s.at]
-	return s.member(`,"body_digest":`, &v.bodyDigest) &&
-		v.time(s) &&
-		s.literal(`,"headers":`) && v.headers(s) &&
-		s.member(`,"kind":`, &v.kind) &&
-		s.optional(`,"reason":`, &v.reason) &&
-		s.optional(`,"redaction_policy":`, nil) &&
-		s.literal(`,"redactions":`) && v.redactionList(s) &&
-		s.literal(`,"seq":`) && s.count(&v.seq) &&
-		s.member(`,"session":`, &v.session) &&
-		v.place(s) &&
-		s.member(`,"shard":`, &v.shard) &&
-		s.member(`,"subject":`, &v.subject) &&
-		s.member(`,"tenant":`, &v.tenant) &&
+	v.body = s.text[start:s.pos]
+	return s.scanMember(`,"body_digest":`, &v.bodyDigest) &&
+		v.scanTime(s) &&
+		s.literal(`,"headers":`) && v.scanHeaders(s) &&
+		s.scanMember(`,"kind":`, &v.kind) &&
+		s.scanOptionalMember(`,"reason":`, &v.reason) &&
+		s.scanOptionalMember(`,"redaction_policy":`, nil) &&
+		s.literal(`,"redactions":`) && v.scanRedactions(s) &&
+		s.literal(`,"seq":`) && s.scanCount(&v.seq) &&
+		s.scanMember(`,"session":`, &v.session) &&
+		v.scanPosition(s) &&
+		s.scanMember(`,"shard":`, &v.shard) &&
+		s.scanMember(`,"subject":`, &v.subject) &&
+		s.scanMember(`,"tenant":`, &v.tenant) &&
 		s.literal(`,"v":1}`)
 }
 
-// member takes a member that is a text without escapes.
-func (s *scanner) member(name string, into *[]byte) bool {
+// scanMember takes a member that is a text without escapes.
+func (s *canonicalScanner) scanMember(name string, into *[]byte) bool {
 	if !s.literal(name) {
 		return false
 	}
-	inner, plain, ok := s.str()
+	inner, plain, ok := s.scanString()
 	*into = inner
 	return ok && plain
 }
 
-// optional takes a member that is left out when it is empty.
-func (s *scanner) optional(name string, into *[]byte) bool {
-	if s.at+len(name) > len(s.text) || string(s.text[s.at:s.at+len(name)]) != name {
+// scanOptionalMember takes a member that is left out when it is empty.
+func (s *canonicalScanner) scanOptionalMember(name string, into *[]byte) bool {
+	if s.pos+len(name) > len(s.text) || string(s.text[s.pos:s.pos+len(name)]) != name {
 		return true
 	}
 	var value []byte
-	ok := s.member(name, &value) && len(value) > 0
+	ok := s.scanMember(name, &value) && len(value) > 0
 	if into != nil {
 		*into = value
 	}
 	return ok
 }
 
-func (s *scanner) count(into *uint64) (ok bool) {
+func (s *canonicalScanner) scanCount(into *uint64) (ok bool) {
 	*into, ok = s.integer()
 	return ok
 }
 
-func (v *view) time(s *scanner) bool {
+func (v *recordView) scanTime(s *canonicalScanner) bool {
 	var text []byte
-	ok := s.member(`,"broker_time":`, &text)
+	ok := s.scanMember(`,"broker_time":`, &text)
 	if ok {
 		v.brokerSeconds, v.brokerNanos, ok = fixedTime(text)
 	}
 	return ok
 }
 
-// place takes session_index and session_prev.
-func (v *view) place(s *scanner) bool {
+// scanPosition takes session_index and session_prev.
+func (v *recordView) scanPosition(s *canonicalScanner) bool {
 	if !s.literal(`,"session_index":`) {
 		return false
 	}
 	if !s.literal("null") {
-		if v.indexed = true; !s.count(&v.index) {
+		if v.indexed = true; !s.scanCount(&v.index) {
 			return false
 		}
 	}
 	if s.literal(`,"session_prev":null`) {
 		return true
 	}
-	return s.member(`,"session_prev":`, &v.prev)
+	return s.scanMember(`,"session_prev":`, &v.prev)
 }
 
-// headers takes an object of lists of texts and keeps the headers that decisions
+// scanHeaders takes an object of lists of texts and keeps the headers that decisions
 // are checked by.
-func (v *view) headers(s *scanner) bool {
-	v.headless = true
+func (v *recordView) scanHeaders(s *canonicalScanner) bool {
+	v.noHeaders = true
 	return s.object(1, func(key []byte) bool {
-		v.headless = false
+		v.noHeaders = false
 		var only []byte
 		n, fine := 0, true
-		ok := s.each(func() bool {
-			inner, plain, ok := s.str()
+		ok := s.scanElements(func() bool {
+			inner, plain, ok := s.scanString()
 			only, fine = inner, fine && plain
 			n++
 			return ok
@@ -137,14 +137,14 @@ func (v *view) headers(s *scanner) bool {
 	})
 }
 
-func (v *view) redactionList(s *scanner) bool {
-	return s.each(func() bool {
+func (v *recordView) scanRedactions(s *canonicalScanner) bool {
+	return s.scanElements(func() bool {
 		var action, commitment, detector, path, policy []byte
-		if !s.literal("{") || !s.optional(`"action":`, &action) || action != nil && !s.literal(",") {
+		if !s.literal("{") || !s.scanOptionalMember(`"action":`, &action) || action != nil && !s.literal(",") {
 			return false
 		}
-		ok := s.member(`"commitment":`, &commitment) && s.member(`,"detector":`, &detector) && s.member(`,"path":`, &path) &&
-			s.optional(`,"policy":`, &policy) && s.literal("}")
+		ok := s.scanMember(`"commitment":`, &commitment) && s.scanMember(`,"detector":`, &detector) && s.scanMember(`,"path":`, &path) &&
+			s.scanOptionalMember(`,"policy":`, &policy) && s.literal("}")
 		v.redactions = append(v.redactions, Redaction{Action: string(action), Commitment: string(commitment), Detector: string(detector), Path: string(path), Policy: string(policy)})
 		return ok
 	})

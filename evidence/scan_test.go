@@ -29,8 +29,8 @@ var sampleTexts = []string{
 func TestScannerValues(t *testing.T) {
 	for _, text := range sampleTexts {
 		whole := `[` + text + `]` // numbers need something behind them
-		s := &scanner{text: []byte(whole)}
-		got := utf8.ValidString(text) && s.value(0) && s.at == len(whole)
+		s := &canonicalScanner{text: []byte(whole)}
+		got := utf8.ValidString(text) && s.value(0) && s.pos == len(whole)
 		canonical, err := strictjson.CanonicalBytes([]byte(whole))
 		want := err == nil && string(canonical) == whole
 		if got && !want {
@@ -89,7 +89,7 @@ func agree(t *testing.T, raw []byte) (scanned bool) {
 		"index": {index, orNull(rec.SessionIndex)}, "prev": {prev, orNull(rec.SessionPrev)},
 		"time":      {time.Unix(v.brokerSeconds, v.brokerNanos).UTC().String(), rec.BrokerTime.Time.String()},
 		"signature": {string(v.signature), headerValue(rec.Headers, events.HeaderSignature)}, "id": {string(v.decisionID), headerValue(rec.Headers, events.HeaderDecisionID)},
-		"redactions": {fmt.Sprint(v.redactions), fmt.Sprint(rec.Redactions)}, "headless": {fmt.Sprint(v.headless), fmt.Sprint(len(rec.Headers) == 0)},
+		"redactions": {fmt.Sprint(v.redactions), fmt.Sprint(rec.Redactions)}, "headless": {fmt.Sprint(v.noHeaders), fmt.Sprint(len(rec.Headers) == 0)},
 	} {
 		if pair[0] != pair[1] {
 			t.Fatalf("%s: scanned %q, parsed %q\n%s", name, pair[0], pair[1], raw)
@@ -155,7 +155,7 @@ func FuzzScanDecision(f *testing.F) {
 		}
 	}
 	f.Add(fx.encode(events.Decision{DecisionID: "a", Occurrence: -3, Policy: &events.PolicyRef{Name: "x", Revision: 7}, Mandate: &events.MandateRef{}, Approval: &events.ApprovalRef{RequestedAt: events.At(testStart)},
-		Reasons: []events.Reason{{Evaluator: "e", Would: "deny"}}, Counts: []events.Count{{Key: "k", WindowMS: 1, Amount: -1, Total: -1}},
+		Reasons: []events.Reason{{Evaluator: "e", WouldVerdict: "deny"}}, Counts: []events.Count{{Key: "k", WindowMS: 1, Amount: -1, Total: -1}},
 		Inputs: &events.DecisionInputs{Strict: true, Confirmation: &events.ConfirmationInput{Explicit: true}, Mandate: &events.MandateInput{Reserved: -5}}}))
 	for _, bad := range []string{`{"verdict":1}`, `{"verdict":null}`, `{"reasons":null}`, `{"policy":null}`, `{"Verdict":"allow"}`, `{"occurrence":-0}`, `{"occurrence":1.5}`, `{"decided_at":"x"}`, `{"decided_at":""}`, `[]`, `{"policy":{"revision":-1}}`} {
 		f.Add([]byte(bad))
@@ -217,8 +217,8 @@ func TestLocateIsResolve(t *testing.T) {
 	must(t, json.Unmarshal(doc, &tree))
 	for _, pointer := range []string{"", "/", "a", "/a", "/a/", "/a/b~1c", "/a/b~1c/0", "/a/b~1c/1", "/a/b~1c/2/d", "/a/b~1c/3", "/a/b~1c/-1", "/a/b~1c/00", "/a/~0", "/a/é", "/n", "/n/x", "/s", "/s/x",
 		"/x/0", "/x/0/0", "/x/1/a", "/zz", "/a/zz"} {
-		want, wantLast, wantOK := resolve(tree, pointer)
-		got, last, ok := locate(doc, pointer)
+		want, wantLast, wantOK := resolvePointer(tree, pointer)
+		got, last, ok := locatePointer(doc, pointer)
 		switch want.(type) {
 		case string, nil:
 		default:

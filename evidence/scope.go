@@ -9,29 +9,29 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// SessionKey names the chain that a record belongs to. A record without a
+// SessionID names the chain that a record belongs to. A record without a
 // session belongs to none.
-type SessionKey struct{ Tenant, Session string }
+type SessionID struct{ Tenant, Session string }
 
-// scope is what a subject says about a message.
-type scope struct {
+// subjectScope is what a subject says about a message.
+type subjectScope struct {
 	class  subject.Class // empty when the subject is foreign
 	kind   string        // what the record is if its body can be parsed
-	key    SessionKey
+	key    SessionID
 	member string // for control records, their kind
 
 	protocol string // of events
 	state    string // of decisions the verdict, of approvals the status
 	workflow string // of approvals
 
-	secret  bool       // session or event type hold a credential
-	named   SessionKey // then: as the log names it, where key is what the evidence may hold
-	subject string     // likewise
+	hasSecret  bool      // session or event type hold a credential
+	logSession SessionID // then: as the log names it, where key is what the evidence may hold
+	subject    string    // likewise
 }
 
-// kinds maps the classes of the log to the kinds of records; events whose type
+// kindOfClass maps the classes of the log to the kinds of records; events whose type
 // is request are requests.
-var kinds = map[subject.Class]string{
+var kindOfClass = map[subject.Class]string{
 	subject.Events:    KindEvent,
 	subject.Decisions: KindDecision,
 	subject.Calls:     KindCall,
@@ -43,20 +43,20 @@ var kinds = map[subject.Class]string{
 // scopeOf reads a subject. Tenant and session are the unescaped tokens; a token
 // that was hashed, or whose text is not UTF-8, stands for itself. Approvals have
 // no session in their subject: their body names it.
-func scopeOf(space subject.Space, subj string) scope {
+func scopeOf(space subject.Space, subj string) subjectScope {
 	p, err := space.Parse(subj)
-	kind, ours := kinds[p.Class]
+	kind, ours := kindOfClass[p.Class]
 	if err != nil || !ours || !utf8.ValidString(subj) {
-		return scope{kind: KindUnparseable}
+		return subjectScope{kind: KindUnparseable}
 	}
 	if p.Class == subject.Events && p.Type == subject.TypeRequest {
 		kind = KindRequest
 	}
-	return scope{class: p.Class, kind: kind, member: p.Kind, protocol: p.Protocol, state: cmp.Or(p.Verdict, p.State), workflow: printable(p.Workflow),
-		key: SessionKey{Tenant: printable(p.Tenant), Session: printable(p.Session)}}
+	return subjectScope{class: p.Class, kind: kind, member: p.Kind, protocol: p.Protocol, state: cmp.Or(p.Verdict, p.State), workflow: printableName(p.Workflow),
+		key: SessionID{Tenant: printableName(p.Tenant), Session: printableName(p.Session)}}
 }
 
-func printable(value string) string {
+func printableName(value string) string {
 	if !utf8.ValidString(value) {
 		return subject.Escape(value)
 	}
@@ -67,20 +67,20 @@ func printable(value string) string {
 // form that subjects give: hashed where the token would be too long.
 func tokenValue(name string) string {
 	value, _ := subject.Unescape(subject.Escape(name))
-	return printable(value)
+	return printableName(value)
 }
 
 // sessionOf completes a scope with the session of a parsed approval record.
-func sessionOf(sc scope, body any) SessionKey {
+func sessionOf(sc subjectScope, body any) SessionID {
 	key := sc.key
 	if sc.kind == KindApproval {
-		key.Session = tokenValue(rawSession(body))
+		key.Session = tokenValue(bodySession(body))
 	}
 	return key
 }
 
-// rawSession is the session that the body of an approval names.
-func rawSession(body any) string {
+// bodySession is the session that the body of an approval names.
+func bodySession(body any) string {
 	m, _ := body.(map[string]any)
 	session, _ := m["session"].(string)
 	return session
@@ -95,8 +95,8 @@ func headerValue(h map[string][]string, name string) string {
 	return ""
 }
 
-// safeMessage reports whether m can be a broker's.
-func safeMessage(m events.LogMessage) bool {
+// isValidMessage reports whether m can be a broker's.
+func isValidMessage(m events.LogMessage) bool {
 	return m.Seq > 0 && m.Seq <= MaxSeq && !m.Time.IsZero() && m.Time.UTC().Year() > 0 && m.Time.UTC().Year() < 10000
 }
 

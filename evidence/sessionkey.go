@@ -15,12 +15,12 @@ const (
 	wrapNonceSize = 12
 )
 
-// WrapKey seals a session's commitment key under its tenant's wrapping key
+// WrapSessionSecret seals a session's commitment key under its tenant's wrapping key
 // (digest.Master.Wrapping): version byte 1, the nonce, and AES-256-GCM of key.
 // Tenant and session are bound as additional data, so that a wrapped key cannot
 // be moved to another session. wrapping and key have 32 bytes, nonce 12 random
 // ones that are used once.
-func WrapKey(wrapping []byte, tenant, session string, key, nonce []byte) ([]byte, error) {
+func WrapSessionSecret(wrapping []byte, tenant, session string, key, nonce []byte) ([]byte, error) {
 	aead, err := wrapCipher(wrapping)
 	if err != nil {
 		return nil, err
@@ -32,8 +32,8 @@ func WrapKey(wrapping []byte, tenant, session string, key, nonce []byte) ([]byte
 	return aead.Seal(out, nonce, key, wrapData(tenant, session)), nil
 }
 
-// UnwrapKey opens what WrapKey sealed for the same tenant and session.
-func UnwrapKey(wrapping []byte, tenant, session string, wrapped []byte) ([]byte, error) {
+// UnwrapSessionSecret opens what WrapKey sealed for the same tenant and session.
+func UnwrapSessionSecret(wrapping []byte, tenant, session string, wrapped []byte) ([]byte, error) {
 	aead, err := wrapCipher(wrapping)
 	if err != nil {
 		return nil, err

@@ -85,11 +85,11 @@ func TestOwnRecordsTakeTheShortWay(t *testing.T) {
 	f.session()
 	for _, m := range f.msgs {
 		sc := scopeOf(subject.Space{}, m.Subject)
-		if _, ours := ownShapes[sc.kind+"/"+sc.member]; ours && !isOwn(sc, m.Body, nil) {
+		if _, ours := serviceRecordShapes[sc.kind+"/"+sc.member]; ours && !isCanonicalServiceRecord(sc, m.Body, nil) {
 			t.Errorf("%s goes the long way:\n%s", m.Subject, m.Body)
 		}
 	}
-	if m := shortMessages(f)[8]; !isOwn(scopeOf(subject.Space{}, m.Subject), m.Body, nil) {
+	if m := shortMessages(f)[8]; !isCanonicalServiceRecord(scopeOf(subject.Space{}, m.Subject), m.Body, nil) {
 		t.Errorf("a call goes the long way:\n%s", m.Body)
 	}
 }
@@ -109,7 +109,7 @@ func FuzzShortWay(f *testing.F) {
 func TestRecordSignatureForm(t *testing.T) {
 	form := regexp.MustCompile(`^[A-Za-z0-9_-]+\.\.[A-Za-z0-9_-]+(~[0-9]+~[0-9]+~[A-Za-z0-9_-]+)?$`)
 	for _, s := range []string{"", "..", "a..b", "a..", "..b", "a.b", "a...b", "a..b..c", "a..b~1~2~c", "a..b~1~2", "a..b~1~2~", "a..b~~2~c", "a..b~1~x~c", "a..b~1~2~c~d", "a..b\n", "a..b c", "~", "a~..b", "a..b~1"} {
-		if got, want := recordSignature(s), form.MatchString(s); got != want {
+		if got, want := isRecordSignature(s), form.MatchString(s); got != want {
 			t.Errorf("%q: %v, want %v", s, got, want)
 		}
 	}

@@ -173,7 +173,7 @@ func TestVouch(t *testing.T) {
 	f := newFixture(t)
 	known := note.VerifierList(f.verifier)
 	k := f.keyRecord()
-	if !signing.CheckVouch(known, k) {
+	if !signing.CheckKeyRecord(known, k) {
 		t.Fatal("our own vouch does not hold")
 	}
 	for name, change := range map[string]func(*events.KeyRecord){
@@ -186,23 +186,23 @@ func TestVouch(t *testing.T) {
 	} {
 		bad := k
 		change(&bad)
-		if signing.CheckVouch(known, bad) {
+		if signing.CheckKeyRecord(known, bad) {
 			t.Errorf("another %s is vouched for", name)
 		}
 	}
-	if signing.CheckVouch(note.VerifierList(), k) {
+	if signing.CheckKeyRecord(note.VerifierList(), k) {
 		t.Error("vouched for by nobody we know")
 	}
-	if _, err := signing.Vouch(f.signer, events.KeyRecord{KeyID: "a b", Use: "receipt", Algorithm: "EdDSA"}); err == nil {
+	if _, err := signing.SignKeyRecord(f.signer, events.KeyRecord{KeyID: "a b", Use: "receipt", Algorithm: "EdDSA"}); err == nil {
 		t.Error("vouched for no key")
 	}
 }
 
 func TestWrapKey(t *testing.T) {
 	wrapping, key, nonce := derived("wrapping"), derived("key"), derived("nonce")[:12]
-	wrapped, err := WrapKey(wrapping, "acme", "s", key, nonce)
+	wrapped, err := WrapSessionSecret(wrapping, "acme", "s", key, nonce)
 	must(t, err)
-	got, err := UnwrapKey(wrapping, "acme", "s", wrapped)
+	got, err := UnwrapSessionSecret(wrapping, "acme", "s", wrapped)
 	must(t, err)
 	if !bytes.Equal(got, key) || bytes.Contains(wrapped, key[:8]) {
 		t.Error("not the key, or in the clear")
@@ -210,25 +210,25 @@ func TestWrapKey(t *testing.T) {
 	for i := range wrapped {
 		bad := bytes.Clone(wrapped)
 		bad[i] ^= 1
-		if _, err := UnwrapKey(wrapping, "acme", "s", bad); !errors.Is(err, ErrUnwrap) {
+		if _, err := UnwrapSessionSecret(wrapping, "acme", "s", bad); !errors.Is(err, ErrUnwrap) {
 			t.Fatalf("byte %d changed: %v", i, err)
 		}
 	}
 	for name, err := range map[string]error{
-		"tenant":   second(UnwrapKey(wrapping, "acm", "es", wrapped)),
-		"session":  second(UnwrapKey(wrapping, "acme", "t", wrapped)),
-		"wrapping": second(UnwrapKey(derived("other"), "acme", "s", wrapped)),
-		"short":    second(UnwrapKey(wrapping, "acme", "s", wrapped[:20])),
-		"nil":      second(UnwrapKey(wrapping, "acme", "s", nil)),
+		"tenant":   second(UnwrapSessionSecret(wrapping, "acm", "es", wrapped)),
+		"session":  second(UnwrapSessionSecret(wrapping, "acme", "t", wrapped)),
+		"wrapping": second(UnwrapSessionSecret(derived("other"), "acme", "s", wrapped)),
+		"short":    second(UnwrapSessionSecret(wrapping, "acme", "s", wrapped[:20])),
+		"nil":      second(UnwrapSessionSecret(wrapping, "acme", "s", nil)),
 	} {
 		if !errors.Is(err, ErrUnwrap) {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
 	for name, err := range map[string]error{
-		"wrapping": second(WrapKey(wrapping[:31], "a", "s", key, nonce)),
-		"key":      second(WrapKey(wrapping, "a", "s", key[:16], nonce)),
-		"nonce":    second(WrapKey(wrapping, "a", "s", key, nonce[:8])),
+		"wrapping": second(WrapSessionSecret(wrapping[:31], "a", "s", key, nonce)),
+		"key":      second(WrapSessionSecret(wrapping, "a", "s", key[:16], nonce)),
+		"nonce":    second(WrapSessionSecret(wrapping, "a", "s", key, nonce[:8])),
 	} {
 		if !errors.Is(err, ErrKeys) {
 			t.Errorf("short %s: %v", name, err)

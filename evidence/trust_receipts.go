@@ -8,11 +8,11 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// request checks that the decision's request stands before it in the log, that
+// checkRequest checks that the decision's request stands before it in the log, that
 // no other decision does between them, and, where both digests are made under one
 // key, that it is the request that was decided.
-func (t *trust) request(x *Examined) {
-	f, key := &x.fact, SessionKey{x.key.Tenant, x.fact.id}
+func (t *trustChecker) checkRequest(x *Examined) {
+	f, key := &x.fact, SessionID{x.key.Tenant, x.fact.id}
 	generation := t.requests[0]
 	got, ok := generation[key]
 	if !ok {
@@ -20,40 +20,40 @@ func (t *trust) request(x *Examined) {
 		got, ok = generation[key]
 	}
 	switch {
-	case !ok && x.seq < t.judged:
+	case !ok && x.seq < t.requestsFrom:
 		return
 	case !ok:
-		t.rep.add(CodeDecisionRequest, x.seq, "body/decision_id", "no request before it names decision %.40q", f.id)
+		t.rep.addFinding(CodeDecisionRequest, x.seq, "body/decision_id", "no request before it names decision %.40q", f.id)
 		return
 	case got.decided:
-		t.rep.add(CodeDecisionRepeated, x.seq, "body/decision_id", "decision %.40q stands in the log before, and was not asked for again", f.id)
+		t.rep.addFinding(CodeDecisionRepeated, x.seq, "body/decision_id", "decision %.40q stands in the log before, and was not asked for again", f.id)
 	case got.keyed && f.keyed && got.digest.key == f.digest.key && got.digest.sum != f.digest.sum:
-		t.rep.add(CodeRequestDigest, x.seq, "body/request_digest", "the recorded request of decision %.40q has another digest", f.id)
+		t.rep.addFinding(CodeRequestDigest, x.seq, "body/request_digest", "the recorded request of decision %.40q has another digest", f.id)
 	}
 	got.decided = true
 	generation[key] = got
 }
 
-// receipt checks a handed-in receipt against the decision that names it.
-func (t *trust) receipt(seq uint64, f *fact) {
+// checkReceipt checks a handed-in receipt against the decision that names it.
+func (t *trustChecker) checkReceipt(seq uint64, f *recordFact) {
 	token, wanted := t.receipts[f.hash]
 	if !wanted {
 		return
 	}
 	delete(t.receipts, f.hash)
 	d, err := events.DecodeRecord[events.Decision](f.receipt)
-	payload, kid, signErr := t.keys.Verify(signing.TypeReceipt, token)
+	payload, kid, signErr := t.vouchedKeys.Verify(signing.TypeReceipt, token)
 	if err != nil || signErr != nil {
-		t.rep.add(CodeReceipt, seq, "receipt", "the receipt does not verify with key %.32q", kid)
+		t.rep.addFinding(CodeReceipt, seq, "receipt", "the receipt does not verify with key %.32q", kid)
 		return
 	}
-	if r, retired := t.retired[kid]; retired && r.before(seq, f.claim.seconds) {
-		t.rep.add(CodeReceipt, seq, "receipt", "the receipt is signed with key %.32q, which was retired before, %s", kid, r)
+	if r, retired := t.retired[kid]; retired && r.isBefore(seq, f.signature.seconds) {
+		t.rep.addFinding(CodeReceipt, seq, "receipt", "the receipt is signed with key %.32q, which was retired before, %s", kid, r)
 		return
 	}
 	var claims receiptClaims
-	if json.Unmarshal(payload, &claims) != nil || !claims.fit(d) {
-		t.rep.add(CodeReceipt, seq, "receipt", "the receipt is for another decision, tenant, verdict or call")
+	if json.Unmarshal(payload, &claims) != nil || !claims.matchesDecision(d) {
+		t.rep.addFinding(CodeReceipt, seq, "receipt", "the receipt is for another decision, tenant, verdict or call")
 	}
 }
 
@@ -69,7 +69,7 @@ type receiptClaims struct {
 	Tool       *string        `json:"tool"`
 }
 
-func (c receiptClaims) fit(d events.Decision) bool {
+func (c receiptClaims) matchesDecision(d events.Decision) bool {
 	same := func(claim *string, value string) bool {
 		return claim == nil || *claim == value || redact.HoldsToken(value) && withoutTokens(maskName(*claim, nil)) == withoutTokens(value)
 	}

@@ -140,7 +140,7 @@ func TestDecisionsOfTheirSubjects(t *testing.T) {
 			o := f.options()
 			o.ReceiptKeys = []events.KeyRecord{f.keyRecord()}
 			if rep := verifyRows(o, f.rows()); codes(rep) != tc.want {
-				t.Errorf("%s, want %s (%v)", codes(rep), tc.want, rep.Problems)
+				t.Errorf("%s, want %s (%v)", codes(rep), tc.want, rep.Findings)
 			}
 		})
 	}
@@ -157,7 +157,7 @@ func TestSecondRowWithTheFirstOnesHash(t *testing.T) {
 	hash.RecordHash[0]++
 	for want, second := range map[string]Row{"duplicate_seq@4": same, "conflicting_seq@4": other, "conflicting_seq@4 ": hash} {
 		if rep := verifyRows(f.options(), slices.Insert(f.rows(), 4, second)); codes(rep) != strings.TrimSpace(want) {
-			t.Errorf("%s, want %s (%v)", codes(rep), want, rep.Problems)
+			t.Errorf("%s, want %s (%v)", codes(rep), want, rep.Findings)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func TestExaminersInParallel(t *testing.T) {
 	}
 	opts := f.options()
 	opts.KeyHints = []events.KeyRecord{f.keyRecord()}
-	opts.MaxProblems = 1000
+	opts.MaxFindings = 1000
 	want, err := json.Marshal(verifyRows(opts, rows))
 	must(t, err)
 	for range 3 {
@@ -219,7 +219,7 @@ func (f *fixture) part(first, last uint64, change func([]Row), list ...Published
 	o := f.options()
 	o.Checkpoints = append(o.Checkpoints, list...)
 	o.ReceiptKeys = []events.KeyRecord{f.keyRecord()}
-	o.Part = &Part{First: first, Frontier: frontier, Judged: first + 2}
+	o.Part = &Part{First: first, Frontier: frontier, RequestsFrom: first + 2}
 	v := NewVerifier(o)
 	rows := slices.Clone(f.rows()[first-1 : last])
 	if change != nil {
@@ -244,8 +244,8 @@ func TestParts(t *testing.T) {
 	for first := uint64(1); first <= n; first++ {
 		for last := first; last <= n; last++ {
 			rep := f.part(first, last, nil, Published{"middle", middle})
-			if !rep.OK && codes(rep) != fmt.Sprintf("decision_without_request@%d", rep.Problems[0].Seq) {
-				t.Fatalf("%d to %d: %v", first, last, rep.Problems)
+			if !rep.OK && codes(rep) != fmt.Sprintf("decision_without_request@%d", rep.Findings[0].Seq) {
+				t.Fatalf("%d to %d: %v", first, last, rep.Findings)
 			}
 			if rep.From != first || rep.To != last || rep.Signed != int64(n) {
 				t.Fatalf("%+v", rep)
@@ -255,17 +255,17 @@ func TestParts(t *testing.T) {
 				rewrite(&rows[at-first], func(r *Record) { r.BodyDigest = digest.Plain([]byte("x")) })
 			})
 			if rep.OK || rep.ByCode[CodeRange]+rep.ByCode[CodeRoot] != 1 {
-				t.Fatalf("%d to %d, %d changed: %v", first, last, at, rep.Problems)
+				t.Fatalf("%d to %d, %d changed: %v", first, last, at, rep.Findings)
 			}
 		}
 	}
 	o := f.options()
 	o.Part = &Part{First: 5}
 	if rep := NewVerifier(o).FinishPart(nil); rep.OK || rep.ByCode[CodeRange] != 1 {
-		t.Errorf("without a frontier: %v", rep.Problems)
+		t.Errorf("without a frontier: %v", rep.Findings)
 	}
 	if rep := f.part(3, 8, func(rows []Row) { rows[2], rows[3] = rows[3], rows[2] }); rep.ByCode[CodeGap] == 0 {
-		t.Errorf("swapped: %v", rep.Problems)
+		t.Errorf("swapped: %v", rep.Findings)
 	}
 }
 
@@ -281,14 +281,14 @@ func TestForkIsToldFromTampering(t *testing.T) {
 	}
 	o := f.options()
 	o.Checkpoints = append(o.Checkpoints, sign(7, tlog.Hash{7}))
-	if rep := verifyRows(o, f.rows()); codes(rep) != "checkpoint_fork@7" || rep.Problems[0].Field != "kept.txt" {
-		t.Errorf("%v", rep.Problems)
+	if rep := verifyRows(o, f.rows()); codes(rep) != "checkpoint_fork@7" || rep.Findings[0].Field != "kept.txt" {
+		t.Errorf("%v", rep.Findings)
 	}
 	rows := f.rows()
 	rewrite(&rows[12], func(r *Record) { r.BodyDigest = digest.Keyed(nil, []byte("y")) })
 	rep := verifyRows(o, rows)
 	if rep.ByCode[CodeCheckpointFork] != 0 || rep.ByCode[CodeRoot] != 2 {
-		t.Errorf("nothing holds: %v", rep.Problems)
+		t.Errorf("nothing holds: %v", rep.Findings)
 	}
 
 	in := f.sessionInput("sess-a")
@@ -312,7 +312,7 @@ func TestForkIsToldFromTampering(t *testing.T) {
 	} {
 		in.Older = []Extension{e}
 		if rep := VerifySession(in); codes(rep) != strings.TrimSpace(want) {
-			t.Errorf("%s, want %s (%v)", codes(rep), want, rep.Problems)
+			t.Errorf("%s, want %s (%v)", codes(rep), want, rep.Findings)
 		}
 	}
 }
@@ -339,7 +339,7 @@ func TestReceiptsOfOtherCalls(t *testing.T) {
 		}
 		if o.Receipts = []string{token, token}; claim == "" {
 			if rep := verifyRows(o, f.rows()); codes(rep) != "receipt_replayed@0" {
-				t.Errorf("handed in twice: %v", rep.Problems)
+				t.Errorf("handed in twice: %v", rep.Findings)
 			}
 		}
 	}
@@ -388,7 +388,7 @@ func TestCompareLog(t *testing.T) {
 		v := NewVerifier(f.options())
 		for i, r := range f.rows() {
 			var x Examined
-			v.own.Examine(&r, &x)
+			v.rowExaminer.Examine(&r, &x)
 			if i == tc.row {
 				m := f.msgs[i]
 				if tc.change != nil {
@@ -399,7 +399,7 @@ func TestCompareLog(t *testing.T) {
 			v.Add(&x)
 		}
 		if rep := v.Finish(); codes(rep) != tc.want || rep.Compared != 1 {
-			t.Errorf("%s: %s, want %s (%v)", name, codes(rep), tc.want, rep.Problems)
+			t.Errorf("%s: %s, want %s (%v)", name, codes(rep), tc.want, rep.Findings)
 		}
 	}
 }
@@ -432,11 +432,11 @@ func TestClaimUnderAnotherKeyOfTheSameID(t *testing.T) {
 	must(t, err)
 	rep := newReport(0)
 	trust := newTrust(rep, []note.Verifier{f.verifier}, []events.KeyRecord{f.keyRecord()}, nil, nil)
-	trust.claim(claim{seq: 7, what: factDecision, kid: f.receipt.ID, pub: f.receipt.Public(), good: true})
+	trust.verifySignature(signatureClaim{seq: 7, kind: factDecision, keyID: f.receipt.ID, pub: f.receipt.Public(), valid: true})
 	if rep.Total != 0 {
-		t.Fatal(rep.Problems)
+		t.Fatal(rep.Findings)
 	}
-	trust.claim(claim{seq: 8, what: factDecision, kid: f.receipt.ID, pub: stranger.Public(), good: true})
+	trust.verifySignature(signatureClaim{seq: 8, kind: factDecision, keyID: f.receipt.ID, pub: stranger.Public(), valid: true})
 	if codes(*rep) != "decision_signature@8" {
 		t.Error(codes(*rep))
 	}

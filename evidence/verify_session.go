@@ -27,8 +27,8 @@ type SessionInput struct {
 	Retired     []Retired
 	Expiries    []ExpiryRecord // each with its proof that it is in Checkpoint
 	Receipts    []string
-	AtLeast     int64 // how many records the session must have at least
-	MaxProblems int
+	MinRecords  int64 // how many records the session must have at least
+	MaxFindings int
 	// Compare may compare a row with the log's message (Examined.CompareLog).
 	Compare func(Row, *Examined)
 }
@@ -46,84 +46,84 @@ type Extension struct {
 // shard's verification can.
 func VerifySession(in SessionInput) Report {
 	v := NewVerifier(VerifyOptions{Shard: in.Shard, Space: in.Space, Keys: in.Keys, Checkpoints: []Published{in.Checkpoint}, Witnesses: in.Witnesses,
-		Quorum: in.Quorum, Cosigners: in.Cosigners, ReceiptKeys: in.ReceiptKeys, Retired: in.Retired, Expiries: in.Expiries, Receipts: in.Receipts, MaxProblems: in.MaxProblems})
+		Quorum: in.Quorum, Cosigners: in.Cosigners, ReceiptKeys: in.ReceiptKeys, Retired: in.Retired, Expiries: in.Expiries, Receipts: in.Receipts, MaxFindings: in.MaxFindings})
 	v.rep.Tenant, v.rep.Session = in.Tenant, in.Session
-	signed := v.marks.take(v.rep)
+	signed := v.targets.singleTarget(v.rep)
 	for _, e := range in.Older {
-		v.marks.older(v.rep, v.opts, e, signed)
+		v.targets.checkOlder(v.rep, v.opts, e, signed)
 	}
 	last, unproved := uint64(0), []uint64(nil)
 	for i, r := range in.Rows {
 		if r.Seq <= last {
-			v.rep.add(CodeRowOrder, r.Seq, "seq", "sequence %d comes after %d", r.Seq, last)
+			v.rep.addFinding(CodeRowOrder, r.Seq, "seq", "sequence %d comes after %d", r.Seq, last)
 		}
 		last = max(last, r.Seq)
 		var proof tlog.RecordProof
 		if i < len(in.Proofs) {
 			proof = in.Proofs[i]
 		}
-		in.row(v, r)
+		in.verifyRow(v, r)
 		if lacks := proof == nil && signed != nil && signed.Size > 1 && r.Seq <= uint64(signed.Size); lacks {
 			unproved = append(unproved, r.Seq)
 			continue
 		}
-		included(v.rep, signed, r, proof)
+		reportInclusion(v.rep, signed, r, proof)
 	}
-	v.settle()
+	v.reportOpen()
 	if n := len(unproved); n > 0 { // one problem: it is the tree's
-		v.rep.add(CodeInclusion, unproved[0], "proof", "this and %d more of %d records cannot be shown to be in the signed tree of size %d: proofs, or hashes that they take, are missing or damaged",
+		v.rep.addFinding(CodeInclusion, unproved[0], "proof", "this and %d more of %d records cannot be shown to be in the signed tree of size %d: proofs, or hashes that they take, are missing or damaged",
 			n-1, len(in.Rows), signed.Size)
 	}
-	witnessQuorum(v.rep, v.marks.quorum, len(distinct(in.Witnesses)))
-	if int64(v.rep.Records) < max(in.AtLeast, 1) {
-		v.rep.add(CodeTooShort, 0, "", "%d records, at least %d were expected", v.rep.Records, max(in.AtLeast, 1))
+	witnessQuorum(v.rep, v.targets.quorum, len(distinctKeys(in.Witnesses)))
+	if int64(v.rep.Records) < max(in.MinRecords, 1) {
+		v.rep.addFinding(CodeTooShort, 0, "", "%d records, at least %d were expected", v.rep.Records, max(in.MinRecords, 1))
 	}
 	v.rep.Sessions = len(v.heads)
 	v.rep.OK = v.rep.Total == 0
 	return *v.rep
 }
 
-// row checks one row, and that it is of the session.
-func (in SessionInput) row(v *Verifier, r Row) {
+// verifyRow checks one row, and that it is of the session.
+func (in SessionInput) verifyRow(v *Verifier, r Row) {
 	var x Examined
-	v.own.Examine(&r, &x)
+	v.rowExaminer.Examine(&r, &x)
 	v.rep.Records++
 	if r.Tenant != in.Tenant || r.Session != in.Session {
-		v.rep.add(CodeSessionScope, r.Seq, "session", "a row of another tenant or session")
+		v.rep.addFinding(CodeSessionScope, r.Seq, "session", "a row of another tenant or session")
 	}
-	if x.foreign != "" {
-		v.rep.add(CodeShard, r.Seq, "shard", "a row of %.120q among those of %.120q", x.foreign, in.Shard)
+	if x.foreignShard != "" {
+		v.rep.addFinding(CodeShard, r.Seq, "shard", "a row of %.120q among those of %.120q", x.foreignShard, in.Shard)
 		return
 	}
 	if in.Compare != nil {
 		in.Compare(r, &x)
 	}
-	v.alone(&x)
-	v.chain(&x)
-	v.trust.row(&x)
+	v.reportExamined(&x)
+	v.followChain(&x)
+	v.trust.addRow(&x)
 }
 
-// take gives the one checkpoint of a session's verification.
-func (m *marks) take(rep *Report) *mark {
+// singleTarget gives the one checkpoint of a session's verification.
+func (m *checkpointTargets) singleTarget(rep *Report) *checkpointTarget {
 	if len(m.open) != 1 {
 		return nil // reported already: there is no signed root
 	}
 	one := m.open[0]
 	rep.Checkpoints, rep.Size, rep.Signed, rep.Root = 1, one.Size, one.Size, one.Root
-	rep.cosigned(one.cosigned)
+	rep.addCosignatures(one.cosigned)
 	if m.quorum > 0 && len(one.witnessed) >= m.quorum {
 		rep.Witnessed = one.Size
 	}
 	return &one
 }
 
-// older checks a checkpoint that somebody kept against the newest one.
-func (m *marks) older(rep *Report, o VerifyOptions, e Extension, newest *mark) {
+// checkOlder checks a checkpoint that somebody kept against the newest one.
+func (m *checkpointTargets) checkOlder(rep *Report, o VerifyOptions, e Extension, newest *checkpointTarget) {
 	if newest == nil {
 		return
 	}
 	o.Checkpoints = []Published{e.Published}
-	kept := openMarks(rep, o)
+	kept := openTargets(rep, o)
 	if len(kept.open) == 0 {
 		return // reported
 	}
@@ -131,29 +131,29 @@ func (m *marks) older(rep *Report, o VerifyOptions, e Extension, newest *mark) {
 	rep.Checkpoints++
 	switch {
 	case old.Size > newest.Size:
-		rep.add(CodeCheckpointAhead, uint64(old.Size), old.source, "the log had %d records when this checkpoint was signed; the newest checkpoint is of %d", old.Size, newest.Size)
+		rep.addFinding(CodeCheckpointAhead, uint64(old.Size), old.source, "the log had %d records when this checkpoint was signed; the newest checkpoint is of %d", old.Size, newest.Size)
 	case !CheckConsistency(e.Proof, old.Checkpoint, newest.Checkpoint):
-		rep.add(CodeCheckpointFork, uint64(old.Size), old.source,
+		rep.addFinding(CodeCheckpointFork, uint64(old.Size), old.source,
 			"today's log is not shown to extend this checkpoint: %s (size %d) has another history, or the stored tree hashes are damaged", newest.source, newest.Size)
 	default:
-		m.extended(rep, old)
+		m.acceptOlder(rep, old)
 	}
 }
 
-// extended notes who signed a checkpoint that the newest one extends.
-func (m *marks) extended(rep *Report, old mark) {
-	rep.cosigned(old.cosigned)
+// acceptOlder notes who signed a checkpoint that the newest one extends.
+func (m *checkpointTargets) acceptOlder(rep *Report, old checkpointTarget) {
+	rep.addCosignatures(old.cosigned)
 	if m.quorum > 0 && len(old.witnessed) >= m.quorum {
 		rep.Witnessed = max(rep.Witnessed, old.Size)
 	}
 }
 
-func included(rep *Report, signed *mark, r Row, proof tlog.RecordProof) {
+func reportInclusion(rep *Report, signed *checkpointTarget, r Row, proof tlog.RecordProof) {
 	switch {
 	case signed == nil:
 	case r.Seq > uint64(signed.Size):
-		rep.add(CodeNotSigned, r.Seq, "seq", "the checkpoint covers %d records only", signed.Size)
+		rep.addFinding(CodeNotSigned, r.Seq, "seq", "the checkpoint covers %d records only", signed.Size)
 	case !CheckInclusion(proof, signed.Size, signed.Root, r.Seq, r.RecordHash):
-		rep.add(CodeInclusion, r.Seq, "proof", "the record is not leaf %d of the signed tree of size %d", r.Seq-1, signed.Size)
+		rep.addFinding(CodeInclusion, r.Seq, "proof", "the record is not leaf %d of the signed tree of size %d", r.Seq-1, signed.Size)
 	}
 }

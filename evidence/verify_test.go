@@ -24,7 +24,7 @@ import (
 func codes(rep Report) string {
 	var out []string
 	seen := map[Code]bool{}
-	for _, p := range rep.Problems {
+	for _, p := range rep.Findings {
 		if !seen[p.Code] {
 			seen[p.Code] = true
 			out = append(out, fmt.Sprintf("%s@%d", p.Code, p.Seq))
@@ -150,7 +150,7 @@ func TestTamperingIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rep := verifyRows(f.options(), tc.change(f.rows()))
 			if got := codes(rep); got != tc.want || rep.OK {
-				t.Errorf("got  %s\nwant %s\n%v", got, tc.want, rep.Problems)
+				t.Errorf("got  %s\nwant %s\n%v", got, tc.want, rep.Findings)
 			}
 		})
 	}
@@ -193,8 +193,8 @@ func TestCheckpointsAreChecked(t *testing.T) {
 		"ahead":            {[]string{last, sign(Checkpoint{Shard: testShard, Size: 9, Root: tlog.Hash{1}})}, nil, "checkpoint_ahead@9"},
 		"no key":           {[]string{last}, func(o *VerifyOptions) { o.Keys = nil }, "no_trusted_key@0"},
 		"key given twice":  {[]string{last}, func(o *VerifyOptions) { o.Keys = append(o.Keys, o.Keys...) }, ""},
-		"at least, met":    {[]string{last}, func(o *VerifyOptions) { o.AtLeast = 5 }, ""},
-		"at least, missed": {[]string{last}, func(o *VerifyOptions) { o.AtLeast = 6 }, "too_short@0"},
+		"at least, met":    {[]string{last}, func(o *VerifyOptions) { o.MinRecords = 5 }, ""},
+		"at least, missed": {[]string{last}, func(o *VerifyOptions) { o.MinRecords = 6 }, "too_short@0"},
 	} {
 		opts := VerifyOptions{Shard: testShard, Keys: []note.Verifier{f.verifier}}
 		for i, text := range tc.list {
@@ -204,7 +204,7 @@ func TestCheckpointsAreChecked(t *testing.T) {
 			tc.change(&opts)
 		}
 		if rep := verifyRows(opts, f.rows()); codes(rep) != tc.want || rep.OK != (tc.want == "") {
-			t.Errorf("%s: %s, want %s (%v)", name, codes(rep), tc.want, rep.Problems)
+			t.Errorf("%s: %s, want %s (%v)", name, codes(rep), tc.want, rep.Findings)
 		}
 	}
 }
@@ -296,7 +296,7 @@ func TestDecisionsAndReceipts(t *testing.T) {
 			o := f.options()
 			o.ReceiptKeys, o.Receipts = opts.ReceiptKeys, opts.Receipts
 			if rep := verifyRows(o, f.rows()); codes(rep) != tc.want {
-				t.Errorf("%s, want %s (%v)", codes(rep), tc.want, rep.Problems)
+				t.Errorf("%s, want %s (%v)", codes(rep), tc.want, rep.Findings)
 			}
 		})
 	}
@@ -307,12 +307,12 @@ func TestDecisionsAndReceipts(t *testing.T) {
 func TestRequestMemoryIsBounded(t *testing.T) {
 	trust := newTrust(newReport(0), nil, nil, nil, nil)
 	for i := range 3 * requestGeneration {
-		trust.remember(SessionKey{"t", fmt.Sprint(i)}, request{})
+		trust.rememberRequest(SessionID{"t", fmt.Sprint(i)}, requestState{})
 	}
 	if n := len(trust.requests[0]) + len(trust.requests[1]); n > 2*requestGeneration {
 		t.Errorf("%d requests are held", n)
 	}
-	if _, ok := trust.requests[0][SessionKey{"t", fmt.Sprint(3*requestGeneration - 1)}]; !ok {
+	if _, ok := trust.requests[0][SessionID{"t", fmt.Sprint(3*requestGeneration - 1)}]; !ok {
 		t.Error("the last request is gone")
 	}
 }
@@ -325,15 +325,15 @@ func TestProblemListIsCapped(t *testing.T) {
 		rows[i].Kind = "x"
 	}
 	opts := f.options()
-	opts.MaxProblems = 3
+	opts.MaxFindings = 3
 	rep := verifyRows(opts, rows)
-	if len(rep.Problems) != 3 || rep.Total != 13 || rep.ByCode[CodeColumn] != 13 {
-		t.Errorf("%d listed of %d, %v", len(rep.Problems), rep.Total, rep.ByCode)
+	if len(rep.Findings) != 3 || rep.Total != 13 || rep.ByCode[CodeColumn] != 13 {
+		t.Errorf("%d listed of %d, %v", len(rep.Findings), rep.Total, rep.ByCode)
 	}
 	if _, err := json.Marshal(rep); err != nil {
 		t.Error(err)
 	}
-	if s := rep.Problems[0].String(); !strings.Contains(s, "sequence 1") || !strings.Contains(s, "kind") {
+	if s := rep.Findings[0].String(); !strings.Contains(s, "sequence 1") || !strings.Contains(s, "kind") {
 		t.Error(s)
 	}
 }
@@ -363,13 +363,13 @@ func TestVerifySession(t *testing.T) {
 		"no checkpoint": {func(in *SessionInput) { in.Checkpoint.Text = "" }, "checkpoint_invalid@0"},
 		"no key":        {func(in *SessionInput) { in.Keys = nil }, "no_trusted_key@0"},
 		"no vouched":    {func(in *SessionInput) { in.ReceiptKeys = nil }, "decision_key_unknown@3 approval_key_unknown@10"},
-		"too short":     {func(in *SessionInput) { in.AtLeast = 8 }, "too_short@0"},
+		"too short":     {func(in *SessionInput) { in.MinRecords = 8 }, "too_short@0"},
 		"nothing":       {func(in *SessionInput) { in.Rows = nil }, "too_short@0"},
 	} {
 		in := f.sessionInput("sess-a")
 		tc.change(&in)
 		if rep := VerifySession(in); codes(rep) != tc.want || rep.OK != (tc.want == "") {
-			t.Errorf("%s: %s, want %s (%v)", name, codes(rep), tc.want, rep.Problems)
+			t.Errorf("%s: %s, want %s (%v)", name, codes(rep), tc.want, rep.Findings)
 		}
 	}
 	in := f.sessionInput("sess-a")

@@ -18,11 +18,11 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 )
 
-// cosignature is the type byte of Ed25519 cosigner keys (c2sp.org/tlog-cosignature).
-const cosignature = 4
+// cosignatureKeyType is the type byte of Ed25519 cosigner keys (c2sp.org/tlog-cosignature).
+const cosignatureKeyType = 4
 
-// cosigned is what a witness signs: header, time and the checkpoint's text.
-func cosigned(seconds uint64, text []byte) []byte {
+// cosignedMessage is what a witness signs: header, time and the checkpoint's text.
+func cosignedMessage(seconds uint64, text []byte) []byte {
 	return append(fmt.Appendf(nil, "cosignature/v1\ntime %d\n", seconds), text...)
 }
 
@@ -43,30 +43,30 @@ func NewWitnessKey(seed io.Reader, name string) (skey, vkey string, err error) {
 	if _, err := io.ReadFull(seed, b[:]); err != nil {
 		return "", "", fmt.Errorf("%w: no seed: %w", ErrWitnessKey, err)
 	}
-	if !keyName(name) || name == signing.CheckpointKeyName {
+	if !isKeyName(name) || name == signing.CheckpointKeyName {
 		return "", "", fmt.Errorf("%w: a name such as witness.example.com/w1, without blanks and plus signs", ErrWitnessKey)
 	}
 	pub := ed25519.NewKeyFromSeed(b[:]).Public().(ed25519.PublicKey)
 	hash := cosignerHash(name, pub)
 	encode := func(key []byte) string {
-		return fmt.Sprintf("%s+%08x+%s", name, hash, base64.StdEncoding.EncodeToString(append([]byte{cosignature}, key...)))
+		return fmt.Sprintf("%s+%08x+%s", name, hash, base64.StdEncoding.EncodeToString(append([]byte{cosignatureKeyType}, key...)))
 	}
 	return "PRIVATE+KEY+" + encode(b[:]), encode(pub), nil
 }
 
-func keyName(name string) bool {
+func isKeyName(name string) bool {
 	return name != "" && len(name) <= 200 && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '+' })
 }
 
 func cosignerHash(name string, pub ed25519.PublicKey) uint32 {
-	sum := sha256.Sum256(append([]byte(name+"\n"), append([]byte{cosignature}, pub...)...))
+	sum := sha256.Sum256(append([]byte(name+"\n"), append([]byte{cosignatureKeyType}, pub...)...))
 	return binary.BigEndian.Uint32(sum[:])
 }
 
 // WitnessSigner reads a witness's secret key. Errors never quote it.
 func WitnessSigner(skey string) (Witness, error) {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(skey), "PRIVATE+KEY+")
-	name, hash, key, fine := splitKey(rest)
+	name, hash, key, fine := splitNoteKey(rest)
 	if !ok || !fine {
 		return Witness{}, fmt.Errorf("%w (secret key)", ErrWitnessKey)
 	}
@@ -78,10 +78,10 @@ func WitnessSigner(skey string) (Witness, error) {
 	return w, nil
 }
 
-// splitKey reads name+hash+key, as note keys are written.
-func splitKey(text string) (name string, hash uint32, key []byte, ok bool) {
+// splitNoteKey reads name+hash+key, as note keys are written.
+func splitNoteKey(text string) (name string, hash uint32, key []byte, ok bool) {
 	parts := strings.SplitN(text, "+", 3)
-	if len(parts) != 3 || !keyName(parts[0]) || len(parts[1]) != 8 || !lowerDigits([]byte(parts[1])) {
+	if len(parts) != 3 || !isKeyName(parts[0]) || len(parts[1]) != 8 || !lowerDigits([]byte(parts[1])) {
 		return "", 0, nil, false
 	}
 	var n uint32
@@ -89,7 +89,7 @@ func splitKey(text string) (name string, hash uint32, key []byte, ok bool) {
 		return "", 0, nil, false
 	}
 	b, err := base64.StdEncoding.DecodeString(parts[2])
-	if err != nil || len(b) != 1+ed25519.SeedSize || b[0] != cosignature {
+	if err != nil || len(b) != 1+ed25519.SeedSize || b[0] != cosignatureKeyType {
 		return "", 0, nil, false
 	}
 	return parts[0], n, b[1:], true
@@ -97,7 +97,7 @@ func splitKey(text string) (name string, hash uint32, key []byte, ok bool) {
 
 // NewWitness reads a witness's public key.
 func NewWitness(vkey string) (note.Verifier, error) {
-	name, hash, key, ok := splitKey(strings.TrimSpace(vkey))
+	name, hash, key, ok := splitNoteKey(strings.TrimSpace(vkey))
 	if !ok || hash != cosignerHash(name, key) {
 		return nil, fmt.Errorf("%w (public key)", ErrWitnessKey)
 	}
@@ -120,7 +120,7 @@ func (w witnessVerifier) Verify(msg, sig []byte) bool {
 		return false
 	}
 	seconds := binary.BigEndian.Uint64(sig)
-	return seconds <= math.MaxInt64 && ed25519.Verify(w.pub, cosigned(seconds, msg), sig[8:])
+	return seconds <= math.MaxInt64 && ed25519.Verify(w.pub, cosignedMessage(seconds, msg), sig[8:])
 }
 
 // Cosign adds a witness's signature to a checkpoint of a log with one of the
@@ -169,5 +169,5 @@ func (s timedSigner) Sign(msg []byte) ([]byte, error) {
 	if s.key == nil {
 		return nil, errors.New("evidence: the zero Witness cannot sign")
 	}
-	return append(binary.BigEndian.AppendUint64(nil, s.seconds), ed25519.Sign(s.key(), cosigned(s.seconds, msg))...), nil
+	return append(binary.BigEndian.AppendUint64(nil, s.seconds), ed25519.Sign(s.key(), cosignedMessage(s.seconds, msg))...), nil
 }

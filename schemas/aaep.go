@@ -49,7 +49,7 @@ func (r *Registry) AAEP(tree map[string]any) []Violation {
 	case strings.HasPrefix(normal, aaepPrefix):
 		return tagAAEP(r.Validate(aaepEnvelope, tree), &unknownCoreType)
 	case r.isAAEPMessage(t):
-		return tag(r.Validate(aaepFolder+t, tree), func(Violation) string { return "AAEP-C-024" })
+		return tagRules(r.Validate(aaepFolder+t, tree), func(Violation) string { return "AAEP-C-024" })
 	case !typeShape.MatchString(t):
 		return tagAAEP(r.Validate(aaepEnvelope, tree), &noVocabulary)
 	default:
@@ -60,7 +60,7 @@ func (r *Registry) AAEP(tree map[string]any) []Violation {
 // StrictAAEP is AAEP and AAEPChecks together. A reply or subscription message is
 // judged by its schema alone.
 func (r *Registry) StrictAAEP(tree map[string]any) []Violation {
-	return merge(r.AAEP(tree), AAEPChecks(tree))
+	return mergeViolations(r.AAEP(tree), AAEPChecks(tree))
 }
 
 var unknownCoreType = Violation{Path: "/type", Keyword: "closed_namespace", Check: "AAEP-C-005", Level: LevelError,
@@ -71,9 +71,9 @@ var noVocabulary = Violation{Path: "/type", Keyword: "type_shape", Check: "AAEP-
 
 // coreSchema names the schema of a core event by its compact type, "" for every
 // other type.
-func (r *Registry) coreSchema(t string) string { return r.cores[t] }
+func (r *Registry) coreSchema(t string) string { return r.coreSchemas[t] }
 
-func (r *Registry) has(name string) bool {
+func (r *Registry) hasSchema(name string) bool {
 	_, ok := r.entries[name]
 	return ok
 }
@@ -81,7 +81,7 @@ func (r *Registry) has(name string) bool {
 // isAAEPMessage reports whether t is a message that carries no envelope and has
 // a schema: "confirmation.reply", "subscription.request" and their like.
 func (r *Registry) isAAEPMessage(t string) bool {
-	return r.has(aaepFolder+t) && (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription."))
+	return r.hasSchema(aaepFolder+t) && (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription."))
 }
 
 // withType is tree with its type replaced; the caller's tree stays as it is.
@@ -94,8 +94,8 @@ func withType(tree map[string]any, t string) map[string]any {
 	return c
 }
 
-// tag names the rule that each violation breaks.
-func tag(vs []Violation, check func(Violation) string) []Violation {
+// tagRules names the rule that each violation breaks.
+func tagRules(vs []Violation, check func(Violation) string) []Violation {
 	for i := range vs {
 		vs[i].Check = check(vs[i])
 	}
@@ -105,9 +105,9 @@ func tag(vs []Violation, check func(Violation) string) []Violation {
 // tagAAEP names the rules that the violations of an event break and adds one
 // more violation, if there is one.
 func tagAAEP(vs []Violation, more *Violation) []Violation {
-	vs = tag(vs, aaepCheck)
+	vs = tagRules(vs, aaepCheck)
 	if more != nil {
-		vs = merge(vs, []Violation{*more})
+		vs = mergeViolations(vs, []Violation{*more})
 	}
 	return vs
 }
@@ -126,7 +126,7 @@ var aaepRequired = messagesFor("@context", "type", "event_id", "session_id", "ti
 func messagesFor(names ...string) map[string]bool {
 	m := map[string]bool{}
 	for _, n := range names {
-		m[missing(n)] = true
+		m[missingProperty(n)] = true
 	}
 	return m
 }

@@ -22,7 +22,7 @@ func AAEPChecks(tree map[string]any) []Violation {
 	if schema := r.coreSchema(e.kind); schema != "" {
 		e.fields = r.entries[schema].fields
 	}
-	return run(aaepRules, e)
+	return runRules(aaepRules, e)
 }
 
 var aaepRules = []rule{
@@ -67,7 +67,7 @@ var aaepRules = []rule{
 	{"AAEP-C-019", "unknown_field", LevelError,
 		"is no field of this event; a custom field belongs under extensions (3.5, 7.2)", func(e *event, report func(...string)) {
 			unknownFields(e, func(key string) {
-				if !tolerated(e, key) {
+				if !isTolerated(e, key) {
 					report(key)
 				}
 			})
@@ -75,7 +75,7 @@ var aaepRules = []rule{
 	{"AAEP-C-019", "tolerated_field", LevelWarning,
 		"is no field of this event that the schemas know, though chapter 11 or a newer version uses it (11.5.1, 11.7, 12.6.1)", func(e *event, report func(...string)) {
 			unknownFields(e, func(key string) {
-				if tolerated(e, key) {
+				if isTolerated(e, key) {
 					report(key)
 				}
 			})
@@ -91,7 +91,7 @@ var aaepRules = []rule{
 	{"AAEP-C-034", "choices_absent", LevelError,
 		"missing property choices: multiple_choice is among the accepted kinds of answer (4.4.2)", func(e *event, report func(...string)) {
 			kinds, _ := e.tree["accepted_response_kinds"].([]any)
-			if _, there := e.tree["choices"]; !there && clarification(e) && slices.Contains(kinds, any("multiple_choice")) {
+			if _, there := e.tree["choices"]; !there && isClarification(e) && slices.Contains(kinds, any("multiple_choice")) {
 				report()
 			}
 		}},
@@ -210,10 +210,10 @@ var (
 	rawValue        = regexp.MustCompile(`^(amount_raw|currency|amount_formatted_[a-z]{2,3}(_[a-z]{2,4})?|fx_rate|fx_rate_source)$`)
 )
 
-// tolerated reports whether an unknown field is only worth a warning. A minor
+// isTolerated reports whether an unknown field is only worth a warning. A minor
 // version newer than ours may add optional fields, and must not be rejected for
 // them (12.6.1).
-func tolerated(e *event, key string) bool {
+func isTolerated(e *event, key string) bool {
 	return languageVariant.MatchString(key) || rawValue.MatchString(key) || newerMinor.MatchString(e.text("aaep_version"))
 }
 
@@ -227,11 +227,11 @@ func irreversibleDefault(e *event, report func(...string)) {
 	}
 }
 
-func clarification(e *event) bool { return e.kind == "aaep:agent.awaiting.clarification" }
+func isClarification(e *event) bool { return e.kind == "aaep:agent.awaiting.clarification" }
 
 func repeatedChoices(e *event, report func(...string)) {
 	choices, _ := e.tree["choices"].([]any)
-	if !clarification(e) {
+	if !isClarification(e) {
 		return
 	}
 	seen := map[string]bool{}

@@ -43,7 +43,7 @@ func collectEvents(at string, v any, docs map[string]any) {
 	switch v := v.(type) {
 	case []any:
 		for i, item := range v {
-			collectEvents(at+pointer(string(rune('0'+i))), item, docs)
+			collectEvents(at+jsonPointer(string(rune('0'+i))), item, docs)
 		}
 	case map[string]any:
 		if _, is := v["tool_category"]; is {
@@ -51,7 +51,7 @@ func collectEvents(at string, v any, docs map[string]any) {
 			return
 		}
 		for _, key := range []string{"cases", "examples", "event"} {
-			collectEvents(at+pointer(key), v[key], docs)
+			collectEvents(at+jsonPointer(key), v[key], docs)
 		}
 	}
 }

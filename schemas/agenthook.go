@@ -23,7 +23,7 @@ const (
 // AgentHook judges an event by the AgentHook envelope. An event of the
 // action-governance profile is judged by AgentHookProfile as well.
 func (r *Registry) AgentHook(tree map[string]any) []Violation {
-	return tag(r.Validate(agentHookEnvelope, tree), agentHookCheck)
+	return tagRules(r.Validate(agentHookEnvelope, tree), agentHookCheck)
 }
 
 // AgentHookProfile judges an event of the action-governance profile (AHP-013) in
@@ -35,12 +35,12 @@ func (r *Registry) AgentHookProfile(tree map[string]any, form Form) []Violation 
 		form = FormEvidence
 	}
 	t, _ := tree["event_type"].(string)
-	return tag(r.Validate(agentHookProfile+string(form), tree), func(v Violation) string { return profileCheck(t, v) })
+	return tagRules(r.Validate(agentHookProfile+string(form), tree), func(v Violation) string { return profileCheck(t, v) })
 }
 
 // StrictAgentHook is AgentHook and AgentHookChecks together.
 func (r *Registry) StrictAgentHook(tree map[string]any) []Violation {
-	return merge(r.AgentHook(tree), AgentHookChecks(tree))
+	return mergeViolations(r.AgentHook(tree), AgentHookChecks(tree))
 }
 
 var profileTypes = []string{"PreToolUse", "PostToolUse", "ToolCallValidated", "ToolCallRedacted", "ToolCallRetried"}
@@ -73,7 +73,7 @@ func agentHookCheck(v Violation) string {
 func profileCheck(eventType string, v Violation) string {
 	top := v.Path == "" || v.Path == "/metadata"
 	switch {
-	case v.Message == missing("admission_verdict"):
+	case v.Message == missingProperty("admission_verdict"):
 		return "AH-C-032"
 	case v.Keyword == "required" && top && eventType == "PreToolUse":
 		return "AH-C-031"

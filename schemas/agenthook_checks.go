@@ -13,13 +13,13 @@ import (
 // catalogue of identifiers is AH-C-…
 func AgentHookChecks(tree map[string]any) []Violation {
 	t, _ := tree["event_type"].(string)
-	return run(agentHookRules, &event{tree: tree, kind: t})
+	return runRules(agentHookRules, &event{tree: tree, kind: t})
 }
 
 var agentHookRules = []rule{
 	{"AH-C-006", "not_utc", LevelWarning,
 		"should be in UTC (section 1)", func(e *event, report func(...string)) {
-			if ts := e.text("timestamp"); isDateTime(ts) && !utc(ts) {
+			if ts := e.text("timestamp"); isDateTime(ts) && !isUTC(ts) {
 				report("timestamp")
 			}
 		}},
@@ -71,8 +71,8 @@ var afterTheFact = []string{"PostToolUse", "PostLLMCall", "ModelResponse", "Sess
 
 func toolEvent(e *event) bool { return e.kind == "PreToolUse" || e.kind == "PostToolUse" }
 
-// utc takes every way that RFC 3339 has to write an offset of zero.
-func utc(timestamp string) bool {
+// isUTC takes every way that RFC 3339 has to write an offset of zero.
+func isUTC(timestamp string) bool {
 	return strings.HasSuffix(timestamp, "Z") || strings.HasSuffix(timestamp, "z") ||
 		strings.HasSuffix(timestamp, "+00:00") || strings.HasSuffix(timestamp, "-00:00")
 }

@@ -6,8 +6,8 @@ type rule struct {
 	name    string // snake_case; the Keyword of its violations
 	level   Level
 	message string
-	// find reports the path of every culprit.
-	find func(e *event, report func(keys ...string))
+	// check reports the path of every culprit.
+	check func(e *event, report func(keys ...string))
 }
 
 // event is what the rules of both protocols look at.
@@ -21,18 +21,18 @@ type event struct {
 // text is a top-level string, "" when there is none.
 func (e *event) text(key string) string { s, _ := e.tree[key].(string); return s }
 
-// run applies the rules in order. Each rule is heard at most MaxViolations
+// runRules applies the rules in order. Each rule is heard at most MaxViolations
 // times, so that no rule can drown another.
-func run(rules []rule, e *event) []Violation {
+func runRules(rules []rule, e *event) []Violation {
 	var found []Violation
 	for _, r := range rules {
 		said := 0
-		r.find(e, func(keys ...string) {
+		r.check(e, func(keys ...string) {
 			if said++; said > MaxViolations {
 				return
 			}
-			found = append(found, Violation{Path: pointer(keys...), Keyword: r.name, Message: r.message, Check: r.id, Level: r.level})
+			found = append(found, Violation{Path: jsonPointer(keys...), Keyword: r.name, Message: r.message, Check: r.id, Level: r.level})
 		})
 	}
-	return merge(found, nil)
+	return mergeViolations(found, nil)
 }

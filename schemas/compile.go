@@ -37,22 +37,22 @@ func newLibrary(sources map[string][]byte) (*jsonschema.Compiler, error) {
 }
 
 // planner turns compiled schemas into nodes, each one once.
-type planner struct{ done map[*librarySchema]*node }
+type planner struct{ planned map[*librarySchema]*node }
 
-// plan makes the node of s. It refuses a keyword that nodes do not evaluate, so
+// planNode makes the node of s. It refuses a keyword that nodes do not evaluate, so
 // that a schema can never say something that is silently ignored.
-func (p planner) plan(s *librarySchema) (*node, error) {
-	if n, ok := p.done[s]; ok {
+func (p planner) planNode(s *librarySchema) (*node, error) {
+	if n, ok := p.planned[s]; ok {
 		return n, nil
 	}
-	if what := unsupported(s); what != "" {
+	if what := unsupportedKeyword(s); what != "" {
 		return nil, fmt.Errorf("%s: %s is not evaluated here", s.Location, what)
 	}
 	n := &node{}
-	p.done[s] = n
+	p.planned[s] = n
 	n.kinds, n.kindMessage = kindsOf(s.Types), "must be "+describeTypes(s.Types)
 	n.keywords = append(n.keywords, scalarKeywords(s)...)
-	for _, part := range []func(*librarySchema) ([]keyword, error){p.object, p.array, p.inPlace} {
+	for _, part := range []func(*librarySchema) ([]keyword, error){p.planObject, p.planArray, p.planInPlace} {
 		ks, err := part(s)
 		if err != nil {
 			return nil, err
@@ -62,15 +62,15 @@ func (p planner) plan(s *librarySchema) (*node, error) {
 	return n, nil
 }
 
-// unsupported names the first keyword of s that nodes do not evaluate.
-func unsupported(s *librarySchema) string {
+// unsupportedKeyword names the first keyword of s that nodes do not evaluate.
+func unsupportedKeyword(s *librarySchema) string {
 	_, formatKnown := formats[s.Format]
 	for _, k := range []struct {
 		name string
 		used bool
 	}{
 		{"a boolean schema", s.Always != nil},
-		{"const or enum of an array or object", slices.ContainsFunc(slices.Concat(s.Constant, s.Enum), composite)},
+		{"const or enum of an array or object", slices.ContainsFunc(slices.Concat(s.Constant, s.Enum), isComposite)},
 		{"format " + s.Format, s.Format != "" && !formatKnown},
 		{"$recursiveRef", s.RecursiveRef != nil},
 		{"$dynamicRef", s.DynamicRef != nil},
@@ -97,18 +97,18 @@ func unsupported(s *librarySchema) string {
 	return ""
 }
 
-func composite(v any) bool { return (kindArray | kindObject).has(v) }
+func isComposite(v any) bool { return (kindArray | kindObject).has(v) }
 
 func scalarKeywords(s *librarySchema) []keyword {
 	var ks []keyword
 	if len(s.Constant) > 0 {
-		ks = append(ks, constant{s.Constant[0], "must be " + literal(s.Constant[0])})
+		ks = append(ks, constant{s.Constant[0], "must be " + literalJSON(s.Constant[0])})
 	}
 	if len(s.Enum) > 0 {
-		ks = append(ks, enumeration{s.Enum, "must be one of " + literals(s.Enum)})
+		ks = append(ks, enumeration{s.Enum, "must be one of " + literalList(s.Enum)})
 	}
 	if s.MinLength > 0 || s.MaxLength != -1 {
-		ks = append(ks, length{s.MinLength, s.MaxLength})
+		ks = append(ks, stringLength{s.MinLength, s.MaxLength})
 	}
 	if s.Pattern != nil {
 		ks = append(ks, pattern{s.Pattern, matcherOf(s.Pattern), "must match " + s.Pattern.String()})
@@ -117,17 +117,17 @@ func scalarKeywords(s *librarySchema) []keyword {
 		ks = append(ks, format{formats[s.Format].test, formats[s.Format].plain, "must be " + formats[s.Format].what})
 	}
 	if s.Minimum != nil {
-		ks = append(ks, bound{keyword: "minimum", limit: float(s.Minimum), message: "must be at least " + s.Minimum.RatString()})
+		ks = append(ks, numberBound{keyword: "minimum", limit: toFloat(s.Minimum), message: "must be at least " + s.Minimum.RatString()})
 	}
 	if s.Maximum != nil {
-		ks = append(ks, bound{keyword: "maximum", limit: float(s.Maximum), upper: true, message: "must be at most " + s.Maximum.RatString()})
+		ks = append(ks, numberBound{keyword: "maximum", limit: toFloat(s.Maximum), upper: true, message: "must be at most " + s.Maximum.RatString()})
 	}
 	return ks
 }
 
-func float(r *big.Rat) float64 { f, _ := r.Float64(); return f }
+func toFloat(r *big.Rat) float64 { f, _ := r.Float64(); return f }
 
-func (p planner) object(s *librarySchema) ([]keyword, error) {
+func (p planner) planObject(s *librarySchema) ([]keyword, error) {
 	var ks []keyword
 	if s.MinProperties > 0 {
 		ks = append(ks, minProperties(s.MinProperties))
@@ -140,7 +140,7 @@ func (p planner) object(s *librarySchema) ([]keyword, error) {
 	}
 	props := properties{known: map[string]*node{}}
 	for name, sub := range s.Properties {
-		n, err := p.plan(sub)
+		n, err := p.planNode(sub)
 		if err != nil {
 			return nil, err
 		}
@@ -151,30 +151,30 @@ func (p planner) object(s *librarySchema) ([]keyword, error) {
 	case bool:
 		props.closed = !extra
 	case *librarySchema:
-		n, err := p.plan(extra)
+		n, err := p.planNode(extra)
 		if err != nil {
 			return nil, err
 		}
-		props.extra = n
+		props.additional = n
 	}
 	return append(ks, props), nil
 }
 
-func (p planner) array(s *librarySchema) ([]keyword, error) {
+func (p planner) planArray(s *librarySchema) ([]keyword, error) {
 	var ks []keyword
 	if s.MinItems > 0 || s.MaxItems != -1 {
-		ks = append(ks, count{s.MinItems, s.MaxItems})
+		ks = append(ks, itemCount{s.MinItems, s.MaxItems})
 	}
 	if s.UniqueItems {
-		ks = append(ks, unique{})
+		ks = append(ks, uniqueItems{})
 	}
 	prefix, err := p.planAll(s.PrefixItems)
 	if err != nil {
 		return nil, err
 	}
-	it := items{prefix: prefix}
+	it := itemSchemas{prefix: prefix}
 	if s.Items2020 != nil {
-		if it.rest, err = p.plan(s.Items2020); err != nil {
+		if it.rest, err = p.planNode(s.Items2020); err != nil {
 			return nil, err
 		}
 	}
@@ -184,28 +184,28 @@ func (p planner) array(s *librarySchema) ([]keyword, error) {
 	return ks, nil
 }
 
-// inPlace plans the keywords that put further schemas on the same value.
-func (p planner) inPlace(s *librarySchema) ([]keyword, error) {
+// planInPlace plans the keywords that put further schemas on the same value.
+func (p planner) planInPlace(s *librarySchema) ([]keyword, error) {
 	var ks []keyword
 	if s.Ref != nil {
-		n, err := p.plan(s.Ref)
+		n, err := p.planNode(s.Ref)
 		if err != nil {
 			return nil, err
 		}
-		ks = append(ks, all{n})
+		ks = append(ks, allOf{n})
 	}
 	ns, err := p.planAll(s.AllOf)
 	if err != nil {
 		return nil, err
 	}
 	if len(ns) > 0 {
-		ks = append(ks, all(ns))
+		ks = append(ks, allOf(ns))
 	}
 	if ns, err = p.planAll(s.AnyOf); err != nil {
 		return nil, err
 	}
 	if len(ns) > 0 {
-		ks = append(ks, some{ns, "must be " + describe(s)})
+		ks = append(ks, anyOf{ns, "must be " + describeAnyOf(s)})
 	}
 	if s.If == nil {
 		return ks, nil
@@ -225,7 +225,7 @@ func (p planner) planAll(list []*librarySchema) ([]*node, error) {
 			continue
 		}
 		var err error
-		if ns[i], err = p.plan(s); err != nil {
+		if ns[i], err = p.planNode(s); err != nil {
 			return nil, err
 		}
 	}
@@ -245,8 +245,8 @@ func fieldsOf(s *librarySchema) map[string]bool {
 	return fields
 }
 
-// describe says in words what a value with alternatives may be.
-func describe(s *librarySchema) string {
+// describeAnyOf says in words what a value with alternatives may be.
+func describeAnyOf(s *librarySchema) string {
 	if s.Title != "" {
 		return s.Title
 	}
@@ -264,16 +264,16 @@ func describeTypes(types []string) string {
 	return strings.Join(words, " or ")
 }
 
-func literals(vs []any) string {
+func literalList(vs []any) string {
 	words := make([]string, len(vs))
 	for i, v := range vs {
-		words[i] = literal(v)
+		words[i] = literalJSON(v)
 	}
 	return strings.Join(words, ", ")
 }
 
-// literal writes a value of a schema as JSON.
-func literal(v any) string {
+// literalJSON writes a value of a schema as JSON.
+func literalJSON(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return "the value in the schema" // cannot happen: it was read from JSON

@@ -9,14 +9,14 @@ import (
 
 type minProperties int
 
-func (k minProperties) holds(v any, c *collector) bool {
+func (k minProperties) validateTree(v any, c *collector) bool {
 	m, ok := v.(map[string]any)
 	return !ok || len(m) >= int(k) || c.fail("minProperties", "must have at least "+strconv.Itoa(int(k))+" properties")
 }
 
 type required []string
 
-func (k required) holds(v any, c *collector) bool {
+func (k required) validateTree(v any, c *collector) bool {
 	m, ok := v.(map[string]any)
 	if !ok {
 		return true
@@ -25,40 +25,40 @@ func (k required) holds(v any, c *collector) bool {
 		if _, there := m[name]; there {
 			continue
 		}
-		if ok = c.fail("required", missing(name)); c.stop() {
+		if ok = c.fail("required", missingProperty(name)); c.shouldStop() {
 			return false
 		}
 	}
 	return ok
 }
 
-func missing(name string) string { return "missing property " + name }
+func missingProperty(name string) string { return "missing property " + name }
 
 // properties judges the members of an object: the known ones by their schemas,
 // the others by extra, or not at all, or none may be there.
 type properties struct {
-	known  map[string]*node
-	flat   *strictjson.Names[*node] // of known
-	extra  *node
-	closed bool
+	known      map[string]*node
+	flat       *strictjson.Names[*node] // of known
+	additional *node
+	closed     bool
 }
 
-func (k properties) holds(v any, c *collector) bool {
+func (k properties) validateTree(v any, c *collector) bool {
 	m, ok := v.(map[string]any)
 	if !ok {
 		return true
 	}
 	if c == nil {
 		for key, member := range m {
-			if !k.member(key, member, nil) {
+			if !k.validateMember(key, member, nil) {
 				return false
 			}
 		}
 		return true
 	}
 	for _, key := range sortedKeys(m) {
-		if !k.member(key, m[key], c) {
-			if ok = false; c.stop() {
+		if !k.validateMember(key, m[key], c) {
+			if ok = false; c.shouldStop() {
 				return false
 			}
 		}
@@ -66,10 +66,10 @@ func (k properties) holds(v any, c *collector) bool {
 	return ok
 }
 
-func (k properties) member(key string, v any, c *collector) bool {
+func (k properties) validateMember(key string, v any, c *collector) bool {
 	n, known := k.known[key]
 	if !known {
-		n = k.extra
+		n = k.additional
 	}
 	if n == nil && !k.closed {
 		return true
@@ -79,12 +79,12 @@ func (k properties) member(key string, v any, c *collector) bool {
 	if n == nil {
 		return c.fail("additionalProperties", "is not a known property")
 	}
-	return n.eval(v, c)
+	return n.validateTree(v, c)
 }
 
-type count struct{ min, max int }
+type itemCount struct{ min, max int }
 
-func (k count) holds(v any, c *collector) bool {
+func (k itemCount) validateTree(v any, c *collector) bool {
 	list, ok := v.([]any)
 	switch {
 	case !ok:
@@ -97,16 +97,16 @@ func (k count) holds(v any, c *collector) bool {
 	return true
 }
 
-type unique struct{}
+type uniqueItems struct{}
 
-func (unique) holds(v any, c *collector) bool {
+func (uniqueItems) validateTree(v any, c *collector) bool {
 	list, ok := v.([]any)
 	if !ok || len(list) < 2 {
 		return true
 	}
 	seen := make(map[string]struct{}, len(list))
 	for i, item := range list {
-		key := identity(item)
+		key := itemIdentity(item)
 		if _, there := seen[key]; there {
 			c.enterItem(i)
 			defer c.leave()
@@ -117,8 +117,8 @@ func (unique) holds(v any, c *collector) bool {
 	return true
 }
 
-// identity is equal for equal JSON values and different for different ones.
-func identity(v any) string {
+// itemIdentity is equal for equal JSON values and different for different ones.
+func itemIdentity(v any) string {
 	if s, ok := v.(string); ok {
 		return "s" + s
 	}
@@ -129,12 +129,12 @@ func identity(v any) string {
 	return "v" + string(b)
 }
 
-type items struct {
+type itemSchemas struct {
 	prefix []*node
 	rest   *node
 }
 
-func (k items) holds(v any, c *collector) bool {
+func (k itemSchemas) validateTree(v any, c *collector) bool {
 	list, ok := v.([]any)
 	if !ok {
 		return true
@@ -148,10 +148,10 @@ func (k items) holds(v any, c *collector) bool {
 			break
 		}
 		c.enterItem(i)
-		good := n.eval(item, c)
+		good := n.validateTree(item, c)
 		c.leave()
 		if !good {
-			if ok = false; c.stop() {
+			if ok = false; c.shouldStop() {
 				return false
 			}
 		}
@@ -159,14 +159,14 @@ func (k items) holds(v any, c *collector) bool {
 	return ok
 }
 
-// all puts further schemas on the same value: $ref and allOf.
-type all []*node
+// allOf puts further schemas on the same value: $ref and allOf.
+type allOf []*node
 
-func (k all) holds(v any, c *collector) bool {
+func (k allOf) validateTree(v any, c *collector) bool {
 	ok := true
 	for _, n := range k {
-		if !n.eval(v, c) {
-			if ok = false; c.stop() {
+		if !n.validateTree(v, c) {
+			if ok = false; c.shouldStop() {
 				return false
 			}
 		}
@@ -174,24 +174,24 @@ func (k all) holds(v any, c *collector) bool {
 	return ok
 }
 
-// some is anyOf. A value that fits no alternative gets one violation, not those
+// anyOf is anyOf. A value that fits no alternative gets one violation, not those
 // of every alternative.
-type some struct {
+type anyOf struct {
 	nodes   []*node
 	message string
 }
 
-func (k some) holds(v any, c *collector) bool {
-	return slices.ContainsFunc(k.nodes, func(n *node) bool { return n.eval(v, nil) }) || c.fail("anyOf", k.message)
+func (k anyOf) validateTree(v any, c *collector) bool {
+	return slices.ContainsFunc(k.nodes, func(n *node) bool { return n.validateTree(v, nil) }) || c.fail("anyOf", k.message)
 }
 
 // conditional is if, then and else; either branch may be nil.
 type conditional struct{ test, then, otherwise *node }
 
-func (k conditional) holds(v any, c *collector) bool {
+func (k conditional) validateTree(v any, c *collector) bool {
 	branch := k.otherwise
-	if k.test.eval(v, nil) {
+	if k.test.validateTree(v, nil) {
 		branch = k.then
 	}
-	return branch == nil || branch.eval(v, c)
+	return branch == nil || branch.validateTree(v, c)
 }

@@ -71,21 +71,21 @@ type node struct {
 // keyword is one demand of a schema. It holds for every value of a type that it
 // does not speak of.
 type keyword interface {
-	holds(v any, c *collector) bool
-	// passes is holds without a collector, for a value that was read flat.
-	passes(v strictjson.Value) bool
+	validateTree(v any, c *collector) bool
+	// validateFlat is holds without a collector, for a value that was read flat.
+	validateFlat(v strictjson.Value) bool
 }
 
-// eval reports whether v satisfies n and tells the collector, if there is one,
+// validateTree reports whether v satisfies n and tells the collector, if there is one,
 // of everything that does not.
-func (n *node) eval(v any, c *collector) bool {
+func (n *node) validateTree(v any, c *collector) bool {
 	if n.kinds != 0 && !n.kinds.has(v) {
 		return c.fail("type", n.kindMessage)
 	}
 	ok := true
 	for _, k := range n.keywords {
-		if !k.holds(v, c) {
-			if ok = false; c.stop() {
+		if !k.validateTree(v, c) {
+			if ok = false; c.shouldStop() {
 				return false
 			}
 		}
@@ -98,8 +98,8 @@ type constant struct {
 	message string
 }
 
-func (k constant) holds(v any, c *collector) bool {
-	return equal(v, k.value) || c.fail("const", k.message)
+func (k constant) validateTree(v any, c *collector) bool {
+	return equalScalar(v, k.value) || c.fail("const", k.message)
 }
 
 type enumeration struct {
@@ -107,18 +107,18 @@ type enumeration struct {
 	message string
 }
 
-func (k enumeration) holds(v any, c *collector) bool {
+func (k enumeration) validateTree(v any, c *collector) bool {
 	for _, want := range k.values {
-		if equal(v, want) {
+		if equalScalar(v, want) {
 			return true
 		}
 	}
 	return c.fail("enum", k.message)
 }
 
-// equal compares a value of a document with one of a schema, which is a scalar:
+// equalScalar compares a value of a document with one of a schema, which is a scalar:
 // unsupported refuses others.
-func equal(v, want any) bool {
+func equalScalar(v, want any) bool {
 	switch want := want.(type) {
 	case nil:
 		return v == nil
@@ -142,10 +142,10 @@ func sameNumber(a, b json.Number) bool {
 	return errX == nil && errY == nil && x == y
 }
 
-// length counts Unicode code points, as JSON Schema does.
-type length struct{ min, max int }
+// stringLength counts Unicode code points, as JSON Schema does.
+type stringLength struct{ min, max int }
 
-func (k length) holds(v any, c *collector) bool {
+func (k stringLength) validateTree(v any, c *collector) bool {
 	s, ok := v.(string)
 	if !ok || len(s) <= k.max && k.min <= 0 {
 		return true
@@ -173,7 +173,7 @@ func (k pattern) match(s string) bool {
 	return k.re.MatchString(s)
 }
 
-func (k pattern) holds(v any, c *collector) bool {
+func (k pattern) validateTree(v any, c *collector) bool {
 	s, ok := v.(string)
 	return !ok || k.match(s) || c.fail("pattern", k.message)
 }
@@ -184,21 +184,21 @@ type format struct {
 	message string
 }
 
-func (k format) holds(v any, c *collector) bool {
+func (k format) validateTree(v any, c *collector) bool {
 	if s, ok := v.(string); ok && k.plain != nil && k.plain(s) {
 		return true
 	}
 	return k.test(v) || c.fail("format", k.message)
 }
 
-type bound struct {
+type numberBound struct {
 	keyword string
 	limit   float64
 	upper   bool
 	message string
 }
 
-func (k bound) holds(v any, c *collector) bool {
+func (k numberBound) validateTree(v any, c *collector) bool {
 	n, ok := v.(json.Number)
 	if !ok {
 		return true

@@ -12,21 +12,21 @@ import (
 // PassesAgentHook reports that StrictAgentHook finds nothing at all in a document
 // that was read flat. That it does not report so says nothing (FuzzPasses).
 func (r *Registry) PassesAgentHook(v strictjson.Value) bool {
-	return r.entries[agentHookEnvelope].root.passes(v) && plainAgentHook(v)
+	return r.entries[agentHookEnvelope].root.validateFlat(v) && plainAgentHook(v)
 }
 
 // PassesAgentHookProfile reports that AgentHookProfile finds nothing in an event
 // on the log, or does not speak of it: it is of another type or has no block of
 // AHP-013.
 func (r *Registry) PassesAgentHookProfile(v strictjson.Value) bool {
-	if !ProfileCovers(v.Get("event_type").Text()) || !governed(v.Get("metadata")) {
+	if !ProfileCovers(v.Get("event_type").Text()) || !hasGovernanceBlock(v.Get("metadata")) {
 		return true
 	}
-	return r.entries[agentHookProfile+string(FormEvidence)].root.passes(v)
+	return r.entries[agentHookProfile+string(FormEvidence)].root.validateFlat(v)
 }
 
-// governed tells whether metadata have a block of AHP-013.
-func governed(metadata strictjson.Value) bool {
+// hasGovernanceBlock tells whether metadata have a block of AHP-013.
+func hasGovernanceBlock(metadata strictjson.Value) bool {
 	for m := range metadata.All() {
 		switch m.Key() {
 		case "tool_identity", "provider_translation", "risk", "validation", "redaction", "retry", "execution":
@@ -39,8 +39,8 @@ func governed(metadata strictjson.Value) bool {
 // PassesAAEP is the same for StrictAAEP.
 func (r *Registry) PassesAAEP(v strictjson.Value) bool {
 	kind := v.Get("type").Text()
-	e, core := r.entries[r.cores[kind]]
-	return core && plainAAEP(v, kind, e.plain) && e.root.passes(v)
+	e, core := r.entries[r.coreSchemas[kind]]
+	return core && plainAAEP(v, kind, e.plain) && e.root.validateFlat(v)
 }
 
 // plainAgentHook reports that none of agentHookRules can have anything to say.
@@ -49,7 +49,7 @@ func plainAgentHook(v strictjson.Value) bool {
 	if !strings.HasSuffix(v.Get("timestamp").Text(), "Z") || source == "" || strings.ContainsFunc(source, notInSource) {
 		return false
 	}
-	if version := v.Get("schema_version"); version.There() && version.Text() != "1" {
+	if version := v.Get("schema_version"); version.Exists() && version.Text() != "1" {
 		return false
 	}
 	if (kind == "PreToolUse" || kind == "PostToolUse") && v.Get("tool_name").Text() == "" {
@@ -79,7 +79,7 @@ func plainAAEP(v strictjson.Value, kind string, fields *strictjson.Names[bool]) 
 	if (len(stamp) != 24 && len(stamp) != 27) || stamp[19] != '.' || stamp[len(stamp)-1] != 'Z' {
 		return false
 	}
-	if version := v.Get("aaep_version"); version.There() && version.Text() != "1.0.0" {
+	if version := v.Get("aaep_version"); version.Exists() && version.Text() != "1.0.0" {
 		return false
 	}
 	for m := range v.All() {
@@ -96,14 +96,14 @@ func plainFields(fields map[string]bool) *strictjson.Names[bool] {
 	return strictjson.NamesOf(plain)
 }
 
-// passes is eval for a document that was read flat. A value that does not pass is
+// validateFlat is eval for a document that was read flat. A value that does not pass is
 // judged anew as a tree.
-func (n *node) passes(v strictjson.Value) bool {
+func (n *node) validateFlat(v strictjson.Value) bool {
 	if n.kinds != 0 && !n.kinds.hasFlat(v) {
 		return false
 	}
 	for _, k := range n.keywords {
-		if !k.passes(v) {
+		if !k.validateFlat(v) {
 			return false
 		}
 	}
@@ -118,9 +118,9 @@ func (k kind) hasFlat(v strictjson.Value) bool {
 		k&kindInteger != 0 && v.Kind() == strictjson.KindNumber && isInteger(json.Number(v.Text()))
 }
 
-func (k constant) passes(v strictjson.Value) bool { return equalFlat(v, k.value) }
+func (k constant) validateFlat(v strictjson.Value) bool { return equalFlat(v, k.value) }
 
-func (k enumeration) passes(v strictjson.Value) bool {
+func (k enumeration) validateFlat(v strictjson.Value) bool {
 	for _, want := range k.values {
 		if equalFlat(v, want) {
 			return true
@@ -143,7 +143,7 @@ func equalFlat(v strictjson.Value, want any) bool {
 	return false
 }
 
-func (k length) passes(v strictjson.Value) bool {
+func (k stringLength) validateFlat(v strictjson.Value) bool {
 	if v.Kind() != strictjson.KindString {
 		return true
 	}
@@ -155,26 +155,26 @@ func (k length) passes(v strictjson.Value) bool {
 	return n >= k.min && (k.max == -1 || n <= k.max)
 }
 
-func (k pattern) passes(v strictjson.Value) bool {
+func (k pattern) validateFlat(v strictjson.Value) bool {
 	return v.Kind() != strictjson.KindString || k.match(v.Text())
 }
 
-func (k format) passes(v strictjson.Value) bool {
+func (k format) validateFlat(v strictjson.Value) bool {
 	return v.Kind() != strictjson.KindString || k.plain != nil && k.plain(v.Text()) || k.test(v.Text())
 }
 
-func (k bound) passes(v strictjson.Value) bool {
-	return v.Kind() != strictjson.KindNumber || k.holds(json.Number(v.Text()), nil)
+func (k numberBound) validateFlat(v strictjson.Value) bool {
+	return v.Kind() != strictjson.KindNumber || k.validateTree(json.Number(v.Text()), nil)
 }
 
-func (k minProperties) passes(v strictjson.Value) bool {
+func (k minProperties) validateFlat(v strictjson.Value) bool {
 	return v.Kind() != strictjson.KindObject || v.Len() >= int(k)
 }
 
-func (k required) passes(v strictjson.Value) bool {
+func (k required) validateFlat(v strictjson.Value) bool {
 	if v.Kind() == strictjson.KindObject {
 		for _, name := range k {
-			if !v.Get(name).There() {
+			if !v.Get(name).Exists() {
 				return false
 			}
 		}
@@ -182,31 +182,31 @@ func (k required) passes(v strictjson.Value) bool {
 	return true
 }
 
-func (k properties) passes(v strictjson.Value) bool {
+func (k properties) validateFlat(v strictjson.Value) bool {
 	if v.Kind() != strictjson.KindObject {
 		return true
 	}
 	for m := range v.All() {
 		n, known := k.flat.Of(m)
 		if !known {
-			n = k.extra
+			n = k.additional
 		}
-		if n == nil && k.closed || n != nil && !n.passes(m) {
+		if n == nil && k.closed || n != nil && !n.validateFlat(m) {
 			return false
 		}
 	}
 	return true
 }
 
-func (k count) passes(v strictjson.Value) bool {
+func (k itemCount) validateFlat(v strictjson.Value) bool {
 	return v.Kind() != strictjson.KindArray || v.Len() >= k.min && (k.max == -1 || v.Len() <= k.max)
 }
 
-func (k unique) passes(v strictjson.Value) bool {
-	return v.Kind() != strictjson.KindArray || v.Len() < 2 || k.holds(v.Tree(), nil)
+func (k uniqueItems) validateFlat(v strictjson.Value) bool {
+	return v.Kind() != strictjson.KindArray || v.Len() < 2 || k.validateTree(v.Tree(), nil)
 }
 
-func (k items) passes(v strictjson.Value) bool {
+func (k itemSchemas) validateFlat(v strictjson.Value) bool {
 	if v.Kind() != strictjson.KindArray {
 		return true
 	}
@@ -219,35 +219,35 @@ func (k items) passes(v strictjson.Value) bool {
 		if i++; n == nil {
 			break
 		}
-		if !n.passes(item) {
+		if !n.validateFlat(item) {
 			return false
 		}
 	}
 	return true
 }
 
-func (k all) passes(v strictjson.Value) bool {
+func (k allOf) validateFlat(v strictjson.Value) bool {
 	for _, n := range k {
-		if !n.passes(v) {
+		if !n.validateFlat(v) {
 			return false
 		}
 	}
 	return true
 }
 
-func (k some) passes(v strictjson.Value) bool {
+func (k anyOf) validateFlat(v strictjson.Value) bool {
 	for _, n := range k.nodes {
-		if n.passes(v) {
+		if n.validateFlat(v) {
 			return true
 		}
 	}
 	return false
 }
 
-func (k conditional) passes(v strictjson.Value) bool {
+func (k conditional) validateFlat(v strictjson.Value) bool {
 	branch := k.otherwise
-	if k.test.passes(v) {
+	if k.test.validateFlat(v) {
 		branch = k.then
 	}
-	return branch == nil || branch.passes(v)
+	return branch == nil || branch.validateFlat(v)
 }

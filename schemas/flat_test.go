@@ -29,7 +29,7 @@ func TestPasses(t *testing.T) {
 			}
 			tree := v.Tree()
 			read++
-			if got, want := Default().entries[s.schema].root.passes(v), Default().Validate(s.schema, tree) == nil; got != want {
+			if got, want := Default().entries[s.schema].root.validateFlat(v), Default().Validate(s.schema, tree) == nil; got != want {
 				t.Errorf("%s, %s: flat %v, as a tree %v: %s", s.file, what(), got, want, raw)
 			}
 			passed += holdPasses(t, v, tree.(map[string]any))
@@ -140,12 +140,12 @@ func (n *node) patterns(seen map[*node]bool) (found []pattern) {
 			for _, sub := range k.known {
 				below = append(below, sub)
 			}
-			below = append(below, k.extra)
-		case items:
+			below = append(below, k.additional)
+		case itemSchemas:
 			below = append(k.prefix, k.rest)
-		case all:
+		case allOf:
 			below = k
-		case some:
+		case anyOf:
 			below = k.nodes
 		case conditional:
 			below = []*node{k.test, k.then, k.otherwise}

@@ -29,7 +29,7 @@ func isDateTime(v any) bool {
 // the offset of a text that the library accepted.
 func signsInTime(s string) bool {
 	for _, i := range []int{11, 12, 14, 15, 17, 18} {
-		if !digit(s[i]) {
+		if !isDigit(s[i]) {
 			return true
 		}
 	}
@@ -37,7 +37,7 @@ func signsInTime(s string) bool {
 		return false
 	}
 	offset := s[len(s)-5:]
-	return !digit(offset[0]) || !digit(offset[1]) || !digit(offset[3]) || !digit(offset[4])
+	return !isDigit(offset[0]) || !isDigit(offset[1]) || !isDigit(offset[3]) || !isDigit(offset[4])
 }
 
-func digit(b byte) bool { return '0' <= b && b <= '9' }
+func isDigit(b byte) bool { return '0' <= b && b <= '9' }

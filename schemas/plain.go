@@ -10,22 +10,22 @@ import (
 // regular expressions: a row of ASCII characters and classes, the last of which
 // may be repeated.
 type matcher struct {
-	steps []class
+	steps []asciiSet
 	// last may follow from least to most times (-1: any number).
-	last        class
+	last        asciiSet
 	least, most int
 }
 
-// class is a set of ASCII characters.
-type class [2]uint64
+// asciiSet is a set of ASCII characters.
+type asciiSet [2]uint64
 
-func (c *class) add(lo, hi rune) {
+func (c *asciiSet) add(lo, hi rune) {
 	for r := lo; r <= hi; r++ {
 		c[r>>6] |= 1 << (r & 63)
 	}
 }
 
-func (c *class) has(b byte) bool { return b < utf8.RuneSelf && c[b>>6]&(1<<(b&63)) != 0 }
+func (c *asciiSet) has(b byte) bool { return b < utf8.RuneSelf && c[b>>6]&(1<<(b&63)) != 0 }
 
 func (m *matcher) match(s string) bool {
 	if len(s) < len(m.steps) {
@@ -64,7 +64,7 @@ func matcherOf(re *regexp.Regexp) *matcher {
 	for i, p := range parts {
 		switch p.Op {
 		case syntax.OpLiteral:
-			if !m.literal(p) {
+			if !m.addLiteral(p) {
 				return nil
 			}
 			continue
@@ -92,19 +92,19 @@ func matcherOf(re *regexp.Regexp) *matcher {
 	return m
 }
 
-func (m *matcher) literal(p *syntax.Regexp) bool {
+func (m *matcher) addLiteral(p *syntax.Regexp) bool {
 	for _, r := range p.Rune {
 		if r >= utf8.RuneSelf || p.Flags&syntax.FoldCase != 0 {
 			return false
 		}
-		var c class
+		var c asciiSet
 		c.add(r, r)
 		m.steps = append(m.steps, c)
 	}
 	return true
 }
 
-func classOf(p *syntax.Regexp) (c class, ok bool) {
+func classOf(p *syntax.Regexp) (c asciiSet, ok bool) {
 	if p.Op != syntax.OpCharClass || p.Flags&syntax.FoldCase != 0 {
 		return c, false
 	}
@@ -125,7 +125,7 @@ func plainTime(s string) bool {
 		return false
 	}
 	for i := range len(shape) {
-		if shape[i] == 'd' && !digit(s[i]) || shape[i] != 'd' && shape[i] != s[i] {
+		if shape[i] == 'd' && !isDigit(s[i]) || shape[i] != 'd' && shape[i] != s[i] {
 			return false
 		}
 	}
@@ -134,7 +134,7 @@ func plainTime(s string) bool {
 			return false
 		}
 		for i := 1; i < len(fraction); i++ {
-			if !digit(fraction[i]) {
+			if !isDigit(fraction[i]) {
 				return false
 			}
 		}
@@ -154,7 +154,7 @@ func plainUUID(s string) bool {
 			if c != '-' {
 				return false
 			}
-		case !digit(c) && (c < 'a' || c > 'f'):
+		case !isDigit(c) && (c < 'a' || c > 'f'):
 			return false
 		}
 	}

@@ -36,9 +36,9 @@ var files embed.FS
 
 // Registry is the set of compiled schemas.
 type Registry struct {
-	entries map[string]entry
-	names   []string
-	cores   map[string]string // names of the schemas of AAEP's core events, by compact type
+	entries     map[string]entry
+	names       []string
+	coreSchemas map[string]string // names of the schemas of AAEP's core events, by compact type
 }
 
 type entry struct {
@@ -56,7 +56,7 @@ type entry struct {
 func Default() *Registry { return embedded() }
 
 var embedded = sync.OnceValue(func() *Registry {
-	r, err := load(files)
+	r, err := loadSchemas(files)
 	if err != nil {
 		panic("schemas: " + err.Error())
 	}
@@ -82,16 +82,16 @@ func (r *Registry) Validate(name string, tree any) []Violation {
 	if !ok {
 		return []Violation{{Keyword: "$ref", Message: "there is no schema of this name", Level: LevelError}}
 	}
-	if e.root.eval(tree, nil) {
+	if e.root.validateTree(tree, nil) {
 		return nil
 	}
 	c := &collector{}
-	e.root.eval(tree, c)
+	e.root.validateTree(tree, c)
 	sortViolations(c.found)
 	return c.found
 }
 
-func load(from fs.FS) (*Registry, error) {
+func loadSchemas(from fs.FS) (*Registry, error) {
 	sources, err := readAll(from)
 	if err != nil {
 		return nil, err
@@ -101,13 +101,13 @@ func load(from fs.FS) (*Registry, error) {
 		return nil, err
 	}
 	r := &Registry{entries: map[string]entry{}}
-	p := planner{done: map[*librarySchema]*node{}}
+	p := planner{planned: map[*librarySchema]*node{}}
 	for name, src := range sources {
 		compiled, err := library.Compile(Base + name + "/v1")
 		if err != nil {
 			return nil, fmt.Errorf("schema %s: %w", name, err)
 		}
-		root, err := p.plan(compiled)
+		root, err := p.planNode(compiled)
 		if err != nil {
 			return nil, fmt.Errorf("schema %s: %w", name, err)
 		}
@@ -116,10 +116,10 @@ func load(from fs.FS) (*Registry, error) {
 		r.names = append(r.names, name)
 	}
 	slices.Sort(r.names)
-	r.cores = map[string]string{}
+	r.coreSchemas = map[string]string{}
 	for _, name := range r.names {
 		if local, ok := strings.CutPrefix(name, aaepFolder); ok && strings.HasPrefix(local, aaepCoreStart) {
-			r.cores[aaepPrefix+local] = name
+			r.coreSchemas[aaepPrefix+local] = name
 		}
 	}
 	return r, nil

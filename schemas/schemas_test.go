@@ -104,7 +104,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"boolean schema", head + `"properties":{"a":false}}`, "a boolean schema is not evaluated"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := load(fstest.MapFS{"aaep/x.json": {Data: []byte(tc.text)}})
+			_, err := loadSchemas(fstest.MapFS{"aaep/x.json": {Data: []byte(tc.text)}})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want one with %q", err, tc.want)
 			}
@@ -220,7 +220,7 @@ func TestUniqueItems(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (unique{}).holds(v, nil); got != want {
+		if got := (uniqueItems{}).validateTree(v, nil); got != want {
 			t.Errorf("%s unique: %v", text, got)
 		}
 	}
@@ -238,14 +238,14 @@ func TestOwnRecords(t *testing.T) {
 			Source: "desk", RequestDigest: keyed, Verdict: events.Deny, Reasons: []events.Reason{}, DecidedAt: at}},
 		{"countersign/decision", events.Decision{DecisionID: "019342f0-0000-7000-8000-000000000001", EventID: "e", Tenant: "acme", Protocol: "agenthook",
 			Source: "desk", Agent: "a", Session: "s", ToolCallID: "c", Occurrence: 2, Tool: "t", Action: "send", ResourceKind: "email", ArgsDigest: keyed,
-			RequestDigest: plain, Verdict: events.Defer, NativeVerdict: "ask", Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "needs_approval", Path: "/a", Policy: "p/r", Action: "warn", Would: events.Ask}},
+			RequestDigest: plain, Verdict: events.Defer, NativeVerdict: "ask", Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "needs_approval", Path: "/a", Policy: "p/r", Action: "warn", WouldVerdict: events.Ask}},
 			Policy: &events.PolicyRef{Name: "p", Revision: 3, Digest: plain}, Mandate: &events.MandateRef{ID: "m", Hash: "h"},
 			Approval:   &events.ApprovalRef{WorkflowID: "w", Status: "pending", ActionID: "c", RequestedAt: at, ExpiresAt: at, ResumePolicy: "publisher_waits"},
 			ReceivedAt: at, DecidedAt: at, ExpiresAt: at, ReceiptHash: plain, Durability: "fsync", Trace: "00-x",
 			CanonicalTool: "a.b", Publishers: &events.SnapshotRef{Revision: 4, Digest: plain},
 			Counts: []events.Count{{Key: "k", WindowMS: 1000, Amount: 2, Total: -1}},
 			Inputs: &events.DecisionInputs{Strict: true, Profile: "reference-sdk",
-				Confirmation: &events.ConfirmationInput{Standing: "accepted", ID: "x", Explicit: true, Understated: true, AcceptsByDefault: true, Until: at},
+				Confirmation: &events.ConfirmationInput{Status: "accepted", ID: "x", Explicit: true, Understated: true, AcceptsByDefault: true, Until: at},
 				Mandate:      &events.MandateInput{Revoked: true, TrustedUI: true, Approved: true, Reserved: 1, Settled: 2, Full: true, Unknown: true, Signatures: "required"}}}},
 		{"countersign/call", events.Call{CallID: "c", Tenant: "acme", Source: "desk", Protocol: "aaep", Occurrence: 1, State: events.CallOpen, Timeline: []events.TimelineEntry{}}},
 		{"countersign/call", events.Call{CallID: "c", Tenant: "acme", Source: "desk", Protocol: "aaep", Agent: "a", Session: "s", ToolCallID: "c", Occurrence: 1,
@@ -253,7 +253,7 @@ func TestOwnRecords(t *testing.T) {
 			Match: "equal", Inferred: true, WeakScope: true, Binding: events.BindingExplicit, Findings: []string{"r"}, Timeline: []events.TimelineEntry{{Step: "completed", Seq: 2, At: at, EventID: "e"}}}},
 		{"countersign/finding", events.Finding{FindingID: "f", Rule: "r", Severity: events.SeverityInfo, EventIDs: []string{}, Explanation: "x"}},
 		{"countersign/finding", events.Finding{FindingID: "f", Rule: "r", Severity: events.SeverityCritical, Tenant: "acme", Source: "desk", Session: "s", ToolCallID: "c",
-			CallID: "c", EventIDs: []string{"e"}, Seqs: []uint64{1}, Explanation: "x", Remedy: "y", DetectedAt: at, Withdraws: "g", Enforced: true}},
+			CallID: "c", EventIDs: []string{"e"}, Seqs: []uint64{1}, Explanation: "x", Remedy: "y", DetectedAt: at, Retracts: "g", Enforced: true}},
 	} {
 		b, err := events.Encode(tc.record)
 		if err != nil {

@@ -102,7 +102,7 @@ func upstreamDocuments(t *testing.T, root fs.FS) map[string]any {
 		tree := parseFile(t, root, file)
 		if list, ok := tree.([]any); ok { // a recorded session
 			for i, item := range list {
-				docs[file+pointer(item.(map[string]any)["event_id"].(string))] = list[i]
+				docs[file+jsonPointer(item.(map[string]any)["event_id"].(string))] = list[i]
 			}
 			return nil
 		}
@@ -110,7 +110,7 @@ func upstreamDocuments(t *testing.T, root fs.FS) map[string]any {
 		if meta, ok := tree.(map[string]any)["metadata"].(map[string]any); ok {
 			for _, part := range []string{"approval", "runtime_attestation"} {
 				if v, ok := meta[part]; ok {
-					docs[file+pointer("metadata", part)] = v
+					docs[file+jsonPointer("metadata", part)] = v
 				}
 			}
 		}
@@ -137,7 +137,7 @@ func TestUpstreamVerdicts(t *testing.T) {
 	docs := upstreamDocuments(t, root)
 	for _, p := range pairs {
 		for i, e := range p.examples {
-			docs[p.file+pointer("examples", strconv.Itoa(i))] = e
+			docs[p.file+jsonPointer("examples", strconv.Itoa(i))] = e
 		}
 	}
 	for _, s := range corpus(t) {

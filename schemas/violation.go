@@ -63,9 +63,9 @@ func sortViolations(vs []Violation) {
 	})
 }
 
-// merge puts two answers about one document together. Where there are too many,
+// mergeViolations puts two answers about one document together. Where there are too many,
 // errors are kept before warnings: no amount of warnings may hide an error.
-func merge(a, b []Violation) []Violation {
+func mergeViolations(a, b []Violation) []Violation {
 	all := slices.Concat(a, b)
 	if len(all) > MaxViolations {
 		slices.SortStableFunc(all, func(a, b Violation) int { return strings.Compare(string(a.Level), string(b.Level)) })
@@ -84,17 +84,17 @@ type collector struct {
 
 // fail records a violation at the current place and returns false.
 func (c *collector) fail(keyword, message string) bool {
-	if c != nil && !c.full() {
-		c.found = append(c.found, Violation{Path: pointer(c.path...), Keyword: keyword, Message: message, Level: LevelError})
+	if c != nil && !c.isFull() {
+		c.found = append(c.found, Violation{Path: jsonPointer(c.path...), Keyword: keyword, Message: message, Level: LevelError})
 	}
 	return false
 }
 
-func (c *collector) full() bool { return len(c.found) >= MaxViolations }
+func (c *collector) isFull() bool { return len(c.found) >= MaxViolations }
 
-// stop reports whether nothing more needs to be looked at once something has
+// shouldStop reports whether nothing more needs to be looked at once something has
 // failed.
-func (c *collector) stop() bool { return c == nil || c.full() }
+func (c *collector) shouldStop() bool { return c == nil || c.isFull() }
 
 func (c *collector) enter(key string) {
 	if c != nil {
@@ -116,19 +116,19 @@ func (c *collector) leave() {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer writes a JSON pointer. Long keys are left out.
-func pointer(keys ...string) string {
+// jsonPointer writes a JSON pointer. Long keys are left out.
+func jsonPointer(keys ...string) string {
 	var b strings.Builder
 	for _, k := range keys {
 		b.WriteByte('/')
-		pointerEscapes.WriteString(&b, cut(k))
+		pointerEscapes.WriteString(&b, truncateKey(k))
 	}
 	return b.String()
 }
 
-// cut leaves a long key out: a part of it could be a part of a credential, which
+// truncateKey leaves a long key out: a part of it could be a part of a credential, which
 // redaction knows only when it sees all of it.
-func cut(key string) string {
+func truncateKey(key string) string {
 	if len(key) <= maxToken {
 		return key
 	}

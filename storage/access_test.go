@@ -45,14 +45,14 @@ func libraryQueries(t *testing.T, ro *DB, shard string) map[string]func() error 
 		"ScanSubject":    func() error { return ro.ScanSubject(ctx, shard, "gov.control.GOV.key", keep) },
 		"Chain":          func() error { return ro.Chain(ctx, "acme", "s1", keep) },
 		"RecordHashes":   func() error { return ro.RecordHashes(ctx, shard, 1, 9, func(uint64, [32]byte) error { return nil }) },
-		"SessionsNaming": func() error { _, err := ro.SessionsNaming(ctx, shard, "acme", `"s1"`); return err },
-		"LooseNaming":    func() error { _, err := ro.LooseNaming(ctx, shard, "acme", `"s1"`); return err },
+		"SessionsNaming": func() error { _, err := ro.SessionsContaining(ctx, shard, "acme", `"s1"`); return err },
+		"LooseNaming":    func() error { _, err := ro.SessionlessContaining(ctx, shard, "acme", `"s1"`); return err },
 		"SilentSince": func() error {
-			return ro.SilentSince(ctx, shard, "acme", time.Now(), func(string, uint64, time.Time) error { return nil })
+			return ro.IdleSessions(ctx, shard, "acme", time.Now(), func(string, uint64, time.Time) error { return nil })
 		},
 		"CountEvidence":    func() error { _, err := ro.CountEvidence(ctx, shard); return err },
-		"Confirm":          func() error { _, err := ro.Confirm(ctx, shard, 1, 5, oneOfEach(t, shard, 1)); return err },
-		"SessionHeads":     func() error { _, err := ro.SessionHeads(ctx, shard, []SessionKey{{"acme", "s1"}}); return err },
+		"Confirm":          func() error { _, err := ro.VerifyStored(ctx, shard, 1, 5, oneOfEach(t, shard, 1)); return err },
+		"SessionHeads":     func() error { _, err := ro.SessionHeads(ctx, shard, []SessionID{{"acme", "s1"}}); return err },
 		"TreeNodes":        func() error { _, err := ro.TreeNodes(ctx, shard, []uint64{0}); return err },
 		"Checkpoints":      func() error { _, err := ro.Checkpoints(ctx, shard); return err },
 		"LatestCheckpoint": func() error { _, err := ro.LatestCheckpoint(ctx, shard); return err },
@@ -65,7 +65,7 @@ func libraryQueries(t *testing.T, ro *DB, shard string) map[string]func() error 
 	}
 	for _, q := range Questions() {
 		list["Ask "+q.Name] = func() error {
-			_, err := ro.Ask(ctx, q, Terms{Tenant: "acme", Agent: "a", ID: "d1"})
+			_, err := ro.AnswerQuestion(ctx, q, QuestionParams{Tenant: "acme", Agent: "a", ID: "d1"})
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func TestCancelReachesTheEngine(t *testing.T) {
 	var work sync.WaitGroup
 	var err error
 	work.Go(func() {
-		err = db.each(ctx, "SELECT 'endless-query', sum(number) FROM system.numbers", nil)
+		err = db.eachRow(ctx, "SELECT 'endless-query', sum(number) FROM system.numbers", nil)
 	})
 	running := "SELECT count() FROM system.processes WHERE query LIKE 'SELECT \\'endless-query%'"
 	for count(t, db, running) == 0 {
@@ -175,10 +175,10 @@ func TestBadDSN(t *testing.T) {
 func TestReadingHidesTheDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 	defer cancel()
-	if _, has := reading(ctx).Deadline(); has {
+	if _, has := queryContext(ctx).Deadline(); has {
 		t.Error("the deadline shows")
 	}
-	<-reading(ctx).Done()
+	<-queryContext(ctx).Done()
 	if err := sharedDB(t).Scan(ctx, "S", 1, 2, func(EvidenceRow) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}

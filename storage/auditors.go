@@ -63,8 +63,8 @@ var auditorTables = []struct{ name, rows string }{
 	{"checkpoints", ""},
 }
 
-// Tables lists the tables and views that an auditor may read.
-func Tables() (names []string) {
+// AuditorTables lists the tables and views that an auditor may read.
+func AuditorTables() (names []string) {
 	for _, t := range auditorTables {
 		names = append(names, t.name)
 	}
@@ -74,8 +74,8 @@ func Tables() (names []string) {
 // auditorFilter is one row policy.
 type auditorFilter struct{ Table, Rows string }
 
-// Filters are the row policies of the user that an auditor's views run as.
-func (a Auditor) Filters() (list []auditorFilter) {
+// RowFilters are the row policies of the user that an auditor's views run as.
+func (a Auditor) RowFilters() (list []auditorFilter) {
 	for _, t := range auditorTables {
 		list = append(list, auditorFilter{t.name, strings.ReplaceAll(t.rows, "$", sqlString(a.Tenant))})
 	}
@@ -88,8 +88,8 @@ func (a Auditor) Database() string { return "audit_" + a.User }
 // Definer is the user that the views run as.
 func (a Auditor) Definer() string { return "of_" + a.User }
 
-// views are the statements that make the auditor's database.
-func (a Auditor) views(database string) []string {
+// viewStatements are the statements that make the auditor's database.
+func (a Auditor) viewStatements(database string) []string {
 	list := []string{"CREATE DATABASE IF NOT EXISTS " + a.Database()}
 	for _, t := range auditorTables {
 		list = append(list, fmt.Sprintf("DROP VIEW IF EXISTS %s.%s", a.Database(), t.name), fmt.Sprintf("CREATE VIEW %s.%s DEFINER = %s SQL SECURITY DEFINER AS SELECT * FROM %s.%[2]s",
@@ -117,13 +117,13 @@ func NewAuditor(user, tenant string) (a Auditor, password string, err error) {
 // version has changed the tables.
 func (a Auditor) Statements(database string) []string {
 	list := []string{fmt.Sprintf("CREATE USER OR REPLACE %s IDENTIFIED WITH no_password HOST NONE", a.Definer())}
-	for _, f := range a.Filters() {
+	for _, f := range a.RowFilters() {
 		list = append(list, fmt.Sprintf("GRANT SELECT ON %s.%s TO %s", database, f.Table, a.Definer()))
 		if f.Rows != "" {
 			list = append(list, fmt.Sprintf("CREATE ROW POLICY OR REPLACE %s ON %s.%s USING %s TO %[1]s", a.Definer(), database, f.Table, f.Rows))
 		}
 	}
-	list = append(list, a.views(database)...)
+	list = append(list, a.viewStatements(database)...)
 	return append(list,
 		fmt.Sprintf("CREATE USER OR REPLACE %s IDENTIFIED WITH sha256_hash BY '%s' SETTINGS readonly = 1, max_execution_time = %d MIN 1 MAX %[3]d CHANGEABLE_IN_READONLY, max_memory_usage = %d, max_concurrent_queries_for_user = %d",
 			a.User, a.Hash, auditorSeconds, auditorMemory, auditorQueries),
@@ -186,9 +186,9 @@ func changeAuditors(dataDir, user string, change func([]Auditor) []Auditor) erro
 	return nil
 }
 
-// makeViews gives every auditor of a managed engine their views, of the tables as
+// createAuditorViews gives every auditor of a managed engine their views, of the tables as
 // they are now.
-func (e *Engine) makeViews(ctx context.Context, auditors []Auditor) error {
+func (e *Engine) createAuditorViews(ctx context.Context, auditors []Auditor) error {
 	if len(auditors) == 0 {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (e *Engine) makeViews(ctx context.Context, auditors []Auditor) error {
 		return err
 	}
 	for _, a := range auditors {
-		for _, statement := range a.views(DatabaseName) {
+		for _, statement := range a.viewStatements(DatabaseName) {
 			if err := db.conn.Exec(ctx, statement); err != nil {
 				return fmt.Errorf("making the views of auditor %s: %w", a.User, err)
 			}
@@ -210,13 +210,13 @@ func (e *Engine) makeViews(ctx context.Context, auditors []Auditor) error {
 	return nil
 }
 
-// OneTenant reports whether this database shows the rows of one tenant only, as an
+// IsTenantView reports whether this database shows the rows of one tenant only, as an
 // auditor of one sees it: there evidence is a view.
-func (db *DB) OneTenant(ctx context.Context) (bool, error) {
+func (db *DB) IsTenantView(ctx context.Context) (bool, error) {
 	var engine string
 	err := db.conn.QueryRow(ctx, "SELECT any(engine) FROM system.tables WHERE database = currentDatabase() AND name = 'evidence'").Scan(&engine)
 	if err != nil {
-		return false, db.failed(err)
+		return false, db.queryError(err)
 	}
 	return strings.HasSuffix(engine, "View"), nil
 }

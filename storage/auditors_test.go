@@ -135,7 +135,7 @@ func TestAuditorSeesOneTenant(t *testing.T) {
 		}
 	}
 	for d, want := range map[string]bool{dsn: true, e.DSN(): false} {
-		if one, err := openDB(t, d).OneTenant(t.Context()); err != nil || one != want {
+		if one, err := openDB(t, d).IsTenantView(t.Context()); err != nil || one != want {
 			t.Errorf("one tenant's: %t (%v), want %t", one, err, want)
 		}
 	}
@@ -238,7 +238,7 @@ func TestAuditorOfAStrangeTenant(t *testing.T) {
 		t.Errorf("%d rows, want 1", n)
 	}
 	for _, statement := range a.Statements("countersign") {
-		if err := db.conn.Exec(t.Context(), "SELECT formatQuery({q:String})", arg("q", statement)); err != nil {
+		if err := db.conn.Exec(t.Context(), "SELECT formatQuery({q:String})", queryParam("q", statement)); err != nil {
 			t.Errorf("%s: %v", statement, err)
 		}
 	}

@@ -46,7 +46,7 @@ func findProgram(ctx context.Context, log zerolog.Logger) string {
 }
 
 // startBinary runs the clickhouse program as a server with a configuration of our own.
-func startBinary(ctx context.Context, l launch, program string) (*Engine, error) {
+func startBinary(ctx context.Context, l engineLaunch, program string) (*Engine, error) {
 	if l.opts.TCPPort == 0 { // a server cannot choose one itself
 		port, err := freePort(l.opts.Host)
 		if err != nil {
@@ -54,7 +54,7 @@ func startBinary(ctx context.Context, l launch, program string) (*Engine, error)
 		}
 		l.opts.TCPPort = port
 	}
-	conf := l.config(false)
+	conf := l.makeConfig(false)
 	if err := conf.write(); err != nil {
 		return nil, err
 	}
@@ -72,12 +72,12 @@ func startBinary(ctx context.Context, l launch, program string) (*Engine, error)
 		p.kill()
 		return nil, err
 	}
-	e := l.engine(KindBinary, p, l.opts.TCPPort)
-	if err := p.awaitAnswer(ctx, e.prepare); err != nil {
+	e := l.newEngine(KindBinary, p, l.opts.TCPPort)
+	if err := p.awaitAnswer(ctx, e.prepareDatabase); err != nil {
 		p.kill()
 		return nil, startFailure(p, l.opts, err)
 	}
-	return e.begin(e.stopBinary), nil
+	return e.watchProcess(e.stopBinary), nil
 }
 
 // answerPoll is how often a starting server is asked.
@@ -104,7 +104,7 @@ func (p *process) awaitAnswer(ctx context.Context, ask func(context.Context) err
 
 // stopBinary sends SIGTERM, on which a server finishes its queries and ends.
 func (e *Engine) stopBinary(ctx context.Context) error {
-	return e.proc.await(ctx, func() error { return e.proc.cmd.Process.Signal(syscall.SIGTERM) })
+	return e.proc.stopWith(ctx, func() error { return e.proc.cmd.Process.Signal(syscall.SIGTERM) })
 }
 
 // freePort finds a port that is free now. Somebody else may take it before the

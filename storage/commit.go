@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Confirm reads back what the database holds of the sequences first to last of a
+// VerifyStored reads back what the database holds of the sequences first to last of a
 // shard and compares it with the rows that a writer wanted there. All there, each
 // once and with its hash: true. None: false, so the batch can be written again.
 // Anything else is a *ConflictError, and the writer must stop.
-func (db *DB) Confirm(ctx context.Context, shard string, first, last uint64, rows []EvidenceRow) (landed bool, err error) {
+func (db *DB) VerifyStored(ctx context.Context, shard string, first, last uint64, rows []EvidenceRow) (landed bool, err error) {
 	n := 0
-	err = db.hashes(ctx, shard, first, last, func(seq uint64, hash [32]byte) error {
+	err = db.scanHashes(ctx, shard, first, last, func(seq uint64, hash [32]byte) error {
 		what := ""
 		switch {
 		case n >= len(rows):
@@ -47,39 +47,39 @@ const (
 	commitPause    = 100 * time.Millisecond
 )
 
-// settled knows of shards what their derived tables need after the next commit:
+// repairStates knows of shards what their derived tables need after the next commit:
 // nothing, a look at what was committed, or, before the first Repair, at all.
-type settled struct {
+type repairStates struct {
 	mu     sync.Mutex
-	shards map[string]settling
+	shards map[string]repairState
 	dials  uint64 // when the server was last asked when it started
 	start  int64  // what it said, in seconds of Unix time
 }
 
-type settling struct{ smooth, repaired bool }
+type repairState struct{ derivedCurrent, repaired bool }
 
-func (s *settled) change(shard string, f func(*settling)) {
+func (s *repairStates) update(shard string, f func(*repairState)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shards == nil {
-		s.shards = map[string]settling{}
+		s.shards = map[string]repairState{}
 	}
 	state := s.shards[shard]
 	f(&state)
 	s.shards[shard] = state
 }
 
-func (s *settled) set(shard string, smooth bool) {
-	s.change(shard, func(state *settling) { state.smooth = smooth })
+func (s *repairStates) setCurrent(shard string, smooth bool) {
+	s.update(shard, func(state *repairState) { state.derivedCurrent = smooth })
 }
 
-func (s *settled) repaired(shard string) {
-	s.change(shard, func(state *settling) { state.repaired = true })
+func (s *repairStates) markRepaired(shard string) {
+	s.update(shard, func(state *repairState) { state.repaired = true })
 }
 
-// restarted forgets everything if a server that says it started at start is another
+// resetIfRestarted forgets everything if a server that says it started at start is another
 // one than before. A server tells that by whole seconds, give or take one.
-func (s *settled) restarted(dials uint64, start int64) {
+func (s *repairStates) resetIfRestarted(dials uint64, start int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := start - s.start; s.start != 0 && (d > 1 || d < -1) {
@@ -88,15 +88,15 @@ func (s *settled) restarted(dials uint64, start int64) {
 	s.start, s.dials = start, dials
 }
 
-func (s *settled) asked() (dials uint64) {
+func (s *repairStates) lastDials() (dials uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dials
 }
 
-func (s *settled) is(shard string) bool { return s.state(shard).smooth }
+func (s *repairStates) isCurrent(shard string) bool { return s.shardState(shard).derivedCurrent }
 
-func (s *settled) state(shard string) settling {
+func (s *repairStates) shardState(shard string) repairState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.shards[shard]
@@ -125,39 +125,39 @@ func (db *DB) CommitEvidence(ctx context.Context, rows []EvidenceRow) error {
 	landed := false
 	for attempt := 1; !landed; attempt++ {
 		var err error
-		if landed, err = db.attempt(ctx, rows); landed {
+		if landed, err = db.tryCommit(ctx, rows); landed {
 			break
 		}
 		var conflict *ConflictError
 		if errors.As(err, &conflict) {
 			return err
 		}
-		if attempt == commitAttempts || !pause(ctx, commitPause*time.Duration(attempt)) {
+		if attempt == commitAttempts || !sleepContext(ctx, commitPause*time.Duration(attempt)) {
 			return err
 		}
 	}
-	return db.settle(ctx, shard, rows[0].Seq)
+	return db.repairAfterCommit(ctx, shard, rows[0].Seq)
 }
 
-// attempt stores rows that are not there yet, once, and reads them back. While it
+// tryCommit stores rows that are not there yet, once, and reads them back. While it
 // fails with anything but a *ConflictError, trying again is safe.
-func (db *DB) attempt(ctx context.Context, rows []EvidenceRow) (landed bool, err error) {
+func (db *DB) tryCommit(ctx context.Context, rows []EvidenceRow) (landed bool, err error) {
 	shard, first, last := rows[0].Shard, rows[0].Seq, rows[len(rows)-1].Seq
-	if !db.settled.is(shard) {
-		if err := db.quiesce(ctx, shard); err != nil {
+	if !db.repairs.isCurrent(shard) {
+		if err := db.endInserts(ctx, shard); err != nil {
 			return false, fmt.Errorf("%w: %w", ErrAmbiguous, err)
 		}
-		if landed, err := db.Confirm(ctx, shard, first, last, rows); landed || err != nil {
-			return landed, doubtful(err)
+		if landed, err := db.VerifyStored(ctx, shard, first, last, rows); landed || err != nil {
+			return landed, ambiguousError(err)
 		}
 	}
 	if err := db.InsertEvidence(ctx, EvidenceToken(shard, first), rows); err != nil {
-		db.settled.set(shard, false)
+		db.repairs.setCurrent(shard, false)
 		return false, err
 	}
-	if landed, err = db.Confirm(ctx, shard, first, last, rows); err != nil {
-		db.settled.set(shard, false)
-		return false, doubtful(err)
+	if landed, err = db.VerifyStored(ctx, shard, first, last, rows); err != nil {
+		db.repairs.setCurrent(shard, false)
+		return false, ambiguousError(err)
 	}
 	if !landed {
 		return false, &ConflictError{Shard: shard, Table: "evidence", Seq: first, What: "the rows were acknowledged and are not there"}
@@ -165,25 +165,25 @@ func (db *DB) attempt(ctx context.Context, rows []EvidenceRow) (landed bool, err
 	return true, nil
 }
 
-// sameServer finds out whether the server was started anew, and forgets what is known
+// checkRestart finds out whether the server was started anew, and forgets what is known
 // of its derived tables if so: its machine may have lost power, and they rows, since
 // not all of them are synced. A server that was started anew is met on a new
 // connection.
-func (db *DB) sameServer(ctx context.Context) error {
+func (db *DB) checkRestart(ctx context.Context) error {
 	dials := db.dials.Load()
-	if dials == db.settled.asked() {
+	if dials == db.repairs.lastDials() {
 		return nil
 	}
 	var start int64
 	if err := db.conn.QueryRow(ctx, "SELECT toInt64(toUnixTimestamp(now())) - toInt64(uptime())").Scan(&start); err != nil {
-		return fmt.Errorf("asking %s when it started: %w", db.where(), err)
+		return fmt.Errorf("asking %s when it started: %w", db.serverName(), err)
 	}
-	db.settled.restarted(dials, start)
+	db.repairs.resetIfRestarted(dials, start)
 	return nil
 }
 
-// doubtful marks the failure of a read-back: nobody knows what is there.
-func doubtful(err error) error {
+// ambiguousError marks the failure of a read-back: nobody knows what is there.
+func ambiguousError(err error) error {
 	var conflict *ConflictError
 	if err == nil || errors.As(err, &conflict) {
 		return err
@@ -191,8 +191,8 @@ func doubtful(err error) error {
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 }
 
-// pause waits, and reports whether ctx outlasted it.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleepContext waits, and reports whether ctx outlasted it.
+func sleepContext(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -201,26 +201,26 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// quiesce ends the evidence inserts of a shard that are still under way and waits
+// endInserts ends the evidence inserts of a shard that are still under way and waits
 // until they are gone: an engine goes on with the insert of a client that is not
 // there any more, be it an earlier attempt or a writer that died.
-func (db *DB) quiesce(ctx context.Context, shard string) error {
+func (db *DB) endInserts(ctx context.Context, shard string) error {
 	kill := "KILL QUERY WHERE user = currentUser() AND startsWith(query_id, " + sqlString(evidenceQueries(shard)) + ") SYNC"
 	if err := db.conn.Exec(ctx, kill); err != nil {
-		return fmt.Errorf("ending unfinished inserts in %s: %w", db.where(), err)
+		return fmt.Errorf("ending unfinished inserts in %s: %w", db.serverName(), err)
 	}
 	return nil
 }
 
-// settle repairs the derived tables where the last commit gives reason to: of the
+// repairAfterCommit repairs the derived tables where the last commit gives reason to: of the
 // sequences from first on if they have been compared with the evidence before, and
 // of all otherwise.
-func (db *DB) settle(ctx context.Context, shard string, first uint64) error {
-	err := db.sameServer(ctx)
-	state := db.settled.state(shard)
+func (db *DB) repairAfterCommit(ctx context.Context, shard string, first uint64) error {
+	err := db.checkRestart(ctx)
+	state := db.repairs.shardState(shard)
 	switch {
 	case err != nil:
-	case state.smooth:
+	case state.derivedCurrent:
 		return nil
 	case state.repaired:
 		_, err = db.repairFrom(ctx, shard, first)
@@ -228,9 +228,9 @@ func (db *DB) settle(ctx context.Context, shard string, first uint64) error {
 		_, err = db.Repair(ctx, shard)
 	}
 	if err != nil {
-		db.settled.set(shard, false)
+		db.repairs.setCurrent(shard, false)
 		return fmt.Errorf("the batch is stored, but perhaps not in all derived tables: %w", err)
 	}
-	db.settled.set(shard, true)
+	db.repairs.setCurrent(shard, true)
 	return nil
 }

@@ -37,37 +37,37 @@ func lockDataDir(ctx context.Context, dir string) (dataLocks, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return dataLocks{}, fmt.Errorf("making the engine's data directory: %w", err)
 	}
-	owner, err := lockNow(ctx, filepath.Join(dir, ownerLockName))
+	owner, err := tryLock(ctx, filepath.Join(dir, ownerLockName))
 	if err != nil {
-		return dataLocks{}, inUse(ctx, dir, err)
+		return dataLocks{}, inUseError(ctx, dir, err)
 	}
 	waiting, cancel := context.WithTimeout(ctx, orphanGrace)
 	defer cancel()
 	engine, err := lockFile(waiting, filepath.Join(dir, lockName), func() {})
 	if err != nil {
 		owner.Close()
-		return dataLocks{}, inUse(ctx, dir, err)
+		return dataLocks{}, inUseError(ctx, dir, err)
 	}
 	return dataLocks{engine, owner}, nil
 }
 
-// errHeld says that somebody has a lock that was not to be waited for.
-var errHeld = errors.New("the lock is held")
+// errLockHeld says that somebody has a lock that was not to be waited for.
+var errLockHeld = errors.New("the lock is held")
 
-// lockNow takes a lock that is free.
-func lockNow(ctx context.Context, path string) (*os.File, error) {
+// tryLock takes a lock that is free.
+func tryLock(ctx context.Context, path string) (*os.File, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f, err := lockFile(ctx, path, func() { cancel(errHeld) })
-	if err != nil && context.Cause(ctx) == errHeld {
-		return nil, errHeld
+	f, err := lockFile(ctx, path, func() { cancel(errLockHeld) })
+	if err != nil && context.Cause(ctx) == errLockHeld {
+		return nil, errLockHeld
 	}
 	return f, err
 }
 
-// inUse explains why a directory could not be locked.
-func inUse(ctx context.Context, dir string, err error) error {
-	if ctx.Err() != nil || !(errors.Is(err, errHeld) || errors.Is(err, context.DeadlineExceeded)) {
+// inUseError explains why a directory could not be locked.
+func inUseError(ctx context.Context, dir string, err error) error {
+	if ctx.Err() != nil || !(errors.Is(err, errLockHeld) || errors.Is(err, context.DeadlineExceeded)) {
 		return fmt.Errorf("locking the engine's data directory: %w", err)
 	}
 	var engine, owner int

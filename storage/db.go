@@ -19,15 +19,15 @@ import (
 
 // DB is the evidence database. Its methods may be called from any goroutine.
 type DB struct {
-	conn     clickhouse.Conn
-	options  *clickhouse.Options
-	database string
-	settled  settled
-	dials    atomic.Uint64 // connections that were opened
-	deriving sync.Mutex    // held while derived tables are compared with evidence, or rows expire
-	views    atomic.Bool   // there are views instead of the tables
-	idle     idleConns
-	unset    atomic.Bool // look-ups go without settings
+	conn       clickhouse.Conn
+	options    *clickhouse.Options
+	database   string
+	repairs    repairStates
+	dials      atomic.Uint64 // connections that were opened
+	derivedMu  sync.Mutex    // held while derived tables are compared with evidence, or rows expire
+	hasViews   atomic.Bool   // there are views instead of the tables
+	idle       idleConns
+	noSettings atomic.Bool // look-ups go without settings
 }
 
 // Connection defaults, where the DSN does not say otherwise.
@@ -59,11 +59,11 @@ func Open(ctx context.Context, dsn string) (*DB, error) {
 	counted := *options
 	counted.DialContext = db.dial
 	if db.conn, err = clickhouse.Open(&counted); err != nil {
-		return nil, fmt.Errorf("opening ClickHouse at %s: %w", db.where(), err)
+		return nil, fmt.Errorf("opening ClickHouse at %s: %w", db.serverName(), err)
 	}
 	err = db.Ping(ctx)
 	if ex := (*clickhouse.Exception)(nil); errors.As(err, &ex) && ex.Code == codeUnknownDatabase {
-		if err = db.create(ctx); err == nil {
+		if err = db.createDatabase(ctx); err == nil {
 			err = db.Ping(ctx)
 		}
 	}
@@ -116,21 +116,21 @@ func parseDSN(dsn string) (*clickhouse.Options, error) {
 	return options, nil
 }
 
-// where names the server in messages; it holds no secret.
-func (db *DB) where() string { return strings.Join(db.options.Addr, ",") + "/" + db.database }
+// serverName names the server in messages; it holds no secret.
+func (db *DB) serverName() string { return strings.Join(db.options.Addr, ",") + "/" + db.database }
 
-// create makes the database, from a connection to one that always exists.
-func (db *DB) create(ctx context.Context) error {
+// createDatabase makes the database, from a connection to one that always exists.
+func (db *DB) createDatabase(ctx context.Context) error {
 	options := *db.options
 	options.Auth.Database = "system"
 	options.MaxOpenConns, options.MaxIdleConns = 1, 1
 	c, err := clickhouse.Open(&options)
 	if err != nil {
-		return fmt.Errorf("opening ClickHouse at %s: %w", db.where(), err)
+		return fmt.Errorf("opening ClickHouse at %s: %w", db.serverName(), err)
 	}
 	defer c.Close()
 	if err := c.Exec(ctx, "CREATE DATABASE IF NOT EXISTS "+db.database); err != nil {
-		return fmt.Errorf("creating the database %s: %w", db.where(), err)
+		return fmt.Errorf("creating the database %s: %w", db.serverName(), err)
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (db *DB) create(ctx context.Context) error {
 // Ping reports whether the database answers.
 func (db *DB) Ping(ctx context.Context) error {
 	if err := db.conn.Ping(ctx); err != nil {
-		return fmt.Errorf("ClickHouse at %s does not answer: %w", db.where(), err)
+		return fmt.Errorf("ClickHouse at %s does not answer: %w", db.serverName(), err)
 	}
 	return nil
 }
@@ -149,18 +149,18 @@ func (db *DB) Close() error {
 	return db.conn.Close()
 }
 
-// reading is the context of a query. clickhouse-go turns a deadline into the
+// queryContext is the context of a query. clickhouse-go turns a deadline into the
 // setting max_execution_time, which a user with readonly=1 may not set; cancelling
 // works without.
-func reading(ctx context.Context) context.Context { return undated{ctx} }
+func queryContext(ctx context.Context) context.Context { return noDeadlineContext{ctx} }
 
-// undated hides its parent's deadline; Done and Err still obey it.
-type undated struct{ context.Context }
+// noDeadlineContext hides its parent's deadline; Done and Err still obey it.
+type noDeadlineContext struct{ context.Context }
 
-func (undated) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (noDeadlineContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// arg binds a query parameter: {name:Type} in the text.
-func arg(name string, value any) any { return clickhouse.Named(name, value) }
+// queryParam binds a query parameter: {name:Type} in the text.
+func queryParam(name string, value any) any { return clickhouse.Named(name, value) }
 
 // randomToken is a de-duplication token that nobody uses twice.
 func randomToken() string {

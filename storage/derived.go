@@ -133,7 +133,7 @@ func (db *DB) CompareDerived(ctx context.Context, shard string, from, to uint64,
 	wanted := func(name string) bool { return len(tables) == 0 || slices.Contains(tables, name) }
 	within := fmt.Sprintf("shard = %s AND seq BETWEEN %d AND %d", sqlString(shard), from, to)
 	var found []DerivedRow
-	for _, table := range derived {
+	for _, table := range derivedTables {
 		if !wanted(table.name) {
 			continue
 		}
@@ -141,7 +141,7 @@ func (db *DB) CompareDerived(ctx context.Context, shard string, from, to uint64,
 		if err != nil {
 			return err
 		}
-		err = db.each(ctx, query, func(r driver.Rows) error {
+		err = db.eachRow(ctx, query, func(r driver.Rows) error {
 			d := DerivedRow{Table: table.name, Shard: shard}
 			var lacks, extra int64
 			err := r.Scan(&d.Seq, &lacks, &extra)
@@ -173,7 +173,7 @@ func (db *DB) CompareDerived(ctx context.Context, shard string, from, to uint64,
 // from the text: those that a verification does not read.
 func (db *DB) compareCopies(ctx context.Context, within string, fn func(seq uint64)) error {
 	// What is NULL differs: a table may have other types than the migrations give it.
-	err := db.each(ctx, `SELECT seq FROM evidence WHERE `+within+` AND NOT coalesce(record = ''
+	err := db.eachRow(ctx, `SELECT seq FROM evidence WHERE `+within+` AND NOT coalesce(record = ''
 			OR ifNull(toInt64(session_index), -1) = ifNull(JSONExtract(record, 'session_index', 'Nullable(Int64)'), -1)
 				AND redacted = (position(record, '"redactions":[{') > 0) AND expiry = 0, false) ORDER BY seq`,
 		func(r driver.Rows) error {
@@ -194,7 +194,7 @@ func (db *DB) markTextless(ctx context.Context, within string, found []DerivedRo
 		return nil
 	}
 	textless := map[uint64]bool{}
-	err := db.each(ctx, `SELECT seq FROM evidence WHERE `+within+` AND record = ''`, func(r driver.Rows) error {
+	err := db.eachRow(ctx, `SELECT seq FROM evidence WHERE `+within+` AND record = ''`, func(r driver.Rows) error {
 		var seq uint64
 		err := r.Scan(&seq)
 		textless[seq] = true
@@ -213,8 +213,8 @@ const inComparison = "coalesce(toString(shard) IN (SELECT DISTINCT toString(shar
 // StrayDerived lists the shards that derived tables have rows of and evidence has
 // none of, each with the table, and the rows that are at no place of a shard.
 func (db *DB) StrayDerived(ctx context.Context) (list []DerivedRow, err error) {
-	for _, table := range derived {
-		err := db.each(ctx, `SELECT coalesce(toString(shard), '') AS s, toUInt64(coalesce(min(seq), 0)), count() FROM `+table.name+` WHERE NOT `+inComparison+` GROUP BY s ORDER BY s`,
+	for _, table := range derivedTables {
+		err := db.eachRow(ctx, `SELECT coalesce(toString(shard), '') AS s, toUInt64(coalesce(min(seq), 0)), count() FROM `+table.name+` WHERE NOT `+inComparison+` GROUP BY s ORDER BY s`,
 			func(r driver.Rows) error {
 				d := DerivedRow{Table: table.name}
 				err := r.Scan(&d.Shard, &d.Seq, &d.Extra)

@@ -23,8 +23,8 @@ const stopQuery = "KILL QUERY WHERE user IN ('', 'default') ASYNC"
 // startEmbedded runs the library in a process of this program. The data
 // directory's lock goes to the child, so it is held as long as the child lives,
 // whatever becomes of this process.
-func startEmbedded(ctx context.Context, l launch, lib string) (*Engine, error) {
-	conf := l.config(true)
+func startEmbedded(ctx context.Context, l engineLaunch, lib string) (*Engine, error) {
+	conf := l.makeConfig(true)
 	if err := conf.write(); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func startEmbedded(ctx context.Context, l launch, lib string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding this program's file: %w", err)
 	}
-	argv := append([]string{self, engineArg, childEmbedded, lib}, conf.arguments()...)
+	argv := append([]string{self, engineArg, childEmbedded, lib}, conf.commandArgs()...)
 	p, err := startProcess(argv, os.Environ(), []*os.File{l.locks.engine}, l.opts.Log)
 	if err != nil {
 		return nil, err
@@ -49,16 +49,16 @@ func startEmbedded(ctx context.Context, l launch, lib string) (*Engine, error) {
 		p.kill()
 		return nil, startFailure(p, l.opts, err)
 	}
-	e := l.engine(KindEmbedded, p, port)
-	if err := e.prepare(ctx); err != nil {
+	e := l.newEngine(KindEmbedded, p, port)
+	if err := e.prepareDatabase(ctx); err != nil {
 		p.kill()
 		return nil, startFailure(p, l.opts, err)
 	}
-	return e.begin(e.stopEmbedded), nil
+	return e.watchProcess(e.stopEmbedded), nil
 }
 
-// arguments are those of `clickhouse local`. The first one must be an option.
-func (c engineConfig) arguments() []string {
+// commandArgs are those of `clickhouse local`. The first one must be an option.
+func (c engineConfig) commandArgs() []string {
 	args := []string{
 		"clickhouse-local", "--config-file=" + c.Path(configFile), "--path=" + c.Path(dataFolder),
 		"--listen_host", c.Host, "--tcp_port", strconv.Itoa(c.TCPPort),
@@ -96,7 +96,7 @@ func (p *process) awaitPort(ctx context.Context, path string) (int, error) {
 // stopEmbedded ends the blocking query, upon which the engine closes its tables
 // and its process ends.
 func (e *Engine) stopEmbedded(ctx context.Context) error {
-	return e.proc.await(ctx, func() error {
+	return e.proc.stopWith(ctx, func() error {
 		return withConn(e.controlDSN, func(c clickhouse.Conn) error { return c.Exec(ctx, stopQuery) })
 	})
 }

@@ -38,8 +38,8 @@ type Engine struct {
 	err     error
 }
 
-// engine wraps a started child that listens on port.
-func (l launch) engine(kind string, p *process, port int) *Engine {
+// newEngine wraps a started child that listens on port.
+func (l engineLaunch) newEngine(kind string, p *process, port int) *Engine {
 	e := &Engine{kind: kind, proc: p, owner: l.locks.owner, done: make(chan struct{}), auditors: l.auditors}
 	e.dsn = nativeDSN(OwnerUser, l.creds.Owner, l.opts.Host, port, DatabaseName)
 	e.readonlyDSN = nativeDSN(ReadonlyUser, l.creds.Readonly, l.opts.Host, port, DatabaseName)
@@ -47,14 +47,14 @@ func (l launch) engine(kind string, p *process, port int) *Engine {
 	return e
 }
 
-// begin watches the child from now on.
-func (e *Engine) begin(stop func(context.Context) error) *Engine {
+// watchProcess watches the child from now on.
+func (e *Engine) watchProcess(stop func(context.Context) error) *Engine {
 	e.stopProc = stop
 	go func() {
 		<-e.proc.done
 		e.mu.Lock()
 		if !e.stopped {
-			e.err = fmt.Errorf("%w (%s): %s", ErrEngineDied, e.proc.state, complaint(e.proc.output.String()))
+			e.err = fmt.Errorf("%w (%s): %s", ErrEngineDied, e.proc.state, failureExcerpt(e.proc.output.String()))
 		}
 		e.mu.Unlock()
 		e.owner.Close()
@@ -63,9 +63,9 @@ func (e *Engine) begin(stop func(context.Context) error) *Engine {
 	return e
 }
 
-// prepare waits until a child that listens answers its owner, and makes the
+// prepareDatabase waits until a child that listens answers its owner, and makes the
 // database and the auditors' views.
-func (e *Engine) prepare(ctx context.Context) error {
+func (e *Engine) prepareDatabase(ctx context.Context) error {
 	err := withConn(e.controlDSN, func(c clickhouse.Conn) error {
 		if err := c.QueryRow(ctx, "SELECT version()").Scan(&e.version); err != nil {
 			return fmt.Errorf("asking the ClickHouse engine for its version: %w", err)
@@ -78,7 +78,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.makeViews(ctx, e.auditors)
+	return e.createAuditorViews(ctx, e.auditors)
 }
 
 // DSN is the database owner's, in clickhouse-go's form, native protocol. It holds
@@ -134,9 +134,9 @@ func (e *Engine) Stop(ctx context.Context) error {
 	return e.stopErr
 }
 
-// await lets ask make the child end, and kills it when that fails or takes
+// stopWith lets ask make the child end, and kills it when that fails or takes
 // longer than ctx.
-func (p *process) await(ctx context.Context, ask func() error) error {
+func (p *process) stopWith(ctx context.Context, ask func() error) error {
 	if err := ask(); err != nil {
 		select {
 		case <-p.done: // it was gone already

@@ -14,20 +14,20 @@ import (
 // ErrExpiry says that texts cannot expire now.
 var ErrExpiry = errors.New("the texts of expired records cannot be deleted")
 
-// Expiring is what Expire takes away.
-type Expiring struct {
+// ExpiryBatch is what Expire takes away.
+type ExpiryBatch struct {
 	Shard, Tenant string
 	Seqs          []uint64 // whose texts go, in order; at most MaxExpiring
 	Records       []uint64 // the control records that say so; rows name the first
 }
 
-// MaxExpiring is how many texts one Expiring names at most.
-const MaxExpiring = 200_000
+// MaxExpiryBatch is how many texts one Expiring names at most.
+const MaxExpiryBatch = 200_000
 
-// expiringTables are the derived tables whose rows go with the texts that they
+// expiryTables are the derived tables whose rows go with the texts that they
 // are made from. Control records never expire, so changes are not among them; the
 // chain has no names but those that evidence keeps.
-var expiringTables = []string{"decisions", "calls", "findings", "approvals", "redactions"}
+var expiryTables = []string{"decisions", "calls", "findings", "approvals", "redactions"}
 
 // Expire deletes the texts of records and the rows that were derived from them.
 // Their hashes and what else evidence says of them stay. It takes a step and says
@@ -35,26 +35,26 @@ var expiringTables = []string{"decisions", "calls", "findings", "approvals", "re
 // can be done again, so it does not matter where an earlier caller died. A text is
 // on disk until the engine has deleted the parts that were replaced: a minute
 // (old_parts_lifetime).
-func (db *DB) Expire(ctx context.Context, x Expiring) (done bool, err error) {
-	if len(x.Seqs) == 0 || len(x.Seqs) > MaxExpiring || len(x.Records) == 0 || x.Tenant == "" || x.Shard == "" {
-		return false, fmt.Errorf("%w: it must name 1 to %d records of a tenant, and what says so", ErrExpiry, MaxExpiring)
+func (db *DB) Expire(ctx context.Context, x ExpiryBatch) (done bool, err error) {
+	if len(x.Seqs) == 0 || len(x.Seqs) > MaxExpiryBatch || len(x.Records) == 0 || x.Tenant == "" || x.Shard == "" {
+		return false, fmt.Errorf("%w: it must name 1 to %d records of a tenant, and what says so", ErrExpiry, MaxExpiryBatch)
 	}
-	db.deriving.Lock() // a repair of these tables must not run meanwhile
-	defer db.deriving.Unlock()
-	if busy, err := db.mutating(ctx); busy || err != nil {
+	db.derivedMu.Lock() // a repair of these tables must not run meanwhile
+	defer db.derivedMu.Unlock()
+	if busy, err := db.isMutating(ctx); busy || err != nil {
 		return false, err
 	}
-	left, err := db.countWhere(ctx, "evidence", x.left())
+	left, err := db.countWhere(ctx, "evidence", x.remainingCondition())
 	if err != nil {
 		return false, err
 	}
 	if left > 0 {
-		return false, db.mutate(ctx, fmt.Sprintf("ALTER TABLE evidence UPDATE record = '', expiry = %d WHERE %s, UPDATE concerns = %s WHERE shard = %s AND seq IN (%s) AND kind = 'control'",
-			x.Records[0], x.left(), sqlString(x.Tenant), sqlString(x.Shard), numbers(x.Records)))
+		return false, db.startMutation(ctx, fmt.Sprintf("ALTER TABLE evidence UPDATE record = '', expiry = %d WHERE %s, UPDATE concerns = %s WHERE shard = %s AND seq IN (%s) AND kind = 'control'",
+			x.Records[0], x.remainingCondition(), sqlString(x.Tenant), sqlString(x.Shard), numberList(x.Records)))
 	}
 	done = true
-	for _, table := range expiringTables {
-		n, err := db.countWhere(ctx, table, x.named())
+	for _, table := range expiryTables {
+		n, err := db.countWhere(ctx, table, x.namedCondition())
 		if err != nil {
 			return false, err
 		}
@@ -62,20 +62,22 @@ func (db *DB) Expire(ctx context.Context, x Expiring) (done bool, err error) {
 			continue
 		}
 		done = false
-		if err := db.mutate(ctx, "ALTER TABLE "+table+" DELETE WHERE "+x.named()); err != nil {
+		if err := db.startMutation(ctx, "ALTER TABLE "+table+" DELETE WHERE "+x.namedCondition()); err != nil {
 			return false, err
 		}
 	}
 	return done, nil
 }
 
-// named are the rows of the records; left are those that have their text. Control
+// namedCondition are the rows of the records; left are those that have their text. Control
 // records have no tenant, so that whatever a caller says none of them goes.
-func (x Expiring) named() string {
-	return fmt.Sprintf("shard = %s AND seq IN (%s) AND tenant = %s AND session != ''", sqlString(x.Shard), numbers(x.Seqs), sqlString(x.Tenant))
+func (x ExpiryBatch) namedCondition() string {
+	return fmt.Sprintf("shard = %s AND seq IN (%s) AND tenant = %s AND session != ''", sqlString(x.Shard), numberList(x.Seqs), sqlString(x.Tenant))
 }
 
-func (x Expiring) left() string { return x.named() + " AND kind != 'control' AND expiry = 0" }
+func (x ExpiryBatch) remainingCondition() string {
+	return x.namedCondition() + " AND kind != 'control' AND expiry = 0"
+}
 
 // longQuery lets a statement be as long as the longest list of sequences.
 func longQuery(ctx context.Context, more clickhouse.Settings) context.Context {
@@ -88,54 +90,54 @@ func longQuery(ctx context.Context, more clickhouse.Settings) context.Context {
 
 func (db *DB) countWhere(ctx context.Context, table, where string) (n uint64, err error) {
 	if err := db.conn.QueryRow(longQuery(ctx, nil), "SELECT count() FROM "+table+" WHERE "+where).Scan(&n); err != nil {
-		return 0, db.failed(err)
+		return 0, db.queryError(err)
 	}
 	return n, nil
 }
 
-// mutate begins a mutation. It may take longer than any connection lives: mutating
+// startMutation begins a mutation. It may take longer than any connection lives: mutating
 // says when it is done.
-func (db *DB) mutate(ctx context.Context, statement string) error {
+func (db *DB) startMutation(ctx context.Context, statement string) error {
 	if err := db.conn.Exec(longQuery(ctx, clickhouse.Settings{"mutations_sync": 0}), statement); err != nil {
-		return fmt.Errorf("%w in %s: %w", ErrExpiry, db.where(), err)
+		return fmt.Errorf("%w in %s: %w", ErrExpiry, db.serverName(), err)
 	}
 	return nil
 }
 
-// mutating reports whether a mutation of the tables is under way; one that cannot
+// isMutating reports whether a mutation of the tables is under way; one that cannot
 // go on is an error.
-func (db *DB) mutating(ctx context.Context) (busy bool, err error) {
+func (db *DB) isMutating(ctx context.Context) (busy bool, err error) {
 	var n uint64
 	var why string
-	tables := "'evidence', '" + strings.Join(expiringTables, "', '") + "'"
+	tables := "'evidence', '" + strings.Join(expiryTables, "', '") + "'"
 	if err := db.conn.QueryRow(ctx, "SELECT count(), max(latest_fail_reason) FROM system.mutations WHERE database = currentDatabase() AND NOT is_done AND NOT is_killed AND table IN ("+tables+")").Scan(&n, &why); err != nil {
-		return false, db.failed(err)
+		return false, db.queryError(err)
 	}
 	if why != "" {
-		return true, fmt.Errorf("%w in %s: a mutation does not get on (system.mutations): %.300s", ErrExpiry, db.where(), why)
+		return true, fmt.Errorf("%w in %s: a mutation does not get on (system.mutations): %.300s", ErrExpiry, db.serverName(), why)
 	}
 	return n > 0, nil
 }
 
-// Texts gives fn the sessions of a tenant in one shard whose newest record was
+// SessionsWithText gives fn the sessions of a tenant in one shard whose newest record was
 // stored before a time and of which some have their text, the longest silent
 // first, with that record's sequence and time.
-func (db *DB) Texts(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
-	return db.silent(ctx, shard, tenant, before, "AND countIf(expiry = 0) > 0 ORDER BY newest, session", fn)
+func (db *DB) SessionsWithText(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
+	return db.queryIdleSessions(ctx, shard, tenant, before, "AND countIf(expiry = 0) > 0 ORDER BY newest, session", fn)
 }
 
-// Place is a record's place in the log and in its session.
-type Place struct{ Seq, Index uint64 }
+// RecordPlace is a record's place in the log and in its session.
+type RecordPlace struct{ Seq, Index uint64 }
 
-// TextsOf lists the records of a session in one shard that have their text, in
+// RecordsWithText lists the records of a session in one shard that have their text, in
 // order, and the time of the session's newest record.
-func (db *DB) TextsOf(ctx context.Context, shard, tenant, session string) (list []Place, newest time.Time, err error) {
-	err = db.each(ctx, `SELECT seq, assumeNotNull(session_index), expiry, broker_time FROM evidence
+func (db *DB) RecordsWithText(ctx context.Context, shard, tenant, session string) (list []RecordPlace, newest time.Time, err error) {
+	err = db.eachRow(ctx, `SELECT seq, assumeNotNull(session_index), expiry, broker_time FROM evidence
 		WHERE shard = {shard:String} AND seq IN (
 			SELECT seq FROM evidence_chain WHERE tenant = {tenant:String} AND session = {session:String} AND shard = {shard:String} AND session_index IS NOT NULL)
 		ORDER BY seq`,
 		func(r driver.Rows) error {
-			var p Place
+			var p RecordPlace
 			var expiry uint64
 			var at time.Time
 			if err := r.Scan(&p.Seq, &p.Index, &expiry, &at); err != nil {
@@ -148,27 +150,27 @@ func (db *DB) TextsOf(ctx context.Context, shard, tenant, session string) (list 
 				list = append(list, p)
 			}
 			return nil
-		}, arg("shard", shard), arg("tenant", tenant), arg("session", session))
+		}, queryParam("shard", shard), queryParam("tenant", tenant), queryParam("session", session))
 	return list, newest, err
 }
 
-// unexpired leaves expired rows out of the evidence that a query reads, whatever
+// hideExpired leaves expired rows out of the evidence that a query reads, whatever
 // views are between: what was derived from their texts goes with them.
-func (db *DB) unexpired() clickhouse.Settings {
+func (db *DB) hideExpired() clickhouse.Settings {
 	return clickhouse.Settings{"additional_table_filters": "{'" + db.database + ".evidence': 'expiry = 0'}"}
 }
 
-// Gone is how much of a tenant's evidence has no text any more.
-type Gone struct {
+// ExpiredTotals is how much of a tenant's evidence has no text any more.
+type ExpiredTotals struct {
 	Records, Sessions uint64
 	Shard             string // of the newest expiry
 	Expiry            uint64 // the sequence of its record
 }
 
-// Gone counts the expired records of a tenant, or of one session of it.
-func (db *DB) Gone(ctx context.Context, tenant, session string) (g Gone, err error) {
-	err = db.each(ctx, `SELECT count(), uniqExact(session), argMax(shard, (shard, expiry)), argMax(expiry, (shard, expiry)) FROM evidence
+// CountExpired counts the expired records of a tenant, or of one session of it.
+func (db *DB) CountExpired(ctx context.Context, tenant, session string) (g ExpiredTotals, err error) {
+	err = db.eachRow(ctx, `SELECT count(), uniqExact(session), argMax(shard, (shard, expiry)), argMax(expiry, (shard, expiry)) FROM evidence
 		WHERE expiry > 0 AND tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String})`,
-		func(r driver.Rows) error { return r.Scan(&g.Records, &g.Sessions, &g.Shard, &g.Expiry) }, arg("tenant", tenant), arg("session", session))
+		func(r driver.Rows) error { return r.Scan(&g.Records, &g.Sessions, &g.Shard, &g.Expiry) }, queryParam("tenant", tenant), queryParam("session", session))
 	return g, err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // expired takes steps until all is gone.
-func expired(t *testing.T, db *DB, x Expiring) {
+func expired(t *testing.T, db *DB, x ExpiryBatch) {
 	t.Helper()
 	for n := 0; ; n++ {
 		done, err := db.Expire(t.Context(), x)
@@ -52,15 +52,15 @@ func TestExpire(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	places, newest, err := db.TextsOf(t.Context(), shard, "acme", "s1")
+	places, newest, err := db.RecordsWithText(t.Context(), shard, "acme", "s1")
 	if err != nil || len(places) != len(rows) || places[0].Seq != 1 || places[0].Index != *rows[0].SessionIndex || !newest.Equal(rows[len(rows)-1].BrokerTime) {
 		t.Fatalf("%+v %v %v", places, newest, err)
 	}
-	x := Expiring{Shard: shard, Tenant: "acme", Records: []uint64{16}}
+	x := ExpiryBatch{Shard: shard, Tenant: "acme", Records: []uint64{16}}
 	for _, p := range places {
 		x.Seqs = append(x.Seqs, p.Seq)
 	}
-	for _, wrong := range []Expiring{{}, {Shard: shard, Tenant: "acme", Seqs: x.Seqs}, {Shard: shard, Seqs: x.Seqs, Records: x.Records}} {
+	for _, wrong := range []ExpiryBatch{{}, {Shard: shard, Tenant: "acme", Seqs: x.Seqs}, {Shard: shard, Seqs: x.Seqs, Records: x.Records}} {
 		if _, err := db.Expire(t.Context(), wrong); err == nil {
 			t.Errorf("%+v expires", wrong)
 		}
@@ -84,7 +84,7 @@ func TestExpire(t *testing.T) {
 		}); err != nil || n != len(rows)+len(other)+1 {
 			t.Errorf("%s: %d rows, %v", when, n, err)
 		}
-		for _, table := range expiringTables {
+		for _, table := range expiryTables {
 			if left := count(t, db, "SELECT count() FROM "+table+" WHERE shard = '"+shard+"' AND session = 's1'"); left != 0 {
 				t.Errorf("%s: %d rows in %s", when, left, table)
 			}
@@ -102,7 +102,7 @@ func TestExpire(t *testing.T) {
 	}
 	check("repaired")
 	// A row that is missing beside those that expired comes back, and they do not.
-	if err := db.conn.Exec(t.Context(), "ALTER TABLE decisions DELETE WHERE shard = {s:String} SETTINGS mutations_sync = 2", arg("s", shard)); err != nil {
+	if err := db.conn.Exec(t.Context(), "ALTER TABLE decisions DELETE WHERE shard = {s:String} SETTINGS mutations_sync = 2", queryParam("s", shard)); err != nil {
 		t.Fatal(err)
 	}
 	if added, err := db.Repair(t.Context(), shard); err != nil || added != 1 {
@@ -112,11 +112,11 @@ func TestExpire(t *testing.T) {
 	if n := count(t, db, "SELECT count() FROM evidence WHERE shard = '"+shard+"' AND concerns = 'acme'"); n != 1 {
 		t.Errorf("%d control records concern the tenant", n)
 	}
-	if places, _, err := db.TextsOf(t.Context(), shard, "acme", "s1"); err != nil || len(places) != 0 {
+	if places, _, err := db.RecordsWithText(t.Context(), shard, "acme", "s1"); err != nil || len(places) != 0 {
 		t.Errorf("%v %v", places, err)
 	}
 	var left []string
-	if err := db.Texts(t.Context(), shard, "acme", testTime.Add(time.Hour), func(s string, _ uint64, _ time.Time) error {
+	if err := db.SessionsWithText(t.Context(), shard, "acme", testTime.Add(time.Hour), func(s string, _ uint64, _ time.Time) error {
 		left = append(left, s)
 		return nil
 	}); err != nil || !slices.Equal(left, []string{"s2"}) {
@@ -142,12 +142,12 @@ func TestExpireAfterCrash(t *testing.T) {
 	if err := db.CommitEvidence(t.Context(), oneOfEach(t, shard, 1)); err != nil {
 		t.Fatal(err)
 	}
-	x := Expiring{Shard: shard, Tenant: "acme", Seqs: []uint64{1, 2, 3, 4, 5}, Records: []uint64{6}}
+	x := ExpiryBatch{Shard: shard, Tenant: "acme", Seqs: []uint64{1, 2, 3, 4, 5}, Records: []uint64{6}}
 	if done, err := db.Expire(t.Context(), x); done || err != nil { // the first step only
 		t.Fatal(done, err)
 	}
 	for {
-		if busy, err := db.mutating(t.Context()); err != nil {
+		if busy, err := db.isMutating(t.Context()); err != nil {
 			t.Fatal(err)
 		} else if !busy {
 			break
@@ -169,7 +169,7 @@ func TestReadersExpireNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ro := openDB(t, shared.engine.ReadonlyDSN())
-	if _, err := ro.Expire(t.Context(), Expiring{Shard: shard, Tenant: "acme", Seqs: []uint64{1}, Records: []uint64{6}}); err == nil {
+	if _, err := ro.Expire(t.Context(), ExpiryBatch{Shard: shard, Tenant: "acme", Seqs: []uint64{1}, Records: []uint64{6}}); err == nil {
 		t.Error("the read-only user may")
 	}
 	if err := ro.conn.Exec(t.Context(), "ALTER TABLE evidence UPDATE record = '' WHERE shard = '"+shard+"'"); err == nil {
@@ -188,8 +188,8 @@ func TestAuditorSeesTheirExpiries(t *testing.T) {
 	if err := db.CommitEvidence(t.Context(), []EvidenceRow{expiryRow("S", 12), expiryRow("S", 13)}); err != nil {
 		t.Fatal(err)
 	}
-	expired(t, db, Expiring{Shard: "S", Tenant: "acme", Seqs: []uint64{1, 2}, Records: []uint64{12}})
-	expired(t, db, Expiring{Shard: "S", Tenant: "globex", Seqs: []uint64{6, 7}, Records: []uint64{13}})
+	expired(t, db, ExpiryBatch{Shard: "S", Tenant: "acme", Seqs: []uint64{1, 2}, Records: []uint64{12}})
+	expired(t, db, ExpiryBatch{Shard: "S", Tenant: "globex", Seqs: []uint64{6, 7}, Records: []uint64{13}})
 	text, rows, err := everything(t, dsn, "SELECT toString(seq) FROM evidence WHERE subject LIKE '%.expiry'")
 	if err != nil || rows != 1 || text != "12\n" {
 		t.Errorf("%q %v", text, err)
@@ -225,7 +225,7 @@ func TestExpiredIsOffTheDisk(t *testing.T) {
 	if found(t, dir, secret) < 2 || found(t, dir, kept) < 2 {
 		t.Fatal("the test cannot find what is there")
 	}
-	expired(t, db, Expiring{Shard: shard, Tenant: "acme", Seqs: []uint64{1}, Records: []uint64{3}})
+	expired(t, db, ExpiryBatch{Shard: shard, Tenant: "acme", Seqs: []uint64{1}, Records: []uint64{3}})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for found(t, dir, secret) > 0 {

@@ -132,7 +132,7 @@ func TestAmbiguousInsert(t *testing.T) {
 				t.Fatalf("error %v, want ErrAmbiguous", err)
 			}
 			awaitIdle(t)
-			landed, err := db.Confirm(t.Context(), shard, 1, 5, rows)
+			landed, err := db.VerifyStored(t.Context(), shard, 1, 5, rows)
 			if err != nil || landed != c.landed {
 				t.Errorf("landed = %v (%v), want %v", landed, err, c.landed)
 			}

@@ -94,16 +94,16 @@ func (f fetcher) fetch(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrFetch, err)
 	}
 	defer os.RemoveAll(work)
-	tarball, err := f.pack(ctx, work)
+	tarball, err := f.runNPMPack(ctx, work)
 	if err != nil {
 		return err
 	}
-	return f.install(tarball, work)
+	return f.installLibrary(tarball, work)
 }
 
-// pack runs npm. Its cache lies in the work directory, so that the download can
+// runNPMPack runs npm. Its cache lies in the work directory, so that the download can
 // be watched and nothing of it stays behind.
-func (f fetcher) pack(ctx context.Context, work string) (string, error) {
+func (f fetcher) runNPMPack(ctx context.Context, work string) (string, error) {
 	npm, err := exec.LookPath("npm")
 	if err != nil {
 		return "", fmt.Errorf("%w: npm is not on PATH: install Node.js (which brings npm) or the clickhouse program, %s", ErrFetch, clickHouseUnavailable)
@@ -112,7 +112,7 @@ func (f fetcher) pack(ctx context.Context, work string) (string, error) {
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "npm_config_cache="+filepath.Join(work, "npm"), "npm_config_update_notifier=false")
 	cmd.WaitDelay = time.Second
-	stop := f.watch(work)
+	stop := f.watchDownload(work)
 	out, err := cmd.CombinedOutput()
 	stop()
 	if err != nil {
@@ -129,8 +129,8 @@ func (f fetcher) pack(ctx context.Context, work string) (string, error) {
 	return found[0], nil
 }
 
-// watch reports how much has arrived in dir until the function it gives is called.
-func (f fetcher) watch(dir string) (stop func()) {
+// watchDownload reports how much has arrived in dir until the function it gives is called.
+func (f fetcher) watchDownload(dir string) (stop func()) {
 	const stage = "fetching the ClickHouse engine"
 	f.progress.report(stage, 0, tarballSize)
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -164,13 +164,13 @@ func treeSize(dir string) (sum int64) {
 	return sum
 }
 
-// install checks the package, unpacks the library and moves it into place.
-func (f fetcher) install(tarball, work string) error {
+// installLibrary checks the package, unpacks the library and moves it into place.
+func (f fetcher) installLibrary(tarball, work string) error {
 	if err := checkIntegrity(tarball, f.integrity); err != nil {
 		return err
 	}
 	fresh := library{filepath.Join(work, "libchdb.so"), f.library.sha256}
-	sum, err := extract(tarball, libraryMember, fresh.path, f.progress)
+	sum, err := extractMember(tarball, libraryMember, fresh.path, f.progress)
 	if err != nil {
 		return fmt.Errorf("%w: unpacking %s: %w", ErrFetch, filepath.Base(tarball), err)
 	}
@@ -184,7 +184,7 @@ func (f fetcher) install(tarball, work string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFetch, err)
 	}
-	return f.library.writeStamp(stamp{info.Size(), info.ModTime().UnixNano(), sum})
+	return f.library.writeStamp(verifiedStamp{info.Size(), info.ModTime().UnixNano(), sum})
 }
 
 // checkIntegrity compares a file with a Subresource Integrity string (sha512).
@@ -204,8 +204,8 @@ func checkIntegrity(path, integrity string) error {
 	return nil
 }
 
-// extract writes one member of a .tgz to path, durably, and gives its SHA-256.
-func extract(tarball, member, path string, progress progressFunc) (string, error) {
+// extractMember writes one member of a .tgz to path, durably, and gives its SHA-256.
+func extractMember(tarball, member, path string, progress progressFunc) (string, error) {
 	file, err := os.Open(tarball)
 	if err != nil {
 		return "", err
@@ -221,7 +221,7 @@ func extract(tarball, member, path string, progress progressFunc) (string, error
 			return "", fmt.Errorf("looking for %s: %w", member, err)
 		}
 		if h.Name == member {
-			return writeHashed(path, progress.reader("unpacking the ClickHouse engine", h.Size, t))
+			return writeHashed(path, progress.wrapReader("unpacking the ClickHouse engine", h.Size, t))
 		}
 	}
 }

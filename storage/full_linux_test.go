@@ -19,11 +19,11 @@ import (
 func brokenParts(t *testing.T, db *DB) (broken []string) {
 	t.Helper()
 	tables := []string{"evidence", "tree_hashes", "checkpoints"}
-	for _, d := range derived {
+	for _, d := range derivedTables {
 		tables = append(tables, d.name)
 	}
 	for _, table := range tables {
-		err := db.each(t.Context(), "CHECK TABLE "+table+" SETTINGS check_query_single_value_result = 0", func(r driver.Rows) error {
+		err := db.eachRow(t.Context(), "CHECK TABLE "+table+" SETTINGS check_query_single_value_result = 0", func(r driver.Rows) error {
 			var part, message string
 			var ok bool
 			if err := r.Scan(&part, &ok, &message); err != nil || ok {
@@ -124,7 +124,7 @@ func TestFullDisk(t *testing.T) {
 	if err := db.CommitEvidence(t.Context(), oneOfEach(t, shard, 1)); err != nil {
 		t.Fatal(err)
 	}
-	leave(2*LeastRoom - 1<<20)
+	leave(2*MinFreeBytes - 1<<20)
 	if err := db.CommitEvidence(t.Context(), oneOfEach(t, shard, 6)); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), "not enough space") {
 		t.Errorf("storing on a disk that is nearly full: %v", err)
 	}
@@ -140,8 +140,8 @@ func TestFullDisk(t *testing.T) {
 	if err := e.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
-	leave(LeastRoom - 1<<20)
-	if _, err := StartEngine(t.Context(), EngineOptions{DataDir: dir, Embedded: true}); !errors.Is(err, ErrNoRoom) {
+	leave(MinFreeBytes - 1<<20)
+	if _, err := StartEngine(t.Context(), EngineOptions{DataDir: dir, Embedded: true}); !errors.Is(err, ErrDiskFull) {
 		t.Errorf("started on a full disk: %v", err)
 	}
 }

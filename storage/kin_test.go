@@ -39,7 +39,7 @@ func TestKinOf(t *testing.T) {
 		"at most one": {1, 100, 1, []string{"kid of top call_1 3"}},
 		"nothing":     {50, 60, 0, nil},
 	} {
-		list, err := db.KinOf(t.Context(), shard, shard, c.from, c.to, c.most)
+		list, err := db.SessionParents(t.Context(), shard, shard, c.from, c.to, c.most)
 		if err != nil {
 			t.Fatal(err)
 		}

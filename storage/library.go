@@ -52,9 +52,9 @@ func DefaultCacheDir() (string, error) {
 	return filepath.Join(dir, "countersign"), nil
 }
 
-// stamp records that a file of this size and modification time was found to
+// verifiedStamp records that a file of this size and modification time was found to
 // have this digest.
-type stamp struct {
+type verifiedStamp struct {
 	Size    int64  `json:"size"`
 	MTimeNS int64  `json:"mtime_ns"`
 	SHA256  string `json:"sha256"`
@@ -75,7 +75,7 @@ func (l library) verify(progress progressFunc) error {
 	if err != nil {
 		return err
 	}
-	want := stamp{info.Size(), info.ModTime().UnixNano(), l.sha256}
+	want := verifiedStamp{info.Size(), info.ModTime().UnixNano(), l.sha256}
 	if l.readStamp() == want {
 		return nil
 	}
@@ -89,18 +89,18 @@ func (l library) verify(progress progressFunc) error {
 	return l.writeStamp(want)
 }
 
-func (l library) readStamp() stamp {
-	var s stamp
+func (l library) readStamp() verifiedStamp {
+	var s verifiedStamp
 	b, err := os.ReadFile(l.stampPath())
 	if err != nil || json.Unmarshal(b, &s) != nil {
-		return stamp{}
+		return verifiedStamp{}
 	}
 	return s
 }
 
 // writeStamp remembers a verification. A cache that cannot be written to (one
 // shared by several users, say) is no error: it is then hashed at every start.
-func (l library) writeStamp(s stamp) error {
+func (l library) writeStamp(s verifiedStamp) error {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func hashFile(path string, size int64, progress progressFunc) (string, error) {
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, progress.reader("verifying the ClickHouse engine", size, f)); err != nil {
+	if _, err := io.Copy(h, progress.wrapReader("verifying the ClickHouse engine", size, f)); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil

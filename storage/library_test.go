@@ -149,7 +149,7 @@ func TestFetch(t *testing.T) {
 				}
 				return
 			}
-			if b, err := os.ReadFile(l.path); string(b) != "engine" || l.readStamp() == (stamp{}) {
+			if b, err := os.ReadFile(l.path); string(b) != "engine" || l.readStamp() == (verifiedStamp{}) {
 				t.Errorf("cached %q (%v), stamp %+v", b, err, l.readStamp())
 			}
 		})

@@ -31,11 +31,11 @@ func (db *DB) Migrate(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("migrating %s: %w", db.where(), ctx.Err())
+			return fmt.Errorf("migrating %s: %w", db.serverName(), ctx.Err())
 		case <-time.After(migratePause):
 		}
 	}
-	return fmt.Errorf("migrating %s: %w", db.where(), err)
+	return fmt.Errorf("migrating %s: %w", db.serverName(), err)
 }
 
 func (db *DB) migrate(ctx context.Context) error { return db.migrateTo(ctx, goose.MaxVersion) }

@@ -21,11 +21,11 @@ func TestNaming(t *testing.T) {
 	if err := db.CommitEvidence(t.Context(), rows); err != nil {
 		t.Fatal(err)
 	}
-	sessions, err := db.SessionsNaming(t.Context(), shard, "acme", `"dora"`)
+	sessions, err := db.SessionsContaining(t.Context(), shard, "acme", `"dora"`)
 	if err != nil || !slices.Equal(sessions, []string{"", "s1"}) {
 		t.Errorf("%v, %q", err, sessions)
 	}
-	loose, err := db.LooseNaming(t.Context(), shard, "acme", `"dora"`)
+	loose, err := db.SessionlessContaining(t.Context(), shard, "acme", `"dora"`)
 	if err != nil || !slices.Equal(loose, []uint64{3}) {
 		t.Errorf("%v, %d", err, loose)
 	}
@@ -34,7 +34,7 @@ func TestNaming(t *testing.T) {
 		want   []string
 	}{{0, nil}, {2 * time.Hour, []string{"s2"}}, {4 * time.Hour, []string{"s2", "s3"}}, {9 * time.Hour, []string{"s1", "s2", "s3"}}} {
 		var got []string
-		err := db.SilentSince(t.Context(), shard, "acme", testTime.Add(tt.before), func(s string, seq uint64, at time.Time) error {
+		err := db.IdleSessions(t.Context(), shard, "acme", testTime.Add(tt.before), func(s string, seq uint64, at time.Time) error {
 			if s == "s1" && (seq != 6 || !at.Equal(testTime.Add(5*time.Hour))) {
 				t.Errorf("%s: %d, %v", s, seq, at)
 			}

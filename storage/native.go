@@ -25,8 +25,8 @@ import (
 // profiling).
 const nativeVersion = int(proto.FeatureDistributedDepth)
 
-// nativeRoom is how much is read at a time from a connection for long answers.
-const nativeRoom = 1 << 20
+// nativeBufferSize is how much is read at a time from a connection for long answers.
+const nativeBufferSize = 1 << 20
 
 // errNative says that the short way cannot be taken; nothing was read.
 var errNative = errors.New("no plain connection")
@@ -50,24 +50,24 @@ func (db *DB) dialNative(ctx context.Context, room int) (*nativeConn, error) {
 	}
 	c := &nativeConn{Conn: conn, r: proto.NewReader(bufio.NewReaderSize(conn, room)), version: nativeVersion}
 	_ = conn.SetDeadline(time.Now().Add(max(o.DialTimeout, time.Second)))
-	if err := c.hello(proto.ClientHello{Name: "countersign", Major: 1, ProtocolVersion: nativeVersion, Database: db.database, User: o.Auth.Username, Password: o.Auth.Password}); err != nil {
+	if err := c.sendHello(proto.ClientHello{Name: "countersign", Major: 1, ProtocolVersion: nativeVersion, Database: db.database, User: o.Auth.Username, Password: o.Auth.Password}); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", errNative, err), conn.Close())
 	}
 	return c, conn.SetDeadline(time.Time{})
 }
 
-func (c *nativeConn) hello(h proto.ClientHello) error {
+func (c *nativeConn) sendHello(h proto.ClientHello) error {
 	var b proto.Buffer
 	h.Encode(&b)
 	if _, err := c.Write(b.Buf); err != nil {
 		return err
 	}
-	code, err := c.code()
+	code, err := c.readCode()
 	if err != nil {
 		return err
 	}
 	if code != proto.ServerCodeHello {
-		return c.unexpected(code)
+		return c.unexpectedPacket(code)
 	}
 	var server proto.ServerHello
 	if err := server.DecodeAware(c.r, nativeVersion); err != nil {
@@ -77,13 +77,13 @@ func (c *nativeConn) hello(h proto.ClientHello) error {
 	return nil
 }
 
-func (c *nativeConn) code() (proto.ServerCode, error) {
+func (c *nativeConn) readCode() (proto.ServerCode, error) {
 	n, err := c.r.UVarInt()
 	return proto.ServerCode(n), err
 }
 
-// unexpected turns what came instead of what was wanted into an error.
-func (c *nativeConn) unexpected(code proto.ServerCode) error {
+// unexpectedPacket turns what came instead of what was wanted into an error.
+func (c *nativeConn) unexpectedPacket(code proto.ServerCode) error {
 	if code != proto.ServerCodeException {
 		return fmt.Errorf("the server sent packet %d", code)
 	}
@@ -94,8 +94,8 @@ func (c *nativeConn) unexpected(code proto.ServerCode) error {
 	return &clickhouse.Exception{Code: int32(e.Code), Name: e.Name, Message: e.Message}
 }
 
-// ask sends a query.
-func (c *nativeConn) ask(query string, settings []proto.Setting) error {
+// sendQuery sends a query.
+func (c *nativeConn) sendQuery(query string, settings []proto.Setting) error {
 	var b proto.Buffer
 	proto.Query{Body: query, Stage: proto.StageComplete, Compression: proto.CompressionDisabled, Settings: settings, Info: proto.ClientInfo{
 		ProtocolVersion: c.version, Major: 1, Interface: proto.InterfaceTCP, Query: proto.ClientQueryInitial, InitialAddress: c.LocalAddr().String(), ClientName: "countersign",
@@ -107,17 +107,17 @@ func (c *nativeConn) ask(query string, settings []proto.Setting) error {
 	return err
 }
 
-// blocks hands over the blocks of the answer. Their columns are those of into, and
+// readBlocks hands over the blocks of the answer. Their columns are those of into, and
 // belong to fn until it returns.
-func (c *nativeConn) blocks(into proto.Results, fn func(rows int) error) error {
+func (c *nativeConn) readBlocks(into proto.Results, fn func(rows int) error) error {
 	for {
-		code, err := c.code()
+		code, err := c.readCode()
 		if err != nil {
 			return err
 		}
 		switch code {
 		case proto.ServerCodeData:
-			rows, err := c.block(into)
+			rows, err := c.readBlock(into)
 			if err == nil && rows > 0 {
 				err = fn(rows)
 			}
@@ -131,7 +131,7 @@ func (c *nativeConn) blocks(into proto.Results, fn func(rows int) error) error {
 		case proto.ServerCodeEndOfStream:
 			return nil
 		default:
-			return c.unexpected(code)
+			return c.unexpectedPacket(code)
 		}
 		if err != nil {
 			return err
@@ -139,7 +139,7 @@ func (c *nativeConn) blocks(into proto.Results, fn func(rows int) error) error {
 	}
 }
 
-func (c *nativeConn) block(into proto.Results) (rows int, err error) {
+func (c *nativeConn) readBlock(into proto.Results) (rows int, err error) {
 	if _, err := c.r.Str(); err != nil { // the name of a table that is sent along
 		return 0, err
 	}
@@ -150,8 +150,8 @@ func (c *nativeConn) block(into proto.Results) (rows int, err error) {
 	return b.Rows, nil
 }
 
-// sweepColumns are the columns of a sweep.
-type sweepColumns struct {
+// nativeColumns are the columns of a sweep.
+type nativeColumns struct {
 	shard, tenant, session, kind, subject, digest, record proto.ColStr
 	seq, expiry                                           proto.ColUInt64
 	at                                                    proto.ColInt64
@@ -160,24 +160,24 @@ type sweepColumns struct {
 	names map[string]string // those that come again and again
 }
 
-const sweepQuery = `SELECT CAST(shard, 'String') AS shard_, seq, CAST(tenant, 'String') AS tenant_, session, CAST(kind, 'String') AS kind_, subject,
+const nativeScanQuery = `SELECT CAST(shard, 'String') AS shard_, seq, CAST(tenant, 'String') AS tenant_, session, CAST(kind, 'String') AS kind_, subject,
 	toUnixTimestamp64Nano(broker_time) AS at_, body_digest, record, record_hash, expiry FROM evidence WHERE shard = `
 
-// sweepNative is Sweep over a plain connection; errNative if there is none.
-func (db *DB) sweepNative(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
-	conn, err := db.dialNative(ctx, nativeRoom)
+// scanNative is Sweep over a plain connection; errNative if there is none.
+func (db *DB) scanNative(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
+	conn, err := db.dialNative(ctx, nativeBufferSize)
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer func() { stop(); _ = conn.Close() }()
-	if err := conn.ask(sweepQuery+sqlString(shard)+" AND seq BETWEEN "+strconv.FormatUint(from, 10)+" AND "+strconv.FormatUint(to, 10)+" ORDER BY shard, seq", nil); err != nil {
-		return errors.Join(ctx.Err(), db.failed(err))
+	if err := conn.sendQuery(nativeScanQuery+sqlString(shard)+" AND seq BETWEEN "+strconv.FormatUint(from, 10)+" AND "+strconv.FormatUint(to, 10)+" ORDER BY shard, seq", nil); err != nil {
+		return errors.Join(ctx.Err(), db.queryError(err))
 	}
-	c := &sweepColumns{hash: proto.ColFixedStr{Size: len(EvidenceRow{}.RecordHash)}, names: map[string]string{}}
+	c := &nativeColumns{hash: proto.ColFixedStr{Size: len(EvidenceRow{}.RecordHash)}, names: map[string]string{}}
 	var mine error // of fn: returned as it is
-	err = conn.blocks(c.results(), func(rows int) error {
-		mine = c.each(rows, fn)
+	err = conn.readBlocks(c.protoResults(), func(rows int) error {
+		mine = c.eachRow(rows, fn)
 		return mine
 	})
 	switch {
@@ -186,10 +186,10 @@ func (db *DB) sweepNative(ctx context.Context, shard string, from, to uint64, fn
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return db.failed(err)
+	return db.queryError(err)
 }
 
-func (c *sweepColumns) results() proto.Results {
+func (c *nativeColumns) protoResults() proto.Results {
 	return proto.Results{
 		{Name: "shard_", Data: &c.shard}, {Name: "seq", Data: &c.seq}, {Name: "tenant_", Data: &c.tenant}, {Name: "session", Data: &c.session},
 		{Name: "kind_", Data: &c.kind}, {Name: "subject", Data: &c.subject}, {Name: "at_", Data: &c.at}, {Name: "body_digest", Data: &c.digest},
@@ -197,13 +197,13 @@ func (c *sweepColumns) results() proto.Results {
 	}
 }
 
-func (c *sweepColumns) each(rows int, fn func(*EvidenceRow) error) error {
+func (c *nativeColumns) eachRow(rows int, fn func(*EvidenceRow) error) error {
 	var r EvidenceRow
 	for i := range rows {
 		r = EvidenceRow{
-			Shard: c.name(c.shard.RowBytes(i)), Seq: c.seq.Row(i), Tenant: c.name(c.tenant.RowBytes(i)), Session: c.name(c.session.RowBytes(i)),
-			Kind: c.name(c.kind.RowBytes(i)), Subject: shown(c.subject.RowBytes(i)), BrokerTime: time.Unix(0, c.at.Row(i)).UTC(),
-			BodyDigest: shown(c.digest.RowBytes(i)), Record: shown(c.record.RowBytes(i)), RecordHash: [32]byte(c.hash.Row(i)), Expiry: c.expiry.Row(i),
+			Shard: c.internName(c.shard.RowBytes(i)), Seq: c.seq.Row(i), Tenant: c.internName(c.tenant.RowBytes(i)), Session: c.internName(c.session.RowBytes(i)),
+			Kind: c.internName(c.kind.RowBytes(i)), Subject: unsafeString(c.subject.RowBytes(i)), BrokerTime: time.Unix(0, c.at.Row(i)).UTC(),
+			BodyDigest: unsafeString(c.digest.RowBytes(i)), Record: unsafeString(c.record.RowBytes(i)), RecordHash: [32]byte(c.hash.Row(i)), Expiry: c.expiry.Row(i),
 		}
 		if err := fn(&r); err != nil {
 			return err
@@ -215,8 +215,8 @@ func (c *sweepColumns) each(rows int, fn func(*EvidenceRow) error) error {
 // maxNames bounds how many names a sweep remembers.
 const maxNames = 4096
 
-// name gives a name that stays.
-func (c *sweepColumns) name(b []byte) string {
+// internName gives a name that stays.
+func (c *nativeColumns) internName(b []byte) string {
 	if known, ok := c.names[string(b)]; ok {
 		return known
 	}
@@ -228,5 +228,5 @@ func (c *sweepColumns) name(b []byte) string {
 	return s
 }
 
-// shown is a part of a column as a text; it goes with the column.
-func shown(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+// unsafeString is a part of a column as a text; it goes with the column.
+func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -12,8 +12,8 @@ import (
 // A short query through clickhouse-go costs the server and this process a third
 // more than one on a plain connection: what is looked up one at a time takes those.
 
-// askRoom is how much is read at a time from a connection for short answers.
-const askRoom = 64 << 10
+// lookupBufferSize is how much is read at a time from a connection for short answers.
+const lookupBufferSize = 64 << 10
 
 // maxIdle bounds the plain connections that are kept.
 const maxIdle = 4
@@ -25,7 +25,7 @@ type idleConns struct {
 	closed bool
 }
 
-func (i *idleConns) take() *nativeConn {
+func (i *idleConns) get() *nativeConn {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.list) == 0 {
@@ -36,8 +36,8 @@ func (i *idleConns) take() *nativeConn {
 	return c
 }
 
-// keep takes a connection that has nothing left to say.
-func (i *idleConns) keep(c *nativeConn) {
+// put takes a connection that has nothing left to say.
+func (i *idleConns) put(c *nativeConn) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed || len(i.list) >= maxIdle {
@@ -57,42 +57,42 @@ func (i *idleConns) close() {
 	i.list = nil
 }
 
-// askSettings make a look-up cheaper for the server: planning is most of what it
+// lookupSettings make a look-up cheaper for the server: planning is most of what it
 // does, and one thread all that it needs. Who may only read may not set them, and a
 // later server may not know them: then it goes without.
-var askSettings = []proto.Setting{{Key: "max_threads", Value: "1"}, {Key: "enable_analyzer", Value: "0"}}
+var lookupSettings = []proto.Setting{{Key: "max_threads", Value: "1"}, {Key: "enable_analyzer", Value: "0"}}
 
-// askNative runs a query that changes nothing on a plain connection and hands over
+// queryNative runs a query that changes nothing on a plain connection and hands over
 // the blocks of the answer; errNative if there is no such connection. A connection
 // that was kept and has ended meanwhile, with the server perhaps, is not an error.
-func (db *DB) askNative(ctx context.Context, query string, into proto.Results, fn func(rows int) error) error {
-	if !db.unset.Load() {
-		err := db.askWith(ctx, query, askSettings, into, fn)
+func (db *DB) queryNative(ctx context.Context, query string, into proto.Results, fn func(rows int) error) error {
+	if !db.noSettings.Load() {
+		err := db.queryNativeWith(ctx, query, lookupSettings, into, fn)
 		if refused := (*clickhouse.Exception)(nil); !errors.As(err, &refused) {
 			return err
 		}
 	}
-	err := db.askWith(ctx, query, nil, into, fn)
+	err := db.queryNativeWith(ctx, query, nil, into, fn)
 	if err == nil {
-		db.unset.Store(true)
+		db.noSettings.Store(true)
 	}
 	return err
 }
 
-func (db *DB) askWith(ctx context.Context, query string, settings []proto.Setting, into proto.Results, fn func(rows int) error) error {
+func (db *DB) queryNativeWith(ctx context.Context, query string, settings []proto.Setting, into proto.Results, fn func(rows int) error) error {
 	for {
-		conn := db.idle.take()
+		conn := db.idle.get()
 		kept := conn != nil
 		if !kept {
 			var err error
-			if conn, err = db.dialNative(ctx, askRoom); err != nil {
+			if conn, err = db.dialNative(ctx, lookupBufferSize); err != nil {
 				return err
 			}
 		}
 		answered := false
-		err := conn.during(ctx, query, settings, into, func(rows int) error { answered = true; return fn(rows) })
+		err := conn.runQuery(ctx, query, settings, into, func(rows int) error { answered = true; return fn(rows) })
 		if err == nil {
-			db.idle.keep(conn)
+			db.idle.put(conn)
 			return nil
 		}
 		_ = conn.Close()
@@ -100,17 +100,17 @@ func (db *DB) askWith(ctx context.Context, query string, settings []proto.Settin
 			return ctx.Err()
 		}
 		if refused := (*clickhouse.Exception)(nil); !kept || answered || errors.As(err, &refused) {
-			return db.failed(err)
+			return db.queryError(err)
 		}
 	}
 }
 
-// during runs a query unless ctx ends, which closes the connection.
-func (c *nativeConn) during(ctx context.Context, query string, settings []proto.Setting, into proto.Results, fn func(rows int) error) error {
+// runQuery runs a query unless ctx ends, which closes the connection.
+func (c *nativeConn) runQuery(ctx context.Context, query string, settings []proto.Setting, into proto.Results, fn func(rows int) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	err := c.ask(query, settings)
+	err := c.sendQuery(query, settings)
 	if err == nil {
-		err = c.blocks(into, fn)
+		err = c.readBlocks(into, fn)
 	}
 	if !stop() { // it may be closed: not to be kept
 		return errors.Join(ctx.Err(), err)

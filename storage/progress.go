@@ -12,8 +12,8 @@ func (p progressFunc) report(stage string, done, total int64) {
 	}
 }
 
-// reader reports what is read from r, at most once per progressStep bytes.
-func (p progressFunc) reader(stage string, total int64, r io.Reader) io.Reader {
+// wrapReader reports what is read from r, at most once per progressStep bytes.
+func (p progressFunc) wrapReader(stage string, total int64, r io.Reader) io.Reader {
 	return &progressReader{r: r, report: p, stage: stage, total: total}
 }
 

@@ -100,9 +100,9 @@ func TestHostileIdentifiers(t *testing.T) {
 	if err := db.InsertEvidence(t.Context(), shard, rows); err != nil {
 		t.Fatal(err)
 	}
-	var keys []SessionKey
+	var keys []SessionID
 	for i, n := range names {
-		keys = append(keys, SessionKey{n, n})
+		keys = append(keys, SessionID{n, n})
 		chain := collect(t, func(fn func(EvidenceRow) error) error { return db.Chain(t.Context(), n, n, fn) })
 		if d := cmp.Diff(rows[i:i+1], chain); d != "" {
 			t.Errorf("chain of %q (-want +got):\n%s", n, d)
@@ -112,7 +112,7 @@ func TestHostileIdentifiers(t *testing.T) {
 			t.Errorf("findings of %q: %v %v", n, found, err)
 		}
 	}
-	heads, err := db.SessionHeads(t.Context(), shard, append(keys, SessionKey{"no", "such"}))
+	heads, err := db.SessionHeads(t.Context(), shard, append(keys, SessionID{"no", "such"}))
 	if err != nil || len(heads) != len(names) {
 		t.Errorf("heads of %d of %d sessions (%v)", len(heads), len(names), err)
 	}
@@ -143,8 +143,8 @@ func TestChainGoesOverShards(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("chain (-want +got):\n%s", d)
 	}
-	key := SessionKey{"acme", shard}
-	heads, err := db.SessionHeads(t.Context(), shard+"-2", []SessionKey{key})
+	key := SessionID{"acme", shard}
+	heads, err := db.SessionHeads(t.Context(), shard+"-2", []SessionID{key})
 	if err != nil || heads[key] != (Head{4, want[5].RecordHash}) {
 		t.Errorf("head %+v (%v)", heads[key], err)
 	}

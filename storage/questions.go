@@ -26,8 +26,8 @@ type Question struct {
 // one tenant's records.
 const QuestionMissing = "missing"
 
-// Terms are the parameters of questions. The zero Since and Until are no limits.
-type Terms struct {
+// QuestionParams are the parameters of questions. The zero Since and Until are no limits.
+type QuestionParams struct {
 	Tenant       string
 	Agent        string // an agent, or the publisher it speaks through
 	ID           string // of a decision, call or event, of a workflow or a mandate: what the question asks for
@@ -39,11 +39,11 @@ type Terms struct {
 // DefaultMost is how many rows an answer has at most.
 const DefaultMost = 1000
 
-// optionalTerms may be empty.
-var optionalTerms = []string{"since", "until", "session"}
+// optionalParams may be empty.
+var optionalParams = []string{"since", "until", "session"}
 
-// ErrTerms: a question lacks what it needs to be asked.
-var ErrTerms = errors.New("the question needs more")
+// ErrMissingParams: a question lacks what it needs to be asked.
+var ErrMissingParams = errors.New("the question needs more")
 
 // Answer is what a question gives: values by column. Times are UTC.
 type Answer struct {
@@ -54,8 +54,8 @@ type Answer struct {
 // Questions lists the questions in their order.
 func Questions() []Question { return slices.Clone(questions) }
 
-// QuestionNamed finds a question by its name or its number, from "1" on.
-func QuestionNamed(name string) (Question, bool) {
+// FindQuestion finds a question by its name or its number, from "1" on.
+func FindQuestion(name string) (Question, bool) {
 	for i, q := range questions {
 		if q.Name == name || fmt.Sprint(i+1) == name {
 			return q, true
@@ -64,8 +64,8 @@ func QuestionNamed(name string) (Question, bool) {
 	return Question{}, false
 }
 
-// Ask answers a question.
-func (db *DB) Ask(ctx context.Context, q Question, t Terms) (a Answer, err error) {
+// AnswerQuestion answers a question.
+func (db *DB) AnswerQuestion(ctx context.Context, q Question, t QuestionParams) (a Answer, err error) {
 	if t.Most <= 0 {
 		t.Most = DefaultMost
 	}
@@ -74,24 +74,24 @@ func (db *DB) Ask(ctx context.Context, q Question, t Terms) (a Answer, err error
 	}
 	given := map[string]string{"tenant": t.Tenant, "agent": t.Agent, "id": t.ID}
 	for _, need := range append([]string{"tenant"}, q.Needs...) {
-		if !slices.Contains(optionalTerms, need) && given[need] == "" {
-			return a, fmt.Errorf("%w: %s", ErrTerms, need)
+		if !slices.Contains(optionalParams, need) && given[need] == "" {
+			return a, fmt.Errorf("%w: %s", ErrMissingParams, need)
 		}
 	}
-	args := []any{arg("tenant", t.Tenant), arg("most", t.Most)}
+	args := []any{queryParam("tenant", t.Tenant), queryParam("most", t.Most)}
 	for _, need := range q.Needs {
 		switch need {
 		case "since":
-			args = append(args, since(t.Since))
+			args = append(args, sinceArg(t.Since))
 		case "until":
 			args = append(args, clickhouse.DateNamed("until", t.Until.UTC(), clickhouse.NanoSeconds))
 		case "session":
-			args = append(args, arg("session", t.Session))
+			args = append(args, queryParam("session", t.Session))
 		default:
-			args = append(args, arg(need, given[need]))
+			args = append(args, queryParam(need, given[need]))
 		}
 	}
-	err = db.each(ctx, q.SQL, func(r driver.Rows) error {
+	err = db.eachRow(ctx, q.SQL, func(r driver.Rows) error {
 		if a.Columns == nil {
 			a.Columns = r.Columns()
 		}

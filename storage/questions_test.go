@@ -41,7 +41,7 @@ func story(t *testing.T, shard, tenant string) (rows []EvidenceRow) {
 	add(KindCall, "s1", events.Call{CallID: "c2", Source: "rt2", ToolCallID: "tc2", Tool: "rm", State: events.CallOrphaned})
 	add(KindFinding, "s1", events.Finding{FindingID: "f1", Rule: "executed_despite_deny", Severity: "critical", ToolCallID: "tc3", Enforced: true})
 	add(KindFinding, "s1", events.Finding{FindingID: "f2", Rule: "executed_despite_deny", Severity: "critical", ToolCallID: "tc4"})
-	add(KindFinding, "s1", events.Finding{FindingID: "f3", Rule: "executed_despite_deny", Severity: "info", Withdraws: "f2"})
+	add(KindFinding, "s1", events.Finding{FindingID: "f3", Rule: "executed_despite_deny", Severity: "info", Retracts: "f2"})
 	d.DecisionID, d.EventID, d.ToolCallID, d.Verdict, d.Mandate, d.Approval = "d2", "e2", "tc5", events.Ask, nil, &events.ApprovalRef{WorkflowID: "w1", Status: "pending"}
 	add(KindDecision, "s2", d)
 	add(KindCall, "s2", events.Call{CallID: "c5", Source: "rt1", Agent: "mailer", ToolCallID: "tc5", Tool: "send", State: events.CallOpen})
@@ -59,21 +59,21 @@ func story(t *testing.T, shard, tenant string) (rows []EvidenceRow) {
 
 // answers are, by question, what the cells of certain columns say.
 var answers = map[string]struct {
-	terms   Terms
+	terms   QuestionParams
 	columns string
 	want    []string
 }{
-	"agent":      {Terms{Agent: "mailer"}, "session tool_call_id verdict state outcome", []string{"s1 tc1 allow completed succeeded", "s2 tc5  open "}},
-	"approved":   {Terms{ID: "tc5"}, "workflow_id step act approver approvers", []string{"w1 1 open  []", "w1 2 vote dana [dana]"}},
-	"no-verdict": {Terms{}, "tool tool_call_id state", []string{"rm tc2 orphaned"}},
-	"despite-no": {Terms{}, "rule tool_call_id enforced", []string{"executed_despite_deny tc3 true"}},
-	"policy":     {Terms{ID: "d1"}, "policy revision author file text", []string{"mail 4 ann mail.yaml metadata: {name: mail}"}},
-	"changes":    {Terms{}, "kind revision author items", []string{"policy 4 ann [mail]", "rules 1  [off input_drift]", "mandate 9 bob [put m1]"}},
-	"missing":    {Terms{}, "newest missing doubled unsigned broken_sessions", []string{"20 1 0 10 1"}},
-	"redacted": {Terms{Session: "s1"}, "kind path detector action policy reason",
+	"agent":      {QuestionParams{Agent: "mailer"}, "session tool_call_id verdict state outcome", []string{"s1 tc1 allow completed succeeded", "s2 tc5  open "}},
+	"approved":   {QuestionParams{ID: "tc5"}, "workflow_id step act approver approvers", []string{"w1 1 open  []", "w1 2 vote dana [dana]"}},
+	"no-verdict": {QuestionParams{}, "tool tool_call_id state", []string{"rm tc2 orphaned"}},
+	"despite-no": {QuestionParams{}, "rule tool_call_id enforced", []string{"executed_despite_deny tc3 true"}},
+	"policy":     {QuestionParams{ID: "d1"}, "policy revision author file text", []string{"mail 4 ann mail.yaml metadata: {name: mail}"}},
+	"changes":    {QuestionParams{}, "kind revision author items", []string{"policy 4 ann [mail]", "rules 1  [off input_drift]", "mandate 9 bob [put m1]"}},
+	"missing":    {QuestionParams{}, "newest missing doubled unsigned broken_sessions", []string{"20 1 0 10 1"}},
+	"redacted": {QuestionParams{Session: "s1"}, "kind path detector action policy reason",
 		[]string{"event /body/to email mask acme/1 ", "event /body/key secret  acme/1 ", "unparseable     not_json"}},
-	"mandate":   {Terms{ID: "tc1"}, "mandate_id tool_call_id verdict state outcome", []string{"m1 tc1 allow completed succeeded"}},
-	"undecided": {Terms{}, "session tool_call_id verdict approval workflow_id", []string{"s2 tc5 ask pending w1"}},
+	"mandate":   {QuestionParams{ID: "tc1"}, "mandate_id tool_call_id verdict state outcome", []string{"m1 tc1 allow completed succeeded"}},
+	"undecided": {QuestionParams{}, "session tool_call_id verdict approval workflow_id", []string{"s2 tc5 ask pending w1"}},
 }
 
 func TestQuestions(t *testing.T) {
@@ -93,12 +93,12 @@ func TestQuestions(t *testing.T) {
 	ro := openDB(t, shared.engine.ReadonlyDSN())
 	for i, q := range Questions() {
 		t.Run(q.Name, func(t *testing.T) {
-			if found, ok := QuestionNamed(fmt.Sprint(i + 1)); !ok || found.Name != q.Name {
+			if found, ok := FindQuestion(fmt.Sprint(i + 1)); !ok || found.Name != q.Name {
 				t.Errorf("question %d is %q", i+1, found.Name)
 			}
 			c := answers[q.Name]
 			c.terms.Tenant = tenant
-			a, err := ro.Ask(t.Context(), q, c.terms)
+			a, err := ro.AnswerQuestion(t.Context(), q, c.terms)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestQuestions(t *testing.T) {
 			if strings.Contains(strings.Join(q.Needs, " "), "since") {
 				late := c.terms
 				late.Since = testTime.Add(time.Hour)
-				if a, err := ro.Ask(t.Context(), q, late); err != nil || len(a.Rows) != 0 {
+				if a, err := ro.AnswerQuestion(t.Context(), q, late); err != nil || len(a.Rows) != 0 {
 					t.Errorf("later: %v (%v)", a.Rows, err)
 				}
 			}
@@ -138,18 +138,18 @@ func cell(a Answer, row []any, columns string) string {
 func TestQuestionsNeedTheirTerms(t *testing.T) {
 	db := sharedDB(t)
 	for _, q := range Questions() {
-		if _, err := db.Ask(t.Context(), q, Terms{Agent: "a", ID: "i"}); !errors.Is(err, ErrTerms) {
+		if _, err := db.AnswerQuestion(t.Context(), q, QuestionParams{Agent: "a", ID: "i"}); !errors.Is(err, ErrMissingParams) {
 			t.Errorf("%s without a tenant: %v", q.Name, err)
 		}
 	}
 	for _, name := range []string{"agent", "policy"} {
-		q, _ := QuestionNamed(name)
-		if _, err := db.Ask(t.Context(), q, Terms{Tenant: "acme"}); !errors.Is(err, ErrTerms) {
+		q, _ := FindQuestion(name)
+		if _, err := db.AnswerQuestion(t.Context(), q, QuestionParams{Tenant: "acme"}); !errors.Is(err, ErrMissingParams) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, name := range []string{"", "0", "11", "none"} {
-		if q, ok := QuestionNamed(name); ok {
+		if q, ok := FindQuestion(name); ok {
 			t.Errorf("%q is %q", name, q.Name)
 		}
 	}

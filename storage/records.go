@@ -37,13 +37,13 @@ const (
 
 // Decisions gives the admission decisions of a session in log order.
 func (db *DB) Decisions(ctx context.Context, tenant, session string) ([]Located[events.Decision], error) {
-	return records(ctx, db, decisionTable, inSession, arg("tenant", tenant), arg("session", session))
+	return queryRecords(ctx, db, decisionTable, inSession, queryParam("tenant", tenant), queryParam("session", session))
 }
 
 // DecisionByID gives the decision with an id, wherever it is; more than one means
 // that somebody forged one. ErrNotFound when there is none.
 func (db *DB) DecisionByID(ctx context.Context, tenant, id string) ([]Located[events.Decision], error) {
-	list, err := records(ctx, db, decisionTable, "tenant = {tenant:String} AND decision_id = {id:String}", arg("tenant", tenant), arg("id", id))
+	list, err := queryRecords(ctx, db, decisionTable, "tenant = {tenant:String} AND decision_id = {id:String}", queryParam("tenant", tenant), queryParam("id", id))
 	if err == nil && len(list) == 0 {
 		err = fmt.Errorf("decision %.64q of tenant %.64q: %w", id, tenant, ErrNotFound)
 	}
@@ -52,17 +52,17 @@ func (db *DB) DecisionByID(ctx context.Context, tenant, id string) ([]Located[ev
 
 // Calls gives the call records of a session in log order.
 func (db *DB) Calls(ctx context.Context, tenant, session string) ([]Located[events.Call], error) {
-	return records(ctx, db, callTable, inSession, arg("tenant", tenant), arg("session", session))
+	return queryRecords(ctx, db, callTable, inSession, queryParam("tenant", tenant), queryParam("session", session))
 }
 
 // Findings gives the findings about a session in log order.
 func (db *DB) Findings(ctx context.Context, tenant, session string) ([]Located[events.Finding], error) {
-	return records(ctx, db, findingTable, inSession, arg("tenant", tenant), arg("session", session))
+	return queryRecords(ctx, db, findingTable, inSession, queryParam("tenant", tenant), queryParam("session", session))
 }
 
 // Approvals gives the approval records of a session in log order.
 func (db *DB) Approvals(ctx context.Context, tenant, session string) ([]Located[events.Approval], error) {
-	return records(ctx, db, approvalTable, inSession, arg("tenant", tenant), arg("session", session))
+	return queryRecords(ctx, db, approvalTable, inSession, queryParam("tenant", tenant), queryParam("session", session))
 }
 
 // ToolCall is everything recorded about one tool_call_id of a tenant, over all
@@ -76,14 +76,14 @@ type ToolCall struct {
 // ToolCall gathers what is known of a tool_call_id.
 func (db *DB) ToolCall(ctx context.Context, tenant, toolCallID string) (t ToolCall, err error) {
 	const where = "tenant = {tenant:String} AND tool_call_id = {id:String}"
-	args := []any{arg("tenant", tenant), arg("id", toolCallID)}
-	if t.Decisions, err = records(ctx, db, decisionTable, where, args...); err != nil {
+	args := []any{queryParam("tenant", tenant), queryParam("id", toolCallID)}
+	if t.Decisions, err = queryRecords(ctx, db, decisionTable, where, args...); err != nil {
 		return t, err
 	}
-	if t.Calls, err = records(ctx, db, callTable, where, args...); err != nil {
+	if t.Calls, err = queryRecords(ctx, db, callTable, where, args...); err != nil {
 		return t, err
 	}
-	t.Findings, err = records(ctx, db, findingTable, where, args...)
+	t.Findings, err = queryRecords(ctx, db, findingTable, where, args...)
 	return t, err
 }
 
@@ -95,11 +95,11 @@ type recordTable[R, T any] struct {
 	record  func(R) T
 }
 
-func records[R, T any](ctx context.Context, db *DB, table recordTable[R, T], where string, args ...any) ([]Located[T], error) {
+func queryRecords[R, T any](ctx context.Context, db *DB, table recordTable[R, T], where string, args ...any) ([]Located[T], error) {
 	var rows []R
 	query := "SELECT " + placeColumns + ", `" + strings.Join(table.columns, "`, `") + "` FROM " + table.name + " WHERE " + where + logOrder
-	if err := db.conn.Select(reading(ctx), &rows, query, args...); err != nil {
-		return nil, db.failed(err)
+	if err := db.conn.Select(queryContext(ctx), &rows, query, args...); err != nil {
+		return nil, db.queryError(err)
 	}
 	list := make([]Located[T], len(rows))
 	for i, row := range rows {
@@ -109,17 +109,17 @@ func records[R, T any](ctx context.Context, db *DB, table recordTable[R, T], whe
 	return list, nil
 }
 
-// at turns a nullable time into a record's.
-func at(t *time.Time) events.Time {
+// eventTime turns a nullable time into a record's.
+func eventTime(t *time.Time) events.Time {
 	if t == nil {
 		return events.Time{}
 	}
 	return events.At(*t)
 }
 
-// element gives element i of a parallel array, and the zero value where the
+// elementAt gives element i of a parallel array, and the zero value where the
 // array is shorter (it is not, unless somebody changed a row).
-func element[T any](list []T, i int) (v T) {
+func elementAt[T any](list []T, i int) (v T) {
 	if i < len(list) {
 		v = list[i]
 	}

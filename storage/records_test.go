@@ -25,7 +25,7 @@ var (
 		RequestDigest: "hmac-sha256:bb", Verdict: events.Ask, NativeVerdict: "ask",
 		Reasons: []events.Reason{
 			{Evaluator: "tool_policy", Code: "rule", Path: "/tool_input/command", Policy: "p/r"}, {Evaluator: "agenthook", Code: "ok"},
-			{Evaluator: "tool_policy", Code: "trial", Policy: "q/r", Action: "audit", Would: events.Deny},
+			{Evaluator: "tool_policy", Code: "trial", Policy: "q/r", Action: "audit", WouldVerdict: events.Deny},
 		},
 		Policy: &events.PolicyRef{Name: "p", Revision: 1<<53 - 1, Digest: "sha256:cc"}, Mandate: &events.MandateRef{ID: "m", Hash: "sha256:dd"},
 		Approval:   &events.ApprovalRef{WorkflowID: "w", Status: "pending", ActionID: "a", RequestedAt: moment(1), ExpiresAt: moment(2), ResumePolicy: "retry_same_event"},
@@ -47,7 +47,7 @@ var (
 	}
 	fullFinding = events.Finding{
 		FindingID: "f", Rule: "input_drift", Severity: events.SeverityCritical, Tenant: "acme", Source: "rt1", Session: "s1", ToolCallID: "tc-full",
-		CallID: "c", EventIDs: []string{"e1", "e2"}, Seqs: []uint64{3, 9}, Explanation: "it's \"different\"", Remedy: "ask", DetectedAt: moment(6), Withdraws: "f0", Enforced: true,
+		CallID: "c", EventIDs: []string{"e1", "e2"}, Seqs: []uint64{3, 9}, Explanation: "it's \"different\"", Remedy: "ask", DetectedAt: moment(6), Retracts: "f0", Enforced: true,
 	}
 	fullApproval = events.Approval{
 		WorkflowID: "w", Tenant: "acme", Status: "approved", ActionDigest: "hmac-sha256:aa", Source: "rt1", Session: "s1", ToolCallID: "tc-full",

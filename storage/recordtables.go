@@ -68,22 +68,22 @@ var decisionTable = recordTable[decisionRow, events.Decision]{
 		"counts.key", "counts.window_ms", "counts.amount", "counts.total", "inputs",
 	},
 	place:  func(r decisionRow) place { return r.place },
-	record: decisionRow.decision,
+	record: decisionRow.toDecision,
 }
 
-func (r decisionRow) decision() events.Decision {
+func (r decisionRow) toDecision() events.Decision {
 	d := events.Decision{
 		DecisionID: r.DecisionID, EventID: r.EventID, Tenant: r.Tenant, Protocol: r.Protocol, Source: r.Source, Agent: r.Agent,
 		Session: r.Session, ToolCallID: r.ToolCallID, Occurrence: int(r.Occurrence), Tool: r.Tool, Action: r.Action,
 		ResourceKind: r.ResourceKind, ArgsDigest: r.ArgsDigest, RequestDigest: r.RequestDigest,
 		Verdict: events.Verdict(r.Verdict), NativeVerdict: r.NativeVerdict,
-		ReceivedAt: at(r.ReceivedAt), DecidedAt: at(r.DecidedAt), ExpiresAt: at(r.ExpiresAt),
+		ReceivedAt: eventTime(r.ReceivedAt), DecidedAt: eventTime(r.DecidedAt), ExpiresAt: eventTime(r.ExpiresAt),
 		ReceiptHash: r.ReceiptHash, Durability: r.Durability, Trace: r.Trace, CanonicalTool: r.CanonicalTool,
 	}
 	for i, code := range r.ReasonCodes {
 		d.Reasons = append(d.Reasons, events.Reason{
-			Evaluator: element(r.ReasonEvaluators, i), Code: code, Path: element(r.ReasonPaths, i), Policy: element(r.ReasonPolicies, i),
-			Action: element(r.ReasonActions, i), Would: events.Verdict(element(r.ReasonWoulds, i)),
+			Evaluator: elementAt(r.ReasonEvaluators, i), Code: code, Path: elementAt(r.ReasonPaths, i), Policy: elementAt(r.ReasonPolicies, i),
+			Action: elementAt(r.ReasonActions, i), WouldVerdict: events.Verdict(elementAt(r.ReasonWoulds, i)),
 		})
 	}
 	if p := (events.PolicyRef{Name: r.PolicyName, Revision: r.PolicyRevision, Digest: r.PolicyDigest}); p != (events.PolicyRef{}) {
@@ -97,7 +97,7 @@ func (r decisionRow) decision() events.Decision {
 	}
 	for i, key := range r.CountKeys {
 		d.Counts = append(d.Counts, events.Count{
-			Key: key, WindowMS: element(r.CountWindows, i), Amount: element(r.CountAmounts, i), Total: element(r.CountTotals, i),
+			Key: key, WindowMS: elementAt(r.CountWindows, i), Amount: elementAt(r.CountAmounts, i), Total: elementAt(r.CountTotals, i),
 		})
 	}
 	if r.Inputs != "" {
@@ -109,7 +109,7 @@ func (r decisionRow) decision() events.Decision {
 	if r.WorkflowID != "" {
 		d.Approval = &events.ApprovalRef{
 			WorkflowID: r.WorkflowID, Status: r.ApprovalStatus, ActionID: r.ApprovalActionID,
-			RequestedAt: at(r.ApprovalRequestedAt), ExpiresAt: at(r.ApprovalExpiresAt), ResumePolicy: r.ResumePolicy,
+			RequestedAt: eventTime(r.ApprovalRequestedAt), ExpiresAt: eventTime(r.ApprovalExpiresAt), ResumePolicy: r.ResumePolicy,
 		}
 	}
 	return d
@@ -139,13 +139,13 @@ var findingTable = recordTable[findingRow, events.Finding]{
 		"detected_at", "withdraws", "enforced",
 	},
 	place:  func(r findingRow) place { return r.place },
-	record: findingRow.finding,
+	record: findingRow.toFinding,
 }
 
-func (r findingRow) finding() events.Finding {
+func (r findingRow) toFinding() events.Finding {
 	return events.Finding{
 		FindingID: r.FindingID, Rule: r.Rule, Severity: events.Severity(r.Severity), Tenant: r.Tenant, Source: r.Source, Session: r.Session,
 		ToolCallID: r.ToolCallID, CallID: r.CallID, EventIDs: r.EventIDs, Seqs: r.Seqs, Explanation: r.Explanation, Remedy: r.Remedy,
-		DetectedAt: at(r.DetectedAt), Withdraws: r.Withdraws, Enforced: r.Enforced,
+		DetectedAt: eventTime(r.DetectedAt), Retracts: r.Withdraws, Enforced: r.Enforced,
 	}
 }

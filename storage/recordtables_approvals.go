@@ -48,17 +48,17 @@ var approvalTable = recordTable[approvalRow, events.Approval]{
 		"reviewer_groups", "quorum", "approvers", "preview_digest", "resume_policy", "changed_at", "refused",
 	},
 	place:  func(r approvalRow) place { return r.place },
-	record: approvalRow.approval,
+	record: approvalRow.toApproval,
 }
 
-func (r approvalRow) approval() events.Approval {
+func (r approvalRow) toApproval() events.Approval {
 	a := events.Approval{
 		WorkflowID: r.WorkflowID, Tenant: r.Tenant, Status: r.Status, ActionDigest: r.ActionDigest, Source: r.Source, Session: r.Session,
 		ToolCallID: r.ToolCallID, DecisionID: r.DecisionID, Approver: r.Approver, Reason: r.Reason,
-		RequestedAt: at(r.RequestedAt), DecidedAt: at(r.DecidedAt), ExpiresAt: at(r.ExpiresAt),
+		RequestedAt: eventTime(r.RequestedAt), DecidedAt: eventTime(r.DecidedAt), ExpiresAt: eventTime(r.ExpiresAt),
 		Step: int(r.Step), Act: r.Act, ActionID: r.ActionID, Tool: r.Tool, Calls: r.Calls, ReviewerGroups: r.ReviewerGroups,
 		Quorum: int(r.Quorum), Approvers: r.Approvers, PreviewDigest: r.PreviewDigest, ResumePolicy: r.ResumePolicy,
-		ChangedAt: at(r.ChangedAt), Refused: r.Refused,
+		ChangedAt: eventTime(r.ChangedAt), Refused: r.Refused,
 	}
 	if p := (events.PolicyRef{Name: r.PolicyName, Revision: r.PolicyRevision, Digest: r.PolicyDigest}); p != (events.PolicyRef{}) {
 		a.Policy = &p

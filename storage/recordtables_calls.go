@@ -65,10 +65,10 @@ var callTable = recordTable[callRow, events.Call]{
 		"requested_to_decided_us", "decided_to_started_us", "started_to_completed_us", "claimed", "binding",
 	},
 	place:  func(r callRow) place { return r.place },
-	record: callRow.call,
+	record: callRow.toCall,
 }
 
-func (r callRow) call() events.Call {
+func (r callRow) toCall() events.Call {
 	c := events.Call{
 		CallID: r.CallID, Tenant: r.Tenant, Source: r.Source, Protocol: r.Protocol, Agent: r.Agent, Session: r.Session,
 		ToolCallID: r.ToolCallID, Occurrence: int(r.Occurrence), Tool: r.Tool, State: events.CallState(r.State), Outcome: r.Outcome,
@@ -79,12 +79,12 @@ func (r callRow) call() events.Call {
 	}
 	for i, step := range r.TimelineSteps {
 		c.Timeline = append(c.Timeline, events.TimelineEntry{
-			Step: step, Seq: element(r.TimelineSeqs, i), At: at(element(r.TimelineTimes, i)), EventID: element(r.TimelineEventIDs, i),
-			Protocol: element(r.TimelineProtocols, i),
+			Step: step, Seq: elementAt(r.TimelineSeqs, i), At: eventTime(elementAt(r.TimelineTimes, i)), EventID: elementAt(r.TimelineEventIDs, i),
+			Protocol: elementAt(r.TimelineProtocols, i),
 		})
 	}
 	for i, pointer := range r.DifferencePointers {
-		c.Differences = append(c.Differences, events.Difference{Pointer: pointer, Kind: element(r.DifferenceKinds, i)})
+		c.Differences = append(c.Differences, events.Difference{Pointer: pointer, Kind: elementAt(r.DifferenceKinds, i)})
 	}
 	if p := (events.CallParent{CallID: r.ParentCallID, Source: r.ParentSource, Session: r.ParentSession, By: r.ParentBy}); p != (events.CallParent{}) {
 		c.Parent = &p

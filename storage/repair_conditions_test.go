@@ -30,26 +30,26 @@ func TestViewsAndConditionsAgree(t *testing.T) {
 	}
 	seqs := func(form, from, where string) (text string) {
 		query := fmt.Sprintf("SELECT toString(arraySort(groupArray((seq, toUInt8(%s))))) FROM %s WHERE shard = {s:String} AND (%s)", form, from, where)
-		if err := db.conn.QueryRow(t.Context(), query, arg("s", shard)).Scan(&text); err != nil {
+		if err := db.conn.QueryRow(t.Context(), query, queryParam("s", shard)).Scan(&text); err != nil {
 			t.Fatalf("%s: %v", query, err)
 		}
 		return text
 	}
-	for _, table := range derived {
-		view, _, err := db.definition(t.Context(), table)
+	for _, table := range derivedTables {
+		view, _, err := db.viewDefinition(t.Context(), table)
 		if err != nil {
 			t.Fatal(err)
 		}
 		form := "0"
-		if table.form > 0 {
+		if table.version > 0 {
 			form = "form"
 		}
-		want, got := seqs(form, "("+view+")", "true"), seqs(fmt.Sprint(table.form), "evidence", table.of)
+		want, got := seqs(form, "("+view+")", "true"), seqs(fmt.Sprint(table.version), "evidence", table.condition)
 		if want != got || want == "[]" {
 			t.Errorf("table %s: its view picks %s, its condition %s", table.name, want, got)
 		}
 	}
-	if windows, err := db.differing(t.Context(), shard, 0); err != nil || len(windows) != 0 {
+	if windows, err := db.differingWindows(t.Context(), shard, 0); err != nil || len(windows) != 0 {
 		t.Errorf("the tables differ from the evidence: %v %v", windows, err)
 	}
 }

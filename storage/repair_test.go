@@ -15,8 +15,8 @@ func TestRepair(t *testing.T) {
 	if err := db.CommitEvidence(t.Context(), oneOfEach(t, shard, 1)); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range derived {
-		if err := db.conn.Exec(t.Context(), "ALTER TABLE "+table.name+" DELETE WHERE shard = {s:String} AND seq < 4 SETTINGS mutations_sync = 2", arg("s", shard)); err != nil {
+	for _, table := range derivedTables {
+		if err := db.conn.Exec(t.Context(), "ALTER TABLE "+table.name+" DELETE WHERE shard = {s:String} AND seq < 4 SETTINGS mutations_sync = 2", queryParam("s", shard)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -164,11 +164,11 @@ func TestRepairTakesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec := func(statement string) {
-		if err := db.conn.Exec(t.Context(), statement, arg("s", shard)); err != nil {
+		if err := db.conn.Exec(t.Context(), statement, queryParam("s", shard)); err != nil {
 			t.Fatal(statement, err)
 		}
 	}
-	for _, table := range derived {
+	for _, table := range derivedTables {
 		exec("INSERT INTO " + table.name + " SELECT * FROM " + table.name + " WHERE shard = {s:String} AND seq < 6")
 	}
 	exec("INSERT INTO evidence_chain (tenant, session, shard, seq) VALUES ('acme', 's1', {s:String}, 11)")
@@ -181,7 +181,7 @@ func TestRepairTakesOut(t *testing.T) {
 		two[table] = 2 * n
 	}
 	wantRows(t, db, shard, two)
-	if n := count(t, db, "SELECT count() FROM decisions WHERE shard = {s:String} AND decision_id = 'd1'", arg("s", shard)); n != 2 {
+	if n := count(t, db, "SELECT count() FROM decisions WHERE shard = {s:String} AND decision_id = 'd1'", queryParam("s", shard)); n != 2 {
 		t.Errorf("%d decisions, want 2", n)
 	}
 	if added, err := db.Repair(t.Context(), shard); added != 0 || err != nil {
@@ -203,7 +203,7 @@ func TestRepairEndsUnfinishedInserts(t *testing.T) {
 	var err error
 	insert.Go(func() { err = db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows) })
 	running := "SELECT count() FROM system.processes WHERE startsWith(query_id, {p:String})"
-	for count(t, db, running, arg("p", evidenceQueries(shard))) == 0 {
+	for count(t, db, running, queryParam("p", evidenceQueries(shard))) == 0 {
 		if t.Context().Err() != nil {
 			t.Fatal("the insert never ran")
 		}
@@ -211,7 +211,7 @@ func TestRepairEndsUnfinishedInserts(t *testing.T) {
 	if _, err := db.Repair(t.Context(), shard); err != nil {
 		t.Fatal(err)
 	}
-	if n := count(t, db, running, arg("p", evidenceQueries(shard))); n != 0 {
+	if n := count(t, db, running, queryParam("p", evidenceQueries(shard))); n != 0 {
 		t.Error("the insert is still under way")
 	}
 	insert.Wait()
@@ -289,7 +289,7 @@ func TestRepairContents(t *testing.T) {
 		"ALTER TABLE decisions UPDATE verdict = 'allow'", "ALTER TABLE findings UPDATE rule = 'another'", "ALTER TABLE calls DELETE", "",
 	} {
 		if statement != "" {
-			if err := db.conn.Exec(t.Context(), statement+" WHERE shard = {s:String} SETTINGS mutations_sync = 2", arg("s", shard)); err != nil {
+			if err := db.conn.Exec(t.Context(), statement+" WHERE shard = {s:String} SETTINGS mutations_sync = 2", queryParam("s", shard)); err != nil {
 				t.Fatal(err)
 			}
 		}

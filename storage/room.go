@@ -7,23 +7,23 @@ import (
 	"syscall"
 )
 
-// ErrNoRoom says that a disk is full.
-var ErrNoRoom = errors.New("the disk is full")
+// ErrDiskFull says that a disk is full.
+var ErrDiskFull = errors.New("the disk is full")
 
-// LeastRoom is what the disk of a managed server's store must have left for the
+// MinFreeBytes is what the disk of a managed server's store must have left for the
 // server to start, in bytes. A server that ended because its disk was full has to
 // complete or clear away first what it had begun.
-const LeastRoom = 16 << 20
+const MinFreeBytes = 16 << 20
 
-// NeedRoom makes a directory if it is missing, and returns ErrNoRoom if its disk
+// RequireFreeSpace makes a directory if it is missing, and returns ErrNoRoom if its disk
 // has less than LeastRoom left.
-func NeedRoom(dir string) error {
+func RequireFreeSpace(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	free, err := freeBytes(dir)
-	if err == nil && free < LeastRoom {
-		err = fmt.Errorf("%w: %s has %d MiB left, and its server starts with %d MiB at least; make room, and do not delete files of the store", ErrNoRoom, dir, free>>20, LeastRoom>>20)
+	if err == nil && free < MinFreeBytes {
+		err = fmt.Errorf("%w: %s has %d MiB left, and its server starts with %d MiB at least; make room, and do not delete files of the store", ErrDiskFull, dir, free>>20, MinFreeBytes>>20)
 	}
 	return err
 }

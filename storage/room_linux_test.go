@@ -12,15 +12,15 @@ import (
 // directory need not be there yet.
 func TestNeedRoom(t *testing.T) {
 	dir := t.TempDir()
-	if err := NeedRoom(filepath.Join(dir, "new")); err != nil {
+	if err := RequireFreeSpace(filepath.Join(dir, "new")); err != nil {
 		t.Error(err)
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=0700,size=8m"); err != nil {
 		t.Skipf("a full disk needs a small file system, and mounting a tmpfs is not permitted here: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	err := NeedRoom(filepath.Join(dir, "new"))
-	if !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "8 MiB left") || !strings.Contains(err.Error(), "make room") {
+	err := RequireFreeSpace(filepath.Join(dir, "new"))
+	if !errors.Is(err, ErrDiskFull) || !strings.Contains(err.Error(), "8 MiB left") || !strings.Contains(err.Error(), "make room") {
 		t.Error(err)
 	}
 }

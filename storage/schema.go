@@ -39,7 +39,7 @@ type schemaPlace struct{ table, column string }
 // lie: this finds what was changed, and proves nothing. policies is false when the
 // user may not ask for row policies.
 func (db *DB) SchemaDifferences(ctx context.Context) (list []SchemaDifference, policies bool, err error) {
-	have, err := db.schema(ctx)
+	have, err := db.readSchema(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -49,12 +49,12 @@ func (db *DB) SchemaDifferences(ctx context.Context) (list []SchemaDifference, p
 		ours[at.table] = true
 	}
 	maps.DeleteFunc(have, func(at schemaPlace, _ string) bool { return !ours[at.table] })
-	list = differences(want, have)
+	list = diffSchema(want, have)
 	hidden, policies, err := db.rowPolicies(ctx, ours)
 	return append(list, hidden...), policies, err
 }
 
-func differences(want, have map[schemaPlace]string) (list []SchemaDifference) {
+func diffSchema(want, have map[schemaPlace]string) (list []SchemaDifference) {
 	for at, is := range want {
 		found, there := have[at]
 		_, table := have[schemaPlace{table: at.table}]
@@ -77,11 +77,11 @@ func differences(want, have map[schemaPlace]string) (list []SchemaDifference) {
 	return list
 }
 
-// schema reads the engine of each table and view, and type, default kind and default
+// readSchema reads the engine of each table and view, and type, default kind and default
 // expression of each column.
-func (db *DB) schema(ctx context.Context) (map[schemaPlace]string, error) {
+func (db *DB) readSchema(ctx context.Context) (map[schemaPlace]string, error) {
 	have := map[schemaPlace]string{}
-	err := db.each(ctx, `SELECT name, '', engine FROM system.tables WHERE database = currentDatabase() AND name != '`+versionTable+`'
+	err := db.eachRow(ctx, `SELECT name, '', engine FROM system.tables WHERE database = currentDatabase() AND name != '`+versionTable+`'
 		UNION ALL
 		SELECT table, name, trim(BOTH ' ' FROM concat(type, ' ', default_kind, ' ', default_expression)) FROM system.columns
 		WHERE database = currentDatabase() AND table != '`+versionTable+`'`,
@@ -97,7 +97,7 @@ func (db *DB) schema(ctx context.Context) (map[schemaPlace]string, error) {
 
 // rowPolicies lists those that apply to this user.
 func (db *DB) rowPolicies(ctx context.Context, ours map[string]bool) (list []SchemaDifference, allowed bool, err error) {
-	err = db.each(ctx, `SELECT table, short_name FROM system.row_policies
+	err = db.eachRow(ctx, `SELECT table, short_name FROM system.row_policies
 		WHERE database IN ('', currentDatabase()) AND (apply_to_all AND NOT has(apply_to_except, currentUser()) OR has(apply_to_list, currentUser()))
 		ORDER BY table, short_name`,
 		func(r driver.Rows) error {

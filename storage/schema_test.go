@@ -27,7 +27,7 @@ func freshEngine(t *testing.T) (*DB, *Engine) {
 // UPDATE=1 writes schema.txt anew.
 func TestSchemaIsWhatMigrationsMake(t *testing.T) {
 	db, engine := freshEngine(t)
-	have, err := db.schema(t.Context())
+	have, err := db.readSchema(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestSchemaIsWhatMigrationsMake(t *testing.T) {
 		return
 	}
 	if formatSchema(have) != schemaText {
-		t.Errorf("schema.txt is not what the migrations make; UPDATE=1 renews it:\n%v", differences(parseSchema(schemaText), have))
+		t.Errorf("schema.txt is not what the migrations make; UPDATE=1 renews it:\n%v", diffSchema(parseSchema(schemaText), have))
 	}
 	for _, reader := range []*DB{db, openDB(t, engine.ReadonlyDSN())} {
 		if list, policies, err := reader.SchemaDifferences(t.Context()); err != nil || len(list) > 0 || !policies {

@@ -87,7 +87,7 @@ func StartEngine(ctx context.Context, opts EngineOptions) (*Engine, error) {
 		return nil, err
 	}
 	var e *Engine
-	if err = NeedRoom(opts.DataDir); err == nil {
+	if err = RequireFreeSpace(opts.DataDir); err == nil {
 		e, err = launchEngine(ctx, opts, locks, start)
 	}
 	if err != nil {
@@ -98,8 +98,8 @@ func StartEngine(ctx context.Context, opts EngineOptions) (*Engine, error) {
 	return e, nil
 }
 
-// launch is what both kinds of managed engine start from.
-type launch struct {
+// engineLaunch is what both kinds of managed engine start from.
+type engineLaunch struct {
 	opts  EngineOptions
 	creds credentials
 	locks dataLocks
@@ -108,7 +108,7 @@ type launch struct {
 }
 
 // starter starts one kind of managed engine.
-type starter func(context.Context, launch) (*Engine, error)
+type starter func(context.Context, engineLaunch) (*Engine, error)
 
 func launchEngine(ctx context.Context, opts EngineOptions, locks dataLocks, start starter) (*Engine, error) {
 	creds, err := loadCredentials(opts.DataDir)
@@ -124,7 +124,7 @@ func launchEngine(ctx context.Context, opts EngineOptions, locks dataLocks, star
 	if err != nil {
 		return nil, err
 	}
-	return start(ctx, launch{opts, creds, locks, auditors})
+	return start(ctx, engineLaunch{opts, creds, locks, auditors})
 }
 
 // chooseEngine decides between the program on PATH and the embedded engine, and
@@ -132,14 +132,14 @@ func launchEngine(ctx context.Context, opts EngineOptions, locks dataLocks, star
 func chooseEngine(ctx context.Context, opts EngineOptions) (starter, error) {
 	if !opts.Embedded {
 		if program := findProgram(ctx, opts.Log); program != "" {
-			return func(ctx context.Context, l launch) (*Engine, error) { return startBinary(ctx, l, program) }, nil
+			return func(ctx context.Context, l engineLaunch) (*Engine, error) { return startBinary(ctx, l, program) }, nil
 		}
 	}
 	lib, err := engineLibrary(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, l launch) (*Engine, error) { return startEmbedded(ctx, l, lib) }, nil
+	return func(ctx context.Context, l engineLaunch) (*Engine, error) { return startEmbedded(ctx, l, lib) }, nil
 }
 
 func engineLibrary(ctx context.Context, opts EngineOptions) (string, error) {
@@ -170,11 +170,11 @@ func (o *EngineOptions) setDefaults() error {
 	return nil
 }
 
-// config is what the engine's files say for this launch.
-func (l launch) config(embedded bool) engineConfig {
+// makeConfig is what the engine's files say for this launch.
+func (l engineLaunch) makeConfig(embedded bool) engineConfig {
 	c := engineConfig{
 		Dir: l.opts.DataDir, Host: l.opts.Host, TCPPort: l.opts.TCPPort, HTTPPort: l.opts.HTTPPort,
-		MaxMemory: l.opts.MaxMemory, KeepFree: 2 * LeastRoom, Database: DatabaseName, Embedded: embedded,
+		MaxMemory: l.opts.MaxMemory, KeepFree: 2 * MinFreeBytes, Database: DatabaseName, Embedded: embedded,
 		Owner: OwnerUser, OwnerHash: passwordHash(l.creds.Owner),
 		Readonly: ReadonlyUser, ReadonlyHash: passwordHash(l.creds.Readonly),
 		Auditors: l.auditors, NobodyHash: passwordHash(newPassword()),
@@ -215,12 +215,12 @@ func startFailure(p *process, opts EngineOptions, cause error) error {
 	if cause == nil {
 		cause = errors.New(p.state)
 	}
-	return fmt.Errorf("the ClickHouse engine did not start (%w): %s", cause, complaint(out))
+	return fmt.Errorf("the ClickHouse engine did not start (%w): %s", cause, failureExcerpt(out))
 }
 
-// complaint picks what explains a failure out of a child's output: the first
+// failureExcerpt picks what explains a failure out of a child's output: the first
 // exception, or else the last lines.
-func complaint(output string) string {
+func failureExcerpt(output string) string {
 	for line := range strings.Lines(output) {
 		if strings.Contains(line, "Exception") {
 			return strings.TrimSpace(line)

@@ -29,7 +29,7 @@ func TestChangesAreFoundByIndex(t *testing.T) {
 			t.Errorf("%s: found %d records", who, len(found))
 		}
 		plan := ""
-		err := db.each(t.Context(), "EXPLAIN indexes = 1 SELECT seq FROM evidence WHERE shard = 'S' AND subject = 'gov.control.GOV.key' AND "+aChange, func(r driver.Rows) error {
+		err := db.eachRow(t.Context(), "EXPLAIN indexes = 1 SELECT seq FROM evidence WHERE shard = 'S' AND subject = 'gov.control.GOV.key' AND "+changeExpression, func(r driver.Rows) error {
 			var line string
 			err := r.Scan(&line)
 			plan += line + "\n"

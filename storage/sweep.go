@@ -21,7 +21,7 @@ type Range struct {
 // together, what Sweep finds in them is what Scan finds in the whole. size must
 // not be 0.
 func (db *DB) Ranges(ctx context.Context, shard string, from, to, size uint64) (list []Range, err error) {
-	err = db.each(ctx, `SELECT intDiv(seq, {size:UInt64}) AS n, min(seq), max(seq), count() FROM evidence
+	err = db.eachRow(ctx, `SELECT intDiv(seq, {size:UInt64}) AS n, min(seq), max(seq), count() FROM evidence
 		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} GROUP BY n ORDER BY n`,
 		func(rows driver.Rows) error {
 			var n uint64
@@ -29,14 +29,14 @@ func (db *DB) Ranges(ctx context.Context, shard string, from, to, size uint64) (
 			err := rows.Scan(&n, &r.From, &r.To, &r.Rows)
 			list = append(list, r)
 			return err
-		}, arg("shard", shard), arg("from", from), arg("to", to), arg("size", size))
+		}, queryParam("shard", shard), queryParam("from", from), queryParam("to", to), queryParam("size", size))
 	return list, err
 }
 
-// Between gives the first and the last sequence of a shard whose broker time is
+// SequencesBetween gives the first and the last sequence of a shard whose broker time is
 // not before since and before until; a zero time is no bound. Both are 0 when
 // there is none.
-func (db *DB) Between(ctx context.Context, shard string, since, until time.Time) (first, last uint64, err error) {
+func (db *DB) SequencesBetween(ctx context.Context, shard string, since, until time.Time) (first, last uint64, err error) {
 	bound := func(t, instead time.Time) int64 {
 		if t.IsZero() {
 			t = instead
@@ -49,27 +49,27 @@ func (db *DB) Between(ctx context.Context, shard string, since, until time.Time)
 		}
 		return t.UnixNano()
 	}
-	err = db.each(ctx, `SELECT min(seq), max(seq) FROM evidence
+	err = db.eachRow(ctx, `SELECT min(seq), max(seq) FROM evidence
 		WHERE shard = {shard:String} AND broker_time >= fromUnixTimestamp64Nano({since:Int64}) AND broker_time < fromUnixTimestamp64Nano({until:Int64})`,
 		func(rows driver.Rows) error { return rows.Scan(&first, &last) },
-		arg("shard", shard), arg("since", bound(since, minTime)), arg("until", bound(until, maxTime)))
+		queryParam("shard", shard), queryParam("since", bound(since, minTime)), queryParam("until", bound(until, maxTime)))
 	return first, last, err
 }
 
-// Sweep is Scan for who reads a lot: fn gets the same row again and again, with
+// ScanReusingRow is Scan for who reads a lot: fn gets the same row again and again, with
 // other contents. Shard, Tenant, Session and Kind stay, the other texts are good
 // until fn returns. SessionIndex is not read. It has a connection of its own, on
 // which nothing is compressed if the server is on this machine: that would cost
 // the server as much as the reading does.
-func (db *DB) Sweep(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
-	if err := db.sweepNative(ctx, shard, from, to, fn); !errors.Is(err, errNative) {
+func (db *DB) ScanReusingRow(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
+	if err := db.scanNative(ctx, shard, from, to, fn); !errors.Is(err, errNative) {
 		return err
 	}
-	return db.sweepRows(ctx, shard, from, to, fn)
+	return db.scanReusingRow(ctx, shard, from, to, fn)
 }
 
-// sweepRows is Sweep through clickhouse-go.
-func (db *DB) sweepRows(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) (err error) {
+// scanReusingRow is Sweep through clickhouse-go.
+func (db *DB) scanReusingRow(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) (err error) {
 	options := *db.options
 	options.MaxOpenConns, options.MaxIdleConns = 1, 1
 	if onlyLocal(options.Addr) {
@@ -77,13 +77,13 @@ func (db *DB) sweepRows(ctx context.Context, shard string, from, to uint64, fn f
 	}
 	own := &DB{options: &options, database: db.database}
 	if own.conn, err = clickhouse.Open(&options); err != nil {
-		return db.failed(err)
+		return db.queryError(err)
 	}
 	defer func() { err = errors.Join(err, own.conn.Close()) }()
 	var r EvidenceRow
 	var hash string
 	into := []any{&r.Shard, &r.Seq, &r.Tenant, &r.Session, &r.Kind, &r.Subject, &r.BrokerTime, &r.BodyDigest, &r.Record, &hash, &r.Expiry}
-	return own.each(ctx, `SELECT shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash, expiry FROM evidence
+	return own.eachRow(ctx, `SELECT shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash, expiry FROM evidence
 		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} ORDER BY shard, seq`,
 		func(rows driver.Rows) error {
 			if err := rows.Scan(into...); err != nil {
@@ -92,7 +92,7 @@ func (db *DB) sweepRows(ctx context.Context, shard string, from, to uint64, fn f
 			r.RecordHash = [32]byte{}
 			copy(r.RecordHash[:], hash)
 			return fn(&r)
-		}, arg("shard", shard), arg("from", from), arg("to", to))
+		}, queryParam("shard", shard), queryParam("from", from), queryParam("to", to))
 }
 
 // onlyLocal reports whether all addresses are this machine's own.
@@ -106,11 +106,11 @@ func onlyLocal(addresses []string) bool {
 	return len(addresses) > 0
 }
 
-// NewestOf gives the least sequence among the newest n rows of some kinds in a
+// NewestSequences gives the least sequence among the newest n rows of some kinds in a
 // shard, and AllSequences when there is none of them.
-func (db *DB) NewestOf(ctx context.Context, shard string, kinds []string, n int) (least uint64, err error) {
+func (db *DB) NewestSequences(ctx context.Context, shard string, kinds []string, n int) (least uint64, err error) {
 	least = AllSequences
-	err = db.each(ctx, `SELECT seq FROM evidence WHERE shard = {shard:String} AND has({kinds:Array(String)}, kind) ORDER BY shard DESC, seq DESC LIMIT {n:Int64}`,
-		func(rows driver.Rows) error { return rows.Scan(&least) }, arg("shard", shard), arg("kinds", kinds), arg("n", int64(n)))
+	err = db.eachRow(ctx, `SELECT seq FROM evidence WHERE shard = {shard:String} AND has({kinds:Array(String)}, kind) ORDER BY shard DESC, seq DESC LIMIT {n:Int64}`,
+		func(rows driver.Rows) error { return rows.Scan(&least) }, queryParam("shard", shard), queryParam("kinds", kinds), queryParam("n", int64(n)))
 	return least, err
 }

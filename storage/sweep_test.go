@@ -28,9 +28,9 @@ func TestSweepIsScan(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range [][2]uint64{{0, AllSequences}, {7, 7}, {5, 12}, {30, 30}, {31, 40}, {0, AllSequences}, {5, 12}} {
-		sweep := db.sweepNative
+		sweep := db.scanNative
 		if i > 4 {
-			sweep = db.sweepRows
+			sweep = db.scanReusingRow
 		}
 		var swept, scanned []EvidenceRow
 		if err := sweep(t.Context(), shard, r[0], r[1], func(row *EvidenceRow) error {
@@ -52,7 +52,7 @@ func TestSweepIsScan(t *testing.T) {
 		}
 	}
 	stop := fmt.Errorf("enough")
-	if err := db.Sweep(t.Context(), shard, 0, 10, func(*EvidenceRow) error { return stop }); !errors.Is(err, stop) {
+	if err := db.ScanReusingRow(t.Context(), shard, 0, 10, func(*EvidenceRow) error { return stop }); !errors.Is(err, stop) {
 		t.Error(err)
 	}
 }
@@ -76,19 +76,19 @@ func TestSweepWithoutPlainConnection(t *testing.T) {
 		"nobody":   func(o *clickhouse.Options) { o.Addr = []string{"127.0.0.1:1"} },
 		"password": func(o *clickhouse.Options) { o.Auth.Password = "wrong" },
 	} {
-		if err := other(change).sweepNative(t.Context(), shard, 0, 10, none); !errors.Is(err, errNative) {
+		if err := other(change).scanNative(t.Context(), shard, 0, 10, none); !errors.Is(err, errNative) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	elsewhere := other(func(o *clickhouse.Options) { o.Auth.Database = "system" })
-	if err := elsewhere.Sweep(t.Context(), shard, 0, 10, none); err == nil || !strings.Contains(err.Error(), "evidence") {
+	if err := elsewhere.ScanReusingRow(t.Context(), shard, 0, 10, none); err == nil || !strings.Contains(err.Error(), "evidence") {
 		t.Errorf("a database without the table: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := db.Sweep(ctx, shard, 0, 30, func(*EvidenceRow) error { cancel(); return ctx.Err() }); !errors.Is(err, context.Canceled) {
+	if err := db.ScanReusingRow(ctx, shard, 0, 30, func(*EvidenceRow) error { cancel(); return ctx.Err() }); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if err := db.sweepNative(ctx, shard, 0, 30, none); err == nil {
+	if err := db.scanNative(ctx, shard, 0, 30, none); err == nil {
 		t.Error("cancelled before it began, and nothing happened")
 	}
 }
@@ -136,12 +136,12 @@ func TestRanges(t *testing.T) {
 			}
 			return testTime.Add(d)
 		}
-		first, last, err := db.Between(t.Context(), shard, at(tc.since), at(tc.until))
+		first, last, err := db.SequencesBetween(t.Context(), shard, at(tc.since), at(tc.until))
 		if err != nil || first != tc.first || last != tc.last {
 			t.Errorf("%+v: %d to %d, %v", tc, first, last, err)
 		}
 	}
-	if _, _, err := db.Between(t.Context(), shard, time.Unix(-1<<40, 0), time.Unix(1<<40, 0)); err != nil {
+	if _, _, err := db.SequencesBetween(t.Context(), shard, time.Unix(-1<<40, 0), time.Unix(1<<40, 0)); err != nil {
 		t.Error(err)
 	}
 }
@@ -176,7 +176,7 @@ func BenchmarkSweep(b *testing.B) {
 				for i := range bc.readers {
 					wg.Go(func() {
 						size := n / bc.readers
-						if err := db.Sweep(b.Context(), shard, i*size+1, (i+1)*size, func(*EvidenceRow) error { return nil }); err != nil {
+						if err := db.ScanReusingRow(b.Context(), shard, i*size+1, (i+1)*size, func(*EvidenceRow) error { return nil }); err != nil {
 							b.Error(err)
 						}
 					})

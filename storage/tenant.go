@@ -16,13 +16,13 @@ const ofTenant = ` FROM evidence WHERE shard = {shard:String} AND tenant = {tena
 // before from and before to, in the order of the sequences. It holds a block of
 // them at a time, however many there are. fn may query db.
 func (db *DB) ScanTenant(ctx context.Context, shard, tenant string, from, to time.Time, fn func(EvidenceRow) error) error {
-	return db.each(ctx, `SELECT `+evidenceColumnList+ofTenant+` ORDER BY shard, seq`,
-		eachEvidence(fn), arg("shard", shard), arg("tenant", tenant), arg("from", from.UnixNano()), arg("to", to.UnixNano()))
+	return db.eachRow(ctx, `SELECT `+evidenceColumnList+ofTenant+` ORDER BY shard, seq`,
+		eachEvidence(fn), queryParam("shard", shard), queryParam("tenant", tenant), queryParam("from", from.UnixNano()), queryParam("to", to.UnixNano()))
 }
 
 // CountTenant counts what ScanTenant gives.
 func (db *DB) CountTenant(ctx context.Context, shard, tenant string, from, to time.Time) (n uint64, err error) {
-	err = db.each(ctx, `SELECT count()`+ofTenant, func(rows driver.Rows) error { return rows.Scan(&n) },
-		arg("shard", shard), arg("tenant", tenant), arg("from", from.UnixNano()), arg("to", to.UnixNano()))
+	err = db.eachRow(ctx, `SELECT count()`+ofTenant, func(rows driver.Rows) error { return rows.Scan(&n) },
+		queryParam("shard", shard), queryParam("tenant", tenant), queryParam("from", from.UnixNano()), queryParam("to", to.UnixNano()))
 	return n, err
 }

@@ -47,7 +47,7 @@ func (db *DB) InsertTreeNodes(ctx context.Context, shard string, nodes []TreeNod
 	if len(at) == 0 {
 		return nil
 	}
-	return db.insert(ctx, "INSERT INTO tree_hashes (shard, level, tile, n, hash)", randomToken(), shards, levels, tiles, at, hash)
+	return db.insertColumns(ctx, "INSERT INTO tree_hashes (shard, level, tile, n, hash)", randomToken(), shards, levels, tiles, at, hash)
 }
 
 // TreeNodes gives hashes of a shard's Merkle log at the given tlog indexes, in
@@ -56,54 +56,54 @@ func (db *DB) InsertTreeNodes(ctx context.Context, shard string, nodes []TreeNod
 // record, among those that were needed are a *ConflictError. What it holds meanwhile
 // is bounded, however many it is asked for.
 func (db *DB) TreeNodes(ctx context.Context, shard string, idx []uint64) ([][32]byte, error) {
-	r := treeRead{db: db, shard: shard, idx: idx, out: make([][32]byte, len(idx)), asked: map[tileAt][]int{}}
+	r := treeRead{db: db, shard: shard, indexes: idx, hashes: make([][32]byte, len(idx)), requested: map[tileAt][]int{}}
 	var records, stored []tileAt
 	for i, index := range idx {
 		at, _ := tileOf(index)
-		if len(r.asked[at]) == 0 {
+		if len(r.requested[at]) == 0 {
 			if at.level == 0 {
 				records = append(records, at)
 			} else {
 				stored = append(stored, at)
 			}
 		}
-		r.asked[at] = append(r.asked[at], i)
+		r.requested[at] = append(r.requested[at], i)
 	}
 	// Side by side: each takes the server some time to plan and little to do.
 	group, ctx := errgroup.WithContext(ctx)
 	for _, list := range [][]tileAt{records, stored} {
 		if len(list) > 0 {
-			group.Go(func() error { return r.read(ctx, list) })
+			group.Go(func() error { return r.makeHashes(ctx, list) })
 		}
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	return r.out, nil
+	return r.hashes, nil
 }
 
 // treeRead is one call of TreeNodes.
 type treeRead struct {
-	db    *DB
-	shard string
-	idx   []uint64
-	out   [][32]byte       // for idx; each has one writer
-	asked map[tileAt][]int // places in idx, by the tile that they are made from
+	db        *DB
+	shard     string
+	indexes   []uint64
+	hashes    [][32]byte       // for idx; each has one writer
+	requested map[tileAt][]int // places in idx, by the tile that they are made from
 }
 
-// read makes what was asked for of some tiles, which are all of level 0 or all of
+// makeHashes makes what was asked for of some tiles, which are all of level 0 or all of
 // higher ones.
-func (r treeRead) read(ctx context.Context, list []tileAt) error {
+func (r treeRead) makeHashes(ctx context.Context, list []tileAt) error {
 	slices.SortFunc(list, tileAt.compare)
 	for part := range slices.Chunk(list, tilesPerQuery) {
-		tiles, err := r.tiles(ctx, part)
+		tiles, err := r.loadTiles(ctx, part)
 		if err != nil {
 			return err
 		}
 		for _, at := range part {
-			for _, i := range r.asked[at] {
-				_, span := tileOf(r.idx[i])
-				if r.out[i], err = tiles[at].hash(span); err != nil {
+			for _, i := range r.requested[at] {
+				_, span := tileOf(r.indexes[i])
+				if r.hashes[i], err = tiles[at].spanHash(span); err != nil {
 					return err
 				}
 			}
@@ -112,8 +112,8 @@ func (r treeRead) read(ctx context.Context, list []tileAt) error {
 	return nil
 }
 
-// tiles reads the tiles of a list.
-func (r treeRead) tiles(ctx context.Context, list []tileAt) (tileSet, error) {
+// loadTiles reads the tiles of a list.
+func (r treeRead) loadTiles(ctx context.Context, list []tileAt) (tileSet, error) {
 	tiles := make(tileSet, len(list))
 	for _, at := range list {
 		tiles[at] = &tile{shard: r.shard, at: at}
@@ -124,11 +124,11 @@ func (r treeRead) tiles(ctx context.Context, list []tileAt) (tileSet, error) {
 	return tiles, r.fetchBefore(ctx, list, tiles)
 }
 
-// lacks lists the hashes that a tile is asked for and has not.
-func (r treeRead) lacks(at tileAt, tiles tileSet) (missing []uint64) {
-	for _, i := range r.asked[at] {
-		_, span := tileOf(r.idx[i])
-		missing = tiles[at].missing(span, missing)
+// missingHashes lists the hashes that a tile is asked for and has not.
+func (r treeRead) missingHashes(at tileAt, tiles tileSet) (missing []uint64) {
+	for _, i := range r.requested[at] {
+		_, span := tileOf(r.indexes[i])
+		missing = tiles[at].appendMissing(span, missing)
 	}
 	return missing
 }
@@ -141,7 +141,7 @@ func (r treeRead) fetchBefore(ctx context.Context, list []tileAt, tiles tileSet)
 	}
 	var missing []uint64
 	for _, at := range list {
-		missing = append(missing, r.lacks(at, tiles)...)
+		missing = append(missing, r.missingHashes(at, tiles)...)
 	}
 	slices.Sort(missing)
 	for part := range slices.Chunk(slices.Compact(missing), tilesPerQuery*8) {

@@ -40,12 +40,12 @@ func (db *DB) fetchTiles(ctx context.Context, shard string, list []tileAt, tiles
 		}
 	}
 	condition := " shard = " + sqlString(shard) + " AND " + b.String() + ")"
-	if !db.views.Load() {
+	if !db.hasViews.Load() {
 		err := db.hashRows(ctx, "SELECT "+columns+" FROM "+from+" PREWHERE"+condition, list[0].level > 0, tiles)
 		if ex := (*clickhouse.Exception)(nil); !errors.As(err, &ex) || ex.Code != codeIllegalPrewhere {
 			return err
 		}
-		db.views.Store(true)
+		db.hasViews.Store(true)
 	}
 	return db.hashRows(ctx, "SELECT "+columns+" FROM "+view+" WHERE"+condition, list[0].level > 0, tiles)
 }
@@ -64,20 +64,20 @@ func (db *DB) hashRows(ctx context.Context, query string, stored bool, tiles til
 	if stored {
 		into = proto.Results{{Name: "level", Data: &c.level}, {Name: "n", Data: &c.n}, {Name: "hash", Data: &c.hash}}
 	}
-	err := db.askNative(ctx, query, into, func(rows int) error {
+	err := db.queryNative(ctx, query, into, func(rows int) error {
 		for i := range rows {
 			level, n := 0, c.n.Row(i)-1 // leaf n is the record of sequence n+1
 			if stored {
 				level, n = int(c.level.Row(i)), c.n.Row(i)
 			}
-			tiles.put(level, n, [32]byte(c.hash.Row(i)))
+			tiles.addHash(level, n, [32]byte(c.hash.Row(i)))
 		}
 		return nil
 	})
 	if !errors.Is(err, errNative) {
 		return err
 	}
-	return db.each(ctx, query, func(r driver.Rows) error {
+	return db.eachRow(ctx, query, func(r driver.Rows) error {
 		var level uint8
 		var n uint64
 		var text string
@@ -93,14 +93,14 @@ func (db *DB) hashRows(ctx context.Context, query string, stored bool, tiles til
 		}
 		var hash [32]byte
 		copy(hash[:], text)
-		tiles.put(int(level), n, hash)
+		tiles.addHash(int(level), n, hash)
 		return nil
 	})
 }
 
 // fetchTreeNodes reads hashes by their tlog index, as they were stored before.
 func (db *DB) fetchTreeNodes(ctx context.Context, shard string, indexes []uint64, tiles tileSet) error {
-	return db.each(ctx, "SELECT idx, hash FROM tree_nodes WHERE shard = {shard:String} AND idx IN ("+numbers(indexes)+")", func(r driver.Rows) error {
+	return db.eachRow(ctx, "SELECT idx, hash FROM tree_nodes WHERE shard = {shard:String} AND idx IN ("+numberList(indexes)+")", func(r driver.Rows) error {
 		var index uint64
 		var text string
 		if err := r.Scan(&index, &text); err != nil {
@@ -109,13 +109,13 @@ func (db *DB) fetchTreeNodes(ctx context.Context, shard string, indexes []uint64
 		var hash [32]byte
 		copy(hash[:], text)
 		level, n := tlog.SplitStoredHashIndex(int64(index))
-		tiles.put(level, uint64(n), hash)
+		tiles.addHash(level, uint64(n), hash)
 		return nil
-	}, arg("shard", shard))
+	}, queryParam("shard", shard))
 }
 
-// numbers is a list for IN; there is no sequence and no index of the last number.
-func numbers(list []uint64) string {
+// numberList is a list for IN; there is no sequence and no index of the last number.
+func numberList(list []uint64) string {
 	var b strings.Builder
 	for _, n := range list {
 		b.WriteString(strconv.FormatUint(n, 10))

@@ -125,7 +125,7 @@ func beforeTiles(t *testing.T, db *DB, shard string, all []TreeNode) {
 			shards, idx, hash = append(shards, shard), append(idx, n.Index), append(hash, string(n.Hash[:]))
 		}
 	}
-	if err := db.insert(t.Context(), "INSERT INTO tree_nodes (shard, idx, hash)", randomToken(), shards, idx, hash); err != nil {
+	if err := db.insertColumns(t.Context(), "INSERT INTO tree_nodes (shard, idx, hash)", randomToken(), shards, idx, hash); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -215,7 +215,7 @@ func TestTreeThroughViews(t *testing.T) {
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v %s", err, d)
 	}
-	if !auditor.views.Load() || owner.views.Load() {
+	if !auditor.hasViews.Load() || owner.hasViews.Load() {
 		t.Error("the auditor has tables, or the owner views")
 	}
 }
@@ -239,11 +239,11 @@ func TestKeptConnections(t *testing.T) {
 	}
 	slow, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
-	if err := db.askNative(slow, "SELECT sleep(3)", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+	if err := db.queryNative(slow, "SELECT sleep(3)", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("given up meanwhile: %v", err)
 	}
 	wantNodes(t, db, shard, all)
-	if err := db.askNative(t.Context(), "SELECT 1 FROM no_such_table", nil, nil); err == nil || errors.Is(err, errNative) {
+	if err := db.queryNative(t.Context(), "SELECT 1 FROM no_such_table", nil, nil); err == nil || errors.Is(err, errNative) {
 		t.Errorf("a table that is not there: %v", err)
 	}
 	wantNodes(t, db, shard, all)

@@ -18,18 +18,18 @@ func (a tileAt) compare(b tileAt) int {
 	return cmp.Or(cmp.Compare(a.level, b.level), cmp.Compare(a.n, b.n))
 }
 
-// span are the hashes of a tile that another one is made from: 1<<height of them.
-type span struct {
+// leafSpan are the hashes of a tile that another one is made from: 1<<height of them.
+type leafSpan struct {
 	from   int
 	height int
 }
 
 // tileOf tells what the hash at a tlog index is made from.
-func tileOf(index uint64) (tileAt, span) {
+func tileOf(index uint64) (tileAt, leafSpan) {
 	level, n := tlog.SplitStoredHashIndex(int64(index))
 	height := level % tileHeight
 	first := uint64(n) << height
-	return tileAt{level - height, first / tileWidth}, span{int(first % tileWidth), height}
+	return tileAt{level - height, first / tileWidth}, leafSpan{int(first % tileWidth), height}
 }
 
 // tile is what was read of one: hashes of the tree, or the hashes of records at
@@ -44,15 +44,15 @@ type tile struct {
 // States of a hash of a tile.
 const (
 	hashAbsent = iota
-	hashThere
+	hashPresent
 	hashDiffers // it is there twice, and not the same
 )
 
 // tileSet are the tiles that one query is about.
 type tileSet map[tileAt]*tile
 
-// put takes in a hash of a stored level; one that no tile asks for is passed over.
-func (s tileSet) put(level int, n uint64, hash [32]byte) {
+// addHash takes in a hash of a stored level; one that no tile asks for is passed over.
+func (s tileSet) addHash(level int, n uint64, hash [32]byte) {
 	t := s[tileAt{level, n / tileWidth}]
 	if t == nil {
 		return
@@ -60,48 +60,48 @@ func (s tileSet) put(level int, n uint64, hash [32]byte) {
 	i := n % tileWidth
 	switch {
 	case t.states[i] == hashAbsent:
-		t.hashes[i], t.states[i] = hash, hashThere
+		t.hashes[i], t.states[i] = hash, hashPresent
 	case t.hashes[i] != hash:
 		t.states[i] = hashDiffers
 	}
 }
 
-// index is the tlog index of a hash of the tile.
-func (t *tile) index(i int) uint64 {
+// storedIndex is the tlog index of a hash of the tile.
+func (t *tile) storedIndex(i int) uint64 {
 	return uint64(tlog.StoredHashIndex(t.at.level, int64(t.at.n*tileWidth)+int64(i)))
 }
 
-// missing appends the indexes of those hashes of a span that were not found.
-func (t *tile) missing(s span, list []uint64) []uint64 {
+// appendMissing appends the indexes of those hashes of a span that were not found.
+func (t *tile) appendMissing(s leafSpan, list []uint64) []uint64 {
 	for i := s.from; i < s.from+1<<s.height; i++ {
 		if t.states[i] == hashAbsent {
-			list = append(list, t.index(i))
+			list = append(list, t.storedIndex(i))
 		}
 	}
 	return list
 }
 
-// hash makes a hash from its span.
-func (t *tile) hash(s span) ([32]byte, error) {
+// spanHash makes a hash from its span.
+func (t *tile) spanHash(s leafSpan) ([32]byte, error) {
 	if s.height == 0 {
-		return t.leaf(s.from)
+		return t.hashAt(s.from)
 	}
 	s.height--
-	left, err := t.hash(s)
+	left, err := t.spanHash(s)
 	if err != nil {
 		return left, err
 	}
 	s.from += 1 << s.height
-	right, err := t.hash(s)
+	right, err := t.spanHash(s)
 	return tlog.NodeHash(left, right), err
 }
 
-func (t *tile) leaf(i int) ([32]byte, error) {
+func (t *tile) hashAt(i int) ([32]byte, error) {
 	switch {
 	case t.states[i] == hashAbsent:
-		return [32]byte{}, fmt.Errorf("tree hash %d of shard %s: %w", t.index(i), t.shard, ErrNotFound)
+		return [32]byte{}, fmt.Errorf("tree hash %d of shard %s: %w", t.storedIndex(i), t.shard, ErrNotFound)
 	case t.states[i] == hashDiffers:
-		c := &ConflictError{Shard: t.shard, Table: "tree_hashes", Seq: t.index(i), What: "there are two different hashes"}
+		c := &ConflictError{Shard: t.shard, Table: "tree_hashes", Seq: t.storedIndex(i), What: "there are two different hashes"}
 		if t.at.level == 0 {
 			c.Table, c.Seq = "evidence", t.at.n*tileWidth+uint64(i)+1
 		}

@@ -26,8 +26,8 @@ func (db *DB) LatestCalls(ctx context.Context, tenant string, f CallFilter) ([]E
 			WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
 			ORDER BY seq DESC LIMIT 1 BY shard, call_id
 		) WHERE ({state:String} = '' OR state = {state:String}) AND ({tool:String} = '' OR tool = {tool:String})
-		ORDER BY broker_time DESC, shard DESC, seq DESC` + limit(f.Limit)
-	marked, err := db.marked(ctx, query, arg("tenant", tenant), arg("session", f.Session), since(f.Since), arg("state", f.State), arg("tool", f.Tool))
+		ORDER BY broker_time DESC, shard DESC, seq DESC` + limitClause(f.Limit)
+	marked, err := db.findingsAt(ctx, query, queryParam("tenant", tenant), queryParam("session", f.Session), sinceArg(f.Since), queryParam("state", f.State), queryParam("tool", f.Tool))
 	rows := make([]EvidenceRow, len(marked))
 	for i, m := range marked {
 		rows[i] = m.EvidenceRow
@@ -41,54 +41,54 @@ type FindingFilter struct {
 	Session, Rule, Severity string
 	Since                   time.Time // broker time
 	Enforced                bool      // only those that the tenant wants enforced, and what takes such a one back
-	Withdrawn               bool      // those that were taken back, too, and the records that did it
+	Retracted               bool      // those that were taken back, too, and the records that did it
 	Limit                   int       // at most so many, the newest; 0 is all
 }
 
-// MarkedFinding is the row of a finding; Withdrawn says that a later record took
+// StoredFinding is the row of a finding; Withdrawn says that a later record took
 // it back.
-type MarkedFinding struct {
+type StoredFinding struct {
 	EvidenceRow
-	Withdrawn bool
+	Retracted bool
 }
 
 // LatestFindings gives the findings that fit, in the order of the log.
-func (db *DB) LatestFindings(ctx context.Context, tenant string, f FindingFilter) ([]MarkedFinding, error) {
+func (db *DB) LatestFindings(ctx context.Context, tenant string, f FindingFilter) ([]StoredFinding, error) {
 	query := `SELECT shard, seq, finding_id IN (SELECT withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '') AS taken_back
 		FROM findings
 		WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
 			AND ({rule:String} = '' OR rule = {rule:String}) AND ({severity:String} = '' OR severity = {severity:String})
 			AND (NOT {enforced:UInt8} OR enforced OR withdraws IN (SELECT finding_id FROM findings WHERE tenant = {tenant:String} AND enforced))
 			AND ({withdrawn:UInt8} OR (NOT taken_back AND withdraws = ''))
-		ORDER BY broker_time DESC, shard DESC, seq DESC` + limit(f.Limit)
-	return db.marked(ctx, query, arg("tenant", tenant), arg("session", f.Session), since(f.Since), arg("rule", f.Rule), arg("severity", f.Severity),
-		arg("enforced", flag(f.Enforced)), arg("withdrawn", flag(f.Withdrawn)))
+		ORDER BY broker_time DESC, shard DESC, seq DESC` + limitClause(f.Limit)
+	return db.findingsAt(ctx, query, queryParam("tenant", tenant), queryParam("session", f.Session), sinceArg(f.Since), queryParam("rule", f.Rule), queryParam("severity", f.Severity),
+		queryParam("enforced", boolInt(f.Enforced)), queryParam("withdrawn", boolInt(f.Retracted)))
 }
 
-func flag(is bool) int {
+func boolInt(is bool) int {
 	if is {
 		return 1
 	}
 	return 0
 }
 
-func since(t time.Time) any {
+func sinceArg(t time.Time) any {
 	if t.IsZero() {
 		t = time.Unix(0, 0)
 	}
 	return clickhouse.DateNamed("since", t.UTC(), clickhouse.NanoSeconds)
 }
 
-func limit(n int) string {
+func limitClause(n int) string {
 	if n <= 0 {
 		return ""
 	}
 	return fmt.Sprintf(" LIMIT %d", n)
 }
 
-// marked runs a query for (shard, seq, mark) and gives the evidence rows at these
+// findingsAt runs a query for (shard, seq, mark) and gives the evidence rows at these
 // places, in the order of the log.
-func (db *DB) marked(ctx context.Context, query string, args ...any) ([]MarkedFinding, error) {
+func (db *DB) findingsAt(ctx context.Context, query string, args ...any) ([]StoredFinding, error) {
 	type place struct {
 		shard string
 		seq   uint64
@@ -98,7 +98,7 @@ func (db *DB) marked(ctx context.Context, query string, args ...any) ([]MarkedFi
 	if err != nil {
 		return nil, err
 	}
-	err = db.each(ctx, query, func(r driver.Rows) error {
+	err = db.eachRow(ctx, query, func(r driver.Rows) error {
 		var p place
 		var mark bool
 		if err := r.Scan(&p.shard, &p.seq, &mark); err != nil {
@@ -110,72 +110,72 @@ func (db *DB) marked(ctx context.Context, query string, args ...any) ([]MarkedFi
 	if err != nil || len(marks) == 0 {
 		return nil, err
 	}
-	var list []MarkedFinding
-	ctx = clickhouse.Context(reading(ctx), clickhouse.WithExternalTable(keys))
-	err = db.each(ctx, `SELECT `+evidenceColumnList+` FROM evidence WHERE (shard, seq) IN (SELECT s, q FROM wanted) ORDER BY shard, seq`,
+	var list []StoredFinding
+	ctx = clickhouse.Context(queryContext(ctx), clickhouse.WithExternalTable(keys))
+	err = db.eachRow(ctx, `SELECT `+evidenceColumnList+` FROM evidence WHERE (shard, seq) IN (SELECT s, q FROM wanted) ORDER BY shard, seq`,
 		eachEvidence(func(r EvidenceRow) error {
-			list = append(list, MarkedFinding{r, marks[place{r.Shard, r.Seq}]})
+			list = append(list, StoredFinding{r, marks[place{r.Shard, r.Seq}]})
 			return nil
 		}))
 	return list, err
 }
 
-// SessionsLike gives names of a tenant's sessions that begin with a prefix, at
+// SessionsWithPrefix gives names of a tenant's sessions that begin with a prefix, at
 // most so many, in alphabetical order.
-func (db *DB) SessionsLike(ctx context.Context, tenant, prefix string, most int) (names []string, err error) {
-	err = db.each(ctx, `SELECT DISTINCT session FROM evidence_chain
-		WHERE tenant = {tenant:String} AND startsWith(session, {prefix:String}) AND session != '' ORDER BY session`+limit(most),
+func (db *DB) SessionsWithPrefix(ctx context.Context, tenant, prefix string, most int) (names []string, err error) {
+	err = db.eachRow(ctx, `SELECT DISTINCT session FROM evidence_chain
+		WHERE tenant = {tenant:String} AND startsWith(session, {prefix:String}) AND session != '' ORDER BY session`+limitClause(most),
 		func(r driver.Rows) error {
 			var s string
 			err := r.Scan(&s)
 			names = append(names, s)
 			return err
-		}, arg("tenant", tenant), arg("prefix", prefix))
+		}, queryParam("tenant", tenant), queryParam("prefix", prefix))
 	return names, err
 }
 
-// Extent is how far a shard's evidence goes, and how many sequences it has, none
+// ShardExtent is how far a shard's evidence goes, and how many sequences it has, none
 // of them counted twice unless somebody inserted a row.
-func (db *DB) Extent(ctx context.Context, shard string) (last, sequences uint64, err error) {
-	err = db.each(ctx, `SELECT max(seq), count() FROM evidence WHERE shard = {shard:String}`,
-		func(r driver.Rows) error { return r.Scan(&last, &sequences) }, arg("shard", shard))
+func (db *DB) ShardExtent(ctx context.Context, shard string) (last, sequences uint64, err error) {
+	err = db.eachRow(ctx, `SELECT max(seq), count() FROM evidence WHERE shard = {shard:String}`,
+		func(r driver.Rows) error { return r.Scan(&last, &sequences) }, queryParam("shard", shard))
 	return last, sequences, err
 }
 
-// Controls gives fn a shard's control records up to a sequence, cursors left out,
+// ControlRecords gives fn a shard's control records up to a sequence, cursors left out,
 // in order.
-func (db *DB) Controls(ctx context.Context, shard string, to uint64, fn func(EvidenceRow) error) error {
-	return db.each(ctx, `SELECT `+evidenceColumnList+` FROM evidence
+func (db *DB) ControlRecords(ctx context.Context, shard string, to uint64, fn func(EvidenceRow) error) error {
+	return db.eachRow(ctx, `SELECT `+evidenceColumnList+` FROM evidence
 		WHERE shard = {shard:String} AND seq <= {to:UInt64} AND kind = 'control' AND NOT endsWith(subject, '.cursor') ORDER BY shard, seq`,
-		eachEvidence(fn), arg("shard", shard), arg("to", to))
+		eachEvidence(fn), queryParam("shard", shard), queryParam("to", to))
 }
 
 // EventsOf gives fn the events of a tenant whose subject ends in a type, up to a
 // sequence, in order.
 func (db *DB) EventsOf(ctx context.Context, shard, tenant, typ string, to uint64, fn func(EvidenceRow) error) error {
-	return db.each(ctx, `SELECT `+evidenceColumnList+` FROM evidence
+	return db.eachRow(ctx, `SELECT `+evidenceColumnList+` FROM evidence
 		WHERE shard = {shard:String} AND seq <= {to:UInt64} AND kind = 'event' AND tenant = {tenant:String}
 			AND endsWith(subject, {ending:String}) ORDER BY shard, seq`,
-		eachEvidence(fn), arg("shard", shard), arg("to", to), arg("tenant", tenant), arg("ending", "."+typ))
+		eachEvidence(fn), queryParam("shard", shard), queryParam("to", to), queryParam("tenant", tenant), queryParam("ending", "."+typ))
 }
 
 // FirstInput is the first message after a sequence that was stored at a time or
 // later and is neither of what a correlator writes; seq is 0 if there is none.
 func (db *DB) FirstInput(ctx context.Context, shard string, after uint64, at time.Time) (seq uint64, stored time.Time, err error) {
-	err = db.each(ctx, `SELECT seq, broker_time FROM evidence
+	err = db.eachRow(ctx, `SELECT seq, broker_time FROM evidence
 		WHERE shard = {shard:String} AND seq > {after:UInt64} AND broker_time >= {since:DateTime64(9, 'UTC')}
 			AND kind NOT IN ('call', 'finding') AND NOT (kind = 'control' AND endsWith(subject, '.cursor'))
 		ORDER BY shard, seq LIMIT 1`,
-		func(r driver.Rows) error { return r.Scan(&seq, &stored) }, arg("shard", shard), arg("after", after), since(at))
+		func(r driver.Rows) error { return r.Scan(&seq, &stored) }, queryParam("shard", shard), queryParam("after", after), sinceArg(at))
 	return seq, stored.UTC(), err
 }
 
 // LastCursor gives fn the newest record of the correlator's position, if there is
 // one.
 func (db *DB) LastCursor(ctx context.Context, shard string, fn func(EvidenceRow) error) error {
-	return db.each(ctx, `SELECT `+evidenceColumnList+` FROM evidence
+	return db.eachRow(ctx, `SELECT `+evidenceColumnList+` FROM evidence
 		WHERE shard = {shard:String} AND kind = 'control' AND endsWith(subject, '.cursor') ORDER BY shard DESC, seq DESC LIMIT 1`,
-		eachEvidence(fn), arg("shard", shard))
+		eachEvidence(fn), queryParam("shard", shard))
 }
 
 // CallKey names the calls under one id.
@@ -185,7 +185,7 @@ type CallKey struct{ Session, Source, ToolCallID string }
 // its sequence.
 func (db *DB) LatestVerdicts(ctx context.Context, tenant string, sessions []string) (map[CallKey]Verdict, error) {
 	list := map[CallKey]Verdict{}
-	err := db.each(ctx, `SELECT session, source, tool_call_id, argMax(verdict, (shard, seq)), max(shard), argMax(seq, (shard, seq)) FROM decisions
+	err := db.eachRow(ctx, `SELECT session, source, tool_call_id, argMax(verdict, (shard, seq)), max(shard), argMax(seq, (shard, seq)) FROM decisions
 		WHERE tenant = {tenant:String} AND session IN ({sessions:Array(String)}) GROUP BY session, source, tool_call_id`,
 		func(r driver.Rows) error {
 			var k CallKey
@@ -193,7 +193,7 @@ func (db *DB) LatestVerdicts(ctx context.Context, tenant string, sessions []stri
 			err := r.Scan(&k.Session, &k.Source, &k.ToolCallID, &v.Verdict, &v.Shard, &v.Seq)
 			list[k] = v
 			return err
-		}, arg("tenant", tenant), arg("sessions", sessions))
+		}, queryParam("tenant", tenant), queryParam("sessions", sessions))
 	return list, err
 }
 

@@ -17,7 +17,7 @@ func viewed(t *testing.T) (db *DB, tenant string) {
 		return events.Call{CallID: id, Tool: tool, State: state, Timeline: []events.TimelineEntry{}}
 	}
 	finding := func(id, rule string, s events.Severity, withdraws string) events.Finding {
-		return events.Finding{FindingID: id, Rule: rule, Severity: s, EventIDs: []string{}, Withdraws: withdraws}
+		return events.Finding{FindingID: id, Rule: rule, Severity: s, EventIDs: []string{}, Retracts: withdraws}
 	}
 	enforced := func(f events.Finding) events.Finding { f.Enforced = true; return f }
 	var rows []EvidenceRow
@@ -89,10 +89,10 @@ func TestLatestFindings(t *testing.T) {
 		"by severity":  {FindingFilter{Severity: "critical"}, "[6]"},
 		"since":        {FindingFilter{Since: testTime.Add(7 * time.Minute)}, "[10]"},
 		"enforced":     {FindingFilter{Enforced: true}, "[6]"},
-		"enforced, and taken back when it was not any more": {FindingFilter{Enforced: true, Withdrawn: true}, "[5! 6 7]"},
+		"enforced, and taken back when it was not any more": {FindingFilter{Enforced: true, Retracted: true}, "[5! 6 7]"},
 		"enforced, of a session":                            {FindingFilter{Enforced: true, Session: "s1"}, "[]"},
-		"taken back, too":                                   {FindingFilter{Session: "s1", Withdrawn: true}, "[5! 7 10]"},
-		"the newest of them":                                {FindingFilter{Withdrawn: true, Limit: 2}, "[7 10]"},
+		"taken back, too":                                   {FindingFilter{Session: "s1", Retracted: true}, "[5! 7 10]"},
+		"the newest of them":                                {FindingFilter{Retracted: true, Limit: 2}, "[7 10]"},
 		"nobody's":                                          {FindingFilter{Session: "s9"}, "[]"},
 		"not with a wildcard":                               {FindingFilter{Rule: "%"}, "[]"},
 	} {
@@ -103,7 +103,7 @@ func TestLatestFindings(t *testing.T) {
 		got := []string{}
 		for _, r := range rows {
 			text := fmt.Sprint(r.Seq)
-			if r.Withdrawn {
+			if r.Retracted {
 				text += "!"
 			}
 			got = append(got, text)
@@ -116,13 +116,13 @@ func TestLatestFindings(t *testing.T) {
 
 func TestWhatReplayAsks(t *testing.T) {
 	db, shard := viewed(t)
-	if names, err := db.SessionsLike(t.Context(), shard, "s2", 5); err != nil || fmt.Sprint(names) != "[s2 s2-b]" {
+	if names, err := db.SessionsWithPrefix(t.Context(), shard, "s2", 5); err != nil || fmt.Sprint(names) != "[s2 s2-b]" {
 		t.Errorf("sessions %v %v", names, err)
 	}
-	if names, err := db.SessionsLike(t.Context(), shard, "%", 5); err != nil || len(names) > 0 {
+	if names, err := db.SessionsWithPrefix(t.Context(), shard, "%", 5); err != nil || len(names) > 0 {
 		t.Errorf("sessions %v %v", names, err)
 	}
-	if last, n, err := db.Extent(t.Context(), shard); last != 10 || n != 10 || err != nil {
+	if last, n, err := db.ShardExtent(t.Context(), shard); last != 10 || n != 10 || err != nil {
 		t.Errorf("extent %d %d %v", last, n, err)
 	}
 	if seq, at, err := db.FirstInput(t.Context(), shard, 1, testTime.Add(3*time.Minute)); seq != 8 || !at.Equal(testTime.Add(8*time.Minute)) || err != nil {
@@ -131,7 +131,7 @@ func TestWhatReplayAsks(t *testing.T) {
 	if seq, _, err := db.FirstInput(t.Context(), shard, 9, testTime); seq != 0 || err != nil {
 		t.Errorf("first input %d %v", seq, err)
 	}
-	if rows := collect(t, func(fn func(EvidenceRow) error) error { return db.Controls(t.Context(), shard, 10, fn) }); len(rows) != 1 || rows[0].Seq != 8 {
+	if rows := collect(t, func(fn func(EvidenceRow) error) error { return db.ControlRecords(t.Context(), shard, 10, fn) }); len(rows) != 1 || rows[0].Seq != 8 {
 		t.Errorf("controls %v", rows)
 	}
 	if rows := collect(t, func(fn func(EvidenceRow) error) error {

@@ -38,7 +38,7 @@ func (db *DB) InsertEvidence(ctx context.Context, token string, rows []EvidenceR
 		return fmt.Errorf("%w: it has no de-duplication token", ErrBatch)
 	}
 	ctx = clickhouse.Context(ctx, clickhouse.WithQueryID(evidenceQueries(rows[0].Shard)+randomToken()))
-	return db.insert(ctx, insertEvidence, token, evidenceColumns(rows)...)
+	return db.insertColumns(ctx, insertEvidence, token, evidenceColumns(rows)...)
 }
 
 // InsertCopy stores rows of any shards that were read and proved elsewhere, in
@@ -51,7 +51,7 @@ func (db *DB) InsertCopy(ctx context.Context, rows []EvidenceRow) error {
 		}
 		expiry[i] = r.Expiry
 	}
-	return db.insert(ctx, strings.TrimSuffix(insertEvidence, ")")+", expiry)", randomToken(), append(evidenceColumns(rows), expiry)...)
+	return db.insertColumns(ctx, strings.TrimSuffix(insertEvidence, ")")+", expiry)", randomToken(), append(evidenceColumns(rows), expiry)...)
 }
 
 // DropTextless deletes what views made of copied rows without a text. Only the chain
@@ -61,9 +61,9 @@ func (db *DB) DropTextless(ctx context.Context) error {
 		return err
 	}
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"mutations_sync": 1}))
-	for _, table := range expiringTables {
+	for _, table := range expiryTables {
 		if err := db.conn.Exec(ctx, "ALTER TABLE "+table+" DELETE WHERE (shard, seq) IN (SELECT shard, seq FROM evidence WHERE record = '')"); err != nil {
-			return db.failed(err)
+			return db.queryError(err)
 		}
 	}
 	return nil
@@ -104,31 +104,31 @@ func insertSettings(token string) clickhouse.Settings {
 	}
 }
 
-// insert stores columns as one block.
-func (db *DB) insert(ctx context.Context, statement, token string, columns ...any) error {
+// insertColumns stores columns as one block.
+func (db *DB) insertColumns(ctx context.Context, statement, token string, columns ...any) error {
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(insertSettings(token)))
 	batch, err := db.conn.PrepareBatch(ctx, statement)
 	if err != nil {
-		return fmt.Errorf("inserting into %s: %w", db.where(), err)
+		return fmt.Errorf("inserting into %s: %w", db.serverName(), err)
 	}
 	defer batch.Close()
 	for i, c := range columns {
-		if err := reserve(batch.Columns()[i], c); err != nil {
-			return fmt.Errorf("inserting into %s: column %d: %w", db.where(), i, err)
+		if err := reserveColumn(batch.Columns()[i], c); err != nil {
+			return fmt.Errorf("inserting into %s: column %d: %w", db.serverName(), i, err)
 		}
 		if err := batch.Column(i).Append(c); err != nil {
-			return fmt.Errorf("inserting into %s: column %d: %w", db.where(), i, err)
+			return fmt.Errorf("inserting into %s: column %d: %w", db.serverName(), i, err)
 		}
 	}
 	if err := batch.Send(); err != nil {
-		return fmt.Errorf("inserting into %s: %w: %w", db.where(), ErrAmbiguous, err)
+		return fmt.Errorf("inserting into %s: %w: %w", db.serverName(), ErrAmbiguous, err)
 	}
 	return nil
 }
 
-// reserve makes room in a column of long texts. A column that grows as it is
+// reserveColumn makes room in a column of long texts. A column that grows as it is
 // filled copies what it holds a dozen times: three times the work and the memory.
-func reserve(col column.Interface, values any) error {
+func reserveColumn(col column.Interface, values any) error {
 	texts, ok := values.([]string)
 	if !ok || col.Type() != "String" {
 		return nil
@@ -159,6 +159,6 @@ func (db *DB) InsertCheckpoint(ctx context.Context, c Checkpoint) error {
 		return fmt.Errorf("%w: a checkpoint needs a shard, a note and a time", ErrBatch)
 	}
 	token := fmt.Sprintf("%s/%d/%s/%d", c.Shard, c.Size, hex.EncodeToString(c.Root[:]), c.Created.UnixNano())
-	return db.insert(ctx, "INSERT INTO checkpoints (shard, size, root, note, created)", token,
+	return db.insertColumns(ctx, "INSERT INTO checkpoints (shard, size, root, note, created)", token,
 		[]string{c.Shard}, []uint64{c.Size}, []string{string(c.Root[:])}, []string{c.Note}, []time.Time{c.Created.UTC()})
 }

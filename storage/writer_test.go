@@ -23,7 +23,7 @@ func oneOfEach(t testing.TB, shard string, first uint64) []EvidenceRow {
 // rowsIn counts the rows of a shard in a table.
 func rowsIn(t testing.TB, db *DB, table, shard string) uint64 {
 	t.Helper()
-	return count(t, db, "SELECT count() FROM "+table+" WHERE shard = {s:String}", arg("s", shard))
+	return count(t, db, "SELECT count() FROM "+table+" WHERE shard = {s:String}", queryParam("s", shard))
 }
 
 func wantRows(t testing.TB, db *DB, shard string, want map[string]uint64) {
@@ -77,7 +77,7 @@ func TestConfirm(t *testing.T) {
 			if err := db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), c.stored(shard)); err != nil {
 				t.Fatal(err)
 			}
-			landed, err := db.Confirm(t.Context(), shard, c.first, c.last, rowsOf(shard, c.first, c.last))
+			landed, err := db.VerifyStored(t.Context(), shard, c.first, c.last, rowsOf(shard, c.first, c.last))
 			wantConflict(t, err, c.conflict)
 			if landed != c.landed {
 				t.Errorf("landed = %v, want %v", landed, c.landed)
@@ -118,7 +118,7 @@ func TestSecondWriterIsFound(t *testing.T) {
 	if err := db.InsertEvidence(t.Context(), shard+" rogue", mine[1:2]); err != nil {
 		t.Fatal(err)
 	}
-	_, err := db.Confirm(t.Context(), shard, 1, 4, theirs)
+	_, err := db.VerifyStored(t.Context(), shard, 1, 4, theirs)
 	wantConflict(t, err, 2)
 }
 
@@ -163,7 +163,7 @@ func TestCommitGivesUp(t *testing.T) {
 	if err := cut.CommitEvidence(t.Context(), rows); !errors.Is(err, ErrAmbiguous) {
 		t.Errorf("error %v, want ErrAmbiguous", err)
 	}
-	if landed, err := db.Confirm(t.Context(), shard, 1, 5, rows); landed || err != nil {
+	if landed, err := db.VerifyStored(t.Context(), shard, 1, 5, rows); landed || err != nil {
 		t.Errorf("landed = %v (%v)", landed, err)
 	}
 }

@@ -296,7 +296,7 @@ func TestAttackMsgIDClaimedFirst(t *testing.T) {
 	ok(t, err)
 	again, err := rt.RequestMsg(claim(), guard)
 	ok(t, err)
-	if _, err := readAck(again, ""); !errors.Is(err, ErrDoubt) {
+	if _, err := readAck(again, ""); !errors.Is(err, ErrAmbiguous) {
 		t.Errorf("an acknowledgement marked duplicate: %v, want ErrDoubt", err)
 	}
 	c, err := NewCommitter(f.conn("admitter"), CommitterOptions{Stream: DefaultShard})
@@ -396,7 +396,7 @@ func TestAttackBatchID(t *testing.T) {
 	known := nats.Header{headerBatchID: {"known"}, headerBatchSeq: {"1"}}
 	_, err := rt.RequestMsg(&nats.Msg{Subject: event("runtime", 1).Subject, Header: known}, guard)
 	ok(t, err)
-	reply, err := adm.RequestMsg(&nats.Msg{Subject: decision(1).Subject, Header: merge(known, nats.Header{headerBatchCommit: {"1"}})}, guard)
+	reply, err := adm.RequestMsg(&nats.Msg{Subject: decision(1).Subject, Header: mergeHeaders(known, nats.Header{headerBatchCommit: {"1"}})}, guard)
 	ok(t, err)
 	if _, err := readAck(reply, ""); !errors.Is(err, ErrRefused) {
 		t.Fatalf("breaking into a batch of known id does not work: this test shows nothing (%s)", reply.Data)

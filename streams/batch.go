@@ -13,12 +13,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// batch publishes one atomic batch and returns the sequences of its messages.
+// publishBatch publishes one atomic batch and returns the sequences of its messages.
 // Any error that is ErrRefused means that nothing of it is stored.
-func (l *lane) batch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint64, error) {
-	b, end := l.open(), len(msgs)-1
+func (l *publisher) publishBatch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint64, error) {
+	b, end := l.beginBatch(), len(msgs)-1
 	for _, m := range msgs[:end] {
-		if err := b.stage(m); err != nil {
+		if err := b.stageMessage(m); err != nil {
 			return nil, err
 		}
 	}
@@ -28,26 +28,26 @@ func (l *lane) batch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint6
 // openBatch is an atomic batch that is not committed. The server keeps what was
 // staged apart from the stream, and forgets it 10 s after the last message.
 type openBatch struct {
-	lane   *lane
-	id     []string // one header value, shared by all messages
-	staged int
+	publisher *publisher
+	id        []string // one header value, shared by all messages
+	staged    int
 
 	// The message that is being sent: the client has written it when it returns.
 	out nats.Msg
 	seq [1]string
 }
 
-// open begins a batch, and with it a round of the lane. The batch id is random:
+// beginBatch begins a batch, and with it a round of the lane. The batch id is random:
 // whoever could guess it could break into the batch.
-func (l *lane) open() *openBatch {
-	l.begin()
+func (l *publisher) beginBatch() *openBatch {
+	l.startRound()
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // never fails
-	return &openBatch{lane: l, id: []string{hex.EncodeToString(raw[:])}, out: nats.Msg{Header: nats.Header{}}}
+	return &openBatch{publisher: l, id: []string{hex.EncodeToString(raw[:])}, out: nats.Msg{Header: nats.Header{}}}
 }
 
-// message is the next one to be sent, good until the one after it.
-func (b *openBatch) message(m Msg) *nats.Msg {
+// nextMessage is the next one to be sent, good until the one after it.
+func (b *openBatch) nextMessage(m Msg) *nats.Msg {
 	h := b.out.Header
 	clear(h)
 	maps.Copy(h, m.Header)
@@ -57,15 +57,15 @@ func (b *openBatch) message(m Msg) *nats.Msg {
 	return &b.out
 }
 
-// stage sends a message that is not the last one. After an error the batch must
+// stageMessage sends a message that is not the last one. After an error the batch must
 // not be committed: nothing of it will be stored.
-func (b *openBatch) stage(m Msg) error {
-	out := b.message(m)
+func (b *openBatch) stageMessage(m Msg) error {
+	out := b.nextMessage(m)
 	if b.staged == 0 { // a refusal of the batch comes here
-		out.Reply = b.lane.reply(0)
+		out.Reply = b.publisher.replySubject(0)
 	}
 	b.staged++
-	if err := sendError(b.lane.nc.PublishMsg(out)); err != nil {
+	if err := sendError(b.publisher.nc.PublishMsg(out)); err != nil {
 		return fmt.Errorf("%w: batch abandoned: %v", ErrRefused, err)
 	}
 	return nil
@@ -74,25 +74,25 @@ func (b *openBatch) stage(m Msg) error {
 // commit sends the last message, with more headers, and waits for the
 // acknowledgement of all.
 func (b *openBatch) commit(ctx context.Context, m Msg, more nats.Header) ([]uint64, error) {
-	if len(b.lane.down) > 0 { // what was staged may be lost; the commit has not been sent
-		return nil, fmt.Errorf("%w: batch abandoned: the connection was lost (%v)", ErrRefused, <-b.lane.down)
+	if len(b.publisher.down) > 0 { // what was staged may be lost; the commit has not been sent
+		return nil, fmt.Errorf("%w: batch abandoned: the connection was lost (%v)", ErrRefused, <-b.publisher.down)
 	}
-	out := b.message(m)
-	out.Reply = b.lane.reply(b.staged)
+	out := b.nextMessage(m)
+	out.Reply = b.publisher.replySubject(b.staged)
 	out.Header[headerBatchCommit] = []string{"1"}
 	maps.Copy(out.Header, more)
-	timer := time.NewTimer(b.lane.timeout)
+	timer := time.NewTimer(b.publisher.timeout)
 	defer timer.Stop()
-	if err := sendError(b.lane.nc.PublishMsg(out)); err != nil {
+	if err := sendError(b.publisher.nc.PublishMsg(out)); err != nil {
 		return nil, err
 	}
-	return b.lane.batchAck(ctx, timer, b.id[0], b.staged+1)
+	return b.publisher.batchAck(ctx, timer, b.id[0], b.staged+1)
 }
 
-func (l *lane) batchAck(ctx context.Context, timer *time.Timer, id string, n int) ([]uint64, error) {
+func (l *publisher) batchAck(ctx context.Context, timer *time.Timer, id string, n int) ([]uint64, error) {
 	var refused error
 	for {
-		i, msg, err := l.next(ctx, timer)
+		i, msg, err := l.nextReply(ctx, timer)
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func (l *lane) batchAck(ctx context.Context, timer *time.Timer, id string, n int
 			return nil, err
 		case a.Batch != id || a.Count != uint64(n) || a.Seq < uint64(n):
 			return nil, fmt.Errorf("%w: the acknowledgement of a batch of %d names batch %q, count %d, sequence %d",
-				ErrDoubt, n, a.Batch, a.Count, a.Seq)
+				ErrAmbiguous, n, a.Batch, a.Count, a.Seq)
 		}
 		return endingAt(a.Seq, n), nil
 	}

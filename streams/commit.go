@@ -9,37 +9,37 @@ import (
 // maxBackoff is how many groups at most go by singles after a refused batch.
 const maxBackoff = 64
 
-// commit stores one group and settles its calls. Nothing cuts it short: a commit
+// commitGroup stores one group and settles its calls. Nothing cuts it short: a commit
 // under way ends by itself or by its timeout.
-func (c *Committer) commit(l *lane, group []*appendCall) {
+func (c *Committer) commitGroup(l *publisher, group []*appendCall) {
 	var msgs []Msg
 	for _, call := range group {
 		msgs = append(msgs, call.msgs...)
 	}
-	if err := c.admit(); err != nil {
-		c.settle(group, func(int) outcome { return outcome{err: err} })
+	if err := c.checkGuard(); err != nil {
+		c.settleCalls(group, func(int) publishOutcome { return publishOutcome{err: err} })
 		return
 	}
-	if err := c.seal(msgs); err != nil {
-		c.settle(group, func(int) outcome { return outcome{err: err} })
+	if err := c.signMessages(msgs); err != nil {
+		c.settleCalls(group, func(int) publishOutcome { return publishOutcome{err: err} })
 		return
 	}
 	if len(msgs) > c.opt.BatchAbove && !c.skipBatch() {
-		seqs, err := l.batch(context.Background(), msgs, nil)
+		seqs, err := l.publishBatch(context.Background(), msgs, nil)
 		if !errors.Is(err, ErrRefused) {
-			c.settle(group, func(i int) outcome { return batchOutcome(seqs, err, i) })
+			c.settleCalls(group, func(i int) publishOutcome { return batchOutcome(seqs, err, i) })
 			return
 		}
 		// Nothing of it is stored: singly, so that a tenant who occupies all
 		// batches only slows this down and a bad message fails alone.
 		c.refusedBatch()
 	}
-	out := l.singles(context.Background(), msgs, nil)
-	c.settle(group, func(i int) outcome { return out[i] })
+	out := l.publishEach(context.Background(), msgs, nil)
+	c.settleCalls(group, func(i int) publishOutcome { return out[i] })
 }
 
-// admit asks the guard whether messages may be sent.
-func (c *Committer) admit() error {
+// checkGuard asks the guard whether messages may be sent.
+func (c *Committer) checkGuard() error {
 	if c.opt.Guard == nil {
 		return nil
 	}
@@ -49,38 +49,38 @@ func (c *Committer) admit() error {
 	return nil
 }
 
-func (c *Committer) seal(msgs []Msg) error {
+func (c *Committer) signMessages(msgs []Msg) error {
 	var sealed []Msg
 	for _, m := range msgs {
-		if m.Seal {
+		if m.Sign {
 			sealed = append(sealed, m)
 		}
 	}
 	if len(sealed) == 0 {
 		return nil
 	}
-	if c.opt.Seal == nil {
+	if c.opt.Sign == nil {
 		return fmt.Errorf("%w: a message asks for a seal, and the Committer has none", ErrRefused)
 	}
-	if err := c.opt.Seal(sealed); err != nil {
+	if err := c.opt.Sign(sealed); err != nil {
 		return fmt.Errorf("%w: sealing %d messages: %w", ErrRefused, len(sealed), err)
 	}
 	return nil
 }
 
-func batchOutcome(seqs []uint64, err error, i int) outcome {
+func batchOutcome(seqs []uint64, err error, i int) publishOutcome {
 	if err != nil {
-		return outcome{err: err}
+		return publishOutcome{err: err}
 	}
-	return outcome{seq: seqs[i]}
+	return publishOutcome{seq: seqs[i]}
 }
 
 // skipBatch counts down the groups that go singly after a refusal.
 func (c *Committer) skipBatch() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.skip > 0 {
-		c.skip--
+	if c.batchesToSkip > 0 {
+		c.batchesToSkip--
 		return true
 	}
 	return false
@@ -90,31 +90,31 @@ func (c *Committer) refusedBatch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.backoff = min(2*c.backoff+1, maxBackoff)
-	c.skip = c.backoff
+	c.batchesToSkip = c.backoff
 }
 
-// settle hands every call its sequences or its error.
-func (c *Committer) settle(group []*appendCall, at func(int) outcome) {
+// settleCalls hands every call its sequences or its error.
+func (c *Committer) settleCalls(group []*appendCall, at func(int) publishOutcome) {
 	i := 0
 	for _, call := range group {
 		seqs := make([]uint64, len(call.msgs))
-		outs := make([]outcome, len(call.msgs))
+		outs := make([]publishOutcome, len(call.msgs))
 		for k := range call.msgs {
 			outs[k] = at(i)
 			seqs[k] = outs[k].seq
 			i++
 		}
-		err := verdictOn(outs)
+		err := appendResult(outs)
 		if err != nil {
 			seqs = nil
 		}
-		c.finish(call, seqs, err)
+		c.finishCall(call, seqs, err)
 	}
 }
 
-// verdictOn sums up the messages of one Append: all stored in increasing order,
+// appendResult sums up the messages of one Append: all stored in increasing order,
 // all certainly not stored (ErrRefused), or doubt.
-func verdictOn(outs []outcome) error {
+func appendResult(outs []publishOutcome) error {
 	refused, last := 0, uint64(0)
 	var first error
 	for _, o := range outs {
@@ -122,7 +122,7 @@ func verdictOn(outs []outcome) error {
 		case o.err != nil && first == nil:
 			first = o.err
 		case o.err == nil && o.seq <= last:
-			return fmt.Errorf("%w: sequences do not increase (%d after %d)", ErrDoubt, o.seq, last)
+			return fmt.Errorf("%w: sequences do not increase (%d after %d)", ErrAmbiguous, o.seq, last)
 		}
 		if errors.Is(o.err, ErrRefused) {
 			refused++
@@ -132,9 +132,9 @@ func verdictOn(outs []outcome) error {
 	switch {
 	case first == nil:
 		return nil
-	case refused == len(outs) || errors.Is(first, ErrDoubt):
+	case refused == len(outs) || errors.Is(first, ErrAmbiguous):
 		return first
 	default: // keep the text, not the promise that nothing is stored
-		return fmt.Errorf("%w: some of %d messages are stored, not all: %s", ErrDoubt, len(outs), first)
+		return fmt.Errorf("%w: some of %d messages are stored, not all: %s", ErrAmbiguous, len(outs), first)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // Defaults of CommitterOptions.
 const (
 	DefaultBatchAbove    = 12
-	DefaultLanes         = 1
+	DefaultPublishers    = 1
 	DefaultMaxPending    = 8192
 	DefaultCommitTimeout = 5 * time.Second
 )
@@ -34,16 +34,16 @@ type CommitterOptions struct {
 	BatchAbove int
 	// MaxBatch is the size of a group at most, in messages (at most 1000).
 	MaxBatch int
-	// Lanes is how many groups may be in flight at the same time. The server stores
+	// Publishers is how many groups may be in flight at the same time. The server stores
 	// one after the other, and fewer larger ones cost it less: more than one pays
 	// where it is far away.
-	Lanes int
+	Publishers int
 	// MaxPending is how many messages may wait or be in flight; Append blocks
 	// beyond it.
 	MaxPending int
-	// Seal adds headers to messages that ask for it, those of one group at once; it
+	// Sign adds headers to messages that ask for it, those of one group at once; it
 	// may be nil if none does. On an error nothing of the group is sent.
-	Seal func([]Msg) error
+	Sign func([]Msg) error
 	// Guard is asked before a group is sent; on an error nothing of the group is
 	// sent. It may be nil. An instance that may have lost its lease refuses here.
 	Guard func() error
@@ -55,10 +55,10 @@ type CommitterOptions struct {
 // while commits are in flight is committed together. Every lane has a goroutine
 // that owns it; Close ends them.
 type Committer struct {
-	nc    *nats.Conn
-	opt   CommitterOptions
-	slots *semaphore.Weighted
-	lanes sync.WaitGroup
+	nc         *nats.Conn
+	opt        CommitterOptions
+	slots      *semaphore.Weighted
+	publishers sync.WaitGroup
 
 	mu       sync.Mutex
 	changed  *sync.Cond // queue, inflight or closed
@@ -69,7 +69,7 @@ type Committer struct {
 
 	// How many groups still go by singles after a refused batch, and the next such
 	// number.
-	skip, backoff int
+	batchesToSkip, backoff int
 }
 
 // appendCall is one Append under way.
@@ -98,20 +98,20 @@ func NewCommitter(nc *nats.Conn, opt CommitterOptions) (*Committer, error) {
 	orInt(&opt.BatchAbove, DefaultBatchAbove)
 	orInt(&opt.MaxBatch, MaxBatch)
 	orInt(&opt.MaxPending, DefaultMaxPending)
-	orInt(&opt.Lanes, DefaultLanes)
+	orInt(&opt.Publishers, DefaultPublishers)
 	opt.MaxBatch = min(opt.MaxBatch, MaxBatch, opt.MaxPending)
 	if opt.Timeout <= 0 {
 		opt.Timeout = DefaultCommitTimeout
 	}
 	c := &Committer{nc: nc, opt: opt, slots: semaphore.NewWeighted(int64(opt.MaxPending))}
 	c.changed = sync.NewCond(&c.mu)
-	for range opt.Lanes {
-		l, err := newLane(nc, opt.Stream, opt.Timeout)
+	for range opt.Publishers {
+		l, err := newPublisher(nc, opt.Stream, opt.Timeout)
 		if err != nil {
 			c.Close()
 			return nil, err
 		}
-		c.lanes.Go(func() { c.run(l) })
+		c.publishers.Go(func() { c.run(l) })
 	}
 	return c, nil
 }
@@ -149,7 +149,7 @@ func (c *Committer) Append(ctx context.Context, msgs ...Msg) ([]uint64, error) {
 		if call.claimed.CompareAndSwap(false, true) {
 			return nil, ctx.Err() // the owner drops it, and frees its slots
 		}
-		return nil, fmt.Errorf("%w: %w", ErrDoubt, ctx.Err())
+		return nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
 	}
 }
 
@@ -193,22 +193,22 @@ func (c *Committer) Close() {
 	c.closed = true
 	c.mu.Unlock()
 	c.changed.Broadcast()
-	c.lanes.Wait()
+	c.publishers.Wait()
 	c.refuseQueued()
 }
 
 // run owns a lane.
-func (c *Committer) run(l *lane) {
+func (c *Committer) run(l *publisher) {
 	defer l.close()
 	for {
-		group, n := c.next()
+		group, n := c.nextGroup()
 		if group == nil {
 			return
 		}
 		began := time.Now()
-		c.commit(l, group)
+		c.commitGroup(l, group)
 		if n > c.opt.BatchAbove {
-			c.gather(n, time.Since(began)/gatherPart)
+			c.waitForMore(n, time.Since(began)/waitPart)
 		}
 		c.mu.Lock()
 		c.inflight -= n
@@ -217,35 +217,35 @@ func (c *Committer) run(l *lane) {
 	}
 }
 
-// next waits for a group that is worth a lane; nil says that the Committer is
+// nextGroup waits for a group that is worth a lane; nil says that the Committer is
 // closed.
-func (c *Committer) next() (group []*appendCall, messages int) {
+func (c *Committer) nextGroup() (group []*appendCall, messages int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		for !c.closed && !c.worthwhile() {
+		for !c.closed && !c.isWorthSending() {
 			c.changed.Wait()
 		}
 		if c.closed {
 			return nil, 0
 		}
-		if group, messages = c.take(); len(group) > 0 {
+		if group, messages = c.claimGroup(); len(group) > 0 {
 			c.inflight += messages
 			return group, messages
 		}
 	}
 }
 
-// gatherPart of the time that a batch took is how long its lane waits at most for
+// waitPart of the time that a batch took is how long its lane waits at most for
 // the next one to fill.
-const gatherPart = 4
+const waitPart = 4
 
-// gather waits after a batch of n messages until as many are queued beside those
+// waitForMore waits after a batch of n messages until as many are queued beside those
 // that are there already, or the time is over. Callers that got their answer just
 // now ask again a moment later: without this they would be split into two groups
 // that take turns, and each waits for both (64 clients: 1.0 to 1.6 times the rate of
 // single publishes without it, 1.5 to 2.9 times with it).
-func (c *Committer) gather(n int, atMost time.Duration) {
+func (c *Committer) waitForMore(n int, atMost time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	over := false
@@ -261,10 +261,10 @@ func (c *Committer) gather(n int, atMost time.Duration) {
 	}
 }
 
-// worthwhile reports whether what is queued shall be sent now: at once when
+// isWorthSending reports whether what is queued shall be sent now: at once when
 // nothing is in flight, and else when it is a group that can keep step with what
 // is. Small batches beside large ones would cost the server more than they save.
-func (c *Committer) worthwhile() bool {
+func (c *Committer) isWorthSending() bool {
 	if c.inflight == 0 {
 		return c.queued > 0
 	}
@@ -278,15 +278,15 @@ func (c *Committer) refuseQueued() {
 	c.mu.Unlock()
 	for _, call := range group {
 		if call.claimed.CompareAndSwap(false, true) {
-			c.finish(call, nil, fmt.Errorf("%w: %w", ErrRefused, ErrClosed))
+			c.finishCall(call, nil, fmt.Errorf("%w: %w", ErrRefused, ErrClosed))
 		} else {
 			c.slots.Release(int64(len(call.msgs)))
 		}
 	}
 }
 
-// take claims as many queued calls as fit into one group.
-func (c *Committer) take() (group []*appendCall, messages int) {
+// claimGroup claims as many queued calls as fit into one group.
+func (c *Committer) claimGroup() (group []*appendCall, messages int) {
 	bytes, used := 0, 0
 	for _, call := range c.queue {
 		if len(group) > 0 && (messages+len(call.msgs) > c.opt.MaxBatch || bytes+call.bytes > maxRoundBytes) {
@@ -308,7 +308,7 @@ func (c *Committer) take() (group []*appendCall, messages int) {
 	return group, messages
 }
 
-func (c *Committer) finish(call *appendCall, seqs []uint64, err error) {
+func (c *Committer) finishCall(call *appendCall, seqs []uint64, err error) {
 	call.seqs, call.err = seqs, err
 	c.slots.Release(int64(len(call.msgs)))
 	switch {

@@ -102,7 +102,7 @@ func TestCommitterRefuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := c.Append(ctx(t), tt.msgs...)
-			if !errors.Is(err, tt.want) || !errors.Is(err, ErrRefused) || errors.Is(err, ErrDoubt) {
+			if !errors.Is(err, tt.want) || !errors.Is(err, ErrRefused) || errors.Is(err, ErrAmbiguous) {
 				t.Errorf("%v, want %v", err, tt.want)
 			}
 		})
@@ -120,11 +120,11 @@ func TestCommitterRefuses(t *testing.T) {
 func TestCommitterWrongStream(t *testing.T) {
 	f := start(t)
 	c := newCommitter(t, f, CommitterOptions{Stream: "OTHER"})
-	if _, err := c.Append(ctx(t), decision(1)); !errors.Is(err, ErrDoubt) {
+	if _, err := c.Append(ctx(t), decision(1)); !errors.Is(err, ErrAmbiguous) {
 		t.Errorf("single: %v", err)
 	}
 	c2 := newCommitter(t, f, CommitterOptions{Stream: "OTHER", BatchAbove: 1})
-	if _, err := c2.Append(ctx(t), decision(1), decision(2)); !errors.Is(err, ErrDoubt) {
+	if _, err := c2.Append(ctx(t), decision(1), decision(2)); !errors.Is(err, ErrAmbiguous) {
 		t.Errorf("batch: %v", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestCommitterNoStream(t *testing.T) {
 func TestCommitterDeniedSubjectIsDoubt(t *testing.T) {
 	f := start(t)
 	c := newCommitter(t, f, CommitterOptions{Timeout: 100 * time.Millisecond})
-	if _, err := c.Append(ctx(t), Msg{Subject: "gov.calls.acme.open.s"}); !errors.Is(err, ErrDoubt) {
+	if _, err := c.Append(ctx(t), Msg{Subject: "gov.calls.acme.open.s"}); !errors.Is(err, ErrAmbiguous) {
 		t.Error(err)
 	}
 	if _, err := c.Append(ctx(t), decision(1)); err != nil {
@@ -161,7 +161,7 @@ func TestCommitterBadMessageFailsAlone(t *testing.T) {
 	ok(t, err)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}
 	t.Cleanup(func() { f.srv.Shutdown() })
-	shard := Shard{}.streams()[0]
+	shard := Shard{}.streamConfigs()[0]
 	shard.MaxMsgSize = 1000
 	_, err = f.js(f.conn("provisioner")).CreateStream(ctx(t), shard)
 	ok(t, err)
@@ -186,9 +186,9 @@ func TestCommitterBadMessageFailsAlone(t *testing.T) {
 	for i, call := range calls {
 		<-call.done
 		switch {
-		case i == 4 && (!errors.Is(call.err, ErrRefused) || errors.Is(call.err, ErrDoubt)):
+		case i == 4 && (!errors.Is(call.err, ErrRefused) || errors.Is(call.err, ErrAmbiguous)):
 			t.Errorf("all refused: %v", call.err)
-		case i == 7 && (!errors.Is(call.err, ErrDoubt) || errors.Is(call.err, ErrRefused)):
+		case i == 7 && (!errors.Is(call.err, ErrAmbiguous) || errors.Is(call.err, ErrRefused)):
 			t.Errorf("half stored: %v", call.err)
 		case i != 4 && i != 7 && call.err != nil:
 			t.Errorf("call %d: %v", i, call.err)
@@ -203,7 +203,7 @@ func TestCommitterBackpressure(t *testing.T) {
 	ok(t, c.slots.Acquire(ctx(t), 4)) // as if four were in flight
 	short, cancel := context.WithTimeout(ctx(t), 20*time.Millisecond)
 	defer cancel()
-	if _, err := c.Append(short, decision(1)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrDoubt) {
+	if _, err := c.Append(short, decision(1)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrAmbiguous) {
 		t.Errorf("%v, want the context's error: nothing was sent", err)
 	}
 	c.slots.Release(4)
@@ -278,7 +278,7 @@ func TestCommitterServerRestart(t *testing.T) {
 					failed++
 				}
 				mu.Unlock()
-				if err != nil && !errors.Is(err, ErrDoubt) && !errors.Is(err, ErrRefused) {
+				if err != nil && !errors.Is(err, ErrAmbiguous) && !errors.Is(err, ErrRefused) {
 					t.Error(err)
 				}
 			}
@@ -303,17 +303,17 @@ func TestCommitterServerRestart(t *testing.T) {
 // Replies to a round that was given up settle nothing in the next.
 func TestLaneIgnoresLateReplies(t *testing.T) {
 	f := start(t)
-	l, err := newLane(f.conn("admitter"), DefaultShard, guard)
+	l, err := newPublisher(f.conn("admitter"), DefaultShard, guard)
 	ok(t, err)
 	defer l.close()
 	late := &nats.Msg{Data: []byte(`{"stream":"GOV","seq":999}`)}
-	for _, subj := range []string{l.reply(0), l.inbox + ".1.5", l.inbox + ".1.-1", l.inbox + ".1.x", l.inbox + ".x.0"} {
+	for _, subj := range []string{l.replySubject(0), l.inbox + ".1.5", l.inbox + ".1.-1", l.inbox + ".1.x", l.inbox + ".x.0"} {
 		m := *late
 		m.Subject = subj
 		l.acks <- &m
 	}
-	out := l.singles(ctx(t), []Msg{decision(1), decision(2)}, nil)
-	if out[0] != (outcome{seq: 1}) || out[1] != (outcome{seq: 2}) {
+	out := l.publishEach(ctx(t), []Msg{decision(1), decision(2)}, nil)
+	if out[0] != (publishOutcome{seq: 1}) || out[1] != (publishOutcome{seq: 2}) {
 		t.Errorf("%+v", out)
 	}
 }
@@ -423,7 +423,7 @@ func TestPublishEventsNamesWhatFailed(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx(t), 500*time.Millisecond)
 	defer cancel()
 	err = PublishEvents(short, nc, msgs)
-	if !errors.As(err, &pe) || len(pe.Failed) != 1 || !errors.Is(pe.Failed[1], ErrDoubt) {
+	if !errors.As(err, &pe) || len(pe.Failed) != 1 || !errors.Is(pe.Failed[1], ErrAmbiguous) {
 		t.Errorf("%v", err)
 	}
 	f.stop()
@@ -444,7 +444,7 @@ func FuzzReadAck(f *testing.F) {
 		switch {
 		case err == nil && (a.Seq == 0 || a.Stream != DefaultShard || a.Duplicate || a.Error != nil):
 			t.Errorf("accepted %s", b)
-		case err != nil && !errors.Is(err, ErrDoubt) && !errors.Is(err, ErrRefused):
+		case err != nil && !errors.Is(err, ErrAmbiguous) && !errors.Is(err, ErrRefused):
 			t.Errorf("unclassified: %v", err)
 		}
 	})
@@ -456,13 +456,13 @@ func TestCommitterSeals(t *testing.T) {
 	f := start(t)
 	var groups atomic.Int64
 	var most atomic.Int64
-	c := newCommitter(t, f, CommitterOptions{Seal: func(msgs []Msg) error {
+	c := newCommitter(t, f, CommitterOptions{Sign: func(msgs []Msg) error {
 		groups.Add(1)
 		for _, m := range msgs {
-			if !m.Seal || m.Header["X-Seal"] != nil {
+			if !m.Sign || m.Header["X-Seal"] != nil {
 				return errors.New("sealed twice, or not asked for")
 			}
-			m.Header["X-Seal"] = []string{strings.Repeat("s", SealRoom-20)}
+			m.Header["X-Seal"] = []string{strings.Repeat("s", SignatureRoom-20)}
 		}
 		most.Store(max(most.Load(), int64(len(msgs))))
 		return nil
@@ -471,7 +471,7 @@ func TestCommitterSeals(t *testing.T) {
 	for i := range 200 {
 		wg.Go(func() {
 			plain, sealed := decision(i), decision(i)
-			plain.Header, sealed.Header, sealed.Seal = map[string][]string{}, map[string][]string{}, true
+			plain.Header, sealed.Header, sealed.Sign = map[string][]string{}, map[string][]string{}, true
 			_, err := c.Append(ctx(t), plain, sealed)
 			ok(t, err)
 		})
@@ -494,10 +494,10 @@ func TestCommitterSeals(t *testing.T) {
 func TestCommitterSealRefuses(t *testing.T) {
 	f := start(t)
 	m := decision(1)
-	m.Seal = true
+	m.Sign = true
 	for name, seal := range map[string]func([]Msg) error{"none": nil, "failing": func([]Msg) error { return errors.New("no key") }} {
-		c := newCommitter(t, f, CommitterOptions{Seal: seal})
-		if _, err := c.Append(ctx(t), m); !errors.Is(err, ErrRefused) || errors.Is(err, ErrDoubt) {
+		c := newCommitter(t, f, CommitterOptions{Sign: seal})
+		if _, err := c.Append(ctx(t), m); !errors.Is(err, ErrRefused) || errors.Is(err, ErrAmbiguous) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -181,7 +181,7 @@ func validSync(s string) bool {
 
 func (c ServerConfig) validateUsers() (errs []error) {
 	names, inboxes := map[string]bool{}, map[string]string{}
-	one := func(u User, home place) {
+	one := func(u User, home accountPlace) {
 		switch r, known := roles[u.Role]; {
 		case !plainToken.MatchString(u.Name):
 			errs = append(errs, fmt.Errorf("%w: user name %q must be [A-Za-z0-9_-]+, at most 64 characters", ErrConfig, u.Name))

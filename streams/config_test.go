@@ -62,9 +62,9 @@ func TestConfigRefused(t *testing.T) {
 
 // Invariants of the permission table.
 func TestRoleTable(t *testing.T) {
-	s := scope{prefix: "gov", shard: "GOV", tenant: "t", user: "u", inbox: "_INBOX_u"}
+	s := placeholders{prefix: "gov", shard: "GOV", tenant: "t", user: "u", inbox: "_INBOX_u"}
 	for name, r := range roles {
-		for _, sub := range s.fill(r.sub) {
+		for _, sub := range s.fillAll(r.sub) {
 			if name != RoleAdmitter && (overlaps(sub, "gov.admit.t.aaep") || overlaps(sub, "gov.resolve.t")) {
 				t.Errorf("%s may answer requests: %s", name, sub)
 			}
@@ -75,7 +75,7 @@ func TestRoleTable(t *testing.T) {
 				t.Errorf("%s may answer followers: %s", name, sub)
 			}
 		}
-		for _, pub := range s.fill(r.pub) {
+		for _, pub := range s.fillAll(r.pub) {
 			if overlaps(pub, "gov.ingest.t.u.aaep.s.x") { // publishers have it under another name
 				t.Errorf("%s could send events with a forged identity: %s", name, pub)
 			}
@@ -103,7 +103,7 @@ func TestRoleTable(t *testing.T) {
 					t.Errorf("%s may change the settings of %s by %s", name, stream, pub)
 				}
 			}
-			for _, stream := range append(Erasable(), "GOV", "KV_policies", StreamCheckpoints) {
+			for _, stream := range append(ErasableStreams(), "GOV", "KV_policies", StreamCheckpoints) {
 				if subj := "$JS.API.STREAM.MSG.DELETE." + stream; name != RoleCustodian && overlaps(pub, subj) {
 					t.Errorf("%s may %s by %s; only the custodian deletes", name, subj, pub)
 				}
@@ -174,7 +174,7 @@ func TestAccountForIsInjective(t *testing.T) {
 				t.Errorf("%q is the account of %q and of %q", account, other, [2]string{tenant, user})
 			}
 			seen[account] = [2]string{tenant, user}
-			if id := (Identity{account, user}); tenant != "" && !id.Of(tenant) || id.Of(tenant+"x") || (Identity{account, user + "x"}).Of(tenant) {
+			if id := (Identity{account, user}); tenant != "" && !id.IsOfTenant(tenant) || id.IsOfTenant(tenant+"x") || (Identity{account, user + "x"}).IsOfTenant(tenant) {
 				t.Errorf("%+v of %q", id, tenant)
 			}
 		}
@@ -234,7 +234,7 @@ func TestKVByRole(t *testing.T) {
 		return kv
 	}
 	for writer, buckets := range map[string][]string{
-		"operator": {BucketPolicies, BucketMandates, BucketPublishers}, "admitter": {BucketApprovals, BucketKeys, BucketSpend}, "auditor": {BucketSessionKeys, BucketKeys},
+		"operator": {BucketPolicies, BucketMandates, BucketPublishers}, "admitter": {BucketApprovals, BucketKeys, BucketSpend}, "auditor": {BucketSessionSecrets, BucketKeys},
 	} {
 		for _, b := range buckets {
 			kv := bucket(writer, b)

@@ -11,24 +11,24 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Class says what an acknowledgement is worth.
-type Class string
+// DurabilityClass says what an acknowledgement is worth.
+type DurabilityClass string
 
 // The durability classes, strongest first.
 const (
-	ClassFsync      Class = "fsync"      // on disk, synced, before the acknowledgement
-	ClassReplicated Class = "replicated" // in the memory of a quorum of servers, each syncing now and then: a power failure of all loses acknowledged messages
-	ClassInterval   Class = "interval"   // one server, synced now and then: power loss loses acknowledged messages
-	ClassMemory     Class = "memory"     // lost with the process
+	ClassFsync      DurabilityClass = "fsync"      // on disk, synced, before the acknowledgement
+	ClassReplicated DurabilityClass = "replicated" // in the memory of a quorum of servers, each syncing now and then: a power failure of all loses acknowledged messages
+	ClassInterval   DurabilityClass = "interval"   // one server, synced now and then: power loss loses acknowledged messages
+	ClassMemory     DurabilityClass = "memory"     // lost with the process
 )
 
 const durabilityWait = 2 * time.Second
 
-// Problem says how an acknowledged message of this class can be lost and what to
+// LossRisk says how an acknowledged message of this class can be lost and what to
 // do about it; it is empty if it cannot. separatePower is the operator's assertion
 // that the servers of a cluster never lose power at the same time: only then are
 // replicas that are not synced safe.
-func (c Class) Problem(detail string, separatePower bool) string {
+func (c DurabilityClass) LossRisk(detail string, separatePower bool) string {
 	switch {
 	case c == ClassFsync, c == ClassReplicated && separatePower:
 		return ""
@@ -45,7 +45,7 @@ func (c Class) Problem(detail string, separatePower bool) string {
 // (not from a file): file storage, persist mode and replicas of the stream and
 // every server's sync setting. If a server does not answer, the class returned
 // is the weakest that it can be, with an error.
-func Durability(ctx context.Context, nc *nats.Conn, stream string) (Class, string, error) {
+func Durability(ctx context.Context, nc *nats.Conn, stream string) (DurabilityClass, string, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return ClassMemory, "", err
@@ -71,11 +71,11 @@ func Durability(ctx context.Context, nc *nats.Conn, stream string) (Class, strin
 		}
 	}
 	syncs, err := syncSettings(ctx, nc, holders)
-	return classify(holders, syncs, err)
+	return durabilityClass(holders, syncs, err)
 }
 
-// classify is the pure part: the settings of the holders decide.
-func classify(holders []string, syncs map[string]syncSetting, err error) (Class, string, error) {
+// durabilityClass is the pure part: the settings of the holders decide.
+func durabilityClass(holders []string, syncs map[string]syncSetting, err error) (DurabilityClass, string, error) {
 	class, weakest := ClassFsync, ClassInterval
 	if len(holders) > 1 {
 		weakest = ClassReplicated

@@ -14,8 +14,8 @@ import (
 // refuses to delete from it, and to change that.
 var ErrSealed = errors.New("streams: nothing can be deleted from this stream")
 
-// Erasable lists the streams beside the log that messages can be taken out of.
-func Erasable() []string { return slices.Clone(erasable) }
+// ErasableStreams lists the streams beside the log that messages can be taken out of.
+func ErasableStreams() []string { return slices.Clone(erasableStreams) }
 
 // What STREAM.MSG.DELETE answers when there is nothing to delete, and when
 // nothing may be.

@@ -80,7 +80,7 @@ func TestErase(t *testing.T) {
 	tries := 0
 	if seqs, err := read(ReadOptions{From: 3, Gap: func(uint64, uint64) error {
 		if tries++; tries == 1 {
-			return Again(errors.New("out of sight"))
+			return RetryLater(errors.New("out of sight"))
 		}
 		return nil
 	}}); !errors.Is(err, errEnough) || len(seqs) != 36 {
@@ -100,7 +100,7 @@ func TestEraseSealed(t *testing.T) {
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}
 	js := f.js(f.conn("provisioner"))
-	for _, s := range (Shard{}).streams() {
+	for _, s := range (Shard{}).streamConfigs() {
 		if s.Name == DefaultShard {
 			s.DenyDelete = true
 			_, err := js.CreateStream(ctx(t), s)

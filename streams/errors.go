@@ -19,7 +19,7 @@ var (
 	// acknowledgement, a connection lost while waiting, an acknowledgement that
 	// does not fit). The caller must treat them as not stored for what it
 	// promises, and as possibly stored for what it writes next.
-	ErrDoubt = errors.New("streams: stored or not is unknown")
+	ErrAmbiguous = errors.New("streams: stored or not is unknown")
 
 	// ErrRefused: certainly nothing of the call is stored.
 	ErrRefused = errors.New("streams: not stored")

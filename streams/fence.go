@@ -29,13 +29,13 @@ func AppendFenced(ctx context.Context, nc *nats.Conn, stream string, msgs []Msg,
 	defer b.Close()
 	end := len(msgs) - 1
 	// Nothing is sent of what the server would refuse.
-	if err := b.check(msgs[:end], msgs[end]); err != nil {
+	if err := b.checkMessages(msgs[:end], msgs[end]); err != nil {
 		return nil, err
 	}
-	if err := b.send(msgs[:end]); err != nil {
+	if err := b.stageMessages(msgs[:end]); err != nil {
 		return nil, err
 	}
-	return b.finish(ctx, msgs[end], fence.ExpectedLastSeq)
+	return b.commitBatch(ctx, msgs[end], fence.ExpectedLastSeq)
 }
 
 // FencedBatch is what AppendFenced stores, sent piece by piece: the server looks
@@ -48,11 +48,11 @@ type FencedBatch struct {
 	stream string
 	fence  string // subject
 
-	lane  *lane      // both nil while nothing is staged
-	batch *openBatch //
-	n     int        // messages staged
-	bytes int
-	err   error // why there will be no commit
+	publisher *publisher // both nil while nothing is staged
+	batch     *openBatch //
+	staged    int        // messages staged
+	bytes     int
+	err       error // why there will be no commit
 }
 
 // NewFencedBatch makes a batch. Nothing is sent before Stage or Commit.
@@ -66,24 +66,24 @@ func NewFencedBatch(nc *nats.Conn, stream, fence string) *FencedBatch {
 // committed or staged further within 10 s.
 func (b *FencedBatch) Stage(msgs []Msg) error {
 	if b.err == nil {
-		b.err = b.check(msgs)
+		b.err = b.checkMessages(msgs)
 	}
 	if b.err != nil {
 		return b.err
 	}
-	return b.send(msgs)
+	return b.stageMessages(msgs)
 }
 
 // Commit sends the message that moves the fence from a sequence on, and returns
 // its own once everything is stored. Errors are those of AppendFenced.
 func (b *FencedBatch) Commit(ctx context.Context, last Msg, expectedLastSeq uint64) (uint64, error) {
 	if b.err == nil {
-		b.err = b.check(nil, last)
+		b.err = b.checkMessages(nil, last)
 	}
 	if b.err != nil {
 		return 0, b.err
 	}
-	seqs, err := b.finish(ctx, last, expectedLastSeq)
+	seqs, err := b.commitBatch(ctx, last, expectedLastSeq)
 	if err != nil {
 		return 0, err
 	}
@@ -92,33 +92,33 @@ func (b *FencedBatch) Commit(ctx context.Context, last Msg, expectedLastSeq uint
 
 // Close gives up what was not committed.
 func (b *FencedBatch) Close() {
-	if b.lane != nil {
-		b.lane.close()
-		b.lane = nil
+	if b.publisher != nil {
+		b.publisher.close()
+		b.publisher = nil
 	}
 }
 
-func (b *FencedBatch) send(msgs []Msg) error {
-	if b.err = b.begin(len(msgs)); b.err != nil {
+func (b *FencedBatch) stageMessages(msgs []Msg) error {
+	if b.err = b.beginBatch(len(msgs)); b.err != nil {
 		return b.err
 	}
 	for _, m := range msgs {
-		if b.err = b.batch.stage(m); b.err != nil {
+		if b.err = b.batch.stageMessage(m); b.err != nil {
 			return b.err
 		}
 	}
 	return nil
 }
 
-// begin opens the lane and, if messages are to be staged, the batch.
-func (b *FencedBatch) begin(staged int) (err error) {
-	if b.lane == nil {
-		if b.lane, err = newLaneFor(b.nc, b.stream, DefaultCommitTimeout, batchReplies); err != nil {
+// beginBatch opens the lane and, if messages are to be staged, the batch.
+func (b *FencedBatch) beginBatch(staged int) (err error) {
+	if b.publisher == nil {
+		if b.publisher, err = newPublisherFor(b.nc, b.stream, DefaultCommitTimeout, batchReplies); err != nil {
 			return err
 		}
 	}
 	if b.batch == nil && staged > 0 {
-		b.batch = b.lane.open()
+		b.batch = b.publisher.beginBatch()
 	}
 	return nil
 }
@@ -126,8 +126,8 @@ func (b *FencedBatch) begin(staged int) (err error) {
 // batchReplies of the server to one batch: to the first message and to the last.
 const batchReplies = 2
 
-func (b *FencedBatch) finish(ctx context.Context, last Msg, expectedLastSeq uint64) ([]uint64, error) {
-	if err := b.begin(0); err != nil {
+func (b *FencedBatch) commitBatch(ctx context.Context, last Msg, expectedLastSeq uint64) ([]uint64, error) {
+	if err := b.beginBatch(0); err != nil {
 		return nil, err
 	}
 	h := nats.Header{headerExpectLast: {strconv.FormatUint(expectedLastSeq, 10)}}
@@ -135,16 +135,16 @@ func (b *FencedBatch) finish(ctx context.Context, last Msg, expectedLastSeq uint
 		return b.batch.commit(ctx, last, h)
 	}
 	// Alone, it has the same guarantee at a tenth of the cost.
-	out := b.lane.singles(ctx, []Msg{last}, h)[0]
+	out := b.publisher.publishEach(ctx, []Msg{last}, h)[0]
 	if out.err != nil {
 		return nil, out.err
 	}
 	return []uint64{out.seq}, nil
 }
 
-// check counts messages in, and refuses those that the server would. last is at
+// checkMessages counts messages in, and refuses those that the server would. last is at
 // most one, which moves the fence.
-func (b *FencedBatch) check(msgs []Msg, last ...Msg) error {
+func (b *FencedBatch) checkMessages(msgs []Msg, last ...Msg) error {
 	for _, m := range msgs {
 		if m.Subject == b.fence {
 			return fmt.Errorf("%w: only the last message may be on the fence's subject %q", ErrRefused, b.fence)
@@ -156,9 +156,9 @@ func (b *FencedBatch) check(msgs []Msg, last ...Msg) error {
 		}
 	}
 	const room = 1 // for the last one
-	b.n += len(msgs)
-	if b.n+room > MaxBatch {
-		return fmt.Errorf("%w: %w: %d messages in one batch, at most %d", ErrRefused, ErrTooLarge, b.n+room, MaxBatch)
+	b.staged += len(msgs)
+	if b.staged+room > MaxBatch {
+		return fmt.Errorf("%w: %w: %d messages in one batch, at most %d", ErrRefused, ErrTooLarge, b.staged+room, MaxBatch)
 	}
 	for _, more := range [][]Msg{msgs, last} {
 		bytes, err := checkAll(more, b.nc.MaxPayload())

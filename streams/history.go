@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// historyAhead is how many messages EachMessage asks for at a time.
-const historyAhead = 64
+// prefetchMessages is how many messages EachMessage asks for at a time.
+const prefetchMessages = 64
 
 // EachMessage gives fn the messages of a stream from its first one to the last that
 // it has when it is called, in order. It asks for them one by one, several at a time
@@ -20,8 +20,8 @@ func EachMessage(ctx context.Context, js jetstream.JetStream, stream string, fn 
 	if err != nil {
 		return err
 	}
-	for first := state.FirstSeq; first <= state.LastSeq; first += historyAhead {
-		list := make([]*events.LogMessage, min(historyAhead, state.LastSeq-first+1))
+	for first := state.FirstSeq; first <= state.LastSeq; first += prefetchMessages {
+		list := make([]*events.LogMessage, min(prefetchMessages, state.LastSeq-first+1))
 		g, ctx := errgroup.WithContext(ctx)
 		for i := range list {
 			g.Go(func() (err error) {

@@ -18,10 +18,10 @@ const headerRequestInfo = "Nats-Request-Info"
 // from another account.
 const crossAccount = "_R_."
 
-// Answerable reports whether a request's reply subject is one that the server
+// IsAnswerable reports whether a request's reply subject is one that the server
 // made. Every other one was chosen by the sender, and an answer on it could land
 // in the log or in a bucket. Requests from a tenant's account never have one.
-func Answerable(reply string) bool { return strings.HasPrefix(reply, crossAccount) }
+func IsAnswerable(reply string) bool { return strings.HasPrefix(reply, crossAccount) }
 
 // Identity is who sent a request, by the word of the server.
 type Identity struct {
@@ -29,13 +29,13 @@ type Identity struct {
 	User    string // the NATS user; a runtime's publisher token
 }
 
-// Of reports whether the identity is that of a user of a tenant.
-func (i Identity) Of(tenant string) bool {
-	return tenant != "" && i.OfToken(subject.Escape(tenant))
+// IsOfTenant reports whether the identity is that of a user of a tenant.
+func (i Identity) IsOfTenant(tenant string) bool {
+	return tenant != "" && i.IsOfTenantToken(subject.Escape(tenant))
 }
 
-// OfToken is Of for a tenant's token in a subject.
-func (i Identity) OfToken(token string) bool {
+// IsOfTenantToken is Of for a tenant's token in a subject.
+func (i Identity) IsOfTenantToken(token string) bool {
 	return i.User != "" && i.Account == tenantAccountPrefix+token+accountSeparator+i.User
 }
 

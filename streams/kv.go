@@ -45,7 +45,7 @@ func KVPutUnless(ctx context.Context, nc *nats.Conn, bucket, key string, value [
 	msg.Header.Set(headerExpectOn, prefix+unless)
 	answer, err := nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		return fmt.Errorf("writing %s into the bucket %s: %w: %w", key, bucket, ErrDoubt, err)
+		return fmt.Errorf("writing %s into the bucket %s: %w: %w", key, bucket, ErrAmbiguous, err)
 	}
 	if _, err := readAck(answer, bucketStream(bucket)); err != nil {
 		return fmt.Errorf("writing %s into the bucket %s: %w", key, bucket, err)

@@ -17,15 +17,15 @@ const (
 	MaxBatch = 1000
 
 	// laneWindow is how many single publishes are in flight at most.
-	laneWindow = 1024
+	publisherWindow = 1024
 	// maxRoundBytes bounds what is in flight in one round.
 	maxRoundBytes = 32 << 20
 )
 
-// lane publishes rounds of messages and collects their acknowledgements. It
+// publisher publishes rounds of messages and collects their acknowledgements. It
 // belongs to one goroutine. A round's replies carry its number, so late ones of
 // an earlier round are told apart and dropped.
-type lane struct {
+type publisher struct {
 	nc      *nats.Conn
 	sub     *nats.Subscription
 	acks    chan *nats.Msg
@@ -36,20 +36,20 @@ type lane struct {
 	round   uint64
 }
 
-// outcome of one message.
-type outcome struct {
+// publishOutcome of one message.
+type publishOutcome struct {
 	seq uint64
 	err error
 }
 
-func newLane(nc *nats.Conn, stream string, timeout time.Duration) (*lane, error) {
+func newPublisher(nc *nats.Conn, stream string, timeout time.Duration) (*publisher, error) {
 	// Late replies of a round that was given up may meet those of the next.
-	return newLaneFor(nc, stream, timeout, 2*laneWindow+MaxBatch)
+	return newPublisherFor(nc, stream, timeout, 2*publisherWindow+MaxBatch)
 }
 
-// newLaneFor makes a lane that so many replies can wait in.
-func newLaneFor(nc *nats.Conn, stream string, timeout time.Duration, replies int) (*lane, error) {
-	l := &lane{nc: nc, inbox: nc.NewInbox(), stream: stream, timeout: timeout, acks: make(chan *nats.Msg, replies)}
+// newPublisherFor makes a lane that so many replies can wait in.
+func newPublisherFor(nc *nats.Conn, stream string, timeout time.Duration, replies int) (*publisher, error) {
+	l := &publisher{nc: nc, inbox: nc.NewInbox(), stream: stream, timeout: timeout, acks: make(chan *nats.Msg, replies)}
 	sub, err := nc.ChanSubscribe(l.inbox+".*.*", l.acks)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -59,25 +59,25 @@ func newLaneFor(nc *nats.Conn, stream string, timeout time.Duration, replies int
 	return l, nil
 }
 
-func (l *lane) close() {
+func (l *publisher) close() {
 	_ = l.sub.Unsubscribe()
 	l.nc.RemoveStatusListener(l.down)
 }
 
-// begin starts a round and forgets what happened before it.
-func (l *lane) begin() {
+// startRound starts a round and forgets what happened before it.
+func (l *publisher) startRound() {
 	l.round++
 	for len(l.down) > 0 {
 		<-l.down
 	}
 }
 
-func (l *lane) reply(i int) string {
+func (l *publisher) replySubject(i int) string {
 	return l.inbox + "." + strconv.FormatUint(l.round, 36) + "." + strconv.Itoa(i)
 }
 
-// next waits for a reply of this round: its index and the message.
-func (l *lane) next(ctx context.Context, timer *time.Timer) (int, *nats.Msg, error) {
+// nextReply waits for a reply of this round: its index and the message.
+func (l *publisher) nextReply(ctx context.Context, timer *time.Timer) (int, *nats.Msg, error) {
 	prefix := l.inbox + "." + strconv.FormatUint(l.round, 36) + "."
 	for {
 		select {
@@ -88,28 +88,28 @@ func (l *lane) next(ctx context.Context, timer *time.Timer) (int, *nats.Msg, err
 				}
 			}
 		case s := <-l.down:
-			return 0, nil, fmt.Errorf("%w: the connection was lost before the acknowledgement (%v)", ErrDoubt, s)
+			return 0, nil, fmt.Errorf("%w: the connection was lost before the acknowledgement (%v)", ErrAmbiguous, s)
 		case <-timer.C:
-			return 0, nil, fmt.Errorf("%w: no acknowledgement within %v", ErrDoubt, l.timeout)
+			return 0, nil, fmt.Errorf("%w: no acknowledgement within %v", ErrAmbiguous, l.timeout)
 		case <-ctx.Done():
-			return 0, nil, fmt.Errorf("%w: %w", ErrDoubt, ctx.Err())
+			return 0, nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
 		}
 	}
 }
 
-// singles publishes every message by itself, pipelined, in order.
-func (l *lane) singles(ctx context.Context, msgs []Msg, last nats.Header) []outcome {
-	out := make([]outcome, len(msgs))
-	l.begin()
+// publishEach publishes every message by itself, pipelined, in order.
+func (l *publisher) publishEach(ctx context.Context, msgs []Msg, last nats.Header) []publishOutcome {
+	out := make([]publishOutcome, len(msgs))
+	l.startRound()
 	timer := time.NewTimer(l.timeout)
 	defer timer.Stop()
 	settled := make([]bool, len(msgs))
-	fail := func(from int, err error) []outcome {
+	fail := func(from int, err error) []publishOutcome {
 		for i := range msgs {
 			switch {
 			case settled[i]:
 			case i < from: // handed to the connection
-				out[i].err = fmt.Errorf("%w: %v", ErrDoubt, err)
+				out[i].err = fmt.Errorf("%w: %v", ErrAmbiguous, err)
 			default:
 				out[i].err = fmt.Errorf("%w: not sent: %v", ErrRefused, err)
 			}
@@ -118,12 +118,12 @@ func (l *lane) singles(ctx context.Context, msgs []Msg, last nats.Header) []outc
 	}
 	sent, done := 0, 0
 	for done < len(msgs) {
-		for sent < len(msgs) && sent-done < laneWindow {
+		for sent < len(msgs) && sent-done < publisherWindow {
 			h := msgs[sent].Header
 			if sent == len(msgs)-1 && last != nil {
-				h = merge(h, last)
+				h = mergeHeaders(h, last)
 			}
-			err := l.nc.PublishMsg(&nats.Msg{Subject: msgs[sent].Subject, Reply: l.reply(sent), Header: h, Data: msgs[sent].Body})
+			err := l.nc.PublishMsg(&nats.Msg{Subject: msgs[sent].Subject, Reply: l.replySubject(sent), Header: h, Data: msgs[sent].Body})
 			if err = sendError(err); errors.Is(err, ErrRefused) {
 				return fail(sent, err)
 			} else if err != nil {
@@ -131,7 +131,7 @@ func (l *lane) singles(ctx context.Context, msgs []Msg, last nats.Header) []outc
 			}
 			sent++
 		}
-		i, msg, err := l.next(ctx, timer)
+		i, msg, err := l.nextReply(ctx, timer)
 		if err != nil {
 			return fail(sent, err)
 		}
@@ -139,7 +139,7 @@ func (l *lane) singles(ctx context.Context, msgs []Msg, last nats.Header) []outc
 			continue
 		}
 		a, err := readAck(msg, l.stream)
-		out[i], settled[i] = outcome{a.Seq, err}, true
+		out[i], settled[i] = publishOutcome{a.Seq, err}, true
 		done++
 	}
 	return out
@@ -160,11 +160,11 @@ func sendError(err error) error {
 			return fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 	}
-	return fmt.Errorf("%w: %w", ErrDoubt, err)
+	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 }
 
-// merge gives a header with the entries of both; neither is changed.
-func merge(a, b map[string][]string) nats.Header {
+// mergeHeaders gives a header with the entries of both; neither is changed.
+func mergeHeaders(a, b map[string][]string) nats.Header {
 	out := make(nats.Header, len(a)+len(b))
 	maps.Copy(out, a)
 	maps.Copy(out, b)

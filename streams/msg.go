@@ -15,14 +15,14 @@ type Msg struct {
 	Header  map[string][]string // no "Nats-…" keys: those steer the server
 	Body    []byte
 
-	// Seal asks the Committer to have CommitterOptions.Seal add headers to the
+	// Sign asks the Committer to have CommitterOptions.Seal add headers to the
 	// message, of SealRoom bytes at most, once it is known with which others it goes.
 	// The Committer changes Header then.
-	Seal bool
+	Sign bool
 }
 
-// SealRoom is how many bytes the headers that Seal adds to a message may take.
-const SealRoom = 1024
+// SignatureRoom is how many bytes the headers that Seal adds to a message may take.
+const SignatureRoom = 1024
 
 // Headers that this package itself sets.
 const (
@@ -41,8 +41,8 @@ const (
 // size is about how many bytes a message takes on the wire.
 func (m Msg) size() int {
 	n := len(m.Subject) + len(m.Body) + headerRoom
-	if m.Seal {
-		n += SealRoom
+	if m.Sign {
+		n += SignatureRoom
 	}
 	for k, vs := range m.Header {
 		for _, v := range vs {
@@ -107,20 +107,20 @@ func readAck(msg *nats.Msg, stream string) (ack, error) {
 	}
 	var a ack
 	if err := json.Unmarshal(msg.Data, &a); err != nil {
-		return ack{}, fmt.Errorf("%w: the acknowledgement is not JSON", ErrDoubt)
+		return ack{}, fmt.Errorf("%w: the acknowledgement is not JSON", ErrAmbiguous)
 	}
 	switch {
 	case a.Error != nil:
-		return a, refusal(a.Error)
+		return a, refusalError(a.Error)
 	case a.Duplicate:
-		return a, fmt.Errorf("%w: the server took the message for a duplicate of sequence %d", ErrDoubt, a.Seq)
+		return a, fmt.Errorf("%w: the server took the message for a duplicate of sequence %d", ErrAmbiguous, a.Seq)
 	case a.Seq == 0 || a.Stream == "" || stream != "" && a.Stream != stream:
-		return a, fmt.Errorf("%w: acknowledged by stream %q as sequence %d, want stream %q", ErrDoubt, a.Stream, a.Seq, stream)
+		return a, fmt.Errorf("%w: acknowledged by stream %q as sequence %d, want stream %q", ErrAmbiguous, a.Stream, a.Seq, stream)
 	}
 	return a, nil
 }
 
-func refusal(e *apiError) error {
+func refusalError(e *apiError) error {
 	switch e.ErrCode {
 	case codeWrongLastSeq, codeWrongLastSeqConstant:
 		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrFenced, e)

@@ -36,8 +36,8 @@ type Shard struct {
 	QuarantineAge time.Duration // default DefaultQuarantineAge
 }
 
-// Report says what Provision found and did.
-type Report struct {
+// ProvisionReport says what Provision found and did.
+type ProvisionReport struct {
 	Created  []string // streams, KV buckets as "KV_<bucket>"
 	Existing []string
 	// Sealed are those that were made before there was erasure: nothing can be
@@ -52,12 +52,12 @@ type Report struct {
 // and only where nothing else differs: direct get of a bucket is switched off
 // (see bucket). Any other difference is returned in a *ConflictError and nothing
 // that exists is changed. It may be run any number of times, also concurrently.
-func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (Report, error) {
-	var report Report
+func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (ProvisionReport, error) {
+	var report ProvisionReport
 	var conflict ConflictError
 	var direct []string
-	for _, want := range s.streams() {
-		have, created, err := ensure(ctx, js, want)
+	for _, want := range s.streamConfigs() {
+		have, created, err := ensureStream(ctx, js, want)
 		if err != nil {
 			return report, fmt.Errorf("provisioning stream %s: %w", want.Name, err)
 		}
@@ -74,7 +74,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (Report, er
 			direct = append(direct, want.Name)
 			have.AllowDirect = false
 		}
-		conflict.Differences = append(conflict.Differences, s.compare(have, want)...)
+		conflict.Differences = append(conflict.Differences, s.compareConfig(have, want)...)
 	}
 	if len(conflict.Differences) > 0 {
 		return report, &conflict
@@ -92,7 +92,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (Report, er
 // stream or bucket that is missing is a difference of the field "exists". It
 // changes nothing.
 func Differences(ctx context.Context, js jetstream.JetStream, s Shard) (list []Difference, err error) {
-	for _, want := range s.streams() {
+	for _, want := range s.streamConfigs() {
 		st, err := js.Stream(ctx, want.Name)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -103,7 +103,7 @@ func Differences(ctx context.Context, js jetstream.JetStream, s Shard) (list []D
 		}
 		have := st.CachedInfo().Config
 		have.DenyDelete = have.DenyDelete && want.DenyDelete // stricter is no fault
-		list = append(list, s.compare(have, want)...)
+		list = append(list, s.compareConfig(have, want)...)
 	}
 	return list, nil
 }
@@ -155,7 +155,7 @@ func callAPI(ctx context.Context, js jetstream.JetStream, subj string, request, 
 // apiTimeout is for one request to the JetStream API.
 const apiTimeout = 5 * time.Second
 
-func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.StreamConfig, bool, error) {
+func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.StreamConfig, bool, error) {
 	st, err := js.Stream(ctx, want.Name)
 	if err == nil {
 		return st.CachedInfo().Config, false, nil
@@ -175,8 +175,8 @@ func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamCo
 	return jetstream.StreamConfig{}, false, err
 }
 
-// streams is the table of everything that a shard needs.
-func (s Shard) streams() []jetstream.StreamConfig {
+// streamConfigs is the table of everything that a shard needs.
+func (s Shard) streamConfigs() []jetstream.StreamConfig {
 	name := s.Name
 	if name == "" {
 		name = DefaultShard
@@ -189,32 +189,32 @@ func (s Shard) streams() []jetstream.StreamConfig {
 	for i, c := range subject.LogClasses {
 		logSubjects[i] = s.Space.All(c)
 	}
-	log := s.base(name, "Countersign: requests, events and all records of a shard, in one order", logSubjects...)
+	log := s.baseStream(name, "Countersign: requests, events and all records of a shard, in one order", logSubjects...)
 	log.AllowAtomicPublish = true
 	if s.MaxBytes > 0 {
 		log.MaxBytes = s.MaxBytes
 	}
-	quarantine := s.base(StreamQuarantine, "Countersign: bytes that could not be parsed", s.Space.All(subject.Quarantine))
+	quarantine := s.baseStream(StreamQuarantine, "Countersign: bytes that could not be parsed", s.Space.All(subject.Quarantine))
 	quarantine.MaxAge = age
-	checkpoints := s.base(StreamCheckpoints, "Countersign: signed checkpoints of the evidence log", s.Space.All(subject.Checkpoints))
+	checkpoints := s.baseStream(StreamCheckpoints, "Countersign: signed checkpoints of the evidence log", s.Space.All(subject.Checkpoints))
 	out := []jetstream.StreamConfig{log, quarantine, checkpoints}
 	for _, b := range allBuckets {
-		out = append(out, s.bucket(b.name, b.history))
+		out = append(out, s.bucketConfig(b.name, b.history))
 	}
 	for i := range out {
 		// Only the permission table stands between a user and the deletion of a
 		// message there: one role has it (TestRoleTable), and whatever
 		// is missing without a signed erasure record is found.
-		out[i].DenyDelete = out[i].Name != name && !slices.Contains(erasable, out[i].Name)
+		out[i].DenyDelete = out[i].Name != name && !slices.Contains(erasableStreams, out[i].Name)
 	}
 	return out
 }
 
-// base is a stream that loses nothing: no purge, no rollup, no deletion but of
+// baseStream is a stream that loses nothing: no purge, no rollup, no deletion but of
 // single messages from those that streams names, by the custodian alone, no TTL, no schedules; when it is full it refuses. Direct get is off because the
 // server appends its Nats-Sequence headers behind those that a publisher may
 // have put into a message, so a reader of direct gets can be lied to.
-func (s Shard) base(name, about string, subjects ...string) jetstream.StreamConfig {
+func (s Shard) baseStream(name, about string, subjects ...string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: name, Description: about, Subjects: subjects,
 		Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew,
@@ -227,7 +227,7 @@ func (s Shard) base(name, about string, subjects ...string) jetstream.StreamConf
 var allBuckets = []bucketSpec{
 	{BucketPolicies, kvHistory}, {BucketMandates, kvHistory}, {BucketPublishers, kvHistory}, {BucketApprovals, kvHistory},
 	{BucketKeys, kvHistory}, {BucketRules, kvHistory}, {BucketRedaction, kvHistory}, {BucketRetention, kvHistory}, {BucketWitnesses, kvHistory},
-	{BucketSessionKeys, 1}, {BucketConfirmed, 1}, {BucketSpend, 1}, {BucketLeases, 1},
+	{BucketSessionSecrets, 1}, {BucketConfirmed, 1}, {BucketSpend, 1}, {BucketLeases, 1},
 }
 
 type bucketSpec struct {
@@ -242,19 +242,19 @@ func isBucket(stream string) bool {
 	return slices.ContainsFunc(allBuckets, func(b bucketSpec) bool { return bucketStream(b.name) == stream })
 }
 
-// bucket is a KV bucket as the jetstream package reads it, but one whose
+// bucketConfig is a KV bucket as the jetstream package reads it, but one whose
 // history cannot be purged (no rollups) and which only the stream's leader
 // answers for: a direct get is answered by any replica, and one that lags does
 // not know a key that was written a moment ago.
-func (s Shard) bucket(name string, history int64) jetstream.StreamConfig {
-	c := s.base(bucketStream(name), "Countersign: "+strings.ReplaceAll(name, "_", " "), "$KV."+name+".>")
+func (s Shard) bucketConfig(name string, history int64) jetstream.StreamConfig {
+	c := s.baseStream(bucketStream(name), "Countersign: "+strings.ReplaceAll(name, "_", " "), "$KV."+name+".>")
 	c.MaxMsgsPerSubject = history
 	return c
 }
 
-// compared is every setting that matters. Optional ones count only if the
+// comparedSettings is every setting that matters. Optional ones count only if the
 // Shard names them.
-var compared = []struct {
+var comparedSettings = []struct {
 	field    string
 	value    func(jetstream.StreamConfig) any
 	optional func(Shard) bool
@@ -266,10 +266,10 @@ var compared = []struct {
 	{"discard_new_per_subject", func(c jetstream.StreamConfig) any { return c.DiscardNewPerSubject }, nil},
 	{"num_replicas", func(c jetstream.StreamConfig) any { return max(1, c.Replicas) }, func(s Shard) bool { return s.Replicas == 0 }},
 	{"max_age", func(c jetstream.StreamConfig) any { return c.MaxAge }, nil},
-	{"max_bytes", func(c jetstream.StreamConfig) any { return unlimited(c.MaxBytes) }, func(s Shard) bool { return s.MaxBytes == 0 }},
-	{"max_msgs", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgs) }, nil},
-	{"max_msg_size", func(c jetstream.StreamConfig) any { return unlimited(int64(c.MaxMsgSize)) }, nil},
-	{"max_msgs_per_subject", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgsPerSubject) }, nil},
+	{"max_bytes", func(c jetstream.StreamConfig) any { return limitText(c.MaxBytes) }, func(s Shard) bool { return s.MaxBytes == 0 }},
+	{"max_msgs", func(c jetstream.StreamConfig) any { return limitText(c.MaxMsgs) }, nil},
+	{"max_msg_size", func(c jetstream.StreamConfig) any { return limitText(int64(c.MaxMsgSize)) }, nil},
+	{"max_msgs_per_subject", func(c jetstream.StreamConfig) any { return limitText(c.MaxMsgsPerSubject) }, nil},
 	{"duplicate_window", func(c jetstream.StreamConfig) any { return c.Duplicates }, nil},
 	{"deny_delete", func(c jetstream.StreamConfig) any { return c.DenyDelete }, nil},
 	{"deny_purge", func(c jetstream.StreamConfig) any { return c.DenyPurge }, nil},
@@ -289,15 +289,15 @@ var compared = []struct {
 	{"subject_transform", func(c jetstream.StreamConfig) any { return c.SubjectTransform != nil }, nil},
 }
 
-func unlimited(n int64) string {
+func limitText(n int64) string {
 	if n <= 0 {
 		return "unlimited"
 	}
 	return strconv.FormatInt(n, 10)
 }
 
-func (s Shard) compare(have, want jetstream.StreamConfig) (out []Difference) {
-	for _, f := range compared {
+func (s Shard) compareConfig(have, want jetstream.StreamConfig) (out []Difference) {
+	for _, f := range comparedSettings {
 		if f.optional != nil && f.optional(s) {
 			continue
 		}

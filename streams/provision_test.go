@@ -15,7 +15,7 @@ func TestProvisionTwice(t *testing.T) {
 	f := start(t)
 	js := f.js(f.conn("provisioner"))
 	before := map[string]string{}
-	for _, s := range (Shard{}).streams() {
+	for _, s := range (Shard{}).streamConfigs() {
 		st, err := js.Stream(ctx(t), s.Name)
 		ok(t, err)
 		before[s.Name] = st.CachedInfo().Created.String()
@@ -86,7 +86,7 @@ func TestProvisionConflict(t *testing.T) {
 			t.Cleanup(srv.Shutdown)
 			f := &fixture{tb: t, cfg: cfg, srv: srv}
 			js := f.js(f.conn("provisioner"))
-			for _, s := range (Shard{}).streams() {
+			for _, s := range (Shard{}).streamConfigs() {
 				if s.Name == tt.object {
 					tt.do(&s)
 					_, err := js.CreateStream(ctx(t), s)
@@ -121,7 +121,7 @@ func TestDurability(t *testing.T) {
 		name string
 		sync string
 		do   func(*jetstream.StreamConfig)
-		want Class
+		want DurabilityClass
 	}{
 		{"always", "always", nil, ClassFsync},
 		{"default of NATS", "2m", nil, ClassInterval},
@@ -138,7 +138,7 @@ func TestDurability(t *testing.T) {
 			ok(t, err)
 			t.Cleanup(srv.Shutdown)
 			f := &fixture{tb: t, cfg: cfg, srv: srv}
-			shard := Shard{}.streams()[0]
+			shard := Shard{}.streamConfigs()[0]
 			if tt.do != nil {
 				tt.do(&shard)
 			}
@@ -160,7 +160,7 @@ func TestClassify(t *testing.T) {
 		name    string
 		holders []string
 		syncs   map[string]syncSetting
-		want    Class
+		want    DurabilityClass
 		fails   bool
 	}{
 		{"three, always", []string{"a", "b", "c"}, map[string]syncSetting{"a": always, "b": always, "c": always}, ClassFsync, false},
@@ -169,7 +169,7 @@ func TestClassify(t *testing.T) {
 		{"others do not count", []string{"a"}, map[string]syncSetting{"a": always, "x": now}, ClassFsync, false},
 		{"one silent", []string{"a"}, map[string]syncSetting{"x": always}, ClassInterval, true},
 	} {
-		class, _, err := classify(tt.holders, tt.syncs, nil)
+		class, _, err := durabilityClass(tt.holders, tt.syncs, nil)
 		if class != tt.want || (err != nil) != tt.fails {
 			t.Errorf("%s: %s %v", tt.name, class, err)
 		}
@@ -197,7 +197,7 @@ func TestProvisionSwitchesDirectGetOff(t *testing.T) {
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}
 	js := f.js(f.conn("provisioner"))
-	old := Shard{}.streams()
+	old := Shard{}.streamConfigs()
 	for _, c := range old {
 		c.AllowDirect = isBucket(c.Name)
 		if c.Name == bucketStream(BucketKeys) {
@@ -258,7 +258,7 @@ func TestProvisionSwitchesDirectGetOff(t *testing.T) {
 // a word of the operator.
 func TestClassProblem(t *testing.T) {
 	for _, tt := range []struct {
-		class         Class
+		class         DurabilityClass
 		separatePower bool
 		want          string // what the problem must say; empty: there is none
 	}{
@@ -269,9 +269,9 @@ func TestClassProblem(t *testing.T) {
 		{ClassInterval, false, "sync_interval: always"},
 		{ClassInterval, true, "sync_interval: always"},
 		{ClassMemory, true, "lost with the server process"},
-		{Class("other"), true, "other"},
+		{DurabilityClass("other"), true, "other"},
 	} {
-		got := tt.class.Problem("three servers", tt.separatePower)
+		got := tt.class.LossRisk("three servers", tt.separatePower)
 		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || got != "" && !strings.Contains(got, "three servers") {
 			t.Errorf("%s, %t: %q", tt.class, tt.separatePower, got)
 		}

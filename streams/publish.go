@@ -17,21 +17,21 @@ const publishTimeout = 10 * time.Second
 // *PublishError that names the messages which are not certainly stored, each with
 // ErrRefused or ErrDoubt. After a refusal or doubt no further round is sent.
 func PublishEvents(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
-	return sendAll(ctx, nc, msgs, maxEventBytes, (*lane).publishEvents)
+	return sendAll(ctx, nc, msgs, maxEventBytes, (*publisher).publishEvents)
 }
 
 // StoreAll is PublishEvents for the services, which reach JetStream: up to a dozen
 // messages go as single pipelined publishes, more in atomic batches of up to
 // MaxBatch.
 func StoreAll(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
-	return sendAll(ctx, nc, msgs, maxRoundBytes, (*lane).storeRound)
+	return sendAll(ctx, nc, msgs, maxRoundBytes, (*publisher).storeRound)
 }
 
 // maxEventBytes bounds what one publisher has in flight: it shares the room for
 // what waits with all others.
 const maxEventBytes = 4 << 20
 
-func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send func(*lane, context.Context, []Msg, int) map[int]error) error {
+func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send func(*publisher, context.Context, []Msg, int) map[int]error) error {
 	failed := map[int]error{}
 	for i, m := range msgs {
 		if _, err := m.check(nc.MaxPayload()); err != nil {
@@ -46,7 +46,7 @@ func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send fun
 		}
 		return &PublishError{failed}
 	}
-	l, err := newLane(nc, "", publishTimeout)
+	l, err := newPublisher(nc, "", publishTimeout)
 	if err != nil {
 		return err
 	}
@@ -76,11 +76,11 @@ func roundEnd(msgs []Msg, start, limit int) int {
 	return end
 }
 
-func (l *lane) storeRound(ctx context.Context, msgs []Msg, offset int) map[int]error {
+func (l *publisher) storeRound(ctx context.Context, msgs []Msg, offset int) map[int]error {
 	if len(msgs) <= DefaultBatchAbove {
 		return l.publishEvents(ctx, msgs, offset)
 	}
-	_, err := l.batch(ctx, msgs, nil)
+	_, err := l.publishBatch(ctx, msgs, nil)
 	switch {
 	case err == nil:
 		return nil
@@ -94,9 +94,9 @@ func (l *lane) storeRound(ctx context.Context, msgs []Msg, offset int) map[int]e
 	return failed
 }
 
-func (l *lane) publishEvents(ctx context.Context, msgs []Msg, offset int) map[int]error {
+func (l *publisher) publishEvents(ctx context.Context, msgs []Msg, offset int) map[int]error {
 	failed := map[int]error{}
-	for i, o := range l.singles(ctx, msgs, nil) {
+	for i, o := range l.publishEach(ctx, msgs, nil) {
 		if o.err != nil {
 			failed[offset+i] = o.err
 		}

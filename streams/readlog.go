@@ -104,10 +104,10 @@ func ReadLog(ctx context.Context, js jetstream.JetStream, o ReadOptions, handle 
 	if o.stallAfter <= 0 {
 		o.stallAfter = DefaultStallAfter
 	}
-	r := &reader{js: js, nc: js.Conn(), o: o, handle: handle, next: o.From}
+	r := &logReader{js: js, nc: js.Conn(), options: o, handle: handle, next: o.From}
 	for wait := readRetry; ; wait = min(2*wait, readRetryMax) {
 		before := r.next
-		err := r.session(ctx)
+		err := r.readSession(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -132,35 +132,35 @@ type retryError struct{ err error }
 
 func (e *retryError) Error() string { return e.err.Error() }
 
-// Again marks an error of ReadOptions.Gap that may pass: reading starts over.
-func Again(err error) error { return &retryError{err} }
+// RetryLater marks an error of ReadOptions.Gap that may pass: reading starts over.
+func RetryLater(err error) error { return &retryError{err} }
 
-func retryable(format string, args ...any) error {
+func retryableError(format string, args ...any) error {
 	return &retryError{fmt.Errorf(format, args...)}
 }
 
-// reader is the state of one ReadLog across sessions. One goroutine owns it.
-type reader struct {
-	js      jetstream.JetStream
-	nc      *nats.Conn
-	o       ReadOptions
-	handle  func([]events.LogMessage) error
-	next    uint64    // the sequence to deliver next
-	created time.Time // the stream's incarnation, once known
-	short   time.Time // since when the stream is shorter than what was read; zero if it is not
-	avoid   string    // the server on which a consumer stood still last
-	clear   uint64    // the leader holds nothing to deliver from next up to here
+// logReader is the state of one ReadLog across sessions. One goroutine owns it.
+type logReader struct {
+	js          jetstream.JetStream
+	nc          *nats.Conn
+	options     ReadOptions
+	handle      func([]events.LogMessage) error
+	next        uint64    // the sequence to deliver next
+	created     time.Time // the stream's incarnation, once known
+	shortSince  time.Time // since when the stream is shorter than what was read; zero if it is not
+	avoidServer string    // the server on which a consumer stood still last
+	clearUpTo   uint64    // the leader holds nothing to deliver from next up to here
 
 	// Of the current session.
 	host  string // the server that the consumer is on; empty if it is not known
-	stall Stall
+	stall StallDetector
 	order uint64 // deliveries so far
 	batch []events.LogMessage
 	bytes int
 }
 
-// session reads by one consumer until something goes wrong.
-func (r *reader) session(ctx context.Context) error {
+// readSession reads by one consumer until something goes wrong.
+func (r *logReader) readSession(ctx context.Context) error {
 	st, err := r.checkStream(ctx)
 	if err != nil {
 		return err
@@ -168,16 +168,16 @@ func (r *reader) session(ctx context.Context) error {
 	in := newInbox()
 	sub, err := r.nc.Subscribe(r.nc.NewInbox(), in.put)
 	if err != nil {
-		return retryable("subscribing: %w", err)
+		return retryableError("subscribing: %w", err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	// The server's flow control bounds what is pending, not the client.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return retryable("subscribing: %w", err)
+		return retryableError("subscribing: %w", err)
 	}
 	down := r.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer r.nc.RemoveStatusListener(down)
-	backlog, err := r.backlog(ctx, st.LastSeq)
+	backlog, err := r.backlogEnd(ctx, st.LastSeq)
 	if err != nil {
 		return err
 	}
@@ -186,25 +186,25 @@ func (r *reader) session(ctx context.Context) error {
 		return err
 	}
 	defer r.dropConsumer(name)
-	return r.follow(ctx, in, down, backlog)
+	return r.followStream(ctx, in, down, backlog)
 }
 
-// backlog is the sequence up to which the log must be handled to be caught up: the
+// backlogEnd is the sequence up to which the log must be handled to be caught up: the
 // leader's last one or, where only some subjects are read, its last one of those.
 // What the consumer says is pending does not count: its replica may lag.
-func (r *reader) backlog(ctx context.Context, last uint64) (uint64, error) {
-	if len(r.o.Filter) == 0 {
+func (r *logReader) backlogEnd(ctx context.Context, last uint64) (uint64, error) {
+	if len(r.options.Filter) == 0 {
 		return last, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
 	defer cancel()
-	since := r.o.Since
+	since := r.options.Since
 	if r.next > 1 {
 		since = time.Time{} // what was too old is behind
 	}
-	due, err := LastDue(ctx, r.js, r.o.Stream, r.o.Filter, since)
+	due, err := LastDue(ctx, r.js, r.options.Stream, r.options.Filter, since)
 	if err != nil {
-		return 0, retryable("%w", err)
+		return 0, retryableError("%w", err)
 	}
 	return due, nil
 }
@@ -215,13 +215,13 @@ const maxPlacements = 6
 
 // placeConsumer creates the consumer. The server chooses where it runs; a place
 // where the one before stood still is given back a few times.
-func (r *reader) placeConsumer(ctx context.Context, deliver string) (name string, err error) {
+func (r *logReader) placeConsumer(ctx context.Context, deliver string) (name string, err error) {
 	for n := 1; ; n++ {
 		name = "read-" + nuid.Next()
 		if r.host, err = r.createConsumer(ctx, name, deliver); err != nil {
 			return "", err
 		}
-		if r.host == "" || r.host != r.avoid || n == maxPlacements {
+		if r.host == "" || r.host != r.avoidServer || n == maxPlacements {
 			return name, nil
 		}
 		r.dropConsumer(name)
@@ -229,23 +229,23 @@ func (r *reader) placeConsumer(ctx context.Context, deliver string) (name string
 }
 
 // checkStream makes sure that the stream is still the one that was read.
-func (r *reader) checkStream(ctx context.Context) (State, error) {
+func (r *logReader) checkStream(ctx context.Context) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
 	defer cancel()
-	st, err := StreamState(ctx, r.js, r.o.Stream)
+	st, err := StreamState(ctx, r.js, r.options.Stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound) && r.created.IsZero():
 		return st, err
 	case err != nil:
-		return st, retryable("%w", err)
+		return st, retryableError("%w", err)
 	case !r.created.IsZero() && !st.Created.Equal(r.created):
-		return st, fmt.Errorf("%w: %s was created at %v when reading began, now at %v", ErrRewound, r.o.Stream, r.created, st.Created)
+		return st, fmt.Errorf("%w: %s was created at %v when reading began, now at %v", ErrRewound, r.options.Stream, r.created, st.Created)
 	case st.LastSeq+1 < r.next:
-		return st, r.rewound(st)
-	case st.FirstSeq > r.next && len(r.o.Filter) == 0 && r.o.Gap == nil:
-		return st, &GapError{Stream: r.o.Stream, Want: r.next, Got: st.FirstSeq}
+		return st, r.checkRewound(st)
+	case st.FirstSeq > r.next && len(r.options.Filter) == 0 && r.options.Gap == nil:
+		return st, &GapError{Stream: r.options.Stream, Want: r.next, Got: st.FirstSeq}
 	}
-	r.created, r.short = st.Created, time.Time{}
+	r.created, r.shortSince = st.Created, time.Time{}
 	return st, nil
 }
 
@@ -253,49 +253,49 @@ func (r *reader) checkStream(ctx context.Context) (State, error) {
 // leader that is cut off from the others steps down within 10 s.
 const rewoundAfter = 15 * time.Second
 
-// rewound judges a stream that is shorter than what was read. With replicas the
+// checkRewound judges a stream that is shorter than what was read. With replicas the
 // answer may be that of a leader of before, so the stream is asked again for a while.
-func (r *reader) rewound(st State) error {
-	if r.short.IsZero() {
-		r.short = time.Now()
+func (r *logReader) checkRewound(st State) error {
+	if r.shortSince.IsZero() {
+		r.shortSince = time.Now()
 	}
-	if st.Replicas > 1 && time.Since(r.short) < rewoundAfter {
-		return retryable("the server that answered has stream %s up to sequence %d, but %d was already stored", r.o.Stream, st.LastSeq, r.next-1)
+	if st.Replicas > 1 && time.Since(r.shortSince) < rewoundAfter {
+		return retryableError("the server that answered has stream %s up to sequence %d, but %d was already stored", r.options.Stream, st.LastSeq, r.next-1)
 	}
-	return fmt.Errorf("%w: %s ends at sequence %d, but %d was already stored", ErrRewound, r.o.Stream, st.LastSeq, r.next-1)
+	return fmt.Errorf("%w: %s ends at sequence %d, but %d was already stored", ErrRewound, r.options.Stream, st.LastSeq, r.next-1)
 }
 
-// gap is called where want had to come and got came.
-func (r *reader) gap(want, got uint64) error {
-	if r.o.Gap == nil {
-		return &GapError{Stream: r.o.Stream, Want: want, Got: got}
+// handleGap is called where want had to come and got came.
+func (r *logReader) handleGap(want, got uint64) error {
+	if r.options.Gap == nil {
+		return &GapError{Stream: r.options.Stream, Want: want, Got: got}
 	}
-	return r.o.Gap(want, got-1)
+	return r.options.Gap(want, got-1)
 }
 
 // createConsumer tells the server that the consumer runs on, where it is known.
-func (r *reader) createConsumer(ctx context.Context, name, deliver string) (host string, err error) {
+func (r *logReader) createConsumer(ctx context.Context, name, deliver string) (host string, err error) {
 	config := map[string]any{
 		"name": name, "deliver_subject": deliver, "deliver_policy": "by_start_sequence", "opt_start_seq": r.next,
 		"ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true, "num_replicas": 1,
-		"flow_control": true, "idle_heartbeat": r.o.heartbeat, "inactive_threshold": consumerIdle,
+		"flow_control": true, "idle_heartbeat": r.options.heartbeat, "inactive_threshold": consumerIdle,
 	}
-	if len(r.o.Filter) > 0 {
-		config["filter_subjects"] = r.o.Filter
+	if len(r.options.Filter) > 0 {
+		config["filter_subjects"] = r.options.Filter
 	}
-	if !r.o.Since.IsZero() && r.next == 1 { // nothing was handled yet
-		config["deliver_policy"], config["opt_start_time"] = "by_start_time", r.o.Since.UTC()
+	if !r.options.Since.IsZero() && r.next == 1 { // nothing was handled yet
+		config["deliver_policy"], config["opt_start_time"] = "by_start_time", r.options.Since.UTC()
 		delete(config, "opt_start_seq")
 	}
-	req, err := json.Marshal(map[string]any{"stream_name": r.o.Stream, "config": config})
+	req, err := json.Marshal(map[string]any{"stream_name": r.options.Stream, "config": config})
 	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
 	defer cancel()
-	msg, err := r.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.CREATE."+r.o.Stream+"."+name, req)
+	msg, err := r.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.CREATE."+r.options.Stream+"."+name, req)
 	if err != nil {
-		return "", retryable("creating a consumer: %w", err)
+		return "", retryableError("creating a consumer: %w", err)
 	}
 	var resp struct {
 		Error   *apiError `json:"error"`
@@ -304,32 +304,32 @@ func (r *reader) createConsumer(ctx context.Context, name, deliver string) (host
 		} `json:"cluster"`
 	}
 	if err := json.Unmarshal(msg.Data, &resp); err != nil {
-		return "", retryable("creating a consumer: the answer is not JSON")
+		return "", retryableError("creating a consumer: the answer is not JSON")
 	}
 	if resp.Error != nil {
-		return "", retryable("creating a consumer: %w", resp.Error)
+		return "", retryableError("creating a consumer: %w", resp.Error)
 	}
 	return resp.Cluster.Leader, nil
 }
 
 // dropConsumer spares the server the wait; it is a courtesy.
-func (r *reader) dropConsumer(name string) {
-	_ = r.nc.Publish("$JS.API.CONSUMER.DELETE."+r.o.Stream+"."+name, nil)
+func (r *logReader) dropConsumer(name string) {
+	_ = r.nc.Publish("$JS.API.CONSUMER.DELETE."+r.options.Stream+"."+name, nil)
 }
 
-// follow handles what comes in. seen is the stream's last sequence as far as
+// followStream handles what comes in. seen is the stream's last sequence as far as
 // it is known; the log is caught up when everything up to it is handled.
-func (r *reader) follow(ctx context.Context, in *inbox, down <-chan nats.Status, seen uint64) error {
+func (r *logReader) followStream(ctx context.Context, in *inbox, down <-chan nats.Status, seen uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.batch, r.bytes, r.order = nil, 0, 0
-	r.stall = Stall{After: r.o.stallAfter}
-	look := time.NewTicker(r.o.stallAfter / 2)
+	r.stall = StallDetector{After: r.options.stallAfter}
+	look := time.NewTicker(r.options.stallAfter / 2)
 	defer look.Stop()
-	looks, looking, before := make(chan leaderLook, 1), false, uint64(0)
+	looks, looking, before := make(chan leaderState, 1), false, uint64(0)
 	idle := time.NewTimer(0)
 	defer idle.Stop()
-	patience := 4 * r.o.heartbeat
+	patience := 4 * r.options.heartbeat
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
 	for {
@@ -337,19 +337,19 @@ func (r *reader) follow(ctx context.Context, in *inbox, down <-chan nats.Status,
 		case <-ctx.Done():
 			return ctx.Err()
 		case s := <-down:
-			return retryable("connection: %v", s)
+			return retryableError("connection: %v", s)
 		case <-silence.C:
-			return retryable("no word from the server within %v", patience)
+			return retryableError("no word from the server within %v", patience)
 		case <-idle.C:
-			if r.next > seen && r.o.Idle != nil {
-				if err := r.o.Idle(); err != nil {
+			if r.next > seen && r.options.Idle != nil {
+				if err := r.options.Idle(); err != nil {
 					return err
 				}
 			}
-			idle.Reset(r.o.IdleEvery)
+			idle.Reset(r.options.IdleEvery)
 		case <-in.wake:
 			silence.Reset(patience)
-			last, err := r.drain(ctx, in)
+			last, err := r.drainInbox(ctx, in)
 			if err != nil {
 				return err
 			}
@@ -359,41 +359,41 @@ func (r *reader) follow(ctx context.Context, in *inbox, down <-chan nats.Status,
 		case <-look.C:
 			if !looking && r.next == before {
 				looking = true
-				go func(next, clear uint64) { looks <- r.lookAtLeader(ctx, next, clear) }(r.next, r.clear)
+				go func(next, clear uint64) { looks <- r.askLeader(ctx, next, clear) }(r.next, r.clearUpTo)
 			}
 			before = r.next
 		case l := <-looks:
 			looking = false
 			var err error
-			if seen, err = r.judge(ctx, l, in, seen); err != nil {
+			if seen, err = r.checkStall(ctx, l, in, seen); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// leaderLook is what the stream's leader said when the reader stood at next.
-type leaderLook struct {
+// leaderState is what the stream's leader said when the reader stood at next.
+type leaderState struct {
 	next, due, last uint64
 	err             error
 }
 
-func (r *reader) lookAtLeader(ctx context.Context, next, clear uint64) leaderLook {
+func (r *logReader) askLeader(ctx context.Context, next, clear uint64) leaderState {
 	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
 	defer cancel()
-	l := leaderLook{next: next}
-	l.due, l.last, l.err = NextDue(ctx, r.js, r.o.Stream, r.o.Filter, max(next, clear+1))
+	l := leaderState{next: next}
+	l.due, l.last, l.err = NextDue(ctx, r.js, r.options.Stream, r.options.Filter, max(next, clear+1))
 	return l
 }
 
-// judge compares the leader's word with where the reader stands. It returns the new
+// checkStall compares the leader's word with where the reader stands. It returns the new
 // value of seen; its error ends the session of a consumer that stands still.
-func (r *reader) judge(ctx context.Context, l leaderLook, in *inbox, seen uint64) (uint64, error) {
+func (r *logReader) checkStall(ctx context.Context, l leaderState, in *inbox, seen uint64) (uint64, error) {
 	switch {
 	case l.err != nil || l.next != r.next:
 		return seen, nil // the leader does not answer, or the reader has moved since
 	case l.due == 0:
-		r.clear = max(r.clear, l.last)
+		r.clearUpTo = max(r.clearUpTo, l.last)
 		r.stall.Observe(r.next, 0, time.Now())
 		return r.next - 1, nil
 	}
@@ -402,12 +402,12 @@ func (r *reader) judge(ctx context.Context, l leaderLook, in *inbox, seen uint64
 		return seen, nil
 	}
 	// What came while this goroutine was busy elsewhere counts.
-	if last, err := r.drain(ctx, in); err != nil || r.next != l.next {
+	if last, err := r.drainInbox(ctx, in); err != nil || r.next != l.next {
 		return max(seen, last), err
 	}
-	r.avoid = r.host
-	if r.o.Stalled != nil {
-		r.o.Stalled()
+	r.avoidServer = r.host
+	if r.options.Stalled != nil {
+		r.options.Stalled()
 	}
-	return seen, retryable("the consumer on server %q has stood at sequence %d for %v although the stream's leader has %d: it is made anew", r.host, r.next, r.o.stallAfter, l.due)
+	return seen, retryableError("the consumer on server %q has stood at sequence %d for %v although the stream's leader has %d: it is made anew", r.host, r.next, r.options.stallAfter, l.due)
 }

@@ -335,10 +335,10 @@ func TestReadLogLostDelivery(t *testing.T) {
 		{"next", 12, 2, false, false}, {"lost on the way", 13, 3, true, false}, {"missing in the log", 13, 2, false, true},
 		{"delivered twice", 11, 2, false, true}, {"server began again", 12, 1, true, false},
 	} {
-		r := &reader{next: 11, o: ReadOptions{Stream: "GOV", MaxBatch: 100, MaxBytes: 1 << 20}}
-		_, err := r.accept(at(11, 1))
+		r := &logReader{next: 11, options: ReadOptions{Stream: "GOV", MaxBatch: 100, MaxBytes: 1 << 20}}
+		_, err := r.acceptMessage(at(11, 1))
 		ok(t, err)
-		_, err = r.accept(at(tt.seq, tt.order))
+		_, err = r.acceptMessage(at(tt.seq, tt.order))
 		var retry *retryError
 		var gap *GapError
 		if errors.As(err, &retry) != tt.retry || errors.As(err, &gap) != tt.gap {

@@ -32,8 +32,8 @@ func (in *inbox) put(m *nats.Msg) {
 	}
 }
 
-// take swaps the waiting messages for an empty slice.
-func (in *inbox) take(empty []*nats.Msg) []*nats.Msg {
+// swap swaps the waiting messages for an empty slice.
+func (in *inbox) swap(empty []*nats.Msg) []*nats.Msg {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	out := in.msgs
@@ -41,20 +41,20 @@ func (in *inbox) take(empty []*nats.Msg) []*nats.Msg {
 	return out
 }
 
-// drain handles everything that waits. It returns the stream's last sequence as
+// drainInbox handles everything that waits. It returns the stream's last sequence as
 // far as the messages tell.
-func (r *reader) drain(ctx context.Context, in *inbox) (seen uint64, err error) {
+func (r *logReader) drainInbox(ctx context.Context, in *inbox) (seen uint64, err error) {
 	var spare []*nats.Msg
 	for {
-		msgs := in.take(spare)
+		msgs := in.swap(spare)
 		if len(msgs) == 0 {
-			return seen, r.flush()
+			return seen, r.flushBatch()
 		}
 		for i, m := range msgs {
 			if r.batch == nil {
-				r.batch = make([]events.LogMessage, 0, min(len(msgs)-i, r.o.MaxBatch))
+				r.batch = make([]events.LogMessage, 0, min(len(msgs)-i, r.options.MaxBatch))
 			}
-			last, err := r.accept(m)
+			last, err := r.acceptMessage(m)
 			if err != nil {
 				return seen, err
 			}
@@ -68,7 +68,7 @@ func (r *reader) drain(ctx context.Context, in *inbox) (seen uint64, err error) 
 	}
 }
 
-func (r *reader) flush() error {
+func (r *logReader) flushBatch() error {
 	if len(r.batch) == 0 {
 		return nil
 	}
@@ -83,13 +83,13 @@ func (r *reader) flush() error {
 	return nil
 }
 
-// accept takes one delivery. A message of the log is known by its reply
+// acceptMessage takes one delivery. A message of the log is known by its reply
 // subject; its headers, status line included, are the publisher's and mean
 // nothing here. Everything else is the server's flow control.
-func (r *reader) accept(m *nats.Msg) (seen uint64, err error) {
+func (r *logReader) acceptMessage(m *nats.Msg) (seen uint64, err error) {
 	d, isLog := parseDelivery(m.Reply)
 	if !isLog {
-		return 0, r.control(m)
+		return 0, r.answerFlowControl(m)
 	}
 	want := r.next
 	if n := len(r.batch); n > 0 {
@@ -98,11 +98,11 @@ func (r *reader) accept(m *nats.Msg) (seen uint64, err error) {
 	r.order++
 	switch {
 	case d.order != r.order:
-		return 0, retryable("delivery %d was lost on the way", r.order)
+		return 0, retryableError("delivery %d was lost on the way", r.order)
 	case d.seq < want:
-		return 0, &GapError{Stream: r.o.Stream, Want: want, Got: d.seq}
-	case d.seq > want && len(r.o.Filter) == 0:
-		if err := r.gap(want, d.seq); err != nil {
+		return 0, &GapError{Stream: r.options.Stream, Want: want, Got: d.seq}
+	case d.seq > want && len(r.options.Filter) == 0:
+		if err := r.handleGap(want, d.seq); err != nil {
 			return 0, err
 		}
 	}
@@ -110,8 +110,8 @@ func (r *reader) accept(m *nats.Msg) (seen uint64, err error) {
 		Seq: d.seq, Subject: m.Subject, Time: time.Unix(0, d.time).UTC(), Header: m.Header, Body: m.Data,
 	})
 	r.bytes += len(m.Data) + len(m.Subject)
-	if len(r.batch) >= r.o.MaxBatch || r.bytes >= r.o.MaxBytes {
-		err = r.flush()
+	if len(r.batch) >= r.options.MaxBatch || r.bytes >= r.options.MaxBytes {
+		err = r.flushBatch()
 	}
 	return d.seq + d.pending, err
 }
@@ -121,14 +121,14 @@ const (
 	headerStalled = "Nats-Consumer-Stalled"
 )
 
-// control answers flow control, and so tells the server that everything before
+// answerFlowControl answers flow control, and so tells the server that everything before
 // it was handled.
-func (r *reader) control(m *nats.Msg) error {
+func (r *logReader) answerFlowControl(m *nats.Msg) error {
 	if len(m.Header[headerStatus]) == 0 {
 		return nil
 	}
 	if m.Header[headerStatus][0] != "100" {
-		return retryable("the server ended the consumer: %s %s", m.Header[headerStatus][0], m.Header.Get("Description"))
+		return retryableError("the server ended the consumer: %s %s", m.Header[headerStatus][0], m.Header.Get("Description"))
 	}
 	reply := m.Reply
 	if reply == "" {
@@ -137,11 +137,11 @@ func (r *reader) control(m *nats.Msg) error {
 	if reply == "" {
 		return nil // heartbeat
 	}
-	if err := r.flush(); err != nil {
+	if err := r.flushBatch(); err != nil {
 		return err
 	}
 	if err := r.nc.Publish(reply, nil); err != nil {
-		return retryable("flow control: %w", err)
+		return retryableError("flow control: %w", err)
 	}
 	return nil
 }

@@ -19,11 +19,11 @@ func (c ServerConfig) Render() ([]byte, error) {
 	}
 	w := &confWriter{}
 	c.renderServer(w)
-	w.block("accounts", func() {
-		outside := c.outside()
+	w.writeBlock("accounts", func() {
+		outside := c.accountMembers()
 		c.renderServicesAccount(w, outside)
 		for _, m := range outside {
-			m.render(w, c.TenantMaxPayload)
+			m.renderAccount(w, c.TenantMaxPayload)
 		}
 		c.renderSystem(w, outside)
 	})
@@ -31,19 +31,19 @@ func (c ServerConfig) Render() ([]byte, error) {
 }
 
 func (c ServerConfig) renderServer(w *confWriter) {
-	w.line("server_name: %q", c.Name)
-	w.line("host: %q", c.Host)
-	w.line("port: %d", c.Port)
+	w.writeLine("server_name: %q", c.Name)
+	w.writeLine("host: %q", c.Host)
+	w.writeLine("port: %d", c.Port)
 	if c.MonitorPort != 0 {
-		w.line("http: \"%s:%d\"", c.Host, c.MonitorPort)
+		w.writeLine("http: \"%s:%d\"", c.Host, c.MonitorPort)
 	}
-	w.line("max_payload: %d", c.MaxPayload)
-	w.line("max_pending: %d", maxPending)
-	w.block("jetstream", func() {
-		w.line("store_dir: \"%s\"", c.StoreDir)
-		w.line("sync_interval: %q", c.SyncInterval)
+	w.writeLine("max_payload: %d", c.MaxPayload)
+	w.writeLine("max_pending: %d", maxPending)
+	w.writeBlock("jetstream", func() {
+		w.writeLine("store_dir: \"%s\"", c.StoreDir)
+		w.writeLine("sync_interval: %q", c.SyncInterval)
 	})
-	w.line("system_account: %q", SystemAccount)
+	w.writeLine("system_account: %q", SystemAccount)
 }
 
 // member is a user outside the services' account, with an account of its own.
@@ -51,47 +51,47 @@ type member struct {
 	account string
 	user    User
 	role    role
-	scope   scope
+	values  placeholders
 }
 
-// outside lists every user that has an account of its own.
-func (c ServerConfig) outside() (list []member) {
+// accountMembers lists every user that has an account of its own.
+func (c ServerConfig) accountMembers() (list []member) {
 	for _, u := range c.Services {
 		if r := roles[u.Role]; r.place == placeOperator {
-			list = append(list, member{string(u.Role) + accountSeparator + u.Name, u, r, c.scope("", u)})
+			list = append(list, member{string(u.Role) + accountSeparator + u.Name, u, r, c.valuesFor("", u)})
 		}
 	}
 	for _, t := range c.Tenants {
 		for _, u := range t.Users {
-			list = append(list, member{AccountFor(t.Name, u.Name), u, roles[u.Role], c.scope(t.Name, u)})
+			list = append(list, member{AccountFor(t.Name, u.Name), u, roles[u.Role], c.valuesFor(t.Name, u)})
 		}
 	}
 	return list
 }
 
-// render writes the account of a member.
-func (m member) render(w *confWriter, tenantMaxPayload int) {
-	w.block(fmt.Sprintf("%q", m.account), func() {
+// renderAccount writes the account of a member.
+func (m member) renderAccount(w *confWriter, tenantMaxPayload int) {
+	w.writeBlock(fmt.Sprintf("%q", m.account), func() {
 		if m.role.place == placeTenant {
-			w.line("limits: { max_payload: %d }", tenantMaxPayload)
+			w.writeLine("limits: { max_payload: %d }", tenantMaxPayload)
 		}
-		w.list("imports", func() {
+		w.writeList("imports", func() {
 			for _, s := range m.role.services {
 				to := ""
-				if s.as != "" {
-					to = fmt.Sprintf(", to: %q", m.scope.fillOne(s.as))
+				if s.importedAs != "" {
+					to = fmt.Sprintf(", to: %q", m.values.fillOne(s.importedAs))
 				}
 				// share: the server stamps Nats-Request-Info with account and user.
-				w.line("{ service: { account: %q, subject: %q }%s, share: true }", ServicesAccount, m.scope.fillOne(s.subject), to)
+				w.writeLine("{ service: { account: %q, subject: %q }%s, share: true }", ServicesAccount, m.values.fillOne(s.subject), to)
 			}
-			for _, s := range m.scope.fill(m.role.outputs) {
-				w.line("{ stream: { account: %q, subject: %q } }", ServicesAccount, s)
+			for _, s := range m.values.fillAll(m.role.outputs) {
+				w.writeLine("{ stream: { account: %q, subject: %q } }", ServicesAccount, s)
 			}
 			if m.asksServers() {
-				w.line("{ service: { account: %q, subject: %q } }", SystemAccount, durabilitySubject)
+				w.writeLine("{ service: { account: %q, subject: %q } }", SystemAccount, durabilitySubject)
 			}
 		})
-		w.list("users", func() { w.user(m.user, m.scope) })
+		w.writeList("users", func() { w.writeUser(m.user, m.values) })
 	})
 }
 
@@ -99,14 +99,14 @@ func (m member) render(w *confWriter, tenantMaxPayload int) {
 func (m member) asksServers() bool { return slices.Contains(m.role.pub, durabilitySubject) }
 
 func (c ServerConfig) renderServicesAccount(w *confWriter, outside []member) {
-	w.block(fmt.Sprintf("%q", ServicesAccount), func() {
-		w.line("jetstream: enabled")
-		w.list("exports", func() { renderExports(w, outside) })
-		w.list("imports", func() { w.line("{ service: { account: %q, subject: %q } }", SystemAccount, durabilitySubject) })
-		w.list("users", func() {
+	w.writeBlock(fmt.Sprintf("%q", ServicesAccount), func() {
+		w.writeLine("jetstream: enabled")
+		w.writeList("exports", func() { renderExports(w, outside) })
+		w.writeList("imports", func() { w.writeLine("{ service: { account: %q, subject: %q } }", SystemAccount, durabilitySubject) })
+		w.writeList("users", func() {
 			for _, u := range c.Services {
 				if roles[u.Role].place == placeServices {
-					w.user(u, c.scope("", u))
+					w.writeUser(u, c.valuesFor("", u))
 				}
 			}
 		})
@@ -131,9 +131,9 @@ func renderExports(w *confWriter, outside []member) {
 			if m.role.place == placeOperator {
 				kind = "service, response_type: stream" // several may answer
 			}
-			add(export{kind, m.scope.fillOne(s.subject)}, m.account)
+			add(export{kind, m.values.fillOne(s.subject)}, m.account)
 		}
-		for _, s := range m.scope.fill(m.role.outputs) {
+		for _, s := range m.values.fillAll(m.role.outputs) {
 			add(export{"stream", s}, m.account)
 		}
 	}
@@ -142,7 +142,7 @@ func renderExports(w *confWriter, outside []member) {
 		if more {
 			extra = "," + extra
 		}
-		w.line("{ %s: %q%s, accounts: %s }", kind, e.subject, extra, quoted(accounts[e]))
+		w.writeLine("{ %s: %q%s, accounts: %s }", kind, e.subject, extra, quoteList(accounts[e]))
 	}
 }
 
@@ -153,28 +153,28 @@ func (c ServerConfig) renderSystem(w *confWriter, outside []member) {
 			accounts = append(accounts, m.account)
 		}
 	}
-	w.block(fmt.Sprintf("%q", SystemAccount), func() {
-		w.list("exports", func() {
-			w.line("{ service: %q, response_type: stream, accounts: %s }", durabilitySubject, quoted(accounts))
+	w.writeBlock(fmt.Sprintf("%q", SystemAccount), func() {
+		w.writeList("exports", func() {
+			w.writeLine("{ service: %q, response_type: stream, accounts: %s }", durabilitySubject, quoteList(accounts))
 		})
-		w.list("users", func() {
+		w.writeList("users", func() {
 			if c.System != nil {
-				w.line("{ user: %q, password: %s }", c.System.Name, password(c.System.Password))
+				w.writeLine("{ user: %q, password: %s }", c.System.Name, quotePassword(c.System.Password))
 			}
 		})
 	})
 }
 
-func (c ServerConfig) scope(tenant string, u User) scope {
-	s := scope{prefix: c.Space.Prefix, shard: c.Shard, user: u.Name, inbox: u.Inbox()}
+func (c ServerConfig) valuesFor(tenant string, u User) placeholders {
+	s := placeholders{prefix: c.Space.Prefix, shard: c.Shard, user: u.Name, inbox: u.Inbox()}
 	if tenant != "" {
 		s.tenant = subject.Escape(tenant)
 	}
 	return s
 }
 
-// password writes an environment reference bare and anything else quoted.
-func password(p string) string {
+// quotePassword writes an environment reference bare and anything else quoted.
+func quotePassword(p string) string {
 	if envForm.MatchString(p) {
 		return p
 	}
@@ -187,39 +187,39 @@ type confWriter struct {
 	depth int
 }
 
-func (w *confWriter) line(format string, args ...any) {
+func (w *confWriter) writeLine(format string, args ...any) {
 	w.buf.WriteString(strings.Repeat("  ", w.depth))
 	fmt.Fprintf(&w.buf, format, args...)
 	w.buf.WriteByte('\n')
 }
 
-func (w *confWriter) nest(open, end string, body func()) {
-	w.line("%s", open)
+func (w *confWriter) writeNested(open, end string, body func()) {
+	w.writeLine("%s", open)
 	w.depth++
 	body()
 	w.depth--
-	w.line("%s", end)
+	w.writeLine("%s", end)
 }
 
-func (w *confWriter) block(name string, body func()) { w.nest(name+" {", "}", body) }
-func (w *confWriter) list(name string, body func())  { w.nest(name+": [", "]", body) }
+func (w *confWriter) writeBlock(name string, body func()) { w.writeNested(name+" {", "}", body) }
+func (w *confWriter) writeList(name string, body func())  { w.writeNested(name+": [", "]", body) }
 
-func (w *confWriter) user(u User, s scope) {
+func (w *confWriter) writeUser(u User, s placeholders) {
 	r := roles[u.Role]
-	w.nest("{", "}", func() {
-		w.line("user: %q, password: %s", u.Name, password(u.Password))
-		w.block("permissions", func() {
+	w.writeNested("{", "}", func() {
+		w.writeLine("user: %q, password: %s", u.Name, quotePassword(u.Password))
+		w.writeBlock("permissions", func() {
 			if len(r.pub) == 0 { // an empty allow list would allow everything
-				w.line("publish: { deny: [\">\"] }")
+				w.writeLine("publish: { deny: [\">\"] }")
 			} else {
-				w.line("publish: { allow: %s, deny: %s }", quoted(s.fill(r.pub)), quoted(s.fill(r.denyPub)))
+				w.writeLine("publish: { allow: %s, deny: %s }", quoteList(s.fillAll(r.pub)), quoteList(s.fillAll(r.denyPub)))
 			}
-			w.line("subscribe: { allow: %s }", quoted(s.fill(r.sub)))
+			w.writeLine("subscribe: { allow: %s }", quoteList(s.fillAll(r.sub)))
 		})
 	})
 }
 
-func quoted(list []string) string {
+func quoteList(list []string) string {
 	q := make([]string, len(list))
 	for i, s := range list {
 		q[i] = fmt.Sprintf("%q", s)

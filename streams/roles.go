@@ -33,19 +33,19 @@ const (
 
 // KV buckets.
 const (
-	BucketPolicies    = "policies"
-	BucketMandates    = "mandates"
-	BucketPublishers  = "publishers"
-	BucketApprovals   = "approvals"
-	BucketKeys        = "keys"
-	BucketSessionKeys = "session_keys"
-	BucketLeases      = "leases"        // which instance of correlator, auditor and ingest is active
-	BucketRules       = "rules"         // what becomes of the findings of a tenant's rules
-	BucketConfirmed   = "confirmations" // AAEP confirmations that were used
-	BucketSpend       = "spend"         // money that mandates' budgets have spent or reserved
-	BucketRedaction   = "redaction"     // the tenants' redaction policies
-	BucketRetention   = "retention"     // the tenants' retention policies, legal holds and erasures
-	BucketWitnesses   = "witnesses"     // whose signatures under checkpoints are kept, and what they hand in
+	BucketPolicies       = "policies"
+	BucketMandates       = "mandates"
+	BucketPublishers     = "publishers"
+	BucketApprovals      = "approvals"
+	BucketKeys           = "keys"
+	BucketSessionSecrets = "session_keys"
+	BucketLeases         = "leases"        // which instance of correlator, auditor and ingest is active
+	BucketRules          = "rules"         // what becomes of the findings of a tenant's rules
+	BucketConfirmed      = "confirmations" // AAEP confirmations that were used
+	BucketSpend          = "spend"         // money that mandates' budgets have spent or reserved
+	BucketRedaction      = "redaction"     // the tenants' redaction policies
+	BucketRetention      = "retention"     // the tenants' retention policies, legal holds and erasures
+	BucketWitnesses      = "witnesses"     // whose signatures under checkpoints are kept, and what they hand in
 )
 
 // Streams beside the log itself.
@@ -54,10 +54,10 @@ const (
 	StreamCheckpoints = "GOV_CHECKPOINTS"
 )
 
-type place uint8
+type accountPlace uint8
 
 const (
-	placeTenant place = 1 << iota
+	placeTenant accountPlace = 1 << iota
 	placeServices
 	placeOperator
 	placeSystem
@@ -71,22 +71,22 @@ const (
 // the services' account only by what that account imports: services (requests,
 // with the identity that the server stamps) and outputs (streams).
 type role struct {
-	place    place
+	place    accountPlace
 	pub      []string
 	denyPub  []string
 	sub      []string
-	services []mapped
+	services []serviceMapping
 	outputs  []string
 }
 
-// mapped is a service under the subject that the services' account exports, and
+// serviceMapping is a service under the subject that the services' account exports, and
 // the one that the importing account knows it by; "" is the same.
-type mapped struct{ subject, as string }
+type serviceMapping struct{ subject, importedAs string }
 
-// plainly are services that keep their subject.
-func plainly(subjects ...string) (out []mapped) {
+// plainServices are services that keep their subject.
+func plainServices(subjects ...string) (out []serviceMapping) {
 	for _, s := range subjects {
-		out = append(out, mapped{subject: s})
+		out = append(out, serviceMapping{subject: s})
 	}
 	return out
 }
@@ -102,38 +102,38 @@ var roles = map[Role]role{
 		pub:     []string{"{p}.events.{t}.{u}.>", "{p}.admit.{t}.*"},
 		denyPub: []string{"{p}.events.{t}.{u}.*.*." + subject.TypeRequest},
 		sub:     []string{"{inbox}.>"},
-		services: []mapped{{subject: "{p}.admit.{t}.>"},
-			{subject: "{p}.ingest.{t}.{u}.>", as: "{p}.events.{t}.{u}.>"}},
+		services: []serviceMapping{{subject: "{p}.admit.{t}.>"},
+			{subject: "{p}.ingest.{t}.{u}.>", importedAs: "{p}.events.{t}.{u}.>"}},
 	},
 	RoleSubscriber: {
 		place:    placeTenant,
 		pub:      []string{"{p}.follow.{t}"},
 		sub:      []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>", "{inbox}.>"},
-		services: plainly("{p}.follow.{t}"),
+		services: plainServices("{p}.follow.{t}"),
 		outputs:  []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>"},
 	},
 	RoleReviewer: {
 		place:    placeTenant,
 		pub:      []string{"{p}.resolve.{t}"},
 		sub:      []string{"{p}.approvals.{t}.>", "{p}.decisions.{t}.>", "{inbox}.>"},
-		services: plainly("{p}.resolve.{t}"),
+		services: plainServices("{p}.resolve.{t}"),
 		outputs:  []string{"{p}.approvals.{t}.>", "{p}.decisions.{t}.>"},
 	},
 	RoleOperator: {
 		place:    placeOperator,
 		pub:      append(operatorServices, durabilitySubject),
 		sub:      []string{"{inbox}.>"},
-		services: plainly(operatorServices...),
+		services: plainServices(operatorServices...),
 	},
 	RoleProvisioner: {
 		place: placeServices,
-		pub:   join([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", durabilitySubject}, updateBuckets()),
+		pub:   joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", durabilitySubject}, updateBuckets()),
 		sub:   []string{"{inbox}.>"},
 	},
 	RoleAdmitter: {
 		place: placeServices,
-		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases),
-			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionKeys),
+		pub: joinLists(commonSubjects, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases),
+			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionSecrets),
 			// its lease on ingest, and where each admitter enters itself
 			[]string{"$KV." + BucketLeases + ".ingest.{shard}", "$KV." + BucketLeases + ".admitter.*"},
 			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*", "$SRV.APPLIED.admitter.*", "{inbox}.>", // admitters ask each other
@@ -142,15 +142,15 @@ var roles = map[Role]role{
 	},
 	RoleCorrelator: {
 		place: placeServices,
-		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketLeases),
-			writeKV(BucketLeases), makeKV(BucketSessionKeys),
+		pub: joinLists(commonSubjects, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketLeases),
+			writeKV(BucketLeases), makeKV(BucketSessionSecrets),
 			[]string{"{p}.calls.>", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
 		sub: []string{"{p}.follow.>", "$SRV.>", "{inbox}.>"},
 	},
 	RoleAuditor: {
 		place: placeServices,
-		pub: join(common, readLog, readKV(BucketPolicies, BucketPublishers, BucketKeys, BucketSessionKeys, BucketLeases, BucketRedaction, BucketRetention),
-			writeKV(BucketKeys, BucketSessionKeys, BucketLeases),
+		pub: joinLists(commonSubjects, readLog, readKV(BucketPolicies, BucketPublishers, BucketKeys, BucketSessionSecrets, BucketLeases, BucketRedaction, BucketRetention),
+			writeKV(BucketKeys, BucketSessionSecrets, BucketLeases),
 			getKV(BucketWitnesses), infoKV(BucketWitnesses),
 			[]string{"{p}.checkpoints.*", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>",
 				"$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints,
@@ -159,8 +159,8 @@ var roles = map[Role]role{
 	},
 	RoleCustodian: {
 		place: placeServices,
-		pub: join(common, getKV(BucketSessionKeys, BucketApprovals, BucketRetention), infoKV(BucketSessionKeys, BucketApprovals, BucketRetention),
-			writeKV(BucketRetention), deleteFrom(append([]string{"{shard}"}, erasable...)...),
+		pub: joinLists(commonSubjects, getKV(BucketSessionSecrets, BucketApprovals, BucketRetention), infoKV(BucketSessionSecrets, BucketApprovals, BucketRetention),
+			writeKV(BucketRetention), deleteFrom(append([]string{"{shard}"}, erasableStreams...)...),
 			[]string{"{p}.control.{shard}." + events.ControlErasure, "{p}.control.{shard}." + events.ControlExpiry, "{p}.control.{shard}." + events.ControlRetention,
 				"$JS.API.STREAM.INFO.{shard}", "$JS.API.STREAM.MSG.GET.{shard}",
 				"$JS.API.STREAM.INFO." + StreamQuarantine, "$JS.API.STREAM.MSG.GET." + StreamQuarantine}),
@@ -171,21 +171,21 @@ var roles = map[Role]role{
 		pub:   witnessServices,
 		sub:   []string{"{inbox}.>"},
 
-		services: plainly(witnessServices...),
+		services: plainServices(witnessServices...),
 	},
 }
 
 // witnessServices is all that a witness may publish.
-var witnessServices = join([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
+var witnessServices = joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
 	getKV(BucketWitnesses), infoKV(BucketWitnesses), []string{"$KV." + BucketWitnesses + ".signed.{u}.*"})
 
 // quotaSeverity is that of the one kind of finding that the admitter makes itself:
 // a publisher exceeded its quota.
 const quotaSeverity = "medium"
 
-// erasable are the streams beside the log from which a custodian can take single
+// erasableStreams are the streams beside the log from which a custodian can take single
 // messages: they hold what agents sent, or keys that an erasure destroys.
-var erasable = []string{StreamQuarantine, "KV_" + BucketSessionKeys, "KV_" + BucketApprovals, "KV_" + BucketRetention}
+var erasableStreams = []string{StreamQuarantine, "KV_" + BucketSessionSecrets, "KV_" + BucketApprovals, "KV_" + BucketRetention}
 
 // deleteFrom deletes single messages, which overwrites them on the disk.
 func deleteFrom(list ...string) (out []string) {
@@ -208,8 +208,8 @@ func infoKV(buckets ...string) (out []string) {
 const durabilitySubject = "$SYS.REQ.SERVER.PING.JSZ"
 
 var (
-	common  = []string{"$JS.API.INFO", durabilitySubject}
-	readLog = []string{
+	commonSubjects = []string{"$JS.API.INFO", durabilitySubject}
+	readLog        = []string{
 		"$JS.API.STREAM.INFO.{shard}", "$JS.API.STREAM.MSG.GET.{shard}",
 		"$JS.API.CONSUMER.CREATE.{shard}.*", "$JS.API.CONSUMER.DELETE.{shard}.*", "$JS.FC.{shard}.>",
 	}
@@ -217,7 +217,7 @@ var (
 
 // operatorServices is what the services' account exports to the operators: every
 // one is request-reply, so answers come back by a subject that the server chose.
-var operatorServices = join(
+var operatorServices = joinLists(
 	[]string{"$SRV.>",
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
 		"$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*",
@@ -257,7 +257,7 @@ func readKV(buckets ...string) (out []string) {
 // makeKV reads and makes single keys. It deletes none: what is put in a key's place
 // leaves the old revision's bytes on the disk, and only a custodian overwrites them.
 func makeKV(buckets ...string) []string {
-	return join(getKV(buckets...), infoKV(buckets...), writeKV(buckets...))
+	return joinLists(getKV(buckets...), infoKV(buckets...), writeKV(buckets...))
 }
 
 func writeKV(buckets ...string) (out []string) {
@@ -267,19 +267,19 @@ func writeKV(buckets ...string) (out []string) {
 	return out
 }
 
-func join(lists ...[]string) (out []string) {
+func joinLists(lists ...[]string) (out []string) {
 	for _, l := range lists {
 		out = append(out, l...)
 	}
 	return out
 }
 
-// scope fills the placeholders of the table.
-type scope struct{ prefix, shard, tenant, user, inbox string }
+// placeholders fills the placeholders of the table.
+type placeholders struct{ prefix, shard, tenant, user, inbox string }
 
-func (s scope) fillOne(text string) string { return s.fill([]string{text})[0] }
+func (s placeholders) fillOne(text string) string { return s.fillAll([]string{text})[0] }
 
-func (s scope) fill(list []string) []string {
+func (s placeholders) fillAll(list []string) []string {
 	r := strings.NewReplacer("{p}", s.prefix, "{shard}", s.shard, "{t}", s.tenant, "{u}", s.user, "{inbox}", s.inbox)
 	out := make([]string, len(list))
 	for i, v := range list {

@@ -11,11 +11,11 @@ import (
 // holds a message for it, until its consumer is made anew.
 const DefaultStallAfter = 3 * time.Second
 
-// Stall notices that a reader stands still although the leader of its stream holds
+// StallDetector notices that a reader stands still although the leader of its stream holds
 // a message that it must come to. A consumer that the server placed on a replica
 // which lags (its disk is full, say) says nothing of that: its heartbeats go on, and
 // by its own count nothing is pending. The zero Stall is ready. One goroutine owns it.
-type Stall struct {
+type StallDetector struct {
 	After time.Duration // DefaultStallAfter if zero
 	next  uint64
 	since time.Time // when due was first observed at next; zero if nothing is due
@@ -24,7 +24,7 @@ type Stall struct {
 // Observe takes what is known at a moment: next is the sequence that the reader
 // has to come to next, due a sequence not below it that the leader holds, or 0. It
 // reports whether the reader has stood at next with something due for After.
-func (s *Stall) Observe(next, due uint64, now time.Time) bool {
+func (s *StallDetector) Observe(next, due uint64, now time.Time) bool {
 	if next != s.next {
 		s.next, s.since = next, time.Time{}
 	}

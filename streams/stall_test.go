@@ -28,7 +28,7 @@ func TestStallObserve(t *testing.T) {
 		{"progress", []step{{0, 5, 9, false}, {2, 6, 9, false}, {4, 7, 9, false}, {6, 7, 9, false}, {7, 7, 9, true}}},
 		{"caught up between", []step{{0, 5, 5, false}, {2, 5, 0, false}, {4, 5, 5, false}, {6, 5, 5, false}}},
 	} {
-		var s Stall
+		var s StallDetector
 		for _, p := range tt.steps {
 			if got := s.Observe(p.next, p.due, begin.Add(time.Duration(p.second)*time.Second)); got != p.want {
 				t.Errorf("%s: after %d s: %t", tt.name, p.second, got)
@@ -150,15 +150,15 @@ func TestCaughtUpByTheLeader(t *testing.T) {
 // lost messages is asked again; on a single server the answer counts at once.
 func TestShorterStreamOfAReplicaIsAskedAgain(t *testing.T) {
 	var again *retryError
-	r := &reader{o: ReadOptions{Stream: "GOV"}, next: 9}
-	if err := r.rewound(State{LastSeq: 5, Replicas: 3}); !errors.As(err, &again) {
+	r := &logReader{options: ReadOptions{Stream: "GOV"}, next: 9}
+	if err := r.checkRewound(State{LastSeq: 5, Replicas: 3}); !errors.As(err, &again) {
 		t.Errorf("%v", err)
 	}
-	r.short = time.Now().Add(-rewoundAfter)
-	if err := r.rewound(State{LastSeq: 5, Replicas: 3}); !errors.Is(err, ErrRewound) || !strings.Contains(err.Error(), "8 was already stored") {
+	r.shortSince = time.Now().Add(-rewoundAfter)
+	if err := r.checkRewound(State{LastSeq: 5, Replicas: 3}); !errors.Is(err, ErrRewound) || !strings.Contains(err.Error(), "8 was already stored") {
 		t.Errorf("%v", err)
 	}
-	if err := (&reader{o: ReadOptions{Stream: "GOV"}, next: 9}).rewound(State{LastSeq: 5, Replicas: 1}); !errors.Is(err, ErrRewound) {
+	if err := (&logReader{options: ReadOptions{Stream: "GOV"}, next: 9}).checkRewound(State{LastSeq: 5, Replicas: 1}); !errors.Is(err, ErrRewound) {
 		t.Errorf("%v", err)
 	}
 }

@@ -13,14 +13,14 @@ var ErrBehind = errors.New("streams: the replica that was read lags behind the l
 
 // JetStream's words for a cluster that has no leader at the moment, for the stream
 // or for itself.
-var leaderless = []int{
+var leaderlessCodes = []int{
 	10005, // no suitable peers
 	10008, // temporarily unavailable
 	10009, // not the leader
 }
 
-var passing = []error{
-	ErrBehind, ErrDoubt,
+var transientErrors = []error{
+	ErrBehind, ErrAmbiguous,
 	context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrStaleConnection,
 	nats.ErrReconnectBufExceeded, nats.ErrConnectionReconnecting,
 	jetstream.ErrJetStreamNotEnabled, // nothing answers on the JetStream API, as while a server starts
@@ -30,7 +30,7 @@ var passing = []error{
 // Transient reports whether an error says that JetStream could not be reached or
 // had no leader: the same may succeed a moment later.
 func Transient(err error) bool {
-	for _, e := range passing {
+	for _, e := range transientErrors {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -44,7 +44,7 @@ func Transient(err error) bool {
 	case errors.As(err, &api):
 		code = int(api.ErrorCode)
 	}
-	for _, c := range leaderless {
+	for _, c := range leaderlessCodes {
 		if code == c {
 			return true
 		}

@@ -123,7 +123,7 @@ func sessionKeys(t testing.TB, s *system, tenant, session string) (keys [][]byte
 			if b[at] != 1 {
 				continue
 			}
-			if key, err := format.UnwrapKey(wrapping, tenant, session, b[at:at+size]); err == nil {
+			if key, err := format.UnwrapSessionSecret(wrapping, tenant, session, b[at:at+size]); err == nil {
 				keys = append(keys, key)
 			}
 		}

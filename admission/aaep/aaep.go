@@ -41,8 +41,8 @@ const (
 // Evaluator implements call.Protocol.
 type Evaluator struct{}
 
-// Tightens implements call.Protocol: tool policies decide.
-func (Evaluator) Tightens() bool { return false }
+// HasNativeEvaluator implements call.Protocol: tool policies decide.
+func (Evaluator) HasNativeEvaluator() bool { return false }
 
 var violationCodes = map[string]string{
 	"unpublished_version": call.CodeUnknownVersion,
@@ -54,31 +54,31 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	o := call.Opinion{Verdict: events.Allow}
 	e, err := wire.Decode(r.Body, r.Limits)
 	if e == nil {
-		o.Undecodable(Name, err)
+		o.RefuseUndecodable(Name, err)
 		return call.Call{}, o
 	}
-	c := read(e, r, &o)
-	if !admissible(e.Payload) {
+	c := readCall(e, r, &o)
+	if !isAdmissible(e.Payload) {
 		o.Refuse(Name, CodeNotARequest, "/type")
 		return c, o
 	}
-	o.Invalid(Name, schemas.Default().StrictAAEP(e.Tree), violationCodes)
+	o.RefuseViolations(Name, schemas.Default().StrictAAEP(e.Tree), violationCodes)
 	if err != nil && !o.Malformed {
-		o.Undecodable(Name, err)
+		o.RefuseUndecodable(Name, err)
 	}
 	if o.Malformed {
 		return c, o
 	}
 	switch p := e.Payload.(type) {
 	case *wire.ToolInvoked:
-		invoked(p, r, &c, &o)
+		checkInvocation(p, r, &c, &o)
 	case *wire.AwaitingConfirmation:
-		confirmation(p, &o)
+		checkDefault(p, &o)
 	}
 	return c, o
 }
 
-func admissible(payload any) bool {
+func isAdmissible(payload any) bool {
 	switch payload.(type) {
 	case *wire.ToolInvoked, *wire.AwaitingConfirmation:
 		return true
@@ -86,12 +86,12 @@ func admissible(payload any) bool {
 	return false
 }
 
-func read(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
+func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 	c := call.Call{
 		EventType: e.Type,
-		Session:   o.Fallback(Name, r, events.HeaderSession, e.SessionID),
-		Agent:     o.Fallback(Name, r, events.HeaderAgent, e.Producer.AgentID),
-		Event:     e.Tree, Trace: call.TraceOf(r, e.CorrelationID), Risk: map[string]any{},
+		Session:   o.BodyOrHeader(Name, r, events.HeaderSession, e.SessionID),
+		Agent:     o.BodyOrHeader(Name, r, events.HeaderAgent, e.Producer.AgentID),
+		Event:     e.Tree, Trace: call.FirstTraceparent(r, e.CorrelationID), Risk: map[string]any{},
 	}
 	if eventID.MatchString(e.EventID) {
 		c.EventID, c.EventIDAsSent = e.EventID, e.EventID
@@ -99,7 +99,7 @@ func read(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 	switch p := e.Payload.(type) {
 	case *wire.ToolInvoked:
 		c.Tool = p.Tool
-		c.ToolCallID = o.Fallback(Name, r, events.HeaderToolCallID, p.ToolCallID)
+		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, p.ToolCallID)
 		c.Risk["level"], c.Risk["irreversible"] = orLow(p.RiskLevel), isTrue(p.Irreversible)
 	case *wire.AwaitingConfirmation:
 		// The text of the action is the user's business and in no record; it is in
@@ -110,7 +110,7 @@ func read(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		}
 		c.Risk["irreversible"] = isTrue(p.Irreversible) || p.Reversibility == "irreversible"
 	}
-	o.Bound(Name, map[string]*string{
+	o.RefuseLongFields(Name, map[string]*string{
 		"/session_id": &c.Session, "/producer/agent_id": &c.Agent, "/tool": &c.Tool, "/tool_call_id": &c.ToolCallID,
 	})
 	return c
@@ -128,25 +128,25 @@ func orLow(level string) string {
 	return level
 }
 
-func invoked(p *wire.ToolInvoked, r call.Request, c *call.Call, o *call.Opinion) {
-	confirmed(call.Invocation{
+func checkInvocation(p *wire.ToolInvoked, r call.Request, c *call.Call, o *call.Opinion) {
+	checkConfirmation(call.Invocation{
 		Tenant: r.Tenant, Source: r.Source, Session: c.Session, ToolCallID: c.ToolCallID, Tool: c.Tool,
 		Risk: orLow(p.RiskLevel), Irreversible: isTrue(p.Irreversible), Now: r.Now,
 	}, r, c, o)
 	if c.ToolCallID == "" {
-		o.Say(events.Allow, Name, call.CodeNoToolCallID, "/tool_call_id")
+		o.AddReason(events.Allow, Name, call.CodeNoToolCallID, "/tool_call_id")
 	}
 }
 
-func confirmation(p *wire.AwaitingConfirmation, o *call.Opinion) {
+func checkDefault(p *wire.AwaitingConfirmation, o *call.Opinion) {
 	final := isTrue(p.Irreversible) || p.Reversibility == "irreversible"
 	if p.DefaultDecision == "accept" && (final || p.RiskLevel == "high") {
-		o.Say(events.Allow, Name, CodeRiskyDefault, "/default_decision")
+		o.AddReason(events.Allow, Name, CodeRiskyDefault, "/default_decision")
 	}
 }
 
-// Native implements call.Protocol: AAEP has no word for a verdict.
-func (Evaluator) Native(events.Verdict) string { return "" }
+// NativeVerdict implements call.Protocol: AAEP has no word for a verdict.
+func (Evaluator) NativeVerdict(events.Verdict) string { return "" }
 
 // Reply implements call.Protocol: the decision record, in canonical form.
 func (Evaluator) Reply(_ call.Call, d events.Decision, _ string) ([]byte, error) {

@@ -18,44 +18,44 @@ const (
 	CodeUnderstated = "confirmation_understated" // AAEP-C-119: the user was told of less risk
 )
 
-var standingCodes = map[call.Standing]string{
-	call.StandingPending: CodePending, call.StandingExpired: CodeExpired, call.StandingUsed: CodeUsed,
-	call.StandingWithdrawn: CodeWithdrawn, call.StandingAmbiguous: CodeAmbiguous,
+var standingCodes = map[call.ConfirmationStatus]string{
+	call.ConfirmationPending: CodePending, call.ConfirmationExpired: CodeExpired, call.ConfirmationUsed: CodeUsed,
+	call.ConfirmationWithdrawn: CodeWithdrawn, call.ConfirmationAmbiguous: CodeAmbiguous,
 }
 
-// confirmed holds an invocation against what the user said (AAEP-C-100 to
+// checkConfirmation holds an invocation against what the user said (AAEP-C-100 to
 // AAEP-C-105). A no is a deny, whatever the risk, where the question names the
 // call. Anything but a yes to exactly this is an ask: the user may still be
 // asked.
-func confirmed(i call.Invocation, r call.Request, c *call.Call, o *call.Opinion) {
+func checkConfirmation(i call.Invocation, r call.Request, c *call.Call, o *call.Opinion) {
 	known := r.Confirmations.Confirmation(i)
-	code := shortcoming(known, r.Strict)
-	switch decides := Decides(i, known, r.Strict); {
-	case decides && known.Standing == call.StandingDeclined:
-		o.Say(events.Deny, Name, CodeDeclined, "")
+	code := rejectionCode(known, r.Strict)
+	switch decides := DecidesInvocation(i, known, r.Strict); {
+	case decides && known.Status == call.ConfirmationDeclined:
+		o.AddReason(events.Deny, Name, CodeDeclined, "")
 	case decides:
-		if !i.Grave() {
+		if !i.NeedsConfirmation() {
 			return // nothing needs it, so nothing uses it up
 		}
 		c.Confirmed, o.NotAfter = known.ID, known.Until
-		o.Say(events.Allow, Name, CodeAccepted, "")
+		o.AddReason(events.Allow, Name, CodeAccepted, "")
 		if !known.Explicit {
-			o.Say(events.Allow, Name, CodeInferred, "")
+			o.AddReason(events.Allow, Name, CodeInferred, "")
 		}
-	case i.Grave():
-		unconfirmed(i, code, r, c, o)
-	case known.Explicit && code != "" && !byDefault(known):
+	case i.NeedsConfirmation():
+		askConfirmation(i, code, r, c, o)
+	case known.Explicit && code != "" && !acceptedByDefault(known):
 		c.Unconfirmed = &i
-		o.Say(events.Ask, Name, code, "")
+		o.AddReason(events.Ask, Name, code, "")
 	}
 }
 
-// shortcoming says why what is known is no acceptance, "" if it is one or if
+// rejectionCode says why what is known is no acceptance, "" if it is one or if
 // nothing is known.
-func shortcoming(known call.Confirmation, strict bool) string {
+func rejectionCode(known call.Confirmation, strict bool) string {
 	switch {
-	case known.Standing != call.StandingAccepted:
-		return standingCodes[known.Standing]
+	case known.Status != call.ConfirmationAccepted:
+		return standingCodes[known.Status]
 	case known.Understated:
 		return CodeUnderstated
 	case strict && !known.Explicit:
@@ -64,14 +64,14 @@ func shortcoming(known call.Confirmation, strict bool) string {
 	return ""
 }
 
-// byDefault: silence is enough for what is not grave, if the question says so
+// acceptedByDefault: silence is enough for what is not grave, if the question says so
 // (section 6.4). It is never enough for AAEP-C-100, which wants an answer.
-func byDefault(known call.Confirmation) bool {
-	return known.Standing == call.StandingExpired && known.AcceptsByDefault
+func acceptedByDefault(known call.Confirmation) bool {
+	return known.Status == call.ConfirmationExpired && known.AcceptsByDefault
 }
 
-// unconfirmed asks for the confirmation of a grave invocation.
-func unconfirmed(i call.Invocation, code string, r call.Request, c *call.Call, o *call.Opinion) {
+// askConfirmation asks for the confirmation of a grave invocation.
+func askConfirmation(i call.Invocation, code string, r call.Request, c *call.Call, o *call.Opinion) {
 	verdict := events.Ask
 	if !i.Irreversible && r.Profile == call.ProfileReferenceSDK && !r.Strict {
 		verdict = events.Allow
@@ -79,21 +79,21 @@ func unconfirmed(i call.Invocation, code string, r call.Request, c *call.Call, o
 		c.Unconfirmed = &i
 	}
 	if i.Irreversible {
-		o.Say(verdict, Name, CodeConfirmation, "/irreversible")
+		o.AddReason(verdict, Name, CodeConfirmation, "/irreversible")
 	}
 	if i.Risk == "high" {
-		o.Say(verdict, Name, CodeHighRisk, "/risk_level")
+		o.AddReason(verdict, Name, CodeHighRisk, "/risk_level")
 	}
 	if code != "" {
-		o.Say(verdict, Name, code, "")
+		o.AddReason(verdict, Name, code, "")
 	}
 }
 
-// Decides tells whether what is known of an invocation decides about it, so that
+// DecidesInvocation tells whether what is known of an invocation decides about it, so that
 // its user need not be asked.
-func Decides(i call.Invocation, known call.Confirmation, strict bool) bool {
-	if known.Standing == call.StandingDeclined {
-		return known.Explicit || i.Grave()
+func DecidesInvocation(i call.Invocation, known call.Confirmation, strict bool) bool {
+	if known.Status == call.ConfirmationDeclined {
+		return known.Explicit || i.NeedsConfirmation()
 	}
-	return known.Standing == call.StandingAccepted && shortcoming(known, strict) == ""
+	return known.Status == call.ConfirmationAccepted && rejectionCode(known, strict) == ""
 }

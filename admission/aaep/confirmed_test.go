@@ -26,14 +26,14 @@ func TestConfirmed(t *testing.T) {
 		explicit, inferred          = true, false
 	)
 	invocations := map[string]set{ordinary: nil, high: {"risk_level": "high"}, final: {"irreversible": true}, both: {"irreversible": true, "risk_level": "high"}}
-	yes := call.Confirmation{Standing: call.StandingAccepted, ID: "q1", Until: noon.Add(time.Minute)}
-	of := func(s call.Standing, explicit bool) call.Confirmation {
-		return call.Confirmation{Standing: s, Explicit: explicit}
+	yes := call.Confirmation{Status: call.ConfirmationAccepted, ID: "q1", Until: noon.Add(time.Minute)}
+	of := func(s call.ConfirmationStatus, explicit bool) call.Confirmation {
+		return call.Confirmation{Status: s, Explicit: explicit}
 	}
 	with := func(c call.Confirmation, change func(*call.Confirmation)) call.Confirmation { change(&c); return c }
 	named := with(yes, func(c *call.Confirmation) { c.Explicit = true })
 	less := with(named, func(c *call.Confirmation) { c.Understated = true })
-	silent := with(of(call.StandingExpired, explicit), func(c *call.Confirmation) { c.AcceptsByDefault = true })
+	silent := with(of(call.ConfirmationExpired, explicit), func(c *call.Confirmation) { c.AcceptsByDefault = true })
 	for _, tt := range []struct {
 		name       string // the check of the digest
 		invocation string
@@ -47,21 +47,21 @@ func TestConfirmed(t *testing.T) {
 		{"both accepted", both, named, "allow confirmation_accepted", "q1"},
 		{"C-100 not asked", final, call.Confirmation{}, "ask confirmation_required@/irreversible", ""},
 		{"C-101 not asked", high, call.Confirmation{}, "ask high_risk_unconfirmed@/risk_level", ""},
-		{"C-102 used", final, of(call.StandingUsed, explicit), "ask confirmation_required@/irreversible confirmation_used", ""},
-		{"C-103 pending", final, of(call.StandingPending, explicit), "ask confirmation_required@/irreversible confirmation_pending", ""},
-		{"C-103 pending, harmless", ordinary, of(call.StandingPending, explicit), "ask confirmation_pending", ""},
-		{"C-104 declined", final, of(call.StandingDeclined, explicit), "deny confirmation_declined", ""},
-		{"C-104 declined, it names none", both, of(call.StandingDeclined, inferred), "deny confirmation_declined", ""},
-		{"C-104 declined, harmless", ordinary, of(call.StandingDeclined, explicit), "deny confirmation_declined", ""},
-		{"C-105 expired", final, of(call.StandingExpired, inferred), "ask confirmation_required@/irreversible confirmation_expired", ""},
-		{"C-105 expired, harmless", ordinary, of(call.StandingExpired, explicit), "ask confirmation_expired", ""},
+		{"C-102 used", final, of(call.ConfirmationUsed, explicit), "ask confirmation_required@/irreversible confirmation_used", ""},
+		{"C-103 pending", final, of(call.ConfirmationPending, explicit), "ask confirmation_required@/irreversible confirmation_pending", ""},
+		{"C-103 pending, harmless", ordinary, of(call.ConfirmationPending, explicit), "ask confirmation_pending", ""},
+		{"C-104 declined", final, of(call.ConfirmationDeclined, explicit), "deny confirmation_declined", ""},
+		{"C-104 declined, it names none", both, of(call.ConfirmationDeclined, inferred), "deny confirmation_declined", ""},
+		{"C-104 declined, harmless", ordinary, of(call.ConfirmationDeclined, explicit), "deny confirmation_declined", ""},
+		{"C-105 expired", final, of(call.ConfirmationExpired, inferred), "ask confirmation_required@/irreversible confirmation_expired", ""},
+		{"C-105 expired, harmless", ordinary, of(call.ConfirmationExpired, explicit), "ask confirmation_expired", ""},
 		{"silence is enough for the harmless", ordinary, silent, "allow", ""},
 		{"silence is never a yes (A-04)", final, silent, "ask confirmation_required@/irreversible confirmation_expired", ""},
-		{"C-109 withdrawn", high, of(call.StandingWithdrawn, explicit), "ask high_risk_unconfirmed@/risk_level confirmation_withdrawn", ""},
-		{"ambiguous", final, of(call.StandingAmbiguous, inferred), "ask confirmation_required@/irreversible confirmation_ambiguous", ""},
+		{"C-109 withdrawn", high, of(call.ConfirmationWithdrawn, explicit), "ask high_risk_unconfirmed@/risk_level confirmation_withdrawn", ""},
+		{"ambiguous", final, of(call.ConfirmationAmbiguous, inferred), "ask confirmation_required@/irreversible confirmation_ambiguous", ""},
 		{"C-119 told of less", both, less, "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level confirmation_understated", ""},
 		{"harmless uses nothing up", ordinary, named, "allow", ""},
-		{"harmless, other question", ordinary, of(call.StandingPending, inferred), "allow", ""},
+		{"harmless, other question", ordinary, of(call.ConfirmationPending, inferred), "allow", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := request(event(t, "tool.invoked", invocations[tt.invocation]))
@@ -93,7 +93,7 @@ func TestWhichInvocation(t *testing.T) {
 
 // How strictly the specification is read (A-03, A-05 of the digest).
 func TestStrictness(t *testing.T) {
-	inferred := call.Confirmation{Standing: call.StandingAccepted, ID: "q1", Until: noon.Add(time.Minute)}
+	inferred := call.Confirmation{Status: call.ConfirmationAccepted, ID: "q1", Until: noon.Add(time.Minute)}
 	for _, tt := range []struct {
 		name    string
 		strict  bool

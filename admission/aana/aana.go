@@ -63,11 +63,11 @@ const MaxEvidenceRefs = 128
 // Evaluator implements call.Protocol.
 type Evaluator struct{}
 
-// Tightens implements call.Protocol: the contract's own evaluator is the policy.
-func (Evaluator) Tightens() bool { return true }
+// HasNativeEvaluator implements call.Protocol: the contract's own evaluator is the policy.
+func (Evaluator) HasNativeEvaluator() bool { return true }
 
-// own is what Read hands to Reply.
-type own struct {
+// readState is what Read hands to Reply.
+type readState struct {
 	result   Result
 	verdict  events.Verdict // as strict as the result is
 	approved Result         // the result once a reviewer has approved the call; of an ask only
@@ -80,24 +80,24 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	e, blocker, violations := p.decode(r, &o)
 	c := call.Call{}
 	if e != nil {
-		c = read(e, r, p, &o)
+		c = readCall(e, r, p, &o)
 	}
 	var result, approved Result
 	if o.Malformed {
-		result = refusal(e, blocker, violations, o.Reasons)
+		result = refusedResult(e, blocker, violations, o.Reasons)
 	} else {
 		in := Inputs{Now: r.Now, Profile: r.Profile, Digest: r.Digest}
 		result = Judge(e, in)
-		result.tell(p.evaluator, c, &o)
+		result.recordReasons(p.evaluator, c, &o)
 		if o.Verdict == events.Ask {
 			in.Approved = true
-			if approved = Judge(e, in); !approved.passes() {
+			if approved = Judge(e, in); !approved.passesGate() {
 				o.Unapprovable = events.Ask
 			}
 		}
-		c.Risk = risk(e, result)
+		c.Risk = riskFacts(e, result)
 	}
-	c.Own = own{result, o.Verdict, approved}
+	c.ProtocolState = readState{result, o.Verdict, approved}
 	return c, o
 }
 
@@ -106,17 +106,17 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 func (p *profile) decode(r call.Request, o *call.Opinion) (e *wire.Event, blocker string, vs []schemas.Violation) {
 	e, err := p.read(r)
 	if e == nil {
-		o.Undecodable(p.evaluator, err)
+		o.RefuseUndecodable(p.evaluator, err)
 		return nil, p.unreadable, nil
 	}
 	if errors.Is(err, wire.ErrNotNormal) {
 		o.Refuse(p.evaluator, CodeNormalizationFailed, "")
 		return e, CodeNormalizationFailed, nil
 	}
-	vs = p.invalid(e)
-	o.Invalid(p.evaluator, vs, violationCodes)
+	vs = p.validate(e)
+	o.RefuseViolations(p.evaluator, vs, violationCodes)
 	if err != nil && !o.Malformed {
-		o.Undecodable(p.evaluator, err)
+		o.RefuseUndecodable(p.evaluator, err)
 	}
 	if len(e.Evidence) > MaxEvidenceRefs {
 		o.Refuse(p.evaluator, CodeTooManyRefs, "/evidence_refs")
@@ -127,51 +127,51 @@ func (p *profile) decode(r call.Request, o *call.Opinion) (e *wire.Event, blocke
 // violationCodes are the reason codes of violations that have one of their own.
 var violationCodes = map[string]string{"const": call.CodeUnknownVersion}
 
-func read(e *wire.Event, r call.Request, p *profile, o *call.Opinion) call.Call {
+func readCall(e *wire.Event, r call.Request, p *profile, o *call.Opinion) call.Call {
 	c := call.Call{
 		EventID: e.RequestID, EventIDAsSent: e.RequestID, Tool: e.ToolName, Args: e.Arguments, Event: withoutClaims(e.Sent),
-		Session: o.Fallback(p.evaluator, r, events.HeaderSession, ""),
-		Agent:   o.Fallback(p.evaluator, r, events.HeaderAgent, e.AgentID),
-		Trace:   call.TraceOf(r), Risk: map[string]any{},
+		Session: o.BodyOrHeader(p.evaluator, r, events.HeaderSession, ""),
+		Agent:   o.BodyOrHeader(p.evaluator, r, events.HeaderAgent, e.AgentID),
+		Trace:   call.FirstTraceparent(r), Risk: map[string]any{},
 	}
 	if c.Tool != "" {
-		c.ToolCallID = o.Fallback(p.evaluator, r, events.HeaderToolCallID, "")
+		c.ToolCallID = o.BodyOrHeader(p.evaluator, r, events.HeaderToolCallID, "")
 	}
 	canonical, err := e.ArgumentsCanonical()
 	if err != nil {
 		o.Refuse(p.evaluator, call.CodeSchemaInvalid, "/proposed_arguments")
 	}
 	c.ArgsCanonical = canonical
-	o.Bound(p.evaluator, map[string]*string{
+	o.RefuseLongFields(p.evaluator, map[string]*string{
 		"/tool_name": &c.Tool, "/agent_id": &c.Agent, "/request_id": &c.EventID, "/session_id": &c.Session, "/tool_call_id": &c.ToolCallID,
 	})
 	c.EventIDAsSent = c.EventID
 	return c
 }
 
-// claims are what a sender says in its own favour. Policies see the effective
+// claimMembers are what a sender says in its own favour. Policies see the effective
 // authorization in risk instead.
-var claims = []string{"authorization_state", "evidence_refs", "recommended_route"}
+var claimMembers = []string{"authorization_state", "evidence_refs", "recommended_route"}
 
 func withoutClaims(tree map[string]any) map[string]any {
 	clean := make(map[string]any, len(tree))
 	for k, v := range tree {
 		clean[k] = v
 	}
-	for _, k := range claims {
+	for _, k := range claimMembers {
 		delete(clean, k)
 	}
 	return clean
 }
 
-// levels grade the categories for policies.
-var levels = map[wire.Category]string{wire.PublicRead: "low", wire.PrivateRead: "medium", wire.Write: "medium", wire.Unknown: "high"}
+// categoryLevels grade the categories for policies.
+var categoryLevels = map[wire.Category]string{wire.PublicRead: "low", wire.PrivateRead: "medium", wire.Write: "medium", wire.Unknown: "high"}
 
-// risk is what policies see: the corrected category as risk_class, the level,
+// riskFacts is what policies see: the corrected category as risk_class, the level,
 // the domain, the effective authorization, and whether the call is a high-risk
 // write, which counts as irreversible.
-func risk(e *wire.Event, r Result) map[string]any {
-	level := levels[r.category]
+func riskFacts(e *wire.Event, r Result) map[string]any {
+	level := categoryLevels[r.category]
 	if r.highRisk {
 		level = "high"
 	}
@@ -183,13 +183,13 @@ func risk(e *wire.Event, r Result) map[string]any {
 
 // verdicts and natives translate between the contract's routes and ours.
 var (
-	verdicts = map[wire.Route]events.Verdict{wire.Accept: events.Allow, wire.Ask: events.Ask, wire.Defer: events.Defer, wire.Refuse: events.Deny}
-	natives  = map[events.Verdict]wire.Route{events.Allow: wire.Accept, events.Ask: wire.Ask, events.Defer: wire.Defer, events.Deny: wire.Refuse}
+	routeVerdicts = map[wire.Route]events.Verdict{wire.Accept: events.Allow, wire.Ask: events.Ask, wire.Defer: events.Defer, wire.Refuse: events.Deny}
+	verdictRoutes = map[events.Verdict]wire.Route{events.Allow: wire.Accept, events.Ask: wire.Ask, events.Defer: wire.Defer, events.Deny: wire.Refuse}
 )
 
 // verdictOf is deny for a route that nobody knows.
 func verdictOf(r wire.Route) events.Verdict {
-	if v, ok := verdicts[r]; ok {
+	if v, ok := routeVerdicts[r]; ok {
 		return v
 	}
 	return events.Deny
@@ -197,34 +197,34 @@ func verdictOf(r wire.Route) events.Verdict {
 
 // routeOf is refuse for a verdict that nobody knows.
 func routeOf(v events.Verdict) wire.Route {
-	if r, ok := natives[v]; ok {
+	if r, ok := verdictRoutes[v]; ok {
 		return r
 	}
 	return wire.Refuse
 }
 
-// Native implements call.Protocol.
-func (Evaluator) Native(v events.Verdict) string { return string(routeOf(v)) }
+// NativeVerdict implements call.Protocol.
+func (Evaluator) NativeVerdict(v events.Verdict) string { return string(routeOf(v)) }
 
-// tell gives the result's reasons to the record.
-func (r Result) tell(evaluator string, c call.Call, o *call.Opinion) {
-	for _, s := range r.said {
-		o.Say(verdictOf(s.route), evaluator, s.code, s.path)
+// recordReasons gives the result's reasons to the record.
+func (r Result) recordReasons(evaluator string, c call.Call, o *call.Opinion) {
+	for _, s := range r.recorded {
+		o.AddReason(verdictOf(s.route), evaluator, s.code, s.path)
 	}
 	if c.ToolCallID == "" {
-		o.Say(events.Allow, evaluator, call.CodeNoToolCallID, "")
+		o.AddReason(events.Allow, evaluator, call.CodeNoToolCallID, "")
 	}
 	if c.Session == "" {
-		o.Say(events.Allow, evaluator, call.CodeWeakScope, "")
+		o.AddReason(events.Allow, evaluator, call.CodeWeakScope, "")
 	}
 }
 
-// dotted writes a JSON pointer as the contract's errors do.
-func dotted(pointer string) string {
+// dottedPath writes a JSON pointer as the contract's errors do.
+func dottedPath(pointer string) string {
 	if pointer == "" {
 		return "event"
 	}
-	return unescape.Replace(strings.ReplaceAll(pointer[1:], "/", "."))
+	return pointerUnescaper.Replace(strings.ReplaceAll(pointer[1:], "/", "."))
 }
 
-var unescape = strings.NewReplacer("~1", "/", "~0", "~")
+var pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")

@@ -17,20 +17,20 @@ type AuthorizationReport struct {
 	Downgraded bool         `json:"downgraded"`
 }
 
-// support says what makes a reference support a state: all of its conditions
+// supportRule says what makes a reference support a state: all of its conditions
 // that are set must hold.
-type support struct {
-	state   wire.State
-	kind    string
-	trust   []string       // one of them
-	phrases []string       // one of them in the text, as a part of it
-	words   *regexp.Regexp // in the summary
-	unless  []denial       // none of them in the summary
+type supportRule struct {
+	state    wire.State
+	kind     string
+	trust    []string       // one of them
+	phrases  []string       // one of them in the text, as a part of it
+	words    *regexp.Regexp // in the summary
+	deniedBy []denial       // none of them in the summary
 }
 
 // referenceSupports are the reference's triggers. Its text is the identifier and
 // the summary.
-var referenceSupports = []support{
+var referenceSupports = []supportRule{
 	{state: wire.UserClaimed, kind: wire.KindUserMessage},
 	{state: wire.UserClaimed, trust: []string{wire.TrustUserClaimed}},
 	{state: wire.UserClaimed, phrases: []string{"user claimed"}},
@@ -42,16 +42,16 @@ var referenceSupports = []support{
 	{state: wire.Confirmed, phrases: []string{"confirmed", "explicitly confirm", "user-confirmed"}},
 }
 
-var trusted = []string{wire.TrustVerified, wire.TrustRuntime}
+var trustedTiers = []string{wire.TrustVerified, wire.TrustRuntime}
 
 // hardenedSupports ask for evidence of the right kind that somebody vouches for.
-var hardenedSupports = []support{
+var hardenedSupports = []supportRule{
 	{state: wire.UserClaimed, kind: wire.KindUserMessage},
 	{state: wire.UserClaimed, trust: []string{wire.TrustUserClaimed}},
-	{state: wire.Authenticated, kind: wire.KindAuthEvent, trust: trusted, unless: denials["authentication"]},
-	{state: wire.Validated, kind: wire.KindToolResult, trust: trusted, unless: denials["validation"],
+	{state: wire.Authenticated, kind: wire.KindAuthEvent, trust: trustedTiers, deniedBy: denials["authentication"]},
+	{state: wire.Validated, kind: wire.KindToolResult, trust: trustedTiers, deniedBy: denials["validation"],
 		words: regexp.MustCompile(`\b(validated|ownership|eligible|policy validation|verified target)\b`)},
-	{state: wire.Confirmed, kind: wire.KindApproval, trust: trusted, unless: denials["confirmation"]},
+	{state: wire.Confirmed, kind: wire.KindApproval, trust: trustedTiers, deniedBy: denials["confirmation"]},
 }
 
 // denial is a way to say the opposite of what evidence usually says. The pattern
@@ -62,16 +62,16 @@ type denial struct {
 	pattern *regexp.Regexp
 }
 
-func (d denial) in(summary string) bool {
+func (d denial) matches(summary string) bool {
 	return containsAny(summary, d.marks) && d.pattern.MatchString(summary)
 }
 
 // denials are the summaries that take support away, by what they deny. They can
 // do nothing else.
 var denials = map[string][]denial{
-	"authentication": denying(`authenticat|identif|logged in|signed in|verif`, `authentication|identification|login|log-in|sign-in`),
-	"validation":     denying(`validat|eligib|owned|owner|owns|verif|match`, `validation|eligibility|ownership|verification`),
-	"confirmation":   denying(`confirm|approv|consent|agree|authoris|authoriz|signed off|sign off`, `confirmation|approval|consent|sign-off`),
+	"authentication": denialPatterns(`authenticat|identif|logged in|signed in|verif`, `authentication|identification|login|log-in|sign-in`),
+	"validation":     denialPatterns(`validat|eligib|owned|owner|owns|verif|match`, `validation|eligibility|ownership|verification`),
+	"confirmation":   denialPatterns(`confirm|approv|consent|agree|authoris|authoriz|signed off|sign off`, `confirmation|approval|consent|sign-off`),
 }
 
 // Words of denials.
@@ -81,10 +81,10 @@ var (
 		"cancelled", "outstanding", "required", "needed", "awaiting", "awaits", "lacks", "lacking", "needs", "requires", "disagreed"}
 )
 
-// denying makes the patterns for a verb's stems and its nouns: "has not yet been
+// denialPatterns makes the patterns for a verb's stems and its nouns: "has not yet been
 // confirmed", "unconfirmed", "approval is pending", "awaiting approval", "the
 // owner declined".
-func denying(stems, nouns string) []denial {
+func denialPatterns(stems, nouns string) []denial {
 	const gone = `(pending|missing|absent|failed|denied|declined|rejected|refused|withdrawn|revoked|expired|cancelled|outstanding|required|needed)`
 	const lacking = `(awaiting|awaits|pending|lacks|lacking|needs|requires|failed|denied|declined|rejected|refused|withdrew|revoked)`
 	const people = `(user|owner|customer|client|approver|reviewer|manager|operator|admin)`
@@ -104,25 +104,25 @@ func denying(stems, nouns string) []denial {
 	}
 }
 
-func (s support) by(ref wire.EvidenceRef, text, summary string) bool {
+func (s supportRule) matches(ref wire.EvidenceRef, text, summary string) bool {
 	return (s.kind == "" || s.kind == ref.Kind) && (s.trust == nil || slices.Contains(s.trust, ref.TrustTier)) &&
 		(s.phrases == nil || containsAny(text, s.phrases)) && (s.words == nil || s.words.MatchString(summary)) &&
-		!slices.ContainsFunc(s.unless, func(d denial) bool { return d.in(summary) })
+		!slices.ContainsFunc(s.deniedBy, func(d denial) bool { return d.matches(summary) })
 }
 
 func containsAny(text string, phrases []string) bool {
 	return slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(text, p) })
 }
 
-// supported gives the strongest state that the evidence supports, and all of
+// strongestSupport gives the strongest state that the evidence supports, and all of
 // them from the weakest on.
-func supported(supports []support, fold func(string) string, refs []wire.EvidenceRef) (strongest wire.State, all []wire.State) {
+func strongestSupport(supports []supportRule, fold func(string) string, refs []wire.EvidenceRef) (strongest wire.State, all []wire.State) {
 	found := map[wire.State]bool{}
 	for _, ref := range refs {
 		summary := fold(ref.Summary)
 		text := fold(ref.SourceID) + " " + summary
 		for _, s := range supports {
-			found[s.state] = found[s.state] || s.by(ref, text, summary)
+			found[s.state] = found[s.state] || s.matches(ref, text, summary)
 		}
 	}
 	strongest, all = wire.None, []wire.State{}
@@ -134,9 +134,9 @@ func supported(supports []support, fold func(string) string, refs []wire.Evidenc
 	return strongest, all
 }
 
-// authorization is step 1: what of the declared state the evidence carries.
-func (p *profile) authorization(e *wire.Event) AuthorizationReport {
-	strongest, all := supported(p.supports, p.fold, e.Evidence)
+// checkAuthorization is step 1: what of the declared state the evidence carries.
+func (p *profile) checkAuthorization(e *wire.Event) AuthorizationReport {
+	strongest, all := strongestSupport(p.supportRules, p.foldText, e.Evidence)
 	r := AuthorizationReport{Declared: e.Authorized, Supported: strongest, Effective: e.Authorized, Support: all}
 	switch {
 	case e.Authorized.Strength() >= wire.Authenticated.Strength() && len(e.Evidence) > 0 && strongest.Strength() < e.Authorized.Strength():
@@ -144,14 +144,14 @@ func (p *profile) authorization(e *wire.Event) AuthorizationReport {
 		if r.Effective = strongest; strongest == wire.None {
 			r.Effective = wire.UserClaimed
 		}
-	case p.upgrades && e.Authorized == wire.None:
+	case p.liftsState && e.Authorized == wire.None:
 		r.Effective = strongest
 	}
 	return r
 }
 
-// confirmed is the report once a reviewer's approval is among the evidence.
-func (r AuthorizationReport) confirmed() AuthorizationReport {
+// withApproval is the report once a reviewer's approval is among the evidence.
+func (r AuthorizationReport) withApproval() AuthorizationReport {
 	r.Supported, r.Effective, r.Downgraded = wire.Confirmed, wire.Confirmed, false
 	if !slices.Contains(r.Support, wire.Confirmed) {
 		r.Support = append(slices.Clip(r.Support), wire.Confirmed)

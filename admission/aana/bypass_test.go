@@ -197,8 +197,8 @@ func TestAcceptWithHardBlockers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			expectation{hard: "ask N", sdk: "accept N"}.check(t, in)
 			h, r := decide(t, hard, in), decide(t, sdk, in)
-			if h.Opinion.Verdict != "ask" || r.Opinion.Verdict != "ask" || h.Envelope.Gate != "fail" || r.Envelope.Gate != "fail" || h.Opinion.Because != reasonGateFails {
-				t.Errorf("%s %s %s", h.Opinion.Verdict, r.Opinion.Verdict, h.Opinion.Because)
+			if h.Opinion.Verdict != "ask" || r.Opinion.Verdict != "ask" || h.Envelope.Gate != "fail" || r.Envelope.Gate != "fail" || h.Opinion.DecidingCode != reasonGateFails {
+				t.Errorf("%s %s %s", h.Opinion.Verdict, r.Opinion.Verdict, h.Opinion.DecidingCode)
 			}
 			if !strings.Contains(r.raw, `"recommended_action":"accept"`) || strings.Contains(r.raw, `"execution_allowed":true,"fail_closed"`) {
 				t.Error(r.raw)
@@ -261,7 +261,7 @@ func TestPoliciesDoNotSeeClaims(t *testing.T) {
 	if diff := cmp.Diff(want, d.Call.Risk); diff != "" {
 		t.Error(diff)
 	}
-	for _, key := range claims {
+	for _, key := range claimMembers {
 		if _, there := d.Call.Event[key]; there {
 			t.Errorf("%s is visible", key)
 		}
@@ -269,7 +269,7 @@ func TestPoliciesDoNotSeeClaims(t *testing.T) {
 	if d.Call.Event["user_intent"] != "hello" || d.Call.Event["tool_category"] != "write" {
 		t.Errorf("%v", d.Call.Event)
 	}
-	for c, level := range levels {
+	for c, level := range categoryLevels {
 		if got := decide(t, hard, event(c, wire.None)).Call.Risk; got["level"] != level || got["irreversible"] != false || got["risk_class"] != string(c) {
 			t.Errorf("%s: %v", c, got)
 		}

@@ -14,26 +14,26 @@ import (
 
 // foldNFKC makes text comparable that means the same to a reader: full-width
 // letters and ligatures become plain ones.
-func foldNFKC(s string) string { return strings.ToLower(normal(s)) }
+func foldNFKC(s string) string { return strings.ToLower(normalizeNFKC(s)) }
 
-// normal is the NFKC form.
-func normal(s string) string { return norm.NFKC.String(s) }
+// normalizeNFKC is the NFKC form.
+func normalizeNFKC(s string) string { return norm.NFKC.String(s) }
 
 func foldPlain(s string) string { return strings.ToLower(s) }
 
-// classify is step 2: a read that is declared public and bound to an identity is
+// classifyCategory is step 2: a read that is declared public and bound to an identity is
 // a private one.
-func (p *profile) classify(e *wire.Event) (c wire.Category, corrected bool) {
-	if e.Category == wire.PublicRead && p.identity(e) {
+func (p *profile) classifyCategory(e *wire.Event) (c wire.Category, corrected bool) {
+	if e.Category == wire.PublicRead && p.isIdentityBound(e) {
 		return wire.PrivateRead, true
 	}
 	return e.Category, false
 }
 
-// risky reports whether a write needs an explicit confirmation because of
+// isHighRisk reports whether a write needs an explicit confirmation because of
 // what its tool is called or what it touches.
-func (p *profile) risky(e *wire.Event) bool {
-	return e.Category == wire.Write && (riskyDomains[e.RiskDomain] || p.riskyName(e.ToolName))
+func (p *profile) isHighRisk(e *wire.Event) bool {
+	return e.Category == wire.Write && (riskyDomains[e.RiskDomain] || p.isRiskyName(e.ToolName))
 }
 
 // publicWords anywhere in an event turn the reference's question off.
@@ -82,7 +82,7 @@ func identityByWords(e *wire.Event) bool {
 	if slices.ContainsFunc(words, func(w string) bool { return searchWords[w] }) {
 		return false
 	}
-	return slices.ContainsFunc(words, func(w string) bool { return composed(w, false) })
+	return slices.ContainsFunc(words, func(w string) bool { return isComposed(w, false) })
 }
 
 func hasIdentityKey(v any) bool {
@@ -99,38 +99,38 @@ func hasIdentityKey(v any) bool {
 	return false
 }
 
-// glue are words that stand beside a hint in a name without separators.
-var glue = []string{"get", "fetch", "read", "load", "view", "show", "find", "lookup", "my", "by", "all", "ids", "id", "info", "data", "details", "detail",
+// fillerWords are words that stand beside a hint in a name without separators.
+var fillerWords = []string{"get", "fetch", "read", "load", "view", "show", "find", "lookup", "my", "by", "all", "ids", "id", "info", "data", "details", "detail",
 	"record", "history", "status", "summary"}
 
-// composed reports whether a word is put together from hints, their plurals and
+// isComposed reports whether a word is put together from hints, their plurals and
 // glue, with a hint among them: users, getuserprofile, but not border.
-func composed(word string, hinted bool) bool {
+func isComposed(word string, hinted bool) bool {
 	if word == "" {
 		return hinted
 	}
 	for _, h := range identityHints {
-		if rest, ok := strings.CutPrefix(word, h); ok && (composed(rest, true) || composed(strings.TrimPrefix(rest, "s"), true)) {
+		if rest, ok := strings.CutPrefix(word, h); ok && (isComposed(rest, true) || isComposed(strings.TrimPrefix(rest, "s"), true)) {
 			return true
 		}
 	}
-	for _, g := range glue {
-		if rest, ok := strings.CutPrefix(word, g); ok && composed(rest, hinted) {
+	for _, g := range fillerWords {
+		if rest, ok := strings.CutPrefix(word, g); ok && isComposed(rest, hinted) {
 			return true
 		}
 	}
 	return false
 }
 
-// endings are what a verb may end in and still be that verb.
-var endings = set("", "s", "es", "d", "ed", "ing", "ting", "ring", "red", "ion", "ions", "ment", "ments", "out", "outs")
+// verbEndings are what a verb may end in and still be that verb.
+var verbEndings = wordSet("", "s", "es", "d", "ed", "ing", "ting", "ring", "red", "ion", "ions", "ment", "ments", "out", "outs")
 
 // riskyByWords takes whole words: payload is no payment.
 func riskyByWords(name string) bool {
 	return slices.ContainsFunc(nameWords(name), func(word string) bool {
 		return slices.ContainsFunc(riskyVerbs, func(verb string) bool {
 			stem := strings.TrimSuffix(verb, "e")
-			return word == verb || strings.HasPrefix(word, stem) && (endings[strings.TrimPrefix(word, verb)] || endings[word[len(stem):]])
+			return word == verb || strings.HasPrefix(word, stem) && (verbEndings[strings.TrimPrefix(word, verb)] || verbEndings[word[len(stem):]])
 		})
 	})
 }
@@ -153,7 +153,7 @@ func nameWords(name string) []string {
 		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
 			flush(i)
 			start = i + 1
-		case i > start && boundary(runes, i):
+		case i > start && isWordBoundary(runes, i):
 			flush(i)
 		}
 	}
@@ -161,7 +161,7 @@ func nameWords(name string) []string {
 	return words
 }
 
-func boundary(runes []rune, i int) bool {
+func isWordBoundary(runes []rune, i int) bool {
 	before, here := runes[i-1], runes[i]
 	switch {
 	case unicode.IsDigit(before) != unicode.IsDigit(here):

@@ -146,7 +146,7 @@ func TestHeldOutCasesGrowStale(t *testing.T) {
 			before, _ := Evaluator{}.Read(r)
 			r.Now = time.Date(2026, 5, 16, 0, 0, 0, 1, time.UTC)
 			after, _ := Evaluator{}.Read(r)
-			was, is := before.Own.(own).result, after.Own.(own).result
+			was, is := before.ProtocolState.(readState).result, after.ProtocolState.(readState).result
 			if !slices.Contains(is.Blockers, codeStale) {
 				t.Errorf("%s: %v", name, is.Blockers)
 			}
@@ -156,7 +156,7 @@ func TestHeldOutCasesGrowStale(t *testing.T) {
 		}
 		r := request(t, hard, k.in)
 		r.Now = time.Date(2026, 5, 16, 0, 0, 0, 0, time.UTC)
-		if c, _ := (Evaluator{}).Read(r); slices.Contains(c.Own.(own).result.Blockers, codeStale) {
+		if c, _ := (Evaluator{}).Read(r); slices.Contains(c.ProtocolState.(readState).result.Blockers, codeStale) {
 			t.Errorf("%s is stale at exactly 168 hours", name)
 		}
 	}

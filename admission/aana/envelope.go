@@ -50,7 +50,7 @@ type Envelope struct {
 	Gate            string               `json:"gate_decision"`
 	Action          wire.Route           `json:"recommended_action"`
 	CandidateGate   string               `json:"candidate_gate"`
-	Own             wire.Route           `json:"aana_route,omitempty"`
+	AANARoute       wire.Route           `json:"aana_route,omitempty"`
 	Recommended     wire.Route           `json:"runtime_recommended_route,omitempty"`
 	AIx             AIx                  `json:"aix"`
 	Blockers        []string             `json:"hard_blockers"`
@@ -154,7 +154,7 @@ type Approval struct {
 	ResumePolicy string      `json:"resume_policy,omitempty"`
 }
 
-func gate(pass bool) string {
+func gateWord(pass bool) string {
 	if pass {
 		return "pass"
 	}
@@ -164,33 +164,33 @@ func gate(pass bool) string {
 // Envelope renders the result.
 func (r Result) Envelope() Envelope {
 	e := Envelope{
-		ContractVersion: wire.ContractVersion, ToolName: r.Event.ToolName, Gate: gate(r.passes()), Action: r.Route, Route: r.Route,
-		CandidateGate: gate(r.Own == wire.Accept && len(r.Blockers) == 0 && len(r.Errors) == 0),
-		AIx:           r.aix(), Blockers: r.Blockers, Reasons: r.Reasons, Errors: r.Errors,
+		ContractVersion: wire.ContractVersion, ToolName: r.Event.ToolName, Gate: gateWord(r.passesGate()), Action: r.Route, Route: r.Route,
+		CandidateGate: gateWord(r.AANARoute == wire.Accept && len(r.Blockers) == 0 && len(r.Errors) == 0),
+		AIx:           r.buildAIx(), Blockers: r.Blockers, Reasons: r.Reasons, Errors: r.Errors,
 	}
 	if r.Authorization != nil { // of a malformed event the contract shows nothing more
-		e.Category, e.State, e.Domain = text(r.Event.Category), text(r.Event.State), text(r.Event.Domain)
-		e.Own, e.Recommended, e.RefCount = r.Own, r.Recommended, &r.Evidence.Checked
+		e.Category, e.State, e.Domain = textOrEmpty(r.Event.Category), textOrEmpty(r.Event.State), textOrEmpty(r.Event.Domain)
+		e.AANARoute, e.Recommended, e.RefCount = r.AANARoute, r.Recommended, &r.Evidence.Checked
 		e.Evidence, e.Authorization = r.Evidence, r.Authorization
 	}
-	e.Architecture = r.architecture(e)
-	e.Execution = r.execution(e)
+	e.Architecture = r.buildArchitecture(e)
+	e.Execution = r.buildExecutionPolicy(e)
 	return e
 }
 
-func text(s *string) string {
+func textOrEmpty(s *string) string {
 	if s == nil {
 		return ""
 	}
 	return *s
 }
 
-func (r Result) aix() AIx {
-	score, f := scores[r.Route], 0.75
+func (r Result) buildAIx() AIx {
+	score, f := routeScores[r.Route], 0.75
 	if r.Route == wire.Accept {
 		f = 1
 	}
-	if r.unread {
+	if r.notNormalised {
 		score, f = 0, 0
 	}
 	return AIx{AIxVersion, score, Components{score, f, score}, r.Route, r.Blockers}
@@ -201,7 +201,7 @@ var missingMarks = []string{"missing", "evidence", "authorization", "citation", 
 
 const notDeclared = "not_declared"
 
-func (r Result) architecture(e Envelope) Architecture {
+func (r Result) buildArchitecture(e Envelope) Architecture {
 	missing := []string{}
 	contradictory := []string{}
 	if r.Evidence != nil {
@@ -223,14 +223,14 @@ func (r Result) architecture(e Envelope) Architecture {
 		Claim: architectureClaim, Route: r.Route, Gate: e.Gate, CandidateGate: e.CandidateGate, Score: e.AIx.Score, Decision: r.Route,
 		Blockers: r.Blockers, Missing: missing, Use: EvidenceUse{r.Event.SourceIDs, missing, contradictory},
 		Evidence: r.Evidence, State: state, Authorization: r.Authorization,
-		ToolName: r.Event.ToolName, Category: r.Event.Category, Domain: r.Event.Domain, Recovery: recoveries[r.Route], Correction: recoveries[r.Route],
+		ToolName: r.Event.ToolName, Category: r.Event.Category, Domain: r.Event.Domain, Recovery: recoveryTexts[r.Route], Correction: recoveryTexts[r.Route],
 	}
-	a.Audit = r.audit(a)
+	a.Audit = r.buildAuditEvent(a)
 	a.SafeLog = a.Audit
 	return a
 }
 
-func (r Result) audit(a Architecture) AuditEvent {
+func (r Result) buildAuditEvent(a Architecture) AuditEvent {
 	v := AuditEvent{
 		Version: AuditEventVersion, Route: a.Route, Gate: a.Gate, CandidateGate: a.CandidateGate, Score: a.Score, Decision: a.Decision,
 		Blockers: a.Blockers, Missing: a.Missing, Use: a.Use, PublicLog: r.Evidence.publishable(), PublicClaim: r.Evidence.publishable(),
@@ -251,8 +251,8 @@ const (
 	executionAccepted = "enforcement_accept"
 )
 
-func (r Result) execution(e Envelope) ExecutionPolicy {
-	allows := e.Gate == gate(true) && e.Action == wire.Accept && e.Architecture.Route == wire.Accept &&
+func (r Result) buildExecutionPolicy(e Envelope) ExecutionPolicy {
+	allows := e.Gate == gateWord(true) && e.Action == wire.Accept && e.Architecture.Route == wire.Accept &&
 		len(e.Blockers) == 0 && len(e.AIx.Blockers) == 0 && len(e.Errors) == 0
 	reason := executionAccepted
 	switch {
@@ -278,17 +278,17 @@ const (
 // viewOf takes from an event what may be repeated.
 func viewOf(e *wire.Event, mask func(id, fallback string) string) EventView {
 	v := EventView{ArgumentKeys: argumentKeys(e.Arguments), SourceIDs: []string{}}
-	v.ToolName = some(e.ToolName, len(e.ToolName) <= call.MaxField)
-	v.Category = some(string(e.Category), slices.Contains(wire.Categories(), e.Category))
-	v.State = some(string(e.Authorized), slices.Contains(wire.States(), e.Authorized))
-	v.Domain = some(e.RiskDomain, slices.Contains(wire.RiskDomains(), e.RiskDomain))
+	v.ToolName = optionalText(e.ToolName, len(e.ToolName) <= call.MaxField)
+	v.Category = optionalText(string(e.Category), slices.Contains(wire.Categories(), e.Category))
+	v.State = optionalText(string(e.Authorized), slices.Contains(wire.States(), e.Authorized))
+	v.Domain = optionalText(e.RiskDomain, slices.Contains(wire.RiskDomains(), e.RiskDomain))
 	for i, ref := range e.Evidence[:min(len(e.Evidence), MaxEvidenceRefs)] {
 		v.SourceIDs = append(v.SourceIDs, mask(ref.SourceID, fallbackID(i)))
 	}
 	return v
 }
 
-func some(s string, ok bool) *string {
+func optionalText(s string, ok bool) *string {
 	if s == "" || !ok {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (r *EvidenceIntegrity) publishable() bool {
 	if r == nil {
 		return false
 	}
-	return !slices.ContainsFunc(slices.Concat(r.ErrorCodes, r.WarningCodes), func(c string) bool { return unpublishable[c] })
+	return !slices.ContainsFunc(slices.Concat(r.ErrorCodes, r.WarningCodes), func(c string) bool { return unpublishableCodes[c] })
 }
 
 // inspection is one run over the evidence of one event.
@@ -69,29 +69,29 @@ type inspection struct {
 	report   *EvidenceIntegrity
 }
 
-// inspect is the first half of step 4: it looks at every reference and decides
+// inspectEvidence is the first half of step 4: it looks at every reference and decides
 // nothing.
-func (p *profile) inspect(refs []wire.EvidenceRef, c wire.Category, now time.Time, mask func(id, fallback string) string) *EvidenceIntegrity {
+func (p *profile) inspectEvidence(refs []wire.EvidenceRef, c wire.Category, now time.Time, mask func(id, fallback string) string) *EvidenceIntegrity {
 	r := &EvidenceIntegrity{
 		Version: EvidenceSafetyVersion, Checked: len(refs), Used: []string{}, Missing: []string{}, Contradictory: []string{}, Citations: []string{},
 		Provenance: []string{}, Issues: []Issue{}, ErrorCodes: []string{}, WarningCodes: []string{}, first: map[string]string{},
 	}
 	in := inspection{p, c, now, mask, r}
-	if len(refs) == 0 && consequential[c] {
-		in.issue("error", CodeNoRefs, -1, "")
+	if len(refs) == 0 && needsEvidence[c] {
+		in.addIssue("error", CodeNoRefs, -1, "")
 	}
 	for i, ref := range refs {
-		in.trust(i, ref)
-		in.leaks(i, ref)
-		in.freshness(i, ref)
-		in.content(i, ref)
+		in.checkTrust(i, ref)
+		in.checkLeaks(i, ref)
+		in.checkFreshness(i, ref)
+		in.checkContent(i, ref)
 	}
 	r.HasErrors, r.HasWarnings = len(r.ErrorCodes) > 0, len(r.WarningCodes) > 0
 	return r
 }
 
-// issue adds an issue with reference i, -1 for none, at a dotted member.
-func (in inspection) issue(level, code string, i int, member string) {
+// addIssue adds an issue with reference i, -1 for none, at a dotted member.
+func (in inspection) addIssue(level, code string, i int, member string) {
 	path, pointer := "$.evidence_refs", "/evidence_refs"
 	if i >= 0 {
 		path, pointer = path+"["+strconv.Itoa(i)+"]", pointer+"/"+strconv.Itoa(i)
@@ -103,7 +103,7 @@ func (in inspection) issue(level, code string, i int, member string) {
 	if level == "warning" {
 		codes = &in.report.WarningCodes
 	}
-	add(codes, code)
+	appendUnique(codes, code)
 	if _, there := in.report.first[code]; !there {
 		in.report.first[code] = pointer
 	}
@@ -112,15 +112,15 @@ func (in inspection) issue(level, code string, i int, member string) {
 	}
 }
 
-// warn adds an issue that only counts for private reads and writes.
-func (in inspection) warn(code string, i int, member string) {
-	if sensitive[in.category] {
-		in.issue("warning", code, i, member)
+// addWarning adds an issue that only counts for private reads and writes.
+func (in inspection) addWarning(code string, i int, member string) {
+	if warnsWeakEvidence[in.category] {
+		in.addIssue("warning", code, i, member)
 	}
 }
 
-// add appends what is not there yet.
-func add(list *[]string, s string) {
+// appendUnique appends what is not there yet.
+func appendUnique(list *[]string, s string) {
 	if !slices.Contains(*list, s) {
 		*list = append(*list, s)
 	}
@@ -140,81 +140,81 @@ var issueTexts = map[string]string{
 	codeNoProvenance:     "Nobody says where the evidence comes from.",
 }
 
-func (in inspection) trust(i int, ref wire.EvidenceRef) {
+func (in inspection) checkTrust(i int, ref wire.EvidenceRef) {
 	if ref.TrustTier == wire.TrustUnknown || ref.TrustTier == wire.TrustUnverified {
-		in.warn(codeWeakTrust, i, "trust_tier")
+		in.addWarning(codeWeakTrust, i, "trust_tier")
 	}
 	switch ref.Redaction {
 	case wire.RedactionSensitive:
-		in.issue("error", codeUnsafeRedaction, i, "redaction_status")
+		in.addIssue("error", codeUnsafeRedaction, i, "redaction_status")
 	case wire.RedactionUnknown:
-		in.warn(codeUnknownRedaction, i, "redaction_status")
+		in.addWarning(codeUnknownRedaction, i, "redaction_status")
 	}
 }
 
-func (in inspection) leaks(i int, ref wire.EvidenceRef) {
+func (in inspection) checkLeaks(i int, ref wire.EvidenceRef) {
 	texts := in.evidenceText(ref)
 	switch {
-	case leaks(secrets, texts...):
-		in.issue("error", codeSecretLeak, i, "")
-	case ref.Redaction != wire.RedactionRedacted && leaks(personal, texts...):
-		in.issue("error", codePIILeak, i, "")
+	case containsLeak(secretPatterns, texts...):
+		in.addIssue("error", codeSecretLeak, i, "")
+	case ref.Redaction != wire.RedactionRedacted && containsLeak(personalPatterns, texts...):
+		in.addIssue("error", codePIILeak, i, "")
 	}
 }
 
-func (in inspection) freshness(i int, ref wire.EvidenceRef) {
+func (in inspection) checkFreshness(i int, ref wire.EvidenceRef) {
 	switch ref.Freshness.Status {
 	case wire.Stale:
-		in.issue("error", codeStale, i, "freshness.status")
+		in.addIssue("error", codeStale, i, "freshness.status")
 	case wire.FreshnessUnknown:
-		in.warn(codeUnknownFreshness, i, "freshness.status")
+		in.addWarning(codeUnknownFreshness, i, "freshness.status")
 	}
-	limit := in.limit(ref.Freshness)
+	limit := in.ageLimit(ref.Freshness)
 	if age := ref.Freshness.AgeHours; in.strictTimes && age != nil && *age > limit.Hours() {
-		in.issue("error", codeStale, i, "freshness.age_hours")
+		in.addIssue("error", codeStale, i, "freshness.age_hours")
 	}
 	text, member := ref.RetrievedAt, "retrieved_at"
 	if text == "" && ref.Freshness.CheckedAt != "" {
 		text, member = ref.Freshness.CheckedAt, "freshness.checked_at"
 	}
 	if text == "" {
-		in.warn(codeNoTimestamp, i, member)
+		in.addWarning(codeNoTimestamp, i, member)
 		return
 	}
 	switch at, ok := parseTime(text); {
 	case !ok, in.strictTimes && at.After(in.now.Add(MaxSkew)):
-		in.issue("error", codeInvalidTime, i, member)
+		in.addIssue("error", codeInvalidTime, i, member)
 	case in.now.Sub(at) > limit:
-		in.issue("error", codeStale, i, member)
+		in.addIssue("error", codeStale, i, member)
 	}
 }
 
-// limit is how old a reference may be: its own limit where that is the stricter
+// ageLimit is how old a reference may be: its own limit where that is the stricter
 // one and the profile minds it.
-func (in inspection) limit(f wire.Freshness) time.Duration {
+func (in inspection) ageLimit(f wire.Freshness) time.Duration {
 	if !in.strictTimes || f.MaxAgeHours == nil || *f.MaxAgeHours >= MaxAge.Hours() {
 		return MaxAge
 	}
 	return time.Duration(max(0, *f.MaxAgeHours) * float64(time.Hour))
 }
 
-func (in inspection) content(i int, ref wire.EvidenceRef) {
+func (in inspection) checkContent(i int, ref wire.EvidenceRef) {
 	id := in.mask(ref.SourceID, fallbackID(i))
-	summary := in.fold(ref.Summary)
-	add(&in.report.Used, id)
+	summary := in.foldText(ref.Summary)
+	appendUnique(&in.report.Used, id)
 	if ref.CitationURL != "" {
-		add(&in.report.Citations, id)
+		appendUnique(&in.report.Citations, id)
 	}
 	if ref.CitationURL != "" || ref.RetrievalURL != "" || ref.Provenance != "" {
-		add(&in.report.Provenance, id)
+		appendUnique(&in.report.Provenance, id)
 	} else {
-		in.warn(codeNoProvenance, i, "")
+		in.addWarning(codeNoProvenance, i, "")
 	}
 	if containsAny(summary, missingPhrases) {
-		add(&in.report.Missing, id)
+		appendUnique(&in.report.Missing, id)
 	}
 	if len(ref.Contradicts) > 0 || containsAny(summary, contradictionPhrases) {
-		add(&in.report.Contradictory, id)
+		appendUnique(&in.report.Contradictory, id)
 	}
 }
 
@@ -222,5 +222,5 @@ func (in inspection) content(i int, ref wire.EvidenceRef) {
 // missing.
 func (p *profile) deniesAuthorization(ref wire.EvidenceRef) bool {
 	return strings.HasPrefix(ref.SourceID, missingAuthSource) ||
-		ref.Kind == wire.KindSystemState && containsAny(p.fold(ref.Summary), missingAuthPhrases)
+		ref.Kind == wire.KindSystemState && containsAny(p.foldText(ref.Summary), missingAuthPhrases)
 }

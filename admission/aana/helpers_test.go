@@ -104,11 +104,11 @@ type decided struct {
 func decide(t testing.TB, p call.Profile, v any) decided {
 	t.Helper()
 	c, o := Evaluator{}.Read(request(t, p, v))
-	raw, err := Evaluator{}.Reply(c, events.Decision{Verdict: o.Verdict, ReceivedAt: events.At(now), DecidedAt: events.At(now)}, o.Because)
+	raw, err := Evaluator{}.Reply(c, events.Decision{Verdict: o.Verdict, ReceivedAt: events.At(now), DecidedAt: events.At(now)}, o.DecidingCode)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return decided{c, o, c.Own.(own).result.Envelope(), string(raw)}
+	return decided{c, o, c.ProtocolState.(readState).result.Envelope(), string(raw)}
 }
 
 // said is "route blocker blocker …" in order.

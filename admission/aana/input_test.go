@@ -191,7 +191,7 @@ func TestCall(t *testing.T) {
 	} {
 		r.Header = h
 		c, o := Evaluator{}.Read(r)
-		if !o.Malformed || o.Reasons[0].Code != call.CodeHeaderConflict || c.Own.(own).result.Errors[0] != (ValidationError{"event", call.CodeHeaderConflict}) {
+		if !o.Malformed || o.Reasons[0].Code != call.CodeHeaderConflict || c.ProtocolState.(readState).result.Errors[0] != (ValidationError{"event", call.CodeHeaderConflict}) {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
@@ -220,7 +220,7 @@ func TestCall(t *testing.T) {
 
 func TestDotted(t *testing.T) {
 	for pointer, want := range map[string]string{"": "event", "/a": "a", "/a/0/b": "a.0.b", "/a~1b/c~0d": "a/b.c~d"} {
-		if got := dotted(pointer); got != want {
+		if got := dottedPath(pointer); got != want {
 			t.Errorf("%s: %s", pointer, got)
 		}
 	}
@@ -228,7 +228,7 @@ func TestDotted(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	for v, want := range map[events.Verdict]string{events.Allow: "accept", events.Ask: "ask", events.Defer: "defer", events.Deny: "refuse", "": "refuse", "maybe": "refuse"} {
-		if got := (Evaluator{}).Native(v); got != want {
+		if got := (Evaluator{}).NativeVerdict(v); got != want {
 			t.Errorf("%q: %s", v, got)
 		}
 	}
@@ -237,7 +237,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("%q: %s", r, got)
 		}
 	}
-	if !(Evaluator{}).Tightens() {
+	if !(Evaluator{}).HasNativeEvaluator() {
 		t.Error("policies could loosen")
 	}
 }

@@ -29,7 +29,7 @@ type Inputs struct {
 // the policies hear.
 type Result struct {
 	Route       wire.Route // final
-	Own         wire.Route // aana_route: the contract's own, before the runtime's
+	AANARoute   wire.Route // aana_route: the contract's own, before the runtime's
 	Recommended wire.Route // what the runtime recommended, after step 0
 	Blockers    []string
 	Reasons     []string
@@ -39,14 +39,14 @@ type Result struct {
 	Evidence      *EvidenceIntegrity
 	Errors        []ValidationError // of a malformed event
 
-	unread   bool // the event could not even be normalised: aix is all zero
-	category wire.Category
-	highRisk bool
-	said     []saying
+	notNormalised bool // the event could not even be normalised: aix is all zero
+	category      wire.Category
+	highRisk      bool
+	recorded      []recordedReason
 }
 
-// saying is one reason for the record. Route is what the reason alone asks for.
-type saying struct {
+// recordedReason is one reason for the record. Route is what the reason alone asks for.
+type recordedReason struct {
 	route      wire.Route
 	code, path string
 }
@@ -63,17 +63,17 @@ type ValidationError struct {
 // schema of its profile.
 func Judge(e *wire.Event, in Inputs) Result {
 	p := profileFor(in.Profile)
-	j := &judgement{profile: p, event: e, now: in.Now, mask: masker(in.Digest)}
+	j := &judgement{profile: p, event: e, now: in.Now, mask: newMasker(in.Digest)}
 	j.Event = viewOf(e, j.mask)
 	j.Blockers, j.Reasons = []string{}, []string{}
-	j.Own, j.Recommended = wire.Accept, e.Recommended
+	j.AANARoute, j.Recommended = wire.Accept, e.Recommended
 	j.approved = in.Approved
-	j.declare()
-	j.classify()
-	j.consult()
-	j.evidence()
-	j.arguments()
-	j.finish()
+	j.applyAuthorization()
+	j.applyCategory()
+	j.applyMatrix()
+	j.applyEvidence()
+	j.checkArguments()
+	j.finishRoute()
 	return j.Result
 }
 
@@ -86,103 +86,103 @@ type judgement struct {
 	mask     func(id, fallback string) string
 }
 
-// block adds a hard blocker, once, and leaves a route at least as strict as r.
-func (j *judgement) block(r wire.Route, code, path string) {
-	j.Own = wire.Stricter(j.Own, r)
+// addBlocker adds a hard blocker, once, and leaves a route at least as strict as r.
+func (j *judgement) addBlocker(r wire.Route, code, path string) {
+	j.AANARoute = wire.Stricter(j.AANARoute, r)
 	if slices.Contains(j.Blockers, code) {
 		return
 	}
 	j.Blockers = append(j.Blockers, code)
-	j.said = append(j.said, saying{r, code, path})
+	j.recorded = append(j.recorded, recordedReason{r, code, path})
 }
 
-// reason adds a reason that asks for nothing by itself.
-func (j *judgement) reason(code, path string) {
+// addReason adds a reason that asks for nothing by itself.
+func (j *judgement) addReason(code, path string) {
 	j.Reasons = append(j.Reasons, code)
-	j.said = append(j.said, saying{wire.Accept, code, path})
+	j.recorded = append(j.recorded, recordedReason{wire.Accept, code, path})
 }
 
-// declare is steps 0 and 1: the accept that the contract forbids, and what the
+// applyAuthorization is steps 0 and 1: the accept that the contract forbids, and what the
 // evidence leaves of the declared authorization.
-func (j *judgement) declare() {
+func (j *judgement) applyAuthorization() {
 	sent, _ := j.event.Sent["authorization_state"].(string)
-	if lift := lifts[j.event.Category]; j.upgrades && sent != string(j.event.Authorized) {
-		j.reason(lift.reason, "/authorization_state")
+	if lift := stateLifts[j.event.Category]; j.liftsState && sent != string(j.event.Authorized) {
+		j.addReason(lift.reason, "/authorization_state")
 	}
-	if j.coerces {
+	if j.coercesRoute {
 		j.Recommended = wire.Coerce(j.event.Category, j.event.Authorized, j.event.Recommended)
 		if j.Recommended != j.event.Recommended {
-			j.said = append(j.said, saying{j.Recommended, reasonCoerced, "/recommended_route"})
+			j.recorded = append(j.recorded, recordedReason{j.Recommended, reasonCoerced, "/recommended_route"})
 		}
 	}
 	if j.approved && j.Recommended == wire.Ask {
 		j.Recommended = wire.Accept
 	}
-	r := j.authorization(j.event)
+	r := j.checkAuthorization(j.event)
 	if j.approved && j.event.Category == wire.Write && j.event.Authorized != wire.None {
-		r = r.confirmed()
+		r = r.withApproval()
 	}
 	j.Authorization = &r
 	if r.Downgraded {
-		j.reason(reasonDowngraded, "/authorization_state")
-		j.block(wire.Accept, CodeUnsupported, "/authorization_state")
+		j.addReason(reasonDowngraded, "/authorization_state")
+		j.addBlocker(wire.Accept, CodeUnsupported, "/authorization_state")
 	}
 }
 
-// classify is step 2.
-func (j *judgement) classify() {
+// applyCategory is step 2.
+func (j *judgement) applyCategory() {
 	corrected := false
-	if j.category, corrected = j.profile.classify(j.event); corrected {
-		j.reason(reasonReclassified, "/tool_category")
-		j.block(wire.Accept, CodeMisclassified, "/tool_category")
+	if j.category, corrected = j.profile.classifyCategory(j.event); corrected {
+		j.addReason(reasonReclassified, "/tool_category")
+		j.addBlocker(wire.Accept, CodeMisclassified, "/tool_category")
 	}
-	j.highRisk = j.risky(j.event)
+	j.highRisk = j.isHighRisk(j.event)
 }
 
-// consult is step 3: the table.
-func (j *judgement) consult() {
-	c := lookup(j.category, j.highRisk, j.Authorization.Effective)
-	j.Own = wire.Stricter(j.Own, c.route)
-	j.reason(c.reason, "")
+// applyMatrix is step 3: the table.
+func (j *judgement) applyMatrix() {
+	c := lookupCell(j.category, j.highRisk, j.Authorization.Effective)
+	j.AANARoute = wire.Stricter(j.AANARoute, c.route)
+	j.addReason(c.reason, "")
 	for _, b := range c.blockers {
-		j.block(c.route, b, "")
+		j.addBlocker(c.route, b, "")
 	}
 }
 
-// evidence is step 4. The order of reasons and blockers is the contract's.
-func (j *judgement) evidence() {
+// applyEvidence is step 4. The order of reasons and blockers is the contract's.
+func (j *judgement) applyEvidence() {
 	refs := j.event.Evidence
 	for i, ref := range refs {
 		if j.deniesAuthorization(ref) {
 			path := "/evidence_refs/" + strconv.Itoa(i)
-			j.reason(reasonMissingAuth, path)
-			j.block(wire.Defer, CodeMissingAuth, path)
+			j.addReason(reasonMissingAuth, path)
+			j.addBlocker(wire.Defer, CodeMissingAuth, path)
 			break
 		}
 	}
-	if consequential[j.category] && len(refs) == 0 {
-		j.reason(reasonNoRefs, "/evidence_refs")
-		j.block(wire.Defer, CodeNoRefs, "/evidence_refs")
+	if needsEvidence[j.category] && len(refs) == 0 {
+		j.addReason(reasonNoRefs, "/evidence_refs")
+		j.addBlocker(wire.Defer, CodeNoRefs, "/evidence_refs")
 	}
-	report := j.inspect(refs, j.category, j.now, j.mask)
+	report := j.inspectEvidence(refs, j.category, j.now, j.mask)
 	j.Evidence = report
 	for _, code := range report.ErrorCodes {
-		j.block(errorRoutes[code], code, report.first[code]) // refuse for a code that is not in the table
+		j.addBlocker(errorRoutes[code], code, report.first[code]) // refuse for a code that is not in the table
 	}
 	if len(report.Contradictory) > 0 {
-		j.reason(reasonContradicts, "/evidence_refs")
-		j.block(wire.Defer, CodeContradictory, "/evidence_refs")
+		j.addReason(reasonContradicts, "/evidence_refs")
+		j.addBlocker(wire.Defer, CodeContradictory, "/evidence_refs")
 	}
 	if len(report.Missing) > 0 {
-		j.reason(reasonMissing, "/evidence_refs")
-		j.block(wire.Defer, CodeMissingInformation, "/evidence_refs")
+		j.addReason(reasonMissing, "/evidence_refs")
+		j.addBlocker(wire.Defer, CodeMissingInformation, "/evidence_refs")
 	}
 	for _, code := range report.WarningCodes {
 		j.Reasons = append(j.Reasons, "evidence_warning:"+code)
-		j.said = append(j.said, saying{wire.Accept, code, report.first[code]})
+		j.recorded = append(j.recorded, recordedReason{wire.Accept, code, report.first[code]})
 	}
 	if j.declaredView && j.category != j.event.Category {
-		j.Evidence = j.inspect(refs, j.event.Category, j.now, j.mask)
+		j.Evidence = j.inspectEvidence(refs, j.event.Category, j.now, j.mask)
 	}
 }
 
@@ -190,53 +190,53 @@ func (j *judgement) evidence() {
 // JSON.
 const rawArguments = "__raw"
 
-func (j *judgement) arguments() {
-	if !j.profile.arguments {
+func (j *judgement) checkArguments() {
+	if !j.profile.scansArguments {
 		return
 	}
 	if _, raw := j.event.Arguments[rawArguments]; raw {
-		j.block(wire.Refuse, CodeRawArguments, "/proposed_arguments/"+rawArguments)
+		j.addBlocker(wire.Refuse, CodeRawArguments, "/proposed_arguments/"+rawArguments)
 	}
-	if secretArgument(j.event.Arguments) {
-		j.block(wire.Refuse, CodeArgumentSecret, "/proposed_arguments")
+	if hasSecretArgument(j.event.Arguments) {
+		j.addBlocker(wire.Refuse, CodeArgumentSecret, "/proposed_arguments")
 	}
 }
 
-// finish is step 5.
-func (j *judgement) finish() {
-	if j.agrees && j.Own == wire.Accept && len(j.Blockers) > 0 {
-		j.Own = wire.Ask
+// finishRoute is step 5.
+func (j *judgement) finishRoute() {
+	if j.alignsGate && j.AANARoute == wire.Accept && len(j.Blockers) > 0 {
+		j.AANARoute = wire.Ask
 		j.Reasons = append(j.Reasons, reasonGateFails)
-		j.said = append(j.said, saying{wire.Ask, reasonGateFails, ""})
+		j.recorded = append(j.recorded, recordedReason{wire.Ask, reasonGateFails, ""})
 	}
-	j.Route = wire.Stricter(j.Own, j.Recommended)
-	if j.Route != j.Own {
+	j.Route = wire.Stricter(j.AANARoute, j.Recommended)
+	if j.Route != j.AANARoute {
 		j.Reasons = append(j.Reasons, reasonStricterRoute+":"+string(j.Recommended))
-		j.said = append(j.said, saying{j.Recommended, reasonStricterRoute, "/recommended_route"})
+		j.recorded = append(j.recorded, recordedReason{j.Recommended, reasonStricterRoute, "/recommended_route"})
 	}
 	if j.Recommended == wire.Refuse {
-		j.block(wire.Accept, CodeRuntimeRefusal, "/recommended_route")
+		j.addBlocker(wire.Accept, CodeRuntimeRefusal, "/recommended_route")
 	}
 	if j.Route == wire.Accept && len(j.Blockers) > 0 {
 		// Only the reference leaves it so; its gate fails, and so does our verdict.
-		j.said = append(j.said, saying{wire.Ask, reasonGateFails, ""})
+		j.recorded = append(j.recorded, recordedReason{wire.Ask, reasonGateFails, ""})
 	}
 }
 
-// passes reports whether the final gate lets the call through.
-func (r Result) passes() bool {
+// passesGate reports whether the final gate lets the call through.
+func (r Result) passesGate() bool {
 	return r.Route == wire.Accept && len(r.Blockers) == 0 && len(r.Errors) == 0
 }
 
-// masker hides identifiers that look like credentials or are longer than
+// newMasker hides identifiers that look like credentials or are longer than
 // anybody's identifier.
-func masker(digest func([]byte) string) func(id, fallback string) string {
+func newMasker(digest func([]byte) string) func(id, fallback string) string {
 	return func(id, fallback string) string {
 		low := strings.ToLower(strings.TrimSpace(id))
 		switch {
 		case low == "":
 			return fallback
-		case len(id) <= maxIdentifier && !containsAny(low, credentialMarks) && !leaks(secrets, id):
+		case len(id) <= maxIdentifier && !containsAny(low, credentialMarks) && !containsLeak(secretPatterns, id):
 			return id
 		case digest == nil:
 			return fallback

@@ -11,46 +11,46 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aana"
 )
 
-// leak is a pattern of what must not be in evidence. The patterns are slow
+// leakPattern is a pattern of what must not be in evidence. The patterns are slow
 // beside the tests that come before them: every text with a match has one of the
 // marks and at least so many digits in it.
-type leak struct {
+type leakPattern struct {
 	pattern *regexp.Regexp
 	marks   []string // nil for no such test
 	digits  int      // of any script, as in the reference's patterns; the text is matched with plain ones in their place
 }
 
-// secrets are the contract's patterns: keys of model providers and of a cloud,
+// secretPatterns are the contract's patterns: keys of model providers and of a cloud,
 // credentials with their name, numbers of social security and of payment cards.
-var secrets = []leak{
+var secretPatterns = []leakPattern{
 	{regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{12,}\b`), []string{"sk-"}, 0},
 	{regexp.MustCompile(`\bsk-or-v1-[A-Za-z0-9]{20,}\b`), []string{"sk-or-v1-"}, 0},
 	{regexp.MustCompile(`\bAKIA[0-9A-Z]{16}\b`), []string{"AKIA"}, 0},
-	{credential, []string{":", "="}, 0},
+	{credentialPattern, []string{":", "="}, 0},
 	{regexp.MustCompile(`\b\d{3}-\d{2}-\d{4}\b`), []string{"-"}, 9},
 	{regexp.MustCompile(`\b(?:\d[ -]*?){13,16}\b`), nil, 13},
 }
 
 // argumentSecrets are what is looked for in arguments: the same, with payment
 // cards told from time stamps and counters.
-var argumentSecrets = secrets[:len(secrets)-1]
+var argumentSecrets = secretPatterns[:len(secretPatterns)-1]
 
 var (
-	credential = regexp.MustCompile(`(?i)\b(?:api[_-]?key|secret|token|password)\s*[:=]\s*['"]?[A-Za-z0-9_.\-]{8,}`)
-	cardNumber = regexp.MustCompile(`\b\d(?:[ -]?\d){12,15}\b`)
+	credentialPattern = regexp.MustCompile(`(?i)\b(?:api[_-]?key|secret|token|password)\s*[:=]\s*['"]?[A-Za-z0-9_.\-]{8,}`)
+	cardNumber        = regexp.MustCompile(`\b\d(?:[ -]?\d){12,15}\b`)
 )
 
-// personal are the contract's patterns of personal data: e-mail addresses and
+// personalPatterns are the contract's patterns of personal data: e-mail addresses and
 // North American telephone numbers.
-var personal = []leak{
+var personalPatterns = []leakPattern{
 	{regexp.MustCompile(`(?i)\b[A-Z0-9._%+-]+@[A-Z0-9.-]+\.[A-Z]{2,}\b`), []string{"@"}, 0},
 	{regexp.MustCompile(`\b(?:\+?1[-.\s]?)?\(?\d{3}\)?[-.\s]?\d{3}[-.\s]?\d{4}\b`), nil, 10},
 }
 
-func leaks(list []leak, texts ...string) bool {
+func containsLeak(list []leakPattern, texts ...string) bool {
 	return slices.ContainsFunc(texts, func(text string) bool {
 		plain, digits := plainDigits(text)
-		return slices.ContainsFunc(list, func(l leak) bool {
+		return slices.ContainsFunc(list, func(l leakPattern) bool {
 			if l.digits == 0 {
 				return (l.marks == nil || containsAny(text, l.marks)) && l.pattern.MatchString(text)
 			}
@@ -110,29 +110,29 @@ func wholeText(r wire.EvidenceRef) []string {
 	texts := append(scannedText(r), r.Freshness.Source)
 	texts = append(append(texts, r.Supports...), r.Contradicts...)
 	for _, t := range slices.Clone(texts) {
-		if n := normal(t); n != t {
+		if n := normalizeNFKC(t); n != t {
 			texts = append(texts, n)
 		}
 	}
 	return texts
 }
 
-// secretArgument reports whether an argument, at any depth, holds a secret in
+// hasSecretArgument reports whether an argument, at any depth, holds a secret in
 // its value, in its name, or in both together as in {"password": "…"}.
-func secretArgument(v any) bool { return secretMember("", v) }
+func hasSecretArgument(v any) bool { return hasSecretMember("", v) }
 
-func secretMember(name string, v any) bool {
+func hasSecretMember(name string, v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, member := range v {
-			if secretText(key) || secretMember(key, member) {
+			if isSecretText(key) || hasSecretMember(key, member) {
 				return true
 			}
 		}
 	case []any:
-		return slices.ContainsFunc(v, func(item any) bool { return secretMember(name, item) })
+		return slices.ContainsFunc(v, func(item any) bool { return hasSecretMember(name, item) })
 	case string:
-		return secretText(v) || !placeholder(v) && credential.MatchString(credentialName(name)+"="+strings.TrimSpace(v))
+		return isSecretText(v) || !isPlaceholder(v) && credentialPattern.MatchString(credentialName(name)+"="+strings.TrimSpace(v))
 	case json.Number:
 		return isCard(string(v))
 	}
@@ -151,17 +151,17 @@ func credentialName(name string) string {
 	return ""
 }
 
-// placeholder recognises what stands for a value that was taken out.
-func placeholder(v string) bool {
+// isPlaceholder recognises what stands for a value that was taken out.
+func isPlaceholder(v string) bool {
 	return placeholders[strings.Trim(strings.ToLower(v), "[]<>{}()*_ ")] || strings.Trim(v, "*•xX.-_ ") == ""
 }
 
-var placeholders = set("", "redacted", "masked", "removed", "hidden", "secret", "password", "token", "placeholder")
+var placeholders = wordSet("", "redacted", "masked", "removed", "hidden", "secret", "password", "token", "placeholder")
 
-func secretText(text string) bool {
-	for _, t := range []string{text, normal(text)} {
+func isSecretText(text string) bool {
+	for _, t := range []string{text, normalizeNFKC(text)} {
 		plain, _ := plainDigits(t)
-		if leaks(argumentSecrets, t) || slices.ContainsFunc(cardNumber.FindAllString(plain, -1), isCard) {
+		if containsLeak(argumentSecrets, t) || slices.ContainsFunc(cardNumber.FindAllString(plain, -1), isCard) {
 			return true
 		}
 	}

@@ -60,8 +60,8 @@ func TestEveryCell(t *testing.T) {
 					}
 					want = strings.TrimSpace(string(final) + " " + rest)
 					d := decide(t, p, in)
-					if d.said() != want || string(d.Envelope.Own) != own {
-						t.Errorf("%s %s %s %s: %s (own %s), want %s", p, name, state, route, d.said(), d.Envelope.Own, want)
+					if d.said() != want || string(d.Envelope.AANARoute) != own {
+						t.Errorf("%s %s %s %s: %s (own %s), want %s", p, name, state, route, d.said(), d.Envelope.AANARoute, want)
 					}
 					checkGate(t, d)
 				}
@@ -112,10 +112,10 @@ func TestReasonsOfTheTable(t *testing.T) {
 			t.Errorf("%s: %v", wire.States()[i], d.Envelope.Reasons)
 		}
 	}
-	if c := lookup("admin", false, wire.Confirmed); c.route != wire.Refuse {
+	if c := lookupCell("admin", false, wire.Confirmed); c.route != wire.Refuse {
 		t.Error("a category in no table is not refused")
 	}
-	if c := lookup(wire.Write, true, "approved"); c.route != wire.Refuse {
+	if c := lookupCell(wire.Write, true, "approved"); c.route != wire.Refuse {
 		t.Error("a state in no table is not refused")
 	}
 }

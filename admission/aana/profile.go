@@ -14,49 +14,49 @@ type profile struct {
 	evaluator  string
 	unreadable string // the hard blocker of bytes that are no event at all
 
-	read    func(call.Request) (*wire.Event, error)
-	invalid func(*wire.Event) []schemas.Violation
+	read     func(call.Request) (*wire.Event, error)
+	validate func(*wire.Event) []schemas.Violation
 
-	fold         func(string) string // how text is made comparable
-	supports     []support           // step 1
-	upgrades     bool                // step 1: evidence raises a declared none
-	coerces      bool                // step 0, after the schema; the SDK does it before
-	identity     func(*wire.Event) bool
-	riskyName    func(string) bool
-	evidenceText func(wire.EvidenceRef) []string // what is scanned for leaks
-	strictTimes  bool                            // the future and an own limit of age count
-	arguments    bool                            // the arguments are scanned
-	agrees       bool                            // route and gate are made to agree
-	declaredView bool                            // evidence_integrity in the result is for the declared category
+	foldText        func(string) string // how text is made comparable
+	supportRules    []supportRule       // step 1
+	liftsState      bool                // step 1: evidence raises a declared none
+	coercesRoute    bool                // step 0, after the schema; the SDK does it before
+	isIdentityBound func(*wire.Event) bool
+	isRiskyName     func(string) bool
+	evidenceText    func(wire.EvidenceRef) []string // what is scanned for leaks
+	strictTimes     bool                            // the future and an own limit of age count
+	scansArguments  bool                            // the arguments are scanned
+	alignsGate      bool                            // route and gate are made to agree
+	declaredView    bool                            // evidence_integrity in the result is for the declared category
 }
 
-var hardened = &profile{
+var hardenedProfile = &profile{
 	evaluator: Name, unreadable: CodeSchemaFailed,
 	read: func(r call.Request) (*wire.Event, error) { return wire.Decode(r.Body, r.Limits) },
-	invalid: func(e *wire.Event) []schemas.Violation {
+	validate: func(e *wire.Event) []schemas.Violation {
 		return schemas.Default().AANA(e.Tree)
 	},
-	fold: foldNFKC, supports: hardenedSupports, coerces: true,
-	identity: identityByWords, riskyName: riskyByWords, evidenceText: wholeText,
-	strictTimes: true, arguments: true, agrees: true,
+	foldText: foldNFKC, supportRules: hardenedSupports, coercesRoute: true,
+	isIdentityBound: identityByWords, isRiskyName: riskyByWords, evidenceText: wholeText,
+	strictTimes: true, scansArguments: true, alignsGate: true,
 }
 
-var reference = &profile{
+var referenceProfile = &profile{
 	evaluator: NameReference, unreadable: CodeNormalizationFailed,
 	read: readSDK,
-	invalid: func(e *wire.Event) []schemas.Violation {
+	validate: func(e *wire.Event) []schemas.Violation {
 		return schemas.Default().AANAContract(e.Tree)
 	},
-	fold: foldPlain, supports: referenceSupports, upgrades: true,
-	identity: identityByText, riskyName: riskyBySubstring, evidenceText: scannedText, declaredView: true,
+	foldText: foldPlain, supportRules: referenceSupports, liftsState: true,
+	isIdentityBound: identityByText, isRiskyName: riskyBySubstring, evidenceText: scannedText, declaredView: true,
 }
 
 // profileFor is the hardened profile for every name but the reference's.
 func profileFor(name call.Profile) *profile {
 	if name == call.ProfileReferenceSDK {
-		return reference
+		return referenceProfile
 	}
-	return hardened
+	return hardenedProfile
 }
 
 // readSDK reads an event as the reference's SDK does. With an error that wraps
@@ -71,13 +71,13 @@ func readSDK(r call.Request) (*wire.Event, error) {
 		e, _ := wire.Read(sent, sent)
 		return e, err
 	}
-	return wire.Read(lifted(tree), sent)
+	return wire.Read(liftState(tree), sent)
 }
 
-// lifts is the reference's way around the contract's conditions: where they
+// stateLifts is the reference's way around the contract's conditions: where they
 // forbid an accept, the state that the evidence supports takes the place of the
 // declared one.
-var lifts = map[wire.Category]struct {
+var stateLifts = map[wire.Category]struct {
 	needs  wire.State
 	reason string
 }{
@@ -85,16 +85,16 @@ var lifts = map[wire.Category]struct {
 	wire.Write:       {wire.Validated, reasonLiftedWrite},
 }
 
-// lifted is tree, or a copy with the state that the evidence supports. A state
+// liftState is tree, or a copy with the state that the evidence supports. A state
 // outside the vocabulary counts as none, except for the words that the reference
 // takes for stronger ones: those it leaves for the schema to refuse.
-func lifted(tree map[string]any) map[string]any {
+func liftState(tree map[string]any) map[string]any {
 	e, _ := wire.Read(tree, tree)
-	lift, may := lifts[e.Category]
+	lift, may := stateLifts[e.Category]
 	if !may || e.Recommended != wire.Accept || e.Authorized.Strength() >= lift.needs.Strength() || strongWords[stateWord(e.Authorized)] {
 		return tree
 	}
-	strongest, _ := supported(referenceSupports, foldPlain, e.Evidence)
+	strongest, _ := strongestSupport(referenceSupports, foldPlain, e.Evidence)
 	if strongest.Strength() < lift.needs.Strength() {
 		return tree
 	}
@@ -113,5 +113,5 @@ func stateWord(s wire.State) string {
 
 var stateSpelling = strings.NewReplacer("-", "_", " ", "_")
 
-var strongWords = set("authenticated", "logged_in", "login", "session", "verified_identity", "validated", "verified", "eligible",
+var strongWords = wordSet("authenticated", "logged_in", "login", "session", "verified_identity", "validated", "verified", "eligible",
 	"policy_validated", "ownership_validated", "confirmed", "approved", "confirmation", "explicit_confirmation", "user_confirmed")

@@ -84,7 +84,7 @@ func TestAddingBlockersNeverPasses(t *testing.T) {
 		r := judged(t, p, in)
 		blocked := r
 		blocked.Blockers = append(slices.Clone(r.Blockers), "another")
-		if blocked.passes() || blocked.Envelope().Execution.Allowed || !r.passes() && r.Envelope().Execution.Allowed {
+		if blocked.passesGate() || blocked.Envelope().Execution.Allowed || !r.passesGate() && r.Envelope().Execution.Allowed {
 			t.Fatal("a blocked result passes")
 		}
 	})
@@ -117,7 +117,7 @@ func TestRemovingEvidenceNeverLoosens(t *testing.T) {
 		i := rapid.IntRange(0, len(list)-1).Draw(t, "removed")
 		in["evidence_refs"] = append(append([]any{}, list[:i]...), list[i+1:]...)
 		after := judged(t, hard, in)
-		if after.Route.Strictness() < before.Route.Strictness() || after.passes() && !before.passes() {
+		if after.Route.Strictness() < before.Route.Strictness() || after.passesGate() && !before.passesGate() {
 			t.Fatalf("%s %v became %s %v", before.Route, before.Blockers, after.Route, after.Blockers)
 		}
 	})
@@ -158,7 +158,7 @@ func TestHardenedIsNeverLooser(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawEvent(t, drawRefs(t, false))
 		h, r := judged(t, hard, in), judged(t, sdk, in)
-		if h.passes() && !r.passes() {
+		if h.passesGate() && !r.passesGate() {
 			t.Fatalf("%s %v, and the reference %s %v", h.Route, h.Blockers, r.Route, r.Blockers)
 		}
 	})

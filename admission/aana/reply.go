@@ -15,25 +15,25 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// refusal is the contract's answer to an event that is not valid. e is nil if
+// refusedResult is the contract's answer to an event that is not valid. e is nil if
 // there is not even an object.
-func refusal(e *wire.Event, blocker string, vs []schemas.Violation, reasons []events.Reason) Result {
+func refusedResult(e *wire.Event, blocker string, vs []schemas.Violation, reasons []events.Reason) Result {
 	r := Result{
-		Route: wire.Refuse, Own: wire.Refuse, Blockers: []string{blocker}, Reasons: []string{reasonSchemaFailed},
+		Route: wire.Refuse, AANARoute: wire.Refuse, Blockers: []string{blocker}, Reasons: []string{reasonSchemaFailed},
 		Event: EventView{ArgumentKeys: []string{}, SourceIDs: []string{}},
 	}
 	if blocker == CodeNormalizationFailed {
-		r.Reasons, r.unread = []string{reasonFailClosed, blocker}, true
+		r.Reasons, r.notNormalised = []string{reasonFailClosed, blocker}, true
 	}
 	if e != nil {
-		r.Event = viewOf(e, masker(nil))
+		r.Event = viewOf(e, newMasker(nil))
 	}
 	for _, v := range vs {
-		r.Errors = append(r.Errors, ValidationError{dotted(v.Path), v.Keyword + ": " + v.Message})
+		r.Errors = append(r.Errors, ValidationError{dottedPath(v.Path), v.Keyword + ": " + v.Message})
 	}
 	for _, reason := range reasons {
 		if !fromSchema[reason.Code] {
-			r.Errors = append(r.Errors, ValidationError{dotted(reason.Path), reason.Code})
+			r.Errors = append(r.Errors, ValidationError{dottedPath(reason.Path), reason.Code})
 		}
 	}
 	return r
@@ -46,22 +46,22 @@ var fromSchema = map[string]bool{call.CodeSchemaInvalid: true, call.CodeUnknownV
 // stricter than the contract's own, the envelope says so in route, blockers,
 // gate and execution policy.
 func (Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, error) {
-	o, ok := c.Own.(own)
+	o, ok := c.ProtocolState.(readState)
 	if !ok {
 		// There was no evaluation, or it is not to be trusted.
-		o = own{Result{Route: wire.Refuse, Own: wire.Refuse, Blockers: []string{}, Reasons: []string{},
+		o = readState{Result{Route: wire.Refuse, AANARoute: wire.Refuse, Blockers: []string{}, Reasons: []string{},
 			Event: EventView{ArgumentKeys: []string{}, SourceIDs: []string{}}}, events.Allow, Result{}}
 	}
 	r := o.result
 	if d.Verdict.Strictness() > o.verdict.Strictness() {
-		r = r.tightened(d, reason)
+		r = r.withStricterVerdict(d, reason)
 	}
 	if d.Verdict == events.Allow && o.verdict != events.Allow {
-		r = o.approved.granted(reason)
+		r = o.approved.withReason(reason)
 	}
 	e := r.Envelope()
-	e.Approval = approval(d.Approval)
-	e.Architecture.Audit.LatencyMS = latency(d)
+	e.Approval = approvalBlock(d.Approval)
+	e.Architecture.Audit.LatencyMS = latencyMillis(d)
 	e.Architecture.SafeLog = e.Architecture.Audit
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -70,10 +70,10 @@ func (Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, e
 	return b, nil
 }
 
-// tightened is the result with the consolidated verdict in it. The reason that
+// withStricterVerdict is the result with the consolidated verdict in it. The reason that
 // the caller may hear is a hard blocker if it is a code; words are a reason.
 // Neither names the rule that decided.
-func (r Result) tightened(d events.Decision, reason string) Result {
+func (r Result) withStricterVerdict(d events.Decision, reason string) Result {
 	r.Route = wire.Stricter(r.Route, routeOf(d.Verdict))
 	code := reason
 	r.Reasons = slices.Clone(r.Reasons)
@@ -85,13 +85,13 @@ func (r Result) tightened(d events.Decision, reason string) Result {
 	}
 	r.Reasons = append(r.Reasons, reasonConsolidated+":"+string(r.Route))
 	r.Blockers = slices.Clone(r.Blockers)
-	add(&r.Blockers, code)
+	appendUnique(&r.Blockers, code)
 	return r
 }
 
-// granted adds the reason that the caller may hear to what the contract makes of
+// withReason adds the reason that the caller may hear to what the contract makes of
 // an approved call.
-func (r Result) granted(reason string) Result {
+func (r Result) withReason(reason string) Result {
 	r.Reasons = append(slices.Clone(r.Reasons), reason)
 	return r
 }
@@ -106,7 +106,7 @@ var tighteningCodes = map[events.Verdict]string{
 	events.Ask: "approval_required", events.Defer: "decision_deferred", events.Deny: "denied_by_policy",
 }
 
-func approval(a *events.ApprovalRef) *Approval {
+func approvalBlock(a *events.ApprovalRef) *Approval {
 	if a == nil {
 		return nil
 	}
@@ -116,9 +116,9 @@ func approval(a *events.ApprovalRef) *Approval {
 	}
 }
 
-// latency is nil if the record does not say when the request came, or says that
+// latencyMillis is nil if the record does not say when the request came, or says that
 // it came later.
-func latency(d events.Decision) *float64 {
+func latencyMillis(d events.Decision) *float64 {
 	if d.ReceivedAt.IsZero() || d.DecidedAt.Before(d.ReceivedAt.Time) {
 		return nil
 	}
@@ -138,10 +138,10 @@ func argumentKeys(args map[string]any) []string {
 	keys := []string{}
 	for _, key := range sortedKeys(args) {
 		low := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(key)), "-", "_")
-		if containsAny(low, sensitiveKeys) || len(key) > maxKey || !identifier.MatchString(key) || secretText(key) {
+		if containsAny(low, sensitiveKeys) || len(key) > maxKey || !identifierPattern.MatchString(key) || isSecretText(key) {
 			key = redactedKey
 		}
-		add(&keys, key)
+		appendUnique(&keys, key)
 		if len(keys) == maxKeys {
 			break
 		}
@@ -150,6 +150,6 @@ func argumentKeys(args map[string]any) []string {
 	return keys
 }
 
-var identifier = regexp.MustCompile(`^[\pL_$][\pL\pN_.$:\- ]*$`)
+var identifierPattern = regexp.MustCompile(`^[\pL_$][\pL\pN_.$:\- ]*$`)
 
 func fallbackID(i int) string { return "evidence_ref:" + strconv.Itoa(i+1) }

@@ -117,7 +117,7 @@ func TestStricterVerdictIsInTheReply(t *testing.T) {
 				t.Error(diff)
 			}
 		}
-		if e.Own != wire.Accept || k.reason != "" && !strings.Contains(strings.Join(e.Reasons, "|"), k.reason) || e.Reasons[len(e.Reasons)-1] != reasonConsolidated+":"+string(k.route) {
+		if e.AANARoute != wire.Accept || k.reason != "" && !strings.Contains(strings.Join(e.Reasons, "|"), k.reason) || e.Reasons[len(e.Reasons)-1] != reasonConsolidated+":"+string(k.route) {
 			t.Errorf("%s: %v", k.verdict, e.Reasons)
 		}
 	}
@@ -136,7 +136,7 @@ func TestStricterVerdictIsInTheReply(t *testing.T) {
 // back, or when the request never reached it.
 func TestReplyWithoutAnEvaluation(t *testing.T) {
 	for _, own := range []any{nil, "x"} {
-		e := envelopeOf(t, call.Call{Own: own}, events.Decision{Verdict: events.Deny}, "internal_error")
+		e := envelopeOf(t, call.Call{ProtocolState: own}, events.Decision{Verdict: events.Deny}, "internal_error")
 		if e.Action != wire.Refuse || e.Gate != "fail" || e.Execution.Allowed || e.Blockers[0] != "internal_error" || e.ToolName != nil || e.AIx.Score != 0.15 {
 			t.Errorf("%+v", e)
 		}
@@ -163,7 +163,7 @@ func TestLatency(t *testing.T) {
 }
 
 func TestMask(t *testing.T) {
-	keyed := masker(func(b []byte) string { return digest.Keyed(make([]byte, 32), b) })
+	keyed := newMasker(func(b []byte) string { return digest.Keyed(make([]byte, 32), b) })
 	for id, want := range map[string]string{
 		"desk.scan": "desk.scan", "": "evidence_ref:1", " ": "evidence_ref:1", strings.Repeat("x", maxIdentifier): strings.Repeat("x", maxIdentifier),
 	} {
@@ -176,15 +176,15 @@ func TestMask(t *testing.T) {
 		if want := "evidence_ref:2:hmac-sha256:" + strings.TrimPrefix(digest.Keyed(make([]byte, 32), []byte(id)), digest.PrefixKeyed)[:16]; got != want {
 			t.Errorf("%s: %s", id, got)
 		}
-		if got := masker(nil)(id, "evidence_ref:2"); got != "evidence_ref:2" {
+		if got := newMasker(nil)(id, "evidence_ref:2"); got != "evidence_ref:2" {
 			t.Errorf("%s: %s", id, got)
 		}
-		if got := masker(digest.Plain)(id, "e"); !strings.HasPrefix(got, "e:sha256:") || len(got) != len("e:sha256:")+16 {
+		if got := newMasker(digest.Plain)(id, "e"); !strings.HasPrefix(got, "e:sha256:") || len(got) != len("e:sha256:")+16 {
 			t.Errorf("%s: %s", id, got)
 		}
 	}
 	// Without a key there is no digest.
-	if got := masker(func([]byte) string { return "" })("token", "e"); got != "e" {
+	if got := newMasker(func([]byte) string { return "" })("token", "e"); got != "e" {
 		t.Error(got)
 	}
 }

@@ -56,18 +56,18 @@ const (
 	reasonGateFails = "accept_with_hard_blockers_raised_to_ask"      // step 5
 )
 
-// cell is one decision of step 3.
-type cell struct {
+// matrixCell is one decision of step 3.
+type matrixCell struct {
 	route    wire.Route
 	reason   string
 	blockers []string
 }
 
-type row map[wire.State]cell
+type stateRow map[wire.State]matrixCell
 
-// matrix is step 3: category by effective authorization.
-var matrix = map[wire.Category]row{
-	wire.PublicRead: everywhere(cell{wire.Accept, "public_read_allowed_without_identity_auth", nil}),
+// routeMatrix is step 3: category by effective authorization.
+var routeMatrix = map[wire.Category]stateRow{
+	wire.PublicRead: sameForAllStates(matrixCell{wire.Accept, "public_read_allowed_without_identity_auth", nil}),
 	wire.PrivateRead: {
 		wire.None:          {wire.Defer, "private_read_missing_authorization_context", []string{CodeNotAuthenticated}},
 		wire.UserClaimed:   {wire.Ask, "private_read_needs_verified_authentication", []string{CodeNotAuthenticated}},
@@ -82,13 +82,13 @@ var matrix = map[wire.Category]row{
 		wire.Validated:     {wire.Ask, "write_validated_but_needs_explicit_confirmation", []string{CodeNoConfirmation}},
 		wire.Confirmed:     {wire.Accept, "write_has_explicit_confirmation", nil},
 	},
-	wire.Unknown: everywhere(cell{wire.Defer, "unknown_tool_category_requires_review", []string{CodeUnknownCategory}}),
+	wire.Unknown: sameForAllStates(matrixCell{wire.Defer, "unknown_tool_category_requires_review", []string{CodeUnknownCategory}}),
 }
 
 const reasonHighRisk = "high_risk_write_requires_explicit_confirmation"
 
 // highRiskRow replaces the row of write for high-risk writes.
-var highRiskRow = row{
+var highRiskRow = stateRow{
 	wire.None:          {wire.Defer, reasonHighRisk, []string{CodeHighRisk, CodeNoConfirmation}},
 	wire.UserClaimed:   {wire.Ask, reasonHighRisk, []string{CodeHighRisk, CodeNoConfirmation, CodeNoValidation}},
 	wire.Authenticated: {wire.Ask, reasonHighRisk, []string{CodeHighRisk, CodeNoConfirmation, CodeNoValidation}},
@@ -96,28 +96,28 @@ var highRiskRow = row{
 	wire.Confirmed:     {wire.Accept, "write_has_explicit_confirmation", nil},
 }
 
-func everywhere(c cell) row {
-	r := row{}
+func sameForAllStates(c matrixCell) stateRow {
+	r := stateRow{}
 	for _, s := range wire.States() {
 		r[s] = c
 	}
 	return r
 }
 
-// lookup finds the cell. What is in no table is refused.
-func lookup(c wire.Category, highRisk bool, s wire.State) cell {
-	r := matrix[c]
+// lookupCell finds the cell. What is in no table is refused.
+func lookupCell(c wire.Category, highRisk bool, s wire.State) matrixCell {
+	r := routeMatrix[c]
 	if c == wire.Write && highRisk {
 		r = highRiskRow
 	}
 	if found, ok := r[s]; ok {
 		return found
 	}
-	return cell{wire.Refuse, reasonSchemaFailed, []string{CodeSchemaFailed}}
+	return matrixCell{wire.Refuse, reasonSchemaFailed, []string{CodeSchemaFailed}}
 }
 
 // identityKeys are argument names that bind a read to an identity.
-var identityKeys = set("account_id", "account_key", "address", "card_id", "case_id", "client_id", "customer_id", "employee_id", "email",
+var identityKeys = wordSet("account_id", "account_key", "address", "card_id", "case_id", "client_id", "customer_id", "employee_id", "email",
 	"invoice_id", "loan_id", "order_id", "patient_id", "payment_id", "payroll_id", "phone", "profile_id", "student_id", "subscription_id",
 	"ticket_id", "transaction_id", "user_id")
 
@@ -126,19 +126,19 @@ var identityHints = []string{"account", "booking", "cart", "client", "customer",
 	"ticket", "transaction", "user"}
 
 // searchWords in a tool's name say that it is no read of one identity's data.
-var searchWords = set("search", "list")
+var searchWords = wordSet("search", "list")
 
 // riskyVerbs in a tool's name, and riskyDomains, make a write a high-risk one.
 var (
 	riskyVerbs   = []string{"delete", "deploy", "grant", "pay", "purchase", "reset", "revoke", "send", "transfer"}
-	riskyDomains = set("finance", "devops", "security", "legal", "pharma", "healthcare")
+	riskyDomains = wordSet("finance", "devops", "security", "legal", "pharma", "healthcare")
 )
 
 // consequential are the categories that need evidence; sensitive ones warn about
 // weak evidence.
 var (
-	consequential = map[wire.Category]bool{wire.PrivateRead: true, wire.Write: true, wire.Unknown: true}
-	sensitive     = map[wire.Category]bool{wire.PrivateRead: true, wire.Write: true}
+	needsEvidence     = map[wire.Category]bool{wire.PrivateRead: true, wire.Write: true, wire.Unknown: true}
+	warnsWeakEvidence = map[wire.Category]bool{wire.PrivateRead: true, wire.Write: true}
 )
 
 // Phrases in a summary, in lower case.
@@ -172,14 +172,14 @@ const (
 	codeNoProvenance     = "missing_provenance"
 )
 
-// unpublishable are the codes that keep a decision out of public logs and
+// unpublishableCodes are the codes that keep a decision out of public logs and
 // claims.
-var unpublishable = set(codeSecretLeak, codePIILeak, codeUnsafeRedaction, codeUnknownRedaction, "missing_freshness", codeUnknownFreshness,
+var unpublishableCodes = wordSet(codeSecretLeak, codePIILeak, codeUnsafeRedaction, codeUnknownRedaction, "missing_freshness", codeUnknownFreshness,
 	codeStale, "invalid_freshness", codeNoProvenance)
 
-// scores are aix by final route: score and the components P and C; F is 1 for
+// routeScores are aix by final route: score and the components P and C; F is 1 for
 // accept and 0.75 for everything else.
-var scores = map[wire.Route]float64{wire.Accept: 0.95, wire.Ask: 0.72, wire.Defer: 0.45, wire.Refuse: 0.15}
+var routeScores = map[wire.Route]float64{wire.Accept: 0.95, wire.Ask: 0.72, wire.Defer: 0.45, wire.Refuse: 0.15}
 
 // Step is one entry of the route table of an envelope.
 type Step struct {
@@ -199,15 +199,15 @@ var routeTable = map[string]Step{
 	"refuse":   {"Do not execute: something makes it unsafe.", false, "refuse_action"},
 }
 
-// recoveries say what to do next, by final route.
-var recoveries = map[wire.Route]string{
+// recoveryTexts say what to do next, by final route.
+var recoveryTexts = map[wire.Route]string{
 	wire.Accept: "Execute exactly what was checked and record this decision.",
 	wire.Ask:    "Obtain the missing authorization, confirmation or evidence from the user or the runtime, then ask again.",
 	wire.Defer:  "Obtain stronger evidence or a decision of the domain's owner or a reviewer, then ask again.",
 	wire.Refuse: "Do not execute this action; remove what the hard blockers name before proposing it again.",
 }
 
-func set(words ...string) map[string]bool {
+func wordSet(words ...string) map[string]bool {
 	m := make(map[string]bool, len(words))
 	for _, w := range words {
 		m[w] = true

@@ -58,8 +58,8 @@ const (
 // Evaluator implements call.Protocol.
 type Evaluator struct{}
 
-// Tightens implements call.Protocol: tool policies decide.
-func (Evaluator) Tightens() bool { return false }
+// HasNativeEvaluator implements call.Protocol: tool policies decide.
+func (Evaluator) HasNativeEvaluator() bool { return false }
 
 // violationCodes are the reason codes of violations that have one of their own.
 var violationCodes = map[string]string{
@@ -73,65 +73,65 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	o := call.Opinion{Verdict: events.Allow}
 	e, err := wire.Decode(r.Body, r.Limits)
 	if e == nil {
-		o.Undecodable(Name, err)
+		o.RefuseUndecodable(Name, err)
 		return call.Call{}, o
 	}
-	c := read(e, r, &o)
-	if observational(e) {
-		o.Invalid(Name, schemas.Default().AgentHook(e.Tree), violationCodes)
+	c := readCall(e, r, &o)
+	if isObservational(e) {
+		o.RefuseViolations(Name, schemas.Default().AgentHook(e.Tree), violationCodes)
 		if !o.Malformed {
-			o.Observational, o.Because = true, CodeObservational
-			o.Say(events.Allow, Name, CodeObservational, "")
-			failMode(e, declared(r, e), &o)
+			o.Observational, o.DecidingCode = true, CodeObservational
+			o.AddReason(events.Allow, Name, CodeObservational, "")
+			recordFailMode(e, declarationOf(r, e), &o)
 		}
 		// The answer must not be mistakable for one on a call.
 		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
 		return c, o
 	}
-	o.Invalid(Name, schemas.Default().StrictAgentHook(e.Tree), violationCodes)
+	o.RefuseViolations(Name, schemas.Default().StrictAgentHook(e.Tree), violationCodes)
 	if err != nil && !o.Malformed {
-		o.Undecodable(Name, err)
+		o.RefuseUndecodable(Name, err)
 	}
 	if !o.Malformed {
-		judge(e, c, declared(r, e), &o)
+		runChecks(e, c, declarationOf(r, e), &o)
 	}
 	return c, o
 }
 
-// observational reports whether an event only tells of something. Types that
+// isObservational reports whether an event only tells of something. Types that
 // propose something never do, whatever phase they claim; named types that do
 // not, and unknown ones, do unless they are said to wait for a verdict.
-func observational(e *wire.Event) bool {
+func isObservational(e *wire.Event) bool {
 	switch {
 	case wire.AdmissionCapable(e.EventType):
 		return false
-	case wire.Known(e.EventType):
+	case wire.IsKnownType(e.EventType):
 		return e.EvidencePhase != wire.PhasePreCommit
 	default:
 		return e.EvidencePhase == wire.PhaseObservational || e.EvidencePhase == wire.PhasePostHoc
 	}
 }
 
-func read(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
+func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 	c := call.Call{
-		EventType: e.EventType, Session: o.Fallback(Name, r, events.HeaderSession, e.SessionID),
-		Agent: o.Fallback(Name, r, events.HeaderAgent, e.AgentID), Tool: e.ToolName,
+		EventType: e.EventType, Session: o.BodyOrHeader(Name, r, events.HeaderSession, e.SessionID),
+		Agent: o.BodyOrHeader(Name, r, events.HeaderAgent, e.AgentID), Tool: e.ToolName,
 		Action: e.Action, ResourceKind: e.ResourceKind, ResourceScope: e.ResourceScope, Resource: e.Tree["resource"],
-		Risk: riskOf(e), Args: e.ToolInput, Event: withoutClaims(e.Tree), Trace: call.TraceOf(r, e.Trace()),
+		Risk: riskOf(e), Args: e.ToolInput, Event: withoutClaims(e.Tree), Trace: call.FirstTraceparent(r, e.Trace()),
 	}
 	if wire.NormaliseID(e.EventID) == e.EventID && validID(e.EventID) {
 		c.EventID = e.EventID
 		c.EventIDAsSent, _ = e.Tree["event_id"].(string)
 	}
 	if c.Tool != "" {
-		c.ToolCallID = o.Fallback(Name, r, events.HeaderToolCallID, e.ToolCallID())
+		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, e.ToolCallID())
 	}
 	canonical, _, err := e.InputCanonical()
 	if err != nil {
 		o.Refuse(Name, call.CodeSchemaInvalid, "/tool_input")
 	}
 	c.ArgsCanonical = canonical
-	o.Bound(Name, map[string]*string{
+	o.RefuseLongFields(Name, map[string]*string{
 		"/session_id": &c.Session, "/agent_id": &c.Agent, "/tool_name": &c.Tool, "/metadata/tool_call_id": &c.ToolCallID,
 		"/action": &c.Action, "/resource_kind": &c.ResourceKind, "/resource_scope": &c.ResourceScope,
 	})

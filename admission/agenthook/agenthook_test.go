@@ -287,7 +287,7 @@ func TestRisk(t *testing.T) {
 
 func TestNative(t *testing.T) {
 	for v, want := range map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "ask", events.Deny: "deny", "": "deny", "maybe": "deny"} {
-		if got := (Evaluator{}).Native(v); got != want {
+		if got := (Evaluator{}).NativeVerdict(v); got != want {
 			t.Errorf("%q: %s", v, got)
 		}
 	}

@@ -36,19 +36,19 @@ var checks = []check{
 	}},
 	{CodeHashConflict, "/metadata", events.Deny, hashConflict}, // AH-C-036
 	{CodeEarlierVerdict, "/metadata/admission_verdict/verdict", events.Deny, func(e *wire.Event, _ call.Call) bool {
-		return earlier(e) == events.Deny // AH-C-086
+		return earlierVerdict(e) == events.Deny // AH-C-086
 	}},
 	{CodeHookUntrusted, "/metadata/hook_trust", events.Deny, hookUntrusted}, // AH-C-130
 	{CodeRuntime, "/metadata/managed_runtime", events.Deny, runtimeRefused}, // AH-C-134
 	{CodeContract, "/metadata/runtime_contract/signature_status", events.Deny, func(e *wire.Event, _ call.Call) bool {
-		return word(object(e.Metadata["runtime_contract"]), "signature_status") == "invalid" // AH-C-132
+		return textMember(asObject(e.Metadata["runtime_contract"]), "signature_status") == "invalid" // AH-C-132
 	}},
 	{CodeHumanApproval, "/metadata/risk/requires_human_approval", events.Ask, func(e *wire.Event, _ call.Call) bool {
 		r, ok := e.Risk()
 		return ok && r.RequiresHumanApproval != nil && *r.RequiresHumanApproval // AH-C-042
 	}},
 	{CodeEarlierVerdict, "/metadata/admission_verdict/verdict", events.Ask, func(e *wire.Event, _ call.Call) bool {
-		return earlier(e) == events.Ask // AH-C-086
+		return earlierVerdict(e) == events.Ask // AH-C-086
 	}},
 	{call.CodeNoToolCallID, "/metadata/tool_call_id", events.Allow, func(_ *wire.Event, c call.Call) bool {
 		return c.Tool != "" && c.ToolCallID == "" // AH-C-087
@@ -70,36 +70,36 @@ var checks = []check{
 	}},
 }
 
-func judge(e *wire.Event, c call.Call, d publisher.Declared, o *call.Opinion) {
-	limits(e, c, d, o)
+func runChecks(e *wire.Event, c call.Call, d publisher.Declared, o *call.Opinion) {
+	checkDeclaration(e, c, d, o)
 	for _, k := range checks {
-		if k.applies(e, c) && !has(o, k.code, k.path) {
-			o.Say(k.verdict, Name, k.code, k.path)
+		if k.applies(e, c) && !hasReason(o, k.code, k.path) {
+			o.AddReason(k.verdict, Name, k.code, k.path)
 		}
 	}
-	profile(e, d, o)
+	checkProfile(e, d, o)
 }
 
-func has(o *call.Opinion, code, path string) bool {
+func hasReason(o *call.Opinion, code, path string) bool {
 	return slices.ContainsFunc(o.Reasons, func(r events.Reason) bool { return r.Code == code && r.Path == path })
 }
 
-// form is the form in which an event comes: with a verdict on it, it is
+// eventForm is the form in which an event comes: with a verdict on it, it is
 // evidence.
-func form(e *wire.Event) schemas.Form {
+func eventForm(e *wire.Event) schemas.Form {
 	if _, stamped := e.AdmissionVerdict(); stamped {
 		return schemas.FormEvidence
 	}
 	return schemas.FormRequest
 }
 
-// profile records where an event that speaks the language of the
+// checkProfile records where an event that speaks the language of the
 // action-governance profile falls short of it. That is a SHOULD of the
 // publisher's (AH-C-030) and no reason to refuse; wrong types are refused
 // before. A publisher that is registered for the profile must say all that it
 // demands before a call (AH-C-031), in its form (AH-C-034), unless its manifest
 // says that the event is only partly there.
-func profile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
+func checkProfile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 	_, identified := e.ToolIdentity()
 	_, rated := e.Risk()
 	bound := d.Declaration != nil && d.ActionGovernance
@@ -107,7 +107,7 @@ func profile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 		return
 	}
 	bound = bound && d.Support(e.EventType) != publisher.Partial
-	vs := schemas.Default().AgentHookProfile(e.Tree, form(e)) // in order of Path
+	vs := schemas.Default().AgentHookProfile(e.Tree, eventForm(e)) // in order of Path
 	for i := 0; i < len(vs); {
 		path, verdict := vs[i].Path, events.Allow
 		for ; i < len(vs) && vs[i].Path == path; i++ {
@@ -115,14 +115,14 @@ func profile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 				verdict = events.Deny
 			}
 		}
-		o.Say(verdict, Name, CodeProfile, path)
+		o.AddReason(verdict, Name, CodeProfile, path)
 	}
 }
 
-// earlier is the verdict that another subscriber is said to have given, allow if
+// earlierVerdict is the verdict that another subscriber is said to have given, allow if
 // there is none. Our own is not counted: an event that is sent again after an
 // approval may carry it.
-func earlier(e *wire.Event) events.Verdict {
+func earlierVerdict(e *wire.Event) events.Verdict {
 	v, there := e.AdmissionVerdict()
 	switch {
 	case !there || v.Subscriber == Subscriber || v.Verdict == "allow":
@@ -157,10 +157,10 @@ func hashConflict(e *wire.Event, _ call.Call) bool {
 	return false
 }
 
-// claims are the members of metadata in which a publisher speaks for itself.
+// claimMembers are the members of metadata in which a publisher speaks for itself.
 // Policies do not see them, nor annotations, so that no policy can mistake a
 // claim for authority.
-var claims = map[string]bool{
+var claimMembers = map[string]bool{
 	"admission_verdict": true, "approval": true, "managed_runtime": true, "governance_context": true, "hook_trust": true,
 	"runtime_contract": true, "runtime_attestation": true, "attestation": true,
 	"goal_id": true, "goal_source": true, "goal_status": true, "terminal_scope": true, "constraints": true,
@@ -169,7 +169,7 @@ var claims = map[string]bool{
 // claimsTrust finds claims other than the two that have a code of their own.
 func claimsTrust(e *wire.Event, _ call.Call) bool {
 	for k := range e.Metadata {
-		if claims[k] && k != "admission_verdict" && k != "approval" {
+		if claimMembers[k] && k != "admission_verdict" && k != "approval" {
 			return true
 		}
 	}
@@ -183,7 +183,7 @@ func withoutClaims(tree map[string]any) map[string]any {
 	_, annotated := tree["annotations"]
 	found := false
 	for k := range meta {
-		found = found || claims[k]
+		found = found || claimMembers[k]
 	}
 	if !found && !annotated {
 		return tree
@@ -192,7 +192,7 @@ func withoutClaims(tree map[string]any) map[string]any {
 	delete(clean, "annotations")
 	if found {
 		kept := maps.Clone(meta)
-		maps.DeleteFunc(kept, func(k string, _ any) bool { return claims[k] })
+		maps.DeleteFunc(kept, func(k string, _ any) bool { return claimMembers[k] })
 		clean["metadata"] = kept
 	}
 	return clean

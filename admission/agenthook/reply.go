@@ -12,9 +12,9 @@ import (
 // Subscriber is the name under which the reply's admission_verdict speaks.
 const Subscriber = "countersign"
 
-// Native implements call.Protocol: AgentHook has no defer, and whatever is none
+// NativeVerdict implements call.Protocol: AgentHook has no defer, and whatever is none
 // of its words is deny.
-func (Evaluator) Native(v events.Verdict) string {
+func (Evaluator) NativeVerdict(v events.Verdict) string {
 	switch v {
 	case events.Allow, events.Ask:
 		return string(v)
@@ -26,25 +26,25 @@ func (Evaluator) Native(v events.Verdict) string {
 
 // Reply implements call.Protocol (SPEC section 10, AHP-007; AH-C-070, AH-C-101).
 func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, error) {
-	native := p.Native(d.Verdict)
+	native := p.NativeVerdict(d.Verdict)
 	verdict := &wire.AdmissionVerdict{Verdict: native, Reason: reason, Subscriber: Subscriber, DecidedAt: d.DecidedAt.String()}
 	if d.Policy != nil {
 		verdict.PolicyID = d.Policy.Name
 	}
 	r := wire.Reply{
 		EventID: c.EventIDAsSent, Decision: native, Reason: reason, AgentID: c.Agent,
-		Metadata: wire.ReplyMetadata{AdmissionVerdict: verdict, Approval: approval(d)},
+		Metadata: wire.ReplyMetadata{AdmissionVerdict: verdict, Approval: approvalBlock(d)},
 	}
-	b, err := marshal(r)
+	b, err := marshalReply(r)
 	if err != nil {
 		return nil, fmt.Errorf("agenthook: rendering the reply: %w", err)
 	}
 	return b, nil
 }
 
-// approval is what the publisher hears of the workflow. What used an approval up
+// approvalBlock is what the publisher hears of the workflow. What used an approval up
 // is the decision that its Post event should name (AH-C-081).
-func approval(d events.Decision) *wire.Approval {
+func approvalBlock(d events.Decision) *wire.Approval {
 	a := d.Approval
 	if a == nil {
 		return nil
@@ -59,9 +59,9 @@ func approval(d events.Decision) *wire.Approval {
 	}
 }
 
-// marshal leaves event_id out where the request had no valid one: a reply must
+// marshalReply leaves event_id out where the request had no valid one: a reply must
 // not answer an event that nobody sent.
-func marshal(r wire.Reply) ([]byte, error) {
+func marshalReply(r wire.Reply) ([]byte, error) {
 	if r.EventID != "" {
 		return json.Marshal(r)
 	}

@@ -14,31 +14,31 @@ func riskOf(e *wire.Event) map[string]any {
 	if b, ok := e.Risk(); ok {
 		words = append(words, b.RiskClass, b.DataExfiltrationRisk)
 		idempotent = b.Idempotent != nil && *b.Idempotent
-		text(m, "risk_class", b.RiskClass)
-		text(m, "data_exfiltration_risk", b.DataExfiltrationRisk)
-		flag(m, "requires_human_approval", b.RequiresHumanApproval)
-		flag(m, "writes_external_system", b.WritesExternalSystem)
-		flag(m, "idempotent", b.Idempotent)
-		flag(m, "contains_secret", b.ContainsSecret)
+		setText(m, "risk_class", b.RiskClass)
+		setText(m, "data_exfiltration_risk", b.DataExfiltrationRisk)
+		setFlag(m, "requires_human_approval", b.RequiresHumanApproval)
+		setFlag(m, "writes_external_system", b.WritesExternalSystem)
+		setFlag(m, "idempotent", b.Idempotent)
+		setFlag(m, "contains_secret", b.ContainsSecret)
 	}
-	text(m, "operation_risk", e.OperationRisk)
+	setText(m, "operation_risk", e.OperationRisk)
 	worst, final := risk.Unstated, false
 	for _, w := range words {
-		worst = max(worst, risk.Of(w))
-		final = final || risk.Irreversible(w) || risk.Outward(w) && !idempotent
+		worst = max(worst, risk.LevelOf(w))
+		final = final || risk.Irreversible(w) || risk.HasExternalEffect(w) && !idempotent
 	}
-	text(m, "level", worst.String())
+	setText(m, "level", worst.String())
 	m["irreversible"] = final
 	return m
 }
 
-func text(m map[string]any, key, value string) {
+func setText(m map[string]any, key, value string) {
 	if value != "" {
 		m[key] = value
 	}
 }
 
-func flag(m map[string]any, key string, value *bool) {
+func setFlag(m map[string]any, key string, value *bool) {
 	if value != nil {
 		m[key] = *value
 	}

@@ -56,10 +56,10 @@ type Handoff struct{}
 
 // Both say more than call.Protocol demands.
 var (
-	_ call.Ruled  = Tool{}
-	_ call.Traced = Tool{}
-	_ call.Ruled  = Handoff{}
-	_ call.Traced = Handoff{}
+	_ call.RulingReplier = Tool{}
+	_ call.Tracer        = Tool{}
+	_ call.RulingReplier = Handoff{}
+	_ call.Tracer        = Handoff{}
 )
 
 // proposal is what Reply and Trace need beside the call.
@@ -69,27 +69,27 @@ type proposal struct {
 	hashes      wire.Hashes
 }
 
-// Tightens implements call.Protocol: the policies decide.
-func (Tool) Tightens() bool { return false }
+// HasNativeEvaluator implements call.Protocol: the policies decide.
+func (Tool) HasNativeEvaluator() bool { return false }
 
-// Tightens implements call.Protocol: the policies decide.
-func (Handoff) Tightens() bool { return false }
+// HasNativeEvaluator implements call.Protocol: the policies decide.
+func (Handoff) HasNativeEvaluator() bool { return false }
 
 // Read implements call.Protocol.
 func (Tool) Read(r call.Request) (call.Call, call.Opinion) {
 	o := call.Opinion{Verdict: events.Allow}
 	in, err := wire.DecodeTool(r.Body, r.Limits)
 	if in == nil {
-		o.Undecodable(NameTool, err)
+		o.RefuseUndecodable(NameTool, err)
 		return call.Call{}, o
 	}
 	b := reader{name: NameTool, schema: "aioc/tool-policy-input", in: &in.Input, r: r, o: &o}
-	c := b.common(in.AgentName)
+	c := b.commonCall(in.AgentName)
 	c.Tool = in.ToolName
-	c.ToolCallID = o.Fallback(NameTool, r, events.HeaderToolCallID, in.CallID)
-	b.bound(&c, map[string]*string{"/agentName": &c.Agent, "/toolName": &c.Tool})
-	if b.valid(err) {
-		b.tool(in, &c)
+	c.ToolCallID = o.BodyOrHeader(NameTool, r, events.HeaderToolCallID, in.CallID)
+	b.boundFields(&c, map[string]*string{"/agentName": &c.Agent, "/toolName": &c.Tool})
+	if b.isValid(err) {
+		b.checkTool(in, &c)
 	}
 	return c, o
 }
@@ -99,59 +99,59 @@ func (Handoff) Read(r call.Request) (call.Call, call.Opinion) {
 	o := call.Opinion{Verdict: events.Allow}
 	in, err := wire.DecodeHandoff(r.Body, r.Limits)
 	if in == nil {
-		o.Undecodable(NameHandoff, err)
+		o.RefuseUndecodable(NameHandoff, err)
 		return call.Call{}, o
 	}
 	b := reader{name: NameHandoff, schema: "aioc/handoff-policy-input", in: &in.Input, r: r, o: &o}
-	c := b.common(in.FromAgentName)
+	c := b.commonCall(in.FromAgentName)
 	c.Action, c.ToAgent, c.Tool = ActionHandoff, in.ToAgentName, in.HandoffName
-	c.ToolCallID = o.Fallback(NameHandoff, r, events.HeaderToolCallID, in.CallID)
-	b.bound(&c, map[string]*string{"/fromAgentName": &c.Agent, "/toAgentName": &c.ToAgent, "/handoffName": &c.Tool})
+	c.ToolCallID = o.BodyOrHeader(NameHandoff, r, events.HeaderToolCallID, in.CallID)
+	b.boundFields(&c, map[string]*string{"/fromAgentName": &c.Agent, "/toAgentName": &c.ToAgent, "/handoffName": &c.Tool})
 	c.FromAgent = c.Agent
 	if c.Tool == "" && c.ToAgent != "" {
 		c.Tool = wire.HandoffToolName(c.ToAgent)
 	}
-	if b.valid(err) {
-		b.handoff(in, &c)
+	if b.isValid(err) {
+		b.checkHandoff(in, &c)
 	}
 	return c, o
 }
 
-// tool makes the checks of a valid tool proposal.
-func (b *reader) tool(in *wire.ToolPolicyInput, c *call.Call) {
-	arguments, ok := b.arguments(in)
+// checkTool makes the checks of a valid tool proposal.
+func (b *reader) checkTool(in *wire.ToolPolicyInput, c *call.Call) {
+	arguments, ok := b.agreedArguments(in)
 	if !ok {
 		return
 	}
 	hashes, err := wire.HashTool(in.AgentName, in.ToolName, arguments)
-	odd := b.finish(c, arguments, hashes, err, "/argsCanonicalJson", "")
-	if reserved[in.ToolName] {
-		b.o.Say(events.Deny, b.name, CodeReservedName, "/toolName")
+	odd := b.checkProposal(c, arguments, hashes, err, "/argsCanonicalJson", "")
+	if prototypeNames[in.ToolName] {
+		b.o.AddReason(events.Deny, b.name, CodeReservedName, "/toolName")
 	}
 	canonical := []byte(hashes.Canonical)
 	if odd { // then RFC 8785 is another form
 		canonical, err = strictjson.Canonical(arguments)
 	}
-	b.bind(c, canonical, err)
+	b.bindArguments(c, canonical, err)
 }
 
-// handoff makes the checks of a valid handoff proposal.
-func (b *reader) handoff(in *wire.HandoffPolicyInput, c *call.Call) {
+// checkHandoff makes the checks of a valid handoff proposal.
+func (b *reader) checkHandoff(in *wire.HandoffPolicyInput, c *call.Call) {
 	if !wire.IsHandoffToolName(c.Tool, in.ToAgentName) {
 		b.o.Refuse(b.name, CodeHandoffName, "/handoffName")
 	}
 	hashes, err := wire.HashHandoff(in.FromAgentName, in.ToAgentName, in.HandoffPayload)
-	b.finish(c, in.HandoffPayload, hashes, err, "/payloadCanonicalJson", c.Tool)
-	if reserved[in.ToAgentName] {
-		b.o.Say(events.Deny, b.name, CodeReservedName, "/toAgentName")
+	b.checkProposal(c, in.HandoffPayload, hashes, err, "/payloadCanonicalJson", c.Tool)
+	if prototypeNames[in.ToAgentName] {
+		b.o.AddReason(events.Deny, b.name, CodeReservedName, "/toAgentName")
 	}
 	canonical, err := wire.HandoffArguments(in.FromAgentName, in.ToAgentName, in.HandoffPayload)
-	b.bind(c, canonical, err)
+	b.bindArguments(c, canonical, err)
 }
 
-// arguments are what the runtime would run the tool with: what it parsed, which
+// agreedArguments are what the runtime would run the tool with: what it parsed, which
 // must be what the model's text says.
-func (b *reader) arguments(in *wire.ToolPolicyInput) (any, bool) {
+func (b *reader) agreedArguments(in *wire.ToolPolicyInput) (any, bool) {
 	if !in.HasRaw {
 		return in.ParsedArguments, true
 	}
@@ -165,16 +165,16 @@ func (b *reader) arguments(in *wire.ToolPolicyInput) (any, bool) {
 		b.o.Refuse(b.name, code, "/rawArguments"+path)
 		return nil, false
 	}
-	if in.HasParsed && !same(own, in.ParsedArguments) {
+	if in.HasParsed && !sameTree(own, in.ParsedArguments) {
 		b.o.Refuse(b.name, CodeArgumentsMismatch, "/parsedArguments")
 		return nil, false
 	}
 	return own, true
 }
 
-// same compares two trees by their RFC 8785 form. Most are the same to the
+// sameTree compares two trees by their RFC 8785 form. Most are the same to the
 // letter.
-func same(a, b any) bool {
+func sameTree(a, b any) bool {
 	if reflect.DeepEqual(a, b) {
 		return true
 	}
@@ -183,10 +183,10 @@ func same(a, b any) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// reserved are the members of JavaScript's Object.prototype. Looked up in an
+// prototypeNames are the members of JavaScript's Object.prototype. Looked up in an
 // object, each of them is there; upstream denies them one way or another even
 // where * is allowed.
-var reserved = map[string]bool{
+var prototypeNames = map[string]bool{
 	"__defineGetter__": true, "__defineSetter__": true, "__lookupGetter__": true, "__lookupSetter__": true, "__proto__": true,
 	"constructor": true, "hasOwnProperty": true, "isPrototypeOf": true, "propertyIsEnumerable": true, "toLocaleString": true,
 	"toString": true, "valueOf": true,

@@ -34,35 +34,35 @@ const (
 	deadlineName = "DeadlineExceeded"
 )
 
-// Returned is what came of asking a policy.
-type Returned struct {
+// PolicyReturn is what came of asking a policy.
+type PolicyReturn struct {
 	Configured bool   // there is a policy
 	Err        error  // it threw, panicked or ran out of time (ErrDeadline, context.DeadlineExceeded)
 	Value      []byte // the JSON text of what it returned
 	Seed       bool   // RFC-0002 as first accepted: there is no require_approval
 }
 
-// Settle applies the default-deny matrix, first match wins: no policy, an error,
+// ApplyDenyMatrix applies the default-deny matrix, first match wins: no policy, an error,
 // the withdrawn member denyMode, an invalid result, an allow that has expired at
 // now; and else the result, with the mode that counts. It is for whoever asks
 // for a verdict as well: a reply that nobody can read is no allow.
-func Settle(r Returned, now time.Time) wire.PolicyResult {
+func ApplyDenyMatrix(r PolicyReturn, now time.Time) wire.PolicyResult {
 	switch {
 	case !r.Configured:
-		return denied(ReasonNotConfigured, nil)
+		return deniedResult(ReasonNotConfigured, nil)
 	case r.Err != nil:
-		return denied(ReasonError, map[string]any{"errorName": nameOf(r.Err)})
+		return deniedResult(ReasonError, map[string]any{"errorName": errorClass(r.Err)})
 	}
 	tree, err := strictjson.ParseObject(r.Value, strictjson.DefaultLimits)
 	if err != nil {
-		return denied(ReasonInvalid, nil)
+		return deniedResult(ReasonInvalid, nil)
 	}
 	if received, there := tree["denyMode"]; there {
-		return denied(ReasonDenyMode, withdrawn(received))
+		return deniedResult(ReasonDenyMode, denyModeMetadata(received))
 	}
-	result, ok := read(tree, r.Seed)
+	result, ok := readResult(tree, r.Seed)
 	if !ok {
-		return denied(ReasonInvalid, nil)
+		return deniedResult(ReasonInvalid, nil)
 	}
 	if result.Decision != wire.Allow {
 		return result
@@ -73,19 +73,19 @@ func Settle(r Returned, now time.Time) wire.PolicyResult {
 	}
 	switch until, err := events.ParseTime(result.ExpiresAt); {
 	case err != nil:
-		return denied(ReasonInvalid, nil)
+		return deniedResult(ReasonInvalid, nil)
 	case !now.Before(until):
-		return denied(ReasonExpired, nil)
+		return deniedResult(ReasonExpired, nil)
 	}
 	return result
 }
 
-func denied(reason string, metadata map[string]any) wire.PolicyResult {
+func deniedResult(reason string, metadata map[string]any) wire.PolicyResult {
 	return wire.PolicyResult{Decision: wire.Deny, Reason: reason, ResultMode: wire.ModeThrow, Metadata: metadata}
 }
 
-// nameOf is the class of an error, never its text.
-func nameOf(err error) string {
+// errorClass is the class of an error, never its text.
+func errorClass(err error) string {
 	var timeout interface{ Timeout() bool }
 	if errors.Is(err, ErrDeadline) || errors.As(err, &timeout) && timeout.Timeout() {
 		return deadlineName
@@ -93,9 +93,9 @@ func nameOf(err error) string {
 	return errorName
 }
 
-// withdrawn describes the use of denyMode. What was received is told only if it
+// denyModeMetadata describes the use of denyMode. What was received is told only if it
 // is one of the words that the member once had.
-func withdrawn(received any) map[string]any {
+func denyModeMetadata(received any) map[string]any {
 	m := map[string]any{"deprecatedField": "denyMode", "replacementField": "resultMode"}
 	if word, ok := received.(string); ok && slices.Contains(modes, word) {
 		m["receivedValue"] = word
@@ -108,10 +108,10 @@ var (
 	modes     = []string{wire.ModeThrow, wire.ModeToolResult}
 )
 
-// read takes a result out of an object and reports whether it is valid. The
+// readResult takes a result out of an object and reports whether it is valid. The
 // types of policyVersion and metadata are not looked at; of another type they
 // are left out.
-func read(tree map[string]any, seed bool) (wire.PolicyResult, bool) {
+func readResult(tree map[string]any, seed bool) (wire.PolicyResult, bool) {
 	var r wire.PolicyResult
 	ok := true
 	text := func(key string, into *string) bool {
@@ -129,12 +129,12 @@ func read(tree map[string]any, seed bool) (wire.PolicyResult, bool) {
 	r.PolicyVersion, _ = tree["policyVersion"].(string)
 	r.Metadata, _ = tree["metadata"].(map[string]any)
 	ok = ok && slices.Contains(decisions, r.Decision) && !(seed && r.Decision == wire.RequireApproval) &&
-		strings.TrimFunc(r.Reason, blank) != "" && (!moded || slices.Contains(modes, r.ResultMode))
+		strings.TrimFunc(r.Reason, isBlank) != "" && (!moded || slices.Contains(modes, r.ResultMode))
 	if !moded {
 		r.ResultMode = wire.ModeThrow
 	}
 	return r, ok
 }
 
-// blank is white space, as any reader may understand it.
-func blank(c rune) bool { return unicode.IsSpace(c) || c == '\ufeff' }
+// isBlank is white space, as any reader may understand it.
+func isBlank(c rune) bool { return unicode.IsSpace(c) || c == '\ufeff' }

@@ -18,41 +18,41 @@ type reader struct {
 	o            *call.Opinion
 }
 
-// common gives the parts of a call that both protocols have. The session is what
+// commonCall gives the parts of a call that both protocols have. The session is what
 // a header says, else the run: a session may hold many runs.
-func (b *reader) common(agent string) call.Call {
-	session := b.o.Fallback(b.name, b.r, events.HeaderSession, "")
+func (b *reader) commonCall(agent string) call.Call {
+	session := b.o.BodyOrHeader(b.name, b.r, events.HeaderSession, "")
 	if session == "" {
 		session = b.in.RunID
 	}
 	event, claimed := withoutClaims(b.in.Tree)
 	if claimed {
-		b.o.Say(events.Allow, b.name, CodeApprovalIgnored, "/runContext")
+		b.o.AddReason(events.Allow, b.name, CodeApprovalIgnored, "/runContext")
 	}
 	return call.Call{
-		EventType: b.name, Session: session, Agent: b.o.Fallback(b.name, b.r, events.HeaderAgent, agent),
-		Risk: map[string]any{}, Event: event, Trace: call.TraceOf(b.r),
+		EventType: b.name, Session: session, Agent: b.o.BodyOrHeader(b.name, b.r, events.HeaderAgent, agent),
+		Risk: map[string]any{}, Event: event, Trace: call.FirstTraceparent(b.r),
 	}
 }
 
-// bound empties and refuses identifiers that are too long.
-func (b *reader) bound(c *call.Call, names map[string]*string) {
+// boundFields empties and refuses identifiers that are too long.
+func (b *reader) boundFields(c *call.Call, names map[string]*string) {
 	names["/runId"], names["/callId"] = &c.Session, &c.ToolCallID
-	b.o.Bound(b.name, names)
+	b.o.RefuseLongFields(b.name, names)
 }
 
-// valid judges the document by its schema; err is what decoding said.
-func (b *reader) valid(err error) bool {
-	b.o.Invalid(b.name, schemas.Default().Validate(b.schema, b.in.Tree), nil)
+// isValid judges the document by its schema; err is what decoding said.
+func (b *reader) isValid(err error) bool {
+	b.o.RefuseViolations(b.name, schemas.Default().Validate(b.schema, b.in.Tree), nil)
 	if err != nil && !b.o.Malformed {
-		b.o.Undecodable(b.name, err)
+		b.o.RefuseUndecodable(b.name, err)
 	}
 	return !b.o.Malformed
 }
 
-// finish compares what the runtime says of the proposal with what it is, and
+// checkProposal compares what the runtime says of the proposal with what it is, and
 // judges the payload. odd says that the payload has an ambiguous member.
-func (b *reader) finish(c *call.Call, payload any, hashes wire.Hashes, err error, canonicalPath, handoffName string) (odd bool) {
+func (b *reader) checkProposal(c *call.Call, payload any, hashes wire.Hashes, err error, canonicalPath, handoffName string) (odd bool) {
 	if err != nil {
 		b.o.Refuse(b.name, call.CodeSchemaInvalid, "")
 		return false
@@ -64,29 +64,29 @@ func (b *reader) finish(c *call.Call, payload any, hashes wire.Hashes, err error
 			b.o.Refuse(b.name, CodeProposalMismatch, claim.path)
 		}
 	}
-	c.Own = &proposal{turn: b.in.Turn, handoffName: handoffName, hashes: hashes}
-	path, odd := wire.Ambiguous(payload)
+	c.ProtocolState = &proposal{turn: b.in.Turn, handoffName: handoffName, hashes: hashes}
+	path, odd := wire.FindAmbiguousKey(payload)
 	if odd {
-		b.o.Say(events.Deny, b.name, CodeAmbiguousKey, payloadPath[b.name]+path)
+		b.o.AddReason(events.Deny, b.name, CodeAmbiguousKey, payloadPath[b.name]+path)
 	}
 	args, object := payload.(map[string]any)
 	if !object {
-		b.o.Say(events.Deny, b.name, CodeInvalidArguments, payloadPath[b.name])
+		b.o.AddReason(events.Deny, b.name, CodeInvalidArguments, payloadPath[b.name])
 	}
 	c.Args, c.RawArguments = args, wire.IsRaw(payload)
 	if c.ToolCallID == "" {
-		b.o.Say(events.Allow, b.name, call.CodeNoToolCallID, "/callId")
+		b.o.AddReason(events.Allow, b.name, call.CodeNoToolCallID, "/callId")
 	}
 	if c.Session == "" {
-		b.o.Say(events.Allow, b.name, call.CodeWeakScope, "")
+		b.o.AddReason(events.Allow, b.name, call.CodeWeakScope, "")
 	}
 	return odd
 }
 
 var payloadPath = map[string]string{NameTool: "/parsedArguments", NameHandoff: "/handoffPayload"}
 
-// bind sets what the receipt is bound to.
-func (b *reader) bind(c *call.Call, canonical []byte, err error) {
+// bindArguments sets what the receipt is bound to.
+func (b *reader) bindArguments(c *call.Call, canonical []byte, err error) {
 	if err != nil {
 		b.o.Refuse(b.name, call.CodeSchemaInvalid, payloadPath[b.name])
 		return
@@ -94,12 +94,12 @@ func (b *reader) bind(c *call.Call, canonical []byte, err error) {
 	c.ArgsCanonical = canonical
 }
 
-// claims are the members of runContext, at any depth, in which a runtime could
+// claimMembers are the members of runContext, at any depth, in which a runtime could
 // say that a proposal has been approved. Upstream, approvals are evidence that
 // the application hands to its own policy; here they are records of
 // Countersign's, and policies do not see what a publisher says of them. Names
 // are compared without case, - and _.
-var claims = map[string]bool{
+var claimMembers = map[string]bool{
 	"approved": true, "approval": true, "approvals": true, "approvedby": true, "approvedat": true, "approver": true, "approvers": true,
 	"approvalgrant": true, "approvalgrants": true, "approvalstatus": true, "approvalrequest": true, "approvalrequests": true,
 	"grant": true, "grants": true, "suspendedproposal": true, "suspendedproposals": true,
@@ -107,12 +107,12 @@ var claims = map[string]bool{
 
 var plainNames = strings.NewReplacer("-", "", "_", "")
 
-func isClaim(name string) bool { return claims[strings.ToLower(plainNames.Replace(name))] }
+func isClaim(name string) bool { return claimMembers[strings.ToLower(plainNames.Replace(name))] }
 
 // withoutClaims is the document without claims in its runContext. It shares all
 // it can with tree and changes nothing in it.
 func withoutClaims(tree map[string]any) (clean map[string]any, found bool) {
-	context, found := strip(tree["runContext"])
+	context, found := stripClaims(tree["runContext"])
 	if !found {
 		return tree, false
 	}
@@ -121,14 +121,14 @@ func withoutClaims(tree map[string]any) (clean map[string]any, found bool) {
 	return clean, true
 }
 
-// strip gives v without claims; found is false if there were none, and v is then
+// stripClaims gives v without claims; found is false if there were none, and v is then
 // given back as it is.
-func strip(v any) (clean any, found bool) {
+func stripClaims(v any) (clean any, found bool) {
 	switch v := v.(type) {
 	case map[string]any:
 		var kept map[string]any
 		for k, e := range v {
-			below, claimed := strip(e)
+			below, claimed := stripClaims(e)
 			if !claimed && !isClaim(k) {
 				continue
 			}
@@ -145,7 +145,7 @@ func strip(v any) (clean any, found bool) {
 	case []any:
 		var kept []any
 		for i, e := range v {
-			below, claimed := strip(e)
+			below, claimed := stripClaims(e)
 			if !claimed {
 				continue
 			}

@@ -19,7 +19,7 @@ func TestReplyWithoutRuling(t *testing.T) {
 		if err != nil || string(b) != `{"decision":"deny","metadata":{"decisionId":"d","verdict":"deny"},"reason":"no_reason_to_allow","resultMode":"throw"}` {
 			t.Errorf("%v %s", err, b)
 		}
-		if p.Tightens() {
+		if p.HasNativeEvaluator() {
 			t.Error("the RFC has no evaluator of its own")
 		}
 	}
@@ -42,7 +42,7 @@ func TestReplyGoesThroughTheMatrix(t *testing.T) {
 		`"decision":"deny","metadata":{"decisionId":"","verdict":"maybe"}`:                                 {events.Decision{Verdict: "maybe"}, ok},
 	} {
 		c.d.DecidedAt = events.At(noon)
-		b, err := reply(call.Call{}, c.d, c.r)
+		b, err := renderReply(call.Call{}, c.d, c.r)
 		if err != nil || !strings.Contains(string(b), want) {
 			t.Errorf("%v: %s\nwant %s", err, b, want)
 		}
@@ -52,7 +52,7 @@ func TestReplyGoesThroughTheMatrix(t *testing.T) {
 func TestWhatHasNoCanonicalFormIsRefused(t *testing.T) {
 	o := call.Opinion{Verdict: events.Allow}
 	b := reader{name: NameTool, o: &o}
-	b.bind(&call.Call{}, nil, errors.New("x"))
+	b.bindArguments(&call.Call{}, nil, errors.New("x"))
 	if !o.Malformed || o.Reasons[0].Code != call.CodeSchemaInvalid {
 		t.Errorf("%+v", o)
 	}
@@ -61,7 +61,7 @@ func TestWhatHasNoCanonicalFormIsRefused(t *testing.T) {
 func BenchmarkSettle(b *testing.B) {
 	raw := []byte(`{"decision":"allow","reason":"ok","expiresAt":"2026-11-20T12:01:00Z","metadata":{"proposalHash":"x"}}`)
 	for b.Loop() {
-		if Settle(Returned{Configured: true, Value: raw}, noon).Decision != "allow" {
+		if ApplyDenyMatrix(PolicyReturn{Configured: true, Value: raw}, noon).Decision != "allow" {
 			b.Fatal("not allowed")
 		}
 	}

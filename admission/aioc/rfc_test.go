@@ -43,7 +43,7 @@ func (r *runtime) ask(body string) wire.PolicyResult {
 		}
 		r.trace = append(r.trace, trace)
 	}
-	return aioc.Settle(aioc.Returned{Configured: true, Value: reply}, noon)
+	return aioc.ApplyDenyMatrix(aioc.PolicyReturn{Configured: true, Value: reply}, noon)
 }
 
 func (r *runtime) tool(body, name string) (wire.ToolResultEnvelope, error) {
@@ -131,7 +131,7 @@ func TestMinimalTestMatrix(t *testing.T) {
 	}
 	t.Run("7 invalid result", func(t *testing.T) {
 		for _, reply := range []string{"", "null", "{}", `{"decision":"allow"}`, `{"decision":"yes","reason":"r"}`, `{"verdict":"allow","reason":"r"}`} {
-			if got := aioc.Settle(aioc.Returned{Configured: true, Value: []byte(reply)}, noon); got.Reason != "invalid_policy_result" || got.Decision != wire.Deny {
+			if got := aioc.ApplyDenyMatrix(aioc.PolicyReturn{Configured: true, Value: []byte(reply)}, noon); got.Reason != "invalid_policy_result" || got.Decision != wire.Deny {
 				t.Errorf("%s: %+v", reply, got)
 			}
 		}

@@ -10,24 +10,24 @@ import (
 
 // Trace implements call.Traced: tool_policy_evaluated.
 func (Tool) Trace(c call.Call, d events.Decision, r call.Ruling) ([]call.TraceEvent, error) {
-	return trace(c, d, r, func(e *wire.PolicyEvaluated, _ *proposal) {
+	return newTrace(c, d, r, func(e *wire.PolicyEvaluated, _ *proposal) {
 		e.Type, e.ToolName = wire.TypeToolEvaluated, c.Tool
 	})
 }
 
 // Trace implements call.Traced: handoff_policy_evaluated.
 func (Handoff) Trace(c call.Call, d events.Decision, r call.Ruling) ([]call.TraceEvent, error) {
-	return trace(c, d, r, func(e *wire.PolicyEvaluated, p *proposal) {
+	return newTrace(c, d, r, func(e *wire.PolicyEvaluated, p *proposal) {
 		e.Type, e.HandoffName, e.ToAgent = wire.TypeHandoffEvaluated, p.handoffName, c.ToAgent
 	})
 }
 
-// trace makes the one trace event of a proposal (RFC-0002, Trace Requirements).
+// newTrace makes the one trace event of a proposal (RFC-0002, Trace Requirements).
 // A request that holds no proposal leaves none; its decision record tells why.
 // Arguments are in it as the tenant's keyed digest only.
-func trace(c call.Call, d events.Decision, r call.Ruling, name func(*wire.PolicyEvaluated, *proposal)) ([]call.TraceEvent, error) {
-	p, ok := c.Own.(*proposal)
-	if !ok || r.Own.Malformed {
+func newTrace(c call.Call, d events.Decision, r call.Ruling, name func(*wire.PolicyEvaluated, *proposal)) ([]call.TraceEvent, error) {
+	p, ok := c.ProtocolState.(*proposal)
+	if !ok || r.NativeOpinion.Malformed {
 		return nil, nil
 	}
 	result := resultOf(c, d, r)
@@ -44,7 +44,7 @@ func trace(c call.Call, d events.Decision, r call.Ruling, name func(*wire.Policy
 	e := wire.PolicyEvaluated{
 		Timestamp: d.DecidedAt.String(), Level: wire.LevelWarn, Agent: c.Agent, Turn: p.turn, CallID: c.ToolCallID,
 		Decision: result.Decision, Reason: result.Reason, PublicReason: result.PublicReason, ResultMode: result.ResultMode,
-		PolicyVersion: result.PolicyVersion, ExpiresAt: result.ExpiresAt, Metadata: merge(metadata, result.Metadata),
+		PolicyVersion: result.PolicyVersion, ExpiresAt: result.ExpiresAt, Metadata: mergeMetadata(metadata, result.Metadata),
 	}
 	if d.Verdict == events.Allow {
 		e.Level = wire.LevelInfo

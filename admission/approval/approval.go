@@ -27,8 +27,8 @@ const (
 	ResumeManual     = "manual_retry"           // somebody starts it anew: another call of the same session will do
 )
 
-// Resumes lists the resume policies.
-var Resumes = []string{ResumeSameEvent, ResumeWorkflowID, ResumeWaits, ResumeManual}
+// ResumePolicies lists the resume policies.
+var ResumePolicies = []string{ResumeSameEvent, ResumeWorkflowID, ResumeWaits, ResumeManual}
 
 // Bounds of a workflow.
 const (
@@ -54,10 +54,10 @@ type Terms struct {
 	Show []string `json:"show,omitempty"`
 }
 
-// settled gives the terms with defaults and bounds applied.
-func (t Terms) settled() Terms {
+// withDefaults gives the terms with defaults and bounds applied.
+func (t Terms) withDefaults() Terms {
 	t.Quorum, t.Lifetime = max(t.Quorum, 1), 0 // the workflow says when it ends
-	if !slices.Contains(Resumes, t.Resume) {
+	if !slices.Contains(ResumePolicies, t.Resume) {
 		t.Resume = ResumeSameEvent
 	}
 	t.Reviewers = slices.Clone(t.Reviewers)
@@ -71,29 +71,29 @@ func (t Terms) sameReviewers(o Terms) bool {
 	return t.Quorum == o.Quorum && slices.Equal(t.Reviewers, o.Reviewers)
 }
 
-// Book knows the workflows of every tenant as they were a moment ago. What it
+// Index knows the workflows of every tenant as they were a moment ago. What it
 // gives must not be changed. A decision that changes a workflow names the
 // revision that it saw; if there is a newer one, it is made again.
-type Book interface {
-	// Slot gives the workflow in a slot and its revision in the store; nil and 0
+type Index interface {
+	// WorkflowAt gives the workflow in a slot and its revision in the store; nil and 0
 	// if the slot is empty.
-	Slot(tenant, slot string) (*Workflow, uint64)
+	WorkflowAt(tenant, slot string) (*Workflow, uint64)
 	// Find gives the workflow with an id, nil if there is none.
 	Find(tenant, id string) *Workflow
-	// Session gives the workflows of a session that are not over, in no order.
-	Session(tenant, source, session string) []*Workflow
-	// Open counts the pending workflows of a source.
-	Open(tenant, source string) int
+	// SessionWorkflows gives the workflows of a session that are not over, in no order.
+	SessionWorkflows(tenant, source, session string) []*Workflow
+	// PendingCount counts the pending workflows of a source.
+	PendingCount(tenant, source string) int
 }
 
 // Step is what a decision does to a workflow. The service does it, by
 // compare-and-set, before it records the decision.
 type Step struct {
-	Slot     string
-	Revision uint64   // of what was in the slot; 0: nothing
-	Next     Workflow // what is to be there
-	Consumes bool     // Next is used up; the record of its approval must be in the log before
-	Keep     bool     // Next is what was there: nothing changes, but it must still be so
+	Slot      string
+	Revision  uint64   // of what was in the slot; 0: nothing
+	Next      Workflow // what is to be there
+	Consumes  bool     // Next is used up; the record of its approval must be in the log before
+	Unchanged bool     // Next is what was there: nothing changes, but it must still be so
 
 	// Records go to the log right after the decision, in order.
 	Records []events.Approval

@@ -56,7 +56,7 @@ func (g groups) member(group, user string) bool { return slices.Contains(g[group
 
 // by is a command of a reviewer who has looked at the preview.
 func by(w Workflow, user string, act Act, g groups) Command {
-	return Command{Act: act, Reviewer: user, PreviewDigest: w.PreviewDigest, At: noon.Add(time.Minute), Member: g.member, InForce: policy1}
+	return Command{Act: act, Reviewer: user, PreviewDigest: w.PreviewDigest, At: noon.Add(time.Minute), IsMember: g.member, CurrentPolicy: policy1}
 }
 
 // tree parses JSON the way requests are.

@@ -34,8 +34,8 @@ type Keys struct {
 	Evasion  string // of what it is done to, whatever the tool and the arguments; "" if that is not known
 }
 
-// unknown is the word for a resource that nobody could name.
-const unknown = "unknown"
+// unknownResource is the word for a resource that nobody could name.
+const unknownResource = "unknown"
 
 // KeysOf computes the keys. keyed is the keyed digest of the session's records. Arguments are
 // always part of the action; a call without any is told from another by its
@@ -73,7 +73,7 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 		if err != nil {
 			return Keys{}, err
 		}
-		sum := strings.TrimPrefix(whole, digest.Form(whole))
+		sum := strings.TrimPrefix(whole, digest.ComparableForm(whole))
 		if part.whole != nil {
 			*part.whole = whole
 		}
@@ -87,7 +87,7 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 // EvasionKey is Keys.Evasion alone.
 func EvasionKey(a Action, keyed func([]byte) string) (string, error) {
 	text, _ := a.Resource.(string)
-	if a.Action == "" || a.Resource == nil || a.Session == "" || a.Kind == "" || a.Kind == unknown || a.Resource == any("") || text == unknown {
+	if a.Action == "" || a.Resource == nil || a.Session == "" || a.Kind == "" || a.Kind == unknownResource || a.Resource == any("") || text == unknownResource {
 		return "", nil
 	}
 	return keyOf("evasion", map[string]any{

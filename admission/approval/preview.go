@@ -16,10 +16,10 @@ import (
 
 // Bounds of a preview.
 const (
-	maxItems = 64  // arguments that are listed
-	maxDepth = 8   // of nested arguments
-	maxPlain = 200 // characters of a value that is shown
-	maxWord  = 512 // bytes of a name
+	maxItems      = 64  // arguments that are listed
+	maxDepth      = 8   // of nested arguments
+	maxShownValue = 200 // characters of a value that is shown
+	maxNameBytes  = 512 // bytes of a name
 )
 
 // Preview is what a reviewer sees of a proposed call: names, and of arguments
@@ -61,23 +61,23 @@ type Item struct {
 func (p Preview) Describe(resource any, args map[string]any, show []string) Preview {
 	if resource != nil {
 		p.Resource = &Item{Path: "resource"}
-		p.Resource.describe(resource, slices.Contains(show, "resource"))
+		p.Resource.describeValue(resource, slices.Contains(show, "resource"))
 	}
-	l := lister{show: show}
+	l := argumentLister{show: show}
 	if args != nil {
-		l.walk("", "", args, 0)
+		l.addLeaves("", "", args, 0)
 	}
 	p.Arguments, p.More = l.items, l.more
 	for _, s := range []*string{&p.Agent, &p.Session, &p.ToolCallID, &p.Tool, &p.Action, &p.Kind, &p.Scope, &p.FromAgent, &p.ToAgent} {
-		*s = word(*s)
+		*s = truncateName(*s)
 	}
 	return p
 }
 
-// word bounds a name that a producer chose.
-func word(s string) string {
-	if len(s) > maxWord {
-		s = strings.ToValidUTF8(s[:maxWord], "")
+// truncateName bounds a name that a producer chose.
+func truncateName(s string) string {
+	if len(s) > maxNameBytes {
+		s = strings.ToValidUTF8(s[:maxNameBytes], "")
 	}
 	return s
 }
@@ -91,20 +91,20 @@ func (p Preview) Digest(digest func([]byte) string) (string, error) {
 	return digest(b), nil
 }
 
-type lister struct {
+type argumentLister struct {
 	show  []string
 	items []Item
 	more  int
 }
 
-// walk lists the leaves of a tree. pointer is the real place, which show is
+// addLeaves lists the leaves of a tree. pointer is the real place, which show is
 // compared with; shown is the place without names that may be values.
-func (l *lister) walk(pointer, shown string, v any, depth int) {
+func (l *argumentLister) addLeaves(pointer, shown string, v any, depth int) {
 	switch t := v.(type) {
 	case map[string]any:
 		if len(t) > 0 && depth < maxDepth {
 			for _, k := range sortedKeys(t) {
-				l.walk(pointer+"/"+escapePointer(k), shown+"/"+name(k), t[k], depth+1)
+				l.addLeaves(pointer+"/"+escapePointer(k), shown+"/"+shownName(k), t[k], depth+1)
 			}
 			return
 		}
@@ -112,7 +112,7 @@ func (l *lister) walk(pointer, shown string, v any, depth int) {
 		if len(t) > 0 && depth < maxDepth {
 			for i, e := range t {
 				at := "/" + strconv.Itoa(i)
-				l.walk(pointer+at, shown+at, e, depth+1)
+				l.addLeaves(pointer+at, shown+at, e, depth+1)
 			}
 			return
 		}
@@ -122,16 +122,16 @@ func (l *lister) walk(pointer, shown string, v any, depth int) {
 		return
 	}
 	item := Item{Path: cmp.Or(shown, "/")}
-	item.describe(v, slices.Contains(l.show, pointer) && !secretName(pointer))
+	item.describeValue(v, slices.Contains(l.show, pointer) && !isSecretName(pointer))
 	l.items = append(l.items, item)
 }
 
-func (i *Item) describe(v any, mayShow bool) {
+func (i *Item) describeValue(v any, mayShow bool) {
 	plain := ""
 	switch t := v.(type) {
 	case string:
 		i.Type, i.Size = "string", utf8.RuneCountInString(t)
-		if i.Size <= maxPlain && printable(t) && !secretText(t) {
+		if i.Size <= maxShownValue && isPrintable(t) && !isSecretText(t) {
 			plain = strconv.Quote(t)
 		}
 	case json.Number:
@@ -155,8 +155,8 @@ func (i *Item) describe(v any, mayShow bool) {
 }
 
 var (
-	plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
-	pointerOf = strings.NewReplacer("~", "~0", "/", "~1")
+	plainName      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
+	pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 	// secretNames are parts of names whose values are never shown.
 	secretNames = []string{"secret", "passw", "pwd", "token", "apikey", "api_key", "api-key", "auth", "credential", "cookie", "private", "session", "bearer", "signature", "otp", "pin_"}
@@ -166,22 +166,22 @@ var (
 	machineRun = regexp.MustCompile(`[A-Za-z0-9+/=_-]{24,}`)
 )
 
-func escapePointer(key string) string { return pointerOf.Replace(key) }
+func escapePointer(key string) string { return pointerEscaper.Replace(key) }
 
-// name is a key as it is shown: a key that is no plain word may be a value.
-func name(key string) string {
-	if !plainName.MatchString(key) || secretText(key) {
+// shownName is a key as it is shown: a key that is no plain word may be a value.
+func shownName(key string) string {
+	if !plainName.MatchString(key) || isSecretText(key) {
 		return "?"
 	}
 	return key
 }
 
-func secretName(pointer string) bool {
+func isSecretName(pointer string) bool {
 	low := strings.ToLower(pointer)
 	return slices.ContainsFunc(secretNames, func(part string) bool { return strings.Contains(low, part) })
 }
 
-func secretText(s string) bool {
+func isSecretText(s string) bool {
 	if secretForm.MatchString(s) {
 		return true
 	}
@@ -189,7 +189,7 @@ func secretText(s string) bool {
 	return strings.ContainsAny(run, "0123456789") && strings.ContainsFunc(run, unicode.IsLetter)
 }
 
-func printable(s string) bool {
+func isPrintable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 

@@ -71,7 +71,7 @@ func TestPreviewIsBounded(t *testing.T) {
 		deep = map[string]any{"k": deep}
 	}
 	p := Preview{Tool: strings.Repeat("é", 1000)}.Describe(nil, wide, nil)
-	if len(p.Arguments) != maxItems || p.More != len(wide)-maxItems || len(p.Tool) > maxWord {
+	if len(p.Arguments) != maxItems || p.More != len(wide)-maxItems || len(p.Tool) > maxNameBytes {
 		t.Errorf("%d arguments, %d more, a name of %d bytes", len(p.Arguments), p.More, len(p.Tool))
 	}
 	q := Preview{}.Describe(nil, map[string]any{"k": deep}, nil)
@@ -108,7 +108,7 @@ func FuzzPreview(f *testing.F) {
 			t.Error("too many arguments")
 		}
 		for _, i := range p.Arguments {
-			if (i.Value == "") != i.Withheld || len([]rune(i.Value)) > 10*maxPlain {
+			if (i.Value == "") != i.Withheld || len([]rune(i.Value)) > 10*maxShownValue {
 				t.Errorf("%+v", i)
 			}
 		}

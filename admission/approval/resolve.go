@@ -45,10 +45,10 @@ type Command struct {
 	PreviewDigest string
 	At            time.Time
 
-	// Member reports whether a user is in one of the tenant's reviewer groups.
-	Member func(group, user string) bool
-	// InForce is the policy snapshot that decides now.
-	InForce events.PolicyRef
+	// IsMember reports whether a user is in one of the tenant's reviewer groups.
+	IsMember func(group, user string) bool
+	// CurrentPolicy is the policy snapshot that decides now.
+	CurrentPolicy events.PolicyRef
 }
 
 // refusals are the reasons to refuse a command, in the order in which they are
@@ -61,18 +61,18 @@ var refusals = []struct {
 		return c.Reviewer == "" || !slices.Contains([]Act{ActApprove, ActDeny, ActCancel}, c.Act)
 	}},
 	{CodeSelf, func(w Workflow, c Command) bool { return c.Reviewer == w.Source || c.Reviewer == w.Preview.Agent }}, // AH-C-110
-	{CodeNotReviewer, func(w Workflow, c Command) bool { return !w.MayReview(c.Reviewer, c.Member) }},
+	{CodeNotReviewer, func(w Workflow, c Command) bool { return !w.MayReview(c.Reviewer, c.IsMember) }},
 	{CodeReasonTooLong, func(_ Workflow, c Command) bool { return !ReasonOK(c.Reason) }},
-	{CodeExpired, func(w Workflow, c Command) bool { return w.At(c.At) == Expired }},
-	{CodeResolved, func(w Workflow, c Command) bool { return !possible(w.At(c.At), c.Act) }},
+	{CodeExpired, func(w Workflow, c Command) bool { return w.StatusAt(c.At) == Expired }},
+	{CodeResolved, func(w Workflow, c Command) bool { return !canTransition(w.StatusAt(c.At), c.Act) }},
 	{CodeUnapprovable, func(w Workflow, c Command) bool { return c.Act == ActApprove && w.Unapprovable }},
 	{CodePreviewMismatch, func(w Workflow, c Command) bool { return c.PreviewDigest != "" && c.PreviewDigest != w.PreviewDigest }},
 	{CodePreviewRequired, func(_ Workflow, c Command) bool { return c.Act == ActApprove && c.PreviewDigest == "" }},
-	{CodeStalePolicy, func(w Workflow, c Command) bool { return c.Act == ActApprove && !samePolicy(w.Policy, c.InForce) }},
-	{CodeVoted, func(w Workflow, c Command) bool { return c.Act == ActApprove && w.votedBy(c.Reviewer) }},
+	{CodeStalePolicy, func(w Workflow, c Command) bool { return c.Act == ActApprove && !samePolicy(w.Policy, c.CurrentPolicy) }},
+	{CodeVoted, func(w Workflow, c Command) bool { return c.Act == ActApprove && w.hasVoteOf(c.Reviewer) }},
 }
 
-func possible(s Status, act Act) bool {
+func canTransition(s Status, act Act) bool {
 	_, yes := transitions[s][act]
 	return yes
 }
@@ -89,14 +89,14 @@ func (w Workflow) Resolve(c Command) (next Workflow, code Code, changed bool) {
 	votes := w.Votes
 	if c.Act == ActApprove {
 		votes = append(slices.Clone(w.Votes), Vote{c.Reviewer, events.At(c.At), c.Reason})
-		if w.standing(votes, c.Member) < w.Terms.Quorum {
+		if w.countValidVotes(votes, c.IsMember) < w.Terms.Quorum {
 			act, code = ActVote, CodeRecorded
 		}
 	}
 	if len(votes) > maxVotes {
 		return w, CodeInvalid, false
 	}
-	next, err := w.do(act, c.Reviewer, c.Reason, c.At)
+	next, err := w.applyAct(act, c.Reviewer, c.Reason, c.At)
 	if err != nil { // cannot happen: CodeResolved was looked for
 		return w, CodeResolved, false
 	}
@@ -113,9 +113,9 @@ func (w Workflow) MayReview(user string, member func(group, user string) bool) b
 	return member != nil && slices.ContainsFunc(w.Terms.Reviewers, func(group string) bool { return member(group, user) })
 }
 
-// standing counts the votes of those who may still review: who has left the
+// countValidVotes counts the votes of those who may still review: who has left the
 // group since does not count.
-func (w Workflow) standing(votes []Vote, member func(group, user string) bool) (n int) {
+func (w Workflow) countValidVotes(votes []Vote, member func(group, user string) bool) (n int) {
 	for _, v := range votes {
 		if w.MayReview(v.Reviewer, member) {
 			n++
@@ -124,7 +124,7 @@ func (w Workflow) standing(votes []Vote, member func(group, user string) bool) (
 	return n
 }
 
-func (w Workflow) votedBy(user string) bool {
+func (w Workflow) hasVoteOf(user string) bool {
 	return slices.ContainsFunc(w.Votes, func(v Vote) bool { return v.Reviewer == user })
 }
 

@@ -38,25 +38,25 @@ type Retry struct {
 	Terms        Terms
 }
 
-// Standing is what a workflow in a slot means for a request of the same action.
-type Standing int
+// RetryStatus is what a workflow in a slot means for a request of the same action.
+type RetryStatus int
 
 // The standings.
 const (
-	Vacant    Standing = iota // there is none that matters; a new one may be opened
-	Outdated                  // there is one for other policies; a new one takes its place
-	Waiting                   // undecided: the request waits for it
-	Refused                   // a reviewer said no
-	Granted                   // approved, and for this request
-	Unnamed                   // approved, but the retry must name it
-	Foreign                   // approved, but for another call
-	OtherAsk                  // there is one for other reasons or terms; a new one takes its place
-	NotEnough                 // approved, but approval does not lift all of the verdict
+	Vacant    RetryStatus = iota // there is none that matters; a new one may be opened
+	Outdated                     // there is one for other policies; a new one takes its place
+	Waiting                      // undecided: the request waits for it
+	Refused                      // a reviewer said no
+	Granted                      // approved, and for this request
+	NotNamed                     // approved, but the retry must name it
+	OtherCall                    // approved, but for another call
+	OtherAsk                     // there is one for other reasons or terms; a new one takes its place
+	NotEnough                    // approved, but approval does not lift all of the verdict
 )
 
-// Answer says what a workflow means for a request with the same action. A nil
+// MatchRetry says what a workflow means for a request with the same action. A nil
 // workflow is Vacant.
-func (w *Workflow) Answer(r Retry) Standing {
+func (w *Workflow) MatchRetry(r Retry) RetryStatus {
 	switch {
 	case w == nil || w.Over(r.Now):
 		return Vacant
@@ -64,34 +64,34 @@ func (w *Workflow) Answer(r Retry) Standing {
 		return Outdated
 	case w.Status == Denied:
 		return Refused
-	case !r.Unapprovable && !w.answers(r):
+	case !r.Unapprovable && !w.coversReasons(r):
 		return OtherAsk
 	case w.Status == Pending:
 		return Waiting
 	case r.Unapprovable:
 		return NotEnough
 	case w.Terms.Resume == ResumeWorkflowID && r.Named != w.ID:
-		return Unnamed
-	case !w.covers(r):
-		return Foreign
+		return NotNamed
+	case !w.coversRequest(r):
+		return OtherCall
 	}
 	return Granted
 }
 
-// answers reports whether an approval of the workflow answers all that asks now:
+// coversReasons reports whether an approval of the workflow answers all that asks now:
 // the same reasons or fewer, and of the reviewers that must be asked now.
-func (w *Workflow) answers(r Retry) bool {
+func (w *Workflow) coversReasons(r Retry) bool {
 	for _, code := range r.Asks {
 		if !slices.Contains(w.Asks, code) {
 			return false
 		}
 	}
-	return !w.Unapprovable && w.Terms.sameReviewers(r.Terms.settled())
+	return !w.Unapprovable && w.Terms.sameReviewers(r.Terms.withDefaults())
 }
 
-// covers reports whether a request is one that waits for the workflow, or says
+// coversRequest reports whether a request is one that waits for the workflow, or says
 // which of those it repeats. Everything but the call is in the slot.
-func (w *Workflow) covers(r Retry) bool {
+func (w *Workflow) coversRequest(r Retry) bool {
 	switch {
 	case r.Named == w.ID, w.Terms.Resume == ResumeManual:
 		return true
@@ -105,12 +105,12 @@ func (w *Workflow) covers(r Retry) bool {
 // waited already, or if there is no room for another call: then it will be a
 // Foreign one.
 func (w Workflow) Join(r Retry) (next Workflow, joined bool) {
-	call := missing(w.Calls, r.Call)
-	event := missing(w.Events, r.Event)
+	call := missingID(w.Calls, r.Call)
+	event := missingID(w.Events, r.Event)
 	if call == "" && (event == "" || r.Call != "") {
 		return w, false // a known call's further events need not be known
 	}
-	next, err := w.do(ActJoin, "", "", r.Now)
+	next, err := w.applyAct(ActJoin, "", "", r.Now)
 	if err != nil {
 		return w, false
 	}
@@ -123,7 +123,7 @@ func (w Workflow) Join(r Retry) (next Workflow, joined bool) {
 	return next, true
 }
 
-func missing(list []string, id string) string {
+func missingID(list []string, id string) string {
 	if id == "" || slices.Contains(list, id) || len(list) >= MaxCalls {
 		return ""
 	}
@@ -149,9 +149,9 @@ type Opening struct {
 // Open makes a pending workflow.
 func Open(o Opening) Workflow {
 	w := Workflow{
-		V: version, ID: o.ID, Slot: o.Slot, Tenant: o.Tenant, Source: o.Source, Session: o.Session, DecisionID: o.DecisionID,
+		V: storedVersion, ID: o.ID, Slot: o.Slot, Tenant: o.Tenant, Source: o.Source, Session: o.Session, DecisionID: o.DecisionID,
 		ActionID: o.Keys.ActionID, ActionDigest: o.Keys.Action, Evasion: o.Keys.Evasion, ArgsDigest: o.ArgsDigest,
-		Policy: o.Policy, Mandate: o.Mandate, Terms: o.Terms.settled(), Preview: o.Preview, PreviewDigest: o.PreviewDigest,
+		Policy: o.Policy, Mandate: o.Mandate, Terms: o.Terms.withDefaults(), Preview: o.Preview, PreviewDigest: o.PreviewDigest,
 		Unapprovable: o.Unapprovable, Asks: o.Asks, RequestedAt: events.At(o.Now), ExpiresAt: events.At(o.ExpiresAt),
 	}
 	if o.Call != "" {

@@ -12,7 +12,7 @@ func TestAnswer(t *testing.T) {
 		resume string
 		acts   []Act
 		retry  func(*Retry)
-		want   Standing
+		want   RetryStatus
 	}{
 		{"pending", "", nil, nil, Waiting},
 		{"pending, another call", "", nil, func(r *Retry) { r.Call, r.Event = "c2", "e2" }, Waiting},
@@ -21,19 +21,19 @@ func TestAnswer(t *testing.T) {
 		{"pending, no policies", "", nil, func(r *Retry) { r.Policy.Digest = "" }, Outdated},
 		{"approved", "", []Act{ActApprove}, nil, Granted},
 		{"approved, the same call in another event", "", []Act{ActApprove}, func(r *Retry) { r.Event = "e2" }, Granted},
-		{"approved, another call", "", []Act{ActApprove}, func(r *Retry) { r.Call = "c2" }, Foreign},
-		{"approved, another call in the same event", "", []Act{ActApprove}, func(r *Retry) { r.Call = "c2"; r.Event = "e1" }, Foreign},
+		{"approved, another call", "", []Act{ActApprove}, func(r *Retry) { r.Call = "c2" }, OtherCall},
+		{"approved, another call in the same event", "", []Act{ActApprove}, func(r *Retry) { r.Call = "c2"; r.Event = "e1" }, OtherCall},
 		{"approved, another call that links it", "", []Act{ActApprove}, func(r *Retry) { r.Call, r.Previous = "c2", "c1" }, Granted},
-		{"approved, another call that links a third", "", []Act{ActApprove}, func(r *Retry) { r.Call, r.Previous = "c2", "c3" }, Foreign},
+		{"approved, another call that links a third", "", []Act{ActApprove}, func(r *Retry) { r.Call, r.Previous = "c2", "c3" }, OtherCall},
 		{"approved, another call that names it", "", []Act{ActApprove}, func(r *Retry) { r.Call, r.Named = "c2", "wf-1" }, Granted},
-		{"approved, another call that names another", "", []Act{ActApprove}, func(r *Retry) { r.Call, r.Named = "c2", "wf-2" }, Foreign},
+		{"approved, another call that names another", "", []Act{ActApprove}, func(r *Retry) { r.Call, r.Named = "c2", "wf-2" }, OtherCall},
 		{"approved, past its time", "", []Act{ActApprove}, func(r *Retry) { r.Now = noon.Add(10 * time.Minute) }, Vacant},
 		{"approved, other policies", "", []Act{ActApprove}, func(r *Retry) { r.Policy.Digest = "sha256:b" }, Outdated},
-		{"approved, to be named", ResumeWorkflowID, []Act{ActApprove}, nil, Unnamed},
-		{"approved, wrongly named", ResumeWorkflowID, []Act{ActApprove}, func(r *Retry) { r.Named = "wf-2" }, Unnamed},
+		{"approved, to be named", ResumeWorkflowID, []Act{ActApprove}, nil, NotNamed},
+		{"approved, wrongly named", ResumeWorkflowID, []Act{ActApprove}, func(r *Retry) { r.Named = "wf-2" }, NotNamed},
 		{"approved, named", ResumeWorkflowID, []Act{ActApprove}, func(r *Retry) { r.Named, r.Call = "wf-1", "c2" }, Granted},
 		{"approved, manual, another call", ResumeManual, []Act{ActApprove}, func(r *Retry) { r.Call, r.Event = "c2", "e2" }, Granted},
-		{"approved, waits, another call", ResumeWaits, []Act{ActApprove}, func(r *Retry) { r.Call = "c2" }, Foreign},
+		{"approved, waits, another call", ResumeWaits, []Act{ActApprove}, func(r *Retry) { r.Call = "c2" }, OtherCall},
 		{"denied", "", []Act{ActDeny}, nil, Refused},
 		{"denied, another call", "", []Act{ActDeny}, func(r *Retry) { r.Call, r.Event = "c2", "e2" }, Refused},
 		{"denied, past its time", "", []Act{ActDeny}, func(r *Retry) { r.Now = noon.Add(10 * time.Minute) }, Vacant},
@@ -52,7 +52,7 @@ func TestAnswer(t *testing.T) {
 			w := opened(t, Terms{Resume: tc.resume})
 			for _, act := range tc.acts {
 				var err error
-				if w, err = w.do(act, "dana", "", noon.Add(time.Second)); err != nil {
+				if w, err = w.applyAct(act, "dana", "", noon.Add(time.Second)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -60,12 +60,12 @@ func TestAnswer(t *testing.T) {
 			if tc.retry != nil {
 				tc.retry(&r)
 			}
-			if got := w.Answer(r); got != tc.want {
+			if got := w.MatchRetry(r); got != tc.want {
 				t.Errorf("%d, want %d", got, tc.want)
 			}
 		})
 	}
-	if (*Workflow)(nil).Answer(Retry{}) != Vacant {
+	if (*Workflow)(nil).MatchRetry(Retry{}) != Vacant {
 		t.Error("nothing is something")
 	}
 }
@@ -85,12 +85,12 @@ func TestJoin(t *testing.T) {
 	if _, joined := w.Join(Retry{Call: "c99", Now: noon}); joined {
 		t.Error("calls without end")
 	}
-	approved, err := w.do(ActApprove, "dana", "", noon)
+	approved, err := w.applyAct(ActApprove, "dana", "", noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for call, want := range map[string]Standing{"c1": Granted, "c16": Granted, "c99": Foreign} {
-		if got := approved.Answer(Retry{Call: call, Policy: policy1, Now: noon}); got != want {
+	for call, want := range map[string]RetryStatus{"c1": Granted, "c16": Granted, "c99": OtherCall} {
+		if got := approved.MatchRetry(Retry{Call: call, Policy: policy1, Now: noon}); got != want {
 			t.Errorf("%s: %d", call, got)
 		}
 	}
@@ -104,12 +104,12 @@ func TestJoin(t *testing.T) {
 func TestAnswerWithoutIDs(t *testing.T) {
 	w := opened(t, Terms{})
 	w.Calls, w.Events = nil, nil
-	approved, _ := w.do(ActApprove, "dana", "", noon)
-	if got := approved.Answer(Retry{Policy: policy1, Now: noon}); got != Granted {
+	approved, _ := w.applyAct(ActApprove, "dana", "", noon)
+	if got := approved.MatchRetry(Retry{Policy: policy1, Now: noon}); got != Granted {
 		t.Error(got)
 	}
-	withIDs, _ := opened(t, Terms{}).do(ActApprove, "dana", "", noon)
-	if got := withIDs.Answer(Retry{Policy: policy1, Now: noon}); got != Foreign {
+	withIDs, _ := opened(t, Terms{}).applyAct(ActApprove, "dana", "", noon)
+	if got := withIDs.MatchRetry(Retry{Policy: policy1, Now: noon}); got != OtherCall {
 		t.Error(got)
 	}
 }

@@ -88,9 +88,9 @@ type View struct {
 func (w Workflow) View(now events.Time, whole bool) View {
 	policy := w.Policy
 	v := View{
-		WorkflowID: w.ID, Status: w.At(now.Time), Tool: w.Preview.Tool, Source: w.Source, Agent: w.Preview.Agent, Session: w.Session, Calls: w.Calls,
+		WorkflowID: w.ID, Status: w.StatusAt(now.Time), Tool: w.Preview.Tool, Source: w.Source, Agent: w.Preview.Agent, Session: w.Session, Calls: w.Calls,
 		ActionID: w.ActionID, Policy: &policy, Reasons: w.Preview.Reasons, RequestedAt: w.RequestedAt, ExpiresAt: w.ExpiresAt, DecidedAt: w.DecidedAt,
-		Unapprovable: w.Unapprovable, Quorum: w.Terms.Quorum, Approvers: append([]string{}, reviewers(w.Votes)...), ReviewerGroups: w.Terms.Reviewers,
+		Unapprovable: w.Unapprovable, Quorum: w.Terms.Quorum, Approvers: append([]string{}, voterNames(w.Votes)...), ReviewerGroups: w.Terms.Reviewers,
 		ResumePolicy: w.Terms.Resume, By: w.By, Reason: w.Reason, ConsumedBy: w.ConsumedBy,
 	}
 	if whole {
@@ -148,8 +148,8 @@ var messages = map[Code]string{
 	CodeUnavailable:     "it could not be recorded durably, so it does not count; look with show and try again",
 }
 
-// Answer makes the reply with an outcome.
-func Answer(code Code, v *View) Reply {
+// NewReply makes the reply with an outcome.
+func NewReply(code Code, v *View) Reply {
 	return Reply{OK: successes[code], Code: code, Message: messages[code], Workflow: v}
 }
 

@@ -105,8 +105,8 @@ type Workflow struct {
 	ConsumedBy  string      `json:"consumed_by,omitempty"` // decision id
 }
 
-// version is the version of the stored form.
-const version = 1
+// storedVersion is the version of the stored form.
+const storedVersion = 1
 
 // Decode reads a stored workflow. It must be in the slot that it says.
 func Decode(b []byte) (Workflow, error) {
@@ -114,19 +114,19 @@ func Decode(b []byte) (Workflow, error) {
 	switch {
 	case err != nil:
 		return w, fmt.Errorf("approval: a stored workflow: %w", err)
-	case w.V != version || w.ID == "" || w.Tenant == "" || w.Slot == "" || w.Source == "" || w.ExpiresAt.IsZero() || w.Step < 1 || !w.known():
+	case w.V != storedVersion || w.ID == "" || w.Tenant == "" || w.Slot == "" || w.Source == "" || w.ExpiresAt.IsZero() || w.Step < 1 || !w.hasKnownStatus():
 		return w, errors.New("approval: a stored workflow is of another version, or not whole")
 	}
 	return w, nil
 }
 
-func (w Workflow) known() bool {
+func (w Workflow) hasKnownStatus() bool {
 	return slices.Contains([]Status{Pending, Approved, Denied, Expired, Cancelled, Consumed}, w.Status)
 }
 
-// At is where a workflow stands at a time: what is past its expiry has expired,
+// StatusAt is where a workflow stands at a time: what is past its expiry has expired,
 // whether or not anybody has noted it.
-func (w Workflow) At(now time.Time) Status {
+func (w Workflow) StatusAt(now time.Time) Status {
 	if (w.Status == Pending || w.Status == Approved) && !now.Before(w.ExpiresAt.Time) {
 		return Expired
 	}
@@ -136,7 +136,7 @@ func (w Workflow) At(now time.Time) Status {
 // Over reports whether nothing of a workflow matters any more for a decision: it
 // was used, taken back, or its time is past. A denial matters until then.
 func (w Workflow) Over(now time.Time) bool {
-	switch w.At(now) {
+	switch w.StatusAt(now) {
 	case Pending, Approved:
 		return false
 	case Denied:
@@ -145,9 +145,9 @@ func (w Workflow) Over(now time.Time) bool {
 	return true
 }
 
-// do makes one transition. The receiver is not changed.
-func (w Workflow) do(act Act, by, reason string, now time.Time) (Workflow, error) {
-	from := w.At(now)
+// applyAct makes one transition. The receiver is not changed.
+func (w Workflow) applyAct(act Act, by, reason string, now time.Time) (Workflow, error) {
+	from := w.StatusAt(now)
 	if act == ActExpire {
 		if from != Expired {
 			return w, fmt.Errorf("%w: %s before its time", ErrTransition, act)
@@ -169,17 +169,17 @@ func (w Workflow) do(act Act, by, reason string, now time.Time) (Workflow, error
 }
 
 // Expire notes that a workflow's time is past.
-func (w Workflow) Expire(now time.Time) (Workflow, error) { return w.do(ActExpire, "", "", now) }
+func (w Workflow) Expire(now time.Time) (Workflow, error) { return w.applyAct(ActExpire, "", "", now) }
 
 // Supersede takes back a workflow that can never be used again, for a reason of
 // the service's.
 func (w Workflow) Supersede(reason string, now time.Time) (Workflow, error) {
-	return w.do(ActCancel, "", reason, now)
+	return w.applyAct(ActCancel, "", reason, now)
 }
 
 // Consume uses an approved workflow up for a decision.
 func (w Workflow) Consume(decisionID string, now time.Time) (Workflow, error) {
-	n, err := w.do(ActConsume, "", "", now)
+	n, err := w.applyAct(ActConsume, "", "", now)
 	if err == nil {
 		n.ConsumedBy = decisionID
 	}
@@ -189,7 +189,7 @@ func (w Workflow) Consume(decisionID string, now time.Time) (Workflow, error) {
 // Ref is the workflow as decisions and replies name it.
 func (w Workflow) Ref(now time.Time) *events.ApprovalRef {
 	return &events.ApprovalRef{
-		WorkflowID: w.ID, Status: string(w.At(now)), ActionID: w.ActionID, RequestedAt: w.RequestedAt, ExpiresAt: w.ExpiresAt, ResumePolicy: w.Terms.Resume,
+		WorkflowID: w.ID, Status: string(w.StatusAt(now)), ActionID: w.ActionID, RequestedAt: w.RequestedAt, ExpiresAt: w.ExpiresAt, ResumePolicy: w.Terms.Resume,
 	}
 }
 
@@ -200,7 +200,7 @@ func (w Workflow) Record() events.Approval {
 		WorkflowID: w.ID, Tenant: w.Tenant, Status: string(w.Status), ActionDigest: w.ActionDigest, Source: w.Source, Session: w.Session,
 		DecisionID: w.DecisionID, Approver: w.By, Reason: w.Reason, RequestedAt: w.RequestedAt, DecidedAt: w.DecidedAt, ExpiresAt: w.ExpiresAt,
 		Step: w.Step, Act: string(w.LastAct), ActionID: w.ActionID, Tool: w.Preview.Tool, Calls: w.Calls, Policy: &policy, Mandate: w.Mandate,
-		ReviewerGroups: w.Terms.Reviewers, Quorum: w.Terms.Quorum, Approvers: reviewers(w.Votes), PreviewDigest: w.PreviewDigest,
+		ReviewerGroups: w.Terms.Reviewers, Quorum: w.Terms.Quorum, Approvers: voterNames(w.Votes), PreviewDigest: w.PreviewDigest,
 		ResumePolicy: w.Terms.Resume, ChangedAt: w.ChangedAt,
 	}
 	if len(w.Calls) > 0 {
@@ -220,7 +220,7 @@ func (w Workflow) Refusal(c Command, code Code) events.Approval {
 	return r
 }
 
-func reviewers(votes []Vote) (list []string) {
+func voterNames(votes []Vote) (list []string) {
 	for _, v := range votes {
 		list = append(list, v.Reviewer)
 	}

@@ -52,7 +52,7 @@ func TestStateMachine(t *testing.T) {
 			"resolve": func(t *rapid.T) {
 				user := rapid.SampledFrom([]string{"dana", "eve", "fay", "rt1"}).Draw(t, "user")
 				act := rapid.SampledFrom([]Act{ActApprove, ActDeny, ActCancel}).Draw(t, "act")
-				next, _, changed := w.Resolve(Command{Act: act, Reviewer: user, PreviewDigest: "p", At: now, InForce: policy1})
+				next, _, changed := w.Resolve(Command{Act: act, Reviewer: user, PreviewDigest: "p", At: now, CurrentPolicy: policy1})
 				may := live() && user != "rt1" && (status == Pending && !(act == ActApprove && voted[user]) || status == Approved && act == ActCancel)
 				if changed != may {
 					t.Fatalf("%s by %s at %s when %s: changed %v", act, user, now.Sub(noon), status, changed)
@@ -74,7 +74,7 @@ func TestStateMachine(t *testing.T) {
 			},
 			"retry": func(t *rapid.T) {
 				call := rapid.SampledFrom([]string{"c1", "c2", "c3"}).Draw(t, "call")
-				switch w.Answer(Retry{Call: call, Policy: policy1, Now: now}) {
+				switch w.MatchRetry(Retry{Call: call, Policy: policy1, Now: now}) {
 				case Granted:
 					if status != Approved || !live() || !calls[call] {
 						t.Fatalf("granted to %s when %s", call, status)
@@ -96,7 +96,7 @@ func TestStateMachine(t *testing.T) {
 					if status != Denied || !live() {
 						t.Fatalf("refused when %s", status)
 					}
-				case Foreign:
+				case OtherCall:
 					if status != Approved || calls[call] {
 						t.Fatalf("foreign when %s", status)
 					}
@@ -184,7 +184,7 @@ func FuzzDecode(f *testing.F) {
 		if _, err := events.Encode(w); err != nil {
 			t.Error(err)
 		}
-		w.Answer(Retry{Call: "c", Policy: policy1, Now: noon})
+		w.MatchRetry(Retry{Call: "c", Policy: policy1, Now: noon})
 		w.Resolve(by(w, "dana", ActApprove, nil))
 	})
 }

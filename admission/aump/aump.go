@@ -90,12 +90,12 @@ const ActionCommit = "commit"
 // Evaluator implements call.Protocol.
 type Evaluator struct{}
 
-// Tightens implements call.Protocol: the mandate is the policy.
-func (Evaluator) Tightens() bool { return true }
+// HasNativeEvaluator implements call.Protocol: the mandate is the policy.
+func (Evaluator) HasNativeEvaluator() bool { return true }
 
-// Native implements call.Protocol: AUMP has no defer, and whatever is none of
+// NativeVerdict implements call.Protocol: AUMP has no defer, and whatever is none of
 // its words is denied.
-func (Evaluator) Native(v events.Verdict) string {
+func (Evaluator) NativeVerdict(v events.Verdict) string {
 	switch v {
 	case events.Allow:
 		return wire.Allowed
@@ -105,7 +105,7 @@ func (Evaluator) Native(v events.Verdict) string {
 	return wire.Denied
 }
 
-// verdicts are ours for AUMP's decisions; a note has none.
-var verdicts = map[string]events.Verdict{
-	wire.Denied: events.Deny, wire.RequiresEscalation: events.Ask, wire.Allowed: events.Allow, note: events.Allow,
+// decisionVerdicts are ours for AUMP's decisions; a note has none.
+var decisionVerdicts = map[string]events.Verdict{
+	wire.Denied: events.Deny, wire.RequiresEscalation: events.Ask, wire.Allowed: events.Allow, noteDecision: events.Allow,
 }

@@ -21,7 +21,7 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				c, o := Evaluator{}.Read(r)
-				if _, err := (Evaluator{}).Reply(c, events.Decision{Verdict: o.Verdict, Reasons: o.Reasons}, o.Because); err != nil {
+				if _, err := (Evaluator{}).Reply(c, events.Decision{Verdict: o.Verdict, Reasons: o.Reasons}, o.DecidingCode); err != nil {
 					b.Fatal(err)
 				}
 			}

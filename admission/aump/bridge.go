@@ -35,30 +35,30 @@ type Bridge struct {
 // keys of the message, no values.
 type BridgeFinding struct{ Code, Text string }
 
-func (b *Bridge) fail(code, text string) {
+func (b *Bridge) addFinding(code, text string) {
 	b.Findings = append(b.Findings, BridgeFinding{code, text})
 }
 
-// want reports that something must be so.
-func (b *Bridge) want(ok bool, code, text string) {
+// require reports that something must be so.
+func (b *Bridge) require(ok bool, code, text string) {
 	if !ok {
-		b.fail(code, text)
+		b.addFinding(code, text)
 	}
 }
 
-// reference reads the three members of a reference; each must be a text that is
+// readReference reads the three members of a reference; each must be a text that is
 // not empty.
-func (b *Bridge) reference(from map[string]any, where string, id, hash, version string) {
-	b.Ref = wire.Ref{ID: text(from, id), Hash: text(from, hash), Version: text(from, version)}
+func (b *Bridge) readReference(from map[string]any, where string, id, hash, version string) {
+	b.Ref = wire.Ref{ID: textMember(from, id), Hash: textMember(from, hash), Version: textMember(from, version)}
 	for _, member := range []string{id, hash, version} {
-		b.want(text(from, member) != "", CodeBridgeReference, where+" must have "+member)
+		b.require(textMember(from, member) != "", CodeBridgeReference, where+" must have "+member)
 	}
 }
 
-// embedded looks for a mandate in what must only refer to one, under the name
+// rejectEmbedded looks for a mandate in what must only refer to one, under the name
 // mandate or any other.
-func (b *Bridge) embedded(part any, where string) {
-	b.want(!holdsMandate(part), CodeBridgeEmbedded, where+" must not hold a mandate")
+func (b *Bridge) rejectEmbedded(part any, where string) {
+	b.require(!holdsMandate(part), CodeBridgeEmbedded, where+" must not hold a mandate")
 }
 
 func holdsMandate(v any) bool {
@@ -87,25 +87,25 @@ func holdsMandate(v any) bool {
 // params._meta, or in _meta.
 func MCPMeta(message map[string]any) Bridge {
 	var b Bridge
-	meta := object(object(message, "params"), "_meta")
+	meta := objectMember(objectMember(message, "params"), "_meta")
 	if meta == nil {
-		meta = object(message, "_meta")
+		meta = objectMember(message, "_meta")
 	}
 	if meta == nil {
-		b.fail(CodeBridgeReference, "there is no _meta object")
+		b.addFinding(CodeBridgeReference, "there is no _meta object")
 		return b
 	}
 	for _, key := range sortedKeys(meta) {
 		prefix, _, prefixed := strings.Cut(key, "/")
 		labels := strings.Split(prefix, ".")
-		b.want(metaKey.MatchString(key), CodeBridgeKey, "the key "+quoted(key)+" breaks the grammar of MCP metadata")
-		b.want(!prefixed || len(labels) < 2 || !slices.Contains(reservedLabels, strings.ToLower(labels[1])), CodeBridgeKey,
-			"the prefix of "+quoted(key)+" is reserved by MCP")
+		b.require(metaKey.MatchString(key), CodeBridgeKey, "the key "+quotedKey(key)+" breaks the grammar of MCP metadata")
+		b.require(!prefixed || len(labels) < 2 || !slices.Contains(reservedLabels, strings.ToLower(labels[1])), CodeBridgeKey,
+			"the prefix of "+quotedKey(key)+" is reserved by MCP")
 		name, ours := strings.CutPrefix(key, metaPrefix)
-		b.want(!ours || name != "mandate" && name != "aump_mandate", CodeBridgeEmbedded, "_meta must not hold a mandate")
+		b.require(!ours || name != "mandate" && name != "aump_mandate", CodeBridgeEmbedded, "_meta must not hold a mandate")
 	}
-	b.embedded(meta, "_meta")
-	b.reference(meta, "_meta", metaPrefix+"aump_mandate_id", metaPrefix+"aump_mandate_hash", metaPrefix+"aump_version")
+	b.rejectEmbedded(meta, "_meta")
+	b.readReference(meta, "_meta", metaPrefix+"aump_mandate_id", metaPrefix+"aump_mandate_hash", metaPrefix+"aump_version")
 	return b
 }
 
@@ -118,17 +118,17 @@ var reservedLabels = []string{"mcp", "modelcontextprotocol"}
 // MCPTool judges how an MCP server describes its evaluation tool.
 func MCPTool(tool map[string]any) Bridge {
 	var b Bridge
-	b.want(text(tool, "name") == toolName, CodeBridgeInvalid, "the tool's name must be "+toolName)
+	b.require(textMember(tool, "name") == toolName, CodeBridgeInvalid, "the tool's name must be "+toolName)
 	for _, schema := range []string{"inputSchema", "outputSchema"} {
-		b.want(object(tool, schema) != nil, CodeBridgeInvalid, schema+" must be an object")
+		b.require(objectMember(tool, schema) != nil, CodeBridgeInvalid, schema+" must be an object")
 	}
-	hints := object(tool, "annotations")
+	hints := objectMember(tool, "annotations")
 	for _, h := range []struct {
 		name string
 		want bool
 	}{{"readOnlyHint", true}, {"destructiveHint", false}, {"idempotentHint", true}} {
 		got, ok := hints[h.name].(bool)
-		b.want(ok && got == h.want, CodeBridgeInvalid, "annotations."+h.name+" must be "+map[bool]string{true: "true", false: "false"}[h.want])
+		b.require(ok && got == h.want, CodeBridgeInvalid, "annotations."+h.name+" must be "+map[bool]string{true: "true", false: "false"}[h.want])
 	}
 	return b
 }
@@ -137,26 +137,26 @@ func MCPTool(tool map[string]any) Bridge {
 func A2AExtension(card map[string]any) Bridge {
 	var b Bridge
 	for _, name := range []string{"name", "version", "url"} {
-		b.want(text(card, name) != "", CodeBridgeInvalid, "the agent card must have "+name)
+		b.require(textMember(card, name) != "", CodeBridgeInvalid, "the agent card must have "+name)
 	}
 	skills, _ := card["skills"].([]any)
-	b.want(len(skills) > 0, CodeBridgeInvalid, "the agent card must have a skill")
+	b.require(len(skills) > 0, CodeBridgeInvalid, "the agent card must have a skill")
 	for _, name := range []string{"defaultInputModes", "defaultOutputModes"} {
-		b.want(len(texts(card, name)) > 0, CodeBridgeInvalid, "the agent card must have "+name)
+		b.require(len(textListMember(card, name)) > 0, CodeBridgeInvalid, "the agent card must have "+name)
 	}
-	extensions, _ := object(card, "capabilities")["extensions"].([]any)
+	extensions, _ := objectMember(card, "capabilities")["extensions"].([]any)
 	i := slices.IndexFunc(extensions, func(e any) bool {
 		m, _ := e.(map[string]any)
-		return text(m, "uri") == extensionURI
+		return textMember(m, "uri") == extensionURI
 	})
 	if i < 0 {
-		b.fail(CodeBridgeActivation, "capabilities.extensions must declare "+extensionURI)
+		b.addFinding(CodeBridgeActivation, "capabilities.extensions must declare "+extensionURI)
 		return b
 	}
 	extension := extensions[i].(map[string]any)
 	required, ok := extension["required"].(bool)
-	b.want(ok && !required, CodeBridgeInvalid, "the extension's required must be false")
-	b.want(slices.Contains(texts(object(extension, "params"), "versions"), wire.Version), CodeBridgeInvalid,
+	b.require(ok && !required, CodeBridgeInvalid, "the extension's required must be false")
+	b.require(slices.Contains(textListMember(objectMember(extension, "params"), "versions"), wire.Version), CodeBridgeInvalid,
 		"the extension's params.versions must have "+wire.Version)
 	return b
 }
@@ -165,34 +165,34 @@ func A2AExtension(card map[string]any) Bridge {
 // headers.
 func A2AMessage(envelope map[string]any) Bridge {
 	var b Bridge
-	message := object(envelope, "message")
+	message := objectMember(envelope, "message")
 	if message == nil {
 		message = envelope
 	}
-	b.want(text(message, "messageId") != "", CodeBridgeInvalid, "the message must have messageId")
-	b.want(slices.Contains(header(object(envelope, "headers"), "A2A-Extensions"), extensionURI), CodeBridgeActivation,
+	b.require(textMember(message, "messageId") != "", CodeBridgeInvalid, "the message must have messageId")
+	b.require(slices.Contains(headerList(objectMember(envelope, "headers"), "A2A-Extensions"), extensionURI), CodeBridgeActivation,
 		"the header A2A-Extensions must name "+extensionURI)
-	b.want(slices.Contains(texts(message, "extensions"), extensionURI), CodeBridgeActivation, "message.extensions must have "+extensionURI)
-	metadata := object(message, "metadata")
-	own := object(metadata, extensionURI)
+	b.require(slices.Contains(textListMember(message, "extensions"), extensionURI), CodeBridgeActivation, "message.extensions must have "+extensionURI)
+	metadata := objectMember(message, "metadata")
+	own := objectMember(metadata, extensionURI)
 	_, named := own["mandate"]
-	b.want(!named, CodeBridgeEmbedded, "the extension's metadata must not have mandate")
-	b.embedded(metadata, "message.metadata")
-	b.reference(own, "message.metadata of the extension", "mandate_id", "mandate_hash", "version")
+	b.require(!named, CodeBridgeEmbedded, "the extension's metadata must not have mandate")
+	b.rejectEmbedded(metadata, "message.metadata")
+	b.readReference(own, "message.metadata of the extension", "mandate_id", "mandate_hash", "version")
 	return b
 }
 
 // UCPReference judges a UCP payload.
 func UCPReference(payload map[string]any) Bridge {
 	var b Bridge
-	meta := object(payload, "meta")
-	b.want(text(object(meta, "ucp-agent"), "profile") != "", CodeBridgeInvalid, `meta["ucp-agent"].profile must be there`)
-	_, misplaced := object(payload, "ap2")["aump"]
-	b.want(!misplaced, CodeBridgeInvalid, "ap2.aump must not be there: AP2 has its own mandates")
-	own := object(meta, "aump")
+	meta := objectMember(payload, "meta")
+	b.require(textMember(objectMember(meta, "ucp-agent"), "profile") != "", CodeBridgeInvalid, `meta["ucp-agent"].profile must be there`)
+	_, misplaced := objectMember(payload, "ap2")["aump"]
+	b.require(!misplaced, CodeBridgeInvalid, "ap2.aump must not be there: AP2 has its own mandates")
+	own := objectMember(meta, "aump")
 	_, named := own["mandate"]
-	b.want(!named, CodeBridgeEmbedded, "meta.aump must not have mandate")
-	b.embedded(payload, "the payload")
-	b.reference(own, "meta.aump", "mandate_id", "mandate_hash", "version")
+	b.require(!named, CodeBridgeEmbedded, "meta.aump must not have mandate")
+	b.rejectEmbedded(payload, "the payload")
+	b.readReference(own, "meta.aump", "mandate_id", "mandate_hash", "version")
 	return b
 }

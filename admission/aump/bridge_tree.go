@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// object is a member that is an object, else nil.
-func object(m map[string]any, key string) map[string]any {
+// objectMember is a member that is an object, else nil.
+func objectMember(m map[string]any, key string) map[string]any {
 	o, _ := m[key].(map[string]any)
 	return o
 }
 
-// text is a member that is a text, else "".
-func text(m map[string]any, key string) string {
+// textMember is a member that is a text, else "".
+func textMember(m map[string]any, key string) string {
 	s, _ := m[key].(string)
 	return s
 }
 
-// texts is a member that is an array of nothing but texts, else nil.
-func texts(m map[string]any, key string) []string {
+// textListMember is a member that is an array of nothing but texts, else nil.
+func textListMember(m map[string]any, key string) []string {
 	list, _ := m[key].([]any)
 	var out []string
 	for _, v := range list {
@@ -33,14 +33,14 @@ func texts(m map[string]any, key string) []string {
 	return out
 }
 
-// header is a header's comma list. Names of HTTP headers have no case.
-func header(headers map[string]any, name string) []string {
+// headerList is a header's comma list. Names of HTTP headers have no case.
+func headerList(headers map[string]any, name string) []string {
 	var list []string
 	for _, key := range sortedKeys(headers) {
 		if !strings.EqualFold(key, name) {
 			continue
 		}
-		for part := range strings.SplitSeq(text(headers, key), ",") {
+		for part := range strings.SplitSeq(textMember(headers, key), ",") {
 			list = append(list, strings.TrimSpace(part))
 		}
 	}
@@ -52,8 +52,8 @@ func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) 
 // maxKey is how many bytes of a key a message shows.
 const maxKey = 64
 
-// quoted is a key for messages.
-func quoted(key string) string {
+// quotedKey is a key for messages.
+func quotedKey(key string) string {
 	if len(key) > maxKey {
 		key = strings.ToValidUTF8(key[:maxKey], "") + "…"
 	}

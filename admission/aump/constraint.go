@@ -8,11 +8,11 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// holds evaluates a machine-readable hard constraint. A fact that is missing,
+// constraintHolds evaluates a machine-readable hard constraint. A fact that is missing,
 // null or of another type than the operand breaks it, whatever the operator:
 // what was not said cannot be held against anybody else's limit.
-func holds(c wire.Rule, a wire.Action) bool {
-	fact, there := lookup(c.Field, a)
+func constraintHolds(c wire.Rule, a wire.Action) bool {
+	fact, there := lookupFact(c.Field, a)
 	if c.Op == "exists" {
 		want, said := c.Value.(bool)
 		return there == (want || !said)
@@ -22,19 +22,19 @@ func holds(c wire.Rule, a wire.Action) bool {
 }
 
 var operators = map[string]func(fact, value any) bool{
-	"eq":     equal,
+	"eq":     equalScalars,
 	"ne":     func(fact, value any) bool { return noneOf(fact, []any{value}) },
-	"lt":     ordered(func(f, v float64) bool { return f < v }),
-	"lte":    ordered(func(f, v float64) bool { return f <= v }),
-	"gt":     ordered(func(f, v float64) bool { return f > v }),
-	"gte":    ordered(func(f, v float64) bool { return f >= v }),
-	"in":     among,
+	"lt":     orderedTest(func(f, v float64) bool { return f < v }),
+	"lte":    orderedTest(func(f, v float64) bool { return f <= v }),
+	"gt":     orderedTest(func(f, v float64) bool { return f > v }),
+	"gte":    orderedTest(func(f, v float64) bool { return f >= v }),
+	"in":     isAmong,
 	"not_in": noneOf,
 }
 
-// lookup follows a path such as attributes.load.kg. Members are found by their
+// lookupFact follows a path such as attributes.load.kg. Members are found by their
 // exact names; null is nothing.
-func lookup(field string, a wire.Action) (fact any, there bool) {
+func lookupFact(field string, a wire.Action) (fact any, there bool) {
 	part, path, _ := strings.Cut(field, ".")
 	fact = map[string]map[string]any{"attributes": a.Attributes, "terms": a.Terms}[part]
 	for key := range strings.SplitSeq(path, ".") {
@@ -47,7 +47,7 @@ func lookup(field string, a wire.Action) (fact any, there bool) {
 	return fact, fact != nil
 }
 
-func number(v any) (float64, bool) {
+func numberOf(v any) (float64, bool) {
 	n, ok := v.(json.Number)
 	if !ok {
 		return 0, false
@@ -56,25 +56,25 @@ func number(v any) (float64, bool) {
 	return f, err == nil
 }
 
-func ordered(test func(fact, value float64) bool) func(fact, value any) bool {
+func orderedTest(test func(fact, value float64) bool) func(fact, value any) bool {
 	return func(fact, value any) bool {
-		f, ok := number(fact)
-		v, also := number(value)
+		f, ok := numberOf(fact)
+		v, also := numberOf(value)
 		return ok && also && test(f, v)
 	}
 }
 
-// equal compares scalars; numbers by value, however they are written.
-func equal(a, b any) bool {
-	if x, ok := number(a); ok {
-		y, also := number(b)
+// equalScalars compares scalars; numbers by value, however they are written.
+func equalScalars(a, b any) bool {
+	if x, ok := numberOf(a); ok {
+		y, also := numberOf(b)
 		return also && x == y
 	}
-	return scalar(a) && a == b
+	return isScalar(a) && a == b
 }
 
-// scalar is what can be compared: a text, a number or a truth value.
-func scalar(v any) bool {
+// isScalar is what can be compared: a text, a number or a truth value.
+func isScalar(v any) bool {
 	switch v.(type) {
 	case string, bool, json.Number:
 		return true
@@ -99,9 +99,9 @@ func sameType(a, b any) bool {
 	return false
 }
 
-func among(fact, value any) bool {
+func isAmong(fact, value any) bool {
 	list, _ := value.([]any)
-	return slices.ContainsFunc(list, func(v any) bool { return equal(fact, v) })
+	return slices.ContainsFunc(list, func(v any) bool { return equalScalars(fact, v) })
 }
 
 // noneOf must not be got around by a spelling: texts that differ only in case or
@@ -109,17 +109,17 @@ func among(fact, value any) bool {
 func noneOf(fact, value any) bool {
 	list, _ := value.([]any)
 	return slices.ContainsFunc(list, func(v any) bool { return sameType(fact, v) }) &&
-		!slices.ContainsFunc(list, func(v any) bool { return equal(fact, v) || resembles(fact, v) })
+		!slices.ContainsFunc(list, func(v any) bool { return equalScalars(fact, v) || equalNormalized(fact, v) })
 }
 
-func resembles(a, b any) bool {
+func equalNormalized(a, b any) bool {
 	x, ok := a.(string)
 	y, also := b.(string)
-	return ok && also && fold(x) == fold(y)
+	return ok && also && normalizeName(x) == normalizeName(y)
 }
 
-// truthy is how the published evaluators read a value that they do not type.
-func truthy(v any) bool {
+// isTruthy is how the published evaluators read a value that they do not type.
+func isTruthy(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return false

@@ -145,8 +145,8 @@ func TestDecisions(t *testing.T) {
 	for _, tc := range decisions {
 		t.Run(tc.name, func(t *testing.T) {
 			m := compiled(t, courier, tc.edits...)
-			if m.Problems != nil {
-				t.Fatal(m.Problems)
+			if m.Violations != nil {
+				t.Fatal(m.Violations)
 			}
 			s := holding(m)
 			if tc.given != nil {

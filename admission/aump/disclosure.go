@@ -8,28 +8,28 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// disclosures finds the fields that an action must not tell. Prohibited and
+// deniedDisclosures finds the fields that an action must not tell. Prohibited and
 // protected win over allowed.
-func disclosures(s *subject) []string {
+func deniedDisclosures(s *rowInput) []string {
 	var paths []string
 	for i, d := range s.Action.Disclosures {
-		if s.undisclosable(d.Field) {
+		if s.deniesDisclosure(d.Field) {
 			paths = append(paths, fmt.Sprintf("$.proposed_action.disclosures[%d].field", i))
 		}
-		if !s.rules.exactDisclosed && quotes(s.Mandate.Preferences.PrivateNotes, d.Content) {
+		if !s.rules.exactDisclosures && quotesNote(s.Mandate.Preferences.PrivateNotes, d.Content) {
 			paths = append(paths, fmt.Sprintf("$.proposed_action.disclosures[%d].content", i))
 		}
 	}
 	return paths
 }
 
-func (s *subject) undisclosable(field string) bool {
+func (s *rowInput) deniesDisclosure(field string) bool {
 	d := s.Mandate.Disclosure
 	named := func(rules []wire.DisclosureRule) bool {
 		return slices.ContainsFunc(rules, func(r wire.DisclosureRule) bool { return r.Field == field })
 	}
 	return named(d.Prohibited) || protectedField(s.Mandate.Negotiation, field) || // as the published evaluators
-		!s.rules.exactDisclosed && s.reveals(field) ||
+		!s.rules.exactDisclosures && s.revealsSecret(field) ||
 		d.Default != wire.DiscloseAllow && !named(d.Allowed)
 }
 
@@ -40,24 +40,24 @@ func protectedField(n wire.Negotiation, field string) bool {
 	return under("private_notes") || slices.ContainsFunc(n.ProtectedFields, func(p string) bool { return field != "" && (field == p || under(p)) })
 }
 
-// reveals reports whether a field is a protected or prohibited one under another
+// revealsSecret reports whether a field is a protected or prohibited one under another
 // spelling, a part of one, or something that contains one.
-func (s *subject) reveals(field string) bool {
-	f := segments(field)
+func (s *rowInput) revealsSecret(field string) bool {
+	f := pathSegments(field)
 	if len(f) == 0 {
 		return true // nobody can say what it tells
 	}
-	for _, secret := range s.secrets() {
-		p := segments(secret)
-		if prefix(f, p) || prefix(p, f) || within(p, f) {
+	for _, secret := range s.secretPaths() {
+		p := pathSegments(secret)
+		if hasPathPrefix(f, p) || hasPathPrefix(p, f) || containsPath(p, f) {
 			return true
 		}
 	}
 	return false
 }
 
-// secrets are the paths in a mandate that must not be told.
-func (s *subject) secrets() []string {
+// secretPaths are the paths in a mandate that must not be told.
+func (s *rowInput) secretPaths() []string {
 	list := []string{"preferences.private_notes"}
 	for _, r := range s.Mandate.Disclosure.Prohibited {
 		list = append(list, r.Field)
@@ -77,22 +77,22 @@ func (s *subject) secrets() []string {
 	return list
 }
 
-// segments takes a path apart: a.b[0] is a, b, 0. Case and white space do not
+// pathSegments takes a path apart: a.b[0] is a, b, 0. Case and white space do not
 // count.
-func segments(path string) []string {
+func pathSegments(path string) []string {
 	return strings.FieldsFunc(strings.ToLower(path), func(r rune) bool { return strings.ContainsRune(".[]/'\"$* \t\r\n", r) })
 }
 
-// prefix reports whether path leads to, or into, what p leads to; an empty p
+// hasPathPrefix reports whether path leads to, or into, what p leads to; an empty p
 // leads nowhere.
-func prefix(path, p []string) bool {
+func hasPathPrefix(path, p []string) bool {
 	return len(p) > 0 && len(path) >= len(p) && slices.Equal(path[:len(p)], p)
 }
 
-// within reports whether p stands anywhere in a path: foo.private_notes.0.
-func within(p, path []string) bool {
+// containsPath reports whether p stands anywhere in a path: foo.private_notes.0.
+func containsPath(p, path []string) bool {
 	for i := range path {
-		if prefix(path[i:], p) {
+		if hasPathPrefix(path[i:], p) {
 			return true
 		}
 	}
@@ -103,14 +103,14 @@ func within(p, path []string) bool {
 // shorter one may stand in any text by chance.
 const minQuote = 8
 
-// quotes reports whether a text contains a private note word for word. Case and
+// quotesNote reports whether a text contains a private note word for word. Case and
 // white space do not count.
-func quotes(notes []string, text string) bool {
-	text = plain(text)
+func quotesNote(notes []string, text string) bool {
+	text = normalizeSpace(text)
 	return slices.ContainsFunc(notes, func(n string) bool {
-		n = plain(n)
+		n = normalizeSpace(n)
 		return len(n) >= minQuote && strings.Contains(text, n)
 	})
 }
 
-func plain(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), " ")) }
+func normalizeSpace(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), " ")) }

@@ -28,8 +28,8 @@ type Input struct {
 	Signatures mandate.SignaturePolicy
 }
 
-// note is the decision of a finding that decides nothing.
-const note = ""
+// noteDecision is the decision of a finding that decides nothing.
+const noteDecision = ""
 
 // Finding is one thing that was found.
 type Finding struct {
@@ -50,13 +50,13 @@ func Evaluate(in Input) Result {
 	var r Result
 	switch {
 	case in.Mandate == nil:
-		r.find(wire.Denied, CodeNotFound, "$.mandate_ref.id")
-	case in.Mandate.Problems != nil:
-		r.find(wire.Denied, CodeSchemaInvalid, "$")
+		r.addFinding(wire.Denied, CodeNotFound, "$.mandate_ref.id")
+	case in.Mandate.Violations != nil:
+		r.addFinding(wire.Denied, CodeSchemaInvalid, "$")
 	default:
-		s := subject{Input: in, rules: rulesFor(in.Profile), commits: commits(in.Action)}
-		if r.judge(references, s); len(r.Findings) == 0 {
-			r.judge(rows, s)
+		s := rowInput{Input: in, rules: rulesFor(in.Profile), commits: commitsPrincipal(in.Action)}
+		if r.runChecks(references, s); len(r.Findings) == 0 {
+			r.runChecks(checkRows, s)
 		}
 	}
 	r.Decision = wire.Allowed
@@ -68,10 +68,10 @@ func Evaluate(in Input) Result {
 	return r
 }
 
-// subject is what the rows look at.
-type subject struct {
+// rowInput is what the rows look at.
+type rowInput struct {
 	Input
-	rules   rules
+	rules   profileRules
 	commits bool
 }
 
@@ -79,40 +79,40 @@ type subject struct {
 // not depend on the ones left out.
 const maxPaths = 32
 
-func (r *Result) judge(rows []row, s subject) {
-	for _, decision := range []string{wire.Denied, wire.RequiresEscalation, note} {
+func (r *Result) runChecks(rows []checkRow, s rowInput) {
+	for _, decision := range []string{wire.Denied, wire.RequiresEscalation, noteDecision} {
 		for _, row := range rows {
 			if row.decision != decision {
 				continue
 			}
-			paths := row.where(&s)
+			paths := row.paths(&s)
 			for _, path := range paths[:min(len(paths), maxPaths)] {
 				for _, code := range row.codes {
-					r.find(decision, code, path)
+					r.addFinding(decision, code, path)
 				}
 			}
 			if len(paths) > maxPaths {
-				r.find(note, CodeReasonsCut, "")
+				r.addFinding(noteDecision, CodeReasonsCut, "")
 			}
 		}
 	}
 }
 
-func (r *Result) find(decision, code, path string) {
+func (r *Result) addFinding(decision, code, path string) {
 	r.Findings = append(r.Findings, Finding{decision, code, path})
 }
 
 // ReasonCodes are the codes of the findings that made the decision, each once.
 func (r Result) ReasonCodes() []string {
-	return r.collect(func(f Finding) string { return f.Code })
+	return r.collectUnique(func(f Finding) string { return f.Code })
 }
 
 // Paths are the places of the findings that made the decision, each once.
 func (r Result) Paths() []string {
-	return r.collect(func(f Finding) string { return f.Path })
+	return r.collectUnique(func(f Finding) string { return f.Path })
 }
 
-func (r Result) collect(what func(Finding) string) []string {
+func (r Result) collectUnique(what func(Finding) string) []string {
 	list := []string{}
 	for _, f := range r.Findings {
 		if f.Decision == r.Decision && !slices.Contains(list, what(f)) {
@@ -122,8 +122,10 @@ func (r Result) collect(what func(Finding) string) []string {
 	return list
 }
 
-// committing are the types of action that always commit the principal.
-var committing = []string{"accept_deal", "complete_checkout", "place_order", "create_ap2_payment_mandate"}
+// committingActions are the types of action that always commit the principal.
+var committingActions = []string{"accept_deal", "complete_checkout", "place_order", "create_ap2_payment_mandate"}
 
-// commits reports whether an action commits the principal.
-func commits(a wire.Action) bool { return a.Commitment || slices.Contains(committing, a.Type) }
+// commitsPrincipal reports whether an action commits the principal.
+func commitsPrincipal(a wire.Action) bool {
+	return a.Commitment || slices.Contains(committingActions, a.Type)
+}

@@ -37,8 +37,8 @@ func TestConstraints(t *testing.T) {
 		for _, part := range []string{"attributes", "terms"} {
 			m := compiled(t, courier, "preferences.hard_constraints",
 				fmt.Sprintf(`[{"id":"w","description":"in words"},{"id":"c","description":"d","field":"%s.deep.x","op":%q%s}]`, part, tc.op, value))
-			if m.Problems != nil {
-				t.Fatalf("%s %s: %v", tc.op, tc.value, m.Problems)
+			if m.Violations != nil {
+				t.Fatalf("%s %s: %v", tc.op, tc.value, m.Violations)
 			}
 			r := evaluate(m, fmt.Sprintf(`{"type":"book_courier","summary":"s","%s":{"deep":%s}}`, part, tc.facts), nil)
 			want := "denied [hard_constraint_violation] [$.preferences.hard_constraints[1]]"

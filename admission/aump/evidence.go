@@ -14,7 +14,7 @@ import (
 // EvidenceSchema is the name of the schema that evidence events must satisfy.
 const EvidenceSchema = "aump/evidence-event"
 
-// Evidence finds what is wrong with an evidence event under a mandate; the event
+// CheckEvidence finds what is wrong with an evidence event under a mandate; the event
 // is valid if that is nothing. Both must satisfy their schemas; a mandate that
 // does not is found. m may be nil: then only the event itself is looked at.
 //
@@ -23,44 +23,44 @@ const EvidenceSchema = "aump/evidence-event"
 // because of expiry could never be recorded otherwise. What the event says of
 // its own privacy is not believed: it is also searched for the mandate's private
 // notes.
-func Evidence(m *mandate.Mandate, e *wire.Evidence) []Finding {
+func CheckEvidence(m *mandate.Mandate, e *wire.Evidence) []Finding {
 	var r Result
 	if m != nil {
-		r.against(m, e)
+		r.compareMandate(m, e)
 	}
 	private := e.LeaksPrivately()
 	if m != nil && m.Evidence.Retention != wire.FullTranscript {
 		private = private || e.Privacy.ContainsPrivateFields || quotesPrivately(m, e)
 	}
 	if private {
-		r.find(wire.Denied, CodeEvidencePrivate, "$.privacy.contains_private_fields")
+		r.addFinding(wire.Denied, CodeEvidencePrivate, "$.privacy.contains_private_fields")
 	}
-	if !e.HashHolds() {
-		r.find(wire.Denied, CodeEvidenceChain, "$.hashes.event_hash")
+	if !e.HashMatches() {
+		r.addFinding(wire.Denied, CodeEvidenceChain, "$.hashes.event_hash")
 	}
 	return r.Findings
 }
 
-// against compares an event with its mandate.
-func (r *Result) against(m *mandate.Mandate, e *wire.Evidence) {
-	if m.Problems != nil {
-		r.find(wire.Denied, CodeSchemaInvalid, "$")
+// compareMandate compares an event with its mandate.
+func (r *Result) compareMandate(m *mandate.Mandate, e *wire.Evidence) {
+	if m.Violations != nil {
+		r.addFinding(wire.Denied, CodeSchemaInvalid, "$")
 		return
 	}
 	if e.Result == wire.Allowed {
-		r.Findings = append(r.Findings, State(m, e.CreatedAt)...)
+		r.Findings = append(r.Findings, StateFindings(m, e.CreatedAt)...)
 	}
 	switch {
 	case e.Ref.ID != m.ID:
-		r.find(wire.Denied, CodeEvidenceMandate, "$.mandate_ref.id")
+		r.addFinding(wire.Denied, CodeEvidenceMandate, "$.mandate_ref.id")
 	case !sameHash(e.Ref.Hash, m.Hash):
-		r.find(wire.Denied, CodeEvidenceHash, "$.mandate_ref.hash")
+		r.addFinding(wire.Denied, CodeEvidenceHash, "$.mandate_ref.hash")
 	}
 	if types := m.Evidence.EventsRequired; len(types) > 0 && !slices.Contains(types, e.EventType) {
-		r.find(wire.Denied, CodeEvidenceType, "$.event_type")
+		r.addFinding(wire.Denied, CodeEvidenceType, "$.event_type")
 	}
 	if e.Privacy.Retention != m.Evidence.Retention {
-		r.find(wire.Denied, CodeEvidenceRetain, "$.privacy.retention")
+		r.addFinding(wire.Denied, CodeEvidenceRetain, "$.privacy.retention")
 	}
 }
 
@@ -80,11 +80,11 @@ func quotesPrivately(m *mandate.Mandate, e *wire.Evidence) bool {
 			texts = append(texts, s)
 		}
 	}
-	return slices.ContainsFunc(texts, func(t string) bool { return quotes(m.Preferences.PrivateNotes, t) })
+	return slices.ContainsFunc(texts, func(t string) bool { return quotesNote(m.Preferences.PrivateNotes, t) })
 }
 
-// problems judges a document by a schema and by what its decoder said.
-func problems(schema string, tree map[string]any, version string, err error) []schemas.Violation {
+// documentViolations judges a document by a schema and by what its decoder said.
+func documentViolations(schema string, tree map[string]any, version string, err error) []schemas.Violation {
 	vs := schemas.Default().Validate(schema, tree)
 	if len(vs) > 0 {
 		return vs

@@ -114,7 +114,7 @@ func (s store) Facts(p mandate.Proposal) mandate.Facts {
 }
 
 func (s store) records() mandate.Records {
-	return mandate.Records{Mandates: s, Revocations: s, Ledger: s, Approvals: s}
+	return mandate.Records{Mandates: s, Revocations: s, SpendLedger: s, Approvals: s}
 }
 
 func holding(list ...*mandate.Mandate) store {
@@ -154,7 +154,7 @@ type answer struct {
 func ask(t testing.TB, r call.Request) answer {
 	t.Helper()
 	c, o := Evaluator{}.Read(r)
-	return reply(t, c, o, o.Verdict, o.Because)
+	return reply(t, c, o, o.Verdict, o.DecidingCode)
 }
 
 // reply renders the answer that a verdict gets.

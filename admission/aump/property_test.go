@@ -41,7 +41,7 @@ func drawn(t *rapid.T, base []byte) Input {
 		t.Fatal(err)
 	}
 	m, err := mandate.Compile(raw, nil)
-	if err != nil || m.Problems != nil {
+	if err != nil || m.Violations != nil {
 		t.Fatal(err, m)
 	}
 	in := Input{Mandate: m, Ref: wire.Ref{ID: m.ID, Hash: pick("hash", m.Hash, m.Hash, "sha256-x")}}
@@ -154,7 +154,7 @@ func FuzzRead(f *testing.F) {
 			r.Profile = call.ProfileReferenceSDK
 		}
 		a := ask(t, r)
-		if a.reply["decision"] != (Evaluator{}).Native(a.opinion.Verdict) || len(a.opinion.Reasons) == 0 {
+		if a.reply["decision"] != (Evaluator{}).NativeVerdict(a.opinion.Verdict) || len(a.opinion.Reasons) == 0 {
 			t.Fatalf("%s, recorded %s %s", a, a.opinion.Verdict, a.recorded())
 		}
 		if a.opinion.Malformed && a.reply["decision"] != wire.Denied {
@@ -175,7 +175,7 @@ func FuzzValidate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind int, doc []byte) {
 		k := Kinds[(kind%len(Kinds)+len(Kinds))%len(Kinds)]
 		against := compare
-		if !refers[k] {
+		if !mandateKinds[k] {
 			against = nil
 		}
 		r, err := Validate(k, doc, against, noon)

@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// fold makes names comparable where being found in a list counts against the
+// normalizeName makes names comparable where being found in a list counts against the
 // one who chose the spelling.
-func fold(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
+func normalizeName(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
-func listed(list []string, name string) bool {
-	return slices.ContainsFunc(list, func(l string) bool { return fold(l) == fold(name) })
+func isListed(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(l string) bool { return normalizeName(l) == normalizeName(name) })
 }
 
 // namedAfter reports whether a name claims to belong to a class in the list: it
 // starts with the singular of a plural, as local_buyer_001 of local_buyers.
 func namedAfter(list []string, name string) bool {
 	return slices.ContainsFunc(list, func(class string) bool {
-		for _, one := range singulars(fold(class)) {
-			rest, ok := strings.CutPrefix(fold(name), one)
+		for _, one := range singularForms(normalizeName(class)) {
+			rest, ok := strings.CutPrefix(normalizeName(name), one)
 			if ok && (rest == "" || strings.ContainsAny(rest[:1], "_-.:/#@ ")) {
 				return true
 			}
@@ -27,7 +27,7 @@ func namedAfter(list []string, name string) bool {
 	})
 }
 
-func singulars(class string) []string {
+func singularForms(class string) []string {
 	if stem, ok := strings.CutSuffix(class, "ies"); ok && stem != "" {
 		return []string{stem + "y"}
 	}
@@ -37,66 +37,66 @@ func singulars(class string) []string {
 	return nil
 }
 
-// standing is how an action's counterparty stands to a list of the purpose.
-type standing int
+// listMatch is how an action's counterparty stands to a list of the purpose.
+type listMatch int
 
 const (
-	unlisted standing = iota // there is no list, or an action that commits nobody
-	found
-	perhaps // only a person can say
-	outside
-	nobody // the action commits the principal to someone whom it does not name
+	matchNoList listMatch = iota // there is no list, or an action that commits nobody
+	matchFound
+	matchUncertain // only a person can say
+	matchOutside
+	matchUnnamed // the action commits the principal to someone whom it does not name
 )
 
-func stand(s *subject, list []string) standing {
+func matchCounterparty(s *rowInput, list []string) listMatch {
 	switch {
-	case s.rules.anyone || len(list) == 0:
-		return unlisted
-	case s.Action.Counterparty == nil || fold(*s.Action.Counterparty) == "":
+	case s.rules.ignoresCounterparties || len(list) == 0:
+		return matchNoList
+	case s.Action.Counterparty == nil || normalizeName(*s.Action.Counterparty) == "":
 		if s.commits {
-			return nobody
+			return matchUnnamed
 		}
-		return unlisted
-	case listed(list, *s.Action.Counterparty):
-		return found
+		return matchNoList
+	case isListed(list, *s.Action.Counterparty):
+		return matchFound
 	case namedAfter(list, *s.Action.Counterparty):
-		return perhaps
+		return matchUncertain
 	}
-	return outside
+	return matchOutside
 }
 
-func excluded(s *subject) bool {
-	return stand(s, s.Mandate.Purpose.ExcludedCounterparties) == found
+func excludedCounterparty(s *rowInput) bool {
+	return matchCounterparty(s, s.Mandate.Purpose.ExcludedCounterparties) == matchFound
 }
 
-func perhapsExcluded(s *subject) bool {
-	st := stand(s, s.Mandate.Purpose.ExcludedCounterparties)
-	return st == perhaps || st == nobody
+func maybeExcludedCounterparty(s *rowInput) bool {
+	st := matchCounterparty(s, s.Mandate.Purpose.ExcludedCounterparties)
+	return st == matchUncertain || st == matchUnnamed
 }
 
-// notAmong wants a listed name to the letter: being found speaks for the one who
+// notAllowedCounterparty wants a listed name to the letter: being found speaks for the one who
 // chose the spelling.
-func notAmong(s *subject) bool {
+func notAllowedCounterparty(s *rowInput) bool {
 	list := s.Mandate.Purpose.AllowedCounterparties
-	switch stand(s, list) {
-	case outside, nobody:
+	switch matchCounterparty(s, list) {
+	case matchOutside, matchUnnamed:
 		return true
-	case found:
+	case matchFound:
 		return !slices.Contains(list, *s.Action.Counterparty)
 	}
 	return false
 }
 
-func perhapsAmong(s *subject) bool {
-	return stand(s, s.Mandate.Purpose.AllowedCounterparties) == perhaps
+func maybeAllowedCounterparty(s *rowInput) bool {
+	return matchCounterparty(s, s.Mandate.Purpose.AllowedCounterparties) == matchUncertain
 }
 
 // otherCategory looks at attributes.category, where there is one: AUMP's own
 // action has no category.
-func otherCategory(s *subject) bool {
+func otherCategory(s *rowInput) bool {
 	allowed := s.Mandate.Purpose.AllowedCategories
 	category, there := s.Action.Attributes["category"]
-	if s.rules.anyone || len(allowed) == 0 || !there {
+	if s.rules.ignoresCounterparties || len(allowed) == 0 || !there {
 		return false
 	}
 	name, ok := category.(string)
@@ -105,10 +105,10 @@ func otherCategory(s *subject) bool {
 
 // prohibitedFactor finds a prohibited factor by its name, also below another
 // (applicant.age for age).
-func prohibitedFactor(s *subject) bool {
+func prohibitedFactor(s *rowInput) bool {
 	return slices.ContainsFunc(s.Action.DecisionFactors, func(factor string) bool {
 		return slices.ContainsFunc(s.Mandate.Compliance.ProhibitedDecisionFactors, func(prohibited string) bool {
-			f, p := fold(factor), fold(prohibited)
+			f, p := normalizeName(factor), normalizeName(prohibited)
 			return f == p || strings.HasSuffix(f, "."+p)
 		})
 	})

@@ -15,21 +15,21 @@ import (
 // RequestSchema is the name of the schema that requests must satisfy.
 const RequestSchema = "aump/action-evaluation.request"
 
-// own is what Read hands to Reply.
-type own struct {
+// readState is what Read hands to Reply.
+type readState struct {
 	ref     wire.ResponseRef
 	result  Result
 	channel string // whom to ask, if the result is an escalation and the mandate says so
 
-	// spends is what the action takes of the budget if it is allowed; nil for none.
-	spends *mandate.Reservation
+	// reservation is what the action takes of the budget if it is allowed; nil for none.
+	reservation *mandate.Reservation
 }
 
-// Spends is what a call takes of its mandate's budget once it is allowed, nil
+// ReservationOf is what a call takes of its mandate's budget once it is allowed, nil
 // for nothing.
-func Spends(c call.Call) *mandate.Reservation {
-	o, _ := c.Own.(own)
-	return o.spends
+func ReservationOf(c call.Call) *mandate.Reservation {
+	o, _ := c.ProtocolState.(readState)
+	return o.reservation
 }
 
 // Read implements call.Protocol.
@@ -37,23 +37,23 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	o := call.Opinion{Verdict: events.Allow}
 	req, err := wire.DecodeRequest(r.Body, r.Limits)
 	if req == nil {
-		o.Undecodable(Name, err)
-		return call.Call{Own: refused("$", wire.Ref{})}, o
+		o.RefuseUndecodable(Name, err)
+		return call.Call{ProtocolState: refusedState("$", wire.Ref{})}, o
 	}
-	c := read(req, r, &o)
-	o.Invalid(Name, schemas.Default().Validate(RequestSchema, req.Tree), nil)
+	c := readCall(req, r, &o)
+	o.RefuseViolations(Name, schemas.Default().Validate(RequestSchema, req.Tree), nil)
 	if err != nil && !o.Malformed {
-		o.Undecodable(Name, err)
+		o.RefuseUndecodable(Name, err)
 	}
 	at := "$"
 	if !o.Malformed {
 		at = checkReference(req, r, &o)
 	}
 	if o.Malformed {
-		c.Own = refused(at, req.Ref)
+		c.ProtocolState = refusedState(at, req.Ref)
 		return c, o
 	}
-	judge(req, r, &c, &o)
+	judgeAction(req, r, &c, &o)
 	return c, o
 }
 
@@ -63,9 +63,9 @@ func checkReference(req *wire.Request, r call.Request, o *call.Opinion) string {
 	if req.Version != wire.Version {
 		o.Refuse(Name, call.CodeUnknownVersion, "/aump/version")
 	}
-	o.Fallback(Name, r, wire.HeaderMandateID, req.Ref.ID)
-	o.Fallback(Name, r, wire.HeaderMandateHash, req.Ref.Hash)
-	named := o.Fallback(Name, r, wire.HeaderMandateVersion, req.Ref.Version)
+	o.BodyOrHeader(Name, r, wire.HeaderMandateID, req.Ref.ID)
+	o.BodyOrHeader(Name, r, wire.HeaderMandateHash, req.Ref.Hash)
+	named := o.BodyOrHeader(Name, r, wire.HeaderMandateVersion, req.Ref.Version)
 	if named != "" && named != wire.Version {
 		o.Refuse(Name, call.CodeUnknownVersion, "/mandate_ref/version")
 	}
@@ -75,23 +75,23 @@ func checkReference(req *wire.Request, r call.Request, o *call.Opinion) string {
 	if o.Malformed {
 		return "$"
 	}
-	if _, ok := wire.NormaliseHash(req.Ref.Hash); !ok && !rulesFor(r.Profile).anyReference {
+	if _, ok := wire.NormaliseHash(req.Ref.Hash); !ok && !rulesFor(r.Profile).acceptsAnyHash {
 		o.Refuse(Name, CodeSchemaInvalid, "$.mandate_ref.hash")
 	}
 	return "$.mandate_ref.hash"
 }
 
-// read gives the call. The action is what its arguments are: that is what a
+// readCall gives the call. The action is what its arguments are: that is what a
 // receipt binds.
-func read(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
+func readCall(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
 	a := req.Action
 	c := call.Call{
 		EventType: req.Type,
-		Session:   o.Fallback(Name, r, events.HeaderSession, ""), Agent: o.Fallback(Name, r, events.HeaderAgent, ""),
-		ToolCallID: o.Fallback(Name, r, events.HeaderToolCallID, ""), Tool: a.Type,
-		Risk: map[string]any{"commitment": commits(a)}, Args: a.Tree, Event: withoutClaims(req.Tree), Trace: call.TraceOf(r),
+		Session:   o.BodyOrHeader(Name, r, events.HeaderSession, ""), Agent: o.BodyOrHeader(Name, r, events.HeaderAgent, ""),
+		ToolCallID: o.BodyOrHeader(Name, r, events.HeaderToolCallID, ""), Tool: a.Type,
+		Risk: map[string]any{"commitment": commitsPrincipal(a)}, Args: a.Tree, Event: withoutClaims(req.Tree), Trace: call.FirstTraceparent(r),
 	}
-	if commits(a) {
+	if commitsPrincipal(a) {
 		c.Action = ActionCommit
 	}
 	if a.Counterparty != nil {
@@ -104,12 +104,12 @@ func read(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
 		}
 		c.ArgsCanonical = canonical
 	}
-	o.Bound(Name, map[string]*string{
+	o.RefuseLongFields(Name, map[string]*string{
 		"/proposed_action/type": &c.Tool, "/mandate_ref/id": &req.Ref.ID, "/mandate_ref/hash": &req.Ref.Hash,
 		"/mandate_ref/version": &req.Ref.Version,
 	})
 	for _, header := range []*string{&c.Session, &c.Agent, &c.ToolCallID} {
-		o.Bound(Name, map[string]*string{"": header})
+		o.RefuseLongFields(Name, map[string]*string{"": header})
 	}
 	return c
 }
@@ -129,7 +129,7 @@ func withoutClaims(tree map[string]any) map[string]any {
 	return clean
 }
 
-func judge(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
+func judgeAction(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
 	hash, _ := wire.NormaliseHash(req.Ref.Hash)
 	m := r.Records.Find(r.Tenant, req.Ref.ID, hash)
 	in := Input{
@@ -139,14 +139,14 @@ func judge(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
 	if r.Publishers != nil {
 		in.Agents = r.Publishers.Agents(r.Tenant, r.Source)
 	}
-	ref := wire.ResponseRef{ID: req.Ref.ID, Hash: hash, Version: repeated(req.Ref)}
+	ref := wire.ResponseRef{ID: req.Ref.ID, Hash: hash, Version: replyVersion(req.Ref)}
 	var spends *mandate.Reservation
 	if m != nil {
-		if rulesFor(r.Profile).anyReference {
+		if rulesFor(r.Profile).acceptsAnyHash {
 			ref.Hash = m.Hash
 		}
 		c.Mandate = &events.MandateRef{ID: m.ID, Hash: m.Hash}
-		p := proposal(req, r, *c, m)
+		p := newProposal(req, r, *c, m)
 		in.Revoked, in.Facts, in.Spend = r.Records.Revoked(r.Tenant, m), r.Records.Facts(p), r.Records.Spent(p)
 		if a := req.Action.Amount; a != nil {
 			spends = p.Reservation(m, a.Total)
@@ -154,27 +154,27 @@ func judge(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
 	}
 	result := Evaluate(in)
 	for _, f := range result.Findings {
-		o.Say(verdicts[f.Decision], Name, f.Code, f.Path)
+		o.AddReason(decisionVerdicts[f.Decision], Name, f.Code, f.Path)
 	}
 	if result.Decision == wire.Allowed {
-		o.Say(events.Allow, Name, CodeWithinMandate, "")
+		o.AddReason(events.Allow, Name, CodeWithinMandate, "")
 	}
 	if c.ToolCallID == "" {
-		o.Say(events.Allow, Name, call.CodeNoToolCallID, "")
+		o.AddReason(events.Allow, Name, call.CodeNoToolCallID, "")
 	}
 	if c.Session == "" {
-		o.Say(events.Allow, Name, call.CodeWeakScope, "")
+		o.AddReason(events.Allow, Name, call.CodeWeakScope, "")
 	}
 	if result.Decision != wire.Denied {
 		o.NotAfter = m.ExpiresAt
 	}
 	if result.Decision == wire.RequiresEscalation {
-		o.Patience = patience(m, r.Now)
+		o.ApprovalWindow = approvalWindow(m, r.Now)
 	}
-	c.Own = own{ref: ref, result: result, channel: channel(result, m), spends: spends}
+	c.ProtocolState = readState{ref: ref, result: result, channel: contactChannel(result, m), reservation: spends}
 }
 
-func proposal(req *wire.Request, r call.Request, c call.Call, m *mandate.Mandate) mandate.Proposal {
+func newProposal(req *wire.Request, r call.Request, c call.Call, m *mandate.Mandate) mandate.Proposal {
 	p := mandate.Proposal{
 		Tenant: r.Tenant, Source: r.Source, Session: c.Session, ToolCallID: c.ToolCallID,
 		MandateID: m.ID, MandateHash: m.Hash, Action: c.ArgsCanonical,

@@ -42,7 +42,7 @@ func TestCall(t *testing.T) {
 		ArgsCanonical: []byte(`{"amount":{"currency":"EUR","total_minor":300},"commitment":true,"counterparty":"van-7","summary":"hunter2-secret","type":"book_courier"}`),
 		Trace:         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Mandate:       &events.MandateRef{ID: m.ID, Hash: m.Hash},
-		Args:          got.Args, Event: got.Event, Own: got.Own,
+		Args:          got.Args, Event: got.Event, ProtocolState: got.ProtocolState,
 	}
 	if d := cmp.Diff(want, got, cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "Own" }, cmp.Ignore())); d != "" {
 		t.Error(d)
@@ -169,7 +169,7 @@ func TestStoredMandateIsBad(t *testing.T) {
 	} {
 		m := compiled(t, courier, edits...)
 		a := ask(t, request(holding(m), body(m), noon))
-		if a.String() != "denied [schema_invalid] [$]" || a.opinion.Malformed || len(m.Problems) == 0 {
+		if a.String() != "denied [schema_invalid] [$]" || a.opinion.Malformed || len(m.Violations) == 0 {
 			t.Errorf("%s: %s", name, a)
 		}
 	}
@@ -280,10 +280,10 @@ func TestEscalation(t *testing.T) {
 		if channel != tc.channel || got["expires_at"] != "2026-11-20T12:10:00.000000000Z" || got["prompt"] == "" {
 			t.Errorf("%s: %v", name, got)
 		}
-		if a.opinion.Patience != tc.patience || !a.opinion.NotAfter.Equal(m.ExpiresAt) {
-			t.Errorf("%s: %s, %s", name, a.opinion.Patience, a.opinion.NotAfter)
+		if a.opinion.ApprovalWindow != tc.patience || !a.opinion.NotAfter.Equal(m.ExpiresAt) {
+			t.Errorf("%s: %s, %s", name, a.opinion.ApprovalWindow, a.opinion.NotAfter)
 		}
-		if a := ask(t, request(holding(m), envelope(m, dear, `{"conditions":["x"]}`), noon)); a.opinion.Patience != 0 || !a.opinion.NotAfter.IsZero() {
+		if a := ask(t, request(holding(m), envelope(m, dear, `{"conditions":["x"]}`), noon)); a.opinion.ApprovalWindow != 0 || !a.opinion.NotAfter.IsZero() {
 			t.Errorf("%s: a denial that waits", name)
 		}
 	}
@@ -316,11 +316,11 @@ const goldenHash = "sha256-7ac20f1661a03353cd9c3fbaeb70ec4efc121776d405981fb5f69
 
 func TestNativeWords(t *testing.T) {
 	for v, want := range map[events.Verdict]string{events.Allow: "allowed", events.Ask: "requires_escalation", events.Defer: "requires_escalation", events.Deny: "denied", "?": "denied"} {
-		if got := (Evaluator{}).Native(v); got != want {
+		if got := (Evaluator{}).NativeVerdict(v); got != want {
 			t.Errorf("%s: %s", v, got)
 		}
 	}
-	if !(Evaluator{}).Tightens() {
+	if !(Evaluator{}).HasNativeEvaluator() {
 		t.Error("the mandate is the policy")
 	}
 }

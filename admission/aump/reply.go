@@ -14,22 +14,22 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// refused is the answer to a request that is not valid.
-func refused(path string, ref wire.Ref) own {
+// refusedState is the answer to a request that is not valid.
+func refusedState(path string, ref wire.Ref) readState {
 	named, _ := wire.NormaliseHash(ref.Hash)
-	return own{
-		ref:    wire.ResponseRef{ID: ref.ID, Hash: named, Version: repeated(ref)},
+	return readState{
+		ref:    wire.ResponseRef{ID: ref.ID, Hash: named, Version: replyVersion(ref)},
 		result: Result{wire.Denied, []Finding{{wire.Denied, CodeSchemaInvalid, path}}},
 	}
 }
 
-// repeated is the version of the mandate that a reply names: the one that the
+// replyVersion is the version of the mandate that a reply names: the one that the
 // request named, known or not.
-func repeated(ref wire.Ref) string { return cmp.Or(ref.Version, wire.Version) }
+func replyVersion(ref wire.Ref) string { return cmp.Or(ref.Version, wire.Version) }
 
-// patience is how long the mandate lets the principal think: 0 if it does not
+// approvalWindow is how long the mandate lets the principal think: 0 if it does not
 // say, and never 0 if it does.
-func patience(m *mandate.Mandate, now time.Time) time.Duration {
+func approvalWindow(m *mandate.Mandate, now time.Time) time.Duration {
 	seconds := m.Escalation.ApprovalTimeout
 	left := m.ExpiresAt.Sub(now)
 	switch {
@@ -41,8 +41,8 @@ func patience(m *mandate.Mandate, now time.Time) time.Duration {
 	return max(1, time.Duration(*seconds)*time.Second)
 }
 
-// channel is the first way to reach the principal that reaches somebody.
-func channel(r Result, m *mandate.Mandate) string {
+// contactChannel is the first way to reach the principal that reaches somebody.
+func contactChannel(r Result, m *mandate.Mandate) string {
 	if r.Decision == wire.RequiresEscalation {
 		for _, mode := range m.Escalation.ContactModes {
 			if mode != "none" {
@@ -57,11 +57,11 @@ func channel(r Result, m *mandate.Mandate) string {
 // decision is stricter than the mandate's own, the response says so: with the
 // code that AUMP has for what the mandate's principal did not allow, and ours.
 func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, error) {
-	o, ok := c.Own.(own)
+	o, ok := c.ProtocolState.(readState)
 	if !ok { // nobody looked, or it is not to be trusted
 		o.ref.Version = wire.Version
 	}
-	native := p.Native(d.Verdict)
+	native := p.NativeVerdict(d.Verdict)
 	if !ok && native == wire.Allowed {
 		return nil, errors.New("aump: nothing was evaluated that could be allowed")
 	}
@@ -70,11 +70,11 @@ func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte,
 	case native == wire.Allowed: // approved: what the mandate wanted a review for was reviewed
 		o.result = Result{Decision: native}
 	default:
-		o.result = tightened(native, d, reason)
+		o.result = tightenedResult(native, d, reason)
 	}
 	b, err := wire.Response{
 		Ref: o.ref, Decision: o.result.Decision, ReasonCodes: o.result.ReasonCodes(), Paths: o.result.Paths(),
-		Summary: summary(o.result), RequiredEscalation: escalation(o, d),
+		Summary: summaryText(o.result), RequiredEscalation: requiredEscalation(o, d),
 	}.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("aump: rendering the reply: %w", err)
@@ -86,16 +86,16 @@ func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte,
 // make.
 var tightenedCodes = map[string]string{wire.Denied: CodeScope, wire.RequiresEscalation: CodeEscalation}
 
-// tightened is the result of a verdict that somebody else made. A failure of the
+// tightenedResult is the result of a verdict that somebody else made. A failure of the
 // service's is not dressed up as a violation of the mandate.
-func tightened(decision string, d events.Decision, reason string) Result {
+func tightenedResult(decision string, d events.Decision, reason string) Result {
 	r := Result{Decision: decision}
 	failed := slices.ContainsFunc(d.Reasons, func(x events.Reason) bool { return x.Evaluator == serviceEvaluator && x.Code == reason })
 	if !failed {
-		r.find(decision, tightenedCodes[decision], "$.proposed_action")
+		r.addFinding(decision, tightenedCodes[decision], "$.proposed_action")
 	}
-	if code(reason) {
-		r.find(decision, reason, "$.proposed_action")
+	if isReasonCode(reason) {
+		r.addFinding(decision, reason, "$.proposed_action")
 	}
 	return r
 }
@@ -103,13 +103,13 @@ func tightened(decision string, d events.Decision, reason string) Result {
 // serviceEvaluator is the name under which package admission gives reasons.
 const serviceEvaluator = "admission"
 
-// code reports whether a reason is one, and not a policy's message to people.
-func code(reason string) bool {
+// isReasonCode reports whether a reason is one, and not a policy's message to people.
+func isReasonCode(reason string) bool {
 	return reason != "" && len(reason) <= 64 && strings.Trim(reason, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// escalation says whom to ask, what, and how long the approval stays open.
-func escalation(o own, d events.Decision) *wire.RequiredEscalation {
+// requiredEscalation says whom to ask, what, and how long the approval stays open.
+func requiredEscalation(o readState, d events.Decision) *wire.RequiredEscalation {
 	if o.result.Decision != wire.RequiresEscalation {
 		return nil
 	}
@@ -123,8 +123,8 @@ func escalation(o own, d events.Decision) *wire.RequiredEscalation {
 	return e
 }
 
-// summary is for people. It holds nothing of the request or the mandate.
-func summary(r Result) string {
+// summaryText is for people. It holds nothing of the request or the mandate.
+func summaryText(r Result) string {
 	switch r.Decision {
 	case wire.Allowed:
 		return "Allowed under the mandate."

@@ -7,29 +7,29 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// expired counts the instant of expiry itself.
-func expired(m *mandate.Mandate, now time.Time) bool { return !m.ExpiresAt.After(now) }
+// isExpired counts the instant of expiry itself.
+func isExpired(m *mandate.Mandate, now time.Time) bool { return !m.ExpiresAt.After(now) }
 
-// unbounded reports whether a delegated mandate lacks every objective bound.
-func unbounded(m *mandate.Mandate) bool {
+// isUnbounded reports whether a delegated mandate lacks every objective bound.
+func isUnbounded(m *mandate.Mandate) bool {
 	p := m.Purpose
 	bounds := len(m.Authority.ProhibitedActions) + len(p.AllowedCategories) + len(p.AllowedCounterparties) + len(p.ExcludedCounterparties)
 	return m.Authority.Mode == wire.ModeDelegated && m.Authority.Budget == nil && bounds == 0
 }
 
-// State finds what keeps a mandate from being used at all at a time: rows 1 to 3
+// StateFindings finds what keeps a mandate from being used at all at a time: rows 1 to 3
 // of the table.
-func State(m *mandate.Mandate, now time.Time) []Finding {
-	s := &subject{Input: Input{Mandate: m, Now: now}}
+func StateFindings(m *mandate.Mandate, now time.Time) []Finding {
+	s := &rowInput{Input: Input{Mandate: m, Now: now}}
 	var found []Finding
 	for _, r := range []struct {
 		fires      bool
 		code, path string
 	}{
-		{inactive(s), CodeInactive, "$.status"},
-		{early(s), CodeInactive, "$.issued_at"},
-		{expired(m, now), CodeExpired, "$.expires_at"},
-		{unbounded(m), CodeScope, "$.authority"},
+		{isInactive(s), CodeInactive, "$.status"},
+		{notYetIssued(s), CodeInactive, "$.issued_at"},
+		{isExpired(m, now), CodeExpired, "$.expires_at"},
+		{isUnbounded(m), CodeScope, "$.authority"},
 	} {
 		if r.fires {
 			found = append(found, Finding{wire.Denied, r.code, r.path})

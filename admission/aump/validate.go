@@ -44,7 +44,7 @@ type Report struct {
 	Errors      []string `json:"errors"`       // for people; no values of the document
 }
 
-func (r *Report) add(code, message string) {
+func (r *Report) addError(code, message string) {
 	if !slices.Contains(r.ReasonCodes, code) {
 		r.ReasonCodes = append(r.ReasonCodes, code)
 	}
@@ -53,15 +53,15 @@ func (r *Report) add(code, message string) {
 	}
 }
 
-func (r *Report) invalid(what string, vs []schemas.Violation) {
+func (r *Report) addViolations(what string, vs []schemas.Violation) {
 	for _, v := range vs {
-		r.add(CodeSchemaInvalid, what+v.String())
+		r.addError(CodeSchemaInvalid, what+v.String())
 	}
 }
 
-func (r *Report) findings(found []Finding) {
+func (r *Report) addFindings(found []Finding) {
 	for _, f := range found {
-		r.add(f.Code, f.Code+" at "+f.Path)
+		r.addError(f.Code, f.Code+" at "+f.Path)
 	}
 }
 
@@ -73,92 +73,92 @@ func (r *Report) findings(found []Finding) {
 // in the report.
 func Validate(kind string, doc, against []byte, now time.Time) (Report, error) {
 	r := Report{ReasonCodes: []string{}, Errors: []string{}}
-	check, known := kinds[kind]
+	check, known := kindChecks[kind]
 	if !known {
 		return r, ErrKind
 	}
 	var m *mandate.Mandate
 	if against != nil {
-		if !refers[kind] {
+		if !mandateKinds[kind] {
 			return r, ErrNoMandate
 		}
 		var err error
 		if m, err = mandate.Compile(against, nil); err != nil {
 			return r, errors.Join(ErrBadMandate, err)
 		}
-		r.invalid("the mandate to compare with: ", m.Problems)
+		r.addViolations("the mandate to compare with: ", m.Violations)
 	}
 	tree, err := strictjson.ParseObject(doc, strictjson.DefaultLimits)
 	if err != nil {
-		r.add(CodeSchemaInvalid, err.Error())
+		r.addError(CodeSchemaInvalid, err.Error())
 	} else {
-		check(&r, subjectDocument{raw: doc, tree: tree, mandate: m, now: now})
+		check(&r, validationInput{raw: doc, tree: tree, mandate: m, now: now})
 	}
 	r.Valid = len(r.ReasonCodes) == 0
 	return r, nil
 }
 
-// subjectDocument is what the checks of the kinds look at.
-type subjectDocument struct {
+// validationInput is what the checks of the kinds look at.
+type validationInput struct {
 	raw     []byte
 	tree    map[string]any
 	mandate *mandate.Mandate
 	now     time.Time
 }
 
-var kinds = map[string]func(*Report, subjectDocument){
+var kindChecks = map[string]func(*Report, validationInput){
 	KindMandate:      validateMandate,
 	KindProfile:      validateProfile,
 	KindEvidence:     validateEvidence,
-	KindMCPMeta:      bridge(MCPMeta),
-	KindMCPTool:      bridge(MCPTool),
-	KindA2AExtension: bridge(A2AExtension),
-	KindA2AMessage:   bridge(A2AMessage),
-	KindUCPReference: bridge(UCPReference),
+	KindMCPMeta:      bridgeCheck(MCPMeta),
+	KindMCPTool:      bridgeCheck(MCPTool),
+	KindA2AExtension: bridgeCheck(A2AExtension),
+	KindA2AMessage:   bridgeCheck(A2AMessage),
+	KindUCPReference: bridgeCheck(UCPReference),
 }
 
-// refers are the kinds that refer to a mandate.
-var refers = map[string]bool{KindEvidence: true, KindMCPMeta: true, KindA2AMessage: true, KindUCPReference: true}
+// mandateKinds are the kinds that refer to a mandate.
+var mandateKinds = map[string]bool{KindEvidence: true, KindMCPMeta: true, KindA2AMessage: true, KindUCPReference: true}
 
-func validateMandate(r *Report, d subjectDocument) {
+func validateMandate(r *Report, d validationInput) {
 	m, err := wire.DecodeMandate(d.raw, strictjson.DefaultLimits)
-	if vs := mandate.Problems(m, err); vs != nil {
-		r.invalid("", vs)
+	if vs := mandate.ValidateDocument(m, err); vs != nil {
+		r.addViolations("", vs)
 		return
 	}
-	r.findings(State(&mandate.Mandate{Mandate: m}, d.now))
+	r.addFindings(StateFindings(&mandate.Mandate{Mandate: m}, d.now))
 }
 
-func validateProfile(r *Report, d subjectDocument) {
+func validateProfile(r *Report, d validationInput) {
 	p, err := wire.DecodeProfile(d.raw, strictjson.DefaultLimits)
-	vs := problems(ProfileSchema, d.tree, p.Version, err)
+	vs := documentViolations(ProfileSchema, d.tree, p.Version, err)
 	if vs == nil && (wire.KeySet{}).Add(p) != nil {
 		vs = []schemas.Violation{{Path: "/signing_keys", Message: "must not have two keys with one kid"}}
 	}
-	r.invalid("", vs)
+	r.addViolations("", vs)
 }
 
-func validateEvidence(r *Report, d subjectDocument) {
+func validateEvidence(r *Report, d validationInput) {
 	e, err := wire.DecodeEvidence(d.raw, strictjson.DefaultLimits)
-	vs := problems(EvidenceSchema, d.tree, e.Version, err)
+	vs := documentViolations(EvidenceSchema, d.tree, e.Version, err)
 	if vs == nil {
 		vs = unreadableTime("/created_at", e.CreatedAt)
 	}
 	if vs != nil {
-		r.invalid("", vs)
+		r.addViolations("", vs)
 		return
 	}
-	r.findings(Evidence(d.mandate, e))
+	r.addFindings(CheckEvidence(d.mandate, e))
 }
 
-func bridge(check func(map[string]any) Bridge) func(*Report, subjectDocument) {
-	return func(r *Report, d subjectDocument) {
+func bridgeCheck(check func(map[string]any) Bridge) func(*Report, validationInput) {
+	return func(r *Report, d validationInput) {
 		b := check(d.tree)
 		for _, f := range b.Findings {
-			r.add(f.Code, f.Text)
+			r.addError(f.Code, f.Text)
 		}
 		if m := d.mandate; m != nil && (b.Ref.ID != m.ID || !sameHash(b.Ref.Hash, m.Hash)) {
-			r.add(CodeHashMismatch, "the reference does not name the mandate to compare with")
+			r.addError(CodeHashMismatch, "the reference does not name the mandate to compare with")
 		}
 	}
 }

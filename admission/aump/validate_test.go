@@ -93,7 +93,7 @@ func TestBridges(t *testing.T) {
 		if got := fmt.Sprint(r.ReasonCodes); err != nil || got != tc.codes || r.Valid != (tc.codes == "[]") {
 			t.Errorf("%s %s: %s %v %v, want %s", tc.kind, doc, got, r.Errors, err, tc.codes)
 		}
-		if tc.codes != "[]" || !refers[tc.kind] {
+		if tc.codes != "[]" || !mandateKinds[tc.kind] {
 			continue
 		}
 		if r, err := Validate(tc.kind, []byte(doc), mandateFile, noon); err != nil || !r.Valid {
@@ -223,7 +223,7 @@ func TestValidateIsCalledWrongly(t *testing.T) {
 	if _, err := Validate("contract", good, nil, noon); !errors.Is(err, ErrKind) {
 		t.Error(err)
 	}
-	for kind := range refers {
+	for kind := range mandateKinds {
 		if _, err := Validate(kind, []byte("{}"), []byte("{"), noon); !errors.Is(err, ErrBadMandate) {
 			t.Error(err)
 		}

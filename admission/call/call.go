@@ -91,30 +91,30 @@ type Call struct {
 	Confirmed   string
 	Unconfirmed *Invocation
 
-	// Own is what the protocol's Read leaves for its Reply; nobody else looks at
+	// ProtocolState is what the protocol's Read leaves for its Reply; nobody else looks at
 	// it. It is nil if Read did not come back.
-	Own any
+	ProtocolState any
 }
 
 // Opinion is what one evaluator says.
 type Opinion struct {
-	Verdict events.Verdict
-	Reasons []events.Reason
-	Because string // the code of the reason that made the verdict as strict as it is; "" for a bare allow
+	Verdict      events.Verdict
+	Reasons      []events.Reason
+	DecidingCode string // the code of the reason that made the verdict as strict as it is; "" for a bare allow
 
 	// Unapprovable is the strictest verdict in the opinion that no reviewer's
 	// approval lifts, "" if approvals lift all of it. Say notes every defer and deny;
 	// an evaluator that knows an ask to be of this kind sets it itself.
 	Unapprovable events.Verdict
-	// Asks are the codes of the reasons that ask, each once: an approval answers
+	// AskCodes are the codes of the reasons that ask, each once: an approval answers
 	// these and no others.
-	Asks []string
+	AskCodes []string
 
 	// NotAfter, unless it is zero, is when that ends on which the opinion rests.
 	NotAfter time.Time
-	// Patience, unless it is zero, is how long an approval that the opinion asks for
+	// ApprovalWindow, unless it is zero, is how long an approval that the opinion asks for
 	// stays open.
-	Patience time.Duration
+	ApprovalWindow time.Duration
 
 	// Malformed says that the request is not valid for its protocol: there is no
 	// call that a further evaluator could judge. The verdict is deny.
@@ -134,14 +134,14 @@ type Protocol interface {
 	// read nonetheless, for the record.
 	Read(Request) (Call, Opinion)
 
-	// Tightens says that the protocol's specification has an evaluator of its own,
+	// HasNativeEvaluator says that the protocol's specification has an evaluator of its own,
 	// which is the policy: tool policies can only make its verdict stricter, and
 	// where none matches the call its verdict stands. A tenant without any policy
 	// is denied all the same. Such a protocol gives a reason for every verdict.
-	Tightens() bool
+	HasNativeEvaluator() bool
 
-	// Native is the protocol's own word for a verdict, "" if it has none.
-	Native(events.Verdict) string
+	// NativeVerdict is the protocol's own word for a verdict, "" if it has none.
+	NativeVerdict(events.Verdict) string
 
 	// Reply renders the native reply to the call. reason is text for the caller;
 	// the record is final.

@@ -22,9 +22,9 @@ func TestSayOnlyTightens(t *testing.T) {
 		{events.Allow, events.Allow, ""}, {events.Ask, events.Ask, "c1"}, {events.Allow, events.Ask, "c1"},
 		{events.Deny, events.Deny, "c3"}, {events.Defer, events.Deny, "c3"}, {events.Deny, events.Deny, "c3"},
 	} {
-		o.Say(step.verdict, "e", fmt.Sprintf("c%d", len(o.Reasons)), "")
-		if o.Verdict != step.want || o.Because != step.because {
-			t.Errorf("after %s: %s because %s", step.verdict, o.Verdict, o.Because)
+		o.AddReason(step.verdict, "e", fmt.Sprintf("c%d", len(o.Reasons)), "")
+		if o.Verdict != step.want || o.DecidingCode != step.because {
+			t.Errorf("after %s: %s because %s", step.verdict, o.Verdict, o.DecidingCode)
 		}
 	}
 	if len(o.Reasons) != 6 || o.Malformed {
@@ -46,10 +46,10 @@ func TestLongPathsAreCut(t *testing.T) {
 
 func TestUndecodable(t *testing.T) {
 	var o Opinion
-	o.Undecodable("e", &strictjson.Error{Code: strictjson.TooDeep, Path: "/x"})
-	o.Undecodable("e", &aaep.FieldError{Path: "/a"})
-	o.Undecodable("e", &agenthook.FieldError{Path: "/b"})
-	o.Undecodable("e", errors.New("?"))
+	o.RefuseUndecodable("e", &strictjson.Error{Code: strictjson.TooDeep, Path: "/x"})
+	o.RefuseUndecodable("e", &aaep.FieldError{Path: "/a"})
+	o.RefuseUndecodable("e", &agenthook.FieldError{Path: "/b"})
+	o.RefuseUndecodable("e", errors.New("?"))
 	if got := fmt.Sprint(o.Reasons); got != "[{e too_deep /x   } {e schema_invalid /a   } {e schema_invalid /b   } {e schema_invalid    }]" {
 		t.Error(got)
 	}
@@ -62,7 +62,7 @@ func TestInvalid(t *testing.T) {
 		{Path: "/b", Keyword: "advice", Level: schemas.LevelWarning}, {Path: "/c", Keyword: "special", Level: schemas.LevelError},
 		{Path: "/d", Keyword: "x", Check: "C-1", Level: schemas.LevelError},
 	}
-	o.Invalid("e", vs, map[string]string{"special": "s", "C-1": "c1"})
+	o.RefuseViolations("e", vs, map[string]string{"special": "s", "C-1": "c1"})
 	if got := fmt.Sprint(o.Reasons); got != "[{e s /c   } {e c1 /d   } {e schema_invalid /a   }]" {
 		t.Error(got)
 	}
@@ -70,14 +70,14 @@ func TestInvalid(t *testing.T) {
 		t.Error("the violations were changed")
 	}
 	o = Opinion{Verdict: events.Allow}
-	if o.Invalid("e", vs[2:3], nil); o.Verdict != events.Allow || o.Malformed {
+	if o.RefuseViolations("e", vs[2:3], nil); o.Verdict != events.Allow || o.Malformed {
 		t.Error("a warning refuses")
 	}
 	vs = nil
 	for i := range 100 {
 		vs = append(vs, schemas.Violation{Path: fmt.Sprint("/", i), Level: schemas.LevelError})
 	}
-	if o.Invalid("e", vs, nil); len(o.Reasons) != maxReported {
+	if o.RefuseViolations("e", vs, nil); len(o.Reasons) != maxReported {
 		t.Errorf("%d reasons", len(o.Reasons))
 	}
 }
@@ -85,7 +85,7 @@ func TestInvalid(t *testing.T) {
 func TestBound(t *testing.T) {
 	a, b, c := strings.Repeat("x", MaxField), strings.Repeat("x", MaxField+1), strings.Repeat("y", MaxField+1)
 	o := Opinion{Verdict: events.Allow}
-	o.Bound("e", map[string]*string{"/c": &c, "/a": &a, "/b": &b})
+	o.RefuseLongFields("e", map[string]*string{"/c": &c, "/a": &a, "/b": &b})
 	if a == "" || b != "" || c != "" || fmt.Sprint(o.Reasons) != "[{e field_too_long /b   } {e field_too_long /c   }]" {
 		t.Errorf("%v", o.Reasons)
 	}
@@ -98,12 +98,12 @@ func TestTraceOf(t *testing.T) {
 		{strings.Replace(good, "-01", "_01", 1), ""}, {"00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01", ""},
 		{"00-0af7651916cd43dd8448eb211c80319c-" + strings.Repeat("0", 16) + "-01", ""},
 	} {
-		if got := TraceOf(Request{}, c.in); got != c.want {
+		if got := FirstTraceparent(Request{}, c.in); got != c.want {
 			t.Errorf("%q: %q", c.in, got)
 		}
 	}
 	other := strings.Replace(good, "01", "00", 1)
-	if got := TraceOf(Request{Header: map[string][]string{events.HeaderTrace: {"junk", good}}}, other); got != good {
+	if got := FirstTraceparent(Request{Header: map[string][]string{events.HeaderTrace: {"junk", good}}}, other); got != good {
 		t.Error(got)
 	}
 }
@@ -113,7 +113,7 @@ func TestNoConfirmations(t *testing.T) {
 		t.Error("it knows of one")
 	}
 	for i, grave := range map[Invocation]bool{{}: false, {Risk: "medium"}: false, {Risk: "high"}: true, {Irreversible: true}: true} {
-		if i.Grave() != grave {
+		if i.NeedsConfirmation() != grave {
 			t.Errorf("%+v", i)
 		}
 	}
@@ -123,23 +123,23 @@ func TestNoConfirmations(t *testing.T) {
 // opinions are put together.
 func TestUnapprovable(t *testing.T) {
 	deferred := Opinion{Verdict: events.Allow}
-	deferred.Say(events.Ask, "e", "look", "")
-	deferred.Say(events.Defer, "e", "later", "")
-	firm := Opinion{Verdict: events.Ask, Unapprovable: events.Ask, Asks: []string{"look"}}
+	deferred.AddReason(events.Ask, "e", "look", "")
+	deferred.AddReason(events.Defer, "e", "later", "")
+	firm := Opinion{Verdict: events.Ask, Unapprovable: events.Ask, AskCodes: []string{"look"}}
 	for name, put := range map[string]func(o *Opinion, of Opinion){
-		"Join":  func(o *Opinion, of Opinion) { o.Join(of) },
-		"Adopt": func(o *Opinion, of Opinion) { o.Adopt(of, "/metadata/aana") },
+		"Join":  func(o *Opinion, of Opinion) { o.Merge(of) },
+		"Adopt": func(o *Opinion, of Opinion) { o.MergeCarried(of, "/metadata/aana") },
 	} {
 		for _, of := range []Opinion{deferred, firm} {
 			o := Opinion{Verdict: events.Allow}
-			o.Say(events.Ask, "own", "mine", "")
-			if put(&o, of); o.Unapprovable != of.Unapprovable || fmt.Sprint(o.Asks) != "[mine look]" {
+			o.AddReason(events.Ask, "own", "mine", "")
+			if put(&o, of); o.Unapprovable != of.Unapprovable || fmt.Sprint(o.AskCodes) != "[mine look]" {
 				t.Errorf("%s: %+v of %+v", name, o, of)
 			}
 		}
 	}
 	asked := Opinion{Verdict: events.Allow}
-	if asked.Say(events.Ask, "e", "look", ""); asked.Unapprovable != "" {
+	if asked.AddReason(events.Ask, "e", "look", ""); asked.Unapprovable != "" {
 		t.Errorf("an ask can be approved: %+v", asked)
 	}
 }

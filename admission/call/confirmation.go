@@ -12,28 +12,28 @@ type Invocation struct {
 	Now                     time.Time
 }
 
-// Grave tells whether an invocation needs a confirmation at all: AAEP-C-100,
+// NeedsConfirmation tells whether an invocation needs a confirmation at all: AAEP-C-100,
 // AAEP-C-101.
-func (i Invocation) Grave() bool { return i.Irreversible || i.Risk == "high" }
+func (i Invocation) NeedsConfirmation() bool { return i.Irreversible || i.Risk == "high" }
 
-// Standing is where the confirmation of an invocation stands.
-type Standing string
+// ConfirmationStatus is where the confirmation of an invocation stands.
+type ConfirmationStatus string
 
 // The standings. Only StandingAccepted is leave to go on.
 const (
-	StandingNone      Standing = ""          // the user was not asked, or it is forgotten
-	StandingPending   Standing = "pending"   // asked and not answered yet
-	StandingAccepted  Standing = "accepted"  // by a valid reply, in time, and not used yet
-	StandingDeclined  Standing = "declined"  // by a valid reply
-	StandingExpired   Standing = "expired"   // nobody answered in time, or the answer is too old
-	StandingUsed      Standing = "used"      // for an invocation before this one
-	StandingWithdrawn Standing = "withdrawn" // the agent went on without an answer, or its session ended
-	StandingAmbiguous Standing = "ambiguous" // several answers could be meant
+	ConfirmationNone      ConfirmationStatus = ""          // the user was not asked, or it is forgotten
+	ConfirmationPending   ConfirmationStatus = "pending"   // asked and not answered yet
+	ConfirmationAccepted  ConfirmationStatus = "accepted"  // by a valid reply, in time, and not used yet
+	ConfirmationDeclined  ConfirmationStatus = "declined"  // by a valid reply
+	ConfirmationExpired   ConfirmationStatus = "expired"   // nobody answered in time, or the answer is too old
+	ConfirmationUsed      ConfirmationStatus = "used"      // for an invocation before this one
+	ConfirmationWithdrawn ConfirmationStatus = "withdrawn" // the agent went on without an answer, or its session ended
+	ConfirmationAmbiguous ConfirmationStatus = "ambiguous" // several answers could be meant
 )
 
 // Confirmation is what is known of the user's word on an invocation.
 type Confirmation struct {
-	Standing Standing
+	Status ConfirmationStatus
 	// ID names the question; it is set with StandingAccepted.
 	ID string
 	// Explicit says that the question names the invocation's tool_call_id. Otherwise

@@ -34,16 +34,16 @@ const maxReported = 16
 // of a value above it is said.
 const maxPath = 256
 
-// Say adds a reason to an opinion; the verdict only ever becomes stricter.
-func (o *Opinion) Say(verdict events.Verdict, evaluator, code, path string) {
+// AddReason adds a reason to an opinion; the verdict only ever becomes stricter.
+func (o *Opinion) AddReason(verdict events.Verdict, evaluator, code, path string) {
 	if verdict.Strictness() > o.Verdict.Strictness() {
-		o.Verdict, o.Because = verdict, code
+		o.Verdict, o.DecidingCode = verdict, code
 	}
 	switch {
-	case verdict == events.Ask && !slices.Contains(o.Asks, code):
-		o.Asks = append(o.Asks, code)
+	case verdict == events.Ask && !slices.Contains(o.AskCodes, code):
+		o.AskCodes = append(o.AskCodes, code)
 	case verdict.Strictness() > events.Ask.Strictness():
-		o.Unapprovable = stricter(o.Unapprovable, verdict)
+		o.Unapprovable = stricterVerdict(o.Unapprovable, verdict)
 	}
 	if len(path) > maxPath { // half a name could hide a credential from redaction
 		path = path[:max(0, strings.LastIndexByte(path[:maxPath+1], '/'))]
@@ -51,8 +51,8 @@ func (o *Opinion) Say(verdict events.Verdict, evaluator, code, path string) {
 	o.Reasons = append(o.Reasons, events.Reason{Evaluator: evaluator, Code: code, Path: path})
 }
 
-// stricter is the stricter of two verdicts, of which "" is none.
-func stricter(a, b events.Verdict) events.Verdict {
+// stricterVerdict is the stricter of two verdicts, of which "" is none.
+func stricterVerdict(a, b events.Verdict) events.Verdict {
 	if a == "" || b != "" && b.Strictness() > a.Strictness() {
 		return b
 	}
@@ -61,14 +61,14 @@ func stricter(a, b events.Verdict) events.Verdict {
 
 // Refuse adds a reason why the request is not valid for its protocol.
 func (o *Opinion) Refuse(evaluator, code, path string) {
-	o.Say(events.Deny, evaluator, code, path)
+	o.AddReason(events.Deny, evaluator, code, path)
 	o.Malformed, o.Verdict = true, events.Deny
 }
 
-// Undecodable adds the reason for an error of a protocol's Decode: the code of a
+// RefuseUndecodable adds the reason for an error of a protocol's Decode: the code of a
 // *strictjson.Error, or schema_invalid with the path of a field of the wrong
 // type.
-func (o *Opinion) Undecodable(evaluator string, err error) {
+func (o *Opinion) RefuseUndecodable(evaluator string, err error) {
 	var (
 		syntax *strictjson.Error
 		field  *agenthook.FieldError // one type for all protocols
@@ -84,10 +84,10 @@ func (o *Opinion) Undecodable(evaluator string, err error) {
 	}
 }
 
-// Invalid refuses for every violation that is more than a warning. codes maps
+// RefuseViolations refuses for every violation that is more than a warning. codes maps
 // keywords and check identifiers of violations to reason codes; the rest is
 // schema_invalid. The mapped ones come first: they say more.
-func (o *Opinion) Invalid(evaluator string, vs []schemas.Violation, codes map[string]string) {
+func (o *Opinion) RefuseViolations(evaluator string, vs []schemas.Violation, codes map[string]string) {
 	code := func(v schemas.Violation) string {
 		for _, k := range []string{v.Keyword, v.Check} {
 			if c, ok := codes[k]; ok {
@@ -108,11 +108,11 @@ func (o *Opinion) Invalid(evaluator string, vs []schemas.Violation, codes map[st
 	}
 }
 
-// Fallback gives what the body says or, if it says nothing, what a header says.
+// BodyOrHeader gives what the body says or, if it says nothing, what a header says.
 // Two that contradict each other are one identity too many: the request is
 // refused. So is a header that is not UTF-8: records and digests are JSON, in which
 // all such texts would become one.
-func (o *Opinion) Fallback(evaluator string, r Request, header, body string) string {
+func (o *Opinion) BodyOrHeader(evaluator string, r Request, header, body string) string {
 	values := HeaderValues(r.Header, header)
 	if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
 		o.Refuse(evaluator, string(strictjson.InvalidUTF8), "")
@@ -152,8 +152,8 @@ func HeaderValues(header map[string][]string, name string) []string {
 	return values
 }
 
-// Bound refuses identifiers that are too long and empties them.
-func (o *Opinion) Bound(evaluator string, fields map[string]*string) {
+// RefuseLongFields refuses identifiers that are too long and empties them.
+func (o *Opinion) RefuseLongFields(evaluator string, fields map[string]*string) {
 	for _, path := range sortedPaths(fields) {
 		if f := fields[path]; len(*f) > MaxField {
 			o.Refuse(evaluator, CodeFieldTooLong, path)
@@ -171,17 +171,17 @@ func sortedPaths(fields map[string]*string) []string {
 	return paths
 }
 
-// Join makes one opinion of two: the stricter verdict, all reasons, the shorter
+// Merge makes one opinion of two: the stricter verdict, all reasons, the shorter
 // of what limits them. Whether a request is malformed or observational is for its
 // own protocol to say.
-func (o *Opinion) Join(other Opinion) {
+func (o *Opinion) Merge(other Opinion) {
 	if other.Verdict.Strictness() > o.Verdict.Strictness() {
-		o.Verdict, o.Because = other.Verdict, other.Because
+		o.Verdict, o.DecidingCode = other.Verdict, other.DecidingCode
 	}
-	o.Unapprovable = stricter(o.Unapprovable, other.Unapprovable)
-	for _, code := range other.Asks {
-		if !slices.Contains(o.Asks, code) {
-			o.Asks = append(slices.Clip(o.Asks), code)
+	o.Unapprovable = stricterVerdict(o.Unapprovable, other.Unapprovable)
+	for _, code := range other.AskCodes {
+		if !slices.Contains(o.AskCodes, code) {
+			o.AskCodes = append(slices.Clip(o.AskCodes), code)
 		}
 	}
 	if len(other.Reasons) > 0 {
@@ -190,37 +190,37 @@ func (o *Opinion) Join(other Opinion) {
 	if o.NotAfter.IsZero() || !other.NotAfter.IsZero() && other.NotAfter.Before(o.NotAfter) {
 		o.NotAfter = other.NotAfter
 	}
-	if o.Patience == 0 || other.Patience != 0 && other.Patience < o.Patience {
-		o.Patience = other.Patience
+	if o.ApprovalWindow == 0 || other.ApprovalWindow != 0 && other.ApprovalWindow < o.ApprovalWindow {
+		o.ApprovalWindow = other.ApprovalWindow
 	}
 }
 
-// aboutTheCall are the codes of what a protocol notes of a call as such: whoever
+// callLevelCodes are the codes of what a protocol notes of a call as such: whoever
 // carries a document for another protocol has noted it itself.
-var aboutTheCall = map[string]bool{CodeNoToolCallID: true, CodeWeakScope: true}
+var callLevelCodes = map[string]bool{CodeNoToolCallID: true, CodeWeakScope: true}
 
-// Adopt takes over another protocol's opinion of a document that stands at a JSON
+// MergeCarried takes over another protocol's opinion of a document that stands at a JSON
 // pointer of the request; "" is a document that the request does not have. A
 // document that is not valid denies; the request is no less valid for it. Paths
 // into the document become paths into the request.
-func (o *Opinion) Adopt(inner Opinion, at string) {
-	adopted := Opinion{Verdict: inner.Verdict, Because: inner.Because, NotAfter: inner.NotAfter, Patience: inner.Patience,
-		Unapprovable: inner.Unapprovable, Asks: inner.Asks}
+func (o *Opinion) MergeCarried(inner Opinion, at string) {
+	adopted := Opinion{Verdict: inner.Verdict, DecidingCode: inner.DecidingCode, NotAfter: inner.NotAfter, ApprovalWindow: inner.ApprovalWindow,
+		Unapprovable: inner.Unapprovable, AskCodes: inner.AskCodes}
 	for _, r := range inner.Reasons {
-		if !aboutTheCall[r.Code] {
-			adopted.Say(events.Allow, r.Evaluator, r.Code, within(r.Path, at))
+		if !callLevelCodes[r.Code] {
+			adopted.AddReason(events.Allow, r.Evaluator, r.Code, rebasePath(r.Path, at))
 		}
 	}
-	o.Join(adopted)
+	o.Merge(adopted)
 }
 
 // requestParts are where the JSONPaths of AUMP lead into the request and not
 // into the mandate.
 var requestParts = []string{"$.proposed_action", "$.mandate_ref", "$.context"}
 
-// within makes a path into a document a path into the request that has the
+// rebasePath makes a path into a document a path into the request that has the
 // document at a JSON pointer.
-func within(path, at string) string {
+func rebasePath(path, at string) string {
 	if at == "" {
 		return path
 	}

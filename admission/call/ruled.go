@@ -7,17 +7,17 @@ import (
 
 // Ruling is how a verdict came about, in more detail than the record keeps.
 type Ruling struct {
-	Own      Opinion         // the protocol's own, with those of who judged beside it joined to it
-	Policies policy.Verdicts // without reasons if they were not asked
-	Failed   string          // the code of a failure of the service's, which overrides everything; else ""
+	NativeOpinion Opinion         // the protocol's own, with those of who judged beside it joined to it
+	Policies      policy.Verdicts // without reasons if they were not asked
+	Failed        string          // the code of a failure of the service's, which overrides everything; else ""
 }
 
-// Ruled is a Protocol whose reply says more about the policies' verdict than the
+// RulingReplier is a Protocol whose reply says more about the policies' verdict than the
 // record and one text can. RuledReply is asked instead of Reply. If the request
 // could not be read at all, the call is zero.
-type Ruled interface {
+type RulingReplier interface {
 	Protocol
-	RuledReply(c Call, d events.Decision, r Ruling) ([]byte, error)
+	ReplyWithRuling(c Call, d events.Decision, r Ruling) ([]byte, error)
 }
 
 // TraceEvent is a message that the service puts onto the log after a decision,
@@ -29,9 +29,9 @@ type TraceEvent struct {
 	Body      []byte // RFC 8785
 }
 
-// Traced is a Protocol that demands trace events beside the decision. The record
+// Tracer is a Protocol that demands trace events beside the decision. The record
 // is final when it is asked.
-type Traced interface {
+type Tracer interface {
 	Protocol
 	Trace(c Call, d events.Decision, r Ruling) ([]TraceEvent, error)
 }

@@ -2,20 +2,20 @@ package call
 
 import "github.com/countersign-dev/countersign/events"
 
-// TraceOf gives the first valid W3C traceparent among the request's header and
+// FirstTraceparent gives the first valid W3C traceparent among the request's header and
 // the candidates, "" if there is none.
-func TraceOf(r Request, candidates ...string) string {
+func FirstTraceparent(r Request, candidates ...string) string {
 	for _, t := range append(r.Header[events.HeaderTrace], candidates...) {
-		if traceparent(t) {
+		if isTraceparent(t) {
 			return t
 		}
 	}
 	return ""
 }
 
-// traceparent reports whether t has the form of version 00:
+// isTraceparent reports whether t has the form of version 00:
 // 00-<32 hex>-<16 hex>-<2 hex>, all in lower case, ids not zero.
-func traceparent(t string) bool {
+func isTraceparent(t string) bool {
 	const layout = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh"
 	if len(t) != len(layout) {
 		return false

@@ -33,10 +33,10 @@ const budgetName = "@budget"
 // Sizes of values as a budget counts them, in bytes. They are what a value costs
 // at least; texts and elements come on top.
 const (
-	scalarSize = 16
-	listSize   = 32
-	mapSize    = 64
-	regexpStep = 64 // of a compiled pattern
+	scalarSize          = 16
+	listSize            = 32
+	mapSize             = 64
+	bytesPerPatternStep = 64 // of a compiled pattern
 )
 
 // spend adds bytes that an expression makes, and ends the evaluation where the
@@ -94,9 +94,9 @@ func (p *program) run(v cel.Activation, b *budget) (out ref.Val, cost uint64, er
 	return out, cost, err
 }
 
-// meter makes every node of a program that creates something spend what it
+// meterNode makes every node of a program that creates something spend what it
 // creates. What is only passed on costs nothing.
-func meter(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+func meterNode(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	switch node := node.(type) {
 	case interpreter.InterpretableConst:
 		return node, nil
@@ -110,7 +110,7 @@ func meter(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error
 		switch function := node.Function(); {
 		case function == operators.Add && len(node.Args()) == 2:
 			return &meteredSum{InterpretableCall: node, left: node.Args()[0], right: node.Args()[1]}, nil
-		case makesNothing[function]:
+		case nonAllocating[function]:
 		case function == "matches" && len(node.Args()) == 2:
 			return &meteredPattern{node}, nil
 		default:
@@ -120,8 +120,8 @@ func meter(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error
 	return node, nil
 }
 
-// makesNothing are the functions that create no text, list or map.
-var makesNothing = map[string]bool{
+// nonAllocating are the functions that create no text, list or map.
+var nonAllocating = map[string]bool{
 	operators.Equals: true, operators.NotEquals: true, operators.In: true, operators.OldIn: true, operators.Index: true,
 	operators.Less: true, operators.LessEquals: true, operators.Greater: true, operators.GreaterEquals: true,
 	operators.LogicalAnd: true, operators.LogicalOr: true, operators.LogicalNot: true, operators.Conditional: true, operators.NotStrictlyFalse: true,
@@ -197,7 +197,7 @@ func patternSize(pattern string) int64 {
 	for rest := pattern; ; {
 		_, after, found := strings.Cut(rest, "{")
 		if !found {
-			return max(int64(len(pattern)), 1) * min(repeats, maxRepeats) * regexpStep
+			return max(int64(len(pattern)), 1) * min(repeats, maxRepeats) * bytesPerPatternStep
 		}
 		count, tail, _ := strings.Cut(after, "}")
 		low, high, _ := strings.Cut(count, ",")
@@ -321,13 +321,13 @@ func sizeWithin(v any, limit int64) int64 {
 	return n
 }
 
-// growth are the functions of which one call alone can create far more than its
+// growthBounds are the functions of which one call alone can create far more than its
 // arguments hold. Each bounds what a call would create, in bytes, and a call that
 // would create more than MaxCallBytes is not made.
-var growth = map[string]func(args []ref.Val) int64{
-	"replace": replaced,
+var growthBounds = map[string]func(args []ref.Val) int64{
+	"replace": replacedSize,
 	"join":    joinedSize,
-	"format":  formatted,
+	"format":  formattedSize,
 }
 
 func lengthOf(v ref.Val) int64 {
@@ -335,7 +335,7 @@ func lengthOf(v ref.Val) int64 {
 	return int64(len(s))
 }
 
-func replaced(args []ref.Val) int64 {
+func replacedSize(args []ref.Val) int64 {
 	text, _ := args[0].(types.String)
 	old, _ := args[1].(types.String)
 	hits := int64(strings.Count(string(text), string(old)))
@@ -344,11 +344,11 @@ func replaced(args []ref.Val) int64 {
 			hits = min(hits, int64(n))
 		}
 	}
-	return lengthOf(args[0]) + times(hits, lengthOf(args[2]))
+	return lengthOf(args[0]) + multiplyCapped(hits, lengthOf(args[2]))
 }
 
-// times multiplies two sizes and stops above MaxCallBytes.
-func times(a, b int64) int64 {
+// multiplyCapped multiplies two sizes and stops above MaxCallBytes.
+func multiplyCapped(a, b int64) int64 {
 	if a > 0 && b > MaxCallBytes/a {
 		return MaxCallBytes + 1
 	}
@@ -363,25 +363,25 @@ func joinedSize(args []ref.Val) int64 {
 	n := sizeWithin(list, MaxCallBytes)
 	if len(args) == 2 {
 		count, _ := list.Size().(types.Int)
-		n += times(int64(count), lengthOf(args[1]))
+		n += multiplyCapped(int64(count), lengthOf(args[1]))
 	}
 	return n
 }
 
-// formatted: every clause writes one argument once. A number takes up to some 400
+// formattedSize: every clause writes one argument once. A number takes up to some 400
 // digits, and quotes and escapes in lists and maps at most double a text.
-func formatted(args []ref.Val) int64 {
+func formattedSize(args []ref.Val) int64 {
 	list, ok := args[1].(traits.Lister)
 	if !ok {
 		return 0
 	}
 	count, _ := list.Size().(types.Int)
-	return lengthOf(args[0]) + 2*sizeWithin(list, MaxCallBytes) + times(int64(count), 512)
+	return lengthOf(args[0]) + 2*sizeWithin(list, MaxCallBytes) + multiplyCapped(int64(count), 512)
 }
 
-// guarded makes the functions of growth check what they are about to create.
-func guarded(env *cel.Env) (opts []cel.EnvOption, err error) {
-	for name, bound := range growth {
+// withGrowthChecks makes the functions of growth check what they are about to create.
+func withGrowthChecks(env *cel.Env) (opts []cel.EnvOption, err error) {
+	for name, bound := range growthBounds {
 		decl := env.Functions()[name]
 		bindings, err := decl.Bindings()
 		if err != nil {
@@ -396,14 +396,14 @@ func guarded(env *cel.Env) (opts []cel.EnvOption, err error) {
 			if o.IsMemberFunction() {
 				declare = cel.MemberOverload
 			}
-			opts = append(opts, cel.Function(name, declare(o.ID(), o.ArgTypes(), o.ResultType(), bounded(byID[o.ID()], bound))))
+			opts = append(opts, cel.Function(name, declare(o.ID(), o.ArgTypes(), o.ResultType(), checkedBinding(byID[o.ID()], bound))))
 		}
 	}
 	return opts, nil
 }
 
-// bounded is the binding of a function that checks first.
-func bounded(f *functions.Overload, bound func([]ref.Val) int64) cel.OverloadOpt {
+// checkedBinding is the binding of a function that checks first.
+func checkedBinding(f *functions.Overload, bound func([]ref.Val) int64) cel.OverloadOpt {
 	check := func(args ...ref.Val) {
 		if bound(args) > MaxCallBytes {
 			panic(errMemory)
@@ -418,12 +418,12 @@ func bounded(f *functions.Overload, bound func([]ref.Val) int64) cel.OverloadOpt
 	return cel.FunctionBinding(func(args ...ref.Val) ref.Val { check(args...); return f.Function(args...) })
 }
 
-// prices are the steps of calls of which CEL knows the overload only when it runs:
+// callCosts are the steps of calls of which CEL knows the overload only when it runs:
 // without them a loop over a long text would cost as much as one over a short one.
-type prices struct{}
+type callCosts struct{}
 
 // CallCost implements cost.ActualCostEstimator.
-func (prices) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint64 {
+func (callCosts) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint64 {
 	var bytes int64
 	switch {
 	case len(args) == 0:
@@ -440,9 +440,9 @@ func (prices) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint64 {
 	default:
 		bytes = sizeWithin(args[0], MaxCallBytes)
 	}
-	steps := max(uint64(bytes)/stepSize, 1)
+	steps := max(uint64(bytes)/bytesPerStep, 1)
 	return &steps
 }
 
-// stepSize is how many bytes are looked at in one step.
-const stepSize = 16
+// bytesPerStep is how many bytes are looked at in one step.
+const bytesPerStep = 16

@@ -22,7 +22,7 @@ import (
 func newEnv() (*cel.Env, error) {
 	object := cel.MapType(cel.StringType, cel.DynType)
 	opts := []cel.EnvOption{
-		cel.CustomTypeAdapter(values{types.DefaultTypeAdapter}),
+		cel.CustomTypeAdapter(treeAdapter{types.DefaultTypeAdapter}),
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
 		cel.ParserExpressionSizeLimit(MaxExpression),
@@ -44,7 +44,7 @@ func newEnv() (*cel.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	guards, err := guarded(env)
+	guards, err := withGrowthChecks(env)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +61,9 @@ type condition struct {
 	values   []string
 }
 
-// condition compiles a when. The error names no file or line.
-func (sc *scope) condition(when string) (condition, error) {
-	ast, err := sc.check("when", when)
+// compileCondition compiles a when. The error names no file or line.
+func (sc *policyEnv) compileCondition(when string) (condition, error) {
+	ast, err := sc.checkExpression("when", when)
 	if err != nil {
 		return condition{}, err
 	}
@@ -73,34 +73,34 @@ func (sc *scope) condition(when string) (condition, error) {
 	if strings.TrimSpace(when) == "true" {
 		return condition{}, nil
 	}
-	if _, err := sc.estimate("when", ast); err != nil {
+	if _, err := sc.estimateCost("when", ast); err != nil {
 		return condition{}, err
 	}
 	c := condition{}
-	c.variable, c.values = demands(conjuncts(ast.NativeRep().Expr())[0])
-	c.program, err = sc.plan("when", ast)
+	c.variable, c.values = requiredValues(conjuncts(ast.NativeRep().Expr())[0])
+	c.program, err = sc.planProgram("when", ast)
 	return c, err
 }
 
-// amount compiles the amount of a limit.
-func (sc *scope) amount(expression string) (*program, error) {
+// compileAmount compiles the amount of a limit.
+func (sc *policyEnv) compileAmount(expression string) (*program, error) {
 	if expression == "" {
 		return nil, nil
 	}
-	ast, err := sc.check("limit.amount", expression)
+	ast, err := sc.checkExpression("limit.amount", expression)
 	if err != nil {
 		return nil, err
 	}
 	if t := ast.OutputType(); t != cel.IntType && t != cel.DynType {
 		return nil, fmt.Errorf("limit.amount must be a whole number, and this is of type %s; int(…) makes one", t)
 	}
-	if _, err := sc.estimate("limit.amount", ast); err != nil {
+	if _, err := sc.estimateCost("limit.amount", ast); err != nil {
 		return nil, err
 	}
-	return sc.plan("limit.amount", ast)
+	return sc.planProgram("limit.amount", ast)
 }
 
-func (sc *scope) check(what, expression string) (*cel.Ast, error) {
+func (sc *policyEnv) checkExpression(what, expression string) (*cel.Ast, error) {
 	ast, issues := sc.env.Compile(expression)
 	if issues != nil && issues.Err() != nil {
 		return nil, celIssues(what, issues)
@@ -108,15 +108,15 @@ func (sc *scope) check(what, expression string) (*cel.Ast, error) {
 	return ast, nil
 }
 
-// estimate gives the static cost of an expression, with the variables that it
+// estimateCost gives the static cost of an expression, with the variables that it
 // uses, directly or not.
-func (sc *scope) estimate(what string, ast *cel.Ast) (uint64, error) {
+func (sc *policyEnv) estimateCost(what string, ast *cel.Ast) (uint64, error) {
 	est, err := sc.env.EstimateCost(ast, sc.sizes)
 	if err != nil {
 		return 0, fmt.Errorf("the cost of %s cannot be estimated: %w", what, err)
 	}
 	total := est.Max
-	for _, name := range uses(ast, variablesPrefix) {
+	for _, name := range referencedNames(ast, variablesPrefix) {
 		total += min(sc.sizes.variables[name], MaxStaticCost)
 	}
 	if total > MaxStaticCost || total < est.Max {
@@ -125,9 +125,9 @@ func (sc *scope) estimate(what string, ast *cel.Ast) (uint64, error) {
 	return total, nil
 }
 
-func (sc *scope) plan(what string, ast *cel.Ast) (*program, error) {
-	planned, err := sc.env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostTracking(prices{}), cel.CostLimit(MaxRuntimeCost),
-		cel.CustomDecoratorV2(meter), cel.InterruptCheckFrequency(interruptEvery))
+func (sc *policyEnv) planProgram(what string, ast *cel.Ast) (*program, error) {
+	planned, err := sc.env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostTracking(callCosts{}), cel.CostLimit(MaxRuntimeCost),
+		cel.CustomDecoratorV2(meterNode), cel.InterruptCheckFrequency(interruptEvery))
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be compiled: %w", what, err)
 	}
@@ -139,7 +139,7 @@ const interruptEvery = 64
 
 // hasLoop reports whether an expression has a comprehension.
 func hasLoop(e celast.Expr) bool {
-	return e.Kind() == celast.ComprehensionKind || slices.ContainsFunc(children(e), hasLoop)
+	return e.Kind() == celast.ComprehensionKind || slices.ContainsFunc(childExprs(e), hasLoop)
 }
 
 func celIssues(what string, issues *cel.Issues) error {
@@ -157,7 +157,7 @@ func (c condition) holds(v cel.Activation) (matched bool, fault Fault) {
 	if c.program == nil {
 		return true, ""
 	}
-	out, fault := evaluate(c.program, v)
+	out, fault := runProgram(c.program, v)
 	if fault != "" {
 		return false, fault
 	}
@@ -167,12 +167,12 @@ func (c condition) holds(v cel.Activation) (matched bool, fault Fault) {
 	return false, FaultEvaluation
 }
 
-// evaluate runs a program. A variable that costs too much is a fault even where
+// runProgram runs a program. A variable that costs too much is a fault even where
 // CEL could do without its value.
-func evaluate(planned *program, v cel.Activation) (ref.Val, Fault) {
-	e, scoped := v.(*evaluation)
+func runProgram(planned *program, v cel.Activation) (ref.Val, Fault) {
+	e, scoped := v.(*policyActivation)
 	if scoped {
-		e.over = false
+		e.costExceeded = false
 	}
 	b := budgetIn(v)
 	if b.expired(); b.fault != "" {
@@ -182,7 +182,7 @@ func evaluate(planned *program, v cel.Activation) (ref.Val, Fault) {
 	switch {
 	case b.fault != "":
 		return nil, b.fault
-	case scoped && e.over:
+	case scoped && e.costExceeded:
 		return nil, FaultLimit
 	}
 	return out, faultOf(err)
@@ -207,11 +207,11 @@ func faultOf(err error) Fault {
 	return FaultEvaluation
 }
 
-// sizes is what the static estimate assumes about the input, and knows about
+// sizeEstimates is what the static estimate assumes about the input, and knows about
 // params and about the cost of variables.
-type sizes struct{ params, variables map[string]uint64 }
+type sizeEstimates struct{ params, variables map[string]uint64 }
 
-func (s sizes) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
+func (s sizeEstimates) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
 	if e := n.Expr(); e != nil && e.Kind() == celast.IdentKind {
 		if size, known := s.params[e.AsIdent()]; known {
 			return &cost.SizeEstimate{Min: 0, Max: max(size, 1)}
@@ -233,17 +233,17 @@ func sizeOf(v any) uint64 {
 	return 1
 }
 
-func (sizes) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
+func (sizeEstimates) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
 	return nil
 }
 
-// values gives CEL the trees of strictjson as they are, without copying them.
-type values struct{ types.Adapter }
+// treeAdapter gives CEL the trees of strictjson as they are, without copying them.
+type treeAdapter struct{ types.Adapter }
 
-func (a values) NativeToValue(v any) ref.Val {
+func (a treeAdapter) NativeToValue(v any) ref.Val {
 	switch v := v.(type) {
 	case json.Number:
-		return number(v)
+		return numberValue(v)
 	case map[string]any:
 		return types.NewStringInterfaceMap(a, v)
 	case []any:
@@ -253,9 +253,9 @@ func (a values) NativeToValue(v any) ref.Val {
 	}
 }
 
-// number goes by the value, not by how it was written: 1, 1.0 and 1e0 have the
+// numberValue goes by the value, not by how it was written: 1, 1.0 and 1e0 have the
 // same canonical form, so a policy must not tell them apart.
-func number(n json.Number) ref.Val {
+func numberValue(n json.Number) ref.Val {
 	f, err := n.Float64()
 	if err != nil {
 		return types.NewErr("a number is beyond what a double can hold")
@@ -266,16 +266,16 @@ func number(n json.Number) ref.Val {
 	return types.Double(f)
 }
 
-// vars is the activation of one request.
-type vars struct {
+// inputActivation is the activation of one request.
+type inputActivation struct {
 	in     *Input
 	budget *budget
 }
 
-func (v vars) Parent() cel.Activation { return nil }
+func (v inputActivation) Parent() cel.Activation { return nil }
 
-func (v vars) ResolveName(name string) (any, bool) {
-	read, known := variables[name]
+func (v inputActivation) ResolveName(name string) (any, bool) {
+	read, known := inputVariables[name]
 	if name == budgetName {
 		return v.budget, true
 	}
@@ -285,7 +285,7 @@ func (v vars) ResolveName(name string) (any, bool) {
 	return read(v.in), true
 }
 
-var variables = map[string]func(*Input) any{
+var inputVariables = map[string]func(*Input) any{
 	"tenant":         func(in *Input) any { return in.Tenant },
 	"source":         func(in *Input) any { return in.Source },
 	"protocol":       func(in *Input) any { return in.Protocol },
@@ -304,12 +304,12 @@ var variables = map[string]func(*Input) any{
 	"event":          func(in *Input) any { return in.Event },
 	"catalog": func(in *Input) any {
 		if in.Catalog == nil {
-			return unlisted
+			return unlistedTool
 		}
 		return in.Catalog
 	},
 	"now": func(in *Input) any { return in.Now.In(time.UTC) },
 }
 
-// unlisted is the catalogue's word on a tool where there is no catalogue.
-var unlisted = map[string]any{"known": false}
+// unlistedTool is the catalogue's word on a tool where there is no catalogue.
+var unlistedTool = map[string]any{"known": false}

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
-func compileAll(src source) (*Set, error) {
+func compileAll(src documentSet) (*Set, error) {
 	env, err := newEnv()
 	if err != nil {
 		return nil, fmt.Errorf("policy: the CEL environment: %w", err)
@@ -23,14 +23,14 @@ func compileAll(src source) (*Set, error) {
 	for i, s := range specs {
 		p, err := compilePolicy(env, s)
 		set.policies, errs = append(set.policies, p), append(errs, err)
-		set.fallbacks = set.fallbacks || s.Fallback
-		set.defaults = set.defaults || p.level == ScopeDefault
-		for _, e := range s.Match.entries() {
+		set.hasFallbacks = set.hasFallbacks || s.Fallback
+		set.hasDefaults = set.hasDefaults || p.level == ScopeDefault
+		for _, e := range s.Match.indexEntries() {
 			set.index.add(i, e)
 		}
 	}
-	set.all = reachOf(specs)
-	set.enforced = reachOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.Action != "" }))
+	set.anyCoverage = coverageOf(specs)
+	set.enforcedCoverage = coverageOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.Action != "" }))
 	set.digest, err = digestOf(specs, src.groups)
 	return set, errors.Join(append(errs, err)...)
 }
@@ -47,32 +47,32 @@ func digestOf(specs []spec, groups []groupDoc) (string, error) {
 func compilePolicy(env *cel.Env, s spec) (*policy, error) {
 	m := s.Match
 	p := &policy{
-		name: s.Name, level: s.level(), action: s.Action, expiresAfter: s.ExpiresAfter,
+		name: s.Name, level: s.scopeLevel(), action: s.Action, expiresAfter: s.ExpiresAfter,
 		tenants: newOperand(m.Tenants), sources: newOperand(m.Sources), protocols: newOperand(m.Protocols), eventTypes: newOperand(m.EventTypes),
 		tools: newOperand(m.Tools), actions: newOperand(m.Actions), kinds: newOperand(m.ResourceKinds), risks: newOperand(m.Risks),
 		from: newOperand(m.FromAgents), to: newOperand(m.ToAgents), calls: m.addressesCalls(), handoffs: m.addressesHandoffs(),
 		builtin: s.builtin, fallback: s.Fallback, acceptRaw: s.AcceptRaw,
 	}
-	p.foldedTools, p.foldedFrom, p.foldedTo = p.tools.folded(), p.from.folded(), p.to.folded()
-	sc, errs := newScope(env, s)
+	p.foldedTools, p.foldedFrom, p.foldedTo = p.tools.foldPatterns(), p.from.foldPatterns(), p.to.foldPatterns()
+	sc, errs := newPolicyEnv(env, s)
 	p.names = sc.names
 	named := p.tools != nil || m.hasAgents()
 	for _, r := range s.Rules {
-		compiled, err := sc.rule(s, r)
-		p.restricts = p.restricts || named && r.Verdict != events.Allow
+		compiled, err := sc.compileRule(s, r)
+		p.restrictsNames = p.restrictsNames || named && r.Verdict != events.Allow
 		p.rules, errs = append(p.rules, compiled), append(errs, err)
 	}
-	p.ruleIndex = ruleIndex(s.Rules, p.rules)
+	p.ruleIndex = newRuleIndex(s.Rules, p.rules)
 	return p, errors.Join(errs...)
 }
 
-// ruleIndex finds rules by their match and by what their conditions ask for
+// newRuleIndex finds rules by their match and by what their conditions ask for
 // first. nil if that distinguishes none.
-func ruleIndex(specs []ruleSpec, rules []rule) *index {
+func newRuleIndex(specs []ruleSpec, rules []rule) *index {
 	x, useful := &index{}, false
 	for i, r := range specs {
-		m := r.narrowing()
-		e := entry{names: m.Tools, actions: m.Actions, events: m.EventTypes}
+		m := r.narrowedMatch()
+		e := indexEntry{names: m.Tools, actions: m.Actions, events: m.EventTypes}
 		if into := map[string]*[]string{"tool": &e.names, "action": &e.actions, "event_type": &e.events}[rules[i].when.variable]; into != nil && len(*into) == 0 && len(m.Tools) == 0 {
 			// With tools in its match a rule also speaks on names in another case,
 			// whatever its condition.
@@ -87,14 +87,14 @@ func ruleIndex(specs []ruleSpec, rules []rule) *index {
 	return x
 }
 
-func (sc *scope) rule(s spec, r ruleSpec) (rule, error) {
-	m := r.narrowing()
+func (sc *policyEnv) compileRule(s spec, r ruleSpec) (rule, error) {
+	m := r.narrowedMatch()
 	out := rule{
-		id: s.Name + "/" + r.Name, verdict: r.Verdict, reason: r.Reason, message: r.Message, soft: r.ResultMode == ModeToolResult,
+		id: s.Name + "/" + r.Name, verdict: r.Verdict, reason: r.Reason, message: r.Message, toolResultMode: r.ResultMode == ModeToolResult,
 		tools: newOperand(m.Tools), actions: newOperand(m.Actions), eventTypes: newOperand(m.EventTypes),
-		approval: cmp.Or(r.Approval, s.Approval).terms(),
+		approval: cmp.Or(r.Approval, s.Approval).approvalTerms(),
 	}
-	out.foldedTools = out.tools.folded()
+	out.foldedTools = out.tools.foldPatterns()
 	var errs []error
 	fail := func(line int, err error) {
 		if err != nil {
@@ -102,11 +102,11 @@ func (sc *scope) rule(s spec, r ruleSpec) (rule, error) {
 		}
 	}
 	var err error
-	out.when, err = sc.condition(r.When)
+	out.when, err = sc.compileCondition(r.When)
 	fail(r.whenLine, err)
 	if l := r.Limit; l != nil {
-		out.limit = &limit{max: l.Max, window: l.Per, by: sortedBy(l.By)}
-		out.limit.amount, err = sc.amount(l.Amount)
+		out.limit = &limit{max: l.Max, window: l.Per, by: sortedCounterFields(l.By)}
+		out.limit.amount, err = sc.compileAmount(l.Amount)
 		fail(max(l.amountLine, l.line), err)
 	}
 	if len(m.Tools) > 0 && !s.Match.addressesCalls() {
@@ -115,13 +115,13 @@ func (sc *scope) rule(s spec, r ruleSpec) (rule, error) {
 	return out, errors.Join(errs...)
 }
 
-// entries are how the index finds a policy.
-func (m match) entries() (list []entry) {
+// indexEntries are how the index finds a policy.
+func (m match) indexEntries() (list []indexEntry) {
 	if m.addressesCalls() {
-		list = append(list, entry{tenants: m.Tenants, names: m.Tools, actions: m.Actions, events: m.EventTypes})
+		list = append(list, indexEntry{tenants: m.Tenants, names: m.Tools, actions: m.Actions, events: m.EventTypes})
 	}
 	if m.addressesHandoffs() {
-		list = append(list, entry{tenants: m.Tenants, names: m.ToAgents, actions: m.Actions, events: m.EventTypes, handoff: true})
+		list = append(list, indexEntry{tenants: m.Tenants, names: m.ToAgents, actions: m.Actions, events: m.EventTypes, handoff: true})
 	}
 	return list
 }

@@ -54,8 +54,8 @@ func (t Totals) Total(key string, _ time.Duration, _ time.Time) (int64, bool) {
 	return total, there && total >= 0
 }
 
-// Recorded makes the counters of a decision again out of its record.
-func Recorded(counts []events.Count) Totals {
+// RecordedTotals makes the counters of a decision again out of its record.
+func RecordedTotals(counts []events.Count) Totals {
 	t := Totals{}
 	for _, c := range counts {
 		t[c.Key] = c.Total
@@ -63,8 +63,8 @@ func Recorded(counts []events.Count) Totals {
 	return t
 }
 
-// Record is the form of counts in a decision record.
-func Record(counts []Count) []events.Count {
+// RecordCounts is the form of counts in a decision record.
+func RecordCounts(counts []Count) []events.Count {
 	if len(counts) == 0 {
 		return nil
 	}
@@ -83,8 +83,8 @@ type limit struct {
 	amount *program // nil is 1
 }
 
-// partOf are the words of limit.by. A counter is always one tenant's.
-var partOf = map[string]func(*Input) string{
+// counterFields are the words of limit.by. A counter is always one tenant's.
+var counterFields = map[string]func(*Input) string{
 	"tenant":  func(in *Input) string { return in.Tenant },
 	"source":  func(in *Input) string { return in.Source },
 	"session": func(in *Input) string { return in.Session },
@@ -93,24 +93,24 @@ var partOf = map[string]func(*Input) string{
 	"action":  func(in *Input) string { return in.Action },
 }
 
-// tenantPart is how many characters of a key are the tenant's.
-const tenantPart = 12
+// tenantKeyLength is how many characters of a key are the tenant's.
+const tenantKeyLength = 12
 
 // CounterTenant is the part of a key that all counters of one tenant have in
 // common, and no other tenant's.
-func CounterTenant(key string) string { return key[:min(len(key), tenantPart)] }
+func CounterTenant(key string) string { return key[:min(len(key), tenantKeyLength)] }
 
-// key names the counter of a rule for a call: a hash of the tenant, and one of
+// counterKey names the counter of a rule for a call: a hash of the tenant, and one of
 // everything, each field with its length before it.
-func (l *limit) key(rule string, in *Input) string {
+func (l *limit) counterKey(rule string, in *Input) string {
 	fields := []string{"countersign/counter/v1", in.Tenant, rule, l.window.String()}
 	for _, name := range l.by {
-		fields = append(fields, name, partOf[name](in))
+		fields = append(fields, name, counterFields[name](in))
 	}
-	return sum(fields[:2])[:tenantPart] + sum(fields)[:32]
+	return hashFields(fields[:2])[:tenantKeyLength] + hashFields(fields)[:32]
 }
 
-func sum(fields []string) string {
+func hashFields(fields []string) string {
 	var b []byte
 	for _, f := range fields {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(f)))
@@ -120,13 +120,13 @@ func sum(fields []string) string {
 	return base64.RawURLEncoding.EncodeToString(h[:])
 }
 
-// price is what one call adds. Anything but a whole number of at least 0 is a
+// callAmount is what one call adds. Anything but a whole number of at least 0 is a
 // fault: a negative amount would give room to others.
-func (l *limit) price(v cel.Activation) (int64, Fault) {
+func (l *limit) callAmount(v cel.Activation) (int64, Fault) {
 	if l.amount == nil {
 		return 1, ""
 	}
-	out, fault := evaluate(l.amount, v)
+	out, fault := runProgram(l.amount, v)
 	if fault != "" {
 		return 0, fault
 	}
@@ -137,17 +137,17 @@ func (l *limit) price(v cel.Activation) (int64, Fault) {
 	return int64(n), ""
 }
 
-// exceeded reports whether the call takes the rule beyond its limit, and notes
+// exceedsLimit reports whether the call takes the rule beyond its limit, and notes
 // the counter that it adds to.
-func (j *judgement) exceeded(p *policy, r *rule, v cel.Activation) (bool, Fault) {
+func (j *judgement) exceedsLimit(p *policy, r *rule, v cel.Activation) (bool, Fault) {
 	if len(j.out.Counts) >= MaxCounts {
 		return false, FaultCounters
 	}
-	price, fault := r.limit.price(v)
+	price, fault := r.limit.callAmount(v)
 	if fault != "" {
 		return false, fault
 	}
-	c := Count{Key: r.limit.key(r.id, j.in), Window: r.limit.window, Amount: price, Total: -1, Max: Unbounded}
+	c := Count{Key: r.limit.counterKey(r.id, j.in), Window: r.limit.window, Amount: price, Total: -1, Max: Unbounded}
 	known := false
 	if j.in.Counters != nil {
 		var total int64
@@ -166,9 +166,9 @@ func (j *judgement) exceeded(p *policy, r *rule, v cel.Activation) (bool, Fault)
 	return over, ""
 }
 
-// Limits reports whether a rule of the set has a limit, and the longest window
+// LongestWindow reports whether a rule of the set has a limit, and the longest window
 // of all.
-func (s *Set) Limits() (longest time.Duration, any bool) {
+func (s *Set) LongestWindow() (longest time.Duration, any bool) {
 	if s == nil {
 		return 0, false
 	}
@@ -182,7 +182,7 @@ func (s *Set) Limits() (longest time.Duration, any bool) {
 	return longest, any
 }
 
-// sortedBy brings by into the order of keys; a counter is one tenant's anyway.
-func sortedBy(by []string) []string {
+// sortedCounterFields brings by into the order of keys; a counter is one tenant's anyway.
+func sortedCounterFields(by []string) []string {
 	return slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(by), func(b string) bool { return b == "tenant" })))
 }

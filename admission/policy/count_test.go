@@ -137,29 +137,29 @@ func TestCountsCanBeReplayed(t *testing.T) {
 			in.Counters = nil
 		}
 		first := set.Evaluate(in)
-		record := Record(first.Counts)
+		record := RecordCounts(first.Counts)
 		if len(record) != 1 || record[0].WindowMS != 60_000 || record[0].Total != total {
 			t.Fatalf("%+v", record)
 		}
-		in.Counters = Recorded(record)
+		in.Counters = RecordedTotals(record)
 		if again := set.Evaluate(in); codes(again) != codes(first) {
 			t.Errorf("%s, then %s", codes(first), codes(again))
 		}
 	}
-	if Record(nil) != nil {
+	if RecordCounts(nil) != nil {
 		t.Error("a call that counts nothing has a record of it")
 	}
 }
 
 func TestSetKnowsItsLimits(t *testing.T) {
-	if _, any := (*Set)(nil).Limits(); any {
+	if _, any := (*Set)(nil).LongestWindow(); any {
 		t.Error("the nil set")
 	}
-	if _, any := compileDocs(t, doc("a", "", "allow ok: true")).Limits(); any {
+	if _, any := compileDocs(t, doc("a", "", "allow ok: true")).LongestWindow(); any {
 		t.Error("a set without")
 	}
 	two := strings.Replace(limited("{max: 1, per: 2h}"), "name: p}", "name: q}", 1)
-	if longest, any := compileDocs(t, limited("{max: 1, per: 1m}"), two).Limits(); !any || longest != 2*time.Hour {
+	if longest, any := compileDocs(t, limited("{max: 1, per: 1m}"), two).LongestWindow(); !any || longest != 2*time.Hour {
 		t.Errorf("%v %t", longest, any)
 	}
 }

@@ -39,8 +39,8 @@ const (
 	kindGroup  = "ReviewerGroup"
 )
 
-// source is what documents hold, checked one by one and not compiled.
-type source struct {
+// documentSet is what documents hold, checked one by one and not compiled.
+type documentSet struct {
 	policies []spec
 	params   []paramsDoc
 	groups   []groupDoc
@@ -60,24 +60,24 @@ func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 // readAll reads every document of every file. The error joins every mistake;
 // documents without one are there all the same.
-func readAll(docs []Document) (source, error) {
-	var src source
+func readAll(docs []Document) (documentSet, error) {
+	var src documentSet
 	var errs []error
 	for _, d := range docs {
 		errs = append(errs, src.readFile(d))
 	}
-	errs = append(errs, src.duplicates()...)
+	errs = append(errs, src.findDuplicates()...)
 	return src, errors.Join(errs...)
 }
 
-func (src *source) readFile(d Document) error {
-	nodes, err := documents(d.Name, d.Data)
+func (src *documentSet) readFile(d Document) error {
+	nodes, err := splitDocuments(d.Name, d.Data)
 	if err != nil {
 		return err
 	}
 	r := &reader{file: d.Name}
 	for _, n := range nodes {
-		r.document(n, src)
+		r.readDocument(n, src)
 	}
 	if len(nodes) == 0 {
 		r.fail(&yaml.Node{Line: 1}, "the file holds no policy")
@@ -85,8 +85,8 @@ func (src *source) readFile(d Document) error {
 	return errors.Join(r.errs...)
 }
 
-// document reads one document and keeps it if there is nothing wrong with it.
-func (r *reader) document(doc *yaml.Node, src *source) {
+// readDocument reads one document and keeps it if there is nothing wrong with it.
+func (r *reader) readDocument(doc *yaml.Node, src *documentSet) {
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		r.fail(doc, "the document is not a policy; it must be a mapping with apiVersion, kind, metadata and spec")
 		return
@@ -96,19 +96,19 @@ func (r *reader) document(doc *yaml.Node, src *source) {
 	var keep func()
 	switch {
 	case slices.ContainsFunc(root.Content, func(n *yaml.Node) bool { return n.Value == "builtin" }):
-		s := r.builtin(root, spec{place: at})
+		s := r.expandBuiltin(root, spec{place: at})
 		keep = func() { src.policies = append(src.policies, s) }
 	case kindOf(root) == kindParams:
 		p := paramsDoc{place: at}
-		r.envelope(root, kindParams, &p.name, func(n *yaml.Node) { r.params(n, "spec", &p.values) })
+		r.readEnvelope(root, kindParams, &p.name, func(n *yaml.Node) { r.readParams(n, "spec", &p.values) })
 		keep = func() { src.params = append(src.params, p) }
 	case kindOf(root) == kindGroup:
 		g := groupDoc{place: at}
-		r.envelope(root, kindGroup, &g.Name, func(n *yaml.Node) { r.group(n, &g) })
+		r.readEnvelope(root, kindGroup, &g.Name, func(n *yaml.Node) { r.readGroup(n, &g) })
 		keep = func() { src.groups = append(src.groups, g) }
 	default:
 		s := spec{place: at}
-		r.envelope(root, kindPolicy, &s.Name, func(n *yaml.Node) { r.spec(n, &s) })
+		r.readEnvelope(root, kindPolicy, &s.Name, func(n *yaml.Node) { r.readSpec(n, &s) })
 		if s.Name == EvaluatorsOnly {
 			r.fail(root, "the name %s belongs to the built-in policy; write the line \"builtin: %s\" to use it", EvaluatorsOnly, EvaluatorsOnly)
 		}
@@ -129,15 +129,15 @@ func kindOf(root *yaml.Node) string {
 	return ""
 }
 
-// envelope reads the four keys that every document but the built-in ones has.
-func (r *reader) envelope(root *yaml.Node, kind string, name *string, body field) {
+// readEnvelope reads the four keys that every document but the built-in ones has.
+func (r *reader) readEnvelope(root *yaml.Node, kind string, name *string, body fieldReader) {
 	what := map[string]string{kindPolicy: "the policy", kindParams: "the params document", kindGroup: "the reviewer group"}[kind]
 	var version, said string
-	r.mapping(root, what, map[string]field{
-		"apiVersion": r.matching("apiVersion", 64, regexp.MustCompile("^"+regexp.QuoteMeta(apiVersion)+"$"), &version),
-		"kind":       r.matching("kind", 64, kindForm, &said),
+	r.readMapping(root, what, map[string]fieldReader{
+		"apiVersion": r.patternField("apiVersion", 64, regexp.MustCompile("^"+regexp.QuoteMeta(apiVersion)+"$"), &version),
+		"kind":       r.patternField("kind", 64, kindForm, &said),
 		"metadata": func(n *yaml.Node) {
-			r.mapping(n, "metadata", map[string]field{"name": r.matching("metadata.name", 63, nameForm, name)}, "name")
+			r.readMapping(n, "metadata", map[string]fieldReader{"name": r.patternField("metadata.name", 63, nameForm, name)}, "name")
 		},
 		"spec": body,
 	}, "apiVersion", "kind", "metadata", "spec")
@@ -145,18 +145,18 @@ func (r *reader) envelope(root *yaml.Node, kind string, name *string, body field
 
 var kindForm = regexp.MustCompile("^(" + strings.Join([]string{kindPolicy, kindParams, kindGroup}, "|") + ")$")
 
-// builtin expands the one-line form.
-func (r *reader) builtin(root *yaml.Node, s spec) spec {
-	r.mapping(root, "a built-in policy", map[string]field{
-		"builtin": r.matching("builtin", 63, regexp.MustCompile("^"+EvaluatorsOnly+"$"), &s.Name),
+// expandBuiltin expands the one-line form.
+func (r *reader) expandBuiltin(root *yaml.Node, s spec) spec {
+	r.readMapping(root, "a built-in policy", map[string]fieldReader{
+		"builtin": r.patternField("builtin", 63, regexp.MustCompile("^"+EvaluatorsOnly+"$"), &s.Name),
 	}, "builtin")
 	s.builtin = true
 	s.Rules = []ruleSpec{{Name: "all", When: "true", Verdict: events.Allow, Reason: CodeEvaluatorsOnly, line: root.Line, whenLine: root.Line}}
 	return s
 }
 
-// duplicates finds names that two documents of one kind have.
-func (src *source) duplicates() (errs []error) {
+// findDuplicates finds names that two documents of one kind have.
+func (src *documentSet) findDuplicates() (errs []error) {
 	first := map[[2]string]place{}
 	check := func(kind, what, name string, at place) {
 		if o, taken := first[[2]string{kind, name}]; taken {

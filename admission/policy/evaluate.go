@@ -79,19 +79,19 @@ const (
 var faultCodes = map[Fault]string{FaultEvaluation: CodePolicyError, FaultLimit: CodePolicyError,
 	FaultMemory: CodePolicyMemory, FaultDeadline: CodePolicyDeadline, FaultCounters: CodeCounters}
 
-// WarningUnsaid is the warning of a rule that has no message.
-const WarningUnsaid = "policy_warning"
+// DefaultWarning is the warning of a rule that has no message.
+const DefaultWarning = "policy_warning"
 
-// Silent reports whether the tenant has policies and none of their rules matched:
+// NoRuleMatched reports whether the tenant has policies and none of their rules matched:
 // the verdict is then deny, but nobody has spoken on the call.
-func (v Verdicts) Silent() bool {
+func (v Verdicts) NoRuleMatched() bool {
 	return len(v.Reasons) > 0 && v.Reasons[0].Code == CodeNoMatch && v.Reasons[0].Policy == "" &&
 		(len(v.Reasons) == 1 || v.Reasons[1].Action != "")
 }
 
-// Aside is what remains of silence when somebody else decides: an allow without
+// AdvisoryOnly is what remains of silence when somebody else decides: an allow without
 // a reason, and what policies say that do not decide.
-func (v Verdicts) Aside() Verdicts {
+func (v Verdicts) AdvisoryOnly() Verdicts {
 	aside := slices.IndexFunc(v.Reasons, func(r events.Reason) bool { return r.Action != "" })
 	out := Verdicts{Verdict: events.Allow, Counts: v.Counts, Warnings: v.Warnings}
 	if aside >= 0 {
@@ -103,30 +103,30 @@ func (v Verdicts) Aside() Verdicts {
 // Evaluate judges one call by every policy that matches it.
 func (s *Set) Evaluate(in Input) Verdicts {
 	switch {
-	case s == nil || !s.all.covers(&in):
-		return refuse(CodeNoPolicy)
-	case in.handoff():
+	case s == nil || !s.anyCoverage.covers(&in):
+		return denyVerdicts(CodeNoPolicy)
+	case in.isHandoff():
 		in.Tool = ""
-		if !ToolName(in.FromAgent) || !ToolName(in.ToAgent) {
-			return refuse(CodeInvalidAgent)
+		if !ValidToolName(in.FromAgent) || !ValidToolName(in.ToAgent) {
+			return denyVerdicts(CodeInvalidAgent)
 		}
-	case in.Tool != "" && !ToolName(in.Tool):
-		return refuse(CodeInvalidToolName)
+	case in.Tool != "" && !ValidToolName(in.Tool):
+		return denyVerdicts(CodeInvalidToolName)
 	}
 	var room [len(riskOperands) + 1]string
 	words := riskWords(room[:0], in.Risk)
-	if !clean(in.Source) || !clean(in.Protocol) || !clean(in.EventType) || !clean(in.Action) || !clean(in.ResourceKind) || slices.ContainsFunc(words, unclean) {
-		return refuse(CodeInvalidOperand)
+	if !isCleanText(in.Source) || !isCleanText(in.Protocol) || !isCleanText(in.EventType) || !isCleanText(in.Action) || !isCleanText(in.ResourceKind) || slices.ContainsFunc(words, isUncleanText) {
+		return denyVerdicts(CodeInvalidOperand)
 	}
-	if !argumentNames(in.Args) {
-		return refuse(CodeInvalidArgName)
+	if !validArgumentNames(in.Args) {
+		return denyVerdicts(CodeInvalidArgName)
 	}
-	return s.judge(&in, words)
+	return s.judgeInput(&in, words)
 }
 
-func unclean(v string) bool { return !clean(v) }
+func isUncleanText(v string) bool { return !isCleanText(v) }
 
-func refuse(code string) Verdicts {
+func denyVerdicts(code string) Verdicts {
 	return Verdicts{Verdict: events.Deny, Mode: ModeThrow, Reasons: []events.Reason{{Evaluator: Evaluator, Code: code}}}
 }
 
@@ -147,50 +147,50 @@ func riskWords(words []string, risk map[string]any) []string {
 
 // judgement is a verdict in the making.
 type judgement struct {
-	in     *Input
-	query  query
-	out    Verdicts
-	aside  []events.Reason   // of policies that do not decide
-	terms  []*approval.Terms // of the rules that ask
-	tenant bool              // a policy of the tenant's own has spoken
+	in            *Input
+	query         indexQuery
+	out           Verdicts
+	advisory      []events.Reason   // of policies that do not decide
+	approvalTerms []*approval.Terms // of the rules that ask
+	tenantSpoke   bool              // a policy of the tenant's own has spoken
 
 	enforced, trial budget // of policies that decide, and of those that do not
 }
 
-func (s *Set) judge(in *Input, words []string) Verdicts {
-	j := judgement{in: in, out: Verdicts{Verdict: events.Allow}, enforced: budget{ctx: in.Context}, trial: budget{ctx: in.Context}, query: query{handoff: in.handoff(),
-		indexKey: indexKey{tenant: in.Tenant, name: fold(in.name()), action: in.Action, event: in.EventType}}}
+func (s *Set) judgeInput(in *Input, words []string) Verdicts {
+	j := judgement{in: in, out: Verdicts{Verdict: events.Allow}, enforced: budget{ctx: in.Context}, trial: budget{ctx: in.Context}, query: indexQuery{handoff: in.isHandoff(),
+		indexKey: indexKey{tenant: in.Tenant, name: foldCase(in.indexName()), action: in.Action, event: in.EventType}}}
 	var room [64]int
 	candidates := s.index.find(room[:0], j.query)
-	overruled := s.overruled(in, words, candidates)
-	accepted := s.level(&j, words, candidates, overruled, false)
-	if s.defaults && !j.tenant {
-		accepted = s.level(&j, words, candidates, overruled, true) || accepted
+	overruled := s.fallbacksOverruled(in, words, candidates)
+	accepted := s.applyLevel(&j, words, candidates, overruled, false)
+	if s.hasDefaults && !j.tenantSpoke {
+		accepted = s.applyLevel(&j, words, candidates, overruled, true) || accepted
 	}
 	out := &j.out
 	if len(out.Reasons) == 0 {
 		code := CodeNoMatch
-		if !s.enforced.covers(in) {
+		if !s.enforcedCoverage.covers(in) {
 			code = CodeNoPolicy
 		}
-		out.add(events.Deny, events.Reason{Evaluator: Evaluator, Code: code}, "", nil)
+		out.addVerdict(events.Deny, events.Reason{Evaluator: Evaluator, Code: code}, "", nil)
 	}
 	if in.RawArguments && !accepted {
 		// A rule that looks at arguments has seen none. Only a policy that says
 		// it knows what to do with the bare text can let it pass.
-		out.add(events.Deny, events.Reason{Evaluator: Evaluator, Code: CodeInvalidArgs}, "", nil)
+		out.addVerdict(events.Deny, events.Reason{Evaluator: Evaluator, Code: CodeInvalidArgs}, "", nil)
 	}
 	if out.Verdict == events.Ask || out.Verdict == events.Defer {
-		out.Approval = combine(j.terms)
+		out.Approval = combineTerms(j.approvalTerms)
 	}
-	out.Reasons = append(out.Reasons, j.aside...)
+	out.Reasons = append(out.Reasons, j.advisory...)
 	out.Expired = j.enforced.fault == FaultDeadline || j.trial.fault == FaultDeadline
 	return *out
 }
 
-// level lets the policies of scope default speak, or all others. It reports
+// applyLevel lets the policies of scope default speak, or all others. It reports
 // whether one that decides takes raw arguments.
-func (s *Set) level(j *judgement, words []string, candidates []int, overruled, defaults bool) (accepted bool) {
+func (s *Set) applyLevel(j *judgement, words []string, candidates []int, overruled, defaults bool) (accepted bool) {
 	in := j.in
 	for _, i := range candidates {
 		p := s.policies[i]
@@ -199,12 +199,12 @@ func (s *Set) level(j *judgement, words []string, candidates []int, overruled, d
 		}
 		switch exact, folded := p.matches(in); {
 		case exact:
-			accepted = j.apply(p) && p.acceptRaw && p.action == "" || accepted
+			accepted = j.applyPolicy(p) && p.acceptRaw && p.action == "" || accepted
 		case folded:
 			// A rule that restricts read_file was written for whatever runs
 			// read_file; an executor that does not mind case would run it as
 			// Read_File too.
-			j.say(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: caseCode(in), Policy: p.name}, nil)
+			j.addReason(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: caseCode(in), Policy: p.name}, nil)
 		}
 	}
 	return accepted
@@ -216,27 +216,27 @@ func (p *policy) matchesBesidesNames(in *Input, words []string) bool {
 }
 
 func caseCode(in *Input) string {
-	if in.handoff() {
+	if in.isHandoff() {
 		return CodeAgentNameCase
 	}
 	return CodeToolNameCase
 }
 
-// apply evaluates every rule that may speak and reports whether one did. There
+// applyPolicy evaluates every rule that may speak and reports whether one did. There
 // is no way out of the loop before its end: a later rule may be stricter, and
 // every reason is kept.
-func (j *judgement) apply(p *policy) (spoke bool) {
+func (j *judgement) applyPolicy(p *policy) (spoke bool) {
 	b := &j.enforced
 	if p.action != "" {
 		b = &j.trial
 	}
-	var v cel.Activation = vars{j.in, b}
+	var v cel.Activation = inputActivation{j.in, b}
 	if p.names != nil {
-		v = &evaluation{vars: vars{j.in, b}, names: p.names}
+		v = &policyActivation{inputActivation: inputActivation{j.in, b}, names: p.names}
 	}
 	if p.ruleIndex == nil {
 		for i := range p.rules {
-			spoke = j.rule(p, &p.rules[i], v) || spoke
+			spoke = j.applyRule(p, &p.rules[i], v) || spoke
 		}
 	} else {
 		var room [64]int
@@ -246,7 +246,7 @@ func (j *judgement) apply(p *policy) (spoke bool) {
 			q.name = "" // rules select by tools, and a handoff has none
 		}
 		for _, i := range p.ruleIndex.find(room[:0], q) {
-			spoke = j.rule(p, &p.rules[i], v) || spoke
+			spoke = j.applyRule(p, &p.rules[i], v) || spoke
 		}
 	}
 	if spoke && p.action == "" && p.expiresAfter > 0 && (j.out.ExpiresAfter == 0 || p.expiresAfter < j.out.ExpiresAfter) {
@@ -255,30 +255,30 @@ func (j *judgement) apply(p *policy) (spoke bool) {
 	return spoke
 }
 
-// rule lets one rule speak.
-func (j *judgement) rule(p *policy, r *rule, v cel.Activation) (spoke bool) {
+// applyRule lets one rule speak.
+func (j *judgement) applyRule(p *policy, r *rule, v cel.Activation) (spoke bool) {
 	if !r.actions.matches(j.in.Action) || !r.eventTypes.matches(j.in.EventType) {
 		return false
 	}
 	if !r.tools.matches(j.in.Tool) {
 		folded := r.verdict != events.Allow && j.in.Tool != "" && r.foldedTools.matches(j.query.name)
 		if folded {
-			j.say(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: CodeToolNameCase, Policy: p.name}, nil)
+			j.addReason(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: CodeToolNameCase, Policy: p.name}, nil)
 		}
 		return folded
 	}
 	holds, fault := r.when.holds(v)
 	if holds && r.limit != nil {
-		holds, fault = j.exceeded(p, r, v)
+		holds, fault = j.exceedsLimit(p, r, v)
 	}
 	switch {
 	case fault != "":
-		j.say(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: faultCodes[fault], Policy: r.id}, nil)
+		j.addReason(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: faultCodes[fault], Policy: r.id}, nil)
 		if j.out.Fault == "" && p.action == "" {
 			j.out.Fault = fault
 		}
 	case holds:
-		j.say(p, r.verdict, events.Reason{Evaluator: Evaluator, Code: r.reason, Policy: r.id}, r)
+		j.addReason(p, r.verdict, events.Reason{Evaluator: Evaluator, Code: r.reason, Policy: r.id}, r)
 	default:
 		return false
 	}

@@ -156,7 +156,7 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 }
 
 func TestValuesThatCELCannotHave(t *testing.T) {
-	adapter := values{types.DefaultTypeAdapter}
+	adapter := treeAdapter{types.DefaultTypeAdapter}
 	if v := adapter.NativeToValue(json.Number("1e999")); !types.IsError(v) {
 		t.Errorf("%v", v)
 	}
@@ -167,7 +167,7 @@ func TestValuesThatCELCannotHave(t *testing.T) {
 	if !ok || m.Get(types.String("n")).Equal(types.Int(2)) != types.True {
 		t.Errorf("%v", m)
 	}
-	if _, known := (vars{in: &Input{}}).ResolveName("secrets"); known {
+	if _, known := (inputActivation{in: &Input{}}).ResolveName("secrets"); known {
 		t.Error("a variable that nobody declared")
 	}
 }
@@ -203,7 +203,7 @@ func TestDeceptiveToolNamesAreDeniedWhateverMatches(t *testing.T) {
 	// Where a policy only allows, another case is simply another tool.
 	expect(t, compileDocs(t, doc("a", "{tools: [Read]}", "allow ok: true")).Evaluate(call("read")), "deny no_policy_match")
 	expect(t, compileDocs(t, doc("a", "{tools: ['Étude', 'e*']}", "deny no: true")).Evaluate(call("étude")), "deny tool_name_case")
-	if ToolName("") {
+	if ValidToolName("") {
 		t.Error("the empty name is no tool's")
 	}
 }
@@ -263,14 +263,14 @@ func TestGlob(t *testing.T) {
 		{"?", "é", true}, {"??", "é", false}, {"*é", "caé", true}, {"a*b*c", "aXbYbZc", true}, {"a*b*c", "aXbYbZ", false}, {"", "", true}, {"", "a", false},
 		{"*a", "aaab", false}, {"a", "A", false}, {"[a]", "a", false}, {"a.c", "abc", false}, {"*", "日本", true}, {"日?", "日本", true},
 	} {
-		if got := glob(c.pattern, c.s); got != c.want {
+		if got := matchGlob(c.pattern, c.s); got != c.want {
 			t.Errorf("glob(%q, %q) = %v", c.pattern, c.s, got)
 		}
 	}
 }
 
 func TestGlobTakesNoLongOnHostilePatterns(t *testing.T) {
-	if glob(strings.Repeat("*a", 128), strings.Repeat("a", 127)+"b") {
+	if matchGlob(strings.Repeat("*a", 128), strings.Repeat("a", 127)+"b") {
 		t.Error("matched")
 	}
 }

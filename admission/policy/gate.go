@@ -20,17 +20,17 @@ const (
 // tenant none of whose policies can speak on such a call has none.
 var gates = []string{subject.ProtoTool, subject.ProtoHandoff}
 
-// handoff reports whether the input proposes a change of agent. It has no tool
+// isHandoff reports whether the input proposes a change of agent. It has no tool
 // then.
-func (in *Input) handoff() bool { return in.Protocol == subject.ProtoHandoff }
+func (in *Input) isHandoff() bool { return in.Protocol == subject.ProtoHandoff }
 
 // isGate reports whether the input's protocol is one of gates.
 func (in *Input) isGate() bool { return slices.Contains(gates, in.Protocol) }
 
-// name is what the index finds policies by: the tool, or the agent that a
+// indexName is what the index finds policies by: the tool, or the agent that a
 // handoff is to.
-func (in *Input) name() string {
-	if in.handoff() {
+func (in *Input) indexName() string {
+	if in.isHandoff() {
 		return in.ToAgent
 	}
 	return in.Tool
@@ -55,8 +55,8 @@ func (m match) addressesCalls() bool {
 
 func (m match) hasAgents() bool { return len(m.FromAgents) > 0 || len(m.ToAgents) > 0 }
 
-// reaches reports whether a policy can speak on calls of a gate at all.
-func (m match) reaches(gate string) bool {
+// reachesGate reports whether a policy can speak on calls of a gate at all.
+func (m match) reachesGate(gate string) bool {
 	if !newOperand(m.Protocols).matches(gate) {
 		return false
 	}
@@ -66,9 +66,9 @@ func (m match) reaches(gate string) bool {
 	return m.addressesCalls()
 }
 
-// coherent refuses operands that exclude each other: such a policy would look
+// checkOperands refuses operands that exclude each other: such a policy would look
 // as if it restricted something and never match.
-func (r *reader) coherent(n *yaml.Node, m *match) {
+func (r *reader) checkOperands(n *yaml.Node, m *match) {
 	handoffs := newOperand([]string{subject.ProtoHandoff})
 	switch {
 	case len(m.Tools) > 0 && m.hasAgents():
@@ -84,37 +84,37 @@ func (r *reader) coherent(n *yaml.Node, m *match) {
 // on; folded, whether they would be but for their case, and the policy
 // restricts.
 func (p *policy) matches(in *Input) (exact, folded bool) {
-	if in.handoff() && !p.handoffs || !in.handoff() && !p.calls {
+	if in.isHandoff() && !p.handoffs || !in.isHandoff() && !p.calls {
 		return false, false
 	}
-	if !in.handoff() {
+	if !in.isHandoff() {
 		exact = p.tools.matches(in.Tool)
-		return exact, !exact && p.restricts && p.foldedTools.matches(fold(in.Tool))
+		return exact, !exact && p.restrictsNames && p.foldedTools.matches(foldCase(in.Tool))
 	}
 	if exact = p.from.matches(in.FromAgent) && p.to.matches(in.ToAgent); exact {
 		return true, false
 	}
-	return false, p.restricts && p.foldedFrom.matches(fold(in.FromAgent)) && p.foldedTo.matches(fold(in.ToAgent))
+	return false, p.restrictsNames && p.foldedFrom.matches(foldCase(in.FromAgent)) && p.foldedTo.matches(foldCase(in.ToAgent))
 }
 
 // namesExactly reports whether a policy has the very name of the tool, or of
 // the agent that a handoff is to, among its operands.
 func (p *policy) namesExactly(in *Input) bool {
 	names := p.tools
-	if in.handoff() {
+	if in.isHandoff() {
 		names = p.to
 	}
 	if names == nil {
 		return false
 	}
-	_, listed := names.literals[in.name()]
+	_, listed := names.literals[in.indexName()]
 	return listed
 }
 
-// overruled reports whether fallback policies keep silent: another policy that
+// fallbacksOverruled reports whether fallback policies keep silent: another policy that
 // matches the call names it exactly (RFC-0010: exact name, then *).
-func (s *Set) overruled(in *Input, words []string, candidates []int) bool {
-	if !s.fallbacks {
+func (s *Set) fallbacksOverruled(in *Input, words []string, candidates []int) bool {
+	if !s.hasFallbacks {
 		return false
 	}
 	for _, i := range candidates {

@@ -255,7 +255,7 @@ func TestGatesAreClosedByDefault(t *testing.T) {
 		all.index = index{}
 		for i := range set.policies {
 			for _, side := range []bool{true, false} {
-				all.index.add(i, entry{handoff: side})
+				all.index.add(i, indexEntry{handoff: side})
 			}
 		}
 		if want := codes(all.Evaluate(in)); codes(got) != want {

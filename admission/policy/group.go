@@ -21,12 +21,12 @@ type groupDoc struct {
 // userForm is the name of a NATS user.
 var userForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.@-]*$`)
 
-func (r *reader) group(n *yaml.Node, g *groupDoc) {
-	r.mapping(n, "spec", map[string]field{
-		"members": r.list("spec.members", MaxMembers, func(n *yaml.Node) {
+func (r *reader) readGroup(n *yaml.Node, g *groupDoc) {
+	r.readMapping(n, "spec", map[string]fieldReader{
+		"members": r.listField("spec.members", MaxMembers, func(n *yaml.Node) {
 			var user string
 			before := len(r.errs)
-			if r.matching("an entry of spec.members", 63, userForm, &user)(n); len(r.errs) > before {
+			if r.patternField("an entry of spec.members", 63, userForm, &user)(n); len(r.errs) > before {
 				return
 			}
 			if slices.Contains(g.Members, user) {
@@ -34,7 +34,7 @@ func (r *reader) group(n *yaml.Node, g *groupDoc) {
 			}
 			g.Members = append(g.Members, user)
 		}),
-		"tenants": r.patterns("tenants", &g.Tenants),
+		"tenants": r.operandField("tenants", &g.Tenants),
 	}, "members")
 }
 
@@ -52,9 +52,9 @@ func compileGroups(docs []groupDoc) map[string]group {
 	return groups
 }
 
-// both joins the names of groups whose every member is in all of them. No
+// groupSeparator joins the names of groups whose every member is in all of them. No
 // document can have such a name.
-const both = "&"
+const groupSeparator = "&"
 
 // Members lists the users of a tenant who are in a reviewer group, sorted; none
 // if nobody knows the group or if it is not for the tenant. The name may be one
@@ -65,7 +65,7 @@ func (s *Set) Members(tenant, name string) []string {
 		return nil
 	}
 	var members []string
-	for i, part := range strings.Split(name, both) {
+	for i, part := range strings.Split(name, groupSeparator) {
 		g, known := s.groups[part]
 		switch {
 		case !known || !g.tenants.matches(tenant):

@@ -11,15 +11,15 @@ import (
 // tool (or of the agent that a handoff is to), of action and of event type.
 // Patterns of tools stand under what comes before their first wildcard. Names
 // are folded, so that one in another case finds what restricts it.
-type index struct{ shelves []shelf }
+type index struct{ buckets []bucket }
 
-// shelf holds the items that have the same kinds of values.
-type shelf struct {
-	shape
+// bucket holds the items that have the same kinds of values.
+type bucket struct {
+	keyShape
 	items map[indexKey][]int
 }
 
-type shape struct {
+type keyShape struct {
 	tenant, action, event, handoff bool
 	name                           int // byName, byNothing, or the length of a prefix
 }
@@ -31,8 +31,8 @@ const (
 
 type indexKey struct{ tenant, name, action, event string }
 
-// entry is what an item says of itself.
-type entry struct {
+// indexEntry is what an item says of itself.
+type indexEntry struct {
 	tenants, names, actions, events []string
 	handoff                         bool
 }
@@ -41,7 +41,7 @@ type entry struct {
 // fewer values, and is found more often than need be.
 const maxKeys = 4096
 
-func (x *index) add(item int, e entry) {
+func (x *index) add(item int, e indexEntry) {
 	tenants, actions, events := exactOrAll(e.tenants), exactOrAll(e.actions), exactOrAll(e.events)
 	all := []string{""}
 	for _, list := range []*[]string{&events, &actions, &tenants} {
@@ -53,37 +53,37 @@ func (x *index) add(item int, e entry) {
 		for _, tenant := range tenants {
 			for _, action := range actions {
 				for _, event := range events {
-					x.put(item, shape{tenant != "", action != "", event != "", e.handoff, n.kind}, indexKey{tenant, n.text, action, event})
+					x.insertItem(item, keyShape{tenant != "", action != "", event != "", e.handoff, n.kind}, indexKey{tenant, n.text, action, event})
 				}
 			}
 		}
 	}
 }
 
-func (x *index) put(item int, s shape, k indexKey) {
-	i := slices.IndexFunc(x.shelves, func(o shelf) bool { return o.shape == s })
+func (x *index) insertItem(item int, s keyShape, k indexKey) {
+	i := slices.IndexFunc(x.buckets, func(o bucket) bool { return o.keyShape == s })
 	if i < 0 {
-		i = len(x.shelves)
-		x.shelves = append(x.shelves, shelf{s, map[indexKey][]int{}})
+		i = len(x.buckets)
+		x.buckets = append(x.buckets, bucket{s, map[indexKey][]int{}})
 	}
-	items := x.shelves[i].items
+	items := x.buckets[i].items
 	if list := items[k]; len(list) == 0 || list[len(list)-1] != item {
 		items[k] = append(list, item)
 	}
 }
 
-// query is what is known of a call. name is folded.
-type query struct {
+// indexQuery is what is known of a call. name is folded.
+type indexQuery struct {
 	indexKey
 	handoff bool
 }
 
 // find appends what may speak, in order and each once.
-func (x *index) find(into []int, q query) []int {
+func (x *index) find(into []int, q indexQuery) []int {
 	from := len(into)
 	lists := 0
-	for i := range x.shelves {
-		s := &x.shelves[i]
+	for i := range x.buckets {
+		s := &x.buckets[i]
 		if s.handoff != q.handoff || s.name > len(q.name) {
 			continue
 		}
@@ -144,9 +144,9 @@ func nameKeys(patterns []string) []nameKey {
 	}
 	var keys []nameKey
 	for _, p := range patterns {
-		k := nameKey{byName, fold(p)}
+		k := nameKey{byName, foldCase(p)}
 		if isGlob(p) {
-			prefix := fold(p[:strings.IndexAny(p, "*?")])
+			prefix := foldCase(p[:strings.IndexAny(p, "*?")])
 			i := slices.IndexFunc(prefixes, func(n int) bool { return n <= len(prefix) })
 			if i < 0 {
 				return any

@@ -57,7 +57,7 @@ func TestIndexLeavesNothingOut(t *testing.T) {
 		walk := *set
 		walk.index, walk.policies = index{}, nil
 		for i, p := range set.policies {
-			walk.index.add(i, entry{})
+			walk.index.add(i, indexEntry{})
 			all := *p
 			if all.ruleIndex != nil {
 				all.ruleIndex = nil
@@ -78,15 +78,15 @@ func TestIndexIsBounded(t *testing.T) {
 		list = append(list, fmt.Sprintf("v%d", i))
 	}
 	x := &index{}
-	x.add(0, entry{tenants: list, names: list, actions: list, events: list})
+	x.add(0, indexEntry{tenants: list, names: list, actions: list, events: list})
 	keys := 0
-	for _, s := range x.shelves {
+	for _, s := range x.buckets {
 		keys += len(s.items)
 	}
 	if keys > maxKeys {
 		t.Errorf("%d keys for one policy", keys)
 	}
-	if got := x.find(nil, query{indexKey: indexKey{"v1", "v2", "v3", "v4"}}); len(got) != 1 {
+	if got := x.find(nil, indexQuery{indexKey: indexKey{"v1", "v2", "v3", "v4"}}); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
 }

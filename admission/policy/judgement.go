@@ -6,21 +6,21 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// say keeps a reason, and lets it decide if its policy does. r is the rule that
+// addReason keeps a reason, and lets it decide if its policy does. r is the rule that
 // spoke, or nil.
-func (j *judgement) say(p *policy, verdict events.Verdict, reason events.Reason, r *rule) {
+func (j *judgement) addReason(p *policy, verdict events.Verdict, reason events.Reason, r *rule) {
 	if p.action == "" {
-		j.out.add(verdict, reason, p.name, r)
-		j.tenant = j.tenant || p.level == ScopeTenant
+		j.out.addVerdict(verdict, reason, p.name, r)
+		j.tenantSpoke = j.tenantSpoke || p.level == ScopeTenant
 		if r != nil && r.approval != nil && verdict != events.Allow && verdict != events.Deny {
-			j.terms = append(j.terms, r.approval)
+			j.approvalTerms = append(j.approvalTerms, r.approval)
 		}
 		return
 	}
-	reason.Action, reason.Would = p.action, verdict
-	j.aside = append(j.aside, reason)
+	reason.Action, reason.WouldVerdict = p.action, verdict
+	j.advisory = append(j.advisory, reason)
 	if p.action == ActionWarn && verdict != events.Allow {
-		warning := WarningUnsaid
+		warning := DefaultWarning
 		if r != nil && r.message != "" {
 			warning = r.message
 		}
@@ -30,29 +30,29 @@ func (j *judgement) say(p *policy, verdict events.Verdict, reason events.Reason,
 	}
 }
 
-// nobody is the rule of what no rule said.
-var nobody rule
+// noRule is the rule of what no rule said.
+var noRule rule
 
-// add keeps the reason and, if the verdict is stricter than what there is, lets
+// addVerdict keeps the reason and, if the verdict is stricter than what there is, lets
 // it stand. Among equals the first rule that has a message speaks, and one that
 // is not soft makes the whole verdict hard. r is the rule that spoke, or nil.
-func (v *Verdicts) add(verdict events.Verdict, reason events.Reason, policy string, r *rule) {
+func (v *Verdicts) addVerdict(verdict events.Verdict, reason events.Reason, policy string, r *rule) {
 	if r == nil {
-		r = &nobody
+		r = &noRule
 	}
 	first := len(v.Reasons) == 0
 	v.Reasons = append(v.Reasons, reason)
 	switch stricter := verdict.Strictness() - v.Verdict.Strictness(); {
 	case first || stricter > 0:
 		v.Verdict, v.Policy, v.Code, v.Message, v.Mode = verdict, policy, r.reason, r.message, ModeThrow
-		if r.soft {
+		if r.toolResultMode {
 			v.Mode = ModeToolResult
 		}
 	case stricter == 0:
 		if v.Message == "" && r.message != "" {
 			v.Policy, v.Code, v.Message = policy, r.reason, r.message
 		}
-		if !r.soft {
+		if !r.toolResultMode {
 			v.Mode = ModeThrow
 		}
 	}

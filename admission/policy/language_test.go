@@ -219,7 +219,7 @@ func TestNothingLoosensAGlobalPolicy(t *testing.T) {
 		}
 		in := call(rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "tool"))
 		alone, all := compileDocs(t, global).Evaluate(in), compileDocs(t, docs...).Evaluate(in)
-		if !alone.Silent() && all.Verdict.Strictness() < alone.Verdict.Strictness() {
+		if !alone.NoRuleMatched() && all.Verdict.Strictness() < alone.Verdict.Strictness() {
 			rt.Fatalf("%s alone, %s with others", codes(alone), codes(all))
 		}
 	})
@@ -237,34 +237,34 @@ func TestTrialsNeverDecide(t *testing.T) {
 	got := compileDocs(t, base, on2).Evaluate(call("x"))
 	want := []events.Reason{
 		{Evaluator: Evaluator, Code: "ok", Policy: "base/r0"},
-		{Evaluator: Evaluator, Code: "too_much", Policy: "trial/no", Action: "audit", Would: events.Deny},
-		{Evaluator: Evaluator, Code: "policy_error", Policy: "trial/broken", Action: "audit", Would: events.Deny},
+		{Evaluator: Evaluator, Code: "too_much", Policy: "trial/no", Action: "audit", WouldVerdict: events.Deny},
+		{Evaluator: Evaluator, Code: "policy_error", Policy: "trial/broken", Action: "audit", WouldVerdict: events.Deny},
 	}
 	if got.Verdict != events.Allow || !slices.Equal(got.Reasons, want) || got.Warnings != nil || got.Message != "" || got.ExpiresAfter != 0 || got.Fault != "" || got.Policy != "base" {
 		t.Errorf("%+v", got)
 	}
 	for _, d := range []string{warn, both} {
 		got = compileDocs(t, base, d).Evaluate(call("x"))
-		if got.Verdict != events.Allow || got.Reasons[1].Action != "warn" || !slices.Equal(got.Warnings, []string{"Not for long.", WarningUnsaid}) {
+		if got.Verdict != events.Allow || got.Reasons[1].Action != "warn" || !slices.Equal(got.Warnings, []string{"Not for long.", DefaultWarning}) {
 			t.Errorf("%+v", got)
 		}
 	}
 	// The name in another case is a deny only of a policy that decides.
 	got = compileDocs(t, base, on2).Evaluate(call("X"))
-	if got.Verdict != events.Allow || got.Reasons[1].Code != CodeToolNameCase || got.Reasons[1].Would != events.Deny {
+	if got.Verdict != events.Allow || got.Reasons[1].Code != CodeToolNameCase || got.Reasons[1].WouldVerdict != events.Deny {
 		t.Errorf("%+v", got)
 	}
 	// Nobody has spoken, and the trial is kept.
 	got = compileDocs(t, doc("base", "{tools: [y]}", "allow ok: true"), on2).Evaluate(call("x"))
-	if !got.Silent() || codes(got) != "deny no_policy_match,too_much,policy_error" {
+	if !got.NoRuleMatched() || codes(got) != "deny no_policy_match,too_much,policy_error" {
 		t.Errorf("%+v", got)
 	}
-	if aside := got.Aside(); aside.Verdict != events.Allow || len(aside.Reasons) != 2 || aside.Reasons[0].Action == "" {
+	if aside := got.AdvisoryOnly(); aside.Verdict != events.Allow || len(aside.Reasons) != 2 || aside.Reasons[0].Action == "" {
 		t.Errorf("%+v", aside)
 	}
 	// A set of trials is no policy.
 	got = compileDocs(t, on2).Evaluate(call("x"))
-	if got.Silent() || codes(got) != "deny no_policy,too_much,policy_error" {
+	if got.NoRuleMatched() || codes(got) != "deny no_policy,too_much,policy_error" {
 		t.Errorf("%+v", got)
 	}
 	// Nor does one let raw arguments pass, or silence a fallback.

@@ -20,16 +20,16 @@ type limitSpec struct {
 	line, amountLine int
 }
 
-var byForm = regexp.MustCompile("^(" + strings.Join(slices.Sorted(maps.Keys(partOf)), "|") + ")$")
+var byForm = regexp.MustCompile("^(" + strings.Join(slices.Sorted(maps.Keys(counterFields)), "|") + ")$")
 
-func (r *reader) limit(n *yaml.Node, into **limitSpec) {
+func (r *reader) readLimit(n *yaml.Node, into **limitSpec) {
 	l := &limitSpec{line: n.Line}
-	r.mapping(n, "limit", map[string]field{
-		"max": r.integer("limit.max", 0, MaxAmount, &l.Max),
-		"per": r.duration("limit.per", MinWindow, MaxWindow, &l.Per),
-		"by": r.list("limit.by", len(partOf), func(n *yaml.Node) {
+	r.readMapping(n, "limit", map[string]fieldReader{
+		"max": r.integerField("limit.max", 0, MaxAmount, &l.Max),
+		"per": r.durationField("limit.per", MinWindow, MaxWindow, &l.Per),
+		"by": r.listField("limit.by", len(counterFields), func(n *yaml.Node) {
 			var b string
-			r.matching("an entry of limit.by", 16, byForm, &b)(n)
+			r.patternField("an entry of limit.by", 16, byForm, &b)(n)
 			if b != "" && slices.Contains(l.By, b) {
 				r.fail(n, "limit.by lists %s twice", b)
 			}
@@ -37,7 +37,7 @@ func (r *reader) limit(n *yaml.Node, into **limitSpec) {
 		}),
 		"amount": func(n *yaml.Node) {
 			l.amountLine = n.Line
-			r.text("limit.amount", MaxExpression, &l.Amount)(n)
+			r.textField("limit.amount", MaxExpression, &l.Amount)(n)
 		},
 	}, "max", "per")
 	*into = l

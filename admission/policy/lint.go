@@ -11,8 +11,8 @@ import (
 	celast "cel.dev/cel-go/common/ast"
 )
 
-// Problem is something in policies that is wrong or looks like a mistake.
-type Problem struct {
+// Finding is something in policies that is wrong or looks like a mistake.
+type Finding struct {
 	Document string   `json:"document"`
 	Line     int      `json:"line"` // from 1
 	Rule     string   `json:"rule,omitempty"`
@@ -74,66 +74,66 @@ func LintCodes() []string { return slices.Sorted(maps.Keys(remedies)) }
 // Lint finds what is wrong in a set of documents and what looks like a mistake,
 // in the order of documents and lines. For documents that do not compile it
 // gives the errors of Compile and nothing else.
-func Lint(docs []Document) []Problem {
+func Lint(docs []Document) []Finding {
 	l := &linter{}
 	if _, err := Compile(docs); err != nil {
-		l.errors(docs, err)
-		return l.sorted(docs)
+		l.addCompileErrors(docs, err)
+		return l.sortedFindings(docs)
 	}
 	l.src, _ = readAll(docs)
-	_ = l.src.resolve()
+	_ = l.src.resolveReferences()
 	env, err := newEnv()
 	if err != nil {
 		return nil
 	}
 	for i := range l.src.policies {
 		if s := &l.src.policies[i]; !s.builtin {
-			l.policies = append(l.policies, l.parse(env, s))
+			l.policies = append(l.policies, l.parsePolicy(env, s))
 		}
 	}
 	for _, p := range l.policies {
-		p.presence()
-		p.dead()
-		p.wide()
-		p.unused()
-		p.limits()
-		p.growth()
-		p.claims()
+		p.checkPresence()
+		p.checkDeadRules()
+		p.checkCatchAll()
+		p.checkUnused()
+		p.checkLimits()
+		p.checkGrowth()
+		p.checkClaims()
 		p.byClaims()
 	}
-	l.doubles()
-	l.wholes()
-	return l.sorted(docs)
+	l.checkDuplicates()
+	l.checkWholeSet()
+	return l.sortedFindings(docs)
 }
 
 type linter struct {
-	src      source
-	policies []*linted
-	found    []Problem
+	src      documentSet
+	policies []*lintedPolicy
+	findings []Finding
 }
 
 func (l *linter) add(at place, rule, code string, severity Severity, message string) {
-	l.found = append(l.found, Problem{at.file, max(at.line, 1), rule, code, severity, message, remedies[code]})
+	l.findings = append(l.findings, Finding{at.file, max(at.line, 1), rule, code, severity, message, remedies[code]})
 }
 
-func (l *linter) sorted(docs []Document) []Problem {
+func (l *linter) sortedFindings(docs []Document) []Finding {
 	order := map[string]int{}
 	for i, d := range docs {
 		order[d.Name] = i
 	}
-	slices.SortStableFunc(l.found, func(a, b Problem) int {
+	slices.SortStableFunc(l.findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(order[a.Document], order[b.Document]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Message, b.Message))
 	})
-	return slices.Compact(l.found)
+	return slices.Compact(l.findings)
 }
 
-// errors makes problems of what Compile says.
-func (l *linter) errors(docs []Document, err error) {
+// addCompileErrors makes problems of what Compile says.
+func (l *linter) addCompileErrors(docs []Document, err error) {
 	var one *Error
 	switch joined, many := err.(interface{ Unwrap() []error }); {
 	case many:
 		for _, e := range joined.Unwrap() {
-			l.errors(docs, e)
+			l.addCompileErrors(docs, e)
 		}
 	case errors.As(err, &one):
 		l.add(place{one.File, one.Line}, "", LintDoesNotCompile, SeverityError, one.Msg)
@@ -146,14 +146,14 @@ func (l *linter) errors(docs []Document, err error) {
 	}
 }
 
-// linted is one policy with its expressions as trees.
-type linted struct {
+// lintedPolicy is one policy with its expressions as trees.
+type lintedPolicy struct {
 	*linter
 	*spec
 	variables map[string]celast.Expr // by their full names
 	exprs     []expression           // of variables, conditions and amounts
 	when      []expression           // of each rule
-	sc        *scope
+	sc        *policyEnv
 }
 
 type expression struct {
@@ -164,29 +164,29 @@ type expression struct {
 
 func (e expression) root() celast.Expr { return e.ast.NativeRep().Expr() }
 
-// parse cannot fail: the set has compiled.
-func (l *linter) parse(env *cel.Env, s *spec) *linted {
-	p := &linted{linter: l, spec: s, variables: map[string]celast.Expr{}}
-	p.sc, _ = newScope(env, *s)
+// parsePolicy cannot fail: the set has compiled.
+func (l *linter) parsePolicy(env *cel.Env, s *spec) *lintedPolicy {
+	p := &lintedPolicy{linter: l, spec: s, variables: map[string]celast.Expr{}}
+	p.sc, _ = newPolicyEnv(env, *s)
 	if p.sc.names == nil {
-		p.sc.names = &names{}
+		p.sc.names = &policyNames{}
 	}
 	for _, v := range s.Variables {
-		if ast, err := p.sc.check("", v.Expression); err == nil {
+		if ast, err := p.sc.checkExpression("", v.Expression); err == nil {
 			e := expression{ast, v.exprLine, ""}
 			p.variables[variablesPrefix+v.Name] = e.root()
 			p.exprs = append(p.exprs, e)
 		}
 	}
 	for _, r := range s.Rules {
-		ast, err := p.sc.check("", r.When)
+		ast, err := p.sc.checkExpression("", r.When)
 		if err != nil {
 			continue
 		}
 		e := expression{ast, r.whenLine, s.Name + "/" + r.Name}
 		p.when, p.exprs = append(p.when, e), append(p.exprs, e)
 		if r.Limit != nil && r.Limit.Amount != "" {
-			if ast, err := p.sc.check("", r.Limit.Amount); err == nil {
+			if ast, err := p.sc.checkExpression("", r.Limit.Amount); err == nil {
 				p.exprs = append(p.exprs, expression{ast, r.Limit.amountLine, e.rule})
 			}
 		}
@@ -194,15 +194,15 @@ func (l *linter) parse(env *cel.Env, s *spec) *linted {
 	return p
 }
 
-// at is a line of the policy's file.
-func (p *linted) at(line int) place { return place{p.file, line} }
+// placeAt is a line of the policy's file.
+func (p *lintedPolicy) placeAt(line int) place { return place{p.file, line} }
 
-func (p *linted) warn(line int, rule, code, message string) {
-	p.add(p.at(line), rule, code, SeverityWarning, message)
+func (p *lintedPolicy) warn(line int, rule, code, message string) {
+	p.add(p.placeAt(line), rule, code, SeverityWarning, message)
 }
 
-// children of an expression, comprehensions included.
-func children(e celast.Expr) []celast.Expr {
+// childExprs of an expression, comprehensions included.
+func childExprs(e celast.Expr) []celast.Expr {
 	switch e.Kind() {
 	case celast.CallKind:
 		c := e.AsCall()

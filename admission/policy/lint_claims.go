@@ -9,32 +9,32 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// claimed are the variables that hold what a runtime says of itself and of its
+// claimVariables are the variables that hold what a runtime says of itself and of its
 // call. Nothing checks them.
-var claimed = []string{"action", "risk", "resource", "resource_kind", "resource_scope", "session", "agent", "event"}
+var claimVariables = []string{"action", "risk", "resource", "resource_kind", "resource_scope", "session", "agent", "event"}
 
-// checked are the variables that a call cannot choose freely without becoming
+// factVariables are the variables that a call cannot choose freely without becoming
 // another call: what runs, with what, by whom, and what the catalogue says of it.
-var checked = []string{"tool", "args", "source", "catalog", "from_agent", "to_agent"}
+var factVariables = []string{"tool", "args", "source", "catalog", "from_agent", "to_agent"}
 
 // eventFacts are the members of event that are facts of the call.
 var eventFacts = []string{"event.tool_name", "event.tool_input"}
 
-// claims finds rules that allow a call for nothing but what the runtime says of
+// checkClaims finds rules that allow a call for nothing but what the runtime says of
 // it. A match that names one tool exactly says what runs; one that names several
 // leaves it to the claim which of them is harmless.
-func (p *linted) claims() {
+func (p *lintedPolicy) checkClaims() {
 	for i, r := range p.Rules {
 		if r.Verdict != events.Allow || p.Action != "" {
 			continue
 		}
-		n := r.narrowing()
+		n := r.narrowedMatch()
 		if onlyOne(p.Match.Tools) || onlyOne(n.Tools) {
 			continue
 		}
 		when := p.when[i].root()
-		matched := slices.ContainsFunc([][]string{p.Match.Actions, p.Match.Risks, p.Match.ResourceKinds, n.Actions}, selects)
-		if (matched || p.mentions(when, isClaim)) && !p.grounded(when) {
+		matched := slices.ContainsFunc([][]string{p.Match.Actions, p.Match.Risks, p.Match.ResourceKinds, n.Actions}, isSelective)
+		if (matched || p.containsExpr(when, isClaim)) && !p.restsOnFacts(when) {
 			p.warn(r.whenLine, p.Name+"/"+r.Name, LintClaimAlone, "the rule allows calls for what the runtime says of them; nothing else that it looks at tells a harmless call from another")
 		}
 	}
@@ -43,7 +43,7 @@ func (p *linted) claims() {
 // byClaims finds limits with a counter for each value of something that the runtime says
 // of itself: with another word it gets another counter. A session is a claim, too, but a
 // limit for each session says what it bounds.
-func (p *linted) byClaims() {
+func (p *lintedPolicy) byClaims() {
 	for _, r := range p.Rules {
 		if r.Limit == nil {
 			continue
@@ -59,22 +59,22 @@ func (p *linted) byClaims() {
 // onlyOne reports whether an operand lets exactly one value through.
 func onlyOne(patterns []string) bool { return len(patterns) == 1 && !isGlob(patterns[0]) }
 
-// grounded reports whether an expression is true only where something that is no
+// restsOnFacts reports whether an expression is true only where something that is no
 // claim says so.
-func (p *linted) grounded(e celast.Expr) bool {
+func (p *lintedPolicy) restsOnFacts(e celast.Expr) bool {
 	if v, known := p.variableOf(e); known {
-		return p.grounded(v)
+		return p.restsOnFacts(v)
 	}
 	switch function, args := callOf(e); function {
 	case operators.LogicalAnd:
-		return slices.ContainsFunc(args, p.grounded)
+		return slices.ContainsFunc(args, p.restsOnFacts)
 	case operators.LogicalOr:
-		return !slices.ContainsFunc(args, func(a celast.Expr) bool { return !p.grounded(a) })
+		return !slices.ContainsFunc(args, func(a celast.Expr) bool { return !p.restsOnFacts(a) })
 	}
-	return p.mentions(e, isFact)
+	return p.containsExpr(e, isFact)
 }
 
-func (p *linted) variableOf(e celast.Expr) (celast.Expr, bool) {
+func (p *lintedPolicy) variableOf(e celast.Expr) (celast.Expr, bool) {
 	if e.Kind() != celast.IdentKind {
 		return nil, false
 	}
@@ -82,22 +82,22 @@ func (p *linted) variableOf(e celast.Expr) (celast.Expr, bool) {
 	return v, known
 }
 
-// mentions reports whether something in an expression, or in the variables that it
+// containsExpr reports whether something in an expression, or in the variables that it
 // uses, is of a kind.
-func (p *linted) mentions(e celast.Expr, is func(celast.Expr) bool) bool {
+func (p *lintedPolicy) containsExpr(e celast.Expr, is func(celast.Expr) bool) bool {
 	if v, known := p.variableOf(e); known {
-		return p.mentions(v, is)
+		return p.containsExpr(v, is)
 	}
-	return is(e) || slices.ContainsFunc(children(e), func(c celast.Expr) bool { return p.mentions(c, is) })
+	return is(e) || slices.ContainsFunc(childExprs(e), func(c celast.Expr) bool { return p.containsExpr(c, is) })
 }
 
 func isFact(e celast.Expr) bool {
 	if e.Kind() == celast.IdentKind {
-		return slices.Contains(checked, e.AsIdent())
+		return slices.Contains(factVariables, e.AsIdent())
 	}
 	return slices.Contains(eventFacts, pathOf(e))
 }
 
 func isClaim(e celast.Expr) bool {
-	return e.Kind() == celast.IdentKind && slices.Contains(claimed, e.AsIdent())
+	return e.Kind() == celast.IdentKind && slices.Contains(claimVariables, e.AsIdent())
 }

@@ -8,20 +8,20 @@ import (
 	"cel.dev/cel-go/common/operators"
 )
 
-// open are the variables of which a request may leave out any member.
-var open = []string{"args", "event", "resource", "risk", "catalog"}
+// optionalVariables are the variables of which a request may leave out any member.
+var optionalVariables = []string{"args", "event", "resource", "risk", "catalog"}
 
-// always are members that are never missing.
-var always = []string{"catalog.known"}
+// presentMembers are members that are never missing.
+var presentMembers = []string{"catalog.known"}
 
-// paths is a set of members that are known to be there.
-type paths map[string]bool
+// pathSet is a set of members that are known to be there.
+type pathSet map[string]bool
 
-func (a paths) with(b paths) paths {
+func (a pathSet) union(b pathSet) pathSet {
 	if len(b) == 0 {
 		return a
 	}
-	out := paths{}
+	out := pathSet{}
 	for p := range a {
 		out[p] = true
 	}
@@ -31,8 +31,8 @@ func (a paths) with(b paths) paths {
 	return out
 }
 
-func (a paths) and(b paths) paths {
-	out := paths{}
+func (a pathSet) intersect(b pathSet) pathSet {
+	out := pathSet{}
 	for p := range a {
 		if b[p] {
 			out[p] = true
@@ -41,11 +41,11 @@ func (a paths) and(b paths) paths {
 	return out
 }
 
-// presence warns of members that are read without a look whether they are there.
-func (p *linted) presence() {
+// checkPresence warns of members that are read without a look whether they are there.
+func (p *lintedPolicy) checkPresence() {
 	for _, e := range p.exprs {
-		seen := paths{}
-		p.reads(e.root(), paths{}, func(path string) {
+		seen := pathSet{}
+		p.walkReads(e.root(), pathSet{}, func(path string) {
 			if !seen[path] {
 				seen[path] = true
 				p.warn(e.line, e.rule, LintMissingHas, fmt.Sprintf("%s is read and may not be there; no has(%s) stands before it", path, path))
@@ -58,59 +58,59 @@ func (p *linted) presence() {
 func pathOf(e celast.Expr) string {
 	switch e.Kind() {
 	case celast.IdentKind:
-		if slices.Contains(open, e.AsIdent()) {
+		if slices.Contains(optionalVariables, e.AsIdent()) {
 			return e.AsIdent()
 		}
 	case celast.SelectKind:
-		return joined(pathOf(e.AsSelect().Operand()), e.AsSelect().FieldName())
+		return joinPath(pathOf(e.AsSelect().Operand()), e.AsSelect().FieldName())
 	case celast.CallKind:
 		if c := e.AsCall(); c.FunctionName() == operators.Index {
-			return joined(pathOf(c.Args()[0]), literal(c.Args()[1]))
+			return joinPath(pathOf(c.Args()[0]), literalText(c.Args()[1]))
 		}
 	}
 	return ""
 }
 
-func joined(path, member string) string {
+func joinPath(path, member string) string {
 	if path == "" || member == "" {
 		return ""
 	}
 	return path + "." + member
 }
 
-// reads tells of every member that an expression reads while nothing shows that
+// walkReads tells of every member that an expression reads while nothing shows that
 // it is there. An operand of && is not minded where another one is false, nor one
 // of || where another is true, in whatever order they stand.
-func (p *linted) reads(e celast.Expr, there paths, missing func(string)) {
+func (p *lintedPolicy) walkReads(e celast.Expr, there pathSet, missing func(string)) {
 	switch function, args := callOf(e); function {
 	case operators.LogicalAnd, operators.LogicalOr:
 		for i, arg := range args {
 			known := there
 			for j, other := range args {
 				if i != j {
-					known = known.with(p.shown(other, function == operators.LogicalAnd))
+					known = known.union(p.knownPresent(other, function == operators.LogicalAnd))
 				}
 			}
-			p.reads(arg, known, missing)
+			p.walkReads(arg, known, missing)
 		}
 		return
 	case operators.Conditional:
-		p.reads(args[0], there, missing)
-		p.reads(args[1], there.with(p.shown(args[0], true)), missing)
-		p.reads(args[2], there.with(p.shown(args[0], false)), missing)
+		p.walkReads(args[0], there, missing)
+		p.walkReads(args[1], there.union(p.knownPresent(args[0], true)), missing)
+		p.walkReads(args[2], there.union(p.knownPresent(args[0], false)), missing)
 		return
 	}
 	tests := e.Kind() == celast.SelectKind && e.AsSelect().IsTestOnly()
-	if path := pathOf(e); path != "" && !tests && !slices.Contains(open, path) && !there[path] && !slices.Contains(always, path) {
+	if path := pathOf(e); path != "" && !tests && !slices.Contains(optionalVariables, path) && !there[path] && !slices.Contains(presentMembers, path) {
 		missing(path)
 	}
-	for _, c := range children(e) {
-		p.reads(c, there, missing)
+	for _, c := range childExprs(e) {
+		p.walkReads(c, there, missing)
 	}
 }
 
-// shown are the members that are there if an expression has a value.
-func (p *linted) shown(e celast.Expr, value bool) paths {
+// knownPresent are the members that are there if an expression has a value.
+func (p *lintedPolicy) knownPresent(e celast.Expr, value bool) pathSet {
 	if e.Kind() == celast.SelectKind && e.AsSelect().IsTestOnly() {
 		if value {
 			return withParents(pathOf(e))
@@ -119,24 +119,24 @@ func (p *linted) shown(e celast.Expr, value bool) paths {
 	}
 	if e.Kind() == celast.IdentKind {
 		if v, known := p.variables[e.AsIdent()]; known {
-			return p.shown(v, value)
+			return p.knownPresent(v, value)
 		}
 	}
 	switch function, args := callOf(e); function {
 	case operators.LogicalNot:
-		return p.shown(args[0], !value)
+		return p.knownPresent(args[0], !value)
 	case operators.In:
 		if value {
-			return withParents(joined(pathOf(args[1]), literal(args[0])))
+			return withParents(joinPath(pathOf(args[1]), literalText(args[0])))
 		}
 	case operators.LogicalAnd, operators.LogicalOr:
 		all := (function == operators.LogicalAnd) == value // every operand has the value
-		out := p.shown(args[0], value)
+		out := p.knownPresent(args[0], value)
 		for _, arg := range args[1:] {
 			if all {
-				out = out.with(p.shown(arg, value))
+				out = out.union(p.knownPresent(arg, value))
 			} else {
-				out = out.and(p.shown(arg, value))
+				out = out.intersect(p.knownPresent(arg, value))
 			}
 		}
 		return out
@@ -145,11 +145,11 @@ func (p *linted) shown(e celast.Expr, value bool) paths {
 }
 
 // withParents is a member and all that it is a member of.
-func withParents(path string) paths {
+func withParents(path string) pathSet {
 	if path == "" {
 		return nil
 	}
-	out := paths{path: true}
+	out := pathSet{path: true}
 	for i := range path {
 		if path[i] == '.' {
 			out[path[:i]] = true

@@ -14,35 +14,35 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// constant evaluates an expression that no request has a part in. known is false
+// evalConstant evaluates an expression that no request has a part in. known is false
 // for all others, and for those that have no truth value.
-func (p *linted) constant(e expression) (value, known bool) {
-	if !fixed(e.root()) {
+func (p *lintedPolicy) evalConstant(e expression) (value, known bool) {
+	if !isConstant(e.root()) {
 		return false, false
 	}
-	planned, err := p.sc.plan("", e.ast)
+	planned, err := p.sc.planProgram("", e.ast)
 	if err != nil {
 		return false, false
 	}
 	spent := &budget{}
-	out, _, err := planned.run(&evaluation{vars: vars{&Input{}, spent}, names: p.sc.names}, spent)
+	out, _, err := planned.run(&policyActivation{inputActivation: inputActivation{&Input{}, spent}, names: p.sc.names}, spent)
 	b, isBool := out.(types.Bool)
 	return bool(b), err == nil && isBool
 }
 
-// fixed reports whether an expression uses constants only.
-func fixed(e celast.Expr) bool {
+// isConstant reports whether an expression uses constants only.
+func isConstant(e celast.Expr) bool {
 	if e.Kind() == celast.IdentKind {
-		_, input := variables[e.AsIdent()]
+		_, input := inputVariables[e.AsIdent()]
 		return !input && !strings.HasPrefix(e.AsIdent(), variablesPrefix)
 	}
-	return !slices.ContainsFunc(children(e), func(c celast.Expr) bool { return !fixed(c) })
+	return !slices.ContainsFunc(childExprs(e), func(c celast.Expr) bool { return !isConstant(c) })
 }
 
-// truth is what a rule's condition always is, if it is always the same.
-func (p *linted) truth(i int) (value, known bool) {
+// conditionTruth is what a rule's condition always is, if it is always the same.
+func (p *lintedPolicy) conditionTruth(i int) (value, known bool) {
 	e := p.when[i]
-	if value, known := p.constant(e); known {
+	if value, known := p.evalConstant(e); known {
 		return value, true
 	}
 	for _, c := range conjuncts(e.root()) {
@@ -53,81 +53,81 @@ func (p *linted) truth(i int) (value, known bool) {
 	return false, false
 }
 
-// dead finds rules that never match: their condition is false whatever the call,
+// checkDeadRules finds rules that never match: their condition is false whatever the call,
 // or asks for what the match leaves out.
-func (p *linted) dead() {
+func (p *lintedPolicy) checkDeadRules() {
 	for i, r := range p.Rules {
 		rule := p.Name + "/" + r.Name
-		if value, known := p.truth(i); known && !value {
+		if value, known := p.conditionTruth(i); known && !value {
 			p.warn(r.whenLine, rule, LintDeadRule, "the condition is false, whatever the call")
 			continue
 		}
-		m := r.narrowing()
+		m := r.narrowedMatch()
 		for _, o := range []struct {
 			name         string
 			outer, inner []string
 		}{{"tools", p.Match.Tools, m.Tools}, {"actions", p.Match.Actions, m.Actions}, {"eventTypes", p.Match.EventTypes, m.EventTypes}} {
-			if excluded(o.outer, o.inner) {
+			if excludesAll(o.outer, o.inner) {
 				p.warn(r.line, rule, LintDeadRule, fmt.Sprintf("match.%s of the rule and of its policy have nothing in common", o.name))
 			}
 		}
 		for _, c := range conjuncts(p.when[i].root()) {
-			if variable, values := demands(c); len(values) > 0 && p.never(variable, values, m) {
+			if variable, values := requiredValues(c); len(values) > 0 && p.neverMatches(variable, values, m) {
 				p.warn(r.whenLine, rule, LintDeadRule, fmt.Sprintf("the condition wants another %s than match lets through", variable))
 			}
 		}
 	}
 }
 
-// excluded reports whether no exact entry of inner can match outer. Where inner
+// excludesAll reports whether no exact entry of inner can match outer. Where inner
 // has patterns nobody can tell.
-func excluded(outer, inner []string) bool {
+func excludesAll(outer, inner []string) bool {
 	o := newOperand(outer)
 	return len(outer) > 0 && len(inner) > 0 && !slices.ContainsFunc(inner, func(v string) bool { return isGlob(v) || o.matches(v) })
 }
 
-func (p *linted) never(variable string, values []string, narrow ruleMatch) bool {
+func (p *lintedPolicy) neverMatches(variable string, values []string, narrow ruleMatch) bool {
 	m := p.Match
 	operands := map[string][][]string{
 		"tenant": {m.Tenants}, "source": {m.Sources}, "protocol": {m.Protocols}, "event_type": {m.EventTypes, narrow.EventTypes},
 		"tool": {m.Tools, narrow.Tools}, "action": {m.Actions, narrow.Actions}, "resource_kind": {m.ResourceKinds},
 		"from_agent": {m.FromAgents}, "to_agent": {m.ToAgents},
 	}
-	return slices.ContainsFunc(operands[variable], func(outer []string) bool { return excluded(outer, values) })
+	return slices.ContainsFunc(operands[variable], func(outer []string) bool { return excludesAll(outer, values) })
 }
 
-// wide finds rules that allow everything.
-func (p *linted) wide() {
+// checkCatchAll finds rules that allow everything.
+func (p *lintedPolicy) checkCatchAll() {
 	m := p.Match
 	for i, r := range p.Rules {
-		n := r.narrowing()
-		narrow := slices.ContainsFunc([][]string{m.Tools, m.Actions, m.ResourceKinds, m.Risks, m.EventTypes, m.FromAgents, m.ToAgents, n.Tools, n.Actions, n.EventTypes}, selects)
-		if value, known := p.truth(i); r.Verdict == events.Allow && known && value && !narrow && p.Action == "" && r.Limit == nil {
+		n := r.narrowedMatch()
+		narrow := slices.ContainsFunc([][]string{m.Tools, m.Actions, m.ResourceKinds, m.Risks, m.EventTypes, m.FromAgents, m.ToAgents, n.Tools, n.Actions, n.EventTypes}, isSelective)
+		if value, known := p.conditionTruth(i); r.Verdict == events.Allow && known && value && !narrow && p.Action == "" && r.Limit == nil {
 			p.warn(r.line, p.Name+"/"+r.Name, LintCatchAllAllow, "the rule allows every call that no other rule objects to")
 		}
 	}
 }
 
-// selects reports whether an operand leaves anything out.
-func selects(patterns []string) bool {
+// isSelective reports whether an operand leaves anything out.
+func isSelective(patterns []string) bool {
 	return len(patterns) > 0 && !slices.ContainsFunc(patterns, func(p string) bool { return strings.Trim(p, "*") == "" })
 }
 
-// limits finds limits whose counter all callers of a tenant share.
-func (p *linted) limits() {
+// checkLimits finds limits whose counter all callers of a tenant share.
+func (p *lintedPolicy) checkLimits() {
 	for _, r := range p.Rules {
-		if r.Limit != nil && len(sortedBy(r.Limit.By)) == 0 {
-			p.add(p.at(r.Limit.line), p.Name+"/"+r.Name, LintLimitWithoutBy, SeverityInfo, "all callers of a tenant share one counter")
+		if r.Limit != nil && len(sortedCounterFields(r.Limit.By)) == 0 {
+			p.add(p.placeAt(r.Limit.line), p.Name+"/"+r.Name, LintLimitWithoutBy, SeverityInfo, "all callers of a tenant share one counter")
 		}
 	}
 }
 
-// unused finds params and variables that no expression reads.
-func (p *linted) unused() {
+// checkUnused finds params and variables that no expression reads.
+func (p *lintedPolicy) checkUnused() {
 	used := map[string]bool{}
 	for _, e := range p.exprs {
 		for _, prefix := range []string{paramsPrefix, variablesPrefix} {
-			for _, name := range uses(e.ast, prefix) {
+			for _, name := range referencedNames(e.ast, prefix) {
 				used[name] = true
 			}
 		}
@@ -146,30 +146,30 @@ func (p *linted) unused() {
 
 // ruleAt is a rule in its place.
 type ruleAt struct {
-	*linted
+	*lintedPolicy
 	rule               ruleSpec
 	id                 string
 	when, match, limit string // canonical
 	always             bool   // the condition is true, whatever the call
 }
 
-// rules sorts all rules by what their policies speak about.
-func (l *linter) rules() map[string][]ruleAt {
+// groupRules sorts all rules by what their policies speak about.
+func (l *linter) groupRules() map[string][]ruleAt {
 	areas := map[string][]ruleAt{}
 	for _, p := range l.policies {
-		area := fmt.Sprint(canonical(p.Match), p.Scope, p.Action, p.Fallback, p.AcceptRaw, canonical(p.Params), canonical(p.Variables))
+		area := fmt.Sprint(canonicalText(p.Match), p.Scope, p.Action, p.Fallback, p.AcceptRaw, canonicalText(p.Params), canonicalText(p.Variables))
 		for i, r := range p.Rules {
 			when, err := cel.AstToString(p.when[i].ast)
 			if err != nil {
 				when = r.When
 			}
-			value, known := p.truth(i)
-			at := ruleAt{linted: p, rule: r, id: p.Name + "/" + r.Name, when: when, always: known && value}
-			if m := r.narrowing(); !m.empty() {
-				at.match = canonical(m)
+			value, known := p.conditionTruth(i)
+			at := ruleAt{lintedPolicy: p, rule: r, id: p.Name + "/" + r.Name, when: when, always: known && value}
+			if m := r.narrowedMatch(); !m.empty() {
+				at.match = canonicalText(m)
 			}
 			if r.Limit != nil {
-				at.limit = canonical(r.Limit)
+				at.limit = canonicalText(r.Limit)
 			}
 			areas[area] = append(areas[area], at)
 		}
@@ -177,7 +177,7 @@ func (l *linter) rules() map[string][]ruleAt {
 	return areas
 }
 
-func canonical(v any) string {
+func canonicalText(v any) string {
 	b, _ := json.Marshal(v) // of plain texts: it cannot fail
 	return string(b)
 }
@@ -187,10 +187,10 @@ func (a *ruleAt) covers(b *ruleAt) bool {
 	return (a.match == "" || a.match == b.match) && (a.always || a.when == b.when) && (a.limit == "" || a.limit == b.limit)
 }
 
-// doubles finds rules that another one makes pointless. The order does not
+// checkDuplicates finds rules that another one makes pointless. The order does not
 // matter: the strictest wins wherever it stands.
-func (l *linter) doubles() {
-	for _, rules := range l.rules() {
+func (l *linter) checkDuplicates() {
+	for _, rules := range l.groupRules() {
 		for i := range rules {
 			for j := range rules {
 				r, o := &rules[i], &rules[j]
@@ -206,8 +206,8 @@ func (l *linter) doubles() {
 	}
 }
 
-// wholes looks at the set as one.
-func (l *linter) wholes() {
+// checkWholeSet looks at the set as one.
+func (l *linter) checkWholeSet() {
 	from, groups := map[string]bool{}, map[string]bool{}
 	enforced := false
 	compiled := compileGroups(l.src.groups)
@@ -216,9 +216,9 @@ func (l *linter) wholes() {
 		for _, ref := range s.paramsFrom {
 			from[ref.name] = true
 		}
-		l.reviewers(s, s.Approval, compiled, groups)
+		l.checkQuorums(s, s.Approval, compiled, groups)
 		for _, r := range s.Rules {
-			l.reviewers(s, r.Approval, compiled, groups)
+			l.checkQuorums(s, r.Approval, compiled, groups)
 		}
 	}
 	for _, d := range l.src.params {
@@ -236,8 +236,8 @@ func (l *linter) wholes() {
 	}
 }
 
-// reviewers finds tenants whose approvals nobody could give.
-func (l *linter) reviewers(s spec, a *approvalSpec, groups map[string]group, named map[string]bool) {
+// checkQuorums finds tenants whose approvals nobody could give.
+func (l *linter) checkQuorums(s spec, a *approvalSpec, groups map[string]group, named map[string]bool) {
 	if a == nil || len(a.Reviewers) == 0 {
 		return
 	}

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-func lintOf(docs ...string) []Problem {
+func lintOf(docs ...string) []Finding {
 	return Lint([]Document{{Name: "t", Data: []byte(strings.Join(docs, "---\n"))}})
 }
 
-func lintCodes(problems []Problem) string {
+func lintCodes(problems []Finding) string {
 	var list []string
 	for _, p := range problems {
 		list = append(list, p.Code)
@@ -91,7 +91,7 @@ func TestLint(t *testing.T) {
 		covered[c.code] = true
 		t.Run(c.name, func(t *testing.T) {
 			bad, good := lintOf(c.bad), lintOf(c.good)
-			i := slices.IndexFunc(bad, func(p Problem) bool { return p.Code == c.code })
+			i := slices.IndexFunc(bad, func(p Finding) bool { return p.Code == c.code })
 			if i < 0 {
 				t.Fatalf("not found, only %q in\n%s", lintCodes(bad), c.bad)
 			}

@@ -39,30 +39,30 @@ func (o *operand) matches(value string) bool {
 	if _, ok := o.literals[value]; ok {
 		return true
 	}
-	return slices.ContainsFunc(o.globs, func(g string) bool { return glob(g, value) })
+	return slices.ContainsFunc(o.globs, func(g string) bool { return matchGlob(g, value) })
 }
 
 func (o *operand) matchesAny(values []string) bool {
 	return o == nil || slices.ContainsFunc(values, o.matches)
 }
 
-// folded is o with every pattern in its folded form.
-func (o *operand) folded() *operand {
+// foldPatterns is o with every pattern in its folded form.
+func (o *operand) foldPatterns() *operand {
 	if o == nil {
 		return nil
 	}
 	f := &operand{literals: map[string]struct{}{}}
 	for l := range o.literals {
-		f.literals[fold(l)] = struct{}{}
+		f.literals[foldCase(l)] = struct{}{}
 	}
 	for _, g := range o.globs {
-		f.globs = append(f.globs, fold(g))
+		f.globs = append(f.globs, foldCase(g))
 	}
 	return f
 }
 
-// fold maps names that differ only in case to one name.
-func fold(s string) string {
+// foldCase maps names that differ only in case to one name.
+func foldCase(s string) string {
 	if ascii, _ := plainASCII(s); ascii {
 		return strings.ToLower(s)
 	}
@@ -75,10 +75,10 @@ func fold(s string) string {
 	}, s)
 }
 
-// glob matches the whole of s, in its exact case: * is any characters, none
+// matchGlob matches the whole of s, in its exact case: * is any characters, none
 // included, ? is one character. It needs no more than len(pattern)*len(s)
 // steps.
-func glob(pattern, s string) bool {
+func matchGlob(pattern, s string) bool {
 	star, retry := -1, 0
 	p, i := 0, 0
 	for i < len(s) {

@@ -30,8 +30,8 @@ var identForm = regexp.MustCompile(`^[a-z][A-Za-z0-9_]*$`)
 // celWords are the words that CEL keeps for itself.
 var celWords = strings.Fields("as break const continue else false for function if import in let loop namespace null package return true var void while")
 
-// ident reads a name for a constant or variable.
-func (r *reader) ident(n *yaml.Node, what string) (string, bool) {
+// readIdent reads a name for a constant or variable.
+func (r *reader) readIdent(n *yaml.Node, what string) (string, bool) {
 	if n.Kind != yaml.ScalarNode || strictyaml.Tagged(n) || len(n.Value) > 63 || !identForm.MatchString(n.Value) || slices.Contains(celWords, n.Value) {
 		r.fail(n, "%s %.64q must look like %s and be no word of CEL's own", what, n.Value, identForm)
 		return "", false
@@ -39,8 +39,8 @@ func (r *reader) ident(n *yaml.Node, what string) (string, bool) {
 	return n.Value, true
 }
 
-// params reads a mapping of names to constants.
-func (r *reader) params(n *yaml.Node, what string, into *map[string]any) {
+// readParams reads a mapping of names to constants.
+func (r *reader) readParams(n *yaml.Node, what string, into *map[string]any) {
 	if n.Kind != yaml.MappingNode || strictyaml.Tagged(n) {
 		r.fail(n, "%s must be a mapping of names to constants", what)
 		return
@@ -54,21 +54,21 @@ func (r *reader) params(n *yaml.Node, what string, into *map[string]any) {
 	}
 	values := map[string]any{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, ok := r.ident(n.Content[i], "the param")
+		name, ok := r.readIdent(n.Content[i], "the param")
 		if !ok {
 			continue
 		}
 		if _, twice := values[name]; twice {
 			r.fail(n.Content[i], "%s has the key %q twice", what, name)
 		}
-		values[name] = r.constant(n.Content[i+1], name, 0)
+		values[name] = r.readConstant(n.Content[i+1], name, 0)
 	}
 	*into = values
 }
 
-// ownParams reads spec.params.
-func (r *reader) ownParams(n *yaml.Node, s *spec) {
-	r.params(n, "spec.params", &s.Params)
+// readOwnParams reads spec.params.
+func (r *reader) readOwnParams(n *yaml.Node, s *spec) {
+	r.readParams(n, "spec.params", &s.Params)
 	s.paramLines = map[string]int{}
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		s.paramLines[n.Content[i].Value] = n.Content[i].Line
@@ -77,20 +77,20 @@ func (r *reader) ownParams(n *yaml.Node, s *spec) {
 
 const maxParamDepth = 4
 
-// constant is a value of a param: string, int64, float64, bool, []any or
+// readConstant is a value of a param: string, int64, float64, bool, []any or
 // map[string]any.
-func (r *reader) constant(n *yaml.Node, name string, depth int) any {
+func (r *reader) readConstant(n *yaml.Node, name string, depth int) any {
 	switch {
 	case strictyaml.Tagged(n), n.Kind == yaml.AliasNode, depth > maxParamDepth:
 		r.fail(n, "the param %s has a tag, an alias or more than %d levels", name, maxParamDepth)
 	case n.Kind == yaml.ScalarNode:
-		return r.scalar(n, name)
+		return r.readScalar(n, name)
 	case len(n.Content) == 0:
 		r.fail(n, "the param %s is empty or has something empty in it; leave it out or give it a value", name)
 	case n.Kind == yaml.SequenceNode && len(n.Content) <= MaxParamEntries:
 		list := make([]any, 0, len(n.Content))
 		for _, c := range n.Content {
-			list = append(list, r.constant(c, name, depth+1))
+			list = append(list, r.readConstant(c, name, depth+1))
 		}
 		return list
 	case n.Kind == yaml.MappingNode && len(n.Content)/2 <= MaxParamEntries:
@@ -101,7 +101,7 @@ func (r *reader) constant(n *yaml.Node, name string, depth int) any {
 				r.fail(k, "a key of the param %s is there twice, or is not a text that says something", name)
 				continue
 			}
-			m[k.Value] = r.constant(n.Content[i+1], name, depth+1)
+			m[k.Value] = r.readConstant(n.Content[i+1], name, depth+1)
 		}
 		return m
 	default:
@@ -110,7 +110,7 @@ func (r *reader) constant(n *yaml.Node, name string, depth int) any {
 	return nil
 }
 
-func (r *reader) scalar(n *yaml.Node, name string) any {
+func (r *reader) readScalar(n *yaml.Node, name string) any {
 	var err error
 	switch n.ShortTag() {
 	case "!!str":
@@ -139,7 +139,7 @@ func (r *reader) scalar(n *yaml.Node, name string) any {
 }
 
 // resolveParams puts what paramsFrom names into each policy's own params.
-func (src *source) resolveParams() (errs []error) {
+func (src *documentSet) resolveParams() (errs []error) {
 	docs := map[string]paramsDoc{}
 	for _, d := range src.params {
 		docs[d.name] = d
@@ -160,7 +160,7 @@ func (src *source) resolveParams() (errs []error) {
 			}
 			for _, name := range slices.Sorted(maps.Keys(d.values)) {
 				if _, taken := merged[name]; taken {
-					errs = append(errs, at.fail("policy %s: the param %s of %s is there already, from %s", s.Name, name, ref.name, or(from[name], "spec.params")))
+					errs = append(errs, at.fail("policy %s: the param %s of %s is there already, from %s", s.Name, name, ref.name, orDefault(from[name], "spec.params")))
 					continue
 				}
 				merged[name], from[name] = d.values[name], ref.name
@@ -174,7 +174,7 @@ func (src *source) resolveParams() (errs []error) {
 	return errs
 }
 
-func or(s, other string) string {
+func orDefault(s, other string) string {
 	if s == "" {
 		return other
 	}
@@ -193,15 +193,15 @@ func typeOf(v any) *cel.Type {
 	case float64:
 		return cel.DoubleType
 	case []any:
-		return cel.ListType(common(slices.Values(v)))
+		return cel.ListType(commonType(slices.Values(v)))
 	case map[string]any:
-		return cel.MapType(cel.StringType, common(maps.Values(v)))
+		return cel.MapType(cel.StringType, commonType(maps.Values(v)))
 	}
 	return cel.DynType
 }
 
-// common is the type that all values have, dyn if there is none.
-func common(values func(yield func(any) bool)) *cel.Type {
+// commonType is the type that all values have, dyn if there is none.
+func commonType(values func(yield func(any) bool)) *cel.Type {
 	var t *cel.Type
 	for v := range values {
 		switch other := typeOf(v); {
@@ -219,7 +219,7 @@ func common(values func(yield func(any) bool)) *cel.Type {
 
 // valueOf is a constant as CEL has it.
 func valueOf(v any) ref.Val {
-	adapter := values{types.DefaultTypeAdapter}
+	adapter := treeAdapter{types.DefaultTypeAdapter}
 	list, isList := v.([]any)
 	if !isList {
 		return adapter.NativeToValue(v)

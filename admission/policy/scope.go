@@ -20,8 +20,8 @@ const (
 
 var scopeForm = regexp.MustCompile("^(" + strings.Join([]string{ScopeGlobal, ScopeTenant, ScopeDefault}, "|") + ")$")
 
-// level is the scope of a policy, said or implied.
-func (s *spec) level() string {
+// scopeLevel is the scope of a policy, said or implied.
+func (s *spec) scopeLevel() string {
 	switch {
 	case s.Scope == ScopeDefault:
 		return ScopeDefault
@@ -31,9 +31,9 @@ func (s *spec) level() string {
 	return ScopeGlobal
 }
 
-// scope keeps only what does not follow from match: writing it out is no other
+// readScope keeps only what does not follow from match: writing it out is no other
 // policy.
-func (r *reader) scope(n *yaml.Node, scope string, s *spec) {
+func (r *reader) readScope(n *yaml.Node, scope string, s *spec) {
 	switch {
 	case scope == ScopeGlobal && len(s.Match.Tenants) > 0:
 		r.fail(n, "a policy of scope global is for all tenants; leave match.tenants out, or the scope")
@@ -51,13 +51,13 @@ const (
 	ActionAudit   = "audit"   // they are recorded
 )
 
-// actions reads validationActions. "" stands for enforce; warn includes audit.
-func (r *reader) actions(into *string) field {
+// actionsField reads validationActions. "" stands for enforce; warn includes audit.
+func (r *reader) actionsField(into *string) fieldReader {
 	var said []string
 	form := regexp.MustCompile("^(" + strings.Join([]string{ActionEnforce, ActionWarn, ActionAudit}, "|") + ")$")
-	read := r.list("spec.validationActions", 3, func(n *yaml.Node) {
+	read := r.listField("spec.validationActions", 3, func(n *yaml.Node) {
 		var a string
-		r.matching("an entry of spec.validationActions", 16, form, &a)(n)
+		r.patternField("an entry of spec.validationActions", 16, form, &a)(n)
 		if a != "" && slices.Contains(said, a) {
 			r.fail(n, "spec.validationActions lists %s twice", a)
 		}

@@ -13,43 +13,43 @@ import (
 // Set is a compiled set of policies. It is immutable and safe for concurrent
 // use; the nil Set denies everything with no_policy.
 type Set struct {
-	policies  []*policy // by name
-	index     index
-	all       reach // of every policy
-	enforced  reach // of those that decide
-	fallbacks bool  // there is a policy that is a fallback
-	defaults  bool  // there is one of scope default
-	groups    map[string]group
-	digest    string
+	policies         []*policy // by name
+	index            index
+	anyCoverage      coverage // of every policy
+	enforcedCoverage coverage // of those that decide
+	hasFallbacks     bool     // there is a policy that is a fallback
+	hasDefaults      bool     // there is one of scope default
+	groups           map[string]group
+	digest           string
 }
 
-// reach is who has a policy.
-type reach struct {
-	tenants tenancy            // at all
-	gated   map[string]tenancy // of each gate: one that reaches it, the built-in one not counted
+// coverage is who has a policy.
+type coverage struct {
+	tenants tenantSet            // at all
+	byGate  map[string]tenantSet // of each gate: one that reaches it, the built-in one not counted
 }
 
 // covers reports whether a call's tenant has a policy that could speak on such a
 // call at all.
-func (r *reach) covers(in *Input) bool {
-	return r.tenants.includes(in.Tenant) && (!in.isGate() || r.gated[in.Protocol].includes(in.Tenant))
+func (r *coverage) covers(in *Input) bool {
+	return r.tenants.contains(in.Tenant) && (!in.isGate() || r.byGate[in.Protocol].contains(in.Tenant))
 }
 
-func reachOf(specs []spec) reach {
-	r := reach{tenants: tenantsOf(specs), gated: map[string]tenancy{}}
+func coverageOf(specs []spec) coverage {
+	r := coverage{tenants: tenantsOf(specs), byGate: map[string]tenantSet{}}
 	for _, gate := range gates {
-		r.gated[gate] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reaches(gate) }))
+		r.byGate[gate] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reachesGate(gate) }))
 	}
 	return r
 }
 
-// tenancy is a set of tenants.
-type tenancy struct {
-	some bool
-	who  *operand // nil is everybody
+// tenantSet is a set of tenants.
+type tenantSet struct {
+	nonEmpty bool
+	operand  *operand // nil is everybody
 }
 
-func (t tenancy) includes(tenant string) bool { return t.some && t.who.matches(tenant) }
+func (t tenantSet) contains(tenant string) bool { return t.nonEmpty && t.operand.matches(tenant) }
 
 type policy struct {
 	name                                                                  string
@@ -57,11 +57,11 @@ type policy struct {
 	tenants, sources, protocols, eventTypes, tools, actions, kinds, risks *operand
 	from, to                                                              *operand
 	foldedTools, foldedFrom, foldedTo                                     *operand
-	restricts                                                             bool // names are given, and a rule does not allow
+	restrictsNames                                                        bool // names are given, and a rule does not allow
 	calls, handoffs                                                       bool // what it speaks on
 	builtin, fallback, acceptRaw                                          bool
 	expiresAfter                                                          time.Duration
-	names                                                                 *names // nil: neither params nor variables
+	names                                                                 *policyNames // nil: neither params nor variables
 	rules                                                                 []rule
 	ruleIndex                                                             *index // nil: no rule has a match of its own
 }
@@ -75,7 +75,7 @@ type rule struct {
 	verdict                    events.Verdict
 	reason                     string
 	message                    string
-	soft                       bool // ModeToolResult
+	toolResultMode             bool // ModeToolResult
 	approval                   *approval.Terms
 }
 
@@ -87,7 +87,7 @@ func Compile(docs []Document) (*Set, error) {
 	if n := len(src.policies); n > MaxPolicies {
 		return nil, fmt.Errorf("policy: %d policies are too many; a set holds at most %d", n, MaxPolicies)
 	}
-	resolved := src.resolve()
+	resolved := src.resolveReferences()
 	set, compiled := compileAll(src)
 	if err := errors.Join(err, resolved, compiled); err != nil {
 		return nil, err
@@ -98,8 +98,8 @@ func Compile(docs []Document) (*Set, error) {
 	return set, nil
 }
 
-// resolve follows the names of other documents.
-func (src *source) resolve() error {
+// resolveReferences follows the names of other documents.
+func (src *documentSet) resolveReferences() error {
 	return errors.Join(append(src.resolveParams(), src.checkReviewers()...)...)
 }
 
@@ -109,15 +109,15 @@ func EvaluatorsOnlySet() (*Set, error) {
 	return Compile([]Document{doc})
 }
 
-func tenantsOf(specs []spec) tenancy {
+func tenantsOf(specs []spec) tenantSet {
 	var all []string
 	for _, s := range specs {
 		if len(s.Match.Tenants) == 0 {
-			return tenancy{some: true}
+			return tenantSet{nonEmpty: true}
 		}
 		all = append(all, s.Match.Tenants...)
 	}
-	return tenancy{some: len(specs) > 0, who: newOperand(all)}
+	return tenantSet{nonEmpty: len(specs) > 0, operand: newOperand(all)}
 }
 
 // Digest is "sha256:<hex>" of everything in the set that decides, in canonical

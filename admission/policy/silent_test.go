@@ -29,11 +29,11 @@ func TestSilent(t *testing.T) {
 		"a deceptive name":       {deceptive, false},
 		"a name in another case": {call("READ"), false},
 	} {
-		if v := set.Evaluate(c.in); v.Silent() != c.want || c.want && v.Verdict != events.Deny {
-			t.Errorf("%s: %v (%v)", name, v.Silent(), v.Reasons)
+		if v := set.Evaluate(c.in); v.NoRuleMatched() != c.want || c.want && v.Verdict != events.Deny {
+			t.Errorf("%s: %v (%v)", name, v.NoRuleMatched(), v.Reasons)
 		}
 	}
-	if (Verdicts{}).Silent() {
+	if (Verdicts{}).NoRuleMatched() {
 		t.Error("the zero verdict is silence")
 	}
 }

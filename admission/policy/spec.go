@@ -73,14 +73,14 @@ type ruleSpec struct {
 	line, whenLine int
 }
 
-func (s ruleSpec) narrowing() ruleMatch {
+func (s ruleSpec) narrowedMatch() ruleMatch {
 	if s.Match == nil {
 		return ruleMatch{}
 	}
 	return *s.Match
 }
 
-func (s ruleSpec) asks() bool { return s.Verdict == events.Ask || s.Verdict == events.Defer }
+func (s ruleSpec) needsApproval() bool { return s.Verdict == events.Ask || s.Verdict == events.Defer }
 
 var (
 	nameForm   = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
@@ -90,91 +90,91 @@ var (
 	modeForm   = regexp.MustCompile("^(" + ModeThrow + "|" + ModeToolResult + ")$")
 )
 
-func (r *reader) spec(n *yaml.Node, s *spec) {
+func (r *reader) readSpec(n *yaml.Node, s *spec) {
 	var scope string
-	r.mapping(n, "spec", map[string]field{
-		"scope":              r.matching("spec.scope", 16, scopeForm, &scope),
-		"validationActions":  r.actions(&s.Action),
-		"match":              func(n *yaml.Node) { r.match(n, &s.Match) },
-		"expiresAfter":       r.duration("spec.expiresAfter", MinLifetime, MaxLifetime, &s.ExpiresAfter),
-		"fallback":           r.flag("spec.fallback", &s.Fallback),
-		"acceptRawArguments": r.flag("spec.acceptRawArguments", &s.AcceptRaw),
-		"params":             func(n *yaml.Node) { r.ownParams(n, s) },
-		"paramsFrom":         r.references("spec.paramsFrom", MaxParamsFrom, &s.paramsFrom),
-		"variables":          r.list("spec.variables", MaxVariables, func(n *yaml.Node) { r.variable(n, s) }),
-		"approval":           r.approval("spec.approval", &s.Approval),
-		"rules":              r.list("spec.rules", MaxRules, func(n *yaml.Node) { r.rule(n, s) }),
+	r.readMapping(n, "spec", map[string]fieldReader{
+		"scope":              r.patternField("spec.scope", 16, scopeForm, &scope),
+		"validationActions":  r.actionsField(&s.Action),
+		"match":              func(n *yaml.Node) { r.readMatch(n, &s.Match) },
+		"expiresAfter":       r.durationField("spec.expiresAfter", MinLifetime, MaxLifetime, &s.ExpiresAfter),
+		"fallback":           r.boolField("spec.fallback", &s.Fallback),
+		"acceptRawArguments": r.boolField("spec.acceptRawArguments", &s.AcceptRaw),
+		"params":             func(n *yaml.Node) { r.readOwnParams(n, s) },
+		"paramsFrom":         r.referencesField("spec.paramsFrom", MaxParamsFrom, &s.paramsFrom),
+		"variables":          r.listField("spec.variables", MaxVariables, func(n *yaml.Node) { r.readVariable(n, s) }),
+		"approval":           r.approvalField("spec.approval", &s.Approval),
+		"rules":              r.listField("spec.rules", MaxRules, func(n *yaml.Node) { r.readRule(n, s) }),
 	}, "rules")
-	r.scope(n, scope, s)
-	if s.Approval != nil && len(s.Rules) > 0 && !slices.ContainsFunc(s.Rules, ruleSpec.asks) {
+	r.readScope(n, scope, s)
+	if s.Approval != nil && len(s.Rules) > 0 && !slices.ContainsFunc(s.Rules, ruleSpec.needsApproval) {
 		r.fail(&yaml.Node{Line: s.Approval.line}, "spec.approval says how an ask or a defer is approved; no rule of the policy has that verdict")
 	}
 }
 
-func (r *reader) match(n *yaml.Node, m *match) {
+func (r *reader) readMatch(n *yaml.Node, m *match) {
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
 		r.fail(n, "spec.match is empty; leave it out to match everything")
 		return
 	}
-	r.mapping(n, "spec.match", map[string]field{
-		"tenants":       r.patterns("tenants", &m.Tenants),
-		"sources":       r.patterns("sources", &m.Sources),
-		"protocols":     r.patterns("protocols", &m.Protocols),
-		"eventTypes":    r.patterns("eventTypes", &m.EventTypes),
-		"tools":         r.patterns("tools", &m.Tools),
-		"actions":       r.patterns("actions", &m.Actions),
-		"resourceKinds": r.patterns("resourceKinds", &m.ResourceKinds),
-		"risks":         r.patterns("risks", &m.Risks),
-		"fromAgents":    r.patterns("fromAgents", &m.FromAgents),
-		"toAgents":      r.patterns("toAgents", &m.ToAgents),
+	r.readMapping(n, "spec.match", map[string]fieldReader{
+		"tenants":       r.operandField("tenants", &m.Tenants),
+		"sources":       r.operandField("sources", &m.Sources),
+		"protocols":     r.operandField("protocols", &m.Protocols),
+		"eventTypes":    r.operandField("eventTypes", &m.EventTypes),
+		"tools":         r.operandField("tools", &m.Tools),
+		"actions":       r.operandField("actions", &m.Actions),
+		"resourceKinds": r.operandField("resourceKinds", &m.ResourceKinds),
+		"risks":         r.operandField("risks", &m.Risks),
+		"fromAgents":    r.operandField("fromAgents", &m.FromAgents),
+		"toAgents":      r.operandField("toAgents", &m.ToAgents),
 	})
-	r.coherent(n, m)
+	r.checkOperands(n, m)
 }
 
-func (r *reader) ruleMatch(n *yaml.Node, into **ruleMatch) {
+func (r *reader) readRuleMatch(n *yaml.Node, into **ruleMatch) {
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
 		r.fail(n, "the rule's match is empty; leave it out to match whatever the policy does")
 		return
 	}
 	m := &ruleMatch{}
-	r.mapping(n, "the rule's match", map[string]field{
-		"tools":      r.patterns("tools", &m.Tools),
-		"actions":    r.patterns("actions", &m.Actions),
-		"eventTypes": r.patterns("eventTypes", &m.EventTypes),
+	r.readMapping(n, "the rule's match", map[string]fieldReader{
+		"tools":      r.operandField("tools", &m.Tools),
+		"actions":    r.operandField("actions", &m.Actions),
+		"eventTypes": r.operandField("eventTypes", &m.EventTypes),
 	})
 	*into = m
 }
 
-func (r *reader) rule(n *yaml.Node, s *spec) {
+func (r *reader) readRule(n *yaml.Node, s *spec) {
 	rule := ruleSpec{line: n.Line}
 	var verdict string
-	r.mapping(n, "a rule", map[string]field{
-		"name":  r.matching("the rule's name", 63, ruleForm, &rule.Name),
-		"match": func(n *yaml.Node) { r.ruleMatch(n, &rule.Match) },
+	r.readMapping(n, "a rule", map[string]fieldReader{
+		"name":  r.patternField("the rule's name", 63, ruleForm, &rule.Name),
+		"match": func(n *yaml.Node) { r.readRuleMatch(n, &rule.Match) },
 		"when": func(n *yaml.Node) {
 			rule.whenLine = n.Line
-			r.text("the rule's when", MaxExpression, &rule.When)(n)
+			r.textField("the rule's when", MaxExpression, &rule.When)(n)
 		},
-		"limit":      func(n *yaml.Node) { r.limit(n, &rule.Limit) },
-		"verdict":    r.text("the rule's verdict", 16, &verdict),
-		"reason":     r.matching("the rule's reason", 64, reasonForm, &rule.Reason),
-		"message":    r.matching("the rule's message", MaxMessage, anyText, &rule.Message),
-		"resultMode": r.matching("the rule's resultMode", 16, modeForm, &rule.ResultMode),
-		"approval":   r.approval("the rule's approval", &rule.Approval),
+		"limit":      func(n *yaml.Node) { r.readLimit(n, &rule.Limit) },
+		"verdict":    r.textField("the rule's verdict", 16, &verdict),
+		"reason":     r.patternField("the rule's reason", 64, reasonForm, &rule.Reason),
+		"message":    r.patternField("the rule's message", MaxMessage, anyText, &rule.Message),
+		"resultMode": r.patternField("the rule's resultMode", 16, modeForm, &rule.ResultMode),
+		"approval":   r.approvalField("the rule's approval", &rule.Approval),
 	}, "name", "when", "verdict", "reason")
 	rule.Verdict = events.Verdict(verdict)
-	r.ruleCoherent(n, rule, s)
+	r.checkRule(n, rule, s)
 	s.Rules = append(s.Rules, rule)
 }
 
-func (r *reader) ruleCoherent(n *yaml.Node, rule ruleSpec, s *spec) {
+func (r *reader) checkRule(n *yaml.Node, rule ruleSpec, s *spec) {
 	if rule.Verdict != "" && !slices.Contains(events.Verdicts, rule.Verdict) {
 		r.fail(n, "the verdict %.16q is none of allow, ask, defer, deny", string(rule.Verdict))
 	}
 	if rule.ResultMode != "" && rule.Verdict == events.Allow {
 		r.fail(n, "resultMode says how a refusal is told; a rule that allows has none")
 	}
-	if rule.Approval != nil && !rule.asks() {
+	if rule.Approval != nil && !rule.needsApproval() {
 		r.fail(n, "approval says how an ask or a defer is approved; this rule's verdict is another")
 	}
 	if rule.Name != "" && slices.ContainsFunc(s.Rules, func(o ruleSpec) bool { return o.Name == rule.Name }) {
@@ -182,12 +182,12 @@ func (r *reader) ruleCoherent(n *yaml.Node, rule ruleSpec, s *spec) {
 	}
 }
 
-// references reads names of documents of another kind.
-func (r *reader) references(what string, limit int, into *[]reference) field {
-	return r.list(what, limit, func(n *yaml.Node) {
+// referencesField reads names of documents of another kind.
+func (r *reader) referencesField(what string, limit int, into *[]reference) fieldReader {
+	return r.listField(what, limit, func(n *yaml.Node) {
 		var name string
 		before := len(r.errs)
-		if r.matching("an entry of "+what, 63, nameForm, &name)(n); len(r.errs) > before {
+		if r.patternField("an entry of "+what, 63, nameForm, &name)(n); len(r.errs) > before {
 			return
 		}
 		if slices.ContainsFunc(*into, func(o reference) bool { return o.name == name }) {
@@ -198,11 +198,11 @@ func (r *reader) references(what string, limit int, into *[]reference) field {
 	})
 }
 
-func (r *reader) duration(what string, least, most time.Duration, into *time.Duration) field {
+func (r *reader) durationField(what string, least, most time.Duration, into *time.Duration) fieldReader {
 	return func(n *yaml.Node) {
 		var s string
 		before := len(r.errs)
-		if r.text(what, 32, &s)(n); len(r.errs) > before {
+		if r.textField(what, 32, &s)(n); len(r.errs) > before {
 			return
 		}
 		d, err := time.ParseDuration(strings.TrimSpace(s))

@@ -25,25 +25,25 @@ type approvalSpec struct {
 }
 
 var (
-	resumeForm = regexp.MustCompile("^(" + strings.Join(approval.Resumes, "|") + ")$")
+	resumeForm = regexp.MustCompile("^(" + strings.Join(approval.ResumePolicies, "|") + ")$")
 	showForm   = regexp.MustCompile(`^(resource|(/[^\x00-\x1f\x7f]*)+)$`)
 )
 
-func (r *reader) approval(what string, into **approvalSpec) field {
+func (r *reader) approvalField(what string, into **approvalSpec) fieldReader {
 	return func(n *yaml.Node) {
 		if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
 			r.fail(n, "%s is empty; leave it out for one reviewer, whoever may review for the tenant", what)
 			return
 		}
 		a := &approvalSpec{line: n.Line}
-		r.mapping(n, what, map[string]field{
-			"reviewers":    r.references(what+".reviewers", MaxReviewers, &a.groups),
-			"quorum":       r.integer(what+".quorum", 1, MaxQuorum, &a.Quorum),
-			"resume":       r.matching(what+".resume", 32, resumeForm, &a.Resume),
-			"expiresAfter": r.duration(what+".expiresAfter", MinLifetime, MaxLifetime, &a.Lifetime),
-			"show": r.list(what+".show", MaxShown, func(n *yaml.Node) {
+		r.readMapping(n, what, map[string]fieldReader{
+			"reviewers":    r.referencesField(what+".reviewers", MaxReviewers, &a.groups),
+			"quorum":       r.integerField(what+".quorum", 1, MaxQuorum, &a.Quorum),
+			"resume":       r.patternField(what+".resume", 32, resumeForm, &a.Resume),
+			"expiresAfter": r.durationField(what+".expiresAfter", MinLifetime, MaxLifetime, &a.Lifetime),
+			"show": r.listField(what+".show", MaxShown, func(n *yaml.Node) {
 				var pointer string
-				r.matching("an entry of "+what+".show", MaxPattern, showForm, &pointer)(n)
+				r.patternField("an entry of "+what+".show", MaxPattern, showForm, &pointer)(n)
 				a.Show = append(a.Show, pointer)
 			}),
 		})
@@ -54,7 +54,7 @@ func (r *reader) approval(what string, into **approvalSpec) field {
 	}
 }
 
-func (a *approvalSpec) terms() *approval.Terms {
+func (a *approvalSpec) approvalTerms() *approval.Terms {
 	if a == nil {
 		return nil
 	}
@@ -63,11 +63,11 @@ func (a *approvalSpec) terms() *approval.Terms {
 
 // checkReviewers demands that the groups that policies name exist, and that a
 // quorum can be reached.
-func (src *source) checkReviewers() (errs []error) {
+func (src *documentSet) checkReviewers() (errs []error) {
 	groups := compileGroups(src.groups)
 	for _, s := range src.policies {
 		check := func(a *approvalSpec) {
-			errs = append(errs, a.check(s, groups)...)
+			errs = append(errs, a.checkGroups(s, groups)...)
 		}
 		check(s.Approval)
 		for _, r := range s.Rules {
@@ -77,7 +77,7 @@ func (src *source) checkReviewers() (errs []error) {
 	return errs
 }
 
-func (a *approvalSpec) check(s spec, groups map[string]group) (errs []error) {
+func (a *approvalSpec) checkGroups(s spec, groups map[string]group) (errs []error) {
 	if a == nil || len(a.groups) == 0 {
 		return nil
 	}
@@ -97,18 +97,18 @@ func (a *approvalSpec) check(s spec, groups map[string]group) (errs []error) {
 	return errs
 }
 
-// maxCombined bounds how many groups several approvals are combined to. Beyond
+// maxCombinedGroups bounds how many groups several approvals are combined to. Beyond
 // it nobody can approve.
-const maxCombined = MaxReviewers
+const maxCombinedGroups = MaxReviewers
 
-// combine gives terms that satisfy every one of a list: a reviewer counts only
+// combineTerms gives terms that satisfy every one of a list: a reviewer counts only
 // if every rule that asks would take them, the quorum is the largest and the
 // lifetime the shortest. The first word on resuming holds. Whoever may approve
 // may see what any of the rules shows to its reviewers, being one of them.
-func combine(list []*approval.Terms) approval.Terms {
+func combineTerms(list []*approval.Terms) approval.Terms {
 	var all approval.Terms
 	for _, t := range list {
-		all.Reviewers = inBoth(all.Reviewers, t.Reviewers)
+		all.Reviewers = intersectGroups(all.Reviewers, t.Reviewers)
 		all.Quorum = max(all.Quorum, t.Quorum)
 		all.Resume = cmp.Or(all.Resume, t.Resume)
 		for _, p := range t.Show {
@@ -123,9 +123,9 @@ func combine(list []*approval.Terms) approval.Terms {
 	return all
 }
 
-// inBoth are the groups of those who are in one of a and in one of b; an empty
+// intersectGroups are the groups of those who are in one of a and in one of b; an empty
 // list is everybody.
-func inBoth(a, b []string) []string {
+func intersectGroups(a, b []string) []string {
 	switch {
 	case len(a) == 0:
 		return b
@@ -135,15 +135,15 @@ func inBoth(a, b []string) []string {
 	var out []string
 	for _, x := range a {
 		for _, y := range b {
-			names := append(strings.Split(x, both), strings.Split(y, both)...)
+			names := append(strings.Split(x, groupSeparator), strings.Split(y, groupSeparator)...)
 			slices.Sort(names)
-			if name := strings.Join(slices.Compact(names), both); !slices.Contains(out, name) {
+			if name := strings.Join(slices.Compact(names), groupSeparator); !slices.Contains(out, name) {
 				out = append(out, name)
 			}
 		}
 	}
-	if len(out) > maxCombined {
-		return []string{both} // a group that nobody is in
+	if len(out) > maxCombinedGroups {
+		return []string{groupSeparator} // a group that nobody is in
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 // MaxToolName is the longest tool name, in bytes, that a policy looks at.
 const MaxToolName = 256
 
-// ToolName reports whether a tool name can be told from every other by a
+// ValidToolName reports whether a tool name can be told from every other by a
 // program and by a person alike. It is false for the empty name, for names
 // longer than MaxToolName, and for names with invalid UTF-8, control or format
 // characters (NUL, zero width, right-to-left overrides), white space at either
@@ -20,7 +20,7 @@ const MaxToolName = 256
 // (full-width letters, unnormalised accents) or are drawn as nothing, letters that
 // mix Latin with a script whose letters look like Latin ones, or letters, digits
 // and signs that are taken for ASCII ones (see honest and readsAsLatin).
-func ToolName(name string) bool {
+func ValidToolName(name string) bool {
 	if name == "" || len(name) > MaxToolName || name[0] == ' ' || name[len(name)-1] == ' ' {
 		return false
 	}
@@ -32,29 +32,29 @@ func ToolName(name string) bool {
 	}
 	latin, other, all := false, false, true
 	for _, r := range name {
-		if r != ' ' && !unicode.IsGraphic(r) || r != ' ' && unicode.IsSpace(r) || unicode.Is(unicode.Co, r) || invisible(r) || unicode.In(r, rare...) {
+		if r != ' ' && !unicode.IsGraphic(r) || r != ' ' && unicode.IsSpace(r) || unicode.Is(unicode.Co, r) || isInvisible(r) || unicode.In(r, confusableScripts...) {
 			return false
 		}
 		latin = latin || unicode.Is(unicode.Latin, r)
-		other = other || unicode.IsLetter(r) && !unicode.In(r, mixable...)
-		all = all && honest(r)
+		other = other || unicode.IsLetter(r) && !unicode.In(r, latinCompatible...)
+		all = all && isUnambiguous(r)
 	}
 	return !latin && !readsAsLatin(name) || latin && !other && all
 }
 
-// invisible reports whether a character may be drawn as nothing: a reader that
+// isInvisible reports whether a character may be drawn as nothing: a reader that
 // drops it reads another name.
-func invisible(r rune) bool {
+func isInvisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// honest reports whether a character may stand beside Latin letters: ASCII, the
+// isUnambiguous reports whether a character may stand beside Latin letters: ASCII, the
 // letters of other scripts that may be mixed with Latin, and the Latin letters of
 // living alphabets. Of those beyond ASCII most are an ASCII letter with an accent.
 // The dotless i and the capital I with a dot are not honest: changing their case
 // makes an ASCII i of them. Nor are phonetic letters, small capitals, marks that
 // belong to no letter, and digits, signs and symbols that look like ASCII ones.
-func honest(r rune) bool {
+func isUnambiguous(r rune) bool {
 	switch {
 	case r < utf8.RuneSelf, r == katakanaDot:
 		return true
@@ -98,29 +98,29 @@ const lookalikes = "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455
 	"\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7" +
 	"\u0585\u0578\u057d\u0570\u0581\u0566"
 
-// rare are scripts that no one names a tool in today and whose letters are drawn
+// confusableScripts are scripts that no one names a tool in today and whose letters are drawn
 // as Latin ones.
-var rare = []*unicode.RangeTable{
+var confusableScripts = []*unicode.RangeTable{
 	unicode.Cherokee, unicode.Lisu, unicode.Coptic, unicode.Deseret, unicode.Gothic, unicode.Old_Italic, unicode.Runic,
 	unicode.Carian, unicode.Lycian, unicode.Lydian, unicode.Osage, unicode.Elbasan,
 }
 
-// argumentNames reports whether every name in the arguments, at any depth, is one
+// validArgumentNames reports whether every name in the arguments, at any depth, is one
 // that no reader takes for another: valid UTF-8 without control or invisible
 // characters and without white space at either end, not spelt beyond ASCII where
 // folding case or width makes an ASCII name of it, and without words that mix Latin
 // letters with letters that look like them, or that read as Latin ones (deceptiveWords).
-func argumentNames(v any) bool {
+func validArgumentNames(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if !argumentName(name) || !argumentNames(value) {
+			if !validArgumentName(name) || !validArgumentNames(value) {
 				return false
 			}
 		}
 	case []any:
 		for _, value := range v {
-			if !argumentNames(value) {
+			if !validArgumentNames(value) {
 				return false
 			}
 		}
@@ -128,7 +128,7 @@ func argumentNames(v any) bool {
 	return true
 }
 
-func argumentName(name string) bool {
+func validArgumentName(name string) bool {
 	if strings.TrimSpace(name) != name {
 		return false
 	}
@@ -139,7 +139,7 @@ func argumentName(name string) bool {
 		return false
 	}
 	for _, r := range name {
-		if unicode.Is(unicode.Cc, r) || invisible(r) || unicode.In(r, rare...) {
+		if unicode.Is(unicode.Cc, r) || isInvisible(r) || unicode.In(r, confusableScripts...) {
 			return false
 		}
 	}
@@ -157,7 +157,7 @@ func deceptiveWords(name string) bool {
 	latin, foreign := false, false // a Latin letter; one that certainly is none
 	for _, r := range name {
 		latin = latin || unicode.Is(unicode.Latin, r)
-		foreign = foreign || unicode.IsLetter(r) && !unicode.In(r, mixable...) && !strings.ContainsRune(lookalikes, r)
+		foreign = foreign || unicode.IsLetter(r) && !unicode.In(r, latinCompatible...) && !strings.ContainsRune(lookalikes, r)
 	}
 	words := strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) })
 	return slices.ContainsFunc(words, func(w string) bool {
@@ -171,7 +171,7 @@ func mixesScripts(word string) bool {
 	latin, other := false, false
 	for _, r := range word {
 		latin = latin || unicode.Is(unicode.Latin, r)
-		other = other || unicode.IsLetter(r) && !unicode.In(r, mixable...)
+		other = other || unicode.IsLetter(r) && !unicode.In(r, latinCompatible...)
 	}
 	return latin && other
 }
@@ -185,10 +185,10 @@ func foldedRune(r rune) rune {
 	return unicode.ToLower(unicode.ToUpper(r))
 }
 
-// mixable are the scripts that stand beside Latin letters in honest names (the
+// latinCompatible are the scripts that stand beside Latin letters in honest names (the
 // "highly restrictive" profile of Unicode Technical Standard 39) and what
 // belongs to no script.
-var mixable = []*unicode.RangeTable{
+var latinCompatible = []*unicode.RangeTable{
 	unicode.Latin, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo,
 	unicode.Common, unicode.Inherited,
 }
@@ -206,9 +206,9 @@ func plainASCII(s string) (ascii, printable bool) {
 	return true, printable
 }
 
-// clean reports whether an operand other than the tool name may be compared at
+// isCleanText reports whether an operand other than the tool name may be compared at
 // all: valid UTF-8 without control and format characters.
-func clean(s string) bool {
+func isCleanText(s string) bool {
 	if ascii, ok := plainASCII(s); ascii {
 		return ok
 	}

@@ -19,8 +19,8 @@ func conjuncts(e celast.Expr) []celast.Expr {
 	return list
 }
 
-// demands reads "variable == text" and "variable in [texts]".
-func demands(e celast.Expr) (variable string, values []string) {
+// requiredValues reads "variable == text" and "variable in [texts]".
+func requiredValues(e celast.Expr) (variable string, values []string) {
 	function, args := callOf(e)
 	if len(args) != 2 {
 		return "", nil
@@ -33,21 +33,21 @@ func demands(e celast.Expr) (variable string, values []string) {
 		return "", nil
 	}
 	switch {
-	case function == operators.Equals && literal(right) != "":
-		return left.AsIdent(), []string{literal(right)}
+	case function == operators.Equals && literalText(right) != "":
+		return left.AsIdent(), []string{literalText(right)}
 	case function == operators.In && right.Kind() == celast.ListKind:
 		for _, item := range right.AsList().Elements() {
-			if literal(item) == "" {
+			if literalText(item) == "" {
 				return "", nil
 			}
-			values = append(values, literal(item))
+			values = append(values, literalText(item))
 		}
 		return left.AsIdent(), values
 	}
 	return "", nil
 }
 
-func literal(e celast.Expr) string {
+func literalText(e celast.Expr) string {
 	if e.Kind() == celast.LiteralKind {
 		if s, ok := e.AsLiteral().(types.String); ok {
 			return string(s)

@@ -19,13 +19,13 @@ type variableSpec struct {
 	line, exprLine int
 }
 
-func (r *reader) variable(n *yaml.Node, s *spec) {
+func (r *reader) readVariable(n *yaml.Node, s *spec) {
 	v := variableSpec{line: n.Line}
-	r.mapping(n, "a variable", map[string]field{
-		"name": func(n *yaml.Node) { v.Name, _ = r.ident(n, "the variable's name") },
+	r.readMapping(n, "a variable", map[string]fieldReader{
+		"name": func(n *yaml.Node) { v.Name, _ = r.readIdent(n, "the variable's name") },
 		"expression": func(n *yaml.Node) {
 			v.exprLine = n.Line
-			r.text("the variable's expression", MaxExpression, &v.Expression)(n)
+			r.textField("the variable's expression", MaxExpression, &v.Expression)(n)
 		},
 	}, "name", "expression")
 	if v.Name != "" && slices.ContainsFunc(s.Variables, func(o variableSpec) bool { return o.Name == v.Name }) {
@@ -40,28 +40,28 @@ const (
 	variablesPrefix = "variables."
 )
 
-// names are the constants and variables of one policy.
-type names struct {
+// policyNames are the constants and variables of one policy.
+type policyNames struct {
 	params    map[string]ref.Val
 	variables map[string]int
 	programs  []*program
 }
 
-// scope is the CEL environment of one policy.
-type scope struct {
+// policyEnv is the CEL environment of one policy.
+type policyEnv struct {
 	env   *cel.Env
-	sizes sizes
-	names *names // nil if the policy has neither params nor variables
+	sizes sizeEstimates
+	names *policyNames // nil if the policy has neither params nor variables
 }
 
-// newScope adds a policy's params and variables to the environment that all
+// newPolicyEnv adds a policy's params and variables to the environment that all
 // share. The errors name file and line.
-func newScope(base *cel.Env, s spec) (*scope, []error) {
-	sc := &scope{env: base, sizes: sizes{params: map[string]uint64{}, variables: map[string]uint64{}}}
+func newPolicyEnv(base *cel.Env, s spec) (*policyEnv, []error) {
+	sc := &policyEnv{env: base, sizes: sizeEstimates{params: map[string]uint64{}, variables: map[string]uint64{}}}
 	if len(s.Params)+len(s.Variables) == 0 {
 		return sc, nil
 	}
-	sc.names = &names{params: map[string]ref.Val{}, variables: map[string]int{}}
+	sc.names = &policyNames{params: map[string]ref.Val{}, variables: map[string]int{}}
 	var opts []cel.EnvOption
 	for name, v := range s.Params {
 		full := paramsPrefix + name
@@ -75,25 +75,25 @@ func newScope(base *cel.Env, s spec) (*scope, []error) {
 	sc.env = env
 	var errs []error
 	for _, v := range s.Variables {
-		if err := sc.define(v); err != nil {
+		if err := sc.defineVariable(v); err != nil {
 			errs = append(errs, place{s.file, v.exprLine}.fail("policy %s, variable %s: %v", s.Name, v.Name, err))
 		}
 	}
 	return sc, errs
 }
 
-// define compiles a variable and declares it for what comes after. One that is
+// defineVariable compiles a variable and declares it for what comes after. One that is
 // wrong is declared all the same, so that nothing is reported twice.
-func (sc *scope) define(v variableSpec) error {
+func (sc *policyEnv) defineVariable(v variableSpec) error {
 	full, kind := variablesPrefix+v.Name, cel.DynType
-	ast, err := sc.check("the expression", v.Expression)
+	ast, err := sc.checkExpression("the expression", v.Expression)
 	var planned *program
 	if err == nil {
 		kind = ast.OutputType()
-		sc.sizes.variables[full], err = sc.estimate("the expression", ast)
+		sc.sizes.variables[full], err = sc.estimateCost("the expression", ast)
 	}
 	if err == nil {
-		planned, err = sc.plan("the expression", ast)
+		planned, err = sc.planProgram("the expression", ast)
 	}
 	env, extendErr := sc.env.Extend(cel.Variable(full, kind))
 	if extendErr != nil {
@@ -105,8 +105,8 @@ func (sc *scope) define(v variableSpec) error {
 	return err
 }
 
-// uses lists the names with a prefix that a checked expression refers to.
-func uses(ast *cel.Ast, prefix string) []string {
+// referencedNames lists the names with a prefix that a checked expression refers to.
+func referencedNames(ast *cel.Ast, prefix string) []string {
 	var list []string
 	for _, r := range ast.NativeRep().ReferenceMap() {
 		if strings.HasPrefix(r.Name, prefix) && !slices.Contains(list, r.Name) {
@@ -117,52 +117,52 @@ func uses(ast *cel.Ast, prefix string) []string {
 	return list
 }
 
-// evaluation is the activation of one policy for one call. It remembers the
+// policyActivation is the activation of one policy for one call. It remembers the
 // value of every variable, so each is worked out at most once, and only if an
 // expression asks for it.
-type evaluation struct {
-	vars
-	names *names
-	memo  []ref.Val
-	spent uint64 // by all variables so far
-	over  bool   // a variable was asked for that has no value because it costs too much
+type policyActivation struct {
+	inputActivation
+	names        *policyNames
+	memo         []ref.Val
+	spent        uint64 // by all variables so far
+	costExceeded bool   // a variable was asked for that has no value because it costs too much
 }
 
 // ResolveName implements cel.Activation.
-func (e *evaluation) ResolveName(name string) (any, bool) {
+func (e *policyActivation) ResolveName(name string) (any, bool) {
 	if v, known := e.names.params[name]; known {
 		return v, true
 	}
 	if i, known := e.names.variables[name]; known {
-		return e.variable(i), true
+		return e.variableValue(i), true
 	}
-	return e.vars.ResolveName(name)
+	return e.inputActivation.ResolveName(name)
 }
 
-var errCostly = types.NewErr("the variables of the policy cost more than %d steps", MaxRuntimeCost)
+var errVariableCost = types.NewErr("the variables of the policy cost more than %d steps", MaxRuntimeCost)
 
-func (e *evaluation) variable(i int) ref.Val {
+func (e *policyActivation) variableValue(i int) ref.Val {
 	if e.memo == nil {
 		e.memo = make([]ref.Val, len(e.names.programs))
 	}
 	if e.memo[i] == nil {
-		e.memo[i] = e.work(i)
+		e.memo[i] = e.computeVariable(i)
 	}
-	if e.memo[i] == errCostly {
-		e.over = true
+	if e.memo[i] == errVariableCost {
+		e.costExceeded = true
 	}
 	return e.memo[i]
 }
 
-func (e *evaluation) work(i int) ref.Val {
+func (e *policyActivation) computeVariable(i int) ref.Val {
 	if e.spent > MaxRuntimeCost {
-		return errCostly
+		return errVariableCost
 	}
 	out, cost, err := e.names.programs[i].run(e, e.budget)
 	e.spent += cost
 	switch {
 	case e.spent > MaxRuntimeCost, faultOf(err) == FaultLimit, e.budget.fault != "":
-		return errCostly
+		return errVariableCost
 	case err != nil:
 		return types.WrapErr(err)
 	}

@@ -24,16 +24,16 @@ func (r *reader) fail(n *yaml.Node, format string, args ...any) {
 	r.errs = append(r.errs, &Error{File: r.file, Line: max(n.Line, 1), Msg: fmt.Sprintf(format, args...)})
 }
 
-// field reads one key of a mapping.
-type field func(*yaml.Node)
+// fieldReader reads one key of a mapping.
+type fieldReader func(*yaml.Node)
 
-// mapping reads an object: no unknown key, no key twice, all required keys.
-func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field, required ...string) {
+// readMapping reads an object: no unknown key, no key twice, all required keys.
+func (r *reader) readMapping(n *yaml.Node, what string, fields map[string]fieldReader, required ...string) {
 	strictyaml.Mapping(n, what, fields, required, r.fail)
 }
 
-// text reads a non-empty string of at most limit characters.
-func (r *reader) text(what string, limit int, into *string) field {
+// textField reads a non-empty string of at most limit characters.
+func (r *reader) textField(what string, limit int, into *string) fieldReader {
 	return func(n *yaml.Node) {
 		switch {
 		case n.Kind == yaml.AliasNode:
@@ -50,8 +50,8 @@ func (r *reader) text(what string, limit int, into *string) field {
 	}
 }
 
-// flag reads true or false.
-func (r *reader) flag(what string, into *bool) field {
+// boolField reads true or false.
+func (r *reader) boolField(what string, into *bool) fieldReader {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.ScalarNode || strictyaml.Tagged(n) || n.Value != "true" && n.Value != "false" || n.ShortTag() != "!!bool" {
 			r.fail(n, "%s must be true or false", what)
@@ -61,8 +61,8 @@ func (r *reader) flag(what string, into *bool) field {
 	}
 }
 
-// integer reads a whole number, written in decimal.
-func (r *reader) integer(what string, least, most int64, into *int64) field {
+// integerField reads a whole number, written in decimal.
+func (r *reader) integerField(what string, least, most int64, into *int64) fieldReader {
 	return func(n *yaml.Node) {
 		v, err := strconv.ParseInt(n.Value, 10, 64)
 		if n.Kind != yaml.ScalarNode || strictyaml.Tagged(n) || n.ShortTag() != "!!int" || err != nil || v < least || v > most {
@@ -73,12 +73,12 @@ func (r *reader) integer(what string, least, most int64, into *int64) field {
 	}
 }
 
-// matching is text that must have a form.
-func (r *reader) matching(what string, limit int, form *regexp.Regexp, into *string) field {
+// patternField is text that must have a form.
+func (r *reader) patternField(what string, limit int, form *regexp.Regexp, into *string) fieldReader {
 	return func(n *yaml.Node) {
 		var s string
 		before := len(r.errs)
-		if r.text(what, limit, &s)(n); len(r.errs) > before {
+		if r.textField(what, limit, &s)(n); len(r.errs) > before {
 			return
 		}
 		if !form.MatchString(s) {
@@ -89,8 +89,8 @@ func (r *reader) matching(what string, limit int, form *regexp.Regexp, into *str
 	}
 }
 
-// list reads a non-empty sequence.
-func (r *reader) list(what string, limit int, item func(*yaml.Node)) field {
+// listField reads a non-empty sequence.
+func (r *reader) listField(what string, limit int, item func(*yaml.Node)) fieldReader {
 	return func(n *yaml.Node) {
 		switch {
 		case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null", n.Kind == yaml.SequenceNode && len(n.Content) == 0:
@@ -107,20 +107,20 @@ func (r *reader) list(what string, limit int, item func(*yaml.Node)) field {
 	}
 }
 
-// patterns reads the entries of one operand of match.
-func (r *reader) patterns(operand string, into *[]string) field {
+// operandField reads the entries of one operand of match.
+func (r *reader) operandField(operand string, into *[]string) fieldReader {
 	seen := map[string]bool{}
-	return r.list("match."+operand, MaxOperand, func(n *yaml.Node) {
+	return r.listField("match."+operand, MaxOperand, func(n *yaml.Node) {
 		var p string
 		before := len(r.errs)
-		if r.text("an entry of match."+operand, MaxPattern, &p)(n); len(r.errs) > before {
+		if r.textField("an entry of match."+operand, MaxPattern, &p)(n); len(r.errs) > before {
 			return
 		}
 		switch {
 		case strings.TrimSpace(p) != p || strings.ContainsFunc(p, unicode.IsControl):
 			r.fail(n, "the entry %.64q of match.%s has white space around it or control characters in it", p, operand)
-		case nameOf[operand] != "" && !ToolName(wildcards.Replace(p)):
-			r.fail(n, "the entry %.64q of match.%s can match no acceptable %s name", p, operand, nameOf[operand])
+		case nameOperands[operand] != "" && !ValidToolName(wildcardReplacer.Replace(p)):
+			r.fail(n, "the entry %.64q of match.%s can match no acceptable %s name", p, operand, nameOperands[operand])
 		case seen[p]:
 			r.fail(n, "match.%s lists %.64q twice", operand, p)
 		default:
@@ -130,14 +130,14 @@ func (r *reader) patterns(operand string, into *[]string) field {
 	})
 }
 
-// nameOf are the operands that are compared with names for which ToolName must
+// nameOperands are the operands that are compared with names for which ToolName must
 // hold.
-var nameOf = map[string]string{"tools": "tool", "fromAgents": "agent", "toAgents": "agent"}
+var nameOperands = map[string]string{"tools": "tool", "fromAgents": "agent", "toAgents": "agent"}
 
-var wildcards = strings.NewReplacer("*", "_", "?", "_")
+var wildcardReplacer = strings.NewReplacer("*", "_", "?", "_")
 
-// documents splits a file. Parse errors carry the file's name and line.
-func documents(file string, data []byte) ([]*yaml.Node, error) {
+// splitDocuments splits a file. Parse errors carry the file's name and line.
+func splitDocuments(file string, data []byte) ([]*yaml.Node, error) {
 	nodes, err := strictyaml.Documents(data, MaxDocument, MaxPolicies)
 	var bad *strictyaml.Error
 	if errors.As(err, &bad) {

@@ -40,9 +40,9 @@ type Parsed struct {
 	tools       []toolDoc
 }
 
-// kinds maps the member schema of a document to its schema here and to how it is
+// documentKinds maps the member schema of a document to its schema here and to how it is
 // read.
-var kinds = map[string]struct {
+var documentKinds = map[string]struct {
 	schema string
 	read   func([]byte) (Parsed, error)
 }{
@@ -60,19 +60,19 @@ func Parse(data []byte) (Parsed, error) {
 		return Parsed{}, err
 	}
 	name, _ := tree["schema"].(string)
-	kind, known := kinds[name]
+	kind, known := documentKinds[name]
 	if !known {
 		return Parsed{}, ErrKind
 	}
 	if vs := schemas.Default().Validate(kind.schema, tree); len(vs) > 0 {
-		return Parsed{}, fmt.Errorf("publisher: %s", violations(vs))
+		return Parsed{}, fmt.Errorf("publisher: %s", violationList(vs))
 	}
 	return kind.read(data)
 }
 
 const maxReported = 8
 
-func violations(vs []schemas.Violation) string {
+func violationList(vs []schemas.Violation) string {
 	var list []string
 	for _, v := range vs[:min(len(vs), maxReported)] {
 		list = append(list, v.String())
@@ -104,11 +104,11 @@ func readManifest(data []byte) (Parsed, error) {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return Parsed{}, errors.New("publisher: the manifest cannot be read")
 	}
-	d, err := m.declaration()
+	d, err := m.toDeclaration()
 	return Parsed{Kind: KindManifest, Name: KindManifest + "." + m.PublisherID, declaration: d}, err
 }
 
-func (m manifestDoc) declaration() (*Declaration, error) {
+func (m manifestDoc) toDeclaration() (*Declaration, error) {
 	d := &Declaration{ID: m.PublisherID, Source: m.AgentHook.Source, Limitations: m.Limitations, events: m.AgentHook.Events, hooks: map[string]string{}}
 	var list []hookDoc
 	if len(m.HookTrust) > 0 && m.HookTrust[0] == '{' {
@@ -125,7 +125,7 @@ func (m manifestDoc) declaration() (*Declaration, error) {
 		if want == "" {
 			continue
 		}
-		if !fingerprint.MatchString(want) { // AH-C-133
+		if !fingerprintPattern.MatchString(want) { // AH-C-133
 			return nil, errors.New("publisher: a fingerprint in hook_trust is not sha256: and 64 hexadecimal digits")
 		}
 		if _, twice := d.hooks[h.HookID]; twice {
@@ -136,7 +136,7 @@ func (m manifestDoc) declaration() (*Declaration, error) {
 	return d, nil
 }
 
-var fingerprint = regexp.MustCompile(`^sha256:[0-9A-Fa-f]{64}$`)
+var fingerprintPattern = regexp.MustCompile(`^sha256:[0-9A-Fa-f]{64}$`)
 
 func readRegistration(data []byte) (Parsed, error) {
 	var r struct {
@@ -149,7 +149,7 @@ func readRegistration(data []byte) (Parsed, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Parsed{}, errors.New("publisher: the registration cannot be read")
 	}
-	d, err := r.Manifest.declaration()
+	d, err := r.Manifest.toDeclaration()
 	if err != nil {
 		return Parsed{}, err
 	}
@@ -158,7 +158,7 @@ func readRegistration(data []byte) (Parsed, error) {
 		d.AdmissionBound = d.AdmissionBound || p == "admission-bound"
 		d.ActionGovernance = d.ActionGovernance || p == "action-governance"
 	}
-	return Parsed{Kind: KindRegistration, Name: KindRegistration + "." + token(r.Publisher) + "." + d.ID, declaration: d}, nil
+	return Parsed{Kind: KindRegistration, Name: KindRegistration + "." + keyToken(r.Publisher) + "." + d.ID, declaration: d}, nil
 }
 
 type toolDoc struct {
@@ -205,18 +205,18 @@ func readTools(data []byte) (Parsed, error) {
 func Key(tenant, name string) string {
 	kind, rest, _ := strings.Cut(name, ".")
 	if strings.Contains(rest, "..") || strings.HasPrefix(rest, ".") || strings.HasSuffix(rest, ".") {
-		rest = "=" + escape(rest) // a key has no empty token
+		rest = "=" + escapeToken(rest) // a key has no empty token
 	}
-	return token(tenant) + "." + kind + "." + rest
+	return keyToken(tenant) + "." + kind + "." + rest
 }
 
 // ParseKey is the reverse of Key.
 func ParseKey(key string) (tenant, name string, err error) {
 	first, rest, _ := strings.Cut(key, ".")
 	kind, tail, _ := strings.Cut(rest, ".")
-	tenant, known := untoken(first)
+	tenant, known := unescapeToken(first)
 	if code, escaped := strings.CutPrefix(tail, "="); escaped && strings.HasPrefix(code, "=") {
-		tail, escaped = untoken(code)
+		tail, escaped = unescapeToken(code)
 		known = known && escaped
 	}
 	name = kind + "." + tail
@@ -226,19 +226,19 @@ func ParseKey(key string) (tenant, name string, err error) {
 	return tenant, name, nil
 }
 
-var plain = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var plainToken = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// token writes any text so that a key can hold it as one token.
-func token(s string) string {
-	if plain.MatchString(s) {
+// keyToken writes any text so that a key can hold it as one token.
+func keyToken(s string) string {
+	if plainToken.MatchString(s) {
 		return s
 	}
-	return escape(s)
+	return escapeToken(s)
 }
 
-func escape(s string) string { return "=" + base64.RawURLEncoding.EncodeToString([]byte(s)) }
+func escapeToken(s string) string { return "=" + base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
-func untoken(s string) (string, bool) {
+func unescapeToken(s string) (string, bool) {
 	code, escaped := strings.CutPrefix(s, "=")
 	if !escaped {
 		return s, true
@@ -261,8 +261,8 @@ func (p Parsed) Aliases() (list []Alias) {
 	return list
 }
 
-// About says in a few words what a document is about.
-func (p Parsed) About() string {
+// Summary says in a few words what a document is about.
+func (p Parsed) Summary() string {
 	switch d := p.declaration; {
 	case p.Kind == KindTools:
 		return fmt.Sprintf("%d tools, %d aliases", len(p.tools), len(p.Aliases()))

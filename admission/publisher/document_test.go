@@ -123,7 +123,7 @@ func TestLoad(t *testing.T) {
 	catalogue := tools(t, "mail", obj{"name": "email.purge"}).Data
 	file := func(b []byte) *fstest.MapFile { return &fstest.MapFile{Data: b} }
 	s, err := Load(fstest.MapFS{"a.json": file(catalogue), "notes.txt": file([]byte("x"))})
-	if err != nil || s.Lookup("anybody", "rt", "email.purge").Standing != Known || s.State("anybody") == nil {
+	if err != nil || s.Lookup("anybody", "rt", "email.purge").Status != Known || s.State("anybody") == nil {
 		t.Fatal(err)
 	}
 	for name, dir := range map[string]fstest.MapFS{
@@ -167,7 +167,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, tool := range p.tools {
 			for _, a := range tool.Aliases {
-				if got := s.Lookup("acme", a.publisher, a.name); !policy.ToolName(a.name) || got.Standing != Known || got.Entry.Name != tool.Name {
+				if got := s.Lookup("acme", a.publisher, a.name); !policy.ValidToolName(a.name) || got.Status != Known || got.Entry.Name != tool.Name {
 					t.Fatalf("alias %q of %s", a.name, tool.Name)
 				}
 			}

@@ -55,7 +55,7 @@ func registration(t testing.TB, publisher, id, source string, set obj) Document 
 	for k, v := range set {
 		m[k] = v
 	}
-	return Document{Tenant: "acme", Name: KindRegistration + "." + token(publisher) + "." + id, Data: text(t, m), Revision: 1}
+	return Document{Tenant: "acme", Name: KindRegistration + "." + keyToken(publisher) + "." + id, Data: text(t, m), Revision: 1}
 }
 
 // set compiles documents that must be usable.

@@ -12,15 +12,15 @@ import (
 // Claim is what a request says of the tool that it proposes to run.
 type Claim struct {
 	Name      string // as it was sent
-	Canonical Said   // of metadata.tool_identity
-	Provider  Said
-	Hashes    []Said // of the tool's schema
-	Mandate   bool   // a mandate is named, so that its evaluator has judged
-	Contract  bool   // a contract is there, so that its evaluator has judged
+	Canonical Field  // of metadata.tool_identity
+	Provider  Field
+	Hashes    []Field // of the tool's schema
+	Mandate   bool    // a mandate is named, so that its evaluator has judged
+	Contract  bool    // a contract is there, so that its evaluator has judged
 }
 
-// Said is a text and its place in the request; "" is nothing said.
-type Said struct{ Text, Path string }
+// Field is a text and its place in the request; "" is nothing said.
+type Field struct{ Text, Path string }
 
 // Finding is one thing to say. A verdict of allow only records it.
 type Finding struct {
@@ -32,7 +32,7 @@ type Finding struct {
 // looser. A tenant without a catalogue gets no findings.
 func Judge(t Tool, c Claim) (found []Finding) {
 	deny := func(code, path string) { found = append(found, Finding{events.Deny, code, path}) }
-	switch t.Standing {
+	switch t.Status {
 	case NoCatalogue:
 		return nil
 	case Broken:
@@ -49,12 +49,12 @@ func Judge(t Tool, c Claim) (found []Finding) {
 			deny(CodeIdentity, c.Canonical.Path)
 		}
 	case Known:
-		t.Entry.judge(t, c, deny)
+		t.Entry.checkClaim(t, c, deny)
 	}
 	return found
 }
 
-func (e *Entry) judge(t Tool, c Claim, deny func(code, path string)) {
+func (e *Entry) checkClaim(t Tool, c Claim, deny func(code, path string)) {
 	if c.Canonical.Text != "" && c.Canonical.Text != e.Name {
 		deny(CodeIdentity, c.Canonical.Path)
 	}
@@ -86,16 +86,16 @@ func (e *Entry) judge(t Tool, c Claim, deny func(code, path string)) {
 }
 
 // isCalled reports whether a name is one of the entry's for everybody.
-func (e *Entry) isCalled(t Tool, name string) bool { return t.tenant.names[scoped{"", name}] == e }
+func (e *Entry) isCalled(t Tool, name string) bool { return t.tenant.names[scopedName{"", name}] == e }
 
-// categories orders what a tool may do, from the least.
-var categories = map[string]int{"public_read": 1, "private_read": 2, "write": 3}
+// categoryRank orders what a tool may do, from the least.
+var categoryRank = map[string]int{"public_read": 1, "private_read": 2, "write": 3}
 
 // Understates reports whether a contract's category says less than the
 // catalogue's. A tool that is not known, or whose category is not, does nothing
 // that could be understated.
 func (e *Entry) Understates(category string) bool {
-	return e != nil && categories[category] > 0 && categories[category] < categories[e.Category]
+	return e != nil && categoryRank[category] > 0 && categoryRank[category] < categoryRank[e.Category]
 }
 
 // Amount is money as the arguments of a call have it.
@@ -104,23 +104,23 @@ type Amount struct {
 	Currency   string // "" if the entry does not say where it is
 }
 
-// Stated reads the money out of the arguments. there is false if the entry does
+// AmountIn reads the money out of the arguments. there is false if the entry does
 // not say where it is; ok is false if it says so and there is none.
-func (b Binding) Stated(args map[string]any) (a Amount, there, ok bool) {
+func (b Binding) AmountIn(args map[string]any) (a Amount, there, ok bool) {
 	if b.TotalMinor == "" {
 		return a, false, true
 	}
-	total, whole := minor(at(args, b.TotalMinor))
+	total, whole := minorUnits(valueAt(args, b.TotalMinor))
 	a = Amount{TotalMinor: total, Currency: b.Currency}
 	if strings.HasPrefix(b.Currency, "/") {
-		a.Currency, _ = at(args, b.Currency).(string)
+		a.Currency, _ = valueAt(args, b.Currency).(string)
 	}
 	return a, true, whole && (a.Currency != "" || b.Currency == "")
 }
 
-// minor reads an amount in minor units: a whole number that is not negative,
+// minorUnits reads an amount in minor units: a whole number that is not negative,
 // however it is written.
-func minor(v any) (int64, bool) {
+func minorUnits(v any) (int64, bool) {
 	n, _ := v.(json.Number)
 	f, err := n.Float64()
 	if err != nil || f < 0 || f > 1<<53 || f != math.Trunc(f) {
@@ -129,17 +129,17 @@ func minor(v any) (int64, bool) {
 	return int64(f), true
 }
 
-// at follows a JSON pointer through objects.
-func at(tree map[string]any, pointer string) any {
+// valueAt follows a JSON pointer through objects.
+func valueAt(tree map[string]any, pointer string) any {
 	var v any = tree
 	for _, key := range strings.Split(pointer, "/")[1:] {
 		m, ok := v.(map[string]any)
 		if !ok {
 			return nil
 		}
-		v = m[unescape.Replace(key)]
+		v = m[pointerUnescaper.Replace(key)]
 	}
 	return v
 }
 
-var unescape = strings.NewReplacer("~1", "/", "~0", "~")
+var pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")

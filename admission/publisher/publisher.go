@@ -57,12 +57,12 @@ type Registry interface {
 	State(tenant string) *events.SnapshotRef
 }
 
-// Standing is how a tool name stands to a tenant's catalogue.
-type Standing int
+// NameStatus is how a tool name stands to a tenant's catalogue.
+type NameStatus int
 
 // The standings.
 const (
-	NoCatalogue Standing = iota
+	NoCatalogue NameStatus = iota
 	Unknown
 	Known
 	CaseDiffers // from a known name
@@ -71,9 +71,9 @@ const (
 
 // Tool is what a catalogue says of a name.
 type Tool struct {
-	Standing Standing
-	Entry    *Entry // not nil if and only if it is Known
-	tenant   *tenant
+	Status NameStatus
+	Entry  *Entry // not nil if and only if it is Known
+	tenant *tenant
 }
 
 // Canonical reports whether a name is the canonical name of some tool.

@@ -17,7 +17,7 @@ func TestLookup(t *testing.T) {
 	s := mail(t)
 	for name, c := range map[string]struct {
 		tenant, source, tool string
-		standing             Standing
+		standing             NameStatus
 		canonical            string
 	}{
 		"canonical":                       {"acme", "rt1", "email.send_message", Known, "email.send_message"},
@@ -45,8 +45,8 @@ func TestLookup(t *testing.T) {
 			if got.Entry != nil {
 				canonical = got.Entry.Name
 			}
-			if got.Standing != c.standing || canonical != c.canonical || (got.Entry != nil) != (got.Standing == Known) {
-				t.Errorf("standing %d, %q", got.Standing, canonical)
+			if got.Status != c.standing || canonical != c.canonical || (got.Entry != nil) != (got.Status == Known) {
+				t.Errorf("standing %d, %q", got.Status, canonical)
 			}
 			if got.Facts()["known"] != (c.standing == Known) || got.Facts()["name"] != c.canonical {
 				t.Errorf("policies see %v", got.Facts())
@@ -83,7 +83,7 @@ func said(found []Finding) string {
 }
 
 func TestJudge(t *testing.T) {
-	right, wrong := Said{"sha256:" + digits, "/h"}, Said{"sha256:" + strings.Repeat("a", 64), "/w"}
+	right, wrong := Field{"sha256:" + digits, "/h"}, Field{"sha256:" + strings.Repeat("a", 64), "/w"}
 	s := mail(t)
 	for name, c := range map[string]struct {
 		tool  string
@@ -92,22 +92,22 @@ func TestJudge(t *testing.T) {
 	}{
 		"nothing claimed":                 {"send_mail", Claim{}, ""},
 		"unknown":                         {"x", Claim{Name: "x"}, "allow tool_not_catalogued"},
-		"unknown that claims to be known": {"x", Claim{Name: "x", Canonical: Said{"email.purge", "/c"}}, "allow tool_not_catalogued, deny tool_identity_mismatch@/c"},
-		"unknown with a name of its own":  {"x", Claim{Name: "x", Canonical: Said{"x.y", "/c"}}, "allow tool_not_catalogued"},
-		"no tool that claims to be one":   {"", Claim{Canonical: Said{"email.purge", "/c"}}, "deny tool_identity_mismatch@/c"},
+		"unknown that claims to be known": {"x", Claim{Name: "x", Canonical: Field{"email.purge", "/c"}}, "allow tool_not_catalogued, deny tool_identity_mismatch@/c"},
+		"unknown with a name of its own":  {"x", Claim{Name: "x", Canonical: Field{"x.y", "/c"}}, "allow tool_not_catalogued"},
+		"no tool that claims to be one":   {"", Claim{Canonical: Field{"email.purge", "/c"}}, "deny tool_identity_mismatch@/c"},
 		"case":                            {"SEND_MAIL", Claim{Name: "SEND_MAIL"}, "deny tool_name_case"},
-		"identity right":                  {"send_mail", Claim{Name: "send_mail", Canonical: Said{"email.send_message", "/c"}, Provider: Said{"send_mail", "/p"}}, ""},
-		"provider by another alias":       {"send_mail", Claim{Name: "send_mail", Provider: Said{"sendMail", "/p"}}, ""},
-		"another canonical name":          {"send_mail", Claim{Name: "send_mail", Canonical: Said{"email.purge", "/c"}}, "deny tool_identity_mismatch@/c"},
-		"canonical name in another case":  {"send_mail", Claim{Name: "send_mail", Canonical: Said{"email.Send_message", "/c"}}, "deny tool_identity_mismatch@/c"},
-		"another provider name":           {"send_mail", Claim{Name: "send_mail", Provider: Said{"email.purge", "/p"}}, "deny tool_identity_mismatch@/p"},
-		"another publisher's name":        {"send_mail", Claim{Name: "send_mail", Provider: Said{"Send", "/p"}}, "deny tool_identity_mismatch@/p"},
-		"schema right, in any case":       {"send_mail", Claim{Hashes: []Said{right, {}}}, ""},
-		"one of two schemas wrong":        {"send_mail", Claim{Hashes: []Said{right, wrong}}, "deny tool_schema_mismatch@/w"},
-		"schema of a tool without any":    {"email.purge", Claim{Hashes: []Said{wrong}}, ""},
+		"identity right":                  {"send_mail", Claim{Name: "send_mail", Canonical: Field{"email.send_message", "/c"}, Provider: Field{"send_mail", "/p"}}, ""},
+		"provider by another alias":       {"send_mail", Claim{Name: "send_mail", Provider: Field{"sendMail", "/p"}}, ""},
+		"another canonical name":          {"send_mail", Claim{Name: "send_mail", Canonical: Field{"email.purge", "/c"}}, "deny tool_identity_mismatch@/c"},
+		"canonical name in another case":  {"send_mail", Claim{Name: "send_mail", Canonical: Field{"email.Send_message", "/c"}}, "deny tool_identity_mismatch@/c"},
+		"another provider name":           {"send_mail", Claim{Name: "send_mail", Provider: Field{"email.purge", "/p"}}, "deny tool_identity_mismatch@/p"},
+		"another publisher's name":        {"send_mail", Claim{Name: "send_mail", Provider: Field{"Send", "/p"}}, "deny tool_identity_mismatch@/p"},
+		"schema right, in any case":       {"send_mail", Claim{Hashes: []Field{right, {}}}, ""},
+		"one of two schemas wrong":        {"send_mail", Claim{Hashes: []Field{right, wrong}}, "deny tool_schema_mismatch@/w"},
+		"schema of a tool without any":    {"email.purge", Claim{Hashes: []Field{wrong}}, ""},
 		"requirements not met":            {"email.pay_invoice", Claim{}, "deny mandate_required, deny contract_required, deny schema_hash_required"},
-		"requirements met":                {"email.pay_invoice", Claim{Mandate: true, Contract: true, Hashes: []Said{right}}, ""},
-		"an empty hash is none":           {"email.pay_invoice", Claim{Mandate: true, Contract: true, Hashes: []Said{{"", "/h"}}}, "deny schema_hash_required"},
+		"requirements met":                {"email.pay_invoice", Claim{Mandate: true, Contract: true, Hashes: []Field{right}}, ""},
+		"an empty hash is none":           {"email.pay_invoice", Claim{Mandate: true, Contract: true, Hashes: []Field{{"", "/h"}}}, "deny schema_hash_required"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := said(Judge(s.Lookup("acme", "rt1", c.tool), c.claim)); got != c.want {
@@ -115,7 +115,7 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
-	if got := said(Judge(Tool{}, Claim{Name: "x", Canonical: Said{"a.b", ""}})); got != "" {
+	if got := said(Judge(Tool{}, Claim{Name: "x", Canonical: Field{"a.b", ""}})); got != "" {
 		t.Errorf("without a catalogue: %s", got)
 	}
 }
@@ -141,7 +141,7 @@ func TestUnderstates(t *testing.T) {
 // request, and a stricter word of the request never to the catalogue.
 func TestRaise(t *testing.T) {
 	entry := func(risk string, final bool) *Entry {
-		return toolDoc{Name: "a.b", Risk: risk, Irreversible: final}.entry()
+		return toolDoc{Name: "a.b", Risk: risk, Irreversible: final}.newEntry()
 	}
 	for name, c := range map[string]struct {
 		entry      *Entry
@@ -161,7 +161,7 @@ func TestRaise(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := string(text(t, c.have))
-			if d := cmp.Diff(c.want, c.entry.Raise(c.have)); d != "" {
+			if d := cmp.Diff(c.want, c.entry.RaiseRisk(c.have)); d != "" {
 				t.Error(d)
 			}
 			if string(text(t, c.have)) != before {
@@ -195,7 +195,7 @@ func TestStated(t *testing.T) {
 		"a number beyond all": {both, obj{"total": obj{"minor": n("1e300"), "currency": "USD"}}, Amount{0, "USD"}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, there, ok := c.binding.Stated(c.args)
+			got, there, ok := c.binding.AmountIn(c.args)
 			if got != c.want || there != c.there || ok != c.ok {
 				t.Errorf("%+v %v %v", got, there, ok)
 			}
@@ -255,16 +255,16 @@ func TestBroken(t *testing.T) {
 	other := Document{Tenant: "globex", Name: good.Name, Data: good.Data}
 	broken := Document{Tenant: "acme", Name: "tools.x", Data: []byte(`{"schema":`)}
 	s := Compile([]Document{good, other, broken}, 1)
-	if s.Err() == nil || s.Lookup("acme", "rt1", "email.purge").Standing != Broken || s.Lookup("acme", "rt1", "").Standing != Broken {
+	if s.Err() == nil || s.Lookup("acme", "rt1", "email.purge").Status != Broken || s.Lookup("acme", "rt1", "").Status != Broken {
 		t.Error("a broken document was overlooked")
 	}
 	if got := said(Judge(s.Lookup("acme", "rt1", "x"), Claim{Name: "x"})); got != "deny catalogue_error" {
 		t.Error(got)
 	}
-	if s.Lookup("globex", "rt1", "email.purge").Standing != Known {
+	if s.Lookup("globex", "rt1", "email.purge").Status != Known {
 		t.Error("it broke another tenant's")
 	}
-	if s := Compile([]Document{good}, 1, "what.is.this"); s.Err() == nil || s.Lookup("globex", "rt1", "x").Standing != Broken {
+	if s := Compile([]Document{good}, 1, "what.is.this"); s.Err() == nil || s.Lookup("globex", "rt1", "x").Status != Broken {
 		t.Error("a key of nobody knows whom was overlooked")
 	}
 }

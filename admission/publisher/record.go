@@ -15,10 +15,10 @@ const (
 	maxAbsent      = 64
 )
 
-func shortened(s string) string { return strings.ToValidUTF8(s[:min(maxRecordError, len(s))], "") }
+func truncateError(s string) string { return strings.ToValidUTF8(s[:min(maxRecordError, len(s))], "") }
 
-// record is what the log is told of a declaration, nil of none.
-func (d *Declaration) record() *events.PublisherDeclares {
+// recordForm is what the log is told of a declaration, nil of none.
+func (d *Declaration) recordForm() *events.PublisherDeclares {
 	if d == nil {
 		return nil
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/countersign-dev/countersign/admission/risk"
 )
 
-func (d toolDoc) entry() *Entry {
+func (d toolDoc) newEntry() *Entry {
 	e := &Entry{
 		Name: d.Name, Category: d.Category, Risk: d.Risk, Irreversible: d.Irreversible || risk.Irreversible(d.Risk), Requires: d.Requires,
-		Mandate: Binding(d.Mandate), level: risk.Of(d.Risk),
+		Mandate: Binding(d.Mandate), level: risk.LevelOf(d.Risk),
 	}
 	for _, h := range d.SchemaHashes {
 		e.SchemaHashes = append(e.SchemaHashes, strings.ToLower(h))
@@ -32,7 +32,7 @@ func orUnknown(word string) string {
 	return word
 }
 
-// Raise is what is known of the risk of a call: what the request says, and what
+// RaiseRisk is what is known of the risk of a call: what the request says, and what
 // the catalogue knows where that is stricter. said is not changed.
 //
 // The level becomes the higher one. The catalogue's word becomes risk_class
@@ -40,7 +40,7 @@ func orUnknown(word string) string {
 // the request has none that is graded higher. A word of the request that gave way
 // becomes operation_risk where there was none: a policy that looks for either
 // finds it.
-func (e *Entry) Raise(said map[string]any) map[string]any {
+func (e *Entry) RaiseRisk(said map[string]any) map[string]any {
 	if e == nil || e.Risk == "" && !e.Irreversible {
 		return said
 	}
@@ -55,17 +55,17 @@ func (e *Entry) Raise(said map[string]any) map[string]any {
 		return out
 	}
 	word := func(key string) string { text, _ := out[key].(string); return text }
-	if risk.Named(word("level")) < e.level {
+	if risk.ParseLevel(word("level")) < e.level {
 		out["level"] = e.level.String()
 	}
 	class, operation := word("risk_class"), word("operation_risk")
 	switch {
-	case risk.Of(class) <= e.level:
+	case risk.LevelOf(class) <= e.level:
 		out["risk_class"] = e.Risk
 		if class != "" && operation == "" {
 			out["operation_risk"] = class
 		}
-	case risk.Of(operation) <= e.level:
+	case risk.LevelOf(operation) <= e.level:
 		out["operation_risk"] = e.Risk
 	}
 	return out

@@ -26,27 +26,27 @@ const AnyTenant = ""
 
 // Set is a compiled Registry.
 type Set struct {
-	tenants  map[string]*tenant
-	any      *tenant
-	revision uint64
-	digest   string
-	unnamed  error // a document of nobody knows which tenant cannot be used
-	list     []events.PublisherDocument
+	tenants     map[string]*tenant
+	anyTenant   *tenant
+	revision    uint64
+	digest      string
+	unusableErr error // a document of nobody knows which tenant cannot be used
+	list        []events.PublisherDocument
 }
 
 // tenant is what one tenant has declared.
 type tenant struct {
-	err       error
-	state     *events.SnapshotRef
-	canonical map[string]*Entry
-	names     map[scoped]*Entry
-	folded    map[scoped]string // a name in that case, by its folded form
-	families  map[string]*Declaration
-	bound     map[string]map[string]*Declaration // by publisher and family
+	err           error
+	state         *events.SnapshotRef
+	canonical     map[string]*Entry
+	names         map[scopedName]*Entry
+	foldedNames   map[scopedName]string // a name in that case, by its folded form
+	families      map[string]*Declaration
+	registrations map[string]map[string]*Declaration // by publisher and family
 }
 
-// scoped is a name as one publisher sends it, or, with publisher "", all.
-type scoped struct{ publisher, name string }
+// scopedName is a name as one publisher sends it, or, with publisher "", all.
+type scopedName struct{ publisher, name string }
 
 // Compile compiles all documents. revision is the store's, 0 if it has none.
 // unusable are keys of the store that name no document: as nobody knows whose
@@ -55,7 +55,7 @@ type scoped struct{ publisher, name string }
 func Compile(docs []Document, revision uint64, unusable ...string) *Set {
 	s := &Set{tenants: map[string]*tenant{}, revision: revision}
 	if len(unusable) > 0 {
-		s.unnamed = fmt.Errorf("%w: %.80q", ErrKey, slices.Min(unusable))
+		s.unusableErr = fmt.Errorf("%w: %.80q", ErrKey, slices.Min(unusable))
 	}
 	byTenant := map[string][]Document{}
 	for _, d := range docs {
@@ -68,9 +68,9 @@ func Compile(docs []Document, revision uint64, unusable ...string) *Set {
 	slices.Sort(names)
 	var all strings.Builder
 	for _, name := range names {
-		t := s.compile(byTenant[name])
+		t := s.compileTenant(byTenant[name])
 		if name == AnyTenant {
-			s.any = t
+			s.anyTenant = t
 		} else {
 			s.tenants[name] = t
 		}
@@ -80,11 +80,11 @@ func Compile(docs []Document, revision uint64, unusable ...string) *Set {
 	return s
 }
 
-// compile compiles one tenant's documents.
-func (s *Set) compile(docs []Document) *tenant {
+// compileTenant compiles one tenant's documents.
+func (s *Set) compileTenant(docs []Document) *tenant {
 	t := &tenant{
-		canonical: map[string]*Entry{}, names: map[scoped]*Entry{}, folded: map[scoped]string{},
-		families: map[string]*Declaration{}, bound: map[string]map[string]*Declaration{},
+		canonical: map[string]*Entry{}, names: map[scopedName]*Entry{}, foldedNames: map[scopedName]string{},
+		families: map[string]*Declaration{}, registrations: map[string]map[string]*Declaration{},
 	}
 	slices.SortFunc(docs, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
 	var (
@@ -101,24 +101,24 @@ func (s *Set) compile(docs []Document) *tenant {
 			err = fmt.Errorf("publisher: the document is named %.80q", p.Name)
 		}
 		if err == nil {
-			err = t.declare(p)
+			err = t.addDeclaration(p)
 		}
 		if err != nil {
-			s.list[len(s.list)-1].Error = shortened(err.Error())
+			s.list[len(s.list)-1].Error = truncateError(err.Error())
 			errs = append(errs, fmt.Errorf("%s: %w", d.Name, err))
 			continue
 		}
-		s.list[len(s.list)-1].Declares = p.declaration.record()
+		s.list[len(s.list)-1].Declares = p.declaration.recordForm()
 		parsed = append(parsed, p)
 	}
-	errs = append(errs, t.catalogue(parsed)...)
+	errs = append(errs, t.addTools(parsed)...)
 	t.err = errors.Join(errs...)
 	t.state = &events.SnapshotRef{Revision: s.revision, Digest: digest.Plain([]byte(state.String()))}
 	return t
 }
 
-// declare takes a manifest or registration.
-func (t *tenant) declare(p Parsed) error {
+// addDeclaration takes a manifest or registration.
+func (t *tenant) addDeclaration(p Parsed) error {
 	d := p.declaration
 	switch {
 	case d == nil:
@@ -129,20 +129,20 @@ func (t *tenant) declare(p Parsed) error {
 		}
 		t.families[d.Source] = d
 	default:
-		if t.bound[d.Publisher] == nil {
-			t.bound[d.Publisher] = map[string]*Declaration{}
+		if t.registrations[d.Publisher] == nil {
+			t.registrations[d.Publisher] = map[string]*Declaration{}
 		}
-		if other := t.bound[d.Publisher][d.Source]; other != nil {
+		if other := t.registrations[d.Publisher][d.Source]; other != nil {
 			return fmt.Errorf("publisher: the registration with the manifest %.80q is for the same publisher and source", other.ID)
 		}
-		t.bound[d.Publisher][d.Source] = d
+		t.registrations[d.Publisher][d.Source] = d
 	}
 	return nil
 }
 
-// catalogue takes all tools: the canonical names first, so that no alias can
+// addTools takes all tools: the canonical names first, so that no alias can
 // take one of them.
-func (t *tenant) catalogue(docs []Parsed) (errs []error) {
+func (t *tenant) addTools(docs []Parsed) (errs []error) {
 	type named struct {
 		doc string
 		toolDoc
@@ -161,25 +161,25 @@ func (t *tenant) catalogue(docs []Parsed) (errs []error) {
 			fail(n, "there are two tools of this name")
 			continue
 		}
-		e := n.entry()
+		e := n.newEntry()
 		t.canonical[n.Name] = e
-		if other, taken := t.name(scoped{"", n.Name}, e); taken {
+		if other, taken := t.addName(scopedName{"", n.Name}, e); taken {
 			fail(n, "the name is that of %s in another case", other)
 		}
 	}
-	canonical := maps.Clone(t.folded) // no alias is among them yet
+	canonical := maps.Clone(t.foldedNames) // no alias is among them yet
 	for _, n := range tools {
 		for _, a := range n.Aliases {
-			like := t.canonical[canonical[scoped{"", fold(a.name)}]]
+			like := t.canonical[canonical[scopedName{"", foldCase(a.name)}]]
 			switch {
-			case !policy.ToolName(a.name):
+			case !policy.ValidToolName(a.name):
 				fail(n, "the alias %.80q cannot be told from every other name; policies refuse it", a.name)
 			case t.canonical[a.name] != nil:
 				fail(n, "the alias %s is the name of a tool; no alias may be", a.name)
 			case a.publisher != "" && like != nil && like != t.canonical[n.Name]: // a publisher's own names are compared with each other alone
 				fail(n, "the alias %s is, but for its case, the name of %s", a.name, like.Name)
 			default:
-				if other, taken := t.name(scoped{a.publisher, a.name}, t.canonical[n.Name]); taken {
+				if other, taken := t.addName(scopedName{a.publisher, a.name}, t.canonical[n.Name]); taken {
 					fail(n, "the alias %s is, but perhaps for its case, one of %s too", a.name, other)
 				}
 			}
@@ -188,22 +188,22 @@ func (t *tenant) catalogue(docs []Parsed) (errs []error) {
 	return errs
 }
 
-// name enters one name. It is taken if another tool has it, in any case.
-func (t *tenant) name(k scoped, e *Entry) (other string, taken bool) {
-	f := scoped{k.publisher, fold(k.name)}
-	if old, there := t.folded[f]; there {
-		if o := t.names[scoped{k.publisher, old}]; o != e {
+// addName enters one name. It is taken if another tool has it, in any case.
+func (t *tenant) addName(k scopedName, e *Entry) (other string, taken bool) {
+	f := scopedName{k.publisher, foldCase(k.name)}
+	if old, there := t.foldedNames[f]; there {
+		if o := t.names[scopedName{k.publisher, old}]; o != e {
 			return o.Name, true
 		}
 	} else {
-		t.folded[f] = k.name
+		t.foldedNames[f] = k.name
 	}
 	t.names[k] = e
 	return "", false
 }
 
-// fold maps names that differ only in case to one name.
-func fold(s string) string {
+// foldCase maps names that differ only in case to one name.
+func foldCase(s string) string {
 	return strings.Map(func(r rune) rune {
 		least := r
 		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
@@ -213,50 +213,50 @@ func fold(s string) string {
 	}, s)
 }
 
-// of gives what a tenant has declared, nil if nothing.
-func (s *Set) of(name string) *tenant {
+// tenantByName gives what a tenant has declared, nil if nothing.
+func (s *Set) tenantByName(name string) *tenant {
 	if t := s.tenants[name]; t != nil {
 		return t
 	}
-	return s.any
+	return s.anyTenant
 }
 
 // Lookup implements Registry. A name that a publisher has for itself goes before
 // one that all have.
 func (s *Set) Lookup(tenant, source, tool string) Tool {
-	t := s.of(tenant)
+	t := s.tenantByName(tenant)
 	switch {
-	case s.unnamed != nil || t != nil && t.err != nil:
-		return Tool{Standing: Broken}
+	case s.unusableErr != nil || t != nil && t.err != nil:
+		return Tool{Status: Broken}
 	case t == nil || len(t.canonical) == 0:
 		return Tool{}
 	case tool == "":
-		return Tool{Standing: Unknown, tenant: t}
+		return Tool{Status: Unknown, tenant: t}
 	}
-	if e := t.entry(source, tool); e != nil {
-		return Tool{Standing: Known, Entry: e, tenant: t}
+	if e := t.lookupEntry(source, tool); e != nil {
+		return Tool{Status: Known, Entry: e, tenant: t}
 	}
-	f := fold(tool)
-	if t.folded[scoped{source, f}] != "" || t.folded[scoped{"", f}] != "" {
-		return Tool{Standing: CaseDiffers, tenant: t}
+	f := foldCase(tool)
+	if t.foldedNames[scopedName{source, f}] != "" || t.foldedNames[scopedName{"", f}] != "" {
+		return Tool{Status: CaseDiffers, tenant: t}
 	}
-	return Tool{Standing: Unknown, tenant: t}
+	return Tool{Status: Unknown, tenant: t}
 }
 
-func (t *tenant) entry(source, tool string) *Entry {
-	if e := t.names[scoped{source, tool}]; e != nil {
+func (t *tenant) lookupEntry(source, tool string) *Entry {
+	if e := t.names[scopedName{source, tool}]; e != nil {
 		return e
 	}
-	return t.names[scoped{"", tool}]
+	return t.names[scopedName{"", tool}]
 }
 
 // Declared implements Registry.
 func (s *Set) Declared(tenant, source, family string) Declared {
-	t := s.of(tenant)
+	t := s.tenantByName(tenant)
 	if t == nil || t.err != nil {
 		return Declared{}
 	}
-	if bound, registered := t.bound[source]; registered {
+	if bound, registered := t.registrations[source]; registered {
 		return Declared{true, bound[family]}
 	}
 	return Declared{false, t.families[family]}
@@ -264,11 +264,11 @@ func (s *Set) Declared(tenant, source, family string) Declared {
 
 // Agents implements Registry.
 func (s *Set) Agents(tenant, source string) (ids []string) {
-	t := s.of(tenant)
+	t := s.tenantByName(tenant)
 	if t == nil || t.err != nil {
 		return nil
 	}
-	for _, d := range t.bound[source] {
+	for _, d := range t.registrations[source] {
 		ids = append(ids, d.Agents...)
 	}
 	return ids
@@ -276,7 +276,7 @@ func (s *Set) Agents(tenant, source string) (ids []string) {
 
 // State implements Registry.
 func (s *Set) State(tenant string) *events.SnapshotRef {
-	if t := s.of(tenant); t != nil {
+	if t := s.tenantByName(tenant); t != nil {
 		return t.state
 	}
 	return nil
@@ -284,7 +284,7 @@ func (s *Set) State(tenant string) *events.SnapshotRef {
 
 // Err says what cannot be used, nil if all can.
 func (s *Set) Err() error {
-	errs := []error{s.unnamed}
+	errs := []error{s.unusableErr}
 	names := make([]string, 0, len(s.tenants))
 	for name := range s.tenants {
 		names = append(names, name)
@@ -295,8 +295,8 @@ func (s *Set) Err() error {
 			errs = append(errs, fmt.Errorf("tenant %s: %w", name, err))
 		}
 	}
-	if s.any != nil {
-		errs = append(errs, s.any.err)
+	if s.anyTenant != nil {
+		errs = append(errs, s.anyTenant.err)
 	}
 	return errors.Join(errs...)
 }

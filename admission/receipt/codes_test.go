@@ -96,7 +96,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatalf("opened %q, which is not canonical: %v", payload, err)
 		}
 		again, err := events.DecodeRecord[Claims](payload)
-		if err != nil || again.Nonce != c.Nonce || again.Verdict != c.Verdict || c.check() != nil {
+		if err != nil || again.Nonce != c.Nonce || again.Verdict != c.Verdict || c.validate() != nil {
 			t.Fatalf("opened %q as %+v", payload, c)
 		}
 	})

@@ -87,7 +87,7 @@ func Issue(key signing.PrivateKey, c Claims) (token, hash string, err error) {
 	if key.ID == "" {
 		return "", "", fmt.Errorf("%w: there is no key", ErrIncomplete)
 	}
-	if err := c.check(); err != nil {
+	if err := c.validate(); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrIncomplete, err)
 	}
 	payload, err := events.Encode(c)
@@ -107,15 +107,15 @@ func Issue(key signing.PrivateKey, c Claims) (token, hash string, err error) {
 // compact form.
 func Hash(token string) string { return digest.Plain([]byte(token)) }
 
-// check refuses claims that say too little or contradict themselves.
-func (c Claims) check() error {
-	if what := c.wrong(); what != "" {
+// validate refuses claims that say too little or contradict themselves.
+func (c Claims) validate() error {
+	if what := c.invalidReason(); what != "" {
 		return errors.New(what)
 	}
 	return nil
 }
 
-func (c Claims) wrong() string {
+func (c Claims) invalidReason() string {
 	lifetime := c.ExpiresAt.Sub(c.IssuedAt.Time)
 	switch {
 	case c.V != Version:
@@ -139,14 +139,14 @@ func (c Claims) wrong() string {
 	case (c.ArgsSalt == "") != (c.ArgsHash == ""):
 		return "one of args_salt and args_hash is missing"
 	}
-	if _, ok := salt(c.ArgsSalt); c.ArgsSalt != "" && !ok {
+	if _, ok := decodeSalt(c.ArgsSalt); c.ArgsSalt != "" && !ok {
 		return "args_salt is not 16 bytes in base64url"
 	}
 	return ""
 }
 
-// salt reads ArgsSalt, in its one spelling.
-func salt(text string) ([]byte, bool) {
+// decodeSalt reads ArgsSalt, in its one spelling.
+func decodeSalt(text string) ([]byte, bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	return b, err == nil && len(b) == SaltSize && !strings.ContainsAny(text, "\r\n")
 }

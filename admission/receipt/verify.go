@@ -38,9 +38,9 @@ func Verify(ks signing.KeySet, token string, want Expectation, now time.Time) (C
 		return Claims{}, err
 	}
 	for _, check := range []func() error{
-		func() error { return c.sameCall(want) },
-		func() error { return c.sameArguments(want.ArgsCanonical) },
-		func() error { return c.allows() },
+		func() error { return c.checkCall(want) },
+		func() error { return c.checkArguments(want.ArgsCanonical) },
+		func() error { return c.checkAllowed() },
 		func() error { return c.HoldsAt(now) },
 	} {
 		if err := check(); err != nil {
@@ -74,13 +74,13 @@ func Open(ks signing.KeySet, token string) (Claims, error) {
 	if again, err := events.Encode(c); err != nil || !bytes.Equal(again, payload) {
 		return Claims{}, fmt.Errorf("%w: the payload is not in canonical form", ErrMalformed)
 	}
-	if err := c.check(); err != nil {
+	if err := c.validate(); err != nil {
 		return Claims{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	return c, nil
 }
 
-func (c Claims) sameCall(want Expectation) error {
+func (c Claims) checkCall(want Expectation) error {
 	for _, f := range []struct {
 		have, want string
 		err        error
@@ -98,7 +98,7 @@ func (c Claims) sameCall(want Expectation) error {
 	return nil
 }
 
-func (c Claims) sameArguments(canonical []byte) error {
+func (c Claims) checkArguments(canonical []byte) error {
 	switch {
 	case canonical == nil && c.ArgsHash == "":
 		return nil
@@ -107,13 +107,13 @@ func (c Claims) sameArguments(canonical []byte) error {
 	case c.ArgsHash == "":
 		return ErrNoArguments
 	}
-	if s, ok := salt(c.ArgsSalt); !ok || !digest.Equal(digest.Salted(s, canonical), c.ArgsHash) {
+	if s, ok := decodeSalt(c.ArgsSalt); !ok || !digest.Equal(digest.Salted(s, canonical), c.ArgsHash) {
 		return ErrOtherArguments
 	}
 	return nil
 }
 
-func (c Claims) allows() error {
+func (c Claims) checkAllowed() error {
 	if c.Verdict != events.Allow {
 		return fmt.Errorf("%w but %s", ErrNotAllowed, c.Verdict)
 	}

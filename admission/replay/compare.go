@@ -35,13 +35,13 @@ func Compare(recorded events.Decision, replayed events.Decision) (list []Differe
 	if !possible || want != recorded.Verdict {
 		differ("verdict", string(recorded.Verdict), string(want))
 	}
-	own, _ := split(recorded.Reasons)
-	differ("reasons", names(own), names(replayed.Reasons))
+	own, _ := splitApprovals(recorded.Reasons)
+	differ("reasons", reasonNames(own), reasonNames(replayed.Reasons))
 	differ("policy", policyName(recorded), policyName(replayed))
 	differ("tool", recorded.Tool, replayed.Tool)
 	differ("tool_call_id", recorded.ToolCallID, replayed.ToolCallID)
 	differ("session", recorded.Session, replayed.Session)
-	if digest.Form(recorded.RequestDigest) == digest.Form(replayed.RequestDigest) {
+	if digest.ComparableForm(recorded.RequestDigest) == digest.ComparableForm(replayed.RequestDigest) {
 		differ("request_digest", recorded.RequestDigest, replayed.RequestDigest)
 		differ("args_digest", recorded.ArgsDigest, replayed.ArgsDigest)
 	}
@@ -55,8 +55,8 @@ func policyName(d events.Decision) string {
 	return d.Policy.Name
 }
 
-// split takes the approvals' reasons out.
-func split(reasons []events.Reason) (own, approvals []events.Reason) {
+// splitApprovals takes the approvals' reasons out.
+func splitApprovals(reasons []events.Reason) (own, approvals []events.Reason) {
 	for _, r := range reasons {
 		if r.Evaluator == approval.Evaluator {
 			approvals = append(approvals, r)
@@ -67,7 +67,7 @@ func split(reasons []events.Reason) (own, approvals []events.Reason) {
 	return own, approvals
 }
 
-func names(reasons []events.Reason) string {
+func reasonNames(reasons []events.Reason) string {
 	list := make([]string, len(reasons))
 	for i, r := range reasons {
 		list[i] = r.Evaluator + ":" + r.Code
@@ -81,10 +81,10 @@ func names(reasons []events.Reason) string {
 	return fmt.Sprint(list)
 }
 
-// effects are what the approvals' reasons make of the verdict that they found; of
+// approvalEffects are what the approvals' reasons make of the verdict that they found; of
 // several in one decision the last has the last word. Those that are not here
 // change nothing.
-var effects = map[string]map[events.Verdict]events.Verdict{
+var approvalEffects = map[string]map[events.Verdict]events.Verdict{
 	approval.ReasonGranted: {events.Ask: events.Allow, events.Allow: events.Allow}, // the last after evasion
 	approval.ReasonDenied:  {events.Ask: events.Deny, events.Defer: events.Deny, events.Allow: events.Deny},
 	approval.ReasonBacklog: {events.Ask: events.Deny, events.Defer: events.Deny, events.Allow: events.Deny},
@@ -94,12 +94,12 @@ var effects = map[string]map[events.Verdict]events.Verdict{
 // afterApproval is what the recorded approval reasons make of a verdict. It is
 // not possible for them to stand beside a deny.
 func afterApproval(recorded events.Decision, v events.Verdict) (events.Verdict, bool) {
-	_, approvals := split(recorded.Reasons)
+	_, approvals := splitApprovals(recorded.Reasons)
 	if len(approvals) > 0 && v == events.Deny {
 		return v, false
 	}
 	for _, r := range approvals {
-		if next, changes := effects[r.Code][v]; changes {
+		if next, changes := approvalEffects[r.Code][v]; changes {
 			v = next
 		}
 	}
@@ -119,10 +119,10 @@ func (o Outcome) Changed(recorded events.Decision) bool {
 	return len(o.Unknown) == 0 && o.Verdict != recorded.Verdict
 }
 
-// Shift says what a candidate would have decided, from the decision made again by
+// CandidateOutcome says what a candidate would have decided, from the decision made again by
 // the old policies (base) and by the candidate. If base is not the recorded
 // decision, something decided that is not in the record, and nothing can be said.
-func Shift(recorded events.Decision, base, candidate Result) Outcome {
+func CandidateOutcome(recorded events.Decision, base, candidate Result) Outcome {
 	if len(base.Unknown) > 0 {
 		return Outcome{Unknown: base.Unknown}
 	}
@@ -133,14 +133,14 @@ func Shift(recorded events.Decision, base, candidate Result) Outcome {
 		return Outcome{Unknown: candidate.Unknown}
 	}
 	d := candidate.Decision
-	_, approvals := split(recorded.Reasons)
+	_, approvals := splitApprovals(recorded.Reasons)
 	switch {
 	case d.Verdict == base.Decision.Verdict: // then so would have been what approvals made of it
 		v, _ := afterApproval(recorded, d.Verdict)
 		return Outcome{Verdict: v, Reasons: slices.Concat(d.Reasons, approvals)}
 	case len(approvals) == 0, d.Verdict == events.Deny:
 		return Outcome{Verdict: d.Verdict, Reasons: d.Reasons}
-	case d.Verdict == events.Allow && !gave(recorded, approval.Evaluator, approval.ReasonEvasion):
+	case d.Verdict == events.Allow && !hasReason(recorded, approval.Evaluator, approval.ReasonEvasion):
 		return Outcome{Verdict: d.Verdict, Reasons: d.Reasons}
 	}
 	return Outcome{Unknown: []string{"an approval workflow decided, and what reviewers would have said under other policies is not known"}}

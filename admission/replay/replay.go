@@ -33,9 +33,9 @@ type Record struct {
 	Body     []byte
 }
 
-// Known is what there is beside the record. Everything may be absent; what a
+// KnownState is what there is beside the record. Everything may be absent; what a
 // decision needs and is absent makes it one that cannot be made again.
-type Known struct {
+type KnownState struct {
 	// Mandate gives the mandate that the decision names, nil if it is not to be had.
 	Mandate func(tenant, id, hash string) *mandate.Mandate
 	// Publishers gives what the tenant had declared, nil if that is not to be had. It
@@ -58,13 +58,13 @@ type Result struct {
 
 // Decide makes a decision again by policies that may be others than those it was
 // made by. What human approvals made of it is left out: see Compare and Shift.
-func Decide(r Record, snap *admission.Snapshot, k Known) Result {
-	low := r.decide(snap, k, 0)
+func Decide(r Record, snap *admission.Snapshot, k KnownState) Result {
+	low := r.replayDecision(snap, k, 0)
 	if !low.openCounters {
 		return low.result()
 	}
 	// What is not known matters only if it would change something.
-	high := r.decide(snap, k, math.MaxInt64)
+	high := r.replayDecision(snap, k, math.MaxInt64)
 	out := low.result()
 	if !sameOutcome(low.decision, high.decision) {
 		out.Unknown = append(out.Unknown, "a limit counts something that was not counted then")
@@ -76,10 +76,10 @@ func sameOutcome(a, b events.Decision) bool {
 	return a.Verdict == b.Verdict
 }
 
-// attempt is one run, with what it lacked.
-type attempt struct {
+// replayRun is one run, with what it lacked.
+type replayRun struct {
 	r            Record
-	k            Known
+	k            KnownState
 	totals       policy.Totals
 	unknownTotal int64
 
@@ -88,10 +88,10 @@ type attempt struct {
 	missing      []string
 }
 
-func (a *attempt) result() Result { return Result{a.decision, a.missing} }
+func (a *replayRun) result() Result { return Result{a.decision, a.missing} }
 
-func (r Record) decide(snap *admission.Snapshot, k Known, unknownTotal int64) *attempt {
-	a := &attempt{r: r, k: k, totals: policy.Recorded(r.Decision.Counts), unknownTotal: unknownTotal}
+func (r Record) replayDecision(snap *admission.Snapshot, k KnownState, unknownTotal int64) *replayRun {
+	a := &replayRun{r: r, k: k, totals: policy.RecordedTotals(r.Decision.Counts), unknownTotal: unknownTotal}
 	d := r.Decision
 	in := d.Inputs
 	if in == nil {
@@ -101,37 +101,37 @@ func (r Record) decide(snap *admission.Snapshot, k Known, unknownTotal int64) *a
 	s.Strict, s.Profile = in.Strict, admission.Profile(in.Profile)
 	inputs := admission.Inputs{
 		Now: d.DecidedAt.Time, DecisionID: d.DecisionID, Salt: make([]byte, receipt.SaltSize), Nonce: "replay",
-		TenantKey: k.TenantKey, Unkeyed: len(k.TenantKey) == 0 && k.session(d) == nil, Session: k.session(d), Occurrence: d.Occurrence, Durability: d.Durability,
-		KnownTenant: !gave(d, admission.Evaluator, admission.CodeUnknownTenant), Counters: a, Confirmations: confirmation{in.Confirmation},
-		Mandates: a.mandates(in.Mandate),
+		TenantKey: k.TenantKey, PlainDigests: len(k.TenantKey) == 0 && k.sessionSecretFor(d) == nil, Session: k.sessionSecretFor(d), Occurrence: d.Occurrence, Durability: d.Durability,
+		KnownTenant: !hasReason(d, admission.Evaluator, admission.CodeUnknownTenant), Counters: a, Confirmations: recordedConfirmation{in.Confirmation},
+		Mandates: a.mandateRecords(in.Mandate),
 	}
 	if d.Publishers != nil {
-		a.publishers(&inputs, *d.Publishers)
+		a.setPublishers(&inputs, *d.Publishers)
 	}
 	req := admission.Request{Tenant: d.Tenant, Source: d.Source, Protocol: d.Protocol, Header: r.Header, Body: r.Body, ReceivedAt: d.ReceivedAt.Time}
 	out := admission.Decide(req, &s, inputs)
 	a.decision = out.Decision
-	if gave(d, admission.Evaluator, admission.CodeTooLarge) {
+	if hasReason(d, admission.Evaluator, admission.CodeTooLarge) {
 		a.missing = append(a.missing, "the request was so large that the log has no copy of it")
 	}
 	return a
 }
 
-// session is the key that a decision's digests were made under, nil if that is not
+// sessionSecretFor is the key that a decision's digests were made under, nil if that is not
 // it.
-func (k Known) session(d events.Decision) *digest.Session {
-	if digest.Form(d.RequestDigest) != k.Session.Form() {
+func (k KnownState) sessionSecretFor(d events.Decision) *digest.Session {
+	if digest.ComparableForm(d.RequestDigest) != k.Session.Form() {
 		return nil
 	}
 	return k.Session
 }
 
-func gave(d events.Decision, evaluator, code string) bool {
+func hasReason(d events.Decision, evaluator, code string) bool {
 	return slices.ContainsFunc(d.Reasons, func(r events.Reason) bool { return r.Evaluator == evaluator && r.Code == code })
 }
 
 // Total implements policy.Counters.
-func (a *attempt) Total(key string, window time.Duration, now time.Time) (int64, bool) {
+func (a *replayRun) Total(key string, window time.Duration, now time.Time) (int64, bool) {
 	if _, recorded := a.totals[key]; recorded {
 		return a.totals.Total(key, window, now)
 	}
@@ -139,19 +139,19 @@ func (a *attempt) Total(key string, window time.Duration, now time.Time) (int64,
 	return a.unknownTotal, true
 }
 
-// confirmation answers what the record says was answered.
-type confirmation struct{ in *events.ConfirmationInput }
+// recordedConfirmation answers what the record says was answered.
+type recordedConfirmation struct{ in *events.ConfirmationInput }
 
 // Confirmation implements call.Confirmations.
-func (c confirmation) Confirmation(call.Invocation) call.Confirmation {
+func (c recordedConfirmation) Confirmation(call.Invocation) call.Confirmation {
 	if c.in == nil {
 		return call.Confirmation{}
 	}
-	return call.Confirmation{Standing: call.Standing(c.in.Standing), ID: c.in.ID, Explicit: c.in.Explicit, Understated: c.in.Understated,
+	return call.Confirmation{Status: call.ConfirmationStatus(c.in.Status), ID: c.in.ID, Explicit: c.in.Explicit, Understated: c.in.Understated,
 		AcceptsByDefault: c.in.AcceptsByDefault, Until: c.in.Until.Time}
 }
 
-func (a *attempt) publishers(in *admission.Inputs, ref events.SnapshotRef) {
+func (a *replayRun) setPublishers(in *admission.Inputs, ref events.SnapshotRef) {
 	var reg publisher.Registry
 	if a.k.Publishers != nil {
 		reg = a.k.Publishers(a.r.Decision.Tenant, ref)
@@ -163,17 +163,17 @@ func (a *attempt) publishers(in *admission.Inputs, ref events.SnapshotRef) {
 	in.Publishers = reg
 }
 
-func (a *attempt) mandates(in *events.MandateInput) mandate.Records {
+func (a *replayRun) mandateRecords(in *events.MandateInput) mandate.Records {
 	if in == nil {
 		in = &events.MandateInput{}
 	}
 	m := mandateState{a, *in}
-	return mandate.Records{Mandates: m, Revocations: m, Ledger: m, Approvals: m, Signatures: mandate.SignaturePolicy(in.Signatures)}
+	return mandate.Records{Mandates: m, Revocations: m, SpendLedger: m, Approvals: m, Signatures: mandate.SignaturePolicy(in.Signatures)}
 }
 
 // mandateState answers about mandates what the record says was answered.
 type mandateState struct {
-	a  *attempt
+	a  *replayRun
 	in events.MandateInput
 }
 

@@ -110,7 +110,7 @@ func corpus(t testing.TB, name string) []byte {
 func courier(t testing.TB) *mandate.Mandate {
 	t.Helper()
 	m, err := mandate.Compile(corpus(t, "aump/mandate/valid/minimal.json"), nil)
-	if err != nil || m.Problems != nil {
+	if err != nil || m.Violations != nil {
 		t.Fatal(err, m)
 	}
 	return m
@@ -139,7 +139,7 @@ func (l ledger) Revoked(string, string, string) bool  { return l.revoked }
 func (l ledger) Spend(mandate.Proposal) mandate.Spend { return l.spend }
 func (l ledger) Facts(mandate.Proposal) mandate.Facts { return l.facts }
 func (l ledger) records(p mandate.SignaturePolicy) mandate.Records {
-	return mandate.Records{Mandates: l, Revocations: l, Ledger: l, Approvals: l, Signatures: p}
+	return mandate.Records{Mandates: l, Revocations: l, SpendLedger: l, Approvals: l, Signatures: p}
 }
 
 // Every decision that is made from inputs that the record names is made again
@@ -170,13 +170,13 @@ func TestSameInputsSameDecision(t *testing.T) {
 		{"empty", "tool", "", nil, events.Deny},
 		{"no confirmation", "aaep", invocation, nil, events.Ask},
 		{"confirmed", "aaep", invocation, func(in *admission.Inputs) {
-			in.Confirmations = said{Standing: call.StandingAccepted, ID: "q1", Explicit: true, Until: now.Add(time.Minute)}
+			in.Confirmations = said{Status: call.ConfirmationAccepted, ID: "q1", Explicit: true, Until: now.Add(time.Minute)}
 		}, events.Allow},
 		{"declined", "aaep", invocation, func(in *admission.Inputs) {
-			in.Confirmations = said{Standing: call.StandingDeclined, Explicit: true}
+			in.Confirmations = said{Status: call.ConfirmationDeclined, Explicit: true}
 		}, events.Deny},
 		{"understated", "aaep", invocation, func(in *admission.Inputs) {
-			in.Confirmations = said{Standing: call.StandingAccepted, ID: "q1", Explicit: true, Understated: true}
+			in.Confirmations = said{Status: call.ConfirmationAccepted, ID: "q1", Explicit: true, Understated: true}
 		}, events.Ask},
 		{"mandate", "aump", booking(m), under(ledger{m: m}, mandate.SignaturesAuto), events.Allow},
 		{"money is gone", "aump", booking(m), under(ledger{m: m, spend: spent}, mandate.SignaturesAuto), events.Deny},
@@ -194,7 +194,7 @@ func TestSameInputsSameDecision(t *testing.T) {
 				t.Fatalf("the test decides %s: %v", r.Decision.Verdict, r.Decision.Reasons)
 			}
 			for _, key := range [][]byte{nil, []byte("0123456789abcdef0123456789abcdef")} {
-				got := Decide(r, snap, Known{TenantKey: key, Mandate: func(string, string, string) *mandate.Mandate { return m }})
+				got := Decide(r, snap, KnownState{TenantKey: key, Mandate: func(string, string, string) *mandate.Mandate { return m }})
 				if diff := Compare(r.Decision, got.Decision); len(diff)+len(got.Unknown) > 0 {
 					t.Errorf("differs: %v, unknown: %v", diff, got.Unknown)
 				}
@@ -214,13 +214,13 @@ func TestStrictAndProfileAreOfTheRecord(t *testing.T) {
 	if r.Decision.Verdict != events.Allow || r.Decision.Inputs == nil {
 		t.Fatalf("%+v", r.Decision)
 	}
-	if diff := Compare(r.Decision, Decide(r, snap, Known{}).Decision); len(diff) > 0 {
+	if diff := Compare(r.Decision, Decide(r, snap, KnownState{}).Decision); len(diff) > 0 {
 		t.Error(diff)
 	}
 	strict := *snap
 	strict.Strict = true
 	r = record(t, "aaep", body, &strict, nil)
-	if diff := Compare(r.Decision, Decide(r, snap, Known{}).Decision); len(diff) > 0 {
+	if diff := Compare(r.Decision, Decide(r, snap, KnownState{}).Decision); len(diff) > 0 {
 		t.Error(diff)
 	}
 }
@@ -231,16 +231,16 @@ func TestDifferencesAreSeen(t *testing.T) {
 	r := record(t, "tool", tool("fetch"), snap, nil)
 	other := r
 	other.Body = []byte(tool("unheard"))
-	if diff := Compare(r.Decision, Decide(other, snap, Known{}).Decision); !slices.ContainsFunc(diff, func(d Difference) bool { return d.Field == "verdict" }) {
+	if diff := Compare(r.Decision, Decide(other, snap, KnownState{}).Decision); !slices.ContainsFunc(diff, func(d Difference) bool { return d.Field == "verdict" }) {
 		t.Errorf("another request: %v", diff)
 	}
 	other.Body = []byte(strings.Replace(tool("fetch"), "hunter2", "hunter3", 1))
-	if diff := Compare(r.Decision, Decide(other, snap, Known{TenantKey: []byte("0123456789abcdef0123456789abcdef")}).Decision); len(diff) != 2 {
+	if diff := Compare(r.Decision, Decide(other, snap, KnownState{TenantKey: []byte("0123456789abcdef0123456789abcdef")}).Decision); len(diff) != 2 {
 		t.Errorf("other arguments, with the key: %v", diff)
 	}
 	forged := r
 	forged.Decision.Verdict = events.Deny
-	if diff := Compare(forged.Decision, Decide(r, snap, Known{}).Decision); len(diff) != 1 || diff[0].String() != "verdict: recorded deny, replayed allow" {
+	if diff := Compare(forged.Decision, Decide(r, snap, KnownState{}).Decision); len(diff) != 1 || diff[0].String() != "verdict: recorded deny, replayed allow" {
 		t.Errorf("another verdict: %v", diff)
 	}
 }
@@ -248,16 +248,16 @@ func TestDifferencesAreSeen(t *testing.T) {
 func TestWhatIsMissing(t *testing.T) {
 	snap, m := snapshot(t), courier(t)
 	r := record(t, "aump", booking(m), snap, func(in *admission.Inputs) { in.Mandates = ledger{m: m}.records("") })
-	if got := Decide(r, snap, Known{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "aump_mnd_courier_01") {
+	if got := Decide(r, snap, KnownState{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "aump_mnd_courier_01") {
 		t.Errorf("%v", got.Unknown)
 	}
 	r = record(t, "tool", tool("fetch"), snap, nil)
 	r.Decision.Publishers = &events.SnapshotRef{Revision: 3, Digest: "x"}
-	if got := Decide(r, snap, Known{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "revision 3") {
+	if got := Decide(r, snap, KnownState{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "revision 3") {
 		t.Errorf("%v", got.Unknown)
 	}
 	asked := ""
-	got := Decide(r, snap, Known{Publishers: func(tenant string, ref events.SnapshotRef) publisher.Registry {
+	got := Decide(r, snap, KnownState{Publishers: func(tenant string, ref events.SnapshotRef) publisher.Registry {
 		asked = fmt.Sprint(tenant, ref.Revision)
 		return publisher.Compile(nil, 3)
 	}})
@@ -266,7 +266,7 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 	r = record(t, "tool", tool("fetch"), snap, nil)
 	r.Decision.Verdict, r.Decision.Reasons = events.Deny, []events.Reason{{Evaluator: admission.Evaluator, Code: admission.CodeTooLarge}}
-	if got := Decide(r, snap, Known{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "no copy") {
+	if got := Decide(r, snap, KnownState{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "no copy") {
 		t.Errorf("%v", got.Unknown)
 	}
 }
@@ -308,7 +308,7 @@ func TestShift(t *testing.T) {
 				r.Decision.Reasons = append(r.Decision.Reasons, events.Reason{Evaluator: approval.Evaluator, Code: code})
 				r.Decision.Verdict = c.verdict
 			}
-			out := Shift(r.Decision, Decide(r, old, Known{}), Decide(r, snapshot(t, c.candidate...), Known{}))
+			out := CandidateOutcome(r.Decision, Decide(r, old, KnownState{}), Decide(r, snapshot(t, c.candidate...), KnownState{}))
 			got := string(out.Verdict)
 			if len(out.Unknown) > 0 {
 				got = "unknown: " + strings.Join(out.Unknown, "; ")
@@ -325,7 +325,7 @@ func TestShiftNeedsTheOldDecision(t *testing.T) {
 	old := snapshot(t)
 	r := record(t, "tool", tool("fetch"), old, nil)
 	r.Decision.Reasons = append(r.Decision.Reasons, events.Reason{Evaluator: "new_evaluator", Code: "unheard_of"})
-	if out := Shift(r.Decision, Decide(r, old, Known{}), Decide(r, old, Known{})); len(out.Unknown) == 0 || out.Verdict != "" {
+	if out := CandidateOutcome(r.Decision, Decide(r, old, KnownState{}), Decide(r, old, KnownState{})); len(out.Unknown) == 0 || out.Verdict != "" {
 		t.Errorf("%+v", out)
 	}
 }
@@ -341,7 +341,7 @@ func FuzzReplay(f *testing.F) {
 	f.Fuzz(func(t *testing.T, protocol string, body []byte, n int64) {
 		snap := snapshot(t)
 		r := record(t, protocol, string(body), snap, func(in *admission.Inputs) { in.Counters = total(min(n, policy.MaxAmount)) })
-		got := Decide(r, snap, Known{})
+		got := Decide(r, snap, KnownState{})
 		if diff := Compare(r.Decision, got.Decision); len(diff)+len(got.Unknown) > 0 {
 			t.Errorf("differs: %v, unknown: %v", diff, got.Unknown)
 		}

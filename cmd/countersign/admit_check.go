@@ -99,7 +99,7 @@ func (c *replyChecker) reading(salt []byte, now time.Time) admission.Outcome {
 	}
 	return admission.Decide(
 		admission.Request{Tenant: c.tenant, Source: source, Protocol: c.protocol, Header: c.header, Body: c.body, ReceivedAt: now}, nil,
-		admission.Inputs{Now: now, DecisionID: "reading", Nonce: "reading", Salt: salt, Unkeyed: true, KnownTenant: true})
+		admission.Inputs{Now: now, DecisionID: "reading", Nonce: "reading", Salt: salt, PlainDigests: true, KnownTenant: true})
 }
 
 // binds compares a receipt with the request and the reply that it came with.

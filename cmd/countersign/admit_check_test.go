@@ -42,7 +42,7 @@ func TestReplyChecker(t *testing.T) {
 	voucher, err := signing.CheckpointSigner(private)
 	ok(t, err)
 	k := events.KeyRecord{KeyID: key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(now)}
-	k.Vouch, err = signing.Vouch(voucher, k)
+	k.Vouch, err = signing.SignKeyRecord(voucher, k)
 	ok(t, err)
 	record, err := events.Encode(k)
 	ok(t, err)

@@ -95,7 +95,7 @@ func (c *approvalsListCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer r.nc.Close()
-	all := approval.Answer(approval.CodeListed, nil)
+	all := approval.NewReply(approval.CodeListed, nil)
 	all.Workflows = []approval.View{}
 	for req := (approval.Request{Action: approval.ActionList, All: c.All, Limit: approval.MaxLimit}); ; {
 		page, err := r.ask(ctx, req)

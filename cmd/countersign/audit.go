@@ -77,7 +77,7 @@ type auditAskCmd struct {
 }
 
 func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
-	q, known := storage.QuestionNamed(c.Question)
+	q, known := storage.FindQuestion(c.Question)
 	if !known {
 		return usageError{fmt.Errorf("no question %q: see countersign audit questions", c.Question)}
 	}
@@ -91,14 +91,14 @@ func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
 	}
 	defer func() { _ = l.DB.Close() }()
 	terms.Tenant = t.Tenant
-	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant, Others: q.Name == storage.QuestionMissing})
+	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant, Others: q.Name == storage.QuestionMissing})
 	if err != nil {
 		return err
 	}
 	defer done()
-	a, err := own.DB.Ask(ctx, q, terms)
-	if errors.Is(err, storage.ErrTerms) {
-		return usageError{fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrTerms.Error()+": "))}
+	a, err := own.DB.AnswerQuestion(ctx, q, terms)
+	if errors.Is(err, storage.ErrMissingParams) {
+		return usageError{fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrMissingParams.Error()+": "))}
 	}
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
 
 // terms reads the flags. One that the question does not know is a mistake: the
 // answer would be about something else than was meant.
-func (c *auditAskCmd) terms(q storage.Question) (t storage.Terms, err error) {
+func (c *auditAskCmd) terms(q storage.Question) (t storage.QuestionParams, err error) {
 	now := time.Now()
 	for name, text := range map[string]string{"agent": c.Agent, "id": c.ID, "session": c.Session, "since": c.Since, "until": c.Until} {
 		if text != "" && !slices.Contains(q.Needs, name) {
@@ -127,7 +127,7 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.Terms, err error) {
 	if c.Limit < 1 {
 		return t, usageError{fmt.Errorf("--limit %d: at least 1", c.Limit)}
 	}
-	t = storage.Terms{Agent: c.Agent, ID: c.ID, Session: c.Session, Most: c.Limit}
+	t = storage.QuestionParams{Agent: c.Agent, ID: c.ID, Session: c.Session, Most: c.Limit}
 	for _, f := range []struct {
 		name, text string
 		at         *time.Time

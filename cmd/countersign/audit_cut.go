@@ -58,7 +58,7 @@ func (c *auditCutCmd) Run(ctx context.Context, io stdio) error {
 			position-signed, log.shard, signed+1)
 		return nil
 	}
-	if err := l.DB.CutBehind(ctx, log.shard, signed); err != nil {
+	if err := l.DB.DeleteAfter(ctx, log.shard, signed); err != nil {
 		return err
 	}
 	fmt.Fprintf(io.out, "%d records of shard %s were taken away, from sequence %d on; the auditor makes them again from the log\n", position-signed, log.shard, signed+1)

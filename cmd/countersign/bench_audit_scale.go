@@ -188,7 +188,7 @@ const proofsOfSession = 70
 
 // nextProof proves records that lie near each other, as those of a session do.
 func (s scaled) nextProof(ctx context.Context) (auditResult, error) {
-	l := evidencereader.Ledger{DB: s.b.db}
+	l := evidencereader.Reader{DB: s.b.db}
 	return s.b.timed(lookups/3, fmt.Sprintf("%d inclusion proofs at once, of records side by side", proofsOfSession), func() error {
 		first := 1 + rand.Uint64N(uint64(s.size())-proofsOfSession)
 		seqs := make([]uint64, proofsOfSession)
@@ -213,9 +213,9 @@ func (s scaled) ask(ctx context.Context, q storage.Question) (auditResult, error
 			k = s.copies - 1 // what is open is young
 		}
 		from := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC).Add(time.Duration(k) * copyStep)
-		t := storage.Terms{Tenant: s.b.t.Tenant, Agent: "mail-agent", Since: from, Until: from.Add(copyStep), Session: s.session(k),
+		t := storage.QuestionParams{Tenant: s.b.t.Tenant, Agent: "mail-agent", Since: from, Until: from.Add(copyStep), Session: s.session(k),
 			ID: fmt.Sprintf("01997d40-7a44-7a8e-9d0b-%04d%08d", k, rand.IntN(s.b.messages/messagesPerCall))}
-		a, err := s.b.db.Ask(ctx, q, t)
+		a, err := s.b.db.AnswerQuestion(ctx, q, t)
 		rows = len(a.Rows)
 		return err
 	})

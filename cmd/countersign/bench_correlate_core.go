@@ -30,7 +30,7 @@ type coreBench struct {
 	inputs  []correlation.Input
 	memory  correlation.Memory
 	outs    []correlation.Output
-	garbage correlator.Collector // as the correlator has it
+	garbage correlator.GCTuner // as the correlator has it
 
 	decode, step, encode part
 	shortest             time.Duration // the shortest probe of a turn

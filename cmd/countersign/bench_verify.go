@@ -87,7 +87,7 @@ func (c *benchVerifyCmd) measure(ctx context.Context, io stdio, s *verifyShard) 
 		fmt.Fprintf(io.out, "%d CPUs, %s, %d records of %d B, one signature for %d decisions, best of %d, load %s\n\n%-44s %9s %10s %8s %8s %8s %9s %9s %9s %7s\n",
 			runtime.NumCPU(), runtime.Version(), n, bytes/len(s.sample), c.Share, c.Runs, loadAverage(), "", "count", "per second", "floor", "CPU us", "allocs", "p50", "p99", "engine", "peak")
 	}
-	l := evidencereader.Ledger{DB: s.db, Stream: streams.DefaultShard}
+	l := evidencereader.Reader{DB: s.db, Stream: streams.DefaultShard}
 	floor := 0.0
 	whole := func(workers int) func(context.Context) error {
 		return func(ctx context.Context) error { return s.verify(ctx, l, workers) }
@@ -119,7 +119,7 @@ func (c *benchVerifyCmd) measure(ctx context.Context, io stdio, s *verifyShard) 
 }
 
 // single measures what is asked for one at a time.
-func (c *benchVerifyCmd) single(ctx context.Context, io stdio, s *verifyShard, l evidencereader.Ledger) error {
+func (c *benchVerifyCmd) single(ctx context.Context, io stdio, s *verifyShard, l evidencereader.Reader) error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	size := s.tree.Size()
 	any := func() uint64 { return uint64(rng.Int64N(size)) + 1 }
@@ -227,7 +227,7 @@ func (s *verifyShard) floor(ctx context.Context) error {
 	return err
 }
 
-func (s *verifyShard) verify(ctx context.Context, l evidencereader.Ledger, workers int) error {
+func (s *verifyShard) verify(ctx context.Context, l evidencereader.Reader, workers int) error {
 	defer fewerCollections()()
 	rep, err := l.Verify(ctx, s.name, evidencereader.VerifyOptions{Keys: s.verifiers, Workers: workers})
 	return held(rep, err)
@@ -246,7 +246,7 @@ func (s *verifyShard) alone(context.Context) error {
 	return held(rep, nil)
 }
 
-func (s *verifyShard) verifySession(ctx context.Context, l evidencereader.Ledger) error {
+func (s *verifyShard) verifySession(ctx context.Context, l evidencereader.Reader) error {
 	parts, err := l.Session(ctx, "acme", s.session)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func (s *verifyShard) verifySession(ctx context.Context, l evidencereader.Ledger
 // was not verified.
 func held(rep evidence.Report, err error) error {
 	if err == nil && !rep.OK {
-		err = fmt.Errorf("%d problems, the first: %s", rep.Total, rep.Problems[0])
+		err = fmt.Errorf("%d problems, the first: %s", rep.Total, rep.Findings[0])
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func benchKey(name string) []byte {
 
 func (benchKeys) TenantKey(tenant string) []byte { return benchKey("tenant/" + tenant) }
 
-func (benchKeys) SessionKey(tenant, session string) ([]byte, error) {
+func (benchKeys) SessionSecret(tenant, session string) ([]byte, error) {
 	return benchKey("session/" + tenant + "/" + session), nil
 }
 
@@ -106,12 +106,12 @@ func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(
 	}
 }
 
-func noHead(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }
+func noHead(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }
 
 func (s *verifyShard) keyMessage() ([]events.LogMessage, error) {
 	k := events.KeyRecord{KeyID: s.receipt.ID, Use: signing.UseReceipt, Algorithm: "EdDSA", PublicKey: signing.EncodePublic(s.receipt.Public()), CreatedAt: events.At(benchCreated)}
 	var err error
-	if k.Vouch, err = signing.Vouch(s.signer, k); err != nil {
+	if k.Vouch, err = signing.SignKeyRecord(s.signer, k); err != nil {
 		return nil, err
 	}
 	body, err := events.Encode(k)

@@ -43,7 +43,7 @@ func (c *chainCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // session gives the session's records: proved to be all, if that was asked for.
-func (c *chainCmd) session(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target) (parts []evidencereader.ProvedSession, b basis, err error) {
+func (c *chainCmd) session(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target) (parts []evidencereader.ProvedSession, b basis, err error) {
 	if !c.Proved {
 		parts, err = unprovedSession(ctx, l, t.Tenant, c.Session)
 		return parts, restsOnIndex, err

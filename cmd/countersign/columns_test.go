@@ -62,7 +62,7 @@ func TestColumnsOfEveryTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain := evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	rowOf := func(subj string, record any) storage.EvidenceRow {
 		body, err := events.Encode(record)
 		if err != nil {

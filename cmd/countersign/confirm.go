@@ -38,7 +38,7 @@ func (e unconfirmedError) Error() string {
 // confirm waits until every admitter decides by a revision of a bucket, no
 // decision by an earlier one is under way, and the log has the record of the change.
 func (o operator) confirm(ctx context.Context, w waitFlag, bucket string, revision uint64) error {
-	return o.confirmWhen(ctx, w, fmt.Sprintf("revision %d of the %s", revision, bucket), rollout.Revision(bucket, revision))
+	return o.confirmWhen(ctx, w, fmt.Sprintf("revision %d of the %s", revision, bucket), rollout.AtRevision(bucket, revision))
 }
 
 func (o operator) confirmWhen(ctx context.Context, w waitFlag, what string, done func(rollout.State) bool) error {
@@ -68,7 +68,7 @@ func (o operator) confirmRetired(ctx context.Context, w waitFlag, kid string) er
 	for {
 		e, err := streams.KVLast(waiting, o.js, streams.BucketKeys, keys.RetiredEntry(kid))
 		if err == nil && e != nil && !e.Deleted {
-			known := rollout.Revision(streams.BucketKeys, e.Revision)
+			known := rollout.AtRevision(streams.BucketKeys, e.Revision)
 			return o.confirmWhen(ctx, w, "the retirement of "+kid, func(s rollout.State) bool {
 				return known(s) && !slices.Contains(s.SigningKeys, kid)
 			})

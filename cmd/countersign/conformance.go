@@ -137,11 +137,11 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 	if since.IsZero() {
 		since = time.Unix(0, 0)
 	}
-	if err := noteExpired(ctx, io, l, t.Tenant, subject.Value(c.Session), "they are not looked at"); err != nil {
+	if err := noteExpired(ctx, io, l, t.Tenant, subject.TokenValue(c.Session), "they are not looked at"); err != nil {
 		return nil, err
 	}
 	if c.Session != "" {
-		err = sessionRows(ctx, l, t.Tenant, subject.Value(c.Session), since, take)
+		err = sessionRows(ctx, l, t.Tenant, subject.TokenValue(c.Session), since, take)
 	} else {
 		err = tenantRows(ctx, l, t.Tenant, since, take)
 	}
@@ -153,7 +153,7 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 
 // sessionRows gives what is recorded of a session, the replies to questions,
 // which name none, and the switches of rules.
-func sessionRows(ctx context.Context, l evidencereader.Ledger, tenant, session string, since time.Time, take func(storage.EvidenceRow) error) error {
+func sessionRows(ctx context.Context, l evidencereader.Reader, tenant, session string, since time.Time, take func(storage.EvidenceRow) error) error {
 	parts, err := l.Session(ctx, tenant, session)
 	if errors.Is(err, evidencereader.ErrNoSession) {
 		if like := knownSession(ctx, l.DB, tenant, session); like != nil {
@@ -178,14 +178,14 @@ func sessionRows(ctx context.Context, l evidencereader.Ledger, tenant, session s
 				return err
 			}
 		}
-		if err := l.DB.Controls(ctx, part.Shard, storage.AllSequences, take); err != nil {
+		if err := l.DB.ControlRecords(ctx, part.Shard, storage.AllSequences, take); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func tenantRows(ctx context.Context, l evidencereader.Ledger, tenant string, since time.Time, take func(storage.EvidenceRow) error) error {
+func tenantRows(ctx context.Context, l evidencereader.Reader, tenant string, since time.Time, take func(storage.EvidenceRow) error) error {
 	shards, err := l.Shards(ctx)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func tenantRows(ctx context.Context, l evidencereader.Ledger, tenant string, sin
 		if err := l.DB.ScanTenant(ctx, shard, tenant, since, until, take); err != nil {
 			return err
 		}
-		if err := l.DB.Controls(ctx, shard, storage.AllSequences, take); err != nil {
+		if err := l.DB.ControlRecords(ctx, shard, storage.AllSequences, take); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ import (
 func (c *conformanceCmd) excused() (map[string]bool, error) {
 	list := map[string]bool{}
 	for _, typ := range c.NotExposed {
-		if !agenthook.Known(typ) {
+		if !agenthook.IsKnownType(typ) {
 			return nil, usageError{fmt.Errorf("--not-exposed %.60q is no event type of AgentHook", typ)}
 		}
 		list[typ] = true
@@ -99,7 +99,9 @@ func (c *conformanceCmd) subjects(tally *conformance.Tally, protocol string) (li
 		sessions := tally.Sessions(protocol, publisher.Source)
 		switch {
 		case c.Session != "":
-			i := slices.IndexFunc(sessions, func(s conformance.Subject) bool { return subject.Value(s.Session) == subject.Value(c.Session) })
+			i := slices.IndexFunc(sessions, func(s conformance.Subject) bool {
+				return subject.TokenValue(s.Session) == subject.TokenValue(c.Session)
+			})
 			if i >= 0 {
 				list = append(list, sessions[i])
 			}

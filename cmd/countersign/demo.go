@@ -141,7 +141,7 @@ func (d *demo) prove(ctx context.Context, t *target.Target) error {
 }
 
 // verify recomputes every shard and fails unless the result is as it should be.
-func (d *demo) verify(ctx context.Context, l evidencereader.Ledger, key string, want bool) error {
+func (d *demo) verify(ctx context.Context, l evidencereader.Reader, key string, want bool) error {
 	keys, err := verifiers(key)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (d *demo) verify(ctx context.Context, l evidencereader.Ledger, key string, 
 }
 
 // export writes the bundle and verifies it as a stranger would.
-func (d *demo) export(ctx context.Context, l evidencereader.Ledger, t *target.Target, s evidencereader.Session) error {
+func (d *demo) export(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session) error {
 	d.title("The compliance bundle of the session, verified from the file and the public key alone")
 	if err := l.Prove(ctx, &s); err != nil {
 		return err

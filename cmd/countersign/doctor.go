@@ -131,7 +131,7 @@ func (d doctor) durability(ctx context.Context) []examined {
 	if err != nil {
 		return one("durability", levelUnsafe, "cannot be read from the server: %v", err)
 	}
-	if problem := class.Problem(detail, d.acceptReplicated); problem != "" {
+	if problem := class.LossRisk(detail, d.acceptReplicated); problem != "" {
 		return one("durability", levelUnsafe, "%s", problem)
 	}
 	if class == streams.ClassReplicated {
@@ -297,7 +297,7 @@ func (d doctor) keys(ctx context.Context) []examined {
 
 // schema: whether the tables are what the migrations make; nothing is found if so.
 func (d doctor) schema(ctx context.Context, db *storage.DB) []examined {
-	list, _, err := evidencereader.Ledger{DB: db}.SchemaProblems(ctx)
+	list, _, err := evidencereader.Reader{DB: db}.SchemaProblems(ctx)
 	switch {
 	case err != nil:
 		return one("evidence", levelUnsafe, "%v", err)

@@ -23,7 +23,7 @@ func erasuresOf(js jetstream.JetStream, stream, prefix string, known []note.Veri
 func (l *openedLog) gaps(ctx context.Context, prefix string, known []note.Verifier, r *evidence.Report) error {
 	erased, unexplained, err := erasuresOf(l.js, l.stream, prefix, known).Missing(ctx, mostGaps)
 	if err == nil {
-		r.LogGaps(erased, unexplained)
+		r.AddLogGaps(erased, unexplained)
 	}
 	return err
 }

@@ -15,10 +15,10 @@ import (
 // command that lists some of it says what is not in the list.
 
 // whyGone says of the rows without a text why that is so, by their sequences.
-func whyGone(ctx context.Context, reasons *evidencereader.Reasons, rows []evidence.Row) (map[uint64]string, error) {
+func whyGone(ctx context.Context, reasons *evidencereader.ExpiryReasons, rows []evidence.Row) (map[uint64]string, error) {
 	list := map[uint64]string{}
 	for _, r := range rows {
-		why, err := reasons.Of(ctx, r)
+		why, err := reasons.ReasonFor(ctx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -31,12 +31,12 @@ func whyGone(ctx context.Context, reasons *evidencereader.Reasons, rows []eviden
 
 // noteExpired says on standard error how much of what was asked for has expired,
 // of a session or, with none, of the tenant, and what that means for the answer.
-func noteExpired(ctx context.Context, io stdio, l evidencereader.Ledger, tenant, session, meaning string) error {
-	gone, err := l.DB.Gone(ctx, tenant, session)
+func noteExpired(ctx context.Context, io stdio, l evidencereader.Reader, tenant, session, meaning string) error {
+	gone, err := l.DB.CountExpired(ctx, tenant, session)
 	if err != nil || gone.Records == 0 {
 		return err
 	}
-	why, err := l.Reasons().Of(ctx, evidence.Row{Shard: gone.Shard, Expiry: gone.Expiry})
+	why, err := l.Reasons().ReasonFor(ctx, evidence.Row{Shard: gone.Shard, Expiry: gone.Expiry})
 	if err != nil {
 		return err
 	}
@@ -53,17 +53,17 @@ const notListed = "what they held is not in this list"
 
 // expiredRows counts rows without a text while others are handed on.
 type expiredRows struct {
-	reasons *evidencereader.Reasons
+	reasons *evidencereader.ExpiryReasons
 	why     map[string]int
 }
 
-func newExpiredRows(l evidencereader.Ledger) *expiredRows {
+func newExpiredRows(l evidencereader.Reader) *expiredRows {
 	return &expiredRows{l.Reasons(), map[string]int{}}
 }
 
 // take reports whether a row has no text.
 func (e *expiredRows) take(ctx context.Context, r storage.EvidenceRow) (bool, error) {
-	why, err := e.reasons.Of(ctx, evidence.Row{Shard: r.Shard, Seq: r.Seq, Record: r.Record, Expiry: r.Expiry})
+	why, err := e.reasons.ReasonFor(ctx, evidence.Row{Shard: r.Shard, Seq: r.Seq, Record: r.Record, Expiry: r.Expiry})
 	if why != "" {
 		e.why[why]++
 	}

@@ -23,7 +23,9 @@ type plainKeys struct{}
 
 func (plainKeys) TenantKey(string) []byte { return bytes.Repeat([]byte{1}, 32) }
 
-func (plainKeys) SessionKey(string, string) ([]byte, error) { return bytes.Repeat([]byte{2}, 32), nil }
+func (plainKeys) SessionSecret(string, string) ([]byte, error) {
+	return bytes.Repeat([]byte{2}, 32), nil
+}
 
 // expiredEvidence is a database with two sessions, of which the first expired, and
 // the key that its checkpoint is signed with.
@@ -52,7 +54,7 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 	must(err)
 	builder, err := evidence.NewBuilder(expiredShard, subject.Space{})
 	must(err)
-	chain := evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	var rows []storage.EvidenceRow
 	var nodes []storage.TreeNode
 	var tree evidence.Tree
@@ -80,8 +82,8 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 	}
 	seqs = []uint64{1, 2, 3}
 	x := events.Expiry{ExpiryID: "x", Shard: expiredShard, State: events.ErasureBegun, Part: 1, Parts: 1, Tenant: "acme", Policy: "keep@0011223344556677",
-		Sessions: []events.ExpiredSession{{Session: "s1", Index: 1, Sequences: retention.Spans(seqs)}}, Records: 3, At: events.At(at.Add(time.Hour)), Writer: "auditor-1"}
-	x.Vouch, err = signing.Expire(signer, x)
+		Sessions: []events.ExpiredSession{{Session: "s1", Index: 1, Sequences: retention.JoinSpans(seqs)}}, Records: 3, At: events.At(at.Add(time.Hour)), Writer: "auditor-1"}
+	x.Vouch, err = signing.SignExpiry(signer, x)
 	must(err)
 	log(s.Control("GOV", events.ControlExpiry), x)
 	must(db.InsertTreeNodes(t.Context(), expiredShard, nodes))
@@ -90,7 +92,7 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 	must(err)
 	must(db.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: expiredShard, Size: uint64(tree.Size()), Root: tree.Root(), Note: note, Created: at}))
 	for done := false; !done; {
-		done, err = db.Expire(t.Context(), storage.Expiring{Shard: expiredShard, Tenant: "acme", Seqs: seqs, Records: []uint64{7}})
+		done, err = db.Expire(t.Context(), storage.ExpiryBatch{Shard: expiredShard, Tenant: "acme", Seqs: seqs, Records: []uint64{7}})
 		must(err)
 		time.Sleep(5 * time.Millisecond) // a mutation is under way
 	}

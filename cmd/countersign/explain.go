@@ -108,7 +108,7 @@ func (c *explainCmd) Run(ctx context.Context, io stdio) error {
 // find looks for the decision in the log, by the time in its id, and where that
 // leads nowhere in the evidence, which knows its sequence.
 func (c *explainCmd) find(ctx context.Context, l recorded.Log, t *target.Target, tenant string) (recorded.Entry, error) {
-	e, err := l.Find(ctx, tenant, c.Decision)
+	e, err := l.FindDecision(ctx, tenant, c.Decision)
 	if !errors.Is(err, recorded.ErrNoDecision) {
 		return e, err
 	}
@@ -139,7 +139,7 @@ func (x *explanation) fill(ctx context.Context, c *explainCmd, l recorded.Log, e
 	if err != nil {
 		return err
 	}
-	in, err := policies.Of(ctx, e.Decision, e.Message.Seq)
+	in, err := policies.ForDecision(ctx, e.Decision, e.Message.Seq)
 	if err != nil && !errors.Is(err, recorded.ErrNoPolicies) {
 		return err
 	}
@@ -165,7 +165,7 @@ func (x *explanation) show(body []byte) {
 }
 
 // rules puts the text of its rule to every reason.
-func (x *explanation) rules(in *recorded.InForce) {
+func (x *explanation) rules(in *recorded.PolicyInForce) {
 	texts := map[string]policy.RuleText{}
 	if in != nil {
 		c := in.Change
@@ -185,7 +185,7 @@ func (x *explanation) rules(in *recorded.InForce) {
 	}
 }
 
-func (x *explanation) replay(ctx context.Context, c *explainCmd, l recorded.Log, e recorded.Entry, in *recorded.InForce) error {
+func (x *explanation) replay(ctx context.Context, c *explainCmd, l recorded.Log, e recorded.Entry, in *recorded.PolicyInForce) error {
 	r := &x.Replay
 	r.Digests = "not recomputed: they are keyed (--keys DIR with master.key, --keys-user)"
 	switch {
@@ -193,8 +193,8 @@ func (x *explanation) replay(ctx context.Context, c *explainCmd, l recorded.Log,
 		r.Cannot = []string{recorded.ErrNoRequest.Error()}
 	case in == nil:
 		r.Cannot = []string{recorded.ErrNoPolicies.Error()}
-	case in.Gone != nil:
-		r.Cannot = []string{in.Gone.Error()}
+	case in.GoneErr != nil:
+		r.Cannot = []string{in.GoneErr.Error()}
 	}
 	if len(r.Cannot) > 0 {
 		return nil
@@ -207,7 +207,7 @@ func (x *explanation) replay(ctx context.Context, c *explainCmd, l recorded.Log,
 	if err != nil {
 		return err
 	}
-	if _, can := digest.Of(e.Decision.RequestDigest, k, nil); can {
+	if _, can := digest.InFormOf(e.Decision.RequestDigest, k, nil); can {
 		r.Digests = "recomputed"
 	}
 	stores := newPastStores(ctx, l.JS)

@@ -79,7 +79,7 @@ func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (k
 	book := keyBook{signing.KeySet{}, map[string]uint64{}}
 	err := each(ctx, l, l.Space.Control(l.Stream, events.ControlKey), 1, func(m events.LogMessage) error {
 		k, err := events.DecodeRecord[events.KeyRecord](m.Body)
-		if err != nil || known != nil && !signing.CheckVouch(known, k) {
+		if err != nil || known != nil && !signing.CheckKeyRecord(known, k) {
 			return nil
 		}
 		if pub, err := signing.DecodePublic(k.PublicKey); err == nil && signing.KeyID(pub) == k.KeyID {

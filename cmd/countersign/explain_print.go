@@ -83,7 +83,7 @@ func printReason(p *printer, r reasonThen) {
 		text += "  at " + clean(r.Path, 256)
 	}
 	if r.Action != "" {
-		text += fmt.Sprintf("  (%s only: would be %s)", clean(r.Action, 10), clean(string(r.Would), 10))
+		text += fmt.Sprintf("  (%s only: would be %s)", clean(r.Action, 10), clean(string(r.WouldVerdict), 10))
 	}
 	p.printf("  %s\n", text)
 	if r.Rule == nil {

@@ -65,7 +65,7 @@ func (c *exportCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // exportSession writes the bundle of a session.
-func (c *exportCmd) exportSession(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target, plan exportPlan) error {
+func (c *exportCmd) exportSession(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) error {
 	s, restsOn, err := c.pick(ctx, io, l, t)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (c *exportCmd) nextSteps(io stdio, plan exportPlan) {
 }
 
 // pick gives the part of the session that is exported, and what it rests on.
-func (c *exportCmd) pick(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target) (s evidencereader.Session, restsOn basis, err error) {
+func (c *exportCmd) pick(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target) (s evidencereader.Session, restsOn basis, err error) {
 	parts, restsOn, err := c.session(ctx, io, l, t, c.Key, c.Session)
 	if err != nil {
 		return s, restsOn, err
@@ -117,7 +117,7 @@ func (c *exportCmd) pick(ctx context.Context, io stdio, l evidencereader.Ledger,
 
 // writeSession writes the bundle of a session that was proved, whole or not at all,
 // with a statement if there is a key to sign it with.
-func writeSession(ctx context.Context, l evidencereader.Ledger, t *target.Target, s evidencereader.Session, path string, key ed25519.PrivateKey) error {
+func writeSession(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session, path string, key ed25519.PrivateKey) error {
 	decided := newTexts(ctx, l, t, s.Shard)
 	defer decided.close()
 	in := evidence.BundleInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,

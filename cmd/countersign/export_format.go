@@ -45,7 +45,7 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 			return err
 		}
 	}
-	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.CopyFilter{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ type scanFunc func(func(storage.EvidenceRow) error) error
 
 // formatSource finds the records: all incarnations of the log for a session, one
 // for a range, as for bundles.
-func (c *exportCmd) formatSource(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target, plan exportPlan, shard string) (scanFunc, error) {
+func (c *exportCmd) formatSource(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan, shard string) (scanFunc, error) {
 	if !plan.ranged {
 		return func(fn func(storage.EvidenceRow) error) error {
 			found := false
@@ -155,7 +155,7 @@ func writeFormat(name string, o format.Options, scan scanFunc, mandates *formatM
 	}
 	sum := enc.Summary()
 	if err == nil && sum.Lines == 0 {
-		err = fmt.Errorf("%w: %s has lines for %s, and among %d records there are none%s", errNoLine, name, format.About(name), sum.Records, leftOut(sum))
+		err = fmt.Errorf("%w: %s has lines for %s, and among %d records there are none%s", errNoLine, name, format.Describe(name), sum.Records, leftOut(sum))
 	}
 	return sum, err
 }
@@ -198,15 +198,15 @@ func (c *exportCmd) formatReport(io stdio, sum format.Summary) {
 		out, where = io.err, "standard output"
 	}
 	fmt.Fprintf(out, "%s of %s from %s written to %s\n", plural(int(sum.Lines), "line"), c.Format, plural(int(sum.Records), "record"), where)
-	for _, why := range slices.Sorted(maps.Keys(sum.Left)) {
-		fmt.Fprintf(io.err, "note: without a line: %s (%d)\n", why, sum.Left[why])
+	for _, why := range slices.Sorted(maps.Keys(sum.Skipped)) {
+		fmt.Fprintf(io.err, "note: without a line: %s (%d)\n", why, sum.Skipped[why])
 	}
 }
 
 func leftOut(sum format.Summary) string {
 	out := ""
-	for _, why := range slices.Sorted(maps.Keys(sum.Left)) {
-		out += fmt.Sprintf("; %d times %s", sum.Left[why], why)
+	for _, why := range slices.Sorted(maps.Keys(sum.Skipped)) {
+		out += fmt.Sprintf("; %d times %s", sum.Skipped[why], why)
 	}
 	return out
 }

@@ -22,7 +22,7 @@ import (
 // large for that, and mandates, in the buckets. It is an inforce.Source.
 type texts struct {
 	ctx    context.Context
-	l      evidencereader.Ledger
+	l      evidencereader.Reader
 	t      *target.Target
 	shard  string
 	nc     *nats.Conn
@@ -30,7 +30,7 @@ type texts struct {
 	absent string // why there are no buckets to ask
 }
 
-func newTexts(ctx context.Context, l evidencereader.Ledger, t *target.Target, shard string) *texts {
+func newTexts(ctx context.Context, l evidencereader.Reader, t *target.Target, shard string) *texts {
 	return &texts{ctx: ctx, l: l, t: t, shard: shard}
 }
 

@@ -20,12 +20,12 @@ import (
 )
 
 // exportRange writes everything of a tenant between two times.
-func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target, plan exportPlan) error {
+func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) error {
 	shard, err := c.rangeShard(ctx, io, l, t, plan)
 	if err != nil {
 		return err
 	}
-	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.CopyFilter{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.
 	if err != nil {
 		return err
 	}
-	if note, err := c.witnessed(ctx, l, shard, evidencereader.Newest(last, r.Input.Expiries)); err != nil {
+	if note, err := c.witnessed(ctx, l, shard, evidencereader.NewestSeq(last, r.Input.Expiries)); err != nil {
 		return err
 	} else if note != "" {
 		r.Input.Checkpoint = note
@@ -54,7 +54,7 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.
 	defer decided.close()
 	r.Input.Attach, r.Input.Extra = compliance.Attach, compliance.Extra(decided)
 	again, told := uint64(0), countProgress(io, "making list, table and report")
-	r.Input.Reread = func() { again++; told(again, 3*r.Count) }
+	r.Input.OnReread = func() { again++; told(again, 3*r.Count) }
 	if plan.key != nil {
 		r.Input.Sign = compliance.Signer(plan.key)
 	}
@@ -70,7 +70,7 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.
 
 // rangeShard picks the incarnation of the log, and makes sure that its evidence
 // reaches beyond the range.
-func (c *exportCmd) rangeShard(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target, plan exportPlan) (string, error) {
+func (c *exportCmd) rangeShard(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) (string, error) {
 	shards, err := l.Shards(ctx)
 	if err != nil {
 		return "", err
@@ -87,8 +87,8 @@ func (c *exportCmd) rangeShard(ctx context.Context, io stdio, l evidencereader.L
 
 // signedRange gives the last sequence of the range, and makes sure that a checkpoint
 // covers it: what is not signed is not among the proved records.
-func signedRange(ctx context.Context, l, own evidencereader.Ledger, shard string, plan exportPlan) (last uint64, err error) {
-	if _, last, err = l.DB.Between(ctx, shard, plan.from, plan.to); err != nil {
+func signedRange(ctx context.Context, l, own evidencereader.Reader, shard string, plan exportPlan) (last uint64, err error) {
+	if _, last, err = l.DB.SequencesBetween(ctx, shard, plan.from, plan.to); err != nil {
 		return 0, fmt.Errorf("looking for the end of the range: %w", err)
 	}
 	cp, err := own.DB.LatestCheckpoint(ctx, shard)
@@ -102,8 +102,8 @@ func signedRange(ctx context.Context, l, own evidencereader.Ledger, shard string
 }
 
 // audited makes sure that the auditor has seen all of the log up to a time.
-func (c *exportCmd) audited(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target, shard string, to time.Time) error {
-	behind, _, err := l.DB.Between(ctx, shard, to, time.Time{})
+func (c *exportCmd) audited(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, shard string, to time.Time) error {
+	behind, _, err := l.DB.SequencesBetween(ctx, shard, to, time.Time{})
 	if err != nil || behind > 0 {
 		return err // there is evidence from after the range: what is before it is complete
 	}

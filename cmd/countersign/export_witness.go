@@ -11,7 +11,7 @@ import (
 // witnessed reads the checkpoint that the bundle is to have: the one that the
 // files hold, with the signatures of all of them. Without files it is the newest
 // that a witness signed and that covers the last record; "" if there is none.
-func (c *exportCmd) witnessed(ctx context.Context, l evidencereader.Ledger, shard string, last uint64) (string, error) {
+func (c *exportCmd) witnessed(ctx context.Context, l evidencereader.Reader, shard string, last uint64) (string, error) {
 	var notes []string
 	for _, path := range c.Witnessed {
 		b, err := readSmall("--witnessed", path, maxKeptFile)
@@ -41,7 +41,7 @@ func (c *exportCmd) witnessed(ctx context.Context, l evidencereader.Ledger, shar
 
 // ofLog makes sure that the log signed this checkpoint: what it stores has the
 // same size and root.
-func ofLog(ctx context.Context, l evidencereader.Ledger, shard, note string) error {
+func ofLog(ctx context.Context, l evidencereader.Reader, shard, note string) error {
 	cp, err := evidence.PeekCheckpoint(note)
 	if err != nil {
 		return err
@@ -60,8 +60,8 @@ func ofLog(ctx context.Context, l evidencereader.Ledger, shard, note string) err
 
 // useWitnessed puts a witnessed checkpoint in the place of the newest, with the
 // proofs that lead there.
-func (c *exportCmd) useWitnessed(ctx context.Context, l evidencereader.Ledger, s *evidencereader.Session) error {
-	last := evidencereader.Newest(s.Rows[len(s.Rows)-1].Seq, s.Expiries)
+func (c *exportCmd) useWitnessed(ctx context.Context, l evidencereader.Reader, s *evidencereader.Session) error {
+	last := evidencereader.NewestSeq(s.Rows[len(s.Rows)-1].Seq, s.Expiries)
 	note, err := c.witnessed(ctx, l, s.Shard, last)
 	if err != nil || note == "" {
 		return err

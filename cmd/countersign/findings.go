@@ -49,13 +49,13 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
 	defer done()
 	rows, err := own.DB.LatestFindings(ctx, t.Tenant, storage.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
-		Enforced: c.Enforced, Withdrawn: c.Withdrawn, Limit: oneMore(c.Limit)})
+		Enforced: c.Enforced, Retracted: c.Withdrawn, Limit: oneMore(c.Limit)})
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 	return noteExpired(ctx, io, own, t.Tenant, c.Session, notListed)
 }
 
-func (c *findingsCmd) print(io stdio, p *printer, r storage.MarkedFinding) error {
+func (c *findingsCmd) print(io stdio, p *printer, r storage.StoredFinding) error {
 	body, f, err := bodyOf[events.Finding](r.EvidenceRow)
 	switch {
 	case err != nil && c.JSON:
@@ -85,15 +85,15 @@ func (c *findingsCmd) print(io stdio, p *printer, r storage.MarkedFinding) error
 		p.printf("%s  %s\n", place(r.EvidenceRow), p.paint(red, "not a finding: run countersign verify"))
 		return nil
 	case c.JSON:
-		return compactJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Withdrawn, Finding: body, Proved: c.Proved})
+		return compactJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Retracted, Finding: body, Proved: c.Proved})
 	}
 	head := p.paint(severityColour[f.Severity], pad(string(f.Severity), 8)) + "  " + p.paint(bold, clean(f.Rule, 60)) + "  " +
 		p.paint(faint, "session "+clean(or(r.Session, "-"), 60)+where(f))
 	switch {
-	case r.Withdrawn:
+	case r.Retracted:
 		head += "  " + p.paint(yellow, "taken back since")
-	case f.Withdraws != "":
-		head += "  " + p.paint(yellow, "takes back "+clean(f.Withdraws, 80))
+	case f.Retracts != "":
+		head += "  " + p.paint(yellow, "takes back "+clean(f.Retracts, 80))
 	case f.Enforced:
 		head += "  " + p.paint(red, "enforced")
 	}

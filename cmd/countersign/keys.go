@@ -188,7 +188,7 @@ func (l *listedKey) record(b []byte, known note.Verifiers) {
 		return
 	}
 	l.Record, l.CreatedAt = b, k.CreatedAt
-	if l.Vouched = signing.CheckVouch(known, k); !l.Vouched {
+	if l.Vouched = signing.CheckKeyRecord(known, k); !l.Vouched {
 		l.Problem = "the checkpoint key does not vouch for it"
 	}
 }

@@ -17,24 +17,24 @@ import (
 )
 
 // openLedger connects to the evidence.
-func openLedger(ctx context.Context, t *target.Target) (evidencereader.Ledger, error) {
+func openLedger(ctx context.Context, t *target.Target) (evidencereader.Reader, error) {
 	dsn, err := t.DSN()
 	if err != nil {
-		return evidencereader.Ledger{}, err
+		return evidencereader.Reader{}, err
 	}
 	db, err := storage.Open(ctx, dsn)
 	if err != nil {
-		return evidencereader.Ledger{}, err
+		return evidencereader.Reader{}, err
 	}
-	return evidencereader.Ledger{DB: db, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, nil
+	return evidencereader.Reader{DB: db, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, nil
 }
 
 // evidenceOf finds the running system and opens its evidence. The caller closes
 // the ledger's DB.
-func evidenceOf(ctx context.Context, f target.Flags) (*target.Target, evidencereader.Ledger, error) {
+func evidenceOf(ctx context.Context, f target.Flags) (*target.Target, evidencereader.Reader, error) {
 	t, err := f.Resolve()
 	if err != nil {
-		return nil, evidencereader.Ledger{}, err
+		return nil, evidencereader.Reader{}, err
 	}
 	l, err := openLedger(ctx, t)
 	return t, l, err

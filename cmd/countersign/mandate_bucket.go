@@ -27,7 +27,7 @@ func openMandates(ctx context.Context, f target.Flags) (*mandateBucket, error) {
 
 // heldMandate is one mandate as the bucket has it.
 type heldMandate struct {
-	mandate.Stored
+	mandate.StoredMandate
 	Revision uint64
 }
 

@@ -102,7 +102,7 @@ func (b *mandateBucket) history(ctx context.Context, id string) (list []heldMand
 	for _, e := range revisions {
 		h := heldMandate{Revision: e.Revision}
 		if s, err := mandate.DecodeStored(e.Value); err == nil && !e.Deleted {
-			h.Stored = s
+			h.StoredMandate = s
 		}
 		list = append(list, h)
 	}
@@ -142,7 +142,7 @@ func mandateState(document string, revoked bool, now time.Time) string {
 	switch {
 	case revoked:
 		return stateRevoked
-	case err != nil || m.Problems != nil:
+	case err != nil || m.Violations != nil:
 		return stateUnreadable
 	case !now.Before(m.ExpiresAt):
 		return stateExpired

@@ -122,7 +122,7 @@ func (b *mandateBucket) put(ctx context.Context, raw []byte, author string, r *p
 	if err != nil && revision == 0 {
 		return err // what is there and cannot be read is replaced
 	}
-	doc := mandate.Stored{V: mandate.StoredVersion, ID: r.ID, Hash: r.Hash, Mandate: string(raw), Author: author, PutAt: events.At(time.Now())}
+	doc := mandate.StoredMandate{V: mandate.StoredVersion, ID: r.ID, Hash: r.Hash, Mandate: string(raw), Author: author, PutAt: events.At(time.Now())}
 	if body, err := events.Encode(doc); err != nil || len(body) > maxStored {
 		return errors.Join(errors.New("the mandate is too large to be stored: at most 1 MiB with its wrapping"), err)
 	}

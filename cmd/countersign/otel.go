@@ -107,7 +107,7 @@ func (c *otelCmd) follow(ctx context.Context, io stdio, t *target.Target, s *ote
 		return err
 	}
 	defer nc.Close()
-	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Trouble: troubleOn(io),
+	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, OnTrouble: troubleOn(io),
 		Kinds: []string{string(subject.Decisions), string(subject.Calls), string(subject.Findings)}}
 	if err := c.begin(&o); err != nil {
 		return err
@@ -149,8 +149,8 @@ type otelFollower struct {
 }
 
 // TenantKey and SessionKey make evidence.Keys of the follower.
-func (f *otelFollower) TenantKey(string) []byte                   { return f.key[:] }
-func (f *otelFollower) SessionKey(string, string) ([]byte, error) { return f.key[:], nil }
+func (f *otelFollower) TenantKey(string) []byte                      { return f.key[:] }
+func (f *otelFollower) SessionSecret(string, string) ([]byte, error) { return f.key[:], nil }
 
 func (f *otelFollower) take(ctx context.Context, page []events.Output, at client.Position) error {
 	batch, err := f.mapped(page, at.Log)

@@ -72,7 +72,7 @@ func (s *otelSender) send(ctx context.Context, b otlp.Signals) error {
 // deliver sends what is left of b and takes out of it what was sent.
 func (s *otelSender) deliver(ctx context.Context, b *otlp.Signals) error {
 	if len(b.Spans) > 0 {
-		if err := s.settle(s.traces.UploadTraces(ctx, otlp.Spans(b.Spans, s.resource.SchemaURL(), s.resource.Attributes(), programVersion()))); err != nil {
+		if err := s.settle(s.traces.UploadTraces(ctx, otlp.ResourceSpans(b.Spans, s.resource.SchemaURL(), s.resource.Attributes(), programVersion()))); err != nil {
 			return fmt.Errorf("sending traces: %w", err)
 		}
 		s.spans += len(b.Spans)

@@ -32,12 +32,12 @@ func openPoliciesAt(ctx context.Context, t *target.Target) (*policyBucket, error
 }
 
 // inForce reads what is in force.
-func (b *policyBucket) inForce(ctx context.Context) (*policybucket.Holding, error) {
+func (b *policyBucket) inForce(ctx context.Context) (*policybucket.BucketState, error) {
 	keys, err := streams.KVKeys(ctx, b.js, streams.BucketPolicies)
 	if err != nil {
 		return nil, fmt.Errorf("listing the policies: %w", err)
 	}
-	held := &policybucket.Holding{}
+	held := &policybucket.BucketState{}
 	for _, key := range keys {
 		e, err := streams.KVLast(ctx, b.js, streams.BucketPolicies, key)
 		switch {
@@ -85,10 +85,10 @@ func (b *policyBucket) push(ctx context.Context, docs []policy.Document, author,
 	if err != nil {
 		return 0, false, err
 	}
-	if held.Holds(docs) {
+	if held.HoldsExactly(docs) {
 		return held.Revision, false, nil
 	}
-	revision, err = b.put(ctx, events.PolicySet{Author: author, Message: message, Documents: policybucket.Of(docs)}, held.SetAt)
+	revision, err = b.put(ctx, events.PolicySet{Author: author, Message: message, Documents: policybucket.EncodeDocuments(docs)}, held.SetAt)
 	return revision, true, err
 }
 

@@ -71,7 +71,7 @@ func (c *policyDiffCmd) sides(ctx context.Context, b *policyBucket) (from, now [
 		return now, now, nil
 	}
 	p, err := b.revision(ctx, c.Revision)
-	return policybucket.Documents(p.Set.Documents), now, err
+	return policybucket.DecodeDocuments(p.Set.Documents), now, err
 }
 
 // fileChange is how one file differs.

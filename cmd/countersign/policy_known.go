@@ -36,8 +36,8 @@ func newPastStores(ctx context.Context, js jetstream.JetStream) *pastStores {
 }
 
 // known is what replaying needs of the stores.
-func (s *pastStores) known(k digest.Keys) replay.Known {
-	return replay.Known{Mandate: s.mandate, Publishers: s.declared, TenantKey: k.Tenant, Session: k.Session}
+func (s *pastStores) known(k digest.Keys) replay.KnownState {
+	return replay.KnownState{Mandate: s.mandate, Publishers: s.declared, TenantKey: k.Tenant, Session: k.Session}
 }
 
 func (s *pastStores) note(err error) {
@@ -112,7 +112,7 @@ func (s *pastStores) declared(tenant string, ref events.SnapshotRef) publisher.R
 }
 
 // snapshotOf is what decided, as package admission takes it.
-func snapshotOf(in *recorded.InForce) *admission.Snapshot {
+func snapshotOf(in *recorded.PolicyInForce) *admission.Snapshot {
 	return &admission.Snapshot{Policies: in.Set, PolicyErr: in.Err, Revision: in.Change.Revision}
 }
 

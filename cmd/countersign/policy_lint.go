@@ -42,9 +42,9 @@ func (c *policyLintCmd) Run(io stdio) error {
 	return nil
 }
 
-func (c *policyLintCmd) asJSON(io stdio, problems []policy.Problem, compile error) error {
+func (c *policyLintCmd) asJSON(io stdio, problems []policy.Finding, compile error) error {
 	if problems == nil {
-		problems = []policy.Problem{}
+		problems = []policy.Finding{}
 	}
 	enc := json.NewEncoder(io.out)
 	enc.SetEscapeHTML(false)
@@ -63,7 +63,7 @@ func (c *policyLintCmd) asJSON(io stdio, problems []policy.Problem, compile erro
 	return nil
 }
 
-func printProblem(p *printer, problem policy.Problem) {
+func printProblem(p *printer, problem policy.Finding) {
 	colour := yellow
 	if problem.Severity == policy.SeverityError {
 		colour = red

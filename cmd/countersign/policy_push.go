@@ -48,27 +48,27 @@ func (c *policyPushCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	if held.Holds(docs) {
+	if held.HoldsExactly(docs) {
 		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
 		return errors.Join(err, b.confirm(ctx, c.waitFlag, streams.BucketPolicies, held.Revision))
 	}
-	change := events.PolicySet{Author: c.author(), Message: c.Message, Documents: policybucket.Of(docs)}
+	change := events.PolicySet{Author: c.author(), Message: c.Message, Documents: policybucket.EncodeDocuments(docs)}
 	return c.apply(ctx, io, b, held, change, set)
 }
 
 // apply shows a change, asks, and puts it in force.
-func (c *signedBy) apply(ctx context.Context, io stdio, b *policyBucket, held *policybucket.Holding, change events.PolicySet, set *policy.Set) error {
+func (c *signedBy) apply(ctx context.Context, io stdio, b *policyBucket, held *policybucket.BucketState, change events.PolicySet, set *policy.Set) error {
 	if _, err := change.Encode(); err != nil {
 		return err
 	}
-	problems := policy.Lint(policybucket.Documents(change.Documents))
+	problems := policy.Lint(policybucket.DecodeDocuments(change.Documents))
 	if !c.JSON {
 		for _, problem := range problems { // whoever is asked should know of them
 			printProblem(newPrinter(io.err), problem)
 		}
 		// What is there now may be broken: then all of it is shown as replaced.
 		have, _ := held.Documents()
-		printDifference(newPrinter(io.err), compareDocuments(have, policybucket.Documents(change.Documents)), c.DryRun)
+		printDifference(newPrinter(io.err), compareDocuments(have, policybucket.DecodeDocuments(change.Documents)), c.DryRun)
 	}
 	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo, Problems: problems}
 	if c.DryRun {
@@ -96,7 +96,7 @@ type pushReport struct {
 	Digest     string `json:"digest"`
 	RollbackTo uint64 `json:"rollback_to,omitempty"`
 
-	Problems []policy.Problem `json:"problems,omitempty"` // what lint says of what is put in force; they hinder nothing
+	Problems []policy.Finding `json:"problems,omitempty"` // what lint says of what is put in force; they hinder nothing
 }
 
 func (c *signedBy) report(io stdio, r pushReport) error {
@@ -152,7 +152,7 @@ func (c *policyRollbackCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	docs := policybucket.Documents(old.Set.Documents)
+	docs := policybucket.DecodeDocuments(old.Set.Documents)
 	set, err := policy.Compile(docs)
 	if err != nil {
 		return fmt.Errorf("revision %d does not compile: %w", c.To, err)
@@ -161,7 +161,7 @@ func (c *policyRollbackCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	if held.Holds(docs) {
+	if held.HoldsExactly(docs) {
 		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
 		return errors.Join(err, b.confirm(ctx, c.waitFlag, streams.BucketPolicies, held.Revision))
 	}

@@ -63,7 +63,7 @@ func (c *policyListCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // policyFiles lists the files in force.
-func policyFiles(held *policybucket.Holding) ([]policyFile, error) {
+func policyFiles(held *policybucket.BucketState) ([]policyFile, error) {
 	docs, err := held.Documents()
 	if err != nil {
 		return nil, fmt.Errorf("what is in force: %w", err)
@@ -82,7 +82,7 @@ func policyFiles(held *policybucket.Holding) ([]policyFile, error) {
 	return list, nil
 }
 
-func who(held *policybucket.Holding) string {
+func who(held *policybucket.BucketState) string {
 	if held.SetAt == 0 || len(held.Mixed()) > 0 {
 		return "  put file by file"
 	}
@@ -131,7 +131,7 @@ func (c *policyShowCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	if set, err := policy.Compile(policybucket.Documents(s.Documents)); err != nil {
+	if set, err := policy.Compile(policybucket.DecodeDocuments(s.Documents)); err != nil {
 		s.Error = err.Error()
 	} else {
 		s.Digest = set.Digest()
@@ -161,7 +161,7 @@ func (c *policyShowCmd) read(ctx context.Context, b *policyBucket) (shownSet, er
 		return shownSet{}, err
 	}
 	docs, err := held.Documents()
-	s := shownSet{Revision: held.Revision, Documents: policybucket.Of(docs)}
+	s := shownSet{Revision: held.Revision, Documents: policybucket.EncodeDocuments(docs)}
 	if len(held.Mixed()) == 0 {
 		s.Author, s.Message, s.PushedAt = held.Set.Author, held.Set.Message, held.Set.PushedAt
 	}
@@ -242,7 +242,7 @@ func pastOf(p pushed, newest bool) pastPush {
 	if p.Deleted {
 		return r
 	}
-	set, err := policy.Compile(policybucket.Documents(p.Set.Documents))
+	set, err := policy.Compile(policybucket.DecodeDocuments(p.Set.Documents))
 	if p.Err != nil {
 		err = p.Err
 	}

@@ -183,17 +183,17 @@ func (s *simulation) shift(ctx context.Context, e recorded.Entry) (replay.Outcom
 	case e.Request == nil:
 		return replay.Outcome{Unknown: []string{"its request is not in the log"}}, nil
 	}
-	in, err := s.policies.Of(ctx, e.Decision, e.Message.Seq)
+	in, err := s.policies.ForDecision(ctx, e.Decision, e.Message.Seq)
 	switch {
 	case errors.Is(err, recorded.ErrNoPolicies):
 		return replay.Outcome{Unknown: []string{err.Error()}}, nil
 	case err != nil:
 		return replay.Outcome{}, err
-	case in.Gone != nil:
-		return replay.Outcome{Unknown: []string{in.Gone.Error()}}, nil
+	case in.GoneErr != nil:
+		return replay.Outcome{Unknown: []string{in.GoneErr.Error()}}, nil
 	}
 	r, k := recordOf(e), s.stores.known(digest.Keys{})
-	return replay.Shift(e.Decision, replay.Decide(r, snapshotOf(in), k), replay.Decide(r, s.candidate, k)), nil
+	return replay.CandidateOutcome(e.Decision, replay.Decide(r, snapshotOf(in), k), replay.Decide(r, s.candidate, k)), nil
 }
 
 func (s *simulation) list(c change, listed *int) error {

@@ -225,7 +225,7 @@ func printTests(p *printer, rep testReport) {
 
 func printFailure(p *printer, file string, r table.Result) {
 	p.printf("%s  %s\n", p.paint(red, "FAIL"), p.paint(bold, clean(fmt.Sprintf("%s:%d: %s", file, r.Line, r.Name), 300)))
-	for _, problem := range r.Problems {
+	for _, problem := range r.Mismatches {
 		p.printf("      %s\n", clean(problem, 400))
 	}
 	if r.Verdict != "" {

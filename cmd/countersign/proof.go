@@ -56,7 +56,7 @@ var (
 
 // prover verifies the evidence that an answer is to rest on.
 type prover struct {
-	l       evidencereader.Ledger
+	l       evidencereader.Reader
 	options evidencereader.VerifyOptions
 	asked   bool   // the published checkpoints are among the options
 	shard   string // the incarnation of the log that exists now, if there is a server to ask
@@ -68,7 +68,7 @@ var errOneTenant = errors.New("this database shows one tenant's records: that no
 
 // newProver reads the key to verify against, and the published checkpoints if there
 // is a server to ask. errOneTenant says that nothing can be proved to be complete.
-func newProver(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target, key string) (*prover, error) {
+func newProver(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, key string) (*prover, error) {
 	public, err := checkpointKey(key, t)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func newProver(ctx context.Context, io stdio, l evidencereader.Ledger, t *target
 	if err != nil {
 		return nil, err
 	}
-	switch one, err := l.DB.OneTenant(ctx); {
+	switch one, err := l.DB.IsTenantView(ctx); {
 	case err != nil:
 		return nil, err
 	case one:
@@ -104,7 +104,7 @@ func (p *prover) session(ctx context.Context, tenant, session string) ([]evidenc
 	if err != nil && !errors.Is(err, evidencereader.ErrNoSession) {
 		return nil, basis{}, err
 	}
-	if wrong := evidencereader.Unproved(whole); wrong != nil {
+	if wrong := evidencereader.CheckProved(whole); wrong != nil {
 		return nil, basis{}, wrong
 	}
 	b := p.basis(whole)
@@ -117,7 +117,7 @@ func (p *prover) session(ctx context.Context, tenant, session string) ([]evidenc
 // copy verifies one shard, or all with an empty name, and gives a ledger of an
 // engine of the command's own that holds what was wanted of it, and nothing that was
 // not proved. The caller calls done.
-func (p *prover) copy(ctx context.Context, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Ledger, b basis, done func(), err error) {
+func (p *prover) copy(ctx context.Context, cacheDir, shard string, want evidencereader.CopyFilter) (own evidencereader.Reader, b basis, done func(), err error) {
 	db, done, err := ownEngine(ctx, cacheDir)
 	if err != nil {
 		return own, b, nil, err
@@ -128,7 +128,7 @@ func (p *prover) copy(ctx context.Context, cacheDir, shard string, want evidence
 		done()
 		return own, b, nil, err
 	}
-	return evidencereader.Ledger{DB: db, Tree: p.l.DB, Stream: p.l.Stream, Space: p.l.Space}, p.basis(whole), done, nil
+	return evidencereader.Reader{DB: db, Tree: p.l.DB, Stream: p.l.Stream, Space: p.l.Space}, p.basis(whole), done, nil
 }
 
 // ownEngine starts an engine with empty tables in a directory of its own. done stops
@@ -199,7 +199,7 @@ func (p *prover) basis(whole []evidence.Report) basis {
 
 // proved gives the ledger to answer from: that of the tenant's proved records, if that
 // was asked for. The caller calls done.
-func (f proveFlags) proved(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target, want evidencereader.Wanted) (own evidencereader.Ledger, b basis, done func(), err error) {
+func (f proveFlags) proved(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, want evidencereader.CopyFilter) (own evidencereader.Reader, b basis, done func(), err error) {
 	if !f.Proved {
 		return l, restsOnIndex, func() {}, nil
 	}
@@ -213,7 +213,7 @@ func (f proveFlags) proved(ctx context.Context, io stdio, l evidencereader.Ledge
 // shard gives the ledger to read from: that of the proved records of one shard, or of
 // all with an empty name, unless the scan was left out or the database shows one
 // tenant only. The caller calls done.
-func (f scanFlags) shard(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target, key, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Ledger, b basis, done func(), err error) {
+func (f scanFlags) shard(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, key, cacheDir, shard string, want evidencereader.CopyFilter) (own evidencereader.Reader, b basis, done func(), err error) {
 	if f.SkipScan {
 		return l, provesSome, func() {}, nil
 	}
@@ -229,7 +229,7 @@ func (f scanFlags) shard(ctx context.Context, io stdio, l evidencereader.Ledger,
 
 // session gives a session's records, proved to be all unless the scan was left out
 // or the database shows one tenant only.
-func (f scanFlags) session(ctx context.Context, io stdio, l evidencereader.Ledger, t *target.Target, key, session string) (parts []evidencereader.ProvedSession, b basis, err error) {
+func (f scanFlags) session(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, key, session string) (parts []evidencereader.ProvedSession, b basis, err error) {
 	if !f.SkipScan {
 		p, err := newProver(ctx, io, l, t, key)
 		if err == nil {
@@ -244,7 +244,7 @@ func (f scanFlags) session(ctx context.Context, io stdio, l evidencereader.Ledge
 }
 
 // unprovedSession reads a session out of the index.
-func unprovedSession(ctx context.Context, l evidencereader.Ledger, tenant, session string) (list []evidencereader.ProvedSession, err error) {
+func unprovedSession(ctx context.Context, l evidencereader.Reader, tenant, session string) (list []evidencereader.ProvedSession, err error) {
 	parts, err := l.Session(ctx, tenant, session)
 	for _, s := range parts {
 		list = append(list, evidencereader.ProvedSession{Session: s, Why: l.Reasons()})

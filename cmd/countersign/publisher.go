@@ -148,7 +148,7 @@ func (c *publisherListCmd) Run(ctx context.Context, io stdio) error {
 		e := entries[d.Name]
 		kind, _, _ := strings.Cut(d.Name, ".")
 		p, _ := publisher.Parse(e.Value)
-		list = append(list, publisherEntry{d.Name, kind, e.Revision, events.At(e.Created), len(e.Value), d.Digest, p.About()})
+		list = append(list, publisherEntry{d.Name, kind, e.Revision, events.At(e.Created), len(e.Value), d.Digest, p.Summary()})
 	}
 	if c.JSON {
 		return compactJSON(io, list)

@@ -85,8 +85,8 @@ func tryRedaction(policy *redaction.Policy, protocol string, header map[string][
 // throwAway is a key for everything.
 type throwAway []byte
 
-func (k throwAway) TenantKey(string) []byte                   { return k }
-func (k throwAway) SessionKey(string, string) ([]byte, error) { return k, nil }
+func (k throwAway) TenantKey(string) []byte                      { return k }
+func (k throwAway) SessionSecret(string, string) ([]byte, error) { return k, nil }
 
 func printRedaction(p *printer, policy *redaction.Policy, rec evidence.Record) {
 	if rec.Reason != "" {

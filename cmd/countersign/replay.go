@@ -120,7 +120,7 @@ func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 // options are those of the correlator that recorded it.
 func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
 	o := correlation.Options{Shard: t.Stream, Space: subject.Space{Prefix: t.Prefix}, RequireVerdict: !c.NoVerdictOK, MissingAfter: c.MissingAfter}
-	o = correlator.Bound(o, c.MaxCalls, c.MaxSessions)
+	o = correlator.WithBounds(o, c.MaxCalls, c.MaxSessions)
 	key, err := checkpointKey(c.Key, t)
 	if err != nil {
 		return o, err
@@ -130,7 +130,7 @@ func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
 		return o, err
 	}
 	known := note.VerifierList(list...)
-	o.KeyVoucher = func(k events.KeyRecord) bool { return signing.CheckVouch(known, k) }
+	o.KeyVoucher = func(k events.KeyRecord) bool { return signing.CheckKeyRecord(known, k) }
 	o.RetireVoucher = func(k events.KeyRetirement) bool { return signing.CheckRetirement(known, k) }
 	if c.Keys != "" {
 		_, err = keys.Master(c.Keys) // what is wrong with it is said before anything is read
@@ -149,9 +149,9 @@ func (c *replayCmd) keyed(ctx context.Context, t *target.Target, rec *recording,
 	if !rec.underSessionKey() {
 		return o, true, nil
 	}
-	own := sessionsecrets.Of(t.Tenant, c.Session)
+	own := sessionsecrets.SessionOfSubject(t.Tenant, c.Session)
 	o.SessionKey = func(tenant, session string) (*digest.Session, bool) {
-		if sessionsecrets.Of(tenant, session) != own {
+		if sessionsecrets.SessionOfSubject(tenant, session) != own {
 			return nil, true
 		}
 		return k.Session, true
@@ -182,7 +182,7 @@ func (c *replayCmd) pasts(ctx context.Context, io stdio, t *target.Target) (list
 	if err != nil {
 		return nil, nil, err
 	}
-	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, "", evidencereader.Wanted{Tenant: t.Tenant, Others: true, Texts: c.Whole})
+	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, "", evidencereader.CopyFilter{Tenant: t.Tenant, Others: true, Texts: c.Whole})
 	if err != nil {
 		return nil, nil, errors.Join(err, l.DB.Close())
 	}
@@ -198,7 +198,7 @@ func (c *replayCmd) pasts(ctx context.Context, io stdio, t *target.Target) (list
 }
 
 // evidencePasts gives each incarnation of the log that there is evidence of.
-func (c *replayCmd) evidencePasts(ctx context.Context, l evidencereader.Ledger, tenant string) (list []past, err error) {
+func (c *replayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, tenant string) (list []past, err error) {
 	parts, err := l.Session(ctx, tenant, c.Session)
 	if err != nil {
 		return nil, likeSession(ctx, l.DB, tenant, c.Session, err)

@@ -23,7 +23,7 @@ type pastEvidence struct {
 
 // whole refuses a session of which some texts are gone: what would come of the rest
 // is not what happened.
-func whole(ctx context.Context, l evidencereader.Ledger, part evidencereader.Session) error {
+func whole(ctx context.Context, l evidencereader.Reader, part evidencereader.Session) error {
 	gone, err := whyGone(ctx, l.Reasons(), part.Rows)
 	if err != nil || len(gone) == 0 {
 		return err
@@ -51,7 +51,7 @@ func (p *pastEvidence) session(ctx context.Context) (*recording, error) {
 		p.take(rec, r.Seq, r.Kind, r.Record)
 		return nil
 	}
-	if err := p.db.Controls(ctx, p.part.Shard, rec.last, add); err != nil {
+	if err := p.db.ControlRecords(ctx, p.part.Shard, rec.last, add); err != nil {
 		return nil, err
 	}
 	for _, typ := range besides {

@@ -257,7 +257,7 @@ func (p *pastLog) stretch(ctx context.Context, from, to uint64) (list []events.L
 		if err != nil {
 			return nil, err
 		}
-		if m == nil && p.erased.Of(seq) != nil {
+		if m == nil && p.erased.RecordOf(seq) != nil {
 			continue
 		}
 		if m == nil {

@@ -394,10 +394,10 @@ func TestTimelinesAreClean(t *testing.T) {
 	steps := []step{
 		{Seq: 1, At: events.At(replayStart), Kind: "event", Body: body(map[string]any{"event_type": evil, "tool_name": evil, "tool_call_id": evil, "summary_normal": evil, "status": evil})},
 		{Seq: 2, At: events.At(replayStart), Kind: "decision", Body: body(events.Decision{Verdict: events.Verdict(evil), Tool: evil, ToolCallID: evil, Protocol: evil, NativeVerdict: evil, DecisionID: evil,
-			Reasons: []events.Reason{{Evaluator: evil, Code: evil, Path: evil, Policy: evil, Action: evil, Would: events.Verdict(evil)}},
+			Reasons: []events.Reason{{Evaluator: evil, Code: evil, Path: evil, Policy: evil, Action: evil, WouldVerdict: events.Verdict(evil)}},
 			Policy:  &events.PolicyRef{Name: evil}, Mandate: &events.MandateRef{ID: evil}, Approval: &events.ApprovalRef{WorkflowID: evil, Status: evil}})},
 		{Seq: 3, At: events.At(replayStart), Kind: "call", Body: body(events.Call{State: events.CallState(evil), Tool: evil, ToolCallID: evil, Outcome: evil, Match: evil, Findings: []string{evil}})},
-		{Seq: 4, At: events.At(replayStart), Kind: "finding", Body: body(events.Finding{FindingID: evil, Rule: evil, Severity: events.Severity(evil), Explanation: evil, Remedy: evil, Withdraws: evil})},
+		{Seq: 4, At: events.At(replayStart), Kind: "finding", Body: body(events.Finding{FindingID: evil, Rule: evil, Severity: events.Severity(evil), Explanation: evil, Remedy: evil, Retracts: evil})},
 		{Seq: 5, At: events.At(replayStart), Kind: "approval", Body: body(events.Approval{Status: evil, Act: evil, Tool: evil, Approver: evil, Reason: evil, Refused: evil, WorkflowID: evil})},
 		{Seq: 6, At: events.At(replayStart), Kind: evil, Reason: evil, subject: evil},
 		{Seq: 9, At: events.At(replayStart.Add(time.Hour)), Kind: "event", Others: 2, Pause: 3600, Missing: 1, Body: body([]string{evil}), subject: "gov.events.acme.rt.aaep.s1." + evil},

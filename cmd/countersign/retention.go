@@ -57,7 +57,7 @@ func (b *retentionBucket) read(ctx context.Context) (retention.State, uint64, er
 // name; the log knows where its records are.
 func (b *retentionBucket) evidenceName(ctx context.Context, session string) (string, error) {
 	if !evidence.SecretName(session) {
-		return subject.Value(session), nil
+		return subject.TokenValue(session), nil
 	}
 	space, token := subject.Space{Prefix: b.t.Prefix}, subject.Escape(session)
 	events, decisions := strings.TrimSuffix(space.AllOf(subject.Events, b.tenant), ">")+"*.*."+token+".>", space.Outputs(subject.Decisions, b.tenant, "", session)
@@ -161,13 +161,13 @@ func (c *retentionHoldCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	h := retention.Hold{Scope: retention.Scope{Session: c.Session, Subject: c.Subject}, Note: c.note("hold-" + uuid.NewString()[:8])}
-	s, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Place(h) })
+	s, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.PlaceHold(h) })
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(io.out, "%s: legal hold on %s of tenant %s\n", h.ID, h.Scope, clean(b.tenant, 64))
 	b.noteStranger(ctx, io)
-	for _, o := range s.Overtaken(h) {
+	for _, o := range s.BegunErasures(h) {
 		fmt.Fprintf(io.err, "note: erasure %s had begun before, and what it names is not held\n", o.ID)
 	}
 	return nil
@@ -185,7 +185,7 @@ func (c *retentionReleaseCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer b.nc.Close()
-	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Release(c.note(c.ID)) }); err != nil {
+	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.ReleaseHold(c.note(c.ID)) }); err != nil {
 		return err
 	}
 	fmt.Fprintf(io.out, "%s: released\n", c.ID)

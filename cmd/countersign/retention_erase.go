@@ -63,8 +63,8 @@ func (c *retentionEraseCmd) Run(ctx context.Context, io stdio) error {
 		fmt.Fprintln(io.err, "nothing was changed; with --yes it is done, and cannot be undone")
 		return nil
 	}
-	o := retention.Order{Scope: scope, Note: c.note("erasure-" + uuid.NewString()), Quiet: int64(c.Quiet / time.Second)}
-	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Request(o) }); err != nil {
+	o := retention.Order{Scope: scope, Note: c.note("erasure-" + uuid.NewString()), IdleSeconds: int64(c.Quiet / time.Second)}
+	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.RequestErasure(o) }); err != nil {
 		return err
 	}
 	return c.await(ctx, io, b, o.ID)
@@ -85,7 +85,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io stdio, b *retentionBu
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 			return streams.MessageAt(ctx, b.js, b.t.Stream, seq)
 		}}
-	p, err := ev.Make(ctx, retention.Order{Scope: scope})
+	p, err := ev.NewPlan(ctx, retention.Order{Scope: scope})
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io stdio, b *retentionBu
 	if err := c.print(io, scope, ev.Shard, p, sealed); err != nil {
 		return err
 	}
-	hold, err := ev.Blocking(ctx, s, p, scope.Subject)
+	hold, err := ev.BlockingHold(ctx, s, p, scope.Subject)
 	switch {
 	case err != nil:
 		return err
@@ -110,12 +110,12 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io stdio, b *retentionBu
 		return fmt.Errorf("%w: %s. They were made before there was erasure, and the server does not let that be changed (docs/retention.md, Logs from before)",
 			streams.ErrSealed, strings.Join(sealed, ", "))
 	}
-	return p.Quiet(time.Now(), c.Quiet)
+	return p.CheckIdle(time.Now(), c.Quiet)
 }
 
 // sealed lists the streams that nothing can be taken out of.
 func (b *retentionBucket) sealed(ctx context.Context) (list []string, err error) {
-	for _, name := range append(streams.Erasable(), b.t.Stream) {
+	for _, name := range append(streams.ErasableStreams(), b.t.Stream) {
 		s, err := b.js.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("reading stream %s: %w", name, err)
@@ -129,7 +129,7 @@ func (b *retentionBucket) sealed(ctx context.Context) (list []string, err error)
 
 func (c *retentionEraseCmd) print(io stdio, scope retention.Scope, shard string, p erasureplan.Plan, sealed []string) error {
 	if c.JSON {
-		return compactJSON(io, map[string]any{"scope": scope, "shard": shard, "sessions": p.Sessions, "messages": len(p.Seqs), "without_session": p.Loose,
+		return compactJSON(io, map[string]any{"scope": scope, "shard": shard, "sessions": p.Sessions, "messages": len(p.Seqs), "without_session": p.Sessionless,
 			"kinds": p.Kinds, "first_seq": p.Seqs[0], "last_seq": p.Seqs[len(p.Seqs)-1], "newest": p.Newest, "records_with_commitments": p.Redacted,
 			"records_without_body": p.Withheld, "sealed": sealed})
 	}
@@ -142,8 +142,8 @@ func (c *retentionEraseCmd) print(io stdio, scope retention.Scope, shard string,
 		fmt.Fprintf(io.out, "  the key of session %q\n", clean(session, 200))
 	}
 	fmt.Fprintf(io.out, "  %s of the log, sequences %d to %d: %s\n", plural(len(p.Seqs), "message"), p.Seqs[0], p.Seqs[len(p.Seqs)-1], strings.Join(kinds, ", "))
-	if p.Loose > 0 {
-		fmt.Fprintf(io.out, "    %d of them without a session: the key of their commitments, which others share, stays\n", p.Loose)
+	if p.Sessionless > 0 {
+		fmt.Fprintf(io.out, "    %d of them without a session: the key of their commitments, which others share, stays\n", p.Sessionless)
 	}
 	fmt.Fprintf(io.out, "  its approval workflows, and what %s left in quarantine\n", plural(p.Withheld, "message"))
 	fmt.Fprintf(io.out, "It leaves the evidence: redacted texts, hashes, and %s whose commitments nobody can open any more.\n", plural(p.Redacted, "record"))
@@ -159,7 +159,7 @@ func (c *retentionEraseCmd) await(ctx context.Context, io stdio, b *retentionBuc
 		if err != nil {
 			return err
 		}
-		o, ok := s.Find(id)
+		o, ok := s.FindOrder(id)
 		switch {
 		case !ok:
 			return fmt.Errorf("%s is gone from the bucket: see gov.control.%s.erasure on the log", id, b.t.Stream)

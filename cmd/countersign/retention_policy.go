@@ -32,7 +32,7 @@ func printClasses(io stdio, p *retention.Policy) {
 		}
 		fmt.Fprintf(io.out, "  %s: texts of evidence are kept %s\n", sessionsOf(r.Match), kept)
 	}
-	if p.Strictest() == retention.FullTranscript {
+	if p.StrictestClass() == retention.FullTranscript {
 		return
 	}
 	for _, r := range p.ClassRules() {

@@ -35,7 +35,7 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
@@ -152,14 +152,14 @@ func (sessionName) Decode(ctx *kong.DecodeContext, to reflect.Value) error {
 	if err := ctx.Scan.PopValueInto("session", &name); err != nil {
 		return err
 	}
-	to.SetString(subject.Value(name))
+	to.SetString(subject.TokenValue(name))
 	return nil
 }
 
 // knownSession is the error for a session that has no evidence, with names that
 // look like it; nil if it has some.
 func knownSession(ctx context.Context, db *storage.DB, tenant, session string) error {
-	like, err := db.SessionsLike(ctx, tenant, session, 6)
+	like, err := db.SessionsWithPrefix(ctx, tenant, session, 6)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func knownSession(ctx context.Context, db *storage.DB, tenant, session string) e
 		}
 	}
 	for n := len([]rune(session)) / 2; len(like) == 0 && n >= 2; n /= 2 {
-		if like, err = db.SessionsLike(ctx, tenant, string([]rune(session)[:n]), 6); err != nil {
+		if like, err = db.SessionsWithPrefix(ctx, tenant, string([]rune(session)[:n]), 6); err != nil {
 			return err
 		}
 	}

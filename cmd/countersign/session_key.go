@@ -62,7 +62,7 @@ func (f digestFlags) digests(ctx context.Context, t *target.Target, tenant, sess
 	if err != nil {
 		return k, err
 	}
-	key, _, err := store.Look(ctx, sessionsecrets.Of(tenant, subject.Value(session)))
+	key, _, err := store.Lookup(ctx, sessionsecrets.SessionOfSubject(tenant, subject.TokenValue(session)))
 	if err != nil {
 		return k, fmt.Errorf("reading the session's key: %w", err)
 	}

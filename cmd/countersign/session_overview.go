@@ -13,8 +13,8 @@ func withdrawals(steps []step) map[string]bool {
 	list := map[string]bool{}
 	for _, st := range steps {
 		var f events.Finding
-		if st.Kind == evidence.KindFinding && json.Unmarshal(st.Body, &f) == nil && f.Withdraws != "" {
-			list[f.Withdraws] = true
+		if st.Kind == evidence.KindFinding && json.Unmarshal(st.Body, &f) == nil && f.Retracts != "" {
+			list[f.Retracts] = true
 		}
 	}
 	return list

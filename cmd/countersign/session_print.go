@@ -149,7 +149,7 @@ func reasonText(r events.Reason) string {
 	}
 	text += ")"
 	if r.Action != "" {
-		text += fmt.Sprintf(", %s only: would have been %s", r.Action, r.Would)
+		text += fmt.Sprintf(", %s only: would have been %s", r.Action, r.WouldVerdict)
 	}
 	return text
 }
@@ -213,7 +213,7 @@ func tellFinding(p *printer, st step, withdrawn map[string]bool) {
 	switch {
 	case withdrawn[f.FindingID]:
 		note = "  " + p.paint(yellow, "(taken back later)")
-	case f.Withdraws != "":
+	case f.Retracts != "":
 		note = "  " + p.paint(yellow, "(takes an earlier one back)")
 	}
 	p.printf("%s  %s%s\n", p.paint(severityColour[f.Severity], pad(string(f.Severity), 8)), p.paint(bold, clean(f.Rule, 60)), note)

@@ -21,14 +21,14 @@ const (
 // family is a session with those that it belongs to and that belong to it.
 type family struct {
 	top      string
-	children map[string][]storage.Kin
+	children map[string][]storage.SessionParent
 	more     bool // there are more than were read
 }
 
 // familyOf looks for the relatives of a session; nil if it has none. What says who
 // belongs to whom are the call records of the one that belongs.
 func familyOf(ctx context.Context, db *storage.DB, tenant string, s evidencereader.Session) (*family, error) {
-	f := family{top: s.Session, children: map[string][]storage.Kin{}}
+	f := family{top: s.Session, children: map[string][]storage.SessionParent{}}
 	from := s.Rows[0].Seq
 	for known := map[string]bool{f.top: true}; len(known) < kinSteps; known[f.top] = true {
 		parent, first, err := parentOf(ctx, db, tenant, s.Shard, f.top)
@@ -48,7 +48,7 @@ func familyOf(ctx context.Context, db *storage.DB, tenant string, s evidenceread
 			from = min(from, first)
 		}
 	}
-	list, err := db.KinOf(ctx, s.Shard, tenant, from, max(from+kinMessages, s.Rows[len(s.Rows)-1].Seq), kinShown+1)
+	list, err := db.SessionParents(ctx, s.Shard, tenant, from, max(from+kinMessages, s.Rows[len(s.Rows)-1].Seq), kinShown+1)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func familyOf(ctx context.Context, db *storage.DB, tenant string, s evidenceread
 	return &f, nil
 }
 
-func newestOf(list []storage.Kin) ([]storage.Kin, bool) {
+func newestOf(list []storage.SessionParent) ([]storage.SessionParent, bool) {
 	if len(list) > kinShown {
 		return list[:kinShown], true
 	}
@@ -82,7 +82,7 @@ func parentOf(ctx context.Context, db *storage.DB, tenant, shard, session string
 		}
 		if c.Parent != nil {
 			parent = c.Parent
-			parent.Session = subject.Value(parent.Session)
+			parent.Session = subject.TokenValue(parent.Session)
 		}
 		if len(c.Timeline) > 0 && (first == 0 || c.Timeline[0].Seq < first) {
 			first = c.Timeline[0].Seq

@@ -50,7 +50,7 @@ func (c *tailCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer nc.Close()
-	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Kinds: c.kinds(), Session: c.Session, Trouble: troubleOn(io)}
+	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Kinds: c.kinds(), Session: c.Session, OnTrouble: troubleOn(io)}
 	if c.Approvals {
 		o.Session = "" // their subjects have none: all are read, and filtered here
 	}

@@ -108,5 +108,5 @@ func keepPosition(path string, at client.Position) error {
 // ofSession tells whether a record's session is the wanted one, by its name or by
 // what stands for it.
 func ofSession(want, have string) bool {
-	return want == "" || subject.Value(want) == subject.Value(have)
+	return want == "" || subject.TokenValue(want) == subject.TokenValue(have)
 }

@@ -83,8 +83,8 @@ func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
 
 // session verifies one session: the records that say they are of it, picked out of
 // all there are, or out of the index where that cannot be or is not wanted.
-func (c *verifyCmd) session(ctx context.Context, io stdio, l evidencereader.Ledger, tenant string, log *openedLog, a against) (reports []evidence.Report, err error) {
-	one, err := l.DB.OneTenant(ctx)
+func (c *verifyCmd) session(ctx context.Context, io stdio, l evidencereader.Reader, tenant string, log *openedLog, a against) (reports []evidence.Report, err error) {
+	one, err := l.DB.IsTenantView(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,21 +109,21 @@ func (c *verifyCmd) session(ctx context.Context, io stdio, l evidencereader.Ledg
 		}
 		rep.RestsOn = provesSome.text
 		if whole != nil {
-			rep.Complete(s.Whole)
+			rep.CheckCompleteness(s.Whole)
 			rep.RestsOn = c.sessionBasis(s.Whole, log)
 		}
 		reports = append(reports, rep)
 	}
 	for _, rep := range whole { // records of the session may be hidden in a shard that shows none
-		if _, hides := rep.Hides(); hides && !slices.ContainsFunc(picked, func(s evidencereader.ProvedSession) bool { return s.Shard == rep.Shard }) {
-			reports[len(reports)-1].Complete(rep)
+		if _, hides := rep.FirstIncompleteness(); hides && !slices.ContainsFunc(picked, func(s evidencereader.ProvedSession) bool { return s.Shard == rep.Shard }) {
+			reports[len(reports)-1].CheckCompleteness(rep)
 		}
 	}
 	return reports, nil
 }
 
 // pickSession picks the session out of everything that is stored.
-func (c *verifyCmd) pickSession(ctx context.Context, io stdio, l evidencereader.Ledger, tenant string, log *openedLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
+func (c *verifyCmd) pickSession(ctx context.Context, io stdio, l evidencereader.Reader, tenant string, log *openedLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
 	o := evidencereader.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: countProgress(io, "verifying"), Workers: c.Workers}
 	if log != nil {
 		o.Published = append(o.Published, log.published...)
@@ -132,7 +132,7 @@ func (c *verifyCmd) pickSession(ctx context.Context, io stdio, l evidencereader.
 	defer fewerCollections()()
 	picked, whole, err := l.PickSession(ctx, tenant, c.Session, o)
 	if errors.Is(err, evidencereader.ErrNoSession) {
-		err = cmp.Or(evidencereader.Unproved(whole), err)
+		err = cmp.Or(evidencereader.CheckProved(whole), err)
 	}
 	return picked, whole, err
 }
@@ -151,9 +151,9 @@ func (c *verifyCmd) sessionBasis(whole evidence.Report, log *openedLog) string {
 
 // sessionPart verifies the records of a session in one shard; the last of the
 // session's shards is the one that it is asked for more of.
-func (c *verifyCmd) sessionPart(ctx context.Context, l evidencereader.Ledger, s evidencereader.Session, last bool, log *openedLog, a against) (rep evidence.Report, err error) {
+func (c *verifyCmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *openedLog, a against) (rep evidence.Report, err error) {
 	// Records that cannot be proved are the report's business.
-	if err := l.Prove(ctx, &s); err != nil && !evidencereader.Damaged(err) {
+	if err := l.Prove(ctx, &s); err != nil && !evidencereader.IsDamaged(err) {
 		return rep, err
 	}
 	in := evidence.SessionInput{
@@ -161,7 +161,7 @@ func (c *verifyCmd) sessionPart(ctx context.Context, l evidencereader.Ledger, s 
 		Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired, Expiries: s.Expiries,
 	}
 	if last {
-		in.AtLeast, in.Receipts = c.AtLeast, a.receipts
+		in.MinRecords, in.Receipts = c.AtLeast, a.receipts
 	}
 	kept, err := cosignedOf(ctx, l, s, a.kept)
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *verifyCmd) sessionPart(ctx context.Context, l evidencereader.Ledger, s 
 
 // cosignedOf adds to the checkpoints that were kept the newest one in the evidence
 // that a witness signed of a session's shard.
-func cosignedOf(ctx context.Context, l evidencereader.Ledger, s evidencereader.Session, kept []evidence.Published) ([]evidence.Published, error) {
+func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) ([]evidence.Published, error) {
 	note, err := l.Cosigned(ctx, s.Shard, 0)
 	if err != nil || note == "" {
 		return kept, err
@@ -196,7 +196,7 @@ func cosignedOf(ctx context.Context, l evidencereader.Ledger, s evidencereader.S
 
 // extensions proves that the newest checkpoint extends those that were kept of
 // its shard. One that cannot be read is of every shard.
-func extensions(ctx context.Context, l evidencereader.Ledger, s evidencereader.Session, kept []evidence.Published) (list []evidence.Extension, err error) {
+func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) (list []evidence.Extension, err error) {
 	newest, err := evidence.PeekCheckpoint(s.Checkpoint)
 	if err != nil {
 		return nil, nil // verification says so
@@ -214,8 +214,8 @@ func extensions(ctx context.Context, l evidencereader.Ledger, s evidencereader.S
 	return list, nil
 }
 
-func (c *verifyCmd) shards(ctx context.Context, io stdio, l evidencereader.Ledger, log *openedLog, a against) (reports []evidence.Report, err error) {
-	switch one, err := l.DB.OneTenant(ctx); {
+func (c *verifyCmd) shards(ctx context.Context, io stdio, l evidencereader.Reader, log *openedLog, a against) (reports []evidence.Report, err error) {
+	switch one, err := l.DB.IsTenantView(ctx); {
 	case err != nil:
 		return nil, err
 	case one:
@@ -244,7 +244,7 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l evidencereader.Ledge
 			o.Log = log.message
 		}
 		if i == len(shards)-1 { // of the incarnation that is written to now
-			o.AtLeast, o.Receipts = c.AtLeast, a.receipts
+			o.MinRecords, o.Receipts = c.AtLeast, a.receipts
 		}
 		rep, err := l.Verify(ctx, shard, o)
 		switch {
@@ -272,14 +272,14 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l evidencereader.Ledge
 
 // wholeDatabase adds to the last report what is wrong with the database and is of no
 // shard.
-func wholeDatabase(ctx context.Context, l evidencereader.Ledger, last *evidence.Report) error {
+func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.Report) error {
 	stray, err := l.StrayDerived(ctx)
 	if err != nil {
 		return err
 	}
 	schema, policies, err := l.SchemaProblems(ctx)
-	last.Add(stray...)
-	last.Add(schema...)
+	last.AddFindings(stray...)
+	last.AddFindings(schema...)
 	if !policies {
 		last.RestsOn += "; NOT looked for: row policies, which this user of the database may not list"
 	}
@@ -295,7 +295,7 @@ func fewerCollections() (restore func()) {
 
 // pick lists the incarnations to verify. One that a published checkpoint speaks
 // of is among them, even when not a single row of it is left.
-func (c *verifyCmd) pick(ctx context.Context, l evidencereader.Ledger, published []evidence.Published) ([]string, error) {
+func (c *verifyCmd) pick(ctx context.Context, l evidencereader.Reader, published []evidence.Published) ([]string, error) {
 	if c.Shard != "" {
 		return []string{c.Shard}, nil
 	}

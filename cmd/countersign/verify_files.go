@@ -71,8 +71,8 @@ func bundleBasis(rep evidence.Report) string {
 // foremost puts what is wrong with the checkpoint before everything that follows
 // from it.
 func foremost(rep *evidence.Report) {
-	slices.SortStableFunc(rep.Problems, func(a, b evidence.Problem) int {
-		rank := func(p evidence.Problem) int {
+	slices.SortStableFunc(rep.Findings, func(a, b evidence.Finding) int {
+		rank := func(p evidence.Finding) int {
 			if p.Code == evidence.CodeCheckpoint {
 				return 0
 			}
@@ -104,7 +104,7 @@ func (c *verifyCmd) proof(io stdio, a against) error {
 }
 
 // prove writes the proof of one record, and checks it first.
-func (c *verifyCmd) prove(ctx context.Context, io stdio, l evidencereader.Ledger, a against) error {
+func (c *verifyCmd) prove(ctx context.Context, io stdio, l evidencereader.Reader, a against) error {
 	shard := c.Shard
 	if shard == "" {
 		shards, err := l.Shards(ctx)
@@ -192,10 +192,10 @@ func printReport(p *printer, r evidence.Report) {
 	if r.ByCode[evidence.CodeCheckpoint] > 0 && r.Signed == 0 {
 		p.printf("    no checkpoint is signed by the key that was given: is it the public key of the installation that this is from? All else may follow from that\n")
 	}
-	for _, problem := range r.Problems {
+	for _, problem := range r.Findings {
 		p.printf("    %s\n", clean(problem.String(), 400))
 	}
-	if r.Total > len(r.Problems) {
-		p.printf("    ... and %d more\n", r.Total-len(r.Problems))
+	if r.Total > len(r.Findings) {
+		p.printf("    ... and %d more\n", r.Total-len(r.Findings))
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // Evidence under another key says that first: everything else follows from it.
 func TestAnotherKeyIsSaidFirst(t *testing.T) {
-	rep := evidence.Report{Shard: "GOV@a", Records: 3, Total: 2, ByCode: map[evidence.Code]int{evidence.CodeKeyVouch: 1, evidence.CodeCheckpoint: 1}, Problems: []evidence.Problem{
+	rep := evidence.Report{Shard: "GOV@a", Records: 3, Total: 2, ByCode: map[evidence.Code]int{evidence.CodeKeyVouch: 1, evidence.CodeCheckpoint: 1}, Findings: []evidence.Finding{
 		{Code: evidence.CodeKeyVouch, Detail: "not vouched for"}, {Code: evidence.CodeCheckpoint, Field: "checkpoint.txt", Detail: "not signed by a known key"}}}
 	foremost(&rep)
 	var out bytes.Buffer

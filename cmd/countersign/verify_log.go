@@ -58,7 +58,7 @@ func (l *openedLog) read(ctx context.Context, checkpoints string) error {
 		return err
 	}
 	l.shard, l.last = streams.EpochName(l.stream, st.Created), st.LastSeq
-	trusted, err := witnessbucket.Trusted(ctx, l.js)
+	trusted, err := witnessbucket.TrustedWitnesses(ctx, l.js)
 	l.trusted = witnessbucket.Verifiers(trusted)
 	return err
 }

@@ -104,7 +104,7 @@ func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w evidence.
 }
 
 // checkpoint reads what is to be signed: a file, or the newest that is stored.
-func (c *witnessSignCmd) checkpoint(ctx context.Context, database func() (*evidencereader.Ledger, error)) (string, error) {
+func (c *witnessSignCmd) checkpoint(ctx context.Context, database func() (*evidencereader.Reader, error)) (string, error) {
 	if c.Checkpoint != "" {
 		b, err := readSmall("--checkpoint", c.Checkpoint, maxKeptFile)
 		return string(b), err

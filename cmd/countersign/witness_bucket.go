@@ -108,12 +108,12 @@ func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
 	return nil
 }
 
-func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l evidencereader.Ledger, text string, log note.Verifier) (witnessbucket.Judged, error) {
-	trusted, err := witnessbucket.Trusted(ctx, box.js)
+func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l evidencereader.Reader, text string, log note.Verifier) (witnessbucket.CheckedCheckpoint, error) {
+	trusted, err := witnessbucket.TrustedWitnesses(ctx, box.js)
 	if err != nil {
-		return witnessbucket.Judged{}, err
+		return witnessbucket.CheckedCheckpoint{}, err
 	}
-	j, err := witnessbucket.Judge(ctx, text, log, witnessbucket.Verifiers(trusted), l.DB.CheckpointsAt)
+	j, err := witnessbucket.CheckHandedIn(ctx, text, log, witnessbucket.Verifiers(trusted), l.DB.CheckpointsAt)
 	switch {
 	case errors.Is(err, witnessbucket.ErrUntrusted):
 		err = fmt.Errorf("%w (of %d that are): see countersign witness list, and trust its key with: countersign witness trust", err, len(trusted))
@@ -127,12 +127,12 @@ func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l evidenc
 const takenInWait = 20 * time.Second
 
 // takenIn waits until the evidence has what was handed in.
-func takenIn(ctx context.Context, l evidencereader.Ledger, j witnessbucket.Judged) error {
+func takenIn(ctx context.Context, l evidencereader.Reader, j witnessbucket.CheckedCheckpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, takenInWait)
 	defer cancel()
 	for {
 		stored, err := l.DB.CheckpointsAt(ctx, j.Shard, uint64(j.Size))
-		if err == nil && !j.Missing(stored) {
+		if err == nil && !j.LacksSignature(stored) {
 			return nil
 		}
 		if err != nil && ctx.Err() == nil {

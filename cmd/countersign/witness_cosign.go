@@ -60,10 +60,10 @@ func (c *witnessFlags) witness() (evidence.Witness, error) {
 type proofSource struct {
 	ctx    context.Context
 	t      *target.Target
-	opened *evidencereader.Ledger
+	opened *evidencereader.Reader
 }
 
-func (p *proofSource) open() (*evidencereader.Ledger, error) {
+func (p *proofSource) open() (*evidencereader.Reader, error) {
 	if p.opened == nil {
 		l, err := openLedger(p.ctx, p.t)
 		if err != nil {
@@ -85,7 +85,7 @@ type cosigner struct {
 	witness  evidence.Witness
 	known    note.Verifiers // the log's key
 	memory   *witnessMemory
-	database func() (*evidencereader.Ledger, error) // for proofs; whoever made it closes it
+	database func() (*evidencereader.Reader, error) // for proofs; whoever made it closes it
 }
 
 // sign signs once. What was signed is in the memory, on disk, before anybody

@@ -42,7 +42,7 @@ func (c *witnessListCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer o.nc.Close()
-	trusted, err := witnessbucket.Trusted(ctx, o.js)
+	trusted, err := witnessbucket.TrustedWitnesses(ctx, o.js)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (c *witnessListCmd) Run(ctx context.Context, io stdio) error {
 func number(n int64) string { return fmt.Sprint(n) }
 
 // lines finds the newest checkpoint of each witness.
-func (c *witnessListCmd) lines(ctx context.Context, l evidencereader.Ledger, trusted []witnessbucket.Witness) (lines []witnessLine, newest int64, err error) {
+func (c *witnessListCmd) lines(ctx context.Context, l evidencereader.Reader, trusted []witnessbucket.Witness) (lines []witnessLine, newest int64, err error) {
 	if len(trusted) == 0 {
 		return nil, 0, nil
 	}
@@ -93,7 +93,7 @@ func (c *witnessListCmd) lines(ctx context.Context, l evidencereader.Ledger, tru
 		return nil, 0, err
 	}
 	newest = int64(cp.Size)
-	stored, err := l.DB.Cosigned(ctx, shard, 0, cosignedRead)
+	stored, err := l.DB.CosignedCheckpoints(ctx, shard, 0, cosignedRead)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// ErrNone says that there is no Chromium here.
-var ErrNone = errors.New("no Chromium was found: install chromium or google-chrome, or name the program with --chromium or COUNTERSIGN_CHROMIUM")
+// ErrNotFound says that there is no Chromium here.
+var ErrNotFound = errors.New("no Chromium was found: install chromium or google-chrome, or name the program with --chromium or COUNTERSIGN_CHROMIUM")
 
 // ErrBrowser says that the browser did not do what it was asked for.
 var ErrBrowser = errors.New("the browser failed")
@@ -37,11 +37,11 @@ func Find(named string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", ErrNone
+	return "", ErrNotFound
 }
 
-// patience is how long a browser may take for a page.
-const patience = 2 * time.Minute
+// pageTimeout is how long a browser may take for a page.
+const pageTimeout = 2 * time.Minute
 
 // Browser is a running Chromium with one page. It is not for concurrent use.
 type Browser struct {
@@ -57,7 +57,7 @@ type Browser struct {
 
 // Start starts the program. The caller must Close it.
 func Start(ctx context.Context, program string) (b *Browser, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	dir, err := os.MkdirTemp("", "countersign-browser-*")
 	if err != nil {
 		cancel()
@@ -82,7 +82,7 @@ func Start(ctx context.Context, program string) (b *Browser, err error) {
 	}
 	defer theirOut.Close()
 	b.pipe, b.receive = ourIn, bufio.NewReaderSize(ourIn, 1<<20)
-	b.cmd = exec.CommandContext(ctx, program, arguments(dir)...)
+	b.cmd = exec.CommandContext(ctx, program, browserArgs(dir)...)
 	b.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // file descriptors 3 and 4
 	b.cmd.Stderr, b.cmd.Stdout = io.Discard, io.Discard
 	b.cmd.Env = append(os.Environ(), "HOME="+dir)
@@ -92,10 +92,10 @@ func Start(ctx context.Context, program string) (b *Browser, err error) {
 		return b, fmt.Errorf("%w: %s does not start: %w", ErrBrowser, program, err)
 	}
 	context.AfterFunc(ctx, func() { _ = ourIn.Close() }) // ends a read that waits
-	return b, b.attach()
+	return b, b.attachPage()
 }
 
-func arguments(dir string) []string {
+func browserArgs(dir string) []string {
 	args := []string{"--headless", "--remote-debugging-pipe", "--user-data-dir=" + dir, "--disable-gpu", "--no-first-run", "--no-default-browser-check",
 		"--disable-extensions", "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars"}
 	if os.Geteuid() == 0 { // its sandbox does not run as root; the page has no script and loads nothing
@@ -118,17 +118,17 @@ func (b *Browser) Close() error {
 	return os.RemoveAll(b.dir)
 }
 
-func (b *Browser) attach() error {
+func (b *Browser) attachPage() error {
 	var target struct{ TargetID string }
-	if err := b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target); err != nil {
+	if err := b.sendCommand("Target.createTarget", map[string]any{"url": "about:blank"}, &target); err != nil {
 		return err
 	}
 	var attached struct{ SessionID string }
-	if err := b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached); err != nil {
+	if err := b.sendCommand("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached); err != nil {
 		return err
 	}
 	b.session = attached.SessionID
-	return b.call("Page.enable", nil, nil)
+	return b.sendCommand("Page.enable", nil, nil)
 }
 
 // message is a call, an answer to one, or an event.
@@ -143,8 +143,8 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// call sends a command and waits for its answer; events in between are dropped.
-func (b *Browser) call(method string, params map[string]any, into any) error {
+// sendCommand sends a command and waits for its answer; events in between are dropped.
+func (b *Browser) sendCommand(method string, params map[string]any, into any) error {
 	b.last++
 	raw, err := json.Marshal(message{ID: b.last, SessionID: b.session, Method: method, Params: params})
 	if err != nil {
@@ -154,7 +154,7 @@ func (b *Browser) call(method string, params map[string]any, into any) error {
 		return fmt.Errorf("%w: %s: %w", ErrBrowser, method, err)
 	}
 	for {
-		m, err := b.next()
+		m, err := b.readMessage()
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrBrowser, method, err)
 		}
@@ -171,7 +171,7 @@ func (b *Browser) call(method string, params map[string]any, into any) error {
 	}
 }
 
-func (b *Browser) next() (m message, err error) {
+func (b *Browser) readMessage() (m message, err error) {
 	raw, err := b.receive.ReadBytes(0)
 	if err != nil {
 		return m, err
@@ -182,7 +182,7 @@ func (b *Browser) next() (m message, err error) {
 // Open loads a page and waits until it is there.
 func (b *Browser) Open(url string) error {
 	var nav struct{ ErrorText string }
-	if err := b.call("Page.navigate", map[string]any{"url": url}, &nav); err != nil {
+	if err := b.sendCommand("Page.navigate", map[string]any{"url": url}, &nav); err != nil {
 		return err
 	}
 	if nav.ErrorText != "" {
@@ -190,7 +190,7 @@ func (b *Browser) Open(url string) error {
 	}
 	var state struct{ Result struct{ Value string } }
 	for state.Result.Value != "complete" {
-		if err := b.call("Runtime.evaluate", map[string]any{"expression": "new Promise(r => document.readyState == 'complete' ? r('complete') : addEventListener('load', () => r('complete')))",
+		if err := b.sendCommand("Runtime.evaluate", map[string]any{"expression": "new Promise(r => document.readyState == 'complete' ? r('complete') : addEventListener('load', () => r('complete')))",
 			"awaitPromise": true, "returnByValue": true}, &state); err != nil {
 			return err
 		}
@@ -198,43 +198,43 @@ func (b *Browser) Open(url string) error {
 	return nil
 }
 
-// Look sets how the page is looked at: the window's width, in CSS pixels, and
+// SetViewport sets how the page is looked at: the window's width, in CSS pixels, and
 // the colours that the person prefers.
-func (b *Browser) Look(width, height int, dark bool) error {
+func (b *Browser) SetViewport(width, height int, dark bool) error {
 	scheme := "light"
 	if dark {
 		scheme = "dark"
 	}
-	if err := b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil); err != nil {
+	if err := b.sendCommand("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil); err != nil {
 		return err
 	}
-	return b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	return b.sendCommand("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// Measure gives the width that the page takes, and its height.
-func (b *Browser) Measure() (width, height float64, err error) {
+// PageSize gives the width that the page takes, and its height.
+func (b *Browser) PageSize() (width, height float64, err error) {
 	var m struct {
 		CSSContentSize struct{ Width, Height float64 } `json:"cssContentSize"`
 	}
-	err = b.call("Page.getLayoutMetrics", nil, &m)
+	err = b.sendCommand("Page.getLayoutMetrics", nil, &m)
 	return m.CSSContentSize.Width, m.CSSContentSize.Height, err
 }
 
-// Picture takes a picture of the window, PNG.
-func (b *Browser) Picture() ([]byte, error) {
-	return b.data("Page.captureScreenshot", map[string]any{"format": "png"})
+// Screenshot takes a picture of the window, PNG.
+func (b *Browser) Screenshot() ([]byte, error) {
+	return b.base64Result("Page.captureScreenshot", map[string]any{"format": "png"})
 }
 
 // PDF prints the page on A4, with page numbers.
 func (b *Browser) PDF() ([]byte, error) {
-	return b.data("Page.printToPDF", map[string]any{"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": true, "printBackground": true,
+	return b.base64Result("Page.printToPDF", map[string]any{"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": true, "printBackground": true,
 		"generateTaggedPDF": true, "displayHeaderFooter": true, "headerTemplate": "<span></span>",
 		"footerTemplate": `<div style="font-size:7pt;width:100%;text-align:center"><span class="pageNumber"></span> / <span class="totalPages"></span></div>`})
 }
 
-func (b *Browser) data(method string, params map[string]any) ([]byte, error) {
+func (b *Browser) base64Result(method string, params map[string]any) ([]byte, error) {
 	var out struct{ Data string }
-	if err := b.call(method, params, &out); err != nil {
+	if err := b.sendCommand(method, params, &out); err != nil {
 		return nil, err
 	}
 	return base64.StdEncoding.DecodeString(out.Data)
@@ -245,7 +245,7 @@ func (b *Browser) Evaluate(expression string, into any) error {
 	var out struct {
 		Result struct{ Value json.RawMessage }
 	}
-	if err := b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &out); err != nil {
+	if err := b.sendCommand("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &out); err != nil {
 		return err
 	}
 	return json.Unmarshal(out.Result.Value, into)

@@ -12,16 +12,16 @@ import (
 // maxRules bounds the distinct rules that are counted; a log could name any.
 const maxRules = 1000
 
-// Seen counts what there is in some evidence.
-type Seen struct {
+// Counts counts what there is in some evidence.
+type Counts struct {
 	kinds, control, rules map[string]int
 	index                 map[string]bool // every rule and check that an entry names
 }
 
-// NewSeen begins to count.
-func NewSeen() *Seen {
-	s := &Seen{kinds: map[string]int{}, control: map[string]int{}, rules: map[string]int{}, index: map[string]bool{}}
-	for _, e := range parsed().Entries {
+// NewCounts begins to count.
+func NewCounts() *Counts {
+	s := &Counts{kinds: map[string]int{}, control: map[string]int{}, rules: map[string]int{}, index: map[string]bool{}}
+	for _, e := range parseIndex().Entries {
 		for _, r := range slices.Concat(e.From.Rules, e.From.Checks) {
 			s.index[r] = true
 		}
@@ -30,7 +30,7 @@ func NewSeen() *Seen {
 }
 
 // Add counts one record.
-func (s *Seen) Add(r evidence.Record) {
+func (s *Counts) Add(r evidence.Record) {
 	s.kinds[r.Kind]++
 	switch r.Kind {
 	case evidence.KindControl:
@@ -39,7 +39,7 @@ func (s *Seen) Add(r evidence.Record) {
 		}
 	case evidence.KindFinding:
 		f, err := events.DecodeRecord[events.Finding](r.Body)
-		if err == nil && f.Withdraws == "" && s.index[f.Rule] {
+		if err == nil && f.Retracts == "" && s.index[f.Rule] {
 			s.rules[f.Rule]++
 		}
 	}
@@ -51,15 +51,15 @@ type Bearing struct {
 	Edition    string `json:"edition"`
 	Disclaimer string `json:"disclaimer"`
 	// Entries are those that there are records for, with how many.
-	Entries []Borne `json:"entries"`
+	Entries []SupportedEntry `json:"entries"`
 	// Without lists the entries that could have records and have none here.
 	Without []Missing `json:"no_records_here"`
 	// NotCovered lists the entries that no evidence of this kind can show.
 	NotCovered []Missing `json:"not_covered"`
 }
 
-// Borne is an entry with what there is for it.
-type Borne struct {
+// SupportedEntry is an entry with what there is for it.
+type SupportedEntry struct {
 	Entry
 	Records  map[string]int `json:"records"`  // by kind of record
 	Findings map[string]int `json:"findings"` // by rule; of this entry's rules alone
@@ -72,15 +72,15 @@ type Missing struct {
 }
 
 // Bearing goes through the index.
-func (s *Seen) Bearing() Bearing {
-	all := parsed()
-	out := Bearing{Format: Format, Edition: all.Edition, Disclaimer: all.Disclaimer, Entries: []Borne{}, Without: []Missing{}, NotCovered: []Missing{}}
+func (s *Counts) Bearing() Bearing {
+	all := parseIndex()
+	out := Bearing{Format: Format, Edition: all.Edition, Disclaimer: all.Disclaimer, Entries: []SupportedEntry{}, Without: []Missing{}, NotCovered: []Missing{}}
 	for _, e := range all.Entries {
-		b := Borne{Entry: e, Records: map[string]int{}, Findings: map[string]int{}}
-		pick(b.Records, e.From.Kinds, s.kinds)
-		pick(b.Records, e.From.Control, s.control)
-		pick(b.Findings, e.From.Rules, s.rules)
-		pick(b.Findings, e.From.Checks, s.rules)
+		b := SupportedEntry{Entry: e, Records: map[string]int{}, Findings: map[string]int{}}
+		copyCounts(b.Records, e.From.Kinds, s.kinds)
+		copyCounts(b.Records, e.From.Control, s.control)
+		copyCounts(b.Findings, e.From.Rules, s.rules)
+		copyCounts(b.Findings, e.From.Checks, s.rules)
 		switch {
 		case e.Coverage == None:
 			out.NotCovered = append(out.NotCovered, Missing{e.ID, e.Title})
@@ -93,7 +93,7 @@ func (s *Seen) Bearing() Bearing {
 	return out
 }
 
-func pick(into map[string]int, wanted []string, counts map[string]int) {
+func copyCounts(into map[string]int, wanted []string, counts map[string]int) {
 	for _, w := range wanted {
 		if n := counts[w]; n > 0 {
 			into[w] = n

@@ -70,29 +70,29 @@ type From struct {
 }
 
 //go:embed index.json
-var raw []byte
+var indexJSON []byte
 
 // All gives the index. The caller may change the result.
 func All() Index {
-	i := parsed()
+	i := parseIndex()
 	i.Frameworks = slices.Clone(i.Frameworks)
 	i.Entries = slices.Clone(i.Entries)
 	return i
 }
 
-var parsed = sync.OnceValue(func() Index {
+var parseIndex = sync.OnceValue(func() Index {
 	var i Index
-	if err := json.Unmarshal(raw, &i); err != nil {
+	if err := json.Unmarshal(indexJSON, &i); err != nil {
 		panic(fmt.Sprintf("the embedded control index: %v", err)) // a test reads it
 	}
-	sum := sha256.Sum256(raw)
+	sum := sha256.Sum256(indexJSON)
 	i.Edition += "." + hex.EncodeToString(sum[:6])
 	return i
 })
 
 // Find gives an entry by its id, upper or lower case.
 func Find(id string) (Entry, bool) {
-	for _, e := range parsed().Entries {
+	for _, e := range parseIndex().Entries {
 		if strings.EqualFold(e.ID, id) {
 			return e, true
 		}

@@ -58,7 +58,7 @@ func TestEntriesNameWhatExists(t *testing.T) {
 
 func TestIndexIsWhole(t *testing.T) {
 	index := All()
-	if _, err := strictjson.Parse(raw, strictjson.DefaultLimits); err != nil || index.Format != Format || index.Disclaimer == "" || !regexp.MustCompile(`^\d{4}-\d\d-\d\d\.[0-9a-f]{12}$`).MatchString(index.Edition) {
+	if _, err := strictjson.Parse(indexJSON, strictjson.DefaultLimits); err != nil || index.Format != Format || index.Disclaimer == "" || !regexp.MustCompile(`^\d{4}-\d\d-\d\d\.[0-9a-f]{12}$`).MatchString(index.Edition) {
 		t.Errorf("%v %+v", err, index.Edition)
 	}
 	per, seen, gaps := map[string]int{}, map[string]bool{}, 0
@@ -139,7 +139,7 @@ func record(kind, subject, body string) evidence.Record {
 }
 
 func TestBearing(t *testing.T) {
-	s := NewSeen()
+	s := NewCounts()
 	empty := s.Bearing()
 	if len(empty.Entries) != 0 || len(empty.Without)+len(empty.NotCovered) != len(All().Entries) {
 		t.Errorf("without records: %d entries", len(empty.Entries))
@@ -154,11 +154,11 @@ func TestBearing(t *testing.T) {
 	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", "{"))
 	s.Add(record(evidence.KindControl, "gov.control.GOV.key_retired", "{}"))
 	b := s.Bearing()
-	at := slices.IndexFunc(b.Entries, func(e Borne) bool { return e.ID == "soc2:CC6.1" })
+	at := slices.IndexFunc(b.Entries, func(e SupportedEntry) bool { return e.ID == "soc2:CC6.1" })
 	if at < 0 || b.Entries[at].Records["decision"] != 1 || b.Entries[at].Records["finding"] != 4 || b.Entries[at].Findings["executed_despite_deny"] != 1 || len(b.Entries[at].Findings) != 1 {
 		t.Errorf("%+v", b.Entries)
 	}
-	if slices.ContainsFunc(b.Entries, func(e Borne) bool { return e.Coverage == None }) || len(b.Entries)+len(b.Without)+len(b.NotCovered) != len(All().Entries) {
+	if slices.ContainsFunc(b.Entries, func(e SupportedEntry) bool { return e.Coverage == None }) || len(b.Entries)+len(b.Without)+len(b.NotCovered) != len(All().Entries) {
 		t.Error("entries are lost, or stand where they do not belong")
 	}
 	one, err := b.Encode()

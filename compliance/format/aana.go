@@ -13,35 +13,35 @@ import (
 
 // aanaDecisions are the decisions on AANA prechecks, each with its request.
 type aanaDecisions struct {
-	w     *writer
-	wait  *waiting
-	write func(aanaDecision) error
+	out     *lineWriter
+	pending *pendingRequests
+	write   func(aanaDecision) error
 }
 
-func aanaEncoder(w *writer, write func(aanaDecision) error) encoder {
-	return &aanaDecisions{w, newWaiting(w), write}
+func aanaEncoder(w *lineWriter, write func(aanaDecision) error) encoder {
+	return &aanaDecisions{w, newPendingRequests(w), write}
 }
 
 func (e *aanaDecisions) add(i Item) error {
 	r := i.Record
 	switch r.Kind {
 	case evidence.KindRequest:
-		if e.w.protocolOf(r) == subject.ProtoAANA {
-			e.wait.put(r)
+		if e.out.protocolOf(r) == subject.ProtoAANA {
+			e.pending.put(r)
 		}
 	case evidence.KindDecision:
-		d, ok := read[events.Decision](e.w, r)
+		d, ok := readRecord[events.Decision](e.out, r)
 		if !ok || d.Protocol != subject.ProtoAANA {
 			return nil
 		}
-		req, _ := e.wait.take(d.DecisionID) // without it the line says less
+		req, _ := e.pending.pop(d.DecisionID) // without it the line says less
 		return e.write(newAANADecision(i, d, req.body))
 	}
 	return nil
 }
 
 func (e *aanaDecisions) end() error {
-	e.wait.end()
+	e.pending.countRemaining()
 	return nil
 }
 
@@ -64,7 +64,7 @@ var aanaRouteOf = map[events.Verdict]string{events.Allow: "accept", events.Ask: 
 func newAANADecision(i Item, d events.Decision, body map[string]any) aanaDecision {
 	a := aanaDecision{Decision: d, item: i, body: body, route: d.NativeVerdict, codes: []string{}, blockers: []string{}}
 	if _, known := aanaRoutes[a.route]; !known {
-		a.route = first(aanaRouteOf[d.Verdict], "refuse")
+		a.route = firstNonEmpty(aanaRouteOf[d.Verdict], "refuse")
 	}
 	var others []string
 	for _, r := range d.Reasons {
@@ -107,13 +107,13 @@ func passOrFail(pass bool) string {
 	return "fail"
 }
 
-// gate is the final gate, candidate the contract's own: whatever it does not
+// finalGate is the final gate, candidate the contract's own: whatever it does not
 // accept has a blocker (aana.md 2, step 3).
-func (a aanaDecision) gate() string { return passOrFail(a.route == "accept") }
+func (a aanaDecision) finalGate() string { return passOrFail(a.route == "accept") }
 
-func (a aanaDecision) candidate() string { return passOrFail(len(a.blockers) == 0) }
+func (a aanaDecision) candidateGate() string { return passOrFail(len(a.blockers) == 0) }
 
-func (a aanaDecision) marked(marks ...string) []string {
+func (a aanaDecision) blockersContaining(marks ...string) []string {
 	out := []string{}
 	for _, b := range a.blockers {
 		if slices.ContainsFunc(marks, func(m string) bool { return strings.Contains(b, m) }) {
@@ -123,33 +123,35 @@ func (a aanaDecision) marked(marks ...string) []string {
 	return out
 }
 
-// missing are the blockers that speak of missing evidence (aana.md 1.3).
-func (a aanaDecision) missing() []string {
-	return a.marked("missing", "evidence", "authorization", "citation", "source")
+// missingEvidence are the blockers that speak of missing evidence (aana.md 1.3).
+func (a aanaDecision) missingEvidence() []string {
+	return a.blockersContaining("missing", "evidence", "authorization", "citation", "source")
 }
 
-// publishable: no code that keeps the decision out of public logs (aana.md 4). A
+// isPublishable: no code that keeps the decision out of public logs (aana.md 4). A
 // decision whose request is not there is not.
-func (a aanaDecision) publishable() bool {
+func (a aanaDecision) isPublishable() bool {
 	return a.body != nil && !slices.ContainsFunc(a.codes, func(c string) bool { return aanaUnpublishable[c] || !aanaBlockers[c] && !aanaReasons[c] })
 }
 
-// vocabulary is a field of the request if it has one of the contract's values.
-func (a aanaDecision) vocabulary(name string, values map[string]bool) *string {
+// enumValue is a field of the request if it has one of the contract's values.
+func (a aanaDecision) enumValue(name string, values map[string]bool) *string {
 	if v := textAt(a.body, name); values[v] {
 		return &v
 	}
 	return nil
 }
 
-func (a aanaDecision) state() *string    { return a.vocabulary("authorization_state", aanaStates) }
-func (a aanaDecision) category() *string { return a.vocabulary("tool_category", aanaCategories) }
-func (a aanaDecision) domain() *string   { return a.vocabulary("risk_domain", aanaDomains) }
+func (a aanaDecision) authorizationState() *string {
+	return a.enumValue("authorization_state", aanaStates)
+}
+func (a aanaDecision) toolCategory() *string { return a.enumValue("tool_category", aanaCategories) }
+func (a aanaDecision) riskDomain() *string   { return a.enumValue("risk_domain", aanaDomains) }
 
-// sources are the identifiers of the evidence, as they are in our evidence.
-func (a aanaDecision) sources() []string {
+// evidenceSources are the identifiers of the evidence, as they are in our evidence.
+func (a aanaDecision) evidenceSources() []string {
 	out := []string{}
-	refs, _ := at(a.body, "evidence_refs").([]any)
+	refs, _ := valueAt(a.body, "evidence_refs").([]any)
 	for _, ref := range refs {
 		id, isText := ref.(string)
 		if !isText {
@@ -175,7 +177,7 @@ var identifier = regexp.MustCompile(`^[\pL_$][\pL\pN_.$:\- ]*$`)
 // argumentKeys are the names of the arguments, sorted. Evidence has masked their
 // values; names that say what they hide are hidden too.
 func (a aanaDecision) argumentKeys() []string {
-	args, _ := at(a.body, "proposed_arguments").(map[string]any)
+	args, _ := valueAt(a.body, "proposed_arguments").(map[string]any)
 	out := []string{}
 	for _, k := range slices.Sorted(maps.Keys(args)) {
 		low := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(k)), "-", "_")

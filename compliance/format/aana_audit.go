@@ -37,7 +37,7 @@ type aanaAuditRecord struct {
 	Review            aanaReview        `json:"human_review_route"`
 	Fingerprints      map[string]any    `json:"input_fingerprints"`
 	Event             aanaDecisionEvent `json:"audit_safe_log_event"`
-	Evidence          proof             `json:"countersign"`
+	Evidence          recordProof       `json:"countersign"`
 }
 
 type aanaIndex struct {
@@ -55,11 +55,11 @@ type aanaReview struct {
 	Workflow string `json:"workflow_id,omitempty"` // ours
 }
 
-func newAANARecords(w *writer) encoder {
-	return aanaEncoder(w, func(a aanaDecision) error { return w.line(a.record()) })
+func newAANARecords(w *lineWriter) encoder {
+	return aanaEncoder(w, func(a aanaDecision) error { return w.writeJSON(a.auditRecord()) })
 }
 
-func (a aanaDecision) record() aanaAuditRecord {
+func (a aanaDecision) auditRecord() aanaAuditRecord {
 	score, f := aanaRoutes[a.route], 0.75
 	if a.route == "accept" {
 		f = 1
@@ -72,18 +72,18 @@ func (a aanaDecision) record() aanaAuditRecord {
 	}
 	return aanaAuditRecord{
 		Version: "0.1", CreatedAt: a.DecidedAt, RecordType: "tool_precheck", Mode: "enforce", Surface: "countersign", Route: a.route,
-		Contract: "aana.agent_tool_precheck.v1", ToolName: some(a.Tool), Category: a.category(), Domain: a.domain(), Gate: a.gate(), Action: a.route,
-		CandidateGate: a.candidate(), AIx: aanaIndex{"0.1", score, map[string]float64{"P": score, "F": f, "C": score}, a.route, a.blockers},
-		Blockers: a.blockers, Missing: a.missing(), State: a.state(), ViolationCount: len(a.blockers), ViolationCodes: a.blockers,
-		Sources: a.sources(), ArgumentKeys: a.argumentKeys(), LatencyMS: latency(a.Decision), FreshnessFailures: fresh,
-		Review: a.review(), Fingerprints: a.fingerprints(), Event: a.event(), Evidence: proofOf(a.item, a.DecisionID),
+		Contract: "aana.agent_tool_precheck.v1", ToolName: textPointer(a.Tool), Category: a.toolCategory(), Domain: a.riskDomain(), Gate: a.finalGate(), Action: a.route,
+		CandidateGate: a.candidateGate(), AIx: aanaIndex{"0.1", score, map[string]float64{"P": score, "F": f, "C": score}, a.route, a.blockers},
+		Blockers: a.blockers, Missing: a.missingEvidence(), State: a.authorizationState(), ViolationCount: len(a.blockers), ViolationCodes: a.blockers,
+		Sources: a.evidenceSources(), ArgumentKeys: a.argumentKeys(), LatencyMS: decisionLatency(a.Decision), FreshnessFailures: fresh,
+		Review: a.reviewRoute(), Fingerprints: a.inputFingerprints(), Event: a.decisionEvent(), Evidence: proofOf(a.item, a.DecisionID),
 	}
 }
 
-func (a aanaDecision) review() aanaReview {
+func (a aanaDecision) reviewRoute() aanaReview {
 	r := aanaReview{Required: a.route == "ask" || a.route == "defer", Route: a.route}
 	if r.Required {
-		r.Reason = first(append(a.blockers, "")...)
+		r.Reason = firstNonEmpty(append(a.blockers, "")...)
 	}
 	if a.Approval != nil {
 		r.Workflow = a.Approval.WorkflowID
@@ -91,10 +91,10 @@ func (a aanaDecision) review() aanaReview {
 	return r
 }
 
-// fingerprints has the keyed digest of the arguments, if there is one.
-func (a aanaDecision) fingerprints() map[string]any {
+// inputFingerprints has the keyed digest of the arguments, if there is one.
+func (a aanaDecision) inputFingerprints() map[string]any {
 	out := map[string]any{}
-	if form := digest.Form(a.ArgsDigest); form != "" && form != digest.PrefixPlain {
+	if form := digest.ComparableForm(a.ArgsDigest); form != "" && form != digest.PrefixPlain {
 		hexed := strings.TrimPrefix(a.ArgsDigest, form)
 		out["proposed_arguments"] = map[string]any{"hmac_sha256": hexed}
 	}

@@ -12,48 +12,48 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// agentHook writes the events that asked for admission in their evidence form
+// agentHookEncoder writes the events that asked for admission in their evidence form
 // (agenthook.md, H-02): the same event with the verdict stamped into it, as the
 // redacted evidence has it.
-type agentHook struct {
-	w    *writer
-	wait *waiting
+type agentHookEncoder struct {
+	out     *lineWriter
+	pending *pendingRequests
 }
 
-func newAgentHook(w *writer) encoder { return &agentHook{w, newWaiting(w)} }
+func newAgentHook(w *lineWriter) encoder { return &agentHookEncoder{w, newPendingRequests(w)} }
 
-func (e *agentHook) end() error {
-	e.wait.end()
+func (e *agentHookEncoder) end() error {
+	e.pending.countRemaining()
 	return nil
 }
 
-func (e *agentHook) add(i Item) error {
+func (e *agentHookEncoder) add(i Item) error {
 	r := i.Record
 	switch r.Kind {
 	case evidence.KindRequest:
-		if e.w.protocolOf(r) == subject.ProtoAgentHook {
-			e.wait.put(r)
+		if e.out.protocolOf(r) == subject.ProtoAgentHook {
+			e.pending.put(r)
 		}
 	case evidence.KindDecision:
-		d, ok := read[events.Decision](e.w, r)
+		d, ok := readRecord[events.Decision](e.out, r)
 		if !ok || d.Protocol != subject.ProtoAgentHook {
 			return nil
 		}
-		req, there := e.wait.take(d.DecisionID)
+		req, there := e.pending.pop(d.DecisionID)
 		if !there {
-			e.w.leave(LeftNoRequest)
+			e.out.countSkipped(SkippedNoRequest)
 			return nil
 		}
-		return e.stamped(d, req)
+		return e.writeStamped(d, req)
 	}
 	return nil
 }
 
-// stamped writes one event, if it is one.
-func (e *agentHook) stamped(d events.Decision, req request) error {
+// writeStamped writes one event, if it is one.
+func (e *agentHookEncoder) writeStamped(d events.Decision, req request) error {
 	valid := req.body != nil && len(schemas.Default().AgentHook(req.body)) == 0 && agenthook.AdmissionCapable(textAt(req.body, "event_type"))
 	if !valid {
-		e.w.leave(LeftInvalid)
+		e.out.countSkipped(SkippedInvalid)
 		return nil
 	}
 	event := maps.Clone(req.body)
@@ -67,14 +67,14 @@ func (e *agentHook) stamped(d events.Decision, req request) error {
 	if d.Approval != nil {
 		meta["approval"] = approvalBlock(*d.Approval, d.Verdict)
 	}
-	redacted(meta, req.record)
+	addRedactionNote(meta, req.record)
 	event["metadata"] = meta
 	line, err := strictjson.Canonical(event)
 	if err != nil {
-		e.w.leave(LeftInvalid)
+		e.out.countSkipped(SkippedInvalid)
 		return nil
 	}
-	return e.w.text(line)
+	return e.out.writeLine(line)
 }
 
 // agentHookVerdicts are AgentHook's words for our verdicts.
@@ -83,8 +83,8 @@ var agentHookVerdicts = map[events.Verdict]string{events.Allow: "allow", events.
 // admissionVerdict is the verdict as the decision record has it, whatever the
 // event said of itself.
 func admissionVerdict(d events.Decision) map[string]any {
-	v := scalars("verdict", first(agentHookVerdicts[d.Verdict], "deny"), "subscriber", "countersign", "decided_at", d.DecidedAt.String(),
-		"claim_reference", d.DecisionID, "reason", first(append(deciding(d), "")...))
+	v := scalarMap("verdict", firstNonEmpty(agentHookVerdicts[d.Verdict], "deny"), "subscriber", "countersign", "decided_at", d.DecidedAt.String(),
+		"claim_reference", d.DecisionID, "reason", firstNonEmpty(append(decidingCodes(d), "")...))
 	if d.Policy != nil && d.Policy.Name != "" {
 		v["policy_id"] = d.Policy.Name
 	}
@@ -96,15 +96,15 @@ func admissionVerdict(d events.Decision) map[string]any {
 var agentHookStatuses = map[string]string{"pending": "pending", "approved": "approved", "denied": "denied", "expired": "expired", "cancelled": "cancelled", "consumed": "approved"}
 
 func approvalBlock(a events.ApprovalRef, v events.Verdict) map[string]any {
-	out := scalars("workflow_id", a.WorkflowID, "action_id", a.ActionID, "requested_at", a.RequestedAt.String(), "expires_at", a.ExpiresAt.String(), "resume_policy", a.ResumePolicy)
+	out := scalarMap("workflow_id", a.WorkflowID, "action_id", a.ActionID, "requested_at", a.RequestedAt.String(), "expires_at", a.ExpiresAt.String(), "resume_policy", a.ResumePolicy)
 	out["required"] = true
-	out["status"] = first(agentHookStatuses[a.Status], map[bool]string{true: "approved", false: "pending"}[v == events.Allow])
+	out["status"] = firstNonEmpty(agentHookStatuses[a.Status], map[bool]string{true: "approved", false: "pending"}[v == events.Allow])
 	return out
 }
 
-// redacted says in the event's own words what is not in it any more, beside what
+// addRedactionNote says in the event's own words what is not in it any more, beside what
 // its publisher said.
-func redacted(meta map[string]any, r evidence.Record) {
+func addRedactionNote(meta map[string]any, r evidence.Record) {
 	var fields []any
 	block, _ := meta["redaction"].(map[string]any)
 	if sent, is := block["fields"].([]any); is {
@@ -117,7 +117,7 @@ func redacted(meta map[string]any, r evidence.Record) {
 	}
 	for _, red := range r.Redactions {
 		place, inBody := strings.CutPrefix(red.Path, "/body/")
-		place = dots.Replace(place)
+		place = pointerToDots.Replace(place)
 		if inBody && !known[place] {
 			known[place] = true
 			fields = append(fields, place)
@@ -134,4 +134,4 @@ func redacted(meta map[string]any, r evidence.Record) {
 	meta["redaction"] = block
 }
 
-var dots = strings.NewReplacer("/", ".", "~1", "/", "~0", "~")
+var pointerToDots = strings.NewReplacer("/", ".", "~1", "/", "~0", "~")

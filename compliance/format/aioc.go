@@ -26,69 +26,69 @@ type proposal struct {
 // maxUntraced is how many decisions wait for their trace event.
 const maxUntraced = 64
 
-// proposals puts request, decision and trace event together.
-type proposals struct {
-	w        *writer
-	wait     *waiting
+// proposalReader puts request, decision and trace event together.
+type proposalReader struct {
+	out      *lineWriter
+	pending  *pendingRequests
 	untraced []*proposal // oldest first
-	done     func(*proposal) error
+	handle   func(*proposal) error
 }
 
-func newProposals(w *writer, done func(*proposal) error) *proposals {
-	return &proposals{w: w, wait: newWaiting(w), done: done}
+func newProposals(w *lineWriter, done func(*proposal) error) *proposalReader {
+	return &proposalReader{out: w, pending: newPendingRequests(w), handle: done}
 }
 
 var aiocKinds = map[string]string{subject.ProtoTool: "tool", subject.ProtoHandoff: "handoff"}
 
-// take reads one record.
-func (p *proposals) take(i Item) error {
+// readItem reads one record.
+func (p *proposalReader) readItem(i Item) error {
 	r := i.Record
 	switch r.Kind {
 	case evidence.KindRequest:
-		if aiocKinds[p.w.protocolOf(r)] != "" {
-			p.wait.put(r)
+		if aiocKinds[p.out.protocolOf(r)] != "" {
+			p.pending.put(r)
 		}
 	case evidence.KindDecision:
-		return p.decided(i)
+		return p.addDecision(i)
 	case evidence.KindEvent:
-		return p.traced(r)
+		return p.addTrace(r)
 	}
 	return nil
 }
 
-func (p *proposals) decided(i Item) error {
-	d, ok := read[events.Decision](p.w, i.Record)
+func (p *proposalReader) addDecision(i Item) error {
+	d, ok := readRecord[events.Decision](p.out, i.Record)
 	kind := aiocKinds[d.Protocol]
 	if !ok || kind == "" {
 		return nil
 	}
-	req, there := p.wait.take(d.DecisionID)
+	req, there := p.pending.pop(d.DecisionID)
 	if !there {
-		p.w.leave(LeftNoRequest)
+		p.out.countSkipped(SkippedNoRequest)
 		return nil
 	}
-	turn, ok := wholeAt(req.body, "turn")
+	turn, ok := integerAt(req.body, "turn")
 	if !ok || turn < 1 {
-		p.w.leave(LeftNoTurn)
+		p.out.countSkipped(SkippedNoTurn)
 		return nil
 	}
-	out := &proposal{Decision: d, item: i, turn: turn, kind: kind, name: d.Tool, decision: first(aiocDecisions[d.Verdict], aioc.Deny),
-		reason: first(append(deciding(d), "no_reason_recorded")...)}
+	out := &proposal{Decision: d, item: i, turn: turn, kind: kind, name: d.Tool, decision: firstNonEmpty(aiocDecisions[d.Verdict], aioc.Deny),
+		reason: firstNonEmpty(append(decidingCodes(d), "no_reason_recorded")...)}
 	if kind == "handoff" {
-		out.name = first(textAt(req.body, "toAgentName"), d.Tool)
+		out.name = firstNonEmpty(textAt(req.body, "toAgentName"), d.Tool)
 	}
-	out.name = first(out.name, "unknown")
-	out.Agent = first(d.Agent, "unknown")
+	out.name = firstNonEmpty(out.name, "unknown")
+	out.Agent = firstNonEmpty(d.Agent, "unknown")
 	p.untraced = append(p.untraced, out)
 	if len(p.untraced) > maxUntraced {
-		return p.flush(1)
+		return p.flushOldest(1)
 	}
 	return nil
 }
 
-// wholeAt is a whole number in a tree.
-func wholeAt(tree any, name string) (int64, bool) {
-	n, ok := number64(at(tree, name))
+// integerAt is a whole number in a tree.
+func integerAt(tree any, name string) (int64, bool) {
+	n, ok := floatOf(valueAt(tree, name))
 	if !ok || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
 		return 0, false
 	}
@@ -98,39 +98,39 @@ func wholeAt(tree any, name string) (int64, bool) {
 // aiocDecisions are aioc's words for our verdicts.
 var aiocDecisions = map[events.Verdict]string{events.Allow: aioc.Allow, events.Ask: aioc.RequireApproval, events.Defer: aioc.RequireApproval, events.Deny: aioc.Deny}
 
-// traced takes the words of a trace event for its decision, if they agree: the
+// addTrace takes the words of a trace event for its decision, if they agree: the
 // first one is the admitter's, which commits it together with the decision whose
 // id nobody else knows yet.
-func (p *proposals) traced(r evidence.Record) error {
-	id := header(r, events.HeaderDecisionID)
+func (p *proposalReader) addTrace(r evidence.Record) error {
+	id := headerValue(r, events.HeaderDecisionID)
 	for n, w := range p.untraced {
 		if id == "" || w.DecisionID != id {
 			continue
 		}
 		if t, err := aioc.DecodePolicyEvaluated(r.Body); err == nil && t.Decision == w.decision && t.Turn == w.turn {
 			w.trace = t
-			w.reason = first(t.Reason, w.reason)
+			w.reason = firstNonEmpty(t.Reason, w.reason)
 		}
-		return p.flush(n + 1)
+		return p.flushOldest(n + 1)
 	}
 	return nil
 }
 
-// flush hands on the n oldest.
-func (p *proposals) flush(n int) error {
+// flushOldest hands on the n oldest.
+func (p *proposalReader) flushOldest(n int) error {
 	ready := p.untraced[:n]
 	p.untraced = p.untraced[n:]
 	for _, w := range ready {
-		if err := p.done(w); err != nil {
+		if err := p.handle(w); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *proposals) end() error {
-	err := p.flush(len(p.untraced))
-	p.wait.end()
+func (p *proposalReader) end() error {
+	err := p.flushOldest(len(p.untraced))
+	p.pending.countRemaining()
 	return err
 }
 
@@ -145,7 +145,7 @@ func (w *proposal) policyVersion() string {
 
 // metadata has what aioc's records have no field for. Digests are keyed.
 func (w *proposal) metadata() map[string]any {
-	m := scalars("argsDigest", w.ArgsDigest, "decisionId", w.DecisionID, "verdict", string(w.Verdict))
+	m := scalarMap("argsDigest", w.ArgsDigest, "decisionId", w.DecisionID, "verdict", string(w.Verdict))
 	if w.Approval != nil {
 		m["workflowId"] = w.Approval.WorkflowID
 	}
@@ -158,8 +158,8 @@ var sessionEnds = map[string]string{
 	"SessionEnd": "completed", "agent.session.completed": "completed", "agent.session.errored": "failed", "agent.session.cancelled": "failed",
 }
 
-// ended says how the event of a record ends its session, "" if it does not.
-func (w *writer) ended(r evidence.Record) string {
+// sessionEnd says how the event of a record ends its session, "" if it does not.
+func (w *lineWriter) sessionEnd(r evidence.Record) string {
 	if r.Kind != evidence.KindEvent {
 		return ""
 	}

@@ -58,47 +58,47 @@ var governanceRuns = map[string]struct{ typ, severity string }{
 	"failed":    {"aioc.run.failed", "error"},
 }
 
-// governance writes governance events as they happened; upstream writes the end
+// governanceEncoder writes governance events as they happened; upstream writes the end
 // of a run first, because it writes nothing before.
-type governance struct {
-	w    *writer
-	p    *proposals
-	runs *recent // that had a proposal
+type governanceEncoder struct {
+	out       *lineWriter
+	proposals *proposalReader
+	runs      *recentMap // that had a proposal
 }
 
-func newGovernance(w *writer) encoder {
-	g := &governance{w: w, runs: newRecent(maxRuns)}
-	g.p = newProposals(w, g.decision)
+func newGovernance(w *lineWriter) encoder {
+	g := &governanceEncoder{out: w, runs: newRecentMap(maxRuns)}
+	g.proposals = newProposals(w, g.writeDecision)
 	return g
 }
 
-func (g *governance) add(i Item) error {
-	if err := g.p.take(i); err != nil {
+func (g *governanceEncoder) add(i Item) error {
+	if err := g.proposals.readItem(i); err != nil {
 		return err
 	}
-	status := g.w.ended(i.Record)
+	status := g.out.sessionEnd(i.Record)
 	if _, known := g.runs.get(i.Record.Session); status == "" || !known {
 		return nil
 	}
-	if err := g.p.flush(len(g.p.untraced)); err != nil {
+	if err := g.proposals.flushOldest(len(g.proposals.untraced)); err != nil {
 		return err
 	}
 	agent, _ := g.runs.get(i.Record.Session)
-	g.runs.drop(i.Record.Session)
+	g.runs.remove(i.Record.Session)
 	kind := governanceRuns[status]
-	return g.w.line(governanceEvent{
-		Schema: governanceSchema, ID: governanceID(kind.typ, name(i.Record.Session), "run"), Type: kind.typ, At: i.Record.BrokerTime, Severity: kind.severity,
-		RunID: name(i.Record.Session), AgentName: agent, Status: status, Subject: governanceSubject{Kind: "run"},
+	return g.out.writeJSON(governanceEvent{
+		Schema: governanceSchema, ID: governanceID(kind.typ, safeName(i.Record.Session), "run"), Type: kind.typ, At: i.Record.BrokerTime, Severity: kind.severity,
+		RunID: safeName(i.Record.Session), AgentName: agent, Status: status, Subject: governanceSubject{Kind: "run"},
 		Metadata: map[string]any{"countersign": proofOf(i, "")},
 	})
 }
 
-func (g *governance) end() error { return g.p.end() }
+func (g *governanceEncoder) end() error { return g.proposals.end() }
 
-func (g *governance) decision(p *proposal) error {
+func (g *governanceEncoder) writeDecision(p *proposal) error {
 	session := p.item.Record.Session
 	if session == "" {
-		g.w.leave(LeftNoSession)
+		g.out.countSkipped(SkippedNoSession)
 		return nil
 	}
 	g.runs.put(session, p.Agent)
@@ -111,8 +111,8 @@ func (g *governance) decision(p *proposal) error {
 		// The proposal's plain hash is in no evidence, so it is the unknown of RFC-0009.
 		subject.Kind, key = "approval", "approval:"+strconv.FormatInt(p.turn, 10)+":"+p.ToolCallID+":unknown"
 	}
-	return g.w.line(governanceEvent{
-		Schema: governanceSchema, ID: governanceID(kind.typ, name(session), key), Type: kind.typ, At: p.DecidedAt, Severity: kind.severity, RunID: name(session),
+	return g.out.writeJSON(governanceEvent{
+		Schema: governanceSchema, ID: governanceID(kind.typ, safeName(session), key), Type: kind.typ, At: p.DecidedAt, Severity: kind.severity, RunID: safeName(session),
 		AgentName: p.Agent, Subject: subject, Metadata: m,
 		Policy: &governancePolicy{p.decision, p.reason, p.trace.PublicReason, p.policyVersion(), p.trace.ResultMode, p.trace.ExpiresAt},
 	})

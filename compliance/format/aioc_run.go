@@ -90,39 +90,39 @@ type openRun struct {
 	size int
 }
 
-type runs struct {
-	w     *writer
-	p     *proposals
-	open  map[string]*openRun
-	quiet *recent // the sessions of open runs
-	parts *recent // how many parts were written of a run, as so many dots
-	items int
+type runEncoder struct {
+	out         *lineWriter
+	proposals   *proposalReader
+	open        map[string]*openRun
+	leastRecent *recentMap // the sessions of open runs
+	parts       *recentMap // how many parts were written of a run, as so many dots
+	items       int
 }
 
-func newRuns(w *writer) encoder {
-	r := &runs{w: w, open: map[string]*openRun{}, quiet: newRecent(0), parts: newRecent(10 * maxRuns)}
-	r.p = newProposals(w, r.decision)
+func newRuns(w *lineWriter) encoder {
+	r := &runEncoder{out: w, open: map[string]*openRun{}, leastRecent: newRecentMap(0), parts: newRecentMap(10 * maxRuns)}
+	r.proposals = newProposals(w, r.addDecision)
 	return r
 }
 
-func (e *runs) add(i Item) error {
-	if err := e.p.take(i); err != nil {
+func (e *runEncoder) add(i Item) error {
+	if err := e.proposals.readItem(i); err != nil {
 		return err
 	}
 	r := i.Record
-	if status := e.w.ended(r); status != "" {
-		if err := e.p.flush(len(e.p.untraced)); err != nil {
+	if status := e.out.sessionEnd(r); status != "" {
+		if err := e.proposals.flushOldest(len(e.proposals.untraced)); err != nil {
 			return err
 		}
 		if run := e.open[r.Session]; run != nil {
 			run.Status, run.Completed, run.Metadata.LastSeq = status, r.BrokerTime, r.Seq
-			return e.write(r.Session, run, false)
+			return e.writeRun(r.Session, run, false)
 		}
 	}
 	if r.Kind == evidence.KindCall && e.open[r.Session] != nil {
-		c, ok := read[events.Call](e.w, r)
+		c, ok := readRecord[events.Call](e.out, r)
 		if out := callOutput(c); ok && out != nil && aiocKinds[c.Protocol] != "" {
-			return e.extend(i, func(run *openRun) {
+			return e.changeRun(i, func(run *openRun) {
 				run.Items = append(run.Items, runItem{Type: "tool_call_output_item", CallID: c.ToolCallID, Output: out})
 			})
 		}
@@ -140,22 +140,22 @@ func callOutput(c events.Call) *runOutput {
 	return nil
 }
 
-func (e *runs) decision(p *proposal) error {
+func (e *runEncoder) addDecision(p *proposal) error {
 	r := p.item.Record
 	if r.Session == "" {
-		e.w.leave(LeftNoSession)
+		e.out.countSkipped(SkippedNoSession)
 		return nil
 	}
 	if e.open[r.Session] == nil {
 		e.open[r.Session] = &openRun{runRecord: runRecord{
-			RunID: name(r.Session), Started: r.BrokerTime, Redacted: true, Items: []runItem{}, Prompts: []string{}, Requests: []string{},
-			Metadata: runMetadata{Absent: runAbsent, Shard: r.Shard, FirstSeq: r.Seq, Countersg: "countersign " + e.w.Version},
+			RunID: safeName(r.Session), Started: r.BrokerTime, Redacted: true, Items: []runItem{}, Prompts: []string{}, Requests: []string{},
+			Metadata: runMetadata{Absent: runAbsent, Shard: r.Shard, FirstSeq: r.Seq, Countersg: "countersign " + e.out.Version},
 		}}
 	}
 	if p.decision == aioc.Allow {
 		p.trace.ResultMode = "" // an allow has none (aioc.md 2.1)
 	}
-	return e.extend(p.item, func(run *openRun) {
+	return e.changeRun(p.item, func(run *openRun) {
 		run.AgentName = p.Agent
 		run.Decisions = append(run.Decisions, runDecision{
 			At: p.DecidedAt, Turn: p.turn, CallID: p.ToolCallID, Decision: p.decision, Reason: p.reason, Public: p.trace.PublicReason, Mode: p.trace.ResultMode,
@@ -163,7 +163,7 @@ func (e *runs) decision(p *proposal) error {
 		})
 		name := p.name
 		if p.kind == "handoff" {
-			name = first(p.Tool, name) // the name of the handoff as a tool
+			name = firstNonEmpty(p.Tool, name) // the name of the handoff as a tool
 		}
 		run.Items = append(run.Items, runItem{Type: "tool_call_item", CallID: p.ToolCallID, Name: name})
 		run.ErrorName = ""
@@ -172,24 +172,24 @@ func (e *runs) decision(p *proposal) error {
 		case p.trace.ResultMode == aioc.ModeToolResult:
 			run.Items = append(run.Items, runItem{Type: "tool_call_output_item", CallID: p.ToolCallID, Output: refusedOutput(p)})
 		default: // thrown: the runtime ends the run (RFC-0002)
-			run.ErrorName = thrown[p.decision][p.kind]
+			run.ErrorName = runtimeErrors[p.decision][p.kind]
 		}
 	})
 }
 
 func refusedOutput(p *proposal) *runOutput {
 	status := map[string]string{aioc.Deny: "denied", aioc.RequireApproval: "approval_required"}[p.decision]
-	return &runOutput{Status: status, Code: some(p.reason), Public: some(p.trace.PublicReason)}
+	return &runOutput{Status: status, Code: textPointer(p.reason), Public: textPointer(p.trace.PublicReason)}
 }
 
-// thrown are the errors by which a runtime ends a run (aioc.md 2.3).
-var thrown = map[string]map[string]string{
+// runtimeErrors are the errors by which a runtime ends a run (aioc.md 2.3).
+var runtimeErrors = map[string]map[string]string{
 	aioc.Deny:            {"tool": "ToolCallPolicyDeniedError", "handoff": "HandoffPolicyDeniedError"},
 	aioc.RequireApproval: {"tool": "ToolCallApprovalRequiredError", "handoff": "HandoffApprovalRequiredError"},
 }
 
-// extend changes an open run, and makes room when there is too much.
-func (e *runs) extend(i Item, change func(*openRun)) error {
+// changeRun changes an open run, and makes room when there is too much.
+func (e *runEncoder) changeRun(i Item, change func(*openRun)) error {
 	r := i.Record
 	run := e.open[r.Session]
 	change(run)
@@ -197,20 +197,20 @@ func (e *runs) extend(i Item, change func(*openRun)) error {
 	n := len(run.Items) + len(run.Decisions)
 	e.items += n - run.size
 	run.size = n
-	e.quiet.put(r.Session, "")
+	e.leastRecent.put(r.Session, "")
 	for len(e.open) > maxRuns || e.items > maxRunItems {
-		session, _ := e.quiet.oldest()
-		if err := e.write(session, e.open[session], true); err != nil {
+		session, _ := e.leastRecent.oldestKey()
+		if err := e.writeRun(session, e.open[session], true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// write writes a run; more says that it is not over.
-func (e *runs) write(session string, run *openRun, more bool) error {
+// writeRun writes a run; more says that it is not over.
+func (e *runEncoder) writeRun(session string, run *openRun, more bool) error {
 	delete(e.open, session)
-	e.quiet.drop(session)
+	e.leastRecent.remove(session)
 	e.items -= run.size
 	if run.Status == "" {
 		// Nothing in the log says how the run ended, or that it did.
@@ -223,15 +223,15 @@ func (e *runs) write(session string, run *openRun, more bool) error {
 		e.parts.put(session, parts+".")
 		run.Metadata.Part = len(parts) + 1
 	}
-	return e.w.line(run.runRecord)
+	return e.out.writeJSON(run.runRecord)
 }
 
-func (e *runs) end() error {
-	if err := e.p.end(); err != nil {
+func (e *runEncoder) end() error {
+	if err := e.proposals.end(); err != nil {
 		return err
 	}
-	for session, more := e.quiet.oldest(); more; session, more = e.quiet.oldest() {
-		if err := e.write(session, e.open[session], false); err != nil {
+	for session, more := e.leastRecent.oldestKey(); more; session, more = e.leastRecent.oldestKey() {
+		if err := e.writeRun(session, e.open[session], false); err != nil {
 			return err
 		}
 	}

@@ -24,9 +24,9 @@ const (
 	retainFull    = "full_transcript"
 )
 
-// retention says what an event may hold by its mandate's class. Nothing here
+// retentionRules says what an event may hold by its mandate's class. Nothing here
 // ever holds a transcript or a private field: evidence has none.
-var retention = map[string]struct {
+var retentionRules = map[string]struct {
 	redaction          string
 	action, paths, ids bool // the action's type; where reasons point; identifiers and keyed digests
 }{
@@ -36,13 +36,13 @@ var retention = map[string]struct {
 	retainFull:    {"field_redacted", true, true, true},
 }
 
-// aumpEvidence writes evidence events (aump.md 1.3, 2.7), one for each decision
+// aumpEncoder writes evidence events (aump.md 1.3, 2.7), one for each decision
 // under a mandate, numbered and chained for each mandate from the beginning of
 // the export.
-type aumpEvidence struct {
-	w     *writer
-	wait  *waiting
-	heads map[string]*aumpHead // by mandate
+type aumpEncoder struct {
+	out     *lineWriter
+	pending *pendingRequests
+	heads   map[string]*aumpHead // by mandate
 }
 
 // maxMandates is how many mandates one export can hold the chains of.
@@ -54,27 +54,29 @@ type aumpHead struct {
 	hash     string
 }
 
-func newAUMP(w *writer) encoder { return &aumpEvidence{w, newWaiting(w), map[string]*aumpHead{}} }
+func newAUMP(w *lineWriter) encoder {
+	return &aumpEncoder{w, newPendingRequests(w), map[string]*aumpHead{}}
+}
 
-func (e *aumpEvidence) end() error {
-	e.wait.end()
+func (e *aumpEncoder) end() error {
+	e.pending.countRemaining()
 	return nil
 }
 
-func (e *aumpEvidence) add(i Item) error {
+func (e *aumpEncoder) add(i Item) error {
 	r := i.Record
 	switch r.Kind {
 	case evidence.KindRequest:
-		if e.w.protocolOf(r) == subject.ProtoAUMP {
-			e.wait.put(r)
+		if e.out.protocolOf(r) == subject.ProtoAUMP {
+			e.pending.put(r)
 		}
 	case evidence.KindDecision:
-		d, ok := read[events.Decision](e.w, r)
+		d, ok := readRecord[events.Decision](e.out, r)
 		if !ok || d.Protocol != subject.ProtoAUMP {
 			return nil
 		}
-		req, _ := e.wait.take(d.DecisionID)
-		return e.decision(i, d, req.body)
+		req, _ := e.pending.pop(d.DecisionID)
+		return e.writeDecision(i, d, req.body)
 	}
 	return nil
 }
@@ -87,44 +89,44 @@ func aumpRef(d events.Decision, body map[string]any) (ref map[string]any, ok boo
 		id, hash = d.Mandate.ID, d.Mandate.Hash
 	}
 	hash, ok = aump.NormaliseHash(hash)
-	version := first(textAt(body, "mandate_ref", "version"), aump.Version)
+	version := firstNonEmpty(textAt(body, "mandate_ref", "version"), aump.Version)
 	return map[string]any{"id": id, "hash": hash, "version": version}, ok && id != ""
 }
 
-func (e *aumpEvidence) decision(i Item, d events.Decision, body map[string]any) error {
+func (e *aumpEncoder) writeDecision(i Item, d events.Decision, body map[string]any) error {
 	ref, ok := aumpRef(d, body)
 	if !ok {
-		e.w.leave(LeftNoMandate)
+		e.out.countSkipped(SkippedNoMandate)
 		return nil
 	}
 	id, hash := ref["id"].(string), ref["hash"].(string)
 	m, known := Mandate{Retention: retainNone}, false
-	if e.w.Mandate != nil {
-		if found, is := e.w.Mandate(id, hash); is && retention[found.Retention].redaction != "" {
+	if e.out.Mandate != nil {
+		if found, is := e.out.Mandate(id, hash); is && retentionRules[found.Retention].redaction != "" {
 			m, known = found, true
 		}
 	}
 	if len(m.EventsRequired) > 0 && !slices.Contains(m.EventsRequired, AUMPEventType) {
-		e.w.leave(LeftNotRequired)
+		e.out.countSkipped(SkippedNotRequired)
 		return nil
 	}
 	event := aumpEvent(i, d, ref, m)
 	if !known {
 		event["metadata"] = map[string]any{"countersign_retention": "mandate unknown, least kept"}
 	}
-	return e.chained(event, id)
+	return e.writeChained(event, id)
 }
 
 // aumpResults are AUMP's words for our verdicts.
 var aumpResults = map[events.Verdict]string{events.Allow: "allowed", events.Ask: "requires_escalation", events.Defer: "requires_escalation", events.Deny: "denied"}
 
 func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[string]any {
-	keeps := retention[m.Retention]
-	result := first(aumpResults[d.Verdict], "denied")
+	keeps := retentionRules[m.Retention]
+	result := firstNonEmpty(aumpResults[d.Verdict], "denied")
 	event := map[string]any{
 		"aump": map[string]any{"version": aump.Version, "type": "evidence_event"}, "id": "aump_ev_" + d.DecisionID, "mandate_ref": ref,
 		"created_at": d.DecidedAt.String(), "event_type": AUMPEventType, "summary": "The evaluation ended in: " + result + ".", "result": result,
-		"actor": aumpActor(d, keeps.ids), "reason_codes": deciding(d),
+		"actor": aumpActor(d, keeps.ids), "reason_codes": decidingCodes(d),
 		"privacy": map[string]any{"retention": m.Retention, "contains_private_fields": false, "redaction": keeps.redaction},
 	}
 	if keeps.paths {
@@ -135,7 +137,7 @@ func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[str
 	}
 	if keeps.ids {
 		p := proofOf(i, d.DecisionID)
-		event["metadata"] = scalars("decision_id", d.DecisionID, "args_digest", d.ArgsDigest, "session", p.Session, "shard", p.Shard, "seq", number(p.Seq), "record_hash", p.RecordHash)
+		event["metadata"] = scalarMap("decision_id", d.DecisionID, "args_digest", d.ArgsDigest, "session", p.Session, "shard", p.Shard, "seq", formatUint(p.Seq), "record_hash", p.RecordHash)
 		if d.ToolCallID != "" {
 			event["downstream_refs"] = []any{map[string]any{"protocol": "countersign", "id": d.ToolCallID}}
 		}
@@ -148,7 +150,7 @@ func aumpActor(d events.Decision, ids bool) map[string]any {
 	if ids && d.Agent != "" {
 		return map[string]any{"role": "agent", "id": d.Agent}
 	}
-	return map[string]any{"role": "runtime", "id": first(d.Source, "unknown")}
+	return map[string]any{"role": "runtime", "id": firstNonEmpty(d.Source, "unknown")}
 }
 
 // aumpPaths are the places in mandate and request that reasons point to.
@@ -162,7 +164,7 @@ func aumpPaths(d events.Decision) []string {
 	return out
 }
 
-func scalars(pairs ...string) map[string]any {
+func scalarMap(pairs ...string) map[string]any {
 	out := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
@@ -172,8 +174,8 @@ func scalars(pairs ...string) map[string]any {
 	return out
 }
 
-// chained numbers an event, links it to the one before it and writes it.
-func (e *aumpEvidence) chained(event map[string]any, mandate string) error {
+// writeChained numbers an event, links it to the one before it and writes it.
+func (e *aumpEncoder) writeChained(event map[string]any, mandate string) error {
 	head := e.heads[mandate]
 	if head == nil {
 		if len(e.heads) == maxMandates { // whoever asks can name mandates that there are not
@@ -189,7 +191,7 @@ func (e *aumpEvidence) chained(event map[string]any, mandate string) error {
 		hashes["previous_event_hash"] = head.hash
 	}
 	event["hashes"] = hashes
-	tree, err := reparsed(event)
+	tree, err := reparseJSON(event)
 	if err != nil {
 		return err
 	}
@@ -197,11 +199,11 @@ func (e *aumpEvidence) chained(event map[string]any, mandate string) error {
 		return fmt.Errorf("hashing an evidence event: %w", err)
 	}
 	hashes["event_hash"] = head.hash
-	return e.w.line(event)
+	return e.out.writeJSON(event)
 }
 
-// reparsed is a value as a reader of its JSON sees it.
-func reparsed(v any) (map[string]any, error) {
+// reparseJSON is a value as a reader of its JSON sees it.
+func reparseJSON(v any) (map[string]any, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("writing a line: %w", err)

@@ -41,7 +41,7 @@ func TestBadInput(t *testing.T) {
 		for _, line := range lines {
 			judge(t, name, line)
 		}
-		if len(sum.Left) == 0 {
+		if len(sum.Skipped) == 0 {
 			t.Errorf("%s says nothing of what it left out: %+v", name, sum)
 		}
 	}

@@ -10,12 +10,12 @@ import (
 // newCEF writes ArcSight's Common Event Format, version 0: a header of seven
 // fields and an extension of key=value pairs. A line is one event, without the
 // syslog header that a transport puts before it.
-func newCEF(w *writer) encoder {
+func newCEF(w *lineWriter) encoder {
 	c := cefWriter{w}
-	return siem{w, c.decision, c.call, c.approval, c.finding}
+	return siemEncoder{w, c.writeDecision, c.writeCall, c.writeApproval, c.writeFinding}
 }
 
-type cefWriter struct{ w *writer }
+type cefWriter struct{ w *lineWriter }
 
 // cefEvent is one line before it is spelt.
 type cefEvent struct {
@@ -46,8 +46,8 @@ func cefText(s string) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-// line spells the event.
-func (e cefEvent) line(version string) string {
+// formatLine spells the event.
+func (e cefEvent) formatLine(version string) string {
 	var b strings.Builder
 	b.WriteString("CEF:0")
 	for _, field := range []string{"Countersign", "Countersign", version, e.signature, e.name, strconv.Itoa(e.severity)} {
@@ -70,75 +70,75 @@ func (e cefEvent) line(version string) string {
 	return b.String()
 }
 
-func (c cefWriter) write(i Item, e cefEvent) error {
+func (c cefWriter) writeEvent(i Item, e cefEvent) error {
 	r := i.Record
 	p := proofOf(i, "")
 	e.pairs = append([]string{"rt", strconv.FormatInt(r.BrokerTime.UnixMilli(), 10)}, e.pairs...)
 	e.pairs = append(e.pairs, "cs1Label", "tenant", "cs1", r.Tenant)
 	if r.Session != "" {
-		e.pairs = append(e.pairs, "cs2Label", "session", "cs2", name(r.Session))
+		e.pairs = append(e.pairs, "cs2Label", "session", "cs2", safeName(r.Session))
 	}
-	e.pairs = append(e.pairs, "cs3Label", "evidence", "cs3", p.Shard+"/"+number(p.Seq)+" "+p.RecordHash)
-	return c.w.text([]byte(e.line(c.w.Version)))
+	e.pairs = append(e.pairs, "cs3Label", "evidence", "cs3", p.Shard+"/"+formatUint(p.Seq)+" "+p.RecordHash)
+	return c.w.writeLine([]byte(e.formatLine(c.w.Version)))
 }
 
-// labelled is a custom field with its label, nothing if it has no value.
-func labelled(field, label, value string) []string {
+// labelledField is a custom field with its label, nothing if it has no value.
+func labelledField(field, label, value string) []string {
 	if value == "" {
 		return nil
 	}
 	return []string{field + "Label", label, field, value}
 }
 
-func (c cefWriter) decision(i Item, d events.Decision) error {
+func (c cefWriter) writeDecision(i Item, d events.Decision) error {
 	e := cefEvent{"decision." + string(d.Verdict), "Tool call: " + string(d.Verdict), gradeOf(verdictGrades, d.Verdict).cef, []string{
-		"act", string(d.Verdict), "outcome", first(cefOutcomes[d.Verdict], "failure"), "reason", strings.Join(deciding(d), " "), "externalId", d.DecisionID,
-		"app", d.Protocol, "sproc", first(d.Tool, d.Action), "suser", d.Agent, "shost", d.Source,
+		"act", string(d.Verdict), "outcome", firstNonEmpty(cefOutcomes[d.Verdict], "failure"), "reason", strings.Join(decidingCodes(d), " "), "externalId", d.DecisionID,
+		"app", d.Protocol, "sproc", firstNonEmpty(d.Tool, d.Action), "suser", d.Agent, "shost", d.Source,
 	}}
-	e.pairs = append(e.pairs, labelled("cs4", "tool call", d.ToolCallID)...)
+	e.pairs = append(e.pairs, labelledField("cs4", "tool call", d.ToolCallID)...)
 	if d.Policy != nil {
-		e.pairs = append(e.pairs, labelled("cs5", "policy", d.Policy.Name)...)
+		e.pairs = append(e.pairs, labelledField("cs5", "policy", d.Policy.Name)...)
 	}
-	return c.write(i, e)
+	return c.writeEvent(i, e)
 }
 
 var cefOutcomes = map[events.Verdict]string{events.Allow: "success", events.Ask: "pending", events.Defer: "pending", events.Deny: "failure"}
 
-func (c cefWriter) call(i Item, call events.Call) error {
-	begin, end := span(call)
+func (c cefWriter) writeCall(i Item, call events.Call) error {
+	begin, end := callSpan(call)
 	e := cefEvent{"call." + string(call.State), "Tool call " + string(call.State), gradeOf(stateGrades, call.State).cef, []string{
 		"act", string(call.Verdict), "outcome", call.Outcome, "reason", strings.Join(call.Findings, " "), "externalId", call.CallID, "app", call.Protocol,
-		"sproc", call.Tool, "suser", call.Agent, "shost", call.Source, "start", milliseconds(begin), "end", milliseconds(end),
+		"sproc", call.Tool, "suser", call.Agent, "shost", call.Source, "start", unixMilliseconds(begin), "end", unixMilliseconds(end),
 	}}
-	e.pairs = append(e.pairs, labelled("cs4", "tool call", call.ToolCallID)...)
-	return c.write(i, e)
+	e.pairs = append(e.pairs, labelledField("cs4", "tool call", call.ToolCallID)...)
+	return c.writeEvent(i, e)
 }
 
-func milliseconds(t events.Time) string {
+func unixMilliseconds(t events.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-func (c cefWriter) approval(i Item, a events.Approval) error {
-	act := first(a.Act, a.Status)
+func (c cefWriter) writeApproval(i Item, a events.Approval) error {
+	act := firstNonEmpty(a.Act, a.Status)
 	e := cefEvent{"approval." + act, "Approval: " + act, approvalGrade.cef, []string{
 		"act", act, "outcome", a.Status, "reason", a.Refused, "externalId", a.WorkflowID, "sproc", a.Tool, "suser", a.Approver, "shost", a.Source,
 	}}
-	e.pairs = append(e.pairs, labelled("cs4", "tool call", a.ToolCallID)...)
-	return c.write(i, e)
+	e.pairs = append(e.pairs, labelledField("cs4", "tool call", a.ToolCallID)...)
+	return c.writeEvent(i, e)
 }
 
-func (c cefWriter) finding(i Item, f events.Finding) error {
+func (c cefWriter) writeFinding(i Item, f events.Finding) error {
 	name := "Finding: " + f.Rule
-	if f.Withdraws != "" {
+	if f.Retracts != "" {
 		name = "Finding withdrawn: " + f.Rule
 	}
 	e := cefEvent{"finding." + f.Rule, name, gradeOf(findingGrades, f.Severity).cef, []string{
 		"cat", string(f.Severity), "externalId", f.FindingID, "msg", f.Explanation, "shost", f.Source,
 	}}
-	e.pairs = append(e.pairs, labelled("cs4", "tool call", f.ToolCallID)...)
-	e.pairs = append(e.pairs, labelled("cs5", "withdraws", f.Withdraws)...)
-	return c.write(i, e)
+	e.pairs = append(e.pairs, labelledField("cs4", "tool call", f.ToolCallID)...)
+	e.pairs = append(e.pairs, labelledField("cs5", "withdraws", f.Retracts)...)
+	return c.writeEvent(i, e)
 }

@@ -63,7 +63,7 @@ func parseCEF(t testing.TB, line string) (header []string, extension map[string]
 func TestCEFGolden(t *testing.T) {
 	e := cefEvent{"finding.a|b", "Finding: a|b\nc\\d", 8, []string{"msg", "one=1|2 \\ three\nfour", "empty", "", "cs1Label", "tenant"}}
 	const want = `CEF:0|Countersign|Countersign|v1|finding.a\|b|Finding: a\|b c\\d|8|msg=one\=1|2 \\ three\nfour cs1Label=tenant`
-	if got := e.line("v1"); got != want {
+	if got := e.formatLine("v1"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -76,7 +76,7 @@ func FuzzCEF(f *testing.F) {
 	f.Add("|||", "", "a=b cs9=forged act=allow", "\u2028\x00\x7f")
 	f.Add("\xff\xfe", "\u0085", "\\=\\|", "\n")
 	f.Fuzz(func(t *testing.T, signature, name, one, two string) {
-		line := cefEvent{signature, name, 5, []string{"msg", one, "act", two, "end", "1"}}.line("v")
+		line := cefEvent{signature, name, 5, []string{"msg", one, "act", two, "end", "1"}}.formatLine("v")
 		if strings.ContainsAny(line, "\n\r\u2028\u2029\x00\u0085") || !utf8.ValidString(line) {
 			t.Fatalf("not one line of text: %q", line)
 		}

@@ -45,7 +45,7 @@ func derived(name string) []byte {
 type derivedKeys struct{}
 
 func (derivedKeys) TenantKey(tenant string) []byte { return derived("tenant/" + tenant) }
-func (derivedKeys) SessionKey(tenant, session string) ([]byte, error) {
+func (derivedKeys) SessionSecret(tenant, session string) ([]byte, error) {
 	return derived("session/" + tenant + "/" + session), nil
 }
 
@@ -60,7 +60,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	b, err := evidence.NewBuilder(shard, subject.Space{})
 	ok(t, err)
-	return &world{t: t, builder: b, chain: evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)}
+	return &world{t: t, builder: b, chain: evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)}
 }
 
 func ok(t testing.TB, err error) {
@@ -203,8 +203,8 @@ func keeps(class string, types ...string) func(id, hash string) (format.Mandate,
 	}
 }
 
-// object is a line as a reader has it.
-func object(t testing.TB, line []byte) map[string]any {
+// bodyObject is a line as a reader has it.
+func bodyObject(t testing.TB, line []byte) map[string]any {
 	t.Helper()
 	tree, err := strictjson.ParseObject(line, strictjson.DefaultLimits)
 	ok(t, err)

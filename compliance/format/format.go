@@ -49,7 +49,7 @@ const (
 
 // formats is what there is to know about each format.
 var formats = map[string]struct {
-	make   func(*writer) encoder
+	make   func(*lineWriter) encoder
 	schema string // of a line; "" where lines are no JSON or another package has it
 	about  string
 }{
@@ -66,8 +66,8 @@ var formats = map[string]struct {
 // Names lists the formats, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(formats)) }
 
-// About says what of the evidence a format has lines for.
-func About(name string) string { return formats[name].about }
+// Describe says what of the evidence a format has lines for.
+func Describe(name string) string { return formats[name].about }
 
 //go:embed schemas/*.json
 var schemaFiles embed.FS
@@ -113,12 +113,12 @@ type Item struct {
 type Summary struct {
 	Records uint64
 	Lines   uint64
-	Left    map[string]uint64 // records that should have had a line and have none, by reason
+	Skipped map[string]uint64 // records that should have had a line and have none, by reason
 }
 
 // Encoder writes one format. It must be closed.
 type Encoder struct {
-	w     *writer
+	w     *lineWriter
 	enc   encoder
 	shard string
 	last  uint64
@@ -140,7 +140,7 @@ func New(name string, o Options, emit func(line []byte) error) (*Encoder, error)
 	if o.Version == "" {
 		o.Version = "devel"
 	}
-	w := &writer{Options: o, emit: emit, left: map[string]uint64{}}
+	w := &lineWriter{Options: o, emit: emit, skipped: map[string]uint64{}}
 	return &Encoder{w: w, enc: f.make(w)}, nil
 }
 
@@ -164,42 +164,42 @@ func (e *Encoder) Close() error { return e.enc.end() }
 
 // Summary is what became of the records so far; of all of them after Close.
 func (e *Encoder) Summary() Summary {
-	return Summary{Records: e.w.records, Lines: e.w.lines, Left: maps.Clone(e.w.left)}
+	return Summary{Records: e.w.records, Lines: e.w.lines, Skipped: maps.Clone(e.w.skipped)}
 }
 
 // Why records have no line although their kind has a place in the format.
 const (
-	LeftUnreadable  = "no body in the evidence, or not of the form that its subject promises"
-	LeftNoRequest   = "a decision whose request is not among the records"
-	LeftNoDecision  = "a request whose decision is not among the records"
-	LeftInvalid     = "a request that is not valid for its protocol, or is not after redaction"
-	LeftNoMandate   = "a decision that names no mandate with a well-formed hash"
-	LeftNotRequired = "a decision under a mandate that does not want events of this type"
-	LeftNoTurn      = "a proposal without a turn"
-	LeftNoSession   = "a proposal without a session, and so without a run"
+	SkippedUnreadable  = "no body in the evidence, or not of the form that its subject promises"
+	SkippedNoRequest   = "a decision whose request is not among the records"
+	SkippedNoDecision  = "a request whose decision is not among the records"
+	SkippedInvalid     = "a request that is not valid for its protocol, or is not after redaction"
+	SkippedNoMandate   = "a decision that names no mandate with a well-formed hash"
+	SkippedNotRequired = "a decision under a mandate that does not want events of this type"
+	SkippedNoTurn      = "a proposal without a turn"
+	SkippedNoSession   = "a proposal without a session, and so without a run"
 )
 
-// writer is what the formats share.
-type writer struct {
+// lineWriter is what the formats share.
+type lineWriter struct {
 	Options
 	emit           func([]byte) error
 	records, lines uint64
-	left           map[string]uint64
+	skipped        map[string]uint64
 }
 
-func (w *writer) leave(why string) { w.left[why]++ }
+func (w *lineWriter) countSkipped(why string) { w.skipped[why]++ }
 
-// line writes one value as RFC 8785 JSON, so that equal evidence gives equal
+// writeJSON writes one value as RFC 8785 JSON, so that equal evidence gives equal
 // bytes.
-func (w *writer) line(v any) error {
+func (w *lineWriter) writeJSON(v any) error {
 	b, err := events.Encode(v)
 	if err != nil {
 		return fmt.Errorf("writing a line: %w", err)
 	}
-	return w.text(b)
+	return w.writeLine(b)
 }
 
-func (w *writer) text(line []byte) error {
+func (w *lineWriter) writeLine(line []byte) error {
 	w.lines++
 	return w.emit(line)
 }

@@ -25,7 +25,7 @@ func TestLines(t *testing.T) {
 	for _, name := range format.Names() {
 		t.Run(name, func(t *testing.T) {
 			lines, sum := written(t, name, items, keeps("hashes"))
-			if len(lines) != howMany[name] || sum.Lines != uint64(len(lines)) || len(sum.Left) > 0 || sum.Records != uint64(len(items)) {
+			if len(lines) != howMany[name] || sum.Lines != uint64(len(lines)) || len(sum.Skipped) > 0 || sum.Records != uint64(len(items)) {
 				t.Errorf("%d lines, want %d; %+v", len(lines), howMany[name], sum)
 			}
 			for _, line := range lines {
@@ -57,14 +57,14 @@ func judge(t *testing.T, name string, line []byte) {
 	}
 	switch name {
 	case format.AUMPEvidence:
-		if vs := schemas.Default().Validate("aump/evidence-event", object(t, line)); len(vs) > 0 {
+		if vs := schemas.Default().Validate("aump/evidence-event", bodyObject(t, line)); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
 	case format.AgentHookEvidence:
-		if vs := schemas.Default().StrictAgentHook(object(t, line)); len(vs) > 0 {
+		if vs := schemas.Default().StrictAgentHook(bodyObject(t, line)); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
-		if vs := schemas.Default().AgentHookProfile(object(t, line), schemas.FormEvidence); len(vs) > 0 {
+		if vs := schemas.Default().AgentHookProfile(bodyObject(t, line), schemas.FormEvidence); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
 	}

@@ -5,17 +5,17 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// name is an identifier as it may leave. Evidence keeps the identifiers of
+// safeName is an identifier as it may leave. Evidence keeps the identifiers of
 // Countersign's own records to the letter, because records are signed; one that
 // holds something a detector knows (an address as a session, a key in the name
 // of an agent) is masked here.
-func name(s string) string {
+func safeName(s string) string {
 	shown, _ := evidence.RedactText(s)
 	return shown
 }
 
-// hide masks the identifiers of a decoded record.
-func hide(v any) {
+// maskNames masks the identifiers of a decoded record.
+func maskNames(v any) {
 	var names []*string
 	switch r := v.(type) {
 	case *events.Decision:
@@ -28,6 +28,6 @@ func hide(v any) {
 		names = []*string{&r.Rule, &r.ToolCallID, &r.Session, &r.Source, &r.Explanation, &r.Remedy}
 	}
 	for _, n := range names {
-		*n = name(*n)
+		*n = safeName(*n)
 	}
 }

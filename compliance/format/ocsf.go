@@ -40,20 +40,20 @@ var ocsfStates = map[events.CallState]int{events.CallOpen: 0, events.CallComplet
 // ocsfStatuses are the captions of status_id; of 99 the status is in our own word.
 var ocsfStatuses = map[int]string{0: "Unknown", 1: "Success", 2: "Failure"}
 
-func ocsfStatus(id int, own string) string { return first(ocsfStatuses[id], own) }
+func ocsfStatus(id int, own string) string { return firstNonEmpty(ocsfStatuses[id], own) }
 
-func newOCSF(w *writer) encoder {
+func newOCSF(w *lineWriter) encoder {
 	o := ocsfWriter{w}
-	return siem{w, o.decision, o.call, o.approval, o.finding}
+	return siemEncoder{w, o.writeDecision, o.writeCall, o.writeApproval, o.writeFinding}
 }
 
-type ocsfWriter struct{ w *writer }
+type ocsfWriter struct{ w *lineWriter }
 
-// members is a JSON object; empty texts, zero lists and nils are left out of it
+// objectMembers is a JSON object; empty texts, zero lists and nils are left out of it
 // by with.
-type members map[string]any
+type objectMembers map[string]any
 
-func (m members) with(pairs ...any) members {
+func (m objectMembers) addNonEmpty(pairs ...any) objectMembers {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		switch v := pairs[i+1].(type) {
 		case string:
@@ -64,7 +64,7 @@ func (m members) with(pairs ...any) members {
 			if len(v) == 0 {
 				continue
 			}
-		case members:
+		case objectMembers:
 			if len(v) == 0 {
 				continue
 			}
@@ -76,75 +76,75 @@ func (m members) with(pairs ...any) members {
 	return m
 }
 
-// event has what every event of every class must have.
-func (o ocsfWriter) event(i Item, class, activity int, activityName, uid string, severity int, profiles []string) members {
+// baseEvent has what every event of every class must have.
+func (o ocsfWriter) baseEvent(i Item, class, activity int, activityName, uid string, severity int, profiles []string) objectMembers {
 	r := i.Record
-	product := members{"name": "Countersign", "vendor_name": "Countersign", "version": o.w.Version}
-	meta := members{"version": ocsfVersion, "product": product}.with("uid", uid, "tenant_uid", r.Tenant, "sequence", r.Seq, "log_name", r.Shard,
-		"event_code", r.Kind, "original_time", r.BrokerTime.String(), "correlation_uid", name(r.Session), "profiles", profiles)
-	return members{
+	product := objectMembers{"name": "Countersign", "vendor_name": "Countersign", "version": o.w.Version}
+	meta := objectMembers{"version": ocsfVersion, "product": product}.addNonEmpty("uid", uid, "tenant_uid", r.Tenant, "sequence", r.Seq, "log_name", r.Shard,
+		"event_code", r.Kind, "original_time", r.BrokerTime.String(), "correlation_uid", safeName(r.Session), "profiles", profiles)
+	return objectMembers{
 		"class_uid": class, "category_uid": class / 1000, "activity_id": activity, "type_uid": class*100 + activity, "time": r.BrokerTime.UnixMilli(),
-		"severity_id": severity, "metadata": meta, "unmapped": members{"evidence": members{"shard": r.Shard, "seq": r.Seq, "record_hash": hex.EncodeToString(i.Hash[:])}},
-	}.with("activity_name", activityName)
+		"severity_id": severity, "metadata": meta, "unmapped": objectMembers{"evidence": objectMembers{"shard": r.Shard, "seq": r.Seq, "record_hash": hex.EncodeToString(i.Hash[:])}},
+	}.addNonEmpty("activity_name", activityName)
 }
 
-// activity is an event of class 6003: who asked for what, from where.
-func (o ocsfWriter) activity(i Item, action, uid string, severity int, profiles []string, tool, agent, source string) members {
+// activityEvent is an event of class 6003: who asked for what, from where.
+func (o ocsfWriter) activityEvent(i Item, action, uid string, severity int, profiles []string, tool, agent, source string) objectMembers {
 	id, known := ocsfActivities[strings.ToLower(action)]
 	other := ""
 	if !known {
-		id, other = 99, first(action, "Execute tool")
+		id, other = 99, firstNonEmpty(action, "Execute tool")
 	}
-	actor := members{}.with("app_uid", agent)
+	actor := objectMembers{}.addNonEmpty("app_uid", agent)
 	if len(actor) == 0 { // an actor must be somebody: the publisher is authenticated
-		actor = actor.with("app_name", first(source, "unknown"))
+		actor = actor.addNonEmpty("app_name", firstNonEmpty(source, "unknown"))
 	}
 	if s := i.Record.Session; s != "" {
-		actor["session"] = members{"uid": name(s)}
+		actor["session"] = objectMembers{"uid": safeName(s)}
 	}
-	e := o.event(i, ocsfAPIActivity, id, other, uid, severity, profiles)
+	e := o.baseEvent(i, ocsfAPIActivity, id, other, uid, severity, profiles)
 	e["actor"] = actor
-	e["api"] = members{"operation": first(tool, "unknown")}
-	e["src_endpoint"] = members{"name": first(source, "unknown")}
+	e["api"] = objectMembers{"operation": firstNonEmpty(tool, "unknown")}
+	e["src_endpoint"] = objectMembers{"name": firstNonEmpty(source, "unknown")}
 	return e
 }
 
-func (o ocsfWriter) decision(i Item, d events.Decision) error {
-	e := o.activity(i, d.Action, d.DecisionID, gradeOf(verdictGrades, d.Verdict).ocsf, []string{"security_control"}, first(d.Tool, d.Action), d.Agent, d.Source)
-	e["api"].(members).with("request", members{}.with("uid", first(d.ToolCallID, d.EventID)), "service", members{}.with("name", d.Protocol))
+func (o ocsfWriter) writeDecision(i Item, d events.Decision) error {
+	e := o.activityEvent(i, d.Action, d.DecisionID, gradeOf(verdictGrades, d.Verdict).ocsf, []string{"security_control"}, firstNonEmpty(d.Tool, d.Action), d.Agent, d.Source)
+	e["api"].(objectMembers).addNonEmpty("request", objectMembers{}.addNonEmpty("uid", firstNonEmpty(d.ToolCallID, d.EventID)), "service", objectMembers{}.addNonEmpty("name", d.Protocol))
 	c, known := ocsfControls[d.Verdict]
 	if !known {
 		c = ocsfControls[events.Deny]
 	}
-	e.with("action_id", c.action, "disposition_id", c.disposition, "disposition", c.name, "status_id", c.status, "status", ocsfStatus(c.status, string(d.Verdict)), "status_code", string(d.Verdict),
-		"status_detail", strings.Join(deciding(d), " "), "message", first(d.Tool, d.Action, "request")+": "+string(d.Verdict))
+	e.addNonEmpty("action_id", c.action, "disposition_id", c.disposition, "disposition", c.name, "status_id", c.status, "status", ocsfStatus(c.status, string(d.Verdict)), "status_code", string(d.Verdict),
+		"status_detail", strings.Join(decidingCodes(d), " "), "message", firstNonEmpty(d.Tool, d.Action, "request")+": "+string(d.Verdict))
 	if d.Policy != nil && d.Policy.Name != "" {
-		e["policy"] = members{"name": d.Policy.Name, "version": number(d.Policy.Revision)}.with("uid", d.Policy.Digest)
+		e["policy"] = objectMembers{"name": d.Policy.Name, "version": formatUint(d.Policy.Revision)}.addNonEmpty("uid", d.Policy.Digest)
 	}
-	return o.w.line(e)
+	return o.w.writeJSON(e)
 }
 
-func (o ocsfWriter) call(i Item, c events.Call) error {
-	e := o.activity(i, "execute", c.CallID+"-"+string(c.State), gradeOf(stateGrades, c.State).ocsf, nil, c.Tool, c.Agent, c.Source)
-	e["api"].(members).with("request", members{}.with("uid", c.ToolCallID), "service", members{}.with("name", c.Protocol))
+func (o ocsfWriter) writeCall(i Item, c events.Call) error {
+	e := o.activityEvent(i, "execute", c.CallID+"-"+string(c.State), gradeOf(stateGrades, c.State).ocsf, nil, c.Tool, c.Agent, c.Source)
+	e["api"].(objectMembers).addNonEmpty("request", objectMembers{}.addNonEmpty("uid", c.ToolCallID), "service", objectMembers{}.addNonEmpty("name", c.Protocol))
 	status := ocsfStates[c.State]
-	e.with("status_id", status, "status", ocsfStatus(status, string(c.State)), "status_code", string(c.State), "status_detail", c.Outcome, "message", first(c.Tool, "call")+": "+string(c.State))
-	if begin, end := span(c); !begin.IsZero() {
-		e.with("start_time", begin.UnixMilli(), "end_time", end.UnixMilli(), "duration", end.Sub(begin.Time).Milliseconds())
+	e.addNonEmpty("status_id", status, "status", ocsfStatus(status, string(c.State)), "status_code", string(c.State), "status_detail", c.Outcome, "message", firstNonEmpty(c.Tool, "call")+": "+string(c.State))
+	if begin, end := callSpan(c); !begin.IsZero() {
+		e.addNonEmpty("start_time", begin.UnixMilli(), "end_time", end.UnixMilli(), "duration", end.Sub(begin.Time).Milliseconds())
 	}
-	e["unmapped"].(members).with("verdict", string(c.Verdict), "decision_id", c.DecisionID, "match", c.Match, "rules", c.Findings)
-	return o.w.line(e)
+	e["unmapped"].(objectMembers).addNonEmpty("verdict", string(c.Verdict), "decision_id", c.DecisionID, "match", c.Match, "rules", c.Findings)
+	return o.w.writeJSON(e)
 }
 
-func (o ocsfWriter) approval(i Item, a events.Approval) error {
-	act := first(a.Act, a.Status, "change")
-	e := o.activity(i, "approval "+act, a.WorkflowID+"-"+act+"-"+number(i.Record.Seq), approvalGrade.ocsf, nil, a.Tool, "", a.Source)
+func (o ocsfWriter) writeApproval(i Item, a events.Approval) error {
+	act := firstNonEmpty(a.Act, a.Status, "change")
+	e := o.activityEvent(i, "approval "+act, a.WorkflowID+"-"+act+"-"+formatUint(i.Record.Seq), approvalGrade.ocsf, nil, a.Tool, "", a.Source)
 	if a.Approver != "" {
-		e["actor"] = members{"user": members{"name": a.Approver}}
+		e["actor"] = objectMembers{"user": objectMembers{"name": a.Approver}}
 	}
-	e.with("status_code", a.Status, "status_detail", a.Refused, "message", "approval "+act+": "+a.Status)
-	e["unmapped"].(members).with("workflow_id", a.WorkflowID, "decision_id", a.DecisionID, "tool_call_id", a.ToolCallID)
-	return o.w.line(e)
+	e.addNonEmpty("status_code", a.Status, "status_detail", a.Refused, "message", "approval "+act+": "+a.Status)
+	e["unmapped"].(objectMembers).addNonEmpty("workflow_id", a.WorkflowID, "decision_id", a.DecisionID, "tool_call_id", a.ToolCallID)
+	return o.w.writeJSON(e)
 }
 
 // Activities of class 2004.
@@ -153,17 +153,17 @@ const (
 	ocsfFindingClosed  = 3
 )
 
-func (o ocsfWriter) finding(i Item, f events.Finding) error {
+func (o ocsfWriter) writeFinding(i Item, f events.Finding) error {
 	activity, status, caption, uid := ocsfFindingCreated, 1, "New", f.FindingID
-	if f.Withdraws != "" {
-		activity, status, caption, uid = ocsfFindingClosed, 4, "Resolved", f.Withdraws
+	if f.Retracts != "" {
+		activity, status, caption, uid = ocsfFindingClosed, 4, "Resolved", f.Retracts
 	}
-	e := o.event(i, ocsfDetection, activity, "", f.FindingID, gradeOf(findingGrades, f.Severity).ocsf, nil)
-	e["finding_info"] = members{"uid": uid, "title": first(f.Rule, "unknown")}.with("desc", f.Explanation, "types", []string{"AI agent governance"})
-	e.with("status_id", status, "status", caption, "message", f.Explanation, "is_alert", f.Withdraws == "" && f.Severity != events.SeverityInfo)
+	e := o.baseEvent(i, ocsfDetection, activity, "", f.FindingID, gradeOf(findingGrades, f.Severity).ocsf, nil)
+	e["finding_info"] = objectMembers{"uid": uid, "title": firstNonEmpty(f.Rule, "unknown")}.addNonEmpty("desc", f.Explanation, "types", []string{"AI agent governance"})
+	e.addNonEmpty("status_id", status, "status", caption, "message", f.Explanation, "is_alert", f.Retracts == "" && f.Severity != events.SeverityInfo)
 	if f.Remedy != "" {
-		e["remediation"] = members{"desc": f.Remedy}
+		e["remediation"] = objectMembers{"desc": f.Remedy}
 	}
-	e["unmapped"].(members).with("source", f.Source, "session", f.Session, "tool_call_id", f.ToolCallID, "call_id", f.CallID, "enforced", f.Enforced)
-	return o.w.line(e)
+	e["unmapped"].(objectMembers).addNonEmpty("source", f.Source, "session", f.Session, "tool_call_id", f.ToolCallID, "call_id", f.CallID, "enforced", f.Enforced)
+	return o.w.writeJSON(e)
 }

@@ -69,7 +69,7 @@ func TestAUMPRetention(t *testing.T) {
 			lines, _ := written(t, format.AUMPEvidence, items, keeps(class))
 			previous := ""
 			for n, line := range lines {
-				o := object(t, line)
+				o := bodyObject(t, line)
 				var has []string
 				for _, m := range []string{"action", "metadata", "paths"} {
 					if o[m] != nil {
@@ -91,10 +91,10 @@ func TestAUMPRetention(t *testing.T) {
 		})
 	}
 	unknown, _ := written(t, format.AUMPEvidence, items, nil)
-	if o := object(t, unknown[0]); o["action"] != nil || !strings.Contains(string(unknown[0]), `"retention":"none"`) {
+	if o := bodyObject(t, unknown[0]); o["action"] != nil || !strings.Contains(string(unknown[0]), `"retention":"none"`) {
 		t.Errorf("of an unknown mandate: %s", unknown[0])
 	}
-	if _, sum := written(t, format.AUMPEvidence, items, keeps("hashes", "deal_accepted")); sum.Lines != 0 || sum.Left[format.LeftNotRequired] != 4 {
+	if _, sum := written(t, format.AUMPEvidence, items, keeps("hashes", "deal_accepted")); sum.Lines != 0 || sum.Skipped[format.SkippedNotRequired] != 4 {
 		t.Errorf("events that the mandate does not want: %+v", sum)
 	}
 	if lines, _ := written(t, format.AUMPEvidence, items, keeps("hashes", "deal_accepted", format.AUMPEventType)); len(lines) != 4 {
@@ -107,7 +107,7 @@ func TestAUMPRetention(t *testing.T) {
 func TestAgentHookStamp(t *testing.T) {
 	lines, _ := written(t, format.AgentHookEvidence, everything(t), nil)
 	for i, want := range []string{"allow", "ask", "ask", "deny"} {
-		o := object(t, lines[i])
+		o := bodyObject(t, lines[i])
 		meta := o["metadata"].(map[string]any)
 		v := meta["admission_verdict"].(map[string]any)
 		if v["verdict"] != want || v["subscriber"] != "countersign" || v["policy_id"] != "mail" || v["reason"] != "rule_matched" {

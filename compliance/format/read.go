@@ -12,23 +12,23 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// read decodes the body of one of Countersign's own records, and counts it if it
+// readRecord decodes the body of one of Countersign's own records, and counts it if it
 // is none.
-func read[T any](w *writer, r evidence.Record) (v T, ok bool) {
+func readRecord[T any](w *lineWriter, r evidence.Record) (v T, ok bool) {
 	if r.Reason == "" {
 		var err error
-		if v, err = events.DecodeRecord[T](r.Body); err == nil && complete(v) {
-			hide(&v)
+		if v, err = events.DecodeRecord[T](r.Body); err == nil && isComplete(v) {
+			maskNames(&v)
 			return v, true
 		}
 	}
-	w.leave(LeftUnreadable)
+	w.countSkipped(SkippedUnreadable)
 	return v, false
 }
 
-// complete reports whether a record has what each of its kind has: an identifier
+// isComplete reports whether a record has what each of its kind has: an identifier
 // that can stand in another, and for decisions a time. The log takes more.
-func complete(v any) bool {
+func isComplete(v any) bool {
 	switch r := v.(type) {
 	case events.Decision:
 		return plainID.MatchString(r.DecisionID) && !r.DecidedAt.IsZero()
@@ -53,8 +53,8 @@ func object(r evidence.Record) map[string]any {
 	return tree
 }
 
-// at follows names into a tree.
-func at(tree any, names ...string) any {
+// valueAt follows names into a tree.
+func valueAt(tree any, names ...string) any {
 	for _, n := range names {
 		m, _ := tree.(map[string]any)
 		tree = m[n]
@@ -64,12 +64,12 @@ func at(tree any, names ...string) any {
 
 // textAt is the text at a place, "" if there is none.
 func textAt(tree any, names ...string) string {
-	s, _ := at(tree, names...).(string)
+	s, _ := valueAt(tree, names...).(string)
 	return s
 }
 
 // protocolOf is the protocol of a request or an event, by its subject.
-func (w *writer) protocolOf(r evidence.Record) string {
+func (w *lineWriter) protocolOf(r evidence.Record) string {
 	p, err := w.Space.Parse(r.Subject)
 	if err != nil {
 		return ""
@@ -77,15 +77,15 @@ func (w *writer) protocolOf(r evidence.Record) string {
 	return p.Protocol
 }
 
-func header(r evidence.Record, name string) string {
+func headerValue(r evidence.Record, name string) string {
 	if v := r.Headers[name]; len(v) == 1 {
 		return v[0]
 	}
 	return ""
 }
 
-// proof is where a line comes from: the decision, and the record that it is in.
-type proof struct {
+// recordProof is where a line comes from: the decision, and the record that it is in.
+type recordProof struct {
 	Decision   string `json:"decision_id,omitempty"`
 	Session    string `json:"session,omitempty"`
 	Shard      string `json:"shard"`
@@ -93,21 +93,21 @@ type proof struct {
 	RecordHash string `json:"record_hash"`
 }
 
-func proofOf(i Item, decision string) proof {
-	return proof{Decision: decision, Session: name(i.Record.Session), Shard: i.Record.Shard, Seq: i.Record.Seq, RecordHash: hex.EncodeToString(i.Hash[:])}
+func proofOf(i Item, decision string) recordProof {
+	return recordProof{Decision: decision, Session: safeName(i.Record.Session), Shard: i.Record.Shard, Seq: i.Record.Seq, RecordHash: hex.EncodeToString(i.Hash[:])}
 }
 
 // Bounds of what waits for its decision. Request and decision are committed
 // together, so that hardly anything is ever between them.
 const (
-	maxWaiting      = 4096
-	maxWaitingBytes = 64 << 20
+	maxPending      = 4096
+	maxPendingBytes = 64 << 20
 )
 
-// waiting holds requests until their decision comes. What was waiting longest
+// pendingRequests holds requests until their decision comes. What was waiting longest
 // goes when there is too much.
-type waiting struct {
-	w     *writer
+type pendingRequests struct {
+	out   *lineWriter
 	byID  map[string]request
 	order []string // decision ids, oldest first; may name some that are gone
 	bytes int
@@ -118,51 +118,53 @@ type request struct {
 	body   map[string]any // redacted; nil if there is none
 }
 
-func newWaiting(w *writer) *waiting { return &waiting{w: w, byID: map[string]request{}} }
+func newPendingRequests(w *lineWriter) *pendingRequests {
+	return &pendingRequests{out: w, byID: map[string]request{}}
+}
 
 // put keeps a request.
-func (q *waiting) put(r evidence.Record) {
-	id := header(r, events.HeaderDecisionID)
+func (q *pendingRequests) put(r evidence.Record) {
+	id := headerValue(r, events.HeaderDecisionID)
 	if _, twice := q.byID[id]; id == "" || twice {
-		q.w.leave(LeftNoDecision)
+		q.out.countSkipped(SkippedNoDecision)
 		return
 	}
 	q.byID[id] = request{r, object(r)}
 	q.order = append(q.order, id)
 	q.bytes += len(r.Body)
-	for len(q.byID) > maxWaiting || q.bytes > maxWaitingBytes {
+	for len(q.byID) > maxPending || q.bytes > maxPendingBytes {
 		oldest := q.order[0]
 		q.order = q.order[1:]
-		if _, still := q.take(oldest); still {
-			q.w.leave(LeftNoDecision)
+		if _, still := q.pop(oldest); still {
+			q.out.countSkipped(SkippedNoDecision)
 		}
 	}
 }
 
-// take gives the request of a decision and forgets it.
-func (q *waiting) take(decision string) (request, bool) {
+// pop gives the request of a decision and forgets it.
+func (q *pendingRequests) pop(decision string) (request, bool) {
 	r, ok := q.byID[decision]
 	if !ok {
 		return request{}, false
 	}
 	delete(q.byID, decision)
 	q.bytes -= len(r.record.Body)
-	if len(q.order) > 2*maxWaiting {
+	if len(q.order) > 2*maxPending {
 		q.order = slices.DeleteFunc(q.order, func(id string) bool { _, still := q.byID[id]; return !still })
 	}
 	return r, true
 }
 
-// end counts what never got its decision.
-func (q *waiting) end() {
+// countRemaining counts what never got its decision.
+func (q *pendingRequests) countRemaining() {
 	for range q.byID {
-		q.w.leave(LeftNoDecision)
+		q.out.countSkipped(SkippedNoDecision)
 	}
 	clear(q.byID)
 }
 
-// first is the first text that is not empty.
-func first(texts ...string) string {
+// firstNonEmpty is the first text that is not empty.
+func firstNonEmpty(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
 			return t
@@ -171,17 +173,17 @@ func first(texts ...string) string {
 	return ""
 }
 
-// some is a pointer to a text, nil for an empty one: JSON's null.
-func some(s string) *string {
+// textPointer is a pointer to a text, nil for an empty one: JSON's null.
+func textPointer(s string) *string {
 	if s == "" {
 		return nil
 	}
 	return &s
 }
 
-// deciding lists the codes of a decision's reasons that had a part in the
+// decidingCodes lists the codes of a decision's reasons that had a part in the
 // verdict, each once.
-func deciding(d events.Decision) []string {
+func decidingCodes(d events.Decision) []string {
 	out := []string{}
 	for _, r := range d.Reasons {
 		if r.Action == "" && !slices.Contains(out, r.Code) {
@@ -191,9 +193,9 @@ func deciding(d events.Decision) []string {
 	return out
 }
 
-// latency is the milliseconds from receipt to decision, three decimals; nil if
+// decisionLatency is the milliseconds from receipt to decision, three decimals; nil if
 // one of the two is not known.
-func latency(d events.Decision) *float64 {
+func decisionLatency(d events.Decision) *float64 {
 	if d.ReceivedAt.IsZero() || d.DecidedAt.Before(d.ReceivedAt.Time) {
 		return nil
 	}
@@ -201,10 +203,10 @@ func latency(d events.Decision) *float64 {
 	return &ms
 }
 
-func number(n uint64) string { return strconv.FormatUint(n, 10) }
+func formatUint(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// number64 is a number of a tree.
-func number64(v any) (float64, bool) {
+// floatOf is a number of a tree.
+func floatOf(v any) (float64, bool) {
 	switch n := v.(type) {
 	case json.Number:
 		f, err := n.Float64()

@@ -5,65 +5,65 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// grade is how grave something is, in the scales of the two SIEM formats.
-type grade struct {
+// severityGrade is how grave something is, in the scales of the two SIEM formats.
+type severityGrade struct {
 	ocsf int // severity_id: 1 informational, 2 low, 3 medium, 4 high, 5 critical
 	cef  int // 0 to 10
 }
 
 // The grades. docs/formats.md shows the same table.
 var (
-	verdictGrades = map[events.Verdict]grade{events.Allow: {1, 1}, events.Ask: {2, 3}, events.Defer: {2, 3}, events.Deny: {3, 5}}
-	stateGrades   = map[events.CallState]grade{events.CallOpen: {1, 1}, events.CallCompleted: {1, 1}, events.CallFailed: {2, 3}, events.CallDenied: {1, 1},
+	verdictGrades = map[events.Verdict]severityGrade{events.Allow: {1, 1}, events.Ask: {2, 3}, events.Defer: {2, 3}, events.Deny: {3, 5}}
+	stateGrades   = map[events.CallState]severityGrade{events.CallOpen: {1, 1}, events.CallCompleted: {1, 1}, events.CallFailed: {2, 3}, events.CallDenied: {1, 1},
 		events.CallAbandoned: {2, 3}, events.CallOrphaned: {3, 5}}
-	findingGrades = map[events.Severity]grade{events.SeverityInfo: {1, 1}, events.SeverityLow: {2, 3}, events.SeverityMedium: {3, 5},
+	findingGrades = map[events.Severity]severityGrade{events.SeverityInfo: {1, 1}, events.SeverityLow: {2, 3}, events.SeverityMedium: {3, 5},
 		events.SeverityHigh: {4, 8}, events.SeverityCritical: {5, 10}}
-	approvalGrade = grade{1, 1}
-	unknownGrade  = grade{3, 5} // of a value that nobody knows
+	approvalGrade = severityGrade{1, 1}
+	unknownGrade  = severityGrade{3, 5} // of a value that nobody knows
 )
 
-func gradeOf[K comparable](table map[K]grade, key K) grade {
+func gradeOf[K comparable](table map[K]severityGrade, key K) severityGrade {
 	if g, known := table[key]; known {
 		return g
 	}
 	return unknownGrade
 }
 
-// siem hands the records that a SIEM is told of to one format's writers.
-type siem struct {
-	w        *writer
+// siemEncoder hands the records that a SIEM is told of to one format's writers.
+type siemEncoder struct {
+	out      *lineWriter
 	decision func(Item, events.Decision) error
 	call     func(Item, events.Call) error
 	approval func(Item, events.Approval) error
 	finding  func(Item, events.Finding) error
 }
 
-func (s siem) end() error { return nil }
+func (s siemEncoder) end() error { return nil }
 
-func (s siem) add(i Item) error {
+func (s siemEncoder) add(i Item) error {
 	switch i.Record.Kind {
 	case evidence.KindDecision:
-		return told(s, i, s.decision)
+		return writeDecoded(s, i, s.decision)
 	case evidence.KindCall:
-		return told(s, i, s.call)
+		return writeDecoded(s, i, s.call)
 	case evidence.KindApproval:
-		return told(s, i, s.approval)
+		return writeDecoded(s, i, s.approval)
 	case evidence.KindFinding:
-		return told(s, i, s.finding)
+		return writeDecoded(s, i, s.finding)
 	}
 	return nil // requests and events are what decisions and calls are about
 }
 
-func told[T any](s siem, i Item, write func(Item, T) error) error {
-	v, ok := read[T](s.w, i.Record)
+func writeDecoded[T any](s siemEncoder, i Item, write func(Item, T) error) error {
+	v, ok := readRecord[T](s.out, i.Record)
 	if !ok {
 		return nil
 	}
 	return write(i, v)
 }
 
-// span is when a call began and ended, by the log's clock.
-func span(c events.Call) (begin, end events.Time) {
+// callSpan is when a call began and ended, by the log's clock.
+func callSpan(c events.Call) (begin, end events.Time) {
 	for _, step := range c.Timeline {
 		if begin.IsZero() || step.At.Before(begin.Time) {
 			begin = step.At

@@ -17,29 +17,29 @@ func (r *Refs) Check(b []byte) (f File, wrong []string) {
 	if again, err := f.Encode(); err != nil || !bytes.Equal(again, b) {
 		return f, []string{"not in the form of RFC 8785"}
 	}
-	if r.more {
+	if r.truncated {
 		wrong = append(wrong, fmt.Sprintf("decisions name more than %d policies or mandates", maxRefs))
 	}
 	return f, append(append(wrong, r.checkPolicies(f.Policies)...), r.checkMandates(f.Mandates)...)
 }
 
 func (r *Refs) checkPolicies(list []Policy) (wrong []string) {
-	seen := map[set]bool{}
+	seen := map[policySet]bool{}
 	for _, p := range list {
-		k := set{p.Revision, p.Digest}
+		k := policySet{p.Revision, p.Digest}
 		name := fmt.Sprintf("policies of revision %d (%.30s)", p.Revision, p.Digest)
 		if seen[k] {
 			wrong = append(wrong, name+": listed twice")
 		}
 		seen[k] = true
 		if p.Use != r.policies[k] {
-			wrong = append(wrong, fmt.Sprintf("%s: %s", name, uses(p.Use, r.policies[k])))
+			wrong = append(wrong, fmt.Sprintf("%s: %s", name, diffUse(p.Use, r.policies[k])))
 		}
 		docs := make([]events.PolicyDocument, len(p.Documents))
 		for i, d := range p.Documents {
 			docs[i] = events.PolicyDocument{Name: d.Name, Text: d.Text}
 		}
-		if p.Text == TextComplete && refused(docs, p.Digest) != "" {
+		if p.Text == TextComplete && digestMismatch(docs, p.Digest) != "" {
 			wrong = append(wrong, name+": the text does not give the digest")
 		}
 	}
@@ -60,7 +60,7 @@ func (r *Refs) checkMandates(list []Mandate) (wrong []string) {
 		}
 		seen[k] = true
 		if m.Use != r.mandates[k] {
-			wrong = append(wrong, fmt.Sprintf("mandate %.60q: %s", m.ID, uses(m.Use, r.mandates[k])))
+			wrong = append(wrong, fmt.Sprintf("mandate %.60q: %s", m.ID, diffUse(m.Use, r.mandates[k])))
 		}
 		if m.Text == TextComplete && hashOf(m.Document) != m.Hash {
 			wrong = append(wrong, fmt.Sprintf("mandate %.60q: the text does not give the hash", m.ID))
@@ -74,6 +74,6 @@ func (r *Refs) checkMandates(list []Mandate) (wrong []string) {
 	return wrong
 }
 
-func uses(said, is Use) string {
+func diffUse(said, is Use) string {
 	return fmt.Sprintf("%d decisions (sequences %d to %d) are said to name it, and %d (%d to %d) do", said.Decisions, said.First, said.Last, is.Decisions, is.First, is.Last)
 }

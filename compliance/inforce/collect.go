@@ -43,11 +43,11 @@ func Collect(c evidence.BundleContents, src Source) ([]byte, error) {
 	if err := c.Each(func(r evidence.Record) error { refs.Add(r); return nil }); err != nil {
 		return nil, err
 	}
-	col := collector{tenant: c.Manifest.Tenant, src: src, refs: &refs, held: map[set]Change{}}
-	if err := src.Changes(refs.last, col.change); err != nil {
+	col := collector{tenant: c.Manifest.Tenant, src: src, refs: &refs, changes: map[policySet]Change{}}
+	if err := src.Changes(refs.last, col.addChange); err != nil {
 		return nil, fmt.Errorf("reading the changes of policies: %w", err)
 	}
-	f, err := col.file()
+	f, err := col.buildFile()
 	if err != nil {
 		return nil, err
 	}
@@ -55,44 +55,44 @@ func Collect(c evidence.BundleContents, src Source) ([]byte, error) {
 }
 
 type collector struct {
-	tenant string
-	src    Source
-	refs   *Refs
-	held   map[set]Change
-	before *set // in force when the first record was stored, if it is held for that alone
-	texts  int  // bytes so far
+	tenant        string
+	src           Source
+	refs          *Refs
+	changes       map[policySet]Change
+	inForceBefore *policySet // in force when the first record was stored, if it is held for that alone
+	textBytes     int        // bytes so far
 }
 
-// change keeps what is named or was in force, the first record of each.
-func (col *collector) change(c Change) error {
-	key := set{c.Change.Revision, c.Change.Digest}
-	_, known := col.held[key]
+// addChange keeps what is named or was in force, the first record of each.
+func (col *collector) addChange(c Change) error {
+	key := policySet{c.Change.Revision, c.Change.Digest}
+	_, known := col.changes[key]
 	_, named := col.refs.policies[key]
 	early := c.Seq < col.refs.first
-	if early && col.before != nil && *col.before != key {
-		delete(col.held, *col.before)
-		col.before = nil
+	if early && col.inForceBefore != nil && *col.inForceBefore != key {
+		delete(col.changes, *col.inForceBefore)
+		col.inForceBefore = nil
 	}
-	if known || !named && !early && len(col.held) >= maxPolicies {
+	if known || !named && !early && len(col.changes) >= maxPolicies {
 		return nil
 	}
 	if early && !named {
-		col.before = &key
+		col.inForceBefore = &key
 	}
-	col.held[key] = c
+	col.changes[key] = c
 	return nil
 }
 
-func (col *collector) file() (f File, err error) {
-	keys := map[set]bool{}
-	for k := range col.held {
+func (col *collector) buildFile() (f File, err error) {
+	keys := map[policySet]bool{}
+	for k := range col.changes {
 		keys[k] = true
 	}
 	for k := range col.refs.policies {
 		keys[k] = true
 	}
 	for _, k := range sortedSets(keys) {
-		p, err := col.policy(k)
+		p, err := col.buildPolicy(k)
 		if err != nil {
 			return f, err
 		}
@@ -103,29 +103,29 @@ func (col *collector) file() (f File, err error) {
 	}
 	sortMandates(f.Mandates)
 	for i := range f.Mandates {
-		if err := col.mandate(&f.Mandates[i]); err != nil {
+		if err := col.fillMandate(&f.Mandates[i]); err != nil {
 			return f, err
 		}
 	}
 	return f, nil
 }
 
-func sortedSets(keys map[set]bool) []set {
+func sortedSets(keys map[policySet]bool) []policySet {
 	list := make([]Policy, 0, len(keys))
 	for k := range maps.Keys(keys) {
 		list = append(list, Policy{Revision: k.revision, Digest: k.digest})
 	}
 	sortPolicies(list)
-	out := make([]set, len(list))
+	out := make([]policySet, len(list))
 	for i, p := range list {
-		out[i] = set{p.Revision, p.Digest}
+		out[i] = policySet{p.Revision, p.Digest}
 	}
 	return out
 }
 
-func (col *collector) policy(k set) (Policy, error) {
+func (col *collector) buildPolicy(k policySet) (Policy, error) {
 	p := Policy{Revision: k.revision, Digest: k.digest, Use: col.refs.policies[k], Text: TextMissing}
-	c, held := col.held[k]
+	c, held := col.changes[k]
 	if !held {
 		p.Why = "the log has no record of its coming into force"
 		return p, nil
@@ -140,18 +140,18 @@ func (col *collector) policy(k set) (Policy, error) {
 			return p, err
 		}
 	}
-	if p.Why = refused(docs, k.digest); p.Why != "" {
+	if p.Why = digestMismatch(docs, k.digest); p.Why != "" {
 		return p, nil
 	}
-	col.text(&p, docs)
+	col.addTexts(&p, docs)
 	if p.Withheld == 0 { // a message may speak of what is withheld
 		p.Message, _ = evidence.RedactText(c.Change.Message)
 	}
 	return p, nil
 }
 
-// refused says why a text is not that of a digest.
-func refused(docs []events.PolicyDocument, digest string) (why string) {
+// digestMismatch says why a text is not that of a digest.
+func digestMismatch(docs []events.PolicyDocument, digest string) (why string) {
 	defer func() {
 		if recover() != nil {
 			why = "the text cannot be compiled"
@@ -173,15 +173,15 @@ func refused(docs []events.PolicyDocument, digest string) (why string) {
 	return ""
 }
 
-// text puts in what the tenant may see.
-func (col *collector) text(p *Policy, docs []events.PolicyDocument) {
-	shown := visible(docs, col.tenant)
+// addTexts puts in what the tenant may see.
+func (col *collector) addTexts(p *Policy, docs []events.PolicyDocument) {
+	shown := visibleDocuments(docs, col.tenant)
 	p.Withheld = len(docs) - len(shown)
 	p.Text = TextComplete
 	for _, d := range shown {
 		text, found := evidence.RedactText(d.Text)
 		name, hidden := evidence.RedactText(d.Name)
-		if col.texts += len(text); col.texts > maxTexts {
+		if col.textBytes += len(text); col.textBytes > maxTexts {
 			p.Documents, p.Text, p.Why = nil, TextMissing, "the texts of this bundle are too long together; this one was left out"
 			return
 		}
@@ -198,7 +198,7 @@ func (col *collector) text(p *Policy, docs []events.PolicyDocument) {
 	}
 }
 
-func (col *collector) mandate(m *Mandate) error {
+func (col *collector) fillMandate(m *Mandate) error {
 	m.Text = TextMissing
 	docs, why, err := col.src.Mandate(m.ID)
 	if err != nil || why != "" {
@@ -215,11 +215,11 @@ func (col *collector) mandate(m *Mandate) error {
 	case err != nil:
 		m.Why = "the text cannot be redacted, so it is withheld"
 		return nil
-	case col.texts+len(text) > maxTexts:
+	case col.textBytes+len(text) > maxTexts:
 		m.Why = "the texts of this bundle are too long together; this one was left out"
 		return nil
 	}
-	col.texts += len(text)
+	col.textBytes += len(text)
 	m.Document, m.Redacted, m.Text = text, found, TextComplete
 	if len(found) > 0 {
 		m.Text, m.Why = TextPartial, "secrets, personal data or protected parts are redacted, so the text here does not give the hash"

@@ -82,8 +82,8 @@ type Mandate struct {
 	Redacted []string `json:"redacted,omitempty"`
 }
 
-// limits bound the file: evidence reads no more of a member of its kind.
-var limits = strictjson.Limits{MaxBytes: 64 << 20, MaxDepth: 12}
+// fileLimits bound the file: evidence reads no more of a member of its kind.
+var fileLimits = strictjson.Limits{MaxBytes: 64 << 20, MaxDepth: 12}
 
 // Encode gives the member's bytes.
 func (f File) Encode() ([]byte, error) {
@@ -99,7 +99,7 @@ func (f File) Encode() ([]byte, error) {
 
 // Decode reads it, strictly.
 func Decode(b []byte) (f File, err error) {
-	if _, err := strictjson.ParseObject(b, limits); err != nil {
+	if _, err := strictjson.ParseObject(b, fileLimits); err != nil {
 		return f, fmt.Errorf("%w: %w", ErrFile, err)
 	}
 	if err := strictjson.Unmarshal(b, &f, strictjson.RejectUnknown); err != nil {

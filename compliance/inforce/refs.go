@@ -11,19 +11,19 @@ import (
 // maxRefs bounds the distinct policies and mandates that are followed.
 const maxRefs = 20_000
 
-// set names one state of the set of policies.
-type set struct {
+// policySet names one state of the set of policies.
+type policySet struct {
 	revision uint64
 	digest   string
 }
 
 // Refs gathers what the decisions of a bundle name. The zero Refs is empty.
 type Refs struct {
-	policies map[set]Use
-	mandates map[events.MandateRef]Use
-	first    uint64 // sequences of all records
-	last     uint64
-	more     bool // there were more than are followed
+	policies  map[policySet]Use
+	mandates  map[events.MandateRef]Use
+	first     uint64 // sequences of all records
+	last      uint64
+	truncated bool // there were more than are followed
 }
 
 // Add takes the next record.
@@ -40,14 +40,14 @@ func (r *Refs) Add(rec evidence.Record) {
 		return // verification says so
 	}
 	if d.Policy != nil {
-		r.more = !count(&r.policies, set{d.Policy.Revision, d.Policy.Digest}, rec.Seq) || r.more
+		r.truncated = !countUse(&r.policies, policySet{d.Policy.Revision, d.Policy.Digest}, rec.Seq) || r.truncated
 	}
 	if d.Mandate != nil {
-		r.more = !count(&r.mandates, *d.Mandate, rec.Seq) || r.more
+		r.truncated = !countUse(&r.mandates, *d.Mandate, rec.Seq) || r.truncated
 	}
 }
 
-func count[K comparable](m *map[K]Use, key K, seq uint64) bool {
+func countUse[K comparable](m *map[K]Use, key K, seq uint64) bool {
 	u, known := (*m)[key]
 	if !known && len(*m) >= maxRefs {
 		return false

@@ -10,8 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// head is what of a policy file says whom it is about.
-type head struct {
+// policyHead is what of a policy file says whom it is about.
+type policyHead struct {
 	Kind    string `yaml:"kind"`
 	Builtin string `yaml:"builtin"`
 	Spec    struct {
@@ -21,15 +21,15 @@ type head struct {
 	} `yaml:"spec"`
 }
 
-// visible gives the documents that a tenant may see: those whose policies all
+// visibleDocuments gives the documents that a tenant may see: those whose policies all
 // hold for everybody or for this tenant alone. Where one does not, what policies
 // share (parameters, reviewers) is not shown either: it could be the others'.
 // What cannot be read is not shown.
-func visible(docs []events.PolicyDocument, tenant string) (shown []events.PolicyDocument) {
+func visibleDocuments(docs []events.PolicyDocument, tenant string) (shown []events.PolicyDocument) {
 	var shared []events.PolicyDocument
 	all := true
 	for _, d := range docs {
-		own, policies := ours([]byte(d.Text), tenant)
+		own, policies := concernsTenant([]byte(d.Text), tenant)
 		switch {
 		case !own:
 			all = false
@@ -48,13 +48,13 @@ func visible(docs []events.PolicyDocument, tenant string) (shown []events.Policy
 	return shown
 }
 
-// ours says whether a file is the tenant's business, and whether it holds nothing
+// concernsTenant says whether a file is the tenant's business, and whether it holds nothing
 // but policies.
-func ours(text []byte, tenant string) (own, policies bool) {
+func concernsTenant(text []byte, tenant string) (own, policies bool) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	own, policies = true, true
 	for {
-		var h head
+		var h policyHead
 		err := dec.Decode(&h)
 		if errors.Is(err, io.EOF) {
 			return own, policies

@@ -35,21 +35,21 @@ func severityOf[K comparable](table map[K]int, key K) int {
 // attributes collects attributes; what has no value is left out.
 type attributes []attribute.KeyValue
 
-func (a *attributes) text(pairs ...string) {
+func (a *attributes) addText(pairs ...string) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			*a = append(*a, attribute.String(pairs[i], short(pairs[i+1])))
+			*a = append(*a, attribute.String(pairs[i], safeText(pairs[i+1])))
 		}
 	}
 }
 
-func (a *attributes) texts(name string, values []string) {
+func (a *attributes) addTexts(name string, values []string) {
 	if len(values) == 0 {
 		return
 	}
 	list := make([]string, len(values))
 	for i, v := range values {
-		list[i] = short(v)
+		list[i] = safeText(v)
 	}
 	*a = append(*a, attribute.StringSlice(name, list))
 }
@@ -58,17 +58,17 @@ func (a *attributes) texts(name string, values []string) {
 // identifier.
 var agentNames = map[string]bool{subject.ProtoTool: true, subject.ProtoHandoff: true}
 
-// call adds the GenAI attributes of a call.
-func (a *attributes) call(protocol, tool, callID, agent, session string) {
+// addCall adds the GenAI attributes of a call.
+func (a *attributes) addCall(protocol, tool, callID, agent, session string) {
 	agentKey := "gen_ai.agent.id"
 	if agentNames[protocol] {
 		agentKey = "gen_ai.agent.name"
 	}
-	a.text("gen_ai.tool.name", tool, "gen_ai.tool.call.id", callID, agentKey, agent, "gen_ai.conversation.id", session)
+	a.addText("gen_ai.tool.name", tool, "gen_ai.tool.call.id", callID, agentKey, agent, "gen_ai.conversation.id", session)
 }
 
-// place adds where the record is in the log.
-func (a attributes) place(r evidence.Record) []attribute.KeyValue {
-	a.text("countersign.tenant", r.Tenant, "countersign.log", r.Shard)
+// withLogPosition adds where the record is in the log.
+func (a attributes) withLogPosition(r evidence.Record) []attribute.KeyValue {
+	a.addText("countersign.tenant", r.Tenant, "countersign.log", r.Shard)
 	return append(a, attribute.Int64("countersign.log.seq", int64(r.Seq)))
 }

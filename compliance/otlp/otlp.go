@@ -80,20 +80,20 @@ func NewMapper() *Mapper { return &Mapper{traces: map[string]string{}} }
 func (m *Mapper) Add(out *Signals, r evidence.Record) (ok bool) {
 	switch r.Kind {
 	case evidence.KindDecision:
-		return mapped(r, func(d events.Decision) { out.Logs = append(out.Logs, m.decision(r, d)) })
+		return mapRecord(r, func(d events.Decision) { out.Logs = append(out.Logs, m.mapDecision(r, d)) })
 	case evidence.KindCall:
-		return mapped(r, func(c events.Call) {
-			if s, over := m.call(r, c); over {
+		return mapRecord(r, func(c events.Call) {
+			if s, over := m.mapCall(r, c); over {
 				out.Spans = append(out.Spans, s)
 			}
 		})
 	case evidence.KindFinding:
-		return mapped(r, func(f events.Finding) { out.Logs = append(out.Logs, m.finding(r, f)) })
+		return mapRecord(r, func(f events.Finding) { out.Logs = append(out.Logs, m.mapFinding(r, f)) })
 	}
 	return true
 }
 
-func mapped[T any](r evidence.Record, do func(T)) bool {
+func mapRecord[T any](r evidence.Record, do func(T)) bool {
 	v, err := events.DecodeRecord[T](r.Body)
 	if r.Reason != "" || err != nil {
 		return false
@@ -102,12 +102,12 @@ func mapped[T any](r evidence.Record, do func(T)) bool {
 	return true
 }
 
-// remember keeps the trace of a call.
-func (m *Mapper) remember(c callName, traceparent string) {
+// rememberTrace keeps the trace of a call.
+func (m *Mapper) rememberTrace(c callKey, traceparent string) {
 	if _, fits := ParseTraceparent(traceparent); !fits {
 		return
 	}
-	key := c.key()
+	key := c.joinedKey()
 	if _, known := m.traces[key]; !known {
 		m.order = append(m.order, key)
 		if len(m.order) > maxTraces {
@@ -120,53 +120,53 @@ func (m *Mapper) remember(c callName, traceparent string) {
 
 // contextOf is the context of a call: the one that its request came with, else
 // one that follows from its name. given says which.
-func (m *Mapper) contextOf(c callName, traceparent string) (x Context, given bool) {
+func (m *Mapper) contextOf(c callKey, traceparent string) (x Context, given bool) {
 	if x, given = ParseTraceparent(traceparent); given {
 		return x, true
 	}
-	if x, given = ParseTraceparent(m.traces[c.key()]); given {
+	if x, given = ParseTraceparent(m.traces[c.joinedKey()]); given {
 		return x, true
 	}
-	return derived(c), false
+	return derivedContext(c), false
 }
 
-func (m *Mapper) decision(r evidence.Record, d events.Decision) Log {
-	name := callName{d.Tenant, d.Source, d.Session, d.ToolCallID, d.DecisionID}
-	m.remember(name, d.Trace)
+func (m *Mapper) mapDecision(r evidence.Record, d events.Decision) Log {
+	name := callKey{d.Tenant, d.Source, d.Session, d.ToolCallID, d.DecisionID}
+	m.rememberTrace(name, d.Trace)
 	x, _ := m.contextOf(name, d.Trace)
 	l := Log{Context: x, Event: EventDecision, At: d.DecidedAt.Time, Observed: r.BrokerTime.Time, Severity: severityOf(verdictSeverities, d.Verdict)}
-	l.Body = short(first(d.Tool, d.Action, "request")) + ": " + short(string(d.Verdict))
+	l.Body = safeText(firstNonEmpty(d.Tool, d.Action, "request")) + ": " + safeText(string(d.Verdict))
 	var codes []string
 	for _, reason := range d.Reasons {
 		if reason.Action == "" && len(codes) < maxCodes {
-			codes = append(codes, short(reason.Code))
+			codes = append(codes, safeText(reason.Code))
 		}
 	}
 	a := attributes{}
-	a.call(d.Protocol, d.Tool, d.ToolCallID, d.Agent, d.Session)
-	a.text("countersign.decision.id", d.DecisionID, "countersign.decision.verdict", string(d.Verdict), "countersign.decision.native_verdict", d.NativeVerdict,
+	a.addCall(d.Protocol, d.Tool, d.ToolCallID, d.Agent, d.Session)
+	a.addText("countersign.decision.id", d.DecisionID, "countersign.decision.verdict", string(d.Verdict), "countersign.decision.native_verdict", d.NativeVerdict,
 		"countersign.protocol", d.Protocol, "countersign.source", d.Source, "countersign.action", d.Action, "countersign.durability", d.Durability)
-	a.texts("countersign.decision.reasons", codes)
+	a.addTexts("countersign.decision.reasons", codes)
 	if d.Policy != nil {
-		a.text("countersign.policy.name", d.Policy.Name, "countersign.policy.digest", d.Policy.Digest)
+		a.addText("countersign.policy.name", d.Policy.Name, "countersign.policy.digest", d.Policy.Digest)
 	}
 	if d.Mandate != nil {
-		a.text("aump.mandate_id", d.Mandate.ID, "aump.mandate_hash", d.Mandate.Hash)
+		a.addText("aump.mandate_id", d.Mandate.ID, "aump.mandate_hash", d.Mandate.Hash)
 	}
 	if d.Approval != nil {
-		a.text("countersign.approval.workflow_id", d.Approval.WorkflowID)
+		a.addText("countersign.approval.workflow_id", d.Approval.WorkflowID)
 	}
-	l.Attributes = a.place(r)
+	l.Attributes = a.withLogPosition(r)
 	return l
 }
 
 // maxCodes is how many codes a list of them has.
 const maxCodes = 32
 
-// call maps a call that is over.
-func (m *Mapper) call(r evidence.Record, c events.Call) (s Span, over bool) {
-	name := callName{c.Tenant, c.Source, c.Session, c.ToolCallID, first(c.DecisionID, c.CallID)}
-	m.remember(name, c.Trace)
+// mapCall maps a call that is over.
+func (m *Mapper) mapCall(r evidence.Record, c events.Call) (s Span, over bool) {
+	name := callKey{c.Tenant, c.Source, c.Session, c.ToolCallID, firstNonEmpty(c.DecisionID, c.CallID)}
+	m.rememberTrace(name, c.Trace)
 	if c.State == events.CallOpen {
 		return s, false
 	}
@@ -175,17 +175,17 @@ func (m *Mapper) call(r evidence.Record, c events.Call) (s Span, over bool) {
 		s.Parent = x.Span
 	}
 	x.Span = spanOf(spanName(c))
-	s.Context, s.ErrorType = x, short(errorType(c))
-	s.Name = "execute_tool " + short(first(c.Tool, "unknown"))
-	s.Start, s.End = span(r, c)
+	s.Context, s.ErrorType = x, safeText(errorType(c))
+	s.Name = "execute_tool " + safeText(firstNonEmpty(c.Tool, "unknown"))
+	s.Start, s.End = callTimes(r, c)
 	a := attributes{attribute.String("gen_ai.operation.name", "execute_tool")}
-	a.call(c.Protocol, c.Tool, c.ToolCallID, c.Agent, c.Session)
-	a.text("error.type", s.ErrorType, "countersign.call.id", c.CallID, "countersign.call.state", string(c.State), "countersign.call.outcome", c.Outcome,
+	a.addCall(c.Protocol, c.Tool, c.ToolCallID, c.Agent, c.Session)
+	a.addText("error.type", s.ErrorType, "countersign.call.id", c.CallID, "countersign.call.state", string(c.State), "countersign.call.outcome", c.Outcome,
 		"countersign.call.match", c.Match, "countersign.decision.id", c.DecisionID, "countersign.decision.verdict", string(c.Verdict),
 		"countersign.protocol", c.Protocol, "countersign.source", c.Source)
 	a = append(a, attribute.Int("countersign.call.occurrence", c.Occurrence))
-	a.texts("countersign.findings", c.Findings[:min(len(c.Findings), maxCodes)])
-	s.Attributes = a.place(r)
+	a.addTexts("countersign.findings", c.Findings[:min(len(c.Findings), maxCodes)])
+	s.Attributes = a.withLogPosition(r)
 	return s, true
 }
 
@@ -207,15 +207,15 @@ func errorType(c events.Call) string {
 	case events.CallCompleted, events.CallOrphaned:
 		return ""
 	case events.CallFailed:
-		return first(c.Outcome, string(c.State))
+		return firstNonEmpty(c.Outcome, string(c.State))
 	}
 	return string(c.State)
 }
 
-// span is when a call ran, by the log's clock: from what announced it, or else
+// callTimes is when a call ran, by the log's clock: from what announced it, or else
 // from its admission, to what reported its end. One that never ran has no
 // length.
-func span(r evidence.Record, c events.Call) (start, end time.Time) {
+func callTimes(r evidence.Record, c events.Call) (start, end time.Time) {
 	for _, step := range c.Timeline {
 		if start.IsZero() || step.Step == "invoked" {
 			start = step.At.Time
@@ -233,20 +233,20 @@ func span(r evidence.Record, c events.Call) (start, end time.Time) {
 	return start, end
 }
 
-func (m *Mapper) finding(r evidence.Record, f events.Finding) Log {
-	name := callName{f.Tenant, f.Source, f.Session, f.ToolCallID, first(f.CallID, f.FindingID)}
+func (m *Mapper) mapFinding(r evidence.Record, f events.Finding) Log {
+	name := callKey{f.Tenant, f.Source, f.Session, f.ToolCallID, firstNonEmpty(f.CallID, f.FindingID)}
 	x, _ := m.contextOf(name, "")
 	if f.CallID != "" {
 		x.Span = spanOf(f.CallID)
 	}
 	l := Log{Context: x, Event: EventFinding, At: f.DetectedAt.Time, Observed: r.BrokerTime.Time, Severity: severityOf(findingSeverities, f.Severity)}
-	l.Body = bounded(first(f.Explanation, f.Rule), maxBody)
+	l.Body = truncateText(firstNonEmpty(f.Explanation, f.Rule), maxBody)
 	a := attributes{}
-	a.call("", "", f.ToolCallID, "", f.Session)
-	a.text("countersign.finding.id", f.FindingID, "countersign.finding.rule", f.Rule, "countersign.finding.severity", string(f.Severity),
-		"countersign.finding.withdraws", f.Withdraws, "countersign.call.id", f.CallID, "countersign.source", f.Source)
+	a.addCall("", "", f.ToolCallID, "", f.Session)
+	a.addText("countersign.finding.id", f.FindingID, "countersign.finding.rule", f.Rule, "countersign.finding.severity", string(f.Severity),
+		"countersign.finding.withdraws", f.Retracts, "countersign.call.id", f.CallID, "countersign.source", f.Source)
 	a = append(a, attribute.Bool("countersign.finding.enforced", f.Enforced))
-	l.Attributes = a.place(r)
+	l.Attributes = a.withLogPosition(r)
 	return l
 }
 
@@ -256,15 +256,15 @@ const (
 	maxBody = 1024
 )
 
-// short is a text as it may leave. Evidence keeps the identifiers of Countersign's
+// safeText is a text as it may leave. Evidence keeps the identifiers of Countersign's
 // own records to the letter; one that holds something a detector knows is masked.
-func short(s string) string {
+func safeText(s string) string {
 	shown, _ := evidence.RedactText(s)
-	return bounded(shown, maxText)
+	return truncateText(shown, maxText)
 }
 
-// bounded is a text of UTF-8 of at most so many bytes.
-func bounded(s string, most int) string {
+// truncateText is a text of UTF-8 of at most so many bytes.
+func truncateText(s string, most int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= most {
 		return s
@@ -275,7 +275,7 @@ func bounded(s string, most int) string {
 	return s[:most]
 }
 
-func first(texts ...string) string {
+func firstNonEmpty(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
 			return t

@@ -25,8 +25,8 @@ var begin = time.Date(2026, 11, 20, 6, 42, 0, 0, time.UTC)
 
 type keys struct{}
 
-func (keys) TenantKey(string) []byte                   { return make([]byte, 32) }
-func (keys) SessionKey(string, string) ([]byte, error) { return make([]byte, 32), nil }
+func (keys) TenantKey(string) []byte                      { return make([]byte, 32) }
+func (keys) SessionSecret(string, string) ([]byte, error) { return make([]byte, 32), nil }
 
 func ok(t testing.TB, err error) {
 	t.Helper()
@@ -183,10 +183,10 @@ func TestNotOurs(t *testing.T) {
 
 func TestProto(t *testing.T) {
 	s := signals(t, decision("c1", traceparent, events.Deny), call("c1", "call_1", events.CallDenied))
-	if otlp.Spans(nil, "", nil, "") != nil {
+	if otlp.ResourceSpans(nil, "", nil, "") != nil {
 		t.Error("no spans are something")
 	}
-	list := otlp.Spans(s.Spans, "", []attribute.KeyValue{attribute.String("service.name", "countersign")}, "v1")
+	list := otlp.ResourceSpans(s.Spans, "", []attribute.KeyValue{attribute.String("service.name", "countersign")}, "v1")
 	span := list[0].ScopeSpans[0].Spans[0]
 	b, err := proto.Marshal(span)
 	ok(t, err)

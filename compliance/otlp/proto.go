@@ -7,15 +7,15 @@ import (
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
-// Spans are spans as OTLP sends them. Resource is what the sender says of
+// ResourceSpans are spans as OTLP sends them. Resource is what the sender says of
 // itself.
-func Spans(spans []Span, schemaURL string, of []attribute.KeyValue, version string) []*trace.ResourceSpans {
+func ResourceSpans(spans []Span, schemaURL string, of []attribute.KeyValue, version string) []*trace.ResourceSpans {
 	if len(spans) == 0 {
 		return nil
 	}
 	list := make([]*trace.Span, len(spans))
 	for i, s := range spans {
-		list[i] = s.proto()
+		list[i] = s.toProto()
 	}
 	return []*trace.ResourceSpans{{
 		Resource: &resource.Resource{Attributes: keyValues(of)}, SchemaUrl: schemaURL,
@@ -23,7 +23,7 @@ func Spans(spans []Span, schemaURL string, of []attribute.KeyValue, version stri
 	}}
 }
 
-func (s Span) proto() *trace.Span {
+func (s Span) toProto() *trace.Span {
 	out := &trace.Span{
 		TraceId: s.Context.Trace[:], SpanId: s.Context.Span[:], Flags: uint32(s.Context.Flags), Name: s.Name, Kind: trace.Span_SPAN_KIND_INTERNAL,
 		StartTimeUnixNano: uint64(s.Start.UnixNano()), EndTimeUnixNano: uint64(s.End.UnixNano()), Attributes: keyValues(s.Attributes), Status: &trace.Status{},
@@ -40,13 +40,13 @@ func (s Span) proto() *trace.Span {
 func keyValues(list []attribute.KeyValue) []*common.KeyValue {
 	out := make([]*common.KeyValue, len(list))
 	for i, kv := range list {
-		out[i] = &common.KeyValue{Key: string(kv.Key), Value: value(kv.Value)}
+		out[i] = &common.KeyValue{Key: string(kv.Key), Value: protoValue(kv.Value)}
 	}
 	return out
 }
 
-// value is one value of the kinds that are used here.
-func value(v attribute.Value) *common.AnyValue {
+// protoValue is one value of the kinds that are used here.
+func protoValue(v attribute.Value) *common.AnyValue {
 	switch v.Type() {
 	case attribute.BOOL:
 		return &common.AnyValue{Value: &common.AnyValue_BoolValue{BoolValue: v.AsBool()}}

@@ -58,26 +58,26 @@ func lowerHex(s string) bool {
 	return true
 }
 
-// callName is what decisions, calls and findings all say of a call. own names
+// callKey is what decisions, calls and findings all say of a call. own names
 // those that have no tool_call_id.
-type callName struct{ tenant, source, session, toolCallID, own string }
+type callKey struct{ tenant, source, session, toolCallID, internalID string }
 
-func (c callName) parts() []string {
+func (c callKey) keyParts() []string {
 	if c.toolCallID != "" {
 		return []string{"call", c.tenant, c.source, c.session, c.toolCallID}
 	}
-	return []string{"own", c.tenant, c.own}
+	return []string{"own", c.tenant, c.internalID}
 }
 
-func (c callName) key() string {
-	sum := hashed("key", c.parts()...)
+func (c callKey) joinedKey() string {
+	sum := hashParts("key", c.keyParts()...)
 	return string(sum[:])
 }
 
-// derived is the context of a call that came without a trace: a trace of its
+// derivedContext is the context of a call that came without a trace: a trace of its
 // own, in which its decisions, its spans and its findings are.
-func derived(c callName) (x Context) {
-	sum := hashed("trace", c.parts()...)
+func derivedContext(c callKey) (x Context) {
+	sum := hashParts("trace", c.keyParts()...)
 	copy(x.Trace[:], sum[:])
 	x.Trace[15] |= 1 // never zero
 	x.Flags = 1      // recorded: this is all there is of it
@@ -86,14 +86,14 @@ func derived(c callName) (x Context) {
 
 // spanOf is the span of a call.
 func spanOf(callID string) (id [8]byte) {
-	sum := hashed("span", callID)
+	sum := hashParts("span", callID)
 	copy(id[:], sum[:])
 	id[7] |= 1
 	return id
 }
 
-// hashed is the SHA-256 of texts that cannot be shifted into each other.
-func hashed(what string, parts ...string) (sum [sha256.Size]byte) {
+// hashParts is the SHA-256 of texts that cannot be shifted into each other.
+func hashParts(what string, parts ...string) (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, p := range append([]string{"countersign/otel/v1", what}, parts...) {
 		var n [8]byte

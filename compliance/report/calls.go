@@ -18,17 +18,17 @@ type callRow struct {
 	Occurrence                   int
 }
 
-// calls keeps the newest record of each call.
-type calls struct {
-	rows map[string]*callRow // by call id
-	more bool                // there are further ones
+// callTable keeps the newest record of each call.
+type callTable struct {
+	rows      map[string]*callRow // by call id
+	truncated bool                // there are further ones
 }
 
-func (c *calls) add(r evidence.Record, call events.Call) {
+func (c *callTable) put(r evidence.Record, call events.Call) {
 	row := c.rows[call.CallID]
 	if row == nil {
 		if len(c.rows) >= MaxRows {
-			c.more = true
+			c.truncated = true
 			return
 		}
 		if c.rows == nil {
@@ -37,26 +37,26 @@ func (c *calls) add(r evidence.Record, call events.Call) {
 		row = &callRow{}
 		c.rows[call.CallID] = row
 	}
-	*row = callRow{Seq: r.Seq, Tool: short(call.Tool), Call: short(call.ToolCallID), State: short(string(call.State)), Outcome: short(call.Outcome),
-		Verdict: short(string(call.Verdict)), Match: matchWord(call), Order: orderWord(call), Occurrence: call.Occurrence}
+	*row = callRow{Seq: r.Seq, Tool: shortVisible(call.Tool), Call: shortVisible(call.ToolCallID), State: shortVisible(string(call.State)), Outcome: shortVisible(call.Outcome),
+		Verdict: shortVisible(string(call.Verdict)), Match: matchWord(call), Order: orderWord(call), Occurrence: call.Occurrence}
 	for i, rule := range call.Findings {
 		if i == 12 {
 			row.Rules += " …"
 			break
 		}
-		row.Rules += " " + short(rule)
+		row.Rules += " " + shortVisible(rule)
 	}
 	row.Rules = strings.TrimSpace(row.Rules)
 }
 
-func (c *calls) grouped() groups[callRow] {
-	list := c.list()
-	g := grouped(list, len(list))
-	g.More = c.more
+func (c *callTable) groupRows() groups[callRow] {
+	list := c.sortedRows()
+	g := groupRows(list, len(list))
+	g.More = c.truncated
 	return g
 }
 
-func (c *calls) list() []callRow {
+func (c *callTable) sortedRows() []callRow {
 	out := make([]callRow, 0, len(c.rows))
 	for _, r := range c.rows {
 		out = append(out, *r)
@@ -73,7 +73,7 @@ func matchWord(c events.Call) string {
 	if c.Match == "" {
 		return ""
 	}
-	return or(matchWords[c.Match], short(c.Match))
+	return firstNonEmpty(matchWords[c.Match], shortVisible(c.Match))
 }
 
 // orderWord says, by the log's sequences, whether the verdict was there before
@@ -92,16 +92,16 @@ func orderWord(c events.Call) string {
 	return fmt.Sprintf("no: %d after %d", c.DecisionSeq, c.ExecutionSeq)
 }
 
-func (b *Builder) call(r evidence.Record, row *timelineRow) {
+func (b *Builder) addCall(r evidence.Record, row *timelineRow) {
 	c, err := events.DecodeRecord[events.Call](r.Body)
 	if err != nil {
 		row.What = "does not read as a call"
 		return
 	}
-	b.agents.add(short(c.Agent))
-	b.calls.add(r, c)
-	row.What, row.Label = fmt.Sprintf("call, occurrence %d", c.Occurrence), short(string(c.State))
-	row.Detail = facts("tool", c.Tool, "call", c.ToolCallID, "outcome", c.Outcome)
+	b.agents.add(shortVisible(c.Agent))
+	b.calls.put(r, c)
+	row.What, row.Label = fmt.Sprintf("call, occurrence %d", c.Occurrence), shortVisible(string(c.State))
+	row.Detail = joinNonEmpty("tool", c.Tool, "call", c.ToolCallID, "outcome", c.Outcome)
 }
 
 // policyRow is a policy or mandate that decisions name.
@@ -112,25 +112,25 @@ type policyRow struct {
 
 // policyRefs counts by what decisions were made.
 type policyRefs struct {
-	rows  []*policyRow
-	index map[policyRow]*policyRow
-	more  int
+	rows      []*policyRow
+	index     map[policyRow]*policyRow
+	notListed int
 }
 
-func (p *policyRefs) add(d events.Decision) {
+func (p *policyRefs) addDecision(d events.Decision) {
 	if d.Policy != nil {
-		p.count(policyRow{Kind: "policy", Name: short(d.Policy.Name), Revision: fmt.Sprint(d.Policy.Revision), Digest: short(d.Policy.Digest)})
+		p.countDecision(policyRow{Kind: "policy", Name: shortVisible(d.Policy.Name), Revision: fmt.Sprint(d.Policy.Revision), Digest: shortVisible(d.Policy.Digest)})
 	}
 	if d.Mandate != nil {
-		p.count(policyRow{Kind: "mandate", Name: short(d.Mandate.ID), Digest: short(d.Mandate.Hash)})
+		p.countDecision(policyRow{Kind: "mandate", Name: shortVisible(d.Mandate.ID), Digest: shortVisible(d.Mandate.Hash)})
 	}
 }
 
-func (p *policyRefs) count(key policyRow) {
+func (p *policyRefs) countDecision(key policyRow) {
 	row := p.index[key]
 	if row == nil {
 		if len(p.rows) >= MaxNames {
-			p.more++
+			p.notListed++
 			return
 		}
 		if p.index == nil {

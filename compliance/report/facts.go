@@ -12,19 +12,19 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// redactions counts what was taken out, by detector and action, and where.
-type redactions struct {
-	rows    map[[2]string]*redactionRow
-	total   int
-	records int            // that something was taken out of
-	absent  map[string]int // records without a body, by reason
+// redactionCounts counts what was taken out, by detector and action, and where.
+type redactionCounts struct {
+	rows        map[[2]string]*redactionRow
+	total       int
+	records     int            // that something was taken out of
+	withoutBody map[string]int // records without a body, by reason
 }
 
 type redactionRow struct {
 	Detector, Action, Why string
 	Count                 int
 	paths                 map[string]int
-	more                  int // in places that are not listed
+	notListed             int // in places that are not listed
 }
 
 // Paths lists the places, the most frequent first.
@@ -40,25 +40,25 @@ func (r *redactionRow) Paths() []string {
 	slices.SortFunc(list, func(a, b place) int { return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.path, b.path)) })
 	out := make([]string, 0, len(list)+1)
 	for _, p := range list {
-		text := short(p.path)
+		text := shortVisible(p.path)
 		if p.n > 1 {
 			text = fmt.Sprintf("%s (%d times)", text, p.n)
 		}
 		out = append(out, text)
 	}
-	if r.more > 0 {
-		out = append(out, fmt.Sprintf("and %d in other places", r.more))
+	if r.notListed > 0 {
+		out = append(out, fmt.Sprintf("and %d in other places", r.notListed))
 	}
 	return out
 }
 
-func (t *redactions) add(r evidence.Record) {
+func (t *redactionCounts) addRecord(r evidence.Record) {
 	if r.Reason != "" {
-		if t.absent == nil {
-			t.absent = map[string]int{}
+		if t.withoutBody == nil {
+			t.withoutBody = map[string]int{}
 		}
-		if _, known := t.absent[r.Reason]; known || len(t.absent) < MaxNames {
-			t.absent[r.Reason]++
+		if _, known := t.withoutBody[r.Reason]; known || len(t.withoutBody) < MaxNames {
+			t.withoutBody[r.Reason]++
 		}
 	}
 	if len(r.Redactions) > 0 {
@@ -66,13 +66,13 @@ func (t *redactions) add(r evidence.Record) {
 	}
 	for _, red := range r.Redactions {
 		t.total++
-		key := [2]string{red.Detector, or(red.Action, "mask")}
+		key := [2]string{red.Detector, firstNonEmpty(red.Action, "mask")}
 		row := t.rows[key]
 		if row == nil {
 			if t.rows == nil {
 				t.rows = map[[2]string]*redactionRow{}
 			}
-			row = &redactionRow{Detector: short(key[0]), Action: or(actionWords[key[1]], short(key[1])), Why: whyRedacted(key[0]), paths: map[string]int{}}
+			row = &redactionRow{Detector: shortVisible(key[0]), Action: firstNonEmpty(actionWords[key[1]], shortVisible(key[1])), Why: whyRedacted(key[0]), paths: map[string]int{}}
 			t.rows[key] = row
 		}
 		row.Count++
@@ -80,7 +80,7 @@ func (t *redactions) add(r evidence.Record) {
 		if _, known := row.paths[path]; known || len(row.paths) < MaxPaths {
 			row.paths[path]++
 		} else {
-			row.more++
+			row.notListed++
 		}
 	}
 }
@@ -97,7 +97,7 @@ func anyIndex(pointer string) string {
 	return strings.Join(tokens, "/")
 }
 
-func (t *redactions) list() []*redactionRow {
+func (t *redactionCounts) sortedRows() []*redactionRow {
 	out := make([]*redactionRow, 0, len(t.rows))
 	for _, r := range t.rows {
 		out = append(out, r)
@@ -114,13 +114,13 @@ var actionWords = map[string]string{
 
 // whyRedacted says in words what a detector looks for.
 func whyRedacted(detector string) string {
-	if why, known := whys[detector]; known {
+	if why, known := redactionReasons[detector]; known {
 		return why
 	}
 	return "It has the shape of a credential that this detector knows."
 }
 
-var whys = map[string]string{
+var redactionReasons = map[string]string{
 	"declared_field":        "The publisher itself named the field as one to be redacted.",
 	"credential_field":      "The name of the field says that it holds a credential.",
 	"credential_assignment": "A credential was assigned in a text.",
@@ -147,22 +147,22 @@ var whys = map[string]string{
 	"retention_none":         "Not kept: the tenant's retention class none allows nothing of it.",
 }
 
-// completeness follows the session's chain.
-type completeness struct {
-	prev   map[string]uint64 // last index by session; of one session only when there are many
-	breaks []string
-	ends   []string
-	ended  int
-	others int // sequences between the first and the last that are not here
-	last   uint64
+// chainCheck follows the session's chain.
+type chainCheck struct {
+	prev        map[string]uint64 // last index by session; of one session only when there are many
+	breaks      []string
+	ends        []string
+	ended       int
+	missingSeqs int // sequences between the first and the last that are not here
+	last        uint64
 }
 
 // maxNotes is how many breaks and endings are listed.
 const maxNotes = 20
 
-func (c *completeness) add(r evidence.Record) {
+func (c *chainCheck) addRecord(r evidence.Record) {
 	if c.last > 0 && r.Seq > c.last {
-		c.others += int(r.Seq - c.last - 1)
+		c.missingSeqs += int(r.Seq - c.last - 1)
 	}
 	c.last = r.Seq
 	if r.SessionIndex == nil {
@@ -180,20 +180,20 @@ func (c *completeness) add(r evidence.Record) {
 	}
 }
 
-var ending = map[string]bool{
+var sessionEndTypes = map[string]bool{
 	agenthook.SessionEnd:      true,
 	aaep.TypeSessionCompleted: true, strings.TrimPrefix(aaep.TypeSessionCompleted, "aaep:"): true,
 	aaep.TypeSessionErrored: true, strings.TrimPrefix(aaep.TypeSessionErrored, "aaep:"): true,
 	aaep.TypeSessionCancelled: true, strings.TrimPrefix(aaep.TypeSessionCancelled, "aaep:"): true,
 }
 
-// event notes the end of a session, as its publisher reports it.
-func (c *completeness) event(r evidence.Record, p subject.Parsed) {
-	if r.Kind != evidence.KindEvent || !ending[p.Type] {
+// addSessionEnd notes the end of a session, as its publisher reports it.
+func (c *chainCheck) addSessionEnd(r evidence.Record, p subject.Parsed) {
+	if r.Kind != evidence.KindEvent || !sessionEndTypes[p.Type] {
 		return
 	}
 	c.ended++
 	if len(c.ends) < maxNotes {
-		c.ends = append(c.ends, fmt.Sprintf("%s at sequence %d, reported by %s", short(p.Type), r.Seq, publisherOf(p)))
+		c.ends = append(c.ends, fmt.Sprintf("%s at sequence %d, reported by %s", shortVisible(p.Type), r.Seq, publisherOf(p)))
 	}
 }

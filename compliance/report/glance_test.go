@@ -16,12 +16,12 @@ func TestGlance(t *testing.T) {
 		b.Add(r)
 	}
 	for range MaxRows + 5 {
-		b.glance.finding(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityCritical})
+		b.summaryCounts.addFinding(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityCritical})
 	}
-	b.glance.finding(events.Finding{Rule: "executed_despite_deny", Withdraws: "f1"})
-	b.glance.approval(events.Approval{WorkflowID: "w9", Status: "pending"})
-	b.glance.approval(events.Approval{WorkflowID: "w9", Status: "expired"})
-	rows := b.glances()
+	b.summaryCounts.addFinding(events.Finding{Rule: "executed_despite_deny", Retracts: "f1"})
+	b.summaryCounts.addApproval(events.Approval{WorkflowID: "w9", Status: "pending"})
+	b.summaryCounts.addApproval(events.Approval{WorkflowID: "w9", Status: "expired"})
+	rows := b.summaryRows()
 	var page strings.Builder
 	if err := b.Render(&page); err != nil {
 		t.Fatal(err)
@@ -43,8 +43,8 @@ func TestGlance(t *testing.T) {
 			}
 		}
 	}
-	b.complete.breaks = []string{"at sequence 3"}
-	if rows := b.glances(); rows[len(rows)-1].Marks[0].Word != "broken" {
+	b.chainCheck.breaks = []string{"at sequence 3"}
+	if rows := b.summaryRows(); rows[len(rows)-1].Marks[0].Word != "broken" {
 		t.Errorf("%+v", rows)
 	}
 }
@@ -58,11 +58,11 @@ func TestShortDigests(t *testing.T) {
 		"hmac-sha256:short":                           "hmac-sha256:short",
 		"":                                            "",
 	} {
-		if got := digest(long); got != want {
+		if got := shortDigest(long); got != want {
 			t.Errorf("%s is shown as %s, want %s", long, got, want)
 		}
 	}
-	if other := digest("session-hmac-sha256:7ffcb572317c86c3:" + strings.Repeat("f", 64)); !regexp.MustCompile(`:f{16}…$`).MatchString(other) {
+	if other := shortDigest("session-hmac-sha256:7ffcb572317c86c3:" + strings.Repeat("f", 64)); !regexp.MustCompile(`:f{16}…$`).MatchString(other) {
 		t.Error(other)
 	}
 }

@@ -28,8 +28,8 @@ type textView struct {
 	Lines      []string
 }
 
-// states shows what decided, with its texts.
-func (b *Builder) states() (list []stateView, mandates []textView) {
+// inForceViews shows what decided, with its texts.
+func (b *Builder) inForceViews() (list []stateView, mandates []textView) {
 	if b.inForce == nil {
 		return nil, nil
 	}
@@ -39,10 +39,10 @@ func (b *Builder) states() (list []stateView, mandates []textView) {
 			list = append(list, stateView{Title: fmt.Sprintf("and %d more", len(b.inForce.Policies)-i), Facts: []pair{{"Where", "in in_force.json"}}})
 			break
 		}
-		list = append(list, state(p, &room))
+		list = append(list, newStateView(p, &room))
 	}
 	for _, m := range b.inForce.Mandates {
-		t := textView{Name: fmt.Sprintf("Mandate %s, hash %s, named by %s", short(m.ID), short(m.Hash), decided(m.Use)), Note: textNote(m.Text, m.Why, 0)}
+		t := textView{Name: fmt.Sprintf("Mandate %s, hash %s, named by %s", shortVisible(m.ID), shortVisible(m.Hash), decidedText(m.Use)), Note: textNote(m.Text, m.Why, 0)}
 		if m.Document != "" {
 			t.Lines = linesOf(m.Document, &room)
 		}
@@ -51,51 +51,51 @@ func (b *Builder) states() (list []stateView, mandates []textView) {
 	return list, mandates
 }
 
-func state(p inforce.Policy, room *int) stateView {
-	v := stateView{Title: fmt.Sprintf("Revision %d", p.Revision), Facts: []pair{{"Digest", or(short(p.Digest), "none")}, {"Gave", decided(p.Use)}}}
+func newStateView(p inforce.Policy, room *int) stateView {
+	v := stateView{Title: fmt.Sprintf("Revision %d", p.Revision), Facts: []pair{{"Digest", firstNonEmpty(shortVisible(p.Digest), "none")}, {"Gave", decidedText(p.Use)}}}
 	add := func(name, value string) {
 		if value != "" {
 			v.Facts = append(v.Facts, pair{name, value})
 		}
 	}
 	if p.Seq > 0 {
-		add("In force from", fmt.Sprintf("%s UTC, sequence %d", when(p.At), p.Seq))
+		add("In force from", fmt.Sprintf("%s UTC, sequence %d", formatEventTime(p.At), p.Seq))
 	}
-	add("Pushed by", long(p.Author))
-	add("They say", long(p.Message))
+	add("Pushed by", longVisible(p.Author))
+	add("They say", longVisible(p.Message))
 	if p.Error != "" {
-		add("Could not be used", long(p.Error)+" (everything was denied)")
+		add("Could not be used", longVisible(p.Error)+" (everything was denied)")
 	}
 	add("Text", textNote(p.Text, p.Why, p.Withheld))
 	for _, d := range p.Documents {
-		t := textView{Name: short(d.Name), Lines: linesOf(d.Text, room)}
+		t := textView{Name: shortVisible(d.Name), Lines: linesOf(d.Text, room)}
 		if len(d.Redacted) > 0 {
-			t.Note = "Redacted in it: " + long(strings.Join(d.Redacted, ", ")) + "."
+			t.Note = "Redacted in it: " + longVisible(strings.Join(d.Redacted, ", ")) + "."
 		}
 		v.Texts = append(v.Texts, t)
 	}
 	return v
 }
 
-func decided(u inforce.Use) string {
+func decidedText(u inforce.Use) string {
 	if u.Decisions == 0 {
 		return "no verdict here"
 	}
 	if u.First == u.Last {
-		return fmt.Sprintf("%s here, sequence %d", count(u.Decisions, "verdict"), u.First)
+		return fmt.Sprintf("%s here, sequence %d", countWord(u.Decisions, "verdict"), u.First)
 	}
-	return fmt.Sprintf("%s here, sequences %d to %d", count(u.Decisions, "verdict"), u.First, u.Last)
+	return fmt.Sprintf("%s here, sequences %d to %d", countWord(u.Decisions, "verdict"), u.First, u.Last)
 }
 
 func textNote(text, why string, withheld int) string {
 	note := map[string]string{inforce.TextComplete: "complete; it gives the digest", inforce.TextPartial: "in part", inforce.TextMissing: "not here"}[text]
 	if why != "" {
-		note += ": " + long(why)
+		note += ": " + longVisible(why)
 	}
 	if withheld > 0 {
-		note += " (" + count(withheld, "document") + " withheld)"
+		note += " (" + countWord(withheld, "document") + " withheld)"
 	}
-	return or(note, short(text))
+	return firstNonEmpty(note, shortVisible(text))
 }
 
 // linesOf makes a text visible line by line.

@@ -15,7 +15,7 @@ import (
 func chromium(t *testing.T) *browser.Browser {
 	t.Helper()
 	program, err := browser.Find(os.Getenv("COUNTERSIGN_CHROMIUM"))
-	if errors.Is(err, browser.ErrNone) {
+	if errors.Is(err, browser.ErrNotFound) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -64,7 +64,7 @@ func TestPageInABrowser(t *testing.T) {
 		for _, width := range []int{360, 800, 1400} {
 			for _, dark := range []bool{false, true} {
 				id := fmt.Sprintf("%s-%d-%s", name, width, map[bool]string{false: "light", true: "dark"}[dark])
-				ok(t, b.Look(width, 900, dark))
+				ok(t, b.SetViewport(width, 900, dark))
 				ok(t, b.Open(url))
 				var over float64
 				ok(t, b.Evaluate("document.documentElement.scrollWidth - innerWidth", &over))
@@ -88,10 +88,10 @@ func keep(t *testing.T, b *browser.Browser, id string, width int, dark bool) {
 	if dir == "" {
 		return
 	}
-	_, height, err := b.Measure()
+	_, height, err := b.PageSize()
 	ok(t, err)
-	ok(t, b.Look(width, min(int(height), 8000), dark))
-	png, err := b.Picture()
+	ok(t, b.SetViewport(width, min(int(height), 8000), dark))
+	png, err := b.Screenshot()
 	ok(t, err)
 	ok(t, os.WriteFile(filepath.Join(dir, id+".png"), png, 0o600))
 }

@@ -13,21 +13,21 @@ import (
 )
 
 //go:embed page.html style.css
-var files embed.FS
+var pageFiles embed.FS
 
-var page = template.Must(template.New("page.html").Funcs(template.FuncMap{"mark": mark, "slug": slug, "style": style}).ParseFS(files, "page.html"))
+var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{"mark": markFor, "slug": linkID, "style": styleSheet}).ParseFS(pageFiles, "page.html"))
 
-// style is the page's own style sheet, which no record has a part in.
-func style() (template.CSS, error) {
-	b, err := files.ReadFile("style.css")
+// styleSheet is the page's own style sheet, which no record has a part in.
+func styleSheet() (template.CSS, error) {
+	b, err := pageFiles.ReadFile("style.css")
 	return template.CSS(b), err
 }
 
-// view is what the page shows.
-type view struct {
+// pageView is what the page shows.
+type pageView struct {
 	Format, Title, Tenant, Session, Shard string
 	Range                                 string
-	Glance                                []glanceRow
+	Glance                                []summaryRow
 	Summary                               []pair
 	Counts                                []pair
 	Decisions, Approvals, Findings        any
@@ -61,7 +61,7 @@ type group[T any] struct {
 	Rows        []T
 }
 
-func grouped[T any](rows []T, total int) groups[T] {
+func groupRows[T any](rows []T, total int) groups[T] {
 	g := groups[T]{Total: total, Shown: len(rows)}
 	for at := 0; at < len(rows); at += GroupRows {
 		end := min(at+GroupRows, len(rows))
@@ -72,27 +72,27 @@ func grouped[T any](rows []T, total int) groups[T] {
 
 // Render writes the page: the same bytes for the same records.
 func (b *Builder) Render(w io.Writer) error {
-	v := view{Format: Edition(), Tenant: short(b.src.Tenant), Session: short(b.src.Session), Shard: short(b.src.Shard),
-		Decisions: grouped(b.decisions.rows, b.decisions.total), Approvals: grouped(b.approvals.rows, b.approvals.total),
-		Findings: grouped(b.withdrawn(), b.findings.total), Calls: b.calls.grouped(),
-		Timeline: grouped(b.timeline.rows, b.timeline.total), Policies: b.policies.rows, PoliciesMore: b.policies.more,
-		Redactions: b.redacted.list(), Absent: counted(b.redacted.absent), Bearing: b.seen.Bearing()}
+	v := pageView{Format: Edition(), Tenant: shortVisible(b.src.Tenant), Session: shortVisible(b.src.Session), Shard: shortVisible(b.src.Shard),
+		Decisions: groupRows(b.decisions.rows, b.decisions.total), Approvals: groupRows(b.approvals.rows, b.approvals.total),
+		Findings: groupRows(b.markRetracted(), b.findings.total), Calls: b.calls.groupRows(),
+		Timeline: groupRows(b.timeline.rows, b.timeline.total), Policies: b.policies.rows, PoliciesMore: b.policies.notListed,
+		Redactions: b.redacted.sortedRows(), Absent: sortedCounts(b.redacted.withoutBody), Bearing: b.controlCounts.Bearing()}
 	v.Title = "Evidence of session " + v.Session
 	if b.src.Session == "" {
 		v.Title = "Evidence of tenant " + v.Tenant
-		v.Range = stamp(b.src.From) + " to " + stamp(b.src.To) + " UTC"
+		v.Range = formatTime(b.src.From) + " to " + formatTime(b.src.To) + " UTC"
 	}
 	if b.redacted.total > 0 {
-		v.RedactionNote = fmt.Sprintf("%s in %s.", count(b.redacted.total, "redaction"), count(b.redacted.records, "record"))
+		v.RedactionNote = fmt.Sprintf("%s in %s.", countWord(b.redacted.total, "redaction"), countWord(b.redacted.records, "record"))
 	}
-	v.InForce, v.MandateTexts = b.states()
-	v.Glance, v.Summary, v.Counts, v.Complete = b.glances(), b.summary(), b.counts(), b.completeness()
-	v.Keys, v.Signers = b.keys()
-	return page.Execute(w, v)
+	v.InForce, v.MandateTexts = b.inForceViews()
+	v.Glance, v.Summary, v.Counts, v.Complete = b.summaryRows(), b.summaryPairs(), b.countPairs(), b.completenessPairs()
+	v.Keys, v.Signers = b.receiptKeys()
+	return pageTemplate.Execute(w, v)
 }
 
-// withdrawn marks findings that a later one takes back.
-func (b *Builder) withdrawn() []findingRow {
+// markRetracted marks findings that a later one takes back.
+func (b *Builder) markRetracted() []findingRow {
 	gone := map[string]bool{}
 	for _, f := range b.findings.rows {
 		if f.Withdraws != "" {
@@ -106,20 +106,20 @@ func (b *Builder) withdrawn() []findingRow {
 	return rows
 }
 
-func (b *Builder) summary() []pair {
-	list := []pair{{"Tenant", short(b.src.Tenant)}}
+func (b *Builder) summaryPairs() []pair {
+	list := []pair{{"Tenant", shortVisible(b.src.Tenant)}}
 	if b.src.Session != "" {
-		list = append(list, pair{"Session", short(b.src.Session)})
+		list = append(list, pair{"Session", shortVisible(b.src.Session)})
 	} else {
-		sessions := count(len(b.sessions), "session")
+		sessions := countWord(len(b.sessions), "session")
 		if len(b.sessions) > maxSessions {
 			sessions = fmt.Sprintf("more than %d sessions", maxSessions)
 		}
-		list = append(list, pair{"Range asked for", stamp(b.src.From) + " to " + stamp(b.src.To) + " UTC (the end excluded)"}, pair{"Sessions", sessions})
+		list = append(list, pair{"Range asked for", formatTime(b.src.From) + " to " + formatTime(b.src.To) + " UTC (the end excluded)"}, pair{"Sessions", sessions})
 	}
 	list = append(list, pair{"Agents", b.agents.String()}, pair{"Publishers", b.sources.String()}, pair{"Protocols", b.protocols.String()})
 	if b.count > 0 {
-		list = append(list, pair{"First record", when(b.first.BrokerTime) + " UTC"}, pair{"Last record", when(b.last.BrokerTime) + " UTC"})
+		list = append(list, pair{"First record", formatEventTime(b.first.BrokerTime) + " UTC"}, pair{"Last record", formatEventTime(b.last.BrokerTime) + " UTC"})
 	}
 	list = append(list, pair{"Records", fmt.Sprint(b.count)})
 	if b.src.Expired > 0 {
@@ -128,17 +128,17 @@ func (b *Builder) summary() []pair {
 	return list
 }
 
-func (n names) String() string {
+func (n nameSet) String() string {
 	text := strings.Join(n.list, ", ")
-	if n.more {
+	if n.truncated {
 		text += " and others"
 	}
-	return or(text, "none named")
+	return firstNonEmpty(text, "none named")
 }
 
 var kindOrder = []string{evidence.KindRequest, evidence.KindDecision, evidence.KindApproval, evidence.KindEvent, evidence.KindCall, evidence.KindFinding, evidence.KindControl, evidence.KindUnparseable}
 
-func (b *Builder) counts() []pair {
+func (b *Builder) countPairs() []pair {
 	var list []pair
 	for _, k := range kindOrder {
 		if b.kinds[k] > 0 {
@@ -148,86 +148,86 @@ func (b *Builder) counts() []pair {
 	return list
 }
 
-func counted(m map[string]int) []pair {
+func sortedCounts(m map[string]int) []pair {
 	var list []pair
 	for k, n := range m {
-		list = append(list, pair{short(k), fmt.Sprint(n)})
+		list = append(list, pair{shortVisible(k), fmt.Sprint(n)})
 	}
 	slices.SortFunc(list, func(a, b pair) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
-// completeness says what can be said of it from these records, and what not.
-func (b *Builder) completeness() []pair {
+// completenessPairs says what can be said of it from these records, and what not.
+func (b *Builder) completenessPairs() []pair {
 	cp := b.src.Checkpoint
-	list := []pair{{"Log", short(b.src.Shard)}}
+	list := []pair{{"Log", shortVisible(b.src.Shard)}}
 	if b.count > 0 {
-		list = append(list, pair{"Sequences of these records", fmt.Sprintf("%d to %d, %s", b.first.Seq, b.last.Seq, count(b.count, "record"))},
-			pair{"Sequences in between that are not here", fmt.Sprintf("%d; they belong to other sessions, tenants or the pipeline itself%s", b.complete.others, map[bool]string{true: ", or have expired"}[b.src.Expired > 0])})
+		list = append(list, pair{"Sequences of these records", fmt.Sprintf("%d to %d, %s", b.first.Seq, b.last.Seq, countWord(b.count, "record"))},
+			pair{"Sequences in between that are not here", fmt.Sprintf("%d; they belong to other sessions, tenants or the pipeline itself%s", b.chainCheck.missingSeqs, map[bool]string{true: ", or have expired"}[b.src.Expired > 0])})
 	}
 	if b.src.Expired > 0 {
-		list = append(list, pair{"Expired", b.expired()})
+		list = append(list, pair{"Expired", b.expiredText()})
 	}
 	list = append(list, pair{"Signed tree", fmt.Sprintf("%d records, root %s", cp.Size, cp.Root)})
 	chain := "unbroken: in each session, every record names the one before it, and none is left out between its first and its last record here"
-	if len(b.complete.breaks) > 0 {
-		chain = "BROKEN " + strings.Join(b.complete.breaks, "; ")
+	if len(b.chainCheck.breaks) > 0 {
+		chain = "BROKEN " + strings.Join(b.chainCheck.breaks, "; ")
 	}
 	list = append(list, pair{"Chain", chain})
 	if b.src.Session == "" {
-		list = append(list, pair{"Sessions that ended", fmt.Sprintf("%d, as their publishers report", b.complete.ended)},
+		list = append(list, pair{"Sessions that ended", fmt.Sprintf("%d, as their publishers report", b.chainCheck.ended)},
 			pair{"Sessions cut by the range", "a session may have records before and after; its first record here then does not have index 1"})
 	} else {
-		list = append(list, pair{"Did the session end", b.ended()},
+		list = append(list, pair{"Did the session end", b.endedText()},
 			pair{"Later records", "Whether the session has records after the last one here, only the whole log can show, or a later export."})
 	}
 	return list
 }
 
-// expired says what is missing from everything else on the page, and why.
-func (b *Builder) expired() string {
+// expiredText says what is missing from everything else on the page, and why.
+func (b *Builder) expiredText() string {
 	var why []string
 	for _, x := range b.src.Expiries {
-		if text := fmt.Sprintf("on %s UTC under retention policy %s", when(x.At), short(x.Policy)); !slices.Contains(why, text) && len(why) < maxNotes {
+		if text := fmt.Sprintf("on %s UTC under retention policy %s", formatEventTime(x.At), shortVisible(x.Policy)); !slices.Contains(why, text) && len(why) < maxNotes {
 			why = append(why, text)
 		}
 	}
-	text := fmt.Sprintf("%s, of which nothing is on this page: the tenant's retention policy let the text go", count(b.src.Expired, "further record"))
+	text := fmt.Sprintf("%s, of which nothing is on this page: the tenant's retention policy let the text go", countWord(b.src.Expired, "further record"))
 	if len(why) > 0 {
 		text += ", " + strings.Join(why, "; ")
 	}
 	return text + ". The hashes are in this file and in the signed tree; expiries.json has the signed records that say so."
 }
 
-func (b *Builder) ended() string {
-	if b.complete.ended == 0 {
+func (b *Builder) endedText() string {
+	if b.chainCheck.ended == 0 {
 		return "no end is recorded: it may go on"
 	}
-	return "yes: " + strings.Join(b.complete.ends, "; ")
+	return "yes: " + strings.Join(b.chainCheck.ends, "; ")
 }
 
-// keys lists the receipt keys, and who signed the checkpoint as it says itself.
-func (b *Builder) keys() (list []pair, signers []string) {
+// receiptKeys lists the receipt keys, and who signed the checkpoint as it says itself.
+func (b *Builder) receiptKeys() (list []pair, signers []string) {
 	for i, k := range b.src.Keys {
 		if i == MaxNames {
 			list = append(list, pair{"more", fmt.Sprintf("%d further keys are in keys.json", len(b.src.Keys)-i)})
 			break
 		}
-		list = append(list, pair{short(k.KeyID), fmt.Sprintf("%s, %s, public key %s, published %s", short(k.Use), short(k.Algorithm), short(k.PublicKey), when(k.CreatedAt))})
+		list = append(list, pair{shortVisible(k.KeyID), fmt.Sprintf("%s, %s, public key %s, published %s", shortVisible(k.Use), shortVisible(k.Algorithm), shortVisible(k.PublicKey), formatEventTime(k.CreatedAt))})
 	}
 	_, lines, _ := strings.Cut(b.src.Note, "\n\n")
 	for line := range strings.Lines(lines) {
 		words := strings.Fields(line)
 		if len(words) == 3 && words[0] == "\u2014" && len(signers) < MaxNames {
-			signers = append(signers, short(words[1]))
+			signers = append(signers, shortVisible(words[1]))
 		}
 	}
 	return list, signers
 }
 
-// looks are the signs that stand beside a word, and the class it is shown in;
+// wordStyles are the signs that stand beside a word, and the class it is shown in;
 // the word itself always stands there too.
-var looks = map[string][2]string{
+var wordStyles = map[string][2]string{
 	"allow": {"✓", "good"}, "ask": {"?", "wait"}, "defer": {"?", "wait"}, "deny": {"✕", "bad"},
 	"completed": {"✓", "good"}, "approved": {"✓", "good"}, "consumed": {"✓", "good"}, "pending": {"?", "wait"}, "open": {"?", "wait"},
 	"denied": {"✕", "bad"}, "failed": {"✕", "bad"}, "abandoned": {"!", "wait"}, "orphaned": {"!", "bad"}, "expired": {"!", "wait"}, "cancelled": {"!", "wait"},
@@ -238,16 +238,16 @@ var looks = map[string][2]string{
 // Mark is a word with its look.
 type markView struct{ Word, Sign, Class string }
 
-func mark(word string) markView {
-	l, known := looks[word]
+func markFor(word string) markView {
+	l, known := wordStyles[word]
 	if !known {
 		l = [2]string{"", "plain"}
 	}
 	return markView{word, l[0], l[1]}
 }
 
-// slug makes an id of a control for links within the page.
-func slug(s string) string {
+// linkID makes an id of a control for links within the page.
+func linkID(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r

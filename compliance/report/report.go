@@ -34,7 +34,7 @@ const Format = "countersign/report/v2"
 var Edition = sync.OnceValue(func() string {
 	h := sha256.New()
 	for _, name := range []string{"page.html", "style.css"} {
-		b, _ := files.ReadFile(name) // embedded
+		b, _ := pageFiles.ReadFile(name) // embedded
 		h.Write(b)
 	}
 	for _, r := range correlation.Rules() {
@@ -72,41 +72,41 @@ type Source struct {
 // Builder takes records one by one, in the order of their sequences, and holds
 // no more of them than the page will show.
 type Builder struct {
-	src   Source
-	seen  *controls.Seen
-	first evidence.Record // without its body
-	last  evidence.Record
-	count int
+	src           Source
+	controlCounts *controls.Counts
+	first         evidence.Record // without its body
+	last          evidence.Record
+	count         int
 
 	kinds     map[string]int
 	verdicts  map[events.Verdict]int
-	agents    names
-	sources   names
-	protocols names
+	agents    nameSet
+	sources   nameSet
+	protocols nameSet
 	sessions  map[string]bool
 
-	timeline  table[timelineRow]
-	decisions table[decisionRow]
-	approvals table[approvalRow]
-	findings  table[findingRow]
-	calls     calls
-	policies  policyRefs
-	inForce   *inforce.File // nil: the bundle has none
-	redacted  redactions
-	glance    glance
-	complete  completeness
+	timeline      rowTable[timelineRow]
+	decisions     rowTable[decisionRow]
+	approvals     rowTable[approvalRow]
+	findings      rowTable[findingRow]
+	calls         callTable
+	policies      policyRefs
+	inForce       *inforce.File // nil: the bundle has none
+	redacted      redactionCounts
+	summaryCounts summaryCounts
+	chainCheck    chainCheck
 }
 
 // New begins a page.
 func New(src Source) *Builder {
-	b := &Builder{src: src, seen: controls.NewSeen(), kinds: map[string]int{}, verdicts: map[events.Verdict]int{}, sessions: map[string]bool{}}
-	b.timeline.most, b.decisions.most, b.approvals.most, b.findings.most = MaxTimeline, MaxRows, MaxRows, MaxRows
+	b := &Builder{src: src, controlCounts: controls.NewCounts(), kinds: map[string]int{}, verdicts: map[events.Verdict]int{}, sessions: map[string]bool{}}
+	b.timeline.limit, b.decisions.limit, b.approvals.limit, b.findings.limit = MaxTimeline, MaxRows, MaxRows, MaxRows
 	return b
 }
 
 // Add takes the next record.
 func (b *Builder) Add(r evidence.Record) {
-	b.seen.Add(r)
+	b.controlCounts.Add(r)
 	if b.count == 0 {
 		b.first = r
 		b.first.Body = nil
@@ -118,44 +118,44 @@ func (b *Builder) Add(r evidence.Record) {
 	if r.Session != "" && len(b.sessions) <= maxSessions {
 		b.sessions[r.Session] = true
 	}
-	b.complete.add(r)
-	b.redacted.add(r)
-	b.timeline.add(b.read(r))
+	b.chainCheck.addRecord(r)
+	b.redacted.addRecord(r)
+	b.timeline.add(b.readRecord(r))
 }
 
 // InForce gives the page what decided, where the bundle has it.
 func (b *Builder) InForce(f inforce.File) { b.inForce = &f }
 
 // Bearing says which controls the records taken so far bear on.
-func (b *Builder) Bearing() controls.Bearing { return b.seen.Bearing() }
+func (b *Builder) Bearing() controls.Bearing { return b.controlCounts.Bearing() }
 
-// table is the first rows of a list and how many there are in all.
-type table[T any] struct {
+// rowTable is the first rows of a list and how many there are in all.
+type rowTable[T any] struct {
 	rows  []T
 	total int
-	most  int
+	limit int
 }
 
-func (t *table[T]) add(row T) {
+func (t *rowTable[T]) add(row T) {
 	t.total++
-	if len(t.rows) < t.most {
+	if len(t.rows) < t.limit {
 		t.rows = append(t.rows, row)
 	}
 }
 
-// names are distinct texts in the order of their first appearance.
-type names struct {
-	list []string
-	seen map[string]bool
-	more bool
+// nameSet are distinct texts in the order of their first appearance.
+type nameSet struct {
+	list      []string
+	seen      map[string]bool
+	truncated bool
 }
 
-func (n *names) add(s string) {
+func (n *nameSet) add(s string) {
 	if s == "" || n.seen[s] {
 		return
 	}
 	if len(n.list) >= MaxNames {
-		n.more = true
+		n.truncated = true
 		return
 	}
 	if n.seen == nil {

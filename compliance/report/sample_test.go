@@ -89,7 +89,7 @@ func sample(t testing.TB) []evidence.Record {
 	l.request(pre("send_email", "c2"), mail, mail, token)
 	l.decision(events.Decision{DecisionID: "0199a000-0000-7000-8000-000000000002", Verdict: events.Ask, Tool: "send_email", ToolCallID: "c2", Policy: policy,
 		Approval: &events.ApprovalRef{WorkflowID: "wf-7"}, Mandate: &events.MandateRef{ID: "mandate-4", Hash: "sha256:ab"},
-		Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "approval_required", Policy: "finance/mail-outside", Path: "/tool_input/to"}, {Evaluator: "tool_policy", Code: "rule_matched", Policy: "trial/strict", Action: "warn", Would: events.Deny}}})
+		Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "approval_required", Policy: "finance/mail-outside", Path: "/tool_input/to"}, {Evaluator: "tool_policy", Code: "rule_matched", Policy: "trial/strict", Action: "warn", WouldVerdict: events.Deny}}})
 	l.approval(events.Approval{WorkflowID: "wf-7", Status: "pending", Act: "open", Tool: "send_email"})
 	l.approval(events.Approval{WorkflowID: "wf-7", Status: "approved", Act: "approve", Tool: "send_email", Approver: "dana@reviewers", Reason: "supplier is known", PreviewDigest: kd})
 	l.approval(events.Approval{WorkflowID: "wf-7", Status: "consumed", Act: "consume", Tool: "send_email"})
@@ -101,7 +101,7 @@ func sample(t testing.TB) []evidence.Record {
 		Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "rule_matched", Policy: "finance/no-deletes"}}})
 	l.finding(events.Finding{FindingID: "f1", Rule: "missing_completion", Severity: events.SeverityMedium, Explanation: "delete_ledger was announced as c3 and nothing was heard of it since.", Remedy: "Ask the runtime.", Seqs: []uint64{427}})
 	l.call(events.Call{CallID: "k3", State: events.CallCompleted, Tool: "delete_ledger", ToolCallID: "c3", Occurrence: 1, Verdict: events.Deny, DecisionSeq: 428, ExecutionSeq: 431, Match: "drift", Findings: []string{"executed_despite_deny", "input_drift"}})
-	l.finding(events.Finding{FindingID: "f2", Rule: "missing_completion", Severity: events.SeverityInfo, Explanation: "It was completed after all.", Remedy: "Nothing.", Withdraws: "f1"})
+	l.finding(events.Finding{FindingID: "f2", Rule: "missing_completion", Severity: events.SeverityInfo, Explanation: "It was completed after all.", Remedy: "Nothing.", Retracts: "f1"})
 	l.finding(events.Finding{FindingID: "f3", Rule: "executed_despite_deny", Severity: events.SeverityCritical, Explanation: "delete_ledger ran as c3 although it had been denied.", Remedy: "Stop the runtime and find out how the call got around its gate.", Seqs: []uint64{428, 431}, Enforced: true})
 	broken := l.add(evidence.KindUnparseable, subject.Space{}.Event("acme", "runtime-1", "agenthook", l.session, "PreToolUse"), nil)
 	broken.Reason = "duplicate_key"
@@ -159,7 +159,7 @@ func hostile(t testing.TB) []evidence.Record {
 		l.request(map[string]any{"event_type": s, "tool_name": s, "agent_id": s, "metadata": map[string]any{"tool_call_id": s}},
 			evidence.Redaction{Detector: s, Action: s, Path: "/body/" + s, Commitment: s})
 		l.decision(events.Decision{DecisionID: id, Verdict: events.Verdict(s), Tool: s, ToolCallID: s, Policy: &events.PolicyRef{Name: s, Digest: s}, Mandate: &events.MandateRef{ID: s, Hash: s},
-			Approval: &events.ApprovalRef{WorkflowID: s}, Reasons: []events.Reason{{Evaluator: s, Code: s, Path: s, Policy: s, Action: s, Would: events.Verdict(s)}}})
+			Approval: &events.ApprovalRef{WorkflowID: s}, Reasons: []events.Reason{{Evaluator: s, Code: s, Path: s, Policy: s, Action: s, WouldVerdict: events.Verdict(s)}}})
 		l.call(events.Call{CallID: id, State: events.CallState(s), Tool: s, ToolCallID: s, Outcome: s, Match: s, Verdict: events.Verdict(s), Findings: []string{s}})
 		l.approval(events.Approval{WorkflowID: s, Status: s, Act: s, Approver: s, Reason: s, Tool: s, PreviewDigest: s, Refused: s})
 		l.finding(events.Finding{FindingID: id, Rule: s, Severity: events.Severity(s), Explanation: s, Remedy: s})

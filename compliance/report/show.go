@@ -46,11 +46,11 @@ const (
 	longText  = 600
 )
 
-func short(s string) string { return Visible(s, shortText) }
-func long(s string) string  { return Visible(s, longText) }
+func shortVisible(s string) string { return Visible(s, shortText) }
+func longVisible(s string) string  { return Visible(s, longText) }
 
-// or gives the first text that is not empty.
-func or(list ...string) string {
+// firstNonEmpty gives the first text that is not empty.
+func firstNonEmpty(list ...string) string {
 	for _, s := range list {
 		if s != "" {
 			return s
@@ -59,33 +59,33 @@ func or(list ...string) string {
 	return ""
 }
 
-// stamp is an instant as people read it, in UTC, to the millisecond. Empty for
+// formatTime is an instant as people read it, in UTC, to the millisecond. Empty for
 // none.
-func stamp(t time.Time) string {
+func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05.000")
 }
 
-func when(t events.Time) string { return stamp(t.Time) }
+func formatEventTime(t events.Time) string { return formatTime(t.Time) }
 
-// digest shortens a digest so that it can be compared by eye; the whole one is
+// shortDigest shortens a digest so that it can be compared by eye; the whole one is
 // in the records. The id of a session's key, which all digests under it share, is
 // left out.
-func digest(s string) string {
+func shortDigest(s string) string {
 	form, hex, found := strings.Cut(s, ":")
 	if _, own, keyed := strings.Cut(hex, ":"); keyed {
 		hex = own
 	}
 	if !found || len(hex) <= 16 {
-		return short(s)
+		return shortVisible(s)
 	}
 	return Visible(form, 20) + ":" + Visible(hex[:16], 16) + "…"
 }
 
-// count is a number and its word: 1 record, 2 records.
-func count(n int, word string) string {
+// countWord is a number and its word: 1 record, 2 records.
+func countWord(n int, word string) string {
 	if n == 1 {
 		return "1 " + word
 	}

@@ -32,8 +32,8 @@ const (
 // it does not hold.
 var ErrStatement = errors.New("not a valid statement")
 
-// limits bound what is read: a statement names a dozen members.
-var limits = strictjson.Limits{MaxBytes: 1 << 20, MaxDepth: 16}
+// statementLimits bound what is read: a statement names a dozen members.
+var statementLimits = strictjson.Limits{MaxBytes: 1 << 20, MaxDepth: 16}
 
 // Statement is the payload.
 type Statement struct {
@@ -82,8 +82,8 @@ type Signature struct {
 	Sig   string `json:"sig"`   // standard base64
 }
 
-// pae is what is signed: no text that a note key signs begins like it.
-func pae(payload []byte) []byte {
+// preAuthEncoding is what is signed: no text that a note key signs begins like it.
+func preAuthEncoding(payload []byte) []byte {
 	head := "DSSEv1 " + strconv.Itoa(len(PayloadType)) + " " + PayloadType + " " + strconv.Itoa(len(payload)) + " "
 	return append([]byte(head), payload...)
 }
@@ -95,19 +95,19 @@ func Sign(key ed25519.PrivateKey, subjects []Subject, p Predicate) ([]byte, erro
 	p.PublicKey = signing.EncodePublic(public)
 	subjects = slices.Clone(subjects)
 	slices.SortFunc(subjects, func(a, b Subject) int { return strings.Compare(a.Name, b.Name) })
-	payload, err := canonical(Statement{Type: Type, Subject: subjects, PredicateType: PredicateType, Predicate: p})
+	payload, err := canonicalJSON(Statement{Type: Type, Subject: subjects, PredicateType: PredicateType, Predicate: p})
 	if err != nil {
 		return nil, err
 	}
-	envelope, err := canonical(Envelope{PayloadType: PayloadType, Payload: base64.StdEncoding.EncodeToString(payload),
-		Signatures: []Signature{{KeyID: signing.KeyID(public), Sig: base64.StdEncoding.EncodeToString(ed25519.Sign(key, pae(payload)))}}})
+	envelope, err := canonicalJSON(Envelope{PayloadType: PayloadType, Payload: base64.StdEncoding.EncodeToString(payload),
+		Signatures: []Signature{{KeyID: signing.KeyID(public), Sig: base64.StdEncoding.EncodeToString(ed25519.Sign(key, preAuthEncoding(payload)))}}})
 	if err != nil {
 		return nil, err
 	}
 	return append(envelope, '\n'), nil
 }
 
-func canonical(v any) ([]byte, error) {
+func canonicalJSON(v any) ([]byte, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (o Opened) KeyID() string { return signing.KeyID(o.Key) }
 func Open(raw []byte) (Opened, error) {
 	var o Opened
 	var env Envelope
-	if err := decode(raw, &env); err != nil {
+	if err := decodeStrict(raw, &env); err != nil {
 		return o, err
 	}
 	if env.PayloadType != PayloadType || len(env.Signatures) != 1 {
@@ -139,7 +139,7 @@ func Open(raw []byte) (Opened, error) {
 	if err != nil {
 		return o, fmt.Errorf("%w: the payload is not base64", ErrStatement)
 	}
-	if err := decode(payload, &o.Statement); err != nil {
+	if err := decodeStrict(payload, &o.Statement); err != nil {
 		return o, err
 	}
 	if o.Type != Type || o.PredicateType != PredicateType {
@@ -149,23 +149,23 @@ func Open(raw []byte) (Opened, error) {
 		return o, fmt.Errorf("%w: it names no Ed25519 key", ErrStatement)
 	}
 	sig, err := base64.StdEncoding.Strict().DecodeString(env.Signatures[0].Sig)
-	if err != nil || env.Signatures[0].KeyID != signing.KeyID(o.Key) || !ed25519.Verify(o.Key, pae(payload), sig) {
+	if err != nil || env.Signatures[0].KeyID != signing.KeyID(o.Key) || !ed25519.Verify(o.Key, preAuthEncoding(payload), sig) {
 		return o, fmt.Errorf("%w: the signature is not by key %s over this payload", ErrStatement, signing.KeyID(o.Key))
 	}
-	again, err := Envelope{PayloadType: PayloadType, Payload: env.Payload, Signatures: env.Signatures}.bytes()
+	again, err := Envelope{PayloadType: PayloadType, Payload: env.Payload, Signatures: env.Signatures}.payloadBytes()
 	if err != nil || string(again) != string(raw) {
 		return o, fmt.Errorf("%w: the envelope is not in its one spelling", ErrStatement)
 	}
 	return o, nil
 }
 
-func (e Envelope) bytes() ([]byte, error) {
-	b, err := canonical(e)
+func (e Envelope) payloadBytes() ([]byte, error) {
+	b, err := canonicalJSON(e)
 	return append(b, '\n'), err
 }
 
-func decode(raw []byte, into any) error {
-	if _, err := strictjson.Parse(raw, limits); err != nil {
+func decodeStrict(raw []byte, into any) error {
+	if _, err := strictjson.Parse(raw, statementLimits); err != nil {
 		return fmt.Errorf("%w: %w", ErrStatement, err)
 	}
 	if err := strictjson.Unmarshal(raw, into, strictjson.RejectUnknown); err != nil {

@@ -10,9 +10,9 @@ import (
 
 // Result is what comparing a table with the records gave.
 type Result struct {
-	Same    bool
-	At      int64 // of the first byte that differs
-	Foreign bool  // another edition made it: its bytes cannot be compared
+	Same         bool
+	At           int64 // of the first byte that differs
+	OtherEdition bool  // another edition made it: its bytes cannot be compared
 }
 
 // maxFooter bounds the part of a file that is searched for its edition.
@@ -26,16 +26,16 @@ func Compare(c evidence.BundleContents) (Result, error) {
 	if file == nil {
 		return Result{}, nil
 	}
-	cmp := &comparer{file: file, diff: -1}
+	cmp := &fileComparer{file: file, diff: -1}
 	if err := Write(c, cmp); err != nil && !errors.Is(err, errDiffers) {
 		return Result{}, err
 	}
-	cmp.end()
+	cmp.checkEnd()
 	if cmp.diff < 0 {
 		return Result{Same: true}, nil
 	}
 	tail, err := tailOf(c.Open(evidence.MemberTable))
-	return Result{At: cmp.diff, Foreign: !bytes.Contains(tail, []byte(Edition))}, err
+	return Result{At: cmp.diff, OtherEdition: !bytes.Contains(tail, []byte(Edition))}, err
 }
 
 // tailOf gives the end of a stream.
@@ -52,16 +52,16 @@ func tailOf(r io.Reader) ([]byte, error) {
 
 var errDiffers = errors.New("differs")
 
-// comparer is a writer that compares what is written with a file, until they
+// fileComparer is a writer that compares what is written with a file, until they
 // differ.
-type comparer struct {
+type fileComparer struct {
 	file io.Reader
 	at   int64
 	diff int64
 	buf  [64 << 10]byte
 }
 
-func (c *comparer) Write(p []byte) (int, error) {
+func (c *fileComparer) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
 		n := min(len(p), len(c.buf))
@@ -79,8 +79,8 @@ func (c *comparer) Write(p []byte) (int, error) {
 	return total, nil
 }
 
-// end notices what is behind.
-func (c *comparer) end() {
+// checkEnd notices what is behind.
+func (c *fileComparer) checkEnd() {
 	if n, _ := c.file.Read(c.buf[:1]); c.diff < 0 && n > 0 {
 		c.diff = c.at
 	}

@@ -72,15 +72,15 @@ func Write(c evidence.BundleContents, w io.Writer) error {
 	return t.close()
 }
 
-type writer struct {
+type rowWriter struct {
 	p     *parquet.GenericWriter[row]
 	bytes int
 	rows  int
 	one   [1]row
 }
 
-func newWriter(w io.Writer) *writer {
-	return &writer{p: parquet.NewGenericWriter[row](w,
+func newWriter(w io.Writer) *rowWriter {
+	return &rowWriter{p: parquet.NewGenericWriter[row](w,
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest, Concurrency: 1}),
 		parquet.CreatedBy("countersign", Format, ""),
 		parquet.KeyValueMetadata(editionKey, Edition),
@@ -89,7 +89,7 @@ func newWriter(w io.Writer) *writer {
 		parquet.SkipPageBounds("record"), parquet.SkipPageBounds("record_hash"), parquet.SkipPageBounds("body_digest"))}
 }
 
-func (t *writer) add(r evidence.Row, rec evidence.Record) error {
+func (t *rowWriter) add(r evidence.Row, rec evidence.Record) error {
 	t.one[0] = rowOf(r, rec)
 	if _, err := t.p.Write(t.one[:]); err != nil {
 		return fmt.Errorf("sequence %d: %w", r.Seq, err)
@@ -102,11 +102,11 @@ func (t *writer) add(r evidence.Row, rec evidence.Record) error {
 	return t.p.Flush()
 }
 
-func (t *writer) close() error { return t.p.Close() }
+func (t *rowWriter) close() error { return t.p.Close() }
 
-// facts are the members of bodies that have columns of their own. Those of other
+// bodyFields are the members of bodies that have columns of their own. Those of other
 // types are left empty.
-type facts struct {
+type bodyFields struct {
 	EventType  string `json:"event_type"`
 	Type       string `json:"type"`
 	ToolName   string `json:"tool_name"`
@@ -132,21 +132,21 @@ func rowOf(r evidence.Row, rec evidence.Record) row {
 		out.Reason = &rec.Reason
 		return out
 	}
-	var f facts
+	var f bodyFields
 	_ = json.Unmarshal(rec.Body, &f) // members of other types are left empty
-	out.Type, out.Tool, out.ToolCallID = first(f.EventType, f.Type), first(f.ToolName, f.Tool), first(f.Metadata.ToolCallID, f.ToolCallID)
-	out.Agent = first(f.AgentID, f.Agent)
-	if judged[rec.Kind] {
-		out.Verdict, out.State, out.Rule, out.Severity = f.Verdict, first(f.State, f.Status), f.Rule, f.Severity
+	out.Type, out.Tool, out.ToolCallID = firstNonEmpty(f.EventType, f.Type), firstNonEmpty(f.ToolName, f.Tool), firstNonEmpty(f.Metadata.ToolCallID, f.ToolCallID)
+	out.Agent = firstNonEmpty(f.AgentID, f.Agent)
+	if ownKinds[rec.Kind] {
+		out.Verdict, out.State, out.Rule, out.Severity = f.Verdict, firstNonEmpty(f.State, f.Status), f.Rule, f.Severity
 	}
 	return out
 }
 
-// judged are the kinds whose verdicts, states, rules and severities are ours;
+// ownKinds are the kinds whose verdicts, states, rules and severities are ours;
 // what a producer calls so is not.
-var judged = map[string]bool{evidence.KindDecision: true, evidence.KindCall: true, evidence.KindFinding: true, evidence.KindApproval: true}
+var ownKinds = map[string]bool{evidence.KindDecision: true, evidence.KindCall: true, evidence.KindFinding: true, evidence.KindApproval: true}
 
-func first(a, b string) string {
+func firstNonEmpty(a, b string) string {
 	if a != "" {
 		return a
 	}

@@ -215,7 +215,7 @@ func TestFindings(t *testing.T) {
 	if r := tally.Report(p, who, nil); r.Outcome != NotMet || r.Includes.Outcome != NotMet || line(*r.Includes, "uuid").Count != 1 {
 		t.Errorf("%+v", r)
 	}
-	find(tally, events.Finding{FindingID: "f3", Rule: "AH-C-004", Severity: events.SeverityInfo, Withdraws: "f2"})
+	find(tally, events.Finding{FindingID: "f3", Rule: "AH-C-004", Severity: events.SeverityInfo, Retracts: "f2"})
 	if r := tally.Report(p, who, nil); line(*r.Includes, "uuid").Outcome != Held {
 		t.Errorf("taken back: %+v", line(*r.Includes, "uuid"))
 	}

@@ -127,8 +127,8 @@ func agentHookFacets(e *agenthook.Event) facetList {
 	f.addIf(pre && e.ToolCallID() != "", CallID)
 	f.addIf(pre && e.ToolCallID() == "", Nameless)
 	f.addIf(pre && e.EvidencePhase == "", Unphased)
-	f.addIf(pre && !e.Governed(), UngovernedPre)
-	f.addIf(post && !e.Governed(), UngovernedPost)
+	f.addIf(pre && !e.HasGovernanceBlock(), UngovernedPre)
+	f.addIf(post && !e.HasGovernanceBlock(), UngovernedPost)
 	f.addIf(pre && e.EvidencePhase == agenthook.PhasePreCommit, PreCommit)
 	f.addIf(pre && e.ToolInput != nil, Input)
 	f.addIf(is(agenthook.ToolCallValidated, agenthook.ToolCallRedacted, agenthook.ToolCallRetried), Steps)
@@ -185,9 +185,9 @@ func (f *facetList) addIdentity(e *agenthook.Event, pre bool) {
 			hashes++
 		}
 	}
-	f.addIf(e.Governed(), Governed)
-	f.addIf(pre && e.Governed(), GovernedPre)
-	f.addIf(pre && e.Governed() && hooksession.AnswersUnknown(e), Unsaid)
+	f.addIf(e.HasGovernanceBlock(), Governed)
+	f.addIf(pre && e.HasGovernanceBlock(), GovernedPre)
+	f.addIf(pre && e.HasGovernanceBlock() && hooksession.AnswersUnknown(e), Unsaid)
 	identity, identified := e.ToolIdentity()
 	if identified {
 		count(identity.SchemaHash)

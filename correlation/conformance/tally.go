@@ -105,14 +105,14 @@ func (t *Tally) addAgentHook(e *agenthook.Event, p sessionKey) {
 	case e.EventType == agenthook.PostLLMCall, e.EventType == agenthook.ErrorOccurred && id == "": // H-13
 		o.openModelCalls--
 	}
-	if e.EventType == agenthook.PostToolUse && (e.Governed() || o.isGoverned(id)) {
+	if e.EventType == agenthook.PostToolUse && (e.HasGovernanceBlock() || o.isGoverned(id)) {
 		o.counts[GovernedPost]++
 	}
 	verdict, stamped := e.AdmissionVerdict()
 	mode, is := e.FailMode()
 	excused := is && mode.Triggered
 	pre := e.EventType == agenthook.PreToolUse
-	if pre && e.Governed() && id != "" {
+	if pre && e.HasGovernanceBlock() && id != "" {
 		o.rememberID("governed\x00" + id)
 	}
 	if id == "" {
@@ -121,8 +121,8 @@ func (t *Tally) addAgentHook(e *agenthook.Event, p sessionKey) {
 	waits := pre && (e.EvidencePhase == agenthook.PhasePreCommit || e.EvidencePhase == "")
 	denied := stamped && verdict.Verdict == string(events.Deny)
 	o.ended = o.ended || e.EventType == agenthook.SessionEnd
-	if pre || excused || e.Closes() {
-		o.addCall(id, callState{needsVerdict: waits, hasVerdict: stamped || excused, announced: pre && e.ToolCallID() != "", ended: e.Closes() || denied})
+	if pre || excused || e.ClosesCall() {
+		o.addCall(id, callState{needsVerdict: waits, hasVerdict: stamped || excused, announced: pre && e.ToolCallID() != "", ended: e.ClosesCall() || denied})
 	}
 }
 
@@ -210,8 +210,8 @@ func (t *Tally) Finding(f events.Finding) {
 		at = &sessionFindings{standing: map[string]map[string]standingFinding{}, retracted: map[string]bool{}}
 		t.findingsBySession[p] = at
 	}
-	if f.Withdraws != "" {
-		at.retracted[f.Withdraws] = true
+	if f.Retracts != "" {
+		at.retracted[f.Retracts] = true
 		return
 	}
 	if at.standing[f.Rule] == nil {

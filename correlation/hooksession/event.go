@@ -95,7 +95,7 @@ func (x *Event) readBlocks(e *agenthook.Event) {
 	if m, ok := e.FailMode(); ok {
 		x.FailMode, x.letCallPass = m.Triggered, m.Triggered && m.Outcome == "allow"
 	}
-	x.governed = e.Governed()
+	x.governed = e.HasGovernanceBlock()
 	x.Unknown = x.governed && e.EventType == agenthook.PreToolUse && AnswersUnknown(e)
 	if v, ok := e.Validation(); ok {
 		x.validationFailed = v.Status == "failed"
@@ -159,7 +159,7 @@ func (x *Event) Nonce() string {
 func stringMember(m map[string]any, key string) string { s, _ := m[key].(string); return s }
 
 func parseInstant(s string) time.Time {
-	if t, ok := events.PlainTime(s); ok {
+	if t, ok := events.ParsePlainTime(s); ok {
 		return t
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)

@@ -33,7 +33,7 @@ func (s *Session) checkWebTypes(x *Event) {
 		if st.profileEvent == (eventRef{}) {
 			st.profileEvent = x.eventRef()
 		}
-	case st.profileEvent != (eventRef{}) && !agenthook.Known(x.Type) && strings.HasPrefix(x.Type, "Web"):
+	case st.profileEvent != (eventRef{}) && !agenthook.IsKnownType(x.Type) && strings.HasPrefix(x.Type, "Web"):
 		b := s.addFinding("AH-C-140", "a type of its own", st.profileEvent, x.eventRef())
 		b.Severity = events.SeverityInfo
 	}

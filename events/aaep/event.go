@@ -83,7 +83,7 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	}
 	e := &Event{Tree: tree, Raw: raw}
 	var first *FieldError
-	e.read(field.Root(tree, &first))
+	e.readFields(field.Root(tree, &first))
 	if first != nil {
 		return e, first
 	}
@@ -95,17 +95,17 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
 	e := &Event{Raw: raw}
 	var first *FieldError
-	e.read(field.Flat(v, &first))
+	e.readFields(field.Flat(v, &first))
 	return e, first == nil
 }
 
-func (e *Event) read(o field.Object) {
+func (e *Event) readFields(o field.Object) {
 	e.TypeAsSent = o.Text("type")
 	e.Type = NormaliseType(e.TypeAsSent)
 	if !isReplyType(e.Type) {
 		e.readEnvelope(o)
 	}
-	if read, ok := payloads[e.Type]; ok {
+	if read, ok := payloadReaders[e.Type]; ok {
 		e.Payload = read(o)
 	}
 }
@@ -169,7 +169,7 @@ func readLocalization(o field.Object) *LocalizationHints {
 // mean the same (section 3.2.2). Other types stay as they are.
 func NormaliseType(typ string) string {
 	if local, ok := strings.CutPrefix(typ, typeURI); ok && local != "" {
-		return prefix + local
+		return typePrefix + local
 	}
 	return typ
 }
@@ -191,8 +191,8 @@ func (e *Event) IsTerminal() bool {
 // AAEP's agent.* types ("agent.tool.invoked"), later ones than ours included;
 // any other type as it was sent ("confirmation.reply", "medai:alert.raised").
 func (e *Event) SubjectType() string {
-	if strings.HasPrefix(e.Type, prefix+"agent.") {
-		return strings.TrimPrefix(e.Type, prefix)
+	if strings.HasPrefix(e.Type, typePrefix+"agent.") {
+		return strings.TrimPrefix(e.Type, typePrefix)
 	}
 	return e.TypeAsSent
 }

@@ -3,8 +3,8 @@ package aaep
 import "github.com/countersign-dev/countersign/events/internal/field"
 
 const (
-	prefix  = "aaep:"
-	typeURI = "https://aaep-protocol.org/types/"
+	typePrefix = "aaep:"
+	typeURI    = "https://aaep-protocol.org/types/"
 )
 
 // The twelve core event types (chapter 4), compact, and the two replies
@@ -38,8 +38,8 @@ var CoreTypes = []string{
 	TypeOutputStreaming, TypeAwaitingConfirmation, TypeAwaitingClarification, TypeHandoffRequested,
 }
 
-// payloads reads the payload of each type that is AAEP's own.
-var payloads = map[string]func(field.Object) any{
+// payloadReaders reads the payload of each type that is AAEP's own.
+var payloadReaders = map[string]func(field.Object) any{
 	TypeSessionStarted:        readSessionStarted,
 	TypeSessionCompleted:      readSessionCompleted,
 	TypeSessionErrored:        readSessionErrored,

@@ -87,14 +87,14 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 func Read(normalised, sent map[string]any) (*Event, error) {
 	e := &Event{Tree: normalised, Sent: sent}
 	var first *FieldError
-	e.fill(field.Root(normalised, &first))
+	e.readFields(field.Root(normalised, &first))
 	if first != nil {
 		return e, first
 	}
 	return e, nil
 }
 
-func (e *Event) fill(o field.Object) {
+func (e *Event) readFields(o field.Object) {
 	e.ToolName = o.Text("tool_name")
 	e.Category = Category(o.Text("tool_category"))
 	e.Authorized = State(o.Text("authorization_state"))

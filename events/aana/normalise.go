@@ -28,23 +28,23 @@ func Normalise(tree map[string]any) map[string]any {
 	for i, ref := range refs {
 		switch ref := ref.(type) {
 		case string:
-			list[i] = fromText(ref)
+			list[i] = refFromText(ref)
 		case map[string]any:
 			list[i] = withDefaults(ref)
 		default:
 			list[i] = ref
 		}
 	}
-	return with(tree, "evidence_refs", list)
+	return withMember(tree, "evidence_refs", list)
 }
 
-func with(m map[string]any, key string, value any) map[string]any {
+func withMember(m map[string]any, key string, value any) map[string]any {
 	c := maps.Clone(m)
 	c[key] = value
 	return c
 }
 
-func fromText(text string) any {
+func refFromText(text string) any {
 	id := strings.TrimSpace(text)
 	if id == "" {
 		return text

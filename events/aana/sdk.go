@@ -26,7 +26,7 @@ func NormaliseSDK(tree map[string]any) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return with(tree, "evidence_refs", refs), nil
+		return withMember(tree, "evidence_refs", refs), nil
 	}
 	return sdkRebuild(tree)
 }
@@ -164,7 +164,7 @@ var sdkRefEnums = map[string][]string{
 
 func sdkRef(v any) (any, error) {
 	if text, ok := v.(string); ok {
-		ref := fromText(text)
+		ref := refFromText(text)
 		if _, blank := ref.(string); blank {
 			return nil, errBlankRef
 		}
@@ -237,7 +237,7 @@ func sdkFreshness(ref map[string]any) map[string]any {
 		return f
 	}
 	if trusted {
-		return with(f, "status", Fresh)
+		return withMember(f, "status", Fresh)
 	}
-	return with(f, "status", FreshnessUnknown)
+	return withMember(f, "status", FreshnessUnknown)
 }

@@ -128,20 +128,20 @@ type blocks struct {
 
 func readBlocks(meta field.Object) blocks {
 	return blocks{
-		verdict:     block(meta, "admission_verdict", readVerdict),
-		approval:    block(meta, "approval", readApproval),
-		identity:    block(meta, "tool_identity", readIdentity),
-		translation: block(meta, "provider_translation", readTranslation),
-		risk:        block(meta, "risk", readRisk),
-		validation:  block(meta, "validation", readValidation),
-		redaction:   block(meta, "redaction", readRedaction),
-		retry:       block(meta, "retry", readRetry),
-		execution:   block(meta, "execution", readExecution),
+		verdict:     readBlock(meta, "admission_verdict", readVerdict),
+		approval:    readBlock(meta, "approval", readApproval),
+		identity:    readBlock(meta, "tool_identity", readIdentity),
+		translation: readBlock(meta, "provider_translation", readTranslation),
+		risk:        readBlock(meta, "risk", readRisk),
+		validation:  readBlock(meta, "validation", readValidation),
+		redaction:   readBlock(meta, "redaction", readRedaction),
+		retry:       readBlock(meta, "retry", readRetry),
+		execution:   readBlock(meta, "execution", readExecution),
 		failMode:    readFailMode(meta),
 	}
 }
 
-func block[T any](meta field.Object, key string, read func(field.Object) T) *T {
+func readBlock[T any](meta field.Object, key string, read func(field.Object) T) *T {
 	o, ok := meta.Child(key)
 	if !ok {
 		return nil
@@ -267,9 +267,9 @@ func (e *Event) ToolIdentity() (*ToolIdentity, bool) {
 	return e.blocks.identity, e.blocks.identity != nil
 }
 
-// Governed tells whether the event is one of the action-governance profile: it has
+// HasGovernanceBlock tells whether the event is one of the action-governance profile: it has
 // any of the blocks of AHP-013.
-func (e *Event) Governed() bool {
+func (e *Event) HasGovernanceBlock() bool {
 	b := &e.blocks
 	return b.identity != nil || b.translation != nil || b.risk != nil || b.validation != nil || b.redaction != nil || b.retry != nil || b.execution != nil
 }

@@ -77,7 +77,7 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	}
 	e := &Event{Tree: tree, Raw: raw}
 	var first *FieldError
-	if e.fill(field.Root(e.Tree, &first)); first != nil {
+	if e.readFields(field.Root(e.Tree, &first)); first != nil {
 		return e, first
 	}
 	return e, nil
@@ -90,13 +90,13 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
 	e := &Event{Raw: raw}
 	var first *FieldError
-	e.fill(field.Flat(v, &first))
+	e.readFields(field.Flat(v, &first))
 	if first != nil {
 		return nil, false
 	}
-	if meta := v.Get("metadata"); meta.There() {
+	if meta := v.Get("metadata"); meta.Exists() {
 		for m := range meta.All() {
-			if !inModel[m.Key()] {
+			if !modelledMembers[m.Key()] {
 				if e.Metadata == nil {
 					e.Metadata = map[string]any{}
 				}
@@ -107,15 +107,15 @@ func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
 	return e, true
 }
 
-// inModel are the members of metadata of which nobody needs more than the model
+// modelledMembers are the members of metadata of which nobody needs more than the model
 // has.
-var inModel = map[string]bool{"tool_call_id": true, "traceparent": true, "tool_input_executed": true,
+var modelledMembers = map[string]bool{"tool_call_id": true, "traceparent": true, "tool_input_executed": true,
 	"execution": true, "exit_code": true, "retry": true, "redaction": true, "admission_verdict": true,
 	"tool_identity": true, "provider_translation": true, "risk": true, "validation": true}
 
-// Keep makes the texts of blocks that are remembered longer than their document
+// CloneTexts makes the texts of blocks that are remembered longer than their document
 // independent of it: word is for those of small vocabularies, id for all others.
-func (e *Event) Keep(word, id func(string) string) {
+func (e *Event) CloneTexts(word, id func(string) string) {
 	if v := e.blocks.verdict; v != nil {
 		v.Verdict, v.DecidedAt = word(v.Verdict), id(v.DecidedAt)
 	}
@@ -130,7 +130,7 @@ func (e *Event) Keep(word, id func(string) string) {
 	}
 }
 
-func (e *Event) fill(o field.Object) {
+func (e *Event) readFields(o field.Object) {
 	if v := o.Int("schema_version"); v != nil {
 		n := int(*v)
 		e.SchemaVersion = &n
@@ -151,7 +151,7 @@ func (e *Event) fill(o field.Object) {
 	e.ResourceKind = o.Text("resource_kind")
 	e.ResourceScope = o.Text("resource_scope")
 	e.OperationRisk = o.Text("operation_risk")
-	e.Resource = resource(o)
+	e.Resource = readResource(o)
 	e.Annotations = o.Map("annotations")
 	meta, ok := o.Child("metadata")
 	if !ok {
@@ -179,7 +179,7 @@ func (e *Event) HasMetadata() bool { return e.hasMetadata }
 // flat.
 func (e *Event) HasExecuted() bool { return e.meta.hasExecuted }
 
-func resource(o field.Object) string {
+func readResource(o field.Object) string {
 	switch o.Kind("resource") {
 	case field.KindString:
 		return o.Text("resource")

@@ -54,7 +54,7 @@ func FuzzDecode(f *testing.F) {
 		if _, _, err := e.ExecutedCanonical(); err != nil {
 			t.Fatal(err)
 		}
-		e.Closes()
+		e.ClosesCall()
 		e.RedactedFields()
 		e.DurationMS()
 		e.ExitCode()

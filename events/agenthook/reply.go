@@ -51,8 +51,8 @@ func ParseReply(raw []byte) (Reply, error) {
 	}
 	if meta, ok := o.Child("metadata"); ok {
 		r.Metadata = ReplyMetadata{
-			AdmissionVerdict: block(meta, "admission_verdict", readVerdict),
-			Approval:         block(meta, "approval", readApproval),
+			AdmissionVerdict: readBlock(meta, "admission_verdict", readVerdict),
+			Approval:         readBlock(meta, "approval", readApproval),
 		}
 	}
 	if first != nil {

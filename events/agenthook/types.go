@@ -50,13 +50,13 @@ const (
 	PhaseObservational = "observational"
 )
 
-// traits is what the protocol says about a named type.
-type traits struct {
+// typeTraits is what the protocol says about a named type.
+type typeTraits struct {
 	admission bool // a subscriber may answer allow, deny or ask
 	closes    bool // ends the call it names
 }
 
-var named = map[string]traits{
+var knownTypes = map[string]typeTraits{
 	PreToolUse:               {admission: true},
 	PostToolUse:              {closes: true},
 	UserPromptSubmit:         {},
@@ -87,9 +87,9 @@ var named = map[string]traits{
 	GoalStatus:               {},
 }
 
-// Known reports whether a type is one of the named ones.
-func Known(eventType string) bool {
-	_, ok := named[eventType]
+// IsKnownType reports whether a type is one of the named ones.
+func IsKnownType(eventType string) bool {
+	_, ok := knownTypes[eventType]
 	return ok
 }
 
@@ -122,13 +122,15 @@ func hasWord(name, word string) bool {
 
 // AdmissionCapable reports whether subscribers may answer events of a type with
 // a verdict: every Pre event, named or not, and two of the web events.
-func AdmissionCapable(eventType string) bool { return IsPre(eventType) || named[eventType].admission }
+func AdmissionCapable(eventType string) bool {
+	return IsPre(eventType) || knownTypes[eventType].admission
+}
 
-// Closes reports whether the event ends the call that its tool_call_id names:
+// ClosesCall reports whether the event ends the call that its tool_call_id names:
 // PostToolUse, ToolUseBlocked, and an ErrorOccurred that names a call.
-func (e *Event) Closes() bool { return Closes(e.EventType, e.ToolCallID()) }
+func (e *Event) ClosesCall() bool { return ClosesCall(e.EventType, e.ToolCallID()) }
 
-// Closes is Event.Closes for a type and a tool_call_id.
-func Closes(eventType, toolCallID string) bool {
-	return named[eventType].closes && (eventType != ErrorOccurred || toolCallID != "")
+// ClosesCall is Event.Closes for a type and a tool_call_id.
+func ClosesCall(eventType, toolCallID string) bool {
+	return knownTypes[eventType].closes && (eventType != ErrorOccurred || toolCallID != "")
 }

@@ -44,8 +44,8 @@ func TestTypeTraits(t *testing.T) {
 	known := 0
 	for name, want := range tests {
 		got := row{
-			known: agenthook.Known(name), valid: agenthook.ValidTypeName(name), pre: agenthook.IsPre(name), post: agenthook.IsPost(name),
-			admission: agenthook.AdmissionCapable(name), closes: agenthook.Closes(name, ""), closesCall: agenthook.Closes(name, "call-1"),
+			known: agenthook.IsKnownType(name), valid: agenthook.ValidTypeName(name), pre: agenthook.IsPre(name), post: agenthook.IsPost(name),
+			admission: agenthook.AdmissionCapable(name), closes: agenthook.ClosesCall(name, ""), closesCall: agenthook.ClosesCall(name, "call-1"),
 		}
 		if got != want {
 			t.Errorf("%q: %+v, want %+v", name, got, want)
@@ -57,7 +57,7 @@ func TestTypeTraits(t *testing.T) {
 	if known != 28 {
 		t.Errorf("%d named types, want 28", known)
 	}
-	if !decode(t, `{"event_type":"ErrorOccurred","metadata":{"tool_call_id":"c"}}`).Closes() {
+	if !decode(t, `{"event_type":"ErrorOccurred","metadata":{"tool_call_id":"c"}}`).ClosesCall() {
 		t.Error("an ErrorOccurred that names a call closes it")
 	}
 }

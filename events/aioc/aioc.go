@@ -66,7 +66,7 @@ func DecodeTool(raw []byte, lim strictjson.Limits) (*ToolPolicyInput, error) {
 	}
 	var first *FieldError
 	o := field.Root(tree, &first)
-	in := &ToolPolicyInput{Input: common(o, raw, "argsCanonicalJson"), AgentName: o.Text("agentName"), ToolName: o.Text("toolName")}
+	in := &ToolPolicyInput{Input: readInput(o, raw, "argsCanonicalJson"), AgentName: o.Text("agentName"), ToolName: o.Text("toolName")}
 	in.RawArguments = o.Text("rawArguments")
 	_, in.HasRaw = tree["rawArguments"].(string)
 	in.ParsedArguments, in.HasParsed = tree["parsedArguments"]
@@ -82,13 +82,13 @@ func DecodeHandoff(raw []byte, lim strictjson.Limits) (*HandoffPolicyInput, erro
 	var first *FieldError
 	o := field.Root(tree, &first)
 	in := &HandoffPolicyInput{
-		Input: common(o, raw, "payloadCanonicalJson"), FromAgentName: o.Text("fromAgentName"), ToAgentName: o.Text("toAgentName"),
+		Input: readInput(o, raw, "payloadCanonicalJson"), FromAgentName: o.Text("fromAgentName"), ToAgentName: o.Text("toAgentName"),
 		HandoffPayload: tree["handoffPayload"], HandoffName: o.Text("handoffName"),
 	}
 	return in, orNil(first)
 }
 
-func common(o field.Object, raw []byte, canonical string) Input {
+func readInput(o field.Object, raw []byte, canonical string) Input {
 	in := Input{
 		ProposalHash: o.Text("proposalHash"), CanonicalJSON: o.Text(canonical), RunContext: o.Map("runContext"),
 		CallID: o.Text("callId"), RunID: o.Text("runId"), Tree: o.Members, Raw: raw,

@@ -19,7 +19,7 @@ const RawKey = "__raw"
 // differently (a key twice, an integer beyond 2^53, …), of which nobody can say
 // what the runtime made.
 func ParseArguments(text string, lim strictjson.Limits) (any, error) {
-	if strings.TrimFunc(text, blank) == "" {
+	if strings.TrimFunc(text, isBlank) == "" {
 		return map[string]any{}, nil
 	}
 	v, err := strictjson.Parse([]byte(text), lim)
@@ -30,8 +30,8 @@ func ParseArguments(text string, lim strictjson.Limits) (any, error) {
 	return v, err
 }
 
-// blank is white space as JavaScript's trim knows it.
-func blank(r rune) bool { return r == '\ufeff' || unicode.IsSpace(r) && r != '\u0085' }
+// isBlank is white space as JavaScript's trim knows it.
+func isBlank(r rune) bool { return r == '\ufeff' || unicode.IsSpace(r) && r != '\u0085' }
 
 // IsRaw reports whether arguments stand for text that is not JSON. Arguments in
 // which a model wrote the member itself cannot be told from them.

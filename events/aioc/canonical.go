@@ -21,7 +21,7 @@ const protoKey = "__proto__"
 // array index (0 to 2^32-2) come first, in the order of their number, and a
 // member __proto__ is lost. See Ambiguous.
 func Canonical(v any) ([]byte, error) {
-	if !oddBelow(v) {
+	if !hasOddName(v) {
 		return strictjson.Canonical(v)
 	}
 	return appendCanonical(nil, v)
@@ -31,7 +31,7 @@ func appendCanonical(b []byte, v any) (_ []byte, err error) {
 	switch v := v.(type) {
 	case map[string]any:
 		b = append(b, '{')
-		for _, k := range keys(v) {
+		for _, k := range orderedKeys(v) {
 			if b[len(b)-1] != '{' {
 				b = append(b, ',')
 			}
@@ -60,8 +60,8 @@ func appendCanonical(b []byte, v any) (_ []byte, err error) {
 	}
 }
 
-// keys are the member names in aioc's order.
-func keys(m map[string]any) []string {
+// orderedKeys are the member names in aioc's order.
+func orderedKeys(m map[string]any) []string {
 	names := slices.DeleteFunc(slices.Collect(maps.Keys(m)), func(k string) bool { return k == protoKey })
 	slices.SortFunc(names, func(a, b string) int {
 		x, isX := arrayIndex(a)
@@ -89,26 +89,26 @@ func arrayIndex(name string) (uint64, bool) {
 	return n, true
 }
 
-// Ambiguous looks for a member that aioc and RFC 8785 treat differently, so that
+// FindAmbiguousKey looks for a member that aioc and RFC 8785 treat differently, so that
 // one of two readers would hash another document than the other. path is the
 // JSON pointer of the first one, in order of names.
-func Ambiguous(v any) (path string, found bool) {
+func FindAmbiguousKey(v any) (path string, found bool) {
 	switch v := v.(type) {
 	case map[string]any:
-		if !oddBelow(v) {
+		if !hasOddName(v) {
 			return "", false
 		}
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			if oddName(k) {
-				return "/" + escape.Replace(k), true
+			if isOddName(k) {
+				return "/" + pointerEscaper.Replace(k), true
 			}
-			if below, found := Ambiguous(v[k]); found {
-				return "/" + escape.Replace(k) + below, true
+			if below, found := FindAmbiguousKey(v[k]); found {
+				return "/" + pointerEscaper.Replace(k) + below, true
 			}
 		}
 	case []any:
 		for i, e := range v {
-			if below, found := Ambiguous(e); found {
+			if below, found := FindAmbiguousKey(e); found {
 				return "/" + strconv.Itoa(i) + below, true
 			}
 		}
@@ -116,27 +116,27 @@ func Ambiguous(v any) (path string, found bool) {
 	return "", false
 }
 
-// oddBelow answers as Ambiguous does, without a path and so without sorting.
-func oddBelow(v any) bool {
+// hasOddName answers as Ambiguous does, without a path and so without sorting.
+func hasOddName(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, e := range v {
-			if oddName(k) || oddBelow(e) {
+			if isOddName(k) || hasOddName(e) {
 				return true
 			}
 		}
 	case []any:
-		return slices.ContainsFunc(v, oddBelow)
+		return slices.ContainsFunc(v, hasOddName)
 	}
 	return false
 }
 
-func oddName(name string) bool {
+func isOddName(name string) bool {
 	_, index := arrayIndex(name)
 	return index || name == protoKey
 }
 
-var escape = strings.NewReplacer("~", "~0", "/", "~1")
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 // Hashes name a proposal. They are plain SHA-256 in lower-case hex, without
 // prefix and without salt: whoever sees one can guess short arguments. They
@@ -149,17 +149,17 @@ type Hashes struct {
 
 // HashTool computes the hashes of a tool proposal.
 func HashTool(agentName, toolName string, arguments any) (Hashes, error) {
-	return hashes(arguments, "argsCanonicalJson", map[string]string{"kind": "tool", "agentName": agentName, "toolName": toolName})
+	return proposalHashes(arguments, "argsCanonicalJson", map[string]string{"kind": "tool", "agentName": agentName, "toolName": toolName})
 }
 
 // HashHandoff computes the hashes of a handoff proposal.
 func HashHandoff(fromAgentName, toAgentName string, payload any) (Hashes, error) {
-	return hashes(payload, "payloadCanonicalJson", map[string]string{"kind": "handoff", "fromAgentName": fromAgentName, "toAgentName": toAgentName})
+	return proposalHashes(payload, "payloadCanonicalJson", map[string]string{"kind": "handoff", "fromAgentName": fromAgentName, "toAgentName": toAgentName})
 }
 
-// hashes puts the canonical form of the payload into the proposal as a text: it
+// proposalHashes puts the canonical form of the payload into the proposal as a text: it
 // is encoded twice.
-func hashes(payload any, member string, proposal map[string]string) (Hashes, error) {
+func proposalHashes(payload any, member string, proposal map[string]string) (Hashes, error) {
 	canonical, err := Canonical(payload)
 	if err != nil {
 		return Hashes{}, fmt.Errorf("aioc: %w", err)

@@ -55,12 +55,12 @@ func TestAmbiguous(t *testing.T) {
 		`{"a":[{"b/c~":{"7":1}}]}`: "/a/0/b~1c~0/7", `{"10":1,"9":1,"a":{"1":1}}`: "/10", `{"__proto__":1}`: "/__proto__", `[{},{"0":1}]`: "/1/0",
 		`{"b":{"1":1},"a":{"2":2}}`: "/a/2",
 	} {
-		if path, odd := Ambiguous(tree(t, in)); !odd || path != want {
+		if path, odd := FindAmbiguousKey(tree(t, in)); !odd || path != want {
 			t.Errorf("%s: %q", in, path)
 		}
 	}
 	for _, in := range []string{`{}`, `[1,2,3]`, `{"01":1,"-1":1,"1.0":1,"4294967295":1,"1e3":1,"":1,"proto":1,"+1":1," 1":1}`, `"__proto__"`, `null`} {
-		if path, odd := Ambiguous(tree(t, in)); odd {
+		if path, odd := FindAmbiguousKey(tree(t, in)); odd {
 			t.Errorf("%s: %q", in, path)
 		}
 	}
@@ -128,7 +128,7 @@ func TestCanonicalProperties(t *testing.T) {
 			rt.Fatalf("%s is not its own form: %s", got, again)
 		}
 		jcs, err := strictjson.Canonical(v)
-		if _, odd := Ambiguous(v); err != nil || !odd && !bytes.Equal(jcs, got) {
+		if _, odd := FindAmbiguousKey(v); err != nil || !odd && !bytes.Equal(jcs, got) {
 			rt.Fatalf("%s, RFC 8785 %s", got, jcs)
 		}
 	})
@@ -174,7 +174,7 @@ func FuzzCanonical(f *testing.F) {
 			t.Fatalf("%v: %s", err, got)
 		}
 		jcs, err := strictjson.Canonical(v)
-		if _, odd := Ambiguous(v); err != nil || !odd && !bytes.Equal(jcs, got) {
+		if _, odd := FindAmbiguousKey(v); err != nil || !odd && !bytes.Equal(jcs, got) {
 			t.Fatalf("%s, RFC 8785 %s", got, jcs)
 		}
 	})

@@ -18,7 +18,7 @@ func (r PolicyResult) Envelope(data any, publicCode func(reason string) string) 
 	if r.ResultMode != ModeToolResult {
 		return ToolResultEnvelope{}, false
 	}
-	code, public := r.Reason, strings.TrimFunc(r.PublicReason, blank)
+	code, public := r.Reason, strings.TrimFunc(r.PublicReason, isBlank)
 	if publicCode != nil {
 		code = publicCode(code)
 	}

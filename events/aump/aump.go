@@ -66,7 +66,7 @@ type DownstreamRef struct {
 }
 
 func readDownstream(o field.Object) []DownstreamRef {
-	return each(o, "downstream_refs", func(r field.Object) DownstreamRef {
+	return readEach(o, "downstream_refs", func(r field.Object) DownstreamRef {
 		return DownstreamRef{Protocol: r.Text("protocol"), ID: r.Text("id"), Hash: r.Text("hash"), URL: r.Text("url")}
 	})
 }
@@ -81,10 +81,10 @@ func TypeOf(tree map[string]any) string {
 // envelope is what every document has.
 type envelope struct{ version, kind string }
 
-// decode reads the document and fills a model with it. The error is a
+// decodeDocument reads the document and fills a model with it. The error is a
 // *strictjson.Error (not acceptable JSON; tree is nil) or a *FieldError (a known
 // field has the wrong JSON type, null included).
-func decode(raw []byte, lim strictjson.Limits, fill func(field.Object)) (map[string]any, envelope, error) {
+func decodeDocument(raw []byte, lim strictjson.Limits, fill func(field.Object)) (map[string]any, envelope, error) {
 	tree, err := strictjson.ParseObject(raw, lim)
 	if err != nil {
 		return nil, envelope{}, err
@@ -100,14 +100,14 @@ func decode(raw []byte, lim strictjson.Limits, fill func(field.Object)) (map[str
 	return tree, env, nil
 }
 
-// child reads an object below o, which may be absent.
-func child[T any](o field.Object, key string, read func(field.Object) T) T {
+// readChild reads an object below o, which may be absent.
+func readChild[T any](o field.Object, key string, read func(field.Object) T) T {
 	c, _ := o.Child(key)
 	return read(c)
 }
 
-// optional reads an object whose presence matters.
-func optional[T any](o field.Object, key string, read func(field.Object) T) *T {
+// readOptional reads an object whose presence matters.
+func readOptional[T any](o field.Object, key string, read func(field.Object) T) *T {
 	c, ok := o.Child(key)
 	if !ok {
 		return nil
@@ -116,8 +116,8 @@ func optional[T any](o field.Object, key string, read func(field.Object) T) *T {
 	return &v
 }
 
-// each reads an array of objects; nil if it is absent.
-func each[T any](o field.Object, key string, read func(field.Object) T) []T {
+// readEach reads an array of objects; nil if it is absent.
+func readEach[T any](o field.Object, key string, read func(field.Object) T) []T {
 	list := o.Objects(key)
 	if list == nil {
 		return nil
@@ -129,7 +129,7 @@ func each[T any](o field.Object, key string, read func(field.Object) T) []T {
 	return out
 }
 
-func whole(n *int64) int64 {
+func intOrZero(n *int64) int64 {
 	if n == nil {
 		return 0
 	}

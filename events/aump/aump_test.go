@@ -187,7 +187,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		canonical, err := Unsigned(m.Tree)
+		canonical, err := UnsignedForm(m.Tree)
 		if err != nil {
 			t.Fatal(err)
 		}

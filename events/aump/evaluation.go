@@ -56,7 +56,7 @@ type Context struct {
 // DecodeRequest reads one request. Its errors are those of DecodeMandate.
 func DecodeRequest(raw []byte, lim strictjson.Limits) (*Request, error) {
 	r := &Request{Raw: raw}
-	tree, env, err := decode(raw, lim, r.fill)
+	tree, env, err := decodeDocument(raw, lim, r.readFields)
 	if tree == nil {
 		return nil, err
 	}
@@ -64,17 +64,17 @@ func DecodeRequest(raw []byte, lim strictjson.Limits) (*Request, error) {
 	return r, err
 }
 
-func (r *Request) fill(o field.Object) {
-	r.Ref = child(o, "mandate_ref", readRef)
-	r.Action = child(o, "proposed_action", readAction)
-	r.Context = child(o, "context", readContext)
+func (r *Request) readFields(o field.Object) {
+	r.Ref = readChild(o, "mandate_ref", readRef)
+	r.Action = readChild(o, "proposed_action", readAction)
+	r.Context = readChild(o, "context", readContext)
 }
 
 func readAction(o field.Object) Action {
 	return Action{
 		Type: o.Text("type"), Summary: o.Text("summary"), Counterparty: o.TextPtr("counterparty"),
-		Amount:         optional(o, "amount", readAmount),
-		Disclosures:    each(o, "disclosures", readDisclosed),
+		Amount:         readOptional(o, "amount", readAmount),
+		Disclosures:    readEach(o, "disclosures", readDisclosed),
 		DownstreamRefs: readDownstream(o),
 		Commitment:     isTrue(o.Bool("commitment")),
 		Attributes:     o.Map("attributes"), Terms: o.Map("terms"),
@@ -84,7 +84,7 @@ func readAction(o field.Object) Action {
 }
 
 func readAmount(o field.Object) Amount {
-	return Amount{Currency: o.Text("currency"), Total: whole(o.Int("total_minor"))}
+	return Amount{Currency: o.Text("currency"), Total: intOrZero(o.Int("total_minor"))}
 }
 
 func readDisclosed(o field.Object) DisclosedField {

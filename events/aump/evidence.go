@@ -52,7 +52,7 @@ type Hashes struct{ Event, PreviousEvent, Transcript string }
 // DecodeMandate.
 func DecodeEvidence(raw []byte, lim strictjson.Limits) (*Evidence, error) {
 	e := &Evidence{Raw: raw}
-	tree, env, err := decode(raw, lim, e.fill)
+	tree, env, err := decodeDocument(raw, lim, e.readFields)
 	if tree == nil {
 		return nil, err
 	}
@@ -60,19 +60,19 @@ func DecodeEvidence(raw []byte, lim strictjson.Limits) (*Evidence, error) {
 	return e, err
 }
 
-func (e *Evidence) fill(o field.Object) {
+func (e *Evidence) readFields(o field.Object) {
 	e.ID, e.EventType, e.Summary, e.Result = o.Text("id"), o.Text("event_type"), o.Text("summary"), o.Text("result")
-	e.Ref = child(o, "mandate_ref", readRef)
-	e.Sequence = whole(o.Int("sequence"))
+	e.Ref = readChild(o, "mandate_ref", readRef)
+	e.Sequence = intOrZero(o.Int("sequence"))
 	e.CreatedAt = field.Instant(o.Text("created_at"))
-	e.Actor = child(o, "actor", func(a field.Object) Actor { return Actor{Role: a.Text("role"), ID: a.Text("id")} })
-	e.Action = optional(o, "action", func(a field.Object) EvidenceAction {
+	e.Actor = readChild(o, "actor", func(a field.Object) Actor { return Actor{Role: a.Text("role"), ID: a.Text("id")} })
+	e.Action = readOptional(o, "action", func(a field.Object) EvidenceAction {
 		return EvidenceAction{Type: a.Text("type"), Summary: a.Text("summary"), Hash: a.Text("hash")}
 	})
 	e.ReasonCodes, e.Paths = o.Texts("reason_codes"), o.Texts("paths")
 	e.DownstreamRefs = readDownstream(o)
-	e.Privacy = child(o, "privacy", readPrivacy)
-	e.Hashes = child(o, "hashes", func(h field.Object) Hashes {
+	e.Privacy = readChild(o, "privacy", readPrivacy)
+	e.Hashes = readChild(o, "hashes", func(h field.Object) Hashes {
 		return Hashes{Event: h.Text("event_hash"), PreviousEvent: h.Text("previous_event_hash"), Transcript: h.Text("transcript_hash")}
 	})
 	e.Metadata = o.Map("metadata")
@@ -84,9 +84,9 @@ func (e *Evidence) LeaksPrivately() bool {
 	return e.Privacy.ContainsPrivateFields && e.Privacy.Retention != FullTranscript
 }
 
-// HashHolds reports whether the hash that an event gives of itself is its hash;
+// HashMatches reports whether the hash that an event gives of itself is its hash;
 // it is also true of one that gives none.
-func (e *Evidence) HashHolds() bool {
+func (e *Evidence) HashMatches() bool {
 	if e.Hashes.Event == "" {
 		return true
 	}

@@ -38,9 +38,9 @@ func hashOf(canonical []byte) string {
 	return hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// Unsigned is the RFC 8785 form of a mandate without its top-level signatures:
+// UnsignedForm is the RFC 8785 form of a mandate without its top-level signatures:
 // what its hash is made of and what its signatures sign.
-func Unsigned(tree map[string]any) ([]byte, error) {
+func UnsignedForm(tree map[string]any) ([]byte, error) {
 	if _, signed := tree["signatures"]; signed {
 		tree = maps.Clone(tree)
 		delete(tree, "signatures")
@@ -50,7 +50,7 @@ func Unsigned(tree map[string]any) ([]byte, error) {
 
 // MandateHash names a mandate by its content, whoever signed it.
 func MandateHash(tree map[string]any) (string, error) {
-	b, err := Unsigned(tree)
+	b, err := UnsignedForm(tree)
 	if err != nil {
 		return "", err
 	}

@@ -53,7 +53,7 @@ func TestKnownHashes(t *testing.T) {
 		{"conformance/actions/accept-ping-pong.allowed.json", 0, "sha256-0bd0c637ff093318d0069391f8ecf9b6946d2301f0b5ad4226f1d75ec81b8325"},
 	} {
 		tree := parse(t, string(upstream(t, tc.file)))
-		canonical, err := Unsigned(tree)
+		canonical, err := UnsignedForm(tree)
 		if err != nil || tc.size != 0 && len(canonical) != tc.size {
 			t.Errorf("%s: %d bytes, %v", tc.file, len(canonical), err)
 		}

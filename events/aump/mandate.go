@@ -156,7 +156,7 @@ type Link struct{ Type, URL, Title string }
 // errors here.
 func DecodeMandate(raw []byte, lim strictjson.Limits) (*Mandate, error) {
 	m := &Mandate{Raw: raw}
-	tree, env, err := decode(raw, lim, m.fill)
+	tree, env, err := decodeDocument(raw, lim, m.readFields)
 	if tree == nil {
 		return nil, err
 	}
@@ -164,19 +164,19 @@ func DecodeMandate(raw []byte, lim strictjson.Limits) (*Mandate, error) {
 	return m, err
 }
 
-func (m *Mandate) fill(o field.Object) {
+func (m *Mandate) readFields(o field.Object) {
 	m.ID, m.Status, m.Supersedes = o.Text("id"), o.Text("status"), o.Text("supersedes")
 	m.IssuedAt, m.ExpiresAt = field.Instant(o.Text("issued_at")), field.Instant(o.Text("expires_at"))
-	m.Principal = child(o, "principal", readPrincipal)
-	m.Agent = child(o, "agent", readAgent)
-	m.Purpose = child(o, "purpose", readPurpose)
-	m.Authority = child(o, "authority", readAuthority)
-	m.Preferences = child(o, "preferences", readPreferences)
-	m.Negotiation = child(o, "negotiation", readNegotiation)
-	m.Disclosure = child(o, "disclosure", readDisclosure)
-	m.Escalation = child(o, "escalation", readEscalation)
-	m.Evidence = child(o, "evidence", readEvidencePolicy)
-	m.Compliance = child(o, "compliance", readCompliance)
-	m.Signatures = each(o, "signatures", readSignature)
-	m.Links = each(o, "links", readLink)
+	m.Principal = readChild(o, "principal", readPrincipal)
+	m.Agent = readChild(o, "agent", readAgent)
+	m.Purpose = readChild(o, "purpose", readPurpose)
+	m.Authority = readChild(o, "authority", readAuthority)
+	m.Preferences = readChild(o, "preferences", readPreferences)
+	m.Negotiation = readChild(o, "negotiation", readNegotiation)
+	m.Disclosure = readChild(o, "disclosure", readDisclosure)
+	m.Escalation = readChild(o, "escalation", readEscalation)
+	m.Evidence = readChild(o, "evidence", readEvidencePolicy)
+	m.Compliance = readChild(o, "compliance", readCompliance)
+	m.Signatures = readEach(o, "signatures", readSignature)
+	m.Links = readEach(o, "links", readLink)
 }

@@ -28,7 +28,7 @@ func readPurpose(o field.Object) Purpose {
 func readAuthority(o field.Object) Authority {
 	return Authority{
 		Mode:              o.Text("mode"),
-		Budget:            optional(o, "budget", readBudget),
+		Budget:            readOptional(o, "budget", readBudget),
 		Permissions:       o.Texts("permissions"),
 		ProhibitedActions: o.Texts("prohibited_actions"),
 		RequiresTrustedUI: o.Bool("requires_trusted_ui_for_commitment"),
@@ -37,15 +37,15 @@ func readAuthority(o field.Object) Authority {
 
 func readBudget(o field.Object) Budget {
 	return Budget{
-		Currency: o.Text("currency"), MaxTotal: whole(o.Int("max_total_minor")),
+		Currency: o.Text("currency"), MaxTotal: intOrZero(o.Int("max_total_minor")),
 		MaxItem: o.Int("max_item_minor"), MaxShipping: o.Int("max_shipping_minor"),
 	}
 }
 
 func readPreferences(o field.Object) Preferences {
 	return Preferences{
-		HardConstraints:       each(o, "hard_constraints", readRule),
-		SoftPreferences:       each(o, "soft_preferences", readRule),
+		HardConstraints:       readEach(o, "hard_constraints", readRule),
+		SoftPreferences:       readEach(o, "soft_preferences", readRule),
 		RankedNeeds:           o.Texts("ranked_needs"),
 		AcceptableSubstitutes: o.Texts("acceptable_substitutes"),
 		Dealbreakers:          o.Texts("dealbreakers"),
@@ -64,7 +64,7 @@ func readNegotiation(o field.Object) Negotiation {
 	return Negotiation{
 		Strategy: o.Text("strategy"), CommunicationStyle: o.Text("communication_style"), ConcessionPolicy: o.Text("concession_policy"),
 		TargetPrice: o.Int("target_price_minor"), ReservationPrice: o.Int("reservation_price_minor"),
-		OpeningOffer: o.Int("opening_offer_minor"), MaxRounds: whole(o.Int("max_rounds")),
+		OpeningOffer: o.Int("opening_offer_minor"), MaxRounds: intOrZero(o.Int("max_rounds")),
 		BundleAllowed: isTrue(o.Bool("bundle_allowed")), TradeAllowed: isTrue(o.Bool("trade_allowed")),
 		WalkAwayConditions: o.Texts("walk_away_conditions"), ProtectedFields: o.Texts("protected_fields"),
 	}
@@ -73,8 +73,8 @@ func readNegotiation(o field.Object) Negotiation {
 func readDisclosure(o field.Object) Disclosure {
 	return Disclosure{
 		Default:       o.Text("default"),
-		Allowed:       each(o, "allowed", readDisclosureRule),
-		Prohibited:    each(o, "prohibited", readDisclosureRule),
+		Allowed:       readEach(o, "allowed", readDisclosureRule),
+		Prohibited:    readEach(o, "prohibited", readDisclosureRule),
 		PublicSummary: o.Text("public_summary"),
 	}
 }

@@ -38,7 +38,7 @@ type Revocation struct {
 // DecodeProfile reads one profile. Its errors are those of DecodeMandate.
 func DecodeProfile(raw []byte, lim strictjson.Limits) (*Profile, error) {
 	p := &Profile{Raw: raw}
-	tree, env, err := decode(raw, lim, p.fill)
+	tree, env, err := decodeDocument(raw, lim, p.readFields)
 	if tree == nil {
 		return nil, err
 	}
@@ -46,23 +46,23 @@ func DecodeProfile(raw []byte, lim strictjson.Limits) (*Profile, error) {
 	return p, err
 }
 
-func (p *Profile) fill(o field.Object) {
-	p.Issuer = child(o, "issuer", func(i field.Object) Issuer {
+func (p *Profile) readFields(o field.Object) {
+	p.Issuer = readChild(o, "issuer", func(i field.Object) Issuer {
 		return Issuer{ID: i.Text("id"), Name: i.Text("name"), HomepageURL: i.Text("homepage_url")}
 	})
 	p.SupportedVersions = o.Texts("supported_versions")
 	if bindings, ok := o.Child("bindings"); ok {
 		p.Bindings = map[string]Binding{}
 		for _, name := range []string{"mcp", "a2a", "ucp_ap2", "rest"} {
-			if b := optional(bindings, name, readBinding); b != nil {
+			if b := readOptional(bindings, name, readBinding); b != nil {
 				p.Bindings[name] = *b
 			}
 		}
 	}
-	p.Revocation = child(o, "revocation", func(r field.Object) Revocation {
+	p.Revocation = readChild(o, "revocation", func(r field.Object) Revocation {
 		return Revocation{Endpoint: r.Text("endpoint"), SupportsStatusList: isTrue(r.Bool("supports_status_list"))}
 	})
-	p.SigningKeys = each(o, "signing_keys", func(k field.Object) map[string]any { return k.Members })
+	p.SigningKeys = readEach(o, "signing_keys", func(k field.Object) map[string]any { return k.Members })
 }
 
 func readBinding(o field.Object) Binding {

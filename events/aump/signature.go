@@ -109,7 +109,7 @@ func (ks KeySet) Verify(m *Mandate) SignatureState {
 	if len(m.Signatures) == 0 {
 		return SignatureNone
 	}
-	payload, err := Unsigned(m.Tree)
+	payload, err := UnsignedForm(m.Tree)
 	if err != nil || len(m.Signatures) > maxSignatures {
 		return SignatureInvalid
 	}
@@ -119,7 +119,7 @@ func (ks KeySet) Verify(m *Mandate) SignatureState {
 		if !known || s.Type != signatureDetached && s.Type != signatureJWS {
 			continue
 		}
-		if !k.verifies(s, payload) {
+		if !k.verifySignature(s, payload) {
 			return SignatureInvalid
 		}
 		state = SignatureVerified
@@ -127,26 +127,26 @@ func (ks KeySet) Verify(m *Mandate) SignatureState {
 	return state
 }
 
-func (k key) verifies(s Signature, payload []byte) bool {
-	if s.Algorithm != string(k.algorithm) || len(s.Value) > maxSignatureValue || !compact(s.Value) {
+func (k key) verifySignature(s Signature, payload []byte) bool {
+	if s.Algorithm != string(k.algorithm) || len(s.Value) > maxSignatureValue || !isCompactJWS(s.Value) {
 		return false
 	}
 	only := []jose.SignatureAlgorithm{k.algorithm}
 	if s.Type == signatureDetached {
 		obj, err := jose.ParseDetached(s.Value, payload, only)
-		return err == nil && ours(obj, s) && obj.DetachedVerify(payload, k.public) == nil
+		return err == nil && namesSameKey(obj, s) && obj.DetachedVerify(payload, k.public) == nil
 	}
 	obj, err := jose.ParseSignedCompact(s.Value, only)
-	if err != nil || !ours(obj, s) {
+	if err != nil || !namesSameKey(obj, s) {
 		return false
 	}
 	signed, err := obj.Verify(k.public)
 	return err == nil && bytes.Equal(signed, payload)
 }
 
-// ours reports whether the protected header names no other key than the mandate
+// namesSameKey reports whether the protected header names no other key than the mandate
 // does.
-func ours(obj *jose.JSONWebSignature, s Signature) bool {
+func namesSameKey(obj *jose.JSONWebSignature, s Signature) bool {
 	if len(obj.Signatures) != 1 {
 		return false
 	}
@@ -154,9 +154,9 @@ func ours(obj *jose.JSONWebSignature, s Signature) bool {
 	return kid == "" || kid == s.KeyID
 }
 
-// compact reports whether a value is three parts of strict base64url: lenient
+// isCompactJWS reports whether a value is three parts of strict base64url: lenient
 // decoders skip line breaks and spare bits.
-func compact(value string) bool {
+func isCompactJWS(value string) bool {
 	parts := strings.Split(value, ".")
 	for _, part := range parts {
 		if _, err := base64.RawURLEncoding.Strict().DecodeString(part); err != nil || strings.ContainsAny(part, "\r\n") {

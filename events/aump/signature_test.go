@@ -90,7 +90,7 @@ func signed(t testing.TB, signatures ...Signature) *Mandate {
 }
 
 func TestSignatures(t *testing.T) {
-	payload, err := Unsigned(signed(t).Tree)
+	payload, err := UnsignedForm(signed(t).Tree)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestSignatures(t *testing.T) {
 // mandate loses its signature.
 func TestSignatureIsOverTheContent(t *testing.T) {
 	m := signed(t)
-	payload, _ := Unsigned(m.Tree)
+	payload, _ := UnsignedForm(m.Tree)
 	before, _ := MandateHash(m.Tree)
 	ed := edKey('a')
 	token := sign(t, jose.EdDSA, ed, "ed", payload, true)

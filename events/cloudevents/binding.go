@@ -59,7 +59,7 @@ func (m *Message) ReadBinary(_ context.Context, w binding.BinaryWriter) error {
 	if m.event.Mode != ModeBinary {
 		return binding.ErrNotBinary
 	}
-	attributes := m.event.Attributes.list()
+	attributes := m.event.Attributes.toMap()
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
 		var err error
 		if a := spec.V1.Attribute(name); a != nil {
@@ -83,7 +83,7 @@ func (m *Message) GetAttribute(kind spec.Kind) (spec.Attribute, any) {
 	if a == nil {
 		return nil, nil
 	}
-	if value, there := m.event.Attributes.list()[a.Name()]; there {
+	if value, there := m.event.Attributes.toMap()[a.Name()]; there {
 		return a, value
 	}
 	return a, nil
@@ -137,18 +137,18 @@ func (w *writer) Start(context.Context) error {
 	return nil
 }
 
-func (w *writer) SetAttribute(a spec.Attribute, value any) error { return w.set(a.Name(), value) }
+func (w *writer) SetAttribute(a spec.Attribute, value any) error { return w.setHeader(a.Name(), value) }
 
-func (w *writer) SetExtension(name string, value any) error { return w.set(name, value) }
+func (w *writer) SetExtension(name string, value any) error { return w.setHeader(name, value) }
 
-func (w *writer) set(name string, value any) error {
+func (w *writer) setHeader(name string, value any) error {
 	if value == nil {
 		delete(w.header, headerPrefix+name)
 		return nil
 	}
 	text, err := types.Format(value)
 	if err != nil {
-		return failure(ErrValue, name) // the SDK's error quotes the value
+		return attributeError(ErrValue, name) // the SDK's error quotes the value
 	}
 	w.header[headerPrefix+name] = []string{encodeValue(text)}
 	return nil

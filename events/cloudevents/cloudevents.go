@@ -78,7 +78,7 @@ var (
 	ErrAmbiguous   = errors.New("cloudevents: the message contradicts itself")
 )
 
-func failure(err error, name string) error { return fmt.Errorf("%w: %.40q", err, name) }
+func attributeError(err error, name string) error { return fmt.Errorf("%w: %.40q", err, name) }
 
 // validName reports whether an attribute may have this name (CloudEvents 1.0
 // section 3.1; "data" is the name of something else).
@@ -94,10 +94,10 @@ func validName(name string) bool {
 // set takes one attribute's canonical text.
 func (a *Attributes) set(name, value string) error {
 	if !validName(name) {
-		return failure(ErrName, name)
+		return attributeError(ErrName, name)
 	}
-	if !printable(value) {
-		return failure(ErrValue, name)
+	if !isPrintable(value) {
+		return attributeError(ErrValue, name)
 	}
 	switch name {
 	case "specversion":
@@ -117,7 +117,7 @@ func (a *Attributes) set(name, value string) error {
 	case "time":
 		t, err := events.ParseTime(value)
 		if err != nil {
-			return failure(ErrValue, name)
+			return attributeError(ErrValue, name)
 		}
 		a.Time = t
 	default:
@@ -129,8 +129,8 @@ func (a *Attributes) set(name, value string) error {
 	return nil
 }
 
-// list gives the attributes that are there, specversion first, by name.
-func (a Attributes) list() map[string]string {
+// toMap gives the attributes that are there, specversion first, by name.
+func (a Attributes) toMap() map[string]string {
 	m := map[string]string{
 		"specversion":     SpecVersion,
 		"id":              a.ID,
@@ -154,22 +154,22 @@ func (a Attributes) list() map[string]string {
 	return m
 }
 
-// complete checks that the required attributes are there.
-func (a Attributes) complete() error {
+// checkRequired checks that the required attributes are there.
+func (a Attributes) checkRequired() error {
 	switch "" {
 	case a.ID:
-		return failure(ErrMissing, "id")
+		return attributeError(ErrMissing, "id")
 	case a.Source:
-		return failure(ErrMissing, "source")
+		return attributeError(ErrMissing, "source")
 	case a.Type:
-		return failure(ErrMissing, "type")
+		return attributeError(ErrMissing, "type")
 	}
 	return nil
 }
 
-// printable reports whether a text may be an attribute's value: UTF-8 without
+// isPrintable reports whether a text may be an attribute's value: UTF-8 without
 // control characters or noncharacters (CloudEvents 1.0 section 3.1, String).
-func printable(s string) bool {
+func isPrintable(s string) bool {
 	for _, r := range s {
 		switch {
 		case r < 0x20, r >= 0x7f && r <= 0x9f:

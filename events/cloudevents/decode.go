@@ -22,7 +22,7 @@ func Decode(header map[string][]string, body []byte) (Event, error) {
 	switch version, binary := h.ce["specversion"]; {
 	case structured && binary:
 		// One reader would take the envelope for the data, another would not.
-		return Event{}, failure(ErrAmbiguous, "ce-specversion beside a structured content-type")
+		return Event{}, attributeError(ErrAmbiguous, "ce-specversion beside a structured content-type")
 	case structured:
 		return decodeStructured(body)
 	case binary && version != SpecVersion:
@@ -30,7 +30,7 @@ func Decode(header map[string][]string, body []byte) (Event, error) {
 	case binary:
 		return decodeBinary(h, body)
 	case len(h.ce) > 0:
-		return Event{}, failure(ErrMissing, "specversion")
+		return Event{}, attributeError(ErrMissing, "specversion")
 	default:
 		return Event{Mode: ModePlain, Data: body}, nil
 	}
@@ -57,7 +57,7 @@ func readHeaders(header map[string][]string) (headers, error) {
 		values := header[key]
 		_, repeated := h.ce[name]
 		if len(values) != 1 || (ce && repeated) || (!ce && typed) {
-			return headers{}, failure(ErrDuplicate, strings.ToLower(key))
+			return headers{}, attributeError(ErrDuplicate, strings.ToLower(key))
 		}
 		if !ce {
 			typed, h.contentType = true, values[0]
@@ -65,7 +65,7 @@ func readHeaders(header map[string][]string) (headers, error) {
 		}
 		value, ok := decodeValue(values[0])
 		if !ok {
-			return headers{}, failure(ErrValue, strings.ToLower(key))
+			return headers{}, attributeError(ErrValue, strings.ToLower(key))
 		}
 		if h.ce == nil {
 			h.ce = make(map[string]string, len(header))
@@ -133,10 +133,10 @@ func decodeBinary(h headers, body []byte) (Event, error) {
 			return Event{}, err
 		}
 	}
-	if e.DataContentType == "" && printable(h.contentType) {
+	if e.DataContentType == "" && isPrintable(h.contentType) {
 		e.DataContentType = h.contentType
 	}
-	if err := e.Attributes.complete(); err != nil {
+	if err := e.Attributes.checkRequired(); err != nil {
 		return Event{}, err
 	}
 	return e, nil

@@ -27,7 +27,7 @@ func Binary(a Attributes) map[string][]string {
 		a.DataContentType = ContentTypeJSON
 	}
 	for name := range a.Extra {
-		if !validName(name) || reserved[name] {
+		if !validName(name) || reservedNames[name] {
 			panic(fmt.Sprintf("cloudevents: %q is no name for an extension attribute", name))
 		}
 	}
@@ -58,7 +58,7 @@ func Binary(a Attributes) map[string][]string {
 	return h
 }
 
-var reserved = map[string]bool{
+var reservedNames = map[string]bool{
 	"specversion": true, "id": true, "source": true, "type": true, "subject": true,
 	"time": true, "datacontenttype": true, "dataschema": true,
 }
@@ -68,7 +68,7 @@ const hexDigits = "0123456789ABCDEF"
 // encodeValue percent-encodes an attribute for a header (section 3.1.3.2).
 // Bytes that are no UTF-8 become U+FFFD.
 func encodeValue(s string) string {
-	if plain(s) {
+	if isHeaderSafe(s) {
 		return s
 	}
 	s = strings.ToValidUTF8(s, "\ufffd")
@@ -86,8 +86,8 @@ func encodeValue(s string) string {
 	return b.String()
 }
 
-// plain tells whether a text needs no encoding.
-func plain(s string) bool {
+// isHeaderSafe tells whether a text needs no encoding.
+func isHeaderSafe(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c <= 0x20 || c >= 0x7f || c == '"' || c == '%' {
 			return false

@@ -25,7 +25,7 @@ const (
 // decodeStructured takes an envelope apart (CloudEvents JSON event format). The
 // data is only delimited here, not judged: whoever decodes the event does that.
 func decodeStructured(body []byte) (Event, error) {
-	members, err := split(body)
+	members, err := splitMembers(body)
 	if err != nil {
 		return Event{}, err
 	}
@@ -36,12 +36,12 @@ func decodeStructured(body []byte) (Event, error) {
 			continue
 		}
 		if !validName(name) {
-			return Event{}, failure(ErrName, name)
+			return Event{}, attributeError(ErrName, name)
 		}
-		value, there, ok := attributeText(members[name], reserved[name])
+		value, there, ok := attributeText(members[name], reservedNames[name])
 		switch {
 		case !ok:
-			return Event{}, failure(ErrValue, name)
+			return Event{}, attributeError(ErrValue, name)
 		case !there:
 			continue
 		case name == "specversion":
@@ -54,7 +54,7 @@ func decodeStructured(body []byte) (Event, error) {
 	if version != SpecVersion {
 		return Event{}, ErrSpecVersion
 	}
-	if err := e.Attributes.complete(); err != nil {
+	if err := e.Attributes.checkRequired(); err != nil {
 		return Event{}, err
 	}
 	e.Data, err = envelopeData(members)
@@ -64,8 +64,8 @@ func decodeStructured(body []byte) (Event, error) {
 	return e, nil
 }
 
-// split gives the raw values of an object's members, each a slice of its own.
-func split(body []byte) (map[string]jsontext.Value, error) {
+// splitMembers gives the raw values of an object's members, each a slice of its own.
+func splitMembers(body []byte) (map[string]jsontext.Value, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(body))
 	members, err := readMembers(dec)
 	if err == nil {
@@ -127,7 +127,7 @@ func envelopeData(members map[string]jsontext.Value) ([]byte, error) {
 	coded, base := members[memberDataBase64]
 	switch {
 	case plain && base:
-		return nil, failure(ErrAmbiguous, "data beside data_base64")
+		return nil, attributeError(ErrAmbiguous, "data beside data_base64")
 	case plain:
 		return data, nil
 	case !base:
@@ -135,11 +135,11 @@ func envelopeData(members map[string]jsontext.Value) ([]byte, error) {
 	}
 	var text string
 	if coded.Kind() != '"' || json.Unmarshal(coded, &text) != nil || strings.ContainsAny(text, "\r\n") {
-		return nil, failure(ErrValue, memberDataBase64)
+		return nil, attributeError(ErrValue, memberDataBase64)
 	}
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return nil, failure(ErrValue, memberDataBase64)
+		return nil, attributeError(ErrValue, memberDataBase64)
 	}
 	return b, nil
 }

@@ -61,7 +61,7 @@ func (k *Keyer) Keyed(b []byte) string {
 	if k == nil {
 		return ""
 	}
-	return Text(PrefixKeyed, k.Sum(b))
+	return Format(PrefixKeyed, k.Sum(b))
 }
 
 // Sum is the digest of Keyed as bytes. There must be a key.
@@ -72,8 +72,8 @@ func (k *Keyer) Sum(b []byte) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// Text is a digest with its prefix.
-func Text(prefix string, sum [sha256.Size]byte) string {
+// Format is a digest with its prefix.
+func Format(prefix string, sum [sha256.Size]byte) string {
 	var room [len(PrefixSession) + 2*KeyIDSize + 1 + 2*sha256.Size]byte
 	return string(hex.AppendEncode(append(room[:0], prefix...), sum[:]))
 }
@@ -112,20 +112,20 @@ func NewMaster(key []byte) (Master, error) {
 // Tenant is the key of one tenant: HKDF-SHA-256 of the master key; nil for the
 // zero Master.
 func (m Master) Tenant(tenant string) []byte {
-	return m.derive("countersign/tenant/v1/" + tenant)
+	return m.deriveKey("countersign/tenant/v1/" + tenant)
 }
 
 // Wrapping is the key under which a tenant's session keys are wrapped.
 func (m Master) Wrapping(tenant string) []byte {
-	return m.derive("countersign/session-wrap/v1/" + tenant)
+	return m.deriveKey("countersign/session-wrap/v1/" + tenant)
 }
 
 // Snapshot is the key that authenticates a service's snapshots of its own state.
 func (m Master) Snapshot() []byte {
-	return m.derive("countersign/snapshot/v1")
+	return m.deriveKey("countersign/snapshot/v1")
 }
 
-func (m Master) derive(info string) []byte {
+func (m Master) deriveKey(info string) []byte {
 	if m.key == nil {
 		return nil
 	}
@@ -149,26 +149,26 @@ type Keys struct {
 	Session *Session // of its session's key
 }
 
-// Of computes the digest of b in the same form as like, so that a recording
+// InFormOf computes the digest of b in the same form as like, so that a recording
 // with plain digests and a log with keyed ones are compared by the same code. ok is
 // false when like has no known form, or was made under a key that is not there: a
 // session's that was erased, for example.
-func Of(like string, keys Keys, b []byte) (d string, ok bool) {
+func InFormOf(like string, keys Keys, b []byte) (d string, ok bool) {
 	switch {
 	case strings.HasPrefix(like, PrefixPlain):
 		return Plain(b), true
 	case strings.HasPrefix(like, PrefixKeyed) && len(keys.Tenant) > 0:
 		return Keyed(keys.Tenant, b), true
-	case keys.Session != nil && Form(like) == keys.Session.Form():
+	case keys.Session != nil && ComparableForm(like) == keys.Session.Form():
 		return keys.Session.Digest(b), true
 	default:
 		return "", false
 	}
 }
 
-// Form is what must be the same of two digests so that they can be compared: the
+// ComparableForm is what must be the same of two digests so that they can be compared: the
 // prefix, and of a session's digest the id of the key.
-func Form(d string) string {
+func ComparableForm(d string) string {
 	if end := len(d) - 2*sha256.Size; end > 0 && d[end-1] == ':' && strings.IndexByte(d[end:], ':') < 0 {
 		return d[:end] // as all are that Of makes
 	}

@@ -114,7 +114,7 @@ func TestOf(t *testing.T) {
 		{"empty", "", both, ""},
 	}
 	for _, tt := range tests {
-		got, ok := digest.Of(tt.like, tt.keys, b)
+		got, ok := digest.InFormOf(tt.like, tt.keys, b)
 		if got != tt.want || ok != (tt.want != "") {
 			t.Errorf("%s: got %q, %v, want %q", tt.name, got, ok, tt.want)
 		}

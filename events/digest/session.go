@@ -60,7 +60,7 @@ func (s *Session) Digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	mac := hmac.New(sha256.New, s.key())
 	mac.Write(sum[:])
-	return Text(s.form, [sha256.Size]byte(mac.Sum(sum[:0])))
+	return Format(s.form, [sha256.Size]byte(mac.Sum(sum[:0])))
 }
 
 // String keeps the key out of logs.
@@ -94,5 +94,5 @@ func (k *SessionKeyer) Digest(plain [sha256.Size]byte) string {
 	copy(in, plain[:])
 	k.mac.Reset()
 	k.mac.Write(in)
-	return Text(k.form, [sha256.Size]byte(k.mac.Sum(sum[:0])))
+	return Format(k.form, [sha256.Size]byte(k.mac.Sum(sum[:0])))
 }

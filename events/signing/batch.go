@@ -32,33 +32,33 @@ func (k PrivateKey) SignRecords(records [][]byte) ([]string, error) {
 		token, err := k.SignDetached(TypeRecord, records[0])
 		return []string{token}, err
 	}
-	levels := tree(records)
+	levels := treeLevels(records)
 	token, err := k.SignDetached(TypeBatch, batchText(len(records), levels[len(levels)-1][0]))
 	if err != nil {
 		return nil, err
 	}
 	values := make([]string, len(records))
 	for i := range records {
-		values[i] = token + "~" + strconv.Itoa(i) + "~" + strconv.Itoa(len(records)) + "~" + base64.RawURLEncoding.EncodeToString(proof(levels, i))
+		values[i] = token + "~" + strconv.Itoa(i) + "~" + strconv.Itoa(len(records)) + "~" + base64.RawURLEncoding.EncodeToString(inclusionProof(levels, i))
 	}
 	return values, nil
 }
 
-type hash = [sha256.Size]byte
+type treeHash = [sha256.Size]byte
 
 // batchText is what the signature on a batch covers.
-func batchText(size int, root hash) []byte {
+func batchText(size int, root treeHash) []byte {
 	text := strconv.AppendInt(append(make([]byte, 0, 80), "countersign/batch/v1\n"...), int64(size), 10)
 	return append(base64.StdEncoding.AppendEncode(append(text, '\n'), root[:]), '\n')
 }
 
-// leaf and node are the hashes of RFC 6962 section 2.1.
-func leaf(record []byte) hash {
+// leafHash and node are the hashes of RFC 6962 section 2.1.
+func leafHash(record []byte) treeHash {
 	var room [2048]byte
 	return sha256.Sum256(append(append(room[:0], 0), record...))
 }
 
-func node(left, right hash) hash {
+func nodeHash(left, right treeHash) treeHash {
 	var b [1 + 2*sha256.Size]byte
 	b[0] = 1
 	copy(b[1:], left[:])
@@ -66,18 +66,18 @@ func node(left, right hash) hash {
 	return sha256.Sum256(b[:])
 }
 
-// tree gives the levels of the tree from the leaves to the root. A last node
+// treeLevels gives the levels of the tree from the leaves to the root. A last node
 // without a sibling stands for itself one level up.
-func tree(records [][]byte) [][]hash {
-	level := make([]hash, len(records))
+func treeLevels(records [][]byte) [][]treeHash {
+	level := make([]treeHash, len(records))
 	for i, r := range records {
-		level[i] = leaf(r)
+		level[i] = leafHash(r)
 	}
-	levels := [][]hash{level}
+	levels := [][]treeHash{level}
 	for len(level) > 1 {
-		next := make([]hash, 0, (len(level)+1)/2)
+		next := make([]treeHash, 0, (len(level)+1)/2)
 		for i := 0; i+1 < len(level); i += 2 {
-			next = append(next, node(level[i], level[i+1]))
+			next = append(next, nodeHash(level[i], level[i+1]))
 		}
 		if len(level)%2 == 1 {
 			next = append(next, level[len(level)-1])
@@ -88,8 +88,8 @@ func tree(records [][]byte) [][]hash {
 	return levels
 }
 
-// proof joins the hashes that lead from a leaf to the root.
-func proof(levels [][]hash, i int) (path []byte) {
+// inclusionProof joins the hashes that lead from a leaf to the root.
+func inclusionProof(levels [][]treeHash, i int) (path []byte) {
 	for _, level := range levels[:len(levels)-1] {
 		if sibling := i ^ 1; sibling < len(level) {
 			path = append(path, level[sibling][:]...)
@@ -99,29 +99,29 @@ func proof(levels [][]hash, i int) (path []byte) {
 	return path
 }
 
-// climb computes the root that a proof leads to (RFC 9162 section 2.1.3.2).
-func climb(record []byte, index, size int, path []byte) (root hash, ok bool) {
-	root, last := leaf(record), size-1
+// rootFromProof computes the root that a proof leads to (RFC 9162 section 2.1.3.2).
+func rootFromProof(record []byte, index, size int, path []byte) (root treeHash, ok bool) {
+	root, last := leafHash(record), size-1
 	for ; len(path) > 0; path = path[sha256.Size:] {
 		if last == 0 {
 			return root, false
 		}
-		sibling := hash(path[:sha256.Size])
+		sibling := treeHash(path[:sha256.Size])
 		if index%2 == 1 || index == last {
-			root = node(sibling, root)
+			root = nodeHash(sibling, root)
 			for index%2 == 0 && index != 0 {
 				index, last = index/2, last/2
 			}
 		} else {
-			root = node(root, sibling)
+			root = nodeHash(root, sibling)
 		}
 		index, last = index/2, last/2
 	}
 	return root, last == 0
 }
 
-// share is one record's part of a batch's signature.
-type share struct {
+// batchShare is one record's part of a batch's signature.
+type batchShare struct {
 	token       string
 	index, size int
 	path        []byte
@@ -129,21 +129,21 @@ type share struct {
 
 // readShare takes a header value apart. batched is false for an ordinary
 // signature. There is one spelling of every share.
-func readShare(value string) (s share, batched, ok bool) {
+func readShare(value string) (s batchShare, batched, ok bool) {
 	token, rest, batched := strings.Cut(value, "~")
 	if !batched {
-		return share{}, false, true
+		return batchShare{}, false, true
 	}
 	index, rest, cut := strings.Cut(rest, "~")
 	size, path, again := strings.Cut(rest, "~")
 	if !cut || !again || strings.Contains(path, "~") {
-		return share{}, true, false
+		return batchShare{}, true, false
 	}
 	var indexFine, sizeFine, pathFine bool
 	s.token = token
 	s.index, indexFine = smallNumber(index)
 	s.size, sizeFine = smallNumber(size)
-	s.path, pathFine = decode(path)
+	s.path, pathFine = decodeSegment(path)
 	return s, true, indexFine && sizeFine && pathFine && s.size > 1 && s.size <= MaxBatch && s.index < s.size && len(s.path)%sha256.Size == 0
 }
 
@@ -167,7 +167,7 @@ type RecordVerifier struct {
 
 	token, kid string // of the batch that verified last
 	size       int
-	root       hash
+	root       treeHash
 }
 
 // Verify checks what SignRecords put on a record and gives the id of the key.
@@ -179,7 +179,7 @@ func (v *RecordVerifier) Verify(value string, record []byte) (kid string, err er
 	case !batched:
 		return v.Keys.VerifyDetached(TypeRecord, value, record)
 	}
-	root, ok := climb(record, s.index, s.size, s.path)
+	root, ok := rootFromProof(record, s.index, s.size, s.path)
 	if !ok {
 		return "", ErrMalformed
 	}

@@ -18,7 +18,7 @@ func TestErasure(t *testing.T) {
 		Sequences: []events.Span{{3, 5}, {9, 9}}, Messages: 4, Reason: "request 17", OrderedBy: "dana", OrderedAt: now, At: now, Writer: "auditor-1",
 	}
 	var err error
-	if e.Vouch, err = signing.Erase(signer, e); err != nil {
+	if e.Vouch, err = signing.SignErasure(signer, e); err != nil {
 		t.Fatal(err)
 	}
 	body, err := events.Encode(e)
@@ -52,7 +52,7 @@ func TestErasure(t *testing.T) {
 		}
 	}
 	e.Messages = 7
-	if _, err := signing.Erase(signer, e); err == nil {
+	if _, err := signing.SignErasure(signer, e); err == nil {
 		t.Error("what is not well-formed is signed")
 	}
 }

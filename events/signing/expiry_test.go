@@ -18,7 +18,7 @@ func TestExpiry(t *testing.T) {
 		At:       events.At(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)), Writer: "auditor-1",
 	}
 	var err error
-	if e.Vouch, err = signing.Expire(signer, e); err != nil {
+	if e.Vouch, err = signing.SignExpiry(signer, e); err != nil {
 		t.Fatal(err)
 	}
 	body, err := events.Encode(e)
@@ -26,7 +26,7 @@ func TestExpiry(t *testing.T) {
 		t.Fatal(err)
 	}
 	back, err := events.DecodeRecord[events.Expiry](body)
-	if err != nil || !signing.CheckExpiry(known, back) || signing.CheckExpiry(strangers, back) || back.Last() != 9 {
+	if err != nil || !signing.CheckExpiry(known, back) || signing.CheckExpiry(strangers, back) || back.LastSequence() != 9 {
 		t.Fatalf("%v: as it is, it must hold, for those who know the key", err)
 	}
 	session := func(s events.ExpiredSession) func(*events.Expiry) {
@@ -54,7 +54,7 @@ func TestExpiry(t *testing.T) {
 		}
 	}
 	e.Records = 7
-	if _, err := signing.Expire(signer, e); err == nil {
+	if _, err := signing.SignExpiry(signer, e); err == nil {
 		t.Error("what is not well-formed is signed")
 	}
 }

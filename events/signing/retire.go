@@ -18,9 +18,9 @@ const maxVouch = 64 << 10
 // ErrRetirement says that a retirement does not name a key and a time.
 var ErrRetirement = errors.New("signing: a retirement must have use receipt, the id of a key and a time")
 
-// Retire signs that a key counts no more: a note of the checkpoint key over
+// SignRetirement signs that a key counts no more: a note of the checkpoint key over
 // k.VouchText().
-func Retire(signer note.Signer, k events.KeyRetirement) (string, error) {
+func SignRetirement(signer note.Signer, k events.KeyRetirement) (string, error) {
 	if !wellFormed(k) {
 		return "", ErrRetirement
 	}

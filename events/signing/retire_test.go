@@ -38,7 +38,7 @@ func TestRetirement(t *testing.T) {
 		t.Errorf("text %q", k.VouchText())
 	}
 	var err error
-	if k.Vouch, err = signing.Retire(signer, k); err != nil || !signing.CheckRetirement(known, k) {
+	if k.Vouch, err = signing.SignRetirement(signer, k); err != nil || !signing.CheckRetirement(known, k) {
 		t.Fatalf("%v", err)
 	}
 	if signing.CheckRetirement(strangers, k) {
@@ -64,7 +64,7 @@ func TestRetirement(t *testing.T) {
 		}
 	}
 	for _, bad := range []events.KeyRetirement{{}, {Use: "receipt", KeyID: "x", RetiredAt: k.RetiredAt}, {Use: "receipt", KeyID: k.KeyID}} {
-		if _, err := signing.Retire(signer, bad); !errors.Is(err, signing.ErrRetirement) {
+		if _, err := signing.SignRetirement(signer, bad); !errors.Is(err, signing.ErrRetirement) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}

@@ -31,8 +31,8 @@ type PrivateKey struct {
 	ID string
 	// A function, because fmt asks no method of an unexported field: it would
 	// print the bytes of a struct that has a PrivateKey in one.
-	key  func() ed25519.PrivateKey
-	head map[string]string // by type: the protected header, encoded
+	key     func() ed25519.PrivateKey
+	headers map[string]string // by type: the protected header, encoded
 }
 
 // NewPrivateKey makes the signing key of a 32-byte Ed25519 seed.
@@ -44,9 +44,9 @@ func NewPrivateKey(seed []byte) (PrivateKey, error) {
 	id := KeyID(k.Public().(ed25519.PublicKey))
 	head := map[string]string{}
 	for _, typ := range []string{TypeReceipt, TypeRecord, TypeBatch} {
-		head[typ] = encode([]byte(header(id, typ)))
+		head[typ] = encodeSegment([]byte(protectedHeader(id, typ)))
 	}
-	return PrivateKey{ID: id, key: func() ed25519.PrivateKey { return k }, head: head}, nil
+	return PrivateKey{ID: id, key: func() ed25519.PrivateKey { return k }, headers: head}, nil
 }
 
 // Public is the verification half.

@@ -20,8 +20,8 @@ type KeySet map[string]ed25519.PublicKey
 // ways give the same answer.
 func (ks KeySet) Verify(typ, token string) (payload []byte, kid string, err error) {
 	head, rest, _ := strings.Cut(token, ".")
-	if kid, ours := ourHeader(head, typ); ours {
-		return ks.verifyOurs(token, head, rest, kid)
+	if kid, ours := plainHeader(head, typ); ours {
+		return ks.verifyPlain(token, head, rest, kid)
 	}
 	return ks.verifyOther(typ, token)
 }
@@ -30,20 +30,20 @@ func (ks KeySet) Verify(typ, token string) (payload []byte, kid string, err erro
 // id. A nil payload is ErrMalformed, an empty one is not.
 func (ks KeySet) VerifyDetached(typ, token string, payload []byte) (kid string, err error) {
 	head, rest, _ := strings.Cut(token, ".")
-	if kid, ours := ourHeader(head, typ); ours {
-		return ks.verifyOursDetached(head, rest, kid, payload)
+	if kid, ours := plainHeader(head, typ); ours {
+		return ks.verifyPlainDetached(head, rest, kid, payload)
 	}
 	return ks.verifyOtherDetached(typ, token, payload)
 }
 
-// strict refuses what other base64 decoders let pass: spare bits at the end.
+// strictBase64 refuses what other base64 decoders let pass: spare bits at the end.
 // Line breaks it skips like every decoder of the standard library; see decode.
-var strict = base64.RawURLEncoding.Strict()
+var strictBase64 = base64.RawURLEncoding.Strict()
 
-// decode refuses every spelling but one.
-func decode(part string) ([]byte, bool) {
-	b, err := strict.DecodeString(part)
-	return b, err == nil && len(part) == strict.EncodedLen(len(b))
+// decodeSegment refuses every spelling but one.
+func decodeSegment(part string) ([]byte, bool) {
+	b, err := strictBase64.DecodeString(part)
+	return b, err == nil && len(part) == strictBase64.EncodedLen(len(b))
 }
 
 // kidLength is how many characters KeyID gives.
@@ -52,16 +52,16 @@ const kidLength = 16
 // maxHeader bounds the headers that are compared here, in bytes.
 const maxHeader = 128
 
-// ourHeader reports whether an encoded header is the one that Sign writes for a
+// plainHeader reports whether an encoded header is the one that Sign writes for a
 // type and some key, and which.
-func ourHeader(head, typ string) (kid string, ours bool) {
+func plainHeader(head, typ string) (kid string, ours bool) {
 	const prefix, middle, end = `{"alg":"` + algorithm + `","kid":"`, `","typ":"`, `"}`
 	size := len(prefix) + kidLength + len(middle) + len(typ) + len(end)
-	if size > maxHeader || len(head) != strict.EncodedLen(size) || strings.ContainsAny(head, "\r\n") {
+	if size > maxHeader || len(head) != strictBase64.EncodedLen(size) || strings.ContainsAny(head, "\r\n") {
 		return "", false
 	}
 	var in, out [2 * maxHeader]byte
-	n, err := strict.Decode(out[:], in[:copy(in[:], head)])
+	n, err := strictBase64.Decode(out[:], in[:copy(in[:], head)])
 	if err != nil || n != size {
 		return "", false
 	}
@@ -82,31 +82,31 @@ func isKeyID(kid string) bool {
 	return len(kid) == kidLength
 }
 
-func (ks KeySet) verifyOurs(token, head, rest, kid string) ([]byte, string, error) {
+func (ks KeySet) verifyPlain(token, head, rest, kid string) ([]byte, string, error) {
 	body, sig, cut := strings.Cut(rest, ".")
-	payload, ok := decode(body)
-	signature, fine := decode(sig)
+	payload, ok := decodeSegment(body)
+	signature, fine := decodeSegment(sig)
 	if !cut || !ok || !fine {
 		return nil, "", ErrMalformed
 	}
-	if err := ks.check(kid, []byte(token[:len(head)+1+len(body)]), signature); err != nil {
+	if err := ks.verifySignature(kid, []byte(token[:len(head)+1+len(body)]), signature); err != nil {
 		return nil, kid, err
 	}
 	return payload, kid, nil
 }
 
-func (ks KeySet) verifyOursDetached(head, rest, kid string, payload []byte) (string, error) {
+func (ks KeySet) verifyPlainDetached(head, rest, kid string, payload []byte) (string, error) {
 	sig, detached := strings.CutPrefix(rest, ".")
-	signature, ok := decode(sig)
+	signature, ok := decodeSegment(sig)
 	if !detached || !ok || payload == nil {
 		return "", ErrMalformed
 	}
-	signed := make([]byte, 0, len(head)+1+strict.EncodedLen(len(payload)))
-	signed = strict.AppendEncode(append(append(signed, head...), '.'), payload)
-	return kid, ks.check(kid, signed, signature)
+	signed := make([]byte, 0, len(head)+1+strictBase64.EncodedLen(len(payload)))
+	signed = strictBase64.AppendEncode(append(append(signed, head...), '.'), payload)
+	return kid, ks.verifySignature(kid, signed, signature)
 }
 
-func (ks KeySet) check(kid string, signed, signature []byte) error {
+func (ks KeySet) verifySignature(kid string, signed, signature []byte) error {
 	pub, known := ks[kid]
 	if !known {
 		return unknownKey(kid)
@@ -120,41 +120,41 @@ func (ks KeySet) check(kid string, signed, signature []byte) error {
 func unknownKey(kid string) error { return fmt.Errorf("%w: %.32q", ErrUnknownKey, kid) }
 
 func (ks KeySet) verifyOther(typ, token string) (payload []byte, kid string, err error) {
-	if !canonical(token) {
+	if !isCanonicalToken(token) {
 		return nil, "", ErrMalformed
 	}
 	obj, err := jose.ParseSignedCompact(token, []jose.SignatureAlgorithm{jose.EdDSA})
 	if err != nil {
 		return nil, "", ErrMalformed
 	}
-	return ks.verify(typ, obj, nil)
+	return ks.verifyJOSE(typ, obj, nil)
 }
 
 func (ks KeySet) verifyOtherDetached(typ, token string, payload []byte) (kid string, err error) {
-	if !canonical(token) {
+	if !isCanonicalToken(token) {
 		return "", ErrMalformed
 	}
 	obj, err := jose.ParseDetached(token, payload, []jose.SignatureAlgorithm{jose.EdDSA})
 	if err != nil {
 		return "", ErrMalformed
 	}
-	_, kid, err = ks.verify(typ, obj, payload)
+	_, kid, err = ks.verifyJOSE(typ, obj, payload)
 	return kid, err
 }
 
-// canonical reports whether a token is the one way to write what it says.
+// isCanonicalToken reports whether a token is the one way to write what it says.
 // Base64 decoders skip line breaks and spare bits; a token changed there would
 // verify and yet have another hash than the one that was recorded.
-func canonical(token string) bool {
+func isCanonicalToken(token string) bool {
 	for part := range strings.SplitSeq(token, ".") {
-		if _, ok := decode(part); !ok {
+		if _, ok := decodeSegment(part); !ok {
 			return false
 		}
 	}
 	return true
 }
 
-func (ks KeySet) verify(typ string, obj *jose.JSONWebSignature, detached []byte) ([]byte, string, error) {
+func (ks KeySet) verifyJOSE(typ string, obj *jose.JSONWebSignature, detached []byte) ([]byte, string, error) {
 	if len(obj.Signatures) != 1 {
 		return nil, "", ErrMalformed
 	}

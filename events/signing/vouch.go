@@ -10,27 +10,27 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// vouched is a record that the checkpoint key vouches for.
-type vouched interface {
+// vouchedRecord is a record that the checkpoint key vouches for.
+type vouchedRecord interface {
 	Check() error
 	VouchText() (string, error)
 }
 
-// Erase signs an erasure record: a note of the checkpoint key over e.VouchText().
-func Erase(signer note.Signer, e events.Erasure) (string, error) { return vouch(signer, e) }
+// SignErasure signs an erasure record: a note of the checkpoint key over e.VouchText().
+func SignErasure(signer note.Signer, e events.Erasure) (string, error) { return signVouch(signer, e) }
 
 // CheckErasure reports whether e is well-formed and its Vouch is by one of the
 // known checkpoint keys.
 func CheckErasure(known note.Verifiers, e events.Erasure) bool { return checkVouch(known, e, e.Vouch) }
 
-// Expire signs an expiry record: a note of the checkpoint key over e.VouchText().
-func Expire(signer note.Signer, e events.Expiry) (string, error) { return vouch(signer, e) }
+// SignExpiry signs an expiry record: a note of the checkpoint key over e.VouchText().
+func SignExpiry(signer note.Signer, e events.Expiry) (string, error) { return signVouch(signer, e) }
 
 // CheckExpiry reports whether e is well-formed and its Vouch is by one of the
 // known checkpoint keys.
 func CheckExpiry(known note.Verifiers, e events.Expiry) bool { return checkVouch(known, e, e.Vouch) }
 
-func vouch(signer note.Signer, r vouched) (string, error) {
+func signVouch(signer note.Signer, r vouchedRecord) (string, error) {
 	if err := r.Check(); err != nil {
 		return "", err
 	}
@@ -45,7 +45,7 @@ func vouch(signer note.Signer, r vouched) (string, error) {
 	return string(signed), nil
 }
 
-func checkVouch(known note.Verifiers, r vouched, by string) bool {
+func checkVouch(known note.Verifiers, r vouchedRecord, by string) bool {
 	if r.Check() != nil || len(by) > maxVouch {
 		return false
 	}
@@ -60,8 +60,8 @@ func checkVouch(known note.Verifiers, r vouched, by string) bool {
 // ErrKeyRecord says that the record of a receipt key is not well-formed.
 var ErrKeyRecord = errors.New("signing: key record")
 
-// Vouch signs that a key is one of ours: a note over k.VouchText().
-func Vouch(signer note.Signer, k events.KeyRecord) (string, error) {
+// SignKeyRecord signs that a key is one of ours: a note over k.VouchText().
+func SignKeyRecord(signer note.Signer, k events.KeyRecord) (string, error) {
 	if _, err := ReceiptKey(k); err != nil {
 		return "", err
 	}
@@ -72,9 +72,9 @@ func Vouch(signer note.Signer, k events.KeyRecord) (string, error) {
 	return string(signed), nil
 }
 
-// CheckVouch reports whether k is a well-formed receipt key and its Vouch is by
+// CheckKeyRecord reports whether k is a well-formed receipt key and its Vouch is by
 // one of the known checkpoint keys.
-func CheckVouch(known note.Verifiers, k events.KeyRecord) bool {
+func CheckKeyRecord(known note.Verifiers, k events.KeyRecord) bool {
 	if _, err := ReceiptKey(k); err != nil || len(k.Vouch) > maxVouch {
 		return false
 	}

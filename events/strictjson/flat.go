@@ -29,14 +29,14 @@ type Flat struct {
 
 // node is a value; those below it follow it.
 type node struct {
-	key, text string // text of a string, or a number's literal
-	kind      byte
-	escaped   bool   // the string has escapes
-	sign      sign   // of the key
-	begins    uint64 // the key's first eight bytes, as a number
-	size      int32  // how many nodes it is, itself included
-	members   int32  // of an object, or items of an array
-	marks     uint64 // of the members of an object
+	key, text  string // text of a string, or a number's literal
+	kind       byte
+	escaped    bool     // the string has escapes
+	nameHash   nameHash // of the key
+	keyPrefix  uint64   // the key's first eight bytes, as a number
+	size       int32    // how many nodes it is, itself included
+	members    int32    // of an object, or items of an array
+	memberMask uint64   // of the members of an object
 }
 
 // Read reads a document, which must be an object.
@@ -46,27 +46,27 @@ func (f *Flat) Read(raw []byte, lim Limits) (Value, bool) {
 	}
 	clear(f.nodes) // the texts of the last document may go
 	f.text, f.nodes = string(raw), f.nodes[:0]
-	at := f.space(0)
+	at := f.skipSpace(0)
 	if at == len(f.text) || f.text[at] != '{' {
 		return Value{}, false
 	}
-	end, ok := f.value(node{}, at, 1)
-	if !ok || f.space(end) != len(f.text) {
+	end, ok := f.parseValue(node{}, at, 1)
+	if !ok || f.skipSpace(end) != len(f.text) {
 		return Value{}, false
 	}
 	return Value{f.nodes}, true
 }
 
-func (f *Flat) space(at int) int {
+func (f *Flat) skipSpace(at int) int {
 	for at < len(f.text) && (f.text[at] == ' ' || f.text[at] == '\n' || f.text[at] == '\r' || f.text[at] == '\t') {
 		at++
 	}
 	return at
 }
 
-// value reads the value that begins at a place and gives the place behind it. Of the
+// parseValue reads the value that begins at a place and gives the place behind it. Of the
 // node its key is known.
-func (f *Flat) value(n node, at, depth int) (end int, ok bool) {
+func (f *Flat) parseValue(n node, at, depth int) (end int, ok bool) {
 	if at >= len(f.text) {
 		return 0, false
 	}
@@ -79,43 +79,43 @@ func (f *Flat) value(n node, at, depth int) (end int, ok bool) {
 		place := len(f.nodes)
 		f.nodes = append(f.nodes, n)
 		if n.kind == '{' {
-			end, ok = f.object(at+1, depth, place)
+			end, ok = f.parseObject(at+1, depth, place)
 		} else {
-			end, ok = f.array(at+1, depth, place)
+			end, ok = f.parseArray(at+1, depth, place)
 		}
 		f.nodes[place].size = int32(len(f.nodes) - place)
 		return end, ok
 	case '"':
-		n.text, end, ok = f.str(at + 1)
+		n.text, end, ok = f.parseString(at + 1)
 		n.escaped = end-at != len(n.text)+2
 	case 't':
-		end, ok = f.word(at, "true")
+		end, ok = f.matchLiteral(at, "true")
 	case 'f':
-		end, ok = f.word(at, "false")
+		end, ok = f.matchLiteral(at, "false")
 	case 'n':
-		end, ok = f.word(at, "null")
+		end, ok = f.matchLiteral(at, "null")
 	default:
 		n.kind = KindNumber
-		n.text, end, ok = f.number(at)
+		n.text, end, ok = f.parseNumber(at)
 	}
 	f.nodes = append(f.nodes, n)
 	return end, ok
 }
 
-func (f *Flat) word(at int, word string) (int, bool) {
+func (f *Flat) matchLiteral(at int, word string) (int, bool) {
 	return at + len(word), strings.HasPrefix(f.text[at:], word)
 }
 
-func (f *Flat) array(at, depth, place int) (end int, ok bool) {
-	if at = f.space(at); at < len(f.text) && f.text[at] == ']' {
+func (f *Flat) parseArray(at, depth, place int) (end int, ok bool) {
+	if at = f.skipSpace(at); at < len(f.text) && f.text[at] == ']' {
 		return at + 1, true
 	}
 	for {
-		if at, ok = f.value(node{}, f.space(at), depth+1); !ok {
+		if at, ok = f.parseValue(node{}, f.skipSpace(at), depth+1); !ok {
 			return 0, false
 		}
 		f.nodes[place].members++
-		at = f.space(at)
+		at = f.skipSpace(at)
 		switch {
 		case at >= len(f.text):
 			return 0, false
@@ -128,28 +128,28 @@ func (f *Flat) array(at, depth, place int) (end int, ok bool) {
 	}
 }
 
-func (f *Flat) object(at, depth, place int) (end int, ok bool) {
-	if at = f.space(at); at < len(f.text) && f.text[at] == '}' {
+func (f *Flat) parseObject(at, depth, place int) (end int, ok bool) {
+	if at = f.skipSpace(at); at < len(f.text) && f.text[at] == '}' {
 		return at + 1, true
 	}
 	for {
 		var n node
-		if n, at, ok = f.key(f.space(at)); !ok || f.nodes[place].members == maxFlatMembers {
+		if n, at, ok = f.parseKey(f.skipSpace(at)); !ok || f.nodes[place].members == maxFlatMembers {
 			return 0, false
 		}
-		mark := n.sign.mark()
-		if f.nodes[place].marks&mark != 0 && f.twice(place, n.key) {
+		mark := n.nameHash.maskBit()
+		if f.nodes[place].memberMask&mark != 0 && f.hasKey(place, n.key) {
 			return 0, false
 		}
-		f.nodes[place].marks |= mark
-		if at = f.space(at); at >= len(f.text) || f.text[at] != ':' {
+		f.nodes[place].memberMask |= mark
+		if at = f.skipSpace(at); at >= len(f.text) || f.text[at] != ':' {
 			return 0, false
 		}
-		if at, ok = f.value(n, f.space(at+1), depth+1); !ok {
+		if at, ok = f.parseValue(n, f.skipSpace(at+1), depth+1); !ok {
 			return 0, false
 		}
 		f.nodes[place].members++
-		at = f.space(at)
+		at = f.skipSpace(at)
 		switch {
 		case at >= len(f.text):
 			return 0, false
@@ -162,8 +162,8 @@ func (f *Flat) object(at, depth, place int) (end int, ok bool) {
 	}
 }
 
-// key reads the name of a member: ASCII without escapes.
-func (f *Flat) key(at int) (n node, end int, ok bool) {
+// parseKey reads the name of a member: ASCII without escapes.
+func (f *Flat) parseKey(at int) (n node, end int, ok bool) {
 	if at >= len(f.text) || f.text[at] != '"' {
 		return n, 0, false
 	}
@@ -173,21 +173,21 @@ func (f *Flat) key(at int) (n node, end int, ok bool) {
 		return n, 0, false
 	}
 	n.key = rest[:length]
-	n.sign, n.begins = signOf(n.key), beginning(n.key)
+	n.nameHash, n.keyPrefix = nameHashOf(n.key), keyPrefixOf(n.key)
 	return n, at + 1 + length + 1, true
 }
 
-// beginning are the first eight bytes of a name as a number, by which names are ordered
+// keyPrefixOf are the first eight bytes of a name as a number, by which names are ordered
 // as far as it goes.
-func beginning(name string) uint64 {
+func keyPrefixOf(name string) uint64 {
 	var room [8]byte
 	copy(room[:], name)
 	return binary.BigEndian.Uint64(room[:])
 }
 
-// twice tells whether the object that begins at a place has a key already, in
+// hasKey tells whether the object that begins at a place has a key already, in
 // whichever case.
-func (f *Flat) twice(place int, key string) bool {
+func (f *Flat) hasKey(place int, key string) bool {
 	for i := place + 1; i < len(f.nodes); i += int(f.nodes[i].size) {
 		if k := f.nodes[i].key; len(k) == len(key) && strings.EqualFold(k, key) {
 			return true
@@ -196,8 +196,8 @@ func (f *Flat) twice(place int, key string) bool {
 	return false
 }
 
-// str reads a string from behind its quotation mark.
-func (f *Flat) str(at int) (text string, end int, ok bool) {
+// parseString reads a string from behind its quotation mark.
+func (f *Flat) parseString(at int) (text string, end int, ok bool) {
 	for i := at + plainBytes(f.text[at:]); i < len(f.text); i++ {
 		switch c := f.text[i]; {
 		case c == '"':
@@ -205,15 +205,15 @@ func (f *Flat) str(at int) (text string, end int, ok bool) {
 		case c < ' ':
 			return "", 0, false
 		case c == '\\':
-			return f.escaped(at, i)
+			return f.parseEscaped(at, i)
 		}
 	}
 	return "", 0, false
 }
 
-// escaped reads a string whose first escape is known. Halves of surrogate pairs
+// parseEscaped reads a string whose first escape is known. Halves of surrogate pairs
 // it leaves to others.
-func (f *Flat) escaped(at, i int) (text string, end int, ok bool) {
+func (f *Flat) parseEscaped(at, i int) (text string, end int, ok bool) {
 	b := append(f.scratch[:0], f.text[at:i]...)
 	defer func() { f.scratch = b }()
 	for i < len(f.text) {
@@ -252,9 +252,9 @@ func (f *Flat) escaped(at, i int) (text string, end int, ok bool) {
 	return "", 0, false
 }
 
-// number reads an integer of at most 15 digits, or a decimal that a float64 holds
+// parseNumber reads an integer of at most 15 digits, or a decimal that a float64 holds
 // faithfully.
-func (f *Flat) number(at int) (lit string, end int, ok bool) {
+func (f *Flat) parseNumber(at int) (lit string, end int, ok bool) {
 	end = at
 	point := -1
 	for end < len(f.text) {

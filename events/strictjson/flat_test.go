@@ -32,7 +32,7 @@ func TestSorted(t *testing.T) {
 		t.Error("an object with one member more is read")
 	}
 	v, ok := f.Read([]byte(`{"a":[`+strings.Repeat("1,", 2*maxFlatMembers)+`1]}`), DefaultLimits)
-	if !ok || len(v.Get("a").Sorted(nil)) != 0 || len(v.Get("b").Sorted(nil)) != 0 {
+	if !ok || len(v.Get("a").AppendSorted(nil)) != 0 || len(v.Get("b").AppendSorted(nil)) != 0 {
 		t.Error("an array has members, or nothing has")
 	}
 }
@@ -61,7 +61,7 @@ func holdFlat(t *testing.T, f *Flat, raw []byte) bool {
 			t.Fatalf("%q: member %q is %v", raw, key, v.Get(key).Tree())
 		}
 	}
-	if v.Len() != len(want) || v.Get("no such member").There() {
+	if v.Len() != len(want) || v.Get("no such member").Exists() {
 		t.Fatalf("%q has %d members, not %d", raw, v.Len(), len(want))
 	}
 	return true

@@ -22,8 +22,8 @@ const (
 	KindNull   = 'n'
 )
 
-// There tells whether there is a value at all.
-func (v Value) There() bool { return len(v.nodes) > 0 }
+// Exists tells whether there is a value at all.
+func (v Value) Exists() bool { return len(v.nodes) > 0 }
 
 // Kind is one of the kinds, 0 if there is no value.
 func (v Value) Kind() byte {
@@ -52,14 +52,14 @@ func (v Value) Len() int { return int(v.nodes[0].members) }
 
 // Get is a member of an object.
 func (v Value) Get(key string) Value {
-	s := signOf(key)
-	if len(v.nodes) == 0 || v.nodes[0].marks&s.mark() == 0 {
+	s := nameHashOf(key)
+	if len(v.nodes) == 0 || v.nodes[0].memberMask&s.maskBit() == 0 {
 		return Value{}
 	}
 	for i := 1; i < len(v.nodes); {
 		n := &v.nodes[i]
 		end := i + int(n.size)
-		if n.sign == s && n.key == key {
+		if n.nameHash == s && n.key == key {
 			return Value{v.nodes[i:end:end]}
 		}
 		i = end
@@ -113,7 +113,7 @@ func (v Value) AppendCanonical(b []byte) ([]byte, bool) {
 	case KindObject:
 		var room [24]Value
 		b = append(b, '{')
-		for i, c := range v.Sorted(room[:0]) {
+		for i, c := range v.AppendSorted(room[:0]) {
 			if i > 0 {
 				b = append(b, ',')
 			}
@@ -160,10 +160,10 @@ func (v Value) AppendMember(b []byte) ([]byte, bool) {
 // needs none.
 func appendPlain(b []byte, s string) []byte { return append(append(append(b, '"'), s...), '"') }
 
-// Sorted appends the members of an object to a list, in the order of RFC 8785. They
+// AppendSorted appends the members of an object to a list, in the order of RFC 8785. They
 // are few, and their first letters mostly tell which comes first. Anything else has
 // no members.
-func (v Value) Sorted(list []Value) []Value {
+func (v Value) AppendSorted(list []Value) []Value {
 	if v.Kind() != KindObject {
 		return list
 	}
@@ -171,7 +171,7 @@ func (v Value) Sorted(list []Value) []Value {
 	n := 0
 	for i := 1; i < len(v.nodes); i += int(v.nodes[i].size) {
 		at := n
-		for ; at > 0 && v.nodes[i].before(&v.nodes[places[at-1]]); at-- {
+		for ; at > 0 && v.nodes[i].sortsBefore(&v.nodes[places[at-1]]); at-- {
 			places[at] = places[at-1]
 		}
 		places[at] = int16(i)
@@ -184,6 +184,6 @@ func (v Value) Sorted(list []Value) []Value {
 	return list
 }
 
-func (n *node) before(other *node) bool {
-	return n.begins < other.begins || n.begins == other.begins && n.key < other.key
+func (n *node) sortsBefore(other *node) bool {
+	return n.keyPrefix < other.keyPrefix || n.keyPrefix == other.keyPrefix && n.key < other.key
 }

@@ -4,14 +4,14 @@ package strictjson
 // of a document that was read flat: a map that reads no more of a name than it
 // must. Names that NamesOf did not make cannot be used.
 type Names[T any] struct {
-	places []place[T] // a power of two, half of them free at least
+	slots []nameSlot[T] // a power of two, half of them free at least
 }
 
-type place[T any] struct {
-	name  string
-	sign  sign
-	taken bool
-	value T
+type nameSlot[T any] struct {
+	name     string
+	nameHash nameHash
+	taken    bool
+	value    T
 }
 
 // NamesOf makes Names of a map.
@@ -20,48 +20,52 @@ func NamesOf[T any](m map[string]T) *Names[T] {
 	for size < 2*len(m) {
 		size *= 2
 	}
-	n := &Names[T]{make([]place[T], size)}
+	n := &Names[T]{make([]nameSlot[T], size)}
 	for name, value := range m {
-		s := signOf(name)
-		at := n.home(s)
-		for n.places[at].taken {
-			at = (at + 1) & (len(n.places) - 1)
+		s := nameHashOf(name)
+		at := n.firstSlot(s)
+		for n.slots[at].taken {
+			at = (at + 1) & (len(n.slots) - 1)
 		}
-		n.places[at] = place[T]{name, s, true, value}
+		n.slots[at] = nameSlot[T]{name, s, true, value}
 	}
 	return n
 }
 
-func (n *Names[T]) home(s sign) int { return int(uint32(s)*0x9e3779b1>>16) & (len(n.places) - 1) }
+func (n *Names[T]) firstSlot(s nameHash) int {
+	return int(uint32(s)*0x9e3779b1>>16) & (len(n.slots) - 1)
+}
 
 // Of gives what belongs to the name of a member.
-func (n *Names[T]) Of(v Value) (value T, known bool) { return n.find(v.nodes[0].key, v.nodes[0].sign) }
+func (n *Names[T]) Of(v Value) (value T, known bool) {
+	return n.find(v.nodes[0].key, v.nodes[0].nameHash)
+}
 
 // Get gives what belongs to a name.
-func (n *Names[T]) Get(name string) (value T, known bool) { return n.find(name, signOf(name)) }
+func (n *Names[T]) Get(name string) (value T, known bool) { return n.find(name, nameHashOf(name)) }
 
-func (n *Names[T]) find(name string, s sign) (value T, known bool) {
-	for at := n.home(s); n.places[at].taken; at = (at + 1) & (len(n.places) - 1) {
-		if p := &n.places[at]; p.sign == s && p.name == name {
+func (n *Names[T]) find(name string, s nameHash) (value T, known bool) {
+	for at := n.firstSlot(s); n.slots[at].taken; at = (at + 1) & (len(n.slots) - 1) {
+		if p := &n.slots[at]; p.nameHash == s && p.name == name {
 			return p.value, true
 		}
 	}
 	return value, false
 }
 
-// sign is a part of a name by which most names differ.
-type sign uint32
+// nameHash is a part of a name by which most names differ.
+type nameHash uint32
 
-func signOf(name string) sign {
+func nameHashOf(name string) nameHash {
 	n := len(name)
 	if n == 0 {
 		return 0
 	}
-	return sign(uint32(n)<<24 | uint32(name[0])<<16 | uint32(name[n/2])<<8 | uint32(name[n-1]))
+	return nameHash(uint32(n)<<24 | uint32(name[0])<<16 | uint32(name[n/2])<<8 | uint32(name[n-1]))
 }
 
-// mark is a bit that names which differ only in case have in common.
-func (s sign) mark() uint64 {
+// maskBit is a bit that names which differ only in case have in common.
+func (s nameHash) maskBit() uint64 {
 	length, begin, end := uint(s>>24), uint(s>>16&0xff|0x20), uint(s&0xff|0x20)
 	return 1 << ((7*length + 5*begin + end) & 63)
 }

@@ -12,7 +12,7 @@ func TestNames(t *testing.T) {
 	for i := range 40 {
 		all = append(all, fmt.Sprintf("n%02dxxxx%02dz", i, i), fmt.Sprintf("n%02dyxxx%02dz", i, i)) // in pairs of one sign
 	}
-	if signOf(all[10]) != signOf(all[11]) {
+	if nameHashOf(all[10]) != nameHashOf(all[11]) {
 		t.Fatalf("%q and %q differ in their sign", all[10], all[11])
 	}
 	for size := range len(all) {

@@ -14,7 +14,7 @@ const maxSafe = 1 << 53
 // shortest decimal of the float64 next to it (0.1 is fine, and
 // 0.10000000000000000001 is not; 1e400 is nothing at all).
 func checkNumber(lit string) (Code, string) {
-	neg, digits, exp := decimal(lit)
+	neg, digits, exp := splitDecimal(lit)
 	_ = neg
 	f, err := strconv.ParseFloat(lit, 64)
 	if err != nil {
@@ -26,7 +26,7 @@ func checkNumber(lit string) (Code, string) {
 		}
 		return "", ""
 	}
-	_, short, shortExp := decimal(strconv.FormatFloat(f, 'e', -1, 64))
+	_, short, shortExp := splitDecimal(strconv.FormatFloat(f, 'e', -1, 64))
 	if digits != short || exp != shortExp {
 		return ImpreciseNumber, "the number has more digits than a float64 can hold; send it as a string"
 	}
@@ -44,10 +44,10 @@ func isMaxSafe(digits string, exp int) bool {
 	return digits+strings.Repeat("0", exp) == strconv.Itoa(maxSafe)
 }
 
-// decimal writes a JSON number as digits * 10^exp, the digits without leading
+// splitDecimal writes a JSON number as digits * 10^exp, the digits without leading
 // or trailing zeros ("0" for zero, exp then 0). Exponents too large to matter
 // are clamped; ParseFloat has refused or flushed those.
-func decimal(lit string) (neg bool, digits string, exp int) {
+func splitDecimal(lit string) (neg bool, digits string, exp int) {
 	if strings.HasPrefix(lit, "-") {
 		neg, lit = true, lit[1:]
 	}

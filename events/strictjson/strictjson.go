@@ -47,9 +47,9 @@ func Parse(raw []byte, lim Limits) (any, error) {
 	// Out of a bytes.Buffer the decoder reads without copying; it does not write
 	// into it.
 	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw)), lim: lim}
-	v, err := p.value()
+	v, err := p.parseValue()
 	if err != nil {
-		return nil, p.wrap(err)
+		return nil, p.wrapError(err)
 	}
 	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, &Error{Code: TrailingData, Offset: p.dec.InputOffset(), Detail: "something follows the JSON value"}
@@ -122,12 +122,12 @@ func (p *parser) fail(code Code, detail string) error {
 	return &Error{Code: code, Path: string(p.dec.StackPointer()), Offset: p.dec.InputOffset(), Detail: detail}
 }
 
-// wrap turns the decoder's errors into ours.
-func (p *parser) wrap(err error) error {
+// wrapError turns the decoder's errors into ours.
+func (p *parser) wrapError(err error) error {
 	return ownError(err, p.dec.StackPointer(), p.dec.InputOffset())
 }
 
-func (p *parser) value() (any, error) {
+func (p *parser) parseValue() (any, error) {
 	tok, err := p.dec.ReadToken()
 	if err != nil {
 		return nil, err
@@ -138,13 +138,13 @@ func (p *parser) value() (any, error) {
 			return nil, p.fail(TooDeep, fmt.Sprintf("nested deeper than %d levels", p.lim.MaxDepth))
 		}
 		if tok.Kind() == '{' {
-			return p.object()
+			return p.parseObject()
 		}
-		return p.array()
+		return p.parseArray()
 	case '"':
 		return tok.String(), nil
 	case '0':
-		return p.number(tok.String())
+		return p.parseNumber(tok.String())
 	case 't', 'f':
 		return tok.Bool(), nil
 	default:
@@ -152,7 +152,7 @@ func (p *parser) value() (any, error) {
 	}
 }
 
-func (p *parser) object() (any, error) {
+func (p *parser) parseObject() (any, error) {
 	m := map[string]any{}
 	var folded map[string]struct{} // nil while every key is its own folded form
 	for p.dec.PeekKind() != '}' {
@@ -161,7 +161,7 @@ func (p *parser) object() (any, error) {
 			return nil, err
 		}
 		key := tok.String()
-		f := fold(key)
+		f := foldCase(key)
 		if folded == nil && f != key {
 			folded = make(map[string]struct{}, len(m)+1)
 			for k := range m {
@@ -174,7 +174,7 @@ func (p *parser) object() (any, error) {
 			}
 			folded[f] = struct{}{}
 		}
-		if m[key], err = p.value(); err != nil {
+		if m[key], err = p.parseValue(); err != nil {
 			return nil, err
 		}
 	}
@@ -182,10 +182,10 @@ func (p *parser) object() (any, error) {
 	return m, err
 }
 
-func (p *parser) array() (any, error) {
+func (p *parser) parseArray() (any, error) {
 	list := []any{}
 	for p.dec.PeekKind() != ']' {
-		v, err := p.value()
+		v, err := p.parseValue()
 		if err != nil {
 			return nil, err
 		}
@@ -195,15 +195,15 @@ func (p *parser) array() (any, error) {
 	return list, err
 }
 
-func (p *parser) number(lit string) (any, error) {
+func (p *parser) parseNumber(lit string) (any, error) {
 	if code, detail := checkNumber(lit); code != "" {
 		return nil, p.fail(code, detail)
 	}
 	return jsonv1.Number(lit), nil
 }
 
-// fold maps a key to what every key that differs from it only in case maps to.
-func fold(s string) string {
+// foldCase maps a key to what every key that differs from it only in case maps to.
+func foldCase(s string) string {
 	ascii := true
 	for i := 0; i < len(s); i++ {
 		if s[i] >= utf8.RuneSelf {

@@ -71,7 +71,7 @@ func Escape(s string) string {
 		return NoSession
 	}
 	tok := s
-	if !plain(s) {
+	if !isPlainToken(s) {
 		tok = "~" + base64.RawURLEncoding.EncodeToString([]byte(s))
 		// "~h…" is reserved for hashes. Base64 text may begin with h as well, but
 		// a hash token has exactly 66 characters, more than a written-out one.
@@ -90,18 +90,18 @@ func Unescape(tok string) (s string, exact bool) {
 	case tok == NoSession:
 		return "", true
 	case !strings.HasPrefix(tok, "~"):
-		return tok, plain(tok) && len(tok) <= maxToken
+		return tok, isPlainToken(tok) && len(tok) <= maxToken
 	case isHash(tok):
 		return tok, false
 	}
 	b, err := base64.RawURLEncoding.DecodeString(tok[1:])
-	if err != nil || plain(string(b)) || Escape(string(b)) != tok {
+	if err != nil || isPlainToken(string(b)) || Escape(string(b)) != tok {
 		return tok, false
 	}
 	return string(b), true
 }
 
-func plain(s string) bool {
+func isPlainToken(s string) bool {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
@@ -116,7 +116,7 @@ func plain(s string) bool {
 // DefaultPrefix. Arguments of builders are raw values; the builders escape them.
 type Space struct{ Prefix string }
 
-func (s Space) join(class Class, tokens ...string) string {
+func (s Space) joinTokens(class Class, tokens ...string) string {
 	prefix := s.Prefix
 	if prefix == "" {
 		prefix = DefaultPrefix
@@ -126,14 +126,14 @@ func (s Space) join(class Class, tokens ...string) string {
 
 // Admit is where a tenant asks for admission.
 func (s Space) Admit(tenant, protocol string) string {
-	return s.join(Admit, Escape(tenant), Escape(protocol))
+	return s.joinTokens(Admit, Escape(tenant), Escape(protocol))
 }
 
 // Resolve is where a reviewer resolves an approval workflow.
-func (s Space) Resolve(tenant string) string { return s.join(Resolve, Escape(tenant)) }
+func (s Space) Resolve(tenant string) string { return s.joinTokens(Resolve, Escape(tenant)) }
 
 // Follow is where a subscriber reads what came out of its tenant's log.
-func (s Space) Follow(tenant string) string { return s.join(Follow, Escape(tenant)) }
+func (s Space) Follow(tenant string) string { return s.joinTokens(Follow, Escape(tenant)) }
 
 // Event is where a producer publishes an event. typ may have several tokens
 // ("agent.tool.invoked"); each is escaped by itself.
@@ -142,7 +142,7 @@ func (s Space) Event(tenant, publisher, protocol, session, typ string) string {
 	for i, p := range parts {
 		parts[i] = Escape(p)
 	}
-	return s.join(Events, append([]string{Escape(tenant), Escape(publisher), Escape(protocol), Escape(session)}, parts...)...)
+	return s.joinTokens(Events, append([]string{Escape(tenant), Escape(publisher), Escape(protocol), Escape(session)}, parts...)...)
 }
 
 // Request is where the admitter logs its copy of an admission request.
@@ -152,28 +152,28 @@ func (s Space) Request(tenant, publisher, protocol, session string) string {
 
 // Decision is where the admitter logs a decision.
 func (s Space) Decision(tenant, verdict, session string) string {
-	return s.join(Decisions, Escape(tenant), Escape(verdict), Escape(session))
+	return s.joinTokens(Decisions, Escape(tenant), Escape(verdict), Escape(session))
 }
 
 // Call is where the correlator logs a call.
 func (s Space) Call(tenant, state, session string) string {
-	return s.join(Calls, Escape(tenant), Escape(state), Escape(session))
+	return s.joinTokens(Calls, Escape(tenant), Escape(state), Escape(session))
 }
 
 // Finding is where findings are logged.
 func (s Space) Finding(tenant, severity, session string) string {
-	return s.join(Findings, Escape(tenant), Escape(severity), Escape(session))
+	return s.joinTokens(Findings, Escape(tenant), Escape(severity), Escape(session))
 }
 
 // Approval is where approval records are logged.
 func (s Space) Approval(tenant, status, workflow string) string {
-	return s.join(Approvals, Escape(tenant), Escape(status), Escape(workflow))
+	return s.joinTokens(Approvals, Escape(tenant), Escape(status), Escape(workflow))
 }
 
 // Outputs are the subjects of a class of outputs of a tenant: all of them, or
 // those with one state (verdict, severity) or of one session.
 func (s Space) Outputs(class Class, tenant, state, session string) string {
-	return s.join(class, Escape(tenant), anyOr(state), anyOr(session))
+	return s.joinTokens(class, Escape(tenant), anyOr(state), anyOr(session))
 }
 
 func anyOr(token string) string {
@@ -185,20 +185,22 @@ func anyOr(token string) string {
 
 // Control is where control records of a shard are logged.
 func (s Space) Control(shard, kind string) string {
-	return s.join(Control, Escape(shard), Escape(kind))
+	return s.joinTokens(Control, Escape(shard), Escape(kind))
 }
 
 // Quarantine is where bytes that could not be parsed go.
-func (s Space) Quarantine(tenant string) string { return s.join(Quarantine, Escape(tenant)) }
+func (s Space) Quarantine(tenant string) string { return s.joinTokens(Quarantine, Escape(tenant)) }
 
 // Checkpoints is where a shard's checkpoints are published.
-func (s Space) Checkpoints(shard string) string { return s.join(Checkpoints, Escape(shard)) }
+func (s Space) Checkpoints(shard string) string { return s.joinTokens(Checkpoints, Escape(shard)) }
 
 // All matches every subject of a class.
-func (s Space) All(class Class) string { return s.join(class, ">") }
+func (s Space) All(class Class) string { return s.joinTokens(class, ">") }
 
 // AllOf matches every subject of a class that is a tenant's.
-func (s Space) AllOf(class Class, tenant string) string { return s.join(class, Escape(tenant), ">") }
+func (s Space) AllOf(class Class, tenant string) string {
+	return s.joinTokens(class, Escape(tenant), ">")
+}
 
 // Rename gives a subject in which the names that producers choose are replaced:
 // the session, and the parts of an event's type, together where the whole type is
@@ -213,13 +215,13 @@ func (s Space) Rename(subj string, rename func(value string) string) string {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	fields := layout[p.Class]
+	fields := classLayouts[p.Class]
 	tokens := strings.SplitN(subj[len(prefix)+1:], ".", 1+len(fields))
 	for i, f := range fields {
 		switch f {
-		case session:
+		case fieldSession:
 			tokens[1+i] = renameToken(tokens[1+i], rename)
-		case typ:
+		case fieldType:
 			if whole := rename(p.Type); whole != p.Type {
 				tokens[1+i] = Escape(whole)
 				continue
@@ -277,21 +279,21 @@ func (s Space) Parse(subj string) (Parsed, error) {
 		return Parsed{}, fmt.Errorf("%w: %.80q does not begin with %q", ErrForeign, subj, prefix)
 	}
 	class, rest, _ := strings.Cut(subj[len(prefix)+1:], ".")
-	fields, known := layout[Class(class)]
+	fields, known := classLayouts[Class(class)]
 	if tokens := strings.Count(rest, ".") + 1; !known || rest == "" || tokens < len(fields) || tokens > len(fields) && Class(class) != Events && Class(class) != Ingest {
 		return Parsed{}, fmt.Errorf("%w: %.80q", ErrForeign, subj)
 	}
 	p := Parsed{Class: Class(class)}
-	parts := [...]*string{tenant: &p.Tenant, publisher: &p.Publisher, protocol: &p.Protocol, session: &p.Session, typ: &p.Type,
-		verdict: &p.Verdict, state: &p.State, workflow: &p.Workflow, shard: &p.Shard, kind: &p.Kind}
+	parts := [...]*string{fieldTenant: &p.Tenant, fieldPublisher: &p.Publisher, fieldProtocol: &p.Protocol, fieldSession: &p.Session, fieldType: &p.Type,
+		fieldVerdict: &p.Verdict, fieldState: &p.State, fieldWorkflow: &p.Workflow, fieldShard: &p.Shard, fieldKind: &p.Kind}
 	for _, f := range fields {
 		ok := false
-		if f == typ { // all that is left
+		if f == fieldType { // all that is left
 			*parts[f], ok = readType(rest)
 		} else {
 			var token string
 			token, rest, _ = strings.Cut(rest, ".")
-			*parts[f], ok = read(token)
+			*parts[f], ok = unescapeToken(token)
 		}
 		if !ok {
 			return Parsed{}, fmt.Errorf("%w: %.80q has a token that is not escaped properly", ErrForeign, subj)
@@ -300,8 +302,8 @@ func (s Space) Parse(subj string) (Parsed, error) {
 	return p, nil
 }
 
-// read unescapes a token that Escape may have written.
-func read(tok string) (value string, ok bool) {
+// unescapeToken unescapes a token that Escape may have written.
+func unescapeToken(tok string) (value string, ok bool) {
 	value, exact := Unescape(tok)
 	return value, exact || isHash(tok)
 }
@@ -318,7 +320,7 @@ func isHash(tok string) bool {
 func readType(tokens string) (string, bool) {
 	escaped := false
 	for t := range strings.SplitSeq(tokens, ".") {
-		value, ok := read(t)
+		value, ok := unescapeToken(t)
 		if !ok || strings.Contains(value, ".") { // Event splits there
 			return "", false
 		}
@@ -329,38 +331,38 @@ func readType(tokens string) (string, bool) {
 	}
 	parts := strings.Split(tokens, ".")
 	for i, t := range parts {
-		parts[i], _ = read(t)
+		parts[i], _ = unescapeToken(t)
 	}
 	return strings.Join(parts, "."), true
 }
 
-// field is a part of a Parsed.
-type field uint8
+// subjectField is a part of a Parsed.
+type subjectField uint8
 
 const (
-	tenant field = iota
-	publisher
-	protocol
-	session
-	typ
-	verdict
-	state
-	workflow
-	shard
-	kind
+	fieldTenant subjectField = iota
+	fieldPublisher
+	fieldProtocol
+	fieldSession
+	fieldType
+	fieldVerdict
+	fieldState
+	fieldWorkflow
+	fieldShard
+	fieldKind
 )
 
-var layout = map[Class][]field{
-	Admit:       {tenant, protocol},
-	Resolve:     {tenant},
-	Follow:      {tenant},
-	Events:      {tenant, publisher, protocol, session, typ},
-	Ingest:      {tenant, publisher, protocol, session, typ},
-	Decisions:   {tenant, verdict, session},
-	Calls:       {tenant, state, session},
-	Findings:    {tenant, state, session},
-	Approvals:   {tenant, state, workflow},
-	Control:     {shard, kind},
-	Quarantine:  {tenant},
-	Checkpoints: {shard},
+var classLayouts = map[Class][]subjectField{
+	Admit:       {fieldTenant, fieldProtocol},
+	Resolve:     {fieldTenant},
+	Follow:      {fieldTenant},
+	Events:      {fieldTenant, fieldPublisher, fieldProtocol, fieldSession, fieldType},
+	Ingest:      {fieldTenant, fieldPublisher, fieldProtocol, fieldSession, fieldType},
+	Decisions:   {fieldTenant, fieldVerdict, fieldSession},
+	Calls:       {fieldTenant, fieldState, fieldSession},
+	Findings:    {fieldTenant, fieldState, fieldSession},
+	Approvals:   {fieldTenant, fieldState, fieldWorkflow},
+	Control:     {fieldShard, fieldKind},
+	Quarantine:  {fieldTenant},
+	Checkpoints: {fieldShard},
 }

@@ -10,9 +10,9 @@ func Token(value string) string {
 	return Escape(value)
 }
 
-// Value is a text in the form that subjects give back, in which records are found
+// TokenValue is a text in the form that subjects give back, in which records are found
 // by it: itself, or what stands for it if it is too long.
-func Value(text string) string {
+func TokenValue(text string) string {
 	value, _ := Unescape(Token(text))
 	return value
 }

@@ -10,8 +10,8 @@ import (
 func TestValue(t *testing.T) {
 	long, odd := strings.Repeat("long-", 20), strings.Repeat("é", 30)
 	for _, text := range []string{"", "s-1", "a.b c", "~", "~h", "~habc", "~h" + strings.Repeat("g", 64), long, odd} {
-		value := Value(text)
-		if again := Value(value); again != value {
+		value := TokenValue(text)
+		if again := TokenValue(value); again != value {
 			t.Errorf("%q is %q, and that is %q", text, value, again)
 		}
 		if Token(value) != Escape(text) {

@@ -44,10 +44,10 @@ var (
 // Parse reads a policy. All mistakes are reported, each with its line (*Error);
 // an unknown key is one. file names the text in them.
 func Parse(file string, text []byte) (*Policy, error) {
-	r := &reader{file: file}
+	r := &policyReader{file: file}
 	p := &Policy{}
-	if root := r.document(text); root != nil {
-		r.policy(root, p)
+	if root := r.readDocument(text); root != nil {
+		r.readPolicy(root, p)
 	}
 	if len(r.errs) > 0 {
 		return nil, errors.Join(r.errs...)
@@ -59,57 +59,57 @@ func Parse(file string, text []byte) (*Policy, error) {
 	return p, nil
 }
 
-func (r *reader) policy(n *yaml.Node, p *Policy) {
+func (r *policyReader) readPolicy(n *yaml.Node, p *Policy) {
 	version := 0
-	r.mapping(n, "a redaction policy", map[string]func(*yaml.Node){
-		"version":     r.number("version", 1, 1, &version),
-		"name":        r.name("name", &p.name),
-		"description": r.text("description", 1000, new(string)),
+	r.readMapping(n, "a redaction policy", map[string]func(*yaml.Node){
+		"version":     r.numberField("version", 1, 1, &version),
+		"name":        r.nameField("name", &p.name),
+		"description": r.textField("description", 1000, new(string)),
 		"rules": func(n *yaml.Node) {
 			if n.Kind != yaml.SequenceNode || len(n.Content) > MaxRules {
-				r.fail(n, "rules must be a list of at most %d", MaxRules)
+				r.addError(n, "rules must be a list of at most %d", MaxRules)
 				return
 			}
 			for _, item := range n.Content {
-				p.rules = append(p.rules, r.rule(item, p.rules))
+				p.rules = append(p.rules, r.readRule(item, p.rules))
 			}
 		},
 	}, "version", "name", "rules")
 	if p.name == BuiltinID {
-		r.fail(n, "name %q is that of the built-in policy; choose another", p.name)
+		r.addError(n, "name %q is that of the built-in policy; choose another", p.name)
 	}
 }
 
-func (r *reader) rule(n *yaml.Node, before []rule) (out rule) {
+func (r *policyReader) readRule(n *yaml.Node, before []policyRule) (out policyRule) {
 	var detectors, headers, protocols []string
 	action, scope, last, keep := "", "", 0, 0
-	r.mapping(n, "a rule", map[string]func(*yaml.Node){
-		"name":      r.name("name", &out.name),
-		"detectors": r.list("detectors", &detectors, r.detector),
-		"paths":     r.list("paths", &out.fields, func(n *yaml.Node) string { return r.path(n, &out) }),
-		"headers":   r.list("headers", &headers, r.header),
-		"protocols": r.list("protocols", &protocols, r.protocol),
-		"values":    r.list("values", &out.values, r.value),
-		"action":    r.text("action", 20, &action),
-		"scope":     r.text("scope", 20, &scope),
-		"last":      r.number("last", 1, redact.MaxLast, &last),
-		"keep":      r.number("keep", 1, redact.MaxKeep, &keep),
+	r.readMapping(n, "a rule", map[string]func(*yaml.Node){
+		"name":      r.nameField("name", &out.name),
+		"detectors": r.listField("detectors", &detectors, r.readDetector),
+		"paths":     r.listField("paths", &out.fields, func(n *yaml.Node) string { return r.readPath(n, &out) }),
+		"headers":   r.listField("headers", &headers, r.readHeader),
+		"protocols": r.listField("protocols", &protocols, r.readProtocol),
+		"values":    r.listField("values", &out.values, r.readValue),
+		"action":    r.textField("action", 20, &action),
+		"scope":     r.textField("scope", 20, &scope),
+		"last":      r.numberField("last", 1, redact.MaxLast, &last),
+		"keep":      r.numberField("keep", 1, redact.MaxKeep, &keep),
 	}, "name", "action")
 	for _, b := range before {
 		if b.name == out.name {
-			r.fail(n, "there is a rule %q already", out.name)
+			r.addError(n, "there is a rule %q already", out.name)
 		}
 	}
-	out.detectors, out.headers, out.protocols = expand(detectors), lowered(headers), set(protocols)
+	out.detectors, out.headers, out.protocols = expandDetectors(detectors), lowerSet(headers), stringSet(protocols)
 	a, known := redact.ParseAction(action)
-	out.treatment = redact.Treatment{Action: a, Last: last, Keep: keep, InSession: scope == scopeSession}
+	out.treatment = redact.Treatment{Action: a, KeepLast: last, KeepFirst: keep, InSession: scope == scopeSession}
 	if action != "" && !known {
-		r.fail(n, "action must be mask, drop, hash, tokenise, truncate or allow, not %.20q", action)
+		r.addError(n, "action must be mask, drop, hash, tokenise, truncate or allow, not %.20q", action)
 	}
 	if scope != "" && (a != redact.Token || scope != scopeSession && scope != scopeTenant) {
-		r.fail(n, "scope is for tokenise: %s (the default) or %s", scopeTenant, scopeSession)
+		r.addError(n, "scope is for tokenise: %s (the default) or %s", scopeTenant, scopeSession)
 	}
-	r.sense(n, &out, detectors)
+	r.checkRule(n, &out, detectors)
 	return out
 }
 
@@ -119,27 +119,27 @@ const (
 	scopeSession = "session"
 )
 
-// sense checks what the keys of a rule mean together.
-func (r *reader) sense(n *yaml.Node, out *rule, detectors []string) {
+// checkRule checks what the keys of a rule mean together.
+func (r *policyReader) checkRule(n *yaml.Node, out *policyRule, detectors []string) {
 	t := out.treatment
 	if len(detectors)+len(out.fields)+len(out.headers) == 0 {
-		r.fail(n, "a rule needs detectors, paths or headers: what is it about?")
+		r.addError(n, "a rule needs detectors, paths or headers: what is it about?")
 	}
-	if (t.Action == redact.Truncate) != (t.Keep > 0) {
-		r.fail(n, "truncate needs keep, and nothing else has it")
+	if (t.Action == redact.Truncate) != (t.KeepFirst > 0) {
+		r.addError(n, "truncate needs keep, and nothing else has it")
 	}
-	if t.Last > 0 && t.Action != redact.Mask {
-		r.fail(n, "last goes with mask only")
+	if t.KeepLast > 0 && t.Action != redact.Mask {
+		r.addError(n, "last goes with mask only")
 	}
-	if t.Action != redact.Allow && t.Action != redact.Truncate && t.Last == 0 {
+	if t.Action != redact.Allow && t.Action != redact.Truncate && t.KeepLast == 0 {
 		return
 	}
 	for _, d := range detectors {
 		if d != groupPersonal && !redact.Releasable(d) {
-			r.fail(n, "what %s finds may never be released: mask it (without last), drop, hash or tokenise it", d)
+			r.addError(n, "what %s finds may never be released: mask it (without last), drop, hash or tokenise it", d)
 		}
 		if d == redact.HighEntropy && len(out.fields)+len(out.headers) == 0 {
-			r.fail(n, "what %s finds may be released at named places only: add paths or headers", d)
+			r.addError(n, "what %s finds may be released at named places only: add paths or headers", d)
 		}
 	}
 }
@@ -147,8 +147,8 @@ func (r *reader) sense(n *yaml.Node, out *rule, detectors []string) {
 // groupPersonal stands for all detectors of personal data.
 const groupPersonal = "personal"
 
-func expand(names []string) map[string]bool {
-	out := set(names)
+func expandDetectors(names []string) map[string]bool {
+	out := stringSet(names)
 	if out[groupPersonal] {
 		for _, d := range redact.PersonalDetectors() {
 			out[d] = true
@@ -157,7 +157,7 @@ func expand(names []string) map[string]bool {
 	return out
 }
 
-func set(names []string) map[string]bool {
+func stringSet(names []string) map[string]bool {
 	if len(names) == 0 {
 		return nil
 	}
@@ -168,51 +168,51 @@ func set(names []string) map[string]bool {
 	return out
 }
 
-func lowered(names []string) map[string]bool {
+func lowerSet(names []string) map[string]bool {
 	for i, n := range names {
 		names[i] = strings.ToLower(n)
 	}
-	return set(names)
+	return stringSet(names)
 }
 
-func (r *reader) detector(n *yaml.Node) string {
-	s, ok := r.scalar(n, "a detector", 64)
+func (r *policyReader) readDetector(n *yaml.Node) string {
+	s, ok := r.readScalar(n, "a detector", 64)
 	if ok && s != groupPersonal && !slices.Contains(redact.Detectors(), s) {
-		r.fail(n, "there is no detector %q (countersign redaction detectors lists them)", s)
+		r.addError(n, "there is no detector %q (countersign redaction detectors lists them)", s)
 	}
 	return s
 }
 
-func (r *reader) path(n *yaml.Node, out *rule) string {
-	s, ok := r.scalar(n, "a path", maxLength)
-	if at := redact.Segments(s); ok && len(at) > 0 {
+func (r *policyReader) readPath(n *yaml.Node, out *policyRule) string {
+	s, ok := r.readScalar(n, "a path", maxLength)
+	if at := redact.PathSegments(s); ok && len(at) > 0 {
 		out.paths = append(out.paths, at)
 	} else if ok {
-		r.fail(n, "path %q names nothing", s)
+		r.addError(n, "path %q names nothing", s)
 	}
 	return s
 }
 
-func (r *reader) header(n *yaml.Node) string {
-	s, ok := r.scalar(n, "a header", 64)
+func (r *policyReader) readHeader(n *yaml.Node) string {
+	s, ok := r.readScalar(n, "a header", 64)
 	if ok && !headerForm.MatchString(s) {
-		r.fail(n, "%q is not the name of a header", s)
+		r.addError(n, "%q is not the name of a header", s)
 	}
 	return s
 }
 
-func (r *reader) protocol(n *yaml.Node) string {
-	s, ok := r.scalar(n, "a protocol", 64)
+func (r *policyReader) readProtocol(n *yaml.Node) string {
+	s, ok := r.readScalar(n, "a protocol", 64)
 	if ok && !slices.Contains(subject.Protocols, s) {
-		r.fail(n, "protocol must be one of %s", strings.Join(subject.Protocols, ", "))
+		r.addError(n, "protocol must be one of %s", strings.Join(subject.Protocols, ", "))
 	}
 	return s
 }
 
-func (r *reader) value(n *yaml.Node) string {
-	s, ok := r.scalar(n, "a value", maxLength)
+func (r *policyReader) readValue(n *yaml.Node) string {
+	s, ok := r.readScalar(n, "a value", maxLength)
 	if ok && strings.Trim(s, "*") == "" {
-		r.fail(n, "value %q matches everything; leave values out instead", s)
+		r.addError(n, "value %q matches everything; leave values out instead", s)
 	}
 	return strings.ToLower(s)
 }

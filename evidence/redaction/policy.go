@@ -27,11 +27,11 @@ const BuiltinID = "builtin"
 type Policy struct {
 	name  string
 	id    string
-	rules []rule
+	rules []policyRule
 }
 
-// rule is one row of a policy; the first that matches a finding decides.
-type rule struct {
+// policyRule is one row of a policy; the first that matches a finding decides.
+type policyRule struct {
 	name      string
 	id        string // "<policy>/<rule>"
 	detectors map[string]bool
@@ -43,10 +43,10 @@ type rule struct {
 	treatment redact.Treatment
 }
 
-var builtin = &Policy{name: BuiltinID, id: BuiltinID}
+var builtinPolicy = &Policy{name: BuiltinID, id: BuiltinID}
 
 // Builtin is the policy of tenants that have none of their own.
-func Builtin() *Policy { return builtin }
+func Builtin() *Policy { return builtinPolicy }
 
 // Name is what the policy calls itself.
 func (p *Policy) Name() string { return p.name }
@@ -71,7 +71,7 @@ type Scope struct {
 // package evidence.
 func (p *Policy) Config(s Scope) redact.Config {
 	c := redact.Config{Protocol: s.Protocol, Treat: func(detector, path, value string) redact.Treatment {
-		return p.treat(s, detector, path, value)
+		return p.treatmentFor(s, detector, path, value)
 	}}
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -84,7 +84,7 @@ func (p *Policy) Config(s Scope) redact.Config {
 		}
 		for _, f := range r.fields {
 			if s.InData {
-				f = redact.Below("data", f)
+				f = redact.PathBelow("data", f)
 			}
 			c.Forced = append(c.Forced, f)
 		}
@@ -92,13 +92,13 @@ func (p *Policy) Config(s Scope) redact.Config {
 	return c
 }
 
-// TakesOut reports whether the policy takes out fields or headers for their name.
-func (p *Policy) TakesOut() bool {
-	return slices.ContainsFunc(p.rules, func(r rule) bool { return len(r.detectors) == 0 && r.treatment.Action != redact.Allow })
+// RemovesFields reports whether the policy takes out fields or headers for their name.
+func (p *Policy) RemovesFields() bool {
+	return slices.ContainsFunc(p.rules, func(r policyRule) bool { return len(r.detectors) == 0 && r.treatment.Action != redact.Allow })
 }
 
-// treat finds the first rule that speaks of a finding.
-func (p *Policy) treat(s Scope, detector, path, value string) redact.Treatment {
+// treatmentFor finds the first rule that speaks of a finding.
+func (p *Policy) treatmentFor(s Scope, detector, path, value string) redact.Treatment {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.matches(s, detector, path, value) {
 			t := r.treatment
@@ -109,44 +109,44 @@ func (p *Policy) treat(s Scope, detector, path, value string) redact.Treatment {
 	return redact.Treatment{Rule: p.id}
 }
 
-func (r *rule) matches(s Scope, detector, path, value string) bool {
-	loosens := r.treatment.Action == redact.Allow || r.treatment.Action == redact.Truncate || r.treatment.Last > 0
+func (r *policyRule) matches(s Scope, detector, path, value string) bool {
+	loosens := r.treatment.Action == redact.Allow || r.treatment.Action == redact.Truncate || r.treatment.KeepLast > 0
 	switch {
 	case loosens && !redact.Releasable(detector),
 		len(r.detectors) > 0 && !r.detectors[detector],
 		!r.inProtocol(s.Protocol),
-		len(r.values) > 0 && !slices.ContainsFunc(r.values, func(v string) bool { return like(v, value) }):
+		len(r.values) > 0 && !slices.ContainsFunc(r.values, func(v string) bool { return matchesPattern(v, value) }):
 		return false
 	case s.Header != "":
 		return r.headers[strings.ToLower(s.Header)] || len(r.headers)+len(r.paths) == 0
 	case len(r.paths) == 0:
 		return len(r.headers) == 0
 	}
-	at := segments(path, s.InData)
-	return slices.ContainsFunc(r.paths, func(p []string) bool { return below(at, p) })
+	at := pointerSegments(path, s.InData)
+	return slices.ContainsFunc(r.paths, func(p []string) bool { return isBelow(at, p) })
 }
 
-func (r *rule) inProtocol(protocol string) bool {
+func (r *policyRule) inProtocol(protocol string) bool {
 	return len(r.protocols) == 0 || r.protocols[protocol]
 }
 
-// segments splits a JSON pointer; what was executed counts as the tool's input.
-func segments(pointer string, inData bool) []string {
+// pointerSegments splits a JSON pointer; what was executed counts as the tool's input.
+func pointerSegments(pointer string, inData bool) []string {
 	if inData {
 		pointer = strings.TrimPrefix(pointer, "/data")
 	}
 	if pointer == "" {
 		return nil
 	}
-	at := redact.Segments(pointer)
+	at := redact.PathSegments(pointer)
 	if len(at) > 1 && at[0] == "metadata" && at[1] == "tool_input_executed" {
 		at = append([]string{"tool_input"}, at[2:]...)
 	}
 	return at
 }
 
-// below reports whether a place is what the pattern names, or inside of it.
-func below(at, pattern []string) bool {
+// isBelow reports whether a place is what the pattern names, or inside of it.
+func isBelow(at, pattern []string) bool {
 	if len(at) < len(pattern) {
 		return false
 	}
@@ -158,8 +158,8 @@ func below(at, pattern []string) bool {
 	return true
 }
 
-// like compares a value with a pattern in lower case.
-func like(pattern, value string) bool {
+// matchesPattern compares a value with a pattern in lower case.
+func matchesPattern(pattern, value string) bool {
 	value = strings.ToLower(value)
 	head, open := strings.CutSuffix(pattern, "*")
 	tail, closed := strings.CutPrefix(head, "*")

@@ -52,7 +52,7 @@ func TestTreat(t *testing.T) {
 		"other header":      {Scope{Header: "x-other"}, redact.Phone, "/0", "+49", "truncate rest"},
 		"nothing says":      {Scope{}, redact.HighEntropy, "/x", "x", "mask "},
 	} {
-		got := p.treat(tc.scope, tc.detector, tc.path, tc.value)
+		got := p.treatmentFor(tc.scope, tc.detector, tc.path, tc.value)
 		_, rule, _ := strings.Cut(got.Rule, "/")
 		if s := got.Action.String() + " " + rule; s != tc.want {
 			t.Errorf("%s: %s, want %s", name, s, tc.want)
@@ -137,7 +137,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, d := range redact.Detectors() { // whatever it says, what may never be released is not
 			got := p.Config(Scope{Protocol: "aana"}).Treat(d, "/a/b", "x@x")
-			if !redact.Releasable(d) && (got.Action == redact.Allow || got.Action == redact.Truncate || got.Last > 0) {
+			if !redact.Releasable(d) && (got.Action == redact.Allow || got.Action == redact.Truncate || got.KeepLast > 0) {
 				t.Errorf("%s is released by %s", d, text)
 			}
 		}

@@ -11,13 +11,13 @@ import (
 	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
-// reader walks the nodes of a policy and gathers every mistake in it.
-type reader struct {
+// policyReader walks the nodes of a policy and gathers every mistake in it.
+type policyReader struct {
 	file string
 	errs []error
 }
 
-func (r *reader) fail(n *yaml.Node, format string, args ...any) {
+func (r *policyReader) addError(n *yaml.Node, format string, args ...any) {
 	line := 1
 	if n != nil {
 		line = max(n.Line, 1)
@@ -25,8 +25,8 @@ func (r *reader) fail(n *yaml.Node, format string, args ...any) {
 	r.errs = append(r.errs, &Error{r.file, line, fmt.Sprintf(format, args...)})
 }
 
-// document reads the one document of a text.
-func (r *reader) document(text []byte) *yaml.Node {
+// readDocument reads the one document of a text.
+func (r *policyReader) readDocument(text []byte) *yaml.Node {
 	nodes, err := strictyaml.Documents(text, MaxBytes, 1)
 	var bad *strictyaml.Error
 	switch {
@@ -35,66 +35,66 @@ func (r *reader) document(text []byte) *yaml.Node {
 	case err != nil:
 		r.errs = append(r.errs, err)
 	case len(nodes) == 0 || len(nodes[0].Content) != 1:
-		r.fail(nil, "the file is empty")
+		r.addError(nil, "the file is empty")
 	default:
 		return nodes[0].Content[0]
 	}
 	return nil
 }
 
-// mapping reads an object: no unknown key, no key twice, all required keys.
-func (r *reader) mapping(n *yaml.Node, what string, fields map[string]func(*yaml.Node), required ...string) {
-	strictyaml.Mapping(n, what, fields, required, r.fail)
+// readMapping reads an object: no unknown key, no key twice, all required keys.
+func (r *policyReader) readMapping(n *yaml.Node, what string, fields map[string]func(*yaml.Node), required ...string) {
+	strictyaml.Mapping(n, what, fields, required, r.addError)
 }
 
-// scalar gives the text of a node that is a plain string.
-func (r *reader) scalar(n *yaml.Node, what string, limit int) (string, bool) {
+// readScalar gives the text of a node that is a plain string.
+func (r *policyReader) readScalar(n *yaml.Node, what string, limit int) (string, bool) {
 	switch {
 	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || strictyaml.Tagged(n):
-		r.fail(n, "%s must be a string; put it in quotes", what)
+		r.addError(n, "%s must be a string; put it in quotes", what)
 	case strings.TrimSpace(n.Value) == "":
-		r.fail(n, "%s is empty; leave it out or give it a value", what)
+		r.addError(n, "%s is empty; leave it out or give it a value", what)
 	case len(n.Value) > limit:
-		r.fail(n, "%s has more than %d bytes", what, limit)
+		r.addError(n, "%s has more than %d bytes", what, limit)
 	default:
 		return n.Value, true
 	}
 	return "", false
 }
 
-func (r *reader) text(what string, limit int, into *string) func(*yaml.Node) {
+func (r *policyReader) textField(what string, limit int, into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
-		if s, ok := r.scalar(n, what, limit); ok {
+		if s, ok := r.readScalar(n, what, limit); ok {
 			*into = s
 		}
 	}
 }
 
-func (r *reader) name(what string, into *string) func(*yaml.Node) {
+func (r *policyReader) nameField(what string, into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
-		if s, ok := r.scalar(n, what, 40); ok && !nameForm.MatchString(s) {
-			r.fail(n, "%s must be a-z, 0-9, - and _, at most 40 of them", what)
+		if s, ok := r.readScalar(n, what, 40); ok && !nameForm.MatchString(s) {
+			r.addError(n, "%s must be a-z, 0-9, - and _, at most 40 of them", what)
 		} else if ok {
 			*into = s
 		}
 	}
 }
 
-func (r *reader) number(what string, low, high int, into *int) func(*yaml.Node) {
+func (r *policyReader) numberField(what string, low, high int, into *int) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		v, err := strconv.Atoi(n.Value)
 		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < low || v > high {
-			r.fail(n, "%s must be a number from %d to %d", what, low, high)
+			r.addError(n, "%s must be a number from %d to %d", what, low, high)
 			return
 		}
 		*into = v
 	}
 }
 
-func (r *reader) list(what string, into *[]string, item func(*yaml.Node) string) func(*yaml.Node) {
+func (r *policyReader) listField(what string, into *[]string, item func(*yaml.Node) string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.SequenceNode || len(n.Content) == 0 || len(n.Content) > maxList {
-			r.fail(n, "%s must be a list of 1 to %d", what, maxList)
+			r.addError(n, "%s must be a list of 1 to %d", what, maxList)
 			return
 		}
 		for _, c := range n.Content {

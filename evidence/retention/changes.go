@@ -9,10 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Place adds a hold. An erasure that has begun is not stopped by it; Overtaken
+// PlaceHold adds a hold. An erasure that has begun is not stopped by it; Overtaken
 // tells.
-func (s State) Place(h Hold) (State, error) {
-	if err := errors.Join(h.Note.check(), h.Scope.check()); err != nil {
+func (s State) PlaceHold(h Hold) (State, error) {
+	if err := errors.Join(h.Note.validate(), h.Scope.validate()); err != nil {
 		return s, err
 	}
 	if h.Seqs != "" {
@@ -26,9 +26,9 @@ func (s State) Place(h Hold) (State, error) {
 	return s, nil
 }
 
-// Release takes a hold away; n says who, when and why, n.ID which.
-func (s State) Release(n Note) (State, error) {
-	if err := n.check(); err != nil {
+// ReleaseHold takes a hold away; n says who, when and why, n.ID which.
+func (s State) ReleaseHold(n Note) (State, error) {
+	if err := n.validate(); err != nil {
 		return s, err
 	}
 	i := slices.IndexFunc(s.Holds, func(h Hold) bool { return h.ID == n.ID })
@@ -40,14 +40,14 @@ func (s State) Release(n Note) (State, error) {
 	return s, nil
 }
 
-// Request adds an order, if no hold of its own scope or of the tenant stands.
+// RequestErasure adds an order, if no hold of its own scope or of the tenant stands.
 // Whether a hold on something else reaches it can only be told from the evidence:
 // see Blocking.
-func (s State) Request(o Order) (State, error) {
-	if err := errors.Join(o.Note.check(), o.Scope.check()); err != nil {
+func (s State) RequestErasure(o Order) (State, error) {
+	if err := errors.Join(o.Note.validate(), o.Scope.validate()); err != nil {
 		return s, err
 	}
-	if (o.Scope == (Scope{})) != o.ByPolicy() || o.Expire != "" && len(o.Sessions) == 0 || len(o.Sessions) > MaxBatch || o.Quiet < 0 {
+	if (o.Scope == (Scope{})) != o.ByPolicy() || o.Expire != "" && len(o.Sessions) == 0 || len(o.Sessions) > MaxBatch || o.IdleSeconds < 0 {
 		return s, fmt.Errorf("%w: an erasure is about one session, one subject, some messages without a session or what a policy lets go", ErrInvalid)
 	}
 	for _, h := range s.Holds {
@@ -55,7 +55,7 @@ func (s State) Request(o Order) (State, error) {
 			return s, &HeldError{h}
 		}
 	}
-	s.Orders = forget(slices.Clone(s.Orders))
+	s.Orders = dropOldOrders(slices.Clone(s.Orders))
 	if len(s.Orders) >= maxOrders {
 		return s, ErrFull
 	}
@@ -65,8 +65,8 @@ func (s State) Request(o Order) (State, error) {
 	return s, nil
 }
 
-// forget makes room among orders: those that are over go, the oldest first.
-func forget(list []Order) []Order {
+// dropOldOrders makes room among orders: those that are over go, the oldest first.
+func dropOldOrders(list []Order) []Order {
 	for len(list) >= maxOrders/2 {
 		i := slices.IndexFunc(list, func(o Order) bool { return !o.Status.Open() })
 		if i < 0 {
@@ -88,10 +88,10 @@ func (e *HeldError) Error() string {
 // Is makes every HeldError an ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// Blocking gives the first hold that reaches any of some sessions, or the data
+// BlockingHold gives the first hold that reaches any of some sessions, or the data
 // subject that an erasure is about. names reports whether a session's records
 // name a data subject.
-func (s State) Blocking(sessions []string, subject string, names func(session, subject string) bool) *Hold {
+func (s State) BlockingHold(sessions []string, subject string, names func(session, subject string) bool) *Hold {
 	for i, h := range s.Holds {
 		reached := h.Scope == (Scope{}) || h.Subject != "" && h.Subject == subject
 		for _, session := range sessions {
@@ -104,9 +104,9 @@ func (s State) Blocking(sessions []string, subject string, names func(session, s
 	return nil
 }
 
-// Overtaken lists the erasures that have begun in the scope of a hold, or may
+// BegunErasures lists the erasures that have begun in the scope of a hold, or may
 // reach into it.
-func (s State) Overtaken(h Hold) (list []Order) {
+func (s State) BegunErasures(h Hold) (list []Order) {
 	for _, o := range s.Orders {
 		if o.Status == Begun && (h.Scope == (Scope{}) || h.Scope == o.Scope || h.Subject != "" || o.Subject != "") {
 			list = append(list, o)
@@ -115,8 +115,8 @@ func (s State) Overtaken(h Hold) (list []Order) {
 	return list
 }
 
-// Find gives an order.
-func (s State) Find(id string) (Order, bool) {
+// FindOrder gives an order.
+func (s State) FindOrder(id string) (Order, bool) {
 	i := slices.IndexFunc(s.Orders, func(o Order) bool { return o.ID == id })
 	if i < 0 {
 		return Order{}, false
@@ -124,28 +124,28 @@ func (s State) Find(id string) (Order, bool) {
 	return s.Orders[i], true
 }
 
-// Begin makes an order irrevocable.
-func (s State) Begin(id string, at time.Time) (State, error) {
-	return s.move(id, "begin", at, Ordered, func(o *Order) { o.Status, o.Problem = Begun, "" })
+// BeginOrder makes an order irrevocable.
+func (s State) BeginOrder(id string, at time.Time) (State, error) {
+	return s.changeStatus(id, "begin", at, Ordered, func(o *Order) { o.Status, o.Problem = Begun, "" })
 }
 
-// Refuse ends an order that has not begun.
-func (s State) Refuse(id, why string, at time.Time) (State, error) {
-	return s.move(id, "refuse", at, Ordered, func(o *Order) {
+// RefuseOrder ends an order that has not begun.
+func (s State) RefuseOrder(id, why string, at time.Time) (State, error) {
+	return s.changeStatus(id, "refuse", at, Ordered, func(o *Order) {
 		o.Status, o.Problem, o.EndedAt = Refused, why, events.At(at)
 		o.Subject = ""
 	})
 }
 
-// Finish ends an order that was carried out. Whom it was about is forgotten.
-func (s State) Finish(id string, r Result, at time.Time) (State, error) {
-	return s.move(id, "finish", at, Begun, func(o *Order) {
+// FinishOrder ends an order that was carried out. Whom it was about is forgotten.
+func (s State) FinishOrder(id string, r Result, at time.Time) (State, error) {
+	return s.changeStatus(id, "finish", at, Begun, func(o *Order) {
 		o.Status, o.Result, o.EndedAt, o.Problem = Done, &r, events.At(at), ""
 		o.Subject = ""
 	})
 }
 
-func (s State) move(id, what string, at time.Time, from Status, do func(*Order)) (State, error) {
+func (s State) changeStatus(id, what string, at time.Time, from Status, do func(*Order)) (State, error) {
 	i := slices.IndexFunc(s.Orders, func(o Order) bool { return o.ID == id })
 	switch {
 	case i < 0:

@@ -44,15 +44,15 @@ func (c *Class) UnmarshalText(b []byte) error {
 // without a session have the session "".
 func (p *Policy) Class(session string) Class {
 	for _, s := range p.text.Sessions {
-		if s.Retention != 0 && matches(s.Match, session) {
+		if s.Retention != 0 && matchesSession(s.Match, session) {
 			return s.Retention
 		}
 	}
 	return cmp.Or(p.text.Retention, FullTranscript)
 }
 
-// Strictest is the class of those that the policy names that keeps least.
-func (p *Policy) Strictest() Class {
+// StrictestClass is the class of those that the policy names that keeps least.
+func (p *Policy) StrictestClass() Class {
 	strictest := cmp.Or(p.text.Retention, FullTranscript)
 	for _, s := range p.text.Sessions {
 		strictest = max(strictest, s.Retention)
@@ -60,8 +60,8 @@ func (p *Policy) Strictest() Class {
 	return strictest
 }
 
-// check says what is wrong with one entry of sessions.
-func (s *special) check() error {
+// validate says what is wrong with one entry of sessions.
+func (s *sessionRule) validate() error {
 	switch {
 	case (s.Log > 0 || s.Evidence > 0) && s.Keep:
 		return errors.New("it needs either log and evidence, or keep: true")
@@ -96,9 +96,9 @@ const Unreadable = "unreadable"
 // Classes is what one tenant's policy says of records, and what is to be done
 // while it cannot be read. It does not change and may be shared.
 type Classes struct {
-	policy *Policy // nil: it cannot be read
-	held   Class   // then: the class of all sessions
-	err    error
+	policy        *Policy // nil: it cannot be read
+	fallbackClass Class   // then: the class of all sessions
+	err           error
 }
 
 // ReadClasses reads a policy's classes. revisions are its texts, the newest first,
@@ -109,7 +109,7 @@ func ReadClasses(tenant string, revisions [][]byte) Classes {
 	var c Classes
 	for i, text := range revisions {
 		if text == nil {
-			c.held = FullTranscript
+			c.fallbackClass = FullTranscript
 			return c
 		}
 		p, err := Parse(tenant, text)
@@ -122,12 +122,12 @@ func ReadClasses(tenant string, revisions [][]byte) Classes {
 		if i == 0 {
 			c.policy = p
 		}
-		c.held = p.Strictest()
+		c.fallbackClass = p.StrictestClass()
 		return c
 	}
-	c.held = None
+	c.fallbackClass = None
 	if len(revisions) == 0 {
-		c.held = FullTranscript
+		c.fallbackClass = FullTranscript
 	}
 	return c
 }
@@ -135,10 +135,10 @@ func ReadClasses(tenant string, revisions [][]byte) Classes {
 // Err is why the policy cannot be read.
 func (c Classes) Err() error { return c.err }
 
-// Of is the class of a session and the id of the policy that says so.
-func (c Classes) Of(session string) (Class, string) {
+// ClassOf is the class of a session and the id of the policy that says so.
+func (c Classes) ClassOf(session string) (Class, string) {
 	if c.policy != nil {
 		return c.policy.Class(session), c.policy.ID()
 	}
-	return c.held, Unreadable
+	return c.fallbackClass, Unreadable
 }

@@ -26,11 +26,11 @@ func TestClasses(t *testing.T) {
 			t.Errorf("%q: %v, want %v", session, got, want)
 		}
 	}
-	if p.Strictest() != None || p.For("med-1") != p.For("x") || p.For("med-open") == p.For("x") || p.For("demo-x") != p.For("demo-1") {
-		t.Errorf("an entry without a period, or without a class, decides about it: %v", p.Strictest())
+	if p.StrictestClass() != None || p.LogPeriod("med-1") != p.LogPeriod("x") || p.LogPeriod("med-open") == p.LogPeriod("x") || p.LogPeriod("demo-x") != p.LogPeriod("demo-1") {
+		t.Errorf("an entry without a period, or without a class, decides about it: %v", p.StrictestClass())
 	}
 	plain, err := Parse("p.yaml", []byte(sample))
-	if err != nil || plain.Class("demo-1") != FullTranscript || plain.Strictest() != FullTranscript {
+	if err != nil || plain.Class("demo-1") != FullTranscript || plain.StrictestClass() != FullTranscript {
 		t.Errorf("without a class: %v", err)
 	}
 }
@@ -54,7 +54,7 @@ func TestUnreadableClassesFailClosed(t *testing.T) {
 		"broken after a removal":  {[][]byte{bad, nil, good}, FullTranscript, true},
 	} {
 		c := ReadClasses("acme", tt.revisions)
-		if got, id := c.Of("x"); got != tt.want || (c.Err() != nil) != tt.broken || id == "" {
+		if got, id := c.ClassOf("x"); got != tt.want || (c.Err() != nil) != tt.broken || id == "" {
 			t.Errorf("%s: %v by %q, %v", name, got, id, c.Err())
 		}
 	}

@@ -71,7 +71,7 @@ func (p Period) String() string {
 	return fmt.Sprintf("%dh", d/time.Hour)
 }
 
-type special struct {
+type sessionRule struct {
 	Match string `yaml:"match"` // a session; * at the end is any text
 	Log   Period `yaml:"log"`
 	Keep  bool   `yaml:"keep"` // for ever
@@ -96,8 +96,8 @@ type Policy struct {
 		// Quarantine is how long bytes without a record stay in quarantine.
 		Quarantine Period `yaml:"quarantine"`
 		// Retention is what may be stored of messages in evidence.
-		Retention Class     `yaml:"retention"`
-		Sessions  []special `yaml:"sessions"`
+		Retention Class         `yaml:"retention"`
+		Sessions  []sessionRule `yaml:"sessions"`
 	}
 }
 
@@ -114,7 +114,7 @@ func Parse(file string, text []byte) (*Policy, error) {
 	if err := d.Decode(&p.text); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrPolicy, file, err)
 	}
-	if err := p.check(); err != nil {
+	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrPolicy, file, err)
 	}
 	sum := sha256.Sum256(text)
@@ -122,7 +122,7 @@ func Parse(file string, text []byte) (*Policy, error) {
 	return p, nil
 }
 
-func (p *Policy) check() error {
+func (p *Policy) validate() error {
 	t := &p.text
 	switch {
 	case t.Version != 1:
@@ -137,7 +137,7 @@ func (p *Policy) check() error {
 		case s.Match == "" || len(s.Match) > maxPattern || strings.Contains(body, "*"):
 			return fmt.Errorf("sessions[%d]: match must be a session, with * at its end at most", i)
 		}
-		if err := s.check(); err != nil {
+		if err := s.validate(); err != nil {
 			return fmt.Errorf("sessions[%d]: %w", i, err)
 		}
 	}
@@ -147,24 +147,24 @@ func (p *Policy) check() error {
 // ID names this very text: "<name>@<16 hexadecimal digits of its SHA-256>".
 func (p *Policy) ID() string { return p.id }
 
-// For is how long a session's bytes and key stay after its newest record, 0 for
+// LogPeriod is how long a session's bytes and key stay after its newest record, 0 for
 // ever: what the first entry that matches it and names a period or keep says, else
 // the tenant's period.
-func (p *Policy) For(session string) time.Duration {
+func (p *Policy) LogPeriod(session string) time.Duration {
 	for _, s := range p.text.Sessions {
-		if (s.Log > 0 || s.Keep) && matches(s.Match, session) {
+		if (s.Log > 0 || s.Keep) && matchesSession(s.Match, session) {
 			return time.Duration(s.Log)
 		}
 	}
 	return time.Duration(p.text.Log)
 }
 
-// Quarantine is how long bytes stay in quarantine, 0 as long as the stream keeps
+// QuarantinePeriod is how long bytes stay in quarantine, 0 as long as the stream keeps
 // them.
-func (p *Policy) Quarantine() time.Duration { return time.Duration(p.text.Quarantine) }
+func (p *Policy) QuarantinePeriod() time.Duration { return time.Duration(p.text.Quarantine) }
 
-// Shortest is the shortest period of any session, 0 if there is none.
-func (p *Policy) Shortest() time.Duration {
+// ShortestLog is the shortest period of any session, 0 if there is none.
+func (p *Policy) ShortestLog() time.Duration {
 	shortest := p.text.Log
 	for _, s := range p.text.Sessions {
 		if s.Log > 0 && (shortest == 0 || s.Log < shortest) {
@@ -192,13 +192,13 @@ func (p *Policy) checkEvidence() error {
 	return nil
 }
 
-// Evidence is how long after its newest record the texts of a session's evidence
+// EvidencePeriod is how long after its newest record the texts of a session's evidence
 // stay, 0 for ever: what the first entry that matches it and names a period of
 // evidence or keep says, else the tenant's period; and never shorter than the log.
-func (p *Policy) Evidence(session string) time.Duration {
+func (p *Policy) EvidencePeriod(session string) time.Duration {
 	period := p.text.Evidence
 	for _, s := range p.text.Sessions {
-		if (s.Evidence > 0 || s.Keep) && matches(s.Match, session) {
+		if (s.Evidence > 0 || s.Keep) && matchesSession(s.Match, session) {
 			period = s.Evidence
 			break
 		}
@@ -206,7 +206,7 @@ func (p *Policy) Evidence(session string) time.Duration {
 	if period == 0 {
 		return 0
 	}
-	return max(time.Duration(period), p.For(session))
+	return max(time.Duration(period), p.LogPeriod(session))
 }
 
 // ShortestEvidence is the shortest period of evidence of any session, 0 if there
@@ -243,7 +243,7 @@ func (p *Policy) EvidenceRules() (list []PeriodRule) {
 	return append(list, PeriodRule{Period: p.text.Evidence.String()})
 }
 
-func matches(pattern, session string) bool {
+func matchesSession(pattern, session string) bool {
 	if head, open := strings.CutSuffix(pattern, "*"); open {
 		return strings.HasPrefix(session, head)
 	}

@@ -42,8 +42,8 @@ func TestHoldAgainstOrder(t *testing.T) {
 		{"the tenant", Scope{}, ErrHeld},
 		{"a subject, which only the evidence can tell", subject("s1"), nil},
 	} {
-		s := state(State{V: 1}.Place(Hold{tt.hold, note("h1")}))
-		after, err := s.Request(Order{Scope: session("s1"), Note: note("o1")})
+		s := state(State{V: 1}.PlaceHold(Hold{tt.hold, note("h1")}))
+		after, err := s.RequestErasure(Order{Scope: session("s1"), Note: note("o1")})
 		if !errors.Is(err, tt.want) || tt.want == nil && (after.Last.What != "order" || after.Last.ID != "o1") {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -51,32 +51,32 @@ func TestHoldAgainstOrder(t *testing.T) {
 			t.Errorf("%s: refused and done", tt.name)
 		}
 	}
-	s := state(State{V: 1}.Request(Order{Scope: session("s1"), Note: note("o1")}))
-	s = state(s.Place(Hold{session("s1"), note("h1")}))
-	if len(s.Overtaken(s.Holds[0])) != 0 {
+	s := state(State{V: 1}.RequestErasure(Order{Scope: session("s1"), Note: note("o1")}))
+	s = state(s.PlaceHold(Hold{session("s1"), note("h1")}))
+	if len(s.BegunErasures(s.Holds[0])) != 0 {
 		t.Error("an order that has not begun overtakes nothing")
 	}
-	if h := s.Blocking([]string{"s1"}, "", nil); h == nil || h.ID != "h1" {
+	if h := s.BlockingHold([]string{"s1"}, "", nil); h == nil || h.ID != "h1" {
 		t.Errorf("%v", h)
 	}
-	s = state(s.Release(note("h1")))
+	s = state(s.ReleaseHold(note("h1")))
 	if s.Last.What != "release" || s.Last.Session != "s1" || len(s.Holds) != 0 {
 		t.Errorf("%+v", s)
 	}
-	s = state(s.Begin("o1", at))
-	if _, err := s.Refuse("o1", "too late", at); !errors.Is(err, ErrBegun) {
+	s = state(s.BeginOrder("o1", at))
+	if _, err := s.RefuseOrder("o1", "too late", at); !errors.Is(err, ErrBegun) {
 		t.Errorf("%v", err)
 	}
-	s = state(s.Place(Hold{session("s1"), note("h2")}))
-	if list := s.Overtaken(s.Holds[0]); len(list) != 1 {
+	s = state(s.PlaceHold(Hold{session("s1"), note("h2")}))
+	if list := s.BegunErasures(s.Holds[0]); len(list) != 1 {
 		t.Errorf("%v", list)
 	}
-	s = state(s.Finish("o1", Result{Messages: 3}, at))
-	if o, ok := s.Find("o1"); !ok || o.Status != Done || o.Result.Messages != 3 {
+	s = state(s.FinishOrder("o1", Result{Messages: 3}, at))
+	if o, ok := s.FindOrder("o1"); !ok || o.Status != Done || o.Result.Messages != 3 {
 		t.Errorf("%+v", o)
 	}
 	for _, id := range []string{"o1", "o2"} {
-		if _, err := s.Begin(id, at); err == nil {
+		if _, err := s.BeginOrder(id, at); err == nil {
 			t.Errorf("%s begins", id)
 		}
 	}
@@ -100,8 +100,8 @@ func TestBlocking(t *testing.T) {
 		{subject("emil"), []string{"s1"}, "dora", false},
 		{Scope{}, []string{"s9"}, "", true},
 	} {
-		s := must[State](t)(State{V: 1}.Place(Hold{tt.hold, note("h")}))
-		if got := s.Blocking(tt.sessions, tt.subject, names) != nil; got != tt.want {
+		s := must[State](t)(State{V: 1}.PlaceHold(Hold{tt.hold, note("h")}))
+		if got := s.BlockingHold(tt.sessions, tt.subject, names) != nil; got != tt.want {
 			t.Errorf("hold on %s, erasure of %v and %q: %v", tt.hold, tt.sessions, tt.subject, got)
 		}
 	}
@@ -110,22 +110,22 @@ func TestBlocking(t *testing.T) {
 func TestStateRefuses(t *testing.T) {
 	long := strings.Repeat("x", 2000)
 	for name, f := range map[string]func(State) (State, error){
-		"a hold without a reason":  func(s State) (State, error) { n := note("h"); n.Reason = ""; return s.Place(Hold{Scope{}, n}) },
-		"a hold by nobody":         func(s State) (State, error) { n := note("h"); n.By = ""; return s.Place(Hold{Scope{}, n}) },
-		"a long reason":            func(s State) (State, error) { n := note("h"); n.Reason = long; return s.Place(Hold{Scope{}, n}) },
-		"a long session":           func(s State) (State, error) { return s.Place(Hold{session(long), note("h")}) },
-		"both":                     func(s State) (State, error) { return s.Place(Hold{Scope{Session: "a", Subject: "b"}, note("h")}) },
-		"an erasure of the tenant": func(s State) (State, error) { return s.Request(Order{Note: note("o")}) },
+		"a hold without a reason":  func(s State) (State, error) { n := note("h"); n.Reason = ""; return s.PlaceHold(Hold{Scope{}, n}) },
+		"a hold by nobody":         func(s State) (State, error) { n := note("h"); n.By = ""; return s.PlaceHold(Hold{Scope{}, n}) },
+		"a long reason":            func(s State) (State, error) { n := note("h"); n.Reason = long; return s.PlaceHold(Hold{Scope{}, n}) },
+		"a long session":           func(s State) (State, error) { return s.PlaceHold(Hold{session(long), note("h")}) },
+		"both":                     func(s State) (State, error) { return s.PlaceHold(Hold{Scope{Session: "a", Subject: "b"}, note("h")}) },
+		"an erasure of the tenant": func(s State) (State, error) { return s.RequestErasure(Order{Note: note("o")}) },
 		"a session and more sessions": func(s State) (State, error) {
-			return s.Request(Order{Scope: session("a"), Sessions: []string{"b"}, Note: note("o")})
+			return s.RequestErasure(Order{Scope: session("a"), Sessions: []string{"b"}, Note: note("o")})
 		},
 		"more sessions than go at once": func(s State) (State, error) {
-			return s.Request(Order{Sessions: make([]string, MaxBatch+1), Note: note("o")})
+			return s.RequestErasure(Order{Sessions: make([]string, MaxBatch+1), Note: note("o")})
 		},
 		"an expiry of a session that somebody names": func(s State) (State, error) {
-			return s.Request(Order{Scope: session("a"), Expire: "p@1", Note: note("o")})
+			return s.RequestErasure(Order{Scope: session("a"), Expire: "p@1", Note: note("o")})
 		},
-		"a hold that is not there": func(s State) (State, error) { return s.Release(note("h")) },
+		"a hold that is not there": func(s State) (State, error) { return s.ReleaseHold(note("h")) },
 	} {
 		if s, err := f(State{V: 1}); err == nil || !reflect.DeepEqual(s, State{V: 1}) {
 			t.Errorf("%s: %v", name, err)
@@ -138,12 +138,12 @@ func TestOrdersAreForgotten(t *testing.T) {
 	s := State{V: 1}
 	for i := range 500 {
 		id := fmt.Sprint("o", i)
-		s = must[State](t)(s.Request(Order{Scope: subject(id), Note: note(id)}))
+		s = must[State](t)(s.RequestErasure(Order{Scope: subject(id), Note: note(id)}))
 		if i != 7 {
-			s = must[State](t)(s.Refuse(id, "no", at))
+			s = must[State](t)(s.RefuseOrder(id, "no", at))
 		}
 	}
-	if _, ok := s.Find("o7"); !ok || len(s.Orders) > maxOrders {
+	if _, ok := s.FindOrder("o7"); !ok || len(s.Orders) > maxOrders {
 		t.Errorf("%d orders", len(s.Orders))
 	}
 	text, err := s.Encode()
@@ -157,13 +157,13 @@ func TestOrdersAreForgotten(t *testing.T) {
 }
 
 func TestSpans(t *testing.T) {
-	list := Spans([]uint64{1, 2, 3, 7, 9, 10})
+	list := JoinSpans([]uint64{1, 2, 3, 7, 9, 10})
 	if want := []events.Span{{1, 3}, {7, 7}, {9, 10}}; !slices.Equal(list, want) {
 		t.Fatalf("%v", list)
 	}
 	slices.Reverse(list)
 	for _, tt := range []struct{ from, to, want uint64 }{{1, 3, 0}, {1, 4, 4}, {2, 2, 0}, {7, 10, 8}, {9, 10, 0}, {11, 12, 11}} {
-		if got := Uncovered(list, tt.from, tt.to); got != tt.want {
+		if got := FirstUncovered(list, tt.from, tt.to); got != tt.want {
 			t.Errorf("%d to %d: %d, want %d", tt.from, tt.to, got, tt.want)
 		}
 	}
@@ -187,12 +187,12 @@ func TestPolicy(t *testing.T) {
 	}
 	day := 24 * time.Hour
 	for s, want := range map[string]time.Duration{"x": 90 * day, "demo-1": day, "demo": 90 * day, "sess-important": 0} {
-		if got := p.For(s); got != want {
+		if got := p.LogPeriod(s); got != want {
 			t.Errorf("%s: %v, want %v", s, got, want)
 		}
 	}
-	if p.Quarantine() != 7*day || p.Shortest() != day || p.ID() != "acme@"+p.ID()[5:] || len(p.ID()) != 21 {
-		t.Errorf("%v %v %s", p.Quarantine(), p.Shortest(), p.ID())
+	if p.QuarantinePeriod() != 7*day || p.ShortestLog() != day || p.ID() != "acme@"+p.ID()[5:] || len(p.ID()) != 21 {
+		t.Errorf("%v %v %s", p.QuarantinePeriod(), p.ShortestLog(), p.ID())
 	}
 	for name, text := range map[string]string{
 		"nothing":            "",
@@ -240,14 +240,14 @@ func TestEvidencePeriods(t *testing.T) {
 	}
 	day := 24 * time.Hour
 	for s, want := range map[string]time.Duration{"x": 400 * day, "demo-1": 2 * day, "long-1": 400 * day, "old-1": 100 * day, "sess-important": 0, "med-1": 400 * day} {
-		if got := p.Evidence(s); got != want {
+		if got := p.EvidencePeriod(s); got != want {
 			t.Errorf("%s: %v, want %v", s, got, want)
 		}
 	}
 	if got := fmt.Sprint(p.EvidenceRules()); p.ShortestEvidence() != 2*day || got != "[{demo-* 2d} {old-* 100d} {sess-important ever} { 400d}]" {
 		t.Errorf("%v %s", p.ShortestEvidence(), got)
 	}
-	if p, err := Parse("p.yaml", []byte(sample)); err != nil || p.ShortestEvidence() != 0 || p.Evidence("demo-1") != 0 || p.EvidenceRules() != nil {
+	if p, err := Parse("p.yaml", []byte(sample)); err != nil || p.ShortestEvidence() != 0 || p.EvidencePeriod("demo-1") != 0 || p.EvidenceRules() != nil {
 		t.Errorf("without a period of evidence all of it is kept: %v", err)
 	}
 	head := "version: 1\nname: a\n"
@@ -274,7 +274,7 @@ func TestEvidencePeriods(t *testing.T) {
 		t.Error("kept for ever, and for three days")
 	}
 	overlap, err := Parse("p.yaml", []byte(head+"sessions: [{match: 'a*', evidence: 3d}, {match: 'ab*', log: 9d}]\n"))
-	if err != nil || overlap.Evidence("abc") != 9*day || overlap.Evidence("ac") != 3*day {
+	if err != nil || overlap.EvidencePeriod("abc") != 9*day || overlap.EvidencePeriod("ac") != 3*day {
 		t.Errorf("%v: evidence goes before the log", err)
 	}
 }
@@ -315,7 +315,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(sample))
 	f.Add([]byte("version: 1\nname: a\nlog: 1h\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if p, err := Parse("p", b); err == nil && (p.For("x") < 0 || p.Shortest() < 0 || p.ID() == "") {
+		if p, err := Parse("p", b); err == nil && (p.LogPeriod("x") < 0 || p.ShortestLog() < 0 || p.ID() == "") {
 			t.Fatalf("%q", b)
 		}
 	})

@@ -2,9 +2,9 @@ package retention
 
 import "github.com/countersign-dev/countersign/events"
 
-// Spans joins sequences, which must be in order and without repetition, to
+// JoinSpans joins sequences, which must be in order and without repetition, to
 // spans.
-func Spans(seqs []uint64) []events.Span {
+func JoinSpans(seqs []uint64) []events.Span {
 	out := []events.Span{}
 	for _, s := range seqs {
 		if n := len(out); n > 0 && out[n-1][1]+1 == s {
@@ -16,9 +16,9 @@ func Spans(seqs []uint64) []events.Span {
 	return out
 }
 
-// Uncovered gives the first sequence from one to another, both included, that
+// FirstUncovered gives the first sequence from one to another, both included, that
 // none of the spans names; 0 if there is none. Spans need not be in order.
-func Uncovered(list []events.Span, from, to uint64) uint64 {
+func FirstUncovered(list []events.Span, from, to uint64) uint64 {
 	for at := from; at <= to; {
 		next := at
 		for _, s := range list {

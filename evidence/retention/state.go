@@ -91,22 +91,22 @@ type Order struct {
 	Note
 	// Sessions are those that a retention policy lets go: then Scope is empty.
 	Sessions []string `json:"sessions,omitempty"`
-	// LooseBefore lets the messages without a session go that the log stored before,
+	// SessionlessBefore lets the messages without a session go that the log stored before,
 	// because a retention policy does not keep them longer: then Scope is empty.
-	LooseBefore events.Time `json:"loose_before,omitzero"`
+	SessionlessBefore events.Time `json:"loose_before,omitzero"`
 	// Expire makes it an expiry: the texts of the evidence of Sessions go, because
 	// this policy does not keep them longer. Nothing is taken off the log.
 	Expire string `json:"expire,omitempty"`
-	// Quiet is how many seconds a session must have been silent to be erased.
-	Quiet   int64       `json:"quiet"`
-	Status  Status      `json:"status"`
-	Problem string      `json:"problem,omitempty"` // why it was refused, or what it waits for
-	EndedAt events.Time `json:"ended_at,omitzero"`
-	Result  *Result     `json:"result,omitempty"`
+	// IdleSeconds is how many seconds a session must have been silent to be erased.
+	IdleSeconds int64       `json:"quiet"`
+	Status      Status      `json:"status"`
+	Problem     string      `json:"problem,omitempty"` // why it was refused, or what it waits for
+	EndedAt     events.Time `json:"ended_at,omitzero"`
+	Result      *Result     `json:"result,omitempty"`
 }
 
 // ByPolicy reports whether a retention policy ordered it.
-func (o Order) ByPolicy() bool { return len(o.Sessions) > 0 || !o.LooseBefore.IsZero() }
+func (o Order) ByPolicy() bool { return len(o.Sessions) > 0 || !o.SessionlessBefore.IsZero() }
 
 // Result is what an erasure destroyed.
 type Result struct {
@@ -135,19 +135,19 @@ type Change struct {
 	Note
 }
 
-const version = 1
+const stateVersion = 1
 
 // Decode reads a state; no text is the state of a tenant that has none.
 func Decode(b []byte) (State, error) {
-	s := State{V: version}
+	s := State{V: stateVersion}
 	if len(b) == 0 {
 		return s, nil
 	}
 	if err := strictjson.Unmarshal(b, &s, strictjson.RejectUnknown); err != nil {
 		return s, fmt.Errorf("%w: %w", ErrState, err)
 	}
-	if s.V != version {
-		return s, fmt.Errorf("%w: version %d, this program knows %d", ErrState, s.V, version)
+	if s.V != stateVersion {
+		return s, fmt.Errorf("%w: version %d, this program knows %d", ErrState, s.V, stateVersion)
 	}
 	return s, nil
 }
@@ -155,14 +155,14 @@ func Decode(b []byte) (State, error) {
 // Encode is the stored form.
 func (s State) Encode() ([]byte, error) { return json.Marshal(s) }
 
-func (n Note) check() error {
+func (n Note) validate() error {
 	if n.ID == "" || n.By == "" || n.Reason == "" || len(n.ID) > maxName || len(n.By) > maxBy || len(n.Reason) > maxReason || n.At.IsZero() {
 		return ErrInvalid
 	}
 	return nil
 }
 
-func (s Scope) check() error {
+func (s Scope) validate() error {
 	set := 0
 	for _, v := range [...]string{s.Session, s.Subject, s.Seqs} {
 		if v != "" {

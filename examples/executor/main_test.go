@@ -32,7 +32,7 @@ func newWorld(t *testing.T) world {
 	signer, err := signing.CheckpointSigner(private)
 	ok(t, err)
 	k := events.KeyRecord{KeyID: key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(time.Now())}
-	k.Vouch, err = signing.Vouch(signer, k)
+	k.Vouch, err = signing.SignKeyRecord(signer, k)
 	ok(t, err)
 	record, err := events.Encode(k)
 	ok(t, err)

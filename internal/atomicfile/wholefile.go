@@ -19,7 +19,7 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 
 // Stream is Write for data that fill makes.
 func Stream(path string, mode fs.FileMode, fill func(io.Writer) error) error {
-	tmp, err := temporary(path, mode, fill)
+	tmp, err := writeTemporary(path, mode, fill)
 	if err != nil {
 		return err
 	}
@@ -32,15 +32,15 @@ func Stream(path string, mode fs.FileMode, fill func(io.Writer) error) error {
 // Create makes a file that must not exist yet; if it does, the error is
 // fs.ErrExist and the file stays as it is.
 func Create(path string, data []byte, mode fs.FileMode) error {
-	tmp, err := temporary(path, mode, func(w io.Writer) error { _, err := w.Write(data); return err })
+	tmp, err := writeTemporary(path, mode, func(w io.Writer) error { _, err := w.Write(data); return err })
 	if err != nil {
 		return err
 	}
 	return errors.Join(os.Link(tmp, path), os.Remove(tmp))
 }
 
-// temporary writes a file beside path, which nobody else may read meanwhile.
-func temporary(path string, mode fs.FileMode, fill func(io.Writer) error) (name string, err error) {
+// writeTemporary writes a file beside path, which nobody else may read meanwhile.
+func writeTemporary(path string, mode fs.FileMode, fill func(io.Writer) error) (name string, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return "", err

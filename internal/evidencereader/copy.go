@@ -11,17 +11,17 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// Wanted says which proved records a copy holds.
-type Wanted struct {
+// CopyFilter says which proved records a copy holds.
+type CopyFilter struct {
 	Tenant string // its records, and the control records, which are of no tenant
 	// Others keeps a place for the records of other tenants: their rows without their
 	// texts, or with them if Texts is set.
 	Others, Texts bool
 }
 
-// copier puts proved rows into a database of the caller's own.
-type copier struct {
-	Wanted
+// rowCopier puts proved rows into a database of the caller's own.
+type rowCopier struct {
+	CopyFilter
 	db   *storage.DB
 	rows []storage.EvidenceRow
 	size int
@@ -33,11 +33,11 @@ const (
 	copiedBytes = 32 << 20
 )
 
-func (c *copier) wants(r *evidence.Row, _ *evidence.Examined) bool {
+func (c *rowCopier) wantsRow(r *evidence.Row, _ *evidence.Examined) bool {
 	return c.Others || r.Tenant == c.Tenant || r.Tenant == ""
 }
 
-func (c *copier) take(ctx context.Context, r *evidence.Row, x *evidence.Examined) error {
+func (c *rowCopier) addRow(ctx context.Context, r *evidence.Row, x *evidence.Examined) error {
 	row := storage.EvidenceRow{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject, BrokerTime: r.BrokerTime,
 		BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, Expiry: x.Expiry(), SessionIndex: x.SessionIndex()}
 	if r.Tenant != c.Tenant && r.Tenant != "" && !c.Texts {
@@ -50,7 +50,7 @@ func (c *copier) take(ctx context.Context, r *evidence.Row, x *evidence.Examined
 	return c.flush(ctx)
 }
 
-func (c *copier) flush(ctx context.Context) error {
+func (c *rowCopier) flush(ctx context.Context) error {
 	if len(c.rows) == 0 {
 		return nil
 	}
@@ -63,20 +63,20 @@ func (c *copier) flush(ctx context.Context) error {
 // that its newest checkpoint covers into a database of the caller's own, with that
 // checkpoint. What is looked up there afterwards rests on the very bytes that were
 // proved. ErrUnproved says that the evidence does not hold; the copy is worthless then.
-func (l Ledger) CopyProved(ctx context.Context, into *storage.DB, want Wanted, shard string, o VerifyOptions) (whole []evidence.Report, err error) {
+func (l Reader) CopyProved(ctx context.Context, into *storage.DB, want CopyFilter, shard string, o VerifyOptions) (whole []evidence.Report, err error) {
 	shards := []string{shard}
 	if shard == "" {
 		if shards, err = l.shardsToProve(ctx, o); err != nil {
 			return nil, err
 		}
 	}
-	c := &copier{Wanted: want, db: into}
-	o.take = c
+	c := &rowCopier{CopyFilter: want, db: into}
+	o.sink = c
 	for _, s := range shards {
 		rep, err := l.Verify(ctx, s, o)
 		if err == nil {
 			whole = append(whole, rep)
-			err = Unproved(whole)
+			err = CheckProved(whole)
 		}
 		if err == nil {
 			err = c.flush(ctx)
@@ -92,7 +92,7 @@ func (l Ledger) CopyProved(ctx context.Context, into *storage.DB, want Wanted, s
 }
 
 // copyCheckpoint puts in the checkpoint that the copied rows were proved by.
-func (l Ledger) copyCheckpoint(ctx context.Context, into *storage.DB, shard string, rep evidence.Report, o VerifyOptions) error {
+func (l Reader) copyCheckpoint(ctx context.Context, into *storage.DB, shard string, rep evidence.Report, o VerifyOptions) error {
 	list, _, err := l.checkpoints(ctx, shard, o)
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 // Cosigned is the newest checkpoint of a shard that somebody else signed as well
 // and that covers a record, with all signatures that are stored of it; "" if there
 // is none. Nobody has checked them here.
-func (l Ledger) Cosigned(ctx context.Context, shard string, last uint64) (string, error) {
-	newest, err := l.DB.Cosigned(ctx, shard, max(last, 1), 1)
+func (l Reader) Cosigned(ctx context.Context, shard string, last uint64) (string, error) {
+	newest, err := l.DB.CosignedCheckpoints(ctx, shard, max(last, 1), 1)
 	if err != nil || len(newest) == 0 {
 		return "", err
 	}

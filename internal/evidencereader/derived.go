@@ -25,7 +25,7 @@ const (
 // compareDerived compares the derived tables with the records of a stretch of a
 // shard, a window of the database at a time. Rows of any sequence behind the last
 // window are looked for, too, when to is storage.AllSequences.
-func (l Ledger) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []evidence.Problem, err error) {
+func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []evidence.Finding, err error) {
 	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, derivedWindow))
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (l Ledger) compareDerived(ctx context.Context, shard string, from, to uint6
 			return nil, err
 		}
 		for _, d := range found {
-			list = append(list, derivedProblem(d))
+			list = append(list, derivedFinding(d))
 		}
 		from = r.To + 1
 	}
@@ -53,7 +53,7 @@ func (l Ledger) compareDerived(ctx context.Context, shard string, from, to uint6
 
 // lastingDerived lists the differences in a window that are still there when
 // inserts that were under way have ended.
-func (l Ledger) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiring, pause time.Duration) (found []storage.DerivedRow, err error) {
+func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiringSpans, pause time.Duration) (found []storage.DerivedRow, err error) {
 	type place struct {
 		table string
 		seq   uint64
@@ -64,7 +64,7 @@ func (l Ledger) lastingDerived(ctx context.Context, shard string, from, to uint6
 		found = nil
 		err = l.DB.CompareDerived(ctx, shard, from, to, tables, func(d storage.DerivedRow) error {
 			lasts := before == nil || before[place{d.Table, d.Seq}]
-			if lasts && !(d.NoText && d.Lacks == 0 && unfinished.has(d.Seq)) {
+			if lasts && !(d.NoText && d.Lacks == 0 && unfinished.containsSeq(d.Seq)) {
 				found = append(found, d)
 			}
 			return nil
@@ -90,7 +90,7 @@ func (l Ledger) lastingDerived(ctx context.Context, shard string, from, to uint6
 	return found, nil
 }
 
-func derivedProblem(d storage.DerivedRow) evidence.Problem {
+func derivedFinding(d storage.DerivedRow) evidence.Finding {
 	says := ""
 	switch {
 	case d.Table == "evidence":
@@ -104,21 +104,21 @@ func derivedProblem(d storage.DerivedRow) evidence.Problem {
 	default:
 		says = "there is a row, or one more, that no record gives"
 	}
-	return evidence.Problem{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table, Detail: says}
+	return evidence.Finding{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table, Detail: says}
 }
 
-// expiring are the sequences whose texts are being deleted.
-type expiring []events.Span
+// expiringSpans are the sequences whose texts are being deleted.
+type expiringSpans []events.Span
 
-func (e expiring) has(seq uint64) bool {
+func (e expiringSpans) containsSeq(seq uint64) bool {
 	return slices.ContainsFunc(e, func(s events.Span) bool { return s[0] <= seq && seq <= s[1] })
 }
 
 // unfinishedExpiries lists the spans of expiries that have begun and of which no
 // record says that they are done: rows may outlive their texts for a moment. What
 // the records say, the verification of the shard proves.
-func (l Ledger) unfinishedExpiries(ctx context.Context, shard string) (list expiring, err error) {
-	begun := map[string]expiring{}
+func (l Reader) unfinishedExpiries(ctx context.Context, shard string) (list expiringSpans, err error) {
+	begun := map[string]expiringSpans{}
 	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
 		e, ok := evidence.ExpiryIn(rowOf(r))
 		switch {
@@ -142,10 +142,10 @@ func (l Ledger) unfinishedExpiries(ctx context.Context, shard string) (list expi
 }
 
 // StrayDerived reports rows of shards that evidence has nothing of.
-func (l Ledger) StrayDerived(ctx context.Context) (list []evidence.Problem, err error) {
+func (l Reader) StrayDerived(ctx context.Context) (list []evidence.Finding, err error) {
 	stray, err := l.DB.StrayDerived(ctx)
 	for _, d := range stray {
-		list = append(list, evidence.Problem{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,
+		list = append(list, evidence.Finding{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,
 			Detail: fmt.Sprintf("there are %d rows of shard %.80q, from this sequence on, and there is no evidence of it", d.Extra, d.Shard)})
 	}
 	if err != nil {

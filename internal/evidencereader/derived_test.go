@@ -182,7 +182,7 @@ func TestCopiesInEvidenceAreProved(t *testing.T) {
 	s := newShard(t, 41)
 	attack(t, s).do(fmt.Sprintf("ALTER TABLE evidence UPDATE session_index = session_index + 1 WHERE shard = '%s' AND seq = 3, UPDATE expiry = 7 WHERE shard = '%[1]s' AND seq = 4", s.name))
 	rep := s.verify(VerifyOptions{Derived: true, pause: time.Millisecond})
-	if rep.OK || len(rep.Problems) != 2 || rep.ByCode[evidence.CodeDerived] != 2 || rep.Problems[0].Seq != 3 || rep.Problems[1].Seq != 4 {
-		t.Errorf("%+v", rep.Problems)
+	if rep.OK || len(rep.Findings) != 2 || rep.ByCode[evidence.CodeDerived] != 2 || rep.Findings[0].Seq != 3 || rep.Findings[1].Seq != 4 {
+		t.Errorf("%+v", rep.Findings)
 	}
 }

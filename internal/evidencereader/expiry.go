@@ -11,7 +11,7 @@ import (
 
 // expiries reads the records that say which texts of a shard expired, those that
 // are wanted. Nobody has checked them yet, and there are no proofs.
-func (l Ledger) expiries(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []evidence.ExpiryRecord, err error) {
+func (l Reader) expiries(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []evidence.ExpiryRecord, err error) {
 	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
 		if e, ok := evidence.ExpiryIn(rowOf(r)); ok && e.State == events.ErasureBegun && wanted(e) {
 			list = append(list, evidence.ExpiryRecord{Row: rowOf(r)})
@@ -27,7 +27,7 @@ func (l Ledger) expiries(ctx context.Context, shard string, wanted func(events.E
 // ProveExpiries adds the proofs that expiry records are in the tree of a size. Of
 // those that are not in it, or of which the stored hashes give no proof,
 // verification says so.
-func (l Ledger) ProveExpiries(ctx context.Context, shard string, size int64, list []evidence.ExpiryRecord) error {
+func (l Reader) ProveExpiries(ctx context.Context, shard string, size int64, list []evidence.ExpiryRecord) error {
 	var seqs []uint64
 	var which []int
 	for i, x := range list {
@@ -40,7 +40,7 @@ func (l Ledger) ProveExpiries(ctx context.Context, shard string, size int64, lis
 		return nil
 	}
 	proofs, err := l.Inclusion(ctx, shard, size, seqs)
-	if err != nil && !Damaged(err) {
+	if err != nil && !IsDamaged(err) {
 		return err
 	}
 	for i, proof := range proofs {
@@ -49,9 +49,9 @@ func (l Ledger) ProveExpiries(ctx context.Context, shard string, size int64, lis
 	return nil
 }
 
-// Newest is the greatest of a sequence and those of expiry records: a checkpoint
+// NewestSeq is the greatest of a sequence and those of expiry records: a checkpoint
 // must reach to it to show that texts expired.
-func Newest(seq uint64, list []evidence.ExpiryRecord) uint64 {
+func NewestSeq(seq uint64, list []evidence.ExpiryRecord) uint64 {
 	for _, x := range list {
 		seq = max(seq, x.Row.Seq)
 	}
@@ -59,28 +59,28 @@ func Newest(seq uint64, list []evidence.ExpiryRecord) uint64 {
 }
 
 // expirySubject is the subject of the expiry records.
-func (l Ledger) expirySubject() string { return l.Space.Control(l.Stream, events.ControlExpiry) }
+func (l Reader) expirySubject() string { return l.Space.Control(l.Stream, events.ControlExpiry) }
 
-// Reasons tells people why records have no text. Its owner is one goroutine.
-type Reasons struct {
+// ExpiryReasons tells people why records have no text. Its owner is one goroutine.
+type ExpiryReasons struct {
 	scan  func(ctx context.Context, shard string, from, to uint64, fn func(storage.EvidenceRow) error) error // finds expiry records
-	known map[reason]string
+	known map[expiryKey]string
 }
 
-type reason struct {
+type expiryKey struct {
 	shard string
 	seq   uint64
 }
 
 // Reasons makes one.
-func (l Ledger) Reasons() *Reasons { return &Reasons{l.DB.Scan, map[reason]string{}} }
+func (l Reader) Reasons() *ExpiryReasons { return &ExpiryReasons{l.DB.Scan, map[expiryKey]string{}} }
 
 // reasonsIn knows the expiry records in rows, and no others.
-func reasonsIn(rows []evidence.Row) *Reasons {
-	r := &Reasons{func(context.Context, string, uint64, uint64, func(storage.EvidenceRow) error) error { return nil }, map[reason]string{}}
+func reasonsIn(rows []evidence.Row) *ExpiryReasons {
+	r := &ExpiryReasons{func(context.Context, string, uint64, uint64, func(storage.EvidenceRow) error) error { return nil }, map[expiryKey]string{}}
 	for _, row := range rows {
 		if e, ok := evidence.ExpiryIn(row); ok {
-			r.known[reason{row.Shard, row.Seq}] = expiryText(e)
+			r.known[expiryKey{row.Shard, row.Seq}] = expiryText(e)
 		}
 	}
 	return r
@@ -90,13 +90,13 @@ func expiryText(e events.Expiry) string {
 	return fmt.Sprintf("expired %s under retention policy %s", e.At.UTC().Format("2006-01-02T15:04:05Z"), e.Policy)
 }
 
-// Of says why a record has no text, "" if it has one. What it says is what the
+// ReasonFor says why a record has no text, "" if it has one. What it says is what the
 // evidence claims: whether it holds, verification tells.
-func (r *Reasons) Of(ctx context.Context, row evidence.Row) (string, error) {
+func (r *ExpiryReasons) ReasonFor(ctx context.Context, row evidence.Row) (string, error) {
 	if !row.Expired() {
 		return "", nil
 	}
-	at := reason{row.Shard, row.Expiry}
+	at := expiryKey{row.Shard, row.Expiry}
 	if text, known := r.known[at]; known {
 		return text, nil
 	}

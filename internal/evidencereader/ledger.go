@@ -26,8 +26,8 @@ var ErrNoEvidence = errors.New("there is no evidence yet")
 // ErrNoSession says that there is no record of a session.
 var ErrNoSession = errors.New("no record of this session")
 
-// Ledger reads one log's evidence. A read-only user of the database suffices.
-type Ledger struct {
+// Reader reads one log's evidence. A read-only user of the database suffices.
+type Reader struct {
 	DB     *storage.DB
 	Tree   *storage.DB // where the tree's hashes are, if not in DB: proofs made of them are checked by those who read them
 	Stream string
@@ -35,7 +35,7 @@ type Ledger struct {
 }
 
 // Shards lists the log's incarnations that there is evidence of, oldest first.
-func (l Ledger) Shards(ctx context.Context) ([]string, error) {
+func (l Reader) Shards(ctx context.Context) ([]string, error) {
 	all, err := l.DB.Shards(ctx)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ type Session struct {
 }
 
 // Session reads a session's records, which may lie in several shards.
-func (l Ledger) Session(ctx context.Context, tenant, session string) ([]Session, error) {
+func (l Reader) Session(ctx context.Context, tenant, session string) ([]Session, error) {
 	var list []Session
 	err := l.DB.Chain(ctx, tenant, session, func(r storage.EvidenceRow) error {
 		if n := len(list); n == 0 || list[n-1].Shard != r.Shard {
@@ -83,7 +83,7 @@ func (l Ledger) Session(ctx context.Context, tenant, session string) ([]Session,
 // their inclusion proofs, the receipt keys and what became of them. If the error is
 // Damaged, the records whose proofs the stored tree does not give have none, and
 // all the rest is there.
-func (l Ledger) Prove(ctx context.Context, s *Session) error {
+func (l Reader) Prove(ctx context.Context, s *Session) error {
 	cp, err := l.DB.LatestCheckpoint(ctx, s.Shard)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("reading the checkpoint: %w", err)
@@ -99,7 +99,7 @@ func (l Ledger) Prove(ctx context.Context, s *Session) error {
 	}
 	var lacking error
 	if s.Proofs, lacking = l.Inclusion(ctx, s.Shard, int64(cp.Size), seqs); lacking != nil {
-		if !Damaged(lacking) {
+		if !IsDamaged(lacking) {
 			return lacking
 		}
 		if s.Proofs, err = l.singly(ctx, s.Shard, int64(cp.Size), seqs); err != nil {
@@ -114,11 +114,11 @@ func (l Ledger) Prove(ctx context.Context, s *Session) error {
 
 // singly proves each record by itself; those for which stored hashes are missing
 // or damaged have no proof.
-func (l Ledger) singly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+func (l Reader) singly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))
 	for i, seq := range seqs {
 		p, err := evidence.InclusionProof(l.hashReader(ctx, shard), size, seq)
-		if err != nil && !Damaged(err) {
+		if err != nil && !IsDamaged(err) {
 			return nil, fmt.Errorf("proving record %d: %w", seq, err)
 		}
 		if err == nil {
@@ -128,7 +128,7 @@ func (l Ledger) singly(ctx context.Context, shard string, size int64, seqs []uin
 	return proofs, nil
 }
 
-func (l Ledger) proveRest(ctx context.Context, s *Session, size int64) (err error) {
+func (l Reader) proveRest(ctx context.Context, s *Session, size int64) (err error) {
 	if s.Keys, s.Retired, err = l.keyHistory(ctx, s.Shard); err != nil || !slices.ContainsFunc(s.Rows, evidence.Row.Expired) {
 		return err
 	}
@@ -142,7 +142,7 @@ func (l Ledger) proveRest(ctx context.Context, s *Session, size int64) (err erro
 
 // Inclusion proves records to be in the tree of a size. It reads all hashes that
 // this takes at once.
-func (l Ledger) Inclusion(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+func (l Reader) Inclusion(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))
 	prove := func(r tlog.HashReader) (err error) {
 		for i, seq := range seqs {
@@ -180,11 +180,11 @@ func (l Ledger) Inclusion(ctx context.Context, shard string, size int64, seqs []
 }
 
 // hashReader reads the stored hashes of a shard's tree.
-func (l Ledger) hashReader(ctx context.Context, shard string) tlog.HashReader {
+func (l Reader) hashReader(ctx context.Context, shard string) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return l.hashes(ctx, shard, indexes) })
 }
 
-func (l Ledger) hashes(ctx context.Context, shard string, indexes []int64) ([]tlog.Hash, error) {
+func (l Reader) hashes(ctx context.Context, shard string, indexes []int64) ([]tlog.Hash, error) {
 	ask := make([]uint64, len(indexes))
 	for i, n := range indexes {
 		ask[i] = uint64(n)
@@ -207,7 +207,7 @@ func rowOf(r storage.EvidenceRow) evidence.Row {
 
 // keyHistory reads the admitter's keys out of a shard's key records, and their
 // retirements. Nobody vouches for them yet.
-func (l Ledger) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []evidence.Retired, err error) {
+func (l Reader) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []evidence.Retired, err error) {
 	read := func(kind string, take func(seq uint64, body []byte)) error {
 		return l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, kind), func(r storage.EvidenceRow) error {
 			if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verification says what is none

@@ -80,13 +80,13 @@ type keys struct{}
 
 func (keys) TenantKey(string) []byte { return bytes.Repeat([]byte{1}, 32) }
 
-func (keys) SessionKey(string, string) ([]byte, error) { return bytes.Repeat([]byte{2}, 32), nil }
+func (keys) SessionSecret(string, string) ([]byte, error) { return bytes.Repeat([]byte{2}, 32), nil }
 
 var created = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 // shard is evidence in a real database.
 type shard struct {
-	Ledger
+	Reader
 	t      testing.TB
 	name   string
 	signer note.Signer
@@ -105,7 +105,7 @@ func newShard(t testing.TB, n int) *shard {
 	t.Helper()
 	db := database(t)
 	engine.shards++
-	s := &shard{Ledger: Ledger{DB: db, Stream: "GOV"}, t: t, name: fmt.Sprintf("GOV@20261120T0900%02d.000000000Z", engine.shards), notes: map[int]string{}}
+	s := &shard{Reader: Reader{DB: db, Stream: "GOV"}, t: t, name: fmt.Sprintf("GOV@20261120T0900%02d.000000000Z", engine.shards), notes: map[int]string{}}
 	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))
 	ok(t, err)
 	s.signer, err = signing.CheckpointSigner(skey)
@@ -128,7 +128,7 @@ func (s *shard) fill(n int) {
 		s.log = append(s.log, events.LogMessage{Seq: seq, Subject: subj, Header: header, Body: body, Time: created.Add(time.Duration(seq) * time.Second)})
 	}
 	k := events.KeyRecord{KeyID: key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(created)}
-	k.Vouch, err = signing.Vouch(s.signer, k)
+	k.Vouch, err = signing.SignKeyRecord(s.signer, k)
 	ok(s.t, err)
 	add(space.Control("GOV", events.ControlKey), nil, encode(s.t, k))
 	for i := 0; len(s.log) < n; i++ {
@@ -144,7 +144,7 @@ func (s *shard) fill(n int) {
 	s.log = s.log[:n]
 	s.builder, err = evidence.NewBuilder(s.name, space)
 	ok(s.t, err)
-	s.chain = evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	s.chain = evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	s.audit(s.log)
 }
 
@@ -290,7 +290,7 @@ func TestVerifyInStretches(t *testing.T) {
 	want := map[evidence.Code]int{evidence.CodeDuplicate: 1, evidence.CodeConflict: 2, evidence.CodeGap: 1, evidence.CodeColumn: 1}
 	for code, n := range want {
 		if rep.ByCode[code] != n {
-			t.Errorf("%s: %d, want %d in %v", code, rep.ByCode[code], n, rep.Problems)
+			t.Errorf("%s: %d, want %d in %v", code, rep.ByCode[code], n, rep.Findings)
 		}
 	}
 }
@@ -328,7 +328,7 @@ func TestVerifyCompares(t *testing.T) {
 		}
 		return &m, nil
 	}}
-	if rep := s.verify(o); asked != 10 || rep.Compared != 10 || rep.ByCode[evidence.CodeLog] != 1 || rep.Problems[0].Seq != 199 {
+	if rep := s.verify(o); asked != 10 || rep.Compared != 10 || rep.ByCode[evidence.CodeLog] != 1 || rep.Findings[0].Seq != 199 {
 		t.Errorf("%d asked, %+v", asked, rep)
 	}
 	if o.Compare = -1; s.verify(o).Compared != 50 {
@@ -346,7 +346,7 @@ func TestVerifyParts(t *testing.T) {
 	at := func(seq int) time.Time { return created.Add(time.Duration(seq) * time.Second) }
 	const before = 5
 	for _, tc := range []struct{ since, until, first, last int }{{1, 10, 1, 9}, {390, 500, 390, 400}, {0, 50, 1, 49}, {220, 0, 220, 400}, {77, 78, 77, 77}, {202, 251, 202, 250}} {
-		o := VerifyOptions{Workers: 2, stretch: 30, lead: before}
+		o := VerifyOptions{Workers: 2, stretch: 30, leadSize: before}
 		if tc.since > 0 {
 			o.Since = at(tc.since)
 		}
@@ -362,7 +362,7 @@ func TestVerifyParts(t *testing.T) {
 	if rep := s.verify(VerifyOptions{Since: at(290), Until: at(310)}); rep.ByCode[evidence.CodeDuplicate] != 1 {
 		t.Errorf("%+v", rep)
 	}
-	if rep := s.verify(VerifyOptions{Since: at(310), lead: before}); !rep.OK {
+	if rep := s.verify(VerifyOptions{Since: at(310), leadSize: before}); !rep.OK {
 		t.Errorf("%+v", rep)
 	}
 	if _, err := s.Verify(t.Context(), s.name, VerifyOptions{Keys: s.keys, Since: at(1000)}); !errors.Is(err, ErrEmptyRange) {
@@ -431,13 +431,13 @@ func TestSessionWithARowMissing(t *testing.T) {
 	parts, err = s.Session(t.Context(), "acme", "s-1")
 	ok(t, err)
 	mine = parts[len(parts)-1]
-	if err := s.Prove(t.Context(), &mine); !Damaged(err) {
+	if err := s.Prove(t.Context(), &mine); !IsDamaged(err) {
 		t.Fatalf("the tree lacks a hash: %v", err)
 	}
 	rep := evidence.VerifySession(evidence.SessionInput{Shard: s.name, Tenant: "acme", Session: "s-1", Keys: s.keys, Rows: mine.Rows, Proofs: mine.Proofs,
 		Checkpoint: evidence.Published{Source: "table checkpoints", Text: mine.Checkpoint}, ReceiptKeys: mine.Keys})
 	chain, unproved := 0, 0
-	for _, p := range rep.Problems {
+	for _, p := range rep.Findings {
 		switch {
 		case p.Code == evidence.CodeChain && p.Seq == after:
 			chain++

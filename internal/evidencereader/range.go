@@ -22,7 +22,7 @@ type Range struct {
 
 // TenantRange finds a tenant's records between two times. What its bundle needs
 // beside is for the caller to fill in: Spool, Attach and Sign.
-func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, progress func(done, total uint64)) (Range, error) {
+func (l Reader) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, progress func(done, total uint64)) (Range, error) {
 	n, err := l.DB.CountTenant(ctx, shard, tenant, from, to)
 	if err != nil {
 		return Range{}, fmt.Errorf("looking for the range: %w", err)
@@ -41,7 +41,7 @@ func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to 
 	if r.Input.Keys, _, err = l.keyHistory(ctx, shard); err != nil {
 		return Range{}, err
 	}
-	gone, err := l.DB.Gone(ctx, tenant, "")
+	gone, err := l.DB.CountExpired(ctx, tenant, "")
 	if err != nil {
 		return Range{}, fmt.Errorf("looking for what expired: %w", err)
 	}
@@ -59,7 +59,7 @@ func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to 
 		scan := func(fn func(storage.EvidenceRow) error) error {
 			return l.DB.ScanTenant(ctx, shard, tenant, from, to, fn)
 		}
-		return goingOn(ctx, scan, func(row storage.EvidenceRow) error {
+		return scanResuming(ctx, scan, func(row storage.EvidenceRow) error {
 			if done++; progress != nil {
 				progress(done, n)
 			}
@@ -72,10 +72,10 @@ func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to 
 // maxFailures is how often in succession reading may fail before the next row.
 const maxFailures = 3
 
-// goingOn scans rows, which come in the order of their sequences, and begins anew
+// scanResuming scans rows, which come in the order of their sequences, and begins anew
 // behind the last one when the database hangs up: a long range is read for
 // minutes, and a connection that broke is no reason to begin a file again.
-func goingOn(ctx context.Context, scan func(func(storage.EvidenceRow) error) error, yield func(storage.EvidenceRow) error) error {
+func scanResuming(ctx context.Context, scan func(func(storage.EvidenceRow) error) error, yield func(storage.EvidenceRow) error) error {
 	var last uint64
 	var refused error // by yield
 	for failures := 0; ; {

@@ -44,7 +44,7 @@ func TestRangeGoesOnWhenTheDatabaseHangsUp(t *testing.T) {
 				}
 				return nil
 			}
-			err := goingOn(context.Background(), scan, func(r storage.EvidenceRow) error {
+			err := scanResuming(context.Background(), scan, func(r storage.EvidenceRow) error {
 				if r.Seq == tc.stop {
 					return refused
 				}

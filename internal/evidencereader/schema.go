@@ -11,13 +11,13 @@ import (
 // SchemaProblems reports the tables, views and columns that are not what the
 // migrations make, and row policies that hide rows. policies is false when the user
 // may not ask for those.
-func (l Ledger) SchemaProblems(ctx context.Context) (list []evidence.Problem, policies bool, err error) {
+func (l Reader) SchemaProblems(ctx context.Context) (list []evidence.Finding, policies bool, err error) {
 	differing, policies, err := l.DB.SchemaDifferences(ctx)
 	if err != nil {
 		return nil, false, fmt.Errorf("comparing the schema: %w", err)
 	}
 	for _, d := range differing {
-		list = append(list, evidence.Problem{Code: evidence.CodeSchema, Field: schemaField(d), Detail: d.Detail})
+		list = append(list, evidence.Finding{Code: evidence.CodeSchema, Field: schemaField(d), Detail: d.Detail})
 	}
 	return list, policies, nil
 }

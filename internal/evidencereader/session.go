@@ -9,24 +9,24 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// picker takes the rows of one session while a shard is verified: those whose text
+// sessionPicker takes the rows of one session while a shard is verified: those whose text
 // says so, and those whose columns do. Beside them it takes the expiry records.
-type picker struct {
-	key      evidence.SessionKey
+type sessionPicker struct {
+	key      evidence.SessionID
 	expiry   string // subject of the expiry records
 	rows     []evidence.Row
 	expiries []evidence.Row
 }
 
-func (p *picker) ofSession(r *evidence.Row, x *evidence.Examined) bool {
-	return x.Key() == p.key || (evidence.SessionKey{Tenant: r.Tenant, Session: r.Session}) == p.key
+func (p *sessionPicker) ofSession(r *evidence.Row, x *evidence.Examined) bool {
+	return x.Key() == p.key || (evidence.SessionID{Tenant: r.Tenant, Session: r.Session}) == p.key
 }
 
-func (p *picker) wants(r *evidence.Row, x *evidence.Examined) bool {
+func (p *sessionPicker) wantsRow(r *evidence.Row, x *evidence.Examined) bool {
 	return r.Subject == p.expiry || p.ofSession(r, x)
 }
 
-func (p *picker) take(_ context.Context, r *evidence.Row, x *evidence.Examined) error {
+func (p *sessionPicker) addRow(_ context.Context, r *evidence.Row, x *evidence.Examined) error {
 	if r.Expired() {
 		r.Expiry = x.Expiry()
 	}
@@ -40,7 +40,7 @@ func (p *picker) take(_ context.Context, r *evidence.Row, x *evidence.Examined) 
 
 // shardsToProve lists the incarnations of the log: those that there is evidence of,
 // and those that a published checkpoint speaks of.
-func (l Ledger) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, error) {
+func (l Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, error) {
 	shards, err := l.Shards(ctx)
 	if err != nil && !errors.Is(err, ErrNoEvidence) {
 		return nil, err
@@ -62,7 +62,7 @@ func (l Ledger) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, e
 type ProvedSession struct {
 	Session
 	Whole evidence.Report
-	Why   *Reasons // of its records without a text, by the expiry records that were read with it
+	Why   *ExpiryReasons // of its records without a text, by the expiry records that were read with it
 }
 
 // PickSession reads all of the log's evidence and picks a session's records out of
@@ -71,14 +71,14 @@ type ProvedSession struct {
 // whole has the verification of each shard, also of those without a part. o says
 // what to verify against; it must have the keys. ErrNoSession says that no shard has
 // a signed record of the session, and whole then tells whether that is proved.
-func (l Ledger) PickSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []evidence.Report, err error) {
+func (l Reader) PickSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []evidence.Report, err error) {
 	shards, err := l.shardsToProve(ctx, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, shard := range shards {
-		p := &picker{key: evidence.SessionKey{Tenant: tenant, Session: session}, expiry: l.expirySubject()}
-		o.take = p
+		p := &sessionPicker{key: evidence.SessionID{Tenant: tenant, Session: session}, expiry: l.expirySubject()}
+		o.sink = p
 		rep, err := l.Verify(ctx, shard, o)
 		if err != nil {
 			return nil, nil, err
@@ -98,11 +98,11 @@ func (l Ledger) PickSession(ctx context.Context, tenant, session string, o Verif
 // ErrUnproved says that an answer cannot be proved.
 var ErrUnproved = errors.New("not proved")
 
-// Unproved is ErrUnproved if something was found in a shard after which nothing that
+// CheckProved is ErrUnproved if something was found in a shard after which nothing that
 // is picked out of it is proved to be all there is.
-func Unproved(whole []evidence.Report) error {
+func CheckProved(whole []evidence.Report) error {
 	for _, rep := range whole {
-		if p, hides := rep.Hides(); hides {
+		if p, hides := rep.FirstIncompleteness(); hides {
 			return fmt.Errorf("%w: shard %s: %s; run countersign verify", ErrUnproved, rep.Shard, p)
 		}
 	}

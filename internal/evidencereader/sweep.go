@@ -19,38 +19,38 @@ const (
 	// far as they were examined, until their turn comes.
 	stretchSize uint64 = 1 << 15
 	// takenSize is stretchSize where rows are held with their texts.
-	takenSize uint64 = 1 << 12
+	sinkStretchSize uint64 = 1 << 12
 	// handful is how many examined rows are handed over at a time.
-	handful = 256
+	chunkSize = 256
 )
 
-// stretch is a part of the shard and what was found in it, in order.
-type stretch struct {
+// seqRange is a part of the shard and what was found in it, in order.
+type seqRange struct {
 	storage.Range
-	found chan []found
+	found chan []examinedRow
 }
 
-// found is an examined row; row is the row itself if it is to be taken.
-type found struct {
+// examinedRow is an examined row; row is the row itself if it is to be taken.
+type examinedRow struct {
 	evidence.Examined
 	row *evidence.Row
 }
 
-// taker takes rows that a verification proves. Several goroutines call wants at the
+// rowSink takes rows that a verification proves. Several goroutines call wants at the
 // same time; take gets the wanted rows one by one, in order, after the verifier has
 // seen them. The row that take gets is its own.
-type taker interface {
-	wants(r *evidence.Row, x *evidence.Examined) bool
-	take(ctx context.Context, r *evidence.Row, x *evidence.Examined) error
+type rowSink interface {
+	wantsRow(r *evidence.Row, x *evidence.Examined) bool
+	addRow(ctx context.Context, r *evidence.Row, x *evidence.Examined) error
 }
 
 // sweep reads the rows of a shard in stretches, several at the same time, and
 // brings what was found to v in the order of the sequences. It holds no more
 // than a few stretches, however many rows claim to be of one sequence.
-func (l Ledger) sweep(ctx context.Context, v *evidence.Verifier, shard string, from, to uint64, o VerifyOptions) error {
+func (l Reader) sweep(ctx context.Context, v *evidence.Verifier, shard string, from, to uint64, o VerifyOptions) error {
 	size := stretchSize
-	if o.take != nil {
-		size = takenSize
+	if o.sink != nil {
+		size = sinkStretchSize
 	}
 	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, size))
 	if err != nil || len(ranges) == 0 {
@@ -60,13 +60,13 @@ func (l Ledger) sweep(ctx context.Context, v *evidence.Verifier, shard string, f
 	if err != nil {
 		return err
 	}
-	n := workers(o.Workers)
+	n := workerCount(o.Workers)
 	g, ctx := errgroup.WithContext(ctx)
-	work, queue := make(chan stretch), make(chan stretch, n)
+	work, queue := make(chan seqRange), make(chan seqRange, n)
 	g.Go(func() error {
 		defer close(work)
 		defer close(queue)
-		return deal(ctx, ranges, work, queue)
+		return distributeRanges(ctx, ranges, work, queue)
 	})
 	for range n {
 		e := v.Examiner()
@@ -79,16 +79,16 @@ func (l Ledger) sweep(ctx context.Context, v *evidence.Verifier, shard string, f
 			return nil
 		})
 	}
-	g.Go(func() error { return gather(ctx, v, queue, rowsIn(ranges), o) })
+	g.Go(func() error { return collectResults(ctx, v, queue, rowsIn(ranges), o) })
 	return g.Wait()
 }
 
-// deal hands out the stretches: to the queue in which they are gathered, and to
+// distributeRanges hands out the stretches: to the queue in which they are gathered, and to
 // whoever examines next. The first in the queue is always being examined.
-func deal(ctx context.Context, ranges []storage.Range, work, queue chan<- stretch) error {
+func distributeRanges(ctx context.Context, ranges []storage.Range, work, queue chan<- seqRange) error {
 	for _, r := range ranges {
-		s := stretch{r, make(chan []found, stretchSize/handful+1)}
-		for _, to := range []chan<- stretch{queue, work} {
+		s := seqRange{r, make(chan []examinedRow, stretchSize/chunkSize+1)}
+		for _, to := range []chan<- seqRange{queue, work} {
 			select {
 			case to <- s:
 			case <-ctx.Done():
@@ -100,30 +100,30 @@ func deal(ctx context.Context, ranges []storage.Range, work, queue chan<- stretc
 }
 
 // examine reads one stretch.
-func (l Ledger) examine(ctx context.Context, e *evidence.Examiner, shard string, s stretch, compare comparison) error {
+func (l Reader) examine(ctx context.Context, e *evidence.Examiner, shard string, s seqRange, compare logComparison) error {
 	defer close(s.found)
-	list := make([]found, 0, handful)
+	list := make([]examinedRow, 0, chunkSize)
 	flush := func() error {
 		select {
 		case s.found <- list:
-			list = make([]found, 0, handful)
+			list = make([]examinedRow, 0, chunkSize)
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	err := l.DB.Sweep(ctx, shard, s.From, s.To, func(r *storage.EvidenceRow) error {
+	err := l.DB.ScanReusingRow(ctx, shard, s.From, s.To, func(r *storage.EvidenceRow) error {
 		row := rowOf(*r)
 		list = list[:len(list)+1]
 		x := &list[len(list)-1]
 		e.Examine(&row, &x.Examined)
-		if err := compare.with(ctx, row, &x.Examined); err != nil {
+		if err := compare.compareRow(ctx, row, &x.Examined); err != nil {
 			return err
 		}
-		if compare.take != nil && row.Seq <= compare.signed && compare.take.wants(&row, &x.Examined) {
-			x.row = owned(row)
+		if compare.sink != nil && row.Seq <= compare.signed && compare.sink.wantsRow(&row, &x.Examined) {
+			x.row = ownedCopy(row)
 		}
-		if len(list) < handful {
+		if len(list) < chunkSize {
 			return nil
 		}
 		return flush()
@@ -134,18 +134,18 @@ func (l Ledger) examine(ctx context.Context, e *evidence.Examiner, shard string,
 	return flush()
 }
 
-// owned is a row whose texts do not go with the block that they came in.
-func owned(r evidence.Row) *evidence.Row {
+// ownedCopy is a row whose texts do not go with the block that they came in.
+func ownedCopy(r evidence.Row) *evidence.Row {
 	r.Subject, r.BodyDigest, r.Record = strings.Clone(r.Subject), strings.Clone(r.BodyDigest), strings.Clone(r.Record)
 	return &r
 }
 
-// gather takes what was found in order.
-func gather(ctx context.Context, v *evidence.Verifier, queue <-chan stretch, total uint64, o VerifyOptions) error {
+// collectResults takes what was found in order.
+func collectResults(ctx context.Context, v *evidence.Verifier, queue <-chan seqRange, total uint64, o VerifyOptions) error {
 	var done uint64
 	for s := range queue {
 		for more := true; more; {
-			var list []found
+			var list []examinedRow
 			select {
 			case list, more = <-s.found:
 			case <-ctx.Done():
@@ -156,7 +156,7 @@ func gather(ctx context.Context, v *evidence.Verifier, queue <-chan stretch, tot
 				if list[i].row == nil {
 					continue
 				}
-				if err := o.take.take(ctx, list[i].row, &list[i].Examined); err != nil {
+				if err := o.sink.addRow(ctx, list[i].row, &list[i].Examined); err != nil {
 					return err
 				}
 			}
@@ -175,17 +175,17 @@ func rowsIn(ranges []storage.Range) (n uint64) {
 	return n
 }
 
-// comparison compares rows with the log: decisions and approvals from some sequence
+// logComparison compares rows with the log: decisions and approvals from some sequence
 // on, and every row that no checkpoint covers.
-type comparison struct {
+type logComparison struct {
 	VerifyOptions
 	from   uint64
 	signed uint64 // size of the newest signed checkpoint
 }
 
 // comparison finds out from where on decisions and approvals are compared.
-func (l Ledger) comparison(ctx context.Context, v *evidence.Verifier, shard string, o VerifyOptions) (comparison, error) {
-	c := comparison{o, math.MaxUint64, 0}
+func (l Reader) comparison(ctx context.Context, v *evidence.Verifier, shard string, o VerifyOptions) (logComparison, error) {
+	c := logComparison{o, math.MaxUint64, 0}
 	if newest, signed := v.Newest(); signed {
 		c.signed = uint64(newest.Size)
 	}
@@ -197,7 +197,7 @@ func (l Ledger) comparison(ctx context.Context, v *evidence.Verifier, shard stri
 	case o.Compare < 0:
 		c.from = 0
 	default:
-		from, err := l.DB.NewestOf(ctx, shard, []string{evidence.KindDecision, evidence.KindApproval}, o.Compare)
+		from, err := l.DB.NewestSequences(ctx, shard, []string{evidence.KindDecision, evidence.KindApproval}, o.Compare)
 		if err != nil {
 			return c, err
 		}
@@ -206,8 +206,8 @@ func (l Ledger) comparison(ctx context.Context, v *evidence.Verifier, shard stri
 	return c, nil
 }
 
-// with compares a row with the log, if its turn is.
-func (c comparison) with(ctx context.Context, r evidence.Row, x *evidence.Examined) error {
+// compareRow compares a row with the log, if its turn is.
+func (c logComparison) compareRow(ctx context.Context, r evidence.Row, x *evidence.Examined) error {
 	// Where nothing is signed at all, that is the problem, and not each row.
 	unproved := c.Log != nil && c.signed > 0 && r.Seq > c.signed
 	if !unproved && (r.Seq < c.from || r.Kind != evidence.KindDecision && r.Kind != evidence.KindApproval) {

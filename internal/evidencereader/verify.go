@@ -22,14 +22,14 @@ type VerifyOptions struct {
 	Published []evidence.Published // checkpoints from elsewhere, of any shard
 	// History are the checkpoints that the auditor published, of any shard. Each must
 	// be stored, too: it is, before it is published.
-	History   []evidence.Published
-	Witnesses []note.Verifier // see evidence.VerifyOptions
-	Quorum    int
-	Cosigners []note.Verifier // likewise
-	Receipts  []string        // compact
-	AtLeast   int64
-	Progress  func(done, total uint64)
-	Workers   int // how many examine at the same time; 0: one for each processor
+	History    []evidence.Published
+	Witnesses  []note.Verifier // see evidence.VerifyOptions
+	Quorum     int
+	Cosigners  []note.Verifier // likewise
+	Receipts   []string        // compact
+	MinRecords int64
+	Progress   func(done, total uint64)
+	Workers    int // how many examine at the same time; 0: one for each processor
 
 	// Since and Until leave out what the broker stored before the one, and not
 	// before the other. What is left is proved as a part of the signed tree.
@@ -47,14 +47,14 @@ type VerifyOptions struct {
 	// server about as long as the rest.
 	Derived bool
 
-	take          taker         // of rows that the newest checkpoint covers
-	stretch, lead uint64        // for tests; 0: stretchSize, lead
-	pause         time.Duration // likewise; 0: derivedPause
+	sink              rowSink       // of rows that the newest checkpoint covers
+	stretch, leadSize uint64        // for tests; 0: stretchSize, lead
+	pause             time.Duration // likewise; 0: derivedPause
 }
 
-// lead is how many records before a part are read with it, for the requests of
+// leadRecords is how many records before a part are read with it, for the requests of
 // its first decisions: a decision follows its request within a few messages.
-const lead uint64 = 2048
+const leadRecords uint64 = 2048
 
 // ErrEmptyRange says that no record is in the time range asked for.
 var ErrEmptyRange = errors.New("no record in this time range")
@@ -62,10 +62,10 @@ var ErrEmptyRange = errors.New("no record in this time range")
 // Verify recomputes one shard from its rows and checkpoints, or the part of it
 // between two times. Checkpoints are read before rows: whatever they sign must
 // be there by then.
-func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
-	options := evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, AtLeast: o.AtLeast}
+func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
+	options := evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords}
 	var err error
-	var lost []evidence.Problem
+	var lost []evidence.Finding
 	if options.Checkpoints, lost, err = l.checkpoints(ctx, shard, o); err != nil {
 		return evidence.Report{}, err
 	}
@@ -100,7 +100,7 @@ func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 	var proof tlog.TreeProof
 	if newest, signed := v.Newest(); signed && v.Size() > 0 && v.Size() <= newest.Size {
 		// Hashes that are missing or damaged are the report's business.
-		if proof, err = l.Consistency(ctx, shard, v.Size(), newest.Size); err != nil && !Damaged(err) {
+		if proof, err = l.Consistency(ctx, shard, v.Size(), newest.Size); err != nil && !IsDamaged(err) {
 			return evidence.Report{}, err
 		}
 	}
@@ -108,9 +108,9 @@ func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 }
 
 // finish compares the derived tables, and says what the report rests on.
-func (l Ledger) finish(ctx context.Context, rep evidence.Report, shard string, from, to uint64, lost []evidence.Problem, o VerifyOptions) (evidence.Report, error) {
-	rep.Add(lost...)
-	_, hidden := rep.Hides()
+func (l Reader) finish(ctx context.Context, rep evidence.Report, shard string, from, to uint64, lost []evidence.Finding, o VerifyOptions) (evidence.Report, error) {
+	rep.AddFindings(lost...)
+	_, hidden := rep.FirstIncompleteness()
 	rep.Proved = !hidden && rep.From == 0
 	rep.RestsOn = "rests on: every record of the shard was read, and the signed tree computed from them"
 	if rep.From > 0 {
@@ -127,7 +127,7 @@ func (l Ledger) finish(ctx context.Context, rep evidence.Report, shard string, f
 	if err != nil {
 		return evidence.Report{}, err
 	}
-	rep.Add(differing...)
+	rep.AddFindings(differing...)
 	rep.Derived = uint64(rep.Size)
 	rep.RestsOn += "; the derived tables were made again from the records and compared"
 	if rep.Expired > 0 {
@@ -144,15 +144,15 @@ func notProvedText(n int64, compared bool) string {
 	return fmt.Sprintf("; the last %d records are not signed yet and NOT proved, and were not compared with the log", n)
 }
 
-// Damaged reports whether an error is about what is stored, not about storing.
-func Damaged(err error) bool {
+// IsDamaged reports whether an error is about what is stored, not about storing.
+func IsDamaged(err error) bool {
 	var conflict *storage.ConflictError
 	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict)
 }
 
 // checkpoints lists the stored checkpoints of a shard, and those from elsewhere that
 // may be of it. Those that were published and are not stored are lost.
-func (l Ledger) checkpoints(ctx context.Context, shard string, o VerifyOptions) (list []evidence.Published, lost []evidence.Problem, err error) {
+func (l Reader) checkpoints(ctx context.Context, shard string, o VerifyOptions) (list []evidence.Published, lost []evidence.Finding, err error) {
 	stored, err := l.DB.Checkpoints(ctx, shard)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the checkpoints: %w", err)
@@ -169,7 +169,7 @@ func (l Ledger) checkpoints(ctx context.Context, shard string, o VerifyOptions) 
 		}
 		have[p.Text] = true
 		list = append(list, p)
-		lost = append(lost, evidence.Problem{Code: evidence.CodeCheckpointLost, Seq: uint64(max(0, c.Size)), Field: "table checkpoints",
+		lost = append(lost, evidence.Finding{Code: evidence.CodeCheckpointLost, Seq: uint64(max(0, c.Size)), Field: "table checkpoints",
 			Detail: fmt.Sprintf("the checkpoint of this size was published (%s) and is not stored", p.Source)})
 	}
 	for _, p := range o.Published {
@@ -182,18 +182,18 @@ func (l Ledger) checkpoints(ctx context.Context, shard string, o VerifyOptions) 
 }
 
 // part finds the sequences of a time range, and the edge of the tree before it.
-func (l Ledger) part(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *evidence.Part, err error) {
-	first, to, err := l.DB.Between(ctx, shard, o.Since, o.Until)
+func (l Reader) part(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *evidence.Part, err error) {
+	first, to, err := l.DB.SequencesBetween(ctx, shard, o.Since, o.Until)
 	if err != nil {
 		return 0, 0, nil, fmt.Errorf("looking for the time range: %w", err)
 	}
 	if first == 0 {
 		return 0, 0, nil, fmt.Errorf("%w of shard %s", ErrEmptyRange, shard)
 	}
-	before := cmp.Or(o.lead, lead)
-	p = &evidence.Part{First: max(first, before+1) - before, Judged: first}
+	before := cmp.Or(o.leadSize, leadRecords)
+	p = &evidence.Part{First: max(first, before+1) - before, RequestsFrom: first}
 	p.Frontier, err = l.hashes(ctx, shard, evidence.FrontierIndexes(int64(p.First)-1))
-	if err != nil && !Damaged(err) {
+	if err != nil && !IsDamaged(err) {
 		return 0, 0, nil, fmt.Errorf("reading the tree before the time range: %w", err)
 	}
 	return p.First, to, p, nil
@@ -201,19 +201,19 @@ func (l Ledger) part(ctx context.Context, shard string, o VerifyOptions) (from, 
 
 // Extension is a kept checkpoint with the proof that a shard's newest one, of
 // size newest, extends it; without a proof, if the stored hashes give none.
-func (l Ledger) Extension(ctx context.Context, shard string, p evidence.Published, newest int64) (evidence.Extension, error) {
+func (l Reader) Extension(ctx context.Context, shard string, p evidence.Published, newest int64) (evidence.Extension, error) {
 	e := evidence.Extension{Published: p}
 	c, err := evidence.PeekCheckpoint(p.Text)
 	if err != nil || c.Shard != shard || c.Size < 1 || c.Size > newest {
 		return e, nil // verification says what is wrong with it
 	}
-	if e.Proof, err = l.Consistency(ctx, shard, c.Size, newest); err != nil && !Damaged(err) {
+	if e.Proof, err = l.Consistency(ctx, shard, c.Size, newest); err != nil && !IsDamaged(err) {
 		return e, err
 	}
 	return e, nil
 }
 
-func workers(n int) int {
+func workerCount(n int) int {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
@@ -223,11 +223,11 @@ func workers(n int) int {
 // ProofOf makes the proof that a record is in the newest signed tree
 // (evidence.FormatProof); storage.ErrNotFound when there is no such record or
 // nothing is signed yet.
-func (l Ledger) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
+func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
 	record, gone := "", ""
 	if err := l.DB.Scan(ctx, shard, seq, seq, func(r storage.EvidenceRow) (err error) {
 		record = r.Record
-		gone, err = l.Reasons().Of(ctx, rowOf(r))
+		gone, err = l.Reasons().ReasonFor(ctx, rowOf(r))
 		return err
 	}); err != nil {
 		return "", err
@@ -254,7 +254,7 @@ func (l Ledger) ProofOf(ctx context.Context, shard string, seq uint64) (string, 
 
 // Consistency proves from the stored hashes that the tree of size newer begins
 // with that of size older. Nobody has checked the proof yet.
-func (l Ledger) Consistency(ctx context.Context, shard string, older, newer int64) (tlog.TreeProof, error) {
+func (l Reader) Consistency(ctx context.Context, shard string, older, newer int64) (tlog.TreeProof, error) {
 	proof, err := evidence.ConsistencyProof(l.hashReader(ctx, shard), older, newer)
 	if err != nil {
 		return nil, fmt.Errorf("proving that size %d extends size %d: %w", newer, older, err)

@@ -48,7 +48,7 @@ func TestTablesInDocs(t *testing.T) {
 			named[name] = true
 		}
 	}
-	for _, name := range storage.Tables() {
+	for _, name := range storage.AuditorTables() {
 		if !named[name] {
 			t.Errorf("%s does not name %s", page, name)
 		}

@@ -190,7 +190,7 @@ func TestNATSConfigWorks(t *testing.T) {
 	})
 	t.Run("events reach the service that takes them in, and nothing else", func(t *testing.T) {
 		_, err := admitter.Subscribe("gov.ingest.>", func(m *nats.Msg) {
-			if id, err := streams.RequestIdentity(m.Header); err != nil || !id.Of("acme") || id.User != "acme-runtime" {
+			if id, err := streams.RequestIdentity(m.Header); err != nil || !id.IsOfTenant("acme") || id.User != "acme-runtime" {
 				t.Errorf("%+v, %v", id, err)
 			}
 			ok(t, streams.StoreAll(ctx, admitter, []streams.Msg{{Subject: strings.Replace(m.Subject, ".ingest.", ".events.", 1), Body: m.Data}}))

@@ -17,44 +17,44 @@ import (
 // stateAwaiting is the state of an agent that waits for its user.
 const stateAwaiting = "awaiting_input"
 
-// auto begins decided_by of an answer that no user gave (section 9.4.2).
-const auto = "auto:"
+// autoDecider begins decided_by of an answer that no user gave (section 9.4.2).
+const autoDecider = "auto:"
 
 // Apply takes the next message of the log. Messages must come in the order of
 // the log; those that Options.Subjects does not match need not come, and change
 // nothing. What is not valid, or stands under a subject that contradicts it, does
 // not count.
-func (l *Ledger) Apply(m events.LogMessage) {
+func (l *Store) Apply(m events.LogMessage) {
 	if m.Time.After(l.now) {
 		l.now = m.Time
 	}
 	p, err := l.opts.Space.Parse(m.Subject)
-	if err != nil || p.Class != subject.Events || p.Protocol != subject.ProtoAAEP || !slices.Contains(types, p.Type) {
+	if err != nil || p.Class != subject.Events || p.Protocol != subject.ProtoAAEP || !slices.Contains(handledTypes, p.Type) {
 		return
 	}
-	e := read(m)
+	e := decodeEvent(m)
 	if e == nil || e.SubjectType() != p.Type || (!e.IsReply() && !inSession(e, p)) {
 		return
 	}
 	key := sourceKey{p.Tenant, p.Publisher}
 	switch payload := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
-		l.ask(key, e, payload, m.Time)
+		l.addQuestion(key, e, payload, m.Time)
 	case *aaep.ConfirmationReply:
-		l.answer(key, payload, m.Time)
+		l.applyReply(key, payload, m.Time)
 	case *aaep.StateChanged:
-		l.session(key, e).changed(payload)
+		l.findSession(key, e).applyStateChange(payload)
 	case *aaep.ToolInvoked:
-		l.session(key, e).invoked(key, payload, m.Time)
+		l.findSession(key, e).applyInvocation(key, payload, m.Time)
 	default:
 		if e.IsTerminal() {
-			l.session(key, e).end()
+			l.findSession(key, e).withdrawAll()
 		}
 	}
 }
 
-// read gives the valid event in a message, nil if there is none.
-func read(m events.LogMessage) *aaep.Event {
+// decodeEvent gives the valid event in a message, nil if there is none.
+func decodeEvent(m events.LogMessage) *aaep.Event {
 	ce, err := cloudevents.Decode(m.Header, m.Body)
 	if err != nil || ce.Data == nil {
 		return nil
@@ -77,22 +77,22 @@ func inSession(e *aaep.Event, p subject.Parsed) bool {
 	return e.SessionID == p.Session || subject.Escape(e.SessionID) == p.Session
 }
 
-// session finds the session of an event, nil if nothing was asked in it.
-func (l *Ledger) session(k sourceKey, e *aaep.Event) *session {
+// findSession finds the session of an event, nil if nothing was asked in it.
+func (l *Store) findSession(k sourceKey, e *aaep.Event) *sessionState {
 	if src := l.sources[k]; src != nil {
 		return src.sessions[e.SessionID]
 	}
 	return nil
 }
 
-// ask takes a question. One under a token that was used before is void, and so
+// addQuestion takes a question. One under a token that was used before is void, and so
 // is the one before if it still waits: no answer can be told to be for either. A
 // second delivery is none.
-func (l *Ledger) ask(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) {
+func (l *Store) addQuestion(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) {
 	if p.TimeoutSeconds == nil || e.Time.IsZero() {
 		return
 	}
-	id := identify(k, p.ReplyToken)
+	id := questionID(k, p.ReplyToken)
 	q := newQuestion(e, p, at)
 	q.id = id
 	if old := l.byID[id]; old != nil {
@@ -106,63 +106,63 @@ func (l *Ledger) ask(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirmation, a
 	}
 	src := l.sources[k]
 	if src == nil {
-		src = &source{key: k, sessions: map[string]*session{}}
+		src = &publisherState{key: k, sessions: map[string]*sessionState{}}
 		l.sources[k] = src
 	}
-	l.forget(src)
+	l.evictQuestions(src)
 	if q.stage != void {
 		l.byID[id] = q
 	}
 	src.order = append(src.order, q)
 	s := src.sessions[q.session]
 	if s == nil {
-		s = &session{}
+		s = &sessionState{}
 		src.sessions[q.session] = s
 	}
-	s.asked = append(s.asked, q)
+	s.questions = append(s.questions, q)
 }
 
-// forget drops the questions that do not matter any more, and the oldest if
+// evictQuestions drops the questions that do not matter any more, and the oldest if
 // there are too many.
-func (l *Ledger) forget(src *source) {
-	for len(src.order) > 0 && (len(src.order) >= MaxQuestions || l.now.After(src.order[0].expires())) {
+func (l *Store) evictQuestions(src *publisherState) {
+	for len(src.order) > 0 && (len(src.order) >= MaxQuestions || l.now.After(src.order[0].expiresAt())) {
 		q := src.order[0]
 		src.order = src.order[1:]
 		if l.byID[q.id] == q {
 			delete(l.byID, q.id)
 		}
 		s := src.sessions[q.session]
-		if s.asked = slices.DeleteFunc(s.asked, func(o *question) bool { return o == q }); len(s.asked) == 0 {
+		if s.questions = slices.DeleteFunc(s.questions, func(o *question) bool { return o == q }); len(s.questions) == 0 {
 			delete(src.sessions, q.session)
 		}
 	}
 }
 
-// answer takes a reply: the first one that is valid counts (section 6.3.5).
-func (l *Ledger) answer(k sourceKey, r *aaep.ConfirmationReply, at time.Time) {
-	q := l.waiting(k, r.ReplyToken)
+// applyReply takes a reply: the first one that is valid counts (section 6.3.5).
+func (l *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time) {
+	q := l.pendingQuestion(k, r.ReplyToken)
 	switch {
 	case q == nil || q.stage != pending:
-	case r.Time.IsZero() || !r.Time.Before(q.deadline) || !at.Before(q.until):
-	case strings.HasPrefix(strings.ToLower(strings.TrimSpace(r.DecidedBy)), auto):
+	case r.Time.IsZero() || !r.Time.Before(q.publisherDeadline) || !at.Before(q.brokerDeadline):
+	case strings.HasPrefix(strings.ToLower(strings.TrimSpace(r.DecidedBy)), autoDecider):
 	case r.Decision == "accept" && q.accepts && r.ModifiedAction == nil:
-		q.stage, q.answered = accepted, at
+		q.stage, q.answeredAt = accepted, at
 	case r.Decision == "accept" && q.accepts, r.Decision == "reject" && q.rejects:
-		q.stage, q.answered = declined, at
+		q.stage, q.answeredAt = declined, at
 	}
 }
 
-// waiting finds the question that a publisher's answer is for.
-func (l *Ledger) waiting(k sourceKey, token string) *question {
+// pendingQuestion finds the question that a publisher's answer is for.
+func (l *Store) pendingQuestion(k sourceKey, token string) *question {
 	if len(l.opts.Repliers) == 0 {
-		return l.byID[identify(k, token)]
+		return l.byID[questionID(k, token)]
 	}
 	if !slices.Contains(l.opts.Repliers, k.source) {
 		return nil
 	}
 	var found *question
 	for other := range l.sources {
-		q := l.byID[identify(other, token)]
+		q := l.byID[questionID(other, token)]
 		switch {
 		case other.tenant != k.tenant || q == nil:
 		case found != nil:
@@ -174,44 +174,44 @@ func (l *Ledger) waiting(k sourceKey, token string) *question {
 	return found
 }
 
-// changed: an agent that stops waiting has withdrawn what it asked (section 6.8).
-func (s *session) changed(p *aaep.StateChanged) {
+// applyStateChange: an agent that stops waiting has withdrawn what it asked (section 6.8).
+func (s *sessionState) applyStateChange(p *aaep.StateChanged) {
 	if s == nil {
 		return
 	}
 	if (s.awaiting || p.FromState == stateAwaiting) && p.ToState != stateAwaiting {
-		s.withdraw(pending)
+		s.withdrawQuestions(pending)
 	}
 	s.awaiting = p.ToState == stateAwaiting
 }
 
-// end: nothing that was asked in a session outlives it.
-func (s *session) end() {
+// withdrawAll: nothing that was asked in a session outlives it.
+func (s *sessionState) withdrawAll() {
 	if s != nil {
-		s.withdraw(pending, accepted)
+		s.withdrawQuestions(pending, accepted)
 	}
 }
 
-func (s *session) withdraw(from ...stage) {
-	for _, q := range s.asked {
+func (s *sessionState) withdrawQuestions(from ...stage) {
+	for _, q := range s.questions {
 		if slices.Contains(from, q.stage) {
 			q.stage = withdrawn
 		}
 	}
 }
 
-// invoked: an invocation that is on the log without having been asked about uses
+// applyInvocation: an invocation that is on the log without having been asked about uses
 // what it would have used, so that no other one can.
-func (s *session) invoked(k sourceKey, p *aaep.ToolInvoked, at time.Time) {
-	if s == nil || p.ToolCallID == "" || s.about(p.ToolCallID) != nil {
+func (s *sessionState) applyInvocation(k sourceKey, p *aaep.ToolInvoked, at time.Time) {
+	if s == nil || p.ToolCallID == "" || s.questionFor(p.ToolCallID) != nil {
 		return
 	}
 	i := call.Invocation{
 		Tenant: k.tenant, Source: k.source, ToolCallID: p.ToolCallID, Tool: p.Tool, Risk: p.RiskLevel,
 		Irreversible: p.Irreversible != nil && *p.Irreversible, Now: at,
 	}
-	if c := s.inferred(i); i.Grave() && c.ID != "" {
-		for _, q := range s.asked {
+	if c := s.inferConfirmation(i); i.NeedsConfirmation() && c.ID != "" {
+		for _, q := range s.questions {
 			if q.id == c.ID && q.stage == accepted {
 				q.call = p.ToolCallID
 			}

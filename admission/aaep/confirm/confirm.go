@@ -45,12 +45,12 @@ import (
 
 const (
 	// AcceptedFor is how long an acceptance can be used, from when it was stored.
-	AcceptedFor = 15 * time.Minute
+	AcceptanceLifetime = 15 * time.Minute
 	// MaxWait is the longest that a question can wait for its answer (section
 	// 4.4.1).
 	MaxWait = 24 * time.Hour
 	// Horizon is how far back the log must be read to know what there is to know.
-	Horizon = MaxWait + AcceptedFor
+	Horizon = MaxWait + AcceptanceLifetime
 
 	// MaxQuestions bounds the questions of one publisher that are remembered, about
 	// 400 bytes each; the oldest are forgotten.
@@ -66,8 +66,8 @@ type Options struct {
 	Repliers []string
 }
 
-// types are what Apply reads, by the type of their subject.
-var types = []string{
+// handledTypes are what Apply reads, by the type of their subject.
+var handledTypes = []string{
 	"agent.awaiting.confirmation", typeReply, "agent.state.changed", "agent.tool.invoked",
 	"agent.session.completed", "agent.session.errored", "agent.session.cancelled",
 }
@@ -77,8 +77,8 @@ const typeReply = aaep.TypeConfirmationReply
 // Subjects are what Apply needs to see, as subject filters.
 func (o Options) Subjects() []string {
 	all := strings.TrimSuffix(o.Space.All(subject.Events), ">") + "*.*." + subject.ProtoAAEP + ".*."
-	list := make([]string, len(types))
-	for i, t := range types {
+	list := make([]string, len(handledTypes))
+	for i, t := range handledTypes {
 		list[i] = all + t
 	}
 	return list
@@ -100,35 +100,35 @@ func (o Options) ReplySubjects(i call.Invocation) []string {
 	return list
 }
 
-// Ledger is what is known. The zero Ledger is not usable; see New.
-type Ledger struct {
+// Store is what is known. The zero Ledger is not usable; see New.
+type Store struct {
 	opts    Options
 	now     time.Time // the latest broker time
-	sources map[sourceKey]*source
+	sources map[sourceKey]*publisherState
 	byID    map[string]*question
 }
 
 type sourceKey struct{ tenant, source string }
 
-// source is one publisher.
-type source struct {
+// publisherState is one publisher.
+type publisherState struct {
 	key      sourceKey
 	order    []*question // oldest first
-	sessions map[string]*session
+	sessions map[string]*sessionState
 }
 
-type session struct {
-	awaiting bool        // the agent said that it waits for input
-	asked    []*question // oldest first
+type sessionState struct {
+	awaiting  bool        // the agent said that it waits for input
+	questions []*question // oldest first
 }
 
 // New makes a ledger that has seen nothing.
-func New(o Options) *Ledger {
-	return &Ledger{opts: o, sources: map[sourceKey]*source{}, byID: map[string]*question{}}
+func New(o Options) *Store {
+	return &Store{opts: o, sources: map[sourceKey]*publisherState{}, byID: map[string]*question{}}
 }
 
 // Confirmation implements call.Confirmations.
-func (l *Ledger) Confirmation(i call.Invocation) call.Confirmation {
+func (l *Store) Confirmation(i call.Invocation) call.Confirmation {
 	src := l.sources[sourceKey{i.Tenant, i.Source}]
 	if src == nil || i.Session == "" {
 		return call.Confirmation{}
@@ -137,18 +137,18 @@ func (l *Ledger) Confirmation(i call.Invocation) call.Confirmation {
 	if s == nil {
 		return call.Confirmation{}
 	}
-	if q := s.about(i.ToolCallID); q != nil {
-		return q.confirmation(i)
+	if q := s.questionFor(i.ToolCallID); q != nil {
+		return q.toConfirmation(i)
 	}
-	if !i.Grave() {
+	if !i.NeedsConfirmation() {
 		return call.Confirmation{}
 	}
-	return s.inferred(i)
+	return s.inferConfirmation(i)
 }
 
-// about is the latest question that names a call; it is the one that counts.
-func (s *session) about(callID string) *question {
-	for _, q := range slices.Backward(s.asked) {
+// questionFor is the latest question that names a call; it is the one that counts.
+func (s *sessionState) questionFor(callID string) *question {
+	for _, q := range slices.Backward(s.questions) {
 		if callID != "" && q.call == callID {
 			return q
 		}
@@ -156,33 +156,33 @@ func (s *session) about(callID string) *question {
 	return nil
 }
 
-// inferred finds the one acceptance that a grave invocation may be meant by.
+// inferConfirmation finds the one acceptance that a grave invocation may be meant by.
 // Without any, the latest question says where things stand.
-func (s *session) inferred(i call.Invocation) call.Confirmation {
+func (s *sessionState) inferConfirmation(i call.Invocation) call.Confirmation {
 	var all, fitting []*question
-	for _, q := range s.asked {
+	for _, q := range s.questions {
 		if q.call != "" || (q.tool != "" && q.tool != i.Tool) {
 			continue
 		}
 		all = append(all, q)
-		if q.standing(i.Now) == call.StandingAccepted && !q.understates(i) {
+		if q.statusAt(i.Now) == call.ConfirmationAccepted && !q.understatesRisk(i) {
 			fitting = append(fitting, q)
 		}
 	}
 	switch {
 	case len(fitting) == 1:
-		return fitting[0].confirmation(i)
+		return fitting[0].toConfirmation(i)
 	case len(fitting) > 1:
-		return call.Confirmation{Standing: call.StandingAmbiguous}
+		return call.Confirmation{Status: call.ConfirmationAmbiguous}
 	case len(all) > 0:
-		return all[len(all)-1].confirmation(i)
+		return all[len(all)-1].toConfirmation(i)
 	}
 	return call.Confirmation{}
 }
 
 // Use notes that an acceptance was used, for the call with an id, or that it
 // turned out to have been used by somebody else.
-func (l *Ledger) Use(id, callID string) {
+func (l *Store) Use(id, callID string) {
 	if q := l.byID[id]; q != nil {
 		q.used = true
 		if q.call == "" {
@@ -192,15 +192,15 @@ func (l *Ledger) Use(id, callID string) {
 }
 
 // Release undoes Use.
-func (l *Ledger) Release(id string) {
+func (l *Store) Release(id string) {
 	if q := l.byID[id]; q != nil {
 		q.used = false
 	}
 }
 
-// identify gives the ID of a question: what a use is recorded under, fit for a
+// questionID gives the ID of a question: what a use is recorded under, fit for a
 // key of a KV bucket. It is the same for every question under the same token.
-func identify(k sourceKey, token string) string {
+func questionID(k sourceKey, token string) string {
 	sum := sha256.Sum256([]byte(token))
 	text := subject.Escape(k.tenant) + "." + subject.Escape(k.source) + "." + hex.EncodeToString(sum[:])
 	return strings.ReplaceAll(text, "~", "=") // which no escaped text has

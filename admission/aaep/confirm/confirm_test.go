@@ -25,7 +25,7 @@ var (
 // tape is a log in the making.
 type tape struct {
 	t   testing.TB
-	l   *Ledger
+	l   *Store
 	now time.Time
 	n   int
 }
@@ -117,11 +117,11 @@ func TestAcceptedForThisOnly(t *testing.T) {
 		}
 	}
 	c := p.grave()
-	if want := (call.Confirmation{Standing: call.StandingAccepted, ID: c.ID, Explicit: true, Until: p.now.Add(AcceptedFor)}); c != want {
+	if want := (call.Confirmation{Status: call.ConfirmationAccepted, ID: c.ID, Explicit: true, Until: p.now.Add(AcceptanceLifetime)}); c != want {
 		t.Error(cmp.Diff(want, c))
 	}
 	p.l.Use(c.ID, "call_1")
-	if c := p.grave(); c.Standing != call.StandingUsed {
+	if c := p.grave(); c.Status != call.ConfirmationUsed {
 		t.Errorf("after its use: %+v", c)
 	}
 	p.l.Release(c.ID)
@@ -139,10 +139,10 @@ func TestInferredUse(t *testing.T) {
 	p.reply("rpl_1", "accept")
 	c := p.grave()
 	p.l.Use(c.ID, "call_1")
-	if c := p.grave(); c.Standing != call.StandingUsed || !c.Explicit {
+	if c := p.grave(); c.Status != call.ConfirmationUsed || !c.Explicit {
 		t.Errorf("the same call: %+v", c)
 	}
-	if c := p.grave(func(i *call.Invocation) { i.ToolCallID = "call_2" }); c.Standing != call.StandingNone {
+	if c := p.grave(func(i *call.Invocation) { i.ToolCallID = "call_2" }); c.Status != call.ConfirmationNone {
 		t.Errorf("another call: %+v", c)
 	}
 	if c := p.grave(func(i *call.Invocation) { i.Irreversible, i.Risk, i.ToolCallID = false, "low", "call_3" }); c != (call.Confirmation{}) {
@@ -155,30 +155,30 @@ func TestRepliers(t *testing.T) {
 	p := newTape(t, "desk")
 	p.ask("rpl_1", about("call_1"))
 	p.reply("rpl_1", "accept")
-	if c := p.grave(); c.Standing != call.StandingPending {
+	if c := p.grave(); c.Status != call.ConfirmationPending {
 		t.Errorf("a runtime answered its own question: %+v", c)
 	}
 	p.replyOf("desk", "rpl_1", "accept")
-	if c := p.grave(); c.Standing != call.StandingAccepted {
+	if c := p.grave(); c.Status != call.ConfirmationAccepted {
 		t.Errorf("the user's answer: %+v", c)
 	}
 	p.ask("rpl_2", about("call_1"))
 	p.eventOf("rt2", "sess_1", "awaiting.confirmation", questionDoc("rpl_2"))
 	p.replyOf("desk", "rpl_2", "accept")
-	if c := p.grave(); c.Standing != call.StandingPending {
+	if c := p.grave(); c.Status != call.ConfirmationPending {
 		t.Errorf("two publishers with one token: %+v", c)
 	}
 	p = newTape(t)
 	p.ask("rpl_1", about("call_1"))
 	p.replyOf("rt2", "rpl_1", "accept")
-	if c := p.grave(); c.Standing != call.StandingPending {
+	if c := p.grave(); c.Status != call.ConfirmationPending {
 		t.Errorf("another publisher's answer: %+v", c)
 	}
 }
 
 func TestSubjects(t *testing.T) {
 	o := Options{Space: subject.Space{Prefix: "x"}}
-	if s := o.Subjects(); len(s) != len(types) || s[0] != "x.events.*.*.aaep.*.agent.awaiting.confirmation" || s[1] != "x.events.*.*.aaep.*.confirmation.reply" {
+	if s := o.Subjects(); len(s) != len(handledTypes) || s[0] != "x.events.*.*.aaep.*.agent.awaiting.confirmation" || s[1] != "x.events.*.*.aaep.*.confirmation.reply" {
 		t.Error(s)
 	}
 	i := call.Invocation{Tenant: "acme", Source: "rt1", Session: "sess_1"}
@@ -207,13 +207,13 @@ func TestSubjectsThatContradict(t *testing.T) {
 	} {
 		p.put(subj, doc)
 	}
-	if c := p.grave(); c.Standing != call.StandingNone || len(p.l.sources) != 0 {
+	if c := p.grave(); c.Status != call.ConfirmationNone || len(p.l.sources) != 0 {
 		t.Errorf("%+v", c)
 	}
 	long := "sess_" + strings.Repeat("a", 64) // its token is a hash
 	p.event(long, "awaiting.confirmation", questionDoc("rpl_2"))
 	p.reply("rpl_2", "accept")
-	if c := p.grave(func(i *call.Invocation) { i.Session = long }); c.Standing != call.StandingAccepted {
+	if c := p.grave(func(i *call.Invocation) { i.Session = long }); c.Status != call.ConfirmationAccepted {
 		t.Errorf("a session with a long name: %+v", c)
 	}
 }
@@ -227,10 +227,10 @@ func TestBounds(t *testing.T) {
 		p.ask(fmt.Sprintf("rpl_%d", n))
 	}
 	src := p.l.sources[sourceKey{"acme", "rt1"}]
-	if len(src.order) != MaxQuestions || len(src.sessions["sess_1"].asked) != MaxQuestions || len(p.l.byID) != MaxQuestions+1 {
+	if len(src.order) != MaxQuestions || len(src.sessions["sess_1"].questions) != MaxQuestions || len(p.l.byID) != MaxQuestions+1 {
 		t.Errorf("%d questions, %d by id", len(src.order), len(p.l.byID))
 	}
-	p.at(int((60*time.Second+AcceptedFor)/time.Second) + 1)
+	p.at(int((60*time.Second+AcceptanceLifetime)/time.Second) + 1)
 	p.event("sess_9", "awaiting.confirmation", questionDoc("rpl_x"))
 	if len(src.order) != 1 || len(src.sessions) != 1 || len(p.l.byID) != 2 {
 		t.Errorf("%d questions, %d sessions, %d by id", len(src.order), len(src.sessions), len(p.l.byID))
@@ -238,8 +238,8 @@ func TestBounds(t *testing.T) {
 }
 
 func TestIDsAreKeys(t *testing.T) {
-	a := identify(sourceKey{"acme", "rt1"}, "rpl_1")
-	b := identify(sourceKey{"ac me", "rt1"}, "rpl_1")
+	a := questionID(sourceKey{"acme", "rt1"}, "rpl_1")
+	b := questionID(sourceKey{"ac me", "rt1"}, "rpl_1")
 	if a == b || strings.ContainsAny(a+b, "~ ") || !strings.HasPrefix(a, "acme.rt1.") || !strings.HasPrefix(b, "=") {
 		t.Error(a, b)
 	}
@@ -256,7 +256,7 @@ func FuzzApply(f *testing.F) {
 		p := newTape(t)
 		p.ask("rpl_1", about("call_1"))
 		p.l.Apply(events.LogMessage{Subject: subj, Time: p.now, Body: body})
-		if c := p.grave(); c.Standing == call.StandingAccepted && !strings.Contains(string(body), "rpl_1") {
+		if c := p.grave(); c.Status == call.ConfirmationAccepted && !strings.Contains(string(body), "rpl_1") {
 			t.Fatalf("%+v", c)
 		}
 	})

@@ -21,40 +21,40 @@ const (
 
 // question is one confirmation that was asked for.
 type question struct {
-	id       string
-	session  string
-	content  [sha256.Size]byte
-	deadline time.Time // the publisher's
-	until    time.Time // the broker's
-	stage    stage
-	answered time.Time // the broker's
-	used     bool
+	id                string
+	session           string
+	content           [sha256.Size]byte
+	publisherDeadline time.Time // the publisher's
+	brokerDeadline    time.Time // the broker's
+	stage             stage
+	answeredAt        time.Time // the broker's
+	used              bool
 
 	call, tool string // that it is about; "" if it names none
 
-	final, finalSaid bool
-	risk             int // 0: it does not say
-	acceptsByDefault bool
-	accepts, rejects bool // what may be replied
+	irreversible, statesIrreversible bool
+	risk                             int // 0: it does not say
+	acceptsByDefault                 bool
+	accepts, rejects                 bool // what may be replied
 }
 
 // Values of extensions and extra_context by which a question names its call and
 // tool.
 const (
-	prefix      = "countersign"
-	fieldCallID = "tool_call_id"
-	fieldTool   = "tool"
+	extensionName = "countersign"
+	fieldCallID   = "tool_call_id"
+	fieldTool     = "tool"
 )
 
-var risks = map[string]int{"low": 1, "medium": 2, "high": 3}
+var riskLevels = map[string]int{"low": 1, "medium": 2, "high": 3}
 
 func newQuestion(e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) *question {
 	wait := time.Duration(min(*p.TimeoutSeconds, int64(MaxWait/time.Second))) * time.Second
 	q := &question{
-		session: e.SessionID, content: sha256.Sum256(e.Raw), deadline: e.Time.Add(wait), until: at.Add(wait),
-		call: named(e, p, fieldCallID), tool: named(e, p, fieldTool), risk: risks[p.RiskLevel],
-		final:     p.Irreversible != nil && *p.Irreversible || p.Reversibility == "irreversible",
-		finalSaid: p.Irreversible != nil || p.Reversibility != "", acceptsByDefault: p.DefaultDecision == "accept",
+		session: e.SessionID, content: sha256.Sum256(e.Raw), publisherDeadline: e.Time.Add(wait), brokerDeadline: at.Add(wait),
+		call: namedField(e, p, fieldCallID), tool: namedField(e, p, fieldTool), risk: riskLevels[p.RiskLevel],
+		irreversible:       p.Irreversible != nil && *p.Irreversible || p.Reversibility == "irreversible",
+		statesIrreversible: p.Irreversible != nil || p.Reversibility != "", acceptsByDefault: p.DefaultDecision == "accept",
 	}
 	q.accepts, q.rejects = p.AllowedReplies == nil, p.AllowedReplies == nil
 	for _, r := range p.AllowedReplies {
@@ -63,10 +63,10 @@ func newQuestion(e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) *que
 	return q
 }
 
-// named reads what a question says that it is about. What is no text, or too long
+// namedField reads what a question says that it is about. What is no text, or too long
 // to be anything's name, names something that does not exist.
-func named(e *aaep.Event, p *aaep.AwaitingConfirmation, field string) string {
-	v, there := e.Extensions[prefix][field]
+func namedField(e *aaep.Event, p *aaep.AwaitingConfirmation, field string) string {
+	v, there := e.Extensions[extensionName][field]
 	if !there {
 		v, there = p.ExtraContext[field]
 	}
@@ -76,46 +76,46 @@ func named(e *aaep.Event, p *aaep.AwaitingConfirmation, field string) string {
 	return "\x00"
 }
 
-// expires is when the question stops to matter.
-func (q *question) expires() time.Time {
+// expiresAt is when the question stops to matter.
+func (q *question) expiresAt() time.Time {
 	if q.stage == accepted {
-		return q.answered.Add(AcceptedFor)
+		return q.answeredAt.Add(AcceptanceLifetime)
 	}
-	return q.until.Add(AcceptedFor)
+	return q.brokerDeadline.Add(AcceptanceLifetime)
 }
 
-func (q *question) standing(now time.Time) call.Standing {
+func (q *question) statusAt(now time.Time) call.ConfirmationStatus {
 	switch {
 	case q.used:
-		return call.StandingUsed
+		return call.ConfirmationUsed
 	case q.stage == declined:
-		return call.StandingDeclined
+		return call.ConfirmationDeclined
 	case q.stage == withdrawn:
-		return call.StandingWithdrawn
-	case q.stage == accepted && now.Before(q.answered.Add(AcceptedFor)):
-		return call.StandingAccepted
-	case q.stage == pending && now.Before(q.until):
-		return call.StandingPending
+		return call.ConfirmationWithdrawn
+	case q.stage == accepted && now.Before(q.answeredAt.Add(AcceptanceLifetime)):
+		return call.ConfirmationAccepted
+	case q.stage == pending && now.Before(q.brokerDeadline):
+		return call.ConfirmationPending
 	case q.stage == void:
-		return call.StandingNone
+		return call.ConfirmationNone
 	}
-	return call.StandingExpired
+	return call.ConfirmationExpired
 }
 
-func (q *question) confirmation(i call.Invocation) call.Confirmation {
+func (q *question) toConfirmation(i call.Invocation) call.Confirmation {
 	c := call.Confirmation{
-		Standing: q.standing(i.Now), Explicit: q.call != "" && q.call == i.ToolCallID,
-		Understated: q.understates(i), AcceptsByDefault: q.acceptsByDefault,
+		Status: q.statusAt(i.Now), Explicit: q.call != "" && q.call == i.ToolCallID,
+		Understated: q.understatesRisk(i), AcceptsByDefault: q.acceptsByDefault,
 	}
-	if c.Standing == call.StandingAccepted {
-		c.ID, c.Until = q.id, q.answered.Add(AcceptedFor)
+	if c.Status == call.ConfirmationAccepted {
+		c.ID, c.Until = q.id, q.answeredAt.Add(AcceptanceLifetime)
 	}
 	return c
 }
 
-// understates tells whether the question said less than the invocation is
+// understatesRisk tells whether the question said less than the invocation is
 // (section 10.2, T3). What it does not say at all is no lie.
-func (q *question) understates(i call.Invocation) bool {
+func (q *question) understatesRisk(i call.Invocation) bool {
 	otherTool := q.tool != "" && q.tool != i.Tool
-	return otherTool || (i.Irreversible && q.finalSaid && !q.final) || (q.risk > 0 && q.risk < risks[i.Risk])
+	return otherTool || (i.Irreversible && q.statesIrreversible && !q.irreversible) || (q.risk > 0 && q.risk < riskLevels[i.Risk])
 }

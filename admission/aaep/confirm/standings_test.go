@@ -53,7 +53,7 @@ func TestStandings(t *testing.T) {
 		{"an acceptance ends", func(p *tape) {
 			p.ask("rpl_1", about("call_1"))
 			p.at(5).reply("rpl_1", "accept")
-			p.at(5 + int(AcceptedFor/time.Second))
+			p.at(5 + int(AcceptanceLifetime/time.Second))
 		}, "expired explicit"},
 		{"C-110 an unknown token", func(p *tape) { p.ask("rpl_1", about("call_1")); p.reply("rpl_2", "accept") }, "pending explicit"},
 		{"C-110 the answer came before the question", func(p *tape) { p.reply("rpl_1", "accept"); p.ask("rpl_1", about("call_1")) }, "pending explicit"},
@@ -188,19 +188,19 @@ func TestStandings(t *testing.T) {
 			p := newTape(t)
 			tt.log(p)
 			c := p.grave()
-			got := string(c.Standing)
+			got := string(c.Status)
 			for name, is := range map[string]bool{" explicit": c.Explicit} {
 				if is {
 					got += name
 				}
 			}
-			if c.Understated && c.Standing == call.StandingAccepted {
+			if c.Understated && c.Status == call.ConfirmationAccepted {
 				got += " understated"
 			}
 			if got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
-			if (c.ID != "") != (c.Standing == call.StandingAccepted) {
+			if (c.ID != "") != (c.Status == call.ConfirmationAccepted) {
 				t.Errorf("%+v", c)
 			}
 		})

@@ -71,7 +71,7 @@ type Attempt struct {
 type Run struct {
 	Occurrence int   `json:"occurrence"`       // the correlator's number of the call under its id
 	Amount     int64 `json:"amount"`           // that counts
-	Beside     bool  `json:"beside,omitempty"` // it did not certainly use up the entry's allowance
+	Uncertain  bool  `json:"beside,omitempty"` // it did not certainly use up the entry's allowance
 }
 
 // Entry is one allowance: the money of one proposal, however often the proposal
@@ -94,43 +94,43 @@ type Entry struct {
 	Runs     []Run      `json:"runs,omitempty"`
 }
 
-// awaited reports whether the outcome of one of its decisions is not known.
-func (e Entry) awaited() bool {
+// awaitsOutcome reports whether the outcome of one of its decisions is not known.
+func (e Entry) awaitsOutcome() bool {
 	return slices.ContainsFunc(e.Attempts, func(a Attempt) bool { return !a.Over })
 }
 
 // receiptHolds reports whether an executor may still accept one of its receipts.
 func (e Entry) receiptHolds(now int64) bool { return now <= e.Expires+releaseGrace }
 
-// holds reports whether an entry's amount counts as reserved.
-func (e Entry) holds(now int64) bool {
+// isReserved reports whether an entry's amount counts as reserved.
+func (e Entry) isReserved(now int64) bool {
 	return e.State == EntryReserved || e.State == EntryLapsed && e.receiptHolds(now)
 }
 
-// spent is what counts as spent.
-func (e Entry) spent() (sum int64) {
+// spentAmount is what counts as spent.
+func (e Entry) spentAmount() (sum int64) {
 	for _, r := range e.Runs {
-		sum = plus(sum, r.Amount)
+		sum = addCapped(sum, r.Amount)
 	}
 	return sum
 }
 
-// used reports whether an execution has used up the allowance.
-func (e Entry) used() bool {
-	return slices.ContainsFunc(e.Runs, func(r Run) bool { return !r.Beside })
+// isConsumed reports whether an execution has used up the allowance.
+func (e Entry) isConsumed() bool {
+	return slices.ContainsFunc(e.Runs, func(r Run) bool { return !r.Uncertain })
 }
 
-// run gives the place of a call's run, -1 if there is none.
-func (e Entry) run(occurrence int) int {
+// runIndex gives the place of a call's run, -1 if there is none.
+func (e Entry) runIndex(occurrence int) int {
 	return slices.IndexFunc(e.Runs, func(r Run) bool { return r.Occurrence == occurrence })
 }
 
 // stateAt is the state that follows from what is known.
 func (e Entry) stateAt(now int64) EntryState {
 	switch {
-	case e.used():
+	case e.isConsumed():
 		return EntrySettled
-	case e.awaited():
+	case e.awaitsOutcome():
 		return EntryReserved
 	case e.receiptHolds(now):
 		return EntryLapsed
@@ -138,24 +138,26 @@ func (e Entry) stateAt(now int64) EntryState {
 	return EntryReleased
 }
 
-// shares reports whether a further decision on a proposal belongs to the entry.
+// sharesProposal reports whether a further decision on a proposal belongs to the entry.
 // After an outcome of any of its decisions the proposal is another call, and new
 // money.
-func (e Entry) shares(proposal string, now int64) bool {
+func (e Entry) sharesProposal(proposal string, now int64) bool {
 	return proposal != "" && e.Proposal == proposal && e.State == EntryReserved && now+minShare <= e.Until &&
 		!slices.ContainsFunc(e.Attempts, func(a Attempt) bool { return a.Over })
 }
 
-// attempt gives the place of a decision, -1 if it is none of the entry's.
-func (e Entry) attempt(decision string) int {
+// attemptIndex gives the place of a decision, -1 if it is none of the entry's.
+func (e Entry) attemptIndex(decision string) int {
 	return slices.IndexFunc(e.Attempts, func(a Attempt) bool { return a.Decision == decision })
 }
 
-// open reports whether call records are awaited.
-func (e Entry) open() bool { return e.State == EntryReserved || e.State == EntryLapsed }
+// isOpen reports whether call records are awaited.
+func (e Entry) isOpen() bool { return e.State == EntryReserved || e.State == EntryLapsed }
 
-// Counts reports whether call records can still change an entry.
-func (e Entry) Counts(now int64) bool { return e.open() || now < max(e.At, e.Expires)+Retention }
+// AcceptsRecords reports whether call records can still change an entry.
+func (e Entry) AcceptsRecords(now int64) bool {
+	return e.isOpen() || now < max(e.At, e.Expires)+Retention
+}
 
 // Account is what was spent under one mandate in one currency: the document that
 // the ledger keeps. It is a value; its methods give a changed copy and leave the
@@ -174,8 +176,8 @@ type Account struct {
 // AccountVersion is the version of the document.
 const AccountVersion = 2
 
-// Ticket is one admission that reserves money.
-type Ticket struct {
+// ReserveRequest is one admission that reserves money.
+type ReserveRequest struct {
 	Reservation
 	Key, Call, Session string // Proposal.Key, CallKey, subject token of the session
 	Caller             string // CallerKey
@@ -197,13 +199,13 @@ func (a Account) Spend(proposal string, now int64) Spend {
 	s := Spend{Settled: a.Settled}
 	open, decisions, shared := 0, 0, false
 	for _, e := range a.Entries {
-		s.Settled = plus(s.Settled, e.spent())
+		s.Settled = addCapped(s.Settled, e.spentAmount())
 		decisions += len(e.Attempts)
 		switch {
-		case !shared && e.shares(proposal, now):
+		case !shared && e.sharesProposal(proposal, now):
 			shared = true
-		case e.holds(now):
-			s.Reserved = plus(s.Reserved, e.Amount)
+		case e.isReserved(now):
+			s.Reserved = addCapped(s.Reserved, e.Amount)
 			open++
 		}
 	}
@@ -221,12 +223,12 @@ func (a Account) FullFor(proposal, caller, session string, now int64) bool {
 		}
 		decisions += len(e.Attempts)
 		switch {
-		case !shared && e.shares(proposal, now):
+		case !shared && e.sharesProposal(proposal, now):
 			shared = true
-		case e.holds(now) && e.Session == session:
+		case e.isReserved(now) && e.Session == session:
 			ofSession++
 			open++
-		case e.holds(now):
+		case e.isReserved(now):
 			open++
 		}
 	}
@@ -234,16 +236,16 @@ func (a Account) FullFor(proposal, caller, session string, now int64) bool {
 	return proposal != "" && (many && !shared || decisions >= MaxDecisionsOfCaller)
 }
 
-// Names reports whether one of the entries is for a decision.
-func (a Account) Names(decision string) bool {
-	return slices.ContainsFunc(a.Entries, func(e Entry) bool { return e.attempt(decision) >= 0 })
+// HasDecision reports whether one of the entries is for a decision.
+func (a Account) HasDecision(decision string) bool {
+	return slices.ContainsFunc(a.Entries, func(e Entry) bool { return e.attemptIndex(decision) >= 0 })
 }
 
 // Reserve takes an admission's money. What has no tool call id cannot be linked
 // with an outcome and counts as spent at once, for good.
-func (a Account) Reserve(t Ticket) (Account, Allowance, error) {
-	a = a.Tidied(t.Now)
-	i := slices.IndexFunc(a.Entries, func(e Entry) bool { return e.shares(t.Key, t.Now) })
+func (a Account) Reserve(t ReserveRequest) (Account, Allowance, error) {
+	a = a.Pruned(t.Now)
+	i := slices.IndexFunc(a.Entries, func(e Entry) bool { return e.sharesProposal(t.Key, t.Now) })
 	amount := t.Amount
 	if i >= 0 {
 		amount = max(amount, a.Entries[i].Amount)
@@ -252,10 +254,10 @@ func (a Account) Reserve(t Ticket) (Account, Allowance, error) {
 	switch {
 	case spend.Full || a.FullFor(t.Key, t.Caller, t.Session, t.Now):
 		return a, Allowance{}, ErrLedgerFull
-	case plus(plus(spend.Reserved, spend.Settled), amount) > t.Budget:
+	case addCapped(addCapped(spend.Reserved, spend.Settled), amount) > t.Budget:
 		return a, Allowance{}, ErrOverBudget
 	case t.Key == "":
-		a.Settled = plus(a.Settled, amount)
+		a.Settled = addCapped(a.Settled, amount)
 		return a, Allowance{}, nil
 	}
 	a.Entries = slices.Clone(a.Entries)
@@ -272,19 +274,19 @@ func (a Account) Reserve(t Ticket) (Account, Allowance, error) {
 	return a, Allowance{ID: e.ID, Until: e.Until}, nil
 }
 
-// GiveBack undoes the Reserve of an admission that was certainly never answered.
+// UndoReserve undoes the Reserve of an admission that was certainly never answered.
 // What another admission of the same proposal reserved stays.
-func (a Account) GiveBack(t Ticket) Account {
+func (a Account) UndoReserve(t ReserveRequest) Account {
 	if t.Key == "" {
 		a.Settled = max(0, a.Settled-t.Amount)
 		return a
 	}
-	return a.Forget([]string{t.Decision}, t.Now)
+	return a.DropDecisions([]string{t.Decision}, t.Now)
 }
 
-// Forget takes decisions away that are certainly not on the log, so that no
+// DropDecisions takes decisions away that are certainly not on the log, so that no
 // caller was ever told of them, and the entries that have no other.
-func (a Account) Forget(decisions []string, now int64) Account {
+func (a Account) DropDecisions(decisions []string, now int64) Account {
 	kept := make([]Entry, 0, len(a.Entries))
 	for _, e := range a.Entries {
 		left := slices.DeleteFunc(slices.Clone(e.Attempts), func(x Attempt) bool { return !x.Over && slices.Contains(decisions, x.Decision) })
@@ -292,7 +294,7 @@ func (a Account) Forget(decisions []string, now int64) Account {
 			kept = append(kept, e)
 			continue
 		}
-		if e.Attempts = left; len(left) > 0 || e.spent() > 0 {
+		if e.Attempts = left; len(left) > 0 || e.spentAmount() > 0 {
 			e.State = e.stateAt(now)
 			kept = append(kept, e)
 		}
@@ -301,28 +303,28 @@ func (a Account) Forget(decisions []string, now int64) Account {
 	return a
 }
 
-// Tidied releases what has lapsed and forgets closed entries that are too old, or
+// Pruned releases what has lapsed and forgets closed entries that are too old, or
 // too many: the oldest ones. What was settled goes on counting.
-func (a Account) Tidied(now int64) Account {
+func (a Account) Pruned(now int64) Account {
 	closed := 0
 	kept := make([]Entry, 0, len(a.Entries)+1)
 	for _, e := range slices.Backward(a.Entries) {
 		if e.State == EntryLapsed && !e.receiptHolds(now) {
 			e.State, e.At = EntryReleased, now
 		}
-		if !e.open() {
+		if !e.isOpen() {
 			closed++
 		}
-		if e.open() || e.Counts(now) && closed <= maxClosed {
+		if e.isOpen() || e.AcceptsRecords(now) && closed <= maxClosed {
 			kept = append(kept, e)
 			continue
 		}
-		a.Settled = plus(a.Settled, e.spent())
+		a.Settled = addCapped(a.Settled, e.spentAmount())
 	}
 	slices.Reverse(kept)
 	a.Entries = kept
 	return a
 }
 
-// plus adds without wrapping around.
-func plus(a, b int64) int64 { return min(maxMoney, max(0, a)+min(maxMoney, max(0, b))) }
+// addCapped adds without wrapping around.
+func addCapped(a, b int64) int64 { return min(maxMoney, max(0, a)+min(maxMoney, max(0, b))) }

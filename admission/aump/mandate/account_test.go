@@ -16,8 +16,8 @@ const (
 
 // ticket is an admission under a budget of 1000 with a receipt for a minute; no
 // call, no id.
-func ticket(decision, call string, amount int64) Ticket {
-	t := Ticket{Decision: decision, After: 10, Now: start, Expires: start + 60*second, Session: "s1"}
+func ticket(decision, call string, amount int64) ReserveRequest {
+	t := ReserveRequest{Decision: decision, After: 10, Now: start, Expires: start + 60*second, Session: "s1"}
 	t.Amount, t.Budget, t.ToolCallID = amount, 1000, call
 	if call != "" {
 		t.Key, t.Call = fmt.Sprintf("p-%s-%d", call, amount), "c-"+call
@@ -26,12 +26,12 @@ func ticket(decision, call string, amount int64) Ticket {
 }
 
 // later is the same admission at another time.
-func (t Ticket) later(after int64) Ticket {
+func (t ReserveRequest) later(after int64) ReserveRequest {
 	t.Now, t.Expires = t.Now+after, t.Expires+after
 	return t
 }
 
-func must(t testing.TB, a Account, tickets ...Ticket) Account {
+func must(t testing.TB, a Account, tickets ...ReserveRequest) Account {
 	t.Helper()
 	for _, x := range tickets {
 		var err error
@@ -66,8 +66,8 @@ func text(a Account) string { return textAt(a, start) }
 
 // end is the end of an occurrence, 30 seconds after the start; named are the
 // decisions on it, the last one the verdict that counts.
-func end(effect Effect, call string, occurrence int, seq uint64, named ...string) Ending {
-	e := Ending{Effect: effect, Call: "c-" + call, Seq: seq, Occurrence: occurrence, Now: start + 30*second, Named: named, Exact: true}
+func end(effect Effect, call string, occurrence int, seq uint64, named ...string) CallEnd {
+	e := CallEnd{Effect: effect, Call: "c-" + call, Seq: seq, Occurrence: occurrence, Now: start + 30*second, Named: named, Exact: true}
 	if len(named) > 0 {
 		e.Decision = named[len(named)-1]
 	}
@@ -77,19 +77,19 @@ func end(effect Effect, call string, occurrence int, seq uint64, named ...string
 func TestReserve(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		tickets []Ticket
+		tickets []ReserveRequest
 		want    string
 		err     error
 	}{
-		{"within", []Ticket{ticket("d1", "1", 400), ticket("d2", "2", 600)}, "0+1000 reserved:d1:400 reserved:d2:600", nil},
-		{"one too much", []Ticket{ticket("d1", "1", 400), ticket("d2", "2", 601)}, "0+400 reserved:d1:400", ErrOverBudget},
-		{"the same proposal again", []Ticket{ticket("d1", "1", 600), ticket("d2", "1", 600)}, "0+600 reserved:d1,d2:600", nil},
-		{"again after its receipt has expired", []Ticket{ticket("d1", "1", 600), ticket("d2", "1", 600).later(100 * second)}, "0+600 reserved:d1,d2:600", nil},
-		{"again after long", []Ticket{ticket("d1", "1", 400), ticket("d2", "1", 400).later(ShareWindow)}, "0+800 reserved:d1:400 reserved:d2:400", nil},
-		{"another amount under the same call is another proposal", []Ticket{ticket("d1", "1", 500), ticket("d2", "1", 400)}, "0+900 reserved:d1:500 reserved:d2:400", nil},
-		{"without a call it counts for good", []Ticket{ticket("d1", "", 300), ticket("d2", "", 300)}, "600+0", nil},
-		{"and each time", []Ticket{ticket("d1", "", 600), ticket("d2", "", 600)}, "600+0", ErrOverBudget},
-		{"no wrapping around", []Ticket{ticket("d1", "1", 1), ticket("d2", "2", 1<<62)}, "0+1 reserved:d1:1", ErrOverBudget},
+		{"within", []ReserveRequest{ticket("d1", "1", 400), ticket("d2", "2", 600)}, "0+1000 reserved:d1:400 reserved:d2:600", nil},
+		{"one too much", []ReserveRequest{ticket("d1", "1", 400), ticket("d2", "2", 601)}, "0+400 reserved:d1:400", ErrOverBudget},
+		{"the same proposal again", []ReserveRequest{ticket("d1", "1", 600), ticket("d2", "1", 600)}, "0+600 reserved:d1,d2:600", nil},
+		{"again after its receipt has expired", []ReserveRequest{ticket("d1", "1", 600), ticket("d2", "1", 600).later(100 * second)}, "0+600 reserved:d1,d2:600", nil},
+		{"again after long", []ReserveRequest{ticket("d1", "1", 400), ticket("d2", "1", 400).later(ShareWindow)}, "0+800 reserved:d1:400 reserved:d2:400", nil},
+		{"another amount under the same call is another proposal", []ReserveRequest{ticket("d1", "1", 500), ticket("d2", "1", 400)}, "0+900 reserved:d1:500 reserved:d2:400", nil},
+		{"without a call it counts for good", []ReserveRequest{ticket("d1", "", 300), ticket("d2", "", 300)}, "600+0", nil},
+		{"and each time", []ReserveRequest{ticket("d1", "", 600), ticket("d2", "", 600)}, "600+0", ErrOverBudget},
+		{"no wrapping around", []ReserveRequest{ticket("d1", "1", 1), ticket("d2", "2", 1<<62)}, "0+1 reserved:d1:1", ErrOverBudget},
 	} {
 		var a Account
 		var err error
@@ -149,12 +149,12 @@ func TestLedgerIsBounded(t *testing.T) {
 		t.Error("one call is asked for without end:", err)
 	}
 	for i := range MaxOpen {
-		a, _ = a.End(end(Settle, fmt.Sprint(i), 1, uint64(100+i), fmt.Sprint("d", i)))
+		a, _ = a.ApplyEnd(end(Settle, fmt.Sprint(i), 1, uint64(100+i), fmt.Sprint("d", i)))
 	}
-	if a = a.Tidied(start + 31*second); len(a.Entries) != maxClosed || a.Spend("", start).Settled != MaxOpen {
+	if a = a.Pruned(start + 31*second); len(a.Entries) != maxClosed || a.Spend("", start).Settled != MaxOpen {
 		t.Errorf("%d entries, %+v", len(a.Entries), a.Spend("", start))
 	}
-	if a = a.Tidied(start + 61*second + Retention); len(a.Entries) != 0 || a.Settled != MaxOpen {
+	if a = a.Pruned(start + 61*second + Retention); len(a.Entries) != 0 || a.Settled != MaxOpen {
 		t.Errorf("%d entries, %+v", len(a.Entries), a.Spend("", start))
 	}
 }
@@ -162,7 +162,7 @@ func TestLedgerIsBounded(t *testing.T) {
 // What one session, or one publisher, leaves open keeps neither others from reserving
 // nor its own calls that share a reservation.
 func TestLedgerIsSharedAmongCallers(t *testing.T) {
-	of := func(caller, session string, i int) Ticket {
+	of := func(caller, session string, i int) ReserveRequest {
 		x := ticket(fmt.Sprint("d", caller, session, i), fmt.Sprint(caller, session, i), 1)
 		x.Budget, x.Caller, x.Session = 1<<40, caller, session
 		return x
@@ -205,63 +205,63 @@ func TestEndings(t *testing.T) {
 	twoEntries := must(t, Account{}, ticket("d1", "1", 400), ticket("d2", "1", 400).later(ShareWindow))
 	actions := must(t, Account{}, ticket("d1", "1", 400), ticket("d2", "1", 500))
 	expired := start + 60*second + releaseGrace
-	late := func(e Ending, now int64) Ending { e.Now = now; return e }
-	ran := func(e Ending) Ending { e.Unadmitted = true; return e }
-	drift := func(e Ending) Ending { e.Exact = false; return e }
-	before := func(e Ending, list ...string) Ending { e.Before = list; return e }
+	late := func(e CallEnd, now int64) CallEnd { e.Now = now; return e }
+	ran := func(e CallEnd) CallEnd { e.Unadmitted = true; return e }
+	drift := func(e CallEnd) CallEnd { e.Exact = false; return e }
+	before := func(e CallEnd, list ...string) CallEnd { e.Before = list; return e }
 	for _, tc := range []struct {
 		name string
 		a    Account
-		ends []Ending
+		ends []CallEnd
 		want string
 	}{
-		{"completed", one, []Ending{end(Settle, "1", 1, 20, "d1")}, "600+0 settled:d1.:600"},
-		{"failed, its receipt holds", one, []Ending{end(Release, "1", 1, 20, "d1")}, "0+600 lapsed:d1.:600"},
-		{"failed, an executor's slow clock still takes its receipt", one, []Ending{late(end(Release, "1", 1, 20, "d1"), expired)}, "0+600 lapsed:d1.:600"},
-		{"failed, its receipt has expired", one, []Ending{late(end(Release, "1", 1, 20, "d1"), expired+1)}, "0+0 released:d1.:600"},
-		{"another call", one, []Ending{end(Release, "2", 1, 20, "d1")}, "0+600 reserved:d1:600"},
-		{"twice", one, []Ending{end(Settle, "1", 1, 20, "d1"), end(Settle, "1", 1, 20, "d1")}, "600+0 settled:d1.:600"},
-		{"put out again", one, []Ending{end(Settle, "1", 1, 20, "d1"), end(Settle, "1", 1, 21, "d1")}, "600+0 settled:d1.:600"},
-		{"given up, and completed after all", one, []Ending{late(end(Release, "1", 1, 20, "d1"), expired+1), end(Settle, "1", 1, 30, "d1")}, "600+0 settled:d1.:600"},
-		{"taken for spent, and failed after all", one, []Ending{end(Settle, "1", 1, 20, "d1"), late(end(Release, "1", 1, 30, "d1"), expired+1)}, "0+0 released:d1.:600"},
-		{"read again from the start", one, []Ending{end(Release, "1", 1, 20, "d1"), end(Settle, "1", 1, 30, "d1"), end(Release, "1", 1, 20, "d1")}, "600+0 settled:d1.:600"},
-		{"a deny of another action under the id", one, []Ending{late(end(Release, "1", 2, 20, "d9"), expired+1)}, "0+600 reserved:d1:600"},
-		{"a deny of another action that was on the log after it", one, []Ending{late(before(end(Release, "1", 2, 20, "d9"), "d1"), expired+1)}, "0+600 reserved:d1:600"},
-		{"a deny of the same call", one, []Ending{end(Release, "1", 1, 20, "d1", "d9")}, "0+600 lapsed:d1.:600"},
-		{"a deny of the same call, which then ran", one, []Ending{end(Release, "1", 1, 20, "d1", "d9"), ran(end(Settle, "1", 1, 30, "d1", "d9"))}, "600+0 settled:d1.:600"},
-		{"a call of no money under the id", one, []Ending{end(Settle, "1", 2, 20, "d9")}, "0+600 reserved:d1:600"},
-		{"no verdict at all", one, []Ending{end(Release, "1", 1, 20)}, "0+600 reserved:d1:600"},
-		{"the retry's call ends", retried, []Ending{end(Settle, "1", 1, 20, "d1", "d2")}, "600+0 settled:d1.,d2.:600"},
-		{"the first of many decisions is out of the timeline's reach", retried, []Ending{before(end(Release, "1", 1, 20, "d2"), "d1", "d2")}, "0+600 lapsed:d1.,d2.:600"},
-		{"the retry is another occurrence", retried, []Ending{end(Settle, "1", 1, 20, "d1")}, "600+0 settled:d1.,d2:600"},
-		{"and runs, too", retried, []Ending{end(Settle, "1", 1, 20, "d1"), end(Settle, "1", 2, 30, "d2")}, "1200+0 settled:d1.,d2.:600"},
-		{"and does not run", retried, []Ending{end(Settle, "1", 1, 20, "d1"), late(end(Release, "1", 2, 30, "d2"), expired+1)}, "600+0 settled:d1.,d2.:600"},
-		{"the first one failed, the retry is open", retried, []Ending{late(end(Release, "1", 1, 20, "d1"), expired+1)}, "0+600 reserved:d1.,d2:600"},
-		{"and fails", retried, []Ending{end(Release, "1", 1, 20, "d1"), late(end(Release, "1", 2, 30, "d2"), expired+1)}, "0+0 released:d1.,d2.:600"},
-		{"one call, two reservations: which of them ran is not certain", twoEntries, []Ending{end(Settle, "1", 1, 20, "d1", "d2")}, "400+800 lapsed:d1.:400 lapsed:d2.:400"},
-		{"one call, two reservations, reported twice", twoEntries, []Ending{end(Settle, "1", 1, 20, "d1"), end(Settle, "1", 1, 21, "d1", "d2")},
+		{"completed", one, []CallEnd{end(Settle, "1", 1, 20, "d1")}, "600+0 settled:d1.:600"},
+		{"failed, its receipt holds", one, []CallEnd{end(Release, "1", 1, 20, "d1")}, "0+600 lapsed:d1.:600"},
+		{"failed, an executor's slow clock still takes its receipt", one, []CallEnd{late(end(Release, "1", 1, 20, "d1"), expired)}, "0+600 lapsed:d1.:600"},
+		{"failed, its receipt has expired", one, []CallEnd{late(end(Release, "1", 1, 20, "d1"), expired+1)}, "0+0 released:d1.:600"},
+		{"another call", one, []CallEnd{end(Release, "2", 1, 20, "d1")}, "0+600 reserved:d1:600"},
+		{"twice", one, []CallEnd{end(Settle, "1", 1, 20, "d1"), end(Settle, "1", 1, 20, "d1")}, "600+0 settled:d1.:600"},
+		{"put out again", one, []CallEnd{end(Settle, "1", 1, 20, "d1"), end(Settle, "1", 1, 21, "d1")}, "600+0 settled:d1.:600"},
+		{"given up, and completed after all", one, []CallEnd{late(end(Release, "1", 1, 20, "d1"), expired+1), end(Settle, "1", 1, 30, "d1")}, "600+0 settled:d1.:600"},
+		{"taken for spent, and failed after all", one, []CallEnd{end(Settle, "1", 1, 20, "d1"), late(end(Release, "1", 1, 30, "d1"), expired+1)}, "0+0 released:d1.:600"},
+		{"read again from the start", one, []CallEnd{end(Release, "1", 1, 20, "d1"), end(Settle, "1", 1, 30, "d1"), end(Release, "1", 1, 20, "d1")}, "600+0 settled:d1.:600"},
+		{"a deny of another action under the id", one, []CallEnd{late(end(Release, "1", 2, 20, "d9"), expired+1)}, "0+600 reserved:d1:600"},
+		{"a deny of another action that was on the log after it", one, []CallEnd{late(before(end(Release, "1", 2, 20, "d9"), "d1"), expired+1)}, "0+600 reserved:d1:600"},
+		{"a deny of the same call", one, []CallEnd{end(Release, "1", 1, 20, "d1", "d9")}, "0+600 lapsed:d1.:600"},
+		{"a deny of the same call, which then ran", one, []CallEnd{end(Release, "1", 1, 20, "d1", "d9"), ran(end(Settle, "1", 1, 30, "d1", "d9"))}, "600+0 settled:d1.:600"},
+		{"a call of no money under the id", one, []CallEnd{end(Settle, "1", 2, 20, "d9")}, "0+600 reserved:d1:600"},
+		{"no verdict at all", one, []CallEnd{end(Release, "1", 1, 20)}, "0+600 reserved:d1:600"},
+		{"the retry's call ends", retried, []CallEnd{end(Settle, "1", 1, 20, "d1", "d2")}, "600+0 settled:d1.,d2.:600"},
+		{"the first of many decisions is out of the timeline's reach", retried, []CallEnd{before(end(Release, "1", 1, 20, "d2"), "d1", "d2")}, "0+600 lapsed:d1.,d2.:600"},
+		{"the retry is another occurrence", retried, []CallEnd{end(Settle, "1", 1, 20, "d1")}, "600+0 settled:d1.,d2:600"},
+		{"and runs, too", retried, []CallEnd{end(Settle, "1", 1, 20, "d1"), end(Settle, "1", 2, 30, "d2")}, "1200+0 settled:d1.,d2.:600"},
+		{"and does not run", retried, []CallEnd{end(Settle, "1", 1, 20, "d1"), late(end(Release, "1", 2, 30, "d2"), expired+1)}, "600+0 settled:d1.,d2.:600"},
+		{"the first one failed, the retry is open", retried, []CallEnd{late(end(Release, "1", 1, 20, "d1"), expired+1)}, "0+600 reserved:d1.,d2:600"},
+		{"and fails", retried, []CallEnd{end(Release, "1", 1, 20, "d1"), late(end(Release, "1", 2, 30, "d2"), expired+1)}, "0+0 released:d1.,d2.:600"},
+		{"one call, two reservations: which of them ran is not certain", twoEntries, []CallEnd{end(Settle, "1", 1, 20, "d1", "d2")}, "400+800 lapsed:d1.:400 lapsed:d2.:400"},
+		{"one call, two reservations, reported twice", twoEntries, []CallEnd{end(Settle, "1", 1, 20, "d1"), end(Settle, "1", 1, 21, "d1", "d2")},
 			"400+400 settled:d1.:400 lapsed:d2.:400"},
-		{"another action under the same id", actions, []Ending{late(end(Release, "1", 2, 30, "d2"), expired+1)}, "0+400 reserved:d1:400 released:d2.:500"},
-		{"what ran under the id may be the larger action", actions, []Ending{drift(end(Settle, "1", 1, 20, "d1"))}, "500+900 lapsed:d1.:400 reserved:d2:500"},
-		{"and the other call is given up", actions, []Ending{drift(end(Settle, "1", 1, 20, "d1")), late(end(Release, "1", 2, 30, "d2"), expired+1)},
+		{"another action under the same id", actions, []CallEnd{late(end(Release, "1", 2, 30, "d2"), expired+1)}, "0+400 reserved:d1:400 released:d2.:500"},
+		{"what ran under the id may be the larger action", actions, []CallEnd{drift(end(Settle, "1", 1, 20, "d1"))}, "500+900 lapsed:d1.:400 reserved:d2:500"},
+		{"and the other call is given up", actions, []CallEnd{drift(end(Settle, "1", 1, 20, "d1")), late(end(Release, "1", 2, 30, "d2"), expired+1)},
 			"500+0 lapsed:d1.:400 released:d2.:500"},
-		{"and runs as well", actions, []Ending{drift(end(Settle, "1", 1, 20, "d1")), end(Settle, "1", 2, 30, "d2")}, "1000+400 lapsed:d1.:400 settled:d2.:500"},
-		{"what ran instead of a call of no money", one, []Ending{drift(end(Settle, "1", 2, 20, "d9"))}, "600+0 settled:d1:600"},
-		{"ran once more", one, []Ending{end(Settle, "1", 1, 20, "d1"), end(Again, "1", 2, 30)}, "1200+0 settled:d1.:600"},
-		{"ran once more, read twice", one, []Ending{end(Settle, "1", 1, 20, "d1"), end(Again, "1", 2, 30), end(Settle, "1", 1, 20, "d1"), end(Again, "1", 2, 30)},
+		{"and runs as well", actions, []CallEnd{drift(end(Settle, "1", 1, 20, "d1")), end(Settle, "1", 2, 30, "d2")}, "1000+400 lapsed:d1.:400 settled:d2.:500"},
+		{"what ran instead of a call of no money", one, []CallEnd{drift(end(Settle, "1", 2, 20, "d9"))}, "600+0 settled:d1:600"},
+		{"ran once more", one, []CallEnd{end(Settle, "1", 1, 20, "d1"), end(SettleExtra, "1", 2, 30)}, "1200+0 settled:d1.:600"},
+		{"ran once more, read twice", one, []CallEnd{end(Settle, "1", 1, 20, "d1"), end(SettleExtra, "1", 2, 30), end(Settle, "1", 1, 20, "d1"), end(SettleExtra, "1", 2, 30)},
 			"1200+0 settled:d1.:600"},
-		{"ran without a verdict", one, []Ending{ran(end(Settle, "1", 2, 20))}, "600+600 reserved:d1:600"},
-		{"ran without a verdict, perhaps what was admitted", one, []Ending{drift(ran(end(Settle, "1", 2, 20)))}, "600+600 reserved:d1:600"},
-		{"ran against a deny", one, []Ending{ran(end(Settle, "1", 2, 20, "d9"))}, "600+600 reserved:d1:600"},
-		{"what ran first had been admitted", one, []Ending{end(Again, "1", 1, 20), end(Settle, "1", 1, 30, "d1")}, "600+0 settled:d1.:600"},
-		{"an announcement afterwards is no admission", one, []Ending{end(Again, "1", 1, 20), ran(end(Settle, "1", 1, 30))}, "600+600 reserved:d1:600"},
-		{"what ran beside nothing", one, []Ending{end(Again, "7", 1, 30)}, "0+600 reserved:d1:600"},
-		{"open", one, []Ending{end(NoEffect, "1", 1, 20, "d1")}, "0+600 reserved:d1:600"},
+		{"ran without a verdict", one, []CallEnd{ran(end(Settle, "1", 2, 20))}, "600+600 reserved:d1:600"},
+		{"ran without a verdict, perhaps what was admitted", one, []CallEnd{drift(ran(end(Settle, "1", 2, 20)))}, "600+600 reserved:d1:600"},
+		{"ran against a deny", one, []CallEnd{ran(end(Settle, "1", 2, 20, "d9"))}, "600+600 reserved:d1:600"},
+		{"what ran first had been admitted", one, []CallEnd{end(SettleExtra, "1", 1, 20), end(Settle, "1", 1, 30, "d1")}, "600+0 settled:d1.:600"},
+		{"an announcement afterwards is no admission", one, []CallEnd{end(SettleExtra, "1", 1, 20), ran(end(Settle, "1", 1, 30))}, "600+600 reserved:d1:600"},
+		{"what ran beside nothing", one, []CallEnd{end(SettleExtra, "7", 1, 30)}, "0+600 reserved:d1:600"},
+		{"open", one, []CallEnd{end(NoEffect, "1", 1, 20, "d1")}, "0+600 reserved:d1:600"},
 	} {
 		a, before, now := tc.a, text(tc.a), start
 		for _, e := range tc.ends {
 			now = max(now, e.Now)
-			a, _ = a.End(e)
+			a, _ = a.ApplyEnd(e)
 		}
 		if textAt(a, now) != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, textAt(a, now), tc.want)
@@ -276,7 +276,7 @@ func TestEndings(t *testing.T) {
 func TestRunsAreBounded(t *testing.T) {
 	a := must(t, Account{}, ticket("d1", "1", 1))
 	for i := range 3 * maxRuns {
-		a, _ = a.End(end(Again, "1", i+2, uint64(20+i)))
+		a, _ = a.ApplyEnd(end(SettleExtra, "1", i+2, uint64(20+i)))
 	}
 	if s := a.Spend("", start); s.Settled != 3*maxRuns || len(a.Entries[0].Runs) != maxRuns {
 		t.Errorf("%+v", s)
@@ -288,17 +288,17 @@ func TestRunsAreBounded(t *testing.T) {
 func TestSameIDAfterTheEnd(t *testing.T) {
 	a := must(t, Account{}, ticket("d1", "1", 600))
 	for _, effect := range []Effect{Settle, Release} {
-		b, _ := a.End(end(effect, "1", 1, 20, "d1"))
+		b, _ := a.ApplyEnd(end(effect, "1", 1, 20, "d1"))
 		if _, _, err := b.Reserve(ticket("d2", "1", 600)); !errors.Is(err, ErrOverBudget) {
 			t.Errorf("%v, %s", err, text(b))
 		}
 	}
 	b := must(t, Account{}, ticket("d1", "1", 400))
-	b, _ = b.End(end(Settle, "1", 1, 20, "d1"))
+	b, _ = b.ApplyEnd(end(Settle, "1", 1, 20, "d1"))
 	if b = must(t, b, ticket("d2", "1", 400)); text(b) != "400+400 settled:d1.:400 reserved:d2:400" {
 		t.Error(text(b))
 	}
-	c, _ := a.End(end(Release, "1", 1, 20, "d1"))
+	c, _ := a.ApplyEnd(end(Release, "1", 1, 20, "d1"))
 	if c = must(t, c, ticket("d2", "1", 600).later(91*second)); textAt(c, start+91*second) != "0+600 released:d1.:600 reserved:d2:600" {
 		t.Error(text(c))
 	}
@@ -306,33 +306,33 @@ func TestSameIDAfterTheEnd(t *testing.T) {
 
 func TestGiveBack(t *testing.T) {
 	one := ticket("d1", "1", 600)
-	if a := must(t, Account{}, one).GiveBack(one); text(a) != "0+0" {
+	if a := must(t, Account{}, one).UndoReserve(one); text(a) != "0+0" {
 		t.Error(text(a))
 	}
 	both := must(t, Account{}, one, ticket("d2", "1", 600))
 	for _, gone := range []string{"d1", "d2"} {
-		a := both.GiveBack(ticket(gone, "1", 600))
+		a := both.UndoReserve(ticket(gone, "1", 600))
 		if s := a.Spend("", start); s.Reserved != 600 || len(a.Entries[0].Attempts) != 1 || a.Entries[0].ID != "d1" {
 			t.Error(gone, text(a))
 		}
 	}
 	bare := ticket("d1", "", 600)
-	if a := must(t, Account{}, bare).GiveBack(bare); text(a) != "0+0" {
+	if a := must(t, Account{}, bare).UndoReserve(bare); text(a) != "0+0" {
 		t.Error(text(a))
 	}
-	settled, _ := must(t, Account{}, one).End(end(Settle, "1", 1, 20, "d1"))
-	if a := settled.GiveBack(one); text(a) != "600+0 settled:d1.:600" {
+	settled, _ := must(t, Account{}, one).ApplyEnd(end(Settle, "1", 1, 20, "d1"))
+	if a := settled.UndoReserve(one); text(a) != "600+0 settled:d1.:600" {
 		t.Error(text(a))
 	}
-	if a := both.Forget([]string{"d1", "d2"}, start); text(a) != "0+0" {
+	if a := both.DropDecisions([]string{"d1", "d2"}, start); text(a) != "0+0" {
 		t.Error(text(a))
 	}
-	if a := both.Forget([]string{"d7"}, start); text(a) != text(both) {
+	if a := both.DropDecisions([]string{"d7"}, start); text(a) != text(both) {
 		t.Error(text(a))
 	}
 	// The last decision that was awaited never came to the log: the others decide.
-	over, _ := both.End(end(Release, "1", 1, 20, "d1"))
-	if a := over.Forget([]string{"d2"}, start); text(a) != "0+600 lapsed:d1.:600" {
+	over, _ := both.ApplyEnd(end(Release, "1", 1, 20, "d1"))
+	if a := over.DropDecisions([]string{"d2"}, start); text(a) != "0+600 lapsed:d1.:600" {
 		t.Error(text(a))
 	}
 }
@@ -356,11 +356,11 @@ func TestEffects(t *testing.T) {
 		{events.Call{State: events.CallDenied, ExecutionSeq: 9, Verdict: events.Deny}, Settle, true},
 		{events.Call{State: events.CallAbandoned}, Release, false},
 		{events.Call{State: events.CallAbandoned, Timeline: invoked}, Settle, false},
-		{events.Call{State: events.CallOrphaned, ExecutionSeq: 9}, Again, true},
+		{events.Call{State: events.CallOrphaned, ExecutionSeq: 9}, SettleExtra, true},
 		{events.Call{State: events.CallOrphaned}, NoEffect, false},
 		{events.Call{State: "new"}, NoEffect, false},
 	} {
-		if got := EndingOf(tc.c, "c", 1, start); got.Effect != tc.want || got.Unadmitted != tc.unadmitted {
+		if got := CallEndOf(tc.c, "c", 1, start); got.Effect != tc.want || got.Unadmitted != tc.unadmitted {
 			t.Errorf("%+v: %d %t, want %d %t", tc.c, got.Effect, got.Unadmitted, tc.want, tc.unadmitted)
 		}
 	}
@@ -375,11 +375,11 @@ func TestNames(t *testing.T) {
 		State: events.CallDenied, DecisionID: "d9", DecisionSeq: 15,
 		Timeline: []events.TimelineEntry{{Step: "requested", Seq: 13}, {Step: "decided", Seq: 11}, {Step: "decided", Seq: 15}},
 	}
-	e := EndingOf(c, "c-1", 16, start).Name(a, c, func(d string) uint64 { return logged[d] })
+	e := CallEndOf(c, "c-1", 16, start).WithDecisions(a, c, func(d string) uint64 { return logged[d] })
 	if got := fmt.Sprint(e.Named, e.Before); got != "[d9 d1] [d1 d2 d3]" {
 		t.Error(got)
 	}
-	b, _ := a.End(e)
+	b, _ := a.ApplyEnd(e)
 	if text(b) != "0+600 reserved:d1.,d2.,d5:300 reserved:d3:200 reserved:d4:100" {
 		t.Error(text(b))
 	}
@@ -411,7 +411,7 @@ func TestProposalKeys(t *testing.T) {
 		t.Error("a proposal without a call is like another")
 	}
 	long := strings.Repeat("s", 100)
-	if CallKey(key, "acme", "rt1", long, "c1") != CallKey(key, "acme", "rt1", token(long), "c1") {
+	if CallKey(key, "acme", "rt1", long, "c1") != CallKey(key, "acme", "rt1", subjectToken(long), "c1") {
 		t.Error("a long session is another one when it was read off a subject")
 	}
 }
@@ -425,8 +425,8 @@ func FuzzDecodeStored(f *testing.F) {
 			t.Error(s.ID)
 		}
 		_, _, _ = DecodeKeys(b)
-		store, _ := (*Store)(nil).With(map[string][]byte{"acme.aump_mnd_1": b, "acme.keys": b, "acme.aump_mnd_1.revoked." + strings.Repeat("0", 3): b})
-		if m := store.Mandate("acme", "aump_mnd_1", ""); m == nil || m.Problems == nil && m.ID != "aump_mnd_1" {
+		store, _ := (*Store)(nil).WithChanges(map[string][]byte{"acme.aump_mnd_1": b, "acme.keys": b, "acme.aump_mnd_1.revoked." + strings.Repeat("0", 3): b})
+		if m := store.Mandate("acme", "aump_mnd_1", ""); m == nil || m.Violations == nil && m.ID != "aump_mnd_1" {
 			t.Error("a stored document is gone, or has another id")
 		}
 	})

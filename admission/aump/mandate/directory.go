@@ -35,9 +35,9 @@ func Load(dir fs.FS) (*Directory, error) {
 		return nil, err
 	}
 	d := &Directory{byID: map[string][]*Mandate{}, keys: aump.KeySet{}}
-	var mandates []file
+	var mandates []directoryFile
 	for _, name := range names {
-		f, err := read(dir, name)
+		f, err := readFile(dir, name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -62,21 +62,21 @@ func Load(dir fs.FS) (*Directory, error) {
 	return d, nil
 }
 
-type file struct {
+type directoryFile struct {
 	name, kind string
 	raw        []byte
 }
 
-func read(dir fs.FS, name string) (file, error) {
+func readFile(dir fs.FS, name string) (directoryFile, error) {
 	raw, err := fs.ReadFile(dir, name)
 	if err != nil {
-		return file{}, err
+		return directoryFile{}, err
 	}
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {
-		return file{}, err
+		return directoryFile{}, err
 	}
-	return file{name: name, kind: aump.TypeOf(tree), raw: raw}, nil
+	return directoryFile{name: name, kind: aump.TypeOf(tree), raw: raw}, nil
 }
 
 func (d *Directory) addProfile(raw []byte) error {

@@ -11,14 +11,14 @@ type Effect int
 
 // The effects.
 const (
-	NoEffect Effect = iota
-	Settle          // it was spent, or may have been
-	Release         // it was not spent, as far as is known: free once no receipt holds
-	Again           // something ran beside what was admitted: it was spent as well
+	NoEffect    Effect = iota
+	Settle             // it was spent, or may have been
+	Release            // it was not spent, as far as is known: free once no receipt holds
+	SettleExtra        // something ran beside what was admitted: it was spent as well
 )
 
-// Ending is the end of a call as the correlator's record tells it.
-type Ending struct {
+// CallEnd is the end of a call as the correlator's record tells it.
+type CallEnd struct {
 	Effect   Effect
 	Call     string   // CallKey
 	Decision string   // the id of the verdict that counts, "" if there was none
@@ -33,7 +33,7 @@ type Ending struct {
 	Now        int64 // Unix milliseconds
 }
 
-// EndingOf reads what the record of a call means for money. seq is the record's
+// CallEndOf reads what the record of a call means for money. seq is the record's
 // sequence in the log, call the call's key, now its time in Unix milliseconds.
 // Named holds the verdict that counts, and Before nothing: Name adds what is known
 // of the log.
@@ -41,8 +41,8 @@ type Ending struct {
 // A completion spends. A failure does not, but a timeout of something that had
 // begun may have. A denial does not unless it ran all the same. What was given up
 // may have been spent if its producer announced it.
-func EndingOf(c events.Call, call string, seq uint64, now int64) Ending {
-	e := Ending{
+func CallEndOf(c events.Call, call string, seq uint64, now int64) CallEnd {
+	e := CallEnd{
 		Effect: effectOf(c), Call: call, Decision: c.DecisionID, Seq: seq, Occurrence: c.Occurrence, Now: now,
 		Unadmitted: c.ExecutionSeq != 0 && c.Verdict != events.Allow, Exact: c.Match == matchEqual,
 	}
@@ -52,14 +52,14 @@ func EndingOf(c events.Call, call string, seq uint64, now int64) Ending {
 	return e
 }
 
-// Name adds the decisions of an account's entries that belong to the call, by
+// WithDecisions adds the decisions of an account's entries that belong to the call, by
 // their places in the log; logged gives the place of a decision, 0 if it is not
 // known.
 //
 // The call's timeline lists the places of its verdicts, the first ones of many.
 // Decisions on one proposal that were on the log before the last verdict on the
 // call are on the same call or on an earlier one that is over.
-func (e Ending) Name(a Account, c events.Call, logged func(decision string) uint64) Ending {
+func (e CallEnd) WithDecisions(a Account, c events.Call, logged func(decision string) uint64) CallEnd {
 	places := map[uint64]bool{}
 	for _, t := range c.Timeline {
 		if t.Step == "decided" {
@@ -112,38 +112,38 @@ func effectOf(c events.Call) Effect {
 		return Release
 	case events.CallOrphaned:
 		if ran {
-			return Again
+			return SettleExtra
 		}
 	}
 	return NoEffect
 }
 
-// End applies the end of a call; changed is false if it is none of this
+// ApplyEnd applies the end of a call; changed is false if it is none of this
 // account's, or applied already. A call may end several times: what was given up
 // may be completed after all, and then counts, be the budget exceeded or not.
-func (a Account) End(e Ending) (after Account, changed bool) {
-	before, ran := a.runOf(e)
+func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
+	before, ran := a.priorRun(e)
 	switch {
-	case e.Effect == NoEffect || e.Seq <= a.seen(e.Call):
+	case e.Effect == NoEffect || e.Seq <= a.newestRecord(e.Call):
 		return a, false
-	case ran && before.Beside && e.Decision == "": // a call that no verdict is about is counted once
+	case ran && before.Uncertain && e.Decision == "": // a call that no verdict is about is counted once
 		return a, false
 	}
-	entry, run := a.running(e)
-	if run.Amount = max(run.Amount, before.Amount); entry < 0 && !ran && !a.names(e) {
+	entry, run := a.countingEntry(e)
+	if run.Amount = max(run.Amount, before.Amount); entry < 0 && !ran && !a.hasCallDecision(e) {
 		return a, false
 	}
 	a.Entries = slices.Clone(a.Entries)
 	for i, x := range a.Entries {
-		named, had := x.named(e), x.Call == e.Call && x.run(e.Occurrence) >= 0
+		named, had := x.hasNamedDecision(e), x.Call == e.Call && x.runIndex(e.Occurrence) >= 0
 		if !named && !had && i != entry {
 			continue
 		}
 		if x.Runs = slices.DeleteFunc(slices.Clone(x.Runs), func(r Run) bool { return r.Occurrence == e.Occurrence }); i == entry {
-			x.Runs, a.Settled = noteRun(x.Runs, run, a.Settled)
+			x.Runs, a.Settled = appendRun(x.Runs, run, a.Settled)
 		}
 		if named {
-			x.Attempts = x.over(e)
+			x.Attempts = x.endAttempts(e)
 		}
 		x.Seen, x.At, x.State = e.Seq, e.Now, x.stateAt(e.Now)
 		a.Entries[i] = x
@@ -151,23 +151,23 @@ func (a Account) End(e Ending) (after Account, changed bool) {
 	return a, true
 }
 
-// runOf is what was counted of a call before.
-func (a Account) runOf(e Ending) (Run, bool) {
+// priorRun is what was counted of a call before.
+func (a Account) priorRun(e CallEnd) (Run, bool) {
 	for _, x := range a.Entries {
-		if at := x.run(e.Occurrence); x.Call == e.Call && at >= 0 {
+		if at := x.runIndex(e.Occurrence); x.Call == e.Call && at >= 0 {
 			return x.Runs[at], true
 		}
 	}
 	return Run{}, false
 }
 
-// names reports whether the account has reserved for a call.
-func (a Account) names(e Ending) bool {
-	return slices.ContainsFunc(a.Entries, func(x Entry) bool { return x.named(e) })
+// hasCallDecision reports whether the account has reserved for a call.
+func (a Account) hasCallDecision(e CallEnd) bool {
+	return slices.ContainsFunc(a.Entries, func(x Entry) bool { return x.hasNamedDecision(e) })
 }
 
-// seen is the newest record of a call that was applied.
-func (a Account) seen(call string) (seq uint64) {
+// newestRecord is the newest record of a call that was applied.
+func (a Account) newestRecord(call string) (seq uint64) {
 	for _, x := range a.Entries {
 		if x.Call == call {
 			seq = max(seq, x.Seen)
@@ -176,13 +176,13 @@ func (a Account) seen(call string) (seq uint64) {
 	return seq
 }
 
-// named reports whether one of the entry's decisions is on the call that ended.
-func (x Entry) named(e Ending) bool {
+// hasNamedDecision reports whether one of the entry's decisions is on the call that ended.
+func (x Entry) hasNamedDecision(e CallEnd) bool {
 	return x.Call == e.Call && slices.ContainsFunc(x.Attempts, func(t Attempt) bool { return slices.Contains(e.Named, t.Decision) })
 }
 
-// over gives the attempts after the end of a call that names the entry.
-func (x Entry) over(e Ending) []Attempt {
+// endAttempts gives the attempts after the end of a call that names the entry.
+func (x Entry) endAttempts(e CallEnd) []Attempt {
 	list := slices.Clone(x.Attempts)
 	for i := range list {
 		t := &list[i]
@@ -191,28 +191,28 @@ func (x Entry) over(e Ending) []Attempt {
 	return list
 }
 
-// running is the entry that counts an execution, -1 if none, and what it counts. A
+// countingEntry is the entry that counts an execution, -1 if none, and what it counts. A
 // call runs once, whatever number of entries its decisions opened. Where there are
 // several, it is not certain on which of them: a completion names the call's id,
 // and may come late. Then the largest amount counts, and all of the entries go on
 // counting as well for as long as receipts of theirs hold. So it is with what ran
 // under the id without an allow.
-func (a Account) running(e Ending) (entry int, run Run) {
+func (a Account) countingEntry(e CallEnd) (entry int, run Run) {
 	proposal := ""
 	for _, x := range a.Entries {
-		if x.Call == e.Call && x.attempt(e.Decision) >= 0 {
+		if x.Call == e.Call && x.attemptIndex(e.Decision) >= 0 {
 			proposal = x.Proposal
 		}
 	}
 	highest, entry, run := 0, -1, Run{Occurrence: e.Occurrence}
 	for i, x := range a.Entries {
-		r := x.rank(e, proposal)
+		r := x.matchRank(e, proposal)
 		switch {
 		case r == 0 || r < highest:
 		case r > highest:
-			highest, entry, run.Amount, run.Beside = r, i, x.Amount, r == rankUnadmitted
+			highest, entry, run.Amount, run.Uncertain = r, i, x.Amount, r == rankUnadmitted
 		default:
-			run.Amount, run.Beside = max(run.Amount, x.Amount), true
+			run.Amount, run.Uncertain = max(run.Amount, x.Amount), true
 		}
 	}
 	return entry, run
@@ -227,32 +227,32 @@ const (
 	rankBefore                // the call has used it up before
 )
 
-// rank is how much speaks for an entry to be the one that an execution used up, 0
+// matchRank is how much speaks for an entry to be the one that an execution used up, 0
 // if it cannot be. proposal is that of the verdict that counts.
-func (x Entry) rank(e Ending, proposal string) int {
-	named, at := x.named(e), x.run(e.Occurrence)
+func (x Entry) matchRank(e CallEnd, proposal string) int {
+	named, at := x.hasNamedDecision(e), x.runIndex(e.Occurrence)
 	switch {
-	case e.Effect != Settle && e.Effect != Again || x.Call != e.Call:
+	case e.Effect != Settle && e.Effect != SettleExtra || x.Call != e.Call:
 		return 0
-	case at >= 0 && !x.Runs[at].Beside:
+	case at >= 0 && !x.Runs[at].Uncertain:
 		return rankBefore
-	case named && !x.used() && e.Exact && x.Proposal == proposal:
+	case named && !x.isConsumed() && e.Exact && x.Proposal == proposal:
 		return rankExact
-	case !x.used() && (named || e.Effect == Settle && !e.Unadmitted && !e.Exact && x.open()):
+	case !x.isConsumed() && (named || e.Effect == Settle && !e.Unadmitted && !e.Exact && x.isOpen()):
 		return rankOpen
 	case named:
 		return rankUsed
-	case e.Effect == Again || e.Unadmitted:
+	case e.Effect == SettleExtra || e.Unadmitted:
 		return rankUnadmitted
 	}
 	return 0
 }
 
-// noteRun adds a run. Where an entry has no room for it, its amount is added to
+// appendRun adds a run. Where an entry has no room for it, its amount is added to
 // what is spent beside the entries.
-func noteRun(list []Run, r Run, settled int64) ([]Run, int64) {
+func appendRun(list []Run, r Run, settled int64) ([]Run, int64) {
 	if len(list) >= maxRuns {
-		return list, plus(settled, r.Amount)
+		return list, addCapped(settled, r.Amount)
 	}
 	return append(list, r), settled
 }

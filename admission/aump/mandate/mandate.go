@@ -37,9 +37,9 @@ type Mandate struct {
 	// Hash is the one that a reference must name, in lower case.
 	Hash string
 
-	// Problems is why the document is no valid mandate; every request under it is
+	// Violations is why the document is no valid mandate; every request under it is
 	// then denied. Nil for a valid one.
-	Problems []schemas.Violation
+	Violations []schemas.Violation
 
 	// Signatures is what the signatures are worth, and "" where there are some and
 	// no keys were known to check them with.
@@ -60,7 +60,7 @@ func Compile(raw []byte, keys aump.KeySet) (*Mandate, error) {
 	if !ValidID(doc.ID) {
 		return nil, ErrNoID
 	}
-	m := &Mandate{Mandate: doc, Problems: Problems(doc, err)}
+	m := &Mandate{Mandate: doc, Violations: ValidateDocument(doc, err)}
 	if m.Hash, err = aump.MandateHash(doc.Tree); err != nil {
 		return nil, err
 	}
@@ -73,30 +73,30 @@ func Compile(raw []byte, keys aump.KeySet) (*Mandate, error) {
 	return m, nil
 }
 
-// Problems says why a document that DecodeMandate read, with the error it gave,
+// ValidateDocument says why a document that DecodeMandate read, with the error it gave,
 // is no valid mandate of a version that this program knows.
-func Problems(doc *aump.Mandate, err error) []schemas.Violation {
+func ValidateDocument(doc *aump.Mandate, err error) []schemas.Violation {
 	vs := schemas.Default().Validate(Schema, doc.Tree)
 	if len(vs) > 0 {
 		return vs
 	}
 	var field *aump.FieldError
 	if errors.As(err, &field) {
-		vs = append(vs, violation(field.Path, "type", "must be "+field.Want))
+		vs = append(vs, newViolation(field.Path, "type", "must be "+field.Want))
 	}
 	if doc.Version != aump.Version {
-		vs = append(vs, violation("/aump/version", "unknown_version", "must be "+aump.Version+", the only version this program knows"))
+		vs = append(vs, newViolation("/aump/version", "unknown_version", "must be "+aump.Version+", the only version this program knows"))
 	}
 	// The format of the schema lets leap seconds pass, which no clock here has.
 	for path, unreadable := range map[string]bool{"/issued_at": doc.IssuedAt.IsZero(), "/expires_at": doc.ExpiresAt.IsZero()} {
 		if unreadable {
-			vs = append(vs, violation(path, "format", "must be an RFC 3339 time that exists"))
+			vs = append(vs, newViolation(path, "format", "must be an RFC 3339 time that exists"))
 		}
 	}
 	slices.SortFunc(vs, func(a, b schemas.Violation) int { return strings.Compare(a.Path, b.Path) })
 	return vs
 }
 
-func violation(path, keyword, message string) schemas.Violation {
+func newViolation(path, keyword, message string) schemas.Violation {
 	return schemas.Violation{Path: path, Keyword: keyword, Message: message, Level: schemas.LevelError}
 }

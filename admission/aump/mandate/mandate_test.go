@@ -26,7 +26,7 @@ func corpusFile(t testing.TB, name string) []byte {
 func TestCompile(t *testing.T) {
 	raw := corpusFile(t, "mandate/valid/minimal.json")
 	m, err := Compile(raw, nil)
-	if err != nil || m.Problems != nil || m.Hash == "" || m.Signatures != aump.SignatureNone || m.ID != "aump_mnd_courier_01" {
+	if err != nil || m.Violations != nil || m.Hash == "" || m.Signatures != aump.SignatureNone || m.ID != "aump_mnd_courier_01" {
 		t.Fatalf("%+v %v", m, err)
 	}
 	full := corpusFile(t, "mandate/valid/full.json")
@@ -69,8 +69,8 @@ func TestCompileBad(t *testing.T) {
 		strings.Replace(good, `"max_total_minor": 20000`, `"max_total_minor": 1.5`, 1): "/authority/budget/max_total_minor",
 	} {
 		m, err := Compile([]byte(raw), nil)
-		if err != nil || len(m.Problems) == 0 || m.Problems[0].Path != path || m.Hash == "" {
-			t.Errorf("%s: %v %v", path, m.Problems, err)
+		if err != nil || len(m.Violations) == 0 || m.Violations[0].Path != path || m.Hash == "" {
+			t.Errorf("%s: %v %v", path, m.Violations, err)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%q: %+v", hash, m)
 		}
 	}
-	if m := d.Mandate("any", "aump_mnd_broken", ""); m == nil || m.Problems == nil {
+	if m := d.Mandate("any", "aump_mnd_broken", ""); m == nil || m.Violations == nil {
 		t.Errorf("%+v", m)
 	}
 	if m := d.Mandate("any", "aump_mnd_flat_02", ""); m == nil || m.Signatures != aump.SignatureUnverifiable {
@@ -146,7 +146,7 @@ func TestRecordsThatKnowNothing(t *testing.T) {
 	if r.Find("t", "aump_mnd_a", "") != nil || r.Revoked("t", m) || r.Spent(Proposal{Currency: "EUR"}) != (Spend{}) || r.Facts(Proposal{}) != (Facts{}) {
 		t.Error("out of nothing")
 	}
-	r = Records{Mandates: fixed{m}, Ledger: fixed{m}}
+	r = Records{Mandates: fixed{m}, SpendLedger: fixed{m}}
 	if r.Find("t", "../../etc", "") != nil {
 		t.Error("a store is asked for what can be no id")
 	}

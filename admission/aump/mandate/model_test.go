@@ -123,7 +123,7 @@ func (w *world) ask(call string, amount int64, fate string) {
 	}
 	w.account = next
 	if fate == "refused" {
-		w.account = w.account.GiveBack(t)
+		w.account = w.account.UndoReserve(t)
 		return
 	}
 	if fate == "crash" {
@@ -219,7 +219,7 @@ func (w *world) apply(records int) {
 			}
 			return 0
 		}
-		w.account, _ = w.account.End(EndingOf(r.c, r.call, r.seq, r.at).Name(w.account, r.c, logged))
+		w.account, _ = w.account.ApplyEnd(CallEndOf(r.c, r.call, r.seq, r.at).WithDecisions(w.account, r.c, logged))
 	}
 }
 
@@ -297,7 +297,7 @@ func (w *world) step() string {
 	case "pass":
 		w.now += rapid.SampledFrom([]int64{1, 20, 59, 61, 95, 1000}).Draw(t, "seconds") * second
 	case "sweep":
-		w.account = w.account.Forget(w.lost, w.now).Tidied(w.now)
+		w.account = w.account.DropDecisions(w.lost, w.now).Pruned(w.now)
 	}
 	return step
 }

@@ -8,7 +8,7 @@ import "github.com/countersign-dev/countersign/events/aump"
 type Records struct {
 	Mandates    Source      // nil: there are none
 	Revocations Revocations // nil: nothing is revoked
-	Ledger      Ledger      // nil: nothing has been spent
+	SpendLedger SpendLedger // nil: nothing has been spent
 	Approvals   Approvals   // nil: nothing was approved
 	Signatures  SignaturePolicy
 }
@@ -46,8 +46,8 @@ type Spend struct {
 	Full, Unknown bool
 }
 
-// Ledger knows what was spent under a mandate.
-type Ledger interface {
+// SpendLedger knows what was spent under a mandate.
+type SpendLedger interface {
 	// Spend gives what counts against the mandate's budget in the proposal's
 	// currency, without what is reserved for this very proposal: asking again must
 	// not count twice.
@@ -107,10 +107,10 @@ func (r Records) Revoked(tenant string, m *Mandate) bool {
 
 // Spent is what counts against the budget before this proposal.
 func (r Records) Spent(p Proposal) Spend {
-	if r.Ledger == nil || p.Currency == "" {
+	if r.SpendLedger == nil || p.Currency == "" {
 		return Spend{}
 	}
-	s := r.Ledger.Spend(p)
+	s := r.SpendLedger.Spend(p)
 	s.Reserved, s.Settled = max(0, s.Reserved), max(0, s.Settled)
 	return s
 }

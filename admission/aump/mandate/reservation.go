@@ -37,26 +37,28 @@ func (p Proposal) Key(tenantKey []byte) string {
 	if p.ToolCallID == "" {
 		return ""
 	}
-	return keyed(tenantKey, "proposal", token(p.Tenant), token(p.Source), token(p.Session), p.ToolCallID, string(p.Action))
+	return hashParts(tenantKey, "proposal", subjectToken(p.Tenant), subjectToken(p.Source), subjectToken(p.Session), p.ToolCallID, string(p.Action))
 }
 
 // CallKey names the call that a proposal belongs to, as the correlator's call
 // records know it.
 func CallKey(tenantKey []byte, tenant, source, session, toolCallID string) string {
-	return keyed(tenantKey, "call", token(tenant), token(source), token(session), toolCallID)
+	return hashParts(tenantKey, "call", subjectToken(tenant), subjectToken(source), subjectToken(session), toolCallID)
 }
 
 // CallerKey names the publisher that a reservation is for.
 func CallerKey(tenantKey []byte, tenant, source string) string {
-	return keyed(tenantKey, "caller", token(tenant), token(source))
+	return hashParts(tenantKey, "caller", subjectToken(tenant), subjectToken(source))
 }
 
 // Nonce is the nonce of the receipts of an allowance, as only holders of the
 // tenant's key can know it beforehand.
-func Nonce(tenantKey []byte, allowance string) string { return keyed(tenantKey, "nonce", allowance) }
+func Nonce(tenantKey []byte, allowance string) string {
+	return hashParts(tenantKey, "nonce", allowance)
+}
 
-// keyed hashes parts so that no two lists of parts are hashed alike.
-func keyed(key []byte, parts ...string) string {
+// hashParts hashes parts so that no two lists of parts are hashed alike.
+func hashParts(key []byte, parts ...string) string {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("countersign/spend/v1"))
 	var n [8]byte
@@ -68,9 +70,9 @@ func keyed(key []byte, parts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
 }
 
-// token is the subject token of a name. A name that was read off a subject may
+// subjectToken is the subject token of a name. A name that was read off a subject may
 // be the token of a long one already.
-func token(name string) string {
+func subjectToken(name string) string {
 	if rest, ok := strings.CutPrefix(name, "~h"); ok && len(rest) == 2*sha256.Size {
 		if _, err := hex.DecodeString(rest); err == nil {
 			return name

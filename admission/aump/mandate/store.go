@@ -24,14 +24,14 @@ type Store struct {
 }
 
 type tenantStore struct {
-	mandates map[string]*held
+	mandates map[string]*compiledMandate
 	revoked  map[revokedKey]bool
 	keys     aump.KeySet
 	policy   SignaturePolicy
 	keysSum  string
 }
 
-type held struct {
+type compiledMandate struct {
 	raw     []byte
 	mandate *Mandate
 }
@@ -56,10 +56,10 @@ type Change struct {
 	Unreadable bool   // what was put cannot be used; requests that need it are denied
 }
 
-// With gives a store with some keys of the bucket changed: the value of each, nil
+// WithChanges gives a store with some keys of the bucket changed: the value of each, nil
 // for one that was deleted. Keys that are none of the bucket's are ignored. Only
 // what changed is compiled; changes are in the order of their keys.
-func (s *Store) With(values map[string][]byte) (*Store, []Change) {
+func (s *Store) WithChanges(values map[string][]byte) (*Store, []Change) {
 	next := &Store{tenants: map[string]*tenantStore{}}
 	if s != nil {
 		maps.Copy(next.tenants, s.tenants)
@@ -74,7 +74,7 @@ func (s *Store) With(values map[string][]byte) (*Store, []Change) {
 		if !mine[k.Tenant] {
 			next.tenants[k.Tenant], mine[k.Tenant] = next.tenants[k.Tenant].clone(), true
 		}
-		if c, changed := next.tenants[k.Tenant].apply(k, values[key]); changed {
+		if c, changed := next.tenants[k.Tenant].applyChange(k, values[key]); changed {
 			changes = append(changes, c)
 		}
 	}
@@ -83,14 +83,14 @@ func (s *Store) With(values map[string][]byte) (*Store, []Change) {
 
 func (t *tenantStore) clone() *tenantStore {
 	if t == nil {
-		return &tenantStore{mandates: map[string]*held{}, revoked: map[revokedKey]bool{}}
+		return &tenantStore{mandates: map[string]*compiledMandate{}, revoked: map[revokedKey]bool{}}
 	}
 	c := *t
 	c.mandates, c.revoked = maps.Clone(t.mandates), maps.Clone(t.revoked)
 	return &c
 }
 
-func (t *tenantStore) apply(k ParsedKey, value []byte) (Change, bool) {
+func (t *tenantStore) applyChange(k ParsedKey, value []byte) (Change, bool) {
 	switch k.Kind {
 	case KeyMandate:
 		return t.setMandate(k, value)
@@ -105,7 +105,7 @@ func (t *tenantStore) apply(k ParsedKey, value []byte) (Change, bool) {
 		return c, before
 	}
 	t.revoked[at] = true
-	c.Author = author(value)
+	c.Author = documentAuthor(value)
 	return c, !before
 }
 
@@ -120,15 +120,15 @@ func (t *tenantStore) setMandate(k ParsedKey, value []byte) (Change, bool) {
 	if before != nil && string(before.raw) == string(value) {
 		return c, false
 	}
-	h := &held{raw: value, mandate: t.compile(k.ID, value)}
+	h := &compiledMandate{raw: value, mandate: t.compileStored(k.ID, value)}
 	t.mandates[k.ID] = h
-	c.Hash, c.Author, c.Unreadable = h.mandate.Hash, author(value), h.mandate.Problems != nil
+	c.Hash, c.Author, c.Unreadable = h.mandate.Hash, documentAuthor(value), h.mandate.Violations != nil
 	return c, true
 }
 
-// compile gives a mandate with problems for what is none, so that requests under
+// compileStored gives a mandate with problems for what is none, so that requests under
 // its id are refused for what it is.
-func (t *tenantStore) compile(id string, value []byte) *Mandate {
+func (t *tenantStore) compileStored(id string, value []byte) *Mandate {
 	s, err := DecodeStored(value)
 	if err == nil && s.ID == id {
 		var m *Mandate
@@ -137,15 +137,15 @@ func (t *tenantStore) compile(id string, value []byte) *Mandate {
 		}
 	}
 	return &Mandate{
-		Mandate:  &aump.Mandate{ID: id},
-		Problems: []schemas.Violation{violation("", "stored", "must be a document that mandate put has stored")},
+		Mandate:    &aump.Mandate{ID: id},
+		Violations: []schemas.Violation{newViolation("", "stored", "must be a document that mandate put has stored")},
 	}
 }
 
 // setKeys also judges the signatures on all mandates anew. Keys that cannot be
 // read verify nothing: every mandate must then be signed by one of them.
 func (t *tenantStore) setKeys(k ParsedKey, value []byte) (Change, bool) {
-	c := Change{Kind: ChangeKeys, Tenant: k.Tenant, Hash: sum(value), Author: author(value)}
+	c := Change{Kind: ChangeKeys, Tenant: k.Tenant, Hash: digestText(value), Author: documentAuthor(value)}
 	if c.Hash == t.keysSum {
 		return c, false
 	}
@@ -158,12 +158,12 @@ func (t *tenantStore) setKeys(k ParsedKey, value []byte) (Change, bool) {
 		}
 	}
 	for id, h := range t.mandates {
-		t.mandates[id] = &held{raw: h.raw, mandate: t.compile(id, h.raw)}
+		t.mandates[id] = &compiledMandate{raw: h.raw, mandate: t.compileStored(id, h.raw)}
 	}
 	return c, true
 }
 
-func sum(b []byte) string {
+func digestText(b []byte) string {
 	if b == nil {
 		return ""
 	}
@@ -171,8 +171,8 @@ func sum(b []byte) string {
 	return "sha256:" + hex.EncodeToString(s[:])
 }
 
-// of finds a tenant by its name.
-func (s *Store) of(tenant string) *tenantStore {
+// tenantByName finds a tenant by its name.
+func (s *Store) tenantByName(tenant string) *tenantStore {
 	if s == nil {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (s *Store) of(tenant string) *tenantStore {
 
 // Mandate implements Source.
 func (s *Store) Mandate(tenant, id, _ string) *Mandate {
-	t := s.of(tenant)
+	t := s.tenantByName(tenant)
 	if t == nil || t.mandates[id] == nil {
 		return nil
 	}
@@ -190,13 +190,13 @@ func (s *Store) Mandate(tenant, id, _ string) *Mandate {
 
 // Revoked implements Revocations.
 func (s *Store) Revoked(tenant, id, hash string) bool {
-	t := s.of(tenant)
+	t := s.tenantByName(tenant)
 	return t != nil && t.revoked[revokedKey{id, hash}]
 }
 
 // Signatures is a tenant's signature policy.
 func (s *Store) Signatures(tenant string) SignaturePolicy {
-	if t := s.of(tenant); t != nil {
+	if t := s.tenantByName(tenant); t != nil {
 		return t.policy
 	}
 	return SignaturesAuto
@@ -227,7 +227,7 @@ func (s *Store) Digest() string {
 			t := s.tenants[name]
 			line("tenant", name, t.keysSum)
 			for _, id := range slices.Sorted(maps.Keys(t.mandates)) {
-				line("mandate", id, sum(t.mandates[id].raw))
+				line("mandate", id, digestText(t.mandates[id].raw))
 			}
 			for _, r := range slices.SortedFunc(maps.Keys(t.revoked), revokedKey.compare) {
 				line("revoked", r.id, r.hash)
@@ -244,8 +244,8 @@ func (k revokedKey) compare(o revokedKey) int {
 // maxAuthor bounds the name that a record repeats, in bytes.
 const maxAuthor = 128
 
-// author is who put a document, as it says; "" if it cannot be read.
-func author(value []byte) string {
+// documentAuthor is who put a document, as it says; "" if it cannot be read.
+func documentAuthor(value []byte) string {
 	tree, err := strictjson.ParseObject(value, strictjson.DefaultLimits)
 	if err != nil {
 		return ""

@@ -55,7 +55,7 @@ func (s signer) sign(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	ok(t, err)
-	payload, err := aump.Unsigned(tree)
+	payload, err := aump.UnsignedForm(tree)
 	ok(t, err)
 	js, err := jose.NewSigner(jose.SigningKey{Algorithm: s.algorithm, Key: s.private}, nil)
 	ok(t, err)
@@ -75,7 +75,7 @@ func stored(t *testing.T, raw []byte) []byte {
 	ok(t, err)
 	hash, err := aump.MandateHash(doc.Tree)
 	ok(t, err)
-	b, err := events.Encode(Stored{V: StoredVersion, ID: doc.ID, Hash: hash, Mandate: string(raw), Author: "ada"})
+	b, err := events.Encode(StoredMandate{V: StoredVersion, ID: doc.ID, Hash: hash, Mandate: string(raw), Author: "ada"})
 	ok(t, err)
 	return b
 }
@@ -110,7 +110,7 @@ func TestStoredGivesTheBytesBack(t *testing.T) {
 }
 
 func TestStoreKeepsTenantsApart(t *testing.T) {
-	s, changes := (*Store)(nil).With(map[string][]byte{Key("acme", id): stored(t, corpusFile(t, "mandate/valid/minimal.json")), "odd": []byte("x"), "acme.x.y": nil})
+	s, changes := (*Store)(nil).WithChanges(map[string][]byte{Key("acme", id): stored(t, corpusFile(t, "mandate/valid/minimal.json")), "odd": []byte("x"), "acme.x.y": nil})
 	if len(changes) != 1 || changes[0].Kind != ChangePut || changes[0].Author != "ada" || s.Len() != 1 {
 		t.Errorf("%+v", changes)
 	}
@@ -124,26 +124,26 @@ func TestStoreKeepsTenantsApart(t *testing.T) {
 		if p := ParseKey(k); p.Kind != KeyMandate || p.Tenant != TenantToken(tenant) || strings.Trim(k, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=.") != "" {
 			t.Errorf("%q: %s %+v", tenant, k, p)
 		}
-		if s, _ := s.With(map[string][]byte{k: stored(t, corpusFile(t, "mandate/valid/minimal.json"))}); s.Mandate(tenant, id, "") == nil {
+		if s, _ := s.WithChanges(map[string][]byte{k: stored(t, corpusFile(t, "mandate/valid/minimal.json"))}); s.Mandate(tenant, id, "") == nil {
 			t.Errorf("tenant %q does not see its own", tenant)
 		}
 	}
 }
 
 func TestStoreIsImmutable(t *testing.T) {
-	one, _ := (*Store)(nil).With(map[string][]byte{Key("acme", id): stored(t, corpusFile(t, "mandate/valid/minimal.json"))})
+	one, _ := (*Store)(nil).WithChanges(map[string][]byte{Key("acme", id): stored(t, corpusFile(t, "mandate/valid/minimal.json"))})
 	m := one.Mandate("acme", id, "")
-	two, changes := one.With(map[string][]byte{RevocationKey("acme", id, m.Hash): []byte("whatever")})
+	two, changes := one.WithChanges(map[string][]byte{RevocationKey("acme", id, m.Hash): []byte("whatever")})
 	if !two.Revoked("acme", id, m.Hash) || one.Revoked("acme", id, m.Hash) || two.Revoked("globex", id, m.Hash) || changes[0].Kind != ChangeRevoked {
 		t.Error("a revocation that cannot be read does not count, or counts elsewhere")
 	}
 	if two.Mandate("acme", id, "") != m {
 		t.Error("compiled again")
 	}
-	if _, changes := two.With(map[string][]byte{RevocationKey("acme", id, m.Hash): []byte("again"), Key("acme", id): stored(t, corpusFile(t, "mandate/valid/minimal.json"))}); len(changes) != 0 {
+	if _, changes := two.WithChanges(map[string][]byte{RevocationKey("acme", id, m.Hash): []byte("again"), Key("acme", id): stored(t, corpusFile(t, "mandate/valid/minimal.json"))}); len(changes) != 0 {
 		t.Errorf("%+v", changes)
 	}
-	three, changes := two.With(map[string][]byte{Key("acme", id): nil})
+	three, changes := two.WithChanges(map[string][]byte{Key("acme", id): nil})
 	if three.Mandate("acme", id, "") != nil || changes[0].Kind != ChangeDeleted || one.Digest() == two.Digest() || two.Digest() == three.Digest() {
 		t.Errorf("%+v", changes)
 	}
@@ -152,12 +152,12 @@ func TestStoreIsImmutable(t *testing.T) {
 func TestStoreOfWhatCannotBeRead(t *testing.T) {
 	other := strings.Replace(string(corpusFile(t, "mandate/valid/minimal.json")), id, "aump_mnd_other", 1)
 	for name, value := range map[string][]byte{"no JSON": []byte("{"), "raw": corpusFile(t, "mandate/valid/minimal.json"), "another's": stored(t, []byte(other)), "empty": {}} {
-		s, changes := (*Store)(nil).With(map[string][]byte{Key("acme", id): value})
-		if m := s.Mandate("acme", id, ""); m == nil || m.Problems == nil || !changes[0].Unreadable {
+		s, changes := (*Store)(nil).WithChanges(map[string][]byte{Key("acme", id): value})
+		if m := s.Mandate("acme", id, ""); m == nil || m.Violations == nil || !changes[0].Unreadable {
 			t.Errorf("%s: %+v", name, changes)
 		}
 	}
-	s, _ := (*Store)(nil).With(map[string][]byte{Key("acme", id): stored(t, corpusFile(t, "mandate/valid/minimal.json")), KeysKey("acme"): []byte("{")})
+	s, _ := (*Store)(nil).WithChanges(map[string][]byte{Key("acme", id): stored(t, corpusFile(t, "mandate/valid/minimal.json")), KeysKey("acme"): []byte("{")})
 	if s.Signatures("acme") != SignaturesRequired || s.Signatures("acme").Accepts(s.Mandate("acme", id, "").Signatures) {
 		t.Error("with keys that cannot be read, an unsigned mandate is accepted")
 	}
@@ -185,9 +185,9 @@ func TestSignaturePolicies(t *testing.T) {
 		var accepted []string
 		for _, name := range []string{"auto", "off", "if_present", "required"} {
 			p := SignaturePolicies[name]
-			s, _ := (*Store)(nil).With(map[string][]byte{Key("acme", id): stored(t, tc.mandate), KeysKey("acme"): keysDoc(t, p, tc.keys...)})
-			if m := s.Mandate("acme", id, ""); m.Problems != nil || s.Signatures("acme") != p {
-				t.Fatalf("%s: %v", tc.name, m.Problems)
+			s, _ := (*Store)(nil).WithChanges(map[string][]byte{Key("acme", id): stored(t, tc.mandate), KeysKey("acme"): keysDoc(t, p, tc.keys...)})
+			if m := s.Mandate("acme", id, ""); m.Violations != nil || s.Signatures("acme") != p {
+				t.Fatalf("%s: %v", tc.name, m.Violations)
 			} else if p.Accepts(m.Signatures) {
 				accepted = append(accepted, name)
 			}
@@ -201,15 +201,15 @@ func TestSignaturePolicies(t *testing.T) {
 // TestKeysChange: mandates that are there are judged by the new keys.
 func TestKeysChange(t *testing.T) {
 	ed := signers(t)[0]
-	s, _ := (*Store)(nil).With(map[string][]byte{Key("acme", id): stored(t, ed.sign(t, corpusFile(t, "mandate/valid/minimal.json")))})
+	s, _ := (*Store)(nil).WithChanges(map[string][]byte{Key("acme", id): stored(t, ed.sign(t, corpusFile(t, "mandate/valid/minimal.json")))})
 	if got := s.Mandate("acme", id, "").Signatures; got != "" {
 		t.Errorf("without keys: %q", got)
 	}
-	s, changes := s.With(map[string][]byte{KeysKey("acme"): keysDoc(t, SignaturesRequired, ed.public)})
+	s, changes := s.WithChanges(map[string][]byte{KeysKey("acme"): keysDoc(t, SignaturesRequired, ed.public)})
 	if got := s.Mandate("acme", id, "").Signatures; got != aump.SignatureVerified || len(changes) != 1 || changes[0].Kind != ChangeKeys {
 		t.Errorf("with the key: %q %+v", got, changes)
 	}
-	s, _ = s.With(map[string][]byte{KeysKey("acme"): nil})
+	s, _ = s.WithChanges(map[string][]byte{KeysKey("acme"): nil})
 	if got := s.Mandate("acme", id, "").Signatures; got != "" || s.Signatures("acme") != SignaturesAuto {
 		t.Errorf("after the keys were taken away: %q", got)
 	}

@@ -14,9 +14,9 @@ import (
 // StoredVersion is the version of the documents below.
 const StoredVersion = 1
 
-// Stored is a mandate as the mandates bucket keeps it, under Key. The newest
+// StoredMandate is a mandate as the mandates bucket keeps it, under Key. The newest
 // revision is the one in force.
-type Stored struct {
+type StoredMandate struct {
 	V       int         `json:"v"` // StoredVersion
 	ID      string      `json:"id"`
 	Hash    string      `json:"hash"`
@@ -71,8 +71,8 @@ func (k SigningKeys) Set() (aump.KeySet, error) {
 
 // DecodeStored reads what Key names. It makes sure that the document is the one
 // that it says it is.
-func DecodeStored(b []byte) (Stored, error) {
-	s, err := events.DecodeRecord[Stored](b)
+func DecodeStored(b []byte) (StoredMandate, error) {
+	s, err := events.DecodeRecord[StoredMandate](b)
 	if err != nil {
 		return s, err
 	}

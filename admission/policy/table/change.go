@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// apply makes the changes in a request. Without any the bytes stay as they are.
-func apply(body []byte, changes []Change) ([]byte, error) {
+// applyChanges makes the changes in a request. Without any the bytes stay as they are.
+func applyChanges(body []byte, changes []Change) ([]byte, error) {
 	if len(changes) == 0 {
 		return body, nil
 	}
@@ -21,20 +21,20 @@ func apply(body []byte, changes []Change) ([]byte, error) {
 	for _, c := range changes {
 		steps := strings.Split(c.Path[1:], "/")
 		for i, s := range steps {
-			steps[i] = unescape.Replace(s)
+			steps[i] = pointerUnescaper.Replace(s)
 		}
-		if tree, err = set(tree, steps, c.Value); err != nil {
+		if tree, err = setPath(tree, steps, c.Value); err != nil {
 			return nil, fmt.Errorf("change %s: %w", c.Path, err)
 		}
 	}
 	return strictjson.Canonical(tree)
 }
 
-var unescape = strings.NewReplacer("~1", "/", "~0", "~")
+var pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")
 
-// set gives the tree with a value at a path. Objects on the way are made; a nil
+// setPath gives the tree with a value at a path. Objects on the way are made; a nil
 // value takes out what is there.
-func set(tree any, steps []string, value any) (any, error) {
+func setPath(tree any, steps []string, value any) (any, error) {
 	if len(steps) == 0 {
 		return value, nil
 	}
@@ -43,9 +43,9 @@ func set(tree any, steps []string, value any) (any, error) {
 		if value == nil {
 			return nil, nil // nothing is there to take out
 		}
-		return set(map[string]any{}, steps, value)
+		return setPath(map[string]any{}, steps, value)
 	case map[string]any:
-		next, err := set(at[steps[0]], steps[1:], value)
+		next, err := setPath(at[steps[0]], steps[1:], value)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func setItem(list []any, steps []string, value any) (any, error) {
 	if err != nil || i < 0 || i >= len(list) {
 		return nil, fmt.Errorf("the list has no entry %q", steps[0])
 	}
-	next, err := set(list[i], steps[1:], value)
+	next, err := setPath(list[i], steps[1:], value)
 	if err != nil {
 		return nil, err
 	}

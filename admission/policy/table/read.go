@@ -19,20 +19,20 @@ import (
 func Parse(file string, data []byte) (t Table, err error) {
 	t.File = file
 	r := &reader{file: file}
-	root, err := r.document(data)
+	root, err := r.readDocument(data)
 	if err != nil {
 		return t, err
 	}
 	defaults := Case{}
 	var cases []*yaml.Node
-	r.mapping(root, "the table", map[string]field{
-		"policies": r.text("policies", &t.Policies),
-		"defaults": func(n *yaml.Node) { r.mapping(n, "defaults", r.settings(&defaults)) },
-		"cases":    r.list("cases", MaxCases, func(n *yaml.Node) { cases = append(cases, n) }),
+	r.readMapping(root, "the table", map[string]fieldReader{
+		"policies": r.textField("policies", &t.Policies),
+		"defaults": func(n *yaml.Node) { r.readMapping(n, "defaults", r.settingFields(&defaults)) },
+		"cases":    r.listField("cases", MaxCases, func(n *yaml.Node) { cases = append(cases, n) }),
 	}, "cases")
 	names := map[string]bool{}
 	for _, n := range cases { // defaults may stand after them
-		c := r.testCase(n, defaults)
+		c := r.readCase(n, defaults)
 		if names[c.Name] {
 			r.fail(n, "two cases are named %q", c.Name)
 		}
@@ -59,8 +59,8 @@ func (r *reader) fail(n *yaml.Node, format string, args ...any) {
 	r.errs = append(r.errs, &Error{r.file, max(n.Line, 1), fmt.Sprintf(format, args...)})
 }
 
-// document decodes the one YAML document of a file.
-func (r *reader) document(data []byte) (root *yaml.Node, err error) {
+// readDocument decodes the one YAML document of a file.
+func (r *reader) readDocument(data []byte) (root *yaml.Node, err error) {
 	nodes, err := strictyaml.Documents(data, MaxTable, 1)
 	var bad *strictyaml.Error
 	switch {
@@ -74,15 +74,15 @@ func (r *reader) document(data []byte) (root *yaml.Node, err error) {
 	return nodes[0].Content[0], nil
 }
 
-// field reads one key of a mapping.
-type field func(*yaml.Node)
+// fieldReader reads one key of a mapping.
+type fieldReader func(*yaml.Node)
 
-// mapping reads an object: no unknown key, no key twice, all required keys.
-func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field, required ...string) {
+// readMapping reads an object: no unknown key, no key twice, all required keys.
+func (r *reader) readMapping(n *yaml.Node, what string, fields map[string]fieldReader, required ...string) {
 	strictyaml.Mapping(n, what, fields, required, r.fail)
 }
 
-func (r *reader) text(what string, into *string) field {
+func (r *reader) textField(what string, into *string) fieldReader {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || strings.TrimSpace(n.Value) == "" {
 			r.fail(n, "%s must be a text that is not empty; put it in quotes", what)
@@ -92,7 +92,7 @@ func (r *reader) text(what string, into *string) field {
 	}
 }
 
-func (r *reader) list(what string, limit int, item func(*yaml.Node)) field {
+func (r *reader) listField(what string, limit int, item func(*yaml.Node)) fieldReader {
 	return func(n *yaml.Node) {
 		switch {
 		case n.Kind != yaml.SequenceNode:
@@ -107,60 +107,60 @@ func (r *reader) list(what string, limit int, item func(*yaml.Node)) field {
 	}
 }
 
-func (r *reader) texts(what string, into *[]string) field {
+func (r *reader) textsField(what string, into *[]string) fieldReader {
 	return func(n *yaml.Node) {
 		*into = []string{}
-		r.list(what, 1_000, func(n *yaml.Node) {
+		r.listField(what, 1_000, func(n *yaml.Node) {
 			var s string
-			r.text("an entry of "+what, &s)(n)
+			r.textField("an entry of "+what, &s)(n)
 			*into = append(*into, s)
 		})(n)
 	}
 }
 
-// settings are what a case can have and defaults can give.
-func (r *reader) settings(c *Case) map[string]field {
-	return map[string]field{
-		"protocol":     r.oneOf("protocol", admission.Protocols(), &c.Protocol),
-		"tenant":       r.text("tenant", &c.Tenant),
-		"source":       r.text("source", &c.Source),
-		"headers":      func(n *yaml.Node) { r.headers(n, c) },
-		"now":          func(n *yaml.Node) { r.now(n, c) },
-		"mandates":     r.text("mandates", &c.Mandates),
-		"strict":       func(n *yaml.Node) { r.flag(n, &c.Strict) },
-		"profile":      r.oneOf("profile", []string{string(admission.ProfileHardened), string(admission.ProfileReferenceSDK)}, &c.Profile),
-		"counted":      func(n *yaml.Node) { r.count(n, &c.Counted) },
-		"confirmation": func(n *yaml.Node) { r.oneOf("confirmation", standings, (*string)(&c.Confirmation))(n) },
+// settingFields are what a case can have and defaults can give.
+func (r *reader) settingFields(c *Case) map[string]fieldReader {
+	return map[string]fieldReader{
+		"protocol":     r.oneOfField("protocol", admission.Protocols(), &c.Protocol),
+		"tenant":       r.textField("tenant", &c.Tenant),
+		"source":       r.textField("source", &c.Source),
+		"headers":      func(n *yaml.Node) { r.readHeaders(n, c) },
+		"now":          func(n *yaml.Node) { r.readTime(n, c) },
+		"mandates":     r.textField("mandates", &c.Mandates),
+		"strict":       func(n *yaml.Node) { r.readFlag(n, &c.Strict) },
+		"profile":      r.oneOfField("profile", []string{string(admission.ProfileHardened), string(admission.ProfileReferenceSDK)}, &c.Profile),
+		"counted":      func(n *yaml.Node) { r.readCount(n, &c.Counted) },
+		"confirmation": func(n *yaml.Node) { r.oneOfField("confirmation", confirmationStatuses, (*string)(&c.Confirmation))(n) },
 	}
 }
 
-var standings = []string{string(call.StandingPending), string(call.StandingAccepted), string(call.StandingDeclined),
-	string(call.StandingExpired), string(call.StandingUsed), string(call.StandingWithdrawn), string(call.StandingAmbiguous)}
+var confirmationStatuses = []string{string(call.ConfirmationPending), string(call.ConfirmationAccepted), string(call.ConfirmationDeclined),
+	string(call.ConfirmationExpired), string(call.ConfirmationUsed), string(call.ConfirmationWithdrawn), string(call.ConfirmationAmbiguous)}
 
-func (r *reader) oneOf(what string, words []string, into *string) field {
+func (r *reader) oneOfField(what string, words []string, into *string) fieldReader {
 	return func(n *yaml.Node) {
 		var s string
 		before := len(r.errs)
-		if r.text(what, &s)(n); len(r.errs) == before && !slices.Contains(words, s) {
+		if r.textField(what, &s)(n); len(r.errs) == before && !slices.Contains(words, s) {
 			r.fail(n, "%s %.40q is none of %s", what, s, strings.Join(words, ", "))
 		}
 		*into = s
 	}
 }
 
-func (r *reader) flag(n *yaml.Node, into *bool) {
+func (r *reader) readFlag(n *yaml.Node, into *bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(into) != nil {
 		r.fail(n, "it must be true or false")
 	}
 }
 
-func (r *reader) count(n *yaml.Node, into *int64) {
+func (r *reader) readCount(n *yaml.Node, into *int64) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(into) != nil || *into < 0 {
 		r.fail(n, "counted must be a whole number from 0 on")
 	}
 }
 
-func (r *reader) now(n *yaml.Node, c *Case) {
+func (r *reader) readTime(n *yaml.Node, c *Case) {
 	t, err := events.ParseTime(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
 		r.fail(n, "now must be an RFC 3339 time such as 2026-11-20T09:00:00Z")
@@ -169,8 +169,8 @@ func (r *reader) now(n *yaml.Node, c *Case) {
 	c.Now = t
 }
 
-// headers are added to those of the defaults; one of the same name replaces it.
-func (r *reader) headers(n *yaml.Node, c *Case) {
+// readHeaders are added to those of the defaults; one of the same name replaces it.
+func (r *reader) readHeaders(n *yaml.Node, c *Case) {
 	own := map[string][]string{}
 	for k, v := range c.Headers {
 		own[k] = v
@@ -183,31 +183,31 @@ func (r *reader) headers(n *yaml.Node, c *Case) {
 		name, v := n.Content[i].Value, n.Content[i+1]
 		var list []string
 		if v.Kind == yaml.SequenceNode {
-			r.texts("header "+name, &list)(v)
+			r.textsField("header "+name, &list)(v)
 		} else {
 			list = make([]string, 1)
-			r.text("header "+name, &list[0])(v)
+			r.textField("header "+name, &list[0])(v)
 		}
 		own[name] = list
 	}
 	c.Headers = own
 }
 
-func (r *reader) testCase(n *yaml.Node, defaults Case) Case {
+func (r *reader) readCase(n *yaml.Node, defaults Case) Case {
 	c := defaults
 	c.Line = max(n.Line, 1)
-	fields := r.settings(&c)
-	fields["name"] = r.text("name", &c.Name)
-	fields["file"] = r.text("file", &c.RequestFile)
+	fields := r.settingFields(&c)
+	fields["name"] = r.textField("name", &c.Name)
+	fields["file"] = r.textField("file", &c.RequestFile)
 	fields["raw"] = func(n *yaml.Node) {
 		var s string
-		r.text("raw", &s)(n)
+		r.textField("raw", &s)(n)
 		c.Request = []byte(s)
 	}
-	fields["request"] = func(n *yaml.Node) { c.Request = r.request(n) }
-	fields["change"] = func(n *yaml.Node) { r.changes(n, &c) }
-	fields["expect"] = func(n *yaml.Node) { r.expect(n, &c.Expect) }
-	r.mapping(n, "a case", fields, "name", "expect")
+	fields["request"] = func(n *yaml.Node) { c.Request = r.readRequest(n) }
+	fields["change"] = func(n *yaml.Node) { r.readChanges(n, &c) }
+	fields["expect"] = func(n *yaml.Node) { r.readExpect(n, &c.Expect) }
+	r.readMapping(n, "a case", fields, "name", "expect")
 	given := 0
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if slices.Contains([]string{"request", "file", "raw"}, n.Content[i].Value) {
@@ -223,22 +223,22 @@ func (r *reader) testCase(n *yaml.Node, defaults Case) Case {
 	return c
 }
 
-func (r *reader) expect(n *yaml.Node, e *Expect) {
+func (r *reader) readExpect(n *yaml.Node, e *Expect) {
 	words := make([]string, len(events.Verdicts))
 	for i, v := range events.Verdicts {
 		words[i] = string(v)
 	}
-	r.mapping(n, "expect", map[string]field{
-		"verdict": r.oneOf("verdict", words, (*string)(&e.Verdict)),
-		"reasons": r.texts("reasons", &e.Reasons),
-		"not":     r.texts("not", &e.Not),
-		"rules":   r.texts("rules", &e.Rules),
-		"policy":  r.text("policy", &e.Policy),
+	r.readMapping(n, "expect", map[string]fieldReader{
+		"verdict": r.oneOfField("verdict", words, (*string)(&e.Verdict)),
+		"reasons": r.textsField("reasons", &e.Reasons),
+		"not":     r.textsField("not", &e.Not),
+		"rules":   r.textsField("rules", &e.Rules),
+		"policy":  r.textField("policy", &e.Policy),
 	}, "verdict")
 }
 
-func (r *reader) request(n *yaml.Node) []byte {
-	v, ok := r.value(n, 0)
+func (r *reader) readRequest(n *yaml.Node) []byte {
+	v, ok := r.readValue(n, 0)
 	if !ok {
 		return nil
 	}
@@ -249,14 +249,14 @@ func (r *reader) request(n *yaml.Node) []byte {
 	return b
 }
 
-func (r *reader) changes(n *yaml.Node, c *Case) {
+func (r *reader) readChanges(n *yaml.Node, c *Case) {
 	if n.Kind != yaml.MappingNode {
 		r.fail(n, "change must be a mapping of JSON pointers to values")
 		return
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
-		v, ok := r.value(n.Content[i+1], 0)
+		v, ok := r.readValue(n.Content[i+1], 0)
 		switch {
 		case !strings.HasPrefix(k.Value, "/"):
 			r.fail(k, "%.60q is not a JSON pointer such as /tool_input/to", k.Value)

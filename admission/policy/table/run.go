@@ -26,14 +26,14 @@ type Options struct {
 
 // Result is what became of a case.
 type Result struct {
-	Name     string          `json:"name"`
-	Line     int             `json:"line"`
-	Passed   bool            `json:"passed"`
-	Problems []string        `json:"problems,omitempty"` // what differs from what was expected
-	Verdict  events.Verdict  `json:"verdict,omitempty"`
-	Reasons  []events.Reason `json:"reasons,omitempty"`
-	Policy   string          `json:"policy,omitempty"`
-	Expected Expect          `json:"-"`
+	Name       string          `json:"name"`
+	Line       int             `json:"line"`
+	Passed     bool            `json:"passed"`
+	Mismatches []string        `json:"problems,omitempty"` // what differs from what was expected
+	Verdict    events.Verdict  `json:"verdict,omitempty"`
+	Reasons    []events.Reason `json:"reasons,omitempty"`
+	Policy     string          `json:"policy,omitempty"`
+	Expected   Expect          `json:"-"`
 }
 
 // Run decides every case.
@@ -49,15 +49,15 @@ func (c Case) run(o Options) Result {
 	r := Result{Name: c.Name, Line: c.Line, Expected: c.Expect}
 	d, err := c.decide(o)
 	if err != nil {
-		r.Problems = []string{err.Error()}
+		r.Mismatches = []string{err.Error()}
 		return r
 	}
 	r.Verdict, r.Reasons = d.Verdict, d.Reasons
 	if d.Policy != nil {
 		r.Policy = d.Policy.Name
 	}
-	r.Problems = c.Expect.compare(r)
-	r.Passed = len(r.Problems) == 0
+	r.Mismatches = c.Expect.compare(r)
+	r.Passed = len(r.Mismatches) == 0
 	return r
 }
 
@@ -69,57 +69,57 @@ func (c Case) decide(o Options) (events.Decision, error) {
 			return events.Decision{}, fmt.Errorf("reading the request: %w", err)
 		}
 	}
-	body, err := apply(body, c.Change)
+	body, err := applyChanges(body, c.Change)
 	if err != nil {
 		return events.Decision{}, err
 	}
-	in := c.inputs(o)
+	in := c.decisionInputs(o)
 	if c.Mandates != "" {
 		if in.Mandates.Mandates, err = o.Mandates(c.Mandates); err != nil {
 			return events.Decision{}, err
 		}
 	}
 	req := admission.Request{
-		Tenant: or(c.Tenant, admission.OfflineTenant), Source: or(c.Source, admission.ClaimedSource(c.Protocol, body)),
+		Tenant: orDefault(c.Tenant, admission.OfflineTenant), Source: orDefault(c.Source, admission.ClaimedSource(c.Protocol, body)),
 		Protocol: c.Protocol, Header: c.Headers, Body: body, ReceivedAt: in.Now,
 	}
 	snap := &admission.Snapshot{Policies: o.Policies, Strict: c.Strict, Profile: admission.Profile(c.Profile)}
 	return admission.Decide(req, snap, in).Decision, nil
 }
 
-// inputs are the same for every run: a table must not pass by chance.
-func (c Case) inputs(o Options) admission.Inputs {
+// decisionInputs are the same for every run: a table must not pass by chance.
+func (c Case) decisionInputs(o Options) admission.Inputs {
 	now := c.Now
 	if now.IsZero() {
 		now = o.Now
 	}
 	in := admission.Inputs{
 		Now: now, DecisionID: "00000000-0000-7000-8000-000000000000", Salt: make([]byte, receipt.SaltSize), Nonce: "table",
-		KnownTenant: true, Unkeyed: true, Counters: counted(c.Counted),
+		KnownTenant: true, PlainDigests: true, Counters: fixedCounters(c.Counted),
 	}
 	if c.Confirmation != "" {
-		in.Confirmations = confirmed(c.Confirmation)
+		in.Confirmations = fixedConfirmation(c.Confirmation)
 	}
 	return in
 }
 
-// counted gives every counter the same total.
-type counted int64
+// fixedCounters gives every counter the same total.
+type fixedCounters int64
 
-func (n counted) Total(string, time.Duration, time.Time) (int64, bool) { return int64(n), true }
+func (n fixedCounters) Total(string, time.Duration, time.Time) (int64, bool) { return int64(n), true }
 
-// confirmed gives every invocation the same standing, asked about by its id.
-type confirmed call.Standing
+// fixedConfirmation gives every invocation the same standing, asked about by its id.
+type fixedConfirmation call.ConfirmationStatus
 
-func (s confirmed) Confirmation(i call.Invocation) call.Confirmation {
-	c := call.Confirmation{Standing: call.Standing(s), Explicit: true, Until: i.Now.Add(time.Hour)}
-	if c.Standing == call.StandingAccepted {
+func (s fixedConfirmation) Confirmation(i call.Invocation) call.Confirmation {
+	c := call.Confirmation{Status: call.ConfirmationStatus(s), Explicit: true, Until: i.Now.Add(time.Hour)}
+	if c.Status == call.ConfirmationAccepted {
 		c.ID = "table"
 	}
 	return c
 }
 
-func or(s, other string) string {
+func orDefault(s, other string) string {
 	if s == "" {
 		return other
 	}
@@ -141,26 +141,26 @@ func (e Expect) compare(r Result) (problems []string) {
 	}
 	for _, want := range e.Reasons {
 		if !slices.Contains(codes, want) {
-			say("reasons: want %s, got %s", want, list(codes))
+			say("reasons: want %s, got %s", want, joinWords(codes))
 		}
 	}
 	for _, no := range e.Not {
 		if slices.Contains(codes, no) {
-			say("reasons: %s must not be among %s", no, list(codes))
+			say("reasons: %s must not be among %s", no, joinWords(codes))
 		}
 	}
 	for _, want := range e.Rules {
 		if !slices.Contains(rules, want) {
-			say("rules: want %s to match; those that matched: %s", want, list(rules))
+			say("rules: want %s to match; those that matched: %s", want, joinWords(rules))
 		}
 	}
 	if e.Policy != "" && r.Policy != e.Policy {
-		say("policy: want %s, got %s", e.Policy, or(r.Policy, "none"))
+		say("policy: want %s, got %s", e.Policy, orDefault(r.Policy, "none"))
 	}
 	return problems
 }
 
-func list(words []string) string {
+func joinWords(words []string) string {
 	if len(words) == 0 {
 		return "none"
 	}

@@ -67,8 +67,8 @@ type Case struct {
 	Mandates                 string    // directory, relative to the table
 	Strict                   bool
 	Profile                  string
-	Counted                  int64         // what every counter holds before the call
-	Confirmation             call.Standing // where the confirmation of an AAEP invocation stands
+	Counted                  int64                   // what every counter holds before the call
+	Confirmation             call.ConfirmationStatus // where the confirmation of an AAEP invocation stands
 
 	Expect Expect
 }

@@ -110,7 +110,7 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := Run(parsed(t, c.text), options(t))[0]
-			if got := strings.Join(r.Problems, "; "); c.problems == "" && got != "" || !strings.Contains(got, c.problems) || r.Passed != (c.problems == "") {
+			if got := strings.Join(r.Mismatches, "; "); c.problems == "" && got != "" || !strings.Contains(got, c.problems) || r.Passed != (c.problems == "") {
 				t.Errorf("passed %t: %s (%s %v)", r.Passed, got, r.Verdict, r.Reasons)
 			}
 		})
@@ -244,7 +244,7 @@ func TestApply(t *testing.T) {
 		{"/not/there", `{"a":{"b":"x"},"l":[1,2]}`, nil}, {"/x~1y~0", `{"a":{"b":"x"},"l":[1,2],"x/y~":1}`, 1},
 		{"/a/b/c", "", 1}, {"/l/7", "", 1}, {"/l/x", "", 1},
 	} {
-		got, err := apply([]byte(`{"a":{"b":"x"},"l":[1,2]}`), []Change{{Path: c.path, Value: c.value}})
+		got, err := applyChanges([]byte(`{"a":{"b":"x"},"l":[1,2]}`), []Change{{Path: c.path, Value: c.value}})
 		if c.want == "" && err == nil || c.want != "" && string(got) != c.want {
 			t.Errorf("%s = %v: %s, %v", c.path, c.value, got, err)
 		}
@@ -280,7 +280,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, r := range Run(tab, o) {
-			if r.Passed && len(r.Problems) > 0 || !r.Passed && len(r.Problems) == 0 {
+			if r.Passed && len(r.Mismatches) > 0 || !r.Passed && len(r.Mismatches) == 0 {
 				t.Errorf("%+v", r)
 			}
 		}

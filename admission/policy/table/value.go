@@ -8,9 +8,9 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// value makes a JSON tree of YAML, numbers as they are written. What JSON has
+// readValue makes a JSON tree of YAML, numbers as they are written. What JSON has
 // not (other tags, keys that are no text, not-a-number) is an error.
-func (r *reader) value(n *yaml.Node, depth int) (any, bool) {
+func (r *reader) readValue(n *yaml.Node, depth int) (any, bool) {
 	if r.nodes++; r.nodes > maxNodes || depth > maxDepth {
 		if r.nodes == maxNodes+1 || depth == maxDepth+1 {
 			r.fail(n, "the table is too large or too deep, aliases included")
@@ -20,13 +20,13 @@ func (r *reader) value(n *yaml.Node, depth int) (any, bool) {
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
-		return r.value(n.Alias, depth+1)
+		return r.readValue(n.Alias, depth+1)
 	case yaml.MappingNode:
-		return r.object(n, depth)
+		return r.readObject(n, depth)
 	case yaml.SequenceNode:
 		list := make([]any, 0, len(n.Content))
 		for _, c := range n.Content {
-			v, ok := r.value(c, depth+1)
+			v, ok := r.readValue(c, depth+1)
 			if !ok {
 				return nil, false
 			}
@@ -34,10 +34,10 @@ func (r *reader) value(n *yaml.Node, depth int) (any, bool) {
 		}
 		return list, true
 	}
-	return r.scalar(n)
+	return r.readScalar(n)
 }
 
-func (r *reader) object(n *yaml.Node, depth int) (any, bool) {
+func (r *reader) readObject(n *yaml.Node, depth int) (any, bool) {
 	m := make(map[string]any, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
@@ -45,7 +45,7 @@ func (r *reader) object(n *yaml.Node, depth int) (any, bool) {
 			r.fail(k, "the key %.40q is there twice, or is no plain key", k.Value)
 			return nil, false
 		}
-		v, ok := r.value(n.Content[i+1], depth+1)
+		v, ok := r.readValue(n.Content[i+1], depth+1)
 		if !ok {
 			return nil, false
 		}
@@ -54,7 +54,7 @@ func (r *reader) object(n *yaml.Node, depth int) (any, bool) {
 	return m, true
 }
 
-func (r *reader) scalar(n *yaml.Node) (any, bool) {
+func (r *reader) readScalar(n *yaml.Node) (any, bool) {
 	switch n.ShortTag() {
 	case "!!str", "!!timestamp": // JSON has no times: what looks like one is text
 		return n.Value, true
@@ -66,7 +66,7 @@ func (r *reader) scalar(n *yaml.Node) (any, bool) {
 			return b, true
 		}
 	case "!!int", "!!float":
-		if num, ok := number(n); ok {
+		if num, ok := numberValue(n); ok {
 			return num, true
 		}
 	}
@@ -74,8 +74,8 @@ func (r *reader) scalar(n *yaml.Node) (any, bool) {
 	return nil, false
 }
 
-// number keeps a number as it is written where JSON writes it so, too.
-func number(n *yaml.Node) (any, bool) {
+// numberValue keeps a number as it is written where JSON writes it so, too.
+func numberValue(n *yaml.Node) (any, bool) {
 	if v, err := strictjson.Parse([]byte(n.Value), strictjson.DefaultLimits); err == nil {
 		return v, true
 	}

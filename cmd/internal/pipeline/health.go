@@ -68,10 +68,10 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (p *Pipeline) reportMetrics(w http.ResponseWriter, _ *http.Request) {
-	metrics.Write(w, metrics.Merge(ask(p, scrape)))
+	metrics.Write(w, metrics.Merge(ask(p, scrapeMetrics)))
 }
 
-func get(url string) (*http.Response, error) {
+func httpGet(url string) (*http.Response, error) {
 	client := http.Client{Timeout: 2 * time.Second}
 	return client.Get(url)
 }
@@ -80,7 +80,7 @@ func probe(url string) daemon.Report {
 	sick := func(problem string) daemon.Report {
 		return daemon.Report{Status: daemon.StatusUnhealthy, Problems: map[string]string{"process": problem}}
 	}
-	res, err := get(url + "/healthz")
+	res, err := httpGet(url + "/healthz")
 	if err != nil {
 		return sick("does not answer")
 	}
@@ -92,9 +92,9 @@ func probe(url string) daemon.Report {
 	return r
 }
 
-// scrape gives nil for a service that does not answer.
-func scrape(url string) []byte {
-	res, err := get(url + "/metrics")
+// scrapeMetrics gives nil for a service that does not answer.
+func scrapeMetrics(url string) []byte {
+	res, err := httpGet(url + "/metrics")
 	if err != nil {
 		return nil
 	}

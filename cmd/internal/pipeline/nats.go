@@ -75,7 +75,7 @@ func runNATS(ctx context.Context, path string) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if err := storage.NeedRoom(c.StoreDir); err != nil {
+	if err := storage.RequireFreeSpace(c.StoreDir); err != nil {
 		return fmt.Errorf("the log's server: %w", err)
 	}
 	level := c.LogLevel

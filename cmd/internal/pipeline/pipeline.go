@@ -102,14 +102,14 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 		}
 	}
 	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, closed: func() {}}
-	p.sup = supervise.New(opt.Log, p.changed)
+	p.sup = supervise.New(opt.Log, p.processChanged)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Stop(context.WithoutCancel(ctx)))
 			p = nil
 		}
 	}()
-	if err := p.prepare(); err != nil {
+	if err := p.prepareDataDir(); err != nil {
 		return p, err
 	}
 	if err := p.sup.Start(ctx, supervise.Spec{Name: procClickHouse, Start: p.startClickHouse}); err != nil {
@@ -118,7 +118,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if err := p.sup.Start(ctx, supervise.Spec{Name: procNATS, Start: p.startNATS}); err != nil {
 		return p, err
 	}
-	if err := p.provision(ctx); err != nil {
+	if err := p.provisionStreams(ctx); err != nil {
 		return p, err
 	}
 	if opt.BeforeServices != nil {
@@ -147,12 +147,12 @@ func (p *Pipeline) Ready() target.Ready {
 }
 
 // Service is the user of a role in the services' account.
-func (p *Pipeline) Service(r streams.Role) streams.User { return p.state.user(string(r)) }
+func (p *Pipeline) Service(r streams.Role) streams.User { return p.state.serviceUser(string(r)) }
 
 // KeysDir is where the key files are.
 func (p *Pipeline) KeysDir() string { return p.keys }
 
-func (p *Pipeline) changed(name string, pid int) {
+func (p *Pipeline) processChanged(name string, pid int) {
 	p.mu.Lock()
 	p.ready.PIDs[name] = pid
 	p.mu.Unlock()
@@ -190,7 +190,7 @@ func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
 	cfg := NATSConfig{
 		Host: p.opt.Host, Port: p.opt.NATSPort, StoreDir: filepath.Join(p.opt.DataDir, "nats"),
 		SyncInterval: p.opt.SyncInterval, LogLevel: p.opt.LogLevel,
-		Services: p.state.services(), Tenants: []streams.Tenant{p.state.tenant(p.opt.Tenant)},
+		Services: p.state.serviceUsers(), Tenants: []streams.Tenant{p.state.tenantConfig(p.opt.Tenant)},
 	}
 	p.mu.Unlock()
 	path := filepath.Join(p.opt.DataDir, "nats.json")
@@ -209,10 +209,10 @@ func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
 	return proc, nil
 }
 
-// provision creates streams and buckets, and migrates buckets of older versions
+// provisionStreams creates streams and buckets, and migrates buckets of older versions
 // (streams.Provision).
-func (p *Pipeline) provision(ctx context.Context) error {
-	u := p.state.user(string(streams.RoleProvisioner))
+func (p *Pipeline) provisionStreams(ctx context.Context) error {
+	u := p.state.serviceUser(string(streams.RoleProvisioner))
 	nc, err := streams.Connect(ctx, streams.ConnectOptions{
 		URL: p.Ready().NATSURL, User: u.Name, Password: u.Password, InboxPrefix: u.Inbox(), Name: "countersign provision", Log: p.opt.Log,
 	})
@@ -238,7 +238,7 @@ func (p *Pipeline) provision(ctx context.Context) error {
 func (p *Pipeline) startService(name string) func(context.Context) (supervise.Process, error) {
 	return func(ctx context.Context) (supervise.Process, error) {
 		p.mu.Lock()
-		u := p.state.user(name)
+		u := p.state.serviceUser(name)
 		env := []string{
 			"COUNTERSIGN_NATS_URL=" + p.ready.NATSURL, "COUNTERSIGN_NATS_USER=" + u.Name, "COUNTERSIGN_NATS_PASSWORD=" + u.Password,
 			"COUNTERSIGN_INBOX_PREFIX=" + u.Inbox(), "COUNTERSIGN_KEYS=" + p.keys, "COUNTERSIGN_HTTP=" + p.opt.Host + ":0",
@@ -246,7 +246,7 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 			"COUNTERSIGN_STATE=" + filepath.Join(p.opt.DataDir, "state"), "COUNTERSIGN_PREFIX=" + subject.DefaultPrefix, "COUNTERSIGN_STREAM=" + streams.DefaultShard, "COUNTERSIGN_PUBLIC_KEY=" + p.ready.PublicKey,
 		}
 		if name == "auditor" {
-			custodian := p.state.user(string(streams.RoleCustodian))
+			custodian := p.state.serviceUser(string(streams.RoleCustodian))
 			env = append(env, "COUNTERSIGN_CLICKHOUSE="+p.ready.ClickHouseDSN, "COUNTERSIGN_CUSTODIAN_CREDS=",
 				"COUNTERSIGN_CUSTODIAN_USER="+custodian.Name, "COUNTERSIGN_CUSTODIAN_PASSWORD="+custodian.Password)
 		}

@@ -37,8 +37,8 @@ func TestStateKeepsPasswordsAndAddsNewOnes(t *testing.T) {
 		}
 		seen[p] = true
 	}
-	if other.Passwords["globex-runtime"] == "" || first.roles("acme")[target.Runtime].Name != "acme-runtime" {
-		t.Errorf("users %v", other.names("globex"))
+	if other.Passwords["globex-runtime"] == "" || first.readyRoles("acme")[target.Runtime].Name != "acme-runtime" {
+		t.Errorf("users %v", other.userNames("globex"))
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {

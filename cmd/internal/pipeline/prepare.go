@@ -14,8 +14,8 @@ import (
 // ErrKeyLost says that a log is there and a key that it needs is not.
 var ErrKeyLost = errors.New("a key is missing")
 
-// prepare makes the data directory, its keys and its passwords.
-func (p *Pipeline) prepare() error {
+// prepareDataDir makes the data directory, its keys and its passwords.
+func (p *Pipeline) prepareDataDir() error {
 	if err := os.MkdirAll(p.opt.DataDir, 0o700); err != nil {
 		return fmt.Errorf("creating the data directory: %w", err)
 	}
@@ -36,7 +36,7 @@ func (p *Pipeline) prepare() error {
 	p.ready = target.Ready{
 		Tenant: p.opt.Tenant, PublicKey: public, Owner: target.ThisProcess(), PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
 	}
-	for role, u := range p.state.roles(p.opt.Tenant) {
+	for role, u := range p.state.readyRoles(p.opt.Tenant) {
 		r := target.Role{User: u.Name, Password: u.Password, InboxPrefix: u.Inbox()}
 		if role == target.Runtime {
 			r.Publisher = u.Name

@@ -42,7 +42,7 @@ func loadState(path, tenant string) (state, error) {
 		}
 	}
 	changed := false
-	for _, name := range s.names(tenant) {
+	for _, name := range s.userNames(tenant) {
 		if s.Passwords[name] != "" {
 			continue
 		}
@@ -84,7 +84,7 @@ func ServicePassword(dataDir string, role streams.Role) (string, error) {
 // stateFile is the name of the state in a data directory.
 const stateFile = "state.json"
 
-func (s state) names(tenant string) (names []string) {
+func (s state) userNames(tenant string) (names []string) {
 	for _, r := range serviceRoles {
 		names = append(names, string(r))
 	}
@@ -99,19 +99,19 @@ func tenantUser(tenant string, r streams.Role) string {
 	return subject.Escape(tenant) + "-" + string(r)
 }
 
-// user is one of the services' users, named after its role.
-func (s state) user(role string) streams.User {
+// serviceUser is one of the services' users, named after its role.
+func (s state) serviceUser(role string) streams.User {
 	return streams.User{Name: role, Password: s.Passwords[role], Role: streams.Role(role)}
 }
 
-func (s state) services() (users []streams.User) {
+func (s state) serviceUsers() (users []streams.User) {
 	for _, r := range serviceRoles {
-		users = append(users, s.user(string(r)))
+		users = append(users, s.serviceUser(string(r)))
 	}
 	return users
 }
 
-func (s state) tenant(name string) streams.Tenant {
+func (s state) tenantConfig(name string) streams.Tenant {
 	t := streams.Tenant{Name: name}
 	for _, r := range tenantRoles {
 		u := tenantUser(name, r)
@@ -120,10 +120,10 @@ func (s state) tenant(name string) streams.Tenant {
 	return t
 }
 
-// roles are the users that a ready file names, by role.
-func (s state) roles(tenant string) map[string]streams.User {
-	out := map[string]streams.User{target.Operator: s.user(string(streams.RoleOperator))}
-	for _, u := range s.tenant(tenant).Users {
+// readyRoles are the users that a ready file names, by role.
+func (s state) readyRoles(tenant string) map[string]streams.User {
+	out := map[string]streams.User{target.Operator: s.serviceUser(string(streams.RoleOperator))}
+	for _, u := range s.tenantConfig(tenant).Users {
 		out[string(u.Role)] = u
 	}
 	return out

@@ -10,14 +10,14 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// InForce is a set of policies that was in force.
-type InForce struct {
-	Change events.PolicyChange
-	Seq    uint64 // of the record that says so
-	Docs   []policy.Document
-	Set    *policy.Set
-	Err    error // why there was no usable set: everything was denied
-	Gone   error // why what decided cannot be had any more; Set and Err then say nothing
+// PolicyInForce is a set of policies that was in force.
+type PolicyInForce struct {
+	Change  events.PolicyChange
+	Seq     uint64 // of the record that says so
+	Docs    []policy.Document
+	Set     *policy.Set
+	Err     error // why there was no usable set: everything was denied
+	GoneErr error // why what decided cannot be had any more; Set and Err then say nothing
 }
 
 // keepSets bounds how many compiled sets are kept.
@@ -27,7 +27,7 @@ const keepSets = 8
 type Policies struct {
 	log     Log
 	changes []changeAt
-	sets    map[uint64]*InForce // by sequence of the record
+	sets    map[uint64]*PolicyInForce // by sequence of the record
 	order   []uint64
 }
 
@@ -38,7 +38,7 @@ type changeAt struct {
 
 // Policies reads what the log says about changes of policies.
 func (l Log) Policies(ctx context.Context) (*Policies, error) {
-	p := &Policies{log: l, sets: map[uint64]*InForce{}}
+	p := &Policies{log: l, sets: map[uint64]*PolicyInForce{}}
 	subj := l.Space.Control(l.Stream, events.ControlPolicy)
 	for next := uint64(1); ; {
 		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, subj, next)
@@ -55,9 +55,9 @@ func (l Log) Policies(ctx context.Context) (*Policies, error) {
 	}
 }
 
-// Of gives what a decision was made by: the set that it names or, if it names
+// ForDecision gives what a decision was made by: the set that it names or, if it names
 // none, the newest before it.
-func (p *Policies) Of(ctx context.Context, d events.Decision, seq uint64) (*InForce, error) {
+func (p *Policies) ForDecision(ctx context.Context, d events.Decision, seq uint64) (*PolicyInForce, error) {
 	var found *changeAt
 	for i, c := range p.changes {
 		named := d.Policy == nil || c.revision == d.Policy.Revision && c.digest == d.Policy.Digest
@@ -71,7 +71,7 @@ func (p *Policies) Of(ctx context.Context, d events.Decision, seq uint64) (*InFo
 	if have := p.sets[found.seq]; have != nil {
 		return have, nil
 	}
-	in, err := p.read(ctx, found.seq)
+	in, err := p.loadSet(ctx, found.seq)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (p *Policies) Of(ctx context.Context, d events.Decision, seq uint64) (*InFo
 	return in, nil
 }
 
-func (p *Policies) read(ctx context.Context, seq uint64) (*InForce, error) {
+func (p *Policies) loadSet(ctx context.Context, seq uint64) (*PolicyInForce, error) {
 	m, err := streams.MessageAt(ctx, p.log.JS, p.log.Stream, seq)
 	if err != nil {
 		return nil, err
@@ -91,19 +91,19 @@ func (p *Policies) read(ctx context.Context, seq uint64) (*InForce, error) {
 	if m == nil {
 		return nil, fmt.Errorf("%w: sequence %d is gone", ErrNoPolicies, seq)
 	}
-	in := &InForce{Seq: seq}
+	in := &PolicyInForce{Seq: seq}
 	if in.Change, err = events.DecodeRecord[events.PolicyChange](m.Body); err != nil {
 		return nil, err
 	}
-	in.Docs = policybucket.Documents(in.Change.Documents)
+	in.Docs = policybucket.DecodeDocuments(in.Change.Documents)
 	if in.Change.Omitted {
-		if in.Docs, in.Gone = p.fromBucket(ctx, in.Change.Revision); in.Gone != nil {
+		if in.Docs, in.GoneErr = p.fromBucket(ctx, in.Change.Revision); in.GoneErr != nil {
 			return in, nil
 		}
 	}
 	in.Set, in.Err = policy.Compile(in.Docs)
 	if digest := in.Set.Digest(); digest != in.Change.Digest {
-		in.Gone = fmt.Errorf("the policies of revision %d have the digest %s here, and had %s when they decided: this program reads them otherwise than the one that decided", in.Change.Revision, digest, in.Change.Digest)
+		in.GoneErr = fmt.Errorf("the policies of revision %d have the digest %s here, and had %s when they decided: this program reads them otherwise than the one that decided", in.Change.Revision, digest, in.Change.Digest)
 	}
 	return in, nil
 }
@@ -118,5 +118,5 @@ func (p *Policies) fromBucket(ctx context.Context, revision uint64) ([]policy.Do
 		return nil, fmt.Errorf("the text of revision %d is in neither log nor bucket any more", revision)
 	}
 	set, err := events.DecodePolicySet(m.Body)
-	return policybucket.Documents(set.Documents), err
+	return policybucket.DecodeDocuments(set.Documents), err
 }

@@ -32,12 +32,12 @@ const (
 	stretch = 250
 	// skew is how far the clocks of admitter and server may be apart, and the server's
 	// go back, both together, for a decision to be found by the time in its id.
-	skew = 2 * time.Minute
+	clockSkew = 2 * time.Minute
 )
 
-// before is how far before a decision its request is looked for, in steps: they
+// requestSteps is how far before a decision its request is looked for, in steps: they
 // are committed together, beside what others commit.
-var before = []uint64{1, 32, 1_000, 20_000}
+var requestSteps = []uint64{1, 32, 1_000, 20_000}
 
 // Log is one shard's log.
 type Log struct {
@@ -55,9 +55,9 @@ type Entry struct {
 	Err      error
 }
 
-// Find looks for a decision. Its id says when it was made, which is where the
+// FindDecision looks for a decision. Its id says when it was made, which is where the
 // search begins.
-func (l Log) Find(ctx context.Context, tenant, id string) (Entry, error) {
+func (l Log) FindDecision(ctx context.Context, tenant, id string) (Entry, error) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {
 		return Entry{}, fmt.Errorf("%w: %.60q is not the id of a decision (a UUID of version 7)", ErrNoDecision, id)
@@ -68,22 +68,22 @@ func (l Log) Find(ctx context.Context, tenant, id string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	from, err := l.near(ctx, st, made.Add(-skew))
+	from, err := l.nearSeqAt(ctx, st, made.Add(-clockSkew))
 	if err != nil {
 		return Entry{}, err
 	}
-	filter := l.decisions(tenant)
+	filter := l.decisionFilter(tenant)
 	for seq := from; ; seq++ {
 		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, filter, seq)
 		if err != nil {
 			return Entry{}, err
 		}
-		if m == nil || m.Time.After(made.Add(skew)) {
-			return Entry{}, fmt.Errorf("%w: %s (tenant %s, looked at what was stored within %s of %s)", ErrNoDecision, id, tenant, skew,
+		if m == nil || m.Time.After(made.Add(clockSkew)) {
+			return Entry{}, fmt.Errorf("%w: %s (tenant %s, looked at what was stored within %s of %s)", ErrNoDecision, id, tenant, clockSkew,
 				made.UTC().Format(time.RFC3339))
 		}
 		if e := entry(*m); e.Decision.DecisionID == id {
-			e.Request, err = l.request(ctx, e)
+			e.Request, err = l.findRequest(ctx, e)
 			return e, err
 		}
 		seq = m.Seq
@@ -101,13 +101,13 @@ func (l Log) At(ctx context.Context, seq uint64) (Entry, error) {
 	}
 	e := entry(*m)
 	if e.Err == nil {
-		e.Request, err = l.request(ctx, e)
+		e.Request, err = l.findRequest(ctx, e)
 	}
 	return e, err
 }
 
-// decisions matches the decisions of a tenant, "" for all of them.
-func (l Log) decisions(tenant string) string {
+// decisionFilter matches the decisions of a tenant, "" for all of them.
+func (l Log) decisionFilter(tenant string) string {
 	if tenant == "" {
 		return l.Space.All(subject.Decisions)
 	}
@@ -120,12 +120,12 @@ func entry(m events.LogMessage) Entry {
 	return e
 }
 
-// request finds the copy of the request that a decision is about, nil if there is
+// findRequest finds the copy of the request that a decision is about, nil if there is
 // none. It is most often the message before it.
-func (l Log) request(ctx context.Context, e Entry) (*events.LogMessage, error) {
+func (l Log) findRequest(ctx context.Context, e Entry) (*events.LogMessage, error) {
 	d, end := e.Decision, e.Message.Seq
 	subj := l.Space.Request(d.Tenant, d.Source, d.Protocol, d.Session)
-	for _, back := range before {
+	for _, back := range requestSteps {
 		start, last := end-min(end, back), back >= end
 		for seq := start; seq < end; {
 			m, err := streams.NextBySubject(ctx, l.JS, l.Stream, subj, seq)
@@ -151,7 +151,7 @@ func (l Log) request(ctx context.Context, e Entry) (*events.LogMessage, error) {
 // order, each with its request. tenant "" is all tenants. Memory is bounded by
 // what a few stretches of the log hold. It tells progress what it has come to.
 func (l Log) Scan(ctx context.Context, tenant string, from, to uint64, progress func(seq uint64), fn func(Entry) error) error {
-	filter := l.decisions(tenant)
+	filter := l.decisionFilter(tenant)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type part struct {
@@ -173,7 +173,7 @@ func (l Log) Scan(ctx context.Context, tenant string, from, to uint64, progress 
 				return
 			}
 			group.Go(func() error {
-				list, err := l.stretch(ctx, filter, a, b)
+				list, err := l.readStretch(ctx, filter, a, b)
 				out <- part{list, b, err}
 				return nil
 			})
@@ -200,7 +200,7 @@ func (l Log) Scan(ctx context.Context, tenant string, from, to uint64, progress 
 	return ctx.Err()
 }
 
-func (l Log) stretch(ctx context.Context, filter string, from, to uint64) (list []Entry, err error) {
+func (l Log) readStretch(ctx context.Context, filter string, from, to uint64) (list []Entry, err error) {
 	for seq := from; seq <= to; {
 		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, filter, seq)
 		if err != nil {
@@ -211,7 +211,7 @@ func (l Log) stretch(ctx context.Context, filter string, from, to uint64) (list 
 		}
 		e := entry(*m)
 		if e.Err == nil {
-			if e.Request, err = l.request(ctx, e); err != nil {
+			if e.Request, err = l.findRequest(ctx, e); err != nil {
 				return nil, err
 			}
 		}

@@ -48,7 +48,7 @@ func open(t testing.TB, n *servicetest.NATS) Log {
 func TestFind(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	l := open(t, n)
-	if _, err := l.Find(t.Context(), "acme", "01a1f875-4fa9-7406-990a-133a994cbdf3"); !errors.Is(err, ErrNoDecision) {
+	if _, err := l.FindDecision(t.Context(), "acme", "01a1f875-4fa9-7406-990a-133a994cbdf3"); !errors.Is(err, ErrNoDecision) {
 		t.Errorf("in an empty log: %v", err)
 	}
 	var ids []string
@@ -58,7 +58,7 @@ func TestFind(t *testing.T) {
 		n.Publish("admitter", msgs...)
 	}
 	for _, id := range ids {
-		e, err := l.Find(t.Context(), "acme", id)
+		e, err := l.FindDecision(t.Context(), "acme", id)
 		if err != nil || e.Decision.DecisionID != id || e.Request == nil || string(e.Request.Body) != `{"of":"`+id+`"}` {
 			t.Errorf("%s: %+v, %v", id, e, err)
 		}
@@ -70,10 +70,10 @@ func TestFind(t *testing.T) {
 	other, err := uuid.NewV7()
 	servicetest.OK(t, err)
 	for name, try := range map[string]func() (Entry, error){
-		"another id":     func() (Entry, error) { return l.Find(t.Context(), "acme", other.String()) },
-		"another tenant": func() (Entry, error) { return l.Find(t.Context(), "globex", ids[0]) },
-		"no id":          func() (Entry, error) { return l.Find(t.Context(), "acme", "x") },
-		"not of time":    func() (Entry, error) { return l.Find(t.Context(), "acme", uuid.NewString()) },
+		"another id":     func() (Entry, error) { return l.FindDecision(t.Context(), "acme", other.String()) },
+		"another tenant": func() (Entry, error) { return l.FindDecision(t.Context(), "globex", ids[0]) },
+		"no id":          func() (Entry, error) { return l.FindDecision(t.Context(), "acme", "x") },
+		"not of time":    func() (Entry, error) { return l.FindDecision(t.Context(), "acme", uuid.NewString()) },
 		"beyond the end": func() (Entry, error) { return l.At(t.Context(), 1000) },
 	} {
 		if _, err := try(); !errors.Is(err, ErrNoDecision) {
@@ -89,7 +89,7 @@ func TestADecisionWithoutItsRequest(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	id, msgs := pair(t, "acme", "s", 0)
 	n.Publish("admitter", msgs[1], msgs[0]) // after it does not count
-	e, err := open(t, n).Find(t.Context(), "acme", id)
+	e, err := open(t, n).FindDecision(t.Context(), "acme", id)
 	if err != nil || e.Request != nil {
 		t.Errorf("%+v, %v", e, err)
 	}
@@ -180,7 +180,7 @@ func TestPolicies(t *testing.T) {
 	}
 	p, err := l.Policies(t.Context())
 	servicetest.OK(t, err)
-	if _, err := p.Of(t.Context(), events.Decision{}, 100); !errors.Is(err, ErrNoPolicies) {
+	if _, err := p.ForDecision(t.Context(), events.Decision{}, 100); !errors.Is(err, ErrNoPolicies) {
 		t.Errorf("an empty log: %v", err)
 	}
 	change(t, n, events.PolicyChange{Revision: 0, Policies: []events.PolicyRef{}, Error: "none"})                             // 1
@@ -202,13 +202,13 @@ func TestPolicies(t *testing.T) {
 		{"another digest", ref(1, "sha256:1"), 9, 0, false},
 		{"text gone", ref(2, digest), 9, 3, true},
 	} {
-		in, err := p.Of(t.Context(), c.d, c.at)
+		in, err := p.ForDecision(t.Context(), c.d, c.at)
 		switch {
 		case c.want == 0:
 			if !errors.Is(err, ErrNoPolicies) {
 				t.Errorf("%s: %+v, %v", c.name, in, err)
 			}
-		case err != nil || in.Seq != c.want || (in.Gone != nil) != c.gone:
+		case err != nil || in.Seq != c.want || (in.GoneErr != nil) != c.gone:
 			t.Errorf("%s: %+v, %v", c.name, in, err)
 		}
 	}

@@ -18,14 +18,14 @@ const ClockBack = 5 * time.Second
 // beyond the last if there is none. If broker times go back by more than ClockBack
 // around there, it gives one that was stored then, which may not be the first.
 func (l Log) SeqAt(ctx context.Context, st streams.State, at time.Time) (uint64, error) {
-	i, err := firstAt(span(st), at, l.times(ctx, st))
+	i, err := searchFirstAt(span(st), at, l.storedTimes(ctx, st))
 	return st.FirstSeq + uint64(i), err
 }
 
-// near is SeqAt where it is enough that all that was stored ClockBack later or more
+// nearSeqAt is SeqAt where it is enough that all that was stored ClockBack later or more
 // lies behind it.
-func (l Log) near(ctx context.Context, st streams.State, at time.Time) (uint64, error) {
-	i, err := someAt(span(st), at, l.times(ctx, st))
+func (l Log) nearSeqAt(ctx context.Context, st streams.State, at time.Time) (uint64, error) {
+	i, err := searchAnyAt(span(st), at, l.storedTimes(ctx, st))
 	return st.FirstSeq + uint64(i), err
 }
 
@@ -44,7 +44,7 @@ type timeOf func(i int) (stored time.Time, err error)
 // endOfTime is stored at a place behind the last message.
 var endOfTime = time.Unix(1<<40, 0)
 
-func (l Log) times(ctx context.Context, st streams.State) timeOf {
+func (l Log) storedTimes(ctx context.Context, st streams.State) timeOf {
 	return func(i int) (time.Time, error) {
 		// The next one there is, where this one was erased.
 		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, ">", st.FirstSeq+uint64(i))
@@ -55,10 +55,10 @@ func (l Log) times(ctx context.Context, st streams.State) timeOf {
 	}
 }
 
-// someAt finds, among n places, one that was stored at a time or after it while the
+// searchAnyAt finds, among n places, one that was stored at a time or after it while the
 // one before was not: the only one, where times do not go back. Where they do so by
 // some time d at most, all that was stored d later or more lies behind it.
-func someAt(n int, at time.Time, stored timeOf) (int, error) {
+func searchAnyAt(n int, at time.Time, stored timeOf) (int, error) {
 	var failed error
 	i := sort.Search(n, func(i int) bool {
 		if failed != nil {
@@ -71,15 +71,15 @@ func someAt(n int, at time.Time, stored timeOf) (int, error) {
 	return i, failed
 }
 
-// firstAt finds the first of n places that was stored at a time or after it. It lies
+// searchFirstAt finds the first of n places that was stored at a time or after it. It lies
 // behind what was stored ClockBack earlier, and not behind any that was stored then;
 // what is between them, most often very little, is looked at one by one.
-func firstAt(n int, at time.Time, stored timeOf) (int, error) {
-	end, err := someAt(n, at, stored)
+func searchFirstAt(n int, at time.Time, stored timeOf) (int, error) {
+	end, err := searchAnyAt(n, at, stored)
 	if err != nil {
 		return end, err
 	}
-	from, err := someAt(end, at.Add(-ClockBack), stored)
+	from, err := searchAnyAt(end, at.Add(-ClockBack), stored)
 	for ; err == nil && from < end; from += workers {
 		times := make([]time.Time, min(workers, end-from))
 		var g errgroup.Group

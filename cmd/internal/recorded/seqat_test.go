@@ -28,7 +28,7 @@ func TestFirstAtWithAClockThatJumps(t *testing.T) {
 		for want < len(list) && list[want].Before(at) {
 			want++
 		}
-		got, err := firstAt(len(list), at, func(i int) (time.Time, error) { return list[i], nil })
+		got, err := searchFirstAt(len(list), at, func(i int) (time.Time, error) { return list[i], nil })
 		if err != nil || got != want {
 			t.Fatalf("%d, %v; the first is %d of %v", got, err, want, list)
 		}
@@ -41,13 +41,13 @@ func TestFirstAtAsksLittle(t *testing.T) {
 	const n = 1 << 20
 	asked := 0
 	at := func(i int) time.Time { return time.Unix(int64(i), 0) }
-	got, err := someAt(n, at(777_777), func(i int) (time.Time, error) { asked++; return at(i), nil })
+	got, err := searchAnyAt(n, at(777_777), func(i int) (time.Time, error) { asked++; return at(i), nil })
 	if err != nil || got != 777_777 || asked > 21 {
 		t.Errorf("%d, %v, asked %d times", got, err, asked)
 	}
 	broken := errors.New("broken")
 	for _, from := range []int{499, 495, 0} {
-		if _, err := firstAt(1000, at(500), func(i int) (time.Time, error) {
+		if _, err := searchFirstAt(1000, at(500), func(i int) (time.Time, error) {
 			if i >= from && i < 500 {
 				return time.Time{}, broken
 			}

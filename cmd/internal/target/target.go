@@ -160,14 +160,14 @@ func (t *Target) ReadyInfo() *Ready { return t.ready }
 // Connect connects to NATS in a role. Explicit flags win over the context, the
 // context over the ready file.
 func (t *Target) Connect(ctx context.Context, role string) (*nats.Conn, error) {
-	o, err := t.options(role)
+	o, err := t.connectOptions(role)
 	if err != nil {
 		return nil, err
 	}
 	return streams.Connect(ctx, o)
 }
 
-func (t *Target) options(role string) (streams.ConnectOptions, error) {
+func (t *Target) connectOptions(role string) (streams.ConnectOptions, error) {
 	o := streams.ConnectOptions{Name: "countersign " + role, InboxPrefix: t.Inbox}
 	if t.ready != nil {
 		r, known := t.ready.Roles[role]

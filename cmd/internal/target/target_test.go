@@ -83,7 +83,7 @@ func TestPrecedence(t *testing.T) {
 			target, err := c.flags.Resolve()
 			var got seen
 			if err == nil {
-				o, oerr := target.options(c.role)
+				o, oerr := target.connectOptions(c.role)
 				got, err = seen{o.URL, o.User, o.Password, o.CredsFile, o.InboxPrefix}, oerr
 			}
 			switch {

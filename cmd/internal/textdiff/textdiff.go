@@ -8,7 +8,7 @@ import (
 
 const (
 	// context is how many unchanged lines are shown around a change.
-	context = 3
+	contextLines = 3
 	// maxEdits bounds the search for the smallest difference, whose memory grows
 	// with its square. What differs in more lines is shown as replaced whole.
 	maxEdits = 1_000
@@ -56,11 +56,11 @@ func Compare(from, to string) []Hunk {
 	for _, l := range a[:head] {
 		all = append(all, Line{Keep, l})
 	}
-	all = append(all, edits(a[head:len(a)-tail], b[head:len(b)-tail])...)
+	all = append(all, shortestEdits(a[head:len(a)-tail], b[head:len(b)-tail])...)
 	for _, l := range a[len(a)-tail:] {
 		all = append(all, Line{Keep, l})
 	}
-	return hunks(all)
+	return cutHunks(all)
 }
 
 // noLineEnd marks a last line without an end.
@@ -76,8 +76,8 @@ func lines(s string) []string {
 	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
 }
 
-// edits is Myers' greedy algorithm: the shortest list of removals and additions.
-func edits(a, b []string) []Line {
+// shortestEdits is Myers' greedy algorithm: the shortest list of removals and additions.
+func shortestEdits(a, b []string) []Line {
 	n, m := len(a), len(b)
 	if n == 0 || m == 0 {
 		return replaced(a, b)
@@ -97,15 +97,15 @@ func edits(a, b []string) []Line {
 				x++
 			}
 			if furthest[mid+k] = x; x >= n && x-k >= m {
-				return back(a, b, trace)
+				return followTrace(a, b, trace)
 			}
 		}
 	}
 	return replaced(a, b)
 }
 
-// back follows the trace from its end to its beginning.
-func back(a, b []string, trace [][]int) []Line {
+// followTrace follows the trace from its end to its beginning.
+func followTrace(a, b []string, trace [][]int) []Line {
 	var rev []Line
 	x, y := len(a), len(b)
 	for d := len(trace) - 1; d >= 0; d-- {
@@ -149,26 +149,26 @@ func replaced(a, b []string) (out []Line) {
 	return out
 }
 
-// hunks cuts a list of lines into changes with their context.
-func hunks(all []Line) (list []Hunk) {
+// cutHunks cuts a list of lines into changes with their context.
+func cutHunks(all []Line) (list []Hunk) {
 	oldAt, newAt := 1, 1
 	var h *Hunk
 	quiet := 0 // unchanged lines at the end of h
 	for i, l := range all {
 		if l.Op != Keep && h == nil {
-			before := all[max(0, i-context):i]
+			before := all[max(0, i-contextLines):i]
 			h = &Hunk{OldAt: oldAt - len(before), NewAt: newAt - len(before)}
 			for _, b := range before {
-				h.add(b)
+				h.addLine(b)
 			}
 		}
 		if h != nil {
-			h.add(l)
+			h.addLine(l)
 			if quiet++; l.Op != Keep {
 				quiet = 0
 			}
-			if quiet > 2*context {
-				h.drop(quiet - context)
+			if quiet > 2*contextLines {
+				h.trimEnd(quiet - contextLines)
 				list, h = append(list, *h), nil
 			}
 		}
@@ -180,13 +180,13 @@ func hunks(all []Line) (list []Hunk) {
 		}
 	}
 	if h != nil {
-		h.drop(max(0, quiet-context))
+		h.trimEnd(max(0, quiet-contextLines))
 		list = append(list, *h)
 	}
 	return list
 }
 
-func (h *Hunk) add(l Line) {
+func (h *Hunk) addLine(l Line) {
 	h.Lines = append(h.Lines, l)
 	if l.Op != Add {
 		h.OldLines++
@@ -196,8 +196,8 @@ func (h *Hunk) add(l Line) {
 	}
 }
 
-// drop takes unchanged lines off the end.
-func (h *Hunk) drop(n int) {
+// trimEnd takes unchanged lines off the end.
+func (h *Hunk) trimEnd(n int) {
 	h.Lines = h.Lines[:len(h.Lines)-n]
 	h.OldLines, h.NewLines = h.OldLines-n, h.NewLines-n
 }

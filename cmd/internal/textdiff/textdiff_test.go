@@ -48,7 +48,7 @@ func TestEditsGiveBothTexts(t *testing.T) {
 		a, b := rapid.SliceOfN(line, 0, 30).Draw(t, "a"), rapid.SliceOfN(line, 0, 30).Draw(t, "b")
 		var from, to []string
 		changes := 0
-		for _, l := range edits(a, b) {
+		for _, l := range shortestEdits(a, b) {
 			if l.Op != Add {
 				from = append(from, l.Text)
 			}

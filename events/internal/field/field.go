@@ -51,26 +51,26 @@ func Root(tree map[string]any, first **Error) Object { return Object{Members: tr
 // Fail records that a member does not have the type it must have.
 func (o Object) Fail(key, want string) {
 	if o.first != nil && *o.first == nil {
-		*o.first = &Error{Path: o.pointer(key), Want: want}
+		*o.first = &Error{Path: o.pointerTo(key), Want: want}
 	}
 }
 
-func (o Object) fail(want string) {
+func (o Object) failSelf(want string) {
 	if o.first != nil && *o.first == nil {
 		*o.first = &Error{Path: o.path, Want: want}
 	}
 }
 
-func (o Object) element(key string, i int) Object {
-	return Object{path: o.pointer(key) + "/" + strconv.Itoa(i), first: o.first}
+func (o Object) elementAt(key string, i int) Object {
+	return Object{path: o.pointerTo(key) + "/" + strconv.Itoa(i), first: o.first}
 }
 
-func (o Object) pointer(key string) string { return o.path + "/" + pointerEscaper.Replace(key) }
+func (o Object) pointerTo(key string) string { return o.path + "/" + pointerEscaper.Replace(key) }
 
 var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// read is the one place where absence and type are told apart.
-func read[T any](o Object, key, want string) (v T, ok bool) {
+// readMember is the one place where absence and type are told apart.
+func readMember[T any](o Object, key, want string) (v T, ok bool) {
 	m, there := o.Members[key]
 	if !there {
 		return v, false
@@ -84,25 +84,25 @@ func read[T any](o Object, key, want string) (v T, ok bool) {
 // Text reads a string.
 func (o Object) Text(key string) string {
 	if o.IsFlat() {
-		if v, ok := o.member(key, KindString, WantString); ok {
+		if v, ok := o.flatMember(key, KindString, WantString); ok {
 			return v.Text()
 		}
 		return ""
 	}
-	s, _ := read[string](o, key, WantString)
+	s, _ := readMember[string](o, key, WantString)
 	return s
 }
 
 // TextPtr reads a string whose presence matters.
 func (o Object) TextPtr(key string) *string {
 	if o.IsFlat() {
-		if v, ok := o.member(key, KindString, WantString); ok {
+		if v, ok := o.flatMember(key, KindString, WantString); ok {
 			s := v.Text()
 			return &s
 		}
 		return nil
 	}
-	if s, ok := read[string](o, key, WantString); ok {
+	if s, ok := readMember[string](o, key, WantString); ok {
 		return &s
 	}
 	return nil
@@ -111,13 +111,13 @@ func (o Object) TextPtr(key string) *string {
 // Bool reads a boolean; nil if it is absent.
 func (o Object) Bool(key string) *bool {
 	if o.IsFlat() {
-		if v, ok := o.member(key, KindBool, WantBool); ok {
+		if v, ok := o.flatMember(key, KindBool, WantBool); ok {
 			b := v.Kind() == strictjson.KindTrue
 			return &b
 		}
 		return nil
 	}
-	if b, ok := read[bool](o, key, WantBool); ok {
+	if b, ok := readMember[bool](o, key, WantBool); ok {
 		return &b
 	}
 	return nil
@@ -126,11 +126,11 @@ func (o Object) Bool(key string) *bool {
 // Int reads a number without a fraction (1, 1.0 and 1e0 are the same integer);
 // nil if it is absent.
 func (o Object) Int(key string) *int64 {
-	n, ok := o.literal(key, WantInteger)
+	n, ok := o.numberLiteral(key, WantInteger)
 	if !ok {
 		return nil
 	}
-	i, ok := integer(string(n))
+	i, ok := parseInteger(string(n))
 	if !ok {
 		o.Fail(key, WantInteger)
 		return nil
@@ -138,15 +138,15 @@ func (o Object) Int(key string) *int64 {
 	return &i
 }
 
-func (o Object) literal(key, want string) (json.Number, bool) {
+func (o Object) numberLiteral(key, want string) (json.Number, bool) {
 	if o.IsFlat() {
-		v, ok := o.member(key, KindNumber, want)
+		v, ok := o.flatMember(key, KindNumber, want)
 		return json.Number(v.Text()), ok
 	}
-	return read[json.Number](o, key, want)
+	return readMember[json.Number](o, key, want)
 }
 
-func integer(lit string) (int64, bool) {
+func parseInteger(lit string) (int64, bool) {
 	if i, err := strconv.ParseInt(lit, 10, 64); err == nil {
 		return i, true
 	}
@@ -160,7 +160,7 @@ func integer(lit string) (int64, bool) {
 
 // Number reads a number; nil if it is absent.
 func (o Object) Number(key string) *float64 {
-	n, ok := o.literal(key, WantNumber)
+	n, ok := o.numberLiteral(key, WantNumber)
 	if !ok {
 		return nil
 	}
@@ -175,13 +175,13 @@ func (o Object) Number(key string) *float64 {
 // Map reads an object as it stands in the tree; nil if it is absent.
 func (o Object) Map(key string) map[string]any {
 	if o.IsFlat() {
-		v, ok := o.member(key, KindObject, WantObject)
+		v, ok := o.flatMember(key, KindObject, WantObject)
 		if !ok {
 			return nil
 		}
 		return v.Tree().(map[string]any)
 	}
-	m, _ := read[map[string]any](o, key, WantObject)
+	m, _ := readMember[map[string]any](o, key, WantObject)
 	return m
 }
 
@@ -190,18 +190,18 @@ func (o Object) Map(key string) map[string]any {
 func (o Object) Child(key string) (child Object, ok bool) {
 	if o.IsFlat() {
 		child.first = o.first
-		if v, there := o.member(key, KindObject, WantObject); there {
+		if v, there := o.flatMember(key, KindObject, WantObject); there {
 			child.flat, ok = v, true
 		}
 		return child, ok
 	}
-	m, ok := read[map[string]any](o, key, WantObject)
-	return Object{Members: m, path: o.pointer(key), first: o.first}, ok
+	m, ok := readMember[map[string]any](o, key, WantObject)
+	return Object{Members: m, path: o.pointerTo(key), first: o.first}, ok
 }
 
 // Texts reads an array of strings; nil if it is absent.
 func (o Object) Texts(key string) []string {
-	list, ok := o.list(key, WantStrings)
+	list, ok := o.arrayMember(key, WantStrings)
 	if !ok {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (o Object) Texts(key string) []string {
 	for i, e := range list {
 		s, ok := e.(string)
 		if !ok {
-			o.element(key, i).fail(WantString)
+			o.elementAt(key, i).failSelf(WantString)
 			return nil
 		}
 		texts = append(texts, s)
@@ -217,28 +217,28 @@ func (o Object) Texts(key string) []string {
 	return texts
 }
 
-func (o Object) list(key, want string) ([]any, bool) {
+func (o Object) arrayMember(key, want string) ([]any, bool) {
 	if o.IsFlat() {
-		v, ok := o.member(key, KindArray, want)
+		v, ok := o.flatMember(key, KindArray, want)
 		if !ok {
 			return nil, false
 		}
 		return v.Tree().([]any), true
 	}
-	return read[[]any](o, key, want)
+	return readMember[[]any](o, key, want)
 }
 
 // Objects opens the objects of an array; nil if it is absent.
 func (o Object) Objects(key string) []Object {
-	list, ok := o.list(key, WantObjects)
+	list, ok := o.arrayMember(key, WantObjects)
 	if !ok {
 		return nil
 	}
 	objects := make([]Object, 0, len(list))
 	for i, e := range list {
-		el := o.element(key, i)
+		el := o.elementAt(key, i)
 		if el.Members, ok = e.(map[string]any); !ok {
-			el.fail(WantObject)
+			el.failSelf(WantObject)
 			return nil
 		}
 		objects = append(objects, el)

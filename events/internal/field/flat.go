@@ -7,7 +7,7 @@ import "github.com/countersign-dev/countersign/events/strictjson"
 func Flat(v strictjson.Value, first **Error) Object { return Object{flat: v, first: first} }
 
 // IsFlat tells whether the object was read flat.
-func (o Object) IsFlat() bool { return o.flat.There() }
+func (o Object) IsFlat() bool { return o.flat.Exists() }
 
 // Len is how many members an object has.
 func (o Object) Len() int {
@@ -39,12 +39,12 @@ func (o Object) Any(key string) any {
 var flatKinds = [256]string{strictjson.KindObject: KindObject, strictjson.KindArray: KindArray, strictjson.KindString: KindString,
 	strictjson.KindNumber: KindNumber, strictjson.KindTrue: KindBool, strictjson.KindFalse: KindBool, strictjson.KindNull: KindNull}
 
-// member finds a member that must be of a kind.
-func (o Object) member(key, kind, want string) (v strictjson.Value, ok bool) {
+// flatMember finds a member that must be of a kind.
+func (o Object) flatMember(key, kind, want string) (v strictjson.Value, ok bool) {
 	v = o.flat.Get(key)
-	if v.There() && flatKinds[v.Kind()] != kind {
+	if v.Exists() && flatKinds[v.Kind()] != kind {
 		o.Fail(key, want)
 		return v, false
 	}
-	return v, v.There()
+	return v, v.Exists()
 }

@@ -2,19 +2,19 @@ package redact
 
 import "strings"
 
-// assignment looks at a name, a separator at i and a value: password=…,
+// scanAssignment looks at a name, a separator at i and a value: password=…,
 // "api_key": "…", Authorization: Bearer ….
-func (sc *scanner) assignment(i int) {
-	sc.m.charge(8)
+func (sc *textScanner) scanAssignment(i int) {
+	sc.budget.charge(8)
 	n, end := sc.nameBefore(i)
-	if n.s == none || end == 0 {
+	if n.strength == noStrength || end == 0 {
 		return
 	}
 	if n.text == "pass" && sc.s[i] == '=' && end == i && containsFold(sc.s[max(0, end-maxIdent):end], "user") { // user=x pass=y
-		n.s = strong
+		n.strength = strongName
 	}
 	if n.text == "pass" && sc.s[i] == ':' && passArgument(sc.s[max(0, end-maxIdent):end]) {
-		n.s = strong
+		n.strength = strongName
 	}
 	v := i + 1
 	for v < len(sc.s) && v <= i+2 && (sc.s[v] == '=' || sc.s[v] == '>') { // := => ==
@@ -23,17 +23,17 @@ func (sc *scanner) assignment(i int) {
 	if strings.HasPrefix(sc.s[v:], "//") { // a URL's scheme is no name
 		return
 	}
-	sc.value(n, v, sc.s[i] == ':')
+	sc.addSecretValue(n, v, sc.s[i] == ':')
 }
 
 // nameBefore finds the name that ends before the separator at i.
-func (sc *scanner) nameBefore(i int) (name, int) {
+func (sc *textScanner) nameBefore(i int) (nameRule, int) {
 	s, j := sc.s, i
 	for j > 0 && i-j < maxBlanks && (s[j-1] == ' ' || s[j-1] == '\t') {
 		j--
 	}
 	j = beforeIndex(s, j)
-	if j > 0 && classOf[s[j-1]]&quoteChar != 0 {
+	if j > 0 && byteClass[s[j-1]]&quoteChar != 0 {
 		for j--; j > 0 && s[j-1] == '\\'; {
 			j--
 		}
@@ -44,31 +44,31 @@ func (sc *scanner) nameBefore(i int) (name, int) {
 		j = stem
 	}
 	end := j
-	if stem < 2 || classOf[s[stem-1]]&alnum != 0 && !endingPairs[pairOf(s[stem-2], s[stem-1])] && !wordEnds[pairOf(s[stem-2], s[stem-1])] {
-		return name{}, 0 // most separators
+	if stem < 2 || byteClass[s[stem-1]]&alnum != 0 && !endingPairs[pairOf(s[stem-2], s[stem-1])] && !wordEnds[pairOf(s[stem-2], s[stem-1])] {
+		return nameRule{}, 0 // most separators
 	}
-	for j > 0 && end-j < 2*longestName && (classOf[s[j-1]]&word != 0 || s[j-1] >= 0x80) {
+	for j > 0 && end-j < 2*longestName && (byteClass[s[j-1]]&word != 0 || s[j-1] >= 0x80) {
 		j--
 	}
-	sc.m.charge(15 + 2*(end-j))
+	sc.budget.charge(15 + 2*(end-j))
 	if s[end-1] >= 0x80 {
-		sc.m.charge(40)
+		sc.budget.charge(40)
 		if apart(s[j:end]) {
-			sc.m.charge(20 * (end - j))
+			sc.budget.charge(20 * (end - j))
 		}
 	}
-	n := lookup(s[j:end])
+	n := lookupName(s[j:end])
 	if n.text == "" {
-		if n = sc.pairedName(j, end); n.s == none && endsWithWord(s[max(0, end-wordReach):end]) { // of several words
+		if n = sc.pairedName(j, end); n.strength == noStrength && endsWithWord(s[max(0, end-wordReach):end]) { // of several words
 			n = wordName
 		}
 	}
-	if n.s != strong && n.text != "" && j > 1 && s[j-1] == ' ' { // "API key: …"
-		for j--; j > 0 && end-j < longestName+2 && classOf[s[j-1]]&word != 0; {
+	if n.strength != strongName && n.text != "" && j > 1 && s[j-1] == ' ' { // "API key: …"
+		for j--; j > 0 && end-j < longestName+2 && byteClass[s[j-1]]&word != 0; {
 			j--
 		}
-		sc.m.charge(15 + 2*(end-j))
-		if m := lookup(s[j:end]); m.s == strong {
+		sc.budget.charge(15 + 2*(end-j))
+		if m := lookupName(s[j:end]); m.strength == strongName {
 			n = m
 		}
 	}
@@ -103,7 +103,7 @@ func beforeNumber(s string, end int) int {
 	if j == end {
 		return end
 	}
-	if j == 0 || classOf[s[j-1]]&(letter|dash|dot) == 0 && s[j-1] < 0x80 {
+	if j == 0 || byteClass[s[j-1]]&(letter|dash|dot) == 0 && s[j-1] < 0x80 {
 		return 0 // a number is no name
 	}
 	return j
@@ -111,63 +111,63 @@ func beforeNumber(s string, end int) int {
 
 func containsFold(s, word string) bool {
 	for i := 0; i+len(word) <= len(s); i++ {
-		if equal(s[i:i+len(word)], word, true) {
+		if matchesLiteral(s[i:i+len(word)], word, true) {
 			return true
 		}
 	}
 	return false
 }
 
-// flag looks at --name value; i is the second dash. --name=value is an
+// scanFlag looks at --name value; i is the second dash. --name=value is an
 // assignment.
-func (sc *scanner) flag(i int) {
+func (sc *textScanner) scanFlag(i int) {
 	s := sc.s
-	sc.m.charge(15)
-	if i > 1 && classOf[s[i-2]]&(alnum|dash) != 0 {
+	sc.budget.charge(15)
+	if i > 1 && byteClass[s[i-2]]&(alnum|dash) != 0 {
 		return
 	}
-	end := run(s, i+1, word)
+	end := runEnd(s, i+1, word)
 	if end == i+1 || end-i > maxIdent || end >= len(s) || s[end] != ' ' {
 		return
 	}
-	if next := run(s, end, space); next == len(s) || s[next] == '-' {
+	if next := runEnd(s, end, space); next == len(s) || s[next] == '-' {
 		return
 	}
-	if n := lookup(s[i+1 : end]); n.s == strong || n.text == "pass" {
-		n.s = strong
-		sc.value(n, end, false)
+	if n := lookupName(s[i+1 : end]); n.strength == strongName || n.text == "pass" {
+		n.strength = strongName
+		sc.addSecretValue(n, end, false)
 	} else if s[i+1:end] == "user" || s[i+1:end] == "proxy-user" { // curl --user name:password
-		sc.userPassword(run(s, end, space))
+		sc.addUserPassword(runEnd(s, end, space))
 	}
 }
 
-// userPassword takes what stands behind the colon of name:password.
-func (sc *scanner) userPassword(v int) {
+// addUserPassword takes what stands behind the colon of name:password.
+func (sc *textScanner) addUserPassword(v int) {
 	s := sc.s
-	if v < len(s) && classOf[s[v]]&quoteChar != 0 {
+	if v < len(s) && byteClass[s[v]]&quoteChar != 0 {
 		v++
 	}
-	colon := run(s[:min(len(s), v+2*maxIdent)], v, word|dot|at64)
+	colon := runEnd(s[:min(len(s), v+2*maxIdent)], v, word|dot|at64)
 	if colon == v || colon >= len(s) || s[colon] != ':' || colon+1 >= len(s) {
 		return
 	}
-	if to := sc.bareEnd(colon + 1); !harmless(s[colon+1 : to]) {
-		sc.add(colon+1, to, Assignment)
+	if to := sc.bareEnd(colon + 1); !isHarmlessValue(s[colon+1 : to]) {
+		sc.addSpan(colon+1, to, Assignment)
 	}
 }
 
-// value takes the value that begins at v, behind blanks and an opening quote,
+// addSecretValue takes the value that begins at v, behind blanks and an opening quote,
 // if it is one that the name proves secret.
-func (sc *scanner) value(n name, v int, colon bool) {
+func (sc *textScanner) addSecretValue(n nameRule, v int, colon bool) {
 	s := sc.s
-	sc.m.charge(30)
+	sc.budget.charge(30)
 	for limit := v + maxBlanks; v < len(s) && v < limit && (s[v] == ' ' || s[v] == '\t'); {
 		v++
 	}
 	if v >= len(s) || sc.nested(n, v, colon) {
 		return
 	}
-	if n.line && colon && sc.header(v) {
+	if n.line && colon && sc.addHeaderValue(v) {
 		return
 	}
 	from, to, quoted := sc.quotedValue(v)
@@ -175,61 +175,61 @@ func (sc *scanner) value(n name, v int, colon bool) {
 		to = sc.bareEnd(from)
 	}
 	text := s[from:to]
-	if n.s == likely {
-		if passwordLike(text) && !harmless(text) {
-			sc.add(from, to, Assignment)
+	if n.strength == likely {
+		if passwordLike(text) && !isHarmlessValue(text) {
+			sc.addSpan(from, to, Assignment)
 		}
 		return
 	}
-	if n.s == weak {
-		if !sc.plain.has(from) {
-			sc.plain = extent{from, run(s, from, bearerc)}
+	if n.strength == weakName {
+		if !sc.plain.contains(from) {
+			sc.plain = extent{from, runEnd(s, from, bearerc)}
 		}
 		switch { // a value that begins a little behind one that is not random is not either
-		case from < sc.dull || to > sc.plain.to:
-		case sc.mixed(text):
-			sc.add(from, to, HighEntropy)
+		case from < sc.notRandomUpTo || to > sc.plain.to:
+		case sc.looksRandom(text):
+			sc.addSpan(from, to, HighEntropy)
 		case len(text) >= minRandom:
-			sc.dull = min(from+dullReach, to)
+			sc.notRandomUpTo = min(from+notRandomReach, to)
 		}
 		return
 	}
 	if n.secret(text, quoted || !colon) {
-		sc.add(from, to, Assignment)
+		sc.addSpan(from, to, Assignment)
 	}
 }
 
 // secret reports whether a value in a text is one that the name proves secret;
 // marked says that quotes or an equals sign tell it from prose.
-func (n name) secret(text string, marked bool) bool {
-	if harmless(text) || n.many && run(text, 0, digit) == len(text) {
+func (n nameRule) secret(text string, marked bool) bool {
+	if isHarmlessValue(text) || n.many && runEnd(text, 0, digit) == len(text) {
 		return false
 	}
-	return marked || !n.prose || telling(text) && (!n.word || hasASCII(text))
+	return marked || !n.prose || isUnlikeProse(text) && (!n.word || hasASCII(text))
 }
 
-func (sc *scanner) mixed(v string) bool {
-	sc.m.charge(min(len(v), 2*maxIdent))
-	return mixed(v)
+func (sc *textScanner) looksRandom(v string) bool {
+	sc.budget.charge(min(len(v), 2*maxIdent))
+	return isRandomMix(v)
 }
 
 // quotedValue finds the value inside quotes, be they escaped or not: the
 // closing quote is the next of the same kind at the same depth of escaping. When
 // there is none, from is where an unquoted value begins.
-func (sc *scanner) quotedValue(v int) (from, to int, ok bool) {
+func (sc *textScanner) quotedValue(v int) (from, to int, ok bool) {
 	s, k := sc.s, 0
 	for v+k < len(s) && s[v+k] == '\\' && k < maxSlashes {
 		k++
 	}
-	if v+k >= len(s) || classOf[s[v+k]]&quoteChar == 0 {
+	if v+k >= len(s) || byteClass[s[v+k]]&quoteChar == 0 {
 		return v, 0, false
 	}
 	quote := s[v+k]
 	v += k + 1
 	memo := &sc.quoted[strings.IndexByte("\"'`", quote)][k]
-	if !memo.has(v) {
+	if !memo.contains(v) {
 		limit := min(len(s), v+maxValueWindow)
-		memo.end = closing(s[:limit], v, quote, k)
+		memo.end = closingQuote(s[:limit], v, quote, k)
 		memo.extent = extent{v, max(memo.end, v) + 1}
 		if memo.end < 0 {
 			memo.extent.to = limit
@@ -242,8 +242,8 @@ func (sc *scanner) quotedValue(v int) (from, to int, ok bool) {
 // three others.
 const maxSlashes = 7
 
-// closing is where a value that begins at v ends; -1 when no quote closes it.
-func closing(s string, v int, quote byte, k int) int {
+// closingQuote is where a value that begins at v ends; -1 when no quote closes it.
+func closingQuote(s string, v int, quote byte, k int) int {
 	for p := v; p < len(s); p++ {
 		next := strings.IndexByte(s[p:], quote)
 		if next < 0 {
@@ -266,12 +266,12 @@ func closing(s string, v int, quote byte, k int) int {
 
 // bareEnd is where an unquoted value ends: at white space, a quote, & ; < >, or
 // a comma before a blank. Brackets and full stops at its end are not its own.
-func (sc *scanner) bareEnd(v int) int {
+func (sc *textScanner) bareEnd(v int) int {
 	s := sc.s
-	if !sc.bare.has(v) {
+	if !sc.bare.contains(v) {
 		end := v
-		for end < len(s) && classOf[s[end]]&valueEnd == 0 {
-			if s[end] == ',' && (end+1 == len(s) || classOf[s[end+1]]&(space|quoteChar) != 0) {
+		for end < len(s) && byteClass[s[end]]&valueEnd == 0 {
+			if s[end] == ',' && (end+1 == len(s) || byteClass[s[end+1]]&(space|quoteChar) != 0) {
 				break
 			}
 			end++
@@ -285,42 +285,42 @@ func (sc *scanner) bareEnd(v int) int {
 	return max(end, v)
 }
 
-// header takes a header's value up to the end of its line, if it begins like
+// addHeaderValue takes a header's value up to the end of its line, if it begins like
 // one.
-func (sc *scanner) header(v int) bool {
+func (sc *textScanner) addHeaderValue(v int) bool {
 	s := sc.s
-	if !sc.line.has(v) {
+	if !sc.line.contains(v) {
 		end := v
-		for end < len(s) && s[end] != '\n' && s[end] != '\r' && classOf[s[end]]&quoteChar == 0 {
+		for end < len(s) && s[end] != '\n' && s[end] != '\r' && byteClass[s[end]]&quoteChar == 0 {
 			end++
 		}
 		sc.line = extent{v, end}
 		sc.lineHit = strings.IndexByte(s[v:end], '=') >= 0 && !IsPlaceholder(s[v:end])
 	}
-	if !sc.lineHit && !scheme(s[v:min(sc.line.to, v+20)]) {
+	if !sc.lineHit && !isAuthScheme(s[v:min(sc.line.to, v+20)]) {
 		return false
 	}
-	sc.add(v, sc.line.to, Assignment)
+	sc.addSpan(v, sc.line.to, Assignment)
 	return true
 }
 
-func scheme(s string) bool {
+func isAuthScheme(s string) bool {
 	for _, word := range []string{"bearer ", "basic ", "digest ", "token ", "negotiate ", "apikey ", "aws4-hmac-sha256 "} {
-		if len(s) >= len(word) && equal(s[:len(word)], word, true) {
+		if len(s) >= len(word) && matchesLiteral(s[:len(word)], word, true) {
 			return true
 		}
 	}
 	return false
 }
 
-// harmless values say that there is no secret here.
-func harmless(v string) bool {
+// isHarmlessValue values say that there is no secret here.
+func isHarmlessValue(v string) bool {
 	switch strings.ToLower(v[:min(len(v), 12)]) {
 	case "", "true", "false", "null", "none", "nil", "undefined", "redacted", "[redacted]", "[redacted", "<redacted>", "unknown":
 		return len(v) <= 12
 	}
-	if body, marked := strings.CutPrefix(v, markHead); marked {
-		return markBody(strings.TrimSuffix(body, "]"))
+	if body, marked := strings.CutPrefix(v, placeholderPrefix); marked {
+		return isPlaceholderBody(strings.TrimSuffix(body, "]"))
 	}
 	return strings.HasPrefix(v, "${") || strings.HasPrefix(v, "{{") ||
 		strings.Trim(v, "*") == ""
@@ -340,14 +340,14 @@ func hasASCII(v string) bool {
 	return strings.IndexFunc(v, func(r rune) bool { return r < 0x80 }) >= 0
 }
 
-// telling reports whether a word looks unlike prose: a digit, a sign or an
+// isUnlikeProse reports whether a word looks unlike prose: a digit, a sign or an
 // upper-case letter inside, or length.
-func telling(v string) bool {
+func isUnlikeProse(v string) bool {
 	if len(v) >= 16 {
 		return true
 	}
 	for i := 0; i < len(v); i++ {
-		c := classOf[v[i]]
+		c := byteClass[v[i]]
 		if c&letter == 0 && v[i] < 0x80 || (i > 0 && c&upper != 0) {
 			return true
 		}

@@ -3,29 +3,29 @@ package redact
 // Check digits of the numbers in the table. Every check gets digits only, as
 // many as one of its shapes has.
 
-func at(d []byte, i int) int { return int(d[i] - '0') }
+func digitAt(d []byte, i int) int { return int(d[i] - '0') }
 
-func two(d []byte, i int) int { return 10*at(d, i) + at(d, i+1) }
+func twoDigits(d []byte, i int) int { return 10*digitAt(d, i) + digitAt(d, i+1) }
 
-// weighted is the sum of the first digits times the weights.
-func weighted(d []byte, weights ...int) (sum int) {
+// weightedSum is the sum of the first digits times the weights.
+func weightedSum(d []byte, weights ...int) (sum int) {
 	for i, w := range weights {
-		sum += w * at(d, i)
+		sum += w * digitAt(d, i)
 	}
 	return sum
 }
 
 func valueOf(d []byte) (n uint64) {
 	for i := range d {
-		n = 10*n + uint64(at(d, i))
+		n = 10*n + uint64(digitAt(d, i))
 	}
 	return n
 }
 
-// date reports whether day and month can be.
-func date(day, month int) bool { return day >= 1 && day <= 31 && month >= 1 && month <= 12 }
+// isDayMonth reports whether day and month can be.
+func isDayMonth(day, month int) bool { return day >= 1 && day <= 31 && month >= 1 && month <= 12 }
 
-func luhn(d []byte) bool { return luhnSum(d)%10 == 0 && varied(d) }
+func isLuhnValid(d []byte) bool { return luhnSum(d)%10 == 0 && hasVariedDigits(d) }
 
 func luhnSum(d []byte) (sum int) {
 	double := len(d)%2 == 0
@@ -43,12 +43,12 @@ func luhnSum(d []byte) (sum int) {
 // luhnDouble is the sum of the digits of twice a digit.
 var luhnDouble = [10]int{0, 2, 4, 6, 8, 1, 3, 5, 7, 9}
 
-// varied reports whether there are at least three different digits: 0000… and
+// hasVariedDigits reports whether there are at least three different digits: 0000… and
 // 1111… are fillers.
-func varied(d []byte) bool {
+func hasVariedDigits(d []byte) bool {
 	seen, n := [10]bool{}, 0
 	for i := range d {
-		if v := at(d, i); !seen[v] {
+		if v := digitAt(d, i); !seen[v] {
 			seen[v] = true
 			n++
 		}
@@ -56,9 +56,9 @@ func varied(d []byte) bool {
 	return n >= 3
 }
 
-// card checks Luhn, and length against the issuer's first digits.
-func card(d []byte) bool {
-	p2, p4 := two(d, 0), 100*two(d, 0)+two(d, 2)
+// isCardNumber checks Luhn, and length against the issuer's first digits.
+func isCardNumber(d []byte) bool {
+	p2, p4 := twoDigits(d, 0), 100*twoDigits(d, 0)+twoDigits(d, 2)
 	ok := false
 	switch {
 	case d[0] == '4':
@@ -76,78 +76,78 @@ func card(d []byte) bool {
 }
 
 func usSSN(d []byte) bool {
-	area := 10*two(d, 0) + at(d, 2)
-	return area > 0 && area != 666 && area < 900 && two(d, 3) > 0 && valueOf(d[5:]) > 0 && string(d) != "078051120" && string(d) != "123456789" && varied(d)
+	area := 10*twoDigits(d, 0) + digitAt(d, 2)
+	return area > 0 && area != 666 && area < 900 && twoDigits(d, 3) > 0 && valueOf(d[5:]) > 0 && string(d) != "078051120" && string(d) != "123456789" && hasVariedDigits(d)
 }
 
 func ukNHS(d []byte) bool {
-	c := 11 - weighted(d, 10, 9, 8, 7, 6, 5, 4, 3, 2)%11
-	return c%11 == at(d, 9) && c != 10 && varied(d)
+	c := 11 - weightedSum(d, 10, 9, 8, 7, 6, 5, 4, 3, 2)%11
+	return c%11 == digitAt(d, 9) && c != 10 && hasVariedDigits(d)
 }
 
-func caSIN(d []byte) bool { return d[0] != '0' && d[0] != '8' && luhn(d) }
+func caSIN(d []byte) bool { return d[0] != '0' && d[0] != '8' && isLuhnValid(d) }
 
 func brCPF(d []byte) bool {
-	c := weighted(d, 10, 9, 8, 7, 6, 5, 4, 3, 2) * 10 % 11 % 10
-	e := weighted(d, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2) * 10 % 11 % 10
-	return c == at(d, 9) && e == at(d, 10) && varied(d)
+	c := weightedSum(d, 10, 9, 8, 7, 6, 5, 4, 3, 2) * 10 % 11 % 10
+	e := weightedSum(d, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2) * 10 % 11 % 10
+	return c == digitAt(d, 9) && e == digitAt(d, 10) && hasVariedDigits(d)
 }
 
 func chAHV(d []byte) bool {
-	return string(d[:3]) == "756" && (10-weighted(d, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3)%10)%10 == at(d, 12)
+	return string(d[:3]) == "756" && (10-weightedSum(d, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3)%10)%10 == digitAt(d, 12)
 }
 
 func frNIR(d []byte) bool {
-	month := two(d, 3)
+	month := twoDigits(d, 3)
 	return (d[0] == '1' || d[0] == '2') && (month >= 1 && month <= 12 || month >= 20 && month <= 42) && 97-valueOf(d[:13])%97 == valueOf(d[13:])
 }
 
 func deTaxID(d []byte) bool {
 	p := 10
 	for i := range 10 {
-		if p = (p + at(d, i)) % 10; p == 0 {
+		if p = (p + digitAt(d, i)) % 10; p == 0 {
 			p = 10
 		}
 		p = p * 2 % 11
 	}
-	return d[0] != '0' && (11-p)%10 == at(d, 10)
+	return d[0] != '0' && (11-p)%10 == digitAt(d, 10)
 }
 
 func nlBSN(d []byte) bool {
-	return (weighted(d, 9, 8, 7, 6, 5, 4, 3, 2)-at(d, 8))%11 == 0 && varied(d)
+	return (weightedSum(d, 9, 8, 7, 6, 5, 4, 3, 2)-digitAt(d, 8))%11 == 0 && hasVariedDigits(d)
 }
 
 func beNN(d []byte) bool {
 	n, c := valueOf(d[:9]), valueOf(d[9:])
-	return date(two(d, 4), two(d, 2)) && (97-n%97 == c || 97-(2_000_000_000+n)%97 == c)
+	return isDayMonth(twoDigits(d, 4), twoDigits(d, 2)) && (97-n%97 == c || 97-(2_000_000_000+n)%97 == c)
 }
 
 func plPESEL(d []byte) bool {
-	return date(two(d, 4), two(d, 2)%20) && (10-weighted(d, 1, 3, 7, 9, 1, 3, 7, 9, 1, 3)%10)%10 == at(d, 10)
+	return isDayMonth(twoDigits(d, 4), twoDigits(d, 2)%20) && (10-weightedSum(d, 1, 3, 7, 9, 1, 3, 7, 9, 1, 3)%10)%10 == digitAt(d, 10)
 }
 
 func sePNR(d []byte) bool {
 	if len(d) == 12 {
-		if c := two(d, 0); c < 18 || c > 20 {
+		if c := twoDigits(d, 0); c < 18 || c > 20 {
 			return false
 		}
 		d = d[2:]
 	}
-	day := two(d, 4)
-	return (date(day, two(d, 2)) || date(day-60, two(d, 2))) && luhn(d)
+	day := twoDigits(d, 4)
+	return (isDayMonth(day, twoDigits(d, 2)) || isDayMonth(day-60, twoDigits(d, 2))) && isLuhnValid(d)
 }
 
 func noFNR(d []byte) bool {
-	c := (11 - weighted(d, 3, 7, 6, 1, 8, 9, 4, 5, 2)%11) % 11
-	e := (11 - weighted(d, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2)%11) % 11
-	return (date(two(d, 0), two(d, 2)) || date(two(d, 0)-40, two(d, 2))) && c == at(d, 9) && e == at(d, 10)
+	c := (11 - weightedSum(d, 3, 7, 6, 1, 8, 9, 4, 5, 2)%11) % 11
+	e := (11 - weightedSum(d, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2)%11) % 11
+	return (isDayMonth(twoDigits(d, 0), twoDigits(d, 2)) || isDayMonth(twoDigits(d, 0)-40, twoDigits(d, 2))) && c == digitAt(d, 9) && e == digitAt(d, 10)
 }
 
-func dkCPR(d []byte) bool { return date(two(d, 0), two(d, 2)) }
+func dkCPR(d []byte) bool { return isDayMonth(twoDigits(d, 0), twoDigits(d, 2)) }
 
 func trTCKN(d []byte) bool {
-	odd, even := at(d, 0)+at(d, 2)+at(d, 4)+at(d, 6)+at(d, 8), at(d, 1)+at(d, 3)+at(d, 5)+at(d, 7)
-	return d[0] != '0' && (7*odd-even+100)%10 == at(d, 9) && (odd+even+at(d, 9))%10 == at(d, 10)
+	odd, even := digitAt(d, 0)+digitAt(d, 2)+digitAt(d, 4)+digitAt(d, 6)+digitAt(d, 8), digitAt(d, 1)+digitAt(d, 3)+digitAt(d, 5)+digitAt(d, 7)
+	return d[0] != '0' && (7*odd-even+100)%10 == digitAt(d, 9) && (odd+even+digitAt(d, 9))%10 == digitAt(d, 10)
 }
 
 // Verhoeff's tables.
@@ -180,24 +180,26 @@ func inAadhaar(d []byte) bool {
 	for i := range d {
 		c = verhoeff[i%8][c][d[len(d)-1-i]-'0']
 	}
-	return d[0] >= '2' && c == 0 && varied(d)
+	return d[0] >= '2' && c == 0 && hasVariedDigits(d)
 }
 
 // cnCheck is the check character over the first 17 digits.
 func cnCheck(d []byte) byte {
-	return "10X98765432"[weighted(d, 7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)%11]
+	return "10X98765432"[weightedSum(d, 7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)%11]
 }
 
 func cnDate(d []byte) bool {
-	c := two(d, 6)
-	return d[0] != '0' && (c == 19 || c == 20) && date(two(d, 12), two(d, 10))
+	c := twoDigits(d, 6)
+	return d[0] != '0' && (c == 19 || c == 20) && isDayMonth(twoDigits(d, 12), twoDigits(d, 10))
 }
 
 func cnRID(d []byte) bool { return cnDate(d) && cnCheck(d) == d[17] }
 
 func krRRN(d []byte) bool {
-	c := (11 - weighted(d, 2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5)%11) % 10
-	return date(two(d, 4), two(d, 2)) && d[6] >= '1' && d[6] <= '8' && c == at(d, 12)
+	c := (11 - weightedSum(d, 2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5)%11) % 10
+	return isDayMonth(twoDigits(d, 4), twoDigits(d, 2)) && d[6] >= '1' && d[6] <= '8' && c == digitAt(d, 12)
 }
 
-func zaID(d []byte) bool { return date(two(d, 4), two(d, 2)) && d[10] <= '2' && luhn(d) }
+func zaID(d []byte) bool {
+	return isDayMonth(twoDigits(d, 4), twoDigits(d, 2)) && d[10] <= '2' && isLuhnValid(d)
+}

@@ -28,7 +28,7 @@ const (
 	mailDomain = alnum | dash | dot
 )
 
-var classOf = func() (t [256]uint16) {
+var byteClass = func() (t [256]uint16) {
 	for c := range t {
 		switch {
 		case c >= 'a' && c <= 'z':
@@ -62,23 +62,23 @@ var classOf = func() (t [256]uint16) {
 	return t
 }()
 
-// run is the end of the longest run of class from i on.
-func run(s string, i int, class uint16) int {
-	for i < len(s) && classOf[s[i]]&class != 0 {
+// runEnd is the end of the longest run of class from i on.
+func runEnd(s string, i int, class uint16) int {
+	for i < len(s) && byteClass[s[i]]&class != 0 {
 		i++
 	}
 	return i
 }
 
 func lowerASCII(c byte) byte {
-	if classOf[c]&upper != 0 {
+	if byteClass[c]&upper != 0 {
 		return c + 'a' - 'A'
 	}
 	return c
 }
 
 func upperASCII(c byte) byte {
-	if classOf[c]&lower != 0 {
+	if byteClass[c]&lower != 0 {
 		return c - 'a' + 'A'
 	}
 	return c

@@ -5,25 +5,25 @@ import (
 	"unicode/utf8"
 )
 
-// Cleaner is the short way for documents that there is nothing to redact in,
+// CleanChecker is the short way for documents that there is nothing to redact in,
 // which are most: it walks over a JSON text once, looks at every key and value as
 // Document does, and writes the RFC 8785 form as it goes, without making a tree.
 //
 // A yes is a proof that the long way (strictjson.Parse, Document, canonical form)
 // accepts the text, finds nothing and gives the same bytes (FuzzCleaner); a no
 // says nothing. It is not for concurrent use.
-type Cleaner struct {
-	s       string
-	at      int
-	work    int
-	limit   int // of work
-	m       meter
-	memory  Memory
-	rows    map[string]neverRow
-	out     []byte
-	spare   []byte // room to bring members into their order
-	members []cleanMember
-	keys    map[string]keyFacts
+type CleanChecker struct {
+	s          string
+	at         int
+	work       int
+	limit      int // of work
+	budget     workBudget
+	scanCache  ScanCache
+	rows       map[string]neverStoreRule
+	out        []byte
+	sortBuffer []byte // room to bring members into their order
+	members    []cleanMember
+	keys       map[string]keyFacts
 }
 
 // cleanMember is a member of an object that is being written: its key, and where
@@ -35,17 +35,17 @@ type cleanMember struct {
 
 // keyFacts is what a key says of its value.
 type keyFacts struct {
-	ok         bool // it holds nothing that a detector finds, and is plain ASCII
-	upper      bool // it has letters that another case could stand for
-	work       int
-	credential name                    // its row
-	reply      bool                    // of AAEP's reply tokens
-	check      func(value string) bool // of a field of personal data
-	detector   string                  // likewise
-	list       bool                    // what stands in a list below it is personal data
-	names      bool                    // it is one of pairNames
-	holds      bool                    // it is one of pairValues
-	pass       bool                    // it is besideUser
+	plainKey    bool // it holds nothing that a detector finds, and is plain ASCII
+	hasUpper    bool // it has letters that another case could stand for
+	work        int
+	credential  nameRule                // its row
+	replyToken  bool                    // of AAEP's reply tokens
+	check       func(value string) bool // of a field of personal data
+	detector    string                  // likewise
+	list        bool                    // what stands in a list below it is personal data
+	isPairName  bool                    // it is one of pairNames
+	isPairValue bool                    // it is one of pairValues
+	isPassword  bool                    // it is besideUser
 }
 
 const (
@@ -55,23 +55,23 @@ const (
 	cleanFolded  = 48  // of one object with letters of both cases in its keys
 )
 
-// Document gives the canonical form of a text in which there is nothing to
+// CheckDocument gives the canonical form of a text in which there is nothing to
 // redact. protocol and size are as in Config; what the policy names, and what is
 // known to be secret from another place, the short way knows nothing of. The
 // result is good until the next call.
-func (c *Cleaner) Document(raw []byte, protocol string, size int) (canonical []byte, ok bool) {
+func (c *CleanChecker) CheckDocument(raw []byte, protocol string, size int) (canonical []byte, ok bool) {
 	if protocol == protocolAANA || protocol == "aump" || !utf8.Valid(raw) {
 		return nil, false
 	}
-	c.s, c.at, c.work, c.rows = string(raw), 0, 0, neverStored[protocol]
+	c.s, c.at, c.work, c.rows = string(raw), 0, 0, neverStoreTable[protocol]
 	c.limit = workPerRecord + workPerByte*len(raw)
-	c.memory.clear()
+	c.scanCache.clear()
 	c.out, c.members = c.out[:0], c.members[:0]
-	c.blank()
-	if !c.value(keyFacts{ok: true}, 0) {
+	c.skipBlank()
+	if !c.checkValue(keyFacts{plainKey: true}, 0) {
 		return nil, false
 	}
-	c.blank()
+	c.skipBlank()
 	if c.at != len(c.s) || size > 0 && c.work > workPerRecord+workPerByte*size {
 		return nil, false
 	}
@@ -79,55 +79,55 @@ func (c *Cleaner) Document(raw []byte, protocol string, size int) (canonical []b
 }
 
 // Scan is Scan, with room that is there already.
-func (c *Cleaner) Scan(s string) []Span {
-	spans, _ := c.m.scan(s)
+func (c *CleanChecker) Scan(s string) []Span {
+	spans, _ := c.budget.scanText(s)
 	return spans
 }
 
-// Memory is what the last Document found, for Config.Memory of the same record.
-func (c *Cleaner) Memory() *Memory { return &c.memory }
+// ScanCache is what the last Document found, for Config.Memory of the same record.
+func (c *CleanChecker) ScanCache() *ScanCache { return &c.scanCache }
 
-// Texts reports whether there is nothing to redact in a list of texts that stand
+// CheckTexts reports whether there is nothing to redact in a list of texts that stand
 // under a name, nor in the name.
-func (c *Cleaner) Texts(name string, list []string) bool {
-	k := c.key(name)
-	if !k.ok {
+func (c *CleanChecker) CheckTexts(name string, list []string) bool {
+	k := c.factsFor(name)
+	if !k.plainKey {
 		return false
 	}
 	c.limit = 0
 	for _, s := range list {
-		if !utf8.ValidString(s) || !c.text(s, k) {
+		if !utf8.ValidString(s) || !c.checkText(s, k) {
 			return false
 		}
 	}
 	return true
 }
 
-// key looks at a key; most are known from before.
-func (c *Cleaner) key(name string) keyFacts {
+// factsFor looks at a key; most are known from before.
+func (c *CleanChecker) factsFor(name string) keyFacts {
 	if k, known := c.keys[name]; known {
 		return k
 	}
-	k := keyFacts{ok: name != "" && len(name) <= 4*maxIdent}
+	k := keyFacts{plainKey: name != "" && len(name) <= 4*maxIdent}
 	for i := 0; i < len(name); i++ {
-		k.ok = k.ok && name[i] < 0x80
-		k.upper = k.upper || classOf[name[i]]&upper != 0
+		k.plainKey = k.plainKey && name[i] < 0x80
+		k.hasUpper = k.hasUpper || byteClass[name[i]]&upper != 0
 	}
-	if !k.ok {
+	if !k.plainKey {
 		return k
 	}
-	spans, work := c.m.scan(name)
-	credential, private := find(name)
-	k.ok, k.work = len(spans) == 0, work
+	spans, work := c.budget.scanText(name)
+	credential, private := findRules(name)
+	k.plainKey, k.work = len(spans) == 0, work
 	if credential > 0 {
-		k.credential, k.reply = names[credential-1], names[credential-1].text == "replytoken"
+		k.credential, k.replyToken = nameRules[credential-1], nameRules[credential-1].text == "replytoken"
 	}
 	if private > 0 {
-		k.detector, k.check = personal[private-1].detector, personal[private-1].check
+		k.detector, k.check = personalFields[private-1].detector, personalFields[private-1].check
 	}
 	k.list = personalField(strings.TrimSuffix(name, "s")).detector != ""
 	pair := pairKey(name)
-	k.names, k.holds, k.pass = pairNames[pair], pairValues[pair], besideUser(name)
+	k.isPairName, k.isPairValue, k.isPassword = pairNames[pair], pairValues[pair], isUserPasswordKey(name)
 	if c.keys == nil || len(c.keys) >= cleanKeys {
 		c.keys = make(map[string]keyFacts, 64)
 	}
@@ -135,20 +135,20 @@ func (c *Cleaner) key(name string) keyFacts {
 	return k
 }
 
-// text reports whether nothing is found in a text.
-func (c *Cleaner) text(s string, k keyFacts) bool {
+// checkText reports whether nothing is found in a text.
+func (c *CleanChecker) checkText(s string, k keyFacts) bool {
 	switch {
 	case s == "" || IsPlaceholder(s):
 		return true
-	case k.credential.proves(s), k.credential.s == weak && random(s):
+	case k.credential.proves(s), k.credential.strength == weakName && isRandom(s):
 		return false
-	case k.reply && replyToken(s):
+	case k.replyToken && isReplyToken(s):
 		return true
 	case k.detector != "" && k.check(s):
 		return false
 	}
-	spans, work := c.m.scan(s)
-	c.memory.keep(s, spans, work)
+	spans, work := c.budget.scanText(s)
+	c.scanCache.store(s, spans, work)
 	c.work += work
 	return len(spans) == 0 && (c.work <= c.limit || c.limit == 0)
 }

@@ -30,9 +30,9 @@ var dirtyTexts = []string{
 var cleanProtocols = []string{"", "agenthook", "aaep", "tool", "handoff"}
 
 // checkCleaner holds the short way against the long one.
-func checkCleaner(t *testing.T, c *Cleaner, raw []byte, protocol string) bool {
+func checkCleaner(t *testing.T, c *CleanChecker, raw []byte, protocol string) bool {
 	t.Helper()
-	got, ok := c.Document(raw, protocol, len(raw))
+	got, ok := c.CheckDocument(raw, protocol, len(raw))
 	if !ok {
 		return false
 	}
@@ -52,7 +52,7 @@ func checkCleaner(t *testing.T, c *Cleaner, raw []byte, protocol string) bool {
 }
 
 func TestCleanerTakesCleanTexts(t *testing.T) {
-	var c Cleaner
+	var c CleanChecker
 	for _, text := range cleanTexts {
 		for _, protocol := range cleanProtocols {
 			if !checkCleaner(t, &c, []byte(text), protocol) {
@@ -63,7 +63,7 @@ func TestCleanerTakesCleanTexts(t *testing.T) {
 }
 
 func TestCleanerLeavesTheRest(t *testing.T) {
-	var c Cleaner
+	var c CleanChecker
 	for _, text := range dirtyTexts {
 		if checkCleaner(t, &c, []byte(text), "tool") {
 			t.Errorf("%s was taken", text)
@@ -81,7 +81,7 @@ func TestCleanerLeavesTheRest(t *testing.T) {
 // What a detector finds nothing in when it is given alone is what both ways agree
 // on, header values included.
 func TestCleanerTexts(t *testing.T) {
-	var c Cleaner
+	var c CleanChecker
 	for _, tt := range []struct {
 		name  string
 		value string
@@ -90,9 +90,9 @@ func TestCleanerTexts(t *testing.T) {
 		{"X-Note", "write to dana@acme.example"}, {"X-Note", "\xff"}, {"dana@acme.example", "x"}, {"X-Email", "dana@acme.example"}, {"Reply-Token", "rpl_abc"}, {"X-Note", ""},
 	} {
 		values := []string{tt.value}
-		_, odd := One(tt.name, "/headers/x", Config{})
+		_, odd := OneText(tt.name, "/headers/x", Config{})
 		hits := len(odd) + len(Strings(values, tt.name, "/headers/x", Config{}))
-		if got := c.Texts(tt.name, []string{tt.value}); got != (hits == 0) {
+		if got := c.CheckTexts(tt.name, []string{tt.value}); got != (hits == 0) {
 			t.Errorf("%s: %q: clean %v, %d findings", tt.name, tt.value, got, hits)
 		}
 	}
@@ -102,7 +102,7 @@ func FuzzCleaner(f *testing.F) {
 	for i, text := range append(cleanTexts, dirtyTexts...) {
 		f.Add([]byte(text), uint8(i))
 	}
-	var c Cleaner
+	var c CleanChecker
 	f.Fuzz(func(t *testing.T, raw []byte, protocol uint8) {
 		checkCleaner(t, &c, raw, cleanProtocols[int(protocol)%len(cleanProtocols)])
 	})

@@ -2,15 +2,15 @@ package redact
 
 import "strings"
 
-func (c *Cleaner) peek() byte {
+func (c *CleanChecker) peek() byte {
 	if c.at < len(c.s) {
 		return c.s[c.at]
 	}
 	return 0
 }
 
-// blank passes over white space.
-func (c *Cleaner) blank() {
+// skipBlank passes over white space.
+func (c *CleanChecker) skipBlank() {
 	for c.at < len(c.s) {
 		switch c.s[c.at] {
 		case ' ', '\n', '\r', '\t':
@@ -21,26 +21,26 @@ func (c *Cleaner) blank() {
 	}
 }
 
-func (c *Cleaner) value(k keyFacts, depth int) bool {
+func (c *CleanChecker) checkValue(k keyFacts, depth int) bool {
 	switch c.peek() {
 	case '"':
-		_, ok := c.str(k, true)
+		_, ok := c.checkString(k, true)
 		return ok
 	case '{':
-		return depth < cleanDepth && c.object(k, depth+1)
+		return depth < cleanDepth && c.checkObject(k, depth+1)
 	case '[':
-		return depth < cleanDepth && c.array(k, depth+1)
+		return depth < cleanDepth && c.checkArray(k, depth+1)
 	case 't':
-		return c.word("true")
+		return c.readLiteral("true")
 	case 'f':
-		return c.word("false")
+		return c.readLiteral("false")
 	case 'n':
-		return c.word("null")
+		return c.readLiteral("null")
 	}
-	return c.number(k)
+	return c.checkNumber(k)
 }
 
-func (c *Cleaner) word(w string) bool {
+func (c *CleanChecker) readLiteral(w string) bool {
 	if !strings.HasPrefix(c.s[c.at:], w) {
 		return false
 	}
@@ -49,8 +49,8 @@ func (c *Cleaner) word(w string) bool {
 	return true
 }
 
-// str takes a text, looks at it if it is a value, and writes it.
-func (c *Cleaner) str(k keyFacts, look bool) (value string, ok bool) {
+// checkString takes a text, looks at it if it is a value, and writes it.
+func (c *CleanChecker) checkString(k keyFacts, look bool) (value string, ok bool) {
 	start := c.at + 1
 	i, escaped := start, false
 	for ; ; i++ {
@@ -67,11 +67,11 @@ func (c *Cleaner) str(k keyFacts, look bool) (value string, ok bool) {
 	}
 	value, c.at = c.s[start:i], i+1
 	if escaped {
-		if value, ok = unquoted(value); !ok {
+		if value, ok = unescapeSimple(value); !ok {
 			return "", false
 		}
 	}
-	if look && !c.text(value, k) {
+	if look && !c.checkText(value, k) {
 		return "", false
 	}
 	if !escaped {
@@ -90,8 +90,8 @@ func (c *Cleaner) str(k keyFacts, look bool) (value string, ok bool) {
 	return value, true
 }
 
-// unquoted undoes the escapes of a text that has those of two characters only.
-func unquoted(s string) (string, bool) {
+// unescapeSimple undoes the escapes of a text that has those of two characters only.
+func unescapeSimple(s string) (string, bool) {
 	var b strings.Builder
 	b.Grow(len(s))
 	for i := 0; i < len(s); i++ {
@@ -111,22 +111,22 @@ func unquoted(s string) (string, bool) {
 	return b.String(), true
 }
 
-// number takes a number that has one spelling only and that every reader takes
+// checkNumber takes a number that has one spelling only and that every reader takes
 // for the same value: at most 15 digits, no exponent, and of a fraction no zero at
 // its end and a digit among the first six.
-func (c *Cleaner) number(k keyFacts) bool {
+func (c *CleanChecker) checkNumber(k keyFacts) bool {
 	start := c.at
 	if c.peek() == '-' {
 		c.at++
 	}
-	whole := run(c.s, c.at, digit)
+	whole := runEnd(c.s, c.at, digit)
 	digits, zero := whole-c.at, c.peek() == '0'
 	if digits == 0 || zero && digits > 1 {
 		return false
 	}
 	c.at = whole
 	if c.peek() == '.' {
-		end := run(c.s, whole+1, digit)
+		end := runEnd(c.s, whole+1, digit)
 		fraction := c.s[whole+1 : end]
 		if fraction == "" || fraction[len(fraction)-1] == '0' || zero && strings.Trim(fraction[:min(6, len(fraction))], "0") == "" {
 			return false
@@ -138,22 +138,22 @@ func (c *Cleaner) number(k keyFacts) bool {
 		return false
 	}
 	lit := c.s[start:c.at]
-	if digits > 15 || zero && lit[0] == '-' || !c.figures(lit, k) {
+	if digits > 15 || zero && lit[0] == '-' || !c.checkDigits(lit, k) {
 		return false
 	}
 	c.out = append(c.out, lit...)
 	return true
 }
 
-// figures reports whether nothing is found in a number.
-func (c *Cleaner) figures(lit string, k keyFacts) bool {
-	if k.credential.s == strong || k.detector != "" && k.check(lit) {
+// checkDigits reports whether nothing is found in a number.
+func (c *CleanChecker) checkDigits(lit string, k keyFacts) bool {
+	if k.credential.strength == strongName || k.detector != "" && k.check(lit) {
 		return false
 	}
 	if len(lit) < 13 {
 		return true
 	}
-	spans, work := c.m.scan(lit)
+	spans, work := c.budget.scanText(lit)
 	c.work += work
 	return len(spans) == 0
 }

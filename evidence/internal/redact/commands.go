@@ -7,33 +7,33 @@ import (
 // command is a program that takes a password as an argument whose name does not say
 // so. A password behind --password, or in PGPASSWORD=, is found without.
 type command struct {
-	name string
-	next []string // flags whose next argument is the password
-	glue []string // flags that the password is glued to: -psecret
-	user []string // flags whose next argument is name:password, or name%password
-	word int      // which argument, without flags in front of it, is the password; 0: none
+	name          string
+	passwordFlags []string // flags whose next argument is the password
+	gluedFlags    []string // flags that the password is glued to: -psecret
+	userFlags     []string // flags whose next argument is name:password, or name%password
+	passwordIndex int      // which argument, without flags in front of it, is the password; 0: none
 }
 
 var commands = []command{
-	{name: "mysql", glue: []string{"-p"}}, {name: "mysqldump", glue: []string{"-p"}}, {name: "mysqladmin", glue: []string{"-p"}},
-	{name: "mysqlimport", glue: []string{"-p"}}, {name: "mysqlshow", glue: []string{"-p"}}, {name: "mysqlsh", glue: []string{"-p"}},
-	{name: "mariadb", glue: []string{"-p"}}, {name: "mariadb-dump", glue: []string{"-p"}}, {name: "mariadb-admin", glue: []string{"-p"}},
-	{name: "curl", user: []string{"-u", "--user", "-U", "--proxy-user"}, glue: []string{"-u"}},
-	{name: "sshpass", next: []string{"-p"}, glue: []string{"-p"}},
-	{name: "redis-cli", next: []string{"-a", "--pass"}}, {name: "keydb-cli", next: []string{"-a", "--pass"}}, {name: "valkey-cli", next: []string{"-a", "--pass"}},
-	{name: "docker login", next: []string{"-p"}}, {name: "podman login", next: []string{"-p"}}, {name: "registry login", next: []string{"-p"}},
-	{name: "buildah login", next: []string{"-p"}}, {name: "oc login", next: []string{"-p"}}, {name: "az login", next: []string{"-p"}},
-	{name: "net user", word: 2},
-	{name: "mongo", next: []string{"-p"}}, {name: "mongosh", next: []string{"-p"}}, {name: "mongodump", next: []string{"-p"}}, {name: "mongorestore", next: []string{"-p"}},
-	{name: "smbclient", user: []string{"-U", "--user"}}, {name: "rpcclient", user: []string{"-U"}},
-	{name: "ldapsearch", next: []string{"-w"}}, {name: "ldapmodify", next: []string{"-w"}}, {name: "ldapadd", next: []string{"-w"}}, {name: "ldapwhoami", next: []string{"-w"}},
-	{name: "unzip", next: []string{"-P"}}, {name: "zip", next: []string{"-P"}}, {name: "7z", glue: []string{"-p"}}, {name: "unrar", glue: []string{"-p"}},
-	{name: "sqlcmd", next: []string{"-P"}, glue: []string{"-P"}}, {name: "isql", next: []string{"-P"}, glue: []string{"-P"}},
-	{name: "plink", next: []string{"-pw"}}, {name: "pscp", next: []string{"-pw"}}, {name: "psexec", next: []string{"-p"}}, {name: "evil-winrm", next: []string{"-p"}},
-	{name: "xfreerdp", glue: []string{"/p:"}}, {name: "ipmitool", next: []string{"-P"}},
-	{name: "mosquitto_pub", next: []string{"-P"}}, {name: "mosquitto_sub", next: []string{"-P"}}, {name: "cqlsh", next: []string{"-p"}},
-	{name: "clickhouse-client", next: []string{"--password"}}, {name: "openssl", next: []string{"-k"}}, {name: "keytool", next: []string{"-storepass", "-keypass"}},
-	{name: "lftp", user: []string{"-u"}},
+	{name: "mysql", gluedFlags: []string{"-p"}}, {name: "mysqldump", gluedFlags: []string{"-p"}}, {name: "mysqladmin", gluedFlags: []string{"-p"}},
+	{name: "mysqlimport", gluedFlags: []string{"-p"}}, {name: "mysqlshow", gluedFlags: []string{"-p"}}, {name: "mysqlsh", gluedFlags: []string{"-p"}},
+	{name: "mariadb", gluedFlags: []string{"-p"}}, {name: "mariadb-dump", gluedFlags: []string{"-p"}}, {name: "mariadb-admin", gluedFlags: []string{"-p"}},
+	{name: "curl", userFlags: []string{"-u", "--user", "-U", "--proxy-user"}, gluedFlags: []string{"-u"}},
+	{name: "sshpass", passwordFlags: []string{"-p"}, gluedFlags: []string{"-p"}},
+	{name: "redis-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "keydb-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "valkey-cli", passwordFlags: []string{"-a", "--pass"}},
+	{name: "docker login", passwordFlags: []string{"-p"}}, {name: "podman login", passwordFlags: []string{"-p"}}, {name: "registry login", passwordFlags: []string{"-p"}},
+	{name: "buildah login", passwordFlags: []string{"-p"}}, {name: "oc login", passwordFlags: []string{"-p"}}, {name: "az login", passwordFlags: []string{"-p"}},
+	{name: "net user", passwordIndex: 2},
+	{name: "mongo", passwordFlags: []string{"-p"}}, {name: "mongosh", passwordFlags: []string{"-p"}}, {name: "mongodump", passwordFlags: []string{"-p"}}, {name: "mongorestore", passwordFlags: []string{"-p"}},
+	{name: "smbclient", userFlags: []string{"-U", "--user"}}, {name: "rpcclient", userFlags: []string{"-U"}},
+	{name: "ldapsearch", passwordFlags: []string{"-w"}}, {name: "ldapmodify", passwordFlags: []string{"-w"}}, {name: "ldapadd", passwordFlags: []string{"-w"}}, {name: "ldapwhoami", passwordFlags: []string{"-w"}},
+	{name: "unzip", passwordFlags: []string{"-P"}}, {name: "zip", passwordFlags: []string{"-P"}}, {name: "7z", gluedFlags: []string{"-p"}}, {name: "unrar", gluedFlags: []string{"-p"}},
+	{name: "sqlcmd", passwordFlags: []string{"-P"}, gluedFlags: []string{"-P"}}, {name: "isql", passwordFlags: []string{"-P"}, gluedFlags: []string{"-P"}},
+	{name: "plink", passwordFlags: []string{"-pw"}}, {name: "pscp", passwordFlags: []string{"-pw"}}, {name: "psexec", passwordFlags: []string{"-p"}}, {name: "evil-winrm", passwordFlags: []string{"-p"}},
+	{name: "xfreerdp", gluedFlags: []string{"/p:"}}, {name: "ipmitool", passwordFlags: []string{"-P"}},
+	{name: "mosquitto_pub", passwordFlags: []string{"-P"}}, {name: "mosquitto_sub", passwordFlags: []string{"-P"}}, {name: "cqlsh", passwordFlags: []string{"-p"}},
+	{name: "clickhouse-client", passwordFlags: []string{"--password"}}, {name: "openssl", passwordFlags: []string{"-k"}}, {name: "keytool", passwordFlags: []string{"-storepass", "-keypass"}},
+	{name: "lftp", userFlags: []string{"-u"}},
 }
 
 // commandReach is how much of a command is looked at.
@@ -55,7 +55,7 @@ var netUser = rule{detector: Assignment, literals: []string{"net user "}, match:
 // optionLetters begin the flags of commands, behind their dash.
 var optionLetters = func() (t [256]bool) {
 	for _, c := range commands {
-		for _, list := range [...][]string{c.next, c.glue, c.user} {
+		for _, list := range [...][]string{c.passwordFlags, c.gluedFlags, c.userFlags} {
 			for _, flag := range list {
 				if flag[0] == '-' && flag[1] != '-' { // flag looks at those with two
 					t[flag[1]] = true
@@ -69,9 +69,9 @@ var optionLetters = func() (t [256]bool) {
 // commandBack is how far in front of a flag its command is looked for.
 const commandBack = 256
 
-// option looks at a flag whose dash is at i: is it one of a command that takes a
+// scanOption looks at a flag whose dash is at i: is it one of a command that takes a
 // password?
-func (sc *scanner) option(i int) {
+func (sc *textScanner) scanOption(i int) {
 	s := sc.s
 	if i < sc.command || i+1 >= len(s) || !optionLetters[s[i+1]] {
 		return
@@ -81,15 +81,15 @@ func (sc *scanner) option(i int) {
 		least += cut + 1
 	}
 	sc.options = i
-	sc.m.charge(20 + 2*(i-least))
+	sc.budget.charge(20 + 2*(i-least))
 	c, after := lastCommand(s[:i], least)
 	if c == nil {
 		return
 	}
 	from, to, next := commandPassword(s, c, after)
-	sc.m.charge((next - after) / 2)
+	sc.budget.charge((next - after) / 2)
 	sc.command = next
-	sc.add(from, to, Assignment)
+	sc.addSpan(from, to, Assignment)
 }
 
 // lastCommand finds the last command of the table in a part of a text, from a place
@@ -97,12 +97,12 @@ func (sc *scanner) option(i int) {
 func lastCommand(s string, from int) (c *command, after int) {
 	previous := ""
 	for at := from; at < len(s); {
-		at = run(s, at, space|quoteChar)
+		at = runEnd(s, at, space|quoteChar)
 		end := at
-		for end < len(s) && classOf[s[end]]&(space|quoteChar) == 0 {
+		for end < len(s) && byteClass[s[end]]&(space|quoteChar) == 0 {
 			end++
 		}
-		base := program(s[at:end])
+		base := programName(s[at:end])
 		if found := commandNames[base]; found != nil {
 			c, after = found, end
 		} else if found = commandNames[previous+" "+base]; found != nil && previous != "" {
@@ -121,14 +121,14 @@ func commandPassword(s string, c *command, after int) (from, to, next int) {
 	limit := min(len(s), after+commandReach)
 	want, words := "", 0
 	for at := after; at < limit; {
-		at = run(s[:limit], at, space)
-		from, to, end := argument(s[:limit], at)
+		at = runEnd(s[:limit], at, space)
+		from, to, end := nextArgument(s[:limit], at)
 		if end == at || s[at] == '\n' || strings.IndexByte("|;&", s[at]) >= 0 {
 			return 0, 0, at
 		}
 		arg := s[from:to]
 		switch v, ok := c.secretIn(want, arg, &words); {
-		case ok && !harmless(arg[v:]):
+		case ok && !isHarmlessValue(arg[v:]):
 			return from + v, to, end
 		case ok:
 			return 0, 0, end
@@ -138,9 +138,9 @@ func commandPassword(s string, c *command, after int) (from, to, next int) {
 	return 0, 0, limit
 }
 
-// argument is what stands at a place of a command line, without its quotes, and
+// nextArgument is what stands at a place of a command line, without its quotes, and
 // where it ends.
-func argument(s string, at int) (from, to, end int) {
+func nextArgument(s string, at int) (from, to, end int) {
 	if at >= len(s) {
 		return at, at, at
 	}
@@ -151,7 +151,7 @@ func argument(s string, at int) (from, to, end int) {
 		return at + 1, len(s), len(s)
 	}
 	end = at
-	for end < len(s) && classOf[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("|;&<>", s[end]) < 0 {
+	for end < len(s) && byteClass[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("|;&<>", s[end]) < 0 {
 		end++
 	}
 	if end == at { // a sign that no argument begins with
@@ -164,12 +164,12 @@ func argument(s string, at int) (from, to, end int) {
 // secretIn reports whether an argument is, or from v on holds, the password; flag is
 // the one in front of it, words counts those that are no flags.
 func (c *command) secretIn(flag, arg string, words *int) (v int, ok bool) {
-	for _, f := range c.next {
+	for _, f := range c.passwordFlags {
 		if flag == f && arg != "" && arg[0] != '-' {
 			return 0, true
 		}
 	}
-	for _, f := range c.user {
+	for _, f := range c.userFlags {
 		if flag != f {
 			continue
 		}
@@ -177,20 +177,20 @@ func (c *command) secretIn(flag, arg string, words *int) (v int, ok bool) {
 			return i + 1, true
 		}
 	}
-	for _, f := range c.glue {
+	for _, f := range c.gluedFlags {
 		rest, glued := strings.CutPrefix(arg, f)
 		if !glued || rest == "" || strings.HasPrefix(arg, "--") {
 			continue
 		}
-		if len(c.user) == 0 {
+		if len(c.userFlags) == 0 {
 			return len(f), true
 		}
 		if i := strings.IndexByte(rest, ':'); i > 0 && i+1 < len(rest) {
 			return len(f) + i + 1, true
 		}
 	}
-	if c.word > 0 && arg != "" && arg[0] != '-' && arg[0] != '/' {
-		if *words++; *words == c.word && telling(arg) && arg != "*" {
+	if c.passwordIndex > 0 && arg != "" && arg[0] != '-' && arg[0] != '/' {
+		if *words++; *words == c.passwordIndex && isUnlikeProse(arg) && arg != "*" {
 			return 0, true
 		}
 	}
@@ -203,7 +203,7 @@ func commandOf(list []any) (c *command, from int) {
 	if !ok || len(first) > 4*maxIdent {
 		return nil, 0
 	}
-	base := program(first)
+	base := programName(first)
 	if c = commandNames[base]; c != nil {
 		return c, 1
 	}
@@ -215,9 +215,9 @@ func commandOf(list []any) (c *command, from int) {
 	return nil, 0
 }
 
-// arguments redacts a list of arguments, as far as its command says which of them is
+// redactArguments redacts a list of arguments, as far as its command says which of them is
 // a password, and reports the places of those.
-func (w *walker) arguments(list []any) (done map[int]bool) {
+func (w *documentWalker) redactArguments(list []any) (done map[int]bool) {
 	if len(list) < 2 {
 		return nil
 	}
@@ -231,7 +231,7 @@ func (w *walker) arguments(list []any) (done map[int]bool) {
 		if !ok {
 			return done
 		}
-		if v, found := c.secretIn(flag, arg, &words); found && !harmless(arg[v:]) {
+		if v, found := c.secretIn(flag, arg, &words); found && !isHarmlessValue(arg[v:]) {
 			if done == nil {
 				done = map[int]bool{}
 			}
@@ -252,7 +252,7 @@ var programs = func() map[string]bool {
 	return m
 }()
 
-// program is the name of a program without its folder, as commands have it.
-func program(path string) string {
+// programName is the name of a program without its folder, as commands have it.
+func programName(path string) string {
 	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
 }

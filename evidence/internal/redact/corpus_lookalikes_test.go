@@ -85,8 +85,8 @@ var lookalikes = []kind{
 		return d.one("/search?q="+d.word()+"%20"+d.word()+"%2C", "100% of "+d.word(), `{\"name\":\"`+d.word()+`\"}`, "caf\\u00e9 "+d.word(), "a &amp; "+d.word())
 	}),
 
-	alike("personal", "not_luhn", func(d dice) string { return fails(d, 16, "4", card) }, idPlaces...),
-	alike("personal", "not_luhn_grouped", func(d dice) string { return grouped(fails(d, 16, "4", card), "4-4-4-4", " ") }, "%s", "ref %s"),
+	alike("personal", "not_luhn", func(d dice) string { return fails(d, 16, "4", isCardNumber) }, idPlaces...),
+	alike("personal", "not_luhn_grouped", func(d dice) string { return grouped(fails(d, 16, "4", isCardNumber), "4-4-4-4", " ") }, "%s", "ref %s"),
 	alike("personal", "order_number", func(d dice) string { return d.one("1", "7", "8", "9") + d.from(tens, 15) }, "order %s", "invoice no. %s", "id=%s"),
 	alike("personal", "epoch", func(d dice) string { return "17" + d.from(tens, d.IntN(3)*3+8) }, "at %s", `{"ts":%s}`, "%s"),
 	alike("personal", "timestamp", func(d dice) string {
@@ -98,7 +98,7 @@ var lookalikes = []kind{
 	alike("personal", "not_an_iban", func(d dice) string {
 		for {
 			v := d.one("DE", "FR", "GB", "NL", "XX", "QQ") + d.from(tens, 20)
-			if iban(v, 0) == 0 {
+			if ibanEnd(v, 0) == 0 {
 				return v
 			}
 		}

@@ -46,17 +46,17 @@ func dated(d dice) string {
 func cardOf(d dice) string {
 	switch d.IntN(4) {
 	case 0:
-		return until(d, 15, func(v []byte) bool { return v[0] == '3' && v[1] == '7' && card(v) })
+		return until(d, 15, func(v []byte) bool { return v[0] == '3' && v[1] == '7' && isCardNumber(v) })
 	case 1:
-		return until(d, 16, func(v []byte) bool { return v[0] == '5' && card(v) })
+		return until(d, 16, func(v []byte) bool { return v[0] == '5' && isCardNumber(v) })
 	default:
-		return until(d, 16, func(v []byte) bool { return v[0] == '4' && card(v) })
+		return until(d, 16, func(v []byte) bool { return v[0] == '4' && isCardNumber(v) })
 	}
 }
 
 func ibanOf(d dice) string {
 	c := d.one("DE", "FR", "GB", "NL", "ES", "CH", "AT", "PL", "IT", "MT")
-	form := ibanForm[country(c[0], c[1])]
+	form := ibanForm[countryIndex(c[0], c[1])]
 	bban := make([]byte, len(form))
 	for i, class := range form {
 		switch class {
@@ -92,7 +92,7 @@ var personalKinds = []kind{
 	}),
 	person("email_named", func(d dice) string { return d.word() + "@" + d.word() + ".example" }, "From: Dana <%s>", "mailto:%s", "to=%s&cc=", "E-Mail: %s"),
 	person("card", cardOf), person("card_grouped", func(d dice) string {
-		c := until(d, 16, func(v []byte) bool { return v[0] == '4' && card(v) })
+		c := until(d, 16, func(v []byte) bool { return v[0] == '4' && isCardNumber(v) })
 		return grouped(c, "4-4-4-4", d.one(" ", "-"))
 	}),
 	person("iban", ibanOf), person("iban_grouped", func(d dice) string { return fours(ibanOf(d)) }),

@@ -26,23 +26,23 @@ func DeclaredFields(event any) []string {
 	return out
 }
 
-// all replaces what the paths name by declaredValue. A path is dotted
+// markAll replaces what the paths name by declaredValue. A path is dotted
 // (tool_input.body, items[0].name, items.*.name), may begin with $, or is a JSON
 // pointer. What is declared for tool_input holds for metadata.tool_input_executed
 // too: it is the same argument on its way back.
-func (m *marker) all(root any, fields []string, detector string) (any, error) {
+func (m *fieldMarker) markAll(root any, fields []string, detector string) (any, error) {
 	if len(fields) > maxFields {
 		return nil, ErrTooMuch
 	}
 	m.detector = detector
 	for _, f := range fields {
-		segments := Segments(f)
+		segments := PathSegments(f)
 		if len(segments) == 0 {
 			continue
 		}
-		root = m.mark(root, segments)
+		root = m.markPath(root, segments)
 		if segments[0] == "tool_input" && len(segments) > 1 {
-			root = m.mark(root, append([]string{"metadata", "tool_input_executed"}, segments[1:]...))
+			root = m.markPath(root, append([]string{"metadata", "tool_input_executed"}, segments[1:]...))
 		}
 		if m.visits < 0 {
 			return nil, ErrTooMuch
@@ -51,9 +51,9 @@ func (m *marker) all(root any, fields []string, detector string) (any, error) {
 	return root, nil
 }
 
-// Below gives a path as it is from a document that holds its own one as member
+// PathBelow gives a path as it is from a document that holds its own one as member
 // name.
-func Below(name, field string) string {
+func PathBelow(name, field string) string {
 	if field != "" && field[0] == '/' {
 		return "/" + name + field
 	}
@@ -66,9 +66,9 @@ func Below(name, field string) string {
 	return name + "." + field
 }
 
-// Segments splits a path into the names along it; nil for one that names
+// PathSegments splits a path into the names along it; nil for one that names
 // nothing.
-func Segments(field string) []string {
+func PathSegments(field string) []string {
 	if strings.HasPrefix(field, "/") {
 		parts := strings.Split(field[1:], "/")
 		for i, p := range parts {
@@ -91,13 +91,13 @@ func Segments(field string) []string {
 	return parts
 }
 
-type marker struct {
+type fieldMarker struct {
 	visits   int
 	detector string
 }
 
-// mark follows one path. A key that itself has dots in it is found too.
-func (m *marker) mark(v any, path []string) any {
+// markPath follows one path. A key that itself has dots in it is found too.
+func (m *fieldMarker) markPath(v any, path []string) any {
 	if m.visits--; m.visits < 0 {
 		return v
 	}
@@ -114,7 +114,7 @@ func (m *marker) mark(v any, path []string) any {
 	case map[string]any:
 		if path[0] == "*" {
 			for k, child := range v {
-				v[k] = m.mark(child, path[1:])
+				v[k] = m.markPath(child, path[1:])
 			}
 			return v
 		}
@@ -127,33 +127,33 @@ func (m *marker) mark(v any, path []string) any {
 				break
 			}
 			if child, ok := v[key]; ok {
-				v[key] = m.mark(child, path[n+1:])
+				v[key] = m.markPath(child, path[n+1:])
 			}
 		}
 	case []any:
 		if path[0] == "*" {
 			for i := range v {
-				v[i] = m.mark(v[i], path[1:])
+				v[i] = m.markPath(v[i], path[1:])
 			}
 		} else if i, err := strconv.Atoi(path[0]); err == nil && i >= 0 && i < len(v) {
-			v[i] = m.mark(v[i], path[1:])
+			v[i] = m.markPath(v[i], path[1:])
 		}
 	}
 	return v
 }
 
-// unmark gives back the value as it was, markers inside it taken out.
-func unmark(v any) any {
+// unwrapDeclared gives back the value as it was, markers inside it taken out.
+func unwrapDeclared(v any) any {
 	switch v := v.(type) {
 	case declaredValue:
-		return unmark(v.v)
+		return unwrapDeclared(v.v)
 	case map[string]any:
 		for k := range v {
-			v[k] = unmark(v[k])
+			v[k] = unwrapDeclared(v[k])
 		}
 	case []any:
 		for i := range v {
-			v[i] = unmark(v[i])
+			v[i] = unwrapDeclared(v[i])
 		}
 	}
 	return v

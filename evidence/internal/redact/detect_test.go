@@ -129,7 +129,7 @@ func TestEncoded(t *testing.T) {
 func TestTruncateKeepsNoPartOfASecret(t *testing.T) {
 	for keep := range 60 {
 		doc := map[string]any{"x": "say " + github + " twice", "phone": "call 415-555-2671 or " + github}
-		c := Config{Forced: []string{"x"}, Treat: func(d, _, _ string) Treatment { return Treatment{Action: Truncate, Keep: keep} }}
+		c := Config{Forced: []string{"x"}, Treat: func(d, _, _ string) Treatment { return Treatment{Action: Truncate, KeepFirst: keep} }}
 		out, _, err := Document(doc, "/d", nil, c)
 		if err != nil {
 			t.Fatal(err)

@@ -41,11 +41,11 @@ func NewEchoes(hits []Hit) *Echoes {
 	e := &Echoes{byHead: map[uint64][]int{}}
 	for _, h := range hits {
 		switch {
-		case Releasable(h.Detector) || onlyHere[h.Detector]:
+		case Releasable(h.Detector) || noEchoDetectors[h.Detector]:
 		case h.IsJSON:
-			e.leaves(h.JSON, h.Detector)
+			e.addLeaves(h.JSON, h.Detector)
 		default:
-			e.leaves(h.Text, h.Detector)
+			e.addLeaves(h.Text, h.Detector)
 		}
 	}
 	if len(e.needles) == 0 {
@@ -54,44 +54,44 @@ func NewEchoes(hits []Hit) *Echoes {
 	return e
 }
 
-// onlyHere are detectors whose findings are not looked for elsewhere: the rest of
+// noEchoDetectors are detectors whose findings are not looked for elsewhere: the rest of
 // the record, and reply tokens, which have a field where they stay.
-var onlyHere = map[string]bool{Withheld: true, TooMany: true, InvalidUTF8: true, ReplyToken: true,
+var noEchoDetectors = map[string]bool{Withheld: true, TooMany: true, InvalidUTF8: true, ReplyToken: true,
 	RetentionSummary: true, RetentionHashes: true, RetentionNone: true}
 
-// byPlace are detectors whose findings need not be secret by themselves: of them
+// placeDetectors are detectors whose findings need not be secret by themselves: of them
 // only what is long or no single word is looked for, so that the name of a tool,
 // repeated in an argument, stays the name of a tool.
-var byPlace = map[string]bool{DeclaredField: true, NeverStore: true, Protected: true}
+var placeDetectors = map[string]bool{DeclaredField: true, NeverStore: true, Protected: true}
 
-func (e *Echoes) leaves(v any, detector string) {
+func (e *Echoes) addLeaves(v any, detector string) {
 	switch v := v.(type) {
 	case string:
-		if !byPlace[detector] || len(v) >= 2*minEcho || strings.ContainsAny(v, " @") {
-			e.value(v, detector)
+		if !placeDetectors[detector] || len(v) >= 2*minEcho || strings.ContainsAny(v, " @") {
+			e.addValue(v, detector)
 		}
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			e.leaves(v[k], detector)
+			e.addLeaves(v[k], detector)
 		}
 	case []any:
 		for _, child := range v {
-			e.leaves(child, detector)
+			e.addLeaves(child, detector)
 		}
 	}
 }
 
-// value looks for a value, and for other spellings of it that are not found by
+// addValue looks for a value, and for other spellings of it that are not found by
 // decoding what looks encoded.
-func (e *Echoes) value(v, detector string) {
-	if len(e.needles) >= maxEchoes || !e.add(needle{v, detector, false}) || len(e.needles) > echoForms {
+func (e *Echoes) addValue(v, detector string) {
+	if len(e.needles) >= maxEchoes || !e.addNeedle(needle{v, detector, false}) || len(e.needles) > echoForms {
 		return
 	}
 	if quoted, err := jsontext.AppendQuote(nil, v); err == nil && len(quoted) > len(v)+2 {
-		e.add(needle{string(quoted[1 : len(quoted)-1]), detector, false})
+		e.addNeedle(needle{string(quoted[1 : len(quoted)-1]), detector, false})
 	}
 	if strings.IndexByte(v, '+') >= 0 { // as it is in a text with percent signs
-		e.add(needle{strings.ReplaceAll(v, "+", " "), detector, false})
+		e.addNeedle(needle{strings.ReplaceAll(v, "+", " "), detector, false})
 	}
 	if len(v)*4/3 >= minBase64 {
 		return
@@ -99,14 +99,14 @@ func (e *Echoes) value(v, detector string) {
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for shift := range 3 { // bytes that stand before it in its group of three
 			text := enc.EncodeToString(append(make([]byte, shift, shift+len(v)), v...))
-			e.add(needle{text[(shift*8+5)/6 : (shift+len(v))*8/6], EncodedData, true})
+			e.addNeedle(needle{text[(shift*8+5)/6 : (shift+len(v))*8/6], EncodedData, true})
 		}
 	}
 }
 
-// add reports whether the text is one that can be looked for.
-func (e *Echoes) add(n needle) bool {
-	if len(n.text) < minEcho || !manifold(n.text) || strings.Contains(allMarks, n.text) {
+// addNeedle reports whether the text is one that can be looked for.
+func (e *Echoes) addNeedle(n needle) bool {
+	if len(n.text) < minEcho || !hasVariedBytes(n.text) || strings.Contains(allPlaceholders, n.text) {
 		return false
 	}
 	head := headOf(n.text)
@@ -122,11 +122,11 @@ func (e *Echoes) add(n needle) bool {
 	return true
 }
 
-// allMarks are what marks are made of: to look for that would find every mark.
-var allMarks = markHead + strings.Join(append(Detectors(), ClassDetectors()...), "] "+markHead) + "]"
+// allPlaceholders are what marks are made of: to look for that would find every mark.
+var allPlaceholders = placeholderPrefix + strings.Join(append(Detectors(), ClassDetectors()...), "] "+placeholderPrefix) + "]"
 
-// manifold reports whether a text has at least five different bytes.
-func manifold(s string) bool {
+// hasVariedBytes reports whether a text has at least five different bytes.
+func hasVariedBytes(s string) bool {
 	var seen [4]uint64
 	for i := 0; i < len(s) && i < maxIdent; i++ {
 		seen[s[i]>>6] |= 1 << (s[i] & 63)
@@ -138,24 +138,24 @@ func headOf(s string) uint64 { return binary.LittleEndian.Uint64([]byte(s[:8])) 
 
 func echoHash(head uint64) uint64 { return head * 0x9E3779B97F4A7C15 >> (64 - 12) }
 
-// In reports whether any of the texts stands in s.
-func (e *Echoes) In(s string) bool { return len(e.find(s, nil)) > 0 }
+// FoundIn reports whether any of the texts stands in s.
+func (e *Echoes) FoundIn(s string) bool { return len(e.findSpans(s, nil)) > 0 }
 
-// find adds where the texts stand in s, in its encoded parts too. When comparing
+// findSpans adds where the texts stand in s, in its encoded parts too. When comparing
 // takes too long, all of s counts as found.
-func (e *Echoes) find(s string, spans []Span) []Span {
+func (e *Echoes) findSpans(s string, spans []Span) []Span {
 	if e == nil || len(s) < minEcho {
 		return spans
 	}
-	m := meter{left: echoBudget*len(s) + 1<<12}
-	if spans = encoded(s, append(spans, e.look(s, &m)...), maxDecodings, &m, e.look); m.left < 0 {
+	m := workBudget{left: echoBudget*len(s) + 1<<12}
+	if spans = findEncoded(s, append(spans, e.findPlain(s, &m)...), maxDecodings, &m, e.findPlain); m.left < 0 {
 		return append(spans, Span{0, len(s), TooMany})
 	}
 	return spans
 }
 
-// look finds the texts in s as it is.
-func (e *Echoes) look(s string, m *meter) (spans []Span) {
+// findPlain finds the texts in s as it is.
+func (e *Echoes) findPlain(s string, m *workBudget) (spans []Span) {
 	if len(s) < minEcho {
 		return nil
 	}
@@ -172,14 +172,14 @@ func (e *Echoes) look(s string, m *meter) (spans []Span) {
 			want := &e.needles[n]
 			m.charge(4 + min(len(want.text), len(s)-i)/4)
 			if strings.HasPrefix(s[i:], want.text) && !inWord(s, i, want.text) {
-				spans = append(spans, want.span(s, i))
+				spans = append(spans, want.spanAt(s, i))
 			}
 		}
 	}
 	return spans
 }
 
-func (n *needle) span(s string, i int) Span {
+func (n *needle) spanAt(s string, i int) Span {
 	from, to := i, i+len(n.text)
 	if n.encoded {
 		for from > 0 && base64Digit[s[from-1]] >= 0 {
@@ -194,15 +194,15 @@ func (n *needle) span(s string, i int) Span {
 
 // inWord reports whether a value of letters only stands inside of a longer word.
 func inWord(s string, i int, v string) bool {
-	if run(v, 0, letter) < len(v) {
+	if runEnd(v, 0, letter) < len(v) {
 		return false
 	}
 	end := i + len(v)
-	return i > 0 && classOf[s[i-1]]&letter != 0 || end < len(s) && classOf[s[end]]&letter != 0
+	return i > 0 && byteClass[s[i-1]]&letter != 0 || end < len(s) && byteClass[s[end]]&letter != 0
 }
 
-// canonical is a value as text, for digests: equal values have equal texts.
-func canonical(v any) string {
+// canonicalText is a value as text, for digests: equal values have equal texts.
+func canonicalText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return ""

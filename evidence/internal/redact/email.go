@@ -6,31 +6,31 @@ const (
 	maxMailDomain = 255
 )
 
-// email looks at the address around the @ at i. The name before it is looked for
+// scanEmail looks at the address around the @ at i. The name before it is looked for
 // no further back than to the address before, so nothing is read twice.
-func (sc *scanner) email(i int) {
+func (sc *textScanner) scanEmail(i int) {
 	s := sc.s
-	sc.m.charge(25)
+	sc.budget.charge(25)
 	if i < int(sc.seen[urlRule]) || i+1 >= len(s) {
 		return // user:password@host: what is secret there is found by its own rule
 	}
 	from := i
-	for from > sc.mail && i-from < maxMailLocal && classOf[s[from-1]]&mailLocal != 0 {
+	for from > sc.mail && i-from < maxMailLocal && byteClass[s[from-1]]&mailLocal != 0 {
 		from--
 	}
 	to := i + 1
-	for to < len(s) && to-i <= maxMailDomain && (classOf[s[to]]&mailDomain != 0 || s[to] >= 0x80) {
+	for to < len(s) && to-i <= maxMailDomain && (byteClass[s[to]]&mailDomain != 0 || s[to] >= 0x80) {
 		to++
 	}
 	sc.mail = to
-	for to > i+1 && classOf[s[to-1]]&(dash|dot) != 0 {
+	for to > i+1 && byteClass[s[to-1]]&(dash|dot) != 0 {
 		to--
 	}
-	for from < i && (classOf[s[from]]&(dash|dot) != 0 || s[from] == '%') {
+	for from < i && (byteClass[s[from]]&(dash|dot) != 0 || s[from] == '%') {
 		from++
 	}
 	if from < i && mailHost(s[i+1:to]) && (to == len(s) || s[to] != ':' || s[from:i] != "git") {
-		sc.add(from, to, Email)
+		sc.addSpan(from, to, Email)
 	}
 }
 
@@ -42,11 +42,11 @@ func mailHost(host string) bool {
 		at--
 	}
 	top := host[at:]
-	if at < 2 || len(top) < 2 || len(top) > 24 || classOf[host[0]]&dash != 0 {
+	if at < 2 || len(top) < 2 || len(top) > 24 || byteClass[host[0]]&dash != 0 {
 		return false
 	}
 	for i := 0; i < len(top); i++ {
-		if classOf[top[i]]&letter == 0 && top[i] < 0x80 && (len(top) < 6 || top[:4] != "xn--") {
+		if byteClass[top[i]]&letter == 0 && top[i] < 0x80 && (len(top) < 6 || top[:4] != "xn--") {
 			return false
 		}
 	}

@@ -11,25 +11,25 @@ const (
 	minBase64    = 24 // characters of base64 that are decoded
 )
 
-// encoded adds what stands in a text in another spelling: base64 of text,
+// findEncoded adds what stands in a text in another spelling: base64 of text,
 // percent-encoding, and escapes of JSON and the like, depth of them inside of
 // each other.
-func encoded(s string, spans []Span, depth int, m *meter, look looker) []Span {
+func findEncoded(s string, spans []Span, depth int, m *workBudget, look spanFinder) []Span {
 	if len(s) >= minBase64 {
 		spans = inBase64(s, spans, depth, m, look)
 	}
 	if from, signs := nextEscapes(s, depth, maxPointers); from >= 0 {
-		spans = unescaped(s, from, signs, spans, depth, m, look)
+		spans = findEscaped(s, from, signs, spans, depth, m, look)
 	}
 	return spans
 }
 
-// looker finds what stands in a text as it is.
-type looker func(s string, m *meter) []Span
+// spanFinder finds what stands in a text as it is.
+type spanFinder func(s string, m *workBudget) []Span
 
 // inBase64 looks at every run of minBase64 characters of the alphabet or more:
 // one of them stands at a multiple of minBase64-1, so others need not be looked at.
-func inBase64(s string, spans []Span, depth int, m *meter, look looker) []Span {
+func inBase64(s string, spans []Span, depth int, m *workBudget, look spanFinder) []Span {
 	seen := 0
 	for probe := minBase64 - 1; probe < len(s); probe += minBase64 - 1 {
 		if probe < seen || base64Digit[s[probe]] < 0 {
@@ -68,7 +68,7 @@ func inBase64(s string, spans []Span, depth int, m *meter, look looker) []Span {
 }
 
 // holdsSecret reports whether something is found in what base64 says.
-func holdsSecret(v string, depth int, m *meter, look looker) bool {
+func holdsSecret(v string, depth int, m *workBudget, look spanFinder) bool {
 	m.charge(20)
 	text, ok := decodeText(v)
 	if !ok {
@@ -77,7 +77,7 @@ func holdsSecret(v string, depth int, m *meter, look looker) bool {
 	m.charge(7 * len(text))
 	found := look(text, m)
 	if depth > 1 && len(found) == 0 {
-		found = encoded(text, nil, depth-1, m, look)
+		found = findEncoded(text, nil, depth-1, m, look)
 	}
 	return len(found) > 0
 }
@@ -98,15 +98,15 @@ var base64Digit = func() (t [256]int8) {
 // text shows it within a few characters.
 func decodeText(v string) (string, bool) {
 	const first = minBase64 / 4 * 4
-	if head := decode64(v[:first]); !isText(head) || !utf8.Valid(whole(head)) {
+	if head := decodeBase64(v[:first]); !isText(head) || !utf8.Valid(trimCutRune(head)) {
 		return "", false
 	}
-	out := decode64(v)
+	out := decodeBase64(v)
 	return string(out), isText(out[:max(0, len(out)-2)]) && utf8.Valid(out)
 }
 
-// decode64 decodes either alphabet; what is left of the last group is cut off.
-func decode64(v string) []byte {
+// decodeBase64 decodes either alphabet; what is left of the last group is cut off.
+func decodeBase64(v string) []byte {
 	if len(v)%4 == 1 {
 		v = v[:len(v)-1]
 	}
@@ -132,8 +132,8 @@ func decode64(v string) []byte {
 	return out
 }
 
-// whole is a text without the character that its end may have cut.
-func whole(b []byte) []byte {
+// trimCutRune is a text without the character that its end may have cut.
+func trimCutRune(b []byte) []byte {
 	for n := len(b); n > 0 && len(b)-n < utf8.UTFMax; n-- {
 		if b[n-1] < 0x80 {
 			return b[:n]

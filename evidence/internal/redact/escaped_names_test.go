@@ -40,7 +40,7 @@ func unquotedText(s string) string {
 func unicodeForm(s string) string {
 	var b strings.Builder
 	for _, r := range s {
-		if r < utf8.RuneSelf && classOf[byte(r)]&alnum != 0 {
+		if r < utf8.RuneSelf && byteClass[byte(r)]&alnum != 0 {
 			b.WriteRune(r)
 		} else {
 			fmt.Fprintf(&b, `\u%04x`, r)

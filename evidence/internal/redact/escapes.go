@@ -19,9 +19,9 @@ var (
 	inPointers = family{'~'}
 )
 
-// escapes is where the first escape of a text stands: %41, \u0041, \x41, &#65;; in
+// firstEscape is where the first escape of a text stands: %41, \u0041, \x41, &#65;; in
 // pointers ~1, ~0. -1 when there is none.
-func escapes(s string, signs family) int {
+func firstEscape(s string, signs family) int {
 	first := -1
 	for _, sign := range signs {
 		for i := 0; i < len(s); i++ {
@@ -32,7 +32,7 @@ func escapes(s string, signs family) int {
 			if i += next; first >= 0 && i >= first {
 				break
 			}
-			if _, n := unescape(s, i); n > 1 {
+			if _, n := readEscape(s, i); n > 1 {
 				first = i
 				break
 			}
@@ -41,18 +41,18 @@ func escapes(s string, signs family) int {
 	return first
 }
 
-// unescaped looks at a text with its escapes undone, and with those undone that it
+// findEscaped looks at a text with its escapes undone, and with those undone that it
 // has then, and says where in the original it found something.
-func unescaped(s string, first int, signs family, spans []Span, depth int, m *meter, look looker) []Span {
-	text, levels := s, []pieces(nil)
+func findEscaped(s string, first int, signs family, spans []Span, depth int, m *workBudget, look spanFinder) []Span {
+	text, levels := s, []offsetMap(nil)
 	for pointers := maxPointers; first >= 0; {
 		if signs[0] == inPointers[0] {
 			pointers--
 		} else {
 			depth--
 		}
-		var p pieces
-		text, p = undo(text, first, signs, m)
+		var p offsetMap
+		text, p = undoEscapes(text, first, signs, m)
 		levels = append(levels, p)
 		m.charge(len(text))
 		found := look(text, m) // %23 in a URL's password is one only until it is undone
@@ -61,7 +61,7 @@ func unescaped(s string, first int, signs family, spans []Span, depth int, m *me
 		}
 		for _, sp := range found {
 			for i := len(levels) - 1; i >= 0; i-- {
-				sp.Start, sp.End = levels[i].original(sp.Start, false), levels[i].original(sp.End, true)
+				sp.Start, sp.End = levels[i].originalOffset(sp.Start, false), levels[i].originalOffset(sp.End, true)
 			}
 			spans = append(spans, sp)
 		}
@@ -73,37 +73,37 @@ func unescaped(s string, first int, signs family, spans []Span, depth int, m *me
 // when there are none, or enough of them were undone.
 func nextEscapes(s string, depth, pointers int) (first int, signs family) {
 	if pointers > 0 {
-		if first = escapes(s, inPointers); first >= 0 {
+		if first = firstEscape(s, inPointers); first >= 0 {
 			return first, inPointers
 		}
 	}
 	if depth > 0 {
-		return escapes(s, inTexts), inTexts
+		return firstEscape(s, inTexts), inTexts
 	}
 	return -1, nil
 }
 
-// pieces say where the parts of a text whose escapes were undone were before:
+// offsetMap say where the parts of a text whose escapes were undone were before:
 // from view on, it is as the original from origin on.
-type pieces []struct{ view, origin int }
+type offsetMap []struct{ view, origin int }
 
-// undo undoes the escapes of a text, from a little before the first one on: what
+// undoEscapes undoes the escapes of a text, from a little before the first one on: what
 // an escape can be part of begins near it.
-func undo(s string, first int, signs family, m *meter) (string, pieces) {
+func undoEscapes(s string, first int, signs family, m *workBudget) (string, offsetMap) {
 	near := first
-	if other := escapes(s[:first], inTexts); other >= 0 { // to be undone after those of pointers
+	if other := firstEscape(s[:first], inTexts); other >= 0 { // to be undone after those of pointers
 		near = other
 	}
 	at := max(0, near-2*maxIdent)
 	m.charge(2 * (len(s) - at))
 	view := make([]byte, 0, len(s)-at)
 	query := signs[0] == '%' && strings.IndexByte(s, '%') >= 0
-	p := pieces{{0, at}}
+	p := offsetMap{{0, at}}
 	for i := first; i < len(s) && m.left >= 0; i += plainRun(s[i:], signs) {
 		m.charge(12)
-		c, n := unescape(s, i)
+		c, n := readEscape(s, i)
 		if n == 1 && signs[0] != inPointers[0] {
-			c, n = shortEscape(s, i)
+			c, n = readShortEscape(s, i)
 		}
 		if n == 1 {
 			i++
@@ -153,9 +153,9 @@ func plainRun(s string, signs family) int {
 	return len(s)
 }
 
-// original is where a place of the view is in the original. The end of a span
+// originalOffset is where a place of the view is in the original. The end of a span
 // that lies in an escaped character is the end of its escape.
-func (p pieces) original(at int, end bool) int {
+func (p offsetMap) originalOffset(at int, end bool) int {
 	i := sort.Search(len(p), func(i int) bool { return p[i].view > at }) - 1
 	where := p[i].origin + at - p[i].view
 	if i+1 < len(p) && where > p[i].origin && end && where > p[i+1].origin {
@@ -164,9 +164,9 @@ func (p pieces) original(at int, end bool) int {
 	return where
 }
 
-// unescape reads the escape at i: the character and how many bytes it takes; one
+// readEscape reads the escape at i: the character and how many bytes it takes; one
 // byte, as it is, where there is none.
-func unescape(s string, i int) (c rune, n int) {
+func readEscape(s string, i int) (c rune, n int) {
 	switch rest := s[i:]; {
 	case rest[0] == '%' && len(rest) > 2:
 		if v := hexNumber(rest[1:3]); v >= 0 {
@@ -182,7 +182,7 @@ func unescape(s string, i int) (c rune, n int) {
 		if v := hexNumber(rest[2:6]); v >= 0 {
 			return v, 6
 		}
-	case rest[0] == '~' && len(rest) > 1 && i > 0 && classOf[s[i-1]]&space == 0: // a pointer begins with /; "~10 %" is none
+	case rest[0] == '~' && len(rest) > 1 && i > 0 && byteClass[s[i-1]]&space == 0: // a pointer begins with /; "~10 %" is none
 		switch rest[1] {
 		case '0':
 			return '~', 2
@@ -190,14 +190,14 @@ func unescape(s string, i int) (c rune, n int) {
 			return '/', 2
 		}
 	case rest[0] == '&' && len(rest) > 3 && rest[1] == '#':
-		return entity(rest)
+		return readEntity(rest)
 	}
 	return rune(s[i]), 1
 }
 
-// shortEscape reads one of JSON's escapes of two characters. Alone they are no
+// readShortEscape reads one of JSON's escapes of two characters. Alone they are no
 // reason to look at a text once more; beside others they are undone as well.
-func shortEscape(s string, i int) (c rune, n int) {
+func readShortEscape(s string, i int) (c rune, n int) {
 	if s[i] == '\\' && i+1 < len(s) {
 		switch s[i+1] {
 		case '"', '\\', '\'':
@@ -209,8 +209,8 @@ func shortEscape(s string, i int) (c rune, n int) {
 	return rune(s[i]), 1
 }
 
-// entity reads &#65; and &#x41;.
-func entity(s string) (c rune, n int) {
+// readEntity reads &#65; and &#x41;.
+func readEntity(s string) (c rune, n int) {
 	digits, base := 2, rune(10)
 	if s[2] == 'x' || s[2] == 'X' {
 		digits, base = 3, 16

@@ -2,17 +2,17 @@ package redact
 
 import "strings"
 
-// field is one row of the table of names that say that a value is personal
+// fieldRule is one row of the table of names that say that a value is personal
 // data. It counts for keys of objects, not for words in a text, and only for
 // values that look like it.
-type field struct {
+type fieldRule struct {
 	text     string // normalised as in names
 	detector string
 	exact    bool // false: a longer name that ends with text counts too
 	check    func(value string) bool
 }
 
-var personal = []field{
+var personalFields = []fieldRule{
 	{text: "email", detector: Email, check: hasAt}, {text: "emailaddress", detector: Email, check: hasAt}, {text: "mail", detector: Email, check: hasAt},
 
 	{text: "phone", detector: Phone, check: sevenDigits}, {text: "phonenumber", detector: Phone, check: sevenDigits}, {text: "mobile", detector: Phone, check: sevenDigits},
@@ -36,27 +36,27 @@ var personal = []field{
 
 	{text: "ipaddress"}, {text: "macaddress"}, {text: "walletaddress"}, {text: "contractaddress"}, {text: "listenaddress"}, {text: "bindaddress"},
 	{text: "serveraddress"}, {text: "memoryaddress"}, {text: "baseaddress"}, {text: "webaddress"}, {text: "hostaddress"}, {text: "remoteaddress"}, {text: "localaddress"},
-	{text: "address", detector: Address, check: place}, {text: "streetaddress", detector: Address, check: place}, {text: "homeaddress", detector: Address, check: letters},
-	{text: "postaladdress", detector: Address, check: letters}, {text: "mailingaddress", detector: Address, check: letters}, {text: "shippingaddress", detector: Address, check: letters},
-	{text: "billingaddress", detector: Address, check: letters}, {text: "deliveryaddress", detector: Address, check: letters}, {text: "residentialaddress", detector: Address, check: letters},
-	{text: "addressline1", detector: Address, check: letters}, {text: "addressline2", detector: Address, check: letters}, {text: "addressline", detector: Address, check: letters},
-	{text: "address1", detector: Address, check: place}, {text: "address2", detector: Address, check: place}, {text: "street", detector: Address, exact: true, check: letters},
-	{text: "streetname", detector: Address, check: letters}, {text: "postalcode", detector: Address, check: anyDigit}, {text: "postcode", detector: Address, check: anyDigit},
+	{text: "address", detector: Address, check: isStreetLike}, {text: "streetaddress", detector: Address, check: isStreetLike}, {text: "homeaddress", detector: Address, check: hasLetters},
+	{text: "postaladdress", detector: Address, check: hasLetters}, {text: "mailingaddress", detector: Address, check: hasLetters}, {text: "shippingaddress", detector: Address, check: hasLetters},
+	{text: "billingaddress", detector: Address, check: hasLetters}, {text: "deliveryaddress", detector: Address, check: hasLetters}, {text: "residentialaddress", detector: Address, check: hasLetters},
+	{text: "addressline1", detector: Address, check: hasLetters}, {text: "addressline2", detector: Address, check: hasLetters}, {text: "addressline", detector: Address, check: hasLetters},
+	{text: "address1", detector: Address, check: isStreetLike}, {text: "address2", detector: Address, check: isStreetLike}, {text: "street", detector: Address, exact: true, check: hasLetters},
+	{text: "streetname", detector: Address, check: hasLetters}, {text: "postalcode", detector: Address, check: anyDigit}, {text: "postcode", detector: Address, check: anyDigit},
 	{text: "zipcode", detector: Address, check: anyDigit}, {text: "zip", detector: Address, exact: true, check: fiveDigits},
 
 	{text: "dateofbirth", detector: BirthDate, check: anyDigit}, {text: "birthdate", detector: BirthDate, check: anyDigit}, {text: "birthday", detector: BirthDate, check: anyDigit},
 	{text: "dob", detector: BirthDate, exact: true, check: anyDigit},
 
-	{text: "maidenname", detector: PersonalField, check: letters}, {text: "medicalrecordnumber", detector: PersonalField, check: anyDigit},
-	{text: "mrn", detector: PersonalField, exact: true, check: fourDigits}, {text: "biometric", detector: PersonalField, check: letters}, {text: "fingerprintdata", detector: PersonalField, check: letters},
+	{text: "maidenname", detector: PersonalField, check: hasLetters}, {text: "medicalrecordnumber", detector: PersonalField, check: anyDigit},
+	{text: "mrn", detector: PersonalField, exact: true, check: fourDigits}, {text: "biometric", detector: PersonalField, check: hasLetters}, {text: "fingerprintdata", detector: PersonalField, check: hasLetters},
 }
 
 // personalField is the row of a key; one without a detector when there is none.
-func personalField(key string) field {
-	if _, i := find(key); i > 0 {
-		return personal[i-1]
+func personalField(key string) fieldRule {
+	if _, i := findRules(key); i > 0 {
+		return personalFields[i-1]
 	}
-	return field{}
+	return fieldRule{}
 }
 
 func countDigits(v string, enough int) bool {
@@ -77,11 +77,11 @@ func fourDigits(v string) bool  { return countDigits(v, 4) }
 func fiveDigits(v string) bool  { return countDigits(v, 5) && len(v) <= 10 }
 func sevenDigits(v string) bool { return countDigits(v, 7) }
 
-// letters wants three letters of any script.
-func letters(v string) bool {
+// hasLetters wants three letters of any script.
+func hasLetters(v string) bool {
 	n := 0
 	for i := 0; i < len(v); i++ {
-		if classOf[v[i]]&letter != 0 || v[i] >= 0x80 {
+		if byteClass[v[i]]&letter != 0 || v[i] >= 0x80 {
 			if n++; n == 3 {
 				return true
 			}
@@ -90,8 +90,8 @@ func letters(v string) bool {
 	return false
 }
 
-// place wants what a street has and a host, a pointer or a mailbox has not: a
+// isStreetLike wants what a street has and a host, a pointer or a mailbox has not: a
 // blank, a digit, letters.
-func place(v string) bool {
-	return strings.IndexByte(v, ' ') > 0 && anyDigit(v) && letters(v) && strings.IndexByte(v, '@') < 0
+func isStreetLike(v string) bool {
+	return strings.IndexByte(v, ' ') > 0 && anyDigit(v) && hasLetters(v) && strings.IndexByte(v, '@') < 0
 }

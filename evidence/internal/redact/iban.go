@@ -26,17 +26,17 @@ var ibanForm = func() (t [26 * 26][]uint16) {
 			}
 			s = s[k:]
 		}
-		t[country(parts[i][0], parts[i][1])] = form
+		t[countryIndex(parts[i][0], parts[i][1])] = form
 	}
 	return t
 }()
 
-func country(a, b byte) int { return int(a-'A')*26 + int(b-'A') }
+func countryIndex(a, b byte) int { return int(a-'A')*26 + int(b-'A') }
 
-// iban finds the end of the IBAN that begins at i with two capital letters and
+// ibanEnd finds the end of the IBAN that begins at i with two capital letters and
 // two digits; single blanks and dashes may stand inside. 0 if there is none.
-func iban(s string, i int) (end int) {
-	form := ibanForm[country(s[i], s[i+1])]
+func ibanEnd(s string, i int) (end int) {
+	form := ibanForm[countryIndex(s[i], s[i+1])]
 	if form == nil || len(s)-i < 4+len(form) || s[i+2] == '0' && s[i+3] < '2' {
 		return 0
 	}
@@ -46,8 +46,8 @@ func iban(s string, i int) (end int) {
 			return 0
 		}
 		c := s[p]
-		if classOf[c]&form[n] == 0 {
-			if c != ' ' && c != '-' || classOf[s[p-1]]&alnum == 0 {
+		if byteClass[c]&form[n] == 0 {
+			if c != ' ' && c != '-' || byteClass[s[p-1]]&alnum == 0 {
 				return 0
 			}
 			continue
@@ -55,7 +55,7 @@ func iban(s string, i int) (end int) {
 		rem = mod97(rem, c)
 		n++
 	}
-	if p < len(s) && (classOf[s[p]]&alnum != 0 || s[p] == '_') {
+	if p < len(s) && (byteClass[s[p]]&alnum != 0 || s[p] == '_') {
 		return 0
 	}
 	for _, c := range [...]byte{s[i], s[i+1], s[i+2], s[i+3]} { // the country and the check digits come last

@@ -1,21 +1,21 @@
 package redact
 
-// withLetters looks for numbers that have letters in them: group j is their
+// findLetterNumber looks for numbers that have letters in them: group j is their
 // first digits, and an upper-case letter touches it or a short group follows.
-func (r *digitRun) withLetters(j int) (from, to int, detector string) {
-	g := r.g[j]
+func (r *digitRun) findLetterNumber(j int) (from, to int, detector string) {
+	g := r.groups[j]
 	ahead := 0 // upper-case letters right in front
-	for ahead < 7 && int(g.at) > ahead && classOf[r.s[int(g.at)-ahead-1]]&upper != 0 {
+	for ahead < 7 && int(g.at) > ahead && byteClass[r.s[int(g.at)-ahead-1]]&upper != 0 {
 		ahead++
 	}
 	start := int(g.at) - ahead
-	if start > 0 && (classOf[r.s[start-1]]&alnum != 0 || r.s[start-1] == '_') {
+	if start > 0 && (byteClass[r.s[start-1]]&alnum != 0 || r.s[start-1] == '_') {
 		return 0, 0, ""
 	}
-	r.m.charge(20)
+	r.budget.charge(20)
 	if ahead == 2 && g.n >= 2 {
-		r.m.charge(50)
-		if to = iban(r.s, start); to > 0 {
+		r.budget.charge(50)
+		if to = ibanEnd(r.s, start); to > 0 {
 			return start, to, IBAN
 		}
 	}
@@ -23,7 +23,7 @@ func (r *digitRun) withLetters(j int) (from, to int, detector string) {
 		if row.ahead != ahead || row.digits != int(g.n) {
 			continue
 		}
-		if end := start + row.length(r.s, start); end > start && end <= len(r.s) && (end == len(r.s) || classOf[r.s[end]]&alnum == 0 && r.s[end] != '_') {
+		if end := start + row.length(r.s, start); end > start && end <= len(r.s) && (end == len(r.s) || byteClass[r.s[end]]&alnum == 0 && r.s[end] != '_') {
 			return start, end, NationalID
 		}
 	}
@@ -38,26 +38,26 @@ var letterNumbers = []struct {
 	length        func(s string, start int) int
 }{
 	{"Spanish DNI", 0, 8, func(s string, i int) int {
-		return match(s, i, "99999999A", func(v string) bool { return esLetter(v[:8]) == v[8] })
+		return matchForm(s, i, "99999999A", func(v string) bool { return esLetter(v[:8]) == v[8] })
 	}},
 	{"Spanish NIE", 1, 7, func(s string, i int) int {
-		return match(s, i, "A9999999A", func(v string) bool {
+		return matchForm(s, i, "A9999999A", func(v string) bool {
 			return v[0] >= 'X' && v[0] <= 'Z' && esLetter(string('0'+v[0]-'X')+v[1:8]) == v[8]
 		})
 	}},
-	{"Singaporean NRIC", 1, 7, func(s string, i int) int { return match(s, i, "A9999999A", sgNRIC) }},
-	{"British NINO", 2, 6, func(s string, i int) int { return match(s, i, "AA999999A", ukNINO) }},
-	{"British NINO, spaced", 2, 2, func(s string, i int) int { return match(s, i, "AA99 99 99A", ukNINO) }},
-	{"Finnish HETU", 0, 6, func(s string, i int) int { return match(s, i, "999999*999*", fiHETU) }},
-	{"Italian codice fiscale", 6, 2, func(s string, i int) int { return match(s, i, "AAAAAA99A99A999A", itCF) }},
+	{"Singaporean NRIC", 1, 7, func(s string, i int) int { return matchForm(s, i, "A9999999A", sgNRIC) }},
+	{"British NINO", 2, 6, func(s string, i int) int { return matchForm(s, i, "AA999999A", ukNINO) }},
+	{"British NINO, spaced", 2, 2, func(s string, i int) int { return matchForm(s, i, "AA99 99 99A", ukNINO) }},
+	{"Finnish HETU", 0, 6, func(s string, i int) int { return matchForm(s, i, "999999*999*", fiHETU) }},
+	{"Italian codice fiscale", 6, 2, func(s string, i int) int { return matchForm(s, i, "AAAAAA99A99A999A", itCF) }},
 	{"Chinese resident id", 0, 17, func(s string, i int) int {
-		return match(s, i, "99999999999999999A", func(v string) bool { return v[17] == 'X' && cnDate([]byte(v)) && cnCheck([]byte(v)) == 'X' })
+		return matchForm(s, i, "99999999999999999A", func(v string) bool { return v[17] == 'X' && cnDate([]byte(v)) && cnCheck([]byte(v)) == 'X' })
 	}},
 }
 
-// match compares s at i with a form: 9 is a digit, A an upper-case letter, *
+// matchForm compares s at i with a form: 9 is a digit, A an upper-case letter, *
 // anything else, and then asks check.
-func match(s string, i int, form string, check func(string) bool) int {
+func matchForm(s string, i int, form string, check func(string) bool) int {
 	if len(s)-i < len(form) {
 		return 0
 	}
@@ -69,7 +69,7 @@ func match(s string, i int, form string, check func(string) bool) int {
 				return 0
 			}
 		case 'A':
-			if classOf[c]&upper == 0 {
+			if byteClass[c]&upper == 0 {
 				return 0
 			}
 		case '*':
@@ -88,7 +88,7 @@ func match(s string, i int, form string, check func(string) bool) int {
 func esLetter(digits string) byte { return "TRWAGMYFPDXBNJZSQVHLCKE"[valueOf([]byte(digits))%23] }
 
 func sgNRIC(v string) bool {
-	sum := weighted([]byte(v[1:]), 2, 7, 6, 5, 4, 3, 2)
+	sum := weightedSum([]byte(v[1:]), 2, 7, 6, 5, 4, 3, 2)
 	switch v[0] {
 	case 'T', 'G':
 		sum += 4
@@ -134,7 +134,7 @@ func fiHETU(v string) bool {
 			return false
 		}
 	}
-	return date(two(d, 0), two(d, 2)) && "0123456789ABCDEFHJKLMNPRSTUVWXY"[valueOf(d)%31] == v[10]
+	return isDayMonth(twoDigits(d, 0), twoDigits(d, 2)) && "0123456789ABCDEFHJKLMNPRSTUVWXY"[valueOf(d)%31] == v[10]
 }
 
 // itCF checks the check letter of a codice fiscale.
@@ -143,7 +143,7 @@ func itCF(v string) bool {
 	sum := 0
 	for i := range 15 {
 		n := int(v[i] - '0')
-		if classOf[v[i]]&upper != 0 {
+		if byteClass[v[i]]&upper != 0 {
 			n = int(v[i]-'A') + 10
 		}
 		switch {

@@ -26,27 +26,27 @@ func TestTheLongWayRemembersWhatTheShortWayFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var c Cleaner
-		if _, ok := c.Document(raw, "agenthook", len(raw)); ok {
+		var c CleanChecker
+		if _, ok := c.CheckDocument(raw, "agenthook", len(raw)); ok {
 			t.Errorf("%s: the short way takes a document with an address in it", name)
 		}
-		if much := len(text) > 200; much != (len(c.Memory().list) > 0) {
-			t.Errorf("%s: %d texts are remembered", name, len(c.Memory().list))
+		if much := len(text) > 200; much != (len(c.ScanCache().list) > 0) {
+			t.Errorf("%s: %d texts are remembered", name, len(c.ScanCache().list))
 		}
 		type outcome struct {
 			Root any
 			Hits []Hit
 			Err  error
 		}
-		run := func(m *Memory) (o outcome) {
+		run := func(m *ScanCache) (o outcome) {
 			tree, err := strictjson.Parse(raw, strictjson.DefaultLimits)
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.Root, o.Hits, o.Err = Document(tree, "/body", nil, Config{Protocol: "agenthook", Size: len(raw), Memory: m})
+			o.Root, o.Hits, o.Err = Document(tree, "/body", nil, Config{Protocol: "agenthook", Size: len(raw), ScanCache: m})
 			return o
 		}
-		if d := cmp.Diff(run(nil), run(c.Memory()), cmp.AllowUnexported(Hit{})); d != "" {
+		if d := cmp.Diff(run(nil), run(c.ScanCache()), cmp.AllowUnexported(Hit{})); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
 	}
@@ -55,15 +55,15 @@ func TestTheLongWayRemembersWhatTheShortWayFound(t *testing.T) {
 // A text that a Memory knows is not searched again.
 func TestMemoryAnswersInsteadOfTheSearch(t *testing.T) {
 	text := strings.Repeat("nothing to see here, ", 3)
-	m := &Memory{list: []remembered{{text, []Span{{0, 7, Email}}, 1}}}
-	_, hits, err := Document([]any{text, text + "."}, "", nil, Config{Memory: m})
+	m := &ScanCache{list: []cachedScan{{text, []Span{{0, 7, Email}}, 1}}}
+	_, hits, err := Document([]any{text, text + "."}, "", nil, Config{ScanCache: m})
 	if err != nil || len(hits) != 1 || hits[0].Path != "/0" || hits[0].Text != "nothing" {
 		t.Errorf("%v, %v", hits, err)
 	}
 	if m.clear(); len(m.list) != 0 {
 		t.Error("it remembers the record before")
 	}
-	m.keep(text, nil, memoryWork-1)
+	m.store(text, nil, minCachedWork-1)
 	if len(m.list) != 0 {
 		t.Error("it keeps what was little work")
 	}

@@ -14,57 +14,57 @@ import (
 type strength int
 
 const (
-	none   strength = iota
-	weak            // the value is a secret if it looks random
-	likely          // the value is a secret if it looks like a password
-	strong          // the value is a secret
+	noStrength strength = iota
+	weakName            // the value is a secret if it looks random
+	likely              // the value is a secret if it looks like a password
+	strongName          // the value is a secret
 )
 
-// name is one row of the table of credential names. Names are compared after
+// nameRule is one row of the table of credential names. Names are compared after
 // normalising: NFKD, lower case, and letters and digits only, so that api_key,
 // Api-Key, apiKey and the same in full-width letters are one. Digits at the end of a
 // name count only where a row has them: passwd2 is passwd.
-type name struct {
-	text  string
-	s     strength
-	exact bool // false: a name that ends with text counts too (github_token)
-	prose bool // also an everyday word: "token: a" in a text proves nothing
-	word  bool // of another language
-	many  bool // a plural: a number beside it is a count
-	line  bool // a header: in a text its value reaches to the end of the line
+type nameRule struct {
+	text     string
+	strength strength
+	exact    bool // false: a name that ends with text counts too (github_token)
+	prose    bool // also an everyday word: "token: a" in a text proves nothing
+	word     bool // of another language
+	many     bool // a plural: a number beside it is a count
+	line     bool // a header: in a text its value reaches to the end of the line
 }
 
-// ownNames holds what is a credential by its name; of several that a name ends with
+// ownNameRules holds what is a credential by its name; of several that a name ends with
 // the longest counts. Rows with strength none are exceptions to shorter rows.
-var ownNames = []name{
+var ownNameRules = []nameRule{
 	{text: "replytoken"}, {text: "continuationtoken"}, {text: "idempotencytoken"}, {text: "pagetoken"},
 	{text: "nexttoken"}, {text: "synctoken"}, {text: "pertoken"}, {text: "maxtoken"}, {text: "publickey"},
 	{text: "idempotencykey"}, {text: "partitionkey"}, {text: "primarykey"}, {text: "foreignkey"}, {text: "cachekey"},
 
-	{text: "password", s: strong}, {text: "passwd", s: strong}, {text: "passphrase", s: strong},
-	{text: "pwd", s: strong}, {text: "passcode", s: strong},
-	{text: "secretaccesskey", s: strong}, {text: "secretkey", s: strong}, {text: "privatekey", s: strong},
-	{text: "apikey", s: strong}, {text: "accountkey", s: strong}, {text: "accesskey", s: strong},
-	{text: "signingkey", s: strong}, {text: "encryptionkey", s: strong}, {text: "masterkey", s: strong},
-	{text: "deploykey", s: strong}, {text: "sharedkey", s: strong}, {text: "authkey", s: strong},
-	{text: "secret", s: strong, prose: true}, {text: "clientsecret", s: strong},
-	{text: "token", s: strong, prose: true}, {text: "accesstoken", s: strong}, {text: "refreshtoken", s: strong},
-	{text: "sessiontoken", s: strong}, {text: "authtoken", s: strong}, {text: "securitytoken", s: strong},
-	{text: "apitoken", s: strong}, {text: "idtoken", s: strong},
-	{text: "authorization", s: strong, exact: true, prose: true, line: true},
-	{text: "proxyauthorization", s: strong, exact: true, line: true},
-	{text: "cookie", s: strong, prose: true, line: true}, {text: "setcookie", s: strong, line: true},
-	{text: "cookies", s: strong, exact: true, prose: true, line: true},
-	{text: "credential", s: strong, prose: true}, {text: "credentials", s: strong, prose: true},
-	{text: "bearer", s: strong, exact: true, prose: true}, {text: "jwt", s: strong, exact: true, prose: true},
-	{text: "connectionstring", s: strong}, {text: "seedphrase", s: strong}, {text: "recoveryphrase", s: strong},
-	{text: "mnemonic", s: strong, exact: true, prose: true}, {text: "otp", s: strong, exact: true},
-	{text: "jsessionid", s: strong, exact: true}, {text: "phpsessid", s: strong, exact: true},
-	{text: "xamzsignature", s: strong, exact: true},
+	{text: "password", strength: strongName}, {text: "passwd", strength: strongName}, {text: "passphrase", strength: strongName},
+	{text: "pwd", strength: strongName}, {text: "passcode", strength: strongName},
+	{text: "secretaccesskey", strength: strongName}, {text: "secretkey", strength: strongName}, {text: "privatekey", strength: strongName},
+	{text: "apikey", strength: strongName}, {text: "accountkey", strength: strongName}, {text: "accesskey", strength: strongName},
+	{text: "signingkey", strength: strongName}, {text: "encryptionkey", strength: strongName}, {text: "masterkey", strength: strongName},
+	{text: "deploykey", strength: strongName}, {text: "sharedkey", strength: strongName}, {text: "authkey", strength: strongName},
+	{text: "secret", strength: strongName, prose: true}, {text: "clientsecret", strength: strongName},
+	{text: "token", strength: strongName, prose: true}, {text: "accesstoken", strength: strongName}, {text: "refreshtoken", strength: strongName},
+	{text: "sessiontoken", strength: strongName}, {text: "authtoken", strength: strongName}, {text: "securitytoken", strength: strongName},
+	{text: "apitoken", strength: strongName}, {text: "idtoken", strength: strongName},
+	{text: "authorization", strength: strongName, exact: true, prose: true, line: true},
+	{text: "proxyauthorization", strength: strongName, exact: true, line: true},
+	{text: "cookie", strength: strongName, prose: true, line: true}, {text: "setcookie", strength: strongName, line: true},
+	{text: "cookies", strength: strongName, exact: true, prose: true, line: true},
+	{text: "credential", strength: strongName, prose: true}, {text: "credentials", strength: strongName, prose: true},
+	{text: "bearer", strength: strongName, exact: true, prose: true}, {text: "jwt", strength: strongName, exact: true, prose: true},
+	{text: "connectionstring", strength: strongName}, {text: "seedphrase", strength: strongName}, {text: "recoveryphrase", strength: strongName},
+	{text: "mnemonic", strength: strongName, exact: true, prose: true}, {text: "otp", strength: strongName, exact: true},
+	{text: "jsessionid", strength: strongName, exact: true}, {text: "phpsessid", strength: strongName, exact: true},
+	{text: "xamzsignature", strength: strongName, exact: true},
 
-	{text: "key", s: weak}, {text: "auth", s: weak}, {text: "sig", s: weak, exact: true},
-	{text: "pass", s: likely, exact: true}, {text: "pw", s: likely, exact: true}, {text: "cred", s: weak, exact: true},
-	{text: "creds", s: weak, exact: true},
+	{text: "key", strength: weakName}, {text: "auth", strength: weakName}, {text: "sig", strength: weakName, exact: true},
+	{text: "pass", strength: likely, exact: true}, {text: "pw", strength: likely, exact: true}, {text: "cred", strength: weakName, exact: true},
+	{text: "creds", strength: weakName, exact: true},
 }
 
 // passOwners stand in front of pass where it means a password: user_pass, X-Db-Pass.
@@ -84,9 +84,9 @@ const tokenRow = "token"
 
 // derivedRows are the plurals of the rows that say that a value is a credential,
 // and the rows with a qualifier behind them. A row that is an exception stays one.
-func derivedRows(rows []name) (derived []name) {
+func derivedRows(rows []nameRule) (derived []nameRule) {
 	for _, row := range rows {
-		if row.s != strong && row.s != none || row.exact {
+		if row.strength != strongName && row.strength != noStrength || row.exact {
 			continue
 		}
 		for _, q := range qualifiers {
@@ -96,31 +96,31 @@ func derivedRows(rows []name) (derived []name) {
 		}
 		plural := row
 		plural.text, plural.many = row.text+"s", true
-		listed := slices.ContainsFunc(rows, func(r name) bool { return r.text == plural.text })
-		if row.s == strong && row.text != tokenRow && !listed && !strings.HasSuffix(row.text, "s") {
+		listed := slices.ContainsFunc(rows, func(r nameRule) bool { return r.text == plural.text })
+		if row.strength == strongName && row.text != tokenRow && !listed && !strings.HasSuffix(row.text, "s") {
 			derived = append(derived, plural)
 		}
 	}
 	return derived
 }
 
-// names are all rows.
-var names = func() []name {
-	all := append(slices.Clone(ownNames), derivedRows(ownNames)...)
+// nameRules are all rows.
+var nameRules = func() []nameRule {
+	all := append(slices.Clone(ownNameRules), derivedRows(ownNameRules)...)
 	for _, owner := range passOwners {
-		all = append(all, name{text: owner + "pass", s: strong})
+		all = append(all, nameRule{text: owner + "pass", strength: strongName})
 	}
 	for _, row := range foreignRows {
-		all = append(all, name{text: row, s: strong, prose: true})
+		all = append(all, nameRule{text: row, strength: strongName, prose: true})
 	}
-	return append(all, name{text: "senha", s: strong, exact: true, prose: true}, name{text: "parola", s: strong, exact: true, prose: true},
-		name{text: "heslo", s: strong, exact: true, prose: true}, name{text: "clave", s: weak, exact: true})
+	return append(all, nameRule{text: "senha", strength: strongName, exact: true, prose: true}, nameRule{text: "parola", strength: strongName, exact: true, prose: true},
+		nameRule{text: "heslo", strength: strongName, exact: true, prose: true}, nameRule{text: "clave", strength: weakName, exact: true})
 }()
 
 // endingBits says by one letter whether any name ends with it, to spare most
 // separators the rest.
 var endingBits = func() (t [256]bool) {
-	for _, n := range names {
+	for _, n := range nameRules {
 		c := n.text[len(n.text)-1]
 		t[c], t[upperASCII(c)] = true, true
 	}
@@ -131,7 +131,7 @@ var endingBits = func() (t [256]bool) {
 // end with them. A sign between them is passed over by lookup, so a word that
 // has one is let through.
 var endingPairs = func() (t [1 << 16]bool) {
-	for _, n := range names {
+	for _, n := range nameRules {
 		x, y := n.text[len(n.text)-2], n.text[len(n.text)-1]
 		for _, x := range [...]byte{x, upperASCII(x), '-', '_'} {
 			t[pairOf(x, y)], t[pairOf(x, upperASCII(y))] = true, true
@@ -175,10 +175,10 @@ var nameTree = func() []nameNode {
 		}
 		return &tree[at]
 	}
-	for i, n := range names {
+	for i, n := range nameRules {
 		insert(n.text).name = uint16(i + 1)
 	}
-	for i, f := range personal {
+	for i, f := range personalFields {
 		insert(f.text).personal = uint16(i + 1)
 	}
 	return tree
@@ -202,8 +202,8 @@ var nameSign = func() (t [256]uint8) {
 
 const foreign = 255
 
-// find gives the rows of a name in both tables, as indexes from 1; 0 for none.
-func find(s string) (credential, private uint16) {
+// findRules gives the rows of a name in both tables, as indexes from 1; 0 for none.
+func findRules(s string) (credential, private uint16) {
 	credential, private = findLetters(s)
 	if credential == 0 {
 		if stem := withoutNumber(s); len(stem) < len(s) {
@@ -239,10 +239,10 @@ func findLetters(s string) (credential, private uint16) {
 			if n.name|n.personal == 0 {
 				continue
 			}
-			if n.name > 0 && (!names[n.name-1].exact || allRead(s[:i])) {
+			if n.name > 0 && (!nameRules[n.name-1].exact || isPrefixRead(s[:i])) {
 				credential = n.name
 			}
-			if n.personal > 0 && (!personal[n.personal-1].exact || allRead(s[:i])) {
+			if n.personal > 0 && (!personalFields[n.personal-1].exact || isPrefixRead(s[:i])) {
 				private = n.personal
 			}
 		}
@@ -327,8 +327,8 @@ func apart(s string) bool {
 	return false
 }
 
-// allRead reports whether nothing that counts is left in front of a name.
-func allRead(rest string) bool {
+// isPrefixRead reports whether nothing that counts is left in front of a name.
+func isPrefixRead(rest string) bool {
 	for i := len(rest) - 1; i >= 0; i-- {
 		if nameSign[rest[i]] != 0 {
 			return false
@@ -337,26 +337,26 @@ func allRead(rest string) bool {
 	return true
 }
 
-// lookup finds the row of a name; a row of strength none when there is none.
-func lookup(s string) name {
-	if i, _ := find(s); i > 0 {
-		return names[i-1]
+// lookupName finds the row of a name; a row of strength none when there is none.
+func lookupName(s string) nameRule {
+	if i, _ := findRules(s); i > 0 {
+		return nameRules[i-1]
 	}
 	if endsWithWord(s) || endsWithWord(composed(s)) {
 		return wordName
 	}
-	return name{}
+	return nameRule{}
 }
 
 // CredentialName reports whether a key or a header name says that its value is
 // a credential.
-func CredentialName(s string) bool { return lookup(s).s == strong }
+func CredentialName(s string) bool { return lookupName(s).strength == strongName }
 
 // proves reports whether the name says of a value that stands beside it, as a value
 // of its own, that it is a credential.
-func (n name) proves(value string) bool {
-	switch n.s {
-	case strong:
+func (n nameRule) proves(value string) bool {
+	switch n.strength {
+	case strongName:
 		return true
 	case likely:
 		return passwordLike(value)
@@ -373,44 +373,44 @@ const (
 // count, a date or a path: one word of letters with a digit among them, or with a
 // sign that is not its end.
 func passwordLike(v string) bool {
-	if len(v) < minPassword || len(v) > maxPassword || identifier(v) || strings.ContainsAny(v, " \t\r\n/:") || isDigit(v[0]) && strings.IndexByte(v, '-') > 0 {
+	if len(v) < minPassword || len(v) > maxPassword || isIdentifier(v) || strings.ContainsAny(v, " \t\r\n/:") || isDigit(v[0]) && strings.IndexByte(v, '-') > 0 {
 		return false
 	}
 	all := uint16(0)
 	for i := 0; i < len(v); i++ {
-		all |= classOf[v[i]]
+		all |= byteClass[v[i]]
 	}
 	return all&letter != 0 && (all&digit != 0 || strings.ContainsAny(v[:len(v)-1], "!@#$%^&*?~+="))
 }
 
 const (
-	minRandom = 20 // bytes of a value that is judged by its randomness
-	dullReach = 16 // behind the beginning of one that is not random, none is looked for
+	minRandom      = 20 // bytes of a value that is judged by its randomness
+	notRandomReach = 16 // behind the beginning of one that is not random, none is looked for
 )
 
-// random reports whether v looks like key material: 20 bytes or more of one
+// isRandom reports whether v looks like key material: 20 bytes or more of one
 // alphabet, digits and both cases mixed, many different bytes, and none of the
 // forms that identifiers and digests have.
-func random(v string) bool { return run(v, 0, bearerc) == len(v) && mixed(v) }
+func isRandom(v string) bool { return runEnd(v, 0, bearerc) == len(v) && isRandomMix(v) }
 
-// mixed is random but for the alphabet, in bounded time.
-func mixed(v string) bool {
+// isRandomMix is random but for the alphabet, in bounded time.
+func isRandomMix(v string) bool {
 	if len(v) < minRandom || len(v) > maxValueWindow {
 		return false
 	}
 	var seen [2]uint64
 	all := uint16(0)
 	for i := 0; i < len(v) && i < 64; i++ {
-		all |= classOf[v[i]]
+		all |= byteClass[v[i]]
 		seen[v[i]>>6&1] |= 1 << (v[i] & 63)
 	}
 	distinct := bits.OnesCount64(seen[0]) + bits.OnesCount64(seen[1])
-	return distinct >= 12 && all&digit != 0 && all&lower != 0 && all&upper != 0 && !identifier(v)
+	return distinct >= 12 && all&digit != 0 && all&lower != 0 && all&upper != 0 && !isIdentifier(v)
 }
 
-// identifier reports whether v is one of the forms that are known not to be
+// isIdentifier reports whether v is one of the forms that are known not to be
 // secret: UUIDs, digests, the protocols' ids, trace contexts.
-func identifier(v string) bool {
+func isIdentifier(v string) bool {
 	for _, p := range []string{"evt_", "call_", "sess_", "sub_", "out_", "sha256:", "hmac-sha256:", "session-hmac-sha256:", "salted-sha256:"} {
 		if len(v) > len(p) && v[:len(p)] == p {
 			return true

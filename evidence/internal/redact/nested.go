@@ -8,11 +8,11 @@ import "strings"
 
 // nested looks at a value that begins at v, behind blanks, and reports whether it
 // is a list, an object or a block of YAML: then it was looked at.
-func (sc *scanner) nested(n name, v int, colon bool) bool {
+func (sc *textScanner) nested(n nameRule, v int, colon bool) bool {
 	if v < sc.inside {
 		return true // a part of one that was taken
 	}
-	if n.s != strong || strings.HasPrefix(sc.s[v:], markHead) || strings.HasPrefix(sc.s[v:], "{{") {
+	if n.strength != strongName || strings.HasPrefix(sc.s[v:], placeholderPrefix) || strings.HasPrefix(sc.s[v:], "{{") {
 		return false
 	}
 	switch sc.s[v] {
@@ -20,7 +20,7 @@ func (sc *scanner) nested(n name, v int, colon bool) bool {
 		sc.bracketed(n, v, colon)
 		return true
 	case '|', '>':
-		if to := run(sc.s[:min(len(sc.s), v+4)], v+1, digit|dash|base64Rest); to < len(sc.s) && colon && lineEnd(sc.s[to]) {
+		if to := runEnd(sc.s[:min(len(sc.s), v+4)], v+1, digit|dash|base64Rest); to < len(sc.s) && colon && lineEnd(sc.s[to]) {
 			sc.literalBlock(v, to)
 			return true
 		}
@@ -41,10 +41,10 @@ const maxListWindow = 64 << 10
 // bracketed takes a list or an object whole if a value in it is one that the name
 // proves secret: one that is longer than maxListWindow with all that stands behind
 // it, one that the text breaks off in as far as quoted values reach.
-func (sc *scanner) bracketed(n name, v int, colon bool) {
+func (sc *textScanner) bracketed(n nameRule, v int, colon bool) {
 	limit := min(len(sc.s), v+maxListWindow)
 	to, closed, found := sc.leaves(n, v, limit, colon)
-	sc.m.charge(2 * (to - v))
+	sc.budget.charge(2 * (to - v))
 	switch {
 	case !found:
 		return
@@ -54,12 +54,12 @@ func (sc *scanner) bracketed(n name, v int, colon bool) {
 		to = min(to, v+maxValueWindow)
 	}
 	sc.inside = to
-	sc.add(v, to, Assignment)
+	sc.addSpan(v, to, Assignment)
 }
 
 // leaves goes through a list or an object that begins at v and says where it ends,
 // whether a bracket closes it, and whether a value in it is secret.
-func (sc *scanner) leaves(n name, v, limit int, colon bool) (end int, closed, found bool) {
+func (sc *textScanner) leaves(n nameRule, v, limit int, colon bool) (end int, closed, found bool) {
 	s, depth := sc.s[:limit], 0
 	for i := v; i < limit; {
 		switch c := s[i]; {
@@ -71,7 +71,7 @@ func (sc *scanner) leaves(n name, v, limit int, colon bool) (end int, closed, fo
 				return i + 1, true, found
 			}
 			i++
-		case classOf[c]&space != 0 || strings.IndexByte(",:=()<>;", c) >= 0:
+		case byteClass[c]&space != 0 || strings.IndexByte(",:=()<>;", c) >= 0:
 			i++
 		default:
 			from, to, next, quoted := leaf(s, i)
@@ -91,14 +91,14 @@ func leaf(s string, i int) (from, to, next int, quoted bool) {
 	for i+k < len(s) && s[i+k] == '\\' && k < maxSlashes {
 		k++
 	}
-	if i+k < len(s) && classOf[s[i+k]]&quoteChar != 0 {
+	if i+k < len(s) && byteClass[s[i+k]]&quoteChar != 0 {
 		from = i + k + 1
-		if to = closing(s, from, s[i+k], k); to >= 0 {
+		if to = closingQuote(s, from, s[i+k], k); to >= 0 {
 			return from, to, to + k + 1, true
 		}
 		return from, len(s), len(s), true
 	}
-	for to = i + 1; to < len(s) && classOf[s[to]]&(space|quoteChar) == 0 && strings.IndexByte("[]{},:", s[to]) < 0; {
+	for to = i + 1; to < len(s) && byteClass[s[to]]&(space|quoteChar) == 0 && strings.IndexByte("[]{},:", s[to]) < 0; {
 		to++
 	}
 	return i, to, to, false
@@ -121,7 +121,7 @@ func schemaWord(v string) bool {
 			return true
 		}
 	}
-	return run(v, 0, digit) == len(v)
+	return runEnd(v, 0, digit) == len(v)
 }
 
 // line is where the line ends that i stands in.
@@ -148,7 +148,7 @@ func indentOf(s string, i int) int {
 // blockLines calls each with every line of the block of YAML that stands below the
 // line of v: those that are indented further, and items of a list that are not
 // indented less. It gives the end of the block.
-func (sc *scanner) blockLines(v, first int, each func(from, to int, item bool)) (end int) {
+func (sc *textScanner) blockLines(v, first int, each func(from, to int, item bool)) (end int) {
 	s, indent := sc.s[:min(len(sc.s), v+maxValueWindow)], indentOf(sc.s, v)
 	end = min(line(sc.s, first), len(s))
 	for end < len(s) {
@@ -167,13 +167,13 @@ func (sc *scanner) blockLines(v, first int, each func(from, to int, item bool)) 
 		}
 		end = to
 	}
-	sc.m.charge(2 * (end - v))
+	sc.budget.charge(2 * (end - v))
 	return end
 }
 
 // literalBlock takes the lines of a block scalar: password: | and what is indented
 // below it.
-func (sc *scanner) literalBlock(v, first int) {
+func (sc *textScanner) literalBlock(v, first int) {
 	from, to := 0, 0
 	sc.blockLines(v, first, func(start, end int, _ bool) {
 		if from == 0 {
@@ -181,22 +181,22 @@ func (sc *scanner) literalBlock(v, first int) {
 		}
 		to = end
 	})
-	sc.add(from, to, Assignment)
+	sc.addSpan(from, to, Assignment)
 	sc.inside = max(sc.inside, to)
 }
 
 // block looks at what stands below a key of YAML: items of a list, members, or a
 // word alone. Only what looks unlike prose and unlike a name is a value there.
-func (sc *scanner) block(n name, v int) {
+func (sc *textScanner) block(n nameRule, v int) {
 	s := sc.s
 	sc.blockLines(v, v, func(from, to int, item bool) {
 		if item {
-			from = run(s[:to], from+1, space)
+			from = runEnd(s[:to], from+1, space)
 		}
 		if at := memberValue(s[:to], from); at > 0 {
 			from = at
 		}
-		for to > from && classOf[s[to-1]]&space != 0 {
+		for to > from && byteClass[s[to-1]]&space != 0 {
 			to--
 		}
 		if from >= to {
@@ -207,11 +207,11 @@ func (sc *scanner) block(n name, v int) {
 			start, end, next = from, to, to
 		}
 		text := s[start:end]
-		if next < to || !quoted && strings.ContainsAny(text, " \t,;|[{") || schemaWord(text) || harmless(text) {
+		if next < to || !quoted && strings.ContainsAny(text, " \t,;|[{") || schemaWord(text) || isHarmlessValue(text) {
 			return
 		}
-		if quoted || telling(text) && !nameLike(text) {
-			sc.add(start, end, Assignment)
+		if quoted || isUnlikeProse(text) && !nameLike(text) {
+			sc.addSpan(start, end, Assignment)
 		}
 	})
 }
@@ -219,15 +219,15 @@ func (sc *scanner) block(n name, v int) {
 // memberValue is where the value of a member begins that stands at from: key: value.
 // 0 if none stands there.
 func memberValue(s string, from int) int {
-	end := run(s, from, word|dot|quoteChar)
-	if end == from || end+1 >= len(s) || s[end] != ':' || classOf[s[end+1]]&space == 0 {
+	end := runEnd(s, from, word|dot|quoteChar)
+	if end == from || end+1 >= len(s) || s[end] != ':' || byteClass[s[end+1]]&space == 0 {
 		return 0
 	}
-	return run(s, end+1, space)
+	return runEnd(s, end+1, space)
 }
 
 // nameLike reports whether a word is one as things are named with: letters of one
 // case with - _ . / between them, db_password.
 func nameLike(v string) bool {
-	return run(v, 0, lower|dash|dot) == len(v) || run(v, 0, upper|dash|dot) == len(v)
+	return runEnd(v, 0, lower|dash|dot) == len(v) || runEnd(v, 0, upper|dash|dot) == len(v)
 }

@@ -5,47 +5,47 @@ import (
 	"strings"
 )
 
-// number is one row of the table of numbers: shapes it is written in, and what
+// numberPattern is one row of the table of numbers: shapes it is written in, and what
 // makes it one.
-type number struct {
-	name     string // for people; several kinds share a detector
-	detector string
-	shapes   string   // "4-4-4-4 16": digits of each group, shapes with blanks between
-	seps     string   // the signs between the groups, one after the other; "": any
-	sure     string   // with these signs no word is needed
-	words    uint32   // one of these must stand in front; 0: none
-	lead     digitSet // what the first digit may be; 0: any
-	alone    bool     // no group of the same length stands beside it
-	check    func(digits []byte) bool
+type numberPattern struct {
+	name        string // for people; several kinds share a detector
+	detector    string
+	shapes      string   // "4-4-4-4 16": digits of each group, shapes with blanks between
+	seps        string   // the signs between the groups, one after the other; "": any
+	sureSeps    string   // with these signs no word is needed
+	words       uint32   // one of these must stand in front; 0: none
+	lead        digitSet // what the first digit may be; 0: any
+	standsAlone bool     // no group of the same length stands beside it
+	check       func(digits []byte) bool
 }
 
-var numbers = []number{
-	{name: "payment card", detector: Card, shapes: "16 4-4-4-4 15 4-6-5 14 4-6-4 19 4-4-4-4-3", lead: 1<<7 - 1<<2, check: card},
-	{name: "payment card, by name", detector: Card, shapes: "13 18", words: wordCard, check: luhn},
+var numberPatterns = []numberPattern{
+	{name: "payment card", detector: Card, shapes: "16 4-4-4-4 15 4-6-5 14 4-6-4 19 4-4-4-4-3", lead: 1<<7 - 1<<2, check: isCardNumber},
+	{name: "payment card, by name", detector: Card, shapes: "13 18", words: wordCard, check: isLuhnValid},
 
-	{name: "US social security number", detector: NationalID, shapes: "3-2-4 9", sure: "--", words: wordSSN, check: usSSN},
+	{name: "US social security number", detector: NationalID, shapes: "3-2-4 9", sureSeps: "--", words: wordSSN, check: usSSN},
 	{name: "UK NHS number", detector: NationalID, shapes: "3-3-4 10", words: wordNHS, check: ukNHS},
-	{name: "Canadian SIN", detector: NationalID, shapes: "3-3-3 9", sure: "--", words: wordSIN, check: caSIN},
-	{name: "Brazilian CPF", detector: NationalID, shapes: "3-3-3-2 11", sure: "..-", words: wordCPF, check: brCPF},
+	{name: "Canadian SIN", detector: NationalID, shapes: "3-3-3 9", sureSeps: "--", words: wordSIN, check: caSIN},
+	{name: "Brazilian CPF", detector: NationalID, shapes: "3-3-3-2 11", sureSeps: "..-", words: wordCPF, check: brCPF},
 	{name: "Swiss AHV number", detector: NationalID, shapes: "3-4-4-2 13", lead: 1 << 7, check: chAHV},
 	{name: "French NIR", detector: NationalID, shapes: "1-2-2-2-3-3-2 15 13-2", lead: 1<<1 | 1<<2, check: frNIR},
 	{name: "German tax id", detector: NationalID, shapes: "2-3-3-3 11", words: wordTax, check: deTaxID},
 	{name: "Dutch BSN", detector: NationalID, shapes: "9 4-2-3", words: wordBSN, check: nlBSN},
-	{name: "Belgian national number", detector: NationalID, shapes: "2-2-2-3-2 11", sure: "..-.", words: wordNational, check: beNN},
+	{name: "Belgian national number", detector: NationalID, shapes: "2-2-2-3-2 11", sureSeps: "..-.", words: wordNational, check: beNN},
 	{name: "Polish PESEL", detector: NationalID, shapes: "11", words: wordPESEL, check: plPESEL},
-	{name: "Swedish personal number", detector: NationalID, shapes: "6-4 8-4", sure: "-", words: wordNational, check: sePNR},
-	{name: "Norwegian national number", detector: NationalID, shapes: "6-5 11", sure: " ", words: wordNational, check: noFNR},
+	{name: "Swedish personal number", detector: NationalID, shapes: "6-4 8-4", sureSeps: "-", words: wordNational, check: sePNR},
+	{name: "Norwegian national number", detector: NationalID, shapes: "6-5 11", sureSeps: " ", words: wordNational, check: noFNR},
 	{name: "Danish CPR number", detector: NationalID, shapes: "6-4 10", words: wordCPR, check: dkCPR},
 	{name: "Turkish identity number", detector: NationalID, shapes: "11", words: wordTCKN, check: trTCKN},
-	{name: "Indian Aadhaar", detector: NationalID, shapes: "4-4-4 12", sure: "  ", words: wordAadhaar, alone: true, lead: 1<<10 - 1<<2, check: inAadhaar},
+	{name: "Indian Aadhaar", detector: NationalID, shapes: "4-4-4 12", sureSeps: "  ", words: wordAadhaar, standsAlone: true, lead: 1<<10 - 1<<2, check: inAadhaar},
 	{name: "Chinese resident id", detector: NationalID, shapes: "18", check: cnRID},
 	{name: "Korean resident number", detector: NationalID, shapes: "6-7", seps: "-", check: krRRN},
 	{name: "South African id", detector: NationalID, shapes: "13 6-4-3", words: wordNational, check: zaID},
 
-	{name: "North American telephone", detector: Phone, shapes: "3-3-4 1-3-3-4", sure: "--", words: wordPhone, check: nanp},
-	{name: "North American telephone, country code", detector: Phone, shapes: "1-3-3-4", sure: "---", words: wordPhone, check: nanp},
-	{name: "North American telephone, points", detector: Phone, shapes: "3-3-4", seps: "..", check: nanp},
-	{name: "North American telephone, brackets", detector: Phone, shapes: "3-3-4", seps: ") -", check: nanp},
+	{name: "North American telephone", detector: Phone, shapes: "3-3-4 1-3-3-4", sureSeps: "--", words: wordPhone, check: isNANP},
+	{name: "North American telephone, country code", detector: Phone, shapes: "1-3-3-4", sureSeps: "---", words: wordPhone, check: isNANP},
+	{name: "North American telephone, points", detector: Phone, shapes: "3-3-4", seps: "..", check: isNANP},
+	{name: "North American telephone, brackets", detector: Phone, shapes: "3-3-4", seps: ") -", check: isNANP},
 	{name: "French telephone", detector: Phone, shapes: "2-2-2-2-2", lead: 1 << 0, check: startsWith("01", "02", "03", "04", "05", "06", "07", "09")},
 	{name: "British mobile", detector: Phone, shapes: "5-6 5-3-3", lead: 1 << 0, check: startsWith("071", "072", "073", "074", "075", "077", "078", "079")},
 	{name: "British telephone", detector: Phone, shapes: "3-4-4", lead: 1 << 0, check: startsWith("020", "023", "024", "028", "029")},
@@ -59,16 +59,16 @@ type digitSet uint16
 type shapeNode struct {
 	next [maxGroup + 1]uint8 // 0: none
 	lead digitSet            // what the first digit may be for any of rows
-	rows []*number
+	rows []*numberPattern
 }
 
-var shapes = func() []shapeNode {
+var shapeTree = func() []shapeNode {
 	tree := make([]shapeNode, 1, 64)
-	for i := range numbers {
-		if numbers[i].lead == 0 {
-			numbers[i].lead = 1<<10 - 1
+	for i := range numberPatterns {
+		if numberPatterns[i].lead == 0 {
+			numberPatterns[i].lead = 1<<10 - 1
 		}
-		for shape := range strings.FieldsSeq(numbers[i].shapes) {
+		for shape := range strings.FieldsSeq(numberPatterns[i].shapes) {
 			at := 0
 			for digits := range strings.SplitSeq(shape, "-") {
 				n, err := strconv.Atoi(digits)
@@ -81,8 +81,8 @@ var shapes = func() []shapeNode {
 				}
 				at = int(tree[at].next[n])
 			}
-			tree[at].rows = append(tree[at].rows, &numbers[i])
-			tree[at].lead |= numbers[i].lead
+			tree[at].rows = append(tree[at].rows, &numberPatterns[i])
+			tree[at].lead |= numberPatterns[i].lead
 		}
 	}
 	return tree
@@ -105,8 +105,8 @@ const (
 	wordAadhaar
 )
 
-// words are looked for in front of a number, in lower case.
-var words = map[string]uint32{
+// contextWords are looked for in front of a number, in lower case.
+var contextWords = map[string]uint32{
 	"phone": wordPhone, "telephone": wordPhone, "tel": wordPhone, "mobile": wordPhone, "cell": wordPhone, "cellphone": wordPhone, "fax": wordPhone,
 	"call": wordPhone, "sms": wordPhone, "whatsapp": wordPhone, "dial": wordPhone, "telefon": wordPhone, "handy": wordPhone, "mobil": wordPhone,
 	"telefono": wordPhone, "telefone": wordPhone, "portable": wordPhone, "msisdn": wordPhone, "ring": wordPhone,
@@ -126,33 +126,33 @@ const (
 	maxBetween = 6  // signs between them
 )
 
-// said tells what the words in front of the run say.
-func (r *digitRun) said() uint32 {
-	if r.looked {
+// precedingWords tells what the words in front of the run say.
+func (r *digitRun) precedingWords() uint32 {
+	if r.wordsKnown {
 		return r.words
 	}
-	r.looked = true
-	r.m.charge(8)
-	at := int(r.g[0].at)
+	r.wordsKnown = true
+	r.budget.charge(8)
+	at := int(r.groups[0].at)
 	var buf [maxWord]byte
 	for i := range maxWords {
-		joined := i == 0 && at > 1 && r.s[at-1] == '-' && classOf[r.s[at-2]]&letter != 0
-		for limit := at - maxBetween; at > 0 && at > limit && classOf[r.s[at-1]]&letter == 0; {
+		joined := i == 0 && at > 1 && r.s[at-1] == '-' && byteClass[r.s[at-2]]&letter != 0
+		for limit := at - maxBetween; at > 0 && at > limit && byteClass[r.s[at-1]]&letter == 0; {
 			at--
 		}
 		n := maxWord
-		for at > 0 && n > 0 && classOf[r.s[at-1]]&letter != 0 {
+		for at > 0 && n > 0 && byteClass[r.s[at-1]]&letter != 0 {
 			at, n = at-1, n-1
 			buf[n] = lowerASCII(r.s[at])
 		}
 		if n == maxWord {
 			break
 		}
-		r.m.charge(25)
+		r.budget.charge(25)
 		if joined && string(buf[n:]) == "call" { // call-00000017 is the id of a tool call
 			continue
 		}
-		r.words |= words[string(buf[n:])]
+		r.words |= contextWords[string(buf[n:])]
 	}
 	return r.words
 }

@@ -25,21 +25,21 @@ const (
 	maxLists   = 256 // numbers of lists are bytes
 )
 
-type pairs struct {
+type pairIndex struct {
 	bits  [1 << 13]byte // the prefilter: one bit for each pair
 	list  [1 << 16]uint8
 	lists [][]anchor // by list number
 }
 
-var table = func() *pairs {
-	p := &pairs{lists: make([][]anchor, firstList)}
+var pairTable = func() *pairIndex {
+	p := &pairIndex{lists: make([][]anchor, firstList)}
 	set := func(a, b byte, list uint8) {
 		i := uint16(a)<<8 | uint16(b)
 		p.bits[i>>3] |= 1 << (i & 7)
 		p.list[i] = list
 	}
 	for c := range 256 {
-		if endingBits[c] || c >= 0x80 || classOf[c]&(quoteChar|digit) != 0 || c == ' ' || c == '\t' || c == ']' {
+		if endingBits[c] || c >= 0x80 || byteClass[c]&(quoteChar|digit) != 0 || c == ' ' || c == '\t' || c == ']' {
 			set(byte(c), '=', listAssign)
 			set(byte(c), ':', listAssign)
 		}
@@ -60,15 +60,15 @@ var table = func() *pairs {
 		}
 	}
 	for c := range 256 {
-		if classOf[c]&mailLocal != 0 {
+		if byteClass[c]&mailLocal != 0 {
 			set(byte(c), '@', listAt)
 		}
 	}
 	for r := range rules {
 		for _, lit := range rules[r].literals {
 			a := anchor{rule: r, literal: lit, fold: rules[r].fold, glued: rules[r].glued}
-			a.end = p.rarest(lit)
-			p.add(set, a)
+			a.end = p.rarestPair(lit)
+			p.addAnchor(set, a)
 		}
 	}
 	if len(p.lists) > maxLists {
@@ -77,16 +77,16 @@ var table = func() *pairs {
 	return p
 }()
 
-// rarest is where in a literal the pair ends that ordinary text has least
+// rarestPair is where in a literal the pair ends that ordinary text has least
 // often, and that fewest other literals use.
-func (p *pairs) rarest(lit string) (end int) {
+func (p *pairIndex) rarestPair(lit string) (end int) {
 	best := -1
 	for i := len(lit) - 1; i > 0; i-- {
 		pair := pairOf(lit[i-1], lit[i])
 		if list := p.list[pair]; list != 0 && list < firstList {
 			continue
 		}
-		cost := 8*strings.Count(ordinary, lit[i-1:i+1]) + len(p.lists[p.list[pair]])
+		cost := 8*strings.Count(ordinaryText, lit[i-1:i+1]) + len(p.lists[p.list[pair]])
 		if best < 0 || cost < best {
 			best, end = cost, i
 		}
@@ -97,8 +97,8 @@ func (p *pairs) rarest(lit string) (end int) {
 	return end
 }
 
-// ordinary is text of the kind that most events hold.
-const ordinary = `{"event_id":"evt_b8c4e9a2f5d1a8c4","event_type":"PreToolUse","schema_version":1,"timestamp":"2026-11-20T06:42:00.123Z",` +
+// ordinaryText is text of the kind that most events hold.
+const ordinaryText = `{"event_id":"evt_b8c4e9a2f5d1a8c4","event_type":"PreToolUse","schema_version":1,"timestamp":"2026-11-20T06:42:00.123Z",` +
 	`"session_id":"sess_2c91a7b4d23f1e88","tool_call_id":"call_3f8d","tool_name":"send_email","tool_input":{"path":"/workspace/src/main.go"},` +
 	`"metadata":{"risk":{"risk_class":"read_only","requires_human_approval":false},"tool_input_executed":null,"exit_code":0,"is_error":false}}` +
 	` The agent looked at the pages of the report, chose two of them and wrote a short summary for the user who had asked about the` +
@@ -107,7 +107,7 @@ const ordinary = `{"event_id":"evt_b8c4e9a2f5d1a8c4","event_type":"PreToolUse","
 	` if err != nil { log.Printf("open %s: %v", name, err) } GET /api/v1/users?limit=10&offset=20 HTTP/1.1 200 OK error: file not found` +
 	` user_id customer_name created_at updated_at order_status last_error max_results file_path source_ref job_type is_open has_more`
 
-func (p *pairs) add(set func(a, b byte, list uint8), a anchor) {
+func (p *pairIndex) addAnchor(set func(a, b byte, list uint8), a anchor) {
 	x, y := a.literal[a.end-1], a.literal[a.end]
 	forms := [][2]byte{{x, y}}
 	if a.fold {
@@ -129,7 +129,7 @@ func (p *pairs) add(set func(a, b byte, list uint8), a anchor) {
 
 // next is where the next tell-tale pair at or after i ends; len(s) when there is
 // none.
-func (p *pairs) next(s string, i int) int {
+func (p *pairIndex) next(s string, i int) int {
 	if i >= len(s) {
 		return len(s)
 	}

@@ -1,19 +1,19 @@
 package redact
 
-// international finds the end of a telephone number that begins with a plus
+// internationalPhone finds the end of a telephone number that begins with a plus
 // sign before group j: 8 to 15 digits, the first not 0; 0 if there is none.
-func (r *digitRun) international(j int) (to int) {
-	plus := int(r.g[j].at) - 1
-	if plus > 0 && (classOf[r.s[plus-1]]&alnum != 0 || r.s[plus-1] == '_') || r.s[plus+1] == '0' {
+func (r *digitRun) internationalPhone(j int) (to int) {
+	plus := int(r.groups[j].at) - 1
+	if plus > 0 && (byteClass[r.s[plus-1]]&alnum != 0 || r.s[plus-1] == '_') || r.s[plus+1] == '0' {
 		return 0
 	}
 	total := 0
-	for i := j; i < len(r.g) && total+int(r.g[i].n) <= 15; i++ {
-		if total += int(r.g[i].n); total >= 8 {
-			to = r.g[i].end()
+	for i := j; i < len(r.groups) && total+int(r.groups[i].n) <= 15; i++ {
+		if total += int(r.groups[i].n); total >= 8 {
+			to = r.groups[i].end()
 		}
 	}
-	if to > 0 && to < len(r.s) && (classOf[r.s[to]]&alnum != 0 || r.s[to] == ':') {
+	if to > 0 && to < len(r.s) && (byteClass[r.s[to]]&alnum != 0 || r.s[to] == ':') {
 		return 0
 	}
 	return to
@@ -25,23 +25,23 @@ func (r *digitRun) nationalPhone(j int) (from, to int, detector string) {
 		return 0, 0, ""
 	}
 	total, n := 0, 0
-	for n < len(r.g) && total+int(r.g[n].n) <= 14 {
-		total += int(r.g[n].n)
+	for n < len(r.groups) && total+int(r.groups[n].n) <= 14 {
+		total += int(r.groups[n].n)
 		n++
 	}
-	if total < minDigits || r.said()&wordPhone == 0 {
+	if total < minDigits || r.precedingWords()&wordPhone == 0 {
 		return 0, 0, ""
 	}
-	end := r.g[n-1].end()
-	if end < len(r.s) && (classOf[r.s[end]]&alnum != 0 || r.s[end] == ':') {
+	end := r.groups[n-1].end()
+	if end < len(r.s) && (byteClass[r.s[end]]&alnum != 0 || r.s[end] == ':') {
 		return 0, 0, ""
 	}
-	return r.from(0), end, Phone
+	return r.numberStart(0), end, Phone
 }
 
-// nanp checks the digits of a North American number: neither area nor exchange
+// isNANP checks the digits of a North American number: neither area nor exchange
 // begins with 0 or 1.
-func nanp(d []byte) bool {
+func isNANP(d []byte) bool {
 	if len(d) == 11 {
 		if d[0] != '1' {
 			return false

@@ -8,72 +8,72 @@ import (
 
 const protocolAANA = "aana"
 
-// neverRow says what becomes of the value of one key.
-type neverRow struct {
+// neverStoreRule says what becomes of the value of one key.
+type neverStoreRule struct {
 	detector string
 	names    bool   // an object keeps the names of its members
 	within   string // only below a member of this name
 }
 
-// neverStored are, by protocol, the keys whose values its specification says
+// neverStoreTable are, by protocol, the keys whose values its specification says
 // must not be kept in an audit trail. They are compared to the letter, at any
 // depth. Texts, numbers, arrays and objects are taken out; booleans and null say
 // nothing and stay.
-var neverStored = map[string]map[string]neverRow{
-	protocolAANA: keys(NeverStore,
+var neverStoreTable = map[string]map[string]neverStoreRule{
+	protocolAANA: neverStoreKeys(NeverStore,
 		"prompt user_request request candidate candidate_action candidate_answer draft_response available_evidence evidence constraints "+
 			"safe_response output full_tool_arguments raw_tool_arguments",
 		"proposed_arguments arguments tool_arguments"),
-	"tool":    aioc,
-	"handoff": aioc,
-	"aump": merge(
-		keys(Protected, "private_notes reservation_price_minor target_price_minor opening_offer_minor concession_policy walk_away_conditions "+
+	"tool":    aiocNeverStored,
+	"handoff": aiocNeverStored,
+	"aump": mergeRules(
+		neverStoreKeys(Protected, "private_notes reservation_price_minor target_price_minor opening_offer_minor concession_policy walk_away_conditions "+
 			"chain_of_thought reasoning payment_credential payment_credentials payment_token transcript", "mandate"),
-		map[string]neverRow{
+		map[string]neverStoreRule{
 			"content": {detector: Protected, within: "disclosures"},
 			"summary": {detector: Protected, within: "proposed_action"},
 		}),
 }
 
-var aioc = keys(NeverStore,
+var aiocNeverStored = neverStoreKeys(NeverStore,
 	"contextSnapshot question response items promptText prompt rawArguments argsCanonicalJson canonicalPayloadJson payloadCanonicalJson errorMessage messages",
 	"runContext parsedArguments arguments handoffPayload payload")
 
-// keys makes rows of names: of the first ones the whole value goes, of the
+// neverStoreKeys makes rows of names: of the first ones the whole value goes, of the
 // others an object's values.
-func keys(detector, whole, values string) map[string]neverRow {
-	t := map[string]neverRow{}
+func neverStoreKeys(detector, whole, values string) map[string]neverStoreRule {
+	t := map[string]neverStoreRule{}
 	for name := range strings.FieldsSeq(whole) {
-		t[name] = neverRow{detector: detector}
+		t[name] = neverStoreRule{detector: detector}
 	}
 	for name := range strings.FieldsSeq(values) {
-		t[name] = neverRow{detector: detector, names: true}
+		t[name] = neverStoreRule{detector: detector, names: true}
 	}
 	return t
 }
 
-func merge(a, b map[string]neverRow) map[string]neverRow {
+func mergeRules(a, b map[string]neverStoreRule) map[string]neverStoreRule {
 	for k, v := range b {
 		a[k] = v
 	}
 	return a
 }
 
-// neverList is what must not be kept of one event.
-type neverList struct {
-	on        bool
+// neverStoreRules is what must not be kept of one event.
+type neverStoreRules struct {
+	enabled   bool
 	aana      bool
-	rows      map[string]neverRow
-	silent    bool                // AUMP: the mandate allows no words at all
-	private   bool                // AUMP: the event is a mandate
+	rows      map[string]neverStoreRule
+	noTexts   bool                // AUMP: the mandate allows no words at all
+	isMandate bool                // AUMP: the event is a mandate
 	protected map[string][]string // AUMP: pointers of protected fields, by last token
 }
 
-// neverFor reads what the event itself says about it: of AUMP, its protected
+// neverStoreFor reads what the event itself says about it: of AUMP, its protected
 // fields and its retention.
-func neverFor(protocol string, root any) neverList {
-	n := neverList{rows: neverStored[protocol], aana: protocol == protocolAANA}
-	if n.on = n.rows != nil; protocol != "aump" {
+func neverStoreFor(protocol string, root any) neverStoreRules {
+	n := neverStoreRules{rows: neverStoreTable[protocol], aana: protocol == protocolAANA}
+	if n.enabled = n.rows != nil; protocol != "aump" {
 		return n
 	}
 	event, _ := root.(map[string]any)
@@ -81,18 +81,18 @@ func neverFor(protocol string, root any) neverList {
 		event = data
 	}
 	head, _ := event["aump"].(map[string]any)
-	n.private = head["type"] == "mandate"
+	n.isMandate = head["type"] == "mandate"
 	privacy, _ := event["privacy"].(map[string]any)
-	n.silent = privacy["retention"] == "none" || privacy["retention"] == "hashes"
+	n.noTexts = privacy["retention"] == "none" || privacy["retention"] == "hashes"
 	negotiation, _ := event["negotiation"].(map[string]any)
 	for _, list := range []any{negotiation["protected_fields"], privacy["protected_fields"]} {
-		n.protect(list)
+		n.addProtected(list)
 	}
 	return n
 }
 
-// protect takes a list of dotted names.
-func (n *neverList) protect(list any) {
+// addProtected takes a list of dotted names.
+func (n *neverStoreRules) addProtected(list any) {
 	names, _ := list.([]any)
 	for _, v := range names {
 		name, _ := v.(string)
@@ -111,29 +111,29 @@ func (n *neverList) protect(list any) {
 // mandateParts are the members of a mandate that are its principal's own affair.
 var mandateParts = map[string]bool{"principal": true, "purpose": true, "preferences": true, "negotiation": true, "escalation": true}
 
-// row finds the row for a key; path is that of the value.
-func (n *neverList) row(key string, path []byte) (neverRow, bool) {
+// findRule finds the row for a key; path is that of the value.
+func (n *neverStoreRules) findRule(key string, path []byte) (neverStoreRule, bool) {
 	if row, listed := n.rows[key]; listed && (row.within == "" || bytes.Contains(path, []byte("/"+row.within+"/"))) {
 		return row, true
 	}
 	if n.aana {
-		return neverRow{detector: NeverStore}, sensitive(key)
+		return neverStoreRule{detector: NeverStore}, isSensitiveKey(key)
 	}
 	for _, pointer := range n.protected[key] {
 		if bytes.HasSuffix(path, []byte(pointer)) {
-			return neverRow{detector: Protected}, true
+			return neverStoreRule{detector: Protected}, true
 		}
 	}
-	if n.private && mandateParts[key] {
-		return neverRow{detector: Protected, names: true}, true
+	if n.isMandate && mandateParts[key] {
+		return neverStoreRule{detector: Protected, names: true}, true
 	}
-	return neverRow{detector: Protected, names: true}, n.silent && (key == "summary" || key == "metadata")
+	return neverStoreRule{detector: Protected, names: true}, n.noTexts && (key == "summary" || key == "metadata")
 }
 
-// forbidden takes out a member that the protocol says must never be stored. The
+// redactForbidden takes out a member that the protocol says must never be stored. The
 // walker stands at it.
-func (w *walker) forbidden(m map[string]any, name, key string, v any) bool {
-	row, found := w.never.row(key, w.path)
+func (w *documentWalker) redactForbidden(m map[string]any, name, key string, v any) bool {
+	row, found := w.never.findRule(key, w.path)
 	if !found {
 		return false
 	}
@@ -153,7 +153,7 @@ func (w *walker) forbidden(m map[string]any, name, key string, v any) bool {
 		}
 	case map[string]any:
 		if row.names && len(v) <= maxIdent {
-			w.contents(row.detector, v)
+			w.redactContents(row.detector, v)
 			m[name] = v
 			return true
 		}
@@ -165,35 +165,35 @@ func (w *walker) forbidden(m map[string]any, name, key string, v any) bool {
 			return false
 		}
 	}
-	mark, drop := w.whole(row.detector, v)
+	mark, drop := w.redactWhole(row.detector, v)
 	if m[name] = mark; drop {
 		delete(m, name)
 	}
 	return true
 }
 
-// contents takes out the values of an object and leaves their names, as far as
+// redactContents takes out the values of an object and leaves their names, as far as
 // those hold nothing.
-func (w *walker) contents(detector string, m map[string]any) {
+func (w *documentWalker) redactContents(detector string, m map[string]any) {
 	var odd []string
 	for k, v := range m {
-		if len(w.find(k)) > 0 {
+		if len(w.findSpans(k)) > 0 {
 			odd = append(odd, k)
 			continue
 		}
-		w.content(detector, m, k, v)
+		w.redactContent(detector, m, k, v)
 	}
 	slices.Sort(odd)
 	for _, k := range odd {
 		v := m[k]
-		if name, kept := w.rename(m, k); kept {
-			w.content(detector, m, name, v)
+		if name, kept := w.redactKey(m, k); kept {
+			w.redactContent(detector, m, name, v)
 		}
 	}
 }
 
-// content takes out m's value v, whose name is k.
-func (w *walker) content(detector string, m map[string]any, k string, v any) {
+// redactContent takes out m's value v, whose name is k.
+func (w *documentWalker) redactContent(detector string, m map[string]any, k string, v any) {
 	if d, marked := v.(declaredValue); marked {
 		v = d.v
 	}
@@ -204,7 +204,7 @@ func (w *walker) content(detector string, m map[string]any, k string, v any) {
 	}
 	at := w.push(k)
 	defer w.pop(at)
-	mark, drop := w.whole(detector, v)
+	mark, drop := w.redactWhole(detector, v)
 	if m[k] = mark; drop {
 		delete(m, k)
 	}
@@ -214,7 +214,7 @@ func (w *walker) content(detector string, m map[string]any, k string, v any) {
 // underscores.
 var sensitiveParts = []string{"api_key", "auth_token", "bearer_token", "client_secret", "password", "private_account_id", "raw_token", "secret", "session_token"}
 
-func sensitive(key string) bool {
+func isSensitiveKey(key string) bool {
 	if len(key) > 4*maxIdent {
 		key = key[:4*maxIdent]
 	}
@@ -231,20 +231,20 @@ func sensitive(key string) bool {
 // private account.
 var accountKinds = []string{"acct", "account", "customer", "user", "card", "payment"}
 
-// accountIDs adds what AANA takes for ids of private accounts: customer_4f8a2e7d.
-func accountIDs(s string, spans []Span) []Span {
+// findAccountIDs adds what AANA takes for ids of private accounts: customer_4f8a2e7d.
+func findAccountIDs(s string, spans []Span) []Span {
 	for i := 0; i < len(s) && len(spans) <= 2*maxSpans; i++ {
 		next := strings.IndexByte(s[i:], '_')
 		if next < 0 {
 			break
 		}
 		i += next
-		to := run(s, i+1, alnum)
+		to := runEnd(s, i+1, alnum)
 		if to-i <= 8 {
 			continue
 		}
 		for _, kind := range accountKinds {
-			if from := i - len(kind); from >= 0 && equal(s[from:i], kind, true) && (from == 0 || classOf[s[from-1]]&alnum == 0) {
+			if from := i - len(kind); from >= 0 && matchesLiteral(s[from:i], kind, true) && (from == 0 || byteClass[s[from-1]]&alnum == 0) {
 				spans = append(spans, Span{from, to, PrivateAccount})
 			}
 		}

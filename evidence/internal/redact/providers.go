@@ -1,14 +1,14 @@
 package redact
 
-// providers are the shapes that issuers of keys publish for them, beside those
+// providerRules are the shapes that issuers of keys publish for them, beside those
 // that table.go has matchers for. Literals are the issuers' own; lengths are
 // their minimum, so that a key that grows is still one.
-var providers = []rule{
+var providerRules = []rule{
 	{detector: "aws_access_key_id", literals: []string{"AKIA", "ASIA", "ABIA", "ACCA"}, class: upper | digit, min: 16},
 	{detector: "aws_access_key_id", literals: []string{"ABSK"}, class: base64c, min: 100},
 	{detector: "github_token", literals: []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, glued: true, class: alnum, min: 30},
 	{detector: "github_token", literals: []string{"github_pat_"}, class: word, min: 30},
-	{detector: "gitlab_token", literals: []string{"glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glsoat-", "glagent-", "glft-", "glimt-", "glffct-"}, class: word | dot, min: 16, check: keyish},
+	{detector: "gitlab_token", literals: []string{"glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glsoat-", "glagent-", "glft-", "glimt-", "glffct-"}, class: word | dot, min: 16, check: looksLikeKey},
 	{detector: "slack_token", literals: []string{"xoxb-", "xoxa-", "xoxp-", "xoxr-", "xoxs-", "xoxe-", "xoxe.", "xapp-", "xwfp-"}, class: word | dot, min: 10, check: hasDigit},
 	{detector: "slack_webhook", literals: []string{"hooks.slack.com/services/", "hooks.slack.com/workflows/"}, glued: true, class: alnum | base64Rest, min: 20},
 	{detector: "stripe_key", literals: []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"}, class: alnum | base64Rest, min: 16},
@@ -28,10 +28,10 @@ var providers = []rule{
 	{detector: "ai_provider_key", literals: []string{"gsk_", "r8_", "fw_"}, class: alnum, min: 24, check: hasDigit},
 	{detector: "atlassian_token", literals: []string{"ATATT3", "ATCTT3", "ATBB"}, class: word | base64Rest, min: 24, check: hasDigit},
 	{detector: "azure_secret", literals: []string{"AccountKey=", "SharedAccessKey="}, glued: true, class: base64c, min: 40},
-	{detector: "azure_secret", literals: []string{"8Q~", "7Q~"}, glued: true, match: azureClient},
+	{detector: "azure_secret", literals: []string{"8Q~", "7Q~"}, glued: true, match: matchAzureClient},
 	{detector: "braintree_token", literals: []string{"access_token$production$", "access_token$sandbox$"}, class: alnum | dollar, min: 30},
 	{detector: "cloudflare_key", literals: []string{"v1.0-"}, class: alnum | dash, min: 100},
-	{detector: "databricks_token", literals: []string{"dapi"}, class: digit | lower | dash, min: 32, check: hexTail},
+	{detector: "databricks_token", literals: []string{"dapi"}, class: digit | lower | dash, min: 32, check: isHexTail},
 	{detector: "discord_webhook", literals: []string{"discord.com/api/webhooks/", "discordapp.com/api/webhooks/"}, glued: true, class: word | base64Rest, min: 40},
 	{detector: "doppler_token", literals: []string{"dp.pt.", "dp.st.", "dp.ct.", "dp.sa."}, class: word | dot, min: 30},
 	{detector: "dropbox_token", literals: []string{"sl.B", "sl.u."}, class: word, min: 60},
@@ -44,8 +44,8 @@ var providers = []rule{
 	{detector: "grafana_token", literals: []string{"glsa_", "glc_"}, class: word | base64Rest, min: 30},
 	{detector: "heroku_key", literals: []string{"HRKU-"}, class: word, min: 30},
 	{detector: "linear_key", literals: []string{"lin_api_", "lin_oauth_"}, class: alnum, min: 32},
-	{detector: "mailchimp_key", literals: []string{"-us1", "-us2", "-us3", "-us4", "-us5", "-us6", "-us7", "-us8", "-us9"}, glued: true, match: mailchimp},
-	{detector: "mailgun_key", literals: []string{"key-"}, class: alnum, min: 32, check: hexTail},
+	{detector: "mailchimp_key", literals: []string{"-us1", "-us2", "-us3", "-us4", "-us5", "-us6", "-us7", "-us8", "-us9"}, glued: true, match: matchMailchimp},
+	{detector: "mailgun_key", literals: []string{"key-"}, class: alnum, min: 32, check: isHexTail},
 	{detector: "microsoft_webhook", literals: []string{".webhook.office.com/webhookb2/"}, glued: true, class: word | base64Rest | at64, min: 60},
 	{detector: "newrelic_key", literals: []string{"NRAK-", "NRJS-", "NRAA-", "NRII-"}, class: word, min: 24},
 	{detector: "notion_token", literals: []string{"secret_", "ntn_"}, class: alnum, min: 40, check: hasDigit},
@@ -56,28 +56,28 @@ var providers = []rule{
 	{detector: "prefect_token", literals: []string{"pnu_", "pnb_"}, class: alnum, min: 36},
 	{detector: "pulumi_token", literals: []string{"pul-"}, class: lower | digit, min: 40},
 	{detector: "razorpay_key", literals: []string{"rzp_live_", "rzp_test_"}, class: alnum, min: 14},
-	{detector: "rubygems_token", literals: []string{"rubygems_"}, class: alnum, min: 40, check: hexTail},
+	{detector: "rubygems_token", literals: []string{"rubygems_"}, class: alnum, min: 40, check: isHexTail},
 	{detector: "sendinblue_key", literals: []string{"xkeysib-", "xsmtpsib-"}, class: word, min: 60},
 	{detector: "sentry_token", literals: []string{"sntrys_", "sntryu_"}, class: word | base64Rest, min: 60},
 	{detector: "shopify_token", literals: []string{"shpat_", "shpss_", "shpca_", "shppa_"}, class: alnum, min: 32},
 	{detector: "square_token", literals: []string{"sq0atp-", "sq0csp-", "sq0idp-"}, class: word, min: 22},
 	{detector: "supabase_key", literals: []string{"sbp_", "sb_secret_"}, class: word, min: 30},
-	{detector: "telegram_token", literals: []string{":AA"}, glued: true, match: telegram},
-	{detector: "terraform_token", literals: []string{".atlasv1."}, glued: true, match: terraform},
-	{detector: "twilio_key", literals: []string{"SK"}, class: alnum, min: 32, check: hexTail},
+	{detector: "telegram_token", literals: []string{":AA"}, glued: true, match: matchTelegram},
+	{detector: "terraform_token", literals: []string{".atlasv1."}, glued: true, match: matchTerraform},
+	{detector: "twilio_key", literals: []string{"SK"}, class: alnum, min: 32, check: isHexTail},
 	{detector: "alibaba_key", literals: []string{"LTAI"}, class: alnum, min: 16, check: hasDigit},
 	{detector: "artifactory_key", literals: []string{"AKCp"}, class: alnum, min: 60},
 	{detector: "adafruit_key", literals: []string{"aio_"}, class: alnum, min: 28},
-	{detector: "clickhouse_key", literals: []string{"4b1d"}, class: alnum, min: 38, check: keyish},
+	{detector: "clickhouse_key", literals: []string{"4b1d"}, class: alnum, min: 38, check: looksLikeKey},
 	{detector: "duffel_token", literals: []string{"duffel_test_", "duffel_live_"}, class: word | base64Rest, min: 40},
 	{detector: "flyio_token", literals: []string{"fm1r_", "fm1a_", "fm2_"}, class: word | base64Rest, min: 60},
 	{detector: "frameio_token", literals: []string{"fio-u-"}, class: word | base64Rest, min: 60},
-	{detector: "gitlab_token", literals: []string{"gloas-", "GR1348941"}, class: word, min: 20, check: keyish},
-	{detector: "harness_token", literals: []string{"pat.", "sat."}, class: word | dot, min: 60, check: keyish},
-	{detector: "infracost_key", literals: []string{"ico-"}, class: alnum, min: 32, check: keyish},
+	{detector: "gitlab_token", literals: []string{"gloas-", "GR1348941"}, class: word, min: 20, check: looksLikeKey},
+	{detector: "harness_token", literals: []string{"pat.", "sat."}, class: word | dot, min: 60, check: looksLikeKey},
+	{detector: "infracost_key", literals: []string{"ico-"}, class: alnum, min: 32, check: looksLikeKey},
 	{detector: "intra42_secret", literals: []string{"s-s4t2ud-", "s-s4t2af-"}, class: alnum, min: 60},
 	{detector: "artifactory_key", literals: []string{"cmVmd"}, class: alnum, min: 59},
-	{detector: "mailgun_key", literals: []string{"pubkey-"}, class: alnum, min: 32, check: hexTail},
+	{detector: "mailgun_key", literals: []string{"pubkey-"}, class: alnum, min: 32, check: isHexTail},
 	{detector: "octopus_key", literals: []string{"API-"}, class: upper | digit, min: 25, check: hasDigit},
 	{detector: "onepassword_token", literals: []string{"A3-"}, class: upper | digit | dash, min: 32, check: hasDigit},
 	{detector: "openshift_token", literals: []string{"sha256~"}, class: word, min: 40},
@@ -92,20 +92,20 @@ var providers = []rule{
 	{detector: "clojars_token", literals: []string{"CLOJARS_"}, class: alnum, min: 50},
 }
 
-// keyish wants a digit or an upper-case letter, which words joined by dashes have
+// looksLikeKey wants a digit or an upper-case letter, which words joined by dashes have
 // seldom.
-func keyish(tail string) bool {
+func looksLikeKey(tail string) bool {
 	for i := 0; i < len(tail); i++ {
-		if classOf[tail[i]]&(digit|upper) != 0 {
+		if byteClass[tail[i]]&(digit|upper) != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// hexTail wants exactly 32 or more hexadecimal digits of one case in front of
+// isHexTail wants exactly 32 or more hexadecimal digits of one case in front of
 // whatever else follows.
-func hexTail(tail string) bool {
+func isHexTail(tail string) bool {
 	n := 0
 	for n < len(tail) && (isDigit(tail[n]) || tail[n] >= 'a' && tail[n] <= 'f') {
 		n++
@@ -113,46 +113,46 @@ func hexTail(tail string) bool {
 	return n >= 32 && n <= 64 && hasDigit(tail)
 }
 
-// mailchimp takes 32 hexadecimal digits before -us<number>.
-func mailchimp(s string, start, after int) (from, to, next int) {
+// matchMailchimp takes 32 hexadecimal digits before -us<number>.
+func matchMailchimp(s string, start, after int) (from, to, next int) {
 	from = start
 	for from > 0 && start-from < 33 && (isDigit(s[from-1]) || s[from-1] >= 'a' && s[from-1] <= 'f') {
 		from--
 	}
-	if to = run(s, after, digit); start-from == 32 && to-after <= 1 && (to == len(s) || classOf[s[to]]&word == 0) {
+	if to = runEnd(s, after, digit); start-from == 32 && to-after <= 1 && (to == len(s) || byteClass[s[to]]&word == 0) {
 		return from, to, to
 	}
 	return 0, 0, after
 }
 
-// azureClient takes a client secret: three characters, the literal, 31 or more.
-func azureClient(s string, start, after int) (from, to, next int) {
-	if to = run(s, after, word|dot|tilde); start < 3 || to-after < 31 || run(s[:start], start-3, word|dot|tilde) != start {
+// matchAzureClient takes a client secret: three characters, the literal, 31 or more.
+func matchAzureClient(s string, start, after int) (from, to, next int) {
+	if to = runEnd(s, after, word|dot|tilde); start < 3 || to-after < 31 || runEnd(s[:start], start-3, word|dot|tilde) != start {
 		return 0, 0, after
 	}
 	return start - 3, to, to
 }
 
-// telegram takes <bot id>:AA<33 characters>.
-func telegram(s string, start, after int) (from, to, next int) {
+// matchTelegram takes <bot id>:AA<33 characters>.
+func matchTelegram(s string, start, after int) (from, to, next int) {
 	from = start
 	for from > 0 && start-from < 12 && isDigit(s[from-1]) {
 		from--
 	}
-	to = run(s, after, word)
-	if n := start - from; n >= 8 && n <= 10 && to-after == 33 && (from == 0 || classOf[s[from-1]]&letter == 0) {
+	to = runEnd(s, after, word)
+	if n := start - from; n >= 8 && n <= 10 && to-after == 33 && (from == 0 || byteClass[s[from-1]]&letter == 0) {
 		return from, to, to
 	}
 	return 0, 0, after
 }
 
-// terraform takes <14 characters>.atlasv1.<60 or more>.
-func terraform(s string, start, after int) (from, to, next int) {
+// matchTerraform takes <14 characters>.atlasv1.<60 or more>.
+func matchTerraform(s string, start, after int) (from, to, next int) {
 	from = start
-	for from > 0 && start-from < 14 && classOf[s[from-1]]&alnum != 0 {
+	for from > 0 && start-from < 14 && byteClass[s[from-1]]&alnum != 0 {
 		from--
 	}
-	if to = run(s, after, word); start-from == 14 && to-after >= 60 {
+	if to = runEnd(s, after, word); start-from == 14 && to-after >= 60 {
 		return from, to, to
 	}
 	return 0, 0, max(to, after)

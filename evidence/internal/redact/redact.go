@@ -45,14 +45,14 @@ const (
 	RetentionHashes  = "retention_hashes"
 	RetentionNone    = "retention_none"
 
-	maxSpans       = 32           // findings in one text before it is redacted as a whole
-	maxFields      = 256          // declared fields that are looked at
-	maxVisits      = 1 << 18      // steps taken to find declared fields
-	minText        = 5            // no detector finds anything in less
-	markHead       = "[redacted:" // see Placeholder
-	maxValueWindow = 4096         // how far a quoted value may reach
-	maxPEMWindow   = 64 << 10     // how far a PEM block may reach
-	maxIdent       = 64           // how much of an identifier is looked at
+	maxSpans          = 32           // findings in one text before it is redacted as a whole
+	maxFields         = 256          // declared fields that are looked at
+	maxVisits         = 1 << 18      // steps taken to find declared fields
+	minText           = 5            // no detector finds anything in less
+	placeholderPrefix = "[redacted:" // see Placeholder
+	maxValueWindow    = 4096         // how far a quoted value may reach
+	maxPEMWindow      = 64 << 10     // how far a PEM block may reach
+	maxIdent          = 64           // how much of an identifier is looked at
 )
 
 // MaxHits is how many redactions one record may carry; with more, the body is
@@ -60,37 +60,37 @@ const (
 const MaxHits = 512
 
 // Placeholder is what stands in the evidence where a detector found something.
-func Placeholder(detector string) string { return markHead + detector + "]" }
+func Placeholder(detector string) string { return placeholderPrefix + detector + "]" }
 
 // IsPlaceholder reports whether s is exactly what stands for something that was
 // taken out, here or before: a mark of a known detector.
 func IsPlaceholder(s string) bool {
-	body, ok := strings.CutPrefix(s, markHead)
-	return ok && len(body) > 1 && body[len(body)-1] == ']' && markBody(body[:len(body)-1])
+	body, ok := strings.CutPrefix(s, placeholderPrefix)
+	return ok && len(body) > 1 && body[len(body)-1] == ']' && isPlaceholderBody(body[:len(body)-1])
 }
 
-// markBody reports whether s is what a mark has between its brackets: a detector
+// isPlaceholderBody reports whether s is what a mark has between its brackets: a detector
 // and, perhaps, last characters or a digest.
-func markBody(s string) bool {
+func isPlaceholderBody(s string) bool {
 	name, rest, more := strings.Cut(s, ":")
-	if !known[name] || len(rest) > 2+32 || more && (len(rest) < 2 || !strings.ContainsAny(rest[:1], "*ht")) {
+	if !knownDetectors[name] || len(rest) > 2+32 || more && (len(rest) < 2 || !strings.ContainsAny(rest[:1], "*ht")) {
 		return false
 	}
 	for i := 1; i < len(rest); i++ {
-		if classOf[rest[i]]&alnum == 0 && rest[i] != '-' {
+		if byteClass[rest[i]]&alnum == 0 && rest[i] != '-' {
 			return false
 		}
 	}
 	return true
 }
 
-// known are the names of all detectors.
-var known = map[string]bool{}
+// knownDetectors are the names of all detectors.
+var knownDetectors = map[string]bool{}
 
 // The rules refer to marks, so that the table cannot be made where it stands.
 func init() {
 	for _, name := range append(Detectors(), ClassDetectors()...) {
-		known[name] = true
+		knownDetectors[name] = true
 	}
 }
 
@@ -103,8 +103,8 @@ type Span struct {
 // Text masks what is found in one text. The spans are in order, do not overlap,
 // and lie in s; out is s with each replaced by its placeholder.
 func Text(s string) (out string, spans []Span) {
-	var w walker
-	out, _ = w.spans(s)
+	var w documentWalker
+	out, _ = w.redactSpans(s)
 	return out, Scan(s)
 }
 

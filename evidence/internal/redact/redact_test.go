@@ -242,7 +242,7 @@ func TestUpstreamHasNoSecrets(t *testing.T) {
 
 func TestLongestName(t *testing.T) {
 	longest := 0
-	for _, n := range ownNames {
+	for _, n := range ownNameRules {
 		longest = max(longest, len(n.text))
 	}
 	if longest != longestName {
@@ -252,12 +252,12 @@ func TestLongestName(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for s, want := range map[string]strength{
-		"password": strong, "Pass-Word": strong, "userPassword": strong, "DB_PASSWORD_": strong, "x-api-key": strong, "AWS_SECRET_ACCESS_KEY": strong,
-		"Proxy-Authorization": strong, "my_authorization": none, "authorization_state": none, "secret_name": none, "tokens": none, "reply_token": none,
-		"a_very_long_prefix_of_a_name_that_ends_with_refresh_token": strong, "a_very_long_prefix_otp": none, "otp": strong, "next_page_token": none,
-		"key": weak, "row_key": weak, "public_key": none, "monkey": weak, "": none, "_": none, "d": none, "пароль": strong, "user_pass": strong, "X-Db-Pass": strong, "first_pass": none, "bypass": none, "пропуск": none,
+		"password": strongName, "Pass-Word": strongName, "userPassword": strongName, "DB_PASSWORD_": strongName, "x-api-key": strongName, "AWS_SECRET_ACCESS_KEY": strongName,
+		"Proxy-Authorization": strongName, "my_authorization": noStrength, "authorization_state": noStrength, "secret_name": noStrength, "tokens": noStrength, "reply_token": noStrength,
+		"a_very_long_prefix_of_a_name_that_ends_with_refresh_token": strongName, "a_very_long_prefix_otp": noStrength, "otp": strongName, "next_page_token": noStrength,
+		"key": weakName, "row_key": weakName, "public_key": noStrength, "monkey": weakName, "": noStrength, "_": noStrength, "d": noStrength, "пароль": strongName, "user_pass": strongName, "X-Db-Pass": strongName, "first_pass": noStrength, "bypass": noStrength, "пропуск": noStrength,
 	} {
-		if got := lookup(s).s; got != want {
+		if got := lookupName(s).strength; got != want {
 			t.Errorf("%q: %d, want %d", s, got, want)
 		}
 	}

@@ -16,35 +16,35 @@ func Scan(s string) []Span {
 	if len(s) < minText {
 		return nil
 	}
-	var m meter
-	spans, _ := m.scan(s)
+	var m workBudget
+	spans, _ := m.scanText(s)
 	return spans
 }
 
-// scan also tells how much work it was.
-func (m *meter) scan(s string) (found []Span, work int) {
+// scanText also tells how much work it was.
+func (m *workBudget) scanText(s string) (found []Span, work int) {
 	if len(s) < minText {
 		return nil, 0
 	}
 	work = workPerText + workPerByte*len(s)
 	m.left = work
-	spans := encoded(s, plain(s, m), maxDecodings, m, plain)
+	spans := findEncoded(s, findPlain(s, m), maxDecodings, m, findPlain)
 	switch {
 	case m.left < 0:
 		return []Span{{0, len(s), TooMany}}, work - m.left
 	case len(spans) == 0:
 		return nil, work - m.left
 	}
-	return merged(s, spans), work - m.left
+	return mergeSpans(s, spans), work - m.left
 }
 
-// meter bounds the work that a text is worth: hostile text, which looks like
+// workBudget bounds the work that a text is worth: hostile text, which looks like
 // secrets again and again, must not hold up what is behind it. Its unit is about
 // a nanosecond.
 // It also lends the scanner that is used for one text after the other.
-type meter struct {
+type workBudget struct {
 	left int
-	sc   *scanner
+	sc   *textScanner
 }
 
 const (
@@ -53,48 +53,48 @@ const (
 	workPerRecord = 4000 // besides workPerByte for each byte of a record's body
 )
 
-func (m *meter) charge(work int) { m.left -= work }
+func (m *workBudget) charge(work int) { m.left -= work }
 
-// plain finds what stands in a text as it is, in no order.
-func plain(s string, m *meter) []Span {
-	first := table.next(s, 1)
+// findPlain finds what stands in a text as it is, in no order.
+func findPlain(s string, m *workBudget) []Span {
+	first := pairTable.next(s, 1)
 	if first >= len(s) {
 		return nil // most texts
 	}
 	if m.sc == nil {
-		m.sc = new(scanner)
+		m.sc = new(textScanner)
 	}
 	sc := m.sc
-	*sc = scanner{s: s, m: m}
+	*sc = textScanner{s: s, budget: m}
 	for i := first; i < len(s) && len(sc.spans) <= 2*maxSpans && m.left >= 0; {
-		i = table.next(s, sc.at(i, table.list[pairOf(s[i-1], s[i])]))
+		i = pairTable.next(s, sc.scanPair(i, pairTable.list[pairOf(s[i-1], s[i])]))
 	}
 	spans := sc.spans
 	sc.spans = nil
 	return spans
 }
 
-// scanner is the state of one text's scan: what was found, and how far each
+// textScanner is the state of one text's scan: what was found, and how far each
 // rule has seen.
-type scanner struct {
-	s       string
-	m       *meter
-	spans   []Span
-	seen    [maxRules]int32  // by rule
-	groups  [maxGroups]group // of run
-	run     digitRun         // the number that is looked at
-	figures [maxWindow * maxGroup]byte
-	mail    int                             // up to where e-mail addresses were looked for
-	number  int                             // up to where numbers were taken
-	bare    extent                          // the last unquoted value
-	line    extent                          // the last header value
-	plain   extent                          // the last run of what keys are written with
-	quoted  [3][maxSlashes + 1]quotedExtent // by quote and depth of escaping
-	inside  int                             // up to where a list or object was taken as a value
-	dull    int                             // up to where no random value begins
-	command int                             // up to where a command's arguments were looked at
-	options int                             // up to where commands were looked for
-	lineHit bool
+type textScanner struct {
+	s             string
+	budget        *workBudget
+	spans         []Span
+	seen          [maxRules]int32       // by rule
+	groups        [maxGroups]digitGroup // of run
+	run           digitRun              // the number that is looked at
+	figures       [maxWindow * maxGroup]byte
+	mail          int                             // up to where e-mail addresses were looked for
+	number        int                             // up to where numbers were taken
+	bare          extent                          // the last unquoted value
+	line          extent                          // the last header value
+	plain         extent                          // the last run of what keys are written with
+	quoted        [3][maxSlashes + 1]quotedExtent // by quote and depth of escaping
+	inside        int                             // up to where a list or object was taken as a value
+	notRandomUpTo int                             // up to where no random value begins
+	command       int                             // up to where a command's arguments were looked at
+	options       int                             // up to where commands were looked for
+	lineHit       bool
 }
 
 // extent is a part of the text for which an end was found: whatever begins in
@@ -107,76 +107,76 @@ type quotedExtent struct {
 	end int
 }
 
-func (e extent) has(i int) bool { return i >= e.from && i < e.to }
+func (e extent) contains(i int) bool { return i >= e.from && i < e.to }
 
-// at follows up on the tell-tale pair that ends at i, and says where to look
+// scanPair follows up on the tell-tale pair that ends at i, and says where to look
 // for the next one.
-func (sc *scanner) at(i int, list uint8) (next int) {
+func (sc *textScanner) scanPair(i int, list uint8) (next int) {
 	switch list {
 	case listAssign:
-		sc.assignment(i)
+		sc.scanAssignment(i)
 	case listFlag:
-		sc.flag(i)
+		sc.scanFlag(i)
 	case listDigits:
-		return sc.digits(i)
+		return sc.scanDigits(i)
 	case listAt:
-		sc.email(i)
+		sc.scanEmail(i)
 	case listOption:
-		sc.option(i)
+		sc.scanOption(i)
 	case listTag:
-		sc.closingTag(i)
+		sc.scanClosingTag(i)
 	case listWide:
-		sc.wide(i)
+		sc.scanWideSeparator(i)
 	default:
-		anchors := table.lists[list]
-		sc.m.charge(5 + 4*len(anchors))
+		anchors := pairTable.lists[list]
+		sc.budget.charge(5 + 4*len(anchors))
 		for k := range anchors {
-			sc.literal(i, &anchors[k])
+			sc.tryAnchor(i, &anchors[k])
 		}
 	}
 	return i + 1
 }
 
-func (sc *scanner) add(from, to int, detector string) {
+func (sc *textScanner) addSpan(from, to int, detector string) {
 	if to > from {
 		sc.spans = append(sc.spans, Span{from, to, detector})
 	}
 }
 
-// literal tries one anchor whose tell-tale pair ends at i.
-func (sc *scanner) literal(i int, a *anchor) {
+// tryAnchor tries one anchor whose tell-tale pair ends at i.
+func (sc *textScanner) tryAnchor(i int, a *anchor) {
 	s := sc.s
 	start := i - a.end
 	after := start + len(a.literal)
 	switch { // the cheapest first: most anchors fail here
 	case start < 0 || after > len(s),
 		!a.fold && s[start] != a.literal[0],
-		!a.glued && start > 0 && classOf[s[start-1]]&alnum != 0,
+		!a.glued && start > 0 && byteClass[s[start-1]]&alnum != 0,
 		start < int(sc.seen[a.rule]),
-		!equal(s[start:after], a.literal, a.fold):
+		!matchesLiteral(s[start:after], a.literal, a.fold):
 		return
 	}
 	r := &rules[a.rule]
-	sc.m.charge(15)
+	sc.budget.charge(15)
 	if r.match != nil {
 		from, to, next := r.match(s, start, after)
 		sc.seen[a.rule] = int32(next)
-		sc.m.charge(next - start)
-		sc.add(from, to, r.detector)
+		sc.budget.charge(next - start)
+		sc.addSpan(from, to, r.detector)
 		return
 	}
-	end := run(s, after, r.class)
+	end := runEnd(s, after, r.class)
 	sc.seen[a.rule] = int32(end)
-	sc.m.charge(end - after)
+	sc.budget.charge(end - after)
 	for end > after && s[end-1] == '.' { // ends a sentence
 		end--
 	}
 	if end-after >= r.min && (r.check == nil || r.check(s[after:end])) {
-		sc.add(start, end, r.detector)
+		sc.addSpan(start, end, r.detector)
 	}
 }
 
-func equal(s, literal string, fold bool) bool {
+func matchesLiteral(s, literal string, fold bool) bool {
 	if !fold {
 		return s == literal
 	}
@@ -188,10 +188,10 @@ func equal(s, literal string, fold bool) bool {
 	return true
 }
 
-// merged sorts the spans and joins those that overlap. A named shape is told
+// mergeSpans sorts the spans and joins those that overlap. A named shape is told
 // rather than the assignment it stands in, and a secret rather than personal
 // data: what stands for both may never be released.
-func merged(s string, spans []Span) []Span {
+func mergeSpans(s string, spans []Span) []Span {
 	if len(spans) > 1 {
 		slices.SortStableFunc(spans, func(a, b Span) int { return a.Start - b.Start })
 	}

@@ -23,7 +23,7 @@ func fragments() (out []string) {
 			out = append(out, lit, lit[:len(lit)-1], lit+"a", lit+"aA1bB2cC3dD4eE5f")
 		}
 	}
-	for _, n := range names {
+	for _, n := range nameRules {
 		out = append(out, n.text+"=", n.text+":", "--"+n.text+" ", n.text+`="`)
 	}
 	out = append(out, "=", ":", "=:", ":=", "\"", "'", "\\", "\\\"", "@", "a@", "a@b", "a@b.", "a@b.co", "@@", "%41", "%", "\\u0041", "\\/", "&#65;", "+",

@@ -23,18 +23,18 @@ type rule struct {
 // begins before it was part of what was seen here.
 type matcher func(s string, start, after int) (from, to, next int)
 
-// matched are the shapes that a literal and an alphabet alone do not tell.
-var matched = []rule{
-	{detector: URLPassword, literals: []string{"://"}, glued: true, match: urlPassword}, // urlRule
-	{detector: "nats_seed", literals: []string{"SU", "SA", "SO", "SN", "SC", "SX"}, match: natsSeed},
+// matchedRules are the shapes that a literal and an alphabet alone do not tell.
+var matchedRules = []rule{
+	{detector: URLPassword, literals: []string{"://"}, glued: true, match: matchURLPassword}, // urlRule
+	{detector: "nats_seed", literals: []string{"SU", "SA", "SO", "SN", "SC", "SX"}, match: matchNATSSeed},
 	{detector: "note_signing_key", literals: []string{"PRIVATE+KEY+"}, glued: true, class: bearerc, min: 20},
 	{detector: "age_secret_key", literals: []string{"AGE-SECRET-KEY-1"}, glued: true, class: upper | digit, min: 30},
 	{detector: ReplyToken, literals: []string{"rpl_"}, class: alnum, min: 1},
-	{detector: "jwt", literals: []string{"eyJ"}, match: jwt},
-	{detector: "bearer_token", literals: []string{"bearer "}, fold: true, match: bearer},
-	{detector: BasicAuth, literals: []string{"basic "}, fold: true, match: basic},
+	{detector: "jwt", literals: []string{"eyJ"}, match: matchJWT},
+	{detector: "bearer_token", literals: []string{"bearer "}, fold: true, match: matchBearer},
+	{detector: BasicAuth, literals: []string{"basic "}, fold: true, match: matchBasic},
 	netUser,
-	{detector: PEM, literals: []string{"-----BEGIN "}, glued: true, match: pem},
+	{detector: PEM, literals: []string{"-----BEGIN "}, glued: true, match: matchPEM},
 }
 
 const (
@@ -44,7 +44,7 @@ const (
 
 // rules is the whole table.
 var rules = func() []rule {
-	all := append(slices.Clip(matched), providers...)
+	all := append(slices.Clip(matchedRules), providerRules...)
 	if len(all) > maxRules {
 		panic("redact: more rules than a scan keeps track of")
 	}
@@ -58,7 +58,7 @@ func hasDigit(tail string) bool { return strings.ContainsAny(tail, "0123456789")
 func longSegment(tail string) bool {
 	length := 0
 	for i := 0; i < len(tail); i++ {
-		if length++; classOf[tail[i]]&dash != 0 {
+		if length++; byteClass[tail[i]]&dash != 0 {
 			length = 0
 		}
 		if length >= 16 {
@@ -68,21 +68,21 @@ func longSegment(tail string) bool {
 	return false
 }
 
-// natsSeed: S, a role letter, and base32, 58 bytes in all.
-func natsSeed(s string, start, _ int) (from, to, next int) {
-	end := run(s, start, base32)
+// matchNATSSeed: S, a role letter, and base32, 58 bytes in all.
+func matchNATSSeed(s string, start, _ int) (from, to, next int) {
+	end := runEnd(s, start, base32)
 	if end-start == 58 {
 		return start, end, end
 	}
 	return 0, 0, end
 }
 
-// jwt: three or more parts joined by dots, none of them short. A detached
+// matchJWT: three or more parts joined by dots, none of them short. A detached
 // signature (its middle part empty) is no secret.
-func jwt(s string, start, _ int) (from, to, next int) {
+func matchJWT(s string, start, _ int) (from, to, next int) {
 	end, parts := start, 0
 	for {
-		stop := run(s, end, word)
+		stop := runEnd(s, end, word)
 		if stop-end < 10 {
 			break
 		}
@@ -94,25 +94,25 @@ func jwt(s string, start, _ int) (from, to, next int) {
 		end = stop + 1
 	}
 	if parts < 3 {
-		return 0, 0, run(s, start, word)
+		return 0, 0, runEnd(s, start, word)
 	}
 	return start, to, to
 }
 
-func bearer(s string, _, after int) (from, to, next int) {
-	from = run(s, after, space)
-	to = run(s, from, bearerc)
+func matchBearer(s string, _, after int) (from, to, next int) {
+	from = runEnd(s, after, space)
+	to = runEnd(s, from, bearerc)
 	if v := s[from:to]; len(v) >= 8 && (len(v) >= 16 || hasDigit(v)) && !IsPlaceholder(v) {
 		return from, to, to
 	}
 	return 0, 0, to
 }
 
-// basic wants base64 that decodes to text with a colon in it, so that "basic
+// matchBasic wants base64 that decodes to text with a colon in it, so that "basic
 // authentication" stays.
-func basic(s string, _, after int) (from, to, next int) {
-	from = run(s, after, space)
-	to = run(s, from, base64c)
+func matchBasic(s string, _, after int) (from, to, next int) {
+	from = runEnd(s, after, space)
+	to = runEnd(s, from, base64c)
 	v := strings.TrimRight(s[from:to], "=")
 	if len(v) < 4 || len(v)%4 == 1 || len(v) > maxValueWindow {
 		return 0, 0, to
@@ -123,11 +123,11 @@ func basic(s string, _, after int) (from, to, next int) {
 	return from, to, to
 }
 
-// pem takes a private key from its first to its last line; without a last line
+// matchPEM takes a private key from its first to its last line; without a last line
 // it takes what can belong to one.
-func pem(s string, start, after int) (from, to, next int) {
+func matchPEM(s string, start, after int) (from, to, next int) {
 	head := s[:min(len(s), after+48)]
-	if head = s[after:run(head, after, upper|space)]; !strings.Contains(head, "PRIVATE KEY") {
+	if head = s[after:runEnd(head, after, upper|space)]; !strings.Contains(head, "PRIVATE KEY") {
 		return 0, 0, after
 	}
 	window := s[after:min(len(s), after+maxPEMWindow)]
@@ -139,16 +139,16 @@ func pem(s string, start, after int) (from, to, next int) {
 		return start, end, end
 	}
 	end := after
-	for end < after+len(window) && (classOf[s[end]]&(base64c|space|dash) != 0 || s[end] == '\\' || s[end] == ':' || s[end] == ',') {
+	for end < after+len(window) && (byteClass[s[end]]&(base64c|space|dash) != 0 || s[end] == '\\' || s[end] == ':' || s[end] == ',') {
 		end++
 	}
 	return start, end, end
 }
 
-// urlPassword takes the password of scheme://user:password@host.
-func urlPassword(s string, _, after int) (from, to, next int) {
+// matchURLPassword takes the password of scheme://user:password@host.
+func matchURLPassword(s string, _, after int) (from, to, next int) {
 	end, at, colon := after, -1, -1
-	for end < len(s) && classOf[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("/?#<>", s[end]) < 0 {
+	for end < len(s) && byteClass[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("/?#<>", s[end]) < 0 {
 		switch {
 		case s[end] == '@':
 			at = end

@@ -7,103 +7,103 @@ import (
 	"unicode/utf8"
 )
 
-// treat asks the policy about a finding.
-func (w *walker) treat(detector, value string) Treatment {
-	if w.c.Treat == nil {
+// treatmentFor asks the policy about a finding.
+func (w *documentWalker) treatmentFor(detector, value string) Treatment {
+	if w.config.Treat == nil {
 		return Treatment{}
 	}
-	return w.c.Treat(detector, string(w.path[w.base:]), value).limited(detector)
+	return w.config.Treat(detector, string(w.path[w.base:]), value).limitFor(detector)
 }
 
-// whole records that all of v is taken out and returns what stands there now,
+// redactWhole records that all of v is taken out and returns what stands there now,
 // or that nothing does. The caller has asked whether v is allowed.
-func (w *walker) whole(detector string, v any) (mark string, drop bool) {
+func (w *documentWalker) redactWhole(detector string, v any) (mark string, drop bool) {
 	h := Hit{Path: string(w.path), Detector: detector}
 	if s, ok := v.(string); ok {
 		h.Text = s
 	} else {
-		h.JSON, h.IsJSON = unmark(v), true
+		h.JSON, h.IsJSON = unwrapDeclared(v), true
 	}
-	t := w.treat(detector, h.Text)
+	t := w.treatmentFor(detector, h.Text)
 	h.Action, h.Rule = t.Action, t.Rule
-	if w.add(h); h.IsJSON && (t.Action == Hash || t.Action == Token) {
-		return w.mark(t, detector, canonical(h.JSON)), false
+	if w.addHit(h); h.IsJSON && (t.Action == Hash || t.Action == Token) {
+		return w.placeholderFor(t, detector, canonicalText(h.JSON)), false
 	}
-	return w.mark(t, detector, h.Text), t.Action == Drop
+	return w.placeholderFor(t, detector, h.Text), t.Action == Drop
 }
 
-func (w *walker) add(h Hit) {
+func (w *documentWalker) addHit(h Hit) {
 	if len(w.hits) <= MaxHits {
 		w.hits = append(w.hits, h)
 	}
 }
 
-// value redacts a value that stands under key and says whether it is to be left
+// redactValue redacts a value that stands under key and says whether it is to be left
 // out.
-func (w *walker) value(v any, key string) (out any, drop bool) {
+func (w *documentWalker) redactValue(v any, key string) (out any, drop bool) {
 	switch v := v.(type) {
 	case string:
-		return w.text(v, key)
+		return w.redactText(v, key)
 	case declaredValue:
-		return w.declared(v, key)
+		return w.redactDeclared(v, key)
 	case json.Number:
-		return w.number(v, key)
+		return w.redactNumber(v, key)
 	case map[string]any:
 		if len(v) > 0 && CredentialName(key) {
-			return w.whole(CredentialField, v)
+			return w.redactWhole(CredentialField, v)
 		}
-		if personalField(key).detector == Address && addressParts(v) && w.treat(Address, "").Action != Allow {
-			return w.whole(Address, v)
+		if personalField(key).detector == Address && isAddress(v) && w.treatmentFor(Address, "").Action != Allow {
+			return w.redactWhole(Address, v)
 		}
-		w.object(v)
+		w.redactObject(v)
 	case []any:
 		if len(v) > 0 && CredentialName(key) {
-			return w.whole(CredentialField, v)
+			return w.redactWhole(CredentialField, v)
 		}
-		w.array(v, key)
+		w.redactArray(v, key)
 	}
 	return v, false
 }
 
-// declared takes out what producer or policy named. A field that its name makes
+// redactDeclared takes out what producer or policy named. A field that its name makes
 // a credential is one, whatever the policy wants of it; what the policy allows in
 // one rule and names in another is looked at like anything else.
-func (w *walker) declared(d declaredValue, key string) (any, bool) {
+func (w *documentWalker) redactDeclared(d declaredValue, key string) (any, bool) {
 	text, isText := d.v.(string)
-	t := w.treat(d.detector, text)
+	t := w.treatmentFor(d.detector, text)
 	switch {
 	case d.detector == PolicyField && CredentialName(key), t.Action == Allow, t.Action == Truncate && !isText:
-		return w.value(d.v, key)
+		return w.redactValue(d.v, key)
 	case t.Action == Truncate:
-		return w.truncate(t, d.detector, text)
-	case isText && t.Last > 0 && w.forbids(text):
-		return w.spans(text)
+		return w.truncateText(t, d.detector, text)
+	case isText && t.KeepLast > 0 && w.holdsUnreleasable(text):
+		return w.redactSpans(text)
 	}
-	return w.whole(d.detector, d.v)
+	return w.redactWhole(d.detector, d.v)
 }
 
-// number looks at a number's name, and at its digits when it has as many as a
+// redactNumber looks at a number's name, and at its digits when it has as many as a
 // payment card.
-func (w *walker) number(v json.Number, key string) (any, bool) {
+func (w *documentWalker) redactNumber(v json.Number, key string) (any, bool) {
 	detector := ""
-	if n := lookup(key); n.s == strong && !n.many {
+	if n := lookupName(key); n.strength == strongName && !n.many {
 		detector = CredentialField
 	} else if f := personalField(key); f.detector != "" && f.check(string(v)) {
 		detector = f.detector
 	} else if len(v) >= 13 {
-		spans, work := w.m.scan(string(v))
+		spans, work := w.budget.scanText(string(v))
 		if w.work += work; len(spans) == 1 && spans[0].End-spans[0].Start == len(v) {
 			detector = spans[0].Detector
 		}
 	}
-	if detector == "" || w.treat(detector, string(v)).Action == Allow {
+	if detector == "" || w.treatmentFor(detector, string(v)).Action == Allow {
 		return v, false
 	}
-	return w.whole(detector, v)
+	return w.redactWhole(detector, v)
 }
 
-// addressParts reports whether an object has the parts of a postal address.
-func addressParts(m map[string]any) bool {
+// isAddress reports whether an object has the parts of a postal address.
+func isAddress(m map[string]any) bool {
 	for k := range m {
 		if personalField(k).detector == Address || k == "city" {
 			return true
@@ -112,55 +112,55 @@ func addressParts(m map[string]any) bool {
 	return false
 }
 
-// text redacts a string that stands under key and says whether it is to be left
+// redactText redacts a string that stands under key and says whether it is to be left
 // out.
-func (w *walker) text(s string, key string) (out string, drop bool) {
-	if w.full() || s == "" || IsPlaceholder(s) {
+func (w *documentWalker) redactText(s string, key string) (out string, drop bool) {
+	if w.isFull() || s == "" || IsPlaceholder(s) {
 		return s, false
 	}
 	detector := ""
-	if n := lookup(key); n.proves(s) {
+	if n := lookupName(key); n.proves(s) {
 		detector = CredentialField
-	} else if n.s == weak && random(s) {
+	} else if n.strength == weakName && isRandom(s) {
 		detector = HighEntropy
-	} else if n.text == "replytoken" && replyToken(s) {
+	} else if n.text == "replytoken" && isReplyToken(s) {
 		return s, false
 	} else if f := personalField(key); f.detector != "" && f.check(s) {
 		detector = f.detector
 	}
 	if detector != "" {
-		switch t := w.treat(detector, s); {
+		switch t := w.treatmentFor(detector, s); {
 		case t.Action == Allow:
 		case t.Action == Truncate:
-			return w.truncate(t, detector, s)
-		case !Releasable(detector) || !w.forbids(s):
-			return w.whole(detector, s)
+			return w.truncateText(t, detector, s)
+		case !Releasable(detector) || !w.holdsUnreleasable(s):
+			return w.redactWhole(detector, s)
 		}
 	}
-	return w.spans(s)
+	return w.redactSpans(s)
 }
 
-// forbids reports whether a text that stands where personal data or a random
+// holdsUnreleasable reports whether a text that stands where personal data or a random
 // value is expected holds what may never be released: that counts then.
-func (w *walker) forbids(s string) bool {
-	return slices.ContainsFunc(w.find(s), func(sp Span) bool { return !Releasable(sp.Detector) })
+func (w *documentWalker) holdsUnreleasable(s string) bool {
+	return slices.ContainsFunc(w.findSpans(s), func(sp Span) bool { return !Releasable(sp.Detector) })
 }
 
-// truncate keeps the beginning of a text, but for what is found in it.
-func (w *walker) truncate(t Treatment, detector, s string) (out string, drop bool) {
-	w.add(Hit{Path: string(w.path), Detector: detector, Action: Truncate, Rule: t.Rule, Text: s, start: -1})
-	out, drop = w.replace(s, w.find(s), len(head(s, t.Keep)))
+// truncateText keeps the beginning of a text, but for what is found in it.
+func (w *documentWalker) truncateText(t Treatment, detector, s string) (out string, drop bool) {
+	w.addHit(Hit{Path: string(w.path), Detector: detector, Action: Truncate, Rule: t.Rule, Text: s, start: -1})
+	out, drop = w.replaceSpans(s, w.findSpans(s), len(firstRunes(s, t.KeepFirst)))
 	return out + Placeholder(detector), drop
 }
 
-// spans redacts the parts of a text that detectors find.
-func (w *walker) spans(s string) (out string, drop bool) {
-	return w.replace(s, w.find(s), len(s))
+// redactSpans redacts the parts of a text that detectors find.
+func (w *documentWalker) redactSpans(s string) (out string, drop bool) {
+	return w.replaceSpans(s, w.findSpans(s), len(s))
 }
 
-// replace redacts what spans name, as far as they begin before end, and leaves
+// replaceSpans redacts what spans name, as far as they begin before end, and leaves
 // out what stands behind that.
-func (w *walker) replace(s string, spans []Span, end int) (out string, drop bool) {
+func (w *documentWalker) replaceSpans(s string, spans []Span, end int) (out string, drop bool) {
 	if len(spans) == 0 {
 		return s[:end], false
 	}
@@ -171,58 +171,58 @@ func (w *walker) replace(s string, spans []Span, end int) (out string, drop bool
 			break
 		}
 		v := s[sp.Start:sp.End]
-		t := w.treat(sp.Detector, v)
+		t := w.treatmentFor(sp.Detector, v)
 		if t.Action == Allow {
 			continue
 		}
-		w.add(Hit{Path: string(w.path), Detector: sp.Detector, Action: t.Action, Rule: t.Rule, Text: v, start: sp.Start})
+		w.addHit(Hit{Path: string(w.path), Detector: sp.Detector, Action: t.Action, Rule: t.Rule, Text: v, start: sp.Start})
 		if t.Action == Drop {
 			drop = true
 		}
 		b.WriteString(s[at:sp.Start])
 		if t.Action == Truncate {
-			b.WriteString(head(v, min(t.Keep, utf8.RuneCountInString(v)/2)))
+			b.WriteString(firstRunes(v, min(t.KeepFirst, utf8.RuneCountInString(v)/2)))
 		}
-		b.WriteString(w.mark(t, sp.Detector, v))
+		b.WriteString(w.placeholderFor(t, sp.Detector, v))
 		at = sp.End
 	}
 	b.WriteString(s[at:max(at, end)])
 	return b.String(), drop
 }
 
-// overworked reports whether the document is more work than it is worth. The sum
+// isOverBudget reports whether the document is more work than it is worth. The sum
 // does not depend on the order in which members are looked at.
-func (w *walker) overworked() bool {
-	return w.c.Size > 0 && w.work > workPerRecord+workPerByte*w.c.Size
+func (w *documentWalker) isOverBudget() bool {
+	return w.config.Size > 0 && w.work > workPerRecord+workPerByte*w.config.Size
 }
 
-// full reports whether there is no point in going on.
-func (w *walker) full() bool { return len(w.hits) > MaxHits || w.overworked() }
+// isFull reports whether there is no point in going on.
+func (w *documentWalker) isFull() bool { return len(w.hits) > MaxHits || w.isOverBudget() }
 
-// find is Scan with what this record knows besides.
-func (w *walker) find(s string) []Span {
-	spans, work, known := w.c.Memory.find(s)
+// findSpans is Scan with what this record knows besides.
+func (w *documentWalker) findSpans(s string) []Span {
+	spans, work, known := w.config.ScanCache.lookup(s)
 	if !known {
-		spans, work = w.m.scan(s)
+		spans, work = w.budget.scanText(s)
 	}
 	w.work += work
-	if w.c.Protocol != protocolAANA && w.c.Echoes == nil {
+	if w.config.Protocol != protocolAANA && w.config.Echoes == nil {
 		return spans
 	}
 	var more []Span
-	if w.c.Protocol == protocolAANA {
-		more = accountIDs(s, more)
+	if w.config.Protocol == protocolAANA {
+		more = findAccountIDs(s, more)
 	}
-	if more = w.c.Echoes.find(s, more); len(more) == 0 {
+	if more = w.config.Echoes.findSpans(s, more); len(more) == 0 {
 		return spans
 	}
-	return merged(s, append(spans, more...))
+	return mergeSpans(s, append(spans, more...))
 }
 
-// replyToken reports whether s is exactly an AAEP reply token. In a reply_token
+// isReplyToken reports whether s is exactly an AAEP reply token. In a reply_token
 // field it stays, as the protocol's correlation id: a reply counts only with its
 // authenticated sender. In texts for people it is redacted.
-func replyToken(s string) bool {
+func isReplyToken(s string) bool {
 	tail, ok := strings.CutPrefix(s, "rpl_")
-	return ok && tail != "" && run(tail, 0, alnum) == len(tail)
+	return ok && tail != "" && runEnd(tail, 0, alnum) == len(tail)
 }

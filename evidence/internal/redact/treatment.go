@@ -42,33 +42,33 @@ const (
 // Treatment is an action with its measure. Last characters stay visible under
 // Mask, at most MaxLast and a third of the value; the first Keep under Truncate.
 type Treatment struct {
-	Action Action
-	Last   int
-	Keep   int
-	Rule   string
+	Action    Action
+	KeepLast  int
+	KeepFirst int
+	Rule      string
 
 	InSession bool // of a Token: it is the session's, and dies with its key
 }
 
-// limited takes back what must not be done to a detector's findings.
-func (t Treatment) limited(detector string) Treatment {
+// limitFor takes back what must not be done to a detector's findings.
+func (t Treatment) limitFor(detector string) Treatment {
 	if !Releasable(detector) {
-		if t.Last = 0; t.Action == Allow || t.Action == Truncate {
+		if t.KeepLast = 0; t.Action == Allow || t.Action == Truncate {
 			t.Action = Mask
 		}
 	}
 	return t
 }
 
-// Normal is the form of a value that its digests are made of: equal addresses,
+// NormalValue is the form of a value that its digests are made of: equal addresses,
 // cards and numbers are equal however they are written.
-func Normal(detector, value string) string {
+func NormalValue(detector, value string) string {
 	switch detector {
 	case Email:
 		return strings.ToLower(value)
 	case Phone, Card, IBAN, NationalID:
 		return strings.Map(func(c rune) rune {
-			if c >= 0x80 || classOf[byte(c)]&alnum == 0 {
+			if c >= 0x80 || byteClass[byte(c)]&alnum == 0 {
 				return -1
 			}
 			return rune(upperASCII(byte(c)))
@@ -77,21 +77,21 @@ func Normal(detector, value string) string {
 	return value
 }
 
-// mark is what stands for a value. Its forms are [redacted:<detector>],
+// placeholderFor is what stands for a value. Its forms are [redacted:<detector>],
 // [redacted:<detector>:*<last characters>], [redacted:<detector>:h-<digest>],
 // [redacted:<detector>:t-<digest>] and, of a session's token,
 // [redacted:<detector>:s-<digest>].
-func (w *walker) mark(t Treatment, detector, value string) string {
+func (w *documentWalker) placeholderFor(t Treatment, detector, value string) string {
 	switch {
 	case t.Action == Hash:
-		return markHead + detector + ":h-" + w.c.Digest(t, detector, value) + "]"
+		return placeholderPrefix + detector + ":h-" + w.config.Digest(t, detector, value) + "]"
 	case t.Action == Token && t.InSession:
-		return markHead + detector + ":s-" + w.c.Digest(t, detector, value) + "]"
+		return placeholderPrefix + detector + ":s-" + w.config.Digest(t, detector, value) + "]"
 	case t.Action == Token:
-		return markHead + detector + ":t-" + w.c.Digest(t, detector, value) + "]"
-	case t.Action == Mask && t.Last > 0:
-		if last := lastSigns(value, min(t.Last, MaxLast, len(value)/3)); last != "" {
-			return markHead + detector + ":*" + last + "]"
+		return placeholderPrefix + detector + ":t-" + w.config.Digest(t, detector, value) + "]"
+	case t.Action == Mask && t.KeepLast > 0:
+		if last := lastSigns(value, min(t.KeepLast, MaxLast, len(value)/3)); last != "" {
+			return placeholderPrefix + detector + ":*" + last + "]"
 		}
 	}
 	return Placeholder(detector)
@@ -100,14 +100,14 @@ func (w *walker) mark(t Treatment, detector, value string) string {
 // lastSigns are the last letters and digits of a value, n at most.
 func lastSigns(v string, n int) string {
 	from := len(v)
-	for from > 0 && len(v)-from < n && classOf[v[from-1]]&alnum != 0 {
+	for from > 0 && len(v)-from < n && byteClass[v[from-1]]&alnum != 0 {
 		from--
 	}
 	return v[from:]
 }
 
-// head is the first n characters of a text.
-func head(s string, n int) string {
+// firstRunes is the first n characters of a text.
+func firstRunes(s string, n int) string {
 	at := 0
 	for ; n > 0 && at < len(s); n-- {
 		_, size := utf8.DecodeRuneInString(s[at:])
@@ -118,19 +118,19 @@ func head(s string, n int) string {
 
 // HoldsToken reports whether a text holds the mark of a token.
 func HoldsToken(s string) bool {
-	return strings.Contains(s, markHead) && (strings.Contains(s, ":t-") || strings.Contains(s, ":s-"))
+	return strings.Contains(s, placeholderPrefix) && (strings.Contains(s, ":t-") || strings.Contains(s, ":s-"))
 }
 
-// Marked reports whether s holds what a redaction with this detector and action
+// HasPlaceholder reports whether s holds what a redaction with this detector and action
 // leaves behind.
-func Marked(s, detector string, a Action) bool {
+func HasPlaceholder(s, detector string, a Action) bool {
 	switch a {
 	case Hash:
-		return strings.Contains(s, markHead+detector+":h-")
+		return strings.Contains(s, placeholderPrefix+detector+":h-")
 	case Token:
-		return strings.Contains(s, markHead+detector+":t-") || strings.Contains(s, markHead+detector+":s-")
+		return strings.Contains(s, placeholderPrefix+detector+":t-") || strings.Contains(s, placeholderPrefix+detector+":s-")
 	case Mask:
-		return strings.Contains(s, Placeholder(detector)) || strings.Contains(s, markHead+detector+":*")
+		return strings.Contains(s, Placeholder(detector)) || strings.Contains(s, placeholderPrefix+detector+":*")
 	}
 	return strings.Contains(s, Placeholder(detector))
 }

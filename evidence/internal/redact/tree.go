@@ -48,8 +48,8 @@ type Config struct {
 	Size int
 	// Echoes are texts that are known to be secret from another place.
 	Echoes *Echoes
-	// Memory is what a Cleaner has found in the same document; nil: it was not asked.
-	Memory *Memory
+	// ScanCache is what a Cleaner has found in the same document; nil: it was not asked.
+	ScanCache *ScanCache
 }
 
 // Document redacts a decoded JSON document (maps, slices, strings,
@@ -57,20 +57,20 @@ type Config struct {
 // declared are the fields that its producer named, as paths from the document.
 // The hits are sorted by path and, within one text, by place.
 func Document(root any, prefix string, declared []string, c Config) (any, []Hit, error) {
-	m := marker{visits: maxVisits}
-	root, err := m.all(root, declared, DeclaredField)
+	m := fieldMarker{visits: maxVisits}
+	root, err := m.markAll(root, declared, DeclaredField)
 	if err == nil && len(c.Forced) > 0 {
-		root, err = m.all(root, c.Forced, PolicyField)
+		root, err = m.markAll(root, c.Forced, PolicyField)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	w := walker{path: []byte(prefix), base: len(prefix), c: c, never: neverFor(c.Protocol, root)}
-	root, drop := w.value(root, "")
+	w := documentWalker{path: []byte(prefix), base: len(prefix), config: c, never: neverStoreFor(c.Protocol, root)}
+	root, drop := w.redactValue(root, "")
 	if drop {
 		root = nil
 	}
-	if len(w.hits) > MaxHits || w.overworked() {
+	if len(w.hits) > MaxHits || w.isOverBudget() {
 		return nil, nil, ErrTooMuch
 	}
 	SortHits(w.hits)
@@ -80,19 +80,19 @@ func Document(root any, prefix string, declared []string, c Config) (any, []Hit,
 // Strings redacts the texts of a list, such as a header's values, in place.
 // The texts need not be UTF-8. What is dropped leaves an empty text.
 func Strings(list []string, name, prefix string, c Config) []Hit {
-	w := walker{path: []byte(prefix), base: len(prefix), c: c}
+	w := documentWalker{path: []byte(prefix), base: len(prefix), config: c}
 	for i, s := range list {
 		at := w.push(strconv.Itoa(i))
 		switch {
 		case !utf8.ValidString(s):
-			list[i], _ = w.whole(InvalidUTF8, s)
+			list[i], _ = w.redactWhole(InvalidUTF8, s)
 		case c.ForcedAll && s != "":
-			v, drop := w.declared(declaredValue{s, PolicyField}, name)
+			v, drop := w.redactDeclared(declaredValue{s, PolicyField}, name)
 			if list[i], _ = v.(string); drop {
 				list[i] = ""
 			}
 		default:
-			out, drop := w.text(s, name)
+			out, drop := w.redactText(s, name)
 			if list[i] = out; drop {
 				list[i] = ""
 			}
@@ -102,10 +102,10 @@ func Strings(list []string, name, prefix string, c Config) []Hit {
 	return w.hits
 }
 
-// One redacts a single text found at path; what is dropped leaves an empty text.
-func One(s, path string, c Config) (string, []Hit) {
-	w := walker{path: []byte(path), base: len(path), c: c}
-	out, drop := w.text(s, "")
+// OneText redacts a single text found at path; what is dropped leaves an empty text.
+func OneText(s, path string, c Config) (string, []Hit) {
+	w := documentWalker{path: []byte(path), base: len(path), config: c}
+	out, drop := w.redactText(s, "")
 	if drop {
 		out = ""
 	}
@@ -130,17 +130,17 @@ type declaredValue struct {
 	detector string
 }
 
-type walker struct {
-	path  []byte
-	base  int // where the document's part of path begins
-	hits  []Hit
-	c     Config
-	work  int // done so far
-	m     meter
-	never neverList
+type documentWalker struct {
+	path   []byte
+	base   int // where the document's part of path begins
+	hits   []Hit
+	config Config
+	work   int // done so far
+	budget workBudget
+	never  neverStoreRules
 }
 
-func (w *walker) push(token string) (at int) {
+func (w *documentWalker) push(token string) (at int) {
 	at = len(w.path)
 	w.path = append(w.path, '/')
 	for i := 0; i < len(token); i++ {
@@ -156,43 +156,43 @@ func (w *walker) push(token string) (at int) {
 	return at
 }
 
-func (w *walker) pop(at int) { w.path = w.path[:at] }
+func (w *documentWalker) pop(at int) { w.path = w.path[:at] }
 
-func (w *walker) object(m map[string]any) {
-	paired, beside := pairedValue(m), passBeside(m)
+func (w *documentWalker) redactObject(m map[string]any) {
+	paired, beside := isNameValuePair(m), hasUserPassword(m)
 	var odd []string // keys that hold a secret themselves
 	for k, v := range m {
-		if w.full() {
+		if w.isFull() {
 			return
 		}
-		if len(w.find(k)) > 0 {
+		if len(w.findSpans(k)) > 0 {
 			odd = append(odd, k)
 			continue
 		}
-		w.member(m, k, k, v, paired && pairValues[pairKey(k)] || beside && besideUser(k))
+		w.redactMember(m, k, k, v, paired && pairValues[pairKey(k)] || beside && isUserPasswordKey(k))
 	}
 	slices.Sort(odd)
 	for _, k := range odd {
-		if w.full() {
+		if w.isFull() {
 			return
 		}
-		w.oddKey(m, k)
+		w.redactSecretKey(m, k)
 	}
 }
 
-// oddKey redacts a member whose key holds a secret.
-func (w *walker) oddKey(m map[string]any, k string) {
+// redactSecretKey redacts a member whose key holds a secret.
+func (w *documentWalker) redactSecretKey(m map[string]any, k string) {
 	v := m[k]
-	if name, kept := w.rename(m, k); kept {
-		w.member(m, name, k, v, false)
+	if name, kept := w.redactKey(m, k); kept {
+		w.redactMember(m, name, k, v, false)
 	}
 }
 
-// rename redacts a key of m and gives its new name; with a key that is dropped
+// redactKey redacts a key of m and gives its new name; with a key that is dropped
 // goes its value.
-func (w *walker) rename(m map[string]any, k string) (name string, kept bool) {
+func (w *documentWalker) redactKey(m map[string]any, k string) (name string, kept bool) {
 	from := len(w.hits)
-	name, drop := w.spans(k) // the path of its hits is set below
+	name, drop := w.redactSpans(k) // the path of its hits is set below
 	if from == len(w.hits) {
 		return k, true // allowed
 	}
@@ -216,17 +216,17 @@ func (w *walker) rename(m map[string]any, k string) (name string, kept bool) {
 	return name, true
 }
 
-// member redacts m's value v, whose original key decides, and puts it at name.
-func (w *walker) member(m map[string]any, name, key string, v any, paired bool) {
+// redactMember redacts m's value v, whose original key decides, and puts it at name.
+func (w *documentWalker) redactMember(m map[string]any, name, key string, v any, paired bool) {
 	at := w.push(name)
 	defer w.pop(at)
 	if paired {
 		key = "password"
 	}
-	if w.never.on && w.forbidden(m, name, key, v) {
+	if w.never.enabled && w.redactForbidden(m, name, key, v) {
 		return
 	}
-	out, drop := w.value(v, key)
+	out, drop := w.redactValue(v, key)
 	if drop {
 		delete(m, name)
 		return
@@ -241,9 +241,9 @@ func (w *walker) member(m map[string]any, name, key string, v any, paired bool) 
 	}
 }
 
-// pairedValue reports whether an object is like {"Name": "DB_PASSWORD", "Value": …}:
+// isNameValuePair reports whether an object is like {"Name": "DB_PASSWORD", "Value": …}:
 // one member says what another one is.
-func pairedValue(m map[string]any) bool {
+func isNameValuePair(m map[string]any) bool {
 	if len(m) < 2 || len(m) > maxPair {
 		return false
 	}
@@ -261,16 +261,16 @@ func pairedValue(m map[string]any) bool {
 // maxPair is how many members an object has that is a name and its value.
 const maxPair = 12
 
-// besideUser reports whether a key means a password beside one of a user.
-func besideUser(k string) bool {
+// isUserPasswordKey reports whether a key means a password beside one of a user.
+func isUserPasswordKey(k string) bool {
 	return len(k) <= 4 && (strings.EqualFold(k, "pass") || strings.EqualFold(k, "pw"))
 }
 
-// passBeside reports whether an object has such a key beside one of a user.
-func passBeside(m map[string]any) bool {
+// hasUserPassword reports whether an object has such a key beside one of a user.
+func hasUserPassword(m map[string]any) bool {
 	pass, user := false, false
 	for k := range m {
-		pass = pass || besideUser(k)
+		pass = pass || isUserPasswordKey(k)
 	}
 	for k := range m {
 		if !pass {
@@ -284,45 +284,45 @@ func passBeside(m map[string]any) bool {
 	return pass && user
 }
 
-// array redacts a list; what stands in a list of phones is a phone.
-func (w *walker) array(list []any, key string) {
-	secrets := w.arguments(list)
+// redactArray redacts a list; what stands in a list of phones is a phone.
+func (w *documentWalker) redactArray(list []any, key string) {
+	secrets := w.redactArguments(list)
 	each, name := "", ""
 	if one := strings.TrimSuffix(key, "s"); personalField(one).detector != "" {
 		each, name = one, one
 	}
 	for i, v := range list {
-		if w.full() {
+		if w.isFull() {
 			return
 		}
 		at := w.push(strconv.Itoa(i))
 		if secrets[i] {
 			name = "password"
 		}
-		out, drop := w.value(v, name)
+		out, drop := w.redactValue(v, name)
 		if list[i] = out; drop {
 			list[i] = nil
 		}
 		w.pop(at)
 		name = each
 		if i+1 < len(list) {
-			if a := announces(v, list[i+1], i == 0 && len(list) == 2); a != "" {
+			if a := announcedCredential(v, list[i+1], i == 0 && len(list) == 2); a != "" {
 				name = a
 			}
 		}
 	}
 }
 
-// announces returns v if, as one of an argument vector or as the first of a
+// announcedCredential returns v if, as one of an argument vector or as the first of a
 // pair, it says that next is a credential: ["--password", "…"],
 // ["Authorization", "…"], ["X-Api-Key", "…"]. A list of words is neither.
-func announces(v, next any, pair bool) string {
+func announcedCredential(v, next any, pair bool) string {
 	s, ok := v.(string)
 	if _, text := next.(string); !ok || !text || len(s) > maxIdent {
 		return ""
 	}
-	n := lookup(s)
-	if n.s == strong && (strings.HasPrefix(s, "-") || pair && (n.line || strings.Contains(s, "-") || strings.Contains(s, "_") && s == strings.ToUpper(s))) {
+	n := lookupName(s)
+	if n.strength == strongName && (strings.HasPrefix(s, "-") || pair && (n.line || strings.Contains(s, "-") || strings.Contains(s, "_") && s == strings.ToUpper(s))) {
 		return s
 	}
 	return ""

@@ -74,11 +74,11 @@ func endsWithWord(s string) bool {
 // startsWord reports whether a word may begin behind head: one of ASCII letters at
 // its beginning does not begin inside of another.
 func startsWord(head, w string) bool {
-	return head == "" || w[0] >= 0x80 || classOf[head[len(head)-1]]&letter == 0
+	return head == "" || w[0] >= 0x80 || byteClass[head[len(head)-1]]&letter == 0
 }
 
 // wordName is the row that a word stands for.
-var wordName = name{text: "password", s: strong, prose: true, word: true}
+var wordName = nameRule{text: "password", strength: strongName, prose: true, word: true}
 
 // wideSign are the full-width colon and equals sign, which Chinese and Japanese
 // texts have in the place of : and =.
@@ -87,14 +87,14 @@ const (
 	wideEquals = "\uff1d"
 )
 
-// wide looks at a full-width separator whose last byte is at i.
-func (sc *scanner) wide(i int) {
+// scanWideSeparator looks at a full-width separator whose last byte is at i.
+func (sc *textScanner) scanWideSeparator(i int) {
 	start := i - len(wideColon) + 1
 	if start < 2 || sc.s[start:i+1] != wideColon && sc.s[start:i+1] != wideEquals {
 		return
 	}
-	if n, end := sc.nameBefore(start); n.s != none && end > 0 {
-		sc.value(n, i+1, true)
+	if n, end := sc.nameBefore(start); n.strength != noStrength && end > 0 {
+		sc.addSecretValue(n, i+1, true)
 	}
 }
 
@@ -129,15 +129,15 @@ const pairReach = 96
 // pairedName gives the name of a credential that stands in a text beside a value:
 // name: DB_PASSWORD, value: …. key is the word in front of the separator, from j to
 // end.
-func (sc *scanner) pairedName(j, end int) (n name) {
+func (sc *textScanner) pairedName(j, end int) (n nameRule) {
 	s := sc.s
 	if end-j > 20 || lowerASCII(s[end-2]) != 'u' || lowerASCII(s[end-1]) != 'e' || !pairValues[pairKey(s[j:end])] {
 		return n
 	}
-	sc.m.charge(60)
+	sc.budget.charge(60)
 	from := max(0, j-pairReach)
 	back := func(i int, class uint16, more string) int {
-		for i > from && (classOf[s[i-1]]&class != 0 || strings.IndexByte(more, s[i-1]) >= 0) {
+		for i > from && (byteClass[s[i-1]]&class != 0 || strings.IndexByte(more, s[i-1]) >= 0) {
 			i--
 		}
 		return i
@@ -153,19 +153,19 @@ func (sc *scanner) pairedName(j, end int) (n name) {
 	}
 	keyEnd := back(sign-1, space|quoteChar, `\`)
 	if key := back(keyEnd, word, ""); pairNames[pairKey(s[key:keyEnd])] && CredentialName(s[start:to]) {
-		return name{text: "password", s: strong}
+		return nameRule{text: "password", strength: strongName}
 	}
 	return n
 }
 
-// closingTag looks at </password>; i is the slash.
-func (sc *scanner) closingTag(i int) {
+// scanClosingTag looks at </password>; i is the slash.
+func (sc *textScanner) scanClosingTag(i int) {
 	s := sc.s
-	end := run(s[:min(len(s), i+2*maxIdent)], i+1, word|dot)
+	end := runEnd(s[:min(len(s), i+2*maxIdent)], i+1, word|dot)
 	if end < len(s) && s[end] == ':' { // a prefix
-		end = run(s[:min(len(s), end+2*maxIdent)], end+1, word|dot)
+		end = runEnd(s[:min(len(s), end+2*maxIdent)], end+1, word|dot)
 	}
-	sc.m.charge(15 + 2*(end-i))
+	sc.budget.charge(15 + 2*(end-i))
 	if end == i+1 || end >= len(s) || s[end] != '>' {
 		return
 	}
@@ -176,7 +176,7 @@ func (sc *scanner) closingTag(i int) {
 	to := i - 1
 	least := max(0, to-maxValueWindow)
 	from := strings.LastIndexByte(s[least:to], '>') + 1
-	sc.m.charge((to - least - from) / 4)
+	sc.budget.charge((to - least - from) / 4)
 	if from == 0 {
 		return
 	}
@@ -190,13 +190,13 @@ func (sc *scanner) closingTag(i int) {
 		return
 	}
 	from = inner
-	for from < to && classOf[s[from]]&space != 0 {
+	for from < to && byteClass[s[from]]&space != 0 {
 		from++
 	}
-	for to > from && classOf[s[to-1]]&space != 0 {
+	for to > from && byteClass[s[to-1]]&space != 0 {
 		to--
 	}
-	if !harmless(s[from:to]) {
-		sc.add(from, to, Assignment)
+	if !isHarmlessValue(s[from:to]) {
+		sc.addSpan(from, to, Assignment)
 	}
 }

@@ -37,15 +37,15 @@ const (
 	nonceBytes = 16
 )
 
-// passed are the request headers that are kept with the logged copy. A
+// loggedHeaders are the request headers that are kept with the logged copy. A
 // content-type is not: a request is its protocol's own JSON, and nobody may make
 // a reader of the log take it for something else than what was decided on.
-var passed = []string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow,
+var loggedHeaders = []string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow,
 	aump.HeaderMandateID, aump.HeaderMandateHash, aump.HeaderMandateVersion}
 
-// request takes the message apart. known is false when the caller's account is
+// parseRequest takes the message apart. known is false when the caller's account is
 // not that of a user of the tenant it asks for.
-func (s *service) request(r micro.Request, received time.Time) (req admission.Request, known bool) {
+func (s *service) parseRequest(r micro.Request, received time.Time) (req admission.Request, known bool) {
 	p, _ := s.space.Parse(r.Subject())
 	req = admission.Request{Tenant: p.Tenant, Protocol: p.Protocol, Header: map[string][]string(r.Headers()), Body: r.Data(), ReceivedAt: received}
 	id, err := streams.RequestIdentity(req.Header)
@@ -53,11 +53,11 @@ func (s *service) request(r micro.Request, received time.Time) (req admission.Re
 		return req, false
 	}
 	req.Source = id.User
-	return req, id.Of(p.Tenant)
+	return req, id.IsOfTenant(p.Tenant)
 }
 
-// inputs draws everything in a decision that is not a function of the request.
-func (s *service) inputs(req admission.Request, known bool) (admission.Inputs, error) {
+// drawInputs draws everything in a decision that is not a function of the request.
+func (s *service) drawInputs(req admission.Request, known bool) (admission.Inputs, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return admission.Inputs{}, err
@@ -78,53 +78,53 @@ func (s *service) inputs(req admission.Request, known bool) (admission.Inputs, e
 	}, nil
 }
 
-// answer is what a recorded decision sends back.
-type answer struct {
+// recordedAnswer is what a recorded decision sends back.
+type recordedAnswer struct {
 	body    []byte
 	receipt string
 	key     string // the record of the key that signed the receipt
 	seq     uint64
 }
 
-// record signs the receipt and the decision, and returns once request, decision
+// recordDecision signs the receipt and the decision, and returns once request, decision
 // and what goes with them are durable, in that order. take is what the verdict
 // takes from the stores; it is given back if the record fails.
-func (s *service) record(ctx context.Context, req admission.Request, out *admission.Outcome, beside []streams.Msg) (answer, error) {
+func (s *service) recordDecision(ctx context.Context, req admission.Request, out *admission.Outcome, beside []streams.Msg) (recordedAnswer, error) {
 	d := &out.Decision
-	d.Occurrence = s.calls.current(*d)
+	d.Occurrence = s.calls.currentOccurrence(*d)
 	by := s.signer.Load() // the reply must name the key that signs the receipt
 	var token string
 	if !out.NoReceipt {
 		var err error
 		if token, d.ReceiptHash, err = receipt.Issue(by.key, out.Claims); err != nil {
-			return answer{}, fmt.Errorf("signing the receipt: %w", err)
+			return recordedAnswer{}, fmt.Errorf("signing the receipt: %w", err)
 		}
 	}
 	body, err := out.Reply()
 	if err != nil {
-		return answer{}, fmt.Errorf("rendering the reply: %w", err)
+		return recordedAnswer{}, fmt.Errorf("rendering the reply: %w", err)
 	}
-	msgs, err := s.messages(req, *d)
+	msgs, err := s.logMessages(req, *d)
 	if err != nil {
-		return answer{}, err
+		return recordedAnswer{}, err
 	}
-	traces, err := s.traces(out)
+	traces, err := s.traceEvents(out)
 	if err != nil {
-		return answer{}, err
+		return recordedAnswer{}, err
 	}
 	seqs, err := s.committer.Append(ctx, slices.Concat(msgs, traces, beside)...)
 	if err != nil {
-		return answer{}, err
+		return recordedAnswer{}, err
 	}
 	if len(seqs) != len(msgs)+len(traces)+len(beside) || seqs[0] >= seqs[1] {
-		return answer{}, errors.New("the log did not keep request and decision in order")
+		return recordedAnswer{}, errors.New("the log did not keep request and decision in order")
 	}
-	return answer{body: body, receipt: token, key: by.record, seq: seqs[1]}, nil
+	return recordedAnswer{body: body, receipt: token, key: by.record, seq: seqs[1]}, nil
 }
 
-// seal signs the records that go to the log together, with as few signatures as
+// signBatch signs the records that go to the log together, with as few signatures as
 // their number allows: one costs as much as the rest of a decision.
-func (s *service) seal(msgs []streams.Msg) error {
+func (s *service) signBatch(msgs []streams.Msg) error {
 	key := s.signer.Load().key
 	for part := range slices.Chunk(msgs, signing.MaxBatch) {
 		records := make([][]byte, len(part))
@@ -142,15 +142,15 @@ func (s *service) seal(msgs []streams.Msg) error {
 	return nil
 }
 
-// messages are the log's copies of a request, byte for byte, and its decision.
-func (s *service) messages(req admission.Request, d events.Decision) ([]streams.Msg, error) {
+// logMessages are the log's copies of a request, byte for byte, and its decision.
+func (s *service) logMessages(req admission.Request, d events.Decision) ([]streams.Msg, error) {
 	record, err := events.Encode(d)
 	if err != nil {
 		return nil, err
 	}
 	header := map[string][]string{events.HeaderDecisionID: {d.DecisionID}}
-	for _, name := range passed {
-		if v := said(call.HeaderValues(req.Header, name)); len(v) > 0 {
+	for _, name := range loggedHeaders {
+		if v := seenValues(call.HeaderValues(req.Header, name)); len(v) > 0 {
 			header[name] = v
 		}
 	}
@@ -159,13 +159,13 @@ func (s *service) messages(req admission.Request, d events.Decision) ([]streams.
 	})
 	return []streams.Msg{
 		{Subject: s.space.Request(d.Tenant, d.Source, d.Protocol, d.Session), Header: header, Body: req.Body},
-		{Subject: s.space.Decision(d.Tenant, string(d.Verdict), d.Session), Header: decision, Body: record, Seal: true},
+		{Subject: s.space.Decision(d.Tenant, string(d.Verdict), d.Session), Header: decision, Body: record, Sign: true},
 	}, nil
 }
 
-// traces are the events that the protocol demands on the log beside a decision:
+// traceEvents are the events that the protocol demands on the log beside a decision:
 // events of the request's publisher, but signed by the admitter.
-func (s *service) traces(out *admission.Outcome) ([]streams.Msg, error) {
+func (s *service) traceEvents(out *admission.Outcome) ([]streams.Msg, error) {
 	list, err := out.Trace()
 	if err != nil {
 		return nil, err
@@ -177,23 +177,23 @@ func (s *service) traces(out *admission.Outcome) ([]streams.Msg, error) {
 			ID: e.ID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: e.EventType, Time: d.DecidedAt.Time,
 		})
 		header[events.HeaderDecisionID] = []string{d.DecisionID}
-		msgs = append(msgs, streams.Msg{Subject: s.space.Event(d.Tenant, d.Source, d.Protocol, d.Session, e.Type), Header: header, Body: e.Body, Seal: true})
+		msgs = append(msgs, streams.Msg{Subject: s.space.Event(d.Tenant, d.Source, d.Protocol, d.Session, e.Type), Header: header, Body: e.Body, Sign: true})
 	}
 	return msgs, nil
 }
 
-// withheld stands in the log for a request that is too large for it: a message
+// withheldRequest stands in the log for a request that is too large for it: a message
 // can have as many bytes as the server takes, and the copy has headers beside it.
 // It names the digest of the request itself.
-func withheld(req admission.Request, d events.Decision) admission.Request {
+func withheldRequest(req admission.Request, d events.Decision) admission.Request {
 	req.Body = fmt.Appendf(nil, `{"withheld":{"bytes":%d,"reason":"%s","request_digest":"%s"}}`, len(req.Body), admission.CodeTooLarge, d.RequestDigest)
 	req.Header = nil
 	return req
 }
 
-// said is what a decision saw of a header: its value, and one that contradicts
+// seenValues is what a decision saw of a header: its value, and one that contradicts
 // it, under whatever spelling it came. The copy must not say what was not looked at.
-func said(values []string) []string {
+func seenValues(values []string) []string {
 	for _, v := range values {
 		if v != values[0] {
 			return []string{values[0], v}
@@ -202,7 +202,7 @@ func said(values []string) []string {
 	return values[:min(len(values), 1)]
 }
 
-func (s *service) respond(r micro.Request, out admission.Outcome, a answer) error {
+func (s *service) sendAnswer(r micro.Request, out admission.Outcome, a recordedAnswer) error {
 	h := micro.Headers{
 		events.HeaderVerdict:     {string(out.Decision.Verdict)},
 		events.HeaderDecisionID:  {out.Decision.DecisionID},
@@ -223,11 +223,11 @@ func (s *service) respond(r micro.Request, out admission.Outcome, a answer) erro
 	return r.Respond(a.body, micro.WithHeaders(h))
 }
 
-// refuse answers deny without a record: the one case in which a verdict leaves
+// denyUnrecorded answers deny without a record: the one case in which a verdict leaves
 // no evidence of its own is the one that lets nothing happen. body is the native
 // refusal, nil for the generic one.
-func (s *service) refuse(r micro.Request, code string, body []byte) {
-	if !streams.Answerable(r.Reply()) {
+func (s *service) denyUnrecorded(r micro.Request, code string, body []byte) {
+	if !streams.IsAnswerable(r.Reply()) {
 		return
 	}
 	s.metrics.Refused(code)

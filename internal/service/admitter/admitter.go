@@ -53,26 +53,26 @@ func Main(args []string) int {
 
 // service answers requests until its context ends.
 type service struct {
-	flags      Flags
-	env        daemon.Env
-	space      subject.Space
-	signer     atomic.Pointer[signer]
-	master     digest.Master
-	sessions   *sessionsecrets.Store
-	heldKey    sessionKeyFunc // of sessions
-	committer  *streams.Committer
-	snapshot   atomic.Pointer[admission.Snapshot]
-	durability atomic.Value // string
-	calls      *occurrences
-	metrics    *metrics.Admitter
-	parts      []part
-	rates      *rates // one of parts
-	admissions *ingest.Meter
-	memory     *memory
-	progress   *progress
-	slots      *shares // of admissions worked on at the same time
-	jobs       chan job
-	serving    atomic.Bool
+	flags        Flags
+	env          daemon.Env
+	space        subject.Space
+	signer       atomic.Pointer[signer]
+	master       digest.Master
+	sessions     *sessionsecrets.Store
+	cachedSecret sessionSecretFunc // of sessions
+	committer    *streams.Committer
+	snapshot     atomic.Pointer[admission.Snapshot]
+	durability   atomic.Value // string
+	calls        *occurrenceTracker
+	metrics      *metrics.Admitter
+	stores       []stateStore
+	rates        *rateStore // one of parts
+	admissions   *ingest.Meter
+	memory       *memoryBudget
+	progress     *changeProgress
+	slots        *shares // of admissions worked on at the same time
+	jobs         chan job
+	serving      atomic.Bool
 
 	keyMu   sync.Mutex           // one change of keys at a time
 	retired map[string]time.Time // retirements that are in the log, and in which incarnation of it
@@ -88,19 +88,19 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if f.MaxInflight < 1 || f.Timeout <= 0 {
 		return nil, errors.New("--max-inflight must be at least 1 and --timeout above zero")
 	}
-	if err := f.IngestFlags.check(); err != nil {
+	if err := f.IngestFlags.checkLimits(); err != nil {
 		return nil, err
 	}
-	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), progress: newProgress(), slots: newShares(int64(f.MaxInflight)), jobs: make(chan job),
+	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrenceTracker(maxTrackedCalls), progress: newProgress(), slots: newShares(int64(f.MaxInflight)), jobs: make(chan job),
 		retired: map[string]time.Time{}, fatal: make(chan error, 1)}
-	if s.memory, err = newMemory(f.MemoryLimit); err != nil {
+	if s.memory, err = newMemoryBudget(f.MemoryLimit); err != nil {
 		return nil, err
 	}
 	if _, err = keys.Receipt(f.Keys); err != nil {
 		return nil, err
 	}
 	s.metrics = env.Metrics.Admitter(f.MaxInflight, func() int { return int(s.slots.held()) })
-	s.rates = newRates(s)
+	s.rates = newRateStore(s)
 	s.admissions = ingest.NewMeter(f.admissionQuotas())
 	s.master, err = keys.Master(f.Keys)
 	return s, err
@@ -120,13 +120,13 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	s.memory.enforce()
-	nc, release, err := f.Connect(ctx, ServiceName, env, func(nc *nats.Conn) { s.reconnected(ctx, nc) })
+	s.memory.setGCLimit()
+	nc, release, err := f.Connect(ctx, ServiceName, env, func(nc *nats.Conn) { s.handleReconnect(ctx, nc) })
 	if err != nil {
 		return err
 	}
 	defer release()
-	stop, err := s.prepare(ctx, nc)
+	stop, err := s.startDependencies(ctx, nc)
 	if err != nil {
 		return err
 	}
@@ -145,27 +145,27 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		case <-watching.Done():
 		}
 	})
-	return s.answer(ctx, down)
+	return s.serveRequests(ctx, down)
 }
 
-// answer takes requests until ctx ends or this admitter must not go on; then it
+// serveRequests takes requests until ctx ends or this admitter must not go on; then it
 // answers what it has begun. While JetStream cannot be reached it leaves the queue
 // group: it could record nothing, and other admitters, or the server's word that
 // there is none, answer at once.
-func (s *service) answer(ctx context.Context, down <-chan bool) error {
-	e, err := s.open(ctx)
+func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
+	e, err := s.joinQueue(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		s.finish(e.conn)
+		s.drainRequests(e.conn)
 		e.release()
 	}()
 	s.serving.Store(true)
 	if err := s.env.Ready(); err != nil {
 		return errors.Join(err, e.stop())
 	}
-	again := time.NewTicker(recordAgain)
+	again := time.NewTicker(recordRetry)
 	defer again.Stop()
 	for away := false; ; {
 		select {
@@ -183,7 +183,7 @@ func (s *service) answer(ctx context.Context, down <-chan bool) error {
 				return err
 			}
 		case !away && e.service == nil:
-			next, err := s.open(ctx)
+			next, err := s.joinQueue(ctx)
 			if err != nil {
 				s.env.Log.Warn().Err(err).Msg("requests cannot be taken yet")
 				continue
@@ -196,31 +196,31 @@ func (s *service) answer(ctx context.Context, down <-chan bool) error {
 	}
 }
 
-// entrance is one membership in the queue group of admitters. It has a connection
+// queueMember is one membership in the queue group of admitters. It has a connection
 // of its own, for requests and answers: nothing that the log has to say stands in
 // their way, and when the connection is closed the server has certainly forgotten
 // its subscriptions. That does not hold for a subscription that is drained while the
 // connection is lost: nats.go subscribes it again and then forgets it, and half of
 // the requests go where no one answers (TestSubscriptionsEndWithTheirConnection).
-type entrance struct {
+type queueMember struct {
 	conn    *nats.Conn
 	release func()        // closes conn
 	service micro.Service // nil once it has left the queue group
 }
 
-func (s *service) open(ctx context.Context) (e entrance, err error) {
+func (s *service) joinQueue(ctx context.Context) (e queueMember, err error) {
 	if e.conn, e.release, err = s.flags.Connect(ctx, ServiceName+" requests", s.env, nil); err != nil {
-		return entrance{}, err
+		return queueMember{}, err
 	}
-	if e.service, err = s.serve(ctx, e.conn); err != nil {
+	if e.service, err = s.registerService(ctx, e.conn); err != nil {
 		e.release()
-		return entrance{}, err
+		return queueMember{}, err
 	}
 	return e, nil
 }
 
 // stop leaves the queue group. What has arrived is answered.
-func (e *entrance) stop() error {
+func (e *queueMember) stop() error {
 	if e.service == nil {
 		return nil
 	}
@@ -229,9 +229,9 @@ func (e *entrance) stop() error {
 	return stopped.Stop()
 }
 
-// prepare reads what decisions depend on and follows it. stop, which is not nil
+// startDependencies reads what decisions depend on and follows it. stop, which is not nil
 // without an error, ends that and the committer.
-func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err error) {
+func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop func(), err error) {
 	var stops []func()
 	stopAll := func() {
 		for _, f := range slices.Backward(stops) {
@@ -250,8 +250,8 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 	if err := s.checkDurability(ctx, nc); err != nil {
 		return nil, err
 	}
-	options := streams.CommitterOptions{Stream: s.flags.Stream, Seal: s.seal}
-	if s.single() {
+	options := streams.CommitterOptions{Stream: s.flags.Stream, Sign: s.signBatch}
+	if s.prefersSingles() {
 		options.BatchAbove = streams.NeverBatch
 	}
 	if s.committer, err = streams.NewCommitter(nc, options); err != nil {
@@ -260,7 +260,7 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 	stops = append(stops, s.committer.Close)
 	s.progress.conn = nc
 	// Before anything is read: a command that changes it then waits for this process.
-	stopAnswering, err := rollout.Announce(ctx, nc, js, s.progress.state)
+	stopAnswering, err := rollout.Announce(ctx, nc, js, s.progress.rolloutState)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 		return nil, err
 	}
 	stops = append(stops, stopRetired)
-	stopPolicies, err := newPolicies(s).start(ctx, nc, js)
+	stopPolicies, err := newPolicyStore(s).start(ctx, nc, js)
 	if err != nil {
 		return nil, err
 	}
@@ -282,10 +282,10 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 	if err := s.followCalls(nc); err != nil {
 		return nil, err
 	}
-	if err := s.openSessionKeys(ctx, nc, js); err != nil {
+	if err := s.openSessionSecrets(ctx, nc, js); err != nil {
 		return nil, err
 	}
-	stopParts, err := s.startParts(ctx, nc, js)
+	stopParts, err := s.startStores(ctx, nc, js)
 	if err != nil {
 		return nil, err
 	}
@@ -293,24 +293,24 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 	return stopAll, nil
 }
 
-// single reports whether an acknowledgement does not wait for the disk, so that a
+// prefersSingles reports whether an acknowledgement does not wait for the disk, so that a
 // batch is slower than its messages by themselves. The class at the start decides:
 // a batch is right in every class.
-func (s *service) single() bool {
+func (s *service) prefersSingles() bool {
 	class := s.durability.Load()
 	return class == string(streams.ClassInterval) || class == string(streams.ClassMemory)
 }
 
-// reconnected looks again at what a server that came back may have changed. It
+// handleReconnect looks again at what a server that came back may have changed. It
 // tries until it has: a server that lost everything answers before its buckets are
 // there again (TestAReplacedLogGetsTheKeyAgain).
-func (s *service) reconnected(ctx context.Context, nc *nats.Conn) {
+func (s *service) handleReconnect(ctx context.Context, nc *nats.Conn) {
 	if !s.serving.Load() {
 		return // Run looks itself
 	}
 	s.sessions.ForgetAll() // nobody told of erasures meanwhile
-	for wait := lookAgainMin; ; wait = min(2*wait, lookAgainMax) {
-		err := s.lookAgain(ctx, nc)
+	for wait := recheckMin; ; wait = min(2*wait, recheckMax) {
+		err := s.recheckServer(ctx, nc)
 		if err == nil || ctx.Err() != nil || !nc.IsConnected() {
 			return
 		}
@@ -326,23 +326,23 @@ func (s *service) reconnected(ctx context.Context, nc *nats.Conn) {
 
 // Pauses between two looks at a server that came back.
 const (
-	lookAgainMin = 200 * time.Millisecond
-	lookAgainMax = time.Second
+	recheckMin = 200 * time.Millisecond
+	recheckMax = time.Second
 )
 
-func (s *service) lookAgain(ctx context.Context, nc *nats.Conn) error {
+func (s *service) recheckServer(ctx context.Context, nc *nats.Conn) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
 	}
 	keyErr := s.publishKey(ctx, js)
-	s.keyProblem(keyErr)
+	s.reportKeyError(keyErr)
 	return errors.Join(s.checkDurability(ctx, nc), keyErr)
 }
 
-// finish answers what has been begun and what had arrived when the service was
+// drainRequests answers what has been begun and what had arrived when the service was
 // stopped; what has not begun by then is denied.
-func (s *service) finish(asked *nats.Conn) {
+func (s *service) drainRequests(asked *nats.Conn) {
 	_ = asked.FlushTimeout(flushTimeout) // the server sends nothing new after this
 	s.mu.Lock()
 	s.stopping = true
@@ -371,7 +371,7 @@ func (s *service) checkDurability(ctx context.Context, nc *nats.Conn) error {
 	}
 	s.durability.Store(string(class))
 	s.env.Log.Info().Str("durability", string(class)).Str("detail", detail).Bool("accept_replicated", s.flags.Replicated).Msg("an acknowledged record is this durable")
-	problem := class.Problem(detail, s.flags.Replicated)
+	problem := class.LossRisk(detail, s.flags.Replicated)
 	if problem != "" {
 		problem = "an acknowledged record can be lost: " + problem
 	}

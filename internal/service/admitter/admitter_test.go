@@ -73,7 +73,7 @@ func checkReceipt(t *testing.T, n *servicetest.NATS, token, keyRecord string, bo
 	servicetest.OK(t, err)
 	v, err := keys.CheckpointVerifier(n.Keys, "")
 	servicetest.OK(t, err)
-	if !signing.CheckVouch(note.VerifierList(v), k) {
+	if !signing.CheckKeyRecord(note.VerifierList(v), k) {
 		t.Error("the key in the reply is not vouched for")
 	}
 	pub, err := signing.DecodePublic(k.PublicKey)
@@ -154,7 +154,7 @@ func TestDeniesWhenTheServerGoesAwayInTheMiddle(t *testing.T) {
 	s := unstarted(t, n)
 	n.Stop()
 	r := preToolUse(t)
-	s.admit(t.Context(), r, time.Now())
+	s.admitRequest(t.Context(), r, time.Now())
 	got := readNative(t, r.body)
 	if r.answered != 1 || got.Decision != "deny" || got.Reason != admission.CodeAuditUnavailable || r.answer.Get(events.HeaderReceipt) != "" {
 		t.Errorf("%d answers, %s, %v", r.answered, r.body, r.answer)
@@ -169,8 +169,8 @@ func TestReplySubjectsThatTheServerDidNotChooseAreNotAnswered(t *testing.T) {
 	} {
 		r := preToolUse(t)
 		r.reply = reply
-		s.admit(t.Context(), r, time.Now())
-		s.refuse(r, codeOverloaded, nil)
+		s.admitRequest(t.Context(), r, time.Now())
+		s.denyUnrecorded(r, codeOverloaded, nil)
 		if r.answered != 0 {
 			t.Errorf("%q was answered", reply)
 		}
@@ -195,7 +195,7 @@ func TestIdentityIsTheServersWord(t *testing.T) {
 	} {
 		r := preToolUse(t)
 		r.header = map[string][]string{"Nats-Request-Info": c.info}
-		s.admit(t.Context(), r, time.Now())
+		s.admitRequest(t.Context(), r, time.Now())
 		if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != c.want {
 			t.Errorf("%s: %s", name, r.body)
 		}
@@ -213,13 +213,13 @@ func TestOverloadAndStopAreDenials(t *testing.T) {
 	deny := func(want string) {
 		t.Helper()
 		r := preToolUse(t)
-		s.accept(t.Context(), r) // answers before it returns
+		s.acceptRequest(t.Context(), r) // answers before it returns
 		if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != want || r.answer.Get(events.HeaderVerdict) != "deny" || r.code != "503" {
 			t.Errorf("%s, %v, want %s", r.body, r.answer, want)
 		}
 	}
 	deny(codeOverloaded)
-	s.finish(n.Conn("admitter"))
+	s.drainRequests(n.Conn("admitter"))
 	deny(codeStopping)
 }
 
@@ -228,7 +228,7 @@ func TestPanicIsADenial(t *testing.T) {
 	s := unstarted(t, n)
 	s.calls = nil
 	r := preToolUse(t)
-	s.admit(t.Context(), r, time.Now())
+	s.admitRequest(t.Context(), r, time.Now())
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != admission.CodeInternal {
 		t.Errorf("%s", r.body)
 	}

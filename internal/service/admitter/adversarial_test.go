@@ -49,7 +49,7 @@ func TestRequestThatTheLogCannotHold(t *testing.T) {
 		if session == "" {
 			return digest.Keyed(master.Tenant("acme"), b)
 		}
-		key, there, err := store.Look(t.Context(), sessionsecrets.Named("acme", session))
+		key, there, err := store.Lookup(t.Context(), sessionsecrets.SessionOfName("acme", session))
 		if err != nil || !there {
 			t.Fatalf("session %.40q has no key: %v", session, err)
 		}

@@ -16,9 +16,9 @@ import (
 // record of that yet, or that a view may be older than the connection.
 var errNotInLog = errors.New("what this admitter decides by is not in the log, or may be out of date")
 
-// progress knows what decisions under way go by, and tells when a change has
+// changeProgress knows what decisions under way go by, and tells when a change has
 // reached all of them.
-type progress struct {
+type changeProgress struct {
 	mu        sync.Mutex
 	round     *sync.WaitGroup   // decisions that began since the newest change
 	ended     chan struct{}     // closed when those that began before it have ended
@@ -32,21 +32,21 @@ type progress struct {
 	conn       *nats.Conn
 }
 
-func newProgress() *progress {
+func newProgress() *changeProgress {
 	ended := make(chan struct{})
 	close(ended)
-	return &progress{round: &sync.WaitGroup{}, ended: ended, newest: map[string]uint64{}, revisions: map[string]uint64{}, signing: map[string]int{}}
+	return &changeProgress{round: &sync.WaitGroup{}, ended: ended, newest: map[string]uint64{}, revisions: map[string]uint64{}, signing: map[string]int{}}
 }
 
-// follow makes a view one of those that must be as new as the connection.
-func (p *progress) follow(view *atomic.Uint64) {
+// trackView makes a view one of those that must be as new as the connection.
+func (p *changeProgress) trackView(view *atomic.Uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.views = append(slices.Clone(p.views), view)
 }
 
-// begin counts a decision until it is answered.
-func (p *progress) begin() (end func()) {
+// beginDecision counts a decision until it is answered.
+func (p *changeProgress) beginDecision() (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	round := p.round
@@ -54,8 +54,8 @@ func (p *progress) begin() (end func()) {
 	return round.Done
 }
 
-// after calls f when every decision that is under way now is answered.
-func (p *progress) after(f func()) {
+// afterCurrent calls f when every decision that is under way now is answered.
+func (p *changeProgress) afterCurrent(f func()) {
 	p.mu.Lock()
 	before, earlier, ended := p.round, p.ended, make(chan struct{})
 	p.round, p.ended = &sync.WaitGroup{}, ended
@@ -70,50 +70,50 @@ func (p *progress) after(f func()) {
 	}()
 }
 
-// changed says that new decisions go by a revision of a bucket.
-func (p *progress) changed(bucket string, revision uint64) {
+// noteChange says that new decisions go by a revision of a bucket.
+func (p *changeProgress) noteChange(bucket string, revision uint64) {
 	p.mu.Lock()
 	p.changes++
 	n := p.changes
 	p.newest[bucket] = n
 	p.mu.Unlock()
-	p.after(func() {
+	p.afterCurrent(func() {
 		if p.newest[bucket] == n {
 			p.revisions[bucket] = revision
 		}
 	})
 }
 
-// signsWith says that new decisions are signed with another key.
-func (p *progress) signsWith(old, next string) {
+// noteSigner says that new decisions are signed with another key.
+func (p *changeProgress) noteSigner(old, next string) {
 	p.mu.Lock()
 	p.signing[next]++
 	p.mu.Unlock()
 	if old == "" {
 		return
 	}
-	p.after(func() {
+	p.afterCurrent(func() {
 		if p.signing[old]--; p.signing[old] <= 0 {
 			delete(p.signing, old)
 		}
 	})
 }
 
-// state is what a command may rely on.
-func (p *progress) state() rollout.State {
+// rolloutState is what a command may rely on.
+func (p *changeProgress) rolloutState() rollout.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := rollout.State{Revisions: map[string]uint64{}, SigningKeys: slices.Sorted(maps.Keys(p.signing))}
-	if p.settled() {
+	if p.canRecord() {
 		maps.Copy(s.Revisions, p.revisions)
 	}
 	return s
 }
 
-// settled reports whether decisions may be recorded: every change is in the log,
+// canRecord reports whether decisions may be recorded: every change is in the log,
 // and every view was read over the connection that is there now. A server that
 // comes back may have changes that this process has not heard of.
-func (p *progress) settled() bool {
+func (p *changeProgress) canRecord() bool {
 	if p.unrecorded.Load() > 0 {
 		return false
 	}

@@ -60,7 +60,7 @@ func TestConfirmedChangesDecide(t *testing.T) {
 		revision := put(t, n, "all.yaml", verdictPolicy(want))
 		revisions[fmt.Sprint(revision)] = revision
 		ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
-		late, err := rollout.Await(ctx, operator, js, rollout.Revision(streams.BucketPolicies, revision))
+		late, err := rollout.Await(ctx, operator, js, rollout.AtRevision(streams.BucketPolicies, revision))
 		cancel()
 		servicetest.OK(t, err)
 		if len(late) > 0 {
@@ -113,13 +113,13 @@ func TestAdmittersThatDoNotAnswerAreNamed(t *testing.T) {
 		servicetest.OK(t, err)
 	}
 	revision := put(t, n, "all.yaml", verdictPolicy("deny"))
-	late := await(t, n, 1500*time.Millisecond, rollout.Revision(streams.BucketPolicies, revision))
+	late := await(t, n, 1500*time.Millisecond, rollout.AtRevision(streams.BucketPolicies, revision))
 	if len(late) != 1 || late[0].ID != "PAUSED" || late[0].Name != "host, process PAUSED" {
 		t.Errorf("late: %+v", late)
 	}
 	servicetest.OK(t, sub.Unsubscribe())
 	servicetest.OK(t, admitter.Flush())
-	if late := await(t, n, servicetest.Guard, rollout.Revision(streams.BucketPolicies, revision)); len(late) > 0 {
+	if late := await(t, n, servicetest.Guard, rollout.AtRevision(streams.BucketPolicies, revision)); len(late) > 0 {
 		t.Errorf("late: %+v", late)
 	}
 	// The next admitter takes the entries of those that are gone out.
@@ -133,23 +133,23 @@ func TestAdmittersThatDoNotAnswerAreNamed(t *testing.T) {
 // A decision under way keeps a change from being confirmed until it is answered.
 func TestDecisionsUnderWayHoldAConfirmationBack(t *testing.T) {
 	p := newProgress()
-	end := p.begin()
-	p.changed("policies", 7)
-	p.signsWith("", "old")
-	p.signsWith("old", "new")
-	after := p.begin() // by the new state: it holds nothing back
+	end := p.beginDecision()
+	p.noteChange("policies", 7)
+	p.noteSigner("", "old")
+	p.noteSigner("old", "new")
+	after := p.beginDecision() // by the new state: it holds nothing back
 	defer after()
 	time.Sleep(10 * time.Millisecond)
-	if s := p.state(); s.Revisions["policies"] != 0 || len(s.SigningKeys) != 2 {
+	if s := p.rolloutState(); s.Revisions["policies"] != 0 || len(s.SigningKeys) != 2 {
 		t.Errorf("%+v before the decision has ended", s)
 	}
 	end()
 	servicetest.Eventually(t, "the change is confirmed", func() bool {
-		s := p.state()
+		s := p.rolloutState()
 		return s.Revisions["policies"] == 7 && len(s.SigningKeys) == 1 && s.SigningKeys[0] == "new"
 	})
 	p.unrecorded.Add(1)
-	if s := p.state(); len(s.Revisions) != 0 {
+	if s := p.rolloutState(); len(s.Revisions) != 0 {
 		t.Errorf("%+v while a change is not in the log", s)
 	}
 }
@@ -159,17 +159,17 @@ func TestDecisionsUnderWayHoldAConfirmationBack(t *testing.T) {
 func TestNothingIsDecidedBeforeTheChangeIsRecorded(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	s.heldKey = nil
+	s.cachedSecret = nil
 	good := s.committer
-	closed, err := streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: s.flags.Stream, Seal: s.seal})
+	closed, err := streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: s.flags.Stream, Sign: s.signBatch})
 	servicetest.OK(t, err)
 	closed.Close()
 	s.committer = closed
-	p := newPolicies(s)
-	p.apply(t.Context(), map[string]bucketEntry{"all.yaml": {verdictPolicy("allow"), 1}}, 1)
+	p := newPolicyStore(s)
+	p.applyChanges(t.Context(), map[string]bucketEntry{"all.yaml": {verdictPolicy("allow"), 1}}, 1)
 	s.committer = good
 	if r := preToolUse(t); true {
-		s.admit(t.Context(), r, time.Now())
+		s.admitRequest(t.Context(), r, time.Now())
 		if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != admission.CodeAuditUnavailable {
 			t.Errorf("%s", r.body)
 		}
@@ -177,9 +177,9 @@ func TestNothingIsDecidedBeforeTheChangeIsRecorded(t *testing.T) {
 	if log := of(n.Log(), "gov.decisions."); len(log) != 0 {
 		t.Errorf("%d decisions are in the log before the change", len(log))
 	}
-	p.apply(t.Context(), nil, 1) // tried again
+	p.applyChanges(t.Context(), nil, 1) // tried again
 	r := preToolUse(t)
-	s.admit(t.Context(), r, time.Now())
+	s.admitRequest(t.Context(), r, time.Now())
 	if got := r.answer.Get(events.HeaderVerdict); got != "allow" {
 		t.Errorf("%s, %s", got, r.body)
 	}
@@ -195,11 +195,11 @@ func TestEveryBucketOfAnOperatorIsConfirmed(t *testing.T) {
 		kv := bucket(t, n, "operator", name)
 		revision, err := kv.Put(t.Context(), "something", []byte("else"))
 		servicetest.OK(t, err)
-		if late := await(t, n, servicetest.Guard, rollout.Revision(name, revision)); len(late) > 0 {
+		if late := await(t, n, servicetest.Guard, rollout.AtRevision(name, revision)); len(late) > 0 {
 			t.Errorf("%s: a put is not confirmed", name)
 		}
 		servicetest.OK(t, kv.Delete(t.Context(), "something"))
-		if late := await(t, n, servicetest.Guard, rollout.Revision(name, revision+1)); len(late) > 0 {
+		if late := await(t, n, servicetest.Guard, rollout.AtRevision(name, revision+1)); len(late) > 0 {
 			t.Errorf("%s: a deletion is not confirmed", name)
 		}
 	}

@@ -19,16 +19,16 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// approvals is the part that keeps approval workflows. The bucket is what counts,
+// approvalStore is the part that keeps approval workflows. The bucket is what counts,
 // and every change of it is a compare-and-set; the view in memory only says what
 // to try. The records on the log follow the bucket: keep makes good what a crash
 // between the two has left.
-type approvals struct {
-	s    *service
-	js   jetstream.JetStream
-	kv   jetstream.KeyValue
-	lag  *bucketLag
-	view *approvalView
+type approvalStore struct {
+	s     *service
+	js    jetstream.JetStream
+	kv    jetstream.KeyValue
+	lag   *leaderLag
+	index *approvalIndex
 
 	watcher jetstream.KeyWatcher // of follow
 	erased  chan *nats.Msg       // the log's records of erasures, which leave no trace in the bucket
@@ -38,11 +38,13 @@ type approvals struct {
 // what they took from the bucket stays in memory until it is over.
 const maxErasures = 4096
 
-func newApprovals(s *service) *approvals { return &approvals{s: s, view: newApprovalView()} }
+func newApprovalStore(s *service) *approvalStore {
+	return &approvalStore{s: s, index: newApprovalIndex()}
+}
 
 // start implements part.
-func (a *approvals) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	a.js, a.lag = js, newBucketLag(js, streams.BucketApprovals)
+func (a *approvalStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	a.js, a.lag = js, newLeaderLag(js, streams.BucketApprovals)
 	if a.kv, err = streams.OpenBucket(ctx, js, streams.BucketApprovals); err != nil {
 		return nil, err
 	}
@@ -55,14 +57,14 @@ func (a *approvals) start(ctx context.Context, nc *nats.Conn, js jetstream.JetSt
 		return nil, fmt.Errorf("listening to erasures: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	if err := a.open(ctx); err != nil {
+	if err := a.openWatch(ctx); err != nil {
 		cancel()
 		return nil, errors.Join(err, erasures.Unsubscribe())
 	}
 	connected := nc.StatusChanged(nats.CONNECTED)
 	var running sync.WaitGroup
-	running.Go(func() { a.follow(ctx, connected) })
-	running.Go(func() { a.keep(ctx) })
+	running.Go(func() { a.followBucket(ctx, connected) })
+	running.Go(func() { a.maintain(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
@@ -71,60 +73,60 @@ func (a *approvals) start(ctx context.Context, nc *nats.Conn, js jetstream.JetSt
 	}, nil
 }
 
-// fill implements part.
-func (a *approvals) fill(_ admission.Request, in *admission.Inputs) { in.Approvals = a.view }
+// load implements part.
+func (a *approvalStore) load(_ admission.Request, in *admission.Inputs) { in.Approvals = a.index }
 
-// take implements part: it makes the decision's step, by compare-and-set.
-func (a *approvals) take(ctx context.Context, _ admission.Request, out *admission.Outcome) (taken, error) {
-	step := out.Takes.Approval
+// reserve implements part: it makes the decision's step, by compare-and-set.
+func (a *approvalStore) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
+	step := out.Reservations.Approval
 	if step == nil {
-		return taken{}, nil
+		return reservation{}, nil
 	}
 	key := approval.StoreKey(step.Next.Tenant, step.Slot)
-	if step.Keep {
-		return taken{}, a.unchanged(ctx, key, step.Revision)
+	if step.Unchanged {
+		return reservation{}, a.checkUnchanged(ctx, key, step.Revision)
 	}
-	old := a.view.at(key)
+	old := a.index.lookup(key)
 	if old.revision != step.Revision {
-		return taken{}, errAgain
+		return reservation{}, errConflict
 	}
 	if step.Consumes {
 		// An approval must be on the log before what rests on it.
-		if err := a.logged(ctx, key, old); err != nil {
-			return taken{}, err
+		if err := a.ensureLogged(ctx, key, old); err != nil {
+			return reservation{}, err
 		}
 	}
-	revision, err := a.write(ctx, key, step.Next, step.Revision)
+	revision, err := a.writeWorkflow(ctx, key, step.Next, step.Revision)
 	if err != nil {
-		return taken{}, err
+		return reservation{}, err
 	}
-	t := taken{giveBack: func(ctx context.Context) { a.restore(ctx, key, old.w, revision) }}
+	t := reservation{release: func(ctx context.Context) { a.undoStep(ctx, key, old.workflow, revision) }}
 	for _, r := range step.Records {
-		msg, err := a.message(r)
+		msg, err := a.recordMessage(r)
 		if err != nil {
-			t.giveBack(ctx)
-			return taken{}, err
+			t.release(ctx)
+			return reservation{}, err
 		}
 		t.msgs = append(t.msgs, msg)
 	}
 	return t, nil
 }
 
-// unchanged asks the bucket's leader whether a workflow is still as it was seen:
+// checkUnchanged asks the bucket's leader whether a workflow is still as it was seen:
 // a view of a moment ago is not enough for who has just been told otherwise.
-func (a *approvals) unchanged(ctx context.Context, key string, revision uint64) error {
-	if err := a.refresh(ctx, key); err != nil {
+func (a *approvalStore) checkUnchanged(ctx context.Context, key string, revision uint64) error {
+	if err := a.refreshKey(ctx, key); err != nil {
 		return err
 	}
-	if a.view.at(key).revision != revision {
-		return errAgain
+	if a.index.lookup(key).revision != revision {
+		return errConflict
 	}
 	return nil
 }
 
-// write puts a workflow in the place of what has a revision (0: nothing).
+// writeWorkflow puts a workflow in the place of what has a revision (0: nothing).
 // errAgain says that somebody else has changed it, and that the view has it.
-func (a *approvals) write(ctx context.Context, key string, w approval.Workflow, revision uint64) (uint64, error) {
+func (a *approvalStore) writeWorkflow(ctx context.Context, key string, w approval.Workflow, revision uint64) (uint64, error) {
 	value, err := events.Encode(w)
 	if err != nil {
 		return 0, err
@@ -137,13 +139,13 @@ func (a *approvals) write(ctx context.Context, key string, w approval.Workflow, 
 	}
 	switch {
 	case err == nil:
-		a.view.put(key, &w, written)
+		a.index.put(key, &w, written)
 		return written, nil
-	case changed(err):
-		if err := a.refresh(ctx, key); err != nil {
+	case isConflict(err):
+		if err := a.refreshKey(ctx, key); err != nil {
 			return 0, err
 		}
-		return 0, errAgain
+		return 0, errConflict
 	}
 	return 0, fmt.Errorf("changing an approval workflow: %w", err)
 }
@@ -154,30 +156,30 @@ const (
 	codeWrongLastSequenceConstant = 10164
 )
 
-// changed reports whether a compare-and-set failed because of another one.
-func changed(err error) bool {
+// isConflict reports whether a compare-and-set failed because of another one.
+func isConflict(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, jetstream.ErrKeyExists) ||
 		errors.As(err, &api) && (api.ErrorCode == codeWrongLastSequence || api.ErrorCode == codeWrongLastSequenceConstant)
 }
 
-// refresh reads one key from the leader of the bucket.
-func (a *approvals) refresh(ctx context.Context, key string) error {
+// refreshKey reads one key from the leader of the bucket.
+func (a *approvalStore) refreshKey(ctx context.Context, key string) error {
 	e, err := streams.KVLast(ctx, a.js, streams.BucketApprovals, key)
 	if err != nil {
 		return fmt.Errorf("reading an approval workflow: %w", err)
 	}
 	if e == nil || e.Deleted {
-		a.view.remove(key)
+		a.index.removeKey(key)
 		return nil
 	}
-	a.view.put(key, a.read(key, e.Value), e.Revision)
+	a.index.put(key, a.decodeWorkflow(key, e.Value), e.Revision)
 	return nil
 }
 
-// read takes what the bucket holds under a key. What cannot be read is nil: it
+// decodeWorkflow takes what the bucket holds under a key. What cannot be read is nil: it
 // approves nothing, and the next workflow of the slot takes its place.
-func (a *approvals) read(key string, value []byte) *approval.Workflow {
+func (a *approvalStore) decodeWorkflow(key string, value []byte) *approval.Workflow {
 	w, err := approval.Decode(value)
 	if err == nil && approval.StoreKey(w.Tenant, w.Slot) != key {
 		err = errors.New("it belongs to another key")
@@ -189,26 +191,26 @@ func (a *approvals) read(key string, value []byte) *approval.Workflow {
 	return &w
 }
 
-// restore undoes a step that could not be recorded for certain. If somebody has
+// undoStep undoes a step that could not be recorded for certain. If somebody has
 // gone on from it, it stays.
-func (a *approvals) restore(ctx context.Context, key string, old *approval.Workflow, revision uint64) {
+func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.Workflow, revision uint64) {
 	ctx, cancel := context.WithTimeout(ctx, a.s.flags.Timeout)
 	defer cancel()
 	var err error
 	if old != nil {
-		_, err = a.write(ctx, key, *old, revision)
+		_, err = a.writeWorkflow(ctx, key, *old, revision)
 	} else if err = a.kv.Delete(ctx, key, jetstream.LastRevision(revision)); err == nil {
-		a.view.remove(key)
+		a.index.removeKey(key)
 	}
-	if err != nil && !errors.Is(err, errAgain) {
+	if err != nil && !errors.Is(err, errConflict) {
 		a.s.env.Log.Warn().Err(err).Str("key", key).Msg("a step of an approval workflow could not be undone; the agent must ask anew")
 	}
 }
 
-// open reads the whole bucket, and watches from there on. streams.ErrBehind says that the
+// openWatch reads the whole bucket, and watches from there on. streams.ErrBehind says that the
 // watch was given an older state than the bucket's leader has; it is not used.
-func (a *approvals) open(ctx context.Context) error {
-	floor, err := a.lag.floor(ctx)
+func (a *approvalStore) openWatch(ctx context.Context) error {
+	floor, err := a.lag.minRevision(ctx)
 	if err != nil {
 		return err
 	}
@@ -217,7 +219,7 @@ func (a *approvals) open(ctx context.Context) error {
 		return fmt.Errorf("watching the approvals: %w", err)
 	}
 	timeout := time.After(openTimeout)
-	fresh := newApprovalView()
+	fresh := newApprovalIndex()
 	for {
 		select {
 		case <-ctx.Done():
@@ -229,38 +231,38 @@ func (a *approvals) open(ctx context.Context) error {
 			case !open:
 				return errors.New("reading the approvals: the watch ended")
 			case e != nil:
-				a.see(fresh, e)
+				a.applyEntry(fresh, e)
 				continue
 			}
-			at, _ := fresh.upTo.now()
-			if err := a.lag.complete(at, floor); err != nil {
+			at, _ := fresh.watermark.current()
+			if err := a.lag.checkComplete(at, floor); err != nil {
 				return errors.Join(err, watcher.Stop())
 			}
 			if a.watcher != nil {
 				_ = a.watcher.Stop()
 			}
 			a.watcher = watcher
-			a.view.become(fresh)
+			a.index.replaceWith(fresh)
 			return nil
 		}
 	}
 }
 
-// see takes a change of the bucket into a view.
-func (a *approvals) see(v *approvalView, e jetstream.KeyValueEntry) {
-	defer v.upTo.raise(e.Revision())
+// applyEntry takes a change of the bucket into a view.
+func (a *approvalStore) applyEntry(v *approvalIndex, e jetstream.KeyValueEntry) {
+	defer v.watermark.raise(e.Revision())
 	if e.Operation() == jetstream.KeyValuePut {
-		v.put(e.Key(), a.read(e.Key(), e.Value()), e.Revision())
+		v.put(e.Key(), a.decodeWorkflow(e.Key(), e.Value()), e.Revision())
 		return
 	}
-	v.removed(e.Key(), e.Revision())
+	v.removeAt(e.Key(), e.Revision())
 }
 
-// follow takes changes until ctx ends, and reads everything again after a lost
+// followBucket takes changes until ctx ends, and reads everything again after a lost
 // connection.
-func (a *approvals) follow(ctx context.Context, connected <-chan nats.Status) {
+func (a *approvalStore) followBucket(ctx context.Context, connected <-chan nats.Status) {
 	defer func() { _ = a.watcher.Stop() }()
-	again := time.NewTicker(recordAgain)
+	again := time.NewTicker(recordRetry)
 	defer again.Stop()
 	updates, stale := a.watcher.Updates(), false
 	for {
@@ -272,30 +274,30 @@ func (a *approvals) follow(ctx context.Context, connected <-chan nats.Status) {
 			case !open:
 				updates, stale = nil, true
 			case e != nil:
-				a.see(a.view, e)
+				a.applyEntry(a.index, e)
 			}
 			continue
 		case m := <-a.erased:
-			if err := a.recheck(ctx, m.Data); err != nil {
-				a.problem(ctx, "approval_watch", err)
+			if err := a.recheckErased(ctx, m.Data); err != nil {
+				a.reportRetry(ctx, "approval_watch", err)
 				stale = true
 			}
 		case <-connected:
 			stale = true
 		case <-again.C:
-			newest, _ := a.view.upTo.now()
-			a.lag.look(ctx, newest)
-		case l := <-a.lag.looks:
-			newest, _ := a.view.upTo.now()
-			if err := a.lag.judge(l, newest); err != nil {
+			newest, _ := a.index.watermark.current()
+			a.lag.askLeader(ctx, newest)
+		case l := <-a.lag.answers:
+			newest, _ := a.index.watermark.current()
+			if err := a.lag.checkAnswer(l, newest); err != nil {
 				a.s.env.Log.Warn().Err(err).Msg("the bucket is read again")
 				a.s.env.Metrics.ReaderStalled()
 				stale = true
 			}
 		}
 		if stale {
-			if err := a.open(ctx); err != nil {
-				a.problem(ctx, "approval_watch", fmt.Errorf("the approvals may be out of date: %w", err))
+			if err := a.openWatch(ctx); err != nil {
+				a.reportRetry(ctx, "approval_watch", fmt.Errorf("the approvals may be out of date: %w", err))
 				continue
 			}
 			updates, stale = a.watcher.Updates(), false
@@ -304,27 +306,27 @@ func (a *approvals) follow(ctx context.Context, connected <-chan nats.Status) {
 	}
 }
 
-// recheck looks whether an erasure has taken workflows out of the bucket: who
+// recheckErased looks whether an erasure has taken workflows out of the bucket: who
 // watches that does not see it. The record is not believed, it only says where to
 // look; there is one before the workflows go, and one after.
-func (a *approvals) recheck(ctx context.Context, record []byte) error {
+func (a *approvalStore) recheckErased(ctx context.Context, record []byte) error {
 	e, err := events.DecodeRecord[events.Erasure](record)
 	if err != nil {
 		return fmt.Errorf("reading an erasure: %w", err)
 	}
 	var errs []error
-	a.view.each(func(key string, h heldApproval) {
-		k := sessionsecrets.Named(h.w.Tenant, h.w.Session)
-		masked := evidence.MaskedNames(e.Sessions) && evidence.SecretName(h.w.Session)
+	a.index.eachKey(func(key string, h cachedApproval) {
+		k := sessionsecrets.SessionOfName(h.workflow.Tenant, h.workflow.Session)
+		masked := evidence.MaskedNames(e.Sessions) && evidence.SecretName(h.workflow.Session)
 		if k.Tenant == e.Tenant && (masked || slices.Contains(e.Sessions, k.Session)) {
-			errs = append(errs, a.limited(ctx, func(ctx context.Context) error { return a.refresh(ctx, key) }))
+			errs = append(errs, a.withTimeout(ctx, func(ctx context.Context) error { return a.refreshKey(ctx, key) }))
 		}
 	})
 	return errors.Join(errs...)
 }
 
-// problem tells of what will be tried again.
-func (a *approvals) problem(ctx context.Context, what string, err error) {
+// reportRetry tells of what will be tried again.
+func (a *approvalStore) reportRetry(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil {
 		a.s.env.Log.Error().Err(err).Msg("approvals")
 		a.s.env.Health.Set(what, err.Error())

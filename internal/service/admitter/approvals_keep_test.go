@@ -13,24 +13,24 @@ import (
 )
 
 // keeper is a part without a service around it.
-func keeper(t *testing.T, n *servicetest.NATS) *approvals {
+func keeper(t *testing.T, n *servicetest.NATS) *approvalStore {
 	t.Helper()
 	s := unstarted(t, n)
-	a := newApprovals(s)
-	a.js, a.lag = n.JS("admitter"), newBucketLag(n.JS("admitter"), streams.BucketApprovals)
+	a := newApprovalStore(s)
+	a.js, a.lag = n.JS("admitter"), newLeaderLag(n.JS("admitter"), streams.BucketApprovals)
 	var err error
 	a.kv, err = a.js.KeyValue(t.Context(), streams.BucketApprovals)
 	servicetest.OK(t, err)
-	servicetest.OK(t, a.open(t.Context()))
+	servicetest.OK(t, a.openWatch(t.Context()))
 	t.Cleanup(func() { _ = a.watcher.Stop() })
 	return a
 }
 
-func pendingStep(a *approvals, expires time.Time) (*admission.Outcome, string) {
+func pendingStep(a *approvalStore, expires time.Time) (*admission.Outcome, string) {
 	w := approval.Open(approval.Opening{Slot: strings.Repeat("a", 64), ID: "wf-1", Tenant: "acme", Source: "rt1", Session: "s1", DecisionID: "d-1",
 		Policy: events.PolicyRef{Revision: 1, Digest: "sha256:a"}, PreviewDigest: "p", Call: "c1", Now: time.Now(), ExpiresAt: expires})
 	out := &admission.Outcome{}
-	out.Takes.Approval = &approval.Step{Slot: w.Slot, Next: w, Records: []events.Approval{w.Record()}}
+	out.Reservations.Approval = &approval.Step{Slot: w.Slot, Next: w, Records: []events.Approval{w.Record()}}
 	return out, approval.StoreKey(w.Tenant, w.Slot)
 }
 
@@ -40,28 +40,28 @@ func TestApprovalStepIsUndone(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	a := keeper(t, n)
 	out, key := pendingStep(a, time.Now().Add(time.Hour))
-	got, err := a.take(t.Context(), admission.Request{}, out)
+	got, err := a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
-	if len(got.msgs) != 1 || a.view.at(key).w == nil || a.view.Open("acme", "rt1") != 1 {
+	if len(got.msgs) != 1 || a.index.lookup(key).workflow == nil || a.index.PendingCount("acme", "rt1") != 1 {
 		t.Fatalf("%+v", got)
 	}
-	got.giveBack(t.Context())
-	if e, err := streams.KVLast(t.Context(), a.js, streams.BucketApprovals, key); err != nil || !e.Deleted || a.view.at(key).w != nil || a.view.Open("acme", "rt1") != 0 {
+	got.release(t.Context())
+	if e, err := streams.KVLast(t.Context(), a.js, streams.BucketApprovals, key); err != nil || !e.Deleted || a.index.lookup(key).workflow != nil || a.index.PendingCount("acme", "rt1") != 0 {
 		t.Errorf("%+v %v", e, err)
 	}
 	// Again, in the place of what was deleted, and then somebody approves it.
-	got, err = a.take(t.Context(), admission.Request{}, out)
+	got, err = a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
-	approved := *a.view.at(key).w
+	approved := *a.index.lookup(key).workflow
 	approved.Status, approved.Step = approval.Approved, 2
-	_, err = a.write(t.Context(), key, approved, a.view.at(key).revision)
+	_, err = a.writeWorkflow(t.Context(), key, approved, a.index.lookup(key).revision)
 	servicetest.OK(t, err)
-	got.giveBack(t.Context())
-	if h := a.view.at(key); h.w == nil || h.w.Status != approval.Approved {
+	got.release(t.Context())
+	if h := a.index.lookup(key); h.workflow == nil || h.workflow.Status != approval.Approved {
 		t.Errorf("%+v", h)
 	}
 	// A step from an old revision is made again.
-	if _, err := a.take(t.Context(), admission.Request{}, out); err != errAgain {
+	if _, err := a.reserve(t.Context(), admission.Request{}, out); err != errConflict {
 		t.Error(err)
 	}
 }
@@ -71,28 +71,28 @@ func TestLostRecordsAreWritten(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	a, b := keeper(t, n), keeper(t, n)
 	out, key := pendingStep(a, time.Now().Add(time.Hour))
-	_, err := a.take(t.Context(), admission.Request{}, out)
+	_, err := a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
-	servicetest.OK(t, b.refresh(t.Context(), key))
+	servicetest.OK(t, b.refreshKey(t.Context(), key))
 	o := &office{t: t, n: n}
 	later := time.Now().Add(approvalGrace)
-	for _, keeper := range []*approvals{a, a, b} {
-		servicetest.OK(t, keeper.sweep(t.Context(), later))
+	for _, keeper := range []*approvalStore{a, a, b} {
+		servicetest.OK(t, keeper.sweepWorkflows(t.Context(), later))
 	}
 	if got := o.trail("wf-1"); got != "open>pending" {
 		t.Error(got)
 	}
 	// Expiry: two keepers, one record.
 	expired := time.Now().Add(2 * time.Hour)
-	for _, keeper := range []*approvals{a, b, a} {
-		servicetest.OK(t, keeper.sweep(t.Context(), expired))
+	for _, keeper := range []*approvalStore{a, b, a} {
+		servicetest.OK(t, keeper.sweepWorkflows(t.Context(), expired))
 	}
 	if got := o.trail("wf-1"); got != "open>pending expire>expired" {
 		t.Error(got)
 	}
 	// And after a while it is gone from the bucket, not from the log.
-	servicetest.OK(t, a.sweep(t.Context(), expired.Add(approvalRetention)))
-	if e, err := streams.KVLast(t.Context(), a.js, streams.BucketApprovals, key); err != nil || !e.Deleted || a.view.Find("acme", "wf-1") != nil {
+	servicetest.OK(t, a.sweepWorkflows(t.Context(), expired.Add(approvalRetention)))
+	if e, err := streams.KVLast(t.Context(), a.js, streams.BucketApprovals, key); err != nil || !e.Deleted || a.index.Find("acme", "wf-1") != nil {
 		t.Errorf("%+v %v", e, err)
 	}
 }
@@ -132,13 +132,13 @@ func TestErasedRecordsStayAway(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	a := keeper(t, n)
 	out, key := pendingStep(a, time.Now().Add(time.Hour))
-	_, err := a.take(t.Context(), admission.Request{}, out)
+	_, err := a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
 	erase(t, n, key, true)
 	later := time.Now().Add(approvalGrace)
-	servicetest.OK(t, a.sweep(t.Context(), later))
-	if got := (&office{t: t, n: n}).trail("wf-1"); got != "" || a.view.Find("acme", "wf-1") != nil {
-		t.Errorf("%q, in memory: %v", got, a.view.Find("acme", "wf-1"))
+	servicetest.OK(t, a.sweepWorkflows(t.Context(), later))
+	if got := (&office{t: t, n: n}).trail("wf-1"); got != "" || a.index.Find("acme", "wf-1") != nil {
+		t.Errorf("%q, in memory: %v", got, a.index.Find("acme", "wf-1"))
 	}
 }
 
@@ -186,19 +186,19 @@ func TestApprovalIsOnTheLogBeforeItIsUsed(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	a := keeper(t, n)
 	out, key := pendingStep(a, time.Now().Add(time.Hour))
-	_, err := a.take(t.Context(), admission.Request{}, out)
+	_, err := a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
-	approved, _, changed := a.view.at(key).w.Resolve(approval.Command{Act: approval.ActApprove, Reviewer: "dana", PreviewDigest: "p", At: time.Now(),
-		InForce: events.PolicyRef{Revision: 1, Digest: "sha256:a"}})
+	approved, _, changed := a.index.lookup(key).workflow.Resolve(approval.Command{Act: approval.ActApprove, Reviewer: "dana", PreviewDigest: "p", At: time.Now(),
+		CurrentPolicy: events.PolicyRef{Revision: 1, Digest: "sha256:a"}})
 	if !changed {
 		t.Fatal("not approved")
 	}
-	_, err = a.write(t.Context(), key, approved, a.view.at(key).revision)
+	_, err = a.writeWorkflow(t.Context(), key, approved, a.index.lookup(key).revision)
 	servicetest.OK(t, err)
 	used, err := approved.Consume("d-2", time.Now())
 	servicetest.OK(t, err)
-	out.Takes.Approval = &approval.Step{Slot: used.Slot, Revision: a.view.at(key).revision, Next: used, Consumes: true, Records: []events.Approval{used.Record()}}
-	_, err = a.take(t.Context(), admission.Request{}, out)
+	out.Reservations.Approval = &approval.Step{Slot: used.Slot, Revision: a.index.lookup(key).revision, Next: used, Consumes: true, Records: []events.Approval{used.Record()}}
+	_, err = a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
 	if got := (&office{t: t, n: n}).trail("wf-1"); got != "approve>approved" {
 		t.Error(got)
@@ -225,24 +225,24 @@ func TestUnreadableWorkflow(t *testing.T) {
 
 // The view knows the same, however it came to know it.
 func TestApprovalView(t *testing.T) {
-	v := newApprovalView()
+	v := newApprovalIndex()
 	w := approval.Workflow{ID: "wf-1", Tenant: "acme", Source: "rt1", Session: "s1", Slot: "x", Status: approval.Pending}
 	used := w
 	used.Status = approval.Consumed
 	v.put("k", &w, 5)
 	v.put("k", &used, 4) // late
-	if v.Open("acme", "rt1") != 1 || len(v.Session("acme", "rt1", "s1")) != 1 || v.Find("acme", "wf-1").Status != approval.Pending || v.Find("globex", "wf-1") != nil {
+	if v.PendingCount("acme", "rt1") != 1 || len(v.SessionWorkflows("acme", "rt1", "s1")) != 1 || v.Find("acme", "wf-1").Status != approval.Pending || v.Find("globex", "wf-1") != nil {
 		t.Error("an old revision won")
 	}
 	v.put("k", &used, 6)
-	if v.Open("acme", "rt1") != 0 || v.Session("acme", "rt1", "s1") != nil || len(v.pending)+len(v.sessions) != 0 {
+	if v.PendingCount("acme", "rt1") != 0 || v.SessionWorkflows("acme", "rt1", "s1") != nil || len(v.pending)+len(v.sessions) != 0 {
 		t.Errorf("%+v", v)
 	}
-	v.removed("k", 5)
+	v.removeAt("k", 5)
 	if v.Find("acme", "wf-1") == nil {
 		t.Error("removed by an old deletion")
 	}
-	v.removed("k", 7)
+	v.removeAt("k", 7)
 	if v.Find("acme", "wf-1") != nil || len(v.byKey)+len(v.byID) != 0 {
 		t.Errorf("%+v", v)
 	}

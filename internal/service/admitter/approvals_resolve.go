@@ -23,31 +23,31 @@ import (
 
 // serveResolve adds the reviewers' endpoint to the micro service.
 func (s *service) serveResolve(ctx context.Context, svc micro.Service) error {
-	for _, p := range s.parts {
-		if a, is := p.(*approvals); is {
-			return svc.AddEndpoint("resolve", micro.HandlerFunc(func(r micro.Request) { a.accept(ctx, r) }),
+	for _, p := range s.stores {
+		if a, is := p.(*approvalStore); is {
+			return svc.AddEndpoint("resolve", micro.HandlerFunc(func(r micro.Request) { a.acceptRequest(ctx, r) }),
 				micro.WithEndpointSubject(s.space.All(subject.Resolve)))
 		}
 	}
 	return nil
 }
 
-// reviewer is an authenticated request to resolve something.
-type reviewer struct {
+// reviewRequest is an authenticated request to resolve something.
+type reviewRequest struct {
 	tenant, user string
 	body         []byte
 	at           time.Time
 }
 
-// accept hands a request to a worker, like an admission.
-func (a *approvals) accept(ctx context.Context, r micro.Request) {
-	if !streams.Answerable(r.Reply()) {
+// acceptRequest hands a request to a worker, like an admission.
+func (a *approvalStore) acceptRequest(ctx context.Context, r micro.Request) {
+	if !streams.IsAnswerable(r.Reply()) {
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request without a usable reply subject, dropped")
 		return
 	}
 	from := a.s.askerOf(r)
-	if code := a.s.begin(from); code != "" {
-		a.reply(r, approval.Reply{Code: approval.Code(code), Message: "the admitter has no worker for this now; try again"})
+	if code := a.s.acquireWorker(from); code != "" {
+		a.sendReply(r, approval.Reply{Code: approval.Code(code), Message: "the admitter has no worker for this now; try again"})
 		return
 	}
 	go func() {
@@ -55,55 +55,55 @@ func (a *approvals) accept(ctx context.Context, r micro.Request) {
 		defer func() {
 			if recover() != nil {
 				a.s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a resolve request made the admitter panic")
-				a.reply(r, approval.Reply{Code: admission.CodeInternal, Message: "an internal error; nothing was changed for certain, look with show"})
+				a.sendReply(r, approval.Reply{Code: admission.CodeInternal, Message: "an internal error; nothing was changed for certain, look with show"})
 			}
 		}()
-		a.reply(r, a.answer(ctx, r))
+		a.sendReply(r, a.answerReviewer(ctx, r))
 	}()
 }
 
-// answer does what a reviewer asks for.
-func (a *approvals) answer(ctx context.Context, r micro.Request) approval.Reply {
+// answerReviewer does what a reviewer asks for.
+func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) approval.Reply {
 	p, err := a.s.space.Parse(r.Subject())
 	id, identityErr := streams.RequestIdentity(map[string][]string(r.Headers()))
-	if err != nil || identityErr != nil || !id.Of(p.Tenant) {
+	if err != nil || identityErr != nil || !id.IsOfTenant(p.Tenant) {
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request of nobody who may review for that tenant")
 		return approval.Reply{Code: codeUnknownReviewer, Message: "you are no reviewer of that tenant"}
 	}
 	// A stop must not tear a change apart from its record.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.s.flags.Timeout)
 	defer cancel()
-	who := reviewer{tenant: p.Tenant, user: id.User, body: r.Data(), at: time.Now()}
+	who := reviewRequest{tenant: p.Tenant, user: id.User, body: r.Data(), at: time.Now()}
 	req, err := approval.DecodeRequest(who.body)
 	if err != nil {
-		return a.attempt(ctx, who, req, approval.CodeInvalid)
+		return a.recordAttempt(ctx, who, req, approval.CodeInvalid)
 	}
 	if err := a.catchUp(ctx); err != nil {
-		return a.unavailable(ctx, err)
+		return a.unavailableReply(ctx, err)
 	}
 	switch req.Action {
 	case approval.ActionList:
-		return a.list(who, req)
+		return a.listPending(who, req)
 	case approval.ActionShow:
-		return a.show(ctx, who, req)
+		return a.showWorkflow(ctx, who, req)
 	}
-	return a.resolve(ctx, who, req)
+	return a.resolveWorkflow(ctx, who, req)
 }
 
 // catchUp waits until the view has everything that is in the bucket now: a
 // reviewer may come with a workflow that another admitter opened a moment ago.
-func (a *approvals) catchUp(ctx context.Context) error {
+func (a *approvalStore) catchUp(ctx context.Context) error {
 	st, err := a.js.Stream(ctx, "KV_"+streams.BucketApprovals)
 	if err != nil {
 		return fmt.Errorf("asking for the state of the approvals: %w", err)
 	}
-	return a.view.upTo.await(ctx, st.CachedInfo().State.LastSeq)
+	return a.index.watermark.await(ctx, st.CachedInfo().State.LastSeq)
 }
 
 const codeUnknownReviewer = "unknown_reviewer"
 
-// attempt records a request that concerns no workflow, and refuses it.
-func (a *approvals) attempt(ctx context.Context, who reviewer, req approval.Request, code approval.Code) approval.Reply {
+// recordAttempt records a request that concerns no workflow, and refuses it.
+func (a *approvalStore) recordAttempt(ctx context.Context, who reviewRequest, req approval.Request, code approval.Code) approval.Reply {
 	record := events.ResolveAttempt{
 		Tenant: who.tenant, User: who.user, RequestDigest: digest.Keyed(a.s.master.Tenant(who.tenant), who.body), Refused: string(code), At: events.At(who.at),
 	}
@@ -113,91 +113,91 @@ func (a *approvals) attempt(ctx context.Context, who reviewer, req approval.Requ
 	if approval.ValidID(req.WorkflowID) {
 		record.WorkflowID = req.WorkflowID
 	}
-	msg, err := a.s.signed(a.s.space.Control(a.s.flags.Stream, events.ControlResolve), "resolve-"+uuid.NewString(), events.TypeControl, who.at, record)
+	msg, err := a.s.signedRecord(a.s.space.Control(a.s.flags.Stream, events.ControlResolve), "resolve-"+uuid.NewString(), events.TypeControl, who.at, record)
 	if err == nil {
 		_, err = a.s.committer.Append(ctx, msg)
 	}
 	if err != nil {
-		return a.unavailable(ctx, err)
+		return a.unavailableReply(ctx, err)
 	}
-	return approval.Answer(code, nil)
+	return approval.NewReply(code, nil)
 }
 
-func (a *approvals) unavailable(ctx context.Context, err error) approval.Reply {
-	a.problem(ctx, "approval_records", fmt.Errorf("a reviewer's word could not be recorded: %w", err))
-	return approval.Answer(approval.CodeUnavailable, nil)
+func (a *approvalStore) unavailableReply(ctx context.Context, err error) approval.Reply {
+	a.reportRetry(ctx, "approval_records", fmt.Errorf("a reviewer's word could not be recorded: %w", err))
+	return approval.NewReply(approval.CodeUnavailable, nil)
 }
 
-// command is what a reviewer wants, with what is known now.
-func (a *approvals) command(who reviewer, req approval.Request) approval.Command {
+// newCommand is what a reviewer wants, with what is known now.
+func (a *approvalStore) newCommand(who reviewRequest, req approval.Request) approval.Command {
 	c := approval.Command{
 		Act: approval.Acts[req.Action], Reviewer: who.user, Reason: req.Reason, PreviewDigest: req.PreviewDigest, At: who.at,
-		Member: func(string, string) bool { return false },
+		IsMember: func(string, string) bool { return false },
 	}
 	if snap := a.s.snapshot.Load(); snap != nil && snap.PolicyErr == nil {
-		c.InForce = events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}
-		c.Member = func(group, user string) bool {
+		c.CurrentPolicy = events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}
+		c.IsMember = func(group, user string) bool {
 			return slices.Contains(snap.Policies.Members(who.tenant, group), user)
 		}
 	}
 	return c
 }
 
-// resolve changes a workflow by a reviewer's word. The reply goes out when the
+// resolveWorkflow changes a workflow by a reviewer's word. The reply goes out when the
 // record is durable. Whoever loses a race is judged again by what the winner
 // left.
-func (a *approvals) resolve(ctx context.Context, who reviewer, req approval.Request) approval.Reply {
+func (a *approvalStore) resolveWorkflow(ctx context.Context, who reviewRequest, req approval.Request) approval.Reply {
 	for range maxAttempts {
-		w := a.view.Find(who.tenant, req.WorkflowID)
+		w := a.index.Find(who.tenant, req.WorkflowID)
 		if w == nil {
-			return a.attempt(ctx, who, req, approval.CodeUnknown)
+			return a.recordAttempt(ctx, who, req, approval.CodeUnknown)
 		}
 		key := approval.StoreKey(w.Tenant, w.Slot)
-		held := a.view.at(key)
-		if held.w == nil || held.w.ID != w.ID {
+		held := a.index.lookup(key)
+		if held.workflow == nil || held.workflow.ID != w.ID {
 			continue // it has just made room for another
 		}
-		c := a.command(who, req)
-		next, code, changed := held.w.Resolve(c)
+		c := a.newCommand(who, req)
+		next, code, changed := held.workflow.Resolve(c)
 		if !changed {
-			err := a.unchanged(ctx, key, held.revision)
+			err := a.checkUnchanged(ctx, key, held.revision)
 			if err == nil {
-				err = a.logged(ctx, key, held)
+				err = a.ensureLogged(ctx, key, held)
 			}
-			if errors.Is(err, errAgain) {
+			if errors.Is(err, errConflict) {
 				continue
 			}
 			if err == nil {
-				err = a.append(ctx, held.w.Refusal(printable(c), code))
+				err = a.appendRecords(ctx, held.workflow.Refusal(printableCommand(c), code))
 			}
 			if err != nil {
-				return a.unavailable(ctx, err)
+				return a.unavailableReply(ctx, err)
 			}
-			return approval.Answer(code, a.visible(*held.w, c, code))
+			return approval.NewReply(code, a.visibleView(*held.workflow, c, code))
 		}
-		switch err := a.change(ctx, key, next, held); {
-		case errors.Is(err, errAgain):
+		switch err := a.changeWorkflow(ctx, key, next, held); {
+		case errors.Is(err, errConflict):
 			continue
 		case err != nil:
-			return a.unavailable(ctx, err)
+			return a.unavailableReply(ctx, err)
 		}
 		v := next.View(events.At(who.at), false)
-		return approval.Answer(code, &v)
+		return approval.NewReply(code, &v)
 	}
-	return approval.Answer(approval.CodeUnavailable, nil)
+	return approval.NewReply(approval.CodeUnavailable, nil)
 }
 
-// printable is a command whose reason may go into a record.
-func printable(c approval.Command) approval.Command {
+// printableCommand is a command whose reason may go into a record.
+func printableCommand(c approval.Command) approval.Command {
 	if !approval.ReasonOK(c.Reason) {
 		c.Reason = ""
 	}
 	return c
 }
 
-// visible is what a refused reviewer may see of a workflow: nothing of one that
+// visibleView is what a refused reviewer may see of a workflow: nothing of one that
 // is not theirs.
-func (a *approvals) visible(w approval.Workflow, c approval.Command, code approval.Code) *approval.View {
+func (a *approvalStore) visibleView(w approval.Workflow, c approval.Command, code approval.Code) *approval.View {
 	if code == approval.CodeSelf || code == approval.CodeNotReviewer {
 		return nil
 	}
@@ -205,41 +205,41 @@ func (a *approvals) visible(w approval.Workflow, c approval.Command, code approv
 	return &v
 }
 
-// mine are the workflows that a reviewer may decide, or might have.
-func (a *approvals) mine(w *approval.Workflow, who reviewer, c approval.Command) bool {
-	return w != nil && w.Tenant == who.tenant && w.MayReview(who.user, c.Member)
+// mayReview are the workflows that a reviewer may decide, or might have.
+func (a *approvalStore) mayReview(w *approval.Workflow, who reviewRequest, c approval.Command) bool {
+	return w != nil && w.Tenant == who.tenant && w.MayReview(who.user, c.IsMember)
 }
 
-func (a *approvals) show(ctx context.Context, who reviewer, req approval.Request) approval.Reply {
-	w, c := a.view.Find(who.tenant, req.WorkflowID), a.command(who, req)
+func (a *approvalStore) showWorkflow(ctx context.Context, who reviewRequest, req approval.Request) approval.Reply {
+	w, c := a.index.Find(who.tenant, req.WorkflowID), a.newCommand(who, req)
 	switch {
 	case w == nil:
-		return a.attempt(ctx, who, req, approval.CodeUnknown)
-	case !a.mine(w, who, c):
-		return a.attempt(ctx, who, req, approval.CodeNotReviewer)
+		return a.recordAttempt(ctx, who, req, approval.CodeUnknown)
+	case !a.mayReview(w, who, c):
+		return a.recordAttempt(ctx, who, req, approval.CodeNotReviewer)
 	}
 	v := w.View(events.At(who.at), true)
-	return approval.Answer(approval.CodeShown, &v)
+	return approval.NewReply(approval.CodeShown, &v)
 }
 
-// list gives the workflows that wait for a decision, the oldest first.
-func (a *approvals) list(who reviewer, req approval.Request) approval.Reply {
-	c := a.command(who, req)
+// listPending gives the workflows that wait for a decision, the oldest first.
+func (a *approvalStore) listPending(who reviewRequest, req approval.Request) approval.Reply {
+	c := a.newCommand(who, req)
 	var all []*approval.Workflow
-	a.view.each(func(_ string, h heldApproval) {
-		if a.mine(h.w, who, c) && (req.All || h.w.At(who.at) == approval.Pending) {
-			all = append(all, h.w)
+	a.index.eachKey(func(_ string, h cachedApproval) {
+		if a.mayReview(h.workflow, who, c) && (req.All || h.workflow.StatusAt(who.at) == approval.Pending) {
+			all = append(all, h.workflow)
 		}
 	})
 	slices.SortFunc(all, byAge)
-	if from := a.view.Find(who.tenant, req.After); from != nil {
+	if from := a.index.Find(who.tenant, req.After); from != nil {
 		i, _ := slices.BinarySearchFunc(all, from, byAge)
 		for i < len(all) && byAge(all[i], from) <= 0 {
 			i++
 		}
 		all = all[i:]
 	}
-	reply := approval.Answer(approval.CodeListed, nil)
+	reply := approval.NewReply(approval.CodeListed, nil)
 	for i, w := range all {
 		if i == cmp.Or(req.Limit, approval.DefaultLimit) {
 			reply.Next = all[i-1].ID
@@ -254,8 +254,8 @@ func byAge(a, b *approval.Workflow) int {
 	return cmp.Or(a.RequestedAt.Compare(b.RequestedAt.Time), cmp.Compare(a.ID, b.ID))
 }
 
-// reply sends a reply; a refusal has the micro error headers, too.
-func (a *approvals) reply(r micro.Request, reply approval.Reply) {
+// sendReply sends a reply; a refusal has the micro error headers, too.
+func (a *approvalStore) sendReply(r micro.Request, reply approval.Reply) {
 	body, err := json.Marshal(reply)
 	switch {
 	case err != nil:

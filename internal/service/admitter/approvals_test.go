@@ -280,7 +280,7 @@ func TestResolveTrustsOnlyTheServer(t *testing.T) {
 	o := openOffice(t, "")
 	id := o.expect(o.call(), "ask")
 	s := unstarted(t, o.n)
-	a := newApprovals(s)
+	a := newApprovalStore(s)
 	stop, err := a.start(t.Context(), o.n.Conn("admitter"), o.n.JS("admitter"))
 	servicetest.OK(t, err)
 	defer stop()
@@ -296,14 +296,14 @@ func TestResolveTrustsOnlyTheServer(t *testing.T) {
 		`{"acc":"tenant-acme"}`:                      codeUnknownReviewer,
 		``:                                           codeUnknownReviewer,
 	} {
-		if got := a.answer(t.Context(), request(info)); got.Code != want || got.OK {
+		if got := a.answerReviewer(t.Context(), request(info)); got.Code != want || got.OK {
 			t.Errorf("%s: %s, want %s", info, got.Code, want)
 		}
 	}
 	for _, reply := range []string{"", "gov.decisions.acme.allow.s1", "$KV.approvals.x", "_INBOX.x"} {
 		r := request(`{"acc":"tenant-acme:dana","user":"dana"}`)
 		r.reply = reply
-		a.accept(t.Context(), r)
+		a.acceptRequest(t.Context(), r)
 		s.inflight.Wait()
 		if r.answered != 0 {
 			t.Errorf("answered on %q", reply)

@@ -7,37 +7,37 @@ import (
 	"github.com/countersign-dev/countersign/admission/approval"
 )
 
-// approvalView is the bucket as it was a moment ago. Its workflows are never
+// approvalIndex is the bucket as it was a moment ago. Its workflows are never
 // changed, only replaced. It implements approval.Book.
-type approvalView struct {
+type approvalIndex struct {
 	mu       sync.RWMutex
-	byKey    map[string]heldApproval
+	byKey    map[string]cachedApproval
 	byID     map[[2]string]string                            // tenant, id -> key
 	sessions map[approvalScope]map[string]*approval.Workflow // what is not final, by key
 	pending  map[approvalScope]int                           // of a source (no session)
 
-	upTo mark // the newest revision that the watch has given
+	watermark watermark // the newest revision that the watch has given
 }
 
 type approvalScope struct{ tenant, source, session string }
 
-// heldApproval is one key. w is nil if what is there cannot be read.
-type heldApproval struct {
-	w        *approval.Workflow
+// cachedApproval is one key. w is nil if what is there cannot be read.
+type cachedApproval struct {
+	workflow *approval.Workflow
 	revision uint64
 	since    time.Time // when this revision was first seen here
 	logged   bool      // its record is known to be on the log
 }
 
-func newApprovalView() *approvalView {
-	return &approvalView{
-		byKey: map[string]heldApproval{}, byID: map[[2]string]string{},
+func newApprovalIndex() *approvalIndex {
+	return &approvalIndex{
+		byKey: map[string]cachedApproval{}, byID: map[[2]string]string{},
 		sessions: map[approvalScope]map[string]*approval.Workflow{}, pending: map[approvalScope]int{},
 	}
 }
 
-// become takes all of another view, which nobody may use any more.
-func (v *approvalView) become(o *approvalView) {
+// replaceWith takes all of another view, which nobody may use any more.
+func (v *approvalIndex) replaceWith(o *approvalIndex) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for key, h := range o.byKey {
@@ -47,19 +47,19 @@ func (v *approvalView) become(o *approvalView) {
 		}
 	}
 	v.byKey, v.byID, v.sessions, v.pending = o.byKey, o.byID, o.sessions, o.pending
-	at, _ := o.upTo.now()
-	v.upTo.set(at)
+	at, _ := o.watermark.current()
+	v.watermark.set(at)
 }
 
 // put takes what a key holds since a revision, unless a newer one is known.
-func (v *approvalView) put(key string, w *approval.Workflow, revision uint64) {
+func (v *approvalIndex) put(key string, w *approval.Workflow, revision uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.byKey[key].revision >= revision {
 		return
 	}
-	v.drop(key)
-	v.byKey[key] = heldApproval{w: w, revision: revision, since: time.Now()}
+	v.deleteKey(key)
+	v.byKey[key] = cachedApproval{workflow: w, revision: revision, since: time.Now()}
 	if w == nil {
 		return
 	}
@@ -78,24 +78,24 @@ func (v *approvalView) put(key string, w *approval.Workflow, revision uint64) {
 	v.sessions[scope][key] = w
 }
 
-// remove forgets a key that is no longer in the bucket.
-func (v *approvalView) remove(key string) {
+// removeKey forgets a key that is no longer in the bucket.
+func (v *approvalIndex) removeKey(key string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.drop(key)
+	v.deleteKey(key)
 }
 
-// removed forgets a key that was taken away at a revision.
-func (v *approvalView) removed(key string, revision uint64) {
+// removeAt forgets a key that was taken away at a revision.
+func (v *approvalIndex) removeAt(key string, revision uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.byKey[key].revision < revision {
-		v.drop(key)
+		v.deleteKey(key)
 	}
 }
 
-func (v *approvalView) drop(key string) {
-	w := v.byKey[key].w
+func (v *approvalIndex) deleteKey(key string) {
+	w := v.byKey[key].workflow
 	delete(v.byKey, key)
 	if w == nil {
 		return
@@ -113,15 +113,15 @@ func (v *approvalView) drop(key string) {
 	}
 }
 
-// at is what is known of a key; revision 0 is nothing.
-func (v *approvalView) at(key string) heldApproval {
+// lookup is what is known of a key; revision 0 is nothing.
+func (v *approvalIndex) lookup(key string) cachedApproval {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.byKey[key]
 }
 
-// isLogged notes that the record of a revision is on the log.
-func (v *approvalView) isLogged(key string, revision uint64) {
+// markLogged notes that the record of a revision is on the log.
+func (v *approvalIndex) markLogged(key string, revision uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if h, there := v.byKey[key]; there && h.revision == revision {
@@ -130,43 +130,43 @@ func (v *approvalView) isLogged(key string, revision uint64) {
 	}
 }
 
-// each gives every key that can be read; it may be changed meanwhile.
-func (v *approvalView) each(f func(key string, h heldApproval)) {
+// eachKey gives every key that can be read; it may be changed meanwhile.
+func (v *approvalIndex) eachKey(f func(key string, h cachedApproval)) {
 	v.mu.RLock()
-	list := make(map[string]heldApproval, len(v.byKey))
+	list := make(map[string]cachedApproval, len(v.byKey))
 	for key, h := range v.byKey {
 		list[key] = h
 	}
 	v.mu.RUnlock()
 	for key, h := range list {
-		if h.w != nil {
+		if h.workflow != nil {
 			f(key, h)
 		}
 	}
 }
 
 // size is how many keys there are.
-func (v *approvalView) size() int {
+func (v *approvalIndex) size() int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return len(v.byKey)
 }
 
-// Slot implements approval.Book.
-func (v *approvalView) Slot(tenant, slot string) (*approval.Workflow, uint64) {
-	h := v.at(approval.StoreKey(tenant, slot))
-	return h.w, h.revision
+// WorkflowAt implements approval.Book.
+func (v *approvalIndex) WorkflowAt(tenant, slot string) (*approval.Workflow, uint64) {
+	h := v.lookup(approval.StoreKey(tenant, slot))
+	return h.workflow, h.revision
 }
 
 // Find implements approval.Book.
-func (v *approvalView) Find(tenant, id string) *approval.Workflow {
+func (v *approvalIndex) Find(tenant, id string) *approval.Workflow {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.byKey[v.byID[[2]string{tenant, id}]].w
+	return v.byKey[v.byID[[2]string{tenant, id}]].workflow
 }
 
-// Session implements approval.Book.
-func (v *approvalView) Session(tenant, source, session string) []*approval.Workflow {
+// SessionWorkflows implements approval.Book.
+func (v *approvalIndex) SessionWorkflows(tenant, source, session string) []*approval.Workflow {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	open := v.sessions[approvalScope{tenant, source, session}]
@@ -180,8 +180,8 @@ func (v *approvalView) Session(tenant, source, session string) []*approval.Workf
 	return list
 }
 
-// Open implements approval.Book.
-func (v *approvalView) Open(tenant, source string) int {
+// PendingCount implements approval.Book.
+func (v *approvalIndex) PendingCount(tenant, source string) int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.pending[approvalScope{tenant: tenant, source: source}]

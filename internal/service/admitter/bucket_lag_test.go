@@ -14,12 +14,12 @@ import (
 )
 
 // unstartedFollower is a follower of the policies that reads nothing yet.
-func unstartedFollower(t *testing.T, n *servicetest.NATS, s *service, p *policies) *bucketFollower {
+func unstartedFollower(t *testing.T, n *servicetest.NATS, s *service, p *policyStore) *bucketFollower {
 	t.Helper()
 	js := n.JS("admitter")
 	kv, err := streams.OpenBucket(t.Context(), js, streams.BucketPolicies)
 	servicetest.OK(t, err)
-	return &bucketFollower{s: s, nc: n.Conn("admitter"), bucket: streams.BucketPolicies, js: js, kv: kv, lag: newBucketLag(js, streams.BucketPolicies), apply: p.apply, known: map[string]knownEntry{}}
+	return &bucketFollower{s: s, nc: n.Conn("admitter"), bucket: streams.BucketPolicies, js: js, kv: kv, lag: newLeaderLag(js, streams.BucketPolicies), apply: p.applyChanges, known: map[string]knownEntry{}}
 }
 
 // TestWatchThatStandsStillIsNoticed: the watch delivers nothing more, without an
@@ -29,11 +29,11 @@ func TestWatchThatStandsStillIsNoticed(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
 	ctx, cancel := context.WithCancel(t.Context())
-	f := unstartedFollower(t, n, s, newPolicies(s))
-	servicetest.OK(t, f.open(ctx))
+	f := unstartedFollower(t, n, s, newPolicyStore(s))
+	servicetest.OK(t, f.openWatch(ctx))
 	f.updates = make(chan jetstream.KeyValueEntry) // nothing ever comes
 	done := make(chan struct{})
-	go func() { defer close(done); f.follow(ctx, make(chan nats.Status)) }()
+	go func() { defer close(done); f.followChanges(ctx, make(chan nats.Status)) }()
 	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
 	servicetest.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })
 	cancel()
@@ -70,26 +70,26 @@ func TestAnOlderStateIsNotApplied(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
 	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
-	f := unstartedFollower(t, n, s, newPolicies(s))
-	servicetest.OK(t, f.open(t.Context()))
+	f := unstartedFollower(t, n, s, newPolicyStore(s))
+	servicetest.OK(t, f.openWatch(t.Context()))
 	replica := &staleBucket{KeyValue: f.kv}
 	f.kv = replica
 	for range 3 {
 		replica.left.Store(1)
-		if stale := f.reopen(t.Context()); !stale || s.env.Health.Report().Problems["policies_watch"] == "" {
+		if stale := f.reopenWatch(t.Context()); !stale || s.env.Health.Report().Problems["policies_watch"] == "" {
 			t.Error("an older state counts as complete")
 		}
 		if got := s.snapshot.Load(); got.Revision != revision || got.PolicyErr != nil {
 			t.Errorf("revision %d decides, %v", got.Revision, got.PolicyErr)
 		}
 	}
-	if f.reopen(t.Context()) {
+	if f.reopenWatch(t.Context()) {
 		t.Error("a complete read does not count")
 	}
 	_ = f.watcher.Stop()
 
-	a := newApprovals(s)
-	a.js, a.lag = n.JS("admitter"), newBucketLag(n.JS("admitter"), streams.BucketApprovals)
+	a := newApprovalStore(s)
+	a.js, a.lag = n.JS("admitter"), newLeaderLag(n.JS("admitter"), streams.BucketApprovals)
 	kv, err := streams.OpenBucket(t.Context(), a.js, streams.BucketApprovals)
 	servicetest.OK(t, err)
 	_, err = kv.Put(t.Context(), "k", []byte("{}"))
@@ -97,9 +97,9 @@ func TestAnOlderStateIsNotApplied(t *testing.T) {
 	replica = &staleBucket{KeyValue: kv}
 	a.kv = replica
 	replica.left.Store(1)
-	if err := a.open(t.Context()); !errors.Is(err, streams.ErrBehind) {
+	if err := a.openWatch(t.Context()); !errors.Is(err, streams.ErrBehind) {
 		t.Errorf("approvals: %v", err)
 	}
-	servicetest.OK(t, a.open(t.Context()))
+	servicetest.OK(t, a.openWatch(t.Context()))
 	_ = a.watcher.Stop()
 }

@@ -16,12 +16,12 @@ import (
 // uses it.
 type changeLog struct {
 	s       *service
-	kind    string   // of the control record, events.ControlPolicy for one
-	waiting []change // not in the log yet, oldest first
-	behind  bool     // progress was told that something waits
+	kind    string          // of the control record, events.ControlPolicy for one
+	pending []pendingChange // not in the log yet, oldest first
+	blocked bool            // progress was told that something waits
 }
 
-type change struct {
+type pendingChange struct {
 	id     string
 	at     time.Time
 	record any
@@ -30,38 +30,38 @@ type change struct {
 // writerName is what this admitter is called in its records of changes.
 func writerName() string { return fmt.Sprintf("admitter-%d", os.Getpid()) }
 
-// add takes a change to a revision; record writes it.
-func (l *changeLog) add(revision uint64, record any) {
+// addChange takes a change to a revision; record writes it.
+func (l *changeLog) addChange(revision uint64, record any) {
 	now := time.Now()
-	l.waiting = append(l.waiting, change{fmt.Sprintf("%s-%s-%d-%d", writerName(), l.kind, revision, now.UnixNano()), now, record})
+	l.pending = append(l.pending, pendingChange{fmt.Sprintf("%s-%s-%d-%d", writerName(), l.kind, revision, now.UnixNano()), now, record})
 }
 
-// record writes what waits, and says in log and health when it cannot. Until it can
+// recordPending writes what waits, and says in log and health when it cannot. Until it can
 // no decision is recorded: what was in force must not decide any more, and what is
 // now must not decide before the log has it.
-func (l *changeLog) record(ctx context.Context) {
+func (l *changeLog) recordPending(ctx context.Context) {
 	defer func() {
-		switch behind := len(l.waiting) > 0; {
-		case behind && !l.behind:
+		switch behind := len(l.pending) > 0; {
+		case behind && !l.blocked:
 			l.s.progress.unrecorded.Add(1)
-		case !behind && l.behind:
+		case !behind && l.blocked:
 			l.s.progress.unrecorded.Add(-1)
 		}
-		l.behind = len(l.waiting) > 0
+		l.blocked = len(l.pending) > 0
 	}()
-	for len(l.waiting) > 0 {
-		if err := l.write(ctx, l.waiting[0]); err != nil {
+	for len(l.pending) > 0 {
+		if err := l.writeChange(ctx, l.pending[0]); err != nil {
 			problem := "a change of " + l.kind + " could not be recorded yet"
 			l.s.env.Log.Error().Err(err).Msg(problem)
 			l.s.env.Health.Set(l.kind+"_log", problem)
 			return
 		}
-		l.waiting = l.waiting[1:]
+		l.pending = l.pending[1:]
 	}
 	l.s.env.Health.Set(l.kind+"_log", "")
 }
 
-func (l *changeLog) write(ctx context.Context, c change) error {
+func (l *changeLog) writeChange(ctx context.Context, c pendingChange) error {
 	body, err := events.Encode(c.record)
 	if err != nil {
 		return err

@@ -159,11 +159,11 @@ func TestClusterAdmitterLeavesTheQueueGroup(t *testing.T) {
 func readsComeFromTheLeader(t *testing.T, c *servicetest.Cluster) {
 	t.Helper()
 	js := c.JS("auditor")
-	kv, err := streams.OpenBucket(t.Context(), js, streams.BucketSessionKeys)
+	kv, err := streams.OpenBucket(t.Context(), js, streams.BucketSessionSecrets)
 	servicetest.OK(t, err)
 	var readers []func(string) error
 	for i := range 3 {
-		at, err := streams.OpenBucket(t.Context(), newJS(t, c.ConnAt("correlator", i)), streams.BucketSessionKeys)
+		at, err := streams.OpenBucket(t.Context(), newJS(t, c.ConnAt("correlator", i)), streams.BucketSessionSecrets)
 		servicetest.OK(t, err)
 		readers = append(readers, func(key string) error { _, err := at.Get(t.Context(), key); return err })
 	}
@@ -293,11 +293,11 @@ func TestClusterFullDisk(t *testing.T) {
 		reading.Go(func() {
 			err := streams.ReadLog(ctx, js, streams.ReadOptions{Stream: streams.DefaultShard, Stalled: func() { stalls.Add(1) }}, func(b []events.LogMessage) error {
 				if b[len(b)-1].Seq >= messages {
-					return errSearched
+					return errStopSearch
 				}
 				return nil
 			})
-			if errors.Is(err, errSearched) {
+			if errors.Is(err, errStopSearch) {
 				done.Add(1)
 			}
 		})

@@ -196,18 +196,18 @@ func TestConfirmationRepliers(t *testing.T) {
 func TestConfirmationIsGivenBack(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	c := newConfirmations(s)
+	c := newConfirmationStore(s)
 	stop, err := c.start(t.Context(), nil, n.JS("admitter"))
 	servicetest.OK(t, err)
 	defer stop()
 	d := events.Decision{DecisionID: "d1", ToolCallID: "call_1"}
 	for range 2 {
-		got, err := c.use(t.Context(), "acme.rt1.x", d)
+		got, err := c.markUsed(t.Context(), "acme.rt1.x", d)
 		servicetest.OK(t, err)
-		if _, err := c.use(t.Context(), "acme.rt1.x", d); !isAgain(err) {
+		if _, err := c.markUsed(t.Context(), "acme.rt1.x", d); !isAgain(err) {
 			t.Errorf("used twice: %v", err)
 		}
-		got.giveBack(t.Context())
+		got.release(t.Context())
 	}
 }
 
@@ -216,36 +216,36 @@ func TestOldAnswersAreNotWaitedFor(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"), answerTo(t, servicetest.Runtime, "rpl_1", "accept"))
 	s := unstarted(t, n)
-	c := newConfirmations(s)
-	c.back = -time.Hour
+	c := newConfirmationStore(s)
+	c.lookback = -time.Hour
 	stop, err := c.start(t.Context(), nil, n.JS("admitter"))
 	servicetest.OK(t, err)
 	defer stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if !c.reach(ctx, 2) {
-		t.Errorf("it waits for the answer at 2; it has read up to %d", c.head.at)
+	if !c.awaitSeq(ctx, 2) {
+		t.Errorf("it waits for the answer at 2; it has read up to %d", c.watermark.position)
 	}
 }
 
-func isAgain(err error) bool { return err != nil && strings.Contains(err.Error(), errAgain.Error()) }
+func isAgain(err error) bool { return err != nil && strings.Contains(err.Error(), errConflict.Error()) }
 
 // A log that was created anew is read from its beginning; until then nothing
 // counts as confirmed.
 func TestConfirmationsOfAnotherLog(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	c := newConfirmations(s)
+	c := newConfirmationStore(s)
 	stop, err := c.start(t.Context(), nil, n.JS("admitter"))
 	servicetest.OK(t, err)
 	defer stop()
 	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"))
-	servicetest.Eventually(t, "the question is read", func() bool { return c.reach(t.Context(), 1) })
+	servicetest.Eventually(t, "the question is read", func() bool { return c.awaitSeq(t.Context(), 1) })
 	n.Stop()
 	n.Recreate()
 	n.Publish(servicetest.Runtime, question(t, "rpl_2", "call_2"), question(t, "rpl_3", "call_3"))
 	servicetest.Eventually(t, "the new log is read", func() bool {
-		at, _ := c.head.now()
+		at, _ := c.watermark.current()
 		return at == 2
 	})
 	servicetest.Eventually(t, "health says so", func() bool { return s.env.Health.Report().Problems["confirmations"] == "" })

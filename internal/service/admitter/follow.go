@@ -21,25 +21,25 @@ import (
 type bucketFollower struct {
 	s      *service
 	bucket string
-	// settle is how long a burst of changes is collected; 0 for not at all.
-	settle time.Duration
+	// settleDelay is how long a burst of changes is collected; 0 for not at all.
+	settleDelay time.Duration
 	// apply takes the values of changed keys, nil for deleted ones, and the
 	// bucket's revision. It is never called twice at a time.
 	apply func(ctx context.Context, changed map[string]bucketEntry, revision uint64)
 
-	nc      *nats.Conn
-	js      jetstream.JetStream
-	kv      jetstream.KeyValue
-	lag     *bucketLag
-	watcher jetstream.KeyWatcher
-	updates <-chan jetstream.KeyValueEntry // the watcher's; nil once it has ended
-	known   map[string]knownEntry          // what is applied
-	pending map[string]bucketEntry         // of a burst
-	newest  uint64                         // the newest revision seen
-	applied mark
-	told    uint64 // the revision that progress was told of
-	hasTold bool
-	view    atomic.Uint64 // the connection over which the view was read: how often it was made again before
+	nc          *nats.Conn
+	js          jetstream.JetStream
+	kv          jetstream.KeyValue
+	lag         *leaderLag
+	watcher     jetstream.KeyWatcher
+	updates     <-chan jetstream.KeyValueEntry // the watcher's; nil once it has ended
+	known       map[string]knownEntry          // what is applied
+	pending     map[string]bucketEntry         // of a burst
+	newest      uint64                         // the newest revision seen
+	watermark   watermark
+	reported    uint64 // the revision that progress was told of
+	hasReported bool
+	view        atomic.Uint64 // the connection over which the view was read: how often it was made again before
 }
 
 // bucketEntry is one key's value as a bucket holds it.
@@ -55,19 +55,19 @@ type knownEntry struct {
 	value    [sha256.Size]byte
 }
 
-func (e bucketEntry) known() knownEntry { return knownEntry{e.revision, sha256.Sum256(e.value)} }
+func (e bucketEntry) identity() knownEntry { return knownEntry{e.revision, sha256.Sum256(e.value)} }
 
 // start reads what there is, before it returns, and follows it until ctx ends.
 func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f.js, f.known, f.lag = js, map[string]knownEntry{}, newBucketLag(js, f.bucket)
+	f.js, f.known, f.lag = js, map[string]knownEntry{}, newLeaderLag(js, f.bucket)
 	if f.kv, err = streams.OpenBucket(ctx, js, f.bucket); err != nil {
 		return nil, err
 	}
 	f.nc = nc
-	f.s.progress.follow(&f.view)
+	f.s.progress.trackView(&f.view)
 	ctx, cancel := context.WithCancel(ctx)
 	back := nc.StatusChanged(nats.CONNECTED)
-	if err := f.open(ctx); err != nil {
+	if err := f.openWatch(ctx); err != nil {
 		cancel()
 		nc.RemoveStatusListener(back)
 		return nil, err
@@ -75,17 +75,17 @@ func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.follow(ctx, back)
+		f.followChanges(ctx, back)
 		nc.RemoveStatusListener(back)
 		_ = f.watcher.Stop()
 	}()
 	return func() { cancel(); <-done }, nil
 }
 
-// open applies what is in the bucket and watches from there on. streams.ErrBehind says that
+// openWatch applies what is in the bucket and watches from there on. streams.ErrBehind says that
 // the watch was given an older state than the bucket's leader has; it is not applied.
-func (f *bucketFollower) open(ctx context.Context) error {
-	floor, err := f.lag.floor(ctx)
+func (f *bucketFollower) openWatch(ctx context.Context) error {
+	floor, err := f.lag.minRevision(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,29 +111,29 @@ func (f *bucketFollower) open(ctx context.Context) error {
 				held[e.Key()] = readEntry(e)
 				continue
 			}
-			if err := f.lag.complete(revision, floor); err != nil {
+			if err := f.lag.checkComplete(revision, floor); err != nil {
 				return errors.Join(err, watcher.Stop())
 			}
 			if f.watcher != nil {
 				_ = f.watcher.Stop()
 			}
 			f.watcher, f.updates = watcher, watcher.Updates()
-			f.reset(ctx, held, revision)
+			f.applySnapshot(ctx, held, revision)
 			f.view.Store(over)
 			return nil
 		}
 	}
 }
 
-// reset makes what was read the view: what is not there any more is deleted.
-func (f *bucketFollower) reset(ctx context.Context, held map[string]bucketEntry, revision uint64) {
+// applySnapshot makes what was read the view: what is not there any more is deleted.
+func (f *bucketFollower) applySnapshot(ctx context.Context, held map[string]bucketEntry, revision uint64) {
 	for key := range f.known {
 		if _, there := held[key]; !there {
 			held[key] = bucketEntry{}
 		}
 	}
 	f.pending, f.newest = held, revision // less than before where the bucket was made anew
-	f.flush(ctx)
+	f.applyPending(ctx)
 }
 
 func readEntry(e jetstream.KeyValueEntry) bucketEntry {
@@ -143,8 +143,8 @@ func readEntry(e jetstream.KeyValueEntry) bucketEntry {
 	return bucketEntry{value: append([]byte{}, e.Value()...), revision: e.Revision()}
 }
 
-func (f *bucketFollower) follow(ctx context.Context, back <-chan nats.Status) {
-	again := time.NewTicker(recordAgain)
+func (f *bucketFollower) followChanges(ctx context.Context, back <-chan nats.Status) {
+	again := time.NewTicker(recordRetry)
 	defer again.Stop()
 	var burst <-chan time.Time // while a burst is under way
 	stale := false
@@ -161,35 +161,35 @@ func (f *bucketFollower) follow(ctx context.Context, back <-chan nats.Status) {
 			}
 			f.pending[e.Key()], f.newest = readEntry(e), max(f.newest, e.Revision())
 			switch {
-			case f.settle == 0:
-				f.flush(ctx)
+			case f.settleDelay == 0:
+				f.applyPending(ctx)
 			case burst == nil:
-				burst = time.After(f.settle)
+				burst = time.After(f.settleDelay)
 			}
 		case <-burst:
 			burst = nil
-			f.flush(ctx)
+			f.applyPending(ctx)
 		case <-back:
-			stale = f.reopen(ctx)
+			stale = f.reopenWatch(ctx)
 		case <-again.C:
 			if stale {
-				stale = f.reopen(ctx)
+				stale = f.reopenWatch(ctx)
 			}
-			f.flush(ctx)
-			f.lag.look(ctx, f.newest)
-		case l := <-f.lag.looks:
-			if err := f.lag.judge(l, f.newest); err != nil {
+			f.applyPending(ctx)
+			f.lag.askLeader(ctx, f.newest)
+		case l := <-f.lag.answers:
+			if err := f.lag.checkAnswer(l, f.newest); err != nil {
 				f.s.env.Log.Warn().Err(err).Msg("the bucket is read again")
 				f.s.env.Metrics.ReaderStalled()
-				stale = f.reopen(ctx)
+				stale = f.reopenWatch(ctx)
 			}
 		}
 	}
 }
 
-// reopen reports whether the view may be out of date.
-func (f *bucketFollower) reopen(ctx context.Context) (stale bool) {
-	err := f.open(ctx)
+// reopenWatch reports whether the view may be out of date.
+func (f *bucketFollower) reopenWatch(ctx context.Context) (stale bool) {
+	err := f.openWatch(ctx)
 	switch {
 	case err == nil:
 		f.s.env.Health.Set(f.bucket+"_watch", "")
@@ -201,11 +201,11 @@ func (f *bucketFollower) reopen(ctx context.Context) (stale bool) {
 	return true
 }
 
-// flush applies what has changed. It is called with nothing changed as well, so
+// applyPending applies what has changed. It is called with nothing changed as well, so
 // that what could not be done before is tried again.
-func (f *bucketFollower) flush(ctx context.Context) {
+func (f *bucketFollower) applyPending(ctx context.Context) {
 	for key, e := range f.pending {
-		now := e.known()
+		now := e.identity()
 		if old, there := f.known[key]; there && old == now {
 			delete(f.pending, key)
 			continue
@@ -216,10 +216,10 @@ func (f *bucketFollower) flush(ctx context.Context) {
 	}
 	f.apply(ctx, f.pending, f.newest)
 	f.pending = map[string]bucketEntry{}
-	f.applied.set(f.newest)
-	if !f.hasTold || f.told != f.newest {
-		f.told, f.hasTold = f.newest, true
-		f.s.progress.changed(f.bucket, f.newest)
+	f.watermark.set(f.newest)
+	if !f.hasReported || f.reported != f.newest {
+		f.reported, f.hasReported = f.newest, true
+		f.s.progress.noteChange(f.bucket, f.newest)
 	}
 }
 
@@ -230,7 +230,7 @@ func (f *bucketFollower) caughtUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := f.applied.await(ctx, st.LastSeq); err != nil {
+	if err := f.watermark.await(ctx, st.LastSeq); err != nil {
 		return fmt.Errorf("following the bucket %s: %w", f.bucket, err)
 	}
 	return nil

@@ -138,7 +138,7 @@ func unstarted(tb testing.TB, n *servicetest.NATS) *service {
 	by, err := s.readSigner()
 	servicetest.OK(tb, err)
 	s.signer.Store(by)
-	s.committer, err = streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: f.Stream, Seal: s.seal})
+	s.committer, err = streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: f.Stream, Sign: s.signBatch})
 	servicetest.OK(tb, err)
 	tb.Cleanup(s.committer.Close)
 	return s

@@ -28,7 +28,7 @@ type IngestFlags struct {
 	QuotaBurst          time.Duration `help:"How much may come at once after a pause: what a limit allows in this time." env:"COUNTERSIGN_QUOTA_BURST" default:"10s"`
 }
 
-func (f IngestFlags) check() error {
+func (f IngestFlags) checkLimits() error {
 	for _, n := range []int{f.PublisherEvents, f.TenantEvents, f.PublisherBytes, f.TenantBytes, f.PublisherAdmissions, f.TenantAdmissions} {
 		if n < 0 {
 			return errors.New("limits of events, bytes and admissions must not be below zero (0 is no limit)")
@@ -72,7 +72,7 @@ func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), e
 				return s.flags.Connect(ctx, ServiceName+" events", s.env, nil)
 			},
 			Lease:  s.flags.LeaseOptions(ingest.ServiceName, s.env),
-			Single: s.single(), Meter: ingest.NewMeter(s.flags.eventQuotas()), Exceeded: func(tenant, publisher string, e ingest.Excess) { s.reportExcess(tenant, publisher, "events", e) },
+			Single: s.prefersSingles(), Meter: ingest.NewMeter(s.flags.eventQuotas()), Exceeded: func(tenant, publisher string, e ingest.Excess) { s.reportExcess(tenant, publisher, "events", e) },
 			Metrics: s.env.Metrics.Ingest(), Logger: s.env.Log, Settled: func() { close(settled) },
 		})
 	})
@@ -140,7 +140,7 @@ func (s *service) reportExcess(tenant, publisher, of string, e ingest.Excess) {
 	body, err := events.Encode(f)
 	if err == nil {
 		err = s.committer.AppendAsync(streams.Msg{
-			Subject: s.space.Finding(tenant, string(f.Severity), ""), Body: body, Seal: true,
+			Subject: s.space.Finding(tenant, string(f.Severity), ""), Body: body, Sign: true,
 			Header: cloudevents.Binary(cloudevents.Attributes{
 				ID: f.FindingID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: events.TypeFinding, Time: now,
 			}),

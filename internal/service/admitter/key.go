@@ -55,7 +55,7 @@ func (s *service) publishKey(ctx context.Context, js jetstream.JetStream) error 
 	} else if err != nil {
 		return err
 	}
-	if err := s.publish(ctx, js, next); err != nil {
+	if err := s.publishSigner(ctx, js, next); err != nil {
 		return err
 	}
 	return s.publishRetirements(ctx, js)
@@ -71,7 +71,7 @@ func (s *service) rotateKey(ctx context.Context, js jetstream.JetStream) error {
 		return err
 	}
 	if now := s.signer.Load(); now == nil || now.key.ID != next.key.ID {
-		if err := s.publish(ctx, js, next); err != nil {
+		if err := s.publishSigner(ctx, js, next); err != nil {
 			return err
 		}
 		s.env.Log.Info().Str("kid", next.key.ID).Msg("signing with a new receipt key")
@@ -79,16 +79,16 @@ func (s *service) rotateKey(ctx context.Context, js jetstream.JetStream) error {
 	return s.publishRetirements(ctx, js)
 }
 
-// publish puts a key into the log and the bucket and then in force. What the
+// publishSigner puts a key into the log and the bucket and then in force. What the
 // bucket holds says nothing about the log, which may have been created anew; and
 // a second record of the same key does no harm, while a missing one would turn
 // every decision into a forgery.
-func (s *service) publish(ctx context.Context, js jetstream.JetStream, next *signer) error {
+func (s *service) publishSigner(ctx context.Context, js jetstream.JetStream, next *signer) error {
 	kv, err := streams.OpenBucket(ctx, js, streams.BucketKeys)
 	if err != nil {
 		return err
 	}
-	if err := notRetired(ctx, kv, next.key.ID); err != nil {
+	if err := checkNotRetired(ctx, kv, next.key.ID); err != nil {
 		return err
 	}
 	// The read above may have come from a server that has not heard of a retirement;
@@ -109,13 +109,13 @@ func (s *service) publish(ctx context.Context, js jetstream.JetStream, next *sig
 	}
 	s.signer.Store(next)
 	if old != next.key.ID {
-		s.progress.signsWith(old, next.key.ID)
+		s.progress.noteSigner(old, next.key.ID)
 	}
 	return nil
 }
 
-// notRetired reads the bucket's word on a key.
-func notRetired(ctx context.Context, kv jetstream.KeyValue, kid string) error {
+// checkNotRetired reads the bucket's word on a key.
+func checkNotRetired(ctx context.Context, kv jetstream.KeyValue, kid string) error {
 	_, err := kv.Get(ctx, keys.RetiredEntry(kid))
 	switch {
 	case err == nil:
@@ -158,13 +158,13 @@ func (s *service) publishRetirements(ctx context.Context, js jetstream.JetStream
 		s.retired[k.KeyID] = state.Created
 		s.env.Log.Info().Str("kid", k.KeyID).Msg("a receipt key is retired")
 	}
-	return s.stillGood(ctx, kv)
+	return s.checkSignerValid(ctx, kv)
 }
 
-// stillGood is errRetired if the key in force was retired, by whomever.
-func (s *service) stillGood(ctx context.Context, kv jetstream.KeyValue) error {
+// checkSignerValid is errRetired if the key in force was retired, by whomever.
+func (s *service) checkSignerValid(ctx context.Context, kv jetstream.KeyValue) error {
 	if now := s.signer.Load(); now != nil {
-		return notRetired(ctx, kv, now.key.ID)
+		return checkNotRetired(ctx, kv, now.key.ID)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (s *service) followKey(ctx context.Context, js jetstream.JetStream) (stop f
 			}
 			now := s.keyFiles()
 			if asked || now != seen || n%retiredPoll == 0 {
-				if s.lookAtKey(ctx, js) {
+				if s.pollKey(ctx, js) {
 					seen = now
 				} else {
 					seen = ""
@@ -75,28 +75,28 @@ func (s *service) followRetired(ctx context.Context, nc *nats.Conn, js jetstream
 		}
 		if e, there := changed[keys.RetiredEntry(now.key.ID)]; there && e.value != nil {
 			s.progress.unrecorded.Add(1)
-			if s.lookAtKey(ctx, js) && s.signer.Load().key.ID != now.key.ID {
+			if s.pollKey(ctx, js) && s.signer.Load().key.ID != now.key.ID {
 				s.progress.unrecorded.Add(-1)
 				return
 			}
-			s.keyProblem(fmt.Errorf("%w: %s", errRetired, now.key.ID))
+			s.reportKeyError(fmt.Errorf("%w: %s", errRetired, now.key.ID))
 		}
 	}}
 	return f.start(ctx, nc, js)
 }
 
-// lookAtKey reports whether nothing is left to do.
-func (s *service) lookAtKey(ctx context.Context, js jetstream.JetStream) bool {
+// pollKey reports whether nothing is left to do.
+func (s *service) pollKey(ctx context.Context, js jetstream.JetStream) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.flags.Timeout)
 	defer cancel()
 	err := s.rotateKey(ctx, js)
-	s.keyProblem(err)
+	s.reportKeyError(err)
 	return err == nil
 }
 
-// keyProblem says what is wrong with the keys. A key that was retired is the end
+// reportKeyError says what is wrong with the keys. A key that was retired is the end
 // of this admitter: everything that it signs from now on would be a forgery.
-func (s *service) keyProblem(err error) {
+func (s *service) reportKeyError(err error) {
 	switch {
 	case err == nil:
 		s.env.Health.Set("receipt_key", "")
@@ -125,7 +125,7 @@ func (s *service) keyFiles() string {
 	var b strings.Builder
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || !ofKeys(e.Name()) {
+		if err != nil || !isReceiptKeyFile(e.Name()) {
 			continue
 		}
 		fmt.Fprintf(&b, "%s %d %d\n", e.Name(), info.ModTime().UnixNano(), info.Size())
@@ -133,8 +133,8 @@ func (s *service) keyFiles() string {
 	return b.String()
 }
 
-// ofKeys reports whether a file of a key directory is about receipt keys.
-func ofKeys(name string) bool {
+// isReceiptKeyFile reports whether a file of a key directory is about receipt keys.
+func isReceiptKeyFile(name string) bool {
 	return slices.Contains([]string{keys.ReceiptFile, keys.ReceiptRecordFile}, name) ||
 		strings.HasPrefix(name, "receipt-") || strings.HasPrefix(name, "retired-")
 }

@@ -22,7 +22,7 @@ const (
 	tailAge = time.Second
 	// lookThroughEvery is how often reservations are looked through for what nobody will
 	// ever report on.
-	lookThroughEvery = time.Minute
+	sweepLedgerEvery = time.Minute
 	// unrecordedAfter is how old a reservation is when the log is searched for its
 	// decision. An answer goes out within seconds of the reservation, and only if the
 	// decision is in the log.
@@ -59,7 +59,7 @@ type spendLedger struct {
 // spendSession is a session by its subject tokens.
 type spendSession struct{ tenant, session string }
 
-func newSpendLedger(s *service) part {
+func newSpendLedger(s *service) stateStore {
 	return &spendLedger{
 		s: s, accounts: map[string]*spendAccount{}, waiting: map[spendSession]map[*spendAccount]bool{}, wake: make(chan struct{}, 1),
 		logged: map[string]uint64{}, recorded: map[string]bool{},
@@ -68,7 +68,7 @@ func newSpendLedger(s *service) part {
 
 func (l *spendLedger) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	l.js = js
-	l.follower = &bucketFollower{s: l.s, bucket: streams.BucketSpend, apply: l.apply}
+	l.follower = &bucketFollower{s: l.s, bucket: streams.BucketSpend, apply: l.applyChanges}
 	stopFollower, err := l.follower.start(ctx, nc, js)
 	if err != nil {
 		return nil, err
@@ -76,11 +76,11 @@ func (l *spendLedger) start(ctx context.Context, nc *nats.Conn, js jetstream.Jet
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { l.followCalls(ctx) })
-	running.Go(func() { l.sweeps(ctx) })
+	running.Go(func() { l.runSweeps(ctx) })
 	return func() { cancel(); running.Wait(); stopFollower() }, nil
 }
 
-func (l *spendLedger) fill(_ admission.Request, in *admission.Inputs) { in.Mandates.Ledger = l }
+func (l *spendLedger) load(_ admission.Request, in *admission.Inputs) { in.Mandates.SpendLedger = l }
 
 // Spend implements mandate.Ledger.
 func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
@@ -90,7 +90,7 @@ func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 	if a == nil {
 		return mandate.Spend{}
 	}
-	state, _, unreadable := a.now()
+	state, _, unreadable := a.snapshot()
 	if unreadable {
 		return mandate.Spend{Unknown: true}
 	}
@@ -101,47 +101,47 @@ func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 	return spend
 }
 
-// take reserves what the outcome spends, and has the receipt say which allowance
+// reserve reserves what the outcome spends, and has the receipt say which allowance
 // it is for: an executor uses one receipt of an allowance.
-func (l *spendLedger) take(ctx context.Context, _ admission.Request, out *admission.Outcome) (taken, error) {
-	r := out.Takes.Spend
+func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
+	r := out.Reservations.Spend
 	if r == nil {
-		return taken{}, nil
+		return reservation{}, nil
 	}
 	after, err := l.tailSeq(ctx)
 	if err != nil {
-		return taken{}, err
+		return reservation{}, err
 	}
 	key := l.s.master.Tenant(r.Tenant)
-	t := mandate.Ticket{
+	t := mandate.ReserveRequest{
 		Reservation: *r, Key: r.Key(key), Call: mandate.CallKey(key, r.Tenant, r.Source, r.Session, r.ToolCallID), Session: subject.Escape(r.Session),
 		Caller:   mandate.CallerKey(key, r.Tenant, r.Source),
 		Decision: out.Decision.DecisionID, After: after, Now: time.Now().UnixMilli(), Expires: out.Claims.ExpiresAt.UnixMilli(),
 	}
-	a := l.account(mandate.AccountKey(r.Tenant, r.MandateID, r.Currency))
+	a := l.accountFor(mandate.AccountKey(r.Tenant, r.MandateID, r.Currency))
 	var allowance mandate.Allowance
-	err = a.change(ctx, func(acc mandate.Account) (next mandate.Account, changed bool, err error) {
+	err = a.changeState(ctx, func(acc mandate.Account) (next mandate.Account, changed bool, err error) {
 		next, allowance, err = acc.Reserve(t)
 		return next, true, err
 	})
 	switch {
 	case errors.Is(err, mandate.ErrOverBudget), errors.Is(err, mandate.ErrLedgerFull), errors.Is(err, errUnreadable):
-		return taken{}, errAgain // the next decision sees it and says so
+		return reservation{}, errConflict // the next decision sees it and says so
 	case err != nil:
-		return taken{}, err
+		return reservation{}, err
 	}
 	if allowance.ID != "" {
-		out.Allowance(mandate.Nonce(key, allowance.ID), time.UnixMilli(allowance.Until))
+		out.ShareNonce(mandate.Nonce(key, allowance.ID), time.UnixMilli(allowance.Until))
 	}
-	return taken{giveBack: func(ctx context.Context) { l.giveBack(ctx, a, t) }}, nil
+	return reservation{release: func(ctx context.Context) { l.releaseTicket(ctx, a, t) }}, nil
 }
 
-// giveBack releases a reservation whose decision was certainly not recorded. If
+// releaseTicket releases a reservation whose decision was certainly not recorded. If
 // that fails, the money stays reserved until a sweep finds out.
-func (l *spendLedger) giveBack(ctx context.Context, a *spendAccount, t mandate.Ticket) {
+func (l *spendLedger) releaseTicket(ctx context.Context, a *spendAccount, t mandate.ReserveRequest) {
 	ctx, cancel := context.WithTimeout(ctx, l.s.flags.Timeout)
 	defer cancel()
-	err := a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) { return acc.GiveBack(t), true, nil })
+	err := a.changeState(ctx, func(acc mandate.Account) (mandate.Account, bool, error) { return acc.UndoReserve(t), true, nil })
 	if err != nil {
 		l.s.env.Log.Warn().Err(err).Str("mandate", t.MandateID).Str("decision_id", t.Decision).Msg("money of a decision that was not recorded stays reserved for now")
 	}
@@ -162,8 +162,8 @@ func (l *spendLedger) tailSeq(ctx context.Context) (uint64, error) {
 	return l.tail.seq, nil
 }
 
-// account finds an account or opens an empty one.
-func (l *spendLedger) account(key string) *spendAccount {
+// accountFor finds an account or opens an empty one.
+func (l *spendLedger) accountFor(key string) *spendAccount {
 	l.mu.RLock()
 	a := l.accounts[key]
 	l.mu.RUnlock()
@@ -179,17 +179,17 @@ func (l *spendLedger) account(key string) *spendAccount {
 	return a
 }
 
-// apply takes what others, or this admitter, have written.
-func (l *spendLedger) apply(_ context.Context, changed map[string]bucketEntry, _ uint64) {
+// applyChanges takes what others, or this admitter, have written.
+func (l *spendLedger) applyChanges(_ context.Context, changed map[string]bucketEntry, _ uint64) {
 	for key, e := range changed {
 		if strings.Count(key, ".") == 2 {
-			l.account(key).readEntry(e)
+			l.accountFor(key).readEntry(e)
 		}
 	}
 }
 
-// index notes which sessions an account waits for.
-func (l *spendLedger) index(a *spendAccount, before, after mandate.Account) {
+// indexSessions notes which sessions an account waits for.
+func (l *spendLedger) indexSessions(a *spendAccount, before, after mandate.Account) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range before.Entries {
@@ -213,8 +213,8 @@ func (l *spendLedger) index(a *spendAccount, before, after mandate.Account) {
 	}
 }
 
-// of lists the accounts that wait for a session.
-func (l *spendLedger) of(s spendSession) []*spendAccount {
+// accountsOf lists the accounts that wait for a session.
+func (l *spendLedger) accountsOf(s spendSession) []*spendAccount {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	list := make([]*spendAccount, 0, len(l.waiting[s]))
@@ -224,8 +224,8 @@ func (l *spendLedger) of(s spendSession) []*spendAccount {
 	return list
 }
 
-// all lists the accounts that wait for anything.
-func (l *spendLedger) all() []*spendAccount {
+// waitingAccounts lists the accounts that wait for anything.
+func (l *spendLedger) waitingAccounts() []*spendAccount {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	seen := map[*spendAccount]bool{}

@@ -20,10 +20,10 @@ var errUnreadable = errors.New("an account in the spend bucket cannot be read")
 // spendAccount is one key of the spend bucket as far as it is known, and the one place
 // in this process where it is changed.
 type spendAccount struct {
-	l      *spendLedger
-	key    string
-	tenant string        // its subject token
-	turn   chan struct{} // whoever holds it may change the key
+	ledger     *spendLedger
+	key        string
+	tenant     string        // its subject token
+	changeLock chan struct{} // whoever holds it may change the key
 
 	mu         sync.Mutex
 	state      mandate.Account
@@ -36,10 +36,10 @@ func newSpendAccount(l *spendLedger, key string) *spendAccount {
 	if rest, escaped := strings.CutPrefix(tenant, "="); escaped {
 		tenant = "~" + rest
 	}
-	return &spendAccount{l: l, key: key, tenant: tenant, turn: make(chan struct{}, 1), state: mandate.Account{V: mandate.AccountVersion}}
+	return &spendAccount{ledger: l, key: key, tenant: tenant, changeLock: make(chan struct{}, 1), state: mandate.Account{V: mandate.AccountVersion}}
 }
 
-func (a *spendAccount) now() (state mandate.Account, revision uint64, unreadable bool) {
+func (a *spendAccount) snapshot() (state mandate.Account, revision uint64, unreadable bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.state, a.revision, a.unreadable
@@ -47,41 +47,41 @@ func (a *spendAccount) now() (state mandate.Account, revision uint64, unreadable
 
 // readEntry takes a revision that was stored.
 func (a *spendAccount) readEntry(e bucketEntry) {
-	if _, known, _ := a.now(); e.revision <= known {
+	if _, known, _ := a.snapshot(); e.revision <= known {
 		return // this process wrote it itself
 	}
 	state, err := events.DecodeRecord[mandate.Account](e.value)
 	unreadable := err != nil || state.V != mandate.AccountVersion
 	if unreadable {
-		a.l.s.env.Log.Error().Str("account", a.key).Msg("an account in the spend bucket cannot be read; actions with an amount under its mandate are denied")
+		a.ledger.s.env.Log.Error().Str("account", a.key).Msg("an account in the spend bucket cannot be read; actions with an amount under its mandate are denied")
 		state = mandate.Account{V: mandate.AccountVersion}
 	}
-	a.set(state, e.revision, unreadable)
+	a.setState(state, e.revision, unreadable)
 }
 
-func (a *spendAccount) set(state mandate.Account, revision uint64, unreadable bool) {
+func (a *spendAccount) setState(state mandate.Account, revision uint64, unreadable bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if revision <= a.revision {
 		return
 	}
-	a.l.index(a, a.state, state)
+	a.ledger.indexSessions(a, a.state, state)
 	a.state, a.revision, a.unreadable = state, revision, unreadable
 }
 
-// change replaces the account by what f makes of it, unless f says that it stays
+// changeState replaces the account by what f makes of it, unless f says that it stays
 // as it is or fails. If another admitter was faster, f is asked again with what
 // that one has written. An error other than f's leaves open whether the change
 // was made.
-func (a *spendAccount) change(ctx context.Context, f func(mandate.Account) (next mandate.Account, changed bool, err error)) error {
+func (a *spendAccount) changeState(ctx context.Context, f func(mandate.Account) (next mandate.Account, changed bool, err error)) error {
 	select {
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
+	case a.changeLock <- struct{}{}:
+		defer func() { <-a.changeLock }()
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for account %s: %w", a.key, ctx.Err())
 	}
 	for {
-		state, revision, unreadable := a.now()
+		state, revision, unreadable := a.snapshot()
 		if unreadable {
 			return fmt.Errorf("%w: %s", errUnreadable, a.key)
 		}
@@ -89,24 +89,24 @@ func (a *spendAccount) change(ctx context.Context, f func(mandate.Account) (next
 		if err != nil || !changed {
 			return err
 		}
-		stored, err := a.store(ctx, next, revision)
+		stored, err := a.storeState(ctx, next, revision)
 		if err == nil {
-			a.set(next, stored, false)
+			a.setState(next, stored, false)
 			return nil
 		}
 		if !errors.Is(err, jetstream.ErrKeyExists) {
 			return fmt.Errorf("changing account %s: %w", a.key, err)
 		}
-		if err := a.l.follower.caughtUp(ctx); err != nil {
+		if err := a.ledger.follower.caughtUp(ctx); err != nil {
 			return err
 		}
-		if _, now, _ := a.now(); now <= revision {
+		if _, now, _ := a.snapshot(); now <= revision {
 			return fmt.Errorf("account %s was changed by somebody, and the bucket does not show it", a.key)
 		}
 	}
 }
 
-func (a *spendAccount) store(ctx context.Context, next mandate.Account, revision uint64) (uint64, error) {
+func (a *spendAccount) storeState(ctx context.Context, next mandate.Account, revision uint64) (uint64, error) {
 	if next.Entries == nil {
 		next.Entries = []mandate.Entry{}
 	}
@@ -114,5 +114,5 @@ func (a *spendAccount) store(ctx context.Context, next mandate.Account, revision
 	if err != nil {
 		return 0, err
 	}
-	return a.l.follower.kv.Update(ctx, a.key, body, revision)
+	return a.ledger.follower.kv.Update(ctx, a.key, body, revision)
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// errQuiet ends the reading of call records when no money waits for any.
-var errQuiet = errors.New("no money waits for the end of a call")
+// errNothingPending ends the reading of call records when no money waits for any.
+var errNothingPending = errors.New("no money waits for the end of a call")
 
-// endings are the states of a call that say something about money.
-var endings = []events.CallState{
+// endStates are the states of a call that say something about money.
+var endStates = []events.CallState{
 	events.CallCompleted, events.CallFailed, events.CallDenied, events.CallAbandoned, events.CallOrphaned,
 }
 
@@ -31,12 +31,12 @@ const maxLogged = 10_000
 // while no admitter was there is caught up with; what was applied before is
 // recognised.
 func (l *spendLedger) followCalls(ctx context.Context) {
-	filter := []string{l.allows() + "*." + string(events.Allow) + ".>"}
-	for _, state := range endings {
-		filter = append(filter, l.calls()+"*."+string(state)+".>")
+	filter := []string{l.allowPrefix() + "*." + string(events.Allow) + ".>"}
+	for _, state := range endStates {
+		filter = append(filter, l.callPrefix()+"*."+string(state)+".>")
 	}
 	for ctx.Err() == nil {
-		from, any := l.earliest()
+		from, any := l.earliestEnd()
 		if !any {
 			select {
 			case <-l.wake:
@@ -45,14 +45,14 @@ func (l *spendLedger) followCalls(ctx context.Context) {
 			continue
 		}
 		err := l.readCalls(ctx, from, filter)
-		if err == nil || errors.Is(err, errQuiet) || ctx.Err() != nil {
+		if err == nil || errors.Is(err, errNothingPending) || ctx.Err() != nil {
 			l.s.env.Health.Set("spend_calls", "")
 			continue
 		}
 		l.s.env.Log.Error().Err(err).Msg("the ends of calls cannot be followed; money stays reserved")
 		l.s.env.Health.Set("spend_calls", "the ends of calls cannot be followed, money stays reserved: "+err.Error())
 		select {
-		case <-time.After(recordAgain):
+		case <-time.After(recordRetry):
 		case <-ctx.Done():
 		}
 	}
@@ -66,31 +66,33 @@ func (l *spendLedger) readCalls(ctx context.Context, from uint64, filter []strin
 	return streams.ReadLog(ctx, l.js, streams.ReadOptions{
 		Stream: l.s.flags.Stream, From: min(from, st.LastSeq+1), Filter: filter, Log: l.s.env.Log, Stalled: l.s.env.Metrics.ReaderStalled,
 		Idle: func() error {
-			if _, any := l.earliest(); !any {
-				return errQuiet
+			if _, any := l.earliestEnd(); !any {
+				return errNothingPending
 			}
 			l.s.env.Health.Set("spend_calls", "")
 			return nil
 		},
-	}, func(batch []events.LogMessage) error { return l.ended(ctx, batch) })
+	}, func(batch []events.LogMessage) error { return l.applyCalls(ctx, batch) })
 }
 
-// calls is what the subjects of call records begin with.
-func (l *spendLedger) calls() string { return strings.TrimSuffix(l.s.space.All(subject.Calls), ">") }
+// callPrefix is what the subjects of call records begin with.
+func (l *spendLedger) callPrefix() string {
+	return strings.TrimSuffix(l.s.space.All(subject.Calls), ">")
+}
 
-// allows is what the subjects of decisions begin with.
-func (l *spendLedger) allows() string {
+// allowPrefix is what the subjects of decisions begin with.
+func (l *spendLedger) allowPrefix() string {
 	return strings.TrimSuffix(l.s.space.All(subject.Decisions), ">")
 }
 
-// earliest is the first sequence at which the end of a call can be that any money
+// earliestEnd is the first sequence at which the end of a call can be that any money
 // waits for.
-func (l *spendLedger) earliest() (seq uint64, any bool) {
+func (l *spendLedger) earliestEnd() (seq uint64, any bool) {
 	now := time.Now().UnixMilli()
-	for _, a := range l.all() {
-		state, _, _ := a.now()
+	for _, a := range l.waitingAccounts() {
+		state, _, _ := a.snapshot()
 		for _, e := range state.Entries {
-			if e.Counts(now) && (!any || e.After+1 < seq) {
+			if e.AcceptsRecords(now) && (!any || e.After+1 < seq) {
 				seq, any = e.After+1, true
 			}
 		}
@@ -98,32 +100,32 @@ func (l *spendLedger) earliest() (seq uint64, any bool) {
 	return seq, any
 }
 
-// ended applies call records. Another admitter may have reserved what they are
+// applyCalls applies call records. Another admitter may have reserved what they are
 // about: its reservation is in the bucket before its decision is in the log, so
 // an admitter that has the whole bucket after reading a record knows all that the
 // record concerns.
-func (l *spendLedger) ended(ctx context.Context, batch []events.LogMessage) error {
+func (l *spendLedger) applyCalls(ctx context.Context, batch []events.LogMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if err := l.follower.caughtUp(ctx); err != nil {
 		return err
 	}
 	for _, m := range batch {
-		rest, allow := strings.CutPrefix(m.Subject, l.allows())
+		rest, allow := strings.CutPrefix(m.Subject, l.allowPrefix())
 		if !allow {
-			rest = strings.TrimPrefix(m.Subject, l.calls())
+			rest = strings.TrimPrefix(m.Subject, l.callPrefix())
 		}
 		tokens := strings.Split(rest, ".") // <tenant>.<verdict or state>.<session>
 		if len(tokens) != 3 {
 			continue
 		}
-		accounts := l.of(spendSession{tokens[0], tokens[2]})
+		accounts := l.accountsOf(spendSession{tokens[0], tokens[2]})
 		switch {
 		case len(accounts) == 0:
 		case allow:
 			l.noteLogged(accounts, m.HeaderValue(headerEventID), m.Seq)
 		default:
-			if err := l.end(ctx, accounts, m); err != nil {
+			if err := l.applyCall(ctx, accounts, m); err != nil {
 				return err
 			}
 		}
@@ -131,17 +133,17 @@ func (l *spendLedger) ended(ctx context.Context, batch []events.LogMessage) erro
 	return nil
 }
 
-// end applies one call record to the accounts that wait for its session.
-func (l *spendLedger) end(ctx context.Context, accounts []*spendAccount, m events.LogMessage) error {
+// applyCall applies one call record to the accounts that wait for its session.
+func (l *spendLedger) applyCall(ctx context.Context, accounts []*spendAccount, m events.LogMessage) error {
 	c, err := events.DecodeRecord[events.Call](m.Body)
 	if err != nil || c.ToolCallID == "" {
 		return nil
 	}
 	call := mandate.CallKey(l.s.master.Tenant(c.Tenant), c.Tenant, c.Source, c.Session, c.ToolCallID)
-	end := mandate.EndingOf(c, call, m.Seq, m.Time.UnixMilli())
+	end := mandate.CallEndOf(c, call, m.Seq, m.Time.UnixMilli())
 	for _, a := range accounts {
-		err := a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
-			next, changed := acc.End(end.Name(acc, c, l.loggedAt))
+		err := a.changeState(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
+			next, changed := acc.ApplyEnd(end.WithDecisions(acc, c, l.loggedAt))
 			return next, changed, nil
 		})
 		if err != nil && !errors.Is(err, errUnreadable) {
@@ -154,15 +156,15 @@ func (l *spendLedger) end(ctx context.Context, accounts []*spendAccount, m event
 // noteLogged keeps the place of a decision that an account names.
 func (l *spendLedger) noteLogged(accounts []*spendAccount, decision string, seq uint64) {
 	named := func(a *spendAccount) bool {
-		state, _, _ := a.now()
-		return state.Names(decision)
+		state, _, _ := a.snapshot()
+		return state.HasDecision(decision)
 	}
 	if !slices.ContainsFunc(accounts, named) {
 		return
 	}
 	var known map[string]bool
 	if len(l.logged) >= maxLogged { // only followCalls writes it
-		known = l.decisions()
+		known = l.namedDecisions()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,11 +174,11 @@ func (l *spendLedger) noteLogged(accounts []*spendAccount, decision string, seq 
 	}
 }
 
-// decisions are all that the accounts name.
-func (l *spendLedger) decisions() map[string]bool {
+// namedDecisions are all that the accounts name.
+func (l *spendLedger) namedDecisions() map[string]bool {
 	known := map[string]bool{}
-	for _, a := range l.all() {
-		state, _, _ := a.now()
+	for _, a := range l.waitingAccounts() {
+		state, _, _ := a.snapshot()
 		for _, e := range state.Entries {
 			for _, t := range e.Attempts {
 				known[t.Decision] = true

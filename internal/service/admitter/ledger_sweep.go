@@ -18,15 +18,15 @@ const headerEventID = "ce-id"
 // looked for again.
 const maxRecorded = 10_000
 
-// errSearched ends a search in the log.
-var errSearched = errors.New("searched")
+// errStopSearch ends a search in the log.
+var errStopSearch = errors.New("searched")
 
-// sweeps looks the reservations through now and then.
-func (l *spendLedger) sweeps(ctx context.Context) {
-	tick := time.NewTicker(lookThroughEvery)
+// runSweeps looks the reservations through now and then.
+func (l *spendLedger) runSweeps(ctx context.Context) {
+	tick := time.NewTicker(sweepLedgerEvery)
 	defer tick.Stop()
 	for {
-		if err := l.sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if err := l.sweepReservations(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			l.s.env.Log.Warn().Err(err).Msg("reservations could not be looked through; money that nobody will spend stays reserved for now")
 		}
 		select {
@@ -37,27 +37,27 @@ func (l *spendLedger) sweeps(ctx context.Context) {
 	}
 }
 
-// sweep releases what can never be spent: the money of admissions whose decision
+// sweepReservations releases what can never be spent: the money of admissions whose decision
 // is not in the log, so that no caller was ever told an allow, and what lapsed and
 // has no valid receipt any more. It also forgets closed entries that are old.
-func (l *spendLedger) sweep(ctx context.Context, now time.Time) error {
+func (l *spendLedger) sweepReservations(ctx context.Context, now time.Time) error {
 	var errs []error
-	for _, a := range l.all() {
-		state, _, _ := a.now()
+	for _, a := range l.waitingAccounts() {
+		state, _, _ := a.snapshot()
 		for _, e := range state.Entries {
 			if e.State != mandate.EntryReserved || now.UnixMilli()-e.At < unrecordedAfter.Milliseconds() {
 				continue
 			}
-			lost, err := l.unrecorded(ctx, a, e)
+			lost, err := l.unrecordedDecisions(ctx, a, e)
 			if err == nil && len(lost) > 0 {
-				err = a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
-					return acc.Forget(lost, now.UnixMilli()), true, nil
+				err = a.changeState(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
+					return acc.DropDecisions(lost, now.UnixMilli()), true, nil
 				})
 			}
 			errs = append(errs, err)
 		}
-		errs = append(errs, a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
-			next := acc.Tidied(now.UnixMilli())
+		errs = append(errs, a.changeState(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
+			next := acc.Pruned(now.UnixMilli())
 			same := slices.EqualFunc(acc.Entries, next.Entries, func(a, b mandate.Entry) bool { return a.State == b.State })
 			return next, !same, nil
 		}))
@@ -65,8 +65,8 @@ func (l *spendLedger) sweep(ctx context.Context, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// unrecorded lists the decisions of an entry that are awaited and not in the log.
-func (l *spendLedger) unrecorded(ctx context.Context, a *spendAccount, e mandate.Entry) (lost []string, err error) {
+// unrecordedDecisions lists the decisions of an entry that are awaited and not in the log.
+func (l *spendLedger) unrecordedDecisions(ctx context.Context, a *spendAccount, e mandate.Entry) (lost []string, err error) {
 	for _, t := range e.Attempts {
 		if !t.Over && !l.recorded[t.Decision] {
 			lost = append(lost, t.Decision)
@@ -84,8 +84,8 @@ func (l *spendLedger) unrecorded(ctx context.Context, a *spendAccount, e mandate
 	}
 	err = streams.ReadLog(ctx, l.js, streams.ReadOptions{
 		Stream: l.s.flags.Stream, From: min(e.After, st.LastSeq) + 1, Log: l.s.env.Log, Stalled: l.s.env.Metrics.ReaderStalled,
-		Filter: []string{l.allows() + a.tenant + "." + string(events.Allow) + "." + e.Session},
-		Idle:   func() error { return errSearched },
+		Filter: []string{l.allowPrefix() + a.tenant + "." + string(events.Allow) + "." + e.Session},
+		Idle:   func() error { return errStopSearch },
 	}, func(batch []events.LogMessage) error {
 		for _, m := range batch {
 			if i := slices.Index(lost, m.HeaderValue(headerEventID)); i >= 0 {
@@ -94,11 +94,11 @@ func (l *spendLedger) unrecorded(ctx context.Context, a *spendAccount, e mandate
 			}
 		}
 		if len(lost) == 0 {
-			return errSearched
+			return errStopSearch
 		}
 		return nil
 	})
-	if !errors.Is(err, errSearched) {
+	if !errors.Is(err, errStopSearch) {
 		return nil, err
 	}
 	return lost, nil

@@ -197,7 +197,7 @@ func ledgerOn(t *testing.T, n *servicetest.NATS) (l *spendLedger, stop func()) {
 }
 
 // reserve takes money for a decision as the admitter does.
-func reserve(t *testing.T, l *spendLedger, call string, amount int64) (admission.Outcome, taken, error) {
+func reserve(t *testing.T, l *spendLedger, call string, amount int64) (admission.Outcome, reservation, error) {
 	t.Helper()
 	id, err := uuid.NewV7()
 	servicetest.OK(t, err)
@@ -206,10 +206,10 @@ func reserve(t *testing.T, l *spendLedger, call string, amount int64) (admission
 		RequestDigest: "hmac-sha256:00", Reasons: []events.Reason{}, DecidedAt: events.At(time.Now()),
 	}}
 	out.Claims.ExpiresAt = events.At(time.Now().Add(time.Minute))
-	out.Takes.Spend = &mandate.Reservation{Amount: amount, Budget: 1000, Proposal: mandate.Proposal{
+	out.Reservations.Spend = &mandate.Reservation{Amount: amount, Budget: 1000, Proposal: mandate.Proposal{
 		Tenant: "acme", Source: "rt1", Session: "s1", ToolCallID: call, MandateID: courierID, Currency: "EUR", Action: []byte(`{}`),
 	}}
-	tk, err := l.take(t.Context(), admission.Request{}, &out)
+	tk, err := l.reserve(t.Context(), admission.Request{}, &out)
 	return out, tk, err
 }
 
@@ -222,7 +222,7 @@ func TestCrashBeforeTheRecord(t *testing.T) {
 	servicetest.OK(t, err)
 	out, _, err := reserve(t, l, "c2", 300)
 	servicetest.OK(t, err)
-	msgs, err := l.s.messages(admission.Request{Body: []byte(`{}`)}, out.Decision)
+	msgs, err := l.s.logMessages(admission.Request{Body: []byte(`{}`)}, out.Decision)
 	servicetest.OK(t, err)
 	_, err = l.s.committer.Append(t.Context(), msgs...)
 	servicetest.OK(t, err)
@@ -230,14 +230,14 @@ func TestCrashBeforeTheRecord(t *testing.T) {
 
 	l, stop := ledgerOn(t, n)
 	defer stop()
-	if _, _, err := reserve(t, l, "c3", 200); !errors.Is(err, errAgain) {
+	if _, _, err := reserve(t, l, "c3", 200); !errors.Is(err, errConflict) {
 		t.Fatalf("%v: money of a decision in doubt is spent again", err)
 	}
-	servicetest.OK(t, l.sweep(t.Context(), time.Now().Add(unrecordedAfter-time.Minute)))
+	servicetest.OK(t, l.sweepReservations(t.Context(), time.Now().Add(unrecordedAfter-time.Minute)))
 	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Reserved != 900 {
 		t.Errorf("released too early: %+v", s)
 	}
-	servicetest.OK(t, l.sweep(t.Context(), time.Now().Add(unrecordedAfter+time.Minute)))
+	servicetest.OK(t, l.sweepReservations(t.Context(), time.Now().Add(unrecordedAfter+time.Minute)))
 	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Reserved != 300 {
 		t.Errorf("%+v: want the recorded decision's money reserved, and no other", s)
 	}
@@ -277,7 +277,7 @@ func TestOutcomeBeforeTheReservationIsSeen(t *testing.T) {
 	_, _, err := reserve(t, reader, "c0", 100) // so that it looks at the session at all
 	servicetest.OK(t, err)
 	servicetest.OK(t, reader.follower.caughtUp(t.Context()))
-	reader.follower.applied.mu.Lock() // it cannot say for a while that it has seen anything new
+	reader.follower.watermark.mu.Lock() // it cannot say for a while that it has seen anything new
 	writer, stopWriter := ledgerOn(t, n)
 	out, _, err := reserve(t, writer, "c1", 600)
 	servicetest.OK(t, err)
@@ -286,7 +286,7 @@ func TestOutcomeBeforeTheReservationIsSeen(t *testing.T) {
 	servicetest.OK(t, err)
 	done := make(chan error, 1)
 	go func() {
-		done <- reader.ended(t.Context(), []events.LogMessage{{Seq: 1 << 41, Subject: "gov.calls.acme.completed.s1", Time: time.Now(), Body: body}})
+		done <- reader.applyCalls(t.Context(), []events.LogMessage{{Seq: 1 << 41, Subject: "gov.calls.acme.completed.s1", Time: time.Now(), Body: body}})
 	}()
 	select {
 	case err := <-done:
@@ -294,7 +294,7 @@ func TestOutcomeBeforeTheReservationIsSeen(t *testing.T) {
 		close(done)
 	case <-time.After(100 * time.Millisecond): // long enough to do without waiting
 	}
-	reader.follower.applied.mu.Unlock()
+	reader.follower.watermark.mu.Unlock()
 	servicetest.OK(t, <-done)
 	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Settled != 600 || s.Reserved != 100 {
 		t.Errorf("%+v", s)
@@ -307,7 +307,7 @@ func TestGiveBackAfterARefusedRecord(t *testing.T) {
 	defer stop()
 	_, tk, err := reserve(t, l, "c1", 600)
 	servicetest.OK(t, err)
-	tk.giveBack(t.Context())
+	tk.release(t.Context())
 	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Reserved != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -422,7 +422,7 @@ func TestEndsOfOtherCalls(t *testing.T) {
 
 func TestTakeWithoutMoney(t *testing.T) {
 	l := newSpendLedger(nil).(*spendLedger)
-	if tk, err := l.take(context.Background(), admission.Request{}, &admission.Outcome{}); err != nil || tk.giveBack != nil {
+	if tk, err := l.reserve(context.Background(), admission.Request{}, &admission.Outcome{}); err != nil || tk.release != nil {
 		t.Error(tk, err)
 	}
 }

@@ -202,17 +202,17 @@ func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 func TestPolicyChangeThatCannotBeRecordedIsRecordedLater(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	p := newPolicies(s)
+	p := newPolicyStore(s)
 	n.Stop()
-	p.load(t.Context())
-	if len(p.changes.waiting) != 1 || s.env.Health.Report().Problems["policy_log"] == "" {
-		t.Fatalf("%d changes wait; health %+v", len(p.changes.waiting), s.env.Health.Report())
+	p.loadSet(t.Context())
+	if len(p.changes.pending) != 1 || s.env.Health.Report().Problems["policy_log"] == "" {
+		t.Fatalf("%d changes wait; health %+v", len(p.changes.pending), s.env.Health.Report())
 	}
 	if s.snapshot.Load() == nil {
 		t.Error("the change has no effect")
 	}
 	n.Restart()
-	servicetest.Eventually(t, "the change is recorded", func() bool { p.changes.record(t.Context()); return len(p.changes.waiting) == 0 })
+	servicetest.Eventually(t, "the change is recorded", func() bool { p.changes.recordPending(t.Context()); return len(p.changes.pending) == 0 })
 	if got := of(n.Log(), policySubject); len(got) != 1 {
 		t.Errorf("%d changes in the log", len(got))
 	}
@@ -222,12 +222,12 @@ func TestPolicyChangeThatCannotBeRecordedIsRecordedLater(t *testing.T) {
 }
 
 func TestOccurrences(t *testing.T) {
-	o := newOccurrences(2)
+	o := newOccurrenceTracker(2)
 	at := func(id string) int {
-		return o.current(events.Decision{Tenant: "t", Source: "s", Session: "x", ToolCallID: id})
+		return o.currentOccurrence(events.Decision{Tenant: "t", Source: "s", Session: "x", ToolCallID: id})
 	}
 	end := func(id string, n int) {
-		o.closed(events.Call{Tenant: "t", Source: "s", Session: "x", ToolCallID: id, Occurrence: n})
+		o.noteClosed(events.Call{Tenant: "t", Source: "s", Session: "x", ToolCallID: id, Occurrence: n})
 	}
 	if at("") != 0 || at("a") != 1 || at("a") != 1 {
 		t.Error("nothing closed yet")
@@ -247,10 +247,10 @@ func TestOccurrences(t *testing.T) {
 		end("a", 2)
 		end(fmt.Sprint("new", i), 1)
 	}
-	if at("a") != 3 || at("b") != 1 || at("new99") != 2 || len(o.young)+len(o.old) > 4 {
-		t.Errorf("a %d, b %d, %d remembered", at("a"), at("b"), len(o.young)+len(o.old))
+	if at("a") != 3 || at("b") != 1 || at("new99") != 2 || len(o.recent)+len(o.previous) > 4 {
+		t.Errorf("a %d, b %d, %d remembered", at("a"), at("b"), len(o.recent)+len(o.previous))
 	}
-	if o.current(events.Decision{Tenant: "t", Source: "other", Session: "x", ToolCallID: "a"}) != 1 {
+	if o.currentOccurrence(events.Decision{Tenant: "t", Source: "other", Session: "x", ToolCallID: "a"}) != 1 {
 		t.Error("another source has the same occurrence")
 	}
 }
@@ -261,12 +261,12 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
 	ctx, cancel := context.WithCancel(t.Context())
-	p := newPolicies(s)
+	p := newPolicyStore(s)
 	f := unstartedFollower(t, n, s, p)
-	servicetest.OK(t, f.open(ctx))
+	servicetest.OK(t, f.openWatch(ctx))
 	f.updates = make(chan jetstream.KeyValueEntry) // deaf
 	done, back := make(chan struct{}), make(chan nats.Status, 1)
-	go func() { defer close(done); f.follow(ctx, back) }()
+	go func() { defer close(done); f.followChanges(ctx, back) }()
 	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
 	back <- nats.CONNECTED
 	servicetest.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })

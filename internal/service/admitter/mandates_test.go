@@ -42,7 +42,7 @@ func courier(tb testing.TB, replace ...string) (raw []byte, hash string) {
 // store puts a mandate into the bucket as an operator does.
 func store(tb testing.TB, n *servicetest.NATS, tenant string, raw []byte, hash string) {
 	tb.Helper()
-	keep(tb, n, mandate.Key(tenant, courierID), mandate.Stored{
+	keep(tb, n, mandate.Key(tenant, courierID), mandate.StoredMandate{
 		V: mandate.StoredVersion, ID: courierID, Hash: hash, Mandate: string(raw), Author: "ada", PutAt: events.At(time.Now()),
 	})
 }
@@ -202,20 +202,20 @@ func TestBucketFollowerSeesWhatVanished(t *testing.T) {
 			got[k] = e
 		}
 	}
-	f.reset(t.Context(), map[string]bucketEntry{"a": {[]byte("1"), 1}, "b": {[]byte("2"), 2}}, 2)
+	f.applySnapshot(t.Context(), map[string]bucketEntry{"a": {[]byte("1"), 1}, "b": {[]byte("2"), 2}}, 2)
 	clear(got)
-	f.reset(t.Context(), map[string]bucketEntry{"b": {[]byte("2"), 2}, "c": {[]byte("3"), 3}}, 3)
+	f.applySnapshot(t.Context(), map[string]bucketEntry{"b": {[]byte("2"), 2}, "c": {[]byte("3"), 3}}, 3)
 	keys := []string{}
 	for k, e := range got {
 		keys = append(keys, k+string(e.value))
 	}
-	if slices.Sort(keys); !slices.Equal(keys, []string{"a", "c3"}) || f.applied.at != 3 {
-		t.Error(keys, f.applied.at)
+	if slices.Sort(keys); !slices.Equal(keys, []string{"a", "c3"}) || f.watermark.position != 3 {
+		t.Error(keys, f.watermark.position)
 	}
 	// A bucket that was made anew counts from one again.
 	clear(got)
-	f.reset(t.Context(), map[string]bucketEntry{"b": {[]byte("other"), 2}}, 2)
-	if string(got["b"].value) != "other" || got["c"].value != nil || f.applied.at != 2 {
-		t.Error(got, f.applied.at)
+	f.applySnapshot(t.Context(), map[string]bucketEntry{"b": {[]byte("other"), 2}}, 2)
+	if string(got["b"].value) != "other" || got["c"].value != nil || f.watermark.position != 2 {
+		t.Error(got, f.watermark.position)
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMark(t *testing.T) {
-	var m mark
+	var m watermark
 	servicetest.OK(t, m.await(t.Context(), 0))
 	done := make(chan error)
 	for range 2 {

@@ -13,11 +13,11 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// memory keeps an admitter below its limit: what requests in flight and the
+// memoryBudget keeps an admitter below its limit: what requests in flight and the
 // evaluations under way may take together is known before it is taken, and what
 // does not fit is refused. Half of the limit is for requests, a quarter for
 // evaluations; the rest is for what decisions rest on and for the connection.
-type memory struct {
+type memoryBudget struct {
 	limit      int64
 	requests   *shares // of half of the limit: requests in flight, in bytes
 	evaluating *places // evaluations at the same time
@@ -40,25 +40,25 @@ const (
 	minMemory = 256 << 20
 )
 
-// newMemory makes the accounts of a limit in MiB.
-func newMemory(mebibytes int64) (*memory, error) {
+// newMemoryBudget makes the accounts of a limit in MiB.
+func newMemoryBudget(mebibytes int64) (*memoryBudget, error) {
 	limit := mebibytes << 20
 	if mebibytes > math.MaxInt64>>20 || limit < minMemory {
 		return nil, fmt.Errorf("--memory-limit is %d MiB; it must be at least %d", mebibytes, minMemory>>20)
 	}
 	n := max(min(limit/4/evaluationMemory, int64(4*runtime.GOMAXPROCS(0))), 1)
-	return &memory{limit: limit, requests: newShares(limit / 2), evaluating: newPlaces(n)}, nil
+	return &memoryBudget{limit: limit, requests: newShares(limit / 2), evaluating: newPlaces(n)}, nil
 }
 
 // arrived is how many bytes of requests can have arrived that accept has not looked
 // at. It looks at them at once: beyond it, requests of all callers are lost.
-func (m *memory) arrived() int { return int(max(m.limit/8, minArrived)) }
+func (m *memoryBudget) arrived() int { return int(max(m.limit/8, minArrived)) }
 
 const minArrived = 64 << 20
 
-// enforce makes the garbage collector work harder near the limit, unless the
+// setGCLimit makes the garbage collector work harder near the limit, unless the
 // environment says otherwise.
-func (m *memory) enforce() {
+func (m *memoryBudget) setGCLimit() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(m.limit)
 	}
@@ -74,7 +74,7 @@ func requestNeeds(size int) int64 {
 
 // reserve takes what a request of a size may need. It is false where that does not
 // fit, or would leave others nothing; the request is refused then.
-func (m *memory) reserve(a asker, size int) (reserved int64, fits bool) {
+func (m *memoryBudget) reserve(a asker, size int) (reserved int64, fits bool) {
 	n := requestNeeds(size)
 	if !m.requests.take(a, n) {
 		return 0, false
@@ -83,14 +83,14 @@ func (m *memory) reserve(a asker, size int) (reserved int64, fits bool) {
 }
 
 // release gives back what reserve took.
-func (m *memory) release(a asker, reserved int64) { m.requests.release(a, reserved) }
+func (m *memoryBudget) release(a asker, reserved int64) { m.requests.release(a, reserved) }
 
 // errExpired says that the policies could not be evaluated within the request's
 // time.
 var errExpired = errors.New("the policies could not be evaluated in time")
 
-// evaluate runs f, which decides a request of a, when it is a's turn.
-func (m *memory) evaluate(ctx context.Context, a asker, f func()) error {
+// runEvaluation runs f, which decides a request of a, when it is a's turn.
+func (m *memoryBudget) runEvaluation(ctx context.Context, a asker, f func()) error {
 	if m.evaluating.acquire(ctx, a) != nil {
 		return errExpired
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
-	m, err := newMemory(256)
+	m, err := newMemoryBudget(256)
 	servicetest.OK(t, err)
 	taken, callers := int64(0), 0
 	for ; ; callers++ {
@@ -39,14 +39,14 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 		t.Error("what was released cannot be reserved again")
 	}
 	for _, bad := range []int64{0, -1, 255, 1 << 60} {
-		if _, err := newMemory(bad); err == nil || !strings.Contains(err.Error(), "--memory-limit") {
+		if _, err := newMemoryBudget(bad); err == nil || !strings.Contains(err.Error(), "--memory-limit") {
 			t.Errorf("%d MiB: %v", bad, err)
 		}
 	}
 }
 
 func TestEvaluationsShareTheMemory(t *testing.T) {
-	m, err := newMemory(256)
+	m, err := newMemoryBudget(256)
 	servicetest.OK(t, err)
 	if n := m.evaluating.capacity; n*evaluationMemory > m.limit/4 {
 		t.Fatalf("%d evaluations of %d bytes at the same time", n, evaluationMemory)
@@ -54,13 +54,13 @@ func TestEvaluationsShareTheMemory(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	for i := range m.evaluating.capacity {
 		go func() {
-			_ = m.evaluate(context.Background(), asker{fmt.Sprint(i), "u"}, func() { inside <- struct{}{}; <-leave })
+			_ = m.runEvaluation(context.Background(), asker{fmt.Sprint(i), "u"}, func() { inside <- struct{}{}; <-leave })
 		}()
 		<-inside
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := m.evaluate(ctx, asker{"acme", "u"}, func() { t.Error("one more was evaluated") }); !errors.Is(err, errExpired) {
+	if err := m.runEvaluation(ctx, asker{"acme", "u"}, func() { t.Error("one more was evaluated") }); !errors.Is(err, errExpired) {
 		t.Errorf("error %v", err)
 	}
 	close(leave)
@@ -74,7 +74,7 @@ func TestRefusesBeforeTheMemoryIsUsedUp(t *testing.T) {
 	full := s.memory.limit/2 - 1
 	s.memory.requests.take(asker{"globex", "u"}, full)
 	r := preToolUse(t)
-	s.accept(t.Context(), r)
+	s.acceptRequest(t.Context(), r)
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != codeOverloaded {
 		t.Errorf("%s", r.body)
 	}
@@ -98,9 +98,9 @@ spec:
 `)}})
 	servicetest.OK(t, err)
 	s.snapshot.Store(&admission.Snapshot{Policies: set})
-	s.heldKey = nil
+	s.cachedSecret = nil
 	r := preToolUse(t)
-	s.admit(t.Context(), r, time.Now())
+	s.admitRequest(t.Context(), r, time.Now())
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != policy.CodePolicyDeadline || r.answer.Get(events.HeaderVerdict) != "deny" {
 		t.Errorf("%s", r.body)
 	}
@@ -114,7 +114,7 @@ spec:
 func TestMemoryOfARequestIsNotUnderestimated(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	s.heldKey = nil
+	s.cachedSecret = nil
 	for name, args := range map[string]string{
 		"numbers": strings.Repeat("1,", 100_000) + "1", "lists": strings.Repeat("[],", 70_000) + "1",
 		"objects": strings.Repeat("{},", 70_000) + "1", "members": strings.Repeat(`{"":0},`, 30_000) + "1", "texts": strings.Repeat(`"",`, 70_000) + "1",
@@ -124,8 +124,8 @@ func TestMemoryOfARequestIsNotUnderestimated(t *testing.T) {
 		if len(r.data) < 200_000 {
 			t.Fatalf("the example request has changed: %d bytes", len(r.data))
 		}
-		req, known := s.request(r, time.Now())
-		in, err := s.inputs(req, known)
+		req, known := s.parseRequest(r, time.Now())
+		in, err := s.drawInputs(req, known)
 		servicetest.OK(t, err)
 		var before, after runtime.MemStats
 		runtime.GC()

@@ -15,15 +15,15 @@ import (
 // at some 50 bytes each.
 const maxTrackedCalls = 100_000
 
-// occurrences remembers, for ids that are used more than once, which occurrence
+// occurrenceTracker remembers, for ids that are used more than once, which occurrence
 // is open. It follows the correlator's call records and forgets the ids that were
 // not heard of for the longest time, half of them at once: what it says is a
 // convenience for readers of decisions; the call record is what counts
 // (architecture section 4).
-type occurrences struct {
-	mu         sync.Mutex
-	limit      int
-	young, old map[callKey]int32 // the last closed occurrence
+type occurrenceTracker struct {
+	mu               sync.Mutex
+	limit            int
+	recent, previous map[callKey]int32 // the last closed occurrence
 }
 
 // callKey stands for tenant, source, session and id, of whatever length those are.
@@ -40,31 +40,31 @@ func callKeyOf(tenant, source, session, id string) (k callKey) {
 	return k
 }
 
-func newOccurrences(limit int) *occurrences {
-	return &occurrences{limit: limit, young: map[callKey]int32{}}
+func newOccurrenceTracker(limit int) *occurrenceTracker {
+	return &occurrenceTracker{limit: limit, recent: map[callKey]int32{}}
 }
 
-// current is the occurrence a request asks about, 0 when it has no call id.
-func (o *occurrences) current(d events.Decision) int {
+// currentOccurrence is the occurrence a request asks about, 0 when it has no call id.
+func (o *occurrenceTracker) currentOccurrence(d events.Decision) int {
 	if d.ToolCallID == "" {
 		return 0
 	}
 	k := callKeyOf(d.Tenant, d.Source, d.Session, d.ToolCallID)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return int(o.last(k)) + 1
+	return int(o.lastClosed(k)) + 1
 }
 
-func (o *occurrences) last(k callKey) int32 { return max(o.young[k], o.old[k]) }
+func (o *occurrenceTracker) lastClosed(k callKey) int32 { return max(o.recent[k], o.previous[k]) }
 
-// closed notes that an occurrence has reached its end.
-func (o *occurrences) closed(c events.Call) {
+// noteClosed notes that an occurrence has reached its end.
+func (o *occurrenceTracker) noteClosed(c events.Call) {
 	k := callKeyOf(c.Tenant, c.Source, c.Session, c.ToolCallID)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.young[k] = max(o.last(k), int32(min(c.Occurrence, 1<<30)))
-	if len(o.young) > o.limit/2 {
-		o.young, o.old = map[callKey]int32{}, o.young
+	o.recent[k] = max(o.lastClosed(k), int32(min(c.Occurrence, 1<<30)))
+	if len(o.recent) > o.limit/2 {
+		o.recent, o.previous = map[callKey]int32{}, o.recent
 	}
 }
 
@@ -73,7 +73,7 @@ func (s *service) followCalls(nc *nats.Conn) error {
 	_, err := nc.Subscribe(s.space.All(subject.Calls), func(m *nats.Msg) {
 		c, err := events.DecodeRecord[events.Call](m.Data)
 		if err == nil && c.State != events.CallOpen && c.ToolCallID != "" {
-			s.calls.closed(c)
+			s.calls.noteClosed(c)
 		}
 	})
 	return err

@@ -16,37 +16,37 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// part is one kind of records, beside the policies, that decisions rest on:
+// stateStore is one kind of records, beside the policies, that decisions rest on:
 // mandates and money, approvals, confirmations, counters, publishers. It keeps a
 // view of its bucket in memory to decide from, and changes the bucket by
 // compare-and-set when a verdict takes something.
-type part interface {
+type stateStore interface {
 	// start reads what there is and follows it until ctx ends. When it returns
 	// without error the view is complete. stop returns when nothing runs any more.
 	start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error)
 
-	// fill puts what is known into the inputs of one decision. It does no I/O and
+	// load puts what is known into the inputs of one decision. It does no I/O and
 	// costs next to nothing for a request that does not need it.
-	fill(req admission.Request, in *admission.Inputs)
+	load(req admission.Request, in *admission.Inputs)
 
-	// take takes from the store what the outcome takes of this part, nothing for
+	// reserve takes from the store what the outcome takes of this part, nothing for
 	// most. errAgain says that somebody else was faster: the decision is made
 	// again, from a view that has what they did. Any other error is a deny.
-	take(ctx context.Context, req admission.Request, out *admission.Outcome) (taken, error)
+	reserve(ctx context.Context, req admission.Request, out *admission.Outcome) (reservation, error)
 }
 
-// taken is the result of take.
-type taken struct {
+// reservation is the result of take.
+type reservation struct {
 	// msgs go to the log with the decision, after it.
 	msgs []streams.Msg
-	// giveBack undoes it when the decision could not be recorded for certain; nil
+	// release undoes it when the decision could not be recorded for certain; nil
 	// if nothing needs to be undone. A crash before it must deny, never allow: what
 	// is taken stays taken.
-	giveBack func(context.Context)
+	release func(context.Context)
 }
 
 var (
-	errAgain    = errors.New("somebody else took it first")
+	errConflict = errors.New("somebody else took it first")
 	errNoInputs = errors.New("no randomness")
 )
 
@@ -54,94 +54,94 @@ var (
 // what it rests on.
 const maxAttempts = 8
 
-// newParts lists all parts, in the order in which they take.
-func (s *service) newParts() []part {
-	return []part{
-		s.rates, newConfirmations(s), newApprovals(s), newMandates(s), newSpendLedger(s), newPublishers(s)}
+// newStores lists all parts, in the order in which they take.
+func (s *service) newStores() []stateStore {
+	return []stateStore{
+		s.rates, newConfirmationStore(s), newApprovalStore(s), newMandateStore(s), newSpendLedger(s), newPublisherStore(s)}
 }
 
-func (s *service) startParts(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+func (s *service) startStores(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, f := range slices.Backward(stops) {
 			f()
 		}
 	}
-	for _, p := range s.newParts() {
+	for _, p := range s.newStores() {
 		f, err := p.start(ctx, nc, js)
 		if err != nil {
 			stop()
 			return nil, err
 		}
 		stops = append(stops, f)
-		s.parts = append(s.parts, p)
+		s.stores = append(s.stores, p)
 	}
 	return stop, nil
 }
 
 // decide decides one request, takes what the verdict takes and records it. The
 // outcome is set with an error, too.
-func (s *service) decide(ctx context.Context, req admission.Request, known bool) (out admission.Outcome, a answer, err error) {
+func (s *service) decide(ctx context.Context, req admission.Request, known bool) (out admission.Outcome, a recordedAnswer, err error) {
 	// A stop must not tear a record apart from its answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
 	defer cancel()
-	defer s.progress.begin()()
+	defer s.progress.beginDecision()()
 	// Half of the time is for the record.
 	evaluating, cancelEvaluating := context.WithTimeout(ctx, s.flags.Timeout/2)
 	defer cancelEvaluating()
-	held := s.heldKey
+	held := s.cachedSecret
 	for range maxAttempts {
-		in, err := s.inputs(req, known)
+		in, err := s.drawInputs(req, known)
 		if err != nil {
 			return out, a, fmt.Errorf("%w: %w", errNoInputs, err)
 		}
-		in.SessionKey, in.Context = held, evaluating
-		for _, p := range s.parts {
-			p.fill(req, &in)
+		in.SessionSecret, in.Context = held, evaluating
+		for _, p := range s.stores {
+			p.load(req, &in)
 		}
-		err = s.memory.evaluate(evaluating, asker{req.Tenant, req.Source}, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
+		err = s.memory.runEvaluation(evaluating, asker{req.Tenant, req.Source}, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
 		if err == nil && out.Expired {
 			err = errExpired
 		}
 		if err != nil {
 			return out, a, err
 		}
-		if !s.progress.settled() { // after what was decided by was read: a change says so before it takes effect
+		if !s.progress.canRecord() { // after what was decided by was read: a change says so before it takes effect
 			return out, a, errNotInLog
 		}
-		if session, wants := out.Wants(); wants {
-			if held, err = s.fetchKey(ctx, sessionsecrets.Named(req.Tenant, session)); err != nil {
+		if session, wants := out.NeedsSessionKey(); wants {
+			if held, err = s.fetchSessionSecret(ctx, sessionsecrets.SessionOfName(req.Tenant, session)); err != nil {
 				return out, a, err
 			}
 			continue
 		}
 		s.metrics.Decided(in.Now)
-		msgs, giveBack, err := s.take(ctx, req, &out)
-		if errors.Is(err, errAgain) {
+		msgs, giveBack, err := s.reserveAll(ctx, req, &out)
+		if errors.Is(err, errConflict) {
 			continue
 		}
 		if err == nil {
 			begun := time.Now()
-			a, err = s.record(ctx, req, &out, msgs)
+			a, err = s.recordDecision(ctx, req, &out, msgs)
 			s.metrics.Recorded(begun)
 		}
 		if errors.Is(err, streams.ErrTooLarge) { // nothing is stored, so nothing is taken
 			giveBack(context.WithoutCancel(ctx))
-			small := withheld(req, out.Decision)
-			out.TooLarge(in, small.Body)
-			a, err = s.record(ctx, small, &out, nil)
+			small := withheldRequest(req, out.Decision)
+			out.RefuseTooLarge(in, small.Body)
+			a, err = s.recordDecision(ctx, small, &out, nil)
 		}
 		// In doubt the record may be in the log, and what it took is taken.
-		if err != nil && !errors.Is(err, streams.ErrDoubt) {
+		if err != nil && !errors.Is(err, streams.ErrAmbiguous) {
 			giveBack(context.WithoutCancel(ctx))
 		}
 		return out, a, err
 	}
-	return out, a, errAgain
+	return out, a, errConflict
 }
 
-// take lets every part take. giveBack undoes all that was taken.
-func (s *service) take(ctx context.Context, req admission.Request, out *admission.Outcome) (msgs []streams.Msg, giveBack func(context.Context), err error) {
+// reserveAll lets every part take. giveBack undoes all that was taken.
+func (s *service) reserveAll(ctx context.Context, req admission.Request, out *admission.Outcome) (msgs []streams.Msg, giveBack func(context.Context), err error) {
 	var undo []func(context.Context)
 	giveBack = func(ctx context.Context) {
 		for _, f := range slices.Backward(undo) {
@@ -149,15 +149,15 @@ func (s *service) take(ctx context.Context, req admission.Request, out *admissio
 		}
 		undo = nil
 	}
-	for _, p := range s.parts {
-		t, err := p.take(ctx, req, out)
+	for _, p := range s.stores {
+		t, err := p.reserve(ctx, req, out)
 		if err != nil {
 			giveBack(context.WithoutCancel(ctx))
 			return nil, giveBack, err
 		}
 		msgs = append(msgs, t.msgs...)
-		if t.giveBack != nil {
-			undo = append(undo, t.giveBack)
+		if t.release != nil {
+			undo = append(undo, t.release)
 		}
 	}
 	return msgs, giveBack, nil

@@ -19,38 +19,38 @@ const (
 	// settle is how long a burst of policy changes may take before the set is
 	// compiled: several documents that are put one by one are one change. A push is
 	// one value anyway.
-	settle = 50 * time.Millisecond
+	policySettleDelay = 50 * time.Millisecond
 	// recordAgain is how often a change that could not be recorded is tried again.
-	recordAgain = time.Second
+	recordRetry = time.Second
 	// openTimeout is how long reading the whole bucket may take.
 	openTimeout = 10 * time.Second
 )
 
-// policies know what is in the policies bucket.
-type policies struct {
+// policyStore know what is in the policies bucket.
+type policyStore struct {
 	s       *service
-	entries map[string]bucketEntry // of the bucket, deletions included
-	held    policybucket.Holding   // what they mean
+	entries map[string]bucketEntry   // of the bucket, deletions included
+	held    policybucket.BucketState // what they mean
 	opened  bool
 	changes changeLog
 }
 
-func newPolicies(s *service) *policies {
-	return &policies{s: s, entries: map[string]bucketEntry{}, changes: changeLog{s: s, kind: events.ControlPolicy}}
+func newPolicyStore(s *service) *policyStore {
+	return &policyStore{s: s, entries: map[string]bucketEntry{}, changes: changeLog{s: s, kind: events.ControlPolicy}}
 }
 
 // start compiles what the policies bucket holds now, before it returns, and again
 // whenever it changes. A set that does not compile denies everything until it is
 // mended: keeping the old one would decide by rules that somebody has just taken
 // back.
-func (p *policies) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f := &bucketFollower{s: p.s, bucket: streams.BucketPolicies, settle: settle, apply: p.apply}
+func (p *policyStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	f := &bucketFollower{s: p.s, bucket: streams.BucketPolicies, settleDelay: policySettleDelay, apply: p.applyChanges}
 	return f.start(ctx, nc, js)
 }
 
-func (p *policies) apply(ctx context.Context, changed map[string]bucketEntry, _ uint64) {
+func (p *policyStore) applyChanges(ctx context.Context, changed map[string]bucketEntry, _ uint64) {
 	if len(changed) == 0 && p.opened {
-		p.changes.record(ctx)
+		p.changes.recordPending(ctx)
 		return
 	}
 	for key, e := range changed {
@@ -58,7 +58,7 @@ func (p *policies) apply(ctx context.Context, changed map[string]bucketEntry, _ 
 			delete(p.entries, key)
 		}
 	}
-	p.held, p.opened = policybucket.Holding{}, true
+	p.held, p.opened = policybucket.BucketState{}, true
 	for key, e := range p.entries {
 		if e.value == nil {
 			p.held.Delete(key, e.revision)
@@ -66,30 +66,30 @@ func (p *policies) apply(ctx context.Context, changed map[string]bucketEntry, _ 
 			p.held.Put(key, e.value, e.revision)
 		}
 	}
-	p.load(ctx)
+	p.loadSet(ctx)
 }
 
-// load compiles the documents, records the change and swaps the snapshot, in
+// loadSet compiles the documents, records the change and swaps the snapshot, in
 // this order: what decides is in the log before its first decision. A change that
 // cannot be recorded takes effect all the same, and nothing is decided until the
 // log takes it.
-func (p *policies) load(ctx context.Context) {
+func (p *policyStore) loadSet(ctx context.Context) {
 	var set *policy.Set
 	list, err := p.held.Documents()
 	if err == nil {
 		set, err = policy.Compile(list)
 	}
-	p.changes.add(p.held.Revision, p.change(list, set, err))
-	p.changes.record(ctx)
-	p.s.rates.prepare(ctx, set)
+	p.changes.addChange(p.held.Revision, p.policyChange(list, set, err))
+	p.changes.recordPending(ctx)
+	p.s.rates.prepareSet(ctx, set)
 	p.s.snapshot.Store(&admission.Snapshot{Policies: set, PolicyErr: err, Revision: p.held.Revision})
 	p.s.metrics.Policies(p.held.Revision, err == nil)
-	p.s.rates.prepared(set)
-	p.tell(set, err)
+	p.s.rates.finishPrepare(set)
+	p.reportState(set, err)
 }
 
-// tell puts the state of the policies into log and health.
-func (p *policies) tell(set *policy.Set, err error) {
+// reportState puts the state of the policies into log and health.
+func (p *policyStore) reportState(set *policy.Set, err error) {
 	log, health := p.s.env.Log, p.s.env.Health
 	switch {
 	case errors.Is(err, policy.ErrNoPolicies):
@@ -104,10 +104,10 @@ func (p *policies) tell(set *policy.Set, err error) {
 	}
 }
 
-func (p *policies) change(docs []policy.Document, set *policy.Set, err error) events.PolicyChange {
+func (p *policyStore) policyChange(docs []policy.Document, set *policy.Set, err error) events.PolicyChange {
 	c := events.PolicyChange{Writer: writerName(), Revision: p.held.Revision, Policies: []events.PolicyRef{},
 		Author: p.held.Set.Author, Message: p.held.Set.Message, PushedAt: p.held.Set.PushedAt, RollbackTo: p.held.Set.RollbackTo,
-		Documents: policybucket.Of(docs)}
+		Documents: policybucket.EncodeDocuments(docs)}
 	if len(p.held.Mixed()) > 0 { // what decides is not what somebody pushed
 		c.Author, c.Message, c.PushedAt, c.RollbackTo = "", "", events.Time{}, 0
 	}
@@ -120,5 +120,5 @@ func (p *policies) change(docs []policy.Document, set *policy.Set, err error) ev
 			c.Policies = append(c.Policies, events.PolicyRef{Name: name, Revision: p.held.Revision, Digest: set.Digest()})
 		}
 	}
-	return c.Bounded()
+	return c.WithinLimits()
 }

@@ -18,9 +18,9 @@ import (
 // maxDocuments bounds the list in one record of a change.
 const maxDocuments = 1000
 
-// publishers is the part that knows what is declared about publishers and tools.
+// publisherStore is the part that knows what is declared about publishers and tools.
 // Every change compiles all of it anew: a name can be taken by any document.
-type publishers struct {
+type publisherStore struct {
 	s       *service
 	set     atomic.Pointer[publisher.Set] // nil while there is no document at all
 	held    map[string]bucketEntry        // of the follower
@@ -28,33 +28,33 @@ type publishers struct {
 	opened  bool                          // of the follower
 }
 
-func newPublishers(s *service) part {
-	return &publishers{s: s, held: map[string]bucketEntry{}, changes: changeLog{s: s, kind: events.ControlPublisher}}
+func newPublisherStore(s *service) stateStore {
+	return &publisherStore{s: s, held: map[string]bucketEntry{}, changes: changeLog{s: s, kind: events.ControlPublisher}}
 }
 
-func (p *publishers) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f := &bucketFollower{s: p.s, bucket: streams.BucketPublishers, settle: settle, apply: p.apply}
+func (p *publisherStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	f := &bucketFollower{s: p.s, bucket: streams.BucketPublishers, settleDelay: policySettleDelay, apply: p.applyChanges}
 	return f.start(ctx, nc, js)
 }
 
-// fill leaves Publishers nil where nobody has declared anything.
-func (p *publishers) fill(_ admission.Request, in *admission.Inputs) {
+// load leaves Publishers nil where nobody has declared anything.
+func (p *publisherStore) load(_ admission.Request, in *admission.Inputs) {
 	if set := p.set.Load(); set != nil {
 		in.Publishers = set
 	}
 }
 
-// take: a declaration is not used up.
-func (p *publishers) take(context.Context, admission.Request, *admission.Outcome) (taken, error) {
-	return taken{}, nil
+// reserve: a declaration is not used up.
+func (p *publisherStore) reserve(context.Context, admission.Request, *admission.Outcome) (reservation, error) {
+	return reservation{}, nil
 }
 
-// apply compiles what the bucket holds, records the change and makes it what
+// applyChanges compiles what the bucket holds, records the change and makes it what
 // decides, in this order. A change that cannot be recorded takes effect all the
 // same, and nothing is decided until the log takes it.
-func (p *publishers) apply(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
+func (p *publisherStore) applyChanges(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
 	if len(changed) == 0 && p.opened {
-		p.changes.record(ctx)
+		p.changes.recordPending(ctx)
 		return
 	}
 	for key, e := range changed {
@@ -62,23 +62,23 @@ func (p *publishers) apply(ctx context.Context, changed map[string]bucketEntry, 
 			delete(p.held, key)
 		}
 	}
-	docs, unusable := p.documents()
+	docs, unusable := p.currentDocuments()
 	set := publisher.Compile(docs, revision, unusable...)
 	err := set.Err()
 	if p.opened || len(p.held) > 0 {
-		p.changes.add(revision, changeOf(set, revision, err))
+		p.changes.addChange(revision, changeOf(set, revision, err))
 	}
 	p.opened = true
-	p.changes.record(ctx)
+	p.changes.recordPending(ctx)
 	if len(p.held) == 0 {
 		set = nil
 	}
 	p.set.Store(set)
-	p.tell(len(docs), revision, err)
+	p.reportState(len(docs), revision, err)
 }
 
-// documents are those of the bucket, and the keys that name none.
-func (p *publishers) documents() (docs []publisher.Document, unusable []string) {
+// currentDocuments are those of the bucket, and the keys that name none.
+func (p *publisherStore) currentDocuments() (docs []publisher.Document, unusable []string) {
 	for key, e := range p.held {
 		tenant, name, err := publisher.ParseKey(key)
 		if err != nil {
@@ -91,8 +91,8 @@ func (p *publishers) documents() (docs []publisher.Document, unusable []string) 
 	return docs, unusable
 }
 
-// tell puts the state of the documents into log and health.
-func (p *publishers) tell(documents int, revision uint64, err error) {
+// reportState puts the state of the documents into log and health.
+func (p *publisherStore) reportState(documents int, revision uint64, err error) {
 	if err != nil {
 		p.s.env.Log.Error().Err(err).Uint64("revision", revision).
 			Msg("what is declared about publishers and tools cannot be used; every request of its tenants is denied until it is mended (countersign publisher list)")
@@ -110,7 +110,7 @@ func changeOf(set *publisher.Set, revision uint64, err error) events.PublisherCh
 	c := events.PublisherChange{
 		Writer: writerName(), Revision: revision, Digest: set.Digest(), Documents: append([]events.PublisherDocument{}, list[:min(maxDocuments, len(list))]...),
 	}
-	leaveOut(c.Documents)
+	trimDeclarations(c.Documents)
 	if err != nil {
 		text := err.Error()
 		c.Error = strings.ToValidUTF8(text[:min(maxChangeError, len(text))], "")
@@ -122,9 +122,9 @@ func changeOf(set *publisher.Set, revision uint64, err error) events.PublisherCh
 // the log must hold it.
 const maxDeclared = 256 << 10
 
-// leaveOut drops what manifests declare from where a record would become too
+// trimDeclarations drops what manifests declare from where a record would become too
 // large.
-func leaveOut(docs []events.PublisherDocument) {
+func trimDeclarations(docs []events.PublisherDocument) {
 	size := 0
 	for i := range docs {
 		d := docs[i].Declares

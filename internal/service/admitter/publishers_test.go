@@ -127,7 +127,7 @@ func TestDeclarationsThatAreTooMany(t *testing.T) {
 		}
 		docs = append(docs, events.PublisherDocument{Tenant: "acme", Name: "manifest.x", Declares: d})
 	}
-	leaveOut(docs)
+	trimDeclarations(docs)
 	body, err := events.Encode(events.PublisherChange{Documents: docs})
 	servicetest.OK(t, err)
 	if docs[0].Declares == nil || docs[maxDocuments-1].Declares != nil || len(docs) != maxDocuments || len(body) > 512<<10 {

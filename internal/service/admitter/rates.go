@@ -23,45 +23,45 @@ const (
 	// rereadPatience is how long a new set of policies may wait for what its
 	// limits count. After it the set is in force, and its limits deny until all is
 	// read.
-	rereadPatience = 3 * time.Second
+	rereadTimeout = 3 * time.Second
 	// rereadAgain is how long to wait after the log could not be read.
-	rereadAgain = time.Second
+	rereadRetry = time.Second
 	// rereadSlack is how much more than the longest window is read back, for clocks
 	// that differ.
 	rereadSlack = 10 * time.Second
 )
 
-// rates is the part that knows what rate and budget conditions count. The log is
+// rateStore is the part that knows what rate and budget conditions count. The log is
 // where it is kept: every decision of verdict allow names the counters that it
 // adds to. Whatever is allowed here counts at once; what other admitters allow
 // counts as soon as it comes by the log. It reads the log only while there is a
 // policy with a limit.
-type rates struct {
+type rateStore struct {
 	s       *service
-	current atomic.Pointer[tally] // complete; nil while nothing is known
+	current atomic.Pointer[counterTally] // complete; nil while nothing is known
 
-	mu      sync.Mutex // guards what follows
-	ctx     context.Context
-	js      jetstream.JetStream
-	longest time.Duration // what is read back, or is being read
-	end     func()        // ends the reading under way; nil if there is none
-	ready   chan struct{} // closed when it is complete for the first time
+	mu       sync.Mutex // guards what follows
+	ctx      context.Context
+	js       jetstream.JetStream
+	longest  time.Duration // what is read back, or is being read
+	stopRead func()        // ends the reading under way; nil if there is none
+	ready    chan struct{} // closed when it is complete for the first time
 }
 
-func newRates(s *service) *rates { return &rates{s: s} }
+func newRateStore(s *service) *rateStore { return &rateStore{s: s} }
 
 // start implements part.
-func (r *rates) start(ctx context.Context, _ *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+func (r *rateStore) start(ctx context.Context, _ *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	r.mu.Lock()
 	r.ctx, r.js = ctx, js
 	r.mu.Unlock()
 	if snap := r.s.snapshot.Load(); snap != nil {
-		err = r.await(ctx, r.need(snap.Policies))
+		err = r.awaitReady(ctx, r.ensureRead(snap.Policies))
 	}
-	return r.drop, err
+	return r.stopReading, err
 }
 
-func (r *rates) await(ctx context.Context, ready <-chan struct{}) error {
+func (r *rateStore) awaitReady(ctx context.Context, ready <-chan struct{}) error {
 	if ready == nil {
 		return nil
 	}
@@ -73,68 +73,68 @@ func (r *rates) await(ctx context.Context, ready <-chan struct{}) error {
 	}
 }
 
-// fill implements part.
-func (r *rates) fill(_ admission.Request, in *admission.Inputs) {
+// load implements part.
+func (r *rateStore) load(_ admission.Request, in *admission.Inputs) {
 	if l := r.current.Load(); l != nil {
 		in.Counters = l
 	}
 }
 
-// take implements part. A limit that others have used up meanwhile has the
+// reserve implements part. A limit that others have used up meanwhile has the
 // decision made again.
-func (r *rates) take(_ context.Context, _ admission.Request, out *admission.Outcome) (taken, error) {
-	if len(out.Takes.Counts) == 0 {
-		return taken{}, nil
+func (r *rateStore) reserve(_ context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
+	if len(out.Reservations.Counts) == 0 {
+		return reservation{}, nil
 	}
 	id := out.Decision.DecisionID
 	l := r.current.Load()
-	if l == nil || !l.take(id, out.Takes.Counts, out.Decision.DecidedAt.Time) {
-		return taken{}, errAgain
+	if l == nil || !l.reserve(id, out.Reservations.Counts, out.Decision.DecidedAt.Time) {
+		return reservation{}, errConflict
 	}
-	return taken{giveBack: func(context.Context) {
+	return reservation{release: func(context.Context) {
 		if l := r.current.Load(); l != nil { // it may be another one that has inherited it
-			l.giveBack(id)
+			l.release(id)
 		}
 	}}, nil
 }
 
-// prepare reads what a set's limits count before the set is in force, so that
+// prepareSet reads what a set's limits count before the set is in force, so that
 // it need not deny meanwhile.
-func (r *rates) prepare(ctx context.Context, set *policy.Set) {
-	ctx, cancel := context.WithTimeout(ctx, rereadPatience)
+func (r *rateStore) prepareSet(ctx context.Context, set *policy.Set) {
+	ctx, cancel := context.WithTimeout(ctx, rereadTimeout)
 	defer cancel()
-	if err := r.await(ctx, r.need(set)); err != nil {
+	if err := r.awaitReady(ctx, r.ensureRead(set)); err != nil {
 		r.s.env.Log.Warn().Err(err).Msg("policies with limits deny what they limit until the log is read back")
 	}
 }
 
-// prepared ends the reading if the set that is in force now has no limits.
-func (r *rates) prepared(set *policy.Set) {
-	if _, any := set.Limits(); !any {
-		r.drop()
+// finishPrepare ends the reading if the set that is in force now has no limits.
+func (r *rateStore) finishPrepare(set *policy.Set) {
+	if _, any := set.LongestWindow(); !any {
+		r.stopReading()
 	}
 }
 
-// need begins to read as far back as a set wants, unless that is done or under
+// ensureRead begins to read as far back as a set wants, unless that is done or under
 // way. The channel is closed when everything is read; nil if there is nothing to
 // wait for.
-func (r *rates) need(set *policy.Set) <-chan struct{} {
-	longest, any := set.Limits()
+func (r *rateStore) ensureRead(set *policy.Set) <-chan struct{} {
+	longest, any := set.LongestWindow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case !any || r.js == nil:
 		return nil
-	case r.end != nil && longest <= r.longest:
+	case r.stopRead != nil && longest <= r.longest:
 		return r.ready
 	}
-	before := r.end
+	before := r.stopRead
 	ctx, cancel := context.WithCancel(r.ctx)
 	done := make(chan struct{})
 	ready := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.read(ctx, longest, func() {
+		r.readDecisions(ctx, longest, func() {
 			close(ready)
 			if before != nil {
 				before()
@@ -142,7 +142,7 @@ func (r *rates) need(set *policy.Set) <-chan struct{} {
 		})
 	}()
 	r.longest, r.ready = longest, ready
-	r.end = func() {
+	r.stopRead = func() {
 		cancel()
 		<-done
 		if before != nil {
@@ -152,24 +152,24 @@ func (r *rates) need(set *policy.Set) <-chan struct{} {
 	return ready
 }
 
-// drop ends the reading and forgets everything.
-func (r *rates) drop() {
+// stopReading ends the reading and forgets everything.
+func (r *rateStore) stopReading() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.end != nil {
-		r.end()
+	if r.stopRead != nil {
+		r.stopRead()
 	}
-	r.end, r.longest, r.ready = nil, 0, nil
+	r.stopRead, r.longest, r.ready = nil, 0, nil
 	r.current.Store(nil)
 }
 
-// read follows the log until ctx ends, and starts over when it cannot go on.
+// readDecisions follows the log until ctx ends, and starts over when it cannot go on.
 // caughtUp is called once.
-func (r *rates) read(ctx context.Context, longest time.Duration, caughtUp func()) {
+func (r *rateStore) readDecisions(ctx context.Context, longest time.Duration, caughtUp func()) {
 	for {
-		l, complete := newTally(), false
+		l, complete := newCounterTally(), false
 		err := streams.ReadLog(ctx, r.js, streams.ReadOptions{
-			Stream: r.s.flags.Stream, Filter: []string{r.allows()}, Log: r.s.env.Log, Stalled: r.s.env.Metrics.ReaderStalled,
+			Stream: r.s.flags.Stream, Filter: []string{r.allowSubjects()}, Log: r.s.env.Log, Stalled: r.s.env.Metrics.ReaderStalled,
 			Since: time.Now().Add(-longest - longest/windowSlots - rereadSlack),
 			Idle: func() error {
 				if complete {
@@ -177,7 +177,7 @@ func (r *rates) read(ctx context.Context, longest time.Duration, caughtUp func()
 				}
 				complete = true
 				if old := r.current.Load(); old != nil {
-					l.inherit(old)
+					l.inheritPending(old)
 				}
 				r.current.Store(l)
 				r.s.env.Health.Set("rates", "")
@@ -200,27 +200,27 @@ func (r *rates) read(ctx context.Context, longest time.Duration, caughtUp func()
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(rereadAgain):
+		case <-time.After(rereadRetry):
 		}
 	}
 }
 
-// allows are the subjects of decisions that count.
-func (r *rates) allows() string {
+// allowSubjects are the subjects of decisions that count.
+func (r *rateStore) allowSubjects() string {
 	return strings.TrimSuffix(r.s.space.All(subject.Decisions), ">") + "*." + string(events.Allow) + ".>"
 }
 
-// marker is in every record that has counts.
-var marker = []byte(`"counts":[`)
+// countsMarker is in every record that has counts.
+var countsMarker = []byte(`"counts":[`)
 
-func observeAll(l *tally, batch []events.LogMessage) {
+func observeAll(l *counterTally, batch []events.LogMessage) {
 	for _, m := range batch {
-		if !bytes.Contains(m.Body, marker) {
+		if !bytes.Contains(m.Body, countsMarker) {
 			continue
 		}
 		d, err := events.DecodeRecord[events.Decision](m.Body)
 		if err == nil && d.Verdict == events.Allow {
-			l.observe(d, m.Time, time.Now())
+			l.observeDecision(d, m.Time, time.Now())
 		}
 	}
 }

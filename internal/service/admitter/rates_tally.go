@@ -13,34 +13,34 @@ import (
 // Bounds of a tally. Beyond them it says that it does not know, and what it
 // does not know is denied.
 const (
-	maxCounters       = 200_000 // of all tenants
-	maxTenantCounters = 50_000  // of one: no tenant can use up what the others need
-	maxUnseen         = 100_000 // own decisions that have not come back from the log
+	maxCounters         = 200_000 // of all tenants
+	maxTenantCounters   = 50_000  // of one: no tenant can use up what the others need
+	maxPendingDecisions = 100_000 // own decisions that have not come back from the log
 
 	// windowSlots is how finely a window is counted: an addition counts for its
 	// window and at most a sixtieth of it longer, never shorter.
 	windowSlots = 60
 	// unseenFor is how long an own decision that was not recorded for certain may
 	// take to come back. After it, it would be counted twice, never not at all.
-	unseenFor = 2 * time.Minute
+	pendingFor = 2 * time.Minute
 	// sweepEvery is how often idle counters are looked for.
 	sweepEvery = time.Second
 )
 
-// tally is what was counted, in memory. It implements policy.Counters and is
+// counterTally is what was counted, in memory. It implements policy.Counters and is
 // safe for concurrent use. Times are the caller's; nothing here reads a clock.
-type tally struct {
+type counterTally struct {
 	mu      sync.Mutex
-	tenants map[string]*accounts
-	size    int               // counters of all tenants
-	unseen  map[string]unseen // own decisions, by id
+	tenants map[string]*tenantCounters
+	size    int                        // counters of all tenants
+	pending map[string]pendingDecision // own decisions, by id
 	swept   time.Time
 }
 
-// accounts are the counters of one tenant.
-type accounts struct {
-	byKey map[string]*counter
-	blind time.Time // until then a counter that is not there may have been left out
+// tenantCounters are the counters of one tenant.
+type tenantCounters struct {
+	byKey        map[string]*counter
+	unknownUntil time.Time // until then a counter that is not there may have been left out
 }
 
 type counter struct {
@@ -51,13 +51,13 @@ type counter struct {
 // tallySlot is the sum of a sixtieth of a window.
 type tallySlot struct{ at, sum int64 }
 
-type unseen struct {
+type pendingDecision struct {
 	at     time.Time
 	counts []policy.Count
 }
 
-func newTally() *tally {
-	return &tally{tenants: map[string]*accounts{}, unseen: map[string]unseen{}}
+func newCounterTally() *counterTally {
+	return &counterTally{tenants: map[string]*tenantCounters{}, pending: map[string]pendingDecision{}}
 }
 
 // slotOf is the tallySlot that a time is in.
@@ -75,8 +75,8 @@ func (c *counter) total(now time.Time) (sum int64) {
 	return sum
 }
 
-// add also drops what counts no longer.
-func (c *counter) add(amount int64, at time.Time) {
+// addAmount also drops what counts no longer.
+func (c *counter) addAmount(amount int64, at time.Time) {
 	i := slotOf(c.window, at)
 	place, there := slices.BinarySearchFunc(c.slots, i, func(s tallySlot, i int64) int { return cmp.Compare(s.at, i) })
 	if !there {
@@ -87,21 +87,21 @@ func (c *counter) add(amount int64, at time.Time) {
 	c.slots = slices.DeleteFunc(c.slots, func(s tallySlot) bool { return s.at < newest-windowSlots })
 }
 
-func (c *counter) idle(now time.Time) bool {
+func (c *counter) isIdle(now time.Time) bool {
 	return len(c.slots) == 0 || c.slots[len(c.slots)-1].at < slotOf(c.window, now)-windowSlots
 }
 
 // Total implements policy.Counters.
-func (l *tally) Total(key string, window time.Duration, now time.Time) (total int64, known bool) {
+func (l *counterTally) Total(key string, window time.Duration, now time.Time) (total int64, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.total(key, now)
+	return l.totalOf(key, now)
 }
 
-func (l *tally) total(key string, now time.Time) (int64, bool) {
+func (l *counterTally) totalOf(key string, now time.Time) (int64, bool) {
 	a := l.tenants[policy.CounterTenant(key)]
 	switch {
-	case len(l.unseen) >= maxUnseen:
+	case len(l.pending) >= maxPendingDecisions:
 		return 0, false
 	case a == nil:
 		return 0, l.size < maxCounters
@@ -109,82 +109,82 @@ func (l *tally) total(key string, now time.Time) (int64, bool) {
 	if c := a.byKey[key]; c != nil {
 		return c.total(now), true
 	}
-	return 0, l.room(a) && !now.Before(a.blind)
+	return 0, l.hasRoom(a) && !now.Before(a.unknownUntil)
 }
 
-func (l *tally) room(a *accounts) bool {
+func (l *counterTally) hasRoom(a *tenantCounters) bool {
 	return l.size < maxCounters && len(a.byKey) < maxTenantCounters
 }
 
-// add reports whether there was room for the counter.
-func (l *tally) add(key string, window time.Duration, amount int64, at time.Time) bool {
+// addCount reports whether there was room for the counter.
+func (l *counterTally) addCount(key string, window time.Duration, amount int64, at time.Time) bool {
 	tenant := policy.CounterTenant(key)
 	a := l.tenants[tenant]
 	if a == nil {
-		a = &accounts{byKey: map[string]*counter{}}
+		a = &tenantCounters{byKey: map[string]*counter{}}
 		l.tenants[tenant] = a
 	}
 	c := a.byKey[key]
 	if c == nil {
-		if !l.room(a) {
+		if !l.hasRoom(a) {
 			return false
 		}
 		c = &counter{window: window}
 		a.byKey[key] = c
 		l.size++
 	}
-	c.add(amount, at)
+	c.addAmount(amount, at)
 	return true
 }
 
-// take counts an own decision before it is recorded: all of it, or nothing if
+// reserve counts an own decision before it is recorded: all of it, or nothing if
 // one of the limits would be exceeded by now, or if there is no room.
-func (l *tally) take(id string, counts []policy.Count, now time.Time) bool {
+func (l *counterTally) reserve(id string, counts []policy.Count, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sweep(now)
+	l.dropIdle(now)
 	for _, c := range counts {
-		total, known := l.total(c.Key, now)
+		total, known := l.totalOf(c.Key, now)
 		if !known || c.Max != policy.Unbounded && total > c.Max-c.Amount {
 			return false
 		}
 	}
 	for i, c := range counts {
-		if !l.add(c.Key, c.Window, c.Amount, now) {
-			l.undo(counts[:i], now)
+		if !l.addCount(c.Key, c.Window, c.Amount, now) {
+			l.subtract(counts[:i], now)
 			return false
 		}
 	}
-	l.unseen[id] = unseen{now, counts}
+	l.pending[id] = pendingDecision{now, counts}
 	return true
 }
 
-// giveBack takes an own decision out again: it was certainly not recorded.
-func (l *tally) giveBack(id string) {
+// release takes an own decision out again: it was certainly not recorded.
+func (l *counterTally) release(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if u, there := l.unseen[id]; there {
-		delete(l.unseen, id)
-		l.undo(u.counts, u.at)
+	if u, there := l.pending[id]; there {
+		delete(l.pending, id)
+		l.subtract(u.counts, u.at)
 	}
 }
 
-func (l *tally) undo(counts []policy.Count, at time.Time) {
+func (l *counterTally) subtract(counts []policy.Count, at time.Time) {
 	for _, c := range counts {
 		if a := l.tenants[policy.CounterTenant(c.Key)]; a != nil && a.byKey[c.Key] != nil {
-			a.byKey[c.Key].add(-c.Amount, at)
+			a.byKey[c.Key].addAmount(-c.Amount, at)
 		}
 	}
 }
 
-// observe counts a decision that the log holds, unless it is an own one that
+// observeDecision counts a decision that the log holds, unless it is an own one that
 // was counted when it was made. Neither clock shortens how long it counts, and
 // none that is ahead of now prolongs it.
-func (l *tally) observe(d events.Decision, stored, now time.Time) {
+func (l *counterTally) observeDecision(d events.Decision, stored, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, own := l.unseen[d.DecisionID]; own {
-		delete(l.unseen, d.DecisionID)
+	if _, own := l.pending[d.DecisionID]; own {
+		delete(l.pending, d.DecisionID)
 		return
 	}
 	at := d.DecidedAt.Time
@@ -194,56 +194,56 @@ func (l *tally) observe(d events.Decision, stored, now time.Time) {
 	if at.After(now) {
 		at = now
 	}
-	l.sweep(now)
+	l.dropIdle(now)
 	for _, c := range d.Counts {
 		window := time.Duration(c.WindowMS) * time.Millisecond
 		if window < policy.MinWindow || window > policy.MaxWindow || c.Amount < 0 || c.Amount > policy.MaxAmount || at.Add(2*window).Before(now) {
 			continue
 		}
-		if !l.add(c.Key, window, c.Amount, at) {
+		if !l.addCount(c.Key, window, c.Amount, at) {
 			a := l.tenants[policy.CounterTenant(c.Key)]
-			if until := at.Add(2 * window); until.After(a.blind) {
-				a.blind = until
+			if until := at.Add(2 * window); until.After(a.unknownUntil) {
+				a.unknownUntil = until
 			}
 		}
 	}
 }
 
-// inherit takes over the own decisions that another tally has not seen come
+// inheritPending takes over the own decisions that another tally has not seen come
 // back. Some may be counted twice then, none not at all.
-func (l *tally) inherit(o *tally) {
+func (l *counterTally) inheritPending(o *counterTally) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, u := range o.unseen {
+	for id, u := range o.pending {
 		for _, c := range u.counts {
-			l.add(c.Key, c.Window, c.Amount, u.at)
+			l.addCount(c.Key, c.Window, c.Amount, u.at)
 		}
-		l.unseen[id] = u
+		l.pending[id] = u
 	}
 }
 
-// sweep forgets counters that nobody has added to for their window.
-func (l *tally) sweep(now time.Time) {
+// dropIdle forgets counters that nobody has added to for their window.
+func (l *counterTally) dropIdle(now time.Time) {
 	if now.Sub(l.swept) < sweepEvery {
 		return
 	}
 	l.swept = now
 	for tenant, a := range l.tenants {
 		for key, c := range a.byKey {
-			if c.idle(now) {
+			if c.isIdle(now) {
 				delete(a.byKey, key)
 				l.size--
 			}
 		}
-		if len(a.byKey) == 0 && now.After(a.blind) {
+		if len(a.byKey) == 0 && now.After(a.unknownUntil) {
 			delete(l.tenants, tenant)
 		}
 	}
-	for id, u := range l.unseen {
-		if now.Sub(u.at) > unseenFor {
-			delete(l.unseen, id)
+	for id, u := range l.pending {
+		if now.Sub(u.at) > pendingFor {
+			delete(l.pending, id)
 		}
 	}
 }

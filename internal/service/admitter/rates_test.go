@@ -101,7 +101,7 @@ func TestLimitIsSharedBetweenAdmitters(t *testing.T) {
 }
 
 // unstartedRates runs the part of another admitter by itself.
-func unstartedRates(t *testing.T, n *servicetest.NATS) *rates {
+func unstartedRates(t *testing.T, n *servicetest.NATS) *rateStore {
 	t.Helper()
 	s := unstarted(t, n)
 	doc := policy.Document{Name: "p", Data: fmt.Appendf(nil, atMost, 10, "1h", "tenant")}
@@ -110,7 +110,7 @@ func unstartedRates(t *testing.T, n *servicetest.NATS) *rates {
 	stop, err := s.rates.start(t.Context(), n.Conn("admitter"), n.JS("admitter"))
 	servicetest.OK(t, err)
 	t.Cleanup(stop)
-	s.rates.prepare(t.Context(), set)
+	s.rates.prepareSet(t.Context(), set)
 	if s.rates.current.Load() == nil {
 		t.Fatal("nothing is known")
 	}
@@ -150,8 +150,8 @@ func TestLimitsComeAndGo(t *testing.T) {
 	servicetest.OK(t, err)
 	defer stop()
 	force := func(set *policy.Set) {
-		s.rates.prepare(t.Context(), set)
-		s.rates.prepared(set)
+		s.rates.prepareSet(t.Context(), set)
+		s.rates.finishPrepare(set)
 	}
 	force(without)
 	if s.rates.current.Load() != nil {
@@ -167,7 +167,7 @@ func TestLimitsComeAndGo(t *testing.T) {
 		t.Error("read again for a shorter window")
 	}
 	now := tallyStart
-	first.take("mine", counted("k", 60_000_000_000, 4, 9), now)
+	first.reserve("mine", counted("k", 60_000_000_000, 4, 9), now)
 	force(compile(fmt.Sprintf(atMost, 6, "1h", "tool")))
 	longer := s.rates.current.Load()
 	if longer == first || longer == nil {
@@ -186,29 +186,29 @@ func TestLimitsComeAndGo(t *testing.T) {
 // Without a view of the log nobody knows a total, and nothing can be taken; who
 // has no limit does not notice.
 func TestNothingIsTakenWhileNothingIsKnown(t *testing.T) {
-	r := newRates(nil)
+	r := newRateStore(nil)
 	var in admission.Inputs
-	if r.fill(admission.Request{}, &in); in.Counters != nil {
+	if r.load(admission.Request{}, &in); in.Counters != nil {
 		t.Error("counters out of nothing")
 	}
-	if _, err := r.take(t.Context(), admission.Request{}, &admission.Outcome{}); err != nil {
+	if _, err := r.reserve(t.Context(), admission.Request{}, &admission.Outcome{}); err != nil {
 		t.Error(err)
 	}
-	out := &admission.Outcome{Takes: admission.Takes{Counts: counted("a", 60_000_000_000, 1, 5)}}
-	if _, err := r.take(t.Context(), admission.Request{}, out); !errors.Is(err, errAgain) {
+	out := &admission.Outcome{Reservations: admission.Reservations{Counts: counted("a", 60_000_000_000, 1, 5)}}
+	if _, err := r.reserve(t.Context(), admission.Request{}, out); !errors.Is(err, errConflict) {
 		t.Error(err)
 	}
 }
 
 // What was certainly not recorded does not count.
 func TestWhatIsNotRecordedIsGivenBack(t *testing.T) {
-	r, out := newRates(nil), &admission.Outcome{Takes: admission.Takes{Counts: counted("a", 60_000_000_000, 1, 5)}}
-	l := newTally()
+	r, out := newRateStore(nil), &admission.Outcome{Reservations: admission.Reservations{Counts: counted("a", 60_000_000_000, 1, 5)}}
+	l := newCounterTally()
 	r.current.Store(l)
 	out.Decision.DecisionID, out.Decision.DecidedAt = "d", events.At(tallyStart)
-	took, err := r.take(t.Context(), admission.Request{}, out)
+	took, err := r.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
 	l.expect(t, "a", 60_000_000_000, tallyStart, "1 true")
-	took.giveBack(t.Context())
+	took.release(t.Context())
 	l.expect(t, "a", 60_000_000_000, tallyStart, "0 true")
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// serve registers the micro service. Its endpoint takes every tenant and
+// registerService registers the micro service. Its endpoint takes every tenant and
 // protocol, known or not: what nobody knows is denied, not left unanswered.
-func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, error) {
+func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Service, error) {
 	svc, err := micro.AddService(nc, micro.Config{
 		Name:         ServiceName,
 		Version:      buildinfo.SemVer(),
@@ -32,7 +32,7 @@ func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, erro
 	if err != nil {
 		return nil, fmt.Errorf("registering the micro service: %w", err)
 	}
-	err = svc.AddEndpoint("admit", micro.HandlerFunc(func(r micro.Request) { s.accept(ctx, r) }),
+	err = svc.AddEndpoint("admit", micro.HandlerFunc(func(r micro.Request) { s.acceptRequest(ctx, r) }),
 		micro.WithEndpointSubject(s.space.All(subject.Admit)), micro.WithEndpointPendingLimits(maxArrived, s.memory.arrived()))
 	if err == nil {
 		err = s.serveResolve(ctx, svc)
@@ -57,26 +57,26 @@ type job struct {
 	reserved int64 // of memory
 }
 
-// accept hands a request to a worker; the subscription's own goroutine never
+// acceptRequest hands a request to a worker; the subscription's own goroutine never
 // waits for the disk. When every worker is busy that the caller may have, or the memory
 // for one more request of this size is not there, the answer is deny at once.
-func (s *service) accept(ctx context.Context, r micro.Request) {
+func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 	from := s.askerOf(r)
 	reserved, fits := s.memory.reserve(from, len(r.Data()))
 	if !fits {
-		s.refuse(r, codeOverloaded, nil)
+		s.denyUnrecorded(r, codeOverloaded, nil)
 		return
 	}
 	j := job{r, from, time.Now(), reserved}
-	if code := s.begin(from); code != "" {
+	if code := s.acquireWorker(from); code != "" {
 		s.memory.release(from, reserved)
-		s.refuse(r, code, nil)
+		s.denyUnrecorded(r, code, nil)
 		return
 	}
 	select {
 	case s.jobs <- j:
 	default: // no worker is free, and begin says that there may be one more
-		go s.work(ctx, j)
+		go s.runWorker(ctx, j)
 	}
 }
 
@@ -89,11 +89,11 @@ func (s *service) askerOf(r micro.Request) asker {
 	return asker{p.Tenant, id.User}
 }
 
-// work does one job after the other until ctx ends. A worker that is kept has the
+// runWorker does one job after the other until ctx ends. A worker that is kept has the
 // stack that a decision needs; a new one would have to grow it each time.
-func (s *service) work(ctx context.Context, j job) {
+func (s *service) runWorker(ctx context.Context, j job) {
 	for {
-		s.admit(ctx, j.request, j.received)
+		s.admitRequest(ctx, j.request, j.received)
 		s.memory.release(j.from, j.reserved)
 		s.end(j.from)
 		select {
@@ -104,8 +104,8 @@ func (s *service) work(ctx context.Context, j job) {
 	}
 }
 
-// begin takes a worker's place, or says why there is none. end gives it back.
-func (s *service) begin(from asker) (code string) {
+// acquireWorker takes a worker's place, or says why there is none. end gives it back.
+func (s *service) acquireWorker(from asker) (code string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
@@ -123,23 +123,23 @@ func (s *service) end(from asker) {
 	s.inflight.Done()
 }
 
-// admit decides one request, records it and answers. A panic is a deny, too; its
+// admitRequest decides one request, records it and answers. A panic is a deny, too; its
 // text may quote the request and is not logged.
-func (s *service) admit(ctx context.Context, r micro.Request, received time.Time) {
+func (s *service) admitRequest(ctx context.Context, r micro.Request, received time.Time) {
 	defer func() {
 		if recover() != nil {
 			s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a request made the admitter panic")
-			s.refuse(r, admission.CodeInternal, nil)
+			s.denyUnrecorded(r, admission.CodeInternal, nil)
 		}
 	}()
-	if !streams.Answerable(r.Reply()) {
+	if !streams.IsAnswerable(r.Reply()) {
 		s.metrics.Dropped()
 		s.env.Log.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: nobody can be told a verdict")
 		return
 	}
-	req, known := s.request(r, received)
+	req, known := s.parseRequest(r, received)
 	if known && s.overQuota(req.Tenant, req.Source, req.Body) {
-		s.refuse(r, codeQuota, nil)
+		s.denyUnrecorded(r, codeQuota, nil)
 		return
 	}
 	out, reply, err := s.decide(ctx, req, known)
@@ -148,19 +148,19 @@ func (s *service) admit(ctx context.Context, r micro.Request, received time.Time
 		if !errors.Is(err, streams.ErrTooLarge) && !errors.Is(err, errNoInputs) && !errors.Is(err, errExpired) { // the log is not at fault
 			s.env.Health.Set("log", "decisions cannot be recorded")
 		}
-		s.refuse(r, failureCode(err), denial(&out, failureCode(err)))
+		s.denyUnrecorded(r, failureCode(err), denialBody(&out, failureCode(err)))
 		return
 	}
 	s.env.Health.Set("log", "")
-	if err := s.respond(r, out, reply); err != nil {
+	if err := s.sendAnswer(r, out, reply); err != nil {
 		s.env.Log.Warn().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the answer could not be sent")
 	}
 	s.metrics.Admitted(req.Protocol, out.Decision.Verdict, received)
 }
 
-// denial renders the native refusal of a request whose decision could not be
+// denialBody renders the native refusal of a request whose decision could not be
 // recorded; nil if even that fails.
-func denial(out *admission.Outcome, code string) []byte {
+func denialBody(out *admission.Outcome, code string) []byte {
 	out.Fail(code)
 	body, err := out.Reply()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // made is how many revisions the session keys' bucket ever had.
 func made(t *testing.T, n *servicetest.NATS) uint64 {
 	t.Helper()
-	st, err := streams.StreamState(t.Context(), n.JS("auditor"), "KV_"+streams.BucketSessionKeys)
+	st, err := streams.StreamState(t.Context(), n.JS("auditor"), "KV_"+streams.BucketSessionSecrets)
 	servicetest.OK(t, err)
 	return st.LastSeq
 }
@@ -44,9 +44,9 @@ func TestDigestsAreTheSessions(t *testing.T) {
 		body := inSession(good, session)
 		ask(t, nc, "gov.admit.acme.agenthook", body)
 		request, d := lastTwo(t, n)
-		k, there, err := store.Look(t.Context(), sessionsecrets.Named("acme", session))
+		k, there, err := store.Lookup(t.Context(), sessionsecrets.SessionOfName("acme", session))
 		servicetest.OK(t, err)
-		if !there || d.RequestDigest != k.Digests.Digest(request.Body) || digest.Form(d.ArgsDigest) != k.Digests.Form() {
+		if !there || d.RequestDigest != k.Digests.Digest(request.Body) || digest.ComparableForm(d.ArgsDigest) != k.Digests.Form() {
 			t.Errorf("%s: key %v, digests %s %s", session, there, d.RequestDigest, d.ArgsDigest)
 		}
 		if want := uint64([]int{1, 1, 2, 3}[i]); made(t, n) != want {
@@ -54,7 +54,7 @@ func TestDigestsAreTheSessions(t *testing.T) {
 		}
 	}
 	ask(t, nc, "gov.admit.acme.agenthook", inSession(good, ""))
-	if _, d := lastTwo(t, n); d.Session != "" || digest.Form(d.RequestDigest) != digest.PrefixKeyed || made(t, n) != 3 {
+	if _, d := lastTwo(t, n); d.Session != "" || digest.ComparableForm(d.RequestDigest) != digest.PrefixKeyed || made(t, n) != 3 {
 		t.Errorf("without a session: %q, %s, %d keys", d.Session, d.RequestDigest, made(t, n))
 	}
 }
@@ -65,7 +65,7 @@ func TestSessionKeyThatCannotBeHad(t *testing.T) {
 	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
 	serve(t, n)
 	nc, good := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
-	_, err := bucket(t, n, "auditor", streams.BucketSessionKeys).Put(t.Context(), sessionsecrets.BucketKey(sessionsecrets.Named("acme", "sess-mail-1")), []byte("no key of ours"))
+	_, err := bucket(t, n, "auditor", streams.BucketSessionSecrets).Put(t.Context(), sessionsecrets.BucketKey(sessionsecrets.SessionOfName("acme", "sess-mail-1")), []byte("no key of ours"))
 	servicetest.OK(t, err)
 	reply := ask(t, nc, "gov.admit.acme.agenthook", good)
 	if reply.Header.Get(events.HeaderVerdict) != "deny" || reply.Header.Get("Nats-Service-Error") != "audit_unavailable" || readNative(t, reply.Data).Decision != "deny" {
@@ -88,7 +88,7 @@ func TestErasureDropsTheKey(t *testing.T) {
 	nc, good := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
 	ask(t, nc, "gov.admit.acme.agenthook", good)
 	_, before := lastTwo(t, n)
-	_, err := streams.Erase(t.Context(), n.Conn("custodian"), "KV_"+streams.BucketSessionKeys, 1)
+	_, err := streams.Erase(t.Context(), n.Conn("custodian"), "KV_"+streams.BucketSessionSecrets, 1)
 	servicetest.OK(t, err)
 	ask(t, nc, "gov.admit.acme.agenthook", good)
 	if _, d := lastTwo(t, n); d.RequestDigest != before.RequestDigest {
@@ -100,6 +100,6 @@ func TestErasureDropsTheKey(t *testing.T) {
 	servicetest.Eventually(t, "a new key", func() bool {
 		ask(t, nc, "gov.admit.acme.agenthook", good)
 		_, d := lastTwo(t, n)
-		return digest.Form(d.RequestDigest) != digest.Form(before.RequestDigest)
+		return digest.ComparableForm(d.RequestDigest) != digest.ComparableForm(before.RequestDigest)
 	})
 }

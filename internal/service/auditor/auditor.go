@@ -58,31 +58,31 @@ func Main(args []string) int {
 // (audit, idle); what is below "stored" belongs to the batch in flight until it
 // has landed.
 type auditor struct {
-	flags   Flags
-	env     daemon.Env
-	nc      *nats.Conn
-	js      jetstream.JetStream
-	release func() // the connection
-	metrics *metrics.Auditor
-	db      *storage.DB
-	signer  note.Signer
-	public  string // of signer
-	master  digest.Master
+	flags       Flags
+	env         daemon.Env
+	nc          *nats.Conn
+	js          jetstream.JetStream
+	release     func() // the connection
+	metrics     *metrics.Auditor
+	db          *storage.DB
+	signer      note.Signer
+	verifierKey string // of signer
+	master      digest.Master
 
-	shard   string
-	builder *evidence.Builder
-	chain   *evidence.Chain
-	tree    *evidence.Tree // of the records that were made
-	keys    *sessionKeys
-	quarant *quarantine
+	shard      string
+	builder    *evidence.Builder
+	chain      *evidence.Chain
+	tree       *evidence.Tree // of the records that were made
+	keys       *sessionSecrets
+	quarantine *quarantine
 
-	redaction *redactionPolicies
-	classes   *retentionClasses
-	waiting   waiting   // of which no records were made yet
-	flying    *flight   // nil when nothing is in flight
-	launched  time.Time // the last one
-	troubles  troubles
-	ready     bool
+	redaction    *redactionPolicies
+	classes      *retentionClasses
+	pending      pendingMessages // of which no records were made yet
+	inFlight     *inFlightBatch  // nil when nothing is in flight
+	storeStarted time.Time       // the last one
+	issues       healthIssues
+	ready        bool
 
 	intents  *intents
 	stored   *evidence.Tree // of the records that are stored
@@ -103,7 +103,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if f.Batch < 1 || f.Batch > storage.MaxBatchRows || f.CheckpointEvery <= 0 {
 		return fmt.Errorf("--batch must be 1 to %d and --checkpoint-every above zero", storage.MaxBatchRows)
 	}
-	a, err := open(ctx, f, env)
+	a, err := openAuditor(ctx, f, env)
 	if err != nil {
 		return err
 	}
@@ -111,44 +111,44 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	go f.WatchJetStream(watching, a.nc, env, nil)
-	l, err := f.Lead(ctx, a.js, "auditor", env, a.standby)
+	l, err := f.HoldLease(ctx, a.js, "auditor", env, a.reportStandby)
 	if err != nil {
 		return err
 	}
 	defer l.Release()
-	return daemon.Lost(l, a.work(l.Context()))
+	return daemon.LeaseError(l, a.auditShard(l.Context()))
 }
 
-// standby says that this auditor is ready to take over.
-func (a *auditor) standby() error {
+// reportStandby says that this auditor is ready to take over.
+func (a *auditor) reportStandby() error {
 	a.ready = true
 	return a.env.Ready()
 }
 
-// work audits the shard for as long as this auditor is the active one.
-func (a *auditor) work(ctx context.Context) error {
-	if err := a.restore(ctx); err != nil {
+// auditShard audits the shard for as long as this auditor is the active one.
+func (a *auditor) auditShard(ctx context.Context) error {
+	if err := a.restorePosition(ctx); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	stored := uint64(a.tree.Size())
 	var beside sync.WaitGroup
-	beside.Go(func() { a.keep(ctx) })
-	beside.Go(func() { a.cosign(ctx) })
+	beside.Go(func() { a.runCustodian(ctx) })
+	beside.Go(func() { a.runCosignatures(ctx) })
 	beside.Go(func() { a.restoreCheckpoints(ctx, stored); a.repairContents(ctx, stored) })
 	defer func() {
 		stop()
-		_ = a.land() // nothing may use the connections any more
+		_ = a.awaitStore() // nothing may use the connections any more
 		beside.Wait()
 	}()
 	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
 		Stream: a.flags.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, MaxBytes: maxReadBytes, Log: a.env.Log, Stalled: a.env.Metrics.ReaderStalled,
-		Idle: func() error { return a.idle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
-	}, func(msgs []events.LogMessage) error { return a.gather(ctx, msgs) })
+		Idle: func() error { return a.handleIdle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
+	}, func(msgs []events.LogMessage) error { return a.collectMessages(ctx, msgs) })
 }
 
-// open reads the keys and connects. The caller closes what it returns.
-func open(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err error) {
+// openAuditor reads the keys and connects. The caller closes what it returns.
+func openAuditor(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err error) {
 	a = &auditor{flags: f, env: env, release: func() {}}
 	defer func() {
 		if err != nil {
@@ -158,7 +158,7 @@ func open(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err error) 
 	if a.master, err = keys.Master(f.Keys); err != nil {
 		return a, err
 	}
-	if a.signer, a.public, err = keys.Checkpoint(f.Keys); err != nil {
+	if a.signer, a.verifierKey, err = keys.Checkpoint(f.Keys); err != nil {
 		return a, err
 	}
 	if a.db, err = storage.Open(ctx, f.ClickHouse); err != nil {

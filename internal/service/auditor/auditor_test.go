@@ -45,7 +45,7 @@ func TestEveryMessageBecomesOneRecord(t *testing.T) {
 var cutPoints = map[string]func(*auditor, *batch) error{
 	"before anything":    func(*auditor, *batch) error { return nil },
 	"after the tree":     func(a *auditor, b *batch) error { return a.db.InsertTreeNodes(a.keys.ctx, a.shard, b.nodes) },
-	"after the evidence": func(a *auditor, b *batch) error { return a.store(a.keys.ctx, b) },
+	"after the evidence": func(a *auditor, b *batch) error { return a.storeBatch(a.keys.ctx, b) },
 }
 
 func TestARestartAtAnyPoint(t *testing.T) {
@@ -75,26 +75,26 @@ func TestARestartAtAnyPoint(t *testing.T) {
 // prepare makes what audit would store of a batch.
 func prepare(t *testing.T, a *auditor, msgs []events.LogMessage) *batch {
 	t.Helper()
-	b, err := a.prepare(t.Context(), msgs)
+	b, err := a.prepareBatch(t.Context(), msgs)
 	servicetest.OK(t, err)
-	servicetest.OK(t, a.quarant.put(t.Context(), msgs, b.built))
+	servicetest.OK(t, a.quarantine.storeBodies(t.Context(), msgs, b.built))
 	return b
 }
 
 // auditAll audits a batch until it is stored.
 func auditAll(t *testing.T, a *auditor, msgs []events.LogMessage) error {
 	t.Helper()
-	if err := a.audit(t.Context(), msgs); err != nil {
+	if err := a.auditBatch(t.Context(), msgs); err != nil {
 		return err
 	}
-	return a.land()
+	return a.awaitStore()
 }
 
 func TestACheckpointThatWasNotPublishedIsPublishedLater(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	n.Publish(servicetest.Runtime, session(t, "s1")...)
 	a := standing(t, flags(n, dsn, 100))
-	servicetest.OK(t, a.store(t.Context(), prepare(t, a, n.Log())))
+	servicetest.OK(t, a.storeBatch(t.Context(), prepare(t, a, n.Log())))
 	b := standing(t, flags(n, dsn, 100))
 	text, err := evidence.SignCheckpoint(b.signer, evidence.Checkpoint{Shard: b.shard, Size: b.tree.Size(), Root: b.tree.Root()})
 	servicetest.OK(t, err)
@@ -167,7 +167,7 @@ func TestOfTwoAuditorsOneStepsDownAndNothingIsDoubled(t *testing.T) {
 		t.Errorf("a batch that is there: %v", err)
 	}
 	servicetest.OK(t, auditAll(t, a, log[6:]))
-	servicetest.OK(t, a.idle(t.Context()))
+	servicetest.OK(t, a.handleIdle(t.Context()))
 	holds(t, n, dsn)
 }
 
@@ -182,25 +182,25 @@ func TestTheNextBatchIsMadeWhileOneIsStored(t *testing.T) {
 	}
 	p, through := startProxy(t, dsn, "nothing")
 	a := standing(t, flags(n, through, 100))
-	a.chain = evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) {
+	a.chain = evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) {
 		return evidence.Head{}, errors.New("all heads were asked for")
 	}, 1)
 	log := n.Log()
 	servicetest.OK(t, auditAll(t, a, log[:2]))
 	p.away(true)
-	servicetest.OK(t, a.audit(t.Context(), log[2:4])) // the sessions' heads are held, so nothing is asked
-	next, err := a.prepare(t.Context(), log[4:6])
+	servicetest.OK(t, a.auditBatch(t.Context(), log[2:4])) // the sessions' heads are held, so nothing is asked
+	next, err := a.prepareBatch(t.Context(), log[4:6])
 	servicetest.OK(t, err)
 	if next.before != 4 || next.built[0].Record.SessionPrev == nil {
 		t.Errorf("the next batch is %+v", next.built[0].Record)
 	}
 	a.chain.Rollback()
 	p.away(false)
-	servicetest.OK(t, a.land())
+	servicetest.OK(t, a.awaitStore())
 	for at := 4; at < len(log); at += 3 {
-		servicetest.OK(t, a.audit(t.Context(), log[at:min(at+3, len(log))]))
+		servicetest.OK(t, a.auditBatch(t.Context(), log[at:min(at+3, len(log))]))
 	}
-	servicetest.OK(t, a.idle(t.Context()))
+	servicetest.OK(t, a.handleIdle(t.Context()))
 	holds(t, n, dsn)
 }
 
@@ -232,7 +232,7 @@ func TestRefusesARewoundLog(t *testing.T) {
 	servicetest.OK(t, err)
 	servicetest.OK(t, auditAll(t, a, n.Log()))
 	state.LastSeq--
-	if err := a.compare(t.Context(), uint64(a.tree.Size()), state); !errors.Is(err, ErrRewound) {
+	if err := a.compareLog(t.Context(), uint64(a.tree.Size()), state); !errors.Is(err, ErrRewound) {
 		t.Errorf("a log that ends before the evidence: %v", err)
 	}
 }

@@ -23,41 +23,41 @@ type batch struct {
 	tree   *evidence.Tree // with them
 }
 
-// audit makes the records of one batch and has them stored while the next batch
+// auditBatch makes the records of one batch and has them stored while the next batch
 // is made. What comes of storing them the next call of audit, idle or land says.
-func (a *auditor) audit(ctx context.Context, msgs []events.LogMessage) error {
+func (a *auditor) auditBatch(ctx context.Context, msgs []events.LogMessage) error {
 	if err := a.retry(ctx, "redaction policies", func() error { return a.loadRedaction(ctx) }); err != nil {
 		return err
 	}
 	if err := a.retry(ctx, "retention policies", func() error { return a.loadClasses(ctx) }); err != nil {
 		return err
 	}
-	b, err := a.prepare(ctx, msgs)
+	b, err := a.prepareBatch(ctx, msgs)
 	if err != nil {
 		return err
 	}
-	if err := a.retry(ctx, "quarantine", func() error { return a.quarant.put(ctx, msgs, b.built) }); err != nil {
+	if err := a.retry(ctx, "quarantine", func() error { return a.quarantine.storeBodies(ctx, msgs, b.built) }); err != nil {
 		return err
 	}
-	if err := a.retry(ctx, "findings", func() error { return a.raise(ctx, msgs, b.built) }); err != nil {
+	if err := a.retry(ctx, "findings", func() error { return a.reportRedaction(ctx, msgs, b.built) }); err != nil {
 		return err
 	}
-	if err := a.land(); err != nil {
+	if err := a.awaitStore(); err != nil {
 		return err
 	}
 	a.chain.Commit()
 	a.tree = b.tree
-	a.launched = time.Now()
-	a.launch(ctx, b)
+	a.storeStarted = time.Now()
+	a.startStore(ctx, b)
 	return nil
 }
 
-// prepare makes the records of a batch and the tree with them.
-func (a *auditor) prepare(ctx context.Context, msgs []events.LogMessage) (*batch, error) {
+// prepareBatch makes the records of a batch and the tree with them.
+func (a *auditor) prepareBatch(ctx context.Context, msgs []events.LogMessage) (*batch, error) {
 	if err := a.retry(ctx, "heads", func() error { return a.loadHeads(ctx, msgs) }); err != nil {
 		return nil, err
 	}
-	built, err := a.build(ctx, msgs)
+	built, err := a.buildRecords(ctx, msgs)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (a *auditor) prepare(ctx context.Context, msgs []events.LogMessage) (*batch
 		rows: make([]storage.EvidenceRow, len(built)), nodes: make([]storage.TreeNode, 0, 2*len(built)+64),
 	}
 	for i := range built {
-		b.rows[i] = row(built[i])
+		b.rows[i] = evidenceRow(built[i])
 		for _, n := range b.tree.Append(built[i].Hash) {
 			b.nodes = append(b.nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
 		}
@@ -74,13 +74,13 @@ func (a *auditor) prepare(ctx context.Context, msgs []events.LogMessage) (*batch
 	return b, nil
 }
 
-// build makes the records. It waits for session keys that cannot be had now;
+// buildRecords makes the records. It waits for session keys that cannot be had now;
 // any other error is final.
-func (a *auditor) build(ctx context.Context, msgs []events.LogMessage) (built []evidence.Built, err error) {
-	a.keys.begin(ctx)
+func (a *auditor) buildRecords(ctx context.Context, msgs []events.LogMessage) (built []evidence.Built, err error) {
+	a.keys.setContext(ctx)
 	var final error
 	err = a.retry(ctx, "session keys", func() error {
-		built, final = a.builder.BuildParts(a.chain, msgs, a.keys, parts(len(msgs)), together)
+		built, final = a.builder.BuildParts(a.chain, msgs, a.keys, partCount(len(msgs)), runParallel)
 		if errors.Is(final, sessionsecrets.ErrUnreachable) {
 			return final
 		}
@@ -92,12 +92,12 @@ func (a *auditor) build(ctx context.Context, msgs []events.LogMessage) (built []
 // partSize is how many records are worth a goroutine.
 const partSize = 64
 
-// parts is in how many parts a batch of n messages is built. There are more than
+// partCount is in how many parts a batch of n messages is built. There are more than
 // processors because some wait for keys.
-func parts(n int) int { return min(n/partSize, 2*runtime.GOMAXPROCS(0)) + 1 }
+func partCount(n int) int { return min(n/partSize, 2*runtime.GOMAXPROCS(0)) + 1 }
 
-// together runs the parts of a batch at the same time.
-func together(parts []func()) {
+// runParallel runs the parts of a batch at the same time.
+func runParallel(parts []func()) {
 	var all sync.WaitGroup
 	for _, p := range parts[1:] {
 		all.Go(p)
@@ -110,33 +110,33 @@ func together(parts []func()) {
 // the batch in flight, of which the store may not know yet, the chain still holds:
 // it forgets heads only when the next batch is committed to it.
 func (a *auditor) loadHeads(ctx context.Context, msgs []events.LogMessage) error {
-	scopes := make([]evidence.SessionKey, len(msgs))
+	scopes := make([]evidence.SessionID, len(msgs))
 	for i, m := range msgs {
 		var err error
-		if scopes[i], err = a.builder.Scope(m, a.keys); err != nil {
+		if scopes[i], err = a.builder.ChainSession(m, a.keys); err != nil {
 			return err
 		}
 	}
-	missing := a.chain.Missing(scopes)
+	missing := a.chain.MissingHeads(scopes)
 	if len(missing) == 0 {
 		return nil
 	}
-	ask := make([]storage.SessionKey, len(missing))
+	ask := make([]storage.SessionID, len(missing))
 	for i, k := range missing {
-		ask[i] = storage.SessionKey(k)
+		ask[i] = storage.SessionID(k)
 	}
 	heads, err := a.db.SessionHeads(ctx, a.shard, ask)
 	if err != nil {
 		return fmt.Errorf("reading the heads of %d sessions: %w", len(ask), err)
 	}
 	for _, k := range missing {
-		h := heads[storage.SessionKey(k)]
-		a.chain.Put(k, evidence.Head(h))
+		h := heads[storage.SessionID(k)]
+		a.chain.PutHead(k, evidence.Head(h))
 	}
 	return nil
 }
 
-func row(b evidence.Built) storage.EvidenceRow {
+func evidenceRow(b evidence.Built) storage.EvidenceRow {
 	r := b.Row()
 	return storage.EvidenceRow{
 		Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject, BrokerTime: r.BrokerTime,

@@ -49,7 +49,7 @@ func (a *auditor) repairContents(ctx context.Context, to uint64) {
 // missingCheckpoints lists the published checkpoints of this shard, up to a size,
 // that this auditor's key signed and that are not stored.
 func (a *auditor) missingCheckpoints(ctx context.Context, size uint64) (missing []storage.Checkpoint, err error) {
-	key, err := signing.CheckpointVerifier(a.public)
+	key, err := signing.CheckpointVerifier(a.verifierKey)
 	if err != nil {
 		return nil, err
 	}

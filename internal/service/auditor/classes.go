@@ -18,18 +18,18 @@ import (
 // custodian notes a change of the bucket on the log; every record in which
 // something is withheld names the policy that says so.
 type retentionClasses struct {
-	store string // the bucket's incarnation and last sequence, as last read
-	seq   uint64
-	known map[string]retention.Classes
+	bucketVersion string // the bucket's incarnation and last sequence, as last read
+	seq           uint64
+	known         map[string]retention.Classes
 }
 
-// of implements evidence.Classes.
-func (r *retentionClasses) of(tenant, session string) (retention.Class, string) {
+// classOf implements evidence.Classes.
+func (r *retentionClasses) classOf(tenant, session string) (retention.Class, string) {
 	c, own := r.known[tenant]
 	if !own {
 		return retention.FullTranscript, ""
 	}
-	return c.Of(session)
+	return c.ClassOf(session)
 }
 
 // loadClasses reads the policies if the bucket has changed. A system from before
@@ -38,21 +38,21 @@ func (a *auditor) loadClasses(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	st, err := streams.StreamState(ctx, a.js, retentionStream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) && a.classes.store == "" {
+	if errors.Is(err, jetstream.ErrStreamNotFound) && a.classes.bucketVersion == "" {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading the retention policies: %w", err)
 	}
 	store := streams.EpochName(retentionStream, st.Created)
-	if store == a.classes.store && st.LastSeq == a.classes.seq {
+	if store == a.classes.bucketVersion && st.LastSeq == a.classes.seq {
 		return nil
 	}
 	keys, err := streams.KVKeys(ctx, a.js, streams.BucketRetention)
 	if err != nil {
 		return err
 	}
-	next := retentionClasses{store: store, seq: st.LastSeq, known: map[string]retention.Classes{}}
+	next := retentionClasses{bucketVersion: store, seq: st.LastSeq, known: map[string]retention.Classes{}}
 	problem := ""
 	for _, key := range keys {
 		tenant, ok := retention.PolicyTenant(key)
@@ -65,7 +65,7 @@ func (a *auditor) loadClasses(ctx context.Context) error {
 		}
 		next.known[tenant] = c
 		if c.Err() != nil {
-			class, _ := c.Of("")
+			class, _ := c.ClassOf("")
 			problem = fmt.Sprintf("the retention policy of tenant %.60q cannot be read; until it is mended its evidence keeps what class %s allows: %s", tenant, class, c.Err())
 			a.env.Log.Error().Str("tenant", tenant).Str("class", class.String()).Err(c.Err()).Msg("a retention policy cannot be read; records are made by the strictest class of the last one that could")
 		}
@@ -82,7 +82,7 @@ func (a *auditor) readClasses(ctx context.Context, tenant, key string) (c retent
 	if err != nil || e == nil {
 		return c, err
 	}
-	if c = retention.ReadClasses(tenant, revisions(*e)); c.Err() == nil {
+	if c = retention.ReadClasses(tenant, policyTexts(*e)); c.Err() == nil {
 		return c, nil
 	}
 	list, err := streams.KVHistory(ctx, a.js, streams.BucketRetention, key)
@@ -90,11 +90,11 @@ func (a *auditor) readClasses(ctx context.Context, tenant, key string) (c retent
 		return c, err
 	}
 	slices.Reverse(list)
-	return retention.ReadClasses(tenant, revisions(list...)), nil
+	return retention.ReadClasses(tenant, policyTexts(list...)), nil
 }
 
-// revisions are the texts of a policy, nil where it was removed.
-func revisions(list ...streams.KVEntry) [][]byte {
+// policyTexts are the texts of a policy, nil where it was removed.
+func policyTexts(list ...streams.KVEntry) [][]byte {
 	out := make([][]byte, len(list))
 	for i, e := range list {
 		if !e.Deleted {

@@ -27,24 +27,24 @@ const cosignEvery = time.Second
 // A signature of a witness is no message of the log: it is about the evidence,
 // and evidence about it would want a signature again.
 type cosignatures struct {
-	a     *auditor
-	log   note.Verifier
-	store string // the bucket's incarnation and last sequence, when all of it was judged
-	seq   uint64
-	told  map[uint64]bool // revisions in the bucket whose refusal was logged
+	a              *auditor
+	verifier       note.Verifier
+	bucketVersion  string // the bucket's incarnation and last sequence, when all of it was judged
+	seq            uint64
+	loggedRefusals map[uint64]bool // revisions in the bucket whose refusal was logged
 }
 
-// cosign takes in what witnesses signed until ctx ends. What goes wrong is tried
+// runCosignatures takes in what witnesses signed until ctx ends. What goes wrong is tried
 // again: nothing else waits for it.
-func (a *auditor) cosign(ctx context.Context) {
-	log, err := signing.CheckpointVerifier(a.public)
+func (a *auditor) runCosignatures(ctx context.Context) {
+	log, err := signing.CheckpointVerifier(a.verifierKey)
 	if err != nil {
 		a.env.Log.Error().Err(err).Msg("signatures of witnesses cannot be judged")
 		return
 	}
-	c := &cosignatures{a: a, log: log}
+	c := &cosignatures{a: a, verifier: log}
 	for ctx.Err() == nil {
-		err := c.look(ctx)
+		err := c.pollBucket(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -61,23 +61,23 @@ func (a *auditor) cosign(ctx context.Context) {
 	}
 }
 
-// look judges everything in the bucket if the bucket has changed. Its error is
+// pollBucket judges everything in the bucket if the bucket has changed. Its error is
 // what has to be looked at by people: trouble, and a fork.
-func (c *cosignatures) look(ctx context.Context) error {
+func (c *cosignatures) pollBucket(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, custodianWait)
 	defer cancel()
 	st, err := streams.StreamState(ctx, c.a.js, "KV_"+streams.BucketWitnesses)
-	if errors.Is(err, jetstream.ErrStreamNotFound) && c.store == "" {
+	if errors.Is(err, jetstream.ErrStreamNotFound) && c.bucketVersion == "" {
 		return nil // a system from before there was one
 	}
 	if err != nil {
 		return fmt.Errorf("reading the bucket of the witnesses: %w", err)
 	}
 	store := streams.EpochName(streams.BucketWitnesses, st.Created)
-	if store == c.store && st.LastSeq == c.seq {
+	if store == c.bucketVersion && st.LastSeq == c.seq {
 		return nil
 	}
-	trusted, err := witnessbucket.Trusted(ctx, c.a.js)
+	trusted, err := witnessbucket.TrustedWitnesses(ctx, c.a.js)
 	if err != nil {
 		return err
 	}
@@ -88,42 +88,42 @@ func (c *cosignatures) look(ctx context.Context) error {
 	var forks error
 	told := map[uint64]bool{}
 	for _, e := range list {
-		switch err := c.take(ctx, e, witnessbucket.Verifiers(trusted)); {
+		switch err := c.storeCosigned(ctx, e, witnessbucket.Verifiers(trusted)); {
 		case errors.Is(err, evidence.ErrFork):
 			forks = errors.Join(forks, fmt.Errorf("%s handed in (revision %d of the bucket %s) a checkpoint that the log's key signed and that is not of this log: %w", e.Key, e.Revision, streams.BucketWitnesses, err))
-		case refused(err):
-			c.refuse(e, err)
+		case isRefusal(err):
+			c.logRefusal(e, err)
 			told[e.Revision] = true
 		case err != nil:
 			return err
 		}
 	}
-	c.told = told
+	c.loggedRefusals = told
 	if forks == nil {
-		c.store, c.seq = store, st.LastSeq
+		c.bucketVersion, c.seq = store, st.LastSeq
 	}
 	return forks
 }
 
-// refused reports whether an error is about what was handed in, and not about
+// isRefusal reports whether an error is about what was handed in, and not about
 // reading or storing it.
-func refused(err error) bool {
+func isRefusal(err error) bool {
 	return errors.Is(err, evidence.ErrCheckpoint) || errors.Is(err, witnessbucket.ErrUntrusted) || errors.Is(err, witnessbucket.ErrUnknown)
 }
 
-func (c *cosignatures) refuse(e streams.KVEntry, err error) {
-	if !c.told[e.Revision] {
+func (c *cosignatures) logRefusal(e streams.KVEntry, err error) {
+	if !c.loggedRefusals[e.Revision] {
 		c.a.env.Log.Warn().Str("key", e.Key).Uint64("revision", e.Revision).Err(err).Msg("a signature that was handed in is not taken")
 	}
 }
 
-// take stores a checkpoint with the signatures of witnesses, if it holds and the
+// storeCosigned stores a checkpoint with the signatures of witnesses, if it holds and the
 // evidence lacks one of them.
-func (c *cosignatures) take(ctx context.Context, e streams.KVEntry, trusted []note.Verifier) error {
+func (c *cosignatures) storeCosigned(ctx context.Context, e streams.KVEntry, trusted []note.Verifier) error {
 	if len(e.Value) > witnessbucket.MaxNote {
 		return fmt.Errorf("%w: %d bytes", evidence.ErrCheckpoint, len(e.Value))
 	}
-	j, err := witnessbucket.Judge(ctx, string(e.Value), c.log, trusted, c.a.db.CheckpointsAt)
+	j, err := witnessbucket.CheckHandedIn(ctx, string(e.Value), c.verifier, trusted, c.a.db.CheckpointsAt)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (c *cosignatures) take(ctx context.Context, e streams.KVEntry, trusted []no
 		return fmt.Errorf("%w: of %s, which is another auditor's", witnessbucket.ErrUnknown, j.Shard)
 	}
 	stored, err := c.a.db.CheckpointsAt(ctx, j.Shard, uint64(j.Size))
-	if err != nil || !j.Missing(stored) {
+	if err != nil || !j.LacksSignature(stored) {
 		return err
 	}
 	cp := storage.Checkpoint{Shard: j.Shard, Size: uint64(j.Size), Root: j.Root, Note: j.Note, Created: time.Now()}

@@ -39,7 +39,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	n.Publish(servicetest.Runtime, session(t, "s1")...)
 	audited(t, flags(n, dsn, 100))
 	a := standing(t, flags(n, dsn, 100))
-	log, err := signing.CheckpointVerifier(a.public)
+	log, err := signing.CheckpointVerifier(a.verifierKey)
 	servicetest.OK(t, err)
 	newest, err := a.db.LatestCheckpoint(t.Context(), a.shard)
 	servicetest.OK(t, err)
@@ -67,10 +67,10 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	}
 	servicetest.OK(t, put("operator", witnessbucket.TrustedKey(w.Name()), w.vkey))
 	box := witnessbucket.SignedKey("witness", a.shard)
-	c := &cosignatures{a: a, log: log, told: map[uint64]bool{}}
+	c := &cosignatures{a: a, verifier: log, loggedRefusals: map[uint64]bool{}}
 	stored := func() (notes []string) {
 		t.Helper()
-		list, err := a.db.Cosigned(t.Context(), a.shard, 0, 10)
+		list, err := a.db.CosignedCheckpoints(t.Context(), a.shard, 0, 10)
 		servicetest.OK(t, err)
 		for _, one := range list {
 			notes = append(notes, one.Note)
@@ -83,7 +83,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 		"for another time": strings.Replace(sign(w, newest.Note), "— a.example/w ", "— a.example/w A", 1),
 	} {
 		servicetest.OK(t, put("witness", box, text))
-		if err := c.look(t.Context()); err != nil {
+		if err := c.pollBucket(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := stored(); len(got) != 0 {
@@ -93,7 +93,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	// A signature that does not count does not come along.
 	servicetest.OK(t, put("witness", box, sign(w, sign(stranger, newest.Note))))
 	for range 2 {
-		servicetest.OK(t, c.look(t.Context()))
+		servicetest.OK(t, c.pollBucket(t.Context()))
 		c.seq = 0 // as after a restart
 		if got := stored(); len(got) != 1 || got[0] != sign(w, newest.Note) {
 			t.Fatalf("stored: %q", got)
@@ -105,7 +105,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	}
 	servicetest.OK(t, put("witness", box, sign(w, own(int64(newest.Size), 9))))
 	for range 2 {
-		if err := c.look(t.Context()); err == nil || !strings.Contains(err.Error(), "another history") {
+		if err := c.pollBucket(t.Context()); err == nil || !strings.Contains(err.Error(), "another history") {
 			t.Fatalf("a fork goes by: %v", err)
 		}
 	}

@@ -39,21 +39,21 @@ type custodian struct {
 	log    *erasures.Log
 	writer string
 
-	store   string // the bucket's incarnation and the last revision that was noted
-	noted   uint64
-	seen    uint64          // the bucket's last sequence when all was done
-	open    map[string]bool // tenants with something still to do
-	next    time.Time       // when policies are applied again
-	expired error           // what went wrong with them
-	more    bool            // more texts may be due than one order takes
+	bucketVersion string // the bucket's incarnation and the last revision that was noted
+	notedSeq      uint64
+	doneSeq       uint64          // the bucket's last sequence when all was done
+	open          map[string]bool // tenants with something still to do
+	next          time.Time       // when policies are applied again
+	policyErr     error           // what went wrong with them
+	moreDue       bool            // more texts may be due than one order takes
 
 	expiring     map[string][]loggedExpiry // by id: the records of expiries that are not done
 	expiriesRead uint64                    // up to where the log was read for them
 }
 
-// keep runs the custodian until ctx ends. What goes wrong is tried again: nothing
+// runCustodian runs the custodian until ctx ends. What goes wrong is tried again: nothing
 // else waits for it.
-func (a *auditor) keep(ctx context.Context) {
+func (a *auditor) runCustodian(ctx context.Context) {
 	if a.flags.CustodianUser == "" && a.flags.CustodianCreds == "" {
 		a.env.Log.Info().Msg("no custodian's credentials: nothing is erased here")
 		return
@@ -68,7 +68,7 @@ func (a *auditor) keep(ctx context.Context) {
 			c, err = a.newCustodian(ctx)
 		}
 		if err == nil {
-			err = c.look(ctx)
+			err = c.pollBucket(ctx)
 		}
 		if ctx.Err() != nil {
 			break
@@ -104,7 +104,7 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 	}
 	var known note.Verifiers
 	if err == nil {
-		known, err = a.known()
+		known, err = a.ownVerifier()
 	}
 	if err != nil {
 		nc.Close()
@@ -114,63 +114,63 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 	return c, nil
 }
 
-// known is the public half of the key that this auditor signs with.
-func (a *auditor) known() (note.Verifiers, error) {
-	v, err := signing.CheckpointVerifier(a.public)
+// ownVerifier is the public half of the key that this auditor signs with.
+func (a *auditor) ownVerifier() (note.Verifiers, error) {
+	v, err := signing.CheckpointVerifier(a.verifierKey)
 	if err != nil {
 		return nil, err
 	}
 	return note.VerifierList(v), nil
 }
 
-// now is the time by which policies are applied and silence is measured. Records
+// policyTime is the time by which policies are applied and silence is measured. Records
 // are stamped with the real one.
-func (c *custodian) now() time.Time { return time.Now().Add(c.a.flags.RetentionAhead) }
+func (c *custodian) policyTime() time.Time { return time.Now().Add(c.a.flags.RetentionAhead) }
 
-// look does what the bucket asks for.
-func (c *custodian) look(ctx context.Context) error {
+// pollBucket does what the bucket asks for.
+func (c *custodian) pollBucket(ctx context.Context) error {
 	st, err := streams.StreamState(ctx, c.js, retentionStream)
 	if err != nil {
 		return err
 	}
-	if store := streams.EpochName(retentionStream, st.Created); store != c.store {
+	if store := streams.EpochName(retentionStream, st.Created); store != c.bucketVersion {
 		if err := c.findNoted(ctx, store); err != nil {
 			return err
 		}
 	}
-	if err := c.note(ctx, st.LastSeq); err != nil {
+	if err := c.noteRevisions(ctx, st.LastSeq); err != nil {
 		return err
 	}
-	if now := c.now(); !now.Before(c.next) {
-		c.expired, c.next = errors.Join(c.expire(ctx, now), c.expireTexts(ctx, now)), now.Add(expireEvery)
-	} else if c.more && len(c.open) == 0 {
-		c.more = false
-		c.expired = errors.Join(c.expired, c.expire(ctx, now), c.expireTexts(ctx, now))
+	if now := c.policyTime(); !now.Before(c.next) {
+		c.policyErr, c.next = errors.Join(c.applyPolicies(ctx, now), c.expireTexts(ctx, now)), now.Add(expireEvery)
+	} else if c.moreDue && len(c.open) == 0 {
+		c.moreDue = false
+		c.policyErr = errors.Join(c.policyErr, c.applyPolicies(ctx, now), c.expireTexts(ctx, now))
 	}
-	if st.LastSeq == c.seen && len(c.open) == 0 {
-		return c.expired
+	if st.LastSeq == c.doneSeq && len(c.open) == 0 {
+		return c.policyErr
 	}
 	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
 	if err != nil {
 		return err
 	}
 	clear(c.open)
-	errs := []error{c.expired} // what is wrong with one policy holds up no order
+	errs := []error{c.policyErr} // what is wrong with one policy holds up no order
 	for _, key := range keys {
 		if tenant, ok := retention.StateTenant(key); ok {
-			if err := c.tenant(ctx, tenant, key); err != nil {
+			if err := c.advanceTenant(ctx, tenant, key); err != nil {
 				c.open[tenant] = true
 				errs = append(errs, fmt.Errorf("tenant %.60q: %w", tenant, err))
 			}
 		}
 	}
-	c.seen = st.LastSeq
+	c.doneSeq = st.LastSeq
 	return errors.Join(errs...)
 }
 
-// tenant goes on with the orders of one tenant.
-func (c *custodian) tenant(ctx context.Context, tenant, key string) error {
-	s, _, err := c.read(ctx, key)
+// advanceTenant goes on with the orders of one tenant.
+func (c *custodian) advanceTenant(ctx context.Context, tenant, key string) error {
+	s, _, err := c.readState(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -180,14 +180,14 @@ func (c *custodian) tenant(ctx context.Context, tenant, key string) error {
 			continue
 		}
 		c.open[tenant] = true
-		if err := c.order(ctx, tenant, key, o); err != nil {
+		if err := c.advanceOrder(ctx, tenant, key, o); err != nil {
 			errs = append(errs, fmt.Errorf("erasure %s: %w", o.ID, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (c *custodian) read(ctx context.Context, key string) (retention.State, uint64, error) {
+func (c *custodian) readState(ctx context.Context, key string) (retention.State, uint64, error) {
 	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, key)
 	if err != nil {
 		return retention.State{}, 0, err
@@ -200,10 +200,10 @@ func (c *custodian) read(ctx context.Context, key string) (retention.State, uint
 	return s, e.Revision, err
 }
 
-// change applies a step to a tenant's state by compare-and-set. step may look at
+// changeState applies a step to a tenant's state by compare-and-set. step may look at
 // the state and refuse.
-func (c *custodian) change(ctx context.Context, key string, step func(retention.State) (retention.State, error)) error {
-	s, revision, err := c.read(ctx, key)
+func (c *custodian) changeState(ctx context.Context, key string, step func(retention.State) (retention.State, error)) error {
+	s, revision, err := c.readState(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -225,19 +225,19 @@ func (c *custodian) change(ctx context.Context, key string, step func(retention.
 	return nil
 }
 
-// order takes an erasure one step further, or leaves it where it has to wait.
-func (c *custodian) order(ctx context.Context, tenant, key string, o retention.Order) error {
+// advanceOrder takes an erasure one step further, or leaves it where it has to wait.
+func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o retention.Order) error {
 	if err := c.log.Load(ctx); err != nil {
 		return err
 	}
-	s, _, err := c.read(ctx, key)
+	s, _, err := c.readState(ctx, key)
 	if err != nil {
 		return err
 	}
-	ev := c.evidence(tenant)
+	ev := c.evidenceFor(tenant)
 	ev.Holds = s.Holds
 	if o.Status == retention.Ordered {
-		begin := c.begin
+		begin := c.beginOrder
 		if o.Expire != "" {
 			begin = c.beginExpiry
 		}
@@ -246,21 +246,21 @@ func (c *custodian) order(ctx context.Context, tenant, key string, o retention.O
 			return err
 		}
 		c.a.env.Log.Warn().Str("tenant", tenant).Str("erasure", o.ID).Str("why", why).Msg("an erasure is refused")
-		return c.change(ctx, key, func(s retention.State) (retention.State, error) { return s.Refuse(o.ID, why, time.Now()) })
+		return c.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.RefuseOrder(o.ID, why, time.Now()) })
 	}
 	if o.Expire != "" {
-		return c.carryOutExpiry(ctx, ev, key, o)
+		return c.continueExpiry(ctx, ev, key, o)
 	}
-	return c.carryOut(ctx, ev, key, o)
+	return c.continueErasure(ctx, ev, key, o)
 }
 
-// evidence is what erasures of a tenant are planned from.
-func (c *custodian) evidence(tenant string) erasureplan.Evidence {
+// evidenceFor is what erasures of a tenant are planned from.
+func (c *custodian) evidenceFor(tenant string) erasureplan.Evidence {
 	return erasureplan.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant, Space: c.a.flags.Space(),
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 			return streams.MessageAt(ctx, c.js, c.a.flags.Stream, seq)
 		},
-		Erased: func(seq uint64) bool { return c.log.Of(seq) != nil },
+		Erased: func(seq uint64) bool { return c.log.RecordOf(seq) != nil },
 	}
 }
 
@@ -272,7 +272,7 @@ func (c *custodian) digestOf(tenant, subject string) string {
 	return keyedDigest(c.a.master.Tenant(tenant), subject)
 }
 
-func message(a *auditor, kind, id string, record any) (streams.Msg, error) {
+func controlMessage(a *auditor, kind, id string, record any) (streams.Msg, error) {
 	body, err := events.Encode(record)
 	return streams.Msg{Subject: a.flags.Space().Control(a.flags.Stream, kind), Body: body, Header: binaryHeader(a.flags.Stream, id)}, err
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// begin makes an order irrevocable, unless something speaks against it.
-func (c *custodian) begin(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
-	if why, err := c.sealed(ctx); why != "" || err != nil {
+// beginOrder makes an order irrevocable, unless something speaks against it.
+func (c *custodian) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
+	if why, err := c.sealedStreams(ctx); why != "" || err != nil {
 		return why, err
 	}
-	p, err := ev.Make(ctx, o)
+	p, err := ev.NewPlan(ctx, o)
 	switch {
-	case errors.Is(err, erasureplan.ErrNothing), errors.Is(err, erasureplan.ErrTooMany), errors.Is(err, erasureplan.ErrNotLoose):
+	case errors.Is(err, erasureplan.ErrNothing), errors.Is(err, erasureplan.ErrTooMany), errors.Is(err, erasureplan.ErrHasSession):
 		return err.Error(), nil
 	case err != nil:
 		return "", err
 	}
-	if err := p.Quiet(c.now(), time.Duration(o.Quiet)*time.Second); err != nil {
+	if err := p.CheckIdle(c.policyTime(), time.Duration(o.IdleSeconds)*time.Second); err != nil {
 		return err.Error(), nil
 	}
 	return c.beginUnheld(ctx, ev, key, o, p)
@@ -32,15 +32,15 @@ func (c *custodian) begin(ctx context.Context, ev erasureplan.Evidence, key stri
 // beginUnheld begins an order unless a hold of the revision that it replaces reaches
 // what is planned.
 func (c *custodian) beginUnheld(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order, p erasureplan.Plan) (why string, err error) {
-	err = c.change(ctx, key, func(s retention.State) (retention.State, error) {
-		hold, err := ev.Blocking(ctx, s, p, o.Subject)
+	err = c.changeState(ctx, key, func(s retention.State) (retention.State, error) {
+		hold, err := ev.BlockingHold(ctx, s, p, o.Subject)
 		if err != nil {
 			return s, err
 		}
 		if hold != nil {
 			return s, &retention.HeldError{Hold: *hold}
 		}
-		return s.Begin(o.ID, time.Now())
+		return s.BeginOrder(o.ID, time.Now())
 	})
 	if errors.Is(err, retention.ErrHeld) {
 		return err.Error(), nil
@@ -48,9 +48,9 @@ func (c *custodian) beginUnheld(ctx context.Context, ev erasureplan.Evidence, ke
 	return "", err
 }
 
-// sealed says which streams nothing can be taken out of.
-func (c *custodian) sealed(ctx context.Context) (why string, err error) {
-	for _, name := range append(streams.Erasable(), c.a.flags.Stream) {
+// sealedStreams says which streams nothing can be taken out of.
+func (c *custodian) sealedStreams(ctx context.Context) (why string, err error) {
+	for _, name := range append(streams.ErasableStreams(), c.a.flags.Stream) {
 		s, err := c.js.Stream(ctx, name)
 		if err != nil {
 			return "", fmt.Errorf("reading stream %s: %w", name, err)

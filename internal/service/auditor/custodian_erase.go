@@ -23,31 +23,31 @@ import (
 // spansInRecord is how many spans one erasure record names at most.
 const spansInRecord = 4000
 
-// carryOut goes on with an erasure that has begun: its record stands in the log
+// continueErasure goes on with an erasure that has begun: its record stands in the log
 // and is evidence, and correlator and auditor have passed it, before anything
 // goes; then keys, quarantine, approvals and the messages themselves; and then
 // the record that it is done.
-func (c *custodian) carryOut(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
+func (c *custodian) continueErasure(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
 	if err := c.log.Load(ctx); err != nil {
 		return err
 	}
-	begun, done := c.records(o.ID)
+	begun, done := c.erasureRecords(o.ID)
 	if begun == nil {
-		if err := c.announce(ctx, ev, o); err != nil {
+		if err := c.announceErasure(ctx, ev, o); err != nil {
 			return err
 		}
 		if err := c.log.Load(ctx); err != nil {
 			return err
 		}
-		if begun, _ = c.records(o.ID); begun == nil {
+		if begun, _ = c.erasureRecords(o.ID); begun == nil {
 			return errors.New("its record is not in the log yet")
 		}
 	}
 	if done == nil {
-		if passed, err := c.passed(ctx, begun[len(begun)-1].Seq); err != nil || !passed {
+		if passed, err := c.hasPassed(ctx, begun[len(begun)-1].Seq); err != nil || !passed {
 			return err
 		}
-		r, err := c.destroy(ctx, ev, begun)
+		r, err := c.destroyData(ctx, ev, begun)
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (c *custodian) carryOut(ctx context.Context, ev erasureplan.Evidence, key s
 	for _, e := range begun {
 		result.Messages += e.Messages
 	}
-	if err := c.change(ctx, key, func(s retention.State) (retention.State, error) { return s.Finish(o.ID, result, time.Now()) }); err != nil {
+	if err := c.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.FinishOrder(o.ID, result, time.Now()) }); err != nil {
 		return err
 	}
 	c.a.env.Log.Info().Str("tenant", ev.Tenant).Str("erasure", o.ID).Uint64("messages", result.Messages).Int("keys", result.Keys).Msg("erased")
@@ -71,9 +71,9 @@ func (c *custodian) carryOut(ctx context.Context, ev erasureplan.Evidence, key s
 	return nil
 }
 
-// records are an erasure's own, as far as they are in the log: those that it
+// erasureRecords are an erasure's own, as far as they are in the log: those that it
 // begins with only if all parts of one attempt are there.
-func (c *custodian) records(id string) (begun []erasures.Record, done *erasures.Record) {
+func (c *custodian) erasureRecords(id string) (begun []erasures.Record, done *erasures.Record) {
 	var attempt []erasures.Record
 	for _, e := range c.log.Records() {
 		switch {
@@ -92,13 +92,13 @@ func (c *custodian) records(id string) (begun []erasures.Record, done *erasures.
 	return begun, done
 }
 
-// announce writes the records that say what will be missing.
-func (c *custodian) announce(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
-	p, err := ev.Make(ctx, o)
+// announceErasure writes the records that say what will be missing.
+func (c *custodian) announceErasure(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
+	p, err := ev.NewPlan(ctx, o)
 	if err != nil {
 		return err
 	}
-	spans := retention.Spans(p.Seqs)
+	spans := retention.JoinSpans(p.Seqs)
 	parts := slices.Collect(slices.Chunk(spans, spansInRecord))
 	var msgs []streams.Msg
 	for i, part := range parts {
@@ -113,7 +113,7 @@ func (c *custodian) announce(ctx context.Context, ev erasureplan.Evidence, o ret
 		for _, s := range part {
 			e.Messages += s[1] - s[0] + 1
 		}
-		msg, err := c.signed(e)
+		msg, err := c.signedErasure(e)
 		if err != nil {
 			return err
 		}
@@ -129,17 +129,17 @@ func causeOf(o retention.Order) string {
 	return "order"
 }
 
-func (c *custodian) signed(e events.Erasure) (m streams.Msg, err error) {
-	if e.Vouch, err = signing.Erase(c.a.signer, e); err != nil {
+func (c *custodian) signedErasure(e events.Erasure) (m streams.Msg, err error) {
+	if e.Vouch, err = signing.SignErasure(c.a.signer, e); err != nil {
 		return m, err
 	}
-	return message(c.a, events.ControlErasure, fmt.Sprintf("erasure-%s-%s-%d", e.ErasureID, e.State, e.Part), e)
+	return controlMessage(c.a, events.ControlErasure, fmt.Sprintf("erasure-%s-%s-%d", e.ErasureID, e.State, e.Part), e)
 }
 
-// passed reports whether the evidence and the correlator's cursor are behind an
+// hasPassed reports whether the evidence and the correlator's cursor are behind an
 // erasure record. Then every message that is to go has its record in the evidence
 // and its outputs in the log, and nobody needs it any more.
-func (c *custodian) passed(ctx context.Context, seq uint64) (bool, error) {
+func (c *custodian) hasPassed(ctx context.Context, seq uint64) (bool, error) {
 	position, _, err := c.a.db.Position(ctx, c.a.shard)
 	if err != nil || position < seq {
 		return false, err
@@ -152,9 +152,9 @@ func (c *custodian) passed(ctx context.Context, seq uint64) (bool, error) {
 	return err == nil && at.Consumed >= seq, err
 }
 
-// destroy takes everything away that an erasure names. What is gone already, it
+// destroyData takes everything away that an erasure names. What is gone already, it
 // passes over.
-func (c *custodian) destroy(ctx context.Context, ev erasureplan.Evidence, begun []erasures.Record) (r retention.Result, err error) {
+func (c *custodian) destroyData(ctx context.Context, ev erasureplan.Evidence, begun []erasures.Record) (r retention.Result, err error) {
 	sessions := begun[0].Sessions
 	if evidence.MaskedNames(sessions) {
 		own, err := c.ownNames(ctx, ev.Tenant, begun)
@@ -164,7 +164,7 @@ func (c *custodian) destroy(ctx context.Context, ev erasureplan.Evidence, begun 
 		sessions = append(slices.Clone(sessions), own...)
 	}
 	for _, session := range sessions {
-		n, err := c.eraseKey(ctx, evidence.SessionKey{Tenant: ev.Tenant, Session: session})
+		n, err := c.eraseKey(ctx, evidence.SessionID{Tenant: ev.Tenant, Session: session})
 		if err != nil {
 			return r, err
 		}
@@ -186,7 +186,7 @@ func (c *custodian) destroy(ctx context.Context, ev erasureplan.Evidence, begun 
 	for _, e := range begun {
 		for _, s := range e.Sequences {
 			for seq := s[0]; seq <= s[1]; seq++ {
-				if _, err := c.erase(ctx, c.a.flags.Stream, seq); err != nil {
+				if _, err := c.eraseMessage(ctx, c.a.flags.Stream, seq); err != nil {
 					return r, err
 				}
 			}
@@ -209,7 +209,7 @@ func (c *custodian) ownNames(ctx context.Context, tenant string, begun []erasure
 				if m == nil {
 					continue
 				}
-				if k := c.a.builder.SessionOf(*m); k.Tenant == tenant && evidence.SecretName(k.Session) && !slices.Contains(names, k.Session) {
+				if k := c.a.builder.LogSession(*m); k.Tenant == tenant && evidence.SecretName(k.Session) && !slices.Contains(names, k.Session) {
 					names = append(names, k.Session)
 				}
 			}
@@ -218,7 +218,7 @@ func (c *custodian) ownNames(ctx context.Context, tenant string, begun []erasure
 	return names, nil
 }
 
-func (c *custodian) erase(ctx context.Context, stream string, seq uint64) (bool, error) {
+func (c *custodian) eraseMessage(ctx context.Context, stream string, seq uint64) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, custodianWait)
 	defer cancel()
 	return streams.Erase(ctx, c.nc, stream, seq)
@@ -235,7 +235,7 @@ func (c *custodian) eraseSubject(ctx context.Context, stream, subj string, choos
 		if !choose(*m) {
 			continue
 		}
-		gone, err := c.erase(ctx, stream, m.Seq)
+		gone, err := c.eraseMessage(ctx, stream, m.Seq)
 		if err != nil {
 			return n, err
 		}
@@ -245,12 +245,12 @@ func (c *custodian) eraseSubject(ctx context.Context, stream, subj string, choos
 	}
 }
 
-func all(events.LogMessage) bool { return true }
+func anyMessage(events.LogMessage) bool { return true }
 
 // eraseKey destroys a session's key: all revisions in the bucket, and the copy in
 // this auditor's memory.
-func (c *custodian) eraseKey(ctx context.Context, k evidence.SessionKey) (int, error) {
-	n, err := c.eraseSubject(ctx, "KV_"+streams.BucketSessionKeys, "$KV."+streams.BucketSessionKeys+"."+sessionsecrets.BucketKey(k), all)
+func (c *custodian) eraseKey(ctx context.Context, k evidence.SessionID) (int, error) {
+	n, err := c.eraseSubject(ctx, "KV_"+streams.BucketSessionSecrets, "$KV."+streams.BucketSessionSecrets+"."+sessionsecrets.BucketKey(k), anyMessage)
 	c.a.keys.Forget(k)
 	return n, err
 }
@@ -272,7 +272,7 @@ func (c *custodian) eraseApprovals(ctx context.Context, tenant string, sessions 
 			Session string `json:"session"`
 		}
 		_ = strictjson.Unmarshal(m.Body, &w)
-		found := w.Tenant == tenant && slices.Contains(sessions, token(w.Session))
+		found := w.Tenant == tenant && slices.Contains(sessions, sessionToken(w.Session))
 		if found {
 			n++
 		}
@@ -281,8 +281,8 @@ func (c *custodian) eraseApprovals(ctx context.Context, tenant string, sessions 
 	return n, err
 }
 
-// token is a session as records name it.
-func token(session string) string {
+// sessionToken is a session as records name it.
+func sessionToken(session string) string {
 	value, _ := subject.Unescape(subject.Escape(session))
 	return value
 }
@@ -291,7 +291,7 @@ func (c *custodian) publishDone(ctx context.Context, begun []erasures.Record, r 
 	e := begun[0].Erasure
 	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), c.writer, ""
 	e.Keys, e.Quarantined, e.Approvals = r.Keys, r.Quarantined, r.Approvals
-	msg, err := c.signed(e)
+	msg, err := c.signedErasure(e)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (c *custodian) expireTextsOf(ctx context.Context, tenant string, p *retenti
 	if p.ShortestEvidence() == 0 {
 		return nil
 	}
-	s, _, err := c.read(ctx, retention.StateKey(tenant))
+	s, _, err := c.readState(ctx, retention.StateKey(tenant))
 	if err != nil || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Expire != "" }) {
 		return err
 	}
@@ -51,7 +51,7 @@ func (c *custodian) expireTextsOf(ctx context.Context, tenant string, p *retenti
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	return c.request(ctx, tenant, retention.Order{Sessions: due, Expire: p.ID(), Quiet: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
+	return c.requestErasure(ctx, tenant, retention.Order{Sessions: due, Expire: p.ID(), IdleSeconds: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
 		ID: "expiry-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps evidence", At: events.At(now),
 	}})
 }
@@ -60,8 +60,8 @@ func (c *custodian) expireTextsOf(ctx context.Context, tenant string, p *retenti
 func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	ev := erasureplan.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
 	var list []string
-	err := c.a.db.Texts(ctx, c.a.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
-		if keep := p.Evidence(session); keep > 0 && now.Sub(at) >= keep {
+	err := c.a.db.SessionsWithText(ctx, c.a.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
+		if keep := p.EvidencePeriod(session); keep > 0 && now.Sub(at) >= keep {
 			list = append(list, session)
 		}
 		return nil
@@ -74,7 +74,7 @@ func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Po
 
 // beginExpiry makes an order irrevocable, unless something speaks against it.
 func (c *custodian) beginExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
-	p, err := c.policy(ctx, ev.Tenant)
+	p, err := c.loadPolicy(ctx, ev.Tenant)
 	switch {
 	case errors.Is(err, retention.ErrPolicy):
 		return err.Error(), nil
@@ -86,9 +86,9 @@ func (c *custodian) beginExpiry(ctx context.Context, ev erasureplan.Evidence, ke
 	return c.beginUnheld(ctx, ev, key, o, erasureplan.Plan{Sessions: o.Sessions})
 }
 
-// carryOutExpiry goes on with an expiry that has begun.
-func (c *custodian) carryOutExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
-	begun, done, err := c.expiries(ctx, o.ID)
+// continueExpiry goes on with an expiry that has begun.
+func (c *custodian) continueExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
+	begun, done, err := c.expiryRecords(ctx, o.ID)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (c *custodian) carryOutExpiry(ctx context.Context, ev erasureplan.Evidence,
 		}
 		return c.finishExpiry(ctx, key, o, 0) // all of it goes on, or is gone
 	}
-	x := storage.Expiring{Shard: c.a.shard, Tenant: ev.Tenant}
+	x := storage.ExpiryBatch{Shard: c.a.shard, Tenant: ev.Tenant}
 	var seqs []uint64
 	for _, e := range begun {
 		x.Records = append(x.Records, e.seq)
@@ -111,11 +111,11 @@ func (c *custodian) carryOutExpiry(ctx context.Context, ev erasureplan.Evidence,
 		}
 	}
 	if !done {
-		if provable, err := c.provable(ctx, slices.Max(x.Records)); err != nil || !provable {
+		if provable, err := c.isProvable(ctx, slices.Max(x.Records)); err != nil || !provable {
 			return err
 		}
 		slices.Sort(seqs)
-		for x.Seqs = range slices.Chunk(seqs, storage.MaxExpiring) {
+		for x.Seqs = range slices.Chunk(seqs, storage.MaxExpiryBatch) {
 			if gone, err := ev.DB.Expire(ctx, x); err != nil || !gone {
 				return err
 			}
@@ -129,17 +129,17 @@ func (c *custodian) carryOutExpiry(ctx context.Context, ev erasureplan.Evidence,
 
 func (c *custodian) finishExpiry(ctx context.Context, key string, o retention.Order, records uint64) error {
 	r := retention.Result{Sessions: len(o.Sessions), Records: records}
-	if err := c.change(ctx, key, func(s retention.State) (retention.State, error) { return s.Finish(o.ID, r, time.Now()) }); err != nil {
+	if err := c.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.FinishOrder(o.ID, r, time.Now()) }); err != nil {
 		return err
 	}
 	delete(c.expiring, o.ID)
-	c.more = c.more || len(o.Sessions) == retention.MaxBatch
+	c.moreDue = c.moreDue || len(o.Sessions) == retention.MaxBatch
 	c.a.env.Log.Info().Str("expiry", o.ID).Uint64("records", records).Msg("texts of evidence expired")
 	return nil
 }
 
-// provable reports whether the record of an expiry is evidence and signed.
-func (c *custodian) provable(ctx context.Context, seq uint64) (bool, error) {
+// isProvable reports whether the record of an expiry is evidence and signed.
+func (c *custodian) isProvable(ctx context.Context, seq uint64) (bool, error) {
 	position, _, err := c.a.db.Position(ctx, c.a.shard)
 	if err != nil || position < seq {
 		return false, err
@@ -157,9 +157,9 @@ type loggedExpiry struct {
 	events.Expiry
 }
 
-// expiries are an expiry's own records, as far as they are in the log: those that
+// expiryRecords are an expiry's own records, as far as they are in the log: those that
 // it begins with only if all parts of one attempt are there.
-func (c *custodian) expiries(ctx context.Context, id string) (begun []loggedExpiry, done bool, err error) {
+func (c *custodian) expiryRecords(ctx context.Context, id string) (begun []loggedExpiry, done bool, err error) {
 	subj := c.a.flags.Space().Control(c.a.flags.Stream, events.ControlExpiry)
 	for {
 		m, err := streams.NextBySubject(ctx, c.js, c.a.flags.Stream, subj, c.expiriesRead+1)
@@ -171,7 +171,7 @@ func (c *custodian) expiries(ctx context.Context, id string) (begun []loggedExpi
 		}
 		c.expiriesRead = m.Seq
 		e, err := events.DecodeRecord[events.Expiry](m.Body)
-		if err != nil || e.Shard != c.a.shard || e.Last() >= m.Seq || !signing.CheckExpiry(c.log.Known, e) {
+		if err != nil || e.Shard != c.a.shard || e.LastSequence() >= m.Seq || !signing.CheckExpiry(c.log.Known, e) {
 			continue
 		}
 		c.expiring[e.ExpiryID] = append(c.expiring[e.ExpiryID], loggedExpiry{m.Seq, e})

@@ -18,12 +18,12 @@ import (
 func (c *custodian) announceExpiry(ctx context.Context, ev erasureplan.Evidence, o retention.Order) (bool, error) {
 	var parts expiryParts
 	for _, session := range o.Sessions {
-		places, newest, err := ev.DB.TextsOf(ctx, ev.Shard, ev.Tenant, session)
+		places, newest, err := ev.DB.RecordsWithText(ctx, ev.Shard, ev.Tenant, session)
 		if err != nil {
 			return false, err
 		}
-		if o.At.Sub(newest) >= time.Duration(o.Quiet)*time.Second { // else it went on since, and its time comes again
-			parts.session(session, places)
+		if o.At.Sub(newest) >= time.Duration(o.IdleSeconds)*time.Second { // else it went on since, and its time comes again
+			parts.addSession(session, places)
 		}
 	}
 	var msgs []streams.Msg
@@ -60,10 +60,10 @@ func (c *custodian) publishExpired(ctx context.Context, e events.Expiry, records
 }
 
 func (c *custodian) signedExpiry(e events.Expiry) (m streams.Msg, err error) {
-	if e.Vouch, err = signing.Expire(c.a.signer, e); err != nil {
+	if e.Vouch, err = signing.SignExpiry(c.a.signer, e); err != nil {
 		return m, err
 	}
-	return message(c.a, events.ControlExpiry, fmt.Sprintf("%s-%s-%d", e.ExpiryID, e.State, e.Part), e)
+	return controlMessage(c.a, events.ControlExpiry, fmt.Sprintf("%s-%s-%d", e.ExpiryID, e.State, e.Part), e)
 }
 
 // expiryParts cut what expires into records of a size that the log takes.
@@ -78,8 +78,8 @@ const (
 	namesInExpiry = 64 << 10 // bytes of sessions' names
 )
 
-// session adds a session's records, which are in order.
-func (p *expiryParts) session(session string, places []storage.Place) {
+// addSession adds a session's records, which are in order.
+func (p *expiryParts) addSession(session string, places []storage.RecordPlace) {
 	for i, at := range places {
 		follows := i > 0 && places[i-1].Index+1 == at.Index
 		if n := len(p.list); n == 0 || p.spans >= spansInExpiry || p.names >= namesInExpiry {

@@ -45,9 +45,9 @@ func (c *custody) verified(sessions ...string) evidence.Report {
 	c.Helper()
 	var rep evidence.Report
 	c.step(func(ctx context.Context, k *custodian) {
-		v, err := signing.CheckpointVerifier(k.a.public)
+		v, err := signing.CheckpointVerifier(k.a.verifierKey)
 		servicetest.OK(c, err)
-		l := evidencereader.Ledger{DB: k.a.db, Stream: "GOV"}
+		l := evidencereader.Reader{DB: k.a.db, Stream: "GOV"}
 		rep, err = l.Verify(ctx, k.a.shard, evidencereader.VerifyOptions{Keys: []note.Verifier{v}})
 		servicetest.OK(c, err)
 		for _, session := range sessions {
@@ -57,7 +57,7 @@ func (c *custody) verified(sessions ...string) evidence.Report {
 			servicetest.OK(c, l.Prove(ctx, &s))
 			if one := evidence.VerifySession(evidence.SessionInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Keys: []note.Verifier{v}, Rows: s.Rows,
 				Proofs: s.Proofs, Checkpoint: evidence.Published{Text: s.Checkpoint}, ReceiptKeys: s.Keys, Expiries: s.Expiries}); !one.OK {
-				c.Errorf("session %s: %+v", session, one.Problems)
+				c.Errorf("session %s: %+v", session, one.Findings)
 			}
 		}
 	})
@@ -84,7 +84,7 @@ func TestEvidenceExpires(t *testing.T) {
 	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nevidence: 10d\nsessions: [{match: 'demo-*', evidence: 1d}, {match: s3, keep: true}]\n"))
 	servicetest.OK(t, err)
 	c.change(func(s retention.State) (retention.State, error) {
-		return s.Place(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
+		return s.PlaceHold(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
 	})
 	day := 24 * time.Hour
 	expire := func(after time.Duration) (o retention.Order) {
@@ -126,7 +126,7 @@ func TestEvidenceExpires(t *testing.T) {
 	}
 	audited()
 	c.step(func(ctx context.Context, k *custodian) { // dies when the first mutation is under way
-		begun, done, err := k.expiries(ctx, o.ID)
+		begun, done, err := k.expiryRecords(ctx, o.ID)
 		if err != nil || len(begun) != 1 || done {
 			t.Fatalf("%+v %v", begun, err)
 		}
@@ -139,7 +139,7 @@ func TestEvidenceExpires(t *testing.T) {
 			}
 		}
 		slices.Sort(seqs)
-		done, err = k.a.db.Expire(ctx, storage.Expiring{Shard: k.a.shard, Tenant: "acme", Seqs: seqs, Records: []uint64{seq}})
+		done, err = k.a.db.Expire(ctx, storage.ExpiryBatch{Shard: k.a.shard, Tenant: "acme", Seqs: seqs, Records: []uint64{seq}})
 		if err != nil || done {
 			t.Fatal(done, err)
 		}
@@ -156,7 +156,7 @@ func TestEvidenceExpires(t *testing.T) {
 	if got := c.of("s1"); !slices.Equal(got, messages) {
 		t.Error("the log lost messages")
 	}
-	done, _ := c.state().Find(o.ID)
+	done, _ := c.state().FindOrder(o.ID)
 	_, e2 := last[events.Expiry](c, events.ControlExpiry)
 	if e2.State != events.ErasureDone || e2.Records != e.Records || done.Result.Records != e.Records {
 		t.Errorf("%+v %+v", e2, done.Result)
@@ -172,7 +172,7 @@ func TestEvidenceExpires(t *testing.T) {
 	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
 	audited()
 	if rep := c.verified("s1"); !rep.OK || rep.Expired != int(e.Records) {
-		t.Errorf("%+v", rep.Problems)
+		t.Errorf("%+v", rep.Findings)
 	}
 	o = expire(11 * day)
 	if !slices.Equal(o.Sessions, []string{"s1"}) {
@@ -195,7 +195,7 @@ func TestEvidenceExpires(t *testing.T) {
 		done := false
 		for !done {
 			var err error
-			done, err = k.a.db.Expire(ctx, storage.Expiring{Shard: k.a.shard, Tenant: "acme", Seqs: c.of("s2"), Records: []uint64{seq}})
+			done, err = k.a.db.Expire(ctx, storage.ExpiryBatch{Shard: k.a.shard, Tenant: "acme", Seqs: c.of("s2"), Records: []uint64{seq}})
 			servicetest.OK(t, err)
 		}
 	})
@@ -233,16 +233,16 @@ func TestExpiryIsStopped(t *testing.T) {
 	first := order()
 	put("version: 1\nname: p\nevidence: 300d\n")
 	c.look()
-	if o, _ := c.state().Find(first); o.Status != retention.Refused || !strings.Contains(o.Problem, "policy has changed") {
+	if o, _ := c.state().FindOrder(first); o.Status != retention.Refused || !strings.Contains(o.Problem, "policy has changed") {
 		t.Errorf("%+v", o)
 	}
 	put("version: 1\nname: p\nevidence: 4d\n")
 	second := order()
 	c.change(func(s retention.State) (retention.State, error) {
-		return s.Place(retention.Hold{Note: asked("h1")})
+		return s.PlaceHold(retention.Hold{Note: asked("h1")})
 	})
 	c.look()
-	if o, _ := c.state().Find(second); o.Status != retention.Refused || !strings.Contains(o.Problem, "h1") {
+	if o, _ := c.state().FindOrder(second); o.Status != retention.Refused || !strings.Contains(o.Problem, "h1") {
 		t.Errorf("%+v", o)
 	}
 	if seq, _ := last[events.Expiry](c, events.ControlExpiry); seq != 0 {
@@ -253,14 +253,14 @@ func TestExpiryIsStopped(t *testing.T) {
 // Records of an expiry are cut where they would become too large.
 func TestExpiryParts(t *testing.T) {
 	var p expiryParts
-	var places []storage.Place
+	var places []storage.RecordPlace
 	for i := uint64(1); i <= 10_000; i++ {
-		places = append(places, storage.Place{Seq: 2 * i, Index: i})
+		places = append(places, storage.RecordPlace{Seq: 2 * i, Index: i})
 	}
-	p.session("long", places)
-	p.session("gap", []storage.Place{{Seq: 5, Index: 1}, {Seq: 6, Index: 2}, {Seq: 7, Index: 9}})
+	p.addSession("long", places)
+	p.addSession("gap", []storage.RecordPlace{{Seq: 5, Index: 1}, {Seq: 6, Index: 2}, {Seq: 7, Index: 9}})
 	for i := range 2000 {
-		p.session(fmt.Sprintf("%0500d", i), []storage.Place{{Seq: uint64(30_000 + i), Index: 1}})
+		p.addSession(fmt.Sprintf("%0500d", i), []storage.RecordPlace{{Seq: uint64(30_000 + i), Index: 1}})
 	}
 	n := uint64(0)
 	for i, part := range p.list {

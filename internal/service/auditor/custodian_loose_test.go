@@ -63,15 +63,15 @@ func TestMessagesWithoutSession(t *testing.T) {
 			{order: retention.Order{Scope: retention.Scope{Session: "s1"}}, want: "[headed s1]"},
 			{order: retention.Order{Scope: retention.Scope{Subject: "dora"}}, want: "[dora s3]"},
 			{order: retention.Order{Scope: retention.Scope{Seqs: fmt.Sprintf("%d-%d,%d", at["headed"], at["other"], at["foreign"])}}, want: "[foreign headed other]"},
-			{order: retention.Order{LooseBefore: later}, want: "[adora dora foreign headed other plain]"},
-			{order: retention.Order{LooseBefore: later}, holds: []retention.Scope{{Session: "s1"}, {Subject: "dora"}}, want: "[adora foreign other plain]"},
-			{order: retention.Order{LooseBefore: later}, holds: []retention.Scope{{}}, want: "[]"},
+			{order: retention.Order{SessionlessBefore: later}, want: "[adora dora foreign headed other plain]"},
+			{order: retention.Order{SessionlessBefore: later}, holds: []retention.Scope{{Session: "s1"}, {Subject: "dora"}}, want: "[adora foreign other plain]"},
+			{order: retention.Order{SessionlessBefore: later}, holds: []retention.Scope{{}}, want: "[]"},
 		} {
-			e := k.evidence("acme")
+			e := k.evidenceFor("acme")
 			for _, s := range tt.holds {
 				e.Holds = append(e.Holds, retention.Hold{Scope: s})
 			}
-			p, err := e.Make(ctx, tt.order)
+			p, err := e.NewPlan(ctx, tt.order)
 			if err != nil && !errors.Is(err, erasureplan.ErrNothing) {
 				t.Fatal(err)
 			}
@@ -83,11 +83,11 @@ func TestMessagesWithoutSession(t *testing.T) {
 			if seqs == "1" && at["s1"] == 1 {
 				continue
 			}
-			if _, err := k.evidence("acme").Make(ctx, retention.Order{Scope: retention.Scope{Seqs: seqs}}); !errors.Is(err, erasureplan.ErrNotLoose) {
+			if _, err := k.evidenceFor("acme").NewPlan(ctx, retention.Order{Scope: retention.Scope{Seqs: seqs}}); !errors.Is(err, erasureplan.ErrHasSession) {
 				t.Errorf("sequence %s: %v", seqs, err)
 			}
 		}
-		if _, err := k.evidence("umbrella").Make(ctx, retention.Order{Scope: retention.Scope{Seqs: fmt.Sprint(at["plain"])}}); !errors.Is(err, erasureplan.ErrNotLoose) {
+		if _, err := k.evidenceFor("umbrella").NewPlan(ctx, retention.Order{Scope: retention.Scope{Seqs: fmt.Sprint(at["plain"])}}); !errors.Is(err, erasureplan.ErrHasSession) {
 			t.Errorf("another tenant's: %v", err)
 		}
 	})
@@ -96,20 +96,20 @@ func TestMessagesWithoutSession(t *testing.T) {
 	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\nsessions: [{match: 's*', keep: true}]\n"))
 	servicetest.OK(t, err)
 	c.change(func(s retention.State) (retention.State, error) {
-		return s.Place(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
+		return s.PlaceHold(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
 	})
 	c.step(func(ctx context.Context, k *custodian) {
-		servicetest.OK(t, k.expire(ctx, time.Now().Add(9*24*time.Hour)))
+		servicetest.OK(t, k.applyPolicies(ctx, time.Now().Add(9*24*time.Hour)))
 		if len(c.state().Orders) > 0 {
 			t.Fatal("ordered before its time")
 		}
-		servicetest.OK(t, k.expire(ctx, time.Now().Add(11*24*time.Hour)))
+		servicetest.OK(t, k.applyPolicies(ctx, time.Now().Add(11*24*time.Hour)))
 	})
 	orders := c.state().Orders
-	if len(orders) != 1 || len(orders[0].Sessions) > 0 || orders[0].LooseBefore.IsZero() {
+	if len(orders) != 1 || len(orders[0].Sessions) > 0 || orders[0].SessionlessBefore.IsZero() {
 		t.Fatalf("%+v", orders)
 	}
-	c.change(func(s retention.State) (retention.State, error) { s.Orders[0].Quiet = 0; return s, nil })
+	c.change(func(s retention.State) (retention.State, error) { s.Orders[0].IdleSeconds = 0; return s, nil })
 	c.look() // begins
 	c.look() // announces
 	c.f.CustodianUser = ""

@@ -21,40 +21,40 @@ func (c *custodian) findNoted(ctx context.Context, store string) error {
 	if err != nil {
 		return err
 	}
-	c.store, c.noted = store, 0
+	c.bucketVersion, c.notedSeq = store, 0
 	if m == nil {
 		return nil
 	}
 	if r, err := events.DecodeRecord[events.RetentionChange](m.Body); err == nil && r.Store == store {
-		c.noted = r.Revision
+		c.notedSeq = r.Revision
 	}
 	return nil
 }
 
-// note writes every revision of the bucket onto the log, once and in order.
+// noteRevisions writes every revision of the bucket onto the log, once and in order.
 // After a crash in between one can be there twice, with the same id.
-func (c *custodian) note(ctx context.Context, last uint64) error {
-	for c.noted < last {
-		m, err := streams.NextBySubject(ctx, c.js, retentionStream, "$KV."+streams.BucketRetention+".>", c.noted+1)
+func (c *custodian) noteRevisions(ctx context.Context, last uint64) error {
+	for c.notedSeq < last {
+		m, err := streams.NextBySubject(ctx, c.js, retentionStream, "$KV."+streams.BucketRetention+".>", c.notedSeq+1)
 		if err != nil {
 			return err
 		}
 		if m == nil || m.Seq > last {
-			c.noted = last
+			c.notedSeq = last
 			return nil
 		}
 		change := c.changeOf(*m)
 		if strings.HasPrefix(change.What, "policy") {
 			c.next = time.Time{}
 		}
-		msg, err := message(c.a, events.ControlRetention, fmt.Sprintf("retention-%s-%d", c.store, m.Seq), change)
+		msg, err := controlMessage(c.a, events.ControlRetention, fmt.Sprintf("retention-%s-%d", c.bucketVersion, m.Seq), change)
 		if err != nil {
 			return err
 		}
 		if err := streams.StoreAll(ctx, c.nc, []streams.Msg{msg}); err != nil {
 			return fmt.Errorf("noting revision %d of the retention bucket: %w", m.Seq, err)
 		}
-		c.noted = m.Seq
+		c.notedSeq = m.Seq
 	}
 	return nil
 }
@@ -63,10 +63,10 @@ func (c *custodian) note(ctx context.Context, last uint64) error {
 // keeps for ever what it is told.
 func (c *custodian) changeOf(m events.LogMessage) events.RetentionChange {
 	key := strings.TrimPrefix(m.Subject, "$KV."+streams.BucketRetention+".")
-	r := events.RetentionChange{Writer: c.writer, Store: c.store, Revision: m.Seq, What: "unreadable"}
+	r := events.RetentionChange{Writer: c.writer, Store: c.bucketVersion, Revision: m.Seq, What: "unreadable"}
 	if tenant, ok := retention.PolicyTenant(key); ok {
 		r.Tenant, r.What = tenant, "policy"
-		if deleted(m) {
+		if isDeletion(m) {
 			r.What = "policy_removed"
 			return r
 		}
@@ -85,19 +85,19 @@ func (c *custodian) changeOf(m events.LogMessage) events.RetentionChange {
 	}
 	r.Tenant = tenant
 	s, err := retention.Decode(m.Body)
-	if err != nil || deleted(m) {
+	if err != nil || isDeletion(m) {
 		r.Error = "the holds and orders of the tenant cannot be read"
 		return r
 	}
 	l := s.Last
 	r.What, r.ID, r.Session, r.By, r.Reason, r.At = l.What, l.ID, l.Session, l.By, l.Reason, l.At
-	if o, ok := s.Find(l.ID); ok {
+	if o, ok := s.FindOrder(l.ID); ok {
 		r.Error = o.Problem
 	}
 	return r
 }
 
-func deleted(m events.LogMessage) bool { return m.HeaderValue("KV-Operation") != "" }
+func isDeletion(m events.LogMessage) bool { return m.HeaderValue("KV-Operation") != "" }
 
 func binaryHeader(stream, id string) map[string][]string {
 	return cloudevents.Binary(cloudevents.Attributes{

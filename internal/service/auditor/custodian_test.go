@@ -57,7 +57,7 @@ func (c *custody) step(do func(context.Context, *custodian)) {
 
 func (c *custody) look() {
 	c.Helper()
-	c.step(func(ctx context.Context, k *custodian) { servicetest.OK(c, k.look(ctx)) })
+	c.step(func(ctx context.Context, k *custodian) { servicetest.OK(c, k.pollBucket(ctx)) })
 }
 
 func (c *custody) bucket() jetstream.KeyValue {
@@ -118,7 +118,7 @@ func (c *custody) of(session string) (seqs []uint64) {
 
 func (c *custody) status(id string) retention.Status {
 	c.Helper()
-	o, _ := c.state().Find(id)
+	o, _ := c.state().FindOrder(id)
 	return o.Status
 }
 
@@ -147,7 +147,7 @@ func TestErasureInOrder(t *testing.T) {
 	c.audited()
 	before, others := c.of("s1"), c.of("s2")
 	c.change(func(s retention.State) (retention.State, error) {
-		return s.Request(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
+		return s.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
 	})
 	c.f = full
 	all := func(when string, want retention.Status) {
@@ -176,13 +176,13 @@ func TestErasureInOrder(t *testing.T) {
 	c.consumed(seq)
 	c.step(func(ctx context.Context, k *custodian) { // dies between the deed and the word
 		servicetest.OK(t, k.log.Load(ctx))
-		begun, _ := k.records("o1")
-		if _, held := k.a.keys.Held(evidence.SessionKey{Tenant: "acme", Session: "s1"}); held {
+		begun, _ := k.erasureRecords("o1")
+		if _, held := k.a.keys.Cached(evidence.SessionID{Tenant: "acme", Session: "s1"}); held {
 			t.Error("a key is held that nobody asked for")
 		}
 		key, err := sessionKey(ctx, k)
 		servicetest.OK(t, err)
-		r, err := k.destroy(ctx, ev(k), begun)
+		r, err := k.destroyData(ctx, ev(k), begun)
 		servicetest.OK(t, err)
 		if r.Keys != 1 || r.Quarantined != 1 {
 			t.Errorf("%+v", r)
@@ -232,8 +232,8 @@ func ev(k *custodian) erasureplan.Evidence {
 }
 
 func sessionKey(ctx context.Context, k *custodian) ([]byte, error) {
-	k.a.keys.begin(ctx)
-	return k.a.keys.SessionKey("acme", "s1")
+	k.a.keys.setContext(ctx)
+	return k.a.keys.SessionSecret("acme", "s1")
 }
 
 // What a policy lets go goes together, but for what is held.
@@ -251,11 +251,13 @@ func TestRetentionPolicy(t *testing.T) {
 	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\nquarantine: 20d\nsessions: [{match: 'demo-*', log: 1d}, {match: s3, keep: true}]\n"))
 	servicetest.OK(t, err)
 	c.change(func(s retention.State) (retention.State, error) {
-		return s.Place(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
+		return s.PlaceHold(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
 	})
 	expire := func(after time.Duration) {
 		t.Helper()
-		c.step(func(ctx context.Context, k *custodian) { servicetest.OK(t, k.expire(ctx, time.Now().Add(after))) })
+		c.step(func(ctx context.Context, k *custodian) {
+			servicetest.OK(t, k.applyPolicies(ctx, time.Now().Add(after)))
+		})
 	}
 	day := 24 * time.Hour
 	for _, tt := range []struct {
@@ -268,7 +270,7 @@ func TestRetentionPolicy(t *testing.T) {
 			if o.Status == retention.Ordered {
 				got = strings.Join(o.Sessions, " ")
 				c.change(func(s retention.State) (retention.State, error) {
-					return s.Refuse(o.ID, "the test has seen it", time.Now())
+					return s.RefuseOrder(o.ID, "the test has seen it", time.Now())
 				})
 			}
 		}

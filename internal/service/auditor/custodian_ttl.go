@@ -21,10 +21,10 @@ import (
 // few erasures as possible, because the correlator starts over after each.
 const expireEvery = time.Hour
 
-// expire applies the tenants' retention policies to log and quarantine: it orders
+// applyPolicies applies the tenants' retention policies to log and quarantine: it orders
 // the erasure of what has been silent for long enough, and takes old bytes out of
 // quarantine. What a legal hold reaches stays.
-func (c *custodian) expire(ctx context.Context, now time.Time) error {
+func (c *custodian) applyPolicies(ctx context.Context, now time.Time) error {
 	return c.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
 		if err != nil {
 			return err
@@ -45,7 +45,7 @@ func (c *custodian) eachPolicy(ctx context.Context, do func(tenant string, p *re
 		if !ok {
 			continue
 		}
-		p, err := c.policy(ctx, tenant)
+		p, err := c.loadPolicy(ctx, tenant)
 		if p == nil && err == nil {
 			continue
 		}
@@ -56,8 +56,8 @@ func (c *custodian) eachPolicy(ctx context.Context, do func(tenant string, p *re
 	return errors.Join(errs...)
 }
 
-// policy is a tenant's policy as it stands in the bucket, nil if there is none.
-func (c *custodian) policy(ctx context.Context, tenant string) (*retention.Policy, error) {
+// loadPolicy is a tenant's policy as it stands in the bucket, nil if there is none.
+func (c *custodian) loadPolicy(ctx context.Context, tenant string) (*retention.Policy, error) {
 	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, retention.PolicyKey(tenant))
 	if err != nil || e == nil || e.Deleted {
 		return nil, err
@@ -66,16 +66,16 @@ func (c *custodian) policy(ctx context.Context, tenant string) (*retention.Polic
 }
 
 func (c *custodian) expireTenant(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
-	s, _, err := c.read(ctx, retention.StateKey(tenant))
+	s, _, err := c.readState(ctx, retention.StateKey(tenant))
 	if err != nil {
 		return err
 	}
 	if err := c.log.Load(ctx); err != nil {
 		return err
 	}
-	ev := c.evidence(tenant)
+	ev := c.evidenceFor(tenant)
 	ev.Holds = s.Holds
-	due, err := c.due(ctx, ev, p, s, now)
+	due, err := c.dueSessions(ctx, ev, p, s, now)
 	if err != nil {
 		return err
 	}
@@ -85,40 +85,40 @@ func (c *custodian) expireTenant(ctx context.Context, tenant string, p *retentio
 	if slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.ByPolicy() && o.Expire == "" }) {
 		return nil
 	}
-	before, err := c.looseDue(ctx, ev, p, now)
+	before, err := c.sessionlessDue(ctx, ev, p, now)
 	if err != nil || len(due) == 0 && before.IsZero() {
 		return err
 	}
-	return c.request(ctx, tenant, retention.Order{Sessions: due, LooseBefore: before, Quiet: int64(p.Shortest() / time.Second), Note: retention.Note{
+	return c.requestErasure(ctx, tenant, retention.Order{Sessions: due, SessionlessBefore: before, IdleSeconds: int64(p.ShortestLog() / time.Second), Note: retention.Note{
 		ID: "ttl-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps it", At: events.At(now),
 	}})
 }
 
-// looseDue is the time before which messages without a session go; zero if there are
+// sessionlessDue is the time before which messages without a session go; zero if there are
 // none to go.
-func (c *custodian) looseDue(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, now time.Time) (before events.Time, err error) {
-	keep := p.For("")
+func (c *custodian) sessionlessDue(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, now time.Time) (before events.Time, err error) {
+	keep := p.LogPeriod("")
 	if keep == 0 {
 		return before, nil
 	}
 	before = events.At(now.Add(-keep))
-	plan, err := ev.Make(ctx, retention.Order{LooseBefore: before})
+	plan, err := ev.NewPlan(ctx, retention.Order{SessionlessBefore: before})
 	if errors.Is(err, erasureplan.ErrNothing) {
 		return events.Time{}, nil
 	}
-	c.more = c.more || plan.Loose == erasureplan.MaxLoose
+	c.moreDue = c.moreDue || plan.Sessionless == erasureplan.MaxSessionless
 	return before, err
 }
 
-// request gives an order to a tenant's other ones.
-func (c *custodian) request(ctx context.Context, tenant string, o retention.Order) error {
+// requestErasure gives an order to a tenant's other ones.
+func (c *custodian) requestErasure(ctx context.Context, tenant string, o retention.Order) error {
 	c.open[tenant] = true
-	return c.change(ctx, retention.StateKey(tenant), func(s retention.State) (retention.State, error) { return s.Request(o) })
+	return c.changeState(ctx, retention.StateKey(tenant), func(s retention.State) (retention.State, error) { return s.RequestErasure(o) })
 }
 
-// due lists sessions that are to go and are not gone, at most one erasure's worth.
-func (c *custodian) due(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
-	shortest := p.Shortest()
+// dueSessions lists sessions that are to go and are not gone, at most one erasure's worth.
+func (c *custodian) dueSessions(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
+	shortest := p.ShortestLog()
 	if shortest == 0 {
 		return nil, nil
 	}
@@ -126,8 +126,8 @@ func (c *custodian) due(ctx context.Context, ev erasureplan.Evidence, p *retenti
 		return nil, err
 	}
 	var list []string
-	err := ev.DB.SilentSince(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
-		if keep := p.For(session); keep > 0 && now.Sub(at) >= keep && c.log.Of(newest) == nil {
+	err := ev.DB.IdleSessions(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
+		if keep := p.LogPeriod(session); keep > 0 && now.Sub(at) >= keep && c.log.RecordOf(newest) == nil {
 			list = append(list, session)
 		}
 		return nil
@@ -140,7 +140,7 @@ func (c *custodian) due(ctx context.Context, ev erasureplan.Evidence, p *retenti
 
 // expireQuarantine takes out what is older than the policy keeps it.
 func (c *custodian) expireQuarantine(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) error {
-	keep := p.Quarantine()
+	keep := p.QuarantinePeriod()
 	if keep == 0 {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (c *custodian) expireQuarantine(ctx context.Context, ev erasureplan.Evidenc
 			return err
 		}
 		for _, seq := range old {
-			if _, err := c.erase(ctx, streams.StreamQuarantine, seq); err != nil {
+			if _, err := c.eraseMessage(ctx, streams.StreamQuarantine, seq); err != nil {
 				return err
 			}
 		}
@@ -194,8 +194,8 @@ func (c *custodian) oldInQuarantine(ctx context.Context, ev erasureplan.Evidence
 // noteQuarantine writes onto the log what goes out of quarantine, before it does:
 // after a crash in between, it is written once more.
 func (c *custodian) noteQuarantine(ctx context.Context, tenant string, p *retention.Policy, seqs []uint64, now time.Time) error {
-	msg, err := message(c.a, events.ControlRetention, "quarantine-"+uuid.NewString(), events.RetentionChange{
-		Writer: c.writer, Store: c.store, Revision: c.noted, Tenant: tenant, What: "quarantine", ID: p.ID(), At: events.At(now), Quarantined: retention.Spans(seqs),
+	msg, err := controlMessage(c.a, events.ControlRetention, "quarantine-"+uuid.NewString(), events.RetentionChange{
+		Writer: c.writer, Store: c.bucketVersion, Revision: c.notedSeq, Tenant: tenant, What: "quarantine", ID: p.ID(), At: events.At(now), Quarantined: retention.JoinSpans(seqs),
 	})
 	if err != nil {
 		return err
@@ -226,8 +226,8 @@ func (c *custodian) heldInQuarantine(ctx context.Context, ev erasureplan.Evidenc
 	case err != nil || row == nil:
 		return true, err
 	case row.Session == "":
-		return ev.LooseHeld(ctx, s, *row)
+		return ev.SessionlessHeld(ctx, s, *row)
 	}
-	hold, err := ev.Blocking(ctx, s, erasureplan.Plan{Sessions: []string{row.Session}}, "")
+	hold, err := ev.BlockingHold(ctx, s, erasureplan.Plan{Sessions: []string{row.Session}}, "")
 	return hold != nil, err
 }

@@ -11,65 +11,65 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
-// flight is a batch that is being stored.
-type flight struct {
+// inFlightBatch is a batch that is being stored.
+type inFlightBatch struct {
 	done chan struct{}
 	err  error // set before done is closed
 }
 
-// launch has a batch stored, and a checkpoint signed if it is time. Nothing else
+// startStore has a batch stored, and a checkpoint signed if it is time. Nothing else
 // may be in flight: of two inserts the second could be there and the first not.
-func (a *auditor) launch(ctx context.Context, b *batch) {
-	f := &flight{done: make(chan struct{})}
-	a.flying = f
+func (a *auditor) startStore(ctx context.Context, b *batch) {
+	f := &inFlightBatch{done: make(chan struct{})}
+	a.inFlight = f
 	go func() {
 		defer close(f.done)
 		begun := time.Now()
-		if f.err = a.store(ctx, b); f.err != nil {
+		if f.err = a.storeBatch(ctx, b); f.err != nil {
 			return
 		}
 		a.metrics.Stored(b.before, b.built, begun)
 		a.stored = b.tree
-		f.err = a.checkpoint(ctx, false)
+		f.err = a.signCheckpoint(ctx, false)
 	}()
 }
 
-// airborne reports whether a batch is still being stored.
-func (a *auditor) airborne() bool {
-	if a.flying == nil {
+// isStoring reports whether a batch is still being stored.
+func (a *auditor) isStoring() bool {
+	if a.inFlight == nil {
 		return false
 	}
 	select {
-	case <-a.flying.done:
+	case <-a.inFlight.done:
 		return false
 	default:
 		return true
 	}
 }
 
-// land waits until nothing is in flight and says what became of it. After an
+// awaitStore waits until nothing is in flight and says what became of it. After an
 // error nobody knows what is stored: this auditor must not go on.
-func (a *auditor) land() error {
-	f := a.flying
+func (a *auditor) awaitStore() error {
+	f := a.inFlight
 	if f == nil {
 		return nil
 	}
 	<-f.done
 	if f.err == nil {
-		a.flying = nil
+		a.inFlight = nil
 	}
 	return f.err
 }
 
-// troubles are what is being tried again, for the health report: two things can
+// healthIssues are what is being tried again, for the health report: two things can
 // be at the same time.
-type troubles struct {
+type healthIssues struct {
 	mu   sync.Mutex
 	open map[string]string
 }
 
 // set notes what is wrong with something; the empty text says that it is well.
-func (t *troubles) set(h *daemon.Health, what, problem string) {
+func (t *healthIssues) set(h *daemon.Health, what, problem string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if problem == "" {

@@ -15,34 +15,34 @@ const (
 	maxReadBytes  = 8 << 20
 )
 
-// waiting are messages that were read and of which no records were made yet.
-type waiting struct {
+// pendingMessages are messages that were read and of which no records were made yet.
+type pendingMessages struct {
 	msgs  []events.LogMessage
 	bytes int // of their bodies
 }
 
-// gather takes what was read. An insert costs ClickHouse tens of milliseconds of
+// collectMessages takes what was read. An insert costs ClickHouse tens of milliseconds of
 // processor time whatever its size, and the server hands over what it has in
 // small portions at first: so while a batch is in flight, messages wait until
 // they are a full batch or it has landed. What waits is in the log; a crash loses
 // nothing.
-func (a *auditor) gather(ctx context.Context, msgs []events.LogMessage) error {
+func (a *auditor) collectMessages(ctx context.Context, msgs []events.LogMessage) error {
 	for len(msgs) > 0 {
-		n := min(len(msgs), a.flags.Batch-len(a.waiting.msgs))
-		a.waiting.add(msgs[:n])
+		n := min(len(msgs), a.flags.Batch-len(a.pending.msgs))
+		a.pending.add(msgs[:n])
 		msgs = msgs[n:]
-		full := len(a.waiting.msgs) == a.flags.Batch || a.waiting.bytes >= maxBatchBytes
-		if !full && a.airborne() {
+		full := len(a.pending.msgs) == a.flags.Batch || a.pending.bytes >= maxBatchBytes
+		if !full && a.isStoring() {
 			continue
 		}
-		if err := a.audit(ctx, a.waiting.take()); err != nil {
+		if err := a.auditBatch(ctx, a.pending.drain()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *waiting) add(msgs []events.LogMessage) {
+func (w *pendingMessages) add(msgs []events.LogMessage) {
 	for i := range msgs {
 		w.bytes += len(msgs[i].Body)
 	}
@@ -53,42 +53,42 @@ func (w *waiting) add(msgs []events.LogMessage) {
 	w.msgs = append(w.msgs, msgs...)
 }
 
-func (w *waiting) take() []events.LogMessage {
+func (w *pendingMessages) drain() []events.LogMessage {
 	msgs := w.msgs
-	*w = waiting{}
+	*w = pendingMessages{}
 	return msgs
 }
 
-// idle is called when everything in the log is audited, and every now and then
+// handleIdle is called when everything in the log is audited, and every now and then
 // while nothing comes: the last records get their checkpoint.
-func (a *auditor) idle(ctx context.Context) error {
-	if msgs := a.waiting.take(); len(msgs) > 0 {
-		if err := a.audit(ctx, msgs); err != nil {
+func (a *auditor) handleIdle(ctx context.Context) error {
+	if msgs := a.pending.drain(); len(msgs) > 0 {
+		if err := a.auditBatch(ctx, msgs); err != nil {
 			return err
 		}
 	}
-	if err := a.land(); err != nil {
+	if err := a.awaitStore(); err != nil {
 		return err
 	}
-	if err := a.checkpoint(ctx, true); err != nil {
+	if err := a.signCheckpoint(ctx, true); err != nil {
 		return err
 	}
 	if a.ready {
-		return a.pause(ctx)
+		return a.waitForBatch(ctx)
 	}
 	a.ready = true
 	return a.env.Ready()
 }
 
-// maxPace is how long a record waits at most for others to be stored with. An
+// maxBatchWait is how long a record waits at most for others to be stored with. An
 // insert costs ClickHouse tens of milliseconds of processor time whatever its
 // size, and a log that moves all the time would have one follow the other.
-const maxPace = 200 * time.Millisecond
+const maxBatchWait = 200 * time.Millisecond
 
-// pause lets the next batch gather, once this one is stored. It is counted from
+// waitForBatch lets the next batch gather, once this one is stored. It is counted from
 // when that began, so a record that comes after a silence does not wait.
-func (a *auditor) pause(ctx context.Context) error {
-	wait := min(maxPace, a.flags.CheckpointEvery) - time.Since(a.launched)
+func (a *auditor) waitForBatch(ctx context.Context) error {
+	wait := min(maxBatchWait, a.flags.CheckpointEvery) - time.Since(a.storeStarted)
 	if wait <= 0 {
 		return nil
 	}

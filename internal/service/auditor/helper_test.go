@@ -87,10 +87,10 @@ func start(tb testing.TB, f Flags) *servicetest.Service {
 // by itself.
 func standing(tb testing.TB, f Flags) *auditor {
 	tb.Helper()
-	a, err := open(tb.Context(), f, daemon.Env{Health: daemon.NewHealth(), Ready: func() error { return nil }})
+	a, err := openAuditor(tb.Context(), f, daemon.Env{Health: daemon.NewHealth(), Ready: func() error { return nil }})
 	servicetest.OK(tb, err)
 	tb.Cleanup(a.close)
-	servicetest.OK(tb, a.restore(tb.Context()))
+	servicetest.OK(tb, a.restorePosition(tb.Context()))
 	return a
 }
 
@@ -113,12 +113,12 @@ func garbage(body string) streams.Msg {
 	return streams.Msg{Subject: "gov.events.acme.rt1.agenthook.~.unknown", Body: []byte(body)}
 }
 
-func ledgerOf(tb testing.TB, dsn string) evidencereader.Ledger {
+func ledgerOf(tb testing.TB, dsn string) evidencereader.Reader {
 	tb.Helper()
 	db, err := storage.Open(tb.Context(), dsn)
 	servicetest.OK(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
-	return evidencereader.Ledger{DB: db, Stream: streams.DefaultShard}
+	return evidencereader.Reader{DB: db, Stream: streams.DefaultShard}
 }
 
 // holds demands that the newest shard's evidence is that of the whole log, once
@@ -141,7 +141,7 @@ func holds(t *testing.T, n *servicetest.NATS, dsn string) {
 	v, err := keys.CheckpointVerifier(n.Keys, "")
 	servicetest.OK(t, err)
 	rep, err := l.Verify(t.Context(), shard, evidencereader.VerifyOptions{
-		Keys: []note.Verifier{v}, AtLeast: int64(want), Published: []evidence.Published{{Source: "NATS", Text: string(published.Body)}},
+		Keys: []note.Verifier{v}, MinRecords: int64(want), Published: []evidence.Published{{Source: "NATS", Text: string(published.Body)}},
 	})
 	servicetest.OK(t, err)
 	cp, err := evidence.PeekCheckpoint(string(published.Body))

@@ -58,11 +58,11 @@ func (a *auditor) claimIntents(ctx context.Context) error {
 		}
 	}
 	a.intents = i
-	return i.put(ctx, i.notes)
+	return i.writeNotes(ctx, i.notes)
 }
 
-// put writes the notes. daemon.ErrFenced says that another auditor wrote since.
-func (i *intents) put(ctx context.Context, notes []string) error {
+// writeNotes writes the notes. daemon.ErrFenced says that another auditor wrote since.
+func (i *intents) writeNotes(ctx context.Context, notes []string) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	text, err := json.Marshal(notes)
@@ -90,35 +90,35 @@ func (i *intents) put(ctx context.Context, notes []string) error {
 	return nil
 }
 
-// announce says on NATS what the tree will be when a batch is stored.
-func (a *auditor) announce(ctx context.Context, tree *evidence.Tree) error {
+// announceTree says on NATS what the tree will be when a batch is stored.
+func (a *auditor) announceTree(ctx context.Context, tree *evidence.Tree) error {
 	text, err := evidence.SignIntent(a.signer, evidence.Checkpoint{Shard: a.shard, Size: tree.Size(), Root: tree.Root()})
 	if err != nil {
 		return err
 	}
 	notes := append([]string{text}, a.intents.notes...)
-	return a.retry(ctx, "intent", func() error { return a.intents.put(ctx, notes[:min(len(notes), keptIntents)]) })
+	return a.retry(ctx, "intent", func() error { return a.intents.writeNotes(ctx, notes[:min(len(notes), keptIntents)]) })
 }
 
-// announced makes sure that the tree as the database has it is what an auditor with
+// checkAnnounced makes sure that the tree as the database has it is what an auditor with
 // this key published or announced.
-func (a *auditor) announced(ctx context.Context) error {
+func (a *auditor) checkAnnounced(ctx context.Context) error {
 	if a.tree.Size() == 0 {
 		return nil
 	}
-	known, err := a.known()
+	known, err := a.ownVerifier()
 	if err != nil {
 		return err
 	}
 	for _, text := range a.intents.notes {
-		if c, err := evidence.OpenIntent(text, known); err == nil && a.standsAt(c) {
+		if c, err := evidence.OpenIntent(text, known); err == nil && a.matchesTree(c) {
 			return nil
 		}
 	}
 	found := false // a backup that was restored ends where an earlier checkpoint was made
 	err = streams.EachMessage(ctx, a.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
 		c, err := evidence.OpenCheckpoint(string(m.Body), known)
-		found = found || err == nil && a.standsAt(c)
+		found = found || err == nil && a.matchesTree(c)
 		return nil
 	})
 	if found || err != nil {
@@ -129,6 +129,6 @@ func (a *auditor) announced(ctx context.Context) error {
 		ErrUnannounced, a.shard, a.tree.Size())
 }
 
-func (a *auditor) standsAt(c evidence.Checkpoint) bool {
+func (a *auditor) matchesTree(c evidence.Checkpoint) bool {
 	return c.Shard == a.shard && c.Size == a.tree.Size() && c.Root == a.tree.Root()
 }

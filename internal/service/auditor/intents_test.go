@@ -34,7 +34,7 @@ func TestAttackUnsignedRows(t *testing.T) {
 	for _, cut := range []int{len(log) / 2, len(log)} { // two batches, neither signed
 		from := int(a.tree.Size() - signed)
 		b := prepare(t, a, log[from:cut])
-		servicetest.OK(t, a.store(t.Context(), b))
+		servicetest.OK(t, a.storeBatch(t.Context(), b))
 		a.chain.Commit()
 		a.tree = b.tree
 	}
@@ -89,7 +89,7 @@ func TestAttackUnsignedRows(t *testing.T) {
 	refused("a record is gone")
 
 	// The way out that the error names.
-	servicetest.OK(t, a.db.CutBehind(t.Context(), a.shard, uint64(signed)))
+	servicetest.OK(t, a.db.DeleteAfter(t.Context(), a.shard, uint64(signed)))
 	audited(t, flags(n, dsn, 100))
 	holds(t, n, dsn)
 }
@@ -101,15 +101,15 @@ func TestAnnouncedByTheActiveOneOnly(t *testing.T) {
 	n.Publish(servicetest.Runtime, session(t, "s1")...)
 	earlier := standing(t, flags(n, dsn, 100))
 	later := standing(t, flags(n, dsn, 100))
-	if err := earlier.store(t.Context(), prepare(t, earlier, n.Log())); !errors.Is(err, daemon.ErrFenced) {
+	if err := earlier.storeBatch(t.Context(), prepare(t, earlier, n.Log())); !errors.Is(err, daemon.ErrFenced) {
 		t.Errorf("%v", err)
 	}
-	servicetest.OK(t, later.store(t.Context(), prepare(t, later, n.Log())))
+	servicetest.OK(t, later.storeBatch(t.Context(), prepare(t, later, n.Log())))
 	// An answer that was lost: the same notes once more.
 	later.intents.revision--
-	servicetest.OK(t, later.intents.put(context.Background(), later.intents.notes))
+	servicetest.OK(t, later.intents.writeNotes(context.Background(), later.intents.notes))
 	for range 2 * keptIntents {
-		servicetest.OK(t, later.announce(t.Context(), later.tree))
+		servicetest.OK(t, later.announceTree(t.Context(), later.tree))
 	}
 	e, err := later.intents.kv.Get(t.Context(), later.intents.key)
 	servicetest.OK(t, err)
@@ -118,7 +118,7 @@ func TestAnnouncedByTheActiveOneOnly(t *testing.T) {
 	if len(notes) != keptIntents {
 		t.Errorf("%d notes are kept", len(notes))
 	}
-	known, err := later.known()
+	known, err := later.ownVerifier()
 	servicetest.OK(t, err)
 	if _, err := evidence.OpenCheckpoint(notes[0], known); err == nil {
 		t.Error("an intent passes for a checkpoint")

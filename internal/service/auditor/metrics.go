@@ -8,18 +8,18 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
-// count begins to show what this auditor does, from the position that it resumes
+// startCounting begins to show what this auditor does, from the position that it resumes
 // at. What the evidence has not got there is lost.
-func (a *auditor) count(ctx context.Context, position uint64) error {
+func (a *auditor) startCounting(ctx context.Context, position uint64) error {
 	if a.env.Metrics == nil {
 		return nil
 	}
-	_, sequences, err := a.db.Extent(ctx, a.shard)
+	_, sequences, err := a.db.ShardExtent(ctx, a.shard)
 	if err != nil {
 		return fmt.Errorf("counting the evidence: %w", err)
 	}
 	a.metrics = a.env.Metrics.Auditor(a.flags.Stream, evidence.Detectors())
 	a.metrics.Resumed(position, sequences)
-	a.metrics.Follow(daemon.Head(a.js, a.flags.Stream))
+	a.metrics.Follow(daemon.StreamHead(a.js, a.flags.Stream))
 	return nil
 }

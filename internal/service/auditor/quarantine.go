@@ -22,36 +22,36 @@ const (
 	headerQuarantinePart   = "Countersign-Part"   // "1/2": one of several messages that make up the body
 )
 
-// quarantineRoom is what is left of the server's max_payload for headers.
-const quarantineRoom = 2048
+// quarantineHeaderBytes is what is left of the server's max_payload for headers.
+const quarantineHeaderBytes = 2048
 
 // quarantine keeps the bytes that could not be parsed, apart from the evidence,
 // for the few who may look at them.
 type quarantine struct {
-	nc    *nats.Conn
-	js    jetstream.JetStream
-	space subject.Space
-	shard string
-	last  uint64 // log sequence of the newest message in quarantine
-	doubt bool   // last may be too low
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	space     subject.Space
+	shard     string
+	last      uint64 // log sequence of the newest message in quarantine
+	ambiguous bool   // last may be too low
 }
 
 // newQuarantine finds out what is in quarantine already.
 func newQuarantine(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, space subject.Space, shard string) (*quarantine, error) {
 	q := &quarantine{nc: nc, js: js, space: space, shard: shard}
-	return q, q.look(ctx)
+	return q, q.readNewest(ctx)
 }
 
-// look reads the newest message in quarantine. One that is there in part only
+// readNewest reads the newest message in quarantine. One that is there in part only
 // does not count: it is stored again, whole.
-func (q *quarantine) look(ctx context.Context) error {
+func (q *quarantine) readNewest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	m, err := streams.LastBySubject(ctx, q.js, streams.StreamQuarantine, q.space.All(subject.Quarantine))
 	if err != nil {
 		return fmt.Errorf("reading the quarantine: %w", err)
 	}
-	q.doubt = false
+	q.ambiguous = false
 	if m == nil || m.HeaderValue(headerQuarantineShard) != q.shard {
 		return nil
 	}
@@ -72,12 +72,12 @@ func lastPart(text string) bool {
 	return err == nil && i == n
 }
 
-// put stores the bytes of those messages whose record has none. It comes before
+// storeBodies stores the bytes of those messages whose record has none. It comes before
 // the evidence is stored; what a crash or a lost acknowledgement makes it see
 // again it skips.
-func (q *quarantine) put(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
-	if q.doubt {
-		if err := q.look(ctx); err != nil {
+func (q *quarantine) storeBodies(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
+	if q.ambiguous {
+		if err := q.readNewest(ctx); err != nil {
 			return err
 		}
 	}
@@ -86,24 +86,24 @@ func (q *quarantine) put(ctx context.Context, msgs []events.LogMessage, built []
 	for i, b := range built {
 		if b.Quarantine && msgs[i].Seq > q.last {
 			newest = msgs[i].Seq
-			out = append(out, q.messages(b, msgs[i])...)
+			out = append(out, q.splitMessage(b, msgs[i])...)
 		}
 	}
 	if len(out) == 0 {
 		return nil
 	}
 	if err := streams.StoreAll(ctx, q.nc, out); err != nil {
-		q.doubt = true
+		q.ambiguous = true
 		return fmt.Errorf("storing %d messages in quarantine: %w", len(out), err)
 	}
 	q.last = newest
 	return nil
 }
 
-// messages are the copies of one message: several where its body is so large
+// splitMessage are the copies of one message: several where its body is so large
 // that it leaves no room for the headers.
-func (q *quarantine) messages(b evidence.Built, m events.LogMessage) (out []streams.Msg) {
-	most := max(1, int(q.nc.MaxPayload())-quarantineRoom)
+func (q *quarantine) splitMessage(b evidence.Built, m events.LogMessage) (out []streams.Msg) {
+	most := max(1, int(q.nc.MaxPayload())-quarantineHeaderBytes)
 	parts := max(1, (len(m.Body)+most-1)/most)
 	for i := range parts {
 		h := map[string][]string{

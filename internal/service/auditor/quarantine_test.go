@@ -17,7 +17,7 @@ func TestQuarantineHoldsEverythingOnce(t *testing.T) {
 	n.Publish(servicetest.Runtime, session(t, "s1")[0])
 	a := standing(t, flags(n, dsn, 100))
 	prepare(t, a, n.Log()) // dies with everything in quarantine and nothing stored
-	a.quarant.doubt, a.quarant.last = true, 0
+	a.quarantine.ambiguous, a.quarantine.last = true, 0
 	prepare(t, a, n.Log()) // as after a lost acknowledgement
 	audited(t, flags(n, dsn, 1))
 	holds(t, n, dsn)
@@ -44,18 +44,18 @@ func TestQuarantineHoldsEverythingOnce(t *testing.T) {
 func TestSessionKeysAreMadeOnceAndWrapped(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	a, b := standing(t, flags(n, dsn, 1)), standing(t, flags(n, dsn, 1))
-	a.keys.begin(t.Context())
-	b.keys.begin(t.Context())
-	first, err := a.keys.SessionKey("acme", "s1")
+	a.keys.setContext(t.Context())
+	b.keys.setContext(t.Context())
+	first, err := a.keys.SessionSecret("acme", "s1")
 	servicetest.OK(t, err)
-	second, err := b.keys.SessionKey("acme", "s1")
+	second, err := b.keys.SessionSecret("acme", "s1")
 	servicetest.OK(t, err)
-	other, err := b.keys.SessionKey("acme", "s2")
+	other, err := b.keys.SessionSecret("acme", "s2")
 	servicetest.OK(t, err)
 	if !bytes.Equal(first, second) || bytes.Equal(first, other) {
 		t.Error("keys of a session differ, or two sessions share one")
 	}
-	stored := n.LastPublished("KV_" + streams.BucketSessionKeys)
+	stored := n.LastPublished("KV_" + streams.BucketSessionSecrets)
 	if stored != nil && (bytes.Contains(stored.Body, other) || strings.Contains(stored.Subject, "s2")) {
 		t.Error("the bucket gives the key or the session away")
 	}

@@ -19,9 +19,9 @@ const redactionStream = "KV_" + streams.BucketRedaction
 // They are looked at before each batch, so that a policy counts from the next
 // batch on; one goroutine uses them.
 type redactionPolicies struct {
-	store string // the bucket's incarnation and last sequence, as last read
-	seq   uint64
-	known map[string]tenantPolicy
+	bucketVersion string // the bucket's incarnation and last sequence, as last read
+	seq           uint64
+	known         map[string]tenantPolicy
 }
 
 // tenantPolicy is one policy, or why it cannot be used.
@@ -30,8 +30,8 @@ type tenantPolicy struct {
 	err    error
 }
 
-// of implements evidence.Policies.
-func (r *redactionPolicies) of(tenant string) (*redaction.Policy, error) {
+// policyOf implements evidence.Policies.
+func (r *redactionPolicies) policyOf(tenant string) (*redaction.Policy, error) {
 	p, own := r.known[tenant]
 	if !own {
 		return redaction.Builtin(), nil
@@ -49,14 +49,14 @@ func (a *auditor) loadRedaction(ctx context.Context) error {
 		return fmt.Errorf("reading the redaction policies: %w", err)
 	}
 	store := streams.EpochName(redactionStream, st.Created)
-	if store == a.redaction.store && st.LastSeq == a.redaction.seq {
+	if store == a.redaction.bucketVersion && st.LastSeq == a.redaction.seq {
 		return nil
 	}
 	keys, err := streams.KVKeys(ctx, a.js, streams.BucketRedaction)
 	if err != nil {
 		return err
 	}
-	next := redactionPolicies{store: store, seq: st.LastSeq, known: map[string]tenantPolicy{}}
+	next := redactionPolicies{bucketVersion: store, seq: st.LastSeq, known: map[string]tenantPolicy{}}
 	change := events.RedactionChange{Writer: fmt.Sprintf("auditor-%d", os.Getpid()), Store: store, Revision: st.LastSeq, Policies: []events.RedactionRef{}}
 	for _, key := range keys {
 		e, err := streams.KVLast(ctx, a.js, streams.BucketRedaction, key)
@@ -81,7 +81,7 @@ func (a *auditor) loadRedaction(ctx context.Context) error {
 		return err
 	}
 	*a.redaction = next
-	a.tellRedaction(change)
+	a.reportRedactionState(change)
 	return nil
 }
 
@@ -124,8 +124,8 @@ func (a *auditor) noteRedaction(ctx context.Context, c events.RedactionChange) e
 	})}})
 }
 
-// tellRedaction puts the state of the policies into log and health.
-func (a *auditor) tellRedaction(c events.RedactionChange) {
+// reportRedactionState puts the state of the policies into log and health.
+func (a *auditor) reportRedactionState(c events.RedactionChange) {
 	bad := ""
 	for _, ref := range c.Policies {
 		if ref.Error != "" {

@@ -10,35 +10,35 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// alarm is what a finding says of an alarm of redaction.
-type alarm struct {
+// redactionFinding is what a finding says of an alarm of redaction.
+type redactionFinding struct {
 	severity               events.Severity
 	explains, help, inputs string
 }
 
-var redactionAlarms = map[string]alarm{
-	evidence.AlarmFailed: {events.SeverityHigh, "A body could not be redacted and was withheld from the evidence; its bytes are in the quarantine.",
+var redactionFindings = map[string]redactionFinding{
+	evidence.FindingRedactionFailed: {events.SeverityHigh, "A body could not be redacted and was withheld from the evidence; its bytes are in the quarantine.",
 		"See whether the tenant's redaction policy can be used (countersign doctor); otherwise look at the message in the quarantine.",
 		"a message, and the tenant's redaction policy"},
-	evidence.AlarmTooMany: {events.SeverityMedium, "A body held more secrets, or more that looked like secrets, than one record may have, and was withheld from the evidence; its bytes are in the quarantine.",
+	evidence.FindingTooMany: {events.SeverityMedium, "A body held more secrets, or more that looked like secrets, than one record may have, and was withheld from the evidence; its bytes are in the quarantine.",
 		"Ask the publisher what it sends. Text like this can be meant to keep a body out of the evidence.",
 		"the body of a message"},
-	evidence.AlarmHeaders: {events.SeverityMedium, "The headers of a message could not be redacted and were withheld from the evidence.",
+	evidence.FindingHeadersWithheld: {events.SeverityMedium, "The headers of a message could not be redacted and were withheld from the evidence.",
 		"Look at the message in the log while it has it, and at the tenant's redaction policy.",
 		"the headers of a message, and the tenant's redaction policy"},
-	evidence.AlarmInSubject: {events.SeverityHigh, "The name of a session or of an event's type holds a secret or a value that was redacted elsewhere. It stands in subjects of the log, which subscribers see.",
+	evidence.FindingSecretInSubject: {events.SeverityHigh, "The name of a session or of an event's type holds a secret or a value that was redacted elsewhere. It stands in subjects of the log, which subscribers see.",
 		"Change the secret, and have the publisher name its sessions otherwise.",
 		"the subject of an event, and what was redacted in the event"},
 }
 
-// raise writes findings for what redaction could not do. It comes before the
+// reportRedaction writes findings for what redaction could not do. It comes before the
 // evidence is stored: after a crash the same findings, with the same ids, may be
 // written once more, and none is missing.
-func (a *auditor) raise(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
+func (a *auditor) reportRedaction(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
 	var out []streams.Msg
 	for i, b := range built {
-		for _, code := range b.Alarms {
-			m, err := a.alarmFinding(code, msgs[i], b.Record)
+		for _, code := range b.RedactionFindings {
+			m, err := a.findingMessage(code, msgs[i], b.Record)
 			if err != nil {
 				return err
 			}
@@ -54,13 +54,13 @@ func (a *auditor) raise(ctx context.Context, msgs []events.LogMessage, built []e
 	return nil
 }
 
-func (a *auditor) alarmFinding(code string, m events.LogMessage, rec evidence.Record) (streams.Msg, error) {
-	about := redactionAlarms[code]
+func (a *auditor) findingMessage(code string, m events.LogMessage, rec evidence.Record) (streams.Msg, error) {
+	about := redactionFindings[code]
 	f := events.Finding{
 		FindingID: fmt.Sprintf("%s-%s-%d", code, a.shard, m.Seq), Rule: code, Severity: about.severity, Tenant: rec.Tenant, Session: rec.Session,
 		EventIDs: []string{}, Seqs: []uint64{m.Seq}, Explanation: about.explains, Remedy: about.help, DetectedAt: events.At(m.Time),
 	}
-	if code == evidence.AlarmInSubject {
+	if code == evidence.FindingSecretInSubject {
 		f.Session = "" // once more would be once too often
 	}
 	body, err := events.Encode(f)

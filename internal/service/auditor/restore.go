@@ -30,9 +30,9 @@ const (
 	remedyRecreated = "Find out who deleted or replaced the stream. The earlier evidence still verifies by itself."
 )
 
-// restore finds the position in ClickHouse and makes chain and tree stand
+// restorePosition finds the position in ClickHouse and makes chain and tree stand
 // there.
-func (a *auditor) restore(ctx context.Context) error {
+func (a *auditor) restorePosition(ctx context.Context) error {
 	state, err := streams.StreamState(ctx, a.js, a.flags.Stream)
 	if err != nil {
 		return err
@@ -42,20 +42,20 @@ func (a *auditor) restore(ctx context.Context) error {
 		return err
 	}
 	a.redaction, a.classes = &redactionPolicies{}, &retentionClasses{}
-	a.builder = a.builder.WithPolicies(a.redaction.of).WithClasses(a.classes.of)
+	a.builder = a.builder.WithPolicies(a.redaction.policyOf).WithClasses(a.classes.classOf)
 	if err = errors.Join(a.loadRedaction(ctx), a.loadClasses(ctx)); err != nil {
 		return err
 	}
-	a.chain = evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
-	if a.keys, err = newSessionKeys(ctx, a.js, a.master); err != nil {
+	a.chain = evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	if a.keys, err = newSessionSecrets(ctx, a.js, a.master); err != nil {
 		return err
 	}
-	if a.quarant, err = newQuarantine(ctx, a.nc, a.js, a.flags.Space(), a.shard); err != nil {
+	if a.quarantine, err = newQuarantine(ctx, a.nc, a.js, a.flags.Space(), a.shard); err != nil {
 		return err
 	}
 	// A writer that died in the middle of an insert may have left tables behind
 	// that the heads of sessions are read from.
-	if err := a.repair(ctx); err != nil {
+	if err := a.repairDerived(ctx); err != nil {
 		return err
 	}
 	// Before the position is read: from here on no earlier auditor announces anything.
@@ -71,13 +71,13 @@ func (a *auditor) restore(ctx context.Context) error {
 	if state, err = streams.StreamState(ctx, a.js, a.flags.Stream); err != nil {
 		return err
 	}
-	if err := a.compare(ctx, position, state); err != nil {
+	if err := a.compareLog(ctx, position, state); err != nil {
 		return err
 	}
 	if err := a.restoreTree(ctx, position); err != nil {
 		return err
 	}
-	if err := a.announced(ctx); err != nil {
+	if err := a.checkAnnounced(ctx); err != nil {
 		return err
 	}
 	last, err := a.db.LatestCheckpoint(ctx, a.shard)
@@ -85,21 +85,21 @@ func (a *auditor) restore(ctx context.Context) error {
 		return fmt.Errorf("reading the last checkpoint: %w", err)
 	}
 	// A checkpoint counts as signed once it is published, too.
-	published, err := a.published(ctx)
+	published, err := a.publishedSize(ctx)
 	if err != nil {
 		return err
 	}
 	a.signed = min(int64(last.Size), published)
-	if err := a.count(ctx, position); err != nil {
+	if err := a.startCounting(ctx, position); err != nil {
 		return err
 	}
 	a.env.Log.Info().Str("shard", a.shard).Uint64("position", position).Uint64("log", state.LastSeq).Msg("resuming")
 	return nil
 }
 
-// repair makes the derived tables what the evidence says, of this incarnation of
+// repairDerived makes the derived tables what the evidence says, of this incarnation of
 // the log and of the earlier ones, whose tables may be of an earlier version.
-func (a *auditor) repair(ctx context.Context) error {
+func (a *auditor) repairDerived(ctx context.Context) error {
 	shards, err := a.db.Shards(ctx)
 	if err != nil {
 		return err
@@ -122,8 +122,8 @@ func (a *auditor) repair(ctx context.Context) error {
 	return nil
 }
 
-// published is the size of the newest checkpoint of this shard on NATS.
-func (a *auditor) published(ctx context.Context) (int64, error) {
+// publishedSize is the size of the newest checkpoint of this shard on NATS.
+func (a *auditor) publishedSize(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	m, err := streams.LastBySubject(ctx, a.js, streams.StreamCheckpoints, a.flags.Space().Checkpoints(a.flags.Stream))
@@ -143,9 +143,9 @@ func (a *auditor) published(ctx context.Context) (int64, error) {
 // readTimeout is for one message read from a stream.
 const readTimeout = 5 * time.Second
 
-// compare holds the evidence against the log: the log must reach at least as
+// compareLog holds the evidence against the log: the log must reach at least as
 // far, and the last record must be of the message that is still there.
-func (a *auditor) compare(ctx context.Context, position uint64, state streams.State) error {
+func (a *auditor) compareLog(ctx context.Context, position uint64, state streams.State) error {
 	if position == 0 {
 		return a.reportRecreated(ctx)
 	}
@@ -168,16 +168,16 @@ func (a *auditor) compare(ctx context.Context, position uint64, state streams.St
 	p, _ := a.flags.Space().Parse(m.Subject)
 	keys := digest.Keys{Tenant: a.master.Tenant(p.Tenant)}
 	if strings.HasPrefix(want, digest.PrefixSession) {
-		k, there, err := a.keys.Look(ctx, a.builder.SessionOf(*m))
+		k, there, err := a.keys.Lookup(ctx, a.builder.LogSession(*m))
 		if err != nil {
 			return fmt.Errorf("the key of record %d: %w", position, err)
 		}
-		if keys.Session = k.Digests; !there || digest.Form(want) != k.Digests.Form() {
+		if keys.Session = k.Digests; !there || digest.ComparableForm(want) != k.Digests.Form() {
 			a.env.Log.Info().Uint64("position", position).Msg("the last record's session was erased since: its digest says nothing any more")
 			return nil
 		}
 	}
-	got, known := digest.Of(want, keys, m.Body)
+	got, known := digest.InFormOf(want, keys, m.Body)
 	if !known || !digest.Equal(got, want) {
 		return fmt.Errorf("%w at sequence %d of shard %s: run `countersign verify`", ErrDiffers, position, a.shard)
 	}
@@ -214,14 +214,14 @@ func (a *auditor) reportRecreated(ctx context.Context) error {
 			Remedy:      remedyRecreated,
 			DetectedAt:  events.At(time.Now()),
 		}
-		return a.report(ctx, f)
+		return a.reportFinding(ctx, f)
 	}
 	return nil
 }
 
-// report writes a finding of the auditor's own, unless an attempt before this
+// reportFinding writes a finding of the auditor's own, unless an attempt before this
 // one did.
-func (a *auditor) report(ctx context.Context, f events.Finding) error {
+func (a *auditor) reportFinding(ctx context.Context, f events.Finding) error {
 	body, err := events.Encode(f)
 	if err != nil {
 		return err

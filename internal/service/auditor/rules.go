@@ -20,8 +20,8 @@ type Rule struct {
 func Rules() []Rule {
 	list := []Rule{{ruleRecreated, events.SeverityCritical, "The log began anew; evidence of an earlier one is there and its log is gone.", remedyRecreated,
 		"the time at which the log was created, and the shards that there is evidence of", "docs/operating.md#the-log-was-recreated"}}
-	for _, name := range slices.Sorted(maps.Keys(redactionAlarms)) {
-		a := redactionAlarms[name]
+	for _, name := range slices.Sorted(maps.Keys(redactionFindings)) {
+		a := redactionFindings[name]
 		list = append(list, Rule{name, a.severity, a.explains, a.help, a.inputs, "docs/redaction.md#when-redaction-fails"})
 	}
 	return list

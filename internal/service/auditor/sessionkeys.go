@@ -13,9 +13,9 @@ import (
 
 const maxCachedTenants = 10_000
 
-// sessionKeys are the keys of records. It may be used from several goroutines,
+// sessionSecrets are the keys of records. It may be used from several goroutines,
 // begin apart.
-type sessionKeys struct {
+type sessionSecrets struct {
 	*sessionsecrets.Store
 	ctx    context.Context // of the batch being built
 	master digest.Master
@@ -24,19 +24,19 @@ type sessionKeys struct {
 	tenants map[string][]byte
 }
 
-func newSessionKeys(ctx context.Context, js jetstream.JetStream, master digest.Master) (*sessionKeys, error) {
+func newSessionSecrets(ctx context.Context, js jetstream.JetStream, master digest.Master) (*sessionSecrets, error) {
 	store, err := sessionsecrets.Open(ctx, js, master)
 	if err != nil {
 		return nil, err
 	}
-	return &sessionKeys{Store: store, master: master, tenants: map[string][]byte{}}, nil
+	return &sessionSecrets{Store: store, master: master, tenants: map[string][]byte{}}, nil
 }
 
-// begin names the context under which the next batch asks for keys.
-func (s *sessionKeys) begin(ctx context.Context) { s.ctx = ctx }
+// setContext names the context under which the next batch asks for keys.
+func (s *sessionSecrets) setContext(ctx context.Context) { s.ctx = ctx }
 
 // TenantKey implements evidence.Keys.
-func (s *sessionKeys) TenantKey(tenant string) []byte {
+func (s *sessionSecrets) TenantKey(tenant string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, cached := s.tenants[tenant]
@@ -50,8 +50,8 @@ func (s *sessionKeys) TenantKey(tenant string) []byte {
 	return key
 }
 
-// SessionKey implements evidence.Keys.
-func (s *sessionKeys) SessionKey(tenant, session string) ([]byte, error) {
-	key, err := s.Get(s.ctx, evidence.SessionKey{Tenant: tenant, Session: session})
+// SessionSecret implements evidence.Keys.
+func (s *sessionSecrets) SessionSecret(tenant, session string) ([]byte, error) {
+	key, err := s.GetOrCreate(s.ctx, evidence.SessionID{Tenant: tenant, Session: session})
 	return key.Raw, err
 }

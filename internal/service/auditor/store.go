@@ -21,18 +21,18 @@ const (
 	retryMax = 5 * time.Second
 )
 
-// store writes one batch and returns once it is durable. It tries for as long
+// storeBatch writes one batch and returns once it is durable. It tries for as long
 // as ctx lives: there is nothing better to do with evidence than to keep it.
 //
 // Of two auditors only one gets through, and no row is there twice: whoever
 // inserts has just seen the position right before its batch. If a rival's insert
 // came in between, that batch began at the same sequence, hence has the same
 // token, and ClickHouse drops the later one.
-func (a *auditor) store(ctx context.Context, b *batch) error {
-	if err := a.retry(ctx, "position", func() error { return a.fence(ctx, b.before) }); err != nil {
+func (a *auditor) storeBatch(ctx context.Context, b *batch) error {
+	if err := a.retry(ctx, "position", func() error { return a.checkFence(ctx, b.before) }); err != nil {
 		return err
 	}
-	if err := a.announce(ctx, b.tree); err != nil {
+	if err := a.announceTree(ctx, b.tree); err != nil {
 		return err
 	}
 	if err := a.retry(ctx, "tree", func() error { return a.db.InsertTreeNodes(ctx, a.shard, b.nodes) }); err != nil {
@@ -41,8 +41,8 @@ func (a *auditor) store(ctx context.Context, b *batch) error {
 	return a.retry(ctx, "evidence", func() error { return a.db.CommitEvidence(ctx, b.rows) })
 }
 
-// fence makes sure that the evidence ends where this auditor left it.
-func (a *auditor) fence(ctx context.Context, left uint64) error {
+// checkFence makes sure that the evidence ends where this auditor left it.
+func (a *auditor) checkFence(ctx context.Context, left uint64) error {
 	position, _, err := a.db.Position(ctx, a.shard)
 	if err == nil && position != left {
 		err = fmt.Errorf("%w: the evidence of shard %s ends at sequence %d, and not at %d where this auditor left it",
@@ -58,7 +58,7 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 		var conflict *storage.ConflictError
 		switch {
 		case err == nil:
-			a.troubles.set(a.env.Health, what, "")
+			a.issues.set(a.env.Health, what, "")
 			return nil
 		case errors.As(err, &conflict):
 			return fmt.Errorf("%w: %w", daemon.ErrFenced, err)
@@ -68,7 +68,7 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 			return ctx.Err()
 		}
 		a.env.Log.Warn().Err(err).Str("what", what).Dur("retry_in", wait).Msg("no way on; it will be tried again")
-		a.troubles.set(a.env.Health, what, err.Error())
+		a.issues.set(a.env.Health, what, err.Error())
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -77,9 +77,9 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 	}
 }
 
-// checkpoint signs the tree as it is stored, stores and publishes the note. While
+// signCheckpoint signs the tree as it is stored, stores and publishes the note. While
 // records come in it does so every CheckpointEvery; always, when asked to.
-func (a *auditor) checkpoint(ctx context.Context, now bool) error {
+func (a *auditor) signCheckpoint(ctx context.Context, now bool) error {
 	size := a.stored.Size()
 	if size == a.signed || (!now && time.Since(a.signedAt) < a.flags.CheckpointEvery) {
 		return nil

@@ -365,7 +365,7 @@ func (v trial) follow(t *testing.T, n *servicetest.NATS) printed {
 		}
 		return nil
 	})
-	due = slices.DeleteFunc(due, func(d dueOutput) bool { return !covers(last, pending{seq: d.seq, n: d.n}) })
+	due = slices.DeleteFunc(due, func(d dueOutput) bool { return !isCovered(last, pendingOutput{seq: d.seq, n: d.n}) })
 	if len(due) > 0 || len(open) > 0 || len(p.prints) == 0 {
 		t.Fatalf("%d outputs are missing, %d have no cursor, %d are there", len(due), len(open), len(p.prints))
 	}
@@ -429,10 +429,10 @@ func (v trial) compareAlone(t *testing.T, other *servicetest.NATS, disturbed pri
 func copySessionKeys(t *testing.T, from, to *servicetest.NATS) {
 	t.Helper()
 	js, nc := from.JS("auditor"), to.Conn("auditor")
-	prefix := "$KV." + streams.BucketSessionKeys + "."
+	prefix := "$KV." + streams.BucketSessionSecrets + "."
 	var list []streams.Msg
 	for next := uint64(1); ; {
-		m, err := streams.NextBySubject(t.Context(), js, "KV_"+streams.BucketSessionKeys, prefix+">", next)
+		m, err := streams.NextBySubject(t.Context(), js, "KV_"+streams.BucketSessionSecrets, prefix+">", next)
 		servicetest.OK(t, err)
 		if m == nil || len(list) == chaosBatch {
 			ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)

@@ -63,7 +63,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if f.MaxCalls < 0 || f.MaxSessions < 0 {
 		return errors.New("--max-calls and --max-sessions must not be below zero (0 is the default)")
 	}
-	shards, err := f.shards()
+	shards, err := f.shardFlags()
 	switch {
 	case err != nil:
 		return err
@@ -76,8 +76,8 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 // idsPerCall is how many tool call ids are counted for each call that is in memory.
 const idsPerCall = correlation.DefaultMaxIDs / correlation.DefaultMaxCalls
 
-// Bound gives options the bounds that --max-calls and --max-sessions stand for.
-func Bound(o correlation.Options, calls, sessions int) correlation.Options {
+// WithBounds gives options the bounds that --max-calls and --max-sessions stand for.
+func WithBounds(o correlation.Options, calls, sessions int) correlation.Options {
 	o.MaxCalls, o.MaxIDs, o.MaxSessions = calls, idsPerCall*calls, sessions
 	return o
 }
@@ -120,24 +120,24 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	sessions := newSessionKeys(store, env.Log, env.Health)
+	sessions := newSessionSecrets(store, env.Log, env.Health)
 	options := correlation.Options{
 		Shard:          f.Stream,
 		Space:          f.Space(),
 		TenantKey:      master.Tenant,
-		SessionKey:     sessions.held,
-		KeyVoucher:     func(k events.KeyRecord) bool { return signing.CheckVouch(note.VerifierList(voucher), k) },
+		SessionKey:     sessions.cachedSecret,
+		KeyVoucher:     func(k events.KeyRecord) bool { return signing.CheckKeyRecord(note.VerifierList(voucher), k) },
 		RetireVoucher:  func(k events.KeyRetirement) bool { return signing.CheckRetirement(note.VerifierList(voucher), k) },
 		RequireVerdict: !f.NoVerdictOK,
 		MissingAfter:   f.MissingAfter,
 	}
-	options = Bound(options, f.MaxCalls, f.MaxSessions)
+	options = WithBounds(options, f.MaxCalls, f.MaxSessions)
 	w := newWorker(f, env, nc, js, correlation.New(options))
 	w.snapshots = snapshots{dir: f.StateDir, every: uint64(f.StateEvery), key: master.Snapshot(), options: options, context: fmt.Sprintf("%s+%08x", voucher.Name(), voucher.KeyHash())}
 	w.keys = sessions
 	w.erasure.log.Known = note.VerifierList(voucher)
 	for {
-		if err := w.resume(ctx); err != nil {
+		if err := w.resumeState(ctx); err != nil {
 			return err
 		}
 		err := w.run(ctx)
@@ -148,6 +148,6 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 		if err := w.dropSnapshot(); err != nil {
 			return err
 		}
-		w = w.anew()
+		w = w.newFromScratch()
 	}
 }

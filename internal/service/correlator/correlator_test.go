@@ -91,10 +91,10 @@ func dieInside(t *testing.T, n *servicetest.NATS, missing time.Duration, m event
 		w.feedOne(t, earlier)
 	}
 	w.feedOne(t, m)
-	b := w.next(0)
+	b := w.nextOutgoing(0)
 	b.outputs = w.pending[:partial]
-	b.upTo(w.pending[partial])
-	servicetest.OK(t, w.write(t.Context(), b).err)
+	b.limitTo(w.pending[partial])
+	servicetest.OK(t, w.writeBatch(t.Context(), b).err)
 }
 
 func TestBatchesAreBoundedInBytes(t *testing.T) {
@@ -102,11 +102,11 @@ func TestBatchesAreBoundedInBytes(t *testing.T) {
 	w := alone(t, n, long, "w")
 	for i := range 3 {
 		out := correlation.Output{Subject: "gov.findings.acme.low.s", Type: events.TypeFinding, ID: fmt.Sprint(i), Body: bytes.Repeat([]byte(" "), 5<<20)}
-		w.pending = append(w.pending, pending{out, uint64(10 + i), i, time.Now()})
+		w.pending = append(w.pending, pendingOutput{out, uint64(10 + i), i, time.Now()})
 	}
 	w.head = 20
 	for left := 2; left >= 0; left-- {
-		servicetest.OK(t, w.land(t.Context(), w.write(t.Context(), w.next(0))))
+		servicetest.OK(t, w.handleResult(t.Context(), w.writeBatch(t.Context(), w.nextOutgoing(0))))
 		if len(w.pending) != left {
 			t.Fatalf("%d outputs wait, want %d", len(w.pending), left)
 		}
@@ -168,8 +168,8 @@ func TestWhatAStandbyKeeps(t *testing.T) {
 		standby.feedOne(t, m)
 	}
 	all := len(standby.pending)
-	first := active.next(0)
-	servicetest.OK(t, active.land(t.Context(), active.write(t.Context(), first)))
+	first := active.nextOutgoing(0)
+	servicetest.OK(t, active.handleResult(t.Context(), active.writeBatch(t.Context(), first)))
 	for _, m := range n.Log()[len(log):] {
 		standby.feedOne(t, m)
 	}
@@ -200,17 +200,17 @@ func TestStandbyWaits(t *testing.T) {
 		active.feedOne(t, m)
 		standby.feedOne(t, m)
 	}
-	standby.pending = append(standby.pending, make([]pending, maxStandby)...)
+	standby.pending = append(standby.pending, make([]pendingOutput, maxStandby)...)
 	for i := range standby.pending {
 		standby.pending[i].seq = 1
 	}
-	servicetest.OK(t, standby.lookAtCursor(t.Context()))
-	if !standby.full() {
+	servicetest.OK(t, standby.refreshCursor(t.Context()))
+	if !standby.isFull() {
 		t.Fatal("it reads on")
 	}
 	servicetest.OK(t, active.flush(t.Context()))
-	servicetest.OK(t, standby.lookAtCursor(t.Context()))
-	if standby.full() || len(standby.pending) > 0 {
+	servicetest.OK(t, standby.refreshCursor(t.Context()))
+	if standby.isFull() || len(standby.pending) > 0 {
 		t.Errorf("it waits for nothing, with %d outputs", len(standby.pending))
 	}
 }
@@ -223,14 +223,14 @@ func TestAnAcknowledgementThatIsLostIsNoSecondWriter(t *testing.T) {
 		{Subject: "gov.findings.acme.low.s", Body: []byte("{}")},
 		{Subject: "gov.control.GOV.cursor", Body: []byte(`{"writer":"w"}`)},
 	}
-	first, err := w.store(t.Context(), nil, batch, batch[1].Body, 0)
+	first, err := w.storeBatch(t.Context(), nil, batch, batch[1].Body, 0)
 	servicetest.OK(t, err)
-	again, err := w.store(t.Context(), nil, batch, batch[1].Body, 0) // as after ErrDoubt: the fence has moved, by itself
+	again, err := w.storeBatch(t.Context(), nil, batch, batch[1].Body, 0) // as after ErrDoubt: the fence has moved, by itself
 	servicetest.OK(t, err)
 	if first != again || len(n.Log()) != len(session(t, "sess-0001"))+2 {
 		t.Errorf("cursor at %d, then at %d; %d messages", first, again, len(n.Log()))
 	}
-	if _, err := other.store(t.Context(), nil, batch, []byte(`{"writer":"other"}`), 0); !errors.Is(err, daemon.ErrFenced) {
+	if _, err := other.storeBatch(t.Context(), nil, batch, []byte(`{"writer":"other"}`), 0); !errors.Is(err, daemon.ErrFenced) {
 		t.Errorf("another writer: %v", err)
 	}
 }
@@ -312,7 +312,7 @@ func TestTicksByTheBrokersClock(t *testing.T) {
 			now := time.Now()
 			tc.msg.Seq, tc.msg.Time = 1, now.Add(tc.ahead)
 			w.feedOne(t, tc.msg)
-			w.heard = now
+			w.lastApplied = now
 			ticks := func() (count int) {
 				for _, m := range n.Log() {
 					if m.Subject == "gov.control.GOV.tick" {
@@ -321,11 +321,11 @@ func TestTicksByTheBrokersClock(t *testing.T) {
 				}
 				return count
 			}
-			servicetest.OK(t, w.tick(t.Context(), now.Add(time.Second)))
+			servicetest.OK(t, w.writeTick(t.Context(), now.Add(time.Second)))
 			if ticks() != 0 {
 				t.Error("a tick before its time")
 			}
-			servicetest.OK(t, w.tick(t.Context(), now.Add(tc.passed)))
+			servicetest.OK(t, w.writeTick(t.Context(), now.Add(tc.passed)))
 			if ticks() != 1 {
 				t.Errorf("%d ticks", ticks())
 			}
@@ -350,18 +350,18 @@ func TestATickIsDueAfterOnesOwnRecord(t *testing.T) {
 		}
 		return count
 	}
-	servicetest.OK(t, w.tick(t.Context(), begun.Add(30*time.Second)))
+	servicetest.OK(t, w.writeTick(t.Context(), begun.Add(30*time.Second)))
 	if ticks() != 0 {
 		t.Error("a tick before the deadline")
 	}
 	now := time.Now()
 	for range 3 { // the clock of the broker may be behind: no tick a second for that
-		servicetest.OK(t, w.tick(t.Context(), now))
+		servicetest.OK(t, w.writeTick(t.Context(), now))
 	}
 	if got := ticks(); got != 1 {
 		t.Errorf("%d ticks, want 1", got)
 	}
-	servicetest.OK(t, w.tick(t.Context(), now.Add(tickAgain)))
+	servicetest.OK(t, w.writeTick(t.Context(), now.Add(tickAgain)))
 	if got := ticks(); got != 2 {
 		t.Errorf("%d ticks later, want 2", got)
 	}

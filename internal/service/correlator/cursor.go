@@ -11,21 +11,21 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/lease"
 )
 
-// restore reads the last cursor: everything up to it has been put out.
-func (w *worker) restore(ctx context.Context) error {
+// restoreCursor reads the last cursor: everything up to it has been put out.
+func (w *worker) restoreCursor(ctx context.Context) error {
 	m, err := w.lastCursor(ctx)
 	if err != nil || m == nil {
 		return err
 	}
-	if err := w.follow(*m); err != nil {
+	if err := w.applyCursor(*m); err != nil {
 		return err
 	}
 	w.env.Log.Info().Uint64("consumed", w.cursor.Consumed).Msg("resuming")
 	return nil
 }
 
-// follow takes a cursor from the log: what it covers need not be kept.
-func (w *worker) follow(m events.LogMessage) error {
+// applyCursor takes a cursor from the log: what it covers need not be kept.
+func (w *worker) applyCursor(m events.LogMessage) error {
 	if m.Seq <= w.cursorSeq {
 		return nil
 	}
@@ -36,15 +36,15 @@ func (w *worker) follow(m events.LogMessage) error {
 	w.cursor, w.cursorSeq = c, m.Seq
 	w.compareSettings(m)
 	n := 0
-	for n < len(w.pending) && covers(c, w.pending[n]) {
+	for n < len(w.pending) && isCovered(c, w.pending[n]) {
 		n++
 	}
-	w.drop(n)
+	w.dropOutputs(n)
 	return nil
 }
 
-// settings are those that take part in what is found, in words.
-func (f Flags) settings() string {
+// settingsText are those that take part in what is found, in words.
+func (f Flags) settingsText() string {
 	return fmt.Sprintf("--missing-after=%s --max-calls=%d --max-sessions=%d --no-verdict-ok=%t",
 		f.MissingAfter, cmp.Or(f.MaxCalls, correlation.DefaultMaxCalls), cmp.Or(f.MaxSessions, correlation.DefaultMaxSessions), f.NoVerdictOK)
 }
@@ -53,7 +53,7 @@ func (f Flags) settings() string {
 // something else in the same log. Where this one takes over, what the other one found by
 // its settings is not found again, and the reverse.
 func (w *worker) compareSettings(m events.LogMessage) {
-	theirs, ours := m.HeaderValue(events.HeaderSettings), w.flags.settings()
+	theirs, ours := m.HeaderValue(events.HeaderSettings), w.flags.settingsText()
 	if theirs == "" || theirs == ours || theirs == w.warnedOf {
 		return
 	}
@@ -62,24 +62,24 @@ func (w *worker) compareSettings(m events.LogMessage) {
 		Msg("the correlator that wrote so far finds under other settings; give every instance of a shard the same ones")
 }
 
-func covers(c events.Cursor, p pending) bool {
+func isCovered(c events.Cursor, p pendingOutput) bool {
 	return p.seq <= c.Consumed || p.seq == c.Consumed+1 && p.n < c.Partial
 }
 
-// drop forgets the first n outputs that wait.
-func (w *worker) drop(n int) {
+// dropOutputs forgets the first n outputs that wait.
+func (w *worker) dropOutputs(n int) {
 	kept := copy(w.pending, w.pending[n:])
 	clear(w.pending[kept:])
 	w.pending = w.pending[:kept]
 }
 
-// promote makes this instance the active one: it learns how far its predecessor
+// becomeActive makes this instance the active one: it learns how far its predecessor
 // came and writes what that has not.
-func (w *worker) promote(ctx context.Context, l *lease.Lease) error {
+func (w *worker) becomeActive(ctx context.Context, l *lease.Lease) error {
 	w.lease = l
 	m, err := w.lastCursor(ctx)
 	if err == nil && m != nil {
-		err = w.follow(*m)
+		err = w.applyCursor(*m)
 	}
 	if err != nil {
 		return err
@@ -89,9 +89,9 @@ func (w *worker) promote(ctx context.Context, l *lease.Lease) error {
 	return nil
 }
 
-// lookAtCursor is for a standby that has as many outputs as it keeps.
-func (w *worker) lookAtCursor(ctx context.Context) error {
-	if w.role == daemon.RoleActive || !w.full() {
+// refreshCursor is for a standby that has as many outputs as it keeps.
+func (w *worker) refreshCursor(ctx context.Context) error {
+	if w.role == daemon.RoleActive || !w.isFull() {
 		return nil
 	}
 	m, err := w.lastCursor(ctx)
@@ -102,5 +102,5 @@ func (w *worker) lookAtCursor(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
-	return w.follow(*m)
+	return w.applyCursor(*m)
 }

@@ -43,7 +43,7 @@ func TestOtherSettingsAreSaid(t *testing.T) {
 		var text strings.Builder
 		w.env.Log = zerolog.New(&text).Level(zerolog.WarnLevel)
 		c.change(&w.flags)
-		servicetest.OK(t, w.restore(t.Context()))
+		servicetest.OK(t, w.restoreCursor(t.Context()))
 		write(fmt.Sprint("sess-", 2000+i))
 		for _, m := range n.Log() {
 			w.feedOne(t, m)

@@ -16,28 +16,28 @@ import (
 // errErased says that messages were erased which this worker's state may hold.
 var errErased = errors.New("a session was erased; its calls are forgotten by reading the log again")
 
-// erasure is what a worker knows of erasures.
-type erasure struct {
+// erasureState is what a worker knows of erasures.
+type erasureState struct {
 	log     *erasures.Log
 	subject string // of the log's erasure records
 	// readFrom is the log's last sequence when this worker began to read: what was
 	// erased before that it has never seen.
 	readFrom uint64
-	// owed is the sequence of an erasure record that a cursor has to cover before
+	// owedSeq is the sequence of an erasure record that a cursor has to cover before
 	// anything is erased, outputs or not: from then on what goes is behind the
 	// fence, and nobody needs it to know what to put out.
-	owed uint64
+	owedSeq uint64
 }
 
-// gap is asked where the log has a gap.
-func (w *worker) gap(ctx context.Context) func(from, to uint64) error {
+// gapHandler is asked where the log has a gap.
+func (w *worker) gapHandler(ctx context.Context) func(from, to uint64) error {
 	return func(from, to uint64) error { return w.erasure.log.Explain(ctx, from, to) }
 }
 
-// erased looks at an input that may be an erasure record. What is behind one that
+// noteErasure looks at an input that may be an erasure record. What is behind one that
 // is done is gone from the log, and must be gone from here: the state knows
 // arguments of calls, and so do its snapshots. The sessions' keys are gone, too.
-func (w *worker) erased(m events.LogMessage) error {
+func (w *worker) noteErasure(m events.LogMessage) error {
 	if m.Subject != w.erasure.subject {
 		return nil
 	}
@@ -46,22 +46,22 @@ func (w *worker) erased(m events.LogMessage) error {
 	case err != nil:
 		return nil
 	case e.State == events.ErasureBegun:
-		w.erasure.owed = m.Seq
+		w.erasure.owedSeq = m.Seq
 	case e.State == events.ErasureDone && m.Seq > w.erasure.readFrom:
-		w.keys.forget(e)
+		w.keys.forgetErased(e)
 		return fmt.Errorf("%w (erasure %s, sequence %d)", errErased, e.ErasureID, m.Seq)
 	}
 	return nil
 }
 
-// owes reports whether a cursor has to be written although there are no outputs.
-func (w *worker) owes() bool {
-	return w.cursor.Consumed < w.erasure.owed && w.head >= w.erasure.owed
+// owesCursor reports whether a cursor has to be written although there are no outputs.
+func (w *worker) owesCursor() bool {
+	return w.cursor.Consumed < w.erasure.owedSeq && w.head >= w.erasure.owedSeq
 }
 
-// clean reports whether a snapshot that ends at a sequence knows nothing that was
+// checkNothingErased reports whether a snapshot that ends at a sequence knows nothing that was
 // erased since.
-func (w *worker) clean(ctx context.Context, seq uint64) error {
+func (w *worker) checkNothingErased(ctx context.Context, seq uint64) error {
 	m, err := streams.NextBySubject(ctx, w.js, w.flags.Stream, w.erasure.subject, seq+1)
 	if err != nil {
 		return err
@@ -77,16 +77,16 @@ func (w *worker) dropSnapshot() error {
 	if w.snapshots.dir == "" {
 		return nil
 	}
-	if err := os.Remove(w.snapshots.path(w.flags.Stream)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(w.snapshots.filePath(w.flags.Stream)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing a snapshot that may hold what was erased: %w", err)
 	}
 	return nil
 }
 
-// anew is a worker that has read nothing yet, in the place of one that knows too
+// newFromScratch is a worker that has read nothing yet, in the place of one that knows too
 // much.
-func (w *worker) anew() *worker {
-	next := newWorkerWith(w.flags, w.env, w.nc, w.js, correlation.New(w.snapshots.options), w.counts)
+func (w *worker) newFromScratch() *worker {
+	next := newWorkerWith(w.flags, w.env, w.nc, w.js, correlation.New(w.snapshots.options), w.metrics)
 	next.ready = w.ready
 	next.snapshots = snapshots{dir: w.snapshots.dir, every: uint64(w.flags.StateEvery), key: w.snapshots.key, options: w.snapshots.options, context: w.snapshots.context}
 	next.keys, next.erasure.log = w.keys, w.erasure.log

@@ -30,7 +30,7 @@ func erasureRecord(t *testing.T, n *servicetest.NATS, state string, spans ...eve
 	for _, s := range spans {
 		e.Messages += s[1] - s[0] + 1
 	}
-	e.Vouch, err = signing.Erase(signer, e)
+	e.Vouch, err = signing.SignErasure(signer, e)
 	servicetest.OK(t, err)
 	body, err := events.Encode(e)
 	servicetest.OK(t, err)
@@ -73,7 +73,7 @@ func TestErasedSession(t *testing.T) {
 		return list
 	}
 	before := len(outputs())
-	spans := retention.Spans(seqs)
+	spans := retention.JoinSpans(seqs)
 	n.Publish("auditor", erasureRecord(t, n, events.ErasureBegun, spans...))
 	begun := uint64(len(n.Log()))
 	servicetest.Eventually(t, "a cursor that covers the record, though there is nothing to put out", func() bool {

@@ -31,34 +31,34 @@ func TestDecodersDoNotWaitForKeys(t *testing.T) {
 	servicetest.OK(t, err)
 	store, err := sessionsecrets.Open(t.Context(), js, master)
 	servicetest.OK(t, err)
-	held := newSessionKeys(store, zerolog.Nop(), daemon.NewHealth())
-	f := newFeed(correlation.New(correlation.Options{Shard: streams.DefaultShard, TenantKey: master.Tenant, SessionKey: held.held}), held)
+	held := newSessionSecrets(store, zerolog.Nop(), daemon.NewHealth())
+	f := newDecodePipeline(correlation.New(correlation.Options{Shard: streams.DefaultShard, TenantKey: master.Tenant, SessionKey: held.cachedSecret}), held)
 	ctx, stop := context.WithCancel(t.Context())
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return f.decode(g, ctx, f.core.NewDecoder()) })
+	g.Go(func() error { return f.runDecoder(g, ctx, f.core.NewDecoder()) })
 
 	n.Stop()
 	const event = `{"schema_version":1,"event_id":"%","event_type":"PreToolUse","timestamp":"2026-11-20T12:00:00Z","source":"rt1","session_id":"s1",` +
 		`"agent_id":"a1","tool_name":"write_file","action":"write","resource_kind":"file","tool_input":{"path":"/a"},"metadata":{"tool_call_id":"c1"}}`
 	wanting := []events.LogMessage{{Seq: 1, Subject: "gov.control.GOV.tick", Body: []byte("{}")},
 		{Seq: 2, Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte(event)}}
-	servicetest.OK(t, f.put(ctx, wanting[1:]))
-	servicetest.OK(t, f.put(ctx, wanting[1:]))
-	servicetest.OK(t, f.put(ctx, wanting))
-	servicetest.OK(t, f.put(ctx, wanting[:1]))
+	servicetest.OK(t, f.enqueue(ctx, wanting[1:]))
+	servicetest.OK(t, f.enqueue(ctx, wanting[1:]))
+	servicetest.OK(t, f.enqueue(ctx, wanting))
+	servicetest.OK(t, f.enqueue(ctx, wanting[:1]))
 	var batches []*batch
 	for len(f.ordered) > 0 {
 		batches = append(batches, <-f.ordered)
 	}
 	last := len(batches) - 1
 	select {
-	case <-batches[last].ready():
+	case <-batches[last].readySignal():
 	case <-time.After(time.Minute):
 		t.Fatal("a batch without keys waits for those before it")
 	}
 	for i, b := range batches[:last] {
 		select {
-		case <-b.ready():
+		case <-b.readySignal():
 			t.Errorf("batch %d is decoded without its key", i)
 		default:
 		}
@@ -66,13 +66,13 @@ func TestDecodersDoNotWaitForKeys(t *testing.T) {
 	n.Restart()
 	servicetest.Eventually(t, "the connection is back", func() bool { return nc.Status() == nats.CONNECTED })
 	for _, b := range batches[:last] {
-		<-b.ready()
-		for i := range b.room.inputs {
-			if _, _, wants := b.room.inputs[i].Wants(); wants {
+		<-b.readySignal()
+		for i := range b.arena.inputs {
+			if _, _, wants := b.arena.inputs[i].Wants(); wants {
 				t.Error("it still wants its key")
 			}
 		}
-		f.applied(b)
+		f.recycleBatch(b)
 	}
 	stop()
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {

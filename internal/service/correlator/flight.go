@@ -16,38 +16,38 @@ import (
 // same, and its cursor goes only when the one before has landed: there is never
 // more than one that could move the fence.
 
-// flight is a write on its way. A goroutine encodes and sends; it shares nothing
+// inFlightBatch is a write on its way. A goroutine encodes and sends; it shares nothing
 // with the worker but the channels.
-type flight struct {
-	parts  chan part
-	landed chan landing // closed without one when the write was given up
-	sent   int          // outputs that the goroutine was given
+type inFlightBatch struct {
+	parts  chan batchPart
+	result chan writeResult // closed without one when the write was given up
+	sent   int              // outputs that the goroutine was given
 }
 
-// part is some of the outputs of a write, or the last of them and the cursor.
-type part struct {
+// batchPart is some of the outputs of a write, or the last of them and the cursor.
+type batchPart struct {
 	outgoing
 	last bool
 }
 
-// depart begins a write.
-func (w *worker) depart(ctx context.Context) *flight {
-	f := &flight{parts: make(chan part, 2), landed: make(chan landing, 1)}
+// startWrite begins a write.
+func (w *worker) startWrite(ctx context.Context) *inFlightBatch {
+	f := &inFlightBatch{parts: make(chan batchPart, 2), result: make(chan writeResult, 1)}
 	go func() {
-		defer close(f.landed)
-		d := w.draft()
+		defer close(f.result)
+		d := w.newDraft()
 		defer d.sent.Close()
 		for {
 			select {
 			case <-ctx.Done():
-				f.landed <- landing{err: ctx.Err()}
+				f.result <- writeResult{err: ctx.Err()}
 				return
 			case p, more := <-f.parts:
 				if !more {
 					return
 				}
-				if d.add(p.outputs); p.last {
-					f.landed <- d.finish(ctx, p.outgoing)
+				if d.addOutputs(p.outputs); p.last {
+					f.result <- d.storeWithCursor(ctx, p.outgoing)
 					return
 				}
 			}
@@ -56,125 +56,125 @@ func (w *worker) depart(ctx context.Context) *flight {
 	return f
 }
 
-// landing delivers how the write ended, or nothing if there is none.
-func (f *flight) landing() <-chan landing {
+// acknowledgement delivers how the write ended, or nothing if there is none.
+func (f *inFlightBatch) acknowledgement() <-chan writeResult {
 	if f == nil {
 		return nil
 	}
-	return f.landed
+	return f.result
 }
 
-// stage sends what no write has sent yet, while another one is under way or this
+// stageOutputs sends what no write has sent yet, while another one is under way or this
 // one has to wait. The goroutine gets more when it has taken what it got.
-func (w *worker) stage(ctx context.Context) {
+func (w *worker) stageOutputs(ctx context.Context) {
 	begins := 0
-	if w.flight != nil {
-		begins = w.flight.sent
+	if w.inFlight != nil {
+		begins = w.inFlight.sent
 	}
 	n := min(len(w.pending)-begins, maxOutputs)
 	if n <= 0 {
 		return
 	}
 	if w.staged == nil {
-		w.staged = w.depart(ctx)
+		w.staged = w.startWrite(ctx)
 	}
 	if s := w.staged; n > s.sent && len(s.parts) == 0 {
-		s.parts <- part{outgoing: outgoing{outputs: slices.Clone(w.pending[begins+s.sent : begins+n])}}
+		s.parts <- batchPart{outgoing: outgoing{outputs: slices.Clone(w.pending[begins+s.sent : begins+n])}}
 		s.sent = n
 	}
 }
 
-// commit has what is staged stored, with everything that has come since.
-func (w *worker) commit(ctx context.Context) {
+// commitStaged has what is staged stored, with everything that has come since.
+func (w *worker) commitStaged(ctx context.Context) {
 	f := w.staged
 	if f == nil {
-		f = w.depart(ctx)
+		f = w.startWrite(ctx)
 	}
-	b := w.next(f.sent)
+	b := w.nextOutgoing(f.sent)
 	f.sent += len(b.outputs)
-	f.parts <- part{b, true} // there is room: stage leaves one place
-	w.flight, w.staged = f, nil
+	f.parts <- batchPart{b, true} // there is room: stage leaves one place
+	w.inFlight, w.staged = f, nil
 }
 
-// abandon gives up what is staged. The server forgets it.
-func (w *worker) abandon() {
+// abandonStaged gives up what is staged. The server forgets it.
+func (w *worker) abandonStaged() {
 	if w.staged != nil {
 		close(w.staged.parts)
-		<-w.staged.landed
+		<-w.staged.result
 		w.staged = nil
 	}
 }
 
-// settle waits for the write that is under way, and gives up the next one.
-func (w *worker) settle() {
-	w.abandon()
-	if w.flight != nil {
-		<-w.flight.landed
-		w.flight = nil
+// awaitWrites waits for the write that is under way, and gives up the next one.
+func (w *worker) awaitWrites() {
+	w.abandonStaged()
+	if w.inFlight != nil {
+		<-w.inFlight.result
+		w.inFlight = nil
 	}
 }
 
-// draft is an atomic batch that is being written.
-type draft struct {
-	w    *worker // its settings alone
-	sent *streams.FencedBatch
-	msgs []streams.Msg // all of them: they may have to be sent again
-	size int
-	cut  *pending // the first output that did not fit
+// batchDraft is an atomic batch that is being written.
+type batchDraft struct {
+	w            *worker // its settings alone
+	sent         *streams.FencedBatch
+	msgs         []streams.Msg // all of them: they may have to be sent again
+	size         int
+	firstLeftOut *pendingOutput // the first output that did not fit
 }
 
-func (w *worker) draft() *draft {
-	return &draft{w: w, sent: streams.NewFencedBatch(w.nc, w.flags.Stream, w.cursorSubject())}
+func (w *worker) newDraft() *batchDraft {
+	return &batchDraft{w: w, sent: streams.NewFencedBatch(w.nc, w.flags.Stream, w.cursorSubject())}
 }
 
 func (w *worker) cursorSubject() string {
 	return w.flags.Space().Control(w.flags.Stream, events.ControlCursor)
 }
 
-// add encodes outputs and sends them, as many as fit.
-func (d *draft) add(outputs []pending) {
+// addOutputs encodes outputs and sends them, as many as fit.
+func (d *batchDraft) addOutputs(outputs []pendingOutput) {
 	from := len(d.msgs)
 	for i, p := range outputs {
-		if d.cut != nil {
+		if d.firstLeftOut != nil {
 			break
 		}
 		p.out.Encode()
 		if len(d.msgs) > 0 && d.size+len(p.out.Body) > maxBytes {
-			d.cut = &outputs[i]
+			d.firstLeftOut = &outputs[i]
 			break
 		}
 		d.size += len(p.out.Body)
-		d.msgs = append(d.msgs, message(p.out, d.w.flags.Stream, p.at))
+		d.msgs = append(d.msgs, outputMessage(p.out, d.w.flags.Stream, p.at))
 	}
 	if len(d.msgs) > from {
 		_ = d.sent.Stage(d.msgs[from:]) // Commit says what was wrong
 	}
 }
 
-// finish stores the batch with the cursor.
-func (d *draft) finish(ctx context.Context, b outgoing) landing {
-	if d.cut != nil {
-		b.upTo(*d.cut)
+// storeWithCursor stores the batch with the cursor.
+func (d *batchDraft) storeWithCursor(ctx context.Context, b outgoing) writeResult {
+	if d.firstLeftOut != nil {
+		b.limitTo(*d.firstLeftOut)
 	}
 	b.cursor.Outputs = len(d.msgs)
-	l := landing{n: len(d.msgs), cursor: b.cursor}
+	l := writeResult{n: len(d.msgs), cursor: b.cursor}
 	body, err := events.Encode(b.cursor)
 	if err != nil {
 		l.err = err
 		return l
 	}
 	id := fmt.Sprintf("cursor-%d-%d", b.cursor.Consumed, b.cursor.Partial)
-	last := control(d.w.cursorSubject(), events.ControlCursor, d.w.flags.Stream, id, body, b.at)
-	last.Header[events.HeaderSettings] = []string{d.w.flags.settings()}
+	last := controlMessage(d.w.cursorSubject(), events.ControlCursor, d.w.flags.Stream, id, body, b.at)
+	last.Header[events.HeaderSettings] = []string{d.w.flags.settingsText()}
 	batch := append(d.msgs, last)
-	l.seq, l.err = d.w.store(ctx, d.sent, batch, body, b.fence)
+	l.seq, l.err = d.w.storeBatch(ctx, d.sent, batch, body, b.fence)
 	return l
 }
 
-// write stores outputs and the position in one atomic batch.
-func (w *worker) write(ctx context.Context, b outgoing) landing {
-	d := w.draft()
+// writeBatch stores outputs and the position in one atomic batch.
+func (w *worker) writeBatch(ctx context.Context, b outgoing) writeResult {
+	d := w.newDraft()
 	defer d.sent.Close()
-	d.add(b.outputs)
-	return d.finish(ctx, b)
+	d.addOutputs(b.outputs)
+	return d.storeWithCursor(ctx, b)
 }

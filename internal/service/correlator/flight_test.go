@@ -31,7 +31,7 @@ func someLog(t *testing.T) *servicetest.NATS {
 func (w *worker) put(seq uint64, bodies ...[]byte) {
 	for i, b := range bodies {
 		out := correlation.Output{Subject: "gov.findings.acme.low.s", Type: events.TypeFinding, ID: fmt.Sprint(seq, i), Body: b}
-		w.pending = append(w.pending, pending{out, seq, i, time.Now()})
+		w.pending = append(w.pending, pendingOutput{out, seq, i, time.Now()})
 	}
 	w.head = seq
 }
@@ -40,8 +40,8 @@ func (w *worker) put(seq uint64, bodies ...[]byte) {
 func (w *worker) fly(t *testing.T) error {
 	t.Helper()
 	select {
-	case l := <-w.flight.landing():
-		return w.land(t.Context(), l)
+	case l := <-w.inFlight.acknowledgement():
+		return w.handleResult(t.Context(), l)
 	case <-time.After(servicetest.Guard):
 		t.Fatal("the write does not land")
 		return nil
@@ -67,9 +67,9 @@ func TestOutputsAreSentBeforeTheirCursor(t *testing.T) {
 	n := someLog(t)
 	w := alone(t, n, long, "w")
 	w.put(1, one("a"), one("b"))
-	w.commit(t.Context())
+	w.commitStaged(t.Context())
 	w.put(2, one("c"))
-	w.stage(t.Context())
+	w.stageOutputs(t.Context())
 	if w.staged == nil || w.staged.sent != 1 {
 		t.Fatalf("staged %+v, want the one output that is not under way", w.staged)
 	}
@@ -79,9 +79,9 @@ func TestOutputsAreSentBeforeTheirCursor(t *testing.T) {
 	}
 	w.put(3, one("d"))
 	servicetest.Eventually(t, "the goroutine takes more", func() bool { return len(w.staged.parts) == 0 })
-	w.stage(t.Context())
+	w.stageOutputs(t.Context())
 	w.put(4, one("e"))
-	w.commit(t.Context())
+	w.commitStaged(t.Context())
 	servicetest.OK(t, w.fly(t))
 	if got := bodies(t, n); got != "abcde" || w.cursor.Consumed != 4 || w.cursor.Outputs != 3 || len(w.pending) != 0 {
 		t.Errorf("%q is stored, cursor %+v, %d wait", got, w.cursor, len(w.pending))
@@ -95,15 +95,15 @@ func TestStagedBehindAWriteThatWasCut(t *testing.T) {
 	w := alone(t, n, long, "w")
 	large := func(s string) []byte { return bytes.Repeat([]byte(s), 5<<20) }
 	w.put(10, large("a"), large("b"))
-	w.commit(t.Context())
+	w.commitStaged(t.Context())
 	w.put(11, one("c"))
-	w.stage(t.Context())
+	w.stageOutputs(t.Context())
 	servicetest.OK(t, w.fly(t))
 	if w.staged != nil || len(w.pending) != 2 || w.cursor.Consumed != 9 || w.cursor.Partial != 1 {
 		t.Fatalf("staged %v, %d outputs wait, cursor %+v", w.staged, len(w.pending), w.cursor)
 	}
-	for w.stage(t.Context()); len(w.pending) > 0; {
-		w.commit(t.Context())
+	for w.stageOutputs(t.Context()); len(w.pending) > 0; {
+		w.commitStaged(t.Context())
 		servicetest.OK(t, w.fly(t))
 	}
 	if got := bodies(t, n); got != string(large("a"))+string(large("b"))+"c" {
@@ -122,11 +122,11 @@ func TestMoreThanABatchIsStaged(t *testing.T) {
 			w.put(seq, one(s))
 			w.pending[len(w.pending)-1].n, want = i, want+s
 		}
-		w.stage(t.Context())
+		w.stageOutputs(t.Context())
 	}
 	for len(w.pending) > 0 {
-		w.commit(t.Context())
-		w.stage(t.Context())
+		w.commitStaged(t.Context())
+		w.stageOutputs(t.Context())
 		servicetest.OK(t, w.fly(t))
 	}
 	if got := bodies(t, n); got != want {
@@ -139,21 +139,21 @@ func TestStagedByAWriterThatIsFencedOff(t *testing.T) {
 	n := someLog(t)
 	w, other := alone(t, n, long, "w"), alone(t, n, long, "other")
 	w.put(1, one("a"))
-	w.commit(t.Context())
+	w.commitStaged(t.Context())
 	servicetest.OK(t, w.fly(t))
 	w.put(2, one("b"))
-	w.stage(t.Context())
-	servicetest.OK(t, other.restore(t.Context()))
+	w.stageOutputs(t.Context())
+	servicetest.OK(t, other.restoreCursor(t.Context()))
 	other.put(2, one("b"))
-	other.commit(t.Context())
+	other.commitStaged(t.Context())
 	servicetest.OK(t, other.fly(t))
-	w.commit(t.Context())
+	w.commitStaged(t.Context())
 	w.put(3, one("c"))
-	w.stage(t.Context())
+	w.stageOutputs(t.Context())
 	if err := w.fly(t); !errors.Is(err, daemon.ErrFenced) || w.staged != nil {
 		t.Errorf("%v, staged %v", err, w.staged)
 	}
-	w.settle()
+	w.awaitWrites()
 	if got := bodies(t, n); got != "ab" {
 		t.Errorf("%q is stored", got)
 	}
@@ -167,17 +167,17 @@ func TestStagedWhenThePredecessorWasFaster(t *testing.T) {
 	for _, x := range []*worker{w, before} {
 		x.put(1, one("a"))
 	}
-	before.commit(t.Context())
+	before.commitStaged(t.Context())
 	servicetest.OK(t, before.fly(t))
-	w.commit(t.Context())
+	w.commitStaged(t.Context())
 	w.put(2, one("b"))
-	w.stage(t.Context())
+	w.stageOutputs(t.Context())
 	servicetest.OK(t, w.fly(t)) // fenced, but this one has not written yet: it follows
 	if w.staged != nil || len(w.pending) != 1 {
 		t.Fatalf("staged %v, %d wait", w.staged, len(w.pending))
 	}
-	w.stage(t.Context())
-	w.commit(t.Context())
+	w.stageOutputs(t.Context())
+	w.commitStaged(t.Context())
 	servicetest.OK(t, w.fly(t))
 	if got := bodies(t, n); got != "ab" {
 		t.Errorf("%q is stored", got)
@@ -191,13 +191,13 @@ func TestStagedWhenTheServerRestarts(t *testing.T) {
 	var warnings bytes.Buffer
 	w.env.Log = zerolog.New(&warnings)
 	w.put(1, one("a"), one("b"))
-	w.stage(t.Context())
+	w.stageOutputs(t.Context())
 	servicetest.Eventually(t, "it is sent", func() bool { return len(w.staged.parts) == 0 })
 	n.Stop()
 	n.Restart()
 	servicetest.Eventually(t, "the connection is back", func() bool { return w.nc.Status() == nats.CONNECTED })
 	w.put(2, one("c"))
-	w.commit(t.Context())
+	w.commitStaged(t.Context())
 	servicetest.OK(t, w.fly(t))
 	if got := bodies(t, n); got != "abc" {
 		t.Errorf("%q is stored", got)

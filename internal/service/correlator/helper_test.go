@@ -70,9 +70,9 @@ func newOptions(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration) 
 	servicetest.OK(tb, err)
 	return correlation.Options{
 		Shard: streams.DefaultShard, TenantKey: master.Tenant, RequireVerdict: true, MissingAfter: missingAfter,
-		KeyVoucher: func(k events.KeyRecord) bool { return signing.CheckVouch(note.VerifierList(v), k) },
+		KeyVoucher: func(k events.KeyRecord) bool { return signing.CheckKeyRecord(note.VerifierList(v), k) },
 		SessionKey: func(tenant, session string) (*digest.Session, bool) {
-			k, err := store.Get(tb.Context(), sessionsecrets.Of(tenant, session))
+			k, err := store.GetOrCreate(tb.Context(), sessionsecrets.SessionOfSubject(tenant, session))
 			servicetest.OK(tb, err)
 			return k.Digests, true
 		},
@@ -89,7 +89,7 @@ func alone(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration, name 
 	env := daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth(), Ready: func() error { return nil }}
 	w := newWorker(flags(n, missingAfter), env, nc, js, newCore(tb, n, missingAfter))
 	w.writer, w.role = name, daemon.RoleActive
-	servicetest.OK(tb, w.restore(tb.Context()))
+	servicetest.OK(tb, w.restoreCursor(tb.Context()))
 	return w
 }
 
@@ -97,13 +97,13 @@ func alone(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration, name 
 func (w *worker) feedOne(tb testing.TB, m events.LogMessage) {
 	tb.Helper()
 	in := w.core.NewDecoder().Decode(m)
-	servicetest.OK(tb, w.apply(&in))
+	servicetest.OK(tb, w.applyMessage(&in))
 }
 
 // flush writes everything that waits.
 func (w *worker) flush(ctx context.Context) error {
 	for len(w.pending) > 0 {
-		if err := w.land(ctx, w.write(ctx, w.next(0))); err != nil {
+		if err := w.handleResult(ctx, w.writeBatch(ctx, w.nextOutgoing(0))); err != nil {
 			return err
 		}
 	}

@@ -11,21 +11,21 @@ import (
 // collected trades memory for time: as much as garbageRoom, or as much as the
 // state itself if that is more.
 const (
-	garbageRoom = 384 << 20 // bytes
-	gcMost      = 400       // percent of what is in use
-	gcLeast     = 100
-	gcEvery     = 5 * time.Second // how often what is in use is looked at
+	garbageBytes = 384 << 20 // bytes
+	gcMaxPercent = 400       // percent of what is in use
+	gcMinPercent = 100
+	gcEvery      = 5 * time.Second // how often what is in use is looked at
 )
 
-// Collector adapts the garbage collector to the size of the state. GOGC in the
+// GCTuner adapts the garbage collector to the size of the state. GOGC in the
 // environment wins.
-type Collector struct {
+type GCTuner struct {
 	next    time.Time
 	percent int
 }
 
 // Adapt is to be called now and then.
-func (c *Collector) Adapt(now time.Time) {
+func (c *GCTuner) Adapt(now time.Time) {
 	if now.Before(c.next) || os.Getenv("GOGC") != "" {
 		return
 	}
@@ -40,8 +40,8 @@ func (c *Collector) Adapt(now time.Time) {
 
 // gcPercent is in steps, so that it is rarely changed.
 func gcPercent(live uint64) int {
-	percent := gcMost
-	for percent > gcLeast && live*uint64(percent)/100 > garbageRoom {
+	percent := gcMaxPercent
+	for percent > gcMinPercent && live*uint64(percent)/100 > garbageBytes {
 		percent -= 50
 	}
 	return percent

@@ -3,7 +3,7 @@ package correlator
 import "testing"
 
 func TestGCPercent(t *testing.T) {
-	for live, want := range map[uint64]int{0: gcMost, 50 << 20: gcMost, 150 << 20: 250, garbageRoom: gcLeast, 4 << 30: gcLeast} {
+	for live, want := range map[uint64]int{0: gcMaxPercent, 50 << 20: gcMaxPercent, 150 << 20: 250, garbageBytes: gcMinPercent, 4 << 30: gcMinPercent} {
 		if got := gcPercent(live); got != want {
 			t.Errorf("%d bytes: %d%%, want %d%%", live, got, want)
 		}

@@ -17,16 +17,16 @@ const (
 	undecidedShare = 200             // and at most one part in so many of the time goes there
 )
 
-// counts is what the worker shows of itself.
-type counts struct {
+// workerMetrics is what the worker shows of itself.
+type workerMetrics struct {
 	*metrics.Correlator
-	look time.Time // when to look for the oldest undecided call again
+	nextLook time.Time // when to look for the oldest undecided call again
 }
 
-func newCounts(f Flags, env daemon.Env, js jetstream.JetStream) counts {
-	c := counts{Correlator: env.Metrics.Correlator(f.Stream, ruleSeverities())}
+func newWorkerMetrics(f Flags, env daemon.Env, js jetstream.JetStream) workerMetrics {
+	c := workerMetrics{Correlator: env.Metrics.Correlator(f.Stream, ruleSeverities())}
 	if c.Correlator != nil {
-		c.Follow(daemon.Head(js, f.Stream))
+		c.Follow(daemon.StreamHead(js, f.Stream))
 	}
 	return c
 }
@@ -45,25 +45,25 @@ func ruleSeverities() map[string]events.Severity {
 	return list
 }
 
-// seen tells what is in memory after n messages.
-func (w *worker) seen(n int, now time.Time) {
-	if w.counts.Correlator == nil {
+// countSeen tells what is in memory after n messages.
+func (w *worker) countSeen(n int, now time.Time) {
+	if w.metrics.Correlator == nil {
 		return
 	}
 	s := w.core.Stats()
-	w.counts.Read(n, w.head, s.Open, s.Calls, s.Sessions)
-	if now.Before(w.counts.look) {
+	w.metrics.Read(n, w.head, s.Open, s.Calls, s.Sessions)
+	if now.Before(w.metrics.nextLook) {
 		return
 	}
 	since, _ := w.core.OldestUndecided()
-	w.counts.Undecided(since)
+	w.metrics.Undecided(since)
 	end := time.Now()
-	w.counts.look = end.Add(max(undecidedEvery, undecidedShare*end.Sub(now)))
+	w.metrics.nextLook = end.Add(max(undecidedEvery, undecidedShare*end.Sub(now)))
 }
 
-// wrote counts the first n of the outputs that wait: they are in the log now.
-func (w *worker) wrote(n int) {
+// countWritten counts the first n of the outputs that wait: they are in the log now.
+func (w *worker) countWritten(n int) {
 	for _, p := range w.pending[:n] {
-		w.counts.Put(p.out.State, p.out.Finding)
+		w.metrics.Put(p.out.State, p.out.Finding)
 	}
 }

@@ -11,54 +11,54 @@ import "time"
 // happens nothing waits, and an instance that has much to read yet, whose outputs are
 // late whatever it does, fills its batches.
 const (
-	apart       = 16 * time.Millisecond // from the beginning of one write to that of the next
-	holdMost    = 4 * time.Millisecond  // that outputs wait for messages to be applied
-	enough      = maxOutputs / 2        // outputs that wait for nothing
-	behind      = feedDepth / 2         // batches of messages that are much to read
-	apartBehind = 48 * time.Millisecond // from one write to the next as long as those are there, unless it is full
+	minWriteInterval     = 16 * time.Millisecond // from the beginning of one write to that of the next
+	maxHold              = 4 * time.Millisecond  // that outputs wait for messages to be applied
+	fullBatch            = maxOutputs / 2        // outputs that wait for nothing
+	backlogHigh          = feedDepth / 2         // batches of messages that are much to read
+	backlogWriteInterval = 48 * time.Millisecond // from one write to the next as long as those are there, unless it is full
 )
 
-// pace decides when to write. It belongs to the worker's goroutine.
-type pace struct {
-	launched time.Time // the last write
-	held     time.Time // since when outputs wait for messages; zero if none do
-	timer    *time.Timer
+// writePacer decides when to write. It belongs to the worker's goroutine.
+type writePacer struct {
+	lastWrite time.Time // the last write
+	heldSince time.Time // since when outputs wait for messages; zero if none do
+	timer     *time.Timer
 }
 
-// wake fires when a write that had to wait may begin.
-func (p *pace) wake() <-chan time.Time {
+// wakeSignal fires when a write that had to wait may begin.
+func (p *writePacer) wakeSignal() <-chan time.Time {
 	if p.timer == nil {
-		p.timer = time.NewTimer(apart)
+		p.timer = time.NewTimer(minWriteInterval)
 		p.timer.Stop()
 	}
 	return p.timer.C
 }
 
-// wait is how long a write of so many outputs has to wait while so many batches of
+// delayFor is how long a write of so many outputs has to wait while so many batches of
 // messages are there to be applied.
-func (p *pace) wait(now time.Time, outputs, coming int) time.Duration {
-	since := now.Sub(p.launched)
-	rest := apart - since
+func (p *writePacer) delayFor(now time.Time, outputs, coming int) time.Duration {
+	since := now.Sub(p.lastWrite)
+	rest := minWriteInterval - since
 	switch {
 	case outputs >= maxOutputs:
 		return 0
-	case coming >= behind && since < apartBehind:
-		return apartBehind - since
-	case outputs >= enough:
+	case coming >= backlogHigh && since < backlogWriteInterval:
+		return backlogWriteInterval - since
+	case outputs >= fullBatch:
 		return 0
 	case rest > 0 || coming == 0:
 		return max(rest, 0)
 	}
-	if p.held.IsZero() {
-		p.held = now
+	if p.heldSince.IsZero() {
+		p.heldSince = now
 	}
-	return max(holdMost-now.Sub(p.held), 0)
+	return max(maxHold-now.Sub(p.heldSince), 0)
 }
 
-// delay has wake fire after a while.
-func (p *pace) delay(d time.Duration) {
-	p.wake()
+// wakeAfter has wake fire after a while.
+func (p *writePacer) wakeAfter(d time.Duration) {
+	p.wakeSignal()
 	p.timer.Reset(d)
 }
 
-func (p *pace) launch(now time.Time) { p.launched, p.held = now, time.Time{} }
+func (p *writePacer) noteWrite(now time.Time) { p.lastWrite, p.heldSince = now, time.Time{} }

@@ -17,33 +17,33 @@ func TestPace(t *testing.T) {
 		want    time.Duration
 	}{
 		{name: "the first write", outputs: 1},
-		{name: "right after one", since: 1 * ms, outputs: 1, want: apart - 1*ms},
-		{name: "later", since: apart - 3*ms, outputs: 1, want: 3 * ms},
-		{name: "after a slow one", since: apart, outputs: 1},
+		{name: "right after one", since: 1 * ms, outputs: 1, want: minWriteInterval - 1*ms},
+		{name: "later", since: minWriteInterval - 3*ms, outputs: 1, want: 3 * ms},
+		{name: "after a slow one", since: minWriteInterval, outputs: 1},
 		{name: "after a pause", since: time.Second, outputs: 1},
-		{name: "enough outputs", since: 1 * ms, outputs: enough, coming: 1},
-		{name: "messages to be applied", outputs: 1, coming: 1, want: holdMost},
-		{name: "messages that never end", outputs: 1, coming: 1, held: holdMost},
-		{name: "they wait already", outputs: 1, coming: 1, held: 1 * ms, want: holdMost - 1*ms},
-		{name: "much to read", since: 1 * ms, outputs: enough, coming: behind, want: apartBehind - 1*ms},
-		{name: "much to read for long", since: apartBehind, outputs: enough, coming: behind},
-		{name: "much to read, and a few outputs for long", since: apartBehind, outputs: 1, coming: behind, want: holdMost},
+		{name: "enough outputs", since: 1 * ms, outputs: fullBatch, coming: 1},
+		{name: "messages to be applied", outputs: 1, coming: 1, want: maxHold},
+		{name: "messages that never end", outputs: 1, coming: 1, held: maxHold},
+		{name: "they wait already", outputs: 1, coming: 1, held: 1 * ms, want: maxHold - 1*ms},
+		{name: "much to read", since: 1 * ms, outputs: fullBatch, coming: backlogHigh, want: backlogWriteInterval - 1*ms},
+		{name: "much to read for long", since: backlogWriteInterval, outputs: fullBatch, coming: backlogHigh},
+		{name: "much to read, and a few outputs for long", since: backlogWriteInterval, outputs: 1, coming: backlogHigh, want: maxHold},
 		{name: "a full batch", since: 1 * ms, outputs: maxOutputs, coming: feedDepth},
-		{name: "apart first", since: 1 * ms, outputs: 1, coming: 1, want: apart - 1*ms},
+		{name: "apart first", since: 1 * ms, outputs: 1, coming: 1, want: minWriteInterval - 1*ms},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := pace{}
+			p := writePacer{}
 			now := start.Add(tt.since)
 			if tt.since > 0 {
-				p.launch(start)
+				p.noteWrite(start)
 			}
 			if tt.held > 0 {
-				p.held = now.Add(-tt.held)
+				p.heldSince = now.Add(-tt.held)
 			}
-			if got := p.wait(now, tt.outputs, tt.coming); got != tt.want {
+			if got := p.delayFor(now, tt.outputs, tt.coming); got != tt.want {
 				t.Errorf("waits %v, want %v", got, tt.want)
 			}
-			if p.launch(now); !p.held.IsZero() {
+			if p.noteWrite(now); !p.heldSince.IsZero() {
 				t.Error("outputs of the next write wait since the last one")
 			}
 		})

@@ -18,10 +18,10 @@ const (
 
 // ruleSource is what the worker knows of the bucket of rules.
 type ruleSource struct {
-	next  time.Time // when to look again
-	store string    // its incarnation and last sequence, as last dealt with
-	seq   uint64
-	bad   error // documents in it that do not count
+	next          time.Time // when to look again
+	bucketVersion string    // its incarnation and last sequence, as last dealt with
+	seq           uint64
+	badDocuments  error // documents in it that do not count
 }
 
 // The bucket of rules as a stream.
@@ -63,8 +63,8 @@ func (w *worker) readRules(ctx context.Context, now time.Time) (bad, err error) 
 		return nil, err
 	}
 	store := streams.EpochName(kvStream, st.Created)
-	if store == w.rules.store && st.LastSeq == w.rules.seq {
-		return w.rules.bad, nil
+	if store == w.rules.bucketVersion && st.LastSeq == w.rules.seq {
+		return w.rules.badDocuments, nil
 	}
 	keys, err := streams.KVKeys(ctx, w.js, streams.BucketRules)
 	if err != nil {
@@ -91,7 +91,7 @@ func (w *worker) readRules(ctx context.Context, now time.Time) (bad, err error) 
 			return nil, err
 		}
 	}
-	w.rules.store, w.rules.seq, w.rules.bad = store, st.LastSeq, bad
+	w.rules.bucketVersion, w.rules.seq, w.rules.badDocuments = store, st.LastSeq, bad
 	return bad, nil
 }
 
@@ -137,5 +137,5 @@ func (w *worker) ruleMessage(c events.RulesChange, now time.Time) (msg streams.M
 	}
 	subj := w.flags.Space().Control(w.flags.Stream, events.ControlRules)
 	id := fmt.Sprintf("rules-%s-%d-%s", events.RuleKey(c.Tenant), c.Revision, w.writer)
-	return control(subj, events.ControlRules, w.flags.Stream, id, body, now), true, nil
+	return controlMessage(subj, events.ControlRules, w.flags.Stream, id, body, now), true, nil
 }

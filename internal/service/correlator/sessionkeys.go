@@ -22,31 +22,31 @@ const (
 	keysAgain     = time.Second // until a bucket that did not answer is asked again
 )
 
-// sessionKeys are the keys of what calls record of arguments. The decoders share
+// sessionSecrets are the keys of what calls record of arguments. The decoders share
 // them.
-type sessionKeys struct {
+type sessionSecrets struct {
 	store  *sessionsecrets.Store
 	log    zerolog.Logger
 	health *daemon.Health
 	asking chan struct{} // holds one for each key that is being asked for
 }
 
-func newSessionKeys(store *sessionsecrets.Store, log zerolog.Logger, health *daemon.Health) sessionKeys {
-	return sessionKeys{store, log, health, make(chan struct{}, maxKeysAtOnce)}
+func newSessionSecrets(store *sessionsecrets.Store, log zerolog.Logger, health *daemon.Health) sessionSecrets {
+	return sessionSecrets{store, log, health, make(chan struct{}, maxKeysAtOnce)}
 }
 
-// held is correlation.Options.SessionKey.
-func (s sessionKeys) held(tenant, session string) (*digest.Session, bool) {
-	k, ok := s.store.Held(sessionsecrets.Of(tenant, session))
+// cachedSecret is correlation.Options.SessionKey.
+func (s sessionSecrets) cachedSecret(tenant, session string) (*digest.Session, bool) {
+	k, ok := s.store.Cached(sessionsecrets.SessionOfSubject(tenant, session))
 	return k.Digests, ok
 }
 
-// fetch brings keys into memory, and makes those that nobody has made: what a
+// fetchSecrets brings keys into memory, and makes those that nobody has made: what a
 // message's record says must not depend on who came first. It waits for a bucket
 // that does not answer, until ctx ends; nothing behind these messages is correlated
 // meanwhile, and the health report says so.
-func (s sessionKeys) fetch(ctx context.Context, names []evidence.SessionKey) error {
-	names = distinct(names)
+func (s sessionSecrets) fetchSecrets(ctx context.Context, names []evidence.SessionID) error {
+	names = distinctNames(names)
 	for waited := false; ; waited = true {
 		err := s.fetchOnce(ctx, names)
 		switch {
@@ -68,7 +68,7 @@ func (s sessionKeys) fetch(ctx context.Context, names []evidence.SessionKey) err
 	}
 }
 
-func (s sessionKeys) fetchOnce(ctx context.Context, names []evidence.SessionKey) error {
+func (s sessionSecrets) fetchOnce(ctx context.Context, names []evidence.SessionID) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, name := range names {
 		select {
@@ -79,15 +79,15 @@ func (s sessionKeys) fetchOnce(ctx context.Context, names []evidence.SessionKey)
 		}
 		g.Go(func() error {
 			defer func() { <-s.asking }()
-			_, err := s.store.Get(ctx, name)
+			_, err := s.store.GetOrCreate(ctx, name)
 			return err
 		})
 	}
 	return g.Wait()
 }
 
-// forget drops the keys that an erasure destroyed.
-func (s sessionKeys) forget(e events.Erasure) {
+// forgetErased drops the keys that an erasure destroyed.
+func (s sessionSecrets) forgetErased(e events.Erasure) {
 	if s.store == nil {
 		return
 	}
@@ -96,13 +96,13 @@ func (s sessionKeys) forget(e events.Erasure) {
 		return
 	}
 	for _, session := range e.Sessions {
-		s.store.Forget(sessionsecrets.Of(e.Tenant, session))
+		s.store.Forget(sessionsecrets.SessionOfSubject(e.Tenant, session))
 	}
 }
 
-func distinct(names []evidence.SessionKey) []evidence.SessionKey {
-	seen := make(map[evidence.SessionKey]bool, len(names))
-	return slices.DeleteFunc(slices.Clone(names), func(k evidence.SessionKey) bool {
+func distinctNames(names []evidence.SessionID) []evidence.SessionID {
+	seen := make(map[evidence.SessionID]bool, len(names))
+	return slices.DeleteFunc(slices.Clone(names), func(k evidence.SessionID) bool {
 		was := seen[k]
 		seen[k] = true
 		return was

@@ -27,11 +27,13 @@ func TestWaitingForSessionKeys(t *testing.T) {
 	servicetest.OK(t, err)
 	store, err := sessionsecrets.Open(t.Context(), js, master)
 	servicetest.OK(t, err)
-	s := newSessionKeys(store, zerolog.Nop(), daemon.NewHealth())
+	s := newSessionSecrets(store, zerolog.Nop(), daemon.NewHealth())
 	s.health.SetReady()
 	n.Stop()
 	fetched := make(chan error, 1)
-	go func() { fetched <- s.fetch(t.Context(), []evidence.SessionKey{sessionsecrets.Named("acme", "s1")}) }()
+	go func() {
+		fetched <- s.fetchSecrets(t.Context(), []evidence.SessionID{sessionsecrets.SessionOfName("acme", "s1")})
+	}()
 	servicetest.Eventually(t, "it is unhealthy", func() bool {
 		return strings.HasPrefix(s.health.Report().Problems["session_keys"], "nothing is correlated until the session keys can be read: ")
 	})
@@ -41,7 +43,7 @@ func TestWaitingForSessionKeys(t *testing.T) {
 	if r := s.health.Report(); r.Status != daemon.StatusOK {
 		t.Errorf("%+v", r)
 	}
-	if _, held := s.held("acme", "s1"); !held {
+	if _, held := s.cachedSecret("acme", "s1"); !held {
 		t.Error("the key is not in memory")
 	}
 }

@@ -17,9 +17,9 @@ const (
 	againMax = 30 * time.Second
 )
 
-// shards gives the flags of each shard. Names of streams tell them apart: in the
+// shardFlags gives the flags of each shard. Names of streams tell them apart: in the
 // directory of the snapshots, in metrics and in the health report.
-func (f Flags) shards() ([]Flags, error) {
+func (f Flags) shardFlags() ([]Flags, error) {
 	if len(f.Shards) == 0 {
 		return []Flags{f}, nil
 	}
@@ -48,17 +48,17 @@ func (f Flags) shards() ([]Flags, error) {
 // but the process: one whose lease is lost stands by again, one that fails is
 // tried again, and the others go on meanwhile.
 func runShards(ctx context.Context, shards []Flags, env daemon.Env) error {
-	r := readiness{left: len(shards), ready: env.Ready}
+	r := readiness{remaining: len(shards), ready: env.Ready}
 	var all sync.WaitGroup
 	for _, f := range shards {
 		part := env
 		part.Log = env.Log.With().Str("shard", f.Stream).Logger()
 		part.Health = env.Health.Part(f.Stream)
-		part.Ready = r.of(part.Health)
+		part.Ready = r.readyFunc(part.Health)
 		all.Go(func() { keepRunning(ctx, f, part) })
 	}
 	all.Wait()
-	return errors.Join(ctx.Err(), r.failed())
+	return errors.Join(ctx.Err(), r.readyErr())
 }
 
 // keepRunning runs one shard again whenever it ends.
@@ -90,14 +90,14 @@ func keepRunning(ctx context.Context, f Flags, env daemon.Env) {
 
 // readiness is ready once every shard was.
 type readiness struct {
-	mu    sync.Mutex
-	left  int
-	ready func() error
-	err   error
+	mu        sync.Mutex
+	remaining int
+	ready     func() error
+	err       error
 }
 
-// of is what one shard calls when it is ready, each time that it is.
-func (r *readiness) of(h *daemon.Health) func() error {
+// readyFunc is what one shard calls when it is ready, each time that it is.
+func (r *readiness) readyFunc(h *daemon.Health) func() error {
 	var once sync.Once
 	return func() error {
 		h.SetReady()
@@ -105,15 +105,15 @@ func (r *readiness) of(h *daemon.Health) func() error {
 		once.Do(func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if r.left--; r.left == 0 {
+			if r.remaining--; r.remaining == 0 {
 				r.err = r.ready()
 			}
 		})
-		return r.failed()
+		return r.readyErr()
 	}
 }
 
-func (r *readiness) failed() error {
+func (r *readiness) readyErr() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err

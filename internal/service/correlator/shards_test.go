@@ -23,7 +23,7 @@ func TestShardFlags(t *testing.T) {
 	f := Flags{Flags: daemon.Flags{Server: "nats://one", Stream: "GOV"}, StateDir: "d"}
 	list := func(texts ...string) (out []string) {
 		f.Shards = texts
-		shards, err := f.shards()
+		shards, err := f.shardFlags()
 		if err != nil {
 			return []string{"refused"}
 		}

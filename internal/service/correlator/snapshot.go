@@ -42,18 +42,18 @@ type snapshots struct {
 	options correlation.Options
 	stop    func() bool // asked while the state is written down whether to give up; nil never does
 
-	head   uint64        // of the last one
-	at     time.Time     // when it was made, or given up
-	pause  time.Duration // how long that took
-	flight chan error    // of the one that is on its way to the disk; nil if none is
+	head    uint64        // of the last one
+	at      time.Time     // when it was made, or given up
+	pause   time.Duration // how long that took
+	writing chan error    // of the one that is on its way to the disk; nil if none is
 }
 
-// magic begins the file; its end is the HMAC-SHA-256 of all before it. Between
+// snapshotMagic begins the file; its end is the HMAC-SHA-256 of all before it. Between
 // them are the length of the head, in 8 bytes, the head, in gob, and the core.
-const magic = "countersign correlator snapshot 1\n"
+const snapshotMagic = "countersign correlator snapshot 1\n"
 
-// head says what a snapshot is of.
-type head struct {
+// snapshotHeader says what a snapshot is of.
+type snapshotHeader struct {
 	Context   string
 	Epoch     string
 	Seq       uint64            // the last message that was applied
@@ -73,26 +73,26 @@ type savedOutput struct {
 
 var errSnapshot = errors.New("the snapshot cannot be used")
 
-func (s *snapshots) path(stream string) string {
+func (s *snapshots) filePath(stream string) string {
 	return filepath.Join(s.dir, "correlator-"+stream+".snapshot")
 }
 
-// resume starts from the snapshot if there is one that fits, otherwise from the
+// resumeState starts from the snapshot if there is one that fits, otherwise from the
 // beginning of the log.
-func (w *worker) resume(ctx context.Context) error {
+func (w *worker) resumeState(ctx context.Context) error {
 	st, err := streams.StreamState(ctx, w.js, w.flags.Stream)
 	if err != nil {
 		return err
 	}
 	w.snapshots.epoch, w.erasure.readFrom = streams.EpochName(w.flags.Stream, st.Created), st.LastSeq
-	if err := w.restore(ctx); err != nil {
+	if err := w.restoreCursor(ctx); err != nil {
 		return err
 	}
 	if w.snapshots.dir == "" {
 		return nil
 	}
 	begun := time.Now()
-	err = w.load(ctx, st.LastSeq)
+	err = w.loadSnapshot(ctx, st.LastSeq)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		w.env.Log.Info().Msg("there is no snapshot; reading the log from its beginning")
@@ -112,17 +112,17 @@ func (w *worker) resume(ctx context.Context) error {
 	return nil
 }
 
-// load takes the state from the file.
-func (w *worker) load(ctx context.Context, last uint64) error {
-	b, err := os.ReadFile(w.snapshots.path(w.flags.Stream))
+// loadSnapshot takes the state from the file.
+func (w *worker) loadSnapshot(ctx context.Context, last uint64) error {
+	b, err := os.ReadFile(w.snapshots.filePath(w.flags.Stream))
 	if err != nil {
 		return err
 	}
-	h, image, err := w.snapshots.open(b)
+	h, image, err := w.snapshots.openFile(b)
 	if err != nil {
 		return err
 	}
-	m, err := w.fits(ctx, h, last)
+	m, err := w.matchesLog(ctx, h, last)
 	if err != nil {
 		return err
 	}
@@ -135,22 +135,22 @@ func (w *worker) load(ctx context.Context, last uint64) error {
 	}
 	w.core, w.head, w.last = core, h.Seq, *m
 	for _, o := range h.Pending {
-		p := pending{correlation.Output{Subject: o.Subject, Type: o.Type, ID: o.ID, Body: o.Body}, o.Seq, o.N, o.At}
-		if !covers(w.cursor, p) {
+		p := pendingOutput{correlation.Output{Subject: o.Subject, Type: o.Type, ID: o.ID, Body: o.Body}, o.Seq, o.N, o.At}
+		if !isCovered(w.cursor, p) {
 			w.pending = append(w.pending, p)
 		}
 	}
 	return nil
 }
 
-// open verifies the file and takes it apart.
-func (s *snapshots) open(b []byte) (h head, image []byte, err error) {
-	rest, whole := bytes.CutPrefix(b, []byte(magic))
+// openFile verifies the file and takes it apart.
+func (s *snapshots) openFile(b []byte) (h snapshotHeader, image []byte, err error) {
+	rest, whole := bytes.CutPrefix(b, []byte(snapshotMagic))
 	if !whole || len(rest) < 8+sha256.Size {
 		return h, nil, fmt.Errorf("%w: it is not one, or of another version", errSnapshot)
 	}
 	signed, tag := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
-	if !hmac.Equal(tag, s.tag(signed)) {
+	if !hmac.Equal(tag, s.macTag(signed)) {
 		return h, nil, fmt.Errorf("%w: it is damaged, or made under another master key", errSnapshot)
 	}
 	rest = rest[:len(rest)-sha256.Size]
@@ -164,15 +164,15 @@ func (s *snapshots) open(b []byte) (h head, image []byte, err error) {
 	return h, rest[n:], nil
 }
 
-func (s *snapshots) tag(b []byte) []byte {
+func (s *snapshots) macTag(b []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write(b)
 	return mac.Sum(nil)
 }
 
-// fits tells whether a snapshot is of this very log, and gives the last message
+// matchesLog tells whether a snapshot is of this very log, and gives the last message
 // that it knows.
-func (w *worker) fits(ctx context.Context, h head, last uint64) (*events.LogMessage, error) {
+func (w *worker) matchesLog(ctx context.Context, h snapshotHeader, last uint64) (*events.LogMessage, error) {
 	switch {
 	case h.Context != w.snapshots.context:
 		return nil, fmt.Errorf("%w: it was made under another configuration", errSnapshot)
@@ -188,7 +188,7 @@ func (w *worker) fits(ctx context.Context, h head, last uint64) (*events.LogMess
 	if m == nil || digestOf(*m) != h.Message {
 		return nil, fmt.Errorf("%w: the log has another message at sequence %d", errSnapshot, h.Seq)
 	}
-	if err := w.clean(ctx, h.Seq); err != nil {
+	if err := w.checkNothingErased(ctx, h.Seq); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -208,21 +208,21 @@ func (w *worker) saveWhenDue(now time.Time, idle bool) {
 	s := &w.snapshots
 	news, since := w.head-s.head, now.Sub(s.at)
 	switch {
-	case s.dir == "" || s.flight != nil || news == 0 || since < saveRest*s.pause:
+	case s.dir == "" || s.writing != nil || news == 0 || since < saveRest*s.pause:
 	case news >= s.every,
 		idle && news >= s.every/saveSome && since >= saveRestIdle,
 		news >= s.every/saveSome && since >= saveEvery:
-		w.save()
+		w.saveSnapshot()
 	}
 }
 
-// save writes the state down and sends it to the disk, unless it has to give up: then
+// saveSnapshot writes the state down and sends it to the disk, unless it has to give up: then
 // the file stays as it is, and what lies behind it is still news.
-func (w *worker) save() {
+func (w *worker) saveSnapshot() {
 	s := &w.snapshots
 	begun := time.Now()
 	w.env.Log.Debug().Uint64("seq", w.head).Msg("writing a snapshot")
-	h := head{Context: s.context, Epoch: s.epoch, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq}
+	h := snapshotHeader{Context: s.context, Epoch: s.epoch, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq}
 	for i := range w.pending {
 		p := &w.pending[i]
 		p.out.Encode()
@@ -236,11 +236,11 @@ func (w *worker) save() {
 	}
 	s.head, s.at, s.pause = w.head, time.Now(), time.Since(begun)
 	w.env.Log.Debug().Uint64("seq", w.head).Int("bytes", len(image)).Dur("pause", s.pause).Msg("snapshot")
-	s.flight = make(chan error, 1)
-	go func(flight chan<- error, path string) { flight <- s.write(path, h, image) }(s.flight, s.path(w.flags.Stream))
+	s.writing = make(chan error, 1)
+	go func(flight chan<- error, path string) { flight <- s.writeFile(path, h, image) }(s.writing, s.filePath(w.flags.Stream))
 }
 
-func (s *snapshots) write(path string, h head, image []byte) error {
+func (s *snapshots) writeFile(path string, h snapshotHeader, image []byte) error {
 	var text bytes.Buffer
 	if err := gob.NewEncoder(&text).Encode(h); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (s *snapshots) write(path string, h head, image []byte) error {
 	return atomicfile.Stream(path, 0o600, func(to io.Writer) error {
 		mac := hmac.New(sha256.New, s.key)
 		both := io.MultiWriter(to, mac)
-		for _, part := range [][]byte{[]byte(magic), binary.BigEndian.AppendUint64(nil, uint64(text.Len())), text.Bytes(), image} {
+		for _, part := range [][]byte{[]byte(snapshotMagic), binary.BigEndian.AppendUint64(nil, uint64(text.Len())), text.Bytes(), image} {
 			if _, err := both.Write(part); err != nil {
 				return err
 			}
@@ -261,9 +261,9 @@ func (s *snapshots) write(path string, h head, image []byte) error {
 	})
 }
 
-// saved takes the result of save.
-func (w *worker) saved(err error) {
-	w.snapshots.flight = nil
+// noteSaved takes the result of save.
+func (w *worker) noteSaved(err error) {
+	w.snapshots.writing = nil
 	if err != nil {
 		w.env.Log.Warn().Err(err).Msg("the snapshot could not be written; a restart will take longer")
 	}
@@ -271,12 +271,12 @@ func (w *worker) saved(err error) {
 
 // saveAtEnd writes a last snapshot, so that the next start is a fast one.
 func (w *worker) saveAtEnd() {
-	if w.snapshots.flight != nil {
-		w.saved(<-w.snapshots.flight)
+	if w.snapshots.writing != nil {
+		w.noteSaved(<-w.snapshots.writing)
 	}
 	w.snapshots.stop = nil
 	if w.snapshots.dir != "" && w.head-w.snapshots.head >= w.snapshots.every/saveSome {
-		w.save()
-		w.saved(<-w.snapshots.flight)
+		w.saveSnapshot()
+		w.noteSaved(<-w.snapshots.writing)
 	}
 }

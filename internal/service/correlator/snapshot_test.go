@@ -28,19 +28,19 @@ func keeping(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration, dir
 	tb.Helper()
 	w := alone(tb, n, missingAfter, "keeps")
 	w.snapshots = snapshots{dir: dir, key: []byte("key"), context: "test", options: newOptions(tb, n, missingAfter)}
-	servicetest.OK(tb, w.resume(tb.Context()))
+	servicetest.OK(tb, w.resumeState(tb.Context()))
 	return w
 }
 
 // path is where the snapshot is.
-func (w *worker) path() string { return w.snapshots.path(w.flags.Stream) }
+func (w *worker) path() string { return w.snapshots.filePath(w.flags.Stream) }
 
 // saveNow writes a snapshot and waits until it is there.
 func (w *worker) saveNow(tb testing.TB) {
 	tb.Helper()
-	w.save()
-	err := <-w.snapshots.flight
-	w.saved(err)
+	w.saveSnapshot()
+	err := <-w.snapshots.writing
+	w.noteSaved(err)
 	servicetest.OK(tb, err)
 }
 
@@ -101,7 +101,7 @@ func TestSnapshotsThatDoNotFit(t *testing.T) {
 		again := alone(t, n, long, "again")
 		again.snapshots = w.snapshots
 		change(again)
-		err := again.load(t.Context(), uint64(len(log)))
+		err := again.loadSnapshot(t.Context(), uint64(len(log)))
 		if err != nil && (again.head != 0 || again.core.Stats().Seq != 0) {
 			t.Error("it took some of what it refused")
 		}
@@ -136,15 +136,15 @@ func TestSnapshotsThatDoNotFit(t *testing.T) {
 		}
 	}
 	servicetest.OK(t, os.WriteFile(w.path(), good, 0o600))
-	for name, h := range map[string]func(*head){
-		"a longer log":                 func(h *head) { h.Seq = 1000 },
-		"a later cursor":               func(h *head) { h.CursorSeq = 1000 },
-		"another message at its place": func(h *head) { h.Message[0] ^= 1 },
+	for name, h := range map[string]func(*snapshotHeader){
+		"a longer log":                 func(h *snapshotHeader) { h.Seq = 1000 },
+		"a later cursor":               func(h *snapshotHeader) { h.CursorSeq = 1000 },
+		"another message at its place": func(h *snapshotHeader) { h.Message[0] ^= 1 },
 	} {
-		changed, _, err := w.snapshots.open(good)
+		changed, _, err := w.snapshots.openFile(good)
 		servicetest.OK(t, err)
 		h(&changed)
-		if _, err := w.fits(t.Context(), changed, uint64(len(log))); !errors.Is(err, errSnapshot) {
+		if _, err := w.matchesLog(t.Context(), changed, uint64(len(log))); !errors.Is(err, errSnapshot) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -197,10 +197,10 @@ func TestWhenASnapshotIsWritten(t *testing.T) {
 		w.flags.Stream = "GOV"
 		w.snapshots = snapshots{dir: t.TempDir(), every: much, head: 1000, at: now.Add(-c.since), pause: c.pause}
 		w.saveWhenDue(now, c.idle)
-		if due := w.snapshots.flight != nil; due != c.due {
+		if due := w.snapshots.writing != nil; due != c.due {
 			t.Errorf("%s: %v", c.name, due)
 		} else if due {
-			w.saved(<-w.snapshots.flight)
+			w.noteSaved(<-w.snapshots.writing)
 		}
 	}
 }
@@ -242,8 +242,8 @@ func TestASnapshotThatIsGivenUp(t *testing.T) {
 		w.feedOne(t, m)
 	}
 	w.snapshots.stop = func() bool { return true }
-	w.save()
-	if w.snapshots.flight != nil || w.snapshots.head != 2 {
+	w.saveSnapshot()
+	if w.snapshots.writing != nil || w.snapshots.head != 2 {
 		t.Fatalf("it is on its way to the disk, of sequence %d", w.snapshots.head)
 	}
 	after, err := os.ReadFile(w.path())
@@ -253,14 +253,14 @@ func TestASnapshotThatIsGivenUp(t *testing.T) {
 	}
 	w.snapshots.stop = nil
 	w.saveWhenDue(w.snapshots.at.Add(saveAgain-time.Second), true)
-	if w.snapshots.flight != nil {
+	if w.snapshots.writing != nil {
 		t.Error("it is tried again at once")
 	}
 	w.saveWhenDue(w.snapshots.at.Add(saveAgain), true)
-	if w.snapshots.flight == nil {
+	if w.snapshots.writing == nil {
 		t.Fatal("it is not tried again")
 	}
-	w.saved(<-w.snapshots.flight)
+	w.noteSaved(<-w.snapshots.writing)
 	again := keeping(t, n, long, w.snapshots.dir)
 	if again.head != log[len(log)-1].Seq {
 		t.Errorf("the snapshot is of sequence %d", again.head)
@@ -281,7 +281,7 @@ func TestNobodyWaitsForASnapshot(t *testing.T) {
 	lead := func() *lease.Lease {
 		ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
 		t.Cleanup(cancel)
-		l, err := w.flags.Lead(ctx, w.js, "correlator", daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}, nil)
+		l, err := w.flags.HoldLease(ctx, w.js, "correlator", daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}, nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -303,15 +303,15 @@ func TestNobodyWaitsForASnapshot(t *testing.T) {
 		successor = lead()
 	})
 	go func() { elected <- e.run(t.Context(), w) }()
-	in := newFeed(w.core, w.keys)
+	in := newDecodePipeline(w.core, w.keys)
 	b := &batch{msgs: n.Log(), decoded: make(chan struct{})}
-	in.read(w.core.NewDecoder(), b)
+	in.decodeBatch(w.core.NewDecoder(), b)
 	close(b.decoded)
 	in.ordered <- b
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- w.work(ctx, in, e) }()
+	go func() { ended <- w.runLoop(ctx, in, e) }()
 	servicetest.Eventually(t, "its outputs are in the log", func() bool { return len(outputs(n.Log())) > 0 })
 	if _, err := os.Stat(w.path()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it has finished its snapshot first: %v", err)

@@ -9,30 +9,30 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// idle is called when the backlog is done and then every idleEvery while
+// handleIdle is called when the backlog is done and then every idleEvery while
 // nothing comes. Only the active instance writes, and only what others have not
 // to wait for.
-func (w *worker) idle(ctx context.Context, now time.Time) {
+func (w *worker) handleIdle(ctx context.Context, now time.Time) {
 	if w.role != daemon.RoleActive || len(w.pending) > 0 {
 		return
 	}
 	w.switchRules(ctx, now)
-	if err := w.tick(ctx, now); err != nil {
+	if err := w.writeTick(ctx, now); err != nil {
 		w.env.Log.Warn().Err(err).Msg("a tick could not be written; it will be tried again")
 	}
 }
 
 // onBroker is what the broker's clock shows at least: it may be ahead of this machine's.
 func (w *worker) onBroker(now time.Time) time.Time {
-	if t := w.last.Time.Add(now.Sub(w.heard)); !w.heard.IsZero() && t.After(now) {
+	if t := w.last.Time.Add(now.Sub(w.lastApplied)); !w.lastApplied.IsZero() && t.After(now) {
 		return t
 	}
 	return now
 }
 
-// tick writes a tick record when a deadline has passed and nothing happens on
+// writeTick writes a tick record when a deadline has passed and nothing happens on
 // the log that would let its time pass.
-func (w *worker) tick(ctx context.Context, now time.Time) error {
+func (w *worker) writeTick(ctx context.Context, now time.Time) error {
 	due, open := w.core.NextDeadline()
 	switch {
 	case !open || w.onBroker(now).Before(due) || !w.core.Stats().LogTime.Before(due):
@@ -45,7 +45,7 @@ func (w *worker) tick(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	msg := control(subj, events.ControlTick, w.flags.Stream, "tick-"+events.At(due).String(), body, now)
+	msg := controlMessage(subj, events.ControlTick, w.flags.Stream, "tick-"+events.At(due).String(), body, now)
 	if err := streams.StoreAll(ctx, w.nc, []streams.Msg{msg}); err != nil {
 		return err
 	}

@@ -43,37 +43,37 @@ type worker struct {
 	core   *correlation.Correlator
 	writer string
 
-	cursor    events.Cursor // the last one that is known
-	cursorSeq uint64        // its sequence in the log: the fence
-	warnedOf  string        // settings of another writer
-	pending   []pending     // outputs that the cursor does not cover, in order
-	head      uint64        // last message applied
-	last      events.LogMessage
-	heard     time.Time // when it was applied, by this machine's clock
+	cursor      events.Cursor   // the last one that is known
+	cursorSeq   uint64          // its sequence in the log: the fence
+	warnedOf    string          // settings of another writer
+	pending     []pendingOutput // outputs that the cursor does not cover, in order
+	head        uint64          // last message applied
+	last        events.LogMessage
+	lastApplied time.Time // when it was applied, by this machine's clock
 
-	role     string // roleUnknown, daemon.RoleStandby or daemon.RoleActive
-	lease    *lease.Lease
-	flight   *flight // the write that is under way; nil if none is
-	staged   *flight // the next one, which has no cursor yet; nil if there is none
-	landed   bool    // a write of this instance has landed
-	caughtUp bool
-	ready    bool
+	role       string // roleUnknown, daemon.RoleStandby or daemon.RoleActive
+	lease      *lease.Lease
+	inFlight   *inFlightBatch // the write that is under way; nil if none is
+	staged     *inFlightBatch // the next one, which has no cursor yet; nil if there is none
+	hasWritten bool           // a write of this instance has landed
+	caughtUp   bool
+	ready      bool
 
 	ticked   time.Time // the deadline of the last tick
 	tickedAt time.Time // when it was written
 	rules    ruleSource
-	counts   counts
+	metrics  workerMetrics
 
 	snapshots snapshots
-	keys      sessionKeys
-	erasure   erasure
-	collector Collector
-	pace      pace
+	keys      sessionSecrets
+	erasure   erasureState
+	collector GCTuner
+	pacer     writePacer
 }
 
-// pending is an output and where it comes from: it is the n-th of its message,
+// pendingOutput is an output and where it comes from: it is the n-th of its message,
 // from zero.
-type pending struct {
+type pendingOutput struct {
 	out correlation.Output
 	seq uint64
 	n   int
@@ -83,11 +83,11 @@ type pending struct {
 func newWorker(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator) *worker {
 	// Two processes may have the same id, each in its container: a writer's name
 	// must be its own.
-	return newWorkerWith(f, env, nc, js, core, newCounts(f, env, js))
+	return newWorkerWith(f, env, nc, js, core, newWorkerMetrics(f, env, js))
 }
 
-func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator, c counts) *worker {
-	w := &worker{flags: f, env: env, nc: nc, js: js, core: core, writer: "correlator-" + rand.Text(), counts: c}
+func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator, c workerMetrics) *worker {
+	w := &worker{flags: f, env: env, nc: nc, js: js, core: core, writer: "correlator-" + rand.Text(), metrics: c}
 	w.erasure.log = &erasures.Log{JS: js, Stream: f.Stream, Space: f.Space()}
 	w.erasure.subject = w.erasure.log.Subject()
 	return w
@@ -96,18 +96,18 @@ func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStrea
 // run follows the log from the beginning, as a standby until the lease is ours.
 func (w *worker) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	feed := newFeed(w.core, w.keys)
+	feed := newDecodePipeline(w.core, w.keys)
 	feed.start(g, ctx, func() error {
 		return streams.ReadLog(ctx, w.js, streams.ReadOptions{
 			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: feedBatch, Log: w.env.Log, Stalled: w.env.Metrics.ReaderStalled,
-			Idle: func() error { return feed.idle(ctx) }, IdleEvery: idleEvery, Gap: w.gap(ctx),
-		}, func(batch []events.LogMessage) error { return feed.put(ctx, batch) })
+			Idle: func() error { return feed.enqueueIdle(ctx) }, IdleEvery: idleEvery, Gap: w.gapHandler(ctx),
+		}, func(batch []events.LogMessage) error { return feed.enqueue(ctx, batch) })
 	})
 	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
 	g.Go(func() error { return e.run(ctx, w) })
-	g.Go(func() error { return w.work(ctx, feed, e) })
+	g.Go(func() error { return w.runLoop(ctx, feed, e) })
 	err := g.Wait()
-	e.giveBack()
+	e.releaseLease()
 	return err
 }
 
@@ -118,7 +118,7 @@ type election struct {
 }
 
 func (e election) run(ctx context.Context, w *worker) error {
-	l, err := w.flags.Lead(ctx, w.js, "correlator", w.env, func() error {
+	l, err := w.flags.HoldLease(ctx, w.js, "correlator", w.env, func() error {
 		e.standby <- struct{}{}
 		return nil
 	})
@@ -128,8 +128,8 @@ func (e election) run(ctx context.Context, w *worker) error {
 	return err
 }
 
-// giveBack returns a lease that came when nobody wanted it any more.
-func (e election) giveBack() {
+// releaseLease returns a lease that came when nobody wanted it any more.
+func (e election) releaseLease() {
 	select {
 	case l := <-e.lead:
 		l.Release()
@@ -137,16 +137,16 @@ func (e election) giveBack() {
 	}
 }
 
-// work is the loop of the one goroutine that owns the core.
-func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
-	defer func() { err = w.end(err) }()
-	w.snapshots.stop = func() bool { return w.urgent(ctx, e) }
+// runLoop is the loop of the one goroutine that owns the core.
+func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (err error) {
+	defer func() { err = w.shutDown(err) }()
+	w.snapshots.stop = func() bool { return w.isUrgent(ctx, e) }
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
 	var coming *batch // while it is being decoded, what is out already can be written
 	for {
 		next, lost := in.ordered, (<-chan struct{})(nil)
-		if coming != nil || w.full() {
+		if coming != nil || w.isFull() {
 			next = nil
 		}
 		if w.lease != nil {
@@ -158,27 +158,27 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 		case <-lost:
 			return context.Cause(w.lease.Context())
 		case coming = <-next:
-		case <-coming.ready():
-			err = w.take(ctx, coming)
-			in.applied(coming)
+		case <-coming.readySignal():
+			err = w.applyBatch(ctx, coming)
+			in.recycleBatch(coming)
 			coming = nil
-		case l := <-w.flight.landing():
-			err = w.land(ctx, l)
+		case l := <-w.inFlight.acknowledgement():
+			err = w.handleResult(ctx, l)
 		case l := <-e.lead:
-			err = w.promote(ctx, l)
+			err = w.becomeActive(ctx, l)
 		case <-e.standby:
 			if w.role == roleUnknown {
 				w.role = daemon.RoleStandby
 			}
-		case failed := <-w.snapshots.flight:
-			w.saved(failed)
-		case <-w.pace.wake():
+		case failed := <-w.snapshots.writing:
+			w.noteSaved(failed)
+		case <-w.pacer.wakeSignal():
 		case <-look.C:
-			err = w.lookAtCursor(ctx)
+			err = w.refreshCursor(ctx)
 		}
 		if err == nil {
-			w.launch(time.Now(), in.waiting(coming))
-			err = w.sayReady()
+			w.writeIfDue(time.Now(), in.decodedBatches(coming))
+			err = w.reportReady()
 		}
 		if err != nil {
 			return err
@@ -186,23 +186,23 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 	}
 }
 
-// urgent tells, while the state is written down, whether others wait for this
+// isUrgent tells, while the state is written down, whether others wait for this
 // instance: the lease has come and nobody is active until it is promoted, or it is to
 // stop and keeps the lease until then.
-func (w *worker) urgent(ctx context.Context, e election) bool {
+func (w *worker) isUrgent(ctx context.Context, e election) bool {
 	return len(e.lead) > 0 || w.lease != nil && ctx.Err() != nil
 }
 
-// end leaves things as a successor can take them over. err is why it ends.
+// shutDown leaves things as a successor can take them over. err is why it ends.
 //
 // The successor need not wait for the snapshot: nothing is written any more when the
 // last write is settled. Even one that nobody heard of again can land only where the
 // fence is (streams.FencedBatch.Commit): either the successor finds its cursor and
 // goes on behind it, or the successor was first and this one is refused.
-func (w *worker) end(err error) error {
-	w.settle()
+func (w *worker) shutDown(err error) error {
+	w.awaitWrites()
 	if w.lease != nil {
-		err = daemon.Lost(w.lease, err)
+		err = daemon.LeaseError(w.lease, err)
 		w.lease.Release()
 	}
 	if errors.Is(err, errErased) {
@@ -212,57 +212,57 @@ func (w *worker) end(err error) error {
 	return err
 }
 
-// full tells whether so much waits to be written that reading must wait, too.
-func (w *worker) full() bool {
+// isFull tells whether so much waits to be written that reading must wait, too.
+func (w *worker) isFull() bool {
 	if w.role == daemon.RoleActive {
 		return len(w.pending) >= maxWaiting
 	}
 	return len(w.pending) >= maxStandby
 }
 
-// take applies a batch that is decoded, or looks after an idle log.
-func (w *worker) take(ctx context.Context, b *batch) error {
+// applyBatch applies a batch that is decoded, or looks after an idle log.
+func (w *worker) applyBatch(ctx context.Context, b *batch) error {
 	defer func() {
 		now := time.Now()
-		w.seen(len(b.msgs), now)
+		w.countSeen(len(b.msgs), now)
 		w.saveWhenDue(now, b.idle)
 		w.collector.Adapt(now)
 	}()
 	if b.idle {
 		w.caughtUp = true
-		w.idle(ctx, time.Now())
+		w.handleIdle(ctx, time.Now())
 		return nil
 	}
-	w.heard = time.Now()
-	w.core.Ahead(b.room.inputs)
-	for i := range b.room.inputs {
-		if err := w.apply(&b.room.inputs[i]); err != nil {
+	w.lastApplied = time.Now()
+	w.core.Ahead(b.arena.inputs)
+	for i := range b.arena.inputs {
+		if err := w.applyMessage(&b.arena.inputs[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// apply feeds one message to the core and keeps what is new of its outputs.
-func (w *worker) apply(in *correlation.Input) error {
+// applyMessage feeds one message to the core and keeps what is new of its outputs.
+func (w *worker) applyMessage(in *correlation.Input) error {
 	m := in.Message()
 	outs := w.core.Step(in)
 	w.head, w.last = m.Seq, m
 	for n, o := range outs {
-		if p := (pending{o, m.Seq, n, m.Time}); !covers(w.cursor, p) {
+		if p := (pendingOutput{o, m.Seq, n, m.Time}); !isCovered(w.cursor, p) {
 			w.pending = append(w.pending, p)
 		}
 	}
 	// The active instance knows its own cursors.
 	if in.Cursor() && w.role != daemon.RoleActive {
-		return w.follow(m)
+		return w.applyCursor(m)
 	}
-	return w.erased(m)
+	return w.noteErasure(m)
 }
 
-// sayReady tells the supervisor that the log was read to its end, that it is
+// reportReady tells the supervisor that the log was read to its end, that it is
 // known who is active and, if it is this instance, that everything is written.
-func (w *worker) sayReady() error {
+func (w *worker) reportReady() error {
 	if w.ready || !w.caughtUp || w.role == roleUnknown || w.role == daemon.RoleActive && len(w.pending) > 0 {
 		return nil
 	}

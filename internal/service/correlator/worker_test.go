@@ -21,7 +21,7 @@ func TestWritesLandWhileABatchIsDecoded(t *testing.T) {
 	w.role = roleUnknown // until it has the lease
 	w.put(1, slices.Repeat([][]byte{[]byte("{}")}, maxOutputs+100)...)
 	decoding := &batch{idle: true, decoded: make(chan struct{})}
-	in := newFeed(w.core, w.keys)
+	in := newDecodePipeline(w.core, w.keys)
 	in.ordered <- decoding
 	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
 	servicetest.OK(t, e.run(t.Context(), w))
@@ -29,7 +29,7 @@ func TestWritesLandWhileABatchIsDecoded(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- w.work(ctx, in, e) }()
+	go func() { ended <- w.runLoop(ctx, in, e) }()
 	js := n.JS("auditor")
 	servicetest.Eventually(t, "both writes are stored", func() bool {
 		m, err := streams.LastBySubject(t.Context(), js, streams.DefaultShard, "gov.control.GOV.cursor")

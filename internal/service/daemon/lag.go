@@ -10,8 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Head asks the server how far a stream goes, for the metrics of who reads it.
-func Head(js jetstream.JetStream, stream string) metrics.Head {
+// StreamHead asks the server how far a stream goes, for the metrics of who reads it.
+func StreamHead(js jetstream.JetStream, stream string) metrics.Head {
 	return func(ctx context.Context, next uint64) (last uint64, stored time.Time, err error) {
 		st, err := streams.StreamState(ctx, js, stream)
 		if err != nil || st.LastSeq < next {

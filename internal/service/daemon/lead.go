@@ -13,11 +13,11 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Lead waits until this instance is the active one of a service on the shard.
+// HoldLease waits until this instance is the active one of a service on the shard.
 // The caller works under the context of the lease and gives it back when nothing
 // is written any more. standby, which may be nil, is called once if another
 // instance is active.
-func (f Flags) Lead(ctx context.Context, js jetstream.JetStream, service string, env Env, standby func() error) (*lease.Lease, error) {
+func (f Flags) HoldLease(ctx context.Context, js jetstream.JetStream, service string, env Env, standby func() error) (*lease.Lease, error) {
 	kv, err := streams.OpenBucket(ctx, js, streams.BucketLeases)
 	if err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func (f Flags) LeaseOptions(service string, env Env) lease.Options {
 	}
 }
 
-// Lost turns the error of work under a lease into ErrFenced if the lease is gone.
-func Lost(l *lease.Lease, err error) error {
+// LeaseError turns the error of work under a lease into ErrFenced if the lease is gone.
+func LeaseError(l *lease.Lease, err error) error {
 	if cause := context.Cause(l.Context()); errors.Is(cause, lease.ErrLost) {
 		return fmt.Errorf("%w: %w", ErrFenced, cause)
 	}

@@ -19,12 +19,12 @@ const (
 	moveFailures = 4
 )
 
-// reach judges the answers to one question after the other. The zero reach is up.
-type reach struct{ failed int }
+// reachability judges the answers to one question after the other. The zero reach is up.
+type reachability struct{ failed int }
 
-// observe takes an answer. down is false from the first success on; move says that
+// addAnswer takes an answer. down is false from the first success on; move says that
 // another server may reach what this one does not.
-func (r *reach) observe(answered bool) (down, move bool) {
+func (r *reachability) addAnswer(answered bool) (down, move bool) {
 	if answered {
 		r.failed = 0
 		return false, false
@@ -43,7 +43,7 @@ func (f Flags) WatchJetStream(ctx context.Context, nc *nats.Conn, env Env, chang
 	if err != nil {
 		return
 	}
-	var r reach
+	var r reachability
 	was := false
 	tick := time.NewTicker(reachEvery)
 	defer tick.Stop()
@@ -57,10 +57,10 @@ func (f Flags) WatchJetStream(ctx context.Context, nc *nats.Conn, env Env, chang
 		if ctx.Err() != nil {
 			return
 		}
-		down, move := r.observe(err == nil)
+		down, move := r.addAnswer(err == nil)
 		if down != was {
 			was = down
-			f.report(env, nc, down, err)
+			f.reportReach(env, nc, down, err)
 			if changed != nil {
 				changed(down)
 			}
@@ -82,7 +82,7 @@ func (f Flags) askLeader(ctx context.Context, js jetstream.JetStream) error {
 	return nil
 }
 
-func (f Flags) report(env Env, nc *nats.Conn, down bool, err error) {
+func (f Flags) reportReach(env Env, nc *nats.Conn, down bool, err error) {
 	if !down {
 		env.Log.Info().Str("server", nc.ConnectedServerName()).Msg("JetStream can be reached again")
 		env.Health.Set("jetstream", "")

@@ -20,28 +20,28 @@ import (
 // parsed, an event on a subject without a session. Its header can name a session all
 // the same, and its bytes, which the evidence does not have, a data subject.
 
-// MaxLoose is how many messages without a session go at once because of a policy.
-const MaxLoose = 20_000
+// MaxSessionless is how many messages without a session go at once because of a policy.
+const MaxSessionless = 20_000
 
-// ErrNotLoose says that a sequence is not of a message without a session.
-var ErrNotLoose = errors.New("only messages without a session are erased by sequence")
+// ErrHasSession says that a sequence is not of a message without a session.
+var ErrHasSession = errors.New("only messages without a session are erased by sequence")
 
 // decisionReach is how far behind its request a decision stands at most.
 const decisionReach = 64
 
-// looseMessage is a message without a session that a plan takes.
-type looseMessage struct {
+// sessionlessMessage is a message without a session that a plan takes.
+type sessionlessMessage struct {
 	sessions []string // that its header names
 	hidden   bool     // its header names one that the evidence does not show
 	bodiless bool     // the evidence has no body of it
 }
 
-func looseOf(text string) looseMessage {
+func parseSessionless(text string) sessionlessMessage {
 	rec, err := evidence.ParseRecord([]byte(text))
 	if err != nil {
-		return looseMessage{hidden: true, bodiless: true}
+		return sessionlessMessage{hidden: true, bodiless: true}
 	}
-	l := looseMessage{bodiless: rec.Reason != ""}
+	l := sessionlessMessage{bodiless: rec.Reason != ""}
 	for name, values := range rec.Headers {
 		for _, v := range values {
 			if strings.EqualFold(name, events.HeaderSession) {
@@ -53,43 +53,43 @@ func looseOf(text string) looseMessage {
 	return l
 }
 
-// below is what the subjects of the tenant's events begin with.
-func (e Evidence) below() string {
+// eventPrefix is what the subjects of the tenant's events begin with.
+func (e Evidence) eventPrefix() string {
 	return strings.TrimSuffix(e.Space.AllOf(subject.Events, e.Tenant), ">")
 }
 
-func (p *Plan) addLoose(r storage.LooseRecord) {
-	if p.loose == nil {
-		p.loose = map[uint64]looseMessage{}
+func (p *Plan) addSessionless(r storage.SessionlessRecord) {
+	if p.sessionlessBySeq == nil {
+		p.sessionlessBySeq = map[uint64]sessionlessMessage{}
 	}
-	if _, twice := p.loose[r.Seq]; twice {
+	if _, twice := p.sessionlessBySeq[r.Seq]; twice {
 		return
 	}
-	p.loose[r.Seq] = looseOf(r.Record)
-	p.Seqs, p.Loose = append(p.Seqs, r.Seq), len(p.loose)
-	if p.loose[r.Seq].bodiless {
+	p.sessionlessBySeq[r.Seq] = parseSessionless(r.Record)
+	p.Seqs, p.Sessionless = append(p.Seqs, r.Seq), len(p.sessionlessBySeq)
+	if p.sessionlessBySeq[r.Seq].bodiless {
 		p.Withheld++
 	}
 }
 
-// read is a message of the log, nil if it is gone.
-func (e Evidence) read(ctx context.Context, seq uint64) (*events.LogMessage, error) {
+// readMessage is a message of the log, nil if it is gone.
+func (e Evidence) readMessage(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 	if e.Read == nil || e.Erased != nil && e.Erased(seq) {
 		return nil, nil
 	}
 	return e.Read(ctx, seq)
 }
 
-// headed adds the messages without a session whose header names one, with their
+// addByHeader adds the messages without a session whose header names one, with their
 // decisions. The log's own header counts: the evidence may have it redacted.
-func (e Evidence) headed(ctx context.Context, p *Plan, session string) error {
+func (e Evidence) addByHeader(ctx context.Context, p *Plan, session string) error {
 	own, err := e.ownName(ctx, session)
 	if err != nil {
 		return err
 	}
-	return e.DB.Loose(ctx, e.Shard, e.Tenant, e.below(), `"`+events.HeaderSession+`":[`, latest, math.MaxInt32, func(r storage.LooseRecord) error {
-		names, header := looseOf(r.Record).sessions, map[string][]string(nil)
-		m, err := e.read(ctx, r.Seq)
+	return e.DB.SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), `"`+events.HeaderSession+`":[`, endOfTime, math.MaxInt32, func(r storage.SessionlessRecord) error {
+		names, header := parseSessionless(r.Record).sessions, map[string][]string(nil)
+		m, err := e.readMessage(ctx, r.Seq)
 		if err != nil {
 			return err
 		}
@@ -97,29 +97,29 @@ func (e Evidence) headed(ctx context.Context, p *Plan, session string) error {
 			header = m.Header
 			names = append(names, m.Header[events.HeaderSession]...)
 		}
-		if !slices.ContainsFunc(names, func(n string) bool { return n == own || token(n) == own || token(n) == session }) {
+		if !slices.ContainsFunc(names, func(n string) bool { return n == own || sessionToken(n) == own || sessionToken(n) == session }) {
 			return nil
 		}
-		p.addLoose(r)
-		return e.decided(ctx, p, r.Seq, header[events.HeaderDecisionID])
+		p.addSessionless(r)
+		return e.addDecision(ctx, p, r.Seq, header[events.HeaderDecisionID])
 	})
 }
 
-// latest is a time behind all records.
-var latest = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+// endOfTime is a time behind all records.
+var endOfTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// decided adds the decision of a request without a session.
-func (e Evidence) decided(ctx context.Context, p *Plan, seq uint64, id []string) error {
+// addDecision adds the decision of a request without a session.
+func (e Evidence) addDecision(ctx context.Context, p *Plan, seq uint64, id []string) error {
 	if len(id) != 1 {
 		return nil
 	}
-	text, err := needle(id[0])
+	text, err := jsonForm(id[0])
 	if err != nil {
 		return err
 	}
 	return e.DB.Scan(ctx, e.Shard, seq+1, seq+decisionReach, func(r storage.EvidenceRow) error {
 		if r.Tenant == e.Tenant && r.Session == "" && r.Kind == evidence.KindDecision && strings.Contains(r.Record, `"decision_id":`+text) {
-			p.addLoose(storage.LooseRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record})
+			p.addSessionless(storage.SessionlessRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record})
 		}
 		return nil
 	})
@@ -136,7 +136,7 @@ func (e Evidence) ownName(ctx context.Context, session string) (own string, err 
 		if r.Shard != e.Shard {
 			return nil
 		}
-		m, err := e.read(ctx, r.Seq)
+		m, err := e.readMessage(ctx, r.Seq)
 		if err != nil || m == nil {
 			return err
 		}
@@ -152,19 +152,19 @@ func (e Evidence) ownName(ctx context.Context, session string) (own string, err 
 	return own, err
 }
 
-// unread adds what names a data subject in bytes that the evidence does not have:
+// addUnreadable adds what names a data subject in bytes that the evidence does not have:
 // messages without a session, and sessions.
-func (e Evidence) unread(ctx context.Context, p *Plan, person string) error {
-	return e.DB.Bodiless(ctx, e.Shard, e.Tenant, e.below(), func(r storage.LooseRecord) error {
+func (e Evidence) addUnreadable(ctx context.Context, p *Plan, person string) error {
+	return e.DB.RecordsWithoutBody(ctx, e.Shard, e.Tenant, e.eventPrefix(), func(r storage.SessionlessRecord) error {
 		if r.Session != "" && slices.Contains(p.Sessions, r.Session) {
 			return nil
 		}
-		m, err := e.read(ctx, r.Seq)
+		m, err := e.readMessage(ctx, r.Seq)
 		if err != nil || m == nil || !containsName(string(m.Body), person) {
 			return err
 		}
 		if r.Session == "" {
-			p.addLoose(r)
+			p.addSessionless(r)
 		} else {
 			p.Sessions = append(p.Sessions, r.Session)
 		}
@@ -192,8 +192,8 @@ func containsName(text, name string) bool {
 	return false
 }
 
-// sequences adds messages by their sequences.
-func (e Evidence) sequences(ctx context.Context, p *Plan, text string) error {
+// addSequences adds messages by their sequences.
+func (e Evidence) addSequences(ctx context.Context, p *Plan, text string) error {
 	spans, err := retention.ParseSeqs(text)
 	if err != nil {
 		return err
@@ -201,25 +201,25 @@ func (e Evidence) sequences(ctx context.Context, p *Plan, text string) error {
 	for _, s := range spans {
 		next := s[0]
 		err := e.DB.Scan(ctx, e.Shard, s[0], s[1], func(r storage.EvidenceRow) error {
-			ours := r.Tenant == e.Tenant || r.Tenant == "" && r.Kind == evidence.KindUnparseable && strings.HasPrefix(r.Subject, e.below())
+			ours := r.Tenant == e.Tenant || r.Tenant == "" && r.Kind == evidence.KindUnparseable && strings.HasPrefix(r.Subject, e.eventPrefix())
 			switch {
 			case r.Seq != next:
-				return fmt.Errorf("%w: sequence %d is not in the evidence", ErrNotLoose, next)
+				return fmt.Errorf("%w: sequence %d is not in the evidence", ErrHasSession, next)
 			case !ours:
-				return fmt.Errorf("%w: sequence %d is not one of tenant %q", ErrNotLoose, r.Seq, e.Tenant)
+				return fmt.Errorf("%w: sequence %d is not one of tenant %q", ErrHasSession, r.Seq, e.Tenant)
 			case r.Session != "":
-				return fmt.Errorf("%w: sequence %d is of session %q; erase that", ErrNotLoose, r.Seq, r.Session)
+				return fmt.Errorf("%w: sequence %d is of session %q; erase that", ErrHasSession, r.Seq, r.Session)
 			}
 			next++
 			if r.BrokerTime.After(p.Newest) {
-				p.Newest, p.In = r.BrokerTime, fmt.Sprintf("sequence %d", r.Seq)
+				p.Newest, p.NewestSession = r.BrokerTime, fmt.Sprintf("sequence %d", r.Seq)
 			}
 			p.Kinds[r.Kind]++
-			p.addLoose(storage.LooseRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record})
+			p.addSessionless(storage.SessionlessRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record})
 			return nil
 		})
 		if err == nil && next <= s[1] {
-			err = fmt.Errorf("%w: sequence %d is not in the evidence", ErrNotLoose, next)
+			err = fmt.Errorf("%w: sequence %d is not in the evidence", ErrHasSession, next)
 		}
 		if err != nil {
 			return err
@@ -228,12 +228,12 @@ func (e Evidence) sequences(ctx context.Context, p *Plan, text string) error {
 	return nil
 }
 
-// older adds the messages without a session that a policy does not keep longer, that
+// addOlder adds the messages without a session that a policy does not keep longer, that
 // are not gone and that no hold reaches.
-func (e Evidence) older(ctx context.Context, p *Plan, before time.Time) error {
-	var list []storage.LooseRecord
-	err := e.DB.Loose(ctx, e.Shard, e.Tenant, e.below(), "{", before, math.MaxInt32, func(r storage.LooseRecord) error {
-		if len(list) < MaxLoose && (e.Erased == nil || !e.Erased(r.Seq)) {
+func (e Evidence) addOlder(ctx context.Context, p *Plan, before time.Time) error {
+	var list []storage.SessionlessRecord
+	err := e.DB.SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), "{", before, math.MaxInt32, func(r storage.SessionlessRecord) error {
+		if len(list) < MaxSessionless && (e.Erased == nil || !e.Erased(r.Seq)) {
 			list = append(list, r)
 		}
 		return nil
@@ -243,35 +243,35 @@ func (e Evidence) older(ctx context.Context, p *Plan, before time.Time) error {
 	}
 	held := map[uint64]bool{}
 	for _, h := range e.Holds {
-		all := map[uint64]looseMessage{}
+		all := map[uint64]sessionlessMessage{}
 		for _, r := range list {
-			all[r.Seq] = looseOf(r.Record)
+			all[r.Seq] = parseSessionless(r.Record)
 		}
-		if err := e.reached(ctx, h, all, func(seq uint64) { held[seq] = true }); err != nil {
+		if err := e.eachHeld(ctx, h, all, func(seq uint64) { held[seq] = true }); err != nil {
 			return err
 		}
 	}
 	for _, r := range list {
 		if !held[r.Seq] {
 			p.Kinds[r.Kind]++
-			p.addLoose(r)
+			p.addSessionless(r)
 		}
 	}
 	return nil
 }
 
-// reached calls yield for each of some messages without a session that a hold
+// eachHeld calls yield for each of some messages without a session that a hold
 // reaches: it is on the tenant, on a session that the header names, or on a data
 // subject that the record or the bytes name. A name that the evidence does not show
 // counts as that of any session.
-func (e Evidence) reached(ctx context.Context, h retention.Hold, list map[uint64]looseMessage, yield func(seq uint64)) error {
+func (e Evidence) eachHeld(ctx context.Context, h retention.Hold, list map[uint64]sessionlessMessage, yield func(seq uint64)) error {
 	named := map[uint64]bool{}
 	if h.Subject != "" {
-		text, err := needle(h.Subject)
+		text, err := jsonForm(h.Subject)
 		if err != nil {
 			return err
 		}
-		seqs, err := e.DB.LooseNaming(ctx, e.Shard, e.Tenant, text)
+		seqs, err := e.DB.SessionlessContaining(ctx, e.Shard, e.Tenant, text)
 		if err != nil {
 			return err
 		}
@@ -281,21 +281,21 @@ func (e Evidence) reached(ctx context.Context, h retention.Hold, list map[uint64
 	}
 	for seq, l := range list {
 		if h.Subject != "" && l.bodiless && !named[seq] {
-			m, err := e.read(ctx, seq)
+			m, err := e.readMessage(ctx, seq)
 			if err != nil {
 				return err
 			}
 			named[seq] = m != nil && containsName(string(m.Body), h.Subject)
 		}
-		if h.Scope == (retention.Scope{}) || named[seq] || h.Session != "" && (l.hidden || slices.ContainsFunc(l.sessions, func(s string) bool { return s == h.Session || token(s) == h.Session })) {
+		if h.Scope == (retention.Scope{}) || named[seq] || h.Session != "" && (l.hidden || slices.ContainsFunc(l.sessions, func(s string) bool { return s == h.Session || sessionToken(s) == h.Session })) {
 			yield(seq)
 		}
 	}
 	return nil
 }
 
-// token is a session in the form that records have it in.
-func token(session string) string {
+// sessionToken is a session in the form that records have it in.
+func sessionToken(session string) string {
 	value, _ := subject.Unescape(subject.Escape(session))
 	return value
 }

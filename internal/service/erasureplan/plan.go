@@ -25,23 +25,23 @@ const MaxSessions = retention.MaxBatch
 
 // Errors of planning.
 var (
-	ErrNothing  = errors.New("there is no record of it in the evidence of this log")
-	ErrTooMany  = fmt.Errorf("more than %d sessions at once", MaxSessions)
-	ErrNotQuiet = errors.New("the session may go on")
+	ErrNothing = errors.New("there is no record of it in the evidence of this log")
+	ErrTooMany = fmt.Errorf("more than %d sessions at once", MaxSessions)
+	ErrNotIdle = errors.New("the session may go on")
 )
 
 // Plan is what an erasure takes off the log.
 type Plan struct {
-	Sessions []string
-	Seqs     []uint64       // in order, each once
-	Kinds    map[string]int // records by kind
-	Loose    int            // of them without a session
-	Newest   time.Time      // broker time of the newest record of these sessions
-	In       string         // the session that has it
-	Redacted int            // records that hold commitments
-	Withheld int            // records without a body: its bytes are in quarantine
+	Sessions      []string
+	Seqs          []uint64       // in order, each once
+	Kinds         map[string]int // records by kind
+	Sessionless   int            // of them without a session
+	Newest        time.Time      // broker time of the newest record of these sessions
+	NewestSession string         // the session that has it
+	Redacted      int            // records that hold commitments
+	Withheld      int            // records without a body: its bytes are in quarantine
 
-	loose map[uint64]looseMessage
+	sessionlessBySeq map[uint64]sessionlessMessage
 }
 
 // Evidence is where plans are made from.
@@ -59,37 +59,37 @@ type Evidence struct {
 	Holds  []retention.Hold
 }
 
-// Make finds what an erasure reaches in one incarnation of the log: all messages of
+// NewPlan finds what an erasure reaches in one incarnation of the log: all messages of
 // the session, and those without one whose header names it; of a data subject the
 // messages of all sessions that name it, and those without a session that do, be it
 // in bytes that the evidence does not have; sequences; or what a policy lets go.
-func (e Evidence) Make(ctx context.Context, o retention.Order) (Plan, error) {
+func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) {
 	s, p := o.Scope, Plan{Kinds: map[string]int{}, Sessions: []string{o.Session}}
 	switch {
 	case o.ByPolicy():
 		p.Sessions = o.Sessions
-		if !o.LooseBefore.IsZero() {
-			if err := e.older(ctx, &p, o.LooseBefore.Time); err != nil {
+		if !o.SessionlessBefore.IsZero() {
+			if err := e.addOlder(ctx, &p, o.SessionlessBefore.Time); err != nil {
 				return p, err
 			}
 		}
 	case s.Seqs != "":
 		p.Sessions = nil
-		if err := e.sequences(ctx, &p, s.Seqs); err != nil {
+		if err := e.addSequences(ctx, &p, s.Seqs); err != nil {
 			return p, err
 		}
 	case s.Session == "":
-		text, err := needle(s.Subject)
+		text, err := jsonForm(s.Subject)
 		if err != nil {
 			return p, err
 		}
-		if p.Sessions, err = e.DB.SessionsNaming(ctx, e.Shard, e.Tenant, text); err != nil {
+		if p.Sessions, err = e.DB.SessionsContaining(ctx, e.Shard, e.Tenant, text); err != nil {
 			return p, err
 		}
-		if err := e.loose(ctx, &p, text); err != nil {
+		if err := e.addMatching(ctx, &p, text); err != nil {
 			return p, err
 		}
-		if err := e.unread(ctx, &p, s.Subject); err != nil {
+		if err := e.addUnreadable(ctx, &p, s.Subject); err != nil {
 			return p, err
 		}
 	}
@@ -97,7 +97,7 @@ func (e Evidence) Make(ctx context.Context, o retention.Order) (Plan, error) {
 		return p, fmt.Errorf("%w: %d", ErrTooMany, len(p.Sessions))
 	}
 	for _, session := range p.Sessions {
-		if err := errors.Join(e.session(ctx, &p, session), e.headed(ctx, &p, session)); err != nil {
+		if err := errors.Join(e.addSession(ctx, &p, session), e.addByHeader(ctx, &p, session)); err != nil {
 			return p, err
 		}
 	}
@@ -112,16 +112,16 @@ func (e Evidence) Make(ctx context.Context, o retention.Order) (Plan, error) {
 	return p, nil
 }
 
-// loose adds the records without a session, which share one key with others.
-func (e Evidence) loose(ctx context.Context, p *Plan, text string) error {
+// addMatching adds the records without a session, which share one key with others.
+func (e Evidence) addMatching(ctx context.Context, p *Plan, text string) error {
 	p.Sessions = slices.DeleteFunc(p.Sessions, func(s string) bool { return s == "" })
-	return e.DB.Loose(ctx, e.Shard, e.Tenant, e.below(), text, latest, math.MaxInt32, func(r storage.LooseRecord) error {
-		p.addLoose(r)
+	return e.DB.SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), text, endOfTime, math.MaxInt32, func(r storage.SessionlessRecord) error {
+		p.addSessionless(r)
 		return nil
 	})
 }
 
-func (e Evidence) session(ctx context.Context, p *Plan, session string) error {
+func (e Evidence) addSession(ctx context.Context, p *Plan, session string) error {
 	return e.DB.Chain(ctx, e.Tenant, session, func(r storage.EvidenceRow) error {
 		if r.Shard != e.Shard {
 			return nil
@@ -129,7 +129,7 @@ func (e Evidence) session(ctx context.Context, p *Plan, session string) error {
 		p.Seqs = append(p.Seqs, r.Seq)
 		p.Kinds[r.Kind]++
 		if r.BrokerTime.After(p.Newest) {
-			p.Newest, p.In = r.BrokerTime, session
+			p.Newest, p.NewestSession = r.BrokerTime, session
 		}
 		if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil {
 			if len(rec.Redactions) > 0 {
@@ -143,28 +143,28 @@ func (e Evidence) session(ctx context.Context, p *Plan, session string) error {
 	})
 }
 
-// DefaultQuiet is how long a session must have been silent to be erased, unless
+// DefaultIdle is how long a session must have been silent to be erased, unless
 // an operator says otherwise.
-const DefaultQuiet = 15 * time.Minute
+const DefaultIdle = 15 * time.Minute
 
-// Quiet reports whether all sessions have been silent for long enough.
-func (p Plan) Quiet(now time.Time, quiet time.Duration) error {
+// CheckIdle reports whether all sessions have been silent for long enough.
+func (p Plan) CheckIdle(now time.Time, quiet time.Duration) error {
 	if since := now.Sub(p.Newest); since < quiet {
-		return fmt.Errorf("%w: the last record of %q is %s old, and %s are asked for", ErrNotQuiet, p.In, since.Round(time.Second), quiet)
+		return fmt.Errorf("%w: the last record of %q is %s old, and %s are asked for", ErrNotIdle, p.NewestSession, since.Round(time.Second), quiet)
 	}
 	return nil
 }
 
-// Blocking gives the legal hold that an erasure would break, nil if there is none.
-func (e Evidence) Blocking(ctx context.Context, s retention.State, p Plan, subject string) (*retention.Hold, error) {
-	n := naming{ctx: ctx, e: e}
-	hold := s.Blocking(p.Sessions, subject, n.names)
-	if hold != nil || n.failed != nil || len(p.loose) == 0 {
+// BlockingHold gives the legal hold that an erasure would break, nil if there is none.
+func (e Evidence) BlockingHold(ctx context.Context, s retention.State, p Plan, subject string) (*retention.Hold, error) {
+	n := subjectSessions{ctx: ctx, e: e}
+	hold := s.BlockingHold(p.Sessions, subject, n.isNamed)
+	if hold != nil || n.failed != nil || len(p.sessionlessBySeq) == 0 {
 		return hold, n.failed
 	}
 	for i, h := range s.Holds {
 		reached := false
-		if err := e.reached(ctx, h, p.loose, func(uint64) { reached = true }); err != nil {
+		if err := e.eachHeld(ctx, h, p.sessionlessBySeq, func(uint64) { reached = true }); err != nil {
 			return nil, err
 		}
 		if reached {
@@ -174,18 +174,18 @@ func (e Evidence) Blocking(ctx context.Context, s retention.State, p Plan, subje
 	return nil, nil
 }
 
-// LooseHeld reports whether a hold reaches a message without a session.
-func (e Evidence) LooseHeld(ctx context.Context, s retention.State, r storage.EvidenceRow) (bool, error) {
-	hold, err := e.Blocking(ctx, s, Plan{loose: map[uint64]looseMessage{r.Seq: looseOf(r.Record)}}, "")
+// SessionlessHeld reports whether a hold reaches a message without a session.
+func (e Evidence) SessionlessHeld(ctx context.Context, s retention.State, r storage.EvidenceRow) (bool, error) {
+	hold, err := e.BlockingHold(ctx, s, Plan{sessionlessBySeq: map[uint64]sessionlessMessage{r.Seq: parseSessionless(r.Record)}}, "")
 	return hold != nil, err
 }
 
 // Unheld are the first of some sessions that no hold reaches, at most so many. However
 // many are held, the others have their turn.
 func (e Evidence) Unheld(ctx context.Context, s retention.State, sessions []string, most int) (free []string, err error) {
-	n := naming{ctx: ctx, e: e}
+	n := subjectSessions{ctx: ctx, e: e}
 	for _, session := range sessions {
-		hold := s.Blocking([]string{session}, "", n.names)
+		hold := s.BlockingHold([]string{session}, "", n.isNamed)
 		if n.failed != nil {
 			return nil, n.failed
 		}
@@ -199,21 +199,21 @@ func (e Evidence) Unheld(ctx context.Context, s retention.State, sessions []stri
 	return free, nil
 }
 
-// naming tells which sessions name a data subject, and asks the evidence once for
+// subjectSessions tells which sessions name a data subject, and asks the evidence once for
 // each.
-type naming struct {
+type subjectSessions struct {
 	ctx    context.Context
 	e      Evidence
 	known  map[string]map[string]bool // sessions by data subject
 	failed error
 }
 
-func (n *naming) names(session, subject string) bool {
+func (n *subjectSessions) isNamed(session, subject string) bool {
 	if _, known := n.known[subject]; !known && n.failed == nil {
 		var list []string
-		text, err := needle(subject)
+		text, err := jsonForm(subject)
 		if err == nil {
-			list, err = n.e.DB.SessionsNaming(n.ctx, n.e.Shard, n.e.Tenant, text)
+			list, err = n.e.DB.SessionsContaining(n.ctx, n.e.Shard, n.e.Tenant, text)
 		}
 		if n.failed = err; n.known == nil {
 			n.known = map[string]map[string]bool{}
@@ -226,8 +226,8 @@ func (n *naming) names(session, subject string) bool {
 	return n.known[subject][session]
 }
 
-// needle is how a value stands in records.
-func needle(value string) (string, error) {
+// jsonForm is how a value stands in records.
+func jsonForm(value string) (string, error) {
 	b, err := strictjson.Canonical(value)
 	return string(b), err
 }

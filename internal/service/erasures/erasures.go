@@ -61,7 +61,7 @@ func (l *Log) Load(ctx context.Context) error {
 		}
 		l.next = m.Seq + 1
 		e, err := events.DecodeRecord[events.Erasure](m.Body)
-		if err != nil || e.Shard != shard || !signing.CheckErasure(l.Known, e) || last(e.Sequences) >= m.Seq {
+		if err != nil || e.Shard != shard || !signing.CheckErasure(l.Known, e) || lastSeq(e.Sequences) >= m.Seq {
 			continue
 		}
 		l.records = append(l.records, Record{m.Seq, e})
@@ -69,7 +69,7 @@ func (l *Log) Load(ctx context.Context) error {
 	}
 }
 
-func last(list []events.Span) uint64 {
+func lastSeq(list []events.Span) uint64 {
 	if len(list) == 0 {
 		return 0
 	}
@@ -79,8 +79,8 @@ func last(list []events.Span) uint64 {
 // Records are the records that count, in the order of the log.
 func (l *Log) Records() []Record { return l.records }
 
-// Of gives the first record that names a sequence, nil if none does.
-func (l *Log) Of(seq uint64) *Record {
+// RecordOf gives the first record that names a sequence, nil if none does.
+func (l *Log) RecordOf(seq uint64) *Record {
 	for i := range l.records {
 		if l.records[i].Covers(seq) {
 			return &l.records[i]
@@ -93,13 +93,13 @@ func (l *Log) Of(seq uint64) *Record {
 // record. It reads the log's newest ones first; its error is a *streams.GapError
 // if a sequence is named by none.
 func (l *Log) Explain(ctx context.Context, from, to uint64) error {
-	if retention.Uncovered(l.spans, from, to) == 0 {
+	if retention.FirstUncovered(l.spans, from, to) == 0 {
 		return nil
 	}
 	if err := l.Load(ctx); err != nil {
-		return streams.Again(err)
+		return streams.RetryLater(err)
 	}
-	if seq := retention.Uncovered(l.spans, from, to); seq != 0 {
+	if seq := retention.FirstUncovered(l.spans, from, to); seq != 0 {
 		return &streams.GapError{Stream: l.Stream, Want: seq, Got: to + 1}
 	}
 	return nil

@@ -26,7 +26,7 @@ func (l *Log) Missing(ctx context.Context, most int) (erased int, unexplained []
 	}
 	look := func(seq uint64) {
 		switch {
-		case retention.Uncovered(l.spans, seq, seq) == 0:
+		case retention.FirstUncovered(l.spans, seq, seq) == 0:
 			erased++
 		case len(unexplained) < most:
 			unexplained = append(unexplained, seq)

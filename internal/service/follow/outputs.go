@@ -31,12 +31,12 @@ import (
 )
 
 const (
-	queue      = "countersign-follow"
-	perTenant  = 16        // requests of one tenant at the same time
-	pageBytes  = 256 << 10 // records of a page
-	recordSize = 384 << 10 // a record larger than this is left out of its page
-	readTime   = 10 * time.Second
-	crossing   = "_R_." // begins every reply subject that the server makes for another account's request
+	queueGroup         = "countersign-follow"
+	perTenant          = 16        // requests of one tenant at the same time
+	pageBytes          = 256 << 10 // records of a page
+	recordSize         = 384 << 10 // a record larger than this is left out of its page
+	readTime           = 10 * time.Second
+	crossAccountPrefix = "_R_." // begins every reply subject that the server makes for another account's request
 )
 
 // server answers requests for pages.
@@ -57,7 +57,7 @@ type server struct {
 func Serve(ctx context.Context, js jetstream.JetStream, stream string, space subject.Space, log zerolog.Logger) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{js: js, stream: stream, space: space, log: log, busy: map[string]int{}}
-	sub, err := js.Conn().QueueSubscribe(space.All(subject.Follow), queue, func(m *nats.Msg) { s.accept(ctx, m) })
+	sub, err := js.Conn().QueueSubscribe(space.All(subject.Follow), queueGroup, func(m *nats.Msg) { s.acceptRequest(ctx, m) })
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("serving followers: %w", err)
@@ -72,34 +72,34 @@ func Serve(ctx context.Context, js jetstream.JetStream, stream string, space sub
 	}, nil
 }
 
-// accept works on a request beside the others, within its tenant's share.
-func (s *server) accept(ctx context.Context, m *nats.Msg) {
-	if !strings.HasPrefix(m.Reply, crossing) {
+// acceptRequest works on a request beside the others, within its tenant's share.
+func (s *server) acceptRequest(ctx context.Context, m *nats.Msg) {
+	if !strings.HasPrefix(m.Reply, crossAccountPrefix) {
 		return // it chose the subject of the answer itself
 	}
-	tenant, theirs := s.tenant(m)
+	tenant, theirs := s.requestTenant(m)
 	switch {
 	case !theirs:
-		s.reply(m, refusal(events.FollowRefused, "you are no subscriber of that tenant"))
-	case !s.begin(tenant):
-		s.reply(m, refusal(events.FollowBusy, fmt.Sprintf("%d requests of this tenant wait already; ask again when one is answered", perTenant)))
+		s.sendPage(m, refusalPage(events.FollowRefused, "you are no subscriber of that tenant"))
+	case !s.beginRequest(tenant):
+		s.sendPage(m, refusalPage(events.FollowBusy, fmt.Sprintf("%d requests of this tenant wait already; ask again when one is answered", perTenant)))
 	default:
 		go func() {
-			defer s.end(tenant)
-			s.reply(m, s.page(ctx, tenant, m.Data))
+			defer s.endRequest(tenant)
+			s.sendPage(m, s.buildPage(ctx, tenant, m.Data))
 		}()
 	}
 }
 
-// tenant is whose outputs a request asks for. theirs is false unless the server
+// requestTenant is whose outputs a request asks for. theirs is false unless the server
 // vouches that it comes from that tenant's account.
-func (s *server) tenant(m *nats.Msg) (tenant string, theirs bool) {
+func (s *server) requestTenant(m *nats.Msg) (tenant string, theirs bool) {
 	p, err := s.space.Parse(m.Subject)
 	id, identityErr := streams.RequestIdentity(m.Header)
-	return p.Tenant, err == nil && identityErr == nil && id.Of(p.Tenant)
+	return p.Tenant, err == nil && identityErr == nil && id.IsOfTenant(p.Tenant)
 }
 
-func (s *server) begin(tenant string) bool {
+func (s *server) beginRequest(tenant string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped || s.busy[tenant] >= perTenant {
@@ -110,7 +110,7 @@ func (s *server) begin(tenant string) bool {
 	return true
 }
 
-func (s *server) end(tenant string) {
+func (s *server) endRequest(tenant string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy[tenant]--; s.busy[tenant] == 0 {
@@ -119,7 +119,7 @@ func (s *server) end(tenant string) {
 	s.all.Done()
 }
 
-func (s *server) reply(m *nats.Msg, p events.FollowPage) {
+func (s *server) sendPage(m *nats.Msg, p events.FollowPage) {
 	if p.Outputs == nil {
 		p.Outputs = []events.Output{}
 	}
@@ -135,31 +135,31 @@ func (s *server) reply(m *nats.Msg, p events.FollowPage) {
 	}
 }
 
-func refusal(code, message string) events.FollowPage {
+func refusalPage(code, message string) events.FollowPage {
 	return events.FollowPage{Error: &events.FollowError{Code: code, Message: message}}
 }
 
 // errPage ends the reading of a page.
 var errPage = errors.New("the page is complete")
 
-// page reads one page.
-func (s *server) page(ctx context.Context, tenant string, body []byte) events.FollowPage {
+// buildPage reads one page.
+func (s *server) buildPage(ctx context.Context, tenant string, body []byte) events.FollowPage {
 	req, err := events.DecodeFollowRequest(body)
 	if err != nil {
-		return refusal(events.FollowInvalid, err.Error())
+		return refusalPage(events.FollowInvalid, err.Error())
 	}
 	st, err := streams.StreamState(ctx, s.js, s.stream)
 	if err != nil {
 		s.log.Warn().Err(err).Msg("the log cannot be read for a follower")
-		return refusal(events.FollowUnavailable, "the log cannot be read now; ask again")
+		return refusalPage(events.FollowUnavailable, "the log cannot be read now; ask again")
 	}
 	p := events.FollowPage{Log: streams.EpochName(s.stream, st.Created), End: st.LastSeq, Next: st.LastSeq}
 	o := streams.ReadOptions{Stream: s.stream, From: st.LastSeq + 1, Filter: req.Subjects(s.space, tenant), MaxBatch: req.Max, MaxBytes: pageBytes, Log: s.log}
 	switch {
 	case req.Log != "" && req.Log != p.Log:
-		return refusal(events.FollowReplaced, "the log is "+p.Log+" now; begin anew, without log and after")
+		return refusalPage(events.FollowReplaced, "the log is "+p.Log+" now; begin anew, without log and after")
 	case req.After != nil && *req.After > st.LastSeq:
-		return refusal(events.FollowBeyond, fmt.Sprintf("the log ends at %d; was the position of another one?", st.LastSeq))
+		return refusalPage(events.FollowBeyond, fmt.Sprintf("the log ends at %d; was the position of another one?", st.LastSeq))
 	case req.After != nil:
 		o.From, p.Next = *req.After+1, *req.After
 	case !req.Since.IsZero():
@@ -168,12 +168,12 @@ func (s *server) page(ctx context.Context, tenant string, body []byte) events.Fo
 	if len(o.Filter) == 0 {
 		return p
 	}
-	return s.read(ctx, p, o, time.Duration(req.WaitMS)*time.Millisecond)
+	return s.fillPage(ctx, p, o, time.Duration(req.WaitMS)*time.Millisecond)
 }
 
-// read fills the page with what is there, or with what comes first until wait
+// fillPage fills the page with what is there, or with what comes first until wait
 // is over.
-func (s *server) read(ctx context.Context, p events.FollowPage, o streams.ReadOptions, wait time.Duration) events.FollowPage {
+func (s *server) fillPage(ctx context.Context, p events.FollowPage, o streams.ReadOptions, wait time.Duration) events.FollowPage {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, readTime))
 	defer cancel()
 	begun, past := time.Now(), false
@@ -187,7 +187,7 @@ func (s *server) read(ctx context.Context, p events.FollowPage, o streams.ReadOp
 	}
 	err := streams.ReadLog(ctx, s.js, o, func(batch []events.LogMessage) error {
 		for _, m := range batch {
-			p.Outputs = append(p.Outputs, output(m))
+			p.Outputs = append(p.Outputs, toOutput(m))
 		}
 		return errPage
 	})
@@ -198,12 +198,12 @@ func (s *server) read(ctx context.Context, p events.FollowPage, o streams.ReadOp
 		p.Next = max(p.Next, p.End)
 	case !errors.Is(err, errPage):
 		s.log.Warn().Err(err).Msg("the log could not be read for a follower")
-		return refusal(events.FollowUnavailable, "the log could not be read in time; ask again")
+		return refusalPage(events.FollowUnavailable, "the log could not be read in time; ask again")
 	}
 	return p
 }
 
-func output(m events.LogMessage) events.Output {
+func toOutput(m events.LogMessage) events.Output {
 	out := events.Output{Seq: m.Seq, Subject: m.Subject, At: events.At(m.Time)}
 	if len(m.Body) <= recordSize && json.Valid(m.Body) {
 		out.Record = m.Body

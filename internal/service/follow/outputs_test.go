@@ -129,11 +129,11 @@ func TestRefusals(t *testing.T) {
 func TestShares(t *testing.T) {
 	s := &server{busy: map[string]int{}}
 	for range perTenant {
-		if !s.begin(servicetest.Tenant) {
+		if !s.beginRequest(servicetest.Tenant) {
 			t.Fatal("refused within its share")
 		}
 	}
-	if s.begin(servicetest.Tenant) || !s.begin("globex") {
+	if s.beginRequest(servicetest.Tenant) || !s.beginRequest("globex") {
 		t.Error("a tenant has more than its share, or takes another's")
 	}
 }
@@ -156,7 +156,7 @@ func TestWhoAsks(t *testing.T) {
 		{"two stamps", "gov.follow.acme", nats.Header{"Nats-Request-Info": {`{"acc":"tenant-acme:s","user":"s"}`, `{"acc":"tenant-acme:s","user":"s"}`}}, false},
 		{"no tenant", "gov.follow", stamp("tenant-acme:s"), false},
 	} {
-		if _, theirs := (&server{}).tenant(&nats.Msg{Subject: c.subject, Header: c.header}); theirs != c.theirs {
+		if _, theirs := (&server{}).requestTenant(&nats.Msg{Subject: c.subject, Header: c.header}); theirs != c.theirs {
 			t.Errorf("%s: %t", c.name, theirs)
 		}
 	}

@@ -81,11 +81,11 @@ func Run(ctx context.Context, o Options) error {
 		}
 	})
 	for ctx.Err() == nil {
-		l, err := o.hold(ctx, kv, settled)
+		l, err := o.holdLease(ctx, kv, settled)
 		if err != nil {
 			break // ctx ended
 		}
-		err = o.serve(ctx, l, settled)
+		err = o.serveTerm(ctx, l, settled)
 		l.Release()
 		if err != nil && ctx.Err() == nil {
 			o.Logger.Error().Err(err).Msg("taking events in")
@@ -101,9 +101,9 @@ func Run(ctx context.Context, o Options) error {
 // retryAfter is the pause after a term that failed.
 const retryAfter = time.Second
 
-// hold waits for the lease. The lease outlives ctx, until it is released: what
+// holdLease waits for the lease. The lease outlives ctx, until it is released: what
 // was taken has to be finished under it.
-func (o Options) hold(ctx context.Context, kv jetstream.KeyValue, standby func()) (*lease.Lease, error) {
+func (o Options) holdLease(ctx context.Context, kv jetstream.KeyValue, standby func()) (*lease.Lease, error) {
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, giveUp)
 	l, err := lease.Hold(waiting, kv, o.Lease, func(holder string) {
@@ -117,8 +117,8 @@ func (o Options) hold(ctx context.Context, kv jetstream.KeyValue, standby func()
 	return l, err
 }
 
-// term is the time for which this instance holds the lease.
-type term struct {
+// leaseTerm is the time for which this instance holds the lease.
+type leaseTerm struct {
 	Options
 	requests  *nats.Conn
 	lease     *lease.Lease
@@ -130,16 +130,16 @@ type term struct {
 	bytes   int
 }
 
-// serve takes events in until ctx ends or the lease is lost.
-func (o Options) serve(ctx context.Context, l *lease.Lease, settled func()) error {
+// serveTerm takes events in until ctx ends or the lease is lost.
+func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) error {
 	requests, release, err := o.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	t := &term{Options: o, lease: l, requests: requests}
+	t := &leaseTerm{Options: o, lease: l, requests: requests}
 	t.idle = sync.NewCond(&t.mu)
-	options := streams.CommitterOptions{Stream: o.Stream, MaxPending: MaxPending, Guard: t.guard}
+	options := streams.CommitterOptions{Stream: o.Stream, MaxPending: MaxPending, Guard: t.checkLease}
 	if o.Single {
 		options.BatchAbove = streams.NeverBatch
 	}
@@ -157,7 +157,7 @@ func (o Options) serve(ctx context.Context, l *lease.Lease, settled func()) erro
 	defer func() { _ = present.Stop() }()
 	// The queue group sees to it that two instances that both believe to hold the
 	// lease never store one event twice.
-	sub, err := requests.QueueSubscribe(o.Space.All(subject.Ingest), ServiceName, t.accept)
+	sub, err := requests.QueueSubscribe(o.Space.All(subject.Ingest), ServiceName, t.acceptEvent)
 	if err != nil {
 		return err
 	}
@@ -173,15 +173,15 @@ func (o Options) serve(ctx context.Context, l *lease.Lease, settled func()) erro
 	case <-l.Context().Done():
 		err = context.Cause(l.Context())
 	}
-	t.leave(sub)
-	t.finish()
+	t.drainSubscription(sub)
+	t.finishPending()
 	return err
 }
 
 const flushTimeout = 5 * time.Second
 
-// leave takes what has arrived already, and nothing more.
-func (t *term) leave(sub *nats.Subscription) {
+// drainSubscription takes what has arrived already, and nothing more.
+func (t *leaseTerm) drainSubscription(sub *nats.Subscription) {
 	if !t.requests.IsConnected() { // nothing can be answered
 		_ = sub.Unsubscribe()
 		return
@@ -199,10 +199,10 @@ func (t *term) leave(sub *nats.Subscription) {
 	}
 }
 
-// finish waits until everything that was taken is settled, and sends the answers.
+// finishPending waits until everything that was taken is settled, and sends the answers.
 // What is not by then is refused: JetStream may be away for longer than a stop may
 // take.
-func (t *term) finish() {
+func (t *leaseTerm) finishPending() {
 	late := false
 	timer := time.AfterFunc(finishTimeout, func() {
 		t.mu.Lock()
@@ -224,33 +224,33 @@ const finishTimeout = 10 * time.Second
 
 var errNotActive = errors.New("this instance may have lost the lease")
 
-// guard refuses to send under a lease that may be another's: what a process that
+// checkLease refuses to send under a lease that may be another's: what a process that
 // was stopped for a while still holds must not come behind what its successor has
 // stored.
-func (t *term) guard() error {
+func (t *leaseTerm) checkLease() error {
 	if !t.lease.Valid() {
 		return errNotActive
 	}
 	return nil
 }
 
-// accept takes one event. It is called for one after the other, in the order of
+// acceptEvent takes one event. It is called for one after the other, in the order of
 // arrival, and never waits.
-func (t *term) accept(m *nats.Msg) {
-	msg, at, no := rebuild(t.Space, t.Stream, m)
+func (t *leaseTerm) acceptEvent(m *nats.Msg) {
+	msg, at, no := logMessage(t.Space, t.Stream, m)
 	if no == nil {
-		no = t.admit(at, Cost(m.Data))
+		no = t.checkQuota(at, Cost(m.Data))
 	}
 	if no == nil {
-		no = t.append(m, msg)
+		no = t.appendEvent(m, msg)
 	}
 	if no != nil {
-		t.refuse(m, no)
+		t.sendRefusal(m, no)
 	}
 }
 
-// admit applies the quotas.
-func (t *term) admit(at address, bytes int) *refusal {
+// checkQuota applies the quotas.
+func (t *leaseTerm) checkQuota(at eventAddress, bytes int) *refusal {
 	e, ok := t.Meter.Take(time.Now(), at.tenant, at.publisher, bytes)
 	if ok {
 		return nil
@@ -261,7 +261,7 @@ func (t *term) admit(at address, bytes int) *refusal {
 	return &refusal{429, codeQuota, e.String(), reasonQuota}
 }
 
-func (t *term) append(m *nats.Msg, msg streams.Msg) *refusal {
+func (t *leaseTerm) appendEvent(m *nats.Msg, msg streams.Msg) *refusal {
 	size := len(m.Data) + len(m.Subject)
 	t.mu.Lock()
 	full := t.bytes+size > MaxPendingBytes && t.pending > 0
@@ -273,17 +273,17 @@ func (t *term) append(m *nats.Msg, msg streams.Msg) *refusal {
 		return refusedBusy
 	}
 	err := t.committer.AppendAsync(msg, func(seq uint64, err error) {
-		t.settle(m, seq, err)
-		t.release(size)
+		t.acknowledge(m, seq, err)
+		t.releaseBytes(size)
 	})
 	if err != nil {
-		t.release(size)
+		t.releaseBytes(size)
 		return refusalOf(err)
 	}
 	return nil
 }
 
-func (t *term) release(size int) {
+func (t *leaseTerm) releaseBytes(size int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.bytes -= size
@@ -292,18 +292,18 @@ func (t *term) release(size int) {
 	}
 }
 
-// settle answers once the log has an event, or certainly has not. In doubt there
+// acknowledge answers once the log has an event, or certainly has not. In doubt there
 // is no answer: the publisher learns by its own time-out that it cannot know.
-func (t *term) settle(m *nats.Msg, seq uint64, err error) {
+func (t *leaseTerm) acknowledge(m *nats.Msg, seq uint64, err error) {
 	switch {
 	case err == nil:
 		t.Metrics.Stored()
-		t.answer(m, stored(t.Stream, seq))
+		t.sendReply(m, encodeAck(t.Stream, seq))
 	case errors.Is(err, streams.ErrRefused):
 		t.Logger.Warn().Err(err).Msg("an event was not stored")
-		t.refuse(m, refusalOf(err))
+		t.sendRefusal(m, refusalOf(err))
 	default:
-		t.Metrics.Refused(reasonDoubt)
+		t.Metrics.Refused(reasonAmbiguous)
 		t.Logger.Error().Err(err).Msg("it is not known whether an event is stored")
 	}
 }
@@ -320,16 +320,16 @@ func refusalOf(err error) *refusal {
 	return refusedForNow
 }
 
-func (t *term) refuse(m *nats.Msg, no *refusal) {
+func (t *leaseTerm) sendRefusal(m *nats.Msg, no *refusal) {
 	t.Metrics.Refused(no.reason)
-	t.answer(m, no.answer(t.Stream))
+	t.sendReply(m, no.encodeAck(t.Stream))
 }
 
-// answer replies on the subject that the server made for a request from another
+// sendReply replies on the subject that the server made for a request from another
 // account, and on no other: a reply subject of the sender's choice could be one of
 // the services'.
-func (t *term) answer(m *nats.Msg, body []byte) {
-	if !streams.Answerable(m.Reply) {
+func (t *leaseTerm) sendReply(m *nats.Msg, body []byte) {
+	if !streams.IsAnswerable(m.Reply) {
 		return
 	}
 	if err := t.requests.Publish(m.Reply, body); err != nil {

@@ -48,7 +48,7 @@ const (
 	reasonQuota       = "quota"
 	reasonBusy        = "busy"
 	reasonUnavailable = "unavailable"
-	reasonDoubt       = "doubt"
+	reasonAmbiguous   = "doubt"
 )
 
 var (
@@ -66,44 +66,44 @@ var (
 // and sizes as well.
 const maxSubject = 2048
 
-// address is what the subject of an event and the server's stamp say.
-type address struct {
+// eventAddress is what the subject of an event and the server's stamp say.
+type eventAddress struct {
 	tenant, publisher string
 	subject           string // on the log
 }
 
-// locate reads who sent a message, and where on the log it belongs: to the
+// addressOf reads who sent a message, and where on the log it belongs: to the
 // server's word for the sender the subject must agree. What stands behind the
 // publisher's token is not judged: a subject that makes no sense is evidence.
-func locate(space subject.Space, m *nats.Msg) (address, *refusal) {
+func addressOf(space subject.Space, m *nats.Msg) (eventAddress, *refusal) {
 	id, err := streams.RequestIdentity(m.Header)
 	if err != nil {
-		return address{}, refusedIdentity
+		return eventAddress{}, refusedIdentity
 	}
 	rest, ours := strings.CutPrefix(m.Subject, strings.TrimSuffix(space.All(subject.Ingest), ">"))
 	tokens := strings.Split(rest, ".")
 	if !ours || len(tokens) < 3 {
-		return address{}, refusedIdentity
+		return eventAddress{}, refusedIdentity
 	}
 	tenant, _ := subject.Unescape(tokens[0])
-	if !id.OfToken(tokens[0]) || tokens[1] != subject.Escape(id.User) {
-		return address{}, refusedIdentity
+	if !id.IsOfTenantToken(tokens[0]) || tokens[1] != subject.Escape(id.User) {
+		return eventAddress{}, refusedIdentity
 	}
 	// The admitter's copy of a request has exactly this form.
 	const protocol, session, typ = 2, 3, 4
 	if len(tokens) > typ && tokens[typ] == subject.TypeRequest {
-		return address{}, refusedType
+		return eventAddress{}, refusedType
 	}
 	if len(m.Subject) > maxSubject {
-		return address{}, refusedSubject
+		return eventAddress{}, refusedSubject
 	}
-	return address{tenant, id.User, strings.TrimSuffix(space.All(subject.Events), ">") + rest}, nil
+	return eventAddress{tenant, id.User, strings.TrimSuffix(space.All(subject.Events), ">") + rest}, nil
 }
 
-// kept are the headers of an event that stand on the log, in lower case, beside
+// keptHeaders are the headers of an event that stand on the log, in lower case, beside
 // those that begin with "ce-": what decoding and correlation read. Headers that
 // only Countersign's services write are not among them.
-var kept = lower("content-type", events.HeaderTrace, "tracestate",
+var keptHeaders = lowerSet("content-type", events.HeaderTrace, "tracestate",
 	events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderWorkflow, events.HeaderDecisionID, events.HeaderDecisionSeq,
 	events.HeaderVerdict, events.HeaderReceipt, events.HeaderKey,
 	aump.HeaderMandateID, aump.HeaderMandateHash, aump.HeaderMandateVersion)
@@ -121,7 +121,7 @@ const (
 
 const cloudEventPrefix = "ce-"
 
-func lower(names ...string) map[string]bool {
+func lowerSet(names ...string) map[string]bool {
 	out := map[string]bool{}
 	for _, n := range names {
 		out[strings.ToLower(n)] = true
@@ -129,9 +129,9 @@ func lower(names ...string) map[string]bool {
 	return out
 }
 
-// headers gives the headers for the log, or the refusal of one that steers the
+// logHeaders gives the headers for the log, or the refusal of one that steers the
 // server. Names are compared without regard to case.
-func headers(h nats.Header, stream string) (map[string][]string, *refusal) {
+func logHeaders(h nats.Header, stream string) (map[string][]string, *refusal) {
 	var out map[string][]string
 	var steering []string
 	for name, values := range h {
@@ -144,7 +144,7 @@ func headers(h nats.Header, stream string) (map[string][]string, *refusal) {
 		case small == requestInfo, small == messageID:
 		case strings.HasPrefix(small, serverPrefix):
 			steering = append(steering, name)
-		case kept[small], strings.HasPrefix(small, cloudEventPrefix):
+		case keptHeaders[small], strings.HasPrefix(small, cloudEventPrefix):
 			if out == nil {
 				out = make(map[string][]string, len(h))
 			}
@@ -157,21 +157,21 @@ func headers(h nats.Header, stream string) (map[string][]string, *refusal) {
 	return out, nil
 }
 
-// rebuild makes the log's message of one that came in.
-func rebuild(space subject.Space, stream string, m *nats.Msg) (streams.Msg, address, *refusal) {
-	at, no := locate(space, m)
+// logMessage makes the log's message of one that came in.
+func logMessage(space subject.Space, stream string, m *nats.Msg) (streams.Msg, eventAddress, *refusal) {
+	at, no := addressOf(space, m)
 	if no != nil {
 		return streams.Msg{}, at, no
 	}
-	h, no := headers(m.Header, stream)
+	h, no := logHeaders(m.Header, stream)
 	if no != nil {
 		return streams.Msg{}, at, no
 	}
 	return streams.Msg{Subject: at.subject, Header: h, Body: m.Data}, at, nil
 }
 
-// stored is the acknowledgement of a message.
-func stored(stream string, seq uint64) []byte {
+// encodeAck is the acknowledgement of a message.
+func encodeAck(stream string, seq uint64) []byte {
 	out := make([]byte, 0, 64)
 	out = append(out, `{"stream":"`...)
 	out = append(out, stream...) // a plain token
@@ -180,8 +180,8 @@ func stored(stream string, seq uint64) []byte {
 	return append(out, '}')
 }
 
-// answer is the acknowledgement that nothing was stored.
-func (r *refusal) answer(stream string) []byte {
+// encodeAck is the acknowledgement that nothing was stored.
+func (r *refusal) encodeAck(stream string) []byte {
 	out, _ := json.Marshal(struct {
 		Type   string   `json:"type"`
 		Error  *refusal `json:"error"`

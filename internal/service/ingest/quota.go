@@ -29,23 +29,23 @@ const valueCost = 128
 // comma, of which a document has about as many as values, valueCost more.
 func Cost(body []byte) int { return len(body) + valueCost*bytes.Count(body, []byte{','}) }
 
-// bucket is a token bucket that counts up: level is what was taken and has not
+// tokenBucket is a token bucket that counts up: level is what was taken and has not
 // run out of it again.
-type bucket struct {
+type tokenBucket struct {
 	level float64
 	at    time.Time
 }
 
-// after is the level once n more are taken.
-func (b bucket) after(now time.Time, rate, n int) float64 {
+// levelAfter is the level once n more are taken.
+func (b tokenBucket) levelAfter(now time.Time, rate, n int) float64 {
 	level := b.level - now.Sub(b.at).Seconds()*float64(rate)
 	return max(level, 0) + float64(n)
 }
 
-// usage is what one tenant or publisher has taken.
-type usage struct {
-	messages, bytes bucket
-	told            time.Time // of a publisher: when its last finding was made
+// quotaUsage is what one tenant or publisher has taken.
+type quotaUsage struct {
+	messages, bytes tokenBucket
+	lastFinding     time.Time // of a publisher: when its last finding was made
 }
 
 // Meter applies quotas. It is safe for concurrent use; its memory is one entry
@@ -54,15 +54,15 @@ type Meter struct {
 	quotas Quotas
 
 	mu         sync.Mutex
-	tenants    map[string]*usage
-	publishers map[publisher]*usage
+	tenants    map[string]*quotaUsage
+	publishers map[publisherKey]*quotaUsage
 }
 
-type publisher struct{ tenant, name string }
+type publisherKey struct{ tenant, name string }
 
 // NewMeter makes a Meter of which nothing is taken.
 func NewMeter(q Quotas) *Meter {
-	return &Meter{quotas: q, tenants: map[string]*usage{}, publishers: map[publisher]*usage{}}
+	return &Meter{quotas: q, tenants: map[string]*quotaUsage{}, publishers: map[publisherKey]*quotaUsage{}}
 }
 
 // Excess says which limit a message exceeds.
@@ -81,11 +81,11 @@ const findingWindow = 10 * time.Minute
 func (m *Meter) Take(now time.Time, tenant, name string, cost int) (e Excess, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := entry(m.publishers, publisher{tenant, name})
-	t := entry(m.tenants, tenant)
+	p := usageOf(m.publishers, publisherKey{tenant, name})
+	t := usageOf(m.tenants, tenant)
 	for _, c := range []struct {
 		of   string
-		use  *usage
+		use  *quotaUsage
 		rate Rate
 	}{{"publisher", p, m.quotas.Publisher}, {"tenant", t, m.quotas.Tenant}} {
 		switch {
@@ -96,20 +96,20 @@ func (m *Meter) Take(now time.Time, tenant, name string, cost int) (e Excess, ok
 		default:
 			continue
 		}
-		if p.told.IsZero() || now.Sub(p.told) >= findingWindow {
-			p.told, e.First = now, true
+		if p.lastFinding.IsZero() || now.Sub(p.lastFinding) >= findingWindow {
+			p.lastFinding, e.First = now, true
 		}
 		return e, false
 	}
-	p.take(now, m.quotas.Publisher, cost)
-	t.take(now, m.quotas.Tenant, cost)
+	p.add(now, m.quotas.Publisher, cost)
+	t.add(now, m.quotas.Tenant, cost)
 	return Excess{}, true
 }
 
-func entry[K comparable](m map[K]*usage, k K) *usage {
+func usageOf[K comparable](m map[K]*quotaUsage, k K) *quotaUsage {
 	u := m[k]
 	if u == nil {
-		u = &usage{}
+		u = &quotaUsage{}
 		m[k] = u
 	}
 	return u
@@ -117,15 +117,15 @@ func entry[K comparable](m map[K]*usage, k K) *usage {
 
 // exceeds reports whether n more are too many. A message larger than the whole
 // burst is taken when nothing else was.
-func (m *Meter) exceeds(b bucket, now time.Time, rate, n int) bool {
+func (m *Meter) exceeds(b tokenBucket, now time.Time, rate, n int) bool {
 	if rate <= 0 {
 		return false
 	}
-	level := b.after(now, rate, n)
+	level := b.levelAfter(now, rate, n)
 	return level > float64(rate)*m.quotas.Burst.Seconds() && level > float64(n)
 }
 
-func (u *usage) take(now time.Time, r Rate, cost int) {
-	u.messages = bucket{u.messages.after(now, r.Messages, 1), now}
-	u.bytes = bucket{u.bytes.after(now, r.Bytes, cost), now}
+func (u *quotaUsage) add(now time.Time, r Rate, cost int) {
+	u.messages = tokenBucket{u.messages.levelAfter(now, r.Messages, 1), now}
+	u.bytes = tokenBucket{u.bytes.levelAfter(now, r.Bytes, cost), now}
 }

@@ -37,14 +37,14 @@ func Ensure(dir string, names ...string) error {
 		return fmt.Errorf("creating the key directory: %w", err)
 	}
 	for _, name := range names {
-		if err := create(filepath.Join(dir, name)); err != nil {
+		if err := createSeed(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func create(path string) error {
+func createSeed(path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
 	}

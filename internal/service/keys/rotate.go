@@ -46,7 +46,7 @@ func RetiredEntry(kid string) string { return kid + ".retired" }
 // old key goes on and the next rotation takes the new one up; broken off after
 // that, receipt.json is behind and RecordOf finds the record nonetheless.
 func Rotate(dir, checkpointDir string, now time.Time) (old, next events.KeyRecord, err error) {
-	signer, known, err := checkpoint(checkpointDir)
+	signer, known, err := checkpointKey(checkpointDir)
 	if err != nil {
 		return old, next, err
 	}
@@ -60,28 +60,28 @@ func Rotate(dir, checkpointDir string, now time.Time) (old, next events.KeyRecor
 	if err := writeJSON(dir, RecordFile(old.KeyID), old); err != nil {
 		return old, next, err
 	}
-	if err := create(filepath.Join(dir, nextFile)); err != nil {
+	if err := createSeed(filepath.Join(dir, nextFile)); err != nil {
 		return old, next, err
 	}
 	key, err := privateKey(dir, nextFile)
 	if err != nil {
 		return old, next, err
 	}
-	if next, err = vouched(signer, known, key, now); err != nil {
+	if next, err = vouchedRecord(signer, known, key, now); err != nil {
 		return old, next, err
 	}
 	if err := writeJSON(dir, RecordFile(next.KeyID), next); err != nil {
 		return old, next, err
 	}
-	if err := replace(filepath.Join(dir, nextFile), filepath.Join(dir, ReceiptFile)); err != nil {
+	if err := replaceFile(filepath.Join(dir, nextFile), filepath.Join(dir, ReceiptFile)); err != nil {
 		return old, next, fmt.Errorf("putting the new key in place: %w", err)
 	}
 	return old, next, writeJSON(dir, ReceiptRecordFile, next)
 }
 
-// replace renames a file over another and lets it belong to whom that belonged:
+// replaceFile renames a file over another and lets it belong to whom that belonged:
 // the administrator rotates, and the service must be able to read it.
-func replace(from, to string) error {
+func replaceFile(from, to string) error {
 	if info, err := os.Stat(to); err == nil && os.Geteuid() == 0 {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			if err := os.Chown(from, int(st.Uid), int(st.Gid)); err != nil {
@@ -92,13 +92,13 @@ func replace(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// vouched makes the record of a key.
-func vouched(signer note.Signer, known note.Verifiers, key signing.PrivateKey, now time.Time) (k events.KeyRecord, err error) {
+// vouchedRecord makes the record of a key.
+func vouchedRecord(signer note.Signer, known note.Verifiers, key signing.PrivateKey, now time.Time) (k events.KeyRecord, err error) {
 	k = events.KeyRecord{KeyID: key.ID, Use: signing.UseReceipt, Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(now)}
-	if k.Vouch, err = signing.Vouch(signer, k); err != nil {
+	if k.Vouch, err = signing.SignKeyRecord(signer, k); err != nil {
 		return k, err
 	}
-	if !signing.CheckVouch(known, k) {
+	if !signing.CheckKeyRecord(known, k) {
 		return k, errors.New("the checkpoint key's word for the new key does not verify")
 	}
 	return k, nil
@@ -110,7 +110,7 @@ func vouched(signer note.Signer, known note.Verifiers, key signing.PrivateKey, n
 // with ErrUnknownKey unless foreign is set, which is for keys of other admitters.
 func Retire(dir, checkpointDir, kid string, foreign bool, now time.Time) (events.KeyRetirement, error) {
 	k := events.KeyRetirement{KeyID: kid, Use: signing.UseReceipt, RetiredAt: events.At(now)}
-	signer, _, err := checkpoint(checkpointDir)
+	signer, _, err := checkpointKey(checkpointDir)
 	if err != nil {
 		return k, err
 	}
@@ -123,7 +123,7 @@ func Retire(dir, checkpointDir, kid string, foreign bool, now time.Time) (events
 	if _, err := RecordOf(dir, kid); err != nil && !foreign {
 		return k, fmt.Errorf("%w in %s: %.40q (is it another admitter's? see countersign keys list)", ErrUnknownKey, dir, kid)
 	}
-	if k.Vouch, err = signing.Retire(signer, k); err != nil {
+	if k.Vouch, err = signing.SignRetirement(signer, k); err != nil {
 		return k, err
 	}
 	return k, writeJSON(dir, RetiredFile(kid), k)
@@ -189,9 +189,9 @@ func readRecord(path string) (k events.KeyRecord, err error) {
 	return k, nil
 }
 
-// checkpoint is the checkpoint key in dir, and what its signatures are checked
+// checkpointKey is the checkpoint key in dir, and what its signatures are checked
 // with.
-func checkpoint(dir string) (note.Signer, note.Verifiers, error) {
+func checkpointKey(dir string) (note.Signer, note.Verifiers, error) {
 	signer, public, err := Checkpoint(dir)
 	if err != nil {
 		return nil, nil, err

@@ -54,7 +54,7 @@ func TestRotate(t *testing.T) {
 		t.Errorf("from %+v to %+v; the directory has %s", old, next, current(t, dir))
 	}
 	for _, kid := range []string{first, next.KeyID} {
-		if k, err := RecordOf(dir, kid); err != nil || k.KeyID != kid || !signing.CheckVouch(known, k) {
+		if k, err := RecordOf(dir, kid); err != nil || k.KeyID != kid || !signing.CheckKeyRecord(known, k) {
 			t.Errorf("record of %s: %+v, %v", kid, k, err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestRotateWithACheckpointKeyElsewhere(t *testing.T) {
 		t.Errorf("without a checkpoint key: %v", err)
 	}
 	_, next, err := Rotate(dir, vault, noon)
-	if err != nil || !signing.CheckVouch(known, next) {
+	if err != nil || !signing.CheckKeyRecord(known, next) {
 		t.Fatalf("%+v %v", next, err)
 	}
 	if current(t, vault) == next.KeyID {
@@ -108,7 +108,7 @@ func TestRotateBrokenOff(t *testing.T) {
 	t.Run("before the key is in place", func(t *testing.T) {
 		dir, _ := provisioned(t)
 		first := current(t, dir)
-		if err := create(filepath.Join(dir, nextFile)); err != nil {
+		if err := createSeed(filepath.Join(dir, nextFile)); err != nil {
 			t.Fatal(err)
 		}
 		next, err := privateKey(dir, nextFile)
@@ -135,7 +135,7 @@ func TestRotateBrokenOff(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, ReceiptRecordFile), stale, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if k, err := RecordOf(dir, current(t, dir)); err != nil || k != next || !signing.CheckVouch(known, k) {
+		if k, err := RecordOf(dir, current(t, dir)); err != nil || k != next || !signing.CheckKeyRecord(known, k) {
 			t.Errorf("%+v %v", k, err)
 		}
 		if _, again, err := Rotate(dir, dir, noon); err != nil || again.KeyID == next.KeyID {

@@ -43,10 +43,10 @@ func Vouch(dir string, now time.Time) (publicKey string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if k, err := RecordOf(dir, receipt.ID); err == nil && signing.CheckVouch(note.VerifierList(verifier), k) {
+	if k, err := RecordOf(dir, receipt.ID); err == nil && signing.CheckKeyRecord(note.VerifierList(verifier), k) {
 		return publicKey, writeJSON(dir, ReceiptRecordFile, k)
 	}
-	k, err := vouched(signer, note.VerifierList(verifier), receipt, now)
+	k, err := vouchedRecord(signer, note.VerifierList(verifier), receipt, now)
 	if err != nil {
 		return "", err
 	}

@@ -4,8 +4,8 @@ import "errors"
 
 // For tests.
 var (
-	Take = take
-	Read = read
+	Take = takeLease
+	Read = readEntry
 )
 
 // Renewals in one TTL.

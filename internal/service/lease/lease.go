@@ -43,8 +43,8 @@ type Options struct {
 	Log   zerolog.Logger
 }
 
-// entry is the value of a lease's key.
-type entry struct {
+// leaseEntry is the value of a lease's key.
+type leaseEntry struct {
 	Holder   string `json:"holder"`
 	Place    string `json:"place,omitempty"`
 	Released bool   `json:"released,omitempty"`
@@ -70,7 +70,7 @@ func Hold(ctx context.Context, kv jetstream.KeyValue, opt Options, standby func(
 	var seen uint64 // the revision that was there last
 	var since time.Time
 	for {
-		have, revision, err := read(ctx, kv, opt.Key)
+		have, revision, err := readEntry(ctx, kv, opt.Key)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -81,7 +81,7 @@ func Hold(ctx context.Context, kv jetstream.KeyValue, opt Options, standby func(
 		}
 		free := err == nil && (revision == 0 || have.Released || have.Place != "" && have.Place == opt.Place || time.Since(since) >= opt.TTL)
 		if free {
-			l, err := take(ctx, kv, opt, revision)
+			l, err := takeLease(ctx, kv, opt, revision)
 			if err == nil {
 				return l, nil
 			}
@@ -98,15 +98,15 @@ func Hold(ctx context.Context, kv jetstream.KeyValue, opt Options, standby func(
 	}
 }
 
-func read(ctx context.Context, kv jetstream.KeyValue, key string) (e entry, revision uint64, err error) {
+func readEntry(ctx context.Context, kv jetstream.KeyValue, key string) (e leaseEntry, revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	have, err := kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return entry{}, 0, nil
+		return leaseEntry{}, 0, nil
 	}
 	if err != nil {
-		return entry{}, 0, err
+		return leaseEntry{}, 0, err
 	}
 	// What cannot be read is held by nobody who can be named, and runs out.
 	_ = json.Unmarshal(have.Value(), &e)
@@ -116,18 +116,18 @@ func read(ctx context.Context, kv jetstream.KeyValue, key string) (e entry, revi
 // callTimeout is for one call to the bucket.
 const callTimeout = time.Second
 
-func take(ctx context.Context, kv jetstream.KeyValue, opt Options, revision uint64) (*Lease, error) {
+func takeLease(ctx context.Context, kv jetstream.KeyValue, opt Options, revision uint64) (*Lease, error) {
 	l := &Lease{opt: opt, kv: kv, revision: revision, done: make(chan struct{})}
-	if err := l.write(ctx, false); err != nil {
+	if err := l.writeEntry(ctx, false); err != nil {
 		return nil, err
 	}
 	l.ctx, l.lose = context.WithCancelCause(ctx)
-	go l.keep()
+	go l.keepRenewing()
 	return l, nil
 }
 
-func (l *Lease) write(ctx context.Context, released bool) error {
-	value, err := json.Marshal(entry{l.opt.Holder, l.opt.Place, released})
+func (l *Lease) writeEntry(ctx context.Context, released bool) error {
+	value, err := json.Marshal(leaseEntry{l.opt.Holder, l.opt.Place, released})
 	if err != nil {
 		return err
 	}
@@ -143,9 +143,9 @@ func (l *Lease) write(ctx context.Context, released bool) error {
 	return nil
 }
 
-// keep renews the lease until its context ends, somebody else has it, or it could
+// keepRenewing renews the lease until its context ends, somebody else has it, or it could
 // not be renewed for so long that somebody else may have it.
-func (l *Lease) keep() {
+func (l *Lease) keepRenewing() {
 	defer close(l.done)
 	tick := time.NewTicker(l.opt.TTL / renewals)
 	defer tick.Stop()
@@ -155,14 +155,14 @@ func (l *Lease) keep() {
 			return
 		case <-tick.C:
 		}
-		err := l.write(l.ctx, false)
+		err := l.writeEntry(l.ctx, false)
 		if err == nil {
 			continue
 		}
 		if l.ctx.Err() != nil {
 			return
 		}
-		if err = l.recover(err); err == nil {
+		if err = l.recoverWrite(err); err == nil {
 			continue
 		}
 		l.opt.Log.Warn().Err(err).Msg("the lease could not be renewed")
@@ -174,9 +174,9 @@ func (l *Lease) keep() {
 	}
 }
 
-// recover finds out what a write that failed has done: it may have arrived.
-func (l *Lease) recover(cause error) error {
-	have, revision, err := read(l.ctx, l.kv, l.opt.Key)
+// recoverWrite finds out what a write that failed has done: it may have arrived.
+func (l *Lease) recoverWrite(cause error) error {
+	have, revision, err := readEntry(l.ctx, l.kv, l.opt.Key)
 	switch {
 	case err != nil:
 		return cause
@@ -214,7 +214,7 @@ func (l *Lease) Release() {
 	if errors.Is(lost, ErrLost) {
 		return
 	}
-	if err := l.write(context.WithoutCancel(l.ctx), true); err != nil {
+	if err := l.writeEntry(context.WithoutCancel(l.ctx), true); err != nil {
 		l.opt.Log.Debug().Err(err).Msg("the lease runs out by itself")
 	}
 }

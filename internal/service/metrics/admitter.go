@@ -24,12 +24,12 @@ type Admitter struct {
 	admission  prometheus.Histogram
 	decide     prometheus.Histogram
 	record     prometheus.Histogram
-	policy     atomic.Pointer[policy]
+	policy     atomic.Pointer[policyState]
 	inflight   atomic.Pointer[func() int]
 }
 
-// policy is what an admitter decides from.
-type policy struct {
+// policyState is what an admitter decides from.
+type policyState struct {
 	revision uint64
 	usable   bool
 	since    time.Time
@@ -61,21 +61,21 @@ func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 	}
 	r.admitter = a
 	r.mu.Unlock()
-	r.vector(descAdmissions, "", admissions)
-	r.vector(descRefused, "", a.refused)
-	r.counter(descUnanswerable, "", &a.dropped)
-	a.admission = r.histogram(descAdmission, "", seconds)
-	a.decide = r.histogram(descDecide, "", seconds)
-	a.record = r.histogram(descRecord, "", seconds)
-	r.gauge(descInflight, "", func() (float64, bool) { return float64((*a.inflight.Load())()), true })
-	r.gauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
-	r.gauge(descRevision, "", a.ofPolicy(func(p *policy) float64 { return float64(p.revision) }))
-	r.gauge(descUsable, "", a.ofPolicy(func(p *policy) float64 { return flag(p.usable) }))
-	r.gauge(descSnapshotAge, "", a.ofPolicy(func(p *policy) float64 { return time.Since(p.since).Seconds() }))
+	r.addVector(descAdmissions, "", admissions)
+	r.addVector(descRefused, "", a.refused)
+	r.addCounter(descUnanswerable, "", &a.dropped)
+	a.admission = r.addHistogram(descAdmission, "", secondBuckets)
+	a.decide = r.addHistogram(descDecide, "", secondBuckets)
+	a.record = r.addHistogram(descRecord, "", secondBuckets)
+	r.addGauge(descInflight, "", func() (float64, bool) { return float64((*a.inflight.Load())()), true })
+	r.addGauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
+	r.addGauge(descRevision, "", a.ofPolicy(func(p *policyState) float64 { return float64(p.revision) }))
+	r.addGauge(descUsable, "", a.ofPolicy(func(p *policyState) float64 { return boolGauge(p.usable) }))
+	r.addGauge(descSnapshotAge, "", a.ofPolicy(func(p *policyState) float64 { return time.Since(p.since).Seconds() }))
 	return a
 }
 
-func (a *Admitter) ofPolicy(value func(*policy) float64) func() (float64, bool) {
+func (a *Admitter) ofPolicy(value func(*policyState) float64) func() (float64, bool) {
 	return func() (float64, bool) {
 		p := a.policy.Load()
 		if p == nil {
@@ -85,8 +85,8 @@ func (a *Admitter) ofPolicy(value func(*policy) float64) func() (float64, bool) 
 	}
 }
 
-// place is the index of a value in its list; one behind its end for any other.
-func place(list []string, value string) int {
+// indexOrEnd is the index of a value in its list; one behind its end for any other.
+func indexOrEnd(list []string, value string) int {
 	for i, s := range list {
 		if s == value {
 			return i
@@ -98,22 +98,22 @@ func place(list []string, value string) int {
 // Decided takes the time of a decision that began at a time.
 func (a *Admitter) Decided(begun time.Time) {
 	if a != nil {
-		observe(a.decide, begun)
+		observeSince(a.decide, begun)
 	}
 }
 
 // Recorded takes the time of a durable record.
 func (a *Admitter) Recorded(begun time.Time) {
 	if a != nil {
-		observe(a.record, begun)
+		observeSince(a.record, begun)
 	}
 }
 
 // Admitted counts a request that was recorded and answered.
 func (a *Admitter) Admitted(protocol string, verdict events.Verdict, received time.Time) {
 	if a != nil {
-		a.admissions[place(subject.Protocols, protocol)][place(verdicts, string(verdict))].Inc()
-		observe(a.admission, received)
+		a.admissions[indexOrEnd(subject.Protocols, protocol)][indexOrEnd(verdicts, string(verdict))].Inc()
+		observeSince(a.admission, received)
 	}
 }
 
@@ -134,6 +134,6 @@ func (a *Admitter) Dropped() {
 // Policies says that the admitter decides from other policies now.
 func (a *Admitter) Policies(revision uint64, usable bool) {
 	if a != nil {
-		a.policy.Store(&policy{revision, usable, time.Now()})
+		a.policy.Store(&policyState{revision, usable, time.Now()})
 	}
 }

@@ -17,7 +17,7 @@ type Auditor struct {
 	bytes, quarantined, checkpoints, lost Counter
 	batch, insert                         prometheus.Histogram
 	signed                                Gauge
-	lag                                   lag
+	lag                                   readerLag
 }
 
 // Auditor gives the metrics of the auditor of a shard. detectors are the names of
@@ -35,24 +35,24 @@ func (r *Registry) Auditor(shard string, detectors []string) *Auditor {
 	a = &Auditor{records: newVector(recordKinds), redactions: newVector(detectors)}
 	r.auditors[shard] = a
 	r.mu.Unlock()
-	r.vector(descRecords, shard, a.records)
-	r.vector(descRedactions, shard, a.redactions)
-	r.counter(descBytes, shard, &a.bytes)
-	r.counter(descQuarantine, shard, &a.quarantined)
-	r.counter(descCheckpoints, shard, &a.checkpoints)
-	r.counter(descLost, shard, &a.lost)
-	a.batch = r.histogram(descBatch, shard, sizes)
-	a.insert = r.histogram(descInsert, shard, seconds)
-	r.gauge(descSigned, shard, func() (float64, bool) { return float64(a.signed.n.Load()), true })
-	r.gauge(descAuditLag, shard, a.lag.messages)
-	r.gauge(descAuditAge, shard, a.lag.age)
+	r.addVector(descRecords, shard, a.records)
+	r.addVector(descRedactions, shard, a.redactions)
+	r.addCounter(descBytes, shard, &a.bytes)
+	r.addCounter(descQuarantine, shard, &a.quarantined)
+	r.addCounter(descCheckpoints, shard, &a.checkpoints)
+	r.addCounter(descLost, shard, &a.lost)
+	a.batch = r.addHistogram(descBatch, shard, sizeBuckets)
+	a.insert = r.addHistogram(descInsert, shard, secondBuckets)
+	r.addGauge(descSigned, shard, func() (float64, bool) { return float64(a.signed.n.Load()), true })
+	r.addGauge(descAuditLag, shard, a.lag.messagesBehind)
+	r.addGauge(descAuditAge, shard, a.lag.secondsBehind)
 	return a
 }
 
 // Follow says how to ask how far the log goes.
 func (a *Auditor) Follow(head Head) {
 	if a != nil {
-		a.lag.follow(head)
+		a.lag.setHead(head)
 	}
 }
 
@@ -91,7 +91,7 @@ func (a *Auditor) Stored(before uint64, batch []evidence.Built, begun time.Time)
 		a.lost.Add(passed - uint64(len(batch)))
 	}
 	a.batch.Observe(float64(len(batch)))
-	observe(a.insert, begun)
+	observeSince(a.insert, begun)
 	a.lag.done.Store(last)
 }
 

@@ -17,11 +17,11 @@ var severities = []string{string(events.SeverityInfo), string(events.SeverityLow
 // Correlator counts what a correlator does on one shard. A nil Correlator counts
 // nothing.
 type Correlator struct {
-	messages, outputs, withdrawn Counter
+	messages, outputs, retracted Counter
 	calls, findings              *Vector
 	open, known, sessions        Gauge
 	undecided                    atomic.Pointer[time.Time]
-	lag                          lag
+	lag                          readerLag
 }
 
 // Correlator gives the metrics of the correlator of a shard. rules are the names
@@ -43,27 +43,27 @@ func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *C
 	}
 	slices.Sort(names)
 	c = &Correlator{calls: newVector(states), findings: newVector(names, severities)}
-	c.findings.quiet = func(v []string) bool { return string(rules[v[0]]) != v[1] }
+	c.findings.hiddenAtZero = func(v []string) bool { return string(rules[v[0]]) != v[1] }
 	r.correlators[shard] = c
 	r.mu.Unlock()
-	r.counter(descMessages, shard, &c.messages)
-	r.counter(descOutputs, shard, &c.outputs)
-	r.counter(descWithdrawn, shard, &c.withdrawn)
-	r.vector(descCalls, shard, c.calls)
-	r.vector(descFindings, shard, c.findings)
-	for d, g := range map[*desc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions} {
-		r.gauge(*d, shard, func() (float64, bool) { return float64(g.n.Load()), true })
+	r.addCounter(descMessages, shard, &c.messages)
+	r.addCounter(descOutputs, shard, &c.outputs)
+	r.addCounter(descRetracted, shard, &c.retracted)
+	r.addVector(descCalls, shard, c.calls)
+	r.addVector(descFindings, shard, c.findings)
+	for d, g := range map[*familyDesc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions} {
+		r.addGauge(*d, shard, func() (float64, bool) { return float64(g.n.Load()), true })
 	}
-	r.gauge(descUndecided, shard, c.waits)
-	r.gauge(descCorrLag, shard, c.lag.messages)
-	r.gauge(descCorrAge, shard, c.lag.age)
+	r.addGauge(descUndecided, shard, c.undecidedAge)
+	r.addGauge(descCorrLag, shard, c.lag.messagesBehind)
+	r.addGauge(descCorrAge, shard, c.lag.secondsBehind)
 	return c
 }
 
 // Follow says how to ask how far the log goes.
 func (c *Correlator) Follow(head Head) {
 	if c != nil {
-		c.lag.follow(head)
+		c.lag.setHead(head)
 	}
 }
 
@@ -88,8 +88,8 @@ func (c *Correlator) Undecided(since time.Time) {
 	}
 }
 
-// waits is the age of the oldest undecided call.
-func (c *Correlator) waits() (float64, bool) {
+// undecidedAge is the age of the oldest undecided call.
+func (c *Correlator) undecidedAge() (float64, bool) {
 	since := c.undecided.Load()
 	if since == nil || since.IsZero() {
 		return 0, since != nil
@@ -108,8 +108,8 @@ func (c *Correlator) Put(state events.CallState, f *events.Finding) {
 	case f == nil && state != "":
 		c.calls.With(string(state)).Inc()
 	case f == nil:
-	case f.Withdraws != "":
-		c.withdrawn.Inc()
+	case f.Retracts != "":
+		c.retracted.Inc()
 	default:
 		c.findings.With(f.Rule, string(f.Severity)).Inc()
 	}

@@ -22,8 +22,8 @@ func (r *Registry) Ingest() *Ingest {
 	i := &Ingest{refused: newVector(IngestReasons)}
 	r.ingest = i
 	r.mu.Unlock()
-	r.counter(descIngested, "", &i.stored)
-	r.vector(descIngestRefused, "", i.refused)
+	r.addCounter(descIngested, "", &i.stored)
+	r.addVector(descIngestRefused, "", i.refused)
 	return i
 }
 

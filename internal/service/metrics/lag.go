@@ -16,9 +16,9 @@ const (
 	headFresh   = 500 * time.Millisecond // how long an answer is used
 )
 
-// lag is how far a reader is behind the log. It asks the log when somebody looks
+// readerLag is how far a reader is behind the log. It asks the log when somebody looks
 // at it.
-type lag struct {
+type readerLag struct {
 	done atomic.Uint64 // the last sequence that the reader has dealt with
 
 	mu      sync.Mutex
@@ -29,13 +29,13 @@ type lag struct {
 	seconds float64
 }
 
-func (l *lag) follow(head Head) {
+func (l *readerLag) setHead(head Head) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.head = head
 }
 
-func (l *lag) look() (behind uint64, seconds float64, known bool) {
+func (l *readerLag) refresh() (behind uint64, seconds float64, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.head == nil {
@@ -58,12 +58,12 @@ func (l *lag) look() (behind uint64, seconds float64, known bool) {
 	return l.behind, l.seconds, l.known
 }
 
-func (l *lag) messages() (float64, bool) {
-	n, _, known := l.look()
+func (l *readerLag) messagesBehind() (float64, bool) {
+	n, _, known := l.refresh()
 	return float64(n), known
 }
 
-func (l *lag) age() (float64, bool) {
-	_, s, known := l.look()
+func (l *readerLag) secondsBehind() (float64, bool) {
+	_, s, known := l.refresh()
 	return s, known
 }

@@ -20,7 +20,7 @@ func Merge(texts map[string][]byte) []byte {
 	for _, service := range slices.Sorted(maps.Keys(texts)) {
 		up.Metric = append(up.Metric, &dto.Metric{
 			Label: []*dto.LabelPair{{Name: proto.String(labelService), Value: proto.String(service)}},
-			Gauge: &dto.Gauge{Value: proto.Float64(flag(texts[service] != nil))},
+			Gauge: &dto.Gauge{Value: proto.Float64(boolGauge(texts[service] != nil))},
 		})
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(bytes.NewReader(texts[service]))
@@ -40,5 +40,5 @@ func Merge(texts map[string][]byte) []byte {
 	for _, name := range slices.Sorted(maps.Keys(merged)) {
 		list = append(list, merged[name])
 	}
-	return text(list)
+	return encodeText(list)
 }

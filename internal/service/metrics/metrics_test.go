@@ -120,7 +120,7 @@ func everything(text string) *Registry {
 	c.Put("", &events.Finding{Rule: text, Severity: events.Severity(text), Session: text, Explanation: text})
 	c.Put("", &events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityCritical})
 	c.Put("", &events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityLow})
-	c.Put("", &events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityInfo, Withdraws: "fnd" + text})
+	c.Put("", &events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityInfo, Retracts: "fnd" + text})
 	c.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 14, now.Add(-2 * time.Second), nil })
 	u := r.Auditor("GOV", []string{"jwt"})
 	u.Resumed(100, 100)
@@ -135,7 +135,7 @@ func everything(text string) *Registry {
 
 func TestTextFormat(t *testing.T) {
 	types, samples := parse(t, everything("nonsense").Text())
-	for _, d := range all {
+	for _, d := range allFamilies {
 		if d.name != descServiceUp.name && types[d.name] != string(d.kind) {
 			t.Errorf("%s is %q, want %s", d.name, types[d.name], d.kind)
 		}
@@ -283,12 +283,12 @@ func TestLost(t *testing.T) {
 }
 
 func TestLag(t *testing.T) {
-	var l lag
-	if _, _, known := l.look(); known {
+	var l readerLag
+	if _, _, known := l.refresh(); known {
 		t.Error("nobody was asked")
 	}
 	fail, asked := false, 0
-	l.follow(func(_ context.Context, next uint64) (uint64, time.Time, error) {
+	l.setHead(func(_ context.Context, next uint64) (uint64, time.Time, error) {
 		asked++
 		if next != 6 {
 			t.Errorf("asked for %d", next)
@@ -300,7 +300,7 @@ func TestLag(t *testing.T) {
 	})
 	l.done.Store(5)
 	for range 3 {
-		if n, age, known := l.look(); n != 4 || age < 3600 || !known {
+		if n, age, known := l.refresh(); n != 4 || age < 3600 || !known {
 			t.Errorf("%d %v %v", n, age, known)
 		}
 	}
@@ -308,7 +308,7 @@ func TestLag(t *testing.T) {
 		t.Errorf("the server was asked %d times", asked)
 	}
 	fail, l.at = true, time.Time{}
-	if _, _, known := l.look(); known {
+	if _, _, known := l.refresh(); known {
 		t.Error("nothing is known while the server is away")
 	}
 }
@@ -388,7 +388,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range all {
+	for _, d := range allFamilies {
 		if !strings.Contains(string(page), "`"+d.name) {
 			t.Errorf("docs/operating.md does not have %s", d.name)
 		}
@@ -409,7 +409,7 @@ func TestDocumented(t *testing.T) {
 	}
 	for _, name := range regexp.MustCompile(`\b(?:countersign|evidence)_[a-z_]+`).FindAllString(string(rules), -1) {
 		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
-		if !slices.ContainsFunc(all, func(d desc) bool { return d.name == name || d.name == base && d.kind == histogram }) {
+		if !slices.ContainsFunc(allFamilies, func(d familyDesc) bool { return d.name == name || d.name == base && d.kind == histogram }) {
 			t.Errorf("alerts.yml watches %s, which does not exist", name)
 		}
 	}

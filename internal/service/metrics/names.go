@@ -9,9 +9,9 @@ const (
 	histogram kind = "histogram"
 )
 
-// desc describes one family. This file has all of them: what is measured, under
+// familyDesc describes one family. This file has all of them: what is measured, under
 // which name, and which labels it has. docs/operating.md explains each.
-type desc struct {
+type familyDesc struct {
 	name   string
 	kind   kind
 	labels []string
@@ -27,72 +27,72 @@ const (
 // Of every service, beside what the Prometheus library shows of a process (process_*)
 // and of the Go runtime (go_*).
 var (
-	descHealthy = desc{"countersign_healthy", gauge, nil, "1 if nothing is wrong with the service, as GET /healthz says."}
-	descReady   = desc{"countersign_ready", gauge, nil, "1 once the service answers, or stands by."}
-	descActive  = desc{"countersign_active", gauge, nil, "0 if the service stands by because another instance is active on the shard, else 1."}
-	descStalls  = desc{"countersign_reader_stalls_total", counter, nil, "Consumers that stood still although the stream's leader held more, and were made anew."}
+	descHealthy = familyDesc{"countersign_healthy", gauge, nil, "1 if nothing is wrong with the service, as GET /healthz says."}
+	descReady   = familyDesc{"countersign_ready", gauge, nil, "1 once the service answers, or stands by."}
+	descActive  = familyDesc{"countersign_active", gauge, nil, "0 if the service stands by because another instance is active on the shard, else 1."}
+	descStalls  = familyDesc{"countersign_reader_stalls_total", counter, nil, "Consumers that stood still although the stream's leader held more, and were made anew."}
 )
 
 // Of the admitter.
 var (
-	descAdmissions   = desc{"countersign_admissions_total", counter, []string{"protocol", "verdict"}, "Requests that were decided, recorded and answered."}
-	descRefused      = desc{"countersign_admissions_refused_total", counter, []string{"code"}, "Requests that were answered deny without a record of the decision, by reason."}
-	descUnanswerable = desc{"countersign_admissions_unanswerable_total", counter, nil, "Requests without a reply subject that may be answered; they were dropped."}
-	descAdmission    = desc{"countersign_admission_seconds", histogram, nil, "From the arrival of a request until its answer was sent."}
-	descDecide       = desc{"countersign_admission_decide_seconds", histogram, nil, "The decision alone: decoding, schemas, all evaluators. No I/O."}
-	descRecord       = desc{"countersign_admission_record_seconds", histogram, nil, "Signing and the durable record of request and decision."}
-	descInflight     = desc{"countersign_admissions_inflight", gauge, nil, "Requests that are worked on now."}
-	descInflightMax  = desc{"countersign_admissions_inflight_max", gauge, nil, "Requests that may be worked on at a time (--max-inflight); more are refused as overloaded."}
-	descRevision     = desc{"countersign_policy_revision", gauge, nil, "Revision of the policies in force."}
-	descUsable       = desc{"countersign_policy_usable", gauge, nil, "0 if there are no policies or they do not compile: everything is denied."}
-	descSnapshotAge  = desc{"countersign_policy_snapshot_age_seconds", gauge, nil, "How long ago the admitter began to decide from these policies."}
+	descAdmissions   = familyDesc{"countersign_admissions_total", counter, []string{"protocol", "verdict"}, "Requests that were decided, recorded and answered."}
+	descRefused      = familyDesc{"countersign_admissions_refused_total", counter, []string{"code"}, "Requests that were answered deny without a record of the decision, by reason."}
+	descUnanswerable = familyDesc{"countersign_admissions_unanswerable_total", counter, nil, "Requests without a reply subject that may be answered; they were dropped."}
+	descAdmission    = familyDesc{"countersign_admission_seconds", histogram, nil, "From the arrival of a request until its answer was sent."}
+	descDecide       = familyDesc{"countersign_admission_decide_seconds", histogram, nil, "The decision alone: decoding, schemas, all evaluators. No I/O."}
+	descRecord       = familyDesc{"countersign_admission_record_seconds", histogram, nil, "Signing and the durable record of request and decision."}
+	descInflight     = familyDesc{"countersign_admissions_inflight", gauge, nil, "Requests that are worked on now."}
+	descInflightMax  = familyDesc{"countersign_admissions_inflight_max", gauge, nil, "Requests that may be worked on at a time (--max-inflight); more are refused as overloaded."}
+	descRevision     = familyDesc{"countersign_policy_revision", gauge, nil, "Revision of the policies in force."}
+	descUsable       = familyDesc{"countersign_policy_usable", gauge, nil, "0 if there are no policies or they do not compile: everything is denied."}
+	descSnapshotAge  = familyDesc{"countersign_policy_snapshot_age_seconds", gauge, nil, "How long ago the admitter began to decide from these policies."}
 )
 
 // Of the admitter, where it takes events in.
 var (
-	descIngested      = desc{"countersign_events_stored_total", counter, nil, "Events of publishers that were stored and acknowledged."}
-	descIngestRefused = desc{"countersign_events_refused_total", counter, []string{"reason"}, "Events of publishers that were not stored, by reason; of reason doubt, not for certain."}
+	descIngested      = familyDesc{"countersign_events_stored_total", counter, nil, "Events of publishers that were stored and acknowledged."}
+	descIngestRefused = familyDesc{"countersign_events_refused_total", counter, []string{"reason"}, "Events of publishers that were not stored, by reason; of reason doubt, not for certain."}
 )
 
 // Of the correlator.
 var (
-	descMessages  = desc{"countersign_correlator_messages_total", counter, nil, "Messages of the log that were read, those of a replay after the start included."}
-	descOutputs   = desc{"countersign_correlator_outputs_total", counter, nil, "Calls and findings that were written to the log."}
-	descCalls     = desc{"countersign_calls_total", counter, []string{"state"}, "Call records that were written, by state."}
-	descFindings  = desc{"countersign_findings_total", counter, []string{"rule", "severity"}, "Findings that were written. Those that take an earlier one back are not among them."}
-	descWithdrawn = desc{"countersign_findings_withdrawn_total", counter, nil, "Findings that were taken back because of what came later."}
-	descOpen      = desc{"countersign_correlator_open_calls", gauge, nil, "Calls that are open."}
-	descKnown     = desc{"countersign_correlator_calls", gauge, nil, "Calls in memory, closed ones that are remembered for late events included."}
-	descSessions  = desc{"countersign_correlator_sessions", gauge, nil, "Sessions in memory."}
-	descUndecided = desc{"countersign_correlator_oldest_undecided_seconds", gauge, nil, "Age of the oldest open call that has no verdict yet or waits for an approval; 0 if there is none."}
-	descCorrLag   = desc{"countersign_correlator_lag_messages", gauge, nil, "Messages of the log that the correlator has not read yet. Absent while NATS does not answer."}
-	descCorrAge   = desc{"countersign_correlator_lag_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer."}
+	descMessages  = familyDesc{"countersign_correlator_messages_total", counter, nil, "Messages of the log that were read, those of a replay after the start included."}
+	descOutputs   = familyDesc{"countersign_correlator_outputs_total", counter, nil, "Calls and findings that were written to the log."}
+	descCalls     = familyDesc{"countersign_calls_total", counter, []string{"state"}, "Call records that were written, by state."}
+	descFindings  = familyDesc{"countersign_findings_total", counter, []string{"rule", "severity"}, "Findings that were written. Those that take an earlier one back are not among them."}
+	descRetracted = familyDesc{"countersign_findings_withdrawn_total", counter, nil, "Findings that were taken back because of what came later."}
+	descOpen      = familyDesc{"countersign_correlator_open_calls", gauge, nil, "Calls that are open."}
+	descKnown     = familyDesc{"countersign_correlator_calls", gauge, nil, "Calls in memory, closed ones that are remembered for late events included."}
+	descSessions  = familyDesc{"countersign_correlator_sessions", gauge, nil, "Sessions in memory."}
+	descUndecided = familyDesc{"countersign_correlator_oldest_undecided_seconds", gauge, nil, "Age of the oldest open call that has no verdict yet or waits for an approval; 0 if there is none."}
+	descCorrLag   = familyDesc{"countersign_correlator_lag_messages", gauge, nil, "Messages of the log that the correlator has not read yet. Absent while NATS does not answer."}
+	descCorrAge   = familyDesc{"countersign_correlator_lag_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer."}
 )
 
 // Of the auditor.
 var (
-	descRecords     = desc{"countersign_evidence_records_total", counter, []string{"kind"}, "Evidence records that were stored."}
-	descBytes       = desc{"countersign_evidence_bytes_total", counter, nil, "Bytes of their text."}
-	descBatch       = desc{"countersign_evidence_batch_records", histogram, nil, "Records of one insert."}
-	descInsert      = desc{"countersign_evidence_insert_seconds", histogram, nil, "From the first attempt to store a batch until it was durable, with all retries."}
-	descRedactions  = desc{"countersign_evidence_redactions_total", counter, []string{"detector"}, "Values that were taken out of evidence, by detector."}
-	descQuarantine  = desc{"countersign_evidence_quarantined_total", counter, nil, "Messages whose bytes went to quarantine because they could not be parsed or redacted."}
-	descCheckpoints = desc{"countersign_evidence_checkpoints_total", counter, nil, "Checkpoints that were signed, stored and published."}
-	descSigned      = desc{"countersign_evidence_checkpoint_size", gauge, nil, "Records that the newest of them covers."}
-	descAuditLag    = desc{"countersign_evidence_lag_messages", gauge, nil, "Messages of the log that are not in evidence yet. Absent while NATS does not answer."}
-	descAuditAge    = desc{"countersign_evidence_oldest_unaudited_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer."}
-	descLost        = desc{"evidence_lost_total", counter, nil, "Sequences of the log, from 1 to the last one that was stored, that no evidence record was stored for. Must be 0."}
+	descRecords     = familyDesc{"countersign_evidence_records_total", counter, []string{"kind"}, "Evidence records that were stored."}
+	descBytes       = familyDesc{"countersign_evidence_bytes_total", counter, nil, "Bytes of their text."}
+	descBatch       = familyDesc{"countersign_evidence_batch_records", histogram, nil, "Records of one insert."}
+	descInsert      = familyDesc{"countersign_evidence_insert_seconds", histogram, nil, "From the first attempt to store a batch until it was durable, with all retries."}
+	descRedactions  = familyDesc{"countersign_evidence_redactions_total", counter, []string{"detector"}, "Values that were taken out of evidence, by detector."}
+	descQuarantine  = familyDesc{"countersign_evidence_quarantined_total", counter, nil, "Messages whose bytes went to quarantine because they could not be parsed or redacted."}
+	descCheckpoints = familyDesc{"countersign_evidence_checkpoints_total", counter, nil, "Checkpoints that were signed, stored and published."}
+	descSigned      = familyDesc{"countersign_evidence_checkpoint_size", gauge, nil, "Records that the newest of them covers."}
+	descAuditLag    = familyDesc{"countersign_evidence_lag_messages", gauge, nil, "Messages of the log that are not in evidence yet. Absent while NATS does not answer."}
+	descAuditAge    = familyDesc{"countersign_evidence_oldest_unaudited_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer."}
+	descLost        = familyDesc{"evidence_lost_total", counter, nil, "Sequences of the log, from 1 to the last one that was stored, that no evidence record was stored for. Must be 0."}
 )
 
 // Of `countersign up`.
-var descServiceUp = desc{"countersign_service_up", gauge, nil, "1 if the service answers."}
+var descServiceUp = familyDesc{"countersign_service_up", gauge, nil, "1 if the service answers."}
 
-// all lists every family, in the order of the documentation.
-var all = []desc{
+// allFamilies lists every family, in the order of the documentation.
+var allFamilies = []familyDesc{
 	descHealthy, descReady, descActive, descStalls,
 	descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
 	descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descIngested, descIngestRefused,
-	descMessages, descOutputs, descCalls, descFindings, descWithdrawn, descOpen, descKnown, descSessions, descUndecided, descCorrLag, descCorrAge,
+	descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions, descUndecided, descCorrLag, descCorrAge,
 	descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned, descAuditLag, descAuditAge, descLost,
 	descServiceUp,
 }

@@ -42,7 +42,7 @@ func New(service string) *Registry {
 	r := &Registry{service: service, gather: prometheus.NewRegistry(), correlators: map[string]*Correlator{}, auditors: map[string]*Auditor{}}
 	r.reg = prometheus.WrapRegistererWith(prometheus.Labels{labelService: service}, r.gather)
 	r.reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-	r.counter(descStalls, "", &r.stalls)
+	r.addCounter(descStalls, "", &r.stalls)
 	return r
 }
 
@@ -58,9 +58,9 @@ type Status struct{ Healthy, Ready, Standby bool }
 
 // Health shows the status of the service.
 func (r *Registry) Health(status func() Status) {
-	r.gauge(descHealthy, "", func() (float64, bool) { return flag(status().Healthy), true })
-	r.gauge(descReady, "", func() (float64, bool) { return flag(status().Ready), true })
-	r.gauge(descActive, "", func() (float64, bool) { return flag(!status().Standby), true })
+	r.addGauge(descHealthy, "", func() (float64, bool) { return boolGauge(status().Healthy), true })
+	r.addGauge(descReady, "", func() (float64, bool) { return boolGauge(status().Ready), true })
+	r.addGauge(descActive, "", func() (float64, bool) { return boolGauge(!status().Standby), true })
 }
 
 // family shows one family of a shard whenever somebody looks.
@@ -71,7 +71,7 @@ type family struct {
 
 func (f family) Describe(to chan<- *prometheus.Desc) { to <- f.desc }
 func (f family) Collect(to chan<- prometheus.Metric) { f.show(f.desc, to) }
-func (r *Registry) add(d desc, shard string, show func(*prometheus.Desc, chan<- prometheus.Metric)) {
+func (r *Registry) registerFamily(d familyDesc, shard string, show func(*prometheus.Desc, chan<- prometheus.Metric)) {
 	r.reg.MustRegister(family{prometheus.NewDesc(d.name, d.help, d.labels, ofShard(shard)), show})
 }
 
@@ -83,30 +83,30 @@ func ofShard(shard string) prometheus.Labels {
 	return prometheus.Labels{labelShard: shard}
 }
 
-func (r *Registry) counter(d desc, shard string, c *Counter) {
-	r.add(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
+func (r *Registry) addCounter(d familyDesc, shard string, c *Counter) {
+	r.registerFamily(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, float64(c.n.Load()))
 	})
 }
 
-// gauge shows what value gives, unless it says that it does not know.
-func (r *Registry) gauge(d desc, shard string, value func() (float64, bool)) {
-	r.add(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
+// addGauge shows what value gives, unless it says that it does not know.
+func (r *Registry) addGauge(d familyDesc, shard string, value func() (float64, bool)) {
+	r.registerFamily(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
 		if v, known := value(); known {
 			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, v)
 		}
 	})
 }
 
-func (r *Registry) vector(d desc, shard string, v *Vector) {
-	r.add(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
-		v.each(func(values []string, n uint64) {
+func (r *Registry) addVector(d familyDesc, shard string, v *Vector) {
+	r.registerFamily(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
+		v.eachShown(func(values []string, n uint64) {
 			to <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, float64(n), values...)
 		})
 	})
 }
 
-func (r *Registry) histogram(d desc, shard string, bounds []float64) prometheus.Histogram {
+func (r *Registry) addHistogram(d familyDesc, shard string, bounds []float64) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: d.name, Help: d.help, ConstLabels: ofShard(shard), Buckets: bounds})
 	r.reg.MustRegister(h)
 	return h
@@ -116,10 +116,10 @@ func (r *Registry) histogram(d desc, shard string, bounds []float64) prometheus.
 // cannot be read at the moment is left out.
 func (r *Registry) Text() []byte {
 	families, _ := r.gather.Gather() // with an error it gives what there is
-	return text(families)
+	return encodeText(families)
 }
 
-func text(families []*dto.MetricFamily) []byte {
+func encodeText(families []*dto.MetricFamily) []byte {
 	var out bytes.Buffer
 	for _, f := range families {
 		_, _ = expfmt.MetricFamilyToText(&out, f) // writing to memory does not fail

@@ -24,22 +24,22 @@ type Gauge struct{ n atomic.Int64 }
 // Set sets the value.
 func (g *Gauge) Set(n int64) { g.n.Store(n) }
 
-// seconds are the bounds of durations: from a decision to a slow disk.
-var seconds = []float64{0.00001, 0.00003, 0.0001, 0.0003, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60}
+// secondBuckets are the bounds of durations: from a decision to a slow disk.
+var secondBuckets = []float64{0.00001, 0.00003, 0.0001, 0.0003, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60}
 
-// sizes are the bounds of batches.
-var sizes = []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000, 4000, 10000}
+// sizeBuckets are the bounds of batches.
+var sizeBuckets = []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000, 4000, 10000}
 
-// observe counts the time since begun.
-func observe(h prometheus.Histogram, begun time.Time) { h.Observe(time.Since(begun).Seconds()) }
+// observeSince counts the time since begun.
+func observeSince(h prometheus.Histogram, begun time.Time) { h.Observe(time.Since(begun).Seconds()) }
 
 // Vector is counters by one or two labels. Every value that a label may have is
 // known from the start; any other counts as "other".
 type Vector struct {
-	values [][]string // by label
-	index  []map[string]int
-	cells  []Counter
-	quiet  func(values []string) bool // which are left out while they are zero; nil for those of "other"
+	values       [][]string // by label
+	index        []map[string]int
+	cells        []Counter
+	hiddenAtZero func(values []string) bool // which are left out while they are zero; nil for those of "other"
 }
 
 // newVector makes the counters of all combinations of values.
@@ -72,8 +72,8 @@ func (v *Vector) With(values ...string) *Counter {
 	return &v.cells[cell]
 }
 
-// each gives every counter that is shown.
-func (v *Vector) each(fn func(values []string, n uint64)) {
+// eachShown gives every counter that is shown.
+func (v *Vector) eachShown(fn func(values []string, n uint64)) {
 	at := make([]string, len(v.values))
 	for i := range v.cells {
 		rest := i
@@ -82,14 +82,14 @@ func (v *Vector) each(fn func(values []string, n uint64)) {
 			rest /= len(v.values[l])
 		}
 		n := v.cells[i].n.Load()
-		if n == 0 && (v.quiet == nil && slices.Contains(at, other) || v.quiet != nil && v.quiet(at)) {
+		if n == 0 && (v.hiddenAtZero == nil && slices.Contains(at, other) || v.hiddenAtZero != nil && v.hiddenAtZero(at)) {
 			continue
 		}
 		fn(at, n)
 	}
 }
 
-func flag(b bool) float64 {
+func boolGauge(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Holding is what a policies bucket holds, taken in entry by entry in any order
+// BucketState is what a policies bucket holds, taken in entry by entry in any order
 // in which the entries of one key are in their own. The zero Holding is an empty
 // bucket. It is not safe for concurrent use.
-type Holding struct {
+type BucketState struct {
 	// Set is the newest push; SetAt is its revision, 0 if there was none.
 	Set   events.PolicySet
 	SetAt uint64
@@ -25,48 +25,48 @@ type Holding struct {
 	Revision uint64
 
 	setErr error
-	single map[string]single // by key
+	single map[string]singleDocument // by key
 }
 
-// single is a document that was put or deleted by itself.
-type single struct {
+// singleDocument is a document that was put or deleted by itself.
+type singleDocument struct {
 	doc     policy.Document
 	at      uint64
 	deleted bool
 }
 
 // Put takes in a value of the bucket.
-func (h *Holding) Put(key string, value []byte, revision uint64) {
+func (h *BucketState) Put(key string, value []byte, revision uint64) {
 	if key == events.PolicySetKey {
 		h.SetAt = revision
 		h.Set, h.setErr = events.DecodePolicySet(value)
 	} else {
-		h.one(key, single{doc: policy.Document{Name: key, Data: value}, at: revision})
+		h.putSingle(key, singleDocument{doc: policy.Document{Name: key, Data: value}, at: revision})
 	}
 	h.Revision = max(h.Revision, revision)
 }
 
 // Delete takes in a deletion. Where the set itself was deleted nothing is in
 // force that was put before.
-func (h *Holding) Delete(key string, revision uint64) {
+func (h *BucketState) Delete(key string, revision uint64) {
 	if key == events.PolicySetKey {
 		h.SetAt, h.Set, h.setErr = revision, events.PolicySet{}, nil
 	} else {
-		h.one(key, single{at: revision, deleted: true})
+		h.putSingle(key, singleDocument{at: revision, deleted: true})
 	}
 	h.Revision = max(h.Revision, revision)
 }
 
-func (h *Holding) one(key string, s single) {
+func (h *BucketState) putSingle(key string, s singleDocument) {
 	if h.single == nil {
-		h.single = map[string]single{}
+		h.single = map[string]singleDocument{}
 	}
 	h.single[key] = s
 }
 
 // Documents gives what is in force, by name. An error says that the set cannot be
 // read: everything must be denied.
-func (h *Holding) Documents() ([]policy.Document, error) {
+func (h *BucketState) Documents() ([]policy.Document, error) {
 	if h.setErr != nil {
 		return nil, h.setErr
 	}
@@ -88,7 +88,7 @@ func (h *Holding) Documents() ([]policy.Document, error) {
 
 // Mixed lists the keys that were put or deleted one by one since the set was
 // pushed.
-func (h *Holding) Mixed() []string {
+func (h *BucketState) Mixed() []string {
 	var keys []string
 	for key, s := range h.single {
 		if s.at > h.SetAt {
@@ -99,17 +99,17 @@ func (h *Holding) Mixed() []string {
 	return keys
 }
 
-// Holds reports whether exactly these documents are in force and nothing was put
+// HoldsExactly reports whether exactly these documents are in force and nothing was put
 // or deleted one by one since they were pushed.
-func (h *Holding) Holds(docs []policy.Document) bool {
+func (h *BucketState) HoldsExactly(docs []policy.Document) bool {
 	have, err := h.Documents()
-	return err == nil && h.SetAt > 0 && len(h.Mixed()) == 0 && slices.EqualFunc(have, docs, equal)
+	return err == nil && h.SetAt > 0 && len(h.Mixed()) == 0 && slices.EqualFunc(have, docs, equalDocument)
 }
 
-func equal(a, b policy.Document) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) }
+func equalDocument(a, b policy.Document) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) }
 
-// Of makes the value of a set.
-func Of(docs []policy.Document) []events.PolicyDocument {
+// EncodeDocuments makes the value of a set.
+func EncodeDocuments(docs []policy.Document) []events.PolicyDocument {
 	out := make([]events.PolicyDocument, len(docs))
 	for i, d := range docs {
 		out[i] = events.PolicyDocument{Name: d.Name, Text: string(d.Data)}
@@ -117,8 +117,8 @@ func Of(docs []policy.Document) []events.PolicyDocument {
 	return out
 }
 
-// Documents is the other way round.
-func Documents(list []events.PolicyDocument) []policy.Document {
+// DecodeDocuments is the other way round.
+func DecodeDocuments(list []events.PolicyDocument) []policy.Document {
 	out := make([]policy.Document, len(list))
 	for i, d := range list {
 		out[i] = policy.Document{Name: d.Name, Data: []byte(d.Text)}

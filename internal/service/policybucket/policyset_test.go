@@ -31,8 +31,8 @@ type step struct {
 	value []byte // nil deletes
 }
 
-func held(steps ...step) *Holding {
-	h := &Holding{}
+func held(steps ...step) *BucketState {
+	h := &BucketState{}
 	for i, s := range steps {
 		if s.value == nil {
 			h.Delete(s.key, uint64(i+1))
@@ -43,7 +43,7 @@ func held(steps ...step) *Holding {
 	return h
 }
 
-func inForce(h *Holding) string {
+func inForce(h *BucketState) string {
 	docs, err := h.Documents()
 	if err != nil {
 		return err.Error()
@@ -122,7 +122,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			steps = append(steps, s)
 		}
 		order := rapid.Permutation(keys).Draw(t, "order")
-		listed := &Holding{}
+		listed := &BucketState{}
 		for _, key := range order {
 			i, there := last[key]
 			switch {
@@ -153,11 +153,11 @@ func TestHolds(t *testing.T) {
 		{"the same was put by itself", []step{ab, {"a", []byte("set a")}}, false},
 		{"another", []step{{"_set", set(t, "a")}}, false},
 	} {
-		if got := held(c.steps...).Holds(docs); got != c.want {
+		if got := held(c.steps...).HoldsExactly(docs); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}
-	if got := Documents(Of(docs)); len(got) != 2 || !equal(got[1], docs[1]) {
+	if got := DecodeDocuments(EncodeDocuments(docs)); len(got) != 2 || !equalDocument(got[1], docs[1]) {
 		t.Errorf("%v", got)
 	}
 }

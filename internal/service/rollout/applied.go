@@ -85,19 +85,19 @@ func Announce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state 
 
 // forgetGone takes out entries at whose subject no process listens.
 func forgetGone(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, kv jetstream.KeyValue) {
-	list, err := instances(ctx, js)
+	list, err := listInstances(ctx, js)
 	if err != nil {
 		return
 	}
 	for _, i := range list {
-		if _, gone, _ := ask(ctx, nc, i); gone {
+		if _, gone, _ := askInstance(ctx, nc, i); gone {
 			_ = kv.Delete(ctx, entryPrefix+i.ID)
 		}
 	}
 }
 
-// instances lists the admitters that entered themselves.
-func instances(ctx context.Context, js jetstream.JetStream) (list []Instance, err error) {
+// listInstances lists the admitters that entered themselves.
+func listInstances(ctx context.Context, js jetstream.JetStream) (list []Instance, err error) {
 	keys, err := streams.KVKeys(ctx, js, streams.BucketLeases)
 	if err != nil {
 		return nil, fmt.Errorf("listing the admitters: %w", err)
@@ -124,8 +124,8 @@ func instances(ctx context.Context, js jetstream.JetStream) (list []Instance, er
 	return list, nil
 }
 
-// ask asks one admitter. gone says that no process listens.
-func ask(ctx context.Context, nc *nats.Conn, i Instance) (s State, gone bool, err error) {
+// askInstance asks one admitter. gone says that no process listens.
+func askInstance(ctx context.Context, nc *nats.Conn, i Instance) (s State, gone bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, subjectOf(i.ID), nil)
@@ -139,7 +139,7 @@ func ask(ctx context.Context, nc *nats.Conn, i Instance) (s State, gone bool, er
 // that do not, in the order of their names. An admitter that ended has nothing to
 // decide by and is not waited for.
 func Await(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, done func(State) bool) (late []Instance, err error) {
-	list, err := instances(ctx, js)
+	list, err := listInstances(ctx, js)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func Await(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, done func
 
 func awaitOne(ctx context.Context, nc *nats.Conn, i Instance, done func(State) bool) bool {
 	for {
-		s, gone, err := ask(ctx, nc, i)
+		s, gone, err := askInstance(ctx, nc, i)
 		if gone || err == nil && done(s) {
 			return true
 		}
@@ -173,8 +173,8 @@ func awaitOne(ctx context.Context, nc *nats.Conn, i Instance, done func(State) b
 	}
 }
 
-// Revision is satisfied by an admitter that decides by a revision of a bucket, or
+// AtRevision is satisfied by an admitter that decides by a revision of a bucket, or
 // a later one.
-func Revision(bucket string, revision uint64) func(State) bool {
+func AtRevision(bucket string, revision uint64) func(State) bool {
 	return func(s State) bool { return s.Revisions[bucket] >= revision }
 }

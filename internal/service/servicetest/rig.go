@@ -73,7 +73,7 @@ func StartWith(tb testing.TB, shard streams.Shard, change func(*streams.ServerCo
 	tb.Helper()
 	n := newNATS(tb, shard)
 	change(&n.cfg)
-	n.up()
+	n.startServer()
 	tb.Cleanup(func() { n.srv.Shutdown() })
 	return n
 }
@@ -101,7 +101,7 @@ func newNATS(tb testing.TB, shard streams.Shard) *NATS {
 	return n
 }
 
-func (n *NATS) up() {
+func (n *NATS) startServer() {
 	n.tb.Helper()
 	config, err := n.cfg.Render()
 	OK(n.tb, err)
@@ -131,13 +131,13 @@ func (n *NATS) Stop() {
 }
 
 // Restart is the other half of Stop.
-func (n *NATS) Restart() { n.tb.Helper(); n.up() }
+func (n *NATS) Restart() { n.tb.Helper(); n.startServer() }
 
 // Recreate starts an empty server in the place of one that was stopped.
 func (n *NATS) Recreate() {
 	n.tb.Helper()
 	n.cfg.StoreDir = n.tb.TempDir()
-	n.up()
+	n.startServer()
 }
 
 // URL is where the server is, or all servers of a cluster are.
@@ -194,11 +194,11 @@ func (n *NATS) Publish(user string, msgs ...streams.Msg) {
 	n.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Guard)
 	defer cancel()
-	OK(n.tb, streams.StoreAll(ctx, n.writer(user), msgs))
+	OK(n.tb, streams.StoreAll(ctx, n.writerConn(user), msgs))
 }
 
-// writer is the connection that writes a user's messages to the log.
-func (n *NATS) writer(user string) *nats.Conn {
+// writerConn is the connection that writes a user's messages to the log.
+func (n *NATS) writerConn(user string) *nats.Conn {
 	for _, t := range n.cfg.Tenants {
 		if slices.ContainsFunc(t.Users, func(u streams.User) bool { return u.Name == user }) {
 			return n.Conn(string(streams.RoleAdmitter))

@@ -22,42 +22,42 @@ type cache struct {
 	limit int
 
 	mu      sync.Mutex
-	entries map[evidence.SessionKey]entry
+	entries map[evidence.SessionID]entry
 	dropped uint64 // how often keys were dropped
 }
 
 type entry struct {
-	key  Key
+	key  Secret
 	used time.Time
 }
 
 func newCache(limit int) *cache {
-	return &cache{limit: limit, entries: map[evidence.SessionKey]entry{}}
+	return &cache{limit: limit, entries: map[evidence.SessionID]entry{}}
 }
 
 // usedStep is how exactly it is known when a key was used last: a hit need not
 // write each time.
 const usedStep = Idle / 16
 
-func (c *cache) get(k evidence.SessionKey, now time.Time) (Key, bool) {
+func (c *cache) get(k evidence.SessionID, now time.Time) (Secret, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries[k]
 	if !ok {
-		return Key{}, false
+		return Secret{}, false
 	}
 	switch idle := now.Sub(e.used); {
 	case idle >= Idle:
 		delete(c.entries, k)
-		return Key{}, false
+		return Secret{}, false
 	case idle >= usedStep:
 		c.entries[k] = entry{e.key, now}
 	}
 	return e.key, true
 }
 
-// state is what put has to be told.
-func (c *cache) state() uint64 {
+// dropCount is what put has to be told.
+func (c *cache) dropCount() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dropped
@@ -65,7 +65,7 @@ func (c *cache) state() uint64 {
 
 // put keeps a key, unless one was dropped since it was asked for: it may be that
 // one.
-func (c *cache) put(k evidence.SessionKey, key Key, dropped uint64, now time.Time) {
+func (c *cache) put(k evidence.SessionID, key Secret, dropped uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if dropped != c.dropped {
@@ -92,7 +92,7 @@ func (c *cache) makeRoom(now time.Time) {
 	}
 }
 
-func (c *cache) drop(k evidence.SessionKey) {
+func (c *cache) drop(k evidence.SessionID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.entries, k)

@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 )
 
-func named(i int) evidence.SessionKey {
-	return evidence.SessionKey{Tenant: "t", Session: fmt.Sprint(i)}
+func named(i int) evidence.SessionID {
+	return evidence.SessionID{Tenant: "t", Session: fmt.Sprint(i)}
 }
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -18,14 +18,14 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // Whoever is silent for as long as an erasure asks for by default is in no memory,
 // and has not been for a while.
 func TestIdleIsWellBelowQuiet(t *testing.T) {
-	if Idle*2 > erasureplan.DefaultQuiet {
-		t.Errorf("keys stay for %v of idleness, sessions may be erased after %v", Idle, erasureplan.DefaultQuiet)
+	if Idle*2 > erasureplan.DefaultIdle {
+		t.Errorf("keys stay for %v of idleness, sessions may be erased after %v", Idle, erasureplan.DefaultIdle)
 	}
 }
 
 func TestCacheForgetsWhatIsIdle(t *testing.T) {
 	c := newCache(10)
-	c.put(named(1), Key{Raw: []byte{1}}, 0, noon)
+	c.put(named(1), Secret{Raw: []byte{1}}, 0, noon)
 	at := noon
 	for range 10 { // asked for again and again, it stays
 		at = at.Add(Idle * 9 / 10)
@@ -44,7 +44,7 @@ func TestCacheForgetsWhatIsIdle(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	c := newCache(100)
 	for i := range 1000 {
-		c.put(named(i), Key{}, 0, noon)
+		c.put(named(i), Secret{}, 0, noon)
 		if len(c.entries) > 100 {
 			t.Fatalf("%d keys", len(c.entries))
 		}
@@ -58,14 +58,14 @@ func TestCacheIsBounded(t *testing.T) {
 func TestCacheRefusesWhatMayBeDestroyed(t *testing.T) {
 	c := newCache(10)
 	for _, drop := range []func(){func() { c.drop(named(2)) }, c.dropAll} {
-		before := c.state()
+		before := c.dropCount()
 		drop()
-		c.put(named(1), Key{}, before, noon)
+		c.put(named(1), Secret{}, before, noon)
 		if _, ok := c.get(named(1), noon); ok {
 			t.Error("it is kept")
 		}
 	}
-	c.put(named(1), Key{}, c.state(), noon)
+	c.put(named(1), Secret{}, c.dropCount(), noon)
 	if _, ok := c.get(named(1), noon); !ok {
 		t.Error("nothing is kept any more")
 	}

@@ -34,10 +34,10 @@ func TestKeyExistsAndIsNotFoundYet(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	master, err := keys.Master(n.Keys)
 	servicetest.OK(t, err)
-	name := evidence.SessionKey{Tenant: "acme", Session: "s1"}
+	name := evidence.SessionID{Tenant: "acme", Session: "s1"}
 	first, err := Open(t.Context(), n.JS("correlator"), master)
 	servicetest.OK(t, err)
-	want, err := first.Get(t.Context(), name)
+	want, err := first.GetOrCreate(t.Context(), name)
 	servicetest.OK(t, err)
 
 	late, err := Open(t.Context(), n.JS("admitter"), master)
@@ -45,14 +45,14 @@ func TestKeyExistsAndIsNotFoundYet(t *testing.T) {
 	replica := &lagging{KeyValue: late.kv}
 	replica.left.Store(4)
 	late.kv = replica
-	got, err := late.Get(t.Context(), name)
+	got, err := late.GetOrCreate(t.Context(), name)
 	if err != nil || string(got.Raw) != string(want.Raw) {
 		t.Fatalf("%v", err)
 	}
 
 	late.ForgetAll()
 	replica.left.Store(1 << 30)
-	if _, err := late.Get(t.Context(), name); !errors.Is(err, ErrUnreachable) {
+	if _, err := late.GetOrCreate(t.Context(), name); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("%v, want an error that may pass", err)
 	}
 }

@@ -36,38 +36,38 @@ const (
 // ErrUnreachable says that the bucket did not answer; trying again may help.
 var ErrUnreachable = errors.New("the session keys cannot be reached")
 
-// Key is the key of a session. Raw is what commitments are made under; nobody may
+// Secret is the key of a session. Raw is what commitments are made under; nobody may
 // change it.
-type Key struct {
+type Secret struct {
 	Raw     []byte
 	Digests *digest.Session
 }
 
-// Named is a session as records and buckets name it, from its own name: that of a
+// SessionOfName is a session as records and buckets name it, from its own name: that of a
 // message's body.
-func Named(tenant, session string) evidence.SessionKey {
-	return evidence.SessionKey{Tenant: token(tenant), Session: token(session)}
+func SessionOfName(tenant, session string) evidence.SessionID {
+	return evidence.SessionID{Tenant: nameToken(tenant), Session: nameToken(session)}
 }
 
-// Of is a session as records and buckets name it, from what was read of a
+// SessionOfSubject is a session as records and buckets name it, from what was read of a
 // message's subject.
-func Of(tenant, session string) evidence.SessionKey {
-	return evidence.SessionKey{Tenant: printable(tenant), Session: printable(session)}
+func SessionOfSubject(tenant, session string) evidence.SessionID {
+	return evidence.SessionID{Tenant: printableName(tenant), Session: printableName(session)}
 }
 
-// token is a name in the form that a subject gives back: hashed where it would be
+// nameToken is a name in the form that a subject gives back: hashed where it would be
 // too long. Nearly all names stand for themselves.
-func token(name string) string {
+func nameToken(name string) string {
 	if len(name) <= maxPlain && utf8.ValidString(name) {
 		return name
 	}
 	value, _ := subject.Unescape(subject.Escape(name))
-	return printable(value)
+	return printableName(value)
 }
 
 const maxPlain = 32 // bytes, which fit into a token whatever they are
 
-func printable(value string) string {
+func printableName(value string) string {
 	if !utf8.ValidString(value) {
 		return subject.Escape(value)
 	}
@@ -84,69 +84,69 @@ type Store struct {
 
 // Open opens the bucket.
 func Open(ctx context.Context, js jetstream.JetStream, master digest.Master) (*Store, error) {
-	kv, err := streams.OpenBucket(ctx, js, streams.BucketSessionKeys)
+	kv, err := streams.OpenBucket(ctx, js, streams.BucketSessionSecrets)
 	if err != nil {
 		return nil, err
 	}
 	return &Store{kv: kv, master: master, cache: newCache(maxCached)}, nil
 }
 
-// Held gives a key that is in memory, without asking anybody.
-func (s *Store) Held(k evidence.SessionKey) (Key, bool) { return s.cache.get(k, time.Now()) }
+// Cached gives a key that is in memory, without asking anybody.
+func (s *Store) Cached(k evidence.SessionID) (Secret, bool) { return s.cache.get(k, time.Now()) }
 
-// Get gives the key of a session, and makes it, durably, if there is none.
-func (s *Store) Get(ctx context.Context, k evidence.SessionKey) (Key, error) {
-	if held, ok := s.Held(k); ok {
+// GetOrCreate gives the key of a session, and makes it, durably, if there is none.
+func (s *Store) GetOrCreate(ctx context.Context, k evidence.SessionID) (Secret, error) {
+	if held, ok := s.Cached(k); ok {
 		return held, nil
 	}
-	dropped := s.cache.state()
+	dropped := s.cache.dropCount()
 	// Whoever comes after a key was dropped must not get what others asked for before.
 	flight := s.flight.DoChan(fmt.Sprintf("%s %d", BucketKey(k), dropped), func() (any, error) {
-		return s.make(k, dropped)
+		return s.loadOrCreate(k, dropped)
 	})
 	select {
 	case r := <-flight:
 		if r.Err != nil {
-			return Key{}, r.Err
+			return Secret{}, r.Err
 		}
-		return r.Val.(Key), nil
+		return r.Val.(Secret), nil
 	case <-ctx.Done():
-		return Key{}, fmt.Errorf("%w: %w", ErrUnreachable, ctx.Err())
+		return Secret{}, fmt.Errorf("%w: %w", ErrUnreachable, ctx.Err())
 	}
 }
 
-// Look gives the key of a session if there is one; ok is false if there is none,
+// Lookup gives the key of a session if there is one; ok is false if there is none,
 // or no more.
-func (s *Store) Look(ctx context.Context, k evidence.SessionKey) (key Key, ok bool, err error) {
-	if held, there := s.Held(k); there {
+func (s *Store) Lookup(ctx context.Context, k evidence.SessionID) (key Secret, ok bool, err error) {
+	if held, there := s.Cached(k); there {
 		return held, true, nil
 	}
-	raw, err := s.fetch(ctx, k)
+	raw, err := s.fetchSecret(ctx, k)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return Key{}, false, nil
+		return Secret{}, false, nil
 	}
-	return keyOf(raw), err == nil, err
+	return newSecret(raw), err == nil, err
 }
 
 // Forget drops the key of a session that was destroyed in the bucket. What is being
 // made with it may still be: it is dead before it is stored. What the session does
 // next gets a new key.
-func (s *Store) Forget(k evidence.SessionKey) { s.cache.drop(k) }
+func (s *Store) Forget(k evidence.SessionID) { s.cache.drop(k) }
 
 // ForgetAll drops all keys.
 func (s *Store) ForgetAll() { s.cache.dropAll() }
 
-func keyOf(raw []byte) Key { return Key{Raw: raw, Digests: digest.NewSession(raw)} }
+func newSecret(raw []byte) Secret { return Secret{Raw: raw, Digests: digest.NewSession(raw)} }
 
-// make reads a key or makes it; of two that make one, the first wins.
-func (s *Store) make(k evidence.SessionKey, dropped uint64) (Key, error) {
+// loadOrCreate reads a key or makes it; of two that make one, the first wins.
+func (s *Store) loadOrCreate(k evidence.SessionID, dropped uint64) (Secret, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
 	raw, err := s.fetchOrCreate(ctx, k)
 	if err != nil {
-		return Key{}, err
+		return Secret{}, err
 	}
-	key := keyOf(raw)
+	key := newSecret(raw)
 	s.cache.put(k, key, dropped, time.Now())
 	return key, nil
 }
@@ -155,13 +155,13 @@ func (s *Store) make(k evidence.SessionKey, dropped uint64) (Key, error) {
 // answered by a server that has not heard of the key yet, and the write that then
 // fails because the key exists is the one that counts. A key may also be destroyed
 // between the two. It ends with ErrUnreachable when ctx does.
-func (s *Store) fetchOrCreate(ctx context.Context, k evidence.SessionKey) ([]byte, error) {
+func (s *Store) fetchOrCreate(ctx context.Context, k evidence.SessionID) ([]byte, error) {
 	for wait := contradictedMin; ; wait = min(2*wait, contradictedMax) {
-		raw, err := s.fetch(ctx, k)
+		raw, err := s.fetchSecret(ctx, k)
 		if !errors.Is(err, jetstream.ErrKeyNotFound) {
 			return raw, err
 		}
-		if raw, err = s.create(ctx, k); !errors.Is(err, jetstream.ErrKeyExists) {
+		if raw, err = s.createSecret(ctx, k); !errors.Is(err, jetstream.ErrKeyExists) {
 			return raw, err
 		}
 		select {
@@ -172,40 +172,40 @@ func (s *Store) fetchOrCreate(ctx context.Context, k evidence.SessionKey) ([]byt
 	}
 }
 
-// unreachable tells what the bucket said from its silence.
-func unreachable(err error) error {
+// asUnreachable tells what the bucket said from its silence.
+func asUnreachable(err error) error {
 	if err == nil || errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyExists) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-func (s *Store) fetch(ctx context.Context, k evidence.SessionKey) ([]byte, error) {
+func (s *Store) fetchSecret(ctx context.Context, k evidence.SessionID) ([]byte, error) {
 	e, err := s.kv.Get(ctx, BucketKey(k))
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, asUnreachable(err)
 	}
-	return evidence.UnwrapKey(s.master.Wrapping(k.Tenant), k.Tenant, k.Session, e.Value())
+	return evidence.UnwrapSessionSecret(s.master.Wrapping(k.Tenant), k.Tenant, k.Session, e.Value())
 }
 
-func (s *Store) create(ctx context.Context, k evidence.SessionKey) ([]byte, error) {
+func (s *Store) createSecret(ctx context.Context, k evidence.SessionID) ([]byte, error) {
 	random := make([]byte, digest.KeySize+gcmNonceSize)
 	if _, err := rand.Read(random); err != nil {
 		return nil, err
 	}
 	key, nonce := random[:digest.KeySize:digest.KeySize], random[digest.KeySize:]
-	wrapped, err := evidence.WrapKey(s.master.Wrapping(k.Tenant), k.Tenant, k.Session, key, nonce)
+	wrapped, err := evidence.WrapSessionSecret(s.master.Wrapping(k.Tenant), k.Tenant, k.Session, key, nonce)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := s.kv.Create(ctx, BucketKey(k), wrapped); err != nil {
-		return nil, unreachable(err)
+		return nil, asUnreachable(err)
 	}
 	return key, nil
 }
 
 // BucketKey names a session in the bucket, whose keys cannot hold every text.
-func BucketKey(k evidence.SessionKey) string {
+func BucketKey(k evidence.SessionID) string {
 	name, err := json.Marshal([]string{k.Tenant, k.Session})
 	if err != nil {
 		panic(err) // cannot happen: strings marshal

@@ -30,16 +30,16 @@ func open(t *testing.T, n *servicetest.NATS, user string) *sessionsecrets.Store 
 func TestOneKeyForAll(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	stores := []*sessionsecrets.Store{open(t, n, "admitter"), open(t, n, "correlator"), open(t, n, "auditor")}
-	name := sessionsecrets.Named("acme", "s1")
-	if _, there, err := stores[0].Look(t.Context(), name); there || err != nil {
+	name := sessionsecrets.SessionOfName("acme", "s1")
+	if _, there, err := stores[0].Lookup(t.Context(), name); there || err != nil {
 		t.Fatalf("a key that nobody made: %v", err)
 	}
-	got := make([]sessionsecrets.Key, 24)
+	got := make([]sessionsecrets.Secret, 24)
 	var all sync.WaitGroup
 	for i := range got {
 		all.Go(func() {
 			var err error
-			got[i], err = stores[i%3].Get(t.Context(), name)
+			got[i], err = stores[i%3].GetOrCreate(t.Context(), name)
 			servicetest.OK(t, err)
 		})
 	}
@@ -49,24 +49,24 @@ func TestOneKeyForAll(t *testing.T) {
 			t.Fatal("keys of one session differ")
 		}
 	}
-	st, err := streams.StreamState(t.Context(), n.JS("auditor"), "KV_"+streams.BucketSessionKeys)
+	st, err := streams.StreamState(t.Context(), n.JS("auditor"), "KV_"+streams.BucketSessionSecrets)
 	servicetest.OK(t, err)
 	if st.LastSeq != 1 {
 		t.Errorf("%d revisions of one key", st.LastSeq)
 	}
-	other, err := stores[0].Get(t.Context(), sessionsecrets.Named("globex", "s1"))
+	other, err := stores[0].GetOrCreate(t.Context(), sessionsecrets.SessionOfName("globex", "s1"))
 	servicetest.OK(t, err)
 	if bytes.Equal(other.Raw, got[0].Raw) {
 		t.Error("two tenants share a key")
 	}
-	if k, held := stores[1].Held(name); !held || !bytes.Equal(k.Raw, got[0].Raw) {
+	if k, held := stores[1].Cached(name); !held || !bytes.Equal(k.Raw, got[0].Raw) {
 		t.Error("it is not in memory")
 	}
 	stores[1].Forget(name)
-	if _, held := stores[1].Held(name); held {
+	if _, held := stores[1].Cached(name); held {
 		t.Error("it is not forgotten")
 	}
-	if k, there, err := stores[1].Look(t.Context(), name); err != nil || !there || !bytes.Equal(k.Raw, got[0].Raw) {
+	if k, there, err := stores[1].Lookup(t.Context(), name); err != nil || !there || !bytes.Equal(k.Raw, got[0].Raw) {
 		t.Errorf("it is not found again: %v", err)
 	}
 }
@@ -78,7 +78,7 @@ func TestUnreachableBucket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	n.Stop()
-	if _, err := s.Get(ctx, sessionsecrets.Named("acme", "s1")); !errors.Is(err, sessionsecrets.ErrUnreachable) {
+	if _, err := s.GetOrCreate(ctx, sessionsecrets.SessionOfName("acme", "s1")); !errors.Is(err, sessionsecrets.ErrUnreachable) {
 		t.Errorf("%v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestNames(t *testing.T) {
 	for _, name := range []string{"", "s1", "ä b", "~", "~h", strings.Repeat("s", 32), strings.Repeat("s", 33), strings.Repeat("s", 65), strings.Repeat("ä", 40), "a\xff"} {
 		p, err := subject.Space{}.Parse(subject.Space{}.Decision("acme", "allow", name))
 		servicetest.OK(t, err)
-		if body, subj := sessionsecrets.Named("acme", name), sessionsecrets.Of(p.Tenant, p.Session); body != subj {
+		if body, subj := sessionsecrets.SessionOfName("acme", name), sessionsecrets.SessionOfSubject(p.Tenant, p.Session); body != subj {
 			t.Errorf("%.10q: %v from a body, %v from a subject", name, body, subj)
 		}
 	}

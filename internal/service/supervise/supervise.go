@@ -72,7 +72,7 @@ func New(log zerolog.Logger, onChange func(name string, pid int)) *Supervisor {
 // the pauses of a later crash, which come to about a second and a half; then, and
 // for any other reason at once, the error is returned.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
-	proc, err := s.first(ctx, spec)
+	proc, err := s.firstStart(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
@@ -85,12 +85,12 @@ func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
 	}
 	s.children = append(s.children, c)
 	s.onChange(spec.Name, proc.PID())
-	go s.watch(c)
+	go s.watchChild(c)
 	return nil
 }
 
-// first starts a child for the first time.
-func (s *Supervisor) first(ctx context.Context, spec Spec) (Process, error) {
+// firstStart starts a child for the first time.
+func (s *Supervisor) firstStart(ctx context.Context, spec Spec) (Process, error) {
 	delay := BackoffMin
 	for try := 1; ; try++ {
 		proc, err := spec.Start(ctx)
@@ -107,15 +107,15 @@ func (s *Supervisor) first(ctx context.Context, spec Spec) (Process, error) {
 	}
 }
 
-// watch restarts c whenever it dies before it was told to quit.
-func (s *Supervisor) watch(c *child) {
+// watchChild restarts c whenever it dies before it was told to quit.
+func (s *Supervisor) watchChild(c *child) {
 	defer close(c.done)
 	delay, born := BackoffMin, time.Now()
 	for {
 		select {
 		case <-c.life.Done():
 			return
-		case <-c.current().Done():
+		case <-c.currentProcess().Done():
 		}
 		select {
 		case <-c.life.Done():
@@ -125,16 +125,16 @@ func (s *Supervisor) watch(c *child) {
 		if time.Since(born) > Settled {
 			delay = BackoffMin
 		}
-		s.log.Warn().Str("child", c.spec.Name).Err(c.current().Err()).Dur("restart_in", delay).Msg("a child died and will be restarted")
-		if !s.restart(c, &delay) {
+		s.log.Warn().Str("child", c.spec.Name).Err(c.currentProcess().Err()).Dur("restart_in", delay).Msg("a child died and will be restarted")
+		if !s.restartChild(c, &delay) {
 			return
 		}
 		born = time.Now()
 	}
 }
 
-// restart tries until the child runs again; false when it was told to quit.
-func (s *Supervisor) restart(c *child, delay *time.Duration) bool {
+// restartChild tries until the child runs again; false when it was told to quit.
+func (s *Supervisor) restartChild(c *child, delay *time.Duration) bool {
 	for {
 		select {
 		case <-c.life.Done():
@@ -156,7 +156,7 @@ func (s *Supervisor) restart(c *child, delay *time.Duration) bool {
 	}
 }
 
-func (c *child) current() Process {
+func (c *child) currentProcess() Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.proc
@@ -176,7 +176,7 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 		c.quit()
 		<-c.done
 		grace, cancel := context.WithTimeout(ctx, StopGrace)
-		if err := c.current().Stop(grace); err != nil {
+		if err := c.currentProcess().Stop(grace); err != nil {
 			errs = append(errs, fmt.Errorf("stopping %s: %w", c.spec.Name, err))
 		}
 		cancel()

@@ -55,9 +55,9 @@ type Witness struct {
 	Text string // the key, as it was put
 }
 
-// Trusted reads the keys of the witnesses. A bucket that is not there has none.
-func Trusted(ctx context.Context, js jetstream.JetStream) (list []Witness, err error) {
-	err = each(ctx, js, trustedPrefix, func(e *streams.KVEntry) error {
+// TrustedWitnesses reads the keys of the witnesses. A bucket that is not there has none.
+func TrustedWitnesses(ctx context.Context, js jetstream.JetStream) (list []Witness, err error) {
+	err = eachEntry(ctx, js, trustedPrefix, func(e *streams.KVEntry) error {
 		v, err := evidence.NewWitness(string(e.Value))
 		if err != nil {
 			return fmt.Errorf("key %s of the bucket %s: %w; put it again with: countersign witness trust", e.Key, streams.BucketWitnesses, err)
@@ -78,11 +78,11 @@ func Verifiers(list []Witness) (keys []note.Verifier) {
 
 // HandedIn reads what was handed in, one checkpoint for everybody and shard.
 func HandedIn(ctx context.Context, js jetstream.JetStream) (list []streams.KVEntry, err error) {
-	err = each(ctx, js, signedPrefix, func(e *streams.KVEntry) error { list = append(list, *e); return nil })
+	err = eachEntry(ctx, js, signedPrefix, func(e *streams.KVEntry) error { list = append(list, *e); return nil })
 	return list, err
 }
 
-func each(ctx context.Context, js jetstream.JetStream, prefix string, do func(*streams.KVEntry) error) error {
+func eachEntry(ctx context.Context, js jetstream.JetStream, prefix string, do func(*streams.KVEntry) error) error {
 	keys, err := streams.KVKeys(ctx, js, streams.BucketWitnesses)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // a system from before there was one
@@ -108,8 +108,8 @@ func each(ctx context.Context, js jetstream.JetStream, prefix string, do func(*s
 	return nil
 }
 
-// Judged is a checkpoint that witnesses signed and that is one of the log's.
-type Judged struct {
+// CheckedCheckpoint is a checkpoint that witnesses signed and that is one of the log's.
+type CheckedCheckpoint struct {
 	evidence.Checkpoint
 	Note string // with the log's signature and those of trusted witnesses, and no other
 	By   []evidence.Cosignature
@@ -118,10 +118,10 @@ type Judged struct {
 // Checkpoints reads the stored checkpoints of one size (storage.DB.CheckpointsAt).
 type Checkpoints func(ctx context.Context, shard string, size uint64) ([]storage.Checkpoint, error)
 
-// Judge holds a checkpoint that was handed in against the log's key, the trusted
+// CheckHandedIn holds a checkpoint that was handed in against the log's key, the trusted
 // witnesses, and what the evidence has of this size. ErrFork means that the log's
 // key signed two histories, and that this is the proof.
-func Judge(ctx context.Context, signed string, log note.Verifier, trusted []note.Verifier, stored Checkpoints) (j Judged, err error) {
+func CheckHandedIn(ctx context.Context, signed string, log note.Verifier, trusted []note.Verifier, stored Checkpoints) (j CheckedCheckpoint, err error) {
 	if j.Checkpoint, err = evidence.OpenCheckpoint(signed, note.VerifierList(log)); err != nil {
 		return j, err
 	}
@@ -152,9 +152,9 @@ func Judge(ctx context.Context, signed string, log note.Verifier, trusted []note
 	return j, fmt.Errorf("%w: %s, size %d", ErrUnknown, j.Shard, j.Size)
 }
 
-// Missing reports whether what is stored of this size lacks a signature that j
+// LacksSignature reports whether what is stored of this size lacks a signature that j
 // has.
-func (j Judged) Missing(stored []storage.Checkpoint) bool {
+func (j CheckedCheckpoint) LacksSignature(stored []storage.Checkpoint) bool {
 	have := map[string]bool{}
 	for _, c := range stored {
 		_, lines, _ := strings.Cut(c.Note, "\n\n")

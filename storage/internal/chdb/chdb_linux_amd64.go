@@ -44,7 +44,7 @@ func Load(path string) (*Library, error) {
 		return nil, fmt.Errorf("opening glibc: %w", err)
 	}
 	l := &Library{}
-	if err := register(libc, "sigaction", &l.sigaction); err != nil {
+	if err := registerSymbols(libc, "sigaction", &l.sigaction); err != nil {
 		return nil, err
 	}
 	var handle uintptr
@@ -59,7 +59,7 @@ func Load(path string) (*Library, error) {
 		"chdb_result_error":                &l.resultErr,
 		"chdb_set_signal_handlers_enabled": &handlers,
 	} {
-		if err := register(handle, name, f); err != nil {
+		if err := registerSymbols(handle, name, f); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +77,7 @@ func Load(path string) (*Library, error) {
 	return l, nil
 }
 
-func register(handle uintptr, name string, f any) error {
+func registerSymbols(handle uintptr, name string, f any) error {
 	sym, err := purego.Dlsym(handle, name)
 	if err != nil {
 		return fmt.Errorf("the engine library lacks %s: %w", name, err)
@@ -118,14 +118,14 @@ func (l *Library) Run(args ...string) error {
 		return errors.New("the engine gave no result")
 	}
 	defer l.destroy(r)
-	if msg := text(l.resultErr(r)); msg != "" {
+	if msg := copyCString(l.resultErr(r)); msg != "" {
 		return errors.New(msg)
 	}
 	return nil
 }
 
-// text copies a NUL-terminated string.
-func text(p unsafe.Pointer) string {
+// copyCString copies a NUL-terminated string.
+func copyCString(p unsafe.Pointer) string {
 	if p == nil {
 		return ""
 	}

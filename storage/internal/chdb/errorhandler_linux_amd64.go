@@ -33,11 +33,11 @@ var errLayout = errors.New("the engine library is not laid out as its pinned bui
 // is declared initialised here before anybody initialises it, with the vtable of
 // Poco's own default handler, which does nothing.
 func surviveBadClients(base uintptr) error {
-	handler, killing, guard := word(base+addrHandler), word(base+addrKilling), word(base+addrKillingGuard)
+	handler, killing, guard := readWord(base+addrHandler), readWord(base+addrKilling), readWord(base+addrKillingGuard)
 	if *handler == 0 || *killing != 0 || *guard != 0 {
 		return errLayout
 	}
-	*killing = *word(*handler)
+	*killing = *readWord(*handler)
 	*(*byte)(unsafe.Pointer(guard)) = 1
 	return nil
 }
@@ -55,8 +55,8 @@ func baseOf(handle uintptr) (uintptr, error) {
 	return base, nil
 }
 
-// word is the machine word at an address inside the loaded library, which the
+// readWord is the machine word at an address inside the loaded library, which the
 // garbage collector neither moves nor frees.
-func word(addr uintptr) *uintptr {
+func readWord(addr uintptr) *uintptr {
 	return *(**uintptr)(unsafe.Pointer(&addr))
 }

@@ -52,7 +52,7 @@ func endAtFailedWrite(libc, base uintptr) (err error) {
 		if err != nil {
 			return fmt.Errorf("looking in glibc: %w", err)
 		}
-		slot := word(base + s.addr)
+		slot := readWord(base + s.addr)
 		if *slot != sym {
 			return fmt.Errorf("%w: no jump slot of %s", errLayout, s.name)
 		}
