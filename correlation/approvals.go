@@ -2,10 +2,58 @@ package correlation
 
 import (
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
+
+// approvals are the approval workflows on record: the status of each, and what decisions
+// opened it for. Both are bounded by maxApprovals; the oldest are forgotten.
+type approvals struct {
+	opts      *engineOptions `snapshot:"-"` // given anew
+	findings  *findings
+	statuses  *tables.FIFO[workflowKey, approvalStatus]
+	workflows *tables.FIFO[workflowKey, *workflow]
+}
+
+// workflowKey is an approval workflow of a tenant.
+type workflowKey struct {
+	tenant   string
+	workflow sum
+}
+
+func newApprovals(fs *findings) *approvals {
+	return &approvals{findings: fs, statuses: tables.NewFIFO[workflowKey, approvalStatus](maxApprovals), workflows: tables.NewFIFO[workflowKey, *workflow](maxApprovals)}
+}
+
+// approvalStatus is where an approval workflow stands, and since when it does by
+// the broker's clock.
+type approvalStatus struct {
+	status string
+	at     time.Time
+}
+
+// recordApprovalStatus notes the status of an approval workflow.
+func (ap *approvals) recordApprovalStatus(k workflowKey, status string, at time.Time) {
+	if w, known := ap.statuses.Get(k); !known || w.status != status {
+		ap.statuses.Put(k, approvalStatus{status, at})
+	}
+}
+
+// checkApprovalEvent compares what an event tells of an approval with its record
+// (AH-C-111).
+func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact) {
+	if f.kind != kindApproval || f.approval.valueOrZero().workflow == "" {
+		return
+	}
+	recorded, known := ap.statuses.Get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
+	if known && isGranted(recorded.status) != f.approval.hasStatus(statusApproved) {
+		ap.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AH-C-111", "", f))
+	}
+}
 
 // approvalSteps are what the acts on a workflow are to the calls that wait for
 // it. A vote that does not settle it is none, and what uses an approval up is the
@@ -17,10 +65,10 @@ var approvalSteps = map[string]step{
 // recordApprovalStep notes a record of an approval in the timelines of the calls that it is
 // about. It is no news of them: what they come to shows in the decision that
 // follows.
-func (m *machine) recordApprovalStep(f *fact, a events.Approval) {
+func (cs *calls) recordApprovalStep(f *fact, a events.Approval) {
 	now := approvalSteps[a.Act]
-	s, ok := m.sessions.peek(f.key)
-	if now == noStep || a.Refused != "" || !ok {
+	s := cs.find(f.key)
+	if now == noStep || a.Refused != "" || s == nil {
 		return
 	}
 	if c := s.callOfDecision(a.DecisionID); now == stepAsked && c != nil {
@@ -35,8 +83,8 @@ func (m *machine) recordApprovalStep(f *fact, a events.Approval) {
 	}
 }
 
-func (c *call) hasStep(s step) bool {
-	return slices.ContainsFunc(c.timeline, func(e timelineEntry) bool { return e.step == s })
+func (x *details) hasStep(s step) bool {
+	return slices.ContainsFunc(x.timeline, func(e timelineEntry) bool { return e.step == s })
 }
 
 // confirmation is the user's question that an invocation rests on, and its
@@ -48,32 +96,32 @@ type confirmation struct {
 
 // recordConfirmation notes them where they belong by the log's order: both come before the
 // invocation, which shows which call they were about.
-func (c *call) recordConfirmation(f *fact) {
+func (x *details) recordConfirmation(f *fact) {
 	if f.confirmation == nil {
 		return
 	}
-	if c.binding = events.BindingInferred; f.confirmation.explicit {
-		c.binding = events.BindingExplicit
+	if x.binding = events.BindingInferred; f.confirmation.explicit {
+		x.binding = events.BindingExplicit
 	}
 	for _, s := range [...]struct {
 		step
 		aaepsession.Message
 	}{{stepAsked, f.confirmation.asked}, {stepApproved, f.confirmation.accepted}} {
-		if s.Seq == 0 || len(c.timeline) >= maxTimeline {
+		if s.Seq == 0 || len(x.timeline) >= maxTimeline {
 			continue
 		}
-		i := len(c.timeline)
-		for i > 0 && c.timeline[i-1].seq > s.Seq {
+		i := len(x.timeline)
+		for i > 0 && x.timeline[i-1].seq > s.Seq {
 			i--
 		}
-		c.timeline = slices.Insert(c.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.protocol))
+		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.protocol))
 	}
 }
 
 // firstOwnSeq is the sequence of the first of a call's own messages; 0 if there is
 // none. What a user was asked before it is not the call's.
-func (c *call) firstOwnSeq() uint64 {
-	for _, e := range c.timeline {
+func (x *details) firstOwnSeq() uint64 {
+	for _, e := range x.timeline {
 		if e.step != stepAsked && e.step != stepApproved {
 			return e.seq
 		}
@@ -83,30 +131,30 @@ func (c *call) firstOwnSeq() uint64 {
 
 // A call that needs a person's approval must not be allowed without one
 // (AH-C-042). What stands behind a recorded allow is on record, too; where there is
-// no recorded allow, and in recordings, which have no ledger of approvals, what the
+// no recorded allow, and in recordings, which have no record of approvals, what the
 // call's events claim counts.
 
 // checkAnnouncedApproval judges the announcement of a call.
-func (m *machine) checkAnnouncedApproval(c *call, f *fact) {
-	if f.kind != kindPre || !f.needsHuman || f.verdictClaim.verdict != events.Allow || f.approval.hasStatus(statusApproved) || m.isApprovedOnRecord(c) {
+func (ap *approvals) checkAnnouncedApproval(c *call, f *fact) {
+	if f.kind != kindPre || !f.needsHuman || f.verdictClaim.verdict != events.Allow || f.approval.hasStatus(statusApproved) || ap.isApprovedOnRecord(c) {
 		return
 	}
-	if d := c.directVerdict().recorded; m.fromRecording || d == nil || d.verdict != events.Allow {
-		m.reportCheckFinding("AH-C-042", c, f, findingFrom(f.eventID))
+	if d := c.directVerdict().recorded; ap.opts.fromRecording || d == nil || d.verdict != events.Allow {
+		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(f.eventID))
 	}
 }
 
 // checkExecutedApproval judges the execution of a call that had been allowed.
-func (m *machine) checkExecutedApproval(c *call, f *fact, st effectiveVerdict) {
-	if c.needsHuman && !m.fromRecording && st.recorded != nil && !m.isApprovedOnRecord(c) {
-		m.reportCheckFinding("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
+func (ap *approvals) checkExecutedApproval(c *call, f *fact, st effectiveVerdict) {
+	if c.needsHuman && !ap.opts.fromRecording && st.recorded != nil && !ap.isApprovedOnRecord(c) {
+		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
 	}
 }
 
-// isApprovedOnRecord tells whether one of the recorded verdicts on a call rests on an
+// isApprovedOnRecord reports whether one of the recorded verdicts on a call rests on an
 // approval, or waited for one that was given since. A call without any is judged by
 // those on the one that it tries again.
-func (m *machine) isApprovedOnRecord(c *call) bool {
+func (ap *approvals) isApprovedOnRecord(c *call) bool {
 	for depth := 0; len(c.decisions) == 0 && c.retriedCall != nil && depth < maxRetryChain; depth++ {
 		c = c.retriedCall.expand()
 	}
@@ -114,10 +162,308 @@ func (m *machine) isApprovedOnRecord(c *call) bool {
 		if d.approval == nil {
 			return false
 		}
-		w, _ := m.approvalIndex.get(workflowKey{c.session.key.tenant, sumOf(d.approval.workflow)})
+		w, _ := ap.statuses.Get(workflowKey{c.session.key.tenant, sumOf(d.approval.workflow)})
 		return isGranted(d.approval.status) || isGranted(w.status)
 	})
 }
 
-// isGranted tells whether an approval of a status was given.
+// isGranted reports whether an approval of a status was given.
 func isGranted(status string) bool { return status == statusApproved || status == statusConsumed }
+
+// checkIgnoredApproval: a request came when its approval had been on record for long, and
+// was told to wait for that very approval (AH-C-051). What is asked for again
+// while a reviewer decides may cross the decision.
+func (ap *approvals) checkIgnoredApproval(f *fact) {
+	if f.protocol != protoAgentHook {
+		return
+	}
+	waits := f.decision.approval.valueOrZero()
+	if waits.workflow == "" || waits.status != statusPending || f.decisionExtras == nil || f.decisionExtras.received.IsZero() {
+		return
+	}
+	w, known := ap.statuses.Get(workflowKey{f.key.tenant, sumOf(waits.workflow)})
+	if known && w.status == statusApproved && f.decisionExtras.received.After(w.at.Add(recommendedVerdictWait)) {
+		ap.findings.reportSessionFinding(f, f.origin, singleEventFinding("AH-C-051", "", f))
+	}
+}
+
+// judgeApprovalClaim compares the claimed approval with the workflows on record. A
+// workflow must be one that the call waits for or was allowed by (AH-C-104,
+// AH-C-105), and is approved when a decision or its own record says so (AH-C-105).
+func (ap *approvals) judgeApprovalClaim(c *call, f *fact) {
+	a := c.claims.approval
+	if a == nil || len(c.decisions) == 0 && !ap.opts.RequireVerdict {
+		return
+	}
+	if a.workflow != "" && !c.waitsForWorkflow(a.workflow) {
+		ap.judgeStrangeWorkflow(c, f, a)
+		return
+	}
+	st := c.effectiveVerdict()
+	allowed := st.recorded != nil && st.recorded.verdict == events.Allow
+	onlyReferred := a.workflow == "" && c.claims.namesDecision // see judgeReference
+	if a.hasStatus(statusApproved) && !allowed && !onlyReferred && !ap.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
+		ap.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("the verdict on record still waits for it"))
+	}
+}
+
+// judgeStrangeWorkflow: the claimed workflow is none of the call's own.
+func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact, a *approval) {
+	w := ap.findWorkflow(c.session.key.tenant, a.workflow)
+	v := findingFrom(c.firstEvent(), f.eventID)
+	digest := ""
+	if d := c.lastDecision(); d != nil {
+		v.withVerdict(effectiveVerdict{recorded: d})
+		digest = d.argsDigest
+	}
+	if w == nil {
+		_, recorded := ap.statuses.Get(workflowKey{c.session.key.tenant, sumOf(a.workflow)})
+		waits := a.hasStatus(statusPending) && c.waitsForUnnamed()
+		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
+			ap.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
+		}
+		return
+	}
+	caseOf, what := w.callMismatch(c, digest)
+	if caseOf == "" && !w.coversCall(c) {
+		caseOf, what = caseOtherCall, "it names the workflow of another call, which this one does not say to try again"
+	}
+	switch {
+	case caseOf != "" && c.claims.reportOnce(claimedApprovalKind):
+		ap.findings.reportCheck("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
+	case caseOf == "" && a.hasStatus(statusApproved) && !ap.isWorkflowApproved(c.session.key.tenant, a) && c.claims.reportOnce(claimedApprovalKind):
+		ap.findings.reportCheck("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
+	}
+}
+
+// isWorkflowApproved reports whether the record of a workflow says that it was approved.
+func (ap *approvals) isWorkflowApproved(tenant string, a *approval) bool {
+	recorded, _ := ap.statuses.Get(workflowKey{tenant, sumOf(a.workflow)})
+	if isGranted(recorded.status) {
+		return true
+	}
+	w := ap.findWorkflow(tenant, a.workflow)
+	return w != nil && w.usedBy != 0
+}
+
+// checkUnnamedApproval: what ran after an approval must say which: the workflow and,
+// where a decision used it up, that decision (AH-C-081).
+func (ap *approvals) checkUnnamedApproval(c *call, f *fact) {
+	if f.protocol != protoAgentHook {
+		return
+	}
+	for _, d := range c.decisions {
+		a := d.approval.valueOrZero()
+		used := d.verdict == events.Allow && isGranted(a.status)
+		switch {
+		case a.workflow == "":
+		case f.approval.valueOrZero().workflow == "":
+			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
+			return
+		case used && d.id != "" && f.decisionRef == "" && f.receiptDecisionID == "":
+			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
+			return
+		}
+	}
+}
+
+// checkResumePolicy: a call that was put off must come back as its resume policy says
+// (AH-C-106).
+func (ap *approvals) checkResumePolicy(c *call, f *fact) {
+	if f.kind != kindDecision || f.protocol != protoAgentHook || f.eventID == "" {
+		return
+	}
+	workflow := f.decision.approval.valueOrZero().workflow
+	if workflow == "" {
+		return
+	}
+	for _, d := range c.decisions {
+		p := d.approval.valueOrZero()
+		if p.resumePolicy == resumeSameEvent && p.workflow == workflow && d.eventID != "" && d.eventID != f.eventID {
+			ap.findings.reportCheck("AH-C-106", c, f, findingFrom(d.eventID, f.eventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
+			return
+		}
+	}
+}
+
+const resumeSameEvent = "retry_same_event"
+
+// A decision that puts a call off opens an approval workflow, or joins one. A
+// decision that allows a call and names a workflow rests on its approval, which
+// holds for what the workflow was opened for: one session, one tool, one set of
+// arguments, the calls that wait for it and their retries, one use (AH-C-104).
+
+// workflow is what an approval workflow was opened for, by the decisions that name it.
+type workflow struct {
+	sessionSum   sum   // see sessionSum
+	waitingCalls []sum // of the calls that wait for it, at most maxWaiting; see callKeySum
+	tool         string
+	canonical    string // "" if it is not known
+	argsDigest   string // of the arguments; "" if it is not known
+	resume       string
+	event        string // the event of the request that opened it
+	seq          uint64 // of the decision that opened it
+	usedBy       uint64 // the sequence of the decision that used it up; 0 if none has
+}
+
+// Cases of AH-C-104 about an allow and the workflow that it names.
+const (
+	caseOtherSession      = "session"
+	caseOtherWorkflowTool = "tool"
+	caseOtherArguments    = "arguments"
+	caseOtherCall         = "call"
+	caseUsedTwice         = "used"
+)
+
+// sessionSum stands for a session, slotSum for a call of one, whatever its occurrence.
+func sessionSum(k sessionKey) sum { return sumOf("session", k.source, k.session) }
+
+func callKeySum(k callKey) sum { return sumOf("slot", k.id, k.tool) }
+
+func (ap *approvals) findWorkflow(tenant, id string) *workflow {
+	if id == "" {
+		return nil
+	}
+	if w := ap.workflows.Lookup(workflowKey{tenant, sumOf(id)}); w != nil {
+		return *w
+	}
+	return nil
+}
+
+// useWorkflow notes what an announcement says of a workflow: that a call waits
+// for it, that it uses it up, that a request names it, or which call it tries again.
+func (ap *approvals) useWorkflow(c *call, f *fact) {
+	switch {
+	case f.kind != kindDecision:
+		if w := ap.findWorkflow(f.key.tenant, f.namedWorkflow); w != nil && w.sessionSum == sessionSum(f.key) {
+			w.addWaiting(callKeySum(c.group.key))
+		}
+		ap.describeWorkflow(c, f)
+		ap.retractOtherCall(c, f)
+	case f.decision.approval.valueOrZero().workflow == "":
+	case f.decision.verdict == events.Ask, f.decision.verdict == events.Defer:
+		ap.openWorkflow(c, f)
+	case f.decision.verdict == events.Allow:
+		if w := ap.findWorkflow(f.key.tenant, f.decision.approval.workflow); w != nil {
+			ap.judgeWorkflowUse(c, f, w)
+		}
+	}
+}
+
+func (ap *approvals) openWorkflow(c *call, f *fact) {
+	p, d := f.decision.approval, f.decision
+	w := ap.findWorkflow(f.key.tenant, p.workflow)
+	if w == nil {
+		w = &workflow{
+			sessionSum: sessionSum(f.key), tool: firstNonEmpty(f.tool, c.tool), canonical: c.canonicalTool, argsDigest: d.argsDigest, resume: p.resumePolicy, event: d.eventID, seq: d.seq,
+		}
+		ap.workflows.Put(workflowKey{f.key.tenant, sumOf(p.workflow)}, w)
+	}
+	if w.sessionSum == sessionSum(f.key) {
+		w.addWaiting(callKeySum(c.group.key))
+	}
+}
+
+// describeWorkflow completes what a workflow was opened for by what the call's own
+// events say of its tool.
+func (ap *approvals) describeWorkflow(c *call, f *fact) {
+	for i := range c.decisions {
+		if w := ap.findWorkflow(f.key.tenant, c.decisions[i].approval.valueOrZero().workflow); w != nil && w.seq == c.decisions[i].seq {
+			mergeText(&w.tool, f.tool, false)
+			mergeText(&w.canonical, f.canonicalTool, false)
+		}
+	}
+}
+
+// addWaiting notes that a call waits for the workflow.
+func (w *workflow) addWaiting(slot sum) {
+	if len(w.waitingCalls) < maxWaitingCalls && !slices.Contains(w.waitingCalls, slot) {
+		w.waitingCalls = append(w.waitingCalls, slot)
+	}
+}
+
+// coversCall reports whether the workflow is for a call, or for one that it tries again.
+func (w *workflow) coversCall(c *call) bool {
+	return w.resume == resumeManual || len(w.waitingCalls) >= maxWaitingCalls ||
+		slices.Contains(w.waitingCalls, callKeySum(c.group.key)) || !c.retriedKeySum.isZero() && slices.Contains(w.waitingCalls, c.retriedKeySum)
+}
+
+// Other ways in which a call comes back (AgentHook SPEC 10).
+const (
+	resumeWorkflowID = "retry_with_workflow_id" // an allow under it says that the workflow was named
+	resumeManual     = "manual_retry"
+)
+
+// callMismatch says in which way a call is not what the workflow was opened for; "" if
+// nothing is known to differ. digest is that of the call's decision.
+func (w *workflow) callMismatch(c *call, digest string) (caseOf, what string) {
+	sameName := w.tool == "" || c.tool == "" || w.tool == c.tool || normaliseToolName(w.tool) == normaliseToolName(c.tool)
+	switch {
+	case w.sessionSum != sessionSum(c.session.key):
+		return caseOtherSession, "it was given for another session"
+	case !sameName && (w.canonical == "" || w.canonical != c.canonicalTool):
+		return caseOtherWorkflowTool, "it was given for another tool"
+	case digestsDiffer(w.argsDigest, digest), digest == "" && compareToDecision(&c.args, w.argsDigest) == argsDifferent:
+		return caseOtherArguments, "it was given for other arguments"
+	}
+	return "", ""
+}
+
+// digestsDiffer reports whether two digests are of different arguments. Digests with
+// other keys cannot be compared.
+func digestsDiffer(a, b string) bool {
+	inA, _, _ := strings.Cut(a, ":")
+	inB, _, _ := strings.Cut(b, ":")
+	return a != "" && b != "" && inA == inB && a != b
+}
+
+// judgeWorkflowUse holds an allow against the workflow that it rests on.
+func (ap *approvals) judgeWorkflowUse(c *call, f *fact, w *workflow) {
+	before := w.usedBy
+	if w.usedBy == 0 {
+		w.usedBy = f.seq
+	}
+	if f.protocol != protoAgentHook {
+		return
+	}
+	say := func(caseOf, what string) string {
+		v := findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withSeq(before)
+		return ap.findings.reportCheck("AH-C-104", c, f, v.withCase(caseOf).withText(what))
+	}
+	if caseOf, what := w.callMismatch(c, f.decision.argsDigest); caseOf != "" {
+		say(caseOf, what)
+		return
+	}
+	if before != 0 && before != f.seq {
+		say(caseUsedTwice, "it had been used before")
+	}
+	if !w.coversCall(c) && w.resume != resumeWorkflowID {
+		c.addRetractable(otherCallRetraction, say(caseOtherCall, "it was given for another call, which this one does not say to try again"))
+	}
+	if w.resume == resumeSameEvent && w.event != "" && f.eventID != "" && f.eventID != w.event && !slices.Contains(w.waitingCalls, callKeySum(c.group.key)) {
+		ap.findings.reportCheck("AH-C-106", c, f, findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withText("it came back as another event of another call"))
+	}
+}
+
+// otherCallRetraction is the note of a finding that a call is another than the
+// workflow is for: its own event, which may come later, may say what it tries again.
+const otherCallRetraction = "AH-C-104 " + caseOtherCall
+
+// retractOtherCall takes that finding back.
+func (ap *approvals) retractOtherCall(c *call, f *fact) {
+	if f.retriedKey == (callKey{}) || len(c.retractable) == 0 {
+		return
+	}
+	d := c.lastDecision()
+	if d == nil {
+		return
+	}
+	w := ap.findWorkflow(c.session.key.tenant, d.approval.valueOrZero().workflow)
+	if w == nil || !w.coversCall(c) {
+		return
+	}
+	for _, made := range c.takeRetractable(otherCallRetraction) {
+		ap.findings.reportCheck("AH-C-104", c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+			retracting(made.id).withText("the call says that it tries that one again"))
+	}
+}

@@ -1,12 +1,14 @@
 package correlation
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/google/go-cmp/cmp"
 )
 
 // stepsOf are the steps of a call and their sequences, less that of the key.
@@ -178,6 +180,245 @@ func TestReceiptOfAnotherCall(t *testing.T) {
 			}
 			if found != tc.reused {
 				t.Errorf("receipt_reused is found: %v, want %v", found, tc.reused)
+			}
+		})
+	}
+}
+
+// comingBack is one way to come back after an approval.
+type comingBack struct {
+	name, policy   string
+	call           string // the id of the retry; the first call has c1, or none if this is empty
+	event          int    // the number of its event; the first has 1
+	link, workflow bool   // it names the first call, or the workflow
+	asked          int    // how often it is asked before the approval
+	late           bool   // the first call was found to be missing its end before
+}
+
+// lines are the log of it.
+func (r comingBack) lines() []tree {
+	block := func(status string) tree {
+		return tree{"required": true, "status": status, "workflow_id": "w1", "action_id": "a1", "resume_policy": r.policy,
+			"requested_at": "2026-11-20T12:00:00Z", "expires_at": "2026-11-20T12:10:00Z"}
+	}
+	at := 0.0
+	var lines []tree
+	add := func(l tree) {
+		l["broker"], at = at, at+1
+		lines = append(lines, l)
+	}
+	ask := func(call string, event int, m tree, verdict, status string) {
+		e, d := tree{"t": "PreToolUse", "event_id": uuid(event), "at": 1.0, "m": m}, tree{"verdict": verdict, "event_id": uuid(event), "approval": block(status)}
+		if call != "" {
+			e["call"], d["tool_call_id"] = call, call
+		}
+		add(tree{"request": e})
+		add(tree{"decision": d})
+	}
+	add(tree{"t": "SessionStart", "at": 0.0})
+	first := "c1"
+	if r.call == "" {
+		first = ""
+	}
+	for range max(r.asked, 1) {
+		ask(first, 1, tree{}, "ask", "pending")
+	}
+	if r.late {
+		at = 5000
+	}
+	add(tree{"approval": tree{"workflow_id": "w1", "tenant": "acme", "status": "approved", "action_digest": "sha256:00", "requested_at": "2026-11-20T12:00:00Z"}})
+	m := tree{}
+	if r.link {
+		m["retry"] = tree{"attempt": 2, "previous_tool_call_id": "c1"}
+	}
+	if r.workflow {
+		m["approval"] = block("approved")
+	}
+	ask(r.call, r.event, m, "allow", "consumed")
+	m = set(set(m, "approval", block("approved")), "admission_verdict", tree{"verdict": "allow"})
+	pre := tree{"t": "PreToolUse", "event_id": uuid(r.event), "at": 1.0, "evidence_phase": "pre_commit", "m": m}
+	post := tree{"t": "PostToolUse", "at": at, "m": set(set(m, "admission_verdict", nil), "execution", tree{"outcome": "succeeded"})}
+	if r.call != "" {
+		pre["call"], post["call"] = r.call, r.call
+	}
+	add(pre)
+	add(post)
+	add(tree{"t": "SessionEnd", "at": at})
+	return lines
+}
+
+// TestPermittedRetries: a retry that docs/approvals.md permits is no finding but, where
+// the resume policy asks for the same event, of that (AH-C-106).
+func TestPermittedRetries(t *testing.T) {
+	const same, named = "retry_same_event", "retry_with_workflow_id"
+	for _, r := range []comingBack{
+		{name: "the same event", policy: same, call: "c1", event: 1},
+		{name: "the same event, asked often", policy: same, call: "c1", event: 1, asked: 4},
+		{name: "no ids", policy: same, event: 1},
+		{name: "the same call, another event", policy: same, call: "c1", event: 2},
+		{name: "another call that names the first", policy: same, call: "c2", event: 2, link: true},
+		{name: "another call that names the workflow", policy: same, call: "c2", event: 2, workflow: true},
+		{name: "the workflow named, the same call", policy: named, call: "c1", event: 1, workflow: true},
+		{name: "the workflow named, another call", policy: named, call: "c2", event: 2, workflow: true},
+		{name: "the workflow named in a header, another call", policy: named, call: "c2", event: 2},
+		{name: "the publisher waits", policy: "publisher_waits", call: "c1", event: 1, asked: 4},
+		{name: "started anew by hand", policy: "manual_retry", call: "c2", event: 2},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			found := corpusCase{protocol: protoAgentHook, lines: r.lines()}.live(t)
+			found = slices.DeleteFunc(found, func(f events.Finding) bool {
+				return f.Rule == "AH-C-106" && r.policy == same && r.event != 1 || f.Severity == events.SeverityInfo
+			})
+			wantRules(t, found)
+		})
+	}
+}
+
+// TestRetryAfterTheDeadline: that the first call's end was missing is taken back.
+func TestRetryAfterTheDeadline(t *testing.T) {
+	r := comingBack{policy: "manual_retry", call: "c2", event: 2, late: true}
+	c := corpusCase{protocol: protoAgentHook, lines: r.lines()}
+	rules := func(found []events.Finding) (list []string) {
+		for _, f := range found {
+			if f.Retracts != "" {
+				list = append(list, f.Rule)
+			}
+		}
+		return list
+	}
+	run := c.ledger(t).run()
+	if got := rules(slices.Concat(run.findings, run.checks)); !slices.Equal(got, []string{MissingCompletion, "AH-C-079"}) {
+		t.Errorf("taken back: %v", got)
+	}
+}
+
+// TestUnansweredAsk: nothing replaces a call that waits for an approval which no other
+// call uses, and what was allowed is never replaced.
+func TestUnansweredAsk(t *testing.T) {
+	lines := comingBack{policy: "manual_retry", call: "c2", event: 2}.lines()
+	for name, change := range map[string]func(tree) tree{
+		"another workflow": func(l tree) tree {
+			if d, ok := l["decision"].(tree); ok && d["verdict"] == "allow" {
+				return set(l, "decision.approval.workflow_id", "w2")
+			}
+			return l
+		},
+		"the first call was allowed": func(l tree) tree {
+			if d, ok := l["decision"].(tree); ok && d["verdict"] == "ask" {
+				return set(l, "decision.verdict", "allow")
+			}
+			return l
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var changed []tree
+			for _, l := range lines {
+				l = change(l)
+				if m, _ := l["m"].(tree); m["approval"] != nil && name == "another workflow" {
+					l = set(l, "m.approval.workflow_id", "w2")
+				}
+				changed = append(changed, l)
+			}
+			found := corpusCase{protocol: protoAgentHook, lines: changed}.live(t)
+			if !slices.ContainsFunc(found, func(f events.Finding) bool { return f.Rule == MissingCompletion && f.ToolCallID == "c1" }) {
+				t.Errorf("findings %v", rulesOf(found))
+			}
+		})
+	}
+}
+
+// TestBinding: the record of a call that rests on a user's confirmation says
+// whether the question named the call, also after the call was compacted and its
+// state restored.
+func TestBinding(t *testing.T) {
+	question := func(extra tree) tree {
+		q := tree{"t": "awaiting.confirmation", "ask": "1", "irreversible": true}
+		if extra != nil {
+			q["extra_context"] = extra
+		}
+		return q
+	}
+	for _, tc := range []struct {
+		name  string
+		extra tree
+		ask   bool
+		want  string
+	}{
+		{"the question names the call", tree{"tool_call_id": "call_1"}, true, events.BindingExplicit},
+		{"the question names no call", nil, true, events.BindingInferred},
+		{"no question", nil, false, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			lines := []tree{{"t": "session.started"}}
+			if tc.ask {
+				lines = append(lines, question(tc.extra), tree{"t": "confirmation.reply", "reply_token": "rpl_1", "decision": "accept", "decided_by": "user"})
+			}
+			lines = append(lines,
+				tree{"t": "tool.invoked", "tool": "pay_invoice", "tool_call_id": "call_1", "args_summary": "x", "risk_level": "low", "irreversible": tc.ask},
+				tree{"t": "tool.completed", "tool": "pay_invoice", "tool_call_id": "call_1", "status": "success", "duration_ms": 1})
+			r := corpusCase{protocol: protoAAEP, lines: lines}.ledger(t).run()
+			got, calls := "", 0
+			for _, o := range r.outputs {
+				var c events.Call
+				if o.Type == events.TypeCall && json.Unmarshal(o.Body, &c) == nil && c.State == events.CallCompleted {
+					got, calls = c.Binding, calls+1
+				}
+			}
+			if calls != 1 || got != tc.want {
+				t.Errorf("%d completed calls, binding %q, want %q", calls, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestAskedAboutNoCall: what is no tool call can be asked about, too. The
+// admitter's copy is not the event: that is news when it comes.
+func TestAskedAboutNoCall(t *testing.T) {
+	action := set(hook(1, "WebActionRequested", 0), "evidence_phase", "pre_commit")
+	action = set(action, "metadata.web", tree{"action_id": "act_1", "url": "https://example.org"})
+	allowed := set(action, "metadata.admission_verdict", tree{"verdict": "allow"})
+	done := set(hook(2, "WebActionCompleted", 1), "metadata", tree{"web": tree{"action_id": "act_1"}})
+	question := wire(2, "awaiting.confirmation", 1, tree{"action": "wipe", "consequence": "Gone.", "reply_token": "rpl_1", "timeout_seconds": 60,
+		"default_decision": "reject", "urgency": "critical"})
+	answer := tree{"type": "confirmation.reply", "subscription_id": "sub_1", "reply_token": "rpl_1", "decision": "accept", "timestamp": stamp(2)}
+	for _, tc := range []struct {
+		name  string
+		asked tree
+		ruled events.Verdict // "" if there is no decision
+		after []tree
+		want  []string
+	}{
+		{"the event itself", action, "", []tree{action, done}, []string{"AH-C-145/medium"}},
+		{"the event with its verdict", action, "", []tree{allowed, done}, []string{}},
+		{"the event, and again with its verdict", action, "", []tree{action, allowed, done}, []string{}},
+		{"the event, and the verdict is on record", action, events.Allow, []tree{action, done}, []string{}},
+		{"the event with a verdict that is none", action, events.Deny, []tree{allowed, done}, []string{"AH-C-145/medium"}},
+		{"a question", question, "", []tree{question, answer}, []string{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			if tc.asked["type"] != nil {
+				l.event(wire(1, "session.started", 0, nil))
+			}
+			l.request(tc.asked, "d1")
+			if tc.ruled != "" {
+				l.decide(tc.asked, "d1", tc.ruled)
+			}
+			for _, e := range tc.after {
+				if e["type"] == "confirmation.reply" {
+					l.put(space.Event("acme", "rt1", protoAAEP, "", "confirmation.reply"), nil, encode(e))
+				} else {
+					l.event(e)
+				}
+			}
+			got := []string{}
+			for _, f := range l.run().checks {
+				if f.Severity != events.SeverityInfo {
+					got = append(got, f.Rule+"/"+string(f.Severity))
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
 			}
 		})
 	}

@@ -27,7 +27,7 @@ type call struct {
 	session          *session
 	group            *callGroup
 	occurrence       int
-	order            uint64 // in which calls were armed, over all sessions
+	order            uint64 // in which calls were opened, over all sessions
 	cachedIDSum      sum    // of what makes its call_id, once that was needed
 	retriedCall      *call  // the call that this one tries again
 	state            events.CallState
@@ -82,7 +82,7 @@ type details struct {
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval
 	thread              sum          // see lineage.thread; of a call without an id
-	retriedKeySum       sum          // the slot of the call that its events say it tries again; see slotSum
+	retriedKeySum       sum          // the group of the call that its events say it tries again; see callKeySum
 
 	handoffFinding handoffFinding // it came after a handoff of its agent
 
@@ -109,7 +109,7 @@ type publicDetails struct {
 	binding      string // see events.Call.Binding
 }
 
-// recordCounts counts the records of a call that were put out, by state.
+// recordCounts counts the records of a call that were emitted, by state.
 type recordCounts [len(callStates)]uint32
 
 // callStates are all states of a call, in the order of records.
@@ -176,7 +176,7 @@ func (c *call) attachFact(f *fact) {
 			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
 		}
 		if c.decisions == nil {
-			c.decisions = c.session.machine.freeLists.allocVerdicts(1)
+			c.decisions = c.session.calls.freeLists.allocVerdicts(1)
 		}
 		c.decisions = append(c.decisions, *f.decision)
 		c.session.noteVerdict(f.decision.verdict)
@@ -218,9 +218,9 @@ func (c *call) mergeIdentity(f *fact) {
 	}
 	argsRank := rank.args
 	if f.args.known && argsRank > c.argsRank {
-		c.session.machine.releaseCallArgs(c)
+		c.session.calls.releaseCallArgs(c)
 		c.args, c.argsRank = f.args, argsRank
-		c.session.machine.keepCallArgs(c)
+		c.session.calls.keepCallArgs(c)
 	}
 }
 
@@ -233,20 +233,20 @@ func (c *call) addEventID(f *fact) {
 	}
 	if !c.hasEvent(f.eventID) && len(c.events) < maxCallEvents {
 		if c.events == nil {
-			c.events = c.session.machine.freeLists.allocStrings(1)
+			c.events = c.session.calls.freeLists.allocStrings(1)
 		}
 		c.events = append(c.events, f.eventID)
 	}
 }
 
 // hasEvent reports whether a request or pre event with this id belongs to the call.
-func (c *call) hasEvent(eventID string) bool {
-	for _, e := range c.events {
+func (x *details) hasEvent(eventID string) bool {
+	for _, e := range x.events {
 		if e == eventID && eventID != "" {
 			return true
 		}
 	}
-	for _, d := range c.decisions {
+	for _, d := range x.decisions {
 		if d.eventID == eventID && eventID != "" {
 			return true
 		}
@@ -256,7 +256,7 @@ func (c *call) hasEvent(eventID string) bool {
 
 func (c *call) addStep(s step, f *fact) {
 	if c.timeline == nil {
-		c.timeline = c.session.machine.freeLists.allocTimeline(typicalSteps)
+		c.timeline = c.session.calls.freeLists.allocTimeline(typicalSteps)
 	}
 	if len(c.timeline) < maxTimeline {
 		c.timeline = append(c.timeline, newTimelineEntry(s, f.seq, f.at, f.eventID, f.protocol))
@@ -265,17 +265,17 @@ func (c *call) addStep(s step, f *fact) {
 
 func (c *call) isOpen() bool { return c.state == events.CallOpen }
 
-// compareFact tells whether a fact is about the same tool and arguments as the call.
-func (c *call) compareFact(f *fact) comparison {
-	if c.tool != "" && f.tool != "" && c.tool != f.tool {
+// compareFact reports whether a fact is about the same tool and arguments as the call.
+func (x *details) compareFact(f *fact) comparison {
+	if x.tool != "" && f.tool != "" && x.tool != f.tool {
 		return argsDifferent
 	}
-	result := compareArguments(&c.args, &f.args)
-	for i := range c.decisions {
+	result := compareArguments(&x.args, &f.args)
+	for i := range x.decisions {
 		if result == argsEqual {
 			return argsEqual
 		}
-		if r := compareToDecision(&f.args, c.decisions[i].argsDigest); r != argsUnknown {
+		if r := compareToDecision(&f.args, x.decisions[i].argsDigest); r != argsUnknown {
 			result = r
 		}
 	}
@@ -283,9 +283,9 @@ func (c *call) compareFact(f *fact) comparison {
 }
 
 // lastDecision is the verdict that counts: the latest one recorded.
-func (c *call) lastDecision() *recordedVerdict {
-	if n := len(c.decisions); n > 0 {
-		return &c.decisions[n-1]
+func (x *details) lastDecision() *recordedVerdict {
+	if n := len(x.decisions); n > 0 {
+		return &x.decisions[n-1]
 	}
 	return nil
 }

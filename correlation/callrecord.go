@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// callView is a call as it was when it was put out: what its record is made of, once
+// callView is a call as it was when it was emitted: what its record is made of, once
 // somebody encodes it. It is never changed after it was made.
 type callView struct {
 	publicDetails // of its own
@@ -43,6 +43,13 @@ const (
 	maxFreeViews      = 1024
 )
 
+// release takes a view back.
+func (l *callViewPool) release(v *callView) {
+	if len(l.freeViews) < maxFreeViews {
+		l.freeViews = append(l.freeViews, v)
+	}
+}
+
 func (l *callViewPool) next() *callView {
 	if last := len(l.freeViews) - 1; last >= 0 {
 		one := l.freeViews[last]
@@ -61,14 +68,14 @@ func (l *callViewPool) next() *callView {
 // does so spares the garbage collector most of its work. The output is encoded or
 // will never be, and so is every copy of it; what was encoded stays good.
 func (c *Correlator) Reuse(o *Output) {
-	if l := &c.machine.callViewPool; o.call != nil && len(l.freeViews) < maxFreeViews {
-		l.freeViews = append(l.freeViews, o.call)
+	if o.call != nil {
+		c.engine.findings.release(o.call)
 	}
 	o.call = nil
 }
 
 // fillFrom makes it the likeness of a call; st is the verdict that stands for it.
-func (l *callView) fillFrom(c *call, st *effectiveVerdict) {
+func (l *callView) fillFrom(c *call, st *effectiveVerdict, parents *lineage) {
 	l.publicDetails = c.publicDetails
 	l.timeline = append(l.timelineRoom[:0], c.timeline...)
 	if c.rules != nil || c.differences != nil {
@@ -77,7 +84,7 @@ func (l *callView) fillFrom(c *call, st *effectiveVerdict) {
 	l.origin, l.occurrence, l.state, l.idSum = c.session.origin, c.occurrence, c.state, c.idSum()
 	l.parentLink = parentLink{}
 	if c.session.parentLinkRank != 0 {
-		l.parentLink, _ = c.session.machine.parentLinks.get(c.session.key)
+		l.parentLink = parents.parentOf(c.session.key)
 	}
 	l.admittedDigest, l.executedDigest = c.args.recordDigest, c.executedArgs.recordDigest
 	if l.hasDecision = st.recorded != nil; !l.hasDecision {
@@ -162,9 +169,9 @@ func (r *callRecordBuffer) fillTimeline(l *callView) {
 }
 
 // timelineSeqs are those of all that is known of the call.
-func (c *call) timelineSeqs() []uint64 {
+func (x *details) timelineSeqs() []uint64 {
 	var list []uint64
-	for _, s := range c.timeline {
+	for _, s := range x.timeline {
 		if s.seq != 0 {
 			list = append(list, s.seq)
 		}
@@ -199,11 +206,11 @@ func (v *findingSpec) evidenceSeqs(c *call, f *fact) []uint64 {
 
 // eventSeqs are the sequences of events that belong to the call, as far as it
 // remembers them.
-func (c *call) eventSeqs(ids []string) (list []uint64) {
+func (x *details) eventSeqs(ids []string) (list []uint64) {
 	for _, id := range ids {
-		i := slices.IndexFunc(c.timeline, func(e timelineEntry) bool { return e.eventID == id })
-		if i >= 0 && c.timeline[i].seq != 0 {
-			list = append(list, c.timeline[i].seq)
+		i := slices.IndexFunc(x.timeline, func(e timelineEntry) bool { return e.eventID == id })
+		if i >= 0 && x.timeline[i].seq != 0 {
+			list = append(list, x.timeline[i].seq)
 		}
 	}
 	return list

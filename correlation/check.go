@@ -65,13 +65,13 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 			r.lines = append(r.lines, r.read(uint64(i)+1, line, read))
 		}
 	}
-	m := newMachine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
-	m.fromRecording, m.recordedUntil = true, o.Now
+	m := newEngine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
+	m.opts.fromRecording, m.opts.recordedUntil = true, o.Now
 	r.play(m)
 	if !o.Now.IsZero() {
 		m.advanceTimers(o.Now)
 	}
-	return dropRetracted(m.outputs), nil
+	return dropRetracted(m.findings.pending()), nil
 }
 
 // recordedSession is a recording that was read.
@@ -202,39 +202,39 @@ func readAAEP(f *fact, raw []byte) recordedLine {
 	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAAEP(e.Tree)}
 }
 
-// play hands the lines to the machine.
-func (r *recordedSession) play(m *machine) {
+// play passes the lines to the engine.
+func (r *recordedSession) play(e *engine) {
 	for _, l := range r.lines {
 		if !l.time.IsZero() {
-			m.now = l.time
+			e.timers.startAt(l.time)
 			break
 		}
 	}
 	for _, l := range r.lines {
-		m.advanceTimers(l.time)
+		e.advanceTimers(l.time)
 		f := l.fact
-		f.at = m.now
+		f.at = e.timers.now()
 		switch {
 		case l.defect != "":
-			m.reportRuleFinding(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
+			e.findings.reportRule(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
 		case l.decision != nil:
-			r.decide(m, f, *l.decision)
+			r.decide(e, f, *l.decision)
 		case f.kind != kindAdmissionReply && f.aaep == nil && f.hook == nil:
-			m.reportUnreadable(f, l.err)
+			e.reportUnreadable(f, l.err)
 		default:
 			if f.kind != kindAdmissionReply {
 				if what := eventDefect(f, l.err, l.violations); what != "" {
-					m.reportInvalid(f, what)
+					e.findings.reportInvalid(f, what)
 				}
 			}
 			r.index.locateReply(f)
-			m.processFact(f)
+			e.processFact(f)
 		}
-		m.compactCalls()
+		e.calls.compactCalls()
 	}
 }
 
-func (r *recordedSession) decide(m *machine, f *fact, d events.Decision) {
+func (r *recordedSession) decide(e *engine, f *fact, d events.Decision) {
 	d.Tenant, d.EventID = "", agenthook.NormaliseID(d.EventID)
 	d.Protocol = firstNonEmpty(d.Protocol, r.protocol)
 	decisionFact(f, new(recordedVerdict), &d)
@@ -244,10 +244,10 @@ func (r *recordedSession) decide(m *machine, f *fact, d events.Decision) {
 	}
 	r.index.completeDecision(f, d)
 	if !d.Verdict.Valid() {
-		m.reportRuleFinding(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.contentSum).withCase(caseVerdict))
+		e.findings.reportRule(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.contentSum).withCase(caseVerdict))
 		return
 	}
-	m.processFact(f)
+	e.processFact(f)
 }
 
 // recordingIndex finds the event that a line without source or session is about.
@@ -304,7 +304,7 @@ func (x recordingIndex) locateReply(f *fact) {
 	}
 }
 
-// dropRetracted leaves out what was withdrawn.
+// dropRetracted leaves out what was retracted.
 func dropRetracted(outputs []Output) []events.Finding {
 	var list []events.Finding
 	withdrawn := map[string]bool{}

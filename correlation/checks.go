@@ -2,7 +2,6 @@ package correlation
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
@@ -69,40 +68,40 @@ func equivalentChecks(r *Rule, c *call, f *fact, v *findingSpec) []string {
 }
 
 // missingRule is the protocol's check behind missing_completion.
-func (c *call) missingRule() *Rule {
-	if firstNonEmpty(c.preProtocol, c.protocol) == protoAAEP {
+func (x *details) missingRule() *Rule {
+	if firstNonEmpty(x.preProtocol, x.protocol) == protoAAEP {
 		return checkRules["AAEP-C-081"]
 	}
 	return checkRules["AH-C-079"]
 }
 
-// reportSessionFinding puts out what a session found, and gives the finding's id.
-func (m *machine) reportSessionFinding(f *fact, who origin, b *catalogue.Breach) string {
-	rule, about, v := m.sessionFindingSpec(f, who, b)
+// reportSessionFinding emits what a session found, and gives the finding's id.
+func (fs *findings) reportSessionFinding(f *fact, who origin, b *catalogue.Breach) string {
+	rule, about, v := fs.sessionFindingSpec(f, who, b)
 	if b.Withdraws != nil {
-		_, _, old := m.sessionFindingSpec(f, who, b.Withdraws)
-		_, id := identifyFinding(checkRules[b.Withdraws.Check], nil, m.findingSubject(f, who, b.Withdraws), old)
+		_, _, old := fs.sessionFindingSpec(f, who, b.Withdraws)
+		_, id := identifyFinding(checkRules[b.Withdraws.Check], nil, fs.findingSubject(f, who, b.Withdraws), old)
 		back := *v
 		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
-		m.emitFinding(checkRules[b.Withdraws.Check], nil, about, &back)
+		fs.emitFinding(checkRules[b.Withdraws.Check], nil, about, &back)
 		if b.Retracts {
 			return id
 		}
 	}
-	return m.emitFinding(rule, nil, about, v)
+	return fs.emitFinding(rule, nil, about, v)
 }
 
-func (m *machine) sessionFindingSpec(f *fact, who origin, b *catalogue.Breach) (*Rule, *fact, *findingSpec) {
+func (fs *findings) sessionFindingSpec(f *fact, who origin, b *catalogue.Breach) (*Rule, *fact, *findingSpec) {
 	v := findingFrom(b.Events...).withCase(b.Case).withText(b.What).withSeverity(b.Severity)
 	v.seqs = append(v.seqs, b.Seqs...)
 	if f.kind == kindQuestionReply || len(v.events) == 0 { // replies have no ids
 		v.withContent(f.contentSum)
 	}
-	return checkRules[b.Check], m.findingSubject(f, who, b), v
+	return checkRules[b.Check], fs.findingSubject(f, who, b), v
 }
 
 // findingSubject is whom and what a breach is about.
-func (m *machine) findingSubject(f *fact, who origin, b *catalogue.Breach) *fact {
+func (fs *findings) findingSubject(f *fact, who origin, b *catalogue.Breach) *fact {
 	about := &fact{origin: who, protocol: f.protocol}
 	if b.Call != "" {
 		about.callID = boundID(b.Call)
@@ -155,69 +154,38 @@ func unreadableCheck(protocol string, err error) string {
 	return firstNonEmpty(unreadableChecks[strict.Code], "AAEP-C-001")
 }
 
-// reportCheckFinding puts out that a call breaks a check of its protocol.
-func (m *machine) reportCheckFinding(id string, c *call, f *fact, v *findingSpec) string {
-	return m.emitFinding(checkRules[id], c, f, v)
+// reportCheck emits that a call breaks a check of its protocol.
+func (fs *findings) reportCheck(id string, c *call, f *fact, v *findingSpec) string {
+	return fs.emitFinding(checkRules[id], c, f, v)
 }
 
 // checkUnanswered: admission was asked for and never given, and nothing says that
 // the fail mode let the call pass (AH-C-073).
-func (m *machine) checkUnanswered(c *call, f *fact) {
+func (j *judge) checkUnanswered(c *call, f *fact) {
 	if f.protocol == protoAgentHook && c.hasRequest && !c.failOpen {
-		c.addRetractable("AH-C-073", m.reportCheckFinding("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
-	}
-}
-
-// checkOutsideGate: the session's attestation claims a gate that this call did not
-// go through (AH-C-084).
-func (m *machine) checkOutsideGate(c *call, f *fact) {
-	w, ok := m.protocolSessions.peek(protocolSessionKey{f.key, protoAgentHook})
-	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
-	if ok && !said && f.effect != noEffect && w.hook.Gated() {
-		c.addRetractable("AH-C-084", m.reportCheckFinding("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
+		c.addRetractable("AH-C-073", j.findings.reportCheck("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }
 
 // checkOrphan: a completion that nothing was before went around the gate, and
 // one that came again may contradict the first (AH-C-089).
-func (m *machine) checkOrphan(sl *callGroup, c *call, f *fact) {
+func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact) {
 	if f.protocol != protoAgentHook {
 		return
 	}
 	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
 	switch {
 	case before == nil:
-		m.checkOutsideGate(c, f)
+		j.trackers.checkOutsideGate(c, f)
 	case before.outcome != f.outcome:
-		m.reportCheckFinding("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
+		j.findings.reportCheck("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
 	}
 }
 
 // checkUnnamedEnd: the end of a call does not carry the id that its beginning had
 // (AH-C-087).
-func (m *machine) checkUnnamedEnd(c *call, f *fact, inferred bool) {
+func (j *judge) checkUnnamedEnd(c *call, f *fact, inferred bool) {
 	if inferred && f.protocol == protoAgentHook && f.callKey.id == "" && c.group.key.id != "" {
-		m.reportCheckFinding("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
-	}
-}
-
-// checkUnnamedApproval: what ran after an approval must say which: the workflow and,
-// where a decision used it up, that decision (AH-C-081).
-func (m *machine) checkUnnamedApproval(c *call, f *fact) {
-	if f.protocol != protoAgentHook {
-		return
-	}
-	for _, d := range c.decisions {
-		a := d.approval.valueOrZero()
-		used := d.verdict == events.Allow && isGranted(a.status)
-		switch {
-		case a.workflow == "":
-		case f.approval.valueOrZero().workflow == "":
-			m.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
-			return
-		case used && d.id != "" && f.decisionRef == "" && f.receiptDecisionID == "":
-			m.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
-			return
-		}
+		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
 	}
 }

@@ -327,7 +327,7 @@ func TestWeight(t *testing.T) {
 	l := newLedger(t)
 	l.opts.RequireVerdict = false
 	core := New(l.opts)
-	core.machine.storedItemLimit = 500
+	core.engine.trackers.storedItemLimit = 500
 	for i := range 3000 {
 		e := wire(i, "tool.invoked", 1, tree{"tool": "lookup", "tool_call_id": fmt.Sprint("call_", i), "session_id": fmt.Sprint("sess_", i%100)})
 		l.event(e)
@@ -336,12 +336,12 @@ func TestWeight(t *testing.T) {
 		core.Apply(m)
 	}
 	sum := 0
-	for w, ok := core.machine.protocolSessions.oldest(); ok; w, ok = core.machine.protocolSessions.oldest() {
+	for w, ok := core.engine.trackers.sessions.Oldest(); ok; w, ok = core.engine.trackers.sessions.Oldest() {
 		sum += w.storedItems
-		core.machine.protocolSessions.remove(w.id())
+		core.engine.trackers.sessions.Remove(w.ID())
 	}
-	if core.machine.storedItems > 500 || sum != core.machine.storedItems {
-		t.Errorf("the weight is %d, and the sum %d", core.machine.storedItems, sum)
+	if core.engine.trackers.storedItems > 500 || sum != core.engine.trackers.storedItems {
+		t.Errorf("the weight is %d, and the sum %d", core.engine.trackers.storedItems, sum)
 	}
 }
 

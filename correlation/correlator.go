@@ -42,7 +42,7 @@ const (
 // Correlator correlates one shard. It is not safe for concurrent use, but for
 // NewDecoder.
 type Correlator struct {
-	machine            *machine
+	engine             *engine
 	space              subject.Space
 	shard              string
 	vouchForKey        func(events.KeyRecord) bool
@@ -60,14 +60,14 @@ type Correlator struct {
 func New(o Options) *Correlator {
 	keys := signing.KeySet{}
 	c := &Correlator{
-		machine: newMachine(o), space: o.Space, shard: o.Shard, vouchForKey: o.KeyVoucher, vouchForRetirement: o.RetireVoucher, retiredKeys: map[string]bool{},
+		engine: newEngine(o), space: o.Space, shard: o.Shard, vouchForKey: o.KeyVoucher, vouchForRetirement: o.RetireVoucher, retiredKeys: map[string]bool{},
 		keys: keys, records: signing.RecordVerifier{Keys: keys},
 	}
 	c.decoder = c.NewDecoder()
 	return c
 }
 
-// Apply takes the next message of the log and gives what is to be put out for
+// Apply takes the next message of the log and gives what is to be emitted for
 // it, in order. Messages must come in the order of their sequence; one whose
 // sequence is not above the last one's was applied before and gives nothing.
 //
@@ -78,7 +78,7 @@ func New(o Options) *Correlator {
 //
 // Body and Header are not kept.
 func (c *Correlator) Apply(m events.LogMessage) []Output {
-	if m.Seq <= c.machine.stats.Seq {
+	if m.Seq <= c.engine.stats.Seq {
 		return nil
 	}
 	var in Input
@@ -95,17 +95,16 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 // see Output.Encode. The list is good until the next Step, the outputs until Reuse.
 func (c *Correlator) Step(in *Input) []Output {
 	m, p := &in.message, &in.parsedSubject
-	if m.Seq <= c.machine.stats.Seq {
+	if m.Seq <= c.engine.stats.Seq {
 		return nil
 	}
-	c.machine.stats.Seq = m.Seq
-	clear(c.machine.outputs)
-	c.machine.outputs = c.machine.outputs[:0]
+	c.engine.stats.Seq = m.Seq
+	c.engine.findings.clearOutputs()
 	if in.isOwnRecord {
 		return nil
 	}
-	c.machine.stats.Messages++
-	c.machine.advanceTimers(m.Time)
+	c.engine.stats.Messages++
+	c.engine.advanceTimers(m.Time)
 	switch {
 	case in.hasBadSubject:
 		c.reportBadSubject(*m)
@@ -126,13 +125,8 @@ func (c *Correlator) Step(in *Input) []Output {
 	case p.Class == subject.Control && p.Kind == events.ControlPublisher:
 		c.applyPublisherChange(*m, *p)
 	}
-	if len(c.machine.dirtyCalls) >= compactBatch {
-		c.machine.compactCalls()
-	}
-	if len(c.machine.outputs) == 0 {
-		return nil
-	}
-	return c.machine.outputs
+	c.engine.calls.compactIfMany()
+	return c.engine.findings.pending()
 }
 
 // Ahead looks where Step will look for the ids of events that were decoded, and for
@@ -146,15 +140,14 @@ func (c *Correlator) Ahead(inputs []Input) {
 		if f == nil || f.cachedIDSum.isZero() || !f.cachedHashes.computed {
 			continue
 		}
-		if k := (sourceKey{f.key.tenant, f.key.source}); from == nil || from.key != k {
-			if from, _ = c.machine.sources.peekHashed(k, f.cachedHashes.source); from == nil {
-				continue
-			}
+		var read uint64
+		if from, read = c.engine.history.prefetch(f, from); from == nil {
+			continue
 		}
-		c.machine.prefetched += from.firstContents.prefetch(f.cachedIDSum.hash())
 		if f.kind == kindPre {
-			c.machine.prefetched += c.machine.linkTargets.prefetch(linkKeyHash(f.cachedHashes.tenant, f.cachedIDSum))
+			read += c.engine.lineage.prefetch(&f.cachedHashes, f.cachedIDSum)
 		}
+		c.engine.prefetched += read
 	}
 }
 
@@ -166,31 +159,30 @@ func (c *Correlator) Ahead(inputs []Input) {
 // the last message: some messages let no time pass.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
 	var next earliestTime
-	if d, ok := c.machine.callDeadlines.next(); ok {
-		next.keepEarlier(d.at)
+	if at, ok := c.engine.timers.nextDeadline(); ok {
+		next.keepEarlier(at)
 	}
-	if len(c.machine.runningSessions) > 0 {
-		c.machine.nextProtocolSessionIdle(&next)
+	if c.engine.trackers.hasRunning() {
+		c.engine.trackers.nextProtocolSessionIdle(&next)
 	}
-	c.machine.nextNegotiationTimeout(&next)
-	return c.machine.toBrokerTime(next.at), next.any
+	c.engine.negotiations.nextNegotiationTimeout(&next)
+	return c.engine.timers.toBrokerTime(next.at), next.any
 }
 
 // NextIdle is when the next session may be forgotten, likewise.
 func (c *Correlator) NextIdle() (time.Time, bool) {
 	var next earliestTime
-	c.machine.nextProtocolSessionIdle(&next)
-	if s, ok := c.machine.sessions.oldest(); ok {
-		at, _ := c.machine.checkIdle(s.lastActivity, sessionIdle)
-		next.keepEarlier(at)
-	}
-	return c.machine.toBrokerTime(next.at), next.any
+	c.engine.trackers.nextProtocolSessionIdle(&next)
+	c.engine.calls.nextIdle(&next)
+	return c.engine.timers.toBrokerTime(next.at), next.any
 }
 
 // Stats says what the correlator holds and has done.
 func (c *Correlator) Stats() Stats {
-	s := c.machine.stats
-	s.LogTime, s.Sessions, s.Sources, s.Watched = c.machine.toBrokerTime(c.machine.now), c.machine.sessions.len(), c.machine.sources.len(), c.machine.protocolSessions.len()
+	s := c.engine.stats
+	s.Findings, s.Records = c.engine.findings.emitted()
+	s.Sessions, s.Open, s.Calls, s.IDs, s.ArgsBytes = c.engine.calls.held()
+	s.LogTime, s.Sources, s.Watched = c.engine.timers.toBrokerTime(c.engine.timers.now()), c.engine.history.sourceCount(), c.engine.trackers.count()
 	return s
 }
 
@@ -203,3 +195,27 @@ func (c *Correlator) addKey(kid string, pub ed25519.PublicKey) {
 
 // errNoData: a CloudEvent without data cannot be an event of a producer.
 var errNoData = errors.New("the message has no data")
+
+// OldestUndecided is when the oldest open call became known that nobody has
+// decided yet: it has no verdict, or one that waits for somebody. It looks at
+// every open call, so it is not for every message.
+func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
+	for open := range c.engine.timers.openCalls() {
+		if len(open.timeline) == 0 {
+			continue
+		}
+		at := open.timeline[0].brokerTime()
+		if (!ok || at.Before(since)) && open.isUndecided() {
+			since, ok = at, true
+		}
+	}
+	return since, ok
+}
+
+func (x *details) isUndecided() bool {
+	switch x.directVerdict().verdict {
+	case events.Allow, events.Deny:
+		return false
+	}
+	return true
+}

@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestCallRecord: what a call's record says, from beginning to end.
@@ -339,7 +338,7 @@ func TestDeadlines(t *testing.T) {
 	if _, ok := r.core.NextDeadline(); ok || r.core.Stats().Open != 0 {
 		t.Error("something is still open")
 	}
-	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.machine.now.Before(due) {
+	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.engine.timers.now().Before(due) {
 		t.Error("time went back")
 	}
 }
@@ -499,7 +498,7 @@ func TestBounds(t *testing.T) {
 				t.Errorf("call %+v", c)
 			}
 		}
-		s, _ := r.core.machine.sessions.oldest()
+		s, _ := r.core.engine.calls.sessions.Oldest()
 		if len(seen) != 60 || s.groups.len() > 4 || len(s.closed) > 2 {
 			t.Errorf("%d calls, %d ids, %d closed", len(seen), s.groups.len(), len(s.closed))
 		}
@@ -528,9 +527,9 @@ func TestBounds(t *testing.T) {
 			l.request(pre(1), fmt.Sprint("d", i))
 		}
 		core := l.run().core
-		s, _ := core.machine.sessions.oldest()
-		if len(core.machine.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
-			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.machine.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
+		s, _ := core.engine.calls.sessions.Oldest()
+		if len(core.engine.timers.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
+			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.engine.timers.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
 		}
 	})
 	t.Run("calls and ids of all sessions", func(t *testing.T) {
@@ -550,7 +549,7 @@ func TestBounds(t *testing.T) {
 			}
 			core := l.run().core
 			s, calls, ids := core.Stats(), 0, 0
-			for _, s := range core.machine.sessions.all() {
+			for _, s := range core.engine.calls.sessions.All() {
 				calls += len(s.open) + len(s.closed)
 				ids += s.groups.len()
 			}
@@ -580,7 +579,7 @@ func TestBounds(t *testing.T) {
 		if n := core.Stats().Sources; n != 2 {
 			t.Errorf("%d sources", n)
 		}
-		if s, ok := core.machine.sources.get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.len() > 3 {
+		if s, ok := core.engine.history.sources.Get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.Len() > 3 {
 			t.Error("the busy source was forgotten, or remembers too much")
 		}
 	})
@@ -685,4 +684,45 @@ func TestApprovalDeniedEvent(t *testing.T) {
 	wantRules(t, check(t, protoAgentHook, before, refusal, set(after, "metadata.approval", nil)), askPending)
 	granted := set(hook(8, "ApprovalGranted", 1), "metadata.approval", nil)
 	wantRules(t, check(t, protoAgentHook, before, granted, set(after, "metadata.approval", nil)))
+}
+
+// What a retired key signs is a forged record, also when its key record is
+// published again; what it signed before stays a verdict. A retirement that the
+// checkpoint key did not sign retires nothing and is a finding itself.
+func TestRetiredKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		vouch         string
+		before, after int // forged records, up to the retirement and behind it
+	}{
+		"retired":               {"ok", 0, 1},
+		"retired by a stranger": {"no", 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t)
+			l.opts.RetireVoucher = func(k events.KeyRetirement) bool { return k.Vouch == "ok" && k.KeyID == signer.ID }
+			l.admit(pre(1), "d1", events.Deny)
+			b, err := events.Encode(events.KeyRetirement{KeyID: signer.ID, Use: "receipt", RetiredAt: events.At(epoch), Vouch: c.vouch})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.put(space.Control("GOV", events.ControlKeyRetired), nil, b)
+			l.key(signer, "ok")
+			if got := l.forgeries(); got != c.before {
+				t.Errorf("%d forged records before", got)
+			}
+			l.admit(set(pre(2), "metadata.tool_call_id", "c2"), "d2", events.Deny)
+			if got := l.forgeries(); got != c.after {
+				t.Errorf("%d forged records after", got)
+			}
+		})
+	}
+}
+
+func (l *ledger) forgeries() (n int) {
+	for _, f := range l.run().findings {
+		if f.Rule == ruleForged.Name {
+			n++
+		}
+	}
+	return n
 }

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/events"
@@ -32,8 +33,8 @@ type Decoder struct {
 // NewDecoder makes a Decoder for the Correlator. It may be called, and the
 // Decoder may be used, while another goroutine uses the Correlator.
 func (c *Correlator) NewDecoder() *Decoder {
-	return &Decoder{space: c.machine.opts.Space, tenantKey: c.machine.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{},
-		sessionKeyers: sessionKeyers{lookupKey: c.machine.opts.SessionKey}, sharedKeys: &c.sharedKeys}
+	return &Decoder{space: c.engine.opts.Space, tenantKey: c.engine.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{},
+		sessionKeyers: sessionKeyers{lookupKey: c.engine.opts.SessionKey}, sharedKeys: &c.sharedKeys}
 }
 
 // Input is a message that was decoded: what Step takes.
@@ -60,7 +61,7 @@ func (in *Input) fact() *fact {
 	return nil
 }
 
-// Cursor tells whether it is a record of the correlator's position.
+// Cursor reports whether it is a record of the correlator's position.
 func (in Input) Cursor() bool { return in.isOwnRecord && in.parsedSubject.Class == subject.Control }
 
 // Message is the message itself.
@@ -145,7 +146,7 @@ func (r *arena[T]) next() *T {
 	return r.items[r.used-1]
 }
 
-// precompute makes what the machine will ask for of a fact, and what needs no state.
+// precompute computes what the engine will need of a fact, as far as it needs no state.
 func (r *decodedEvent) precompute() {
 	f := &r.fact
 	key := f.key
@@ -164,7 +165,7 @@ func (r *decodedEvent) precompute() {
 	}
 }
 
-// Wants tells whether Options.SessionKey had the key of the message's session not
+// Wants reports whether Options.SessionKey had the key of the message's session not
 // ready. Such an Input must not be applied: decode the message again when the key
 // is there. Tenant and session are what the subject names.
 func (in Input) Wants() (tenant, session string, wants bool) {
@@ -188,3 +189,69 @@ func (d *Decoder) digestKey(tenant string) *digest.Keyer {
 }
 
 const maxTenantKeys = 4096
+
+// sessionKeyers are the keys of the sessions that a Decoder reads of. One goroutine
+// uses them.
+type sessionKeyers struct {
+	lookupKey  func(tenant, session string) (*digest.Session, bool)
+	known      map[sessionName]*digest.SessionKeyer
+	missing    map[sessionName]bool // keys that were not ready
+	keyMissing bool                 // a key was not ready
+}
+
+type sessionName struct{ tenant, session string }
+
+// maxSessionKeyers bounds them; each takes some 700 bytes.
+const maxSessionKeyers = 4096
+
+// keyer gives the key of a session, nil if there is none.
+func (s *sessionKeyers) keyer(tenant, session string) *digest.SessionKeyer {
+	if s.lookupKey == nil || session == "" {
+		return nil
+	}
+	name := sessionName{tenant, session}
+	if k, ok := s.known[name]; ok {
+		return k
+	}
+	key, ready := s.lookupKey(tenant, session)
+	if !ready {
+		s.recordMissing(name)
+		return nil
+	}
+	if s.known == nil || len(s.known) >= maxSessionKeyers {
+		s.known = make(map[sessionName]*digest.SessionKeyer, 64)
+	}
+	k := key.Keyer()
+	s.known[sessionName{strings.Clone(tenant), strings.Clone(session)}] = k
+	return k
+}
+
+func (s *sessionKeyers) recordMissing(name sessionName) {
+	s.keyMissing = true
+	if s.missing == nil || len(s.missing) >= maxSessionKeyers {
+		s.missing = map[sessionName]bool{}
+	}
+	s.missing[sessionName{strings.Clone(name.tenant), strings.Clone(name.session)}] = true
+}
+
+// isMissing reports whether an event is of a session whose key was not ready, and still
+// is not: it need not be read before that is there.
+func (s *sessionKeyers) isMissing(p subject.Parsed) bool {
+	name := sessionName{p.Tenant, p.Session}
+	if len(s.missing) == 0 || p.Protocol != protoAgentHook || !s.missing[name] {
+		return false
+	}
+	if s.keyer(p.Tenant, p.Session); s.keyMissing {
+		return true
+	}
+	delete(s.missing, name)
+	return false
+}
+
+// argumentKeyers are the keys for the arguments of an AgentHook event, if it has any.
+func (d *Decoder) argumentKeyers(p subject.Parsed, eventType string) digestKeyers {
+	if k := agentHookKinds[eventType]; k != kindPre && k != kindPost {
+		return digestKeyers{}
+	}
+	return digestKeyers{tenant: d.digestKey(p.Tenant), session: d.sessionKeyers.keyer(p.Tenant, p.Session)}
+}

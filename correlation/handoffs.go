@@ -3,6 +3,7 @@ package correlation
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -16,8 +17,8 @@ const (
 	maxHandedOver = 16
 )
 
-// handedOverAgent is an agent whose handoff was accepted: whoever acts in the session
-// from there on, it is not that agent, until another hands back to it.
+// handedOverAgent is an agent whose handoff was accepted. It must not act in the session
+// from there on, until another agent hands back to it.
 //
 // What counts is the signed decision on an aioc handoff (RFC-0002): its agent
 // hands over, and the tool name of the handoff says to whom. AAEP's
@@ -29,15 +30,28 @@ type handedOverAgent struct {
 	seq   uint64 // of the decision
 }
 
+// handoffs are the agents that have handed over, by session.
+type handoffs struct {
+	findings  *findings
+	bySession *tables.FIFO[sessionKey, []handedOverAgent]
+}
+
+func newHandoffs(fs *findings) *handoffs {
+	return &handoffs{findings: fs, bySession: tables.NewFIFO[sessionKey, []handedOverAgent](maxHandoffs)}
+}
+
+// isEmpty reports whether no agent has handed over.
+func (hs *handoffs) isEmpty() bool { return hs.bySession.Len() == 0 }
+
 // trackHandoff takes an accepted handoff, and looks whether a call was made by an
 // agent that had handed over before.
-func (m *machine) trackHandoff(s *session, c *call, f *fact) {
-	list, _ := m.handoffs.get(s.key)
+func (hs *handoffs) trackHandoff(s *session, c *call, f *fact) {
+	list, _ := hs.bySession.Get(s.key)
 	if len(list) > 0 || c.handoffFinding.finding != "" {
-		m.checkCallAfterHandoff(list, c, f)
+		hs.checkCallAfterHandoff(list, c, f)
 	}
 	if f.kind == kindDecision && f.protocol == subject.ProtoHandoff && f.decision.verdict == events.Allow && f.agent != "" && !c.hasWeakScope() {
-		m.handoffs.put(s.key, addHandoff(list, f))
+		hs.bySession.Put(s.key, addHandoff(list, f))
 	}
 }
 
@@ -60,10 +74,10 @@ type handoffFinding struct{ agent, finding string }
 
 // checkCallAfterHandoff: what the call's own messages say of its agent may change, as a
 // later one is better informed; then so does what was found.
-func (m *machine) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact) {
+func (hs *handoffs) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact) {
 	if found := c.handoffFinding; found != (handoffFinding{}) {
 		if c.agent != found.agent {
-			m.reportRuleFinding(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).
+			hs.findings.reportRule(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).
 				withSeverity(events.SeverityInfo).retracting(found.finding))
 			c.handoffFinding = handoffFinding{}
 		}
@@ -77,7 +91,7 @@ func (m *machine) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact
 		if h.agent == c.agent && begun > h.seq {
 			v := findingFrom(c.firstEvent(), f.eventID)
 			v.seqs = append(v.seqs, h.seq, begun)
-			c.handoffFinding = handoffFinding{c.agent, m.reportRuleFinding(ruleAfterHandoff, c, f, v)}
+			c.handoffFinding = handoffFinding{c.agent, hs.findings.reportRule(ruleAfterHandoff, c, f, v)}
 			return
 		}
 	}

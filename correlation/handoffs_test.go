@@ -163,8 +163,8 @@ func TestHandoffsAreBounded(t *testing.T) {
 	for i := range 3 * maxHandedOver {
 		l.handsOver(fmt.Sprint("a", i), fmt.Sprint("a", i+1), events.Allow)
 	}
-	for _, e := range l.run().core.machine.handoffs.all() {
-		list := e.value
+	for _, e := range l.run().core.engine.handoffs.bySession.All() {
+		list := e.Value
 		if n := len(list); n != maxHandedOver {
 			t.Errorf("%d agents are remembered", n)
 		}

@@ -57,7 +57,7 @@ func (c *Correlator) reportBadSubject(m events.LogMessage) {
 		value, _ := subject.Unescape(classes)
 		f.tenant, f.key.tenant = value, tokenOf(value)
 	}
-	c.machine.reportRuleFinding(ruleSchema, nil, f, findingFrom().withContent(sumOf(m.Subject, string(m.Body))).
+	c.engine.findings.reportRule(ruleSchema, nil, f, findingFrom().withContent(sumOf(m.Subject, string(m.Body))).
 		withCase(caseSubject).withText("the subject has not the tokens that it must have"))
 }
 
@@ -68,7 +68,7 @@ type decodedEvent struct {
 	readError      error    // why it could not be read at all
 	defect         string   // what is wrong with it although it could be read; "" if nothing
 	contradictions []string // what its subject says otherwise
-	applies        bool     // the machine takes it
+	applies        bool     // the engine takes it
 	// sessionKey and session are the body's, where that names the subject's.
 	sessionKey, session string
 	hasSession          bool
@@ -136,14 +136,14 @@ func (c *Correlator) applyEvent(in *Input) {
 		return
 	}
 	if r.readError != nil {
-		c.machine.reportUnreadable(f, r.readError)
+		c.engine.reportUnreadable(f, r.readError)
 		return
 	}
 	if r.defect != "" {
-		c.machine.reportInvalid(f, r.defect)
+		c.engine.findings.reportInvalid(f, r.defect)
 	}
 	for _, what := range r.contradictions {
-		c.machine.reportContradiction(f, what)
+		c.engine.findings.reportContradiction(f, what)
 	}
 	if !r.applies {
 		return
@@ -151,7 +151,7 @@ func (c *Correlator) applyEvent(in *Input) {
 	if r.hasSession {
 		f.key.session, f.session = r.sessionKey, r.session
 	}
-	c.machine.processFact(f)
+	c.engine.processFact(f)
 }
 
 func isKnownProtocol(p string) bool {
@@ -246,22 +246,22 @@ func (r *decodedEvent) setSession(p subject.Parsed, session string) {
 }
 
 // reportUnreadable reports an event that could not be read at all.
-func (m *machine) reportUnreadable(f *fact, err error) {
-	m.reportInvalid(f, decodeErrorText(err))
+func (e *engine) reportUnreadable(f *fact, err error) {
+	e.findings.reportInvalid(f, decodeErrorText(err))
 	if check := unreadableCheck(f.protocol, err); check != "" {
-		m.emitFinding(checkRules[check], nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(decodeErrorText(err)))
+		e.findings.emitFinding(checkRules[check], nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(decodeErrorText(err)))
 	}
 	var strict *strictjson.Error
 	if errors.As(err, &strict) && isSeveralMessages(f.protocol, strict.Code) {
-		m.emitFinding(checkRules["AAEP-C-181"], nil, f, findingFrom(f.eventID).withContent(f.contentSum))
+		e.findings.emitFinding(checkRules["AAEP-C-181"], nil, f, findingFrom(f.eventID).withContent(f.contentSum))
 	}
-	m.noteRefusedNumber(f)
+	e.noteRefusedNumber(f)
 }
 
 // eventDefect says what is wrong with an event that could be read nonetheless, ""
 // if nothing is. The checks that it breaks are noted with the fact for later,
 // when its session is known. An event that does not follow its protocol is marked
-// invalid: see machine.refuse. The copy of a request is not, as its decision
+// invalid: see engine.refuseEvent. The copy of a request is not, as its decision
 // answers it, valid or not.
 func eventDefect(f *fact, err error, vs []schemas.Violation) string {
 	f.eventFindings = schemaFindings(f, vs)
@@ -288,10 +288,10 @@ func eventDefect(f *fact, err error, vs []schemas.Violation) string {
 	return what
 }
 
-func (m *machine) reportInvalid(f *fact, what string) {
-	m.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(what))
+func (fs *findings) reportInvalid(f *fact, what string) {
+	fs.reportRule(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(what))
 }
 
-func (m *machine) reportContradiction(f *fact, what string) {
-	m.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseSubject).withText(what))
+func (fs *findings) reportContradiction(f *fact, what string) {
+	fs.reportRule(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseSubject).withText(what))
 }

@@ -36,7 +36,7 @@ func (d *Decoder) decodeDecision(m events.LogMessage, p subject.Parsed, v *decod
 	f.firstCallSum = callSum(f.key, f.callKey, 1)
 }
 
-// matchesToken tells whether the value of a subject's token is what its record says.
+// matchesToken reports whether the value of a subject's token is what its record says.
 func matchesToken(inSubject, inRecord string) bool {
 	return tokenOf(inSubject) == subject.Escape(inRecord)
 }
@@ -79,8 +79,8 @@ func (c *Correlator) applyDecision(m *events.LogMessage, p *subject.Parsed, v *d
 		c.reportForged(v.unverifiedFact(m, p), caseVerdict, "")
 		return
 	}
-	c.machine.expectTrace(&v.decision)
-	c.machine.processFact(&v.fact)
+	c.engine.admissions.expectTrace(&v.decision)
+	c.engine.processFact(&v.fact)
 }
 
 // unverifiedFact is what a decision that does not count says as far as it is believed.
@@ -94,7 +94,7 @@ func (v *decodedDecision) unverifiedFact(m *events.LogMessage, p *subject.Parsed
 }
 
 func (c *Correlator) reportForged(f *fact, caseOf, what string) {
-	c.machine.reportRuleFinding(ruleForged, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseOf).withText(what))
+	c.engine.findings.reportRule(ruleForged, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseOf).withText(what))
 }
 
 // verifiedSignature is that a message's signature was verified, and by which key. Whether that
@@ -179,10 +179,10 @@ func decisionFact(f *fact, ledger *recordedVerdict, d *events.Decision) {
 func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
 	a, err := events.DecodeRecord[events.Approval](m.Body)
 	if err != nil {
-		c.machine.reportInvalid(unreadFact(m, p), decodeErrorText(err))
+		c.engine.findings.reportInvalid(unreadFact(m, p), decodeErrorText(err))
 		return
 	}
-	c.machine.recordApprovalStatus(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status, m.Time)
+	c.engine.approvals.recordApprovalStatus(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status, m.Time)
 	c.checkApprovalRecord(m, p, a)
 }
 

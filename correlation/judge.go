@@ -13,6 +13,17 @@ const (
 	statusConsumed = "consumed"
 )
 
+// judge holds what calls did against the verdicts on record. It has no state of its own:
+// what it finds is noted on the call.
+type judge struct {
+	opts      *engineOptions `snapshot:"-"` // given anew
+	findings  *findings
+	calls     *calls
+	approvals *approvals
+	receipts  *receipts
+	trackers  *trackers
+}
+
 // effectiveVerdict is the verdict that stands for a call, and where it comes from.
 type effectiveVerdict struct {
 	verdict   events.Verdict   // "" if there is none
@@ -23,26 +34,26 @@ type effectiveVerdict struct {
 
 // directVerdict is the verdict for this very call: the latest recorded decision counts.
 // Without one, or against a later claim that the runtime's gates denied, what
-// its events say counts: nobody claims a denial that was not (AH-C-075).
+// its events say counts: no publisher claims a denial that was not (AH-C-075).
 //
 // A call that AAEP says was invoked runs on the allow that was recorded before: what
 // is decided when it is asked about once more is no verdict on what runs already.
-func (c *call) directVerdict() effectiveVerdict {
-	d := c.lastDecision()
-	if before := c.decidedBefore(c.invokedSeq); before != nil && before.verdict == events.Allow {
+func (x *details) directVerdict() effectiveVerdict {
+	d := x.lastDecision()
+	if before := x.decidedBefore(x.invokedSeq); before != nil && before.verdict == events.Allow {
 		d = before
 	}
-	if d == nil || (c.verdictClaim.verdict == events.Deny && c.verdictClaim.seq > d.seq) {
-		return effectiveVerdict{verdict: c.verdictClaim.verdict, decidedAt: c.verdictClaim.decidedAt}
+	if d == nil || (x.verdictClaim.verdict == events.Deny && x.verdictClaim.seq > d.seq) {
+		return effectiveVerdict{verdict: x.verdictClaim.verdict, decidedAt: x.verdictClaim.decidedAt}
 	}
 	return effectiveVerdict{verdict: d.verdict, recorded: d}
 }
 
 // decidedBefore is the last decision before a place in the log, nil if there is none.
-func (c *call) decidedBefore(seq uint64) *recordedVerdict {
-	for i := len(c.decisions) - 1; i >= 0; i-- {
-		if c.decisions[i].seq < seq {
-			return &c.decisions[i]
+func (x *details) decidedBefore(seq uint64) *recordedVerdict {
+	for i := len(x.decisions) - 1; i >= 0; i-- {
+		if x.decisions[i].seq < seq {
+			return &x.decisions[i]
 		}
 	}
 	return nil
@@ -70,40 +81,40 @@ func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
 }
 
 // judgeExecution holds an execution against the verdicts recorded before it.
-func (m *machine) judgeExecution(c *call, f *fact) {
+func (j *judge) judgeExecution(c *call, f *fact) {
 	if f.effect == noEffect {
 		return
 	}
 	st := c.effectiveVerdict()
-	before := m.findingsSeen
+	before := j.findings.made()
 	switch {
 	case st.verdict == "":
-		m.judgeUnasked(c, f)
+		j.judgeUnasked(c, f)
 	case f.effect == maybeEffect && st.verdict == events.Deny:
-		m.judgeDoubtful(c, f, st)
+		j.judgeDoubtful(c, f, st)
 	case f.effect == maybeEffect && st.verdict != events.Allow:
 	case st.verdict == events.Deny:
-		m.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 	case st.verdict != events.Allow:
-		m.judgeAsked(c, f, st)
+		j.judgeAsked(c, f, st)
 	default:
-		m.judgeAllowed(c, f, st)
+		j.judgeAllowed(c, f, st)
 	}
-	if st.recorded == nil && st.verdict != "" && m.opts.RequireVerdict && m.findingsSeen == before {
-		m.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseOnlyClaimed))
+	if st.recorded == nil && st.verdict != "" && j.opts.RequireVerdict && j.findings.made() == before {
+		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseOnlyClaimed))
 	}
 	if st.verdict != events.Deny {
-		m.compareCallInput(c, f, st)
+		j.compareCallInput(c, f, st)
 	}
-	m.judgeVerdictClaim(c, f)
-	m.checkReceiptUse(c, f)
+	j.judgeVerdictClaim(c, f)
+	j.receipts.checkReceiptUse(c, f)
 }
 
 // judgeDoubtful judges the end of a denied call in a word that AAEP has for what
 // failed and for what never began. A call that was invoked after its denial began
 // nonetheless. One that was invoked before may only have been closed, but it did not
 // wait.
-func (m *machine) judgeDoubtful(c *call, f *fact, st effectiveVerdict) {
+func (j *judge) judgeDoubtful(c *call, f *fact, st effectiveVerdict) {
 	denied := c.verdictClaim.seq
 	if st.recorded != nil {
 		denied = st.recorded.seq
@@ -112,32 +123,32 @@ func (m *machine) judgeDoubtful(c *call, f *fact, st effectiveVerdict) {
 	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == hadEffect: // another protocol's event said that it ran
 	case c.invokedSeq > denied:
 		c.maxEffect = hadEffect
-		m.reportRuleFinding(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq))
+		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq))
 	case st.recorded != nil:
-		m.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
+		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
 	}
 }
 
-func (m *machine) judgeUnasked(c *call, f *fact) {
-	m.checkUnanswered(c, f)
-	m.checkDeniedBypass(c, f)
+func (j *judge) judgeUnasked(c *call, f *fact) {
+	j.checkUnanswered(c, f)
+	j.checkDeniedBypass(c, f)
 	switch {
-	case !m.opts.RequireVerdict:
+	case !j.opts.RequireVerdict:
 	case c.isFailOpen():
-		m.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
+		j.findings.reportRule(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 	case c.failOpen:
-		m.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpenClaimed))
-		m.checkOutsideGate(c, f)
+		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpenClaimed))
+		j.trackers.checkOutsideGate(c, f)
 	default:
-		m.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID))
-		m.checkOutsideGate(c, f)
+		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID))
+		j.trackers.checkOutsideGate(c, f)
 	}
 }
 
 // judgeAsked: ask and defer let a call run only once it was approved. Of a
 // recorded ask, only a new decision says that it was (AH-C-105); for a verdict
 // that is only claimed, what the events say counts.
-func (m *machine) judgeAsked(c *call, f *fact, st effectiveVerdict) {
+func (j *judge) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 	granted := f.approval.valueOrZero()
 	if granted.status != statusApproved {
 		granted = c.eventApproval.valueOrZero()
@@ -145,11 +156,11 @@ func (m *machine) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 	if st.recorded != nil || !c.approvedBy(granted) {
 		detail := approvalDetail(c, f, granted)
 		c.claims.markReportedIf(detail != "", claimedApprovalKind)
-		m.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail))
+		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail))
 		return
 	}
-	if !f.startedAt.IsZero() && f.startedAt.Add(m.opts.ClockSkew).Before(granted.decidedAt) {
-		m.reportRuleFinding(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+	if !f.startedAt.IsZero() && f.startedAt.Add(j.opts.ClockSkew).Before(granted.decidedAt) {
+		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 		return
 	}
 	until := c.awaitedApproval().expiresAt
@@ -157,22 +168,22 @@ func (m *machine) judgeAsked(c *call, f *fact, st effectiveVerdict) {
 		until = granted.expiresAt
 	}
 	if start := c.executionStart(f); !until.IsZero() && start.After(until) {
-		m.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(caseApprovalExpired))
+		j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(caseApprovalExpired))
 	}
 }
 
 // awaitedApproval is the approval that the call waits for.
-func (c *call) awaitedApproval() approval {
-	if d := c.lastDecision(); d != nil && d.approval != nil {
+func (x *details) awaitedApproval() approval {
+	if d := x.lastDecision(); d != nil && d.approval != nil {
 		return *d.approval
 	}
-	return c.pendingApproval.valueOrZero()
+	return x.pendingApproval.valueOrZero()
 }
 
-// approvedBy tells whether an approval is for what the call waits for
+// approvedBy reports whether an approval is for what the call waits for
 // (AH-C-104) and was given in time (AH-C-103).
-func (c *call) approvedBy(a approval) bool {
-	want := c.awaitedApproval()
+func (x *details) approvedBy(a approval) bool {
+	want := x.awaitedApproval()
 	inTime := want.expiresAt.IsZero() || a.decidedAt.IsZero() || !a.decidedAt.After(want.expiresAt)
 	return a.status == statusApproved && inTime &&
 		agreeIfKnown(a.workflow, want.workflow) && agreeIfKnown(a.action, want.action)
@@ -182,33 +193,33 @@ func agreeIfKnown(a, b string) bool { return a == "" || b == "" || a == b }
 
 // executionStart is when the execution began, as far as can be said: the producer's
 // claim if it is not after its report, the AAEP invocation, or the report.
-func (c *call) executionStart(f *fact) time.Time {
+func (x *details) executionStart(f *fact) time.Time {
 	switch {
 	case !f.startedAt.IsZero() && !f.startedAt.After(f.at):
 		return f.startedAt
-	case f.protocol == protoAAEP && c.hasPre && c.preProtocol == protoAAEP:
-		return c.preAt
+	case f.protocol == protoAAEP && x.hasPre && x.preProtocol == protoAAEP:
+		return x.preAt
 	}
 	return f.at
 }
 
-func (m *machine) judgeAllowed(c *call, f *fact, st effectiveVerdict) {
-	m.checkUnnamedApproval(c, f)
-	m.checkExecutedApproval(c, f, st)
+func (j *judge) judgeAllowed(c *call, f *fact, st effectiveVerdict) {
+	j.approvals.checkUnnamedApproval(c, f)
+	j.approvals.checkExecutedApproval(c, f, st)
 	decided := st.decidedAt
 	if st.recorded != nil {
 		decided = st.recorded.at
 		if !st.recorded.expires.IsZero() && c.executionStart(f).After(st.recorded.expires) {
-			m.reportRuleFinding(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+			j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 		}
 	}
-	if !f.startedAt.IsZero() && !decided.IsZero() && f.startedAt.Add(m.opts.ClockSkew).Before(decided) {
-		m.reportRuleFinding(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+	if !f.startedAt.IsZero() && !decided.IsZero() && f.startedAt.Add(j.opts.ClockSkew).Before(decided) {
+		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
 	}
 }
 
 // judgeLateVerdict judges a first verdict that was recorded after the execution.
-func (m *machine) judgeLateVerdict(c *call, f *fact) {
+func (j *judge) judgeLateVerdict(c *call, f *fact) {
 	if c.execSeq == 0 {
 		return
 	}
@@ -216,7 +227,7 @@ func (m *machine) judgeLateVerdict(c *call, f *fact) {
 	if f.decision.verdict == events.Deny {
 		late.withCase(detailDeniedLate)
 	}
-	if m.opts.RequireVerdict && !c.isFailOpen() {
+	if j.opts.RequireVerdict && !c.isFailOpen() {
 		late.withSeverity(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
 	}
 	var wrong []findingRef
@@ -226,24 +237,24 @@ func (m *machine) judgeLateVerdict(c *call, f *fact) {
 	for _, made := range wrong {
 		back := findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseRecordedLate).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ExecutedWithoutVerdict {
-			m.reportRuleFinding(ruleWithoutVerdict, c, f, back)
+			j.findings.reportRule(ruleWithoutVerdict, c, f, back)
 			continue
 		}
-		m.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
+		j.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
 	}
-	m.reportRuleFinding(ruleBeforeVerdict, c, f, late)
+	j.findings.reportRule(ruleBeforeVerdict, c, f, late)
 }
 
 // decisionFor is the decision that an event of the given sequence could know:
 // the last one before it, else the first.
-func (c *call) decisionFor(seq uint64) *recordedVerdict {
-	for i := len(c.decisions) - 1; i >= 0; i-- {
-		if c.decisions[i].seq < seq {
-			return &c.decisions[i]
+func (x *details) decisionFor(seq uint64) *recordedVerdict {
+	for i := len(x.decisions) - 1; i >= 0; i-- {
+		if x.decisions[i].seq < seq {
+			return &x.decisions[i]
 		}
 	}
-	if len(c.decisions) > 0 {
-		return &c.decisions[0]
+	if len(x.decisions) > 0 {
+		return &x.decisions[0]
 	}
 	return nil
 }
@@ -259,7 +270,7 @@ func nativeVerdict(v events.Verdict) events.Verdict {
 // reportDrift reports that a call ran as something else than what its verdict, request or
 // announcement says. A recorded reason is the publisher's own claim: it lowers the
 // grade and excuses nothing.
-func (m *machine) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool, detail string) {
+func (j *judge) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool, detail string) {
 	grade := events.SeverityHigh
 	switch {
 	case reason:
@@ -267,25 +278,25 @@ func (m *machine) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool
 	case st.recorded != nil && st.recorded.hasReceipt:
 		grade = events.SeverityCritical
 	}
-	m.reportRuleFinding(ruleDrift, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
+	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
 }
 
 // admissionStage says what is known of a call before it ran: only what a recorded allow
 // is about was admitted.
-func (c *call) admissionStage(st effectiveVerdict) string {
+func (x *details) admissionStage(st effectiveVerdict) string {
 	switch {
 	case st.recorded != nil && st.verdict == events.Allow:
 		return "admitted"
-	case st.recorded != nil || c.hasRequest:
+	case st.recorded != nil || x.hasRequest:
 		return "requested"
 	}
 	return "announced"
 }
 
-// reportMissingCompletion reports a call that nobody completed. A deny is no missing
+// reportMissingCompletion reports a call without a completion. A deny is no missing
 // completion, and what was only asked for must be completed in AgentHook, where
 // asking is the pre event, but not in AAEP.
-func (m *machine) reportMissingCompletion(c *call, f *fact) {
+func (j *judge) reportMissingCompletion(c *call, f *fact) {
 	grade, due := events.SeverityMedium, c.hasPre || c.hasRequest
 	if firstNonEmpty(c.preProtocol, c.protocol) == protoAAEP {
 		grade, due = events.SeverityHigh, c.hasPre
@@ -298,25 +309,71 @@ func (m *machine) reportMissingCompletion(c *call, f *fact) {
 		detail = caseSessionEnd
 	}
 	v := findingFrom(c.firstEvent()).withCase(detail).withSeverity(grade)
-	c.missingFinding = m.reportRuleFinding(ruleMissing, c, f, v)
-	c.missingCheckFinding = m.emitFinding(c.missingRule(), c, f, v.asCheckFinding(ruleMissing))
+	c.missingFinding = j.findings.reportRule(ruleMissing, c, f, v)
+	c.missingCheckFinding = j.findings.emitFinding(c.missingRule(), c, f, v.asCheckFinding(ruleMissing))
 }
 
 // retractMissingCompletion takes a missing completion back that a late event proved wrong. In
 // AAEP the completion must come before the session's end (AAEP-C-081), so there
 // it stands.
-func (m *machine) retractMissingCompletion(c *call, f *fact) {
+func (j *judge) retractMissingCompletion(c *call, f *fact) {
 	if c.missingFinding == "" || (c.closeReason == closedBySessionEnd && firstNonEmpty(c.preProtocol, c.protocol) == protoAAEP) {
 		return
 	}
-	m.retractMissingFinding(c, f, caseWithdrawn, "the completion has arrived after all")
+	j.retractMissingFinding(c, f, caseWithdrawn, "the completion has arrived after all")
 }
 
 // retractMissingFinding takes the finding of a missing completion back, and says why.
-func (m *machine) retractMissingFinding(c *call, f *fact, detail, why string) {
+func (j *judge) retractMissingFinding(c *call, f *fact, detail, why string) {
 	back := findingFrom(c.firstEvent(), f.eventID).withCase(detail).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
-	m.reportRuleFinding(ruleMissing, c, f, back)
+	j.findings.reportRule(ruleMissing, c, f, back)
 	check := findingFrom(c.firstEvent(), f.eventID).withCase(detail).retracting(c.missingCheckFinding)
-	m.emitFinding(c.missingRule(), c, f, check.withText(why).withSeverity(events.SeverityInfo))
+	j.findings.emitFinding(c.missingRule(), c, f, check.withText(why).withSeverity(events.SeverityInfo))
 	c.missingFinding, c.missingCheckFinding = "", ""
+}
+
+// An approval may be used by another call than the one that waits for it: a retry
+// under an id of its own, as docs/approvals.md permits. The call that waited then
+// never runs, and no completion of it is missing. Whether the other call may use the
+// approval is judged elsewhere (AH-C-104, AH-C-106).
+
+// replaceWaitingCalls notes the calls that an allowed call replaces: those that it tries again,
+// and those that wait for its approval.
+func (j *judge) replaceWaitingCalls(s *session, c *call, f *fact) {
+	if c.directVerdict().verdict != events.Allow {
+		return
+	}
+	before := c.retriedCall
+	for range maxRetryChain {
+		if before == nil {
+			break
+		}
+		j.replaceCall(before.expand(), c, f)
+		before = before.retriedCall
+	}
+	workflow := firstNonEmpty(c.awaitedApproval().workflow, c.eventApproval.valueOrZero().workflow)
+	if workflow == "" {
+		return
+	}
+	s.findNamed(workflow, func(o *call) bool {
+		if o.awaitedApproval().workflow == workflow {
+			j.replaceCall(o, c, f)
+		}
+		return false // every call that waits for it
+	})
+}
+
+// replaceCall notes that a call waited for an approval that another one uses. What AAEP
+// says was invoked has to be completed all the same (AAEP-C-081).
+func (j *judge) replaceCall(o, by *call, f *fact) {
+	v := o.directVerdict().verdict
+	waits := (v == events.Ask || v == events.Defer) && !o.hasPost && o.invokedEvent == ""
+	if o == by || o.replaced || !waits {
+		return
+	}
+	o.replaced = true
+	if o.missingFinding != "" {
+		j.retractMissingFinding(o, f, caseReplaced, "another call uses its approval")
+		j.findings.emitCall(o)
+	}
 }

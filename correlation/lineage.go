@@ -1,11 +1,269 @@
 package correlation
 
 import (
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/subject"
 )
+
+// lineage links sessions with the calls and sessions of the same tenant that they
+// belong to: sub-agents with what started them.
+//
+// A link is what the child itself says: the id of an event, the traceparent of a
+// call, the name of its parent session (AHP-010), the id of a session of its
+// publisher, or a W3C trace that another session carried first. The surest link counts;
+// see the Link constants of package events. An id that two publishers used, or one
+// publisher in two sessions, is ambiguous and links nothing. No link makes a session its
+// own ancestor. A correlation_id that several sessions merely share says that they are
+// related, not how, and links nothing.
+//
+// Both tables are bounded by maxParentLinks; the oldest entries are forgotten, and
+// records that were emitted stay.
+type lineage struct {
+	parentLinks *tables.FIFO[sessionKey, parentLink] // of sessions that belong to another
+	linkTargets *tables.FIFO[linkKey, sessionLink]
+}
+
+func newLineage() *lineage {
+	return &lineage{parentLinks: tables.NewFIFO[sessionKey, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
+}
+
+// maxParentLinks bounds the sessions whose parent is known. Four times as many events,
+// calls and traces are known by their session (about 250 B each).
+const maxParentLinks = 16_384
+
+// maxAncestors is how far up a session's ancestors are looked through.
+const maxAncestors = 32
+
+// sessionRegister is what lineage asks and tells the sessions whose calls are known.
+type sessionRegister interface {
+	// hasSession reports whether calls of a session are known. hash is that of the key.
+	hasSession(key sessionKey, hash uint32) bool
+	// upgradeParentLink says that the parent of a session became known, or better known.
+	upgradeParentLink(key sessionKey, rank int8)
+}
+
+// parentOf is what a session belongs to; the zero value if that is not known.
+func (x *lineage) parentOf(key sessionKey) parentLink {
+	link, _ := x.parentLinks.Get(key)
+	return link
+}
+
+// prefetch reads the entry of an event that a child may name.
+func (x *lineage) prefetch(h *originHashes, id sum) uint64 {
+	return x.linkTargets.Prefetch(linkKeyHash(h.tenant, id))
+}
+
+// linkKey is something that a child may name: the hash says of what kind.
+type linkKey struct {
+	tenant string
+	target sum
+}
+
+// sessionLink is a session, and a call in it if one is meant.
+type sessionLink struct {
+	origin    *origin // as one of its messages named it; shared, and never changed
+	callSum   sum
+	ambiguous bool // several sessions used the same target
+}
+
+// isZero reports whether r links to no session.
+func (r sessionLink) isZero() bool { return r.origin == nil }
+
+// parentLink is what a session belongs to.
+type parentLink struct {
+	sessionLink
+	rank int8
+}
+
+// linkNames are the ways in which a session can say what it belongs to, by rank: a
+// higher one replaces a lower one.
+var linkNames = [...]string{1: events.LinkTrace, 2: events.LinkSession, 3: events.LinkGoal, 4: events.LinkSpan, 5: events.LinkEvent}
+
+const (
+	linkByTrace = 1 + iota
+	linkBySession
+	linkByGoal
+	linkBySpan
+	linkByEvent
+)
+
+// resolveParentSession takes what a fact says of where its session belongs.
+func (x *lineage) resolveParentSession(f *fact, known sessionRegister) {
+	l := &f.lineageRefs
+	if l.isZero() && !l.announcesHandoff || f.key.session == noSession {
+		return
+	}
+	if l.announcesHandoff {
+		x.recordLinkTarget(f, x.eventLinkKey(f), nil)
+	}
+	var old parentLink
+	if k := x.parentLinks.LookupHashed(f.key, f.originHashes().session); k != nil {
+		old = *k
+	}
+	if old.rank < linkByEvent && l.correlation != "" {
+		x.linkParentSession(f, known, linkByEvent, x.findLinkTarget(f, l.correlationSum))
+	}
+	if l.trace != "" {
+		x.resolveTraceParent(f, old.rank, known)
+	}
+	if old.rank < linkByGoal && l.parentSession != "" {
+		x.linkParentSession(f, known, linkByGoal, x.siblingLink(f, l.parentSession, subject.Escape(l.parentSession)))
+	}
+	if old.rank < linkBySession && l.correlation != "" {
+		sibling := f.key
+		sibling.session = l.correlationToken()
+		if known.hasSession(sibling, f.originHashes().sessionHash(sibling.session)) {
+			x.linkParentSession(f, known, linkBySession, x.siblingLink(f, l.correlation, sibling.session))
+		}
+	}
+}
+
+func (x *lineage) resolveTraceParent(f *fact, rank int8, known sessionRegister) {
+	if rank < linkBySpan {
+		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, sumOf("span", f.lineageRefs.trace[:spanEnd])))
+	}
+	trace := linkKey{f.key.tenant, sumOf("trace", f.lineageRefs.trace[:traceEnd])}
+	first, carried := x.linkTargets.Get(trace)
+	switch {
+	case !carried:
+		x.linkTargets.Put(trace, sessionLink{origin: f.originFor(nil)})
+	case rank < linkByTrace:
+		x.linkParentSession(f, known, linkByTrace, first)
+	}
+}
+
+// siblingLink is a session of the same publisher, by its id.
+func (x *lineage) siblingLink(f *fact, session, token string) sessionLink {
+	key := f.key
+	key.session = token
+	return sessionLink{origin: &origin{key: key, tenant: f.tenant, source: f.source, session: boundID(session)}}
+}
+
+// originFor is the fact's origin, the call's own if that is the same.
+func (f *fact) originFor(c *call) *origin {
+	if c != nil && *c.session.origin == f.origin {
+		return c.session.origin
+	}
+	o := f.origin
+	return &o
+}
+
+// findLinkTarget finds the session of a target; the zero value if there is none, or several.
+func (x *lineage) findLinkTarget(f *fact, mark sum) sessionLink {
+	r := x.linkTargets.LookupHashed(linkKey{f.key.tenant, mark}, linkKeyHash(f.originHashes().tenant, mark))
+	if r == nil || r.ambiguous {
+		return sessionLink{}
+	}
+	return *r
+}
+
+// linkParentSession notes what a fact's session belongs to.
+func (x *lineage) linkParentSession(f *fact, known sessionRegister, rank int8, r sessionLink) {
+	if r.isZero() || r.origin.key == f.key || r.origin.key.session == noSession {
+		return
+	}
+	if old, _ := x.parentLinks.Get(f.key); old.rank >= rank {
+		return
+	}
+	for up, n := r.origin.key, 0; ; n++ {
+		above, has := x.parentLinks.Get(up)
+		if !has {
+			break
+		}
+		if above.origin.key == f.key || n == maxAncestors {
+			return
+		}
+		up = above.origin.key
+	}
+	x.parentLinks.Put(f.key, parentLink{r, rank})
+	known.upgradeParentLink(f.key, rank)
+}
+
+func (x *lineage) eventLinkKey(f *fact) linkKey {
+	if f.eventID == "" {
+		return linkKey{}
+	}
+	return linkKey{f.key.tenant, f.idSum()}
+}
+
+// recordLinkTarget records the session of a target, or that the target is ambiguous.
+func (x *lineage) recordLinkTarget(f *fact, t linkKey, c *call) {
+	if t.target == (sum{}) {
+		return
+	}
+	hash := linkKeyHash(f.originHashes().tenant, t.target)
+	switch old := x.linkTargets.LookupHashed(t, hash); {
+	case old == nil:
+		r := sessionLink{origin: f.originFor(c)}
+		if c != nil {
+			r.callSum = c.idSum()
+		}
+		*x.linkTargets.Add(t, hash) = r
+	case old.origin.key != f.key:
+		old.ambiguous = true
+	}
+}
+
+// recordCallTargets makes a call known to sub-agents that will name it.
+func (x *lineage) recordCallTargets(c *call, f *fact) {
+	if c.hasWeakScope() {
+		return
+	}
+	if f.kind == kindPre {
+		x.recordLinkTarget(f, x.eventLinkKey(f), c)
+	}
+	if f.lineageRefs.trace != "" {
+		x.recordSpanTarget(c, f)
+	}
+}
+
+// recordSpanTarget records the call of a span: the call that carried it first. A call
+// that carries it in another session is a child. A span of several calls of one session
+// is the session's.
+func (x *lineage) recordSpanTarget(c *call, f *fact) {
+	t := linkKey{f.key.tenant, sumOf("span", f.lineageRefs.trace[:spanEnd])}
+	switch old := x.linkTargets.Lookup(t); {
+	case old == nil:
+		x.linkTargets.Put(t, sessionLink{origin: f.originFor(c), callSum: c.idSum()})
+	case old.origin.key == f.key && old.callSum != c.idSum():
+		old.callSum = sum{}
+	}
+}
+
+// A traceparent of version 00: where its trace id and its span id end.
+const (
+	traceLayout = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh"
+	traceBegin  = len("00-")
+	traceEnd    = traceBegin + 32
+	spanBegin   = traceEnd + 1
+	spanEnd     = spanBegin + 16
+	noTrace     = "00000000000000000000000000000000"
+)
+
+// validTraceparent gives text if it is a W3C traceparent of version 00 with ids that
+// are not zero, else "".
+func validTraceparent(text string) string {
+	if len(text) != len(traceLayout) {
+		return ""
+	}
+	for i := range len(traceLayout) {
+		switch c := text[i]; {
+		case traceLayout[i] != 'h':
+			if c != traceLayout[i] {
+				return ""
+			}
+		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
+			return ""
+		}
+	}
+	if text[traceBegin:traceEnd] == noTrace || text[spanBegin:spanEnd] == noTrace[:16] {
+		return ""
+	}
+	return text
+}
 
 // lineageRefs is what a message says of where it belongs.
 type lineageRefs struct {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -15,8 +16,7 @@ import (
 // AUMP evidence: what runtimes record of what they did under a mandate. The log
 // names mandates by id and hash, in decisions and in changes of mandates, and
 // decisions say what was wrong with one; that is what evidence is held against.
-// What takes the mandate itself is for whoever has it (countersign mandate
-// validate).
+// Checks that need the mandate itself are in the command countersign mandate validate.
 
 const protoAUMP = subject.ProtoAUMP
 
@@ -29,6 +29,19 @@ const (
 type mandateKey struct {
 	tenant string
 	id     sum
+}
+
+// mandates are what the log has told of mandates, and those of the decisions of a session.
+// Both are bounded by maxMandates; the oldest are forgotten.
+type mandates struct {
+	opts      *engineOptions `snapshot:"-"` // given anew
+	findings  *findings
+	byID      *tables.FIFO[mandateKey, *mandate]
+	ofSession *tables.FIFO[sessionKey, []sum]
+}
+
+func newMandates(fs *findings) *mandates {
+	return &mandates{findings: fs, byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[sessionKey, []sum](maxMandates)}
 }
 
 // mandate is what the log has told of one so far.
@@ -85,29 +98,29 @@ func (d *Decoder) decodeEvidence(r *decodedEvent, p subject.Parsed, data []byte)
 }
 
 // checkEvidence judges an evidence event by what the log says of its mandate.
-func (m *machine) checkEvidence(f *fact) {
+func (ms *mandates) checkEvidence(f *fact) {
 	e := f.evidence
 	if e.Ref.ID == "" {
 		return
 	}
-	md := m.ensureMandate(f.key.tenant, e.Ref.ID)
+	md := ms.ensureMandate(f.key.tenant, e.Ref.ID)
 	say := func(check, what string) {
-		m.reportSessionFinding(f, f.origin, singleEventFinding(check, what, f))
+		ms.findings.reportSessionFinding(f, f.origin, singleEventFinding(check, what, f))
 	}
-	if under, known := m.sessionMandates.get(f.key); known && len(under) <= maxMandateTexts && !slices.Contains(under, sumOf(e.Ref.ID)) {
+	if under, known := ms.ofSession.Get(f.key); known && len(under) <= maxMandateTexts && !slices.Contains(under, sumOf(e.Ref.ID)) {
 		say("AUMP-E-002", "")
 	}
 	hash, ok := aump.NormaliseHash(e.Ref.Hash)
 	if n := len(md.hashes); ok && n > 0 && n <= maxMandateTexts && !slices.Contains(md.hashes, hash) {
 		say("AUMP-E-003", "")
 	}
-	if what := md.voidReason(e, hash, m.opts.ClockSkew); ok && what != "" {
+	if what := md.voidReason(e, hash, ms.opts.ClockSkew); ok && what != "" {
 		say("AUMP-E-005", what)
 	}
-	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(m.opts.ClockSkew)) {
+	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(ms.opts.ClockSkew)) {
 		say("AUMP-E-004", "")
 	}
-	m.checkEvidenceChain(md, f, say)
+	ms.checkEvidenceChain(md, f, say)
 }
 
 // voidReason says why an evidence event could not say that something was allowed, as far
@@ -153,7 +166,7 @@ func (md *mandate) recordFlags(hash string, w mandateFlags, at time.Time) {
 }
 
 // checkEvidenceChain follows the numbers and hashes of a mandate's evidence.
-func (m *machine) checkEvidenceChain(md *mandate, f *fact, say func(check, what string)) {
+func (ms *mandates) checkEvidenceChain(md *mandate, f *fact, say func(check, what string)) {
 	e := f.evidence
 	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
 	own, _ := aump.NormaliseHash(e.Hashes.Event)
@@ -162,7 +175,7 @@ func (m *machine) checkEvidenceChain(md *mandate, f *fact, say func(check, what 
 		if md.lastEvent != "" {
 			b.Events, b.Seqs = append([]string{md.lastEvent}, b.Events...), append([]uint64{md.lastSeq}, b.Seqs...)
 		}
-		m.reportSessionFinding(f, f.origin, b)
+		ms.findings.reportSessionFinding(f, f.origin, b)
 	}
 	switch {
 	case e.Sequence < 1: // the schema says so
@@ -181,12 +194,12 @@ func (m *machine) checkEvidenceChain(md *mandate, f *fact, say func(check, what 
 }
 
 // ensureMandate finds what is known of a mandate, or begins to know it.
-func (m *machine) ensureMandate(tenant, id string) *mandate {
+func (ms *mandates) ensureMandate(tenant, id string) *mandate {
 	key := mandateKey{tenant, sumOf(id)}
-	md, known := m.mandates.get(key)
+	md, known := ms.byID.Get(key)
 	if !known {
 		md = &mandate{}
-		m.mandates.put(key, md)
+		ms.byID.Put(key, md)
 	}
 	return md
 }
@@ -200,18 +213,18 @@ func (md *mandate) addHash(hash string) {
 }
 
 // recordMandateUse notes that a session's decision was made under a mandate.
-func (m *machine) recordMandateUse(f *fact, ref *events.MandateRef) {
+func (ms *mandates) recordMandateUse(f *fact, ref *events.MandateRef) {
 	if ref.ID == "" {
 		return
 	}
-	md := m.ensureMandate(f.key.tenant, ref.ID)
+	md := ms.ensureMandate(f.key.tenant, ref.ID)
 	md.addHash(ref.Hash)
 	if f.decisionExtras != nil {
 		md.recordFlags(ref.Hash, f.decisionExtras.mandateFlags, f.decisionExtras.decided)
 	}
-	ids, _ := m.sessionMandates.get(f.key)
+	ids, _ := ms.ofSession.Get(f.key)
 	if id := sumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
-		m.sessionMandates.put(f.key, append(slices.Clone(ids), id))
+		ms.ofSession.Put(f.key, append(slices.Clone(ids), id))
 	}
 }
 
@@ -224,6 +237,21 @@ func (c *Correlator) applyMandateChange(m events.LogMessage, p subject.Parsed) {
 	if err != nil {
 		return
 	}
+	c.engine.mandates.applyChange(change, m.Time)
+}
+
+// noteNumber notes the number of an evidence event that is refused.
+func (ms *mandates) noteNumber(e *aump.Evidence, f *fact) {
+	if e.Ref.ID == "" {
+		return
+	}
+	if md := ms.ensureMandate(f.key.tenant, e.Ref.ID); e.Sequence == md.lastNumber+1 {
+		own, _ := aump.NormaliseHash(e.Hashes.Event)
+		md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, boundID(e.ID), f.seq
+	}
+}
+
+func (ms *mandates) applyChange(change events.MandateChange, at time.Time) {
 	for _, s := range change.Changes {
 		if s.MandateID == "" {
 			continue
@@ -232,12 +260,12 @@ func (c *Correlator) applyMandateChange(m events.LogMessage, p subject.Parsed) {
 		if rest, escaped := strings.CutPrefix(tenant, "="); escaped { // as keys of a bucket are written
 			tenant = "~" + rest
 		}
-		md := c.machine.ensureMandate(tenant, s.MandateID)
+		md := ms.ensureMandate(tenant, s.MandateID)
 		switch s.Change {
 		case "put":
 			md.addHash(s.Hash)
 		case "revoked":
-			md.revoked = m.Time
+			md.revoked = at
 		case "revocation_deleted":
 			md.revoked = time.Time{}
 		}

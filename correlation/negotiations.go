@@ -1,6 +1,9 @@
 package correlation
 
-import "github.com/countersign-dev/countersign/correlation/aaepsession"
+import (
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+)
 
 // AAEP's handshake: a subscriber asks, a producer accepts or refuses, and terms
 // change later. Publishers need not publish it; what is published is held against
@@ -10,6 +13,18 @@ import "github.com/countersign-dev/countersign/correlation/aaepsession"
 // about 150 KB each, usually under 1 KB); the least recently active are forgotten.
 const maxNegotiations = 1024
 
+// negotiations are the subscriptions that publishers and subscribers agree on, by publisher.
+type negotiations struct {
+	opts        *engineOptions `snapshot:"-"` // given anew
+	timers      *timers
+	findings    *findings
+	byPublisher *tables.LRU[sourceKey, *publisherNegotiations]
+}
+
+func newNegotiations(t *timers, fs *findings) *negotiations {
+	return &negotiations{timers: t, findings: fs, byPublisher: tables.NewLRU[sourceKey, *publisherNegotiations]()}
+}
+
 // publisherNegotiations is what the subscriptions of one publisher come to.
 type publisherNegotiations struct {
 	key          sourceKey
@@ -18,76 +33,84 @@ type publisherNegotiations struct {
 	state        aaepsession.Negotiations
 }
 
-func (n *publisherNegotiations) id() sourceKey { return n.key }
+func (n *publisherNegotiations) ID() sourceKey { return n.key }
 
-// negotiationKey says whose negotiations a publisher's are. A recording is of one.
-func (m *machine) negotiationKey(tenant, source string) sourceKey {
-	if m.fromRecording {
+// negotiationKey is the key of a publisher's negotiations. A recording has one publisher.
+func (ng *negotiations) negotiationKey(tenant, source string) sourceKey {
+	if ng.opts.fromRecording {
 		source = ""
 	}
 	return sourceKey{tenant, source}
 }
 
-// handleHandshake takes a message about a subscription.
-func (m *machine) handleHandshake(f *fact) {
-	m.reportEventFindings(nil, f)
-	key := m.negotiationKey(f.key.tenant, f.key.source)
-	n, known := m.negotiations.get(key)
+// originSharer gives a fact's origin in memory that is shared.
+type originSharer interface{ sharedOrigin(f *fact) *origin }
+
+// ensure finds what is known of a publisher, or begins to know it.
+func (ng *negotiations) ensure(key sourceKey, f *fact, names originSharer) *publisherNegotiations {
+	n, known := ng.byPublisher.Get(key)
 	if !known {
-		if m.negotiations.len() >= maxNegotiations {
-			m.negotiations.removeOldest()
+		if ng.byPublisher.Len() >= maxNegotiations {
+			ng.byPublisher.RemoveOldest()
 		}
-		n = &publisherNegotiations{key: key, origin: m.sharedOrigin(f)}
-		m.negotiations.add(n)
+		n = &publisherNegotiations{key: key, origin: names.sharedOrigin(f)}
+		ng.byPublisher.Add(n)
 	}
-	n.lastActivity = m.currentActivity()
-	f.aaep.Seq, f.aaep.At = f.seq, f.at
-	m.reportOverdueNegotiations(n)
-	// What time has proved is told apart by itself, whatever message came next.
-	m.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Late(f.aaep))
-	m.reportSessionFindings(f, f.origin, n.state.Negotiate(f.aaep))
+	return n
 }
 
-func (m *machine) reportOverdueNegotiations(n *publisherNegotiations) {
-	m.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Overdue(m.toBrokerTime(m.now)))
+// handleHandshake takes a message about a subscription.
+func (ng *negotiations) handleHandshake(f *fact, names originSharer) {
+	ng.findings.reportEventFindings(nil, f)
+	n := ng.ensure(ng.negotiationKey(f.key.tenant, f.key.source), f, names)
+	n.lastActivity = ng.timers.currentActivity()
+	f.aaep.Seq, f.aaep.At = f.seq, f.at
+	ng.reportOverdueNegotiations(n)
+	// What time has proved is told apart by itself, whatever message came next.
+	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Late(f.aaep))
+	ng.findings.reportSessionFindings(f, f.origin, n.state.Negotiate(f.aaep))
+}
+
+func (ng *negotiations) reportOverdueNegotiations(n *publisherNegotiations) {
+	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Overdue(ng.timers.toBrokerTime(ng.timers.now())))
 }
 
 // expireNegotiations lets time pass for the publishers that negotiate no more.
-func (m *machine) expireNegotiations() {
+func (ng *negotiations) expireNegotiations() {
 	for {
-		n, ok := m.negotiations.oldest()
+		n, ok := ng.byPublisher.Oldest()
 		if !ok {
 			return
 		}
-		if _, idle := m.checkIdle(n.lastActivity, aaepsession.Patience); !idle {
+		if _, idle := ng.timers.checkIdle(n.lastActivity, aaepsession.Patience); !idle {
 			return
 		}
-		m.reportOverdueNegotiations(n)
+		ng.reportOverdueNegotiations(n)
 		if n.state.Forgettable() {
-			m.negotiations.remove(n.key)
-		} else if again, kept := m.negotiations.get(n.key); kept {
-			again.lastActivity = m.currentActivity() // to be looked at after another day
+			ng.byPublisher.Remove(n.key)
+		} else if again, kept := ng.byPublisher.Get(n.key); kept {
+			again.lastActivity = ng.timers.currentActivity() // to be looked at after another day
 		}
 	}
 }
 
 // checkReplySubscription holds a reply against the subscription that it came on, as the
 // publisher that had asked accepted it (AAEP-C-112).
-func (m *machine) checkReplySubscription(f *fact, asked origin) {
-	n, known := m.negotiations.peek(m.negotiationKey(asked.key.tenant, asked.key.source))
+func (ng *negotiations) checkReplySubscription(f *fact, asked origin) {
+	n, known := ng.byPublisher.Peek(ng.negotiationKey(asked.key.tenant, asked.key.source))
 	if !known {
 		return
 	}
 	if b := n.state.Entitled(f.aaep); b != nil {
-		m.reportSessionFinding(f, asked, b)
+		ng.findings.reportSessionFinding(f, asked, b)
 	}
 }
 
 // nextNegotiationTimeout is when the next request may have waited for too long.
-func (m *machine) nextNegotiationTimeout(next *earliestTime) {
-	for _, n := range m.negotiations.all() {
+func (ng *negotiations) nextNegotiationTimeout(next *earliestTime) {
+	for _, n := range ng.byPublisher.All() {
 		if n.state.Waiting() {
-			at, _ := m.checkIdle(n.lastActivity, aaepsession.Patience)
+			at, _ := ng.timers.checkIdle(n.lastActivity, aaepsession.Patience)
 			next.keepEarlier(at)
 		}
 	}

@@ -43,7 +43,7 @@ const (
 	DefaultMaxSources = 1024
 	// DefaultMaxEventsPerSource is how many event ids of every publisher are
 	// remembered at least to tell duplicates from conflicts, and twice as many of
-	// its findings so that none is put out twice (together about 300 B).
+	// its findings so that none is emitted twice (together about 300 B).
 	DefaultMaxEventsPerSource = 2048
 	// DefaultMaxEvents is how many event ids of all publishers are remembered, as
 	// long as there is none that has more than it may have at least (about 100 B
@@ -67,7 +67,7 @@ const (
 	maxOpenPerID        = 64             // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
 	maxVariants         = 8              // contents told apart under one event id
 	maxTombstones       = 262_144        // forgotten sessions whose highest occurrence is remembered, and whether they had ended
-	findingsPerEvent    = 2              // of which it is remembered that they were put out: see DefaultMaxEventsPerSource
+	findingsPerEvent    = 2              // of which it is remembered that they were emitted: see DefaultMaxEventsPerSource
 	maxStoredItems      = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten of the tenant and publisher that have most
 	maxTokens           = 65_536         // reply tokens, nonces and hooks, each; the oldest are forgotten
 	maxEarlyTokens      = 1024           // reply tokens that nobody asked under; the oldest are forgotten
@@ -141,9 +141,9 @@ type Mode int
 
 // The modes.
 const (
-	ModeWarn    Mode = iota // they are put out
+	ModeWarn    Mode = iota // they are emitted
 	ModeOff                 // they are not
-	ModeEnforce             // they are put out and marked, for whoever acts on them
+	ModeEnforce             // they are emitted and marked, for whoever acts on them
 )
 
 func (o Options) withDefaults() Options {
@@ -179,7 +179,7 @@ type Stats struct {
 	Messages   uint64    // messages that counted as input
 	Duplicates uint64    // events that had been seen before, to the letter
 	Findings   uint64
-	Records    uint64 // call records put out
+	Records    uint64 // call records emitted
 	Sessions   int
 	Watched    int // sessions whose order is followed
 	Sources    int

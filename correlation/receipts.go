@@ -1,15 +1,15 @@
 package correlation
 
 import (
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
 
-// A receipt is good for one call and one execution of it (architecture 1.3). It
-// is not on the log, for whoever reads the log must not be able to run anything
-// with it; its decision is. An execution says which decision it rests on in its
-// metadata.approval.decision_ref (AgentHook) or in the header
-// Countersign-Decision-Id of its message. One that says nothing rests on what was
-// allowed last under its id.
+// A receipt allows one execution of one call (architecture 1.3). The log holds its
+// decision and not the receipt itself: a reader of the log must not be able to run a
+// call with it. An execution names the decision that it rests on in its
+// metadata.approval.decision_ref (AgentHook) or in the header Countersign-Decision-Id of
+// its message. An execution that names none rests on what was allowed last under its id.
 
 // maxReceipts bounds the decisions of which it is remembered which call their
 // receipts were made for (about 100 B each); the oldest are forgotten.
@@ -34,51 +34,68 @@ func (f *fact) ownReceiptKey() sum {
 // receiptHolder is the call that a receipt is made for, whatever its occurrence.
 func receiptHolder(k sessionKey, s callKey) sum { return sumOf(k.source, k.session, s.id, s.tool) }
 
+// receipts are the decisions whose receipts allow a call, and the call that each receipt
+// was made for. A receipt allows one execution.
+type receipts struct {
+	opts     *engineOptions `snapshot:"-"` // given anew
+	findings *findings
+	history  *history
+	holders  *tables.FIFO[sum, sum] // by receiptKey; see receiptHolder
+}
+
+func newReceipts(fs *findings, h *history) *receipts {
+	return &receipts{findings: fs, history: h, holders: tables.NewFIFO[sum, sum](maxReceipts)}
+}
+
+// holderOf is the call that the receipt of a decision was made for.
+func (rs *receipts) holderOf(tenant, decisionID string) (holder sum, known bool) {
+	return rs.holders.Get(receiptKey(tenant, decisionID))
+}
+
 // recordReceipt remembers which call the receipt of a decision was made for.
-func (m *machine) recordReceipt(f *fact) {
+func (rs *receipts) recordReceipt(f *fact) {
 	if f.decision.verdict == events.Allow {
-		m.receiptHolders.put(f.ownReceiptKey(), receiptHolder(f.key, f.callKey))
+		rs.holders.Put(f.ownReceiptKey(), receiptHolder(f.key, f.callKey))
 	}
 }
 
 // checkReceiptUse holds an execution against the receipts that other executions have used,
 // and those that were made for other calls.
-func (m *machine) checkReceiptUse(c *call, f *fact) {
+func (rs *receipts) checkReceiptUse(c *call, f *fact) {
 	if f.effect == noEffect {
 		return
 	}
 	if f.receiptDecisionID != "" {
-		made, known := m.receiptHolders.get(receiptKey(f.key.tenant, f.receiptDecisionID))
+		made, known := rs.holderOf(f.key.tenant, f.receiptDecisionID)
 		if known && made != receiptHolder(f.key, c.group.key) {
-			m.reportRuleFinding(ruleReceipt, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseReceiptOther).withText(quoteName(boundID(f.receiptDecisionID), "")))
+			rs.findings.reportRule(ruleReceipt, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseReceiptOther).withText(quoteName(boundID(f.receiptDecisionID), "")))
 			return
 		}
 	}
-	if m.namesNothing(c, f) {
-		m.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(boundID(f.receiptDecisionID), "")))
+	if rs.namesNothing(c, f) {
+		rs.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(boundID(f.receiptDecisionID), "")))
 	}
 	if o := c.findReceiptUser(f); o != nil {
 		v := findingFrom(o.postEvent, f.eventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})
 		v.seqs = append(v.seqs, o.execSeq)
-		m.reportRuleFinding(ruleReceipt, c, f, v)
+		rs.findings.reportRule(ruleReceipt, c, f, v)
 	}
 }
 
-// namesNothing tells whether the header of an execution names a decision that is not
-// on record. Decisions are, before anybody is told of them. What the body refers to is
-// judged elsewhere: see judgeReference.
-func (m *machine) namesNothing(c *call, f *fact) bool {
-	if f.receiptDecisionID == "" || f.receiptDecisionID == f.decisionRef || c.state == events.CallOrphaned || len(c.decisions) == 0 && !m.opts.RequireVerdict {
+// namesNothing reports whether the header of an execution names a decision that is not
+// on record. A decision is on the log before its verdict is given out. judgeReference
+// judges the reference in the body.
+func (rs *receipts) namesNothing(c *call, f *fact) bool {
+	if f.receiptDecisionID == "" || f.receiptDecisionID == f.decisionRef || c.state == events.CallOrphaned || len(c.decisions) == 0 && !rs.opts.RequireVerdict {
 		return false
 	}
 	if len(c.decisions) >= maxCallDecisions || c.hasDecision(f.receiptDecisionID) {
 		return false
 	}
-	if _, known := m.receiptHolders.get(receiptKey(f.key.tenant, f.receiptDecisionID)); known {
+	if _, known := rs.holderOf(f.key.tenant, f.receiptDecisionID); known {
 		return false
 	}
-	s, there := m.sources.peek(f.key.publisher())
-	return !there || s.firstContents.lookup(sumOf("decision", f.receiptDecisionID)) == nil
+	return !rs.history.hasDecision(f.key.publisher(), f.receiptDecisionID)
 }
 
 // findReceiptUser is the call that has used up what c runs on; nil if there is none.
@@ -98,10 +115,10 @@ func (c *call) findReceiptUser(f *fact) *call {
 	})
 }
 
-// usedReceipt tells whether a call ran on a receipt of its own.
-func (c *call) usedReceipt() bool {
-	d := c.lastDecision()
-	return c.execSeq != 0 && d != nil && d.verdict == events.Allow && d.hasReceipt
+// usedReceipt reports whether a call ran on a receipt of its own.
+func (x *details) usedReceipt() bool {
+	d := x.lastDecision()
+	return x.execSeq != 0 && d != nil && d.verdict == events.Allow && d.hasReceipt
 }
 
 func (s effectiveVerdict) decisionID() string {
@@ -109,4 +126,42 @@ func (s effectiveVerdict) decisionID() string {
 		return ""
 	}
 	return s.recorded.id
+}
+
+// judgeReference: an event says by which decision its call was approved. That must
+// be a decision on this call, or on one that it tries again.
+func (rs *receipts) judgeReference(c *call, f *fact) {
+	if f.kind != kindPre && f.kind != kindPost || f.decisionRef == "" || c.state == events.CallOrphaned {
+		return
+	}
+	if len(c.decisions) == 0 && !rs.opts.RequireVerdict || len(c.decisions) >= maxCallDecisions || c.hasDecision(f.decisionRef) {
+		return
+	}
+	v := findingFrom(c.firstEvent(), f.eventID)
+	made, known := rs.holderOf(f.key.tenant, f.decisionRef)
+	if o := c.session.callOfDecision(f.decisionRef); o != nil && o != c || known && made != receiptHolder(f.key, c.group.key) {
+		if (f.kind != kindPost || f.effect == noEffect || !known) && c.claims.reportOnce(claimedApprovalKind) { // else it is receipt_reused
+			rs.findings.reportCheck("AH-C-104", c, f, v.withCase(caseNoDecision).withText("it names a decision on another call"))
+		}
+		return
+	}
+	if !c.claims.reportOnce(claimedApprovalKind) {
+		return
+	}
+	id := rs.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoDecision).withText("it names a decision that is not on record"))
+	c.addRetractable(referenceRetraction+f.decisionRef, id)
+}
+
+// referenceRetraction begins the note of a finding that a decision was not on record.
+const referenceRetraction = "AH-C-105 "
+
+// retractUnknownReference takes that back when the decision is there.
+func (rs *receipts) retractUnknownReference(c *call, f *fact) {
+	for _, reference := range []string{f.decision.id, f.decision.approvalRef} {
+		for _, made := range c.takeRetractable(referenceRetraction + reference) {
+			c.claims.reported &^= claimedApprovalKind
+			rs.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+				retracting(made.id).withText("the decision was recorded later"))
+		}
+	}
 }

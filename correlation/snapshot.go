@@ -18,13 +18,13 @@ import (
 var ErrSnapshot = errors.New("the snapshot cannot be used")
 
 // formatVersion is to be raised when the same state means something else than before, or
-// when calls are folded otherwise. A state of another form is noticed by itself.
+// when calls are compacted otherwise. A state of another form is noticed by itself.
 const formatVersion = 10
 
 // snapshotState is all that a Correlator knows of the log. What it was configured with
 // is no part of it, nor is a tenant's key or a session's.
 type snapshotState struct {
-	Machine *machine
+	Engine  *engine
 	Keys    map[string]ed25519.PublicKey
 	Retired map[string]bool
 }
@@ -45,9 +45,9 @@ func (c *Correlator) SnapshotUnless(stop func() bool) (b []byte, whole bool) {
 	if stop != nil && stop() { // before there is room for it, which takes its time, too
 		return nil, false
 	}
-	c.machine.compactCalls()
-	made := c.machine.opts.configDigest()
-	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), &snapshotState{c.machine, c.keys, c.retiredKeys}, 3*c.machine.stats.Calls, stop)
+	c.engine.calls.compactCalls()
+	made := c.engine.opts.configDigest()
+	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), &snapshotState{c.engine, c.keys, c.retiredKeys}, 3*c.engine.calls.callCount(), stop)
 	return b, err == nil
 }
 
@@ -62,7 +62,7 @@ const (
 
 // snapshotSize is for a whole snapshot.
 func (c *Correlator) snapshotSize() int {
-	return c.machine.stats.Calls*callSize + c.machine.sessions.len()*sessionSize + c.machine.eventIDCount*eventSize
+	return c.engine.calls.snapshotSize() + c.engine.history.idCount()*eventSize
 }
 
 // Restore makes a Correlator of a snapshot. The bytes must be those of Snapshot:
@@ -74,13 +74,13 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 		return nil, fmt.Errorf("%w: another version or configuration made it", ErrSnapshot)
 	}
 	s, err := snapshot.Read[snapshotState](b[len(made):])
-	if err != nil || s.Machine == nil {
+	if err != nil || s.Engine == nil {
 		return nil, errors.Join(ErrSnapshot, err)
 	}
 	c := New(o)
-	s.Machine.opts, s.Machine.subjectPrefixes = c.machine.opts, c.machine.subjectPrefixes
-	c.machine = s.Machine
-	c.machine.recount()
+	s.Engine.configure(c.engine.opts)
+	c.engine = s.Engine
+	c.engine.recount()
 	for kid, pub := range s.Keys {
 		c.addKey(kid, pub)
 	}
@@ -91,16 +91,10 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 	return c, nil
 }
 
-// recount counts for every publisher what its sessions remember: tables are read
-// before what lies in them is.
-func (m *machine) recount() {
-	for _, s := range m.sessions.all() {
-		m.sessions.count(s.share, byCalls, len(s.open)+len(s.closed))
-		m.sessions.count(s.share, byIDs, s.groups.len())
-	}
-	for _, w := range m.protocolSessions.all() {
-		m.protocolSessions.count(w.share, byWeight, w.storedItems)
-	}
+// recount counts again what a snapshot does not hold.
+func (e *engine) recount() {
+	e.calls.recount()
+	e.trackers.recount()
 }
 
 // configDigest tells snapshots of different forms and configurations apart.
@@ -109,61 +103,14 @@ func (o Options) configDigest() [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", formatVersion, o, snapshot.Shape(reflect.TypeFor[snapshotState]())))
 }
 
-// keyValue is an entry of a map that has an order.
-type keyValue[K, V any] struct {
-	Key   K
-	Value V
-}
-
-// Pack gives the entries, the least recent first.
-func (l *lru[K, V]) Pack() any {
-	list := make([]keyValue[K, V], 0, l.n)
-	for _, v := range l.all() {
-		list = append(list, keyValue[K, V]{v.id(), v})
-	}
-	return &list
-}
-
-// Unpack takes what Pack gave.
-func (l *lru[K, V]) Unpack(form any) {
-	*l = *newLRU[K, V]()
-	for _, p := range *form.(*[]keyValue[K, V]) {
-		l.add(p.Value)
-	}
-}
-
-// packedFIFOMap is a window, the oldest entry first.
-type packedFIFOMap[K, V any] struct {
-	Limit   int
-	Entries []keyValue[K, V]
-}
-
-// Pack gives the entries in order.
-func (w *fifoMap[K, V]) Pack() any {
-	p := &packedFIFOMap[K, V]{w.limit, make([]keyValue[K, V], 0, w.n)}
-	for _, e := range w.all() {
-		p.Entries = append(p.Entries, keyValue[K, V]{e.key, e.value})
-	}
-	return p
-}
-
-// Unpack takes what Pack gave.
-func (w *fifoMap[K, V]) Unpack(form any) {
-	p := form.(*packedFIFOMap[K, V])
-	*w = fifoMap[K, V]{limit: p.Limit}
-	for _, e := range p.Entries {
-		w.put(e.Key, e.Value)
-	}
-}
-
-// Pack gives the slots in order.
+// Pack gives the groups in order.
 func (s *callGroups) Pack() any { return &s.list }
 
 // Unpack takes what Pack gave.
 func (s *callGroups) Unpack(form any) {
 	*s = callGroups{}
 	for _, sl := range *form.(*[]*callGroup) {
-		s.add(sl, sl.key.hash())
+		s.add(sl, sl.key.Hash())
 	}
 }
 

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 	"github.com/countersign-dev/countersign/events"
+	"pgregory.net/rapid"
 )
 
 // goingOn applies a log with a snapshot and a restoration in the middle.
@@ -43,11 +42,11 @@ func goingOn(t testing.TB, l *ledger, at int) (outs []Output, snapshots [2][]byt
 // come round may lie otherwise in memory; they are compared as they are written.
 func sameState(t testing.TB, a, b *Correlator) {
 	t.Helper()
-	if l := a.machine.opts.MaxEventsPerSource; l < 1000 {
+	if l := a.engine.opts.MaxEventsPerSource; l < 1000 {
 		return
 	}
 	for _, c := range []*Correlator{a, b} {
-		for _, w := range c.machine.protocolSessions.all() { // what one event left behind
+		for _, w := range c.engine.trackers.sessions.All() { // what one event left behind
 			for _, s := range []any{w.aaep, w.hook} {
 				if v := reflect.ValueOf(s); !v.IsNil() {
 					out := v.Elem().FieldByName("out")
@@ -55,19 +54,19 @@ func sameState(t testing.TB, a, b *Correlator) {
 				}
 			}
 		}
-		c.machine.freeLists, c.machine.callViewPool, c.machine.dirtyCalls = callFreeLists{}, callViewPool{}, nil
-		c.machine.sessions.Unpack(c.machine.sessions.Pack())
-		c.machine.protocolSessions.Unpack(c.machine.protocolSessions.Pack())
-		c.machine.sources.Unpack(c.machine.sources.Pack())
-		c.machine.negotiations.Unpack(c.machine.negotiations.Pack())
-		c.machine.denials.Unpack(c.machine.denials.Pack())
-		c.machine.recount()
-		c.machine.outputs, c.machine.callDeadlines, c.machine.nextTimer = nil, *c.machine.callDeadlines.Pack().(*[]deadline), time.Time{}
-		opts := c.machine.opts
-		c.machine.opts = Options{}
-		defer func() { c.machine.opts = opts }()
+		c.engine.calls.freeLists, c.engine.findings.callViewPool, c.engine.calls.dirtyCalls = callFreeLists{}, callViewPool{}, nil
+		c.engine.calls.sessions.Unpack(c.engine.calls.sessions.Pack())
+		c.engine.trackers.sessions.Unpack(c.engine.trackers.sessions.Pack())
+		c.engine.history.sources.Unpack(c.engine.history.sources.Pack())
+		c.engine.negotiations.byPublisher.Unpack(c.engine.negotiations.byPublisher.Pack())
+		c.engine.calls.denials.Unpack(c.engine.calls.denials.Pack())
+		c.engine.recount()
+		opts := c.engine.opts
+		c.engine.configure(&engineOptions{})
+		defer c.engine.configure(opts)
+		c.engine.findings.outputs, c.engine.timers.callDeadlines, c.engine.timers.nextTimer = nil, *c.engine.timers.callDeadlines.Pack().(*[]deadline), time.Time{}
 	}
-	if !reflect.DeepEqual(a.machine, b.machine) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retiredKeys, b.retiredKeys) {
+	if !reflect.DeepEqual(a.engine, b.engine) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retiredKeys, b.retiredKeys) {
 		t.Fatal("the restored state is another one")
 	}
 }
@@ -182,8 +181,10 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.machine.dirtyCalls", "correlation.machine.recordedUntil", "correlation.machine.opts", "correlation.machine.outputs", "correlation.machine.subjectPrefixes", "correlation.machine.nextTimer", "correlation.machine.freeLists",
-	"correlation.machine.callViewPool", "correlation.machine.prefetched", "hooksession.Session.out",
+	"aaepsession.Session.out", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts",
+	"correlation.trackers.opts", "correlation.negotiations.opts", "correlation.replies.opts", "correlation.timers.nextTimer",
+	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
+	"correlation.engine.prefetched", "hooksession.Session.out",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
 }
 
@@ -229,7 +230,7 @@ func TestEveryFieldIsState(t *testing.T) {
 	for f := range reflect.TypeFor[Correlator]().Fields() {
 		fields = append(fields, f.Name)
 	}
-	const known = "machine space shard vouchForKey vouchForRetirement keys records retiredKeys sharedKeys decoder arena"
+	const known = "engine space shard vouchForKey vouchForRetirement keys records retiredKeys sharedKeys decoder arena"
 	if got := strings.Join(fields, " "); got != known {
 		t.Errorf("a Correlator has the fields %s, known are %s: is the new one state?", got, known)
 	}
@@ -259,7 +260,7 @@ func FuzzRestore(f *testing.F) {
 // BenchmarkSnapshot writes and reads the state of a log with open calls.
 func BenchmarkSnapshot(b *testing.B) {
 	core := openCalls(b, 100_000)
-	o := core.machine.opts
+	o := core.engine.opts.Options
 	var image []byte
 	b.Run("write", func(b *testing.B) {
 		b.ReportAllocs()
@@ -294,4 +295,40 @@ func openCalls(t testing.TB, n int) *Correlator {
 		t.Fatalf("%d calls are open, want %d", open, n)
 	}
 	return core
+}
+
+// A snapshot fits into the room that is made for it: copying what is written of a
+// large one takes as long as a third of the rest.
+func TestSnapshotHasRoom(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		perSession int
+		closed     bool
+	}{
+		{"open calls", 50, false}, {"open calls, one a session", 1, false},
+		{"closed calls", 50, true}, {"closed calls, one a session", 1, true},
+	} {
+		l := newLedger(t)
+		core := New(l.opts)
+		const calls = 1000
+		for i := range calls {
+			at := func(e tree) tree {
+				return set(set(set(e, "session_id", "session-"+itoa(1000+i/c.perSession)), "metadata.tool_call_id", "call-"+itoa(100_000+i)),
+					"tool_input", tree{"path": "/data/" + itoa(i) + strings.Repeat("x", 110)})
+			}
+			l.admit(at(pre(2*i)), "decision-"+itoa(100_000+i), events.Allow)
+			l.event(at(pre(2 * i)))
+			if c.closed {
+				l.event(at(post(2*i + 1)))
+			}
+		}
+		for _, m := range l.msgs {
+			core.Apply(m)
+		}
+		if room, size := core.snapshotSize(), len(core.Snapshot()); size > room {
+			t.Errorf("%s: %d bytes a call, room for %d", c.name, size/calls, room/calls)
+		} else {
+			t.Logf("%s: %d bytes a call, room for %d", c.name, size/calls, room/calls)
+		}
+	}
 }

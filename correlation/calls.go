@@ -1,0 +1,315 @@
+package correlation
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// calls are the sessions and their calls: open ones, and closed ones that are remembered
+// for late events. Options bounds them; what is kept of forgotten ones is bounded by
+// maxTombstones and maxDenials.
+type calls struct {
+	opts          *engineOptions `snapshot:"-"` // given anew
+	sessions      *tables.LRU[sessionKey, *session]
+	tombstones    *tables.FIFO[sessionKey, int] // the highest occurrence in forgotten sessions
+	denials       *tables.LRU[sum, *denial]     // of calls that are forgotten
+	lastCallOrder uint64                        // calls opened so far
+	counts        callCounts
+	dirtyCalls    []*call       `snapshot:"-"` // calls that may be over and whose details are not compacted
+	freeLists     callFreeLists `snapshot:"-"`
+
+	// A restored snapshot reads the sessions before these parts, which refer to their calls.
+	timers   *timers
+	findings *findings
+}
+
+// callCounts is what all sessions hold together.
+type callCounts struct {
+	open      int // open calls
+	calls     int // open calls and remembered ones
+	ids       int // tool call ids whose occurrences are counted
+	argsBytes int // bytes of arguments and differences
+}
+
+func newCalls(t *timers, fs *findings) *calls {
+	return &calls{
+		timers: t, findings: fs,
+		sessions:   tables.NewLRU[sessionKey, *session](),
+		tombstones: tables.NewFIFO[sessionKey, int](maxTombstones),
+		denials:    tables.NewLRU[sum, *denial](),
+	}
+}
+
+// find gives a session without noting that it is active, nil if it is not known.
+func (cs *calls) find(key sessionKey) *session {
+	s, _ := cs.sessions.Peek(key)
+	return s
+}
+
+// hasSession reports whether a session is known. hash is that of the key.
+func (cs *calls) hasSession(key sessionKey, hash uint32) bool {
+	_, known := cs.sessions.PeekHashed(key, hash)
+	return known
+}
+
+// touch gives a session and notes that it is active, nil if it is not known.
+func (cs *calls) touch(key sessionKey) *session {
+	s, known := cs.sessions.Get(key)
+	if !known {
+		return nil
+	}
+	s.lastActivity = cs.timers.currentActivity()
+	return s
+}
+
+// active is touch for the session of a fact.
+func (cs *calls) active(f *fact) *session {
+	s, known := cs.sessions.GetHashed(f.key, f.originHashes().session)
+	if !known {
+		return nil
+	}
+	s.lastActivity = cs.timers.currentActivity()
+	return s
+}
+
+// isFull reports whether there is no room for one more session.
+func (cs *calls) isFull() bool { return cs.sessions.Len() >= cs.opts.MaxSessions }
+
+// exceeds reports whether there are more calls or ids than Options permits.
+func (cs *calls) exceeds(by tables.Measure) bool {
+	if by == tables.ByIDs {
+		return cs.counts.ids > cs.opts.MaxIDs
+	}
+	return cs.counts.calls > cs.opts.MaxCalls
+}
+
+// addSession begins a session. rank is that of its parent link.
+func (cs *calls) addSession(o *origin, rank int8) *session {
+	floor, _ := cs.tombstones.Get(o.key)
+	s := &session{calls: cs, origin: o, occurrenceFloor: int32(floor), parentLinkRank: rank, lastActivity: cs.timers.currentActivity()}
+	cs.sessions.Add(s)
+	return s
+}
+
+// surplus is the session to forget for something of another one, which stays; nil if
+// there is none. See lru.surplus.
+func (cs *calls) surplus(by tables.Measure, stays sessionKey) *session {
+	s, _ := cs.sessions.Surplus(by, stays.publisher().holder(), stays)
+	return s
+}
+
+// popIdle gives the next session to forget because it has been idle for too long, nil if
+// there is none. A session with open calls stays, and is looked at after another day.
+func (cs *calls) popIdle() *session {
+	for {
+		s, any := cs.sessions.Oldest()
+		if !any {
+			return nil
+		}
+		if until, idle := cs.timers.checkIdle(s.lastActivity, sessionIdle); !idle {
+			cs.timers.wakeAt(until)
+			return nil
+		}
+		if len(s.open) == 0 {
+			return s
+		}
+		cs.touch(s.key)
+	}
+}
+
+// nextIdle is when the next session may have been idle for too long.
+func (cs *calls) nextIdle(next *earliestTime) {
+	if s, any := cs.sessions.Oldest(); any {
+		at, _ := cs.timers.checkIdle(s.lastActivity, sessionIdle)
+		next.keepEarlier(at)
+	}
+}
+
+// addOpen adds a new call to its session and its group.
+func (cs *calls) addOpen(c *call) {
+	c.group.calls = append(c.group.calls, c)
+	c.session.open = append(c.session.open, c)
+	cs.counts.open++
+}
+
+// recount counts for every publisher what its sessions remember, in a restored table:
+// tables are read before what lies in them is.
+func (cs *calls) recount() {
+	for _, s := range cs.sessions.All() {
+		cs.sessions.Count(s.share, tables.ByCalls, len(s.open)+len(s.closed))
+		cs.sessions.Count(s.share, tables.ByIDs, s.groups.len())
+	}
+}
+
+// compactIfMany compacts calls when there are enough for it to be fast; see compactBatch.
+func (cs *calls) compactIfMany() {
+	if len(cs.dirtyCalls) >= compactBatch {
+		cs.compactCalls()
+	}
+}
+
+// held is how many sessions, open calls, calls and ids are remembered, and how many bytes
+// of arguments.
+func (cs *calls) held() (sessions, open, calls, ids, argsBytes int) {
+	n := &cs.counts
+	return cs.sessions.Len(), n.open, n.calls, n.ids, n.argsBytes
+}
+
+// callCount is how many calls are remembered, open ones included.
+func (cs *calls) callCount() int { return cs.counts.calls }
+
+// openCount is how many calls are open.
+func (cs *calls) openCount() int { return cs.counts.open }
+
+// snapshotSize is what the calls and sessions take in a snapshot, in bytes.
+func (cs *calls) snapshotSize() int {
+	return cs.counts.calls*callSize + cs.sessions.Len()*sessionSize
+}
+
+func (cs *calls) forgetSession(s *session) {
+	cs.tombstones.Put(s.key, s.highestOccurrence())
+	for _, sl := range s.groups.list {
+		if n := len(sl.calls); n > 0 {
+			cs.keepDenial(sl.calls[n-1])
+		}
+	}
+	cs.countCalls(s, -len(s.closed))
+	for _, c := range s.closed {
+		cs.releaseCallDifferences(c)
+	}
+	cs.countIDs(s, -s.groups.len())
+	cs.sessions.Remove(s.key)
+}
+
+// countCalls and countIDs count what a session remembers, for all and for its
+// publisher.
+func (cs *calls) countCalls(s *session, n int) {
+	cs.counts.calls += n
+	cs.sessions.Count(s.share, tables.ByCalls, n)
+}
+
+func (cs *calls) countIDs(s *session, n int) {
+	cs.counts.ids += n
+	cs.sessions.Count(s.share, tables.ByIDs, n)
+}
+
+// keepCallArgs counts the arguments that are kept for a call, and drops them if
+// there is no room; releaseArgs gives the room back.
+func (cs *calls) keepCallArgs(c *call) {
+	size := len(c.args.canonical)
+	if size > maxArgsPerCall || cs.counts.argsBytes+size > cs.opts.MaxArgsBytes {
+		c.args.canonical = nil
+		return
+	}
+	cs.counts.argsBytes += size
+}
+
+func (cs *calls) releaseCallArgs(c *call) {
+	cs.counts.argsBytes -= len(c.args.canonical)
+	c.args.canonical = nil
+}
+
+// newOccurrence makes the next call of a group, neither open nor remembered yet.
+func (cs *calls) newOccurrence(s *session, f *fact) *call {
+	sl := s.ensureGroup(f)
+	sl.count++
+	cs.lastCallOrder++
+	cs.countCalls(s, 1)
+	c := &call{session: s, group: sl, occurrence: sl.count, order: cs.lastCallOrder, details: cs.allocDetails()}
+	if c.occurrence == 1 {
+		c.cachedIDSum = f.firstCallSum
+	}
+	return c
+}
+
+// closeCall ends a call or changes how it ended.
+func (cs *calls) closeCall(c *call, state events.CallState, why closeReason) {
+	wasOpen := c.isOpen()
+	c.session.sawDenial = c.session.sawDenial || why == closedByDeny || why == closedByStop
+	c.state, c.closeReason = state, why
+	if wasOpen {
+		cs.counts.open--
+		cs.releaseCallArgs(c)
+		c.session.moveToClosed(c)
+	}
+}
+
+// A call that was denied may be forgotten before it runs: its session had to make
+// room, was idle for long, or closed very many calls since. What tells its execution
+// from one without a verdict is kept apart, in little room.
+
+// maxDenials bounds the denied calls that are forgotten but for their denial, over
+// all tenants, which share the places as they share those of sessions (about 250 B
+// each).
+const maxDenials = 32_768
+
+// denial is what is kept of a call that was denied and never ran.
+type denial struct {
+	key        sum
+	by         sourceKey
+	occurrence int
+	decision   string // as shown; "" if only its publisher's events say that it was denied
+	seq        uint64 // of the decision, or of the event that says so
+	at         time.Time
+}
+
+func (d *denial) ID() sum { return d.key }
+
+func (d *denial) Owner() tables.Holder { return d.by.holder() }
+
+func (d *denial) Holds(*tables.Share) {}
+
+func denialKey(k sessionKey, s callKey) sum {
+	return sumOf("denial", k.tenant, k.source, k.session, s.id, s.tool)
+}
+
+// keepDenial keeps the denial of a call that is about to be forgotten.
+func (cs *calls) keepDenial(c *call) {
+	if !c.wasRefused() || c.hasWeakScope() && c.group.key.id == "" {
+		return
+	}
+	st := c.expand().directVerdict()
+	if st.verdict != events.Deny {
+		return
+	}
+	d := &denial{key: denialKey(c.session.key, c.group.key), by: c.session.key.publisher(), occurrence: c.occurrence, seq: c.verdictClaim.seq}
+	if st.recorded != nil {
+		d.decision, d.seq, d.at = st.recorded.id, st.recorded.seq, st.recorded.at
+	}
+	cs.denials.Remove(d.key)
+	if cs.denials.Len() >= maxDenials {
+		if old, any := cs.denials.Surplus(tables.ByPlaces, d.Owner(), d.key); any {
+			cs.denials.Remove(old.key)
+		}
+	}
+	cs.denials.Add(d)
+}
+
+// recallDenied gives the denied call that a completion says ran, as far as its
+// denial was kept; nil if there is none. It is a call of the session again, and ran
+// under the occurrence that it was denied as.
+func (cs *calls) recallDenied(s *session, f *fact) *call {
+	if f.effect == noEffect || cs.denials.Len() == 0 {
+		return nil
+	}
+	d, kept := cs.denials.Peek(denialKey(f.key, f.callKey))
+	if !kept {
+		return nil
+	}
+	cs.denials.Remove(d.key)
+	c := cs.newOccurrence(s, f)
+	c.group.count--
+	c.group.calls = append(c.group.calls, c)
+	c.occurrence, c.cachedIDSum = d.occurrence, sum{}
+	c.state, c.closeReason = events.CallDenied, closedByDeny
+	if d.decision != "" {
+		c.decisions = append(c.decisions, recordedVerdict{id: d.decision, seq: d.seq, at: d.at, verdict: events.Deny})
+		s.linkDecision(c, d.decision)
+	} else {
+		c.verdictClaim = verdictClaim{verdict: events.Deny, seq: d.seq}
+	}
+	s.moveToClosed(c)
+	return c
+}

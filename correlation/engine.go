@@ -1,0 +1,332 @@
+package correlation
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/hooksession"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
+
+// engine holds what was admitted against what ran: it is behind the log's correlator and
+// the offline check. It takes facts only, and is the order of the steps: what a step knows
+// is in the parts. A part calls only the parts that it holds; only the engine, through the
+// small interfaces sessionRegister and originSharer, is called back.
+type engine struct {
+	opts *engineOptions `snapshot:"-"` // given anew
+
+	calls    *calls // before the parts that refer to calls: a restored snapshot reads it first
+	history  *history
+	timers   *timers
+	lineage  *lineage
+	findings *findings
+	judge    *judge
+
+	// What protocols and publishers say.
+	trackers     *trackers
+	replies      *replies
+	negotiations *negotiations
+	attestations *attestations
+	declarations *declarations
+	mandates     *mandates
+
+	// What admission says.
+	admissions *admissions
+	approvals  *approvals
+	receipts   *receipts
+	handoffs   *handoffs
+
+	stats      Stats  // Seq, Messages, Duplicates and Evicted; the parts count the rest
+	prefetched uint64 `snapshot:"-"` // what Ahead read: it means nothing, but has to be used
+}
+
+// engineOptions are the options of the engine and all of its parts.
+type engineOptions struct {
+	Options
+	// fromRecording says that facts come from a recording: there is no record of
+	// approvals, so what events say of them counts.
+	fromRecording bool
+	recordedUntil time.Time // by which the events of a recording had been received; zero if that is not known
+}
+
+func newEngine(opts Options) *engine {
+	e := &engine{timers: &timers{}, history: newHistory(), lineage: newLineage()}
+	e.findings = newFindings(e.timers, e.history, e.lineage)
+	e.trackers, e.negotiations = newTrackers(e.timers, e.findings), newNegotiations(e.timers, e.findings)
+	e.replies = newReplies(e.trackers, e.negotiations)
+	e.admissions, e.approvals, e.receipts = newAdmissions(e.findings, e.history), newApprovals(e.findings), newReceipts(e.findings, e.history)
+	e.handoffs, e.attestations = newHandoffs(e.findings), newAttestations(e.findings)
+	e.declarations, e.mandates = &declarations{findings: e.findings}, newMandates(e.findings)
+	e.calls = newCalls(e.timers, e.findings)
+	e.judge = &judge{findings: e.findings, calls: e.calls, approvals: e.approvals, receipts: e.receipts, trackers: e.trackers}
+	e.configure(&engineOptions{Options: opts.withDefaults()})
+	return e
+}
+
+// configure gives the options to the parts. They are no state: a restored engine gets
+// them anew.
+func (e *engine) configure(o *engineOptions) {
+	e.opts, e.history.opts, e.timers.opts = o, o, o
+	e.approvals.opts, e.receipts.opts, e.mandates.opts = o, o, o
+	e.trackers.opts, e.negotiations.opts, e.replies.opts = o, o, o
+	e.calls.opts, e.judge.opts = o, o
+	e.findings.configure(o)
+}
+
+// processFact applies one fact; the part findings collects the outputs.
+func (e *engine) processFact(f *fact) {
+	if f.invalid {
+		e.refuseEvent(f)
+		return
+	}
+	n, conflict, before := e.history.classifyNovelty(f)
+	if conflict {
+		e.findings.reportRule(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withSeq(before))
+	}
+	if n == duplicate {
+		e.stats.Duplicates++
+		return
+	}
+	e.trackFact(f, n)
+	e.lineage.resolveParentSession(f, e)
+	if n == amended {
+		e.amendCall(f)
+		return
+	}
+	switch f.kind {
+	case kindRequest, kindPre, kindDecision:
+		e.announceCall(f)
+	case kindPost:
+		e.completeCall(f)
+	case kindStopped, kindError, kindFailOpen, kindApproval, kindAdmissionReply:
+		e.handleCallUpdate(f)
+	case kindSessionEnd:
+		e.endSession(f)
+	}
+}
+
+// ensureSession finds a session or makes it, and notes that it is active.
+func (e *engine) ensureSession(f *fact) *session {
+	if s := e.calls.active(f); s != nil {
+		return s
+	}
+	if e.calls.isFull() {
+		e.evictSession(tables.ByPlaces, f.key)
+	}
+	return e.calls.addSession(e.sharedOrigin(f), e.lineage.parentOf(f.key).rank)
+}
+
+// evictSession closes and forgets a session for something of another one, which stays: see
+// surplus. It reports whether there was one.
+func (e *engine) evictSession(by tables.Measure, stays sessionKey) bool {
+	s := e.calls.surplus(by, stays)
+	if s == nil {
+		return false
+	}
+	e.stats.Evicted++
+	for len(s.open) > 0 {
+		e.abandonCall(s.open[0], closedByDeadline, &fact{at: e.timers.now()})
+	}
+	e.calls.forgetSession(s)
+	return true
+}
+
+// enforceCallBounds abandons and forgets what the bounds of Options leave no room for.
+// The session that is being worked on stays.
+func (e *engine) enforceCallBounds(s *session, sl *callGroup) {
+	if len(sl.calls) > maxOpenPerID {
+		if open := sl.openCalls(); len(open) > maxOpenPerID {
+			e.abandonCall(open[0], closedByDeadline, &fact{at: e.timers.now()})
+		}
+	}
+	if len(s.open) > e.opts.MaxOpenPerSession {
+		e.abandonCall(s.open[0], closedByDeadline, &fact{at: e.timers.now()})
+	}
+	for _, by := range [...]tables.Measure{tables.ByCalls, tables.ByIDs} {
+		for e.calls.exceeds(by) && e.evictSession(by, s.key) {
+		}
+	}
+}
+
+// endSession abandons what is still open when a session ends.
+func (e *engine) endSession(f *fact) {
+	if f.key.session == noSession {
+		return
+	}
+	s := e.calls.touch(f.key)
+	if s == nil {
+		return
+	}
+	for len(s.open) > 0 {
+		c := s.open[0]
+		c.addStep(stepClosed, f)
+		e.abandonCall(c, closedBySessionEnd, f)
+	}
+}
+
+// sharedOrigin is a fact's origin to keep. Sessions of one publisher share the names of
+// that, and a session's calls and what follows their order share all of it.
+func (e *engine) sharedOrigin(f *fact) *origin {
+	if s := e.calls.find(f.key); s != nil && *s.origin == f.origin {
+		return s.origin
+	}
+	if w := e.trackers.find(f.key, f.protocol); w != nil && *w.origin == f.origin {
+		return w.origin
+	}
+	o := f.origin
+	names := e.history.sharedNames(o.key.publisher())
+	o.key.tenant, o.key.source = names.tenant, names.source
+	for _, n := range [...]struct {
+		name *string
+		key  string
+	}{{&o.tenant, o.key.tenant}, {&o.source, o.key.source}, {&o.session, o.key.session}} {
+		if *n.name == n.key {
+			*n.name = n.key
+		}
+	}
+	return &o
+}
+
+// ensureProtocolSession finds the session of a fact or begins to follow it.
+func (e *engine) ensureProtocolSession(f *fact) *protocolSession {
+	if w := e.trackers.active(f); w != nil {
+		return w
+	}
+	return e.trackers.follow(f, e.sharedOrigin(f))
+}
+
+// trackFact hands a fact to its session.
+func (e *engine) trackFact(f *fact, n novelty) {
+	if f.evidence != nil {
+		e.findings.reportEventFindings(nil, f)
+		if n == novel {
+			e.mandates.checkEvidence(f)
+		}
+		return
+	}
+	if f.mandateRef != nil {
+		e.mandates.recordMandateUse(f, f.mandateRef)
+	}
+	if f.kind == kindDecision && n == novel {
+		e.admissions.checkAdmissionDecision(f)
+		e.approvals.checkIgnoredApproval(f)
+	}
+	if f.requestFlags != 0 {
+		e.admissions.recordFlaggedRequest(f)
+	}
+	if f.receiptDecisionID != "" {
+		e.admissions.recordNamedDecision(f)
+	}
+	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
+	switch {
+	case f.aaep != nil && f.kind == kindQuestionReply:
+		e.replies.routeQuestionReply(f)
+	case f.aaep != nil && f.aaep.IsHandshake():
+		e.negotiations.handleHandshake(f, e)
+	case watched && f.aaep != nil:
+		e.trackAAEP(e.ensureProtocolSession(f), f, n)
+	case watched:
+		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
+	case f.aaep != nil:
+		e.findings.reportEventFindings(nil, f)
+		e.findings.reportSessionFindings(f, f.origin, aaepsession.Hints(f.aaep))
+	case f.hook != nil:
+		e.findings.reportEventFindings(nil, f)
+		if n == novel {
+			e.declarations.applyRegistration(f)
+			e.declarations.checkDeclared(f.origin, f, nil)
+		}
+		e.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
+	default:
+		e.findings.reportEventFindings(nil, f)
+	}
+}
+
+func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {
+	e.findings.reportEventFindings(w, f)
+	if n != novel {
+		return
+	}
+	e.trackers.applyAAEP(w, f)
+	e.replies.recordReplyToken(w, f)
+}
+
+func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
+	e.findings.reportEventFindings(w, f)
+	if n != novel {
+		w.hook.Amend(f.hook)
+		return
+	}
+	f.hook.Seq, f.hook.At = f.seq, f.at
+	e.declarations.applyRegistration(f)
+	e.calls.setWebVerdict(f)
+	if s := e.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
+		w.hook.Requested(agenthook.PreToolUse)
+	}
+	e.trackers.applyAgentHook(w, f)
+	e.attestations.checkNonce(w, f)
+	e.attestations.checkHookFingerprints(w, f)
+	e.approvals.checkApprovalEvent(w, f)
+	e.declarations.checkDeclared(*w.origin, f, w.hook)
+}
+
+// advanceTimers advances time to t: deadlines up to t fire, and sessions that have been
+// idle for too long are forgotten. It does nothing more before the next timer. Sessions
+// are ordered by their last activity, so that the next timer of all of them is that of
+// the first: a method that moves a session to the front must also set its last activity.
+// Otherwise an engine that goes on from a snapshot would forget sessions at another time.
+func (e *engine) advanceTimers(t time.Time) {
+	if e.opts.fromRecording {
+		e.timers.advanceToRecorded(t)
+	} else {
+		e.timers.advanceTo(t)
+	}
+	if e.timers.anyDue() {
+		e.expireCallDeadlines()
+		e.trackers.expireProtocolSessions()
+		e.expireSessions()
+	}
+	e.negotiations.expireNegotiations()
+}
+
+// expireCallDeadlines abandons the calls whose deadlines have come.
+func (e *engine) expireCallDeadlines() {
+	for {
+		c, due := e.timers.popDueCall()
+		if !due {
+			return
+		}
+		e.abandonCall(c, closedByDeadline, &fact{at: c.deadline})
+	}
+}
+
+// expireSessions forgets the sessions that have been idle for too long.
+func (e *engine) expireSessions() {
+	for s := e.calls.popIdle(); s != nil; s = e.calls.popIdle() {
+		e.calls.forgetSession(s)
+	}
+}
+
+// maxReemittedCalls bounds the calls of a session that are emitted again when its parent
+// becomes known, or better known, after they ended.
+const maxReemittedCalls = 64
+
+// hasSession implements sessionRegister.
+func (e *engine) hasSession(key sessionKey, hash uint32) bool {
+	return e.calls.hasSession(key, hash)
+}
+
+// upgradeParentLink implements sessionRegister. The calls of the session that ended last
+// are emitted again, in the order in which they ended: at most once for each rank, of
+// which there are five. The record of how an open call ends will name the parent anyway.
+func (e *engine) upgradeParentLink(key sessionKey, rank int8) {
+	s := e.calls.find(key)
+	if s == nil || rank <= s.parentLinkRank {
+		return
+	}
+	s.parentLinkRank = rank
+	for _, c := range s.closed[max(0, len(s.closed)-maxReemittedCalls):] {
+		e.findings.emitCall(c.expand())
+	}
+}

@@ -1,0 +1,333 @@
+package correlation
+
+import (
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// The steps of a call, from its announcement to its end.
+
+// announceCall takes a request copy, a decision or a pre event: it attaches to the
+// call it belongs to or opens a new one.
+func (e *engine) announceCall(f *fact) {
+	e.nameByRequest(f)
+	if !f.hasTool() {
+		return
+	}
+	s := e.ensureSession(f)
+	s.askedAdmission = s.askedAdmission || f.kind == kindRequest && f.protocol == protoAgentHook
+	c := s.matchAnnouncement(f)
+	if c == nil {
+		c = e.openOccurrence(s, f)
+	} else {
+		e.judge.checkRequestConflict(c, f)
+		e.approvals.checkResumePolicy(c, f)
+		e.attachAnnouncement(c, f)
+		if before := s.findNamedRetry(f); before != nil {
+			e.calls.linkRetry(c, before)
+		}
+	}
+	e.lineage.recordCallTargets(c, f)
+	if f.decision != nil && f.decision.hasReceipt {
+		e.receipts.recordReceipt(f)
+	}
+	if !e.handoffs.isEmpty() || f.protocol == subject.ProtoHandoff {
+		e.handoffs.trackHandoff(s, c, f)
+	}
+	switch f.protocol {
+	case protoAAEP:
+		e.judge.checkSecondInvocation(s, c, f)
+	case protoAgentHook:
+		e.judge.checkApprovalBypass(s, c, f)
+	}
+	s.linkDecision(c, f.decisionID)
+	e.timers.extendDeadline(c, f, e.calls.openCount())
+	if f.kind == kindDecision && len(c.retractable) > 0 {
+		e.receipts.retractUnknownReference(c, f)
+	}
+	e.approvals.useWorkflow(c, f)
+	e.trackers.noteDecidedCall(c, f)
+	e.approvals.checkAnnouncedApproval(c, f)
+	e.judge.replaceWaitingCalls(s, c, f)
+	e.settleVerdict(c, f)
+	e.judge.judgeCallClaims(c, f)
+	e.receipts.judgeReference(c, f)
+	if len(s.earlyUpdates) > 0 {
+		e.applyEarlyUpdates(s, c)
+	}
+	e.findings.emitCall(c)
+}
+
+// nameByRequest gives a decision the call of its request where its record names none:
+// the admitter refuses names that are too long and leaves them out of the record, but
+// the request has them.
+func (e *engine) nameByRequest(f *fact) {
+	if f.kind != kindDecision || f.callKey.id != "" || f.decisionID == "" {
+		return
+	}
+	s := e.calls.find(f.key)
+	if s == nil {
+		return
+	}
+	if c := s.callOfDecision(f.decisionID); c != nil && c.group.key != f.callKey && (f.tool == "" || f.tool == c.tool) {
+		f.callID = c.id
+		f.setCallKey(c.group.key)
+	}
+}
+
+// amendCall takes a copy of an earlier event that differs only in what it says
+// about verdict and approval: the request form and the evidence form of one
+// event (AH-C-050).
+func (e *engine) amendCall(f *fact) {
+	if f.kind != kindPre {
+		return
+	}
+	s := e.calls.touch(f.key)
+	if s == nil {
+		return
+	}
+	if c := s.findInGroup(f.callKey, f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) }); c != nil {
+		before := c.effectiveVerdict()
+		c.applyClaims(f)
+		e.settleVerdict(c, f)
+		e.judge.judgeCallClaims(c, f)
+		e.receipts.judgeReference(c, f)
+		e.judge.rejudgeLateVerdict(c, c.completionFact(), before)
+		e.findings.emitCall(c)
+	}
+}
+
+// attachAnnouncement notes that an announcement belongs to a call, which may be over.
+func (e *engine) attachAnnouncement(c *call, f *fact) {
+	if f.kind == kindPre && c.hasPost || f.kind == kindRequest && c.state == events.CallOrphaned {
+		e.attachLateAnnouncement(c, f)
+		return
+	}
+	c.attachFact(f)
+}
+
+// openOccurrence makes a new occurrence.
+func (e *engine) openOccurrence(s *session, f *fact) *call {
+	sl := s.ensureGroup(f)
+	other := sl.oldestOpen()
+	c := e.calls.newOccurrence(s, f)
+	c.state = events.CallOpen
+	before := s.findRetriedCall(f)
+	if before != nil {
+		c.retriedCall = before.decidedAncestor()
+	}
+	e.calls.addOpen(c)
+	c.attachFact(f)
+	if before != nil {
+		e.calls.linkRetry(c, before)
+	}
+	e.judge.checkEarlierEnd(sl, c, f)
+	if other != nil && f.callKey.id != "" && f.protocol != protoAAEP {
+		e.findings.reportRule(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
+	}
+	if f.kind != kindDecision || f.decision.verdict != events.Deny {
+		e.findings.emitCall(c)
+	}
+	e.enforceCallBounds(s, sl)
+	return c
+}
+
+// settleVerdict closes a call that was denied, and judges a verdict that came late.
+func (e *engine) settleVerdict(c *call, f *fact) {
+	if c.hasPost {
+		if f.kind == kindDecision && len(c.decisions) == 1 {
+			e.judge.judgeLateVerdict(c, f)
+		}
+		return
+	}
+	if c.directVerdict().verdict == events.Deny && (c.isOpen() || c.state == events.CallAbandoned) {
+		e.judge.retractMissingCompletion(c, f)
+		e.calls.closeCall(c, events.CallDenied, closedByDeny)
+	}
+}
+
+// abandonCall closes a call that will not be completed in time.
+func (e *engine) abandonCall(c *call, why closeReason, f *fact) {
+	e.calls.closeCall(c, events.CallAbandoned, why)
+	e.judge.reportMissingCompletion(c, f)
+	e.judge.judgeCallClaims(c, f)
+	e.findings.emitCall(c)
+}
+
+// completeCall takes a completion: it ends the oldest opened occurrence, comes late
+// for one that was closed without it, or has nothing before it.
+func (e *engine) completeCall(f *fact) {
+	if !f.hasTool() && f.retriedKey == (callKey{}) {
+		return
+	}
+	s := e.ensureSession(f)
+	c, inferred := s.matchCompletion(f)
+	if c == nil {
+		if again := s.findRepeatedCompletion(f); again != nil {
+			e.judge.checkEffectFirst(again, f)
+			e.completeInOtherProtocol(again, f)
+			return
+		}
+		if c = e.calls.recallDenied(s, f); c == nil {
+			e.recordOrphan(s, f)
+			return
+		}
+		defer e.enforceCallBounds(s, c.group)
+	}
+	c.inferred = c.inferred || inferred
+	c.recordCompletion(f)
+	e.judge.checkUnnamedEnd(c, f, inferred)
+	e.judge.retractEarlierEnd(c, f)
+	e.judge.judgeExecution(c, f)
+	e.judge.checkEffectFirst(c, f)
+	e.judge.retractMissingCompletion(c, f)
+	e.calls.closeCall(c, stateAfter(f), closedByPost)
+	e.judge.judgeCallClaims(c, f)
+	e.receipts.judgeReference(c, f)
+	c.executedArgs.canonical = nil
+	e.findings.emitCall(c)
+}
+
+// recordOrphan records a completion that nothing was before.
+func (e *engine) recordOrphan(s *session, f *fact) {
+	c := e.calls.newOccurrence(s, f)
+	sl := c.group
+	sl.calls = append(sl.calls, c)
+	c.state, c.closeReason = events.CallOrphaned, closedByPost
+	c.recordCompletion(f)
+	c.executedArgs.canonical = nil
+	s.moveToClosed(c)
+	detail := caseOrphan
+	if sl.count > 1 {
+		detail = caseOrphanAgain
+	}
+	e.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
+	e.judge.checkOrphan(sl, c, f)
+	e.receipts.checkReceiptUse(c, f)
+	e.findings.emitCall(c)
+	e.enforceCallBounds(s, sl)
+}
+
+// handleCallUpdate takes what a producer says about a call beside announcing and
+// completing it. What it says about unknown calls is remembered if it ends them, and is no
+// finding.
+func (e *engine) handleCallUpdate(f *fact) {
+	s := e.calls.touch(f.key)
+	if s == nil {
+		e.bufferEarlyUpdate(f)
+		return
+	}
+	c := s.findUpdatedCall(f)
+	if c == nil {
+		e.judge.retractForFailMode(s, f)
+		e.bufferEarlyUpdate(f)
+		return
+	}
+	e.applyCallUpdate(c, f)
+	e.findings.emitCall(c)
+}
+
+func (e *engine) stopCall(c *call, f *fact, state events.CallState, why closeReason) {
+	if c.hasPost {
+		return
+	}
+	c.addStep(stepClosed, f)
+	if c.outcome == "" {
+		c.outcome = f.outcome
+	}
+	if !c.hasRequest {
+		c.endedAt = f.producerTimes.happenedAt
+	}
+	if c.isOpen() || c.state == events.CallAbandoned {
+		e.judge.retractMissingCompletion(c, f)
+		e.calls.closeCall(c, state, why)
+		e.judge.judgeCallClaims(c, f)
+	}
+}
+
+// completeInOtherProtocol takes the other protocol's view of a completion. What it knows
+// beyond the first counts: arguments, where the first had none, and that the call
+// ran, where the first left that open.
+func (e *engine) completeInOtherProtocol(c *call, f *fact) {
+	if c.endedIn.has(f.protocol) {
+		return
+	}
+	before := c.maxEffect
+	c.recordProtocol(f)
+	c.applyClaims(f)
+	c.recordTimes(f)
+	c.addStep(stepCompleted, f)
+	if f.effect != noEffect && c.execSeq == 0 {
+		c.execSeq = f.seq
+	}
+	fresh := f.effect != noEffect && f.args.known && !c.executedArgs.known
+	if fresh {
+		c.executedArgs = f.args
+		c.executedArgs.canonical = nil
+	}
+	switch {
+	case f.effect > before:
+		e.judge.judgeExecution(c, f)
+	case fresh && c.effectiveVerdict().verdict != events.Deny:
+		e.judge.compareCallInput(c, f, c.effectiveVerdict())
+	}
+	e.findings.emitCall(c)
+}
+
+// decidedAncestor is the call in a chain of retries whose verdict stands: no number of
+// retries takes it out of reach.
+func (c *call) decidedAncestor() *call {
+	for c.directVerdict().verdict == "" && c.retriedCall != nil {
+		c = c.retriedCall.expand()
+	}
+	return c
+}
+
+func (c *call) recordCompletion(f *fact) {
+	c.mergeIdentity(f)
+	c.recordProtocol(f)
+	c.recordTimes(f)
+	c.applyClaims(f)
+	c.addStep(stepCompleted, f)
+	c.hasPost, c.postEvent, c.postProtocol = true, f.eventID, f.protocol
+	c.outcome, c.hasMutationReason = f.outcome, f.hasMutationReason
+	if !c.hasPre || !c.hasRequest && f.protocol == protoAgentHook {
+		c.endedAt = f.producerTimes.happenedAt
+	}
+	if f.effect != noEffect {
+		c.execSeq, c.executedArgs = f.seq, f.args
+	}
+}
+
+// stateAfter is the state after a completion, by the protocol's own word; a word
+// that is not known completes the call.
+func stateAfter(f *fact) events.CallState {
+	switch f.outcome {
+	case "failed", "cancelled", "timed_out", "error", "timeout":
+		return events.CallFailed
+	case "denied", "blocked":
+		return events.CallDenied
+	}
+	return events.CallCompleted
+}
+
+// findUpdatedCall finds the call that a remark is about: by its id, by the event it
+// names, by the approval workflow.
+func (s *session) findUpdatedCall(f *fact) *call {
+	if sl := s.findGroup(f); sl != nil && f.callKey.id != "" {
+		if c := sl.oldestOpen(); c != nil {
+			return c
+		}
+		return sl.latestClosed((*call).awaitsCompletion)
+	}
+	for _, event := range append([]string{f.eventID}, f.relatedEventIDs...) {
+		if c := s.findNamed(event, func(c *call) bool { return c.hasEvent(event) }); c != nil {
+			return c
+		}
+	}
+	workflow := f.approval.valueOrZero().workflow
+	if workflow == "" {
+		return nil
+	}
+	return s.findNamed(workflow, func(c *call) bool { return c.awaitedApproval().workflow == workflow })
+}

@@ -1,0 +1,424 @@
+package correlation
+
+import (
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Output is one record that the correlator emits.
+type Output struct {
+	Type    string           // events.TypeCall or events.TypeFinding
+	State   events.CallState // of a call
+	Finding *events.Finding  // nil for a call
+
+	// What follows is there when it was encoded.
+	Subject string
+	ID      string // of the CloudEvent; the same in every replay
+	Body    []byte // RFC 8785
+
+	call *callView // nil for a finding
+}
+
+// Encode writes Subject, ID and Body if they are not there yet. Until Reuse, outputs
+// share nothing with the Correlator that changes, so that any goroutine may encode
+// them, and several may encode copies of one.
+func (o *Output) Encode() {
+	if o.Body != nil {
+		return
+	}
+	var err error
+	if o.Finding != nil {
+		o.Body, err = events.Encode(o.Finding)
+	} else {
+		o.Subject, o.ID, o.Body, err = o.call.encode()
+	}
+	if err != nil {
+		// The records are made of texts, integers and times; all have a JSON form.
+		panic("correlation: " + err.Error())
+	}
+}
+
+// findingSpec is what a finding is about, beside its rule and call.
+type findingSpec struct {
+	events   []string
+	seqs     []uint64
+	verdict  events.Verdict
+	caseOf   string
+	text     string
+	severity events.Severity
+	content  string // tells apart what has the same events
+	retracts string
+}
+
+// findingFrom starts a violation that these events prove.
+func findingFrom(eventIDs ...string) *findingSpec {
+	v := &findingSpec{}
+	for _, id := range eventIDs {
+		if id = boundID(id); id != "" && !slices.Contains(v.events, id) {
+			v.events = append(v.events, id)
+		}
+	}
+	return v
+}
+
+// withVerdict adds the verdict that stood.
+func (v *findingSpec) withVerdict(st effectiveVerdict) *findingSpec {
+	v.verdict = st.verdict
+	if st.recorded != nil {
+		v.verdict = st.recorded.verdict
+		v.seqs = append(v.seqs, st.recorded.seq)
+	}
+	return v
+}
+
+// withSeq adds the sequence of a message that is none of the call's.
+func (v *findingSpec) withSeq(seq uint64) *findingSpec {
+	if seq != 0 {
+		v.seqs = append(v.seqs, seq)
+	}
+	return v
+}
+
+func (v *findingSpec) withCase(caseOf string) *findingSpec         { v.caseOf = caseOf; return v }
+func (v *findingSpec) withText(what string) *findingSpec           { v.text = what; return v }
+func (v *findingSpec) withSeverity(s events.Severity) *findingSpec { v.severity = s; return v }
+func (v *findingSpec) retracting(findingID string) *findingSpec    { v.retracts = findingID; return v }
+func (v *findingSpec) withContent(content sum) *findingSpec        { v.content = string(content[:]); return v }
+
+// findings emits what the correlator emits: findings, by the mode of their rules, and
+// records of calls. No other part writes outputs.
+type findings struct {
+	opts            *engineOptions  `snapshot:"-"` // given anew
+	subjectPrefixes subjectPrefixes `snapshot:"-"` // made of opts
+	timers          *timers
+	history         *history
+	lineage         *lineage
+
+	ruleModes       map[string]ruleModes // by tenant token
+	findingsSeen    int                  // findings made, those that were emitted before included
+	findingCount    uint64               // findings emitted
+	callRecordCount uint64               // records of calls emitted
+	outputs         []Output             `snapshot:"-"` // of one message
+	callViewPool    `snapshot:"-"`
+}
+
+// subjectPrefixes are how the subjects of outputs begin.
+type subjectPrefixes struct{ calls, findings string }
+
+func subjectPrefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
+
+func newFindings(t *timers, h *history, x *lineage) *findings {
+	return &findings{timers: t, history: h, lineage: x, ruleModes: map[string]ruleModes{}}
+}
+
+// configure sets what is no state.
+func (fs *findings) configure(o *engineOptions) {
+	fs.opts = o
+	fs.subjectPrefixes = subjectPrefixes{calls: subjectPrefix(o.Space, subject.Calls), findings: subjectPrefix(o.Space, subject.Findings)}
+}
+
+// clearOutputs forgets the outputs of the message before.
+func (fs *findings) clearOutputs() {
+	clear(fs.outputs)
+	fs.outputs = fs.outputs[:0]
+}
+
+// pending are the outputs of the message, nil if there are none. They are good until
+// clearOutputs.
+func (fs *findings) pending() []Output {
+	if len(fs.outputs) == 0 {
+		return nil
+	}
+	return fs.outputs
+}
+
+// made is how many findings were made so far, those that were emitted before included.
+func (fs *findings) made() int { return fs.findingsSeen }
+
+// emitted is how many findings and records of calls were emitted.
+func (fs *findings) emitted() (findings, calls uint64) { return fs.findingCount, fs.callRecordCount }
+
+// reportRule emits a finding, unless it was emitted before, and gives its id. c is
+// nil if the finding is about no call. Tenant, source and session are those of the call,
+// else those of the fact. If a check of the protocol is broken as well, a second finding
+// is emitted under that check.
+func (fs *findings) reportRule(r *Rule, c *call, f *fact, v *findingSpec) string {
+	id := fs.emitFinding(r, c, f, v)
+	for _, check := range equivalentChecks(r, c, f, v) {
+		fs.emitFinding(checkRules[check], c, f, v.asCheckFinding(r))
+	}
+	return id
+}
+
+// identifyFinding gives the key and the id of a finding: the same for the same
+// violation, whenever and however often it is seen.
+func identifyFinding(r *Rule, c *call, f *fact, v *findingSpec) (key sum, id string) {
+	who, callID, occurrence := f.origin, f.callKey, 0
+	if c != nil {
+		who, callID, occurrence = *c.session.origin, c.group.key, c.occurrence
+	}
+	var room [16]string
+	parts := append(room[:0], "finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
+		callID.id, callID.tool, itoa(occurrence), v.content, v.retracts)
+	key = sumOf(append(parts, v.events...)...)
+	return key, hexID(findingPrefix, key)
+}
+
+const findingPrefix = "fnd_"
+
+// hexID is an id in a record.
+func hexID(prefix string, s sum) string {
+	var room [48]byte
+	return string(appendHex(append(room[:0], prefix...), &s))
+}
+
+// appendHex appends the hexadecimal form. It does for a sum what package hex does
+// for any number of bytes, in a third of the time.
+func appendHex(b []byte, s *sum) []byte {
+	const digits = "0123456789abcdef"
+	var text [2 * len(s)]byte
+	for i, x := range s {
+		text[2*i], text[2*i+1] = digits[x>>4], digits[x&15]
+	}
+	return append(b, text[:]...)
+}
+
+func (fs *findings) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+	fs.findingsSeen++
+	who := f.origin
+	if c != nil {
+		who = *c.session.origin
+	}
+	key, id := identifyFinding(r, c, f, v)
+	mode := fs.findingMode(who, r)
+	if mode == ModeOff && v.retracts == "" {
+		return id
+	}
+	seen := fs.history.emittedFindings(sourceKey{who.key.tenant, who.key.source})
+	if mode == ModeOff && !retractsEmitted(seen, v) {
+		return id
+	}
+	if _, again := seen.Get(key); again {
+		return id
+	}
+	seen.Put(key, struct{}{})
+	finding := &events.Finding{
+		FindingID: id, Rule: r.Name, Severity: events.Severity(firstNonEmpty(string(v.severity), string(r.Severity))),
+		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
+		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
+		DetectedAt: events.At(fs.timers.toBrokerTime(fs.timers.now())), Retracts: v.retracts,
+		Enforced: mode == ModeEnforce,
+	}
+	if finding.EventIDs == nil {
+		finding.EventIDs = []string{}
+	}
+	if c != nil {
+		finding.CallID, finding.ToolCallID = c.callID(), c.id
+		c.noteFinding(r, finding.Severity, v)
+	}
+	fs.findingCount++
+	about := string(appendSubject(nil, fs.subjectPrefixes.findings, string(finding.Severity), who.key))
+	fs.outputs = append(fs.outputs, Output{Subject: about, Type: events.TypeFinding, ID: id, Finding: finding})
+	return id
+}
+
+// noteFinding notes on the call which rules it broke.
+func (x *details) noteFinding(r *Rule, severity events.Severity, v *findingSpec) {
+	switch {
+	case v.retracts != "":
+		x.rules = slices.DeleteFunc(x.rules, func(name string) bool { return name == r.Name })
+	case severity != events.SeverityInfo && !slices.Contains(x.rules, r.Name):
+		x.rules = append(x.rules, r.Name)
+	}
+}
+
+func explainFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+	if r.isCheck {
+		return v.checkExplanation(r)
+	}
+	text := r.Explanation
+	if special, ok := r.Cases[v.caseOf]; ok {
+		text = special
+	}
+	tool, id, occurrence := f.tool, f.callID, 0
+	if c != nil {
+		tool, id, occurrence = firstNonEmpty(f.tool, c.tool), c.id, c.occurrence
+	}
+	text = expandTemplate(text, func(name string) string {
+		switch name {
+		case "tool":
+			return quoteName(tool, "a tool")
+		case "call":
+			return callName(id, occurrence)
+		case "verdict":
+			return string(v.verdict)
+		}
+		return v.text
+	})
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// expandTemplate replaces the names in braces.
+func expandTemplate(text string, value func(name string) string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		var name string
+		name, text, _ = strings.Cut(rest, "}")
+		b.WriteString(value(name))
+	}
+}
+
+// checkExplanation is the explanation of a check's finding.
+func (v *findingSpec) checkExplanation(r *Rule) string {
+	switch {
+	case v.retracts != "":
+		return "An earlier finding of this check is taken back: " + firstNonEmpty(v.text, "the log has shown more since") + "."
+	case v.text != "":
+		return strings.TrimSuffix(r.Explanation, ".") + ": " + v.text + "."
+	}
+	return r.Explanation
+}
+
+// asCheckFinding is the same violation in the words of a protocol's check.
+func (v *findingSpec) asCheckFinding(r *Rule) *findingSpec {
+	cp := *v
+	cp.text, cp.severity = "see "+r.Name, ""
+	if v.retracts != "" {
+		cp.severity = events.SeverityInfo
+	}
+	return &cp
+}
+
+func callName(id string, occurrence int) string {
+	if id == "" {
+		return "a call without an id"
+	}
+	name := "call " + quoteName(id, "")
+	if occurrence > 1 {
+		name += " (occurrence " + itoa(occurrence) + ")"
+	}
+	return name
+}
+
+// quoteName shows a name that a producer chose: bounded, and without anything that
+// a terminal could take for a command. Of a long name there is little: redaction does
+// not know a credential by most of it.
+func quoteName(s, absent string) string {
+	if s == "" {
+		return absent
+	}
+	const longest, beginning = 64, 8
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:beginning], "") + "…"
+	}
+	return strconv.QuoteToGraphic(s)
+}
+
+// emitCall emits a record of a call if it says more than the last one.
+func (fs *findings) emitCall(c *call) {
+	again := !c.recordCounts.isZero()
+	if again && c.isOpen() {
+		return
+	}
+	st := c.effectiveVerdict()
+	now := c.currentState(&st)
+	if again && now == c.lastEmitted {
+		return
+	}
+	c.lastEmitted = now
+	l := fs.callViewPool.next()
+	l.fillFrom(c, &st, fs.lineage)
+	l.prefix, l.recordNumber = fs.subjectPrefixes.calls, c.recordCounts.add(c.state)
+	fs.callRecordCount++
+	fs.outputs = append(fs.outputs, Output{Type: events.TypeCall, State: c.state, call: l})
+}
+
+func appendSubject(b []byte, prefix, state string, key sessionKey) []byte {
+	b = append(append(append(b, prefix...), key.tenant...), '.')
+	return append(append(append(b, state...), '.'), key.session...)
+}
+
+// maxRuleModes bounds the switches of one tenant: there are not as many rules.
+const maxRuleModes = 1024
+
+// ruleModes are the modes that a tenant's operator wants, as the log has them.
+type ruleModes struct {
+	store    string
+	revision uint64
+	modes    map[string]Mode
+}
+
+var modesByName = map[string]Mode{events.RuleOff: ModeOff, events.RuleWarn: ModeWarn, events.RuleEnforce: ModeEnforce}
+
+// applyRulesChange takes a change of a tenant's switches. It concerns what is found from
+// here on: what was emitted stays.
+func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
+	if c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard) {
+		return
+	}
+	change, err := events.DecodeRecord[events.RulesChange](m.Body)
+	if err != nil || change.Tenant == "" || len(change.Rules) > maxRuleModes {
+		return
+	}
+	token := subject.Escape(change.Tenant)
+	if old, known := c.engine.findings.modesOf(token); known && old.store == change.Store && change.Revision <= old.revision {
+		return
+	}
+	s := ruleModes{store: change.Store, revision: change.Revision, modes: make(map[string]Mode, len(change.Rules))}
+	for rule, mode := range change.Rules {
+		m, known := modesByName[mode]
+		if !known {
+			return
+		}
+		if m != ModeWarn {
+			s.modes[rule] = m
+		}
+	}
+	c.engine.findings.setModes(token, s)
+}
+
+// retractsEmitted reports whether a finding takes back one that was emitted: that is done
+// however the rule is switched since.
+func retractsEmitted(emitted *tables.FIFO[sum, struct{}], v *findingSpec) bool {
+	id, err := hex.DecodeString(strings.TrimPrefix(v.retracts, findingPrefix))
+	if err != nil || len(id) != len(sum{}) {
+		return false
+	}
+	key := sum(id)
+	_, made := emitted.Get(key)
+	return made
+}
+
+// Switched tells which document of switches counts for a tenant, as the log says
+// so far; the zero values if none ever did.
+func (c *Correlator) Switched(tenant string) (store string, revision uint64) {
+	s, _ := c.engine.findings.modesOf(subject.Escape(tenant))
+	return s.store, s.revision
+}
+
+// modesOf are the modes that the log has for a tenant, by its token.
+func (fs *findings) modesOf(tenant string) (ruleModes, bool) {
+	s, known := fs.ruleModes[tenant]
+	return s, known
+}
+
+func (fs *findings) setModes(tenant string, s ruleModes) { fs.ruleModes[tenant] = s }
+
+// findingMode says what becomes of the findings of a rule that are about a tenant.
+func (fs *findings) findingMode(who origin, r *Rule) Mode {
+	if fs.opts.Rules != nil {
+		return fs.opts.Rules(who.tenant, r.Name)
+	}
+	return fs.ruleModes[who.key.tenant].modes[r.Name]
+}

@@ -1,0 +1,235 @@
+package correlation
+
+import "github.com/countersign-dev/countersign/correlation/internal/tables"
+
+// sourceKey is one publisher of one tenant.
+type sourceKey struct{ tenant, source string }
+
+// history is which events and contents of the publishers were seen, and which findings
+// about them were emitted.
+type history struct {
+	opts         *engineOptions `snapshot:"-"` // given anew
+	sources      *tables.LRU[sourceKey, *sourceState]
+	eventIDCount int // event ids that are remembered of all publishers
+}
+
+func newHistory() *history { return &history{sources: tables.NewLRU[sourceKey, *sourceState]()} }
+
+// holder is k as the tables know it.
+func (k sourceKey) holder() tables.Holder { return tables.Holder{Tenant: k.tenant, Source: k.source} }
+
+// sourceState is what is remembered of a publisher over all its sessions.
+type sourceState struct {
+	key             sourceKey
+	firstContents   *tables.FIFO[sum, firstContent] // by event id
+	variants        map[sum][]eventContent          // what else came under an id, which is rare
+	emittedFindings *tables.FIFO[sum, struct{}]     // findings that were emitted
+}
+
+func (s *sourceState) ID() sourceKey { return s.key }
+
+// eventContent is one content that came under an event id.
+type eventContent struct{ contentSum, coreSum sum }
+
+// firstContent is the content that came first under an id.
+type firstContent struct {
+	eventContent
+	seq uint64
+}
+
+// hasContent reports whether a content came under an id, and whether its core did.
+func (s *sourceState) hasContent(id sum, first, v eventContent) (same, sameCore bool) {
+	same, sameCore = first.contentSum == v.contentSum, first.coreSum == v.coreSum
+	for _, o := range s.variants[id] {
+		same, sameCore = same || o.contentSum == v.contentSum, sameCore || o.coreSum == v.coreSum
+	}
+	return same, sameCore
+}
+
+// addVariant notes one more content under an id.
+func (s *sourceState) addVariant(id sum, v eventContent) {
+	if len(s.variants[id]) == maxVariants-1 {
+		return
+	}
+	if s.variants == nil {
+		s.variants = map[sum][]eventContent{}
+	}
+	s.variants[id] = append(s.variants[id], v)
+}
+
+// dropOldestIDs forgets the n event ids that came first.
+func (s *sourceState) dropOldestIDs(n int) {
+	for i := range n {
+		if len(s.variants) == 0 {
+			break
+		}
+		delete(s.variants, s.firstContents.KeyAt(i))
+	}
+	s.firstContents.DropOldest(n)
+}
+
+// novelty is how new an event is.
+type novelty int
+
+const (
+	novel     novelty = iota // not seen before, or a conflict with what was seen
+	duplicate                // seen before, to the letter
+	amended                  // seen before but for what it says about verdict and approval
+)
+
+func (h *history) ensureSource(k sourceKey) *sourceState { return h.ensureSourceHashed(k, k.Hash()) }
+
+// ensureSourceHashed is ensureSource for a key whose hash is known.
+func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
+	if s, ok := h.sources.GetHashed(k, hash); ok {
+		return s
+	}
+	if h.sources.Len() >= h.opts.MaxSources {
+		if old, any := h.sources.Oldest(); any {
+			h.eventIDCount -= old.firstContents.Len()
+		}
+		h.sources.RemoveOldest()
+	}
+	s := &sourceState{
+		key:             k,
+		firstContents:   tables.NewFIFO[sum, firstContent](tables.NoLimit),
+		emittedFindings: tables.NewFIFO[sum, struct{}](findingsPerEvent * h.opts.MaxEventsPerSource),
+	}
+	h.sources.Add(s)
+	return s
+}
+
+// classifyNovelty remembers a fact's id and content. Requests have no place in the
+// history: AgentHook resumes after an approval by asking again with the same event, and
+// an event that was asked about was not published before. conflict says that other
+// content came under the same id, first in the message before.
+func (h *history) classifyNovelty(f *fact) (n novelty, conflict bool, before uint64) {
+	switch {
+	case f.kind == kindRequest || f.kind == kindOtherRequest || f.kind == kindAdmissionReply:
+		return novel, false, 0
+	case f.kind == kindDecision && f.decisionID == "": // only in recordings
+		return novel, false, 0
+	case f.kind != kindDecision && f.eventID == "":
+		return novel, false, 0
+	}
+	id, v := f.idSum(), eventContent{f.contentSum, f.coreSum}
+	s := h.ensureSourceHashed(sourceKey{f.key.tenant, f.key.source}, f.originHashes().source)
+	hash := id.Hash()
+	known := s.firstContents.LookupHashed(id, hash)
+	if known == nil {
+		h.trimEventIDs(s)
+		*s.firstContents.Add(id, hash) = firstContent{v, f.seq}
+		h.eventIDCount++
+		return novel, false, 0
+	}
+	same, sameCore := s.hasContent(id, known.eventContent, v)
+	if same {
+		return duplicate, false, 0
+	}
+	s.addVariant(id, v)
+	if sameCore {
+		return amended, false, 0
+	}
+	return novel, true, known.seq
+}
+
+// trimEventIDs makes room for one more event id before it is added, so that a full table
+// does not grow once more. It forgets ids of the publisher that was silent for the
+// longest time first, then ids of the one that just spoke. No publisher loses the ids
+// that Options.MaxEventsPerSource grants it.
+func (h *history) trimEventIDs(speaking *sourceState) {
+	for h.eventIDCount >= h.opts.MaxEvents {
+		from := speaking
+		if silent, any := h.sources.Oldest(); any && silent.firstContents.Len() > h.opts.MaxEventsPerSource {
+			from = silent
+		}
+		over := from.firstContents.Len() - h.opts.MaxEventsPerSource
+		if from == speaking {
+			over++ // with the one that comes
+		}
+		n := min(over, tables.EvictionBatch(h.opts.MaxEvents))
+		if n <= 0 {
+			return
+		}
+		from.dropOldestIDs(n)
+		h.eventIDCount -= n
+	}
+}
+
+func (h *history) sourceCount() int { return h.sources.Len() }
+
+func (h *history) idCount() int { return h.eventIDCount }
+
+// emittedFindings are the findings about a publisher that were emitted.
+func (h *history) emittedFindings(k sourceKey) *tables.FIFO[sum, struct{}] {
+	return h.ensureSource(k).emittedFindings
+}
+
+// hasDecision reports whether a decision on a call of a publisher was seen.
+func (h *history) hasDecision(k sourceKey, decisionID string) bool {
+	s, there := h.sources.Peek(k)
+	return there && s.firstContents.Lookup(sumOf("decision", decisionID)) != nil
+}
+
+// sharedNames is a publisher's key in memory that is kept for it anyway.
+func (h *history) sharedNames(k sourceKey) sourceKey {
+	if s, there := h.sources.Peek(k); there {
+		return s.key
+	}
+	return k
+}
+
+// prefetch reads the entries of the ids of facts; see Correlator.Ahead. It gives the
+// publisher of the fact, which is often that of the next: from, if that is the one.
+func (h *history) prefetch(f *fact, from *sourceState) (_ *sourceState, read uint64) {
+	if k := (sourceKey{f.key.tenant, f.key.source}); from == nil || from.key != k {
+		if from, _ = h.sources.PeekHashed(k, f.cachedHashes.source); from == nil {
+			return nil, 0
+		}
+	}
+	return from, from.firstContents.Prefetch(f.cachedIDSum.Hash())
+}
+
+// idSum is the key of the fact's id in the history. The decoder has computed it.
+func (f *fact) idSum() sum {
+	if f.cachedIDSum == (sum{}) {
+		if f.kind == kindDecision {
+			f.cachedIDSum = sumOf("decision", f.decisionID)
+		} else {
+			f.cachedIDSum = sumOf("event", f.eventID)
+		}
+	}
+	return f.cachedIDSum
+}
+
+// checkRequestConflict compares a request with the event that shares its id: they must be
+// the same but for what admission adds (AH-C-050).
+func (j *judge) checkRequestConflict(c *call, f *fact) {
+	crossed := (f.kind == kindPre && c.frameKind == kindRequest) || (f.kind == kindRequest && c.frameKind == kindPre)
+	if !crossed || f.eventID == "" || f.eventID != c.frameEvent {
+		return
+	}
+	if f.frameSum != c.frameSum || compareArguments(&c.args, &f.args) == argsDifferent {
+		j.findings.reportRule(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withEventsOf(c))
+	}
+}
+
+// checkSecondInvocation: in AAEP an id belongs to one invocation of a session
+// (AAEP-C-052).
+func (j *judge) checkSecondInvocation(s *session, c *call, f *fact) {
+	if f.kind != kindPre || f.callKey.id == "" {
+		return
+	}
+	sl := s.ensureGroup(f)
+	if sl.invokedEvent == "" {
+		sl.invokedEvent = firstNonEmpty(f.eventID, "?")
+		return
+	}
+	if sl.invokedEvent != f.eventID {
+		v := findingFrom(sl.invokedEvent, f.eventID)
+		if o := s.findInGroup(f.callKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
+			v.withEventsOf(o)
+		}
+		j.findings.reportRule(ruleReused, c, f, v.withCase(caseReusedAAEP))
+	}
+}

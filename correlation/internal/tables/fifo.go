@@ -1,0 +1,180 @@
+package tables
+
+// FIFO is a map that forgets its oldest entries: when there are more than its limit, or
+// by DropOldest. Entries are numbered in the order in which they came and lie in chunks,
+// so that no entry moves when the map grows; a table of positions has the number of each
+// key. A FIFO is smaller than a map, and replaces an old entry by a new one with few
+// accesses to memory.
+type FIFO[K hashed, V any] struct {
+	chunks     [][]Entry[K, V] // the first has the oldest entry
+	spareChunk []Entry[K, V]   // a chunk to be used next; nil if there is none
+	head       uint32          // the number of the oldest; after the highest comes 0
+	n          int             // how many there are
+	table      []uint64        // of numbers
+	limit      int             // noLimit: there is none
+}
+
+// Entry is a key and its value.
+type Entry[K, V any] struct {
+	Key   K
+	Value V
+	hash  uint32
+}
+
+// NoLimit is the limit of a FIFO that only DropOldest makes smaller.
+const NoLimit = 0
+
+// chunkSize is how many entries a chunk has; only the first one begins with less.
+const (
+	chunkBits = 8
+	chunkSize = 1 << chunkBits
+)
+
+// NewFIFO makes an empty FIFO that holds at most limit entries.
+func NewFIFO[K hashed, V any](limit int) *FIFO[K, V] {
+	return &FIFO[K, V]{limit: limit}
+}
+
+// Len is how many entries there are.
+func (w *FIFO[K, V]) Len() int { return w.n }
+
+// chunkOf is where the chunk of an entry lies.
+func (w *FIFO[K, V]) chunkOf(number uint32) int {
+	return int((number>>chunkBits - w.head>>chunkBits) & (1<<(32-chunkBits) - 1))
+}
+
+func (w *FIFO[K, V]) entry(number uint32) *Entry[K, V] {
+	return &w.chunks[w.chunkOf(number)][number%chunkSize]
+}
+
+// tableHash is a hash as it is in the table, where 0 means that nothing is there and a
+// number may be 0.
+func tableHash(hash uint32) uint32 { return hash | 1<<31 }
+
+// LookupHashed gives the value of a key whose hash is known, nil if there is none. It is
+// good until the next Put or Add.
+func (w *FIFO[K, V]) LookupHashed(k K, hash uint32) *V {
+	if w.n == 0 {
+		return nil
+	}
+	hash = tableHash(hash)
+	mask := len(w.table) - 1
+	for at := int(hash) & mask; w.table[at] != 0; at = (at + 1) & mask {
+		if x := w.table[at]; uint32(x>>32) == hash {
+			if e := w.entry(uint32(x)); e.Key == k {
+				return &e.Value
+			}
+		}
+	}
+	return nil
+}
+
+// Prefetch reads the first place in the table at which a key with a hash is looked for.
+func (w *FIFO[K, V]) Prefetch(hash uint32) uint64 {
+	if w.n == 0 {
+		return 0
+	}
+	return w.table[int(tableHash(hash))&(len(w.table)-1)]
+}
+
+// Lookup is LookupHashed for a key whose hash is not known.
+func (w *FIFO[K, V]) Lookup(k K) *V {
+	if w.n == 0 {
+		return nil
+	}
+	return w.LookupHashed(k, k.Hash())
+}
+
+// Get gives the value of a key.
+func (w *FIFO[K, V]) Get(k K) (v V, ok bool) {
+	if p := w.Lookup(k); p != nil {
+		return *p, true
+	}
+	return v, false
+}
+
+// Put adds or replaces an entry; replacing does not make it younger.
+func (w *FIFO[K, V]) Put(k K, v V) {
+	hash := k.Hash()
+	if p := w.LookupHashed(k, hash); p != nil {
+		*p = v
+		return
+	}
+	*w.Add(k, hash) = v
+}
+
+// Add gives room for the value of a key that is not there. The caller fills it before the
+// next call.
+func (w *FIFO[K, V]) Add(k K, hash uint32) *V {
+	if w.n == w.limit && w.limit != NoLimit {
+		w.DropOldest(EvictionBatch(w.limit))
+	}
+	if 2*(w.n+1) > len(w.table) {
+		w.grow()
+	}
+	number := w.head + uint32(w.n)
+	w.n++
+	e := w.appendEntry(number)
+	e.Key, e.hash = k, tableHash(hash)
+	InsertPosition(w.table, e.hash, number)
+	return &e.Value
+}
+
+// appendEntry makes room for an entry that comes after all others.
+func (w *FIFO[K, V]) appendEntry(number uint32) *Entry[K, V] {
+	at, within := w.chunkOf(number), int(number%chunkSize)
+	switch {
+	case at < len(w.chunks):
+	case w.spareChunk != nil:
+		w.chunks, w.spareChunk = append(w.chunks, w.spareChunk), nil
+	case at > 0:
+		w.chunks = append(w.chunks, make([]Entry[K, V], chunkSize))
+	default:
+		w.chunks = append(w.chunks, nil)
+	}
+	if c := w.chunks[at]; within >= len(c) {
+		w.chunks[at] = make([]Entry[K, V], min(max(2*within, MinTableSize/2), chunkSize))
+		copy(w.chunks[at], c)
+	}
+	return &w.chunks[at][within]
+}
+
+// EvictionBatch is how many entries make room where so many may be. Many at once cost
+// less than one after the other, as a processor can wait for several places of a
+// large table at the same time.
+func EvictionBatch(limit int) int { return 1 + limit/1024 }
+
+// KeyAt is the key of an entry, the oldest first.
+func (w *FIFO[K, V]) KeyAt(i int) K { return w.entry(w.head + uint32(i)).Key }
+
+// DropOldest forgets the n oldest entries. There MUST be as many.
+func (w *FIFO[K, V]) DropOldest(n int) {
+	for range n {
+		e := w.entry(w.head)
+		removePosition(w.table, e.hash, w.head)
+		*e = Entry[K, V]{}
+		w.n--
+		if w.head++; w.head%chunkSize == 0 {
+			w.spareChunk, w.chunks[0] = w.chunks[0], nil
+			w.chunks = w.chunks[1:]
+		}
+	}
+}
+
+// All gives the entries, the oldest first.
+func (w *FIFO[K, V]) All() []Entry[K, V] {
+	list := make([]Entry[K, V], 0, w.n)
+	for i := range w.n {
+		list = append(list, *w.entry(w.head + uint32(i)))
+	}
+	return list
+}
+
+// grow makes the table twice as large.
+func (w *FIFO[K, V]) grow() {
+	w.table = make([]uint64, max(2*len(w.table), MinTableSize))
+	for i := range w.n {
+		number := w.head + uint32(i)
+		InsertPosition(w.table, w.entry(number).hash, number)
+	}
+}

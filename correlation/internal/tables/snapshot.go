@@ -1,0 +1,48 @@
+package tables
+
+// keyValue is an entry of a map that has an order.
+type keyValue[K, V any] struct {
+	Key   K
+	Value V
+}
+
+// Pack gives the entries, the least recent first.
+func (l *LRU[K, V]) Pack() any {
+	list := make([]keyValue[K, V], 0, l.n)
+	for _, v := range l.All() {
+		list = append(list, keyValue[K, V]{v.ID(), v})
+	}
+	return &list
+}
+
+// Unpack takes what Pack gave.
+func (l *LRU[K, V]) Unpack(form any) {
+	*l = *NewLRU[K, V]()
+	for _, p := range *form.(*[]keyValue[K, V]) {
+		l.Add(p.Value)
+	}
+}
+
+// packedFIFO is a FIFO in a snapshot, the oldest entry first.
+type packedFIFO[K, V any] struct {
+	Limit   int
+	Entries []keyValue[K, V]
+}
+
+// Pack gives the entries in order.
+func (w *FIFO[K, V]) Pack() any {
+	p := &packedFIFO[K, V]{w.limit, make([]keyValue[K, V], 0, w.n)}
+	for _, e := range w.All() {
+		p.Entries = append(p.Entries, keyValue[K, V]{e.Key, e.Value})
+	}
+	return p
+}
+
+// Unpack takes what Pack gave.
+func (w *FIFO[K, V]) Unpack(form any) {
+	p := form.(*packedFIFO[K, V])
+	*w = FIFO[K, V]{limit: p.Limit}
+	for _, e := range p.Entries {
+		w.Put(e.Key, e.Value)
+	}
+}

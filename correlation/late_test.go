@@ -1,0 +1,502 @@
+package correlation
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestBelated: a completion that comes before its announcement is a finding, and
+// the announcement begins no second call that would be missing its end. Whether
+// the announcement is late, its producer's clock says.
+func TestBelated(t *testing.T) {
+	claiming := func(verdict string) tree {
+		return set(pre(1), "metadata.admission_verdict", tree{"verdict": verdict})
+	}
+	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	aaepAt := func(e tree, at float64) tree { return set(e, "timestamp", stamp(at)) }
+	anonymous := func(e tree) tree { return set(e, "metadata.tool_call_id", nil) }
+	orphan, orphanHook, orphanAAEP := "orphan_completion/high", "AH-C-078/high", "AAEP-C-080/high"
+	lateHook, lateAAEP := "AH-C-078/low", "AAEP-C-080/low" // it was announced after all
+	for _, tc := range []struct {
+		name   string
+		events []tree
+		want   []string
+		calls  []string // state and match
+	}{
+		{"AgentHook", []tree{bare, pre(1)}, []string{lateHook}, []string{"completed equal"}},
+		{"claims to have asked first", []tree{bare, set(pre(1), "evidence_phase", "pre_commit")}, []string{lateHook, "AH-C-083/medium"}, []string{"completed equal"}},
+		{"with other arguments", []tree{bare, set(pre(1), "tool_input.amount", 7)},
+			[]string{lateHook, "input_drift/high", "AH-C-080/high"}, []string{"completed drift"}},
+		{"with other arguments, for a reason", []tree{set(bare, "metadata.execution.mutation_reason", "limit"), set(pre(1), "tool_input.amount", 7)},
+			[]string{lateHook, "input_drift/medium"}, []string{"completed drift"}},
+		{"another tool", []tree{bare, set(pre(1), "tool_name", "other")}, []string{lateHook, "input_drift/high"}, []string{"completed drift"}},
+		{"denied", []tree{bare, claiming("deny")}, []string{lateHook, "executed_despite_deny/critical", "AH-C-075/critical"}, []string{"completed "}},
+		{"put off", []tree{bare, claiming("ask")}, []string{lateHook, "executed_while_ask_pending/high", "AH-C-076/high"}, []string{"completed equal"}},
+		{"failed", []tree{set(bare, "metadata.execution.outcome", "failed"), pre(1)}, []string{lateHook}, []string{"failed equal"}},
+		{"cancelled after it began", []tree{set(bare, "metadata.execution.outcome", "cancelled"), pre(1)}, []string{lateHook}, []string{"failed equal"}},
+		{"never ran", []tree{set(set(set(bare, "metadata.execution.outcome", "cancelled"), "metadata.execution.started_at", nil), "metadata.tool_input_executed", tree{}), pre(1)}, []string{lateHook}, []string{"failed "}},
+		{"the next call under the same id", []tree{bare, set(pre(3), "timestamp", stamp(3)), set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4))},
+			[]string{orphan, orphanHook}, []string{"orphaned ", "completed equal"}},
+		{"the next call under the same id never ends", []tree{bare, set(pre(3), "timestamp", stamp(3))},
+			[]string{orphan, orphanHook, "missing_completion/medium", "AH-C-079/medium"}, []string{"orphaned ", "abandoned "}},
+		{"the next call under the same id asked first", []tree{bare, set(set(pre(3), "timestamp", stamp(3)), "evidence_phase", "pre_commit"), set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4))},
+			[]string{orphan, orphanHook}, []string{"orphaned ", "completed equal"}},
+		{"both twice", []tree{bare, set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4)), pre(1), set(pre(3), "timestamp", stamp(3))},
+			[]string{lateHook}, []string{"completed equal", "completed equal"}},
+		{"without ids, two at once", []tree{anonymous(bare), anonymous(set(pre(3), "tool_input.amount", 7)), anonymous(pre(1)),
+			set(anonymous(set(bare, "event_id", uuid(4))), "metadata.tool_input_executed.amount", 7)},
+			[]string{lateHook}, []string{"completed equal", "completed equal"}},
+		{"AAEP", []tree{completed(2, "call_1", "success"), invoked(1, "call_1")}, []string{lateAAEP}, []string{"completed "}},
+		{"AAEP, another tool", []tree{completed(2, "call_1", "success"), set(invoked(1, "call_1"), "tool", "other")}, []string{lateAAEP, "input_drift/high", "AAEP-C-082/medium"}, []string{"completed drift"}},
+		{"AAEP without ids", []tree{completed(2, "", "success"), invoked(1, "")}, []string{lateAAEP}, []string{"completed "}},
+		{"AAEP without ids, twice", []tree{completed(2, "", "success"), aaepAt(completed(4, "", "error"), 4), invoked(1, ""), aaepAt(invoked(3, ""), 3)},
+			[]string{lateAAEP, "AAEP-C-083/low"}, []string{"completed ", "failed "}},
+		{"AAEP without ids, the next one", []tree{completed(2, "", "success"), aaepAt(invoked(3, ""), 3), aaepAt(completed(4, "", "success"), 4)},
+			[]string{orphan, orphanAAEP}, []string{"orphaned ", "completed "}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.opts.RequireVerdict = false
+			for _, e := range tc.events {
+				l.event(e)
+			}
+			l.at(4000).tick()
+			r := l.run()
+			got := slices.DeleteFunc(callRules(r), func(rule string) bool { return rule == "AH-C-054/low" })
+			want := slices.Sorted(slices.Values(tc.want))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			var calls []string
+			for _, c := range r.last() {
+				calls = append(calls, string(c.State)+" "+c.Match)
+			}
+			if diff := cmp.Diff(tc.calls, calls); diff != "" {
+				t.Errorf("calls: -want +got\n%s", diff)
+			}
+			for cut := range l.msgs {
+				resumedAt(t, l, cut, r)
+			}
+		})
+	}
+}
+
+// callRules are the findings about calls that stand, as "rule/severity".
+func callRules(r result) []string {
+	withdrawn := map[string]bool{}
+	all := slices.Concat(r.findings, r.checks)
+	for _, f := range all {
+		withdrawn[f.Retracts] = true
+	}
+	out := []string{}
+	for _, f := range all {
+		if f.Severity != events.SeverityInfo && f.CallID != "" && !withdrawn[f.FindingID] {
+			out = append(out, f.Rule+"/"+string(f.Severity))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// resumedAt: from a snapshot that was made anywhere, the rest of the outputs are
+// the same.
+func resumedAt(t *testing.T, l *ledger, cut int, want result) {
+	t.Helper()
+	before := replay(t, l.opts, l.msgs[:cut])
+	again, err := Restore(l.opts, before.core.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := []Output{}
+	for _, m := range l.msgs[cut:] {
+		rest = append(rest, again.Apply(m)...)
+	}
+	if diff := cmp.Diff(printed(want.outputs[len(before.outputs):]), printed(rest)); diff != "" {
+		t.Errorf("from a snapshot after %d messages: %s", cut, diff)
+	}
+}
+
+// TestBelatedEvidence: an announcement under another event id than the request's
+// that comes after the end belongs to the call nonetheless, and so does the
+// request's own event after another one announced the call.
+func TestBelatedEvidence(t *testing.T) {
+	done := set(set(post(3), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	for _, tc := range []struct {
+		name string
+		last []tree
+	}{
+		{"under another event id", []tree{done, pre(2)}},
+		{"under the request's event id, again", []tree{pre(2), done, pre(1)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.admit(pre(1), "d1", events.Allow)
+			for _, e := range tc.last {
+				l.event(e)
+			}
+			l.at(4000).tick()
+			r := l.run()
+			if c := r.only(t); c.State != events.CallCompleted || len(callRules(r)) > 0 {
+				t.Errorf("%+v, rules %v", c, callRules(r))
+			}
+		})
+	}
+}
+
+// TestHeardLate: an execution is judged again when the evidence form of its
+// announcement, which comes late, says that it had been denied.
+func TestHeardLate(t *testing.T) {
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	l.event(pre(1))
+	l.event(set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil))
+	denied := set(pre(1), "metadata.admission_verdict", tree{"verdict": "deny"})
+	l.event(denied)
+	l.event(denied)
+	if diff := cmp.Diff([]string{"AH-C-075/critical", "executed_despite_deny/critical"}, callRules(l.run())); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// An announcement that comes afterwards, whatever its date, makes no verdict of
+// itself: that the call was an orphan is withdrawn, and that nobody admitted it is not.
+func TestABackdatedAnnouncementExcusesNothing(t *testing.T) {
+	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	l := newLedger(t)
+	l.event(bare)
+	l.event(pre(1))
+	got := slices.DeleteFunc(callRules(l.run()), func(rule string) bool { return rule == "AH-C-054/low" })
+	if diff := cmp.Diff([]string{"AH-C-078/low", noVerdict}, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	denied := newLedger(t)
+	denied.admit(pre(1), "d1", events.Deny)
+	denied.event(set(bare, "metadata.tool_call_id", "c2"))
+	denied.event(set(retry(pre(3)), "timestamp", stamp(1)))
+	got = slices.DeleteFunc(callRules(denied.run()), func(rule string) bool { return rule == "AH-C-054/low" })
+	if diff := cmp.Diff([]string{"AH-C-075/critical", "AH-C-078/low", despiteDeny}, got); diff != "" {
+		t.Errorf("tried again under another id: -want +got\n%s", diff)
+	}
+}
+
+// TestBelatedRequest: who asks after the call was done, by its own clock, asks for
+// that call; the verdict comes too late, and nothing is missing.
+func TestBelatedRequest(t *testing.T) {
+	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	other := set(pre(3), "timestamp", stamp(1))
+	for _, tc := range []struct {
+		name    string
+		asked   tree
+		verdict events.Verdict
+		want    []string
+		calls   int
+		before  []tree
+	}{
+		{"after announcement and end, under another event id", other, events.Allow, []string{"AH-C-083/medium", afterTheFact}, 1, []tree{pre(1)}},
+		{"in the same second", set(pre(1), "timestamp", stamp(2)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2, nil},
+		{"allowed", pre(1), events.Allow, []string{"AH-C-078/low", "AH-C-083/medium", afterTheFact}, 1, nil},
+		{"denied", pre(1), events.Deny, []string{"AH-C-078/low", "AH-C-083/medium", afterTheFact}, 1, nil},
+		{"the next call", set(pre(1), "timestamp", stamp(3)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			for _, e := range append(tc.before, bare) {
+				l.event(e)
+			}
+			l.admit(tc.asked, "d1", tc.verdict)
+			l.event(tc.asked)
+			l.at(4000).tick()
+			r := l.run()
+			if diff := cmp.Diff(tc.want, slices.DeleteFunc(callRules(r), func(rule string) bool { return rule == "AH-C-054/low" })); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			if len(r.last()) != tc.calls {
+				t.Errorf("calls %+v", r.last())
+			}
+			for cut := range l.msgs {
+				resumedAt(t, l, cut, r)
+			}
+		})
+	}
+}
+
+// TestRequestAfterStop: whether a request under another event id that is recorded
+// after its call failed or was blocked is late word of that call or the next
+// attempt, its publisher's clock tells.
+func TestRequestAfterStop(t *testing.T) {
+	asked := func(at float64) tree { return set(pre(3), "timestamp", stamp(at)) }
+	end := func(n int, at float64) tree {
+		done := set(set(post(n), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+		return set(done, "timestamp", stamp(at))
+	}
+	const never = "AH-C-079/medium"
+	for _, tc := range []struct {
+		name     string
+		stopped  float64 // when, by the publisher
+		asked    tree
+		verdict  events.Verdict
+		after    []tree
+		want     []string
+		attempts int
+	}{
+		{"asked before", 1, asked(0.5), events.Allow, nil, nil, 1},
+		{"asked before, and denied", 1, asked(0.5), events.Deny, nil, nil, 1},
+		{"asked before, denied, and it ran", 1, asked(0.5), events.Deny, []tree{end(4, 2)}, []string{"AH-C-075/critical", "executed_despite_deny/critical"}, 1},
+		{"asked before, announced once more", 1, asked(0.5), events.Allow, []tree{asked(0.5)}, nil, 1},
+		{"asked in the same instant", 1.125, asked(1.125), events.Allow, nil, nil, 1},
+		{"the next attempt", 1, asked(1.5), events.Allow, []tree{asked(1.5), end(4, 2)}, nil, 2},
+		{"the next attempt never ends", 1, asked(1.5), events.Allow, []tree{asked(1.5)}, []string{never, missingHook}, 2},
+		{"in the same second, nobody knows", 1, asked(1), events.Allow, nil, []string{never, missingHook}, 2},
+		{"without a time, nobody knows", 1, set(pre(3), "timestamp", nil), events.Allow, nil, []string{never, missingHook}, 2},
+		{"asked before, for something else", 1, set(asked(0.5), "tool_input.amount", 7), events.Allow, nil, []string{never, missingHook}, 2},
+	} {
+		for _, how := range []string{"ErrorOccurred", "ToolUseBlocked"} {
+			t.Run(how+"/"+tc.name, func(t *testing.T) {
+				l := newLedger(t)
+				l.event(pre(1))
+				l.event(hook(2, how, tc.stopped))
+				l.admit(tc.asked, "d1", tc.verdict)
+				for _, e := range tc.after {
+					l.event(e)
+				}
+				l.at(4000).tick()
+				r := l.run()
+				got := slices.DeleteFunc(callRules(r), func(rule string) bool { return rule == "AH-C-054/low" })
+				if !slices.Equal(got, tc.want) || len(r.last()) != tc.attempts {
+					t.Errorf("%v, want %v, of %d calls: %+v", got, tc.want, tc.attempts, r.last())
+				}
+				for cut := range l.msgs {
+					resumedAt(t, l, cut, r)
+				}
+			})
+		}
+	}
+}
+
+// TestBelatedInTwoProtocols: the events of one call in two protocols are one call
+// in every order, and end up with the same comparison.
+func TestBelatedInTwoProtocols(t *testing.T) {
+	in := func(e tree) tree { return set(set(e, "session_id", "sess_1"), "metadata.tool_call_id", "call_1") }
+	bare := set(set(post(3), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	steps := []tree{set(invoked(1, "call_1"), "tool", "pay_invoice"), set(completed(2, "call_1", "success"), "tool", "pay_invoice"), in(pre(1)), in(bare)}
+	for _, order := range orders(steps) {
+		l := newLedger(t)
+		var kinds []string
+		for _, e := range order {
+			typ, _ := e["event_type"].(string)
+			kinds = append(kinds, firstNonEmpty(typ, fmt.Sprint(e["type"])))
+			l.event(e)
+		}
+		l.at(4000).tick()
+		r := l.run()
+		if list := r.last(); len(list) != 1 || list[0].State != events.CallCompleted || list[0].Match != matchEqual {
+			t.Errorf("%v: %+v", kinds, list)
+		}
+		if got := callRules(r); slices.Contains(got, missingHook) || slices.Contains(got, missingAAEP) || slices.Contains(got, driftHigh) {
+			t.Errorf("%v: %v", kinds, got)
+		}
+	}
+}
+
+// TestBelatedInTheSameInstant: a clock that shows less than seconds tells enough.
+func TestBelatedInTheSameInstant(t *testing.T) {
+	at := func(e tree) tree { return set(e, "timestamp", stamp(2.125)) }
+	l := newLedger(t)
+	l.event(at(set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)))
+	l.admit(at(pre(1)), "d1", events.Allow)
+	l.event(at(pre(1)))
+	l.at(4000).tick()
+	if r := l.run(); len(r.last()) != 1 || slices.Contains(callRules(r), missingHook) {
+		t.Errorf("%+v, %v", r.last(), callRules(r))
+	}
+}
+
+// TestAnyOrder: events of a call that overtake each other give the same findings
+// in every order, but for an end that is reported before its beginning, which is
+// a finding itself. Each case is played in every order in which no completion
+// comes before its announcement.
+func TestAnyOrder(t *testing.T) {
+	done := set(post(3), "metadata.execution.started_at", nil)
+	done = set(done, "metadata.execution.completed_at", nil)
+	of := func(e tree, call string) tree { return set(e, "metadata.tool_call_id", call) }
+	for _, tc := range []struct {
+		name  string
+		steps []tree // {"request": …}, {"decision": …}, {"admit": …} for both, or an event
+		state events.CallState
+	}{
+		{"a tool that fails", []tree{pre(1), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
+		{"a tool that was blocked", []tree{pre(1), hook(2, "ToolUseBlocked", 1)}, events.CallDenied},
+		{"no verdict, and the fail mode denies", []tree{governed(1, "c1"), failModeOf(2, "c1", "deny")}, events.CallDenied},
+		{"asked, no verdict, the fail mode allows, and it runs", []tree{{"request": governed(1, "c1")}, governed(1, "c1"), failModeOf(2, "c1", "allow"), done}, events.CallCompleted},
+		{"asked, no verdict, and the fail mode denies", []tree{{"request": governed(1, "c1")}, governed(1, "c1"), failModeOf(2, "c1", "deny")}, events.CallDenied},
+		{"asked, allowed, and it fails", []tree{{"request": pre(1)}, {"decision": pre(1)}, pre(1), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
+		{"asked, allowed, announced under another event, and it fails", []tree{{"admit": pre(1)}, pre(4), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
+		{"asked, allowed, announced under another event, and it was blocked", []tree{{"admit": pre(1)}, pre(4), hook(2, "ToolUseBlocked", 1)}, events.CallDenied},
+		{"two calls that end without running", []tree{governed(1, "c1"), failModeOf(2, "c1", "deny"), of(pre(3), "c2"), of(hook(4, "ErrorOccurred", 1), "c2")}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			played := 0
+			for _, steps := range orders(tc.steps) {
+				if !announcedFirst(steps) {
+					continue
+				}
+				played++
+				l := newLedger(t)
+				for i, s := range steps {
+					l.at(float64(2 + i))
+					switch {
+					case s["request"] != nil:
+						l.request(s["request"].(tree), "d1")
+					case s["decision"] != nil:
+						l.decide(s["decision"].(tree), "d1", events.Allow)
+					case s["admit"] != nil:
+						l.admit(s["admit"].(tree), "d1", events.Allow)
+					default:
+						l.event(s)
+					}
+				}
+				l.at(4000).tick()
+				r := l.run()
+				if got := standingRules(r); len(got) > 0 {
+					t.Errorf("in the order %s: %v", kindsOf(steps), got)
+				}
+				if tc.state != "" && r.only(t).State != tc.state {
+					t.Errorf("in the order %s it is %s, want %s", kindsOf(steps), r.only(t).State, tc.state)
+				}
+			}
+			if played < 2 {
+				t.Errorf("%d orders", played)
+			}
+		})
+	}
+}
+
+func governed(n int, call string) tree {
+	e := set(set(pre(n), "evidence_phase", "pre_commit"), "metadata", tree{"tool_call_id": call})
+	e["action"], e["resource_kind"], e["resource"], e["resource_scope"], e["operation_risk"] = "send", "email", "x", "unknown", "unknown"
+	e = set(e, "metadata.tool_identity", tree{"canonical_name": "bank.pay", "provider_name": "pay", "source": "other"})
+	return set(e, "metadata.risk", tree{"risk_class": "unknown"})
+}
+
+func failModeOf(n int, call, outcome string) tree {
+	return set(hook(n, "ErrorOccurred", 1), "metadata", tree{"tool_call_id": call, "error_type": "admission_fail_mode", "fail_mode_triggered": true, "outcome": outcome})
+}
+
+// TestNoFailModeExcusesAClaim: that a fail mode let a call pass does not make the
+// verdict true that its publisher claims for it, whenever it says so.
+func TestNoFailModeExcusesAClaim(t *testing.T) {
+	done := set(set(post(3), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	claims := set(governed(1, "c1"), "metadata.admission_verdict", tree{"verdict": "allow"})
+	for _, steps := range orders([]tree{claims, failModeOf(2, "c1", "allow"), done}) {
+		if !announcedFirst(steps) {
+			continue
+		}
+		l := newLedger(t)
+		for i, s := range steps {
+			l.at(float64(2 + i)).event(s)
+		}
+		if got := standingRules(l.run()); !slices.Equal(got, []string{"AH-C-082", ExecutedWithoutVerdict}) {
+			t.Errorf("in the order %s: %v", kindsOf(steps), got)
+		}
+	}
+}
+
+// standingRules are the rules above info that were broken and not taken back.
+func standingRules(r result) []string {
+	standing, withdrawn := map[string]string{}, map[string]bool{}
+	for _, f := range slices.Concat(r.findings, r.checks) {
+		withdrawn[f.Retracts] = f.Retracts != ""
+		if f.Severity != events.SeverityInfo && f.Rule != "AH-C-054" { // the events' own clock tells that they overtook each other
+			standing[f.FindingID] = f.Rule
+		}
+	}
+	maps.DeleteFunc(standing, func(id, _ string) bool { return withdrawn[id] })
+	return slices.Sorted(maps.Values(standing))
+}
+
+func orders[T any](list []T) [][]T {
+	if len(list) == 0 {
+		return [][]T{nil}
+	}
+	var all [][]T
+	for i, first := range list {
+		rest := slices.Delete(slices.Clone(list), i, i+1)
+		for _, p := range orders(rest) {
+			all = append(all, append([]T{first}, p...))
+		}
+	}
+	return all
+}
+
+// announcedFirst: what ends by a PostToolUse was announced, and asked for, before.
+func announcedFirst(steps []tree) bool {
+	over := false
+	for _, s := range steps {
+		if over && (s["request"] != nil || s["event_type"] == "PreToolUse") {
+			return false
+		}
+		over = over || s["event_type"] == "PostToolUse"
+	}
+	return true
+}
+
+func kindsOf(steps []tree) (list []string) {
+	for _, s := range steps {
+		switch {
+		case s["request"] != nil:
+			list = append(list, "request")
+		case s["decision"] != nil:
+			list = append(list, "decision")
+		case s["admit"] != nil:
+			list = append(list, "admit")
+		default:
+			list = append(list, s["event_type"].(string))
+		}
+	}
+	return list
+}
+
+// TestEarlyIsBounded: what a session remembers of calls that never come is
+// bounded, and is forgotten from its oldest.
+func TestEarlyIsBounded(t *testing.T) {
+	l := newLedger(t)
+	for i := range 3 * maxEarlyUpdates {
+		l.event(set(hook(100+i, "ErrorOccurred", 1), "metadata.tool_call_id", fmt.Sprint("x", i)))
+	}
+	l.event(set(pre(1), "metadata.tool_call_id", "x0"))
+	l.event(set(pre(2), "metadata.tool_call_id", fmt.Sprint("x", 3*maxEarlyUpdates-1)))
+	r := l.run()
+	s, _ := r.core.engine.calls.sessions.Oldest()
+	if len(s.earlyUpdates) != maxEarlyUpdates-1 {
+		t.Errorf("%d remarks are remembered", len(s.earlyUpdates))
+	}
+	states := map[events.CallState]int{}
+	for _, c := range r.last() {
+		states[c.State]++
+	}
+	if states[events.CallOpen] != 1 || states[events.CallFailed] != 1 {
+		t.Errorf("states %v", states)
+	}
+	b := r.core.Snapshot()
+	again, err := Restore(l.opts, b)
+	if err != nil || string(again.Snapshot()) != string(b) {
+		t.Errorf("a snapshot loses what came early: %v", err)
+	}
+}
+
+// TestEarlyRecording: a recording is judged alike.
+func TestEarlyRecording(t *testing.T) {
+	for _, steps := range orders([]any{pre(1), hook(2, "ErrorOccurred", 0)}) {
+		found, err := Check(protoAgentHook, recording(steps...), CheckOptions{Now: epoch.Add(4000e9)})
+		if err != nil || len(rulesOf(found)) > 0 {
+			b, _ := json.Marshal(found)
+			t.Errorf("%s %v", b, err)
+		}
+	}
+}

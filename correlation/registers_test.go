@@ -1,0 +1,138 @@
+package correlation
+
+import (
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// takeRules are the rules of the findings that a part made since the last look.
+func takeRules(fs *findings) (rules []string) {
+	for _, o := range fs.pending() {
+		rules = append(rules, o.Finding.Rule)
+	}
+	fs.clearOutputs()
+	return rules
+}
+
+// TestReceiptHolders: a receipt is its tenant's, and allows its own call only.
+func TestReceiptHolders(t *testing.T) {
+	fs := newFindingsPart()
+	rs := newReceipts(fs, fs.history)
+	rs.opts = fs.opts
+	decided := &fact{origin: originOf("acme", "rt1", "s1"), callKey: callKeyOf("c1", ""), decisionID: "d1", decision: &recordedVerdict{verdict: events.Allow, hasReceipt: true}}
+	rs.recordReceipt(decided)
+	denied := *decided
+	denied.decisionID, denied.cachedReceiptKey, denied.decision = "d2", sum{}, &recordedVerdict{verdict: events.Deny}
+	rs.recordReceipt(&denied)
+	for name, c := range map[string]struct {
+		tenant, decision string
+		known            bool
+	}{
+		"of the tenant":     {"acme", "d1", true},
+		"of another tenant": {"other", "d1", false},
+		"of a deny":         {"acme", "d2", false},
+	} {
+		holder, known := rs.holderOf(c.tenant, c.decision)
+		if known != c.known || known && holder != receiptHolder(decided.key, decided.callKey) {
+			t.Errorf("%s: %v", name, known)
+		}
+	}
+}
+
+// TestApprovalStatuses: a status is the tenant's, and holds since it was reached first.
+func TestApprovalStatuses(t *testing.T) {
+	fs := newFindingsPart()
+	ap := newApprovals(fs)
+	k := workflowKey{"acme", sumOf("w1")}
+	ap.recordApprovalStatus(k, statusPending, epoch)
+	ap.recordApprovalStatus(k, statusApproved, epoch.Add(time.Minute))
+	ap.recordApprovalStatus(k, statusApproved, epoch.Add(time.Hour))
+	asked := func(tenant string, after time.Duration) *fact {
+		return &fact{
+			kind: kindDecision, protocol: protoAgentHook, origin: originOf(tenant, "rt1", "s1"), eventID: "e" + after.String(),
+			decision:       &recordedVerdict{verdict: events.Ask, approval: &approval{workflow: "w1", status: statusPending}},
+			decisionExtras: &decisionExtras{received: epoch.Add(after)},
+		}
+	}
+	for name, c := range map[string]struct {
+		f    *fact
+		want int
+	}{
+		"while it was pending":    {asked("acme", 30*time.Second), 0},
+		"while it was given":      {asked("acme", time.Minute+time.Second), 0},
+		"long after":              {asked("acme", 2*time.Minute), 1},
+		"of another tenant":       {asked("other", 2*time.Minute), 0},
+		"in a different protocol": {func() *fact { f := asked("acme", 2*time.Minute); f.protocol = protoAAEP; return f }(), 0},
+	} {
+		if ap.checkIgnoredApproval(c.f); len(takeRules(fs)) != c.want {
+			t.Errorf("%s: want %d findings of AH-C-051", name, c.want)
+		}
+	}
+}
+
+// TestNamedDecisions: a decision that an event named before it was on record was known too
+// early; one that is on record is not.
+func TestNamedDecisions(t *testing.T) {
+	fs := newFindingsPart()
+	ad := newAdmissions(fs, fs.history)
+	event := &fact{seq: 5, kind: kindPost, protocol: protoAgentHook, origin: originOf("acme", "rt1", "s1"), eventID: "e1", receiptDecisionID: "d1"}
+	decision := &fact{seq: 6, kind: kindDecision, protocol: protoAgentHook, origin: event.origin, decisionID: "d1", decision: &recordedVerdict{verdict: events.Allow}}
+	ad.recordNamedDecision(event)
+	ad.checkAdmissionDecision(decision)
+	if got := takeRules(fs); len(got) != 1 || got[0] != "AH-C-071" {
+		t.Errorf("named first: %v", got)
+	}
+	later := *decision
+	later.decisionID, later.cachedReceiptKey = "d2", sum{}
+	if n, _, _ := fs.history.classifyNovelty(&later); n != novel {
+		t.Fatal("the second decision is not new")
+	}
+	named := *event
+	named.receiptDecisionID = "d2"
+	ad.recordNamedDecision(&named)
+	ad.checkAdmissionDecision(&later)
+	if got := takeRules(fs); len(got) != 0 {
+		t.Errorf("recorded first: %v", got)
+	}
+}
+
+// TestTraceOnce: only decisions on proposals leave a trace event, and one each.
+func TestTraceOnce(t *testing.T) {
+	fs := newFindingsPart()
+	ad := newAdmissions(fs, fs.history)
+	for id, protocol := range map[string]string{"d1": "tool", "d2": "handoff", "d3": protoAgentHook} {
+		ad.expectTrace(&events.Decision{Tenant: "acme", DecisionID: id, Protocol: protocol, Source: "rt1", Session: "s1"})
+		if _, expected := ad.findTrace("acme", id); expected != (protocol != protoAgentHook) {
+			t.Errorf("%s: a trace is expected: %v", protocol, expected)
+		}
+	}
+	first, _ := ad.findTrace("acme", "d1")
+	first.received = true
+	ad.expectTrace(&events.Decision{Tenant: "acme", DecisionID: "d1", Protocol: "tool"})
+	if again, _ := ad.findTrace("acme", "d1"); again != first {
+		t.Error("a second copy of the decision expects a second trace")
+	}
+}
+
+// TestMandatesOfASession: what decisions say of a mandate is kept by tenant, and a mandate
+// beyond the bound is noted without being kept.
+func TestMandatesOfASession(t *testing.T) {
+	ms := newMandates(newFindingsPart())
+	f := &fact{origin: originOf("acme", "rt1", "s1")}
+	for i := range 3 * maxMandateTexts {
+		ms.recordMandateUse(f, &events.MandateRef{ID: "m" + itoa(i), Hash: "sha256:" + itoa(i)})
+	}
+	ids, _ := ms.ofSession.Get(f.key)
+	if len(ids) != maxMandateTexts+1 {
+		t.Errorf("a session has %d mandates", len(ids))
+	}
+	ms.applyChange(events.MandateChange{Changes: []events.MandateStep{{Tenant: "acme", MandateID: "m1", Change: "revoked"}}}, epoch)
+	if md := ms.ensureMandate("acme", "m1"); !md.revoked.Equal(epoch) {
+		t.Errorf("revoked at %v", md.revoked)
+	}
+	if md := ms.ensureMandate("other", "m1"); !md.revoked.IsZero() {
+		t.Error("another tenant's mandate is revoked, too")
+	}
+}

@@ -1,0 +1,382 @@
+package correlation
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+const noSession = subject.NoSession
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// session is what is known of one (tenant, source, session).
+type session struct {
+	calls   *calls
+	*origin               // never changed, and shared
+	share   *tables.Share `snapshot:"-"` // its publisher in the table of sessions
+
+	groups        callGroups
+	decisionIndex decisionIndex // under which decisions the session finds its calls
+	open          []*call       // in the order they were opened
+	closed        []*call       // in the order they were closed
+	earlyUpdates  []earlyUpdate
+	sawDenial     bool // a call was denied
+	sawAsk        bool // a verdict was heard that lets a call wait
+
+	askedAdmission bool // AgentHook: its runtime asked for admission
+
+	parentLinkRank int8 // the rank of what it belongs to, as far as that was known when it was active
+
+	occurrenceFloor int32 // highest occurrence among ids that were forgotten
+	lastActivity    activity
+}
+
+func (s *session) ID() sessionKey { return s.key }
+
+func (s *session) Owner() tables.Holder { return s.key.publisher().holder() }
+
+func (s *session) Holds(h *tables.Share) { s.share = h }
+
+// findGroup finds the group of a fact's call, nil if there is none.
+func (s *session) findGroup(f *fact) *callGroup {
+	if !f.groupLookedUp {
+		f.groupLookedUp, f.group = true, s.groups.get(f.callKey, f.callKeyHash())
+	}
+	return f.group
+}
+
+// ensureGroup finds the group of a fact's call, or makes it.
+func (s *session) ensureGroup(f *fact) *callGroup {
+	if sl := s.findGroup(f); sl != nil {
+		return sl
+	}
+	if s.groups.len() >= s.calls.opts.MaxIDsPerSession {
+		s.forgetGroup()
+	}
+	s.calls.countIDs(s, 1)
+	f.group = newCallGroup(f.callKey, int(s.occurrenceFloor))
+	s.groups.add(f.group, f.callKeyHash())
+	return f.group
+}
+
+// forgetGroup drops the oldest id that no remembered call has. There is one:
+// more ids are kept than calls.
+func (s *session) forgetGroup() {
+	if sl := s.groups.dropEmpty(); sl != nil {
+		s.occurrenceFloor = max(s.occurrenceFloor, int32(sl.count))
+		s.calls.countIDs(s, -1)
+	}
+}
+
+// noteVerdict takes note of a verdict that is on record or claimed.
+func (s *session) noteVerdict(v events.Verdict) {
+	s.sawAsk = s.sawAsk || v == events.Ask || v == events.Defer
+}
+
+// callOfDecision finds a call by one of its decisions.
+func (s *session) callOfDecision(id string) *call {
+	if id == "" {
+		return nil
+	}
+	return s.decisionIndex.get(id).expand()
+}
+
+// highestOccurrence is the highest occurrence of any id of the session.
+func (s *session) highestOccurrence() int {
+	n := int(s.occurrenceFloor)
+	for _, sl := range s.groups.list {
+		n = max(n, sl.count)
+	}
+	return n
+}
+
+// moveToClosed moves a call that was just closed to the closed ones and forgets the
+// oldest of those.
+func (s *session) moveToClosed(c *call) {
+	s.open = removeCall(s.open, c)
+	s.closed = append(s.closed, c)
+	s.calls.dirtyCalls = append(s.calls.dirtyCalls, c)
+	if len(s.closed) > s.calls.opts.MaxClosedPerSession {
+		s.forgetCall(s.closed[0])
+		s.closed = append(s.closed[:0], s.closed[1:]...)
+	}
+}
+
+func (s *session) forgetCall(c *call) {
+	c.group.calls = removeCall(c.group.calls, c)
+	for _, id := range c.compactedDecisionIDs() {
+		if s.decisionIndex.get(id) == c {
+			s.decisionIndex.remove(id)
+		}
+	}
+	c.retriedCall = nil
+	s.calls.releaseCallDifferences(c)
+	s.calls.countCalls(s, -1)
+	if len(c.group.calls) == 0 {
+		s.calls.keepDenial(c)
+	}
+}
+
+// linkDecision notes that a decision and its request belong to a call.
+func (s *session) linkDecision(c *call, decisionID string) {
+	if decisionID == "" {
+		return
+	}
+	switch s.decisionIndex.get(decisionID) {
+	case c:
+		return
+	case nil:
+	default:
+		s.decisionIndex.remove(decisionID)
+	}
+	if len(c.decisionIDs) == maxCallDecisions {
+		s.decisionIndex.remove(c.decisionIDs[0])
+		c.decisionIDs = append(c.decisionIDs[:0], c.decisionIDs[1:]...)
+	}
+	s.decisionIndex.put(decisionID, c)
+	if c.decisionIDs == nil {
+		c.decisionIDs = s.calls.freeLists.allocStrings(1)
+	}
+	c.decisionIDs = append(c.decisionIDs, decisionID)
+}
+
+func removeCall(list []*call, c *call) []*call {
+	for i, e := range list {
+		if e == c {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// findOpen gives the oldest open call that fits.
+func (s *session) findOpen(fits func(*call) bool) *call {
+	for _, c := range s.open {
+		if fits(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// findNamed gives the youngest call that fits and goes by a name, open ones before
+// closed ones.
+func (s *session) findNamed(name string, fits func(*call) bool) *call {
+	bits := nameFilterBits(name)
+	if bits == 0 {
+		return nil
+	}
+	return s.findCall(func(c *call) bool { return c.mayHaveName(bits) }, fits)
+}
+
+// findInGroup is findNamed among the calls of one group.
+func (s *session) findInGroup(k callKey, name string, fits func(*call) bool) *call {
+	bits := nameFilterBits(name)
+	if bits == 0 {
+		return nil
+	}
+	return s.findCall(func(c *call) bool { return c.group.key == k && c.mayHaveName(bits) }, fits)
+}
+
+// findCall gives the youngest call that fits, open ones before closed ones. Only
+// what passes the filter, which gets calls as they are, is expanded.
+func (s *session) findCall(filter, fits func(*call) bool) *call {
+	for _, list := range [][]*call{s.open, s.closed} {
+		for i := len(list) - 1; i >= 0; i-- {
+			if c := list[i]; filter(c) && fits(c.expand()) {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// The groups of a session, and the calls that it finds by their decisions, are few
+// as a rule: up to so many are looked through one by one, which takes less room
+// than a table, and no more time.
+const linearLimit = 12
+
+// callGroup holds the occurrences of one tool call id.
+type callGroup struct {
+	key          callKey
+	calls        []*call // open and remembered, in the order they were opened
+	count        int     // occurrences so far
+	invokedEvent string  // event id of the first AAEP invocation under this id
+}
+
+// newCallGroup makes a group, with room for the usual one call.
+func newCallGroup(k callKey, count int) *callGroup {
+	made := &struct {
+		callGroup
+		usual [1]*call
+	}{callGroup: callGroup{key: k, count: count}}
+	made.calls = made.usual[:0]
+	return &made.callGroup
+}
+
+func (s *callGroup) openCalls() []*call {
+	var open []*call
+	for _, c := range s.calls {
+		if c.isOpen() {
+			open = append(open, c)
+		}
+	}
+	return open
+}
+
+func (s *callGroup) oldestOpen() *call {
+	for _, c := range s.calls {
+		if c.isOpen() {
+			return c
+		}
+	}
+	return nil
+}
+
+// oldestOpenOf is the oldest open call of a tool.
+func (s *callGroup) oldestOpenOf(tool string) *call {
+	for _, c := range s.calls {
+		if c.isOpen() && c.tool == tool {
+			return c
+		}
+	}
+	return nil
+}
+
+// latestClosed is the youngest closed call that fits.
+func (s *callGroup) latestClosed(fits func(*call) bool) *call {
+	for i := len(s.calls) - 1; i >= 0; i-- {
+		if c := s.calls[i]; !c.isOpen() && fits(c.expand()) {
+			return c
+		}
+	}
+	return nil
+}
+
+// latestClosedLike is latestClosed for what fits no call with other arguments than a
+// fact's.
+func (s *callGroup) latestClosedLike(f *fact, fits func(*call) bool) *call {
+	for i := len(s.calls) - 1; i >= 0; i-- {
+		if c := s.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
+			return c
+		}
+	}
+	return nil
+}
+
+// callGroups are the groups of a session.
+type callGroups struct {
+	list   []*callGroup // in the order they were made
+	hashes []uint32     // of their keys
+	table  []uint64     // of places in list and one, once there are many
+}
+
+func (s *callGroups) len() int { return len(s.list) }
+
+// get finds a group by its key and the hash of that.
+func (s *callGroups) get(k callKey, hash uint32) *callGroup {
+	if s.table == nil {
+		for i := len(s.hashes) - 1; i >= 0; i-- {
+			if s.hashes[i] == hash && s.list[i].key == k {
+				return s.list[i]
+			}
+		}
+		return nil
+	}
+	mask := len(s.table) - 1
+	for at := int(hash) & mask; s.table[at] != 0; at = (at + 1) & mask {
+		if uint32(s.table[at]>>32) == hash {
+			if sl := s.list[uint32(s.table[at])-1]; sl.key == k {
+				return sl
+			}
+		}
+	}
+	return nil
+}
+
+func (s *callGroups) add(sl *callGroup, hash uint32) {
+	s.list, s.hashes = append(s.list, sl), append(s.hashes, hash)
+	switch n := len(s.list); {
+	case n <= linearLimit:
+	case 2*n > len(s.table):
+		s.rebuildTable()
+	default:
+		tables.InsertPosition(s.table, hash, uint32(n))
+	}
+}
+
+// rebuildTable makes the table anew.
+func (s *callGroups) rebuildTable() {
+	size := tables.MinTableSize
+	for size < 4*len(s.list) {
+		size *= 2
+	}
+	s.table = make([]uint64, size)
+	for i, hash := range s.hashes {
+		tables.InsertPosition(s.table, hash, uint32(i+1))
+	}
+}
+
+// dropEmpty drops the oldest group that no remembered call has, and gives it.
+func (s *callGroups) dropEmpty() *callGroup {
+	for i, sl := range s.list {
+		if len(sl.calls) == 0 {
+			s.list, s.hashes = slices.Delete(s.list, i, i+1), slices.Delete(s.hashes, i, i+1)
+			if s.table != nil {
+				s.rebuildTable()
+			}
+			return sl
+		}
+	}
+	return nil
+}
+
+// decisionIndex are the calls of a session by the ids of their decisions.
+type decisionIndex struct {
+	list []decisionCall
+	byID map[string]*call // once there are many; then the list is empty
+}
+
+type decisionCall struct {
+	id   string
+	call *call
+}
+
+func (v *decisionIndex) len() int { return len(v.list) + len(v.byID) }
+
+func (v *decisionIndex) get(id string) *call {
+	if v.byID != nil {
+		return v.byID[id]
+	}
+	for i := len(v.list) - 1; i >= 0; i-- {
+		if v.list[i].id == id {
+			return v.list[i].call
+		}
+	}
+	return nil
+}
+
+// put notes a call under a decision under which none is noted.
+func (v *decisionIndex) put(id string, c *call) {
+	switch {
+	case v.byID != nil:
+		v.byID[id] = c
+	case len(v.list) < linearLimit:
+		v.list = append(v.list, decisionCall{id, c})
+	default:
+		v.byID = make(map[string]*call, 2*linearLimit)
+		for _, d := range v.list {
+			v.byID[d.id] = d.call
+		}
+		v.byID[id], v.list = c, nil
+	}
+}
+
+func (v *decisionIndex) remove(id string) {
+	delete(v.byID, id)
+	v.list = slices.DeleteFunc(v.list, func(d decisionCall) bool { return d.id == id })
+}

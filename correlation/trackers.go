@@ -1,0 +1,293 @@
+package correlation
+
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/hooksession"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// trackers follow the sessions of AAEP and AgentHook as their protocol orders them, beside
+// the calls: which event may follow which, which question was asked, which output is
+// complete. Their bounds are Options.MaxSessions and storedItemLimit.
+type trackers struct {
+	opts     *engineOptions `snapshot:"-"` // given anew
+	timers   *timers
+	findings *findings
+
+	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
+	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
+	storedItems     int // of all sessions; at most the next
+	storedItemLimit int
+	runningSessions map[sourceKey]int // AAEP sessions that have started and not ended
+}
+
+func newTrackers(t *timers, fs *findings) *trackers {
+	return &trackers{
+		timers: t, findings: fs, storedItemLimit: maxStoredItems,
+		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
+		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
+		runningSessions: map[sourceKey]int{},
+	}
+}
+
+// find gives a session without noting that it is active, nil if it is not followed.
+func (ts *trackers) find(key sessionKey, protocol string) *protocolSession {
+	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
+	return w
+}
+
+// touch gives a session and notes that it is active, nil if it is not followed.
+func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
+	w, followed := ts.sessions.Get(key)
+	if !followed {
+		return nil
+	}
+	w.lastActivity = ts.timers.currentActivity()
+	return w
+}
+
+// count is how many sessions are followed.
+func (ts *trackers) count() int { return ts.sessions.Len() }
+
+// hasRunning reports whether an AAEP session has started and not ended.
+func (ts *trackers) hasRunning() bool { return len(ts.runningSessions) > 0 }
+
+// recount counts for every publisher what its sessions remember, in a restored table.
+func (ts *trackers) recount() {
+	for _, w := range ts.sessions.All() {
+		ts.sessions.Count(w.share, tables.ByWeight, w.storedItems)
+	}
+}
+
+// protocolSessionKey is one session in one protocol.
+type protocolSessionKey struct {
+	sessionKey
+	protocol string
+}
+
+// protocolSession is a session that is followed; one of the two is set.
+type protocolSession struct {
+	origin       *origin // shared, and never changed
+	protocol     string
+	lastActivity activity
+	aaep         *aaepsession.Session
+	hook         *hooksession.Session
+	givenHints   map[string]bool // hints of schemas that were given
+	storedItems  int
+	share        *tables.Share `snapshot:"-"` // its publisher in the table of flows
+}
+
+func (w *protocolSession) ID() protocolSessionKey {
+	return protocolSessionKey{w.origin.key, w.protocol}
+}
+
+func (w *protocolSession) Owner() tables.Holder { return w.origin.key.publisher().holder() }
+
+func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
+
+// accountStoredItems counts what a session remembers, and forgets others if all together remember
+// too much: see surplus.
+func (ts *trackers) accountStoredItems(w *protocolSession) {
+	before := w.storedItems
+	if w.aaep != nil {
+		w.storedItems = w.aaep.Weight()
+	} else {
+		w.storedItems = w.hook.Weight()
+	}
+	ts.storedItems += w.storedItems - before
+	ts.sessions.Count(w.share, tables.ByWeight, w.storedItems-before)
+	for ts.storedItems > ts.storedItemLimit {
+		old, any := ts.sessions.Surplus(tables.ByWeight, w.Owner(), w.ID())
+		if !any {
+			return
+		}
+		ts.forgetProtocolSession(old, trackerTombstone{})
+	}
+}
+
+// trackerTombstone is what is kept of a session that is not followed any more.
+type trackerTombstone struct {
+	aaep    aaepsession.Memory
+	hook    hooksession.Memory
+	silence *catalogue.Breach // it was said to have fallen silent
+}
+
+// expireProtocolSessions forgets the sessions that have been idle for too long.
+func (ts *trackers) expireProtocolSessions() {
+	for {
+		w, ok := ts.sessions.Oldest()
+		if !ok {
+			return
+		}
+		if until, idle := ts.timers.checkIdle(w.lastActivity, sessionIdle); !idle {
+			ts.timers.wakeAt(until)
+			return
+		}
+		d := trackerTombstone{}
+		if w.aaep != nil {
+			if d.silence = w.aaep.Silent(); d.silence != nil {
+				ts.findings.reportSessionFinding(&fact{protocol: protoAAEP}, *w.origin, d.silence)
+			}
+		}
+		ts.forgetProtocolSession(w, d)
+	}
+}
+
+func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
+	if w.aaep != nil {
+		d.aaep = w.aaep.Memory()
+		ts.countRunningSessions(w, w.aaep.Running(), false)
+	} else {
+		d.hook = w.hook.Memory()
+	}
+	ts.storedItems -= w.storedItems
+	ts.sessions.Count(w.share, tables.ByWeight, -w.storedItems)
+	ts.tombstones.Put(w.ID(), d)
+	ts.sessions.Remove(w.ID())
+}
+
+// active gives the session of a fact and notes that it is active, nil if it is not
+// followed.
+func (ts *trackers) active(f *fact) *protocolSession {
+	w, followed := ts.sessions.GetHashed(protocolSessionKey{f.key, f.protocol}, f.protocolSessionHash())
+	if !followed {
+		return nil
+	}
+	w.lastActivity = ts.timers.currentActivity()
+	return w
+}
+
+// follow begins to follow the session of a fact, in the place of another one if there is
+// no room.
+func (ts *trackers) follow(f *fact, o *origin) *protocolSession {
+	key := protocolSessionKey{f.key, f.protocol}
+	if ts.sessions.Len() >= ts.opts.MaxSessions {
+		if old, any := ts.sessions.Surplus(tables.ByPlaces, key.publisher().holder(), key); any {
+			ts.forgetProtocolSession(old, trackerTombstone{})
+		}
+	}
+	d, _ := ts.tombstones.Get(key)
+	w := &protocolSession{origin: o, protocol: f.protocol, lastActivity: ts.timers.currentActivity()}
+	if f.aaep != nil {
+		w.aaep = aaepsession.Restore(d.aaep)
+		ts.countRunningSessions(w, false, w.aaep.Running())
+		ts.retractSilence(w, f, d)
+	} else {
+		w.hook = hooksession.Restore(d.hook)
+	}
+	ts.sessions.Add(w)
+	return w
+}
+
+// retractSilence takes back that a session fell silent.
+func (ts *trackers) retractSilence(w *protocolSession, f *fact, d trackerTombstone) {
+	if d.silence == nil {
+		return
+	}
+	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Breach{Check: d.silence.Check, What: "the session goes on", Events: []string{f.eventID},
+		Seqs: []uint64{f.seq}, Withdraws: d.silence, Retracts: true})
+	d.silence = nil
+	ts.tombstones.Put(w.ID(), d)
+}
+
+// countRunningSessions keeps how many AAEP sessions of a publisher are running.
+func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
+	k := sourceKey{w.origin.key.tenant, w.origin.key.source}
+	switch {
+	case after && !before:
+		ts.runningSessions[k]++
+	case before && !after:
+		if ts.runningSessions[k]--; ts.runningSessions[k] <= 0 {
+			delete(ts.runningSessions, k)
+		}
+	}
+}
+
+// applyAAEP applies an event to its session.
+func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
+	f.aaep.Seq, f.aaep.At, f.aaep.Recorded, f.aaep.Until = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
+	before, stray := w.aaep.Running(), w.aaep.Unstarted()
+	found := w.aaep.Apply(f.aaep)
+	ts.countRunningSessions(w, before, w.aaep.Running())
+	ts.accountStoredItems(w)
+	ts.findings.reportSessionFindings(f, *w.origin, found)
+	if f.kind == kindPre {
+		if asked, accepted, explicit := w.aaep.Confirmation(f.aaep); asked.Seq != 0 {
+			f.confirmation = &confirmation{asked, accepted, explicit}
+		}
+	}
+	if !stray && w.aaep.Unstarted() && ts.runningSessions[f.key.publisher()] > 0 {
+		ts.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
+	}
+}
+
+// applyAgentHook applies an event to its session.
+func (ts *trackers) applyAgentHook(w *protocolSession, f *fact) {
+	found := w.hook.Apply(f.hook)
+	ts.accountStoredItems(w)
+	ts.findings.reportSessionFindings(f, *w.origin, found)
+}
+
+// noteDecidedCall tells the session of a call that a verdict on it is on record
+// (AH-C-032).
+func (ts *trackers) noteDecidedCall(c *call, f *fact) {
+	if f.protocol != protoAgentHook || f.kind != kindPre && f.kind != kindDecision || !c.hasPre || len(c.decisions) == 0 {
+		return
+	}
+	if w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
+		ts.findings.reportSessionFindings(f, *w.origin, w.hook.Decided(c.id, c.preEvent))
+	}
+}
+
+// singleEventFinding is a breach that one event proves.
+func singleEventFinding(check, what string, f *fact) *catalogue.Breach {
+	b := &catalogue.Breach{Check: check, What: what, Seqs: []uint64{f.seq}, Call: f.callID}
+	if f.eventID != "" {
+		b.Events = []string{f.eventID}
+	}
+	return b
+}
+
+// reportEventFindings reports the checks that an event fails by itself; hints once a session.
+func (fs *findings) reportEventFindings(w *protocolSession, f *fact) {
+	for _, b := range f.eventFindings {
+		if b.Severity == events.SeverityInfo && w != nil {
+			if w.givenHints[b.Check+b.Case] {
+				continue
+			}
+			if w.givenHints == nil {
+				w.givenHints = map[string]bool{}
+			}
+			w.givenHints[b.Check+b.Case] = true
+		}
+		fs.reportSessionFinding(f, f.origin, b)
+	}
+}
+
+func (fs *findings) reportSessionFindings(f *fact, who origin, found []*catalogue.Breach) {
+	for _, b := range found {
+		fs.reportSessionFinding(f, who, b)
+	}
+}
+
+// checkOutsideGate: the session's attestation claims a gate that this call did not
+// go through (AH-C-084).
+func (ts *trackers) checkOutsideGate(c *call, f *fact) {
+	w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook})
+	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
+	if ok && !said && f.effect != noEffect && w.hook.Gated() {
+		c.addRetractable("AH-C-084", ts.findings.reportCheck("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
+	}
+}
+
+// nextProtocolSessionIdle is when the next session may have been idle for long.
+func (ts *trackers) nextProtocolSessionIdle(next *earliestTime) {
+	if w, ok := ts.sessions.Oldest(); ok {
+		at, _ := ts.timers.checkIdle(w.lastActivity, sessionIdle)
+		next.keepEarlier(at)
+	}
+}
