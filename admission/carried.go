@@ -115,8 +115,8 @@ func (m *evaluation) checkBinding(o *call.Opinion, b publisher.Binding, action m
 
 // Reason codes of a contract that is about something else than the call.
 const (
-	CodeContractTool      = "contract_tool_mismatch"
-	CodeContractArguments = "contract_arguments_mismatch"
+	CodeContractTool      = "contract_tool_mismatch"      // the AANA contract is about another tool than the call
+	CodeContractArguments = "contract_arguments_mismatch" // the AANA contract is about other arguments than those of the call
 )
 
 // judgeContract judges the call as AANA's own evaluator judges the contract that it

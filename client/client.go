@@ -39,7 +39,7 @@ const (
 	ReasonTimeout        = "timeout"         // none answered in time
 	ReasonCanceled       = "canceled"        // the caller's context ended before an answer
 	ReasonNotSent        = "not_sent"        // the request did not leave
-	ReasonBadReply       = "bad_reply"       // the answer makes no sense
+	ReasonBadReply       = "bad_reply"       // the answer cannot be read, or contradicts itself
 	ReasonReceiptMissing = "receipt_missing" // the answer says allow, but has no receipt
 	ReasonReceiptInvalid = "receipt_invalid" // its receipt does not verify or binds something else
 	ReasonBadArguments   = "bad_arguments"   // the arguments to bind are not strict JSON

@@ -98,11 +98,11 @@ type Execution struct {
 // Reason codes of refusals that are not the receipt's own (receipt.Code).
 const (
 	CodeNotAllowed  = "not_allowed"         // there is no allow
-	CodeBadCall     = "bad_call"            // the execution does not say what it is
+	CodeBadCall     = "bad_call"            // the execution does not say what is about to run
 	CodeNoReceipt   = ReasonReceiptMissing  // no receipt
 	CodeBadArgs     = ReasonBadArguments    // the arguments are not strict JSON
-	CodeUsed        = "receipt_used"        // it has been used before
-	CodeUsesUnknown = "receipt_use_unknown" // the memory of uses does not answer, or is full
+	CodeUsed        = "receipt_used"        // the receipt was used before
+	CodeUsesUnknown = "receipt_use_unknown" // the memory of used receipts does not answer, or is full
 	CodeCanceled    = ReasonCanceled        // the context ended before anything ran
 )
 

@@ -45,7 +45,7 @@ const (
 	CodeAmbiguousKey      = "ambiguous_key"              // a member that aioc and RFC 8785 hash differently
 	CodeInvalidArguments  = policy.CodeInvalidArgs       // arguments that are no object
 	CodeReservedName      = "reserved_name"              // a name that every JavaScript object has
-	CodeApprovalIgnored   = "publisher_approval_ignored" // no verdict: runContext claims an approval
+	CodeApprovalIgnored   = "publisher_approval_ignored" // changes no verdict: runContext claims an approval
 )
 
 // Tool is the protocol tool.

@@ -42,8 +42,8 @@ type Request struct {
 
 // Outcomes of list and show.
 const (
-	CodeListed Code = "listed"
-	CodeShown  Code = "shown"
+	CodeListed Code = "listed" // the answer lists workflows
+	CodeShown  Code = "shown"  // the answer shows one workflow
 )
 
 // Reply answers a Request. OK means that what was asked was done, and is durable
