@@ -36,12 +36,12 @@ const Evaluator = "admission"
 
 // Reason codes of this package.
 const (
-	CodeUnknownTenant    = "unknown_tenant"    // the request has no authenticated tenant
+	CodeUnknownTenant    = "unknown_tenant"    // the admitter does not know the tenant
 	CodeUnknownSource    = "unknown_source"    // the request has no authenticated publisher
 	CodeUnknownProtocol  = "unknown_protocol"  // the subject names a protocol that has no admission
 	CodeInternal         = "internal_error"    // the admitter failed on this request; its log says why
 	CodeAuditUnavailable = "audit_unavailable" // request or decision could not be recorded durably
-	CodeTooLarge         = "too_large"         // the request, or its decision record, is larger than a message of the log may be
+	CodeTooLarge         = "too_large"         // the request is too large for a copy of it to be kept
 )
 
 // DefaultApprovalLifetime is how long an approval workflow stays open unless a

@@ -29,7 +29,7 @@ const (
 )
 
 // CodeMalformedLine refuses a line whose envelope cannot be read.
-const CodeMalformedLine = "malformed_line"
+const CodeMalformedLine = "malformed_line" // a line of an offline evaluation cannot be read
 
 // Offline is how EvaluateLine decides.
 type Offline struct {

@@ -16,7 +16,7 @@ import (
 
 // ReasonApprovalExpired is the reason of a deny of AdmitWaiting: nobody decided
 // while the workflow was open.
-const ReasonApprovalExpired = "approval_expired"
+const ReasonApprovalExpired = "approval_expired" // no reviewer decided while the workflow was open
 
 // Defaults of Waiting.
 const (

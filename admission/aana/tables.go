@@ -20,10 +20,10 @@ const (
 	CodeHighRisk            = "high_risk_write_missing_explicit_confirmation" // a high-risk write without explicit confirmation
 	CodeUnknownCategory     = "unknown_tool_category"                         // the category of the tool is unknown
 	CodeMissingAuth         = "evidence_missing_authorization"                // the evidence says that authorization is missing
-	CodeNoRefs              = "missing_evidence_refs"                         // a consequential tool without evidence references
-	CodeContradictory       = "contradictory_evidence"                        // the evidence contradicts the action
-	CodeMissingInformation  = "evidence_marks_missing_information"            // the evidence says that information is missing
-	CodeRuntimeRefusal      = "runtime_refusal"                               // the runtime itself recommends to refuse
+	CodeNoRefs              = "missing_evidence_refs"
+	CodeContradictory       = "contradictory_evidence"             // the evidence contradicts the action
+	CodeMissingInformation  = "evidence_marks_missing_information" // the evidence says that information is missing
+	CodeRuntimeRefusal      = "runtime_refusal"                    // the runtime itself recommends to refuse
 )
 
 // CodeTooManyRefs is why an event with more than MaxEvidenceRefs references is
@@ -169,18 +169,18 @@ var errorRoutes = map[string]wire.Route{
 	codeStale: wire.Defer, codeInvalidTime: wire.Defer, CodeNoRefs: wire.Defer,
 }
 
-// Codes of evidence_integrity.
+// Codes of evidence_integrity; issueTexts says what they mean.
 const (
-	codeSecretLeak       = "evidence_secret_leak"        // the evidence holds a secret
-	codePIILeak          = "evidence_pii_leak"           // the evidence holds personal data
-	codeUnsafeRedaction  = "unsafe_redaction_status"     // the evidence declares a redaction status that is not safe
-	codeStale            = "stale_evidence"              // the evidence is stale
-	codeInvalidTime      = "invalid_retrieved_at"        // retrieved_at of the evidence is no time, or lies in the future
-	codeWeakTrust        = "weak_trust_tier"             // the evidence comes from a source of a weak trust tier
-	codeUnknownRedaction = "unknown_redaction_status"    // the redaction status of the evidence is unknown
-	codeUnknownFreshness = "unknown_freshness"           // the freshness of the evidence is unknown
-	codeNoTimestamp      = "missing_freshness_timestamp" // the freshness of the evidence has no time
-	codeNoProvenance     = "missing_provenance"          // the evidence does not say where it comes from
+	codeSecretLeak       = "evidence_secret_leak"
+	codePIILeak          = "evidence_pii_leak"
+	codeUnsafeRedaction  = "unsafe_redaction_status"
+	codeStale            = "stale_evidence"
+	codeInvalidTime      = "invalid_retrieved_at"
+	codeWeakTrust        = "weak_trust_tier"
+	codeUnknownRedaction = "unknown_redaction_status"
+	codeUnknownFreshness = "unknown_freshness"
+	codeNoTimestamp      = "missing_freshness_timestamp"
+	codeNoProvenance     = "missing_provenance"
 )
 
 // unpublishableCodes are the codes that keep a decision out of public logs and

@@ -14,26 +14,26 @@ type Code string
 
 // Outcomes that changed the workflow.
 const (
-	CodeApproved  Code = "approved"          // the workflow is approved
-	CodeRecorded  Code = "approval_recorded" // the vote is recorded; more reviewers must approve
-	CodeDenied    Code = "denied"            // the workflow is denied
-	CodeCancelled Code = "cancelled"         // the workflow is cancelled
+	CodeApproved  Code = "approved"
+	CodeRecorded  Code = "approval_recorded" // and more reviewers must approve
+	CodeDenied    Code = "denied"
+	CodeCancelled Code = "cancelled"
 )
 
 // Refusals.
 const (
-	CodeInvalid         Code = "invalid_request"    // the message says what is wrong with the request
-	CodeUnknown         Code = "unknown_workflow"   // the tenant has no such workflow
+	CodeInvalid         Code = "invalid_request"
+	CodeUnknown         Code = "unknown_workflow"
 	CodeSelf            Code = "self_approval"      // the reviewer is the requester
-	CodeNotReviewer     Code = "not_a_reviewer"     // the reviewer is in none of the groups that the policy names
+	CodeNotReviewer     Code = "not_a_reviewer"     // in none of the groups that the policy names
 	CodePreviewRequired Code = "preview_required"   // an approval must say what was looked at
 	CodePreviewMismatch Code = "preview_mismatch"   // the reviewer looked at something else
-	CodeVoted           Code = "already_approved"   // the same reviewer has approved before
-	CodeResolved        Code = "already_resolved"   // the workflow is decided already, another way or by an earlier request
-	CodeExpired         Code = "workflow_expired"   // the workflow has expired
-	CodeStalePolicy     Code = "policy_changed"     // other policies are in force now, so the approval could not be used
+	CodeVoted           Code = "already_approved"   // by the same reviewer
+	CodeResolved        Code = "already_resolved"   // nothing is left to do with it
+	CodeExpired         Code = "workflow_expired"   //
+	CodeStalePolicy     Code = "policy_changed"     // the approval could not be used any more
 	CodeUnapprovable    Code = "not_approvable"     // the verdict has a part that no approval lifts
-	CodeReasonTooLong   Code = "reason_not_allowed" // the reviewer's reason is too long, or not plain text
+	CodeReasonTooLong   Code = "reason_not_allowed" // too long, or not plain text
 	CodeUnavailable     Code = "audit_unavailable"  // it could not be recorded; nothing was changed for certain
 )
 

@@ -17,7 +17,7 @@ const (
 	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but not for this action
 	ReasonUnknown       = "approval_unknown"          // the workflow that the request names is none of its own
 	ReasonEvasion       = "approval_evasion"          // another workflow is about doing the same to the same (AgentHook H-09)
-	ReasonBacklog       = "approval_backlog_full"     // the tenant has as many open workflows as it may have
+	ReasonBacklog       = "approval_backlog_full"     // the publisher has as many open workflows as it may have
 	ReasonNotOurs       = "approval_not_transferable" // there is an approval, for another call
 	ReasonOtherAsk      = "approval_for_other_ask"    // there is a workflow for this action, but other reasons or terms ask now
 	ReasonNotEnough     = "approval_not_enough"       // there is an approval, and the verdict has a part that no approval lifts

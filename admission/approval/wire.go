@@ -42,8 +42,8 @@ type Request struct {
 
 // Outcomes of list and show.
 const (
-	CodeListed Code = "listed" // the answer lists workflows
-	CodeShown  Code = "shown"  // the answer shows one workflow
+	CodeListed Code = "listed"
+	CodeShown  Code = "shown"
 )
 
 // Reply answers a Request. OK means that what was asked was done, and is durable

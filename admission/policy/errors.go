@@ -29,7 +29,7 @@ const (
 	CodeInvalidArgName  = "invalid_argument_name" // a name among the arguments that two readers may take for different ones
 	CodeInvalidOperand  = "invalid_operand"       // another operand with control characters or invalid UTF-8
 	CodeToolNameCase    = "tool_name_case"        // a restricted tool's name in another case
-	CodeEvaluatorsOnly  = "evaluators_only"       // no policies are configured and only the protocol evaluators decide
+	CodeEvaluatorsOnly  = "evaluators_only"       // the policy is the built-in one: the protocol's evaluator decides alone
 	CodeInvalidAgent    = "invalid_agent_name"    // an agent name of a handoff that two readers may take for different agents
 	CodeAgentNameCase   = "agent_name_case"       // a restricted agent's name in another case
 	CodeCounters        = "counter_unavailable"   // what a limit counts is not known
