@@ -34,7 +34,7 @@ import (
 // Evaluator is the name under which this package itself gives reasons.
 const Evaluator = "admission"
 
-// Reason codes of this package.
+// Reason codes of requests in any protocol.
 const (
 	CodeUnknownTenant    = "unknown_tenant"    // the admitter does not know the tenant
 	CodeUnknownSource    = "unknown_source"    // the request has no authenticated publisher

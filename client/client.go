@@ -32,7 +32,7 @@ import (
 // DefaultTimeout is how long Admit waits for a verdict unless told otherwise.
 const DefaultTimeout = 5 * time.Second
 
-// Reasons for a deny that this package gives itself; any other reason is the
+// Reasons for a deny that the client gives itself; any other reason is the
 // admitter's.
 const (
 	ReasonNoResponders   = "no_responders"   // no admitter is listening

@@ -95,7 +95,7 @@ type Execution struct {
 	Arguments []byte
 }
 
-// Reason codes of refusals that are not the receipt's own (receipt.Code).
+// Reason codes of executions that are refused, besides those of receipts.
 const (
 	CodeNotAllowed  = "not_allowed"         // there is no allow
 	CodeBadCall     = "bad_call"            // the execution does not say what is about to run

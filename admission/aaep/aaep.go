@@ -29,7 +29,7 @@ const Name = "aaep"
 // ActionConfirm is the action of an awaiting.confirmation request, for policies.
 const ActionConfirm = "confirm"
 
-// Reason codes of this evaluator, beside those of package call.
+// Reason codes of this protocol, beside those of every protocol.
 const (
 	CodeNotARequest  = "not_a_request"         // the event is neither tool.invoked nor awaiting.confirmation
 	CodeConfirmation = "confirmation_required" // the action needs a confirmation by the user and has none (AAEP-C-100)

@@ -28,7 +28,7 @@ import (
 // Name of the protocol and of its evaluator.
 const Name = "agenthook"
 
-// Reason codes of this evaluator, beside those of package call.
+// Reason codes of this protocol, beside those of every protocol.
 const (
 	CodeObservational    = "observational"              // an event of this type only observes and cannot ask for admission
 	CodeMissingTool      = "missing_tool_name"          // the event names no tool

@@ -37,7 +37,7 @@ const (
 // ActionHandoff is the action of a handoff, for policies.
 const ActionHandoff = "handoff"
 
-// Reason codes of these evaluators, beside those of package call.
+// Reason codes of this protocol, beside those of every protocol.
 const (
 	CodeArgumentsMismatch = "arguments_mismatch"         // parsedArguments is not what rawArguments say
 	CodeProposalMismatch  = "proposal_mismatch"          // a hash or canonical form is not that of the proposal

@@ -35,8 +35,8 @@ const (
 	CodeCategory         = "tool_category_mismatch"  // a contract says that the tool does less than it does
 	CodeMandateRequired  = "mandate_required"        // the catalogue wants a mandate for this tool and the request carries none
 	CodeContractRequired = "contract_required"       // the catalogue wants an AANA contract for this tool and the request carries none
-	CodeMandateAction    = "mandate_action_mismatch" // the action judged is not what the tool does
-	CodeMandateAmount    = "mandate_amount_mismatch" // the amount judged is not the amount in the arguments
+	CodeMandateAction    = "mandate_action_mismatch" // the action that the mandate is asked for is not what the tool does
+	CodeMandateAmount    = "mandate_amount_mismatch" // the amount that the mandate is asked for is not the amount in the arguments
 )
 
 // Registry knows the documents of all tenants. It is immutable.

@@ -29,7 +29,7 @@ func newError(code, text string, of error) error {
 // ErrIncomplete says that Issue was given too little.
 var ErrIncomplete = errors.New("receipt: cannot be issued")
 
-// What Verify refuses. ErrUntrusted and ErrOtherCall stand for the errors below
+// Why a receipt does not hold. ErrUntrusted and ErrOtherCall stand for the errors below
 // them, which say what exactly it is; test with errors.Is.
 var (
 	ErrMalformed = newError("receipt_malformed", "not a receipt", nil)

@@ -39,7 +39,7 @@ const (
 	codeSubject     = 10992
 )
 
-// Reasons of refusals, as the metric counts them (metrics.IngestReasons).
+// Reasons of refusals, as countersign_events_refused_total counts them.
 const (
 	reasonIdentity    = "identity"    // the event does not come from the publisher that its subject names
 	reasonSubject     = "subject"     // the event has the type of a request, or its subject is too long

@@ -84,10 +84,20 @@ func (p *text) codeBlocks(found []constant) {
 		for _, c := range found[:n] {
 			rows = append(rows, []string{quoted(c.value), c.text})
 		}
-		p.line("%s\n", found[0].title)
+		if title := found[0].title; !strings.HasPrefix(title, found[0].name) {
+			p.line("%s\n", firstSentence(title))
+		}
 		p.table([]string{"code", "meaning"}, rows)
 		found = found[n:]
 	}
+}
+
+func firstSentence(s string) string {
+	first, _, more := strings.Cut(s, ". ")
+	if more {
+		first += "."
+	}
+	return first
 }
 
 // constant is a constant of text, or an error that has a code.

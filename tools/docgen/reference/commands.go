@@ -44,7 +44,7 @@ type node struct {
 	path  string // "countersign policy push"
 	help  string
 	args  []*kong.Positional
-	flags []*kong.Flag // its own and those of the commands above it
+	flags []*kong.Flag // its own and those of the commands above it, but for the program's
 	leaf  bool
 }
 
@@ -64,6 +64,9 @@ func nodesOf(p ui.Program) ([]node, error) {
 			}
 		}
 		list = append(list, node{path, n.Help, n.Positional, flags, n.Leaf()})
+		if n == model.Node {
+			flags = nil // every command has them; the program shows them
+		}
 		for _, c := range n.Children {
 			if !c.Hidden {
 				walk(c, path+" "+c.Name, flags)
@@ -131,6 +134,7 @@ func commands(_ string, p *text) error {
 func (p *text) command(level string, n node) error {
 	p.line("%s %s\n\n%s\n", level, n.path, n.help)
 	if !n.leaf {
+		p.flagTable(n.flags)
 		return nil
 	}
 	usage := n.path

@@ -59,11 +59,11 @@ func (p *text) table(head []string, rows [][]string) {
 }
 
 func (p *text) row(cells []string) {
-	clean := make([]string, len(cells))
-	for i, c := range cells {
-		clean[i] = strings.ReplaceAll(strings.ReplaceAll(c, "|", `\|`), "\n", " ")
+	line := "|"
+	for _, c := range cells {
+		line += strings.TrimRight(" "+strings.NewReplacer("|", `\|`, "\n", " ").Replace(c), " ") + " |"
 	}
-	p.line("%s", strings.ReplaceAll("| "+strings.Join(clean, " | ")+" |", "|  |", "| |"))
+	p.line("%s", line)
 }
 
 // quoted puts words into code spans.

@@ -83,8 +83,12 @@ func (s *setting) readBy() string {
 	if len(s.readers) <= manyReaders {
 		return quoted(s.readers...)
 	}
-	program, _, _ := strings.Cut(s.readers[0], " ")
-	return fmt.Sprintf("%d commands, most of `%s`", len(s.readers), program)
+	var programs []string
+	for _, r := range s.readers {
+		program, _, _ := strings.Cut(r, " ")
+		programs = append(programs, program)
+	}
+	return fmt.Sprintf("%d commands of %s", len(s.readers), quoted(slices.Compact(programs)...))
 }
 
 // configKeys writes the keys of the file that `up --config` reads.

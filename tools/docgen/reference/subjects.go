@@ -12,12 +12,12 @@ import (
 // classFacts are the kind of a class and the type of its bodies.
 var classFacts = map[subject.Class]struct{ kind, body string }{
 	subject.Admit:       {"request-reply", "the request in its protocol's own JSON; so is the reply"},
-	subject.Ingest:      {"request-reply", "the publisher's event, on its way to the log"},
+	subject.Ingest:      {"request-reply", "the publisher's event, on its way to the log: the server makes this subject of `gov.events.…`, which the publisher uses"},
 	subject.Events:      {"log", "the publisher's event, byte for byte; of type `request` the admitter's copy of a request"},
 	subject.Decisions:   {"log", "`events.Decision`"},
 	subject.Calls:       {"log", "`events.Call`"},
-	subject.Findings:    {"log", "`events.Finding`"},
-	subject.Approvals:   {"log", "`events.Approval`"},
+	subject.Findings:    {"log", "`events.Finding`; the state is its severity"},
+	subject.Approvals:   {"log", "`events.Approval`; the state is its status"},
 	subject.Control:     {"log", "by kind, see [below](#control-records)"},
 	subject.Resolve:     {"request-reply", "`approval.Request`; the reply is `approval.Reply`"},
 	subject.Follow:      {"request-reply", "`events.FollowRequest`; the reply is `events.FollowPage`"},
