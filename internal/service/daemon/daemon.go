@@ -37,7 +37,7 @@ const (
 // Flags are the flags that every service has. Each can be set in the
 // environment, which is how systemd units and `up` set them.
 type Flags struct {
-	Server   string           `help:"NATS server URL." env:"COUNTERSIGN_NATS_URL" default:"nats://127.0.0.1:4222"`
+	Server   string           `help:"NATS server URL; of a cluster all of them, separated by commas." env:"COUNTERSIGN_NATS_URL" default:"nats://127.0.0.1:4222"`
 	User     string           `help:"NATS user." env:"COUNTERSIGN_NATS_USER"`
 	Password string           `help:"NATS password (set it in the environment)." env:"COUNTERSIGN_NATS_PASSWORD"`
 	Creds    string           `help:"NATS credentials file, instead of user and password." env:"COUNTERSIGN_NATS_CREDS" placeholder:"FILE"`

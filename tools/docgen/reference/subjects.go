@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -14,15 +15,30 @@ var classFacts = map[subject.Class]struct{ kind, body string }{
 	subject.Admit:       {"request-reply", "the request in its protocol's own JSON; so is the reply"},
 	subject.Ingest:      {"request-reply", "the publisher's event, on its way to the log: the server makes this subject of `gov.events.…`, which the publisher uses"},
 	subject.Events:      {"log", "the publisher's event, byte for byte; of type `request` the admitter's copy of a request"},
-	subject.Decisions:   {"log", "`events.Decision`"},
-	subject.Calls:       {"log", "`events.Call`"},
-	subject.Findings:    {"log", "`events.Finding`; the state is its severity"},
-	subject.Approvals:   {"log", "`events.Approval`; the state is its status"},
+	subject.Decisions:   {"log", "`events.Decision`; the verdict is"},
+	subject.Calls:       {"log", "`events.Call`; the state is"},
+	subject.Findings:    {"log", "`events.Finding`; the state is the severity,"},
+	subject.Approvals:   {"log", "`events.Approval`; the state is the status"},
 	subject.Control:     {"log", "by kind, see [below](#control-records)"},
 	subject.Resolve:     {"request-reply", "`approval.Request`; the reply is `approval.Reply`"},
 	subject.Follow:      {"request-reply", "`events.FollowRequest`; the reply is `events.FollowPage`"},
 	subject.Quarantine:  {"stream " + streams.StreamQuarantine, "bytes that could not be parsed or redacted"},
 	subject.Checkpoints: {"stream " + streams.StreamCheckpoints, "a checkpoint: a signed note"},
+}
+
+// vocabularies are the labels of metrics whose values a class has in its subjects.
+var vocabularies = map[subject.Class]string{subject.Decisions: "verdict", subject.Calls: "state", subject.Findings: "severity"}
+
+// labelValues are the values of a label of the metrics.
+func labelValues(name string) []string {
+	for _, f := range metrics.Families() {
+		for _, l := range f.Labels {
+			if l.Name == name && l.Values != nil {
+				return l.Values
+			}
+		}
+	}
+	return nil
 }
 
 func subjects(root string, p *text) error {
@@ -34,7 +50,11 @@ func subjects(root string, p *text) error {
 		if !known {
 			return fmt.Errorf("say what kind of subject %s is and what its body is (tools/docgen/reference/subjects.go)", c)
 		}
-		rows = append(rows, []string{quoted(subject.Pattern(c)), facts.kind, rolesWith(c, publishes), rolesWith(c, subscribes), rolesWith(c, readsStream), facts.body})
+		body := facts.body
+		if label, has := vocabularies[c]; has {
+			body += " one of " + quoted(labelValues(label)...)
+		}
+		rows = append(rows, []string{quoted(subject.Pattern(c)), facts.kind, rolesWith(c, publishes), rolesWith(c, subscribes), rolesWith(c, readsStream), body})
 	}
 	p.table([]string{"subject", "kind", "may publish", "may subscribe", "may read the stream", "body"}, rows)
 	p.line("A runtime may publish no event of type `request`. The witness and the custodian have no subjects of their own but the control records of erasure.\n")
