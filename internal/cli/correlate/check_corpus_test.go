@@ -55,7 +55,7 @@ func checked(t *testing.T, c corpus.Case) (broken, hinted []string) {
 // TestCheckPrintsTheCorpus: what the corpus says of a recorded session is what `check`
 // prints of it, neither less nor more.
 func TestCheckPrintsTheCorpus(t *testing.T) {
-	cases, err := corpus.Read("../../../../correlation/testdata")
+	cases, err := corpus.Read("../../../correlation/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
