@@ -11,7 +11,7 @@ VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -X github.com/countersign-dev/countersign/internal/buildinfo.version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: cluster soak redaction-oracle help build demo up test test-short lint bench bench-audit fuzz chaos engine check-tools clean
+.PHONY: cluster soak redaction-oracle help docs build demo up test test-short lint bench bench-audit fuzz chaos engine check-tools clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,10 +40,13 @@ test: engine ## every test (unit, fuzz seeds, end to end against real NATS and C
 test-short: ## unit tests only
 	@go test -short -timeout 5m ./...
 
+docs: ## write docs/reference from the code
+	@go run ./tools/docgen
+
 lint: check-tools ## gofmt, go vet, staticcheck, layering
 	@out=$$(gofmt -l $(GOFILES)); [ -z "$$out" ] || { echo "gofmt would change:" >&2; echo "$$out" >&2; exit 1; }
 	@go vet ./...
-	@go tool -modfile=tools/go.mod staticcheck ./...
+	@go tool -modfile=tools/staticcheck.mod staticcheck ./...
 	@./tools/layering.sh
 
 bench: engine ## admission latency beside its floors, then the micro benchmarks

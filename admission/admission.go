@@ -34,14 +34,14 @@ import (
 // Evaluator is the name under which this package gives its own reasons.
 const Evaluator = "admission"
 
-// Reason codes of this package.
+// Reason codes of requests in any protocol.
 const (
-	CodeUnknownTenant    = "unknown_tenant"
-	CodeUnknownSource    = "unknown_source" // the request has no authenticated publisher
-	CodeUnknownProtocol  = "unknown_protocol"
-	CodeInternal         = "internal_error"
-	CodeAuditUnavailable = "audit_unavailable" // given by the service through Outcome.Fail
-	CodeTooLarge         = "too_large"         // given by the service through Outcome.TooLarge
+	CodeUnknownTenant    = "unknown_tenant"    // the admitter does not know the tenant
+	CodeUnknownSource    = "unknown_source"    // the request has no authenticated publisher
+	CodeUnknownProtocol  = "unknown_protocol"  // the subject names a protocol that has no admission
+	CodeInternal         = "internal_error"    // the admitter failed on this request; its log says why
+	CodeAuditUnavailable = "audit_unavailable" // request or decision could not be recorded durably
+	CodeTooLarge         = "too_large"         // the request is too large for a copy of it to be kept
 )
 
 // DefaultApprovalLifetime is how long an approval workflow stays open unless a policy sets

@@ -114,8 +114,8 @@ func (m *evaluation) checkBinding(o *call.Opinion, b publisher.Binding, action m
 
 // Reason codes of a contract that is about another call.
 const (
-	CodeContractTool      = "contract_tool_mismatch"
-	CodeContractArguments = "contract_arguments_mismatch"
+	CodeContractTool      = "contract_tool_mismatch"      // the AANA contract is about another tool than the call
+	CodeContractArguments = "contract_arguments_mismatch" // the AANA contract is about other arguments than those of the call
 )
 
 // judgeContract evaluates the call as AANA's own evaluator evaluates the contract that the call

@@ -28,7 +28,7 @@ const (
 )
 
 // CodeMalformedLine refuses a line whose envelope cannot be read.
-const CodeMalformedLine = "malformed_line"
+const CodeMalformedLine = "malformed_line" // a line of an offline evaluation cannot be read
 
 // Offline configures EvaluateLine.
 type Offline struct {

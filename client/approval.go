@@ -14,9 +14,9 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// ReasonApprovalExpired is the reason of a deny of AdmitWaiting whose workflow expired
-// undecided.
-const ReasonApprovalExpired = "approval_expired"
+// ReasonApprovalExpired is the reason of a deny of AdmitWaiting: nobody decided
+// while the workflow was open.
+const ReasonApprovalExpired = "approval_expired" // no reviewer decided while the workflow was open
 
 // Defaults of WaitOptions.
 const (

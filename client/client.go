@@ -31,15 +31,16 @@ import (
 // DefaultTimeout is how long Admit waits for a verdict by default.
 const DefaultTimeout = 5 * time.Second
 
-// Reasons of the client's own denies; any other reason is the admitter's.
+// Reasons for a deny that the client gives itself; any other reason is the
+// admitter's.
 const (
 	ReasonNoResponders   = "no_responders"   // no admitter is listening
 	ReasonTimeout        = "timeout"         // no answer in time
 	ReasonCanceled       = "canceled"        // the caller's context ended before an answer
-	ReasonNotSent        = "not_sent"        // the request was not sent
-	ReasonBadReply       = "bad_reply"       // the answer is invalid
-	ReasonReceiptMissing = "receipt_missing" // the answer is allow without a receipt
-	ReasonReceiptInvalid = "receipt_invalid" // the receipt does not verify or binds another call
+	ReasonNotSent        = "not_sent"        // the request did not leave
+	ReasonBadReply       = "bad_reply"       // the answer cannot be read, or contradicts itself
+	ReasonReceiptMissing = "receipt_missing" // the answer says allow, but has no receipt
+	ReasonReceiptInvalid = "receipt_invalid" // its receipt does not verify or binds something else
 	ReasonBadArguments   = "bad_arguments"   // the arguments to bind are not strict JSON
 )
 

@@ -93,14 +93,14 @@ type Execution struct {
 	Arguments []byte
 }
 
-// Reason codes of refusals other than the receipt's own (receipt.Code).
+// Reason codes of executions that are refused, besides those of receipts.
 const (
 	CodeNotAllowed  = "not_allowed"         // there is no allow
-	CodeBadCall     = "bad_call"            // Execution.Source is empty
+	CodeBadCall     = "bad_call"            // the execution does not say what is about to run
 	CodeNoReceipt   = ReasonReceiptMissing  // no receipt
 	CodeBadArgs     = ReasonBadArguments    // the arguments are not strict JSON
-	CodeUsed        = "receipt_used"        // it has been used before
-	CodeUsesUnknown = "receipt_use_unknown" // the UseStore does not answer, or is full
+	CodeUsed        = "receipt_used"        // the receipt was used before
+	CodeUsesUnknown = "receipt_use_unknown" // the memory of used receipts does not answer, or is full
 	CodeCanceled    = ReasonCanceled        // the context ended before anything ran
 )
 

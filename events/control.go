@@ -2,19 +2,19 @@ package events
 
 // Kinds of control records (the last token of their subject).
 const (
-	ControlTick      = "tick"
-	ControlCursor    = "cursor"
-	ControlPolicy    = "policy"
-	ControlMandate   = "mandate"
-	ControlKey       = "key"
-	ControlPublisher = "publisher"
-	ControlRules     = "rules"
-	ControlResolve   = "resolve" // a ResolveAttempt
-	ControlRedaction = "redaction"
+	ControlTick      = "tick"      // events.Tick
+	ControlCursor    = "cursor"    // events.Cursor
+	ControlPolicy    = "policy"    // events.PolicyChange
+	ControlMandate   = "mandate"   // events.MandateChange
+	ControlKey       = "key"       // events.KeyRecord
+	ControlPublisher = "publisher" // events.PublisherChange
+	ControlRules     = "rules"     // events.RulesChange
+	ControlResolve   = "resolve"   // events.ResolveAttempt
+	ControlRedaction = "redaction" // events.RedactionChange
 
-	// ControlKeyRetired has a kind of its own: a reader that knows only keys must not take a
-	// retirement for a key.
-	ControlKeyRetired = "key_retired"
+	// ControlKeyRetired has a kind of its own: a reader that knows only keys must not
+	// take a retirement for one.
+	ControlKeyRetired = "key_retired" // events.KeyRetirement
 )
 
 // Tick advances the time of an idle shard by its broker time.

@@ -8,8 +8,8 @@ import (
 
 // Kinds of the control records of retention.
 const (
-	ControlErasure   = "erasure"   // an Erasure
-	ControlRetention = "retention" // a RetentionChange
+	ControlErasure   = "erasure"   // events.Erasure
+	ControlRetention = "retention" // events.RetentionChange
 )
 
 // States of an erasure.

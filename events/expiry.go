@@ -3,7 +3,7 @@ package events
 import "fmt"
 
 // ControlExpiry is the kind of control records that are an Expiry.
-const ControlExpiry = "expiry"
+const ControlExpiry = "expiry" // events.Expiry
 
 // Expiry records that the texts of some evidence records are deleted because the tenant's
 // retention policy no longer keeps them. Their hashes stay, and so do all proofs. A record of

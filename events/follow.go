@@ -64,12 +64,12 @@ func (e *FollowError) Error() string { return e.Message + " (" + e.Code + ")" }
 
 // Codes of a FollowError.
 const (
-	FollowInvalid     = "invalid_request"
-	FollowRefused     = "not_your_tenant"
-	FollowReplaced    = "log_replaced"    // the log was replaced: read the new one from its beginning
-	FollowBeyond      = "beyond_the_log"  // the sequence does not exist yet: the position is of another log
-	FollowBusy        = "busy"            // too many requests of this tenant are waiting
-	FollowUnavailable = "log_unavailable" // try again
+	FollowInvalid     = "invalid_request" // the message says what is wrong with the request
+	FollowRefused     = "not_your_tenant" // the user is of another tenant: use a user of this one
+	FollowReplaced    = "log_replaced"    // there is another log now: begin anew, without log and after
+	FollowBeyond      = "beyond_the_log"  // the log has no such sequence yet: the position is of another log
+	FollowBusy        = "busy"            // too many requests of this tenant wait already: ask again when one is answered
+	FollowUnavailable = "log_unavailable" // the log does not answer: ask again after a moment
 )
 
 // ErrFollow reports an invalid FollowRequest.

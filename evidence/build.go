@@ -18,10 +18,10 @@ import (
 
 // Reasons of a record without a body, besides the codes of strictjson.
 const (
-	ReasonForeignSubject    = "foreign_subject"    // not a subject of the log
-	ReasonInvalidCloudEvent = "invalid_cloudevent" // structured CloudEvent that does not decode
-	ReasonTooMany           = "too_many_redactions"
-	ReasonRedactionFailed   = "redaction_failed"
+	ReasonForeignSubject    = "foreign_subject"     // the subject is none of the log
+	ReasonInvalidCloudEvent = "invalid_cloudevent"  // a structured CloudEvent does not decode
+	ReasonTooMany           = "too_many_redactions" // the body holds more redactions than a record may have
+	ReasonRedactionFailed   = "redaction_failed"    // the tenant's redaction policy cannot be used, or redaction failed
 )
 
 // Keys gives the keys that records need. TenantKey returns the tenant's digest key

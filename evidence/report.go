@@ -53,21 +53,21 @@ const (
 	CodeReceiptReplayed   Code = "receipt_replayed"         // the same receipt twice
 
 	// Checkpoints.
-	CodeCheckpoint      Code = "checkpoint_invalid" // malformed or not signed by a known key
+	CodeCheckpoint      Code = "checkpoint_invalid" // malformed or not signed by a known key: is it the right --key?
 	CodeCheckpointShard Code = "checkpoint_shard"   // of another shard
 	CodeCheckpointFork  Code = "checkpoint_fork"    // two signed histories
-	CodeCheckpointAhead Code = "checkpoint_ahead"   // the log was longer than the rows
+	CodeCheckpointAhead Code = "checkpoint_ahead"   // the log was longer than the rows: the end is missing
 	CodeNoCheckpoint    Code = "no_checkpoint"      // nothing is signed
 	CodeWitnesses       Code = "witness_quorum"     // too few witnesses signed
 	CodeRange           Code = "range_unproved"     // the range is not proved to be part of the signed tree
 	CodeNoTrustedKey    Code = "no_trusted_key"     // no checkpoint key was given
 	CodeTooShort        Code = "too_short"          // fewer records than asked for
-	CodeCheckpointLost  Code = "checkpoint_missing" // a published checkpoint is not in the evidence
+	CodeCheckpointLost  Code = "checkpoint_missing" // a published checkpoint is not in the evidence; the auditor stores it again when it starts
 
 	// Completeness.
-	CodeIncomplete Code = "completeness_unproved" // records of this session may be missing from the answer
-	CodeDerived    Code = "derived_row"           // a row of a derived table does not follow from the records
-	CodeSchema     Code = "schema_differs"        // a table, view, column or row policy differs from the migrations
+	CodeIncomplete Code = "completeness_unproved" // the records given hold, and a damaged record elsewhere in the log could be the session's
+	CodeDerived    Code = "derived_row"           // a row of an index is missing, changed or invented; the evidence may hold, and the auditor makes the row anew when it starts
+	CodeSchema     Code = "schema_differs"        // a table, view, column or row policy is not what the migrations make, or no auditor of this version has migrated the database yet
 
 	// Bundles.
 	CodeMember  Code = "bundle_member"  // a member differs from its digest or its source

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
@@ -175,7 +176,21 @@ var roles = map[Role]role{
 	},
 }
 
-// witnessServices lists all subjects that a witness may publish on.
+// Roles are all roles, in the order of the documentation.
+var Roles = []Role{RoleRuntime, RoleSubscriber, RoleReviewer, RoleOperator, RoleProvisioner, RoleAdmitter, RoleCorrelator, RoleAuditor, RoleCustodian, RoleWitness}
+
+// Permissions are the subjects that a role may use, with the placeholders of the
+// table: {p} subject prefix, {t} tenant token, {u} user, {inbox} the user's inbox
+// prefix, {shard} the log stream. What is not listed is denied.
+type Permissions struct{ Publish, DenyPublish, Subscribe []string }
+
+// PermissionsOf gives the row of a role.
+func PermissionsOf(r Role) Permissions {
+	row := roles[r]
+	return Permissions{Publish: slices.Clone(row.pub), DenyPublish: slices.Clone(row.denyPub), Subscribe: slices.Clone(row.sub)}
+}
+
+// witnessServices is all that a witness may publish.
 var witnessServices = joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
 	getKV(BucketWitnesses), infoKV(BucketWitnesses), []string{"$KV." + BucketWitnesses + ".signed.{u}.*"})
 

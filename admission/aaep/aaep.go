@@ -28,13 +28,13 @@ const Name = "aaep"
 // ActionConfirm is the action of an awaiting.confirmation request, for policies.
 const ActionConfirm = "confirm"
 
-// Reason codes of this evaluator, in addition to those of package call.
+// Reason codes of this protocol, beside those of every protocol.
 const (
-	CodeNotARequest  = "not_a_request"         // neither tool.invoked nor awaiting.confirmation
-	CodeConfirmation = "confirmation_required" // AAEP-C-100
-	CodeHighRisk     = "high_risk_unconfirmed" // AAEP-C-101; only recorded in profile reference-sdk
-	CodeUnsafe       = "unsafe_default"        // AAEP-C-032: a missing answer would accept an irreversible action
-	CodeRiskyDefault = "risky_default"         // AAEP-C-033: only recorded
+	CodeNotARequest  = "not_a_request"         // the event is neither tool.invoked nor awaiting.confirmation
+	CodeConfirmation = "confirmation_required" // the action needs a confirmation by the user and has none (AAEP-C-100)
+	CodeHighRisk     = "high_risk_unconfirmed" // an action of high risk without a confirmation (AAEP-C-101); changes no verdict in profile reference-sdk
+	CodeUnsafe       = "unsafe_default"        // silence of the user would accept what cannot be undone (AAEP-C-032)
+	CodeRiskyDefault = "risky_default"         // changes no verdict: silence of the user would accept a risk (AAEP-C-033)
 )
 
 // Evaluator implements call.Protocol.

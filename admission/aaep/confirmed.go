@@ -7,15 +7,15 @@ import (
 
 // Reason codes about the user's confirmation of an invocation.
 const (
-	CodeAccepted    = "confirmation_accepted"
-	CodeInferred    = "confirmation_inferred"    // it names no call; given with CodeAccepted, or as what strict mode refuses
-	CodeDeclined    = "confirmation_declined"    // AAEP-C-104
-	CodePending     = "confirmation_pending"     // AAEP-C-103
-	CodeExpired     = "confirmation_expired"     // AAEP-C-105: no answer in time, or the answer is too old
-	CodeUsed        = "confirmation_used"        // AAEP-C-102
-	CodeWithdrawn   = "confirmation_withdrawn"   // AAEP-C-109
+	CodeAccepted    = "confirmation_accepted"    // the user has accepted
+	CodeInferred    = "confirmation_inferred"    // the confirmation names no call: with the code before, or because strict mode does not take it
+	CodeDeclined    = "confirmation_declined"    // the user has declined (AAEP-C-104)
+	CodePending     = "confirmation_pending"     // the user has not answered yet (AAEP-C-103)
+	CodeExpired     = "confirmation_expired"     // the user did not answer in time, or the answer is too old (AAEP-C-105)
+	CodeUsed        = "confirmation_used"        // the confirmation was used before (AAEP-C-102)
+	CodeWithdrawn   = "confirmation_withdrawn"   // the question was withdrawn (AAEP-C-109)
 	CodeAmbiguous   = "confirmation_ambiguous"   // several confirmations could be meant
-	CodeUnderstated = "confirmation_understated" // AAEP-C-119: the question stated less risk
+	CodeUnderstated = "confirmation_understated" // the user was told of less risk (AAEP-C-119)
 )
 
 var standingCodes = map[call.ConfirmationStatus]string{

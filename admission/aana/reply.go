@@ -96,7 +96,7 @@ func (r Result) withReason(reason string) Result {
 
 var reasonCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
-const reasonConsolidated = "consolidated_stricter_route"
+const reasonConsolidated = "consolidated_stricter_route" // a tool policy was stricter than the contract; the route follows after a colon
 
 // tighteningCodes are the hard blockers of a stricter verdict whose reason is text.
 var tighteningCodes = map[events.Verdict]string{

@@ -9,50 +9,64 @@ import (
 
 // Hard blockers of the contract.
 const (
-	CodeSchemaFailed        = "schema_validation_failed"
-	CodeNormalizationFailed = "contract_normalization_failed" // reference-sdk only
-	CodeUnsupported         = "authorization_state_not_supported_by_evidence"
-	CodeMisclassified       = "public_read_identity_bound_misclassified"
-	CodeNotAuthenticated    = "private_read_not_authenticated"                // P
-	CodeNoAuthorization     = "write_missing_authorization"                   // A
-	CodeNoValidation        = "write_missing_validation_or_confirmation"      // V
-	CodeNoConfirmation      = "write_missing_explicit_confirmation"           // X
-	CodeHighRisk            = "high_risk_write_missing_explicit_confirmation" // H
-	CodeUnknownCategory     = "unknown_tool_category"                         // U
-	CodeMissingAuth         = "evidence_missing_authorization"
+	CodeSchemaFailed        = "schema_validation_failed"                      // the event does not follow the schema of the contract
+	CodeNormalizationFailed = "contract_normalization_failed"                 // the event could not be normalized (profile reference-sdk only)
+	CodeUnsupported         = "authorization_state_not_supported_by_evidence" // the evidence does not support the authorization state that the event claims
+	CodeMisclassified       = "public_read_identity_bound_misclassified"      // a read that is bound to an identity is declared as a public read
+	CodeNotAuthenticated    = "private_read_not_authenticated"                // a private read without an authenticated user
+	CodeNoAuthorization     = "write_missing_authorization"                   // a write without authorization
+	CodeNoValidation        = "write_missing_validation_or_confirmation"      // a write that is neither validated nor confirmed
+	CodeNoConfirmation      = "write_missing_explicit_confirmation"           // a write without explicit confirmation
+	CodeHighRisk            = "high_risk_write_missing_explicit_confirmation" // a high-risk write without explicit confirmation
+	CodeUnknownCategory     = "unknown_tool_category"                         // the category of the tool is unknown
+	CodeMissingAuth         = "evidence_missing_authorization"                // the evidence says that authorization is missing
 	CodeNoRefs              = "missing_evidence_refs"
-	CodeContradictory       = "contradictory_evidence"
-	CodeMissingInformation  = "evidence_marks_missing_information"
-	CodeRuntimeRefusal      = "runtime_refusal"
+	CodeContradictory       = "contradictory_evidence"             // the evidence contradicts the action
+	CodeMissingInformation  = "evidence_marks_missing_information" // the evidence says that information is missing
+	CodeRuntimeRefusal      = "runtime_refusal"                    // the runtime itself recommends to refuse
 )
 
-// CodeTooManyRefs is the reason code of an event with more than MaxEvidenceRefs references,
-// which is malformed.
-const CodeTooManyRefs = "too_many_evidence_refs"
+// CodeTooManyRefs is why an event with more than MaxEvidenceRefs references is
+// malformed.
+const CodeTooManyRefs = "too_many_evidence_refs" // the event has more references to evidence than it may have
 
 // Countersign's own hard blockers, in the hardened profile.
 const (
-	CodeArgumentSecret = "proposed_arguments_secret_leak"
-	CodeRawArguments   = "proposed_arguments_unparsed"
+	CodeArgumentSecret = "proposed_arguments_secret_leak" // a proposed argument holds a secret
+	CodeRawArguments   = "proposed_arguments_unparsed"    // the proposed arguments are text that could not be parsed
 )
 
-// Reasons of the contract that are not hard blockers; routeMatrix has the rest.
+// Reasons of the contract that are no hard blockers.
 const (
-	reasonSchemaFailed  = "event_failed_schema_validation"
-	reasonFailClosed    = "fail_closed_runtime_safety"
-	reasonDowngraded    = "authorization_state_downgraded_to_evidence_supported_state"
-	reasonReclassified  = "public_read_reclassified_identity_bound_private_read"
-	reasonMissingAuth   = "evidence_declares_missing_authorization"
-	reasonNoRefs        = "missing_evidence_refs_for_consequential_tool"
-	reasonContradicts   = "evidence_contradicts_action_or_claim"
-	reasonMissing       = "evidence_marks_missing_information"
-	reasonStricterRoute = "runtime_recommended_stricter_route"
-	reasonLiftedRead    = "authorization_state_lifted_from_auth_evidence_for_schema"
-	reasonLiftedWrite   = "authorization_state_lifted_from_write_evidence_for_schema"
+	reasonSchemaFailed  = "event_failed_schema_validation"                             // the event does not follow the schema of the contract
+	reasonFailClosed    = "fail_closed_runtime_safety"                                 // the evaluation could not be completed, and fails closed
+	reasonDowngraded    = "authorization_state_downgraded_to_evidence_supported_state" // the authorization state was lowered to what the evidence supports
+	reasonReclassified  = "public_read_reclassified_identity_bound_private_read"       // the public read is judged as a private read, because it is bound to an identity
+	reasonMissingAuth   = "evidence_declares_missing_authorization"                    // the evidence declares that authorization is missing
+	reasonNoRefs        = "missing_evidence_refs_for_consequential_tool"               // a consequential tool without evidence references
+	reasonContradicts   = "evidence_contradicts_action_or_claim"                       // the evidence contradicts the action or a claim
+	reasonMissing       = "evidence_marks_missing_information"                         // the evidence says that information is missing
+	reasonStricterRoute = "runtime_recommended_stricter_route"                         // the runtime recommends a stricter route, and that one counts
+	reasonLiftedRead    = "authorization_state_lifted_from_auth_evidence_for_schema"   // the authorization state was raised, for the schema only, to what the evidence of authentication says
+	reasonLiftedWrite   = "authorization_state_lifted_from_write_evidence_for_schema"  // the authorization state was raised, for the schema only, to what the evidence of the write says
 
-	// Countersign's own.
-	reasonCoerced   = "recommended_accept_not_permitted_by_contract" // step 0
-	reasonGateFails = "accept_with_hard_blockers_raised_to_ask"      // step 5
+	// Of our own.
+	reasonCoerced   = "recommended_accept_not_permitted_by_contract" // the runtime recommends accept, and the contract does not permit it
+	reasonGateFails = "accept_with_hard_blockers_raised_to_ask"      // accept with hard blockers became ask
+)
+
+// Reasons of the contract that step 3 gives.
+const (
+	reasonPublicRead       = "public_read_allowed_without_identity_auth"       // accept: a public read needs no authorization
+	reasonReadNone         = "private_read_missing_authorization_context"      // defer: a private read without any authorization
+	reasonReadClaimed      = "private_read_needs_verified_authentication"      // ask: a private read whose user only claims to be authenticated
+	reasonReadAllowed      = "private_read_has_authenticated_context"          // accept: a private read of an authenticated user
+	reasonWriteNone        = "write_missing_authorization_context"             // defer: a write without any authorization
+	reasonWriteUnvalidated = "write_needs_validation_and_confirmation"         // ask: a write that is neither validated nor confirmed
+	reasonWriteUnconfirmed = "write_validated_but_needs_explicit_confirmation" // ask: a write that is validated and not confirmed
+	reasonWriteConfirmed   = "write_has_explicit_confirmation"                 // accept: a write that is confirmed
+	reasonUnknownTool      = "unknown_tool_category_requires_review"           // defer: the category of the tool is unknown
+	reasonHighRisk         = "high_risk_write_requires_explicit_confirmation"  // ask or defer: a high-risk write that is not confirmed
 )
 
 // matrixCell is one decision of step 3.
@@ -66,25 +80,23 @@ type stateRow map[wire.State]matrixCell
 
 // routeMatrix is step 3: category by effective authorization.
 var routeMatrix = map[wire.Category]stateRow{
-	wire.PublicRead: sameForAllStates(matrixCell{wire.Accept, "public_read_allowed_without_identity_auth", nil}),
+	wire.PublicRead: sameForAllStates(matrixCell{wire.Accept, reasonPublicRead, nil}),
 	wire.PrivateRead: {
-		wire.None:          {wire.Defer, "private_read_missing_authorization_context", []string{CodeNotAuthenticated}},
-		wire.UserClaimed:   {wire.Ask, "private_read_needs_verified_authentication", []string{CodeNotAuthenticated}},
-		wire.Authenticated: {wire.Accept, "private_read_has_authenticated_context", nil},
-		wire.Validated:     {wire.Accept, "private_read_has_authenticated_context", nil},
-		wire.Confirmed:     {wire.Accept, "private_read_has_authenticated_context", nil},
+		wire.None:          {wire.Defer, reasonReadNone, []string{CodeNotAuthenticated}},
+		wire.UserClaimed:   {wire.Ask, reasonReadClaimed, []string{CodeNotAuthenticated}},
+		wire.Authenticated: {wire.Accept, reasonReadAllowed, nil},
+		wire.Validated:     {wire.Accept, reasonReadAllowed, nil},
+		wire.Confirmed:     {wire.Accept, reasonReadAllowed, nil},
 	},
 	wire.Write: {
-		wire.None:          {wire.Defer, "write_missing_authorization_context", []string{CodeNoAuthorization}},
-		wire.UserClaimed:   {wire.Ask, "write_needs_validation_and_confirmation", []string{CodeNoValidation}},
-		wire.Authenticated: {wire.Ask, "write_needs_validation_and_confirmation", []string{CodeNoValidation}},
-		wire.Validated:     {wire.Ask, "write_validated_but_needs_explicit_confirmation", []string{CodeNoConfirmation}},
-		wire.Confirmed:     {wire.Accept, "write_has_explicit_confirmation", nil},
+		wire.None:          {wire.Defer, reasonWriteNone, []string{CodeNoAuthorization}},
+		wire.UserClaimed:   {wire.Ask, reasonWriteUnvalidated, []string{CodeNoValidation}},
+		wire.Authenticated: {wire.Ask, reasonWriteUnvalidated, []string{CodeNoValidation}},
+		wire.Validated:     {wire.Ask, reasonWriteUnconfirmed, []string{CodeNoConfirmation}},
+		wire.Confirmed:     {wire.Accept, reasonWriteConfirmed, nil},
 	},
-	wire.Unknown: sameForAllStates(matrixCell{wire.Defer, "unknown_tool_category_requires_review", []string{CodeUnknownCategory}}),
+	wire.Unknown: sameForAllStates(matrixCell{wire.Defer, reasonUnknownTool, []string{CodeUnknownCategory}}),
 }
-
-const reasonHighRisk = "high_risk_write_requires_explicit_confirmation"
 
 // highRiskRow replaces the row of write for high-risk writes.
 var highRiskRow = stateRow{
@@ -92,7 +104,7 @@ var highRiskRow = stateRow{
 	wire.UserClaimed:   {wire.Ask, reasonHighRisk, []string{CodeHighRisk, CodeNoConfirmation, CodeNoValidation}},
 	wire.Authenticated: {wire.Ask, reasonHighRisk, []string{CodeHighRisk, CodeNoConfirmation, CodeNoValidation}},
 	wire.Validated:     {wire.Ask, reasonHighRisk, []string{CodeHighRisk, CodeNoConfirmation}},
-	wire.Confirmed:     {wire.Accept, "write_has_explicit_confirmation", nil},
+	wire.Confirmed:     {wire.Accept, reasonWriteConfirmed, nil},
 }
 
 func sameForAllStates(c matrixCell) stateRow {
@@ -157,7 +169,7 @@ var errorRoutes = map[string]wire.Route{
 	codeStale: wire.Defer, codeInvalidTime: wire.Defer, CodeNoRefs: wire.Defer,
 }
 
-// Codes of evidence_integrity.
+// Codes of evidence_integrity; issueTexts says what they mean.
 const (
 	codeSecretLeak       = "evidence_secret_leak"
 	codePIILeak          = "evidence_pii_leak"

@@ -26,31 +26,31 @@ import (
 // Name of the protocol and of its evaluator.
 const Name = "agenthook"
 
-// Reason codes of this evaluator, in addition to those of package call.
+// Reason codes of this protocol, beside those of every protocol.
 const (
-	CodeObservational    = "observational"
-	CodeMissingTool      = "missing_tool_name"
-	CodeNotPreCommit     = "not_pre_commit"            // the event states that it is too late for a verdict
-	CodeHumanApproval    = "human_approval_required"   // risk.requires_human_approval
-	CodeValidationFailed = "validation_failed"         // validation.status
-	CodeHashConflict     = "schema_hash_conflict"      // two blocks name different tool schemas
-	CodeProfile          = "profile_invalid"           // violates the action-governance profile; only recorded
-	CodeVerdictIgnored   = "publisher_verdict_ignored" // only recorded
-	CodeApprovalIgnored  = "publisher_approval_ignored"
-	CodeClaimsIgnored    = "publisher_claims_ignored"
+	CodeObservational    = "observational"              // an event of this type only observes and cannot ask for admission
+	CodeMissingTool      = "missing_tool_name"          // the event names no tool
+	CodeNotPreCommit     = "not_pre_commit"             // the event says that it is already too late for a verdict
+	CodeHumanApproval    = "human_approval_required"    // the event says that a person must approve (risk.requires_human_approval)
+	CodeValidationFailed = "validation_failed"          // the event says that validation of the arguments failed (validation.status)
+	CodeHashConflict     = "schema_hash_conflict"       // two blocks name different tool schemas
+	CodeProfile          = "profile_invalid"            // changes no verdict: the event falls short of the action-governance profile
+	CodeVerdictIgnored   = "publisher_verdict_ignored"  // changes no verdict: the event claims a verdict of its own
+	CodeApprovalIgnored  = "publisher_approval_ignored" // changes no verdict: the event claims an approval
+	CodeClaimsIgnored    = "publisher_claims_ignored"   // changes no verdict: the event makes other claims that count for nothing
 
-	CodeEarlierVerdict  = "earlier_verdict"           // another subscriber's, stamped on the event
-	CodeHookUntrusted   = "hook_not_trusted"          // hook_trust.trust_status
-	CodeFingerprint     = "hook_fingerprint_mismatch" // differs from what the event or the manifest expects
-	CodeRuntime         = "runtime_not_approved"      // managed_runtime
-	CodeContract        = "runtime_contract_invalid"  // runtime_contract.signature_status
-	CodeSurface         = "tool_surface_mismatch"     // only recorded
-	CodeFailMode        = "fail_mode_event"           // only recorded: the publisher decided by itself
-	CodeFailModeUnclear = "fail_mode_incomplete"      // only recorded: the event does not state the call, or the way
-	CodeFailModeOther   = "fail_mode_contradicted"    // only recorded: it let a call pass, and is registered not to
+	CodeEarlierVerdict  = "earlier_verdict"           // another subscriber has decided more strictly, as the event says
+	CodeHookUntrusted   = "hook_not_trusted"          // the event says that its hook is not trusted (hook_trust.trust_status)
+	CodeFingerprint     = "hook_fingerprint_mismatch" // the hook's fingerprint is not the one that the event or the manifest expects
+	CodeRuntime         = "runtime_not_approved"      // the event says that its managed runtime is not approved
+	CodeContract        = "runtime_contract_invalid"  // the signature of the event's runtime contract is invalid, as the event says
+	CodeSurface         = "tool_surface_mismatch"     // changes no verdict: the event names two tool surfaces
+	CodeFailMode        = "fail_mode_event"           // changes no verdict: the publisher decided by itself
+	CodeFailModeUnclear = "fail_mode_incomplete"      // changes no verdict: the event does not say for which call the fail mode fired, or how
+	CodeFailModeOther   = "fail_mode_contradicted"    // changes no verdict: the fail mode let a call pass, and the publisher is registered as fail_closed
 
-	CodePublisher = "publisher_mismatch"     // registered, but not as the event states
-	CodeEvent     = "event_type_not_exposed" // the manifest excludes the event type
+	CodePublisher = "publisher_mismatch"     // the publisher is registered, but not as what the event says it is
+	CodeEvent     = "event_type_not_exposed" // the manifest says that there is no such event
 )
 
 // Evaluator implements call.Protocol.

@@ -35,7 +35,7 @@ const (
 // ActionHandoff is the action of a handoff, for policies.
 const ActionHandoff = "handoff"
 
-// Reason codes of these evaluators, in addition to those of package call.
+// Reason codes of this protocol, beside those of every protocol.
 const (
 	CodeArgumentsMismatch = "arguments_mismatch"         // parsedArguments differs from rawArguments
 	CodeProposalMismatch  = "proposal_mismatch"          // a hash or canonical form differs from that of the proposal
@@ -43,7 +43,7 @@ const (
 	CodeAmbiguousKey      = "ambiguous_key"              // a member that aioc and RFC 8785 hash differently
 	CodeInvalidArguments  = policy.CodeInvalidArgs       // arguments that are not an object
 	CodeReservedName      = "reserved_name"              // a name that every JavaScript object has
-	CodeApprovalIgnored   = "publisher_approval_ignored" // only recorded: runContext claims an approval
+	CodeApprovalIgnored   = "publisher_approval_ignored" // changes no verdict: runContext claims an approval
 )
 
 // Tool is the protocol tool.

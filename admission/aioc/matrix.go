@@ -14,13 +14,13 @@ import (
 
 // Reasons of the default-deny matrix (RFC-0002, Default-Deny Rules).
 const (
-	ReasonNotConfigured = "policy_not_configured"
-	ReasonError         = "policy_error"
-	ReasonDenyMode      = "deprecated_policy_field_denyMode"
-	ReasonInvalid       = "invalid_policy_result"
-	ReasonExpired       = "policy_result_expired" // Countersign's own: an allow that has expired
-	reasonNoTool        = "deny_unconfigured_tool_"
-	reasonNoHandoff     = "deny_unconfigured_handoff_"
+	ReasonNotConfigured = "policy_not_configured"            // no policy is configured
+	ReasonError         = "policy_error"                     // the policy failed or took too long
+	ReasonDenyMode      = "deprecated_policy_field_denyMode" // the policy returned the withdrawn member denyMode
+	ReasonInvalid       = "invalid_policy_result"            // the policy returned something else than a result
+	ReasonExpired       = "policy_result_expired"            // an allow that no longer holds
+	reasonNoTool        = "deny_unconfigured_tool_"          // no policy for this tool; its name follows
+	reasonNoHandoff     = "deny_unconfigured_handoff_"       // no policy for this handoff; its name follows
 )
 
 // ErrDeadline reports that a policy took too long. Metadata has an error name of its own for

@@ -9,18 +9,18 @@ import (
 
 // Reason codes that approvals give in decisions.
 const (
-	ReasonGranted       = "approval_granted"          // an approval was used and turned the ask into allow
-	ReasonDenied        = "approval_denied"           // a reviewer denied exactly this action
-	ReasonPending       = "approval_pending"          // joins a workflow that was already open
-	ReasonNotNamed      = "approval_not_named"        // approved, but the retry must name the workflow
-	ReasonPolicyChanged = "approval_policy_changed"   // the existing workflow is for other policies
-	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but for another action
-	ReasonUnknown       = "approval_unknown"          // the request names a workflow that is not its own
-	ReasonEvasion       = "approval_evasion"          // another open workflow is about the same action on the same resource (AgentHook H-09)
-	ReasonBacklog       = "approval_backlog_full"     // MaxOpen
-	ReasonNotOurs       = "approval_not_transferable" // approved, but for another call
-	ReasonOtherAsk      = "approval_for_other_ask"    // the existing workflow is for other reasons or terms
-	ReasonNotEnough     = "approval_not_enough"       // approved, but the verdict has a part that no approval lifts
+	ReasonGranted       = "approval_granted"          // an approval was used: the ask became allow
+	ReasonDenied        = "approval_denied"           // a reviewer said no to exactly this
+	ReasonPending       = "approval_pending"          // the request waits for a workflow that was open before
+	ReasonNotNamed      = "approval_not_named"        // there is an approval, and the retry must name its workflow
+	ReasonPolicyChanged = "approval_policy_changed"   // there was a workflow, under other policies
+	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but not for this action
+	ReasonUnknown       = "approval_unknown"          // the workflow that the request names is none of its own
+	ReasonEvasion       = "approval_evasion"          // another workflow is about doing the same to the same (AgentHook H-09)
+	ReasonBacklog       = "approval_backlog_full"     // the publisher has as many open workflows as it may have
+	ReasonNotOurs       = "approval_not_transferable" // there is an approval, for another call
+	ReasonOtherAsk      = "approval_for_other_ask"    // there is a workflow for this action, but other reasons or terms ask now
+	ReasonNotEnough     = "approval_not_enough"       // there is an approval, and the verdict has a part that no approval lifts
 )
 
 // Retry describes a request to a workflow of the same action.

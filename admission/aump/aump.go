@@ -46,39 +46,39 @@ const Name = "aump"
 // Reason codes of AUMP.
 const (
 	CodeSchemaInvalid   = call.CodeSchemaInvalid
-	CodeNotFound        = "mandate_not_found"
-	CodeHashMismatch    = "mandate_hash_mismatch" // AUMP has no code for it
-	CodeRevoked         = "mandate_revoked"
-	CodeSignature       = "signature_invalid"
-	CodeInactive        = "mandate_inactive"
-	CodeExpired         = "mandate_expired"
-	CodeScope           = "scope_violation"
-	CodeHardConstraint  = "hard_constraint_violation"
-	CodePrice           = "price_above_budget"
-	CodeCurrency        = "currency_mismatch"
-	CodeDisclosure      = "disclosure_denied"
-	CodeFactor          = "prohibited_decision_factor"
-	CodeReview          = "compliance_review_required"
-	CodeEscalation      = "escalation_required"
-	CodeConfidence      = "confidence_below_threshold"
-	CodeLedgerFull      = "ledger_full"       // AUMP has no code for it: too many outcomes are open
-	CodeLedgerUnknown   = "ledger_unreadable" // AUMP has no code for it
-	CodeEvidenceMandate = "evidence_mandate_mismatch"
-	CodeEvidenceHash    = "evidence_mandate_hash_mismatch"
-	CodeEvidenceType    = "evidence_event_type_not_required"
-	CodeEvidenceRetain  = "evidence_retention_mismatch"
-	CodeEvidencePrivate = "evidence_private_field_leak"
-	CodeEvidenceChain   = "evidence_event_hash_mismatch" // AUMP has no code for it
+	CodeNotFound        = "mandate_not_found"                // there is no such mandate
+	CodeHashMismatch    = "mandate_hash_mismatch"            // the mandate has another hash than the request names
+	CodeRevoked         = "mandate_revoked"                  // the mandate was revoked
+	CodeSignature       = "signature_invalid"                // a signature of the mandate does not verify
+	CodeInactive        = "mandate_inactive"                 // the mandate is not active
+	CodeExpired         = "mandate_expired"                  // the mandate has expired
+	CodeScope           = "scope_violation"                  // the action, the agent or the counterparty lies outside the mandate
+	CodeHardConstraint  = "hard_constraint_violation"        // the action breaks a hard constraint of the mandate
+	CodePrice           = "price_above_budget"               // the price is above what is left of the mandate's budget
+	CodeCurrency        = "currency_mismatch"                // the price is in another currency than the mandate's budget
+	CodeDisclosure      = "disclosure_denied"                // the mandate does not allow to disclose this
+	CodeFactor          = "prohibited_decision_factor"       // the decision rests on a factor that the mandate prohibits
+	CodeReview          = "compliance_review_required"       // the mandate wants a compliance review
+	CodeEscalation      = "escalation_required"              // the mandate wants the principal to decide
+	CodeConfidence      = "confidence_below_threshold"       // the agent's confidence is below the mandate's threshold
+	CodeLedgerFull      = "ledger_full"                      // too many outcomes of actions under the mandate are awaited
+	CodeLedgerUnknown   = "ledger_unreadable"                // what was spent under the mandate cannot be read
+	CodeEvidenceMandate = "evidence_mandate_mismatch"        // an evidence event names another mandate
+	CodeEvidenceHash    = "evidence_mandate_hash_mismatch"   // an evidence event names another hash of the mandate
+	CodeEvidenceType    = "evidence_event_type_not_required" // an evidence event has a type that the mandate does not require
+	CodeEvidenceRetain  = "evidence_retention_mismatch"      // an evidence event names another retention than the mandate
+	CodeEvidencePrivate = "evidence_private_field_leak"      // an evidence event holds a private field
+	CodeEvidenceChain   = "evidence_event_hash_mismatch"     // the hash of an evidence event is not that of its contents
 )
 
 // Reason codes that occur in decision records only; they change no verdict.
 const (
-	CodeWithinMandate = "within_mandate"
-	CodeUnevaluated   = "unevaluated_constraints"   // a hard constraint in words
-	CodeClaimsIgnored = "context_claims_ignored"    // the request claims an approval
-	CodeCumulative    = "cumulative_spend"          // the amount is too high because of earlier spending
-	CodeNotVerified   = "signature_not_verified"    // there are signatures, but no keys
-	CodeReasonsCut    = "further_reasons_not_given" // a hostile request must not cause a long record
+	CodeWithinMandate = "within_mandate"            // the action lies within the mandate
+	CodeUnevaluated   = "unevaluated_constraints"   // the mandate has a hard constraint in words, which no program evaluates
+	CodeClaimsIgnored = "context_claims_ignored"    // the request approves of itself, which counts for nothing
+	CodeCumulative    = "cumulative_spend"          // the price is too high because of what was spent before
+	CodeNotVerified   = "signature_not_verified"    // the mandate has signatures, and no keys are there to check them
+	CodeReasonsCut    = "further_reasons_not_given" // there are more reasons than the record lists
 )
 
 // ActionCommit is the action of a proposal that commits the principal, for policies.

@@ -10,10 +10,10 @@ import (
 
 // Reason codes of bridges. AUMP has no codes for them.
 const (
-	CodeBridgeInvalid    = "bridge_invalid"              // not the message that the binding describes
-	CodeBridgeReference  = "bridge_reference_missing"    // id, hash or version of the mandate is missing
-	CodeBridgeEmbedded   = "bridge_mandate_embedded"     // a mandate is private; only references travel
-	CodeBridgeKey        = "bridge_metadata_key"         // a key violates the grammar of MCP, or is reserved
+	CodeBridgeInvalid    = "bridge_invalid"              // the request is not the message that the binding describes
+	CodeBridgeReference  = "bridge_reference_missing"    // id, hash or version of the mandate is not there
+	CodeBridgeEmbedded   = "bridge_mandate_embedded"     // the message holds the mandate itself; only references may travel
+	CodeBridgeKey        = "bridge_metadata_key"         // a key of the metadata breaks the grammar of MCP, or is reserved
 	CodeBridgeActivation = "bridge_extension_undeclared" // the extension is not declared where it must be
 )
 

@@ -15,12 +15,12 @@ import (
 // Reason codes of more than one protocol. Codes of undecodable JSON are those of package
 // strictjson.
 const (
-	CodeSchemaInvalid  = "schema_invalid"
-	CodeUnknownVersion = "unknown_schema_version"
-	CodeFieldTooLong   = "field_too_long"
-	CodeHeaderConflict = "header_conflict"
-	CodeNoToolCallID   = "tool_call_id_missing" // allowed, but the receipt is not bound to one call
-	CodeWeakScope      = "weak_scope"           // no session
+	CodeSchemaInvalid  = "schema_invalid"         // the request does not follow its protocol's schema
+	CodeUnknownVersion = "unknown_schema_version" // the request names a version of its protocol that is not supported
+	CodeFieldTooLong   = "field_too_long"         // an identifier or a word of a vocabulary has more than 512 bytes
+	CodeHeaderConflict = "header_conflict"        // a header of the message contradicts its body
+	CodeNoToolCallID   = "tool_call_id_missing"   // changes no verdict: without a tool_call_id the receipt is bound to no single call
+	CodeWeakScope      = "weak_scope"             // changes no verdict: without a session the receipt is bound to none
 )
 
 // MaxField is the longest identifier or vocabulary word of a request, in bytes.

@@ -23,14 +23,14 @@ const (
 	CodeNoPolicy        = "no_policy"             // no policy could apply to this tenant
 	CodeNoMatch         = "no_policy_match"       // policies exist, but no rule matched
 	CodePolicyError     = "policy_error"          // a condition could not be evaluated
-	CodePolicyMemory    = "policy_memory"         // the conditions create more than MaxCallBytes
+	CodePolicyMemory    = "policy_memory"         // the conditions make more of the request than its share of memory allows
 	CodePolicyDeadline  = "policy_deadline"       // the request's deadline passed before the conditions were evaluated
 	CodeInvalidToolName = "invalid_tool_name"     // a tool name that two readers may take for different tools
 	CodeInvalidArgName  = "invalid_argument_name" // an argument name that two readers may take for different names
 	CodeInvalidOperand  = "invalid_operand"       // another operand with control characters or invalid UTF-8
 	CodeToolNameCase    = "tool_name_case"        // a restricted tool's name in another case
-	CodeEvaluatorsOnly  = "evaluators_only"       // the built-in policy
-	CodeInvalidAgent    = "invalid_agent_name"    // of a handoff; like CodeInvalidToolName
+	CodeEvaluatorsOnly  = "evaluators_only"       // the policy is the built-in one: the protocol's evaluator decides alone
+	CodeInvalidAgent    = "invalid_agent_name"    // an agent name of a handoff that two readers may take for different agents
 	CodeAgentNameCase   = "agent_name_case"       // a restricted agent's name in another case
 	CodeCounters        = "counter_unavailable"   // the count of a limit is not known
 	CodeInvalidArgs     = "invalid_arguments"     // arguments that are not JSON, and no policy that accepts them

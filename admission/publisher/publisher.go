@@ -25,17 +25,17 @@ const Evaluator = "catalogue"
 
 // Reason codes of the catalogue.
 const (
-	CodeBroken           = "catalogue_error"     // the tenant's documents cannot be used
-	CodeNameCase         = "tool_name_case"      // a known name in another case
-	CodeUncatalogued     = "tool_not_catalogued" // only recorded: the name is in no catalogue
-	CodeIdentity         = "tool_identity_mismatch"
-	CodeSchema           = "tool_schema_mismatch"
-	CodeSchemaRequired   = "schema_hash_required"
-	CodeCategory         = "tool_category_mismatch" // a contract understates what the tool does
-	CodeMandateRequired  = "mandate_required"
-	CodeContractRequired = "contract_required"
-	CodeMandateAction    = "mandate_action_mismatch" // the evaluated action is not what the tool does
-	CodeMandateAmount    = "mandate_amount_mismatch" // the evaluated amount is not the amount in the arguments
+	CodeBroken           = "catalogue_error"         // the tenant's publisher documents cannot be used
+	CodeNameCase         = "tool_name_case"          // the name of a catalogued tool in another case
+	CodeUncatalogued     = "tool_not_catalogued"     // changes no verdict: the name is in no catalogue
+	CodeIdentity         = "tool_identity_mismatch"  // the tool identity that the request names is not the one in the catalogue
+	CodeSchema           = "tool_schema_mismatch"    // the schema hash that the request names is not the one in the catalogue
+	CodeSchemaRequired   = "schema_hash_required"    // the catalogue has a schema hash for the tool and the request names none
+	CodeCategory         = "tool_category_mismatch"  // a contract says that the tool does less than it does
+	CodeMandateRequired  = "mandate_required"        // the catalogue wants a mandate for this tool and the request carries none
+	CodeContractRequired = "contract_required"       // the catalogue wants an AANA contract for this tool and the request carries none
+	CodeMandateAction    = "mandate_action_mismatch" // the action that the mandate is asked for is not what the tool does
+	CodeMandateAmount    = "mandate_amount_mismatch" // the amount that the mandate is asked for is not the amount in the arguments
 )
 
 // Registry looks up the documents of all tenants. It is immutable.

@@ -29,8 +29,8 @@ func newError(code, text string, of error) error {
 // ErrIncomplete reports that Issue was given incomplete claims.
 var ErrIncomplete = errors.New("receipt: cannot be issued")
 
-// The refusals of Verify. ErrUntrusted and ErrOtherCall are the parents of the more specific
-// errors below them; test with errors.Is.
+// Why a receipt does not hold. ErrUntrusted and ErrOtherCall stand for the errors below
+// them, which say what exactly it is; test with errors.Is.
 var (
 	ErrMalformed = newError("receipt_malformed", "not a receipt", nil)
 

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/cli"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -145,7 +146,7 @@ func TestReadersSayWhatExpired(t *testing.T) {
 			args = append(args, "--key", key)
 		}
 		var out bytes.Buffer
-		code := newProgram().Run(t.Context(), args, ui.Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
+		code := cli.Program().Run(t.Context(), args, ui.Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
 		said := strings.Join(strings.Fields(out.String()), " ")
 		if code != tc.code {
 			t.Errorf("%s: exit %d: %s", tc.args, code, said)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/cli"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
@@ -14,7 +15,7 @@ import (
 func invoke(t *testing.T, stdin string, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = newProgram().Run(t.Context(), args, ui.Stdio{In: strings.NewReader(stdin), Out: &o, Err: &e})
+	code = cli.Program().Run(t.Context(), args, ui.Stdio{In: strings.NewReader(stdin), Out: &o, Err: &e})
 	return code, o.String(), e.String()
 }
 

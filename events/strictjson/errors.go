@@ -16,20 +16,20 @@ type Code string
 
 // The codes.
 const (
-	TooLarge        Code = "too_large"
-	TooDeep         Code = "too_deep"
-	NotJSON         Code = "not_json"
-	NotObject       Code = "not_object"
-	InvalidUTF8     Code = "invalid_utf8"
-	DuplicateKey    Code = "duplicate_key"
-	CaseCollision   Code = "case_collision"
-	TrailingData    Code = "trailing_data"
-	UnsafeInteger   Code = "unsafe_integer"
-	ImpreciseNumber Code = "imprecise_number"
+	TooLarge        Code = "too_large"        // the document is larger than it may be
+	TooDeep         Code = "too_deep"         // the document is nested deeper than it may be
+	NotJSON         Code = "not_json"         // the document is not JSON
+	NotObject       Code = "not_object"       // the JSON value is not an object
+	InvalidUTF8     Code = "invalid_utf8"     // the bytes are not UTF-8, or an escape is half of a surrogate pair
+	DuplicateKey    Code = "duplicate_key"    // an object has a key twice
+	CaseCollision   Code = "case_collision"   // two keys of an object differ in case only
+	TrailingData    Code = "trailing_data"    // something follows the JSON value
+	UnsafeInteger   Code = "unsafe_integer"   // an integer that doubles do not hold exactly
+	ImpreciseNumber Code = "imprecise_number" // a number that doubles do not hold, or round
 
 	// Of Unmarshal only.
-	WrongType  Code = "wrong_type"
-	UnknownKey Code = "unknown_key"
+	WrongType  Code = "wrong_type"  // a member has another type than the record
+	UnknownKey Code = "unknown_key" // a member that the record does not have
 )
 
 // Error reports why a document was refused and where. It never quotes a value.

@@ -40,7 +40,10 @@ const (
 	Checkpoints Class = "checkpoints"
 )
 
-// LogClasses are the classes in a shard's log, in one total order.
+// Classes are all classes, in the order of the documentation.
+var Classes = []Class{Admit, Ingest, Events, Decisions, Calls, Findings, Approvals, Control, Resolve, Follow, Quarantine, Checkpoints}
+
+// LogClasses are the classes that a shard's log holds, in one total order.
 var LogClasses = []Class{Events, Decisions, Calls, Findings, Approvals, Control}
 
 // TypeRequest is the event type of the admitter's copy of a request.
@@ -349,6 +352,20 @@ const (
 	fieldShard
 	fieldKind
 )
+
+// fieldNames are the names of the parts in a pattern.
+var fieldNames = [...]string{fieldTenant: "tenant", fieldPublisher: "publisher", fieldProtocol: "protocol", fieldSession: "session", fieldType: "type",
+	fieldVerdict: "verdict", fieldState: "state", fieldWorkflow: "workflow", fieldShard: "shard", fieldKind: "kind"}
+
+// Pattern is what a subject of a class looks like below the default prefix:
+// gov.resolve.<tenant>.
+func Pattern(c Class) string {
+	pattern := DefaultPrefix + "." + string(c)
+	for _, f := range classLayouts[c] {
+		pattern += ".<" + fieldNames[f] + ">"
+	}
+	return pattern
+}
 
 var classLayouts = map[Class][]subjectField{
 	Admit:       {fieldTenant, fieldProtocol},

@@ -151,7 +151,7 @@ func TestEnvironmentInDocs(t *testing.T) {
 // TestLinksInDocs: links lead to files and headings that exist.
 func TestLinksInDocs(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
-	for _, page := range ours {
+	for _, page := range append(files(t, "docs/reference", ".md"), ours...) {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
 			target, anchor := m[1], strings.TrimPrefix(m[2], "#")
 			if strings.Contains(target, "://") {

@@ -25,7 +25,7 @@ type flagTypes map[string]*ast.StructType
 
 // packages are the packages with structs of flags, by the name that they are used under.
 var flagPackages = map[string]string{
-	"main": "cmd/countersign", "daemon": "internal/service/daemon", "target": "internal/cli/target",
+	"main": "internal/cli", "daemon": "internal/service/daemon", "target": "internal/cli/target",
 	"admin": "internal/cli/admin", "correlate": "internal/cli/correlate", "decide": "internal/cli/decide", "export": "internal/cli/export",
 	"inspect": "internal/cli/inspect", "proof": "internal/cli/proof", "run": "internal/cli/run", "system": "internal/cli/system",
 	"verify": "internal/cli/verify", "bench": "internal/bench",

@@ -31,11 +31,11 @@ type rulesListCmd struct {
 	JSON     bool   `name:"json" help:"One JSON object a line."`
 }
 
-// ownRules replaces the protocol of rules that are Countersign's own.
-const ownRules = "countersign"
+// OwnRules is what the column of protocols says of rules that are ours.
+const OwnRules = "countersign"
 
-// ruleLine is a rule or check in the JSON output.
-type ruleLine struct {
+// Rule is a rule or check as other programs read it.
+type Rule struct {
 	ID          string            `json:"id"`
 	Protocol    string            `json:"protocol"`
 	Level       catalogue.Level   `json:"level"` // all our own rules are derived
@@ -52,11 +52,12 @@ type ruleLine struct {
 	auditors bool // found by the auditor or the admitter; switches apply to the correlator's findings
 }
 
-func allRules() []ruleLine {
-	var list []ruleLine
+// AllRules are our own rules, then every check of the catalogue.
+func AllRules() []Rule {
+	var list []Rule
 	for _, r := range correlation.Rules() {
-		list = append(list, ruleLine{
-			ID: r.Name, Protocol: ownRules, Level: catalogue.Derived, Severity: r.Severity, Scope: catalogue.ScopeSession, Inputs: r.Inputs,
+		list = append(list, Rule{
+			ID: r.Name, Protocol: OwnRules, Level: catalogue.Derived, Severity: r.Severity, Scope: catalogue.ScopeSession, Inputs: r.Inputs,
 			Refs: strings.Join(r.Refs, ", "), Explanation: readable(r.Explanation), Remedy: r.Remedy, Status: catalogue.Implemented, Cases: readableCases(r.Cases),
 		})
 	}
@@ -65,13 +66,13 @@ func allRules() []ruleLine {
 		fixed = append(fixed, auditor.Rule(r))
 	}
 	for _, r := range fixed {
-		list = append(list, ruleLine{
-			ID: r.Name, Protocol: ownRules, Level: catalogue.Derived, Severity: r.Severity, Scope: catalogue.ScopeEvent, Inputs: r.Inputs, Refs: r.Ref,
+		list = append(list, Rule{
+			ID: r.Name, Protocol: OwnRules, Level: catalogue.Derived, Severity: r.Severity, Scope: catalogue.ScopeEvent, Inputs: r.Inputs, Refs: r.Ref,
 			Explanation: r.Explanation, Remedy: r.Remedy, Status: catalogue.Implemented, auditors: true,
 		})
 	}
 	for _, c := range catalogue.All() {
-		list = append(list, ruleLine{
+		list = append(list, Rule{
 			ID: c.ID, Protocol: c.Protocol, Level: c.Level, Severity: c.Severity, Scope: c.Scope, Inputs: c.Inputs, Refs: c.Ref,
 			Explanation: c.Explanation, Remedy: c.Remedy, Status: c.Status, Reason: c.Reason,
 		})
@@ -98,8 +99,8 @@ func (c *rulesListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Tenant != "" {
 		return listSwitches(ctx, io, c.Flags, c.JSON)
 	}
-	var list []ruleLine
-	for _, r := range allRules() {
+	var list []Rule
+	for _, r := range AllRules() {
 		if (c.Protocol == "" || c.Protocol == r.Protocol) && (c.Status == "" || c.Status == string(r.Status)) {
 			list = append(list, r)
 		}
@@ -124,19 +125,19 @@ type rulesShowCmd struct {
 }
 
 func (c *rulesShowCmd) Run(io ui.Stdio) error {
-	for _, r := range allRules() {
+	for _, r := range AllRules() {
 		if !strings.EqualFold(r.ID, c.ID) {
 			continue
 		}
 		if c.JSON {
-			return ui.WriteJSONLines(io.Out, []ruleLine{r})
+			return ui.WriteJSONLines(io.Out, []Rule{r})
 		}
 		return r.print(io.Out)
 	}
 	return ui.UsageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", c.ID)}
 }
 
-func (r ruleLine) print(out io.Writer) error {
+func (r Rule) print(out io.Writer) error {
 	fmt.Fprintf(out, "%s: %s\n\n", r.ID, r.Explanation)
 	var t ui.Listing
 	for _, row := range [][2]string{
@@ -160,7 +161,7 @@ func KnownRule(name string) error {
 		return nil
 	}
 	var names []string
-	for _, r := range allRules() {
+	for _, r := range AllRules() {
 		names = append(names, r.ID)
 	}
 	if slices.Contains(names, name) {

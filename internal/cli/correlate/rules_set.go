@@ -50,7 +50,7 @@ func (c *rulesSetCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // decidable returns a rule that can have findings.
 func decidable(name string) (string, error) {
-	for _, r := range allRules() {
+	for _, r := range AllRules() {
 		switch {
 		case !strings.EqualFold(r.ID, name):
 		case r.Status == catalogue.Undecidable:

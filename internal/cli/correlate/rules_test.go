@@ -21,7 +21,7 @@ func TestEveryRuleIsTold(t *testing.T) {
 		of[r.Name] = r
 	}
 	inputs := map[string]string{}
-	for _, r := range allRules() {
+	for _, r := range AllRules() {
 		if r.Level == "" || r.Inputs == "" || r.Refs == "" || r.Explanation == "" || r.Status == catalogue.Implemented && r.Remedy == "" {
 			t.Errorf("%s lacks something: %+v", r.ID, r)
 		}
@@ -37,7 +37,7 @@ func TestEveryRuleIsTold(t *testing.T) {
 		if strings.ContainsAny(out.String(), "{}") {
 			t.Errorf("%s", out.String())
 		}
-		if before := inputs[r.Inputs]; r.Protocol == ownRules && before != "" {
+		if before := inputs[r.Inputs]; r.Protocol == OwnRules && before != "" {
 			t.Errorf("%s and %s are decided from the same: %s", before, r.ID, r.Inputs)
 		}
 		inputs[r.Inputs] = r.ID
@@ -48,7 +48,7 @@ func TestEveryRuleIsTold(t *testing.T) {
 func TestRuleReferences(t *testing.T) {
 	place := regexp.MustCompile(`(docs/[a-z-]+\.md)#([a-z-]+)`)
 	found := 0
-	for _, r := range allRules() {
+	for _, r := range AllRules() {
 		for _, m := range place.FindAllStringSubmatch(r.Refs, -1) {
 			text, err := os.ReadFile("../../../" + m[1])
 			if err != nil {
@@ -68,9 +68,9 @@ func TestRuleReferences(t *testing.T) {
 // its severity, and the auditor's are where redaction is described.
 func TestFindingsTables(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (info|low|medium|high|critical) \\|")
-	for page, wanted := range map[string]func(ruleLine) bool{
-		"../../../docs/operating.md": func(r ruleLine) bool { return r.Protocol == ownRules },
-		"../../../docs/redaction.md": func(r ruleLine) bool { return strings.HasPrefix(r.Refs, "docs/redaction.md") },
+	for page, wanted := range map[string]func(Rule) bool{
+		"../../../docs/operating.md": func(r Rule) bool { return r.Protocol == OwnRules },
+		"../../../docs/redaction.md": func(r Rule) bool { return strings.HasPrefix(r.Refs, "docs/redaction.md") },
 	} {
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -80,7 +80,7 @@ func TestFindingsTables(t *testing.T) {
 		for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 			table[m[1]] = m[2]
 		}
-		for _, r := range allRules() {
+		for _, r := range AllRules() {
 			if wanted(r) && table[r.ID] != string(r.Severity) {
 				t.Errorf("%s: %s is %q in the table and %s in the code", page, r.ID, table[r.ID], r.Severity)
 			}
@@ -97,7 +97,7 @@ func TestFindingsTables(t *testing.T) {
 func TestRuleColumns(t *testing.T) {
 	uitest.SameColumns(t, map[string]func(io ui.Stdio, p *ui.Printer, text string){
 		"a rule": func(io ui.Stdio, _ *ui.Printer, x string) {
-			_ = ruleLine{ID: "x", Refs: x, Status: catalogue.Implemented}.print(io.Out)
+			_ = Rule{ID: "x", Refs: x, Status: catalogue.Implemented}.print(io.Out)
 		},
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
@@ -59,6 +60,15 @@ type upConfig struct {
 	SyncInterval   string `yaml:"sync-interval"`
 	CacheDir       string `yaml:"cache-dir"`
 	LogLevel       string `yaml:"log-level"`
+}
+
+// ConfigKeys are the keys of the configuration file; each is the name of a flag.
+func ConfigKeys() (keys []string) {
+	t := reflect.TypeFor[upConfig]()
+	for i := range t.NumField() {
+		keys = append(keys, t.Field(i).Tag.Get("yaml"))
+	}
+	return keys
 }
 
 func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {

@@ -20,6 +20,15 @@ type Program struct {
 	Options     []kong.Option
 }
 
+// Model is the command line as kong reads it: commands, arguments and flags.
+func (p Program) Model() (*kong.Application, error) {
+	parser, err := kong.New(p.Commands, append([]kong.Option{kong.Name(p.Name), kong.Description(p.About)}, p.Options...)...)
+	if err != nil {
+		return nil, err
+	}
+	return parser.Model, nil
+}
+
 // Run parses and executes one command and returns the exit code.
 func (p Program) Run(ctx context.Context, args []string, io Stdio) int {
 	exited := -1

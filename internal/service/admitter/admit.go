@@ -26,9 +26,9 @@ import (
 // Reason codes of denials that are not recorded decisions. The caller gets the denial and no
 // receipt.
 const (
-	codeOverloaded   = "overloaded"
-	codeStopping     = "stopping"
-	codeQuota        = ruleQuota
+	codeOverloaded   = "overloaded" // the admitter works on as many requests as it may, or has no memory left for this one
+	codeStopping     = "stopping"   // the admitter is stopping; another one answers the next request
+	codeQuota        = ruleQuota    // the publisher or its tenant asks more often than its quota allows
 	errorUnavailable = "503"
 )
 

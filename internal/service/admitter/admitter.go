@@ -38,6 +38,9 @@ import (
 // ServiceName is the name that `nats micro ls` shows.
 const ServiceName = "admitter"
 
+// About says what the service is for.
+const About = "Answers admission requests with verdicts that have durable evidence."
+
 // Flags configure the service.
 type Flags struct {
 	daemon.Flags
@@ -52,7 +55,7 @@ type Flags struct {
 // Main is the service's main function; it returns the exit code.
 func Main(args []string) int {
 	var f Flags
-	return daemon.Main(ServiceName, "Answers admission requests with verdicts that have durable evidence.", args, &f, &f.Flags,
+	return daemon.Main(ServiceName, About, args, &f, &f.Flags,
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 

@@ -100,7 +100,8 @@ func (a *approvalStore) catchUp(ctx context.Context) error {
 	return a.index.watermark.await(ctx, st.CachedInfo().State.LastSeq)
 }
 
-const codeUnknownReviewer = "unknown_reviewer"
+// codeUnknownReviewer is the code of an answer that no workflow gives.
+const codeUnknownReviewer = "unknown_reviewer" // the user may not review for that tenant
 
 // recordAttempt records and refuses a request that concerns no known workflow.
 func (a *approvalStore) recordAttempt(ctx context.Context, who reviewRequest, req approval.Request, code approval.Code) approval.Reply {

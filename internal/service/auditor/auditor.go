@@ -34,6 +34,9 @@ import (
 // DefaultBatch is the default of Flags.Batch.
 const DefaultBatch = 25_000
 
+// About says what the service is for.
+const About = "Writes redacted, tamper-evident evidence to ClickHouse."
+
 // Flags configure the service.
 type Flags struct {
 	daemon.Flags
@@ -51,7 +54,7 @@ type Flags struct {
 // Main is the service's main function; it returns the exit code.
 func Main(args []string) int {
 	var f Flags
-	return daemon.Main("auditor", "Writes redacted, tamper-evident evidence to ClickHouse.", args, &f, &f.Flags,
+	return daemon.Main("auditor", About, args, &f, &f.Flags,
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 

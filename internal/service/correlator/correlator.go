@@ -30,6 +30,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 )
 
+// About says what the service is for.
+const About = "Links what was admitted with what ran, and finds every broken rule."
+
 // Flags configure the service.
 type Flags struct {
 	daemon.Flags
@@ -46,7 +49,7 @@ type Flags struct {
 // Main is the service's main function; it returns the exit code.
 func Main(args []string) int {
 	var f Flags
-	return daemon.Main("correlator", "Links what was admitted with what ran, and finds every broken rule.", args, &f, &f.Flags,
+	return daemon.Main("correlator", About, args, &f, &f.Flags,
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 

@@ -38,7 +38,7 @@ const (
 // Flags are the flags of every service. Each can be set in the environment, as systemd units and
 // `up` do.
 type Flags struct {
-	Server   string           `help:"NATS server URL." env:"COUNTERSIGN_NATS_URL" default:"nats://127.0.0.1:4222"`
+	Server   string           `help:"NATS server URL; of a cluster all of them, separated by commas." env:"COUNTERSIGN_NATS_URL" default:"nats://127.0.0.1:4222"`
 	User     string           `help:"NATS user." env:"COUNTERSIGN_NATS_USER"`
 	Password string           `help:"NATS password (set it in the environment)." env:"COUNTERSIGN_NATS_PASSWORD"`
 	Creds    string           `help:"NATS credentials file, instead of user and password." env:"COUNTERSIGN_NATS_CREDS" placeholder:"FILE"`

@@ -38,16 +38,16 @@ const (
 	codeSubject     = 10992
 )
 
-// Reasons of refusals in the metric (metrics.IngestReasons).
+// Reasons of refusals, as countersign_events_refused_total counts them.
 const (
-	reasonIdentity    = "identity"
-	reasonSubject     = "subject"
-	reasonHeader      = "header"
-	reasonSize        = "size"
-	reasonQuota       = "quota"
-	reasonBusy        = "busy"
-	reasonUnavailable = "unavailable"
-	reasonAmbiguous   = "doubt"
+	reasonIdentity    = "identity"    // the event does not come from the publisher that its subject names
+	reasonSubject     = "subject"     // the event has the type of a request, or its subject is too long
+	reasonHeader      = "header"      // a header steers the server, or names another stream
+	reasonSize        = "size"        // the event is too large
+	reasonQuota       = "quota"       // the publisher, or its tenant, exceeds a quota
+	reasonBusy        = "busy"        // too many events wait
+	reasonUnavailable = "unavailable" // the log does not answer, or the instance is stopping
+	reasonAmbiguous   = "doubt"       // the log did not answer in time: the event may be stored, and the publisher gets no answer
 )
 
 var (

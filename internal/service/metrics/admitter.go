@@ -48,9 +48,9 @@ func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 		}
 		return a
 	}
-	a := &Admitter{refused: newVector(RefusalCodes)}
+	a := &Admitter{refused: countersOf(descRefused)}
 	a.inflight.Store(&inflight)
-	admissions := newVector(subject.Protocols, verdicts)
+	admissions := countersOf(descAdmissions)
 	for _, p := range append(append([]string{}, subject.Protocols...), other) {
 		var list []*Counter
 		for _, v := range append(append([]string{}, verdicts...), other) {

@@ -32,7 +32,7 @@ func (r *Registry) Auditor(shard string, detectors []string) *Auditor {
 		r.mu.Unlock()
 		return a
 	}
-	a = &Auditor{records: newVector(recordKinds), redactions: newVector(detectors)}
+	a = &Auditor{records: countersOf(descRecords), redactions: newVector(detectors)}
 	r.auditors[shard] = a
 	r.mu.Unlock()
 	r.addVector(descRecords, shard, a.records)

@@ -40,7 +40,7 @@ func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *C
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	c = &Correlator{calls: newVector(states), findings: newVector(names, severities)}
+	c = &Correlator{calls: countersOf(descCalls), findings: newVector(names, severities)}
 	c.findings.hiddenAtZero = func(v []string) bool { return string(rules[v[0]]) != v[1] }
 	r.correlators[shard] = c
 	r.mu.Unlock()

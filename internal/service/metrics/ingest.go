@@ -19,7 +19,7 @@ func (r *Registry) Ingest() *Ingest {
 		r.mu.Unlock()
 		return i
 	}
-	i := &Ingest{refused: newVector(IngestReasons)}
+	i := &Ingest{refused: countersOf(descIngestRefused)}
 	r.ingest = i
 	r.mu.Unlock()
 	r.addCounter(descIngested, "", &i.stored)

@@ -1,18 +1,32 @@
-package main
+// Package cli is the command line of countersign. Each command is a struct with its
+// flags and a Run method, in the package of its subject below this one.
+package cli
 
 import (
+	"github.com/alecthomas/kong"
+
 	"github.com/countersign-dev/countersign/internal/cli/admin"
 	"github.com/countersign-dev/countersign/internal/cli/correlate"
 	"github.com/countersign-dev/countersign/internal/cli/decide"
 	"github.com/countersign-dev/countersign/internal/cli/export"
 	"github.com/countersign-dev/countersign/internal/cli/inspect"
 	"github.com/countersign-dev/countersign/internal/cli/run"
+	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/cli/verify"
 )
 
-// commands is the whole command line. Each command is a struct with its flags and a Run method,
-// in the package of its subject.
+// Program is the command line of countersign.
+func Program() ui.Program {
+	return ui.Program{
+		Name:     "countersign",
+		About:    "Proves what AI agents were allowed to do, what they did, and that the two match.",
+		Commands: &commands{},
+		Options:  []kong.Option{system.SessionNames},
+	}
+}
+
+// commands is the whole command line.
 type commands struct {
 	Version ui.VersionFlag `help:"Print the version and exit."`
 

@@ -1,0 +1,45 @@
+package reference
+
+import (
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
+)
+
+func metricFamilies(_ string, p *text) error {
+	p.line("`GET /metrics` of a service serves them, beside those of its process (`process_*`) and of the Go runtime (`go_*`). Counters begin at zero when a process")
+	p.line("starts. Every label has a fixed list of values; a value that is not in it counts as `other`.\n")
+	values := map[string]string{
+		"service": "`admitter`, `correlator`, `auditor`", "shard": "the name of the shard's stream",
+		"rule": "the rules of [rules.md](rules.md)", "detector": quoted(evidence.Detectors()...),
+	}
+	of, rows := "", [][]string(nil)
+	flush := func() {
+		if of != "" {
+			p.line("## Of %s\n", of)
+		}
+		p.table([]string{"metric", "type", "labels", "meaning", "look when"}, rows)
+		rows = nil
+	}
+	for _, f := range metrics.Families() {
+		if f.Of != of {
+			flush()
+			of = f.Of
+		}
+		var labels []string
+		for _, l := range f.Labels {
+			labels = append(labels, l.Name)
+			if l.Values != nil {
+				values[l.Name] = quoted(l.Values...)
+			}
+		}
+		rows = append(rows, []string{quoted(f.Name), f.Kind, quoted(labels...), f.Help, f.Alert})
+	}
+	flush()
+	p.line("## Labels\n")
+	rows = nil
+	for _, name := range []string{"service", "shard", "protocol", "verdict", "code", "reason", "state", "rule", "severity", "kind", "detector"} {
+		rows = append(rows, []string{quoted(name), values[name]})
+	}
+	p.table([]string{"label", "values"}, rows)
+	return nil
+}
