@@ -11,7 +11,7 @@ VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -X github.com/countersign-dev/countersign/internal/buildinfo.version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: cluster soak redaction-oracle help docs build demo up test test-short lint bench bench-audit fuzz chaos engine check-tools clean
+.PHONY: cluster soak redaction-oracle help docs build demo up test test-short check race cover vuln lint bench bench-audit fuzz chaos engine check-tools clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,27 @@ test-short: ## unit tests only
 
 docs: ## write docs/reference from the code
 	@go run ./tools/docgen
+# RACE are the packages whose test binary links no server, and a few more: the tests of
+# client start nats-server inside their own process, those of the others start none.
+RACE_TOO := ./client ./internal/cli/admin ./internal/cli/export ./internal/cli/inspect ./internal/cli/proof ./internal/cli/verify ./internal/service/erasureplan
+RACE      = $(shell go list -test -f '{{if eq .Name "main"}}{{.ImportPath}} {{join .Deps " "}}{{end}}' ./... | \
+  awk '$$1 ~ /\.test$$/ && !/nats-server|countersign\/storage/ {sub(/\.test$$/, "", $$1); print $$1}') $(RACE_TOO)
+
+race: ## the short tests under the race detector (needs a C compiler; PKGS="./events/... ./client" for a few packages)
+	@command -v cc >/dev/null || { echo "a C compiler is missing: the race detector needs one, install gcc or clang" >&2; exit 1; }
+	@CGO_ENABLED=1 go test -race -short -timeout 20m $(or $(PKGS),$(RACE))
+
+# CORES are pure: functions of their inputs, to be covered by their own tests.
+CORES := ./admission/... ./correlation/... ./evidence/... ./events/... ./compliance/...
+
+cover: ## coverage of the pure cores by their own short tests, a line a package (PKGS=./events/... for a few)
+	@set -o pipefail; go test -short -cover -timeout 20m $(or $(PKGS),$(CORES)) | awk '{where = ""} \
+	  /coverage: [0-9.]+%/ && !/^FAIL/ {match($$0, /[0-9.]+%/); where = $$1 == "ok" ? $$2 : $$1; printf "%7s  %s\n", substr($$0, RSTART, RLENGTH), where; next} {print}'
+
+check: build lint test-short ## what needs no server: build, lint, unit tests
+
+vuln: ## known vulnerabilities in what the programs reach (needs the vulnerability database)
+	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 lint: check-tools ## gofmt, go vet, staticcheck, layering
 	@out=$$(gofmt -l $(GOFILES)); [ -z "$$out" ] || { echo "gofmt would change:" >&2; echo "$$out" >&2; exit 1; }
