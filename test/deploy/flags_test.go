@@ -32,8 +32,14 @@ var flagPackages = map[string]string{
 	"admitter": "internal/service/admitter", "correlator": "internal/service/correlator", "auditor": "internal/service/auditor",
 }
 
+// parsedStructs are read once: a page has many command lines.
+var parsedStructs map[string]flagTypes
+
 func loadStructs(t testing.TB) map[string]flagTypes {
 	t.Helper()
+	if parsedStructs != nil {
+		return parsedStructs
+	}
 	all := map[string]flagTypes{}
 	for name, dir := range flagPackages {
 		all[name] = flagTypes{}
@@ -50,6 +56,7 @@ func loadStructs(t testing.TB) map[string]flagTypes {
 			})
 		}
 	}
+	parsedStructs = all
 	return all
 }
 
