@@ -50,7 +50,7 @@ func TestRuleReferences(t *testing.T) {
 	found := 0
 	for _, r := range allRules() {
 		for _, m := range place.FindAllStringSubmatch(r.Refs, -1) {
-			text, err := os.ReadFile("../../../../" + m[1])
+			text, err := os.ReadFile("../../../" + m[1])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,8 +69,8 @@ func TestRuleReferences(t *testing.T) {
 func TestFindingsTables(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (info|low|medium|high|critical) \\|")
 	for page, wanted := range map[string]func(ruleLine) bool{
-		"../../../../docs/operating.md": func(r ruleLine) bool { return r.Protocol == ownRules },
-		"../../../../docs/redaction.md": func(r ruleLine) bool { return strings.HasPrefix(r.Refs, "docs/redaction.md") },
+		"../../../docs/operating.md": func(r ruleLine) bool { return r.Protocol == ownRules },
+		"../../../docs/redaction.md": func(r ruleLine) bool { return strings.HasPrefix(r.Refs, "docs/redaction.md") },
 	} {
 		text, err := os.ReadFile(page)
 		if err != nil {
