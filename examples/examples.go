@@ -4,7 +4,8 @@ package examples
 
 import "embed"
 
-// FS holds policies/*.yaml, tables/*.yaml, requests/*.json and sessions/*.jsonl.
+// FS holds policies/*.yaml, gates/*.yaml (policies for aioc's gates and for AAEP's
+// confirmations), mandates/*.json, tables/*.yaml, requests/*.json and sessions/*.jsonl.
 //
-//go:embed policies/*.yaml tables/*.yaml requests/*.json sessions/*.jsonl
+//go:embed policies/*.yaml gates/*.yaml mandates/*.json tables/*.yaml requests/*.json sessions/*.jsonl
 var FS embed.FS

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -49,52 +50,67 @@ func covered[T any](t *testing.T, folder string, table map[string]T) {
 	}
 }
 
-func policies(t *testing.T) *policy.Set {
+func policies(t *testing.T, folders ...string) *policy.Set {
 	t.Helper()
-	sub, err := fs.Sub(examples.FS, "policies")
-	ok(t, err)
-	docs, err := policy.LoadDir(sub)
-	ok(t, err)
-	set, err := policy.Compile(docs)
+	var all []policy.Document
+	for _, folder := range folders {
+		sub, err := fs.Sub(examples.FS, folder)
+		ok(t, err)
+		docs, err := policy.LoadDir(sub)
+		ok(t, err)
+		all = append(all, docs...)
+	}
+	set, err := policy.Compile(all)
 	ok(t, err)
 	return set
 }
 
 func TestPoliciesCompile(t *testing.T) {
-	files, err := fs.ReadDir(examples.FS, "policies")
-	ok(t, err)
-	names := policies(t).Names()
-	for _, f := range files {
-		if name := strings.TrimSuffix(f.Name(), ".yaml"); !slices.Contains(names, name) {
-			t.Errorf("%s holds no policy of its name; there are %v", f.Name(), names)
+	for _, folder := range []string{"policies", "gates"} {
+		files, err := fs.ReadDir(examples.FS, folder)
+		ok(t, err)
+		names := policies(t, folder).Names()
+		for _, f := range files {
+			if name := strings.TrimSuffix(f.Name(), ".yaml"); !slices.Contains(names, name) {
+				t.Errorf("%s holds no policy of its name; there are %v", f.Name(), names)
+			}
 		}
 	}
 }
 
 func TestRequestsAreDecidedAsDocumented(t *testing.T) {
-	table := map[string]struct{ verdict, reason string }{
-		"pre-tool-use.json":          {"allow", "Mail to colleagues is fine."},
-		"pre-tool-use-external.json": {"ask", "Mail that leaves the company needs a person's consent."},
-		"pre-tool-use-denied.json":   {"deny", "Agents do not delete databases here."},
+	table := map[string]struct{ protocol, verdict, reply string }{
+		"pre-tool-use.json":          {"agenthook", "allow", `"reason":"Mail to colleagues is fine."`},
+		"pre-tool-use-external.json": {"agenthook", "ask", `"reason":"Mail that leaves the company needs a person's consent."`},
+		"pre-tool-use-denied.json":   {"agenthook", "deny", `"reason":"Agents do not delete databases here."`},
+		"aaep-tool-invoked.json":     {"aaep", "allow", `"code":"reversible"`},
+		"aaep-irreversible.json":     {"aaep", "ask", `"code":"confirmation_required"`},
+		"aana-public-read.json":      {"aana", "allow", `"execution_allowed":true`},
+		"aana-write.json":            {"aana", "ask", `"write_missing_explicit_confirmation"`},
+		"aump-action.json":           {"aump", "allow", `"decision":"allowed"`},
+		"tool-call.json":             {"tool", "allow", `"reason":"finance_export"`},
+		"handoff.json":               {"handoff", "allow", `"reason":"invoice_question"`},
 	}
 	covered(t, "requests", table)
-	o := admission.Offline{Protocol: "agenthook", Snapshot: &admission.Snapshot{Policies: policies(t)}, Now: noon}
+	sub, err := fs.Sub(examples.FS, "mandates")
+	ok(t, err)
+	mandates, err := mandate.Load(sub)
+	ok(t, err)
+	snapshot := &admission.Snapshot{Policies: policies(t, "policies", "gates")}
 	for name, want := range table {
 		body := read(t, "requests/"+name)
 		tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)
 		ok(t, err)
-		for _, v := range schemas.Default().StrictAgentHook(tree) {
-			t.Errorf("%s: %+v", name, v)
+		if want.protocol == "agenthook" {
+			for _, v := range schemas.Default().StrictAgentHook(tree) {
+				t.Errorf("%s: %+v", name, v)
+			}
 		}
-		var got struct {
-			Verdict string `json:"verdict"`
-			Reply   struct {
-				Reason string `json:"reason"`
-			} `json:"reply"`
-		}
+		o := admission.Offline{Protocol: want.protocol, Snapshot: snapshot, Now: noon, Mandates: mandates}
 		line := admission.EvaluateLine(body, o)
+		var got admission.Verdict
 		ok(t, json.Unmarshal(line, &got))
-		if got.Verdict != want.verdict || got.Reply.Reason != want.reason {
+		if string(got.Verdict) != want.verdict || !strings.Contains(string(got.Reply), want.reply) {
 			t.Errorf("%s: %s", name, line)
 		}
 	}

@@ -32,8 +32,14 @@ var flagPackages = map[string]string{
 	"admitter": "internal/service/admitter", "correlator": "internal/service/correlator", "auditor": "internal/service/auditor",
 }
 
+// parsedStructs are read once: a page has many command lines.
+var parsedStructs map[string]flagTypes
+
 func loadStructs(t testing.TB) map[string]flagTypes {
 	t.Helper()
+	if parsedStructs != nil {
+		return parsedStructs
+	}
 	all := map[string]flagTypes{}
 	for name, dir := range flagPackages {
 		all[name] = flagTypes{}
@@ -50,6 +56,7 @@ func loadStructs(t testing.TB) map[string]flagTypes {
 			})
 		}
 	}
+	parsedStructs = all
 	return all
 }
 
@@ -119,6 +126,9 @@ var programs = map[string][2]string{
 	"countersign": {"main", "commands"}, "countersign-bench": {"bench", "Commands"}, "admitter": {"admitter", "Flags"}, "correlator": {"correlator", "Flags"}, "auditor": {"auditor", "Flags"},
 }
 
+// programTypes are the flag structs of the programs, as they were read.
+var programTypes = map[string]reflect.Type{}
+
 // parserOf makes the flag parser of a program.
 func parserOf(t testing.TB, program string) *kong.Kong {
 	t.Helper()
@@ -126,16 +136,28 @@ func parserOf(t testing.TB, program string) *kong.Kong {
 	if !known {
 		t.Fatalf("there is no program %q", program)
 	}
-	typ := structOf(t, loadStructs(t), where[0], where[1])
+	typ, known := programTypes[program]
+	if !known {
+		typ = structOf(t, loadStructs(t), where[0], where[1])
+		programTypes[program] = typ
+	}
 	k, err := kong.New(reflect.New(typ).Interface(), kong.Name(program), kong.Exit(func(int) {}))
 	ok(t, err)
 	return k
 }
 
-// envOf lists the environment variables that a program's flags read.
+// programEnvs are the variables of the programs, as they were read.
+var programEnvs = map[string]map[string]bool{}
+
+// envOf lists the environment variables that a program's flags read. The caller
+// must not change the map.
 func envOf(t testing.TB, program string) map[string]bool {
 	t.Helper()
+	if env, known := programEnvs[program]; known {
+		return env
+	}
 	env := map[string]bool{}
+	programEnvs[program] = env
 	var walk func(n *kong.Node)
 	walk = func(n *kong.Node) {
 		for _, f := range n.Flags {

@@ -1,0 +1,85 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestEveryPageIsInTheIndex: docs/README.md leads to every page.
+func TestEveryPageIsInTheIndex(t *testing.T) {
+	index := read(t, "docs/README.md")
+	for _, dir := range []string{"docs", "docs/runtimes"} {
+		list, err := os.ReadDir(path(dir))
+		ok(t, err)
+		for _, f := range list {
+			page := strings.TrimPrefix(dir+"/"+f.Name(), "docs/")
+			if strings.HasSuffix(page, ".md") && page != "README.md" && !strings.Contains(index, "("+page+")") {
+				t.Errorf("docs/README.md does not lead to %s", page)
+			}
+		}
+	}
+}
+
+// TestExamplesInDocs: the samples that command lines name are there.
+func TestExamplesInDocs(t *testing.T) {
+	sample := regexp.MustCompile(`(?:^|\s)(examples/[a-z]+(?:/[a-z-]+\.[a-z]+)?)`)
+	seen := map[string]bool{}
+	for _, page := range append([]string{"README.md"}, ours...) {
+		for _, b := range blocks(t, page) {
+			if b.info != "sh" {
+				continue
+			}
+			for _, m := range sample.FindAllStringSubmatch(b.text, -1) {
+				seen[m[1]] = true
+				if _, err := os.Stat(path(m[1])); err != nil {
+					t.Errorf("%s: %v", page, err)
+				}
+			}
+		}
+	}
+	requests, err := filepath.Glob(path("examples/requests/*.json"))
+	ok(t, err)
+	for _, f := range requests {
+		if name := "examples/requests/" + filepath.Base(f); !seen[name] {
+			t.Errorf("no page runs %s", name)
+		}
+	}
+}
+
+// walkToken is a file or a function that a walk names.
+var walkToken = regexp.MustCompile("`([A-Za-z][\\w./]*)`")
+
+// TestWalksInDocs: every file of the walks through the code is there, has the
+// functions that are named behind it, and the files are as many as is said.
+func TestWalksInDocs(t *testing.T) {
+	_, text, found := strings.Cut(read(t, "docs/architecture.md"), "## Three walks through the code\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	walks := strings.Split(text, "\n### ")[1:]
+	if !found || len(walks) != 3 {
+		t.Fatalf("docs/architecture.md has %d walks", len(walks))
+	}
+	for _, walk := range walks {
+		title, body, _ := strings.Cut(walk, "\n")
+		var files []string
+		source := ""
+		for _, m := range walkToken.FindAllStringSubmatch(body, -1) {
+			switch name := m[1]; {
+			case strings.HasSuffix(name, ".go"):
+				source = read(t, name)
+				if !slices.Contains(files, name) {
+					files = append(files, name)
+				}
+			case source != "" && !regexp.MustCompile(`(?m)^func (?:\([^)]*\) )?`+name+`[\[(]`).MatchString(source):
+				t.Errorf("%s: %s has no function %s", title, files[len(files)-1], name)
+			}
+		}
+		if said := strconv.Itoa(len(files)) + " files."; !strings.Contains(body, said) {
+			t.Errorf("%s: it names %s", title, said)
+		}
+	}
+}
