@@ -69,7 +69,7 @@ func requestFlagsOf(e *agenthook.Event) (k requestFlags) {
 			k |= flagAskedElsewhere
 		}
 	}
-	if hooksession.Trusting(e) {
+	if hooksession.TrustsAllHooks(e) {
 		k |= flagHooksTrusted
 	}
 	runtime, _ := e.Metadata["managed_runtime"].(map[string]any)

@@ -45,9 +45,9 @@ func (as *attestations) checkNonce(w *protocolSession, f *fact) {
 // checkHookFingerprints compares the hooks that a session calls trusted with what they were in
 // their publisher's sessions before (AH-C-129).
 func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact) {
-	for _, h := range f.hook.Met() {
+	for _, h := range f.hook.IntroducedHooks() {
 		key := tokenKey{f.key.tenant, f.key.source, sumOf(h.Hook)}
-		now := hookFingerprint{sumOf(h.Print), f.eventID, f.seq}
+		now := hookFingerprint{sumOf(h.Fingerprint), f.eventID, f.seq}
 		if before, known := as.hookFingerprints.Get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
 			b := singleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
 			b.Case, b.Call = h.Hook, ""

@@ -149,7 +149,7 @@ func BenchmarkStep(b *testing.B) {
 				}
 				core := New(l.opts)
 				b.StartTimer()
-				core.Ahead(inputs)
+				core.Prefetch(inputs)
 				for i := range inputs {
 					core.Step(&inputs[i])
 				}
@@ -197,7 +197,7 @@ func TestDecodeAhead(t *testing.T) {
 			inputs = append(inputs, decoders[i%2].Decode(m))
 			if len(inputs) == ahead || i == len(l.msgs)-1 {
 				before := core.Snapshot()
-				if core.Ahead(inputs); !bytes.Equal(core.Snapshot(), before) {
+				if core.Prefetch(inputs); !bytes.Equal(core.Snapshot(), before) {
 					t.Fatal("looking ahead has changed the state")
 				}
 				for i := range inputs {

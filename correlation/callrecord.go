@@ -64,10 +64,10 @@ func (l *callViewPool) next() *callView {
 	return one
 }
 
-// Reuse takes back what an output was to be encoded from, for outputs to come. Who
+// ReleaseOutput takes back what an output was to be encoded from, for outputs to come. Who
 // does so spares the garbage collector most of its work. The output is encoded or
 // will never be, and so is every copy of it; what was encoded stays good.
-func (c *Correlator) Reuse(o *Output) {
+func (c *Correlator) ReleaseOutput(o *Output) {
 	if o.call != nil {
 		c.engine.findings.release(o.call)
 	}

@@ -176,7 +176,7 @@ func approvalDefect(raw []byte) string {
 	if len(wrong) == 0 {
 		return ""
 	}
-	return catalogue.At(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path)
+	return catalogue.CodeAtPath(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path)
 }
 
 // replyOf tells an admission reply from an event: it has no event_type.

@@ -76,23 +76,23 @@ func (x *details) missingRule() *Rule {
 }
 
 // reportSessionFinding emits what a session found, and gives the finding's id.
-func (fs *findings) reportSessionFinding(f *fact, who origin, b *catalogue.Breach) string {
+func (fs *findings) reportSessionFinding(f *fact, who origin, b *catalogue.Finding) string {
 	rule, about, v := fs.sessionFindingSpec(f, who, b)
-	if b.Withdraws != nil {
-		_, _, old := fs.sessionFindingSpec(f, who, b.Withdraws)
-		_, id := identifyFinding(checkRules[b.Withdraws.Check], nil, fs.findingSubject(f, who, b.Withdraws), old)
+	if b.Replaces != nil {
+		_, _, old := fs.sessionFindingSpec(f, who, b.Replaces)
+		_, id := identifyFinding(checkRules[b.Replaces.Check], nil, fs.findingSubject(f, who, b.Replaces), old)
 		back := *v
 		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
-		fs.emitFinding(checkRules[b.Withdraws.Check], nil, about, &back)
-		if b.Retracts {
+		fs.emitFinding(checkRules[b.Replaces.Check], nil, about, &back)
+		if b.RetractsOnly {
 			return id
 		}
 	}
 	return fs.emitFinding(rule, nil, about, v)
 }
 
-func (fs *findings) sessionFindingSpec(f *fact, who origin, b *catalogue.Breach) (*Rule, *fact, *findingSpec) {
-	v := findingFrom(b.Events...).withCase(b.Case).withText(b.What).withSeverity(b.Severity)
+func (fs *findings) sessionFindingSpec(f *fact, who origin, b *catalogue.Finding) (*Rule, *fact, *findingSpec) {
+	v := findingFrom(b.Events...).withCase(b.Case).withText(b.Text).withSeverity(b.Severity)
 	v.seqs = append(v.seqs, b.Seqs...)
 	if f.kind == kindQuestionReply || len(v.events) == 0 { // replies have no ids
 		v.withContent(f.contentSum)
@@ -101,7 +101,7 @@ func (fs *findings) sessionFindingSpec(f *fact, who origin, b *catalogue.Breach)
 }
 
 // findingSubject is whom and what a breach is about.
-func (fs *findings) findingSubject(f *fact, who origin, b *catalogue.Breach) *fact {
+func (fs *findings) findingSubject(f *fact, who origin, b *catalogue.Finding) *fact {
 	about := &fact{origin: who, protocol: f.protocol}
 	if b.Call != "" {
 		about.callID = boundID(b.Call)
@@ -112,8 +112,8 @@ func (fs *findings) findingSubject(f *fact, who origin, b *catalogue.Breach) *fa
 
 // schemaFindings turns what the schemas say of an event into breaches: errors once
 // each check, warnings as hints.
-func schemaFindings(f *fact, vs []schemas.Violation) []*catalogue.Breach {
-	var notes []*catalogue.Breach
+func schemaFindings(f *fact, vs []schemas.Violation) []*catalogue.Finding {
+	var notes []*catalogue.Finding
 	said := map[string]bool{}
 	for _, v := range vs {
 		warning := v.Level == schemas.LevelWarning

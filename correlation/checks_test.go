@@ -317,8 +317,8 @@ func TestFlood(t *testing.T) {
 		l.event(set(hook(10_000+i, "WebSearchRequested", 1), "metadata", tree{"web": tree{"search_id": fmt.Sprint("q", i)}}))
 	}
 	st := l.run().core.Stats()
-	if st.Watched > 64 {
-		t.Errorf("%d sessions are followed", st.Watched)
+	if st.TrackedSessions > 64 {
+		t.Errorf("%d sessions are followed", st.TrackedSessions)
 	}
 }
 

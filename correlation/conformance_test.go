@@ -32,16 +32,16 @@ func (c corpusCase) tallies(t *testing.T) (list []folded) {
 			}
 		}
 		found := c.recorded(t)
-		list = append(list, folded{conformance.Recording(c.protocol, lines, found), found})
+		list = append(list, folded{conformance.TallyRecording(c.protocol, lines, found), found})
 	}
 	if c.only != "recorded" {
 		l := c.ledger(t)
 		tally := conformance.New()
 		for _, m := range l.msgs {
-			tally.Message(space, "acme", m)
+			tally.AddMessage(space, "acme", m)
 		}
 		for _, o := range l.run().outputs {
-			tally.Message(space, "acme", events.LogMessage{Subject: o.Subject, Body: o.Body})
+			tally.AddMessage(space, "acme", events.LogMessage{Subject: o.Subject, Body: o.Body})
 		}
 		list = append(list, folded{tally, c.live(t)})
 	}
@@ -65,7 +65,7 @@ func TestConformanceOverCorpus(t *testing.T) {
 		for _, f := range c.tallies(t) {
 			for _, p := range conformance.Profiles() {
 				for _, r := range reports(f.tally, p) {
-					for _, l := range r.Lines {
+					for _, l := range r.Results {
 						name := p.Name + "/" + l.ID
 						held[name] = held[name] || l.Outcome == conformance.Held
 						broken[name] = broken[name] || l.Outcome == conformance.Broken
@@ -112,9 +112,9 @@ func (c corpusCase) mustBreak(t *testing.T, tally *conformance.Tally, found []ev
 				return slices.Contains(q.Checks, f.Rule) && (q.Hints || f.Severity != events.SeverityInfo)
 			})
 			shown := slices.ContainsFunc(made, func(r conformance.Report) bool {
-				return slices.ContainsFunc(r.Lines, func(l conformance.Line) bool { return l.ID == q.ID && l.Outcome == conformance.Broken })
+				return slices.ContainsFunc(r.Results, func(l conformance.RequirementResult) bool { return l.ID == q.ID && l.Outcome == conformance.Broken })
 			})
-			if p.Protocol == c.protocol && q.Breaks == "" && hit != shown {
+			if p.Protocol == c.protocol && q.BrokenBy == "" && hit != shown {
 				t.Errorf("%s %s: %s/%s broken is %v", c.protocol, c.name, p.Name, q.ID, shown)
 			}
 		}
@@ -151,7 +151,7 @@ var bronzeHeld = map[string]string{
 // TestBronzeScenarios: the twenty-one scenarios of AgentHook's Bronze tier, each
 // through the tier's score.
 func TestBronzeScenarios(t *testing.T) {
-	profile, _ := conformance.Named(conformance.Bronze)
+	profile, _ := conformance.FindProfile(conformance.Bronze)
 	n := 0
 	for _, c := range corpusCases(t) {
 		number, _, _ := strings.Cut(strings.TrimPrefix(c.name, "conforms "), " ")
@@ -163,7 +163,7 @@ func TestBronzeScenarios(t *testing.T) {
 			for _, f := range c.tallies(t) {
 				r := reports(f.tally, profile)[0]
 				var held []string
-				for _, l := range r.Lines {
+				for _, l := range r.Results {
 					if l.Outcome == conformance.Held && !l.Hard {
 						held = append(held, l.ID)
 					}

@@ -52,8 +52,8 @@ type Correlator struct {
 	retiredKeys        map[string]bool        // by key id: it counts no more
 	// sharedKeys is a copy of keys for the decoders.
 	sharedKeys atomic.Pointer[signing.KeySet]
-	decoder    *Decoder // of Apply
-	arena      Memory   // of Apply
+	decoder    *Decoder   // of Apply
+	arena      InputArena // of Apply
 }
 
 // New makes a correlator that has seen nothing yet.
@@ -82,7 +82,7 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 		return nil
 	}
 	var in Input
-	c.arena.Free()
+	c.arena.Reset()
 	c.decoder.DecodeInto(&in, m, &c.arena)
 	outs := slices.Clone(c.Step(&in))
 	for i := range outs {
@@ -129,11 +129,11 @@ func (c *Correlator) Step(in *Input) []Output {
 	return c.engine.findings.pending()
 }
 
-// Ahead looks where Step will look for the ids of events that were decoded, and for
+// Prefetch looks where Step will look for the ids of events that were decoded, and for
 // the marks of calls: a processor waits for many places of large tables at the same
 // time, but for one after the other if each is looked at when it is needed. It changes
 // nothing.
-func (c *Correlator) Ahead(inputs []Input) {
+func (c *Correlator) Prefetch(inputs []Input) {
 	var from *sourceState // of the last one: often that of the next
 	for i := range inputs {
 		f := inputs[i].fact()
@@ -182,7 +182,7 @@ func (c *Correlator) Stats() Stats {
 	s := c.engine.stats
 	s.Findings, s.Records = c.engine.findings.emitted()
 	s.Sessions, s.Open, s.Calls, s.IDs, s.ArgsBytes = c.engine.calls.held()
-	s.LogTime, s.Sources, s.Watched = c.engine.timers.toBrokerTime(c.engine.timers.now()), c.engine.history.sourceCount(), c.engine.trackers.count()
+	s.EventTime, s.Sources, s.TrackedSessions = c.engine.timers.toBrokerTime(c.engine.timers.now()), c.engine.history.sourceCount(), c.engine.trackers.count()
 	return s
 }
 

@@ -323,7 +323,7 @@ func TestDeadlines(t *testing.T) {
 		t.Fatalf("deadline %v %v, want %v", due, ok, want)
 	}
 	own := events.LogMessage{Seq: 50, Subject: space.Call("acme", "open", "s1"), Time: due.Add(time.Hour), Body: []byte("{}")}
-	if outs := r.core.Apply(own); outs != nil || !r.core.Stats().LogTime.Equal(l.now) {
+	if outs := r.core.Apply(own); outs != nil || !r.core.Stats().EventTime.Equal(l.now) {
 		t.Errorf("an own record let time pass: %v", outs)
 	}
 	tick := func(seq uint64, at time.Time) []Output {

@@ -178,12 +178,12 @@ func (ds *declarations) checkDeclared(w origin, f *fact, session *hooksession.Se
 		b.Case = "fail_mode"
 		ds.findings.reportSessionFinding(f, w, b)
 	}
-	if f.hook.FailMode && d.silentOnFailMode && (session == nil || !session.Documents()) && d.reportOnce("fail mode", f.key.source) {
+	if f.hook.FailMode && d.silentOnFailMode && (session == nil || !session.StatesFailMode()) && d.reportOnce("fail mode", f.key.source) {
 		b := singleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
 		b.Severity = events.SeverityInfo
 		ds.findings.reportSessionFinding(f, w, b)
 	}
-	if f.hook.Unknown && !d.statesLimitations && d.countUnknownAnswer(f.key.source) {
+	if f.hook.AnswersUnknown && !d.statesLimitations && d.countUnknownAnswer(f.key.source) {
 		ds.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
 	}
 }
@@ -195,7 +195,7 @@ func (ds *declarations) applyRegistration(f *fact) {
 		return
 	}
 	if d := ds.find(f.key, f.hook.Family); d != nil && (d.actionGovernance || d.partlyExposed[f.hook.Type]) {
-		f.hook.Registered(d.actionGovernance, d.partlyExposed[f.hook.Type])
+		f.hook.ApplyRegistration(d.actionGovernance, d.partlyExposed[f.hook.Type])
 	}
 }
 

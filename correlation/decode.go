@@ -61,8 +61,8 @@ func (in *Input) fact() *fact {
 	return nil
 }
 
-// Cursor reports whether it is a record of the correlator's position.
-func (in Input) Cursor() bool { return in.isOwnRecord && in.parsedSubject.Class == subject.Control }
+// IsCursor reports whether it is a record of the correlator's position.
+func (in Input) IsCursor() bool { return in.isOwnRecord && in.parsedSubject.Class == subject.Control }
 
 // Message is the message itself.
 func (in Input) Message() events.LogMessage { return in.message }
@@ -76,7 +76,7 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 }
 
 // DecodeInto is Decode with memory that others may have used before: see Memory.
-func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *Memory) {
+func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
 	*in = Input{message: m}
 	d.sessionKeyers.keyMissing = false
 	var err error
@@ -104,26 +104,26 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *Memory) {
 	}
 }
 
-// Memory is what Inputs are made of, to be used again for others, which spares the
+// InputArena is what Inputs are made of, to be used again for others, which spares the
 // garbage collector. What was read stays in it until it is used again. The zero
 // Memory is ready; it belongs to one goroutine at a time.
-type Memory struct {
+type InputArena struct {
 	events    arena[decodedEvent]
 	decisions arena[decodedDecision]
 }
 
-// Free lets all of it be used again. Every Input that was made of it has been applied
+// Reset lets all of it be used again. Every Input that was made of it has been applied
 // or never will be.
-func (m *Memory) Free() { m.events.used, m.decisions.used = 0, 0 }
+func (m *InputArena) Reset() { m.events.used, m.decisions.used = 0, 0 }
 
-func (m *Memory) newEvent() *decodedEvent {
+func (m *InputArena) newEvent() *decodedEvent {
 	if m == nil {
 		return new(decodedEvent)
 	}
 	return m.events.next()
 }
 
-func (m *Memory) newDecision() *decodedDecision {
+func (m *InputArena) newDecision() *decodedDecision {
 	if m == nil {
 		return new(decodedDecision)
 	}
@@ -165,10 +165,10 @@ func (r *decodedEvent) precompute() {
 	}
 }
 
-// Wants reports whether Options.SessionKey had the key of the message's session not
+// NeedsSessionKey reports whether Options.SessionKey had the key of the message's session not
 // ready. Such an Input must not be applied: decode the message again when the key
 // is there. Tenant and session are what the subject names.
-func (in Input) Wants() (tenant, session string, wants bool) {
+func (in Input) NeedsSessionKey() (tenant, session string, wants bool) {
 	return in.parsedSubject.Tenant, in.parsedSubject.Session, in.needsSessionKey
 }
 

@@ -238,14 +238,14 @@ func TestWants(t *testing.T) {
 	d := core.NewDecoder()
 	for i, want := range []bool{true, false, false, true} {
 		m := l.msgs[i+1]
-		tenant, session, wants := d.Decode(m).Wants()
+		tenant, session, wants := d.Decode(m).NeedsSessionKey()
 		if wants != want || want && (tenant != "acme" || session != "sess_1") {
 			t.Errorf("message %d: wants %v of %q %q", i, wants, tenant, session)
 		}
 	}
 	ready = true
 	in := d.Decode(l.msgs[1])
-	if _, _, wants := in.Wants(); wants || digest.ComparableForm(in.event.fact.args.recordDigest) != ownKey.Form() {
+	if _, _, wants := in.NeedsSessionKey(); wants || digest.ComparableForm(in.event.fact.args.recordDigest) != ownKey.Form() {
 		t.Errorf("with the key: %v, %s", wants, in.event.fact.args.recordDigest)
 	}
 	for i := range maxSessionKeyers + 10 {
@@ -269,7 +269,7 @@ func TestMissingKey(t *testing.T) {
 	d := New(l.opts).NewDecoder()
 	for _, m := range l.msgs[1:] {
 		in := d.Decode(m)
-		if _, session, wants := in.Wants(); wants != (session == "s1") {
+		if _, session, wants := in.NeedsSessionKey(); wants != (session == "s1") {
 			t.Errorf("%s: wants %v", session, wants)
 		}
 	}
@@ -278,7 +278,7 @@ func TestMissingKey(t *testing.T) {
 	}
 	ready = true
 	for _, m := range l.msgs[1:] {
-		if _, _, wants := d.Decode(m).Wants(); wants {
+		if _, _, wants := d.Decode(m).NeedsSessionKey(); wants {
 			t.Errorf("sequence %d still wants its key", m.Seq)
 		}
 	}

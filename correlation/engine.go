@@ -230,14 +230,14 @@ func (e *engine) trackFact(f *fact, n novelty) {
 		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
 	case f.aaep != nil:
 		e.findings.reportEventFindings(nil, f)
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.Hints(f.aaep))
+		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventHints(f.aaep))
 	case f.hook != nil:
 		e.findings.reportEventFindings(nil, f)
 		if n == novel {
 			e.declarations.applyRegistration(f)
 			e.declarations.checkDeclared(f.origin, f, nil)
 		}
-		e.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
+		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
 	default:
 		e.findings.reportEventFindings(nil, f)
 	}
@@ -255,14 +255,14 @@ func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {
 func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
 	e.findings.reportEventFindings(w, f)
 	if n != novel {
-		w.hook.Amend(f.hook)
+		w.hook.ApplyAmended(f.hook)
 		return
 	}
 	f.hook.Seq, f.hook.At = f.seq, f.at
 	e.declarations.applyRegistration(f)
 	e.calls.setWebVerdict(f)
 	if s := e.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
-		w.hook.Requested(agenthook.PreToolUse)
+		w.hook.NoteRequested(agenthook.PreToolUse)
 	}
 	e.trackers.applyAgentHook(w, f)
 	e.attestations.checkNonce(w, f)

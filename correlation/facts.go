@@ -169,11 +169,11 @@ type fact struct {
 	hook           *hooksession.Event
 	confirmation   *confirmation // what an AAEP invocation rests on; nil if that is nothing
 	evidence       *aump.Evidence
-	mandateRef     *events.MandateRef  // of a decision
-	decisionExtras *decisionExtras     // what else it says; nil if that is nothing
-	namesPolicies  bool                // it names the policies that it was made by
-	requestFlags   requestFlags        // of a request
-	eventFindings  []*catalogue.Breach // checks that it fails by itself
+	mandateRef     *events.MandateRef   // of a decision
+	decisionExtras *decisionExtras      // what else it says; nil if that is nothing
+	namesPolicies  bool                 // it names the policies that it was made by
+	requestFlags   requestFlags         // of a request
+	eventFindings  []*catalogue.Finding // checks that it fails by itself
 }
 
 func (f *fact) hasTool() bool {

@@ -400,9 +400,9 @@ func retractsEmitted(emitted *tables.FIFO[sum, struct{}], v *findingSpec) bool {
 	return made
 }
 
-// Switched tells which document of switches counts for a tenant, as the log says
+// RuleModesRevision tells which document of switches counts for a tenant, as the log says
 // so far; the zero values if none ever did.
-func (c *Correlator) Switched(tenant string) (store string, revision uint64) {
+func (c *Correlator) RuleModesRevision(tenant string) (store string, revision uint64) {
 	s, _ := c.engine.findings.modesOf(subject.Escape(tenant))
 	return s.store, s.revision
 }

@@ -74,10 +74,10 @@ func TestSwitches(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if store, revision := r.core.Switched("acme"); store != "KV_rules@2" || revision != 1 {
+	if store, revision := r.core.RuleModesRevision("acme"); store != "KV_rules@2" || revision != 1 {
 		t.Error(store, revision)
 	}
-	if store, _ := r.core.Switched("globex"); store != "" {
+	if store, _ := r.core.RuleModesRevision("globex"); store != "" {
 		t.Error(store)
 	}
 	again := l.run()
@@ -143,7 +143,7 @@ func TestReuse(t *testing.T) {
 			for k := range n {
 				waiting[k].Encode()
 				got = append(got, waiting[k])
-				core.Reuse(&waiting[k])
+				core.ReleaseOutput(&waiting[k])
 			}
 			waiting = append(waiting[:0], waiting[n:]...)
 		}

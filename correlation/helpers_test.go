@@ -35,7 +35,7 @@ func mustKey(b byte) signing.PrivateKey {
 type tree = corpus.Tree
 
 // What a line of the corpus is made an event with.
-var set, uuid, stamp, hook, wire = corpus.Set, corpus.UUID, corpus.Stamp, corpus.Hook, corpus.Wire
+var set, uuid, stamp, hook, wire = corpus.WithMember, corpus.UUID, corpus.Stamp, corpus.AgentHookEvent, corpus.AAEPEvent
 
 func encode(v any) []byte {
 	b, err := json.Marshal(v)

@@ -67,12 +67,12 @@ func (ng *negotiations) handleHandshake(f *fact, names originSharer) {
 	f.aaep.Seq, f.aaep.At = f.seq, f.at
 	ng.reportOverdueNegotiations(n)
 	// What time has proved is told apart by itself, whatever message came next.
-	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Late(f.aaep))
+	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.RetractOverdue(f.aaep))
 	ng.findings.reportSessionFindings(f, f.origin, n.state.Negotiate(f.aaep))
 }
 
 func (ng *negotiations) reportOverdueNegotiations(n *publisherNegotiations) {
-	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Overdue(ng.timers.toBrokerTime(ng.timers.now())))
+	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.ReportOverdue(ng.timers.toBrokerTime(ng.timers.now())))
 }
 
 // expireNegotiations lets time pass for the publishers that negotiate no more.
@@ -82,11 +82,11 @@ func (ng *negotiations) expireNegotiations() {
 		if !ok {
 			return
 		}
-		if _, idle := ng.timers.checkIdle(n.lastActivity, aaepsession.Patience); !idle {
+		if _, idle := ng.timers.checkIdle(n.lastActivity, aaepsession.AnswerTimeout); !idle {
 			return
 		}
 		ng.reportOverdueNegotiations(n)
-		if n.state.Forgettable() {
+		if n.state.IsForgettable() {
 			ng.byPublisher.Remove(n.key)
 		} else if again, kept := ng.byPublisher.Get(n.key); kept {
 			again.lastActivity = ng.timers.currentActivity() // to be looked at after another day
@@ -101,7 +101,7 @@ func (ng *negotiations) checkReplySubscription(f *fact, asked origin) {
 	if !known {
 		return
 	}
-	if b := n.state.Entitled(f.aaep); b != nil {
+	if b := n.state.CheckReply(f.aaep); b != nil {
 		ng.findings.reportSessionFinding(f, asked, b)
 	}
 }
@@ -109,8 +109,8 @@ func (ng *negotiations) checkReplySubscription(f *fact, asked origin) {
 // nextNegotiationTimeout is when the next request may have waited for too long.
 func (ng *negotiations) nextNegotiationTimeout(next *earliestTime) {
 	for _, n := range ng.byPublisher.All() {
-		if n.state.Waiting() {
-			at, _ := ng.timers.checkIdle(n.lastActivity, aaepsession.Patience)
+		if n.state.HasOpenRequests() {
+			at, _ := ng.timers.checkIdle(n.lastActivity, aaepsession.AnswerTimeout)
 			next.keepEarlier(at)
 		}
 	}

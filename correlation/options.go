@@ -174,18 +174,18 @@ func setDefault[T comparable](field *T, value T) {
 
 // Stats says what a Correlator holds and has done.
 type Stats struct {
-	Seq        uint64    // last message applied
-	LogTime    time.Time // how far time has passed; deadlines up to it have fired
-	Messages   uint64    // messages that counted as input
-	Duplicates uint64    // events that had been seen before, to the letter
-	Findings   uint64
-	Records    uint64 // call records emitted
-	Sessions   int
-	Watched    int // sessions whose order is followed
-	Sources    int
-	Open       int // open calls
-	Calls      int // open calls and remembered ones
-	IDs        int // tool call ids whose occurrences are counted
-	ArgsBytes  int
-	Evicted    uint64 // sessions forgotten to make room
+	Seq             uint64    // last message applied
+	EventTime       time.Time // how far time has passed; deadlines up to it have fired
+	Messages        uint64    // messages that counted as input
+	Duplicates      uint64    // events that had been seen before, to the letter
+	Findings        uint64
+	Records         uint64 // call records emitted
+	Sessions        int
+	TrackedSessions int // sessions whose order is followed
+	Sources         int
+	Open            int // open calls
+	Calls           int // open calls and remembered ones
+	IDs             int // tool call ids whose occurrences are counted
+	ArgsBytes       int
+	Evicted         uint64 // sessions forgotten to make room
 }

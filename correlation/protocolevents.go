@@ -25,11 +25,11 @@ const recommendedVerdictWait = 5 * time.Second
 // request breaks, by itself: it contradicts what is declared of its publisher
 // (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
 // what it waits for (AH-C-101).
-func decisionFindings(f *fact, d *events.Decision) []*catalogue.Breach {
+func decisionFindings(f *fact, d *events.Decision) []*catalogue.Finding {
 	if d.Protocol != protoAgentHook {
 		return nil
 	}
-	var notes []*catalogue.Breach
+	var notes []*catalogue.Finding
 	say := func(check, what string) {
 		b := singleEventFinding(check, what, f)
 		b.Case = what
@@ -69,8 +69,8 @@ func missingApprovalField(a *events.ApprovalRef) string {
 }
 
 // replyFindings are the checks that a recorded reply breaks (AH-C-070, AH-C-101).
-func replyFindings(f *fact, r agenthook.Reply) []*catalogue.Breach {
-	var notes []*catalogue.Breach
+func replyFindings(f *fact, r agenthook.Reply) []*catalogue.Finding {
+	var notes []*catalogue.Finding
 	if v := events.Verdict(r.Decision); v != events.Allow && v != events.Deny && v != events.Ask {
 		notes = append(notes, singleEventFinding("AH-C-070", "the decision is none of allow, deny and ask", f))
 	} else if r.Reason == "" {
@@ -124,7 +124,7 @@ func (j *judge) checkEffectFirst(c *call, f *fact) {
 // setWebVerdict looks for the recorded verdict on a web action, which waits for it
 // like a call (AH-C-145).
 func (cs *calls) setWebVerdict(f *fact) {
-	if !f.hook.AsksForWeb() {
+	if !f.hook.AnnouncesWebAction() {
 		return
 	}
 	s := cs.find(f.key)
@@ -133,7 +133,7 @@ func (cs *calls) setWebVerdict(f *fact) {
 	}
 	c := s.findNamed(f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) })
 	if c != nil && c.lastDecision() != nil {
-		f.hook.Admitted(string(c.lastDecision().verdict))
+		f.hook.SetRecordedVerdict(string(c.lastDecision().verdict))
 	}
 }
 
@@ -151,11 +151,11 @@ func (e *engine) refuseEvent(f *fact) {
 	switch {
 	case f.aaep != nil:
 		f.aaep.Seq, f.aaep.At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.Alone(f.aaep))
+		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventFindings(f.aaep))
 		f.refusedNumber = f.aaep.Number
 	case f.hook != nil:
 		f.hook.Seq, f.hook.At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
+		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
 	}
 	e.noteRefusedNumber(f)
 }
@@ -176,7 +176,7 @@ func (e *engine) noteRefusedNumber(f *fact) {
 		key.session = firstNonEmpty(f.refusedSession, key.session)
 	}
 	if w := e.trackers.find(key, f.protocol); w != nil {
-		e.findings.reportSessionFindings(f, *w.origin, w.aaep.Refused(*f.refusedNumber, f.eventID, f.seq))
+		e.findings.reportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.refusedNumber, f.eventID, f.seq))
 	}
 }
 

@@ -49,7 +49,7 @@ var cloudEventErrors = []struct {
 }
 
 // codeAtPath puts a code and a JSON pointer into words.
-func codeAtPath(code, path string) string { return catalogue.At(code, path) }
+func codeAtPath(code, path string) string { return catalogue.CodeAtPath(code, path) }
 
 // violationText puts a violation into words: the keyword and the place, and what is
 // missing by the name that the schema has for it.

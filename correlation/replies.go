@@ -71,7 +71,7 @@ func (rp *replies) recordReplyToken(w *protocolSession, f *fact) {
 // themselves, of the publisher in the same tenant that used the token last.
 func (rp *replies) routeQuestionReply(f *fact) {
 	rp.findings.reportEventFindings(nil, f)
-	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, rp.opts.fromRecording
+	f.aaep.Seq, f.aaep.At, f.aaep.FromRecording = f.seq, f.at, rp.opts.fromRecording
 	token := sumOf(f.aaep.Token())
 	use, known := rp.replyTokens.Get(tokenKey{f.key.tenant, f.key.source, token})
 	if !known {
@@ -80,7 +80,7 @@ func (rp *replies) routeQuestionReply(f *fact) {
 		}
 	}
 	if !known {
-		id := rp.findings.reportSessionFinding(f, f.origin, aaepsession.UnknownReply(f.aaep))
+		id := rp.findings.reportSessionFinding(f, f.origin, aaepsession.UnknownReplyFinding(f.aaep))
 		rp.bufferEarlyReply(f, tenantToken{f.key.tenant, token}, id)
 		return
 	}
@@ -103,13 +103,13 @@ type earlyReply struct {
 	seq     uint64
 	at      time.Time // the broker's
 	content sum
-	reply   aaepsession.Reply
+	reply   aaepsession.KeptReply
 }
 
 func (rp *replies) bufferEarlyReply(f *fact, k tenantToken, finding string) {
 	before, _ := rp.earlyReplies.Get(k)
 	if len(before) < maxEarlyReplies {
-		rp.earlyReplies.Put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, f.aaep.Reply()}))
+		rp.earlyReplies.Put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, f.aaep.KeepReply()}))
 	}
 }
 
@@ -123,7 +123,7 @@ func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantTo
 	rp.earlyReplies.Put(k, nil)
 	for _, r := range replies {
 		e := r.reply.Event(r.seq, r.at)
-		if !aaepsession.Follows(e, asked.aaep) {
+		if !aaepsession.ReplyFollows(e, asked.aaep) {
 			continue
 		}
 		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, aaep: e}

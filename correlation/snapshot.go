@@ -34,14 +34,14 @@ type snapshotState struct {
 // to 0.9 s for every 100,000 calls that are remembered, and holds arguments of calls
 // in the clear: keep it like the log.
 func (c *Correlator) Snapshot() []byte {
-	b, _ := c.SnapshotUnless(nil)
+	b, _ := c.SnapshotUnlessStopped(nil)
 	return b
 }
 
-// SnapshotUnless is Snapshot for somebody who may have to do something else
+// SnapshotUnlessStopped is Snapshot for somebody who may have to do something else
 // meanwhile: stop, which may be nil, is asked every few milliseconds, and once it
 // says yes there is none, which whole tells. The Correlator is the same either way.
-func (c *Correlator) SnapshotUnless(stop func() bool) (b []byte, whole bool) {
+func (c *Correlator) SnapshotUnlessStopped(stop func() bool) (b []byte, whole bool) {
 	if stop != nil && stop() { // before there is room for it, which takes its time, too
 		return nil, false
 	}

@@ -348,7 +348,7 @@ func TestADeadlineIsNotInThePast(t *testing.T) {
 		if !any {
 			break
 		}
-		if now := core.Stats().LogTime; !due.After(now) {
+		if now := core.Stats().EventTime; !due.After(now) {
 			t.Fatalf("the next deadline is %v at %v", due, now)
 		}
 		l.now = due

@@ -94,9 +94,9 @@ func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
 func (ts *trackers) accountStoredItems(w *protocolSession) {
 	before := w.storedItems
 	if w.aaep != nil {
-		w.storedItems = w.aaep.Weight()
+		w.storedItems = w.aaep.StoredItems()
 	} else {
-		w.storedItems = w.hook.Weight()
+		w.storedItems = w.hook.StoredItems()
 	}
 	ts.storedItems += w.storedItems - before
 	ts.sessions.Count(w.share, tables.ByWeight, w.storedItems-before)
@@ -111,9 +111,9 @@ func (ts *trackers) accountStoredItems(w *protocolSession) {
 
 // trackerTombstone is what is kept of a session that is not followed any more.
 type trackerTombstone struct {
-	aaep    aaepsession.Memory
-	hook    hooksession.Memory
-	silence *catalogue.Breach // it was said to have fallen silent
+	aaep    aaepsession.Tombstone
+	hook    hooksession.Tombstone
+	silence *catalogue.Finding // it was said to have fallen silent
 }
 
 // expireProtocolSessions forgets the sessions that have been idle for too long.
@@ -129,7 +129,7 @@ func (ts *trackers) expireProtocolSessions() {
 		}
 		d := trackerTombstone{}
 		if w.aaep != nil {
-			if d.silence = w.aaep.Silent(); d.silence != nil {
+			if d.silence = w.aaep.SilenceFinding(); d.silence != nil {
 				ts.findings.reportSessionFinding(&fact{protocol: protoAAEP}, *w.origin, d.silence)
 			}
 		}
@@ -139,10 +139,10 @@ func (ts *trackers) expireProtocolSessions() {
 
 func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
 	if w.aaep != nil {
-		d.aaep = w.aaep.Memory()
-		ts.countRunningSessions(w, w.aaep.Running(), false)
+		d.aaep = w.aaep.Tombstone()
+		ts.countRunningSessions(w, w.aaep.IsRunning(), false)
 	} else {
-		d.hook = w.hook.Memory()
+		d.hook = w.hook.Tombstone()
 	}
 	ts.storedItems -= w.storedItems
 	ts.sessions.Count(w.share, tables.ByWeight, -w.storedItems)
@@ -174,7 +174,7 @@ func (ts *trackers) follow(f *fact, o *origin) *protocolSession {
 	w := &protocolSession{origin: o, protocol: f.protocol, lastActivity: ts.timers.currentActivity()}
 	if f.aaep != nil {
 		w.aaep = aaepsession.Restore(d.aaep)
-		ts.countRunningSessions(w, false, w.aaep.Running())
+		ts.countRunningSessions(w, false, w.aaep.IsRunning())
 		ts.retractSilence(w, f, d)
 	} else {
 		w.hook = hooksession.Restore(d.hook)
@@ -188,8 +188,8 @@ func (ts *trackers) retractSilence(w *protocolSession, f *fact, d trackerTombsto
 	if d.silence == nil {
 		return
 	}
-	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Breach{Check: d.silence.Check, What: "the session goes on", Events: []string{f.eventID},
-		Seqs: []uint64{f.seq}, Withdraws: d.silence, Retracts: true})
+	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.eventID},
+		Seqs: []uint64{f.seq}, Replaces: d.silence, RetractsOnly: true})
 	d.silence = nil
 	ts.tombstones.Put(w.ID(), d)
 }
@@ -209,10 +209,10 @@ func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool)
 
 // applyAAEP applies an event to its session.
 func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
-	f.aaep.Seq, f.aaep.At, f.aaep.Recorded, f.aaep.Until = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
-	before, stray := w.aaep.Running(), w.aaep.Unstarted()
+	f.aaep.Seq, f.aaep.At, f.aaep.FromRecording, f.aaep.RecordedUntil = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
+	before, stray := w.aaep.IsRunning(), w.aaep.NeverStarted()
 	found := w.aaep.Apply(f.aaep)
-	ts.countRunningSessions(w, before, w.aaep.Running())
+	ts.countRunningSessions(w, before, w.aaep.IsRunning())
 	ts.accountStoredItems(w)
 	ts.findings.reportSessionFindings(f, *w.origin, found)
 	if f.kind == kindPre {
@@ -220,7 +220,7 @@ func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
 			f.confirmation = &confirmation{asked, accepted, explicit}
 		}
 	}
-	if !stray && w.aaep.Unstarted() && ts.runningSessions[f.key.publisher()] > 0 {
+	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.key.publisher()] > 0 {
 		ts.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
 	}
 }
@@ -239,13 +239,13 @@ func (ts *trackers) noteDecidedCall(c *call, f *fact) {
 		return
 	}
 	if w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
-		ts.findings.reportSessionFindings(f, *w.origin, w.hook.Decided(c.id, c.preEvent))
+		ts.findings.reportSessionFindings(f, *w.origin, w.hook.NoteDecided(c.id, c.preEvent))
 	}
 }
 
 // singleEventFinding is a breach that one event proves.
-func singleEventFinding(check, what string, f *fact) *catalogue.Breach {
-	b := &catalogue.Breach{Check: check, What: what, Seqs: []uint64{f.seq}, Call: f.callID}
+func singleEventFinding(check, what string, f *fact) *catalogue.Finding {
+	b := &catalogue.Finding{Check: check, Text: what, Seqs: []uint64{f.seq}, Call: f.callID}
 	if f.eventID != "" {
 		b.Events = []string{f.eventID}
 	}
@@ -268,7 +268,7 @@ func (fs *findings) reportEventFindings(w *protocolSession, f *fact) {
 	}
 }
 
-func (fs *findings) reportSessionFindings(f *fact, who origin, found []*catalogue.Breach) {
+func (fs *findings) reportSessionFindings(f *fact, who origin, found []*catalogue.Finding) {
 	for _, b := range found {
 		fs.reportSessionFinding(f, who, b)
 	}
@@ -279,7 +279,7 @@ func (fs *findings) reportSessionFindings(f *fact, who origin, found []*catalogu
 func (ts *trackers) checkOutsideGate(c *call, f *fact) {
 	w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook})
 	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
-	if ok && !said && f.effect != noEffect && w.hook.Gated() {
+	if ok && !said && f.effect != noEffect && w.hook.ClaimsGate() {
 		c.addRetractable("AH-C-084", ts.findings.reportCheck("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }

@@ -23,7 +23,7 @@ func (o object) bytes() []byte {
 }
 
 // with returns a copy of o with the member at a dotted path set, or removed if v is nil.
-func (o object) with(path string, v any) object { return corpus.Set(o, path, v) }
+func (o object) with(path string, v any) object { return corpus.WithMember(o, path, v) }
 
 // text returns the string at a dotted path.
 func (o object) text(path string) string {

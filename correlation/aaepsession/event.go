@@ -29,17 +29,17 @@ type Event struct {
 	// are to be set before the event is applied.
 	Seq uint64
 	At  time.Time
-	// Recorded says that it is from a recording, where there is no broker's time: At is
+	// FromRecording says that it is from a recording, where there is no broker's time: At is
 	// the latest time that the events up to here say, and a reply's own is not among them.
-	Recorded bool
-	// Until is the time by which a recording's events had been received; zero if that is
+	FromRecording bool
+	// RecordedUntil is the time by which a recording's events had been received; zero if that is
 	// not known.
-	Until time.Time
+	RecordedUntil time.Time
 }
 
-// Prefix is the extension prefix under which a producer may say which call a
+// ExtensionPrefix is the extension prefix under which a producer may say which call a
 // question is about: extensions.countersign.tool_call_id.
-const Prefix = "countersign"
+const ExtensionPrefix = "countersign"
 
 // maxText bounds the ids that are kept of an event; longer ones appear as "~h"
 // and their SHA-256.
@@ -65,7 +65,7 @@ func newEvent(e *aaep.Event, member func(key string) string) *Event {
 	out := &Event{ID: boundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: boundID(e.CorrelationID)}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
-		ours := e.Extensions[Prefix]
+		ours := e.Extensions[ExtensionPrefix]
 		out.questionCallID = firstNonEmpty(stringOf(ours["tool_call_id"]), stringOf(p.ExtraContext["tool_call_id"]))
 		out.questionTool = firstNonEmpty(stringOf(ours["tool"]), stringOf(p.ExtraContext["tool"]))
 	case *aaep.ConfirmationReply:

@@ -129,7 +129,7 @@ func (a *userQuestion) isAbout(i *invocation) bool {
 // that was withdrawn by leaving awaiting_input authorises nothing: until its time is
 // over, its action is as early as while the question is pending.
 func (s *Session) reportAgainstQuestion(e *Event, a *userQuestion, i *invocation) {
-	say := func(check, what string) *catalogue.Breach {
+	say := func(check, what string) *catalogue.Finding {
 		b := s.addFinding(check, what, a.event, a.resolvedBy, i.event)
 		b.Call = i.id
 		return b
@@ -237,7 +237,7 @@ func (s *Session) linkLateQuestion(a *userQuestion) {
 		i.laterQuestion, a.earlierInvocation = a, i
 		if i.unaskedFinding.Check == "AAEP-C-100" {
 			b := s.addFinding("AAEP-C-100", "late_confirmation, the user was asked only after the invocation", i.event, a.event)
-			b.Case, b.Call, b.Withdraws = "late_confirmation", i.id, i.unaskedFinding
+			b.Case, b.Call, b.Replaces = "late_confirmation", i.id, i.unaskedFinding
 		}
 		return
 	}

@@ -24,8 +24,8 @@ type Negotiations struct {
 	maybeRedelivered bool                   // among those that are open, one may have been delivered twice
 	recentContents   []uint64               // contents of the latest requests and answers
 	subscriptions    []acceptedSubscription
-	overdueFinding   *catalogue.Breach // the only one that was found unanswered
-	severalOverdue   bool              // more than one was
+	overdueFinding   *catalogue.Finding // the only one that was found unanswered
+	severalOverdue   bool               // more than one was
 }
 
 // Bounds of one publisher's negotiations.
@@ -35,8 +35,8 @@ const (
 	maxRecent        = 32
 )
 
-// Patience is how long a request may have no answer. AAEP sets no time.
-const Patience = 24 * time.Hour
+// AnswerTimeout is how long a request may have no answer. AAEP sets no time.
+const AnswerTimeout = 24 * time.Hour
 
 // subscriptionRequest is a request for a subscription, or for other terms of one.
 type subscriptionRequest struct {
@@ -51,7 +51,7 @@ type subscriptionRequest struct {
 
 // Negotiate takes the next message about a subscription and gives the violations
 // that it proves.
-func (n *Negotiations) Negotiate(e *Event) []*catalogue.Breach {
+func (n *Negotiations) Negotiate(e *Event) []*catalogue.Finding {
 	var out findingList
 	h := e.handshake
 	again := slices.Contains(n.recentContents, h.content)
@@ -78,9 +78,9 @@ func (n *Negotiations) Negotiate(e *Event) []*catalogue.Breach {
 }
 
 // findingList collects what one message proves.
-type findingList []*catalogue.Breach
+type findingList []*catalogue.Finding
 
-func (f *findingList) add(check, what string, proof ...eventRef) *catalogue.Breach {
+func (f *findingList) add(check, what string, proof ...eventRef) *catalogue.Finding {
 	q := Session{}
 	b := q.addFinding(check, what, proof...)
 	*f = append(*f, b)
@@ -186,11 +186,11 @@ func (n *Negotiations) pairRequest(again bool, fits func(*subscriptionRequest) b
 	return o
 }
 
-// Overdue gives what had no answer for too long, once each: requests
+// ReportOverdue gives what had no answer for too long, once each: requests
 // (AAEP-C-150) and requests for other terms (AAEP-C-160).
-func (n *Negotiations) Overdue(now time.Time) []*catalogue.Breach {
+func (n *Negotiations) ReportOverdue(now time.Time) []*catalogue.Finding {
 	var out findingList
-	for len(n.openRequests) > 0 && now.Sub(n.openRequests[0].requestedAt) >= Patience {
+	for len(n.openRequests) > 0 && now.Sub(n.openRequests[0].requestedAt) >= AnswerTimeout {
 		o := n.openRequests[0]
 		if n.openRequests = n.openRequests[1:]; !n.hasAnswers || n.unpairable || n.maybeRedelivered {
 			continue
@@ -215,17 +215,17 @@ func (n *Negotiations) Overdue(now time.Time) []*catalogue.Breach {
 	return out
 }
 
-// Waiting tells whether there is a request without an answer.
-func (n *Negotiations) Waiting() bool { return len(n.openRequests) > 0 }
+// HasOpenRequests tells whether there is a request without an answer.
+func (n *Negotiations) HasOpenRequests() bool { return len(n.openRequests) > 0 }
 
-// Forgettable tells whether nothing is lost if nothing of the publisher is kept.
-func (n *Negotiations) Forgettable() bool {
+// IsForgettable tells whether nothing is lost if nothing of the publisher is kept.
+func (n *Negotiations) IsForgettable() bool {
 	return len(n.openRequests) == 0 && n.overdueFinding == nil && len(n.subscriptions) == 0
 }
 
-// Late takes back that a request had no answer, if this is its answer: none else
+// RetractOverdue takes back that a request had no answer, if this is its answer: none else
 // was open, and no other had been found unanswered.
-func (n *Negotiations) Late(e *Event) []*catalogue.Breach {
+func (n *Negotiations) RetractOverdue(e *Event) []*catalogue.Finding {
 	b := n.overdueFinding
 	answers := e.handshake.kind == "accepted" || e.handshake.kind == "rejected"
 	if b == nil || len(n.openRequests) > 0 || !answers || slices.Contains(n.recentContents, e.handshake.content) { // what came before is no answer to what came since
@@ -237,8 +237,8 @@ func (n *Negotiations) Late(e *Event) []*catalogue.Breach {
 	}
 	q := Session{}
 	back := q.addFinding(b.Check, "the answer has arrived after all", e.eventRef())
-	back.Withdraws, back.Retracts, back.Case = b, true, b.Case
-	return []*catalogue.Breach{back}
+	back.Replaces, back.RetractsOnly, back.Case = b, true, b.Case
+	return []*catalogue.Finding{back}
 }
 
 var (

@@ -43,7 +43,7 @@ func TestNegotiationsAreBounded(t *testing.T) {
 			t.Fatalf("it keeps %d, %d, %d, %+v", len(n.openRequests), len(n.subscriptions), len(n.recentContents), n.openRequests[0].capabilities)
 		}
 	}
-	if found := n.Overdue(began.Add(1000 * time.Hour)); len(found) != 0 || len(n.openRequests) != 0 {
+	if found := n.ReportOverdue(began.Add(1000 * time.Hour)); len(found) != 0 || len(n.openRequests) != 0 {
 		t.Errorf("%d findings of what was forgotten, %d left", len(found), len(n.openRequests))
 	}
 }
@@ -58,17 +58,17 @@ func TestLateAnswer(t *testing.T) {
 		for i := range requests {
 			n.Negotiate(shaken(t, 3+i, "request", fmt.Sprintf(`,"subscriber_id":"%d"`, i)))
 		}
-		if found := n.Overdue(began.Add(2 * Patience)); len(found) != requests {
+		if found := n.ReportOverdue(began.Add(2 * AnswerTimeout)); len(found) != requests {
 			t.Fatalf("%d requests, %d findings", requests, len(found))
 		}
-		if again := n.Overdue(began.Add(3 * Patience)); len(again) != 0 {
+		if again := n.ReportOverdue(began.Add(3 * AnswerTimeout)); len(again) != 0 {
 			t.Errorf("said again: %v", again)
 		}
-		if back := n.Late(shaken(t, 8, "rejected", `,"reason_code":"unknown"`)); len(back) != 0 {
+		if back := n.RetractOverdue(shaken(t, 8, "rejected", `,"reason_code":"unknown"`)); len(back) != 0 {
 			t.Errorf("taken back by an answer that is delivered again: %v", back)
 		}
 		late := shaken(t, 9, "accepted", `,"subscription_id":"sub_1"`)
-		if back := n.Late(late); len(back) != want || want == 1 && (!back[0].Retracts || back[0].Withdraws == nil) {
+		if back := n.RetractOverdue(late); len(back) != want || want == 1 && (!back[0].RetractsOnly || back[0].Replaces == nil) {
 			t.Errorf("%d requests, taken back: %v", requests, back)
 		}
 		if found := n.Negotiate(late); len(found) != 0 {

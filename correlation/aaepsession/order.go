@@ -51,9 +51,9 @@ func (s *Session) checkNumber(e *Event) (inOrder bool) {
 	return true
 }
 
-// Refused notes the number of an event that does not count, so that it is not taken
+// NoteRefusedNumber notes the number of an event that does not count, so that it is not taken
 // for missing, and gives the findings that it takes back.
-func (s *Session) Refused(number int64, id string, seq uint64) []*catalogue.Breach {
+func (s *Session) NoteRefusedNumber(number int64, id string, seq uint64) []*catalogue.Finding {
 	s.out = nil
 	switch {
 	case s.numbering != withNumbers || s.ended:
@@ -68,7 +68,7 @@ func (s *Session) Refused(number int64, id string, seq uint64) []*catalogue.Brea
 // gap are numbers that were left out and have not come since.
 type gap struct {
 	from, to int64
-	finding  *catalogue.Breach // shared by the parts of one
+	finding  *catalogue.Finding // shared by the parts of one
 }
 
 // reportGap reports that numbers are missing; they may still come.
@@ -116,9 +116,9 @@ func (s *Session) forgetGap() {
 }
 
 // retractFinding takes a breach back.
-func (s *Session) retractFinding(b *catalogue.Breach, why string, e *Event) {
+func (s *Session) retractFinding(b *catalogue.Finding, why string, e *Event) {
 	back := s.addFinding(b.Check, why, e.eventRef())
-	back.Withdraws, back.Retracts = b, true
+	back.Replaces, back.RetractsOnly = b, true
 }
 
 // checkClock checks that time does not run backwards.

@@ -180,7 +180,7 @@ func (a *userQuestion) isTimeOver(e *Event) bool {
 	switch {
 	case a.deadline.IsZero():
 		return false
-	case e.Recorded:
+	case e.FromRecording:
 	case passed > a.timeout+replyGrace:
 		return true
 	case passed < a.timeout-tolerance:
@@ -266,7 +266,7 @@ func (s *Session) reportUnusedAcceptance(e *Event, a *userQuestion) {
 	}
 }
 
-func (s *Session) reportUnderstated(a *userQuestion, i *invocation, what string) *catalogue.Breach {
+func (s *Session) reportUnderstated(a *userQuestion, i *invocation, what string) *catalogue.Finding {
 	b := s.addFinding("AAEP-C-119", what, a.event, i.event)
 	b.Call = i.id
 	return b

@@ -122,36 +122,36 @@ func (s *Session) checkAutomaticReply(e *Event, decidedBy string) {
 	}
 }
 
-// UnknownReply is the breach of a reply whose token its publisher does not know
+// UnknownReplyFinding is the breach of a reply whose token its publisher does not know
 // (AAEP-C-110).
-func UnknownReply(e *Event) *catalogue.Breach {
+func UnknownReplyFinding(e *Event) *catalogue.Finding {
 	s := Session{}
 	b := s.addFinding("AAEP-C-110", "nobody asked under this token", e.eventRef())
 	b.Case = "unknown"
 	return b
 }
 
-// Reply is what is kept of a reply whose question is not known yet.
-type Reply struct {
+// KeptReply is what is kept of a reply whose question is not known yet.
+type KeptReply struct {
 	token, decidedBy string
 	clarifies        bool
 	content          replyContent
 }
 
-// Reply gives what to keep of a reply.
-func (e *Event) Reply() Reply {
+// KeepReply gives what to keep of a reply.
+func (e *Event) KeepReply() KeptReply {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
-		return Reply{boundID(p.ReplyToken), boundID(p.DecidedBy), false, replyContent{boundID(p.SubscriptionID), boundID(p.Decision), "", e.Time}}
+		return KeptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), false, replyContent{boundID(p.SubscriptionID), boundID(p.Decision), "", e.Time}}
 	case *aaep.ClarificationReply:
-		return Reply{boundID(p.ReplyToken), boundID(p.DecidedBy), true, replyContent{boundID(p.SubscriptionID), boundID(p.Response), p.ResponseKind, e.Time}}
+		return KeptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), true, replyContent{boundID(p.SubscriptionID), boundID(p.Response), p.ResponseKind, e.Time}}
 	}
-	return Reply{}
+	return KeptReply{}
 }
 
 // Event makes the reply of what was kept, which has its place in the log and the
 // broker's time.
-func (r Reply) Event(seq uint64, at time.Time) *Event {
+func (r KeptReply) Event(seq uint64, at time.Time) *Event {
 	e := &Event{Type: "confirmation.reply", Time: r.content.time, Seq: seq, At: at}
 	e.Payload = &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Decision: r.content.response, DecidedBy: r.decidedBy}
 	if r.clarifies {
@@ -162,8 +162,8 @@ func (r Reply) Event(seq uint64, at time.Time) *Event {
 	return e
 }
 
-// Follows tells whether a reply was sent when its question had been asked, by what
+// ReplyFollows tells whether a reply was sent when its question had been asked, by what
 // both say of the time.
-func Follows(reply, question *Event) bool {
+func ReplyFollows(reply, question *Event) bool {
 	return !reply.Time.IsZero() && !question.Time.IsZero() && !reply.Time.Add(clockSkew).Before(question.Time)
 }

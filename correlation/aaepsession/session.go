@@ -37,7 +37,7 @@ const (
 // Session is the state of one session. The zero value is a session of which
 // nothing was seen.
 type Session struct {
-	out []*catalogue.Breach `snapshot:"-"` // of one event
+	out []*catalogue.Finding `snapshot:"-"` // of one event
 
 	hasEvents, started, ended bool
 	restored                  bool // known from before it was forgotten: counts and tables are not complete
@@ -86,8 +86,8 @@ const (
 
 // addFinding notes a violation that these events prove. The caller may complete it
 // before the next one is noted.
-func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.Breach {
-	b := &catalogue.Breach{Check: check, What: what}
+func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.Finding {
+	b := &catalogue.Finding{Check: check, Text: what}
 	for _, p := range proof {
 		if p.id != "" {
 			b.Events = append(b.Events, p.id)
@@ -102,7 +102,7 @@ func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.B
 
 // Apply takes the next event of the session, or a reply to one of its
 // questions, and gives the violations that it proves, in order.
-func (s *Session) Apply(e *Event) []*catalogue.Breach {
+func (s *Session) Apply(e *Event) []*catalogue.Finding {
 	s.out = nil
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
@@ -184,7 +184,7 @@ func (s *Session) checkLifecycle(e *Event) bool {
 
 // overtakenFinding is an event that came before another, and what was said of it for that.
 type overtakenFinding struct {
-	finding *catalogue.Breach
+	finding *catalogue.Finding
 	time    time.Time
 	number  *int64
 }
@@ -214,39 +214,39 @@ func (s *Session) startSession(e *Event, p *aaep.SessionStarted) {
 	}
 }
 
-// Unstarted tells whether the session has events and never started.
-func (s *Session) Unstarted() bool { return s.hasEvents && !s.started && !s.restored }
+// NeverStarted tells whether the session has events and never started.
+func (s *Session) NeverStarted() bool { return s.hasEvents && !s.started && !s.restored }
 
-// Running tells whether the session has started and not ended.
-func (s *Session) Running() bool { return s.started && !s.ended }
+// IsRunning tells whether the session has started and not ended.
+func (s *Session) IsRunning() bool { return s.started && !s.ended }
 
-// Silent gives the breach of a session that fell silent without an end
+// SilenceFinding gives the breach of a session that fell silent without an end
 // (AAEP-C-064), nil if it has ended or never began.
-func (s *Session) Silent() *catalogue.Breach {
-	if !s.Running() {
+func (s *Session) SilenceFinding() *catalogue.Finding {
+	if !s.IsRunning() {
 		return nil
 	}
 	q := Session{}
 	return q.addFinding("AAEP-C-064", "", s.startEvent)
 }
 
-// Weight is how many things the session remembers, each of at most a few KB and
+// StoredItems is how many things the session remembers, each of at most a few KB and
 // usually of 100 bytes.
-func (s *Session) Weight() int {
+func (s *Session) StoredItems() int {
 	return 1 + len(s.gaps) + len(s.announcedTools) + len(s.openInvocations) + len(s.questions) + len(s.outputs)
 }
 
-// Memory is what is kept of a session that is forgotten otherwise.
-type Memory uint8
+// Tombstone is what is kept of a session that is forgotten otherwise.
+type Tombstone uint8
 
 const (
-	tombstoneKnown Memory = 1 << iota
+	tombstoneKnown Tombstone = 1 << iota
 	tombstoneStarted
 	tombstoneEnded
 )
 
-// Memory gives what to keep of the session.
-func (s *Session) Memory() Memory {
+// Tombstone gives what to keep of the session.
+func (s *Session) Tombstone() Tombstone {
 	m := tombstoneKnown
 	if s.started {
 		m |= tombstoneStarted
@@ -258,7 +258,7 @@ func (s *Session) Memory() Memory {
 }
 
 // Restore makes a session of what was kept of it; of zero, a new one.
-func Restore(m Memory) *Session {
+func Restore(m Tombstone) *Session {
 	if m == 0 {
 		return &Session{}
 	}

@@ -36,7 +36,7 @@ func TestBounds(t *testing.T) {
 		s.Apply(event(t, i, "tool.invoked", fmt.Sprintf(`,"tool":"t","tool_call_id":"call_%d"`, i)))
 		s.Apply(event(t, i, "output.streaming", fmt.Sprintf(`,"output_id":"out_%d","chunk":"","position":0,"complete":%v`, i, i%2 == 0)))
 	}
-	if len(s.openInvocations) != maxOpenInvocations || len(s.questions) != maxQuestions || len(s.outputs) != maxOutputs || s.Weight() != 1+maxOpenInvocations+maxQuestions+maxOutputs {
+	if len(s.openInvocations) != maxOpenInvocations || len(s.questions) != maxQuestions || len(s.outputs) != maxOutputs || s.StoredItems() != 1+maxOpenInvocations+maxQuestions+maxOutputs {
 		t.Errorf("%d invocations, %d questions, %d outputs", len(s.openInvocations), len(s.questions), len(s.outputs))
 	}
 	for i := range 2 * maxReplies {
@@ -71,18 +71,18 @@ func TestLongReplyAgain(t *testing.T) {
 func TestRestore(t *testing.T) {
 	s := &Session{}
 	s.Apply(event(t, 0, "session.started", ""))
-	restored := Restore(s.Memory())
-	if !restored.Running() || restored.Unstarted() {
+	restored := Restore(s.Tombstone())
+	if !restored.IsRunning() || restored.NeverStarted() {
 		t.Error("it is not running any more")
 	}
 	if found := restored.Apply(event(t, 1, "state.changed", `,"from_state":"deciding","to_state":"thinking"`)); len(found) != 1 { // a hint
 		t.Errorf("what was forgotten is held against it: %+v", found[len(found)-1])
 	}
 	s.Apply(event(t, 2, "session.completed", ""))
-	if found := Restore(s.Memory()).Apply(event(t, 3, "progress.updated", "")); found[len(found)-1].Check != "AAEP-C-063" {
+	if found := Restore(s.Tombstone()).Apply(event(t, 3, "progress.updated", "")); found[len(found)-1].Check != "AAEP-C-063" {
 		t.Errorf("its end is forgotten: %+v", found)
 	}
-	if Restore(0).Running() || (&Session{}).Silent() != nil {
+	if Restore(0).IsRunning() || (&Session{}).SilenceFinding() != nil {
 		t.Error("a new session is not new")
 	}
 }

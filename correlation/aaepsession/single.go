@@ -156,7 +156,7 @@ func textHints(e *aaep.Event, member func(key string) string) hintSet {
 		h.addIf(tokenText, tokens && showsToken(s))
 		h.addIf(leadingMark, r >= 0x300 && unicode.Is(unicode.M, r))
 	}
-	h.addIf(secretText, secrets.Suspect(e.Raw) && holdsSecret(e))
+	h.addIf(secretText, secrets.MayContain(e.Raw) && holdsSecret(e))
 	h.addIf(noLanguage, spoken && (e.Localization == nil || e.Localization.PrimaryLanguage == ""))
 	return h
 }
@@ -177,7 +177,7 @@ func holdsSecret(e *aaep.Event) bool {
 	if tree == nil {
 		tree, _ = strictjson.ParseObject(e.Raw, strictjson.DefaultLimits)
 	}
-	_, found := secrets.In(tree)
+	_, found := secrets.Find(tree)
 	return found
 }
 
@@ -247,17 +247,17 @@ func (s *Session) reportHints(e *Event) {
 	}
 }
 
-// Hints reports the checks that an event of no session fails by itself, but for
+// EventHints reports the checks that an event of no session fails by itself, but for
 // those that are said once a session.
-func Hints(e *Event) []*catalogue.Breach {
+func EventHints(e *Event) []*catalogue.Finding {
 	s := Session{givenHints: ^hintSet(0)}
 	s.reportHints(e)
 	return s.out
 }
 
-// Alone reports the checks that a message fails by itself, whatever its session or
+// EventFindings reports the checks that a message fails by itself, whatever its session or
 // its publisher's negotiations are. A reply fails none.
-func Alone(e *Event) []*catalogue.Breach {
+func EventFindings(e *Event) []*catalogue.Finding {
 	switch {
 	case e.IsHandshake():
 		var none Negotiations
@@ -265,7 +265,7 @@ func Alone(e *Event) []*catalogue.Breach {
 	case e.Token() != "" && e.Subscription() != "":
 		return nil
 	}
-	return Hints(e)
+	return EventHints(e)
 }
 
 // checkSkew compares an event's time with that of its receipt. A recording does not say
@@ -275,8 +275,8 @@ func (s *Session) checkSkew(e *Event) {
 		return
 	}
 	received := e.At
-	if e.Recorded && !e.Until.IsZero() {
-		received = e.Until
+	if e.FromRecording && !e.RecordedUntil.IsZero() {
+		received = e.RecordedUntil
 	}
 	if e.Time.Sub(received) > maxClockAhead || e.At.Sub(e.Time) > maxClockBehind {
 		s.reportedOnce |= reportedSkew

@@ -43,10 +43,10 @@ func (n *Negotiations) closeSubscription(e *Event) {
 	}
 }
 
-// Entitled gives the breach of a reply on a subscription that has none of its
+// CheckReply gives the breach of a reply on a subscription that has none of its
 // own to give, or is closed (AAEP-C-112); nil if it may come from there as far as
 // is known.
-func (n *Negotiations) Entitled(e *Event) *catalogue.Breach {
+func (n *Negotiations) CheckReply(e *Event) *catalogue.Finding {
 	i := n.findSubscription(boundID(e.Subscription()))
 	if e.Subscription() == "" || i < 0 {
 		return nil

@@ -20,8 +20,8 @@ type invocation struct {
 
 	correlation string // of an invocation without an id
 
-	unaskedFinding *catalogue.Breach // of an invocation that nobody was asked about first
-	laterQuestion  *userQuestion     // the question that came after it
+	unaskedFinding *catalogue.Finding // of an invocation that nobody was asked about first
+	laterQuestion  *userQuestion      // the question that came after it
 }
 
 // riskLevel is ordered.
@@ -120,7 +120,7 @@ func durationsDiffer(a, b int64) bool {
 }
 
 // asHint makes a breach a hint.
-func asHint(b *catalogue.Breach) *catalogue.Breach {
+func asHint(b *catalogue.Finding) *catalogue.Finding {
 	b.Severity = events.SeverityInfo
 	return b
 }

@@ -62,21 +62,21 @@ type Check struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Breach is one violation of a check.
-type Breach struct {
+// Finding is one violation of a check.
+type Finding struct {
 	Check    string
 	Case     string          // tells kinds of violations of one check apart; may be empty
-	What     string          // what exactly, in words, without values; may be empty
+	Text     string          // what exactly, in words, without values; may be empty
 	Severity events.Severity // "" means the check's
 	Events   []string        // ids of the events that prove it
 	Seqs     []uint64        // their places in the log
 	Call     string          // tool_call_id that is concerned, if one is
-	// Withdraws is an earlier breach that this one replaces or takes back: the
+	// Replaces is an earlier breach that this one replaces or takes back: the
 	// log has shown since that it was something else.
-	Withdraws *Breach
-	// Retracts says that nothing takes the place of the earlier breach: this one
+	Replaces *Finding
+	// RetractsOnly says that nothing takes the place of the earlier breach: this one
 	// is no violation.
-	Retracts bool
+	RetractsOnly bool
 }
 
 // All gives the catalogue in order of the identifiers, AAEP first and AUMP last. The caller
@@ -86,9 +86,9 @@ func All() []Check {
 		agentHookEvents, agentHookSessions, agentHookTrust, agentHookDeployments, aumpEvidence)
 }
 
-// At puts a code and a JSON pointer into words: bounded, and without anything
+// CodeAtPath puts a code and a JSON pointer into words: bounded, and without anything
 // that a terminal could take for a command.
-func At(code, path string) string {
+func CodeAtPath(code, path string) string {
 	if path == "" {
 		return code
 	}

@@ -51,14 +51,14 @@ type Requirement struct {
 	// Needs is what the traffic must have held, all of it, for the requirement to be
 	// exercised. The last one is what is counted.
 	Needs []Facet
-	// Breaks is what breaks it when the traffic held it, beside findings.
-	Breaks Facet
-	// Open is what, as long as the traffic holds it, leaves open whether it held.
-	Open Facet
+	// BrokenBy is what breaks it when the traffic held it, beside findings.
+	BrokenBy Facet
+	// NotWhile is what, as long as the traffic holds it, leaves open whether it held.
+	NotWhile Facet
 	// Hard: if it is broken, or not shown, so is the profile, whatever the score.
 	Hard bool
-	// Exposes is the event type whose absence a publisher may declare.
-	Exposes string
+	// EventType is the event type whose absence a publisher may declare.
+	EventType string
 	// Reason says why no log decides it; then the rest is empty.
 	Reason string
 }
@@ -69,9 +69,9 @@ type Profile struct {
 	Protocol string
 	Title    string // what the traffic is checked against
 	Includes string // the profile that must be met as well; "" if none
-	// Signs are what a publisher that claims the profile shows; without any of them
+	// ClaimSigns are what a publisher that claims the profile shows; without any of them
 	// it does not claim it, as far as can be seen. Empty: everybody is asked.
-	Signs []Facet
+	ClaimSigns []Facet
 	// Percent of the requirements that are not excused must hold.
 	Percent      int
 	Requirements []Requirement
@@ -81,8 +81,8 @@ type Profile struct {
 // caller may change the result.
 func Profiles() []Profile { return slices.Concat(agentHookProfiles, aaepLevels) }
 
-// Named finds a profile.
-func Named(name string) (Profile, bool) {
+// FindProfile finds a profile.
+func FindProfile(name string) (Profile, bool) {
 	for _, p := range Profiles() {
 		if p.Name == name {
 			return p, true
@@ -128,14 +128,14 @@ func hardRequirement(id, text string, needs Facet, checks ...string) Requirement
 
 // typeRequirement makes the requirement that a type of event appears.
 func typeRequirement(id, text, exposes string, need Facet) Requirement {
-	return Requirement{ID: id, Text: text, Needs: []Facet{need}, Exposes: exposes}
+	return Requirement{ID: id, Text: text, Needs: []Facet{need}, EventType: exposes}
 }
 
 // notWhileOpen makes a requirement one that is not held as long as something is open.
-func notWhileOpen(open Facet, r Requirement) Requirement { r.Open = open; return r }
+func notWhileOpen(open Facet, r Requirement) Requirement { r.NotWhile = open; return r }
 
 // brokenBy makes a requirement one that is broken by what lacks what it is about.
-func brokenBy(what Facet, r Requirement) Requirement { r.Breaks = what; return r }
+func brokenBy(what Facet, r Requirement) Requirement { r.BrokenBy = what; return r }
 
 // withHints makes a requirement that hints break, too.
 func withHints(r Requirement) Requirement { r.Hints = true; return r }

@@ -21,20 +21,20 @@ func taken(lines ...string) *Tally {
 	for _, l := range lines {
 		list = append(list, json.RawMessage(l))
 	}
-	return Recording(subject.ProtoAgentHook, list, nil)
+	return TallyRecording(subject.ProtoAgentHook, list, nil)
 }
 
-func line(r Report, id string) Line {
-	i := slices.IndexFunc(r.Lines, func(l Line) bool { return l.ID == id })
+func line(r Report, id string) RequirementResult {
+	i := slices.IndexFunc(r.Results, func(l RequirementResult) bool { return l.ID == id })
 	if i < 0 {
-		return Line{}
+		return RequirementResult{}
 	}
-	return r.Lines[i]
+	return r.Results[i]
 }
 
 func named(t *testing.T, name string) Profile {
 	t.Helper()
-	p, ok := Named(name)
+	p, ok := FindProfile(name)
 	if !ok {
 		t.Fatalf("there is no profile %s", name)
 	}
@@ -163,7 +163,7 @@ func TestUnanswered(t *testing.T) {
 	} {
 		tally := New()
 		for _, text := range c.lines {
-			tally.Event("aaep", "courier", "", []byte(text))
+			tally.AddEvent("aaep", "courier", "", []byte(text))
 		}
 		r := tally.Report(p, who, nil)
 		if got := [2]Outcome{line(r, "answers").Outcome, line(r, "renegotiation").Outcome}; got != [2]Outcome{c.answered, c.renegotiated} {
@@ -199,7 +199,7 @@ func TestFindings(t *testing.T) {
 	post := hookEvent(1, "PostLLMCall", "")
 	find := func(tally *Tally, f events.Finding) *Tally {
 		f.Source, f.Session = "courier", "s1"
-		tally.Finding(f)
+		tally.AddFinding(f)
 		return tally
 	}
 	hint := events.Finding{FindingID: "f1", Rule: "AH-C-058", Severity: events.SeverityInfo, Seqs: []uint64{7}}
@@ -219,7 +219,7 @@ func TestFindings(t *testing.T) {
 	if r := tally.Report(p, who, nil); line(*r.Includes, "uuid").Outcome != Held {
 		t.Errorf("taken back: %+v", line(*r.Includes, "uuid"))
 	}
-	tally.Off("AH-C-004")
+	tally.MarkRuleOff("AH-C-004")
 	if l := line(tally.Report(named(t, Bronze), who, nil), "uuid"); l.Outcome != Undecidable || l.Reason == "" {
 		t.Errorf("switched off: %+v", l)
 	}
@@ -229,15 +229,15 @@ func TestFindings(t *testing.T) {
 // calls of its protocol.
 func TestOwnRules(t *testing.T) {
 	tally := taken(hookEvent(1, "PostToolUse", `,"tool_name":"t","metadata":{"tool_call_id":"c1"}`))
-	tally.Event(subject.ProtoAAEP, "courier", "", []byte(`{"type":"aaep:agent.tool.invoked","session_id":"sess_1"}`))
+	tally.AddEvent(subject.ProtoAAEP, "courier", "", []byte(`{"type":"aaep:agent.tool.invoked","session_id":"sess_1"}`))
 	f := events.Finding{FindingID: "f1", Rule: "executed_without_verdict", Severity: events.SeverityHigh, Source: "courier", Session: "sess_1"}
-	tally.Finding(f)
+	tally.AddFinding(f)
 	p, who := named(t, AdmissionBound), Subject{Source: "courier"}
 	if l := line(tally.Report(p, who, nil), "waits"); l.Outcome == Broken {
 		t.Errorf("an AAEP call breaks it: %+v", l)
 	}
 	f.Session = "s1"
-	tally.Finding(f)
+	tally.AddFinding(f)
 	if l := line(tally.Report(p, who, nil), "waits"); l.Outcome != Broken || l.Count != 1 {
 		t.Errorf("%+v", l)
 	}
@@ -248,13 +248,13 @@ func TestOwnRules(t *testing.T) {
 func TestBounded(t *testing.T) {
 	tally := New()
 	for i := range 2 * maxCalls {
-		tally.Event(subject.ProtoAgentHook, "", "", []byte(hookEvent(i, "PreToolUse", fmt.Sprintf(`,"tool_name":"t","evidence_phase":"pre_commit","metadata":{"tool_call_id":"c%d"}`, i))))
+		tally.AddEvent(subject.ProtoAgentHook, "", "", []byte(hookEvent(i, "PreToolUse", fmt.Sprintf(`,"tool_name":"t","evidence_phase":"pre_commit","metadata":{"tool_call_id":"c%d"}`, i))))
 	}
 	o := tally.sessionTally(subject.ProtoAgentHook, sessionKey{"courier", "s1"})
 	if len(o.calls) != maxCalls || len(o.ids) != maxIDs {
 		t.Errorf("%d calls, %d ids", len(o.calls), len(o.ids))
 	}
-	if r := tally.Report(named(t, Bronze), Subject{Source: "courier"}, nil); !r.Lines[0].Partial {
+	if r := tally.Report(named(t, Bronze), Subject{Source: "courier"}, nil); !r.Results[0].Partial {
 		t.Error("the report does not say so")
 	}
 }
@@ -264,9 +264,9 @@ func TestTenants(t *testing.T) {
 	tally := New()
 	space := subject.Space{}
 	for _, tenant := range []string{"acme", "other"} {
-		tally.Message(space, "acme", events.LogMessage{Subject: space.Event(tenant, "rt-"+tenant, "agenthook", "s1", "SessionStart"), Body: []byte(hookEvent(1, "SessionStart", ""))})
+		tally.AddMessage(space, "acme", events.LogMessage{Subject: space.Event(tenant, "rt-"+tenant, "agenthook", "s1", "SessionStart"), Body: []byte(hookEvent(1, "SessionStart", ""))})
 		change, _ := events.Encode(events.RulesChange{Tenant: tenant, Rules: map[string]string{"rule-" + tenant: events.RuleOff, "warned": events.RuleWarn}})
-		tally.Message(space, "acme", events.LogMessage{Subject: space.Control("GOV", events.ControlRules), Body: change})
+		tally.AddMessage(space, "acme", events.LogMessage{Subject: space.Control("GOV", events.ControlRules), Body: change})
 	}
 	if got := tally.Publishers(subject.ProtoAgentHook); !slices.Equal(got, []Subject{{Source: "rt-acme"}}) || !tally.rulesOff["rule-acme"] || len(tally.rulesOff) != 1 {
 		t.Errorf("%v, off %v", got, tally.rulesOff)
@@ -285,7 +285,7 @@ func FuzzEvent(f *testing.F) {
 			protocol = subject.ProtoAgentHook
 		}
 		play := func() string {
-			tally := Recording(protocol, []json.RawMessage{b, b}, nil)
+			tally := TallyRecording(protocol, []json.RawMessage{b, b}, nil)
 			out := ""
 			for _, p := range Profiles() {
 				for _, s := range tally.Publishers(p.Protocol) {

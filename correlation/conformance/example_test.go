@@ -12,7 +12,7 @@ import (
 
 // A publisher's traffic is held against a profile of its protocol. What the traffic
 // did not exercise is reported as such and never counts as held.
-func ExampleRecording() {
+func ExampleTallyRecording() {
 	text, err := fs.ReadFile(examples.FS, "sessions/agenthook-mail.jsonl")
 	if err != nil {
 		log.Fatal(err)
@@ -26,8 +26,8 @@ func ExampleRecording() {
 		log.Fatal(err)
 	}
 
-	tally := conformance.Recording("agenthook", lines, findings)
-	bronze, _ := conformance.Named(conformance.Bronze)
+	tally := conformance.TallyRecording("agenthook", lines, findings)
+	bronze, _ := conformance.FindProfile(conformance.Bronze)
 	for _, publisher := range tally.Publishers("agenthook") {
 		report := tally.Report(bronze, publisher, nil)
 		fmt.Println(report.Source, report.Outcome)

@@ -18,88 +18,88 @@ func TypeOf(eventType string) Facet { return Facet(eventType + " events") }
 
 // The facets of both protocols.
 const (
-	Event  Facet = "events"
-	Sequel Facet = "events behind another of their session"
-	Again  Facet = "events that came more than once"
-	CallID Facet = "announcements with a tool call id"
+	Event           Facet = "events"
+	FollowingEvents Facet = "events behind another of their session"
+	RepeatedEvents  Facet = "events that came more than once"
+	CallID          Facet = "announcements with a tool call id"
 
-	StillOpen Facet = "open: calls were announced and have not ended yet"
+	OpenCalls Facet = "open: calls were announced and have not ended yet"
 )
 
 // The facets of AgentHook.
 const (
-	Tool             Facet = "tool events"
-	Afterwards       Facet = "reports of something past that claim a phase"
-	Instance         Facet = "events that name their instance or runtime"
-	Bounds           Facet = "starts and ends of sessions"
-	LLMPre           Facet = "model calls"
-	LLMPost          Facet = "reports of model calls"
-	LLMOpen          Facet = "open: model calls were announced and have not ended yet"
-	Reasoning        Facet = "reports of model calls with a length of reasoning"
-	Leads            Facet = "retries and handoffs"
-	PreCommit        Facet = "calls that claim pre_commit"
-	Stamped          Facet = "calls that carry a verdict"
-	Unstamped        Facet = "calls that carry no verdict and report no fail mode"
-	Unphased         Facet = "announcements that claim no pre_commit"
-	Nameless         Facet = "announcements without a tool call id"
-	Verdict          Facet = "recorded verdicts"
-	Refusal          Facet = "denials"
-	Pending          Facet = "verdicts that wait for an approval"
-	Obstacle         Facet = "denials and verdicts that wait"
-	Asked            Facet = "recorded verdicts that wait for an approval"
-	Ran              Facet = "executions"
-	Input            Facet = "announced arguments"
-	Executed         Facet = "executed arguments"
-	FailMode         Facet = "fail modes that fired"
-	Attested         Facet = "attestations"
-	Governed         Facet = "governed events"
-	GovernedPre      Facet = "governed announcements"
-	GovernedPost     Facet = "ends of governed calls"
-	UngovernedPre    Facet = "announcements without a block of the profile"
-	UngovernedPost   Facet = "ends of calls without a block of the profile"
-	Identified       Facet = "tool identities"
-	Unsaid           Facet = "open: calls answer \"unknown\", and what a manifest's limitations cover is in words"
-	Translation      Facet = "tool identities with a translation"
-	Hashes           Facet = "events with several schema hashes"
-	ValidationFailed Facet = "validations that failed"
-	Redaction        Facet = "redactions"
-	Risk             Facet = "risk blocks"
-	Retry            Facet = "retries"
-	Began            Facet = "executions that say when they began"
-	Execution        Facet = "execution blocks"
-	NeedsHuman       Facet = "calls that need a person's approval"
-	Steps            Facet = "steps between call and execution"
-	Web              Facet = "web events"
-	WebHash          Facet = "hashes of web content"
-	WebGate          Facet = "web actions that claim pre_commit"
+	ToolEvents            Facet = "tool events"
+	PastReports           Facet = "reports of something past that claim a phase"
+	Instance              Facet = "events that name their instance or runtime"
+	SessionBounds         Facet = "starts and ends of sessions"
+	ModelCalls            Facet = "model calls"
+	ModelCallReports      Facet = "reports of model calls"
+	OpenModelCalls        Facet = "open: model calls were announced and have not ended yet"
+	Reasoning             Facet = "reports of model calls with a length of reasoning"
+	RetriesAndHandoffs    Facet = "retries and handoffs"
+	PreCommit             Facet = "calls that claim pre_commit"
+	CallsWithVerdict      Facet = "calls that carry a verdict"
+	CallsWithoutVerdict   Facet = "calls that carry no verdict and report no fail mode"
+	CallsWithoutPreCommit Facet = "announcements that claim no pre_commit"
+	CallsWithoutID        Facet = "announcements without a tool call id"
+	RecordedVerdicts      Facet = "recorded verdicts"
+	Refusal               Facet = "denials"
+	WaitingVerdicts       Facet = "verdicts that wait for an approval"
+	DenialsAndWaits       Facet = "denials and verdicts that wait"
+	RecordedWaits         Facet = "recorded verdicts that wait for an approval"
+	ToolExecutions        Facet = "executions"
+	AnnouncedArguments    Facet = "announced arguments"
+	ExecutedArguments     Facet = "executed arguments"
+	FailMode              Facet = "fail modes that fired"
+	Attested              Facet = "attestations"
+	Governed              Facet = "governed events"
+	GovernedPre           Facet = "governed announcements"
+	GovernedPost          Facet = "ends of governed calls"
+	UngovernedPre         Facet = "announcements without a block of the profile"
+	UngovernedPost        Facet = "ends of calls without a block of the profile"
+	ToolIdentities        Facet = "tool identities"
+	UnknownAnswers        Facet = "open: calls answer \"unknown\", and what a manifest's limitations cover is in words"
+	Translation           Facet = "tool identities with a translation"
+	SchemaHashes          Facet = "events with several schema hashes"
+	ValidationFailed      Facet = "validations that failed"
+	Redaction             Facet = "redactions"
+	RiskBlocks            Facet = "risk blocks"
+	Retry                 Facet = "retries"
+	TimedExecutions       Facet = "executions that say when they began"
+	ExecutionBlocks       Facet = "execution blocks"
+	NeedsHuman            Facet = "calls that need a person's approval"
+	IntermediateSteps     Facet = "steps between call and execution"
+	WebEvents             Facet = "web events"
+	WebHash               Facet = "hashes of web content"
+	WebGate               Facet = "web actions that claim pre_commit"
 )
 
 // The facets of AAEP.
 const (
-	Critical          Facet = "events that must be critical"
-	Texts             Facet = "events with texts"
-	Announced         Facet = "events that people hear"
-	Terminal          Facet = "ends of sessions"
-	Numbered          Facet = "events with a sequence number"
-	Phases            Facet = "invocations and output"
-	LeavesCalling     Facet = "changes of state away from calling a tool"
-	Irreversible      Facet = "irreversible invocations"
-	HighRisk          Facet = "reversible invocations of high risk"
-	Question          Facet = "questions"
-	IrreversibleAsked Facet = "questions about something irreversible"
-	Reply             Facet = "replies"
-	Rejection         Facet = "rejections"
-	OtherSide         Facet = "executions whose beginning AgentHook reports"
-	Acceptance        Facet = "acceptances"
+	Critical             Facet = "events that must be critical"
+	Texts                Facet = "events with texts"
+	SpokenEvents         Facet = "events that people hear"
+	Terminal             Facet = "ends of sessions"
+	Numbered             Facet = "events with a sequence number"
+	InvocationsAndOutput Facet = "invocations and output"
+	LeavesCalling        Facet = "changes of state away from calling a tool"
+	Irreversible         Facet = "irreversible invocations"
+	HighRisk             Facet = "reversible invocations of high risk"
+	Question             Facet = "questions"
+	IrreversibleAsked    Facet = "questions about something irreversible"
+	Reply                Facet = "replies"
+	Rejection            Facet = "rejections"
+	AgentHookExecutions  Facet = "executions whose beginning AgentHook reports"
+	Acceptance           Facet = "acceptances"
 
-	Offered     Facet = "subscription requests"
-	Answered    Facet = "answers to subscription requests"
-	Unanswered  Facet = "open: subscription requests, or requests for other terms, have no answer yet"
-	Subscribed  Facet = "subscriptions"
-	Refused     Facet = "refused subscriptions"
-	SignedOnly  Facet = "subscription requests that want a signed manifest"
-	SignedPaper Facet = "signed manifests"
-	Renewal     Facet = "requests for other terms of a subscription"
+	SubscriptionRequests     Facet = "subscription requests"
+	SubscriptionAnswers      Facet = "answers to subscription requests"
+	OpenSubscriptionRequests Facet = "open: subscription requests, or requests for other terms, have no answer yet"
+	AcceptedSubscriptions    Facet = "subscriptions"
+	RefusedSubscriptions     Facet = "refused subscriptions"
+	SignedOnly               Facet = "subscription requests that want a signed manifest"
+	SignedManifests          Facet = "signed manifests"
+	Renewal                  Facet = "requests for other terms of a subscription"
 )
 
 // facetList collects what an event shows.
@@ -117,29 +117,29 @@ func agentHookFacets(e *agenthook.Event) facetList {
 	f := facetList{Event, TypeOf(e.EventType)}
 	is := func(types ...string) bool { return slices.Contains(types, e.EventType) }
 	pre, post := is(agenthook.PreToolUse), is(agenthook.PostToolUse)
-	f.addIf(pre || post, Tool)
-	f.addIf(is(agenthook.SessionStart, agenthook.SessionEnd), Bounds)
-	f.addIf(is(agenthook.PreLLMCall), LLMPre)
-	f.addIf(is(agenthook.PostLLMCall), LLMPost)
-	f.addIf(is(agenthook.AgentHandoff), Leads)
+	f.addIf(pre || post, ToolEvents)
+	f.addIf(is(agenthook.SessionStart, agenthook.SessionEnd), SessionBounds)
+	f.addIf(is(agenthook.PreLLMCall), ModelCalls)
+	f.addIf(is(agenthook.PostLLMCall), ModelCallReports)
+	f.addIf(is(agenthook.AgentHandoff), RetriesAndHandoffs)
 	f.addIf(e.EvidencePhase != "" && !pre && (agenthook.IsPost(e.EventType) || is(agenthook.ModelResponse, agenthook.SessionEnd, agenthook.ErrorOccurred,
-		agenthook.WebSearchResultsReturned, agenthook.WebPageRead, agenthook.WebActionCompleted, agenthook.EvidenceUsedInOutput)), Afterwards)
+		agenthook.WebSearchResultsReturned, agenthook.WebPageRead, agenthook.WebActionCompleted, agenthook.EvidenceUsedInOutput)), PastReports)
 	f.addIf(pre && e.ToolCallID() != "", CallID)
-	f.addIf(pre && e.ToolCallID() == "", Nameless)
-	f.addIf(pre && e.EvidencePhase == "", Unphased)
+	f.addIf(pre && e.ToolCallID() == "", CallsWithoutID)
+	f.addIf(pre && e.EvidencePhase == "", CallsWithoutPreCommit)
 	f.addIf(pre && !e.HasGovernanceBlock(), UngovernedPre)
 	f.addIf(post && !e.HasGovernanceBlock(), UngovernedPost)
 	f.addIf(pre && e.EvidencePhase == agenthook.PhasePreCommit, PreCommit)
-	f.addIf(pre && e.ToolInput != nil, Input)
-	f.addIf(is(agenthook.ToolCallValidated, agenthook.ToolCallRedacted, agenthook.ToolCallRetried), Steps)
+	f.addIf(pre && e.ToolInput != nil, AnnouncedArguments)
+	f.addIf(is(agenthook.ToolCallValidated, agenthook.ToolCallRedacted, agenthook.ToolCallRetried), IntermediateSteps)
 	if len(e.Metadata) > 0 {
 		f.addBlocks(e, pre, post)
 	}
 	if post {
 		x, said := e.Execution()
 		executed, _ := e.Metadata["tool_input_executed"].(map[string]any)
-		f.addIf(!said || !x.DidNotRun(len(executed) > 0), Ran)
-		f.addIf(said && x.StartedAt != "", Began)
+		f.addIf(!said || !x.DidNotRun(len(executed) > 0), ToolExecutions)
+		f.addIf(said && x.StartedAt != "", TimedExecutions)
 	}
 	return f
 }
@@ -150,10 +150,10 @@ func (f *facetList) addBlocks(e *agenthook.Event, pre, post bool) {
 	f.addIf(has("reasoning_chars"), Reasoning)
 	f.addIf(has("runtime_attestation"), Attested)
 	f.addIf(has("redaction"), Redaction)
-	f.addIf(has("execution"), Execution)
-	f.addIf(post && (has("tool_input_executed") || e.ToolInput != nil), Executed)
+	f.addIf(has("execution"), ExecutionBlocks)
+	f.addIf(post && (has("tool_input_executed") || e.ToolInput != nil), ExecutedArguments)
 	if v, ok := e.AdmissionVerdict(); ok {
-		f.addIf(pre, Stamped)
+		f.addIf(pre, CallsWithVerdict)
 		f.addVerdict(events.Verdict(v.Verdict))
 	}
 	if mode, ok := e.FailMode(); ok {
@@ -161,18 +161,18 @@ func (f *facetList) addBlocks(e *agenthook.Event, pre, post bool) {
 	}
 	if r, ok := e.Retry(); ok {
 		f.addIf(true, Retry)
-		f.addIf(r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1), Leads)
+		f.addIf(r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1), RetriesAndHandoffs)
 	}
 	if v, ok := e.Validation(); ok {
 		f.addIf(v.Status == "failed", ValidationFailed)
 	}
 	if r, ok := e.Risk(); ok {
-		f.addIf(true, Risk)
+		f.addIf(true, RiskBlocks)
 		f.addIf(pre && r.RequiresHumanApproval != nil && *r.RequiresHumanApproval, NeedsHuman)
 	}
 	f.addIdentity(e, pre)
 	if w, ok := e.Metadata["web"].(map[string]any); ok {
-		f.addIf(true, Web)
+		f.addIf(true, WebEvents)
 		f.addIf(w["content_hash"] != nil || w["screenshot_hash"] != nil, WebHash)
 		f.addIf(e.EventType == agenthook.WebActionRequested && e.EvidencePhase == agenthook.PhasePreCommit, WebGate)
 	}
@@ -187,11 +187,11 @@ func (f *facetList) addIdentity(e *agenthook.Event, pre bool) {
 	}
 	f.addIf(e.HasGovernanceBlock(), Governed)
 	f.addIf(pre && e.HasGovernanceBlock(), GovernedPre)
-	f.addIf(pre && e.HasGovernanceBlock() && hooksession.AnswersUnknown(e), Unsaid)
+	f.addIf(pre && e.HasGovernanceBlock() && hooksession.AnswersUnknown(e), UnknownAnswers)
 	identity, identified := e.ToolIdentity()
 	if identified {
 		count(identity.SchemaHash)
-		f.addIf(true, Identified)
+		f.addIf(true, ToolIdentities)
 	}
 	if t, ok := e.ProviderTranslation(); ok {
 		count(t.SchemaHash)
@@ -200,20 +200,20 @@ func (f *facetList) addIdentity(e *agenthook.Event, pre bool) {
 	if v, ok := e.Validation(); ok {
 		count(v.SchemaHash)
 	}
-	f.addIf(hashes > 1, Hashes)
+	f.addIf(hashes > 1, SchemaHashes)
 }
 
 // addVerdict: what a verdict gives to judge, whoever says it.
 func (f *facetList) addVerdict(v events.Verdict) {
-	f.addIf(v == events.Deny, Refusal, Obstacle)
-	f.addIf(v == events.Ask || v == events.Defer, Pending, Obstacle)
+	f.addIf(v == events.Deny, Refusal, DenialsAndWaits)
+	f.addIf(v == events.Ask || v == events.Defer, WaitingVerdicts, DenialsAndWaits)
 }
 
 // decisionFacets are those of a recorded decision.
 func decisionFacets(v events.Verdict) facetList {
-	f := facetList{Verdict}
+	f := facetList{RecordedVerdicts}
 	f.addVerdict(v)
-	f.addIf(v == events.Ask || v == events.Defer, Asked)
+	f.addIf(v == events.Ask || v == events.Defer, RecordedWaits)
 	return f
 }
 
@@ -228,10 +228,10 @@ func aaepFacets(e *aaep.Event) facetList {
 	case *aaep.StateChanged:
 		f.addIf(p.FromState == "calling_tool" && p.ToState != "calling_tool", LeavesCalling)
 	case *aaep.OutputStreaming:
-		f.addIf(true, Phases)
+		f.addIf(true, InvocationsAndOutput)
 	case *aaep.ToolInvoked:
 		final := p.Irreversible != nil && *p.Irreversible
-		f.addIf(true, Phases)
+		f.addIf(true, InvocationsAndOutput)
 		f.addIf(p.ToolCallID != "", CallID)
 		f.addIf(final, Irreversible)
 		f.addIf(!final && p.RiskLevel == "high", HighRisk)
@@ -248,7 +248,7 @@ func aaepFacets(e *aaep.Event) facetList {
 	case *aaep.ClarificationReply:
 		f.addIf(true, Reply)
 	}
-	f.addIf(slices.Contains(announcedTypes, e.Type), Announced)
+	f.addIf(slices.Contains(announcedTypes, e.Type), SpokenEvents)
 	f.addIf(!e.IsReply() && hasReadableText(e.Tree), Texts)
 	return f
 }
@@ -260,13 +260,13 @@ func handshakeFacets(e *aaep.Event) facetList {
 	_, signed := e.Tree["signed_manifest"]
 	switch strings.TrimPrefix(e.Type, handshakePrefix) {
 	case "request":
-		f.addIf(true, Offered)
+		f.addIf(true, SubscriptionRequests)
 		f.addIf(capabilities["accept_signed_manifests_only"] == true, SignedOnly)
 	case "accepted":
-		f.addIf(true, Answered, Subscribed)
-		f.addIf(signed, SignedPaper)
+		f.addIf(true, SubscriptionAnswers, AcceptedSubscriptions)
+		f.addIf(signed, SignedManifests)
 	case "rejected":
-		f.addIf(true, Answered, Refused)
+		f.addIf(true, SubscriptionAnswers, RefusedSubscriptions)
 	case "renegotiate":
 		f.addIf(true, Renewal)
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Message takes a message of the log: a producer's event, the copy of a request,
+// AddMessage takes a message of the log: a producer's event, the copy of a request,
 // a decision, a finding, or a change of the tenant's switches. The rest, and what
 // is another tenant's, it leaves alone. Bodies may be redacted.
-func (t *Tally) Message(space subject.Space, tenant string, m events.LogMessage) {
+func (t *Tally) AddMessage(space subject.Space, tenant string, m events.LogMessage) {
 	p, err := space.Parse(m.Subject)
 	switch {
 	case err != nil:
@@ -27,20 +27,20 @@ func (t *Tally) Message(space subject.Space, tenant string, m events.LogMessage)
 		}
 	case p.Tenant != tenant:
 	case p.Class == subject.Events && p.Type == subject.TypeRequest:
-		t.Request(p.Protocol, p.Publisher, cmp.Or(m.HeaderValue(events.HeaderSession), p.Session), m.Body)
+		t.AddRequest(p.Protocol, p.Publisher, cmp.Or(m.HeaderValue(events.HeaderSession), p.Session), m.Body)
 	case p.Class == subject.Events:
 		body := m.Body
 		if ce, err := cloudevents.Decode(m.Header, m.Body); err == nil && ce.Data != nil {
 			body = ce.Data
 		}
-		t.Event(p.Protocol, p.Publisher, p.Session, body)
+		t.AddEvent(p.Protocol, p.Publisher, p.Session, body)
 	case p.Class == subject.Decisions:
 		if d, err := events.DecodeRecord[events.Decision](m.Body); err == nil {
-			t.Decision(d)
+			t.AddDecision(d)
 		}
 	case p.Class == subject.Findings:
 		if f, err := events.DecodeRecord[events.Finding](m.Body); err == nil {
-			t.Finding(f)
+			t.AddFinding(f)
 		}
 	}
 }
@@ -48,14 +48,14 @@ func (t *Tally) Message(space subject.Space, tenant string, m events.LogMessage)
 func (t *Tally) applyRulesChange(c events.RulesChange) {
 	for rule, mode := range c.Rules {
 		if mode == events.RuleOff {
-			t.Off(rule)
+			t.MarkRuleOff(rule)
 		}
 	}
 }
 
-// Recording folds a recorded session, as correlation.ParseRecording splits it,
+// TallyRecording folds a recorded session, as correlation.ParseRecording splits it,
 // and what correlation.Check found in it.
-func Recording(protocol string, lines []json.RawMessage, found []events.Finding) *Tally {
+func TallyRecording(protocol string, lines []json.RawMessage, found []events.Finding) *Tally {
 	t := New()
 	x := recordingIndex{byEvent: map[string]sessionKey{}, byCall: map[string]sessionKey{}, bySession: map[string]sessionKey{}}
 	var later []json.RawMessage
@@ -69,7 +69,7 @@ func Recording(protocol string, lines []json.RawMessage, found []events.Finding)
 			later = append(later, line)
 			continue
 		}
-		t.Event(protocol, one.Publisher, "", line)
+		t.AddEvent(protocol, one.Publisher, "", line)
 		if protocol == subject.ProtoAgentHook {
 			x.addEvent(line, one.Publisher)
 		}
@@ -79,7 +79,7 @@ func Recording(protocol string, lines []json.RawMessage, found []events.Finding)
 		if protocol == subject.ProtoAgentHook || isAnswer(line) {
 			t.addAnswer(protocol, x, line)
 		} else {
-			t.Event(protocol, producer, "", line)
+			t.AddEvent(protocol, producer, "", line)
 		}
 	}
 	t.addRecordedFindings(protocol, found)
@@ -96,7 +96,7 @@ func (t *Tally) addRecordedFindings(protocol string, found []events.Finding) {
 		} else if f.Source == "" {
 			t.sessionTally(protocol, sessionKey{session: f.Session})
 		}
-		t.Finding(f)
+		t.AddFinding(f)
 	}
 }
 
@@ -163,7 +163,7 @@ func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 		d.Protocol = cmp.Or(d.Protocol, protocol)
 		at := x.lookup(agenthook.NormaliseID(d.EventID), d.Session, d.ToolCallID)
 		d.Source, d.Session = cmp.Or(d.Source, at.source), cmp.Or(d.Session, at.session)
-		t.Decision(d)
+		t.AddDecision(d)
 		return
 	}
 	reply, err := agenthook.ParseReply(line)

@@ -32,11 +32,11 @@ func (o *sessionTally) addFacets(list facetList) {
 // come before.
 func (o *sessionTally) addEvent(id string, list facetList) (fresh bool) {
 	if o.counts[Event] > 0 {
-		o.counts[Sequel]++
+		o.counts[FollowingEvents]++
 	}
 	o.addFacets(list)
 	if id != "" && o.rememberID(id) {
-		o.counts[Again]++
+		o.counts[RepeatedEvents]++
 		return false
 	}
 	return true
@@ -79,17 +79,17 @@ func (o *sessionTally) addCall(id string, c callState) {
 // addOpenCounts gives what a session shows only when all of it was seen.
 func (o *sessionTally) addOpenCounts(counts map[Facet]uint64) {
 	if o.openModelCalls > 0 && !o.ended {
-		counts[LLMOpen] += uint64(o.openModelCalls)
+		counts[OpenModelCalls] += uint64(o.openModelCalls)
 	}
 	if o.openRequests > 0 {
-		counts[Unanswered] += uint64(o.openRequests)
+		counts[OpenSubscriptionRequests] += uint64(o.openRequests)
 	}
 	for _, c := range o.calls {
 		if c.needsVerdict && !c.hasVerdict {
-			counts[Unstamped]++
+			counts[CallsWithoutVerdict]++
 		}
 		if c.announced && !c.ended && !o.ended {
-			counts[StillOpen]++
+			counts[OpenCalls]++
 		}
 	}
 }

@@ -19,8 +19,8 @@ type Score struct {
 	Total        int `json:"total"`
 }
 
-// Line is what came of one requirement.
-type Line struct {
+// RequirementResult is what came of one requirement.
+type RequirementResult struct {
 	ID      string   `json:"id"`
 	Text    string   `json:"demands"`
 	Checks  []string `json:"checks,omitempty"`
@@ -38,14 +38,14 @@ type Line struct {
 // Report is what came of a profile for a publisher or a session.
 type Report struct {
 	Subject
-	Profile        string  `json:"profile"`
-	CheckedAgainst string  `json:"checked_against"`
-	Outcome        Outcome `json:"outcome"`
-	Certification  bool    `json:"certification"` // never true
-	Percent        int     `json:"percent"`       // of the requirements that are not excused must hold
-	Score          Score   `json:"score"`
-	Includes       *Report `json:"includes,omitempty"` // the profile that must be met as well
-	Lines          []Line  `json:"requirements"`
+	Profile        string              `json:"profile"`
+	CheckedAgainst string              `json:"checked_against"`
+	Outcome        Outcome             `json:"outcome"`
+	Certification  bool                `json:"certification"` // never true
+	Percent        int                 `json:"percent"`       // of the requirements that are not excused must hold
+	Score          Score               `json:"score"`
+	Includes       *Report             `json:"includes,omitempty"` // the profile that must be met as well
+	Results        []RequirementResult `json:"requirements"`
 }
 
 const maxSeqs = 8
@@ -58,11 +58,11 @@ func (t *Tally) Report(p Profile, s Subject, notExposed map[string]bool) Report 
 	r := Report{Subject: s, Profile: p.Name, CheckedAgainst: p.Title, Percent: p.Percent}
 	for _, q := range p.Requirements {
 		l := t.judgeRequirement(q, view, notExposed)
-		r.Lines = append(r.Lines, l)
+		r.Results = append(r.Results, l)
 		r.Score.addOutcome(l.Outcome)
 	}
 	r.Outcome = r.ownOutcome()
-	if lower, ok := Named(p.Includes); ok {
+	if lower, ok := FindProfile(p.Includes); ok {
 		below := t.Report(lower, s, notExposed)
 		r.Includes = &below
 		r.Outcome = worseOutcome(r.Outcome, below.Outcome)
@@ -73,7 +73,7 @@ func (t *Tally) Report(p Profile, s Subject, notExposed map[string]bool) Report 
 // Claims tells whether a subject shows a sign of claiming a profile.
 func (t *Tally) Claims(p Profile, s Subject) bool {
 	v := t.viewOf(p.Protocol, s)
-	return len(p.Signs) == 0 || slices.ContainsFunc(p.Signs, func(f Facet) bool { return v.counts[f] > 0 })
+	return len(p.ClaimSigns) == 0 || slices.ContainsFunc(p.ClaimSigns, func(f Facet) bool { return v.counts[f] > 0 })
 }
 
 // subjectView is all that was seen of a subject.
@@ -93,13 +93,13 @@ func (t *Tally) viewOf(protocol string, s Subject) subjectView {
 			v.counts[f] += n
 		}
 		if hook := t.sessions[subject.ProtoAgentHook][p]; protocol == subject.ProtoAAEP && hook != nil {
-			v.counts[OtherSide] += hook.counts[Began]
+			v.counts[AgentHookExecutions] += hook.counts[TimedExecutions]
 		}
 		v.partial = v.partial || o.partial
 		o.addOpenCounts(v.counts)
 	}
 	if v.counts[PreCommit] == 0 { // it has no call that waits: whatever else they claim is no gate
-		v.counts[Unphased] = v.counts[TypeOf(agenthook.PreToolUse)]
+		v.counts[CallsWithoutPreCommit] = v.counts[TypeOf(agenthook.PreToolUse)]
 	}
 	for p, at := range t.findingsBySession {
 		if !s.coversSession(p) {
@@ -122,8 +122,8 @@ func (t *Tally) viewOf(protocol string, s Subject) subjectView {
 // isOwnRule tells rules that hold in every protocol from a protocol's checks.
 func isOwnRule(rule string) bool { return strings.ToLower(rule) == rule }
 
-func (t *Tally) judgeRequirement(q Requirement, v subjectView, notExposed map[string]bool) Line {
-	l := Line{ID: q.ID, Text: q.Text, Checks: q.Checks, Hard: q.Hard, Partial: v.partial}
+func (t *Tally) judgeRequirement(q Requirement, v subjectView, notExposed map[string]bool) RequirementResult {
+	l := RequirementResult{ID: q.ID, Text: q.Text, Checks: q.Checks, Hard: q.Hard, Partial: v.partial}
 	exercised := len(q.Needs) > 0
 	for _, need := range q.Needs {
 		l.Judged, l.What = v.counts[need], string(need)
@@ -135,8 +135,8 @@ func (t *Tally) judgeRequirement(q Requirement, v subjectView, notExposed map[st
 	for _, check := range q.Checks {
 		l.addFindings(check, v.standingFindings[check], q.Hints)
 	}
-	if n := v.counts[q.Breaks]; q.Breaks != "" && n > 0 {
-		l.Broke, l.Count = append(l.Broke, string(q.Breaks)), l.Count+int(n)
+	if n := v.counts[q.BrokenBy]; q.BrokenBy != "" && n > 0 {
+		l.Broke, l.Count = append(l.Broke, string(q.BrokenBy)), l.Count+int(n)
 	}
 	slices.Sort(l.Seqs)
 	l.Seqs = slices.Compact(l.Seqs)
@@ -149,11 +149,11 @@ func (t *Tally) judgeRequirement(q Requirement, v subjectView, notExposed map[st
 		l.Outcome, l.Reason = Undecidable, q.undecidableReason()
 	case off:
 		l.Outcome, l.Reason = Undecidable, "A rule that it takes is, or was, switched off for this tenant."
-	case exercised && v.counts[q.Open] > 0:
-		l.Outcome, l.Reason = NotExercised, "Some of it is still "+string(q.Open)+"."
+	case exercised && v.counts[q.NotWhile] > 0:
+		l.Outcome, l.Reason = NotExercised, "Some of it is still "+string(q.NotWhile)+"."
 	case exercised:
 		l.Outcome = Held
-	case q.Exposes != "" && notExposed[q.Exposes]:
+	case q.EventType != "" && notExposed[q.EventType]:
 		l.Outcome = Excused
 	default:
 		l.Outcome = NotExercised
@@ -162,7 +162,7 @@ func (t *Tally) judgeRequirement(q Requirement, v subjectView, notExposed map[st
 }
 
 // addFindings adds the findings of a rule.
-func (l *Line) addFindings(rule string, list []standingFinding, hints bool) {
+func (l *RequirementResult) addFindings(rule string, list []standingFinding, hints bool) {
 	n := 0
 	for _, f := range list {
 		if f.hint && !hints {
@@ -197,7 +197,7 @@ func (s *Score) addOutcome(o Outcome) {
 func (r Report) ownOutcome() Outcome {
 	asked := r.Score.Total - r.Score.Excused
 	shown := true
-	for _, l := range r.Lines {
+	for _, l := range r.Results {
 		if l.Hard && l.Outcome == Broken {
 			return NotMet
 		}

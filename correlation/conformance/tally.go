@@ -71,10 +71,10 @@ func (t *Tally) sessionTally(protocol string, p sessionKey) *sessionTally {
 	return o
 }
 
-// Event takes a publisher's event as its bytes. source and session are what the
+// AddEvent takes a publisher's event as its bytes. source and session are what the
 // broker knows; a session that the body names comes before it. An event that
 // cannot be read counts, and shows nothing else; the finding says the rest.
-func (t *Tally) Event(protocol, source, session string, raw []byte) {
+func (t *Tally) AddEvent(protocol, source, session string, raw []byte) {
 	switch protocol {
 	case subject.ProtoAgentHook:
 		e, _ := agenthook.Decode(raw, strictjson.DefaultLimits)
@@ -145,9 +145,9 @@ func (t *Tally) addAAEP(e *aaep.Event, p sessionKey, raw []byte) {
 		o, list := t.sessionTally(subject.ProtoAAEP, p), handshakeFacets(e)
 		o.addFacets(list)
 		switch {
-		case slices.Contains(list, Answered):
+		case slices.Contains(list, SubscriptionAnswers):
 			o.openRequests--
-		case (slices.Contains(list, Offered) || slices.Contains(list, Renewal)) && !o.rememberID("asked\x00"+string(raw)):
+		case (slices.Contains(list, SubscriptionRequests) || slices.Contains(list, Renewal)) && !o.rememberID("asked\x00"+string(raw)):
 			o.openRequests++
 		}
 		return
@@ -175,9 +175,9 @@ func (t *Tally) questionSession(token string, p sessionKey) sessionKey {
 	return p
 }
 
-// Request takes the admitter's copy of a request: it says what was asked for, and
+// AddRequest takes the admitter's copy of a request: it says what was asked for, and
 // nothing of how its publisher reports.
-func (t *Tally) Request(protocol, source, session string, raw []byte) {
+func (t *Tally) AddRequest(protocol, source, session string, raw []byte) {
 	if protocol != subject.ProtoAgentHook {
 		return
 	}
@@ -187,12 +187,12 @@ func (t *Tally) Request(protocol, source, session string, raw []byte) {
 	}
 	o := t.sessionTally(protocol, sessionKey{boundID(source), boundID(cmp.Or(e.SessionID, session))})
 	if e.ToolInput != nil {
-		o.counts[Input]++
+		o.counts[AnnouncedArguments]++
 	}
 }
 
-// Decision takes a recorded decision.
-func (t *Tally) Decision(d events.Decision) {
+// AddDecision takes a recorded decision.
+func (t *Tally) AddDecision(d events.Decision) {
 	if d.Protocol == subject.ProtoAgentHook || d.Protocol == subject.ProtoAAEP {
 		o := t.sessionTally(d.Protocol, sessionKey{boundID(d.Source), boundID(d.Session)})
 		o.addFacets(decisionFacets(d.Verdict))
@@ -202,8 +202,8 @@ func (t *Tally) Decision(d events.Decision) {
 	}
 }
 
-// Finding takes a finding, or what takes one back.
-func (t *Tally) Finding(f events.Finding) {
+// AddFinding takes a finding, or what takes one back.
+func (t *Tally) AddFinding(f events.Finding) {
 	p := sessionKey{f.Source, f.Session}
 	at := t.findingsBySession[p]
 	if at == nil {
@@ -220,9 +220,9 @@ func (t *Tally) Finding(f events.Finding) {
 	at.standing[f.Rule][f.FindingID] = standingFinding{f.Severity == events.SeverityInfo, f.Seqs}
 }
 
-// Off notes that a rule was switched off for the tenant for a part of the log at
+// MarkRuleOff notes that a rule was switched off for the tenant for a part of the log at
 // least: that nothing was found of it proves nothing.
-func (t *Tally) Off(rule string) { t.rulesOff[rule] = true }
+func (t *Tally) MarkRuleOff(rule string) { t.rulesOff[rule] = true }
 
 // Subject is whom a report is about: a publisher, or one session of it.
 type Subject struct {

@@ -138,11 +138,11 @@ func Complete(protocol string, short Tree, n int) any {
 	if protocol == subject.ProtoAAEP {
 		e = CompleteAAEP(short, n)
 	} else {
-		e = CompleteHook(short, n)
+		e = CompleteAgentHook(short, n)
 	}
 	if fill, ok := short["fill"].(map[string]any); ok {
 		for k, length := range fill {
-			e = Set(e, k, strings.Repeat("x", int(length.(float64))))
+			e = WithMember(e, k, strings.Repeat("x", int(length.(float64))))
 		}
 	}
 	for k, v := range short {
@@ -166,12 +166,12 @@ var questionDefaults = map[string]Tree{
 func CompleteAAEP(short Tree, n int) Tree {
 	typ, _ := short["t"].(string)
 	if strings.HasPrefix(typ, "subscription.") {
-		return Set(Tree{"type": typ}, "", nil)
+		return WithMember(Tree{"type": typ}, "", nil)
 	}
 	if strings.HasSuffix(typ, ".reply") {
 		return Tree{"type": typ, "subscription_id": "sub_1", "timestamp": Stamp(Seconds(short, n))}
 	}
-	e := Wire(100+n, typ, Seconds(short, n), Tree{"localization_hints": Tree{"primary_language": "en"}})
+	e := AAEPEvent(100+n, typ, Seconds(short, n), Tree{"localization_hints": Tree{"primary_language": "en"}})
 	if strings.Contains(typ, ":") {
 		e["type"] = typ
 	}
@@ -188,10 +188,10 @@ func CompleteAAEP(short Tree, n int) Tree {
 	return e
 }
 
-// CompleteHook does so for AgentHook.
-func CompleteHook(short Tree, n int) Tree {
+// CompleteAgentHook does so for AgentHook.
+func CompleteAgentHook(short Tree, n int) Tree {
 	typ, _ := short["t"].(string)
-	e := Set(Hook(100+n, typ, Seconds(short, n)), "metadata", nil)
+	e := WithMember(AgentHookEvent(100+n, typ, Seconds(short, n)), "metadata", nil)
 	e["timestamp"] = Epoch.Add(time.Duration(Seconds(short, n) * float64(time.Second))).Format("2006-01-02T15:04:05Z")
 	if !strings.HasSuffix(typ, "ToolUse") {
 		delete(e, "tool_name")

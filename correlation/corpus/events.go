@@ -18,8 +18,8 @@ func cloneTree(t Tree) (c Tree) {
 	return c
 }
 
-// Set changes a member by its dotted path; nil removes it.
-func Set(t Tree, path string, v any) Tree {
+// WithMember changes a member by its dotted path; nil removes it.
+func WithMember(t Tree, path string, v any) Tree {
 	c := cloneTree(t)
 	node := c
 	keys := strings.Split(path, ".")
@@ -47,16 +47,16 @@ func Stamp(seconds float64) string {
 	return Epoch.Add(time.Duration(seconds * float64(time.Second))).Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// Hook is an AgentHook event of call c1.
-func Hook(n int, typ string, at float64) Tree {
+// AgentHookEvent is an AgentHook event of call c1.
+func AgentHookEvent(n int, typ string, at float64) Tree {
 	return Tree{
 		"event_id": UUID(n), "event_type": typ, "timestamp": Stamp(at), "source": "courier", "session_id": "s1",
 		"tool_name": "pay_invoice", "metadata": Tree{"tool_call_id": "c1"},
 	}
 }
 
-// Wire is an AAEP event of session sess1.
-func Wire(n int, typ string, at float64, members Tree) Tree {
+// AAEPEvent is an AAEP event of session sess1.
+func AAEPEvent(n int, typ string, at float64, members Tree) Tree {
 	t := Tree{
 		"@context": "https://aaep-protocol.org/context/v1", "type": "aaep:agent." + typ, "event_id": fmt.Sprintf("evt_%d", n),
 		"session_id": "sess_1", "timestamp": Stamp(at), "producer": Tree{"agent_id": "clerk"}, "summary_normal": "A step.",

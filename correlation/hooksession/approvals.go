@@ -18,13 +18,13 @@ func (s *Session) trackApproval(x *Event) {
 	if a == nil || a.Status == "" || x.VoidApproval {
 		return
 	}
-	key := boundID(firstNonEmpty(a.WorkflowID, x.Call))
+	key := boundID(firstNonEmpty(a.WorkflowID, x.CallID))
 	w := s.workflows.get(key)
 	if w == nil || key == "" {
 		w = &approvalWorkflow{}
 	}
 	if finalStatuses[w.status] && a.Status != w.status {
-		s.addFinding("AH-C-102", "", w.event, x.eventRef()).Call = x.Call
+		s.addFinding("AH-C-102", "", w.event, x.eventRef()).Call = x.CallID
 	}
 	if at := parseInstant(a.RequestedAt); !at.IsZero() {
 		w.requested = at
@@ -36,7 +36,7 @@ func (s *Session) trackApproval(x *Event) {
 	early := !w.requested.IsZero() && decided.Before(w.requested)
 	late := !w.expires.IsZero() && decided.After(w.expires)
 	if !decided.IsZero() && (early || late) {
-		s.addFinding("AH-C-109", "", w.event, x.eventRef()).Call = x.Call
+		s.addFinding("AH-C-109", "", w.event, x.eventRef()).Call = x.CallID
 	}
 	w.status, w.event = boundID(a.Status), x.eventRef()
 	if key != "" {

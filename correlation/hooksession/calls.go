@@ -9,22 +9,22 @@ import (
 type governedCall struct {
 	preEvent         eventRef
 	callID           string
-	unstampedEvent   eventRef          // it lacks pre_commit or a verdict; zero if it does not, need not, or that was said
-	claimsPreCommit  bool              // it claims pre_commit
-	carriesVerdict   bool              // it has a verdict
-	verdictRecorded  bool              // a verdict on it is on record
-	validationFailed bool              // its validation failed
-	ended            bool              // it was said how it ended
-	unstampedFinding *catalogue.Breach // AH-C-032, if that was found of it
+	unstampedEvent   eventRef           // it lacks pre_commit or a verdict; zero if it does not, need not, or that was said
+	claimsPreCommit  bool               // it claims pre_commit
+	carriesVerdict   bool               // it has a verdict
+	verdictRecorded  bool               // a verdict on it is on record
+	validationFailed bool               // its validation failed
+	ended            bool               // it was said how it ended
+	unstampedFinding *catalogue.Finding // AH-C-032, if that was found of it
 }
 
 // handleError: an error about no call ends a model call, too (H-13 of the digest).
 func (s *Session) handleError(x *Event) {
-	if x.FailMode && x.Call != "" {
+	if x.FailMode && x.CallID != "" {
 		s.retractUnstamped(x)
 	}
 	s.checkFailedOpen(x)
-	if x.Call == "" {
+	if x.CallID == "" {
 		s.endModelCall(x)
 	}
 }
@@ -44,25 +44,25 @@ func (s *Session) checkFailedOpen(x *Event) {
 		return
 	}
 	b := s.addFinding("AH-C-072", "a call was let pass without a verdict, and the session says that it fails closed", documented, x.eventRef())
-	b.Case, b.Call = "fail_mode", x.Call
+	b.Case, b.Call = "fail_mode", x.CallID
 }
 
-// Documents tells whether the session's attestation or contract says what happens
+// StatesFailMode tells whether the session's attestation or contract says what happens
 // without a verdict.
-func (s *Session) Documents() bool {
+func (s *Session) StatesFailMode() bool {
 	return s.attestation != nil && s.attestation.statesFailMode || s.contract != nil && s.contract.statesFailMode
 }
 
 // retractUnstamped: the fail mode fired for a call, which then needs no verdict. Events
 // overtake each other: the call may be announced later, or be over.
 func (s *Session) retractUnstamped(x *Event) {
-	g := s.governedCalls.get(x.Call)
+	g := s.governedCalls.get(x.CallID)
 	switch {
 	case g == nil || (g.ended && g.missingPart() == "" && g.unstampedFinding == nil):
-		s.failModeFired.put(x.Call, x.eventRef(), maxFailModeFired)
+		s.failModeFired.put(x.CallID, x.eventRef(), maxFailModeFired)
 	case g.unstampedFinding != nil && len(g.unstampedFinding.Events) > 0:
 		b := s.addFinding("AH-C-032", "its fail mode had fired", x.eventRef())
-		b.Call, b.Withdraws, b.Retracts = x.Call, g.unstampedFinding, true
+		b.Call, b.Replaces, b.RetractsOnly = x.CallID, g.unstampedFinding, true
 	}
 	if g != nil {
 		g.unstampedEvent, g.unstampedFinding = eventRef{}, nil
@@ -70,25 +70,25 @@ func (s *Session) retractUnstamped(x *Event) {
 }
 
 func (s *Session) announceCall(x *Event) {
-	excused := s.failModeFired.removeKey(x.Call)
+	excused := s.failModeFired.removeKey(x.CallID)
 	if s.firstCall == (eventRef{}) {
 		s.firstCall = x.eventRef()
 	}
 	if s.attestation != nil && s.attestation.claimsGate && x.phase != agenthook.PhasePreCommit && !s.reportedUngated {
 		s.reportedUngated = true
-		s.addFinding("AH-C-124", "a call does not claim pre_commit", s.attestationEvent, x.eventRef()).Call = x.Call
+		s.addFinding("AH-C-124", "a call does not claim pre_commit", s.attestationEvent, x.eventRef()).Call = x.CallID
 	}
-	if !x.governed || x.Call == "" {
+	if !x.governed || x.CallID == "" {
 		return
 	}
-	g := &governedCall{preEvent: x.eventRef(), callID: x.Call, validationFailed: x.validationFailed, claimsPreCommit: x.phase == agenthook.PhasePreCommit, carriesVerdict: x.verdict != ""}
+	g := &governedCall{preEvent: x.eventRef(), callID: x.CallID, validationFailed: x.validationFailed, claimsPreCommit: x.phase == agenthook.PhasePreCommit, carriesVerdict: x.verdict != ""}
 	if (!g.claimsPreCommit || !g.carriesVerdict) && !excused {
 		g.unstampedEvent = x.eventRef()
 	}
-	if old := s.governedCalls.get(x.Call); old != nil {
+	if old := s.governedCalls.get(x.CallID); old != nil {
 		s.reportUnstamped(old, x.eventRef())
 	}
-	s.governedCalls.put(x.Call, g, maxGoverned)
+	s.governedCalls.put(x.CallID, g, maxGoverned)
 }
 
 // missingPart says what an admission-bound call lacks, "" if nothing or if it is none. It
@@ -122,10 +122,10 @@ func (s *Session) reportUnstamped(g *governedCall, x eventRef) {
 	g.unstampedEvent = eventRef{}
 }
 
-// Decided notes that a verdict is on record on a call that the event pre announced,
+// NoteDecided notes that a verdict is on record on a call that the event pre announced,
 // and gives what that proves: nothing before the call is over, as the copy with the
 // verdict may come until then.
-func (s *Session) Decided(call, pre string) []*catalogue.Breach {
+func (s *Session) NoteDecided(call, pre string) []*catalogue.Finding {
 	s.out = nil
 	if g := s.governedCalls.get(call); g != nil && g.preEvent.id == pre {
 		if g.verdictRecorded = true; g.ended {
@@ -136,7 +136,7 @@ func (s *Session) Decided(call, pre string) []*catalogue.Breach {
 }
 
 func (s *Session) endCall(x *Event) {
-	g := s.governedCalls.get(x.Call)
+	g := s.governedCalls.get(x.CallID)
 	if g == nil {
 		if x.governed {
 			s.checkEndedCall(x, x.eventRef())
@@ -147,7 +147,7 @@ func (s *Session) endCall(x *Event) {
 	g.ended = true
 	s.checkEndedCall(x, g.preEvent)
 	if g.validationFailed && x.execution != nil && x.execution.Outcome == "succeeded" {
-		s.addFinding("AH-C-037", "succeeded", g.preEvent, x.eventRef()).Call = x.Call
+		s.addFinding("AH-C-037", "succeeded", g.preEvent, x.eventRef()).Call = x.CallID
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *Session) endCall(x *Event) {
 func (s *Session) checkEndedCall(x *Event, pre eventRef) {
 	what := ""
 	switch {
-	case x.Call == "":
+	case x.CallID == "":
 		what = "tool_call_id"
 	case x.execution == nil || x.execution.Outcome == "":
 		what = "the outcome"
@@ -163,7 +163,7 @@ func (s *Session) checkEndedCall(x *Event, pre eventRef) {
 		what = "the executed input"
 	}
 	if what != "" {
-		s.addFinding("AH-C-033", what+" is missing", pre, x.eventRef()).Call = x.Call
+		s.addFinding("AH-C-033", what+" is missing", pre, x.eventRef()).Call = x.CallID
 	}
 }
 

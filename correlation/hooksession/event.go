@@ -13,14 +13,14 @@ import (
 // Event is what the state machine needs of one event. It keeps nothing of the
 // document but the blocks that it knows.
 type Event struct {
-	ID       string
-	Type     string
-	Session  string // as the event names it
-	Call     string // tool_call_id
-	Time     time.Time
-	Family   string // the event's source, as it says itself
-	FailMode bool   // the publisher's fail mode fired
-	Unknown  bool   // a governed call answers "unknown" where the profile wants to know
+	ID             string
+	Type           string
+	Session        string // as the event names it
+	CallID         string // tool_call_id
+	Time           time.Time
+	Family         string // the event's source, as it says itself
+	FailMode       bool   // the publisher's fail mode fired
+	AnswersUnknown bool   // a governed call answers "unknown" where the profile wants to know
 
 	phase          string
 	correlation    string // its correlation id, which may be an event's
@@ -46,7 +46,7 @@ type Event struct {
 	// listsHooks: it tells of its runtime's hooks, not only of the one that it came from.
 	listsHooks      bool
 	eventFindings   []eventFinding
-	introducedHooks []Met
+	introducedHooks []IntroducedHook
 
 	// Seq and At are the message's place in the log and the broker's time. They
 	// are to be set before the event is applied.
@@ -73,7 +73,7 @@ func boundID(s string) string {
 
 // NewEvent reads an event.
 func NewEvent(e *agenthook.Event) *Event {
-	out := &Event{ID: boundID(e.EventID), Type: e.EventType, Session: boundID(e.SessionID), Call: boundID(e.ToolCallID()),
+	out := &Event{ID: boundID(e.EventID), Type: e.EventType, Session: boundID(e.SessionID), CallID: boundID(e.ToolCallID()),
 		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlation: boundID(agenthook.NormaliseID(e.CorrelationID))}
 	if e.HasMetadata() {
 		out.readBlocks(e)
@@ -96,7 +96,7 @@ func (x *Event) readBlocks(e *agenthook.Event) {
 		x.FailMode, x.letCallPass = m.Triggered, m.Triggered && m.Outcome == "allow"
 	}
 	x.governed = e.HasGovernanceBlock()
-	x.Unknown = x.governed && e.EventType == agenthook.PreToolUse && AnswersUnknown(e)
+	x.AnswersUnknown = x.governed && e.EventType == agenthook.PreToolUse && AnswersUnknown(e)
 	if v, ok := e.Validation(); ok {
 		x.validationFailed = v.Status == "failed"
 	}
@@ -113,18 +113,18 @@ func (x *Event) readBlocks(e *agenthook.Event) {
 	}
 }
 
-// Registered notes what is registered of the event's publisher: that it must keep
+// ApplyRegistration notes what is registered of the event's publisher: that it must keep
 // to the action-governance profile, and that events of this type are exposed in part
 // only, which excuses what they lack. It is to be called before the event is
 // applied.
-func (x *Event) Registered(governs, partly bool) {
+func (x *Event) ApplyRegistration(governs, partly bool) {
 	x.partlyExposed = partly
 	if !governs || x.governed {
 		return
 	}
 	x.governed = true
 	x.addFindingIf(x.Type == agenthook.PreToolUse, "AH-C-031", "its publisher is registered for the profile, and it has none of its blocks")
-	x.addFindingIf(x.Type != agenthook.PreToolUse && schemas.ProfileCovers(x.Type) && x.Call == "", "AH-C-030", "its publisher is registered for the profile, and it has no tool_call_id")
+	x.addFindingIf(x.Type != agenthook.PreToolUse && schemas.ProfileCovers(x.Type) && x.CallID == "", "AH-C-030", "its publisher is registered for the profile, and it has no tool_call_id")
 }
 
 // AnswersUnknown tells whether a call says "unknown" where AHP-013 wants to know.
@@ -183,7 +183,7 @@ func profileFindings(e *agenthook.Event) []eventFinding {
 			continue
 		}
 		seen[v.Check] = true
-		found = append(found, eventFinding{check: v.Check, text: catalogue.At(v.Keyword, v.Path)})
+		found = append(found, eventFinding{check: v.Check, text: catalogue.CodeAtPath(v.Keyword, v.Path)})
 	}
 	return found
 }

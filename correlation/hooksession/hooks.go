@@ -14,17 +14,17 @@ type hookFingerprint struct {
 	trusted     bool
 }
 
-// Met is a hook that calls itself trusted with a fingerprint with which it had not
+// IntroducedHook is a hook that calls itself trusted with a fingerprint with which it had not
 // done so in the session.
-type Met struct {
-	Hook, Print string
+type IntroducedHook struct {
+	Hook, Fingerprint string
 	// Unexpected says that neither its event nor the session before it tells which
 	// fingerprint it should have.
 	Unexpected bool
 }
 
-// Met are the hooks that the event introduced when it was applied.
-func (x *Event) Met() []Met { return x.introducedHooks }
+// IntroducedHooks are the hooks that the event introduced when it was applied.
+func (x *Event) IntroducedHooks() []IntroducedHook { return x.introducedHooks }
 
 // checkHookTrust compares what a hook is with what it should be (AHP-008).
 func (s *Session) checkHookTrust(x *Event) {
@@ -40,7 +40,7 @@ func (s *Session) checkHookTrust(x *Event) {
 			continue
 		}
 		if now.trusted && now != before {
-			x.introducedHooks = append(x.introducedHooks, Met{h.id, observed, expected == "" && !s.hookFingerprints.hasForgotten() && !s.restored})
+			x.introducedHooks = append(x.introducedHooks, IntroducedHook{h.id, observed, expected == "" && !s.hookFingerprints.hasForgotten() && !s.restored})
 		}
 		s.hookFingerprints.put(h.id, now, maxFingerprints)
 	}
@@ -59,8 +59,8 @@ func hooksIn(metadata map[string]any) (list []hookTrust, whole bool) {
 	return append(list, readHookTrust(metadata["hook_trust"])...), whole || many
 }
 
-// Trusting tells whether an event names hooks and calls all of them trusted.
-func Trusting(e *agenthook.Event) bool {
+// TrustsAllHooks tells whether an event names hooks and calls all of them trusted.
+func TrustsAllHooks(e *agenthook.Event) bool {
 	if !e.HasMetadata() {
 		return false
 	}
@@ -118,9 +118,9 @@ var hookOccasions = map[string]string{
 	agenthook.PreToolUse: agenthook.PostToolUse, agenthook.PreLLMCall: agenthook.PostLLMCall, agenthook.SessionStart: agenthook.SessionEnd,
 }
 
-// Requested notes that the hook of an event asked for admission: the copy of its
+// NoteRequested notes that the hook of an event asked for admission: the copy of its
 // request is not the event, but shows that the hook was there.
-func (s *Session) Requested(eventType string) { s.seenHooks |= hookBits[eventType] }
+func (s *Session) NoteRequested(eventType string) { s.seenHooks |= hookBits[eventType] }
 
 // noteHooks notes the hooks that an event is of or tells of.
 func (s *Session) noteHooks(x *Event) {

@@ -35,12 +35,12 @@ type missingPrerequisite struct {
 	event          eventRef
 	at             time.Time      // when the event that needed it was made
 	selectedResult selectedResult // of a result set
-	finding        *catalogue.Breach
+	finding        *catalogue.Finding
 }
 
 // addMissing remembers what a finding rests on. Without ids and times of its events
 // nothing can take it back.
-func (s *Session) addMissing(x *Event, said *catalogue.Breach, what prerequisiteKind, ids ...string) {
+func (s *Session) addMissing(x *Event, said *catalogue.Finding, what prerequisiteKind, ids ...string) {
 	if x.Time.IsZero() || len(said.Events) == 0 {
 		return
 	}
@@ -65,7 +65,7 @@ func (s *Session) satisfyMissing(x *Event, what prerequisiteKind, id string) {
 			return false
 		}
 		b := s.addFinding(l.finding.Check, "what it follows from had been overtaken", l.event, x.eventRef())
-		b.Withdraws, b.Retracts = l.finding, true
+		b.Replaces, b.RetractsOnly = l.finding, true
 		s.judgeSatisfied(l, id)
 		return true
 	})

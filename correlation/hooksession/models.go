@@ -4,9 +4,9 @@ import "github.com/countersign-dev/countersign/correlation/catalogue"
 
 // modelCalls are the model calls of a session (SPEC 5).
 type modelCalls struct {
-	announced       bool                // at least one of them was
-	openCalls       []eventRef          // the oldest first
-	unendedFindings []*catalogue.Breach // what was found of those that were open when the session ended
+	announced       bool                 // at least one of them was
+	openCalls       []eventRef           // the oldest first
+	unendedFindings []*catalogue.Finding // what was found of those that were open when the session ended
 }
 
 func (s *Session) announceModelCall(x *Event) {
@@ -35,7 +35,7 @@ func (s *Session) endModelCall(x *Event) bool {
 		m.openCalls = m.openCalls[1:]
 	case len(m.unendedFindings) > 0:
 		b := s.addFinding("AH-C-057", "its end came after that of the session", x.eventRef())
-		b.Withdraws, b.Retracts = m.unendedFindings[0], true
+		b.Replaces, b.RetractsOnly = m.unendedFindings[0], true
 		m.unendedFindings = m.unendedFindings[1:]
 	default:
 		return false

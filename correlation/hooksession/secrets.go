@@ -22,7 +22,7 @@ var trustBlocks = map[string]bool{"hook_trust": true, "runtime_contract": true}
 // checkSecrets looks for credentials of well-known forms where no credential belongs,
 // and for what the event says of itself that they contradict.
 func (x *Event) checkSecrets(e *agenthook.Event) {
-	if !secrets.Suspect(e.Raw) {
+	if !secrets.MayContain(e.Raw) {
 		return
 	}
 	tree := documentOf(e)
@@ -32,11 +32,11 @@ func (x *Event) checkSecrets(e *agenthook.Event) {
 		if contentMembers[key] {
 			continue
 		}
-		below, found := secrets.In(meta[key])
+		below, found := secrets.Find(meta[key])
 		if !found {
 			continue
 		}
-		where := catalogue.At("a secret", "/metadata/"+key+below)
+		where := catalogue.CodeAtPath("a secret", "/metadata/"+key+below)
 		if !said {
 			x.addFinding("AH-C-016", where)
 		}
@@ -45,8 +45,8 @@ func (x *Event) checkSecrets(e *agenthook.Event) {
 			x.addFinding("AH-C-131", where)
 		}
 	}
-	below, found := secrets.In(tree)
-	if found && !x.checkSecretDenied(e, catalogue.At("a secret", below)) {
+	below, found := secrets.Find(tree)
+	if found && !x.checkSecretDenied(e, catalogue.CodeAtPath("a secret", below)) {
 		x.checkEmbeddedSecret(tree)
 	}
 }
@@ -62,8 +62,8 @@ func (x *Event) checkEmbeddedSecret(tree map[string]any) {
 		path  string
 		value any
 	}{{"/tool_input", tree["tool_input"]}, {"/metadata/tool_input_executed", meta["tool_input_executed"]}, {"/metadata/execution", meta["execution"]}} {
-		if below, found := secrets.In(in.value); found {
-			x.addFinding("AH-C-045", catalogue.At("a secret", in.path+below))
+		if below, found := secrets.Find(in.value); found {
+			x.addFinding("AH-C-045", catalogue.CodeAtPath("a secret", in.path+below))
 			return
 		}
 	}

@@ -35,7 +35,7 @@ const attestSkew = 5 * time.Minute
 // Session is the state of one session. The zero value is a session of which
 // nothing was seen.
 type Session struct {
-	out []*catalogue.Breach `snapshot:"-"` // of one event
+	out []*catalogue.Finding `snapshot:"-"` // of one event
 
 	hasEvents, ended       bool
 	restored               bool // known from before it was forgotten
@@ -131,8 +131,8 @@ func (t *fifoMap[V]) removeKey(k string) bool {
 	return true
 }
 
-func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.Breach {
-	b := &catalogue.Breach{Check: check, What: what}
+func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.Finding {
+	b := &catalogue.Finding{Check: check, Text: what}
 	for _, p := range proof {
 		if p.id != "" {
 			b.Events = append(b.Events, p.id)
@@ -145,15 +145,15 @@ func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.B
 	return b
 }
 
-// Gated tells whether the session's attestation claims that calls do not get
+// ClaimsGate tells whether the session's attestation claims that calls do not get
 // around its gate.
-func (s *Session) Gated() bool {
+func (s *Session) ClaimsGate() bool {
 	return s.attestation != nil && (s.attestation.claimsGate || s.attestation.claimsNoBypass)
 }
 
 // Apply takes the next event of the session and gives the violations that it
 // proves, in order.
-func (s *Session) Apply(x *Event) []*catalogue.Breach {
+func (s *Session) Apply(x *Event) []*catalogue.Finding {
 	s.out = nil
 	s.reportEventFindings(x)
 	s.checkOrder(x)
@@ -188,13 +188,13 @@ func (s *Session) Apply(x *Event) []*catalogue.Breach {
 	return s.out
 }
 
-// Amend takes another copy of an event that was applied, which differs in what
+// ApplyAmended takes another copy of an event that was applied, which differs in what
 // it says of verdict and approval.
-func (s *Session) Amend(x *Event) {
-	if g := s.governedCalls.get(x.Call); g != nil && x.verdict != "" {
+func (s *Session) ApplyAmended(x *Event) {
+	if g := s.governedCalls.get(x.CallID); g != nil && x.verdict != "" {
 		g.markStamped()
 	}
-	if x.AsksForWeb() && x.verdict != "" && s.webState != nil {
+	if x.AnnouncesWebAction() && x.verdict != "" && s.webState != nil {
 		if a, known := s.webState.actions.find(x.webBlock.actionID); known {
 			a.verdict = x.verdict
 			s.webState.actions.put(x.webBlock.actionID, a, maxWebIDs)
@@ -202,8 +202,8 @@ func (s *Session) Amend(x *Event) {
 	}
 }
 
-// Alone reports what is wrong with an event of no session.
-func Alone(x *Event) []*catalogue.Breach {
+// EventFindings reports what is wrong with an event of no session.
+func EventFindings(x *Event) []*catalogue.Finding {
 	s := Session{}
 	s.reportEventFindings(x)
 	return s.out
@@ -216,7 +216,7 @@ func (s *Session) reportEventFindings(x *Event) {
 			continue
 		}
 		b := s.addFinding(f.check, f.text, x.eventRef())
-		b.Call = x.Call
+		b.Call = x.CallID
 		if b.Case = f.text; f.hint {
 			if s.givenHints == nil {
 				s.givenHints = map[string]bool{}
@@ -278,9 +278,9 @@ func (s *Session) endSession(x *Event) {
 	s.ended, s.endEvent = true, x.eventRef()
 }
 
-// Weight is how many things the session remembers, each of at most about 1 KB
+// StoredItems is how many things the session remembers, each of at most about 1 KB
 // and usually of 100 bytes.
-func (s *Session) Weight() int {
+func (s *Session) StoredItems() int {
 	n := 1 + len(s.modelCalls.openCalls) + len(s.modelCalls.unendedFindings) + s.workflows.len() + s.governedCalls.len() + s.failModeFired.len() + s.unreliableHooks.len() + s.hookFingerprints.len() + s.outputEvents.len()
 	if w := s.webState; w != nil {
 		n += w.webEvents.len() + w.searches.len() + maxResults*w.resultSets.len() + w.evidence.len() +
@@ -289,16 +289,16 @@ func (s *Session) Weight() int {
 	return n
 }
 
-// Memory is what is kept of a session that is forgotten otherwise.
-type Memory uint8
+// Tombstone is what is kept of a session that is forgotten otherwise.
+type Tombstone uint8
 
 const (
-	tombstoneKnown Memory = 1 << iota
+	tombstoneKnown Tombstone = 1 << iota
 	tombstoneEnded
 )
 
-// Memory gives what to keep of the session.
-func (s *Session) Memory() Memory {
+// Tombstone gives what to keep of the session.
+func (s *Session) Tombstone() Tombstone {
 	if s.ended {
 		return tombstoneKnown | tombstoneEnded
 	}
@@ -306,7 +306,7 @@ func (s *Session) Memory() Memory {
 }
 
 // Restore makes a session of what was kept of it; of zero, a new one.
-func Restore(m Memory) *Session {
+func Restore(m Tombstone) *Session {
 	if m == 0 {
 		return &Session{}
 	}

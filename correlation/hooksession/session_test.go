@@ -37,7 +37,7 @@ func TestBounds(t *testing.T) {
 		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h999","hook_event":"E%d","trust_status":"modified"}`, i)))
 	}
 	most := maxFailModeFired + maxFingerprints + 1 + maxOpenModelCalls + maxWorkflows + maxGoverned + maxFingerprints + 5*maxWebIDs + maxResults*maxResultSets + maxOutputs
-	if w := s.Weight(); w != most {
+	if w := s.StoredItems(); w != most {
 		t.Errorf("it remembers %d things, want %d", w, most)
 	}
 	for _, forgotten := range []*Event{
@@ -55,11 +55,11 @@ func TestBounds(t *testing.T) {
 func TestRestore(t *testing.T) {
 	s := &Session{}
 	s.Apply(event(t, 1, "SessionStart", ""))
-	if found := Restore(s.Memory()).Apply(event(t, 2, "WebActionCompleted", `"web":{"action_id":"a1"}`)); len(found) > 0 {
+	if found := Restore(s.Tombstone()).Apply(event(t, 2, "WebActionCompleted", `"web":{"action_id":"a1"}`)); len(found) > 0 {
 		t.Errorf("what was forgotten is held against it: %+v", found[0])
 	}
 	s.Apply(event(t, 3, "SessionEnd", ""))
-	if found := Restore(s.Memory()).Apply(event(t, 4, "ModelResponse", "")); len(found) != 1 || found[0].Check != "AH-C-056" {
+	if found := Restore(s.Tombstone()).Apply(event(t, 4, "ModelResponse", "")); len(found) != 1 || found[0].Check != "AH-C-056" {
 		t.Errorf("its end is forgotten: %+v", found)
 	}
 }
@@ -74,7 +74,7 @@ func TestUnendedBounds(t *testing.T) {
 			s.Apply(event(t, 1000+i, "SessionEnd", ""))
 		}
 	}
-	if w := s.Weight(); w != 1+maxOpenModelCalls {
+	if w := s.StoredItems(); w != 1+maxOpenModelCalls {
 		t.Errorf("it remembers %d things, want %d", w, 1+maxOpenModelCalls)
 	}
 }
@@ -91,7 +91,7 @@ func TestLacksBounds(t *testing.T) {
 	for i := range 1000 {
 		s.Apply(timed(i, "EvidenceUsedInOutput", fmt.Sprintf(`"web":{"evidence_ids":["e%d","f%d"]}`, i, i)))
 	}
-	if w, most := s.Weight(), 1+maxWebIDs+3*maxPrerequisites; w != most {
+	if w, most := s.StoredItems(), 1+maxWebIDs+3*maxPrerequisites; w != most {
 		t.Errorf("it remembers %d things, want %d", w, most)
 	}
 	for i := range 1000 {
@@ -100,7 +100,7 @@ func TestLacksBounds(t *testing.T) {
 	back := 0
 	for i := range 1000 {
 		for _, b := range s.Apply(timed(2000+i, "WebPageRead", fmt.Sprintf(`"web":{"url":"u","evidence_id":"f%d"}`, i))) {
-			if back++; b.Withdraws == nil || !b.Retracts {
+			if back++; b.Replaces == nil || !b.RetractsOnly {
 				t.Errorf("%+v", b)
 			}
 		}

@@ -56,7 +56,7 @@ func (x *Event) checkEvent(e *agenthook.Event) {
 		if x.isRetry {
 			x.checkCorrelated("a retry")
 		}
-		if x.phase == agenthook.PhasePreCommit && x.Call == "" {
+		if x.phase == agenthook.PhasePreCommit && x.CallID == "" {
 			x.addHint("AH-C-087", "it claims pre_commit and has no id")
 		}
 	}
@@ -200,7 +200,7 @@ func (x *Event) checkApproval(e *agenthook.Event) {
 	}
 	if wrong := schemas.Default().Validate("agenthook/approval", block); len(wrong) > 0 {
 		x.VoidApproval = true
-		x.addFinding("AH-C-100", catalogue.At(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path))
+		x.addFinding("AH-C-100", catalogue.CodeAtPath(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path))
 	}
 	if x.approval.ApprovalURL != "" {
 		x.addHint("AH-C-107", "")
@@ -216,7 +216,7 @@ func (x *Event) checkTrust(e *agenthook.Event) {
 	if x.attestation != nil {
 		block := e.Metadata["runtime_attestation"]
 		if wrong := schemas.Default().Validate("agenthook/runtime-attestation", block); len(wrong) > 0 {
-			x.addFinding("AH-C-120", catalogue.At(wrong[0].Keyword, "/metadata/runtime_attestation"+wrong[0].Path))
+			x.addFinding("AH-C-120", catalogue.CodeAtPath(wrong[0].Keyword, "/metadata/runtime_attestation"+wrong[0].Path))
 		}
 		x.addFindingIf(x.attestation.authenticity == "signed" && !x.attestation.signed, "AH-C-123", "")
 	}

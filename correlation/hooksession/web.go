@@ -46,12 +46,14 @@ type webAction struct {
 	verdict string
 }
 
-// AsksForWeb tells whether the event announces a web action.
-func (x *Event) AsksForWeb() bool { return x.Type == agenthook.WebActionRequested && x.webBlock != nil }
+// AnnouncesWebAction tells whether the event announces a web action.
+func (x *Event) AnnouncesWebAction() bool {
+	return x.Type == agenthook.WebActionRequested && x.webBlock != nil
+}
 
-// Admitted takes the recorded verdict on the event; it counts, whatever the event
+// SetRecordedVerdict takes the recorded verdict on the event; it counts, whatever the event
 // says of it. It is to be set before the event is applied.
-func (x *Event) Admitted(verdict string) { x.verdict = verdict }
+func (x *Event) SetRecordedVerdict(verdict string) { x.verdict = verdict }
 
 func (s *Session) handleWebEvent(x *Event) {
 	if s.webState == nil {

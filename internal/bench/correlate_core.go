@@ -28,7 +28,7 @@ type coreBench struct {
 	decoder *correlation.Decoder
 	seq     uint64
 	inputs  []correlation.Input
-	memory  correlation.Memory
+	memory  correlation.InputArena
 	outs    []correlation.Output
 	garbage correlator.GCTuner // as in the correlator
 
@@ -112,7 +112,7 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 		chunk := msgs[:min(len(msgs), decodeChunk)]
 		msgs = msgs[len(chunk):]
 		inputs, outs := b.inputs[:len(chunk)], b.outs[:0] // reused, as by the writer of outputs
-		b.memory.Free()
+		b.memory.Reset()
 		b.do(&b.decode, len(chunk), func() {
 			for i, m := range chunk {
 				b.seq++
@@ -120,7 +120,7 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 			}
 		})
 		b.do(&b.step, len(chunk), func() {
-			b.core.Ahead(inputs)
+			b.core.Prefetch(inputs)
 			for i := range inputs {
 				outs = append(outs, b.core.Step(&inputs[i])...)
 			}
@@ -136,7 +136,7 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 			}
 		}
 		for i := range outs {
-			b.core.Reuse(&outs[i])
+			b.core.ReleaseOutput(&outs[i])
 		}
 		b.outs = outs
 	}

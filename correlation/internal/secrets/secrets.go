@@ -50,9 +50,9 @@ var markerPairs = func() (pairs [2][256]uint64) {
 	return pairs
 }()
 
-// Suspect tells whether a document in JSON may hold a secret. If it says no,
+// MayContain tells whether a document in JSON may hold a secret. If it says no,
 // there is none of these forms in any of its texts.
-func Suspect(raw []byte) bool {
+func MayContain(raw []byte) bool {
 	for i := 0; i+1 < len(raw); i += 2 {
 		for found := markerPairs[0][raw[i]] & markerPairs[1][raw[i+1]]; found != 0; found &= found - 1 {
 			bit := bits.TrailingZeros64(found)
@@ -64,27 +64,27 @@ func Suspect(raw []byte) bool {
 	return false
 }
 
-// Holds tells whether a text holds a secret.
-func Holds(text string) bool { return secretForms.MatchString(text) }
+// InText tells whether a text holds a secret.
+func InText(text string) bool { return secretForms.MatchString(text) }
 
-// In gives the JSON pointer of the first text below v that holds a secret; of an
+// Find gives the JSON pointer of the first text below v that holds a secret; of an
 // object's members those with these names are left out.
-func In(v any, except ...string) (pointer string, found bool) {
+func Find(v any, except ...string) (pointer string, found bool) {
 	switch v := v.(type) {
 	case string:
-		return "", Holds(v)
+		return "", InText(v)
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			if slices.Contains(except, key) {
 				continue
 			}
-			if below, found := In(v[key]); found {
+			if below, found := Find(v[key]); found {
 				return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key) + below, true
 			}
 		}
 	case []any:
 		for i, item := range v {
-			if below, found := In(item); found {
+			if below, found := Find(item); found {
 				return "/" + strconv.Itoa(i) + below, true
 			}
 		}

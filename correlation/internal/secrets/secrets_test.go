@@ -24,19 +24,19 @@ func TestForms(t *testing.T) {
 			t.Fatal(err)
 		}
 		escaped := strings.Replace(string(raw), s[:1], `\u00`+"41", 1)
-		if p, found := In(doc); !found || p != "/a/1/b~1c" || !Suspect(raw) || !Suspect([]byte(escaped)) {
+		if p, found := Find(doc); !found || p != "/a/1/b~1c" || !MayContain(raw) || !MayContain([]byte(escaped)) {
 			t.Errorf("%s: at %q, %v", s, p, found)
 		}
-		if _, found := In(doc, "a"); found {
+		if _, found := Find(doc, "a"); found {
 			t.Errorf("%s is found in what is left out", s)
 		}
 	}
 	for _, s := range []string{"risk-based", "a PRIVATE KEY----- is", "Bearer of news", "eyJust.a.word", "AKIAshort", "xghp_" + strings.Repeat("a", 40)} {
-		if Holds(s) {
+		if InText(s) {
 			t.Errorf("%q is none", s)
 		}
 	}
-	if Suspect([]byte(`{"a":"nothing of interest \n here"}`)) {
+	if MayContain([]byte(`{"a":"nothing of interest \n here"}`)) {
 		t.Error("a plain document is suspect")
 	}
 }
@@ -50,7 +50,7 @@ func FuzzIn(f *testing.F) {
 		if json.Unmarshal([]byte(doc), &v) != nil {
 			t.Skip()
 		}
-		if _, found := In(v); found && !Suspect([]byte(doc)) {
+		if _, found := Find(v); found && !MayContain([]byte(doc)) {
 			t.Errorf("%q holds a secret and is not suspect", doc)
 		}
 	})
@@ -60,7 +60,7 @@ func BenchmarkSuspect(b *testing.B) {
 	doc := []byte(`{"event_id":"00000000-0000-4000-8000-000000000001","text":"` + strings.Repeat("lorem ipsum ", 40) + `"}`)
 	b.SetBytes(int64(len(doc)))
 	for b.Loop() {
-		if Suspect(doc) {
+		if MayContain(doc) {
 			b.Fatal("suspect")
 		}
 	}

@@ -113,7 +113,7 @@ func (c *ConformanceCmd) recording(io ui.Stdio) (*conformance.Tally, error) {
 	if err != nil {
 		return nil, ui.UsageError{Err: err}
 	}
-	return conformance.Recording(c.Protocol, lines, found), nil
+	return conformance.TallyRecording(c.Protocol, lines, found), nil
 }
 
 // evidence tallies the tenant's evidence, over all shards.
@@ -134,7 +134,7 @@ func (c *ConformanceCmd) evidence(ctx context.Context, io ui.Stdio) (*conformanc
 	tally := conformance.New()
 	take := func(r storage.EvidenceRow) error {
 		if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verify reports faulty records
-			tally.Message(l.Space, t.Tenant, events.LogMessage{Seq: r.Seq, Subject: rec.Subject, Header: rec.Headers, Body: rec.Body})
+			tally.AddMessage(l.Space, t.Tenant, events.LogMessage{Seq: r.Seq, Subject: rec.Subject, Header: rec.Headers, Body: rec.Body})
 		}
 		return nil
 	}

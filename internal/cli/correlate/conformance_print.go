@@ -137,7 +137,7 @@ func (c *ConformanceCmd) print(p *ui.Printer, r conformance.Report) {
 	if r.Includes != nil {
 		p.Printf("           takes %s, too: %s\n", r.Includes.CheckedAgainst, p.Paint(outcomeColour[r.Includes.Outcome], wordOf(r.Includes.Outcome)))
 	}
-	for _, l := range r.Lines {
+	for _, l := range r.Results {
 		if l.Outcome == conformance.Broken || c.Profile != "" {
 			c.line(p, l)
 		}
@@ -145,7 +145,7 @@ func (c *ConformanceCmd) print(p *ui.Printer, r conformance.Report) {
 	p.Printf("\n")
 }
 
-func (c *ConformanceCmd) line(p *ui.Printer, l conformance.Line) {
+func (c *ConformanceCmd) line(p *ui.Printer, l conformance.RequirementResult) {
 	p.Printf("  %s  %s  %s\n", p.Paint(outcomeColour[l.Outcome], ui.Pad(wordOf(l.Outcome), 13)), ui.Pad(l.ID, 20), l.Text)
 	detail := ""
 	switch l.Outcome {

@@ -45,7 +45,7 @@ type batch struct {
 type decodeArena struct {
 	inputs    []correlation.Input
 	undecoded []int // messages not decoded yet
-	memory    correlation.Memory
+	memory    correlation.InputArena
 }
 
 // readySignal is closed when the batch is decoded; for a nil batch it never is.
@@ -67,7 +67,7 @@ func (f *decodePipeline) recycleBatch(b *batch) {
 		return
 	}
 	clear(b.arena.inputs)
-	b.arena.memory.Free()
+	b.arena.memory.Reset()
 	f.arenas.Put(b.arena)
 	b.arena = nil
 }
@@ -144,7 +144,7 @@ func (f *decodePipeline) decodeBatch(d *correlation.Decoder, b *batch) (names []
 	r.undecoded = r.undecoded[:0]
 	for _, i := range left {
 		d.DecodeInto(&r.inputs[i], b.msgs[i], &r.memory)
-		if tenant, session, wants := r.inputs[i].Wants(); wants {
+		if tenant, session, wants := r.inputs[i].NeedsSessionKey(); wants {
 			r.undecoded, names = append(r.undecoded, i), append(names, sessionsecrets.SessionOfSubject(tenant, session))
 		}
 	}

@@ -126,7 +126,7 @@ func (w *worker) ruleChange(ctx context.Context, key string) (events.RulesChange
 
 // ruleMessage returns the control record of a change; news reports whether the core lacks it.
 func (w *worker) ruleMessage(c events.RulesChange, now time.Time) (msg streams.Msg, news bool, err error) {
-	store, revision := w.core.Switched(c.Tenant)
+	store, revision := w.core.RuleModesRevision(c.Tenant)
 	if store == c.Store && revision >= c.Revision || store == "" && len(c.Rules) == 0 {
 		return streams.Msg{}, false, nil
 	}

@@ -227,7 +227,7 @@ func (w *worker) saveSnapshot() {
 		p.out.Encode()
 		h.Pending = append(h.Pending, savedOutput{p.out.Subject, p.out.Type, p.out.ID, p.out.Body, p.seq, p.n, p.at})
 	}
-	image, whole := w.core.SnapshotUnless(s.stop)
+	image, whole := w.core.SnapshotUnlessStopped(s.stop)
 	if !whole {
 		s.at, s.pause = time.Now(), max(s.pause, saveAgain/saveRest)
 		w.env.Log.Info().Uint64("seq", w.head).Dur("after", s.at.Sub(begun)).Msg("there is something more urgent than a snapshot; it is written later")

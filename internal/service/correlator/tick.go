@@ -34,7 +34,7 @@ func (w *worker) onBroker(now time.Time) time.Time {
 func (w *worker) writeTick(ctx context.Context, now time.Time) error {
 	due, open := w.core.NextDeadline()
 	switch {
-	case !open || w.onBroker(now).Before(due) || !w.core.Stats().LogTime.Before(due):
+	case !open || w.onBroker(now).Before(due) || !w.core.Stats().EventTime.Before(due):
 		return nil
 	case due.Equal(w.ticked) && now.Sub(w.tickedAt) < tickAgain:
 		return nil // already written, and the broker's clock is behind this one

@@ -234,7 +234,7 @@ func (w *worker) applyBatch(ctx context.Context, b *batch) error {
 		return nil
 	}
 	w.lastApplied = time.Now()
-	w.core.Ahead(b.arena.inputs)
+	w.core.Prefetch(b.arena.inputs)
 	for i := range b.arena.inputs {
 		if err := w.applyMessage(&b.arena.inputs[i]); err != nil {
 			return err
@@ -255,7 +255,7 @@ func (w *worker) applyMessage(in *correlation.Input) error {
 		}
 	}
 	// The active instance knows its own cursors.
-	if in.Cursor() && w.role != daemon.RoleActive {
+	if in.IsCursor() && w.role != daemon.RoleActive {
 		return w.applyCursor(m)
 	}
 	return w.noteErasure(m)

@@ -101,7 +101,7 @@ func (w *worker) handleResult(ctx context.Context, l writeResult) error {
 	w.cursor, w.cursorSeq, w.hasWritten = l.cursor, l.seq, true
 	w.countWritten(l.n)
 	for i := range w.pending[:l.n] {
-		w.core.Reuse(&w.pending[i].out)
+		w.core.ReleaseOutput(&w.pending[i].out)
 	}
 	w.dropOutputs(l.n)
 	return nil
