@@ -161,12 +161,12 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
       <profile>auditing</profile>
       <quota>default</quota>
       <grants>
-{{- range .Filters}}
+{{- range .RowFilters}}
         <query>GRANT SELECT ON {{$c.Database}}.{{.Table}}</query>
 {{- end}}
       </grants>
       <databases><{{$c.Database}}>
-{{- range .Filters}}{{if .Rows}}
+{{- range .RowFilters}}{{if .Rows}}
         <{{.Table}}><filter>{{.Rows | x}}</filter></{{.Table}}>
 {{- end}}{{end}}
       </{{$c.Database}}></databases>
