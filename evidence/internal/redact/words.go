@@ -43,13 +43,12 @@ var wordsBy = func() map[uint16][]string {
 	return by
 }()
 
-// wordEnds says by the last two bytes of a text whether a word may end there; wordBytes says it
-// by the last byte.
-var wordEnds, wordBytes = func() (pairs [1 << 16]bool, last [256]bool) {
+// wordEnds says by the last two bytes of a text whether a word may end there.
+var wordEnds = func() (pairs [1 << 16]bool) {
 	for pair := range wordsBy {
-		pairs[pair], last[byte(pair)] = true, true
+		pairs[pair] = true
 	}
-	return pairs, last
+	return pairs
 }()
 
 // endsWithWord reports whether a name or a text ends with one of foreignWords.
