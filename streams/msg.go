@@ -36,11 +36,17 @@ const (
 
 	// headerRoom is the greatest size of the batch and fence headers of a message.
 	headerRoom = 256
+
+	// maxHeader is how many bytes of headers JetStream stores (error 10097 beyond it).
+	maxHeader = 65535
 )
 
 // size is about the number of bytes of a message on the wire.
-func (m Msg) size() int {
-	n := len(m.Subject) + len(m.Body) + headerRoom
+func (m Msg) size() int { return len(m.Subject) + len(m.Body) + m.headerSize() }
+
+// headerSize is about the number of bytes of a message's headers.
+func (m Msg) headerSize() int {
+	n := headerRoom
 	if m.Sign {
 		n += SignatureRoom
 	}
@@ -66,6 +72,9 @@ func (m Msg) check(maxPayload int64) (size int, err error) {
 	if size = m.size(); maxPayload > 0 && int64(size) > maxPayload {
 		return 0, fmt.Errorf("%w: %w: a message of about %d bytes on %s, the server takes %d (max_payload)",
 			ErrRefused, ErrTooLarge, size, m.Subject, maxPayload)
+	}
+	if header := m.headerSize(); header > maxHeader {
+		return 0, fmt.Errorf("%w: %w: about %d bytes of headers on %s, JetStream stores %d", ErrRefused, ErrTooLarge, header, m.Subject, maxHeader)
 	}
 	return size, nil
 }

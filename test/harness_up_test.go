@@ -8,9 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -158,7 +158,6 @@ func startIn(t testing.TB, dir string, args ...string) *system {
 func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 	t.Helper()
 	needSystem(t)
-	runBesideOthers(t)
 	s, err := bootWith(dir, env, args...)
 	ok(t, err)
 	t.Cleanup(func() {
@@ -174,23 +173,6 @@ func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 		}
 	})
 	return s
-}
-
-// besideOthers holds the tests that run in parallel.
-var besideOthers sync.Map
-
-// runBesideOthers lets a test with a system of its own run in parallel with others like it, once
-// the tests of the shared system are over. Chaos tests run alone: they need the processor for
-// what they break. So do benchmarks, and subtests, because their parents continue while they
-// wait.
-func runBesideOthers(t testing.TB) {
-	tt, isTest := t.(*testing.T)
-	if !isTest || strings.Contains(t.Name(), "/") || strings.HasPrefix(t.Name(), "TestChaos") || common.used[t.Name()] {
-		return
-	}
-	if _, again := besideOthers.LoadOrStore(tt, true); !again {
-		tt.Parallel()
-	}
 }
 
 // shared returns the system that tests share. After the test, every message that it caused must
@@ -276,10 +258,14 @@ func (r result) want(t testing.TB, code int) result {
 	return r
 }
 
-// oneLine fails the test unless standard error is one line that contains all texts.
+// progressLine is what a command prints when it takes longer than two seconds.
+var progressLine = regexp.MustCompile(`(?m)^[a-z ,]+: \d+ of \d+ records\n`)
+
+// oneLine fails the test unless standard error, without progress, is one line that contains all
+// texts.
 func (r result) oneLine(t testing.TB, texts ...string) {
 	t.Helper()
-	line := strings.TrimSuffix(r.err, "\n")
+	line := strings.TrimSuffix(progressLine.ReplaceAllString(r.err, ""), "\n")
 	if line == "" || strings.Contains(line, "\n") || len(line) > 500 {
 		t.Errorf("standard error is not one line:\n%s", r.err)
 	}

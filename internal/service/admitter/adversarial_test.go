@@ -61,6 +61,7 @@ func TestRequestThatTheLogCannotHold(t *testing.T) {
 		"a body just below that":         {Data: bytes.Repeat([]byte(" "), full-300)},
 		"a valid request, padded":        {Data: append(bytes.Clone(good), bytes.Repeat([]byte(" "), full-len(good)-64)...)},
 		"a header of nearly everything":  {Data: good, Header: nats.Header{events.HeaderTrace: {strings.Repeat("t", full-len(good)-100)}}},
+		"headers that JetStream refuses": {Data: good, Header: nats.Header{events.HeaderSession: {strings.Repeat("s", 66_000)}}},
 		"a session of nearly everything": {Data: good, Header: nats.Header{events.HeaderSession: {strings.Repeat("s", full-len(good)-100)}}},
 	} {
 		m.Subject = "gov.admit.acme.agenthook"
