@@ -18,7 +18,7 @@ type auditCmd struct {
 	Messages int    `help:"Messages of the log that is audited." default:"100000"`
 	Runs     int    `help:"How often each rate is taken; the best counts." default:"2"`
 	Rows     int    `help:"Rows of evidence among which sessions, proofs and the auditors' questions are looked up; 0 leaves that out." default:"0"`
-	Keep     string `help:"Work in this directory and leave it there: a later run goes on with the rows that it holds. Ten million take some 3 GB." type:"path" placeholder:"DIR"`
+	Keep     string `help:"Work in this directory and keep it for later runs. Ten million rows take some 3 GB." type:"path" placeholder:"DIR"`
 	CacheDir string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 	Profile  string `help:"Write a processor profile of the auditor's path to this file." placeholder:"FILE"`
 	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`

@@ -16,7 +16,7 @@ import (
 // CheckCmd is `countersign check`.
 type CheckCmd struct {
 	Protocol string `help:"Protocol of the recording: aaep or agenthook." required:""`
-	Now      string `help:"How far time passed after the recording, RFC 3339: deadlines up to it fire, and a recording without any time was long before (default: not at all)." placeholder:"TIME"`
+	Now      string `help:"How far time passed after the recording, RFC 3339: deadlines up to it fire (default: not at all)." placeholder:"TIME"`
 	Fail     bool   `help:"Exit 1 when a finding above level info was made."`
 	File     string `arg:"" help:"A JSON array or JSON Lines of events in log order; {\"decision\": {...}} may stand between them. - for standard input."`
 }

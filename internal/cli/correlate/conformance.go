@@ -27,10 +27,10 @@ type ConformanceCmd struct {
 	Publisher  string   `help:"Only this publisher."`
 	Session    string   `help:"Only this session, as one subject."`
 	Sessions   bool     `help:"One report for each session, beside that of its publisher."`
-	Profile    string   `help:"Only this level or profile, with all its requirements: bronze, silver, gold, admission-bound, action-governance, web-evidence, level-1, level-2 or level-3."`
+	Profile    string   `help:"Only this level or profile: bronze, silver, gold, admission-bound, action-governance, web-evidence, level-1, level-2 or level-3."`
 	Since      string   `help:"Only what was recorded since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
-	Manifest   string   `help:"The publisher's AgentHook manifest: event types that it declares not exposed or planned are excused if they never appear." placeholder:"FILE"`
-	Declared   bool     `help:"Excuse in the same way what the manifests in force declare (countersign publisher put), each for the publisher that it is registered for, or that goes by its name. Needs an operator's access."`
+	Manifest   string   `help:"The publisher's AgentHook manifest: event types that it does not expose are excused if they never appear." placeholder:"FILE"`
+	Declared   bool     `help:"Excuse in the same way what the manifests in force declare (countersign publisher put). Needs an operator's access."`
 	NotExposed []string `help:"Event types that the runtime does not expose, as --manifest would say." placeholder:"TYPE,..."`
 	Protocol   string   `help:"Protocol of a recording: aaep or agenthook. Only with FILE."`
 	Now        string   `help:"How far time passed after a recording, RFC 3339, as check takes it. Only with FILE." placeholder:"TIME"`

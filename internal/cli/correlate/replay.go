@@ -35,11 +35,11 @@ type ReplayCmd struct {
 	restsOn proof.Basis // of the records read from the evidence
 	Session string      `help:"The session." required:"" type:"session"`
 	From    string      `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
-	Whole   bool        `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
+	Whole   bool        `help:"Replay the whole shard, exactly as the correlator did. Slower."`
 	Key     string      `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 	system.DigestFlags
 	MissingAfter time.Duration `help:"As the correlator has it: an open call counts as abandoned after this." default:"15m"`
-	MaxCalls     int           `help:"As the correlator has it: how many calls are in memory at most. It counts with --whole only, for there are the calls of others." default:"262144"`
+	MaxCalls     int           `help:"As the correlator has it: how many calls are in memory at most. For --whole." default:"262144"`
 	MaxSessions  int           `help:"How many sessions are in memory at most, in the same way." default:"65536"`
 	NoVerdictOK  bool          `help:"As the correlator has it: executions that nobody asked admission for are not reported."`
 	Strict       bool          `help:"Exit 1 also if something cannot be compared."`

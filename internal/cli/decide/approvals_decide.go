@@ -38,7 +38,7 @@ func (d deciding) decide(ctx context.Context, r *reviewer, action, digest string
 
 type approvalsApproveCmd struct {
 	deciding
-	PreviewDigest string `help:"Approve only what has this digest (preview_digest of show). Without it the preview is shown now, and that is what is approved." placeholder:"DIGEST"`
+	PreviewDigest string `help:"Approve only what has this digest (preview_digest of show; default: the preview that is shown now)." placeholder:"DIGEST"`
 	Yes           bool   `short:"y" help:"On a terminal: do not ask."`
 }
 

@@ -30,7 +30,7 @@ type Cmd struct {
 	proof.EngineFlags
 	Key      string `help:"The public checkpoint key to prove against, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 	Session  string `help:"The session to export." type:"session"`
-	From     string `help:"Instead of a session: everything of the tenant from this time on (2026-11-01, or with a time of day and zone as in 2026-11-01T06:00:00Z)." placeholder:"TIME"`
+	From     string `help:"Instead of a session: everything of the tenant from this time on (2026-11-01 or 2026-11-01T06:00:00Z)." placeholder:"TIME"`
 	To       string `help:"The end of the range, excluded." placeholder:"TIME"`
 	Out      string `help:"The bundle to write." required:"" placeholder:"FILE.zip"`
 	Shard    string `help:"Which incarnation of the log, for a session or range that is in several (default: the newest)."`
@@ -38,9 +38,9 @@ type Cmd struct {
 	PDF      string `name:"pdf" help:"Also print the report of the bundle; needs an installed Chromium." placeholder:"FILE.pdf"`
 	Chromium string `help:"The Chromium for --pdf (default: one of the usual names on PATH)." env:"COUNTERSIGN_CHROMIUM" placeholder:"PROGRAM"`
 	Force    bool   `help:"Overwrite existing files."`
-	Format   string `help:"Instead of a bundle: lines in somebody else's format (see docs/formats.md); --out - writes them to standard output." placeholder:"FORMAT"`
+	Format   string `help:"Instead of a bundle: lines in this format (see docs/formats.md); --out - writes them to standard output." placeholder:"FORMAT"`
 
-	Witnessed []string `help:"A checkpoint that a witness signed (countersign witness sign --out FILE): the bundle has it (default: the newest in the evidence that a witness signed and that covers everything, else the newest). May be repeated, for further witnesses of the same checkpoint." placeholder:"FILE" sep:"none"`
+	Witnessed []string `help:"A checkpoint that a witness signed, for the bundle (default: the newest witnessed one that covers everything, else the newest). May be repeated for further witnesses of it." placeholder:"FILE" sep:"none"`
 }
 
 func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {

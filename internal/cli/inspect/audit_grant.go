@@ -32,7 +32,7 @@ type auditGrantCmd struct {
 	auditDir
 	Tenant    string `help:"The tenant whose evidence it is." required:""`
 	User      string `help:"Name of the auditor: 3 to 32 lower-case letters, digits and underscores." required:""`
-	SQL       bool   `name:"sql" help:"Change nothing; print the statements for a ClickHouse of your own, to be run by somebody with access management there."`
+	SQL       bool   `name:"sql" help:"Change nothing; print the statements for a ClickHouse of your own."`
 	Database  string `help:"Name of the database there." default:"countersign"`
 	ReadyFile string `help:"Ready file of the running 'up', to print the whole DSN." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE"`
 }

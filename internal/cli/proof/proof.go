@@ -30,7 +30,7 @@ import (
 // ProveFlags are the flags of commands that answer from the index unless they are told to prove
 // the answer first.
 type ProveFlags struct {
-	Proved bool `help:"Verify all of the evidence first, fail if it does not hold, and answer from the records that were proved. Without it the answer comes from the index, and says so."`
+	Proved bool `help:"Verify all of the evidence first and answer from what was proved (default: from the index)."`
 	EngineFlags
 	Key string `help:"With --proved: the public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 }
@@ -42,7 +42,7 @@ type EngineFlags struct {
 
 // ScanFlags are the flags of commands that prove their output unless they are told not to.
 type ScanFlags struct {
-	SkipScan bool `help:"Take the records from the index, without reading all of the log to prove that none is missing or another's. What comes of it is marked as not proved."`
+	SkipScan bool `help:"Take the records from the index, without a proof that none is missing. The output is marked as not proved."`
 }
 
 // Basis describes what an answer rests on, for display.

@@ -20,7 +20,7 @@ import (
 // wrapped: a kept copy would undo an erasure.
 type DigestFlags struct {
 	Keys         string `help:"Key directory with master.key: compute digests again, too." placeholder:"DIR"`
-	KeysUser     string `help:"NATS user of a service that may read session keys, as correlator: most digests are made under them (default: the one of 'up', if DIR is in its data directory)." placeholder:"USER"`
+	KeysUser     string `help:"NATS user that may read session keys, such as correlator (default: the one of 'up', if DIR is in its data directory)." placeholder:"USER"`
 	KeysPassword string `help:"Its password (better in the environment)." env:"COUNTERSIGN_KEYS_PASSWORD"`
 	KeysCreds    string `help:"Its NATS credentials file, instead of user and password." placeholder:"FILE"`
 }

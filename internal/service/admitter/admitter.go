@@ -46,10 +46,10 @@ type Flags struct {
 	daemon.Flags
 	MaxInflight int           `help:"Admissions worked on at the same time; more are answered deny." env:"COUNTERSIGN_MAX_INFLIGHT" default:"2048"`
 	Timeout     time.Duration `help:"How long the durable record of a decision may take before the answer is deny." env:"COUNTERSIGN_RECORD_TIMEOUT" default:"4s"`
-	Replicated  bool          `name:"accept-replicated" help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable. Without it such a cluster is unhealthy." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
+	Replicated  bool          `name:"accept-replicated" help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
 	MemoryLimit int64         `help:"How much memory this admitter may use, in MiB. What could need more is answered deny." env:"COUNTERSIGN_MEMORY_LIMIT" default:"2048"`
 	IngestFlags
-	Repliers []string `name:"confirmation-repliers" help:"Publishers whose replies to AAEP confirmations count, for every publisher of their tenant. Without any, a publisher's own replies count." env:"COUNTERSIGN_CONFIRMATION_REPLIERS"`
+	Repliers []string `name:"confirmation-repliers" help:"Publishers whose replies to AAEP confirmations count in their tenant (default: each publisher's own)." env:"COUNTERSIGN_CONFIRMATION_REPLIERS"`
 }
 
 // Main is the service's main function; it returns the exit code.

@@ -37,12 +37,12 @@ const About = "Links what was admitted with what ran, and finds every broken rul
 type Flags struct {
 	daemon.Flags
 	CheckpointKey string        `help:"Public checkpoint key, which vouches for the admitter's keys (default: read from checkpoint.pub in --keys)." env:"COUNTERSIGN_PUBLIC_KEY"`
-	MissingAfter  time.Duration `help:"An open call counts as abandoned after this. Change it only when no call is open: what was found before is found again from the log." env:"COUNTERSIGN_MISSING_AFTER" default:"15m"`
-	StateDir      string        `help:"Directory of a snapshot of the state, so that a start does not read the whole log (none when empty). It holds what the log holds." env:"COUNTERSIGN_STATE" placeholder:"DIR"`
+	MissingAfter  time.Duration `help:"An open call counts as abandoned after this. Change it only when no call is open." env:"COUNTERSIGN_MISSING_AFTER" default:"15m"`
+	StateDir      string        `help:"Directory of a snapshot of the state, so that a start does not read the whole log (none when empty)." env:"COUNTERSIGN_STATE" placeholder:"DIR"`
 	StateEvery    int           `help:"Write a snapshot after so many messages at the latest." env:"COUNTERSIGN_STATE_EVERY" default:"200000"`
-	MaxCalls      int           `help:"How many calls are in memory at most, open ones (some 3 KB each) and those that late events may still be about (some 1 KB); beyond it the least recently active session of the tenant and publisher that have most is closed and forgotten. It must be the same for every instance of a shard." env:"COUNTERSIGN_MAX_CALLS" default:"262144"`
+	MaxCalls      int           `help:"How many calls are in memory at most (some 3 KB each if open, else 1 KB); beyond it the least recently active session of the largest publisher is forgotten. The same for every instance of a shard." env:"COUNTERSIGN_MAX_CALLS" default:"262144"`
 	MaxSessions   int           `help:"How many sessions are in memory at most, in the same way." env:"COUNTERSIGN_MAX_SESSIONS" default:"65536"`
-	Shards        []string      `name:"shard" help:"A shard that this process correlates, as STREAM or STREAM=URL; may be given several times. Each has a lease, a snapshot and metrics of its own. Instead of --stream." env:"COUNTERSIGN_SHARDS" placeholder:"STREAM=URL"`
+	Shards        []string      `name:"shard" help:"A shard that this process correlates, as STREAM or STREAM=URL; may be given several times. Instead of --stream." env:"COUNTERSIGN_SHARDS" placeholder:"STREAM=URL"`
 	NoVerdictOK   bool          `help:"Do not report executions that nobody asked admission for." env:"COUNTERSIGN_NO_VERDICT_OK"`
 }
 

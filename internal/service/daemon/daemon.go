@@ -46,7 +46,7 @@ type Flags struct {
 	Prefix   string           `help:"First token of every subject." env:"COUNTERSIGN_PREFIX" default:"gov"`
 	Stream   string           `help:"Name of the shard's stream." env:"COUNTERSIGN_STREAM" default:"GOV"`
 	Keys     string           `help:"Directory of the key files." env:"COUNTERSIGN_KEYS" default:"/etc/countersign/keys" placeholder:"DIR"`
-	Instance string           `name:"instance" help:"Name of this place, if only one process of the service can run in it at a time: its successor there takes over at once." env:"COUNTERSIGN_INSTANCE"`
+	Instance string           `name:"instance" help:"Name of this place, if one process of the service runs in it at a time: its successor takes over at once." env:"COUNTERSIGN_INSTANCE"`
 	HTTP     string           `name:"http" help:"Address of the health endpoint and the metrics, e.g. 127.0.0.1:0 (off when empty)." env:"COUNTERSIGN_HTTP" placeholder:"ADDR"`
 	Version  kong.VersionFlag `help:"Print the version and exit."`
 	LogLevel string           `help:"debug, info, warn or error." env:"COUNTERSIGN_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
