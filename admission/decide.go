@@ -22,21 +22,21 @@ func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 	case !known:
 		return out.refuseRequest(req, in, CodeUnknownProtocol)
 	case req.Source == "":
-		out.protocol = p
+		out.protocol = p.Protocol
 		return out.refuseRequest(req, in, CodeUnknownSource)
 	case !in.isComplete():
-		out.protocol = p
+		out.protocol = p.Protocol
 		return out.refuseRequest(req, in, CodeInternal)
 	}
-	out.protocol = p
-	ok := runRecovered(func() { out.judgeRequest(req, snap, in) })
+	out.protocol = p.Protocol
+	ok := runRecovered(func() { out.judgeRequest(req, p, snap, in) })
 	switch {
 	case !ok:
 		// What a panicking evaluator has written is not to be trusted.
-		out = Outcome{Decision: decisionRecord(req, in), protocol: p}
+		out = Outcome{Decision: decisionRecord(req, in), protocol: p.Protocol}
 		return out.refuseRequest(req, in, CodeInternal)
 	case out.keyMissing:
-		out = Outcome{Decision: decisionRecord(req, in), protocol: p, Session: out.Session, keyMissing: true}
+		out = Outcome{Decision: decisionRecord(req, in), protocol: p.Protocol, Session: out.Session, keyMissing: true}
 		return out.refuseRequest(req, in, CodeInternal)
 	}
 	return out
@@ -108,7 +108,7 @@ func (out Outcome) refuseRequest(req Request, in Inputs, code string) Outcome {
 	return out
 }
 
-func (out *Outcome) judgeRequest(req Request, snap *Snapshot, in Inputs) {
+func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inputs) {
 	known := &inputRecorder{stores: in}
 	ask := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
@@ -126,10 +126,8 @@ func (out *Outcome) judgeRequest(req Request, snap *Snapshot, in Inputs) {
 	ask.Digest, out.session = in.digest, in.Session
 	out.Decision.RequestDigest = in.digest(req.Body)
 	judged := !native.Malformed && !native.Observational
-	if judged && !nativeOnly(&ask, req.Protocol, &c) {
-		var m *evaluation
-		m, native = runEvaluators(ask, req.Protocol, c, native)
-		c, out.mandateCall = m.call, m.mandateCall
+	if judged && !nativeOnly(&ask, req.Protocol, p, &c) {
+		c, native = runEvaluators(ask, req.Protocol, p, c, native)
 	}
 	out.request = req
 	out.call, out.Session = c, c.Session
@@ -146,7 +144,9 @@ func (out *Outcome) judgeRequest(req Request, snap *Snapshot, in Inputs) {
 	}
 	out.ruling = call.Ruling{NativeOpinion: native, Policies: tools}
 	out.combineVerdicts(native, tools, in)
-	out.Reservations.Spend = out.spendReservation()
+	if out.Decision.Verdict == events.Allow && !out.NoReceipt {
+		out.Reservations.Spend = c.Reservation
+	}
 	out.Reservations.Unconfirmed = c.Unconfirmed
 	out.Decision.Counts = policy.RecordCounts(tools.Counts)
 	if out.Decision.Verdict == events.Allow {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
-	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/admission/receipt"
@@ -104,12 +104,7 @@ func ClaimedSource(protocol string, body []byte) string {
 	if err != nil {
 		return OfflineSource
 	}
-	source, _ := tree["source"].(string)
-	if protocol != agenthook.Name {
-		producer, _ := tree["producer"].(map[string]any)
-		source, _ = producer["agent_id"].(string)
-	}
-	return orDefault(source, OfflineSource)
+	return orDefault(call.TextAt(tree, protocols[protocol].source), OfflineSource)
 }
 
 // offlineInputs derives the inputs of an offline decision from the line and the time.

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -31,29 +29,11 @@ const typeUnknown = "unknown"
 // sends a subject of more than 4 KB.
 const maxTypeTokens = 8
 
-// eventRoutes reads session and type of an event.
-var eventRoutes = map[string]func(raw []byte) (session, typ string, err error){
-	subject.ProtoAAEP: func(raw []byte) (string, string, error) {
-		e, err := aaep.Decode(raw, strictjson.DefaultLimits)
-		if e == nil {
-			return "", "", err
-		}
-		return e.SessionID, e.SubjectType(), nil // a defective field must not lose the session
-	},
-	subject.ProtoAgentHook: func(raw []byte) (string, string, error) {
-		e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
-		if e == nil {
-			return "", "", err
-		}
-		return e.SessionID, e.EventType, nil // a defective field must not lose the session
-	},
-}
-
-// Messages returns the messages that Publish sends.
-func Messages(space subject.Space, tenant, publisher, protocol string, events ...[]byte) ([]streams.Msg, error) {
-	read, known := eventRoutes[protocol]
-	if !known {
-		return nil, fmt.Errorf("client: events of protocol %q cannot be published (known: %s, %s)", protocol, subject.ProtoAAEP, subject.ProtoAgentHook)
+// Messages returns the messages that Publish sends. token names the protocol.
+func Messages(space subject.Space, tenant, publisher, token string, events ...[]byte) ([]streams.Msg, error) {
+	read := protocol.Rows[token].Route
+	if read == nil {
+		return nil, fmt.Errorf("client: events of protocol %q cannot be published (known: %s)", token, strings.Join(protocol.Published(), ", "))
 	}
 	msgs := make([]streams.Msg, len(events))
 	for i, raw := range events {
@@ -62,7 +42,7 @@ func Messages(space subject.Space, tenant, publisher, protocol string, events ..
 			typ = typeUnknown
 		}
 		msgs[i] = streams.Msg{
-			Subject: space.Event(tenant, publisher, protocol, session, typ), Body: raw,
+			Subject: space.Event(tenant, publisher, token, session, typ), Body: raw,
 			Header: map[string][]string{"content-type": {"application/json"}},
 		}
 	}
