@@ -200,7 +200,7 @@ func (r *logReader) backlogEnd(ctx context.Context, last uint64) (uint64, error)
 	if r.next > 1 {
 		since = time.Time{} // the messages before Since are skipped already
 	}
-	due, err := LastDue(ctx, r.js, r.options.Stream, r.options.Filter, since)
+	due, err := lastDue(ctx, r.js, r.options.Stream, r.options.Filter, since)
 	if err != nil {
 		return 0, retryableError("%w", err)
 	}

@@ -104,7 +104,7 @@ func (src *documentSet) resolveReferences() error {
 
 // EvaluatorsOnlySet is the compiled built-in policy alone.
 func EvaluatorsOnlySet() (*Set, error) {
-	doc, _ := Builtin(EvaluatorsOnly)
+	doc, _ := builtinDocument(EvaluatorsOnly)
 	return Compile([]Document{doc})
 }
 
