@@ -2,9 +2,16 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
@@ -20,6 +27,37 @@ func (c *Client) Publish(ctx context.Context, protocol string, events ...[]byte)
 		return err
 	}
 	return streams.PublishEvents(ctx, c.nc, msgs)
+}
+
+// PublishCloudEvents is Publish for events in CloudEvents of the SDK: the data of each is an
+// event of the protocol. They are sent in binary mode, so that the data stays byte for byte.
+func (c *Client) PublishCloudEvents(ctx context.Context, protocol string, list ...event.Event) error {
+	msgs, err := CloudEventMessages(c.opt.Space, c.opt.Tenant, c.opt.Publisher, protocol, list...)
+	if err != nil {
+		return err
+	}
+	return streams.PublishEvents(ctx, c.nc, msgs)
+}
+
+// CloudEventMessages returns the messages that PublishCloudEvents sends. An error names the
+// defective attributes and holds no value.
+func CloudEventMessages(space subject.Space, tenant, publisher, token string, list ...event.Event) ([]streams.Msg, error) {
+	bodies, headers := make([][]byte, len(list)), make([]map[string][]string, len(list))
+	for i := range list {
+		var invalid event.ValidationError
+		if err := list[i].Validate(); errors.As(err, &invalid) {
+			return nil, fmt.Errorf("client: CloudEvent %d is not valid: %s", i+1, strings.Join(slices.Sorted(maps.Keys(invalid)), ", "))
+		}
+		var err error
+		if headers[i], bodies[i], err = cloudevents.Write(binding.WithForceBinary(context.Background()), binding.ToMessage(&list[i])); err != nil {
+			return nil, fmt.Errorf("client: CloudEvent %d: %w", i+1, err)
+		}
+	}
+	msgs, err := Messages(space, tenant, publisher, token, bodies...)
+	for i := range msgs {
+		msgs[i].Header = headers[i]
+	}
+	return msgs, err
 }
 
 // typeUnknown is the subject's type for an unreadable event.
