@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/protocol"
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // failModeReasons are the reasons that mean that there was no valid verdict. Errors of the
@@ -34,7 +35,8 @@ const (
 	maxReports     = 256                    // fail-mode events waiting to be published
 	reportTimeout  = 5 * time.Second        // for one attempt
 	reportAttempts = 8                      // some 30 s: without an admitter the log accepts no events either
-	firstPause     = 250 * time.Millisecond // between attempts; doubled each time
+	firstPause     = 500 * time.Millisecond // between attempts; doubled each time
+	lastPause      = 32 * time.Second
 )
 
 // Errors of fail-mode events, for Options.OnUnreported.
@@ -158,12 +160,10 @@ func (r *reporter) run(done chan struct{}) {
 // publishWithRetry tries a few times: the cause of the missing verdict often prevents
 // publishing too, and may pass.
 func (r *reporter) publishWithRetry(next report) (err error) {
-	for pause, n := firstPause, 0; n < reportAttempts; pause, n = 2*pause, n+1 {
+	pauses := retry.New(firstPause, lastPause)
+	for n := range reportAttempts {
 		if n > 0 {
-			select {
-			case <-r.ctx.Done():
-			case <-time.After(pause):
-			}
+			_ = pauses.Wait(r.ctx)
 		}
 		if r.ctx.Err() != nil {
 			return errors.Join(ErrReportsClosed, err)
