@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/countersign-dev/countersign/admission/call"
@@ -188,7 +189,7 @@ func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) polic
 		return policyRefusal(policy.CodePolicyError)
 	}
 	return snap.Policies.Evaluate(policy.Input{
-		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: orDefault(c.CanonicalTool, c.Tool), Action: c.Action,
+		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: cmp.Or(c.CanonicalTool, c.Tool), Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
 		FromAgent: c.FromAgent, ToAgent: c.ToAgent, RawArguments: c.RawArguments,
 		Risk: c.Risk, Args: c.Args, Event: c.Event, Catalog: c.Catalogue, Now: in.Now, Counters: in.Counters, Context: in.Context,

@@ -3,6 +3,7 @@ package policy
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/events/casefold"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -78,12 +79,12 @@ func (p *policy) matches(in *Input) (exact, folded bool) {
 	}
 	if !in.isHandoff() {
 		exact = p.tools.matches(in.Tool)
-		return exact, !exact && p.restrictsNames && p.foldedTools.matches(foldCase(in.Tool))
+		return exact, !exact && p.restrictsNames && p.foldedTools.matches(casefold.String(in.Tool))
 	}
 	if exact = p.from.matches(in.FromAgent) && p.to.matches(in.ToAgent); exact {
 		return true, false
 	}
-	return false, p.restrictsNames && p.foldedFrom.matches(foldCase(in.FromAgent)) && p.foldedTo.matches(foldCase(in.ToAgent))
+	return false, p.restrictsNames && p.foldedFrom.matches(casefold.String(in.FromAgent)) && p.foldedTo.matches(casefold.String(in.ToAgent))
 }
 
 // namesExactly reports whether a policy's operands contain the exact name of the tool, or of
