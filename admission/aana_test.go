@@ -113,7 +113,7 @@ func (reticent) NativeVerdict(events.Verdict) string                      { retu
 func (reticent) Reply(call.Call, events.Decision, string) ([]byte, error) { return []byte("{}"), nil }
 
 func TestNoVerdictWithoutAReason(t *testing.T) {
-	protocols["reticent"] = reticent{}
+	protocols["reticent"] = protocol{Protocol: reticent{}}
 	defer delete(protocols, "reticent")
 	if out := Decide(request("reticent", "{}"), rules(t, "deny no: tool == 'x'"), inputs()); codes(out) != "deny internal_error" {
 		t.Error(codes(out))

@@ -12,16 +12,9 @@ package admission
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/admission/aaep"
-	"github.com/countersign-dev/countersign/admission/aana"
-	"github.com/countersign-dev/countersign/admission/agenthook"
-	"github.com/countersign-dev/countersign/admission/aioc"
 	"github.com/countersign-dev/countersign/admission/approval"
-	"github.com/countersign-dev/countersign/admission/aump"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
@@ -32,7 +25,7 @@ import (
 )
 
 // Evaluator is the name under which this package gives its own reasons.
-const Evaluator = "admission"
+const Evaluator = call.AdmissionEvaluator
 
 // Reason codes of requests in any protocol.
 const (
@@ -51,19 +44,6 @@ const DefaultApprovalLifetime = 15 * time.Minute
 // ResumePolicy tells a publisher what to do once its workflow is approved: ask again with the
 // same event.
 const ResumePolicy = "retry_same_event"
-
-// protocols are the admission protocols by their subject token.
-var protocols = map[string]call.Protocol{
-	agenthook.Name:   agenthook.Evaluator{},
-	aaep.Name:        aaep.Evaluator{},
-	aioc.NameTool:    aioc.Tool{},
-	aioc.NameHandoff: aioc.Handoff{},
-	aana.Name:        aana.Evaluator{},
-	aump.Name:        aump.Evaluator{},
-}
-
-// Protocols lists the protocol tokens that Decide knows, sorted.
-func Protocols() []string { return slices.Sorted(maps.Keys(protocols)) }
 
 // Request is an admission request as it arrived. Tenant and Source are the authenticated
 // values, never what the body says. The caller must not change Header and Body before
@@ -165,7 +145,6 @@ type Outcome struct {
 	protocol    call.Protocol // nil: Reply gives the generic refusal
 	request     Request
 	call        call.Call
-	mandateCall *call.Call // the call as the evaluator of the named mandate read it; nil if that is call
 	ruling      call.Ruling
 	explanation string // for the caller
 

@@ -4,14 +4,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
-	wire "github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // approvalDecision applies approval workflows to one decision.
@@ -171,25 +168,15 @@ func (a *approvalDecision) followWorkflow() {
 // approvalRetry describes the request for matching with a workflow.
 func (out *Outcome) approvalRetry(in Inputs) approval.Retry {
 	c, d := out.call, out.Decision
-	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Now: in.Now}
+	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Previous: c.PreviousCall, Now: in.Now}
 	if d.Policy != nil {
 		r.Policy = *d.Policy
 	}
 	if v := call.HeaderValues(out.request.Header, events.HeaderWorkflow); len(v) == 1 {
 		r.Named = v[0]
 	}
-	if d.Protocol != agenthook.Name {
-		return r
-	}
-	e, err := wire.Decode(out.request.Body, strictjson.DefaultLimits)
-	if err != nil {
-		return r
-	}
-	if b, ok := e.Approval(); ok && r.Named == "" {
-		r.Named = b.WorkflowID
-	}
-	if b, ok := e.Retry(); ok {
-		r.Previous = b.PreviousToolCallID
+	if r.Named == "" {
+		r.Named = c.NamedWorkflow
 	}
 	return r
 }

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/countersign-dev/countersign/admission/call"
@@ -22,21 +23,21 @@ func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 	case !known:
 		return out.refuseRequest(req, in, CodeUnknownProtocol)
 	case req.Source == "":
-		out.protocol = p
+		out.protocol = p.Protocol
 		return out.refuseRequest(req, in, CodeUnknownSource)
 	case !in.isComplete():
-		out.protocol = p
+		out.protocol = p.Protocol
 		return out.refuseRequest(req, in, CodeInternal)
 	}
-	out.protocol = p
-	ok := runRecovered(func() { out.judgeRequest(req, snap, in) })
+	out.protocol = p.Protocol
+	ok := runRecovered(func() { out.judgeRequest(req, p, snap, in) })
 	switch {
 	case !ok:
 		// What a panicking evaluator has written is not to be trusted.
-		out = Outcome{Decision: decisionRecord(req, in), protocol: p}
+		out = Outcome{Decision: decisionRecord(req, in), protocol: p.Protocol}
 		return out.refuseRequest(req, in, CodeInternal)
 	case out.keyMissing:
-		out = Outcome{Decision: decisionRecord(req, in), protocol: p, Session: out.Session, keyMissing: true}
+		out = Outcome{Decision: decisionRecord(req, in), protocol: p.Protocol, Session: out.Session, keyMissing: true}
 		return out.refuseRequest(req, in, CodeInternal)
 	}
 	return out
@@ -108,7 +109,7 @@ func (out Outcome) refuseRequest(req Request, in Inputs, code string) Outcome {
 	return out
 }
 
-func (out *Outcome) judgeRequest(req Request, snap *Snapshot, in Inputs) {
+func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inputs) {
 	known := &inputRecorder{stores: in}
 	ask := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
@@ -126,10 +127,8 @@ func (out *Outcome) judgeRequest(req Request, snap *Snapshot, in Inputs) {
 	ask.Digest, out.session = in.digest, in.Session
 	out.Decision.RequestDigest = in.digest(req.Body)
 	judged := !native.Malformed && !native.Observational
-	if judged && !nativeOnly(&ask, req.Protocol, &c) {
-		var m *evaluation
-		m, native = runEvaluators(ask, req.Protocol, c, native)
-		c, out.mandateCall = m.call, m.mandateCall
+	if judged && !nativeOnly(&ask, req.Protocol, p, &c) {
+		c, native = runEvaluators(ask, req.Protocol, p, c, native)
 	}
 	out.request = req
 	out.call, out.Session = c, c.Session
@@ -146,7 +145,9 @@ func (out *Outcome) judgeRequest(req Request, snap *Snapshot, in Inputs) {
 	}
 	out.ruling = call.Ruling{NativeOpinion: native, Policies: tools}
 	out.combineVerdicts(native, tools, in)
-	out.Reservations.Spend = out.spendReservation()
+	if out.Decision.Verdict == events.Allow && !out.NoReceipt {
+		out.Reservations.Spend = c.Reservation
+	}
 	out.Reservations.Unconfirmed = c.Unconfirmed
 	out.Decision.Counts = policy.RecordCounts(tools.Counts)
 	if out.Decision.Verdict == events.Allow {
@@ -188,7 +189,7 @@ func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) polic
 		return policyRefusal(policy.CodePolicyError)
 	}
 	return snap.Policies.Evaluate(policy.Input{
-		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: orDefault(c.CanonicalTool, c.Tool), Action: c.Action,
+		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: cmp.Or(c.CanonicalTool, c.Tool), Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
 		FromAgent: c.FromAgent, ToAgent: c.ToAgent, RawArguments: c.RawArguments,
 		Risk: c.Risk, Args: c.Args, Event: c.Event, Catalog: c.Catalogue, Now: in.Now, Counters: in.Counters, Context: in.Context,

@@ -260,7 +260,7 @@ func (panicking) Reply(call.Call, events.Decision, string) ([]byte, error) {
 }
 
 func TestPanicsAreDenied(t *testing.T) {
-	protocols["panicking"] = panicking{}
+	protocols["panicking"] = protocol{Protocol: panicking{}}
 	defer delete(protocols, "panicking")
 	out := Decide(request("panicking", secret), allowAll(t), inputs())
 	if codes(out) != "deny internal_error" || !out.NoReceipt || out.ErrorCode != "500" {
@@ -326,7 +326,7 @@ func TestProtocolsHaveAnEvaluator(t *testing.T) {
 		t.Error("the list and the table differ")
 	}
 	for _, p := range Protocols() {
-		if protocols[p] == nil {
+		if protocols[p].Protocol == nil {
 			t.Errorf("%s has none", p)
 		}
 	}

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -12,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
-	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/admission/receipt"
@@ -66,7 +67,7 @@ func EvaluateLine(line []byte, o Offline) []byte {
 		snap = EvaluatorsOnly()
 	}
 	req := Request{
-		Tenant: orDefault(o.Tenant, OfflineTenant), Source: orDefault(o.Source, ClaimedSource(o.Protocol, w.request)),
+		Tenant: cmp.Or(o.Tenant, OfflineTenant), Source: cmp.Or(o.Source, ClaimedSource(o.Protocol, w.request)),
 		Protocol: o.Protocol, Header: w.headers, Body: w.request, ReceivedAt: w.now,
 	}
 	in := offlineInputs(line, w.now)
@@ -78,13 +79,6 @@ func EvaluateLine(line []byte, o Offline) []byte {
 		body = Refusal(CodeInternal)
 	}
 	return offlineLine(out.Decision.Verdict, body)
-}
-
-func orDefault(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }
 
 func offlineLine(v events.Verdict, reply []byte) []byte {
@@ -104,12 +98,7 @@ func ClaimedSource(protocol string, body []byte) string {
 	if err != nil {
 		return OfflineSource
 	}
-	source, _ := tree["source"].(string)
-	if protocol != agenthook.Name {
-		producer, _ := tree["producer"].(map[string]any)
-		source, _ = producer["agent_id"].(string)
-	}
-	return orDefault(source, OfflineSource)
+	return cmp.Or(call.TextAt(tree, protocols[protocol].source), OfflineSource)
 }
 
 // offlineInputs derives the inputs of an offline decision from the line and the time.

@@ -56,9 +56,15 @@ func (toy) Reply(_ call.Call, d events.Decision, reason string) ([]byte, error) 
 	return json.Marshal(map[string]any{"go": d.Verdict == events.Allow, "why": reason})
 }
 
-// addToy adds the protocol to admission: one row in the table.
-func addToy(t *testing.T) {
-	protocols[toyName] = toy{}
+// For the test of the whole way, which is in package admission_test.
+const (
+	ToyName    = toyName
+	ToyRequest = toyRequest
+)
+
+// AddToy adds the protocol to admission: one row in the table.
+func AddToy(t *testing.T) {
+	protocols[toyName] = protocol{Protocol: toy{}, carrier: "extra", source: "/from"}
 	t.Cleanup(func() { delete(protocols, toyName) })
 }
 
@@ -67,7 +73,7 @@ const toyRequest = `{"do":"send_mail","with":{"to":"a@example.com","password":"h
 // A further protocol is one row in admission's table: policies, evaluators beside
 // the protocol's own, records and replies need nothing else (docs/adr/0023).
 func TestToyProtocolDecides(t *testing.T) {
-	addToy(t)
+	AddToy(t)
 	for name, c := range map[string]struct {
 		body   string
 		header map[string][]string
@@ -83,6 +89,7 @@ func TestToyProtocolDecides(t *testing.T) {
 		"malformed":          {`{"do":1}`, nil, allowAll(t), "deny schema_invalid@/do", `{"go":false,"why":"schema_invalid"}`},
 		"no JSON":            {`{`, nil, allowAll(t), "deny not_json", `{"go":false,"why":"not_json"}`},
 		"names a mandate":    {toyRequest, map[string][]string{wire.HeaderMandateID: {"aump_mnd_x"}, wire.HeaderMandateHash: {"sha256-" + strings.Repeat("0", 64)}}, allowAll(t), "deny mandate_not_found@$.mandate_ref.id ok", `{"go":false,"why":"mandate_not_found"}`},
+		"carries a contract": {strings.Replace(toyRequest, "{", `{"extra":{"aana":{"contract":{}},"kept":1},`, 1), nil, rules(t, "allow ok: event.extra == {'kept': 1.0}"), "deny schema_invalid@/extra/aana/contract ok", ""},
 		"policy of protocol": {toyRequest, nil, compiled(t, toyPolicy), "allow toy_only", `{"go":true,"why":"allowed_by_policy"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +99,7 @@ func TestToyProtocolDecides(t *testing.T) {
 			if got := codes(out); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
-			if body, err := out.Reply(); err != nil || string(body) != c.reply {
+			if body, err := out.Reply(); err != nil || c.reply != "" && string(body) != c.reply {
 				t.Errorf("reply %s %v, want %s", body, err, c.reply)
 			}
 			noSecrets(t, out)
@@ -115,7 +122,7 @@ func TestToyProtocolEndToEnd(t *testing.T) {
 	if out := Decide(request(toyName, toyRequest), allowAll(t), inputs()); codes(out) != "deny unknown_protocol" {
 		t.Fatalf("without the row: %s", codes(out))
 	}
-	addToy(t)
+	AddToy(t)
 	if !slices.Contains(Protocols(), toyName) {
 		t.Errorf("not listed: %v", Protocols())
 	}
@@ -135,6 +142,9 @@ func TestToyProtocolEndToEnd(t *testing.T) {
 		ArgsCanonical: []byte(`{"password":"hunter2-secret","to":"a@example.com"}`)}
 	if _, err := receipt.Verify(signing.KeySet{key.ID: key.Public()}, token, want, noon.Add(time.Second)); err != nil {
 		t.Error(err)
+	}
+	if got := ClaimedSource(toyName, []byte(`{"from":"rt7"}`)); got != "rt7" {
+		t.Errorf("claimed source %q", got)
 	}
 	line := EvaluateLine([]byte(toyRequest), Offline{Protocol: toyName, Snapshot: allowAll(t), Now: noon})
 	if string(line) != `{"verdict":"allow","reply":{"go":true,"why":"allowed_by_policy"}}` {

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // ReasonApprovalExpired is the reason of a deny of AdmitWaiting: nobody decided
@@ -49,23 +50,23 @@ func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Ver
 		w.Pending(v)
 	}
 	call.Workflow = v.Workflow
-	pause, most := orDuration(w.FirstPause, DefaultFirstWait), orDuration(w.MaxPause, DefaultMaxWait)
+	pauses := retry.New(orDuration(w.FirstPause, DefaultFirstWait), orDuration(w.MaxPause, DefaultMaxWait))
 	for v.isPending() {
 		// A later request would only open another workflow.
 		latest := v.pendingUntil().Add(-expiryMargin)
-		next := time.Now().Add(pause)
+		next := time.Now().Add(pauses.Next())
 		last := !next.Before(latest)
 		if last {
 			next = latest
 		}
-		if err := sleep(ctx, time.Until(next)); err != nil {
+		if err := retry.Sleep(ctx, time.Until(next)); err != nil {
 			return v.abandonWait(err)
 		}
 		answer := c.Admit(ctx, call)
 		if answer.isPending() && (last || answer.Workflow != call.Workflow) {
 			return Verdict{Decision: events.Deny, Reason: ReasonApprovalExpired, DecisionID: answer.DecisionID, Workflow: answer.Workflow}
 		}
-		v, pause = answer, min(2*pause, most)
+		v = answer
 	}
 	return v
 }
@@ -87,17 +88,6 @@ func orDuration(d, fallback time.Duration) time.Duration {
 		return fallback
 	}
 	return d
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // isPending reports whether a reviewer may still turn the verdict into allow. No approval lifts

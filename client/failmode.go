@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -12,9 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/events/protocol"
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // failModeReasons are the reasons that mean that there was no valid verdict. Errors of the
@@ -37,17 +35,14 @@ const (
 	maxReports     = 256                    // fail-mode events waiting to be published
 	reportTimeout  = 5 * time.Second        // for one attempt
 	reportAttempts = 8                      // some 30 s: without an admitter the log accepts no events either
-	firstPause     = 250 * time.Millisecond // between attempts; doubled each time
-	errorFailMode  = "admission_fail_mode"
-	modeFailClosed = "fail_closed"
-	schemaVersion  = 1
+	firstPause     = 500 * time.Millisecond // between attempts; doubled each time
+	lastPause      = 32 * time.Second
 )
 
 // Errors of fail-mode events, for Options.OnUnreported.
 var (
 	ErrReportsFull   = errors.New("client: too many fail-mode events wait to be published")
 	ErrReportsClosed = errors.New("client: closed before the fail-mode event was published")
-	errNotReportable = errors.New("client: the request cannot be read, so no fail-mode event can be made of it")
 )
 
 // UnreportedCount counts the fail-mode events that could not be put into the log.
@@ -70,94 +65,66 @@ func (c *Client) Close() {
 	c.reports.close()
 }
 
-func (c *Client) publishReport(ctx context.Context, event []byte) error {
-	return c.Publish(ctx, subject.ProtoAgentHook, event)
+func (c *Client) publishReport(ctx context.Context, r report) error {
+	return c.Publish(ctx, r.protocol, r.event)
 }
 
 // reportFailMode queues the event for a deny of the client's own.
 func (c *Client) reportFailMode(call Call, reason string) {
-	if call.Protocol != subject.ProtoAgentHook {
+	failModeEvent := protocol.Rows[call.Protocol].FailModeEvent
+	if failModeEvent == nil {
 		return
 	}
-	event, wanted, err := failModeEvent(call, reason, c.guard.now())
+	id, err := uuid.NewRandom()
+	if err != nil {
+		c.reports.dropEvent(call.Body, err)
+		return
+	}
+	event, wanted, err := failModeEvent(protocol.FailMode{
+		Request: call.Body, Reason: reason, EventID: id.String(), Now: c.guard.now(),
+		ToolCallID: call.ToolCallID, Agent: call.Agent, Session: call.Session,
+	})
 	switch {
 	case err != nil:
 		c.reports.dropEvent(call.Body, err)
 	case wanted:
-		c.reports.add(event)
+		c.reports.add(report{call.Protocol, event})
 	}
 }
 
-// failModeEvent makes the ErrorOccurred of a request. Events that get no verdict have no fail
-// mode.
-func failModeEvent(call Call, reason string, now time.Time) (event []byte, wanted bool, err error) {
-	e, _ := agenthook.Decode(call.Body, strictjson.DefaultLimits)
-	if e == nil {
-		return nil, false, errNotReportable
-	}
-	if !agenthook.AdmissionCapable(e.EventType) {
-		return nil, false, nil
-	}
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return nil, false, err
-	}
-	metadata := map[string]any{
-		"error_type": errorFailMode, "fail_mode_triggered": true, "outcome": string(events.Deny), "fail_mode": modeFailClosed, "reason": reason,
-	}
-	doc := map[string]any{
-		"schema_version": schemaVersion, "event_id": id.String(), "event_type": agenthook.ErrorOccurred, "timestamp": now.UTC().Format(time.RFC3339Nano),
-		"source": e.Source, "evidence_phase": agenthook.PhasePostHoc, "metadata": metadata,
-	}
-	setOptional(metadata, "tool_call_id", orDefault(e.ToolCallID(), call.ToolCallID))
-	setOptional(doc, "agent_id", orDefault(e.AgentID, call.Agent))
-	setOptional(doc, "session_id", orDefault(e.SessionID, call.Session))
-	setOptional(doc, "correlation_id", e.EventID)
-	setOptional(doc, "tool_name", e.ToolName)
-	event, err = json.Marshal(doc)
-	return event, err == nil, err
-}
-
-func setOptional(m map[string]any, name, value string) {
-	if value != "" {
-		m[name] = value
-	}
-}
-
-func orDefault(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
+// report is a fail-mode event that waits to be published.
+type report struct {
+	protocol string
+	event    []byte
 }
 
 // reporter publishes events in the background. Its goroutine runs only while there are events
 // to publish.
 type reporter struct {
-	publish   func(context.Context, []byte) error
+	publish   func(context.Context, report) error
 	onDropped func([]byte, error)
 	dropped   atomic.Uint64
 	ctx       context.Context
 	cancel    context.CancelFunc
 
 	mu     sync.Mutex
-	queue  [][]byte
+	queue  []report
 	idle   chan struct{} // closed when the goroutine has ended; nil without a goroutine
 	closed bool
 }
 
-func newReporter(publish func(context.Context, []byte) error, told func([]byte, error)) *reporter {
+func newReporter(publish func(context.Context, report) error, told func([]byte, error)) *reporter {
 	r := &reporter{publish: publish, onDropped: told}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
 
 // add never waits. If the queue is full, it drops the event.
-func (r *reporter) add(event []byte) {
+func (r *reporter) add(next report) {
 	r.mu.Lock()
 	full, closed := len(r.queue) >= maxReports, r.closed
 	if !full && !closed {
-		r.queue = append(r.queue, event)
+		r.queue = append(r.queue, next)
 		if r.idle == nil {
 			r.idle = make(chan struct{})
 			go r.run(r.idle)
@@ -166,9 +133,9 @@ func (r *reporter) add(event []byte) {
 	r.mu.Unlock()
 	switch {
 	case closed:
-		r.dropEvent(event, ErrReportsClosed)
+		r.dropEvent(next.event, ErrReportsClosed)
 	case full:
-		r.dropEvent(event, ErrReportsFull)
+		r.dropEvent(next.event, ErrReportsFull)
 	}
 }
 
@@ -181,30 +148,28 @@ func (r *reporter) run(done chan struct{}) {
 			r.mu.Unlock()
 			return
 		}
-		event := r.queue[0]
+		next := r.queue[0]
 		r.queue = r.queue[1:]
 		r.mu.Unlock()
-		if err := r.publishWithRetry(event); err != nil {
-			r.dropEvent(event, err)
+		if err := r.publishWithRetry(next); err != nil {
+			r.dropEvent(next.event, err)
 		}
 	}
 }
 
 // publishWithRetry tries a few times: the cause of the missing verdict often prevents
 // publishing too, and may pass.
-func (r *reporter) publishWithRetry(event []byte) (err error) {
-	for pause, n := firstPause, 0; n < reportAttempts; pause, n = 2*pause, n+1 {
+func (r *reporter) publishWithRetry(next report) (err error) {
+	pauses := retry.New(firstPause, lastPause)
+	for n := range reportAttempts {
 		if n > 0 {
-			select {
-			case <-r.ctx.Done():
-			case <-time.After(pause):
-			}
+			_ = pauses.Wait(r.ctx)
 		}
 		if r.ctx.Err() != nil {
 			return errors.Join(ErrReportsClosed, err)
 		}
 		ctx, cancel := context.WithTimeout(r.ctx, reportTimeout)
-		err = r.publish(ctx, event)
+		err = r.publish(ctx, next)
 		cancel()
 		switch {
 		case err == nil:

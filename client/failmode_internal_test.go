@@ -10,18 +10,18 @@ import (
 func TestReporterIsBounded(t *testing.T) {
 	release, got := make(chan struct{}), make(chan byte, 2*maxReports)
 	var lost []error
-	r := newReporter(func(ctx context.Context, e []byte) error {
+	r := newReporter(func(ctx context.Context, e report) error {
 		select {
 		case <-release:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		got <- e[0]
+		got <- e.event[0]
 		return nil
 	}, func(_ []byte, err error) { lost = append(lost, err) })
 	const more = 3
 	for i := range maxReports + 1 + more { // one of them is being published, or still waits
-		r.add([]byte{byte(i)})
+		r.add(report{event: []byte{byte(i)}})
 	}
 	if n := int(r.dropped.Load()); n < more || n > more+1 || len(lost) != n || !errors.Is(lost[0], ErrReportsFull) {
 		t.Fatalf("%d lost: %v", n, lost)
@@ -46,14 +46,14 @@ func TestReporterIsBounded(t *testing.T) {
 // Close does not wait for attempts that lead nowhere.
 func TestReporterCloses(t *testing.T) {
 	entered, lost := make(chan struct{}), make(chan error, 2)
-	r := newReporter(func(ctx context.Context, _ []byte) error {
+	r := newReporter(func(ctx context.Context, _ report) error {
 		close(entered)
 		<-ctx.Done()
 		return ctx.Err()
 	}, func(_ []byte, err error) { lost <- err })
-	r.add([]byte("a"))
+	r.add(report{event: []byte("a")})
 	<-entered
-	r.add([]byte("b"))
+	r.add(report{event: []byte("b")})
 	r.close()
 	for range 2 {
 		if err := <-lost; !errors.Is(err, ErrReportsClosed) {
@@ -65,13 +65,13 @@ func TestReporterCloses(t *testing.T) {
 // A failure that passes is tried again.
 func TestReporterTriesAgain(t *testing.T) {
 	tries := 0
-	r := newReporter(func(context.Context, []byte) error {
+	r := newReporter(func(context.Context, report) error {
 		if tries++; tries == 1 {
 			return errors.New("no stream yet")
 		}
 		return nil
 	}, func(_ []byte, err error) { t.Errorf("lost: %v", err) })
-	r.add([]byte("a"))
+	r.add(report{event: []byte("a")})
 	if err := r.flush(context.Background()); err != nil || tries != 2 {
 		t.Errorf("%d tries, %v", tries, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // Waiting times of Follow.
@@ -61,7 +62,7 @@ func Follow(ctx context.Context, nc *nats.Conn, o FollowOptions, handle func([]e
 	if o.From != (Position{}) {
 		f.req.After, f.req.Since = &o.From.After, events.Time{}
 	}
-	wait, troubled := followRetry, false
+	pauses, troubled := retry.New(followRetry, followRetryMax), false
 	for ctx.Err() == nil {
 		page, err := f.requestPage(ctx)
 		switch {
@@ -71,7 +72,8 @@ func Follow(ctx context.Context, nc *nats.Conn, o FollowOptions, handle func([]e
 			if troubled {
 				o.reportTrouble(nil)
 			}
-			wait, troubled = followRetry, false
+			pauses.Reset()
+			troubled = false
 			if err := f.handlePage(page, handle); err != nil {
 				return err
 			}
@@ -83,11 +85,7 @@ func Follow(ctx context.Context, nc *nats.Conn, o FollowOptions, handle func([]e
 			o.reportTrouble(err)
 		}
 		troubled = true
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
-		wait = min(2*wait, followRetryMax)
+		_ = pauses.Wait(ctx)
 	}
 	return nil
 }

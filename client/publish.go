@@ -2,12 +2,17 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -24,6 +29,37 @@ func (c *Client) Publish(ctx context.Context, protocol string, events ...[]byte)
 	return streams.PublishEvents(ctx, c.nc, msgs)
 }
 
+// PublishCloudEvents is Publish for events in CloudEvents of the SDK: the data of each is an
+// event of the protocol. They are sent in binary mode, so that the data stays byte for byte.
+func (c *Client) PublishCloudEvents(ctx context.Context, protocol string, list ...event.Event) error {
+	msgs, err := CloudEventMessages(c.opt.Space, c.opt.Tenant, c.opt.Publisher, protocol, list...)
+	if err != nil {
+		return err
+	}
+	return streams.PublishEvents(ctx, c.nc, msgs)
+}
+
+// CloudEventMessages returns the messages that PublishCloudEvents sends. An error names the
+// defective attributes and holds no value.
+func CloudEventMessages(space subject.Space, tenant, publisher, token string, list ...event.Event) ([]streams.Msg, error) {
+	bodies, headers := make([][]byte, len(list)), make([]map[string][]string, len(list))
+	for i := range list {
+		var invalid event.ValidationError
+		if err := list[i].Validate(); errors.As(err, &invalid) {
+			return nil, fmt.Errorf("client: CloudEvent %d is not valid: %s", i+1, strings.Join(slices.Sorted(maps.Keys(invalid)), ", "))
+		}
+		var err error
+		if headers[i], bodies[i], err = cloudevents.Write(binding.WithForceBinary(context.Background()), binding.ToMessage(&list[i])); err != nil {
+			return nil, fmt.Errorf("client: CloudEvent %d: %w", i+1, err)
+		}
+	}
+	msgs, err := Messages(space, tenant, publisher, token, bodies...)
+	for i := range msgs {
+		msgs[i].Header = headers[i]
+	}
+	return msgs, err
+}
+
 // typeUnknown is the subject's type for an unreadable event.
 const typeUnknown = "unknown"
 
@@ -31,29 +67,11 @@ const typeUnknown = "unknown"
 // sends a subject of more than 4 KB.
 const maxTypeTokens = 8
 
-// eventRoutes reads session and type of an event.
-var eventRoutes = map[string]func(raw []byte) (session, typ string, err error){
-	subject.ProtoAAEP: func(raw []byte) (string, string, error) {
-		e, err := aaep.Decode(raw, strictjson.DefaultLimits)
-		if e == nil {
-			return "", "", err
-		}
-		return e.SessionID, e.SubjectType(), nil // a defective field must not lose the session
-	},
-	subject.ProtoAgentHook: func(raw []byte) (string, string, error) {
-		e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
-		if e == nil {
-			return "", "", err
-		}
-		return e.SessionID, e.EventType, nil // a defective field must not lose the session
-	},
-}
-
-// Messages returns the messages that Publish sends.
-func Messages(space subject.Space, tenant, publisher, protocol string, events ...[]byte) ([]streams.Msg, error) {
-	read, known := eventRoutes[protocol]
-	if !known {
-		return nil, fmt.Errorf("client: events of protocol %q cannot be published (known: %s, %s)", protocol, subject.ProtoAAEP, subject.ProtoAgentHook)
+// Messages returns the messages that Publish sends. token names the protocol.
+func Messages(space subject.Space, tenant, publisher, token string, events ...[]byte) ([]streams.Msg, error) {
+	read := protocol.Rows[token].Route
+	if read == nil {
+		return nil, fmt.Errorf("client: events of protocol %q cannot be published (known: %s)", token, strings.Join(protocol.Published(), ", "))
 	}
 	msgs := make([]streams.Msg, len(events))
 	for i, raw := range events {
@@ -62,7 +80,7 @@ func Messages(space subject.Space, tenant, publisher, protocol string, events ..
 			typ = typeUnknown
 		}
 		msgs[i] = streams.Msg{
-			Subject: space.Event(tenant, publisher, protocol, session, typ), Body: raw,
+			Subject: space.Event(tenant, publisher, token, session, typ), Body: raw,
 			Header: map[string][]string{"content-type": {"application/json"}},
 		}
 	}

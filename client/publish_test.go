@@ -7,10 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -109,5 +112,46 @@ func TestMessagesNeedNoConnection(t *testing.T) {
 	ok(t, err)
 	if len(msgs) != 1 || msgs[0].Subject != "x.y.events.acme.~cnQgMQ.agenthook.s1.PostToolUse" {
 		t.Errorf("%+v", msgs)
+	}
+}
+
+// CloudEvents of the SDK arrive in binary mode, their data byte for byte, as the correlator's
+// decoder and the SDK read them.
+func TestPublishCloudEvents(t *testing.T) {
+	w := start(t, streams.Shard{})
+	c := w.client(t, 0)
+	body := hook(1)
+	e := event.New()
+	e.SetID("e 1")
+	e.SetSource("/runtime/a")
+	e.SetType("com.example.hook")
+	e.SetExtension("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	ok(t, e.SetData("application/json", body))
+	ok(t, c.PublishCloudEvents(t.Context(), subject.ProtoAgentHook, e))
+	log := w.log(t)
+	if len(log) != 1 || !bytes.Equal(log[0].Body, body) || log[0].Subject != "gov.events.acme.rt1.agenthook.s1.PostToolUse" {
+		t.Fatalf("%+v", log)
+	}
+	ours, err := cloudevents.Decode(log[0].Header, log[0].Body)
+	ok(t, err)
+	if ours.Mode != cloudevents.ModeBinary || ours.ID != "e 1" || ours.Extra["traceparent"] == "" || !bytes.Equal(ours.Data, body) {
+		t.Errorf("%+v", ours)
+	}
+	message, err := cloudevents.NewMessage(log[0].Header, log[0].Body)
+	ok(t, err)
+	back, err := binding.ToEvent(t.Context(), message)
+	ok(t, err)
+	if !bytes.Equal(back.Data(), body) || back.ID() != e.ID() || back.Source() != e.Source() || back.Extensions()["traceparent"] != e.Extensions()["traceparent"] {
+		t.Errorf("%s", back)
+	}
+
+	e.SetID("")
+	e.SetExtension("secret", "hunter2-secret")
+	err = c.PublishCloudEvents(t.Context(), subject.ProtoAgentHook, e)
+	if err == nil || !strings.Contains(err.Error(), "CloudEvent 1") || !strings.Contains(err.Error(), "id") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("without an id: %v", err)
+	}
+	if err := c.PublishCloudEvents(t.Context(), subject.ProtoTool, event.Event{}); err == nil {
+		t.Error("no CloudEvent, of a protocol without events")
 	}
 }

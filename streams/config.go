@@ -41,11 +41,11 @@ const (
 	DefaultTenantMaxPayload = 5 << 18 // bytes
 )
 
-// AccountFor names the NATS account of a tenant's user. A requester chooses the reply subject
+// accountFor names the NATS account of a tenant's user. A requester chooses the reply subject
 // inside its own account, so an account holds only one user: no other user can be made to
 // receive an answer. Different pairs have different names (the name of a tenant of more than
 // 64 bytes is replaced by its SHA-256).
-func AccountFor(tenant, user string) string {
+func accountFor(tenant, user string) string {
 	return tenantAccountPrefix + subject.Escape(tenant) + accountSeparator + user
 }
 

@@ -158,7 +158,7 @@ func TestRenderEscapesTenantsAndReadsEnvironment(t *testing.T) {
 	ok(t, adm.Flush())
 	ok(t, nc.Publish(space.Admit(name, "aaep"), nil))
 	id, err := RequestIdentity((<-got).Header)
-	if err != nil || id != (Identity{AccountFor(name, "runtime"), "runtime"}) {
+	if err != nil || id != (Identity{accountFor(name, "runtime"), "runtime"}) {
 		t.Error(id, err)
 	}
 }
@@ -169,7 +169,7 @@ func TestAccountForIsInjective(t *testing.T) {
 	seen := map[string][2]string{}
 	for _, tenant := range names {
 		for _, user := range []string{"a", "b", "a-b", "b-a"} {
-			account := AccountFor(tenant, user)
+			account := accountFor(tenant, user)
 			if other, twice := seen[account]; twice {
 				t.Errorf("%q is the account of %q and of %q", account, other, [2]string{tenant, user})
 			}

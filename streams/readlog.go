@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // Defaults of ReadOptions.
@@ -103,24 +104,24 @@ func ReadLog(ctx context.Context, js jetstream.JetStream, o ReadOptions, handle 
 		o.stallAfter = DefaultStallAfter
 	}
 	r := &logReader{js: js, nc: js.Conn(), options: o, handle: handle, next: o.From}
-	for wait := readRetry; ; wait = min(2*wait, readRetryMax) {
+	pauses := retry.New(readRetry, readRetryMax)
+	for {
 		before := r.next
 		err := r.readSession(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		var retry *retryError
-		if !errors.As(err, &retry) {
+		var again *retryError
+		if !errors.As(err, &again) {
 			return err
 		}
 		if r.next != before {
-			wait = readRetry
+			pauses.Reset()
 		}
-		o.Log.Warn().Err(retry.err).Str("stream", o.Stream).Uint64("next", r.next).Dur("retry_in", wait).Msg("reading the log interrupted")
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
+		wait := pauses.Next()
+		o.Log.Warn().Err(again.err).Str("stream", o.Stream).Uint64("next", r.next).Dur("retry_in", wait).Msg("reading the log interrupted")
+		if err := retry.Sleep(ctx, wait); err != nil {
+			return err
 		}
 	}
 }
@@ -200,7 +201,7 @@ func (r *logReader) backlogEnd(ctx context.Context, last uint64) (uint64, error)
 	if r.next > 1 {
 		since = time.Time{} // the messages before Since are skipped already
 	}
-	due, err := LastDue(ctx, r.js, r.options.Stream, r.options.Filter, since)
+	due, err := lastDue(ctx, r.js, r.options.Stream, r.options.Filter, since)
 	if err != nil {
 		return 0, retryableError("%w", err)
 	}

@@ -62,7 +62,7 @@ func (c ServerConfig) accountMembers() (list []member) {
 	}
 	for _, t := range c.Tenants {
 		for _, u := range t.Users {
-			list = append(list, member{AccountFor(t.Name, u.Name), u, roles[u.Role], c.valuesFor(t.Name, u)})
+			list = append(list, member{accountFor(t.Name, u.Name), u, roles[u.Role], c.valuesFor(t.Name, u)})
 		}
 	}
 	return list

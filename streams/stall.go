@@ -66,9 +66,9 @@ func NextDue(ctx context.Context, js jetstream.JetStream, stream string, filters
 	return due, st.LastSeq, nil
 }
 
-// LastDue asks the stream's leader for the last sequence with a subject that matches one of the
+// lastDue asks the stream's leader for the last sequence with a subject that matches one of the
 // filters and that was stored at since or later. It is 0 if there is none.
-func LastDue(ctx context.Context, js jetstream.JetStream, stream string, filters []string, since time.Time) (last uint64, err error) {
+func lastDue(ctx context.Context, js jetstream.JetStream, stream string, filters []string, since time.Time) (last uint64, err error) {
 	for _, f := range filters {
 		m, err := LastBySubject(ctx, js, stream, f)
 		if err != nil {

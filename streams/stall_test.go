@@ -135,7 +135,7 @@ func TestCaughtUpByTheLeader(t *testing.T) {
 		{[]string{"gov.events.>"}, since, 0},
 		{[]string{"gov.events.>"}, since.Add(-time.Hour), 7},
 	} {
-		if got, err := LastDue(ctx(t), js, DefaultShard, tt.filter, tt.since); err != nil || got != tt.want {
+		if got, err := lastDue(ctx(t), js, DefaultShard, tt.filter, tt.since); err != nil || got != tt.want {
 			t.Errorf("%v: %d %v", tt.filter, got, err)
 		}
 	}

@@ -43,6 +43,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/aana"
 	"github.com/countersign-dev/countersign/schemas"
@@ -135,6 +136,7 @@ func readCall(e *wire.Event, r call.Request, p *profile, o *call.Opinion) call.C
 	if c.Tool != "" {
 		c.ToolCallID = o.BodyOrHeader(p.evaluator, r, events.HeaderToolCallID, "")
 	}
+	c.Claim.Category = publisher.Field{Text: categoryOf(c.Event), Path: "/" + memberCategory}
 	canonical, err := e.ArgumentsCanonical()
 	if err != nil {
 		o.Refuse(p.evaluator, call.CodeSchemaInvalid, "/proposed_arguments")

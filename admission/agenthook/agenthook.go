@@ -18,6 +18,7 @@ package agenthook
 
 import (
 	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/schemas"
@@ -110,6 +111,21 @@ func isObservational(e *wire.Event) bool {
 	}
 }
 
+// claimOf is what an event states about the identity of its tool (AHP-013).
+func claimOf(event map[string]any) publisher.Claim {
+	metadata, _ := event["metadata"].(map[string]any)
+	field := func(block, member string) publisher.Field {
+		b, _ := metadata[block].(map[string]any)
+		text, _ := b[member].(string)
+		return publisher.Field{Text: text, Path: "/metadata/" + block + "/" + member}
+	}
+	c := publisher.Claim{Canonical: field("tool_identity", "canonical_name"), Provider: field("tool_identity", "provider_name")}
+	for _, block := range []string{"tool_identity", "provider_translation", "validation"} {
+		c.Hashes = append(c.Hashes, field(block, "schema_hash"))
+	}
+	return c
+}
+
 func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 	c := call.Call{
 		EventType: e.EventType, Session: o.BodyOrHeader(Name, r, events.HeaderSession, e.SessionID),
@@ -123,6 +139,15 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 	}
 	if c.Tool != "" {
 		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, e.ToolCallID())
+	}
+	if b, ok := e.Approval(); ok {
+		c.NamedWorkflow = b.WorkflowID
+	}
+	if b, ok := e.Retry(); ok {
+		c.PreviousCall = b.PreviousToolCallID
+	}
+	if r.Publishers != nil {
+		c.Claim = claimOf(c.Event)
 	}
 	canonical, _, err := e.InputCanonical()
 	if err != nil {

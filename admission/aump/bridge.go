@@ -24,29 +24,29 @@ const (
 	toolName     = "aump.evaluate_action"
 )
 
-// Bridge is the check result of another protocol's message that carries a reference to a
+// bridge is the check result of another protocol's message that carries a reference to a
 // mandate.
-type Bridge struct {
+type bridge struct {
 	Ref      wire.Ref // the reference, as far as it could be read
-	Findings []BridgeFinding
+	Findings []bridgeFinding
 }
 
-// BridgeFinding is one defect. Text is for people and holds keys of the message, no values.
-type BridgeFinding struct{ Code, Text string }
+// bridgeFinding is one defect. Text is for people and holds keys of the message, no values.
+type bridgeFinding struct{ Code, Text string }
 
-func (b *Bridge) addFinding(code, text string) {
-	b.Findings = append(b.Findings, BridgeFinding{code, text})
+func (b *bridge) addFinding(code, text string) {
+	b.Findings = append(b.Findings, bridgeFinding{code, text})
 }
 
 // require adds a finding unless ok.
-func (b *Bridge) require(ok bool, code, text string) {
+func (b *bridge) require(ok bool, code, text string) {
 	if !ok {
 		b.addFinding(code, text)
 	}
 }
 
 // readReference reads the three members of a reference; each must be a non-empty text.
-func (b *Bridge) readReference(from map[string]any, where string, id, hash, version string) {
+func (b *bridge) readReference(from map[string]any, where string, id, hash, version string) {
 	b.Ref = wire.Ref{ID: textMember(from, id), Hash: textMember(from, hash), Version: textMember(from, version)}
 	for _, member := range []string{id, hash, version} {
 		b.require(textMember(from, member) != "", CodeBridgeReference, where+" must have "+member)
@@ -54,7 +54,7 @@ func (b *Bridge) readReference(from map[string]any, where string, id, hash, vers
 }
 
 // rejectEmbedded looks for a mandate, under any name, in what must only refer to one.
-func (b *Bridge) rejectEmbedded(part any, where string) {
+func (b *bridge) rejectEmbedded(part any, where string) {
 	b.require(!holdsMandate(part), CodeBridgeEmbedded, where+" must not hold a mandate")
 }
 
@@ -80,9 +80,9 @@ func holdsMandate(v any) bool {
 	return false
 }
 
-// MCPMeta checks the metadata of an MCP request: the reference is in params._meta, or in _meta.
-func MCPMeta(message map[string]any) Bridge {
-	var b Bridge
+// mcpMeta checks the metadata of an MCP request: the reference is in params._meta, or in _meta.
+func mcpMeta(message map[string]any) bridge {
+	var b bridge
 	meta := objectMember(objectMember(message, "params"), "_meta")
 	if meta == nil {
 		meta = objectMember(message, "_meta")
@@ -111,9 +111,9 @@ var metaKey = regexp.MustCompile(`^([A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-
 
 var reservedLabels = []string{"mcp", "modelcontextprotocol"}
 
-// MCPTool checks how an MCP server describes its evaluation tool.
-func MCPTool(tool map[string]any) Bridge {
-	var b Bridge
+// mcpTool checks how an MCP server describes its evaluation tool.
+func mcpTool(tool map[string]any) bridge {
+	var b bridge
 	b.require(textMember(tool, "name") == toolName, CodeBridgeInvalid, "the tool's name must be "+toolName)
 	for _, schema := range []string{"inputSchema", "outputSchema"} {
 		b.require(objectMember(tool, schema) != nil, CodeBridgeInvalid, schema+" must be an object")
@@ -129,9 +129,9 @@ func MCPTool(tool map[string]any) Bridge {
 	return b
 }
 
-// A2AExtension checks the agent card of an agent that declares AUMP.
-func A2AExtension(card map[string]any) Bridge {
-	var b Bridge
+// a2aExtension checks the agent card of an agent that declares AUMP.
+func a2aExtension(card map[string]any) bridge {
+	var b bridge
 	for _, name := range []string{"name", "version", "url"} {
 		b.require(textMember(card, name) != "", CodeBridgeInvalid, "the agent card must have "+name)
 	}
@@ -157,9 +157,9 @@ func A2AExtension(card map[string]any) Bridge {
 	return b
 }
 
-// A2AMessage checks a message between agents, with its HTTP headers under headers.
-func A2AMessage(envelope map[string]any) Bridge {
-	var b Bridge
+// a2aMessage checks a message between agents, with its HTTP headers under headers.
+func a2aMessage(envelope map[string]any) bridge {
+	var b bridge
 	message := objectMember(envelope, "message")
 	if message == nil {
 		message = envelope
@@ -177,9 +177,9 @@ func A2AMessage(envelope map[string]any) Bridge {
 	return b
 }
 
-// UCPReference checks a UCP payload.
-func UCPReference(payload map[string]any) Bridge {
-	var b Bridge
+// ucpReference checks a UCP payload.
+func ucpReference(payload map[string]any) bridge {
+	var b bridge
 	meta := objectMember(payload, "meta")
 	b.require(textMember(objectMember(meta, "ucp-agent"), "profile") != "", CodeBridgeInvalid, `meta["ucp-agent"].profile must be there`)
 	_, misplaced := objectMember(payload, "ap2")["aump"]

@@ -14,7 +14,7 @@ import (
 // EvidenceSchema is the name of the schema that evidence events must satisfy.
 const EvidenceSchema = "aump/evidence-event"
 
-// CheckEvidence returns the defects of an evidence event under a mandate; without any the event
+// checkEvidence returns the defects of an evidence event under a mandate; without any the event
 // is valid. The event must satisfy its schema; a mandate that does not is a finding. m may be
 // nil: then only the event itself is checked.
 //
@@ -22,7 +22,7 @@ const EvidenceSchema = "aump/evidence-event"
 // only for events that report something as allowed: otherwise a denial because of expiry could
 // never be recorded. The event's statement about its own privacy is not trusted: the event is
 // also searched for the mandate's private notes.
-func CheckEvidence(m *mandate.Mandate, e *wire.Evidence) []Finding {
+func checkEvidence(m *mandate.Mandate, e *wire.Evidence) []Finding {
 	var r Result
 	if m != nil {
 		r.compareMandate(m, e)

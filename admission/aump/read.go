@@ -20,16 +20,6 @@ type readState struct {
 	ref     wire.ResponseRef
 	result  Result
 	channel string // the contact channel, if the result is an escalation and the mandate has one
-
-	// reservation is what the action reserves of the budget if it is allowed; nil for none.
-	reservation *mandate.Reservation
-}
-
-// ReservationOf is what a call reserves of its mandate's budget once it is allowed, nil for
-// nothing.
-func ReservationOf(c call.Call) *mandate.Reservation {
-	o, _ := c.ProtocolState.(readState)
-	return o.reservation
 }
 
 // Read implements call.Protocol.
@@ -169,7 +159,8 @@ func judgeAction(req *wire.Request, r call.Request, c *call.Call, o *call.Opinio
 	if result.Decision == wire.RequiresEscalation {
 		o.ApprovalWindow = approvalWindow(m, r.Now)
 	}
-	c.ProtocolState = readState{ref: ref, result: result, channel: contactChannel(result, m), reservation: spends}
+	c.ProtocolState = readState{ref: ref, result: result, channel: contactChannel(result, m)}
+	c.Reservation = spends
 }
 
 func newProposal(req *wire.Request, r call.Request, c call.Call, m *mandate.Mandate) mandate.Proposal {

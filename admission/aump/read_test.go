@@ -42,7 +42,7 @@ func TestCall(t *testing.T) {
 		ArgsCanonical: []byte(`{"amount":{"currency":"EUR","total_minor":300},"commitment":true,"counterparty":"van-7","summary":"hunter2-secret","type":"book_courier"}`),
 		Trace:         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Mandate:       &events.MandateRef{ID: m.ID, Hash: m.Hash},
-		Args:          got.Args, Event: got.Event, ProtocolState: got.ProtocolState,
+		Args:          got.Args, Event: got.Event, ProtocolState: got.ProtocolState, Reservation: got.Reservation,
 	}
 	if d := cmp.Diff(want, got, cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "ProtocolState" }, cmp.Ignore())); d != "" {
 		t.Error(d)

@@ -109,11 +109,11 @@ var kindChecks = map[string]func(*Report, validationInput){
 	KindMandate:      validateMandate,
 	KindProfile:      validateProfile,
 	KindEvidence:     validateEvidence,
-	KindMCPMeta:      bridgeCheck(MCPMeta),
-	KindMCPTool:      bridgeCheck(MCPTool),
-	KindA2AExtension: bridgeCheck(A2AExtension),
-	KindA2AMessage:   bridgeCheck(A2AMessage),
-	KindUCPReference: bridgeCheck(UCPReference),
+	KindMCPMeta:      bridgeCheck(mcpMeta),
+	KindMCPTool:      bridgeCheck(mcpTool),
+	KindA2AExtension: bridgeCheck(a2aExtension),
+	KindA2AMessage:   bridgeCheck(a2aMessage),
+	KindUCPReference: bridgeCheck(ucpReference),
 }
 
 // mandateKinds are the kinds that refer to a mandate.
@@ -147,10 +147,10 @@ func validateEvidence(r *Report, d validationInput) {
 		r.addViolations("", vs)
 		return
 	}
-	r.addFindings(CheckEvidence(d.mandate, e))
+	r.addFindings(checkEvidence(d.mandate, e))
 }
 
-func bridgeCheck(check func(map[string]any) Bridge) func(*Report, validationInput) {
+func bridgeCheck(check func(map[string]any) bridge) func(*Report, validationInput) {
 	return func(r *Report, d validationInput) {
 		b := check(d.tree)
 		for _, f := range b.Findings {

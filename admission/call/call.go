@@ -16,6 +16,10 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
+// AdmissionEvaluator is the name under which reasons are given that are no single protocol's
+// and no policy's.
+const AdmissionEvaluator = "admission"
+
 // Request is an admission request as given to a protocol. It must not be changed.
 type Request struct {
 	Tenant, Source string // authenticated
@@ -70,6 +74,14 @@ type Call struct {
 	FromAgent, ToAgent string // of a handoff: the proposing agent and the target
 	RawArguments       bool   // Args holds only the text of arguments that are not JSON
 
+	// Claim is what the request states about the tool, for the tool catalogue; Name and
+	// Evaluated are set by package admission. It may be empty without Request.Publishers.
+	Claim publisher.Claim
+
+	// NamedWorkflow is the approval workflow that the request names in its body, and
+	// PreviousCall the tool call ID of the attempt that it repeats; "" for none.
+	NamedWorkflow, PreviousCall string
+
 	// CanonicalTool is the tool catalogue's name for Tool, "" if it has none; policies see it
 	// as the tool. Catalogue holds the catalogue's other facts, nil without a lookup (package
 	// publisher, Tool.Facts).
@@ -80,6 +92,10 @@ type Call struct {
 	// is the RFC 8785 form of the action evaluated under it where that is not Args.
 	Mandate  *events.MandateRef
 	Mandated []byte
+
+	// Reservation is what the call reserves of its mandate's budget once it is allowed; nil for
+	// nothing.
+	Reservation *mandate.Reservation
 
 	// Confirmed is the ID of the confirmation that the protocol's opinion rests on, "" if it
 	// rests on none. Unconfirmed is the invocation that needs a confirmation and has none, nil

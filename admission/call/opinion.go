@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
 )
@@ -70,7 +69,7 @@ func (o *Opinion) Refuse(evaluator, code, path string) {
 func (o *Opinion) RefuseUndecodable(evaluator string, err error) {
 	var (
 		syntax *strictjson.Error
-		field  *agenthook.FieldError // one type for all protocols
+		field  *events.FieldError
 	)
 	switch {
 	case errors.As(err, &syntax):

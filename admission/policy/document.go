@@ -22,8 +22,8 @@ type Document struct {
 // the protocol's own evaluator.
 const EvaluatorsOnly = "evaluators-only"
 
-// Builtin gives the document of a built-in policy by its name.
-func Builtin(name string) (Document, bool) {
+// builtinDocument gives the document of a built-in policy by its name.
+func builtinDocument(name string) (Document, bool) {
 	if name != EvaluatorsOnly {
 		return Document{}, false
 	}

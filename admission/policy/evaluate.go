@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/casefold"
 )
 
 // Evaluator is the name under which a policy set gives its reasons.
@@ -159,7 +160,7 @@ type judgement struct {
 
 func (s *Set) judgeInput(in *Input, words []string) Verdicts {
 	j := judgement{in: in, out: Verdicts{Verdict: events.Allow}, enforced: budget{ctx: in.Context}, trial: budget{ctx: in.Context}, query: indexQuery{handoff: in.isHandoff(),
-		indexKey: indexKey{tenant: in.Tenant, name: foldCase(in.indexName()), action: in.Action, event: in.EventType}}}
+		indexKey: indexKey{tenant: in.Tenant, name: casefold.String(in.indexName()), action: in.Action, event: in.EventType}}}
 	var room [64]int
 	candidates := s.index.find(room[:0], j.query)
 	overruled := s.fallbacksOverruled(in, words, candidates)

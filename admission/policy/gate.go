@@ -3,9 +3,8 @@ package policy
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/events/casefold"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Result modes: how a runtime that knows them (aioc, RFC-0002) reports a refusal. The zero
@@ -15,16 +14,11 @@ const (
 	ModeToolResult = "tool_result" // as the result of the call; the run goes on
 )
 
-// gates are the protocols that have no evaluator of their own, so that policies alone decide.
-// For them the built-in policy evaluators-only is no policy, and a tenant without a policy that
-// can apply to such a call has none.
-var gates = []string{subject.ProtoTool, subject.ProtoHandoff}
-
 // isHandoff reports whether the input proposes a change of agent. It then has no tool.
-func (in *Input) isHandoff() bool { return in.Protocol == subject.ProtoHandoff }
+func (in *Input) isHandoff() bool { return ProposesHandoff(in.Protocol) }
 
 // isGate reports whether the input's protocol is one of gates.
-func (in *Input) isGate() bool { return slices.Contains(gates, in.Protocol) }
+func (in *Input) isGate() bool { _, is := gates[in.Protocol]; return is }
 
 // indexName is the name under which the index finds policies: the tool, or the target agent of
 // a handoff.
@@ -40,7 +34,7 @@ func (in *Input) indexName() string {
 // for tool calls must not decide handoffs by accident, neither by allowing one nor by failing
 // on arguments that a handoff lacks.
 func (m match) addressesHandoffs() bool {
-	return m.hasAgents() || slices.Contains(m.Protocols, subject.ProtoHandoff)
+	return m.hasAgents() || slices.ContainsFunc(m.Protocols, ProposesHandoff)
 }
 
 // addressesCalls reports the same for everything that is not a handoff.
@@ -48,7 +42,7 @@ func (m match) addressesCalls() bool {
 	if m.hasAgents() {
 		return false
 	}
-	return len(m.Protocols) == 0 || slices.ContainsFunc(m.Protocols, func(p string) bool { return p != subject.ProtoHandoff })
+	return len(m.Protocols) == 0 || slices.ContainsFunc(m.Protocols, func(p string) bool { return !ProposesHandoff(p) })
 }
 
 func (m match) hasAgents() bool { return len(m.FromAgents) > 0 || len(m.ToAgents) > 0 }
@@ -58,7 +52,7 @@ func (m match) reachesGate(gate string) bool {
 	if !newOperand(m.Protocols).matches(gate) {
 		return false
 	}
-	if gate == subject.ProtoHandoff {
+	if ProposesHandoff(gate) {
 		return m.addressesHandoffs()
 	}
 	return m.addressesCalls()
@@ -67,13 +61,12 @@ func (m match) reachesGate(gate string) bool {
 // checkOperands refuses operands that exclude each other: such a policy would look like a
 // restriction and never match.
 func (r *reader) checkOperands(n *yaml.Node, m *match) {
-	handoffs := newOperand([]string{subject.ProtoHandoff})
 	switch {
 	case len(m.Tools) > 0 && m.hasAgents():
 		r.fail(n, "match.tools excludes match.fromAgents and match.toAgents: a handoff has no tool; write two policies")
-	case len(m.Tools) > 0 && handoffs.matchesAny(m.Protocols):
+	case len(m.Tools) > 0 && slices.ContainsFunc(m.Protocols, ProposesHandoff):
 		r.fail(n, "match.tools excludes the protocol handoff: a handoff has no tool; write a policy of its own, with toAgents")
-	case m.hasAgents() && len(m.Protocols) > 0 && !newOperand(m.Protocols).matches(subject.ProtoHandoff):
+	case m.hasAgents() && len(m.Protocols) > 0 && !newOperand(m.Protocols).matchesAny(handoffProtocols()):
 		r.fail(n, "match.fromAgents and match.toAgents are of the protocol handoff, which match.protocols leaves out")
 	}
 }
@@ -86,12 +79,12 @@ func (p *policy) matches(in *Input) (exact, folded bool) {
 	}
 	if !in.isHandoff() {
 		exact = p.tools.matches(in.Tool)
-		return exact, !exact && p.restrictsNames && p.foldedTools.matches(foldCase(in.Tool))
+		return exact, !exact && p.restrictsNames && p.foldedTools.matches(casefold.String(in.Tool))
 	}
 	if exact = p.from.matches(in.FromAgent) && p.to.matches(in.ToAgent); exact {
 		return true, false
 	}
-	return false, p.restrictsNames && p.foldedFrom.matches(foldCase(in.FromAgent)) && p.foldedTo.matches(foldCase(in.ToAgent))
+	return false, p.restrictsNames && p.foldedFrom.matches(casefold.String(in.FromAgent)) && p.foldedTo.matches(casefold.String(in.ToAgent))
 }
 
 // namesExactly reports whether a policy's operands contain the exact name of the tool, or of

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,12 +78,4 @@ func (s *Set) Members(tenant, name string) []string {
 		}
 	}
 	return members
-}
-
-// Groups lists the names of the reviewer groups, sorted.
-func (s *Set) Groups() []string {
-	if s == nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(s.groups))
 }

@@ -3,6 +3,8 @@ package policy
 import (
 	"slices"
 	"strings"
+
+	"github.com/countersign-dev/countersign/events/casefold"
 )
 
 // index finds the items (policies of a set, rules of a policy) that may apply to a call. It
@@ -144,9 +146,9 @@ func nameKeys(patterns []string) []nameKey {
 	}
 	var keys []nameKey
 	for _, p := range patterns {
-		k := nameKey{byName, foldCase(p)}
+		k := nameKey{byName, casefold.String(p)}
 		if isGlob(p) {
-			prefix := foldCase(p[:strings.IndexAny(p, "*?")])
+			prefix := casefold.String(p[:strings.IndexAny(p, "*?")])
 			i := slices.IndexFunc(prefixes, func(n int) bool { return n <= len(prefix) })
 			if i < 0 {
 				return any

@@ -257,7 +257,7 @@ func TestBuiltin(t *testing.T) {
 	expect(t, set.Evaluate(call("anything")), "allow evaluators_only")
 	expect(t, set.Evaluate(call("")), "allow evaluators_only")
 	expect(t, compileDocs(t, "builtin: evaluators-only\n", doc("no", "{tools: [rm]}", "deny no_rm: true")).Evaluate(call("rm")), "deny evaluators_only,no_rm")
-	if _, ok := Builtin("allow-all"); ok {
+	if _, ok := builtinDocument("allow-all"); ok {
 		t.Error("there is another built-in policy")
 	}
 }

@@ -3,8 +3,9 @@ package policy
 import (
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events/casefold"
 )
 
 // operand is one compiled operand of match; nil places no condition.
@@ -53,26 +54,12 @@ func (o *operand) foldPatterns() *operand {
 	}
 	f := &operand{literals: map[string]struct{}{}}
 	for l := range o.literals {
-		f.literals[foldCase(l)] = struct{}{}
+		f.literals[casefold.String(l)] = struct{}{}
 	}
 	for _, g := range o.globs {
-		f.globs = append(f.globs, foldCase(g))
+		f.globs = append(f.globs, casefold.String(g))
 	}
 	return f
-}
-
-// foldCase maps names that differ only in case to one name.
-func foldCase(s string) string {
-	if ascii, _ := plainASCII(s); ascii {
-		return strings.ToLower(s)
-	}
-	return strings.Map(func(r rune) rune {
-		least := r
-		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-			least = min(least, f)
-		}
-		return unicode.ToLower(least)
-	}, s)
 }
 
 // matchGlob matches the whole of s, case-sensitively: * is any number of characters, ? is one.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"regexp"
@@ -160,7 +161,7 @@ func (src *documentSet) resolveParams() (errs []error) {
 			}
 			for _, name := range slices.Sorted(maps.Keys(d.values)) {
 				if _, taken := merged[name]; taken {
-					errs = append(errs, at.fail("policy %s: the param %s of %s is there already, from %s", s.Name, name, ref.name, orDefault(from[name], "spec.params")))
+					errs = append(errs, at.fail("policy %s: the param %s of %s is there already, from %s", s.Name, name, ref.name, cmp.Or(from[name], "spec.params")))
 					continue
 				}
 				merged[name], from[name] = d.values[name], ref.name
@@ -172,13 +173,6 @@ func (src *documentSet) resolveParams() (errs []error) {
 		s.Params = merged
 	}
 	return errs
-}
-
-func orDefault(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // typeOf is the CEL type of a constant.

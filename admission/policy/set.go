@@ -36,7 +36,7 @@ func (r *coverage) covers(in *Input) bool {
 
 func coverageOf(specs []spec) coverage {
 	r := coverage{tenants: tenantsOf(specs), byGate: map[string]tenantSet{}}
-	for _, gate := range gates {
+	for gate := range gates {
 		r.byGate[gate] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reachesGate(gate) }))
 	}
 	return r
@@ -104,7 +104,7 @@ func (src *documentSet) resolveReferences() error {
 
 // EvaluatorsOnlySet is the compiled built-in policy alone.
 func EvaluatorsOnlySet() (*Set, error) {
-	doc, _ := Builtin(EvaluatorsOnly)
+	doc, _ := builtinDocument(EvaluatorsOnly)
 	return Compile([]Document{doc})
 }
 

@@ -15,8 +15,11 @@ type Claim struct {
 	Canonical Field  // of metadata.tool_identity
 	Provider  Field
 	Hashes    []Field // of the tool's schema
-	Mandate   bool    // a mandate is named, so its evaluator has run
-	Contract  bool    // a contract is present, so its evaluator has run
+	Category  Field   // of a contract about the tool
+
+	// Evaluated are the requirements of the catalogue (RequireMandate, RequireContract) whose
+	// document the request has, so that its evaluator has run.
+	Evaluated []string
 }
 
 // Field is a text and its place in the request; Text is "" if the request does not have it.
@@ -75,13 +78,16 @@ func (e *Entry) checkClaim(t Tool, c Claim, deny func(code, path string)) {
 		what, code string
 		there      bool
 	}{
-		{RequireMandate, CodeMandateRequired, c.Mandate},
-		{RequireContract, CodeContractRequired, c.Contract},
+		{RequireMandate, CodeMandateRequired, slices.Contains(c.Evaluated, RequireMandate)},
+		{RequireContract, CodeContractRequired, slices.Contains(c.Evaluated, RequireContract)},
 		{RequireSchemaHash, CodeSchemaRequired, stated},
 	} {
 		if slices.Contains(e.Requires, r.what) && !r.there {
 			deny(r.code, "")
 		}
+	}
+	if e.Understates(c.Category.Text) {
+		deny(CodeCategory, c.Category.Path)
 	}
 }
 

@@ -106,8 +106,8 @@ func TestJudge(t *testing.T) {
 		"one of two schemas wrong":        {"send_mail", Claim{Hashes: []Field{right, wrong}}, "deny tool_schema_mismatch@/w"},
 		"schema of a tool without any":    {"email.purge", Claim{Hashes: []Field{wrong}}, ""},
 		"requirements not met":            {"email.pay_invoice", Claim{}, "deny mandate_required, deny contract_required, deny schema_hash_required"},
-		"requirements met":                {"email.pay_invoice", Claim{Mandate: true, Contract: true, Hashes: []Field{right}}, ""},
-		"an empty hash is none":           {"email.pay_invoice", Claim{Mandate: true, Contract: true, Hashes: []Field{{"", "/h"}}}, "deny schema_hash_required"},
+		"requirements met":                {"email.pay_invoice", Claim{Evaluated: []string{RequireMandate, RequireContract}, Hashes: []Field{right}}, ""},
+		"an empty hash is none":           {"email.pay_invoice", Claim{Evaluated: []string{RequireMandate, RequireContract}, Hashes: []Field{{"", "/h"}}}, "deny schema_hash_required"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := said(Judge(s.Lookup("acme", "rt1", c.tool), c.claim)); got != c.want {

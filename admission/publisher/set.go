@@ -6,10 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/casefold"
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
@@ -168,7 +168,7 @@ func (t *tenant) addTools(docs []Parsed) (errs []error) {
 	canonical := maps.Clone(t.foldedNames) // without aliases yet
 	for _, n := range tools {
 		for _, a := range n.Aliases {
-			like := t.canonical[canonical[scopedName{"", foldCase(a.name)}]]
+			like := t.canonical[canonical[scopedName{"", casefold.String(a.name)}]]
 			switch {
 			case !policy.ValidToolName(a.name):
 				fail(n, "the alias %.80q cannot be told from every other name; policies refuse it", a.name)
@@ -188,7 +188,7 @@ func (t *tenant) addTools(docs []Parsed) (errs []error) {
 
 // addName adds one name. taken reports that another tool has it, in any case.
 func (t *tenant) addName(k scopedName, e *Entry) (other string, taken bool) {
-	f := scopedName{k.publisher, foldCase(k.name)}
+	f := scopedName{k.publisher, casefold.String(k.name)}
 	if old, there := t.foldedNames[f]; there {
 		if o := t.names[scopedName{k.publisher, old}]; o != e {
 			return o.Name, true
@@ -198,17 +198,6 @@ func (t *tenant) addName(k scopedName, e *Entry) (other string, taken bool) {
 	}
 	t.names[k] = e
 	return "", false
-}
-
-// foldCase maps names that differ only in case to one name.
-func foldCase(s string) string {
-	return strings.Map(func(r rune) rune {
-		least := r
-		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-			least = min(least, f)
-		}
-		return unicode.ToLower(least)
-	}, s)
 }
 
 // tenantByName returns what a tenant has declared, nil if nothing.
@@ -234,7 +223,7 @@ func (s *Set) Lookup(tenant, source, tool string) Tool {
 	if e := t.lookupEntry(source, tool); e != nil {
 		return Tool{Status: Known, Entry: e, tenant: t}
 	}
-	f := foldCase(tool)
+	f := casefold.String(tool)
 	if t.foldedNames[scopedName{source, f}] != "" || t.foldedNames[scopedName{"", f}] != "" {
 		return Tool{Status: CaseDiffers, tenant: t}
 	}

@@ -1,19 +1,16 @@
-// Package browser drives a Chromium that is installed on this machine. The export command uses it
-// to print report pages as PDF, and tests use it to take screenshots and measure pages. It speaks
-// the DevTools protocol over a pipe: it opens no port and downloads nothing. It does not render
-// pages itself. Begin with Find and Start.
+// Package browser prints pages with a Chromium that is installed on this machine. The export
+// command uses it for reports as PDF. It opens no port and downloads nothing. It does not render
+// pages itself. Begin with Find and PDF.
 package browser
 
 import (
-	"bufio"
+	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 )
 
@@ -40,212 +37,39 @@ func Find(named string) (string, error) {
 	return "", ErrNotFound
 }
 
-// pageTimeout bounds the life of a browser.
-const pageTimeout = 2 * time.Minute
+// printTimeout bounds the life of a browser.
+const printTimeout = 2 * time.Minute
 
-// Browser is a running Chromium with one page. It is not safe for concurrent use.
-type Browser struct {
-	cmd     *exec.Cmd
-	cancel  context.CancelFunc
-	dir     string // its profile, removed by Close
-	send    *os.File
-	receive *bufio.Reader
-	pipe    *os.File
-	last    int
-	session string
-}
-
-// Start starts the program. The caller must call Close.
-func Start(ctx context.Context, program string) (b *Browser, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+// PDF prints a page on the paper that its style sheet asks for.
+func PDF(ctx context.Context, program, url string) (pdf []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, printTimeout)
+	defer cancel()
 	dir, err := os.MkdirTemp("", "countersign-browser-*")
 	if err != nil {
-		cancel()
 		return nil, err
 	}
-	b = &Browser{cancel: cancel, dir: dir}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.Close())
-			b = nil
-		}
-	}()
-	theirIn, ourOut, err := os.Pipe()
-	if err != nil {
-		return b, err
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	file := filepath.Join(dir, "page.pdf")
+	cmd := exec.CommandContext(ctx, program, append(Args(dir), "--no-pdf-header-footer", "--print-to-pdf="+file, url)...)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.Env = append(os.Environ(), "HOME="+dir)
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w: %.400q", ErrBrowser, program, err, output.Bytes())
 	}
-	defer theirIn.Close()
-	b.send = ourOut
-	ourIn, theirOut, err := os.Pipe()
-	if err != nil {
-		return b, err
+	if pdf, err = os.ReadFile(file); err != nil {
+		return nil, fmt.Errorf("%w: %s printed nothing: %.400q", ErrBrowser, program, output.Bytes())
 	}
-	defer theirOut.Close()
-	b.pipe, b.receive = ourIn, bufio.NewReaderSize(ourIn, 1<<20)
-	b.cmd = exec.CommandContext(ctx, program, browserArgs(dir)...)
-	b.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // file descriptors 3 and 4
-	b.cmd.Stderr, b.cmd.Stdout = io.Discard, io.Discard
-	b.cmd.Env = append(os.Environ(), "HOME="+dir)
-	b.cmd.WaitDelay = 5 * time.Second
-	if err = b.cmd.Start(); err != nil {
-		b.cmd = nil
-		return b, fmt.Errorf("%w: %s does not start: %w", ErrBrowser, program, err)
-	}
-	context.AfterFunc(ctx, func() { _ = ourIn.Close() }) // ends a blocked read
-	return b, b.attachPage()
+	return pdf, nil
 }
 
-func browserArgs(dir string) []string {
-	args := []string{"--headless", "--remote-debugging-pipe", "--user-data-dir=" + dir, "--disable-gpu", "--no-first-run", "--no-default-browser-check",
+// Args are the arguments of a browser without a window. dir is the directory of its profile.
+func Args(dir string) []string {
+	args := []string{"--headless", "--user-data-dir=" + dir, "--disable-gpu", "--no-first-run", "--no-default-browser-check",
 		"--disable-extensions", "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars"}
 	if os.Geteuid() == 0 { // the sandbox does not run as root; the page has no script and loads nothing
 		args = append(args, "--no-sandbox", "--no-zygote")
 	}
-	return append(args, "about:blank")
-}
-
-// Close ends the browser and removes its profile.
-func (b *Browser) Close() error {
-	b.cancel()
-	if b.cmd != nil {
-		_ = b.cmd.Wait() // cancel has killed it
-	}
-	for _, f := range []*os.File{b.send, b.pipe} {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
-	return os.RemoveAll(b.dir)
-}
-
-func (b *Browser) attachPage() error {
-	var target struct{ TargetID string }
-	if err := b.sendCommand("Target.createTarget", map[string]any{"url": "about:blank"}, &target); err != nil {
-		return err
-	}
-	var attached struct{ SessionID string }
-	if err := b.sendCommand("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached); err != nil {
-		return err
-	}
-	b.session = attached.SessionID
-	return b.sendCommand("Page.enable", nil, nil)
-}
-
-// message is a command, the answer to one, or an event.
-type message struct {
-	ID        int             `json:"id,omitempty"`
-	SessionID string          `json:"sessionId,omitempty"`
-	Method    string          `json:"method,omitempty"`
-	Params    any             `json:"params,omitempty"`
-	Result    json.RawMessage `json:"result,omitempty"`
-	Error     *struct {
-		Message string `json:"message"`
-	} `json:"error,omitempty"`
-}
-
-// sendCommand sends a command and waits for its answer; it drops events in between.
-func (b *Browser) sendCommand(method string, params map[string]any, into any) error {
-	b.last++
-	raw, err := json.Marshal(message{ID: b.last, SessionID: b.session, Method: method, Params: params})
-	if err != nil {
-		return err
-	}
-	if _, err := b.send.Write(append(raw, 0)); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrBrowser, method, err)
-	}
-	for {
-		m, err := b.readMessage()
-		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrBrowser, method, err)
-		}
-		if m.ID != b.last {
-			continue
-		}
-		if m.Error != nil {
-			return fmt.Errorf("%w: %s: %.200s", ErrBrowser, method, m.Error.Message)
-		}
-		if into == nil {
-			return nil
-		}
-		return json.Unmarshal(m.Result, into)
-	}
-}
-
-func (b *Browser) readMessage() (m message, err error) {
-	raw, err := b.receive.ReadBytes(0)
-	if err != nil {
-		return m, err
-	}
-	return m, json.Unmarshal(raw[:len(raw)-1], &m)
-}
-
-// Open loads a page and waits until it is complete.
-func (b *Browser) Open(url string) error {
-	var nav struct{ ErrorText string }
-	if err := b.sendCommand("Page.navigate", map[string]any{"url": url}, &nav); err != nil {
-		return err
-	}
-	if nav.ErrorText != "" {
-		return fmt.Errorf("%w: %.200s", ErrBrowser, nav.ErrorText)
-	}
-	var state struct{ Result struct{ Value string } }
-	for state.Result.Value != "complete" {
-		if err := b.sendCommand("Runtime.evaluate", map[string]any{"expression": "new Promise(r => document.readyState == 'complete' ? r('complete') : addEventListener('load', () => r('complete')))",
-			"awaitPromise": true, "returnByValue": true}, &state); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// SetViewport sets the size of the window, in CSS pixels, and the preferred colour scheme.
-func (b *Browser) SetViewport(width, height int, dark bool) error {
-	scheme := "light"
-	if dark {
-		scheme = "dark"
-	}
-	if err := b.sendCommand("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil); err != nil {
-		return err
-	}
-	return b.sendCommand("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
-}
-
-// PageSize returns the width and the height of the page's content.
-func (b *Browser) PageSize() (width, height float64, err error) {
-	var m struct {
-		CSSContentSize struct{ Width, Height float64 } `json:"cssContentSize"`
-	}
-	err = b.sendCommand("Page.getLayoutMetrics", nil, &m)
-	return m.CSSContentSize.Width, m.CSSContentSize.Height, err
-}
-
-// Screenshot takes a picture of the window, as PNG.
-func (b *Browser) Screenshot() ([]byte, error) {
-	return b.base64Result("Page.captureScreenshot", map[string]any{"format": "png"})
-}
-
-// PDF prints the page on A4 with page numbers.
-func (b *Browser) PDF() ([]byte, error) {
-	return b.base64Result("Page.printToPDF", map[string]any{"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": true, "printBackground": true,
-		"generateTaggedPDF": true, "displayHeaderFooter": true, "headerTemplate": "<span></span>",
-		"footerTemplate": `<div style="font-size:7pt;width:100%;text-align:center"><span class="pageNumber"></span> / <span class="totalPages"></span></div>`})
-}
-
-func (b *Browser) base64Result(method string, params map[string]any) ([]byte, error) {
-	var out struct{ Data string }
-	if err := b.sendCommand(method, params, &out); err != nil {
-		return nil, err
-	}
-	return base64.StdEncoding.DecodeString(out.Data)
-}
-
-// Evaluate evaluates an expression in the page and decodes its value.
-func (b *Browser) Evaluate(expression string, into any) error {
-	var out struct {
-		Result struct{ Value json.RawMessage }
-	}
-	if err := b.sendCommand("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &out); err != nil {
-		return err
-	}
-	return json.Unmarshal(out.Result.Value, into)
+	return args
 }

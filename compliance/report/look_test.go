@@ -6,27 +6,42 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
 
 	"github.com/countersign-dev/countersign/compliance/browser"
 )
 
-// chromium starts a browser, or skips the test.
-func chromium(t *testing.T) *browser.Browser {
+func program(t *testing.T) string {
 	t.Helper()
 	program, err := browser.Find(os.Getenv("COUNTERSIGN_CHROMIUM"))
 	if errors.Is(err, browser.ErrNotFound) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
+	ok(t, err)
+	return program
+}
+
+// chromium starts a browser, or skips the test.
+func chromium(t *testing.T) context.Context {
+	t.Helper()
+	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program(t))}
+	for _, arg := range browser.Args(t.TempDir()) {
+		name, value, has := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if has {
+			options = append(options, chromedp.Flag(name, value))
+		} else {
+			options = append(options, chromedp.Flag(name, true))
+		}
 	}
-	b, err := browser.Start(context.Background(), program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
-	return b
+	ctx, stop := chromedp.NewExecAllocator(t.Context(), options...)
+	ctx, leave := chromedp.NewContext(ctx)
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx); leave(); stop() })
+	return ctx
 }
 
 func write(t *testing.T, page string) (url string) {
@@ -63,34 +78,41 @@ func TestPageInABrowser(t *testing.T) {
 		for _, width := range []int{360, 800, 1400} {
 			for _, dark := range []bool{false, true} {
 				id := fmt.Sprintf("%s-%d-%s", name, width, map[bool]string{false: "light", true: "dark"}[dark])
-				ok(t, b.SetViewport(width, 900, dark))
-				ok(t, b.Open(url))
-				var over float64
-				ok(t, b.Evaluate("document.documentElement.scrollWidth - innerWidth", &over))
+				ok(t, chromedp.Do(b, chromedp.EmulateViewport(int64(width), 900), preferScheme(dark), chromedp.Navigate(url)))
+				over, err := chromedp.Run(b, chromedp.Evaluate[float64]("document.documentElement.scrollWidth - innerWidth"))
+				ok(t, err)
 				if over > 0 {
 					t.Errorf("%s: the page is %.0f pixels wider than the window", id, over)
 				}
-				var low string
-				ok(t, b.Evaluate(tooLow, &low))
+				low, err := chromedp.Run(b, chromedp.Evaluate[string](tooLow))
+				ok(t, err)
 				if low != "" {
 					t.Errorf("%s: too little contrast: %s", id, low)
 				}
-				keep(t, b, id, width, dark)
+				keep(t, b, id)
 			}
 		}
 	}
 }
 
-func keep(t *testing.T, b *browser.Browser, id string, width int, dark bool) {
+// preferScheme sets the colour scheme that the reader prefers.
+func preferScheme(dark bool) chromedp.Action[chromedp.Void] {
+	scheme := map[bool]string{false: "light", true: "dark"}[dark]
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return err
+	})
+}
+
+func keep(t *testing.T, b context.Context, id string) {
 	t.Helper()
 	dir := os.Getenv("LOOK")
 	if dir == "" {
 		return
 	}
-	_, height, err := b.PageSize()
-	ok(t, err)
-	ok(t, b.SetViewport(width, min(int(height), 8000), dark))
-	png, err := b.Screenshot()
+	png, err := chromedp.Run(b, chromedp.FullScreenshot(100))
 	ok(t, err)
 	ok(t, os.WriteFile(filepath.Join(dir, id+".png"), png, 0o600))
 }
@@ -103,9 +125,7 @@ func ok(t *testing.T, err error) {
 }
 
 func TestPDF(t *testing.T) {
-	b := chromium(t)
-	ok(t, b.Open(write(t, renderWith(t, source(), sample(t), whatDecided("")))))
-	pdf, err := b.PDF()
+	pdf, err := browser.PDF(t.Context(), program(t), write(t, renderWith(t, source(), sample(t), whatDecided(""))))
 	ok(t, err)
 	if len(pdf) < 10_000 || string(pdf[:5]) != "%PDF-" {
 		t.Errorf("%d bytes", len(pdf))

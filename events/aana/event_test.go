@@ -95,7 +95,7 @@ func TestDecodeRefuses(t *testing.T) {
 
 func TestOrders(t *testing.T) {
 	for i, r := range []aana.Route{"accept", "ask", "defer", "refuse"} {
-		if r.Strictness() != i || aana.Routes()[i] != r {
+		if r.Strictness() != i {
 			t.Error(r)
 		}
 	}
@@ -113,8 +113,8 @@ func TestOrders(t *testing.T) {
 	if len(aana.Categories()) != 4 || len(aana.RiskDomains()) != 14 {
 		t.Error("vocabularies")
 	}
-	aana.Routes()[0], aana.States()[0], aana.Categories()[0], aana.RiskDomains()[0] = "x", "x", "x", "x"
-	if aana.Routes()[0] != "accept" || aana.States()[0] != "none" || aana.Categories()[0] != "public_read" || aana.RiskDomains()[0] != "devops" {
+	aana.States()[0], aana.Categories()[0], aana.RiskDomains()[0] = "x", "x", "x"
+	if aana.States()[0] != "none" || aana.Categories()[0] != "public_read" || aana.RiskDomains()[0] != "devops" {
 		t.Error("a caller can change a vocabulary")
 	}
 }

@@ -40,6 +40,9 @@ const (
 	HeaderMandateVersion = "Aump-Mandate-Version"
 )
 
+// Headers lists them.
+var Headers = []string{HeaderMandateID, HeaderMandateHash, HeaderMandateVersion}
+
 // FieldError reports a known field of another JSON type than AUMP's. Path is its JSON pointer.
 // It never holds the field's value.
 type FieldError = field.Error

@@ -55,15 +55,7 @@ func NewKeyer(key []byte) *Keyer {
 	return &Keyer{hmac.New(sha256.New, key)}
 }
 
-// Keyed returns "hmac-sha256:<hex>" of b, "" without a key.
-func (k *Keyer) Keyed(b []byte) string {
-	if k == nil {
-		return ""
-	}
-	return Format(PrefixKeyed, k.Sum(b))
-}
-
-// Sum returns the digest of Keyed as bytes. There must be a key.
+// Sum returns the digest of the function Keyed as bytes. There must be a key.
 func (k *Keyer) Sum(b []byte) (sum [sha256.Size]byte) {
 	k.mac.Reset()
 	k.mac.Write(b)

@@ -62,9 +62,6 @@ const (
 // Protocols lists every protocol token.
 var Protocols = []string{ProtoAAEP, ProtoAgentHook, ProtoAANA, ProtoAUMP, ProtoTool, ProtoHandoff}
 
-// EventProtocols lists the protocols in which producers publish events.
-var EventProtocols = []string{ProtoAAEP, ProtoAgentHook, ProtoAUMP}
-
 // Escape converts any text to one subject token: text that is not [A-Za-z0-9_-]+ becomes "~"
 // and its unpadded base64url; if the token would be longer than 64 bytes it becomes "~h" and
 // the SHA-256 in hex; the empty text is "~". Escape is injective except for the hash.

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,7 +81,7 @@ func (c Case) decide(o Options) (events.Decision, error) {
 		}
 	}
 	req := admission.Request{
-		Tenant: orDefault(c.Tenant, admission.OfflineTenant), Source: orDefault(c.Source, admission.ClaimedSource(c.Protocol, body)),
+		Tenant: cmp.Or(c.Tenant, admission.OfflineTenant), Source: cmp.Or(c.Source, admission.ClaimedSource(c.Protocol, body)),
 		Protocol: c.Protocol, Header: c.Headers, Body: body, ReceivedAt: in.Now,
 	}
 	snap := &admission.Snapshot{Policies: o.Policies, Strict: c.Strict, Profile: admission.Profile(c.Profile)}
@@ -120,13 +121,6 @@ func (s fixedConfirmation) Confirmation(i call.Invocation) call.Confirmation {
 	return c
 }
 
-func orDefault(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
 // compare lists the differences between a result and the expectation.
 func (e Expect) compare(r Result) (problems []string) {
 	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -156,7 +150,7 @@ func (e Expect) compare(r Result) (problems []string) {
 		}
 	}
 	if e.Policy != "" && r.Policy != e.Policy {
-		say("policy: want %s, got %s", e.Policy, orDefault(r.Policy, "none"))
+		say("policy: want %s, got %s", e.Policy, cmp.Or(r.Policy, "none"))
 	}
 	return problems
 }

@@ -5,7 +5,6 @@ package field
 
 import (
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -14,14 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Error reports a member of another JSON type than the protocol's. It never holds the member's
-// value.
-type Error struct {
-	Path string // JSON pointer (RFC 6901) of the member
-	Want string // the type it must have
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("%s must be %s", e.Path, e.Want) }
+// Error is events.FieldError.
+type Error = events.FieldError
 
 // Values of Error.Want.
 const (

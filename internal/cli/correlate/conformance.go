@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/conformance"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
@@ -72,8 +73,8 @@ func (c *ConformanceCmd) profiles() ([]conformance.Profile, error) {
 	if c.File == "" && (c.Protocol != "" || c.Now != "") {
 		return nil, ui.UsageError{Err: errors.New("--protocol and --now are for a recording: name its file")}
 	}
-	if c.File != "" && c.Protocol != subject.ProtoAAEP && c.Protocol != subject.ProtoAgentHook {
-		return nil, ui.UsageError{Err: errors.New("a recording needs --protocol aaep or --protocol agenthook")}
+	if published := protocol.Published(); c.File != "" && !slices.Contains(published, c.Protocol) {
+		return nil, ui.UsageError{Err: fmt.Errorf("a recording needs --protocol %s", strings.Join(published, " or --protocol "))}
 	}
 	list := conformance.Profiles()
 	if c.Protocol != "" {

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/compliance/otlp"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // otelSender sends signals over OTLP/HTTP. The exporters read the usual environment variables
@@ -112,7 +113,8 @@ const (
 // sendPatiently sends until it succeeds or ctx ends, and prints once that it waits.
 func (s *otelSender) sendPatiently(ctx context.Context, io ui.Stdio, b otlp.Signals) error {
 	waiting := false
-	for pause := otelPause; ; pause = min(2*pause, otelPauseMax) {
+	pauses := retry.New(otelPause, otelPauseMax)
+	for {
 		err := s.deliver(ctx, &b)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -127,10 +129,8 @@ func (s *otelSender) sendPatiently(ctx context.Context, io ui.Stdio, b otlp.Sign
 			fmt.Fprintf(io.Err, "countersign: waiting: %s\n", ui.CleanLines(err.Error()))
 			waiting = true
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := pauses.Wait(ctx); err != nil {
+			return err
 		}
 	}
 }

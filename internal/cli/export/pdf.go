@@ -28,15 +28,7 @@ func printToPDF(ctx context.Context, program, from, out string) (err error) {
 	if err := os.WriteFile(file, page, 0o600); err != nil {
 		return err
 	}
-	b, err := browser.Start(ctx, program)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.Close()) }()
-	if err := b.Open((&url.URL{Scheme: "file", Path: file}).String()); err != nil {
-		return err
-	}
-	pdf, err := b.PDF()
+	pdf, err := browser.PDF(ctx, program, (&url.URL{Scheme: "file", Path: file}).String())
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/events/protocol"
 )
 
 // replyChecker decides whether the verdict in a reply can be trusted. A deny always can; an allow
@@ -30,16 +30,6 @@ type replyChecker struct {
 
 var errNoKey = errors.New("an allow cannot be checked without the public checkpoint key: give --key FILE (checkpoint.pub of the installation) " +
 	"or --ready-file FILE (--insecure-no-receipt believes it unchecked)")
-
-// nativeVerdict names, by protocol, the member of the reply that holds the verdict, and its
-// words.
-var nativeVerdict = map[string]struct {
-	field string
-	words map[events.Verdict]string
-}{
-	subject.ProtoAgentHook: {"decision", map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "ask", events.Deny: "deny"}},
-	subject.ProtoAAEP:      {"verdict", map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "defer", events.Deny: "deny"}},
-}
 
 // reply returns nil if the verdict in the header can be trusted.
 func (c *replyChecker) reply(verdict events.Verdict, m *nats.Msg, now time.Time) error {
@@ -76,14 +66,14 @@ func (c *replyChecker) reply(verdict events.Verdict, m *nats.Msg, now time.Time)
 
 // native compares the header with the verdict in the reply's body, if the protocol has one.
 func (c *replyChecker) native(verdict events.Verdict, body []byte) error {
-	n, known := nativeVerdict[c.protocol]
+	row := protocol.Rows[c.protocol]
 	var members map[string]json.RawMessage
-	if !known || json.Unmarshal(body, &members) != nil {
+	if row.ReplyMember == "" || json.Unmarshal(body, &members) != nil {
 		return nil
 	}
-	raw, there := members[n.field]
+	raw, there := members[row.ReplyMember]
 	var word string
-	if there && (json.Unmarshal(raw, &word) != nil || word != n.words[verdict]) {
+	if there && (json.Unmarshal(raw, &word) != nil || word != row.ReplyWords[verdict]) {
 		return fmt.Errorf("the header says %s and the reply something else", verdict)
 	}
 	return nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cloudevents/sdk-go/v2/event"
+
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -20,7 +22,10 @@ type PublishCmd struct {
 	Protocol  string `help:"Protocol of the events: agenthook or aaep." required:""`
 	Publisher string `help:"Publisher token (default: the NATS user)."`
 	Quiet     bool   `short:"q" help:"Say nothing on success."`
-	File      string `arg:"" help:"One event, a JSON array or JSON Lines; - for standard input."`
+
+	CloudEvents bool `name:"cloudevents" help:"The input holds CloudEvents in the JSON format; the data of each is an event."`
+
+	File string `arg:"" help:"One event, a JSON array or JSON Lines; - for standard input."`
 }
 
 func (c *PublishCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -50,7 +55,7 @@ func (c *PublishCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if publisher == "" {
 		return ui.UsageError{Err: errors.New("no publisher named: give --publisher, --user or --ready-file")}
 	}
-	msgs, err := client.Messages(subject.Space{Prefix: c.Prefix}, t.Tenant, publisher, c.Protocol, list...)
+	msgs, err := c.messages(t.Tenant, publisher, list)
 	if err != nil {
 		return ui.UsageError{Err: err}
 	}
@@ -75,4 +80,18 @@ func (c *PublishCmd) Run(ctx context.Context, io ui.Stdio) error {
 		fmt.Fprintf(io.Out, "%d stored\n", len(msgs))
 	}
 	return nil
+}
+
+func (c *PublishCmd) messages(tenant, publisher string, list [][]byte) ([]streams.Msg, error) {
+	space := subject.Space{Prefix: c.Prefix}
+	if !c.CloudEvents {
+		return client.Messages(space, tenant, publisher, c.Protocol, list...)
+	}
+	parsed := make([]event.Event, len(list))
+	for i, raw := range list {
+		if parsed[i].UnmarshalJSON(raw) != nil { // the SDK's error can quote a value
+			return nil, fmt.Errorf("%s: event %d is no CloudEvent in the JSON format", c.File, i+1)
+		}
+	}
+	return client.CloudEventMessages(space, tenant, publisher, c.Protocol, parsed...)
 }

@@ -1,18 +1,12 @@
-// Package textdiff compares two texts line by line for display (policy diff, policy push). Begin
-// with Compare.
+// Package textdiff compares two texts line by line for display (policy diff, policy push). The
+// comparison is go-internal/diff's; this package reads its hunks. Begin with Compare.
 package textdiff
 
 import (
 	"fmt"
 	"strings"
-)
 
-const (
-	// contextLines is how many unchanged lines are shown around a change.
-	contextLines = 3
-	// maxEdits bounds the search for the smallest difference: its memory grows with the square of
-	// the edits. A larger difference is shown as a replacement of all lines.
-	maxEdits = 1_000
+	"github.com/rogpeppe/go-internal/diff"
 )
 
 // Op is the operation on a line.
@@ -42,163 +36,31 @@ func (h Hunk) Header() string {
 	return fmt.Sprintf("@@ -%d,%d +%d,%d @@", h.OldAt, h.OldLines, h.NewAt, h.NewLines)
 }
 
-// Compare returns the changes from one text to another, none if they are equal. A missing line
-// end at the end of a text counts as a change.
-func Compare(from, to string) []Hunk {
-	a, b := splitLines(from), splitLines(to)
-	var head, tail int
-	for head < len(a) && head < len(b) && a[head] == b[head] {
-		head++
-	}
-	for tail < len(a)-head && tail < len(b)-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
-		tail++
-	}
-	var all []Line
-	for _, l := range a[:head] {
-		all = append(all, Line{Keep, l})
-	}
-	all = append(all, shortestEdits(a[head:len(a)-tail], b[head:len(b)-tail])...)
-	for _, l := range a[len(a)-tail:] {
-		all = append(all, Line{Keep, l})
-	}
-	return cutHunks(all)
-}
-
 // noLineEnd marks a last line without a line end.
 const noLineEnd = "  (no line end)"
 
-func splitLines(s string) []string {
-	if s == "" {
-		return nil
-	}
-	if !strings.HasSuffix(s, "\n") {
+func withLineEnd(s string) []byte {
+	if s != "" && !strings.HasSuffix(s, "\n") {
 		s += noLineEnd + "\n"
 	}
-	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	return []byte(s)
 }
 
-// shortestEdits is Myers' greedy algorithm: the shortest list of removals and additions.
-func shortestEdits(a, b []string) []Line {
-	n, m := len(a), len(b)
-	if n == 0 || m == 0 {
-		return replaceAll(a, b)
-	}
-	limit := min(n+m, maxEdits)
-	furthest := make([]int, 2*limit+3) // by diagonal
-	mid := limit + 1
-	var trace [][]int // the positions reachable before each further edit
-	for d := 0; d <= limit; d++ {
-		trace = append(trace, append([]int(nil), furthest[mid-d-1:mid+d+2]...))
-		for k := -d; k <= d; k += 2 {
-			x := furthest[mid+k-1] + 1
-			if k == -d || k != d && furthest[mid+k-1] < furthest[mid+k+1] {
-				x = furthest[mid+k+1]
-			}
-			for x < n && x-k < m && a[x] == b[x-k] {
-				x++
-			}
-			if furthest[mid+k] = x; x >= n && x-k >= m {
-				return followTrace(a, b, trace)
-			}
+// Compare returns the changes from one text to another, none if they are equal. A missing line
+// end at the end of a text counts as a change.
+func Compare(from, to string) (hunks []Hunk) {
+	rest := string(diff.Diff("", withLineEnd(from), "", withLineEnd(to)))
+	for rest != "" {
+		var line string
+		line, rest, _ = strings.Cut(rest, "\n")
+		var h Hunk
+		switch n, _ := fmt.Sscanf(line, "@@ -%d,%d +%d,%d @@", &h.OldAt, &h.OldLines, &h.NewAt, &h.NewLines); {
+		case n > 0:
+			hunks = append(hunks, h)
+		case len(hunks) > 0: // not the header of the whole difference
+			last := &hunks[len(hunks)-1]
+			last.Lines = append(last.Lines, Line{Op(line[0]), line[1:]})
 		}
 	}
-	return replaceAll(a, b)
-}
-
-// followTrace follows the trace backwards and returns the lines in order.
-func followTrace(a, b []string, trace [][]int) []Line {
-	var rev []Line
-	x, y := len(a), len(b)
-	for d := len(trace) - 1; d >= 0; d-- {
-		at := func(k int) int { return trace[d][k+d+1] }
-		k := x - y
-		from := k - 1
-		if k == -d || k != d && at(k-1) < at(k+1) {
-			from = k + 1
-		}
-		px := at(from)
-		py := px - from
-		if d == 0 {
-			px, py = 0, 0
-		}
-		for x > px && y > py { // a diagonal: equal lines
-			rev = append(rev, Line{Keep, a[x-1]})
-			x, y = x-1, y-1
-		}
-		switch {
-		case d > 0 && x > px:
-			rev = append(rev, Line{Remove, a[x-1]})
-		case d > 0:
-			rev = append(rev, Line{Add, b[y-1]})
-		}
-		x, y = px, py
-	}
-	out := make([]Line, len(rev))
-	for i, l := range rev {
-		out[len(rev)-1-i] = l
-	}
-	return out
-}
-
-func replaceAll(a, b []string) (out []Line) {
-	for _, l := range a {
-		out = append(out, Line{Remove, l})
-	}
-	for _, l := range b {
-		out = append(out, Line{Add, l})
-	}
-	return out
-}
-
-// cutHunks divides a list of lines into changes with context.
-func cutHunks(all []Line) (list []Hunk) {
-	oldAt, newAt := 1, 1
-	var h *Hunk
-	quiet := 0 // number of unchanged lines at the end of h
-	for i, l := range all {
-		if l.Op != Keep && h == nil {
-			before := all[max(0, i-contextLines):i]
-			h = &Hunk{OldAt: oldAt - len(before), NewAt: newAt - len(before)}
-			for _, b := range before {
-				h.addLine(b)
-			}
-		}
-		if h != nil {
-			h.addLine(l)
-			if quiet++; l.Op != Keep {
-				quiet = 0
-			}
-			if quiet > 2*contextLines {
-				h.trimEnd(quiet - contextLines)
-				list, h = append(list, *h), nil
-			}
-		}
-		if l.Op != Add {
-			oldAt++
-		}
-		if l.Op != Remove {
-			newAt++
-		}
-	}
-	if h != nil {
-		h.trimEnd(max(0, quiet-contextLines))
-		list = append(list, *h)
-	}
-	return list
-}
-
-func (h *Hunk) addLine(l Line) {
-	h.Lines = append(h.Lines, l)
-	if l.Op != Add {
-		h.OldLines++
-	}
-	if l.Op != Remove {
-		h.NewLines++
-	}
-}
-
-// trimEnd removes n unchanged lines from the end.
-func (h *Hunk) trimEnd(n int) {
-	h.Lines = h.Lines[:len(h.Lines)-n]
-	h.OldLines, h.NewLines = h.OldLines-n, h.NewLines-n
+	return hunks
 }

@@ -2,6 +2,7 @@ package textdiff
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,8 +24,8 @@ func TestCompare(t *testing.T) {
 	for _, c := range []struct{ name, from, to, want string }{
 		{"equal", "a\nb\n", "a\nb\n", ""},
 		{"both empty", "", "", ""},
-		{"new", "", "a\nb\n", "@@ -1,0 +1,2 @@\n+a\n+b\n"},
-		{"gone", "a\n", "", "@@ -1,1 +1,0 @@\n-a\n"},
+		{"new", "", "a\nb\n", "@@ -0,0 +1,2 @@\n+a\n+b\n"},
+		{"gone", "a\n", "", "@@ -1,1 +0,0 @@\n-a\n"},
 		{"one line", "a\nb\nc\n", "a\nx\nc\n", "@@ -1,3 +1,3 @@\n a\n-b\n+x\n c\n"},
 		{"context", "1\n2\n3\n4\n5\n6\n7\n8\n9\n", "1\n2\n3\n4\nx\n6\n7\n8\n9\n", "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+x\n 6\n 7\n 8\n"},
 		{"two hunks", "a\n1\n2\n3\n4\n5\n6\n7\nb\n", "x\n1\n2\n3\n4\n5\n6\n7\ny\n",
@@ -40,47 +41,36 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What the edits keep and remove is the old text, what they keep and add the new
-// one, and no hunk hides a change.
-func TestEditsGiveBothTexts(t *testing.T) {
-	line := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+// What the hunks keep and remove is in the old text, what they keep and add in the new one, at
+// the lines that their headers name; with the lines between hunks they give both texts.
+func TestHunksGiveBothTexts(t *testing.T) {
+	line := rapid.SampledFrom([]string{"a", "b", "c", "d", "@@ -1,1 +1,1 @@", "-x", ""})
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := rapid.SliceOfN(line, 0, 30).Draw(t, "a"), rapid.SliceOfN(line, 0, 30).Draw(t, "b")
-		var from, to []string
-		changes := 0
-		for _, l := range shortestEdits(a, b) {
-			if l.Op != Add {
-				from = append(from, l.Text)
+		from, to := rapid.SliceOfN(line, 0, 30).Draw(t, "from"), rapid.SliceOfN(line, 0, 30).Draw(t, "to")
+		text := func(l []string) string { return strings.Join(append(slices.Clone(l), ""), "\n") }
+		var patched []string
+		at := 0 // lines of from that are in patched, or removed
+		for _, h := range Compare(text(from), text(to)) {
+			start := h.OldAt - 1
+			if h.OldLines == 0 {
+				start = h.OldAt
 			}
-			if l.Op != Remove {
-				to = append(to, l.Text)
-			}
-			if l.Op != Keep {
-				changes++
-			}
-		}
-		if fmt.Sprint(from) != fmt.Sprint(a) || fmt.Sprint(to) != fmt.Sprint(b) {
-			t.Fatalf("%v -> %v, want %v -> %v", from, to, a, b)
-		}
-		shown := 0
-		end := func(l []string) string { return strings.Join(append(l, ""), "\n") }
-		for _, h := range Compare(end(a), end(b)) {
+			patched = append(patched, from[at:start]...)
+			at = start
 			for _, l := range h.Lines {
-				if l.Op != Keep {
-					shown++
+				if l.Op != Add {
+					if from[at] != l.Text {
+						t.Fatalf("%s: %q is %q", h.Header(), l.Text, from[at])
+					}
+					at++
+				}
+				if l.Op != Remove {
+					patched = append(patched, l.Text)
 				}
 			}
 		}
-		if shown != changes {
-			t.Fatalf("%d changes shown, %d made", shown, changes)
+		if patched = append(patched, from[at:]...); !slices.Equal(patched, to) {
+			t.Fatalf("%q, want %q", patched, to)
 		}
 	})
-}
-
-func TestLargeDifferencesAreReplacedWhole(t *testing.T) {
-	many := func(word string) string { return strings.Repeat(word+"\n", 3*maxEdits) }
-	hunks := Compare("same\n"+many("a"), "same\n"+many("b"))
-	if len(hunks) != 1 || hunks[0].OldLines != 3*maxEdits+1 || hunks[0].NewLines != 3*maxEdits+1 {
-		t.Errorf("%d hunks, the first %s", len(hunks), hunks[0].Header())
-	}
 }

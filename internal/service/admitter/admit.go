@@ -17,8 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -40,8 +40,8 @@ const (
 // loggedHeaders are the request headers that the logged copy keeps. The content-type is left out:
 // a request is its protocol's own JSON, and no header may make a reader of the log interpret it
 // as anything other than what the decision saw.
-var loggedHeaders = []string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow,
-	aump.HeaderMandateID, aump.HeaderMandateHash, aump.HeaderMandateVersion}
+var loggedHeaders = append([]string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow},
+	protocol.Headers()...)
 
 // parseRequest builds the request from a message. known is false if the caller's account does not
 // belong to a user of the tenant in the subject.

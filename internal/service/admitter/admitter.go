@@ -26,6 +26,7 @@ import (
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/ingest"
 	"github.com/countersign-dev/countersign/internal/service/keys"
@@ -316,17 +317,17 @@ func (s *service) handleReconnect(ctx context.Context, nc *nats.Conn) {
 		return // Run checks itself
 	}
 	s.sessions.ForgetAll() // notices of erasures may have been missed while disconnected
-	for wait := recheckMin; ; wait = min(2*wait, recheckMax) {
+	pauses := retry.New(recheckMin, recheckMax)
+	for {
 		err := s.recheckServer(ctx, nc)
 		if err == nil || ctx.Err() != nil || !nc.IsConnected() {
 			return
 		}
+		wait := pauses.Next()
 		s.env.Log.Error().Err(err).Dur("retry_in", wait).Msg("after reconnecting")
 		s.env.Health.Set("durability", err.Error())
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, wait) != nil {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

@@ -138,11 +138,7 @@ func (c *confirmationStore) Confirmation(i call.Invocation) call.Confirmation {
 }
 
 // load implements stateStore.
-func (c *confirmationStore) load(req admission.Request, in *admission.Inputs) {
-	if req.Protocol == aaep.Name {
-		in.Confirmations = c
-	}
-}
+func (c *confirmationStore) load(_ admission.Request, in *admission.Inputs) { in.Confirmations = c }
 
 // reserve implements stateStore.
 func (c *confirmationStore) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {

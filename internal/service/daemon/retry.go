@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -27,7 +28,8 @@ func RunAgain(ctx context.Context, env Env, run func(context.Context, Env) error
 		return ready()
 	}
 	waited := false
-	for wait := againMin; ; wait = min(2*wait, againMax) {
+	pauses := retry.New(againMin, againMax)
+	for {
 		begun := time.Now()
 		err := run(ctx, env)
 		// A server that has answered before and is away now will come back.
@@ -35,15 +37,14 @@ func RunAgain(ctx context.Context, env Env, run func(context.Context, Env) error
 			return err
 		}
 		if time.Since(begun) > againMax {
-			wait = againMin
+			pauses.Reset()
 		}
+		wait := pauses.Next()
 		waited = true
 		env.Log.Warn().Err(err).Dur("retry_in", wait).Msg("waiting for JetStream")
 		env.Health.Set("jetstream_start", "waiting for JetStream: "+err.Error())
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := retry.Sleep(ctx, wait); err != nil {
+			return err
 		}
 	}
 }

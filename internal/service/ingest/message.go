@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -102,10 +102,9 @@ func addressOf(space subject.Space, m *nats.Msg) (eventAddress, *refusal) {
 // keptHeaders are the event headers that the log keeps, in lower case, beside those that begin
 // with "ce-": the ones that decoding and correlation read. Headers that only Countersign's
 // services write are not among them.
-var keptHeaders = lowerSet("content-type", events.HeaderTrace, "tracestate",
+var keptHeaders = lowerSet(append([]string{"content-type", events.HeaderTrace, "tracestate",
 	events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderWorkflow, events.HeaderDecisionID, events.HeaderDecisionSeq,
-	events.HeaderVerdict, events.HeaderReceipt, events.HeaderKey,
-	aump.HeaderMandateID, aump.HeaderMandateHash, aump.HeaderMandateVersion)
+	events.HeaderVerdict, events.HeaderReceipt, events.HeaderKey}, protocol.Headers()...)...)
 
 // Headers of the NATS server, in lower case. Any other header with their prefix is refused: it
 // asks the server for something that a publisher may not have (a condition on the log's content,

@@ -10,8 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// RefusalCodes are the reason codes of unrecorded answers that have a counter of their own.
-var RefusalCodes = []string{"overloaded", "stopping", "quota_exceeded", "audit_unavailable", "internal_error"}
+// refusalCodes are the reason codes of unrecorded answers that have a counter of their own.
+var refusalCodes = []string{"overloaded", "stopping", "quota_exceeded", "audit_unavailable", "internal_error"}
 
 var verdicts = []string{string(events.Allow), string(events.Ask), string(events.Defer), string(events.Deny)}
 

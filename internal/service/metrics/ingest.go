@@ -1,7 +1,7 @@
 package metrics
 
-// IngestReasons are the reasons for not storing an event.
-var IngestReasons = []string{"identity", "subject", "header", "size", "quota", "busy", "unavailable", "doubt"}
+// ingestReasons are the reasons for not storing an event.
+var ingestReasons = []string{"identity", "subject", "header", "size", "quota", "busy", "unavailable", "doubt"}
 
 // Ingest is the set of the ingest service's metrics. A nil Ingest counts nothing.
 type Ingest struct {

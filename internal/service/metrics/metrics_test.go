@@ -228,7 +228,7 @@ func FuzzLabels(f *testing.F) {
 	f.Add("a\"} 1\nforged_total{x=\"y")
 	base := strings.Count(string(everything("other").Text()), "\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if slices.Contains([]string{"jwt", "AH-C-001"}, text) || testRules[text] != "" || slices.Contains(RefusalCodes, text) {
+		if slices.Contains([]string{"jwt", "AH-C-001"}, text) || testRules[text] != "" || slices.Contains(refusalCodes, text) {
 			t.Skip("a name of ours")
 		}
 		if got := strings.Count(string(everything(text).Text()), "\n"); got > base+2 { // states and kinds are names of ours, too

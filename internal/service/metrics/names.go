@@ -117,7 +117,7 @@ var allFamilies = func() (list []familyDesc) {
 // labelValues are the values of the labels whose lists are fixed here. Those of rule
 // and detector are given to Correlator and Auditor.
 var labelValues = map[string][]string{
-	"protocol": subject.Protocols, "verdict": verdicts, "code": RefusalCodes, "reason": IngestReasons,
+	"protocol": subject.Protocols, "verdict": verdicts, "code": refusalCodes, "reason": ingestReasons,
 	"state": states, "severity": severities, "kind": recordKinds,
 }
 

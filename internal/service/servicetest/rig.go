@@ -283,16 +283,6 @@ func (s *Service) Running() {
 	}
 }
 
-// Ended reports whether the service has ended, and with which error.
-func (s *Service) Ended() (ended bool, err error) {
-	select {
-	case <-s.done:
-		return true, s.err
-	default:
-		return false, nil
-	}
-}
-
 // LastPublished returns the newest message of a stream, nil if it is empty.
 func (n *NATS) LastPublished(stream string) *events.LogMessage {
 	n.tb.Helper()

@@ -22,6 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -152,7 +153,8 @@ func (s *Store) loadOrCreate(k evidence.SessionID, dropped uint64) (Secret, erro
 // may answer a read, and the write that then fails because the key exists is authoritative. A key
 // may also be destroyed between the two. It returns ErrUnreachable when ctx ends.
 func (s *Store) fetchOrCreate(ctx context.Context, k evidence.SessionID) ([]byte, error) {
-	for wait := contradictedMin; ; wait = min(2*wait, contradictedMax) {
+	pauses := retry.New(contradictedMin, contradictedMax)
+	for {
 		raw, err := s.fetchSecret(ctx, k)
 		if !errors.Is(err, jetstream.ErrKeyNotFound) {
 			return raw, err
@@ -160,10 +162,8 @@ func (s *Store) fetchOrCreate(ctx context.Context, k evidence.SessionID) ([]byte
 		if raw, err = s.createSecret(ctx, k); !errors.Is(err, jetstream.ErrKeyExists) {
 			return raw, err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: a key exists and is not found: %w", ErrUnreachable, ctx.Err())
+		if err := pauses.Wait(ctx); err != nil {
+			return nil, fmt.Errorf("%w: a key exists and is not found: %w", ErrUnreachable, err)
 		}
 	}
 }

@@ -157,13 +157,13 @@ func (p *process) awaitReady(ctx context.Context, ready *os.File, timeout time.D
 	}
 }
 
-// Supervised reports whether this process was started by Run.
-func Supervised() bool { return os.Getenv(envSupervised) == "1" }
+// supervised reports whether this process was started by Run.
+func supervised() bool { return os.Getenv(envSupervised) == "1" }
 
 // Attach ties this process to its parent: the returned context ends when the parent is gone. In a
 // process that is not supervised it returns ctx itself.
 func Attach(ctx context.Context) context.Context {
-	if !Supervised() {
+	if !supervised() {
 		return ctx
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -177,7 +177,7 @@ func Attach(ctx context.Context) context.Context {
 // Ready tells the parent that this process answers. info is any JSON value. In a process that is
 // not supervised it does nothing.
 func Ready(info any) error {
-	if !Supervised() {
+	if !supervised() {
 		return nil
 	}
 	line, err := json.Marshal(info)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/rs/zerolog"
 )
 
@@ -92,26 +93,24 @@ func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
 
 // firstStart starts a child for the first time.
 func (s *Supervisor) firstStart(ctx context.Context, spec Spec) (Process, error) {
-	delay := BackoffMin
+	pauses := retry.New(BackoffMin, BackoffMax)
 	for try := 1; ; try++ {
 		proc, err := spec.Start(ctx)
 		if try == firstStarts || !errors.Is(err, ErrEnded) || ctx.Err() != nil {
 			return proc, err
 		}
+		delay := pauses.Next()
 		s.log.Warn().Str("child", spec.Name).Err(err).Dur("retry_in", delay).Msg("a child did not start; it will be tried again")
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, delay) != nil {
 			return nil, err
-		case <-time.After(delay):
 		}
-		delay = min(2*delay, BackoffMax)
 	}
 }
 
 // watchChild restarts c whenever it dies before it has to stop.
 func (s *Supervisor) watchChild(c *child) {
 	defer close(c.done)
-	delay, born := BackoffMin, time.Now()
+	pauses, born := retry.New(BackoffMin, BackoffMax), time.Now()
 	for {
 		select {
 		case <-c.life.Done():
@@ -124,28 +123,28 @@ func (s *Supervisor) watchChild(c *child) {
 		default:
 		}
 		if time.Since(born) > Settled {
-			delay = BackoffMin
+			pauses.Reset()
 		}
+		delay := pauses.Next()
 		s.log.Warn().Str("child", c.spec.Name).Err(c.currentProcess().Err()).Dur("restart_in", delay).Msg("a child died and will be restarted")
-		if !s.restartChild(c, &delay) {
+		if !s.restartChild(c, delay, pauses) {
 			return
 		}
 		born = time.Now()
 	}
 }
 
-// restartChild tries until the child runs again; it returns false if the child has to stop.
-func (s *Supervisor) restartChild(c *child, delay *time.Duration) bool {
+// restartChild tries after delay, and then until the child runs again; it returns false if the
+// child has to stop.
+func (s *Supervisor) restartChild(c *child, delay time.Duration, pauses *retry.Pauses) bool {
 	for {
-		select {
-		case <-c.life.Done():
+		if retry.Sleep(c.life, delay) != nil {
 			return false
-		case <-time.After(*delay):
 		}
-		*delay = min(2*(*delay), BackoffMax)
 		proc, err := c.spec.Start(c.life)
 		if err != nil {
-			s.log.Error().Str("child", c.spec.Name).Err(err).Dur("retry_in", *delay).Msg("restart failed")
+			delay = pauses.Next()
+			s.log.Error().Str("child", c.spec.Name).Err(err).Dur("retry_in", delay).Msg("restart failed")
 			continue
 		}
 		c.mu.Lock()

@@ -17,7 +17,7 @@ import (
 
 // TestMain doubles as the child program: its role is its first argument.
 func TestMain(m *testing.M) {
-	if !Supervised() {
+	if !supervised() {
 		os.Exit(m.Run())
 	}
 	ctx, stop := signal.NotifyContext(Attach(context.Background()), syscall.SIGTERM)

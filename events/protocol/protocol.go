@@ -1,0 +1,99 @@
+// Package protocol is the table of protocols at the stage of events: what generic code that
+// sends, receives or stores their messages must know of each. Such code asks the row of a
+// protocol and never its name (docs/adr/0023). Begin reading with Row.
+package protocol
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Row is what generic code knows of a protocol. The zero value of a member means "no".
+type Row struct {
+	// Route reads the session and the type of a published event, for its subject. With an error
+	// it returns what could be read. It is nil if no client publishes events of the protocol.
+	Route func(raw []byte) (session, typ string, err error)
+
+	// Headers are the message headers that readers of the protocol's documents read, beside
+	// those of every protocol (package events).
+	Headers []string
+
+	// FailModeEvent makes the event with which a publisher reports that a request had no valid
+	// verdict; nil if the protocol demands no report.
+	FailModeEvent func(FailMode) (event []byte, wanted bool, err error)
+
+	// ReplyMember is the member of a reply that holds the verdict, and ReplyWords are its
+	// values; "" if only the message's headers hold it.
+	ReplyMember string
+	ReplyWords  map[events.Verdict]string
+}
+
+// FailMode is a request without a valid verdict.
+type FailMode struct {
+	Request                    []byte
+	Reason                     string
+	EventID                    string // of the report
+	Now                        time.Time
+	ToolCallID, Agent, Session string // of the request, for what its body does not say
+}
+
+// Rows is the table, by subject token. Only tests change it.
+var Rows = map[string]Row{
+	subject.ProtoAgentHook: {
+		Route: routeAgentHook, FailModeEvent: agentHookFailMode, ReplyMember: "decision",
+		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "ask", events.Deny: "deny"},
+	},
+	subject.ProtoAAEP: {
+		Route: routeAAEP, ReplyMember: "verdict",
+		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "defer", events.Deny: "deny"},
+	},
+	subject.ProtoAUMP:    {Headers: aump.Headers},
+	subject.ProtoAANA:    {},
+	subject.ProtoTool:    {},
+	subject.ProtoHandoff: {},
+}
+
+// Published lists the protocols in which clients publish events, sorted.
+func Published() []string {
+	tokens := slices.Sorted(maps.Keys(Rows))
+	return slices.DeleteFunc(tokens, func(token string) bool { return Rows[token].Route == nil })
+}
+
+// Headers lists the headers of all protocols, sorted.
+func Headers() (names []string) {
+	for _, row := range Rows {
+		names = append(names, row.Headers...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func routeAAEP(raw []byte) (session, typ string, err error) {
+	e, err := aaep.Decode(raw, strictjson.DefaultLimits)
+	if e == nil {
+		return "", "", err
+	}
+	return e.SessionID, e.SubjectType(), nil // a defective field must not lose the session
+}
+
+func routeAgentHook(raw []byte) (session, typ string, err error) {
+	e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
+	if e == nil {
+		return "", "", err
+	}
+	return e.SessionID, e.EventType, nil // a defective field must not lose the session
+}
+
+func agentHookFailMode(f FailMode) (event []byte, wanted bool, err error) {
+	return agenthook.FailModeEvent(f.Request, agenthook.FailModeReport{
+		Reason: f.Reason, EventID: f.EventID, Time: f.Now, ToolCallID: f.ToolCallID, AgentID: f.Agent, SessionID: f.Session,
+	})
+}

@@ -1,0 +1,45 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestPausesGrow(t *testing.T) {
+	p := New(time.Second, 5*time.Second)
+	next := func() (list []time.Duration) {
+		for range 5 {
+			list = append(list, p.Next()/time.Second)
+		}
+		return list
+	}
+	want := []time.Duration{1, 2, 4, 5, 5}
+	if got := next(); !slices.Equal(got, want) {
+		t.Error(got)
+	}
+	p.Reset()
+	if got := next(); !slices.Equal(got, want) {
+		t.Errorf("after Reset %v", got)
+	}
+	if p := New(time.Minute, time.Second); p.Next() != time.Minute || p.Next() != time.Minute {
+		t.Error("a first pause that is longer than the longest one")
+	}
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, begun := New(time.Hour, time.Hour), time.Now()
+		if err := p.Wait(t.Context()); err != nil || time.Since(begun) != time.Hour {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := p.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Hour+time.Minute {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+	})
+}
