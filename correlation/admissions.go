@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/hooksession"
+	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"

@@ -3,8 +3,8 @@ package correlation
 import (
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
-	"github.com/countersign-dev/countersign/correlation/hooksession"
+	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
+	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events/agenthook"
 )

@@ -1,13 +1,13 @@
 package correlation
 
 import (
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
 // AAEP's handshake: a subscriber asks, a producer accepts or refuses, and terms
 // change later. Publishers need not publish it; what is published is held against
-// chapter 5 (package aaepsession).
+// chapter 5 (package correlation/aaep).
 
 // maxNegotiations bounds the publishers whose subscriptions are followed (at most
 // about 150 KB each, usually under 1 KB); the least recently active are forgotten.

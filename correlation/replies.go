@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )

@@ -3,9 +3,9 @@ package correlation
 import (
 	"slices"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
+	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
-	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )

@@ -1,4 +1,4 @@
-package aaepsession
+package aaep
 
 import (
 	"encoding/json"

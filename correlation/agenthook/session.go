@@ -1,4 +1,4 @@
-// Package hooksession is the state machine of one AgentHook session (SPEC
+// Package agenthook is the state machine of one AgentHook session (SPEC
 // sections 3 to 10, AHP-007, AHP-012, AHP-013): order, model calls, attestation,
 // approvals as events tell of them, governed calls and web evidence. It is fed a
 // session's events in the order of the log and says which checks of the
@@ -7,7 +7,7 @@
 // It is pure: no clock, no randomness, and nothing depends on the order of a
 // map. What a session remembers is bounded: see below, and Weight. What the
 // bounds make it forget it does not judge.
-package hooksession
+package agenthook
 
 import (
 	"slices"

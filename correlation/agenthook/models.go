@@ -1,4 +1,4 @@
-package hooksession
+package agenthook
 
 import "github.com/countersign-dev/countersign/correlation/catalogue"
 

@@ -1,4 +1,4 @@
-// Package aaepsession is the state machine of one AAEP session (AAEP 1.0.0,
+// Package aaep is the state machine of one AAEP session (AAEP 1.0.0,
 // chapters 4 and 6, appendix A): what may follow what, which tool is open, who
 // was asked what, and which output is complete. It is fed a session's events in
 // the order of the log and says which checks of the catalogue they break.
@@ -6,7 +6,7 @@
 // It is pure: no clock, no randomness, and nothing depends on the order of a
 // map. What a session remembers is bounded: see below, and Weight. What the
 // bounds make it forget it does not judge.
-package aaepsession
+package aaep
 
 import (
 	"time"
