@@ -87,13 +87,6 @@ func (x *details) hasStep(s step) bool {
 	return slices.ContainsFunc(x.timeline, func(e timelineEntry) bool { return e.step == s })
 }
 
-// confirmation is the user's question that an invocation rests on, and its
-// answer.
-type confirmation struct {
-	asked, accepted aaepsession.Message
-	explicit        bool // the question names the call
-}
-
 // recordConfirmation notes them where they belong by the log's order: both come before the
 // invocation, which shows which call they were about.
 func (x *details) recordConfirmation(f *fact) {

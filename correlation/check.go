@@ -7,11 +7,8 @@ import (
 	"slices"
 	"time"
 
-	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
-	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -136,70 +133,6 @@ func readDecision(f *fact, raw []byte) recordedLine {
 	}
 	f.decisionRef = more.Decision.Approval.DecisionRef
 	return recordedLine{fact: f, decision: &box.Decision, time: box.Decision.DecidedAt.Time}
-}
-
-func readAgentHook(f *fact, raw []byte) recordedLine {
-	if reply, is := replyOf(raw); is {
-		f.kind, f.eventID, f.verdictClaim = kindAdmissionReply, reply.EventID, verdictClaim{verdict: parseClaimedVerdict(reply.Decision), seq: f.seq}
-		if a := reply.Metadata.Approval; a != nil {
-			f.approval = approval{resumePolicy: boundID(a.ResumePolicy), status: a.Status, workflow: boundID(a.WorkflowID), action: boundID(a.ActionID), expiresAt: parseInstant(a.ExpiresAt)}.pointerOrNil()
-		}
-		f.eventFindings = replyFindings(f, reply)
-		if wrong := approvalDefect(raw); wrong != "" { // as of an event: it approves nothing
-			f.approval = nil
-			f.eventFindings = append(f.eventFindings, singleEventFinding("AH-C-100", wrong, f))
-		}
-		return recordedLine{fact: f}
-	}
-	e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
-	if e == nil {
-		return recordedLine{fact: f, err: err}
-	}
-	f.origin = originOf("", e.Source, e.SessionID)
-	agentHookFact(f, hookEvent{Event: e}, false)
-	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAgentHook(e.Tree)}
-}
-
-// approvalDefect says where the approval block of a reply does not follow its schema;
-// "" if it does, or is not there.
-func approvalDefect(raw []byte) string {
-	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
-	if err != nil {
-		return ""
-	}
-	meta, _ := tree["metadata"].(map[string]any)
-	block, there := meta["approval"]
-	if !there {
-		return ""
-	}
-	wrong := schemas.Default().Validate("agenthook/approval", block)
-	if len(wrong) == 0 {
-		return ""
-	}
-	return catalogue.CodeAtPath(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path)
-}
-
-// replyOf tells an admission reply from an event: it has no event_type.
-func replyOf(raw []byte) (agenthook.Reply, bool) {
-	var shape struct {
-		EventType any `json:"event_type"`
-	}
-	if err := strictjson.Unmarshal(raw, &shape); err != nil || shape.EventType != nil {
-		return agenthook.Reply{}, false
-	}
-	reply, err := agenthook.ParseReply(raw)
-	return reply, err == nil && reply.Decision != "" && reply.EventID != ""
-}
-
-func readAAEP(f *fact, raw []byte) recordedLine {
-	e, err := aaep.Decode(raw, strictjson.DefaultLimits)
-	if e == nil {
-		return recordedLine{fact: f, err: err}
-	}
-	f.origin = originOf("", "", e.SessionID)
-	f.source = boundID(e.Producer.AgentID)
-	aaepFact(f, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, false)
-	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAAEP(e.Tree)}
 }
 
 // play passes the lines to the engine.

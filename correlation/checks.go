@@ -131,14 +131,6 @@ func schemaFindings(f *fact, vs []schemas.Violation) []*catalogue.Finding {
 	return notes
 }
 
-// unreadableChecks are the checks that an event breaks that strict decoding
-// refuses; AgentHook and AUMP have one for all.
-var unreadableChecks = map[strictjson.Code]string{
-	strictjson.DuplicateKey: "AAEP-C-022", strictjson.CaseCollision: "AAEP-C-022",
-	strictjson.UnsafeInteger: "AAEP-C-021", strictjson.ImpreciseNumber: "AAEP-C-021",
-	strictjson.TooLarge: "AAEP-C-020", strictjson.TooDeep: "AAEP-C-020",
-}
-
 func unreadableCheck(protocol string, err error) string {
 	var strict *strictjson.Error
 	switch {

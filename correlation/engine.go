@@ -6,7 +6,6 @@ import (
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
-	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
 // engine holds what was admitted against what ran: it is behind the log's correlator and
@@ -241,34 +240,6 @@ func (e *engine) trackFact(f *fact, n novelty) {
 	default:
 		e.findings.reportEventFindings(nil, f)
 	}
-}
-
-func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {
-	e.findings.reportEventFindings(w, f)
-	if n != novel {
-		return
-	}
-	e.trackers.applyAAEP(w, f)
-	e.replies.recordReplyToken(w, f)
-}
-
-func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
-	e.findings.reportEventFindings(w, f)
-	if n != novel {
-		w.hook.ApplyAmended(f.hook)
-		return
-	}
-	f.hook.Seq, f.hook.At = f.seq, f.at
-	e.declarations.applyRegistration(f)
-	e.calls.setWebVerdict(f)
-	if s := e.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
-		w.hook.NoteRequested(agenthook.PreToolUse)
-	}
-	e.trackers.applyAgentHook(w, f)
-	e.attestations.checkNonce(w, f)
-	e.attestations.checkHookFingerprints(w, f)
-	e.approvals.checkApprovalEvent(w, f)
-	e.declarations.checkDeclared(*w.origin, f, w.hook)
 }
 
 // advanceTimers advances time to t: deadlines up to t fire, and sessions that have been

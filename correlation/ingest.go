@@ -6,9 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -161,57 +159,6 @@ func isKnownProtocol(p string) bool {
 		}
 	}
 	return false
-}
-
-func (d *Decoder) decodeAgentHook(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	e, err := agenthook.Decode(data, strictjson.DefaultLimits)
-	if e == nil {
-		r.readError = err
-		return
-	}
-	agentHookFact(&r.fact, hookEvent{Event: e, keys: d.argumentKeyers(p, e.EventType)}, request)
-	d.checkAgentHookSubject(m, p, r, e, request)
-	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
-}
-
-// checkAgentHookSubject holds an event against the message that it came in.
-func (d *Decoder) checkAgentHookSubject(m events.LogMessage, p subject.Parsed, r *decodedEvent, e *agenthook.Event, request bool) {
-	session := e.SessionID
-	if request {
-		session = firstNonEmpty(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(firstNonEmpty(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
-	} else if !sameSubjectType(p.Type, e.EventType) {
-		r.contradictions = append(r.contradictions, "its type is not the event_type of the event")
-	}
-	r.setSession(p, d.intern(session))
-}
-
-func (d *Decoder) decodeAAEP(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	e, err := aaep.Decode(data, strictjson.DefaultLimits)
-	if e == nil {
-		r.readError = err
-		r.fact.readRefusedNumber(data)
-		return
-	}
-	aaepFact(&r.fact, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, request)
-	d.checkAAEPSubject(m, p, r, e, request)
-	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAAEP(e.Tree))
-}
-
-// checkAAEPSubject holds an event against the message that it came in.
-func (d *Decoder) checkAAEPSubject(m events.LogMessage, p subject.Parsed, r *decodedEvent, e *aaep.Event, request bool) {
-	session := e.SessionID
-	if request {
-		session = firstNonEmpty(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(firstNonEmpty(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
-	} else if !sameSubjectType(p.Type, e.SubjectType()) {
-		r.contradictions = append(r.contradictions, "its type is not the type of the event")
-	}
-	if e.IsReply() || r.fact.aaep != nil && r.fact.aaep.IsHandshake() {
-		r.applies = true // it has no session of its own; the subject's stays
-		return
-	}
-	r.setSession(p, d.intern(session))
 }
 
 // sameSubjectType compares the type tokens of a subject with those an event should

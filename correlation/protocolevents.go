@@ -6,9 +6,7 @@ import (
 
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
-	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -20,67 +18,6 @@ import (
 // recommendedVerdictWait is how long publishers are recommended to wait for a verdict (SPEC
 // 4). Nobody waits longer for the records of an approval either.
 const recommendedVerdictWait = 5 * time.Second
-
-// decisionFindings are the checks that a recorded decision breaks, or says that its
-// request breaks, by itself: it contradicts what is declared of its publisher
-// (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
-// what it waits for (AH-C-101).
-func decisionFindings(f *fact, d *events.Decision) []*catalogue.Finding {
-	if d.Protocol != protoAgentHook {
-		return nil
-	}
-	var notes []*catalogue.Finding
-	say := func(check, what string) {
-		b := singleEventFinding(check, what, f)
-		b.Case = what
-		notes = append(notes, b)
-	}
-	for _, r := range d.Reasons {
-		if check := declaredReasons[r.Code]; check != "" && r.Evaluator == protoAgentHook {
-			say(check, "")
-		}
-	}
-	if d.ReceivedAt.IsZero() {
-		return notes
-	}
-	if d.DecidedAt.Sub(d.ReceivedAt.Time) > recommendedVerdictWait {
-		say("AH-C-072", "")
-	}
-	if d.Verdict == events.Ask || d.Verdict == events.Defer {
-		if lacks := missingApprovalField(d.Approval); lacks != "" {
-			say("AH-C-101", lacks+" is missing")
-		}
-	}
-	return notes
-}
-
-func missingApprovalField(a *events.ApprovalRef) string {
-	switch {
-	case a == nil || a.WorkflowID == "":
-		return "the workflow"
-	case a.ActionID == "":
-		return "the action"
-	case a.ExpiresAt.IsZero():
-		return "the time until which it waits"
-	case a.ResumePolicy == "":
-		return "how to go on"
-	}
-	return ""
-}
-
-// replyFindings are the checks that a recorded reply breaks (AH-C-070, AH-C-101).
-func replyFindings(f *fact, r agenthook.Reply) []*catalogue.Finding {
-	var notes []*catalogue.Finding
-	if v := events.Verdict(r.Decision); v != events.Allow && v != events.Deny && v != events.Ask {
-		notes = append(notes, singleEventFinding("AH-C-070", "the decision is none of allow, deny and ask", f))
-	} else if r.Reason == "" {
-		notes = append(notes, singleEventFinding("AH-C-070", "it gives no reason", f))
-	}
-	if a := r.Metadata.Approval; r.Decision == string(events.Ask) && (a == nil || a.WorkflowID == "") {
-		notes = append(notes, singleEventFinding("AH-C-101", "the workflow is missing", f))
-	}
-	return notes
-}
 
 // missingRecordField says what the record of a resolved approval lacks (AH-C-108), "" if
 // nothing. Records that do not count their steps are not the admitter's.
@@ -118,22 +55,6 @@ func (j *judge) checkEffectFirst(c *call, f *fact) {
 	}
 	if f.startedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
 		j.findings.reportCheck("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
-	}
-}
-
-// setWebVerdict looks for the recorded verdict on a web action, which waits for it
-// like a call (AH-C-145).
-func (cs *calls) setWebVerdict(f *fact) {
-	if !f.hook.AnnouncesWebAction() {
-		return
-	}
-	s := cs.find(f.key)
-	if s == nil {
-		return
-	}
-	c := s.findNamed(f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) })
-	if c != nil && c.lastDecision() != nil {
-		f.hook.SetRecordedVerdict(string(c.lastDecision().verdict))
 	}
 }
 

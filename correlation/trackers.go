@@ -183,55 +183,6 @@ func (ts *trackers) follow(f *fact, o *origin) *protocolSession {
 	return w
 }
 
-// retractSilence takes back that a session fell silent.
-func (ts *trackers) retractSilence(w *protocolSession, f *fact, d trackerTombstone) {
-	if d.silence == nil {
-		return
-	}
-	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.eventID},
-		Seqs: []uint64{f.seq}, Replaces: d.silence, RetractsOnly: true})
-	d.silence = nil
-	ts.tombstones.Put(w.ID(), d)
-}
-
-// countRunningSessions keeps how many AAEP sessions of a publisher are running.
-func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
-	k := sourceKey{w.origin.key.tenant, w.origin.key.source}
-	switch {
-	case after && !before:
-		ts.runningSessions[k]++
-	case before && !after:
-		if ts.runningSessions[k]--; ts.runningSessions[k] <= 0 {
-			delete(ts.runningSessions, k)
-		}
-	}
-}
-
-// applyAAEP applies an event to its session.
-func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
-	f.aaep.Seq, f.aaep.At, f.aaep.FromRecording, f.aaep.RecordedUntil = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
-	before, stray := w.aaep.IsRunning(), w.aaep.NeverStarted()
-	found := w.aaep.Apply(f.aaep)
-	ts.countRunningSessions(w, before, w.aaep.IsRunning())
-	ts.accountStoredItems(w)
-	ts.findings.reportSessionFindings(f, *w.origin, found)
-	if f.kind == kindPre {
-		if asked, accepted, explicit := w.aaep.Confirmation(f.aaep); asked.Seq != 0 {
-			f.confirmation = &confirmation{asked, accepted, explicit}
-		}
-	}
-	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.key.publisher()] > 0 {
-		ts.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
-	}
-}
-
-// applyAgentHook applies an event to its session.
-func (ts *trackers) applyAgentHook(w *protocolSession, f *fact) {
-	found := w.hook.Apply(f.hook)
-	ts.accountStoredItems(w)
-	ts.findings.reportSessionFindings(f, *w.origin, found)
-}
-
 // noteDecidedCall tells the session of a call that a verdict on it is on record
 // (AH-C-032).
 func (ts *trackers) noteDecidedCall(c *call, f *fact) {

@@ -271,3 +271,20 @@ func (ms *mandates) applyChange(change events.MandateChange, at time.Time) {
 		}
 	}
 }
+
+// mandateFlagsOf reads the reasons of AUMP's evaluator.
+func mandateFlagsOf(reasons []events.Reason) (w mandateFlags) {
+	for _, r := range reasons {
+		path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
+		switch {
+		case r.Evaluator != protoAUMP:
+		case r.Code == "mandate_expired":
+			w |= mandateExpired
+		case r.Code == "mandate_inactive" && path == "/issued_at":
+			w |= mandateNotBegun
+		case r.Code == "scope_violation" && path == "/authority":
+			w |= mandateUnbounded
+		}
+	}
+	return w
+}
