@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"slices"
 	"time"
 
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
@@ -13,6 +14,92 @@ import (
 )
 
 // What only AAEP has: how its events are read.
+
+const protoAAEP = subject.ProtoAAEP
+
+var aaepProtocol = &protocolRow{
+	token: protoAAEP, wordCode: 1, missingCheck: "AAEP-C-081",
+	decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
+		if !d.decodeFlatAAEP(in.message, in.subject, r, in.data, in.request) {
+			d.decodeAAEP(in.message, in.subject, r, in.data, in.request)
+		}
+	},
+	decodesRequests: true, readRecorded: readAAEP,
+	readNumber: func(f *fact, n *numberFields) {
+		f.refusedNumber, f.refusedSession = n.Number, subject.Escape(n.Session)
+	},
+	track: trackAAEPEvent, refuse: refuseAAEPEvent, noteNumber: noteRefusedAAEP, sessions: aaepSessions,
+	unreadable:   func(c strictjson.Code) string { return firstNonEmpty(unreadableChecks[c], "AAEP-C-001") },
+	severalCheck: "AAEP-C-181",
+	equivalents: map[findingCase][]string{
+		{InputDrift, caseOtherTool}:         {"AAEP-C-082"},
+		{OrphanCompletion, caseOrphan}:      {"AAEP-C-080"},
+		{OrphanCompletion, caseOrphanAgain}: {"AAEP-C-083"},
+		{ReusedToolCallID, caseReusedOnce}:  {"AAEP-C-052"},
+		{DuplicateEventConflict, ""}:        {"AAEP-C-050"},
+	},
+	callTraits: callTraits{onceUnderID: true, announcesStart: true, endsByCorrelation: true, endIsMust: true, onePublisher: true},
+}
+
+var aaepSessions = &trackedSessions{
+	restore: func(ts *trackers, w *protocolSession, f *fact, d trackerTombstone) {
+		w.aaep = aaepsession.Restore(d.aaep)
+		ts.countRunningSessions(w, false, w.aaep.IsRunning())
+		ts.retractSilence(w, f, d)
+	},
+	storedItems: func(w *protocolSession) int { return w.aaep.StoredItems() },
+	expire: func(ts *trackers, w *protocolSession) *catalogue.Finding {
+		silence := w.aaep.SilenceFinding()
+		if silence != nil {
+			ts.findings.reportSessionFinding(&fact{protocol: protoAAEP}, *w.origin, silence)
+		}
+		return silence
+	},
+	tombstone: func(ts *trackers, w *protocolSession, d *trackerTombstone) {
+		d.aaep = w.aaep.Tombstone()
+		ts.countRunningSessions(w, w.aaep.IsRunning(), false)
+	},
+}
+
+// trackAAEPEvent hands an event to its session, a reply to its question and a handshake to
+// its publisher's negotiations. Requests and decisions have none of them.
+func trackAAEPEvent(e *engine, f *fact, n novelty) {
+	switch {
+	case f.aaep == nil:
+		e.findings.reportEventFindings(nil, f)
+	case f.kind == kindQuestionReply:
+		e.replies.routeQuestionReply(f)
+	case f.aaep.IsHandshake():
+		e.negotiations.handleHandshake(f, e)
+	case f.key.session != noSession:
+		e.trackAAEP(e.ensureProtocolSession(f), f, n)
+	default:
+		e.findings.reportEventFindings(nil, f)
+		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventHints(f.aaep))
+	}
+}
+
+func refuseAAEPEvent(e *engine, f *fact) {
+	if f.aaep != nil {
+		f.aaep.Seq, f.aaep.At = f.seq, f.at
+		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventFindings(f.aaep))
+		f.refusedNumber = f.aaep.Number
+	}
+}
+
+// noteRefusedAAEP notes the number of a refused event in its session, if that is followed.
+func noteRefusedAAEP(e *engine, f *fact) {
+	if f.refusedNumber == nil {
+		return
+	}
+	key := f.key
+	if e.opts.fromRecording { // else the subject names its session
+		key.session = firstNonEmpty(f.refusedSession, key.session)
+	}
+	if w := e.trackers.find(key, f.protocol); w != nil {
+		e.findings.reportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.refusedNumber, f.eventID, f.seq))
+	}
+}
 
 // aaepFact reads an AAEP event. core is the sum of its document, and inSession
 // makes of it what its session wants to know.
@@ -88,7 +175,7 @@ func (d *Decoder) checkAAEPSubject(m events.LogMessage, p subject.Parsed, r *dec
 func readAAEP(f *fact, raw []byte) recordedLine {
 	e, err := aaep.Decode(raw, strictjson.DefaultLimits)
 	if e == nil {
-		return recordedLine{fact: f, err: err}
+		return recordedLine{fact: f, err: err, unreadable: true}
 	}
 	f.origin = originOf("", "", e.SessionID)
 	f.source = boundID(e.Producer.AgentID)
@@ -148,7 +235,7 @@ func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool)
 }
 
 // unreadableChecks are the checks that an event breaks that strict decoding
-// refuses; AgentHook and AUMP have one for all.
+// refuses.
 var unreadableChecks = map[strictjson.Code]string{
 	strictjson.DuplicateKey: "AAEP-C-022", strictjson.CaseCollision: "AAEP-C-022",
 	strictjson.UnsafeInteger: "AAEP-C-021", strictjson.ImpreciseNumber: "AAEP-C-021",
@@ -160,4 +247,28 @@ var unreadableChecks = map[strictjson.Code]string{
 type confirmation struct {
 	asked, accepted aaepsession.Message
 	explicit        bool // the question names the call
+}
+
+// recordConfirmation notes them where they belong by the log's order: both come before the
+// invocation, which shows which call they were about.
+func (x *details) recordConfirmation(f *fact) {
+	if f.confirmation == nil {
+		return
+	}
+	if x.binding = events.BindingInferred; f.confirmation.explicit {
+		x.binding = events.BindingExplicit
+	}
+	for _, s := range [...]struct {
+		step
+		aaepsession.Message
+	}{{stepAsked, f.confirmation.asked}, {stepApproved, f.confirmation.accepted}} {
+		if s.Seq == 0 || len(x.timeline) >= maxTimeline {
+			continue
+		}
+		i := len(x.timeline)
+		for i > 0 && x.timeline[i-1].seq > s.Seq {
+			i--
+		}
+		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.protocol))
+	}
 }

@@ -126,7 +126,7 @@ func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantTo
 		if !aaepsession.ReplyFollows(e, asked.aaep) {
 			continue
 		}
-		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, aaep: e}
+		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, protocolEvent: protocolEvent{aaep: e}}
 		rp.findings.reportCheck("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(r.finding).withText("its question came later"))
 		rp.applyQuestionReply(w, f)

@@ -65,7 +65,7 @@ func (ad *admissions) recordFlaggedRequest(f *fact) {
 // checkAdmissionDecision holds a decision against its request and against what was on record
 // when the request came.
 func (ad *admissions) checkAdmissionDecision(f *fact) {
-	if f.protocol != protoAgentHook {
+	if !rowOf(f.protocol).rulesApprovals {
 		return
 	}
 	if r := ad.flaggedRequests.Lookup(f.ownReceiptKey()); r != nil {
@@ -134,18 +134,16 @@ func (ad *admissions) checkEarlyVerdict(f *fact) {
 // decisionExtras is what few decisions say.
 type decisionExtras struct {
 	received, decided time.Time // by the admitter: the request, and the verdict
-	mandateFlags      mandateFlags
-	otherFingerprint  bool // see fingerprintReason
+	reasonsSaid
 }
 
 // decisionExtrasOf reads it, nil if it does not matter.
 func decisionExtrasOf(d *events.Decision) *decisionExtras {
-	words := mandateFlagsOf(d.Reasons)
-	other := slices.ContainsFunc(d.Reasons, func(r events.Reason) bool { return r.Evaluator == protoAgentHook && r.Code == fingerprintReason })
-	if words == 0 && d.Approval == nil && !other {
+	said := readReasons(d.Reasons)
+	if said == (reasonsSaid{}) && d.Approval == nil {
 		return nil
 	}
-	return &decisionExtras{d.ReceivedAt.Time, d.DecidedAt.Time, words, other}
+	return &decisionExtras{d.ReceivedAt.Time, d.DecidedAt.Time, said}
 }
 
 // mandateFlags is what a decision says of the mandate that it was made under, for

@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
@@ -14,6 +15,89 @@ import (
 )
 
 // What only AgentHook has: how its events are read, and its checks over more than one session.
+
+const protoAgentHook = subject.ProtoAgentHook
+
+var agentHookProtocol = &protocolRow{
+	token: protoAgentHook, wordCode: 2, missingCheck: "AH-C-079",
+	decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
+		if !d.decodeFlatAgentHook(in.message, in.subject, r, in.data, in.request) {
+			d.decodeAgentHook(in.message, in.subject, r, in.data, in.request)
+		}
+	},
+	decodesRequests: true, readRecorded: readAgentHook, readReason: readAgentHookReason, checkDecision: decisionFindings,
+	track: trackAgentHookEvent, refuse: refuseAgentHookEvent, noteDecided: (*trackers).noteDecidedCall, sessions: agentHookSessions,
+	checkOrphan: (*judge).checkOrphan,
+	unreadable:  func(strictjson.Code) string { return "AH-C-001" },
+	effectFirst: "AAEP-C-089",
+	equivalents: agentHookEquivalents,
+	callTraits: callTraits{
+		sessionKeyed: true, requestAnnounces: true, mustBeAnswered: true, rulesApprovals: true, rulesEnds: true,
+	},
+}
+
+// agentHookEquivalents are the checks of AgentHook that a violation of one of our rules
+// breaks.
+var agentHookEquivalents = map[findingCase][]string{
+	{ExecutedDespiteDeny, ""}:                         {"AH-C-075"},
+	{ExecutedWhileAskPending, ""}:                     {"AH-C-076"},
+	{ExecutedWhileAskPending, caseApprovalMismatch}:   {"AH-C-076", "AH-C-104"},
+	{ExecutedWhileAskPending, caseApprovalLate}:       {"AH-C-076", "AH-C-103"},
+	{ExecutedWhileAskPending, caseApprovalRefused}:    {"AH-C-076", "AH-C-103"},
+	{ExecutedWhileAskPending, caseApprovalUnrecorded}: {"AH-C-076", "AH-C-105"},
+	{ExecutedAfterExpiry, caseApprovalExpired}:        {"AH-C-103"},
+	{ExecutedWithoutVerdict, caseOnlyClaimed}:         {"AH-C-082"},
+	{ExecutedBeforeVerdict, ""}:                       {"AH-C-083"},
+	{ExecutedBeforeVerdict, caseRecordedLate}:         {"AH-C-083"},
+	{ExecutedBeforeVerdict, detailDeniedLate}:         {"AH-C-083"},
+	{InputDrift, ""}:                                  {"AH-C-080"},
+	{OrphanCompletion, caseOrphan}:                    {"AH-C-078"},
+	{ReusedToolCallID, caseReusedOpen}:                {"AH-C-052"},
+	{ForgedRecord, caseClaim}:                         {"AH-C-082"},
+	{ForgedRecord, caseClaimNotRun}:                   {"AH-C-082"},
+	{ForgedRecord, caseClaimAlone}:                    {"AH-C-082"},
+	{DuplicateEventConflict, ""}:                      {"AH-C-050"},
+}
+
+var agentHookSessions = &trackedSessions{
+	restore: func(_ *trackers, w *protocolSession, _ *fact, d trackerTombstone) {
+		w.hook = hooksession.Restore(d.hook)
+	},
+	storedItems: func(w *protocolSession) int { return w.hook.StoredItems() },
+	expire:      func(*trackers, *protocolSession) *catalogue.Finding { return nil },
+	tombstone:   func(_ *trackers, w *protocolSession, d *trackerTombstone) { d.hook = w.hook.Tombstone() },
+}
+
+// trackAgentHookEvent hands an event to its session. Decisions, and events that name no
+// session, have none.
+func trackAgentHookEvent(e *engine, f *fact, n novelty) {
+	if f.hook != nil && f.key.session != noSession {
+		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
+		return
+	}
+	e.findings.reportEventFindings(nil, f)
+	if f.hook == nil {
+		return
+	}
+	if n == novel {
+		e.declarations.applyRegistration(f)
+		e.declarations.checkDeclared(f.origin, f, nil)
+	}
+	e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
+}
+
+func refuseAgentHookEvent(e *engine, f *fact) {
+	if f.hook != nil {
+		f.hook.Seq, f.hook.At = f.seq, f.at
+		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
+	}
+}
+
+// fieldError is a member of a wrong type, in all protocols.
+type fieldError = agenthook.FieldError
+
+// normaliseEventID is how ids of events are compared in all protocols.
+func normaliseEventID(id string) string { return agenthook.NormaliseID(id) }
 
 // agentHookKinds are the types that mean something for a call; see also
 // agentHookKind.
@@ -262,7 +346,7 @@ func readAgentHook(f *fact, raw []byte) recordedLine {
 	}
 	e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
 	if e == nil {
-		return recordedLine{fact: f, err: err}
+		return recordedLine{fact: f, err: err, unreadable: true}
 	}
 	f.origin = originOf("", e.Source, e.SessionID)
 	agentHookFact(f, hookEvent{Event: e}, false)
@@ -324,4 +408,37 @@ func (ts *trackers) applyAgentHook(w *protocolSession, f *fact) {
 	found := w.hook.Apply(f.hook)
 	ts.accountStoredItems(w)
 	ts.findings.reportSessionFindings(f, *w.origin, found)
+}
+
+// noteDecidedCall tells the session of a call that a verdict on it is on record
+// (AH-C-032).
+func (ts *trackers) noteDecidedCall(c *call, f *fact) {
+	if f.kind != kindPre && f.kind != kindDecision || !c.hasPre || len(c.decisions) == 0 {
+		return
+	}
+	if w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
+		ts.findings.reportSessionFindings(f, *w.origin, w.hook.NoteDecided(c.id, c.preEvent))
+	}
+}
+
+// checkOutsideGate: the session's attestation claims a gate that this call did not
+// go through (AH-C-084).
+func (ts *trackers) checkOutsideGate(c *call, f *fact) {
+	w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook})
+	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
+	if ok && !said && f.effect != noEffect && w.hook.ClaimsGate() {
+		c.addRetractable("AH-C-084", ts.findings.reportCheck("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
+	}
+}
+
+// checkOrphan: a completion that nothing was before went around the gate, and
+// one that came again may contradict the first (AH-C-089).
+func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact) {
+	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
+	switch {
+	case before == nil:
+		j.trackers.checkOutsideGate(c, f)
+	case before.outcome != f.outcome:
+		j.findings.reportCheck("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
+	}
 }

@@ -68,9 +68,6 @@ const fingerprintReason = "hook_fingerprint_mismatch"
 // (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
 // what it waits for (AH-C-101).
 func decisionFindings(f *fact, d *events.Decision) []*catalogue.Finding {
-	if d.Protocol != protoAgentHook {
-		return nil
-	}
 	var notes []*catalogue.Finding
 	say := func(check, what string) {
 		b := singleEventFinding(check, what, f)
@@ -205,4 +202,9 @@ func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact) {
 		}
 		as.hookFingerprints.Put(key, now)
 	}
+}
+
+// readAgentHookReason reads a reason of AgentHook's evaluator.
+func readAgentHookReason(r *events.Reason, x *reasonsSaid) {
+	x.otherFingerprint = x.otherFingerprint || r.Code == fingerprintReason
 }

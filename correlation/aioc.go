@@ -6,6 +6,14 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
+// aioc has two protocols: proposals of a tool call and proposals of a handoff. Beside a
+// decision the admitter writes the event that RFC-0002 wants.
+var (
+	toolProtocol    = &protocolRow{token: subject.ProtoTool, wordCode: 3, missingCheck: missingOfRequests, traceType: aioc.TypeToolEvaluated}
+	handoffProtocol = &protocolRow{token: subject.ProtoHandoff, wordCode: 4, missingCheck: missingOfRequests, traceType: aioc.TypeHandoffEvaluated,
+		callTraits: callTraits{handsOver: true}}
+)
+
 // expectedTrace is a decision that leaves a trace event.
 type expectedTrace struct {
 	key      sessionKey
@@ -15,7 +23,7 @@ type expectedTrace struct {
 
 // expectTrace remembers a decision that leaves a trace event.
 func (ad *admissions) expectTrace(d *events.Decision) {
-	if d.Protocol != subject.ProtoTool && d.Protocol != subject.ProtoHandoff {
+	if rowOf(d.Protocol).traceType == "" {
 		return
 	}
 	id := traceKey(d.Tenant, d.DecisionID)
@@ -74,12 +82,4 @@ func (cs *calls) attachTrace(f *fact, decisionID string) {
 	if c := s.callOfDecision(decisionID); c != nil {
 		c.addStep(stepTraced, f)
 	}
-}
-
-// traceTypes are the events that the admitter itself writes in the name of a
-// publisher, by type, and their protocols: what RFC-0002 wants on the log beside
-// a decision. They are signed like decisions. Only the admitter may write them.
-var traceTypes = map[string]string{
-	aioc.TypeToolEvaluated:    subject.ProtoTool,
-	aioc.TypeHandoffEvaluated: subject.ProtoHandoff,
 }

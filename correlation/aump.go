@@ -20,6 +20,33 @@ import (
 
 const protoAUMP = subject.ProtoAUMP
 
+var aumpProtocol = &protocolRow{
+	token: protoAUMP, wordCode: 6, missingCheck: missingOfRequests,
+	decode:     func(d *Decoder, in eventMessage, r *decodedEvent) { d.decodeEvidence(r, in.subject, in.data) },
+	readNumber: readEvidenceNumber, readReason: readMandateReason,
+	track: trackEvidence,
+	noteNumber: func(e *engine, f *fact) {
+		if f.evidence != nil {
+			e.mandates.noteNumber(f.evidence, f)
+		}
+	},
+	unreadable:  func(strictjson.Code) string { return "AUMP-E-001" },
+	equivalents: map[findingCase][]string{{DuplicateEventConflict, ""}: {"AUMP-E-012"}},
+}
+
+// trackEvidence holds evidence against its mandate. A decision has none.
+func trackEvidence(e *engine, f *fact, n novelty) {
+	e.findings.reportEventFindings(nil, f)
+	if f.evidence != nil && n == novel {
+		e.mandates.checkEvidence(f)
+	}
+}
+
+// readEvidenceNumber reads the number of evidence in its mandate.
+func readEvidenceNumber(f *fact, n *numberFields) {
+	f.evidence = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
+}
+
 // Bounds of what is remembered of mandates.
 const (
 	maxMandates     = 65_536 // mandates, and sessions that were decided under some; the oldest are forgotten
@@ -272,19 +299,15 @@ func (ms *mandates) applyChange(change events.MandateChange, at time.Time) {
 	}
 }
 
-// mandateFlagsOf reads the reasons of AUMP's evaluator.
-func mandateFlagsOf(reasons []events.Reason) (w mandateFlags) {
-	for _, r := range reasons {
-		path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
-		switch {
-		case r.Evaluator != protoAUMP:
-		case r.Code == "mandate_expired":
-			w |= mandateExpired
-		case r.Code == "mandate_inactive" && path == "/issued_at":
-			w |= mandateNotBegun
-		case r.Code == "scope_violation" && path == "/authority":
-			w |= mandateUnbounded
-		}
+// readMandateReason reads a reason of AUMP's evaluator.
+func readMandateReason(r *events.Reason, x *reasonsSaid) {
+	path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
+	switch {
+	case r.Code == "mandate_expired":
+		x.mandateFlags |= mandateExpired
+	case r.Code == "mandate_inactive" && path == "/issued_at":
+		x.mandateFlags |= mandateNotBegun
+	case r.Code == "scope_violation" && path == "/authority":
+		x.mandateFlags |= mandateUnbounded
 	}
-	return w
 }

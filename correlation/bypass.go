@@ -46,7 +46,7 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact) {
 // checkDeniedBypass: what ran without a verdict had been denied under another id or
 // name.
 func (j *judge) checkDeniedBypass(c *call, f *fact) {
-	if f.protocol != protoAgentHook {
+	if !rowOf(f.protocol).rulesApprovals {
 		return
 	}
 	if twin := c.session.findDeniedEquivalent(c); twin != nil {

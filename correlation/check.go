@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
@@ -52,14 +51,14 @@ type CheckOptions struct {
 // Findings come in the order in which they were proved. Seqs are the positions
 // in the recording, from 1. A missing completion that arrived late is none.
 func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]events.Finding, error) {
-	read, known := recordingReaders[protocol]
-	if !known {
+	row := rowOf(protocol)
+	if row.readRecorded == nil {
 		return nil, fmt.Errorf("%w, not %.20q", ErrProtocol, protocol)
 	}
 	r := &recordedSession{protocol: protocol, index: newRecordingIndex()}
 	for i, raw := range recording {
 		if line := recorded.Read(protocol, raw); line.Event != nil {
-			r.lines = append(r.lines, r.read(uint64(i)+1, line, read))
+			r.lines = append(r.lines, r.read(uint64(i)+1, line, row))
 		}
 	}
 	m := newEngine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
@@ -86,30 +85,25 @@ type recordedLine struct {
 	time       time.Time // the line's own; zero if it has none
 	decision   *events.Decision
 	defect     string // decision that cannot be read
+	unreadable bool   // nothing could be read of the event
 	err        error  // event that cannot be read, or a field of it
 	violations []schemas.Violation
 }
 
-// recordingReaders read one event of a protocol into a fact.
-var recordingReaders = map[string]func(f *fact, raw []byte) recordedLine{
-	protoAgentHook: readAgentHook,
-	protoAAEP:      readAAEP,
-}
-
-func (r *recordedSession) read(seq uint64, one recorded.Line, read func(*fact, []byte) recordedLine) recordedLine {
+func (r *recordedSession) read(seq uint64, one recorded.Line, row *protocolRow) recordedLine {
 	raw := one.Event
 	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), contentSum: sumOfBytes(raw)}
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {
 		f.readRefusedNumber(raw)
-		return recordedLine{fact: f, err: err}
+		return recordedLine{fact: f, err: err, unreadable: true}
 	}
 	if _, is := tree["decision"].(map[string]any); is {
 		r.decisions = true
 		return readDecision(f, raw)
 	}
-	line := read(f, raw)
-	if one.Publisher != "" && r.protocol != protoAAEP {
+	line := row.readRecorded(f, raw)
+	if one.Publisher != "" && !row.onePublisher {
 		f.key.source, f.source = subject.Escape(one.Publisher), boundID(one.Publisher)
 	}
 	r.index.add(f)
@@ -152,7 +146,7 @@ func (r *recordedSession) play(e *engine) {
 			e.findings.reportRule(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
 		case l.decision != nil:
 			r.decide(e, f, *l.decision)
-		case f.kind != kindAdmissionReply && f.aaep == nil && f.hook == nil:
+		case l.unreadable:
 			e.reportUnreadable(f, l.err)
 		default:
 			if f.kind != kindAdmissionReply {
@@ -168,11 +162,11 @@ func (r *recordedSession) play(e *engine) {
 }
 
 func (r *recordedSession) decide(e *engine, f *fact, d events.Decision) {
-	d.Tenant, d.EventID = "", agenthook.NormaliseID(d.EventID)
+	d.Tenant, d.EventID = "", normaliseEventID(d.EventID)
 	d.Protocol = firstNonEmpty(d.Protocol, r.protocol)
 	decisionFact(f, new(recordedVerdict), &d)
 	f.decision.approvalRef = f.decisionRef
-	if d.Protocol == protoAAEP {
+	if rowOf(d.Protocol).onePublisher {
 		f.key.source = ""
 	}
 	r.index.completeDecision(f, d)
@@ -219,7 +213,7 @@ func (x recordingIndex) completeDecision(f *fact, d events.Decision) {
 		return
 	}
 	named := d.EventID != "" && d.EventID == about.eventID
-	sameSource := d.Source == "" || named || about.protocol == protoAAEP || f.key.source == about.key.source
+	sameSource := d.Source == "" || named || rowOf(about.protocol).onePublisher || f.key.source == about.key.source
 	sameSession := d.Session == "" || f.key.session == about.key.session
 	if sameSource && sameSession {
 		f.origin = about.origin

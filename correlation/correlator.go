@@ -34,11 +34,6 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-const (
-	protoAAEP      = subject.ProtoAAEP
-	protoAgentHook = subject.ProtoAgentHook
-)
-
 // Correlator correlates one shard. It is not safe for concurrent use, but for
 // NewDecoder.
 type Correlator struct {

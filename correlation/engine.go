@@ -3,8 +3,6 @@ package correlation
 import (
 	"time"
 
-	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
-	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
@@ -197,13 +195,6 @@ func (e *engine) ensureProtocolSession(f *fact) *protocolSession {
 
 // trackFact hands a fact to its session.
 func (e *engine) trackFact(f *fact, n novelty) {
-	if f.evidence != nil {
-		e.findings.reportEventFindings(nil, f)
-		if n == novel {
-			e.mandates.checkEvidence(f)
-		}
-		return
-	}
 	if f.mandateRef != nil {
 		e.mandates.recordMandateUse(f, f.mandateRef)
 	}
@@ -217,27 +208,9 @@ func (e *engine) trackFact(f *fact, n novelty) {
 	if f.receiptDecisionID != "" {
 		e.admissions.recordNamedDecision(f)
 	}
-	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
-	switch {
-	case f.aaep != nil && f.kind == kindQuestionReply:
-		e.replies.routeQuestionReply(f)
-	case f.aaep != nil && f.aaep.IsHandshake():
-		e.negotiations.handleHandshake(f, e)
-	case watched && f.aaep != nil:
-		e.trackAAEP(e.ensureProtocolSession(f), f, n)
-	case watched:
-		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
-	case f.aaep != nil:
-		e.findings.reportEventFindings(nil, f)
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventHints(f.aaep))
-	case f.hook != nil:
-		e.findings.reportEventFindings(nil, f)
-		if n == novel {
-			e.declarations.applyRegistration(f)
-			e.declarations.checkDeclared(f.origin, f, nil)
-		}
-		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
-	default:
+	if track := rowOf(f.protocol).track; track != nil {
+		track(e, f, n)
+	} else {
 		e.findings.reportEventFindings(nil, f)
 	}
 }

@@ -7,11 +7,8 @@ import (
 	"strings"
 	"time"
 
-	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
-	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -31,7 +28,7 @@ const (
 	kindApproval                       // the producer says that the call was approved
 	kindAdmissionReply                 // a recorded reply to an admission request
 	kindSessionEnd                     // nothing of this session comes after it
-	kindQuestionReply                  // a user's reply to an AAEP question
+	kindQuestionReply                  // a user's reply to a question
 	kindOtherRequest                   // the admitter's copy of a request about something that is no tool call
 	kindCount                          // how many there are
 )
@@ -41,7 +38,7 @@ type effect int
 
 const (
 	noEffect    effect = iota // denied, blocked, cancelled, timed out before it began
-	maybeEffect               // AAEP error and timeout: its only words for "did not run", too
+	maybeEffect               // a word that also stands for "did not run"
 	hadEffect
 )
 
@@ -155,7 +152,7 @@ type fact struct {
 	hasMutationReason bool   // a mutation_reason is recorded
 	lacksCallID       bool   // a Post event that has no id of its own, only that of the call it tries again (H-07)
 	invalid           bool   // it does not follow its protocol, so it changes no state
-	refusedNumber     *int64 // of a refused AAEP event; nil if it has none
+	refusedNumber     *int64 // of a refused event in its session; nil if it has none
 	refusedSession    string // the session that number is of, where it is not the key's; "" else
 	preCommit         bool   // it claims to come before what it announces
 	needsHuman        bool   // a person has to approve what it announces (risk.requires_human_approval)
@@ -163,10 +160,8 @@ type fact struct {
 	lineageRefs   lineageRefs // where it says that it belongs
 	producerTimes producerTimes
 
-	aaep           *aaepsession.Event // what its session makes of it; nil for requests and decisions
-	hook           *hooksession.Event
-	confirmation   *confirmation // what an AAEP invocation rests on; nil if that is nothing
-	evidence       *aump.Evidence
+	protocolEvent
+	confirmation   *confirmation        // the question and answer that an invocation rests on; nil if that is nothing
 	mandateRef     *events.MandateRef   // of a decision
 	decisionExtras *decisionExtras      // what else it says; nil if that is nothing
 	namesPolicies  bool                 // it names the policies that it was made by

@@ -4,11 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
-	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aump"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -47,20 +43,16 @@ func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, 
 	}
 }
 
-// checkEffectFirst: the same call as AgentHook saw it began before AAEP announced it
-// (AAEP-C-089).
+// checkEffectFirst: a call began, as one protocol tells it, before another protocol
+// announced that it begins.
 func (j *judge) checkEffectFirst(c *call, f *fact) {
-	if f.protocol != protoAgentHook || f.effect == noEffect || f.startedAt.IsZero() || c.invokedAt.IsZero() {
+	check := rowOf(f.protocol).effectFirst
+	if check == "" || f.effect == noEffect || f.startedAt.IsZero() || c.invokedAt.IsZero() {
 		return
 	}
 	if f.startedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
-		j.findings.reportCheck("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
+		j.findings.reportCheck(check, c, f, findingFrom(c.invokedEvent, f.eventID))
 	}
-}
-
-// isSeveralMessages: a message of the transport is one message of AAEP (AAEP-C-181).
-func isSeveralMessages(protocol string, code strictjson.Code) bool {
-	return protocol == protoAAEP && (code == strictjson.TrailingData || code == strictjson.NotObject)
 }
 
 // refuseEvent reports the checks that an invalid event breaks by itself. The event
@@ -69,14 +61,8 @@ func isSeveralMessages(protocol string, code strictjson.Code) bool {
 // by that. Only its number in its session or mandate counts: see arrived.
 func (e *engine) refuseEvent(f *fact) {
 	e.findings.reportEventFindings(nil, f)
-	switch {
-	case f.aaep != nil:
-		f.aaep.Seq, f.aaep.At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventFindings(f.aaep))
-		f.refusedNumber = f.aaep.Number
-	case f.hook != nil:
-		f.hook.Seq, f.hook.At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
+	if refuse := rowOf(f.protocol).refuse; refuse != nil {
+		refuse(e, f)
 	}
 	e.noteRefusedNumber(f)
 }
@@ -85,19 +71,8 @@ func (e *engine) refuseEvent(f *fact) {
 // do not seem to leave it out: the finding about the event itself says what is wrong.
 // A session of which nothing is known does not begin with it.
 func (e *engine) noteRefusedNumber(f *fact) {
-	if f.evidence != nil {
-		e.mandates.noteNumber(f.evidence, f)
-		return
-	}
-	if f.refusedNumber == nil || f.protocol != protoAAEP {
-		return
-	}
-	key := f.key
-	if e.opts.fromRecording { // else the subject names its session
-		key.session = firstNonEmpty(f.refusedSession, key.session)
-	}
-	if w := e.trackers.find(key, f.protocol); w != nil {
-		e.findings.reportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.refusedNumber, f.eventID, f.seq))
+	if note := rowOf(f.protocol).noteNumber; note != nil {
+		note(e, f)
 	}
 }
 
@@ -122,10 +97,7 @@ func (f *fact) readRefusedNumber(raw []byte) {
 	if err := json.Unmarshal(raw, &n); err != nil {
 		return
 	}
-	switch f.protocol {
-	case protoAAEP:
-		f.refusedNumber, f.refusedSession = n.Number, subject.Escape(n.Session)
-	case protoAUMP:
-		f.evidence = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
+	if read := rowOf(f.protocol).readNumber; read != nil {
+		read(f, &n)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Of so many sessions it is remembered which agents have handed over, and of each
@@ -50,7 +49,7 @@ func (hs *handoffs) trackHandoff(s *session, c *call, f *fact) {
 	if len(list) > 0 || c.handoffFinding.finding != "" {
 		hs.checkCallAfterHandoff(list, c, f)
 	}
-	if f.kind == kindDecision && f.protocol == subject.ProtoHandoff && f.decision.verdict == events.Allow && f.agent != "" && !c.hasWeakScope() {
+	if f.kind == kindDecision && f.decision.verdict == events.Allow && f.agent != "" && rowOf(f.protocol).handsOver && !c.hasWeakScope() {
 		hs.bySession.Put(s.key, addHandoff(list, f))
 	}
 }
