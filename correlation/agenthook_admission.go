@@ -205,6 +205,6 @@ func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact) {
 }
 
 // readAgentHookReason reads a reason of AgentHook's evaluator.
-func readAgentHookReason(r *events.Reason, x *reasonsSaid) {
-	x.otherFingerprint = x.otherFingerprint || r.Code == fingerprintReason
+func readAgentHookReason(r *events.Reason) reasonsSaid {
+	return reasonsSaid{otherFingerprint: r.Code == fingerprintReason}
 }

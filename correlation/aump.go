@@ -300,7 +300,7 @@ func (ms *mandates) applyChange(change events.MandateChange, at time.Time) {
 }
 
 // readMandateReason reads a reason of AUMP's evaluator.
-func readMandateReason(r *events.Reason, x *reasonsSaid) {
+func readMandateReason(r *events.Reason) (x reasonsSaid) {
 	path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
 	switch {
 	case r.Code == "mandate_expired":
@@ -310,4 +310,5 @@ func readMandateReason(r *events.Reason, x *reasonsSaid) {
 	case r.Code == "scope_violation" && path == "/authority":
 		x.mandateFlags |= mandateUnbounded
 	}
+	return x
 }

@@ -67,7 +67,9 @@ type reasonsSaid struct {
 func readReasons(reasons []events.Reason) (x reasonsSaid) {
 	for i := range reasons {
 		if read := rowOf(reasons[i].Evaluator).readReason; read != nil {
-			read(&reasons[i], &x)
+			said := read(&reasons[i])
+			x.mandateFlags |= said.mandateFlags
+			x.otherFingerprint = x.otherFingerprint || said.otherFingerprint
 		}
 	}
 	return x

@@ -39,7 +39,7 @@ type protocolRow struct {
 	decodesRequests bool
 	readRecorded    func(f *fact, raw []byte) recordedLine             // an event of a recording; nil: there are no recordings
 	readNumber      func(f *fact, n *numberFields)                     // the number of an event that cannot be read
-	readReason      func(r *events.Reason, x *reasonsSaid)             // a reason of the protocol's own evaluator
+	readReason      func(r *events.Reason) reasonsSaid                 // a reason of the protocol's own evaluator
 	checkDecision   func(*fact, *events.Decision) []*catalogue.Finding // the checks that a decision breaks by itself
 	traceType       string                                             // of the event that the admitter writes beside a decision
 
