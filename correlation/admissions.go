@@ -2,15 +2,10 @@ package correlation
 
 import (
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/aioc"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // What the copies of requests and the decisions on them say of admission itself:
@@ -42,48 +37,6 @@ type flaggedRequest struct {
 // ownSubscriber is the name that Countersign's own verdicts bear.
 const ownSubscriber = "countersign"
 
-// isReportOnly reports whether a request only tells of something: types that propose
-// something never do, named ones that do not do unless they are said to wait, and
-// unknown ones if they say so.
-func isReportOnly(e *agenthook.Event) bool {
-	switch {
-	case agenthook.AdmissionCapable(e.EventType):
-		return false
-	case agenthook.IsKnownType(e.EventType):
-		return e.EvidencePhase != agenthook.PhasePreCommit
-	}
-	return e.EvidencePhase == agenthook.PhaseObservational || e.EvidencePhase == agenthook.PhasePostHoc
-}
-
-// requestFlagsOf reads the marks of an AgentHook request. What only tells of something is
-// let in whatever it tells.
-func requestFlagsOf(e *agenthook.Event) (k requestFlags) {
-	if isReportOnly(e) {
-		return flagReportsOnly
-	}
-	if v, ok := e.AdmissionVerdict(); ok && v.Subscriber != ownSubscriber {
-		switch v.Verdict {
-		case string(events.Deny):
-			k |= flagDeniedElsewhere
-		case string(events.Ask):
-			k |= flagAskedElsewhere
-		}
-	}
-	if hooksession.TrustsAllHooks(e) {
-		k |= flagHooksTrusted
-	}
-	runtime, _ := e.Metadata["managed_runtime"].(map[string]any)
-	if runtime == nil {
-		return k
-	}
-	registry, _ := runtime["device_registry"].(map[string]any)
-	if runtime["registration_status"] == "revoked" || runtime["approval_status"] == "denied" || runtime["approval_status"] == "expired" ||
-		registry["posture"] == "non_compliant" {
-		k |= flagRuntimeRefused
-	}
-	return k
-}
-
 // admissions are the requests and decisions that the log holds against each other.
 type admissions struct {
 	findings        *findings
@@ -112,7 +65,7 @@ func (ad *admissions) recordFlaggedRequest(f *fact) {
 // checkAdmissionDecision holds a decision against its request and against what was on record
 // when the request came.
 func (ad *admissions) checkAdmissionDecision(f *fact) {
-	if f.protocol != protoAgentHook {
+	if !rowOf(f.protocol).rulesApprovals {
 		return
 	}
 	if r := ad.flaggedRequests.Lookup(f.ownReceiptKey()); r != nil {
@@ -178,32 +131,19 @@ func (ad *admissions) checkEarlyVerdict(f *fact) {
 	ad.findings.reportSessionFinding(f, f.origin, b)
 }
 
-// declaredReasons are the checks that the admitter decides by what is declared of
-// publishers, which is not on the log, and records. See also fingerprintReason.
-var declaredReasons = map[string]string{
-	"publisher_mismatch":     "AH-C-015",
-	"event_type_not_exposed": "AH-C-127",
-}
-
-// fingerprintReason is that a manifest expects another fingerprint of a hook. It breaks
-// AH-C-129 if the hook calls itself trusted, which the request says.
-const fingerprintReason = "hook_fingerprint_mismatch"
-
 // decisionExtras is what few decisions say.
 type decisionExtras struct {
 	received, decided time.Time // by the admitter: the request, and the verdict
-	mandateFlags      mandateFlags
-	otherFingerprint  bool // see fingerprintReason
+	reasonsSaid
 }
 
 // decisionExtrasOf reads it, nil if it does not matter.
 func decisionExtrasOf(d *events.Decision) *decisionExtras {
-	words := mandateFlagsOf(d.Reasons)
-	other := slices.ContainsFunc(d.Reasons, func(r events.Reason) bool { return r.Evaluator == protoAgentHook && r.Code == fingerprintReason })
-	if words == 0 && d.Approval == nil && !other {
+	said := readReasons(d.Reasons)
+	if said == (reasonsSaid{}) && d.Approval == nil {
 		return nil
 	}
-	return &decisionExtras{d.ReceivedAt.Time, d.DecidedAt.Time, words, other}
+	return &decisionExtras{d.ReceivedAt.Time, d.DecidedAt.Time, said}
 }
 
 // mandateFlags is what a decision says of the mandate that it was made under, for
@@ -215,98 +155,3 @@ const (
 	mandateNotBegun
 	mandateUnbounded
 )
-
-// mandateFlagsOf reads the reasons of AUMP's evaluator.
-func mandateFlagsOf(reasons []events.Reason) (w mandateFlags) {
-	for _, r := range reasons {
-		path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
-		switch {
-		case r.Evaluator != protoAUMP:
-		case r.Code == "mandate_expired":
-			w |= mandateExpired
-		case r.Code == "mandate_inactive" && path == "/issued_at":
-			w |= mandateNotBegun
-		case r.Code == "scope_violation" && path == "/authority":
-			w |= mandateUnbounded
-		}
-	}
-	return w
-}
-
-// traceTypes are the events that the admitter itself writes in the name of a
-// publisher, by type, and their protocols: what RFC-0002 wants on the log beside
-// a decision. They are signed like decisions. Only the admitter may write them.
-var traceTypes = map[string]string{
-	aioc.TypeToolEvaluated:    subject.ProtoTool,
-	aioc.TypeHandoffEvaluated: subject.ProtoHandoff,
-}
-
-// expectedTrace is a decision that leaves a trace event.
-type expectedTrace struct {
-	key      sessionKey
-	protocol string
-	received bool
-}
-
-// expectTrace remembers a decision that leaves a trace event.
-func (ad *admissions) expectTrace(d *events.Decision) {
-	if d.Protocol != subject.ProtoTool && d.Protocol != subject.ProtoHandoff {
-		return
-	}
-	id := traceKey(d.Tenant, d.DecisionID)
-	if _, known := ad.expectedTraces.Get(id); !known {
-		ad.expectedTraces.Put(id, &expectedTrace{key: originOf(d.Tenant, d.Source, d.Session).key, protocol: d.Protocol})
-	}
-}
-
-// findTrace is the trace event that a decision leaves.
-func (ad *admissions) findTrace(tenant, decisionID string) (t *expectedTrace, known bool) {
-	return ad.expectedTraces.Get(traceKey(tenant, decisionID))
-}
-
-func traceKey(tenant, decisionID string) sum { return sumOf("trace", tenant, decisionID) }
-
-// applyTrace takes a trace event. It adds nothing to its decision, which has been
-// there before it, but must be what it says: signed, of a decision that is
-// recorded, and under that decision's publisher and session. A second copy, which
-// proves no more than the first, is a duplicate.
-func (c *Correlator) applyTrace(m events.LogMessage, p subject.Parsed, f *fact) {
-	if what := c.signatureDefect(&m, verifiedSignature{}); what != "" {
-		c.reportForged(f, caseTrace, what)
-		return
-	}
-	e, err := aioc.DecodePolicyEvaluated(m.Body)
-	if err != nil {
-		c.reportForged(f, caseTrace, decodeErrorText(err))
-		return
-	}
-	id := m.HeaderValue(events.HeaderDecisionID)
-	if named, _ := e.Metadata["decisionId"].(string); named != id {
-		c.reportForged(f, caseTrace, "it names another decision than its header")
-		return
-	}
-	t, known := c.engine.admissions.findTrace(p.Tenant, id)
-	switch {
-	case !known:
-		c.reportForged(f, caseTrace, "the decision that it names is not recorded before it")
-	case t.key != f.key || t.protocol != p.Protocol || e.Type != p.Type:
-		c.reportForged(f, caseTraceSubject, "publisher, session or type differ")
-	case t.received:
-		c.engine.stats.Duplicates++
-	default:
-		t.received = true
-		c.engine.calls.attachTrace(f, id)
-	}
-}
-
-// attachTrace notes the event in its call's timeline. A call that its deny has
-// closed was emitted before, and is not emitted again for it.
-func (cs *calls) attachTrace(f *fact, decisionID string) {
-	s := cs.find(f.key)
-	if s == nil {
-		return
-	}
-	if c := s.callOfDecision(decisionID); c != nil {
-		c.addStep(stepTraced, f)
-	}
-}

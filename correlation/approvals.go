@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -87,37 +86,6 @@ func (x *details) hasStep(s step) bool {
 	return slices.ContainsFunc(x.timeline, func(e timelineEntry) bool { return e.step == s })
 }
 
-// confirmation is the user's question that an invocation rests on, and its
-// answer.
-type confirmation struct {
-	asked, accepted aaepsession.Message
-	explicit        bool // the question names the call
-}
-
-// recordConfirmation notes them where they belong by the log's order: both come before the
-// invocation, which shows which call they were about.
-func (x *details) recordConfirmation(f *fact) {
-	if f.confirmation == nil {
-		return
-	}
-	if x.binding = events.BindingInferred; f.confirmation.explicit {
-		x.binding = events.BindingExplicit
-	}
-	for _, s := range [...]struct {
-		step
-		aaepsession.Message
-	}{{stepAsked, f.confirmation.asked}, {stepApproved, f.confirmation.accepted}} {
-		if s.Seq == 0 || len(x.timeline) >= maxTimeline {
-			continue
-		}
-		i := len(x.timeline)
-		for i > 0 && x.timeline[i-1].seq > s.Seq {
-			i--
-		}
-		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.protocol))
-	}
-}
-
 // firstOwnSeq is the sequence of the first of a call's own messages; 0 if there is
 // none. What a user was asked before it is not the call's.
 func (x *details) firstOwnSeq() uint64 {
@@ -174,7 +142,7 @@ func isGranted(status string) bool { return status == statusApproved || status =
 // was told to wait for that very approval (AH-C-051). What is asked for again
 // while a reviewer decides may cross the decision.
 func (ap *approvals) checkIgnoredApproval(f *fact) {
-	if f.protocol != protoAgentHook {
+	if !rowOf(f.protocol).rulesApprovals {
 		return
 	}
 	waits := f.decision.approval.valueOrZero()
@@ -249,7 +217,7 @@ func (ap *approvals) isWorkflowApproved(tenant string, a *approval) bool {
 // checkUnnamedApproval: what ran after an approval must say which: the workflow and,
 // where a decision used it up, that decision (AH-C-081).
 func (ap *approvals) checkUnnamedApproval(c *call, f *fact) {
-	if f.protocol != protoAgentHook {
+	if !rowOf(f.protocol).rulesApprovals {
 		return
 	}
 	for _, d := range c.decisions {
@@ -270,7 +238,7 @@ func (ap *approvals) checkUnnamedApproval(c *call, f *fact) {
 // checkResumePolicy: a call that was put off must come back as its resume policy says
 // (AH-C-106).
 func (ap *approvals) checkResumePolicy(c *call, f *fact) {
-	if f.kind != kindDecision || f.protocol != protoAgentHook || f.eventID == "" {
+	if f.kind != kindDecision || f.eventID == "" || !rowOf(f.protocol).rulesApprovals {
 		return
 	}
 	workflow := f.decision.approval.valueOrZero().workflow
@@ -423,7 +391,7 @@ func (ap *approvals) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 	if w.usedBy == 0 {
 		w.usedBy = f.seq
 	}
-	if f.protocol != protoAgentHook {
+	if !rowOf(f.protocol).rulesApprovals {
 		return
 	}
 	say := func(caseOf, what string) string {

@@ -5,7 +5,6 @@ import (
 	"unicode"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
 // Cases of AH-C-077.
@@ -14,17 +13,6 @@ const (
 	caseDenied     = "denied"
 	caseDeniedRan  = "ran"
 )
-
-// targetOf is what an event is done to, whatever the tool and its arguments: the
-// key by which AgentHook H-09 finds attempts to get around a question. It is known
-// only where action, resource kind and resource are, as they are for the admitter.
-func targetOf(e *agenthook.Event) sum {
-	const nobodyKnows = "unknown"
-	if e.Action == "" || e.ResourceKind == "" || e.ResourceKind == nobodyKnows || e.Resource == "" || e.Resource == nobodyKnows {
-		return sum{}
-	}
-	return sumOf("target", e.Action, e.ResourceKind, e.Resource)
-}
 
 // checkApprovalBypass: what waits for an approval, or was denied, must not be let through
 // under another id or another name (AH-C-077, H-09).
@@ -58,7 +46,7 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact) {
 // checkDeniedBypass: what ran without a verdict had been denied under another id or
 // name.
 func (j *judge) checkDeniedBypass(c *call, f *fact) {
-	if f.protocol != protoAgentHook {
+	if !rowOf(f.protocol).rulesApprovals {
 		return
 	}
 	if twin := c.session.findDeniedEquivalent(c); twin != nil {

@@ -73,7 +73,7 @@ type details struct {
 	missingFinding string // finding_id of its missing_completion, "" if none stands
 	// missingCheckFinding is the finding_id of the same under the protocol's check.
 	missingCheckFinding string
-	invokedAt           time.Time // by AAEP, as its event says
+	invokedAt           time.Time // by an announcement that says that the call begins, in that event's time
 	invokedEvent        string
 	invokedSeq          uint64       // the place of that event in the log
 	retractable         []findingRef // that a late word may take back
@@ -165,8 +165,8 @@ func (c *call) attachFact(f *fact) {
 		if !c.hasPre {
 			c.hasPre, c.preProtocol, c.preAt, c.preEvent = true, f.protocol, f.at, f.eventID
 		}
-		if f.aaep != nil && c.invokedEvent == "" {
-			c.invokedAt, c.invokedEvent, c.invokedSeq = f.aaep.Time, f.eventID, f.seq
+		if c.invokedEvent == "" && rowOf(f.protocol).announcesStart {
+			c.invokedAt, c.invokedEvent, c.invokedSeq = f.producerTimes.happenedAt, f.eventID, f.seq
 		}
 		c.addEventID(f)
 		c.addStep(stepInvoked, f)

@@ -7,12 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
-	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
@@ -55,14 +51,14 @@ type CheckOptions struct {
 // Findings come in the order in which they were proved. Seqs are the positions
 // in the recording, from 1. A missing completion that arrived late is none.
 func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]events.Finding, error) {
-	read, known := recordingReaders[protocol]
-	if !known {
+	row := rowOf(protocol)
+	if row.readRecorded == nil {
 		return nil, fmt.Errorf("%w, not %.20q", ErrProtocol, protocol)
 	}
 	r := &recordedSession{protocol: protocol, index: newRecordingIndex()}
 	for i, raw := range recording {
 		if line := recorded.Read(protocol, raw); line.Event != nil {
-			r.lines = append(r.lines, r.read(uint64(i)+1, line, read))
+			r.lines = append(r.lines, r.read(uint64(i)+1, line, row))
 		}
 	}
 	m := newEngine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
@@ -89,30 +85,25 @@ type recordedLine struct {
 	time       time.Time // the line's own; zero if it has none
 	decision   *events.Decision
 	defect     string // decision that cannot be read
+	unreadable bool   // nothing could be read of the event
 	err        error  // event that cannot be read, or a field of it
 	violations []schemas.Violation
 }
 
-// recordingReaders read one event of a protocol into a fact.
-var recordingReaders = map[string]func(f *fact, raw []byte) recordedLine{
-	protoAgentHook: readAgentHook,
-	protoAAEP:      readAAEP,
-}
-
-func (r *recordedSession) read(seq uint64, one recorded.Line, read func(*fact, []byte) recordedLine) recordedLine {
+func (r *recordedSession) read(seq uint64, one recorded.Line, row *protocolRow) recordedLine {
 	raw := one.Event
 	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), contentSum: sumOfBytes(raw)}
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {
 		f.readRefusedNumber(raw)
-		return recordedLine{fact: f, err: err}
+		return recordedLine{fact: f, err: err, unreadable: true}
 	}
 	if _, is := tree["decision"].(map[string]any); is {
 		r.decisions = true
 		return readDecision(f, raw)
 	}
-	line := read(f, raw)
-	if one.Publisher != "" && r.protocol != protoAAEP {
+	line := row.readRecorded(f, raw)
+	if one.Publisher != "" && !row.onePublisher {
 		f.key.source, f.source = subject.Escape(one.Publisher), boundID(one.Publisher)
 	}
 	r.index.add(f)
@@ -138,70 +129,6 @@ func readDecision(f *fact, raw []byte) recordedLine {
 	return recordedLine{fact: f, decision: &box.Decision, time: box.Decision.DecidedAt.Time}
 }
 
-func readAgentHook(f *fact, raw []byte) recordedLine {
-	if reply, is := replyOf(raw); is {
-		f.kind, f.eventID, f.verdictClaim = kindAdmissionReply, reply.EventID, verdictClaim{verdict: parseClaimedVerdict(reply.Decision), seq: f.seq}
-		if a := reply.Metadata.Approval; a != nil {
-			f.approval = approval{resumePolicy: boundID(a.ResumePolicy), status: a.Status, workflow: boundID(a.WorkflowID), action: boundID(a.ActionID), expiresAt: parseInstant(a.ExpiresAt)}.pointerOrNil()
-		}
-		f.eventFindings = replyFindings(f, reply)
-		if wrong := approvalDefect(raw); wrong != "" { // as of an event: it approves nothing
-			f.approval = nil
-			f.eventFindings = append(f.eventFindings, singleEventFinding("AH-C-100", wrong, f))
-		}
-		return recordedLine{fact: f}
-	}
-	e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
-	if e == nil {
-		return recordedLine{fact: f, err: err}
-	}
-	f.origin = originOf("", e.Source, e.SessionID)
-	agentHookFact(f, hookEvent{Event: e}, false)
-	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAgentHook(e.Tree)}
-}
-
-// approvalDefect says where the approval block of a reply does not follow its schema;
-// "" if it does, or is not there.
-func approvalDefect(raw []byte) string {
-	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
-	if err != nil {
-		return ""
-	}
-	meta, _ := tree["metadata"].(map[string]any)
-	block, there := meta["approval"]
-	if !there {
-		return ""
-	}
-	wrong := schemas.Default().Validate("agenthook/approval", block)
-	if len(wrong) == 0 {
-		return ""
-	}
-	return catalogue.CodeAtPath(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path)
-}
-
-// replyOf tells an admission reply from an event: it has no event_type.
-func replyOf(raw []byte) (agenthook.Reply, bool) {
-	var shape struct {
-		EventType any `json:"event_type"`
-	}
-	if err := strictjson.Unmarshal(raw, &shape); err != nil || shape.EventType != nil {
-		return agenthook.Reply{}, false
-	}
-	reply, err := agenthook.ParseReply(raw)
-	return reply, err == nil && reply.Decision != "" && reply.EventID != ""
-}
-
-func readAAEP(f *fact, raw []byte) recordedLine {
-	e, err := aaep.Decode(raw, strictjson.DefaultLimits)
-	if e == nil {
-		return recordedLine{fact: f, err: err}
-	}
-	f.origin = originOf("", "", e.SessionID)
-	f.source = boundID(e.Producer.AgentID)
-	aaepFact(f, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, false)
-	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAAEP(e.Tree)}
-}
-
 // play passes the lines to the engine.
 func (r *recordedSession) play(e *engine) {
 	for _, l := range r.lines {
@@ -219,7 +146,7 @@ func (r *recordedSession) play(e *engine) {
 			e.findings.reportRule(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
 		case l.decision != nil:
 			r.decide(e, f, *l.decision)
-		case f.kind != kindAdmissionReply && f.aaep == nil && f.hook == nil:
+		case l.unreadable:
 			e.reportUnreadable(f, l.err)
 		default:
 			if f.kind != kindAdmissionReply {
@@ -235,11 +162,11 @@ func (r *recordedSession) play(e *engine) {
 }
 
 func (r *recordedSession) decide(e *engine, f *fact, d events.Decision) {
-	d.Tenant, d.EventID = "", agenthook.NormaliseID(d.EventID)
+	d.Tenant, d.EventID = "", normaliseEventID(d.EventID)
 	d.Protocol = firstNonEmpty(d.Protocol, r.protocol)
 	decisionFact(f, new(recordedVerdict), &d)
 	f.decision.approvalRef = f.decisionRef
-	if d.Protocol == protoAAEP {
+	if rowOf(d.Protocol).onePublisher {
 		f.key.source = ""
 	}
 	r.index.completeDecision(f, d)
@@ -286,7 +213,7 @@ func (x recordingIndex) completeDecision(f *fact, d events.Decision) {
 		return
 	}
 	named := d.EventID != "" && d.EventID == about.eventID
-	sameSource := d.Source == "" || named || about.protocol == protoAAEP || f.key.source == about.key.source
+	sameSource := d.Source == "" || named || rowOf(about.protocol).onePublisher || f.key.source == about.key.source
 	sameSession := d.Session == "" || f.key.session == about.key.session
 	if sameSource && sameSession {
 		f.origin = about.origin

@@ -1,8 +1,6 @@
 package correlation
 
 import (
-	"errors"
-
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -20,40 +18,6 @@ var checkRules = func() map[string]*Rule {
 	return m
 }()
 
-// What breaks one of our rules breaks a check of the protocol as well. Ours
-// says what happened between verdict and execution in the same words for all
-// protocols; the check says which demand of the specification that breaks. Both
-// are findings, with the same evidence: whoever counts by rule, and whoever
-// measures conformance, sees each violation once.
-type equivalence struct{ rule, caseOf, protocol string }
-
-var equivalentCheckTable = map[equivalence][]string{
-	{ExecutedDespiteDeny, "", protoAgentHook}:                         {"AH-C-075"},
-	{ExecutedWhileAskPending, "", protoAgentHook}:                     {"AH-C-076"},
-	{ExecutedWhileAskPending, caseApprovalMismatch, protoAgentHook}:   {"AH-C-076", "AH-C-104"},
-	{ExecutedWhileAskPending, caseApprovalLate, protoAgentHook}:       {"AH-C-076", "AH-C-103"},
-	{ExecutedWhileAskPending, caseApprovalRefused, protoAgentHook}:    {"AH-C-076", "AH-C-103"},
-	{ExecutedWhileAskPending, caseApprovalUnrecorded, protoAgentHook}: {"AH-C-076", "AH-C-105"},
-	{ExecutedAfterExpiry, caseApprovalExpired, protoAgentHook}:        {"AH-C-103"},
-	{ExecutedWithoutVerdict, caseOnlyClaimed, protoAgentHook}:         {"AH-C-082"},
-	{ExecutedBeforeVerdict, "", protoAgentHook}:                       {"AH-C-083"},
-	{ExecutedBeforeVerdict, caseRecordedLate, protoAgentHook}:         {"AH-C-083"},
-	{ExecutedBeforeVerdict, detailDeniedLate, protoAgentHook}:         {"AH-C-083"},
-	{InputDrift, "", protoAgentHook}:                                  {"AH-C-080"},
-	{InputDrift, caseOtherTool, protoAAEP}:                            {"AAEP-C-082"},
-	{OrphanCompletion, caseOrphan, protoAgentHook}:                    {"AH-C-078"},
-	{OrphanCompletion, caseOrphan, protoAAEP}:                         {"AAEP-C-080"},
-	{OrphanCompletion, caseOrphanAgain, protoAAEP}:                    {"AAEP-C-083"},
-	{ReusedToolCallID, caseReusedOpen, protoAgentHook}:                {"AH-C-052"},
-	{ReusedToolCallID, caseReusedAAEP, protoAAEP}:                     {"AAEP-C-052"},
-	{ForgedRecord, caseClaim, protoAgentHook}:                         {"AH-C-082"},
-	{ForgedRecord, caseClaimNotRun, protoAgentHook}:                   {"AH-C-082"},
-	{ForgedRecord, caseClaimAlone, protoAgentHook}:                    {"AH-C-082"},
-	{DuplicateEventConflict, "", protoAgentHook}:                      {"AH-C-050"},
-	{DuplicateEventConflict, "", protoAAEP}:                           {"AAEP-C-050"},
-	{DuplicateEventConflict, "", protoAUMP}:                           {"AUMP-E-012"},
-}
-
 // equivalentChecks are the checks that a violation of one of our rules breaks. A
 // recorded reason excuses AH-C-080.
 func equivalentChecks(r *Rule, c *call, f *fact, v *findingSpec) []string {
@@ -64,15 +28,18 @@ func equivalentChecks(r *Rule, c *call, f *fact, v *findingSpec) []string {
 	if r == ruleDrift && v.caseOf == "" && f.hasMutationReason {
 		return nil
 	}
-	return equivalentCheckTable[equivalence{r.Name, v.caseOf, protocol}]
+	return rowOf(protocol).equivalents[findingCase{r.Name, v.caseOf}]
 }
 
-// missingRule is the protocol's check behind missing_completion.
+// missingRule is the protocol's check behind missing_completion, nil if it has none.
 func (x *details) missingRule() *Rule {
-	if firstNonEmpty(x.preProtocol, x.protocol) == protoAAEP {
-		return checkRules["AAEP-C-081"]
-	}
-	return checkRules["AH-C-079"]
+	return checkRules[x.announcingProtocol().missingCheck]
+}
+
+// announcingProtocol is the row of the protocol that announced a call; of one that was not
+// announced, that of the first fact about it.
+func (x *details) announcingProtocol() *protocolRow {
+	return rowOf(firstNonEmpty(x.preProtocol, x.protocol))
 }
 
 // reportSessionFinding emits what a session found, and gives the finding's id.
@@ -131,27 +98,13 @@ func schemaFindings(f *fact, vs []schemas.Violation) []*catalogue.Finding {
 	return notes
 }
 
-// unreadableChecks are the checks that an event breaks that strict decoding
-// refuses; AgentHook and AUMP have one for all.
-var unreadableChecks = map[strictjson.Code]string{
-	strictjson.DuplicateKey: "AAEP-C-022", strictjson.CaseCollision: "AAEP-C-022",
-	strictjson.UnsafeInteger: "AAEP-C-021", strictjson.ImpreciseNumber: "AAEP-C-021",
-	strictjson.TooLarge: "AAEP-C-020", strictjson.TooDeep: "AAEP-C-020",
-}
-
-func unreadableCheck(protocol string, err error) string {
-	var strict *strictjson.Error
-	switch {
-	case !errors.As(err, &strict):
-		return ""
-	case protocol == protoAgentHook:
-		return "AH-C-001"
-	case protocol == protoAUMP:
-		return "AUMP-E-001"
-	case protocol != protoAAEP:
+// unreadableCheck is the check that an event breaks that strict decoding refuses, "" if
+// its protocol has none.
+func unreadableCheck(p *protocolRow, code strictjson.Code) string {
+	if p.unreadable == nil {
 		return ""
 	}
-	return firstNonEmpty(unreadableChecks[strict.Code], "AAEP-C-001")
+	return p.unreadable(code)
 }
 
 // reportCheck emits that a call breaks a check of its protocol.
@@ -162,30 +115,15 @@ func (fs *findings) reportCheck(id string, c *call, f *fact, v *findingSpec) str
 // checkUnanswered: admission was asked for and never given, and nothing says that
 // the fail mode let the call pass (AH-C-073).
 func (j *judge) checkUnanswered(c *call, f *fact) {
-	if f.protocol == protoAgentHook && c.hasRequest && !c.failOpen {
+	if c.hasRequest && !c.failOpen && rowOf(f.protocol).mustBeAnswered {
 		c.addRetractable("AH-C-073", j.findings.reportCheck("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
-	}
-}
-
-// checkOrphan: a completion that nothing was before went around the gate, and
-// one that came again may contradict the first (AH-C-089).
-func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact) {
-	if f.protocol != protoAgentHook {
-		return
-	}
-	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
-	switch {
-	case before == nil:
-		j.trackers.checkOutsideGate(c, f)
-	case before.outcome != f.outcome:
-		j.findings.reportCheck("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
 	}
 }
 
 // checkUnnamedEnd: the end of a call does not carry the id that its beginning had
 // (AH-C-087).
 func (j *judge) checkUnnamedEnd(c *call, f *fact, inferred bool) {
-	if inferred && f.protocol == protoAgentHook && f.callKey.id == "" && c.group.key.id != "" {
+	if inferred && f.callKey.id == "" && rowOf(f.protocol).rulesEnds && c.group.key.id != "" {
 		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
 	}
 }

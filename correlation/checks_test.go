@@ -113,10 +113,12 @@ func TestCatalogueEntries(t *testing.T) {
 	if implemented != len(checkRules) {
 		t.Errorf("%d rules for %d implemented checks", len(checkRules), implemented)
 	}
-	for _, ids := range equivalentCheckTable {
-		for _, id := range ids {
-			if checkRules[id] == nil {
-				t.Errorf("no check %s", id)
+	for _, p := range protocols {
+		for _, ids := range p.equivalents {
+			for _, id := range ids {
+				if checkRules[id] == nil {
+					t.Errorf("%s: no check %s", p.token, id)
+				}
 			}
 		}
 	}

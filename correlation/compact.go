@@ -198,28 +198,16 @@ func (s *callFreeLists) allocVerdicts(n int) []recordedVerdict {
 	return make([]recordedVerdict, 0, n)
 }
 
-// codedWords are texts that most calls have, by the code that wordCode gives them.
+// codedWords are texts that most calls have, by the code that wordCode gives them. The
+// first of them are the protocols: see protocolRow.wordCode.
 var codedWords = [...]string{
-	protoAAEP, protoAgentHook, "tool", "handoff", "aana", "aump",
-	"allow", "ask", "defer", "deny", statusPending, statusApproved, statusConsumed,
+	6: "allow", "ask", "defer", "deny", statusPending, statusApproved, statusConsumed,
 	"failed", "denied", "abandoned", "orphaned", matchEqual, matchDrift, matchInconclusive, "succeeded", "success", "error",
 }
 
 // wordCode is how a usual word is written; 0 if it is none.
 func wordCode(w string) byte {
 	switch w {
-	case protoAAEP:
-		return 1
-	case protoAgentHook:
-		return 2
-	case "tool":
-		return 3
-	case "handoff":
-		return 4
-	case "aana":
-		return 5
-	case "aump":
-		return 6
 	case "allow":
 		return 7
 	case "ask":
@@ -255,7 +243,7 @@ func wordCode(w string) byte {
 	case "error":
 		return 23
 	}
-	return 0
+	return protocolWordCode(w)
 }
 
 // codeWord is a text that may be a usual one.

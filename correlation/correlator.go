@@ -8,7 +8,7 @@
 // depends on the order of a map.
 //
 // Beside the calls it follows every session as its protocol orders it (packages
-// aaepsession and hooksession) and reports which checks of package catalogue are
+// aaep and agenthook below this one) and reports which checks of package catalogue are
 // broken. Calls and sessions are judged apart: what depends on verdicts and
 // executions comes from the calls, also under the protocol's check (see
 // equivalences); what only depends on the order of events comes from the session.
@@ -32,11 +32,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
-)
-
-const (
-	protoAAEP      = subject.ProtoAAEP
-	protoAgentHook = subject.ProtoAgentHook
 )
 
 // Correlator correlates one shard. It is not safe for concurrent use, but for

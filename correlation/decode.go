@@ -238,7 +238,7 @@ func (s *sessionKeyers) recordMissing(name sessionName) {
 // is not: it need not be read before that is there.
 func (s *sessionKeyers) isMissing(p subject.Parsed) bool {
 	name := sessionName{p.Tenant, p.Session}
-	if len(s.missing) == 0 || p.Protocol != protoAgentHook || !s.missing[name] {
+	if len(s.missing) == 0 || !rowOf(p.Protocol).sessionKeyed || !s.missing[name] {
 		return false
 	}
 	if s.keyer(p.Tenant, p.Session); s.keyMissing {

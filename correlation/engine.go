@@ -3,10 +3,7 @@ package correlation
 import (
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
-	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
-	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
 // engine holds what was admitted against what ran: it is behind the log's correlator and
@@ -198,13 +195,6 @@ func (e *engine) ensureProtocolSession(f *fact) *protocolSession {
 
 // trackFact hands a fact to its session.
 func (e *engine) trackFact(f *fact, n novelty) {
-	if f.evidence != nil {
-		e.findings.reportEventFindings(nil, f)
-		if n == novel {
-			e.mandates.checkEvidence(f)
-		}
-		return
-	}
 	if f.mandateRef != nil {
 		e.mandates.recordMandateUse(f, f.mandateRef)
 	}
@@ -218,57 +208,11 @@ func (e *engine) trackFact(f *fact, n novelty) {
 	if f.receiptDecisionID != "" {
 		e.admissions.recordNamedDecision(f)
 	}
-	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
-	switch {
-	case f.aaep != nil && f.kind == kindQuestionReply:
-		e.replies.routeQuestionReply(f)
-	case f.aaep != nil && f.aaep.IsHandshake():
-		e.negotiations.handleHandshake(f, e)
-	case watched && f.aaep != nil:
-		e.trackAAEP(e.ensureProtocolSession(f), f, n)
-	case watched:
-		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
-	case f.aaep != nil:
-		e.findings.reportEventFindings(nil, f)
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventHints(f.aaep))
-	case f.hook != nil:
-		e.findings.reportEventFindings(nil, f)
-		if n == novel {
-			e.declarations.applyRegistration(f)
-			e.declarations.checkDeclared(f.origin, f, nil)
-		}
-		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
-	default:
+	if track := rowOf(f.protocol).track; track != nil {
+		track(e, f, n)
+	} else {
 		e.findings.reportEventFindings(nil, f)
 	}
-}
-
-func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {
-	e.findings.reportEventFindings(w, f)
-	if n != novel {
-		return
-	}
-	e.trackers.applyAAEP(w, f)
-	e.replies.recordReplyToken(w, f)
-}
-
-func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
-	e.findings.reportEventFindings(w, f)
-	if n != novel {
-		w.hook.ApplyAmended(f.hook)
-		return
-	}
-	f.hook.Seq, f.hook.At = f.seq, f.at
-	e.declarations.applyRegistration(f)
-	e.calls.setWebVerdict(f)
-	if s := e.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
-		w.hook.NoteRequested(agenthook.PreToolUse)
-	}
-	e.trackers.applyAgentHook(w, f)
-	e.attestations.checkNonce(w, f)
-	e.attestations.checkHookFingerprints(w, f)
-	e.approvals.checkApprovalEvent(w, f)
-	e.declarations.checkDeclared(*w.origin, f, w.hook)
 }
 
 // advanceTimers advances time to t: deadlines up to t fire, and sessions that have been

@@ -2,7 +2,6 @@ package correlation
 
 import (
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // The steps of a call, from its announcement to its end.
@@ -14,8 +13,8 @@ func (e *engine) announceCall(f *fact) {
 	if !f.hasTool() {
 		return
 	}
-	s := e.ensureSession(f)
-	s.askedAdmission = s.askedAdmission || f.kind == kindRequest && f.protocol == protoAgentHook
+	s, protocol := e.ensureSession(f), rowOf(f.protocol)
+	s.askedAdmission = s.askedAdmission || f.kind == kindRequest && protocol.requestAnnounces
 	c := s.matchAnnouncement(f)
 	if c == nil {
 		c = e.openOccurrence(s, f)
@@ -31,13 +30,13 @@ func (e *engine) announceCall(f *fact) {
 	if f.decision != nil && f.decision.hasReceipt {
 		e.receipts.recordReceipt(f)
 	}
-	if !e.handoffs.isEmpty() || f.protocol == subject.ProtoHandoff {
+	if !e.handoffs.isEmpty() || protocol.handsOver {
 		e.handoffs.trackHandoff(s, c, f)
 	}
-	switch f.protocol {
-	case protoAAEP:
+	if protocol.onceUnderID {
 		e.judge.checkSecondInvocation(s, c, f)
-	case protoAgentHook:
+	}
+	if protocol.rulesApprovals {
 		e.judge.checkApprovalBypass(s, c, f)
 	}
 	s.linkDecision(c, f.decisionID)
@@ -46,7 +45,9 @@ func (e *engine) announceCall(f *fact) {
 		e.receipts.retractUnknownReference(c, f)
 	}
 	e.approvals.useWorkflow(c, f)
-	e.trackers.noteDecidedCall(c, f)
+	if protocol.noteDecided != nil {
+		protocol.noteDecided(e.trackers, c, f)
+	}
 	e.approvals.checkAnnouncedApproval(c, f)
 	e.judge.replaceWaitingCalls(s, c, f)
 	e.settleVerdict(c, f)
@@ -122,7 +123,7 @@ func (e *engine) openOccurrence(s *session, f *fact) *call {
 		e.calls.linkRetry(c, before)
 	}
 	e.judge.checkEarlierEnd(sl, c, f)
-	if other != nil && f.callKey.id != "" && f.protocol != protoAAEP {
+	if other != nil && f.callKey.id != "" && !rowOf(f.protocol).onceUnderID {
 		e.findings.reportRule(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
 	}
 	if f.kind != kindDecision || f.decision.verdict != events.Deny {
@@ -202,7 +203,9 @@ func (e *engine) recordOrphan(s *session, f *fact) {
 		detail = caseOrphanAgain
 	}
 	e.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
-	e.judge.checkOrphan(sl, c, f)
+	if check := rowOf(f.protocol).checkOrphan; check != nil {
+		check(e.judge, sl, c, f)
+	}
 	e.receipts.checkReceiptUse(c, f)
 	e.findings.emitCall(c)
 	e.enforceCallBounds(s, sl)
@@ -291,7 +294,7 @@ func (c *call) recordCompletion(f *fact) {
 	c.addStep(stepCompleted, f)
 	c.hasPost, c.postEvent, c.postProtocol = true, f.eventID, f.protocol
 	c.outcome, c.hasMutationReason = f.outcome, f.hasMutationReason
-	if !c.hasPre || !c.hasRequest && f.protocol == protoAgentHook {
+	if !c.hasPre || !c.hasRequest && rowOf(f.protocol).requestAnnounces {
 		c.endedAt = f.producerTimes.happenedAt
 	}
 	if f.effect != noEffect {

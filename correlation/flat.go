@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"

@@ -230,6 +230,6 @@ func (j *judge) checkSecondInvocation(s *session, c *call, f *fact) {
 		if o := s.findInGroup(f.callKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
 			v.withEventsOf(o)
 		}
-		j.findings.reportRule(ruleReused, c, f, v.withCase(caseReusedAAEP))
+		j.findings.reportRule(ruleReused, c, f, v.withCase(caseReusedOnce))
 	}
 }

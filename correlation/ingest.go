@@ -6,10 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -80,7 +77,7 @@ func (d *Decoder) decodeEvent(m events.LogMessage, p subject.Parsed, r *decodedE
 	f.setEnvelope(&m, &p)
 	request := p.Type == subject.TypeRequest
 	data, extension := m.Body, ""
-	if protocol, ours := traceTypes[p.Type]; ours && protocol == p.Protocol {
+	if isTraceType(p.Protocol, p.Type) {
 		f.contentSum = sumOfBytes(data)
 		r.isTrace = true
 		return
@@ -104,18 +101,10 @@ func (d *Decoder) decodeEvent(m events.LogMessage, p subject.Parsed, r *decodedE
 			f.decisionID = ""
 		}
 	}
-	switch {
-	case p.Protocol == protoAgentHook:
-		if !d.decodeFlatAgentHook(m, p, r, data, request) {
-			d.decodeAgentHook(m, p, r, data, request)
-		}
-	case p.Protocol == protoAAEP:
-		if !d.decodeFlatAAEP(m, p, r, data, request) {
-			d.decodeAAEP(m, p, r, data, request)
-		}
-	case p.Protocol == subject.ProtoAUMP && !request:
-		d.decodeEvidence(r, p, data)
-	case !request || !isKnownProtocol(p.Protocol):
+	switch row := rowOf(p.Protocol); {
+	case row.decode != nil && (row.decodesRequests || !request):
+		row.decode(d, eventMessage{m, p, data, request}, r)
+	case !request || row == unknownProtocol:
 		r.defect = "nobody publishes events in the protocol that the subject names"
 	}
 	f.adoptTraceHeader(m, extension)
@@ -123,7 +112,7 @@ func (d *Decoder) decodeEvent(m events.LogMessage, p subject.Parsed, r *decodedE
 		f.namedWorkflow = boundID(firstNonEmpty(m.HeaderValue(events.HeaderWorkflow), f.approval.valueOrZero().workflow))
 	}
 	if f.kind == kindPost {
-		f.receiptDecisionID = firstNonEmpty(agenthook.NormaliseID(m.HeaderValue(events.HeaderDecisionID)), f.receiptDecisionID)
+		f.receiptDecisionID = firstNonEmpty(normaliseEventID(m.HeaderValue(events.HeaderDecisionID)), f.receiptDecisionID)
 	}
 }
 
@@ -152,66 +141,6 @@ func (c *Correlator) applyEvent(in *Input) {
 		f.key.session, f.session = r.sessionKey, r.session
 	}
 	c.engine.processFact(f)
-}
-
-func isKnownProtocol(p string) bool {
-	for _, known := range subject.Protocols {
-		if p == known {
-			return true
-		}
-	}
-	return false
-}
-
-func (d *Decoder) decodeAgentHook(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	e, err := agenthook.Decode(data, strictjson.DefaultLimits)
-	if e == nil {
-		r.readError = err
-		return
-	}
-	agentHookFact(&r.fact, hookEvent{Event: e, keys: d.argumentKeyers(p, e.EventType)}, request)
-	d.checkAgentHookSubject(m, p, r, e, request)
-	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
-}
-
-// checkAgentHookSubject holds an event against the message that it came in.
-func (d *Decoder) checkAgentHookSubject(m events.LogMessage, p subject.Parsed, r *decodedEvent, e *agenthook.Event, request bool) {
-	session := e.SessionID
-	if request {
-		session = firstNonEmpty(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(firstNonEmpty(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
-	} else if !sameSubjectType(p.Type, e.EventType) {
-		r.contradictions = append(r.contradictions, "its type is not the event_type of the event")
-	}
-	r.setSession(p, d.intern(session))
-}
-
-func (d *Decoder) decodeAAEP(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	e, err := aaep.Decode(data, strictjson.DefaultLimits)
-	if e == nil {
-		r.readError = err
-		r.fact.readRefusedNumber(data)
-		return
-	}
-	aaepFact(&r.fact, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, request)
-	d.checkAAEPSubject(m, p, r, e, request)
-	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAAEP(e.Tree))
-}
-
-// checkAAEPSubject holds an event against the message that it came in.
-func (d *Decoder) checkAAEPSubject(m events.LogMessage, p subject.Parsed, r *decodedEvent, e *aaep.Event, request bool) {
-	session := e.SessionID
-	if request {
-		session = firstNonEmpty(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(firstNonEmpty(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
-	} else if !sameSubjectType(p.Type, e.SubjectType()) {
-		r.contradictions = append(r.contradictions, "its type is not the type of the event")
-	}
-	if e.IsReply() || r.fact.aaep != nil && r.fact.aaep.IsHandshake() {
-		r.applies = true // it has no session of its own; the subject's stays
-		return
-	}
-	r.setSession(p, d.intern(session))
 }
 
 // sameSubjectType compares the type tokens of a subject with those an event should
@@ -248,12 +177,14 @@ func (r *decodedEvent) setSession(p subject.Parsed, session string) {
 // reportUnreadable reports an event that could not be read at all.
 func (e *engine) reportUnreadable(f *fact, err error) {
 	e.findings.reportInvalid(f, decodeErrorText(err))
-	if check := unreadableCheck(f.protocol, err); check != "" {
-		e.findings.emitFinding(checkRules[check], nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(decodeErrorText(err)))
-	}
 	var strict *strictjson.Error
-	if errors.As(err, &strict) && isSeveralMessages(f.protocol, strict.Code) {
-		e.findings.emitFinding(checkRules["AAEP-C-181"], nil, f, findingFrom(f.eventID).withContent(f.contentSum))
+	if row := rowOf(f.protocol); errors.As(err, &strict) {
+		if check := unreadableCheck(row, strict.Code); check != "" {
+			e.findings.emitFinding(checkRules[check], nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(decodeErrorText(err)))
+		}
+		if row.severalCheck != "" && (strict.Code == strictjson.TrailingData || strict.Code == strictjson.NotObject) {
+			e.findings.emitFinding(checkRules[row.severalCheck], nil, f, findingFrom(f.eventID).withContent(f.contentSum))
+		}
 	}
 	e.noteRefusedNumber(f)
 }

@@ -151,7 +151,8 @@ func (c *Correlator) signatureDefect(m *events.LogMessage, s verifiedSignature) 
 // than the arguments of the call that makes it, so its digest is not theirs.
 func decisionFact(f *fact, ledger *recordedVerdict, d *events.Decision) {
 	args := d.ArgsDigest
-	if d.Protocol == subject.ProtoHandoff {
+	protocol := rowOf(d.Protocol)
+	if protocol.handsOver {
 		args = ""
 	}
 	f.kind, f.protocol, f.eventID, f.agent = kindDecision, d.Protocol, d.EventID, boundID(d.Agent)
@@ -170,7 +171,10 @@ func decisionFact(f *fact, ledger *recordedVerdict, d *events.Decision) {
 			status: a.Status, workflow: boundID(a.WorkflowID), action: boundID(a.ActionID), expiresAt: a.ExpiresAt.Time, resumePolicy: boundID(a.ResumePolicy),
 		}.pointerOrNil()
 	}
-	f.eventFindings, f.mandateRef = decisionFindings(f, d), d.Mandate
+	f.mandateRef = d.Mandate
+	if protocol.checkDecision != nil {
+		f.eventFindings = protocol.checkDecision(f, d)
+	}
 	f.namesPolicies, f.decisionExtras = d.Policy != nil, decisionExtrasOf(d)
 }
 

@@ -192,12 +192,12 @@ func (x *details) approvedBy(a approval) bool {
 func agreeIfKnown(a, b string) bool { return a == "" || b == "" || a == b }
 
 // executionStart is when the execution began, as far as can be said: the producer's
-// claim if it is not after its report, the AAEP invocation, or the report.
+// claim if it is not after its report, an announcement that says so, or the report.
 func (x *details) executionStart(f *fact) time.Time {
 	switch {
 	case !f.startedAt.IsZero() && !f.startedAt.After(f.at):
 		return f.startedAt
-	case f.protocol == protoAAEP && x.hasPre && x.preProtocol == protoAAEP:
+	case x.hasPre && x.preProtocol == f.protocol && rowOf(f.protocol).announcesStart:
 		return x.preAt
 	}
 	return f.at
@@ -294,11 +294,11 @@ func (x *details) admissionStage(st effectiveVerdict) string {
 }
 
 // reportMissingCompletion reports a call without a completion. A deny is no missing
-// completion, and what was only asked for must be completed in AgentHook, where
-// asking is the pre event, but not in AAEP.
+// completion. What was only asked for must be completed too, but not in a protocol that
+// demands the end of each announced call.
 func (j *judge) reportMissingCompletion(c *call, f *fact) {
 	grade, due := events.SeverityMedium, c.hasPre || c.hasRequest
-	if firstNonEmpty(c.preProtocol, c.protocol) == protoAAEP {
+	if c.announcingProtocol().endIsMust {
 		grade, due = events.SeverityHigh, c.hasPre
 	}
 	if !due || c.replaced {
@@ -310,14 +310,16 @@ func (j *judge) reportMissingCompletion(c *call, f *fact) {
 	}
 	v := findingFrom(c.firstEvent()).withCase(detail).withSeverity(grade)
 	c.missingFinding = j.findings.reportRule(ruleMissing, c, f, v)
-	c.missingCheckFinding = j.findings.emitFinding(c.missingRule(), c, f, v.asCheckFinding(ruleMissing))
+	if check := c.missingRule(); check != nil {
+		c.missingCheckFinding = j.findings.emitFinding(check, c, f, v.asCheckFinding(ruleMissing))
+	}
 }
 
 // retractMissingCompletion takes a missing completion back that a late event proved wrong. In
-// AAEP the completion must come before the session's end (AAEP-C-081), so there
-// it stands.
+// a protocol in which the completion must come before the session's end, the finding
+// stands.
 func (j *judge) retractMissingCompletion(c *call, f *fact) {
-	if c.missingFinding == "" || (c.closeReason == closedBySessionEnd && firstNonEmpty(c.preProtocol, c.protocol) == protoAAEP) {
+	if c.missingFinding == "" || (c.closeReason == closedBySessionEnd && c.announcingProtocol().endIsMust) {
 		return
 	}
 	j.retractMissingFinding(c, f, caseWithdrawn, "the completion has arrived after all")
@@ -328,7 +330,9 @@ func (j *judge) retractMissingFinding(c *call, f *fact, detail, why string) {
 	back := findingFrom(c.firstEvent(), f.eventID).withCase(detail).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
 	j.findings.reportRule(ruleMissing, c, f, back)
 	check := findingFrom(c.firstEvent(), f.eventID).withCase(detail).retracting(c.missingCheckFinding)
-	j.findings.emitFinding(c.missingRule(), c, f, check.withText(why).withSeverity(events.SeverityInfo))
+	if rule := c.missingRule(); rule != nil {
+		j.findings.emitFinding(rule, c, f, check.withText(why).withSeverity(events.SeverityInfo))
+	}
 	c.missingFinding, c.missingCheckFinding = "", ""
 }
 

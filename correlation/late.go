@@ -94,7 +94,7 @@ func (e *engine) attachLateAnnouncement(c *call, f *fact) {
 // retractOrphan takes back that a call had not been announced, and says what is
 // left of it.
 func (j *judge) retractOrphan(c *call, f *fact) {
-	for _, made := range c.takeRetractable(OrphanCompletion, "AH-C-078", "AAEP-C-080", "AAEP-C-083") {
+	for _, made := range c.takeRetractable(orphanRules...) {
 		back := findingFrom(c.postEvent, f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == OrphanCompletion {
 			j.findings.reportRule(ruleOrphan, c, f, back)

@@ -3,8 +3,6 @@ package correlation
 import (
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -305,15 +303,6 @@ func (l *lineageRefs) correlationToken() string {
 	return l.cachedToken
 }
 
-func agentHookLineage(f *fact, e *agenthook.Event) {
-	l := &f.lineageRefs
-	l.trace, l.announcesHandoff = validTraceparent(e.Trace()), e.EventType == agenthook.AgentHandoff
-	l.setCorrelation(agenthook.NormaliseID(e.CorrelationID))
-	if e.EventType == agenthook.GoalSet || e.EventType == agenthook.GoalStatus {
-		l.parentSession = goalParent(e.Metadata)
-	}
-}
-
 // goalParent is the parent session of a goal (AHP-010), in a block of its own or
 // among the metadata.
 func goalParent(metadata map[string]any) string {
@@ -322,13 +311,6 @@ func goalParent(metadata map[string]any) string {
 	}
 	parent, _ := metadata["parent_session_id"].(string)
 	return parent
-}
-
-// aaepLineage: a correlation_id that is a traceparent is one (AAEP-C-017).
-func aaepLineage(f *fact, e *aaep.Event) {
-	if f.lineageRefs.trace = validTraceparent(e.CorrelationID); f.lineageRefs.trace == "" {
-		f.lineageRefs.setCorrelation(e.CorrelationID)
-	}
 }
 
 // adoptTraceHeader takes the traceparent that a message carries beside its event, where

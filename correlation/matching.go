@@ -4,7 +4,6 @@ import (
 	"math/bits"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // matchAnnouncement finds the call that a request, a decision or a pre event belongs to
@@ -49,11 +48,11 @@ func belongsByEvent(c *call, f *fact) bool {
 
 // belongsToOpenCall reports whether a fact with the same tool and arguments belongs to an
 // open call or is the next one. Under an id it belongs, asked again or not; but
-// AAEP invokes once under one id (AAEP-C-052). Without an id each kind comes once.
+// a protocol may invoke once under one id (onceUnderID). Without an id each kind comes once.
 func belongsToOpenCall(c *call, f *fact) bool {
 	switch f.kind {
 	case kindPre:
-		return !c.hasPre || (f.callKey.id != "" && (f.protocol != protoAAEP || !c.announcedIn.has(protoAAEP)))
+		return !c.hasPre || (f.callKey.id != "" && (!rowOf(f.protocol).onceUnderID || !c.announcedIn.has(f.protocol)))
 	case kindRequest:
 		return f.callKey.id != "" || !c.hasRequest
 	default:
@@ -116,7 +115,7 @@ func (s *session) matchCompletion(f *fact) (c *call, inferred bool) {
 			return c, false
 		}
 	}
-	if f.callKey.id != "" && f.protocol != protoAAEP {
+	if f.callKey.id != "" && !rowOf(f.protocol).endsByCorrelation {
 		return nil, false
 	}
 	if f.callKey.id != "" {
@@ -202,8 +201,8 @@ func (c *call) isDenied() bool { return c.effectiveVerdict().verdict == events.D
 
 // protocolSet says in which protocols something was seen.
 //
-// A publisher may tell of one call in several protocols: as AgentHook and as AAEP,
-// or as the decision on an aioc proposal and as the events that follow. It is one
+// A publisher may tell of one call in several protocols: one calls it a hook,
+// one a tool call, and the decision on it may have been made in a third. It is one
 // call, and one record says all of it, if tenant, source, session and a
 // tool_call_id that is not empty are the same, to the byte, and so is the tool
 // where both name one; arguments must not contradict each other. It is never one
@@ -211,12 +210,9 @@ func (c *call) isDenied() bool { return c.effectiveVerdict().verdict == events.D
 // alone: what has no id is paired within its own protocol.
 type protocolSet uint8
 
-// protocolNames are the protocols of a call by their bits, sorted.
-var protocolNames = [...]string{subject.ProtoAAEP, subject.ProtoAANA, subject.ProtoAgentHook, subject.ProtoAUMP, subject.ProtoHandoff, subject.ProtoTool}
-
 func protocolBit(name string) protocolSet {
-	for i, known := range protocolNames {
-		if name == known {
+	for i, known := range protocols {
+		if name == known.token {
 			return 1 << i
 		}
 	}
@@ -231,9 +227,9 @@ func (p protocolSet) names() []string {
 		return nil
 	}
 	var list []string
-	for i, name := range protocolNames {
+	for i, known := range protocols {
 		if p&(1<<i) != 0 {
-			list = append(list, name)
+			list = append(list, known.token)
 		}
 	}
 	return list

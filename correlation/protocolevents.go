@@ -4,13 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
-	"github.com/countersign-dev/countersign/correlation/catalogue"
-	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/aump"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -20,67 +14,6 @@ import (
 // recommendedVerdictWait is how long publishers are recommended to wait for a verdict (SPEC
 // 4). Nobody waits longer for the records of an approval either.
 const recommendedVerdictWait = 5 * time.Second
-
-// decisionFindings are the checks that a recorded decision breaks, or says that its
-// request breaks, by itself: it contradicts what is declared of its publisher
-// (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
-// what it waits for (AH-C-101).
-func decisionFindings(f *fact, d *events.Decision) []*catalogue.Finding {
-	if d.Protocol != protoAgentHook {
-		return nil
-	}
-	var notes []*catalogue.Finding
-	say := func(check, what string) {
-		b := singleEventFinding(check, what, f)
-		b.Case = what
-		notes = append(notes, b)
-	}
-	for _, r := range d.Reasons {
-		if check := declaredReasons[r.Code]; check != "" && r.Evaluator == protoAgentHook {
-			say(check, "")
-		}
-	}
-	if d.ReceivedAt.IsZero() {
-		return notes
-	}
-	if d.DecidedAt.Sub(d.ReceivedAt.Time) > recommendedVerdictWait {
-		say("AH-C-072", "")
-	}
-	if d.Verdict == events.Ask || d.Verdict == events.Defer {
-		if lacks := missingApprovalField(d.Approval); lacks != "" {
-			say("AH-C-101", lacks+" is missing")
-		}
-	}
-	return notes
-}
-
-func missingApprovalField(a *events.ApprovalRef) string {
-	switch {
-	case a == nil || a.WorkflowID == "":
-		return "the workflow"
-	case a.ActionID == "":
-		return "the action"
-	case a.ExpiresAt.IsZero():
-		return "the time until which it waits"
-	case a.ResumePolicy == "":
-		return "how to go on"
-	}
-	return ""
-}
-
-// replyFindings are the checks that a recorded reply breaks (AH-C-070, AH-C-101).
-func replyFindings(f *fact, r agenthook.Reply) []*catalogue.Finding {
-	var notes []*catalogue.Finding
-	if v := events.Verdict(r.Decision); v != events.Allow && v != events.Deny && v != events.Ask {
-		notes = append(notes, singleEventFinding("AH-C-070", "the decision is none of allow, deny and ask", f))
-	} else if r.Reason == "" {
-		notes = append(notes, singleEventFinding("AH-C-070", "it gives no reason", f))
-	}
-	if a := r.Metadata.Approval; r.Decision == string(events.Ask) && (a == nil || a.WorkflowID == "") {
-		notes = append(notes, singleEventFinding("AH-C-101", "the workflow is missing", f))
-	}
-	return notes
-}
 
 // missingRecordField says what the record of a resolved approval lacks (AH-C-108), "" if
 // nothing. Records that do not count their steps are not the admitter's.
@@ -110,36 +43,16 @@ func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, 
 	}
 }
 
-// checkEffectFirst: the same call as AgentHook saw it began before AAEP announced it
-// (AAEP-C-089).
+// checkEffectFirst: a call began, as one protocol tells it, before another protocol
+// announced that it begins.
 func (j *judge) checkEffectFirst(c *call, f *fact) {
-	if f.protocol != protoAgentHook || f.effect == noEffect || f.startedAt.IsZero() || c.invokedAt.IsZero() {
+	check := rowOf(f.protocol).effectFirst
+	if check == "" || f.effect == noEffect || f.startedAt.IsZero() || c.invokedAt.IsZero() {
 		return
 	}
 	if f.startedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
-		j.findings.reportCheck("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
+		j.findings.reportCheck(check, c, f, findingFrom(c.invokedEvent, f.eventID))
 	}
-}
-
-// setWebVerdict looks for the recorded verdict on a web action, which waits for it
-// like a call (AH-C-145).
-func (cs *calls) setWebVerdict(f *fact) {
-	if !f.hook.AnnouncesWebAction() {
-		return
-	}
-	s := cs.find(f.key)
-	if s == nil {
-		return
-	}
-	c := s.findNamed(f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) })
-	if c != nil && c.lastDecision() != nil {
-		f.hook.SetRecordedVerdict(string(c.lastDecision().verdict))
-	}
-}
-
-// isSeveralMessages: a message of the transport is one message of AAEP (AAEP-C-181).
-func isSeveralMessages(protocol string, code strictjson.Code) bool {
-	return protocol == protoAAEP && (code == strictjson.TrailingData || code == strictjson.NotObject)
 }
 
 // refuseEvent reports the checks that an invalid event breaks by itself. The event
@@ -148,14 +61,8 @@ func isSeveralMessages(protocol string, code strictjson.Code) bool {
 // by that. Only its number in its session or mandate counts: see arrived.
 func (e *engine) refuseEvent(f *fact) {
 	e.findings.reportEventFindings(nil, f)
-	switch {
-	case f.aaep != nil:
-		f.aaep.Seq, f.aaep.At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventFindings(f.aaep))
-		f.refusedNumber = f.aaep.Number
-	case f.hook != nil:
-		f.hook.Seq, f.hook.At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
+	if refuse := rowOf(f.protocol).refuse; refuse != nil {
+		refuse(e, f)
 	}
 	e.noteRefusedNumber(f)
 }
@@ -164,19 +71,8 @@ func (e *engine) refuseEvent(f *fact) {
 // do not seem to leave it out: the finding about the event itself says what is wrong.
 // A session of which nothing is known does not begin with it.
 func (e *engine) noteRefusedNumber(f *fact) {
-	if f.evidence != nil {
-		e.mandates.noteNumber(f.evidence, f)
-		return
-	}
-	if f.refusedNumber == nil || f.protocol != protoAAEP {
-		return
-	}
-	key := f.key
-	if e.opts.fromRecording { // else the subject names its session
-		key.session = firstNonEmpty(f.refusedSession, key.session)
-	}
-	if w := e.trackers.find(key, f.protocol); w != nil {
-		e.findings.reportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.refusedNumber, f.eventID, f.seq))
+	if note := rowOf(f.protocol).noteNumber; note != nil {
+		note(e, f)
 	}
 }
 
@@ -201,10 +97,7 @@ func (f *fact) readRefusedNumber(raw []byte) {
 	if err := json.Unmarshal(raw, &n); err != nil {
 		return
 	}
-	switch f.protocol {
-	case protoAAEP:
-		f.refusedNumber, f.refusedSession = n.Number, subject.Escape(n.Session)
-	case protoAUMP:
-		f.evidence = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
+	if read := rowOf(f.protocol).readNumber; read != nil {
+		read(f, &n)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
@@ -18,12 +17,12 @@ import (
 // that an erasure of the message does not reach.
 func decodeErrorText(err error) string {
 	var strict *strictjson.Error
-	var hook *agenthook.FieldError // AAEP's is the same type
+	var field *fieldError // of all protocols
 	switch {
 	case errors.As(err, &strict):
 		return codeAtPath(string(strict.Code), "")
-	case errors.As(err, &hook):
-		return codeAtPath("wrong_type", hook.Path)
+	case errors.As(err, &field):
+		return codeAtPath("wrong_type", field.Path)
 	}
 	for _, known := range cloudEventErrors {
 		if errors.Is(err, known.err) {

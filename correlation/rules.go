@@ -56,7 +56,7 @@ const (
 	CallAfterHandoff        = "call_after_handoff"
 	ReceiptReused           = "receipt_reused"
 	caseReusedOpen          = "open"
-	caseReusedAAEP          = "aaep"
+	caseReusedOnce          = "aaep"
 	caseOrphan              = ""
 	caseOrphanAgain         = "again"
 	caseDeadline            = ""
@@ -196,7 +196,7 @@ var (
 		Explanation: "The id of {call} was used again for another call.",
 		Cases: map[string]string{
 			caseReusedOpen: "The id of {call} was used for {tool} with other arguments while an earlier call was still open under it.",
-			caseReusedAAEP: "The id of {call} was used for a second invocation in the same session.",
+			caseReusedOnce: "The id of {call} was used for a second invocation in the same session.",
 		},
 		Remedy: "Make the runtime give every call an id of its own; until then its verdicts and executions are easily mistaken for each other.",
 	}

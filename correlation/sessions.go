@@ -27,7 +27,7 @@ type session struct {
 	sawDenial     bool // a call was denied
 	sawAsk        bool // a verdict was heard that lets a call wait
 
-	askedAdmission bool // AgentHook: its runtime asked for admission
+	askedAdmission bool // its runtime asked for admission by an event of the session
 
 	parentLinkRank int8 // the rank of what it belongs to, as far as that was known when it was active
 

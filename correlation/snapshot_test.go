@@ -181,10 +181,10 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts",
+	"aaep.Session.out", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts",
 	"correlation.trackers.opts", "correlation.negotiations.opts", "correlation.replies.opts", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
-	"correlation.engine.prefetched", "hooksession.Session.out",
+	"correlation.engine.prefetched", "agenthook.Session.out",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
 }
 

@@ -1,16 +1,12 @@
 package correlation
 
 import (
-	"slices"
-
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
-	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
 
-// trackers follow the sessions of AAEP and AgentHook as their protocol orders them, beside
+// trackers follow sessions as their protocol orders them (protocolRow.sessions), beside
 // the calls: which event may follow which, which question was asked, which output is
 // complete. Their bounds are Options.MaxSessions and storedItemLimit.
 type trackers struct {
@@ -22,7 +18,7 @@ type trackers struct {
 	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
 	storedItems     int // of all sessions; at most the next
 	storedItemLimit int
-	runningSessions map[sourceKey]int // AAEP sessions that have started and not ended
+	runningSessions map[sourceKey]int // sessions whose start is on the log, and their end is not
 }
 
 func newTrackers(t *timers, fs *findings) *trackers {
@@ -53,7 +49,7 @@ func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
 // count is how many sessions are followed.
 func (ts *trackers) count() int { return ts.sessions.Len() }
 
-// hasRunning reports whether an AAEP session has started and not ended.
+// hasRunning reports whether the start of a session is on the log, and its end is not.
 func (ts *trackers) hasRunning() bool { return len(ts.runningSessions) > 0 }
 
 // recount counts for every publisher what its sessions remember, in a restored table.
@@ -69,16 +65,15 @@ type protocolSessionKey struct {
 	protocol string
 }
 
-// protocolSession is a session that is followed; one of the two is set.
+// protocolSession is a session that is followed.
 type protocolSession struct {
 	origin       *origin // shared, and never changed
 	protocol     string
 	lastActivity activity
-	aaep         *aaepsession.Session
-	hook         *hooksession.Session
-	givenHints   map[string]bool // hints of schemas that were given
-	storedItems  int
-	share        *tables.Share `snapshot:"-"` // its publisher in the table of flows
+	protocolState
+	givenHints  map[string]bool // hints of schemas that were given
+	storedItems int
+	share       *tables.Share `snapshot:"-"` // its publisher in the table of flows
 }
 
 func (w *protocolSession) ID() protocolSessionKey {
@@ -93,11 +88,7 @@ func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
 // too much: see surplus.
 func (ts *trackers) accountStoredItems(w *protocolSession) {
 	before := w.storedItems
-	if w.aaep != nil {
-		w.storedItems = w.aaep.StoredItems()
-	} else {
-		w.storedItems = w.hook.StoredItems()
-	}
+	w.storedItems = rowOf(w.protocol).sessions.storedItems(w)
 	ts.storedItems += w.storedItems - before
 	ts.sessions.Count(w.share, tables.ByWeight, w.storedItems-before)
 	for ts.storedItems > ts.storedItemLimit {
@@ -111,9 +102,7 @@ func (ts *trackers) accountStoredItems(w *protocolSession) {
 
 // trackerTombstone is what is kept of a session that is not followed any more.
 type trackerTombstone struct {
-	aaep    aaepsession.Tombstone
-	hook    hooksession.Tombstone
-	silence *catalogue.Finding // it was said to have fallen silent
+	protocolTombstone
 }
 
 // expireProtocolSessions forgets the sessions that have been idle for too long.
@@ -128,22 +117,13 @@ func (ts *trackers) expireProtocolSessions() {
 			return
 		}
 		d := trackerTombstone{}
-		if w.aaep != nil {
-			if d.silence = w.aaep.SilenceFinding(); d.silence != nil {
-				ts.findings.reportSessionFinding(&fact{protocol: protoAAEP}, *w.origin, d.silence)
-			}
-		}
+		d.silence = rowOf(w.protocol).sessions.expire(ts, w)
 		ts.forgetProtocolSession(w, d)
 	}
 }
 
 func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
-	if w.aaep != nil {
-		d.aaep = w.aaep.Tombstone()
-		ts.countRunningSessions(w, w.aaep.IsRunning(), false)
-	} else {
-		d.hook = w.hook.Tombstone()
-	}
+	rowOf(w.protocol).sessions.tombstone(ts, w, &d)
 	ts.storedItems -= w.storedItems
 	ts.sessions.Count(w.share, tables.ByWeight, -w.storedItems)
 	ts.tombstones.Put(w.ID(), d)
@@ -172,75 +152,9 @@ func (ts *trackers) follow(f *fact, o *origin) *protocolSession {
 	}
 	d, _ := ts.tombstones.Get(key)
 	w := &protocolSession{origin: o, protocol: f.protocol, lastActivity: ts.timers.currentActivity()}
-	if f.aaep != nil {
-		w.aaep = aaepsession.Restore(d.aaep)
-		ts.countRunningSessions(w, false, w.aaep.IsRunning())
-		ts.retractSilence(w, f, d)
-	} else {
-		w.hook = hooksession.Restore(d.hook)
-	}
+	rowOf(f.protocol).sessions.restore(ts, w, f, d)
 	ts.sessions.Add(w)
 	return w
-}
-
-// retractSilence takes back that a session fell silent.
-func (ts *trackers) retractSilence(w *protocolSession, f *fact, d trackerTombstone) {
-	if d.silence == nil {
-		return
-	}
-	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.eventID},
-		Seqs: []uint64{f.seq}, Replaces: d.silence, RetractsOnly: true})
-	d.silence = nil
-	ts.tombstones.Put(w.ID(), d)
-}
-
-// countRunningSessions keeps how many AAEP sessions of a publisher are running.
-func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
-	k := sourceKey{w.origin.key.tenant, w.origin.key.source}
-	switch {
-	case after && !before:
-		ts.runningSessions[k]++
-	case before && !after:
-		if ts.runningSessions[k]--; ts.runningSessions[k] <= 0 {
-			delete(ts.runningSessions, k)
-		}
-	}
-}
-
-// applyAAEP applies an event to its session.
-func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
-	f.aaep.Seq, f.aaep.At, f.aaep.FromRecording, f.aaep.RecordedUntil = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
-	before, stray := w.aaep.IsRunning(), w.aaep.NeverStarted()
-	found := w.aaep.Apply(f.aaep)
-	ts.countRunningSessions(w, before, w.aaep.IsRunning())
-	ts.accountStoredItems(w)
-	ts.findings.reportSessionFindings(f, *w.origin, found)
-	if f.kind == kindPre {
-		if asked, accepted, explicit := w.aaep.Confirmation(f.aaep); asked.Seq != 0 {
-			f.confirmation = &confirmation{asked, accepted, explicit}
-		}
-	}
-	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.key.publisher()] > 0 {
-		ts.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
-	}
-}
-
-// applyAgentHook applies an event to its session.
-func (ts *trackers) applyAgentHook(w *protocolSession, f *fact) {
-	found := w.hook.Apply(f.hook)
-	ts.accountStoredItems(w)
-	ts.findings.reportSessionFindings(f, *w.origin, found)
-}
-
-// noteDecidedCall tells the session of a call that a verdict on it is on record
-// (AH-C-032).
-func (ts *trackers) noteDecidedCall(c *call, f *fact) {
-	if f.protocol != protoAgentHook || f.kind != kindPre && f.kind != kindDecision || !c.hasPre || len(c.decisions) == 0 {
-		return
-	}
-	if w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
-		ts.findings.reportSessionFindings(f, *w.origin, w.hook.NoteDecided(c.id, c.preEvent))
-	}
 }
 
 // singleEventFinding is a breach that one event proves.
@@ -271,16 +185,6 @@ func (fs *findings) reportEventFindings(w *protocolSession, f *fact) {
 func (fs *findings) reportSessionFindings(f *fact, who origin, found []*catalogue.Finding) {
 	for _, b := range found {
 		fs.reportSessionFinding(f, who, b)
-	}
-}
-
-// checkOutsideGate: the session's attestation claims a gate that this call did not
-// go through (AH-C-084).
-func (ts *trackers) checkOutsideGate(c *call, f *fact) {
-	w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook})
-	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
-	if ok && !said && f.effect != noEffect && w.hook.ClaimsGate() {
-		c.addRetractable("AH-C-084", ts.findings.reportCheck("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }
 

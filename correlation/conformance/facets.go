@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/correlation/hooksession"
+	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"

@@ -1,0 +1,257 @@
+package aaep
+
+import (
+	"strings"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// judgeInvocation holds an invocation against what the user was asked (AAEP 4.3.1, 6.1).
+//
+// A question names no call. It belongs to the one whose id it carries (see
+// Prefix, or extra_context.tool_call_id); otherwise the latest accepted question
+// that no invocation has used yet is the one that the next grave invocation
+// uses, one each. A harmless invocation uses only what asks about something
+// harmless.
+func (s *Session) judgeInvocation(e *Event, i *invocation) {
+	a, explicit, candidates := s.findQuestion(i)
+	if a != nil && a.coversInvocation(i) {
+		a.usedBy, a.usedByTool = i.event, i.tool
+		s.compareWithQuestion(a, i, explicit)
+		if candidates > 1 {
+			b := asHint(s.addFinding("AAEP-C-100", "several questions could be meant", a.event, i.event))
+			b.Case, b.Call = "ambiguous", i.id
+		}
+		return
+	}
+	if a == nil {
+		a = s.latestUnboundQuestion(i)
+	}
+	if a == nil || !s.questionStandsAgainst(a, i, explicit) {
+		s.reportIgnoredRejections(e, i)
+		if i.isRisky() {
+			s.reportUnasked(i, nil)
+		}
+		return
+	}
+	s.reportAgainstQuestion(e, a, i)
+	if i.isRisky() {
+		s.reportUnasked(i, a)
+	}
+	a.outcomeNoted = true
+}
+
+// findQuestion finds the question that an invocation may use, or the one that is
+// explicitly about it.
+func (s *Session) findQuestion(i *invocation) (a *userQuestion, explicit bool, candidates int) {
+	for _, c := range s.questions {
+		switch {
+		case !c.isConfirmation():
+		case c.callID != "" && c.callID == i.id:
+			a, explicit = c, true
+		case explicit || c.callID != "" || !c.coversInvocation(i) || c.earlierInvocation != nil:
+		case i.isRisky() || !c.isRisky():
+			a = c
+			candidates++
+		default:
+			c.harmlessInvocation = firstInvocation(c.harmlessInvocation, i)
+		}
+	}
+	if explicit {
+		candidates = 1
+	}
+	return a, explicit, candidates
+}
+
+// coversInvocation tells whether a question stands behind an invocation: it was accepted,
+// or took its default where that is enough, and was not used yet. Nobody accepts
+// something grave by a yes to something harmless, unless the question says that it
+// is about this call.
+func (a *userQuestion) coversInvocation(i *invocation) bool {
+	yes := a.stage == questionAccepted || (a.stage == questionDefaultedAccept && !i.isRisky())
+	return yes && a.usedBy == (eventRef{}) && !(i.isRisky() && a.callID == "" && a.understatesRisk(i))
+}
+
+// understatesRisk tells whether a question said less than the invocation is (10.2,
+// T3). What it does not say at all is no lie.
+func (a *userQuestion) understatesRisk(i *invocation) bool {
+	return (i.irreversible && a.statesReversibility && !a.irreversible) || (a.statesRisk && a.risk < i.risk)
+}
+
+func firstInvocation(a, b *invocation) *invocation {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// latestUnboundQuestion is the latest question without a binding: what stands in the way of
+// an invocation that has no acceptance to use.
+func (s *Session) latestUnboundQuestion(i *invocation) *userQuestion {
+	for k := len(s.questions) - 1; k >= 0; k-- {
+		a := s.questions[k]
+		if a.isConfirmation() && a.callID == "" && a.earlierInvocation == nil && (i.isRisky() || !a.isRisky() || a.namesTool(i)) {
+			return a
+		}
+	}
+	return nil
+}
+
+// namesTool tells whether the question's text names the tool.
+func (a *userQuestion) namesTool(i *invocation) bool {
+	if a.tool != "" {
+		return a.tool == i.tool
+	}
+	return len(i.tool) > 3 && strings.Contains(a.actionText, strings.ToLower(i.tool))
+}
+
+// questionStandsAgainst tells whether an invocation is for what a question was about. A
+// grave one is: it needs an acceptance and has none. A harmless one is if the
+// question names it, or if it follows a rejection immediately.
+func (s *Session) questionStandsAgainst(a *userQuestion, i *invocation, explicit bool) bool {
+	switch {
+	case explicit || i.isRisky():
+		return true
+	case a.stage == questionRejected || a.stage == questionDefaultedReject:
+		return a.namesTool(i) || (!a.outcomeNoted && a.tool == "")
+	}
+	return a.stage == questionPending && a.namesTool(i) || a.stage == questionSuperseded && a.isAbout(i)
+}
+
+// isAbout tells whether a question says itself that it is about this call or tool.
+// The wording of its text is not enough for a question that was withdrawn.
+func (a *userQuestion) isAbout(i *invocation) bool {
+	return a.callID != "" && a.callID == i.id || a.tool != "" && a.tool == i.tool
+}
+
+// reportAgainstQuestion reports what an invocation without an acceptance does instead. A question
+// that was withdrawn by leaving awaiting_input authorises nothing: until its time is
+// over, its action is as early as while the question is pending.
+func (s *Session) reportAgainstQuestion(e *Event, a *userQuestion, i *invocation) {
+	say := func(check, what string) *catalogue.Finding {
+		b := s.addFinding(check, what, a.event, a.resolvedBy, i.event)
+		b.Call = i.id
+		return b
+	}
+	// What that breaks is said already; this is the same for whoever looks at replies.
+	ignored := func(what string) { asHint(say("AAEP-C-114", what)) }
+	early := func(what string) {
+		a.actedOnEarly = true
+		say("AAEP-C-103", what)
+		if a.acceptsByDefault {
+			say("AAEP-C-105", "its time was not over")
+		}
+	}
+	switch a.stage {
+	case questionPending:
+		early("")
+	case questionRejected:
+		say("AAEP-C-104", "")
+		if a.acceptedSecond {
+			say("AAEP-C-115", "")
+			ignored("another answer had come before it")
+		}
+	case questionDefaultedReject:
+		say("AAEP-C-104", "nobody answered in time")
+		if a.acceptedLate {
+			say("AAEP-C-105", "the answer came after its time")
+			ignored("it came when its time was over")
+		}
+	case questionSuperseded:
+		switch {
+		case a.acceptedAfterWithdrawal:
+			say("AAEP-C-109", "it was acted on")
+			ignored("its question had been withdrawn")
+		case a.isAbout(i) && !a.isTimeOver(e):
+			early("the question had been withdrawn without an answer")
+		}
+	case questionAccepted, questionDefaultedAccept:
+		switch {
+		case a.usedBy == (eventRef{}):
+			a.usedBy, a.usedByTool = i.event, i.tool
+			s.compareWithQuestion(a, i, a.callID != "")
+		case a.callID != "" || a.usedByTool == i.tool: // another tool was not meant to use it
+			s.addFinding("AAEP-C-102", "", a.event, a.usedBy, i.event).Call = i.id
+		}
+	}
+}
+
+// reportUnasked reports a grave invocation that no acceptance stands behind. a is the
+// question that it may be about.
+func (s *Session) reportUnasked(i *invocation, a *userQuestion) {
+	byDefault := a != nil && a.stage == questionDefaultedAccept && a.usedBy == i.event
+	if !i.irreversible {
+		if !byDefault {
+			b := s.addFinding("AAEP-C-101", "", i.event)
+			b.Call = i.id
+			i.unaskedFinding = b
+		}
+		return
+	}
+	if byDefault { // legal for what carries little risk, and no acceptance (A-04 of the digest)
+		b := s.addFinding("AAEP-C-100", "nobody answered, and the default was taken", a.event, i.event)
+		b.Case, b.Call, b.Severity = "defaulted_accept", i.id, events.SeverityLow
+		return
+	}
+	b := s.addFinding("AAEP-C-100", "", i.event)
+	b.Call = i.id
+	i.unaskedFinding = b
+}
+
+// reportIgnoredRejections: an invocation that has nothing to do with a question that was
+// rejected shows that the rejection was not taken note of.
+func (s *Session) reportIgnoredRejections(e *Event, i *invocation) {
+	for _, a := range s.questions {
+		if (a.stage == questionRejected || a.stage == questionDefaultedReject) && !a.outcomeNoted {
+			s.addFinding("AAEP-C-106", "", a.event, a.resolvedBy, e.eventRef())
+			a.outcomeNoted = true
+		}
+	}
+}
+
+// compareWithQuestion looks for a question that was answered for something else (10.2).
+func (s *Session) compareWithQuestion(a *userQuestion, i *invocation, explicit bool) {
+	switch {
+	case a.tool != "" && i.tool != "" && a.tool != i.tool:
+		s.reportUnderstated(a, i, "it is another tool")
+	case (a.irreversible && !i.irreversible && (explicit || i.isRisky())) || a.risk > i.risk && i.isRisky():
+		s.reportUnderstated(a, i, "its risk is made smaller")
+	case explicit && a.risk > i.risk:
+		s.reportUnderstated(a, i, "its risk is made smaller")
+	}
+	if (explicit || i.isRisky()) && a.understatesRisk(i) {
+		b := s.reportUnderstated(a, i, "the user was told of less than it is")
+		b.Case, b.Severity = "understated", events.SeverityHigh
+	}
+}
+
+// linkLateQuestion: a question that comes when the call has been invoked already is
+// what upstream's own code does (A-22 of the digest), and one finding.
+func (s *Session) linkLateQuestion(a *userQuestion) {
+	for k := len(s.openInvocations) - 1; k >= 0; k-- {
+		i := s.openInvocations[k]
+		if i.unaskedFinding == nil || i.laterQuestion != nil || (a.callID != "" && a.callID != i.id) {
+			continue
+		}
+		i.laterQuestion, a.earlierInvocation = a, i
+		if i.unaskedFinding.Check == "AAEP-C-100" {
+			b := s.addFinding("AAEP-C-100", "late_confirmation, the user was asked only after the invocation", i.event, a.event)
+			b.Case, b.Call, b.Replaces = "late_confirmation", i.id, i.unaskedFinding
+		}
+		return
+	}
+}
+
+// judgeLateQuestion holds a success against the question that came after its
+// invocation.
+func (s *Session) judgeLateQuestion(e *Event, i *invocation) {
+	a := i.laterQuestion
+	say := func(check string) { s.addFinding(check, "", a.event, a.resolvedBy, e.eventRef()).Call = i.id }
+	switch a.stage {
+	case questionPending:
+		say("AAEP-C-103")
+	case questionRejected, questionDefaultedReject:
+		say("AAEP-C-104")
+	}
+}

@@ -1,0 +1,169 @@
+package aaep
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
+)
+
+// handleReply takes an answer (6.3.4). One that does not count changes nothing.
+func (s *Session) handleReply(e *Event, token string, r replyContent) {
+	i := len(s.questions) - 1
+	for ; i >= 0 && s.questions[i].token != boundID(token); i-- {
+	}
+	if i < 0 {
+		return
+	}
+	a := s.questions[i]
+	r.subscription, r.response = boundID(r.subscription), boundID(r.response)
+	if slices.Contains(a.replies, r) {
+		return // delivered again
+	}
+	if len(a.replies) < maxReplies {
+		a.replies = append(a.replies, r)
+	}
+	yes := a.isConfirmation() && r.response == decisionAccept
+	switch a.stage {
+	case questionAccepted, questionRejected, questionAnswered:
+		s.handleSecondReply(e, a, r, yes)
+		return
+	case questionSuperseded, questionClosed:
+		asHint(s.addFinding("AAEP-C-109", "", a.event, e.eventRef()))
+		a.acceptedAfterWithdrawal = a.acceptedAfterWithdrawal || yes
+		return
+	}
+	dated := !e.Time.IsZero() && !a.deadline.IsZero() && !e.Time.Before(a.deadline)
+	if a.stage != questionPending || a.isTimeOver(e) {
+		s.addFinding("AAEP-C-111", "its time was over", a.event, e.eventRef()).Case = "late"
+		a.acceptedLate = a.acceptedLate || yes
+		return
+	}
+	switch {
+	case dated:
+		b := s.addFinding("AAEP-C-111", "it is dated after its time, in which it came", a.event, e.eventRef())
+		b.Case, b.Severity = "dated", events.SeverityLow
+	case !e.Time.IsZero() && e.Time.Add(clockSkew).Before(a.askedAt):
+		s.addFinding("AAEP-C-111", "it is dated before its question", a.event, e.eventRef()).Severity = events.SeverityLow
+	}
+	s.applyReply(e, a, r)
+}
+
+// handleSecondReply takes an answer to a question that has one: the first valid one counts
+// (6.3.5). From another subscriber it only came second.
+func (s *Session) handleSecondReply(e *Event, a *userQuestion, r replyContent, yes bool) {
+	b := s.addFinding("AAEP-C-110", "it has been answered", a.event, e.eventRef())
+	b.Case = "consumed"
+	if a.subscription != r.subscription {
+		asHint(b)
+	}
+	a.acceptedSecond = a.acceptedSecond || (yes && a.stage == questionRejected)
+}
+
+func (s *Session) applyReply(e *Event, a *userQuestion, r replyContent) {
+	switch {
+	case !a.isConfirmation() && !a.acceptsResponse(r):
+		s.addFinding("AAEP-C-117", "", a.event, e.eventRef())
+	case !a.isConfirmation():
+		s.resolveQuestion(a, questionAnswered, e.eventRef(), e.producerTime())
+	case !a.allowsDecision(r.response):
+		s.addFinding("AAEP-C-113", "", a.event, e.eventRef())
+	case r.response == decisionAccept:
+		s.resolveQuestion(a, questionAccepted, e.eventRef(), e.producerTime())
+	case r.response == decisionReject:
+		s.resolveQuestion(a, questionRejected, e.eventRef(), e.producerTime())
+	}
+	if a.stage != questionPending {
+		a.subscription, a.resolvedAt = r.subscription, e.At
+	}
+	s.stateExplained = true
+}
+
+func (a *userQuestion) allowsDecision(decision string) bool {
+	if len(a.allowedReplies) == 0 {
+		return decision == decisionAccept || decision == decisionReject
+	}
+	return slices.Contains(a.allowedReplies, decision)
+}
+
+// acceptsResponse tells whether a response is of a kind that the question asks for
+// (6.5.5).
+func (a *userQuestion) acceptsResponse(r replyContent) bool {
+	kinds := a.clarification.kinds
+	if len(kinds) == 0 && len(a.clarification.choices) == 0 {
+		return true
+	}
+	isText := r.kind == "string"
+	chosen := isText && slices.Contains(a.clarification.choices, r.response)
+	if len(kinds) == 0 {
+		return chosen
+	}
+	return slices.ContainsFunc(kinds, func(kind string) bool {
+		switch kind {
+		case "yes_no":
+			return r.kind == "boolean" || (isText && slices.Contains([]string{"yes", "no"}, strings.ToLower(r.response)))
+		case "numeric":
+			return r.kind == "number"
+		case "multiple_choice":
+			return chosen
+		}
+		return isText
+	})
+}
+
+// checkAutomaticReply: that a program answers for the user is allowed only where the user
+// wanted it, which is nowhere on the log.
+func (s *Session) checkAutomaticReply(e *Event, decidedBy string) {
+	if isAutomatic(decidedBy) {
+		s.addFinding("AAEP-C-118", "", e.eventRef())
+	}
+}
+
+// UnknownReplyFinding is the breach of a reply whose token its publisher does not know
+// (AAEP-C-110).
+func UnknownReplyFinding(e *Event) *catalogue.Finding {
+	s := Session{}
+	b := s.addFinding("AAEP-C-110", "nobody asked under this token", e.eventRef())
+	b.Case = "unknown"
+	return b
+}
+
+// KeptReply is what is kept of a reply whose question is not known yet.
+type KeptReply struct {
+	token, decidedBy string
+	clarifies        bool
+	content          replyContent
+}
+
+// KeepReply gives what to keep of a reply.
+func (e *Event) KeepReply() KeptReply {
+	switch p := e.Payload.(type) {
+	case *aaep.ConfirmationReply:
+		return KeptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), false, replyContent{boundID(p.SubscriptionID), boundID(p.Decision), "", e.Time}}
+	case *aaep.ClarificationReply:
+		return KeptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), true, replyContent{boundID(p.SubscriptionID), boundID(p.Response), p.ResponseKind, e.Time}}
+	}
+	return KeptReply{}
+}
+
+// Event makes the reply of what was kept, which has its place in the log and the
+// broker's time.
+func (r KeptReply) Event(seq uint64, at time.Time) *Event {
+	e := &Event{Type: "confirmation.reply", Time: r.content.time, Seq: seq, At: at}
+	e.Payload = &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Decision: r.content.response, DecidedBy: r.decidedBy}
+	if r.clarifies {
+		e.Type = "clarification.reply"
+		e.Payload = &aaep.ClarificationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Response: r.content.response,
+			ResponseKind: r.content.kind, DecidedBy: r.decidedBy}
+	}
+	return e
+}
+
+// ReplyFollows tells whether a reply was sent when its question had been asked, by what
+// both say of the time.
+func ReplyFollows(reply, question *Event) bool {
+	return !reply.Time.IsZero() && !question.Time.IsZero() && !reply.Time.Add(clockSkew).Before(question.Time)
+}

@@ -1,0 +1,88 @@
+package aaep
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+func event(t testing.TB, n int, typ, members string) *Event {
+	t.Helper()
+	raw := fmt.Sprintf(`{"type":"aaep:agent.%s","event_id":"evt_%d","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z"%s}`, typ, n, members)
+	e, err := aaep.Decode([]byte(raw), strictjson.DefaultLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := NewEvent(e)
+	out.Seq, out.At = uint64(n), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	return out
+}
+
+// TestBounds: whatever a session does, it is remembered within its bounds, and
+// what was forgotten is not held against it.
+func TestBounds(t *testing.T) {
+	s := &Session{}
+	s.Apply(event(t, 0, "session.started", ""))
+	for i := range 1000 {
+		for _, b := range s.Apply(event(t, i, "awaiting.confirmation", fmt.Sprintf(`,"action":"a%d","reply_token":"rpl_%d","timeout_seconds":60`, i, i))) {
+			if b.Check != "AAEP-C-014" && b.Check != "AAEP-C-041" {
+				t.Fatalf("%s at question %d", b.Check, i)
+			}
+		}
+		s.Apply(event(t, i, "tool.invoked", fmt.Sprintf(`,"tool":"t","tool_call_id":"call_%d"`, i)))
+		s.Apply(event(t, i, "output.streaming", fmt.Sprintf(`,"output_id":"out_%d","chunk":"","position":0,"complete":%v`, i, i%2 == 0)))
+	}
+	if len(s.openInvocations) != maxOpenInvocations || len(s.questions) != maxQuestions || len(s.outputs) != maxOutputs || s.StoredItems() != 1+maxOpenInvocations+maxQuestions+maxOutputs {
+		t.Errorf("%d invocations, %d questions, %d outputs", len(s.openInvocations), len(s.questions), len(s.outputs))
+	}
+	for i := range 2 * maxReplies {
+		reply, err := aaep.Decode(fmt.Appendf(nil, `{"type":"confirmation.reply","reply_token":"rpl_999","decision":"perhaps%d"}`, i), strictjson.DefaultLimits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Apply(NewEvent(reply))
+	}
+	if n := len(s.questions[maxQuestions-1].replies); n != maxReplies {
+		t.Errorf("%d answers are remembered", n)
+	}
+}
+
+// TestLongReplyAgain: a reply that is delivered again is none, however long it is.
+func TestLongReplyAgain(t *testing.T) {
+	s := &Session{}
+	s.Apply(event(t, 0, "session.started", ""))
+	s.Apply(event(t, 1, "awaiting.clarification", `,"question":"Why?","reply_token":"rpl_1","timeout_seconds":60,"accepted_response_kinds":["freetext"]`))
+	for n := range 2 {
+		reply, err := aaep.Decode(fmt.Appendf(nil, `{"type":"clarification.reply","reply_token":"rpl_1","subscription_id":"sub_1","response":%q}`, strings.Repeat("because ", 300)), strictjson.DefaultLimits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := s.Apply(NewEvent(reply)); len(found) > 0 {
+			t.Errorf("delivery %d: %+v", n+1, *found[0])
+		}
+	}
+}
+
+// TestRestore: a session that was forgotten is known to have been there.
+func TestRestore(t *testing.T) {
+	s := &Session{}
+	s.Apply(event(t, 0, "session.started", ""))
+	restored := Restore(s.Tombstone())
+	if !restored.IsRunning() || restored.NeverStarted() {
+		t.Error("it is not running any more")
+	}
+	if found := restored.Apply(event(t, 1, "state.changed", `,"from_state":"deciding","to_state":"thinking"`)); len(found) != 1 { // a hint
+		t.Errorf("what was forgotten is held against it: %+v", found[len(found)-1])
+	}
+	s.Apply(event(t, 2, "session.completed", ""))
+	if found := Restore(s.Tombstone()).Apply(event(t, 3, "progress.updated", "")); found[len(found)-1].Check != "AAEP-C-063" {
+		t.Errorf("its end is forgotten: %+v", found)
+	}
+	if Restore(0).IsRunning() || (&Session{}).SilenceFinding() != nil {
+		t.Error("a new session is not new")
+	}
+}

@@ -1,0 +1,285 @@
+package aaep
+
+import (
+	"bytes"
+	"math/bits"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/internal/secrets"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// hintSet are the checks of one event that it fails and no schema makes, as bits,
+// so that an event that fails none costs nothing.
+type hintSet uint16
+
+const (
+	versionInID hintSet = 1 << iota
+	noLanguage
+	tooLarge
+	tooWide
+	tooDeep
+	longText
+	riskyDefault
+	oddDefault
+	noErrorMessage
+	customReplies
+	oddTimeout
+	noSummary
+	leadingMark
+	secretText
+	tokenText
+)
+
+// hintChecks say what a bit means, from the lowest.
+var hintChecks = []struct {
+	check, what string
+	once        bool // said once a session
+}{
+	{check: "AAEP-C-011"},
+	{check: "AAEP-C-014", once: true},
+	{check: "AAEP-C-020", what: "it is over 64 KiB"},
+	{check: "AAEP-C-020", what: "it has over 32 fields"},
+	{check: "AAEP-C-020", what: "it is nested over 8 levels deep"},
+	{check: "AAEP-C-020", what: "a text in it is over 16 KiB"},
+	{check: "AAEP-C-033"},
+	{check: "AAEP-C-035"},
+	{check: "AAEP-C-037"},
+	{check: "AAEP-C-039"},
+	{check: "AAEP-C-040"},
+	{check: "AAEP-C-041", once: true},
+	{check: "AAEP-C-042"},
+	{check: "AAEP-C-038"},
+	{check: "AAEP-C-189"},
+}
+
+// Limits of AAEP 3.7.
+const (
+	maxBytes, maxFields, maxDepth, maxString = 64 << 10, 32, 8, 16 << 10
+)
+
+// readableFields are the fields that people read. A chunk goes on where the one before
+// it ended, so it is not among them.
+var readableFields = []string{"summary_terse", "summary_normal", "summary_detailed", "description", "args_summary", "request_text",
+	"output_summary", "error_message", "remediation_hint", "partial_result", "action", "consequence", "question", "context", "reason"}
+
+var versionSuffix = regexp.MustCompile(`[-_]v?[0-9]+\.[0-9]+`)
+
+// readHints finds the hints of an event.
+func readHints(e *aaep.Event, member func(key string) string) hintSet {
+	h := sizeHints(e) | textHints(e, member)
+	id, version := e.Producer.AgentID, e.Producer.AgentVersion
+	h.addIf(versionInID, (version != "" && strings.Contains(id, version)) || strings.Contains(id, ".") && versionSuffix.MatchString(id))
+	switch p := e.Payload.(type) {
+	case *aaep.ToolCompleted:
+		h.addIf(noErrorMessage, p.ErrorMessage == "" && (p.Status == "error" || p.Status == "timeout"))
+		h.addIf(noSummary, p.Summaries.Normal == "")
+	case *aaep.AwaitingConfirmation:
+		h |= confirmationHints(p)
+	case *aaep.AwaitingClarification:
+		h.addIf(oddDefault, p.DefaultResponse != nil && !acceptsAnswer(p, *p.DefaultResponse))
+		h.addIf(oddTimeout, isOutside(p.TimeoutSeconds, [2]int64{60, 300}))
+		h.addIf(noSummary, p.Summaries.Normal == "")
+	case *aaep.StateChanged:
+		h.addIf(noSummary, p.Summaries.Normal == "")
+	case *aaep.ProgressUpdated:
+		h.addIf(noSummary, p.Summaries.Normal == "")
+	case *aaep.HandoffRequested:
+		h.addIf(noSummary, p.Summaries.Normal == "")
+	}
+	return h
+}
+
+func (h *hintSet) addIf(bit hintSet, is bool) {
+	if is {
+		*h |= bit
+	}
+}
+
+func sizeHints(e *aaep.Event) hintSet {
+	var h hintSet
+	h.addIf(tooLarge, len(e.Raw) > maxBytes)
+	h.addIf(tooWide, len(e.Tree) > maxFields)
+	for _, v := range e.Tree {
+		deep, long := valueExtent(v, maxDepth+1)
+		h.addIf(tooDeep, deep > maxDepth)
+		h.addIf(longText, long > maxString)
+	}
+	return h
+}
+
+// valueExtent says how deep a value is nested, and how long its longest text is, in
+// bytes. Below most levels it does not look.
+func valueExtent(v any, most int) (deep, long int) {
+	below := func(child any) {
+		if most > 0 {
+			d, l := valueExtent(child, most-1)
+			deep, long = max(deep, d), max(long, l)
+		}
+	}
+	switch v := v.(type) {
+	case string:
+		return 0, len(v)
+	case map[string]any:
+		for _, child := range v {
+			below(child)
+		}
+		return deep + 1, long
+	case []any:
+		for _, child := range v {
+			below(child)
+		}
+		return deep + 1, long
+	}
+	return 0, 0
+}
+
+func textHints(e *aaep.Event, member func(key string) string) hintSet {
+	var h hintSet
+	spoken := false
+	tokens := bytes.Contains(e.Raw, replyToken)
+	for _, key := range readableFields {
+		s := member(key)
+		if s == "" {
+			continue
+		}
+		spoken = true
+		r, _ := utf8.DecodeRuneInString(s)
+		h.addIf(tokenText, tokens && showsToken(s))
+		h.addIf(leadingMark, r >= 0x300 && unicode.Is(unicode.M, r))
+	}
+	h.addIf(secretText, secrets.MayContain(e.Raw) && holdsSecret(e))
+	h.addIf(noLanguage, spoken && (e.Localization == nil || e.Localization.PrimaryLanguage == ""))
+	return h
+}
+
+var replyToken = []byte("rpl_")
+
+// showsToken tells whether a text that people read shows a reply token, which is
+// for who replies (6.2.4).
+func showsToken(s string) bool {
+	_, rest, found := strings.Cut(s, string(replyToken))
+	r, _ := utf8.DecodeRuneInString(rest)
+	return found && r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r))
+}
+
+// holdsSecret looks for credentials in everything that an event says.
+func holdsSecret(e *aaep.Event) bool {
+	tree := e.Tree
+	if tree == nil {
+		tree, _ = strictjson.ParseObject(e.Raw, strictjson.DefaultLimits)
+	}
+	_, found := secrets.Find(tree)
+	return found
+}
+
+// recommendedTimeouts are the recommended times to answer, in seconds (6.4.2).
+var recommendedTimeouts = map[[2]bool]map[string][2]int64{
+	{true}:  {"high": {180, 600}, "medium": {60, 180}},
+	{false}: {"low": {30, 90}, "": {30, 90}},
+}
+
+func confirmationHints(p *aaep.AwaitingConfirmation) hintSet {
+	var h hintSet
+	final := isIrreversible(p)
+	safe := p.RiskLevel == "" || p.RiskLevel == "low"
+	h.addIf(riskyDefault, p.DefaultDecision == "accept" && ((final && safe) || (!final && p.RiskLevel == "high")))
+	h.addIf(customReplies, slices.ContainsFunc(p.AllowedReplies, func(r string) bool { return r != decisionAccept && r != decisionReject }))
+	if span, known := recommendedTimeouts[[2]bool{final}][p.RiskLevel]; known {
+		h.addIf(oddTimeout, isOutside(p.TimeoutSeconds, span))
+	}
+	h.addIf(noSummary, p.Summaries.Normal == "")
+	return h
+}
+
+// isIrreversible tells whether an action cannot be undone (A-07 of the digest: either
+// field says so).
+func isIrreversible(p *aaep.AwaitingConfirmation) bool {
+	return isTrue(p.Irreversible) || p.Reversibility == "irreversible"
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func isOutside(seconds *int64, span [2]int64) bool {
+	return seconds != nil && (*seconds < span[0] || *seconds > span[1])
+}
+
+// acceptsAnswer tells whether a text is one of the answers that a question accepts.
+func acceptsAnswer(p *aaep.AwaitingClarification, response string) bool {
+	if len(p.AcceptedResponseKinds) == 0 && len(p.Choices) == 0 {
+		return true
+	}
+	if slices.ContainsFunc(p.Choices, func(c aaep.Choice) bool { return c.Value == response }) {
+		return true
+	}
+	return slices.ContainsFunc(p.AcceptedResponseKinds, func(kind string) bool {
+		switch kind {
+		case "yes_no":
+			return slices.Contains([]string{"yes", "no", "true", "false"}, strings.ToLower(response))
+		case "numeric":
+			_, err := strconv.ParseFloat(response, 64)
+			return err == nil
+		case "multiple_choice":
+			return false // it is none of the choices
+		}
+		return true
+	})
+}
+
+// reportHints reports the checks that an event fails by itself.
+func (s *Session) reportHints(e *Event) {
+	for left := e.hints; left != 0; left &= left - 1 {
+		bit := left & -left
+		c := hintChecks[bits.TrailingZeros16(uint16(bit))]
+		if c.once && s.givenHints&bit != 0 {
+			continue
+		}
+		s.givenHints |= bit
+		s.addFinding(c.check, c.what, e.eventRef())
+	}
+}
+
+// EventHints reports the checks that an event of no session fails by itself, but for
+// those that are said once a session.
+func EventHints(e *Event) []*catalogue.Finding {
+	s := Session{givenHints: ^hintSet(0)}
+	s.reportHints(e)
+	return s.out
+}
+
+// EventFindings reports the checks that a message fails by itself, whatever its session or
+// its publisher's negotiations are. A reply fails none.
+func EventFindings(e *Event) []*catalogue.Finding {
+	switch {
+	case e.IsHandshake():
+		var none Negotiations
+		return none.Negotiate(e)
+	case e.Token() != "" && e.Subscription() != "":
+		return nil
+	}
+	return EventHints(e)
+}
+
+// checkSkew compares an event's time with that of its receipt. A recording does not say
+// when its events were received: it is known only that they were by Event.Until.
+func (s *Session) checkSkew(e *Event) {
+	if e.Time.IsZero() || s.reportedOnce&reportedSkew != 0 {
+		return
+	}
+	received := e.At
+	if e.FromRecording && !e.RecordedUntil.IsZero() {
+		received = e.RecordedUntil
+	}
+	if e.Time.Sub(received) > maxClockAhead || e.At.Sub(e.Time) > maxClockBehind {
+		s.reportedOnce |= reportedSkew
+		s.addFinding("AAEP-C-067", "", e.eventRef()).Severity = events.SeverityInfo
+	}
+}

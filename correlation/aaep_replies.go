@@ -1,0 +1,149 @@
+package correlation
+
+import (
+	"slices"
+	"time"
+
+	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+)
+
+type (
+	tokenKey struct {
+		tenant, source string
+		token          sum
+	}
+	tenantToken struct {
+		tenant string
+		token  sum
+	}
+	tokenUse struct {
+		session protocolSessionKey
+		event   string
+		seq     uint64
+	}
+)
+
+// replies are the reply tokens of questions, the answers that came before their question,
+// and the publisher that answers on each subscription. Each list is bounded; the oldest
+// entries are forgotten.
+type replies struct {
+	opts         *engineOptions `snapshot:"-"` // given anew
+	findings     *findings
+	trackers     *trackers
+	negotiations *negotiations
+
+	replyTokens        *tables.FIFO[tokenKey, tokenUse]    // by publisher
+	tokenOwners        *tables.FIFO[tenantToken, tokenKey] // the publisher that used a token last
+	earlyReplies       *tables.FIFO[tenantToken, []earlyReply]
+	subscriptionOwners *tables.FIFO[tenantToken, string] // the publisher that replied on each
+}
+
+func newReplies(ts *trackers, ng *negotiations) *replies {
+	return &replies{
+		findings: ts.findings, trackers: ts, negotiations: ng,
+		replyTokens: tables.NewFIFO[tokenKey, tokenUse](maxTokens), tokenOwners: tables.NewFIFO[tenantToken, tokenKey](maxTokens),
+		earlyReplies:       tables.NewFIFO[tenantToken, []earlyReply](maxEarlyTokens),
+		subscriptionOwners: tables.NewFIFO[tenantToken, string](maxTokens),
+	}
+}
+
+// recordReplyToken records the session of a question's reply token (AAEP-C-053).
+func (rp *replies) recordReplyToken(w *protocolSession, f *fact) {
+	token := f.aaep.Token()
+	if token == "" {
+		return
+	}
+	key := tokenKey{f.key.tenant, f.key.source, sumOf(token)}
+	if use, known := rp.replyTokens.Get(key); known && use.event != f.eventID {
+		b := singleEventFinding("AAEP-C-053", "", f)
+		b.Events, b.Seqs = append([]string{use.event}, b.Events...), append([]uint64{use.seq}, b.Seqs...)
+		rp.findings.reportSessionFinding(f, *w.origin, b)
+	}
+	rp.replyTokens.Put(key, tokenUse{w.ID(), f.eventID, f.seq})
+	rp.tokenOwners.Put(tenantToken{key.tenant, key.token}, key)
+	rp.applyEarlyReplies(w, f, tenantToken{key.tenant, key.token})
+}
+
+// routeQuestionReply takes a reply. It has no session: it belongs to the question of its
+// publisher that has its token or, where subscribers publish their replies
+// themselves, of the publisher in the same tenant that used the token last.
+func (rp *replies) routeQuestionReply(f *fact) {
+	rp.findings.reportEventFindings(nil, f)
+	f.aaep.Seq, f.aaep.At, f.aaep.FromRecording = f.seq, f.at, rp.opts.fromRecording
+	token := sumOf(f.aaep.Token())
+	use, known := rp.replyTokens.Get(tokenKey{f.key.tenant, f.key.source, token})
+	if !known {
+		if key, other := rp.tokenOwners.Get(tenantToken{f.key.tenant, token}); other {
+			use, known = rp.replyTokens.Get(key)
+		}
+	}
+	if !known {
+		id := rp.findings.reportSessionFinding(f, f.origin, aaepsession.UnknownReplyFinding(f.aaep))
+		rp.bufferEarlyReply(f, tenantToken{f.key.tenant, token}, id)
+		return
+	}
+	if w := rp.trackers.touch(use.session); w != nil {
+		rp.applyQuestionReply(w, f)
+	}
+}
+
+func (rp *replies) applyQuestionReply(w *protocolSession, f *fact) {
+	rp.checkSubscriptionOwner(f, *w.origin)
+	rp.negotiations.checkReplySubscription(f, *w.origin)
+	rp.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(f.aaep))
+}
+
+// earlyReply is a reply whose question is not on the log yet: the two publishers have
+// connections of their own, and one message may overtake the other.
+type earlyReply struct {
+	finding string // that there is no question
+	origin  origin
+	seq     uint64
+	at      time.Time // the broker's
+	content sum
+	reply   aaepsession.KeptReply
+}
+
+func (rp *replies) bufferEarlyReply(f *fact, k tenantToken, finding string) {
+	before, _ := rp.earlyReplies.Get(k)
+	if len(before) < maxEarlyReplies {
+		rp.earlyReplies.Put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, f.aaep.KeepReply()}))
+	}
+}
+
+// applyEarlyReplies applies the replies that overtook their question, if their sender says
+// that they came after it, and retracts the finding that there was no question.
+func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantToken) {
+	replies, _ := rp.earlyReplies.Get(k)
+	if len(replies) == 0 {
+		return
+	}
+	rp.earlyReplies.Put(k, nil)
+	for _, r := range replies {
+		e := r.reply.Event(r.seq, r.at)
+		if !aaepsession.ReplyFollows(e, asked.aaep) {
+			continue
+		}
+		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, protocolEvent: protocolEvent{aaep: e}}
+		rp.findings.reportCheck("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+			retracting(r.finding).withText("its question came later"))
+		rp.applyQuestionReply(w, f)
+	}
+}
+
+// checkSubscriptionOwner: one subscription answers for one subscriber. Where two publishers
+// reply in its name, one of them may not (AAEP-C-112).
+func (rp *replies) checkSubscriptionOwner(f *fact, asked origin) {
+	id := f.aaep.Subscription()
+	if id == "" || rp.opts.fromRecording {
+		return
+	}
+	key := tenantToken{f.key.tenant, sumOf(id)}
+	if owner, known := rp.subscriptionOwners.Get(key); known && owner != f.key.source {
+		rp.findings.reportSessionFinding(f, asked, singleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
+		return
+	}
+	rp.subscriptionOwners.Put(key, f.key.source)
+}

@@ -1,0 +1,45 @@
+package agenthook
+
+import "time"
+
+// approvalWorkflow is an approval as the session's events tell of it.
+type approvalWorkflow struct {
+	status             string
+	event              eventRef // the event that said so
+	requested, expires time.Time
+}
+
+// finalStatuses are the states that an approval does not leave.
+var finalStatuses = map[string]bool{"approved": true, "denied": true, "expired": true, "cancelled": true}
+
+// trackApproval follows an approval from event to event (SPEC 10, AHP-007).
+func (s *Session) trackApproval(x *Event) {
+	a := x.approval
+	if a == nil || a.Status == "" || x.VoidApproval {
+		return
+	}
+	key := boundID(firstNonEmpty(a.WorkflowID, x.CallID))
+	w := s.workflows.get(key)
+	if w == nil || key == "" {
+		w = &approvalWorkflow{}
+	}
+	if finalStatuses[w.status] && a.Status != w.status {
+		s.addFinding("AH-C-102", "", w.event, x.eventRef()).Call = x.CallID
+	}
+	if at := parseInstant(a.RequestedAt); !at.IsZero() {
+		w.requested = at
+	}
+	if at := parseInstant(a.ExpiresAt); !at.IsZero() {
+		w.expires = at
+	}
+	decided := parseInstant(a.DecidedAt)
+	early := !w.requested.IsZero() && decided.Before(w.requested)
+	late := !w.expires.IsZero() && decided.After(w.expires)
+	if !decided.IsZero() && (early || late) {
+		s.addFinding("AH-C-109", "", w.event, x.eventRef()).Call = x.CallID
+	}
+	w.status, w.event = boundID(a.Status), x.eventRef()
+	if key != "" {
+		s.workflows.put(key, w, maxWorkflows)
+	}
+}

@@ -1,0 +1,231 @@
+package agenthook
+
+import (
+	"encoding/json"
+	"regexp"
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Lengths above which a text is no longer cut to a record's length (SPEC 3).
+const (
+	maxReasoning = 64 << 10
+	maxResponse  = 16 << 10
+)
+
+var (
+	sha256Pattern = regexp.MustCompile(`^sha256:[A-Fa-f0-9]{64}$`)
+	trustStatuses = wordSet("trusted", "modified", "untrusted", "disabled", "unknown", "not_supported")
+	trustSources  = wordSet("", "runtime", "publisher", "bus", "local_config", "registry", "operator")
+)
+
+func wordSet(list ...string) map[string]bool {
+	m := map[string]bool{}
+	for _, w := range list {
+		m[w] = true
+	}
+	return m
+}
+
+func (x *Event) addFinding(check, what string) {
+	x.eventFindings = append(x.eventFindings, eventFinding{check: check, text: what})
+}
+func (x *Event) addHint(check, what string) {
+	x.eventFindings = append(x.eventFindings, eventFinding{check, what, true})
+}
+func (x *Event) addFindingIf(is bool, check, what string) {
+	if is {
+		x.addFinding(check, what)
+	}
+}
+
+// checkEvent makes the checks of one event that no envelope schema makes.
+func (x *Event) checkEvent(e *agenthook.Event) {
+	if _, bus := e.Annotations["bus"]; bus || e.Annotations["collector"] != nil {
+		x.addHint("AH-C-014", "")
+	}
+	switch e.EventType {
+	case agenthook.PostLLMCall:
+		x.checkModelCall(e.Metadata)
+	case agenthook.AgentHandoff:
+		x.checkCorrelated("a handoff")
+	case agenthook.PreToolUse:
+		if x.isRetry {
+			x.checkCorrelated("a retry")
+		}
+		if x.phase == agenthook.PhasePreCommit && x.CallID == "" {
+			x.addHint("AH-C-087", "it claims pre_commit and has no id")
+		}
+	}
+	x.checkSecrets(e)
+	if !e.HasMetadata() {
+		return
+	}
+	x.checkRedacted(e)
+	x.checkSize(e)
+	x.checkVerdictPhase(e)
+	x.checkGovernance(e)
+	x.checkApproval(e)
+	x.checkTrust(e)
+}
+
+// checkVerdictPhase: a verdict on an event that does not claim to come before what it
+// announces authorises nothing (SPEC 4).
+func (x *Event) checkVerdictPhase(e *agenthook.Event) {
+	switch {
+	case x.verdict == "" || !agenthook.IsPre(e.EventType) || x.phase == agenthook.PhasePreCommit:
+	case x.phase == "":
+		x.addHint("AH-C-013", "it carries a verdict and says nothing of its phase")
+	default:
+		x.addFinding("AH-C-013", "it carries a verdict and claims another phase")
+	}
+}
+
+func (x *Event) checkCorrelated(what string) {
+	if x.correlation == "" {
+		x.addHint("AH-C-060", what)
+	}
+}
+
+func (x *Event) checkModelCall(m map[string]any) {
+	reasoning, response := stringMember(m, "reasoning_content"), stringMember(m, "response_content")
+	x.addFindingIf(len(reasoning) > maxReasoning, "AH-C-017", "the reasoning")
+	x.addFindingIf(len(response) > maxResponse, "AH-C-017", "the response")
+	for _, key := range []string{"model", "provider", "tokens_input", "tokens_output", "response_content"} {
+		if _, there := m[key]; !there {
+			x.addHint("AH-C-058", key+" is missing")
+			break
+		}
+	}
+	in, okIn := intMember(m["tokens_input"])
+	out, okOut := intMember(m["tokens_output"])
+	total, okTotal := intMember(m["total_tokens"])
+	x.addFindingIf(okIn && okOut && okTotal && in+out != total, "AH-C-058", "the tokens do not add up")
+	if chars, ok := intMember(m["reasoning_chars"]); ok {
+		x.addFindingIf(chars < int64(utf8.RuneCountInString(reasoning)), "AH-C-059", "")
+	}
+}
+
+func intMember(v any) (int64, bool) {
+	n, ok := v.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	i, err := n.Int64()
+	return i, err == nil
+}
+
+// checkGovernance makes the checks of the action-governance blocks (AHP-013).
+func (x *Event) checkGovernance(e *agenthook.Event) {
+	if x.governed {
+		x.eventFindings = append(x.eventFindings, profileFindings(e)...)
+	}
+	identity, hasIdentity := e.ToolIdentity()
+	translation, hasTranslation := e.ProviderTranslation()
+	if hasIdentity && hasTranslation {
+		x.addFindingIf(identity.Source != translation.ProviderSurface, "AH-C-035", "")
+	}
+	// The provider's name of a tool is what its events call it (AHP-011).
+	alias := hasIdentity && identity.ProviderName != "" && identity.ProviderName != e.ToolName && identity.CanonicalName == e.ToolName
+	x.addFindingIf(alias, "AH-C-018", "")
+	x.checkSchemaHashes(e)
+	if r, ok := e.Retry(); ok {
+		x.addFindingIf(r.Attempt != nil && *r.Attempt > 1 && r.PreviousToolCallID == "", "AH-C-040", "")
+	}
+	x.addFindingIf(x.validationFailed && x.verdict == "allow", "AH-C-037", "allowed")
+	x.checkExecutionBlock(e)
+	switch e.EventType {
+	case agenthook.ToolCallValidated:
+		x.addFindingIf(x.verdict != "" && x.phase != agenthook.PhasePreCommit, "AH-C-044", "a gate is not pre_commit")
+	case agenthook.ToolCallRedacted, agenthook.ToolCallRetried:
+		x.addFindingIf(x.verdict == "" && x.phase != agenthook.PhaseObservational, "AH-C-044", "an observation is not observational")
+	}
+}
+
+func (x *Event) checkSchemaHashes(e *agenthook.Event) {
+	seen := ""
+	for _, h := range schemaHashesOf(e) {
+		if h != "" && seen != "" && h != seen {
+			x.addFinding("AH-C-036", "")
+			return
+		}
+		seen = firstNonEmpty(seen, h)
+	}
+}
+
+func schemaHashesOf(e *agenthook.Event) [3]string {
+	var h [3]string
+	if b, ok := e.ToolIdentity(); ok {
+		h[0] = b.SchemaHash
+	}
+	if b, ok := e.ProviderTranslation(); ok {
+		h[1] = b.SchemaHash
+	}
+	if b, ok := e.Validation(); ok {
+		h[2] = b.SchemaHash
+	}
+	return h
+}
+
+func (x *Event) checkExecutionBlock(e *agenthook.Event) {
+	b := x.execution
+	if b == nil {
+		return
+	}
+	began, ended := parseInstant(b.StartedAt), parseInstant(b.CompletedAt)
+	x.addFindingIf(!began.IsZero() && !ended.IsZero() && ended.Before(began), "AH-C-041", "it ends before it begins")
+	if outer, ok := intMember(e.Metadata["duration_ms"]); ok && b.DurationMS != nil {
+		x.addFindingIf(outer != *b.DurationMS, "AH-C-041", "it gives two durations")
+	}
+	if lasted := e.DurationMS(); lasted != nil && !began.IsZero() && !ended.Before(began) {
+		x.addFindingIf(exceedsSpan(*lasted, ended.Sub(began).Milliseconds()), "AH-C-041", "its duration is longer than the time between its start and its end")
+	}
+	x.addFindingIf(b.ResultHash != "" && !sha256Pattern.MatchString(b.ResultHash), "AH-C-041", "its hash is none")
+}
+
+// exceedsSpan tells whether a duration in milliseconds is longer than the span that holds
+// it, by more than a second and a quarter: clocks may show whole seconds. A shorter
+// duration is none of the span's business, since an execution may pause.
+func exceedsSpan(duration, span int64) bool {
+	return duration-span > 1000 && duration-span > duration/4
+}
+
+func (x *Event) checkApproval(e *agenthook.Event) {
+	block, there := e.Metadata["approval"].(map[string]any)
+	if !there {
+		return
+	}
+	if wrong := schemas.Default().Validate("agenthook/approval", block); len(wrong) > 0 {
+		x.VoidApproval = true
+		x.addFinding("AH-C-100", catalogue.CodeAtPath(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path))
+	}
+	if x.approval.ApprovalURL != "" {
+		x.addHint("AH-C-107", "")
+	}
+	if who := x.approval.ReviewerRef; who != "" {
+		self := who == e.AgentID || who == stringMember(e.Metadata, "user_id") || who == stringMember(e.Metadata, "instance_id")
+		x.addFindingIf(self, "AH-C-110", "")
+	}
+}
+
+// checkTrust makes the checks of attestations, hooks and contracts (SPEC 6, 9).
+func (x *Event) checkTrust(e *agenthook.Event) {
+	if x.attestation != nil {
+		block := e.Metadata["runtime_attestation"]
+		if wrong := schemas.Default().Validate("agenthook/runtime-attestation", block); len(wrong) > 0 {
+			x.addFinding("AH-C-120", catalogue.CodeAtPath(wrong[0].Keyword, "/metadata/runtime_attestation"+wrong[0].Path))
+		}
+		x.addFindingIf(x.attestation.authenticity == "signed" && !x.attestation.signed, "AH-C-123", "")
+	}
+	for _, h := range x.hooks {
+		x.addFindingIf(!h.isComplete(), "AH-C-128", "")
+		x.addFindingIf(h.fingerprint != "" && !sha256Pattern.MatchString(h.fingerprint), "AH-C-133", "of a hook")
+	}
+	if c, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
+		hash := stringMember(c, "contract_hash")
+		x.addFindingIf(hash != "" && !sha256Pattern.MatchString(hash), "AH-C-133", "of a contract")
+	}
+}

@@ -1,0 +1,314 @@
+package correlation
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// AUMP evidence: what runtimes record of what they did under a mandate. The log
+// names mandates by id and hash, in decisions and in changes of mandates, and
+// decisions say what was wrong with one; that is what evidence is held against.
+// Checks that need the mandate itself are in the command countersign mandate validate.
+
+const protoAUMP = subject.ProtoAUMP
+
+var aumpProtocol = &protocolRow{
+	token: protoAUMP, wordCode: 6, missingCheck: missingOfRequests,
+	decode:     func(d *Decoder, in eventMessage, r *decodedEvent) { d.decodeEvidence(r, in.subject, in.data) },
+	readNumber: readEvidenceNumber, readReason: readMandateReason,
+	track: trackEvidence,
+	noteNumber: func(e *engine, f *fact) {
+		if f.evidence != nil {
+			e.mandates.noteNumber(f.evidence, f)
+		}
+	},
+	unreadable:  func(strictjson.Code) string { return "AUMP-E-001" },
+	equivalents: map[findingCase][]string{{DuplicateEventConflict, ""}: {"AUMP-E-012"}},
+}
+
+// trackEvidence holds evidence against its mandate. A decision has none.
+func trackEvidence(e *engine, f *fact, n novelty) {
+	e.findings.reportEventFindings(nil, f)
+	if f.evidence != nil && n == novel {
+		e.mandates.checkEvidence(f)
+	}
+}
+
+// readEvidenceNumber reads the number of evidence in its mandate.
+func readEvidenceNumber(f *fact, n *numberFields) {
+	f.evidence = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
+}
+
+// Bounds of what is remembered of mandates.
+const (
+	maxMandates     = 65_536 // mandates, and sessions that were decided under some; the oldest are forgotten
+	maxMandateTexts = 8      // hashes of a mandate, and mandates of a session; of more nothing is checked
+)
+
+type mandateKey struct {
+	tenant string
+	id     sum
+}
+
+// mandates are what the log has told of mandates, and those of the decisions of a session.
+// Both are bounded by maxMandates; the oldest are forgotten.
+type mandates struct {
+	opts      *engineOptions `snapshot:"-"` // given anew
+	findings  *findings
+	byID      *tables.FIFO[mandateKey, *mandate]
+	ofSession *tables.FIFO[sessionKey, []sum]
+}
+
+func newMandates(fs *findings) *mandates {
+	return &mandates{findings: fs, byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[sessionKey, []sum](maxMandates)}
+}
+
+// mandate is what the log has told of one so far.
+type mandate struct {
+	hashes     []string // that it had
+	revoked    time.Time
+	lastNumber int64  // number of its newest evidence
+	lastHash   string // of that
+	lastEvent  string // its id
+	lastSeq    uint64 // and its place
+	states     []mandateState
+}
+
+// mandateState is what decisions said of the mandate as it was under one hash.
+type mandateState struct {
+	hash      string
+	expired   time.Time // it had expired by then
+	notBegun  time.Time // it had not begun then
+	unbounded bool
+}
+
+// decodeEvidence reads an evidence event.
+func (d *Decoder) decodeEvidence(r *decodedEvent, p subject.Parsed, data []byte) {
+	e, err := aump.DecodeEvidence(data, strictjson.DefaultLimits)
+	if e == nil {
+		r.readError = err
+		r.fact.readRefusedNumber(data)
+		return
+	}
+	f := &r.fact
+	f.eventID, f.coreSum, f.evidence = boundID(e.ID), treeSum(e.Tree), e
+	what := ""
+	switch vs := schemas.Default().Validate("aump/evidence-event", e.Tree); {
+	case len(vs) > 0:
+		what = codeAtPath(vs[0].Keyword, vs[0].Path)
+	case err != nil:
+		what = decodeErrorText(err)
+	case e.Version != aump.Version:
+		what = codeAtPath("version", "/aump/version")
+	}
+	if r.defect, f.invalid = what, what != ""; f.invalid {
+		f.eventFindings = append(f.eventFindings, singleEventFinding("AUMP-E-001", what, f))
+	}
+	if e.EventType != "" && !sameSubjectType(p.Type, e.EventType) {
+		r.contradictions = append(r.contradictions, "its type is not the event_type of the event")
+	}
+	if e.LeaksPrivately() {
+		f.eventFindings = append(f.eventFindings, singleEventFinding("AUMP-E-008", "", f))
+	}
+	if !e.HashMatches() {
+		f.eventFindings = append(f.eventFindings, singleEventFinding("AUMP-E-009", "", f))
+	}
+	r.applies = true // its session is the subject's
+}
+
+// checkEvidence judges an evidence event by what the log says of its mandate.
+func (ms *mandates) checkEvidence(f *fact) {
+	e := f.evidence
+	if e.Ref.ID == "" {
+		return
+	}
+	md := ms.ensureMandate(f.key.tenant, e.Ref.ID)
+	say := func(check, what string) {
+		ms.findings.reportSessionFinding(f, f.origin, singleEventFinding(check, what, f))
+	}
+	if under, known := ms.ofSession.Get(f.key); known && len(under) <= maxMandateTexts && !slices.Contains(under, sumOf(e.Ref.ID)) {
+		say("AUMP-E-002", "")
+	}
+	hash, ok := aump.NormaliseHash(e.Ref.Hash)
+	if n := len(md.hashes); ok && n > 0 && n <= maxMandateTexts && !slices.Contains(md.hashes, hash) {
+		say("AUMP-E-003", "")
+	}
+	if what := md.voidReason(e, hash, ms.opts.ClockSkew); ok && what != "" {
+		say("AUMP-E-005", what)
+	}
+	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(ms.opts.ClockSkew)) {
+		say("AUMP-E-004", "")
+	}
+	ms.checkEvidenceChain(md, f, say)
+}
+
+// voidReason says why an evidence event could not say that something was allowed, as far
+// as decisions before it have shown; "" if it could.
+func (md *mandate) voidReason(e *aump.Evidence, hash string, skew time.Duration) string {
+	i := slices.IndexFunc(md.states, func(s mandateState) bool { return s.hash == hash })
+	if i < 0 || e.Result != aump.Allowed || e.CreatedAt.IsZero() {
+		return ""
+	}
+	switch s := md.states[i]; {
+	case s.unbounded:
+		return "it has no bounds"
+	case !s.expired.IsZero() && e.CreatedAt.After(s.expired.Add(skew)):
+		return "it had expired"
+	case !s.notBegun.IsZero() && e.CreatedAt.Add(skew).Before(s.notBegun):
+		return "it had not begun"
+	}
+	return ""
+}
+
+// recordFlags notes what a decision says of a mandate.
+func (md *mandate) recordFlags(hash string, w mandateFlags, at time.Time) {
+	h, ok := aump.NormaliseHash(hash)
+	if w == 0 || !ok || at.IsZero() {
+		return
+	}
+	i := slices.IndexFunc(md.states, func(s mandateState) bool { return s.hash == h })
+	if i < 0 {
+		if len(md.states) >= maxMandateTexts {
+			return
+		}
+		md.states = append(md.states, mandateState{hash: h})
+		i = len(md.states) - 1
+	}
+	s := &md.states[i]
+	s.unbounded = s.unbounded || w&mandateUnbounded != 0
+	if w&mandateExpired != 0 && (s.expired.IsZero() || at.Before(s.expired)) {
+		s.expired = at
+	}
+	if w&mandateNotBegun != 0 && at.After(s.notBegun) {
+		s.notBegun = at
+	}
+}
+
+// checkEvidenceChain follows the numbers and hashes of a mandate's evidence.
+func (ms *mandates) checkEvidenceChain(md *mandate, f *fact, say func(check, what string)) {
+	e := f.evidence
+	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
+	own, _ := aump.NormaliseHash(e.Hashes.Event)
+	behind := func(check, what string) {
+		b := singleEventFinding(check, what, f)
+		if md.lastEvent != "" {
+			b.Events, b.Seqs = append([]string{md.lastEvent}, b.Events...), append([]uint64{md.lastSeq}, b.Seqs...)
+		}
+		ms.findings.reportSessionFinding(f, f.origin, b)
+	}
+	switch {
+	case e.Sequence < 1: // the schema says so
+		return
+	case e.Sequence <= md.lastNumber:
+		behind("AUMP-E-011", "a number comes again or late")
+		return
+	case e.Sequence > md.lastNumber+1:
+		behind("AUMP-E-011", "numbers are missing")
+	case previous != "" && md.lastNumber == 0:
+		say("AUMP-E-010", "the first one names one before it")
+	case previous != "" && md.lastHash != "" && previous != md.lastHash:
+		behind("AUMP-E-010", "")
+	}
+	md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, boundID(e.ID), f.seq
+}
+
+// ensureMandate finds what is known of a mandate, or begins to know it.
+func (ms *mandates) ensureMandate(tenant, id string) *mandate {
+	key := mandateKey{tenant, sumOf(id)}
+	md, known := ms.byID.Get(key)
+	if !known {
+		md = &mandate{}
+		ms.byID.Put(key, md)
+	}
+	return md
+}
+
+// addHash notes a hash of a mandate. One more than can be remembered is a mark that
+// there are more.
+func (md *mandate) addHash(hash string) {
+	if h, ok := aump.NormaliseHash(hash); ok && len(md.hashes) <= maxMandateTexts && !slices.Contains(md.hashes, h) {
+		md.hashes = append(md.hashes, h)
+	}
+}
+
+// recordMandateUse notes that a session's decision was made under a mandate.
+func (ms *mandates) recordMandateUse(f *fact, ref *events.MandateRef) {
+	if ref.ID == "" {
+		return
+	}
+	md := ms.ensureMandate(f.key.tenant, ref.ID)
+	md.addHash(ref.Hash)
+	if f.decisionExtras != nil {
+		md.recordFlags(ref.Hash, f.decisionExtras.mandateFlags, f.decisionExtras.decided)
+	}
+	ids, _ := ms.ofSession.Get(f.key)
+	if id := sumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
+		ms.ofSession.Put(f.key, append(slices.Clone(ids), id))
+	}
+}
+
+// applyMandateChange takes what changed among the mandates.
+func (c *Correlator) applyMandateChange(m events.LogMessage, p subject.Parsed) {
+	if c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard) {
+		return
+	}
+	change, err := events.DecodeRecord[events.MandateChange](m.Body)
+	if err != nil {
+		return
+	}
+	c.engine.mandates.applyChange(change, m.Time)
+}
+
+// noteNumber notes the number of an evidence event that is refused.
+func (ms *mandates) noteNumber(e *aump.Evidence, f *fact) {
+	if e.Ref.ID == "" {
+		return
+	}
+	if md := ms.ensureMandate(f.key.tenant, e.Ref.ID); e.Sequence == md.lastNumber+1 {
+		own, _ := aump.NormaliseHash(e.Hashes.Event)
+		md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, boundID(e.ID), f.seq
+	}
+}
+
+func (ms *mandates) applyChange(change events.MandateChange, at time.Time) {
+	for _, s := range change.Changes {
+		if s.MandateID == "" {
+			continue
+		}
+		tenant := s.Tenant
+		if rest, escaped := strings.CutPrefix(tenant, "="); escaped { // as keys of a bucket are written
+			tenant = "~" + rest
+		}
+		md := ms.ensureMandate(tenant, s.MandateID)
+		switch s.Change {
+		case "put":
+			md.addHash(s.Hash)
+		case "revoked":
+			md.revoked = at
+		case "revocation_deleted":
+			md.revoked = time.Time{}
+		}
+	}
+}
+
+// readMandateReason reads a reason of AUMP's evaluator.
+func readMandateReason(r *events.Reason) (x reasonsSaid) {
+	path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
+	switch {
+	case r.Code == "mandate_expired":
+		x.mandateFlags |= mandateExpired
+	case r.Code == "mandate_inactive" && path == "/issued_at":
+		x.mandateFlags |= mandateNotBegun
+	case r.Code == "scope_violation" && path == "/authority":
+		x.mandateFlags |= mandateUnbounded
+	}
+	return x
+}
