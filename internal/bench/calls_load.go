@@ -122,18 +122,18 @@ func (l *callLoad) call(ctx context.Context, texts callTexts, i int, due time.Ti
 	nc, kind, now := l.conns[i%len(l.conns)], kindOf(i), time.Now()
 	out.late = now.Sub(due)
 	defer func() { out.ended = time.Now() }()
-	pre := texts.pre(i, now)
-	reply, err := l.ask(ctx, nc, client.Call{Protocol: subject.ProtoAgentHook, Body: pre}, firstVerdict[kind])
+	request := texts.request(i, now)
+	reply, err := l.ask(ctx, nc, client.Call{Protocol: subject.ProtoAgentHook, Body: request}, firstVerdict[kind])
 	out.verdict = time.Since(due)
+	r := ruling{verdict: firstVerdict[kind]}
 	if err == nil && kind == callApproved {
-		err = l.approve(ctx, nc, pre, reply)
+		r, err = l.approve(ctx, nc, request, reply.Header.Get(events.HeaderWorkflow))
 	}
 	if err == nil {
-		err = l.report(ctx, nc, pre, out)
+		err = l.report(ctx, nc, texts.announcement(i, now, r), out)
 	}
 	if err == nil && kind != callDenied {
-		ran := time.Now()
-		err = l.report(ctx, nc, texts.post(i, time.Now(), ran), out)
+		err = l.report(ctx, nc, texts.post(i, time.Now(), r), out)
 	}
 	out.err = err
 }
@@ -154,26 +154,29 @@ func (l *callLoad) ask(ctx context.Context, nc *nats.Conn, call client.Call, wan
 	return reply, nil
 }
 
-// approve lets a reviewer approve what the answer asks for, and asks again.
-func (l *callLoad) approve(ctx context.Context, nc *nats.Conn, pre []byte, asked *nats.Msg) error {
-	workflow := asked.Header.Get(events.HeaderWorkflow)
-	req := approval.Request{Action: "show", WorkflowID: workflow}
-	shown, err := client.Resolve(ctx, l.reviewer, subject.Space{}, l.tenant, req)
+// approve lets a reviewer approve a workflow, and asks again.
+func (l *callLoad) approve(ctx context.Context, nc *nats.Conn, request []byte, workflow string) (r ruling, err error) {
+	shown, err := client.Resolve(ctx, l.reviewer, subject.Space{}, l.tenant, approval.Request{Action: "show", WorkflowID: workflow})
 	if err == nil && shown.Workflow == nil {
 		err = fmt.Errorf("workflow %s is not shown: %s", workflow, shown.Message)
 	}
 	if err != nil {
-		return err
+		return r, err
 	}
-	req = approval.Request{Action: string(approval.ActApprove), WorkflowID: workflow, PreviewDigest: shown.Workflow.PreviewDigest, Reason: "benchmark"}
-	done, err := client.Resolve(ctx, l.reviewer, subject.Space{}, l.tenant, req)
+	done, err := client.Resolve(ctx, l.reviewer, subject.Space{}, l.tenant, approval.Request{
+		Action: string(approval.ActApprove), WorkflowID: workflow, PreviewDigest: shown.Workflow.PreviewDigest, Reason: "benchmark",
+	})
 	if err == nil && !done.OK {
 		err = fmt.Errorf("workflow %s is not approved: %s", workflow, done.Message)
 	}
-	if err == nil {
-		_, err = l.ask(ctx, nc, client.Call{Protocol: subject.ProtoAgentHook, Body: pre, Workflow: workflow}, events.Allow)
+	if err != nil {
+		return r, err
 	}
-	return err
+	reply, err := l.ask(ctx, nc, client.Call{Protocol: subject.ProtoAgentHook, Body: request, Workflow: workflow}, events.Allow)
+	if err != nil {
+		return r, err
+	}
+	return ruling{events.Allow, workflow, reply.Header.Get(events.HeaderDecisionID)}, nil
 }
 
 // report publishes an event and notes its sequence and the time of its acknowledgement.

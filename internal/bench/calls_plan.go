@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/events"
 )
 
 // The calls of `calls`: what call number i is, when it is due, and what the runtime sends for it.
@@ -58,8 +60,12 @@ func kindOf(i int) callKind {
 // callsSession is the number of calls in a session.
 const callsSession = 20
 
-// openSessions is how many sessions are open at a time at a rate: each makes four calls a second.
-func openSessions(perSecond float64) int { return max(1, int(perSecond/4)) }
+// sessionPause is the time between two calls of a session. A verdict that takes longer makes the
+// calls of a session overlap, which is a finding (AH-C-054).
+const sessionPause = 2 * time.Second
+
+// openSessions is how many sessions are open at a time at a rate.
+func openSessions(perSecond float64) int { return max(1, int(perSecond*sessionPause.Seconds())) }
 
 // sessionOf is the session of call i: the calls of the open sessions alternate.
 func sessionOf(i, open int) int { return i/(open*callsSession)*open + i%open }
@@ -94,8 +100,8 @@ func (t callTexts) tool(kind callKind) (name, arguments string) {
 	switch kind {
 	case callDenied:
 		return "delete_database", database
-	case callApproved: // a tool of its own: while it waits, the same one would be asked for as well
-		return "mail.forward", stranger
+	case callApproved:
+		return "send_email", stranger
 	}
 	return "send_email", colleague
 }
@@ -121,16 +127,33 @@ func (t callTexts) filling() string {
 	return "Attached."
 }
 
-// pre is the PreToolUse of call i, which asks for admission and is reported as well.
-func (t callTexts) pre(i int, now time.Time) []byte {
-	return t.event(i, "a", "PreToolUse", now, `,"evidence_phase":"pre_commit","tool_input":`+t.arguments(i), "")
+// ruling is what the runtime learnt of a call from the answers.
+type ruling struct {
+	verdict            events.Verdict
+	workflow, decision string // of an approval that the call ran under
+}
+
+// request is the PreToolUse of call i, which asks for admission.
+func (t callTexts) request(i int, now time.Time) []byte { return t.pre(i, now, "") }
+
+// announcement is the same event as it is reported, with the verdict.
+func (t callTexts) announcement(i int, now time.Time, r ruling) []byte {
+	return t.pre(i, now, `,"admission_verdict":{"verdict":"`+string(r.verdict)+`"}`)
+}
+
+func (t callTexts) pre(i int, now time.Time, metadata string) []byte {
+	return t.event(i, "a", "PreToolUse", now, `,"evidence_phase":"pre_commit","tool_input":`+t.arguments(i), metadata)
 }
 
 // post is the report of its execution.
-func (t callTexts) post(i int, now, ran time.Time) []byte {
-	at := ran.UTC().Format(time.RFC3339Nano)
+func (t callTexts) post(i int, now time.Time, r ruling) []byte {
+	approved := ""
+	if r.workflow != "" {
+		approved = `,"approval":{"required":true,"status":"approved","workflow_id":"` + r.workflow + `","decision_ref":"` + r.decision + `"}`
+	}
+	at := now.UTC().Format(time.RFC3339Nano)
 	return t.event(i, "b", "PostToolUse", now, `,"correlation_id":"`+t.eventID(i, "a")+`"`,
-		`,"tool_input_executed":`+t.executed(i)+`,"execution":{"outcome":"succeeded","started_at":"`+at+`","completed_at":"`+at+`"}`)
+		`,"tool_input_executed":`+t.executed(i)+`,"execution":{"outcome":"succeeded","started_at":"`+at+`","completed_at":"`+at+`"}`+approved)
 }
 
 func (t callTexts) eventID(i int, mark string) string {
@@ -145,12 +168,17 @@ func (t callTexts) event(i int, mark, typ string, now time.Time, members, metada
 	}
 	return fmt.Appendf(nil, `{"schema_version":1,"event_id":"%s","event_type":"%s","timestamp":"%s","source":"mail-agent","session_id":"%s",`+
 		`"tool_name":"%s",%s%s,"metadata":{"tool_call_id":"%s"%s%s}}`,
-		t.eventID(i, mark), typ, now.UTC().Format(time.RFC3339Nano), t.session(i), tool, describedAction(tool), members, t.callID(i), governed, metadata)
+		t.eventID(i, mark), typ, now.UTC().Format(time.RFC3339Nano), t.session(i), tool, describedAction(i), members, t.callID(i), governed, metadata)
 }
 
-func describedAction(tool string) string {
-	if tool == "delete_database" {
+// describedAction is what call i acts on. While a call waits for approval, the same action on the
+// same resource is asked for as well, so that one has a resource of its own.
+func describedAction(i int) string {
+	switch kindOf(i) {
+	case callDenied:
 		return `"action":"delete","resource_kind":"database","resource":"production","resource_scope":"production","operation_risk":"destructive_write"`
+	case callApproved:
+		return fmt.Sprintf(`"action":"send","resource_kind":"email","resource":"press-%d","resource_scope":"remote","operation_risk":"external_transfer"`, i)
 	}
 	return `"action":"send","resource_kind":"email","resource":"outbox","resource_scope":"internal_network","operation_risk":"write"`
 }

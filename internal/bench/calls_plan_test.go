@@ -64,7 +64,7 @@ func TestSessions(t *testing.T) {
 func TestVariants(t *testing.T) {
 	for variant, want := range map[callVariant]int{variantPlain: 480, variantGoverned: 1800} {
 		x := callTexts{variant: variant, run: "r1", open: 5}
-		if n := len(x.pre(0, noon)); n < want*8/10 || n > want*12/10 {
+		if n := len(x.request(0, noon)); n < want*8/10 || n > want*12/10 {
 			t.Errorf("%s: %d B", variant, n)
 		}
 	}
@@ -74,7 +74,7 @@ func TestVariants(t *testing.T) {
 func TestDrift(t *testing.T) {
 	x := callTexts{variant: variantPlain, run: "r1", open: 5}
 	for i := range kindCycle {
-		same := strings.Contains(string(x.post(i, noon, noon)), x.arguments(i))
+		same := strings.Contains(string(x.post(i, noon, ruling{})), x.arguments(i))
 		if same == (kindOf(i) == callDrifted) {
 			t.Errorf("call %d of kind %d: the same arguments: %v", i, kindOf(i), same)
 		}
