@@ -40,7 +40,7 @@ twice a second whether the newest checkpoint is signed and its last row can be r
 what these looks cost. The lag of findings ends when the finding is on the log.
 
 Processor times, bytes and counters span the measured calls and the time until their evidence is complete. They include
-all child processes. The generator is this process; it is not in the sum. No counter shows the syncs of nats-server:
+all child processes, and are divided by the calls that did not fail. The generator is this process; it is not in the sum. No counter shows the syncs of nats-server:
 syncs_per_call has one for every single message and every atomic batch of the log and for every checkpoint. The server
 makes more for a batch. Those of ClickHouse are its own counters of fsync, for files and directories.
 

@@ -191,6 +191,7 @@ type callsMeasurement struct {
 	warm     int
 	begun    spent
 	outcomes []callOutcome // of the measured calls
+	done     int           // of these, those that ended without an error: what is used is theirs
 	result   callsResult
 }
 
@@ -249,7 +250,7 @@ func (m *callsMeasurement) finish(ctx context.Context) error {
 	}
 	m.latencies(covered, reports, log)
 	m.costs(end.since(m.begun), log, covered, took)
-	b.sample, err = newCallSample(ctx, b, log, float64(len(m.outcomes)))
+	b.sample, err = newCallSample(ctx, b, log, float64(max(1, m.done)))
 	return err
 }
 
@@ -268,22 +269,21 @@ func (m *callsMeasurement) latencies(covered coverage, reports []storedAt, log c
 	r := &m.result
 	var verdicts, late []time.Duration
 	var ended time.Time
-	done := 0
 	for _, o := range m.outcomes {
 		late = append(late, o.late)
 		if o.err != nil {
 			continue
 		}
 		verdicts = append(verdicts, o.verdict)
-		done++
+		m.done++
 		if o.ended.After(ended) {
 			ended = o.ended
 		}
 	}
-	r.Failed = len(m.outcomes) - done
+	r.Failed = len(m.outcomes) - m.done
 	first := m.schedule.due(m.warm)
 	span := max(ended.Sub(first), m.schedule.due(m.warm+len(m.outcomes)).Sub(first))
-	r.PerSecond = float64(done) / span.Seconds()
+	r.PerSecond = float64(m.done) / span.Seconds()
 	lags, missing := covered.lags(reports)
 	findings := log.findingLags(reports)
 	r.VerdictP50, r.VerdictP99 = micros(durationAt(verdicts, 50)), micros(durationAt(verdicts, 99))
@@ -306,7 +306,7 @@ func (m *callsMeasurement) failure() string {
 
 // costs fills in what the measured calls took.
 func (m *callsMeasurement) costs(used spent, log callsLog, covered coverage, took time.Duration) {
-	r, n := &m.result, float64(len(m.outcomes))
+	r, n := &m.result, float64(max(1, m.done))
 	r.CPUBy = map[string]float64{}
 	for name, t := range used.cpu {
 		r.CPUBy[name] = millis(t) / n
@@ -337,7 +337,7 @@ func (m *callsMeasurement) costs(used spent, log callsLog, covered coverage, too
 // sampling fills in what the looks of the reader cost.
 func (m *callsMeasurement) sampling(looks int) {
 	share := float64(len(m.outcomes)) / float64(max(1, m.warm+len(m.outcomes)))
-	m.result.SamplingCPU = millis(m.bench.look.cost) * float64(looks) * share / float64(max(1, len(m.outcomes)))
+	m.result.SamplingCPU = millis(m.bench.look.cost) * float64(looks) * share / float64(max(1, m.done))
 }
 
 // findingLags are the times from the acknowledgement of the report that completes a finding until
