@@ -132,6 +132,7 @@ func (c *callsCmd) measureVariant(ctx context.Context, io ui.Stdio, v callVarian
 	if c.Floors {
 		setup.Services = []string{}
 		if err := setup.run(ctx, io, func(p *pipeline.Pipeline) error {
+			ui.NewProgress(io).Tell(fmt.Sprintf("%s: measuring the floors", v))
 			floors, err := sample.measureFloors(ctx, p)
 			results[len(results)-1].Floors = floors
 			return err

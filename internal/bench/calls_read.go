@@ -50,7 +50,7 @@ func newCheckpointReader(ctx context.Context, ready target.Ready, js jetstream.J
 		return nil, err
 	}
 	r := &checkpointReader{js: js, conn: conn, known: note.VerifierList(key)}
-	if err := r.await(ctx, 1, drainTimeout); err != nil {
+	if err := r.await(ctx, 1, drainTimeout, func(uint64) {}); err != nil {
 		return nil, err
 	}
 	before, err := processorTimes(ready.PIDs)
@@ -74,6 +74,8 @@ func newCheckpointReader(ctx context.Context, ready target.Ready, js jetstream.J
 var errEarlyCheckpoint = errors.New("a checkpoint was published before its rows could be read")
 
 func (r *checkpointReader) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // an overloaded server answers late
+	defer cancel()
 	m, err := streams.LastBySubject(ctx, r.js, streams.StreamCheckpoints, subject.Space{}.Checkpoints(streams.DefaultShard))
 	if err != nil || m == nil {
 		return err
@@ -105,8 +107,8 @@ func (r *checkpointReader) watch(ctx context.Context) (stop func() (looks int, e
 	}
 }
 
-// await looks until a checkpoint covers a sequence.
-func (r *checkpointReader) await(ctx context.Context, seq uint64, most time.Duration) error {
+// await looks until a checkpoint covers a sequence. It tells what is covered so far.
+func (r *checkpointReader) await(ctx context.Context, seq uint64, most time.Duration, tell func(covered uint64)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("after %s no checkpoint covers sequence %d", most, seq))
 	defer cancel()
 	for {
@@ -116,6 +118,7 @@ func (r *checkpointReader) await(ctx context.Context, seq uint64, most time.Dura
 		if r.covered.Load() >= seq {
 			return nil
 		}
+		tell(r.covered.Load())
 		if err := sleepUntil(ctx, time.Now().Add(awaitEvery)); err != nil {
 			return context.Cause(ctx)
 		}

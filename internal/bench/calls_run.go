@@ -32,6 +32,7 @@ type callsBench struct {
 	look    *checkpointReader
 	runs    int
 	sample  callSample // of the newest measurement
+	bar     *ui.Progress
 }
 
 // Times of a search: how long a rate is tried, and the rate that is tried first.
@@ -41,7 +42,7 @@ const (
 )
 
 func openCallsBench(ctx context.Context, io ui.Stdio, c *callsCmd, v callVariant, p *pipeline.Pipeline) (b *callsBench, err error) {
-	b = &callsBench{callsCmd: c, io: io, variant: v, pipe: p}
+	b = &callsBench{callsCmd: c, io: io, variant: v, pipe: p, bar: ui.NewProgress(io)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.close())
@@ -163,6 +164,7 @@ func (b *callsBench) measureRate(ctx context.Context, perSecond float64, seconds
 		err = m.finish(ctx)
 	}
 	looks, lookErr := stopLooking()
+	b.bar.End()
 	if err = errors.Join(err, lookErr); err != nil {
 		return r, err
 	}
@@ -172,15 +174,18 @@ func (b *callsBench) measureRate(ctx context.Context, perSecond float64, seconds
 
 // progress tells how many calls were made.
 func (b *callsBench) progress(perSecond float64, n int) func(made int) {
-	bar := ui.NewProgress(b.io)
-	bar.Due(time.Now()) // the first line only after an interval
+	b.bar.Due(time.Now()) // the first line only after an interval
 	return func(made int) {
-		if bar.Due(time.Now()) {
-			bar.Tell(fmt.Sprintf("%s: %g calls a second: %d of %d made", b.variant, perSecond, made, n))
-		}
-		if made == n-1 {
-			bar.End()
-		}
+		b.tell(func() string {
+			return fmt.Sprintf("%s: %g calls a second: %d of %d made", b.variant, perSecond, made, n)
+		})
+	}
+}
+
+// tell prints a line of progress if one is due.
+func (b *callsBench) tell(text func() string) {
+	if b.bar.Due(time.Now()) {
+		b.bar.Tell(text())
 	}
 }
 
@@ -225,7 +230,12 @@ func (m *callsMeasurement) finish(ctx context.Context) error {
 	if last == 0 {
 		return fmt.Errorf("no call was reported; the first error: %w", m.firstError())
 	}
-	if err := b.look.await(ctx, last, drainTimeout); err != nil {
+	err := b.look.await(ctx, last, drainTimeout, func(covered uint64) {
+		b.tell(func() string {
+			return fmt.Sprintf("%s: waiting for the evidence: sequence %d of %d", b.variant, covered, last)
+		})
+	})
+	if err != nil {
 		return err
 	}
 	ready := b.pipe.Ready()

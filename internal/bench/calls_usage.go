@@ -48,6 +48,8 @@ func (s spent) since(begun spent) spent {
 }
 
 func readSpent(ctx context.Context, ready target.Ready, js jetstream.JetStream, conn clickhouse.Conn) (s spent, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // an overloaded server answers late
+	defer cancel()
 	st, err := js.Stream(ctx, streams.DefaultShard)
 	if err != nil {
 		return s, fmt.Errorf("reading the size of the log: %w", err)
