@@ -70,7 +70,8 @@ lint: check-tools ## gofmt, go vet, staticcheck, layering
 	@go tool -modfile=tools/staticcheck.mod staticcheck ./...
 	@./tools/layering.sh
 
-bench: engine ## admission latency beside its floors, then the micro benchmarks
+bench: engine ## what a call costs end to end, admission latency beside its floors, then the micro benchmarks
+	@$(BIN)/countersign-bench calls
 	@$(BIN)/countersign-bench admit
 	@go test -run '^$$' -bench . -benchmem ./events/... ./schemas/... ./admission/... ./correlation/... ./evidence/... ./compliance/...
 
@@ -82,7 +83,7 @@ fuzz: ## every fuzz target for FUZZTIME each
 	  echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 
 soak: engine ## ten minutes of steady load, and what it does to memory
-	@$(BIN)/countersign-bench soak
+	@$(BIN)/countersign-bench calls --rate 300 --seconds 540 --warm-up 1m --variant plain --no-floors
 
 redaction-oracle: ## recall and precision of the redaction engine, beside gitleaks' (fetches gitleaks once)
 	@f=$$(mktemp); trap 'rm -f $$f' EXIT; \

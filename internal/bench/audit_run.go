@@ -44,13 +44,7 @@ func openAuditBench(ctx context.Context, t *target.Target, dir, keys, profile st
 	if b.db, err = storage.Open(ctx, b.dsn); err != nil {
 		return nil, err
 	}
-	options, err := clickhouse.ParseDSN(b.dsn)
-	if err != nil {
-		return nil, err
-	}
-	options.Compression = &clickhouse.Compression{Method: clickhouse.CompressionLZ4}
-	options.ReadTimeout = 30 * time.Minute
-	if b.conn, err = clickhouse.Open(options); err != nil {
+	if b.conn, err = openOwner(b.dsn); err != nil {
 		return nil, err
 	}
 	if err := b.db.Migrate(ctx); err != nil {
@@ -184,35 +178,17 @@ func (b *auditBench) empty(ctx context.Context) error {
 	return err
 }
 
-// insertFloor inserts the finished rows into a separate table with clickhouse-go: batches of
-// floorBatch, fsync on.
+// insertFloor inserts the finished rows with insertFinished.
 func (b *auditBench) insertFloor(ctx context.Context) (auditResult, error) {
 	if err := b.load(ctx); err != nil {
 		return auditResult{}, err
 	}
-	for _, statement := range []string{
-		"DROP TABLE IF EXISTS bench_floor",
-		"CREATE TABLE bench_floor AS evidence ENGINE = MergeTree ORDER BY (shard, seq) SETTINGS fsync_after_insert = 1, fsync_part_directory = 1",
-		"ALTER TABLE bench_floor DROP COLUMN redacted", "ALTER TABLE bench_floor DROP INDEX by_change",
-	} {
-		if err := b.conn.Exec(ctx, statement); err != nil {
-			return auditResult{}, err
-		}
+	if err := createFloorTable(ctx, b.conn); err != nil {
+		return auditResult{}, err
 	}
 	begun := b.used()
-	for part := range slices.Chunk(b.rows, floorBatch) {
-		batch, err := b.conn.PrepareBatch(ctx, "INSERT INTO bench_floor (shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash)")
-		if err != nil {
-			return auditResult{}, err
-		}
-		for _, r := range part {
-			if err := batch.Append(r.Shard, r.Seq, r.Tenant, r.Session, r.SessionIndex, r.Kind, r.Subject, r.BrokerTime, r.BodyDigest, r.Record, string(r.RecordHash[:])); err != nil {
-				return auditResult{}, err
-			}
-		}
-		if err := batch.Send(); err != nil {
-			return auditResult{}, err
-		}
+	if err := insertFinished(ctx, b.conn, b.rows); err != nil {
+		return auditResult{}, err
 	}
 	return b.since(begun, "floor: the finished rows, inserted natively and fsynced", len(b.rows)), nil
 }

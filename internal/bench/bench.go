@@ -23,6 +23,7 @@ import (
 type Commands struct {
 	Version ui.VersionFlag `help:"Print the version and exit."`
 
+	Calls     callsCmd     `cmd:"" help:"What a governed call costs end to end, beside the same bytes appended and the same rows inserted."`
 	Verify    verifyCmd    `cmd:"" help:"Verification and proofs, beside reading the same rows in order and hashing them."`
 	Correlate correlateCmd `cmd:"" help:"Correlation rate, cost and lag, beside a consumer that decodes nothing."`
 
@@ -30,7 +31,6 @@ type Commands struct {
 
 	Admit  admitCmd  `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
 	Ingest ingestCmd `cmd:"" help:"Latency and rate of events on their way to the log, beside raw JetStream publishes."`
-	Soak   soakCmd   `cmd:"" help:"A steady load for minutes, and what it does to the memory of every process."`
 	Audit  auditCmd  `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
 
 	Product productCommands `cmd:"" hidden:"" help:"The commands of the product that are measured in processes of their own."`

@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+
+	"github.com/countersign-dev/countersign/internal/pipeline"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// callSample is a part of what a measurement wrote, for the floors.
+type callSample struct {
+	messages []streams.Msg
+	rows     []storage.EvidenceRow
+	perCall  float64 // messages, and so rows, of a call
+}
+
+// newCallSample reads the rows of the messages that l has a sample of.
+func newCallSample(ctx context.Context, b *callsBench, l callsLog, calls float64) (s callSample, err error) {
+	if !b.Floors {
+		return s, nil
+	}
+	s = callSample{messages: l.sample, perCall: float64(l.messages) / calls}
+	shards, err := b.db.Shards(ctx)
+	if err != nil {
+		return s, err
+	}
+	err = b.db.Scan(ctx, shards[len(shards)-1], l.from, l.from+uint64(len(l.sample))-1, func(r storage.EvidenceRow) error {
+		s.rows = append(s.rows, r)
+		return nil
+	})
+	return s, err
+}
+
+// floorGroup is how many messages the floor appends at a time: one atomic batch.
+const floorGroup = 100
+
+// measureFloors measures both floors on servers without services.
+func (s callSample) measureFloors(ctx context.Context, p *pipeline.Pipeline) (floors []callsFloor, err error) {
+	js, err := connectAs(ctx, p, streams.RoleAdmitter)
+	if err != nil {
+		return nil, err
+	}
+	defer js.Conn().Close()
+	conn, err := openOwner(p.Ready().ClickHouseDSN)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	db, err := storage.Open(ctx, p.Ready().ClickHouseDSN)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := db.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	if err := createFloorTable(ctx, conn); err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		what, server string
+		items        int
+		work         func() error
+	}{
+		{fmt.Sprintf("the log's bytes appended, %d messages at a time", floorGroup), "nats", len(s.messages), func() error {
+			for group := range slices.Chunk(s.messages, floorGroup) {
+				if err := streams.StoreAll(ctx, js.Conn(), group); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{fmt.Sprintf("the finished rows inserted, %d at a time", floorBatch), "clickhouse", len(s.rows), func() error { return insertFinished(ctx, conn, s.rows) }},
+	} {
+		r, err := measureFloor(p, f.server, float64(f.items)/s.perCall, f.work)
+		if err != nil {
+			return nil, fmt.Errorf("floor: %s: %w", f.what, err)
+		}
+		r.What = f.what
+		floors = append(floors, r)
+	}
+	return floors, nil
+}
+
+// measureFloor measures work for a number of calls, with the processor time of one server and of
+// this process.
+func measureFloor(p *pipeline.Pipeline, server string, calls float64, work func() error) (f callsFloor, err error) {
+	procs := [2]pid{pid(p.Ready().PIDs[server]), pid(os.Getpid())}
+	var used [2]time.Duration
+	for i, pr := range procs {
+		used[i] = processorTime(pr)
+	}
+	begun := time.Now()
+	if err := work(); err != nil {
+		return f, err
+	}
+	f.PerSecond = calls / time.Since(begun).Seconds()
+	for i, pr := range procs {
+		used[i] = processorTime(pr) - used[i]
+	}
+	f.Server, f.CPU = millis(used[0])/calls, millis(used[0]+used[1])/calls
+	return f, nil
+}
+
+// createFloorTable creates the table of insertFinished, with fsync on.
+func createFloorTable(ctx context.Context, conn clickhouse.Conn) error {
+	for _, statement := range []string{
+		"DROP TABLE IF EXISTS bench_floor",
+		"CREATE TABLE bench_floor AS evidence ENGINE = MergeTree ORDER BY (shard, seq) SETTINGS fsync_after_insert = 1, fsync_part_directory = 1",
+		"ALTER TABLE bench_floor DROP COLUMN redacted", "ALTER TABLE bench_floor DROP INDEX by_change",
+	} {
+		if err := conn.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insertFinished inserts finished rows with clickhouse-go, in batches of floorBatch.
+func insertFinished(ctx context.Context, conn clickhouse.Conn, rows []storage.EvidenceRow) error {
+	for part := range slices.Chunk(rows, floorBatch) {
+		batch, err := conn.PrepareBatch(ctx, "INSERT INTO bench_floor (shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash)")
+		if err != nil {
+			return err
+		}
+		for _, r := range part {
+			if err := batch.Append(r.Shard, r.Seq, r.Tenant, r.Session, r.SessionIndex, r.Kind, r.Subject, r.BrokerTime, r.BodyDigest, r.Record, string(r.RecordHash[:])); err != nil {
+				return err
+			}
+		}
+		if err := batch.Send(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+
+// TestScheduleIsOpen: a call is due at a time that depends on its number alone, and the last one
+// of a minute is due within it.
+func TestScheduleIsOpen(t *testing.T) {
+	s := schedule{noon, 300}
+	for i, want := range map[int]time.Duration{0: 0, 3: 10 * time.Millisecond, 300: time.Second, 17_999: time.Minute - time.Second/300} {
+		if got := s.due(i).Sub(noon); (got - want).Abs() > time.Microsecond {
+			t.Errorf("call %d is due after %s, not %s", i, got, want)
+		}
+	}
+	if n := s.count(time.Minute); n != 18_000 {
+		t.Errorf("%d calls a minute at 300 a second", n)
+	}
+	if half := (schedule{noon, 0.5}); half.count(time.Minute) != 30 || half.due(1).Sub(noon) != 2*time.Second {
+		t.Error("a rate below one a second")
+	}
+}
+
+// TestShares: of a hundred calls 5 are denied, 1 is approved and 1 drifts, wherever they begin.
+func TestShares(t *testing.T) {
+	for _, from := range []int{0, 1, 57, 1_000_003} {
+		count := map[callKind]int{}
+		for i := range kindCycle {
+			count[kindOf(from+i)]++
+		}
+		if count[callDenied] != 5 || count[callApproved] != 1 || count[callDrifted] != 1 || count[callAllowed] != 93 {
+			t.Errorf("from %d on: %v", from, count)
+		}
+	}
+}
+
+// TestSessions: every session has callsSession calls, and at no time are more open than said.
+func TestSessions(t *testing.T) {
+	const open = 7
+	calls, last := map[int]int{}, map[int]int{}
+	for i := range 10 * open * callsSession {
+		s := sessionOf(i, open)
+		calls[s]++
+		last[s] = i
+	}
+	for s, n := range calls {
+		if n != callsSession {
+			t.Errorf("session %d has %d calls", s, n)
+		}
+		if next := s + open; last[next] > 0 && last[s] > last[next] {
+			t.Errorf("session %d is still open when %d ends", s, next)
+		}
+	}
+	if len(calls) != 10*open {
+		t.Errorf("%d sessions", len(calls))
+	}
+}
+
+// TestVariants: a plain request has some 480 B, a governed one 1.8 KB.
+func TestVariants(t *testing.T) {
+	for variant, want := range map[callVariant]int{variantPlain: 480, variantGoverned: 1800} {
+		x := callTexts{variant: variant, run: "r1", open: 5}
+		if n := len(x.request(0, noon)); n < want*8/10 || n > want*12/10 {
+			t.Errorf("%s: %d B", variant, n)
+		}
+	}
+}
+
+// TestDrift: what ran differs from what was asked for in the calls that drift, and in no other.
+func TestDrift(t *testing.T) {
+	x := callTexts{variant: variantPlain, run: "r1", open: 5}
+	for i := range kindCycle {
+		same := strings.Contains(string(x.post(i, noon, ruling{})), x.arguments(i))
+		if same == (kindOf(i) == callDrifted) {
+			t.Errorf("call %d of kind %d: the same arguments: %v", i, kindOf(i), same)
+		}
+	}
+}

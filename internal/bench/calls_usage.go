@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// generatorProcess is the name of this process in the figures. It supervises the others as well.
+const generatorProcess = "generator"
+
+// spent is what the pipeline has used so far.
+type spent struct {
+	cpu           map[string]time.Duration // by process
+	logLast       uint64                   // sequence
+	logBytes      uint64
+	engine        map[string]uint64 // the engine's counters
+	evidenceBytes uint64            // of all active parts
+}
+
+// engineCounters are the counters of system.events that are read: rows and inserts, merges, and
+// the calls of fsync for files and directories.
+var engineCounters = []string{"InsertedRows", "InsertQuery", "MergedRows", "FileSync", "DirectorySync"}
+
+// since subtracts what had been used at begun.
+func (s spent) since(begun spent) spent {
+	d := spent{cpu: map[string]time.Duration{}, engine: map[string]uint64{}, logLast: s.logLast - begun.logLast,
+		logBytes: s.logBytes - begun.logBytes, evidenceBytes: s.evidenceBytes - min(s.evidenceBytes, begun.evidenceBytes)}
+	for name, t := range s.cpu {
+		d.cpu[name] = t - begun.cpu[name]
+	}
+	for name, n := range s.engine {
+		d.engine[name] = n - begun.engine[name]
+	}
+	return d
+}
+
+func readSpent(ctx context.Context, ready target.Ready, js jetstream.JetStream, conn clickhouse.Conn) (s spent, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // an overloaded server answers late
+	defer cancel()
+	st, err := js.Stream(ctx, streams.DefaultShard)
+	if err != nil {
+		return s, fmt.Errorf("reading the size of the log: %w", err)
+	}
+	s.logLast, s.logBytes = st.CachedInfo().State.LastSeq, st.CachedInfo().State.Bytes
+	if s.engine, err = readEngineCounters(ctx, conn); err != nil {
+		return s, fmt.Errorf("reading the engine's counters: %w", err)
+	}
+	err = conn.QueryRow(ctx, "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase()").Scan(&s.evidenceBytes)
+	if err != nil {
+		return s, fmt.Errorf("reading the size of the evidence: %w", err)
+	}
+	s.cpu, err = processorTimes(ready.PIDs)
+	return s, err
+}
+
+func readEngineCounters(ctx context.Context, conn clickhouse.Conn) (map[string]uint64, error) {
+	rows, err := conn.Query(ctx, "SELECT event, value FROM system.events WHERE has(?, event)", engineCounters)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	out := map[string]uint64{}
+	for rows.Next() {
+		var name string
+		var value uint64
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, err
+		}
+		out[name] = value
+	}
+	return out, rows.Err()
+}
+
+// processState is a line of /proc/<pid>/stat.
+type processState struct {
+	parent int
+	used   time.Duration // with the children that have ended
+}
+
+// parseProcessState reads the text of /proc/<pid>/stat.
+func parseProcessState(text string) (p processState, ok bool) {
+	// The program's name, in parentheses, may contain any character.
+	end := strings.LastIndex(text, ") ")
+	if end < 0 {
+		return p, false
+	}
+	fields := strings.Fields(text[end+2:])
+	if len(fields) < 15 {
+		return p, false
+	}
+	p.parent, _ = strconv.Atoi(fields[1])
+	for _, f := range fields[11:15] { // utime, stime, cutime, cstime
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			return p, false
+		}
+		p.used += time.Duration(n) * time.Second / clockTicks
+	}
+	return p, true
+}
+
+// processorTimes is the processor time of named processes with their descendants. A descendant
+// that is named itself counts for itself alone. This process is generatorProcess.
+func processorTimes(pids map[string]int) (map[string]time.Duration, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	states := map[int]processState{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if p, ok := parseProcessState(string(text)); ok {
+			states[pid] = p
+		}
+	}
+	named := maps.Clone(pids)
+	delete(named, "up")
+	named[generatorProcess] = os.Getpid()
+	return sumByProcess(states, named)
+}
+
+// sumByProcess adds the time of every process to its nearest named ancestor, itself included.
+func sumByProcess(states map[int]processState, named map[string]int) (map[string]time.Duration, error) {
+	out, nameOf := map[string]time.Duration{}, map[int]string{}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if _, runs := states[named[name]]; !runs {
+			return nil, fmt.Errorf("process %d, %s, does not run", named[name], name)
+		}
+		nameOf[named[name]], out[name] = name, 0
+	}
+	for pid, p := range states {
+		for at := pid; at != 0; at = states[at].parent {
+			if name, is := nameOf[at]; is {
+				out[name] += p.used
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// residentMemory is the memory of every process of a pipeline, in MiB.
+func residentMemory(pids map[string]int) (map[string]float64, error) {
+	out := map[string]float64{}
+	for name, pid := range pids {
+		if name == "up" {
+			continue // this process
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return nil, fmt.Errorf("the memory of %s: %w", name, err)
+		}
+		_, rest, _ := strings.Cut(string(status), "VmRSS:")
+		text, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+		kb, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("the memory of %s: %w", name, err)
+		}
+		out[name] = kb / 1024
+	}
+	return out, nil
+}
