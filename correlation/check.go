@@ -156,7 +156,7 @@ func readAgentHook(f *fact, raw []byte) recordedLine {
 		return recordedLine{fact: f, err: err}
 	}
 	f.origin = originOf("", e.Source, e.SessionID)
-	agentHookFact(f, hookEvent{Event: e}, false)
+	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(strictjson.FromTree(e.Tree)), formBuffer: new(formBuffer)}, false)
 	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAgentHook(e.Tree)}
 }
 

@@ -19,11 +19,11 @@ type Decoder struct {
 	tenantKey     func(string) []byte
 	tenantKeys    map[string]*digest.Keyer
 	sessionKeyers sessionKeyers
-	flat          strictjson.Flat
+	document      strictjson.Document
 	formBuffer    formBuffer
 	interned      map[string]string
-	treesOnly     bool // nothing is read flat: for tests
-	flatReads     int  // how many messages were read flat
+	alwaysTree    bool // every event gets a tree: for tests
+	treelessReads int  // how many events were read without a tree
 	// sharedKeys are the correlator's keys; a signature that one of them verifies need
 	// not be verified again if it still counts when the message is applied.
 	sharedKeys *atomic.Pointer[signing.KeySet]

@@ -3,7 +3,6 @@ package correlation
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"maps"
 	"strings"
 	"time"
 
@@ -350,11 +349,8 @@ func agentHookClaims(f *fact, e *agenthook.Event) {
 }
 
 func inputArguments(x hookEvent) arguments {
-	canonical, there, err := x.canonicalInput()
-	switch {
-	case err != nil:
-		return arguments{}
-	case !there:
+	canonical := x.canonicalInput()
+	if canonical == nil {
 		canonical = []byte("{}") // no arguments are no arguments, however it is said
 	}
 	return newArguments(canonical, x.keys, redactedArguments(x.Event))
@@ -446,26 +442,27 @@ var (
 // memberNames are names of members.
 type memberNames = strictjson.Names[bool]
 
-// withPlainIDs copies a tree with each UUID that names an event as NormaliseID
-// spells it, so that the spelling of an id makes no other event.
-func withPlainIDs(tree map[string]any) map[string]any {
-	cp := maps.Clone(tree)
+// withPlainIDs returns an object with each UUID that names an event as NormaliseID spells it, so
+// that the spelling of an id makes no other event.
+func withPlainIDs(v strictjson.Value) strictjson.Value {
+	if hasPlainIDs(v) {
+		return v
+	}
+	event := v.Tree().(map[string]any)
 	for _, name := range []string{"event_id", "correlation_id"} {
-		if id, ok := cp[name].(string); ok {
-			cp[name] = agenthook.NormaliseID(id)
+		if id, ok := event[name].(string); ok {
+			event[name] = agenthook.NormaliseID(id)
 		}
 	}
-	meta, _ := cp["metadata"].(map[string]any)
+	meta, _ := event["metadata"].(map[string]any)
 	web, _ := meta["web"].(map[string]any)
-	parent, _ := web["parent_event_id"].(string)
-	if plain := agenthook.NormaliseID(parent); plain != parent {
-		meta, web = maps.Clone(meta), maps.Clone(web)
-		web["parent_event_id"], meta["web"], cp["metadata"] = plain, web, meta
+	if parent, ok := web["parent_event_id"].(string); ok {
+		web["parent_event_id"] = agenthook.NormaliseID(parent)
 	}
-	return cp
+	return strictjson.FromTree(event)
 }
 
-// hasPlainIDs reports whether withPlainIDs changes nothing in a flat document.
+// hasPlainIDs reports whether withPlainIDs changes nothing.
 func hasPlainIDs(v strictjson.Value) bool {
 	parent := v.Get("metadata").Get("web").Get("parent_event_id")
 	for _, id := range []strictjson.Value{v.Get("event_id"), v.Get("correlation_id"), parent} {
@@ -476,34 +473,13 @@ func hasPlainIDs(v strictjson.Value) bool {
 	return true
 }
 
-// trimmedTree copies a tree without some members of it and of its metadata.
-func trimmedTree(tree map[string]any, omit, omitMetadata *memberNames) map[string]any {
-	dropped := func(n *memberNames) func(string, any) bool {
-		return func(key string, _ any) bool { _, out := n.Get(key); return out }
-	}
-	cp := withPlainIDs(tree)
-	maps.DeleteFunc(cp, dropped(omit))
-	if meta, ok := cp["metadata"].(map[string]any); ok {
-		meta = maps.Clone(meta)
-		maps.DeleteFunc(meta, dropped(omitMetadata))
-		if cp["metadata"] = meta; len(meta) == 0 {
-			delete(cp, "metadata")
-		}
-	}
-	return cp
-}
-
 // coreOf is the core of an event whose frame and arguments are known: what the
 // frame leaves out, beside it.
 func coreOf(f *fact, x hookEvent) sum {
 	if !f.args.known {
 		return sum{}
 	}
-	b, err := x.coreRemainder()
-	if err != nil {
-		return sum{}
-	}
-	return sumOf(string(f.frameSum[:]), string(f.args.plainSum[:]), string(b))
+	return sumOf(string(f.frameSum[:]), string(f.args.plainSum[:]), string(x.coreRemainder()))
 }
 
 func treeSum(tree map[string]any) sum {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -106,13 +105,9 @@ func (d *Decoder) decodeEvent(m events.LogMessage, p subject.Parsed, r *decodedE
 	}
 	switch {
 	case p.Protocol == protoAgentHook:
-		if !d.decodeFlatAgentHook(m, p, r, data, request) {
-			d.decodeAgentHook(m, p, r, data, request)
-		}
+		d.decodeAgentHook(m, p, r, data, request)
 	case p.Protocol == protoAAEP:
-		if !d.decodeFlatAAEP(m, p, r, data, request) {
-			d.decodeAAEP(m, p, r, data, request)
-		}
+		d.decodeAAEP(m, p, r, data, request)
 	case p.Protocol == subject.ProtoAUMP && !request:
 		d.decodeEvidence(r, p, data)
 	case !request || !isKnownProtocol(p.Protocol):
@@ -163,17 +158,6 @@ func isKnownProtocol(p string) bool {
 	return false
 }
 
-func (d *Decoder) decodeAgentHook(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	e, err := agenthook.Decode(data, strictjson.DefaultLimits)
-	if e == nil {
-		r.readError = err
-		return
-	}
-	agentHookFact(&r.fact, hookEvent{Event: e, keys: d.argumentKeyers(p, e.EventType)}, request)
-	d.checkAgentHookSubject(m, p, r, e, request)
-	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
-}
-
 // checkAgentHookSubject holds an event against the message that it came in.
 func (d *Decoder) checkAgentHookSubject(m events.LogMessage, p subject.Parsed, r *decodedEvent, e *agenthook.Event, request bool) {
 	session := e.SessionID
@@ -184,18 +168,6 @@ func (d *Decoder) checkAgentHookSubject(m events.LogMessage, p subject.Parsed, r
 		r.contradictions = append(r.contradictions, "its type is not the event_type of the event")
 	}
 	r.setSession(p, d.intern(session))
-}
-
-func (d *Decoder) decodeAAEP(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	e, err := aaep.Decode(data, strictjson.DefaultLimits)
-	if e == nil {
-		r.readError = err
-		r.fact.readRefusedNumber(data)
-		return
-	}
-	aaepFact(&r.fact, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, request)
-	d.checkAAEPSubject(m, p, r, e, request)
-	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAAEP(e.Tree))
 }
 
 // checkAAEPSubject holds an event against the message that it came in.
