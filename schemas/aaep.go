@@ -93,7 +93,7 @@ func (r *Registry) hasSchema(name string) bool {
 // isAAEPMessage reports whether t is a message without an envelope and with a schema, such as
 // "confirmation.reply" or "subscription.request".
 func (r *Registry) isAAEPMessage(t string) bool {
-	return r.hasSchema(aaepFolder+t) && (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription."))
+	return (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription.")) && r.hasSchema(aaepFolder+t)
 }
 
 // tagRules sets the rule of each violation.

@@ -18,11 +18,15 @@ func AAEPChecks(tree map[string]any) []Violation {
 
 func checkAAEP(v strictjson.Value) []Violation {
 	r := Default()
-	e := &event{doc: v}
-	t := e.text("type")
-	if e.kind = NormalAAEPType(t); e.kind == t && r.isAAEPMessage(t) {
+	t := ""
+	if v.Get("type").Kind() == strictjson.KindString {
+		t = v.Get("type").Text()
+	}
+	if r.isAAEPMessage(t) {
 		return nil
 	}
+	e := newEvent(v)
+	e.kind = NormalAAEPType(t)
 	if schema := r.coreSchema(e.kind); schema != "" {
 		e.fields = r.entries[schema].fields
 	}

@@ -61,11 +61,16 @@ func hasGovernanceBlock(metadata strictjson.Value) bool {
 
 // AgentHookProfileValue is AgentHookProfile for an object of a strictjson.Document.
 func (r *Registry) AgentHookProfileValue(v strictjson.Value, form Form) []Violation {
-	if form != FormRequest {
-		form = FormEvidence
+	schema := agentHookProfile + string(FormEvidence)
+	if form == FormRequest {
+		schema = agentHookProfile + string(FormRequest)
+	}
+	violations := r.ValidateValue(schema, v)
+	if violations == nil {
+		return nil
 	}
 	t := v.Get("event_type").Text()
-	return tagRules(r.ValidateValue(agentHookProfile+string(form), v), func(found Violation) string { return profileCheck(t, found) })
+	return tagRules(violations, func(found Violation) string { return profileCheck(t, found) })
 }
 
 // StrictAgentHook is AgentHook and AgentHookChecks together.

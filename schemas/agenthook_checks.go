@@ -16,7 +16,7 @@ func AgentHookChecks(tree map[string]any) []Violation {
 }
 
 func checkAgentHook(v strictjson.Value) []Violation {
-	e := &event{doc: v}
+	e := newEvent(v)
 	e.kind = e.text("event_type")
 	return runRules(agentHookRules, e)
 }

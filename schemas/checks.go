@@ -1,6 +1,10 @@
 package schemas
 
-import "github.com/countersign-dev/countersign/events/strictjson"
+import (
+	"sync"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
 
 // rule is a named check of one event that no schema makes.
 type rule struct {
@@ -22,6 +26,7 @@ type event struct {
 	rule     *rule // that is applied
 	reported int   // by it
 	found    []Violation
+	reporter func(keys ...string) // report
 }
 
 // text returns a top-level string, "" if there is none.
@@ -38,14 +43,30 @@ func (e *event) lacks(key string) bool { return !e.doc.Get(key).Exists() }
 func (e *event) isEmptyText(key string) bool { return e.doc.Get(key).IsText("") }
 
 // runRules applies the rules in order. Each rule reports at most MaxViolations times, so that
-// no rule can crowd out another.
+// no rule can crowd out another. The event must not be used afterwards.
 func runRules(rules []rule, e *event) []Violation {
-	report := e.report
 	for i := range rules {
 		e.rule, e.reported = &rules[i], 0
-		rules[i].check(e, report)
+		rules[i].check(e, e.reporter)
 	}
-	return mergeViolations(e.found, nil)
+	found := mergeViolations(e.found, nil)
+	*e = event{reporter: e.reporter}
+	usedEvents.Put(e)
+	return found
+}
+
+// usedEvents are events that runRules is done with: the correlator applies the rules to every
+// message.
+var usedEvents = sync.Pool{New: func() any {
+	e := &event{}
+	e.reporter = e.report
+	return e
+}}
+
+func newEvent(v strictjson.Value) *event {
+	e := usedEvents.Get().(*event)
+	e.doc = v
+	return e
 }
 
 // report records a violation of the rule that is applied.

@@ -36,9 +36,9 @@ func TestValidateAllocatesNothing(t *testing.T) {
 		validate func(strictjson.Value) []Violation
 		most     float64
 	}{
-		{benchAAEP, Default().StrictAAEPValue, 3},
-		{benchProfile, Default().StrictAgentHookValue, 3},
-		{benchProfile, func(v strictjson.Value) []Violation { return Default().AgentHookProfileValue(v, FormEvidence) }, 1},
+		{benchAAEP, Default().StrictAAEPValue, 0},
+		{benchProfile, Default().StrictAgentHookValue, 0},
+		{benchProfile, func(v strictjson.Value) []Violation { return Default().AgentHookProfileValue(v, FormEvidence) }, 0},
 	} {
 		v, err := doc.Parse([]byte(tc.text), strictjson.DefaultLimits)
 		if err != nil {
@@ -47,7 +47,7 @@ func TestValidateAllocatesNothing(t *testing.T) {
 		if vs := tc.validate(v); vs != nil {
 			t.Errorf("%v of %.60s", vs, tc.text)
 		}
-		if got := testing.AllocsPerRun(100, func() { tc.validate(v) }); got > tc.most {
+		if got := testing.AllocsPerRun(100, func() { tc.validate(v) }); got >= tc.most+1 {
 			t.Errorf("%v allocations for %.60s", got, tc.text)
 		}
 	}
