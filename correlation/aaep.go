@@ -20,9 +20,7 @@ const protoAAEP = subject.ProtoAAEP
 var aaepProtocol = &protocolRow{
 	token: protoAAEP, wordCode: 1, missingCheck: "AAEP-C-081",
 	decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
-		if !d.decodeFlatAAEP(in.message, in.subject, r, in.data, in.request) {
-			d.decodeAAEP(in.message, in.subject, r, in.data, in.request)
-		}
+		d.decodeAAEP(in.message, in.subject, r, in.data, in.request)
 	},
 	decodesRequests: true, readRecorded: readAAEP,
 	readNumber: func(f *fact, n *numberFields) {
@@ -142,18 +140,6 @@ func aaepLineage(f *fact, e *aaep.Event) {
 	if f.lineageRefs.trace = validTraceparent(e.CorrelationID); f.lineageRefs.trace == "" {
 		f.lineageRefs.setCorrelation(e.CorrelationID)
 	}
-}
-
-func (d *Decoder) decodeAAEP(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	e, err := aaep.Decode(data, strictjson.DefaultLimits)
-	if e == nil {
-		r.readError = err
-		r.fact.readRefusedNumber(data)
-		return
-	}
-	aaepFact(&r.fact, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, request)
-	d.checkAAEPSubject(m, p, r, e, request)
-	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAAEP(e.Tree))
 }
 
 // checkAAEPSubject holds an event against the message that it came in.

@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -21,9 +20,7 @@ const protoAgentHook = subject.ProtoAgentHook
 var agentHookProtocol = &protocolRow{
 	token: protoAgentHook, wordCode: 2, missingCheck: "AH-C-079",
 	decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
-		if !d.decodeFlatAgentHook(in.message, in.subject, r, in.data, in.request) {
-			d.decodeAgentHook(in.message, in.subject, r, in.data, in.request)
-		}
+		d.decodeAgentHook(in.message, in.subject, r, in.data, in.request)
 	},
 	decodesRequests: true, readRecorded: readAgentHook, readReason: readAgentHookReason, checkDecision: decisionFindings,
 	track: trackAgentHookEvent, refuse: refuseAgentHookEvent, noteDecided: (*trackers).noteDecidedCall, sessions: agentHookSessions,
@@ -194,11 +191,8 @@ func agentHookClaims(f *fact, e *agenthook.Event) {
 }
 
 func inputArguments(x hookEvent) arguments {
-	canonical, there, err := x.canonicalInput()
-	switch {
-	case err != nil:
-		return arguments{}
-	case !there:
+	canonical := x.canonicalInput()
+	if canonical == nil {
 		canonical = []byte("{}") // no arguments are no arguments, however it is said
 	}
 	return newArguments(canonical, x.keys, redactedArguments(x.Event))
@@ -212,20 +206,6 @@ func redactedArguments(e *agenthook.Event) []string {
 		}
 	}
 	return paths
-}
-
-func agentHookPost(f *fact, e hookEvent) {
-	f.effect = hadEffect
-	if x, ok := e.Execution(); ok {
-		f.outcome, f.startedAt, f.hasMutationReason = boundID(x.Outcome), parseInstant(x.StartedAt), strings.TrimSpace(x.MutationReason) != ""
-		if x.DidNotRun(e.hasExecutedArguments()) {
-			f.effect = noEffect
-		}
-	}
-	if canonical := e.canonicalExecuted(); canonical != nil {
-		f.args = newArguments(canonical, e.keys, redactedArguments(e.Event))
-	}
-	f.lacksCallID = f.callKey.id == "" && f.retriedKey != (callKey{})
 }
 
 func agentHookError(f *fact, e *agenthook.Event) {
@@ -262,33 +242,30 @@ func coreOf(f *fact, x hookEvent) sum {
 	if !f.args.known {
 		return sum{}
 	}
-	b, err := x.coreRemainder()
-	if err != nil {
-		return sum{}
-	}
-	return sumOf(string(f.frameSum[:]), string(f.args.plainSum[:]), string(b))
+	return sumOf(string(f.frameSum[:]), string(f.args.plainSum[:]), string(x.coreRemainder()))
 }
 
-// withPlainIDs copies a tree with each UUID that names an event as NormaliseID
-// spells it, so that the spelling of an id makes no other event.
-func withPlainIDs(tree map[string]any) map[string]any {
-	cp := maps.Clone(tree)
+// withPlainIDs returns an object with each UUID that names an event as NormaliseID spells it, so
+// that the spelling of an id makes no other event.
+func withPlainIDs(v strictjson.Value) strictjson.Value {
+	if hasPlainIDs(v) {
+		return v
+	}
+	event := v.Tree().(map[string]any)
 	for _, name := range []string{"event_id", "correlation_id"} {
-		if id, ok := cp[name].(string); ok {
-			cp[name] = agenthook.NormaliseID(id)
+		if id, ok := event[name].(string); ok {
+			event[name] = agenthook.NormaliseID(id)
 		}
 	}
-	meta, _ := cp["metadata"].(map[string]any)
+	meta, _ := event["metadata"].(map[string]any)
 	web, _ := meta["web"].(map[string]any)
-	parent, _ := web["parent_event_id"].(string)
-	if plain := agenthook.NormaliseID(parent); plain != parent {
-		meta, web = maps.Clone(meta), maps.Clone(web)
-		web["parent_event_id"], meta["web"], cp["metadata"] = plain, web, meta
+	if parent, ok := web["parent_event_id"].(string); ok {
+		web["parent_event_id"] = agenthook.NormaliseID(parent)
 	}
-	return cp
+	return strictjson.FromTree(event)
 }
 
-// hasPlainIDs reports whether withPlainIDs changes nothing in a flat document.
+// hasPlainIDs reports whether withPlainIDs changes nothing.
 func hasPlainIDs(v strictjson.Value) bool {
 	parent := v.Get("metadata").Get("web").Get("parent_event_id")
 	for _, id := range []strictjson.Value{v.Get("event_id"), v.Get("correlation_id"), parent} {
@@ -306,17 +283,6 @@ func agentHookLineage(f *fact, e *agenthook.Event) {
 	if e.EventType == agenthook.GoalSet || e.EventType == agenthook.GoalStatus {
 		l.parentSession = goalParent(e.Metadata)
 	}
-}
-
-func (d *Decoder) decodeAgentHook(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	e, err := agenthook.Decode(data, strictjson.DefaultLimits)
-	if e == nil {
-		r.readError = err
-		return
-	}
-	agentHookFact(&r.fact, hookEvent{Event: e, keys: d.argumentKeyers(p, e.EventType)}, request)
-	d.checkAgentHookSubject(m, p, r, e, request)
-	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
 }
 
 // checkAgentHookSubject holds an event against the message that it came in.
@@ -349,7 +315,7 @@ func readAgentHook(f *fact, raw []byte) recordedLine {
 		return recordedLine{fact: f, err: err, unreadable: true}
 	}
 	f.origin = originOf("", e.Source, e.SessionID)
-	agentHookFact(f, hookEvent{Event: e}, false)
+	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(strictjson.FromTree(e.Tree)), formBuffer: new(formBuffer)}, false)
 	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAgentHook(e.Tree)}
 }
 
@@ -441,4 +407,18 @@ func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact) {
 	case before.outcome != f.outcome:
 		j.findings.reportCheck("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
 	}
+}
+
+func agentHookPost(f *fact, e hookEvent) {
+	f.effect = hadEffect
+	if x, ok := e.Execution(); ok {
+		f.outcome, f.startedAt, f.hasMutationReason = boundID(x.Outcome), parseInstant(x.StartedAt), strings.TrimSpace(x.MutationReason) != ""
+		if x.DidNotRun(e.hasExecutedArguments()) {
+			f.effect = noEffect
+		}
+	}
+	if canonical := e.canonicalExecuted(); canonical != nil {
+		f.args = newArguments(canonical, e.keys, redactedArguments(e.Event))
+	}
+	f.lacksCallID = f.callKey.id == "" && f.retriedKey != (callKey{})
 }

@@ -19,11 +19,11 @@ type Decoder struct {
 	tenantKey     func(string) []byte
 	tenantKeys    map[string]*digest.Keyer
 	sessionKeyers sessionKeyers
-	flat          strictjson.Flat
+	document      strictjson.Document
 	formBuffer    formBuffer
 	interned      map[string]string
-	treesOnly     bool // nothing is read flat: for tests
-	flatReads     int  // how many messages were read flat
+	alwaysTree    bool // every event gets a tree: for tests
+	treelessReads int  // how many events were read without a tree
 	// sharedKeys are the correlator's keys; a signature that one of them verifies need
 	// not be verified again if it still counts when the message is applied.
 	sharedKeys *atomic.Pointer[signing.KeySet]
@@ -246,12 +246,4 @@ func (s *sessionKeyers) isMissing(p subject.Parsed) bool {
 	}
 	delete(s.missing, name)
 	return false
-}
-
-// argumentKeyers are the keys for the arguments of an AgentHook event, if it has any.
-func (d *Decoder) argumentKeyers(p subject.Parsed, eventType string) digestKeyers {
-	if k := agentHookKinds[eventType]; k != kindPre && k != kindPost {
-		return digestKeyers{}
-	}
-	return digestKeyers{tenant: d.digestKey(p.Tenant), session: d.sessionKeyers.keyer(p.Tenant, p.Session)}
 }

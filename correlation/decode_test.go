@@ -11,18 +11,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ways are two decoders of one correlator, one of which always goes the long way.
+// ways are two decoders of one correlator, one of which makes a tree of every event.
 func ways(c *Correlator) (short, long *Decoder) {
 	short, long = c.NewDecoder(), c.NewDecoder()
-	long.treesOnly = true
+	long.alwaysTree = true
 	return short, long
 }
 
 var everything = cmp.Exporter(func(reflect.Type) bool { return true })
 
-// holdFlat fails if a message is read otherwise by the short way than by the long
-// one.
-func holdFlat(t *testing.T, short, long *Decoder, m events.LogMessage) {
+// holdTreeless fails if a message is read otherwise without a tree.
+func holdTreeless(t *testing.T, short, long *Decoder, m events.LogMessage) {
 	t.Helper()
 	got, want := short.Decode(m), long.Decode(m)
 	if reflect.DeepEqual(got, want) {
@@ -33,9 +32,9 @@ func holdFlat(t *testing.T, short, long *Decoder, m events.LogMessage) {
 	}
 }
 
-// TestFlatFacts: what is read by the short way is read the same by the long one,
+// TestTreelessFacts: what is read without a tree is read the same with one,
 // and most of what breaks no rule is.
-func TestFlatFacts(t *testing.T) {
+func TestTreelessFacts(t *testing.T) {
 	logs := map[string]*ledger{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t), "governed": governedLog(t)}
 	for _, c := range corpusCases(t) {
 		logs[c.protocol+" "+c.name] = c.ledger(t)
@@ -43,15 +42,15 @@ func TestFlatFacts(t *testing.T) {
 	for name, l := range logs {
 		short, long := ways(l.run().core)
 		for _, m := range l.msgs {
-			holdFlat(t, short, long, m)
+			holdTreeless(t, short, long, m)
 		}
-		if (name == "aaep" || name == "agenthook" || name == "governed") && short.flatReads < len(l.msgs)*3/4-1 {
-			t.Errorf("%s: %d of %d messages are read flat", name, short.flatReads, len(l.msgs))
+		if (name == "aaep" || name == "agenthook" || name == "governed") && short.treelessReads < len(l.msgs)*3/4-1 {
+			t.Errorf("%s: %d of %d messages are read without a tree", name, short.treelessReads, len(l.msgs))
 		}
 	}
 }
 
-func FuzzFlatFacts(f *testing.F) {
+func FuzzTreelessFacts(f *testing.F) {
 	l := scenario(f, 8)
 	for _, m := range l.msgs {
 		f.Add(m.Subject, m.HeaderValue(events.HeaderSignature), m.Body)
@@ -63,7 +62,7 @@ func FuzzFlatFacts(f *testing.F) {
 	}
 	short, long := ways(l.run().core)
 	f.Fuzz(func(t *testing.T, subj, header string, body []byte) {
-		holdFlat(t, short, long, events.LogMessage{Seq: 7, Subject: subj, Time: epoch, Body: body, Header: map[string][]string{
+		holdTreeless(t, short, long, events.LogMessage{Seq: 7, Subject: subj, Time: epoch, Body: body, Header: map[string][]string{
 			events.HeaderSignature: {header}, events.HeaderDecisionID: {header}, events.HeaderSession: {header},
 		}})
 	})
@@ -115,9 +114,9 @@ func governedLog(t testing.TB) *ledger {
 // that a profile is broken does.
 func TestGovernedFlat(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		e    tree
-		flat bool
+		name     string
+		e        tree
+		treeless bool
 	}{
 		{"pre", governedPre(0, "c0"), true},
 		{"post", governedPost(1, "c0"), true},
@@ -143,9 +142,9 @@ func TestGovernedFlat(t *testing.T) {
 			l.event(tt.e)
 			short, long := ways(l.run().core)
 			m := l.msgs[len(l.msgs)-1]
-			holdFlat(t, short, long, m)
-			if (short.flatReads == 1) != tt.flat {
-				t.Errorf("read flat: %v: %s", !tt.flat, m.Body)
+			holdTreeless(t, short, long, m)
+			if (short.treelessReads == 1) != tt.treeless {
+				t.Errorf("read without a tree: %v: %s", !tt.treeless, m.Body)
 			}
 		})
 	}
@@ -273,8 +272,8 @@ func TestMissingKey(t *testing.T) {
 			t.Errorf("%s: wants %v", session, wants)
 		}
 	}
-	if d.flatReads != 2 {
-		t.Errorf("%d events were read, want one of each session", d.flatReads)
+	if d.treelessReads != 2 {
+		t.Errorf("%d events were read, want one of each session", d.treelessReads)
 	}
 	ready = true
 	for _, m := range l.msgs[1:] {
@@ -282,7 +281,7 @@ func TestMissingKey(t *testing.T) {
 			t.Errorf("sequence %d still wants its key", m.Seq)
 		}
 	}
-	if d.flatReads != 7 || len(d.sessionKeyers.missing) > 0 {
-		t.Errorf("%d events were read, %d sessions are missing", d.flatReads, len(d.sessionKeyers.missing))
+	if d.treelessReads != 7 || len(d.sessionKeyers.missing) > 0 {
+		t.Errorf("%d events were read, %d sessions are missing", d.treelessReads, len(d.sessionKeyers.missing))
 	}
 }

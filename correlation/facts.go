@@ -3,7 +3,6 @@ package correlation
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"maps"
 	"strings"
 	"time"
 
@@ -259,23 +258,6 @@ var (
 
 // memberNames are names of members.
 type memberNames = strictjson.Names[bool]
-
-// trimmedTree copies a tree without some members of it and of its metadata.
-func trimmedTree(tree map[string]any, omit, omitMetadata *memberNames) map[string]any {
-	dropped := func(n *memberNames) func(string, any) bool {
-		return func(key string, _ any) bool { _, out := n.Get(key); return out }
-	}
-	cp := withPlainIDs(tree)
-	maps.DeleteFunc(cp, dropped(omit))
-	if meta, ok := cp["metadata"].(map[string]any); ok {
-		meta = maps.Clone(meta)
-		maps.DeleteFunc(meta, dropped(omitMetadata))
-		if cp["metadata"] = meta; len(meta) == 0 {
-			delete(cp, "metadata")
-		}
-	}
-	return cp
-}
 
 func treeSum(tree map[string]any) sum {
 	b, err := strictjson.Canonical(tree)

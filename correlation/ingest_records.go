@@ -43,10 +43,7 @@ func matchesToken(inSubject, inRecord string) bool {
 
 // decodeDecisionRecord reads a decision. Its texts do not hold on to the message.
 func (d *Decoder) decodeDecisionRecord(body []byte) (r events.Decision, err error) {
-	if d.treesOnly {
-		return events.DecodeRecord[events.Decision](body)
-	}
-	r, err = events.DecodeRecordFlat[events.Decision](&d.flat, body)
+	r, err = events.DecodeRecord[events.Decision](body)
 	for _, again := range []*string{&r.Tenant, &r.Protocol, &r.Source, &r.Session, &r.Agent, &r.Tool, (*string)(&r.Verdict)} {
 		*again = d.intern(*again)
 	}

@@ -15,11 +15,8 @@ import (
 )
 
 // ofProtocols are the files that may name a protocol: the table, and the files of one
-// protocol. flat.go and decode.go still read the JSON of two of them.
-var ofProtocols = regexp.MustCompile(`^(protocols|flat|(agenthook|aaep|aump|aioc)(_[a-z]+)?)\.go$`)
-
-// stillNamed are names that generic files still have. None may be added.
-var stillNamed = []string{"decode.go: agentHookKinds"}
+// protocol.
+var ofProtocols = regexp.MustCompile(`^(protocols|(agenthook|aaep|aump|aioc)(_[a-z]+)?)\.go$`)
 
 // TestGenericCodeNamesNoProtocol: no import and no identifier of generic code names a
 // protocol. Generic code asks the row.
@@ -59,14 +56,7 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 		t.Fatalf("only %d generic files were read", read)
 	}
 	for _, f := range found {
-		if !slices.Contains(stillNamed, f) {
-			t.Errorf("%s names a protocol; ask its row in protocols.go", f)
-		}
-	}
-	for _, f := range stillNamed {
-		if !slices.Contains(found, f) {
-			t.Errorf("%s is named no more: take it off the list", f)
-		}
+		t.Errorf("%s names a protocol; ask its row in protocols.go", f)
 	}
 }
 

@@ -64,12 +64,14 @@ func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 func (t Time) MarshalJSON() ([]byte, error) { return []byte(`"` + t.String() + `"`), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (t *Time) UnmarshalText(b []byte) error {
-	if len(b) == 0 {
+func (t *Time) UnmarshalText(b []byte) error { return t.setText(string(b)) }
+
+func (t *Time) setText(s string) error {
+	if s == "" {
 		*t = Time{}
 		return nil
 	}
-	p, err := ParseTime(string(b))
+	p, err := ParseTime(s)
 	if err != nil {
 		return err
 	}

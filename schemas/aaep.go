@@ -1,9 +1,10 @@
 package schemas
 
 import (
-	"maps"
 	"regexp"
 	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // AAEP's names for itself (AAEP 1.0.0, 3.2.1 and 3.2.2).
@@ -36,30 +37,42 @@ func NormalAAEPType(t string) string {
 // of the twelve is a violation, and so is a type without a vocabulary. The producer manifest
 // (5.10) is a document and no event; it must not be validated here.
 func (r *Registry) AAEP(tree map[string]any) []Violation {
-	t, ok := tree["type"].(string)
-	if !ok {
-		return tagAAEP(r.Validate(aaepEnvelope, tree), nil)
+	return r.validateAAEP(strictjson.FromTree(tree))
+}
+
+func (r *Registry) validateAAEP(v strictjson.Value) []Violation {
+	if v.Get("type").Kind() != strictjson.KindString {
+		return tagAAEP(r.ValidateValue(aaepEnvelope, v), nil)
 	}
+	t := v.Get("type").Text()
 	normal := NormalAAEPType(t)
 	schema := r.coreSchema(normal)
 	switch {
 	case schema != "":
-		return tagAAEP(r.Validate(schema, withType(tree, normal)), nil)
+		if normal != t {
+			v = v.WithText("type", normal)
+		}
+		return tagAAEP(r.ValidateValue(schema, v), nil)
 	case strings.HasPrefix(normal, aaepPrefix):
-		return tagAAEP(r.Validate(aaepEnvelope, tree), &unknownCoreType)
+		return tagAAEP(r.ValidateValue(aaepEnvelope, v), &unknownCoreType)
 	case r.isAAEPMessage(t):
-		return tagRules(r.Validate(aaepFolder+t, tree), func(Violation) string { return "AAEP-C-024" })
+		return tagRules(r.ValidateValue(aaepFolder+t, v), func(Violation) string { return "AAEP-C-024" })
 	case !typeShape.MatchString(t):
-		return tagAAEP(r.Validate(aaepEnvelope, tree), &noVocabulary)
+		return tagAAEP(r.ValidateValue(aaepEnvelope, v), &noVocabulary)
 	default:
-		return tagAAEP(r.Validate(aaepEnvelope, tree), nil)
+		return tagAAEP(r.ValidateValue(aaepEnvelope, v), nil)
 	}
 }
 
 // StrictAAEP is AAEP and AAEPChecks together. A reply or subscription message is validated by
 // its schema alone.
 func (r *Registry) StrictAAEP(tree map[string]any) []Violation {
-	return mergeViolations(r.AAEP(tree), AAEPChecks(tree))
+	return r.StrictAAEPValue(strictjson.FromTree(tree))
+}
+
+// StrictAAEPValue is StrictAAEP for an object of a strictjson.Document.
+func (r *Registry) StrictAAEPValue(v strictjson.Value) []Violation {
+	return mergeViolations(r.validateAAEP(v), checkAAEP(v))
 }
 
 var unknownCoreType = Violation{Path: "/type", Keyword: "closed_namespace", Check: "AAEP-C-005", Level: LevelError,
@@ -80,17 +93,7 @@ func (r *Registry) hasSchema(name string) bool {
 // isAAEPMessage reports whether t is a message without an envelope and with a schema, such as
 // "confirmation.reply" or "subscription.request".
 func (r *Registry) isAAEPMessage(t string) bool {
-	return r.hasSchema(aaepFolder+t) && (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription."))
-}
-
-// withType returns tree with its type replaced; the caller's tree is unchanged.
-func withType(tree map[string]any, t string) map[string]any {
-	if tree["type"] == t {
-		return tree
-	}
-	c := maps.Clone(tree)
-	c["type"] = t
-	return c
+	return (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription.")) && r.hasSchema(aaepFolder+t)
 }
 
 // tagRules sets the rule of each violation.

@@ -1,23 +1,32 @@
 package schemas
 
 import (
-	"encoding/json"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // AAEPChecks makes the single-event checks of AAEP that its schemas do not. It expects an event
 // that AAEP has validated and repeats nothing that AAEP reports; AAEP reports values of the
 // wrong type. Replies and subscription messages pass. The identifiers are AAEP-C-…
 func AAEPChecks(tree map[string]any) []Violation {
+	return checkAAEP(strictjson.FromTree(tree))
+}
+
+func checkAAEP(v strictjson.Value) []Violation {
 	r := Default()
-	t, _ := tree["type"].(string)
+	t := ""
+	if v.Get("type").Kind() == strictjson.KindString {
+		t = v.Get("type").Text()
+	}
 	if r.isAAEPMessage(t) {
 		return nil
 	}
-	e := &event{tree: tree, kind: NormalAAEPType(t)}
+	e := newEvent(v)
+	e.kind = NormalAAEPType(t)
 	if schema := r.coreSchema(e.kind); schema != "" {
 		e.fields = r.entries[schema].fields
 	}
@@ -41,13 +50,13 @@ var aaepRules = []rule{
 		}},
 	{"AAEP-C-016", "unpublished_version", LevelError,
 		"must be a published AAEP version: 1.0.x or 0.1.0-draft (3.4.4)", func(e *event, report func(...string)) {
-			if v := e.text("aaep_version"); wellFormedVersion.MatchString(v) && !knownVersion.MatchString(v) && !newerMinor.MatchString(v) {
+			if v := e.text("aaep_version"); v != coreVersion && wellFormedVersion.MatchString(v) && !knownVersion.MatchString(v) && !newerMinor.MatchString(v) {
 				report("aaep_version")
 			}
 		}},
 	{"AAEP-C-016", "newer_version", LevelWarning,
 		"is newer than AAEP 1.0, which is what this program knows (3.4.4, 12.6.1)", func(e *event, report func(...string)) {
-			if newerMinor.MatchString(e.text("aaep_version")) {
+			if isNewer(e) {
 				report("aaep_version")
 			}
 		}},
@@ -57,31 +66,19 @@ var aaepRules = []rule{
 		"the prefix of an extension must be declared by a context beside the core one (3.4.3)", undeclaredPrefixes},
 	{"AAEP-C-019", "reserved_field", LevelError,
 		"the name is reserved by AAEP or JSON-LD (3.5)", func(e *event, report func(...string)) {
-			eachKey(e, func(key string) {
-				if reservedField(key) {
-					report(key)
-				}
-			})
+			visitKeys(e, reservedKey, report)
 		}},
 	{"AAEP-C-019", "unknown_field", LevelError,
 		"is no field of this event; a custom field belongs under extensions (3.5, 7.2)", func(e *event, report func(...string)) {
-			unknownFields(e, func(key string) {
-				if !isTolerated(e, key) {
-					report(key)
-				}
-			})
+			visitKeys(e, unknownKey, report)
 		}},
 	{"AAEP-C-019", "tolerated_field", LevelWarning,
 		"is no field of this event that the schemas know, though chapter 11 or a newer version uses it (11.5.1, 11.7, 12.6.1)", func(e *event, report func(...string)) {
-			unknownFields(e, func(key string) {
-				if isTolerated(e, key) {
-					report(key)
-				}
-			})
+			visitKeys(e, toleratedKey, report)
 		}},
 	{"AAEP-C-031", "urgency_absent", LevelError,
 		"missing property urgency: this event must say critical, and absent means normal (4.1.3, 4.4)", func(e *event, report func(...string)) {
-			if _, there := e.tree["urgency"]; !there && slices.Contains(criticalTypes, e.kind) {
+			if e.lacks("urgency") && slices.Contains(criticalTypes, e.kind) {
 				report()
 			}
 		}},
@@ -89,8 +86,7 @@ var aaepRules = []rule{
 		`must be "reject": the action is irreversible by its reversibility, and its risk is not low (6.4.1)`, irreversibleDefault},
 	{"AAEP-C-034", "choices_absent", LevelError,
 		"missing property choices: multiple_choice is among the accepted kinds of answer (4.4.2)", func(e *event, report func(...string)) {
-			kinds, _ := e.tree["accepted_response_kinds"].([]any)
-			if _, there := e.tree["choices"]; !there && isClarification(e) && slices.Contains(kinds, any("multiple_choice")) {
+			if isClarification(e) && e.lacks("choices") && acceptsChoice(e) {
 				report()
 			}
 		}},
@@ -110,17 +106,25 @@ var (
 	newerMinor        = regexp.MustCompile(`^1\.[1-9][0-9]*\.[0-9]+(-[A-Za-z0-9.-]+)?$`)
 )
 
+// coreVersion is the version that nearly every event names.
+const coreVersion = "1.0.0"
+
+func isNewer(e *event) bool {
+	v := e.text("aaep_version")
+	return v != coreVersion && newerMinor.MatchString(v)
+}
+
 // coreContextOnly reports whether @context names only the core vocabulary. With another one its
 // document determines what is declared, and no document is ever fetched.
 func coreContextOnly(e *event) bool {
-	switch c := e.tree["@context"].(type) {
-	case string:
-		return c == aaepContext
-	case []any:
-		return len(c) == 1 && c[0] == any(aaepContext)
-	default:
-		return false
+	context := e.doc.Get("@context")
+	if context.Kind() != strictjson.KindArray {
+		return context.IsText(aaepContext)
 	}
+	for item := range context.All() {
+		return context.Len() == 1 && item.IsText(aaepContext)
+	}
+	return false
 }
 
 // foreignTypeWithoutContext checks compact types; a full URI declares itself.
@@ -133,7 +137,7 @@ func foreignTypeWithoutContext(e *event, report func(...string)) {
 
 // fractionDigits counts the fraction digits of a time stamp, -1 for a text that is none.
 func fractionDigits(timestamp string) int {
-	if timestamp == "" || !isDateTime(timestamp) {
+	if timestamp == "" || !plainTime(timestamp) && !isDateTime(timestamp) {
 		return -1
 	}
 	if timestamp[19] != '.' {
@@ -149,30 +153,22 @@ func reservedPrefix(p string) bool {
 }
 
 func reservedPrefixes(e *event, report func(...string)) {
-	m, _ := e.tree["extensions"].(map[string]any)
-	for _, p := range sortedKeys(m) {
-		if reservedPrefix(p) {
-			report("extensions", p)
+	for _, m := range e.doc.Get("extensions").AppendSorted(nil) {
+		if reservedPrefix(m.Key()) {
+			report("extensions", m.Key())
 		}
 	}
 }
 
 func undeclaredPrefixes(e *event, report func(...string)) {
-	m, _ := e.tree["extensions"].(map[string]any)
-	if len(m) == 0 || !coreContextOnly(e) {
+	extensions := e.doc.Get("extensions")
+	if !extensions.Exists() || !coreContextOnly(e) {
 		return
 	}
-	for _, p := range sortedKeys(m) {
-		if !reservedPrefix(p) {
-			report("extensions", p)
+	for _, m := range extensions.AppendSorted(nil) {
+		if !reservedPrefix(m.Key()) {
+			report("extensions", m.Key())
 		}
-	}
-}
-
-// eachKey visits the top-level keys in order.
-func eachKey(e *event, visit func(key string)) {
-	for _, key := range sortedKeys(e.tree) {
-		visit(key)
 	}
 }
 
@@ -186,17 +182,46 @@ func reservedField(key string) bool {
 	return strings.HasPrefix(key, "aaep_")
 }
 
-// unknownFields visits the keys that neither the envelope nor the core type has and that are
-// not reserved. The fields of a foreign type are not checked (7.4.1).
-func unknownFields(e *event, visit func(key string)) {
-	if e.fields == nil {
-		return
+// keyClass says how the rules take a top-level key.
+type keyClass int
+
+const (
+	knownKey keyClass = iota
+	reservedKey
+	unknownKey
+	toleratedKey
+)
+
+// classOfKey classifies a top-level member. The fields of a foreign type are not checked (7.4.1).
+func classOfKey(e *event, m strictjson.Value) keyClass {
+	if reservedField(m.Key()) {
+		return reservedKey
 	}
-	eachKey(e, func(key string) {
-		if !e.fields[key] && !reservedField(key) {
-			visit(key)
+	if e.fields == nil {
+		return knownKey
+	}
+	if _, known := e.fields.Of(m); known {
+		return knownKey
+	}
+	if isTolerated(e, m.Key()) {
+		return toleratedKey
+	}
+	return unknownKey
+}
+
+// visitKeys reports the top-level keys of a class, in order.
+func visitKeys(e *event, class keyClass, report func(...string)) {
+	var room [8]string
+	keys := room[:0]
+	for m := range e.doc.All() {
+		if classOfKey(e, m) == class {
+			keys = append(keys, m.Key())
 		}
-	})
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		report(key)
+	}
 }
 
 // languageVariant and rawValue are the names that chapter 11 itself uses
@@ -209,14 +234,14 @@ var (
 // isTolerated reports whether an unknown field is only a warning. A newer minor version may add
 // optional fields, and must not be rejected for them (12.6.1).
 func isTolerated(e *event, key string) bool {
-	return languageVariant.MatchString(key) || rawValue.MatchString(key) || newerMinor.MatchString(e.text("aaep_version"))
+	return languageVariant.MatchString(key) || rawValue.MatchString(key) || isNewer(e)
 }
 
 // irreversibleDefault is the half of AAEP-C-032 that the schema lacks: the schema checks
 // irreversible, the text also demands reversibility.
 func irreversibleDefault(e *event, report func(...string)) {
 	risk := e.text("risk_level")
-	if e.kind == "aaep:agent.awaiting.confirmation" && e.tree["irreversible"] != any(true) &&
+	if e.kind == "aaep:agent.awaiting.confirmation" && e.doc.Get("irreversible").Kind() != strictjson.KindTrue &&
 		e.text("reversibility") == "irreversible" && (risk == "high" || risk == "medium") && e.text("default_decision") == "accept" {
 		report("default_decision")
 	}
@@ -224,19 +249,31 @@ func irreversibleDefault(e *event, report func(...string)) {
 
 func isClarification(e *event) bool { return e.kind == "aaep:agent.awaiting.clarification" }
 
+// acceptsChoice reports whether multiple_choice is among the accepted kinds of answer.
+func acceptsChoice(e *event) bool {
+	for kind := range e.doc.Get("accepted_response_kinds").All() {
+		if kind.IsText("multiple_choice") {
+			return true
+		}
+	}
+	return false
+}
+
 func repeatedChoices(e *event, report func(...string)) {
-	choices, _ := e.tree["choices"].([]any)
-	if !isClarification(e) {
+	choices := e.doc.Get("choices")
+	if !isClarification(e) || choices.Kind() != strictjson.KindArray {
 		return
 	}
 	seen := map[string]bool{}
-	for i, c := range choices {
-		choice, _ := c.(map[string]any)
-		value, ok := choice["value"].(string)
-		if ok && seen[value] {
-			report("choices", strconv.Itoa(i), "value")
+	i := 0
+	for choice := range choices.All() {
+		if value := choice.Get("value"); value.Kind() == strictjson.KindString {
+			if seen[value.Text()] {
+				report("choices", strconv.Itoa(i), "value")
+			}
+			seen[value.Text()] = true
 		}
-		seen[value] = seen[value] || ok
+		i++
 	}
 }
 
@@ -244,19 +281,18 @@ func stepBeyondTotal(e *event, report func(...string)) {
 	if e.kind != "aaep:agent.progress.updated" {
 		return
 	}
-	progress, _ := e.tree["progress"].(map[string]any)
-	step, okStep := numberOf(progress["step"])
-	total, okTotal := numberOf(progress["total_steps"])
+	progress := e.doc.Get("progress")
+	step, okStep := numberOf(progress.Get("step"))
+	total, okTotal := numberOf(progress.Get("total_steps"))
 	if okStep && okTotal && step > total {
 		report("progress", "step")
 	}
 }
 
-func numberOf(v any) (float64, bool) {
-	n, ok := v.(json.Number)
-	if !ok {
+func numberOf(v strictjson.Value) (float64, bool) {
+	if v.Kind() != strictjson.KindNumber {
 		return 0, false
 	}
-	f, err := strconv.ParseFloat(string(n), 64)
+	f, err := strconv.ParseFloat(v.Text(), 64)
 	return f, err == nil
 }

@@ -3,6 +3,8 @@ package schemas
 import (
 	"slices"
 	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Form is one of the two shapes of an action-governance event.
@@ -23,23 +25,62 @@ const (
 // AgentHook validates an event by the AgentHook envelope. An event of the action-governance
 // profile must pass AgentHookProfile as well.
 func (r *Registry) AgentHook(tree map[string]any) []Violation {
-	return tagRules(r.Validate(agentHookEnvelope, tree), agentHookCheck)
+	return r.validateAgentHook(strictjson.FromTree(tree))
+}
+
+func (r *Registry) validateAgentHook(v strictjson.Value) []Violation {
+	return tagRules(r.ValidateValue(agentHookEnvelope, v), agentHookCheck)
 }
 
 // AgentHookProfile validates an event of the action-governance profile (AHP-013) in one of its
 // forms; any other form is taken as evidence, the stricter one. Call it after AgentHook for
 // events of publishers that claim the profile, if ProfileCovers reports true.
 func (r *Registry) AgentHookProfile(tree map[string]any, form Form) []Violation {
-	if form != FormRequest {
-		form = FormEvidence
+	return r.AgentHookProfileValue(strictjson.FromTree(tree), form)
+}
+
+// FollowsAgentHookProfile reports whether AgentHookProfile finds nothing in an event on the log, or
+// does not cover it: it is of another type or has no block of AHP-013.
+func (r *Registry) FollowsAgentHookProfile(v strictjson.Value) bool {
+	if !ProfileCovers(v.Get("event_type").Text()) || !hasGovernanceBlock(v.Get("metadata")) {
+		return true
 	}
-	t, _ := tree["event_type"].(string)
-	return tagRules(r.Validate(agentHookProfile+string(form), tree), func(v Violation) string { return profileCheck(t, v) })
+	return len(r.AgentHookProfileValue(v, FormEvidence)) == 0
+}
+
+// hasGovernanceBlock reports whether metadata has a block of AHP-013.
+func hasGovernanceBlock(metadata strictjson.Value) bool {
+	for m := range metadata.All() {
+		switch m.Key() {
+		case "tool_identity", "provider_translation", "risk", "validation", "redaction", "retry", "execution":
+			return true
+		}
+	}
+	return false
+}
+
+// AgentHookProfileValue is AgentHookProfile for an object of a strictjson.Document.
+func (r *Registry) AgentHookProfileValue(v strictjson.Value, form Form) []Violation {
+	schema := agentHookProfile + string(FormEvidence)
+	if form == FormRequest {
+		schema = agentHookProfile + string(FormRequest)
+	}
+	violations := r.ValidateValue(schema, v)
+	if violations == nil {
+		return nil
+	}
+	t := v.Get("event_type").Text()
+	return tagRules(violations, func(found Violation) string { return profileCheck(t, found) })
 }
 
 // StrictAgentHook is AgentHook and AgentHookChecks together.
 func (r *Registry) StrictAgentHook(tree map[string]any) []Violation {
-	return mergeViolations(r.AgentHook(tree), AgentHookChecks(tree))
+	return r.StrictAgentHookValue(strictjson.FromTree(tree))
+}
+
+// StrictAgentHookValue is StrictAgentHook for an object of a strictjson.Document.
+func (r *Registry) StrictAgentHookValue(v strictjson.Value) []Violation {
+	return mergeViolations(r.validateAgentHook(v), checkAgentHook(v))
 }
 
 var profileTypes = []string{"PreToolUse", "PostToolUse", "ToolCallValidated", "ToolCallRedacted", "ToolCallRetried"}

@@ -43,6 +43,20 @@ func BenchmarkValidate(b *testing.B) {
 		{"profile", "agenthook/action-governance.evidence", benchProfile},
 	} {
 		tree := parse(b, bm.text)
+		var doc strictjson.Document
+		value, err := doc.Parse([]byte(bm.text), strictjson.DefaultLimits)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(bm.label+"/value", func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(bm.text)))
+			for b.Loop() {
+				if vs := Default().ValidateValue(bm.schema, value); vs != nil {
+					b.Fatal(vs)
+				}
+			}
+		})
 		b.Run(bm.label, func(b *testing.B) {
 			r := Default()
 			b.ReportAllocs()
@@ -84,4 +98,25 @@ func libraries(tb testing.TB) map[string]*librarySchema {
 		}
 	}
 	return compiled
+}
+
+func BenchmarkStrict(b *testing.B) {
+	for _, bm := range []struct {
+		label, text string
+		validate    func(strictjson.Value) []Violation
+	}{{"aaep", benchAAEP, Default().StrictAAEPValue}, {"agenthook", benchProfile, Default().StrictAgentHookValue}} {
+		var doc strictjson.Document
+		value, err := doc.Parse([]byte(bm.text), strictjson.DefaultLimits)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(bm.label, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if vs := bm.validate(value); vs != nil {
+					b.Fatal(vs)
+				}
+			}
+		})
+	}
 }

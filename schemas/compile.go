@@ -97,7 +97,7 @@ func unsupportedKeyword(s *librarySchema) string {
 	return ""
 }
 
-func isComposite(v any) bool { return (kindArray | kindObject).has(v) }
+func isComposite(v any) bool { return (kindArray | kindObject).has(strictjson.FromTree(v)) }
 
 func scalarKeywords(s *librarySchema) []keyword {
 	var ks []keyword
@@ -138,15 +138,15 @@ func (p planner) planObject(s *librarySchema) ([]keyword, error) {
 	if len(s.Properties) == 0 && s.AdditionalProperties == nil {
 		return ks, nil
 	}
-	props := properties{known: map[string]*node{}}
+	known := map[string]*node{}
 	for name, sub := range s.Properties {
 		n, err := p.planNode(sub)
 		if err != nil {
 			return nil, err
 		}
-		props.known[name] = n
+		known[name] = n
 	}
-	props.flat = strictjson.NamesOf(props.known)
+	props := properties{known: strictjson.NamesOf(known)}
 	switch extra := s.AdditionalProperties.(type) {
 	case bool:
 		props.closed = !extra
@@ -280,6 +280,3 @@ func literalJSON(v any) string {
 	}
 	return string(b)
 }
-
-// sortedKeys is the order of the violations of one object.
-func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

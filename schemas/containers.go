@@ -9,20 +9,19 @@ import (
 
 type minProperties int
 
-func (k minProperties) validateTree(v any, c *collector) bool {
-	m, ok := v.(map[string]any)
-	return !ok || len(m) >= int(k) || c.fail("minProperties", "must have at least "+strconv.Itoa(int(k))+" properties")
+func (k minProperties) validate(v strictjson.Value, c *collector) bool {
+	return v.Kind() != strictjson.KindObject || v.Len() >= int(k) || c.fail("minProperties", "must have at least "+strconv.Itoa(int(k))+" properties")
 }
 
 type required []string
 
-func (k required) validateTree(v any, c *collector) bool {
-	m, ok := v.(map[string]any)
-	if !ok {
+func (k required) validate(v strictjson.Value, c *collector) bool {
+	if v.Kind() != strictjson.KindObject {
 		return true
 	}
+	ok := true
 	for _, name := range k {
-		if _, there := m[name]; there {
+		if v.Get(name).Exists() {
 			continue
 		}
 		if ok = c.fail("required", missingProperty(name)); c.shouldStop() {
@@ -37,27 +36,31 @@ func missingProperty(name string) string { return "missing property " + name }
 // properties validates the members of an object: known ones by their schemas, others by
 // additional, or not at all, or by refusing them.
 type properties struct {
-	known      map[string]*node
-	flat       *strictjson.Names[*node] // of known
+	known      *strictjson.Names[*node]
 	additional *node
 	closed     bool
 }
 
-func (k properties) validateTree(v any, c *collector) bool {
-	m, ok := v.(map[string]any)
-	if !ok {
+// validate visits the members in the order of their keys if violations are collected.
+func (k properties) validate(v strictjson.Value, c *collector) bool {
+	if v.Kind() != strictjson.KindObject {
 		return true
 	}
-	if c == nil {
-		for key, member := range m {
-			if !k.validateMember(key, member, nil) {
-				return false
-			}
+	if c != nil {
+		return k.collect(v, c)
+	}
+	for m := range v.All() {
+		if !k.validateMember(m, nil) {
+			return false
 		}
-		return true
 	}
-	for _, key := range sortedKeys(m) {
-		if !k.validateMember(key, m[key], c) {
+	return true
+}
+
+func (k properties) collect(v strictjson.Value, c *collector) bool {
+	ok := true
+	for _, m := range v.AppendSorted(nil) {
+		if !k.validateMember(m, c) {
 			if ok = false; c.shouldStop() {
 				return false
 			}
@@ -66,32 +69,31 @@ func (k properties) validateTree(v any, c *collector) bool {
 	return ok
 }
 
-func (k properties) validateMember(key string, v any, c *collector) bool {
-	n, known := k.known[key]
+func (k properties) validateMember(m strictjson.Value, c *collector) bool {
+	n, known := k.known.Of(m)
 	if !known {
 		n = k.additional
 	}
 	if n == nil && !k.closed {
 		return true
 	}
-	c.enter(key)
+	c.enter(m.Key())
 	defer c.leave()
 	if n == nil {
 		return c.fail("additionalProperties", "is not a known property")
 	}
-	return n.validateTree(v, c)
+	return n.validate(m, c)
 }
 
 type itemCount struct{ min, max int }
 
-func (k itemCount) validateTree(v any, c *collector) bool {
-	list, ok := v.([]any)
+func (k itemCount) validate(v strictjson.Value, c *collector) bool {
 	switch {
-	case !ok:
+	case v.Kind() != strictjson.KindArray:
 		return true
-	case len(list) < k.min:
+	case v.Len() < k.min:
 		return c.fail("minItems", "must have at least "+strconv.Itoa(k.min)+" items")
-	case k.max != -1 && len(list) > k.max:
+	case k.max != -1 && v.Len() > k.max:
 		return c.fail("maxItems", "must have at most "+strconv.Itoa(k.max)+" items")
 	}
 	return true
@@ -99,13 +101,13 @@ func (k itemCount) validateTree(v any, c *collector) bool {
 
 type uniqueItems struct{}
 
-func (uniqueItems) validateTree(v any, c *collector) bool {
-	list, ok := v.([]any)
-	if !ok || len(list) < 2 {
+func (uniqueItems) validate(v strictjson.Value, c *collector) bool {
+	if v.Kind() != strictjson.KindArray || v.Len() < 2 {
 		return true
 	}
-	seen := make(map[string]struct{}, len(list))
-	for i, item := range list {
+	seen := make(map[string]struct{}, v.Len())
+	i := 0
+	for item := range v.All() {
 		key := itemIdentity(item)
 		if _, there := seen[key]; there {
 			c.enterItem(i)
@@ -113,20 +115,17 @@ func (uniqueItems) validateTree(v any, c *collector) bool {
 			return c.fail("uniqueItems", "must not repeat an earlier item")
 		}
 		seen[key] = struct{}{}
+		i++
 	}
 	return true
 }
 
 // itemIdentity is equal for equal JSON values and different for different ones.
-func itemIdentity(v any) string {
-	if s, ok := v.(string); ok {
-		return "s" + s
+func itemIdentity(v strictjson.Value) string {
+	if v.Kind() == strictjson.KindString {
+		return "s" + v.Text()
 	}
-	b, err := strictjson.Canonical(v)
-	if err != nil {
-		return "?" // not from strictjson; two such items count as equal, so the array is refused
-	}
-	return "v" + string(b)
+	return "v" + string(v.AppendCanonical(nil))
 }
 
 type itemSchemas struct {
@@ -134,12 +133,13 @@ type itemSchemas struct {
 	rest   *node
 }
 
-func (k itemSchemas) validateTree(v any, c *collector) bool {
-	list, ok := v.([]any)
-	if !ok {
+func (k itemSchemas) validate(v strictjson.Value, c *collector) bool {
+	if v.Kind() != strictjson.KindArray {
 		return true
 	}
-	for i, item := range list {
+	ok, i := true, -1
+	for item := range v.All() {
+		i++
 		n := k.rest
 		if i < len(k.prefix) {
 			n = k.prefix[i]
@@ -148,7 +148,7 @@ func (k itemSchemas) validateTree(v any, c *collector) bool {
 			break
 		}
 		c.enterItem(i)
-		good := n.validateTree(item, c)
+		good := n.validate(item, c)
 		c.leave()
 		if !good {
 			if ok = false; c.shouldStop() {
@@ -162,10 +162,10 @@ func (k itemSchemas) validateTree(v any, c *collector) bool {
 // allOf applies further schemas to the same value: $ref and allOf.
 type allOf []*node
 
-func (k allOf) validateTree(v any, c *collector) bool {
+func (k allOf) validate(v strictjson.Value, c *collector) bool {
 	ok := true
 	for _, n := range k {
-		if !n.validateTree(v, c) {
+		if !n.validate(v, c) {
 			if ok = false; c.shouldStop() {
 				return false
 			}
@@ -181,17 +181,17 @@ type anyOf struct {
 	message string
 }
 
-func (k anyOf) validateTree(v any, c *collector) bool {
-	return slices.ContainsFunc(k.nodes, func(n *node) bool { return n.validateTree(v, nil) }) || c.fail("anyOf", k.message)
+func (k anyOf) validate(v strictjson.Value, c *collector) bool {
+	return slices.ContainsFunc(k.nodes, func(n *node) bool { return n.validate(v, nil) }) || c.fail("anyOf", k.message)
 }
 
 // conditional is if, then and else; either branch may be nil.
 type conditional struct{ test, then, otherwise *node }
 
-func (k conditional) validateTree(v any, c *collector) bool {
+func (k conditional) validate(v strictjson.Value, c *collector) bool {
 	branch := k.otherwise
-	if k.test.validateTree(v, nil) {
+	if k.test.validate(v, nil) {
 		branch = k.then
 	}
-	return branch == nil || branch.validateTree(v, c)
+	return branch == nil || branch.validate(v, c)
 }

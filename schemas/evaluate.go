@@ -34,29 +34,17 @@ func kindsOf(types []string) kind {
 	return k
 }
 
+var valueKinds = [256]kind{strictjson.KindObject: kindObject, strictjson.KindArray: kindArray, strictjson.KindString: kindString,
+	strictjson.KindTrue: kindBoolean, strictjson.KindFalse: kindBoolean, strictjson.KindNull: kindNull, strictjson.KindNumber: kindNumber}
+
 // has reports whether v is of one of the types in k.
-func (k kind) has(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return k&kindNull != 0
-	case bool:
-		return k&kindBoolean != 0
-	case string:
-		return k&kindString != 0
-	case []any:
-		return k&kindArray != 0
-	case map[string]any:
-		return k&kindObject != 0
-	case json.Number:
-		return k&kindNumber != 0 || k&kindInteger != 0 && isInteger(v)
-	default:
-		return false
-	}
+func (k kind) has(v strictjson.Value) bool {
+	return k&valueKinds[v.Kind()] != 0 || k&kindInteger != 0 && v.Kind() == strictjson.KindNumber && isInteger(v.Text())
 }
 
 // isInteger relies on strictjson, which accepts only numbers that a float64 holds faithfully.
-func isInteger(v json.Number) bool {
-	f, err := strconv.ParseFloat(string(v), 64)
+func isInteger(lit string) bool {
+	f, err := strconv.ParseFloat(lit, 64)
 	return err == nil && f == math.Trunc(f)
 }
 
@@ -69,20 +57,18 @@ type node struct {
 
 // keyword is one constraint of a schema. Values of a type that it does not concern satisfy it.
 type keyword interface {
-	validateTree(v any, c *collector) bool
-	// validateFlat is validateTree without a collector, for a value that was read flat.
-	validateFlat(v strictjson.Value) bool
+	validate(v strictjson.Value, c *collector) bool
 }
 
-// validateTree reports whether v satisfies n and records every violation in the collector, if
+// validate reports whether v satisfies n and records every violation in the collector, if
 // there is one.
-func (n *node) validateTree(v any, c *collector) bool {
+func (n *node) validate(v strictjson.Value, c *collector) bool {
 	if n.kinds != 0 && !n.kinds.has(v) {
 		return c.fail("type", n.kindMessage)
 	}
 	ok := true
 	for _, k := range n.keywords {
-		if !k.validateTree(v, c) {
+		if !k.validate(v, c) {
 			if ok = false; c.shouldStop() {
 				return false
 			}
@@ -96,7 +82,7 @@ type constant struct {
 	message string
 }
 
-func (k constant) validateTree(v any, c *collector) bool {
+func (k constant) validate(v strictjson.Value, c *collector) bool {
 	return equalScalar(v, k.value) || c.fail("const", k.message)
 }
 
@@ -105,7 +91,7 @@ type enumeration struct {
 	message string
 }
 
-func (k enumeration) validateTree(v any, c *collector) bool {
+func (k enumeration) validate(v strictjson.Value, c *collector) bool {
 	for _, want := range k.values {
 		if equalScalar(v, want) {
 			return true
@@ -116,39 +102,39 @@ func (k enumeration) validateTree(v any, c *collector) bool {
 
 // equalScalar compares a value of a document with one of a schema, which is a scalar:
 // unsupportedKeyword refuses others.
-func equalScalar(v, want any) bool {
+func equalScalar(v strictjson.Value, want any) bool {
 	switch want := want.(type) {
 	case nil:
-		return v == nil
+		return v.Kind() == strictjson.KindNull
 	case string:
-		s, ok := v.(string)
-		return ok && s == want
+		return v.IsText(want)
 	case bool:
-		b, ok := v.(bool)
-		return ok && b == want
+		return v.Kind() == strictjson.KindTrue && want || v.Kind() == strictjson.KindFalse && !want
 	case json.Number:
-		n, ok := v.(json.Number)
-		return ok && sameNumber(n, want)
+		return v.Kind() == strictjson.KindNumber && sameNumber(v.Text(), string(want))
 	default:
 		return false
 	}
 }
 
-func sameNumber(a, b json.Number) bool {
-	x, errX := strconv.ParseFloat(string(a), 64)
-	y, errY := strconv.ParseFloat(string(b), 64)
+func sameNumber(a, b string) bool {
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
 	return errX == nil && errY == nil && x == y
 }
 
 // stringLength counts Unicode code points, as JSON Schema does.
 type stringLength struct{ min, max int }
 
-func (k stringLength) validateTree(v any, c *collector) bool {
-	s, ok := v.(string)
-	if !ok || len(s) <= k.max && k.min <= 0 {
+func (k stringLength) validate(v strictjson.Value, c *collector) bool {
+	if v.Kind() != strictjson.KindString {
 		return true
 	}
-	n := utf8.RuneCountInString(s)
+	n := len(v.Text())
+	if n >= k.min && n <= k.max && n < 2 || n >= utf8.UTFMax*k.min && n <= k.max {
+		return true // true for any number of bytes per character
+	}
+	n = utf8.RuneCountInString(v.Text())
 	if n < k.min {
 		return c.fail("minLength", "must have at least "+strconv.Itoa(k.min)+" characters")
 	}
@@ -171,9 +157,8 @@ func (k pattern) match(s string) bool {
 	return k.re.MatchString(s)
 }
 
-func (k pattern) validateTree(v any, c *collector) bool {
-	s, ok := v.(string)
-	return !ok || k.match(s) || c.fail("pattern", k.message)
+func (k pattern) validate(v strictjson.Value, c *collector) bool {
+	return v.Kind() != strictjson.KindString || k.match(v.Text()) || c.fail("pattern", k.message)
 }
 
 type format struct {
@@ -182,11 +167,8 @@ type format struct {
 	message string
 }
 
-func (k format) validateTree(v any, c *collector) bool {
-	if s, ok := v.(string); ok && k.plain != nil && k.plain(s) {
-		return true
-	}
-	return k.test(v) || c.fail("format", k.message)
+func (k format) validate(v strictjson.Value, c *collector) bool {
+	return v.Kind() != strictjson.KindString || k.plain != nil && k.plain(v.Text()) || k.test(v.Text()) || c.fail("format", k.message)
 }
 
 type numberBound struct {
@@ -196,12 +178,11 @@ type numberBound struct {
 	message string
 }
 
-func (k numberBound) validateTree(v any, c *collector) bool {
-	n, ok := v.(json.Number)
-	if !ok {
+func (k numberBound) validate(v strictjson.Value, c *collector) bool {
+	if v.Kind() != strictjson.KindNumber {
 		return true
 	}
-	f, err := strconv.ParseFloat(string(n), 64)
+	f, err := strconv.ParseFloat(v.Text(), 64)
 	if err == nil && (k.upper && f <= k.limit || !k.upper && f >= k.limit) {
 		return true
 	}

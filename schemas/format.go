@@ -2,8 +2,7 @@ package schemas
 
 import "github.com/santhosh-tekuri/jsonschema/v5"
 
-// formats are the supported formats, with the text of a violation. Values that are not strings
-// satisfy every format.
+// formats are the supported formats of strings, with the text of a violation.
 var formats = map[string]struct {
 	test  func(any) bool
 	plain func(string) bool // true for most texts that satisfy test, and only for those; nil if there is none

@@ -204,8 +204,12 @@ func TestHostileDocuments(t *testing.T) {
 func TestValidCostsNothing(t *testing.T) {
 	r := Default()
 	for name, text := range map[string]string{"aaep/agent.tool.invoked": benchAAEP, "agenthook/envelope": benchProfile, "agenthook/action-governance.evidence": benchProfile} {
-		doc := parse(t, text)
-		if n := testing.AllocsPerRun(20, func() { r.Validate(name, doc) }); n >= 1 {
+		var doc strictjson.Document
+		v, err := doc.Parse([]byte(text), strictjson.DefaultLimits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(20, func() { r.ValidateValue(name, v) }); n >= 1 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
@@ -220,7 +224,7 @@ func TestUniqueItems(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (uniqueItems{}).validateTree(v, nil); got != want {
+		if got := (uniqueItems{}).validate(strictjson.FromTree(v), nil); got != want {
 			t.Errorf("%s unique: %v", text, got)
 		}
 	}
@@ -278,7 +282,7 @@ func TestOwnRecordFields(t *testing.T) {
 		}
 		slices.Sort(fields)
 		var known []string
-		for f := range Default().entries[schema].fields {
+		for f := range fieldsOf(libraries(t)[schema]) {
 			known = append(known, f)
 		}
 		slices.Sort(known)

@@ -64,6 +64,9 @@ func sortViolations(vs []Violation) {
 // mergeViolations merges two results for one document. If there are too many, errors are kept
 // before warnings: no number of warnings may hide an error.
 func mergeViolations(a, b []Violation) []Violation {
+	if len(a) == 0 && len(b) == 0 {
+		return nil
+	}
 	all := slices.Concat(a, b)
 	if len(all) > MaxViolations {
 		slices.SortStableFunc(all, func(a, b Violation) int { return strings.Compare(string(a.Level), string(b.Level)) })

@@ -50,9 +50,9 @@ func NewEvent(e *aaep.Event) *Event {
 	return newEvent(e, func(key string) string { return stringOf(e.Tree[key]) })
 }
 
-// NewFlatEvent reads an event of a document that was read flat. Such documents
+// NewValueEvent reads an event without a tree, and the object that it is of. Such objects
 // are neither large nor wide nor deep.
-func NewFlatEvent(e *aaep.Event, v strictjson.Value) *Event {
+func NewValueEvent(e *aaep.Event, v strictjson.Value) *Event {
 	return newEvent(e, func(key string) string {
 		if m := v.Get(key); m.Kind() == strictjson.KindString {
 			return m.Text()

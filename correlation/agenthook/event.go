@@ -170,7 +170,7 @@ func parseInstant(s string) time.Time {
 }
 
 // profileFindings judges an event of a governed call by the action-governance profile,
-// but for what can only be said when the call ends. One that was read flat passes
+// but for what can only be said when the call ends. One without a tree follows
 // it.
 func profileFindings(e *agenthook.Event) []eventFinding {
 	if !schemas.ProfileCovers(e.EventType) || e.Tree == nil {

@@ -45,7 +45,7 @@ type Event struct {
 	// so on; nil for types outside AAEP.
 	Payload any
 
-	Tree map[string]any // the whole document, as strictjson.Parse gives it; nil if it was read flat
+	Tree map[string]any // the whole document, as strictjson.Parse gives it; nil if FromValue read it
 	Raw  []byte         // the bytes that Decode was given, not a copy
 }
 
@@ -78,6 +78,11 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
+	return FromTree(tree, raw)
+}
+
+// FromTree is Decode for a document that strictjson has parsed.
+func FromTree(tree map[string]any, raw []byte) (*Event, error) {
 	e := &Event{Tree: tree, Raw: raw}
 	var first *FieldError
 	e.readFields(field.Root(tree, &first))
@@ -87,12 +92,12 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	return e, nil
 }
 
-// ReadFlat reads from a flat document what Decode reads without an error. The event has no
+// FromValue reads from an object of a document what Decode reads without an error. The event has no
 // Tree.
-func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
+func FromValue(v strictjson.Value, raw []byte) (*Event, bool) {
 	e := &Event{Raw: raw}
 	var first *FieldError
-	e.readFields(field.Flat(v, &first))
+	e.readFields(field.FromValue(v, &first))
 	return e, first == nil
 }
 

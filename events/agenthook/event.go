@@ -72,6 +72,11 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
+	return FromTree(tree, raw)
+}
+
+// FromTree is Decode for a document that strictjson has parsed.
+func FromTree(tree map[string]any, raw []byte) (*Event, error) {
 	e := &Event{Tree: tree, Raw: raw}
 	var first *FieldError
 	if e.readFields(field.Root(e.Tree, &first)); first != nil {
@@ -80,14 +85,14 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	return e, nil
 }
 
-// ReadFlat reads from a flat document what Decode reads without an error. The event has no Tree
+// FromValue reads from an object of a document what Decode reads without an error. The event has no Tree
 // and no ToolInput, and Metadata holds only what the model lacks; canonical forms must be taken
 // from the document. The event's texts are parts of the document's (see CloneTexts), those of
 // the maps are not.
-func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
+func FromValue(v strictjson.Value, raw []byte) (*Event, bool) {
 	e := &Event{Raw: raw}
 	var first *FieldError
-	e.readFields(field.Flat(v, &first))
+	e.readFields(field.FromValue(v, &first))
 	if first != nil {
 		return nil, false
 	}
@@ -167,10 +172,10 @@ func (e *Event) readFields(o field.Object) {
 	e.blocks = readBlocks(meta)
 }
 
-// HasMetadata reports whether the event has non-empty metadata, also if it was read flat.
+// HasMetadata reports whether the event has non-empty metadata, also if it has no tree.
 func (e *Event) HasMetadata() bool { return e.hasMetadata }
 
-// HasExecuted reports whether metadata states what ran, also if the event was read flat.
+// HasExecuted reports whether metadata states what ran, also if the event has no tree.
 func (e *Event) HasExecuted() bool { return e.meta.hasExecuted }
 
 func readResource(o field.Object) string {

@@ -48,6 +48,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s at %s (byte %d): %s", e.Code, at, e.Offset, e.Detail)
 }
 
+// Below returns the error with a key or an index before its path, for a reader that has
+// descended to the value at fault.
+func (e *Error) Below(token string) *Error {
+	below := *e
+	below.Path = "/" + pointerEscapes.Replace(token) + e.Path
+	return &below
+}
+
 // ownError converts an error of the JSON package, which may quote the input, to an *Error,
 // which does not. ptr and offset are for errors without a place.
 func ownError(err error, ptr jsontext.Pointer, offset int64) error {

@@ -1,6 +1,6 @@
 package strictjson
 
-// Names maps names of members to values, for looking up members of a flat document: a map that
+// Names maps names of members to values, for looking up members of a document: a map that
 // reads as little of a name as possible. NamesOf makes it; the zero Names cannot be used.
 type Names[T any] struct {
 	slots []nameSlot[T] // a power of two, at least half of them free

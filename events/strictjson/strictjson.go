@@ -1,7 +1,9 @@
 // Package strictjson decodes JSON from untrusted producers so that two conforming readers can
 // never see different documents in the same bytes, and writes the RFC 8785 canonical form. The
-// services and the client use it for requests, events and records. Begin reading with Parse and
-// Canonical; Flat is the fast reader for small documents.
+// services and the client use it for requests, events and records.
+//
+// There is one parser, Document.Parse: it makes the list of a document's values, on which Value
+// is the cursor. Parse returns the same as Go values. Begin reading with Document and Canonical.
 //
 // It refuses what encoding/json accepts, each with its own code and the JSON pointer of the
 // place: duplicate keys, keys that differ only in case, invalid UTF-8 (lone surrogates
@@ -11,10 +13,9 @@ package strictjson
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -33,39 +34,30 @@ type Limits struct {
 // DefaultLimits are the services' limits for events and requests: 1 MiB and 64 levels.
 var DefaultLimits = Limits{MaxBytes: 1 << 20, MaxDepth: 64}
 
+// documents are those that Parse and Unmarshal use again.
+var documents = sync.Pool{New: func() any { return new(Document) }}
+
 // Parse decodes one JSON document into map[string]any, []any, string,
 // encoding/json.Number, bool and nil. The error is always an *Error.
 func Parse(raw []byte, lim Limits) (any, error) {
-	if lim.MaxBytes > 0 && len(raw) > lim.MaxBytes {
-		return nil, &Error{Code: TooLarge, Offset: int64(lim.MaxBytes),
-			Detail: fmt.Sprintf("%d bytes, at most %d are read", len(raw), lim.MaxBytes)}
-	}
-	if i := invalidUTF8(raw); i >= 0 {
-		return nil, &Error{Code: InvalidUTF8, Offset: int64(i), Detail: "the bytes are not UTF-8"}
-	}
-	// The decoder reads from a bytes.Buffer without copying, and does not write into it.
-	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw)), lim: lim}
-	v, err := p.parseValue()
+	d := documents.Get().(*Document)
+	defer documents.Put(d)
+	v, err := d.Parse(raw, lim)
 	if err != nil {
-		return nil, p.wrapError(err)
+		return nil, err
 	}
-	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, &Error{Code: TrailingData, Offset: p.dec.InputOffset(), Detail: "something follows the JSON value"}
-	}
-	return v, nil
+	return v.Tree(), nil
 }
 
 // ParseObject is Parse for documents that must be a JSON object.
 func ParseObject(raw []byte, lim Limits) (map[string]any, error) {
-	v, err := Parse(raw, lim)
+	d := documents.Get().(*Document)
+	defer documents.Put(d)
+	v, err := d.ParseObject(raw, lim)
 	if err != nil {
 		return nil, err
 	}
-	m, ok := v.(map[string]any)
-	if !ok {
-		return nil, &Error{Code: NotObject, Detail: "the JSON value is not an object"}
-	}
-	return m, nil
+	return v.Tree().(map[string]any), nil
 }
 
 // Option changes how Unmarshal treats a document.
@@ -74,9 +66,14 @@ type Option = json.Options
 // RejectUnknown makes Unmarshal refuse members that the Go type does not have.
 var RejectUnknown Option = json.RejectUnknownMembers(true)
 
-// Unmarshal fills a Go value from a document, with exact member names. Call it only on bytes
-// that Parse accepted. The error is always an *Error.
+// Unmarshal fills a Go value from a document, with exact member names. It refuses what Parse
+// refuses, without a limit for the size: the caller bounds that. The error is always an *Error.
 func Unmarshal(raw []byte, into any, opts ...Option) error {
+	d := documents.Get().(*Document)
+	defer documents.Put(d)
+	if _, err := d.Parse(raw, Limits{}); err != nil {
+		return err
+	}
 	if err := json.Unmarshal(raw, into, opts...); err != nil {
 		return ownError(err, "", 0)
 	}
@@ -108,95 +105,6 @@ func canonicalAny(v any) ([]byte, error) {
 		return nil, fmt.Errorf("canonical form: %w", err)
 	}
 	return CanonicalBytes(b)
-}
-
-type parser struct {
-	dec *jsontext.Decoder
-	lim Limits
-}
-
-func (p *parser) fail(code Code, detail string) error {
-	return &Error{Code: code, Path: string(p.dec.StackPointer()), Offset: p.dec.InputOffset(), Detail: detail}
-}
-
-// wrapError converts the decoder's errors to *Error.
-func (p *parser) wrapError(err error) error {
-	return ownError(err, p.dec.StackPointer(), p.dec.InputOffset())
-}
-
-func (p *parser) parseValue() (any, error) {
-	tok, err := p.dec.ReadToken()
-	if err != nil {
-		return nil, err
-	}
-	switch tok.Kind() {
-	case '{', '[':
-		if p.lim.MaxDepth > 0 && p.dec.StackDepth() > p.lim.MaxDepth {
-			return nil, p.fail(TooDeep, fmt.Sprintf("nested deeper than %d levels", p.lim.MaxDepth))
-		}
-		if tok.Kind() == '{' {
-			return p.parseObject()
-		}
-		return p.parseArray()
-	case '"':
-		return tok.String(), nil
-	case '0':
-		return p.parseNumber(tok.String())
-	case 't', 'f':
-		return tok.Bool(), nil
-	default:
-		return nil, nil
-	}
-}
-
-func (p *parser) parseObject() (any, error) {
-	m := map[string]any{}
-	var folded map[string]struct{} // nil while every key is its own folded form
-	for p.dec.PeekKind() != '}' {
-		tok, err := p.dec.ReadToken()
-		if err != nil {
-			return nil, err
-		}
-		key := tok.String()
-		f := foldCase(key)
-		if folded == nil && f != key {
-			folded = make(map[string]struct{}, len(m)+1)
-			for k := range m {
-				folded[k] = struct{}{}
-			}
-		}
-		if folded != nil {
-			if _, there := folded[f]; there {
-				return nil, p.fail(CaseCollision, "the object has this key twice, in different case")
-			}
-			folded[f] = struct{}{}
-		}
-		if m[key], err = p.parseValue(); err != nil {
-			return nil, err
-		}
-	}
-	_, err := p.dec.ReadToken()
-	return m, err
-}
-
-func (p *parser) parseArray() (any, error) {
-	list := []any{}
-	for p.dec.PeekKind() != ']' {
-		v, err := p.parseValue()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	_, err := p.dec.ReadToken()
-	return list, err
-}
-
-func (p *parser) parseNumber(lit string) (any, error) {
-	if code, detail := checkNumber(lit); code != "" {
-		return nil, p.fail(code, detail)
-	}
-	return jsonv1.Number(lit), nil
 }
 
 // foldCase maps keys that differ only in case to one text.

@@ -30,9 +30,9 @@ const (
 
 // Object reads the members of one JSON object. The zero Object has no members.
 type Object struct {
-	Members map[string]any // shared with the tree; nil if the object is absent or was read flat
-	flat    strictjson.Value
-	path    string // not kept for an object that was read flat
+	Members map[string]any // shared with the tree; nil if the object is absent or read from a document
+	value   strictjson.Value
+	path    string // not kept for an object of a document
 	first   **Error
 }
 
@@ -75,8 +75,8 @@ func readMember[T any](o Object, key, want string) (v T, ok bool) {
 
 // Text reads a string.
 func (o Object) Text(key string) string {
-	if o.IsFlat() {
-		if v, ok := o.flatMember(key, KindString, WantString); ok {
+	if o.hasValue() {
+		if v, ok := o.memberValue(key, KindString, WantString); ok {
 			return v.Text()
 		}
 		return ""
@@ -87,8 +87,8 @@ func (o Object) Text(key string) string {
 
 // TextPtr reads a string; nil if it is absent.
 func (o Object) TextPtr(key string) *string {
-	if o.IsFlat() {
-		if v, ok := o.flatMember(key, KindString, WantString); ok {
+	if o.hasValue() {
+		if v, ok := o.memberValue(key, KindString, WantString); ok {
 			s := v.Text()
 			return &s
 		}
@@ -102,8 +102,8 @@ func (o Object) TextPtr(key string) *string {
 
 // Bool reads a boolean; nil if it is absent.
 func (o Object) Bool(key string) *bool {
-	if o.IsFlat() {
-		if v, ok := o.flatMember(key, KindBool, WantBool); ok {
+	if o.hasValue() {
+		if v, ok := o.memberValue(key, KindBool, WantBool); ok {
 			b := v.Kind() == strictjson.KindTrue
 			return &b
 		}
@@ -131,8 +131,8 @@ func (o Object) Int(key string) *int64 {
 }
 
 func (o Object) numberLiteral(key, want string) (json.Number, bool) {
-	if o.IsFlat() {
-		v, ok := o.flatMember(key, KindNumber, want)
+	if o.hasValue() {
+		v, ok := o.memberValue(key, KindNumber, want)
 		return json.Number(v.Text()), ok
 	}
 	return readMember[json.Number](o, key, want)
@@ -166,8 +166,8 @@ func (o Object) Number(key string) *float64 {
 
 // Map reads an object as it is in the tree; nil if it is absent.
 func (o Object) Map(key string) map[string]any {
-	if o.IsFlat() {
-		v, ok := o.flatMember(key, KindObject, WantObject)
+	if o.hasValue() {
+		v, ok := o.memberValue(key, KindObject, WantObject)
 		if !ok {
 			return nil
 		}
@@ -179,10 +179,10 @@ func (o Object) Map(key string) map[string]any {
 
 // Child opens an object below this one. ok is false if it is absent or no object.
 func (o Object) Child(key string) (child Object, ok bool) {
-	if o.IsFlat() {
+	if o.hasValue() {
 		child.first = o.first
-		if v, there := o.flatMember(key, KindObject, WantObject); there {
-			child.flat, ok = v, true
+		if v, there := o.memberValue(key, KindObject, WantObject); there {
+			child.value, ok = v, true
 		}
 		return child, ok
 	}
@@ -209,8 +209,8 @@ func (o Object) Texts(key string) []string {
 }
 
 func (o Object) arrayMember(key, want string) ([]any, bool) {
-	if o.IsFlat() {
-		v, ok := o.flatMember(key, KindArray, want)
+	if o.hasValue() {
+		v, ok := o.memberValue(key, KindArray, want)
 		if !ok {
 			return nil, false
 		}

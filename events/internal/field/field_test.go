@@ -46,13 +46,13 @@ func TestWrongTypes(t *testing.T) {
 			}
 		}
 		for _, value := range []string{`"x"`, `"\n"`, `true`, `false`, `1`, `1.5`, `{}`, `{"a":{}}`, `{"a":1}`, `[]`, `["x"]`, `[{}]`, `[1]`, `null`} {
-			var inTree, inFlat *Error
+			var inTree, inDocument *Error
 			doc := `{"j":0,"k":` + value + `}`
 			r.read(open(t, doc, &inTree))
-			var flat strictjson.Flat
-			v, ok := flat.Read([]byte(doc), strictjson.DefaultLimits)
-			if r.read(Flat(v, &inFlat)); !ok || (inTree == nil) != (inFlat == nil) {
-				t.Errorf("%s of %s: %v in a tree, %v read flat", name, value, inTree, inFlat)
+			var parsed strictjson.Document
+			v, err := parsed.Parse([]byte(doc), strictjson.DefaultLimits)
+			if r.read(FromValue(v, &inDocument)); err != nil || (inTree == nil) != (inDocument == nil) {
+				t.Errorf("%s of %s: %v in a tree, %v in a document", name, value, inTree, inDocument)
 			}
 		}
 		var first *Error

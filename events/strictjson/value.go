@@ -1,0 +1,346 @@
+package strictjson
+
+import (
+	"cmp"
+	"encoding/json"
+	"iter"
+	"slices"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Value is a value of a Document, valid until the Document parses the next text; its texts stay
+// valid. The zero Value stands for a missing member.
+type Value struct{ nodes []node }
+
+// Kinds of values.
+const (
+	KindObject = '{'
+	KindArray  = '['
+	KindString = '"'
+	KindNumber = '0'
+	KindTrue   = 't'
+	KindFalse  = 'f'
+	KindNull   = 'n'
+)
+
+// Exists reports whether there is a value.
+func (v Value) Exists() bool { return len(v.nodes) > 0 }
+
+// Kind is one of the kinds, 0 if there is no value.
+func (v Value) Kind() byte {
+	if len(v.nodes) == 0 {
+		return 0
+	}
+	return v.nodes[0].kind
+}
+
+// Key is the name of a member, "" for any other value.
+func (v Value) Key() string {
+	if len(v.nodes) == 0 {
+		return ""
+	}
+	return v.nodes[0].key
+}
+
+// Text is the text of a string, or the literal of a number; "" for any other value.
+func (v Value) Text() string {
+	if len(v.nodes) == 0 {
+		return ""
+	}
+	return v.nodes[0].text
+}
+
+// Escaped reports whether a string is written with escapes.
+func (v Value) Escaped() bool { return len(v.nodes) > 0 && v.nodes[0].escaped }
+
+// Len is the number of members of an object, or of items of an array.
+func (v Value) Len() int {
+	if len(v.nodes) == 0 {
+		return 0
+	}
+	return int(v.nodes[0].members)
+}
+
+// Get returns a member of an object.
+func (v Value) Get(key string) Value {
+	s := nameHashOf(key)
+	if len(v.nodes) == 0 || v.nodes[0].memberMask&s.maskBit() == 0 {
+		return Value{}
+	}
+	for i := 1; i < len(v.nodes); {
+		n := &v.nodes[i]
+		end := i + int(n.size)
+		if n.nameHash == s && n.key == key {
+			return Value{v.nodes[i:end:end]}
+		}
+		i = end
+	}
+	return Value{}
+}
+
+// All iterates over the members of an object, or the items of an array, in order.
+func (v Value) All() iter.Seq[Value] {
+	return func(yield func(Value) bool) {
+		for i := 1; i < len(v.nodes); {
+			end := i + int(v.nodes[i].size)
+			if !yield(Value{v.nodes[i:end:end]}) {
+				return
+			}
+			i = end
+		}
+	}
+}
+
+// Tree returns the value in the Go types of Parse. It shares nothing with the document.
+func (v Value) Tree() any {
+	switch v.Kind() {
+	case KindObject:
+		m := make(map[string]any, v.Len())
+		for c := range v.All() {
+			m[c.nodes[0].own(c.nodes[0].key)] = c.Tree()
+		}
+		return m
+	case KindArray:
+		list := make([]any, 0, v.Len())
+		for c := range v.All() {
+			list = append(list, c.Tree())
+		}
+		return list
+	case KindString:
+		return v.nodes[0].own(v.Text())
+	case KindNumber:
+		return json.Number(v.nodes[0].own(v.Text()))
+	case KindTrue, KindFalse:
+		return v.Kind() == KindTrue
+	}
+	return nil
+}
+
+// own returns the key or text without a reference to the document.
+func (n *node) own(s string) string {
+	if n.shared {
+		return strings.Clone(s)
+	}
+	return s
+}
+
+// AppendCanonical appends the RFC 8785 form. For no value it appends nothing.
+func (v Value) AppendCanonical(b []byte) []byte {
+	switch v.Kind() {
+	case KindObject:
+		var room [24]Value
+		b = append(b, '{')
+		for i, c := range v.AppendSorted(room[:0]) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = c.AppendMember(b)
+		}
+		return append(b, '}')
+	case KindArray:
+		b = append(b, '[')
+		first := len(b)
+		for c := range v.All() {
+			if len(b) > first {
+				b = append(b, ',')
+			}
+			b = c.AppendCanonical(b)
+		}
+		return append(b, ']')
+	case KindString:
+		return appendText(b, v.Text(), v.Escaped())
+	case KindNumber:
+		return appendNumber(b, v.Text())
+	case KindTrue:
+		return append(b, "true"...)
+	case KindFalse:
+		return append(b, "false"...)
+	case KindNull:
+		return append(b, "null"...)
+	}
+	return b
+}
+
+// AppendMember appends a member's key and value.
+func (v Value) AppendMember(b []byte) []byte {
+	return v.AppendCanonical(append(appendText(b, v.nodes[0].key, v.nodes[0].keyForm&escapedKey != 0), ':'))
+}
+
+// appendText appends a text. One that was read without escapes needs none.
+func appendText(b []byte, s string, escaped bool) []byte {
+	if escaped {
+		return AppendString(b, s)
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// appendNumber appends the canonical form of a number that Parse accepted.
+func appendNumber(b []byte, lit string) []byte {
+	if plainNumber(lit) {
+		return append(b, lit...)
+	}
+	canonical := jsontext.Value(lit)
+	if err := canonical.Canonicalize(); err != nil {
+		return append(b, lit...) // not from Parse
+	}
+	return append(b, canonical...)
+}
+
+// AppendSorted appends the members of an object to a list, in the order of RFC 8785; for any
+// other value it appends nothing. Small objects are sorted by insertion, and key prefixes mostly
+// decide the order.
+func (v Value) AppendSorted(list []Value) []Value {
+	if v.Kind() != KindObject {
+		return list
+	}
+	start := len(list)
+	for m := range v.All() {
+		list = append(list, m)
+	}
+	members := list[start:]
+	if len(members) > maxScannedMembers {
+		slices.SortFunc(members, func(a, b Value) int { return a.nodes[0].compareKey(&b.nodes[0]) })
+		return list
+	}
+	for i := 1; i < len(members); i++ {
+		m := members[i]
+		at := i
+		for ; at > 0 && m.nodes[0].compareKey(&members[at-1].nodes[0]) < 0; at-- {
+			members[at] = members[at-1]
+		}
+		members[at] = m
+	}
+	return list
+}
+
+func (n *node) compareKey(other *node) int {
+	switch {
+	case n.keyForm&other.keyForm&wideKey != 0:
+		return compareUTF16(n.key, other.key)
+	case n.keyPrefix != other.keyPrefix:
+		return cmp.Compare(n.keyPrefix, other.keyPrefix)
+	}
+	return strings.Compare(n.key, other.key)
+}
+
+// compareUTF16 orders keys as RFC 8785 does: by UTF-16 code units. That differs from the order
+// of bytes only where a rune beyond U+FFFF meets one from U+E000 on.
+func compareUTF16(a, b string) int {
+	for a != "" && b != "" {
+		r, n := utf8.DecodeRuneInString(a)
+		s, m := utf8.DecodeRuneInString(b)
+		if r != s {
+			if wideR, wideS := r > 0xFFFF, s > 0xFFFF; wideR != wideS {
+				return cmp.Compare(firstUnit(r), firstUnit(s))
+			}
+			return cmp.Compare(r, s)
+		}
+		a, b = a[n:], b[m:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// firstUnit is the first UTF-16 code unit of a rune.
+func firstUnit(r rune) rune {
+	if r > 0xFFFF {
+		high, _ := utf16.EncodeRune(r)
+		return high
+	}
+	return r
+}
+
+// IsText reports whether the value is a certain string.
+func (v Value) IsText(s string) bool { return v.Kind() == KindString && v.Text() == s }
+
+// WithText returns a copy of an object in which a string member has another text. An object
+// without such a member is returned as it is.
+func (v Value) WithText(key, text string) Value {
+	if v.Get(key).Kind() != KindString {
+		return v
+	}
+	nodes := slices.Clone(v.nodes)
+	for i := 1; i < len(nodes); i += int(nodes[i].size) {
+		if n := &nodes[i]; n.key == key {
+			n.text, n.escaped = text, plainBytes(text) < len(text)
+		}
+	}
+	return Value{nodes}
+}
+
+// FromTree returns the Value of a tree of the Go types of Parse. Values of any other Go type have
+// no kind of JSON.
+func FromTree(tree any) Value {
+	return Value{appendNodes(make([]node, 0, countNodes(tree)), node{}, tree)}
+}
+
+func countNodes(tree any) int {
+	n := 1
+	switch tree := tree.(type) {
+	case map[string]any:
+		for _, member := range tree {
+			n += countNodes(member)
+		}
+	case []any:
+		for _, item := range tree {
+			n += countNodes(item)
+		}
+	}
+	return n
+}
+
+// kindOther is the kind of values of Go types that Parse does not make.
+const kindOther = 1
+
+// appendNodes appends a value and its children. n has the value's key.
+func appendNodes(nodes []node, n node, tree any) []node {
+	place := len(nodes)
+	n.size = 1
+	switch tree := tree.(type) {
+	case nil:
+		n.kind = KindNull
+	case bool:
+		if n.kind = KindFalse; tree {
+			n.kind = KindTrue
+		}
+	case string:
+		n.kind, n.text, n.escaped = KindString, tree, plainBytes(tree) < len(tree)
+	case json.Number:
+		n.kind, n.text = KindNumber, string(tree)
+	case []any:
+		n.kind, n.members = KindArray, int32(len(tree))
+		nodes = append(nodes, n)
+		for _, item := range tree {
+			nodes = appendNodes(nodes, node{}, item)
+		}
+	case map[string]any:
+		n.kind, n.members = KindObject, int32(len(tree))
+		nodes = append(nodes, n)
+		for key, member := range tree {
+			m := keyNode(key)
+			nodes[place].memberMask |= m.nameHash.maskBit()
+			nodes = appendNodes(nodes, m, member)
+		}
+	default:
+		n.kind = kindOther
+	}
+	if len(nodes) == place {
+		return append(nodes, n)
+	}
+	nodes[place].size = int32(len(nodes) - place)
+	return nodes
+}
+
+func keyNode(key string) node {
+	n := node{key: key, nameHash: nameHashOf(key), keyPrefix: keyPrefixOf(key)}
+	if plainBytes(key) < len(key) {
+		n.keyForm |= escapedKey
+	}
+	if !isASCII(key) {
+		n.keyForm |= wideKey
+	}
+	return n
+}
