@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // sized pads an event's text argument to a body of about n bytes.
@@ -100,7 +101,7 @@ func BenchmarkVerify(b *testing.B) {
 }
 
 func BenchmarkTreeAppend(b *testing.B) {
-	var t Tree
+	var t tree.Tree
 	for b.Loop() {
 		t.Append([32]byte{})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 	policies "github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // Reasons of a record without a body, besides the codes of strictjson.
@@ -79,21 +80,10 @@ type Builder struct {
 // NewBuilder makes a builder for a shard. The shard's name has the form
 // "<stream>@<its creation, UTC, nanoseconds>".
 func NewBuilder(shard string, space subject.Space) (*Builder, error) {
-	if !ValidShard(shard) {
+	if !tree.ValidShard(shard) {
 		return nil, fmt.Errorf("%w: %.80q", ErrShard, shard)
 	}
 	return &Builder{shard: shard, space: space, workspaces: newWorkspacePool()}, nil
-}
-
-// ValidShard reports whether a name can stand in records and in the origin line
-// of checkpoints.
-func ValidShard(shard string) bool {
-	for i := 0; i < len(shard); i++ {
-		if c := shard[i]; c <= ' ' || c >= 0x7f || c == '+' {
-			return false
-		}
-	}
-	return shard != "" && len(shard) <= 200
 }
 
 // ChainSession returns the session whose chain m's record will belong to, so that the

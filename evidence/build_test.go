@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 const eventSubject = "gov.events.acme.runtime-1.agenthook.sess-a.PreToolUse"
@@ -92,7 +93,7 @@ func TestBuildRefusesWhatNoBrokerSends(t *testing.T) {
 	f := newFixture(t)
 	for name, m := range map[string]events.LogMessage{
 		"no sequence":  {Time: testStart, Subject: eventSubject},
-		"big sequence": {Seq: MaxSeq + 1, Time: testStart, Subject: eventSubject},
+		"big sequence": {Seq: tree.MaxSeq + 1, Time: testStart, Subject: eventSubject},
 		"no time":      {Seq: 1, Subject: eventSubject},
 		"far future":   {Seq: 1, Time: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), Subject: eventSubject},
 	} {

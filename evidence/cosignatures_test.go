@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // Signatures of several witnesses over one checkpoint are one set, wherever they
@@ -17,29 +19,29 @@ func TestCosignaturesAreJoined(t *testing.T) {
 	known := note.VerifierList(f.verifier)
 	w1, v1 := witness(t, "witness.example.com/w1")
 	w2, v2 := witness(t, "witness.example.com/w2")
-	sign := func(w Witness, text string, at time.Time) string {
+	sign := func(w tree.Witness, text string, at time.Time) string {
 		t.Helper()
-		out, _, err := Cosign(w, text, known, nil, nil, at)
+		out, _, err := tree.Cosign(w, text, known, nil, nil, at)
 		must(t, err)
 		return out
 	}
 	one, two := sign(w1, f.checkpoint(), testStart), sign(w2, f.checkpoint(), testStart.Add(time.Hour))
 	for text, want := range map[string]bool{f.checkpoint(): false, one: true, "": false, "no note": false} {
-		if HasCosignature(text) != want {
+		if tree.HasCosignature(text) != want {
 			t.Errorf("has a cosignature: %t of %q", !want, text)
 		}
 	}
-	both, err := MergeSignatures(one, two, one)
+	both, err := tree.MergeSignatures(one, two, one)
 	must(t, err)
-	got := Cosignatures(both, []note.Verifier{v2, v1})
+	got := tree.Cosignatures(both, []note.Verifier{v2, v1})
 	if len(got) != 2 || got[0].Witness != w2.Name() || !got[0].At.Equal(testStart.Add(time.Hour).Truncate(time.Second)) || got[1].Size != 13 || strings.Count(both, "— ") != 3 {
 		t.Fatalf("%+v\n%s", got, both)
 	}
-	if kept, err := KeepSignatures(both, f.verifier, v1); err != nil || kept != one {
+	if kept, err := tree.KeepSignatures(both, f.verifier, v1); err != nil || kept != one {
 		t.Errorf("%v\n%s", err, kept)
 	}
 	for name, notes := range map[string][]string{"none": nil, "no note": {"x"}, "no signatures": {"x\n\n"}, "another text": {one, strings.Replace(two, "\n13\n", "\n14\n", 1)}} {
-		if _, err := MergeSignatures(notes...); !errors.Is(err, ErrCheckpoint) {
+		if _, err := tree.MergeSignatures(notes...); !errors.Is(err, tree.ErrCheckpoint) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -78,23 +80,23 @@ func FuzzCosignatures(f *testing.F) {
 	x := newFixture(f)
 	x.session()
 	w, v := witness(f, "witness.example.com/w1")
-	good, _, err := Cosign(w, x.checkpoint(), note.VerifierList(x.verifier), nil, nil, testStart)
+	good, _, err := tree.Cosign(w, x.checkpoint(), note.VerifierList(x.verifier), nil, nil, testStart)
 	must(f, err)
 	for _, seed := range []string{good, x.checkpoint(), "", "\n\n", "a\n\n— b c\n", strings.Replace(good, "— witness", "— witnes", 1), good + good, strings.TrimSuffix(good, "\n"), strings.Replace(good, "\n13\n", "\n14\n", 1)} {
 		f.Add(seed)
 	}
 	text, _, _ := strings.Cut(good, "\n\n")
 	f.Fuzz(func(t *testing.T, in string) {
-		HasCosignature(in)
-		if list := Cosignatures(in, []note.Verifier{v}); len(list) > 0 && !strings.HasPrefix(in, text) {
+		tree.HasCosignature(in)
+		if list := tree.Cosignatures(in, []note.Verifier{v}); len(list) > 0 && !strings.HasPrefix(in, text) {
 			t.Errorf("counted: %q", in)
 		}
-		kept, err := KeepSignatures(in, x.verifier, v)
+		kept, err := tree.KeepSignatures(in, x.verifier, v)
 		if err == nil && !strings.HasPrefix(kept, text) {
 			t.Errorf("kept: %q of %q", kept, in)
 		}
-		if joined, err := MergeSignatures(good, in); err == nil {
-			if _, err := OpenCheckpoint(joined, note.VerifierList(x.verifier)); err != nil && len(joined) < maxCheckpoint && strings.Count(joined, "\n") < 50 {
+		if joined, err := tree.MergeSignatures(good, in); err == nil {
+			if _, err := tree.OpenCheckpoint(joined, note.VerifierList(x.verifier)); err != nil && len(joined) < maxCheckpoint && strings.Count(joined, "\n") < 50 {
 				if _, err := note.Open([]byte(in), note.VerifierList(x.verifier)); err == nil {
 					t.Errorf("joined, and opens no more: %q", joined)
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // Examined is the result of checking one row alone, and what the later check against its
@@ -88,7 +89,7 @@ func (e *Examiner) Examine(r *Row, x *Examined) {
 		return
 	}
 	e.result = x
-	x.leaf = LeafHash(r.RecordHash)
+	x.leaf = tree.LeafHash(r.RecordHash)
 	if r.Expired() {
 		e.examineExpired(r)
 		return

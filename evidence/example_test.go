@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 const shard = "GOV@20261120T064150.123456789Z" // an incarnation of the stream GOV
@@ -66,16 +67,16 @@ func ExampleVerifier() {
 // An inclusion proof shows that a record is in the signed tree, without the others.
 func ExampleInclusionProof() {
 	l := newLog(`{"n":1}`, `{"n":2}`, `{"n":3}`)
-	signed, err := evidence.OpenCheckpoint(l.checkpoint, note.VerifierList(l.verifier))
+	signed, err := tree.OpenCheckpoint(l.checkpoint, note.VerifierList(l.verifier))
 	if err != nil {
 		log.Fatal(err)
 	}
-	proof, err := evidence.InclusionProof(l, signed.Size, 2)
+	proof, err := tree.InclusionProof(l, signed.Size, 2)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(evidence.CheckInclusion(proof, signed.Size, signed.Root, 2, l.rows[1].RecordHash))
-	fmt.Println(evidence.CheckInclusion(proof, signed.Size, signed.Root, 2, l.rows[0].RecordHash))
+	fmt.Println(tree.CheckInclusion(proof, signed.Size, signed.Root, 2, l.rows[1].RecordHash))
+	fmt.Println(tree.CheckInclusion(proof, signed.Size, signed.Root, 2, l.rows[0].RecordHash))
 	// Output:
 	// true
 	// false
@@ -84,7 +85,7 @@ func ExampleInclusionProof() {
 // A proof in one text is checked with nothing but the checkpoint's key.
 func ExampleVerifyProof() {
 	l := newLog(`{"n":1}`, `{"n":2}`, `{"n":3}`)
-	path, err := evidence.InclusionProof(l, 3, 2)
+	path, err := tree.InclusionProof(l, 3, 2)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -130,18 +131,18 @@ func newLog(bodies ...string) *auditorsLog {
 		log.Fatal(err)
 	}
 	var l auditorsLog
-	var tree evidence.Tree
+	var merkle tree.Tree
 	for _, b := range built {
 		l.rows = append(l.rows, b.Row())
-		for _, node := range tree.Append(b.Hash) {
+		for _, node := range merkle.Append(b.Hash) {
 			l.hashes = append(l.hashes, node.Hash)
 		}
 	}
-	l.sign(evidence.Checkpoint{Shard: shard, Size: tree.Size(), Root: tree.Root()})
+	l.sign(tree.Checkpoint{Shard: shard, Size: merkle.Size(), Root: merkle.Root()})
 	return &l
 }
 
-func (l *auditorsLog) sign(c evidence.Checkpoint) {
+func (l *auditorsLog) sign(c tree.Checkpoint) {
 	secret, public, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{1}, 32)))
 	if err != nil {
 		log.Fatal(err)
@@ -153,7 +154,7 @@ func (l *auditorsLog) sign(c evidence.Checkpoint) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if l.checkpoint, err = evidence.SignCheckpoint(signer, c); err != nil {
+	if l.checkpoint, err = tree.SignCheckpoint(signer, c); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // The text of a record may expire. Its row then has an empty text, and keeps its place in
@@ -145,9 +146,9 @@ func (e *expiryIndex) confirmRow(x *Examined) {
 }
 
 // confirmProved confirms the expiry records that are proved to be in a signed tree.
-func (e *expiryIndex) confirmProved(given []ExpiryRecord, signed Checkpoint) {
+func (e *expiryIndex) confirmProved(given []ExpiryRecord, signed tree.Checkpoint) {
 	for _, x := range given {
-		if x.Proof == nil || !CheckInclusion(x.Proof, signed.Size, signed.Root, x.Row.Seq, x.Row.RecordHash) {
+		if x.Proof == nil || !tree.CheckInclusion(x.Proof, signed.Size, signed.Root, x.Row.Seq, x.Row.RecordHash) {
 			continue
 		}
 		if i, known := e.bySeq[x.Row.Seq]; known && e.records[i].hash == x.Row.RecordHash {

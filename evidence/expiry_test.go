@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 const testPolicy = "acme@0011223344556677"
@@ -84,7 +85,7 @@ func TestExpiredSessionVerifies(t *testing.T) {
 	in.Rows = without(in.Rows[:7], "sess-a")
 	in.Rows = append(in.Rows, f.rows()[last-2], f.rows()[last-1])
 	var err error
-	x.Proof, err = InclusionProof(f, f.tree.Size(), x.Row.Seq)
+	x.Proof, err = tree.InclusionProof(f, f.tree.Size(), x.Row.Seq)
 	must(t, err)
 	in.Expiries = []ExpiryRecord{x}
 	if rep := VerifySession(in); !rep.OK || rep.Expired != 7 || rep.Records != 9 {
@@ -187,19 +188,19 @@ func TestExpiredPart(t *testing.T) {
 	rows := f.rows()
 	copy(rows, without(rows[:x.Row.Seq], "sess-a"))
 	var err error
-	x.Proof, err = InclusionProof(f, f.tree.Size(), x.Row.Seq)
+	x.Proof, err = tree.InclusionProof(f, f.tree.Size(), x.Row.Seq)
 	must(t, err)
 	for _, part := range [][2]int{{3, 9}, {6, 14}, {7, len(rows)}} {
 		opts := f.options()
 		opts.Expiries, opts.ReceiptKeys = []ExpiryRecord{x}, []events.KeyRecord{f.keyRecord()}
-		frontier, err := f.ReadHashes(FrontierIndexes(int64(part[0])))
+		frontier, err := f.ReadHashes(tree.FrontierIndexes(int64(part[0])))
 		must(t, err)
 		opts.Part = &Part{First: uint64(part[0] + 1), Frontier: frontier, RequestsFrom: uint64(part[0] + 1)}
 		v := NewVerifier(opts)
 		for _, r := range rows[part[0]:part[1]] {
 			v.Row(r)
 		}
-		proof, err := ConsistencyProof(f, int64(part[1]), f.tree.Size())
+		proof, err := tree.ConsistencyProof(f, int64(part[1]), f.tree.Size())
 		must(t, err)
 		if rep := v.FinishPart(proof); !rep.OK || rep.Expired == 0 {
 			t.Errorf("%v: %s", part, codes(rep))

@@ -16,7 +16,11 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
+
+// maxCheckpoint is the bound of package tree on the text of a checkpoint.
+const maxCheckpoint = 64 << 10
 
 const testShard = "GOV@20261120T064150.123456789Z"
 
@@ -62,7 +66,7 @@ type fixture struct {
 	vkey     string
 	msgs     []events.LogMessage
 	built    []Built
-	tree     Tree
+	tree     tree.Tree
 	hashes   []tlog.Hash
 }
 
@@ -202,7 +206,7 @@ func (f *fixture) session() {
 
 func (f *fixture) checkpoint() string {
 	f.t.Helper()
-	text, err := SignCheckpoint(f.signer, Checkpoint{Shard: testShard, Size: f.tree.Size(), Root: f.tree.Root()})
+	text, err := tree.SignCheckpoint(f.signer, tree.Checkpoint{Shard: testShard, Size: f.tree.Size(), Root: f.tree.Root()})
 	must(f.t, err)
 	return text
 }
@@ -234,7 +238,7 @@ func (f *fixture) sessionInput(session string) SessionInput {
 		Checkpoint: Published{"stored", f.checkpoint()}, ReceiptKeys: []events.KeyRecord{f.keyRecord()}}
 	for _, r := range f.rows() {
 		if r.Session == session && r.Tenant == "acme" {
-			p, err := InclusionProof(f, f.tree.Size(), r.Seq)
+			p, err := tree.InclusionProof(f, f.tree.Size(), r.Seq)
 			must(f.t, err)
 			in.Rows, in.Proofs = append(in.Rows, r), append(in.Proofs, p)
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // moreVectors writes the parts of the worked example that are not about single
@@ -25,9 +26,9 @@ func moreVectors(t *testing.T, f *fixture, block func(title, text string)) {
 	}
 	block("Three records that share one signature: each record, and below it its `Countersign-Signature`.", strings.Join(lines, "\n"))
 
-	proof, err := ConsistencyProof(f, 3, f.tree.Size())
+	proof, err := tree.ConsistencyProof(f, 3, f.tree.Size())
 	must(t, err)
-	var old Tree
+	var old tree.Tree
 	for _, b := range f.built[:3] {
 		old.Append(b.Hash)
 	}
@@ -37,11 +38,11 @@ func moreVectors(t *testing.T, f *fixture, block func(title, text string)) {
 	}
 	block("The root of the first 3 records, and the consistency proof from there to the checkpoint (base64).", strings.Join(path, "\n"))
 
-	skey, vkey, err := NewWitnessKey(bytes.NewReader(derived("witness")), "witness.example.com/w1")
+	skey, vkey, err := tree.NewWitnessKey(bytes.NewReader(derived("witness")), "witness.example.com/w1")
 	must(t, err)
-	w, err := WitnessSigner(skey)
+	w, err := tree.WitnessSigner(skey)
 	must(t, err)
-	signed, _, err := Cosign(w, f.checkpoint(), note.VerifierList(f.verifier), nil, nil, testStart.Add(time.Hour))
+	signed, _, err := tree.Cosign(w, f.checkpoint(), note.VerifierList(f.verifier), nil, nil, testStart.Add(time.Hour))
 	must(t, err)
 	block("Witness: seed (hex), verifier key, and the checkpoint with its signature.", fmt.Sprintf("%x\n%s\n%s", derived("witness"), vkey, signed))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 const (
@@ -46,12 +47,12 @@ func vectors(t *testing.T) string {
 		fmt.Fprintf(&b, "#### Message %d\n\n", m.Seq)
 		block("Subject, broker time, headers, body (the body in base64).", fmt.Sprintf("%s\n%s\n%s\n%s", m.Subject, events.At(m.Time), h, base64.StdEncoding.EncodeToString(m.Body)))
 		block("Record.", string(f.built[i].Canonical))
-		leaf := LeafHash(f.built[i].Hash)
+		leaf := tree.LeafHash(f.built[i].Hash)
 		block("Record hash, leaf hash.", hex.EncodeToString(f.built[i].Hash[:])+"\n"+hex.EncodeToString(leaf[:]))
 	}
 	block("The redaction policy of messages 6 and 7.", samplePolicy)
 	block("Signed checkpoint.", f.checkpoint())
-	proof, err := InclusionProof(f, int64(len(f.msgs)), 2)
+	proof, err := tree.InclusionProof(f, int64(len(f.msgs)), 2)
 	must(t, err)
 	var path []string
 	for _, h := range proof {

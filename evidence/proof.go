@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // proofHead is the first line of a proof (c2sp.org/tlog-proof).
@@ -52,7 +53,7 @@ func VerifyProof(in ProofInput) (Report, Record, error) {
 	if err != nil {
 		return Report{}, rec, err
 	}
-	c, err := PeekCheckpoint(p.checkpoint)
+	c, err := tree.PeekCheckpoint(p.checkpoint)
 	if err != nil {
 		return Report{}, rec, err
 	}
@@ -68,7 +69,7 @@ func VerifyProof(in ProofInput) (Report, Record, error) {
 	}
 	v.reportExamined(&x)
 	reportInclusion(v.rep, signed, row, p.path)
-	witnessQuorum(v.rep, v.targets.quorum, len(distinctKeys(in.Witnesses)))
+	witnessQuorum(v.rep, v.targets.quorum, len(tree.DistinctKeys(in.Witnesses)))
 	v.rep.Records, v.rep.From, v.rep.To = 1, row.Seq, row.Seq
 	v.rep.OK = v.rep.Total == 0
 	return *v.rep, rec, nil
@@ -96,7 +97,7 @@ func parseProof(text string) (p parsedProof, err error) {
 	if p.record, err = base64.StdEncoding.Strict().DecodeString(extra); err != nil || !hasExtra {
 		return bad("its second line does not hold a record")
 	}
-	if p.index, err = strconv.ParseUint(index, 10, 64); err != nil || !hasIndex || strconv.FormatUint(p.index, 10) != index || p.index >= MaxSeq {
+	if p.index, err = strconv.ParseUint(index, 10, 64); err != nil || !hasIndex || strconv.FormatUint(p.index, 10) != index || p.index >= tree.MaxSeq {
 		return bad("its third line does not hold an index")
 	}
 	for _, line := range lines[3:] {

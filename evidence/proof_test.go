@@ -8,11 +8,12 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 func (f *fixture) proof(seq uint64) string {
 	f.t.Helper()
-	path, err := InclusionProof(f, f.tree.Size(), seq)
+	path, err := tree.InclusionProof(f, f.tree.Size(), seq)
 	must(f.t, err)
 	return FormatProof(string(f.built[seq-1].Canonical), seq, path, f.checkpoint())
 }
@@ -28,7 +29,7 @@ func TestProof(t *testing.T) {
 		}
 	}
 	good := f.proof(7)
-	path, err := InclusionProof(f, 13, 7)
+	path, err := tree.InclusionProof(f, 13, 7)
 	must(t, err)
 	for name, tc := range map[string]struct{ text, want string }{
 		"another record":   {FormatProof(string(f.built[5].Canonical), 7, path, f.checkpoint()), "column_mismatch@7 inclusion_proof@7"},
@@ -51,12 +52,12 @@ func TestProof(t *testing.T) {
 		in.Text = text
 		if rep, _, err := VerifyProof(in); err == nil {
 			t.Errorf("%s is read: %+v", name, rep)
-		} else if !errors.Is(err, ErrProof) && !errors.Is(err, ErrCheckpoint) && !errors.Is(err, ErrRecord) {
+		} else if !errors.Is(err, ErrProof) && !errors.Is(err, tree.ErrCheckpoint) && !errors.Is(err, ErrRecord) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	w, v := witness(t, "w")
-	signed, _, err := Cosign(w, f.checkpoint(), note.VerifierList(f.verifier), nil, nil, testStart)
+	signed, _, err := tree.Cosign(w, f.checkpoint(), note.VerifierList(f.verifier), nil, nil, testStart)
 	must(t, err)
 	in.Witnesses = []note.Verifier{v}
 	for want, checkpoint := range map[string]string{"": signed, "witness_quorum@0": f.checkpoint()} {

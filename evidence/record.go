@@ -17,10 +17,6 @@ import (
 // Version is the version of the record format, the member v of every record.
 const Version = 1
 
-// MaxSeq is the greatest log sequence of a record: 2^53, the greatest integer that every
-// JSON reader decodes to the same value.
-const MaxSeq = 1 << 53
-
 // The kinds of records.
 const (
 	KindRequest     = "request"

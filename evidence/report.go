@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // Code identifies one way in which evidence fails verification. Codes are stable.
@@ -126,9 +128,9 @@ type Report struct {
 	Witnessed   int64          `json:"witnessed,omitempty"`  // size of the newest checkpoint with a witness quorum
 	// Cosigned has, for each known witness, the newest valid checkpoint that the witness
 	// signed.
-	Cosigned []Cosignature `json:"cosigned,omitempty"`
-	From     uint64        `json:"from,omitempty"` // of a part's verification: its sequences
-	To       uint64        `json:"to,omitempty"`   // likewise
+	Cosigned []tree.Cosignature `json:"cosigned,omitempty"`
+	From     uint64             `json:"from,omitempty"` // of a part's verification: its sequences
+	To       uint64             `json:"to,omitempty"`   // likewise
 	// Proved says that the records are complete and unchanged. A report that is OK but not
 	// Proved shows that its records are in the signed tree, but not that none is missing.
 	Proved bool `json:"proved"`

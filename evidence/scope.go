@@ -7,6 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // SessionID names the chain that a record belongs to. A record with an empty Session belongs
@@ -96,7 +97,7 @@ func headerValue(h map[string][]string, name string) string {
 
 // isValidMessage reports whether a broker can have sent m.
 func isValidMessage(m events.LogMessage) bool {
-	return m.Seq > 0 && m.Seq <= MaxSeq && !m.Time.IsZero() && m.Time.UTC().Year() > 0 && m.Time.UTC().Year() < 10000
+	return m.Seq > 0 && m.Seq <= tree.MaxSeq && !m.Time.IsZero() && m.Time.UTC().Year() > 0 && m.Time.UTC().Year() < 10000
 }
 
 // approvalOf decodes what an approval record says of its subject. Members that cannot be

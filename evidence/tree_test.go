@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 func recordHash(i int) [32]byte { return [32]byte(derived(string(rune(i)) + "/leaf")) }
@@ -25,9 +26,9 @@ func TestTreeAgreesWithTlog(t *testing.T) {
 			t.Fatalf("size %d: root %s, tlog says %s", n, got, root)
 		}
 		roots = append(roots, root)
-		peaks, err := f.ReadHashes(FrontierIndexes(int64(n)))
+		peaks, err := f.ReadHashes(tree.FrontierIndexes(int64(n)))
 		must(t, err)
-		restored, err := NewTree(int64(n), peaks)
+		restored, err := tree.New(int64(n), peaks)
 		must(t, err)
 		clone := restored.Clone()
 		h := recordHash(n)
@@ -46,49 +47,49 @@ func TestTreeAgreesWithTlog(t *testing.T) {
 	}
 	size := f.tree.Size()
 	for n := uint64(1); n <= uint64(size); n++ {
-		p, err := InclusionProof(f, size, n)
+		p, err := tree.InclusionProof(f, size, n)
 		must(t, err)
 		h := recordHash(int(n) - 1)
-		if !CheckInclusion(p, size, f.tree.Root(), n, h) {
+		if !tree.CheckInclusion(p, size, f.tree.Root(), n, h) {
 			t.Fatalf("leaf %d is not proved", n)
 		}
-		if CheckInclusion(p, size, f.tree.Root(), n, recordHash(999)) || CheckInclusion(p, size, f.tree.Root(), n%uint64(size)+1, h) {
+		if tree.CheckInclusion(p, size, f.tree.Root(), n, recordHash(999)) || tree.CheckInclusion(p, size, f.tree.Root(), n%uint64(size)+1, h) {
 			t.Fatalf("leaf %d proves something else", n)
 		}
 	}
-	newer := Checkpoint{Shard: testShard, Size: size, Root: f.tree.Root()}
+	newer := tree.Checkpoint{Shard: testShard, Size: size, Root: f.tree.Root()}
 	for n := int64(1); n < size; n++ {
-		p, err := ConsistencyProof(f, n, size)
+		p, err := tree.ConsistencyProof(f, n, size)
 		must(t, err)
-		if !CheckConsistency(p, Checkpoint{Shard: testShard, Size: n, Root: roots[n]}, newer) {
+		if !tree.CheckConsistency(p, tree.Checkpoint{Shard: testShard, Size: n, Root: roots[n]}, newer) {
 			t.Fatalf("%d is no beginning of %d", n, size)
 		}
-		if CheckConsistency(p, Checkpoint{Shard: testShard, Size: n, Root: roots[n-1]}, newer) || CheckConsistency(p, Checkpoint{Shard: "x", Size: n, Root: roots[n]}, newer) {
+		if tree.CheckConsistency(p, tree.Checkpoint{Shard: testShard, Size: n, Root: roots[n-1]}, newer) || tree.CheckConsistency(p, tree.Checkpoint{Shard: "x", Size: n, Root: roots[n]}, newer) {
 			t.Fatalf("%d: another tree is a beginning too", n)
 		}
 	}
-	if !CheckConsistency(nil, Checkpoint{Shard: testShard, Root: roots[0]}, newer) {
+	if !tree.CheckConsistency(nil, tree.Checkpoint{Shard: testShard, Root: roots[0]}, newer) {
 		t.Error("the empty tree is no beginning")
 	}
 }
 
 func TestTreeRefuses(t *testing.T) {
 	f := newFixture(t)
-	if _, err := NewTree(3, make([]tlog.Hash, 1)); !errors.Is(err, ErrTree) {
+	if _, err := tree.New(3, make([]tlog.Hash, 1)); !errors.Is(err, tree.ErrTree) {
 		t.Error(err)
 	}
-	if _, err := NewTree(-1, nil); !errors.Is(err, ErrTree) {
+	if _, err := tree.New(-1, nil); !errors.Is(err, tree.ErrTree) {
 		t.Error(err)
 	}
 	for _, seq := range []uint64{0, 2, 1 << 63} {
-		if _, err := InclusionProof(f, 1, seq); seq != 1<<63 && !errors.Is(err, ErrTree) {
+		if _, err := tree.InclusionProof(f, 1, seq); seq != 1<<63 && !errors.Is(err, tree.ErrTree) {
 			t.Errorf("seq %d: %v", seq, err)
 		}
-		if CheckInclusion(nil, 1, tlog.Hash{}, seq, [32]byte{}) {
+		if tree.CheckInclusion(nil, 1, tlog.Hash{}, seq, [32]byte{}) {
 			t.Errorf("seq %d is included", seq)
 		}
 	}
-	if _, err := ConsistencyProof(f, 2, 1); !errors.Is(err, ErrTree) {
+	if _, err := tree.ConsistencyProof(f, 2, 1); !errors.Is(err, tree.ErrTree) {
 		t.Error(err)
 	}
 }
@@ -96,12 +97,12 @@ func TestTreeRefuses(t *testing.T) {
 func TestCheckpoint(t *testing.T) {
 	f := newFixture(t)
 	known := note.VerifierList(f.verifier)
-	want := Checkpoint{Shard: testShard, Size: 42, Root: tlog.Hash(derived("root")), Extensions: []string{"time 2026-11-20T06:42:00Z"}}
-	text, err := SignCheckpoint(f.signer, want)
+	want := tree.Checkpoint{Shard: testShard, Size: 42, Root: tlog.Hash(derived("root")), Extensions: []string{"time 2026-11-20T06:42:00Z"}}
+	text, err := tree.SignCheckpoint(f.signer, want)
 	must(t, err)
-	got, err := OpenCheckpoint(text, known)
+	got, err := tree.OpenCheckpoint(text, known)
 	must(t, err)
-	peek, err := PeekCheckpoint(text)
+	peek, err := tree.PeekCheckpoint(text)
 	must(t, err)
 	if got.Text() != want.Text() || peek.Text() != want.Text() || got.Size != 42 || got.Extensions[0] != want.Extensions[0] {
 		t.Errorf("%+v", got)
@@ -114,7 +115,7 @@ func TestCheckpoint(t *testing.T) {
 	must(t, err)
 	witnessed, err := note.Sign(n, witness)
 	must(t, err)
-	if _, err := OpenCheckpoint(string(witnessed), known); err != nil {
+	if _, err := tree.OpenCheckpoint(string(witnessed), known); err != nil {
 		t.Errorf("with a witness: %v", err)
 	}
 	wv, err := note.NewVerifier(wvkey)
@@ -126,20 +127,20 @@ func TestCheckpoint(t *testing.T) {
 		"no newline": strings.TrimSuffix(text, "\n"),
 		"huge":       text + strings.Repeat(" ", maxCheckpoint),
 	} {
-		if _, err := OpenCheckpoint(bad, known); !errors.Is(err, ErrCheckpoint) {
+		if _, err := tree.OpenCheckpoint(bad, known); !errors.Is(err, tree.ErrCheckpoint) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := OpenCheckpoint(text, note.VerifierList(wv)); !errors.Is(err, ErrCheckpoint) {
+	if _, err := tree.OpenCheckpoint(text, note.VerifierList(wv)); !errors.Is(err, tree.ErrCheckpoint) {
 		t.Errorf("another key: %v", err)
 	}
-	for _, bad := range []Checkpoint{{Shard: "a b"}, {Shard: "a", Size: -1}, {Shard: "a", Extensions: []string{""}}, {Shard: "a", Extensions: []string{"x\ny"}}} {
-		if _, err := SignCheckpoint(f.signer, bad); !errors.Is(err, ErrCheckpoint) {
+	for _, bad := range []tree.Checkpoint{{Shard: "a b"}, {Shard: "a", Size: -1}, {Shard: "a", Extensions: []string{""}}, {Shard: "a", Extensions: []string{"x\ny"}}} {
+		if _, err := tree.SignCheckpoint(f.signer, bad); !errors.Is(err, tree.ErrCheckpoint) {
 			t.Errorf("%+v was signed", bad)
 		}
 	}
 	for _, bad := range []string{"", "x\n1\nAA==\n", "countersign.dev/s\n01\n" + want.Root.String() + "\n", "countersign.dev/s\n1\n" + want.Root.String(), "countersign/key/v1\n1\n" + want.Root.String() + "\n"} {
-		if _, err := ParseCheckpointText(bad); !errors.Is(err, ErrCheckpoint) {
+		if _, err := tree.ParseCheckpointText(bad); !errors.Is(err, tree.ErrCheckpoint) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -160,10 +161,10 @@ func FuzzCheckpoint(f *testing.F) {
 	f.Add(x.checkpoint())
 	f.Add("countersign.dev/s\n1\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if c, err := PeekCheckpoint(text); err == nil && !strings.HasPrefix(text, c.Text()) {
+		if c, err := tree.PeekCheckpoint(text); err == nil && !strings.HasPrefix(text, c.Text()) {
 			t.Errorf("%q reads as %+v", text, c)
 		}
-		if c, err := OpenCheckpoint(text, note.VerifierList(x.verifier)); err == nil && c.Size != x.tree.Size() {
+		if c, err := tree.OpenCheckpoint(text, note.VerifierList(x.verifier)); err == nil && c.Size != x.tree.Size() {
 			t.Errorf("%q was accepted", text)
 		}
 	})

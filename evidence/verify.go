@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // Published is a signed checkpoint and where it was found ("stored", "published", a file's
@@ -74,7 +75,7 @@ type Verifier struct {
 	trust       *trustChecker
 	heads       map[SessionID]Head
 	targets     checkpointTargets
-	tree        Tree
+	tree        tree.Tree
 
 	expiries *expiryIndex
 
@@ -88,7 +89,7 @@ type Verifier struct {
 func NewVerifier(opts VerifyOptions) *Verifier {
 	rep := newReport(opts.MaxFindings)
 	rep.Shard = opts.Shard
-	opts.Keys = distinctKeys(opts.Keys)
+	opts.Keys = tree.DistinctKeys(opts.Keys)
 	v := &Verifier{opts: opts, rep: rep, next: 1, noGaps: true, heads: map[SessionID]Head{},
 		trust: newTrust(rep, opts.Keys, opts.ReceiptKeys, opts.KeyHints, opts.Receipts)}
 	for _, r := range opts.Retired {
@@ -114,14 +115,14 @@ func NewVerifier(opts VerifyOptions) *Verifier {
 // beginPart sets the verifier to the beginning of a part.
 func (v *Verifier) beginPart(p Part) {
 	v.rep.From, v.next, v.trust.requestsFrom = p.First, p.First, p.RequestsFrom
-	tree, err := NewTree(int64(p.First)-1, p.Frontier)
+	merkle, err := tree.New(int64(p.First)-1, p.Frontier)
 	if p.First == 0 || err != nil {
 		v.rep.addFinding(CodeRange, p.First, "", "the stored hashes do not fit the beginning of the range")
 		v.noGaps = false
 		return
 	}
-	v.tree = *tree
-	v.targets.skipTo(tree.Size())
+	v.tree = *merkle
+	v.targets.skipTo(merkle.Size())
 }
 
 // Row verifies the next row.
@@ -150,7 +151,7 @@ func (v *Verifier) Add(x *Examined) {
 	v.followChain(x)
 	v.trust.addRow(x)
 	if v.noGaps {
-		v.tree.appendLeaf(x.leaf)
+		v.tree.AppendLeaf(x.leaf)
 	}
 	v.compareTargets()
 }
@@ -223,7 +224,7 @@ func (v *Verifier) followChain(x *Examined) {
 
 // compareTargets compares the current root with every checkpoint of the current size.
 func (v *Verifier) compareTargets() {
-	for v.noGaps && v.targets.hasTarget(v.tree.size) {
+	for v.noGaps && v.targets.hasTarget(v.tree.Size()) {
 		v.targets.compareRoot(v.rep, v.tree.Root())
 	}
 }
@@ -240,7 +241,7 @@ func (v *Verifier) ProveExpiries(list []ExpiryRecord) {
 func (v *Verifier) Size() int64 { return v.tree.Size() }
 
 // Newest is the largest validly signed checkpoint that the rows have not reached yet, if any.
-func (v *Verifier) Newest() (Checkpoint, bool) { return v.targets.newest() }
+func (v *Verifier) Newest() (tree.Checkpoint, bool) { return v.targets.newest() }
 
 // Finish ends the verification and returns the report. No row may follow.
 func (v *Verifier) Finish() Report { return v.finishReport(nil) }

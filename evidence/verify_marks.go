@@ -7,14 +7,16 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // checkpointTarget is a checkpoint that the rows must match.
 type checkpointTarget struct {
-	Checkpoint
+	tree.Checkpoint
 	source    string
-	witnessed map[string]bool // the required witnesses that signed it
-	cosigned  []Cosignature   // signatures of all known witnesses
+	witnessed map[string]bool    // the required witnesses that signed it
+	cosigned  []tree.Cosignature // signatures of all known witnesses
 }
 
 // checkpointTargets are the checkpoints that the rows must match, the smallest first.
@@ -25,30 +27,13 @@ type checkpointTargets struct {
 	quorum       int
 }
 
-// distinctKeys removes repeated keys, because package note rejects them as ambiguous.
-func distinctKeys(keys []note.Verifier) []note.Verifier {
-	type id struct {
-		name string
-		hash uint32
-	}
-	seen := map[id]bool{}
-	var out []note.Verifier
-	for _, k := range keys {
-		if i := (id{k.Name(), k.KeyHash()}); !seen[i] {
-			seen[i] = true
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
 // openTargets opens the checkpoints, removes repetitions and reports forks.
 func openTargets(rep *Report, o VerifyOptions) checkpointTargets {
-	known, witnesses := note.VerifierList(o.Keys...), distinctKeys(o.Witnesses)
-	told := distinctKeys(slices.Concat(o.Witnesses, o.Cosigners))
+	known, witnesses := note.VerifierList(o.Keys...), tree.DistinctKeys(o.Witnesses)
+	told := tree.DistinctKeys(slices.Concat(o.Witnesses, o.Cosigners))
 	var list []checkpointTarget
 	for _, p := range o.Checkpoints {
-		c, err := OpenCheckpoint(p.Text, known)
+		c, err := tree.OpenCheckpoint(p.Text, known)
 		switch {
 		case err != nil:
 			rep.addFinding(CodeCheckpoint, 0, p.Source, "%v", err)
@@ -80,10 +65,10 @@ func openTargets(rep *Report, o VerifyOptions) checkpointTargets {
 	return out
 }
 
-func newTarget(c Checkpoint, p Published, witnesses, told []note.Verifier) checkpointTarget {
-	m := checkpointTarget{Checkpoint: c, source: p.Source, witnessed: map[string]bool{}, cosigned: Cosignatures(p.Text, told)}
+func newTarget(c tree.Checkpoint, p Published, witnesses, told []note.Verifier) checkpointTarget {
+	m := checkpointTarget{Checkpoint: c, source: p.Source, witnessed: map[string]bool{}, cosigned: tree.Cosignatures(p.Text, told)}
 	for _, w := range witnesses {
-		if len(Cosigners(p.Text, []note.Verifier{w})) > 0 {
+		if len(tree.Cosigners(p.Text, []note.Verifier{w})) > 0 {
 			m.witnessed[fmt.Sprintf("%s+%08x", w.Name(), w.KeyHash())] = true
 		}
 	}
@@ -92,9 +77,9 @@ func newTarget(c Checkpoint, p Published, witnesses, told []note.Verifier) check
 
 // addCosignatures adds the cosignatures of a valid checkpoint. For each witness it keeps the
 // one of the largest checkpoint, and of two for the same size the earlier one.
-func (r *Report) addCosignatures(list []Cosignature) {
+func (r *Report) addCosignatures(list []tree.Cosignature) {
 	for _, c := range list {
-		i := slices.IndexFunc(r.Cosigned, func(have Cosignature) bool { return have.Witness == c.Witness })
+		i := slices.IndexFunc(r.Cosigned, func(have tree.Cosignature) bool { return have.Witness == c.Witness })
 		switch {
 		case i < 0:
 			r.Cosigned = append(r.Cosigned, c)
@@ -110,11 +95,11 @@ func (m *checkpointTargets) hasTarget(size int64) bool {
 }
 
 // newest is the largest checkpoint that is not reached yet.
-func (m *checkpointTargets) newest() (Checkpoint, bool) {
+func (m *checkpointTargets) newest() (tree.Checkpoint, bool) {
 	if n := len(m.open); n > 0 {
 		return m.open[n-1].Checkpoint, true
 	}
-	return Checkpoint{}, false
+	return tree.Checkpoint{}, false
 }
 
 // skipTo removes the checkpoints that are smaller than the tree at the beginning of a part.
@@ -152,17 +137,17 @@ func (m *checkpointTargets) acceptTarget(rep *Report, one checkpointTarget) {
 
 // proveExtension checks that a tree is a prefix of the newest checkpoint's tree. It ignores
 // the checkpoints between the two.
-func (m *checkpointTargets) proveExtension(rep *Report, shard string, tree Tree, whole bool, proof tlog.TreeProof) {
+func (m *checkpointTargets) proveExtension(rep *Report, shard string, merkle tree.Tree, whole bool, proof tlog.TreeProof) {
 	if len(m.open) == 0 || !whole {
 		return
 	}
 	newest := m.open[len(m.open)-1]
 	m.open, m.comparedSize = nil, newest.Size
 	rep.Checkpoints++
-	if CheckConsistency(proof, Checkpoint{Shard: shard, Size: tree.Size(), Root: tree.Root()}, newest.Checkpoint) {
+	if tree.CheckConsistency(proof, tree.Checkpoint{Shard: shard, Size: merkle.Size(), Root: merkle.Root()}, newest.Checkpoint) {
 		m.acceptTarget(rep, newest)
 	} else {
-		rep.addFinding(CodeRange, uint64(tree.Size()), newest.source, "the rows up to %d are not the beginning of the tree of size %d that is signed, or the stored tree hashes are damaged", tree.Size(), newest.Size)
+		rep.addFinding(CodeRange, uint64(merkle.Size()), newest.source, "the rows up to %d are not the beginning of the tree of size %d that is signed, or the stored tree hashes are damaged", merkle.Size(), newest.Size)
 	}
 }
 
@@ -179,7 +164,7 @@ func (m *checkpointTargets) reportUnmet(rep *Report, whole bool, reached int64, 
 			rep.addFinding(CodeRootsUnchecked, 0, "", "%d signed roots cannot be recomputed, because records are missing", n)
 		}
 	}
-	witnessQuorum(rep, m.quorum, len(distinctKeys(o.Witnesses)))
+	witnessQuorum(rep, m.quorum, len(tree.DistinctKeys(o.Witnesses)))
 }
 
 func witnessQuorum(rep *Report, quorum, witnesses int) {

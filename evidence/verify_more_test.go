@@ -17,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // batch logs requests, then their decisions and one approval with shares of one
@@ -210,7 +211,7 @@ func TestExaminersInParallel(t *testing.T) {
 // part is the verification of the rows from first on, up to last.
 func (f *fixture) part(first, last uint64, change func([]Row), list ...Published) Report {
 	f.t.Helper()
-	frontier, err := f.ReadHashes(FrontierIndexes(int64(first) - 1))
+	frontier, err := f.ReadHashes(tree.FrontierIndexes(int64(first) - 1))
 	must(f.t, err)
 	o := f.options()
 	o.Checkpoints = append(o.Checkpoints, list...)
@@ -224,7 +225,7 @@ func (f *fixture) part(first, last uint64, change func([]Row), list ...Published
 	for _, r := range rows {
 		v.Row(r)
 	}
-	proof, err := ConsistencyProof(f, int64(last), f.tree.Size())
+	proof, err := tree.ConsistencyProof(f, int64(last), f.tree.Size())
 	must(f.t, err)
 	return v.FinishPart(proof)
 }
@@ -271,7 +272,7 @@ func TestForkIsToldFromTampering(t *testing.T) {
 	f := newFixture(t)
 	f.session()
 	sign := func(size int64, root tlog.Hash) Published {
-		text, err := SignCheckpoint(f.signer, Checkpoint{Shard: testShard, Size: size, Root: root})
+		text, err := tree.SignCheckpoint(f.signer, tree.Checkpoint{Shard: testShard, Size: size, Root: root})
 		must(t, err)
 		return Published{"kept.txt", text}
 	}
@@ -288,13 +289,13 @@ func TestForkIsToldFromTampering(t *testing.T) {
 	}
 
 	in := f.sessionInput("sess-a")
-	old := Checkpoint{Shard: testShard, Size: 7}
-	var tree Tree
+	old := tree.Checkpoint{Shard: testShard, Size: 7}
+	var merkle tree.Tree
 	for _, b := range f.built[:7] {
-		tree.Append(b.Hash)
+		merkle.Append(b.Hash)
 	}
-	old.Root = tree.Root()
-	proof, err := ConsistencyProof(f, 7, f.tree.Size())
+	old.Root = merkle.Root()
+	proof, err := tree.ConsistencyProof(f, 7, f.tree.Size())
 	must(t, err)
 	for want, e := range map[string]Extension{
 		"":                      {sign(7, old.Root), proof},

@@ -3,6 +3,8 @@ package evidence
 import (
 	"math"
 	"time"
+
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // rangeGrace is the time after the beginning of a range in which a decision may have its
@@ -31,7 +33,7 @@ func NewRangeVerifier(opts VerifyOptions, from time.Time) *RangeVerifier {
 func (r *RangeVerifier) Report() *Report { return r.v.rep }
 
 // Signed returns the checkpoint, and reports whether a trusted key signed it.
-func (r *RangeVerifier) Signed() (c Checkpoint, ok bool) {
+func (r *RangeVerifier) Signed() (c tree.Checkpoint, ok bool) {
 	if r.signed == nil {
 		return c, false
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // SessionInput is one session's evidence: its rows in order, an inclusion proof for each,
@@ -72,7 +73,7 @@ func VerifySession(in SessionInput) Report {
 		v.rep.addFinding(CodeInclusion, unproved[0], "proof", "this and %d more of %d records cannot be shown to be in the signed tree of size %d: proofs, or hashes that they take, are missing or damaged",
 			n-1, len(in.Rows), signed.Size)
 	}
-	witnessQuorum(v.rep, v.targets.quorum, len(distinctKeys(in.Witnesses)))
+	witnessQuorum(v.rep, v.targets.quorum, len(tree.DistinctKeys(in.Witnesses)))
 	if int64(v.rep.Records) < max(in.MinRecords, 1) {
 		v.rep.addFinding(CodeTooShort, 0, "", "%d records, at least %d were expected", v.rep.Records, max(in.MinRecords, 1))
 	}
@@ -130,7 +131,7 @@ func (m *checkpointTargets) checkOlder(rep *Report, o VerifyOptions, e Extension
 	switch {
 	case old.Size > newest.Size:
 		rep.addFinding(CodeCheckpointAhead, uint64(old.Size), old.source, "the log had %d records when this checkpoint was signed; the newest checkpoint is of %d", old.Size, newest.Size)
-	case !CheckConsistency(e.Proof, old.Checkpoint, newest.Checkpoint):
+	case !tree.CheckConsistency(e.Proof, old.Checkpoint, newest.Checkpoint):
 		rep.addFinding(CodeCheckpointFork, uint64(old.Size), old.source,
 			"today's log is not shown to extend this checkpoint: %s (size %d) has another history, or the stored tree hashes are damaged", newest.source, newest.Size)
 	default:
@@ -151,7 +152,7 @@ func reportInclusion(rep *Report, signed *checkpointTarget, r Row, proof tlog.Re
 	case signed == nil:
 	case r.Seq > uint64(signed.Size):
 		rep.addFinding(CodeNotSigned, r.Seq, "seq", "the checkpoint covers %d records only", signed.Size)
-	case !CheckInclusion(proof, signed.Size, signed.Root, r.Seq, r.RecordHash):
+	case !tree.CheckInclusion(proof, signed.Size, signed.Root, r.Seq, r.RecordHash):
 		rep.addFinding(CodeInclusion, r.Seq, "proof", "the record is not leaf %d of the signed tree of size %d", r.Seq-1, signed.Size)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // codes gives the report's codes, each once, with the sequence it was seen at
@@ -166,8 +167,8 @@ func TestCheckpointsAreChecked(t *testing.T) {
 		f.log(eventSubject, nil, []byte(plainEvent))
 	}
 	last := f.checkpoint()
-	sign := func(c Checkpoint) string {
-		text, err := SignCheckpoint(f.signer, c)
+	sign := func(c tree.Checkpoint) string {
+		text, err := tree.SignCheckpoint(f.signer, c)
 		must(t, err)
 		return text
 	}
@@ -184,13 +185,13 @@ func TestCheckpointsAreChecked(t *testing.T) {
 		"both, any order":  {[]string{last, middle, last}, nil, ""},
 		"unsigned tail":    {[]string{middle}, nil, ""},
 		"none":             {nil, nil, "no_checkpoint@0"},
-		"of nothing":       {[]string{sign(Checkpoint{Shard: testShard, Root: (&Tree{}).Root()})}, nil, "no_checkpoint@0"},
+		"of nothing":       {[]string{sign(tree.Checkpoint{Shard: testShard, Root: (&tree.Tree{}).Root()})}, nil, "no_checkpoint@0"},
 		"forged":           {[]string{last, strings.Replace(middle, "\n3\n", "\n4\n", 1)}, nil, "checkpoint_invalid@0"},
 		"other key":        {[]string{last, other.checkpoint()}, nil, "checkpoint_invalid@0"},
-		"other shard":      {[]string{last, sign(Checkpoint{Shard: "GOV@old", Size: 9})}, nil, "checkpoint_shard@0"},
-		"fork":             {[]string{last, sign(Checkpoint{Shard: testShard, Size: 5, Root: tlog.Hash{1}})}, nil, "checkpoint_fork@5"},
-		"other root":       {[]string{last, sign(Checkpoint{Shard: testShard, Size: 2, Root: tlog.Hash{1}})}, nil, "checkpoint_fork@2"},
-		"ahead":            {[]string{last, sign(Checkpoint{Shard: testShard, Size: 9, Root: tlog.Hash{1}})}, nil, "checkpoint_ahead@9"},
+		"other shard":      {[]string{last, sign(tree.Checkpoint{Shard: "GOV@old", Size: 9})}, nil, "checkpoint_shard@0"},
+		"fork":             {[]string{last, sign(tree.Checkpoint{Shard: testShard, Size: 5, Root: tlog.Hash{1}})}, nil, "checkpoint_fork@5"},
+		"other root":       {[]string{last, sign(tree.Checkpoint{Shard: testShard, Size: 2, Root: tlog.Hash{1}})}, nil, "checkpoint_fork@2"},
+		"ahead":            {[]string{last, sign(tree.Checkpoint{Shard: testShard, Size: 9, Root: tlog.Hash{1}})}, nil, "checkpoint_ahead@9"},
 		"no key":           {[]string{last}, func(o *VerifyOptions) { o.Keys = nil }, "no_trusted_key@0"},
 		"key given twice":  {[]string{last}, func(o *VerifyOptions) { o.Keys = append(o.Keys, o.Keys...) }, ""},
 		"at least, met":    {[]string{last}, func(o *VerifyOptions) { o.MinRecords = 5 }, ""},

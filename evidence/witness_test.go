@@ -12,17 +12,18 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
-func witness(t testing.TB, name string) (Witness, note.Verifier) {
+func witness(t testing.TB, name string) (tree.Witness, note.Verifier) {
 	t.Helper()
-	skey, vkey, err := NewWitnessKey(bytes.NewReader(derived(name)), name)
+	skey, vkey, err := tree.NewWitnessKey(bytes.NewReader(derived(name)), name)
 	must(t, err)
-	w, err := WitnessSigner(skey + "\n")
+	w, err := tree.WitnessSigner(skey + "\n")
 	must(t, err)
-	v, err := NewWitness(vkey)
+	v, err := tree.NewWitness(vkey)
 	must(t, err)
-	if w.Name() != name || v.Name() != name || v.KeyHash() != w.hash {
+	if w.Name() != name || v.Name() != name {
 		t.Fatalf("%s %s", w.Name(), v.Name())
 	}
 	return w, v
@@ -35,12 +36,12 @@ func TestCosign(t *testing.T) {
 	f.session()
 	known := note.VerifierList(f.verifier)
 	w, v := witness(t, "witness.example.com/w1")
-	out, c, err := Cosign(w, f.checkpoint(), known, nil, nil, testStart)
+	out, c, err := tree.Cosign(w, f.checkpoint(), known, nil, nil, testStart)
 	must(t, err)
-	if c.Size != 13 || !strings.HasPrefix(out, f.checkpoint()) || len(Cosigners(out, []note.Verifier{v})) != 1 {
+	if c.Size != 13 || !strings.HasPrefix(out, f.checkpoint()) || len(tree.Cosigners(out, []note.Verifier{v})) != 1 {
 		t.Fatalf("%+v\n%s", c, out)
 	}
-	if again, err := OpenCheckpoint(out, known); err != nil || again.Root != c.Root {
+	if again, err := tree.OpenCheckpoint(out, known); err != nil || again.Root != c.Root {
 		t.Fatalf("the log's own signature: %v", err)
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -54,7 +55,7 @@ func TestCosign(t *testing.T) {
 		bad := bytes.Clone(raw)
 		bad[i] ^= 1
 		text := strings.Replace(out, last[2], base64.StdEncoding.EncodeToString(bad), 1)
-		if len(Cosigners(text, []note.Verifier{v})) != 0 {
+		if len(tree.Cosigners(text, []note.Verifier{v})) != 0 {
 			t.Errorf("byte %d changed, and it counts", i)
 		}
 	}
@@ -62,15 +63,12 @@ func TestCosign(t *testing.T) {
 		"other size": strings.Replace(out, "\n13\n", "\n14\n", 1), "cut": out[:len(out)-5], "none": f.checkpoint(), "nothing": "",
 		"too long": out + strings.Repeat("x", maxCheckpoint),
 	} {
-		if len(Cosigners(text, []note.Verifier{v})) != 0 {
+		if len(tree.Cosigners(text, []note.Verifier{v})) != 0 {
 			t.Errorf("%s: counts", name)
 		}
 	}
-	if _, stranger := witness(t, "witness.example.com/w2"); len(Cosigners(out, []note.Verifier{stranger})) != 0 {
+	if _, stranger := witness(t, "witness.example.com/w2"); len(tree.Cosigners(out, []note.Verifier{stranger})) != 0 {
 		t.Error("another witness's key")
-	}
-	if _, err := note.Sign(&note.Note{Text: "x\n"}, timedSigner{}); err == nil {
-		t.Error("the zero witness signs")
 	}
 }
 
@@ -81,66 +79,66 @@ func TestCosignKeepsToOneHistory(t *testing.T) {
 	older := f.checkpoint()
 	known := note.VerifierList(f.verifier)
 	w, _ := witness(t, "w")
-	_, first, err := Cosign(w, older, known, nil, nil, testStart)
+	_, first, err := tree.Cosign(w, older, known, nil, nil, testStart)
 	must(t, err)
 	f.log(eventSubject, nil, []byte(plainEvent))
 	f.log(eventSubject, nil, []byte(plainEvent))
-	proof, err := ConsistencyProof(f, first.Size, f.tree.Size())
+	proof, err := tree.ConsistencyProof(f, first.Size, f.tree.Size())
 	must(t, err)
-	_, second, err := Cosign(w, f.checkpoint(), known, &first, proof, testStart)
+	_, second, err := tree.Cosign(w, f.checkpoint(), known, &first, proof, testStart)
 	must(t, err)
-	if _, _, err := Cosign(w, f.checkpoint(), known, &second, nil, testStart); err != nil {
+	if _, _, err := tree.Cosign(w, f.checkpoint(), known, &second, nil, testStart); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
-	if _, _, err := Cosign(w, older, known, &second, proof, testStart); !errors.Is(err, ErrRollback) {
+	if _, _, err := tree.Cosign(w, older, known, &second, proof, testStart); !errors.Is(err, tree.ErrRollback) {
 		t.Errorf("an older one: %v", err)
 	}
 	forked := first
 	forked.Root = tlog.Hash{1}
 	same := second
 	same.Root = tlog.Hash{1}
-	for name, old := range map[string]Checkpoint{"another history": forked, "another root of this size": same} {
-		if out, _, err := Cosign(w, f.checkpoint(), known, &old, proof, testStart); !errors.Is(err, ErrFork) || out != "" {
+	for name, old := range map[string]tree.Checkpoint{"another history": forked, "another root of this size": same} {
+		if out, _, err := tree.Cosign(w, f.checkpoint(), known, &old, proof, testStart); !errors.Is(err, tree.ErrFork) || out != "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, _, err := Cosign(w, f.checkpoint(), known, &first, proof[:1], testStart); !errors.Is(err, ErrFork) {
+	if _, _, err := tree.Cosign(w, f.checkpoint(), known, &first, proof[:1], testStart); !errors.Is(err, tree.ErrFork) {
 		t.Errorf("half a proof: %v", err)
 	}
 	other := first
 	other.Shard = "GOV@other"
-	if _, _, err := Cosign(w, f.checkpoint(), known, &other, proof, testStart); !errors.Is(err, ErrCheckpoint) {
+	if _, _, err := tree.Cosign(w, f.checkpoint(), known, &other, proof, testStart); !errors.Is(err, tree.ErrCheckpoint) {
 		t.Errorf("another shard: %v", err)
 	}
-	if _, _, err := Cosign(w, strings.Replace(f.checkpoint(), "\n15\n", "\n16\n", 1), known, nil, nil, testStart); !errors.Is(err, ErrCheckpoint) {
+	if _, _, err := tree.Cosign(w, strings.Replace(f.checkpoint(), "\n15\n", "\n16\n", 1), known, nil, nil, testStart); !errors.Is(err, tree.ErrCheckpoint) {
 		t.Errorf("not signed by the log: %v", err)
 	}
 }
 
 func TestWitnessKeys(t *testing.T) {
-	skey, vkey, err := NewWitnessKey(bytes.NewReader(derived("x")), "w")
+	skey, vkey, err := tree.NewWitnessKey(bytes.NewReader(derived("x")), "w")
 	must(t, err)
 	_, checkpoint, err := signing.NewCheckpointKey(bytes.NewReader(derived("x")))
 	must(t, err)
 	for _, bad := range []string{"", "w", vkey[:20], "v" + vkey[1:], strings.Replace(vkey, "+B", "+A", 1), checkpoint, skey, vkey + "AAAA", "w w" + vkey[1:]} {
-		if _, err := NewWitness(bad); !errors.Is(err, ErrWitnessKey) {
+		if _, err := tree.NewWitness(bad); !errors.Is(err, tree.ErrWitnessKey) {
 			t.Errorf("%q is a public key: %v", bad, err)
 		}
 	}
 	for _, bad := range []string{"", vkey, skey[:30], strings.Replace(skey, "+w+", "+v+", 1)} {
-		if _, err := WitnessSigner(bad); !errors.Is(err, ErrWitnessKey) || strings.Contains(err.Error(), skey[30:]) {
+		if _, err := tree.WitnessSigner(bad); !errors.Is(err, tree.ErrWitnessKey) || strings.Contains(err.Error(), skey[30:]) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 	for _, name := range []string{"", "a b", "a+b", "ä", signing.CheckpointKeyName, strings.Repeat("x", 300)} {
-		if _, _, err := NewWitnessKey(bytes.NewReader(derived("x")), name); !errors.Is(err, ErrWitnessKey) {
+		if _, _, err := tree.NewWitnessKey(bytes.NewReader(derived("x")), name); !errors.Is(err, tree.ErrWitnessKey) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	if _, _, err := NewWitnessKey(strings.NewReader("short"), "w"); !errors.Is(err, ErrWitnessKey) {
+	if _, _, err := tree.NewWitnessKey(strings.NewReader("short"), "w"); !errors.Is(err, tree.ErrWitnessKey) {
 		t.Error(err)
 	}
-	w, err := WitnessSigner(skey)
+	w, err := tree.WitnessSigner(skey)
 	must(t, err)
 	if text := fmt.Sprintf("%v %+v %#v", w, w, w); strings.Contains(text, "[") {
 		t.Errorf("prints its key: %s", text)
@@ -155,9 +153,9 @@ func TestWitnessesAreDemanded(t *testing.T) {
 	a, va := witness(t, "a")
 	b, vb := witness(t, "b")
 	_, vc := witness(t, "c")
-	one, _, err := Cosign(a, f.checkpoint(), known, nil, nil, testStart)
+	one, _, err := tree.Cosign(a, f.checkpoint(), known, nil, nil, testStart)
 	must(t, err)
-	both, _, err := Cosign(b, one, known, nil, nil, testStart)
+	both, _, err := tree.Cosign(b, one, known, nil, nil, testStart)
 	must(t, err)
 	f.log(eventSubject, nil, []byte(plainEvent))
 	newest := f.checkpoint()
@@ -192,7 +190,7 @@ func TestWitnessesAreDemanded(t *testing.T) {
 	if rep := VerifySession(in); codes(rep) != "witness_quorum@0" {
 		t.Error(codes(rep))
 	}
-	proof, err := ConsistencyProof(f, 13, 14)
+	proof, err := tree.ConsistencyProof(f, 13, 14)
 	must(t, err)
 	in.Older = []Extension{{Published{"file", one}, proof}}
 	if rep := VerifySession(in); !rep.OK || rep.Witnessed != 13 {
@@ -204,13 +202,13 @@ func FuzzCosigners(f *testing.F) {
 	fx := newFixture(f)
 	fx.session()
 	w, v := witness(f, "w")
-	out, _, err := Cosign(w, fx.checkpoint(), note.VerifierList(fx.verifier), nil, nil, testStart)
+	out, _, err := tree.Cosign(w, fx.checkpoint(), note.VerifierList(fx.verifier), nil, nil, testStart)
 	must(f, err)
 	f.Add(out)
 	f.Add(fx.checkpoint())
 	text, _, _ := strings.Cut(out, "\n\n")
 	f.Fuzz(func(t *testing.T, signed string) {
-		if len(Cosigners(signed, []note.Verifier{v})) > 0 && !strings.HasPrefix(signed, text+"\n\n") {
+		if len(tree.Cosigners(signed, []note.Verifier{v})) > 0 && !strings.HasPrefix(signed, text+"\n\n") {
 			t.Fatalf("counts for another text: %q", signed)
 		}
 	})

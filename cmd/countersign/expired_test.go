@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/storage"
@@ -59,7 +60,7 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 	chain := evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	var rows []storage.EvidenceRow
 	var nodes []storage.TreeNode
-	var tree evidence.Tree
+	var merkle tree.Tree
 	at := time.Date(2026, 10, 1, 9, 0, 0, 0, time.UTC)
 	log := func(subj string, record any) {
 		body, err := events.Encode(record)
@@ -71,7 +72,7 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 		r := built[0].Row()
 		rows = append(rows, storage.EvidenceRow{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject, BrokerTime: r.BrokerTime,
 			BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, SessionIndex: built[0].Record.SessionIndex})
-		for _, n := range tree.Append(r.RecordHash) {
+		for _, n := range merkle.Append(r.RecordHash) {
 			nodes = append(nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
 		}
 	}
@@ -90,9 +91,9 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 	log(s.Control("GOV", events.ControlExpiry), x)
 	must(db.InsertTreeNodes(t.Context(), expiredShard, nodes))
 	must(db.CommitEvidence(t.Context(), rows))
-	note, err := evidence.SignCheckpoint(signer, evidence.Checkpoint{Shard: expiredShard, Size: tree.Size(), Root: tree.Root()})
+	note, err := tree.SignCheckpoint(signer, tree.Checkpoint{Shard: expiredShard, Size: merkle.Size(), Root: merkle.Root()})
 	must(err)
-	must(db.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: expiredShard, Size: uint64(tree.Size()), Root: tree.Root(), Note: note, Created: at}))
+	must(db.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: expiredShard, Size: uint64(merkle.Size()), Root: merkle.Root(), Note: note, Created: at}))
 	for done := false; !done; {
 		done, err = db.Expire(t.Context(), storage.ExpiryBatch{Shard: expiredShard, Tenant: "acme", Seqs: seqs, Records: []uint64{7}})
 		must(err)

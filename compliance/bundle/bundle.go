@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // Format is the format of a session's bundle.
@@ -96,7 +97,7 @@ type recordProof struct {
 // Write writes the bundle of a session as a ZIP; the same input gives the same bytes. It checks
 // that the input is consistent, but not that it verifies: the caller runs Verify on the result.
 func Write(w io.Writer, in Input) error {
-	c, err := evidence.PeekCheckpoint(in.Checkpoint)
+	c, err := tree.PeekCheckpoint(in.Checkpoint)
 	if err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func Write(w io.Writer, in Input) error {
 	return packZip(w, members)
 }
 
-func (in Input) records(c evidence.Checkpoint) ([]evidence.Record, error) {
+func (in Input) records(c tree.Checkpoint) ([]evidence.Record, error) {
 	if len(in.Rows) == 0 || len(in.Proofs) != len(in.Rows) || in.Session == "" || c.Shard != in.Shard || in.Decided == nil {
 		return nil, fmt.Errorf("%w: it needs a session with records, a proof for each, a checkpoint of their shard, and the texts of what decided", ErrInvalid)
 	}
@@ -166,7 +167,7 @@ func (in Input) records(c evidence.Checkpoint) ([]evidence.Record, error) {
 	return records, nil
 }
 
-func (in Input) header(c evidence.Checkpoint) Manifest {
+func (in Input) header(c tree.Checkpoint) Manifest {
 	prefix := in.Space.Prefix
 	if prefix == "" {
 		prefix = subject.DefaultPrefix

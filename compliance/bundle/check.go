@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/compliance/table"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // Codes of findings that only bundles have.
@@ -74,12 +75,12 @@ func (k *checker) witnesses(c contents) {
 	if len(k.Witnesses) == 0 {
 		return
 	}
-	list := evidence.DistinctWitnesses(k.Witnesses)
+	list := tree.DistinctKeys(k.Witnesses)
 	quorum := k.Quorum
 	if quorum <= 0 {
 		quorum = len(list)
 	}
-	k.rep.Cosigned = evidence.Cosignatures(c.CheckpointText, list)
+	k.rep.Cosigned = tree.Cosignatures(c.CheckpointText, list)
 	if have := len(k.rep.Cosigned); have < quorum {
 		add(k.rep, evidence.CodeWitnesses, 0, memberCheckpoint, "signed by %d of the %d witnesses, and %d are asked for", have, len(list), quorum)
 	}

@@ -8,14 +8,15 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // contents is what a bundle holds. Members are made from it and checked against it. While a bundle
 // is being written, Manifest has no Members and no Seqs, and Members is nil.
 type contents struct {
 	Manifest       Manifest
-	Records        []evidence.Record   // of a session; callers use Each
-	Checkpoint     evidence.Checkpoint // its signature is checked elsewhere
+	Records        []evidence.Record // of a session; callers use Each
+	Checkpoint     tree.Checkpoint   // its signature is checked elsewhere
 	CheckpointText string
 	Keys           []events.KeyRecord
 	Members        map[string][]byte      // by name, when a bundle is read; of a range: without the streamed members

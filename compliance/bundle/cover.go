@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // A cover proves many leaves of a tree at once, in less space than their inclusion proofs: it holds
@@ -51,7 +52,7 @@ func (s subtree) storedIndex() int64 { return tlog.StoredHashIndex(s.level, s.n)
 // coverReader appends records and cover to a tree in the order of the leaves.
 type coverReader struct {
 	lines    *lines
-	tree     *evidence.Tree
+	tree     *tree.Tree
 	mismatch bool
 }
 
@@ -59,7 +60,7 @@ func (c *coverReader) addLeaf(r evidence.Row) error {
 	if err := c.appendSubtrees(int64(r.Seq) - 1); err != nil || c.mismatch {
 		return err
 	}
-	c.mismatch = !c.tree.AppendSubtree(0, evidence.LeafHash(r.RecordHash))
+	c.mismatch = !c.tree.AppendSubtree(0, tree.LeafHash(r.RecordHash))
 	return nil
 }
 

@@ -11,10 +11,11 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // treeOf makes a log of size records.
-func treeOf(size int) (t evidence.Tree, hashes []tlog.Hash, rows []evidence.Row) {
+func treeOf(size int) (t tree.Tree, hashes []tlog.Hash, rows []evidence.Row) {
 	for i := range size {
 		r := evidence.Row{Seq: uint64(i + 1), RecordHash: [32]byte{byte(i), byte(i >> 8), 1}}
 		for _, n := range t.Append(r.RecordHash) {
@@ -51,8 +52,8 @@ func climb(cover []string, rows []evidence.Row, size int64) (root tlog.Hash, fit
 	for _, line := range cover {
 		fmt.Fprintln(&text, line)
 	}
-	var tree evidence.Tree
-	c := &coverReader{lines: newLines(&text), tree: &tree}
+	var merkle tree.Tree
+	c := &coverReader{lines: newLines(&text), tree: &merkle}
 	for _, r := range rows {
 		if err := c.addLeaf(r); err != nil {
 			return root, false, err
@@ -61,7 +62,7 @@ func climb(cover []string, rows []evidence.Row, size int64) (root tlog.Hash, fit
 	if err := c.finish(size); err != nil || c.mismatch {
 		return root, false, err
 	}
-	return tree.Root(), tree.Size() == size, nil
+	return merkle.Root(), merkle.Size() == size, nil
 }
 
 // Any choice of records and their cover give the root; without a line, with one
@@ -69,7 +70,7 @@ func climb(cover []string, rows []evidence.Row, size int64) (root tlog.Hash, fit
 func TestCoverGivesTheRoot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 300).Draw(t, "size")
-		tree, hashes, all := treeOf(size)
+		merkle, hashes, all := treeOf(size)
 		var rows []evidence.Row
 		rare := rapid.IntRange(1, 9).Draw(t, "rare")
 		for _, r := range all {
@@ -79,14 +80,14 @@ func TestCoverGivesTheRoot(t *testing.T) {
 		}
 		cover := coverOf(t, hashes, rows, int64(size))
 		root, fits, err := climb(cover, rows, int64(size))
-		if err != nil || !fits || root != tree.Root() {
+		if err != nil || !fits || root != merkle.Root() {
 			t.Fatalf("%d of %d records: fits is %t, %v", len(rows), size, fits, err)
 		}
 		if len(cover) > (len(rows)+1)*2*10 {
 			t.Errorf("%d subtrees for %d records of %d", len(cover), len(rows), size)
 		}
 		damaged := func(what string, cover []string, rows []evidence.Row) {
-			if root, fits, err := climb(cover, rows, int64(size)); err == nil && fits && root == tree.Root() {
+			if root, fits, err := climb(cover, rows, int64(size)); err == nil && fits && root == merkle.Root() {
 				t.Errorf("%s: the root is met all the same", what)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // A bundle is verified with the file and the public key alone. The key comes to the
@@ -77,16 +78,16 @@ func session() (in bundle.Input, publicKey string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var tree evidence.Tree
-	tree.Append(built.Hash)
-	checkpoint, publicKey := signed(evidence.Checkpoint{Shard: shard, Size: tree.Size(), Root: tree.Root()})
+	var merkle tree.Tree
+	merkle.Append(built.Hash)
+	checkpoint, publicKey := signed(tree.Checkpoint{Shard: shard, Size: merkle.Size(), Root: merkle.Root()})
 	return bundle.Input{
 		Shard: shard, Tenant: "acme", Session: "s1", Rows: []evidence.Row{built.Row()},
 		Proofs: []tlog.RecordProof{{}}, Checkpoint: checkpoint, Decided: nothingDecided{},
 	}, publicKey
 }
 
-func signed(c evidence.Checkpoint) (checkpoint, publicKey string) {
+func signed(c tree.Checkpoint) (checkpoint, publicKey string) {
 	secret, publicKey, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{1}, 32)))
 	if err != nil {
 		log.Fatal(err)
@@ -95,7 +96,7 @@ func signed(c evidence.Checkpoint) (checkpoint, publicKey string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if checkpoint, err = evidence.SignCheckpoint(signer, c); err != nil {
+	if checkpoint, err = tree.SignCheckpoint(signer, c); err != nil {
 		log.Fatal(err)
 	}
 	return checkpoint, publicKey

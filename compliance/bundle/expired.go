@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // memberExpiries holds the expiry records that explain expired texts; it exists only if there are
@@ -66,7 +67,7 @@ func readLine(text []byte) (evidence.Row, evidence.Record, error) {
 	x := l.Expired
 	row := evidence.Row{Shard: x.Shard, Seq: x.Seq, Tenant: x.Tenant, Session: x.Session, Kind: x.Kind, Subject: x.Subject, BrokerTime: x.BrokerTime.Time, BodyDigest: x.BodyDigest}
 	hash, err := hex.DecodeString(x.RecordHash)
-	if err != nil || len(hash) != len(row.RecordHash) || x.Seq == 0 || x.Seq > evidence.MaxSeq {
+	if err != nil || len(hash) != len(row.RecordHash) || x.Seq == 0 || x.Seq > tree.MaxSeq {
 		return evidence.Row{}, evidence.Record{}, evidence.ErrRecord
 	}
 	copy(row.RecordHash[:], hash)

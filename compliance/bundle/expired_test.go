@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // expire logs the record of an expiry of everything that a session has now, and
@@ -40,7 +41,7 @@ func (w *world) expire(tenant, session string) evidence.ExpiryRecord {
 func (w *world) proved(x evidence.ExpiryRecord) []evidence.ExpiryRecord {
 	w.t.Helper()
 	var err error
-	x.Proof, err = evidence.InclusionProof(w, w.tree.Size(), x.Row.Seq)
+	x.Proof, err = tree.InclusionProof(w, w.tree.Size(), x.Row.Seq)
 	ok(w.t, err)
 	return []evidence.ExpiryRecord{x}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 const shard = "GOV@20261120T064150.123456789Z"
@@ -43,7 +44,7 @@ type world struct {
 	receipt signing.PrivateKey
 	signer  note.Signer
 	vkey    string
-	tree    evidence.Tree
+	tree    tree.Tree
 	hashes  []tlog.Hash
 	rows    []evidence.Row
 	n       int
@@ -129,7 +130,7 @@ func (w *world) approval(tenant, session string) {
 }
 
 func (w *world) checkpoint() string {
-	text, err := evidence.SignCheckpoint(w.signer, evidence.Checkpoint{Shard: shard, Size: w.tree.Size(), Root: w.tree.Root()})
+	text, err := tree.SignCheckpoint(w.signer, tree.Checkpoint{Shard: shard, Size: w.tree.Size(), Root: w.tree.Root()})
 	ok(w.t, err)
 	return text
 }
@@ -147,7 +148,7 @@ func (w *world) input(tenant, session string) Input {
 	in := Input{Shard: shard, Tenant: tenant, Session: session, Checkpoint: w.checkpoint(), Keys: w.keys(), Decided: stored{}}
 	for _, r := range w.rows {
 		if r.Tenant == tenant && r.Session == session {
-			p, err := evidence.InclusionProof(w, w.tree.Size(), r.Seq)
+			p, err := tree.InclusionProof(w, w.tree.Size(), r.Seq)
 			ok(w.t, err)
 			in.Rows, in.Proofs = append(in.Rows, r), append(in.Proofs, p)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 var (
@@ -186,7 +187,7 @@ func forge(t testing.TB, file []byte, key ed25519.PrivateKey, change func(files 
 	delete(files, MemberStatement)
 	if key != nil {
 		c := contents{Manifest: m}
-		c.Checkpoint, err = evidence.PeekCheckpoint(string(files[memberCheckpoint]))
+		c.Checkpoint, err = tree.PeekCheckpoint(string(files[memberCheckpoint]))
 		ok(t, err)
 		files[MemberStatement], err = signStatement(key, c, append([]Member{newListedMember(memberManifest, files[memberManifest]).entry}, m.Members...))
 		ok(t, err)

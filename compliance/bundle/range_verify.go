@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // maxSmallMember bounds the members that are read into memory.
@@ -89,7 +90,7 @@ func (b *rangeBundle) readMembers() error {
 	}
 	b.contents.CheckpointText = string(b.contents.Members[memberCheckpoint])
 	var err error
-	if b.contents.Checkpoint, err = evidence.PeekCheckpoint(b.contents.CheckpointText); err != nil {
+	if b.contents.Checkpoint, err = tree.PeekCheckpoint(b.contents.CheckpointText); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrInvalid, memberCheckpoint, err)
 	}
 	b.contents.InForce = b.contents.Members[MemberInForce]
@@ -121,8 +122,8 @@ func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 		Checkpoints: []evidence.Published{{Source: memberCheckpoint, Text: b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Expiries: b.expiries}, m.From.Time)
 	rep := v.Report()
 	rep.Tenant = m.Tenant
-	var tree evidence.Tree
-	c := &coverReader{lines: newLines(b.entries[memberCover].open()), tree: &tree}
+	var merkle tree.Tree
+	c := &coverReader{lines: newLines(b.entries[memberCover].open()), tree: &merkle}
 	derived := b.newDerivedReader()
 	in := RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, From: m.From.Time, To: m.To.Time}
 	err := eachRow(b.entries[memberRecords].open(), func(row evidence.Row, rec evidence.Record) error {
@@ -145,7 +146,7 @@ func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 		return evidence.Report{}, err
 	}
 	v.Settle()
-	if signed, ok := v.Signed(); ok && (c.mismatch || tree.Size() != signed.Size || tree.Root() != signed.Root) {
+	if signed, ok := v.Signed(); ok && (c.mismatch || merkle.Size() != signed.Size || merkle.Root() != signed.Root) {
 		add(rep, evidence.CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
 	}
 	if rep.Records == 0 {

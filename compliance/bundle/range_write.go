@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // RangeFormat is the format of a bundle of everything of a tenant between two times, in one shard.
@@ -109,7 +110,7 @@ func (s *spooledMember) manifestLine() Member {
 // rangeWriter writes the streamed members.
 type rangeWriter struct {
 	in         RangeInput
-	checkpoint evidence.Checkpoint
+	checkpoint tree.Checkpoint
 	streams    map[string]*spooledMember
 	rows       []evidence.Row // of the batch
 	covered    int64          // leaves covered so far
@@ -122,7 +123,7 @@ type rangeWriter struct {
 // WriteRange writes the bundle of a range as a ZIP; the same input gives the same bytes. It returns
 // the number of records, or ErrEmpty if there is none.
 func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
-	c, err := evidence.PeekCheckpoint(in.Checkpoint)
+	c, err := tree.PeekCheckpoint(in.Checkpoint)
 	if err != nil {
 		return 0, err
 	}

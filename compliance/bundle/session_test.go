@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // fixture is a log with one of everything in it.
@@ -131,7 +132,7 @@ func TestWriteBundleRefuses(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if err := Write(io.Discard, bad); !errors.Is(err, ErrInvalid) && !errors.Is(err, evidence.ErrCheckpoint) && !errors.Is(err, evidence.ErrRecord) {
+		if err := Write(io.Discard, bad); !errors.Is(err, ErrInvalid) && !errors.Is(err, tree.ErrCheckpoint) && !errors.Is(err, evidence.ErrRecord) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -326,19 +327,19 @@ func TestBundleOptions(t *testing.T) {
 	f.session()
 	key, err := signing.CheckpointVerifier(f.vkey)
 	ok(t, err)
-	witness := func(name string) (evidence.Witness, note.Verifier) {
-		skey, vkey, err := evidence.NewWitnessKey(bytes.NewReader(derived(name)), name)
+	witness := func(name string) (tree.Witness, note.Verifier) {
+		skey, vkey, err := tree.NewWitnessKey(bytes.NewReader(derived(name)), name)
 		ok(t, err)
-		w, err := evidence.WitnessSigner(skey + "\n")
+		w, err := tree.WitnessSigner(skey + "\n")
 		ok(t, err)
-		v, err := evidence.NewWitness(vkey)
+		v, err := tree.NewWitness(vkey)
 		ok(t, err)
 		return w, v
 	}
 	w, v := witness("w")
 	_, other := witness("other")
 	in := f.input("acme", "sess-a")
-	in.Checkpoint, _, err = evidence.Cosign(w, in.Checkpoint, note.VerifierList(key), nil, nil, begin)
+	in.Checkpoint, _, err = tree.Cosign(w, in.Checkpoint, note.VerifierList(key), nil, nil, begin)
 	ok(t, err)
 	var buf bytes.Buffer
 	ok(t, Write(&buf, in))

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // jsonLimits bound the JSON members, which are as large as their session.
@@ -73,7 +74,7 @@ type sessionBundle struct {
 	keys       []events.KeyRecord
 	proofs     proofsFile
 	records    []evidence.Record
-	checkpoint evidence.Checkpoint // not yet verified
+	checkpoint tree.Checkpoint // not yet verified
 	rows       []evidence.Row
 	expiries   []evidence.ExpiryRecord
 	expired    []evidence.ExpiredNote
@@ -99,7 +100,7 @@ func readBundle(members []member) (*sessionBundle, error) {
 			return nil, err
 		}
 	}
-	if b.checkpoint, err = evidence.PeekCheckpoint(string(b.files[memberCheckpoint])); err != nil {
+	if b.checkpoint, err = tree.PeekCheckpoint(string(b.files[memberCheckpoint])); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, memberCheckpoint, err)
 	}
 	return b, b.readRecords()

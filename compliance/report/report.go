@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // Format is the format of the page; see Edition.
@@ -60,7 +61,7 @@ type Source struct {
 	Session       string // empty for an export by time
 	Space         subject.Space
 	From, To      time.Time // of an export by time
-	Checkpoint    evidence.Checkpoint
+	Checkpoint    tree.Checkpoint
 	Note          string // the signed checkpoint
 	Keys          []events.KeyRecord
 	Expired       int // records without a text, which are not passed to Add

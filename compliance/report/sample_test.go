@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 const (
@@ -110,7 +111,7 @@ func sample(t testing.TB) []evidence.Record {
 }
 
 func source() Source {
-	return Source{Shard: shard, Tenant: "acme", Session: "sess-2026-11-20-a", Checkpoint: evidence.Checkpoint{Shard: shard, Size: 500},
+	return Source{Shard: shard, Tenant: "acme", Session: "sess-2026-11-20-a", Checkpoint: tree.Checkpoint{Shard: shard, Size: 500},
 		Note: "countersign.dev/" + shard + "\n500\nAAAA\n\n\u2014 countersign.dev/checkpoint YG2UrgAA\n\u2014 witness.example/w1 YG2UrgBB\n",
 		Keys: []events.KeyRecord{{KeyID: "687e9a9d2118142b", Use: "receipt", Algorithm: "EdDSA", PublicKey: "AcojW2ot7z23FRRYuOsJl-oWX2o-Rc4aNsVYKaDNAbc", CreatedAt: events.At(begin)}}}
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -51,7 +51,7 @@ func (b *auditBench) proofs(ctx context.Context) (auditResult, error) {
 	}
 	read := b.hashes(ctx, shard)
 	return b.timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", cp.Size), func() error {
-		_, err := evidence.InclusionProof(read, int64(cp.Size), 1+rand.Uint64N(cp.Size))
+		_, err := tree.InclusionProof(read, int64(cp.Size), 1+rand.Uint64N(cp.Size))
 		return err
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
@@ -93,7 +93,7 @@ const nodesAtOnce = 200_000
 
 // tree stores the tree over the copies, unless it exists.
 func (s scaled) tree(ctx context.Context, show func(done, total uint64)) error {
-	edge := evidence.FrontierIndexes(s.size())
+	edge := tree.FrontierIndexes(s.size())
 	ask := make([]uint64, len(edge))
 	for i, n := range edge {
 		ask[i] = uint64(n)
@@ -101,13 +101,13 @@ func (s scaled) tree(ctx context.Context, show func(done, total uint64)) error {
 	if _, err := s.b.db.TreeNodes(ctx, scaleShard, ask); !errors.Is(err, storage.ErrNotFound) {
 		return err
 	}
-	tree, err := evidence.NewTree(0, nil)
+	merkle, err := tree.New(0, nil)
 	if err != nil {
 		return err
 	}
 	var nodes []storage.TreeNode
 	err = s.b.db.RecordHashes(ctx, scaleShard, 1, storage.AllSequences, func(seq uint64, hash [32]byte) error {
-		for _, n := range tree.Append(hash) {
+		for _, n := range merkle.Append(hash) {
 			nodes = append(nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
 		}
 		if len(nodes) < nodesAtOnce {
@@ -177,7 +177,7 @@ func (s scaled) chain(ctx context.Context) (auditResult, error) {
 func (s scaled) proof(ctx context.Context) (auditResult, error) {
 	read := s.b.hashes(ctx, scaleShard)
 	return s.b.timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", s.size()), func() error {
-		_, err := evidence.InclusionProof(read, s.size(), 1+rand.Uint64N(uint64(s.size())))
+		_, err := tree.InclusionProof(read, s.size(), 1+rand.Uint64N(uint64(s.size())))
 		return err
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/storage"
@@ -28,7 +29,7 @@ type verifyShard struct {
 	name      string
 	builder   *evidence.Builder
 	chain     *evidence.Chain
-	tree      evidence.Tree
+	tree      tree.Tree
 	receipt   signing.PrivateKey
 	signer    note.Signer
 	verifiers []note.Verifier
@@ -180,8 +181,8 @@ func (s *verifyShard) store(ctx context.Context, msgs []events.LogMessage) error
 	if err := s.db.InsertEvidence(ctx, storage.EvidenceToken(s.name, rows[0].Seq), rows); err != nil {
 		return err
 	}
-	cp := evidence.Checkpoint{Shard: s.name, Size: s.tree.Size(), Root: s.tree.Root()}
-	if s.last, err = evidence.SignCheckpoint(s.signer, cp); err != nil {
+	cp := tree.Checkpoint{Shard: s.name, Size: s.tree.Size(), Root: s.tree.Root()}
+	if s.last, err = tree.SignCheckpoint(s.signer, cp); err != nil {
 		return err
 	}
 	return s.db.InsertCheckpoint(ctx, storage.Checkpoint{Shard: s.name, Size: uint64(cp.Size), Root: cp.Root, Note: s.last, Created: shardCreated})

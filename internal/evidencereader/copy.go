@@ -8,6 +8,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -97,7 +98,7 @@ func (l Reader) copyCheckpoint(ctx context.Context, into *storage.DB, shard stri
 		return err
 	}
 	for _, p := range list {
-		c, err := evidence.OpenCheckpoint(p.Text, note.VerifierList(o.Keys...))
+		c, err := tree.OpenCheckpoint(p.Text, note.VerifierList(o.Keys...))
 		if err != nil || c.Shard != shard || c.Size != rep.Signed {
 			continue
 		}

@@ -3,7 +3,7 @@ package evidencereader
 import (
 	"context"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // CosignedCheckpoint returns the newest checkpoint of a shard that a witness signed and that
@@ -22,7 +22,7 @@ func (l Reader) CosignedCheckpoint(ctx context.Context, shard string, last uint6
 	for _, c := range same {
 		// A checkpoint with another root is a fork: verification reports it, an export has one of
 		// them.
-		if joined, err := evidence.MergeSignatures(text, c.Note); err == nil {
+		if joined, err := tree.MergeSignatures(text, c.Note); err == nil {
 			text = joined
 		}
 	}

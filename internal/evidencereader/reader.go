@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -118,7 +119,7 @@ func (l Reader) AddProofs(ctx context.Context, s *Session) error {
 func (l Reader) proveSingly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))
 	for i, seq := range seqs {
-		p, err := evidence.InclusionProof(l.hashReader(ctx, shard), size, seq)
+		p, err := tree.InclusionProof(l.hashReader(ctx, shard), size, seq)
 		if err != nil && !IsDamaged(err) {
 			return nil, fmt.Errorf("proving record %d: %w", seq, err)
 		}
@@ -146,7 +147,7 @@ func (l Reader) InclusionProofs(ctx context.Context, shard string, size int64, s
 	proofs := make([]tlog.RecordProof, len(seqs))
 	prove := func(r tlog.HashReader) (err error) {
 		for i, seq := range seqs {
-			if proofs[i], err = evidence.InclusionProof(r, size, seq); err != nil {
+			if proofs[i], err = tree.InclusionProof(r, size, seq); err != nil {
 				return fmt.Errorf("proving record %d: %w", seq, err)
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -93,7 +94,7 @@ type shard struct {
 	keys   []note.Verifier
 	log    []events.LogMessage
 	built  []evidence.Built
-	tree   evidence.Tree
+	tree   tree.Tree
 	notes  map[int]string // checkpoints, by size
 
 	chain   *evidence.Chain
@@ -228,8 +229,8 @@ func (s *shard) store(built []evidence.Built) {
 	}
 	ok(s.t, s.DB.InsertTreeNodes(s.t.Context(), s.name, nodes))
 	ok(s.t, s.DB.CommitEvidence(s.t.Context(), rows))
-	c := evidence.Checkpoint{Shard: s.name, Size: s.tree.Size(), Root: s.tree.Root()}
-	text, err := evidence.SignCheckpoint(s.signer, c)
+	c := tree.Checkpoint{Shard: s.name, Size: s.tree.Size(), Root: s.tree.Root()}
+	text, err := tree.SignCheckpoint(s.signer, c)
 	ok(s.t, err)
 	s.notes[int(c.Size)] = text
 	ok(s.t, s.DB.InsertCheckpoint(s.t.Context(), storage.Checkpoint{Shard: s.name, Size: uint64(c.Size), Root: c.Root, Note: text, Created: created}))
@@ -383,18 +384,18 @@ func TestInclusion(t *testing.T) {
 				continue
 			}
 			ok(t, err)
-			c, err := evidence.PeekCheckpoint(s.notes[int(size)])
+			c, err := tree.PeekCheckpoint(s.notes[int(size)])
 			ok(t, err)
-			if !evidence.CheckInclusion(proofs[0], size, c.Root, seq, s.built[seq-1].Hash) || !evidence.CheckInclusion(proofs[1], size, c.Root, 1, s.built[0].Hash) {
+			if !tree.CheckInclusion(proofs[0], size, c.Root, seq, s.built[seq-1].Hash) || !tree.CheckInclusion(proofs[1], size, c.Root, 1, s.built[0].Hash) {
 				t.Errorf("%d in %d: a false proof", seq, size)
 			}
 		}
 	}
 	e, err := s.Extension(t.Context(), s.name, evidence.Published{Text: s.notes[50]}, 150)
 	ok(t, err)
-	older, _ := evidence.PeekCheckpoint(s.notes[50])
-	newer, _ := evidence.PeekCheckpoint(s.notes[150])
-	if !evidence.CheckConsistency(e.Proof, older, newer) {
+	older, _ := tree.PeekCheckpoint(s.notes[50])
+	newer, _ := tree.PeekCheckpoint(s.notes[150])
+	if !tree.CheckConsistency(e.Proof, older, newer) {
 		t.Error("a false extension")
 	}
 	text, err := s.ProofOf(t.Context(), s.name, 99)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // sessionPicker picks the rows of one session while a shard is verified: rows whose text, and
@@ -46,7 +47,7 @@ func (l Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, e
 		return nil, err
 	}
 	for _, p := range o.Published {
-		if c, err := evidence.PeekCheckpoint(p.Text); err == nil && !slices.Contains(shards, c.Shard) {
+		if c, err := tree.PeekCheckpoint(p.Text); err == nil && !slices.Contains(shards, c.Shard) {
 			shards = append(shards, c.Shard)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -162,7 +163,7 @@ func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOpt
 		have[c.Note] = true
 	}
 	for _, p := range o.History {
-		c, err := evidence.PeekCheckpoint(p.Text)
+		c, err := tree.PeekCheckpoint(p.Text)
 		if err == nil && c.Shard != shard || have[p.Text] {
 			continue
 		}
@@ -172,7 +173,7 @@ func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOpt
 			Detail: fmt.Sprintf("the checkpoint of this size was published (%s) and is not stored", p.Source)})
 	}
 	for _, p := range o.Published {
-		if c, err := evidence.PeekCheckpoint(p.Text); err == nil && c.Shard != shard || have[p.Text] && len(o.History) > 0 {
+		if c, err := tree.PeekCheckpoint(p.Text); err == nil && c.Shard != shard || have[p.Text] && len(o.History) > 0 {
 			continue
 		}
 		list = append(list, p)
@@ -191,7 +192,7 @@ func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (fr
 	}
 	before := cmp.Or(o.leadSize, leadRecords)
 	p = &evidence.Part{First: max(first, before+1) - before, RequestsFrom: first}
-	p.Frontier, err = l.readHashes(ctx, shard, evidence.FrontierIndexes(int64(p.First)-1))
+	p.Frontier, err = l.readHashes(ctx, shard, tree.FrontierIndexes(int64(p.First)-1))
 	if err != nil && !IsDamaged(err) {
 		return 0, 0, nil, fmt.Errorf("reading the tree before the time range: %w", err)
 	}
@@ -202,7 +203,7 @@ func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (fr
 // extends it; without a proof if the stored hashes do not give one.
 func (l Reader) Extension(ctx context.Context, shard string, p evidence.Published, newest int64) (evidence.Extension, error) {
 	e := evidence.Extension{Published: p}
-	c, err := evidence.PeekCheckpoint(p.Text)
+	c, err := tree.PeekCheckpoint(p.Text)
 	if err != nil || c.Shard != shard || c.Size < 1 || c.Size > newest {
 		return e, nil // verification reports what is wrong with it
 	}
@@ -253,7 +254,7 @@ func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, 
 // ConsistencyProof makes, from the stored hashes, the proof that the tree of size newer extends
 // that of size older. The proof is not checked here.
 func (l Reader) ConsistencyProof(ctx context.Context, shard string, older, newer int64) (tlog.TreeProof, error) {
-	proof, err := evidence.ConsistencyProof(l.hashReader(ctx, shard), older, newer)
+	proof, err := tree.ConsistencyProof(l.hashReader(ctx, shard), older, newer)
 	if err != nil {
 		return nil, fmt.Errorf("proving that size %d extends size %d: %w", newer, older, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/compliance/bundle"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/system"
@@ -45,7 +45,7 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 		return err
 	} else if note != "" {
 		r.Input.Checkpoint = note
-		cp, err := evidence.PeekCheckpoint(note)
+		cp, err := tree.PeekCheckpoint(note)
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
@@ -19,21 +19,21 @@ func (c *Cmd) witnessed(ctx context.Context, l evidencereader.Reader, shard stri
 		if err != nil {
 			return "", err
 		}
-		switch cp, err := evidence.PeekCheckpoint(string(b)); {
+		switch cp, err := tree.PeekCheckpoint(string(b)); {
 		case err != nil:
 			return "", ui.UsageError{Err: fmt.Errorf("--witnessed: %s: %w", path, err)}
 		case cp.Shard != shard:
 			return "", ui.UsageError{Err: fmt.Errorf("--witnessed: %s is a checkpoint of %s, and the evidence is of %s", path, ui.Clean(cp.Shard, 80), shard)}
 		}
 		notes = append(notes, string(b))
-		if _, err := evidence.MergeSignatures(notes...); err != nil {
+		if _, err := tree.MergeSignatures(notes...); err != nil {
 			return "", ui.UsageError{Err: fmt.Errorf("--witnessed: %s is another checkpoint than %s; a bundle has one, with the signatures of all witnesses", path, c.Witnessed[0])}
 		}
 	}
 	if len(notes) == 0 {
 		return l.CosignedCheckpoint(ctx, shard, last)
 	}
-	note, err := evidence.MergeSignatures(notes...)
+	note, err := tree.MergeSignatures(notes...)
 	if err != nil {
 		return "", err
 	}
@@ -42,7 +42,7 @@ func (c *Cmd) witnessed(ctx context.Context, l evidencereader.Reader, shard stri
 
 // ofLog checks that the log signed this checkpoint: a stored one has the same size and root.
 func ofLog(ctx context.Context, l evidencereader.Reader, shard, note string) error {
-	cp, err := evidence.PeekCheckpoint(note)
+	cp, err := tree.PeekCheckpoint(note)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func ofLog(ctx context.Context, l evidencereader.Reader, shard, note string) err
 		return err
 	}
 	for _, s := range stored {
-		if have, err := evidence.PeekCheckpoint(s.Note); err == nil && have.Root == cp.Root {
+		if have, err := tree.PeekCheckpoint(s.Note); err == nil && have.Root == cp.Root {
 			return nil
 		}
 	}
@@ -65,7 +65,7 @@ func (c *Cmd) useWitnessed(ctx context.Context, l evidencereader.Reader, s *evid
 	if err != nil || note == "" {
 		return err
 	}
-	cp, err := evidence.PeekCheckpoint(note)
+	cp, err := tree.PeekCheckpoint(note)
 	if err != nil {
 		return err
 	}

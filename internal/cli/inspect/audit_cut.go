@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -72,7 +72,7 @@ func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 func newestCheckpoint(ctx context.Context, l *system.EvidenceLog, known note.Verifiers, most uint64) (size uint64, err error) {
 	history, err := l.Checkpoints(ctx)
 	for _, p := range history {
-		c, err := evidence.OpenCheckpoint(p.Text, known)
+		c, err := tree.OpenCheckpoint(p.Text, known)
 		if err == nil && c.Shard == l.Shard && uint64(c.Size) <= most {
 			size = max(size, uint64(c.Size))
 		}

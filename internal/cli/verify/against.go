@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -142,7 +143,7 @@ func witnessKey(given string) (v note.Verifier, text string, err error) {
 	} else if !strings.Contains(given, "+") { // a key contains plus signs, so this is a file name
 		return nil, "", ui.UsageError{Err: fmt.Errorf("reading the witness's key: %w", err)}
 	}
-	if v, err = evidence.NewWitness(text); err != nil {
+	if v, err = tree.NewWitness(text); err != nil {
 		return nil, "", ui.UsageError{Err: fmt.Errorf("the witness's key: %w", err)}
 	}
 	return v, strings.TrimSpace(text), nil

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -203,12 +204,12 @@ func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.S
 // extensions proves that the newest checkpoint extends the kept ones of its shard. One that
 // cannot be read counts for every shard.
 func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) (list []evidence.Extension, err error) {
-	newest, err := evidence.PeekCheckpoint(s.Checkpoint)
+	newest, err := tree.PeekCheckpoint(s.Checkpoint)
 	if err != nil {
 		return nil, nil // verification reports it
 	}
 	for _, p := range kept {
-		if c, err := evidence.PeekCheckpoint(p.Text); err == nil && c.Shard != s.Shard {
+		if c, err := tree.PeekCheckpoint(p.Text); err == nil && c.Shard != s.Shard {
 			continue
 		}
 		e, err := l.Extension(ctx, s.Shard, p, newest.Size)
@@ -301,7 +302,7 @@ func (c *Cmd) pick(ctx context.Context, l evidencereader.Reader, published []evi
 		return nil, err
 	}
 	for _, p := range published {
-		if cp, err := evidence.PeekCheckpoint(p.Text); err == nil && !slices.Contains(shards, cp.Shard) {
+		if cp, err := tree.PeekCheckpoint(p.Text); err == nil && !slices.Contains(shards, cp.Shard) {
 			shards = append(shards, cp.Shard)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -34,7 +34,7 @@ type witnessKeyCmd struct {
 }
 
 func (c *witnessKeyCmd) Run(io ui.Stdio) error {
-	skey, vkey, err := evidence.NewWitnessKey(rand.Reader, c.Name)
+	skey, vkey, err := tree.NewWitnessKey(rand.Reader, c.Name)
 	if err != nil {
 		return ui.UsageError{Err: err}
 	}
@@ -88,13 +88,13 @@ func (c *witnessSignCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err := atomicfile.Write(c.Out, []byte(signed), 0o644); err != nil {
 		return fmt.Errorf("writing the signed checkpoint: %w", err)
 	}
-	cp, _ := evidence.PeekCheckpoint(signed)
+	cp, _ := tree.PeekCheckpoint(signed)
 	fmt.Fprintf(io.Out, "%s signed size %d of %s: %s\n", witness.Name(), cp.Size, ui.Clean(cp.Shard, 80), c.Out)
 	return nil
 }
 
 // sign signs one checkpoint.
-func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w evidence.Witness, known note.Verifiers, memory *witnessMemory) (string, error) {
+func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w tree.Witness, known note.Verifiers, memory *witnessMemory) (string, error) {
 	database := &proofSource{ctx: ctx, t: t}
 	defer database.close()
 	text, err := c.checkpoint(ctx, database.open)

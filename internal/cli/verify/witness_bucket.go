@@ -9,7 +9,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -119,7 +119,7 @@ func (c *witnessAddCmd) judge(ctx context.Context, box system.Bucket, l evidence
 	switch {
 	case errors.Is(err, witnessbucket.ErrUntrusted):
 		err = fmt.Errorf("%w (of %d that are): see countersign witness list, and trust its key with: countersign witness trust", err, len(trusted))
-	case errors.Is(err, evidence.ErrFork):
+	case errors.Is(err, tree.ErrFork):
 		err = fmt.Errorf("%w\nThe log's key signed two histories. Keep this file: it is the proof", err)
 	}
 	return j, err

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -20,7 +20,7 @@ import (
 
 // open reads the witness's key, the log's key and the checkpoints signed before. The caller
 // closes the memory.
-func (c *witnessFlags) open(t *target.Target) (w evidence.Witness, log note.Verifier, memory *witnessMemory, err error) {
+func (c *witnessFlags) open(t *target.Target) (w tree.Witness, log note.Verifier, memory *witnessMemory, err error) {
 	if w, err = c.witness(); err != nil {
 		return w, nil, nil, err
 	}
@@ -36,22 +36,22 @@ func (c *witnessFlags) open(t *target.Target) (w evidence.Witness, log note.Veri
 }
 
 // witness reads the key and sets the default path of the state file.
-func (c *witnessFlags) witness() (evidence.Witness, error) {
+func (c *witnessFlags) witness() (tree.Witness, error) {
 	info, err := os.Stat(c.Key)
 	if err != nil {
-		return evidence.Witness{}, ui.UsageError{Err: fmt.Errorf("--key: %w (make one with: countersign witness key)", err)}
+		return tree.Witness{}, ui.UsageError{Err: fmt.Errorf("--key: %w (make one with: countersign witness key)", err)}
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return evidence.Witness{}, ui.UsageError{Err: fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace the key if others had access", c.Key, info.Mode().Perm())}
+		return tree.Witness{}, ui.UsageError{Err: fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace the key if others had access", c.Key, info.Mode().Perm())}
 	}
 	b, err := ui.ReadSmallFile("--key", c.Key, 4096)
 	if err != nil {
-		return evidence.Witness{}, err
+		return tree.Witness{}, err
 	}
 	if c.State == "" {
 		c.State = c.Key + ".state"
 	}
-	w, err := evidence.WitnessSigner(string(b))
+	w, err := tree.WitnessSigner(string(b))
 	if err != nil {
 		err = ui.UsageError{Err: fmt.Errorf("--key: %w", err)}
 	}
@@ -84,7 +84,7 @@ func (p *proofSource) close() {
 
 // cosigner signs checkpoints and remembers them.
 type cosigner struct {
-	witness  evidence.Witness
+	witness  tree.Witness
 	known    note.Verifiers // the log's key
 	memory   *witnessMemory
 	database func() (*evidencereader.Reader, error) // for proofs; closed by its maker
@@ -92,8 +92,8 @@ type cosigner struct {
 
 // sign signs one checkpoint. The signed checkpoint is in the memory, on disk, before sign returns
 // it.
-func (c cosigner) sign(ctx context.Context, text string) (string, evidence.Checkpoint, error) {
-	cp, err := evidence.OpenCheckpoint(text, c.known)
+func (c cosigner) sign(ctx context.Context, text string) (string, tree.Checkpoint, error) {
+	cp, err := tree.OpenCheckpoint(text, c.known)
 	if err != nil {
 		return "", cp, err
 	}
@@ -108,8 +108,8 @@ func (c cosigner) sign(ctx context.Context, text string) (string, evidence.Check
 			return "", cp, err
 		}
 	}
-	signed, cp, err := evidence.Cosign(c.witness, text, c.known, old, proof, time.Now())
-	if errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) {
+	signed, cp, err := tree.Cosign(c.witness, text, c.known, old, proof, time.Now())
+	if errors.Is(err, tree.ErrFork) || errors.Is(err, tree.ErrRollback) {
 		return "", cp, fmt.Errorf("%w\nThis witness does not sign. Keep both checkpoints: %s remembers the one it signed", err, c.memory.path)
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -102,7 +102,7 @@ func (c *witnessListCmd) lines(ctx context.Context, l evidencereader.Reader, tru
 	for _, w := range trusted {
 		line := witnessLine{Witness: w.Name(), Key: w.Text, Shard: shard, Newest: newest}
 		for _, one := range stored {
-			if by := evidence.Cosignatures(one.Note, []note.Verifier{w}); len(by) > 0 {
+			if by := tree.Cosignatures(one.Note, []note.Verifier{w}); len(by) > 0 {
 				line.Size, line.At = by[0].Size, &by[0].At
 				break // the largest comes first
 			}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 )
 
@@ -58,7 +58,7 @@ func (m *witnessMemory) read() error {
 		return broken
 	}
 	for _, text := range splitNotes(rest) {
-		cp, err := evidence.PeekCheckpoint(text)
+		cp, err := tree.PeekCheckpoint(text)
 		if err != nil || m.logs[cp.Shard] != "" {
 			return broken
 		}
@@ -81,8 +81,8 @@ func splitNotes(text string) (notes []string) {
 }
 
 // last is the last signed checkpoint of a log, nil without one.
-func (m *witnessMemory) last(shard string) *evidence.Checkpoint {
-	cp, err := evidence.PeekCheckpoint(m.logs[shard])
+func (m *witnessMemory) last(shard string) *tree.Checkpoint {
+	cp, err := tree.PeekCheckpoint(m.logs[shard])
 	if err != nil {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (m *witnessMemory) last(shard string) *evidence.Checkpoint {
 }
 
 // remember stores a signed checkpoint. It is on disk when remember returns nil.
-func (m *witnessMemory) remember(cp evidence.Checkpoint, signed string) error {
+func (m *witnessMemory) remember(cp tree.Checkpoint, signed string) error {
 	m.logs[cp.Shard] = signed
 	var notes []string
 	for _, shard := range slices.Sorted(maps.Keys(m.logs)) {

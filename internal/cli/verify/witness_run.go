@@ -9,7 +9,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -75,7 +75,7 @@ func (c *witnessRunCmd) Run(ctx context.Context, io ui.Stdio) error {
 // solve.
 func alarming(err error) bool {
 	var usage ui.UsageError
-	return errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) || errors.Is(err, evidence.ErrCheckpoint) || errors.As(err, &usage)
+	return errors.Is(err, tree.ErrFork) || errors.Is(err, tree.ErrRollback) || errors.Is(err, tree.ErrCheckpoint) || errors.As(err, &usage)
 }
 
 // witnessRun is the state of a running witness.
@@ -83,7 +83,7 @@ type witnessRun struct {
 	cmd     *witnessRunCmd
 	io      ui.Stdio
 	t       *target.Target
-	witness evidence.Witness
+	witness tree.Witness
 	log     note.Verifier
 	memory  *witnessMemory
 
@@ -139,8 +139,8 @@ func (r *witnessRun) name() string {
 
 // sign signs a published checkpoint, or returns the remembered signature. A checkpoint that it
 // refuses is stored beside the memory.
-func (r *witnessRun) sign(ctx context.Context, text string) (string, evidence.Checkpoint, error) {
-	cp, err := evidence.OpenCheckpoint(text, note.VerifierList(r.log))
+func (r *witnessRun) sign(ctx context.Context, text string) (string, tree.Checkpoint, error) {
+	cp, err := tree.OpenCheckpoint(text, note.VerifierList(r.log))
 	if err != nil {
 		return "", cp, err
 	}
@@ -150,7 +150,7 @@ func (r *witnessRun) sign(ctx context.Context, text string) (string, evidence.Ch
 	database := &proofSource{ctx: ctx, t: r.t}
 	defer database.close()
 	signed, cp, err := cosigner{r.witness, note.VerifierList(r.log), r.memory, database.open}.sign(ctx, text)
-	if errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) {
+	if errors.Is(err, tree.ErrFork) || errors.Is(err, tree.ErrRollback) {
 		refused := fmt.Sprintf("%s.refused-%d", r.memory.path, cp.Size)
 		if kept := atomicfile.Write(refused, []byte(text), 0o600); kept != nil {
 			return "", cp, errors.Join(err, kept)

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-func signedCheckpoint(t *testing.T, shard string, size int64) (evidence.Checkpoint, string) {
+func signedCheckpoint(t *testing.T, shard string, size int64) (tree.Checkpoint, string) {
 	t.Helper()
 	skey, _, err := signing.NewCheckpointKey(bytes.NewReader(make([]byte, 32)))
 	if err != nil {
@@ -24,8 +24,8 @@ func signedCheckpoint(t *testing.T, shard string, size int64) (evidence.Checkpoi
 	if err != nil {
 		t.Fatal(err)
 	}
-	cp := evidence.Checkpoint{Shard: shard, Size: size, Root: tlog.Hash{byte(size)}}
-	text, err := evidence.SignCheckpoint(signer, cp)
+	cp := tree.Checkpoint{Shard: shard, Size: size, Root: tlog.Hash{byte(size)}}
+	text, err := tree.SignCheckpoint(signer, cp)
 	if err != nil {
 		t.Fatal(err)
 	}

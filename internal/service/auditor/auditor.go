@@ -24,6 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
@@ -75,7 +76,7 @@ type auditor struct {
 	shard      string
 	builder    *evidence.Builder
 	chain      *evidence.Chain
-	tree       *evidence.Tree // with all records made so far
+	tree       *tree.Tree // with all records made so far
 	keys       *sessionSecrets
 	quarantine *quarantine
 
@@ -88,8 +89,8 @@ type auditor struct {
 	ready        bool
 
 	intents  *intents
-	stored   *evidence.Tree // with the stored records only
-	signed   int64          // tree size of the newest checkpoint
+	stored   *tree.Tree // with the stored records only
+	signed   int64      // tree size of the newest checkpoint
 	signedAt time.Time
 }
 

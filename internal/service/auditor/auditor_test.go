@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/storage"
@@ -24,7 +25,7 @@ func TestEveryMessageBecomesOneRecord(t *testing.T) {
 	holds(t, n, dsn)
 	n.Publish(servicetest.Runtime, session(t, "s2")...)
 	servicetest.Eventually(t, "what comes later is signed, too", func() bool {
-		cp, err := evidence.PeekCheckpoint(string(n.LastPublished(streams.StreamCheckpoints).Body))
+		cp, err := tree.PeekCheckpoint(string(n.LastPublished(streams.StreamCheckpoints).Body))
 		return err == nil && cp.Size == int64(len(n.Log()))
 	})
 	if s.Health.Report().Status != daemon.StatusOK {
@@ -96,7 +97,7 @@ func TestACheckpointThatWasNotPublishedIsPublishedLater(t *testing.T) {
 	a := standing(t, flags(n, dsn, 100))
 	servicetest.OK(t, a.storeBatch(t.Context(), prepare(t, a, n.Log())))
 	b := standing(t, flags(n, dsn, 100))
-	text, err := evidence.SignCheckpoint(b.signer, evidence.Checkpoint{Shard: b.shard, Size: b.tree.Size(), Root: b.tree.Root()})
+	text, err := tree.SignCheckpoint(b.signer, tree.Checkpoint{Shard: b.shard, Size: b.tree.Size(), Root: b.tree.Root()})
 	servicetest.OK(t, err)
 	servicetest.OK(t, b.db.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: b.shard, Size: uint64(b.tree.Size()), Root: b.tree.Root(), Note: text, Created: time.Now()}))
 	audited(t, flags(n, dsn, 100))
@@ -140,7 +141,7 @@ func signedUp(n *servicetest.NATS) int {
 	if m == nil {
 		return 0
 	}
-	cp, err := evidence.PeekCheckpoint(string(m.Body))
+	cp, err := tree.PeekCheckpoint(string(m.Body))
 	if err != nil {
 		return -1
 	}

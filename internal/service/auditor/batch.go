@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -20,7 +21,7 @@ type batch struct {
 	built  []evidence.Built
 	rows   []storage.EvidenceRow
 	nodes  []storage.TreeNode
-	tree   *evidence.Tree // the tree with the batch
+	tree   *tree.Tree // the tree with the batch
 }
 
 // auditBatch makes the records of one batch and starts storing them. The result of storing is

@@ -7,7 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -55,7 +55,7 @@ func (a *auditor) missingCheckpoints(ctx context.Context, size uint64) (missing 
 	}
 	var published []storage.Checkpoint
 	err = streams.EachMessage(ctx, a.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
-		c, err := evidence.PeekCheckpoint(string(m.Body))
+		c, err := tree.PeekCheckpoint(string(m.Body))
 		if err == nil && c.Shard == a.shard && uint64(c.Size) <= size {
 			published = append(published, storage.Checkpoint{Shard: a.shard, Size: uint64(c.Size), Root: c.Root, Note: string(m.Body), Created: m.Time})
 		}
@@ -76,7 +76,7 @@ func (a *auditor) missingCheckpoints(ctx context.Context, size uint64) (missing 
 		if have[c.Note] {
 			continue
 		}
-		if _, err := evidence.OpenCheckpoint(c.Note, note.VerifierList(key)); err != nil {
+		if _, err := tree.OpenCheckpoint(c.Note, note.VerifierList(key)); err != nil {
 			continue // verification reports it
 		}
 		have[c.Note] = true

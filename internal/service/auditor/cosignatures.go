@@ -11,7 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -88,7 +88,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	told := map[uint64]bool{}
 	for _, e := range list {
 		switch err := c.storeCosigned(ctx, e, witnessbucket.Verifiers(trusted)); {
-		case errors.Is(err, evidence.ErrFork):
+		case errors.Is(err, tree.ErrFork):
 			forks = errors.Join(forks, fmt.Errorf("%s handed in (revision %d of the bucket %s) a checkpoint that the log's key signed and that is not of this log: %w", e.Key, e.Revision, streams.BucketWitnesses, err))
 		case isRefusal(err):
 			c.logRefusal(e, err)
@@ -107,7 +107,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 // isRefusal reports whether an error is about the entry itself, and not about reading or storing
 // it.
 func isRefusal(err error) bool {
-	return errors.Is(err, evidence.ErrCheckpoint) || errors.Is(err, witnessbucket.ErrUntrusted) || errors.Is(err, witnessbucket.ErrUnknown)
+	return errors.Is(err, tree.ErrCheckpoint) || errors.Is(err, witnessbucket.ErrUntrusted) || errors.Is(err, witnessbucket.ErrUnknown)
 }
 
 func (c *cosignatures) logRefusal(e streams.KVEntry, err error) {
@@ -120,7 +120,7 @@ func (c *cosignatures) logRefusal(e streams.KVEntry, err error) {
 // evidence lacks one of them.
 func (c *cosignatures) storeCosigned(ctx context.Context, e streams.KVEntry, trusted []note.Verifier) error {
 	if len(e.Value) > witnessbucket.MaxNote {
-		return fmt.Errorf("%w: %d bytes", evidence.ErrCheckpoint, len(e.Value))
+		return fmt.Errorf("%w: %d bytes", tree.ErrCheckpoint, len(e.Value))
 	}
 	j, err := witnessbucket.CheckHandedIn(ctx, string(e.Value), c.verifier, trusted, c.a.db.CheckpointsAt)
 	if err != nil {

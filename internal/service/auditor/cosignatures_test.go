@@ -11,7 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/streams"
@@ -19,15 +19,15 @@ import (
 
 // outsider is a witness with a user of its own.
 type outsider struct {
-	evidence.Witness
+	tree.Witness
 	vkey string
 }
 
 func newOutsider(t *testing.T, name string) outsider {
 	t.Helper()
-	skey, vkey, err := evidence.NewWitnessKey(bytes.NewReader(bytes.Repeat([]byte(name[:1]), 32)), name)
+	skey, vkey, err := tree.NewWitnessKey(bytes.NewReader(bytes.Repeat([]byte(name[:1]), 32)), name)
 	servicetest.OK(t, err)
-	w, err := evidence.WitnessSigner(skey)
+	w, err := tree.WitnessSigner(skey)
 	servicetest.OK(t, err)
 	return outsider{w, vkey}
 }
@@ -47,13 +47,13 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	w, stranger := newOutsider(t, "a.example/w"), newOutsider(t, "b.example/w")
 	sign := func(by outsider, text string) string {
 		t.Helper()
-		out, _, err := evidence.Cosign(by.Witness, text, note.VerifierList(log), nil, nil, time.Unix(1795161600, 0))
+		out, _, err := tree.Cosign(by.Witness, text, note.VerifierList(log), nil, nil, time.Unix(1795161600, 0))
 		servicetest.OK(t, err)
 		return out
 	}
 	own := func(size int64, root byte) string {
 		t.Helper()
-		out, err := evidence.SignCheckpoint(a.signer, evidence.Checkpoint{Shard: a.shard, Size: size, Root: [32]byte{root}})
+		out, err := tree.SignCheckpoint(a.signer, tree.Checkpoint{Shard: a.shard, Size: size, Root: [32]byte{root}})
 		servicetest.OK(t, err)
 		return out
 	}

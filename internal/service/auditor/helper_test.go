@@ -17,6 +17,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/examples"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
@@ -144,7 +145,7 @@ func holds(t *testing.T, n *servicetest.NATS, dsn string) {
 		Keys: []note.Verifier{v}, MinRecords: int64(want), Published: []evidence.Published{{Source: "NATS", Text: string(published.Body)}},
 	})
 	servicetest.OK(t, err)
-	cp, err := evidence.PeekCheckpoint(string(published.Body))
+	cp, err := tree.PeekCheckpoint(string(published.Body))
 	servicetest.OK(t, err)
 	if !rep.OK || cp.Size != int64(want) {
 		t.Errorf("published up to %d of %d; %+v", cp.Size, want, rep)

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -89,8 +89,8 @@ func (i *intents) writeNotes(ctx context.Context, notes []string) error {
 }
 
 // announceTree announces the tree with a batch before the batch is stored.
-func (a *auditor) announceTree(ctx context.Context, tree *evidence.Tree) error {
-	text, err := evidence.SignIntent(a.signer, evidence.Checkpoint{Shard: a.shard, Size: tree.Size(), Root: tree.Root()})
+func (a *auditor) announceTree(ctx context.Context, merkle *tree.Tree) error {
+	text, err := tree.SignIntent(a.signer, tree.Checkpoint{Shard: a.shard, Size: merkle.Size(), Root: merkle.Root()})
 	if err != nil {
 		return err
 	}
@@ -109,13 +109,13 @@ func (a *auditor) checkAnnounced(ctx context.Context) error {
 		return err
 	}
 	for _, text := range a.intents.notes {
-		if c, err := evidence.OpenIntent(text, known); err == nil && a.matchesTree(c) {
+		if c, err := tree.OpenIntent(text, known); err == nil && a.matchesTree(c) {
 			return nil
 		}
 	}
 	found := false // a restored backup ends at an earlier checkpoint
 	err = streams.EachMessage(ctx, a.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
-		c, err := evidence.OpenCheckpoint(string(m.Body), known)
+		c, err := tree.OpenCheckpoint(string(m.Body), known)
 		found = found || err == nil && a.matchesTree(c)
 		return nil
 	})
@@ -127,6 +127,6 @@ func (a *auditor) checkAnnounced(ctx context.Context) error {
 		ErrUnannounced, a.shard, a.tree.Size())
 }
 
-func (a *auditor) matchesTree(c evidence.Checkpoint) bool {
+func (a *auditor) matchesTree(c tree.Checkpoint) bool {
 	return c.Shard == a.shard && c.Size == a.tree.Size() && c.Root == a.tree.Root()
 }

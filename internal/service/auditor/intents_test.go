@@ -12,7 +12,7 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/storage"
@@ -120,7 +120,7 @@ func TestAnnouncedByTheActiveOneOnly(t *testing.T) {
 	}
 	known, err := later.ownVerifier()
 	servicetest.OK(t, err)
-	if _, err := evidence.OpenCheckpoint(notes[0], known); err == nil {
+	if _, err := tree.OpenCheckpoint(notes[0], known); err == nil {
 		t.Error("an intent passes for a checkpoint")
 	}
 }

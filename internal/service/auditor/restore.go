@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -132,7 +133,7 @@ func (a *auditor) publishedSize(ctx context.Context) (int64, error) {
 	if m == nil {
 		return 0, nil
 	}
-	cp, err := evidence.PeekCheckpoint(string(m.Body))
+	cp, err := tree.PeekCheckpoint(string(m.Body))
 	if err != nil || cp.Shard != a.shard {
 		return 0, nil // of an earlier incarnation of the log
 	}
@@ -248,7 +249,7 @@ func (a *auditor) reportFinding(ctx context.Context, f events.Finding) error {
 // restoreTree loads the tree's right edge. Tree hashes are stored before the evidence that they
 // cover, so they exist.
 func (a *auditor) restoreTree(ctx context.Context, position uint64) error {
-	indexes := evidence.FrontierIndexes(int64(position))
+	indexes := tree.FrontierIndexes(int64(position))
 	ask := make([]uint64, len(indexes))
 	for i, n := range indexes {
 		ask[i] = uint64(n)
@@ -259,7 +260,7 @@ func (a *auditor) restoreTree(ctx context.Context, position uint64) error {
 		for i, h := range hashes {
 			frontier[i] = h
 		}
-		a.tree, err = evidence.NewTree(int64(position), frontier)
+		a.tree, err = tree.New(int64(position), frontier)
 	}
 	if err == nil {
 		a.stored = a.tree.Clone()

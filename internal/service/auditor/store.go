@@ -8,7 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -81,7 +81,7 @@ func (a *auditor) signCheckpoint(ctx context.Context, now bool) error {
 	if size == a.signed || (!now && time.Since(a.signedAt) < a.flags.CheckpointEvery) {
 		return nil
 	}
-	text, err := evidence.SignCheckpoint(a.signer, evidence.Checkpoint{Shard: a.shard, Size: size, Root: a.stored.Root()})
+	text, err := tree.SignCheckpoint(a.signer, tree.Checkpoint{Shard: a.shard, Size: size, Root: a.stored.Root()})
 	if err != nil {
 		return fmt.Errorf("signing the checkpoint of size %d: %w", size, err)
 	}

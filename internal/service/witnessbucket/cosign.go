@@ -18,7 +18,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -56,7 +56,7 @@ type Witness struct {
 // TrustedWitnesses reads the keys of the witnesses; none if the bucket does not exist.
 func TrustedWitnesses(ctx context.Context, js jetstream.JetStream) (list []Witness, err error) {
 	err = eachEntry(ctx, js, trustedPrefix, func(e *streams.KVEntry) error {
-		v, err := evidence.NewWitness(string(e.Value))
+		v, err := tree.NewWitness(string(e.Value))
 		if err != nil {
 			return fmt.Errorf("key %s of the bucket %s: %w; put it again with: countersign witness trust", e.Key, streams.BucketWitnesses, err)
 		}
@@ -108,9 +108,9 @@ func eachEntry(ctx context.Context, js jetstream.JetStream, prefix string, do fu
 
 // CheckedCheckpoint is a checkpoint of the log with valid signatures of witnesses.
 type CheckedCheckpoint struct {
-	evidence.Checkpoint
+	tree.Checkpoint
 	Note string // with the signatures of the log and of trusted witnesses, and no other
-	By   []evidence.Cosignature
+	By   []tree.Cosignature
 }
 
 // Checkpoints reads the stored checkpoints of one size (storage.DB.CheckpointsAt).
@@ -120,19 +120,19 @@ type Checkpoints func(ctx context.Context, shard string, size uint64) ([]storage
 // checkpoints of its size. ErrFork means that the log's key signed two histories; the checkpoint
 // is the proof.
 func CheckHandedIn(ctx context.Context, signed string, log note.Verifier, trusted []note.Verifier, stored Checkpoints) (j CheckedCheckpoint, err error) {
-	if j.Checkpoint, err = evidence.OpenCheckpoint(signed, note.VerifierList(log)); err != nil {
+	if j.Checkpoint, err = tree.OpenCheckpoint(signed, note.VerifierList(log)); err != nil {
 		return j, err
 	}
 	known := []note.Verifier{log} // and the witnesses with a valid signature: an invalid one must not hide another
 	for _, w := range trusted {
-		if by := evidence.Cosignatures(signed, []note.Verifier{w}); len(by) > 0 {
+		if by := tree.Cosignatures(signed, []note.Verifier{w}); len(by) > 0 {
 			j.By, known = append(j.By, by...), append(known, w)
 		}
 	}
 	if len(j.By) == 0 {
 		return j, ErrUntrusted
 	}
-	if j.Note, err = evidence.KeepSignatures(signed, known...); err != nil {
+	if j.Note, err = tree.KeepSignatures(signed, known...); err != nil {
 		return j, err
 	}
 	list, err := stored(ctx, j.Shard, uint64(j.Size))
@@ -145,7 +145,7 @@ func CheckHandedIn(ctx context.Context, signed string, log note.Verifier, truste
 		}
 	}
 	if len(list) > 0 {
-		return j, fmt.Errorf("%w: of %s, size %d, the evidence has a checkpoint with root %x, and this one, signed by the same key, has root %s", evidence.ErrFork, j.Shard, j.Size, list[0].Root, j.Root)
+		return j, fmt.Errorf("%w: of %s, size %d, the evidence has a checkpoint with root %x, and this one, signed by the same key, has root %s", tree.ErrFork, j.Shard, j.Size, list[0].Root, j.Root)
 	}
 	return j, fmt.Errorf("%w: %s, size %d", ErrUnknown, j.Shard, j.Size)
 }

@@ -1,4 +1,4 @@
-package evidence
+package tree
 
 import (
 	"encoding/base64"
@@ -114,4 +114,15 @@ func PeekCheckpoint(signed string) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("%w: not a signed note", ErrCheckpoint)
 	}
 	return ParseCheckpointText(text + "\n")
+}
+
+// ValidShard reports whether a name can stand in records and in the origin line
+// of checkpoints.
+func ValidShard(shard string) bool {
+	for i := 0; i < len(shard); i++ {
+		if c := shard[i]; c <= ' ' || c >= 0x7f || c == '+' {
+			return false
+		}
+	}
+	return shard != "" && len(shard) <= 200
 }

@@ -1,4 +1,4 @@
-package evidence
+package tree
 
 import (
 	"encoding/base64"
@@ -62,9 +62,22 @@ func signedAt(s note.Signature) time.Time {
 	return time.Unix(int64(min(binary.BigEndian.Uint64(b[keyHashSize:]), last)), 0).UTC()
 }
 
-// DistinctWitnesses returns the keys without duplicates: a witness given twice is no quorum
-// of two.
-func DistinctWitnesses(witnesses []note.Verifier) []note.Verifier { return distinctKeys(witnesses) }
+// DistinctKeys removes repeated keys, because package note rejects them as ambiguous.
+func DistinctKeys(keys []note.Verifier) []note.Verifier {
+	type id struct {
+		name string
+		hash uint32
+	}
+	seen := map[id]bool{}
+	var out []note.Verifier
+	for _, k := range keys {
+		if i := (id{k.Name(), k.KeyHash()}); !seen[i] {
+			seen[i] = true
+			out = append(out, k)
+		}
+	}
+	return out
+}
 
 // HasCosignature reports whether a checkpoint has a signature line under another name than
 // the log's. It verifies no signature.

@@ -1,4 +1,4 @@
-package evidence
+package tree
 
 import (
 	"crypto/ed25519"
@@ -81,7 +81,7 @@ func WitnessSigner(skey string) (Witness, error) {
 // splitNoteKey parses name+hash+key, the text form of note keys.
 func splitNoteKey(text string) (name string, hash uint32, key []byte, ok bool) {
 	parts := strings.SplitN(text, "+", 3)
-	if len(parts) != 3 || !isKeyName(parts[0]) || len(parts[1]) != 8 || !lowerDigits([]byte(parts[1])) {
+	if len(parts) != 3 || !isKeyName(parts[0]) || len(parts[1]) != 8 || strings.Trim(parts[1], "0123456789abcdef") != "" {
 		return "", 0, nil, false
 	}
 	var n uint32

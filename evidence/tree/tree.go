@@ -1,4 +1,4 @@
-package evidence
+package tree
 
 import (
 	"fmt"
@@ -7,6 +7,10 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 )
+
+// MaxSeq is the greatest log sequence of a record: 2^53, the greatest integer that every
+// JSON reader decodes to the same value.
+const MaxSeq = 1 << 53
 
 // LeafHash is the tree's leaf for a record: SHA-256(0x00 || record hash), the RFC 6962 hash
 // of the leaf data, which are the 32 bytes of the record's hash.
@@ -25,7 +29,7 @@ type Tree struct {
 	peaks []tlog.Hash // of the complete subtrees, from the largest to the smallest
 }
 
-// FrontierIndexes lists the stored-hash indexes of the hashes that NewTree needs for a tree
+// FrontierIndexes lists the stored-hash indexes of the hashes that New needs for a tree
 // of size leaves, in the order that it needs them.
 func FrontierIndexes(size int64) []int64 {
 	var out []int64
@@ -39,8 +43,8 @@ func FrontierIndexes(size int64) []int64 {
 	return out
 }
 
-// NewTree restores the tree of size leaves from the hashes at FrontierIndexes(size).
-func NewTree(size int64, frontier []tlog.Hash) (*Tree, error) {
+// New restores the tree of size leaves from the hashes at FrontierIndexes(size).
+func New(size int64, frontier []tlog.Hash) (*Tree, error) {
 	if size < 0 || size > MaxSeq || len(frontier) != bits.OnesCount64(uint64(size)) {
 		return nil, fmt.Errorf("%w: %d hashes for size %d", ErrTree, len(frontier), size)
 	}
@@ -66,8 +70,8 @@ func (t *Tree) Append(recordHash [32]byte) []Node {
 	return nodes
 }
 
-// appendLeaf is Append without the list of hashes to store.
-func (t *Tree) appendLeaf(h tlog.Hash) {
+// AppendLeaf is Append without the list of hashes to store.
+func (t *Tree) AppendLeaf(h tlog.Hash) {
 	for level := 0; t.size>>level&1 == 1; level++ {
 		last := len(t.peaks) - 1
 		h = tlog.NodeHash(t.peaks[last], h)
