@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -80,7 +80,7 @@ func (r *checkpointReader) look(ctx context.Context) error {
 	if err != nil || m == nil {
 		return err
 	}
-	c, err := evidence.OpenCheckpoint(string(m.Body), r.known)
+	c, err := tree.OpenCheckpoint(string(m.Body), r.known)
 	if err != nil || uint64(c.Size) == r.covered.Load() {
 		return err
 	}
@@ -128,7 +128,7 @@ func (r *checkpointReader) await(ctx context.Context, seq uint64, most time.Dura
 // coverage reads all checkpoints, with the times of the log.
 func (r *checkpointReader) coverage(ctx context.Context) (c coverage, err error) {
 	err = streams.EachMessage(ctx, r.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
-		p, err := evidence.OpenCheckpoint(string(m.Body), r.known)
+		p, err := tree.OpenCheckpoint(string(m.Body), r.known)
 		if err == nil {
 			c = append(c, storedAt{uint64(p.Size), m.Time})
 		}
