@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -12,10 +13,23 @@ import (
 	"github.com/countersign-dev/countersign/client"
 )
 
+// spent is what the list of mandates says of one.
+func spent(t testing.TB, s *system, id string) string {
+	t.Helper()
+	var list []json.RawMessage
+	ok(t, json.Unmarshal([]byte(s.run(t, "mandate", "list", "--json").want(t, 0).out), &list))
+	for _, m := range list {
+		if strings.Contains(string(m), `"`+id+`"`) {
+			return string(m)
+		}
+	}
+	return ""
+}
+
 // A runtime reports false amounts: its final report counts, even beyond the budget, and nothing
 // more is allowed then. Spending that it never reports cannot be counted (docs/mandates.md).
 func TestAttackMoneySpentTwice(t *testing.T) {
-	s := start(t)
+	s := grouped(t, "money")
 	r := s.runtime(t)
 	const id, sess = "aump_mnd_e2e_twice", "s-twice"
 	m := shopping(id)
@@ -26,7 +40,7 @@ func TestAttackMoneySpentTwice(t *testing.T) {
 	books := func(want string) {
 		t.Helper()
 		eventually(t, "the books say "+want, func() error {
-			if out := s.run(t, "mandate", "list", "--json").want(t, 0).out; !strings.Contains(out, want) {
+			if out := spent(t, s, id); !strings.Contains(out, want) {
 				return errorf("%s", out)
 			}
 			return nil
@@ -82,7 +96,7 @@ func TestAttackMoneySpentTwice(t *testing.T) {
 // An ending frees what decisions on its own call reserved: requests under the same
 // id that are denied, for another action or another amount, free nothing.
 func TestAttackMoneyFreedByAnotherCallsEnd(t *testing.T) {
-	s := start(t)
+	s := grouped(t, "money")
 	r := s.runtime(t)
 	const id, sess = "aump_mnd_e2e_other_end", "s-other-end"
 	m := shopping(id)
@@ -120,7 +134,7 @@ func TestAttackMoneyFreedByAnotherCallsEnd(t *testing.T) {
 			t.Fatalf("600 of 1000 are reserved and their receipt holds; 600 more: %s", got)
 		}
 	}
-	if out := s.run(t, "mandate", "list", "--json").want(t, 0).out; !strings.Contains(out, `"settled_minor":0,"reserved_minor":600`) {
+	if out := spent(t, s, id); !strings.Contains(out, `"settled_minor":0,"reserved_minor":600`) {
 		t.Errorf("%s", out)
 	}
 	s.exact(t)
@@ -130,7 +144,7 @@ func TestAttackMoneyFreedByAnotherCallsEnd(t *testing.T) {
 // run as they like; what an executor then runs is within the budget. It takes less
 // than a minute, so that nothing is released meanwhile.
 func TestAttackMoneyInParallel(t *testing.T) {
-	s := start(t)
+	s := grouped(t, "money")
 	info := s.info(t)
 	guard, err := client.NewGuard(client.GuardOptions{Tenant: info.Tenant, PublicKey: info.PublicKey})
 	ok(t, err)

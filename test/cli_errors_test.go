@@ -96,8 +96,8 @@ func TestUnreachable(t *testing.T) {
 			tool(t, tc.args...).want(t, 1).oneLine(t, tc.says)
 		})
 	}
+	s := start(t)
 	t.Run("no admitter", func(t *testing.T) {
-		s := start(t)
 		admitter := s.holdDown(t, "admitter")
 		defer admitter()
 		r := s.run(t, "admit", "--protocol", "agenthook", "--timeout", "2s", request).want(t, 1)
@@ -107,7 +107,6 @@ func TestUnreachable(t *testing.T) {
 		}
 	})
 	t.Run("stopped", func(t *testing.T) {
-		s := start(t)
 		stale := file(t, must(os.ReadFile(s.ready)))
 		ok(t, s.stop())
 		tool(t, "admit", "--ready-file", stale, "--protocol", "agenthook", request).want(t, 1).oneLine(t, "countersign up")

@@ -89,7 +89,7 @@ func plantedSecrets() map[string]string {
 // Secrets in arguments are on the bytes that subscribers of the log receive and
 // nowhere else: not in any table, not in the export, not in a log.
 func TestSecrets(t *testing.T) {
-	s := start(t)
+	s := shared(t)
 	r := s.runtime(t)
 	secrets := plantedSecrets()
 	const sess = "s-secrets"

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -154,10 +155,12 @@ func startIn(t testing.TB, dir string, args ...string) *system {
 	return startWith(t, dir, nil, args...)
 }
 
-// startWith is startIn with settings in the environment.
+// startWith is startIn with settings in the environment. A test with a system of its own runs beside
+// others of its kind, after those that share one.
 func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 	t.Helper()
 	needSystem(t)
+	besideOthers(t)
 	s, err := bootWith(dir, env, args...)
 	ok(t, err)
 	t.Cleanup(func() {
@@ -175,23 +178,45 @@ func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 	return s
 }
 
+// parallel are the tests that run beside others.
+var parallel sync.Map // name -> true
+
+// besideOthers lets the test go on when it is the turn of the parallel tests. Tests start systems
+// more than once.
+func besideOthers(t testing.TB) {
+	if test, is := t.(*testing.T); is {
+		if _, already := parallel.LoadOrStore(t.Name(), true); !already {
+			test.Cleanup(func() { parallel.Delete(test.Name()) })
+			test.Parallel()
+		}
+	}
+}
+
 // shared returns the system that tests share. After the test, every message that it caused must
 // be in evidence exactly once.
 func shared(t testing.TB) *system {
 	t.Helper()
+	return grouped(t, "")
+}
+
+// grouped returns the system that the tests of a group share, as shared does. The system of one
+// group runs at a time: tests of a group belong into one file.
+func grouped(t testing.TB, group string) *system {
+	t.Helper()
 	needSystem(t)
-	if common.used[t.Name()] {
-		ok(t, dropCommon())
+	c := &commons[min(len(group), 1)]
+	if c.used[t.Name()] || c.group != group {
+		ok(t, c.drop())
 	}
-	if common.sys == nil {
+	if c.sys == nil {
 		dir, err := os.MkdirTemp("", "countersign-e2e-shared-")
 		ok(t, err)
-		common.used = map[string]bool{}
-		common.sys, err = boot(dir, "--policy", samplePolicies)
+		c.used, c.group = map[string]bool{}, group
+		c.sys, err = boot(dir, "--policy", samplePolicies)
 		ok(t, err)
 	}
-	common.used[t.Name()] = true
-	s := common.sys
+	c.used[t.Name()] = true
+	s := c.sys
 	t.Cleanup(func() {
 		if !t.Skipped() {
 			s.exact(t)

@@ -167,7 +167,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 
 // A data directory belongs to one `up`; a second one says so and does no harm.
 func TestSecondUpOnSameData(t *testing.T) {
-	s := start(t)
+	s := shared(t)
 	r := tool(t, "up", "--data-dir", s.data, "--ready-file", filepath.Join(s.dir, "second.json"))
 	if r.code == 0 || r.code == -1 {
 		t.Errorf("exit %d", r.code)

@@ -3,8 +3,8 @@
 // records decoded by hand. The driving side imports nothing of Countersign, except in the test of
 // the client SDK itself.
 //
-// Most tests share one `countersign up` (shared); those that kill, tamper or change policies
-// start their own (start).
+// Most tests share one `countersign up` (shared), and those of one kind another one (grouped); those
+// that kill, tamper or change policies start their own (start).
 package e2e_test
 
 import (
@@ -32,12 +32,16 @@ const root = ".."
 // chaos runs have a longer one.
 var patience = 90 * time.Second
 
-// common is the system that tests share, with the tests that have used it. A repeated test
-// (-count) gets a new system: session names repeat, and the log keeps everything of a session.
-var common struct {
-	sys  *system
-	used map[string]bool
+// common is a system that tests share, with the tests that have used it. A repeated test (-count)
+// gets a new system: session names repeat, and the log keeps everything of a session.
+type common struct {
+	sys   *system
+	group string // "" for the one that most tests share
+	used  map[string]bool
 }
+
+// commons are the systems that run: the one that most tests share, and that of one group.
+var commons [2]common
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -60,21 +64,23 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if err := dropCommon(); err != nil {
-		fmt.Fprintln(os.Stderr, "stopping the shared system:", err)
-		return 1
+	for i := range commons {
+		if err := commons[i].drop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stopping a shared system:", err)
+			return 1
+		}
 	}
 	return code
 }
 
-// dropCommon ends the shared system, if there is one.
-func dropCommon() error {
-	if common.sys == nil {
+// drop ends the system, if there is one.
+func (c *common) drop() error {
+	if c.sys == nil {
 		return nil
 	}
-	err := common.sys.stop()
-	os.RemoveAll(common.sys.dir)
-	common.sys = nil
+	err := c.sys.stop()
+	os.RemoveAll(c.sys.dir)
+	c.sys = nil
 	return err
 }
 

@@ -131,7 +131,7 @@ func TestVerifyProof(t *testing.T) {
 
 // Kept receipts must be those of decisions in the log.
 func TestVerifyReceipts(t *testing.T) {
-	s := start(t)
+	s := shared(t)
 	r := s.runtime(t)
 	a := r.admit(t, "agenthook", allowedCall("s-receipts", "c1").bytes())
 	b := r.admit(t, "agenthook", deniedCall("s-receipts", "c2").bytes())

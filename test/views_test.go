@@ -226,7 +226,7 @@ func scraped(t *testing.T, url string) (types map[string]string, values map[stri
 // Every service counts what it does, and the endpoint of up shows all of it;
 // nothing that a publisher chose is in it.
 func TestMetrics(t *testing.T) {
-	s := start(t)
+	s := shared(t)
 	url := s.info(t).HTTPURL
 	types, before := scraped(t, url)
 	for name, want := range map[string]string{
@@ -297,7 +297,7 @@ func TestMetrics(t *testing.T) {
 // The health of the whole says of every service how it is and in which role, and
 // which one is not well.
 func TestHealthNamesTheService(t *testing.T) {
-	s := start(t)
+	s := shared(t)
 	report := func() (status int, o object) {
 		res, err := http.Get(s.info(t).HTTPURL + "/healthz")
 		ok(t, err)
