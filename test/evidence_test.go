@@ -17,7 +17,7 @@ import (
 )
 
 // Any native client reads the evidence table: the columns are there, and the
-// hash of every record is what architecture.md section 6 says.
+// hash of every record is what docs/evidence-format.md says.
 func TestEvidenceTable(t *testing.T) {
 	s := shared(t)
 	r := s.runtime(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// row is a row of the evidence table, with the columns of architecture.md section 6.
+// row is a row of the evidence table, with its columns (docs/evidence-format.md).
 type row struct {
 	Shard      string    `ch:"shard"`
 	Seq        uint64    `ch:"seq"`

@@ -108,7 +108,7 @@ func (r runtimeClient) subject(protocol, session, typ string) string {
 	return "gov.events." + r.tenant + "." + r.publisher + "." + protocol + "." + token(session) + "." + typ
 }
 
-// token encodes a subject token (architecture.md section 3).
+// token encodes a subject token (docs/architecture.md, Subjects).
 func token(v string) string {
 	if v == "" {
 		return "~"

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// readyFile is the ready file (architecture.md section 7).
+// readyFile is the ready file of `countersign up` (docs/operating.md).
 type readyFile struct {
 	NATSURL               string          `json:"nats_url"`
 	Roles                 map[string]role `json:"roles"`
