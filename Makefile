@@ -34,8 +34,9 @@ demo: engine ## the main job on sample input, start to finish
 up: engine ## start NATS, ClickHouse and the three services on this machine
 	@$(BIN)/countersign up
 
+# Packages are tested two at a time in this order: the longest one begins first.
 test: engine ## every test (unit, fuzz seeds, end to end against real NATS and ClickHouse)
-	@go test -timeout 40m ./...
+	@go test -timeout 40m ./test ./storage ./internal/service/... ./...
 
 test-short: ## unit tests only
 	@go test -short -timeout 5m ./...

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -155,12 +154,10 @@ func startIn(t testing.TB, dir string, args ...string) *system {
 	return startWith(t, dir, nil, args...)
 }
 
-// startWith is startIn with settings in the environment. A test with a system of its own runs beside
-// others of its kind, after those that share one.
+// startWith is startIn with settings in the environment.
 func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 	t.Helper()
 	needSystem(t)
-	besideOthers(t)
 	s, err := bootWith(dir, env, args...)
 	ok(t, err)
 	t.Cleanup(func() {
@@ -176,20 +173,6 @@ func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 		}
 	})
 	return s
-}
-
-// parallel are the tests that run beside others.
-var parallel sync.Map // name -> true
-
-// besideOthers lets the test go on when it is the turn of the parallel tests. Tests start systems
-// more than once.
-func besideOthers(t testing.TB) {
-	if test, is := t.(*testing.T); is {
-		if _, already := parallel.LoadOrStore(t.Name(), true); !already {
-			test.Cleanup(func() { parallel.Delete(test.Name()) })
-			test.Parallel()
-		}
-	}
 }
 
 // shared returns the system that tests share. After the test, every message that it caused must

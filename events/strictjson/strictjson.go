@@ -34,7 +34,7 @@ type Limits struct {
 // DefaultLimits are the services' limits for events and requests: 1 MiB and 64 levels.
 var DefaultLimits = Limits{MaxBytes: 1 << 20, MaxDepth: 64}
 
-// documents are those that Parse and Unmarshal use again.
+// documents are those that Parse uses again.
 var documents = sync.Pool{New: func() any { return new(Document) }}
 
 // Parse decodes one JSON document into map[string]any, []any, string,
@@ -66,14 +66,10 @@ type Option = json.Options
 // RejectUnknown makes Unmarshal refuse members that the Go type does not have.
 var RejectUnknown Option = json.RejectUnknownMembers(true)
 
-// Unmarshal fills a Go value from a document, with exact member names. It refuses what Parse
-// refuses, without a limit for the size: the caller bounds that. The error is always an *Error.
+// Unmarshal fills a Go value from a document, with exact member names. It refuses less than
+// Parse: keys that differ only in case are two members, as message headers are in a record of
+// evidence. For documents of other parties, call Parse first. The error is always an *Error.
 func Unmarshal(raw []byte, into any, opts ...Option) error {
-	d := documents.Get().(*Document)
-	defer documents.Put(d)
-	if _, err := d.Parse(raw, Limits{}); err != nil {
-		return err
-	}
 	if err := json.Unmarshal(raw, into, opts...); err != nil {
 		return ownError(err, "", 0)
 	}
