@@ -14,38 +14,38 @@ import (
 // that no invocation has used yet is the one that the next grave invocation
 // uses, one each. A harmless invocation uses only what asks about something
 // harmless.
-func (s *Session) judgeInvocation(e *Event, i *invocation) {
-	a, explicit, candidates := s.findQuestion(i)
+func (q *questions) judgeInvocation(r *reports, e *Event, i *invocation) {
+	a, explicit, candidates := q.findForUse(i)
 	if a != nil && a.coversInvocation(i) {
 		a.usedBy, a.usedByTool = i.event, i.tool
-		s.compareWithQuestion(a, i, explicit)
+		a.compareWith(r, i, explicit)
 		if candidates > 1 {
-			b := asHint(s.addFinding("AAEP-C-100", "several questions could be meant", a.event, i.event))
+			b := asHint(r.add("AAEP-C-100", "several questions could be meant", a.event, i.event))
 			b.Case, b.Call = "ambiguous", i.id
 		}
 		return
 	}
 	if a == nil {
-		a = s.latestUnboundQuestion(i)
+		a = q.latestUnbound(i)
 	}
-	if a == nil || !s.questionStandsAgainst(a, i, explicit) {
-		s.reportIgnoredRejections(e, i)
+	if a == nil || !a.standsAgainst(i, explicit) {
+		q.reportIgnoredRejections(r, e)
 		if i.isRisky() {
-			s.reportUnasked(i, nil)
+			i.reportUnasked(r, nil)
 		}
 		return
 	}
-	s.reportAgainstQuestion(e, a, i)
+	a.reportAgainst(r, e, i)
 	if i.isRisky() {
-		s.reportUnasked(i, a)
+		i.reportUnasked(r, a)
 	}
 	a.outcomeNoted = true
 }
 
-// findQuestion finds the question that an invocation may use, or the one that is
+// findForUse finds the question that an invocation may use, or the one that is
 // explicitly about it.
-func (s *Session) findQuestion(i *invocation) (a *userQuestion, explicit bool, candidates int) {
-	for _, c := range s.questions {
+func (q *questions) findForUse(i *invocation) (a *userQuestion, explicit bool, candidates int) {
+	for _, c := range q.list {
 		switch {
 		case !c.isConfirmation():
 		case c.callID != "" && c.callID == i.id:
@@ -86,11 +86,11 @@ func firstInvocation(a, b *invocation) *invocation {
 	return b
 }
 
-// latestUnboundQuestion is the latest question without a binding: what stands in the way of
+// latestUnbound is the latest question without a binding: what stands in the way of
 // an invocation that has no acceptance to use.
-func (s *Session) latestUnboundQuestion(i *invocation) *userQuestion {
-	for k := len(s.questions) - 1; k >= 0; k-- {
-		a := s.questions[k]
+func (q *questions) latestUnbound(i *invocation) *userQuestion {
+	for k := len(q.list) - 1; k >= 0; k-- {
+		a := q.list[k]
 		if a.isConfirmation() && a.callID == "" && a.earlierInvocation == nil && (i.isRisky() || !a.isRisky() || a.namesTool(i)) {
 			return a
 		}
@@ -106,10 +106,10 @@ func (a *userQuestion) namesTool(i *invocation) bool {
 	return len(i.tool) > 3 && strings.Contains(a.actionText, strings.ToLower(i.tool))
 }
 
-// questionStandsAgainst tells whether an invocation is for what a question was about. A
+// standsAgainst tells whether an invocation is for what a question was about. A
 // grave one is: it needs an acceptance and has none. A harmless one is if the
 // question names it, or if it follows a rejection immediately.
-func (s *Session) questionStandsAgainst(a *userQuestion, i *invocation, explicit bool) bool {
+func (a *userQuestion) standsAgainst(i *invocation, explicit bool) bool {
 	switch {
 	case explicit || i.isRisky():
 		return true
@@ -125,12 +125,12 @@ func (a *userQuestion) isAbout(i *invocation) bool {
 	return a.callID != "" && a.callID == i.id || a.tool != "" && a.tool == i.tool
 }
 
-// reportAgainstQuestion reports what an invocation without an acceptance does instead. A question
+// reportAgainst reports what an invocation without an acceptance does instead. A question
 // that was withdrawn by leaving awaiting_input authorises nothing: until its time is
 // over, its action is as early as while the question is pending.
-func (s *Session) reportAgainstQuestion(e *Event, a *userQuestion, i *invocation) {
+func (a *userQuestion) reportAgainst(r *reports, e *Event, i *invocation) {
 	say := func(check, what string) *catalogue.Finding {
-		b := s.addFinding(check, what, a.event, a.resolvedBy, i.event)
+		b := r.add(check, what, a.event, a.resolvedBy, i.event)
 		b.Call = i.id
 		return b
 	}
@@ -170,73 +170,73 @@ func (s *Session) reportAgainstQuestion(e *Event, a *userQuestion, i *invocation
 		switch {
 		case a.usedBy == (eventRef{}):
 			a.usedBy, a.usedByTool = i.event, i.tool
-			s.compareWithQuestion(a, i, a.callID != "")
+			a.compareWith(r, i, a.callID != "")
 		case a.callID != "" || a.usedByTool == i.tool: // another tool was not meant to use it
-			s.addFinding("AAEP-C-102", "", a.event, a.usedBy, i.event).Call = i.id
+			r.add("AAEP-C-102", "", a.event, a.usedBy, i.event).Call = i.id
 		}
 	}
 }
 
 // reportUnasked reports a grave invocation that no acceptance stands behind. a is the
 // question that it may be about.
-func (s *Session) reportUnasked(i *invocation, a *userQuestion) {
+func (i *invocation) reportUnasked(r *reports, a *userQuestion) {
 	byDefault := a != nil && a.stage == questionDefaultedAccept && a.usedBy == i.event
 	if !i.irreversible {
 		if !byDefault {
-			b := s.addFinding("AAEP-C-101", "", i.event)
+			b := r.add("AAEP-C-101", "", i.event)
 			b.Call = i.id
 			i.unaskedFinding = b
 		}
 		return
 	}
 	if byDefault { // legal for what carries little risk, and no acceptance (A-04 of the digest)
-		b := s.addFinding("AAEP-C-100", "nobody answered, and the default was taken", a.event, i.event)
+		b := r.add("AAEP-C-100", "nobody answered, and the default was taken", a.event, i.event)
 		b.Case, b.Call, b.Severity = "defaulted_accept", i.id, events.SeverityLow
 		return
 	}
-	b := s.addFinding("AAEP-C-100", "", i.event)
+	b := r.add("AAEP-C-100", "", i.event)
 	b.Call = i.id
 	i.unaskedFinding = b
 }
 
 // reportIgnoredRejections: an invocation that has nothing to do with a question that was
 // rejected shows that the rejection was not taken note of.
-func (s *Session) reportIgnoredRejections(e *Event, i *invocation) {
-	for _, a := range s.questions {
+func (q *questions) reportIgnoredRejections(r *reports, e *Event) {
+	for _, a := range q.list {
 		if (a.stage == questionRejected || a.stage == questionDefaultedReject) && !a.outcomeNoted {
-			s.addFinding("AAEP-C-106", "", a.event, a.resolvedBy, e.eventRef())
+			r.add("AAEP-C-106", "", a.event, a.resolvedBy, e.eventRef())
 			a.outcomeNoted = true
 		}
 	}
 }
 
-// compareWithQuestion looks for a question that was answered for something else (10.2).
-func (s *Session) compareWithQuestion(a *userQuestion, i *invocation, explicit bool) {
+// compareWith looks for a question that was answered for something else (10.2).
+func (a *userQuestion) compareWith(r *reports, i *invocation, explicit bool) {
 	switch {
 	case a.tool != "" && i.tool != "" && a.tool != i.tool:
-		s.reportUnderstated(a, i, "it is another tool")
+		a.reportUnderstated(r, i, "it is another tool")
 	case (a.irreversible && !i.irreversible && (explicit || i.isRisky())) || a.risk > i.risk && i.isRisky():
-		s.reportUnderstated(a, i, "its risk is made smaller")
+		a.reportUnderstated(r, i, "its risk is made smaller")
 	case explicit && a.risk > i.risk:
-		s.reportUnderstated(a, i, "its risk is made smaller")
+		a.reportUnderstated(r, i, "its risk is made smaller")
 	}
 	if (explicit || i.isRisky()) && a.understatesRisk(i) {
-		b := s.reportUnderstated(a, i, "the user was told of less than it is")
+		b := a.reportUnderstated(r, i, "the user was told of less than it is")
 		b.Case, b.Severity = "understated", events.SeverityHigh
 	}
 }
 
 // linkLateQuestion: a question that comes when the call has been invoked already is
 // what upstream's own code does (A-22 of the digest), and one finding.
-func (s *Session) linkLateQuestion(a *userQuestion) {
-	for k := len(s.openInvocations) - 1; k >= 0; k-- {
-		i := s.openInvocations[k]
+func (t *tools) linkLateQuestion(r *reports, a *userQuestion) {
+	for k := len(t.open) - 1; k >= 0; k-- {
+		i := t.open[k]
 		if i.unaskedFinding == nil || i.laterQuestion != nil || (a.callID != "" && a.callID != i.id) {
 			continue
 		}
 		i.laterQuestion, a.earlierInvocation = a, i
 		if i.unaskedFinding.Check == "AAEP-C-100" {
-			b := s.addFinding("AAEP-C-100", "late_confirmation, the user was asked only after the invocation", i.event, a.event)
+			b := r.add("AAEP-C-100", "late_confirmation, the user was asked only after the invocation", i.event, a.event)
 			b.Case, b.Call, b.Replaces = "late_confirmation", i.id, i.unaskedFinding
 		}
 		return
@@ -245,9 +245,9 @@ func (s *Session) linkLateQuestion(a *userQuestion) {
 
 // judgeLateQuestion holds a success against the question that came after its
 // invocation.
-func (s *Session) judgeLateQuestion(e *Event, i *invocation) {
+func (i *invocation) judgeLateQuestion(r *reports, e *Event) {
 	a := i.laterQuestion
-	say := func(check string) { s.addFinding(check, "", a.event, a.resolvedBy, e.eventRef()).Call = i.id }
+	say := func(check string) { r.add(check, "", a.event, a.resolvedBy, e.eventRef()).Call = i.id }
 	switch a.stage {
 	case questionPending:
 		say("AAEP-C-103")

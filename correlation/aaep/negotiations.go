@@ -77,16 +77,6 @@ func (n *Negotiations) Negotiate(e *Event) []*catalogue.Finding {
 	return out
 }
 
-// findingList collects what one message proves.
-type findingList []*catalogue.Finding
-
-func (f *findingList) add(check, what string, proof ...eventRef) *catalogue.Finding {
-	q := Session{}
-	b := q.addFinding(check, what, proof...)
-	*f = append(*f, b)
-	return b
-}
-
 func (n *Negotiations) addRequest(e *Event, again bool) {
 	h := e.handshake
 	if again && slices.ContainsFunc(n.openRequests, func(o *subscriptionRequest) bool { return o.content == h.content }) {
@@ -235,8 +225,7 @@ func (n *Negotiations) RetractOverdue(e *Event) []*catalogue.Finding {
 	if n.severalOverdue {
 		return nil
 	}
-	q := Session{}
-	back := q.addFinding(b.Check, "the answer has arrived after all", e.eventRef())
+	back := newFinding(b.Check, "the answer has arrived after all", e.eventRef())
 	back.Replaces, back.RetractsOnly, back.Case = b, true, b.Case
 	return []*catalogue.Finding{back}
 }

@@ -31,6 +31,13 @@ const (
 	questionClosed     // with its session
 )
 
+// questions is what the user was asked in the session: at most maxQuestions.
+type questions struct {
+	list []*userQuestion
+}
+
+func (q *questions) storedItems() int { return len(q.list) }
+
 // userQuestion is one question to the user.
 type userQuestion struct {
 	token               string
@@ -78,7 +85,11 @@ type Message struct {
 // that the question names the call. It is to be asked after the invocation was
 // applied.
 func (s *Session) Confirmation(e *Event) (asked, accepted Message, explicit bool) {
-	for _, a := range s.questions {
+	return s.questions.confirmation(e)
+}
+
+func (q *questions) confirmation(e *Event) (asked, accepted Message, explicit bool) {
+	for _, a := range q.list {
 		if a.usedBy == e.eventRef() && a.isConfirmation() {
 			return Message{a.event.id, a.event.seq, a.brokerTime}, Message{a.resolvedBy.id, a.resolvedBy.seq, a.resolvedAt}, a.callID != ""
 		}
@@ -110,34 +121,33 @@ func (a *userQuestion) isRisky() bool { return a.irreversible || a.risk == riskH
 
 func (a *userQuestion) isConfirmation() bool { return a.clarification == nil }
 
-func (s *Session) askConfirmation(e *Event, p *aaep.AwaitingConfirmation) {
-	a := s.newQuestion(e, p.ReplyToken, p.TimeoutSeconds)
+func (q *questions) askConfirmation(r *reports, t *tools, e *Event, p *aaep.AwaitingConfirmation) {
+	a := newQuestion(e, p.ReplyToken, p.TimeoutSeconds)
 	h := fnv.New64a()
 	h.Write([]byte(p.Action))
 	a.actionHash, a.actionText = h.Sum64(), strings.ToLower(p.Action[:min(len(p.Action), maxText)])
 	a.callID, a.tool, a.irreversible, a.risk = boundID(e.questionCallID), boundID(e.questionTool), isIrreversible(p), riskLevels[p.RiskLevel]
 	a.statesReversibility, a.statesRisk = p.Irreversible != nil || p.Reversibility != "", p.RiskLevel != ""
 	a.acceptsByDefault, a.allowedReplies = p.DefaultDecision == decisionAccept, boundList(p.AllowedReplies)
-	for _, other := range s.questions {
+	for _, other := range q.list {
 		if other.isConfirmation() && other.stage == questionPending && other.callID == a.callID && (a.callID != "" || other.actionHash == a.actionHash) {
-			s.addFinding("AAEP-C-108", "", other.event, a.event).Call = a.callID
+			r.add("AAEP-C-108", "", other.event, a.event).Call = a.callID
 		}
 	}
-	s.linkLateQuestion(a)
-	s.addQuestion(a)
+	t.linkLateQuestion(r, a)
+	q.add(a)
 }
 
-func (s *Session) askClarification(e *Event, p *aaep.AwaitingClarification) {
-	a := s.newQuestion(e, p.ReplyToken, p.TimeoutSeconds)
+func (q *questions) askClarification(e *Event, p *aaep.AwaitingClarification) {
+	a := newQuestion(e, p.ReplyToken, p.TimeoutSeconds)
 	a.clarification = &clarificationOptions{kinds: boundList(p.AcceptedResponseKinds)}
 	for _, c := range p.Choices[:min(len(p.Choices), maxList)] {
 		a.clarification.choices = append(a.clarification.choices, boundID(c.Value))
 	}
-	s.addQuestion(a)
+	q.add(a)
 }
 
-func (s *Session) newQuestion(e *Event, token string, seconds *int64) *userQuestion {
-	s.stateExplained = true
+func newQuestion(e *Event, token string, seconds *int64) *userQuestion {
 	a := &userQuestion{token: boundID(token), event: e.eventRef(), askedAt: e.producerTime(), brokerTime: e.At}
 	if seconds != nil && *seconds > 0 && *seconds <= 7*86400 {
 		a.timeout = time.Duration(*seconds) * time.Second
@@ -146,17 +156,17 @@ func (s *Session) newQuestion(e *Event, token string, seconds *int64) *userQuest
 	return a
 }
 
-func (s *Session) addQuestion(a *userQuestion) {
-	if len(s.questions) >= maxQuestions {
-		drop := max(slices.IndexFunc(s.questions, func(a *userQuestion) bool { return a.stage != questionPending }), 0)
-		s.questions = slices.Delete(s.questions, drop, drop+1)
+func (q *questions) add(a *userQuestion) {
+	if len(q.list) >= maxQuestions {
+		drop := max(slices.IndexFunc(q.list, func(a *userQuestion) bool { return a.stage != questionPending }), 0)
+		q.list = slices.Delete(q.list, drop, drop+1)
 	}
-	s.questions = append(s.questions, a)
+	q.list = append(q.list, a)
 }
 
-// expireQuestions lets the questions whose time is over take their default.
-func (s *Session) expireQuestions(e *Event) {
-	for _, a := range s.questions {
+// expire lets the questions whose time is over take their default.
+func (q *questions) expire(r *reports, st *states, e *Event) {
+	for _, a := range q.list {
 		if a.stage != questionPending || !a.isTimeOver(e) {
 			continue
 		}
@@ -164,9 +174,9 @@ func (s *Session) expireQuestions(e *Event) {
 		case !a.isConfirmation():
 			a.stage = questionDefaulted
 		case a.acceptsByDefault:
-			s.resolveQuestion(a, questionDefaultedAccept, eventRef{}, a.deadline)
+			a.resolve(r, st, questionDefaultedAccept, eventRef{}, a.deadline)
 		default:
-			s.resolveQuestion(a, questionDefaultedReject, eventRef{}, a.deadline)
+			a.resolve(r, st, questionDefaultedReject, eventRef{}, a.deadline)
 		}
 	}
 }
@@ -191,63 +201,69 @@ func (a *userQuestion) isTimeOver(e *Event) bool {
 	return !e.producerTime().Before(a.deadline)
 }
 
-// supersedeQuestions: the agent left the state of waiting without an answer (6.8).
-func (s *Session) supersedeQuestions() {
-	for _, a := range s.questions {
+// supersedePending: the agent left the state of waiting without an answer (6.8).
+func (q *questions) supersedePending() {
+	for _, a := range q.list {
 		if a.stage == questionPending {
 			a.stage = questionSuperseded
 		}
 	}
 }
 
-func (s *Session) resolveQuestion(a *userQuestion, to questionStage, by eventRef, when time.Time) {
+// resolve ends the wait for an answer.
+func (a *userQuestion) resolve(r *reports, st *states, to questionStage, by eventRef, when time.Time) {
 	a.stage, a.resolvedBy = to, by
-	if s.state == stateAwaiting {
-		s.unleftQuestion, s.actedSinceAnswer = a.event, false
-	}
+	st.noteResolved(a.event)
 	if !a.isConfirmation() {
 		return
 	}
 	if a.timeout > time.Minute && !a.progressShown && when.Sub(a.askedAt) > a.timeout*3/5 {
-		s.addFinding("AAEP-C-122", "", a.event)
+		r.add("AAEP-C-122", "", a.event)
 	}
-	if s.state != stateAwaiting {
-		s.reportQuietState(a.event)
+	if !st.isAwaiting() {
+		st.reportQuiet(r, a.event)
 	}
 }
 
 // noteProgress: a countdown, as far as can be told.
-func (s *Session) noteProgress() {
-	for _, a := range s.questions {
+func (q *questions) noteProgress() {
+	for _, a := range q.list {
 		a.progressShown = a.progressShown || a.stage == questionPending
 	}
 }
 
 // noteOutcomesSeen notes what shows that an answer was taken note of (4.5.3, 6.1).
-func (s *Session) noteOutcomesSeen(e *Event) {
+func (q *questions) noteOutcomesSeen(e *Event) {
 	switch e.Payload.(type) {
 	case *aaep.StateChanged, *aaep.ProgressUpdated, *aaep.OutputStreaming, *aaep.AwaitingConfirmation,
 		*aaep.AwaitingClarification, *aaep.HandoffRequested:
-		for _, a := range s.questions {
+		for _, a := range q.list {
 			a.outcomeNoted = a.outcomeNoted || a.stage != questionPending
 		}
 	}
 }
 
-// closeQuestion takes a question when its session ends.
-func (s *Session) closeQuestion(e *Event, a *userQuestion, cancelled bool) {
+// closeAll closes the questions when their session ends.
+func (q *questions) closeAll(r *reports, e *Event, cancelled bool) {
+	for _, a := range q.list {
+		a.close(r, e, cancelled)
+	}
+}
+
+// close takes a question when its session ends.
+func (a *userQuestion) close(r *reports, e *Event, cancelled bool) {
 	shown := a.outcomeNoted || a.usedBy != (eventRef{}) || a.harmlessInvocation != nil || a.earlierInvocation != nil
 	switch {
 	case cancelled:
 	case a.stage == questionPending:
-		s.addFinding("AAEP-C-124", "", a.event, e.eventRef())
+		r.add("AAEP-C-124", "", a.event, e.eventRef())
 	case a.stage == questionAccepted || a.stage == questionDefaultedAccept:
-		s.reportUnusedAcceptance(e, a)
+		a.reportUnusedAcceptance(r, e)
 	case (a.stage == questionRejected || a.stage == questionDefaultedReject) && !a.outcomeNoted:
-		s.addFinding("AAEP-C-106", "", a.event, a.resolvedBy, e.eventRef())
+		r.add("AAEP-C-106", "", a.event, a.resolvedBy, e.eventRef())
 	}
 	if !cancelled && a.resolvedBy != (eventRef{}) && !shown {
-		s.addFinding("AAEP-C-121", "", a.event, a.resolvedBy, e.eventRef())
+		r.add("AAEP-C-121", "", a.event, a.resolvedBy, e.eventRef())
 	}
 	if a.stage == questionPending {
 		a.stage = questionClosed
@@ -256,18 +272,18 @@ func (s *Session) closeQuestion(e *Event, a *userQuestion, cancelled bool) {
 }
 
 // reportUnusedAcceptance: the user said yes, and what was that for?
-func (s *Session) reportUnusedAcceptance(e *Event, a *userQuestion) {
+func (a *userQuestion) reportUnusedAcceptance(r *reports, e *Event) {
 	switch {
 	case a.usedBy != (eventRef{}) || a.earlierInvocation != nil || a.actedOnEarly:
 	case a.harmlessInvocation != nil:
-		s.reportUnderstated(a, a.harmlessInvocation, "it is invoked as harmless")
+		a.reportUnderstated(r, a.harmlessInvocation, "it is invoked as harmless")
 	default:
-		s.addFinding("AAEP-C-107", "", a.event, a.resolvedBy, e.eventRef())
+		r.add("AAEP-C-107", "", a.event, a.resolvedBy, e.eventRef())
 	}
 }
 
-func (s *Session) reportUnderstated(a *userQuestion, i *invocation, what string) *catalogue.Finding {
-	b := s.addFinding("AAEP-C-119", what, a.event, i.event)
+func (a *userQuestion) reportUnderstated(r *reports, i *invocation, what string) *catalogue.Finding {
+	b := r.add("AAEP-C-119", what, a.event, i.event)
 	b.Call = i.id
 	return b
 }

@@ -11,75 +11,75 @@ import (
 )
 
 // handleReply takes an answer (6.3.4). One that does not count changes nothing.
-func (s *Session) handleReply(e *Event, token string, r replyContent) {
-	i := len(s.questions) - 1
-	for ; i >= 0 && s.questions[i].token != boundID(token); i-- {
+func (q *questions) handleReply(r *reports, st *states, e *Event, token string, c replyContent) {
+	i := len(q.list) - 1
+	for ; i >= 0 && q.list[i].token != boundID(token); i-- {
 	}
 	if i < 0 {
 		return
 	}
-	a := s.questions[i]
-	r.subscription, r.response = boundID(r.subscription), boundID(r.response)
-	if slices.Contains(a.replies, r) {
+	a := q.list[i]
+	c.subscription, c.response = boundID(c.subscription), boundID(c.response)
+	if slices.Contains(a.replies, c) {
 		return // delivered again
 	}
 	if len(a.replies) < maxReplies {
-		a.replies = append(a.replies, r)
+		a.replies = append(a.replies, c)
 	}
-	yes := a.isConfirmation() && r.response == decisionAccept
+	yes := a.isConfirmation() && c.response == decisionAccept
 	switch a.stage {
 	case questionAccepted, questionRejected, questionAnswered:
-		s.handleSecondReply(e, a, r, yes)
+		a.handleSecondReply(r, e, c, yes)
 		return
 	case questionSuperseded, questionClosed:
-		asHint(s.addFinding("AAEP-C-109", "", a.event, e.eventRef()))
+		asHint(r.add("AAEP-C-109", "", a.event, e.eventRef()))
 		a.acceptedAfterWithdrawal = a.acceptedAfterWithdrawal || yes
 		return
 	}
 	dated := !e.Time.IsZero() && !a.deadline.IsZero() && !e.Time.Before(a.deadline)
 	if a.stage != questionPending || a.isTimeOver(e) {
-		s.addFinding("AAEP-C-111", "its time was over", a.event, e.eventRef()).Case = "late"
+		r.add("AAEP-C-111", "its time was over", a.event, e.eventRef()).Case = "late"
 		a.acceptedLate = a.acceptedLate || yes
 		return
 	}
 	switch {
 	case dated:
-		b := s.addFinding("AAEP-C-111", "it is dated after its time, in which it came", a.event, e.eventRef())
+		b := r.add("AAEP-C-111", "it is dated after its time, in which it came", a.event, e.eventRef())
 		b.Case, b.Severity = "dated", events.SeverityLow
 	case !e.Time.IsZero() && e.Time.Add(clockSkew).Before(a.askedAt):
-		s.addFinding("AAEP-C-111", "it is dated before its question", a.event, e.eventRef()).Severity = events.SeverityLow
+		r.add("AAEP-C-111", "it is dated before its question", a.event, e.eventRef()).Severity = events.SeverityLow
 	}
-	s.applyReply(e, a, r)
+	a.applyReply(r, st, e, c)
 }
 
 // handleSecondReply takes an answer to a question that has one: the first valid one counts
 // (6.3.5). From another subscriber it only came second.
-func (s *Session) handleSecondReply(e *Event, a *userQuestion, r replyContent, yes bool) {
-	b := s.addFinding("AAEP-C-110", "it has been answered", a.event, e.eventRef())
+func (a *userQuestion) handleSecondReply(r *reports, e *Event, c replyContent, yes bool) {
+	b := r.add("AAEP-C-110", "it has been answered", a.event, e.eventRef())
 	b.Case = "consumed"
-	if a.subscription != r.subscription {
+	if a.subscription != c.subscription {
 		asHint(b)
 	}
 	a.acceptedSecond = a.acceptedSecond || (yes && a.stage == questionRejected)
 }
 
-func (s *Session) applyReply(e *Event, a *userQuestion, r replyContent) {
+func (a *userQuestion) applyReply(r *reports, st *states, e *Event, c replyContent) {
 	switch {
-	case !a.isConfirmation() && !a.acceptsResponse(r):
-		s.addFinding("AAEP-C-117", "", a.event, e.eventRef())
+	case !a.isConfirmation() && !a.acceptsResponse(c):
+		r.add("AAEP-C-117", "", a.event, e.eventRef())
 	case !a.isConfirmation():
-		s.resolveQuestion(a, questionAnswered, e.eventRef(), e.producerTime())
-	case !a.allowsDecision(r.response):
-		s.addFinding("AAEP-C-113", "", a.event, e.eventRef())
-	case r.response == decisionAccept:
-		s.resolveQuestion(a, questionAccepted, e.eventRef(), e.producerTime())
-	case r.response == decisionReject:
-		s.resolveQuestion(a, questionRejected, e.eventRef(), e.producerTime())
+		a.resolve(r, st, questionAnswered, e.eventRef(), e.producerTime())
+	case !a.allowsDecision(c.response):
+		r.add("AAEP-C-113", "", a.event, e.eventRef())
+	case c.response == decisionAccept:
+		a.resolve(r, st, questionAccepted, e.eventRef(), e.producerTime())
+	case c.response == decisionReject:
+		a.resolve(r, st, questionRejected, e.eventRef(), e.producerTime())
 	}
 	if a.stage != questionPending {
-		a.subscription, a.resolvedAt = r.subscription, e.At
+		a.subscription, a.resolvedAt = c.subscription, e.At
 	}
-	s.stateExplained = true
+	st.noteActivity()
 }
 
 func (a *userQuestion) allowsDecision(decision string) bool {
@@ -116,17 +116,16 @@ func (a *userQuestion) acceptsResponse(r replyContent) bool {
 
 // checkAutomaticReply: that a program answers for the user is allowed only where the user
 // wanted it, which is nowhere on the log.
-func (s *Session) checkAutomaticReply(e *Event, decidedBy string) {
+func (r *reports) checkAutomaticReply(e *Event, decidedBy string) {
 	if isAutomatic(decidedBy) {
-		s.addFinding("AAEP-C-118", "", e.eventRef())
+		r.add("AAEP-C-118", "", e.eventRef())
 	}
 }
 
 // UnknownReplyFinding is the breach of a reply whose token its publisher does not know
 // (AAEP-C-110).
 func UnknownReplyFinding(e *Event) *catalogue.Finding {
-	s := Session{}
-	b := s.addFinding("AAEP-C-110", "nobody asked under this token", e.eventRef())
+	b := newFinding("AAEP-C-110", "nobody asked under this token", e.eventRef())
 	b.Case = "unknown"
 	return b
 }

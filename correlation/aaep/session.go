@@ -35,36 +35,16 @@ const (
 )
 
 // Session is the state of one session. The zero value is a session of which
-// nothing was seen.
+// nothing was seen. Each part keeps its own state: the session passes an event to the parts in
+// order, and a part that needs another is handed it and calls its methods.
 type Session struct {
-	out []*catalogue.Finding `snapshot:"-"` // of one event
-
-	hasEvents, started, ended bool
-	restored                  bool // known from before it was forgotten: counts and tables are not complete
-	startEvent, endEvent      eventRef
-	overtakenStart            *overtakenFinding
-	startTime                 time.Time
-
-	numbering  numbering
-	lastNumber int64 // sequence number
-	gaps       []gap
-	lastTime   time.Time
-
-	state            string   // as the last change of state said; "" if none did
-	unleftQuestion   eventRef // the question that was resolved in awaiting_input, which has not been left since; zero if none was
-	actedSinceAnswer bool     // the session acted since that question was resolved
-	stateExplained   bool     // something happened since that explains another state
-	announcedPhases  announcedPhases
-
-	announcedTools  map[string]bool
-	openInvocations []*invocation
-	invocationCount int64
-	questions       []*userQuestion
-	outputs         []*streamedOutput
-	streamNaming    namingSet
-
-	givenHints   hintSet
-	reportedOnce onceFlags
+	reports   reports
+	lifecycle lifecycle
+	sequence  sequence
+	states    states
+	tools     tools
+	questions questions
+	outputs   outputs
 }
 
 // eventRef is an event as evidence.
@@ -75,165 +55,133 @@ type eventRef struct {
 
 func (e *Event) eventRef() eventRef { return eventRef{e.ID, e.Seq} }
 
-// onceFlags holds what is said once a session.
-type onceFlags uint8
-
-const (
-	reportedSkew onceFlags = 1 << iota
-	reportedQuietState
-	reportedMixedOutputs
-)
-
-// addFinding notes a violation that these events prove. The caller may complete it
-// before the next one is noted.
-func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.Finding {
-	b := &catalogue.Finding{Check: check, Text: what}
-	for _, p := range proof {
-		if p.id != "" {
-			b.Events = append(b.Events, p.id)
-		}
-		if p.seq != 0 {
-			b.Seqs = append(b.Seqs, p.seq)
-		}
-	}
-	s.out = append(s.out, b)
-	return b
-}
-
 // Apply takes the next event of the session, or a reply to one of its
 // questions, and gives the violations that it proves, in order.
 func (s *Session) Apply(e *Event) []*catalogue.Finding {
-	s.out = nil
+	r := &s.reports
+	r.findingList = nil
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
-		s.checkAutomaticReply(e, p.DecidedBy)
-		s.handleReply(e, p.ReplyToken, replyContent{p.SubscriptionID, p.Decision, "", e.Time})
-		return s.out
+		r.checkAutomaticReply(e, p.DecidedBy)
+		s.questions.handleReply(r, &s.states, e, p.ReplyToken, replyContent{p.SubscriptionID, p.Decision, "", e.Time})
+		return r.findingList
 	case *aaep.ClarificationReply:
-		s.checkAutomaticReply(e, p.DecidedBy)
-		s.handleReply(e, p.ReplyToken, replyContent{p.SubscriptionID, p.Response, p.ResponseKind, e.Time})
-		return s.out
+		r.checkAutomaticReply(e, p.DecidedBy)
+		s.questions.handleReply(r, &s.states, e, p.ReplyToken, replyContent{p.SubscriptionID, p.Response, p.ResponseKind, e.Time})
+		return r.findingList
 	}
-	s.reportHints(e)
-	s.checkSkew(e)
+	r.addHints(e)
+	r.checkSkew(e)
 	if !s.checkLifecycle(e) {
-		return s.out
+		return r.findingList
 	}
-	if inOrder := s.checkNumber(e); inOrder {
-		s.checkClock(e)
+	if inOrder := s.sequence.checkNumber(r, e); inOrder {
+		s.sequence.checkClock(r, e)
 	}
-	s.expireQuestions(e)
-	s.noteOutcomesSeen(e)
-	switch p := e.Payload.(type) {
-	case *aaep.SessionStarted:
-		s.startSession(e, p)
-	case *aaep.StateChanged:
-		s.handleStateChange(e, p)
-	case *aaep.ProgressUpdated:
-		s.noteProgress()
-	case *aaep.ToolInvoked:
-		s.handleInvocation(e, p)
-	case *aaep.ToolCompleted:
-		s.handleCompletion(e, p)
-	case *aaep.OutputStreaming:
-		s.handleChunk(e, p)
-	case *aaep.AwaitingConfirmation:
-		s.askConfirmation(e, p)
-	case *aaep.AwaitingClarification:
-		s.askClarification(e, p)
-	case *aaep.HandoffRequested:
-		s.stateExplained = true
-	}
+	s.questions.expire(r, &s.states, e)
+	s.questions.noteOutcomesSeen(e)
+	s.applyPayload(e)
 	if e.isTerminal() {
 		s.endSession(e)
 	}
-	return s.out
+	return r.findingList
+}
+
+// applyPayload passes an event to the parts that it concerns.
+func (s *Session) applyPayload(e *Event) {
+	r := &s.reports
+	switch p := e.Payload.(type) {
+	case *aaep.SessionStarted:
+		s.lifecycle.start(r, e)
+		s.tools.announce(p.ToolsAvailable)
+	case *aaep.StateChanged:
+		s.states.checkChange(r, e, p, s.lifecycle.isComplete())
+		s.tools.checkLeftCalling(r, e, p)
+		if s.states.leavesAwaiting(p) {
+			s.questions.supersedePending()
+		}
+		s.states.enter(p)
+	case *aaep.ProgressUpdated:
+		s.questions.noteProgress()
+	case *aaep.ToolInvoked:
+		s.states.noteAction()
+		s.tools.handleInvocation(r, &s.questions, e, p)
+	case *aaep.ToolCompleted:
+		s.states.noteActivity()
+		s.tools.handleCompletion(r, e, p)
+	case *aaep.OutputStreaming:
+		s.states.noteWriting()
+		s.outputs.handleChunk(r, e, p)
+	case *aaep.AwaitingConfirmation:
+		s.states.noteActivity()
+		s.questions.askConfirmation(r, &s.tools, e, p)
+	case *aaep.AwaitingClarification:
+		s.states.noteActivity()
+		s.questions.askClarification(e, p)
+	case *aaep.HandoffRequested:
+		s.states.noteActivity()
+	}
 }
 
 // checkLifecycle tells whether there is more to say about the event than that it
 // comes at the wrong time (AAEP 4.1, 4.5.1).
 func (s *Session) checkLifecycle(e *Event) bool {
-	_, starts := e.Payload.(*aaep.SessionStarted)
-	switch {
-	case starts && s.started:
-		s.addFinding("AAEP-C-061", "", s.startEvent, e.eventRef())
-		s.addFinding("AAEP-C-051", "", s.startEvent, e.eventRef())
-		if s.ended { // take it for the session that it says it is
-			*s = Session{out: s.out, hasEvents: true, givenHints: s.givenHints, reportedOnce: s.reportedOnce}
+	if s.lifecycle.checkSecondStart(&s.reports, e) {
+		if s.lifecycle.hasEnded() { // take it for the session that it says it is
+			*s = Session{reports: s.reports}
 		}
 		if e.Number != nil && *e.Number == 0 {
-			s.numbering = unnumbered // it counts from the beginning, too
-		}
-	case starts || s.restored:
-	case !s.started && !s.hasEvents:
-		if b := s.addFinding("AAEP-C-060", "", e.eventRef()); e.ID != "" {
-			s.overtakenStart = &overtakenFinding{b, e.Time, e.Number}
+			s.sequence.restart() // it counts from the beginning, too
 		}
 	}
-	s.hasEvents = true
-	if !s.ended || starts {
-		return true
-	}
-	if e.isTerminal() {
-		s.addFinding("AAEP-C-062", "", s.endEvent, e.eventRef())
-	} else {
-		s.addFinding("AAEP-C-063", "", s.endEvent, e.eventRef())
-	}
-	return false
+	return s.lifecycle.check(&s.reports, e)
 }
 
-// overtakenFinding is an event that came before another, and what was said of it for that.
-type overtakenFinding struct {
-	finding *catalogue.Finding
-	time    time.Time
-	number  *int64
-}
-
-// isEarlier tells whether the other was emitted before it, by its number or else its time.
-func (o *overtakenFinding) isEarlier(other *Event) bool {
-	if o.number != nil && other.Number != nil {
-		return *other.Number < *o.number
+// endSession takes the terminal event.
+func (s *Session) endSession(e *Event) {
+	r := &s.reports
+	_, cancelled := e.Payload.(*aaep.SessionCancelled)
+	completed, _ := e.Payload.(*aaep.SessionCompleted)
+	s.questions.closeAll(r, e, cancelled)
+	if !cancelled {
+		s.states.checkLeft(r, e)
 	}
-	return !other.Time.IsZero() && other.Time.Before(o.time)
-}
-
-func (s *Session) startSession(e *Event, p *aaep.SessionStarted) {
-	if !s.started {
-		s.startEvent, s.startTime = e.eventRef(), e.producerTime()
-	}
-	if o := s.overtakenStart; o != nil && o.isEarlier(e) {
-		s.retractFinding(o.finding, "its start was under way", e)
-	}
-	s.overtakenStart = nil
-	s.started = true
-	if len(p.ToolsAvailable) > 0 && len(p.ToolsAvailable) <= maxTools {
-		s.announcedTools = make(map[string]bool, len(p.ToolsAvailable))
-		for _, t := range p.ToolsAvailable {
-			s.announcedTools[boundID(t)] = true
+	s.outputs.closeAll(r, e, completed != nil)
+	if s.lifecycle.isComplete() {
+		if completed != nil {
+			s.tools.checkCount(r, e, completed)
+			s.lifecycle.checkDuration(r, e, completed)
 		}
+		s.states.checkPhases(r, e, s.tools.wereInvoked())
 	}
+	s.lifecycle.end(e)
+	s.tools.drop()
+}
+
+// NoteRefusedNumber notes the number of an event that does not count, so that it is not taken
+// for missing, and gives the findings that it takes back.
+func (s *Session) NoteRefusedNumber(number int64, id string, seq uint64) []*catalogue.Finding {
+	s.reports.findingList = nil
+	if !s.lifecycle.hasEnded() {
+		s.sequence.noteRefused(&s.reports, &Event{ID: id, Seq: seq, Number: &number})
+	}
+	return s.reports.findingList
 }
 
 // NeverStarted tells whether the session has events and never started.
-func (s *Session) NeverStarted() bool { return s.hasEvents && !s.started && !s.restored }
+func (s *Session) NeverStarted() bool { return s.lifecycle.neverStarted() }
 
 // IsRunning tells whether the session has started and not ended.
-func (s *Session) IsRunning() bool { return s.started && !s.ended }
+func (s *Session) IsRunning() bool { return s.lifecycle.isRunning() }
 
 // SilenceFinding gives the breach of a session that fell silent without an end
 // (AAEP-C-064), nil if it has ended or never began.
-func (s *Session) SilenceFinding() *catalogue.Finding {
-	if !s.IsRunning() {
-		return nil
-	}
-	q := Session{}
-	return q.addFinding("AAEP-C-064", "", s.startEvent)
-}
+func (s *Session) SilenceFinding() *catalogue.Finding { return s.lifecycle.silenceFinding() }
 
 // StoredItems is how many things the session remembers, each of at most a few KB and
 // usually of 100 bytes.
 func (s *Session) StoredItems() int {
-	return 1 + len(s.gaps) + len(s.announcedTools) + len(s.openInvocations) + len(s.questions) + len(s.outputs)
+	return 1 + s.sequence.storedItems() + s.tools.storedItems() + s.questions.storedItems() + s.outputs.storedItems()
 }
 
 // Tombstone is what is kept of a session that is forgotten otherwise.
@@ -246,21 +194,12 @@ const (
 )
 
 // Tombstone gives what to keep of the session.
-func (s *Session) Tombstone() Tombstone {
-	m := tombstoneKnown
-	if s.started {
-		m |= tombstoneStarted
-	}
-	if s.ended {
-		m |= tombstoneEnded
-	}
-	return m
-}
+func (s *Session) Tombstone() Tombstone { return s.lifecycle.tombstone() }
 
 // Restore makes a session of what was kept of it; of zero, a new one.
 func Restore(m Tombstone) *Session {
 	if m == 0 {
 		return &Session{}
 	}
-	return &Session{hasEvents: true, restored: true, started: m&tombstoneStarted != 0, ended: m&tombstoneEnded != 0}
+	return &Session{lifecycle: restoreLifecycle(m)}
 }

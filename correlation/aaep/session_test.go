@@ -36,8 +36,8 @@ func TestBounds(t *testing.T) {
 		s.Apply(event(t, i, "tool.invoked", fmt.Sprintf(`,"tool":"t","tool_call_id":"call_%d"`, i)))
 		s.Apply(event(t, i, "output.streaming", fmt.Sprintf(`,"output_id":"out_%d","chunk":"","position":0,"complete":%v`, i, i%2 == 0)))
 	}
-	if len(s.openInvocations) != maxOpenInvocations || len(s.questions) != maxQuestions || len(s.outputs) != maxOutputs || s.StoredItems() != 1+maxOpenInvocations+maxQuestions+maxOutputs {
-		t.Errorf("%d invocations, %d questions, %d outputs", len(s.openInvocations), len(s.questions), len(s.outputs))
+	if len(s.tools.open) != maxOpenInvocations || len(s.questions.list) != maxQuestions || len(s.outputs.list) != maxOutputs || s.StoredItems() != 1+maxOpenInvocations+maxQuestions+maxOutputs {
+		t.Errorf("%d invocations, %d questions, %d outputs", len(s.tools.open), len(s.questions.list), len(s.outputs.list))
 	}
 	for i := range 2 * maxReplies {
 		reply, err := aaep.Decode(fmt.Appendf(nil, `{"type":"confirmation.reply","reply_token":"rpl_999","decision":"perhaps%d"}`, i), strictjson.DefaultLimits)
@@ -46,7 +46,7 @@ func TestBounds(t *testing.T) {
 		}
 		s.Apply(NewEvent(reply))
 	}
-	if n := len(s.questions[maxQuestions-1].replies); n != maxReplies {
+	if n := len(s.questions.list[maxQuestions-1].replies); n != maxReplies {
 		t.Errorf("%d answers are remembered", n)
 	}
 }

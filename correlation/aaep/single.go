@@ -2,7 +2,6 @@ package aaep
 
 import (
 	"bytes"
-	"math/bits"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/internal/secrets"
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -234,25 +232,12 @@ func acceptsAnswer(p *aaep.AwaitingClarification, response string) bool {
 	})
 }
 
-// reportHints reports the checks that an event fails by itself.
-func (s *Session) reportHints(e *Event) {
-	for left := e.hints; left != 0; left &= left - 1 {
-		bit := left & -left
-		c := hintChecks[bits.TrailingZeros16(uint16(bit))]
-		if c.once && s.givenHints&bit != 0 {
-			continue
-		}
-		s.givenHints |= bit
-		s.addFinding(c.check, c.what, e.eventRef())
-	}
-}
-
 // EventHints reports the checks that an event of no session fails by itself, but for
 // those that are said once a session.
 func EventHints(e *Event) []*catalogue.Finding {
-	s := Session{givenHints: ^hintSet(0)}
-	s.reportHints(e)
-	return s.out
+	r := reports{givenHints: ^hintSet(0)}
+	r.addHints(e)
+	return r.findingList
 }
 
 // EventFindings reports the checks that a message fails by itself, whatever its session or
@@ -266,20 +251,4 @@ func EventFindings(e *Event) []*catalogue.Finding {
 		return nil
 	}
 	return EventHints(e)
-}
-
-// checkSkew compares an event's time with that of its receipt. A recording does not say
-// when its events were received: it is known only that they were by Event.Until.
-func (s *Session) checkSkew(e *Event) {
-	if e.Time.IsZero() || s.reportedOnce&reportedSkew != 0 {
-		return
-	}
-	received := e.At
-	if e.FromRecording && !e.RecordedUntil.IsZero() {
-		received = e.RecordedUntil
-	}
-	if e.Time.Sub(received) > maxClockAhead || e.At.Sub(e.Time) > maxClockBehind {
-		s.reportedOnce |= reportedSkew
-		s.addFinding("AAEP-C-067", "", e.eventRef()).Severity = events.SeverityInfo
-	}
 }

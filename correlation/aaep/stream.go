@@ -7,6 +7,14 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
+// outputs is what the session streams: at most maxOutputs outputs.
+type outputs struct {
+	list   []*streamedOutput
+	naming namingSet
+}
+
+func (s *outputs) storedItems() int { return len(s.list) }
+
 // streamedOutput is one streamed output (AAEP 4.3.3).
 type streamedOutput struct {
 	id           string
@@ -26,7 +34,7 @@ type missingRange struct {
 
 // fillMissing takes a chunk that was under way when a later one came, and tells whether it
 // is one.
-func (s *Session) fillMissing(o *streamedOutput, e *Event, p *aaep.OutputStreaming) bool {
+func (o *streamedOutput) fillMissing(r *reports, e *Event, p *aaep.OutputStreaming) bool {
 	h := o.missing
 	if h == nil || p.Position == nil || *p.Position != h.from || !h.isEarlier(e) {
 		return false
@@ -36,7 +44,7 @@ func (s *Session) fillMissing(o *streamedOutput, e *Event, p *aaep.OutputStreami
 		return false
 	}
 	if h.from = end; end == h.to {
-		s.retractFinding(h.finding, "what was missing came late", e)
+		r.retract(h.finding, "what was missing came late", e)
 		o.missing = nil
 	}
 	return true
@@ -50,28 +58,26 @@ const (
 	streamUnnamed
 )
 
-func (s *Session) handleChunk(e *Event, p *aaep.OutputStreaming) {
-	s.stateExplained, s.actedSinceAnswer = true, true
-	s.announcedPhases |= provedWriting
-	s.checkMixedNaming(e, p.OutputID != "")
-	o := s.findOutput(boundID(p.OutputID))
+func (s *outputs) handleChunk(r *reports, e *Event, p *aaep.OutputStreaming) {
+	s.checkMixedNaming(r, e, p.OutputID != "")
+	o := s.find(boundID(p.OutputID))
 	done := isTrue(p.Complete)
 	if o == nil {
 		o = &streamedOutput{id: boundID(p.OutputID), firstEvent: e.eventRef()}
-		s.addOutput(o)
+		s.add(o)
 		if p.Position != nil {
 			o.advancePast(p)
 		}
 		o.complete = done
 		return
 	}
-	if s.fillMissing(o, e, p) {
+	if o.fillMissing(r, e, p) {
 		return
 	}
 	if o.complete {
-		s.addFinding("AAEP-C-143", "", o.firstEvent, e.eventRef())
+		r.add("AAEP-C-143", "", o.firstEvent, e.eventRef())
 		if done {
-			s.addFinding("AAEP-C-142", "closed again", o.firstEvent, e.eventRef())
+			r.add("AAEP-C-142", "closed again", o.firstEvent, e.eventRef())
 		}
 		return
 	}
@@ -79,20 +85,20 @@ func (s *Session) handleChunk(e *Event, p *aaep.OutputStreaming) {
 	if p.Position == nil {
 		return
 	}
-	s.checkPosition(e, p, o, done)
+	o.checkPosition(r, e, p, done)
 	o.advancePast(p)
 }
 
-func (s *Session) checkPosition(e *Event, p *aaep.OutputStreaming, o *streamedOutput, done bool) {
+func (o *streamedOutput) checkPosition(r *reports, e *Event, p *aaep.OutputStreaming, done bool) {
 	at := *p.Position
 	switch {
 	case at == o.nextPosition, at == o.lastPosition && done && p.Chunk == "":
 	case at < o.lastPosition:
-		s.addFinding("AAEP-C-140", "", o.firstEvent, e.eventRef())
+		r.add("AAEP-C-140", "", o.firstEvent, e.eventRef())
 	case at == o.nextUTF16:
-		s.addFinding("AAEP-C-141", "it counts UTF-16 units, not characters", o.firstEvent, e.eventRef()).Case = "unit"
+		r.add("AAEP-C-141", "it counts UTF-16 units, not characters", o.firstEvent, e.eventRef()).Case = "unit"
 	default:
-		b := s.addFinding("AAEP-C-141", "", o.firstEvent, e.eventRef())
+		b := r.add("AAEP-C-141", "", o.firstEvent, e.eventRef())
 		if o.missing = nil; at > o.nextPosition && e.ID != "" {
 			o.missing = &missingRange{o.nextPosition, at, overtakenFinding{b, e.Time, e.Number}}
 		}
@@ -108,8 +114,8 @@ func (o *streamedOutput) advancePast(p *aaep.OutputStreaming) {
 	}
 }
 
-func (s *Session) findOutput(id string) *streamedOutput {
-	for _, o := range s.outputs {
+func (s *outputs) find(id string) *streamedOutput {
+	for _, o := range s.list {
 		if o.id == id {
 			return o
 		}
@@ -117,36 +123,43 @@ func (s *Session) findOutput(id string) *streamedOutput {
 	return nil
 }
 
-func (s *Session) addOutput(o *streamedOutput) {
-	if len(s.outputs) >= maxOutputs {
+func (s *outputs) add(o *streamedOutput) {
+	if len(s.list) >= maxOutputs {
 		drop := 0
-		for i, old := range s.outputs {
+		for i, old := range s.list {
 			if old.complete {
 				drop = i
 				break
 			}
 		}
-		s.outputs = append(s.outputs[:drop], s.outputs[drop+1:]...)
+		s.list = append(s.list[:drop], s.list[drop+1:]...)
 	}
-	s.outputs = append(s.outputs, o)
+	s.list = append(s.list, o)
 }
 
-func (s *Session) checkMixedNaming(e *Event, named bool) {
+func (s *outputs) checkMixedNaming(r *reports, e *Event, named bool) {
 	bit := streamUnnamed
 	if named {
 		bit = streamNamed
 	}
-	if s.streamNaming |= bit; s.streamNaming == streamNamed|streamUnnamed && s.reportedOnce&reportedMixedOutputs == 0 {
-		s.reportedOnce |= reportedMixedOutputs
-		s.addFinding("AAEP-C-144", "", e.eventRef())
+	if s.naming |= bit; s.naming == streamNamed|streamUnnamed {
+		r.addOnce(reportedMixedOutputs, "AAEP-C-144", e.eventRef())
 	}
 }
 
-func (s *Session) closeOutput(e *Event, o *streamedOutput, succeeded bool) {
+// closeAll takes the outputs when their session ends, and forgets them.
+func (s *outputs) closeAll(r *reports, e *Event, succeeded bool) {
+	for _, o := range s.list {
+		o.close(r, e, succeeded)
+	}
+	s.list = nil
+}
+
+func (o *streamedOutput) close(r *reports, e *Event, succeeded bool) {
 	if o.complete {
 		return
 	}
-	b := s.addFinding("AAEP-C-142", "never closed", o.firstEvent, e.eventRef())
+	b := r.add("AAEP-C-142", "never closed", o.firstEvent, e.eventRef())
 	if !succeeded {
 		asHint(b)
 	}

@@ -56,12 +56,11 @@ func (n *Negotiations) CheckReply(e *Event) *catalogue.Finding {
 	if strings.HasPrefix(e.Type, "confirmation") {
 		may = g.mayConfirm
 	}
-	q := Session{}
 	switch {
 	case g.closed != (eventRef{}) && e.At.Sub(g.closedAt) > replyGrace:
-		return q.addFinding("AAEP-C-112", "its subscription was closed before", g.closed, e.eventRef())
+		return newFinding("AAEP-C-112", "its subscription was closed before", g.closed, e.eventRef())
 	case may == flagFalse:
-		return q.addFinding("AAEP-C-112", "its subscription was accepted as one that does not reply", e.eventRef())
+		return newFinding("AAEP-C-112", "its subscription was accepted as one that does not reply", e.eventRef())
 	}
 	return nil
 }

@@ -9,6 +9,32 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
+// tools is what the session may call and what it has called: at most maxTools announced
+// tools and maxOpenInvocations open invocations.
+type tools struct {
+	announced map[string]bool
+	open      []*invocation
+	count     int64 // of invocations
+}
+
+// announce keeps the tools that the session may call.
+func (t *tools) announce(names []string) {
+	if len(names) == 0 || len(names) > maxTools {
+		return
+	}
+	t.announced = make(map[string]bool, len(names))
+	for _, name := range names {
+		t.announced[boundID(name)] = true
+	}
+}
+
+// drop forgets the tools and the open invocations when the session ends.
+func (t *tools) drop() { t.announced, t.open = nil, nil }
+
+func (t *tools) wereInvoked() bool { return t.count > 0 }
+
+func (t *tools) storedItems() int { return len(t.announced) + len(t.open) }
+
 // invocation is a tool call that is open.
 type invocation struct {
 	id, tool     string
@@ -38,33 +64,32 @@ var riskLevels = map[string]riskLevel{"medium": riskMedium, "high": riskHigh}
 // isRisky tells whether the user must have been asked (A-05 of the digest).
 func (i *invocation) isRisky() bool { return i.irreversible || i.risk == riskHigh }
 
-func (s *Session) handleInvocation(e *Event, p *aaep.ToolInvoked) {
+func (t *tools) handleInvocation(r *reports, q *questions, e *Event, p *aaep.ToolInvoked) {
 	i := &invocation{id: boundID(p.ToolCallID), tool: boundID(p.Tool), event: e.eventRef(), invokedAt: e.producerTime(),
 		irreversible: isTrue(p.Irreversible), risk: riskLevels[p.RiskLevel]}
 	if p.ExpectedDurationMS != nil {
 		i.expectedMS = *p.ExpectedDurationMS
 	}
-	s.invocationCount++
-	s.stateExplained, s.actedSinceAnswer = true, true
-	if s.announcedTools != nil && !s.announcedTools[i.tool] {
-		s.addFinding("AAEP-C-088", "", e.eventRef()).Call = i.id
+	t.count++
+	if t.announced != nil && !t.announced[i.tool] {
+		r.add("AAEP-C-088", "", e.eventRef()).Call = i.id
 	}
 	if i.id == "" {
 		i.correlation = e.correlation
-		if o := s.findOpenInvocation(func(o *invocation) bool { return o.id == "" && o.tool == i.tool }); o != nil {
-			s.addFinding("AAEP-C-085", "", o.event, e.eventRef())
+		if o := t.findOpen(func(o *invocation) bool { return o.id == "" && o.tool == i.tool }); o != nil {
+			r.add("AAEP-C-085", "", o.event, e.eventRef())
 		}
 	}
-	s.judgeInvocation(e, i)
-	if len(s.openInvocations) >= maxOpenInvocations {
-		s.openInvocations = slices.Delete(s.openInvocations, 0, 1)
+	q.judgeInvocation(r, e, i)
+	if len(t.open) >= maxOpenInvocations {
+		t.open = slices.Delete(t.open, 0, 1)
 	}
-	s.openInvocations = append(s.openInvocations, i)
+	t.open = append(t.open, i)
 }
 
-// findOpenInvocation gives the oldest open invocation that fits.
-func (s *Session) findOpenInvocation(fits func(*invocation) bool) *invocation {
-	for _, i := range s.openInvocations {
+// findOpen gives the oldest open invocation that fits.
+func (t *tools) findOpen(fits func(*invocation) bool) *invocation {
+	for _, i := range t.open {
 		if fits(i) {
 			return i
 		}
@@ -75,40 +100,54 @@ func (s *Session) findOpenInvocation(fits func(*invocation) bool) *invocation {
 // handleCompletion pairs a completion by its id, else by tool and correlation id, else by tool
 // in order; among several invocations of one id, that of its own tool comes first. That nothing was invoked,
 // or nothing completed, is found where calls are correlated.
-func (s *Session) handleCompletion(e *Event, p *aaep.ToolCompleted) {
+func (t *tools) handleCompletion(r *reports, e *Event, p *aaep.ToolCompleted) {
 	id, tool := boundID(p.ToolCallID), boundID(p.Tool)
-	s.stateExplained = true
 	var i *invocation
 	if id == "" && e.correlation != "" {
-		i = s.findOpenInvocation(func(o *invocation) bool { return o.id == "" && o.tool == tool && o.correlation == e.correlation })
+		i = t.findOpen(func(o *invocation) bool { return o.id == "" && o.tool == tool && o.correlation == e.correlation })
 	}
 	if i == nil {
-		i = s.findOpenInvocation(func(o *invocation) bool { return o.id == id && o.tool == tool })
+		i = t.findOpen(func(o *invocation) bool { return o.id == id && o.tool == tool })
 	}
 	if i == nil && id != "" {
-		i = s.findOpenInvocation(func(o *invocation) bool { return o.id == id })
+		i = t.findOpen(func(o *invocation) bool { return o.id == id })
 	}
 	if i == nil {
-		i = s.findOpenInvocation(func(o *invocation) bool { return (o.id == "") != (id == "") && o.tool == tool })
+		i = t.findOpen(func(o *invocation) bool { return (o.id == "") != (id == "") && o.tool == tool })
 		if i == nil {
 			return
 		}
-		s.addFinding("AAEP-C-084", "", i.event, e.eventRef()).Call = firstNonEmpty(i.id, id)
+		r.add("AAEP-C-084", "", i.event, e.eventRef()).Call = firstNonEmpty(i.id, id)
 	}
-	s.openInvocations = slices.DeleteFunc(s.openInvocations, func(o *invocation) bool { return o == i })
-	s.checkDurations(e, p, i)
+	t.open = slices.DeleteFunc(t.open, func(o *invocation) bool { return o == i })
+	i.checkDurations(r, e, p)
 	if p.Status == "success" && i.laterQuestion != nil {
-		s.judgeLateQuestion(e, i)
+		i.judgeLateQuestion(r, e)
 	}
 }
 
-func (s *Session) checkDurations(e *Event, p *aaep.ToolCompleted, i *invocation) {
+func (i *invocation) checkDurations(r *reports, e *Event, p *aaep.ToolCompleted) {
 	seen := e.producerTime().Sub(i.invokedAt).Milliseconds()
 	switch {
 	case p.DurationMS != nil && durationsDiffer(*p.DurationMS, seen):
-		s.addFinding("AAEP-C-086", "not what the events show", i.event, e.eventRef()).Call = i.id
+		r.add("AAEP-C-086", "not what the events show", i.event, e.eventRef()).Call = i.id
 	case i.expectedMS > 0 && seen > 2*i.expectedMS:
-		s.addFinding("AAEP-C-086", "more than twice what was announced", i.event, e.eventRef()).Call = i.id
+		r.add("AAEP-C-086", "more than twice what was announced", i.event, e.eventRef()).Call = i.id
+	}
+}
+
+// checkLeftCalling checks a session that leaves calling_tool: its only open invocation has
+// not completed.
+func (t *tools) checkLeftCalling(r *reports, e *Event, p *aaep.StateChanged) {
+	if p.FromState == stateCalling && p.ToState != stateCalling && len(t.open) == 1 {
+		r.add("AAEP-C-087", "", t.open[0].event, e.eventRef()).Call = t.open[0].id
+	}
+}
+
+// checkCount compares the number of invocations that the last event says with that seen.
+func (t *tools) checkCount(r *reports, e *Event, p *aaep.SessionCompleted) {
+	if n := p.ToolInvocationsCount; n != nil && *n != t.count {
+		r.add("AAEP-C-071", "the number of invocations", e.eventRef()).Case = "count"
 	}
 }
 

@@ -15,8 +15,6 @@
 package conformance
 
 import (
-	"slices"
-
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 )
 
@@ -79,7 +77,13 @@ type Profile struct {
 
 // Profiles gives every profile, in the order in which reports list them. The
 // caller may change the result.
-func Profiles() []Profile { return slices.Concat(agentHookProfiles, aaepLevels) }
+func Profiles() []Profile {
+	var list []Profile
+	for _, name := range protocolOrder {
+		list = append(list, protocols[name].profiles...)
+	}
+	return list
+}
 
 // FindProfile finds a profile.
 func FindProfile(name string) (Profile, bool) {

@@ -3,7 +3,6 @@ package conformance
 import (
 	"cmp"
 	"encoding/json"
-	"strings"
 
 	reading "github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
@@ -59,24 +58,25 @@ func TallyRecording(protocol string, lines []json.RawMessage, found []events.Fin
 	t := New()
 	x := recordingIndex{byEvent: map[string]sessionKey{}, byCall: map[string]sessionKey{}, bySession: map[string]sessionKey{}}
 	var later []json.RawMessage
+	row := protocols[protocol]
 	for _, raw := range lines {
 		one := reading.Read(protocol, raw)
 		line := one.Event
 		if line == nil {
 			continue
 		}
-		if isAnswer(line) || protocol == subject.ProtoAAEP && isHandshake(line) {
+		if isAnswer(line) || row.isLate != nil && row.isLate(line) {
 			later = append(later, line)
 			continue
 		}
 		t.AddEvent(protocol, one.Publisher, "", line)
-		if protocol == subject.ProtoAgentHook {
-			x.addEvent(line, one.Publisher)
+		if row.index != nil {
+			row.index(x, line, one.Publisher)
 		}
 	}
 	producer := t.handshakeProducer(protocol, later)
 	for _, line := range later {
-		if protocol == subject.ProtoAgentHook || isAnswer(line) {
+		if isAnswer(line) {
 			t.addAnswer(protocol, x, line)
 		} else {
 			t.AddEvent(protocol, producer, "", line)
@@ -128,31 +128,8 @@ func (t *Tally) handshakeProducer(protocol string, handshakes []json.RawMessage)
 	return ""
 }
 
-// isHandshake tells messages about subscriptions from events.
-func isHandshake(line []byte) bool {
-	var shape struct {
-		Type any `json:"type"`
-	}
-	err := strictjson.Unmarshal(line, &shape)
-	kind, _ := shape.Type.(string)
-	return err == nil && strings.HasPrefix(kind, handshakePrefix)
-}
-
 // recordingIndex finds the events that answers are about.
 type recordingIndex struct{ byEvent, byCall, bySession map[string]sessionKey }
-
-func (x recordingIndex) addEvent(line []byte, publisher string) {
-	e, _ := agenthook.Decode(line, strictjson.DefaultLimits)
-	if e == nil {
-		return
-	}
-	at := sessionKey{cmp.Or(publisher, e.Source), e.SessionID}
-	for key, in := range map[string]map[string]sessionKey{"e" + e.EventID: x.byEvent, "c" + e.ToolCallID(): x.byCall, "s" + e.SessionID: x.bySession} {
-		if _, there := in[key[1:]]; !there && len(key) > 1 {
-			in[key[1:]] = at
-		}
-	}
-}
 
 func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 	var box struct {
@@ -166,14 +143,14 @@ func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 		t.AddDecision(d)
 		return
 	}
-	reply, err := agenthook.ParseReply(line)
-	if err != nil || protocol != subject.ProtoAgentHook {
+	row := protocols[protocol]
+	if row.readReply == nil {
 		return
 	}
-	at := x.lookup(agenthook.NormaliseID(reply.EventID), "", "")
-	var f facetList
-	f.addVerdict(events.Verdict(reply.Decision))
-	t.sessionTally(protocol, sessionKey{boundID(at.source), boundID(at.session)}).addFacets(f)
+	if event, f, ok := row.readReply(line); ok {
+		at := x.lookup(event, "", "")
+		t.sessionTally(protocol, sessionKey{boundID(at.source), boundID(at.session)}).addFacets(f)
+	}
 }
 
 func (x recordingIndex) lookup(event, session, call string) sessionKey {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Score counts the requirements of a profile by their outcome.
@@ -92,8 +91,10 @@ func (t *Tally) viewOf(protocol string, s Subject) subjectView {
 		for f, n := range o.counts {
 			v.counts[f] += n
 		}
-		if hook := t.sessions[subject.ProtoAgentHook][p]; protocol == subject.ProtoAAEP && hook != nil {
-			v.counts[AgentHookExecutions] += hook.counts[TimedExecutions]
+		for _, b := range protocols[protocol].borrowed {
+			if other := t.sessions[b.protocol][p]; other != nil {
+				v.counts[b.as] += other.counts[b.facet]
+			}
 		}
 		v.partial = v.partial || o.partial
 		o.addOpenCounts(v.counts)

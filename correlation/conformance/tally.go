@@ -4,12 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -75,125 +71,28 @@ func (t *Tally) sessionTally(protocol string, p sessionKey) *sessionTally {
 // broker knows; a session that the body names comes before it. An event that
 // cannot be read counts, and shows nothing else; the finding says the rest.
 func (t *Tally) AddEvent(protocol, source, session string, raw []byte) {
-	switch protocol {
-	case subject.ProtoAgentHook:
-		e, _ := agenthook.Decode(raw, strictjson.DefaultLimits)
-		if e != nil {
-			t.addAgentHook(e, sessionKey{boundID(cmp.Or(source, e.Source)), boundID(e.SessionID)})
-			return
-		}
-	case subject.ProtoAAEP:
-		e, _ := aaep.Decode(raw, strictjson.DefaultLimits)
-		if e != nil {
-			t.addAAEP(e, sessionKey{boundID(cmp.Or(source, e.Producer.AgentID)), boundID(e.SessionID)}, raw)
-			return
-		}
-	default:
+	row, known := protocols[protocol]
+	if !known || row.addEvent(t, source, raw) {
 		return
 	}
 	t.sessionTally(protocol, sessionKey{boundID(source), boundID(session)}).addEvent("", facetList{Event})
 }
 
-func (t *Tally) addAgentHook(e *agenthook.Event, p sessionKey) {
-	o := t.sessionTally(subject.ProtoAgentHook, p)
-	fresh := o.addEvent(e.EventID, agentHookFacets(e))
-	id := e.ToolCallID()
-	switch {
-	case !fresh:
-	case e.EventType == agenthook.PreLLMCall:
-		o.openModelCalls++
-	case e.EventType == agenthook.PostLLMCall, e.EventType == agenthook.ErrorOccurred && id == "": // H-13
-		o.openModelCalls--
-	}
-	if e.EventType == agenthook.PostToolUse && (e.HasGovernanceBlock() || o.isGoverned(id)) {
-		o.counts[GovernedPost]++
-	}
-	verdict, stamped := e.AdmissionVerdict()
-	mode, is := e.FailMode()
-	excused := is && mode.Triggered
-	pre := e.EventType == agenthook.PreToolUse
-	if pre && e.HasGovernanceBlock() && id != "" {
-		o.rememberID("governed\x00" + id)
-	}
-	if id == "" {
-		id = "event " + e.EventID
-	}
-	waits := pre && (e.EvidencePhase == agenthook.PhasePreCommit || e.EvidencePhase == "")
-	denied := stamped && verdict.Verdict == string(events.Deny)
-	o.ended = o.ended || e.EventType == agenthook.SessionEnd
-	if pre || excused || e.ClosesCall() {
-		o.addCall(id, callState{needsVerdict: waits, hasVerdict: stamped || excused, announced: pre && e.ToolCallID() != "", ended: e.ClosesCall() || denied})
-	}
-}
-
-func (t *Tally) addAAEP(e *aaep.Event, p sessionKey, raw []byte) {
-	token := ""
-	switch q := e.Payload.(type) {
-	case *aaep.AwaitingConfirmation:
-		token = q.ReplyToken
-	case *aaep.AwaitingClarification:
-		token = q.ReplyToken
-	case *aaep.ConfirmationReply:
-		p = t.questionSession(q.ReplyToken, p)
-	case *aaep.ClarificationReply:
-		p = t.questionSession(q.ReplyToken, p)
-	}
-	if token != "" && len(t.questionSessions) < maxTokens {
-		t.questionSessions[token] = p
-	}
-	if strings.HasPrefix(e.Type, handshakePrefix) {
-		o, list := t.sessionTally(subject.ProtoAAEP, p), handshakeFacets(e)
-		o.addFacets(list)
-		switch {
-		case slices.Contains(list, SubscriptionAnswers):
-			o.openRequests--
-		case (slices.Contains(list, SubscriptionRequests) || slices.Contains(list, Renewal)) && !o.rememberID("asked\x00"+string(raw)):
-			o.openRequests++
-		}
-		return
-	}
-	if e.IsReply() {
-		t.sessionTally(subject.ProtoAAEP, p).addFacets(aaepFacets(e))
-		return
-	}
-	o := t.sessionTally(subject.ProtoAAEP, p)
-	o.addEvent(e.EventID, aaepFacets(e))
-	o.ended = o.ended || e.IsTerminal()
-	switch e.Payload.(type) {
-	case *aaep.ToolInvoked:
-		o.addCall(e.ToolCallID(), callState{announced: e.ToolCallID() != ""})
-	case *aaep.ToolCompleted:
-		o.addCall(e.ToolCallID(), callState{ended: true})
-	}
-}
-
-// questionSession is where a reply belongs: it has no session of its own.
-func (t *Tally) questionSession(token string, p sessionKey) sessionKey {
-	if q, known := t.questionSessions[token]; known {
-		return q
-	}
-	return p
-}
-
 // AddRequest takes the admitter's copy of a request: it says what was asked for, and
 // nothing of how its publisher reports.
 func (t *Tally) AddRequest(protocol, source, session string, raw []byte) {
-	if protocol != subject.ProtoAgentHook {
+	row := protocols[protocol]
+	if row.readRequest == nil {
 		return
 	}
-	e, _ := agenthook.Decode(raw, strictjson.DefaultLimits)
-	if e == nil {
-		return
-	}
-	o := t.sessionTally(protocol, sessionKey{boundID(source), boundID(cmp.Or(e.SessionID, session))})
-	if e.ToolInput != nil {
-		o.counts[AnnouncedArguments]++
+	if named, f, ok := row.readRequest(raw); ok {
+		t.sessionTally(protocol, sessionKey{boundID(source), boundID(cmp.Or(named, session))}).addFacets(f)
 	}
 }
 
 // AddDecision takes a recorded decision.
 func (t *Tally) AddDecision(d events.Decision) {
-	if d.Protocol == subject.ProtoAgentHook || d.Protocol == subject.ProtoAAEP {
+	if _, known := protocols[d.Protocol]; known {
 		o := t.sessionTally(d.Protocol, sessionKey{boundID(d.Source), boundID(d.Session)})
 		o.addFacets(decisionFacets(d.Verdict))
 		if d.Verdict == events.Deny && d.ToolCallID != "" {

@@ -135,7 +135,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	}
 	options = WithBounds(options, f.MaxCalls, f.MaxSessions)
 	w := newWorker(f, env, nc, js, correlation.New(options))
-	w.snapshots = snapshots{dir: f.StateDir, every: uint64(f.StateEvery), key: master.Snapshot(), options: options, context: fmt.Sprintf("%s+%08x", voucher.Name(), voucher.KeyHash())}
+	w.snapshots = snapshots{stream: f.Stream, dir: f.StateDir, every: uint64(f.StateEvery), key: master.Snapshot(), options: options, context: fmt.Sprintf("%s+%08x", voucher.Name(), voucher.KeyHash())}
 	w.keys = sessions
 	w.erasure.log.Known = note.VerifierList(voucher)
 	for {
@@ -147,7 +147,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 			return err
 		}
 		env.Log.Info().Err(err).Msg("starting over")
-		if err := w.dropSnapshot(); err != nil {
+		if err := w.snapshots.drop(); err != nil {
 			return err
 		}
 		w = w.newFromScratch()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
@@ -30,15 +28,15 @@ type erasureState struct {
 }
 
 // gapHandler returns the function that explains gaps of the log.
-func (w *worker) gapHandler(ctx context.Context) func(from, to uint64) error {
-	return func(from, to uint64) error { return w.erasure.log.Explain(ctx, from, to) }
+func (s *erasureState) gapHandler(ctx context.Context) func(from, to uint64) error {
+	return func(from, to uint64) error { return s.log.Explain(ctx, from, to) }
 }
 
-// noteErasure handles an input that may be an erasure record. Data erased by a completed erasure
+// note handles an input that may be an erasure record. Data erased by a completed erasure
 // must be erased here, too: the state and its snapshots hold arguments of calls, and the cache
 // holds the sessions' keys.
-func (w *worker) noteErasure(m events.LogMessage) error {
-	if m.Subject != w.erasure.subject {
+func (s *erasureState) note(m events.LogMessage, keys sessionSecrets) error {
+	if m.Subject != s.subject {
 		return nil
 	}
 	e, err := events.DecodeRecord[events.Erasure](m.Body)
@@ -46,22 +44,22 @@ func (w *worker) noteErasure(m events.LogMessage) error {
 	case err != nil:
 		return nil
 	case e.State == events.ErasureBegun:
-		w.erasure.owedSeq = m.Seq
-	case e.State == events.ErasureDone && m.Seq > w.erasure.readFrom:
-		w.keys.forgetErased(e)
+		s.owedSeq = m.Seq
+	case e.State == events.ErasureDone && m.Seq > s.readFrom:
+		keys.forgetErased(e)
 		return fmt.Errorf("%w (erasure %s, sequence %d)", errErased, e.ErasureID, m.Seq)
 	}
 	return nil
 }
 
 // owesCursor reports whether a cursor has to be written although there are no outputs.
-func (w *worker) owesCursor() bool {
-	return w.cursor.Consumed < w.erasure.owedSeq && w.head >= w.erasure.owedSeq
+func (s *erasureState) owesCursor(consumed, head uint64) bool {
+	return consumed < s.owedSeq && head >= s.owedSeq
 }
 
 // checkNothingErased returns errSnapshot if something was erased after a snapshot's sequence.
-func (w *worker) checkNothingErased(ctx context.Context, seq uint64) error {
-	m, err := streams.NextBySubject(ctx, w.js, w.flags.Stream, w.erasure.subject, seq+1)
+func (s *erasureState) checkNothingErased(ctx context.Context, l *shardLog, seq uint64) error {
+	m, err := streams.NextBySubject(ctx, l.js, l.flags.Stream, s.subject, seq+1)
 	if err != nil {
 		return err
 	}
@@ -71,23 +69,12 @@ func (w *worker) checkNothingErased(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// dropSnapshot deletes the snapshot from the disk.
-func (w *worker) dropSnapshot() error {
-	if w.snapshots.dir == "" {
-		return nil
-	}
-	if err := os.Remove(w.snapshots.filePath(w.flags.Stream)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing a snapshot that may hold what was erased: %w", err)
-	}
-	return nil
-}
-
 // newFromScratch returns a worker that has read nothing yet, to replace one whose state holds
 // erased data.
 func (w *worker) newFromScratch() *worker {
 	next := newWorkerWith(w.flags, w.env, w.nc, w.js, correlation.New(w.snapshots.options), w.metrics)
 	next.ready = w.ready
-	next.snapshots = snapshots{dir: w.snapshots.dir, every: uint64(w.flags.StateEvery), key: w.snapshots.key, options: w.snapshots.options, context: w.snapshots.context}
+	next.snapshots = snapshots{stream: w.flags.Stream, dir: w.snapshots.dir, every: uint64(w.flags.StateEvery), key: w.snapshots.key, options: w.snapshots.options, context: w.snapshots.context}
 	next.keys, next.erasure.log = w.keys, w.erasure.log
 	return next
 }

@@ -29,12 +29,34 @@ type batchPart struct {
 	last bool
 }
 
+// writes are the writes of a shard's outputs under way. The worker's goroutine owns them.
+type writes struct {
+	log      *shardLog
+	inFlight *inFlightBatch // the write whose cursor was sent; nil without one
+	staged   *inFlightBatch // the next write, without a cursor yet; nil without one
+}
+
+// acknowledgement delivers the result of the write whose cursor was sent.
+func (s *writes) acknowledgement() <-chan writeResult { return s.inFlight.acknowledgement() }
+
+// isUnderWay reports whether a cursor was sent whose result is not known.
+func (s *writes) isUnderWay() bool { return s.inFlight != nil }
+
+// settle notes the result of the write whose cursor was sent. A write that stored less than it was
+// passed takes the next one with it, which starts where this one was to end.
+func (s *writes) settle(l writeResult) {
+	if f := s.inFlight; l.err != nil || f != nil && l.n < f.sent {
+		s.abandonStaged()
+	}
+	s.inFlight = nil
+}
+
 // startWrite starts the goroutine of a write.
-func (w *worker) startWrite(ctx context.Context) *inFlightBatch {
+func (g *shardLog) startWrite(ctx context.Context) *inFlightBatch {
 	f := &inFlightBatch{parts: make(chan batchPart, 2), result: make(chan writeResult, 1)}
 	go func() {
 		defer close(f.result)
-		d := w.newDraft()
+		d := g.newDraft()
 		defer d.sent.Close()
 		for {
 			select {
@@ -63,71 +85,72 @@ func (f *inFlightBatch) acknowledgement() <-chan writeResult {
 	return f.result
 }
 
-// stageOutputs sends outputs that no write has sent yet, while another write is under way or the
+// stage sends the pending outputs that no write has sent yet, while another write is under way or the
 // next one has to wait. The goroutine gets more once it has taken the previous part.
-func (w *worker) stageOutputs(ctx context.Context) {
+func (s *writes) stage(ctx context.Context, pending []pendingOutput) {
 	begins := 0
-	if w.inFlight != nil {
-		begins = w.inFlight.sent
+	if s.inFlight != nil {
+		begins = s.inFlight.sent
 	}
-	n := min(len(w.pending)-begins, maxOutputs)
+	n := min(len(pending)-begins, maxOutputs)
 	if n <= 0 {
 		return
 	}
-	if w.staged == nil {
-		w.staged = w.startWrite(ctx)
+	if s.staged == nil {
+		s.staged = s.log.startWrite(ctx)
 	}
-	if s := w.staged; n > s.sent && len(s.parts) == 0 {
-		s.parts <- batchPart{outgoing: outgoing{outputs: slices.Clone(w.pending[begins+s.sent : begins+n])}}
-		s.sent = n
+	if f := s.staged; n > f.sent && len(f.parts) == 0 {
+		f.parts <- batchPart{outgoing: outgoing{outputs: slices.Clone(pending[begins+f.sent : begins+n])}}
+		f.sent = n
 	}
 }
 
-// commitStaged stores what is staged, with all outputs since.
-func (w *worker) commitStaged(ctx context.Context) {
-	f := w.staged
+// commit stores what is staged, with all outputs since: next gives those, without the first sent
+// ones.
+func (s *writes) commit(ctx context.Context, next func(sent int) outgoing) {
+	f := s.staged
 	if f == nil {
-		f = w.startWrite(ctx)
+		f = s.log.startWrite(ctx)
 	}
-	b := w.nextOutgoing(f.sent)
+	b := next(f.sent)
 	f.sent += len(b.outputs)
-	f.parts <- batchPart{b, true} // does not block: stageOutputs leaves one place free
-	w.inFlight, w.staged = f, nil
+	f.parts <- batchPart{b, true} // does not block: stage leaves one place free
+	s.inFlight, s.staged = f, nil
 }
 
 // abandonStaged gives up the staged write. The server discards it.
-func (w *worker) abandonStaged() {
-	if w.staged != nil {
-		close(w.staged.parts)
-		<-w.staged.result
-		w.staged = nil
+func (s *writes) abandonStaged() {
+	if s.staged != nil {
+		close(s.staged.parts)
+		<-s.staged.result
+		s.staged = nil
 	}
 }
 
-// awaitWrites waits for the write under way and abandons the next one.
-func (w *worker) awaitWrites() {
-	w.abandonStaged()
-	if w.inFlight != nil {
-		<-w.inFlight.result
-		w.inFlight = nil
+// await waits for the write under way and abandons the next one.
+func (s *writes) await() {
+	s.abandonStaged()
+	if s.inFlight != nil {
+		<-s.inFlight.result
+		s.inFlight = nil
 	}
 }
 
 // batchDraft is an atomic batch being built.
 type batchDraft struct {
-	w            *worker // only its settings are used
+	log          *shardLog
 	sent         *streams.FencedBatch
 	msgs         []streams.Msg // all of them, for a possible retry
 	size         int
 	firstLeftOut *pendingOutput // the first output that did not fit
 }
 
-func (w *worker) newDraft() *batchDraft {
-	return &batchDraft{w: w, sent: streams.NewFencedBatch(w.nc, w.flags.Stream, w.cursorSubject())}
+func (g *shardLog) newDraft() *batchDraft {
+	return &batchDraft{log: g, sent: streams.NewFencedBatch(g.nc, g.flags.Stream, g.cursorSubject())}
 }
 
-func (w *worker) cursorSubject() string {
-	return w.flags.Space().Control(w.flags.Stream, events.ControlCursor)
+func (g *shardLog) cursorSubject() string {
+	return g.flags.Space().Control(g.flags.Stream, events.ControlCursor)
 }
 
 // addOutputs encodes and sends outputs, as many as fit.
@@ -143,7 +166,7 @@ func (d *batchDraft) addOutputs(outputs []pendingOutput) {
 			break
 		}
 		d.size += len(p.out.Body)
-		d.msgs = append(d.msgs, outputMessage(p.out, d.w.flags.Stream, p.at))
+		d.msgs = append(d.msgs, outputMessage(p.out, d.log.flags.Stream, p.at))
 	}
 	if len(d.msgs) > from {
 		_ = d.sent.Stage(d.msgs[from:]) // Commit reports the error
@@ -163,16 +186,16 @@ func (d *batchDraft) storeWithCursor(ctx context.Context, b outgoing) writeResul
 		return l
 	}
 	id := fmt.Sprintf("cursor-%d-%d", b.cursor.Consumed, b.cursor.Partial)
-	last := controlMessage(d.w.cursorSubject(), events.ControlCursor, d.w.flags.Stream, id, body, b.at)
-	last.Header[events.HeaderSettings] = []string{d.w.flags.settingsText()}
+	last := controlMessage(d.log.cursorSubject(), events.ControlCursor, d.log.flags.Stream, id, body, b.at)
+	last.Header[events.HeaderSettings] = []string{d.log.flags.settingsText()}
 	batch := append(d.msgs, last)
-	l.seq, l.err = d.w.storeBatch(ctx, d.sent, batch, body, b.fence)
+	l.seq, l.err = d.log.storeBatch(ctx, d.sent, batch, body, b.fence)
 	return l
 }
 
 // writeBatch stores outputs and the position in one atomic batch.
-func (w *worker) writeBatch(ctx context.Context, b outgoing) writeResult {
-	d := w.newDraft()
+func (g *shardLog) writeBatch(ctx context.Context, b outgoing) writeResult {
+	d := g.newDraft()
 	defer d.sent.Close()
 	d.addOutputs(b.outputs)
 	return d.storeWithCursor(ctx, b)

@@ -40,7 +40,7 @@ func (w *worker) put(seq uint64, bodies ...[]byte) {
 func (w *worker) fly(t *testing.T) error {
 	t.Helper()
 	select {
-	case l := <-w.inFlight.acknowledgement():
+	case l := <-w.writes.inFlight.acknowledgement():
 		return w.handleResult(t.Context(), l)
 	case <-time.After(servicetest.Guard):
 		t.Fatal("the write does not land")
@@ -67,21 +67,21 @@ func TestOutputsAreSentBeforeTheirCursor(t *testing.T) {
 	n := someLog(t)
 	w := alone(t, n, long, "w")
 	w.put(1, one("a"), one("b"))
-	w.commitStaged(t.Context())
+	w.writes.commit(t.Context(), w.nextOutgoing)
 	w.put(2, one("c"))
-	w.stageOutputs(t.Context())
-	if w.staged == nil || w.staged.sent != 1 {
-		t.Fatalf("staged %+v, want the one output that is not under way", w.staged)
+	w.writes.stage(t.Context(), w.pending)
+	if w.writes.staged == nil || w.writes.staged.sent != 1 {
+		t.Fatalf("staged %+v, want the one output that is not under way", w.writes.staged)
 	}
 	servicetest.OK(t, w.fly(t))
 	if got := bodies(t, n); got != "ab" || w.cursor.Consumed != 1 {
 		t.Fatalf("%q is stored up to %d: what is staged has no cursor yet", got, w.cursor.Consumed)
 	}
 	w.put(3, one("d"))
-	servicetest.Eventually(t, "the goroutine takes more", func() bool { return len(w.staged.parts) == 0 })
-	w.stageOutputs(t.Context())
+	servicetest.Eventually(t, "the goroutine takes more", func() bool { return len(w.writes.staged.parts) == 0 })
+	w.writes.stage(t.Context(), w.pending)
 	w.put(4, one("e"))
-	w.commitStaged(t.Context())
+	w.writes.commit(t.Context(), w.nextOutgoing)
 	servicetest.OK(t, w.fly(t))
 	if got := bodies(t, n); got != "abcde" || w.cursor.Consumed != 4 || w.cursor.Outputs != 3 || len(w.pending) != 0 {
 		t.Errorf("%q is stored, cursor %+v, %d wait", got, w.cursor, len(w.pending))
@@ -95,15 +95,15 @@ func TestStagedBehindAWriteThatWasCut(t *testing.T) {
 	w := alone(t, n, long, "w")
 	large := func(s string) []byte { return bytes.Repeat([]byte(s), 5<<20) }
 	w.put(10, large("a"), large("b"))
-	w.commitStaged(t.Context())
+	w.writes.commit(t.Context(), w.nextOutgoing)
 	w.put(11, one("c"))
-	w.stageOutputs(t.Context())
+	w.writes.stage(t.Context(), w.pending)
 	servicetest.OK(t, w.fly(t))
-	if w.staged != nil || len(w.pending) != 2 || w.cursor.Consumed != 9 || w.cursor.Partial != 1 {
-		t.Fatalf("staged %v, %d outputs wait, cursor %+v", w.staged, len(w.pending), w.cursor)
+	if w.writes.staged != nil || len(w.pending) != 2 || w.cursor.Consumed != 9 || w.cursor.Partial != 1 {
+		t.Fatalf("staged %v, %d outputs wait, cursor %+v", w.writes.staged, len(w.pending), w.cursor)
 	}
-	for w.stageOutputs(t.Context()); len(w.pending) > 0; {
-		w.commitStaged(t.Context())
+	for w.writes.stage(t.Context(), w.pending); len(w.pending) > 0; {
+		w.writes.commit(t.Context(), w.nextOutgoing)
 		servicetest.OK(t, w.fly(t))
 	}
 	if got := bodies(t, n); got != string(large("a"))+string(large("b"))+"c" {
@@ -122,11 +122,11 @@ func TestMoreThanABatchIsStaged(t *testing.T) {
 			w.put(seq, one(s))
 			w.pending[len(w.pending)-1].n, want = i, want+s
 		}
-		w.stageOutputs(t.Context())
+		w.writes.stage(t.Context(), w.pending)
 	}
 	for len(w.pending) > 0 {
-		w.commitStaged(t.Context())
-		w.stageOutputs(t.Context())
+		w.writes.commit(t.Context(), w.nextOutgoing)
+		w.writes.stage(t.Context(), w.pending)
 		servicetest.OK(t, w.fly(t))
 	}
 	if got := bodies(t, n); got != want {
@@ -139,21 +139,21 @@ func TestStagedByAWriterThatIsFencedOff(t *testing.T) {
 	n := someLog(t)
 	w, other := alone(t, n, long, "w"), alone(t, n, long, "other")
 	w.put(1, one("a"))
-	w.commitStaged(t.Context())
+	w.writes.commit(t.Context(), w.nextOutgoing)
 	servicetest.OK(t, w.fly(t))
 	w.put(2, one("b"))
-	w.stageOutputs(t.Context())
+	w.writes.stage(t.Context(), w.pending)
 	servicetest.OK(t, other.restoreCursor(t.Context()))
 	other.put(2, one("b"))
-	other.commitStaged(t.Context())
+	other.writes.commit(t.Context(), other.nextOutgoing)
 	servicetest.OK(t, other.fly(t))
-	w.commitStaged(t.Context())
+	w.writes.commit(t.Context(), w.nextOutgoing)
 	w.put(3, one("c"))
-	w.stageOutputs(t.Context())
-	if err := w.fly(t); !errors.Is(err, daemon.ErrFenced) || w.staged != nil {
-		t.Errorf("%v, staged %v", err, w.staged)
+	w.writes.stage(t.Context(), w.pending)
+	if err := w.fly(t); !errors.Is(err, daemon.ErrFenced) || w.writes.staged != nil {
+		t.Errorf("%v, staged %v", err, w.writes.staged)
 	}
-	w.awaitWrites()
+	w.writes.await()
 	if got := bodies(t, n); got != "ab" {
 		t.Errorf("%q is stored", got)
 	}
@@ -167,17 +167,17 @@ func TestStagedWhenThePredecessorWasFaster(t *testing.T) {
 	for _, x := range []*worker{w, before} {
 		x.put(1, one("a"))
 	}
-	before.commitStaged(t.Context())
+	before.writes.commit(t.Context(), before.nextOutgoing)
 	servicetest.OK(t, before.fly(t))
-	w.commitStaged(t.Context())
+	w.writes.commit(t.Context(), w.nextOutgoing)
 	w.put(2, one("b"))
-	w.stageOutputs(t.Context())
+	w.writes.stage(t.Context(), w.pending)
 	servicetest.OK(t, w.fly(t)) // fenced, but this one has not written yet: it follows
-	if w.staged != nil || len(w.pending) != 1 {
-		t.Fatalf("staged %v, %d wait", w.staged, len(w.pending))
+	if w.writes.staged != nil || len(w.pending) != 1 {
+		t.Fatalf("staged %v, %d wait", w.writes.staged, len(w.pending))
 	}
-	w.stageOutputs(t.Context())
-	w.commitStaged(t.Context())
+	w.writes.stage(t.Context(), w.pending)
+	w.writes.commit(t.Context(), w.nextOutgoing)
 	servicetest.OK(t, w.fly(t))
 	if got := bodies(t, n); got != "ab" {
 		t.Errorf("%q is stored", got)
@@ -191,13 +191,13 @@ func TestStagedWhenTheServerRestarts(t *testing.T) {
 	var warnings bytes.Buffer
 	w.env.Log = zerolog.New(&warnings)
 	w.put(1, one("a"), one("b"))
-	w.stageOutputs(t.Context())
-	servicetest.Eventually(t, "it is sent", func() bool { return len(w.staged.parts) == 0 })
+	w.writes.stage(t.Context(), w.pending)
+	servicetest.Eventually(t, "it is sent", func() bool { return len(w.writes.staged.parts) == 0 })
 	n.Stop()
 	n.Restart()
 	servicetest.Eventually(t, "the connection is back", func() bool { return w.nc.Status() == nats.CONNECTED })
 	w.put(2, one("c"))
-	w.commitStaged(t.Context())
+	w.writes.commit(t.Context(), w.nextOutgoing)
 	servicetest.OK(t, w.fly(t))
 	if got := bodies(t, n); got != "abc" {
 		t.Errorf("%q is stored", got)

@@ -46,24 +46,24 @@ func ruleSeverities() map[string]events.Severity {
 }
 
 // countSeen reports the state's size after n more messages.
-func (w *worker) countSeen(n int, now time.Time) {
-	if w.metrics.Correlator == nil {
+func (c *workerMetrics) countSeen(core *correlation.Correlator, head uint64, n int, now time.Time) {
+	if c.Correlator == nil {
 		return
 	}
-	s := w.core.Stats()
-	w.metrics.Read(n, w.head, s.Open, s.Calls, s.Sessions)
-	if now.Before(w.metrics.nextLook) {
+	s := core.Stats()
+	c.Read(n, head, s.Open, s.Calls, s.Sessions)
+	if now.Before(c.nextLook) {
 		return
 	}
-	since, _ := w.core.OldestUndecided()
-	w.metrics.Undecided(since)
+	since, _ := core.OldestUndecided()
+	c.Undecided(since)
 	end := time.Now()
-	w.metrics.nextLook = end.Add(max(undecidedEvery, undecidedShare*end.Sub(now)))
+	c.nextLook = end.Add(max(undecidedEvery, undecidedShare*end.Sub(now)))
 }
 
-// countWritten counts the first n pending outputs, which are in the log now.
-func (w *worker) countWritten(n int) {
-	for _, p := range w.pending[:n] {
-		w.metrics.Put(p.out.State, p.out.Finding)
+// countWritten counts outputs that are in the log now.
+func (c *workerMetrics) countWritten(outputs []pendingOutput) {
+	for _, p := range outputs {
+		c.Put(p.out.State, p.out.Finding)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/streams"
+	"github.com/rs/zerolog"
 )
 
 // When a snapshot is written, counted in messages since the last one; those have to be read again
@@ -34,6 +35,7 @@ const (
 
 // snapshots describe a worker's snapshot file and when it is written.
 type snapshots struct {
+	stream  string // of the shard
 	dir     string // "" disables snapshots
 	every   uint64 // messages
 	key     []byte // authenticates the file
@@ -73,8 +75,8 @@ type savedOutput struct {
 
 var errSnapshot = errors.New("the snapshot cannot be used")
 
-func (s *snapshots) filePath(stream string) string {
-	return filepath.Join(s.dir, "correlator-"+stream+".snapshot")
+func (s *snapshots) filePath() string {
+	return filepath.Join(s.dir, "correlator-"+s.stream+".snapshot")
 }
 
 // resumeState starts from the snapshot if there is a matching one, otherwise from the beginning
@@ -101,7 +103,7 @@ func (w *worker) resumeState(ctx context.Context) error {
 	case err != nil:
 		w.env.Log.Warn().Err(err).Msg("reading the log from its beginning")
 		if errors.Is(err, errSnapshot) { // it may hold data erased since
-			if err := w.dropSnapshot(); err != nil {
+			if err := w.snapshots.drop(); err != nil {
 				return err
 			}
 		}
@@ -114,7 +116,7 @@ func (w *worker) resumeState(ctx context.Context) error {
 
 // loadSnapshot loads the state from the file.
 func (w *worker) loadSnapshot(ctx context.Context, last uint64) error {
-	b, err := os.ReadFile(w.snapshots.filePath(w.flags.Stream))
+	b, err := os.ReadFile(w.snapshots.filePath())
 	if err != nil {
 		return err
 	}
@@ -188,7 +190,7 @@ func (w *worker) matchesLog(ctx context.Context, h snapshotHeader, last uint64) 
 	if m == nil || digestOf(*m) != h.Message {
 		return nil, fmt.Errorf("%w: the log has another message at sequence %d", errSnapshot, h.Seq)
 	}
-	if err := w.checkNothingErased(ctx, h.Seq); err != nil {
+	if err := w.erasure.checkNothingErased(ctx, w.shardLog, h.Seq); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -204,15 +206,32 @@ func digestOf(m events.LogMessage) [sha256.Size]byte {
 
 // saveWhenDue writes a snapshot if one is due. idle means that there is no other work.
 func (w *worker) saveWhenDue(now time.Time, idle bool) {
-	s := &w.snapshots
-	news, since := w.head-s.head, now.Sub(s.at)
-	switch {
-	case s.dir == "" || s.writing != nil || news == 0 || since < saveRest*s.pause:
-	case news >= s.every,
-		idle && news >= s.every/saveSome && since >= saveRestIdle,
-		news >= s.every/saveSome && since >= saveEvery:
+	if w.snapshots.isDue(w.head, now, idle) {
 		w.saveSnapshot()
 	}
+}
+
+// isDue reports whether the state at head is to be written.
+func (s *snapshots) isDue(head uint64, now time.Time, idle bool) bool {
+	news, since := head-s.head, now.Sub(s.at)
+	switch {
+	case s.dir == "" || s.writing != nil || news == 0 || since < saveRest*s.pause:
+		return false
+	case news >= s.every:
+		return true
+	}
+	return news >= s.every/saveSome && (idle && since >= saveRestIdle || since >= saveEvery)
+}
+
+// drop deletes the snapshot from the disk.
+func (s *snapshots) drop() error {
+	if s.dir == "" {
+		return nil
+	}
+	if err := os.Remove(s.filePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing a snapshot that may hold what was erased: %w", err)
+	}
+	return nil
 }
 
 // saveSnapshot encodes the state and starts writing it to disk, unless it has to give up: then
@@ -236,7 +255,7 @@ func (w *worker) saveSnapshot() {
 	s.head, s.at, s.pause = w.head, time.Now(), time.Since(begun)
 	w.env.Log.Debug().Uint64("seq", w.head).Int("bytes", len(image)).Dur("pause", s.pause).Msg("snapshot")
 	s.writing = make(chan error, 1)
-	go func(flight chan<- error, path string) { flight <- s.writeFile(path, h, image) }(s.writing, s.filePath(w.flags.Stream))
+	go func(flight chan<- error, path string) { flight <- s.writeFile(path, h, image) }(s.writing, s.filePath())
 }
 
 func (s *snapshots) writeFile(path string, h snapshotHeader, image []byte) error {
@@ -261,21 +280,21 @@ func (s *snapshots) writeFile(path string, h snapshotHeader, image []byte) error
 }
 
 // noteSaved handles the result of a snapshot.
-func (w *worker) noteSaved(err error) {
-	w.snapshots.writing = nil
+func (s *snapshots) noteSaved(log zerolog.Logger, err error) {
+	s.writing = nil
 	if err != nil {
-		w.env.Log.Warn().Err(err).Msg("the snapshot could not be written; a restart will take longer")
+		log.Warn().Err(err).Msg("the snapshot could not be written; a restart will take longer")
 	}
 }
 
 // saveAtEnd writes a last snapshot, so that the next start is fast.
 func (w *worker) saveAtEnd() {
 	if w.snapshots.writing != nil {
-		w.noteSaved(<-w.snapshots.writing)
+		w.snapshots.noteSaved(w.env.Log, <-w.snapshots.writing)
 	}
 	w.snapshots.stop = nil
 	if w.snapshots.dir != "" && w.head-w.snapshots.head >= w.snapshots.every/saveSome {
 		w.saveSnapshot()
-		w.noteSaved(<-w.snapshots.writing)
+		w.snapshots.noteSaved(w.env.Log, <-w.snapshots.writing)
 	}
 }

@@ -27,20 +27,20 @@ import (
 func keeping(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration, dir string) *worker {
 	tb.Helper()
 	w := alone(tb, n, missingAfter, "keeps")
-	w.snapshots = snapshots{dir: dir, key: []byte("key"), context: "test", options: newOptions(tb, n, missingAfter)}
+	w.snapshots = snapshots{stream: w.flags.Stream, dir: dir, key: []byte("key"), context: "test", options: newOptions(tb, n, missingAfter)}
 	servicetest.OK(tb, w.resumeState(tb.Context()))
 	return w
 }
 
 // path is where the snapshot is.
-func (w *worker) path() string { return w.snapshots.filePath(w.flags.Stream) }
+func (w *worker) path() string { return w.snapshots.filePath() }
 
 // saveNow writes a snapshot and waits until it is there.
 func (w *worker) saveNow(tb testing.TB) {
 	tb.Helper()
 	w.saveSnapshot()
 	err := <-w.snapshots.writing
-	w.noteSaved(err)
+	w.snapshots.noteSaved(w.env.Log, err)
 	servicetest.OK(tb, err)
 }
 
@@ -193,14 +193,14 @@ func TestWhenASnapshotIsWritten(t *testing.T) {
 		{"something is new and it is busy", some, time.Minute, false, 0, false},
 		{"something is new for long", some, saveEvery, false, 0, true},
 	} {
-		w := &worker{core: correlation.New(correlation.Options{}), head: 1000 + c.news, last: events.LogMessage{}}
+		w := &worker{shardLog: &shardLog{}, core: correlation.New(correlation.Options{}), head: 1000 + c.news, last: events.LogMessage{}}
 		w.flags.Stream = "GOV"
-		w.snapshots = snapshots{dir: t.TempDir(), every: much, head: 1000, at: now.Add(-c.since), pause: c.pause}
+		w.snapshots = snapshots{stream: w.flags.Stream, dir: t.TempDir(), every: much, head: 1000, at: now.Add(-c.since), pause: c.pause}
 		w.saveWhenDue(now, c.idle)
 		if due := w.snapshots.writing != nil; due != c.due {
 			t.Errorf("%s: %v", c.name, due)
 		} else if due {
-			w.noteSaved(<-w.snapshots.writing)
+			w.snapshots.noteSaved(w.env.Log, <-w.snapshots.writing)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestASnapshotThatIsGivenUp(t *testing.T) {
 	if w.snapshots.writing == nil {
 		t.Fatal("it is not tried again")
 	}
-	w.noteSaved(<-w.snapshots.writing)
+	w.snapshots.noteSaved(w.env.Log, <-w.snapshots.writing)
 	again := keeping(t, n, long, w.snapshots.dir)
 	if again.head != log[len(log)-1].Seq {
 		t.Errorf("the snapshot is of sequence %d", again.head)
@@ -276,7 +276,7 @@ func TestNobodyWaitsForASnapshot(t *testing.T) {
 	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
 	w := alone(t, n, long, "w")
 	w.role = roleUnknown
-	w.snapshots = snapshots{dir: t.TempDir(), every: 1, key: []byte("key")}
+	w.snapshots = snapshots{stream: w.flags.Stream, dir: t.TempDir(), every: 1, key: []byte("key")}
 	lead := func() *lease.Lease {
 		ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
 		t.Cleanup(cancel)

@@ -15,7 +15,7 @@ func (w *worker) handleIdle(ctx context.Context, now time.Time) {
 	if w.role != daemon.RoleActive || len(w.pending) > 0 {
 		return
 	}
-	w.switchRules(ctx, now)
+	w.rules.switchRules(ctx, w.core, now)
 	if err := w.writeTick(ctx, now); err != nil {
 		w.env.Log.Warn().Err(err).Msg("a tick could not be written; it will be tried again")
 	}
@@ -33,21 +33,33 @@ func (w *worker) onBroker(now time.Time) time.Time {
 // advanced the log's time past it.
 func (w *worker) writeTick(ctx context.Context, now time.Time) error {
 	due, open := w.core.NextDeadline()
-	switch {
-	case !open || w.onBroker(now).Before(due) || !w.core.Stats().EventTime.Before(due):
+	if !open || w.onBroker(now).Before(due) || !w.core.Stats().EventTime.Before(due) {
 		return nil
-	case due.Equal(w.ticked) && now.Sub(w.tickedAt) < tickAgain:
+	}
+	return w.ticks.write(ctx, due, now)
+}
+
+// ticks writes the tick records of a shard.
+type ticks struct {
+	log       *shardLog
+	due       time.Time // deadline of the last tick
+	writtenAt time.Time
+}
+
+// write writes the tick record of a deadline, unless that was done a short time ago.
+func (t *ticks) write(ctx context.Context, due, now time.Time) error {
+	if due.Equal(t.due) && now.Sub(t.writtenAt) < tickAgain {
 		return nil // already written, and the broker's clock is behind this one
 	}
-	subj := w.flags.Space().Control(w.flags.Stream, events.ControlTick)
-	body, err := events.Encode(events.Tick{Shard: w.flags.Stream, Due: events.At(due)})
+	subj := t.log.flags.Space().Control(t.log.flags.Stream, events.ControlTick)
+	body, err := events.Encode(events.Tick{Shard: t.log.flags.Stream, Due: events.At(due)})
 	if err != nil {
 		return err
 	}
-	msg := controlMessage(subj, events.ControlTick, w.flags.Stream, "tick-"+events.At(due).String(), body, now)
-	if err := streams.StoreAll(ctx, w.nc, []streams.Msg{msg}); err != nil {
+	msg := controlMessage(subj, events.ControlTick, t.log.flags.Stream, "tick-"+events.At(due).String(), body, now)
+	if err := streams.StoreAll(ctx, t.log.nc, []streams.Msg{msg}); err != nil {
 		return err
 	}
-	w.ticked, w.tickedAt = due, now
+	t.due, t.writtenAt = due, now
 	return nil
 }

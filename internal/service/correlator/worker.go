@@ -35,13 +35,11 @@ const (
 )
 
 // worker owns the core. Everything belongs to the goroutine of runLoop.
+// Its parts (writes, ticks, rules, snapshots, erasure and so on) keep their own state: the worker
+// hands them what they need of the rest.
 type worker struct {
-	flags  Flags
-	env    daemon.Env
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	core   *correlation.Correlator
-	writer string
+	*shardLog
+	core *correlation.Correlator
 
 	cursor      events.Cursor   // the newest known cursor
 	cursorSeq   uint64          // its sequence in the log: the fence
@@ -53,16 +51,14 @@ type worker struct {
 
 	role       string // roleUnknown, daemon.RoleStandby or daemon.RoleActive
 	lease      *lease.Lease
-	inFlight   *inFlightBatch // the write under way; nil without one
-	staged     *inFlightBatch // the next write, without a cursor yet; nil without one
-	hasWritten bool           // a write of this instance was stored
+	hasWritten bool // a write of this instance was stored
 	caughtUp   bool
 	ready      bool
 
-	ticked   time.Time // deadline of the last tick
-	tickedAt time.Time // when it was written
-	rules    ruleSource
-	metrics  workerMetrics
+	writes  writes
+	ticks   ticks
+	rules   ruleSource
+	metrics workerMetrics
 
 	snapshots snapshots
 	keys      sessionSecrets
@@ -86,7 +82,9 @@ func newWorker(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, c
 }
 
 func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator, c workerMetrics) *worker {
-	w := &worker{flags: f, env: env, nc: nc, js: js, core: core, writer: "correlator-" + rand.Text(), metrics: c}
+	l := &shardLog{flags: f, env: env, nc: nc, js: js, writer: "correlator-" + rand.Text()}
+	w := &worker{shardLog: l, core: core, metrics: c}
+	w.writes.log, w.ticks.log, w.rules.log = l, l, l
 	w.erasure.log = &erasures.Log{JS: js, Stream: f.Stream, Space: f.Space()}
 	w.erasure.subject = w.erasure.log.Subject()
 	return w
@@ -99,7 +97,7 @@ func (w *worker) run(ctx context.Context) error {
 	feed.start(g, ctx, func() error {
 		return streams.ReadLog(ctx, w.js, streams.ReadOptions{
 			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: feedBatch, Log: w.env.Log, Stalled: w.env.Metrics.ReaderStalled,
-			Idle: func() error { return feed.enqueueIdle(ctx) }, IdleEvery: idleEvery, Gap: w.gapHandler(ctx),
+			Idle: func() error { return feed.enqueueIdle(ctx) }, IdleEvery: idleEvery, Gap: w.erasure.gapHandler(ctx),
 		}, func(batch []events.LogMessage) error { return feed.enqueue(ctx, batch) })
 	})
 	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
@@ -161,7 +159,7 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 			err = w.applyBatch(ctx, coming)
 			in.recycleBatch(coming)
 			coming = nil
-		case l := <-w.inFlight.acknowledgement():
+		case l := <-w.writes.acknowledgement():
 			err = w.handleResult(ctx, l)
 		case l := <-e.lead:
 			err = w.becomeActive(ctx, l)
@@ -170,7 +168,7 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 				w.role = daemon.RoleStandby
 			}
 		case failed := <-w.snapshots.writing:
-			w.noteSaved(failed)
+			w.snapshots.noteSaved(w.env.Log, failed)
 		case <-w.pacer.wakeSignal():
 		case <-look.C:
 			err = w.refreshCursor(ctx)
@@ -200,7 +198,7 @@ func (w *worker) isUrgent(ctx context.Context, e election) bool {
 // (streams.FencedBatch.Commit): either the successor finds its cursor and continues behind it, or
 // the successor writes first and this write is refused.
 func (w *worker) shutDown(err error) error {
-	w.awaitWrites()
+	w.writes.await()
 	if w.lease != nil {
 		err = daemon.LeaseError(w.lease, err)
 		w.lease.Release()
@@ -224,7 +222,7 @@ func (w *worker) isFull() bool {
 func (w *worker) applyBatch(ctx context.Context, b *batch) error {
 	defer func() {
 		now := time.Now()
-		w.countSeen(len(b.msgs), now)
+		w.metrics.countSeen(w.core, w.head, len(b.msgs), now)
 		w.saveWhenDue(now, b.idle)
 		w.collector.Adapt(now)
 	}()
@@ -258,7 +256,7 @@ func (w *worker) applyMessage(in *correlation.Input) error {
 	if in.IsCursor() && w.role != daemon.RoleActive {
 		return w.applyCursor(m)
 	}
-	return w.noteErasure(m)
+	return w.erasure.note(m, w.keys)
 }
 
 // reportReady tells the supervisor that the log is read to its end, the active instance is known

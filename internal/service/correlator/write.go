@@ -13,6 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/streams"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Timeouts of writes and reads of the log.
@@ -42,8 +44,8 @@ func (w *worker) writeIfDue(now time.Time, coming int) {
 		return
 	}
 	ctx := w.lease.Context()
-	w.stageOutputs(ctx)
-	if w.inFlight != nil || len(w.pending) == 0 && !w.owesCursor() {
+	w.writes.stage(ctx, w.pending)
+	if w.writes.isUnderWay() || len(w.pending) == 0 && !w.erasure.owesCursor(w.cursor.Consumed, w.head) {
 		return
 	}
 	if wait := w.pacer.delayFor(now, len(w.pending), coming); wait > 0 {
@@ -51,7 +53,7 @@ func (w *worker) writeIfDue(now time.Time, coming int) {
 		return
 	}
 	w.pacer.noteWrite(now)
-	w.commitStaged(ctx)
+	w.writes.commit(ctx, w.nextOutgoing)
 }
 
 // outgoing is the content of one write. It shares nothing with the worker.
@@ -83,10 +85,7 @@ func (b *outgoing) limitTo(p pendingOutput) {
 // ones that this instance would have written: just after a takeover they may be a last write of
 // the predecessor. Otherwise another instance is active.
 func (w *worker) handleResult(ctx context.Context, l writeResult) error {
-	if f := w.inFlight; l.err != nil || f != nil && l.n < f.sent {
-		w.abandonStaged() // it starts where this write was to end
-	}
-	w.inFlight = nil
+	w.writes.settle(l)
 	switch {
 	case errors.Is(l.err, daemon.ErrFenced) && !w.hasWritten:
 		m, err := w.lastCursor(ctx)
@@ -99,12 +98,22 @@ func (w *worker) handleResult(ctx context.Context, l writeResult) error {
 		return fmt.Errorf("writing %d outputs: %w", l.n, l.err)
 	}
 	w.cursor, w.cursorSeq, w.hasWritten = l.cursor, l.seq, true
-	w.countWritten(l.n)
+	w.metrics.countWritten(w.pending[:l.n])
 	for i := range w.pending[:l.n] {
 		w.core.ReleaseOutput(&w.pending[i].out)
 	}
 	w.dropOutputs(l.n)
 	return nil
+}
+
+// shardLog is the log of a shard, as this instance reads and writes it. It does not change while
+// the worker runs.
+type shardLog struct {
+	flags  Flags
+	env    daemon.Env
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	writer string // name of this instance
 }
 
 // storeBatch stores a batch that ends with a cursor exactly once and returns the cursor's
@@ -113,22 +122,22 @@ func (w *worker) handleResult(ctx context.Context, l writeResult) error {
 // when another correlator has moved the fence.
 //
 // The first attempt commits what was staged, if anything was; later attempts send everything.
-func (w *worker) storeBatch(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, cursor []byte, last uint64) (uint64, error) {
+func (g *shardLog) storeBatch(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, cursor []byte, last uint64) (uint64, error) {
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
 		early := sent != nil
-		seq, err := w.tryStore(ctx, sent, batch, last)
+		seq, err := g.tryStore(ctx, sent, batch, last)
 		sent = nil
 		switch {
 		case err == nil:
-			w.env.Health.Set("log", "")
+			g.env.Health.Set("log", "")
 			return seq, nil
 		case errors.Is(err, streams.ErrFenced), errors.Is(err, streams.ErrAmbiguous):
 			// The batch may have been stored: after a lost acknowledgement the next attempt only
 			// learns that the fence has moved.
-			seq, landed, moved := w.findCursor(ctx, cursor, last)
+			seq, landed, moved := g.findCursor(ctx, cursor, last)
 			switch {
 			case landed:
-				w.env.Health.Set("log", "")
+				g.env.Health.Set("log", "")
 				return seq, nil
 			case moved:
 				return 0, fmt.Errorf("%w: %w", daemon.ErrFenced, err)
@@ -141,8 +150,8 @@ func (w *worker) storeBatch(ctx context.Context, sent *streams.FencedBatch, batc
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
-		w.env.Log.Warn().Err(err).Dur("retry_in", wait).Msg("outputs could not be written")
-		w.env.Health.Set("log", "outputs cannot be written: "+err.Error())
+		g.env.Log.Warn().Err(err).Dur("retry_in", wait).Msg("outputs could not be written")
+		g.env.Health.Set("log", "outputs cannot be written: "+err.Error())
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
@@ -152,12 +161,12 @@ func (w *worker) storeBatch(ctx context.Context, sent *streams.FencedBatch, batc
 }
 
 // tryStore makes one attempt: it commits what was staged, or sends everything.
-func (w *worker) tryStore(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, last uint64) (uint64, error) {
+func (g *shardLog) tryStore(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, last uint64) (uint64, error) {
 	end := len(batch) - 1
 	if sent != nil {
 		return sent.Commit(ctx, batch[end], last)
 	}
-	seqs, err := streams.AppendFenced(ctx, w.nc, w.flags.Stream, batch, streams.Fence{Subject: batch[end].Subject, ExpectedLastSeq: last})
+	seqs, err := streams.AppendFenced(ctx, g.nc, g.flags.Stream, batch, streams.Fence{Subject: batch[end].Subject, ExpectedLastSeq: last})
 	if err != nil {
 		return 0, err
 	}
@@ -171,8 +180,8 @@ func isPermanent(err error) bool {
 
 // findCursor reports whether the newest cursor is this one (landed), or another writer's (moved).
 // Neither means that the fence has not moved or could not be read.
-func (w *worker) findCursor(ctx context.Context, cursor []byte, last uint64) (seq uint64, landed, moved bool) {
-	m, err := w.lastCursor(ctx)
+func (g *shardLog) findCursor(ctx context.Context, cursor []byte, last uint64) (seq uint64, landed, moved bool) {
+	m, err := g.lastCursor(ctx)
 	switch {
 	case err != nil:
 		return 0, false, false
@@ -183,10 +192,10 @@ func (w *worker) findCursor(ctx context.Context, cursor []byte, last uint64) (se
 }
 
 // lastCursor reads the newest cursor of the log, nil if there is none.
-func (w *worker) lastCursor(ctx context.Context) (*events.LogMessage, error) {
+func (g *shardLog) lastCursor(ctx context.Context) (*events.LogMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	m, err := streams.LastBySubject(ctx, w.js, w.flags.Stream, w.cursorSubject())
+	m, err := streams.LastBySubject(ctx, g.js, g.flags.Stream, g.cursorSubject())
 	if err != nil {
 		return nil, fmt.Errorf("reading the cursor: %w", err)
 	}

@@ -1,0 +1,116 @@
+package aaep
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events/aaep"
+)
+
+// lifecycle is the session's start and end.
+type lifecycle struct {
+	hasEvents, started, ended bool
+	restored                  bool // known from before it was forgotten: counts and tables are not complete
+	startEvent, endEvent      eventRef
+	overtakenStart            *overtakenFinding
+	startTime                 time.Time
+}
+
+// checkSecondStart tells whether the event starts a session that has started already.
+func (l *lifecycle) checkSecondStart(r *reports, e *Event) bool {
+	if _, starts := e.Payload.(*aaep.SessionStarted); !starts || !l.started {
+		return false
+	}
+	r.add("AAEP-C-061", "", l.startEvent, e.eventRef())
+	r.add("AAEP-C-051", "", l.startEvent, e.eventRef())
+	return true
+}
+
+// check tells whether the event comes in the session's life. A start does: see
+// checkSecondStart.
+func (l *lifecycle) check(r *reports, e *Event) bool {
+	_, starts := e.Payload.(*aaep.SessionStarted)
+	if !starts && !l.restored && !l.started && !l.hasEvents {
+		if b := r.add("AAEP-C-060", "", e.eventRef()); e.ID != "" {
+			l.overtakenStart = &overtakenFinding{b, e.Time, e.Number}
+		}
+	}
+	l.hasEvents = true
+	if !l.ended || starts {
+		return true
+	}
+	if e.isTerminal() {
+		r.add("AAEP-C-062", "", l.endEvent, e.eventRef())
+	} else {
+		r.add("AAEP-C-063", "", l.endEvent, e.eventRef())
+	}
+	return false
+}
+
+// overtakenFinding is an event that came before another, and what was said of it for that.
+type overtakenFinding struct {
+	finding *catalogue.Finding
+	time    time.Time
+	number  *int64
+}
+
+// isEarlier tells whether the other was emitted before it, by its number or else its time.
+func (o *overtakenFinding) isEarlier(other *Event) bool {
+	if o.number != nil && other.Number != nil {
+		return *other.Number < *o.number
+	}
+	return !other.Time.IsZero() && other.Time.Before(o.time)
+}
+
+// start takes the first event.
+func (l *lifecycle) start(r *reports, e *Event) {
+	if !l.started {
+		l.startEvent, l.startTime = e.eventRef(), e.producerTime()
+	}
+	if o := l.overtakenStart; o != nil && o.isEarlier(e) {
+		r.retract(o.finding, "its start was under way", e)
+	}
+	l.overtakenStart = nil
+	l.started = true
+}
+
+// end takes the terminal event.
+func (l *lifecycle) end(e *Event) { l.ended, l.endEvent = true, e.eventRef() }
+
+// checkDuration compares the duration that the last event says with that seen.
+func (l *lifecycle) checkDuration(r *reports, e *Event, p *aaep.SessionCompleted) {
+	if ms := p.DurationMS; ms != nil && durationsDiffer(*ms, e.producerTime().Sub(l.startTime).Milliseconds()) {
+		asHint(r.add("AAEP-C-071", "the duration", e.eventRef())).Case = "duration"
+	}
+}
+
+// isComplete tells whether everything since the session's start was seen.
+func (l *lifecycle) isComplete() bool { return l.started && !l.restored }
+
+func (l *lifecycle) hasEnded() bool { return l.ended }
+
+func (l *lifecycle) neverStarted() bool { return l.hasEvents && !l.started && !l.restored }
+
+func (l *lifecycle) isRunning() bool { return l.started && !l.ended }
+
+func (l *lifecycle) silenceFinding() *catalogue.Finding {
+	if !l.isRunning() {
+		return nil
+	}
+	return newFinding("AAEP-C-064", "", l.startEvent)
+}
+
+func (l *lifecycle) tombstone() Tombstone {
+	m := tombstoneKnown
+	if l.started {
+		m |= tombstoneStarted
+	}
+	if l.ended {
+		m |= tombstoneEnded
+	}
+	return m
+}
+
+func restoreLifecycle(m Tombstone) lifecycle {
+	return lifecycle{hasEvents: true, restored: true, started: m&tombstoneStarted != 0, ended: m&tombstoneEnded != 0}
+}
