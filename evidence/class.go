@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/internal/protocol"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 	"github.com/countersign-dev/countersign/evidence/retention"
 )
@@ -80,15 +81,16 @@ func (r *recordRedactor) applyRetentionClass(c *recordBody) {
 // rest, and puts placeholders where the removed members were. It reports success.
 func (r *recordRedactor) withholdMembers(c *recordBody, root map[string]any) bool {
 	inData := isStructuredCloudEvent(r.message.Header)
-	table, declared := structuralMembers[r.scope.protocol], redact.DeclaredFields(root)
+	row := protocol.Of(r.scope.protocol)
+	table, declared := row.Keep, redact.DeclaredFields(root)
 	if inData {
-		table, declared = envelopesByProtocol[r.scope.protocol], redact.DeclaredFields(root["data"])
+		table, declared = row.KeepInData(), redact.DeclaredFields(root["data"])
 		for i, f := range declared {
 			declared[i] = redact.PathBelow("data", f)
 		}
 	}
 	if table == nil {
-		table = &memberRule{}
+		table = &protocol.MemberRule{}
 	}
 	w := memberWithholder{redactor: r}
 	w.withholdObject(root, table, nil)
@@ -132,21 +134,21 @@ func (t withheldMember) toHit(r *recordRedactor) redact.Hit {
 
 // withholdObject removes from m what the table does not name. Members with names that may
 // be content themselves are removed together, as one object.
-func (w *memberWithholder) withholdObject(m map[string]any, table *memberRule, path []string) {
+func (w *memberWithholder) withholdObject(m map[string]any, table *protocol.MemberRule, path []string) {
 	odd := map[string]any{}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		v, row := m[k], table.members[k]
+		v, row := m[k], table.Members[k]
 		at := append(path[:len(path):len(path)], k)
 		switch inner, isObject := v.(map[string]any); {
 		case row == nil && !isMemberName(k):
 			odd[k] = v
 			delete(m, k)
 		case isEmptyValue(v):
-		case row != nil && isObject && len(row.members) > 0:
+		case row != nil && isObject && len(row.Members) > 0:
 			w.withholdObject(inner, row, at)
-		case row != nil && w.isAllowed(row.rule, v):
+		case row != nil && w.isAllowed(row.Rule, v):
 		default:
-			w.guardListLost = w.guardListLost || row != nil && row.rule == keepGuardList
+			w.guardListLost = w.guardListLost || row != nil && row.Rule == protocol.KeepGuardList
 			w.withheld = append(w.withheld, withheldMember{at, v})
 			delete(m, k)
 		}
@@ -157,14 +159,14 @@ func (w *memberWithholder) withholdObject(m map[string]any, table *memberRule, p
 }
 
 // isAllowed reports whether a value has the form that the rule allows.
-func (w *memberWithholder) isAllowed(keep keepRule, v any) bool {
+func (w *memberWithholder) isAllowed(keep protocol.KeepRule, v any) bool {
 	switch keep {
-	case keepIdentifier:
+	case protocol.KeepIdentifier:
 		return isIdentifierValue(v)
-	case keepIdentifiers, keepGuardList:
+	case protocol.KeepIdentifiers, protocol.KeepGuardList:
 		list, isList := v.([]any)
 		return isList && len(list) <= maxSummary/4 && !slices.ContainsFunc(list, func(v any) bool { return !isIdentifierValue(v) })
-	case keepSummary:
+	case protocol.KeepSummary:
 		s, isText := v.(string)
 		return isText && w.redactor.class == retention.SummaryOnly && len(s) <= maxSummary
 	}

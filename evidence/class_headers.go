@@ -51,7 +51,7 @@ func isHeaderAllowed(raw string, values []string) bool {
 			return false
 		}
 	}
-	return structuralHeaders[name]
+	return isStructuralHeader(name)
 }
 
 // withholdHeader writes a header with placeholders for its values into out. If the name may

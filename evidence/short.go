@@ -8,6 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/internal/protocol"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
@@ -110,7 +111,7 @@ func (r *recordRedactor) usesDefaultRules() bool {
 
 // tryFastHeaders tries the fast path for the headers.
 func (r *recordRedactor) tryFastHeaders() (map[string][]string, bool) {
-	if r.builder.document != nil || !r.usesDefaultRules() || r.scope.protocol == subject.ProtoAANA {
+	if r.builder.document != nil || !r.usesDefaultRules() || protocol.Of(r.scope.protocol).AccountIDs {
 		return nil, false
 	}
 	out := make(map[string][]string, len(r.message.Header))

@@ -3,6 +3,8 @@ package redact
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/evidence/internal/protocol"
 )
 
 // CleanChecker is the fast path for documents without anything to redact, which are most: it
@@ -19,7 +21,7 @@ type CleanChecker struct {
 	limit      int // of work
 	budget     workBudget
 	scanCache  ScanCache
-	rows       map[string]neverStoreRule
+	rows       map[string]protocol.Rule
 	out        []byte
 	sortBuffer []byte // buffer for sorting members
 	members    []cleanMember
@@ -55,13 +57,14 @@ const (
 )
 
 // CheckDocument returns the canonical form of a text if there is nothing to redact in it.
-// protocol and size are as in Config. It does not know the fields that a policy names or the
+// The token of the protocol and size are as in Config. It does not know the fields that a policy names or the
 // Echoes; a caller that has those must not use it. The result is valid until the next call.
-func (c *CleanChecker) CheckDocument(raw []byte, protocol string, size int) (canonical []byte, ok bool) {
-	if protocol == protocolAANA || protocol == "aump" || !utf8.Valid(raw) {
+func (c *CleanChecker) CheckDocument(raw []byte, token string, size int) (canonical []byte, ok bool) {
+	row := protocol.Of(token)
+	if !row.OneParse() || !utf8.Valid(raw) {
 		return nil, false
 	}
-	c.s, c.at, c.work, c.rows = string(raw), 0, 0, neverStoreTable[protocol]
+	c.s, c.at, c.work, c.rows = string(raw), 0, 0, row.NeverStore
 	c.limit = workPerRecord + workPerByte*len(raw)
 	c.scanCache.clear()
 	c.out, c.members = c.out[:0], c.members[:0]

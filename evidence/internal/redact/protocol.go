@@ -1,132 +1,44 @@
 package redact
 
 import (
-	"bytes"
 	"slices"
 	"strings"
+
+	"github.com/countersign-dev/countersign/evidence/internal/protocol"
 )
 
-const protocolAANA = "aana"
-
-// neverStoreRule says how the value of one key is redacted.
-type neverStoreRule struct {
-	detector string
-	names    bool   // an object keeps the names of its members
-	within   string // applies only below a member of this name
-}
-
-// neverStoreTable lists by protocol the keys with values that the specification excludes from an
-// audit trail. Keys are compared exactly, at any depth. Strings, numbers, arrays and objects
-// are redacted; booleans and null carry nothing and stay.
-var neverStoreTable = map[string]map[string]neverStoreRule{
-	protocolAANA: neverStoreKeys(NeverStore,
-		"prompt user_request request candidate candidate_action candidate_answer draft_response available_evidence evidence constraints "+
-			"safe_response output full_tool_arguments raw_tool_arguments",
-		"proposed_arguments arguments tool_arguments"),
-	"tool":    aiocNeverStored,
-	"handoff": aiocNeverStored,
-	"aump": mergeRules(
-		neverStoreKeys(Protected, "private_notes reservation_price_minor target_price_minor opening_offer_minor concession_policy walk_away_conditions "+
-			"chain_of_thought reasoning payment_credential payment_credentials payment_token transcript", "mandate"),
-		map[string]neverStoreRule{
-			"content": {detector: Protected, within: "disclosures"},
-			"summary": {detector: Protected, within: "proposed_action"},
-		}),
-}
-
-var aiocNeverStored = neverStoreKeys(NeverStore,
-	"contextSnapshot question response items promptText prompt rawArguments argsCanonicalJson canonicalPayloadJson payloadCanonicalJson errorMessage messages",
-	"runContext parsedArguments arguments handoffPayload payload")
-
-// neverStoreKeys makes rules: for the names in whole the whole value is redacted, for those in
-// values the values of an object.
-func neverStoreKeys(detector, whole, values string) map[string]neverStoreRule {
-	t := map[string]neverStoreRule{}
-	for name := range strings.FieldsSeq(whole) {
-		t[name] = neverStoreRule{detector: detector}
-	}
-	for name := range strings.FieldsSeq(values) {
-		t[name] = neverStoreRule{detector: detector, names: true}
-	}
-	return t
-}
-
-func mergeRules(a, b map[string]neverStoreRule) map[string]neverStoreRule {
-	for k, v := range b {
-		a[k] = v
-	}
-	return a
-}
+// Detectors of the rows of protocols.
+const (
+	NeverStore = protocol.NeverStore
+	Protected  = protocol.Protected
+)
 
 // neverStoreRules are the rules for one event.
 type neverStoreRules struct {
-	enabled   bool
-	aana      bool
-	rows      map[string]neverStoreRule
-	noTexts   bool                // AUMP: the mandate allows no texts at all
-	isMandate bool                // AUMP: the event is a mandate
-	protected map[string][]string // AUMP: pointers of protected fields, by last token
+	enabled bool
+	rows    map[string]protocol.Rule
+	extra   protocol.ExtraRules
 }
 
-// neverStoreFor makes the rules for an event. For AUMP it reads the event's own protected fields
-// and retention.
-func neverStoreFor(protocol string, root any) neverStoreRules {
-	n := neverStoreRules{rows: neverStoreTable[protocol], aana: protocol == protocolAANA}
-	if n.enabled = n.rows != nil; protocol != "aump" {
-		return n
+// neverStoreFor makes the rules for an event.
+func neverStoreFor(row *protocol.Row, root any) neverStoreRules {
+	n := neverStoreRules{rows: row.NeverStore}
+	if row.Inspect != nil {
+		n.extra = row.Inspect(root)
 	}
-	event, _ := root.(map[string]any)
-	if data, ok := event["data"].(map[string]any); ok && event["specversion"] != nil {
-		event = data
-	}
-	head, _ := event["aump"].(map[string]any)
-	n.isMandate = head["type"] == "mandate"
-	privacy, _ := event["privacy"].(map[string]any)
-	n.noTexts = privacy["retention"] == "none" || privacy["retention"] == "hashes"
-	negotiation, _ := event["negotiation"].(map[string]any)
-	for _, list := range []any{negotiation["protected_fields"], privacy["protected_fields"]} {
-		n.addProtected(list)
-	}
+	n.enabled = n.rows != nil || n.extra != nil
 	return n
 }
 
-// addProtected adds a list of dotted names.
-func (n *neverStoreRules) addProtected(list any) {
-	names, _ := list.([]any)
-	for _, v := range names {
-		name, _ := v.(string)
-		if name == "" || len(name) > 4*maxIdent || len(n.protected) >= maxFields {
-			continue
-		}
-		if n.protected == nil {
-			n.protected = map[string][]string{}
-		}
-		pointer := "/" + strings.ReplaceAll(name, ".", "/")
-		last := name[strings.LastIndexByte(name, '.')+1:]
-		n.protected[last] = append(n.protected[last], pointer)
-	}
-}
-
-// mandateParts are the members of a mandate that are private to its principal.
-var mandateParts = map[string]bool{"principal": true, "purpose": true, "preferences": true, "negotiation": true, "escalation": true}
-
 // findRule returns the rule for a key; path is the path of the value.
-func (n *neverStoreRules) findRule(key string, path []byte) (neverStoreRule, bool) {
-	if row, listed := n.rows[key]; listed && (row.within == "" || bytes.Contains(path, []byte("/"+row.within+"/"))) {
+func (n *neverStoreRules) findRule(key string, path []byte) (protocol.Rule, bool) {
+	if row, listed := n.rows[key]; listed && row.AppliesAt(path) {
 		return row, true
 	}
-	if n.aana {
-		return neverStoreRule{detector: NeverStore}, isSensitiveKey(key)
+	if n.extra == nil {
+		return protocol.Rule{}, false
 	}
-	for _, pointer := range n.protected[key] {
-		if bytes.HasSuffix(path, []byte(pointer)) {
-			return neverStoreRule{detector: Protected}, true
-		}
-	}
-	if n.isMandate && mandateParts[key] {
-		return neverStoreRule{detector: Protected, names: true}, true
-	}
-	return neverStoreRule{detector: Protected, names: true}, n.noTexts && (key == "summary" || key == "metadata")
+	return n.extra(key, path)
 }
 
 // redactForbidden redacts a member that the protocol excludes from storage. The walker's path is
@@ -151,8 +63,8 @@ func (w *documentWalker) redactForbidden(m map[string]any, name, key string, v a
 			return false
 		}
 	case map[string]any:
-		if row.names && len(v) <= maxIdent {
-			w.redactContents(row.detector, v)
+		if row.Names && len(v) <= maxIdent {
+			w.redactContents(row.Detector, v)
 			m[name] = v
 			return true
 		}
@@ -164,7 +76,7 @@ func (w *documentWalker) redactForbidden(m map[string]any, name, key string, v a
 			return false
 		}
 	}
-	mark, drop := w.redactWhole(row.detector, v)
+	mark, drop := w.redactWhole(row.Detector, v)
 	if m[name] = mark; drop {
 		delete(m, name)
 	}
@@ -208,27 +120,11 @@ func (w *documentWalker) redactContent(detector string, m map[string]any, k stri
 	}
 }
 
-// sensitiveParts are the parts of a key, between underscores, that AANA calls sensitive.
-var sensitiveParts = []string{"api_key", "auth_token", "bearer_token", "client_secret", "password", "private_account_id", "raw_token", "secret", "session_token"}
-
-func isSensitiveKey(key string) bool {
-	if len(key) > 4*maxIdent {
-		key = key[:4*maxIdent]
-	}
-	key = "_" + strings.ToLower(key) + "_"
-	for _, part := range sensitiveParts {
-		if strings.Contains(key, "_"+part+"_") {
-			return true
-		}
-	}
-	return false
-}
-
-// accountKinds are the words before the underscore in what AANA counts as the id of a private
-// account.
+// accountKinds are the words before the underscore in the id of a private account.
 var accountKinds = []string{"acct", "account", "customer", "user", "card", "payment"}
 
-// findAccountIDs appends what AANA counts as ids of private accounts: customer_4f8a2e7d.
+// findAccountIDs appends the ids of private accounts: customer_4f8a2e7d. Only the texts of a
+// protocol with AccountIDs in its row are searched.
 func findAccountIDs(s string, spans []Span) []Span {
 	for i := 0; i < len(s) && len(spans) <= 2*maxSpans; i++ {
 		next := strings.IndexByte(s[i:], '_')

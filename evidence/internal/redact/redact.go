@@ -36,9 +36,7 @@ const (
 	Address         = "postal_address"     // by field name
 	BirthDate       = "date_of_birth"      // by field name
 	PersonalField   = "personal_field"     // other personal data by field name
-	NeverStore      = "never_store"        // a protocol excludes it from storage
-	Protected       = "protected_field"    // AUMP: protected fields and private notes
-	PrivateAccount  = "private_account_id" // AANA: acct_…, customer_… in a text
+	PrivateAccount  = "private_account_id" // acct_…, customer_… in a text
 	PolicyField     = "policy_field"       // a policy names it
 	BasicAuth       = "basic_auth"         // Basic <base64 of user:password>
 

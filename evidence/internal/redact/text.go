@@ -202,11 +202,11 @@ func (w *documentWalker) findSpans(s string) []Span {
 		spans, work = w.budget.scanText(s)
 	}
 	w.work += work
-	if w.config.Protocol != protocolAANA && w.config.Echoes == nil {
+	if !w.accountIDs && w.config.Echoes == nil {
 		return spans
 	}
 	var more []Span
-	if w.config.Protocol == protocolAANA {
+	if w.accountIDs {
 		more = findAccountIDs(s, more)
 	}
 	if more = w.config.Echoes.findSpans(s, more); len(more) == 0 {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/evidence/internal/protocol"
 )
 
 // ErrTooMuch says that a document needs more redaction work than one record may have; its whole
@@ -63,7 +65,8 @@ func Document(root any, prefix string, declared []string, c Config) (any, []Hit,
 	if err != nil {
 		return nil, nil, err
 	}
-	w := documentWalker{path: []byte(prefix), base: len(prefix), config: c, never: neverStoreFor(c.Protocol, root)}
+	w := newDocumentWalker(prefix, c)
+	w.never = neverStoreFor(protocol.Of(c.Protocol), root)
 	root, drop := w.redactValue(root, "")
 	if drop {
 		root = nil
@@ -78,7 +81,7 @@ func Document(root any, prefix string, declared []string, c Config) (any, []Hit,
 // Strings redacts the texts of a list, such as a header's values, in place. The texts need not
 // be UTF-8. A dropped text becomes empty.
 func Strings(list []string, name, prefix string, c Config) []Hit {
-	w := documentWalker{path: []byte(prefix), base: len(prefix), config: c}
+	w := newDocumentWalker(prefix, c)
 	for i, s := range list {
 		at := w.push(strconv.Itoa(i))
 		switch {
@@ -102,7 +105,7 @@ func Strings(list []string, name, prefix string, c Config) []Hit {
 
 // OneText redacts a single text at path. A dropped text becomes empty.
 func OneText(s, path string, c Config) (string, []Hit) {
-	w := documentWalker{path: []byte(path), base: len(path), config: c}
+	w := newDocumentWalker(path, c)
 	out, drop := w.redactText(s, "")
 	if drop {
 		out = ""
@@ -134,6 +137,12 @@ type documentWalker struct {
 	work   int // done so far
 	budget workBudget
 	never  neverStoreRules
+
+	accountIDs bool // ids of private accounts are redacted in texts
+}
+
+func newDocumentWalker(prefix string, c Config) documentWalker {
+	return documentWalker{path: []byte(prefix), base: len(prefix), config: c, accountIDs: protocol.Of(c.Protocol).AccountIDs}
 }
 
 func (w *documentWalker) push(token string) (at int) {
