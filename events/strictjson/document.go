@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events/casefold"
 )
 
 // Bounds of what a Document keeps and does.
@@ -341,10 +343,10 @@ func (d *Document) addKey(place int, n *node, folded map[string]string, at int) 
 	if folded == nil {
 		folded = make(map[string]string, object.members+1)
 		for i := place + 1; i < len(d.nodes); i += int(d.nodes[i].size) {
-			folded[foldCase(d.nodes[i].key)] = d.nodes[i].key
+			folded[casefold.String(d.nodes[i].key)] = d.nodes[i].key
 		}
 	}
-	f := foldCase(n.key)
+	f := casefold.String(n.key)
 	if k, there := folded[f]; there {
 		return folded, d.failKey(k == n.key, at)
 	}

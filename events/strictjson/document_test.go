@@ -11,6 +11,7 @@ import (
 
 	jsonv1 "encoding/json"
 
+	"github.com/countersign-dev/countersign/events/casefold"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -76,10 +77,10 @@ func (p *oracle) object() (any, error) {
 			return nil, err
 		}
 		key := tok.String()
-		if folded[foldCase(key)] {
+		if folded[casefold.String(key)] {
 			return nil, p.fail(CaseCollision)
 		}
-		folded[foldCase(key)] = true
+		folded[casefold.String(key)] = true
 		if m[key], err = p.value(); err != nil {
 			return nil, err
 		}

@@ -14,9 +14,7 @@ package strictjson
 import (
 	"bytes"
 	"fmt"
-	"strings"
 	"sync"
-	"unicode"
 	"unicode/utf8"
 
 	jsonv1 "encoding/json"
@@ -101,29 +99,6 @@ func canonicalAny(v any) ([]byte, error) {
 		return nil, fmt.Errorf("canonical form: %w", err)
 	}
 	return CanonicalBytes(b)
-}
-
-// foldCase maps keys that differ only in case to one text.
-func foldCase(s string) string {
-	ascii := true
-	for i := 0; i < len(s); i++ {
-		if s[i] >= utf8.RuneSelf {
-			ascii = false
-			break
-		}
-	}
-	if ascii {
-		// U+017F and U+212A fold to the ASCII letters s and k, so the other branch must give
-		// lower case too.
-		return strings.ToLower(s)
-	}
-	return strings.Map(func(r rune) rune {
-		least := r
-		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-			least = min(least, f)
-		}
-		return unicode.ToLower(least)
-	}, s)
 }
 
 func invalidUTF8(b []byte) int {
