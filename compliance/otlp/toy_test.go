@@ -3,7 +3,7 @@ package otlp_test
 import (
 	"testing"
 
-	"github.com/countersign-dev/countersign/compliance/internal/protocol"
+	"github.com/countersign-dev/countersign/compliance/toyprotocol"
 )
 
 // A row says whether the agents of a protocol have names.
@@ -19,8 +19,7 @@ func TestToyProtocolNamesAgents(t *testing.T) {
 	if id, name := agent(); id != "bot" || name != "" {
 		t.Errorf("without a row: id %q, name %q", id, name)
 	}
-	protocol.Rows["toy"] = protocol.Row{NamedAgents: true}
-	t.Cleanup(func() { delete(protocol.Rows, "toy") })
+	toyprotocol.AddRow(t)
 	if id, name := agent(); id != "" || name != "bot" {
 		t.Errorf("with a row: id %q, name %q", id, name)
 	}

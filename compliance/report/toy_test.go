@@ -1,40 +1,26 @@
 package report
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/compliance/internal/protocol"
+	"github.com/countersign-dev/countersign/compliance/toyprotocol"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 )
-
-// addToyProtocol adds a row for a protocol of the tests alone: {"toy":"dig","by":…,"with":…,"nr":…}.
-func addToyProtocol(t *testing.T) {
-	protocol.Rows["toy"] = protocol.Row{
-		Summary: func(body []byte) protocol.Summary {
-			var e struct{ Toy, By, With, Nr string }
-			_ = json.Unmarshal(body, &e)
-			return protocol.Summary{Type: e.Toy, Tool: e.With, Call: e.Nr, Agent: e.By}
-		},
-		SessionEnds: []string{"bedtime"},
-	}
-	t.Cleanup(func() { delete(protocol.Rows, "toy") })
-}
 
 // One row is enough for a page to show the events of a protocol and the end of its sessions.
 func TestToyProtocolOnThePage(t *testing.T) {
 	toyPage := func() string {
 		l := &log{t: t, session: "s1"}
 		for _, typ := range []string{"dig", "bedtime"} {
-			l.add(evidence.KindEvent, subject.Space{}.Event("acme", "rt1", "toy", "s1", typ), map[string]any{"toy": typ + " deep", "by": "mole", "with": "shovel", "nr": "n-7", "diary": "SECRET-VALUE"})
+			l.add(evidence.KindEvent, subject.Space{}.Event("acme", "rt1", "toy", "s1", typ), map[string]any{"was": typ + " deep", "by": "mole", "do": "shovel", "no": "n-7", "diary": "SECRET-VALUE"})
 		}
 		return render(t, source(), l.records)
 	}
 	shown := []string{"dig deep", "tool shovel · call n-7 · protocol toy · from rt1", "mole", "yes: bedtime at sequence 2, reported by rt1"}
 	without := toyPage()
-	addToyProtocol(t)
+	toyprotocol.AddRow(t)
 	with := toyPage()
 	for _, want := range shown {
 		if !strings.Contains(with, want) {
