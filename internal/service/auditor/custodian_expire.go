@@ -58,7 +58,7 @@ func (c *custodian) expireTextsOf(ctx context.Context, tenant string, p *retenti
 	}})
 }
 
-// dueTexts lists sessions whose texts are due, at most as many as one order holds.
+// dueTexts lists sessions with texts that are due, at most as many as one order holds.
 func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	ev := erasureplan.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
 	var list []string
