@@ -50,6 +50,7 @@ var codeGroups = []struct {
 		{"client", "Denials and refusals of the client", []string{"Code", "Reason"}},
 		{"admission/receipt", "Receipts that do not hold", []string{"Err"}},
 	}},
+	{"Linting policies", []codeGroup{{"admission/policy", "Findings of policy lint", []string{"Lint"}}}},
 	{"Following", []codeGroup{{"events", "Pages of outputs", []string{"Follow"}}}},
 	{"Evidence", []codeGroup{{"evidence", "Findings of verify, and reasons of records without a body", codePrefixes}}},
 }
