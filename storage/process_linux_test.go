@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -24,6 +25,10 @@ func niceValue(t testing.TB, file string) int {
 	return n
 }
 
+// engineRaises is the thread whose priority the engine itself raises, where it may (as root): it
+// measures the process's memory a few times a second and works on no query.
+const engineRaises = "MemoryWorker"
+
 // The admitter and NATS, for which a verdict waits, get the processor before the engine does: all
 // threads of the engine have a lower priority than its parent, and no thread of the parent has
 // that priority except the one that is reserved for the engine.
@@ -31,7 +36,7 @@ func TestEngineRunsAtLowerPriority(t *testing.T) {
 	own := niceValue(t, "/proc/self/stat")
 	lower := min(own+engineNice, 19)
 	if lower == own {
-		t.Skipf("this process already has the lowest priority, nice value %d", own)
+		t.Skip("this process already has the lowest priority")
 	}
 	e := startEngine(t, t.TempDir(), 0)
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", e.PID()))
@@ -39,6 +44,10 @@ func TestEngineRunsAtLowerPriority(t *testing.T) {
 		t.Fatalf("threads of the engine: %v, %v", threads, err)
 	}
 	for _, file := range threads {
+		name, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "comm"))
+		if strings.TrimSpace(string(name)) == engineRaises {
+			continue
+		}
 		if got := niceValue(t, file); got != lower {
 			t.Errorf("%s: nice value %d, want %d", file, got, lower)
 		}

@@ -135,8 +135,8 @@ func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidence
 	return evidencereader.Reader{DB: db, Tree: p.l.DB, Stream: p.l.Stream, Space: p.l.Space}, p.basis(whole), done, nil
 }
 
-// ownEngine starts an engine with empty tables in a temporary directory. done stops it and
-// removes the directory.
+// ownEngine starts an engine with empty tables in a temporary directory. done kills it and removes
+// the directory: its tables are not read again, so the engine need not close them.
 func ownEngine(ctx context.Context, cacheDir string) (db *storage.DB, done func(), err error) {
 	dir, err := os.MkdirTemp("", "countersign-proved-*")
 	if err != nil {
@@ -146,6 +146,8 @@ func ownEngine(ctx context.Context, cacheDir string) (db *storage.DB, done func(
 	// before the directory is removed.
 	piped := make(chan os.Signal, 1)
 	signal.Notify(piped, syscall.SIGPIPE)
+	ended, end := context.WithCancel(context.Background()) // Stop kills an engine when its context has ended
+	end()
 	var engine *storage.Engine
 	done = func() {
 		signal.Stop(piped)
@@ -153,7 +155,7 @@ func ownEngine(ctx context.Context, cacheDir string) (db *storage.DB, done func(
 			_ = db.Close()
 		}
 		if engine != nil {
-			_ = engine.Stop(context.Background())
+			_ = engine.Stop(ended)
 		}
 		_ = os.RemoveAll(dir)
 	}
