@@ -54,6 +54,7 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
     <select_from_information_schema_requires_grant>true</select_from_information_schema_requires_grant>
     <settings_constraints_replace_previous>true</settings_constraints_replace_previous>
   </access_control_improvements>
+  <memory_worker_period_ms>500</memory_worker_period_ms>
   <send_crash_reports><enabled>false</enabled></send_crash_reports>
   <storage_configuration><disks><default><keep_free_space_bytes>{{.KeepFree}}</keep_free_space_bytes></default></disks></storage_configuration>
 {{- if not .Embedded}}

@@ -27,7 +27,9 @@ type process struct {
 // The child dies with its parent in two ways. Its stdin is a pipe that only this process holds
 // open, and the engine's child watches it. And the kernel sends it SIGKILL when the thread
 // that forked it ends (PDEATHSIG is bound to the thread, not to the process), so that thread
-// is reserved for the child until it has ended.
+// is reserved for the child until it has ended. The child inherits the thread's lower priority:
+// what a verdict waits for (the admitter, NATS) gets the processor before the engine does. The
+// thread is never unlocked, so it ends with its goroutine and nothing else runs at that priority.
 func startProcess(argv, env []string, inherited []*os.File, log zerolog.Logger) (*process, error) {
 	p := &process{cmd: exec.Command(argv[0], argv[1:]...), output: &outputTail{log: log}, done: make(chan struct{})}
 	p.cmd.Env = env
@@ -41,7 +43,7 @@ func startProcess(argv, env []string, inherited []*os.File, log zerolog.Logger) 
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		lowerThreadPriority()
 		err := p.cmd.Start()
 		started <- err
 		if err != nil {

@@ -138,8 +138,8 @@ func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidence
 	return evidencereader.Reader{DB: db, Tree: p.l.DB, Stream: p.l.Stream, Space: p.l.Space}, p.basis(whole), done, nil
 }
 
-// ownEngine starts an engine with empty tables in a temporary directory. done stops it and
-// removes the directory.
+// ownEngine starts an engine with empty tables in a temporary directory. done kills it and removes
+// the directory: its tables are not read again, so the engine need not close them.
 func ownEngine(ctx context.Context, cacheDir string) (db *read.Reader, done func(), err error) {
 	dir, err := os.MkdirTemp("", "countersign-proved-*")
 	if err != nil {
@@ -149,6 +149,8 @@ func ownEngine(ctx context.Context, cacheDir string) (db *read.Reader, done func
 	// before the directory is removed.
 	piped := make(chan os.Signal, 1)
 	signal.Notify(piped, syscall.SIGPIPE)
+	ended, end := context.WithCancel(context.Background()) // Stop kills an engine when its context has ended
+	end()
 	var started *engine.Engine
 	done = func() {
 		signal.Stop(piped)
@@ -156,7 +158,7 @@ func ownEngine(ctx context.Context, cacheDir string) (db *read.Reader, done func
 			_ = db.Close()
 		}
 		if started != nil {
-			_ = started.Stop(context.Background())
+			_ = started.Stop(ended)
 		}
 		_ = os.RemoveAll(dir)
 	}
