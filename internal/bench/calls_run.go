@@ -144,7 +144,7 @@ func (b *callsBench) measureRate(ctx context.Context, perSecond float64, seconds
 	s := schedule{time.Now(), perSecond}
 	warm := s.count(b.WarmUp)
 	n := max(1, s.count(time.Duration(seconds)*time.Second))
-	texts := callTexts{variant: b.variant, run: fmt.Sprintf("r%d", b.runs), open: openSessions(perSecond)}
+	texts := callTexts{variant: b.variant, run: b.runs, open: openSessions(perSecond)}
 	m := callsMeasurement{bench: b, schedule: s, warm: warm, result: callsResult{Variant: string(b.variant), Log: b.Log, Rate: perSecond, Seconds: seconds, Calls: n}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

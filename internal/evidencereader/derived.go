@@ -106,7 +106,7 @@ func derivedFinding(d storage.DerivedRow) evidence.Finding {
 	return evidence.Finding{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table, Detail: says}
 }
 
-// expiringSpans are the sequences whose texts are being deleted.
+// expiringSpans are the sequences of the texts that are being deleted.
 type expiringSpans []events.Span
 
 func (e expiringSpans) containsSeq(seq uint64) bool {

@@ -48,7 +48,7 @@ type callView struct {
 	Started *float64        `json:"started_seconds,omitempty"` // from verdict to announcement, by the broker's clock
 	Ran     *float64        `json:"ran_seconds,omitempty"`     // from announcement to completion, by the broker's clock
 	Proved  bool            `json:"proved"`                    // the list is proved complete and unchanged
-	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call whose record precedes its verdict
+	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call with a record that precedes its verdict
 }
 
 func (c *CallsCmd) Run(ctx context.Context, io ui.Stdio) error {

@@ -85,6 +85,7 @@ type auditor struct {
 	pending      pendingMessages // messages without records yet
 	inFlight     *inFlightBatch  // nil without one
 	storeStarted time.Time       // start of the last store
+	storeTook    time.Duration   // how long the last batch took to store
 	issues       healthIssues
 	ready        bool
 

@@ -33,7 +33,7 @@ func (a *auditor) restoreCheckpoints(ctx context.Context, size uint64) {
 	}
 }
 
-// repairContents restores derived rows whose contents were changed: the start compares only their
+// repairContents restores derived rows with changed contents: the start compares only their
 // number. It runs once, beside the auditing, up to the position at the start.
 func (a *auditor) repairContents(ctx context.Context, to uint64) {
 	changed, err := a.db.RepairContents(ctx, a.shard, to)

@@ -30,7 +30,7 @@ type cosignatures struct {
 	verifier       note.Verifier
 	bucketVersion  string // the bucket's incarnation and last sequence when all of it was judged
 	seq            uint64
-	loggedRefusals map[uint64]bool // bucket revisions whose refusal was logged
+	loggedRefusals map[uint64]bool // bucket revisions with a logged refusal
 }
 
 // runCosignatures stores witness signatures until ctx ends. Errors are retried; nothing else

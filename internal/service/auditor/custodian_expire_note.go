@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// announceExpiry writes the records that name the records whose texts will be missing. It returns
+// announceExpiry writes the control records that name the records about to lose their texts. It returns
 // false if there are none.
 func (w *expiryWorker) announceExpiry(ctx context.Context, ev erasureplan.Evidence, o retention.Order) (bool, error) {
 	var parts expiryParts

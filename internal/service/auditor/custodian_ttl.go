@@ -241,7 +241,7 @@ func (w *policyWorker) expireTextsOf(ctx context.Context, tenant string, p *rete
 	}})
 }
 
-// dueTexts lists sessions whose texts are due, at most as many as one order holds.
+// dueTexts lists sessions with texts that are due, at most as many as one order holds.
 func (w *policyWorker) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	ev := erasureplan.Evidence{DB: w.db, Shard: w.shard, Tenant: tenant}
 	var list []string

@@ -98,7 +98,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 }
 
 // repairDerived makes the derived tables match the evidence, for this incarnation of the log and for
-// the earlier ones, whose tables may be of an earlier version.
+// the earlier ones: their tables may be of an earlier version.
 func (a *auditor) repairDerived(ctx context.Context) error {
 	shards, err := a.db.Shards(ctx)
 	if err != nil {

@@ -80,7 +80,7 @@ func (e Evidence) readMessage(ctx context.Context, seq uint64) (*events.LogMessa
 	return e.Read(ctx, seq)
 }
 
-// addByHeader adds the messages without a session whose header names session, with their
+// addByHeader adds the messages without a session that name session in a header, with their
 // decisions. It reads the header in the log, since the evidence may have it redacted.
 func (e Evidence) addByHeader(ctx context.Context, p *Plan, session string) error {
 	own, err := e.ownName(ctx, session)
@@ -151,8 +151,8 @@ func (e Evidence) ownName(ctx context.Context, session string) (own string, err 
 	return own, err
 }
 
-// addUnreadable adds messages without a session, and sessions, whose bytes name a data subject
-// and are not in the evidence.
+// addUnreadable adds messages without a session, and sessions, that name a data subject in bytes
+// that are not in the evidence.
 func (e Evidence) addUnreadable(ctx context.Context, p *Plan, person string) error {
 	return e.DB.RecordsWithoutBody(ctx, e.Shard, e.Tenant, e.eventPrefix(), func(r storage.SessionlessRecord) error {
 		if r.Session != "" && slices.Contains(p.Sessions, r.Session) {

@@ -1,5 +1,5 @@
 // Package erasureplan finds, in the evidence and in the log, the messages that an erasure or an
-// expiry covers: those of sessions, and those without a session whose header or content names
+// expiry covers: those of sessions, and those without a session with a header or content that names
 // one. The auditor's custodian and the command line make plans with Evidence.NewPlan; nothing is
 // erased here. It is separate from package erasures so that the correlator, which only reads
 // erasure records, does not link ClickHouse.
@@ -40,7 +40,7 @@ type Plan struct {
 	Newest        time.Time      // broker time of the newest record of these sessions
 	NewestSession string         // the session of that record
 	Redacted      int            // records that hold commitments
-	Withheld      int            // records without a body, whose bytes are in quarantine
+	Withheld      int            // records without a body; their bytes are in quarantine
 
 	sessionlessBySeq map[uint64]sessionlessMessage
 }
@@ -61,7 +61,7 @@ type Evidence struct {
 }
 
 // NewPlan finds the messages that an erasure covers in one incarnation of the log. For a session:
-// its messages, and those without a session whose header names it. For a data subject: the
+// its messages, and those without a session that name it in a header. For a data subject: the
 // messages of all sessions that name it, and those without a session that name it, also in bytes
 // that the evidence does not have. Otherwise: the given sequences, or what a policy no longer
 // keeps.

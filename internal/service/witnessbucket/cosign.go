@@ -47,7 +47,7 @@ func SignedKey(by, shard string) string {
 	return signedPrefix + events.RuleKey(by) + "." + events.RuleKey(shard)
 }
 
-// Witness is a witness whose signatures are accepted.
+// Witness is a witness with signatures that are accepted.
 type Witness struct {
 	note.Verifier
 	Text string // the key as it was put
