@@ -95,7 +95,7 @@ func (rp *replies) applyQuestionReply(w *protocolSession, f *fact) {
 	rp.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(f.aaep))
 }
 
-// earlyReply is a reply to a question that is not on the log yet: the two publishers have
+// earlyReply is a reply whose question is not on the log yet: the two publishers have
 // connections of their own, and one message may overtake the other.
 type earlyReply struct {
 	finding string // that there is no question

@@ -28,7 +28,7 @@ const (
 	flagHooksTrusted                             // it names hooks and calls all of them trusted
 )
 
-// flaggedRequest is a request with a verdict that is awaited.
+// flaggedRequest is a request whose verdict is awaited.
 type flaggedRequest struct {
 	flags requestFlags
 	seq   uint64

@@ -16,7 +16,7 @@ const (
 	maxHandedOver = 16
 )
 
-// handedOverAgent is an agent after its handoff was accepted. It must not act in the session
+// handedOverAgent is an agent whose handoff was accepted. It must not act in the session
 // from there on, until another agent hands back to it.
 //
 // What counts is the signed decision on an aioc handoff (RFC-0002): its agent

@@ -21,8 +21,8 @@ const (
 )
 
 // call is one occurrence of a tool call: what is looked at of every one that is
-// remembered, and its details, which are packed while no message asks about a call
-// that is over. A caller that finds a call that may be over has to unfold it.
+// remembered, and its details, which are packed while nobody asks about a call
+// that is over. Whoever comes by a call that may be over has to unfold it.
 type call struct {
 	session          *session
 	group            *callGroup

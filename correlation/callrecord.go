@@ -10,7 +10,7 @@ import (
 )
 
 // callView is a call as it was when it was emitted: what its record is made of, once
-// the caller encodes it. It is never changed after it was made.
+// somebody encodes it. It is never changed after it was made.
 type callView struct {
 	publicDetails // of its own
 	timelineRoom  [typicalSteps]timelineEntry
@@ -64,7 +64,7 @@ func (l *callViewPool) next() *callView {
 	return one
 }
 
-// ReleaseOutput takes back what an output was to be encoded from, for outputs to come. A caller that
+// ReleaseOutput takes back what an output was to be encoded from, for outputs to come. Who
 // does so spares the garbage collector most of its work. The output is encoded or
 // will never be, and so is every copy of it; what was encoded stays good.
 func (c *Correlator) ReleaseOutput(o *Output) {

@@ -17,7 +17,7 @@ type calls struct {
 	denials       *tables.LRU[sum, *denial]     // of calls that are forgotten
 	lastCallOrder uint64                        // calls opened so far
 	counts        callCounts
-	dirtyCalls    []*call       `snapshot:"-"` // calls that may be over and have details that are not compacted
+	dirtyCalls    []*call       `snapshot:"-"` // calls that may be over and whose details are not compacted
 	freeLists     callFreeLists `snapshot:"-"`
 
 	// A restored snapshot reads the sessions before these parts, which refer to their calls.
@@ -29,7 +29,7 @@ type calls struct {
 type callCounts struct {
 	open      int // open calls
 	calls     int // open calls and remembered ones
-	ids       int // tool call ids with counted occurrences
+	ids       int // tool call ids whose occurrences are counted
 	argsBytes int // bytes of arguments and differences
 }
 

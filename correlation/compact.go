@@ -8,8 +8,8 @@ import (
 
 // A call that is over is remembered for what may come late, and usually nothing
 // does. Its details are compacted into one text then, about a fifth of their size
-// and nothing for the garbage collector to look into, and expanded when a message
-// asks. What is kept of them beside that, the summary, tells most messages that
+// and nothing for the garbage collector to look into, and expanded when somebody
+// asks. What is kept of them beside that, the summary, tells most of those who
 // ask that the call is not the one they look for.
 
 // callSummary is what a compacted call can be asked without expanding it. What it says of
@@ -145,7 +145,7 @@ func (cs *calls) allocDetails() *details {
 	return d
 }
 
-// releaseDetails takes the memory of details. The caller must hold the only reference.
+// releaseDetails takes the memory of details. Nobody else may refer to it.
 func (s *callFreeLists) releaseDetails(d *details) {
 	if len(s.details) >= maxFreeDetails {
 		return

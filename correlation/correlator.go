@@ -63,8 +63,8 @@ func New(o Options) *Correlator {
 }
 
 // Apply takes the next message of the log and gives what is to be emitted for
-// it, in order. Messages must come in the order of their sequence; one with a
-// sequence not above the last one's was applied before and gives nothing.
+// it, in order. Messages must come in the order of their sequence; one whose
+// sequence is not above the last one's was applied before and gives nothing.
 //
 // Events, requests, decisions, approvals and control records are input. The
 // correlator's own records (calls, findings, cursor) are not: they neither
@@ -148,8 +148,8 @@ func (c *Correlator) Prefetch(inputs []Input) {
 
 // NextDeadline is when time alone may bring about a finding: the next open call
 // counts as abandoned, or a session or a request for a subscription has been left
-// alone for so long. It happens with the first input message with a broker time that is
-// not before it; on an idle shard the caller must write a tick then. A long idleness is
+// alone for so long. It happens with the first input message whose broker time is
+// not before it; on an idle shard somebody must write a tick then. A long idleness is
 // made of several such times. Compare it with Stats().LogTime, not with the time of
 // the last message: some messages let no time pass.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
@@ -191,8 +191,8 @@ func (c *Correlator) addKey(kid string, pub ed25519.PublicKey) {
 // errNoData: a CloudEvent without data cannot be an event of a producer.
 var errNoData = errors.New("the message has no data")
 
-// OldestUndecided is when the oldest open call became known that is not
-// decided yet: it has no verdict, or one that waits for a person. It looks at
+// OldestUndecided is when the oldest open call became known that nobody has
+// decided yet: it has no verdict, or one that waits for somebody. It looks at
 // every open call, so it is not for every message.
 func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
 	for open := range c.engine.timers.openCalls() {

@@ -234,7 +234,7 @@ func (e *engine) advanceTimers(t time.Time) {
 	e.negotiations.expireNegotiations()
 }
 
-// expireCallDeadlines abandons the calls with deadlines that have come.
+// expireCallDeadlines abandons the calls whose deadlines have come.
 func (e *engine) expireCallDeadlines() {
 	for {
 		c, due := e.timers.popDueCall()

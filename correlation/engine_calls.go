@@ -277,7 +277,7 @@ func (e *engine) completeInOtherProtocol(c *call, f *fact) {
 	e.findings.emitCall(c)
 }
 
-// decidedAncestor is the call in a chain of retries with the verdict that stands: no number of
+// decidedAncestor is the call in a chain of retries whose verdict stands: no number of
 // retries takes it out of reach.
 func (c *call) decidedAncestor() *call {
 	for c.directVerdict().verdict == "" && c.retriedCall != nil {

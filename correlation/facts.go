@@ -75,7 +75,7 @@ type sessionKey struct{ tenant, source, session string }
 
 func (k sessionKey) publisher() sourceKey { return sourceKey{k.tenant, k.source} }
 
-// origin is the sender of a message: keys to work with and names to show.
+// origin is who a message is from: keys to work with and names to show.
 type origin struct {
 	key                     sessionKey
 	tenant, source, session string
@@ -122,8 +122,8 @@ type fact struct {
 	cachedKeyHash uint32       // see hashOfSlot
 	groupLookedUp bool         // its session was looked through for its group,
 	group         *callGroup   // which is this one; nil if there was none
-	cachedHashes  originHashes // of its origin
-	firstCallSum  sum          // the sum of the first call of its group; zero if its reader has not made it
+	cachedHashes  originHashes // of whose it is
+	firstCallSum  sum          // the sum of the first call of its group; zero if whoever read it has not made it
 	canonicalTool string       // the tool's name in the action-governance profile
 	retriedKey    callKey      // of metadata.retry.previous_tool_call_id; zero if there is none
 	args          arguments
@@ -135,8 +135,8 @@ type fact struct {
 	frameSum    sum // of core without arguments, redaction and phase: what a request and its evidence form share
 
 	decisionID        string           // of a decision, or of the request it answers
-	cachedReceiptKey  sum              // what a decision is known by: see decidingSum; zero until it is asked for
-	receiptDecisionID string           // the decision with the receipt that a completion says that it ran on
+	cachedReceiptKey  sum              // what a decision is known by: see decidingSum; zero if nobody has asked yet
+	receiptDecisionID string           // the decision whose receipt a completion says that it ran on
 	decisionRef       string           // the decision that the event's approval refers to (decision_ref)
 	namedWorkflow     string           // of a request: the approval workflow that it names
 	decision          *recordedVerdict // kindDecision; else nil
@@ -232,7 +232,7 @@ func (a approval) pointerOrNil() *approval {
 	return &a
 }
 
-// parseClaimedVerdict reads a native verdict. Unknown words deny.
+// parseClaimedVerdict reads a native verdict. Words that nobody knows deny.
 func parseClaimedVerdict(word string) events.Verdict {
 	v := events.Verdict(strings.ToLower(word))
 	if word == "" || v.Valid() {
@@ -364,7 +364,7 @@ const (
 	stepCompleted
 	stepClosed
 	stepTraced // a trace event
-	stepAsked  // a reviewer has to agree
+	stepAsked  // somebody has to agree
 	stepApproved
 	stepRefused
 	stepCancelled

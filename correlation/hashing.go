@@ -32,13 +32,13 @@ func (k protocolSessionKey) Hash() uint32 {
 	return protocolSessionHash(k.sessionKey.Hash(), k.protocol)
 }
 
-// protocolSessionHash is the hash of a protocolSessionKey with a known hash of the session. The protocols
+// protocolSessionHash is the hash of a protocolSessionKey whose session's hash is known. The protocols
 // that are followed differ in length.
 func protocolSessionHash(session uint32, protocol string) uint32 {
 	return mixHash(uint64(session), uint64(len(protocol)))
 }
 
-// originHashes are those of a message's origin: of its tenant, publisher and session.
+// originHashes are those of whose a message is: of its tenant, publisher and session.
 type originHashes struct {
 	computed          bool
 	source, session   uint32
@@ -81,5 +81,5 @@ func (k tokenKey) Hash() uint32 {
 	return mixHash(mixHash64(textHash(k.tenant), textHash(k.source)), uint64(k.token.Hash()))
 }
 
-// linkKeyHash is the hash of a linkKey with a known hash of the tenant.
+// linkKeyHash is the hash of a linkKey whose tenant's hash is known.
 func linkKeyHash(tenant uint64, mark sum) uint32 { return mixHash(tenant, uint64(mark.Hash())) }

@@ -79,7 +79,7 @@ const (
 
 func (h *history) ensureSource(k sourceKey) *sourceState { return h.ensureSourceHashed(k, k.Hash()) }
 
-// ensureSourceHashed is ensureSource for a key with a known hash.
+// ensureSourceHashed is ensureSource for a key whose hash is known.
 func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
 	if s, ok := h.sources.GetHashed(k, hash); ok {
 		return s

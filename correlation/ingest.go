@@ -43,7 +43,7 @@ func (f *fact) setUnread(m *events.LogMessage, p *subject.Parsed) {
 	f.contentSum = sumOfBytes(m.Body)
 }
 
-// reportBadSubject reports a message with a subject that is none of ours.
+// reportBadSubject reports a message whose subject is none of ours.
 func (c *Correlator) reportBadSubject(m events.LogMessage) {
 	f := unreadFact(m, subject.Parsed{})
 	prefix, classes := strings.TrimSuffix(c.space.All(subject.Events), ".>"), ""

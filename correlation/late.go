@@ -58,7 +58,7 @@ func (c *call) completionFact() *fact {
 	return f
 }
 
-// attachLateAnnouncement takes the announcement of a call with a known end. What it adds
+// attachLateAnnouncement takes the announcement of a call whose end is known. What it adds
 // to what is known counts: the arguments, and what it says of the verdict.
 func (e *engine) attachLateAnnouncement(c *call, f *fact) {
 	end, before := c.completionFact(), c.effectiveVerdict()

@@ -28,14 +28,14 @@ func newLineage() *lineage {
 	return &lineage{parentLinks: tables.NewFIFO[sessionKey, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
 }
 
-// maxParentLinks bounds the sessions with a known parent. Four times as many events,
+// maxParentLinks bounds the sessions whose parent is known. Four times as many events,
 // calls and traces are known by their session (about 250 B each).
 const maxParentLinks = 16_384
 
 // maxAncestors is how far up a session's ancestors are looked through.
 const maxAncestors = 32
 
-// sessionRegister is what lineage asks and tells the sessions with known calls.
+// sessionRegister is what lineage asks and tells the sessions whose calls are known.
 type sessionRegister interface {
 	// hasSession reports whether calls of a session are known. hash is that of the key.
 	hasSession(key sessionKey, hash uint32) bool
@@ -270,7 +270,7 @@ type lineageRefs struct {
 	correlationSum   sum    // of the event that correlation may be
 	cachedToken      string // correlation as the token of a session, once that was asked
 	parentSession    string // session
-	announcesHandoff bool   // it announces a handoff; the child may name it
+	announcesHandoff bool   // it announces a handoff, whose child may name it
 }
 
 func (l *lineageRefs) isZero() bool {

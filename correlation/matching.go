@@ -131,8 +131,8 @@ func (c *call) mayEndBy(f *fact) bool {
 	return c.tool == f.tool && f.tool != "" && (f.callKey.id == "" || c.group.key.id == "")
 }
 
-// correlated finds the call that the correlation id of a completion names: its
-// announcement has the same id, or is the event so named. Of an id that several open calls
+// correlated finds the call that the correlation id of a completion names: one whose
+// announcement has the same, or whose event it is. Of an id that several open calls
 // have, the oldest is meant. A call that was closed without an end is meant if its
 // event is named, or if every open call has another correlation id.
 func (s *session) correlated(f *fact) *call {
@@ -181,7 +181,7 @@ func matchInGroup(sl *callGroup, f *fact) *call {
 }
 
 // preferDeniedCall names the execution of a denied call as what it is: it must not
-// hide behind an opened call of the same id with other arguments.
+// hide behind an opened call of the same id whose arguments are others.
 func preferDeniedCall(armed *call, sl *callGroup, f *fact) *call {
 	if f.effect == noEffect || armed.compareFact(f) != argsDifferent {
 		return armed
@@ -260,7 +260,7 @@ func (x *details) isOtherView(f *fact) bool {
 	return f.kind == kindPre && f.callKey.id != "" && x.hasPre && !x.announcedIn.has(f.protocol)
 }
 
-// findRepeatedCompletion gives the call with a completion that is said again by one for which
+// findRepeatedCompletion gives the call whose completion is said again by one for which
 // nothing is left: another content under the same event id, which is a finding
 // already, or the other protocol's view of the same completion.
 func (s *session) findRepeatedCompletion(f *fact) *call {

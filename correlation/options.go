@@ -17,8 +17,8 @@ const (
 	DefaultClockSkew = time.Second
 	// DefaultMaxSessions bounds the sessions that are remembered; one is closed and
 	// forgotten for a new one: of the tenant that has most, and of its publisher that
-	// has most, the least recently active one. The sessions with open calls and
-	// the sessions that are followed in their order (about 1 KB each, and what they remember)
+	// has most, the least recently active one. The sessions whose calls are open and
+	// the sessions whose order is followed (about 1 KB each, and what they remember)
 	// are counted apart.
 	DefaultMaxSessions = 65_536
 	// DefaultMaxCalls bounds the calls of all sessions together, open ones and
@@ -26,8 +26,8 @@ const (
 	// included); beyond it a session is closed and forgotten in the same way, of those
 	// that have most calls.
 	DefaultMaxCalls = 262_144
-	// DefaultMaxIDs bounds the tool call ids of all sessions together with
-	// counted occurrences (about 150 B each), in the same way.
+	// DefaultMaxIDs bounds the tool call ids of all sessions together whose
+	// occurrences are counted (about 150 B each), in the same way.
 	DefaultMaxIDs = 1 << 20
 	// DefaultMaxOpenPerSession bounds the open calls of one session; beyond it
 	// the oldest one is abandoned.
@@ -35,11 +35,11 @@ const (
 	// DefaultMaxClosedPerSession is how many closed calls of a session are
 	// remembered, for late events.
 	DefaultMaxClosedPerSession = 256
-	// DefaultMaxIDsPerSession bounds the tool call ids of a session with
-	// counted occurrences. Ids that come after it was reached start above the
+	// DefaultMaxIDsPerSession bounds the tool call ids of a session whose
+	// occurrences are counted. Ids that come after it was reached start above the
 	// highest count that was forgotten, so that no two calls share a call_id.
 	DefaultMaxIDsPerSession = 8192
-	// DefaultMaxSources bounds the publishers with remembered event ids.
+	// DefaultMaxSources bounds the publishers whose event ids are remembered.
 	DefaultMaxSources = 1024
 	// DefaultMaxEventsPerSource is how many event ids of every publisher are
 	// remembered at least to tell duplicates from conflicts, and twice as many of
@@ -66,15 +66,15 @@ const (
 	maxCallEvents       = 16             // event ids kept for one call; the first stay
 	maxOpenPerID        = 64             // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
 	maxVariants         = 8              // contents told apart under one event id
-	maxTombstones       = 262_144        // forgotten sessions: their highest occurrence, and whether they had ended
+	maxTombstones       = 262_144        // forgotten sessions whose highest occurrence is remembered, and whether they had ended
 	findingsPerEvent    = 2              // of which it is remembered that they were emitted: see DefaultMaxEventsPerSource
 	maxStoredItems      = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten of the tenant and publisher that have most
 	maxTokens           = 65_536         // reply tokens, nonces and hooks, each; the oldest are forgotten
-	maxEarlyTokens      = 1024           // reply tokens without a question; the oldest are forgotten
+	maxEarlyTokens      = 1024           // reply tokens that nobody asked under; the oldest are forgotten
 	maxEarlyReplies     = 4              // replies that are kept for each, should its question come; of up to 4 KB, usually 200 B
-	maxApprovals        = 65_536         // approval workflows: their status, and what they were opened for (about 300 B each)
+	maxApprovals        = 65_536         // approval workflows whose status is remembered, and what they were opened for (about 300 B each)
 	maxWaitingCalls     = 16             // calls that are remembered to wait for one workflow; the first stay
-	maxTraces           = 65_536         // decisions with a trace event to be recognised; it follows its decision at once
+	maxTraces           = 65_536         // decisions whose trace event is recognised; it follows its decision at once
 	maxIDBytes          = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256
 	maxRetryChain       = 8              // retries that are followed back
 	maxExpectedDuration = 48 * time.Hour // longest announced duration that is believed
@@ -84,7 +84,7 @@ const (
 // Options configure a Correlator. The zero value of each field means its
 // default.
 type Options struct {
-	// Shard is the shard of the control records that count; empty accepts any.
+	// Shard is the shard whose control records count; empty accepts any.
 	Shard string
 	Space subject.Space
 
@@ -143,7 +143,7 @@ type Mode int
 const (
 	ModeWarn    Mode = iota // they are emitted
 	ModeOff                 // they are not
-	ModeEnforce             // they are emitted and marked, for the programs that act on them
+	ModeEnforce             // they are emitted and marked, for whoever acts on them
 )
 
 func (o Options) withDefaults() Options {
@@ -181,11 +181,11 @@ type Stats struct {
 	Findings        uint64
 	Records         uint64 // call records emitted
 	Sessions        int
-	TrackedSessions int // sessions that are followed in their order
+	TrackedSessions int // sessions whose order is followed
 	Sources         int
 	Open            int // open calls
 	Calls           int // open calls and remembered ones
-	IDs             int // tool call ids with counted occurrences
+	IDs             int // tool call ids whose occurrences are counted
 	ArgsBytes       int
 	Evicted         uint64 // sessions forgotten to make room
 }

@@ -12,7 +12,7 @@ import (
 // as everything else does.
 
 // recommendedVerdictWait is how long publishers are recommended to wait for a verdict (SPEC
-// 4). Checks wait no longer for the records of an approval either.
+// 4). Nobody waits longer for the records of an approval either.
 const recommendedVerdictWait = 5 * time.Second
 
 // missingRecordField says what the record of a resolved approval lacks (AH-C-108), "" if

@@ -34,7 +34,7 @@ func (f *fact) ownReceiptKey() sum {
 // receiptHolder is the call that a receipt is made for, whatever its occurrence.
 func receiptHolder(k sessionKey, s callKey) sum { return sumOf(k.source, k.session, s.id, s.tool) }
 
-// receipts are the decisions with receipts that allow a call, and the call that each receipt
+// receipts are the decisions whose receipts allow a call, and the call that each receipt
 // was made for. A receipt allows one execution.
 type receipts struct {
 	opts     *engineOptions `snapshot:"-"` // given anew

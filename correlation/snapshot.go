@@ -38,7 +38,7 @@ func (c *Correlator) Snapshot() []byte {
 	return b
 }
 
-// SnapshotUnlessStopped is Snapshot for a caller that may have to do something else
+// SnapshotUnlessStopped is Snapshot for somebody who may have to do something else
 // meanwhile: stop, which may be nil, is asked every few milliseconds, and once it
 // says yes there is none, which whole tells. The Correlator is the same either way.
 func (c *Correlator) SnapshotUnlessStopped(stop func() bool) (b []byte, whole bool) {
@@ -52,7 +52,7 @@ func (c *Correlator) SnapshotUnlessStopped(stop func() bool) (b []byte, whole bo
 }
 
 // What a call, a session and an event usually take in a snapshot, in bytes, with all
-// that is remembered of each. Too much costs nothing, for memory that is not touched
+// that is remembered of each. Too much costs nothing, for memory that nobody touches
 // is none; too little has all of the snapshot copied when it is nearly done.
 const (
 	callSize    = 768

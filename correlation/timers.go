@@ -116,7 +116,7 @@ func (t *timers) anyDue() bool { return !t.now().Before(t.nextTimer) }
 // wakeAt notes that a timer may fire at a time.
 func (t *timers) wakeAt(at time.Time) { t.nextTimer = earlierTime(t.nextTimer, at) }
 
-// popDueCall gives the next call with a deadline that has come. When there is none, the next
+// popDueCall gives the next call whose deadline has come. When there is none, the next
 // timer is set to the deadline after it.
 func (t *timers) popDueCall() (*call, bool) {
 	if c, due := t.callDeadlines.popDue(t.now()); due {

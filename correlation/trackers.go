@@ -18,7 +18,7 @@ type trackers struct {
 	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
 	storedItems     int // of all sessions; at most the next
 	storedItemLimit int
-	runningSessions map[sourceKey]int // sessions with their start on the log, and not their end
+	runningSessions map[sourceKey]int // sessions whose start is on the log, and their end is not
 }
 
 func newTrackers(t *timers, fs *findings) *trackers {

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
 )
 
 // ErrNoEvidence reports that the database holds no evidence of a log.
@@ -30,8 +31,8 @@ var ErrNoSession = errors.New("no record of this session")
 
 // Reader reads one log's evidence. A read-only user of the database suffices.
 type Reader struct {
-	DB     *storage.DB
-	Tree   *storage.DB // has the tree's hashes if DB does not; proofs made of them are checked by their users
+	DB     *read.Reader
+	Tree   *read.Reader // has the tree's hashes if DB does not; proofs made of them are checked by their users
 	Stream string
 	Space  subject.Space
 }

@@ -111,7 +111,7 @@ func (a *auditor) repairDerived(ctx context.Context) error {
 		if !strings.HasPrefix(shard, a.flags.Stream+"@") {
 			continue // of another stream's auditor
 		}
-		added, err := a.db.Repair(ctx, shard)
+		added, err := a.writer.Repair(ctx, shard)
 		if err != nil {
 			return fmt.Errorf("repairing the derived tables: %w", err)
 		}

@@ -113,7 +113,7 @@ type CheckedCheckpoint struct {
 	By   []tree.Cosignature
 }
 
-// Checkpoints reads the stored checkpoints of one size (storage.DB.CheckpointsAt).
+// Checkpoints reads the stored checkpoints of one size (read.Reader.CheckpointsAt).
 type Checkpoints func(ctx context.Context, shard string, size uint64) ([]storage.Checkpoint, error)
 
 // CheckHandedIn checks a checkpoint against the log's key, the trusted witnesses, and the stored
