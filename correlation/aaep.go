@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -18,16 +19,19 @@ import (
 const protoAAEP = subject.ProtoAAEP
 
 var aaepProtocol = &protocolRow{
-	token: protoAAEP, wordCode: 1, missingCheck: "AAEP-C-081",
-	decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
-		d.decodeAAEP(in.message, in.subject, r, in.data, in.request)
-	},
-	decodesRequests: true, readRecorded: readAAEP,
-	readNumber: func(f *fact, n *numberFields) {
-		f.refusedNumber, f.refusedSession = n.Number, subject.Escape(n.Session)
+	wordCode: 1, missingCheck: "AAEP-C-081",
+	reading: reading{
+		token: protoAAEP,
+		decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
+			decodeAAEP(d, in.message, in.subject, r, in.data, in.request)
+		},
+		decodesRequests: true, readRecorded: readAAEP,
+		readNumber: func(f *fact, n *numberFields) {
+			f.refusedNumber, f.refusedSession = n.Number, subject.Escape(n.Session)
+		},
 	},
 	track: trackAAEPEvent, refuse: refuseAAEPEvent, noteNumber: noteRefusedAAEP, sessions: aaepSessions,
-	unreadable:   func(c strictjson.Code) string { return firstNonEmpty(unreadableChecks[c], "AAEP-C-001") },
+	unreadable:   func(c strictjson.Code) string { return cmp.Or(unreadableChecks[c], "AAEP-C-001") },
 	severalCheck: "AAEP-C-181",
 	equivalents: map[findingCase][]string{
 		{InputDrift, caseOtherTool}:         {"AAEP-C-082"},
@@ -63,25 +67,25 @@ var aaepSessions = &trackedSessions{
 // its publisher's negotiations. Requests and decisions have none of them.
 func trackAAEPEvent(e *engine, f *fact, n novelty) {
 	switch {
-	case f.aaep == nil:
+	case aaepEvent(f) == nil:
 		e.findings.reportEventFindings(nil, f)
 	case f.kind == kindQuestionReply:
 		e.replies.routeQuestionReply(f)
-	case f.aaep.IsHandshake():
+	case aaepEvent(f).IsHandshake():
 		e.negotiations.handleHandshake(f, e)
 	case f.key.session != noSession:
 		e.trackAAEP(e.ensureProtocolSession(f), f, n)
 	default:
 		e.findings.reportEventFindings(nil, f)
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventHints(f.aaep))
+		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventHints(aaepEvent(f)))
 	}
 }
 
 func refuseAAEPEvent(e *engine, f *fact) {
-	if f.aaep != nil {
-		f.aaep.Seq, f.aaep.At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventFindings(f.aaep))
-		f.refusedNumber = f.aaep.Number
+	if aaepEvent(f) != nil {
+		aaepEvent(f).Seq, aaepEvent(f).At = f.seq, f.at
+		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventFindings(aaepEvent(f)))
+		f.refusedNumber = aaepEvent(f).Number
 	}
 }
 
@@ -92,7 +96,7 @@ func noteRefusedAAEP(e *engine, f *fact) {
 	}
 	key := f.key
 	if e.opts.fromRecording { // else the subject names its session
-		key.session = firstNonEmpty(f.refusedSession, key.session)
+		key.session = cmp.Or(f.refusedSession, key.session)
 	}
 	if w := e.trackers.find(key, f.protocol); w != nil {
 		e.findings.reportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.refusedNumber, f.eventID, f.seq))
@@ -105,7 +109,7 @@ func aaepFact(f *fact, e *aaep.Event, core sum, inSession func() *aaepsession.Ev
 	f.eventID, f.agent = e.EventID, boundID(e.Producer.AgentID)
 	f.setCall(e.ToolCallID(), e.Tool())
 	if !request {
-		f.aaep = inSession()
+		f.event = inSession()
 	}
 	aaepLineage(f, e)
 	f.coreSum, f.frameSum, f.producerTimes.happenedAt = core, core, e.Time
@@ -143,15 +147,15 @@ func aaepLineage(f *fact, e *aaep.Event) {
 }
 
 // checkAAEPSubject holds an event against the message that it came in.
-func (d *Decoder) checkAAEPSubject(m events.LogMessage, p subject.Parsed, r *decodedEvent, e *aaep.Event, request bool) {
+func checkAAEPSubject(d *Decoder, m events.LogMessage, p subject.Parsed, r *decodedEvent, e *aaep.Event, request bool) {
 	session := e.SessionID
 	if request {
-		session = firstNonEmpty(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(firstNonEmpty(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
+		session = cmp.Or(session, m.HeaderValue(events.HeaderSession))
+		r.fact.setCall(cmp.Or(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
 	} else if !sameSubjectType(p.Type, e.SubjectType()) {
 		r.contradictions = append(r.contradictions, "its type is not the type of the event")
 	}
-	if e.IsReply() || r.fact.aaep != nil && r.fact.aaep.IsHandshake() {
+	if e.IsReply() || aaepEvent(&r.fact) != nil && aaepEvent(&r.fact).IsHandshake() {
 		r.applies = true // it has no session of its own; the subject's stays
 		return
 	}
@@ -180,15 +184,15 @@ func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {
 
 // applyAAEP applies an event to its session.
 func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
-	f.aaep.Seq, f.aaep.At, f.aaep.FromRecording, f.aaep.RecordedUntil = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
+	aaepEvent(f).Seq, aaepEvent(f).At, aaepEvent(f).FromRecording, aaepEvent(f).RecordedUntil = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
 	before, stray := w.aaep.IsRunning(), w.aaep.NeverStarted()
-	found := w.aaep.Apply(f.aaep)
+	found := w.aaep.Apply(aaepEvent(f))
 	ts.countRunningSessions(w, before, w.aaep.IsRunning())
 	ts.accountStoredItems(w)
 	ts.findings.reportSessionFindings(f, *w.origin, found)
 	if f.kind == kindPre {
-		if asked, accepted, explicit := w.aaep.Confirmation(f.aaep); asked.Seq != 0 {
-			f.confirmation = &confirmation{asked, accepted, explicit}
+		if asked, accepted, explicit := w.aaep.Confirmation(aaepEvent(f)); asked.Seq != 0 {
+			f.confirmation = &confirmation{confirmingMessage{asked.ID, asked.Seq, asked.At}, confirmingMessage{accepted.ID, accepted.Seq, accepted.At}, explicit}
 		}
 	}
 	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.key.publisher()] > 0 {
@@ -228,13 +232,6 @@ var unreadableChecks = map[strictjson.Code]string{
 	strictjson.TooLarge: "AAEP-C-020", strictjson.TooDeep: "AAEP-C-020",
 }
 
-// confirmation is the user's question that an invocation rests on, and its
-// answer.
-type confirmation struct {
-	asked, accepted aaepsession.Message
-	explicit        bool // the question names the call
-}
-
 // recordConfirmation notes them where they belong by the log's order: both come before the
 // invocation, which shows which call they were about.
 func (x *details) recordConfirmation(f *fact) {
@@ -246,15 +243,21 @@ func (x *details) recordConfirmation(f *fact) {
 	}
 	for _, s := range [...]struct {
 		step
-		aaepsession.Message
+		confirmingMessage
 	}{{stepAsked, f.confirmation.asked}, {stepApproved, f.confirmation.accepted}} {
-		if s.Seq == 0 || len(x.timeline) >= maxTimeline {
+		if s.seq == 0 || len(x.timeline) >= maxTimeline {
 			continue
 		}
 		i := len(x.timeline)
-		for i > 0 && x.timeline[i-1].seq > s.Seq {
+		for i > 0 && x.timeline[i-1].seq > s.seq {
 			i--
 		}
-		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.protocol))
+		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.seq, s.at, s.id, f.protocol))
 	}
+}
+
+// aaepEvent is the event of a fact, nil for requests and decisions.
+func aaepEvent(f *fact) *aaepsession.Event {
+	e, _ := f.event.(*aaepsession.Event)
+	return e
 }

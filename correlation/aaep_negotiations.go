@@ -64,11 +64,11 @@ func (ng *negotiations) handleHandshake(f *fact, names originSharer) {
 	ng.findings.reportEventFindings(nil, f)
 	n := ng.ensure(ng.negotiationKey(f.key.tenant, f.key.source), f, names)
 	n.lastActivity = ng.timers.currentActivity()
-	f.aaep.Seq, f.aaep.At = f.seq, f.at
+	aaepEvent(f).Seq, aaepEvent(f).At = f.seq, f.at
 	ng.reportOverdueNegotiations(n)
 	// What time has proved is told apart by itself, whatever message came next.
-	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.RetractOverdue(f.aaep))
-	ng.findings.reportSessionFindings(f, f.origin, n.state.Negotiate(f.aaep))
+	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.RetractOverdue(aaepEvent(f)))
+	ng.findings.reportSessionFindings(f, f.origin, n.state.Negotiate(aaepEvent(f)))
 }
 
 func (ng *negotiations) reportOverdueNegotiations(n *publisherNegotiations) {
@@ -101,7 +101,7 @@ func (ng *negotiations) checkReplySubscription(f *fact, asked origin) {
 	if !known {
 		return
 	}
-	if b := n.state.CheckReply(f.aaep); b != nil {
+	if b := n.state.CheckReply(aaepEvent(f)); b != nil {
 		ng.findings.reportSessionFinding(f, asked, b)
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-func (d *Decoder) decodeAAEP(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
+func decodeAAEP(d *Decoder, m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
 	v, err := d.document.ParseObject(data, strictjson.DefaultLimits)
 	if err != nil {
 		r.readError = err
-		r.fact.readRefusedNumber(data)
+		r.fact.readRefusedNumber(data, d.protocols(p.Protocol))
 		return
 	}
 	violations := schemas.Default().StrictAAEPValue(v)
-	e, err := d.readAAEP(v, data, violations)
+	e, err := readAAEPEvent(d, v, data, violations)
 	core := sumOfBytes(d.formBuffer.writeForm(v.AppendCanonical))
 	aaepFact(&r.fact, e, core, func() *aaepsession.Event {
 		if e.Tree == nil {
@@ -27,18 +27,18 @@ func (d *Decoder) decodeAAEP(m events.LogMessage, p subject.Parsed, r *decodedEv
 		}
 		return aaepsession.NewEvent(e)
 	}, request)
-	d.checkAAEPSubject(m, p, r, e, request)
+	checkAAEPSubject(d, m, p, r, e, request)
 	d.internCall(&r.fact)
 	r.defect = eventDefect(&r.fact, err, violations)
 }
 
-// readAAEP reads the typed event. Only an event of which a check must see the whole gets a tree:
+// readAAEPEvent reads the typed event. Only an event of which a check must see the whole gets a tree:
 // one that breaks a rule, is large, or is of a type that sessions read whole.
-func (d *Decoder) readAAEP(v strictjson.Value, data []byte, violations []schemas.Violation) (*aaep.Event, error) {
+func readAAEPEvent(d *Decoder, v strictjson.Value, data []byte, violations []schemas.Violation) (*aaep.Event, error) {
 	if len(violations) == 0 && treelessTypes[v.Get("type").Text()] && !d.needsTree(data) {
 		if e, ok := aaep.FromValue(v, data); ok {
 			e.EventID, e.Producer.AgentID, e.CorrelationID = strings.Clone(e.EventID), d.intern(e.Producer.AgentID), strings.Clone(e.CorrelationID)
-			d.internPayload(e)
+			internPayload(d, e)
 			d.treelessReads++
 			return e, nil
 		}
@@ -54,7 +54,7 @@ var treelessTypes = map[string]bool{
 
 // internPayload makes the texts of a payload that sessions remember independent of
 // their message.
-func (d *Decoder) internPayload(e *aaep.Event) {
+func internPayload(d *Decoder, e *aaep.Event) {
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
 		p.Tool, p.ToolCallID = d.intern(p.Tool), strings.Clone(p.ToolCallID)

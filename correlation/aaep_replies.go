@@ -51,7 +51,7 @@ func newReplies(ts *trackers, ng *negotiations) *replies {
 
 // recordReplyToken records the session of a question's reply token (AAEP-C-053).
 func (rp *replies) recordReplyToken(w *protocolSession, f *fact) {
-	token := f.aaep.Token()
+	token := aaepEvent(f).Token()
 	if token == "" {
 		return
 	}
@@ -71,8 +71,8 @@ func (rp *replies) recordReplyToken(w *protocolSession, f *fact) {
 // themselves, of the publisher in the same tenant that used the token last.
 func (rp *replies) routeQuestionReply(f *fact) {
 	rp.findings.reportEventFindings(nil, f)
-	f.aaep.Seq, f.aaep.At, f.aaep.FromRecording = f.seq, f.at, rp.opts.fromRecording
-	token := sumOf(f.aaep.Token())
+	aaepEvent(f).Seq, aaepEvent(f).At, aaepEvent(f).FromRecording = f.seq, f.at, rp.opts.fromRecording
+	token := sumOf(aaepEvent(f).Token())
 	use, known := rp.replyTokens.Get(tokenKey{f.key.tenant, f.key.source, token})
 	if !known {
 		if key, other := rp.tokenOwners.Get(tenantToken{f.key.tenant, token}); other {
@@ -80,7 +80,7 @@ func (rp *replies) routeQuestionReply(f *fact) {
 		}
 	}
 	if !known {
-		id := rp.findings.reportSessionFinding(f, f.origin, aaepsession.UnknownReplyFinding(f.aaep))
+		id := rp.findings.reportSessionFinding(f, f.origin, aaepsession.UnknownReplyFinding(aaepEvent(f)))
 		rp.bufferEarlyReply(f, tenantToken{f.key.tenant, token}, id)
 		return
 	}
@@ -92,7 +92,7 @@ func (rp *replies) routeQuestionReply(f *fact) {
 func (rp *replies) applyQuestionReply(w *protocolSession, f *fact) {
 	rp.checkSubscriptionOwner(f, *w.origin)
 	rp.negotiations.checkReplySubscription(f, *w.origin)
-	rp.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(f.aaep))
+	rp.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(aaepEvent(f)))
 }
 
 // earlyReply is a reply whose question is not on the log yet: the two publishers have
@@ -109,7 +109,7 @@ type earlyReply struct {
 func (rp *replies) bufferEarlyReply(f *fact, k tenantToken, finding string) {
 	before, _ := rp.earlyReplies.Get(k)
 	if len(before) < maxEarlyReplies {
-		rp.earlyReplies.Put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, f.aaep.KeepReply()}))
+		rp.earlyReplies.Put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, aaepEvent(f).KeepReply()}))
 	}
 }
 
@@ -123,10 +123,10 @@ func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantTo
 	rp.earlyReplies.Put(k, nil)
 	for _, r := range replies {
 		e := r.reply.Event(r.seq, r.at)
-		if !aaepsession.ReplyFollows(e, asked.aaep) {
+		if !aaepsession.ReplyFollows(e, aaepEvent(asked)) {
 			continue
 		}
-		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, protocolEvent: protocolEvent{aaep: e}}
+		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, event: e}
 		rp.findings.reportCheck("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(r.finding).withText("its question came later"))
 		rp.applyQuestionReply(w, f)
@@ -136,7 +136,7 @@ func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantTo
 // checkSubscriptionOwner: one subscription answers for one subscriber. Where two publishers
 // reply in its name, one of them may not (AAEP-C-112).
 func (rp *replies) checkSubscriptionOwner(f *fact, asked origin) {
-	id := f.aaep.Subscription()
+	id := aaepEvent(f).Subscription()
 	if id == "" || rp.opts.fromRecording {
 		return
 	}
@@ -146,4 +146,10 @@ func (rp *replies) checkSubscriptionOwner(f *fact, asked origin) {
 		return
 	}
 	rp.subscriptionOwners.Put(key, f.key.source)
+}
+
+func (k tenantToken) Hash() uint32 { return mixHash(textHash(k.tenant), uint64(k.token.Hash())) }
+
+func (k tokenKey) Hash() uint32 {
+	return mixHash(mixHash64(textHash(k.tenant), textHash(k.source)), uint64(k.token.Hash()))
 }

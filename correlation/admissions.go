@@ -2,7 +2,6 @@ package correlation
 
 import (
 	"slices"
-	"time"
 
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
@@ -15,17 +14,6 @@ import (
 const (
 	maxFlaggedRequests = 4096   // requests without their decision, which follows at once
 	maxNamedDecisions  = 65_536 // decisions that events name and that are not on the log yet
-)
-
-// requestFlags are what a request says that its verdict depends on.
-type requestFlags uint8
-
-const (
-	flagReportsOnly     requestFlags = 1 << iota // it proposes nothing
-	flagRuntimeRefused                           // its runtime is revoked, denied, expired or not compliant
-	flagDeniedElsewhere                          // another subscriber denied it
-	flagAskedElsewhere                           // another subscriber wants it asked for
-	flagHooksTrusted                             // it names hooks and calls all of them trusted
 )
 
 // flaggedRequest is a request whose verdict is awaited.
@@ -130,28 +118,3 @@ func (ad *admissions) checkEarlyVerdict(f *fact) {
 	b.Events = slices.DeleteFunc([]string{n.event, f.eventID}, func(id string) bool { return id == "" })
 	ad.findings.reportSessionFinding(f, f.origin, b)
 }
-
-// decisionExtras is what few decisions say.
-type decisionExtras struct {
-	received, decided time.Time // by the admitter: the request, and the verdict
-	reasonsSaid
-}
-
-// decisionExtrasOf reads it, nil if it does not matter.
-func decisionExtrasOf(d *events.Decision) *decisionExtras {
-	said := readReasons(d.Reasons)
-	if said == (reasonsSaid{}) && d.Approval == nil {
-		return nil
-	}
-	return &decisionExtras{d.ReceivedAt.Time, d.DecidedAt.Time, said}
-}
-
-// mandateFlags is what a decision says of the mandate that it was made under, for
-// good: no evidence can say otherwise.
-type mandateFlags uint8
-
-const (
-	mandateExpired mandateFlags = 1 << iota
-	mandateNotBegun
-	mandateUnbounded
-)

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -18,18 +19,22 @@ import (
 const protoAgentHook = subject.ProtoAgentHook
 
 var agentHookProtocol = &protocolRow{
-	token: protoAgentHook, wordCode: 2, missingCheck: "AH-C-079",
-	decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
-		d.decodeAgentHook(in.message, in.subject, r, in.data, in.request)
+	wordCode: 2, missingCheck: "AH-C-079",
+	reading: reading{
+		token: protoAgentHook,
+		decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
+			decodeAgentHook(d, in.message, in.subject, r, in.data, in.request)
+		},
+		decodesRequests: true, readRecorded: readAgentHook, readReason: readAgentHookReason, checkDecision: decisionFindings,
+		sessionKeyed: true,
 	},
-	decodesRequests: true, readRecorded: readAgentHook, readReason: readAgentHookReason, checkDecision: decisionFindings,
 	track: trackAgentHookEvent, refuse: refuseAgentHookEvent, noteDecided: (*trackers).noteDecidedCall, sessions: agentHookSessions,
 	checkOrphan: (*judge).checkOrphan,
 	unreadable:  func(strictjson.Code) string { return "AH-C-001" },
 	effectFirst: "AAEP-C-089",
 	equivalents: agentHookEquivalents,
 	callTraits: callTraits{
-		sessionKeyed: true, requestAnnounces: true, mustBeAnswered: true, rulesApprovals: true, rulesEnds: true,
+		requestAnnounces: true, mustBeAnswered: true, rulesApprovals: true, rulesEnds: true,
 	},
 }
 
@@ -68,33 +73,27 @@ var agentHookSessions = &trackedSessions{
 // trackAgentHookEvent hands an event to its session. Decisions, and events that name no
 // session, have none.
 func trackAgentHookEvent(e *engine, f *fact, n novelty) {
-	if f.hook != nil && f.key.session != noSession {
+	if hookEventOf(f) != nil && f.key.session != noSession {
 		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
 		return
 	}
 	e.findings.reportEventFindings(nil, f)
-	if f.hook == nil {
+	if hookEventOf(f) == nil {
 		return
 	}
 	if n == novel {
 		e.declarations.applyRegistration(f)
 		e.declarations.checkDeclared(f.origin, f, nil)
 	}
-	e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
+	e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(hookEventOf(f)))
 }
 
 func refuseAgentHookEvent(e *engine, f *fact) {
-	if f.hook != nil {
-		f.hook.Seq, f.hook.At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(f.hook))
+	if hookEventOf(f) != nil {
+		hookEventOf(f).Seq, hookEventOf(f).At = f.seq, f.at
+		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(hookEventOf(f)))
 	}
 }
-
-// fieldError is a member of a wrong type, in all protocols.
-type fieldError = agenthook.FieldError
-
-// normaliseEventID is how ids of events are compared in all protocols.
-func normaliseEventID(id string) string { return agenthook.NormaliseID(id) }
 
 // agentHookKinds are the types that mean something for a call; see also
 // agentHookKind.
@@ -124,7 +123,7 @@ func agentHookFact(f *fact, x hookEvent, request bool) {
 	if request {
 		f.requestFlags = requestFlagsOf(e)
 	} else {
-		f.hook = hooksession.NewEvent(e)
+		f.event = hooksession.NewEvent(e)
 	}
 	agentHookLineage(f, e)
 	if e.CorrelationID != "" {
@@ -157,12 +156,12 @@ func agentHookFact(f *fact, x hookEvent, request bool) {
 	case kindStopped:
 		f.outcome, f.verdictClaim = "blocked", verdictClaim{verdict: events.Deny, seq: f.seq}
 	case kindApproval:
-		if f.hook != nil && f.hook.VoidApproval {
+		if hookEventOf(f) != nil && hookEventOf(f).VoidApproval {
 			f.kind = kindOther
 			break
 		}
 		a := f.approval.valueOrZero()
-		a.status = firstNonEmpty(a.status, impliedStatus[e.EventType])
+		a.status = cmp.Or(a.status, impliedStatus[e.EventType])
 		f.approval = a.pointerOrNil()
 	}
 	if f.eventID != "" && f.coreSum == (sum{}) {
@@ -177,7 +176,7 @@ func agentHookClaims(f *fact, e *agenthook.Event) {
 	if v, ok := e.AdmissionVerdict(); ok {
 		f.verdictClaim = verdictClaim{verdict: parseClaimedVerdict(v.Verdict), seq: f.seq, decidedAt: parseInstant(v.DecidedAt)}
 	}
-	if f.hook != nil && f.hook.VoidApproval {
+	if hookEventOf(f) != nil && hookEventOf(f).VoidApproval {
 		return
 	}
 	if a, ok := e.Approval(); ok {
@@ -286,11 +285,11 @@ func agentHookLineage(f *fact, e *agenthook.Event) {
 }
 
 // checkAgentHookSubject holds an event against the message that it came in.
-func (d *Decoder) checkAgentHookSubject(m events.LogMessage, p subject.Parsed, r *decodedEvent, e *agenthook.Event, request bool) {
+func checkAgentHookSubject(d *Decoder, m events.LogMessage, p subject.Parsed, r *decodedEvent, e *agenthook.Event, request bool) {
 	session := e.SessionID
 	if request {
-		session = firstNonEmpty(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(firstNonEmpty(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
+		session = cmp.Or(session, m.HeaderValue(events.HeaderSession))
+		r.fact.setCall(cmp.Or(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
 	} else if !sameSubjectType(p.Type, e.EventType) {
 		r.contradictions = append(r.contradictions, "its type is not the event_type of the event")
 	}
@@ -353,10 +352,10 @@ func replyOf(raw []byte) (agenthook.Reply, bool) {
 func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
 	e.findings.reportEventFindings(w, f)
 	if n != novel {
-		w.hook.ApplyAmended(f.hook)
+		w.hook.ApplyAmended(hookEventOf(f))
 		return
 	}
-	f.hook.Seq, f.hook.At = f.seq, f.at
+	hookEventOf(f).Seq, hookEventOf(f).At = f.seq, f.at
 	e.declarations.applyRegistration(f)
 	e.calls.setWebVerdict(f)
 	if s := e.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
@@ -371,7 +370,7 @@ func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
 
 // applyAgentHook applies an event to its session.
 func (ts *trackers) applyAgentHook(w *protocolSession, f *fact) {
-	found := w.hook.Apply(f.hook)
+	found := w.hook.Apply(hookEventOf(f))
 	ts.accountStoredItems(w)
 	ts.findings.reportSessionFindings(f, *w.origin, found)
 }
@@ -421,4 +420,10 @@ func agentHookPost(f *fact, e hookEvent) {
 		f.args = newArguments(canonical, e.keys, redactedArguments(e.Event))
 	}
 	f.lacksCallID = f.callKey.id == "" && f.retriedKey != (callKey{})
+}
+
+// hookEventOf is the event of a fact, nil for requests and decisions.
+func hookEventOf(f *fact) *hooksession.Event {
+	e, _ := f.event.(*hooksession.Event)
+	return e
 }

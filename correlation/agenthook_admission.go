@@ -135,7 +135,7 @@ func targetOf(e *agenthook.Event) sum {
 // setWebVerdict looks for the recorded verdict on a web action, which waits for it
 // like a call (AH-C-145).
 func (cs *calls) setWebVerdict(f *fact) {
-	if !f.hook.AnnouncesWebAction() {
+	if !hookEventOf(f).AnnouncesWebAction() {
 		return
 	}
 	s := cs.find(f.key)
@@ -144,7 +144,7 @@ func (cs *calls) setWebVerdict(f *fact) {
 	}
 	c := s.findNamed(f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) })
 	if c != nil && c.lastDecision() != nil {
-		f.hook.SetRecordedVerdict(string(c.lastDecision().verdict))
+		hookEventOf(f).SetRecordedVerdict(string(c.lastDecision().verdict))
 	}
 }
 
@@ -176,10 +176,10 @@ func newAttestations(fs *findings) *attestations {
 
 // checkNonce notes in which attestation a nonce was used (AH-C-122).
 func (as *attestations) checkNonce(w *protocolSession, f *fact) {
-	if f.hook.Nonce() == "" {
+	if hookEventOf(f).Nonce() == "" {
 		return
 	}
-	key := tokenKey{f.key.tenant, f.key.source, sumOf(f.hook.Nonce())}
+	key := tokenKey{f.key.tenant, f.key.source, sumOf(hookEventOf(f).Nonce())}
 	if before, used := as.nonces.Get(key); used && before.event != f.eventID {
 		b := singleEventFinding("AH-C-122", "its nonce was used before", f)
 		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
@@ -191,7 +191,7 @@ func (as *attestations) checkNonce(w *protocolSession, f *fact) {
 // checkHookFingerprints compares the hooks that a session calls trusted with what they were in
 // their publisher's sessions before (AH-C-129).
 func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact) {
-	for _, h := range f.hook.IntroducedHooks() {
+	for _, h := range hookEventOf(f).IntroducedHooks() {
 		key := tokenKey{f.key.tenant, f.key.source, sumOf(h.Hook)}
 		now := hookFingerprint{sumOf(h.Fingerprint), f.eventID, f.seq}
 		if before, known := as.hookFingerprints.Get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {

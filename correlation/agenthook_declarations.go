@@ -163,14 +163,14 @@ func (d *declaration) reportOnce(what, source string) bool {
 // (AH-C-127), how often it answers "unknown" (AH-C-043), and its fail mode
 // (AH-C-072). session is the event's, nil if it has none.
 func (ds *declarations) checkDeclared(w origin, f *fact, session *hooksession.Session) {
-	if f.hook == nil || len(ds.byTenant) == 0 {
+	if hookEventOf(f) == nil || len(ds.byTenant) == 0 {
 		return
 	}
-	d := ds.find(f.key, f.hook.Family)
+	d := ds.find(f.key, hookEventOf(f).Family)
 	if d == nil {
 		return
 	}
-	if d.notExposed[f.hook.Type] && d.reportOnce(f.hook.Type, f.key.source) {
+	if d.notExposed[hookEventOf(f).Type] && d.reportOnce(hookEventOf(f).Type, f.key.source) {
 		ds.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
 	}
 	if f.kind == kindFailOpen && d.failsClosed {
@@ -178,12 +178,12 @@ func (ds *declarations) checkDeclared(w origin, f *fact, session *hooksession.Se
 		b.Case = "fail_mode"
 		ds.findings.reportSessionFinding(f, w, b)
 	}
-	if f.hook.FailMode && d.silentOnFailMode && (session == nil || !session.StatesFailMode()) && d.reportOnce("fail mode", f.key.source) {
+	if hookEventOf(f).FailMode && d.silentOnFailMode && (session == nil || !session.StatesFailMode()) && d.reportOnce("fail mode", f.key.source) {
 		b := singleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
 		b.Severity = events.SeverityInfo
 		ds.findings.reportSessionFinding(f, w, b)
 	}
-	if f.hook.AnswersUnknown && !d.statesLimitations && d.countUnknownAnswer(f.key.source) {
+	if hookEventOf(f).AnswersUnknown && !d.statesLimitations && d.countUnknownAnswer(f.key.source) {
 		ds.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
 	}
 }
@@ -194,8 +194,8 @@ func (ds *declarations) applyRegistration(f *fact) {
 	if len(ds.byTenant) == 0 {
 		return
 	}
-	if d := ds.find(f.key, f.hook.Family); d != nil && (d.actionGovernance || d.partlyExposed[f.hook.Type]) {
-		f.hook.ApplyRegistration(d.actionGovernance, d.partlyExposed[f.hook.Type])
+	if d := ds.find(f.key, hookEventOf(f).Family); d != nil && (d.actionGovernance || d.partlyExposed[hookEventOf(f).Type]) {
+		hookEventOf(f).ApplyRegistration(d.actionGovernance, d.partlyExposed[hookEventOf(f).Type])
 	}
 }
 

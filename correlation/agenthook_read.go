@@ -20,25 +20,25 @@ type hookEvent struct {
 	formBuffer *formBuffer
 }
 
-func (d *Decoder) decodeAgentHook(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
+func decodeAgentHook(d *Decoder, m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
 	v, err := d.document.ParseObject(data, strictjson.DefaultLimits)
 	if err != nil {
 		r.readError = err
 		return
 	}
 	violations := schemas.Default().StrictAgentHookValue(v)
-	e, err := d.readAgentHook(v, data, violations, request)
+	e, err := readAgentHookEvent(d, v, data, violations, request)
 	f := &r.fact
-	agentHookFact(f, hookEvent{e, withPlainIDs(v), d.argumentKeyers(p, e.EventType), &d.formBuffer}, request)
-	d.checkAgentHookSubject(m, p, r, e, request)
+	agentHookFact(f, hookEvent{e, withPlainIDs(v), argumentKeyers(d, p, e.EventType), &d.formBuffer}, request)
+	checkAgentHookSubject(d, m, p, r, e, request)
 	f.outcome, f.lineageRefs.correlation, f.lineageRefs.trace = d.intern(f.outcome), strings.Clone(f.lineageRefs.correlation), strings.Clone(f.lineageRefs.trace)
 	d.internCall(f)
 	r.defect = eventDefect(f, err, violations)
 }
 
-// readAgentHook reads the typed event. Only an event of which a check must see the whole gets a
+// readAgentHookEvent reads the typed event. Only an event of which a check must see the whole gets a
 // tree: one that breaks a rule, is large, or has no id of its call.
-func (d *Decoder) readAgentHook(v strictjson.Value, data []byte, violations []schemas.Violation, request bool) (*agenthook.Event, error) {
+func readAgentHookEvent(d *Decoder, v strictjson.Value, data []byte, violations []schemas.Violation, request bool) (*agenthook.Event, error) {
 	if len(violations) == 0 && !d.needsTree(data) && (request || schemas.Default().FollowsAgentHookProfile(v)) {
 		if e, ok := agenthook.FromValue(v, data); ok {
 			e.CloneTexts(d.intern, strings.Clone)
@@ -109,7 +109,7 @@ func (x hookEvent) coreRemainder() []byte {
 }
 
 // argumentKeyers are the keys for the arguments of an AgentHook event, if it has any.
-func (d *Decoder) argumentKeyers(p subject.Parsed, eventType string) digestKeyers {
+func argumentKeyers(d *Decoder, p subject.Parsed, eventType string) digestKeyers {
 	if k := agentHookKinds[eventType]; k != kindPre && k != kindPost {
 		return digestKeyers{}
 	}

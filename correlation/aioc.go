@@ -9,9 +9,11 @@ import (
 // aioc has two protocols: proposals of a tool call and proposals of a handoff. Beside a
 // decision the admitter writes the event that RFC-0002 wants.
 var (
-	toolProtocol    = &protocolRow{token: subject.ProtoTool, wordCode: 3, missingCheck: missingOfRequests, traceType: aioc.TypeToolEvaluated}
-	handoffProtocol = &protocolRow{token: subject.ProtoHandoff, wordCode: 4, missingCheck: missingOfRequests, traceType: aioc.TypeHandoffEvaluated,
-		callTraits: callTraits{handsOver: true}}
+	toolProtocol    = &protocolRow{reading: reading{token: subject.ProtoTool, traceType: aioc.TypeToolEvaluated}, wordCode: 3, missingCheck: missingOfRequests}
+	handoffProtocol = &protocolRow{
+		reading:  reading{token: subject.ProtoHandoff, traceType: aioc.TypeHandoffEvaluated, handsOver: true},
+		wordCode: 4, missingCheck: missingOfRequests,
+	}
 )
 
 // expectedTrace is a decision that leaves a trace event.

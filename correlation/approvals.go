@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -323,7 +324,7 @@ func (ap *approvals) openWorkflow(c *call, f *fact) {
 	w := ap.findWorkflow(f.key.tenant, p.workflow)
 	if w == nil {
 		w = &workflow{
-			sessionSum: sessionSum(f.key), tool: firstNonEmpty(f.tool, c.tool), canonical: c.canonicalTool, argsDigest: d.argsDigest, resume: p.resumePolicy, event: d.eventID, seq: d.seq,
+			sessionSum: sessionSum(f.key), tool: cmp.Or(f.tool, c.tool), canonical: c.canonicalTool, argsDigest: d.argsDigest, resume: p.resumePolicy, event: d.eventID, seq: d.seq,
 		}
 		ap.workflows.Put(workflowKey{f.key.tenant, sumOf(p.workflow)}, w)
 	}
@@ -435,3 +436,5 @@ func (ap *approvals) retractOtherCall(c *call, f *fact) {
 			retracting(made.id).withText("the call says that it tries that one again"))
 	}
 }
+
+func (k workflowKey) Hash() uint32 { return mixHash(textHash(k.tenant), uint64(k.workflow.Hash())) }

@@ -3,19 +3,21 @@ package correlation
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/google/go-cmp/cmp"
 )
 
 // stepsOf are the steps of a call and their sequences, less that of the key.
 func stepsOf(c events.Call) string {
 	var list []string
 	for _, s := range c.Timeline {
-		list = append(list, s.Step+"@"+itoa(int(s.Seq)-1))
+		list = append(list, s.Step+"@"+strconv.Itoa(int(s.Seq)-1))
 	}
 	return strings.Join(list, " ")
 }

@@ -21,13 +21,16 @@ import (
 const protoAUMP = subject.ProtoAUMP
 
 var aumpProtocol = &protocolRow{
-	token: protoAUMP, wordCode: 6, missingCheck: missingOfRequests,
-	decode:     func(d *Decoder, in eventMessage, r *decodedEvent) { d.decodeEvidence(r, in.subject, in.data) },
-	readNumber: readEvidenceNumber, readReason: readMandateReason,
+	wordCode: 6, missingCheck: missingOfRequests,
+	reading: reading{
+		token:      protoAUMP,
+		decode:     func(d *Decoder, in eventMessage, r *decodedEvent) { decodeEvidence(d, r, in.subject, in.data) },
+		readNumber: readEvidenceNumber, readReason: readMandateReason,
+	},
 	track: trackEvidence,
 	noteNumber: func(e *engine, f *fact) {
-		if f.evidence != nil {
-			e.mandates.noteNumber(f.evidence, f)
+		if evidenceOf(f) != nil {
+			e.mandates.noteNumber(evidenceOf(f), f)
 		}
 	},
 	unreadable:  func(strictjson.Code) string { return "AUMP-E-001" },
@@ -37,14 +40,14 @@ var aumpProtocol = &protocolRow{
 // trackEvidence holds evidence against its mandate. A decision has none.
 func trackEvidence(e *engine, f *fact, n novelty) {
 	e.findings.reportEventFindings(nil, f)
-	if f.evidence != nil && n == novel {
+	if evidenceOf(f) != nil && n == novel {
 		e.mandates.checkEvidence(f)
 	}
 }
 
 // readEvidenceNumber reads the number of evidence in its mandate.
 func readEvidenceNumber(f *fact, n *numberFields) {
-	f.evidence = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
+	f.event = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
 }
 
 // Bounds of what is remembered of mandates.
@@ -91,15 +94,15 @@ type mandateState struct {
 }
 
 // decodeEvidence reads an evidence event.
-func (d *Decoder) decodeEvidence(r *decodedEvent, p subject.Parsed, data []byte) {
+func decodeEvidence(d *Decoder, r *decodedEvent, p subject.Parsed, data []byte) {
 	e, err := aump.DecodeEvidence(data, strictjson.DefaultLimits)
 	if e == nil {
 		r.readError = err
-		r.fact.readRefusedNumber(data)
+		r.fact.readRefusedNumber(data, d.protocols(p.Protocol))
 		return
 	}
 	f := &r.fact
-	f.eventID, f.coreSum, f.evidence = boundID(e.ID), treeSum(e.Tree), e
+	f.eventID, f.coreSum, f.event = boundID(e.ID), treeSum(e.Tree), e
 	what := ""
 	switch vs := schemas.Default().Validate("aump/evidence-event", e.Tree); {
 	case len(vs) > 0:
@@ -126,7 +129,7 @@ func (d *Decoder) decodeEvidence(r *decodedEvent, p subject.Parsed, data []byte)
 
 // checkEvidence judges an evidence event by what the log says of its mandate.
 func (ms *mandates) checkEvidence(f *fact) {
-	e := f.evidence
+	e := evidenceOf(f)
 	if e.Ref.ID == "" {
 		return
 	}
@@ -194,7 +197,7 @@ func (md *mandate) recordFlags(hash string, w mandateFlags, at time.Time) {
 
 // checkEvidenceChain follows the numbers and hashes of a mandate's evidence.
 func (ms *mandates) checkEvidenceChain(md *mandate, f *fact, say func(check, what string)) {
-	e := f.evidence
+	e := evidenceOf(f)
 	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
 	own, _ := aump.NormaliseHash(e.Hashes.Event)
 	behind := func(check, what string) {
@@ -311,4 +314,12 @@ func readMandateReason(r *events.Reason) (x reasonsSaid) {
 		x.mandateFlags |= mandateUnbounded
 	}
 	return x
+}
+
+func (k mandateKey) Hash() uint32 { return mixHash(textHash(k.tenant), uint64(k.id.Hash())) }
+
+// evidenceOf is what a fact says as evidence, nil if it is none.
+func evidenceOf(f *fact) *aump.Evidence {
+	e, _ := f.event.(*aump.Evidence)
+	return e
 }

@@ -3,6 +3,7 @@ package correlation
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func aaepLog(t testing.TB) *ledger {
 	l.opts.RequireVerdict = false
 	n := 0
 	for i := range 400 {
-		session := "sess_" + itoa(i)
+		session := "sess_" + strconv.Itoa(i)
 		put := func(typ string, members tree) {
 			n++
 			e := wire(n, typ, float64(n)/100, tree{"session_id": session, "localization_hints": tree{"primary_language": "en"}})
@@ -30,7 +31,7 @@ func aaepLog(t testing.TB) *ledger {
 		put("session.started", nil)
 		put("state.changed", tree{"from_state": "idle", "to_state": "thinking"})
 		for range 3 {
-			id := "call_" + itoa(n)
+			id := "call_" + strconv.Itoa(n)
 			put("tool.invoked", tree{"tool": "lookup", "tool_call_id": id})
 			put("tool.completed", tree{"tool": "lookup", "tool_call_id": id, "status": "success"})
 		}
@@ -50,17 +51,17 @@ func hookLog(t testing.TB) *ledger {
 	var bodies [][]byte
 	var at []int
 	for i := range calls {
-		before := set(set(pre(2*i), "session_id", "s"+itoa(i%200)), "metadata.tool_call_id", "c"+itoa(i))
-		l.request(before, "d"+itoa(i))
-		body, err := events.Encode(decisionOn(before, "d"+itoa(i), events.Allow, l.now))
+		before := set(set(pre(2*i), "session_id", "s"+strconv.Itoa(i%200)), "metadata.tool_call_id", "c"+strconv.Itoa(i))
+		l.request(before, "d"+strconv.Itoa(i))
+		body, err := events.Encode(decisionOn(before, "d"+strconv.Itoa(i), events.Allow, l.now))
 		if err != nil {
 			t.Fatal(err)
 		}
 		bodies, at = append(bodies, body), append(at, len(l.msgs))
-		l.put(space.Decision("acme", "allow", "s"+itoa(i%200)), nil, body)
+		l.put(space.Decision("acme", "allow", "s"+strconv.Itoa(i%200)), nil, body)
 		l.event(before)
 		now := l.now.Sub(epoch).Seconds()
-		after := set(set(post(2*i+1), "session_id", "s"+itoa(i%200)), "metadata.tool_call_id", "c"+itoa(i))
+		after := set(set(post(2*i+1), "session_id", "s"+strconv.Itoa(i%200)), "metadata.tool_call_id", "c"+strconv.Itoa(i))
 		after = set(set(after, "timestamp", stamp(now)), "metadata.execution.started_at", stamp(now))
 		l.event(set(set(after, "metadata.execution.completed_at", stamp(now)), "correlation_id", uuid(2*i)))
 	}

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -158,7 +159,7 @@ func (c *call) attachFact(f *fact) {
 	switch f.kind {
 	case kindRequest:
 		c.hasRequest = true
-		c.requestEvent = firstNonEmpty(c.requestEvent, f.eventID)
+		c.requestEvent = cmp.Or(c.requestEvent, f.eventID)
 		c.addEventID(f)
 		c.addStep(stepRequested, f)
 	case kindPre:
@@ -300,11 +301,4 @@ func (c *call) currentState(st *effectiveVerdict) emittedState {
 		e.decision, e.verdict = st.recorded.id, string(st.verdict)
 	}
 	return e
-}
-
-func firstNonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

@@ -236,8 +236,74 @@ func (c *call) idSum() sum {
 	return c.cachedIDSum
 }
 
-func callSum(k sessionKey, s callKey, occurrence int) sum {
-	return sumOf("call", k.tenant, k.source, k.session, s.id, s.tool, itoa(occurrence))
+func appendCallID(b []byte, h *sum) []byte { return appendHex(append(b, callIDPrefix...), h) }
+
+// recordTimes notes what a fact claims; the first word on each counts.
+func (x *details) recordTimes(f *fact) {
+	if f.kind == kindPost {
+		mergeTime(&x.claimedTimes.StartedAt, f.startedAt)
+		mergeTime(&x.claimedTimes.CompletedAt, f.producerTimes.completedAt)
+	}
+	setDefault(&x.claimedTimes.DurationMS, f.producerTimes.durationMS)
+	setDefault(&x.claimedTimes.Attempt, f.producerTimes.attempt)
 }
 
-func appendCallID(b []byte, h *sum) []byte { return appendHex(append(b, callIDPrefix...), h) }
+func mergeTime(to *events.Time, from time.Time) {
+	if !from.IsZero() && to.IsZero() {
+		*to = events.At(from)
+	}
+}
+
+// fillOptionalParts writes what there is of a record's durations, claims and parent. decided is
+// when the verdict that counts was recorded; zero if there is none.
+func (r *callRecordBuffer) fillOptionalParts(l *callView, decided time.Time) {
+	r.Parent, r.Claimed, r.Durations = nil, nil, nil
+	if of := &l.parentLink; !of.isZero() {
+		r.parent = events.CallParent{CallID: callIDOf(of.callSum), Source: of.origin.source, Session: of.origin.session, By: linkNames[of.rank]}
+		r.Parent = &r.parent
+	}
+	if l.claimedTimes != (events.CallClaim{}) {
+		r.Claimed = &l.claimedTimes
+	}
+	requested, started, completed := l.stepTimes()
+	r.micros = [...]int64{microsFrom(requested, decided), microsFrom(decided, started), microsFrom(started, completed)}
+	for i, to := range [...]**int64{&r.durations.Decided, &r.durations.Started, &r.durations.Ran} {
+		if *to = nil; r.micros[i] != noTimeSpan {
+			*to, r.Durations = &r.micros[i], &r.durations
+		}
+	}
+}
+
+// noTimeSpan is that no time is known to have passed.
+const noTimeSpan = -1
+
+// microsFrom is how much time passed if both ends are known, and in this order.
+func microsFrom(from, to time.Time) int64 {
+	if from.IsZero() || to.IsZero() || to.Before(from) {
+		return noTimeSpan
+	}
+	return to.Sub(from).Microseconds()
+}
+
+// stepTimes are when the call was requested, when it started and when it ended; zero
+// where that is not known.
+func (k *publicDetails) stepTimes() (requested, started, completed time.Time) {
+	for i := range k.timeline {
+		switch e := &k.timeline[i]; e.step {
+		case stepRequested:
+			keepFirstTime(&requested, e.brokerTime())
+		case stepInvoked:
+			keepFirstTime(&started, e.brokerTime())
+		case stepCompleted:
+			keepFirstTime(&completed, e.brokerTime())
+		}
+	}
+	return requested, started, completed
+}
+
+// keepFirstTime keeps the first of the times that were seen.
+func keepFirstTime(to *time.Time, at time.Time) {
+	if to.IsZero() {
+		*to = at
+	}
+}

@@ -3,6 +3,7 @@ package correlation
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
@@ -136,9 +137,9 @@ func usedFor(t *testing.T, calls, perSession int) int {
 	play := func(from, to int) {
 		for i := from; i < to; i++ {
 			at := func(e tree) tree {
-				return set(set(e, "session_id", "session-"+itoa(1000+i/perSession)), "metadata.tool_call_id", "call-"+itoa(100_000+i))
+				return set(set(e, "session_id", "session-"+strconv.Itoa(1000+i/perSession)), "metadata.tool_call_id", "call-"+strconv.Itoa(100_000+i))
 			}
-			l.admit(at(pre(2*i)), "decision-"+itoa(100_000+i), events.Allow)
+			l.admit(at(pre(2*i)), "decision-"+strconv.Itoa(100_000+i), events.Allow)
 			l.event(at(pre(2 * i)))
 			l.event(at(post(2*i + 1)))
 			apply()

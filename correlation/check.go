@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/schemas"
 )
 
 // ErrProtocol says that there are no recordings of a protocol.
@@ -78,24 +78,12 @@ type recordedSession struct {
 	decisions bool // it holds decisions
 }
 
-// recordedLine is one line: a fact, a decision that becomes one, and what is
-// wrong with it.
-type recordedLine struct {
-	fact       *fact
-	time       time.Time // the line's own; zero if it has none
-	decision   *events.Decision
-	defect     string // decision that cannot be read
-	unreadable bool   // nothing could be read of the event
-	err        error  // event that cannot be read, or a field of it
-	violations []schemas.Violation
-}
-
 func (r *recordedSession) read(seq uint64, one recorded.Line, row *protocolRow) recordedLine {
 	raw := one.Event
 	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), contentSum: sumOfBytes(raw)}
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {
-		f.readRefusedNumber(raw)
+		f.readRefusedNumber(raw, &row.reading)
 		return recordedLine{fact: f, err: err, unreadable: true}
 	}
 	if _, is := tree["decision"].(map[string]any); is {
@@ -163,8 +151,8 @@ func (r *recordedSession) play(e *engine) {
 
 func (r *recordedSession) decide(e *engine, f *fact, d events.Decision) {
 	d.Tenant, d.EventID = "", normaliseEventID(d.EventID)
-	d.Protocol = firstNonEmpty(d.Protocol, r.protocol)
-	decisionFact(f, new(recordedVerdict), &d)
+	d.Protocol = cmp.Or(d.Protocol, r.protocol)
+	decisionFact(f, new(recordedVerdict), &d, readingOf)
 	f.decision.approvalRef = f.decisionRef
 	if rowOf(d.Protocol).onePublisher {
 		f.key.source = ""
@@ -219,7 +207,7 @@ func (x recordingIndex) completeDecision(f *fact, d events.Decision) {
 		f.origin = about.origin
 	}
 	if d.ToolCallID == "" && named {
-		f.callID, f.tool = about.callID, firstNonEmpty(f.tool, about.tool)
+		f.callID, f.tool = about.callID, cmp.Or(f.tool, about.tool)
 		f.setCallKey(about.callKey)
 	}
 }

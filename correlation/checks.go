@@ -1,10 +1,11 @@
 package correlation
 
 import (
+	"cmp"
+
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/schemas"
 )
 
 // checkRules are the implemented checks of the protocols as rules.
@@ -39,7 +40,7 @@ func (x *details) missingRule() *Rule {
 // announcingProtocol is the row of the protocol that announced a call; of one that was not
 // announced, that of the first fact about it.
 func (x *details) announcingProtocol() *protocolRow {
-	return rowOf(firstNonEmpty(x.preProtocol, x.protocol))
+	return rowOf(cmp.Or(x.preProtocol, x.protocol))
 }
 
 // reportSessionFinding emits what a session found, and gives the finding's id.
@@ -75,27 +76,6 @@ func (fs *findings) findingSubject(f *fact, who origin, b *catalogue.Finding) *f
 		about.setCallKey(callKeyOf(b.Call, ""))
 	}
 	return about
-}
-
-// schemaFindings turns what the schemas say of an event into breaches: errors once
-// each check, warnings as hints.
-func schemaFindings(f *fact, vs []schemas.Violation) []*catalogue.Finding {
-	var notes []*catalogue.Finding
-	said := map[string]bool{}
-	for _, v := range vs {
-		warning := v.Level == schemas.LevelWarning
-		if v.Check == "" || said[v.Check] || checkRules[v.Check] == nil {
-			continue
-		}
-		b := singleEventFinding(v.Check, violationText(v), f)
-		if warning {
-			b.Severity, b.Case = events.SeverityInfo, v.Keyword
-		} else {
-			said[v.Check] = true
-		}
-		notes = append(notes, b)
-	}
-	return notes
 }
 
 // unreadableCheck is the check that an event breaks that strict decoding refuses, "" if

@@ -36,8 +36,6 @@ func summaryOf(c *call) callSummary {
 	return o
 }
 
-func (a *arguments) sumPrefix() uint64 { return binary.BigEndian.Uint64(a.plainSum[:]) }
-
 // nameFilterBits are the bits of a name in the filter. A filter that lets too much
 // through costs time only.
 func nameFilterBits(name string) uint64 {

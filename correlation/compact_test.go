@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -115,10 +116,10 @@ func TestLateForFoldedCalls(t *testing.T) {
 	l := newLedger(t)
 	var at []int
 	for i := range 40 {
-		l.admit(set(pre(2*i), "metadata.tool_call_id", "c"+itoa(i)), "d"+itoa(i), events.Allow)
-		l.event(set(pre(2*i), "metadata.tool_call_id", "c"+itoa(i)))
+		l.admit(set(pre(2*i), "metadata.tool_call_id", "c"+strconv.Itoa(i)), "d"+strconv.Itoa(i), events.Allow)
+		l.event(set(pre(2*i), "metadata.tool_call_id", "c"+strconv.Itoa(i)))
 		at = append(at, len(l.msgs))
-		l.event(set(post(2*i+1), "metadata.tool_call_id", "c"+itoa(i)))
+		l.event(set(post(2*i+1), "metadata.tool_call_id", "c"+strconv.Itoa(i)))
 	}
 	core := New(l.opts)
 	for _, m := range l.msgs {

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -113,7 +114,7 @@ func (c corpusCase) put(l *ledger, short tree, n int) {
 	switch e := complete(c.protocol, short, n).(type) {
 	case string:
 		session := map[string]string{protoAAEP: "sess_1"}[c.protocol] // as its events say
-		l.put(space.Event("acme", source, c.protocol, firstNonEmpty(session, "s1"), "raw"), nil, []byte(e))
+		l.put(space.Event("acme", source, c.protocol, cmp.Or(session, "s1"), "raw"), nil, []byte(e))
 	case tree:
 		if typ, _ := e["type"].(string); strings.HasPrefix(typ, "subscription.") && n%2 == 0 { // whatever session their subject names
 			l.put(space.Event("acme", source, c.protocol, "sess_1", typ), nil, encode(e))

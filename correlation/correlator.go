@@ -23,7 +23,6 @@ package correlation
 
 import (
 	"crypto/ed25519"
-	"errors"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -188,9 +187,6 @@ func (c *Correlator) addKey(kid string, pub ed25519.PublicKey) {
 	c.sharedKeys.Store(&shared)
 }
 
-// errNoData: a CloudEvent without data cannot be an event of a producer.
-var errNoData = errors.New("the message has no data")
-
 // OldestUndecided is when the oldest open call became known that nobody has
 // decided yet: it has no verdict, or one that waits for somebody. It looks at
 // every open call, so it is not for every message.
@@ -213,4 +209,11 @@ func (x *details) isUndecided() bool {
 		return false
 	}
 	return true
+}
+
+// NewDecoder makes a Decoder for the Correlator. It may be called, and the
+// Decoder may be used, while another goroutine uses the Correlator.
+func (c *Correlator) NewDecoder() *Decoder {
+	o := c.engine.opts
+	return newDecoder(decoderOptions{space: o.Space, tenantKey: o.TenantKey, sessionKey: o.SessionKey, sharedKeys: &c.sharedKeys, protocols: readingOf})
 }

@@ -3,12 +3,14 @@ package correlation
 import (
 	"bytes"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/google/go-cmp/cmp"
 )
 
 // ways are two decoders of one correlator, one of which makes a tree of every event.
@@ -103,9 +105,9 @@ const schemaHash = "sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5
 func governedLog(t testing.TB) *ledger {
 	l := newLedger(t)
 	for i := range 1000 {
-		session := "s" + itoa(i%50)
-		l.event(set(governedPre(2*i, "c"+itoa(i)), "session_id", session))
-		l.event(set(governedPost(2*i+1, "c"+itoa(i)), "session_id", session))
+		session := "s" + strconv.Itoa(i%50)
+		l.event(set(governedPre(2*i, "c"+strconv.Itoa(i)), "session_id", session))
+		l.event(set(governedPost(2*i+1, "c"+strconv.Itoa(i)), "session_id", session))
 	}
 	return l
 }
@@ -248,7 +250,7 @@ func TestWants(t *testing.T) {
 		t.Errorf("with the key: %v, %s", wants, in.event.fact.args.recordDigest)
 	}
 	for i := range maxSessionKeyers + 10 {
-		d.sessionKeyers.keyer("acme", itoa(i))
+		d.sessionKeyers.keyer("acme", strconv.Itoa(i))
 	}
 	if n := len(d.sessionKeyers.known); n > maxSessionKeyers {
 		t.Errorf("%d keys are kept", n)

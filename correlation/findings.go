@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"encoding/hex"
 	"slices"
 	"strconv"
@@ -165,7 +166,7 @@ func identifyFinding(r *Rule, c *call, f *fact, v *findingSpec) (key sum, id str
 	}
 	var room [16]string
 	parts := append(room[:0], "finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
-		callID.id, callID.tool, itoa(occurrence), v.content, v.retracts)
+		callID.id, callID.tool, strconv.Itoa(occurrence), v.content, v.retracts)
 	key = sumOf(append(parts, v.events...)...)
 	return key, hexID(findingPrefix, key)
 }
@@ -209,7 +210,7 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) strin
 	}
 	seen.Put(key, struct{}{})
 	finding := &events.Finding{
-		FindingID: id, Rule: r.Name, Severity: events.Severity(firstNonEmpty(string(v.severity), string(r.Severity))),
+		FindingID: id, Rule: r.Name, Severity: events.Severity(cmp.Or(string(v.severity), string(r.Severity))),
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
 		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
 		DetectedAt: events.At(fs.timers.toBrokerTime(fs.timers.now())), Retracts: v.retracts,
@@ -248,7 +249,7 @@ func explainFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
 	}
 	tool, id, occurrence := f.tool, f.callID, 0
 	if c != nil {
-		tool, id, occurrence = firstNonEmpty(f.tool, c.tool), c.id, c.occurrence
+		tool, id, occurrence = cmp.Or(f.tool, c.tool), c.id, c.occurrence
 	}
 	text = expandTemplate(text, func(name string) string {
 		switch name {
@@ -283,7 +284,7 @@ func expandTemplate(text string, value func(name string) string) string {
 func (v *findingSpec) checkExplanation(r *Rule) string {
 	switch {
 	case v.retracts != "":
-		return "An earlier finding of this check is taken back: " + firstNonEmpty(v.text, "the log has shown more since") + "."
+		return "An earlier finding of this check is taken back: " + cmp.Or(v.text, "the log has shown more since") + "."
 	case v.text != "":
 		return strings.TrimSuffix(r.Explanation, ".") + ": " + v.text + "."
 	}
@@ -306,7 +307,7 @@ func callName(id string, occurrence int) string {
 	}
 	name := "call " + quoteName(id, "")
 	if occurrence > 1 {
-		name += " (occurrence " + itoa(occurrence) + ")"
+		name += " (occurrence " + strconv.Itoa(occurrence) + ")"
 	}
 	return name
 }

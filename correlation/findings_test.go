@@ -7,8 +7,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/countersign-dev/countersign/events"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
 )
 
 func (l *ledger) switchRules(shard string, change events.RulesChange) uint64 {

@@ -1,9 +1,10 @@
 package correlation
 
-import "github.com/countersign-dev/countersign/correlation/internal/tables"
+import (
+	"cmp"
 
-// sourceKey is one publisher of one tenant.
-type sourceKey struct{ tenant, source string }
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+)
 
 // history is which events and contents of the publishers were seen, and which findings
 // about them were emitted.
@@ -14,9 +15,6 @@ type history struct {
 }
 
 func newHistory() *history { return &history{sources: tables.NewLRU[sourceKey, *sourceState]()} }
-
-// holder is k as the tables know it.
-func (k sourceKey) holder() tables.Holder { return tables.Holder{Tenant: k.tenant, Source: k.source} }
 
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
@@ -190,18 +188,6 @@ func (h *history) prefetch(f *fact, from *sourceState) (_ *sourceState, read uin
 	return from, from.firstContents.Prefetch(f.cachedIDSum.Hash())
 }
 
-// idSum is the key of the fact's id in the history. The decoder has computed it.
-func (f *fact) idSum() sum {
-	if f.cachedIDSum == (sum{}) {
-		if f.kind == kindDecision {
-			f.cachedIDSum = sumOf("decision", f.decisionID)
-		} else {
-			f.cachedIDSum = sumOf("event", f.eventID)
-		}
-	}
-	return f.cachedIDSum
-}
-
 // checkRequestConflict compares a request with the event that shares its id: they must be
 // the same but for what admission adds (AH-C-050).
 func (j *judge) checkRequestConflict(c *call, f *fact) {
@@ -222,7 +208,7 @@ func (j *judge) checkSecondInvocation(s *session, c *call, f *fact) {
 	}
 	sl := s.ensureGroup(f)
 	if sl.invokedEvent == "" {
-		sl.invokedEvent = firstNonEmpty(f.eventID, "?")
+		sl.invokedEvent = cmp.Or(f.eventID, "?")
 		return
 	}
 	if sl.invokedEvent != f.eventID {

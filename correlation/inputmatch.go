@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Values of Call.Match.
@@ -244,18 +243,4 @@ func (d *differenceList) add(at, kind string) {
 	}
 	d.size += len(at)
 	d.list = append(d.list, events.Difference{Pointer: at, Kind: kind})
-}
-
-// unmaskedTree is the tree of arguments without the redacted places.
-func (a arguments) unmaskedTree(paths []string) (any, bool) {
-	tree, err := strictjson.Parse(a.canonical, strictjson.Limits{})
-	if err != nil {
-		return nil, false
-	}
-	for _, p := range paths {
-		if segments := argumentPath(p); len(segments) > 0 {
-			removePath(tree, segments)
-		}
-	}
-	return tree, true
 }

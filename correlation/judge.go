@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -355,7 +356,7 @@ func (j *judge) replaceWaitingCalls(s *session, c *call, f *fact) {
 		j.replaceCall(before.expand(), c, f)
 		before = before.retriedCall
 	}
-	workflow := firstNonEmpty(c.awaitedApproval().workflow, c.eventApproval.valueOrZero().workflow)
+	workflow := cmp.Or(c.awaitedApproval().workflow, c.eventApproval.valueOrZero().workflow)
 	if workflow == "" {
 		return
 	}

@@ -159,11 +159,6 @@ type earlyUpdate struct {
 	happenedAt        time.Time // when it was, by its producer's clock
 }
 
-// endsCall reports whether a remark says how a call ended or why it needed no verdict.
-func (f *fact) endsCall() bool {
-	return f.kind == kindStopped || f.kind == kindError || f.kind == kindFailOpen
-}
-
 // bufferEarlyUpdate remembers a remark about a call that was never heard of. Under an
 // id that was, a remark that fits no call says something of one that is over.
 func (e *engine) bufferEarlyUpdate(f *fact) {

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	stdcmp "cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -290,7 +291,7 @@ func TestBelatedInTwoProtocols(t *testing.T) {
 		var kinds []string
 		for _, e := range order {
 			typ, _ := e["event_type"].(string)
-			kinds = append(kinds, firstNonEmpty(typ, fmt.Sprint(e["type"])))
+			kinds = append(kinds, stdcmp.Or(typ, fmt.Sprint(e["type"])))
 			l.event(e)
 		}
 		l.at(4000).tick()

@@ -127,7 +127,7 @@ func (x *lineage) resolveTraceParent(f *fact, rank int8, known sessionRegister) 
 	first, carried := x.linkTargets.Get(trace)
 	switch {
 	case !carried:
-		x.linkTargets.Put(trace, sessionLink{origin: f.originFor(nil)})
+		x.linkTargets.Put(trace, sessionLink{origin: originFor(f, nil)})
 	case rank < linkByTrace:
 		x.linkParentSession(f, known, linkByTrace, first)
 	}
@@ -141,7 +141,7 @@ func (x *lineage) siblingLink(f *fact, session, token string) sessionLink {
 }
 
 // originFor is the fact's origin, the call's own if that is the same.
-func (f *fact) originFor(c *call) *origin {
+func originFor(f *fact, c *call) *origin {
 	if c != nil && *c.session.origin == f.origin {
 		return c.session.origin
 	}
@@ -195,7 +195,7 @@ func (x *lineage) recordLinkTarget(f *fact, t linkKey, c *call) {
 	hash := linkKeyHash(f.originHashes().tenant, t.target)
 	switch old := x.linkTargets.LookupHashed(t, hash); {
 	case old == nil:
-		r := sessionLink{origin: f.originFor(c)}
+		r := sessionLink{origin: originFor(f, c)}
 		if c != nil {
 			r.callSum = c.idSum()
 		}
@@ -225,82 +225,10 @@ func (x *lineage) recordSpanTarget(c *call, f *fact) {
 	t := linkKey{f.key.tenant, sumOf("span", f.lineageRefs.trace[:spanEnd])}
 	switch old := x.linkTargets.Lookup(t); {
 	case old == nil:
-		x.linkTargets.Put(t, sessionLink{origin: f.originFor(c), callSum: c.idSum()})
+		x.linkTargets.Put(t, sessionLink{origin: originFor(f, c), callSum: c.idSum()})
 	case old.origin.key == f.key && old.callSum != c.idSum():
 		old.callSum = sum{}
 	}
-}
-
-// A traceparent of version 00: where its trace id and its span id end.
-const (
-	traceLayout = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh"
-	traceBegin  = len("00-")
-	traceEnd    = traceBegin + 32
-	spanBegin   = traceEnd + 1
-	spanEnd     = spanBegin + 16
-	noTrace     = "00000000000000000000000000000000"
-)
-
-// validTraceparent gives text if it is a W3C traceparent of version 00 with ids that
-// are not zero, else "".
-func validTraceparent(text string) string {
-	if len(text) != len(traceLayout) {
-		return ""
-	}
-	for i := range len(traceLayout) {
-		switch c := text[i]; {
-		case traceLayout[i] != 'h':
-			if c != traceLayout[i] {
-				return ""
-			}
-		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
-			return ""
-		}
-	}
-	if text[traceBegin:traceEnd] == noTrace || text[spanBegin:spanEnd] == noTrace[:16] {
-		return ""
-	}
-	return text
-}
-
-// lineageRefs is what a message says of where it belongs.
-type lineageRefs struct {
-	trace            string // W3C traceparent; "" if there is none that is valid
-	correlation      string // as an event id would be written
-	correlationSum   sum    // of the event that correlation may be
-	cachedToken      string // correlation as the token of a session, once that was asked
-	parentSession    string // session
-	announcesHandoff bool   // it announces a handoff, whose child may name it
-}
-
-func (l *lineageRefs) isZero() bool {
-	return l.trace == "" && l.correlation == "" && l.parentSession == ""
-}
-
-func (l *lineageRefs) setCorrelation(id string) {
-	if id != "" {
-		l.correlation, l.correlationSum = id, sumOf("event", id)
-	}
-}
-
-// thread is what a call's announcement and its end have in common if they have the
-// same correlation id, or else the same trace; zero if there is neither.
-func (l *lineageRefs) thread() sum {
-	switch {
-	case l.correlation != "":
-		return l.correlationSum
-	case l.trace != "":
-		return sumOf("thread", l.trace)
-	}
-	return sum{}
-}
-
-// correlationToken is correlation as the token of a session.
-func (l *lineageRefs) correlationToken() string {
-	if l.cachedToken == "" {
-		l.cachedToken = subject.Escape(l.correlation)
-	}
-	return l.cachedToken
 }
 
 // goalParent is the parent session of a goal (AHP-010), in a block of its own or
@@ -313,10 +241,7 @@ func goalParent(metadata map[string]any) string {
 	return parent
 }
 
-// adoptTraceHeader takes the traceparent that a message carries beside its event, where
-// the event has none.
-func (f *fact) adoptTraceHeader(m events.LogMessage, extension string) {
-	if f.lineageRefs.trace == "" {
-		f.lineageRefs.trace = firstNonEmpty(validTraceparent(m.HeaderValue(events.HeaderTrace)), validTraceparent(extension))
-	}
-}
+func (k linkKey) Hash() uint32 { return linkKeyHash(textHash(k.tenant), k.target) }
+
+// linkKeyHash is the hash of a linkKey whose tenant's hash is known.
+func linkKeyHash(tenant uint64, mark sum) uint32 { return mixHash(tenant, uint64(mark.Hash())) }

@@ -3,11 +3,13 @@ package correlation
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -224,7 +226,7 @@ func TestParentKnownLate(t *testing.T) {
 	l.opts.RequireVerdict = false
 	l.event(set(pre(1), "metadata.traceparent", oneTrace))
 	call := func(i int, change func(tree) tree) {
-		id := "k" + itoa(i)
+		id := "k" + strconv.Itoa(i)
 		l.event(change(in("child", set(pre(100+2*i), "metadata.tool_call_id", id))))
 		l.event(in("child", set(post(101+2*i), "metadata.tool_call_id", id)))
 	}
@@ -257,7 +259,7 @@ func TestParentKnownLate(t *testing.T) {
 	}
 	for i, by := range []string{events.LinkTrace, events.LinkSession, events.LinkEvent} {
 		list := again[at[i]]
-		if len(list) != maxReemittedCalls || list[0].ToolCallID != "k6" || list[maxReemittedCalls-1].ToolCallID != "k"+itoa(calls-1) {
+		if len(list) != maxReemittedCalls || list[0].ToolCallID != "k6" || list[maxReemittedCalls-1].ToolCallID != "k"+strconv.Itoa(calls-1) {
 			t.Fatalf("%s: %d calls are put out again, from %+v", by, len(list), list)
 		}
 		for _, c := range list {

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"math/bits"
 
 	"github.com/countersign-dev/countersign/events"
@@ -84,7 +85,7 @@ func (c *call) wasRefused() bool {
 
 // firstEvent is the event that announced the call.
 func (x *details) firstEvent() string {
-	return firstNonEmpty(x.preEvent, firstNonEmpty(x.requestEvent, x.decisionEvent()))
+	return cmp.Or(x.preEvent, cmp.Or(x.requestEvent, x.decisionEvent()))
 }
 
 func (x *details) decisionEvent() string {

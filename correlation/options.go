@@ -75,7 +75,6 @@ const (
 	maxApprovals        = 65_536         // approval workflows whose status is remembered, and what they were opened for (about 300 B each)
 	maxWaitingCalls     = 16             // calls that are remembered to wait for one workflow; the first stay
 	maxTraces           = 65_536         // decisions whose trace event is recognised; it follows its decision at once
-	maxIDBytes          = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256
 	maxRetryChain       = 8              // retries that are followed back
 	maxExpectedDuration = 48 * time.Hour // longest announced duration that is believed
 	maxApprovalWait     = 30 * 24 * time.Hour

@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -73,31 +72,5 @@ func (e *engine) refuseEvent(f *fact) {
 func (e *engine) noteRefusedNumber(f *fact) {
 	if note := rowOf(f.protocol).noteNumber; note != nil {
 		note(e, f)
-	}
-}
-
-// numberFields is what an event that cannot be read says of its place. It is read with
-// less care than events that count, since nothing else is taken from it.
-type numberFields struct {
-	Session  string `json:"session_id"`
-	Number   *int64 `json:"sequence_number"`
-	ID       string `json:"id"`
-	Sequence int64  `json:"sequence"`
-	Mandate  struct {
-		ID string `json:"id"`
-	} `json:"mandate_ref"`
-	Hashes struct {
-		Event string `json:"event_hash"`
-	} `json:"hashes"`
-}
-
-// readRefusedNumber reads the number of an event that cannot be read as a whole.
-func (f *fact) readRefusedNumber(raw []byte) {
-	var n numberFields
-	if err := json.Unmarshal(raw, &n); err != nil {
-		return
-	}
-	if read := rowOf(f.protocol).readNumber; read != nil {
-		read(f, &n)
 	}
 }

@@ -62,8 +62,7 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 
 // toyProtocol is a protocol of this test alone: {"toy":"start"|"finish","id":…,"call":…,"tool":…}.
 var toyProtocol = &protocolRow{
-	token: "toy",
-	decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
+	reading: reading{token: "toy", decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
 		var e struct {
 			Toy     string `json:"toy"`
 			ID      string `json:"id"`
@@ -87,7 +86,7 @@ var toyProtocol = &protocolRow{
 		}
 		r.setSession(in.subject, e.Session)
 	},
-	decodesRequests: true,
+		decodesRequests: true},
 }
 
 func addToyProtocol(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
-	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -20,7 +18,7 @@ func init() {
 }
 
 // aanaProtocol has no events: its calls are requests and decisions.
-var aanaProtocol = &protocolRow{token: subject.ProtoAANA, wordCode: 5, missingCheck: missingOfRequests}
+var aanaProtocol = &protocolRow{reading: reading{token: subject.ProtoAANA}, wordCode: 5, missingCheck: missingOfRequests}
 
 // missingOfRequests is the check behind missing_completion of a protocol that has no
 // check of its own.
@@ -30,18 +28,8 @@ const missingOfRequests = "AH-C-079"
 // "no": a row with a token alone is a protocol in which decisions are made and no event
 // is published.
 type protocolRow struct {
-	token    string
+	reading
 	wordCode byte // how a compacted call writes the token, 1 to 6; 0: in full
-
-	// How its messages are read. decode reads an event, or the admitter's copy of a request
-	// if decodesRequests says so; a copy that is not decoded counts by its envelope.
-	decode          func(d *Decoder, in eventMessage, r *decodedEvent)
-	decodesRequests bool
-	readRecorded    func(f *fact, raw []byte) recordedLine             // an event of a recording; nil: there are no recordings
-	readNumber      func(f *fact, n *numberFields)                     // the number of an event that cannot be read
-	readReason      func(r *events.Reason) reasonsSaid                 // a reason of the protocol's own evaluator
-	checkDecision   func(*fact, *events.Decision) []*catalogue.Finding // the checks that a decision breaks by itself
-	traceType       string                                             // of the event that the admitter writes beside a decision
 
 	// What its events mean for more than a call. track takes an event that is no duplicate
 	// and an invalid one goes to refuse.
@@ -62,7 +50,6 @@ type protocolRow struct {
 
 // callTraits are how a protocol's calls differ.
 type callTraits struct {
-	sessionKeyed      bool // its arguments are kept under the key of their session
 	requestAnnounces  bool // a request is an event of the session, which announces the call
 	mustBeAnswered    bool // an execution whose request has no verdict breaks a check
 	rulesApprovals    bool // it says how an approved call comes back, and what its execution names
@@ -71,12 +58,14 @@ type callTraits struct {
 	announcesStart    bool // an announcement says that the execution begins
 	endsByCorrelation bool // a completion under an unknown id may end the call that its correlation id names
 	endIsMust         bool // each announced call must be completed, before its session ends
-	handsOver         bool // an allowed call hands the session to another agent; what it is decided on is more than its arguments
 	onePublisher      bool // all events of a recording are one publisher's
 }
 
 // unknownProtocol is the row of a token that is not in the table.
 var unknownProtocol = &protocolRow{missingCheck: missingOfRequests}
+
+// readingOf is how the messages of a protocol are read.
+func readingOf(token string) *reading { return &rowOf(token).reading }
 
 // rowOf finds the row of a protocol.
 func rowOf(token string) *protocolRow {
@@ -88,13 +77,8 @@ func rowOf(token string) *protocolRow {
 	return unknownProtocol
 }
 
-// The members that events and sessions have in one protocol only. One at most is set.
+// The members that sessions have in one protocol only. One at most is set.
 type (
-	protocolEvent struct {
-		aaep     *aaepsession.Event // what its session makes of it; nil for requests and decisions
-		hook     *hooksession.Event
-		evidence *aump.Evidence
-	}
 	protocolState struct {
 		aaep *aaepsession.Session
 		hook *hooksession.Session

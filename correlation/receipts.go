@@ -21,16 +21,6 @@ const (
 	caseReceiptOther = "other"
 )
 
-func receiptKey(tenant, decisionID string) sum { return sumOf("receipt", tenant, decisionID) }
-
-// ownReceiptKey is the receiptKey of the fact's own decision.
-func (f *fact) ownReceiptKey() sum {
-	if f.cachedReceiptKey == (sum{}) {
-		f.cachedReceiptKey = receiptKey(f.key.tenant, f.decisionID)
-	}
-	return f.cachedReceiptKey
-}
-
 // receiptHolder is the call that a receipt is made for, whatever its occurrence.
 func receiptHolder(k sessionKey, s callKey) sum { return sumOf(k.source, k.session, s.id, s.tool) }
 

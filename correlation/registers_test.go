@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -122,7 +123,7 @@ func TestMandatesOfASession(t *testing.T) {
 	ms := newMandates(newFindingsPart())
 	f := &fact{origin: originOf("acme", "rt1", "s1")}
 	for i := range 3 * maxMandateTexts {
-		ms.recordMandateUse(f, &events.MandateRef{ID: "m" + itoa(i), Hash: "sha256:" + itoa(i)})
+		ms.recordMandateUse(f, &events.MandateRef{ID: "m" + strconv.Itoa(i), Hash: "sha256:" + strconv.Itoa(i)})
 	}
 	ids, _ := ms.ofSession.Get(f.key)
 	if len(ids) != maxMandateTexts+1 {

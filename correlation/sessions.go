@@ -2,7 +2,6 @@ package correlation
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
@@ -10,8 +9,6 @@ import (
 )
 
 const noSession = subject.NoSession
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // session is what is known of one (tenant, source, session).
 type session struct {
@@ -43,10 +40,10 @@ func (s *session) Holds(h *tables.Share) { s.share = h }
 
 // findGroup finds the group of a fact's call, nil if there is none.
 func (s *session) findGroup(f *fact) *callGroup {
-	if !f.groupLookedUp {
-		f.groupLookedUp, f.group = true, s.groups.get(f.callKey, f.callKeyHash())
+	if f.found == nil {
+		f.found = s.groups.get(f.callKey, f.callKeyHash())
 	}
-	return f.group
+	return f.found.(*callGroup)
 }
 
 // ensureGroup finds the group of a fact's call, or makes it.
@@ -58,9 +55,10 @@ func (s *session) ensureGroup(f *fact) *callGroup {
 		s.forgetGroup()
 	}
 	s.calls.countIDs(s, 1)
-	f.group = newCallGroup(f.callKey, int(s.occurrenceFloor))
-	s.groups.add(f.group, f.callKeyHash())
-	return f.group
+	sl := newCallGroup(f.callKey, int(s.occurrenceFloor))
+	s.groups.add(sl, f.callKeyHash())
+	f.found = sl
+	return sl
 }
 
 // forgetGroup drops the oldest id that no remembered call has. There is one:

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 	"github.com/countersign-dev/countersign/events"
-	"pgregory.net/rapid"
 )
 
 // goingOn applies a log with a snapshot and a restoration in the middle.
@@ -291,8 +293,8 @@ func openCalls(t testing.TB, n int) *Correlator {
 	core := New(l.opts)
 	event := strings.ReplaceAll(string(encode(set(set(pre(7), "session_id", "SESSION"), "metadata.tool_call_id", "CALL"))), uuid(7), "EVENT")
 	for i := range n {
-		session := "s" + itoa(i/50)
-		body := strings.NewReplacer("SESSION", session, "CALL", "c"+itoa(i), "EVENT", uuid(i)).Replace(event)
+		session := "s" + strconv.Itoa(i/50)
+		body := strings.NewReplacer("SESSION", session, "CALL", "c"+strconv.Itoa(i), "EVENT", uuid(i)).Replace(event)
 		core.Apply(events.LogMessage{Seq: uint64(i + 1), Time: epoch, Body: []byte(body),
 			Subject: space.Event("acme", "rt1", protoAgentHook, session, "PreToolUse")})
 	}
@@ -318,10 +320,10 @@ func TestSnapshotHasRoom(t *testing.T) {
 		const calls = 1000
 		for i := range calls {
 			at := func(e tree) tree {
-				return set(set(set(e, "session_id", "session-"+itoa(1000+i/c.perSession)), "metadata.tool_call_id", "call-"+itoa(100_000+i)),
-					"tool_input", tree{"path": "/data/" + itoa(i) + strings.Repeat("x", 110)})
+				return set(set(set(e, "session_id", "session-"+strconv.Itoa(1000+i/c.perSession)), "metadata.tool_call_id", "call-"+strconv.Itoa(100_000+i)),
+					"tool_input", tree{"path": "/data/" + strconv.Itoa(i) + strings.Repeat("x", 110)})
 			}
-			l.admit(at(pre(2*i)), "decision-"+itoa(100_000+i), events.Allow)
+			l.admit(at(pre(2*i)), "decision-"+strconv.Itoa(100_000+i), events.Allow)
 			l.event(at(pre(2 * i)))
 			if c.closed {
 				l.event(at(post(2*i + 1)))

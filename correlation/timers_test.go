@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/events"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
 )
 
 const week = 7 * 24 * time.Hour

@@ -157,15 +157,6 @@ func (ts *trackers) follow(f *fact, o *origin) *protocolSession {
 	return w
 }
 
-// singleEventFinding is a breach that one event proves.
-func singleEventFinding(check, what string, f *fact) *catalogue.Finding {
-	b := &catalogue.Finding{Check: check, Text: what, Seqs: []uint64{f.seq}, Call: f.callID}
-	if f.eventID != "" {
-		b.Events = []string{f.eventID}
-	}
-	return b
-}
-
 // reportEventFindings reports the checks that an event fails by itself; hints once a session.
 func (fs *findings) reportEventFindings(w *protocolSession, f *fact) {
 	for _, b := range f.eventFindings {
@@ -194,4 +185,8 @@ func (ts *trackers) nextProtocolSessionIdle(next *earliestTime) {
 		at, _ := ts.timers.checkIdle(w.lastActivity, sessionIdle)
 		next.keepEarlier(at)
 	}
+}
+
+func (k protocolSessionKey) Hash() uint32 {
+	return protocolSessionHash(k.sessionKey.Hash(), k.protocol)
 }

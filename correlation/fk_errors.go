@@ -70,3 +70,6 @@ func parseInstant(text string) time.Time {
 	}
 	return t.UTC()
 }
+
+// errNoData: a CloudEvent without data cannot be an event of a producer.
+var errNoData = errors.New("the message has no data")

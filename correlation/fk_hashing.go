@@ -28,9 +28,6 @@ func (s sum) Hash() uint32 {
 
 func (k sourceKey) Hash() uint32  { return hashesOf(sessionKey{k.tenant, k.source, ""}).source }
 func (k sessionKey) Hash() uint32 { return hashesOf(k).session }
-func (k protocolSessionKey) Hash() uint32 {
-	return protocolSessionHash(k.sessionKey.Hash(), k.protocol)
-}
 
 // protocolSessionHash is the hash of a protocolSessionKey whose session's hash is known. The protocols
 // that are followed differ in length.
@@ -71,15 +68,3 @@ func (f *fact) protocolSessionHash() uint32 {
 }
 
 func (k callKey) Hash() uint32 { return mixHash(textHash(k.id), textHash(k.tool)) }
-
-func (k linkKey) Hash() uint32     { return linkKeyHash(textHash(k.tenant), k.target) }
-func (k tenantToken) Hash() uint32 { return mixHash(textHash(k.tenant), uint64(k.token.Hash())) }
-func (k workflowKey) Hash() uint32 { return mixHash(textHash(k.tenant), uint64(k.workflow.Hash())) }
-func (k mandateKey) Hash() uint32  { return mixHash(textHash(k.tenant), uint64(k.id.Hash())) }
-
-func (k tokenKey) Hash() uint32 {
-	return mixHash(mixHash64(textHash(k.tenant), textHash(k.source)), uint64(k.token.Hash()))
-}
-
-// linkKeyHash is the hash of a linkKey whose tenant's hash is known.
-func linkKeyHash(tenant uint64, mark sum) uint32 { return mixHash(tenant, uint64(mark.Hash())) }

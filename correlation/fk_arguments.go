@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"strings"
 
@@ -239,4 +240,20 @@ func splitPath(path string) []string {
 		return nil
 	}
 	return strings.Split(strings.NewReplacer("[", ".", "]", "", "'", "", `"`, "").Replace(path), ".")
+}
+
+func (a *arguments) sumPrefix() uint64 { return binary.BigEndian.Uint64(a.plainSum[:]) }
+
+// unmaskedTree is the tree of arguments without the redacted places.
+func (a arguments) unmaskedTree(paths []string) (any, bool) {
+	tree, err := strictjson.Parse(a.canonical, strictjson.Limits{})
+	if err != nil {
+		return nil, false
+	}
+	for _, p := range paths {
+		if segments := argumentPath(p); len(segments) > 0 {
+			removePath(tree, segments)
+		}
+	}
+	return tree, true
 }

@@ -3,10 +3,12 @@ package correlation
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -120,8 +122,7 @@ type fact struct {
 	tool          string // as shown
 	callKey       callKey
 	cachedKeyHash uint32       // see hashOfSlot
-	groupLookedUp bool         // its session was looked through for its group,
-	group         *callGroup   // which is this one; nil if there was none
+	found         any          // what the engine looked up by callKey; setCallKey clears it
 	cachedHashes  originHashes // of whose it is
 	firstCallSum  sum          // the sum of the first call of its group; zero if whoever read it has not made it
 	canonicalTool string       // the tool's name in the action-governance profile
@@ -159,7 +160,7 @@ type fact struct {
 	lineageRefs   lineageRefs // where it says that it belongs
 	producerTimes producerTimes
 
-	protocolEvent
+	event          any                  // what the protocol's own checks make of it; nil for requests and decisions
 	confirmation   *confirmation        // the question and answer that an invocation rests on; nil if that is nothing
 	mandateRef     *events.MandateRef   // of a decision
 	decisionExtras *decisionExtras      // what else it says; nil if that is nothing
@@ -174,7 +175,7 @@ func (f *fact) hasTool() bool {
 
 func (f *fact) setCallKey(k callKey) {
 	f.callKey, f.cachedKeyHash, f.firstCallSum = k, k.Hash(), sum{}
-	f.groupLookedUp, f.group = false, nil
+	f.found = nil
 }
 
 // callKeyHash is the hash of callKey; setCallKey has made it.
@@ -283,112 +284,65 @@ func nonNegative(n *int64) int64 {
 	return *n
 }
 
-// recordTimes notes what a fact claims; the first word on each counts.
-func (x *details) recordTimes(f *fact) {
-	if f.kind == kindPost {
-		mergeTime(&x.claimedTimes.StartedAt, f.startedAt)
-		mergeTime(&x.claimedTimes.CompletedAt, f.producerTimes.completedAt)
-	}
-	setDefault(&x.claimedTimes.DurationMS, f.producerTimes.durationMS)
-	setDefault(&x.claimedTimes.Attempt, f.producerTimes.attempt)
-}
+// sourceKey is one publisher of one tenant.
+type sourceKey struct{ tenant, source string }
 
-func mergeTime(to *events.Time, from time.Time) {
-	if !from.IsZero() && to.IsZero() {
-		*to = events.At(from)
-	}
-}
+// holder is k as the tables know it.
+func (k sourceKey) holder() tables.Holder { return tables.Holder{Tenant: k.tenant, Source: k.source} }
 
-// fillOptionalParts writes what there is of a record's durations, claims and parent. decided is
-// when the verdict that counts was recorded; zero if there is none.
-func (r *callRecordBuffer) fillOptionalParts(l *callView, decided time.Time) {
-	r.Parent, r.Claimed, r.Durations = nil, nil, nil
-	if of := &l.parentLink; !of.isZero() {
-		r.parent = events.CallParent{CallID: callIDOf(of.callSum), Source: of.origin.source, Session: of.origin.session, By: linkNames[of.rank]}
-		r.Parent = &r.parent
-	}
-	if l.claimedTimes != (events.CallClaim{}) {
-		r.Claimed = &l.claimedTimes
-	}
-	requested, started, completed := l.stepTimes()
-	r.micros = [...]int64{microsFrom(requested, decided), microsFrom(decided, started), microsFrom(started, completed)}
-	for i, to := range [...]**int64{&r.durations.Decided, &r.durations.Started, &r.durations.Ran} {
-		if *to = nil; r.micros[i] != noTimeSpan {
-			*to, r.Durations = &r.micros[i], &r.durations
+// idSum is the key of the fact's id in the history. The decoder has computed it.
+func (f *fact) idSum() sum {
+	if f.cachedIDSum == (sum{}) {
+		if f.kind == kindDecision {
+			f.cachedIDSum = sumOf("decision", f.decisionID)
+		} else {
+			f.cachedIDSum = sumOf("event", f.eventID)
 		}
 	}
+	return f.cachedIDSum
 }
 
-// noTimeSpan is that no time is known to have passed.
-const noTimeSpan = -1
+// endsCall reports whether a remark says how a call ended or why it needed no verdict.
+func (f *fact) endsCall() bool {
+	return f.kind == kindStopped || f.kind == kindError || f.kind == kindFailOpen
+}
 
-// microsFrom is how much time passed if both ends are known, and in this order.
-func microsFrom(from, to time.Time) int64 {
-	if from.IsZero() || to.IsZero() || to.Before(from) {
-		return noTimeSpan
+func receiptKey(tenant, decisionID string) sum { return sumOf("receipt", tenant, decisionID) }
+
+// ownReceiptKey is the receiptKey of the fact's own decision.
+func (f *fact) ownReceiptKey() sum {
+	if f.cachedReceiptKey == (sum{}) {
+		f.cachedReceiptKey = receiptKey(f.key.tenant, f.decisionID)
 	}
-	return to.Sub(from).Microseconds()
+	return f.cachedReceiptKey
 }
 
-// stepTimes are when the call was requested, when it started and when it ended; zero
-// where that is not known.
-func (k *publicDetails) stepTimes() (requested, started, completed time.Time) {
-	for i := range k.timeline {
-		switch e := &k.timeline[i]; e.step {
-		case stepRequested:
-			keepFirstTime(&requested, e.brokerTime())
-		case stepInvoked:
-			keepFirstTime(&started, e.brokerTime())
-		case stepCompleted:
-			keepFirstTime(&completed, e.brokerTime())
-		}
+func callSum(k sessionKey, s callKey, occurrence int) sum {
+	return sumOf("call", k.tenant, k.source, k.session, s.id, s.tool, strconv.Itoa(occurrence))
+}
+
+// singleEventFinding is a breach that one event proves.
+func singleEventFinding(check, what string, f *fact) *catalogue.Finding {
+	b := &catalogue.Finding{Check: check, Text: what, Seqs: []uint64{f.seq}, Call: f.callID}
+	if f.eventID != "" {
+		b.Events = []string{f.eventID}
 	}
-	return requested, started, completed
+	return b
 }
 
-// keepFirstTime keeps the first of the times that were seen.
-func keepFirstTime(to *time.Time, at time.Time) {
-	if to.IsZero() {
-		*to = at
-	}
+// confirmingMessage is where a question or its answer is on the log.
+type confirmingMessage struct {
+	id  string
+	seq uint64
+	at  time.Time // the broker's
 }
 
-// step is a step of a call's timeline.
-type step uint8
-
-const (
-	noStep step = iota
-	stepRequested
-	stepDecided
-	stepInvoked
-	stepCompleted
-	stepClosed
-	stepTraced // a trace event
-	stepAsked  // somebody has to agree
-	stepApproved
-	stepRefused
-	stepCancelled
-	stepExpired
-)
-
-// stepNames are how records name them (events.TimelineEntry).
-var stepNames = [...]string{
-	stepRequested: "requested", stepDecided: "decided", stepInvoked: "invoked", stepCompleted: "completed", stepClosed: "closed", stepTraced: "traced",
-	stepAsked: "asked", stepApproved: "approved", stepRefused: "refused", stepCancelled: "cancelled", stepExpired: "expired",
+// confirmation is the user's question that an invocation rests on, and its
+// answer.
+type confirmation struct {
+	asked, accepted confirmingMessage
+	explicit        bool // the question names the call
 }
 
-// timelineEntry is an events.TimelineEntry in less room: there are several of every call.
-type timelineEntry struct {
-	seq      uint64
-	second   int64 // of broker time
-	nanos    int32
-	step     step
-	eventID  string
-	protocol string
-}
-
-func newTimelineEntry(s step, seq uint64, at time.Time, eventID, protocol string) timelineEntry {
-	return timelineEntry{seq: seq, second: at.Unix(), nanos: int32(at.Nanosecond()), step: s, eventID: boundID(eventID), protocol: protocol}
-}
-
-func (e *timelineEntry) brokerTime() time.Time { return time.Unix(e.second, int64(e.nanos)).UTC() }
+// maxIDBytes bounds ids: bytes of an id in a record; longer ids appear as "~h" and their SHA-256.
+const maxIDBytes = 1024

@@ -16,6 +16,7 @@ import (
 // the Correlator that they are for. One Decoder belongs to one goroutine.
 type Decoder struct {
 	space         subject.Space
+	protocols     readings
 	tenantKey     func(string) []byte
 	tenantKeys    map[string]*digest.Keyer
 	sessionKeyers sessionKeyers
@@ -30,11 +31,19 @@ type Decoder struct {
 	records    signing.RecordVerifier
 }
 
-// NewDecoder makes a Decoder for the Correlator. It may be called, and the
-// Decoder may be used, while another goroutine uses the Correlator.
-func (c *Correlator) NewDecoder() *Decoder {
-	return &Decoder{space: c.engine.opts.Space, tenantKey: c.engine.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{},
-		sessionKeyers: sessionKeyers{lookupKey: c.engine.opts.SessionKey}, sharedKeys: &c.sharedKeys}
+// decoderOptions are what a Decoder needs.
+type decoderOptions struct {
+	space      subject.Space
+	tenantKey  func(tenant string) []byte                                     // nil: there are none
+	sessionKey func(tenant, session string) (key *digest.Session, ready bool) // nil: there are none
+	sharedKeys *atomic.Pointer[signing.KeySet]                                // the correlator's, see Decoder
+	protocols  readings
+}
+
+// newDecoder makes a Decoder.
+func newDecoder(o decoderOptions) *Decoder {
+	return &Decoder{space: o.space, protocols: o.protocols, tenantKey: o.tenantKey, tenantKeys: map[string]*digest.Keyer{},
+		sessionKeyers: sessionKeyers{lookupKey: o.sessionKey}, sharedKeys: o.sharedKeys}
 }
 
 // Input is a message that was decoded: what Step takes.
@@ -91,7 +100,7 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
 		in.isOwnRecord = true
 	case err != nil:
 		in.hasBadSubject = true
-	case in.parsedSubject.Class == subject.Events && d.sessionKeyers.isMissing(in.parsedSubject):
+	case in.parsedSubject.Class == subject.Events && d.sessionKeyers.isMissing(in.parsedSubject, d.protocols):
 		in.needsSessionKey = true
 	case in.parsedSubject.Class == subject.Events:
 		in.event = mem.newEvent()
@@ -144,25 +153,6 @@ func (r *arena[T]) next() *T {
 		*r.items[r.used-1] = nothing
 	}
 	return r.items[r.used-1]
-}
-
-// precompute computes what the engine will need of a fact, as far as it needs no state.
-func (r *decodedEvent) precompute() {
-	f := &r.fact
-	key := f.key
-	if r.hasSession {
-		key.session = r.sessionKey
-	}
-	f.cachedHashes = hashesOf(key)
-	if f.lineageRefs.correlation != "" {
-		f.lineageRefs.correlationToken()
-	}
-	if f.eventID != "" && f.kind != kindRequest {
-		f.idSum()
-	}
-	if f.kind == kindRequest || f.kind == kindPre {
-		f.firstCallSum = callSum(key, f.callKey, 1)
-	}
 }
 
 // NeedsSessionKey reports whether Options.SessionKey had the key of the message's session not
@@ -236,9 +226,9 @@ func (s *sessionKeyers) recordMissing(name sessionName) {
 
 // isMissing reports whether an event is of a session whose key was not ready, and still
 // is not: it need not be read before that is there.
-func (s *sessionKeyers) isMissing(p subject.Parsed) bool {
+func (s *sessionKeyers) isMissing(p subject.Parsed, protocols readings) bool {
 	name := sessionName{p.Tenant, p.Session}
-	if len(s.missing) == 0 || !rowOf(p.Protocol).sessionKeyed || !s.missing[name] {
+	if len(s.missing) == 0 || !protocols(p.Protocol).sessionKeyed || !s.missing[name] {
 		return false
 	}
 	if s.keyer(p.Tenant, p.Session); s.keyMissing {
