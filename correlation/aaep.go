@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
@@ -20,14 +22,14 @@ const protoAAEP = subject.ProtoAAEP
 
 var aaepProtocol = &protocolRow{
 	wordCode: 1, missingCheck: "AAEP-C-081",
-	reading: reading{
-		token: protoAAEP,
-		decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
-			decodeAAEP(d, in.message, in.subject, r, in.data, in.request)
+	Protocol: fact.Protocol{
+		Token: protoAAEP,
+		Decode: func(d *fact.Decoder, in fact.EventMessage, r *fact.DecodedEvent) {
+			decodeAAEP(d, in.Message, in.Subject, r, in.Data, in.Request)
 		},
-		decodesRequests: true, readRecorded: readAAEP,
-		readNumber: func(f *fact, n *numberFields) {
-			f.refusedNumber, f.refusedSession = n.Number, subject.Escape(n.Session)
+		DecodesRequests: true, ReadRecorded: readAAEP,
+		ReadNumber: func(f *fact.Fact, n *fact.NumberFields) {
+			f.RefusedNumber, f.RefusedSession = n.Number, subject.Escape(n.Session)
 		},
 	},
 	track: trackAAEPEvent, refuse: refuseAAEPEvent, noteNumber: noteRefusedAAEP, sessions: aaepSessions,
@@ -44,7 +46,7 @@ var aaepProtocol = &protocolRow{
 }
 
 var aaepSessions = &trackedSessions{
-	restore: func(ts *trackers, w *protocolSession, f *fact, d trackerTombstone) {
+	restore: func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) {
 		w.aaep = aaepsession.Restore(d.aaep)
 		ts.countRunningSessions(w, false, w.aaep.IsRunning())
 		ts.retractSilence(w, f, d)
@@ -53,7 +55,7 @@ var aaepSessions = &trackedSessions{
 	expire: func(ts *trackers, w *protocolSession) *catalogue.Finding {
 		silence := w.aaep.SilenceFinding()
 		if silence != nil {
-			ts.findings.reportSessionFinding(&fact{protocol: protoAAEP}, *w.origin, silence)
+			ts.findings.reportSessionFinding(&fact.Fact{Protocol: protoAAEP}, *w.origin, silence)
 		}
 		return silence
 	},
@@ -65,115 +67,115 @@ var aaepSessions = &trackedSessions{
 
 // trackAAEPEvent hands an event to its session, a reply to its question and a handshake to
 // its publisher's negotiations. Requests and decisions have none of them.
-func trackAAEPEvent(e *engine, f *fact, n novelty) {
+func trackAAEPEvent(e *engine, f *fact.Fact, n novelty) {
 	switch {
 	case aaepEvent(f) == nil:
 		e.findings.reportEventFindings(nil, f)
-	case f.kind == kindQuestionReply:
+	case f.Kind == fact.KindQuestionReply:
 		e.replies.routeQuestionReply(f)
 	case aaepEvent(f).IsHandshake():
 		e.negotiations.handleHandshake(f, e)
-	case f.key.session != noSession:
+	case f.Key.Session != noSession:
 		e.trackAAEP(e.ensureProtocolSession(f), f, n)
 	default:
 		e.findings.reportEventFindings(nil, f)
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventHints(aaepEvent(f)))
+		e.findings.reportSessionFindings(f, f.Origin, aaepsession.EventHints(aaepEvent(f)))
 	}
 }
 
-func refuseAAEPEvent(e *engine, f *fact) {
+func refuseAAEPEvent(e *engine, f *fact.Fact) {
 	if aaepEvent(f) != nil {
-		aaepEvent(f).Seq, aaepEvent(f).At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, aaepsession.EventFindings(aaepEvent(f)))
-		f.refusedNumber = aaepEvent(f).Number
+		aaepEvent(f).Seq, aaepEvent(f).At = f.Seq, f.At
+		e.findings.reportSessionFindings(f, f.Origin, aaepsession.EventFindings(aaepEvent(f)))
+		f.RefusedNumber = aaepEvent(f).Number
 	}
 }
 
 // noteRefusedAAEP notes the number of a refused event in its session, if that is followed.
-func noteRefusedAAEP(e *engine, f *fact) {
-	if f.refusedNumber == nil {
+func noteRefusedAAEP(e *engine, f *fact.Fact) {
+	if f.RefusedNumber == nil {
 		return
 	}
-	key := f.key
+	key := f.Key
 	if e.opts.fromRecording { // else the subject names its session
-		key.session = cmp.Or(f.refusedSession, key.session)
+		key.Session = cmp.Or(f.RefusedSession, key.Session)
 	}
-	if w := e.trackers.find(key, f.protocol); w != nil {
-		e.findings.reportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.refusedNumber, f.eventID, f.seq))
+	if w := e.trackers.find(key, f.Protocol); w != nil {
+		e.findings.reportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.RefusedNumber, f.EventID, f.Seq))
 	}
 }
 
 // aaepFact reads an AAEP event. core is the sum of its document, and inSession
 // makes of it what its session wants to know.
-func aaepFact(f *fact, e *aaep.Event, core sum, inSession func() *aaepsession.Event, request bool) {
-	f.eventID, f.agent = e.EventID, boundID(e.Producer.AgentID)
-	f.setCall(e.ToolCallID(), e.Tool())
+func aaepFact(f *fact.Fact, e *aaep.Event, core fact.Sum, inSession func() *aaepsession.Event, request bool) {
+	f.EventID, f.Agent = e.EventID, fact.BoundID(e.Producer.AgentID)
+	f.SetCall(e.ToolCallID(), e.Tool())
 	if !request {
-		f.event = inSession()
+		f.Event = inSession()
 	}
 	aaepLineage(f, e)
-	f.coreSum, f.frameSum, f.producerTimes.happenedAt = core, core, e.Time
+	f.CoreSum, f.FrameSum, f.ProducerTimes.HappenedAt = core, core, e.Time
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
-		f.kind = kindPre
+		f.Kind = fact.KindPre
 		if p.ExpectedDurationMS != nil && *p.ExpectedDurationMS > 0 {
-			f.expectedDuration = time.Duration(min(*p.ExpectedDurationMS, maxExpectedDuration.Milliseconds())) * time.Millisecond
+			f.ExpectedDuration = time.Duration(min(*p.ExpectedDurationMS, maxExpectedDuration.Milliseconds())) * time.Millisecond
 		}
 	case *aaep.ToolCompleted:
-		f.kind, f.outcome, f.effect = kindPost, boundID(p.Status), hadEffect
-		f.producerTimes.durationMS = nonNegative(p.DurationMS)
+		f.Kind, f.Outcome, f.Effect = fact.KindPost, fact.BoundID(p.Status), fact.HadEffect
+		f.ProducerTimes.DurationMS = fact.NonNegative(p.DurationMS)
 		if p.Status == "error" || p.Status == "timeout" {
-			f.effect = maybeEffect
+			f.Effect = fact.MaybeEffect
 		}
 	}
 	switch {
 	case e.IsTerminal():
-		f.kind = kindSessionEnd
+		f.Kind = fact.KindSessionEnd
 	case e.IsReply():
-		f.kind = kindQuestionReply
+		f.Kind = fact.KindQuestionReply
 	}
-	if request && f.kind == kindPre {
-		f.kind = kindRequest
+	if request && f.Kind == fact.KindPre {
+		f.Kind = fact.KindRequest
 	} else if request {
-		f.kind = kindOtherRequest
+		f.Kind = fact.KindOtherRequest
 	}
 }
 
 // aaepLineage: a correlation_id that is a traceparent is one (AAEP-C-017).
-func aaepLineage(f *fact, e *aaep.Event) {
-	if f.lineageRefs.trace = validTraceparent(e.CorrelationID); f.lineageRefs.trace == "" {
-		f.lineageRefs.setCorrelation(e.CorrelationID)
+func aaepLineage(f *fact.Fact, e *aaep.Event) {
+	if f.LineageRefs.Trace = fact.ValidTraceparent(e.CorrelationID); f.LineageRefs.Trace == "" {
+		f.LineageRefs.SetCorrelation(e.CorrelationID)
 	}
 }
 
 // checkAAEPSubject holds an event against the message that it came in.
-func checkAAEPSubject(d *Decoder, m events.LogMessage, p subject.Parsed, r *decodedEvent, e *aaep.Event, request bool) {
+func checkAAEPSubject(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.DecodedEvent, e *aaep.Event, request bool) {
 	session := e.SessionID
 	if request {
 		session = cmp.Or(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(cmp.Or(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
-	} else if !sameSubjectType(p.Type, e.SubjectType()) {
-		r.contradictions = append(r.contradictions, "its type is not the type of the event")
+		r.Fact.SetCall(cmp.Or(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
+	} else if !fact.SameSubjectType(p.Type, e.SubjectType()) {
+		r.Contradictions = append(r.Contradictions, "its type is not the type of the event")
 	}
-	if e.IsReply() || aaepEvent(&r.fact) != nil && aaepEvent(&r.fact).IsHandshake() {
-		r.applies = true // it has no session of its own; the subject's stays
+	if e.IsReply() || aaepEvent(&r.Fact) != nil && aaepEvent(&r.Fact).IsHandshake() {
+		r.Applies = true // it has no session of its own; the subject's stays
 		return
 	}
-	r.setSession(p, d.intern(session))
+	r.SetSession(p, d.Intern(session))
 }
 
-func readAAEP(f *fact, raw []byte) recordedLine {
+func readAAEP(f *fact.Fact, raw []byte) fact.RecordedLine {
 	e, err := aaep.Decode(raw, strictjson.DefaultLimits)
 	if e == nil {
-		return recordedLine{fact: f, err: err, unreadable: true}
+		return fact.RecordedLine{Fact: f, Err: err, Unreadable: true}
 	}
-	f.origin = originOf("", "", e.SessionID)
-	f.source = boundID(e.Producer.AgentID)
-	aaepFact(f, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, false)
-	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAAEP(e.Tree)}
+	f.Origin = fact.OriginOf("", "", e.SessionID)
+	f.Source = fact.BoundID(e.Producer.AgentID)
+	aaepFact(f, e, fact.TreeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, false)
+	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.Default().StrictAAEP(e.Tree)}
 }
 
-func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {
+func (e *engine) trackAAEP(w *protocolSession, f *fact.Fact, n novelty) {
 	e.findings.reportEventFindings(w, f)
 	if n != novel {
 		return
@@ -183,37 +185,37 @@ func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {
 }
 
 // applyAAEP applies an event to its session.
-func (ts *trackers) applyAAEP(w *protocolSession, f *fact) {
-	aaepEvent(f).Seq, aaepEvent(f).At, aaepEvent(f).FromRecording, aaepEvent(f).RecordedUntil = f.seq, f.at, ts.opts.fromRecording, ts.opts.recordedUntil
+func (ts *trackers) applyAAEP(w *protocolSession, f *fact.Fact) {
+	aaepEvent(f).Seq, aaepEvent(f).At, aaepEvent(f).FromRecording, aaepEvent(f).RecordedUntil = f.Seq, f.At, ts.opts.fromRecording, ts.opts.recordedUntil
 	before, stray := w.aaep.IsRunning(), w.aaep.NeverStarted()
 	found := w.aaep.Apply(aaepEvent(f))
 	ts.countRunningSessions(w, before, w.aaep.IsRunning())
 	ts.accountStoredItems(w)
 	ts.findings.reportSessionFindings(f, *w.origin, found)
-	if f.kind == kindPre {
+	if f.Kind == fact.KindPre {
 		if asked, accepted, explicit := w.aaep.Confirmation(aaepEvent(f)); asked.Seq != 0 {
-			f.confirmation = &confirmation{confirmingMessage{asked.ID, asked.Seq, asked.At}, confirmingMessage{accepted.ID, accepted.Seq, accepted.At}, explicit}
+			f.Confirmation = &fact.Confirmation{Asked: fact.ConfirmingMessage{Id: asked.ID, Seq: asked.Seq, At: asked.At}, Accepted: fact.ConfirmingMessage{Id: accepted.ID, Seq: accepted.Seq, At: accepted.At}, Explicit: explicit}
 		}
 	}
-	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.key.publisher()] > 0 {
-		ts.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AAEP-C-054", "", f))
+	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.Key.Publisher()] > 0 {
+		ts.findings.reportSessionFinding(f, *w.origin, fact.SingleEventFinding("AAEP-C-054", "", f))
 	}
 }
 
 // retractSilence takes back that a session fell silent.
-func (ts *trackers) retractSilence(w *protocolSession, f *fact, d trackerTombstone) {
+func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d trackerTombstone) {
 	if d.silence == nil {
 		return
 	}
-	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.eventID},
-		Seqs: []uint64{f.seq}, Replaces: d.silence, RetractsOnly: true})
+	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.EventID},
+		Seqs: []uint64{f.Seq}, Replaces: d.silence, RetractsOnly: true})
 	d.silence = nil
 	ts.tombstones.Put(w.ID(), d)
 }
 
 // countRunningSessions keeps how many AAEP sessions of a publisher are running.
 func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
-	k := sourceKey{w.origin.key.tenant, w.origin.key.source}
+	k := fact.SourceKey{Tenant: w.origin.Key.Tenant, Source: w.origin.Key.Source}
 	switch {
 	case after && !before:
 		ts.runningSessions[k]++
@@ -234,30 +236,30 @@ var unreadableChecks = map[strictjson.Code]string{
 
 // recordConfirmation notes them where they belong by the log's order: both come before the
 // invocation, which shows which call they were about.
-func (x *details) recordConfirmation(f *fact) {
-	if f.confirmation == nil {
+func (x *details) recordConfirmation(f *fact.Fact) {
+	if f.Confirmation == nil {
 		return
 	}
-	if x.binding = events.BindingInferred; f.confirmation.explicit {
+	if x.binding = events.BindingInferred; f.Confirmation.Explicit {
 		x.binding = events.BindingExplicit
 	}
 	for _, s := range [...]struct {
 		step
-		confirmingMessage
-	}{{stepAsked, f.confirmation.asked}, {stepApproved, f.confirmation.accepted}} {
-		if s.seq == 0 || len(x.timeline) >= maxTimeline {
+		fact.ConfirmingMessage
+	}{{stepAsked, f.Confirmation.Asked}, {stepApproved, f.Confirmation.Accepted}} {
+		if s.Seq == 0 || len(x.timeline) >= maxTimeline {
 			continue
 		}
 		i := len(x.timeline)
-		for i > 0 && x.timeline[i-1].seq > s.seq {
+		for i > 0 && x.timeline[i-1].seq > s.Seq {
 			i--
 		}
-		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.seq, s.at, s.id, f.protocol))
+		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.Id, f.Protocol))
 	}
 }
 
 // aaepEvent is the event of a fact, nil for requests and decisions.
-func aaepEvent(f *fact) *aaepsession.Event {
-	e, _ := f.event.(*aaepsession.Event)
+func aaepEvent(f *fact.Fact) *aaepsession.Event {
+	e, _ := f.Event.(*aaepsession.Event)
 	return e
 }

@@ -2,6 +2,7 @@ package correlation
 
 import (
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
@@ -18,36 +19,38 @@ type negotiations struct {
 	opts        *engineOptions `snapshot:"-"` // given anew
 	timers      *timers
 	findings    *findings
-	byPublisher *tables.LRU[sourceKey, *publisherNegotiations]
+	byPublisher *tables.LRU[fact.SourceKey, *publisherNegotiations]
 }
 
 func newNegotiations(t *timers, fs *findings) *negotiations {
-	return &negotiations{timers: t, findings: fs, byPublisher: tables.NewLRU[sourceKey, *publisherNegotiations]()}
+	return &negotiations{timers: t, findings: fs, byPublisher: tables.NewLRU[fact.SourceKey, *publisherNegotiations]()}
 }
 
 // publisherNegotiations is what the subscriptions of one publisher come to.
 type publisherNegotiations struct {
-	key          sourceKey
-	origin       *origin
+	key          fact.SourceKey
+	origin       *fact.Origin
 	lastActivity activity
 	state        aaepsession.Negotiations
 }
 
-func (n *publisherNegotiations) ID() sourceKey { return n.key }
+func (n *publisherNegotiations) ID() fact.SourceKey { return n.key }
 
 // negotiationKey is the key of a publisher's negotiations. A recording has one publisher.
-func (ng *negotiations) negotiationKey(tenant, source string) sourceKey {
+func (ng *negotiations) negotiationKey(tenant, source string) fact.SourceKey {
 	if ng.opts.fromRecording {
 		source = ""
 	}
-	return sourceKey{tenant, source}
+	return fact.SourceKey{Tenant: tenant, Source: source}
 }
 
 // originSharer gives a fact's origin in memory that is shared.
-type originSharer interface{ sharedOrigin(f *fact) *origin }
+type originSharer interface {
+	sharedOrigin(f *fact.Fact) *fact.Origin
+}
 
 // ensure finds what is known of a publisher, or begins to know it.
-func (ng *negotiations) ensure(key sourceKey, f *fact, names originSharer) *publisherNegotiations {
+func (ng *negotiations) ensure(key fact.SourceKey, f *fact.Fact, names originSharer) *publisherNegotiations {
 	n, known := ng.byPublisher.Get(key)
 	if !known {
 		if ng.byPublisher.Len() >= maxNegotiations {
@@ -60,19 +63,19 @@ func (ng *negotiations) ensure(key sourceKey, f *fact, names originSharer) *publ
 }
 
 // handleHandshake takes a message about a subscription.
-func (ng *negotiations) handleHandshake(f *fact, names originSharer) {
+func (ng *negotiations) handleHandshake(f *fact.Fact, names originSharer) {
 	ng.findings.reportEventFindings(nil, f)
-	n := ng.ensure(ng.negotiationKey(f.key.tenant, f.key.source), f, names)
+	n := ng.ensure(ng.negotiationKey(f.Key.Tenant, f.Key.Source), f, names)
 	n.lastActivity = ng.timers.currentActivity()
-	aaepEvent(f).Seq, aaepEvent(f).At = f.seq, f.at
+	aaepEvent(f).Seq, aaepEvent(f).At = f.Seq, f.At
 	ng.reportOverdueNegotiations(n)
 	// What time has proved is told apart by itself, whatever message came next.
-	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.RetractOverdue(aaepEvent(f)))
-	ng.findings.reportSessionFindings(f, f.origin, n.state.Negotiate(aaepEvent(f)))
+	ng.findings.reportSessionFindings(&fact.Fact{Protocol: protoAAEP}, *n.origin, n.state.RetractOverdue(aaepEvent(f)))
+	ng.findings.reportSessionFindings(f, f.Origin, n.state.Negotiate(aaepEvent(f)))
 }
 
 func (ng *negotiations) reportOverdueNegotiations(n *publisherNegotiations) {
-	ng.findings.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.ReportOverdue(ng.timers.toBrokerTime(ng.timers.now())))
+	ng.findings.reportSessionFindings(&fact.Fact{Protocol: protoAAEP}, *n.origin, n.state.ReportOverdue(ng.timers.toBrokerTime(ng.timers.now())))
 }
 
 // expireNegotiations lets time pass for the publishers that negotiate no more.
@@ -96,8 +99,8 @@ func (ng *negotiations) expireNegotiations() {
 
 // checkReplySubscription holds a reply against the subscription that it came on, as the
 // publisher that had asked accepted it (AAEP-C-112).
-func (ng *negotiations) checkReplySubscription(f *fact, asked origin) {
-	n, known := ng.byPublisher.Peek(ng.negotiationKey(asked.key.tenant, asked.key.source))
+func (ng *negotiations) checkReplySubscription(f *fact.Fact, asked fact.Origin) {
+	n, known := ng.byPublisher.Peek(ng.negotiationKey(asked.Key.Tenant, asked.Key.Source))
 	if !known {
 		return
 	}

@@ -3,6 +3,8 @@ package correlation
 import (
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
@@ -11,35 +13,35 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-func decodeAAEP(d *Decoder, m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	v, err := d.document.ParseObject(data, strictjson.DefaultLimits)
+func decodeAAEP(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.DecodedEvent, data []byte, request bool) {
+	v, err := d.Document.ParseObject(data, strictjson.DefaultLimits)
 	if err != nil {
-		r.readError = err
-		r.fact.readRefusedNumber(data, d.protocols(p.Protocol))
+		r.ReadError = err
+		r.Fact.ReadRefusedNumber(data, d.Protocols(p.Protocol))
 		return
 	}
 	violations := schemas.Default().StrictAAEPValue(v)
 	e, err := readAAEPEvent(d, v, data, violations)
-	core := sumOfBytes(d.formBuffer.writeForm(v.AppendCanonical))
-	aaepFact(&r.fact, e, core, func() *aaepsession.Event {
+	core := fact.SumOfBytes(d.FormBuffer.WriteForm(v.AppendCanonical))
+	aaepFact(&r.Fact, e, core, func() *aaepsession.Event {
 		if e.Tree == nil {
 			return aaepsession.NewValueEvent(e, v)
 		}
 		return aaepsession.NewEvent(e)
 	}, request)
 	checkAAEPSubject(d, m, p, r, e, request)
-	d.internCall(&r.fact)
-	r.defect = eventDefect(&r.fact, err, violations)
+	d.InternCall(&r.Fact)
+	r.Defect = fact.EventDefect(&r.Fact, err, violations)
 }
 
 // readAAEPEvent reads the typed event. Only an event of which a check must see the whole gets a tree:
 // one that breaks a rule, is large, or is of a type that sessions read whole.
-func readAAEPEvent(d *Decoder, v strictjson.Value, data []byte, violations []schemas.Violation) (*aaep.Event, error) {
-	if len(violations) == 0 && treelessTypes[v.Get("type").Text()] && !d.needsTree(data) {
+func readAAEPEvent(d *fact.Decoder, v strictjson.Value, data []byte, violations []schemas.Violation) (*aaep.Event, error) {
+	if len(violations) == 0 && treelessTypes[v.Get("type").Text()] && !d.NeedsTree(data) {
 		if e, ok := aaep.FromValue(v, data); ok {
-			e.EventID, e.Producer.AgentID, e.CorrelationID = strings.Clone(e.EventID), d.intern(e.Producer.AgentID), strings.Clone(e.CorrelationID)
+			e.EventID, e.Producer.AgentID, e.CorrelationID = strings.Clone(e.EventID), d.Intern(e.Producer.AgentID), strings.Clone(e.CorrelationID)
 			internPayload(d, e)
-			d.treelessReads++
+			d.TreelessReads++
 			return e, nil
 		}
 	}
@@ -54,14 +56,14 @@ var treelessTypes = map[string]bool{
 
 // internPayload makes the texts of a payload that sessions remember independent of
 // their message.
-func internPayload(d *Decoder, e *aaep.Event) {
+func internPayload(d *fact.Decoder, e *aaep.Event) {
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
-		p.Tool, p.ToolCallID = d.intern(p.Tool), strings.Clone(p.ToolCallID)
+		p.Tool, p.ToolCallID = d.Intern(p.Tool), strings.Clone(p.ToolCallID)
 	case *aaep.ToolCompleted:
-		p.Tool, p.ToolCallID, p.Status = d.intern(p.Tool), strings.Clone(p.ToolCallID), d.intern(p.Status)
+		p.Tool, p.ToolCallID, p.Status = d.Intern(p.Tool), strings.Clone(p.ToolCallID), d.Intern(p.Status)
 	case *aaep.StateChanged:
-		p.FromState, p.ToState = d.intern(p.FromState), d.intern(p.ToState)
+		p.FromState, p.ToState = d.Intern(p.FromState), d.Intern(p.ToState)
 	case *aaep.OutputStreaming:
 		p.OutputID = strings.Clone(p.OutputID)
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
@@ -12,11 +14,11 @@ import (
 type (
 	tokenKey struct {
 		tenant, source string
-		token          sum
+		token          fact.Sum
 	}
 	tenantToken struct {
 		tenant string
-		token  sum
+		token  fact.Sum
 	}
 	tokenUse struct {
 		session protocolSessionKey
@@ -50,18 +52,18 @@ func newReplies(ts *trackers, ng *negotiations) *replies {
 }
 
 // recordReplyToken records the session of a question's reply token (AAEP-C-053).
-func (rp *replies) recordReplyToken(w *protocolSession, f *fact) {
+func (rp *replies) recordReplyToken(w *protocolSession, f *fact.Fact) {
 	token := aaepEvent(f).Token()
 	if token == "" {
 		return
 	}
-	key := tokenKey{f.key.tenant, f.key.source, sumOf(token)}
-	if use, known := rp.replyTokens.Get(key); known && use.event != f.eventID {
-		b := singleEventFinding("AAEP-C-053", "", f)
+	key := tokenKey{f.Key.Tenant, f.Key.Source, fact.SumOf(token)}
+	if use, known := rp.replyTokens.Get(key); known && use.event != f.EventID {
+		b := fact.SingleEventFinding("AAEP-C-053", "", f)
 		b.Events, b.Seqs = append([]string{use.event}, b.Events...), append([]uint64{use.seq}, b.Seqs...)
 		rp.findings.reportSessionFinding(f, *w.origin, b)
 	}
-	rp.replyTokens.Put(key, tokenUse{w.ID(), f.eventID, f.seq})
+	rp.replyTokens.Put(key, tokenUse{w.ID(), f.EventID, f.Seq})
 	rp.tokenOwners.Put(tenantToken{key.tenant, key.token}, key)
 	rp.applyEarlyReplies(w, f, tenantToken{key.tenant, key.token})
 }
@@ -69,19 +71,19 @@ func (rp *replies) recordReplyToken(w *protocolSession, f *fact) {
 // routeQuestionReply takes a reply. It has no session: it belongs to the question of its
 // publisher that has its token or, where subscribers publish their replies
 // themselves, of the publisher in the same tenant that used the token last.
-func (rp *replies) routeQuestionReply(f *fact) {
+func (rp *replies) routeQuestionReply(f *fact.Fact) {
 	rp.findings.reportEventFindings(nil, f)
-	aaepEvent(f).Seq, aaepEvent(f).At, aaepEvent(f).FromRecording = f.seq, f.at, rp.opts.fromRecording
-	token := sumOf(aaepEvent(f).Token())
-	use, known := rp.replyTokens.Get(tokenKey{f.key.tenant, f.key.source, token})
+	aaepEvent(f).Seq, aaepEvent(f).At, aaepEvent(f).FromRecording = f.Seq, f.At, rp.opts.fromRecording
+	token := fact.SumOf(aaepEvent(f).Token())
+	use, known := rp.replyTokens.Get(tokenKey{f.Key.Tenant, f.Key.Source, token})
 	if !known {
-		if key, other := rp.tokenOwners.Get(tenantToken{f.key.tenant, token}); other {
+		if key, other := rp.tokenOwners.Get(tenantToken{f.Key.Tenant, token}); other {
 			use, known = rp.replyTokens.Get(key)
 		}
 	}
 	if !known {
-		id := rp.findings.reportSessionFinding(f, f.origin, aaepsession.UnknownReplyFinding(aaepEvent(f)))
-		rp.bufferEarlyReply(f, tenantToken{f.key.tenant, token}, id)
+		id := rp.findings.reportSessionFinding(f, f.Origin, aaepsession.UnknownReplyFinding(aaepEvent(f)))
+		rp.bufferEarlyReply(f, tenantToken{f.Key.Tenant, token}, id)
 		return
 	}
 	if w := rp.trackers.touch(use.session); w != nil {
@@ -89,7 +91,7 @@ func (rp *replies) routeQuestionReply(f *fact) {
 	}
 }
 
-func (rp *replies) applyQuestionReply(w *protocolSession, f *fact) {
+func (rp *replies) applyQuestionReply(w *protocolSession, f *fact.Fact) {
 	rp.checkSubscriptionOwner(f, *w.origin)
 	rp.negotiations.checkReplySubscription(f, *w.origin)
 	rp.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(aaepEvent(f)))
@@ -99,23 +101,23 @@ func (rp *replies) applyQuestionReply(w *protocolSession, f *fact) {
 // connections of their own, and one message may overtake the other.
 type earlyReply struct {
 	finding string // that there is no question
-	origin  origin
+	origin  fact.Origin
 	seq     uint64
 	at      time.Time // the broker's
-	content sum
+	content fact.Sum
 	reply   aaepsession.KeptReply
 }
 
-func (rp *replies) bufferEarlyReply(f *fact, k tenantToken, finding string) {
+func (rp *replies) bufferEarlyReply(f *fact.Fact, k tenantToken, finding string) {
 	before, _ := rp.earlyReplies.Get(k)
 	if len(before) < maxEarlyReplies {
-		rp.earlyReplies.Put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, aaepEvent(f).KeepReply()}))
+		rp.earlyReplies.Put(k, append(slices.Clip(before), earlyReply{finding, f.Origin, f.Seq, f.At, f.ContentSum, aaepEvent(f).KeepReply()}))
 	}
 }
 
 // applyEarlyReplies applies the replies that overtook their question, if their sender says
 // that they came after it, and retracts the finding that there was no question.
-func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantToken) {
+func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact.Fact, k tenantToken) {
 	replies, _ := rp.earlyReplies.Get(k)
 	if len(replies) == 0 {
 		return
@@ -126,8 +128,8 @@ func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantTo
 		if !aaepsession.ReplyFollows(e, aaepEvent(asked)) {
 			continue
 		}
-		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, event: e}
-		rp.findings.reportCheck("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+		f := &fact.Fact{Kind: fact.KindQuestionReply, Origin: r.origin, Protocol: protoAAEP, Seq: r.seq, At: r.at, ContentSum: r.content, Event: e}
+		rp.findings.reportCheck("AAEP-C-110", nil, f, findingFrom(asked.EventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(r.finding).withText("its question came later"))
 		rp.applyQuestionReply(w, f)
 	}
@@ -135,21 +137,23 @@ func (rp *replies) applyEarlyReplies(w *protocolSession, asked *fact, k tenantTo
 
 // checkSubscriptionOwner: one subscription answers for one subscriber. Where two publishers
 // reply in its name, one of them may not (AAEP-C-112).
-func (rp *replies) checkSubscriptionOwner(f *fact, asked origin) {
+func (rp *replies) checkSubscriptionOwner(f *fact.Fact, asked fact.Origin) {
 	id := aaepEvent(f).Subscription()
 	if id == "" || rp.opts.fromRecording {
 		return
 	}
-	key := tenantToken{f.key.tenant, sumOf(id)}
-	if owner, known := rp.subscriptionOwners.Get(key); known && owner != f.key.source {
-		rp.findings.reportSessionFinding(f, asked, singleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
+	key := tenantToken{f.Key.Tenant, fact.SumOf(id)}
+	if owner, known := rp.subscriptionOwners.Get(key); known && owner != f.Key.Source {
+		rp.findings.reportSessionFinding(f, asked, fact.SingleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
 		return
 	}
-	rp.subscriptionOwners.Put(key, f.key.source)
+	rp.subscriptionOwners.Put(key, f.Key.Source)
 }
 
-func (k tenantToken) Hash() uint32 { return mixHash(textHash(k.tenant), uint64(k.token.Hash())) }
+func (k tenantToken) Hash() uint32 {
+	return fact.MixHash(fact.TextHash(k.tenant), uint64(k.token.Hash()))
+}
 
 func (k tokenKey) Hash() uint32 {
-	return mixHash(mixHash64(textHash(k.tenant), textHash(k.source)), uint64(k.token.Hash()))
+	return fact.MixHash(fact.MixHash64(fact.TextHash(k.tenant), fact.TextHash(k.source)), uint64(k.token.Hash()))
 }

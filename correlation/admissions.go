@@ -3,6 +3,8 @@ package correlation
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -18,7 +20,7 @@ const (
 
 // flaggedRequest is a request whose verdict is awaited.
 type flaggedRequest struct {
-	flags requestFlags
+	flags fact.RequestFlags
 	seq   uint64
 }
 
@@ -29,60 +31,60 @@ const ownSubscriber = "countersign"
 type admissions struct {
 	findings        *findings
 	history         *history
-	flaggedRequests *tables.FIFO[sum, flaggedRequest] // by decision
-	namedDecisions  *tables.FIFO[sum, namedDecision]  // decisions that events named first
-	expectedTraces  *tables.FIFO[sum, *expectedTrace] // decisions that leave a trace event, by id
+	flaggedRequests *tables.FIFO[fact.Sum, flaggedRequest] // by decision
+	namedDecisions  *tables.FIFO[fact.Sum, namedDecision]  // decisions that events named first
+	expectedTraces  *tables.FIFO[fact.Sum, *expectedTrace] // decisions that leave a trace event, by id
 }
 
 func newAdmissions(fs *findings, h *history) *admissions {
 	return &admissions{
 		findings: fs, history: h,
-		flaggedRequests: tables.NewFIFO[sum, flaggedRequest](maxFlaggedRequests),
-		namedDecisions:  tables.NewFIFO[sum, namedDecision](maxNamedDecisions),
-		expectedTraces:  tables.NewFIFO[sum, *expectedTrace](maxTraces),
+		flaggedRequests: tables.NewFIFO[fact.Sum, flaggedRequest](maxFlaggedRequests),
+		namedDecisions:  tables.NewFIFO[fact.Sum, namedDecision](maxNamedDecisions),
+		expectedTraces:  tables.NewFIFO[fact.Sum, *expectedTrace](maxTraces),
 	}
 }
 
 // recordFlaggedRequest records a request that does not allow every verdict.
-func (ad *admissions) recordFlaggedRequest(f *fact) {
-	if f.requestFlags != 0 && f.decisionID != "" {
-		ad.flaggedRequests.Put(f.ownReceiptKey(), flaggedRequest{f.requestFlags, f.seq})
+func (ad *admissions) recordFlaggedRequest(f *fact.Fact) {
+	if f.RequestFlags != 0 && f.DecisionID != "" {
+		ad.flaggedRequests.Put(f.OwnReceiptKey(), flaggedRequest{f.RequestFlags, f.Seq})
 	}
 }
 
 // checkAdmissionDecision holds a decision against its request and against what was on record
 // when the request came.
-func (ad *admissions) checkAdmissionDecision(f *fact) {
-	if !rowOf(f.protocol).rulesApprovals {
+func (ad *admissions) checkAdmissionDecision(f *fact.Fact) {
+	if !rowOf(f.Protocol).rulesApprovals {
 		return
 	}
-	if r := ad.flaggedRequests.Lookup(f.ownReceiptKey()); r != nil {
+	if r := ad.flaggedRequests.Lookup(f.OwnReceiptKey()); r != nil {
 		ad.checkFlaggedVerdict(f, *r)
 	}
 	ad.checkEarlyVerdict(f)
 }
 
-func (ad *admissions) checkFlaggedVerdict(f *fact, r flaggedRequest) {
-	v := f.decision.verdict
+func (ad *admissions) checkFlaggedVerdict(f *fact.Fact, r flaggedRequest) {
+	v := f.Decision.Verdict
 	say := func(check, what string) {
-		b := singleEventFinding(check, what, f)
+		b := fact.SingleEventFinding(check, what, f)
 		b.Seqs = append([]uint64{r.seq}, b.Seqs...)
-		ad.findings.reportSessionFinding(f, f.origin, b)
+		ad.findings.reportSessionFinding(f, f.Origin, b)
 	}
-	if r.flags&flagReportsOnly != 0 && (f.namesPolicies || v == events.Ask || v == events.Defer) {
+	if r.flags&fact.FlagReportsOnly != 0 && (f.NamesPolicies || v == events.Ask || v == events.Defer) {
 		say("AH-C-085", "policies were asked about it")
 	}
-	if r.flags&flagRuntimeRefused != 0 && v == events.Allow {
+	if r.flags&fact.FlagRuntimeRefused != 0 && v == events.Allow {
 		say("AH-C-134", "")
 	}
-	if r.flags&flagHooksTrusted != 0 && f.decisionExtras != nil && f.decisionExtras.otherFingerprint {
+	if r.flags&fact.FlagHooksTrusted != 0 && f.DecisionExtras != nil && f.DecisionExtras.OtherFingerprint {
 		say("AH-C-129", "its manifest expects another fingerprint")
 	}
-	approved := isGranted(f.decision.approval.valueOrZero().status)
+	approved := isGranted(f.Decision.Approval.ValueOrZero().Status)
 	switch {
-	case r.flags&flagDeniedElsewhere != 0 && v != events.Deny:
+	case r.flags&fact.FlagDeniedElsewhere != 0 && v != events.Deny:
 		say("AH-C-086", "another subscriber had denied the request")
-	case r.flags&flagAskedElsewhere != 0 && v == events.Allow && !approved:
+	case r.flags&fact.FlagAskedElsewhere != 0 && v == events.Allow && !approved:
 		say("AH-C-086", "another subscriber had asked for an approval")
 	}
 }
@@ -95,26 +97,26 @@ type namedDecision struct {
 
 // recordNamedDecision records that an event names a decision that is not on record: its
 // publisher was told of the verdict before.
-func (ad *admissions) recordNamedDecision(f *fact) {
-	if f.kind == kindRequest {
+func (ad *admissions) recordNamedDecision(f *fact.Fact) {
+	if f.Kind == fact.KindRequest {
 		return
 	}
-	if ad.history.hasDecision(f.key.publisher(), f.receiptDecisionID) {
+	if ad.history.hasDecision(f.Key.Publisher(), f.ReceiptDecisionID) {
 		return
 	}
-	if k := receiptKey(f.key.tenant, f.receiptDecisionID); ad.namedDecisions.Lookup(k) == nil {
-		ad.namedDecisions.Put(k, namedDecision{f.eventID, f.seq})
+	if k := fact.ReceiptKey(f.Key.Tenant, f.ReceiptDecisionID); ad.namedDecisions.Lookup(k) == nil {
+		ad.namedDecisions.Put(k, namedDecision{f.EventID, f.Seq})
 	}
 }
 
 // checkEarlyVerdict: a verdict was known before its record was on the log (AH-C-071).
-func (ad *admissions) checkEarlyVerdict(f *fact) {
-	n := ad.namedDecisions.Lookup(f.ownReceiptKey())
-	if n == nil || f.decisionID == "" {
+func (ad *admissions) checkEarlyVerdict(f *fact.Fact) {
+	n := ad.namedDecisions.Lookup(f.OwnReceiptKey())
+	if n == nil || f.DecisionID == "" {
 		return
 	}
-	b := singleEventFinding("AH-C-071", "an event that is recorded before it names it", f)
+	b := fact.SingleEventFinding("AH-C-071", "an event that is recorded before it names it", f)
 	b.Seqs = append([]uint64{n.seq}, b.Seqs...)
-	b.Events = slices.DeleteFunc([]string{n.event, f.eventID}, func(id string) bool { return id == "" })
-	ad.findings.reportSessionFinding(f, f.origin, b)
+	b.Events = slices.DeleteFunc([]string{n.event, f.EventID}, func(id string) bool { return id == "" })
+	ad.findings.reportSessionFinding(f, f.Origin, b)
 }

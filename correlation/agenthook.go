@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
@@ -20,13 +22,13 @@ const protoAgentHook = subject.ProtoAgentHook
 
 var agentHookProtocol = &protocolRow{
 	wordCode: 2, missingCheck: "AH-C-079",
-	reading: reading{
-		token: protoAgentHook,
-		decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
-			decodeAgentHook(d, in.message, in.subject, r, in.data, in.request)
+	Protocol: fact.Protocol{
+		Token: protoAgentHook,
+		Decode: func(d *fact.Decoder, in fact.EventMessage, r *fact.DecodedEvent) {
+			decodeAgentHook(d, in.Message, in.Subject, r, in.Data, in.Request)
 		},
-		decodesRequests: true, readRecorded: readAgentHook, readReason: readAgentHookReason, checkDecision: decisionFindings,
-		sessionKeyed: true,
+		DecodesRequests: true, ReadRecorded: readAgentHook, ReadReason: readAgentHookReason, CheckDecision: decisionFindings,
+		SessionKeyed: true,
 	},
 	track: trackAgentHookEvent, refuse: refuseAgentHookEvent, noteDecided: (*trackers).noteDecidedCall, sessions: agentHookSessions,
 	checkOrphan: (*judge).checkOrphan,
@@ -62,7 +64,7 @@ var agentHookEquivalents = map[findingCase][]string{
 }
 
 var agentHookSessions = &trackedSessions{
-	restore: func(_ *trackers, w *protocolSession, _ *fact, d trackerTombstone) {
+	restore: func(_ *trackers, w *protocolSession, _ *fact.Fact, d trackerTombstone) {
 		w.hook = hooksession.Restore(d.hook)
 	},
 	storedItems: func(w *protocolSession) int { return w.hook.StoredItems() },
@@ -72,8 +74,8 @@ var agentHookSessions = &trackedSessions{
 
 // trackAgentHookEvent hands an event to its session. Decisions, and events that name no
 // session, have none.
-func trackAgentHookEvent(e *engine, f *fact, n novelty) {
-	if hookEventOf(f) != nil && f.key.session != noSession {
+func trackAgentHookEvent(e *engine, f *fact.Fact, n novelty) {
+	if hookEventOf(f) != nil && f.Key.Session != noSession {
 		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
 		return
 	}
@@ -83,29 +85,29 @@ func trackAgentHookEvent(e *engine, f *fact, n novelty) {
 	}
 	if n == novel {
 		e.declarations.applyRegistration(f)
-		e.declarations.checkDeclared(f.origin, f, nil)
+		e.declarations.checkDeclared(f.Origin, f, nil)
 	}
-	e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(hookEventOf(f)))
+	e.findings.reportSessionFindings(f, f.Origin, hooksession.EventFindings(hookEventOf(f)))
 }
 
-func refuseAgentHookEvent(e *engine, f *fact) {
+func refuseAgentHookEvent(e *engine, f *fact.Fact) {
 	if hookEventOf(f) != nil {
-		hookEventOf(f).Seq, hookEventOf(f).At = f.seq, f.at
-		e.findings.reportSessionFindings(f, f.origin, hooksession.EventFindings(hookEventOf(f)))
+		hookEventOf(f).Seq, hookEventOf(f).At = f.Seq, f.At
+		e.findings.reportSessionFindings(f, f.Origin, hooksession.EventFindings(hookEventOf(f)))
 	}
 }
 
 // agentHookKinds are the types that mean something for a call; see also
 // agentHookKind.
-var agentHookKinds = map[string]factKind{
-	agenthook.PreToolUse:      kindPre,
-	agenthook.PostToolUse:     kindPost,
-	agenthook.ToolUseBlocked:  kindStopped,
-	agenthook.ErrorOccurred:   kindError,
-	agenthook.ToolUseResumed:  kindApproval,
-	agenthook.ApprovalGranted: kindApproval,
-	agenthook.ApprovalDenied:  kindApproval,
-	agenthook.SessionEnd:      kindSessionEnd,
+var agentHookKinds = map[string]fact.Kind{
+	agenthook.PreToolUse:      fact.KindPre,
+	agenthook.PostToolUse:     fact.KindPost,
+	agenthook.ToolUseBlocked:  fact.KindStopped,
+	agenthook.ErrorOccurred:   fact.KindError,
+	agenthook.ToolUseResumed:  fact.KindApproval,
+	agenthook.ApprovalGranted: fact.KindApproval,
+	agenthook.ApprovalDenied:  fact.KindApproval,
+	agenthook.SessionEnd:      fact.KindSessionEnd,
 }
 
 // impliedStatus is what an approval event means where it has no approval block.
@@ -115,133 +117,133 @@ var impliedStatus = map[string]string{
 
 // agentHookFact reads an AgentHook event; request tells that it is the admitter's
 // copy of a request.
-func agentHookFact(f *fact, x hookEvent, request bool) {
+func agentHookFact(f *fact.Fact, x hookEvent, request bool) {
 	e := x.Event
-	f.kind, f.eventID, f.agent = agentHookKinds[e.EventType], e.EventID, boundID(e.AgentID)
-	f.setCall(e.ToolCallID(), e.ToolName)
-	f.preCommit = e.EvidencePhase == agenthook.PhasePreCommit
+	f.Kind, f.EventID, f.Agent = agentHookKinds[e.EventType], e.EventID, fact.BoundID(e.AgentID)
+	f.SetCall(e.ToolCallID(), e.ToolName)
+	f.PreCommit = e.EvidencePhase == agenthook.PhasePreCommit
 	if request {
-		f.requestFlags = requestFlagsOf(e)
+		f.RequestFlags = requestFlagsOf(e)
 	} else {
-		f.event = hooksession.NewEvent(e)
+		f.Event = hooksession.NewEvent(e)
 	}
 	agentHookLineage(f, e)
 	if e.CorrelationID != "" {
-		f.relatedEventIDs = []string{agenthook.NormaliseID(e.CorrelationID)}
+		f.RelatedEventIDs = []string{agenthook.NormaliseID(e.CorrelationID)}
 	}
 	agentHookClaims(f, e)
 	if retry, ok := e.Retry(); ok && retry.PreviousToolCallID != "" {
-		f.retriedKey = callKeyOf(retry.PreviousToolCallID, "")
+		f.RetriedKey = fact.CallKeyOf(retry.PreviousToolCallID, "")
 	}
 	agentHookTimes(f, e)
-	switch f.kind {
-	case kindPre:
+	switch f.Kind {
+	case fact.KindPre:
 		if request {
-			f.kind = kindRequest
+			f.Kind = fact.KindRequest
 		}
-		f.frameSum = x.trimmedSum(frameOmits, frameMetadataOmits)
-		f.args = inputArguments(x)
-		f.coreSum = coreOf(f, x)
-		f.targetSum = targetOf(e)
+		f.FrameSum = x.trimmedSum(fact.FrameOmits, fact.FrameMetadataOmits)
+		f.Args = inputArguments(x)
+		f.CoreSum = coreOf(f, x)
+		f.TargetSum = targetOf(e)
 		if r, ok := e.Risk(); ok && r.RequiresHumanApproval != nil {
-			f.needsHuman = *r.RequiresHumanApproval
+			f.NeedsHuman = *r.RequiresHumanApproval
 		}
 		if t, ok := e.ToolIdentity(); ok {
-			f.canonicalTool = boundID(t.CanonicalName)
+			f.CanonicalTool = fact.BoundID(t.CanonicalName)
 		}
-	case kindPost:
+	case fact.KindPost:
 		agentHookPost(f, x)
-	case kindError:
+	case fact.KindError:
 		agentHookError(f, e)
-	case kindStopped:
-		f.outcome, f.verdictClaim = "blocked", verdictClaim{verdict: events.Deny, seq: f.seq}
-	case kindApproval:
+	case fact.KindStopped:
+		f.Outcome, f.VerdictClaim = "blocked", fact.VerdictClaim{Verdict: events.Deny, Seq: f.Seq}
+	case fact.KindApproval:
 		if hookEventOf(f) != nil && hookEventOf(f).VoidApproval {
-			f.kind = kindOther
+			f.Kind = fact.KindOther
 			break
 		}
-		a := f.approval.valueOrZero()
-		a.status = cmp.Or(a.status, impliedStatus[e.EventType])
-		f.approval = a.pointerOrNil()
+		a := f.Approval.ValueOrZero()
+		a.Status = cmp.Or(a.Status, impliedStatus[e.EventType])
+		f.Approval = a.PointerOrNil()
 	}
-	if f.eventID != "" && f.coreSum == (sum{}) {
-		f.coreSum = x.trimmedSum(coreOmits, coreMetadataOmits)
+	if f.EventID != "" && f.CoreSum == (fact.Sum{}) {
+		f.CoreSum = x.trimmedSum(fact.CoreOmits, fact.CoreMetadataOmits)
 	}
-	if request && f.kind != kindRequest {
-		f.kind = kindOtherRequest
+	if request && f.Kind != fact.KindRequest {
+		f.Kind = fact.KindOtherRequest
 	}
 }
 
-func agentHookClaims(f *fact, e *agenthook.Event) {
+func agentHookClaims(f *fact.Fact, e *agenthook.Event) {
 	if v, ok := e.AdmissionVerdict(); ok {
-		f.verdictClaim = verdictClaim{verdict: parseClaimedVerdict(v.Verdict), seq: f.seq, decidedAt: parseInstant(v.DecidedAt)}
+		f.VerdictClaim = fact.VerdictClaim{Verdict: fact.ParseClaimedVerdict(v.Verdict), Seq: f.Seq, DecidedAt: fact.ParseInstant(v.DecidedAt)}
 	}
 	if hookEventOf(f) != nil && hookEventOf(f).VoidApproval {
 		return
 	}
 	if a, ok := e.Approval(); ok {
-		f.approval = approval{
-			status: a.Status, workflow: boundID(a.WorkflowID), action: boundID(a.ActionID),
-			decidedAt: parseInstant(a.DecidedAt), expiresAt: parseInstant(a.ExpiresAt), resumePolicy: boundID(a.ResumePolicy),
-		}.pointerOrNil()
-		f.receiptDecisionID = agenthook.NormaliseID(a.DecisionRef)
-		f.decisionRef = f.receiptDecisionID
+		f.Approval = fact.Approval{
+			Status: a.Status, Workflow: fact.BoundID(a.WorkflowID), Action: fact.BoundID(a.ActionID),
+			DecidedAt: fact.ParseInstant(a.DecidedAt), ExpiresAt: fact.ParseInstant(a.ExpiresAt), ResumePolicy: fact.BoundID(a.ResumePolicy),
+		}.PointerOrNil()
+		f.ReceiptDecisionID = agenthook.NormaliseID(a.DecisionRef)
+		f.DecisionRef = f.ReceiptDecisionID
 	}
 }
 
-func inputArguments(x hookEvent) arguments {
+func inputArguments(x hookEvent) fact.Arguments {
 	canonical := x.canonicalInput()
 	if canonical == nil {
 		canonical = []byte("{}") // no arguments are no arguments, however it is said
 	}
-	return newArguments(canonical, x.keys, redactedArguments(x.Event))
+	return fact.NewArguments(canonical, x.keys, redactedArguments(x.Event))
 }
 
 func redactedArguments(e *agenthook.Event) []string {
 	var paths []string
 	for _, p := range e.RedactedFields() {
-		if concernsArguments(p) {
+		if fact.ConcernsArguments(p) {
 			paths = append(paths, p)
 		}
 	}
 	return paths
 }
 
-func agentHookError(f *fact, e *agenthook.Event) {
+func agentHookError(f *fact.Fact, e *agenthook.Event) {
 	mode, is := e.FailMode()
 	switch {
 	case is && mode.Triggered && mode.Outcome == string(events.Allow):
-		f.kind = kindFailOpen
+		f.Kind = fact.KindFailOpen
 	case is && mode.Triggered:
-		f.kind, f.outcome, f.verdictClaim = kindStopped, "denied", verdictClaim{verdict: events.Deny, seq: f.seq}
+		f.Kind, f.Outcome, f.VerdictClaim = fact.KindStopped, "denied", fact.VerdictClaim{Verdict: events.Deny, Seq: f.Seq}
 	case is || !e.ClosesCall():
-		f.kind = kindOther
+		f.Kind = fact.KindOther
 	default:
-		f.outcome = "failed"
+		f.Outcome = "failed"
 	}
 }
 
-func agentHookTimes(f *fact, e *agenthook.Event) {
-	f.producerTimes.happenedAt = e.Time
+func agentHookTimes(f *fact.Fact, e *agenthook.Event) {
+	f.ProducerTimes.HappenedAt = e.Time
 	if retry, ok := e.Retry(); ok {
-		f.producerTimes.attempt = nonNegative(retry.Attempt)
+		f.ProducerTimes.Attempt = fact.NonNegative(retry.Attempt)
 	}
-	if f.kind != kindPost {
+	if f.Kind != fact.KindPost {
 		return
 	}
-	f.producerTimes.durationMS = nonNegative(e.DurationMS())
+	f.ProducerTimes.DurationMS = fact.NonNegative(e.DurationMS())
 	if x, ok := e.Execution(); ok {
-		f.producerTimes.completedAt = parseInstant(x.CompletedAt)
+		f.ProducerTimes.CompletedAt = fact.ParseInstant(x.CompletedAt)
 	}
 }
 
 // coreOf is the core of an event whose frame and arguments are known: what the
 // frame leaves out, beside it.
-func coreOf(f *fact, x hookEvent) sum {
-	if !f.args.known {
-		return sum{}
+func coreOf(f *fact.Fact, x hookEvent) fact.Sum {
+	if !f.Args.Known {
+		return fact.Sum{}
 	}
-	return sumOf(string(f.frameSum[:]), string(f.args.plainSum[:]), string(x.coreRemainder()))
+	return fact.SumOf(string(f.FrameSum[:]), string(f.Args.PlainSum[:]), string(x.coreRemainder()))
 }
 
 // withPlainIDs returns an object with each UUID that names an event as NormaliseID spells it, so
@@ -275,47 +277,47 @@ func hasPlainIDs(v strictjson.Value) bool {
 	return true
 }
 
-func agentHookLineage(f *fact, e *agenthook.Event) {
-	l := &f.lineageRefs
-	l.trace, l.announcesHandoff = validTraceparent(e.Trace()), e.EventType == agenthook.AgentHandoff
-	l.setCorrelation(agenthook.NormaliseID(e.CorrelationID))
+func agentHookLineage(f *fact.Fact, e *agenthook.Event) {
+	l := &f.LineageRefs
+	l.Trace, l.AnnouncesHandoff = fact.ValidTraceparent(e.Trace()), e.EventType == agenthook.AgentHandoff
+	l.SetCorrelation(agenthook.NormaliseID(e.CorrelationID))
 	if e.EventType == agenthook.GoalSet || e.EventType == agenthook.GoalStatus {
-		l.parentSession = goalParent(e.Metadata)
+		l.ParentSession = goalParent(e.Metadata)
 	}
 }
 
 // checkAgentHookSubject holds an event against the message that it came in.
-func checkAgentHookSubject(d *Decoder, m events.LogMessage, p subject.Parsed, r *decodedEvent, e *agenthook.Event, request bool) {
+func checkAgentHookSubject(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.DecodedEvent, e *agenthook.Event, request bool) {
 	session := e.SessionID
 	if request {
 		session = cmp.Or(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(cmp.Or(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
-	} else if !sameSubjectType(p.Type, e.EventType) {
-		r.contradictions = append(r.contradictions, "its type is not the event_type of the event")
+		r.Fact.SetCall(cmp.Or(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
+	} else if !fact.SameSubjectType(p.Type, e.EventType) {
+		r.Contradictions = append(r.Contradictions, "its type is not the event_type of the event")
 	}
-	r.setSession(p, d.intern(session))
+	r.SetSession(p, d.Intern(session))
 }
 
-func readAgentHook(f *fact, raw []byte) recordedLine {
+func readAgentHook(f *fact.Fact, raw []byte) fact.RecordedLine {
 	if reply, is := replyOf(raw); is {
-		f.kind, f.eventID, f.verdictClaim = kindAdmissionReply, reply.EventID, verdictClaim{verdict: parseClaimedVerdict(reply.Decision), seq: f.seq}
+		f.Kind, f.EventID, f.VerdictClaim = fact.KindAdmissionReply, reply.EventID, fact.VerdictClaim{Verdict: fact.ParseClaimedVerdict(reply.Decision), Seq: f.Seq}
 		if a := reply.Metadata.Approval; a != nil {
-			f.approval = approval{resumePolicy: boundID(a.ResumePolicy), status: a.Status, workflow: boundID(a.WorkflowID), action: boundID(a.ActionID), expiresAt: parseInstant(a.ExpiresAt)}.pointerOrNil()
+			f.Approval = fact.Approval{ResumePolicy: fact.BoundID(a.ResumePolicy), Status: a.Status, Workflow: fact.BoundID(a.WorkflowID), Action: fact.BoundID(a.ActionID), ExpiresAt: fact.ParseInstant(a.ExpiresAt)}.PointerOrNil()
 		}
-		f.eventFindings = replyFindings(f, reply)
+		f.EventFindings = replyFindings(f, reply)
 		if wrong := approvalDefect(raw); wrong != "" { // as of an event: it approves nothing
-			f.approval = nil
-			f.eventFindings = append(f.eventFindings, singleEventFinding("AH-C-100", wrong, f))
+			f.Approval = nil
+			f.EventFindings = append(f.EventFindings, fact.SingleEventFinding("AH-C-100", wrong, f))
 		}
-		return recordedLine{fact: f}
+		return fact.RecordedLine{Fact: f}
 	}
 	e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
 	if e == nil {
-		return recordedLine{fact: f, err: err, unreadable: true}
+		return fact.RecordedLine{Fact: f, Err: err, Unreadable: true}
 	}
-	f.origin = originOf("", e.Source, e.SessionID)
-	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(strictjson.FromTree(e.Tree)), formBuffer: new(formBuffer)}, false)
-	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAgentHook(e.Tree)}
+	f.Origin = fact.OriginOf("", e.Source, e.SessionID)
+	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(strictjson.FromTree(e.Tree)), formBuffer: new(fact.FormBuffer)}, false)
+	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.Default().StrictAgentHook(e.Tree)}
 }
 
 // approvalDefect says where the approval block of a reply does not follow its schema;
@@ -349,16 +351,16 @@ func replyOf(raw []byte) (agenthook.Reply, bool) {
 	return reply, err == nil && reply.Decision != "" && reply.EventID != ""
 }
 
-func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
+func (e *engine) trackAgentHook(w *protocolSession, f *fact.Fact, n novelty) {
 	e.findings.reportEventFindings(w, f)
 	if n != novel {
 		w.hook.ApplyAmended(hookEventOf(f))
 		return
 	}
-	hookEventOf(f).Seq, hookEventOf(f).At = f.seq, f.at
+	hookEventOf(f).Seq, hookEventOf(f).At = f.Seq, f.At
 	e.declarations.applyRegistration(f)
 	e.calls.setWebVerdict(f)
-	if s := e.calls.find(f.key); s != nil && f.kind == kindSessionEnd && s.askedAdmission {
+	if s := e.calls.find(f.Key); s != nil && f.Kind == fact.KindSessionEnd && s.askedAdmission {
 		w.hook.NoteRequested(agenthook.PreToolUse)
 	}
 	e.trackers.applyAgentHook(w, f)
@@ -369,7 +371,7 @@ func (e *engine) trackAgentHook(w *protocolSession, f *fact, n novelty) {
 }
 
 // applyAgentHook applies an event to its session.
-func (ts *trackers) applyAgentHook(w *protocolSession, f *fact) {
+func (ts *trackers) applyAgentHook(w *protocolSession, f *fact.Fact) {
 	found := w.hook.Apply(hookEventOf(f))
 	ts.accountStoredItems(w)
 	ts.findings.reportSessionFindings(f, *w.origin, found)
@@ -377,53 +379,53 @@ func (ts *trackers) applyAgentHook(w *protocolSession, f *fact) {
 
 // noteDecidedCall tells the session of a call that a verdict on it is on record
 // (AH-C-032).
-func (ts *trackers) noteDecidedCall(c *call, f *fact) {
-	if f.kind != kindPre && f.kind != kindDecision || !c.hasPre || len(c.decisions) == 0 {
+func (ts *trackers) noteDecidedCall(c *call, f *fact.Fact) {
+	if f.Kind != fact.KindPre && f.Kind != fact.KindDecision || !c.hasPre || len(c.decisions) == 0 {
 		return
 	}
-	if w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook}); ok && w.hook != nil {
+	if w, ok := ts.sessions.Peek(protocolSessionKey{f.Key, protoAgentHook}); ok && w.hook != nil {
 		ts.findings.reportSessionFindings(f, *w.origin, w.hook.NoteDecided(c.id, c.preEvent))
 	}
 }
 
 // checkOutsideGate: the session's attestation claims a gate that this call did not
 // go through (AH-C-084).
-func (ts *trackers) checkOutsideGate(c *call, f *fact) {
-	w, ok := ts.sessions.Peek(protocolSessionKey{f.key, protoAgentHook})
+func (ts *trackers) checkOutsideGate(c *call, f *fact.Fact) {
+	w, ok := ts.sessions.Peek(protocolSessionKey{f.Key, protoAgentHook})
 	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
-	if ok && !said && f.effect != noEffect && w.hook.ClaimsGate() {
-		c.addRetractable("AH-C-084", ts.findings.reportCheck("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
+	if ok && !said && f.Effect != fact.NoEffect && w.hook.ClaimsGate() {
+		c.addRetractable("AH-C-084", ts.findings.reportCheck("AH-C-084", c, f, findingFrom(c.firstEvent(), f.EventID)))
 	}
 }
 
 // checkOrphan: a completion that nothing was before went around the gate, and
 // one that came again may contradict the first (AH-C-089).
-func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact) {
+func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact.Fact) {
 	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
 	switch {
 	case before == nil:
 		j.trackers.checkOutsideGate(c, f)
-	case before.outcome != f.outcome:
-		j.findings.reportCheck("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
+	case before.outcome != f.Outcome:
+		j.findings.reportCheck("AH-C-089", c, f, findingFrom(before.postEvent, f.EventID).withEventsOf(before))
 	}
 }
 
-func agentHookPost(f *fact, e hookEvent) {
-	f.effect = hadEffect
+func agentHookPost(f *fact.Fact, e hookEvent) {
+	f.Effect = fact.HadEffect
 	if x, ok := e.Execution(); ok {
-		f.outcome, f.startedAt, f.hasMutationReason = boundID(x.Outcome), parseInstant(x.StartedAt), strings.TrimSpace(x.MutationReason) != ""
+		f.Outcome, f.StartedAt, f.HasMutationReason = fact.BoundID(x.Outcome), fact.ParseInstant(x.StartedAt), strings.TrimSpace(x.MutationReason) != ""
 		if x.DidNotRun(e.hasExecutedArguments()) {
-			f.effect = noEffect
+			f.Effect = fact.NoEffect
 		}
 	}
 	if canonical := e.canonicalExecuted(); canonical != nil {
-		f.args = newArguments(canonical, e.keys, redactedArguments(e.Event))
+		f.Args = fact.NewArguments(canonical, e.keys, redactedArguments(e.Event))
 	}
-	f.lacksCallID = f.callKey.id == "" && f.retriedKey != (callKey{})
+	f.LacksCallID = f.CallKey.Id == "" && f.RetriedKey != (fact.CallKey{})
 }
 
 // hookEventOf is the event of a fact, nil for requests and decisions.
-func hookEventOf(f *fact) *hooksession.Event {
-	e, _ := f.event.(*hooksession.Event)
+func hookEventOf(f *fact.Fact) *hooksession.Event {
+	e, _ := f.Event.(*hooksession.Event)
 	return e
 }

@@ -3,6 +3,7 @@ package correlation
 import (
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -25,20 +26,20 @@ func isReportOnly(e *agenthook.Event) bool {
 
 // requestFlagsOf reads the marks of an AgentHook request. What only tells of something is
 // let in whatever it tells.
-func requestFlagsOf(e *agenthook.Event) (k requestFlags) {
+func requestFlagsOf(e *agenthook.Event) (k fact.RequestFlags) {
 	if isReportOnly(e) {
-		return flagReportsOnly
+		return fact.FlagReportsOnly
 	}
 	if v, ok := e.AdmissionVerdict(); ok && v.Subscriber != ownSubscriber {
 		switch v.Verdict {
 		case string(events.Deny):
-			k |= flagDeniedElsewhere
+			k |= fact.FlagDeniedElsewhere
 		case string(events.Ask):
-			k |= flagAskedElsewhere
+			k |= fact.FlagAskedElsewhere
 		}
 	}
 	if hooksession.TrustsAllHooks(e) {
-		k |= flagHooksTrusted
+		k |= fact.FlagHooksTrusted
 	}
 	runtime, _ := e.Metadata["managed_runtime"].(map[string]any)
 	if runtime == nil {
@@ -47,7 +48,7 @@ func requestFlagsOf(e *agenthook.Event) (k requestFlags) {
 	registry, _ := runtime["device_registry"].(map[string]any)
 	if runtime["registration_status"] == "revoked" || runtime["approval_status"] == "denied" || runtime["approval_status"] == "expired" ||
 		registry["posture"] == "non_compliant" {
-		k |= flagRuntimeRefused
+		k |= fact.FlagRuntimeRefused
 	}
 	return k
 }
@@ -67,10 +68,10 @@ const fingerprintReason = "hook_fingerprint_mismatch"
 // request breaks, by itself: it contradicts what is declared of its publisher
 // (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
 // what it waits for (AH-C-101).
-func decisionFindings(f *fact, d *events.Decision) []*catalogue.Finding {
+func decisionFindings(f *fact.Fact, d *events.Decision) []*catalogue.Finding {
 	var notes []*catalogue.Finding
 	say := func(check, what string) {
-		b := singleEventFinding(check, what, f)
+		b := fact.SingleEventFinding(check, what, f)
 		b.Case = what
 		notes = append(notes, b)
 	}
@@ -108,15 +109,15 @@ func missingApprovalField(a *events.ApprovalRef) string {
 }
 
 // replyFindings are the checks that a recorded reply breaks (AH-C-070, AH-C-101).
-func replyFindings(f *fact, r agenthook.Reply) []*catalogue.Finding {
+func replyFindings(f *fact.Fact, r agenthook.Reply) []*catalogue.Finding {
 	var notes []*catalogue.Finding
 	if v := events.Verdict(r.Decision); v != events.Allow && v != events.Deny && v != events.Ask {
-		notes = append(notes, singleEventFinding("AH-C-070", "the decision is none of allow, deny and ask", f))
+		notes = append(notes, fact.SingleEventFinding("AH-C-070", "the decision is none of allow, deny and ask", f))
 	} else if r.Reason == "" {
-		notes = append(notes, singleEventFinding("AH-C-070", "it gives no reason", f))
+		notes = append(notes, fact.SingleEventFinding("AH-C-070", "it gives no reason", f))
 	}
 	if a := r.Metadata.Approval; r.Decision == string(events.Ask) && (a == nil || a.WorkflowID == "") {
-		notes = append(notes, singleEventFinding("AH-C-101", "the workflow is missing", f))
+		notes = append(notes, fact.SingleEventFinding("AH-C-101", "the workflow is missing", f))
 	}
 	return notes
 }
@@ -124,27 +125,27 @@ func replyFindings(f *fact, r agenthook.Reply) []*catalogue.Finding {
 // targetOf is what an event is done to, whatever the tool and its arguments: the
 // key by which AgentHook H-09 finds attempts to get around a question. It is known
 // only where action, resource kind and resource are, as they are for the admitter.
-func targetOf(e *agenthook.Event) sum {
+func targetOf(e *agenthook.Event) fact.Sum {
 	const nobodyKnows = "unknown"
 	if e.Action == "" || e.ResourceKind == "" || e.ResourceKind == nobodyKnows || e.Resource == "" || e.Resource == nobodyKnows {
-		return sum{}
+		return fact.Sum{}
 	}
-	return sumOf("target", e.Action, e.ResourceKind, e.Resource)
+	return fact.SumOf("target", e.Action, e.ResourceKind, e.Resource)
 }
 
 // setWebVerdict looks for the recorded verdict on a web action, which waits for it
 // like a call (AH-C-145).
-func (cs *calls) setWebVerdict(f *fact) {
+func (cs *calls) setWebVerdict(f *fact.Fact) {
 	if !hookEventOf(f).AnnouncesWebAction() {
 		return
 	}
-	s := cs.find(f.key)
+	s := cs.find(f.Key)
 	if s == nil {
 		return
 	}
-	c := s.findNamed(f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) })
+	c := s.findNamed(f.EventID, func(c *call) bool { return c.hasEvent(f.EventID) })
 	if c != nil && c.lastDecision() != nil {
-		hookEventOf(f).SetRecordedVerdict(string(c.lastDecision().verdict))
+		hookEventOf(f).SetRecordedVerdict(string(c.lastDecision().Verdict))
 	}
 }
 
@@ -165,7 +166,7 @@ type nonceUse struct {
 
 // hookFingerprint is the fingerprint that a hook had when it last called itself trusted.
 type hookFingerprint struct {
-	fingerprint sum
+	fingerprint fact.Sum
 	event       string
 	seq         uint64
 }
@@ -175,27 +176,27 @@ func newAttestations(fs *findings) *attestations {
 }
 
 // checkNonce notes in which attestation a nonce was used (AH-C-122).
-func (as *attestations) checkNonce(w *protocolSession, f *fact) {
+func (as *attestations) checkNonce(w *protocolSession, f *fact.Fact) {
 	if hookEventOf(f).Nonce() == "" {
 		return
 	}
-	key := tokenKey{f.key.tenant, f.key.source, sumOf(hookEventOf(f).Nonce())}
-	if before, used := as.nonces.Get(key); used && before.event != f.eventID {
-		b := singleEventFinding("AH-C-122", "its nonce was used before", f)
+	key := tokenKey{f.Key.Tenant, f.Key.Source, fact.SumOf(hookEventOf(f).Nonce())}
+	if before, used := as.nonces.Get(key); used && before.event != f.EventID {
+		b := fact.SingleEventFinding("AH-C-122", "its nonce was used before", f)
 		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
 		as.findings.reportSessionFinding(f, *w.origin, b)
 	}
-	as.nonces.Put(key, nonceUse{f.eventID, f.seq})
+	as.nonces.Put(key, nonceUse{f.EventID, f.Seq})
 }
 
 // checkHookFingerprints compares the hooks that a session calls trusted with what they were in
 // their publisher's sessions before (AH-C-129).
-func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact) {
+func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact.Fact) {
 	for _, h := range hookEventOf(f).IntroducedHooks() {
-		key := tokenKey{f.key.tenant, f.key.source, sumOf(h.Hook)}
-		now := hookFingerprint{sumOf(h.Fingerprint), f.eventID, f.seq}
+		key := tokenKey{f.Key.Tenant, f.Key.Source, fact.SumOf(h.Hook)}
+		now := hookFingerprint{fact.SumOf(h.Fingerprint), f.EventID, f.Seq}
 		if before, known := as.hookFingerprints.Get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
-			b := singleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
+			b := fact.SingleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
 			b.Case, b.Call = h.Hook, ""
 			b.Events, b.Seqs = append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
 			as.findings.reportSessionFinding(f, *w.origin, b)
@@ -205,6 +206,6 @@ func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact) {
 }
 
 // readAgentHookReason reads a reason of AgentHook's evaluator.
-func readAgentHookReason(r *events.Reason) reasonsSaid {
-	return reasonsSaid{otherFingerprint: r.Code == fingerprintReason}
+func readAgentHookReason(r *events.Reason) fact.ReasonsSaid {
+	return fact.ReasonsSaid{OtherFingerprint: r.Code == fingerprintReason}
 }

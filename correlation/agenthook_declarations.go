@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -23,7 +25,7 @@ const (
 type declarations struct {
 	findings         *findings
 	byTenant         map[string][]*declaration // by tenant, as a token
-	reportedUnusable []sum                     // documents that were said to be unusable
+	reportedUnusable []fact.Sum                // documents that were said to be unusable
 }
 
 // declaration is what one manifest or registration says, and what was seen of
@@ -42,7 +44,7 @@ type declaration struct {
 
 // applyPublisherChange takes what is in force now.
 func (c *Correlator) applyPublisherChange(m events.LogMessage, p subject.Parsed) {
-	if c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard) {
+	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
 		return
 	}
 	change, err := events.DecodeRecord[events.PublisherChange](m.Body)
@@ -72,18 +74,18 @@ func (ds *declarations) replace(change events.PublisherChange, m events.LogMessa
 
 // reportUnusableDocument reports a manifest or registration that cannot be used (AH-C-126),
 // once as it is.
-func (ds *declarations) reportUnusableDocument(msg events.LogMessage, d events.PublisherDocument, before []sum) {
+func (ds *declarations) reportUnusableDocument(msg events.LogMessage, d events.PublisherDocument, before []fact.Sum) {
 	kind, _, _ := strings.Cut(d.Name, ".")
 	if kind != "manifest" && kind != "registration" {
 		return
 	}
-	id := sumOf(d.Tenant, d.Name, d.Digest)
+	id := fact.SumOf(d.Tenant, d.Name, d.Digest)
 	ds.reportedUnusable = append(ds.reportedUnusable, id)
 	if slices.Contains(before, id) {
 		return
 	}
-	f := &fact{seq: msg.Seq, at: msg.Time, protocol: protoAgentHook, origin: originOf(d.Tenant, "", "")}
-	ds.findings.emitFinding(checkRules["AH-C-126"], nil, f, findingFrom().withContent(id).withText(boundID(strings.TrimSuffix(d.Error, "."))))
+	f := &fact.Fact{Seq: msg.Seq, At: msg.Time, Protocol: protoAgentHook, Origin: fact.OriginOf(d.Tenant, "", "")}
+	ds.findings.emitFinding(checkRules["AH-C-126"], nil, f, findingFrom().withContent(id).withText(fact.BoundID(strings.TrimSuffix(d.Error, "."))))
 }
 
 // carryOver is a declaration, with what is known of it if it has not changed.
@@ -127,14 +129,14 @@ func (ds *declarations) add(tenant string, d *declaration) {
 
 // find gives the declaration for a publisher, nil if there is none: what is
 // registered for it goes before what is declared of its family.
-func (ds *declarations) find(k sessionKey, family string) *declaration {
+func (ds *declarations) find(k fact.SessionKey, family string) *declaration {
 	registered := false
 	var general *declaration
-	for _, d := range ds.byTenant[k.tenant] {
+	for _, d := range ds.byTenant[k.Tenant] {
 		switch {
-		case d.publisher == k.source && d.family == family:
+		case d.publisher == k.Source && d.family == family:
 			return d
-		case d.publisher == k.source:
+		case d.publisher == k.Source:
 			registered = true
 		case d.publisher == "" && d.family == family:
 			general = d
@@ -162,39 +164,39 @@ func (d *declaration) reportOnce(what, source string) bool {
 // checkDeclared holds an event against what is declared of its publisher: its type
 // (AH-C-127), how often it answers "unknown" (AH-C-043), and its fail mode
 // (AH-C-072). session is the event's, nil if it has none.
-func (ds *declarations) checkDeclared(w origin, f *fact, session *hooksession.Session) {
+func (ds *declarations) checkDeclared(w fact.Origin, f *fact.Fact, session *hooksession.Session) {
 	if hookEventOf(f) == nil || len(ds.byTenant) == 0 {
 		return
 	}
-	d := ds.find(f.key, hookEventOf(f).Family)
+	d := ds.find(f.Key, hookEventOf(f).Family)
 	if d == nil {
 		return
 	}
-	if d.notExposed[hookEventOf(f).Type] && d.reportOnce(hookEventOf(f).Type, f.key.source) {
-		ds.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
+	if d.notExposed[hookEventOf(f).Type] && d.reportOnce(hookEventOf(f).Type, f.Key.Source) {
+		ds.findings.reportSessionFinding(f, w, fact.SingleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
 	}
-	if f.kind == kindFailOpen && d.failsClosed {
-		b := singleEventFinding("AH-C-072", "a call was let pass without a verdict, and its publisher is registered to fail closed", f)
+	if f.Kind == fact.KindFailOpen && d.failsClosed {
+		b := fact.SingleEventFinding("AH-C-072", "a call was let pass without a verdict, and its publisher is registered to fail closed", f)
 		b.Case = "fail_mode"
 		ds.findings.reportSessionFinding(f, w, b)
 	}
-	if hookEventOf(f).FailMode && d.silentOnFailMode && (session == nil || !session.StatesFailMode()) && d.reportOnce("fail mode", f.key.source) {
-		b := singleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
+	if hookEventOf(f).FailMode && d.silentOnFailMode && (session == nil || !session.StatesFailMode()) && d.reportOnce("fail mode", f.Key.Source) {
+		b := fact.SingleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
 		b.Severity = events.SeverityInfo
 		ds.findings.reportSessionFinding(f, w, b)
 	}
-	if hookEventOf(f).AnswersUnknown && !d.statesLimitations && d.countUnknownAnswer(f.key.source) {
-		ds.findings.reportSessionFinding(f, w, singleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
+	if hookEventOf(f).AnswersUnknown && !d.statesLimitations && d.countUnknownAnswer(f.Key.Source) {
+		ds.findings.reportSessionFinding(f, w, fact.SingleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
 	}
 }
 
 // applyRegistration tells an event what its publisher is registered for, before its session
 // takes it.
-func (ds *declarations) applyRegistration(f *fact) {
+func (ds *declarations) applyRegistration(f *fact.Fact) {
 	if len(ds.byTenant) == 0 {
 		return
 	}
-	if d := ds.find(f.key, hookEventOf(f).Family); d != nil && (d.actionGovernance || d.partlyExposed[hookEventOf(f).Type]) {
+	if d := ds.find(f.Key, hookEventOf(f).Family); d != nil && (d.actionGovernance || d.partlyExposed[hookEventOf(f).Type]) {
 		hookEventOf(f).ApplyRegistration(d.actionGovernance, d.partlyExposed[hookEventOf(f).Type])
 	}
 }

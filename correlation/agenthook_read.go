@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -16,34 +18,34 @@ import (
 type hookEvent struct {
 	*agenthook.Event
 	doc        strictjson.Value
-	keys       digestKeyers
-	formBuffer *formBuffer
+	keys       fact.DigestKeyers
+	formBuffer *fact.FormBuffer
 }
 
-func decodeAgentHook(d *Decoder, m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
-	v, err := d.document.ParseObject(data, strictjson.DefaultLimits)
+func decodeAgentHook(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.DecodedEvent, data []byte, request bool) {
+	v, err := d.Document.ParseObject(data, strictjson.DefaultLimits)
 	if err != nil {
-		r.readError = err
+		r.ReadError = err
 		return
 	}
 	violations := schemas.Default().StrictAgentHookValue(v)
 	e, err := readAgentHookEvent(d, v, data, violations, request)
-	f := &r.fact
-	agentHookFact(f, hookEvent{e, withPlainIDs(v), argumentKeyers(d, p, e.EventType), &d.formBuffer}, request)
+	f := &r.Fact
+	agentHookFact(f, hookEvent{e, withPlainIDs(v), argumentKeyers(d, p, e.EventType), &d.FormBuffer}, request)
 	checkAgentHookSubject(d, m, p, r, e, request)
-	f.outcome, f.lineageRefs.correlation, f.lineageRefs.trace = d.intern(f.outcome), strings.Clone(f.lineageRefs.correlation), strings.Clone(f.lineageRefs.trace)
-	d.internCall(f)
-	r.defect = eventDefect(f, err, violations)
+	f.Outcome, f.LineageRefs.Correlation, f.LineageRefs.Trace = d.Intern(f.Outcome), strings.Clone(f.LineageRefs.Correlation), strings.Clone(f.LineageRefs.Trace)
+	d.InternCall(f)
+	r.Defect = fact.EventDefect(f, err, violations)
 }
 
 // readAgentHookEvent reads the typed event. Only an event of which a check must see the whole gets a
 // tree: one that breaks a rule, is large, or has no id of its call.
-func readAgentHookEvent(d *Decoder, v strictjson.Value, data []byte, violations []schemas.Violation, request bool) (*agenthook.Event, error) {
-	if len(violations) == 0 && !d.needsTree(data) && (request || schemas.Default().FollowsAgentHookProfile(v)) {
+func readAgentHookEvent(d *fact.Decoder, v strictjson.Value, data []byte, violations []schemas.Violation, request bool) (*agenthook.Event, error) {
+	if len(violations) == 0 && !d.NeedsTree(data) && (request || schemas.Default().FollowsAgentHookProfile(v)) {
 		if e, ok := agenthook.FromValue(v, data); ok {
-			e.CloneTexts(d.intern, strings.Clone)
-			e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.intern(e.AgentID), d.intern(e.ToolName)
-			d.treelessReads++
+			e.CloneTexts(d.Intern, strings.Clone)
+			e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.Intern(e.AgentID), d.Intern(e.ToolName)
+			d.TreelessReads++
 			return e, nil
 		}
 	}
@@ -52,8 +54,8 @@ func readAgentHookEvent(d *Decoder, v strictjson.Value, data []byte, violations 
 
 // trimmedSum is the sum of the event's canonical form without some of its members, and of those
 // of its metadata.
-func (x hookEvent) trimmedSum(omit, omitMetadata *memberNames) sum {
-	return sumOfBytes(x.formBuffer.writeForm(func(b []byte) []byte { return appendTrimmed(b, x.doc, omit, omitMetadata) }))
+func (x hookEvent) trimmedSum(omit, omitMetadata *fact.MemberNames) fact.Sum {
+	return fact.SumOfBytes(x.formBuffer.WriteForm(func(b []byte) []byte { return fact.AppendTrimmed(b, x.doc, omit, omitMetadata) }))
 }
 
 // canonicalInput is the canonical form of the event's arguments, nil if it has none.
@@ -86,7 +88,7 @@ func (x hookEvent) canonicalObject(v strictjson.Value) []byte {
 	if v.Kind() != strictjson.KindObject {
 		return nil
 	}
-	return bytes.Clone(x.formBuffer.writeForm(v.AppendCanonical))
+	return bytes.Clone(x.formBuffer.WriteForm(v.AppendCanonical))
 }
 
 // coreRemainder is the part of an event's core that neither its frame nor its arguments have.
@@ -109,9 +111,9 @@ func (x hookEvent) coreRemainder() []byte {
 }
 
 // argumentKeyers are the keys for the arguments of an AgentHook event, if it has any.
-func argumentKeyers(d *Decoder, p subject.Parsed, eventType string) digestKeyers {
-	if k := agentHookKinds[eventType]; k != kindPre && k != kindPost {
-		return digestKeyers{}
+func argumentKeyers(d *fact.Decoder, p subject.Parsed, eventType string) fact.DigestKeyers {
+	if k := agentHookKinds[eventType]; k != fact.KindPre && k != fact.KindPost {
+		return fact.DigestKeyers{}
 	}
-	return digestKeyers{tenant: d.digestKey(p.Tenant), session: d.sessionKeyers.keyer(p.Tenant, p.Session)}
+	return fact.DigestKeyers{Tenant: d.DigestKey(p.Tenant), Session: d.SessionKeyers.Keyer(p.Tenant, p.Session)}
 }

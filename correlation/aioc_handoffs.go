@@ -3,6 +3,8 @@ package correlation
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
@@ -32,11 +34,11 @@ type handedOverAgent struct {
 // handoffs are the agents that have handed over, by session.
 type handoffs struct {
 	findings  *findings
-	bySession *tables.FIFO[sessionKey, []handedOverAgent]
+	bySession *tables.FIFO[fact.SessionKey, []handedOverAgent]
 }
 
 func newHandoffs(fs *findings) *handoffs {
-	return &handoffs{findings: fs, bySession: tables.NewFIFO[sessionKey, []handedOverAgent](maxHandoffs)}
+	return &handoffs{findings: fs, bySession: tables.NewFIFO[fact.SessionKey, []handedOverAgent](maxHandoffs)}
 }
 
 // isEmpty reports whether no agent has handed over.
@@ -44,28 +46,28 @@ func (hs *handoffs) isEmpty() bool { return hs.bySession.Len() == 0 }
 
 // trackHandoff takes an accepted handoff, and looks whether a call was made by an
 // agent that had handed over before.
-func (hs *handoffs) trackHandoff(s *session, c *call, f *fact) {
-	list, _ := hs.bySession.Get(s.key)
+func (hs *handoffs) trackHandoff(s *session, c *call, f *fact.Fact) {
+	list, _ := hs.bySession.Get(s.Key)
 	if len(list) > 0 || c.handoffFinding.finding != "" {
 		hs.checkCallAfterHandoff(list, c, f)
 	}
-	if f.kind == kindDecision && f.decision.verdict == events.Allow && f.agent != "" && rowOf(f.protocol).handsOver && !c.hasWeakScope() {
-		hs.bySession.Put(s.key, addHandoff(list, f))
+	if f.Kind == fact.KindDecision && f.Decision.Verdict == events.Allow && f.Agent != "" && rowOf(f.Protocol).HandsOver && !c.hasWeakScope() {
+		hs.bySession.Put(s.Key, addHandoff(list, f))
 	}
 }
 
 // addHandoff are the agents that have handed over after one more handoff.
-func addHandoff(list []handedOverAgent, f *fact) []handedOverAgent {
+func addHandoff(list []handedOverAgent, f *fact.Fact) []handedOverAgent {
 	list = slices.DeleteFunc(list, func(h handedOverAgent) bool {
-		return h.agent == f.agent || aioc.IsHandoffToolName(f.tool, h.agent)
+		return h.agent == f.Agent || aioc.IsHandoffToolName(f.Tool, h.agent)
 	})
-	if aioc.IsHandoffToolName(f.tool, f.agent) {
+	if aioc.IsHandoffToolName(f.Tool, f.Agent) {
 		return list // to itself
 	}
 	if len(list) == maxHandedOver {
 		list = slices.Delete(list, 0, 1)
 	}
-	return append(list, handedOverAgent{f.agent, f.seq})
+	return append(list, handedOverAgent{f.Agent, f.Seq})
 }
 
 // handoffFinding is that a call was found to be made by an agent that had handed over.
@@ -73,10 +75,10 @@ type handoffFinding struct{ agent, finding string }
 
 // checkCallAfterHandoff: what the call's own messages say of its agent may change, as a
 // later one is better informed; then so does what was found.
-func (hs *handoffs) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact) {
+func (hs *handoffs) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact.Fact) {
 	if found := c.handoffFinding; found != (handoffFinding{}) {
 		if c.agent != found.agent {
-			hs.findings.reportRule(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).
+			hs.findings.reportRule(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseWithdrawn).
 				withSeverity(events.SeverityInfo).retracting(found.finding))
 			c.handoffFinding = handoffFinding{}
 		}
@@ -88,7 +90,7 @@ func (hs *handoffs) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fa
 	}
 	for _, h := range list {
 		if h.agent == c.agent && begun > h.seq {
-			v := findingFrom(c.firstEvent(), f.eventID)
+			v := findingFrom(c.firstEvent(), f.EventID)
 			v.seqs = append(v.seqs, h.seq, begun)
 			c.handoffFinding = handoffFinding{c.agent, hs.findings.reportRule(ruleAfterHandoff, c, f, v)}
 			return

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
@@ -22,13 +24,15 @@ const protoAUMP = subject.ProtoAUMP
 
 var aumpProtocol = &protocolRow{
 	wordCode: 6, missingCheck: missingOfRequests,
-	reading: reading{
-		token:      protoAUMP,
-		decode:     func(d *Decoder, in eventMessage, r *decodedEvent) { decodeEvidence(d, r, in.subject, in.data) },
-		readNumber: readEvidenceNumber, readReason: readMandateReason,
+	Protocol: fact.Protocol{
+		Token: protoAUMP,
+		Decode: func(d *fact.Decoder, in fact.EventMessage, r *fact.DecodedEvent) {
+			decodeEvidence(d, r, in.Subject, in.Data)
+		},
+		ReadNumber: readEvidenceNumber, ReadReason: readMandateReason,
 	},
 	track: trackEvidence,
-	noteNumber: func(e *engine, f *fact) {
+	noteNumber: func(e *engine, f *fact.Fact) {
 		if evidenceOf(f) != nil {
 			e.mandates.noteNumber(evidenceOf(f), f)
 		}
@@ -38,7 +42,7 @@ var aumpProtocol = &protocolRow{
 }
 
 // trackEvidence holds evidence against its mandate. A decision has none.
-func trackEvidence(e *engine, f *fact, n novelty) {
+func trackEvidence(e *engine, f *fact.Fact, n novelty) {
 	e.findings.reportEventFindings(nil, f)
 	if evidenceOf(f) != nil && n == novel {
 		e.mandates.checkEvidence(f)
@@ -46,8 +50,8 @@ func trackEvidence(e *engine, f *fact, n novelty) {
 }
 
 // readEvidenceNumber reads the number of evidence in its mandate.
-func readEvidenceNumber(f *fact, n *numberFields) {
-	f.event = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
+func readEvidenceNumber(f *fact.Fact, n *fact.NumberFields) {
+	f.Event = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
 }
 
 // Bounds of what is remembered of mandates.
@@ -58,7 +62,7 @@ const (
 
 type mandateKey struct {
 	tenant string
-	id     sum
+	id     fact.Sum
 }
 
 // mandates are what the log has told of mandates, and those of the decisions of a session.
@@ -67,11 +71,11 @@ type mandates struct {
 	opts      *engineOptions `snapshot:"-"` // given anew
 	findings  *findings
 	byID      *tables.FIFO[mandateKey, *mandate]
-	ofSession *tables.FIFO[sessionKey, []sum]
+	ofSession *tables.FIFO[fact.SessionKey, []fact.Sum]
 }
 
 func newMandates(fs *findings) *mandates {
-	return &mandates{findings: fs, byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[sessionKey, []sum](maxMandates)}
+	return &mandates{findings: fs, byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[fact.SessionKey, []fact.Sum](maxMandates)}
 }
 
 // mandate is what the log has told of one so far.
@@ -94,50 +98,50 @@ type mandateState struct {
 }
 
 // decodeEvidence reads an evidence event.
-func decodeEvidence(d *Decoder, r *decodedEvent, p subject.Parsed, data []byte) {
+func decodeEvidence(d *fact.Decoder, r *fact.DecodedEvent, p subject.Parsed, data []byte) {
 	e, err := aump.DecodeEvidence(data, strictjson.DefaultLimits)
 	if e == nil {
-		r.readError = err
-		r.fact.readRefusedNumber(data, d.protocols(p.Protocol))
+		r.ReadError = err
+		r.Fact.ReadRefusedNumber(data, d.Protocols(p.Protocol))
 		return
 	}
-	f := &r.fact
-	f.eventID, f.coreSum, f.event = boundID(e.ID), treeSum(e.Tree), e
+	f := &r.Fact
+	f.EventID, f.CoreSum, f.Event = fact.BoundID(e.ID), fact.TreeSum(e.Tree), e
 	what := ""
 	switch vs := schemas.Default().Validate("aump/evidence-event", e.Tree); {
 	case len(vs) > 0:
-		what = codeAtPath(vs[0].Keyword, vs[0].Path)
+		what = fact.CodeAtPath(vs[0].Keyword, vs[0].Path)
 	case err != nil:
-		what = decodeErrorText(err)
+		what = fact.DecodeErrorText(err)
 	case e.Version != aump.Version:
-		what = codeAtPath("version", "/aump/version")
+		what = fact.CodeAtPath("version", "/aump/version")
 	}
-	if r.defect, f.invalid = what, what != ""; f.invalid {
-		f.eventFindings = append(f.eventFindings, singleEventFinding("AUMP-E-001", what, f))
+	if r.Defect, f.Invalid = what, what != ""; f.Invalid {
+		f.EventFindings = append(f.EventFindings, fact.SingleEventFinding("AUMP-E-001", what, f))
 	}
-	if e.EventType != "" && !sameSubjectType(p.Type, e.EventType) {
-		r.contradictions = append(r.contradictions, "its type is not the event_type of the event")
+	if e.EventType != "" && !fact.SameSubjectType(p.Type, e.EventType) {
+		r.Contradictions = append(r.Contradictions, "its type is not the event_type of the event")
 	}
 	if e.LeaksPrivately() {
-		f.eventFindings = append(f.eventFindings, singleEventFinding("AUMP-E-008", "", f))
+		f.EventFindings = append(f.EventFindings, fact.SingleEventFinding("AUMP-E-008", "", f))
 	}
 	if !e.HashMatches() {
-		f.eventFindings = append(f.eventFindings, singleEventFinding("AUMP-E-009", "", f))
+		f.EventFindings = append(f.EventFindings, fact.SingleEventFinding("AUMP-E-009", "", f))
 	}
-	r.applies = true // its session is the subject's
+	r.Applies = true // its session is the subject's
 }
 
 // checkEvidence judges an evidence event by what the log says of its mandate.
-func (ms *mandates) checkEvidence(f *fact) {
+func (ms *mandates) checkEvidence(f *fact.Fact) {
 	e := evidenceOf(f)
 	if e.Ref.ID == "" {
 		return
 	}
-	md := ms.ensureMandate(f.key.tenant, e.Ref.ID)
+	md := ms.ensureMandate(f.Key.Tenant, e.Ref.ID)
 	say := func(check, what string) {
-		ms.findings.reportSessionFinding(f, f.origin, singleEventFinding(check, what, f))
+		ms.findings.reportSessionFinding(f, f.Origin, fact.SingleEventFinding(check, what, f))
 	}
-	if under, known := ms.ofSession.Get(f.key); known && len(under) <= maxMandateTexts && !slices.Contains(under, sumOf(e.Ref.ID)) {
+	if under, known := ms.ofSession.Get(f.Key); known && len(under) <= maxMandateTexts && !slices.Contains(under, fact.SumOf(e.Ref.ID)) {
 		say("AUMP-E-002", "")
 	}
 	hash, ok := aump.NormaliseHash(e.Ref.Hash)
@@ -172,7 +176,7 @@ func (md *mandate) voidReason(e *aump.Evidence, hash string, skew time.Duration)
 }
 
 // recordFlags notes what a decision says of a mandate.
-func (md *mandate) recordFlags(hash string, w mandateFlags, at time.Time) {
+func (md *mandate) recordFlags(hash string, w fact.MandateFlags, at time.Time) {
 	h, ok := aump.NormaliseHash(hash)
 	if w == 0 || !ok || at.IsZero() {
 		return
@@ -186,26 +190,26 @@ func (md *mandate) recordFlags(hash string, w mandateFlags, at time.Time) {
 		i = len(md.states) - 1
 	}
 	s := &md.states[i]
-	s.unbounded = s.unbounded || w&mandateUnbounded != 0
-	if w&mandateExpired != 0 && (s.expired.IsZero() || at.Before(s.expired)) {
+	s.unbounded = s.unbounded || w&fact.MandateUnbounded != 0
+	if w&fact.MandateExpired != 0 && (s.expired.IsZero() || at.Before(s.expired)) {
 		s.expired = at
 	}
-	if w&mandateNotBegun != 0 && at.After(s.notBegun) {
+	if w&fact.MandateNotBegun != 0 && at.After(s.notBegun) {
 		s.notBegun = at
 	}
 }
 
 // checkEvidenceChain follows the numbers and hashes of a mandate's evidence.
-func (ms *mandates) checkEvidenceChain(md *mandate, f *fact, say func(check, what string)) {
+func (ms *mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check, what string)) {
 	e := evidenceOf(f)
 	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
 	own, _ := aump.NormaliseHash(e.Hashes.Event)
 	behind := func(check, what string) {
-		b := singleEventFinding(check, what, f)
+		b := fact.SingleEventFinding(check, what, f)
 		if md.lastEvent != "" {
 			b.Events, b.Seqs = append([]string{md.lastEvent}, b.Events...), append([]uint64{md.lastSeq}, b.Seqs...)
 		}
-		ms.findings.reportSessionFinding(f, f.origin, b)
+		ms.findings.reportSessionFinding(f, f.Origin, b)
 	}
 	switch {
 	case e.Sequence < 1: // the schema says so
@@ -220,12 +224,12 @@ func (ms *mandates) checkEvidenceChain(md *mandate, f *fact, say func(check, wha
 	case previous != "" && md.lastHash != "" && previous != md.lastHash:
 		behind("AUMP-E-010", "")
 	}
-	md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, boundID(e.ID), f.seq
+	md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
 }
 
 // ensureMandate finds what is known of a mandate, or begins to know it.
 func (ms *mandates) ensureMandate(tenant, id string) *mandate {
-	key := mandateKey{tenant, sumOf(id)}
+	key := mandateKey{tenant, fact.SumOf(id)}
 	md, known := ms.byID.Get(key)
 	if !known {
 		md = &mandate{}
@@ -243,24 +247,24 @@ func (md *mandate) addHash(hash string) {
 }
 
 // recordMandateUse notes that a session's decision was made under a mandate.
-func (ms *mandates) recordMandateUse(f *fact, ref *events.MandateRef) {
+func (ms *mandates) recordMandateUse(f *fact.Fact, ref *events.MandateRef) {
 	if ref.ID == "" {
 		return
 	}
-	md := ms.ensureMandate(f.key.tenant, ref.ID)
+	md := ms.ensureMandate(f.Key.Tenant, ref.ID)
 	md.addHash(ref.Hash)
-	if f.decisionExtras != nil {
-		md.recordFlags(ref.Hash, f.decisionExtras.mandateFlags, f.decisionExtras.decided)
+	if f.DecisionExtras != nil {
+		md.recordFlags(ref.Hash, f.DecisionExtras.MandateFlags, f.DecisionExtras.Decided)
 	}
-	ids, _ := ms.ofSession.Get(f.key)
-	if id := sumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
-		ms.ofSession.Put(f.key, append(slices.Clone(ids), id))
+	ids, _ := ms.ofSession.Get(f.Key)
+	if id := fact.SumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
+		ms.ofSession.Put(f.Key, append(slices.Clone(ids), id))
 	}
 }
 
 // applyMandateChange takes what changed among the mandates.
 func (c *Correlator) applyMandateChange(m events.LogMessage, p subject.Parsed) {
-	if c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard) {
+	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
 		return
 	}
 	change, err := events.DecodeRecord[events.MandateChange](m.Body)
@@ -271,13 +275,13 @@ func (c *Correlator) applyMandateChange(m events.LogMessage, p subject.Parsed) {
 }
 
 // noteNumber notes the number of an evidence event that is refused.
-func (ms *mandates) noteNumber(e *aump.Evidence, f *fact) {
+func (ms *mandates) noteNumber(e *aump.Evidence, f *fact.Fact) {
 	if e.Ref.ID == "" {
 		return
 	}
-	if md := ms.ensureMandate(f.key.tenant, e.Ref.ID); e.Sequence == md.lastNumber+1 {
+	if md := ms.ensureMandate(f.Key.Tenant, e.Ref.ID); e.Sequence == md.lastNumber+1 {
 		own, _ := aump.NormaliseHash(e.Hashes.Event)
-		md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, boundID(e.ID), f.seq
+		md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
 	}
 }
 
@@ -303,23 +307,23 @@ func (ms *mandates) applyChange(change events.MandateChange, at time.Time) {
 }
 
 // readMandateReason reads a reason of AUMP's evaluator.
-func readMandateReason(r *events.Reason) (x reasonsSaid) {
+func readMandateReason(r *events.Reason) (x fact.ReasonsSaid) {
 	path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
 	switch {
 	case r.Code == "mandate_expired":
-		x.mandateFlags |= mandateExpired
+		x.MandateFlags |= fact.MandateExpired
 	case r.Code == "mandate_inactive" && path == "/issued_at":
-		x.mandateFlags |= mandateNotBegun
+		x.MandateFlags |= fact.MandateNotBegun
 	case r.Code == "scope_violation" && path == "/authority":
-		x.mandateFlags |= mandateUnbounded
+		x.MandateFlags |= fact.MandateUnbounded
 	}
 	return x
 }
 
-func (k mandateKey) Hash() uint32 { return mixHash(textHash(k.tenant), uint64(k.id.Hash())) }
+func (k mandateKey) Hash() uint32 { return fact.MixHash(fact.TextHash(k.tenant), uint64(k.id.Hash())) }
 
 // evidenceOf is what a fact says as evidence, nil if it is none.
-func evidenceOf(f *fact) *aump.Evidence {
-	e, _ := f.event.(*aump.Evidence)
+func evidenceOf(f *fact.Fact) *aump.Evidence {
+	e, _ := f.Event.(*aump.Evidence)
 	return e
 }

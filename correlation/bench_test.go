@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -141,7 +143,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			l := c.log(b)
 			d := l.run().core.NewDecoder()
-			inputs := make([]Input, len(l.msgs))
+			inputs := make([]fact.Input, len(l.msgs))
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
@@ -191,8 +193,8 @@ func TestDecodeAhead(t *testing.T) {
 	want := l.run()
 	for _, ahead := range []int{1, 7, len(l.msgs)} {
 		core := New(l.opts)
-		decoders := []*Decoder{core.NewDecoder(), core.NewDecoder()}
-		var inputs []Input
+		decoders := []*fact.Decoder{core.NewDecoder(), core.NewDecoder()}
+		var inputs []fact.Input
 		var got []Output
 		for i, m := range l.msgs {
 			inputs = append(inputs, decoders[i%2].Decode(m))
@@ -226,7 +228,7 @@ func TestSealOfAnUnknownKey(t *testing.T) {
 	l.decide(pre(1), "d1", events.Allow)
 	knows, does := l.run().core.NewDecoder(), New(l.opts)
 	in := knows.Decode(l.msgs[1])
-	if in.decision.signature.key == nil {
+	if in.Decision.Signature.Key == nil {
 		t.Fatal("the decoder has verified nothing")
 	}
 	outs := does.Step(&in)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -16,15 +18,15 @@ const (
 
 // checkApprovalBypass: what waits for an approval, or was denied, must not be let through
 // under another id or another name (AH-C-077, H-09).
-func (j *judge) checkApprovalBypass(s *session, c *call, f *fact) {
-	if f.kind == kindRequest || f.approval.hasStatus(statusApproved) {
+func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
+	if f.Kind == fact.KindRequest || f.Approval.HasStatus(statusApproved) {
 		return
 	}
 	if (len(s.open) < 2 || !s.sawAsk) && !s.sawDenial {
 		return
 	}
 	// The verdict itself says when it rests on an approval, which it uses up.
-	if c.directVerdict().verdict != events.Allow || f.decision != nil && (f.decision.approval.hasStatus(statusApproved) || f.decision.approval.hasStatus(statusConsumed)) {
+	if c.directVerdict().verdict != events.Allow || f.Decision != nil && (f.Decision.Approval.HasStatus(statusApproved) || f.Decision.Approval.HasStatus(statusConsumed)) {
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval(j.approvals) && o.isEquivalent(c) }); twin != nil {
@@ -32,7 +34,7 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact) {
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool {
-		return o.awaitsApproval(j.approvals) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (sum{})
+		return o.awaitsApproval(j.approvals) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (fact.Sum{})
 	}); twin != nil {
 		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
 		return
@@ -45,12 +47,12 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact) {
 
 // checkDeniedBypass: what ran without a verdict had been denied under another id or
 // name.
-func (j *judge) checkDeniedBypass(c *call, f *fact) {
-	if !rowOf(f.protocol).rulesApprovals {
+func (j *judge) checkDeniedBypass(c *call, f *fact.Fact) {
+	if !rowOf(f.Protocol).rulesApprovals {
 		return
 	}
 	if twin := c.session.findDeniedEquivalent(c); twin != nil {
-		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.eventID).withEventsOf(twin).withCase(caseDeniedRan).
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.EventID).withEventsOf(twin).withCase(caseDeniedRan).
 			withText("it had been denied, and ran under another id or name without a verdict"))
 	}
 }
@@ -73,7 +75,7 @@ func (c *call) awaitsApproval(record *approvals) bool {
 	if st.recorded != nil {
 		return !record.isApprovedOnRecord(c)
 	}
-	return !c.eventApproval.hasStatus(statusApproved)
+	return !c.eventApproval.HasStatus(statusApproved)
 }
 
 // hasOtherIdentity tells calls apart that go by different ids or tools.
@@ -84,7 +86,7 @@ func (c *call) hasOtherIdentity(o *call) bool {
 // isEquivalent reports whether two calls under different ids or names are the same
 // tool with the same arguments (the strict key of H-09).
 func (c *call) isEquivalent(o *call) bool {
-	return c.hasOtherIdentity(o) && c.hasSameTool(o) && compareArguments(&c.args, &o.args) == argsEqual
+	return c.hasOtherIdentity(o) && c.hasSameTool(o) && fact.CompareArguments(&c.args, &o.args) == fact.ArgsEqual
 }
 
 // hasSameTool: two names are one tool if its canonical name says so, or if they

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -28,9 +30,9 @@ type call struct {
 	session          *session
 	group            *callGroup
 	occurrence       int
-	order            uint64 // in which calls were opened, over all sessions
-	cachedIDSum      sum    // of what makes its call_id, once that was needed
-	retriedCall      *call  // the call that this one tries again
+	order            uint64   // in which calls were opened, over all sessions
+	cachedIDSum      fact.Sum // of what makes its call_id, once that was needed
+	retriedCall      *call    // the call that this one tries again
 	state            events.CallState
 	closeReason      closeReason
 	summary          callSummary // of what is packed
@@ -44,11 +46,11 @@ type call struct {
 type details struct {
 	publicDetails
 
-	args          arguments // the request's, else the pre event's
-	executedArgs  arguments
-	targetSum     sum    // what it is done to: see targetOf; zero if that is not known
-	canonicalTool string // its tool's name in the action-governance profile; "" if it has none
-	nameRank      int    // how good the source of its names is
+	args          fact.Arguments // the request's, else the pre event's
+	executedArgs  fact.Arguments
+	targetSum     fact.Sum // what it is done to: see targetOf; zero if that is not known
+	canonicalTool string   // its tool's name in the action-governance profile; "" if it has none
+	nameRank      int      // how good the source of its names is
 
 	hasRequest, hasPre, hasPost bool
 	failOpen                    bool
@@ -60,16 +62,16 @@ type details struct {
 	postEvent, postProtocol     string
 	events                      []string // ids of requests and pre events
 	decisionIDs                 []string // decision ids under which the session finds it
-	frameSum                    sum      // of the first of its events
+	frameSum                    fact.Sum // of the first of its events
 	frameEvent                  string
-	frameKind                   factKind
+	frameKind                   fact.Kind
 
 	argsRank int
 
-	decisions       []recordedVerdict
-	verdictClaim    verdictClaim
-	pendingApproval *approval // the approval that is waited for, as the pre event says
-	eventApproval   *approval // what an event said of it since
+	decisions       []fact.RecordedVerdict
+	verdictClaim    fact.VerdictClaim
+	pendingApproval *fact.Approval // the approval that is waited for, as the pre event says
+	eventApproval   *fact.Approval // what an event said of it since
 
 	missingFinding string // finding_id of its missing_completion, "" if none stands
 	// missingCheckFinding is the finding_id of the same under the protocol's check.
@@ -82,8 +84,8 @@ type details struct {
 	endedAt             time.Time    // by its producer's clock, if no pre event or request had come; or stopped
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval
-	thread              sum          // see lineage.thread; of a call without an id
-	retriedKeySum       sum          // the group of the call that its events say it tries again; see callKeySum
+	thread              fact.Sum     // see lineage.thread; of a call without an id
+	retriedKeySum       fact.Sum     // the group of the call that its events say it tries again; see callKeySum
 
 	handoffFinding handoffFinding // it came after a handoff of its agent
 
@@ -133,12 +135,12 @@ type emittedState struct {
 	findings                          int
 	execSeq                           uint64
 	seenIn, endedIn                   protocolSet
-	retriedTo                         sum  // the attempt after it
-	parentLinkRank                    int8 // the rank of what its session belongs to
+	retriedTo                         fact.Sum // the attempt after it
+	parentLinkRank                    int8     // the rank of what its session belongs to
 }
 
 // sourceRanks of facts as sources of a call's names and arguments.
-var sourceRanks = [kindCount]struct{ names, args int }{kindDecision: {names: 1}, kindRequest: {2, 2}, kindPre: {3, 1}}
+var sourceRanks = [fact.KindCount]struct{ names, args int }{fact.KindDecision: {names: 1}, fact.KindRequest: {2, 2}, fact.KindPre: {3, 1}}
 
 func mergeText(to *string, from string, better bool) {
 	if from != "" && (better || *to == "") {
@@ -147,96 +149,96 @@ func mergeText(to *string, from string, better bool) {
 }
 
 // attachFact notes that a fact belongs to the call.
-func (c *call) attachFact(f *fact) {
+func (c *call) attachFact(f *fact.Fact) {
 	c.mergeIdentity(f)
 	c.recordProtocol(f)
 	c.recordTimes(f)
-	mergeText(&c.trace, f.lineageRefs.trace, false)
-	c.needsHuman = c.needsHuman || f.needsHuman
-	if c.group.key.id == "" && (c.thread.isZero() || f.kind == kindPre) {
-		c.thread = f.lineageRefs.thread()
+	mergeText(&c.trace, f.LineageRefs.Trace, false)
+	c.needsHuman = c.needsHuman || f.NeedsHuman
+	if c.group.key.Id == "" && (c.thread.IsZero() || f.Kind == fact.KindPre) {
+		c.thread = f.LineageRefs.Thread()
 	}
-	switch f.kind {
-	case kindRequest:
+	switch f.Kind {
+	case fact.KindRequest:
 		c.hasRequest = true
-		c.requestEvent = cmp.Or(c.requestEvent, f.eventID)
+		c.requestEvent = cmp.Or(c.requestEvent, f.EventID)
 		c.addEventID(f)
 		c.addStep(stepRequested, f)
-	case kindPre:
+	case fact.KindPre:
 		if !c.hasPre {
-			c.hasPre, c.preProtocol, c.preAt, c.preEvent = true, f.protocol, f.at, f.eventID
+			c.hasPre, c.preProtocol, c.preAt, c.preEvent = true, f.Protocol, f.At, f.EventID
 		}
-		if c.invokedEvent == "" && rowOf(f.protocol).announcesStart {
-			c.invokedAt, c.invokedEvent, c.invokedSeq = f.producerTimes.happenedAt, f.eventID, f.seq
+		if c.invokedEvent == "" && rowOf(f.Protocol).announcesStart {
+			c.invokedAt, c.invokedEvent, c.invokedSeq = f.ProducerTimes.HappenedAt, f.EventID, f.Seq
 		}
 		c.addEventID(f)
 		c.addStep(stepInvoked, f)
 		c.recordConfirmation(f)
-	case kindDecision:
+	case fact.KindDecision:
 		if len(c.decisions) == maxCallDecisions {
 			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
 		}
 		if c.decisions == nil {
 			c.decisions = c.session.calls.freeLists.allocVerdicts(1)
 		}
-		c.decisions = append(c.decisions, *f.decision)
-		c.session.noteVerdict(f.decision.verdict)
+		c.decisions = append(c.decisions, *f.Decision)
+		c.session.noteVerdict(f.Decision.Verdict)
 		c.addStep(stepDecided, f)
 	}
-	if f.retriedKey != (callKey{}) {
-		c.retriedKeySum = callKeySum(f.retriedKey)
+	if f.RetriedKey != (fact.CallKey{}) {
+		c.retriedKeySum = callKeySum(f.RetriedKey)
 	}
 	c.applyClaims(f)
 }
 
 // applyClaims takes what a fact says about verdict and approval.
-func (c *call) applyClaims(f *fact) {
-	if f.verdictClaim.verdict != "" {
-		c.verdictClaim = f.verdictClaim
-		c.session.noteVerdict(f.verdictClaim.verdict)
+func (c *call) applyClaims(f *fact.Fact) {
+	if f.VerdictClaim.Verdict != "" {
+		c.verdictClaim = f.VerdictClaim
+		c.session.noteVerdict(f.VerdictClaim.Verdict)
 	}
 	c.claims.recordClaims(f)
 	switch {
-	case f.approval == nil:
-	case f.approval.hasStatus(statusPending):
-		c.pendingApproval = f.approval
+	case f.Approval == nil:
+	case f.Approval.HasStatus(statusPending):
+		c.pendingApproval = f.Approval
 	default:
-		c.eventApproval = f.approval
+		c.eventApproval = f.Approval
 	}
 }
 
-func (c *call) mergeIdentity(f *fact) {
-	rank := sourceRanks[f.kind]
+func (c *call) mergeIdentity(f *fact.Fact) {
+	rank := sourceRanks[f.Kind]
 	better := rank.names >= c.nameRank
 	c.nameRank = max(c.nameRank, rank.names)
-	mergeText(&c.protocol, f.protocol, better)
-	mergeText(&c.tool, f.tool, better)
-	mergeText(&c.id, f.callID, better)
-	mergeText(&c.agent, f.agent, better)
-	mergeText(&c.canonicalTool, f.canonicalTool, better)
-	if !f.targetSum.isZero() {
-		c.targetSum = f.targetSum
+	mergeText(&c.protocol, f.Protocol, better)
+	mergeText(&c.tool, f.Tool, better)
+	mergeText(&c.id, f.CallID, better)
+	mergeText(&c.agent, f.Agent, better)
+	mergeText(&c.canonicalTool, f.CanonicalTool, better)
+	if !f.TargetSum.IsZero() {
+		c.targetSum = f.TargetSum
 	}
 	argsRank := rank.args
-	if f.args.known && argsRank > c.argsRank {
+	if f.Args.Known && argsRank > c.argsRank {
 		c.session.calls.releaseCallArgs(c)
-		c.args, c.argsRank = f.args, argsRank
+		c.args, c.argsRank = f.Args, argsRank
 		c.session.calls.keepCallArgs(c)
 	}
 }
 
-func (c *call) addEventID(f *fact) {
-	if f.eventID == "" {
+func (c *call) addEventID(f *fact.Fact) {
+	if f.EventID == "" {
 		return
 	}
 	if c.frameEvent == "" {
-		c.frameSum, c.frameEvent, c.frameKind = f.frameSum, f.eventID, f.kind
+		c.frameSum, c.frameEvent, c.frameKind = f.FrameSum, f.EventID, f.Kind
 	}
-	if !c.hasEvent(f.eventID) && len(c.events) < maxCallEvents {
+	if !c.hasEvent(f.EventID) && len(c.events) < maxCallEvents {
 		if c.events == nil {
 			c.events = c.session.calls.freeLists.allocStrings(1)
 		}
-		c.events = append(c.events, f.eventID)
+		c.events = append(c.events, f.EventID)
 	}
 }
 
@@ -248,35 +250,35 @@ func (x *details) hasEvent(eventID string) bool {
 		}
 	}
 	for _, d := range x.decisions {
-		if d.eventID == eventID && eventID != "" {
+		if d.EventID == eventID && eventID != "" {
 			return true
 		}
 	}
 	return false
 }
 
-func (c *call) addStep(s step, f *fact) {
+func (c *call) addStep(s step, f *fact.Fact) {
 	if c.timeline == nil {
 		c.timeline = c.session.calls.freeLists.allocTimeline(typicalSteps)
 	}
 	if len(c.timeline) < maxTimeline {
-		c.timeline = append(c.timeline, newTimelineEntry(s, f.seq, f.at, f.eventID, f.protocol))
+		c.timeline = append(c.timeline, newTimelineEntry(s, f.Seq, f.At, f.EventID, f.Protocol))
 	}
 }
 
 func (c *call) isOpen() bool { return c.state == events.CallOpen }
 
 // compareFact reports whether a fact is about the same tool and arguments as the call.
-func (x *details) compareFact(f *fact) comparison {
-	if x.tool != "" && f.tool != "" && x.tool != f.tool {
-		return argsDifferent
+func (x *details) compareFact(f *fact.Fact) fact.Comparison {
+	if x.tool != "" && f.Tool != "" && x.tool != f.Tool {
+		return fact.ArgsDifferent
 	}
-	result := compareArguments(&x.args, &f.args)
+	result := fact.CompareArguments(&x.args, &f.Args)
 	for i := range x.decisions {
-		if result == argsEqual {
-			return argsEqual
+		if result == fact.ArgsEqual {
+			return fact.ArgsEqual
 		}
-		if r := compareToDecision(&f.args, x.decisions[i].argsDigest); r != argsUnknown {
+		if r := fact.CompareToDecision(&f.Args, x.decisions[i].ArgsDigest); r != fact.ArgsUnknown {
 			result = r
 		}
 	}
@@ -284,21 +286,21 @@ func (x *details) compareFact(f *fact) comparison {
 }
 
 // lastDecision is the verdict that counts: the latest one recorded.
-func (x *details) lastDecision() *recordedVerdict {
+func (x *details) lastDecision() *fact.RecordedVerdict {
 	if n := len(x.decisions); n > 0 {
 		return &x.decisions[n-1]
 	}
 	return nil
 }
 
-func (c *call) hasWeakScope() bool { return c.session.key.session == noSession }
+func (c *call) hasWeakScope() bool { return c.session.Key.Session == noSession }
 
 // currentState is what a record would say, by the verdict that stands.
 func (c *call) currentState(st *effectiveVerdict) emittedState {
 	e := emittedState{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seenIn: c.seenIn, endedIn: c.endedIn, retriedTo: c.retryChain.to,
 		parentLinkRank: max(c.session.parentLinkRank, c.lastEmitted.parentLinkRank)}
 	if st.recorded != nil {
-		e.decision, e.verdict = st.recorded.id, string(st.verdict)
+		e.decision, e.verdict = st.recorded.Id, string(st.verdict)
 	}
 	return e
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -16,11 +18,11 @@ type callView struct {
 	timelineRoom  [typicalSteps]timelineEntry
 
 	prefix       string // of its subject
-	origin       *origin
+	origin       *fact.Origin
 	occurrence   int
 	state        events.CallState
-	idSum        sum // see call.sum
-	recordNumber int // record of its state
+	idSum        fact.Sum // see call.sum
+	recordNumber int      // record of its state
 	parentLink   parentLink
 
 	// admittedDigest and executed are the digests of its arguments.
@@ -81,22 +83,22 @@ func (l *callView) fillFrom(c *call, st *effectiveVerdict, parents *lineage) {
 	if c.rules != nil || c.differences != nil {
 		l.rules, l.differences = slices.Clone(c.rules), slices.Clone(c.differences)
 	}
-	l.origin, l.occurrence, l.state, l.idSum = c.session.origin, c.occurrence, c.state, c.idSum()
+	l.origin, l.occurrence, l.state, l.idSum = c.session.Origin, c.occurrence, c.state, c.idSum()
 	l.parentLink = parentLink{}
 	if c.session.parentLinkRank != 0 {
-		l.parentLink = parents.parentOf(c.session.key)
+		l.parentLink = parents.parentOf(c.session.Key)
 	}
-	l.admittedDigest, l.executedDigest = c.args.recordDigest, c.executedArgs.recordDigest
+	l.admittedDigest, l.executedDigest = c.args.RecordDigest, c.executedArgs.RecordDigest
 	if l.hasDecision = st.recorded != nil; !l.hasDecision {
 		return
 	}
 	d := st.recorded
-	l.verdict, l.decision, l.decisionSeq, l.decidedAt = st.verdict, d.id, d.seq, d.at
+	l.verdict, l.decision, l.decisionSeq, l.decidedAt = st.verdict, d.Id, d.Seq, d.At
 	if st.inherited {
 		l.decidedAt = time.Time{}
 	}
-	if d.argsDigest != "" {
-		l.admittedDigest, l.executedDigest = d.argsDigest, c.executedArgs.digestLike(d.argsDigest)
+	if d.ArgsDigest != "" {
+		l.admittedDigest, l.executedDigest = d.ArgsDigest, c.executedArgs.DigestLike(d.ArgsDigest)
 	}
 }
 
@@ -117,7 +119,7 @@ func (l *callView) encode() (subject, id string, body []byte, err error) {
 	r := recordBuffers.Get().(*callRecordBuffer)
 	defer recordBuffers.Put(r)
 	var room [256]byte
-	b := appendSubject(room[:0], l.prefix, string(l.state), l.origin.key)
+	b := appendSubject(room[:0], l.prefix, string(l.state), l.origin.Key)
 	end := len(b)
 	both := string(l.appendID(b))
 	r.CallID = both[end : end+callIDSize]
@@ -137,10 +139,10 @@ func (l *callView) appendID(b []byte) []byte {
 
 // fillFrom writes everything but the call_id.
 func (r *callRecordBuffer) fillFrom(l *callView) {
-	r.Tenant, r.Source, r.Session = l.origin.tenant, l.origin.source, l.origin.session
+	r.Tenant, r.Source, r.Session = l.origin.Tenant, l.origin.Source, l.origin.Session
 	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = l.protocol, l.agent, l.id, l.occurrence, l.tool
 	r.State, r.Outcome, r.ExecutionSeq, r.Match = l.state, l.outcome, l.execSeq, l.match
-	r.Inferred, r.WeakScope, r.Findings = l.inferred, l.origin.key.session == noSession, l.rules
+	r.Inferred, r.WeakScope, r.Findings = l.inferred, l.origin.Key.Session == noSession, l.rules
 	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = l.seenIn.names(), l.reason, l.differences, l.moreDifferences
 	r.Attempt, r.RetriedFrom, r.RetriedTo = int(l.retryChain.attempt), callIDOf(l.retryChain.from), callIDOf(l.retryChain.to)
 	r.Trace, r.Binding = l.trace, l.binding
@@ -189,10 +191,10 @@ func (v *findingSpec) withEventsOf(o *call) *findingSpec {
 // evidenceSeqs are the sequences that prove it, in order: of its events, and of the
 // message that showed it. Where time does, and what was said before, that is all
 // of the call.
-func (v *findingSpec) evidenceSeqs(c *call, f *fact) []uint64 {
+func (v *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
 	list := slices.Clone(v.seqs)
-	if f.seq != 0 {
-		list = append(list, f.seq)
+	if f.Seq != 0 {
+		list = append(list, f.Seq)
 	}
 	switch {
 	case c != nil && len(list) == 0:
@@ -224,28 +226,28 @@ func (c *call) callID() string {
 }
 
 // callIDSize is how long a call_id is.
-const callIDSize = len(callIDPrefix) + 2*len(sum{})
+const callIDSize = len(callIDPrefix) + 2*len(fact.Sum{})
 
 const callIDPrefix = "call_"
 
 // idSum gives what the call_id is made of.
-func (c *call) idSum() sum {
-	if c.cachedIDSum == (sum{}) {
-		c.cachedIDSum = callSum(c.session.key, c.group.key, c.occurrence)
+func (c *call) idSum() fact.Sum {
+	if c.cachedIDSum == (fact.Sum{}) {
+		c.cachedIDSum = fact.CallSum(c.session.Key, c.group.key, c.occurrence)
 	}
 	return c.cachedIDSum
 }
 
-func appendCallID(b []byte, h *sum) []byte { return appendHex(append(b, callIDPrefix...), h) }
+func appendCallID(b []byte, h *fact.Sum) []byte { return appendHex(append(b, callIDPrefix...), h) }
 
 // recordTimes notes what a fact claims; the first word on each counts.
-func (x *details) recordTimes(f *fact) {
-	if f.kind == kindPost {
-		mergeTime(&x.claimedTimes.StartedAt, f.startedAt)
-		mergeTime(&x.claimedTimes.CompletedAt, f.producerTimes.completedAt)
+func (x *details) recordTimes(f *fact.Fact) {
+	if f.Kind == fact.KindPost {
+		mergeTime(&x.claimedTimes.StartedAt, f.StartedAt)
+		mergeTime(&x.claimedTimes.CompletedAt, f.ProducerTimes.CompletedAt)
 	}
-	setDefault(&x.claimedTimes.DurationMS, f.producerTimes.durationMS)
-	setDefault(&x.claimedTimes.Attempt, f.producerTimes.attempt)
+	setDefault(&x.claimedTimes.DurationMS, f.ProducerTimes.DurationMS)
+	setDefault(&x.claimedTimes.Attempt, f.ProducerTimes.Attempt)
 }
 
 func mergeTime(to *events.Time, from time.Time) {
@@ -259,7 +261,7 @@ func mergeTime(to *events.Time, from time.Time) {
 func (r *callRecordBuffer) fillOptionalParts(l *callView, decided time.Time) {
 	r.Parent, r.Claimed, r.Durations = nil, nil, nil
 	if of := &l.parentLink; !of.isZero() {
-		r.parent = events.CallParent{CallID: callIDOf(of.callSum), Source: of.origin.source, Session: of.origin.session, By: linkNames[of.rank]}
+		r.parent = events.CallParent{CallID: callIDOf(of.callSum), Source: of.origin.Source, Session: of.origin.Session, By: linkNames[of.rank]}
 		r.Parent = &r.parent
 	}
 	if l.claimedTimes != (events.CallClaim{}) {

@@ -3,6 +3,8 @@ package correlation
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -12,10 +14,10 @@ import (
 // maxTombstones and maxDenials.
 type calls struct {
 	opts          *engineOptions `snapshot:"-"` // given anew
-	sessions      *tables.LRU[sessionKey, *session]
-	tombstones    *tables.FIFO[sessionKey, int] // the highest occurrence in forgotten sessions
-	denials       *tables.LRU[sum, *denial]     // of calls that are forgotten
-	lastCallOrder uint64                        // calls opened so far
+	sessions      *tables.LRU[fact.SessionKey, *session]
+	tombstones    *tables.FIFO[fact.SessionKey, int] // the highest occurrence in forgotten sessions
+	denials       *tables.LRU[fact.Sum, *denial]     // of calls that are forgotten
+	lastCallOrder uint64                             // calls opened so far
 	counts        callCounts
 	dirtyCalls    []*call       `snapshot:"-"` // calls that may be over and whose details are not compacted
 	freeLists     callFreeLists `snapshot:"-"`
@@ -36,26 +38,26 @@ type callCounts struct {
 func newCalls(t *timers, fs *findings) *calls {
 	return &calls{
 		timers: t, findings: fs,
-		sessions:   tables.NewLRU[sessionKey, *session](),
-		tombstones: tables.NewFIFO[sessionKey, int](maxTombstones),
-		denials:    tables.NewLRU[sum, *denial](),
+		sessions:   tables.NewLRU[fact.SessionKey, *session](),
+		tombstones: tables.NewFIFO[fact.SessionKey, int](maxTombstones),
+		denials:    tables.NewLRU[fact.Sum, *denial](),
 	}
 }
 
 // find gives a session without noting that it is active, nil if it is not known.
-func (cs *calls) find(key sessionKey) *session {
+func (cs *calls) find(key fact.SessionKey) *session {
 	s, _ := cs.sessions.Peek(key)
 	return s
 }
 
 // hasSession reports whether a session is known. hash is that of the key.
-func (cs *calls) hasSession(key sessionKey, hash uint32) bool {
+func (cs *calls) hasSession(key fact.SessionKey, hash uint32) bool {
 	_, known := cs.sessions.PeekHashed(key, hash)
 	return known
 }
 
 // touch gives a session and notes that it is active, nil if it is not known.
-func (cs *calls) touch(key sessionKey) *session {
+func (cs *calls) touch(key fact.SessionKey) *session {
 	s, known := cs.sessions.Get(key)
 	if !known {
 		return nil
@@ -65,8 +67,8 @@ func (cs *calls) touch(key sessionKey) *session {
 }
 
 // active is touch for the session of a fact.
-func (cs *calls) active(f *fact) *session {
-	s, known := cs.sessions.GetHashed(f.key, f.originHashes().session)
+func (cs *calls) active(f *fact.Fact) *session {
+	s, known := cs.sessions.GetHashed(f.Key, f.OriginHashes().Session)
 	if !known {
 		return nil
 	}
@@ -86,17 +88,17 @@ func (cs *calls) exceeds(by tables.Measure) bool {
 }
 
 // addSession begins a session. rank is that of its parent link.
-func (cs *calls) addSession(o *origin, rank int8) *session {
-	floor, _ := cs.tombstones.Get(o.key)
-	s := &session{calls: cs, origin: o, occurrenceFloor: int32(floor), parentLinkRank: rank, lastActivity: cs.timers.currentActivity()}
+func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
+	floor, _ := cs.tombstones.Get(o.Key)
+	s := &session{calls: cs, Origin: o, occurrenceFloor: int32(floor), parentLinkRank: rank, lastActivity: cs.timers.currentActivity()}
 	cs.sessions.Add(s)
 	return s
 }
 
 // surplus is the session to forget for something of another one, which stays; nil if
 // there is none. See lru.surplus.
-func (cs *calls) surplus(by tables.Measure, stays sessionKey) *session {
-	s, _ := cs.sessions.Surplus(by, stays.publisher().holder(), stays)
+func (cs *calls) surplus(by tables.Measure, stays fact.SessionKey) *session {
+	s, _ := cs.sessions.Surplus(by, stays.Publisher().Holder(), stays)
 	return s
 }
 
@@ -115,7 +117,7 @@ func (cs *calls) popIdle() *session {
 		if len(s.open) == 0 {
 			return s
 		}
-		cs.touch(s.key)
+		cs.touch(s.Key)
 	}
 }
 
@@ -169,7 +171,7 @@ func (cs *calls) snapshotSize() int {
 }
 
 func (cs *calls) forgetSession(s *session) {
-	cs.tombstones.Put(s.key, s.highestOccurrence())
+	cs.tombstones.Put(s.Key, s.highestOccurrence())
 	for _, sl := range s.groups.list {
 		if n := len(sl.calls); n > 0 {
 			cs.keepDenial(sl.calls[n-1])
@@ -180,7 +182,7 @@ func (cs *calls) forgetSession(s *session) {
 		cs.releaseCallDifferences(c)
 	}
 	cs.countIDs(s, -s.groups.len())
-	cs.sessions.Remove(s.key)
+	cs.sessions.Remove(s.Key)
 }
 
 // countCalls and countIDs count what a session remembers, for all and for its
@@ -198,28 +200,28 @@ func (cs *calls) countIDs(s *session, n int) {
 // keepCallArgs counts the arguments that are kept for a call, and drops them if
 // there is no room; releaseArgs gives the room back.
 func (cs *calls) keepCallArgs(c *call) {
-	size := len(c.args.canonical)
+	size := len(c.args.Canonical)
 	if size > maxArgsPerCall || cs.counts.argsBytes+size > cs.opts.MaxArgsBytes {
-		c.args.canonical = nil
+		c.args.Canonical = nil
 		return
 	}
 	cs.counts.argsBytes += size
 }
 
 func (cs *calls) releaseCallArgs(c *call) {
-	cs.counts.argsBytes -= len(c.args.canonical)
-	c.args.canonical = nil
+	cs.counts.argsBytes -= len(c.args.Canonical)
+	c.args.Canonical = nil
 }
 
 // newOccurrence makes the next call of a group, neither open nor remembered yet.
-func (cs *calls) newOccurrence(s *session, f *fact) *call {
+func (cs *calls) newOccurrence(s *session, f *fact.Fact) *call {
 	sl := s.ensureGroup(f)
 	sl.count++
 	cs.lastCallOrder++
 	cs.countCalls(s, 1)
 	c := &call{session: s, group: sl, occurrence: sl.count, order: cs.lastCallOrder, details: cs.allocDetails()}
 	if c.occurrence == 1 {
-		c.cachedIDSum = f.firstCallSum
+		c.cachedIDSum = f.FirstCallSum
 	}
 	return c
 }
@@ -247,36 +249,36 @@ const maxDenials = 32_768
 
 // denial is what is kept of a call that was denied and never ran.
 type denial struct {
-	key        sum
-	by         sourceKey
+	key        fact.Sum
+	by         fact.SourceKey
 	occurrence int
 	decision   string // as shown; "" if only its publisher's events say that it was denied
 	seq        uint64 // of the decision, or of the event that says so
 	at         time.Time
 }
 
-func (d *denial) ID() sum { return d.key }
+func (d *denial) ID() fact.Sum { return d.key }
 
-func (d *denial) Owner() tables.Holder { return d.by.holder() }
+func (d *denial) Owner() tables.Holder { return d.by.Holder() }
 
 func (d *denial) Holds(*tables.Share) {}
 
-func denialKey(k sessionKey, s callKey) sum {
-	return sumOf("denial", k.tenant, k.source, k.session, s.id, s.tool)
+func denialKey(k fact.SessionKey, s fact.CallKey) fact.Sum {
+	return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.Id, s.Tool)
 }
 
 // keepDenial keeps the denial of a call that is about to be forgotten.
 func (cs *calls) keepDenial(c *call) {
-	if !c.wasRefused() || c.hasWeakScope() && c.group.key.id == "" {
+	if !c.wasRefused() || c.hasWeakScope() && c.group.key.Id == "" {
 		return
 	}
 	st := c.expand().directVerdict()
 	if st.verdict != events.Deny {
 		return
 	}
-	d := &denial{key: denialKey(c.session.key, c.group.key), by: c.session.key.publisher(), occurrence: c.occurrence, seq: c.verdictClaim.seq}
+	d := &denial{key: denialKey(c.session.Key, c.group.key), by: c.session.Key.Publisher(), occurrence: c.occurrence, seq: c.verdictClaim.Seq}
 	if st.recorded != nil {
-		d.decision, d.seq, d.at = st.recorded.id, st.recorded.seq, st.recorded.at
+		d.decision, d.seq, d.at = st.recorded.Id, st.recorded.Seq, st.recorded.At
 	}
 	cs.denials.Remove(d.key)
 	if cs.denials.Len() >= maxDenials {
@@ -290,11 +292,11 @@ func (cs *calls) keepDenial(c *call) {
 // recallDenied gives the denied call that a completion says ran, as far as its
 // denial was kept; nil if there is none. It is a call of the session again, and ran
 // under the occurrence that it was denied as.
-func (cs *calls) recallDenied(s *session, f *fact) *call {
-	if f.effect == noEffect || cs.denials.Len() == 0 {
+func (cs *calls) recallDenied(s *session, f *fact.Fact) *call {
+	if f.Effect == fact.NoEffect || cs.denials.Len() == 0 {
 		return nil
 	}
-	d, kept := cs.denials.Peek(denialKey(f.key, f.callKey))
+	d, kept := cs.denials.Peek(denialKey(f.Key, f.CallKey))
 	if !kept {
 		return nil
 	}
@@ -302,13 +304,13 @@ func (cs *calls) recallDenied(s *session, f *fact) *call {
 	c := cs.newOccurrence(s, f)
 	c.group.count--
 	c.group.calls = append(c.group.calls, c)
-	c.occurrence, c.cachedIDSum = d.occurrence, sum{}
+	c.occurrence, c.cachedIDSum = d.occurrence, fact.Sum{}
 	c.state, c.closeReason = events.CallDenied, closedByDeny
 	if d.decision != "" {
-		c.decisions = append(c.decisions, recordedVerdict{id: d.decision, seq: d.seq, at: d.at, verdict: events.Deny})
+		c.decisions = append(c.decisions, fact.RecordedVerdict{Id: d.decision, Seq: d.seq, At: d.at, Verdict: events.Deny})
 		s.linkDecision(c, d.decision)
 	} else {
-		c.verdictClaim = verdictClaim{verdict: events.Deny, seq: d.seq}
+		c.verdictClaim = fact.VerdictClaim{Verdict: events.Deny, Seq: d.seq}
 	}
 	s.moveToClosed(c)
 	return c

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -86,9 +88,9 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 func TestDenialsAreBounded(t *testing.T) {
 	cs := newEngine(Options{}).calls
 	keep := func(tenant string, i int) {
-		s := &session{calls: cs, origin: &origin{key: sessionKey{tenant, "rt1", fmt.Sprint("s", i)}}}
-		c := &call{session: s, group: newCallGroup(callKeyOf("c1", ""), 0), occurrence: 1, closeReason: closedByDeny, details: new(details)}
-		c.verdictClaim.verdict = events.Deny
+		s := &session{calls: cs, Origin: &fact.Origin{Key: fact.SessionKey{Tenant: tenant, Source: "rt1", Session: fmt.Sprint("s", i)}}}
+		c := &call{session: s, group: newCallGroup(fact.CallKeyOf("c1", ""), 0), occurrence: 1, closeReason: closedByDeny, details: new(details)}
+		c.verdictClaim.Verdict = events.Deny
 		cs.keepDenial(c)
 	}
 	keep("acme", 0)
@@ -98,7 +100,7 @@ func TestDenialsAreBounded(t *testing.T) {
 	if n := cs.denials.Len(); n != maxDenials {
 		t.Errorf("%d are kept, of at most %d", n, maxDenials)
 	}
-	if _, kept := cs.denials.Peek(denialKey(sessionKey{"acme", "rt1", "s0"}, callKeyOf("c1", ""))); !kept {
+	if _, kept := cs.denials.Peek(denialKey(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "s0"}, fact.CallKeyOf("c1", ""))); !kept {
 		t.Error("a tenant with one denial lost it to another")
 	}
 }
@@ -123,7 +125,7 @@ func usedFor(t *testing.T, calls, perSession int) int {
 	// What is bounded however many calls there are is full before it is measured.
 	l.opts.MaxEvents, l.opts.MaxEventsPerSource = 256, 256
 	core := New(l.opts)
-	core.engine.lineage.linkTargets, core.engine.receipts.holders = tables.NewFIFO[linkKey, sessionLink](512), tables.NewFIFO[sum, sum](512)
+	core.engine.lineage.linkTargets, core.engine.receipts.holders = tables.NewFIFO[linkKey, sessionLink](512), tables.NewFIFO[fact.Sum, fact.Sum](512)
 	seq := uint64(0)
 	apply := func() {
 		for _, m := range l.msgs {
@@ -175,11 +177,11 @@ func TestCallsCountWhatTheyHold(t *testing.T) {
 		}
 	}
 	for n := range 2 {
-		f := &fact{kind: kindPre, origin: originOf("acme", "rt1", fmt.Sprint("s", n))}
-		s := cs.addSession(&f.origin, 0)
+		f := &fact.Fact{Kind: fact.KindPre, Origin: fact.OriginOf("acme", "rt1", fmt.Sprint("s", n))}
+		s := cs.addSession(&f.Origin, 0)
 		for i := range 4 {
-			f := &fact{kind: kindPre, origin: f.origin, tool: "pay", args: arguments{known: true, canonical: []byte(`{"a":1}`)}}
-			f.setCallKey(callKeyOf(fmt.Sprint("c", i), ""))
+			f := &fact.Fact{Kind: fact.KindPre, Origin: f.Origin, Tool: "pay", Args: fact.Arguments{Known: true, Canonical: []byte(`{"a":1}`)}}
+			f.SetCallKey(fact.CallKeyOf(fmt.Sprint("c", i), ""))
 			c := cs.newOccurrence(s, f)
 			c.state = events.CallOpen
 			cs.addOpen(c)
@@ -187,7 +189,7 @@ func TestCallsCountWhatTheyHold(t *testing.T) {
 		}
 	}
 	held("opened", 2, 8, 8, 8, 8*len(`{"a":1}`))
-	s := cs.find(sessionKey{"acme", "rt1", "s0"})
+	s := cs.find(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "s0"})
 	for len(s.open) > 0 {
 		cs.closeCall(s.open[0], events.CallCompleted, closedByPost)
 	}
@@ -195,7 +197,7 @@ func TestCallsCountWhatTheyHold(t *testing.T) {
 	cs.compactCalls()
 	cs.forgetSession(s)
 	held("forgotten", 1, 4, 4, 4, 4*len(`{"a":1}`))
-	other := cs.touch(sessionKey{"acme", "rt1", "s1"})
+	other := cs.touch(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "s1"})
 	for len(other.open) > 0 {
 		cs.closeCall(other.open[0], events.CallAbandoned, closedByDeadline)
 	}

@@ -3,6 +3,8 @@ package correlation
 import (
 	"cmp"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -21,12 +23,12 @@ var checkRules = func() map[string]*Rule {
 
 // equivalentChecks are the checks that a violation of one of our rules breaks. A
 // recorded reason excuses AH-C-080.
-func equivalentChecks(r *Rule, c *call, f *fact, v *findingSpec) []string {
-	protocol := f.protocol
+func equivalentChecks(r *Rule, c *call, f *fact.Fact, v *findingSpec) []string {
+	protocol := f.Protocol
 	if protocol == "" && c != nil {
 		protocol = c.protocol
 	}
-	if r == ruleDrift && v.caseOf == "" && f.hasMutationReason {
+	if r == ruleDrift && v.caseOf == "" && f.HasMutationReason {
 		return nil
 	}
 	return rowOf(protocol).equivalents[findingCase{r.Name, v.caseOf}]
@@ -44,7 +46,7 @@ func (x *details) announcingProtocol() *protocolRow {
 }
 
 // reportSessionFinding emits what a session found, and gives the finding's id.
-func (fs *findings) reportSessionFinding(f *fact, who origin, b *catalogue.Finding) string {
+func (fs *findings) reportSessionFinding(f *fact.Fact, who fact.Origin, b *catalogue.Finding) string {
 	rule, about, v := fs.sessionFindingSpec(f, who, b)
 	if b.Replaces != nil {
 		_, _, old := fs.sessionFindingSpec(f, who, b.Replaces)
@@ -59,21 +61,21 @@ func (fs *findings) reportSessionFinding(f *fact, who origin, b *catalogue.Findi
 	return fs.emitFinding(rule, nil, about, v)
 }
 
-func (fs *findings) sessionFindingSpec(f *fact, who origin, b *catalogue.Finding) (*Rule, *fact, *findingSpec) {
+func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, b *catalogue.Finding) (*Rule, *fact.Fact, *findingSpec) {
 	v := findingFrom(b.Events...).withCase(b.Case).withText(b.Text).withSeverity(b.Severity)
 	v.seqs = append(v.seqs, b.Seqs...)
-	if f.kind == kindQuestionReply || len(v.events) == 0 { // replies have no ids
-		v.withContent(f.contentSum)
+	if f.Kind == fact.KindQuestionReply || len(v.events) == 0 { // replies have no ids
+		v.withContent(f.ContentSum)
 	}
 	return checkRules[b.Check], fs.findingSubject(f, who, b), v
 }
 
 // findingSubject is whom and what a breach is about.
-func (fs *findings) findingSubject(f *fact, who origin, b *catalogue.Finding) *fact {
-	about := &fact{origin: who, protocol: f.protocol}
+func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, b *catalogue.Finding) *fact.Fact {
+	about := &fact.Fact{Origin: who, Protocol: f.Protocol}
 	if b.Call != "" {
-		about.callID = boundID(b.Call)
-		about.setCallKey(callKeyOf(b.Call, ""))
+		about.CallID = fact.BoundID(b.Call)
+		about.SetCallKey(fact.CallKeyOf(b.Call, ""))
 	}
 	return about
 }
@@ -88,22 +90,22 @@ func unreadableCheck(p *protocolRow, code strictjson.Code) string {
 }
 
 // reportCheck emits that a call breaks a check of its protocol.
-func (fs *findings) reportCheck(id string, c *call, f *fact, v *findingSpec) string {
+func (fs *findings) reportCheck(id string, c *call, f *fact.Fact, v *findingSpec) string {
 	return fs.emitFinding(checkRules[id], c, f, v)
 }
 
 // checkUnanswered: admission was asked for and never given, and nothing says that
 // the fail mode let the call pass (AH-C-073).
-func (j *judge) checkUnanswered(c *call, f *fact) {
-	if c.hasRequest && !c.failOpen && rowOf(f.protocol).mustBeAnswered {
-		c.addRetractable("AH-C-073", j.findings.reportCheck("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
+func (j *judge) checkUnanswered(c *call, f *fact.Fact) {
+	if c.hasRequest && !c.failOpen && rowOf(f.Protocol).mustBeAnswered {
+		c.addRetractable("AH-C-073", j.findings.reportCheck("AH-C-073", c, f, findingFrom(c.firstEvent(), f.EventID)))
 	}
 }
 
 // checkUnnamedEnd: the end of a call does not carry the id that its beginning had
 // (AH-C-087).
-func (j *judge) checkUnnamedEnd(c *call, f *fact, inferred bool) {
-	if inferred && f.callKey.id == "" && rowOf(f.protocol).rulesEnds && c.group.key.id != "" {
-		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
+func (j *judge) checkUnnamedEnd(c *call, f *fact.Fact, inferred bool) {
+	if inferred && f.CallKey.Id == "" && rowOf(f.Protocol).rulesEnds && c.group.key.Id != "" {
+		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.EventID).withText("its end has no id"))
 	}
 }

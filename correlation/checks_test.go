@@ -117,7 +117,7 @@ func TestCatalogueEntries(t *testing.T) {
 		for _, ids := range p.equivalents {
 			for _, id := range ids {
 				if checkRules[id] == nil {
-					t.Errorf("%s: no check %s", p.token, id)
+					t.Errorf("%s: no check %s", p.Token, id)
 				}
 			}
 		}

@@ -3,6 +3,8 @@ package correlation
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -14,9 +16,9 @@ import (
 
 // callClaims is what the events of a call claim.
 type callClaims struct {
-	verdict       verdictClaim
-	approval      *approval // nil: nothing
-	namesDecision bool      // the event with the approval says by which decision it was given
+	verdict       fact.VerdictClaim
+	approval      *fact.Approval // nil: nothing
+	namesDecision bool           // the event with the approval says by which decision it was given
 	reported      claimKinds
 }
 
@@ -45,28 +47,28 @@ func (s *callClaims) reportOnce(kind claimKinds) bool {
 
 // recordClaims takes the claims of an event. Requests are no claims about what was
 // decided on them, and what stops a call claims no more than that.
-func (s *callClaims) recordClaims(f *fact) {
-	if f.kind != kindPre && f.kind != kindPost && f.kind != kindAdmissionReply {
+func (s *callClaims) recordClaims(f *fact.Fact) {
+	if f.Kind != fact.KindPre && f.Kind != fact.KindPost && f.Kind != fact.KindAdmissionReply {
 		return
 	}
-	if f.verdictClaim.verdict != "" {
-		s.verdict = f.verdictClaim
+	if f.VerdictClaim.Verdict != "" {
+		s.verdict = f.VerdictClaim
 	}
-	if f.approval != nil {
-		s.approval, s.namesDecision = f.approval, f.decisionRef != ""
+	if f.Approval != nil {
+		s.approval, s.namesDecision = f.Approval, f.DecisionRef != ""
 	}
 }
 
 // judgeCallClaims holds what a call's events have claimed so far against the record.
-func (j *judge) judgeCallClaims(c *call, f *fact) {
+func (j *judge) judgeCallClaims(c *call, f *fact.Fact) {
 	if c.claims == (callClaims{}) || c.state == events.CallOrphaned {
 		return
 	}
-	if f.kind == kindDecision {
+	if f.Kind == fact.KindDecision {
 		j.retractUnrecordedClaim(c, f)
 	}
 	j.judgeVerdictClaim(c, f)
-	if f.kind == kindDecision || !c.isOpen() {
+	if f.Kind == fact.KindDecision || !c.isOpen() {
 		j.judgeUnrecorded(c, f)
 		j.approvals.judgeApprovalClaim(c, f)
 	}
@@ -74,36 +76,36 @@ func (j *judge) judgeCallClaims(c *call, f *fact) {
 
 // judgeVerdictClaim compares the claimed verdict with the recorded one; a claim
 // may be stricter, never looser (AH-C-082).
-func (j *judge) judgeVerdictClaim(c *call, f *fact) {
+func (j *judge) judgeVerdictClaim(c *call, f *fact.Fact) {
 	said := c.claims.verdict
-	d := c.decisionFor(said.seq)
-	if d == nil || said.verdict == "" || said.verdict.Strictness() >= nativeVerdict(d.verdict).Strictness() || !c.claims.reportOnce(claimedVerdictKind) {
+	d := c.decisionFor(said.Seq)
+	if d == nil || said.Verdict == "" || said.Verdict.Strictness() >= nativeVerdict(d.Verdict).Strictness() || !c.claims.reportOnce(claimedVerdictKind) {
 		return
 	}
 	detail := caseClaimNotRun
 	if c.execSeq != 0 {
 		detail = caseClaim
 	}
-	j.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
+	j.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
 }
 
 // judgeUnrecorded: a call that did not run was over before any verdict on it was
 // recorded, and its events claim one. What ran without one is executed_without_verdict.
-func (j *judge) judgeUnrecorded(c *call, f *fact) {
-	v := c.claims.verdict.verdict
+func (j *judge) judgeUnrecorded(c *call, f *fact.Fact) {
+	v := c.claims.verdict.Verdict
 	if !j.opts.RequireVerdict || c.execSeq != 0 || len(c.decisions) > 0 || v == "" || v == events.Deny || !c.claims.reportOnce(unrecordedVerdictKind) {
 		return
 	}
-	j.findings.reportRetractable(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseClaimAlone).withText(string(v)).withSeverity(events.SeverityHigh))
+	j.findings.reportRetractable(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseClaimAlone).withText(string(v)).withSeverity(events.SeverityHigh))
 }
 
 // retractUnrecordedClaim takes that back: the verdict was recorded later.
-func (j *judge) retractUnrecordedClaim(c *call, f *fact) {
+func (j *judge) retractUnrecordedClaim(c *call, f *fact.Fact) {
 	if c.claims.reported&unrecordedVerdictKind == 0 || c.execSeq != 0 {
 		return
 	}
 	for _, made := range c.takeRetractable(ForgedRecord, "AH-C-082") {
-		back := findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
+		back := findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ForgedRecord {
 			j.findings.reportRule(ruleForged, c, f, back)
 			continue
@@ -116,7 +118,7 @@ func (j *judge) retractUnrecordedClaim(c *call, f *fact) {
 // names a workflow.
 func (c *call) waitsForWorkflow(workflow string) bool {
 	for depth := 0; c != nil && depth < maxRetryChain; depth++ {
-		if slices.ContainsFunc(c.expand().decisions, func(d recordedVerdict) bool { return d.approval.valueOrZero().workflow == workflow }) {
+		if slices.ContainsFunc(c.expand().decisions, func(d fact.RecordedVerdict) bool { return d.Approval.ValueOrZero().Workflow == workflow }) {
 			return true
 		}
 		c = c.retriedCall
@@ -128,7 +130,7 @@ func (c *call) waitsForWorkflow(workflow string) bool {
 // say for which, as the decisions of recordings may.
 func (x *details) waitsForUnnamed() bool {
 	d := x.lastDecision()
-	return d != nil && nativeVerdict(d.verdict) == events.Ask && d.approval.valueOrZero().workflow == ""
+	return d != nil && nativeVerdict(d.Verdict) == events.Ask && d.Approval.ValueOrZero().Workflow == ""
 }
 
 // Cases of AH-C-105.
@@ -141,7 +143,7 @@ const (
 // tries again.
 func (c *call) hasDecision(reference string) bool {
 	for depth := 0; c != nil && depth < maxRetryChain; depth++ {
-		if slices.ContainsFunc(c.expand().decisions, func(d recordedVerdict) bool { return d.id == reference || d.approvalRef == reference }) {
+		if slices.ContainsFunc(c.expand().decisions, func(d fact.RecordedVerdict) bool { return d.Id == reference || d.ApprovalRef == reference }) {
 			return true
 		}
 		c = c.retriedCall

@@ -3,6 +3,8 @@ package correlation
 import (
 	"encoding/binary"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -22,17 +24,17 @@ type callSummary struct {
 }
 
 func summaryOf(c *call) callSummary {
-	o := callSummary{argsPrefix: c.args.sumPrefix(), denied: c.directVerdict().verdict == events.Deny}
-	o.exactArgs = c.args.known && len(c.args.redactedPaths) == 0
+	o := callSummary{argsPrefix: c.args.SumPrefix(), denied: c.directVerdict().verdict == events.Deny}
+	o.exactArgs = c.args.Known && len(c.args.RedactedPaths) == 0
 	for _, e := range c.events {
 		o.nameFilter |= nameFilterBits(e)
 	}
 	for i := range c.decisions {
 		d := &c.decisions[i]
-		o.nameFilter |= nameFilterBits(d.eventID) | nameFilterBits(d.approval.valueOrZero().workflow)
-		o.exactArgs = o.exactArgs && (d.argsDigest == "" || compareToDecision(&c.args, d.argsDigest) == argsEqual)
+		o.nameFilter |= nameFilterBits(d.EventID) | nameFilterBits(d.Approval.ValueOrZero().Workflow)
+		o.exactArgs = o.exactArgs && (d.ArgsDigest == "" || fact.CompareToDecision(&c.args, d.ArgsDigest) == fact.ArgsEqual)
 	}
-	o.nameFilter |= nameFilterBits(c.pendingApproval.valueOrZero().workflow)
+	o.nameFilter |= nameFilterBits(c.pendingApproval.ValueOrZero().Workflow)
 	return o
 }
 
@@ -51,9 +53,9 @@ func nameFilterBits(name string) uint64 {
 
 // hasOtherArguments tells that a call that is over has other arguments than a fact, if that
 // can be said without expanding it.
-func (c *call) hasOtherArguments(f *fact) bool {
-	return c.details == nil && c.summary.exactArgs && f.args.known && f.args.decisionDigest == "" && len(f.args.redactedPaths) == 0 &&
-		f.args.sumPrefix() != c.summary.argsPrefix
+func (c *call) hasOtherArguments(f *fact.Fact) bool {
+	return c.details == nil && c.summary.exactArgs && f.Args.Known && f.Args.DecisionDigest == "" && len(f.Args.RedactedPaths) == 0 &&
+		f.Args.SumPrefix() != c.summary.argsPrefix
 }
 
 // mayHaveName tells that a call may go by a name.
@@ -122,7 +124,7 @@ func (c *call) compactedDecisionIDs() []string {
 type callFreeLists struct {
 	details   []*details
 	timelines [][]timelineEntry
-	decisions [][]recordedVerdict
+	decisions [][]fact.RecordedVerdict
 	names     [][]string // with room for one
 	codec     detailsCodec
 }
@@ -187,13 +189,13 @@ func (s *callFreeLists) allocTimeline(n int) []timelineEntry {
 	return make([]timelineEntry, 0, max(n, typicalSteps))
 }
 
-func (s *callFreeLists) allocVerdicts(n int) []recordedVerdict {
+func (s *callFreeLists) allocVerdicts(n int) []fact.RecordedVerdict {
 	if k := len(s.decisions); k > 0 && n == 1 {
 		d := s.decisions[k-1]
 		s.decisions = s.decisions[:k-1]
 		return d
 	}
-	return make([]recordedVerdict, 0, n)
+	return make([]fact.RecordedVerdict, 0, n)
 }
 
 // codedWords are texts that most calls have, by the code that wordCode gives them. The

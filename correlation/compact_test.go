@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -99,9 +101,9 @@ func TestFoldingKnowsEveryField(t *testing.T) {
 		if seed > 0 { // at first, everything
 			emptied(reflect.ValueOf(want).Elem(), random)
 		}
-		for _, a := range []*arguments{&want.args, &want.executedArgs} {
-			if !a.known { // then there are none
-				*a = arguments{decisionDigest: a.decisionDigest}
+		for _, a := range []*fact.Arguments{&want.args, &want.executedArgs} {
+			if !a.Known { // then there are none
+				*a = fact.Arguments{DecisionDigest: a.DecisionDigest}
 			}
 		}
 		if got := refolded(want); !reflect.DeepEqual(got, want) {

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
-func key(n uint64) (s sum) {
+func key(n uint64) (s fact.Sum) {
 	binary.BigEndian.PutUint64(s[:], n)
 	return s
 }
@@ -104,7 +106,7 @@ func TestFloodKeepsOrder(t *testing.T) {
 		l.eventFrom("other", "rt1", wire(1000+i, "tool.invoked", 1, tree{"tool": "lookup", "tool_call_id": fmt.Sprint("call_", i), "session_id": fmt.Sprint("sess_x", 95+i%5)}))
 		core.Apply(l.msgs[len(l.msgs)-1])
 	}
-	if !slices.ContainsFunc(core.engine.trackers.sessions.All(), func(w *protocolSession) bool { return w.origin.key.tenant == "acme" }) {
+	if !slices.ContainsFunc(core.engine.trackers.sessions.All(), func(w *protocolSession) bool { return w.origin.Key.Tenant == "acme" }) {
 		t.Error("the session of the tenant that sent little is not followed any more")
 	}
 	if core.engine.trackers.storedItems > core.engine.trackers.storedItemLimit {

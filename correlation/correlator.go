@@ -28,6 +28,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -46,9 +48,19 @@ type Correlator struct {
 	retiredKeys        map[string]bool        // by key id: it counts no more
 	// sharedKeys is a copy of keys for the decoders.
 	sharedKeys atomic.Pointer[signing.KeySet]
-	decoder    *Decoder   // of Apply
-	arena      InputArena // of Apply
+	decoder    *fact.Decoder   // of Apply
+	arena      fact.InputArena // of Apply
 }
+
+// The types of package fact that callers of a Correlator hold.
+type (
+	// Decoder reads messages of the log.
+	Decoder = fact.Decoder
+	// Input is a message that was decoded: what Step takes.
+	Input = fact.Input
+	// InputArena is what Inputs are made of.
+	InputArena = fact.InputArena
+)
 
 // New makes a correlator that has seen nothing yet.
 func New(o Options) *Correlator {
@@ -75,7 +87,7 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 	if m.Seq <= c.engine.stats.Seq {
 		return nil
 	}
-	var in Input
+	var in fact.Input
 	c.arena.Reset()
 	c.decoder.DecodeInto(&in, m, &c.arena)
 	outs := slices.Clone(c.Step(&in))
@@ -87,25 +99,25 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 
 // Step is Apply for a message that was decoded. Its outputs are not encoded yet:
 // see Output.Encode. The list is good until the next Step, the outputs until Reuse.
-func (c *Correlator) Step(in *Input) []Output {
-	m, p := &in.message, &in.parsedSubject
+func (c *Correlator) Step(in *fact.Input) []Output {
+	m, p := &in.Raw, &in.ParsedSubject
 	if m.Seq <= c.engine.stats.Seq {
 		return nil
 	}
 	c.engine.stats.Seq = m.Seq
 	c.engine.findings.clearOutputs()
-	if in.isOwnRecord {
+	if in.IsOwnRecord {
 		return nil
 	}
 	c.engine.stats.Messages++
 	c.engine.advanceTimers(m.Time)
 	switch {
-	case in.hasBadSubject:
+	case in.HasBadSubject:
 		c.reportBadSubject(*m)
-	case in.event != nil:
+	case in.Event != nil:
 		c.applyEvent(in)
-	case in.decision != nil:
-		c.applyDecision(m, p, in.decision)
+	case in.Decision != nil:
+		c.applyDecision(m, p, in.Decision)
 	case p.Class == subject.Approvals:
 		c.applyApproval(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlKey:
@@ -127,19 +139,19 @@ func (c *Correlator) Step(in *Input) []Output {
 // the marks of calls: a processor waits for many places of large tables at the same
 // time, but for one after the other if each is looked at when it is needed. It changes
 // nothing.
-func (c *Correlator) Prefetch(inputs []Input) {
+func (c *Correlator) Prefetch(inputs []fact.Input) {
 	var from *sourceState // of the last one: often that of the next
 	for i := range inputs {
-		f := inputs[i].fact()
-		if f == nil || f.cachedIDSum.isZero() || !f.cachedHashes.computed {
+		f := inputs[i].Fact()
+		if f == nil || f.CachedIDSum.IsZero() || !f.CachedHashes.Computed {
 			continue
 		}
 		var read uint64
 		if from, read = c.engine.history.prefetch(f, from); from == nil {
 			continue
 		}
-		if f.kind == kindPre {
-			read += c.engine.lineage.prefetch(&f.cachedHashes, f.cachedIDSum)
+		if f.Kind == fact.KindPre {
+			read += c.engine.lineage.prefetch(&f.CachedHashes, f.CachedIDSum)
 		}
 		c.engine.prefetched += read
 	}
@@ -213,7 +225,7 @@ func (x *details) isUndecided() bool {
 
 // NewDecoder makes a Decoder for the Correlator. It may be called, and the
 // Decoder may be used, while another goroutine uses the Correlator.
-func (c *Correlator) NewDecoder() *Decoder {
+func (c *Correlator) NewDecoder() *fact.Decoder {
 	o := c.engine.opts
-	return newDecoder(decoderOptions{space: o.Space, tenantKey: o.TenantKey, sessionKey: o.SessionKey, sharedKeys: &c.sharedKeys, protocols: readingOf})
+	return fact.NewDecoder(fact.DecoderOptions{Space: o.Space, TenantKey: o.TenantKey, SessionKey: o.SessionKey, SharedKeys: &c.sharedKeys, Protocols: readingOf})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events"
@@ -258,7 +260,7 @@ func TestIDsFromHell(t *testing.T) {
 			r := l.run()
 			wantRules(t, r.findings)
 			c := r.only(t)
-			if len(c.ToolCallID) > maxIDBytes || c.State != events.CallCompleted || (size <= maxIDBytes && c.Session != id) {
+			if len(c.ToolCallID) > fact.MaxIDBytes || c.State != events.CallCompleted || (size <= fact.MaxIDBytes && c.Session != id) {
 				t.Errorf("call %+v", c)
 			}
 			if last := r.outputs[len(r.outputs)-1]; last.Subject != space.Call("acme", "completed", id) {
@@ -580,7 +582,7 @@ func TestBounds(t *testing.T) {
 		if n := core.Stats().Sources; n != 2 {
 			t.Errorf("%d sources", n)
 		}
-		if s, ok := core.engine.history.sources.Get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.Len() > 3 {
+		if s, ok := core.engine.history.sources.Get(fact.SourceKey{Tenant: "acme", Source: "rt0"}); !ok || s.firstContents.Len() > 3 {
 			t.Error("the busy source was forgotten, or remembers too much")
 		}
 	})

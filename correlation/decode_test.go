@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events"
@@ -14,16 +16,16 @@ import (
 )
 
 // ways are two decoders of one correlator, one of which makes a tree of every event.
-func ways(c *Correlator) (short, long *Decoder) {
+func ways(c *Correlator) (short, long *fact.Decoder) {
 	short, long = c.NewDecoder(), c.NewDecoder()
-	long.alwaysTree = true
+	long.AlwaysTree = true
 	return short, long
 }
 
 var everything = cmp.Exporter(func(reflect.Type) bool { return true })
 
 // holdTreeless fails if a message is read otherwise without a tree.
-func holdTreeless(t *testing.T, short, long *Decoder, m events.LogMessage) {
+func holdTreeless(t *testing.T, short, long *fact.Decoder, m events.LogMessage) {
 	t.Helper()
 	got, want := short.Decode(m), long.Decode(m)
 	if reflect.DeepEqual(got, want) {
@@ -46,8 +48,8 @@ func TestTreelessFacts(t *testing.T) {
 		for _, m := range l.msgs {
 			holdTreeless(t, short, long, m)
 		}
-		if (name == "aaep" || name == "agenthook" || name == "governed") && short.treelessReads < len(l.msgs)*3/4-1 {
-			t.Errorf("%s: %d of %d messages are read without a tree", name, short.treelessReads, len(l.msgs))
+		if (name == "aaep" || name == "agenthook" || name == "governed") && short.TreelessReads < len(l.msgs)*3/4-1 {
+			t.Errorf("%s: %d of %d messages are read without a tree", name, short.TreelessReads, len(l.msgs))
 		}
 	}
 }
@@ -145,7 +147,7 @@ func TestGovernedFlat(t *testing.T) {
 			short, long := ways(l.run().core)
 			m := l.msgs[len(l.msgs)-1]
 			holdTreeless(t, short, long, m)
-			if (short.treelessReads == 1) != tt.treeless {
+			if (short.TreelessReads == 1) != tt.treeless {
 				t.Errorf("read without a tree: %v: %s", !tt.treeless, m.Body)
 			}
 		})
@@ -187,13 +189,13 @@ func TestSessionDigests(t *testing.T) {
 		"the session's, cut":    {ownKey.Form(), "different"},
 		"only a prefix of them": {digest.PrefixSession, "unknown"},
 	} {
-		ran := newArguments(input, digestKeyers{tenant: digest.NewKeyer(tenantKey), session: ownKey.Keyer()}, nil)
-		got := map[comparison]string{argsEqual: "equal", argsDifferent: "different", argsUnknown: "unknown"}[compareArguments(&arguments{decisionDigest: c.admitted}, &ran)]
+		ran := fact.NewArguments(input, fact.DigestKeyers{Tenant: digest.NewKeyer(tenantKey), Session: ownKey.Keyer()}, nil)
+		got := map[fact.Comparison]string{fact.ArgsEqual: "equal", fact.ArgsDifferent: "different", fact.ArgsUnknown: "unknown"}[fact.CompareArguments(&fact.Arguments{DecisionDigest: c.admitted}, &ran)]
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if compareArguments(&arguments{decisionDigest: ownKey.Digest(nil)}, &arguments{decisionDigest: otherKey.Digest(nil)}) != argsUnknown {
+	if fact.CompareArguments(&fact.Arguments{DecisionDigest: ownKey.Digest(nil)}, &fact.Arguments{DecisionDigest: otherKey.Digest(nil)}) != fact.ArgsUnknown {
 		t.Error("digests under two keys are compared")
 	}
 }
@@ -246,13 +248,13 @@ func TestWants(t *testing.T) {
 	}
 	ready = true
 	in := d.Decode(l.msgs[1])
-	if _, _, wants := in.NeedsSessionKey(); wants || digest.ComparableForm(in.event.fact.args.recordDigest) != ownKey.Form() {
-		t.Errorf("with the key: %v, %s", wants, in.event.fact.args.recordDigest)
+	if _, _, wants := in.NeedsSessionKey(); wants || digest.ComparableForm(in.Event.Fact.Args.RecordDigest) != ownKey.Form() {
+		t.Errorf("with the key: %v, %s", wants, in.Event.Fact.Args.RecordDigest)
 	}
-	for i := range maxSessionKeyers + 10 {
-		d.sessionKeyers.keyer("acme", strconv.Itoa(i))
+	for i := range fact.MaxSessionKeyers + 10 {
+		d.SessionKeyers.Keyer("acme", strconv.Itoa(i))
 	}
-	if n := len(d.sessionKeyers.known); n > maxSessionKeyers {
+	if n := len(d.SessionKeyers.Known); n > fact.MaxSessionKeyers {
 		t.Errorf("%d keys are kept", n)
 	}
 }
@@ -274,8 +276,8 @@ func TestMissingKey(t *testing.T) {
 			t.Errorf("%s: wants %v", session, wants)
 		}
 	}
-	if d.treelessReads != 2 {
-		t.Errorf("%d events were read, want one of each session", d.treelessReads)
+	if d.TreelessReads != 2 {
+		t.Errorf("%d events were read, want one of each session", d.TreelessReads)
 	}
 	ready = true
 	for _, m := range l.msgs[1:] {
@@ -283,7 +285,7 @@ func TestMissingKey(t *testing.T) {
 			t.Errorf("sequence %d still wants its key", m.Seq)
 		}
 	}
-	if d.treelessReads != 7 || len(d.sessionKeyers.missing) > 0 {
-		t.Errorf("%d events were read, %d sessions are missing", d.treelessReads, len(d.sessionKeyers.missing))
+	if d.TreelessReads != 7 || len(d.SessionKeyers.Missing) > 0 {
+		t.Errorf("%d events were read, %d sessions are missing", d.TreelessReads, len(d.SessionKeyers.Missing))
 	}
 }

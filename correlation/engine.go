@@ -3,6 +3,8 @@ package correlation
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
@@ -72,14 +74,14 @@ func (e *engine) configure(o *engineOptions) {
 }
 
 // processFact applies one fact; the part findings collects the outputs.
-func (e *engine) processFact(f *fact) {
-	if f.invalid {
+func (e *engine) processFact(f *fact.Fact) {
+	if f.Invalid {
 		e.refuseEvent(f)
 		return
 	}
 	n, conflict, before := e.history.classifyNovelty(f)
 	if conflict {
-		e.findings.reportRule(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withSeq(before))
+		e.findings.reportRule(ruleConflict, nil, f, findingFrom(f.EventID).withContent(f.CoreSum).withSeq(before))
 	}
 	if n == duplicate {
 		e.stats.Duplicates++
@@ -91,39 +93,39 @@ func (e *engine) processFact(f *fact) {
 		e.amendCall(f)
 		return
 	}
-	switch f.kind {
-	case kindRequest, kindPre, kindDecision:
+	switch f.Kind {
+	case fact.KindRequest, fact.KindPre, fact.KindDecision:
 		e.announceCall(f)
-	case kindPost:
+	case fact.KindPost:
 		e.completeCall(f)
-	case kindStopped, kindError, kindFailOpen, kindApproval, kindAdmissionReply:
+	case fact.KindStopped, fact.KindError, fact.KindFailOpen, fact.KindApproval, fact.KindAdmissionReply:
 		e.handleCallUpdate(f)
-	case kindSessionEnd:
+	case fact.KindSessionEnd:
 		e.endSession(f)
 	}
 }
 
 // ensureSession finds a session or makes it, and notes that it is active.
-func (e *engine) ensureSession(f *fact) *session {
+func (e *engine) ensureSession(f *fact.Fact) *session {
 	if s := e.calls.active(f); s != nil {
 		return s
 	}
 	if e.calls.isFull() {
-		e.evictSession(tables.ByPlaces, f.key)
+		e.evictSession(tables.ByPlaces, f.Key)
 	}
-	return e.calls.addSession(e.sharedOrigin(f), e.lineage.parentOf(f.key).rank)
+	return e.calls.addSession(e.sharedOrigin(f), e.lineage.parentOf(f.Key).rank)
 }
 
 // evictSession closes and forgets a session for something of another one, which stays: see
 // surplus. It reports whether there was one.
-func (e *engine) evictSession(by tables.Measure, stays sessionKey) bool {
+func (e *engine) evictSession(by tables.Measure, stays fact.SessionKey) bool {
 	s := e.calls.surplus(by, stays)
 	if s == nil {
 		return false
 	}
 	e.stats.Evicted++
 	for len(s.open) > 0 {
-		e.abandonCall(s.open[0], closedByDeadline, &fact{at: e.timers.now()})
+		e.abandonCall(s.open[0], closedByDeadline, &fact.Fact{At: e.timers.now()})
 	}
 	e.calls.forgetSession(s)
 	return true
@@ -134,24 +136,24 @@ func (e *engine) evictSession(by tables.Measure, stays sessionKey) bool {
 func (e *engine) enforceCallBounds(s *session, sl *callGroup) {
 	if len(sl.calls) > maxOpenPerID {
 		if open := sl.openCalls(); len(open) > maxOpenPerID {
-			e.abandonCall(open[0], closedByDeadline, &fact{at: e.timers.now()})
+			e.abandonCall(open[0], closedByDeadline, &fact.Fact{At: e.timers.now()})
 		}
 	}
 	if len(s.open) > e.opts.MaxOpenPerSession {
-		e.abandonCall(s.open[0], closedByDeadline, &fact{at: e.timers.now()})
+		e.abandonCall(s.open[0], closedByDeadline, &fact.Fact{At: e.timers.now()})
 	}
 	for _, by := range [...]tables.Measure{tables.ByCalls, tables.ByIDs} {
-		for e.calls.exceeds(by) && e.evictSession(by, s.key) {
+		for e.calls.exceeds(by) && e.evictSession(by, s.Key) {
 		}
 	}
 }
 
 // endSession abandons what is still open when a session ends.
-func (e *engine) endSession(f *fact) {
-	if f.key.session == noSession {
+func (e *engine) endSession(f *fact.Fact) {
+	if f.Key.Session == noSession {
 		return
 	}
-	s := e.calls.touch(f.key)
+	s := e.calls.touch(f.Key)
 	if s == nil {
 		return
 	}
@@ -164,20 +166,20 @@ func (e *engine) endSession(f *fact) {
 
 // sharedOrigin is a fact's origin to keep. Sessions of one publisher share the names of
 // that, and a session's calls and what follows their order share all of it.
-func (e *engine) sharedOrigin(f *fact) *origin {
-	if s := e.calls.find(f.key); s != nil && *s.origin == f.origin {
-		return s.origin
+func (e *engine) sharedOrigin(f *fact.Fact) *fact.Origin {
+	if s := e.calls.find(f.Key); s != nil && *s.Origin == f.Origin {
+		return s.Origin
 	}
-	if w := e.trackers.find(f.key, f.protocol); w != nil && *w.origin == f.origin {
+	if w := e.trackers.find(f.Key, f.Protocol); w != nil && *w.origin == f.Origin {
 		return w.origin
 	}
-	o := f.origin
-	names := e.history.sharedNames(o.key.publisher())
-	o.key.tenant, o.key.source = names.tenant, names.source
+	o := f.Origin
+	names := e.history.sharedNames(o.Key.Publisher())
+	o.Key.Tenant, o.Key.Source = names.Tenant, names.Source
 	for _, n := range [...]struct {
 		name *string
 		key  string
-	}{{&o.tenant, o.key.tenant}, {&o.source, o.key.source}, {&o.session, o.key.session}} {
+	}{{&o.Tenant, o.Key.Tenant}, {&o.Source, o.Key.Source}, {&o.Session, o.Key.Session}} {
 		if *n.name == n.key {
 			*n.name = n.key
 		}
@@ -186,7 +188,7 @@ func (e *engine) sharedOrigin(f *fact) *origin {
 }
 
 // ensureProtocolSession finds the session of a fact or begins to follow it.
-func (e *engine) ensureProtocolSession(f *fact) *protocolSession {
+func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 	if w := e.trackers.active(f); w != nil {
 		return w
 	}
@@ -194,21 +196,21 @@ func (e *engine) ensureProtocolSession(f *fact) *protocolSession {
 }
 
 // trackFact hands a fact to its session.
-func (e *engine) trackFact(f *fact, n novelty) {
-	if f.mandateRef != nil {
-		e.mandates.recordMandateUse(f, f.mandateRef)
+func (e *engine) trackFact(f *fact.Fact, n novelty) {
+	if f.MandateRef != nil {
+		e.mandates.recordMandateUse(f, f.MandateRef)
 	}
-	if f.kind == kindDecision && n == novel {
+	if f.Kind == fact.KindDecision && n == novel {
 		e.admissions.checkAdmissionDecision(f)
 		e.approvals.checkIgnoredApproval(f)
 	}
-	if f.requestFlags != 0 {
+	if f.RequestFlags != 0 {
 		e.admissions.recordFlaggedRequest(f)
 	}
-	if f.receiptDecisionID != "" {
+	if f.ReceiptDecisionID != "" {
 		e.admissions.recordNamedDecision(f)
 	}
-	if track := rowOf(f.protocol).track; track != nil {
+	if track := rowOf(f.Protocol).track; track != nil {
 		track(e, f, n)
 	} else {
 		e.findings.reportEventFindings(nil, f)
@@ -241,7 +243,7 @@ func (e *engine) expireCallDeadlines() {
 		if !due {
 			return
 		}
-		e.abandonCall(c, closedByDeadline, &fact{at: c.deadline})
+		e.abandonCall(c, closedByDeadline, &fact.Fact{At: c.deadline})
 	}
 }
 
@@ -257,14 +259,14 @@ func (e *engine) expireSessions() {
 const maxReemittedCalls = 64
 
 // hasSession implements sessionRegister.
-func (e *engine) hasSession(key sessionKey, hash uint32) bool {
+func (e *engine) hasSession(key fact.SessionKey, hash uint32) bool {
 	return e.calls.hasSession(key, hash)
 }
 
 // upgradeParentLink implements sessionRegister. The calls of the session that ended last
 // are emitted again, in the order in which they ended: at most once for each rank, of
 // which there are five. The record of how an open call ends will name the parent anyway.
-func (e *engine) upgradeParentLink(key sessionKey, rank int8) {
+func (e *engine) upgradeParentLink(key fact.SessionKey, rank int8) {
 	s := e.calls.find(key)
 	if s == nil || rank <= s.parentLinkRank {
 		return

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -8,13 +9,13 @@ import (
 
 // announceCall takes a request copy, a decision or a pre event: it attaches to the
 // call it belongs to or opens a new one.
-func (e *engine) announceCall(f *fact) {
+func (e *engine) announceCall(f *fact.Fact) {
 	e.nameByRequest(f)
-	if !f.hasTool() {
+	if !f.HasTool() {
 		return
 	}
-	s, protocol := e.ensureSession(f), rowOf(f.protocol)
-	s.askedAdmission = s.askedAdmission || f.kind == kindRequest && protocol.requestAnnounces
+	s, protocol := e.ensureSession(f), rowOf(f.Protocol)
+	s.askedAdmission = s.askedAdmission || f.Kind == fact.KindRequest && protocol.requestAnnounces
 	c := s.matchAnnouncement(f)
 	if c == nil {
 		c = e.openOccurrence(s, f)
@@ -27,10 +28,10 @@ func (e *engine) announceCall(f *fact) {
 		}
 	}
 	e.lineage.recordCallTargets(c, f)
-	if f.decision != nil && f.decision.hasReceipt {
+	if f.Decision != nil && f.Decision.HasReceipt {
 		e.receipts.recordReceipt(f)
 	}
-	if !e.handoffs.isEmpty() || protocol.handsOver {
+	if !e.handoffs.isEmpty() || protocol.HandsOver {
 		e.handoffs.trackHandoff(s, c, f)
 	}
 	if protocol.onceUnderID {
@@ -39,9 +40,9 @@ func (e *engine) announceCall(f *fact) {
 	if protocol.rulesApprovals {
 		e.judge.checkApprovalBypass(s, c, f)
 	}
-	s.linkDecision(c, f.decisionID)
+	s.linkDecision(c, f.DecisionID)
 	e.timers.extendDeadline(c, f, e.calls.openCount())
-	if f.kind == kindDecision && len(c.retractable) > 0 {
+	if f.Kind == fact.KindDecision && len(c.retractable) > 0 {
 		e.receipts.retractUnknownReference(c, f)
 	}
 	e.approvals.useWorkflow(c, f)
@@ -62,32 +63,32 @@ func (e *engine) announceCall(f *fact) {
 // nameByRequest gives a decision the call of its request where its record names none:
 // the admitter refuses names that are too long and leaves them out of the record, but
 // the request has them.
-func (e *engine) nameByRequest(f *fact) {
-	if f.kind != kindDecision || f.callKey.id != "" || f.decisionID == "" {
+func (e *engine) nameByRequest(f *fact.Fact) {
+	if f.Kind != fact.KindDecision || f.CallKey.Id != "" || f.DecisionID == "" {
 		return
 	}
-	s := e.calls.find(f.key)
+	s := e.calls.find(f.Key)
 	if s == nil {
 		return
 	}
-	if c := s.callOfDecision(f.decisionID); c != nil && c.group.key != f.callKey && (f.tool == "" || f.tool == c.tool) {
-		f.callID = c.id
-		f.setCallKey(c.group.key)
+	if c := s.callOfDecision(f.DecisionID); c != nil && c.group.key != f.CallKey && (f.Tool == "" || f.Tool == c.tool) {
+		f.CallID = c.id
+		f.SetCallKey(c.group.key)
 	}
 }
 
 // amendCall takes a copy of an earlier event that differs only in what it says
 // about verdict and approval: the request form and the evidence form of one
 // event (AH-C-050).
-func (e *engine) amendCall(f *fact) {
-	if f.kind != kindPre {
+func (e *engine) amendCall(f *fact.Fact) {
+	if f.Kind != fact.KindPre {
 		return
 	}
-	s := e.calls.touch(f.key)
+	s := e.calls.touch(f.Key)
 	if s == nil {
 		return
 	}
-	if c := s.findInGroup(f.callKey, f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) }); c != nil {
+	if c := s.findInGroup(f.CallKey, f.EventID, func(c *call) bool { return c.hasEvent(f.EventID) }); c != nil {
 		before := c.effectiveVerdict()
 		c.applyClaims(f)
 		e.settleVerdict(c, f)
@@ -99,8 +100,8 @@ func (e *engine) amendCall(f *fact) {
 }
 
 // attachAnnouncement notes that an announcement belongs to a call, which may be over.
-func (e *engine) attachAnnouncement(c *call, f *fact) {
-	if f.kind == kindPre && c.hasPost || f.kind == kindRequest && c.state == events.CallOrphaned {
+func (e *engine) attachAnnouncement(c *call, f *fact.Fact) {
+	if f.Kind == fact.KindPre && c.hasPost || f.Kind == fact.KindRequest && c.state == events.CallOrphaned {
 		e.attachLateAnnouncement(c, f)
 		return
 	}
@@ -108,7 +109,7 @@ func (e *engine) attachAnnouncement(c *call, f *fact) {
 }
 
 // openOccurrence makes a new occurrence.
-func (e *engine) openOccurrence(s *session, f *fact) *call {
+func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
 	sl := s.ensureGroup(f)
 	other := sl.oldestOpen()
 	c := e.calls.newOccurrence(s, f)
@@ -123,10 +124,10 @@ func (e *engine) openOccurrence(s *session, f *fact) *call {
 		e.calls.linkRetry(c, before)
 	}
 	e.judge.checkEarlierEnd(sl, c, f)
-	if other != nil && f.callKey.id != "" && !rowOf(f.protocol).onceUnderID {
-		e.findings.reportRule(ruleReused, c, f, findingFrom(other.firstEvent(), f.eventID).withEventsOf(other).withCase(caseReusedOpen))
+	if other != nil && f.CallKey.Id != "" && !rowOf(f.Protocol).onceUnderID {
+		e.findings.reportRule(ruleReused, c, f, findingFrom(other.firstEvent(), f.EventID).withEventsOf(other).withCase(caseReusedOpen))
 	}
-	if f.kind != kindDecision || f.decision.verdict != events.Deny {
+	if f.Kind != fact.KindDecision || f.Decision.Verdict != events.Deny {
 		e.findings.emitCall(c)
 	}
 	e.enforceCallBounds(s, sl)
@@ -134,9 +135,9 @@ func (e *engine) openOccurrence(s *session, f *fact) *call {
 }
 
 // settleVerdict closes a call that was denied, and judges a verdict that came late.
-func (e *engine) settleVerdict(c *call, f *fact) {
+func (e *engine) settleVerdict(c *call, f *fact.Fact) {
 	if c.hasPost {
-		if f.kind == kindDecision && len(c.decisions) == 1 {
+		if f.Kind == fact.KindDecision && len(c.decisions) == 1 {
 			e.judge.judgeLateVerdict(c, f)
 		}
 		return
@@ -148,7 +149,7 @@ func (e *engine) settleVerdict(c *call, f *fact) {
 }
 
 // abandonCall closes a call that will not be completed in time.
-func (e *engine) abandonCall(c *call, why closeReason, f *fact) {
+func (e *engine) abandonCall(c *call, why closeReason, f *fact.Fact) {
 	e.calls.closeCall(c, events.CallAbandoned, why)
 	e.judge.reportMissingCompletion(c, f)
 	e.judge.judgeCallClaims(c, f)
@@ -157,8 +158,8 @@ func (e *engine) abandonCall(c *call, why closeReason, f *fact) {
 
 // completeCall takes a completion: it ends the oldest opened occurrence, comes late
 // for one that was closed without it, or has nothing before it.
-func (e *engine) completeCall(f *fact) {
-	if !f.hasTool() && f.retriedKey == (callKey{}) {
+func (e *engine) completeCall(f *fact.Fact) {
+	if !f.HasTool() && f.RetriedKey == (fact.CallKey{}) {
 		return
 	}
 	s := e.ensureSession(f)
@@ -185,25 +186,25 @@ func (e *engine) completeCall(f *fact) {
 	e.calls.closeCall(c, stateAfter(f), closedByPost)
 	e.judge.judgeCallClaims(c, f)
 	e.receipts.judgeReference(c, f)
-	c.executedArgs.canonical = nil
+	c.executedArgs.Canonical = nil
 	e.findings.emitCall(c)
 }
 
 // recordOrphan records a completion that nothing was before.
-func (e *engine) recordOrphan(s *session, f *fact) {
+func (e *engine) recordOrphan(s *session, f *fact.Fact) {
 	c := e.calls.newOccurrence(s, f)
 	sl := c.group
 	sl.calls = append(sl.calls, c)
 	c.state, c.closeReason = events.CallOrphaned, closedByPost
 	c.recordCompletion(f)
-	c.executedArgs.canonical = nil
+	c.executedArgs.Canonical = nil
 	s.moveToClosed(c)
 	detail := caseOrphan
 	if sl.count > 1 {
 		detail = caseOrphanAgain
 	}
-	e.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
-	if check := rowOf(f.protocol).checkOrphan; check != nil {
+	e.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.EventID).withCase(detail))
+	if check := rowOf(f.Protocol).checkOrphan; check != nil {
 		check(e.judge, sl, c, f)
 	}
 	e.receipts.checkReceiptUse(c, f)
@@ -214,8 +215,8 @@ func (e *engine) recordOrphan(s *session, f *fact) {
 // handleCallUpdate takes what a producer says about a call beside announcing and
 // completing it. What it says about unknown calls is remembered if it ends them, and is no
 // finding.
-func (e *engine) handleCallUpdate(f *fact) {
-	s := e.calls.touch(f.key)
+func (e *engine) handleCallUpdate(f *fact.Fact) {
+	s := e.calls.touch(f.Key)
 	if s == nil {
 		e.bufferEarlyUpdate(f)
 		return
@@ -230,16 +231,16 @@ func (e *engine) handleCallUpdate(f *fact) {
 	e.findings.emitCall(c)
 }
 
-func (e *engine) stopCall(c *call, f *fact, state events.CallState, why closeReason) {
+func (e *engine) stopCall(c *call, f *fact.Fact, state events.CallState, why closeReason) {
 	if c.hasPost {
 		return
 	}
 	c.addStep(stepClosed, f)
 	if c.outcome == "" {
-		c.outcome = f.outcome
+		c.outcome = f.Outcome
 	}
 	if !c.hasRequest {
-		c.endedAt = f.producerTimes.happenedAt
+		c.endedAt = f.ProducerTimes.HappenedAt
 	}
 	if c.isOpen() || c.state == events.CallAbandoned {
 		e.judge.retractMissingCompletion(c, f)
@@ -251,8 +252,8 @@ func (e *engine) stopCall(c *call, f *fact, state events.CallState, why closeRea
 // completeInOtherProtocol takes the other protocol's view of a completion. What it knows
 // beyond the first counts: arguments, where the first had none, and that the call
 // ran, where the first left that open.
-func (e *engine) completeInOtherProtocol(c *call, f *fact) {
-	if c.endedIn.has(f.protocol) {
+func (e *engine) completeInOtherProtocol(c *call, f *fact.Fact) {
+	if c.endedIn.has(f.Protocol) {
 		return
 	}
 	before := c.maxEffect
@@ -260,16 +261,16 @@ func (e *engine) completeInOtherProtocol(c *call, f *fact) {
 	c.applyClaims(f)
 	c.recordTimes(f)
 	c.addStep(stepCompleted, f)
-	if f.effect != noEffect && c.execSeq == 0 {
-		c.execSeq = f.seq
+	if f.Effect != fact.NoEffect && c.execSeq == 0 {
+		c.execSeq = f.Seq
 	}
-	fresh := f.effect != noEffect && f.args.known && !c.executedArgs.known
+	fresh := f.Effect != fact.NoEffect && f.Args.Known && !c.executedArgs.Known
 	if fresh {
-		c.executedArgs = f.args
-		c.executedArgs.canonical = nil
+		c.executedArgs = f.Args
+		c.executedArgs.Canonical = nil
 	}
 	switch {
-	case f.effect > before:
+	case f.Effect > before:
 		e.judge.judgeExecution(c, f)
 	case fresh && c.effectiveVerdict().verdict != events.Deny:
 		e.judge.compareCallInput(c, f, c.effectiveVerdict())
@@ -286,26 +287,26 @@ func (c *call) decidedAncestor() *call {
 	return c
 }
 
-func (c *call) recordCompletion(f *fact) {
+func (c *call) recordCompletion(f *fact.Fact) {
 	c.mergeIdentity(f)
 	c.recordProtocol(f)
 	c.recordTimes(f)
 	c.applyClaims(f)
 	c.addStep(stepCompleted, f)
-	c.hasPost, c.postEvent, c.postProtocol = true, f.eventID, f.protocol
-	c.outcome, c.hasMutationReason = f.outcome, f.hasMutationReason
-	if !c.hasPre || !c.hasRequest && rowOf(f.protocol).requestAnnounces {
-		c.endedAt = f.producerTimes.happenedAt
+	c.hasPost, c.postEvent, c.postProtocol = true, f.EventID, f.Protocol
+	c.outcome, c.hasMutationReason = f.Outcome, f.HasMutationReason
+	if !c.hasPre || !c.hasRequest && rowOf(f.Protocol).requestAnnounces {
+		c.endedAt = f.ProducerTimes.HappenedAt
 	}
-	if f.effect != noEffect {
-		c.execSeq, c.executedArgs = f.seq, f.args
+	if f.Effect != fact.NoEffect {
+		c.execSeq, c.executedArgs = f.Seq, f.Args
 	}
 }
 
 // stateAfter is the state after a completion, by the protocol's own word; a word
 // that is not known completes the call.
-func stateAfter(f *fact) events.CallState {
-	switch f.outcome {
+func stateAfter(f *fact.Fact) events.CallState {
+	switch f.Outcome {
 	case "failed", "cancelled", "timed_out", "error", "timeout":
 		return events.CallFailed
 	case "denied", "blocked":
@@ -316,21 +317,21 @@ func stateAfter(f *fact) events.CallState {
 
 // findUpdatedCall finds the call that a remark is about: by its id, by the event it
 // names, by the approval workflow.
-func (s *session) findUpdatedCall(f *fact) *call {
-	if sl := s.findGroup(f); sl != nil && f.callKey.id != "" {
+func (s *session) findUpdatedCall(f *fact.Fact) *call {
+	if sl := s.findGroup(f); sl != nil && f.CallKey.Id != "" {
 		if c := sl.oldestOpen(); c != nil {
 			return c
 		}
 		return sl.latestClosed((*call).awaitsCompletion)
 	}
-	for _, event := range append([]string{f.eventID}, f.relatedEventIDs...) {
+	for _, event := range append([]string{f.EventID}, f.RelatedEventIDs...) {
 		if c := s.findNamed(event, func(c *call) bool { return c.hasEvent(event) }); c != nil {
 			return c
 		}
 	}
-	workflow := f.approval.valueOrZero().workflow
+	workflow := f.Approval.ValueOrZero().Workflow
 	if workflow == "" {
 		return nil
 	}
-	return s.findNamed(workflow, func(c *call) bool { return c.awaitedApproval().workflow == workflow })
+	return s.findNamed(workflow, func(c *call) bool { return c.awaitedApproval().Workflow == workflow })
 }

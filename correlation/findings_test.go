@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events"
@@ -198,7 +200,7 @@ func newFindingsPart() *findings {
 // and a retraction only of what was emitted.
 func TestFindingsAreEmittedOnce(t *testing.T) {
 	fs := newFindingsPart()
-	f := &fact{seq: 7, origin: originOf("acme", "rt1", "s1"), eventID: "e1", tool: "pay"}
+	f := &fact.Fact{Seq: 7, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "e1", Tool: "pay"}
 	emitted := func(n int, what string) {
 		t.Helper()
 		if got := len(fs.pending()); got != n {

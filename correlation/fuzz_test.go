@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -111,12 +113,12 @@ func FuzzMask(f *testing.F) {
 		if err != nil {
 			return
 		}
-		a := newArguments(canonical, digestKeyers{}, []string{path})
-		b := newArguments([]byte(`{"other":true}`), digestKeyers{}, nil)
-		if compareArguments(&a, &b) == argsEqual && a.plainSum != b.plainSum {
+		a := fact.NewArguments(canonical, fact.DigestKeyers{}, []string{path})
+		b := fact.NewArguments([]byte(`{"other":true}`), fact.DigestKeyers{}, nil)
+		if fact.CompareArguments(&a, &b) == fact.ArgsEqual && a.PlainSum != b.PlainSum {
 			t.Fatal("a redaction made different arguments equal")
 		}
-		if compareArguments(&a, &a) != argsEqual {
+		if fact.CompareArguments(&a, &a) != fact.ArgsEqual {
 			t.Fatal("not equal to itself")
 		}
 	})

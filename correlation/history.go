@@ -3,6 +3,8 @@ package correlation
 import (
 	"cmp"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
@@ -10,24 +12,24 @@ import (
 // about them were emitted.
 type history struct {
 	opts         *engineOptions `snapshot:"-"` // given anew
-	sources      *tables.LRU[sourceKey, *sourceState]
+	sources      *tables.LRU[fact.SourceKey, *sourceState]
 	eventIDCount int // event ids that are remembered of all publishers
 }
 
-func newHistory() *history { return &history{sources: tables.NewLRU[sourceKey, *sourceState]()} }
+func newHistory() *history { return &history{sources: tables.NewLRU[fact.SourceKey, *sourceState]()} }
 
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
-	key             sourceKey
-	firstContents   *tables.FIFO[sum, firstContent] // by event id
-	variants        map[sum][]eventContent          // what else came under an id, which is rare
-	emittedFindings *tables.FIFO[sum, struct{}]     // findings that were emitted
+	key             fact.SourceKey
+	firstContents   *tables.FIFO[fact.Sum, firstContent] // by event id
+	variants        map[fact.Sum][]eventContent          // what else came under an id, which is rare
+	emittedFindings *tables.FIFO[fact.Sum, struct{}]     // findings that were emitted
 }
 
-func (s *sourceState) ID() sourceKey { return s.key }
+func (s *sourceState) ID() fact.SourceKey { return s.key }
 
 // eventContent is one content that came under an event id.
-type eventContent struct{ contentSum, coreSum sum }
+type eventContent struct{ contentSum, coreSum fact.Sum }
 
 // firstContent is the content that came first under an id.
 type firstContent struct {
@@ -36,7 +38,7 @@ type firstContent struct {
 }
 
 // hasContent reports whether a content came under an id, and whether its core did.
-func (s *sourceState) hasContent(id sum, first, v eventContent) (same, sameCore bool) {
+func (s *sourceState) hasContent(id fact.Sum, first, v eventContent) (same, sameCore bool) {
 	same, sameCore = first.contentSum == v.contentSum, first.coreSum == v.coreSum
 	for _, o := range s.variants[id] {
 		same, sameCore = same || o.contentSum == v.contentSum, sameCore || o.coreSum == v.coreSum
@@ -45,12 +47,12 @@ func (s *sourceState) hasContent(id sum, first, v eventContent) (same, sameCore 
 }
 
 // addVariant notes one more content under an id.
-func (s *sourceState) addVariant(id sum, v eventContent) {
+func (s *sourceState) addVariant(id fact.Sum, v eventContent) {
 	if len(s.variants[id]) == maxVariants-1 {
 		return
 	}
 	if s.variants == nil {
-		s.variants = map[sum][]eventContent{}
+		s.variants = map[fact.Sum][]eventContent{}
 	}
 	s.variants[id] = append(s.variants[id], v)
 }
@@ -75,10 +77,12 @@ const (
 	amended                  // seen before but for what it says about verdict and approval
 )
 
-func (h *history) ensureSource(k sourceKey) *sourceState { return h.ensureSourceHashed(k, k.Hash()) }
+func (h *history) ensureSource(k fact.SourceKey) *sourceState {
+	return h.ensureSourceHashed(k, k.Hash())
+}
 
 // ensureSourceHashed is ensureSource for a key whose hash is known.
-func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
+func (h *history) ensureSourceHashed(k fact.SourceKey, hash uint32) *sourceState {
 	if s, ok := h.sources.GetHashed(k, hash); ok {
 		return s
 	}
@@ -90,8 +94,8 @@ func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
 	}
 	s := &sourceState{
 		key:             k,
-		firstContents:   tables.NewFIFO[sum, firstContent](tables.NoLimit),
-		emittedFindings: tables.NewFIFO[sum, struct{}](findingsPerEvent * h.opts.MaxEventsPerSource),
+		firstContents:   tables.NewFIFO[fact.Sum, firstContent](tables.NoLimit),
+		emittedFindings: tables.NewFIFO[fact.Sum, struct{}](findingsPerEvent * h.opts.MaxEventsPerSource),
 	}
 	h.sources.Add(s)
 	return s
@@ -101,22 +105,22 @@ func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
 // history: AgentHook resumes after an approval by asking again with the same event, and
 // an event that was asked about was not published before. conflict says that other
 // content came under the same id, first in the message before.
-func (h *history) classifyNovelty(f *fact) (n novelty, conflict bool, before uint64) {
+func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, before uint64) {
 	switch {
-	case f.kind == kindRequest || f.kind == kindOtherRequest || f.kind == kindAdmissionReply:
+	case f.Kind == fact.KindRequest || f.Kind == fact.KindOtherRequest || f.Kind == fact.KindAdmissionReply:
 		return novel, false, 0
-	case f.kind == kindDecision && f.decisionID == "": // only in recordings
+	case f.Kind == fact.KindDecision && f.DecisionID == "": // only in recordings
 		return novel, false, 0
-	case f.kind != kindDecision && f.eventID == "":
+	case f.Kind != fact.KindDecision && f.EventID == "":
 		return novel, false, 0
 	}
-	id, v := f.idSum(), eventContent{f.contentSum, f.coreSum}
-	s := h.ensureSourceHashed(sourceKey{f.key.tenant, f.key.source}, f.originHashes().source)
+	id, v := f.IdSum(), eventContent{f.ContentSum, f.CoreSum}
+	s := h.ensureSourceHashed(fact.SourceKey{Tenant: f.Key.Tenant, Source: f.Key.Source}, f.OriginHashes().Source)
 	hash := id.Hash()
 	known := s.firstContents.LookupHashed(id, hash)
 	if known == nil {
 		h.trimEventIDs(s)
-		*s.firstContents.Add(id, hash) = firstContent{v, f.seq}
+		*s.firstContents.Add(id, hash) = firstContent{v, f.Seq}
 		h.eventIDCount++
 		return novel, false, 0
 	}
@@ -159,18 +163,18 @@ func (h *history) sourceCount() int { return h.sources.Len() }
 func (h *history) idCount() int { return h.eventIDCount }
 
 // emittedFindings are the findings about a publisher that were emitted.
-func (h *history) emittedFindings(k sourceKey) *tables.FIFO[sum, struct{}] {
+func (h *history) emittedFindings(k fact.SourceKey) *tables.FIFO[fact.Sum, struct{}] {
 	return h.ensureSource(k).emittedFindings
 }
 
 // hasDecision reports whether a decision on a call of a publisher was seen.
-func (h *history) hasDecision(k sourceKey, decisionID string) bool {
+func (h *history) hasDecision(k fact.SourceKey, decisionID string) bool {
 	s, there := h.sources.Peek(k)
-	return there && s.firstContents.Lookup(sumOf("decision", decisionID)) != nil
+	return there && s.firstContents.Lookup(fact.SumOf("decision", decisionID)) != nil
 }
 
 // sharedNames is a publisher's key in memory that is kept for it anyway.
-func (h *history) sharedNames(k sourceKey) sourceKey {
+func (h *history) sharedNames(k fact.SourceKey) fact.SourceKey {
 	if s, there := h.sources.Peek(k); there {
 		return s.key
 	}
@@ -179,41 +183,41 @@ func (h *history) sharedNames(k sourceKey) sourceKey {
 
 // prefetch reads the entries of the ids of facts; see Correlator.Ahead. It gives the
 // publisher of the fact, which is often that of the next: from, if that is the one.
-func (h *history) prefetch(f *fact, from *sourceState) (_ *sourceState, read uint64) {
-	if k := (sourceKey{f.key.tenant, f.key.source}); from == nil || from.key != k {
-		if from, _ = h.sources.PeekHashed(k, f.cachedHashes.source); from == nil {
+func (h *history) prefetch(f *fact.Fact, from *sourceState) (_ *sourceState, read uint64) {
+	if k := (fact.SourceKey{Tenant: f.Key.Tenant, Source: f.Key.Source}); from == nil || from.key != k {
+		if from, _ = h.sources.PeekHashed(k, f.CachedHashes.Source); from == nil {
 			return nil, 0
 		}
 	}
-	return from, from.firstContents.Prefetch(f.cachedIDSum.Hash())
+	return from, from.firstContents.Prefetch(f.CachedIDSum.Hash())
 }
 
 // checkRequestConflict compares a request with the event that shares its id: they must be
 // the same but for what admission adds (AH-C-050).
-func (j *judge) checkRequestConflict(c *call, f *fact) {
-	crossed := (f.kind == kindPre && c.frameKind == kindRequest) || (f.kind == kindRequest && c.frameKind == kindPre)
-	if !crossed || f.eventID == "" || f.eventID != c.frameEvent {
+func (j *judge) checkRequestConflict(c *call, f *fact.Fact) {
+	crossed := (f.Kind == fact.KindPre && c.frameKind == fact.KindRequest) || (f.Kind == fact.KindRequest && c.frameKind == fact.KindPre)
+	if !crossed || f.EventID == "" || f.EventID != c.frameEvent {
 		return
 	}
-	if f.frameSum != c.frameSum || compareArguments(&c.args, &f.args) == argsDifferent {
-		j.findings.reportRule(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withEventsOf(c))
+	if f.FrameSum != c.frameSum || fact.CompareArguments(&c.args, &f.Args) == fact.ArgsDifferent {
+		j.findings.reportRule(ruleConflict, nil, f, findingFrom(f.EventID).withContent(f.CoreSum).withEventsOf(c))
 	}
 }
 
 // checkSecondInvocation: in AAEP an id belongs to one invocation of a session
 // (AAEP-C-052).
-func (j *judge) checkSecondInvocation(s *session, c *call, f *fact) {
-	if f.kind != kindPre || f.callKey.id == "" {
+func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
+	if f.Kind != fact.KindPre || f.CallKey.Id == "" {
 		return
 	}
 	sl := s.ensureGroup(f)
 	if sl.invokedEvent == "" {
-		sl.invokedEvent = cmp.Or(f.eventID, "?")
+		sl.invokedEvent = cmp.Or(f.EventID, "?")
 		return
 	}
-	if sl.invokedEvent != f.eventID {
-		v := findingFrom(sl.invokedEvent, f.eventID)
-		if o := s.findInGroup(f.callKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
+	if sl.invokedEvent != f.EventID {
+		v := findingFrom(sl.invokedEvent, f.EventID)
+		if o := s.findInGroup(f.CallKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
 			v.withEventsOf(o)
 		}
 		j.findings.reportRule(ruleReused, c, f, v.withCase(caseReusedOnce))

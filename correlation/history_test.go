@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -44,7 +46,7 @@ func TestEventIDsAreBounded(t *testing.T) {
 		}
 	}
 	size := func(e *engine, source string) int {
-		s, _ := e.history.sources.Get(sourceKey{"acme", source})
+		s, _ := e.history.sources.Get(fact.SourceKey{Tenant: "acme", Source: source})
 		return s.firstContents.Len()
 	}
 	send("silent", 90)
@@ -105,19 +107,19 @@ func TestNovelty(t *testing.T) {
 	steps := []struct {
 		name          string
 		content, core uint64
-		kind          factKind
+		kind          fact.Kind
 		want          novelty
 		conflict      bool
 	}{
-		{"first", 1, 1, kindPre, novel, false},
-		{"again", 1, 1, kindPre, duplicate, false},
-		{"with a verdict", 2, 1, kindPre, amended, false},
-		{"with a verdict again", 2, 1, kindPre, duplicate, false},
-		{"with other arguments", 3, 3, kindPre, novel, true},
-		{"as a request", 1, 1, kindRequest, novel, false},
+		{"first", 1, 1, fact.KindPre, novel, false},
+		{"again", 1, 1, fact.KindPre, duplicate, false},
+		{"with a verdict", 2, 1, fact.KindPre, amended, false},
+		{"with a verdict again", 2, 1, fact.KindPre, duplicate, false},
+		{"with other arguments", 3, 3, fact.KindPre, novel, true},
+		{"as a request", 1, 1, fact.KindRequest, novel, false},
 	}
 	for i, s := range steps {
-		f := &fact{seq: uint64(10 + i), kind: s.kind, origin: originOf("acme", "rt1", "s1"), eventID: "e1", contentSum: key(s.content), coreSum: key(s.core)}
+		f := &fact.Fact{Seq: uint64(10 + i), Kind: s.kind, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "e1", ContentSum: key(s.content), CoreSum: key(s.core)}
 		n, conflict, before := h.classifyNovelty(f)
 		if n != s.want || conflict != s.conflict || conflict && before != 10 {
 			t.Errorf("%s: %v, conflict %v with %d", s.name, n, conflict, before)

@@ -3,6 +3,8 @@ package correlation
 import (
 	"errors"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -11,39 +13,39 @@ import (
 // applyDecision takes a message among the decisions. Only one that is signed by a
 // vouched key and published where it belongs is a verdict; the others are
 // findings and nothing else.
-func (c *Correlator) applyDecision(m *events.LogMessage, p *subject.Parsed, v *decodedDecision) {
-	if v.err != nil {
-		c.reportForged(v.unverifiedFact(m, p), caseUndecodable, decodeErrorText(v.err))
+func (c *Correlator) applyDecision(m *events.LogMessage, p *subject.Parsed, v *fact.DecodedDecision) {
+	if v.Err != nil {
+		c.reportForged(v.UnverifiedFact(m, p), caseUndecodable, fact.DecodeErrorText(v.Err))
 		return
 	}
-	if what := c.signatureDefect(m, v.signature); what != "" {
-		c.reportForged(v.unverifiedFact(m, p), "", what)
+	if what := c.signatureDefect(m, v.Signature); what != "" {
+		c.reportForged(v.UnverifiedFact(m, p), "", what)
 		return
 	}
-	if v.misplaced {
-		c.reportForged(v.unverifiedFact(m, p), caseSubject, "tenant, verdict or session differ")
+	if v.Misplaced {
+		c.reportForged(v.UnverifiedFact(m, p), caseSubject, "tenant, verdict or session differ")
 		return
 	}
-	if !v.decision.Verdict.Valid() {
-		c.reportForged(v.unverifiedFact(m, p), caseVerdict, "")
+	if !v.Decision.Verdict.Valid() {
+		c.reportForged(v.UnverifiedFact(m, p), caseVerdict, "")
 		return
 	}
-	c.engine.admissions.expectTrace(&v.decision)
-	c.engine.processFact(&v.fact)
+	c.engine.admissions.expectTrace(&v.Decision)
+	c.engine.processFact(&v.Fact)
 }
 
-func (c *Correlator) reportForged(f *fact, caseOf, what string) {
-	c.engine.findings.reportRule(ruleForged, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseOf).withText(what))
+func (c *Correlator) reportForged(f *fact.Fact, caseOf, what string) {
+	c.engine.findings.reportRule(ruleForged, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withCase(caseOf).withText(what))
 }
 
 // signatureDefect says what is wrong with a decision's signature, "" if nothing is.
-func (c *Correlator) signatureDefect(m *events.LogMessage, s verifiedSignature) string {
+func (c *Correlator) signatureDefect(m *events.LogMessage, s fact.VerifiedSignature) string {
 	token := m.HeaderValue(events.HeaderSignature)
 	if token == "" {
 		return "it has no signature"
 	}
-	kid, err := s.kid, error(nil)
-	if s.key == nil || !s.key.Equal(c.keys[s.kid]) {
+	kid, err := s.Kid, error(nil)
+	if s.Key == nil || !s.Key.Equal(c.keys[s.Kid]) {
 		kid, err = c.records.Verify(token, m.Body)
 	}
 	switch {
@@ -64,10 +66,10 @@ func (c *Correlator) signatureDefect(m *events.LogMessage, s verifiedSignature) 
 func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
 	a, err := events.DecodeRecord[events.Approval](m.Body)
 	if err != nil {
-		c.engine.findings.reportInvalid(unreadFact(m, p), decodeErrorText(err))
+		c.engine.findings.reportInvalid(fact.Unread(m, p), fact.DecodeErrorText(err))
 		return
 	}
-	c.engine.approvals.recordApprovalStatus(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status, m.Time)
+	c.engine.approvals.recordApprovalStatus(workflowKey{fact.TokenOf(p.Tenant), fact.SumOf(a.WorkflowID)}, a.Status, m.Time)
 	c.checkApprovalRecord(m, p, a)
 }
 
@@ -79,7 +81,7 @@ const (
 
 // applyKeyRecord takes a published verification key if the checkpoint key vouches for it.
 func (c *Correlator) applyKeyRecord(m events.LogMessage, p subject.Parsed) {
-	if c.vouchForKey == nil || (c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard)) {
+	if c.vouchForKey == nil || (c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard)) {
 		return
 	}
 	k, err := events.DecodeRecord[events.KeyRecord](m.Body)
@@ -90,18 +92,18 @@ func (c *Correlator) applyKeyRecord(m events.LogMessage, p subject.Parsed) {
 			return
 		}
 	}
-	c.reportForged(unreadFact(m, subject.Parsed{}), caseKey, "")
+	c.reportForged(fact.Unread(m, subject.Parsed{}), caseKey, "")
 }
 
 // retireKey takes a key back if the checkpoint key says so. It stays retired, also
 // when its record is published again.
 func (c *Correlator) retireKey(m events.LogMessage, p subject.Parsed) {
-	if c.vouchForRetirement == nil || (c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard)) {
+	if c.vouchForRetirement == nil || (c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard)) {
 		return
 	}
 	k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
 	if err != nil || !c.vouchForRetirement(k) {
-		c.reportForged(unreadFact(m, subject.Parsed{}), caseKey, "")
+		c.reportForged(fact.Unread(m, subject.Parsed{}), caseKey, "")
 		return
 	}
 	c.retiredKeys[k.KeyID] = true

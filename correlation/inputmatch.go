@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -24,46 +26,46 @@ type inputMatch struct {
 
 // compareCallInput holds what ran against what was admitted, or announced where
 // nothing was admitted.
-func (j *judge) compareCallInput(c *call, f *fact, st effectiveVerdict) {
+func (j *judge) compareCallInput(c *call, f *fact.Fact, st effectiveVerdict) {
 	j.calls.releaseCallDifferences(c)
-	if c.tool != "" && f.tool != "" && c.tool != f.tool {
+	if c.tool != "" && f.Tool != "" && c.tool != f.Tool {
 		c.inputMatch = inputMatch{match: matchDrift}
 		j.reportDrift(c, f, st, false, caseOtherTool)
 		return
 	}
-	result := argsUnknown
+	result := fact.ArgsUnknown
 	if st.recorded != nil {
-		result = compareToDecision(&f.args, st.recorded.argsDigest)
+		result = fact.CompareToDecision(&f.Args, st.recorded.ArgsDigest)
 	}
-	if result == argsUnknown {
-		result = compareArguments(&c.args, &f.args)
+	if result == fact.ArgsUnknown {
+		result = fact.CompareArguments(&c.args, &f.Args)
 	}
 	switch {
-	case result == argsEqual:
+	case result == fact.ArgsEqual:
 		c.inputMatch = inputMatch{match: matchEqual}
-	case result == argsDifferent:
+	case result == fact.ArgsDifferent:
 		c.inputMatch = c.inputDifferences(f, st)
 		j.calls.keepCallDifferences(c)
-		j.reportDrift(c, f, st, f.hasMutationReason, "")
-	case f.args.known || c.args.known:
+		j.reportDrift(c, f, st, f.HasMutationReason, "")
+	case f.Args.Known || c.args.Known:
 		c.inputMatch = inputMatch{match: matchInconclusive, reason: c.inconclusiveReason(f, st)}
 	}
 }
 
 // inconclusiveReason says why nobody can tell whether what ran is what was
 // admitted.
-func (x *details) inconclusiveReason(f *fact, st effectiveVerdict) string {
+func (x *details) inconclusiveReason(f *fact.Fact, st effectiveVerdict) string {
 	switch {
-	case !f.args.known:
+	case !f.Args.Known:
 		return events.MatchNotReported
-	case x.args.known && len(x.args.redactedPaths)+len(f.args.redactedPaths) > 0:
-		if x.args.canonical == nil || f.args.canonical == nil {
+	case x.args.Known && len(x.args.RedactedPaths)+len(f.Args.RedactedPaths) > 0:
+		if x.args.Canonical == nil || f.Args.Canonical == nil {
 			return events.MatchNotKept
 		}
 		return events.MatchRedacted
-	case st.recorded == nil || st.recorded.argsDigest == "":
+	case st.recorded == nil || st.recorded.ArgsDigest == "":
 		return events.MatchNotReported
-	case f.args.digestLike(st.recorded.argsDigest) == "":
+	case f.Args.DigestLike(st.recorded.ArgsDigest) == "":
 		return events.MatchDigestForm
 	}
 	return events.MatchRedacted
@@ -72,19 +74,19 @@ func (x *details) inconclusiveReason(f *fact, st effectiveVerdict) string {
 // inputDifferences says where what ran is not what was admitted. Both must be known to
 // the letter: the admitted arguments are those that the call is open with, if the
 // decision is about them.
-func (x *details) inputDifferences(f *fact, st effectiveVerdict) inputMatch {
+func (x *details) inputDifferences(f *fact.Fact, st effectiveVerdict) inputMatch {
 	r := inputMatch{match: matchDrift}
-	paths := slices.Concat(x.args.redactedPaths, f.args.redactedPaths)
+	paths := slices.Concat(x.args.RedactedPaths, f.Args.RedactedPaths)
 	switch {
-	case !x.args.known, st.recorded != nil && st.recorded.argsDigest != "" && compareToDecision(&x.args, st.recorded.argsDigest) != argsEqual:
+	case !x.args.Known, st.recorded != nil && st.recorded.ArgsDigest != "" && fact.CompareToDecision(&x.args, st.recorded.ArgsDigest) != fact.ArgsEqual:
 		r.reason = events.MatchDigestOnly
 		return r
-	case x.args.canonical == nil || len(f.args.canonical) > maxArgsPerCall || f.args.canonical == nil:
+	case x.args.Canonical == nil || len(f.Args.Canonical) > maxArgsPerCall || f.Args.Canonical == nil:
 		r.reason = events.MatchNotKept
 		return r
 	}
-	admitted, ok := x.args.unmaskedTree(paths)
-	executed, too := f.args.unmaskedTree(paths)
+	admitted, ok := x.args.UnmaskedTree(paths)
+	executed, too := f.Args.UnmaskedTree(paths)
 	if !ok || !too {
 		r.reason = events.MatchNotKept
 		return r

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -27,10 +29,10 @@ type judge struct {
 
 // effectiveVerdict is the verdict that stands for a call, and where it comes from.
 type effectiveVerdict struct {
-	verdict   events.Verdict   // "" if there is none
-	recorded  *recordedVerdict // the recorded decision; nil if the verdict is only claimed
-	decidedAt time.Time        // of a claimed verdict, if it says so
-	inherited bool             // from the call that this one tries again
+	verdict   events.Verdict        // "" if there is none
+	recorded  *fact.RecordedVerdict // the recorded decision; nil if the verdict is only claimed
+	decidedAt time.Time             // of a claimed verdict, if it says so
+	inherited bool                  // from the call that this one tries again
 }
 
 // directVerdict is the verdict for this very call: the latest recorded decision counts.
@@ -41,19 +43,19 @@ type effectiveVerdict struct {
 // is decided when it is asked about once more is no verdict on what runs already.
 func (x *details) directVerdict() effectiveVerdict {
 	d := x.lastDecision()
-	if before := x.decidedBefore(x.invokedSeq); before != nil && before.verdict == events.Allow {
+	if before := x.decidedBefore(x.invokedSeq); before != nil && before.Verdict == events.Allow {
 		d = before
 	}
-	if d == nil || (x.verdictClaim.verdict == events.Deny && x.verdictClaim.seq > d.seq) {
-		return effectiveVerdict{verdict: x.verdictClaim.verdict, decidedAt: x.verdictClaim.decidedAt}
+	if d == nil || (x.verdictClaim.Verdict == events.Deny && x.verdictClaim.Seq > d.Seq) {
+		return effectiveVerdict{verdict: x.verdictClaim.Verdict, decidedAt: x.verdictClaim.DecidedAt}
 	}
-	return effectiveVerdict{verdict: d.verdict, recorded: d}
+	return effectiveVerdict{verdict: d.Verdict, recorded: d}
 }
 
 // decidedBefore is the last decision before a place in the log, nil if there is none.
-func (x *details) decidedBefore(seq uint64) *recordedVerdict {
+func (x *details) decidedBefore(seq uint64) *fact.RecordedVerdict {
 	for i := len(x.decisions) - 1; i >= 0; i-- {
-		if x.decisions[i].seq < seq {
+		if x.decisions[i].Seq < seq {
 			return &x.decisions[i]
 		}
 	}
@@ -74,7 +76,7 @@ func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
 	if before.verdict == "" || (own.verdict != "" && before.verdict.Strictness() < own.verdict.Strictness()) {
 		return own
 	}
-	if before.verdict == events.Allow && (c.retriedCall.tool != c.tool || compareArguments(&c.retriedCall.args, &c.args) == argsDifferent) {
+	if before.verdict == events.Allow && (c.retriedCall.tool != c.tool || fact.CompareArguments(&c.retriedCall.args, &c.args) == fact.ArgsDifferent) {
 		return own
 	}
 	before.inherited = true
@@ -82,8 +84,8 @@ func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
 }
 
 // judgeExecution holds an execution against the verdicts recorded before it.
-func (j *judge) judgeExecution(c *call, f *fact) {
-	if f.effect == noEffect {
+func (j *judge) judgeExecution(c *call, f *fact.Fact) {
+	if f.Effect == fact.NoEffect {
 		return
 	}
 	st := c.effectiveVerdict()
@@ -91,18 +93,18 @@ func (j *judge) judgeExecution(c *call, f *fact) {
 	switch {
 	case st.verdict == "":
 		j.judgeUnasked(c, f)
-	case f.effect == maybeEffect && st.verdict == events.Deny:
+	case f.Effect == fact.MaybeEffect && st.verdict == events.Deny:
 		j.judgeDoubtful(c, f, st)
-	case f.effect == maybeEffect && st.verdict != events.Allow:
+	case f.Effect == fact.MaybeEffect && st.verdict != events.Allow:
 	case st.verdict == events.Deny:
-		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st))
 	case st.verdict != events.Allow:
 		j.judgeAsked(c, f, st)
 	default:
 		j.judgeAllowed(c, f, st)
 	}
 	if st.recorded == nil && st.verdict != "" && j.opts.RequireVerdict && j.findings.made() == before {
-		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseOnlyClaimed))
+		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseOnlyClaimed))
 	}
 	if st.verdict != events.Deny {
 		j.compareCallInput(c, f, st)
@@ -115,33 +117,33 @@ func (j *judge) judgeExecution(c *call, f *fact) {
 // failed and for what never began. A call that was invoked after its denial began
 // nonetheless. One that was invoked before may only have been closed, but it did not
 // wait.
-func (j *judge) judgeDoubtful(c *call, f *fact, st effectiveVerdict) {
-	denied := c.verdictClaim.seq
+func (j *judge) judgeDoubtful(c *call, f *fact.Fact, st effectiveVerdict) {
+	denied := c.verdictClaim.Seq
 	if st.recorded != nil {
-		denied = st.recorded.seq
+		denied = st.recorded.Seq
 	}
 	switch {
-	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == hadEffect: // another protocol's event said that it ran
+	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == fact.HadEffect: // another protocol's event said that it ran
 	case c.invokedSeq > denied:
-		c.maxEffect = hadEffect
-		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq))
+		c.maxEffect = fact.HadEffect
+		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withSeq(c.invokedSeq))
 	case st.recorded != nil:
-		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
+		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
 	}
 }
 
-func (j *judge) judgeUnasked(c *call, f *fact) {
+func (j *judge) judgeUnasked(c *call, f *fact.Fact) {
 	j.checkUnanswered(c, f)
 	j.checkDeniedBypass(c, f)
 	switch {
 	case !j.opts.RequireVerdict:
 	case c.isFailOpen():
-		j.findings.reportRule(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
+		j.findings.reportRule(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 	case c.failOpen:
-		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseFailOpenClaimed))
+		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseFailOpenClaimed))
 		j.trackers.checkOutsideGate(c, f)
 	default:
-		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.eventID))
+		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.EventID))
 		j.trackers.checkOutsideGate(c, f)
 	}
 }
@@ -149,94 +151,94 @@ func (j *judge) judgeUnasked(c *call, f *fact) {
 // judgeAsked: ask and defer let a call run only once it was approved. Of a
 // recorded ask, only a new decision says that it was (AH-C-105); for a verdict
 // that is only claimed, what the events say counts.
-func (j *judge) judgeAsked(c *call, f *fact, st effectiveVerdict) {
-	granted := f.approval.valueOrZero()
-	if granted.status != statusApproved {
-		granted = c.eventApproval.valueOrZero()
+func (j *judge) judgeAsked(c *call, f *fact.Fact, st effectiveVerdict) {
+	granted := f.Approval.ValueOrZero()
+	if granted.Status != statusApproved {
+		granted = c.eventApproval.ValueOrZero()
 	}
 	if st.recorded != nil || !c.approvedBy(granted) {
 		detail := approvalDetail(c, f, granted)
 		c.claims.markReportedIf(detail != "", claimedApprovalKind)
-		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail))
+		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withCase(detail))
 		return
 	}
-	if !f.startedAt.IsZero() && f.startedAt.Add(j.opts.ClockSkew).Before(granted.decidedAt) {
-		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+	if !f.StartedAt.IsZero() && f.StartedAt.Add(j.opts.ClockSkew).Before(granted.DecidedAt) {
+		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st))
 		return
 	}
-	until := c.awaitedApproval().expiresAt
+	until := c.awaitedApproval().ExpiresAt
 	if until.IsZero() {
-		until = granted.expiresAt
+		until = granted.ExpiresAt
 	}
 	if start := c.executionStart(f); !until.IsZero() && start.After(until) {
-		j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(caseApprovalExpired))
+		j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withCase(caseApprovalExpired))
 	}
 }
 
 // awaitedApproval is the approval that the call waits for.
-func (x *details) awaitedApproval() approval {
-	if d := x.lastDecision(); d != nil && d.approval != nil {
-		return *d.approval
+func (x *details) awaitedApproval() fact.Approval {
+	if d := x.lastDecision(); d != nil && d.Approval != nil {
+		return *d.Approval
 	}
-	return x.pendingApproval.valueOrZero()
+	return x.pendingApproval.ValueOrZero()
 }
 
 // approvedBy reports whether an approval is for what the call waits for
 // (AH-C-104) and was given in time (AH-C-103).
-func (x *details) approvedBy(a approval) bool {
+func (x *details) approvedBy(a fact.Approval) bool {
 	want := x.awaitedApproval()
-	inTime := want.expiresAt.IsZero() || a.decidedAt.IsZero() || !a.decidedAt.After(want.expiresAt)
-	return a.status == statusApproved && inTime &&
-		agreeIfKnown(a.workflow, want.workflow) && agreeIfKnown(a.action, want.action)
+	inTime := want.ExpiresAt.IsZero() || a.DecidedAt.IsZero() || !a.DecidedAt.After(want.ExpiresAt)
+	return a.Status == statusApproved && inTime &&
+		agreeIfKnown(a.Workflow, want.Workflow) && agreeIfKnown(a.Action, want.Action)
 }
 
 func agreeIfKnown(a, b string) bool { return a == "" || b == "" || a == b }
 
 // executionStart is when the execution began, as far as can be said: the producer's
 // claim if it is not after its report, an announcement that says so, or the report.
-func (x *details) executionStart(f *fact) time.Time {
+func (x *details) executionStart(f *fact.Fact) time.Time {
 	switch {
-	case !f.startedAt.IsZero() && !f.startedAt.After(f.at):
-		return f.startedAt
-	case x.hasPre && x.preProtocol == f.protocol && rowOf(f.protocol).announcesStart:
+	case !f.StartedAt.IsZero() && !f.StartedAt.After(f.At):
+		return f.StartedAt
+	case x.hasPre && x.preProtocol == f.Protocol && rowOf(f.Protocol).announcesStart:
 		return x.preAt
 	}
-	return f.at
+	return f.At
 }
 
-func (j *judge) judgeAllowed(c *call, f *fact, st effectiveVerdict) {
+func (j *judge) judgeAllowed(c *call, f *fact.Fact, st effectiveVerdict) {
 	j.approvals.checkUnnamedApproval(c, f)
 	j.approvals.checkExecutedApproval(c, f, st)
 	decided := st.decidedAt
 	if st.recorded != nil {
-		decided = st.recorded.at
-		if !st.recorded.expires.IsZero() && c.executionStart(f).After(st.recorded.expires) {
-			j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+		decided = st.recorded.At
+		if !st.recorded.Expires.IsZero() && c.executionStart(f).After(st.recorded.Expires) {
+			j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st))
 		}
 	}
-	if !f.startedAt.IsZero() && !decided.IsZero() && f.startedAt.Add(j.opts.ClockSkew).Before(decided) {
-		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st))
+	if !f.StartedAt.IsZero() && !decided.IsZero() && f.StartedAt.Add(j.opts.ClockSkew).Before(decided) {
+		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st))
 	}
 }
 
 // judgeLateVerdict judges a first verdict that was recorded after the execution.
-func (j *judge) judgeLateVerdict(c *call, f *fact) {
+func (j *judge) judgeLateVerdict(c *call, f *fact.Fact) {
 	if c.execSeq == 0 {
 		return
 	}
 	late := findingFrom(c.firstEvent(), c.postEvent).withCase(caseRecordedLate)
-	if f.decision.verdict == events.Deny {
+	if f.Decision.Verdict == events.Deny {
 		late.withCase(detailDeniedLate)
 	}
 	if j.opts.RequireVerdict && !c.isFailOpen() {
 		late.withSeverity(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
 	}
 	var wrong []findingRef
-	if c.verdictClaim.verdict == "" || c.verdictClaim.verdict.Strictness() >= nativeVerdict(f.decision.verdict).Strictness() {
+	if c.verdictClaim.Verdict == "" || c.verdictClaim.Verdict.Strictness() >= nativeVerdict(f.Decision.Verdict).Strictness() {
 		wrong = c.takeRetractable(ExecutedWithoutVerdict, "AH-C-073", "AH-C-082")
 	}
 	for _, made := range wrong {
-		back := findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseRecordedLate).withSeverity(events.SeverityInfo).retracting(made.id)
+		back := findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseRecordedLate).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ExecutedWithoutVerdict {
 			j.findings.reportRule(ruleWithoutVerdict, c, f, back)
 			continue
@@ -248,9 +250,9 @@ func (j *judge) judgeLateVerdict(c *call, f *fact) {
 
 // decisionFor is the decision that an event of the given sequence could know:
 // the last one before it, else the first.
-func (x *details) decisionFor(seq uint64) *recordedVerdict {
+func (x *details) decisionFor(seq uint64) *fact.RecordedVerdict {
 	for i := len(x.decisions) - 1; i >= 0; i-- {
-		if x.decisions[i].seq < seq {
+		if x.decisions[i].Seq < seq {
 			return &x.decisions[i]
 		}
 	}
@@ -271,15 +273,15 @@ func nativeVerdict(v events.Verdict) events.Verdict {
 // reportDrift reports that a call ran as something else than what its verdict, request or
 // announcement says. A recorded reason is the publisher's own claim: it lowers the
 // grade and excuses nothing.
-func (j *judge) reportDrift(c *call, f *fact, st effectiveVerdict, reason bool, detail string) {
+func (j *judge) reportDrift(c *call, f *fact.Fact, st effectiveVerdict, reason bool, detail string) {
 	grade := events.SeverityHigh
 	switch {
 	case reason:
 		grade = events.SeverityMedium
-	case st.recorded != nil && st.recorded.hasReceipt:
+	case st.recorded != nil && st.recorded.HasReceipt:
 		grade = events.SeverityCritical
 	}
-	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
+	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
 }
 
 // admissionStage says what is known of a call before it ran: only what a recorded allow
@@ -297,7 +299,7 @@ func (x *details) admissionStage(st effectiveVerdict) string {
 // reportMissingCompletion reports a call without a completion. A deny is no missing
 // completion. What was only asked for must be completed too, but not in a protocol that
 // demands the end of each announced call.
-func (j *judge) reportMissingCompletion(c *call, f *fact) {
+func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 	grade, due := events.SeverityMedium, c.hasPre || c.hasRequest
 	if c.announcingProtocol().endIsMust {
 		grade, due = events.SeverityHigh, c.hasPre
@@ -319,7 +321,7 @@ func (j *judge) reportMissingCompletion(c *call, f *fact) {
 // retractMissingCompletion takes a missing completion back that a late event proved wrong. In
 // a protocol in which the completion must come before the session's end, the finding
 // stands.
-func (j *judge) retractMissingCompletion(c *call, f *fact) {
+func (j *judge) retractMissingCompletion(c *call, f *fact.Fact) {
 	if c.missingFinding == "" || (c.closeReason == closedBySessionEnd && c.announcingProtocol().endIsMust) {
 		return
 	}
@@ -327,10 +329,10 @@ func (j *judge) retractMissingCompletion(c *call, f *fact) {
 }
 
 // retractMissingFinding takes the finding of a missing completion back, and says why.
-func (j *judge) retractMissingFinding(c *call, f *fact, detail, why string) {
-	back := findingFrom(c.firstEvent(), f.eventID).withCase(detail).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
+func (j *judge) retractMissingFinding(c *call, f *fact.Fact, detail, why string) {
+	back := findingFrom(c.firstEvent(), f.EventID).withCase(detail).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
 	j.findings.reportRule(ruleMissing, c, f, back)
-	check := findingFrom(c.firstEvent(), f.eventID).withCase(detail).retracting(c.missingCheckFinding)
+	check := findingFrom(c.firstEvent(), f.EventID).withCase(detail).retracting(c.missingCheckFinding)
 	if rule := c.missingRule(); rule != nil {
 		j.findings.emitFinding(rule, c, f, check.withText(why).withSeverity(events.SeverityInfo))
 	}
@@ -344,7 +346,7 @@ func (j *judge) retractMissingFinding(c *call, f *fact, detail, why string) {
 
 // replaceWaitingCalls notes the calls that an allowed call replaces: those that it tries again,
 // and those that wait for its approval.
-func (j *judge) replaceWaitingCalls(s *session, c *call, f *fact) {
+func (j *judge) replaceWaitingCalls(s *session, c *call, f *fact.Fact) {
 	if c.directVerdict().verdict != events.Allow {
 		return
 	}
@@ -356,12 +358,12 @@ func (j *judge) replaceWaitingCalls(s *session, c *call, f *fact) {
 		j.replaceCall(before.expand(), c, f)
 		before = before.retriedCall
 	}
-	workflow := cmp.Or(c.awaitedApproval().workflow, c.eventApproval.valueOrZero().workflow)
+	workflow := cmp.Or(c.awaitedApproval().Workflow, c.eventApproval.ValueOrZero().Workflow)
 	if workflow == "" {
 		return
 	}
 	s.findNamed(workflow, func(o *call) bool {
-		if o.awaitedApproval().workflow == workflow {
+		if o.awaitedApproval().Workflow == workflow {
 			j.replaceCall(o, c, f)
 		}
 		return false // every call that waits for it
@@ -370,7 +372,7 @@ func (j *judge) replaceWaitingCalls(s *session, c *call, f *fact) {
 
 // replaceCall notes that a call waited for an approval that another one uses. What AAEP
 // says was invoked has to be completed all the same (AAEP-C-081).
-func (j *judge) replaceCall(o, by *call, f *fact) {
+func (j *judge) replaceCall(o, by *call, f *fact.Fact) {
 	v := o.directVerdict().verdict
 	waits := (v == events.Ask || v == events.Defer) && !o.hasPost && o.invokedEvent == ""
 	if o == by || o.replaced || !waits {

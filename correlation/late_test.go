@@ -8,8 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/countersign-dev/countersign/events"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
 )
 
 // TestBelated: a completion that comes before its announcement is a finding, and

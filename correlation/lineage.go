@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -20,12 +21,12 @@ import (
 // Both tables are bounded by maxParentLinks; the oldest entries are forgotten, and
 // records that were emitted stay.
 type lineage struct {
-	parentLinks *tables.FIFO[sessionKey, parentLink] // of sessions that belong to another
+	parentLinks *tables.FIFO[fact.SessionKey, parentLink] // of sessions that belong to another
 	linkTargets *tables.FIFO[linkKey, sessionLink]
 }
 
 func newLineage() *lineage {
-	return &lineage{parentLinks: tables.NewFIFO[sessionKey, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
+	return &lineage{parentLinks: tables.NewFIFO[fact.SessionKey, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
 }
 
 // maxParentLinks bounds the sessions whose parent is known. Four times as many events,
@@ -38,32 +39,32 @@ const maxAncestors = 32
 // sessionRegister is what lineage asks and tells the sessions whose calls are known.
 type sessionRegister interface {
 	// hasSession reports whether calls of a session are known. hash is that of the key.
-	hasSession(key sessionKey, hash uint32) bool
+	hasSession(key fact.SessionKey, hash uint32) bool
 	// upgradeParentLink says that the parent of a session became known, or better known.
-	upgradeParentLink(key sessionKey, rank int8)
+	upgradeParentLink(key fact.SessionKey, rank int8)
 }
 
 // parentOf is what a session belongs to; the zero value if that is not known.
-func (x *lineage) parentOf(key sessionKey) parentLink {
+func (x *lineage) parentOf(key fact.SessionKey) parentLink {
 	link, _ := x.parentLinks.Get(key)
 	return link
 }
 
 // prefetch reads the entry of an event that a child may name.
-func (x *lineage) prefetch(h *originHashes, id sum) uint64 {
-	return x.linkTargets.Prefetch(linkKeyHash(h.tenant, id))
+func (x *lineage) prefetch(h *fact.OriginHashes, id fact.Sum) uint64 {
+	return x.linkTargets.Prefetch(linkKeyHash(h.Tenant, id))
 }
 
 // linkKey is something that a child may name: the hash says of what kind.
 type linkKey struct {
 	tenant string
-	target sum
+	target fact.Sum
 }
 
 // sessionLink is a session, and a call in it if one is meant.
 type sessionLink struct {
-	origin    *origin // as one of its messages named it; shared, and never changed
-	callSum   sum
+	origin    *fact.Origin // as one of its messages named it; shared, and never changed
+	callSum   fact.Sum
 	ambiguous bool // several sessions used the same target
 }
 
@@ -89,41 +90,41 @@ const (
 )
 
 // resolveParentSession takes what a fact says of where its session belongs.
-func (x *lineage) resolveParentSession(f *fact, known sessionRegister) {
-	l := &f.lineageRefs
-	if l.isZero() && !l.announcesHandoff || f.key.session == noSession {
+func (x *lineage) resolveParentSession(f *fact.Fact, known sessionRegister) {
+	l := &f.LineageRefs
+	if l.IsZero() && !l.AnnouncesHandoff || f.Key.Session == noSession {
 		return
 	}
-	if l.announcesHandoff {
+	if l.AnnouncesHandoff {
 		x.recordLinkTarget(f, x.eventLinkKey(f), nil)
 	}
 	var old parentLink
-	if k := x.parentLinks.LookupHashed(f.key, f.originHashes().session); k != nil {
+	if k := x.parentLinks.LookupHashed(f.Key, f.OriginHashes().Session); k != nil {
 		old = *k
 	}
-	if old.rank < linkByEvent && l.correlation != "" {
-		x.linkParentSession(f, known, linkByEvent, x.findLinkTarget(f, l.correlationSum))
+	if old.rank < linkByEvent && l.Correlation != "" {
+		x.linkParentSession(f, known, linkByEvent, x.findLinkTarget(f, l.CorrelationSum))
 	}
-	if l.trace != "" {
+	if l.Trace != "" {
 		x.resolveTraceParent(f, old.rank, known)
 	}
-	if old.rank < linkByGoal && l.parentSession != "" {
-		x.linkParentSession(f, known, linkByGoal, x.siblingLink(f, l.parentSession, subject.Escape(l.parentSession)))
+	if old.rank < linkByGoal && l.ParentSession != "" {
+		x.linkParentSession(f, known, linkByGoal, x.siblingLink(f, l.ParentSession, subject.Escape(l.ParentSession)))
 	}
-	if old.rank < linkBySession && l.correlation != "" {
-		sibling := f.key
-		sibling.session = l.correlationToken()
-		if known.hasSession(sibling, f.originHashes().sessionHash(sibling.session)) {
-			x.linkParentSession(f, known, linkBySession, x.siblingLink(f, l.correlation, sibling.session))
+	if old.rank < linkBySession && l.Correlation != "" {
+		sibling := f.Key
+		sibling.Session = l.CorrelationToken()
+		if known.hasSession(sibling, f.OriginHashes().SessionHash(sibling.Session)) {
+			x.linkParentSession(f, known, linkBySession, x.siblingLink(f, l.Correlation, sibling.Session))
 		}
 	}
 }
 
-func (x *lineage) resolveTraceParent(f *fact, rank int8, known sessionRegister) {
+func (x *lineage) resolveTraceParent(f *fact.Fact, rank int8, known sessionRegister) {
 	if rank < linkBySpan {
-		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, sumOf("span", f.lineageRefs.trace[:spanEnd])))
+		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])))
 	}
-	trace := linkKey{f.key.tenant, sumOf("trace", f.lineageRefs.trace[:traceEnd])}
+	trace := linkKey{f.Key.Tenant, fact.SumOf("trace", f.LineageRefs.Trace[:fact.TraceEnd])}
 	first, carried := x.linkTargets.Get(trace)
 	switch {
 	case !carried:
@@ -134,24 +135,24 @@ func (x *lineage) resolveTraceParent(f *fact, rank int8, known sessionRegister) 
 }
 
 // siblingLink is a session of the same publisher, by its id.
-func (x *lineage) siblingLink(f *fact, session, token string) sessionLink {
-	key := f.key
-	key.session = token
-	return sessionLink{origin: &origin{key: key, tenant: f.tenant, source: f.source, session: boundID(session)}}
+func (x *lineage) siblingLink(f *fact.Fact, session, token string) sessionLink {
+	key := f.Key
+	key.Session = token
+	return sessionLink{origin: &fact.Origin{Key: key, Tenant: f.Tenant, Source: f.Source, Session: fact.BoundID(session)}}
 }
 
 // originFor is the fact's origin, the call's own if that is the same.
-func originFor(f *fact, c *call) *origin {
-	if c != nil && *c.session.origin == f.origin {
-		return c.session.origin
+func originFor(f *fact.Fact, c *call) *fact.Origin {
+	if c != nil && *c.session.Origin == f.Origin {
+		return c.session.Origin
 	}
-	o := f.origin
+	o := f.Origin
 	return &o
 }
 
 // findLinkTarget finds the session of a target; the zero value if there is none, or several.
-func (x *lineage) findLinkTarget(f *fact, mark sum) sessionLink {
-	r := x.linkTargets.LookupHashed(linkKey{f.key.tenant, mark}, linkKeyHash(f.originHashes().tenant, mark))
+func (x *lineage) findLinkTarget(f *fact.Fact, mark fact.Sum) sessionLink {
+	r := x.linkTargets.LookupHashed(linkKey{f.Key.Tenant, mark}, linkKeyHash(f.OriginHashes().Tenant, mark))
 	if r == nil || r.ambiguous {
 		return sessionLink{}
 	}
@@ -159,40 +160,40 @@ func (x *lineage) findLinkTarget(f *fact, mark sum) sessionLink {
 }
 
 // linkParentSession notes what a fact's session belongs to.
-func (x *lineage) linkParentSession(f *fact, known sessionRegister, rank int8, r sessionLink) {
-	if r.isZero() || r.origin.key == f.key || r.origin.key.session == noSession {
+func (x *lineage) linkParentSession(f *fact.Fact, known sessionRegister, rank int8, r sessionLink) {
+	if r.isZero() || r.origin.Key == f.Key || r.origin.Key.Session == noSession {
 		return
 	}
-	if old, _ := x.parentLinks.Get(f.key); old.rank >= rank {
+	if old, _ := x.parentLinks.Get(f.Key); old.rank >= rank {
 		return
 	}
-	for up, n := r.origin.key, 0; ; n++ {
+	for up, n := r.origin.Key, 0; ; n++ {
 		above, has := x.parentLinks.Get(up)
 		if !has {
 			break
 		}
-		if above.origin.key == f.key || n == maxAncestors {
+		if above.origin.Key == f.Key || n == maxAncestors {
 			return
 		}
-		up = above.origin.key
+		up = above.origin.Key
 	}
-	x.parentLinks.Put(f.key, parentLink{r, rank})
-	known.upgradeParentLink(f.key, rank)
+	x.parentLinks.Put(f.Key, parentLink{r, rank})
+	known.upgradeParentLink(f.Key, rank)
 }
 
-func (x *lineage) eventLinkKey(f *fact) linkKey {
-	if f.eventID == "" {
+func (x *lineage) eventLinkKey(f *fact.Fact) linkKey {
+	if f.EventID == "" {
 		return linkKey{}
 	}
-	return linkKey{f.key.tenant, f.idSum()}
+	return linkKey{f.Key.Tenant, f.IdSum()}
 }
 
 // recordLinkTarget records the session of a target, or that the target is ambiguous.
-func (x *lineage) recordLinkTarget(f *fact, t linkKey, c *call) {
-	if t.target == (sum{}) {
+func (x *lineage) recordLinkTarget(f *fact.Fact, t linkKey, c *call) {
+	if t.target == (fact.Sum{}) {
 		return
 	}
-	hash := linkKeyHash(f.originHashes().tenant, t.target)
+	hash := linkKeyHash(f.OriginHashes().Tenant, t.target)
 	switch old := x.linkTargets.LookupHashed(t, hash); {
 	case old == nil:
 		r := sessionLink{origin: originFor(f, c)}
@@ -200,20 +201,20 @@ func (x *lineage) recordLinkTarget(f *fact, t linkKey, c *call) {
 			r.callSum = c.idSum()
 		}
 		*x.linkTargets.Add(t, hash) = r
-	case old.origin.key != f.key:
+	case old.origin.Key != f.Key:
 		old.ambiguous = true
 	}
 }
 
 // recordCallTargets makes a call known to sub-agents that will name it.
-func (x *lineage) recordCallTargets(c *call, f *fact) {
+func (x *lineage) recordCallTargets(c *call, f *fact.Fact) {
 	if c.hasWeakScope() {
 		return
 	}
-	if f.kind == kindPre {
+	if f.Kind == fact.KindPre {
 		x.recordLinkTarget(f, x.eventLinkKey(f), c)
 	}
-	if f.lineageRefs.trace != "" {
+	if f.LineageRefs.Trace != "" {
 		x.recordSpanTarget(c, f)
 	}
 }
@@ -221,13 +222,13 @@ func (x *lineage) recordCallTargets(c *call, f *fact) {
 // recordSpanTarget records the call of a span: the call that carried it first. A call
 // that carries it in another session is a child. A span of several calls of one session
 // is the session's.
-func (x *lineage) recordSpanTarget(c *call, f *fact) {
-	t := linkKey{f.key.tenant, sumOf("span", f.lineageRefs.trace[:spanEnd])}
+func (x *lineage) recordSpanTarget(c *call, f *fact.Fact) {
+	t := linkKey{f.Key.Tenant, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])}
 	switch old := x.linkTargets.Lookup(t); {
 	case old == nil:
 		x.linkTargets.Put(t, sessionLink{origin: originFor(f, c), callSum: c.idSum()})
-	case old.origin.key == f.key && old.callSum != c.idSum():
-		old.callSum = sum{}
+	case old.origin.Key == f.Key && old.callSum != c.idSum():
+		old.callSum = fact.Sum{}
 	}
 }
 
@@ -241,7 +242,9 @@ func goalParent(metadata map[string]any) string {
 	return parent
 }
 
-func (k linkKey) Hash() uint32 { return linkKeyHash(textHash(k.tenant), k.target) }
+func (k linkKey) Hash() uint32 { return linkKeyHash(fact.TextHash(k.tenant), k.target) }
 
 // linkKeyHash is the hash of a linkKey whose tenant's hash is known.
-func linkKeyHash(tenant uint64, mark sum) uint32 { return mixHash(tenant, uint64(mark.Hash())) }
+func linkKeyHash(tenant uint64, mark fact.Sum) uint32 {
+	return fact.MixHash(tenant, uint64(mark.Hash()))
+}

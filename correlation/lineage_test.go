@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
@@ -189,8 +191,8 @@ func TestNoCircles(t *testing.T) {
 			if !has {
 				break
 			}
-			if up, steps = p.origin.key, steps+1; steps > n {
-				t.Fatalf("%s is its own ancestor", k.session)
+			if up, steps = p.origin.Key, steps+1; steps > n {
+				t.Fatalf("%s is its own ancestor", k.Session)
 			}
 		}
 	}
@@ -205,7 +207,7 @@ func TestKinIsBounded(t *testing.T) {
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	core := l.run().core
-	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[sessionKey, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
+	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[fact.SessionKey, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
 	for i := range 200 {
 		l.event(in(fmt.Sprint("k", i), set(set(pre(10+i), "correlation_id", uuid(9+i)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/3+1, i+1))))
 	}
@@ -295,37 +297,39 @@ type sessionsOfTest struct {
 	ranks []int8
 }
 
-func (s *sessionsOfTest) hasSession(key sessionKey, _ uint32) bool { return s.known[key.session] }
+func (s *sessionsOfTest) hasSession(key fact.SessionKey, _ uint32) bool { return s.known[key.Session] }
 
-func (s *sessionsOfTest) upgradeParentLink(_ sessionKey, rank int8) { s.ranks = append(s.ranks, rank) }
+func (s *sessionsOfTest) upgradeParentLink(_ fact.SessionKey, rank int8) {
+	s.ranks = append(s.ranks, rank)
+}
 
 // TestParentLinkRanks: a surer link replaces another one, never the other way round, and
 // the register hears of each.
 func TestParentLinkRanks(t *testing.T) {
 	x, register := newLineage(), &sessionsOfTest{known: map[string]bool{"sibling": true}}
-	from := func(session string, refs lineageRefs) *fact {
-		return &fact{origin: originOf("acme", "rt1", session), eventID: session, lineageRefs: refs}
+	from := func(session string, refs fact.LineageRefs) *fact.Fact {
+		return &fact.Fact{Origin: fact.OriginOf("acme", "rt1", session), EventID: session, LineageRefs: refs}
 	}
 	steps := []struct {
 		name   string
-		refs   lineageRefs
+		refs   fact.LineageRefs
 		parent string
 		rank   int8
 	}{
-		{"a session that is not known", lineageRefs{correlation: "stranger"}, "", 0},
-		{"a sibling", lineageRefs{correlation: "sibling"}, "sibling", linkBySession},
-		{"a goal", lineageRefs{parentSession: "planner"}, "planner", linkByGoal},
-		{"a sibling again", lineageRefs{correlation: "sibling"}, "planner", linkByGoal},
+		{"a session that is not known", fact.LineageRefs{Correlation: "stranger"}, "", 0},
+		{"a sibling", fact.LineageRefs{Correlation: "sibling"}, "sibling", linkBySession},
+		{"a goal", fact.LineageRefs{ParentSession: "planner"}, "planner", linkByGoal},
+		{"a sibling again", fact.LineageRefs{Correlation: "sibling"}, "planner", linkByGoal},
 	}
 	for _, s := range steps {
 		x.resolveParentSession(from("child", s.refs), register)
-		got := x.parentOf(sessionKey{"acme", "rt1", "child"})
-		if got.rank != s.rank || s.rank > 0 && got.origin.session != s.parent {
+		got := x.parentOf(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "child"})
+		if got.rank != s.rank || s.rank > 0 && got.origin.Session != s.parent {
 			t.Errorf("%s: rank %d, want %d of %q", s.name, got.rank, s.rank, s.parent)
 		}
 	}
-	x.resolveParentSession(from("planner", lineageRefs{parentSession: "child"}), register)
-	if got := x.parentOf(sessionKey{"acme", "rt1", "planner"}); !got.isZero() {
+	x.resolveParentSession(from("planner", fact.LineageRefs{ParentSession: "child"}), register)
+	if got := x.parentOf(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "planner"}); !got.isZero() {
 		t.Errorf("a session is its own ancestor: %+v", got)
 	}
 	if want := []int8{linkBySession, linkByGoal}; !slices.Equal(register.ranks, want) {

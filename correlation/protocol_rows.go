@@ -3,6 +3,8 @@ package correlation
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 )
 
@@ -10,7 +12,7 @@ import (
 
 // trackedSessions is how a protocol's sessions are followed. All of it is set.
 type trackedSessions struct {
-	restore     func(ts *trackers, w *protocolSession, f *fact, d trackerTombstone) // begins with what was kept
+	restore     func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) // begins with what was kept
 	storedItems func(w *protocolSession) int
 	expire      func(ts *trackers, w *protocolSession) *catalogue.Finding // it has been idle for too long; what that proves, if anything
 	tombstone   func(ts *trackers, w *protocolSession, d *trackerTombstone)
@@ -26,7 +28,7 @@ func setProtocols(rows ...*protocolRow) {
 	protocols, orphanRules = rows, []string{OrphanCompletion}
 	for _, p := range rows {
 		if p.wordCode != 0 {
-			codedWords[p.wordCode-1] = p.token
+			codedWords[p.wordCode-1] = p.Token
 		}
 		for of, checks := range p.equivalents {
 			if of.rule == OrphanCompletion {

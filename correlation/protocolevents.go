@@ -3,6 +3,8 @@ package correlation
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -34,23 +36,23 @@ func missingRecordField(a events.Approval) string {
 }
 
 func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
-	f := unreadFact(m, p)
-	f.origin = originOf(a.Tenant, a.Source, a.Session)
+	f := fact.Unread(m, p)
+	f.Origin = fact.OriginOf(a.Tenant, a.Source, a.Session)
 	c.engine.calls.recordApprovalStep(f, a)
 	if what := missingRecordField(a); what != "" {
-		c.engine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.contentSum).withCase(what).withText("it does not say "+what))
+		c.engine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.ContentSum).withCase(what).withText("it does not say "+what))
 	}
 }
 
 // checkEffectFirst: a call began, as one protocol tells it, before another protocol
 // announced that it begins.
-func (j *judge) checkEffectFirst(c *call, f *fact) {
-	check := rowOf(f.protocol).effectFirst
-	if check == "" || f.effect == noEffect || f.startedAt.IsZero() || c.invokedAt.IsZero() {
+func (j *judge) checkEffectFirst(c *call, f *fact.Fact) {
+	check := rowOf(f.Protocol).effectFirst
+	if check == "" || f.Effect == fact.NoEffect || f.StartedAt.IsZero() || c.invokedAt.IsZero() {
 		return
 	}
-	if f.startedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
-		j.findings.reportCheck(check, c, f, findingFrom(c.invokedEvent, f.eventID))
+	if f.StartedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
+		j.findings.reportCheck(check, c, f, findingFrom(c.invokedEvent, f.EventID))
 	}
 }
 
@@ -58,9 +60,9 @@ func (j *judge) checkEffectFirst(c *call, f *fact) {
 // changes no state: it opens no session, announces, ends and excuses no call, and
 // settles no question. Its meaning is not certain, and its publisher must not gain
 // by that. Only its number in its session or mandate counts: see arrived.
-func (e *engine) refuseEvent(f *fact) {
+func (e *engine) refuseEvent(f *fact.Fact) {
 	e.findings.reportEventFindings(nil, f)
-	if refuse := rowOf(f.protocol).refuse; refuse != nil {
+	if refuse := rowOf(f.Protocol).refuse; refuse != nil {
 		refuse(e, f)
 	}
 	e.noteRefusedNumber(f)
@@ -69,8 +71,8 @@ func (e *engine) refuseEvent(f *fact) {
 // noteRefusedNumber notes the number of an event that is refused, so that the events after it
 // do not seem to leave it out: the finding about the event itself says what is wrong.
 // A session of which nothing is known does not begin with it.
-func (e *engine) noteRefusedNumber(f *fact) {
-	if note := rowOf(f.protocol).noteNumber; note != nil {
+func (e *engine) noteRefusedNumber(f *fact.Fact) {
+	if note := rowOf(f.Protocol).noteNumber; note != nil {
 		note(e, f)
 	}
 }

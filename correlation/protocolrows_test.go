@@ -5,10 +5,13 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -18,39 +21,48 @@ import (
 // protocol.
 var ofProtocols = regexp.MustCompile(`^(protocols|(agenthook|aaep|aump|aioc)(_[a-z]+)?)\.go$`)
 
+// genericFolders are the folders of code that is of no protocol.
+var genericFolders = []string{".", "fact"}
+
 // TestGenericCodeNamesNoProtocol: no import and no identifier of generic code names a
 // protocol. Generic code asks the row.
 func TestGenericCodeNamesNoProtocol(t *testing.T) {
 	name := regexp.MustCompile(`(?i:agent_?hook|hooksession|aaep|aump|aioc|aana|^hook$)|^Proto[A-Z]|^proto[A-Z]`)
-	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found []string
 	read := 0
-	for _, e := range entries {
-		file := e.Name()
-		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || ofProtocols.MatchString(file) {
-			continue
-		}
-		read++
-		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	for _, dir := range genericFolders {
+		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ast.Inspect(tree, func(n ast.Node) bool {
-			what := ""
-			switch x := n.(type) {
-			case *ast.ImportSpec:
-				what = x.Path.Value
-			case *ast.Ident:
-				what = x.Name
+		before := read
+		for _, e := range entries {
+			file := filepath.Join(dir, e.Name())
+			if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || ofProtocols.MatchString(e.Name()) {
+				continue
 			}
-			if name.MatchString(what) {
-				found = append(found, file+": "+what)
+			read++
+			tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
 			}
-			return true
-		})
+			ast.Inspect(tree, func(n ast.Node) bool {
+				what := ""
+				switch x := n.(type) {
+				case *ast.ImportSpec:
+					what = x.Path.Value
+				case *ast.Ident:
+					what = x.Name
+				}
+				if name.MatchString(what) {
+					found = append(found, file+": "+what)
+				}
+				return true
+			})
+		}
+		if read == before {
+			t.Errorf("no generic file was read in %s", dir)
+		}
 	}
 	if read < 20 {
 		t.Fatalf("only %d generic files were read", read)
@@ -62,7 +74,7 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 
 // toyProtocol is a protocol of this test alone: {"toy":"start"|"finish","id":…,"call":…,"tool":…}.
 var toyProtocol = &protocolRow{
-	reading: reading{token: "toy", decode: func(d *Decoder, in eventMessage, r *decodedEvent) {
+	Protocol: fact.Protocol{Token: "toy", Decode: func(d *fact.Decoder, in fact.EventMessage, r *fact.DecodedEvent) {
 		var e struct {
 			Toy     string `json:"toy"`
 			ID      string `json:"id"`
@@ -70,23 +82,23 @@ var toyProtocol = &protocolRow{
 			Call    string `json:"call"`
 			Tool    string `json:"tool"`
 		}
-		if r.readError = strictjson.Unmarshal(in.data, &e); r.readError != nil {
+		if r.ReadError = strictjson.Unmarshal(in.Data, &e); r.ReadError != nil {
 			return
 		}
-		f := &r.fact
-		f.eventID = e.ID
-		f.setCall(e.Call, e.Tool)
+		f := &r.Fact
+		f.EventID = e.ID
+		f.SetCall(e.Call, e.Tool)
 		switch {
-		case in.request:
-			f.kind = kindRequest
+		case in.Request:
+			f.Kind = fact.KindRequest
 		case e.Toy == "start":
-			f.kind = kindPre
+			f.Kind = fact.KindPre
 		case e.Toy == "finish":
-			f.kind, f.effect, f.outcome = kindPost, hadEffect, "success"
+			f.Kind, f.Effect, f.Outcome = fact.KindPost, fact.HadEffect, "success"
 		}
-		r.setSession(in.subject, e.Session)
+		r.SetSession(in.Subject, e.Session)
 	},
-		decodesRequests: true},
+		DecodesRequests: true},
 }
 
 func addToyProtocol(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -18,7 +19,7 @@ func init() {
 }
 
 // aanaProtocol has no events: its calls are requests and decisions.
-var aanaProtocol = &protocolRow{reading: reading{token: subject.ProtoAANA}, wordCode: 5, missingCheck: missingOfRequests}
+var aanaProtocol = &protocolRow{Protocol: fact.Protocol{Token: subject.ProtoAANA}, wordCode: 5, missingCheck: missingOfRequests}
 
 // missingOfRequests is the check behind missing_completion of a protocol that has no
 // check of its own.
@@ -28,17 +29,17 @@ const missingOfRequests = "AH-C-079"
 // "no": a row with a token alone is a protocol in which decisions are made and no event
 // is published.
 type protocolRow struct {
-	reading
+	fact.Protocol
 	wordCode byte // how a compacted call writes the token, 1 to 6; 0: in full
 
 	// What its events mean for more than a call. track takes an event that is no duplicate
 	// and an invalid one goes to refuse.
-	track        func(e *engine, f *fact, n novelty)
-	refuse       func(e *engine, f *fact)
-	noteNumber   func(e *engine, f *fact) // the number of an event that was refused
-	noteDecided  func(ts *trackers, c *call, f *fact)
+	track        func(e *engine, f *fact.Fact, n novelty)
+	refuse       func(e *engine, f *fact.Fact)
+	noteNumber   func(e *engine, f *fact.Fact) // the number of an event that was refused
+	noteDecided  func(ts *trackers, c *call, f *fact.Fact)
 	sessions     *trackedSessions // nil: its sessions are not followed
-	checkOrphan  func(j *judge, sl *callGroup, c *call, f *fact)
+	checkOrphan  func(j *judge, sl *callGroup, c *call, f *fact.Fact)
 	unreadable   func(strictjson.Code) string // the check that an unreadable event breaks
 	severalCheck string                       // the check that several events in one message break
 	missingCheck string                       // the check behind missing_completion
@@ -65,12 +66,12 @@ type callTraits struct {
 var unknownProtocol = &protocolRow{missingCheck: missingOfRequests}
 
 // readingOf is how the messages of a protocol are read.
-func readingOf(token string) *reading { return &rowOf(token).reading }
+func readingOf(token string) *fact.Protocol { return &rowOf(token).Protocol }
 
 // rowOf finds the row of a protocol.
 func rowOf(token string) *protocolRow {
 	for _, p := range protocols {
-		if p.token == token {
+		if p.Token == token {
 			return p
 		}
 	}

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -22,7 +23,9 @@ const (
 )
 
 // receiptHolder is the call that a receipt is made for, whatever its occurrence.
-func receiptHolder(k sessionKey, s callKey) sum { return sumOf(k.source, k.session, s.id, s.tool) }
+func receiptHolder(k fact.SessionKey, s fact.CallKey) fact.Sum {
+	return fact.SumOf(k.Source, k.Session, s.Id, s.Tool)
+}
 
 // receipts are the decisions whose receipts allow a call, and the call that each receipt
 // was made for. A receipt allows one execution.
@@ -30,43 +33,43 @@ type receipts struct {
 	opts     *engineOptions `snapshot:"-"` // given anew
 	findings *findings
 	history  *history
-	holders  *tables.FIFO[sum, sum] // by receiptKey; see receiptHolder
+	holders  *tables.FIFO[fact.Sum, fact.Sum] // by receiptKey; see receiptHolder
 }
 
 func newReceipts(fs *findings, h *history) *receipts {
-	return &receipts{findings: fs, history: h, holders: tables.NewFIFO[sum, sum](maxReceipts)}
+	return &receipts{findings: fs, history: h, holders: tables.NewFIFO[fact.Sum, fact.Sum](maxReceipts)}
 }
 
 // holderOf is the call that the receipt of a decision was made for.
-func (rs *receipts) holderOf(tenant, decisionID string) (holder sum, known bool) {
-	return rs.holders.Get(receiptKey(tenant, decisionID))
+func (rs *receipts) holderOf(tenant, decisionID string) (holder fact.Sum, known bool) {
+	return rs.holders.Get(fact.ReceiptKey(tenant, decisionID))
 }
 
 // recordReceipt remembers which call the receipt of a decision was made for.
-func (rs *receipts) recordReceipt(f *fact) {
-	if f.decision.verdict == events.Allow {
-		rs.holders.Put(f.ownReceiptKey(), receiptHolder(f.key, f.callKey))
+func (rs *receipts) recordReceipt(f *fact.Fact) {
+	if f.Decision.Verdict == events.Allow {
+		rs.holders.Put(f.OwnReceiptKey(), receiptHolder(f.Key, f.CallKey))
 	}
 }
 
 // checkReceiptUse holds an execution against the receipts that other executions have used,
 // and those that were made for other calls.
-func (rs *receipts) checkReceiptUse(c *call, f *fact) {
-	if f.effect == noEffect {
+func (rs *receipts) checkReceiptUse(c *call, f *fact.Fact) {
+	if f.Effect == fact.NoEffect {
 		return
 	}
-	if f.receiptDecisionID != "" {
-		made, known := rs.holderOf(f.key.tenant, f.receiptDecisionID)
-		if known && made != receiptHolder(f.key, c.group.key) {
-			rs.findings.reportRule(ruleReceipt, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseReceiptOther).withText(quoteName(boundID(f.receiptDecisionID), "")))
+	if f.ReceiptDecisionID != "" {
+		made, known := rs.holderOf(f.Key.Tenant, f.ReceiptDecisionID)
+		if known && made != receiptHolder(f.Key, c.group.key) {
+			rs.findings.reportRule(ruleReceipt, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseReceiptOther).withText(quoteName(fact.BoundID(f.ReceiptDecisionID), "")))
 			return
 		}
 	}
 	if rs.namesNothing(c, f) {
-		rs.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(boundID(f.receiptDecisionID), "")))
+		rs.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(fact.BoundID(f.ReceiptDecisionID), "")))
 	}
 	if o := c.findReceiptUser(f); o != nil {
-		v := findingFrom(o.postEvent, f.eventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})
+		v := findingFrom(o.postEvent, f.EventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})
 		v.seqs = append(v.seqs, o.execSeq)
 		rs.findings.reportRule(ruleReceipt, c, f, v)
 	}
@@ -75,24 +78,24 @@ func (rs *receipts) checkReceiptUse(c *call, f *fact) {
 // namesNothing reports whether the header of an execution names a decision that is not
 // on record. A decision is on the log before its verdict is given out. judgeReference
 // judges the reference in the body.
-func (rs *receipts) namesNothing(c *call, f *fact) bool {
-	if f.receiptDecisionID == "" || f.receiptDecisionID == f.decisionRef || c.state == events.CallOrphaned || len(c.decisions) == 0 && !rs.opts.RequireVerdict {
+func (rs *receipts) namesNothing(c *call, f *fact.Fact) bool {
+	if f.ReceiptDecisionID == "" || f.ReceiptDecisionID == f.DecisionRef || c.state == events.CallOrphaned || len(c.decisions) == 0 && !rs.opts.RequireVerdict {
 		return false
 	}
-	if len(c.decisions) >= maxCallDecisions || c.hasDecision(f.receiptDecisionID) {
+	if len(c.decisions) >= maxCallDecisions || c.hasDecision(f.ReceiptDecisionID) {
 		return false
 	}
-	if _, known := rs.holderOf(f.key.tenant, f.receiptDecisionID); known {
+	if _, known := rs.holderOf(f.Key.Tenant, f.ReceiptDecisionID); known {
 		return false
 	}
-	return !rs.history.hasDecision(f.key.publisher(), f.receiptDecisionID)
+	return !rs.history.hasDecision(f.Key.Publisher(), f.ReceiptDecisionID)
 }
 
 // findReceiptUser is the call that has used up what c runs on; nil if there is none.
-func (c *call) findReceiptUser(f *fact) *call {
+func (c *call) findReceiptUser(f *fact.Fact) *call {
 	st, s := c.effectiveVerdict(), c.session
 	switch {
-	case st.verdict != "" && !st.inherited, f.callKey.id == "" && !st.inherited:
+	case st.verdict != "" && !st.inherited, f.CallKey.Id == "" && !st.inherited:
 		return nil
 	case st.inherited:
 		if o := s.callOfDecision(st.decisionID()); o != nil && o != c && o.usedReceipt() {
@@ -101,36 +104,36 @@ func (c *call) findReceiptUser(f *fact) *call {
 		return nil
 	}
 	return c.group.latestClosedLike(f, func(o *call) bool {
-		return o != c && o.order < c.order && o.usedReceipt() && o.compareFact(f) != argsDifferent
+		return o != c && o.order < c.order && o.usedReceipt() && o.compareFact(f) != fact.ArgsDifferent
 	})
 }
 
 // usedReceipt reports whether a call ran on a receipt of its own.
 func (x *details) usedReceipt() bool {
 	d := x.lastDecision()
-	return x.execSeq != 0 && d != nil && d.verdict == events.Allow && d.hasReceipt
+	return x.execSeq != 0 && d != nil && d.Verdict == events.Allow && d.HasReceipt
 }
 
 func (s effectiveVerdict) decisionID() string {
 	if s.recorded == nil {
 		return ""
 	}
-	return s.recorded.id
+	return s.recorded.Id
 }
 
 // judgeReference: an event says by which decision its call was approved. That must
 // be a decision on this call, or on one that it tries again.
-func (rs *receipts) judgeReference(c *call, f *fact) {
-	if f.kind != kindPre && f.kind != kindPost || f.decisionRef == "" || c.state == events.CallOrphaned {
+func (rs *receipts) judgeReference(c *call, f *fact.Fact) {
+	if f.Kind != fact.KindPre && f.Kind != fact.KindPost || f.DecisionRef == "" || c.state == events.CallOrphaned {
 		return
 	}
-	if len(c.decisions) == 0 && !rs.opts.RequireVerdict || len(c.decisions) >= maxCallDecisions || c.hasDecision(f.decisionRef) {
+	if len(c.decisions) == 0 && !rs.opts.RequireVerdict || len(c.decisions) >= maxCallDecisions || c.hasDecision(f.DecisionRef) {
 		return
 	}
-	v := findingFrom(c.firstEvent(), f.eventID)
-	made, known := rs.holderOf(f.key.tenant, f.decisionRef)
-	if o := c.session.callOfDecision(f.decisionRef); o != nil && o != c || known && made != receiptHolder(f.key, c.group.key) {
-		if (f.kind != kindPost || f.effect == noEffect || !known) && c.claims.reportOnce(claimedApprovalKind) { // else it is receipt_reused
+	v := findingFrom(c.firstEvent(), f.EventID)
+	made, known := rs.holderOf(f.Key.Tenant, f.DecisionRef)
+	if o := c.session.callOfDecision(f.DecisionRef); o != nil && o != c || known && made != receiptHolder(f.Key, c.group.key) {
+		if (f.Kind != fact.KindPost || f.Effect == fact.NoEffect || !known) && c.claims.reportOnce(claimedApprovalKind) { // else it is receipt_reused
 			rs.findings.reportCheck("AH-C-104", c, f, v.withCase(caseNoDecision).withText("it names a decision on another call"))
 		}
 		return
@@ -139,18 +142,18 @@ func (rs *receipts) judgeReference(c *call, f *fact) {
 		return
 	}
 	id := rs.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoDecision).withText("it names a decision that is not on record"))
-	c.addRetractable(referenceRetraction+f.decisionRef, id)
+	c.addRetractable(referenceRetraction+f.DecisionRef, id)
 }
 
 // referenceRetraction begins the note of a finding that a decision was not on record.
 const referenceRetraction = "AH-C-105 "
 
 // retractUnknownReference takes that back when the decision is there.
-func (rs *receipts) retractUnknownReference(c *call, f *fact) {
-	for _, reference := range []string{f.decision.id, f.decision.approvalRef} {
+func (rs *receipts) retractUnknownReference(c *call, f *fact.Fact) {
+	for _, reference := range []string{f.Decision.Id, f.Decision.ApprovalRef} {
 		for _, made := range c.takeRetractable(referenceRetraction + reference) {
 			c.claims.reported &^= claimedApprovalKind
-			rs.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withSeq(f.seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+			rs.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 				retracting(made.id).withText("the decision was recorded later"))
 		}
 	}

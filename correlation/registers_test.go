@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -22,10 +24,10 @@ func TestReceiptHolders(t *testing.T) {
 	fs := newFindingsPart()
 	rs := newReceipts(fs, fs.history)
 	rs.opts = fs.opts
-	decided := &fact{origin: originOf("acme", "rt1", "s1"), callKey: callKeyOf("c1", ""), decisionID: "d1", decision: &recordedVerdict{verdict: events.Allow, hasReceipt: true}}
+	decided := &fact.Fact{Origin: fact.OriginOf("acme", "rt1", "s1"), CallKey: fact.CallKeyOf("c1", ""), DecisionID: "d1", Decision: &fact.RecordedVerdict{Verdict: events.Allow, HasReceipt: true}}
 	rs.recordReceipt(decided)
 	denied := *decided
-	denied.decisionID, denied.cachedReceiptKey, denied.decision = "d2", sum{}, &recordedVerdict{verdict: events.Deny}
+	denied.DecisionID, denied.CachedReceiptKey, denied.Decision = "d2", fact.Sum{}, &fact.RecordedVerdict{Verdict: events.Deny}
 	rs.recordReceipt(&denied)
 	for name, c := range map[string]struct {
 		tenant, decision string
@@ -36,7 +38,7 @@ func TestReceiptHolders(t *testing.T) {
 		"of a deny":         {"acme", "d2", false},
 	} {
 		holder, known := rs.holderOf(c.tenant, c.decision)
-		if known != c.known || known && holder != receiptHolder(decided.key, decided.callKey) {
+		if known != c.known || known && holder != receiptHolder(decided.Key, decided.CallKey) {
 			t.Errorf("%s: %v", name, known)
 		}
 	}
@@ -46,26 +48,26 @@ func TestReceiptHolders(t *testing.T) {
 func TestApprovalStatuses(t *testing.T) {
 	fs := newFindingsPart()
 	ap := newApprovals(fs)
-	k := workflowKey{"acme", sumOf("w1")}
+	k := workflowKey{"acme", fact.SumOf("w1")}
 	ap.recordApprovalStatus(k, statusPending, epoch)
 	ap.recordApprovalStatus(k, statusApproved, epoch.Add(time.Minute))
 	ap.recordApprovalStatus(k, statusApproved, epoch.Add(time.Hour))
-	asked := func(tenant string, after time.Duration) *fact {
-		return &fact{
-			kind: kindDecision, protocol: protoAgentHook, origin: originOf(tenant, "rt1", "s1"), eventID: "e" + after.String(),
-			decision:       &recordedVerdict{verdict: events.Ask, approval: &approval{workflow: "w1", status: statusPending}},
-			decisionExtras: &decisionExtras{received: epoch.Add(after)},
+	asked := func(tenant string, after time.Duration) *fact.Fact {
+		return &fact.Fact{
+			Kind: fact.KindDecision, Protocol: protoAgentHook, Origin: fact.OriginOf(tenant, "rt1", "s1"), EventID: "e" + after.String(),
+			Decision:       &fact.RecordedVerdict{Verdict: events.Ask, Approval: &fact.Approval{Workflow: "w1", Status: statusPending}},
+			DecisionExtras: &fact.DecisionExtras{Received: epoch.Add(after)},
 		}
 	}
 	for name, c := range map[string]struct {
-		f    *fact
+		f    *fact.Fact
 		want int
 	}{
 		"while it was pending":    {asked("acme", 30*time.Second), 0},
 		"while it was given":      {asked("acme", time.Minute+time.Second), 0},
 		"long after":              {asked("acme", 2*time.Minute), 1},
 		"of another tenant":       {asked("other", 2*time.Minute), 0},
-		"in a different protocol": {func() *fact { f := asked("acme", 2*time.Minute); f.protocol = protoAAEP; return f }(), 0},
+		"in a different protocol": {func() *fact.Fact { f := asked("acme", 2*time.Minute); f.Protocol = protoAAEP; return f }(), 0},
 	} {
 		if ap.checkIgnoredApproval(c.f); len(takeRules(fs)) != c.want {
 			t.Errorf("%s: want %d findings of AH-C-051", name, c.want)
@@ -78,20 +80,20 @@ func TestApprovalStatuses(t *testing.T) {
 func TestNamedDecisions(t *testing.T) {
 	fs := newFindingsPart()
 	ad := newAdmissions(fs, fs.history)
-	event := &fact{seq: 5, kind: kindPost, protocol: protoAgentHook, origin: originOf("acme", "rt1", "s1"), eventID: "e1", receiptDecisionID: "d1"}
-	decision := &fact{seq: 6, kind: kindDecision, protocol: protoAgentHook, origin: event.origin, decisionID: "d1", decision: &recordedVerdict{verdict: events.Allow}}
+	event := &fact.Fact{Seq: 5, Kind: fact.KindPost, Protocol: protoAgentHook, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "e1", ReceiptDecisionID: "d1"}
+	decision := &fact.Fact{Seq: 6, Kind: fact.KindDecision, Protocol: protoAgentHook, Origin: event.Origin, DecisionID: "d1", Decision: &fact.RecordedVerdict{Verdict: events.Allow}}
 	ad.recordNamedDecision(event)
 	ad.checkAdmissionDecision(decision)
 	if got := takeRules(fs); len(got) != 1 || got[0] != "AH-C-071" {
 		t.Errorf("named first: %v", got)
 	}
 	later := *decision
-	later.decisionID, later.cachedReceiptKey = "d2", sum{}
+	later.DecisionID, later.CachedReceiptKey = "d2", fact.Sum{}
 	if n, _, _ := fs.history.classifyNovelty(&later); n != novel {
 		t.Fatal("the second decision is not new")
 	}
 	named := *event
-	named.receiptDecisionID = "d2"
+	named.ReceiptDecisionID = "d2"
 	ad.recordNamedDecision(&named)
 	ad.checkAdmissionDecision(&later)
 	if got := takeRules(fs); len(got) != 0 {
@@ -121,11 +123,11 @@ func TestTraceOnce(t *testing.T) {
 // beyond the bound is noted without being kept.
 func TestMandatesOfASession(t *testing.T) {
 	ms := newMandates(newFindingsPart())
-	f := &fact{origin: originOf("acme", "rt1", "s1")}
+	f := &fact.Fact{Origin: fact.OriginOf("acme", "rt1", "s1")}
 	for i := range 3 * maxMandateTexts {
 		ms.recordMandateUse(f, &events.MandateRef{ID: "m" + strconv.Itoa(i), Hash: "sha256:" + strconv.Itoa(i)})
 	}
-	ids, _ := ms.ofSession.Get(f.key)
+	ids, _ := ms.ofSession.Get(f.Key)
 	if len(ids) != maxMandateTexts+1 {
 		t.Errorf("a session has %d mandates", len(ids))
 	}

@@ -3,6 +3,8 @@ package correlation
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -257,14 +259,14 @@ var ruleList = []*Rule{
 }
 
 // approvalDetail says why an approval does not count.
-func approvalDetail(c *call, f *fact, a approval) string {
+func approvalDetail(c *call, f *fact.Fact, a fact.Approval) string {
 	want := c.awaitedApproval()
 	switch {
-	case a.status == "" || a.status == statusPending:
+	case a.Status == "" || a.Status == statusPending:
 		return ""
-	case a.status != statusApproved:
+	case a.Status != statusApproved:
 		return caseApprovalRefused
-	case !agreeIfKnown(a.workflow, want.workflow) || !agreeIfKnown(a.action, want.action):
+	case !agreeIfKnown(a.Workflow, want.Workflow) || !agreeIfKnown(a.Action, want.Action):
 		return caseApprovalMismatch
 	case c.approvedBy(a):
 		return caseApprovalUnrecorded

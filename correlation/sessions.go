@@ -3,6 +3,8 @@ package correlation
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -12,9 +14,9 @@ const noSession = subject.NoSession
 
 // session is what is known of one (tenant, source, session).
 type session struct {
-	calls   *calls
-	*origin               // never changed, and shared
-	share   *tables.Share `snapshot:"-"` // its publisher in the table of sessions
+	calls        *calls
+	*fact.Origin               // never changed, and shared
+	share        *tables.Share `snapshot:"-"` // its publisher in the table of sessions
 
 	groups        callGroups
 	decisionIndex decisionIndex // under which decisions the session finds its calls
@@ -32,22 +34,22 @@ type session struct {
 	lastActivity    activity
 }
 
-func (s *session) ID() sessionKey { return s.key }
+func (s *session) ID() fact.SessionKey { return s.Key }
 
-func (s *session) Owner() tables.Holder { return s.key.publisher().holder() }
+func (s *session) Owner() tables.Holder { return s.Key.Publisher().Holder() }
 
 func (s *session) Holds(h *tables.Share) { s.share = h }
 
 // findGroup finds the group of a fact's call, nil if there is none.
-func (s *session) findGroup(f *fact) *callGroup {
-	if f.found == nil {
-		f.found = s.groups.get(f.callKey, f.callKeyHash())
+func (s *session) findGroup(f *fact.Fact) *callGroup {
+	if f.Found == nil {
+		f.Found = s.groups.get(f.CallKey, f.CallKeyHash())
 	}
-	return f.found.(*callGroup)
+	return f.Found.(*callGroup)
 }
 
 // ensureGroup finds the group of a fact's call, or makes it.
-func (s *session) ensureGroup(f *fact) *callGroup {
+func (s *session) ensureGroup(f *fact.Fact) *callGroup {
 	if sl := s.findGroup(f); sl != nil {
 		return sl
 	}
@@ -55,9 +57,9 @@ func (s *session) ensureGroup(f *fact) *callGroup {
 		s.forgetGroup()
 	}
 	s.calls.countIDs(s, 1)
-	sl := newCallGroup(f.callKey, int(s.occurrenceFloor))
-	s.groups.add(sl, f.callKeyHash())
-	f.found = sl
+	sl := newCallGroup(f.CallKey, int(s.occurrenceFloor))
+	s.groups.add(sl, f.CallKeyHash())
+	f.Found = sl
 	return sl
 }
 
@@ -172,7 +174,7 @@ func (s *session) findNamed(name string, fits func(*call) bool) *call {
 }
 
 // findInGroup is findNamed among the calls of one group.
-func (s *session) findInGroup(k callKey, name string, fits func(*call) bool) *call {
+func (s *session) findInGroup(k fact.CallKey, name string, fits func(*call) bool) *call {
 	bits := nameFilterBits(name)
 	if bits == 0 {
 		return nil
@@ -200,14 +202,14 @@ const linearLimit = 12
 
 // callGroup holds the occurrences of one tool call id.
 type callGroup struct {
-	key          callKey
+	key          fact.CallKey
 	calls        []*call // open and remembered, in the order they were opened
 	count        int     // occurrences so far
 	invokedEvent string  // event id of the first AAEP invocation under this id
 }
 
 // newCallGroup makes a group, with room for the usual one call.
-func newCallGroup(k callKey, count int) *callGroup {
+func newCallGroup(k fact.CallKey, count int) *callGroup {
 	made := &struct {
 		callGroup
 		usual [1]*call
@@ -257,7 +259,7 @@ func (s *callGroup) latestClosed(fits func(*call) bool) *call {
 
 // latestClosedLike is latestClosed for what fits no call with other arguments than a
 // fact's.
-func (s *callGroup) latestClosedLike(f *fact, fits func(*call) bool) *call {
+func (s *callGroup) latestClosedLike(f *fact.Fact, fits func(*call) bool) *call {
 	for i := len(s.calls) - 1; i >= 0; i-- {
 		if c := s.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
 			return c
@@ -276,7 +278,7 @@ type callGroups struct {
 func (s *callGroups) len() int { return len(s.list) }
 
 // get finds a group by its key and the hash of that.
-func (s *callGroups) get(k callKey, hash uint32) *callGroup {
+func (s *callGroups) get(k fact.CallKey, hash uint32) *callGroup {
 	if s.table == nil {
 		for i := len(s.hashes) - 1; i >= 0; i-- {
 			if s.hashes[i] == hash && s.list[i].key == k {

@@ -2,6 +2,8 @@ package correlation
 
 import (
 	"time"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
 )
 
 // step is a step of a call's timeline.
@@ -39,7 +41,7 @@ type timelineEntry struct {
 }
 
 func newTimelineEntry(s step, seq uint64, at time.Time, eventID, protocol string) timelineEntry {
-	return timelineEntry{seq: seq, second: at.Unix(), nanos: int32(at.Nanosecond()), step: s, eventID: boundID(eventID), protocol: protocol}
+	return timelineEntry{seq: seq, second: at.Unix(), nanos: int32(at.Nanosecond()), step: s, eventID: fact.BoundID(eventID), protocol: protocol}
 }
 
 func (e *timelineEntry) brokerTime() time.Time { return time.Unix(e.second, int64(e.nanos)).UTC() }

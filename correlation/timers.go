@@ -3,6 +3,8 @@ package correlation
 import (
 	"iter"
 	"time"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
 )
 
 // eventTime is how time passes on the log: by the broker's clock, which may be set.
@@ -148,14 +150,14 @@ func (t *timers) openCalls() iter.Seq[*call] {
 
 // extendDeadline moves a call's deadline after one more message of it. open is how many
 // calls are open.
-func (t *timers) extendDeadline(c *call, f *fact, open int) {
+func (t *timers) extendDeadline(c *call, f *fact.Fact, open int) {
 	if !c.isOpen() {
 		return
 	}
-	at := t.now().Add(max(t.opts.MissingAfter, 2*min(f.expectedDuration, maxExpectedDuration)))
-	at = t.approvalDeadline(at, f.approval)
-	if f.decision != nil {
-		at = t.approvalDeadline(at, f.decision.approval)
+	at := t.now().Add(max(t.opts.MissingAfter, 2*min(f.ExpectedDuration, maxExpectedDuration)))
+	at = t.approvalDeadline(at, f.Approval)
+	if f.Decision != nil {
+		at = t.approvalDeadline(at, f.Decision.Approval)
 	}
 	t.callDeadlines.set(c, at)
 	t.nextTimer = earlierTime(t.nextTimer, at)
@@ -165,11 +167,11 @@ func (t *timers) extendDeadline(c *call, f *fact, open int) {
 }
 
 // approvalDeadline is a deadline that leaves an approval its time.
-func (t *timers) approvalDeadline(at time.Time, a *approval) time.Time {
-	if a == nil || a.expiresAt.IsZero() {
+func (t *timers) approvalDeadline(at time.Time, a *fact.Approval) time.Time {
+	if a == nil || a.ExpiresAt.IsZero() {
 		return at
 	}
-	end := t.fromBrokerTime(a.expiresAt)
+	end := t.fromBrokerTime(a.ExpiresAt)
 	if limit := t.now().Add(maxApprovalWait); end.After(limit) {
 		return laterTime(at, limit)
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events"
@@ -368,9 +370,9 @@ func TestDeadlinesInOrder(t *testing.T) {
 	open := func(order uint64) *call { return &call{state: events.CallOpen, order: order, details: new(details)} }
 	first, second, extended, closed := open(1), open(2), open(3), open(4)
 	for _, c := range []*call{extended, closed, second, first} {
-		ts.extendDeadline(c, &fact{}, 4)
+		ts.extendDeadline(c, &fact.Fact{}, 4)
 	}
-	ts.extendDeadline(extended, &fact{expectedDuration: time.Hour}, 4)
+	ts.extendDeadline(extended, &fact.Fact{ExpectedDuration: time.Hour}, 4)
 	closed.state = events.CallCompleted
 
 	var due []uint64
@@ -400,7 +402,7 @@ func TestStaleDeadlinesAreBounded(t *testing.T) {
 	c := &call{state: events.CallOpen, details: new(details)}
 	for i := range 1000 {
 		ts.advanceTo(epoch.Add(time.Duration(i) * time.Second))
-		ts.extendDeadline(c, &fact{}, 1)
+		ts.extendDeadline(c, &fact.Fact{}, 1)
 	}
 	if n := len(ts.callDeadlines); n > 66 {
 		t.Errorf("one open call has %d deadlines", n)

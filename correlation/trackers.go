@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -18,7 +19,7 @@ type trackers struct {
 	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
 	storedItems     int // of all sessions; at most the next
 	storedItemLimit int
-	runningSessions map[sourceKey]int // sessions whose start is on the log, and their end is not
+	runningSessions map[fact.SourceKey]int // sessions whose start is on the log, and their end is not
 }
 
 func newTrackers(t *timers, fs *findings) *trackers {
@@ -26,12 +27,12 @@ func newTrackers(t *timers, fs *findings) *trackers {
 		timers: t, findings: fs, storedItemLimit: maxStoredItems,
 		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
 		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
-		runningSessions: map[sourceKey]int{},
+		runningSessions: map[fact.SourceKey]int{},
 	}
 }
 
 // find gives a session without noting that it is active, nil if it is not followed.
-func (ts *trackers) find(key sessionKey, protocol string) *protocolSession {
+func (ts *trackers) find(key fact.SessionKey, protocol string) *protocolSession {
 	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
 	return w
 }
@@ -61,13 +62,13 @@ func (ts *trackers) recount() {
 
 // protocolSessionKey is one session in one protocol.
 type protocolSessionKey struct {
-	sessionKey
+	fact.SessionKey
 	protocol string
 }
 
 // protocolSession is a session that is followed.
 type protocolSession struct {
-	origin       *origin // shared, and never changed
+	origin       *fact.Origin // shared, and never changed
 	protocol     string
 	lastActivity activity
 	protocolState
@@ -77,10 +78,10 @@ type protocolSession struct {
 }
 
 func (w *protocolSession) ID() protocolSessionKey {
-	return protocolSessionKey{w.origin.key, w.protocol}
+	return protocolSessionKey{w.origin.Key, w.protocol}
 }
 
-func (w *protocolSession) Owner() tables.Holder { return w.origin.key.publisher().holder() }
+func (w *protocolSession) Owner() tables.Holder { return w.origin.Key.Publisher().Holder() }
 
 func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
 
@@ -132,8 +133,8 @@ func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone
 
 // active gives the session of a fact and notes that it is active, nil if it is not
 // followed.
-func (ts *trackers) active(f *fact) *protocolSession {
-	w, followed := ts.sessions.GetHashed(protocolSessionKey{f.key, f.protocol}, f.protocolSessionHash())
+func (ts *trackers) active(f *fact.Fact) *protocolSession {
+	w, followed := ts.sessions.GetHashed(protocolSessionKey{f.Key, f.Protocol}, f.ProtocolSessionHash())
 	if !followed {
 		return nil
 	}
@@ -143,23 +144,23 @@ func (ts *trackers) active(f *fact) *protocolSession {
 
 // follow begins to follow the session of a fact, in the place of another one if there is
 // no room.
-func (ts *trackers) follow(f *fact, o *origin) *protocolSession {
-	key := protocolSessionKey{f.key, f.protocol}
+func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
+	key := protocolSessionKey{f.Key, f.Protocol}
 	if ts.sessions.Len() >= ts.opts.MaxSessions {
-		if old, any := ts.sessions.Surplus(tables.ByPlaces, key.publisher().holder(), key); any {
+		if old, any := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().Holder(), key); any {
 			ts.forgetProtocolSession(old, trackerTombstone{})
 		}
 	}
 	d, _ := ts.tombstones.Get(key)
-	w := &protocolSession{origin: o, protocol: f.protocol, lastActivity: ts.timers.currentActivity()}
-	rowOf(f.protocol).sessions.restore(ts, w, f, d)
+	w := &protocolSession{origin: o, protocol: f.Protocol, lastActivity: ts.timers.currentActivity()}
+	rowOf(f.Protocol).sessions.restore(ts, w, f, d)
 	ts.sessions.Add(w)
 	return w
 }
 
 // reportEventFindings reports the checks that an event fails by itself; hints once a session.
-func (fs *findings) reportEventFindings(w *protocolSession, f *fact) {
-	for _, b := range f.eventFindings {
+func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
+	for _, b := range f.EventFindings {
 		if b.Severity == events.SeverityInfo && w != nil {
 			if w.givenHints[b.Check+b.Case] {
 				continue
@@ -169,11 +170,11 @@ func (fs *findings) reportEventFindings(w *protocolSession, f *fact) {
 			}
 			w.givenHints[b.Check+b.Case] = true
 		}
-		fs.reportSessionFinding(f, f.origin, b)
+		fs.reportSessionFinding(f, f.Origin, b)
 	}
 }
 
-func (fs *findings) reportSessionFindings(f *fact, who origin, found []*catalogue.Finding) {
+func (fs *findings) reportSessionFindings(f *fact.Fact, who fact.Origin, found []*catalogue.Finding) {
 	for _, b := range found {
 		fs.reportSessionFinding(f, who, b)
 	}
@@ -188,5 +189,5 @@ func (ts *trackers) nextProtocolSessionIdle(next *earliestTime) {
 }
 
 func (k protocolSessionKey) Hash() uint32 {
-	return protocolSessionHash(k.sessionKey.Hash(), k.protocol)
+	return fact.ProtocolSessionHash(k.SessionKey.Hash(), k.protocol)
 }

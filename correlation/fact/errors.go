@@ -1,4 +1,4 @@
-package correlation
+package fact
 
 import (
 	"errors"
@@ -12,24 +12,24 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// decodeErrorText says why something could not be read: a code and a place, no values. Of
+// DecodeErrorText says why something could not be read: a code and a place, no values. Of
 // what is no JSON it says no place: that would quote names of members in a finding
 // that an erasure of the message does not reach.
-func decodeErrorText(err error) string {
+func DecodeErrorText(err error) string {
 	var strict *strictjson.Error
 	var field *fieldError // of all protocols
 	switch {
 	case errors.As(err, &strict):
-		return codeAtPath(string(strict.Code), "")
+		return CodeAtPath(string(strict.Code), "")
 	case errors.As(err, &field):
-		return codeAtPath("wrong_type", field.Path)
+		return CodeAtPath("wrong_type", field.Path)
 	}
 	for _, known := range cloudEventErrors {
 		if errors.Is(err, known.err) {
-			return codeAtPath(known.code, "")
+			return CodeAtPath(known.code, "")
 		}
 	}
-	return codeAtPath("not_readable", "")
+	return CodeAtPath("not_readable", "")
 }
 
 var cloudEventErrors = []struct {
@@ -47,20 +47,20 @@ var cloudEventErrors = []struct {
 	{cloudevents.ErrAmbiguous, "cloudevent_ambiguous"},
 }
 
-// codeAtPath puts a code and a JSON pointer into words.
-func codeAtPath(code, path string) string { return catalogue.CodeAtPath(code, path) }
+// CodeAtPath puts a code and a JSON pointer into words.
+func CodeAtPath(code, path string) string { return catalogue.CodeAtPath(code, path) }
 
 // violationText puts a violation into words: the keyword and the place, and what is
 // missing by the name that the schema has for it.
 func violationText(v schemas.Violation) string {
 	if v.Keyword == "required" {
-		return codeAtPath(v.Message, v.Path)
+		return CodeAtPath(v.Message, v.Path)
 	}
-	return codeAtPath(v.Keyword, v.Path)
+	return CodeAtPath(v.Keyword, v.Path)
 }
 
-// parseInstant reads RFC 3339 text; anything else is the zero time.
-func parseInstant(text string) time.Time {
+// ParseInstant reads RFC 3339 text; anything else is the zero time.
+func ParseInstant(text string) time.Time {
 	if t, ok := events.ParsePlainTime(text); ok {
 		return t
 	}

@@ -1,4 +1,4 @@
-package correlation
+package fact
 
 import (
 	"strings"
@@ -16,9 +16,9 @@ const (
 	maxInternedText = 128
 )
 
-// intern gives a text that comes again and again once for all, and does not hold on
+// Intern gives a text that comes again and again once for all, and does not hold on
 // to the message that it is of.
-func (d *Decoder) intern(s string) string {
+func (d *Decoder) Intern(s string) string {
 	if len(s) > maxInternedText {
 		return strings.Clone(s)
 	}
@@ -33,20 +33,20 @@ func (d *Decoder) intern(s string) string {
 	return s
 }
 
-// formBuffer is where canonical forms are written.
-type formBuffer struct{ buf []byte }
+// FormBuffer is where canonical forms are written.
+type FormBuffer struct{ buf []byte }
 
-// writeForm lends the buffer to form until the next call.
-func (w *formBuffer) writeForm(form func(b []byte) []byte) []byte {
+// WriteForm lends the buffer to form until the next call.
+func (w *FormBuffer) WriteForm(form func(b []byte) []byte) []byte {
 	b := form(w.buf[:0])
 	w.buf = b[:0]
 	return b
 }
 
-// needsTree reports whether an event is of a size of which the checks of sessions look at the
+// NeedsTree reports whether an event is of a size of which the checks of sessions look at the
 // tree.
-func (d *Decoder) needsTree(data []byte) bool {
-	return d.alwaysTree || len(data) > maxTreelessBytes || d.document.Depth() > maxTreelessDepth
+func (d *Decoder) NeedsTree(data []byte) bool {
+	return d.AlwaysTree || len(data) > maxTreelessBytes || d.Document.Depth() > maxTreelessDepth
 }
 
 const (
@@ -54,20 +54,20 @@ const (
 	maxTreelessDepth = 8
 )
 
-// internCall makes a call's id independent of its message.
-func (d *Decoder) internCall(f *fact) {
-	id := strings.Clone(f.callID)
-	if f.callKey.id == f.callID {
-		f.callKey.id = id
+// InternCall makes a call's id independent of its message.
+func (d *Decoder) InternCall(f *Fact) {
+	id := strings.Clone(f.CallID)
+	if f.CallKey.Id == f.CallID {
+		f.CallKey.Id = id
 	}
-	if f.callID = id; f.callKey.tool != "" {
-		f.callKey.tool = d.intern(f.callKey.tool)
+	if f.CallID = id; f.CallKey.Tool != "" {
+		f.CallKey.Tool = d.Intern(f.CallKey.Tool)
 	}
 }
 
-// appendTrimmed appends the canonical form of an object without some of its members, and of those
+// AppendTrimmed appends the canonical form of an object without some of its members, and of those
 // of its metadata, which are left out if nothing is left of them.
-func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *memberNames) []byte {
+func AppendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *MemberNames) []byte {
 	var room [24]strictjson.Value
 	b = append(b, '{')
 	first := len(b)
@@ -84,7 +84,7 @@ func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *memberNam
 			continue
 		}
 		empty := len(b) + len(`"metadata":{}`)
-		if b = appendTrimmed(append(b, `"metadata":`...), m, omitMetadata, nil); len(b) == empty {
+		if b = AppendTrimmed(append(b, `"metadata":`...), m, omitMetadata, nil); len(b) == empty {
 			b = b[:before]
 		}
 	}

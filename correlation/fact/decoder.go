@@ -1,4 +1,4 @@
-package correlation
+package fact
 
 import (
 	"strings"
@@ -16,65 +16,65 @@ import (
 // the Correlator that they are for. One Decoder belongs to one goroutine.
 type Decoder struct {
 	space         subject.Space
-	protocols     readings
+	Protocols     Protocols
 	tenantKey     func(string) []byte
 	tenantKeys    map[string]*digest.Keyer
-	sessionKeyers sessionKeyers
-	document      strictjson.Document
-	formBuffer    formBuffer
+	SessionKeyers sessionKeyers
+	Document      strictjson.Document
+	FormBuffer    FormBuffer
 	interned      map[string]string
-	alwaysTree    bool // every event gets a tree: for tests
-	treelessReads int  // how many events were read without a tree
+	AlwaysTree    bool // every event gets a tree: for tests
+	TreelessReads int  // how many events were read without a tree
 	// sharedKeys are the correlator's keys; a signature that one of them verifies need
 	// not be verified again if it still counts when the message is applied.
 	sharedKeys *atomic.Pointer[signing.KeySet]
 	records    signing.RecordVerifier
 }
 
-// decoderOptions are what a Decoder needs.
-type decoderOptions struct {
-	space      subject.Space
-	tenantKey  func(tenant string) []byte                                     // nil: there are none
-	sessionKey func(tenant, session string) (key *digest.Session, ready bool) // nil: there are none
-	sharedKeys *atomic.Pointer[signing.KeySet]                                // the correlator's, see Decoder
-	protocols  readings
+// DecoderOptions are what a Decoder needs.
+type DecoderOptions struct {
+	Space      subject.Space
+	TenantKey  func(tenant string) []byte                                     // nil: there are none
+	SessionKey func(tenant, session string) (key *digest.Session, ready bool) // nil: there are none
+	SharedKeys *atomic.Pointer[signing.KeySet]                                // the correlator's, see Decoder
+	Protocols  Protocols
 }
 
-// newDecoder makes a Decoder.
-func newDecoder(o decoderOptions) *Decoder {
-	return &Decoder{space: o.space, protocols: o.protocols, tenantKey: o.tenantKey, tenantKeys: map[string]*digest.Keyer{},
-		sessionKeyers: sessionKeyers{lookupKey: o.sessionKey}, sharedKeys: o.sharedKeys}
+// NewDecoder makes a Decoder.
+func NewDecoder(o DecoderOptions) *Decoder {
+	return &Decoder{space: o.Space, Protocols: o.Protocols, tenantKey: o.TenantKey, tenantKeys: map[string]*digest.Keyer{},
+		SessionKeyers: sessionKeyers{lookupKey: o.SessionKey}, sharedKeys: o.SharedKeys}
 }
 
 // Input is a message that was decoded: what Step takes.
 type Input struct {
-	message       events.LogMessage
-	parsedSubject subject.Parsed
-	isOwnRecord   bool // the correlator's own record: no input
-	hasBadSubject bool // its subject is none of ours
+	Raw           events.LogMessage
+	ParsedSubject subject.Parsed
+	IsOwnRecord   bool // the correlator's own record: no input
+	HasBadSubject bool // its subject is none of ours
 
 	needsSessionKey bool // the key of its session, without which it must not be applied
 
-	event    *decodedEvent    // of an event
-	decision *decodedDecision // of a decision
+	Event    *DecodedEvent    // of an event
+	Decision *DecodedDecision // of a decision
 }
 
-// fact is what an event or a decision says; nil of anything else.
-func (in *Input) fact() *fact {
+// Fact is what an event or a decision says; nil of anything else.
+func (in *Input) Fact() *Fact {
 	switch {
-	case in.event != nil:
-		return &in.event.fact
-	case in.decision != nil:
-		return &in.decision.fact
+	case in.Event != nil:
+		return &in.Event.Fact
+	case in.Decision != nil:
+		return &in.Decision.Fact
 	}
 	return nil
 }
 
 // IsCursor reports whether it is a record of the correlator's position.
-func (in Input) IsCursor() bool { return in.isOwnRecord && in.parsedSubject.Class == subject.Control }
+func (in Input) IsCursor() bool { return in.IsOwnRecord && in.ParsedSubject.Class == subject.Control }
 
 // Message is the message itself.
-func (in Input) Message() events.LogMessage { return in.message }
+func (in Input) Message() events.LogMessage { return in.Raw }
 
 // Decode reads a message. The Input refers to its Header and Body until it has
 // been applied.
@@ -86,30 +86,30 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 
 // DecodeInto is Decode with memory that others may have used before: see Memory.
 func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
-	*in = Input{message: m}
-	d.sessionKeyers.keyMissing = false
+	*in = Input{Raw: m}
+	d.SessionKeyers.keyMissing = false
 	var err error
-	in.parsedSubject, err = d.space.Parse(m.Subject)
-	if in.parsedSubject.Class == subject.Events || in.parsedSubject.Class == subject.Decisions {
+	in.ParsedSubject, err = d.space.Parse(m.Subject)
+	if in.ParsedSubject.Class == subject.Events || in.ParsedSubject.Class == subject.Decisions {
 		// Names are looked up again and again, and kept: what is the same text in memory,
 		// too, need not be read.
-		in.parsedSubject.Tenant, in.parsedSubject.Publisher, in.parsedSubject.Session = d.intern(in.parsedSubject.Tenant), d.intern(in.parsedSubject.Publisher), d.intern(in.parsedSubject.Session)
+		in.ParsedSubject.Tenant, in.ParsedSubject.Publisher, in.ParsedSubject.Session = d.Intern(in.ParsedSubject.Tenant), d.Intern(in.ParsedSubject.Publisher), d.Intern(in.ParsedSubject.Session)
 	}
 	switch {
-	case in.parsedSubject.Class == subject.Calls, in.parsedSubject.Class == subject.Findings, in.parsedSubject.Class == subject.Control && in.parsedSubject.Kind == events.ControlCursor:
-		in.isOwnRecord = true
+	case in.ParsedSubject.Class == subject.Calls, in.ParsedSubject.Class == subject.Findings, in.ParsedSubject.Class == subject.Control && in.ParsedSubject.Kind == events.ControlCursor:
+		in.IsOwnRecord = true
 	case err != nil:
-		in.hasBadSubject = true
-	case in.parsedSubject.Class == subject.Events && d.sessionKeyers.isMissing(in.parsedSubject, d.protocols):
+		in.HasBadSubject = true
+	case in.ParsedSubject.Class == subject.Events && d.SessionKeyers.isMissing(in.ParsedSubject, d.Protocols):
 		in.needsSessionKey = true
-	case in.parsedSubject.Class == subject.Events:
-		in.event = mem.newEvent()
-		d.decodeEvent(m, in.parsedSubject, in.event)
-		in.event.precompute()
-		in.needsSessionKey = d.sessionKeyers.keyMissing
-	case in.parsedSubject.Class == subject.Decisions:
-		in.decision = mem.newDecision()
-		d.decodeDecision(m, in.parsedSubject, in.decision)
+	case in.ParsedSubject.Class == subject.Events:
+		in.Event = mem.newEvent()
+		d.decodeEvent(m, in.ParsedSubject, in.Event)
+		in.Event.precompute()
+		in.needsSessionKey = d.SessionKeyers.keyMissing
+	case in.ParsedSubject.Class == subject.Decisions:
+		in.Decision = mem.newDecision()
+		d.decodeDecision(m, in.ParsedSubject, in.Decision)
 	}
 }
 
@@ -117,24 +117,24 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
 // garbage collector. What was read stays in it until it is used again. The zero
 // Memory is ready; it belongs to one goroutine at a time.
 type InputArena struct {
-	events    arena[decodedEvent]
-	decisions arena[decodedDecision]
+	events    arena[DecodedEvent]
+	decisions arena[DecodedDecision]
 }
 
 // Reset lets all of it be used again. Every Input that was made of it has been applied
 // or never will be.
 func (m *InputArena) Reset() { m.events.used, m.decisions.used = 0, 0 }
 
-func (m *InputArena) newEvent() *decodedEvent {
+func (m *InputArena) newEvent() *DecodedEvent {
 	if m == nil {
-		return new(decodedEvent)
+		return new(DecodedEvent)
 	}
 	return m.events.next()
 }
 
-func (m *InputArena) newDecision() *decodedDecision {
+func (m *InputArena) newDecision() *DecodedDecision {
 	if m == nil {
-		return new(decodedDecision)
+		return new(DecodedDecision)
 	}
 	return m.decisions.next()
 }
@@ -159,11 +159,11 @@ func (r *arena[T]) next() *T {
 // ready. Such an Input must not be applied: decode the message again when the key
 // is there. Tenant and session are what the subject names.
 func (in Input) NeedsSessionKey() (tenant, session string, wants bool) {
-	return in.parsedSubject.Tenant, in.parsedSubject.Session, in.needsSessionKey
+	return in.ParsedSubject.Tenant, in.ParsedSubject.Session, in.needsSessionKey
 }
 
-// digestKey is the key of a tenant's digests, nil if there is none.
-func (d *Decoder) digestKey(tenant string) *digest.Keyer {
+// DigestKey is the key of a tenant's digests, nil if there is none.
+func (d *Decoder) DigestKey(tenant string) *digest.Keyer {
 	if d.tenantKey == nil {
 		return nil
 	}
@@ -184,23 +184,23 @@ const maxTenantKeys = 4096
 // uses them.
 type sessionKeyers struct {
 	lookupKey  func(tenant, session string) (*digest.Session, bool)
-	known      map[sessionName]*digest.SessionKeyer
-	missing    map[sessionName]bool // keys that were not ready
+	Known      map[sessionName]*digest.SessionKeyer
+	Missing    map[sessionName]bool // keys that were not ready
 	keyMissing bool                 // a key was not ready
 }
 
 type sessionName struct{ tenant, session string }
 
-// maxSessionKeyers bounds them; each takes some 700 bytes.
-const maxSessionKeyers = 4096
+// MaxSessionKeyers bounds them; each takes some 700 bytes.
+const MaxSessionKeyers = 4096
 
-// keyer gives the key of a session, nil if there is none.
-func (s *sessionKeyers) keyer(tenant, session string) *digest.SessionKeyer {
+// Keyer gives the key of a session, nil if there is none.
+func (s *sessionKeyers) Keyer(tenant, session string) *digest.SessionKeyer {
 	if s.lookupKey == nil || session == "" {
 		return nil
 	}
 	name := sessionName{tenant, session}
-	if k, ok := s.known[name]; ok {
+	if k, ok := s.Known[name]; ok {
 		return k
 	}
 	key, ready := s.lookupKey(tenant, session)
@@ -208,32 +208,32 @@ func (s *sessionKeyers) keyer(tenant, session string) *digest.SessionKeyer {
 		s.recordMissing(name)
 		return nil
 	}
-	if s.known == nil || len(s.known) >= maxSessionKeyers {
-		s.known = make(map[sessionName]*digest.SessionKeyer, 64)
+	if s.Known == nil || len(s.Known) >= MaxSessionKeyers {
+		s.Known = make(map[sessionName]*digest.SessionKeyer, 64)
 	}
 	k := key.Keyer()
-	s.known[sessionName{strings.Clone(tenant), strings.Clone(session)}] = k
+	s.Known[sessionName{strings.Clone(tenant), strings.Clone(session)}] = k
 	return k
 }
 
 func (s *sessionKeyers) recordMissing(name sessionName) {
 	s.keyMissing = true
-	if s.missing == nil || len(s.missing) >= maxSessionKeyers {
-		s.missing = map[sessionName]bool{}
+	if s.Missing == nil || len(s.Missing) >= MaxSessionKeyers {
+		s.Missing = map[sessionName]bool{}
 	}
-	s.missing[sessionName{strings.Clone(name.tenant), strings.Clone(name.session)}] = true
+	s.Missing[sessionName{strings.Clone(name.tenant), strings.Clone(name.session)}] = true
 }
 
 // isMissing reports whether an event is of a session whose key was not ready, and still
 // is not: it need not be read before that is there.
-func (s *sessionKeyers) isMissing(p subject.Parsed, protocols readings) bool {
+func (s *sessionKeyers) isMissing(p subject.Parsed, protocols Protocols) bool {
 	name := sessionName{p.Tenant, p.Session}
-	if len(s.missing) == 0 || !protocols(p.Protocol).sessionKeyed || !s.missing[name] {
+	if len(s.Missing) == 0 || !protocols(p.Protocol).SessionKeyed || !s.Missing[name] {
 		return false
 	}
-	if s.keyer(p.Tenant, p.Session); s.keyMissing {
+	if s.Keyer(p.Tenant, p.Session); s.keyMissing {
 		return true
 	}
-	delete(s.missing, name)
+	delete(s.Missing, name)
 	return false
 }

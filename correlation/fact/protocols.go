@@ -1,0 +1,35 @@
+package fact
+
+import (
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
+
+// fieldError is a member of a wrong type, in all protocols.
+type fieldError = agenthook.FieldError
+
+// NormaliseEventID is how ids of events are compared in all protocols.
+func NormaliseEventID(id string) string { return agenthook.NormaliseID(id) }
+
+// Protocol is how the messages of a protocol are read. The zero value of a field means "no": a
+// token alone is a protocol in which decisions are made and no event is published.
+type Protocol struct {
+	Token string
+
+	// Decode reads an event, or the admitter's copy of a request if decodesRequests says so; a
+	// copy that is not decoded counts by its envelope.
+	Decode          func(d *Decoder, in EventMessage, r *DecodedEvent)
+	DecodesRequests bool
+	ReadRecorded    func(f *Fact, raw []byte) RecordedLine             // an event of a recording; nil: there are no recordings
+	ReadNumber      func(f *Fact, n *NumberFields)                     // the number of an event that cannot be read
+	ReadReason      func(r *events.Reason) ReasonsSaid                 // a reason of the protocol's own evaluator
+	CheckDecision   func(*Fact, *events.Decision) []*catalogue.Finding // the checks that a decision breaks by itself
+	TraceType       string                                             // of the event that the admitter writes beside a decision
+	SessionKeyed    bool                                               // its arguments are kept under the key of their session
+	HandsOver       bool                                               // an allowed call hands the session to another agent; what it is decided on is more than its arguments
+}
+
+// Protocols finds how the messages of a protocol are read, by its token. It gives the zero value
+// for a protocol that it does not know.
+type Protocols func(token string) *Protocol
