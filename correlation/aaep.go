@@ -55,7 +55,7 @@ var aaepSessions = &trackedSessions{
 	expire: func(ts *trackers, w *protocolSession) *catalogue.Finding {
 		silence := w.aaep.SilenceFinding()
 		if silence != nil {
-			ts.findings.reportSessionFinding(&fact.Fact{Protocol: protoAAEP}, *w.origin, silence)
+			ts.findings.ReportSessionFinding(&fact.Fact{Protocol: protoAAEP}, *w.origin, silence)
 		}
 		return silence
 	},
@@ -79,14 +79,14 @@ func trackAAEPEvent(e *engine, f *fact.Fact, n novelty) {
 		e.trackAAEP(e.ensureProtocolSession(f), f, n)
 	default:
 		e.findings.reportEventFindings(nil, f)
-		e.findings.reportSessionFindings(f, f.Origin, aaepsession.EventHints(aaepEvent(f)))
+		e.findings.ReportSessionFindings(f, f.Origin, aaepsession.EventHints(aaepEvent(f)))
 	}
 }
 
 func refuseAAEPEvent(e *engine, f *fact.Fact) {
 	if aaepEvent(f) != nil {
 		aaepEvent(f).Seq, aaepEvent(f).At = f.Seq, f.At
-		e.findings.reportSessionFindings(f, f.Origin, aaepsession.EventFindings(aaepEvent(f)))
+		e.findings.ReportSessionFindings(f, f.Origin, aaepsession.EventFindings(aaepEvent(f)))
 		f.RefusedNumber = aaepEvent(f).Number
 	}
 }
@@ -101,7 +101,7 @@ func noteRefusedAAEP(e *engine, f *fact.Fact) {
 		key.Session = cmp.Or(f.RefusedSession, key.Session)
 	}
 	if w := e.trackers.find(key, f.Protocol); w != nil {
-		e.findings.reportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.RefusedNumber, f.EventID, f.Seq))
+		e.findings.ReportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.RefusedNumber, f.EventID, f.Seq))
 	}
 }
 
@@ -191,14 +191,14 @@ func (ts *trackers) applyAAEP(w *protocolSession, f *fact.Fact) {
 	found := w.aaep.Apply(aaepEvent(f))
 	ts.countRunningSessions(w, before, w.aaep.IsRunning())
 	ts.accountStoredItems(w)
-	ts.findings.reportSessionFindings(f, *w.origin, found)
+	ts.findings.ReportSessionFindings(f, *w.origin, found)
 	if f.Kind == fact.KindPre {
 		if asked, accepted, explicit := w.aaep.Confirmation(aaepEvent(f)); asked.Seq != 0 {
 			f.Confirmation = &fact.Confirmation{Asked: fact.ConfirmingMessage{Id: asked.ID, Seq: asked.Seq, At: asked.At}, Accepted: fact.ConfirmingMessage{Id: accepted.ID, Seq: accepted.Seq, At: accepted.At}, Explicit: explicit}
 		}
 	}
 	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.Key.Publisher()] > 0 {
-		ts.findings.reportSessionFinding(f, *w.origin, fact.SingleEventFinding("AAEP-C-054", "", f))
+		ts.findings.ReportSessionFinding(f, *w.origin, fact.SingleEventFinding("AAEP-C-054", "", f))
 	}
 }
 
@@ -207,7 +207,7 @@ func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d trackerTo
 	if d.silence == nil {
 		return
 	}
-	ts.findings.reportSessionFinding(f, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.EventID},
+	ts.findings.ReportSessionFinding(f, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.EventID},
 		Seqs: []uint64{f.Seq}, Replaces: d.silence, RetractsOnly: true})
 	d.silence = nil
 	ts.tombstones.Put(w.ID(), d)

@@ -70,12 +70,12 @@ func (ng *negotiations) handleHandshake(f *fact.Fact, names originSharer) {
 	aaepEvent(f).Seq, aaepEvent(f).At = f.Seq, f.At
 	ng.reportOverdueNegotiations(n)
 	// What time has proved is told apart by itself, whatever message came next.
-	ng.findings.reportSessionFindings(&fact.Fact{Protocol: protoAAEP}, *n.origin, n.state.RetractOverdue(aaepEvent(f)))
-	ng.findings.reportSessionFindings(f, f.Origin, n.state.Negotiate(aaepEvent(f)))
+	ng.findings.ReportSessionFindings(&fact.Fact{Protocol: protoAAEP}, *n.origin, n.state.RetractOverdue(aaepEvent(f)))
+	ng.findings.ReportSessionFindings(f, f.Origin, n.state.Negotiate(aaepEvent(f)))
 }
 
 func (ng *negotiations) reportOverdueNegotiations(n *publisherNegotiations) {
-	ng.findings.reportSessionFindings(&fact.Fact{Protocol: protoAAEP}, *n.origin, n.state.ReportOverdue(ng.timers.toBrokerTime(ng.timers.now())))
+	ng.findings.ReportSessionFindings(&fact.Fact{Protocol: protoAAEP}, *n.origin, n.state.ReportOverdue(ng.timers.toBrokerTime(ng.timers.now())))
 }
 
 // expireNegotiations lets time pass for the publishers that negotiate no more.
@@ -105,7 +105,7 @@ func (ng *negotiations) checkReplySubscription(f *fact.Fact, asked fact.Origin) 
 		return
 	}
 	if b := n.state.CheckReply(aaepEvent(f)); b != nil {
-		ng.findings.reportSessionFinding(f, asked, b)
+		ng.findings.ReportSessionFinding(f, asked, b)
 	}
 }
 

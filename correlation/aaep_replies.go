@@ -61,7 +61,7 @@ func (rp *replies) recordReplyToken(w *protocolSession, f *fact.Fact) {
 	if use, known := rp.replyTokens.Get(key); known && use.event != f.EventID {
 		b := fact.SingleEventFinding("AAEP-C-053", "", f)
 		b.Events, b.Seqs = append([]string{use.event}, b.Events...), append([]uint64{use.seq}, b.Seqs...)
-		rp.findings.reportSessionFinding(f, *w.origin, b)
+		rp.findings.ReportSessionFinding(f, *w.origin, b)
 	}
 	rp.replyTokens.Put(key, tokenUse{w.ID(), f.EventID, f.Seq})
 	rp.tokenOwners.Put(tenantToken{key.tenant, key.token}, key)
@@ -82,7 +82,7 @@ func (rp *replies) routeQuestionReply(f *fact.Fact) {
 		}
 	}
 	if !known {
-		id := rp.findings.reportSessionFinding(f, f.Origin, aaepsession.UnknownReplyFinding(aaepEvent(f)))
+		id := rp.findings.ReportSessionFinding(f, f.Origin, aaepsession.UnknownReplyFinding(aaepEvent(f)))
 		rp.bufferEarlyReply(f, tenantToken{f.Key.Tenant, token}, id)
 		return
 	}
@@ -94,7 +94,7 @@ func (rp *replies) routeQuestionReply(f *fact.Fact) {
 func (rp *replies) applyQuestionReply(w *protocolSession, f *fact.Fact) {
 	rp.checkSubscriptionOwner(f, *w.origin)
 	rp.negotiations.checkReplySubscription(f, *w.origin)
-	rp.findings.reportSessionFindings(f, *w.origin, w.aaep.Apply(aaepEvent(f)))
+	rp.findings.ReportSessionFindings(f, *w.origin, w.aaep.Apply(aaepEvent(f)))
 }
 
 // earlyReply is a reply whose question is not on the log yet: the two publishers have
@@ -144,7 +144,7 @@ func (rp *replies) checkSubscriptionOwner(f *fact.Fact, asked fact.Origin) {
 	}
 	key := tenantToken{f.Key.Tenant, fact.SumOf(id)}
 	if owner, known := rp.subscriptionOwners.Get(key); known && owner != f.Key.Source {
-		rp.findings.reportSessionFinding(f, asked, fact.SingleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
+		rp.findings.ReportSessionFinding(f, asked, fact.SingleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
 		return
 	}
 	rp.subscriptionOwners.Put(key, f.Key.Source)

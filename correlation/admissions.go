@@ -33,7 +33,6 @@ type admissions struct {
 	history         *history
 	flaggedRequests *tables.FIFO[fact.Sum, flaggedRequest] // by decision
 	namedDecisions  *tables.FIFO[fact.Sum, namedDecision]  // decisions that events named first
-	expectedTraces  *tables.FIFO[fact.Sum, *expectedTrace] // decisions that leave a trace event, by id
 }
 
 func newAdmissions(fs *findings, h *history) *admissions {
@@ -41,7 +40,6 @@ func newAdmissions(fs *findings, h *history) *admissions {
 		findings: fs, history: h,
 		flaggedRequests: tables.NewFIFO[fact.Sum, flaggedRequest](maxFlaggedRequests),
 		namedDecisions:  tables.NewFIFO[fact.Sum, namedDecision](maxNamedDecisions),
-		expectedTraces:  tables.NewFIFO[fact.Sum, *expectedTrace](maxTraces),
 	}
 }
 
@@ -69,7 +67,7 @@ func (ad *admissions) checkFlaggedVerdict(f *fact.Fact, r flaggedRequest) {
 	say := func(check, what string) {
 		b := fact.SingleEventFinding(check, what, f)
 		b.Seqs = append([]uint64{r.seq}, b.Seqs...)
-		ad.findings.reportSessionFinding(f, f.Origin, b)
+		ad.findings.ReportSessionFinding(f, f.Origin, b)
 	}
 	if r.flags&fact.FlagReportsOnly != 0 && (f.NamesPolicies || v == events.Ask || v == events.Defer) {
 		say("AH-C-085", "policies were asked about it")
@@ -118,5 +116,5 @@ func (ad *admissions) checkEarlyVerdict(f *fact.Fact) {
 	b := fact.SingleEventFinding("AH-C-071", "an event that is recorded before it names it", f)
 	b.Seqs = append([]uint64{n.seq}, b.Seqs...)
 	b.Events = slices.DeleteFunc([]string{n.event, f.EventID}, func(id string) bool { return id == "" })
-	ad.findings.reportSessionFinding(f, f.Origin, b)
+	ad.findings.ReportSessionFinding(f, f.Origin, b)
 }

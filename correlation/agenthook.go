@@ -87,13 +87,13 @@ func trackAgentHookEvent(e *engine, f *fact.Fact, n novelty) {
 		e.declarations.applyRegistration(f)
 		e.declarations.checkDeclared(f.Origin, f, nil)
 	}
-	e.findings.reportSessionFindings(f, f.Origin, hooksession.EventFindings(hookEventOf(f)))
+	e.findings.ReportSessionFindings(f, f.Origin, hooksession.EventFindings(hookEventOf(f)))
 }
 
 func refuseAgentHookEvent(e *engine, f *fact.Fact) {
 	if hookEventOf(f) != nil {
 		hookEventOf(f).Seq, hookEventOf(f).At = f.Seq, f.At
-		e.findings.reportSessionFindings(f, f.Origin, hooksession.EventFindings(hookEventOf(f)))
+		e.findings.ReportSessionFindings(f, f.Origin, hooksession.EventFindings(hookEventOf(f)))
 	}
 }
 
@@ -374,7 +374,7 @@ func (e *engine) trackAgentHook(w *protocolSession, f *fact.Fact, n novelty) {
 func (ts *trackers) applyAgentHook(w *protocolSession, f *fact.Fact) {
 	found := w.hook.Apply(hookEventOf(f))
 	ts.accountStoredItems(w)
-	ts.findings.reportSessionFindings(f, *w.origin, found)
+	ts.findings.ReportSessionFindings(f, *w.origin, found)
 }
 
 // noteDecidedCall tells the session of a call that a verdict on it is on record
@@ -384,7 +384,7 @@ func (ts *trackers) noteDecidedCall(c *call, f *fact.Fact) {
 		return
 	}
 	if w, ok := ts.sessions.Peek(protocolSessionKey{f.Key, protoAgentHook}); ok && w.hook != nil {
-		ts.findings.reportSessionFindings(f, *w.origin, w.hook.NoteDecided(c.id, c.preEvent))
+		ts.findings.ReportSessionFindings(f, *w.origin, w.hook.NoteDecided(c.id, c.preEvent))
 	}
 }
 

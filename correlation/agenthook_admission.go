@@ -184,7 +184,7 @@ func (as *attestations) checkNonce(w *protocolSession, f *fact.Fact) {
 	if before, used := as.nonces.Get(key); used && before.event != f.EventID {
 		b := fact.SingleEventFinding("AH-C-122", "its nonce was used before", f)
 		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-		as.findings.reportSessionFinding(f, *w.origin, b)
+		as.findings.ReportSessionFinding(f, *w.origin, b)
 	}
 	as.nonces.Put(key, nonceUse{f.EventID, f.Seq})
 }
@@ -199,7 +199,7 @@ func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact.Fact) 
 			b := fact.SingleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
 			b.Case, b.Call = h.Hook, ""
 			b.Events, b.Seqs = append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-			as.findings.reportSessionFinding(f, *w.origin, b)
+			as.findings.ReportSessionFinding(f, *w.origin, b)
 		}
 		as.hookFingerprints.Put(key, now)
 	}

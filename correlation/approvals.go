@@ -53,7 +53,7 @@ func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact.Fact) {
 	}
 	recorded, known := ap.statuses.Get(workflowKey{f.Key.Tenant, fact.SumOf(f.Approval.Workflow)})
 	if known && isGranted(recorded.status) != f.Approval.HasStatus(statusApproved) {
-		ap.findings.reportSessionFinding(f, *w.origin, fact.SingleEventFinding("AH-C-111", "", f))
+		ap.findings.ReportSessionFinding(f, *w.origin, fact.SingleEventFinding("AH-C-111", "", f))
 	}
 }
 
@@ -154,7 +154,7 @@ func (ap *approvals) checkIgnoredApproval(f *fact.Fact) {
 	}
 	w, known := ap.statuses.Get(workflowKey{f.Key.Tenant, fact.SumOf(waits.Workflow)})
 	if known && w.status == statusApproved && f.DecisionExtras.Received.After(w.at.Add(recommendedVerdictWait)) {
-		ap.findings.reportSessionFinding(f, f.Origin, fact.SingleEventFinding("AH-C-051", "", f))
+		ap.findings.ReportSessionFinding(f, f.Origin, fact.SingleEventFinding("AH-C-051", "", f))
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // words are what a case is made of: the types of its events, numbered as often as
@@ -38,7 +40,7 @@ func (c corpusCase) message(t testing.TB, n int) tree {
 	}
 	_, decision := short["decision"].(map[string]any)
 	switch {
-	case protocol == protoAUMP && !decision && short["mandates"] == nil && short["raw"] == nil:
+	case protocol == subject.ProtoAUMP && !decision && short["mandates"] == nil && short["raw"] == nil:
 		return c.completeEvidence(t, n)
 	case short["t"] == nil && short["type"] == nil && short["raw"] == nil:
 		return short // no event

@@ -45,8 +45,8 @@ func (x *details) announcingProtocol() *protocolRow {
 	return rowOf(cmp.Or(x.preProtocol, x.protocol))
 }
 
-// reportSessionFinding emits what a session found, and gives the finding's id.
-func (fs *findings) reportSessionFinding(f *fact.Fact, who fact.Origin, b *catalogue.Finding) string {
+// ReportSessionFinding emits what a session found, and gives the finding's id.
+func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, b *catalogue.Finding) string {
 	rule, about, v := fs.sessionFindingSpec(f, who, b)
 	if b.Replaces != nil {
 		_, _, old := fs.sessionFindingSpec(f, who, b.Replaces)

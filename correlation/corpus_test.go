@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // corpusCase is a case of package corpus.
@@ -103,7 +104,7 @@ func (c corpusCase) put(l *ledger, short tree, n int) {
 		l.event(set(complete(protoAgentHook, h, n).(tree), "session_id", "sess_1"))
 		return
 	}
-	if c.protocol == protoAUMP {
+	if c.protocol == subject.ProtoAUMP {
 		c.evidence(l, short, n)
 		return
 	}
@@ -136,11 +137,11 @@ func (c corpusCase) evidence(l *ledger, short tree, n int) {
 		return
 	}
 	if raw, ok := short["raw"].(string); ok {
-		l.put(space.Event("acme", "rt1", protoAUMP, "s1", "paid"), nil, []byte(raw))
+		l.put(space.Event("acme", "rt1", subject.ProtoAUMP, "s1", "paid"), nil, []byte(raw))
 		return
 	}
 	e := c.completeEvidence(l.t, n)
-	l.put(space.Event("acme", "rt1", protoAUMP, "s1", "paid"), nil, encode(e))
+	l.put(space.Event("acme", "rt1", subject.ProtoAUMP, "s1", "paid"), nil, encode(e))
 }
 
 func (c corpusCase) completeEvidence(t testing.TB, n int) tree {

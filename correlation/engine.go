@@ -28,7 +28,7 @@ type engine struct {
 	negotiations *negotiations
 	attestations *attestations
 	declarations *declarations
-	mandates     *mandates
+	protocolParts
 
 	// What admission says.
 	admissions *admissions
@@ -56,7 +56,7 @@ func newEngine(opts Options) *engine {
 	e.replies = newReplies(e.trackers, e.negotiations)
 	e.admissions, e.approvals, e.receipts = newAdmissions(e.findings, e.history), newApprovals(e.findings), newReceipts(e.findings, e.history)
 	e.handoffs, e.attestations = newHandoffs(e.findings), newAttestations(e.findings)
-	e.declarations, e.mandates = &declarations{findings: e.findings}, newMandates(e.findings)
+	e.declarations, e.protocolParts = &declarations{findings: e.findings}, newProtocolParts()
 	e.calls = newCalls(e.timers, e.findings)
 	e.judge = &judge{findings: e.findings, calls: e.calls, approvals: e.approvals, receipts: e.receipts, trackers: e.trackers}
 	e.configure(&engineOptions{Options: opts.withDefaults()})
@@ -67,10 +67,11 @@ func newEngine(opts Options) *engine {
 // them anew.
 func (e *engine) configure(o *engineOptions) {
 	e.opts, e.history.opts, e.timers.opts = o, o, o
-	e.approvals.opts, e.receipts.opts, e.mandates.opts = o, o, o
+	e.approvals.opts, e.receipts.opts = o, o
 	e.trackers.opts, e.negotiations.opts, e.replies.opts = o, o, o
 	e.calls.opts, e.judge.opts = o, o
 	e.findings.configure(o)
+	e.configureProtocols(e, o)
 }
 
 // processFact applies one fact; the part findings collects the outputs.
@@ -198,7 +199,7 @@ func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 // trackFact hands a fact to its session.
 func (e *engine) trackFact(f *fact.Fact, n novelty) {
 	if f.MandateRef != nil {
-		e.mandates.recordMandateUse(f, f.MandateRef)
+		e.mandates.RecordUse(f, f.MandateRef)
 	}
 	if f.Kind == fact.KindDecision && n == novel {
 		e.admissions.checkAdmissionDecision(f)

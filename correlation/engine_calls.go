@@ -31,7 +31,7 @@ func (e *engine) announceCall(f *fact.Fact) {
 	if f.Decision != nil && f.Decision.HasReceipt {
 		e.receipts.recordReceipt(f)
 	}
-	if !e.handoffs.isEmpty() || protocol.HandsOver {
+	if !e.handoffs.isEmpty() || protocol.isHandoffTo != nil {
 		e.handoffs.trackHandoff(s, c, f)
 	}
 	if protocol.onceUnderID {

@@ -30,7 +30,7 @@ func (c *Correlator) applyDecision(m *events.LogMessage, p *subject.Parsed, v *f
 		c.reportForged(v.UnverifiedFact(m, p), caseVerdict, "")
 		return
 	}
-	c.engine.admissions.expectTrace(&v.Decision)
+	c.engine.traces.Expect(&v.Decision)
 	c.engine.processFact(&v.Fact)
 }
 

@@ -74,7 +74,6 @@ const (
 	maxEarlyReplies     = 4              // replies that are kept for each, should its question come; of up to 4 KB, usually 200 B
 	maxApprovals        = 65_536         // approval workflows whose status is remembered, and what they were opened for (about 300 B each)
 	maxWaitingCalls     = 16             // calls that are remembered to wait for one workflow; the first stay
-	maxTraces           = 65_536         // decisions whose trace event is recognised; it follows its decision at once
 	maxRetryChain       = 8              // retries that are followed back
 	maxExpectedDuration = 48 * time.Hour // longest announced duration that is believed
 	maxApprovalWait     = 30 * 24 * time.Hour

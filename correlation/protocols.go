@@ -3,6 +3,8 @@ package correlation
 import (
 	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
+	"github.com/countersign-dev/countersign/correlation/aioc"
+	"github.com/countersign-dev/countersign/correlation/aump"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -45,6 +47,7 @@ type protocolRow struct {
 	missingCheck string                       // the check behind missing_completion
 	effectFirst  string                       // the check that an effect before an announcement in another protocol breaks
 	equivalents  map[findingCase][]string
+	isHandoffTo  func(tool, agent string) bool // an allowed call hands the session over: to the agent that its tool names
 
 	callTraits
 }
@@ -90,3 +93,18 @@ type (
 		silence *catalogue.Finding // it was said to have fallen silent
 	}
 )
+
+// protocolParts are the parts of the engine that belong to one protocol each.
+type protocolParts struct {
+	mandates *aump.Mandates
+	traces   *aioc.Traces
+}
+
+func newProtocolParts() protocolParts {
+	return protocolParts{mandates: aump.NewMandates(), traces: aioc.NewTraces()}
+}
+
+// configureProtocols gives the parts what is no state.
+func (p *protocolParts) configureProtocols(e *engine, o *engineOptions) {
+	p.mandates.Configure(e.findings, o.ClockSkew)
+}

@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
@@ -98,44 +97,5 @@ func TestNamedDecisions(t *testing.T) {
 	ad.checkAdmissionDecision(&later)
 	if got := takeRules(fs); len(got) != 0 {
 		t.Errorf("recorded first: %v", got)
-	}
-}
-
-// TestTraceOnce: only decisions on proposals leave a trace event, and one each.
-func TestTraceOnce(t *testing.T) {
-	fs := newFindingsPart()
-	ad := newAdmissions(fs, fs.history)
-	for id, protocol := range map[string]string{"d1": "tool", "d2": "handoff", "d3": protoAgentHook} {
-		ad.expectTrace(&events.Decision{Tenant: "acme", DecisionID: id, Protocol: protocol, Source: "rt1", Session: "s1"})
-		if _, expected := ad.findTrace("acme", id); expected != (protocol != protoAgentHook) {
-			t.Errorf("%s: a trace is expected: %v", protocol, expected)
-		}
-	}
-	first, _ := ad.findTrace("acme", "d1")
-	first.received = true
-	ad.expectTrace(&events.Decision{Tenant: "acme", DecisionID: "d1", Protocol: "tool"})
-	if again, _ := ad.findTrace("acme", "d1"); again != first {
-		t.Error("a second copy of the decision expects a second trace")
-	}
-}
-
-// TestMandatesOfASession: what decisions say of a mandate is kept by tenant, and a mandate
-// beyond the bound is noted without being kept.
-func TestMandatesOfASession(t *testing.T) {
-	ms := newMandates(newFindingsPart())
-	f := &fact.Fact{Origin: fact.OriginOf("acme", "rt1", "s1")}
-	for i := range 3 * maxMandateTexts {
-		ms.recordMandateUse(f, &events.MandateRef{ID: "m" + strconv.Itoa(i), Hash: "sha256:" + strconv.Itoa(i)})
-	}
-	ids, _ := ms.ofSession.Get(f.Key)
-	if len(ids) != maxMandateTexts+1 {
-		t.Errorf("a session has %d mandates", len(ids))
-	}
-	ms.applyChange(events.MandateChange{Changes: []events.MandateStep{{Tenant: "acme", MandateID: "m1", Change: "revoked"}}}, epoch)
-	if md := ms.ensureMandate("acme", "m1"); !md.revoked.Equal(epoch) {
-		t.Errorf("revoked at %v", md.revoked)
-	}
-	if md := ms.ensureMandate("other", "m1"); !md.revoked.IsZero() {
-		t.Error("another tenant's mandate is revoked, too")
 	}
 }

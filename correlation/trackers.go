@@ -170,13 +170,13 @@ func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
 			}
 			w.givenHints[b.Check+b.Case] = true
 		}
-		fs.reportSessionFinding(f, f.Origin, b)
+		fs.ReportSessionFinding(f, f.Origin, b)
 	}
 }
 
-func (fs *findings) reportSessionFindings(f *fact.Fact, who fact.Origin, found []*catalogue.Finding) {
+func (fs *findings) ReportSessionFindings(f *fact.Fact, who fact.Origin, found []*catalogue.Finding) {
 	for _, b := range found {
-		fs.reportSessionFinding(f, who, b)
+		fs.ReportSessionFinding(f, who, b)
 	}
 }
 
@@ -190,4 +190,12 @@ func (ts *trackers) nextProtocolSessionIdle(next *earliestTime) {
 
 func (k protocolSessionKey) Hash() uint32 {
 	return fact.ProtocolSessionHash(k.SessionKey.Hash(), k.protocol)
+}
+
+// ReportEventFindings implements fact.Reporter.
+func (fs *findings) ReportEventFindings(f *fact.Fact) { fs.reportEventFindings(nil, f) }
+
+// RetractCheck implements fact.Reporter.
+func (fs *findings) RetractCheck(check, id string, f *fact.Fact, because, why string) {
+	fs.reportCheck(check, nil, f, findingFrom(because).withContent(f.ContentSum).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(id).withText(why))
 }

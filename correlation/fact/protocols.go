@@ -33,3 +33,14 @@ type Protocol struct {
 // Protocols finds how the messages of a protocol are read, by its token. It gives the zero value
 // for a protocol that it does not know.
 type Protocols func(token string) *Protocol
+
+// Reporter emits what the checks of a protocol find. The engine gives one to the protocols' parts.
+type Reporter interface {
+	// ReportSessionFinding emits a finding about the origin who, which f brought about, and gives its id.
+	ReportSessionFinding(f *Fact, who Origin, found *catalogue.Finding) (id string)
+	ReportSessionFindings(f *Fact, who Origin, found []*catalogue.Finding)
+	// ReportEventFindings emits what a fact breaks by itself, where no session is known that is followed.
+	ReportEventFindings(f *Fact)
+	// RetractCheck takes a finding of a check back, which was about f, because of another event.
+	RetractCheck(check, id string, f *Fact, because, why string)
+}

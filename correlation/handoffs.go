@@ -7,7 +7,6 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aioc"
 )
 
 // Of so many sessions it is remembered which agents have handed over, and of each
@@ -21,8 +20,8 @@ const (
 // handedOverAgent is an agent whose handoff was accepted. It must not act in the session
 // from there on, until another agent hands back to it.
 //
-// What counts is the signed decision on an aioc handoff (RFC-0002): its agent
-// hands over, and the tool name of the handoff says to whom. AAEP's
+// What counts is the signed decision on a proposal of a handoff (protocolRow.isHandoffTo;
+// aioc's, RFC-0002): its agent hands over, and the tool name of the handoff says to whom. AAEP's
 // handoff.requested only asks, and AgentHook's AgentHandoff does not say which
 // agent goes on; nor that the one which it is from stops: its work may go on
 // beside a child session's (AH-C-060).
@@ -51,17 +50,18 @@ func (hs *handoffs) trackHandoff(s *session, c *call, f *fact.Fact) {
 	if len(list) > 0 || c.handoffFinding.finding != "" {
 		hs.checkCallAfterHandoff(list, c, f)
 	}
-	if f.Kind == fact.KindDecision && f.Decision.Verdict == events.Allow && f.Agent != "" && rowOf(f.Protocol).HandsOver && !c.hasWeakScope() {
+	if f.Kind == fact.KindDecision && f.Decision.Verdict == events.Allow && f.Agent != "" && rowOf(f.Protocol).isHandoffTo != nil && !c.hasWeakScope() {
 		hs.bySession.Put(s.Key, addHandoff(list, f))
 	}
 }
 
 // addHandoff are the agents that have handed over after one more handoff.
 func addHandoff(list []handedOverAgent, f *fact.Fact) []handedOverAgent {
+	isHandoffTo := rowOf(f.Protocol).isHandoffTo
 	list = slices.DeleteFunc(list, func(h handedOverAgent) bool {
-		return h.agent == f.Agent || aioc.IsHandoffToolName(f.Tool, h.agent)
+		return h.agent == f.Agent || isHandoffTo(f.Tool, h.agent)
 	})
-	if aioc.IsHandoffToolName(f.Tool, f.Agent) {
+	if isHandoffTo(f.Tool, f.Agent) {
 		return list // to itself
 	}
 	if len(list) == maxHandedOver {
