@@ -154,8 +154,8 @@ func (cs *calls) setWebVerdict(f *fact.Fact) {
 // maxTokens; the oldest entries are forgotten.
 type attestations struct {
 	findings         *findings
-	nonces           *tables.FIFO[tokenKey, nonceUse]
-	hookFingerprints *tables.FIFO[tokenKey, hookFingerprint]
+	nonces           *tables.FIFO[fact.TokenKey, nonceUse]
+	hookFingerprints *tables.FIFO[fact.TokenKey, hookFingerprint]
 }
 
 // nonceUse is the event that used a nonce last.
@@ -172,7 +172,7 @@ type hookFingerprint struct {
 }
 
 func newAttestations(fs *findings) *attestations {
-	return &attestations{findings: fs, nonces: tables.NewFIFO[tokenKey, nonceUse](maxTokens), hookFingerprints: tables.NewFIFO[tokenKey, hookFingerprint](maxTokens)}
+	return &attestations{findings: fs, nonces: tables.NewFIFO[fact.TokenKey, nonceUse](maxTokens), hookFingerprints: tables.NewFIFO[fact.TokenKey, hookFingerprint](maxTokens)}
 }
 
 // checkNonce notes in which attestation a nonce was used (AH-C-122).
@@ -180,7 +180,7 @@ func (as *attestations) checkNonce(w *protocolSession, f *fact.Fact) {
 	if hookEventOf(f).Nonce() == "" {
 		return
 	}
-	key := tokenKey{f.Key.Tenant, f.Key.Source, fact.SumOf(hookEventOf(f).Nonce())}
+	key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(hookEventOf(f).Nonce())}
 	if before, used := as.nonces.Get(key); used && before.event != f.EventID {
 		b := fact.SingleEventFinding("AH-C-122", "its nonce was used before", f)
 		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
@@ -193,7 +193,7 @@ func (as *attestations) checkNonce(w *protocolSession, f *fact.Fact) {
 // their publisher's sessions before (AH-C-129).
 func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact.Fact) {
 	for _, h := range hookEventOf(f).IntroducedHooks() {
-		key := tokenKey{f.Key.Tenant, f.Key.Source, fact.SumOf(h.Hook)}
+		key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(h.Hook)}
 		now := hookFingerprint{fact.SumOf(h.Fingerprint), f.EventID, f.Seq}
 		if before, known := as.hookFingerprints.Get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
 			b := fact.SingleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
@@ -209,3 +209,6 @@ func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact.Fact) 
 func readAgentHookReason(r *events.Reason) fact.ReasonsSaid {
 	return fact.ReasonsSaid{OtherFingerprint: r.Code == fingerprintReason}
 }
+
+// maxTokens bounds the nonces and hooks that are remembered, each; the oldest are forgotten.
+const maxTokens = 65_536

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // stepsOf are the steps of a call and their sequences, less that of the key.
@@ -122,7 +123,7 @@ func TestConfirmationSteps(t *testing.T) {
 				l.admit(pay(), "d1", events.Ask)
 			}
 			l.event(question)
-			l.put(space.Event("acme", "rt1", protoAAEP, "", "confirmation.reply"), nil, encode(reply(tc.answer)))
+			l.put(space.Event("acme", "rt1", subject.ProtoAAEP, "", "confirmation.reply"), nil, encode(reply(tc.answer)))
 			l.event(pay())
 			l.event(done)
 			if got := stepsOf(l.run().only(t)); got != tc.want {
@@ -358,7 +359,7 @@ func TestBinding(t *testing.T) {
 			lines = append(lines,
 				tree{"t": "tool.invoked", "tool": "pay_invoice", "tool_call_id": "call_1", "args_summary": "x", "risk_level": "low", "irreversible": tc.ask},
 				tree{"t": "tool.completed", "tool": "pay_invoice", "tool_call_id": "call_1", "status": "success", "duration_ms": 1})
-			r := corpusCase{protocol: protoAAEP, lines: lines}.ledger(t).run()
+			r := corpusCase{protocol: subject.ProtoAAEP, lines: lines}.ledger(t).run()
 			got, calls := "", 0
 			for _, o := range r.outputs {
 				var c events.Call
@@ -408,7 +409,7 @@ func TestAskedAboutNoCall(t *testing.T) {
 			}
 			for _, e := range tc.after {
 				if e["type"] == "confirmation.reply" {
-					l.put(space.Event("acme", "rt1", protoAAEP, "", "confirmation.reply"), nil, encode(e))
+					l.put(space.Event("acme", "rt1", subject.ProtoAAEP, "", "confirmation.reply"), nil, encode(e))
 				} else {
 					l.event(e)
 				}

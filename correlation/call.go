@@ -304,3 +304,27 @@ func (c *call) currentState(st *effectiveVerdict) emittedState {
 	}
 	return e
 }
+
+// recordConfirmation notes them where they belong by the log's order: both come before the
+// invocation, which shows which call they were about.
+func (x *details) recordConfirmation(f *fact.Fact) {
+	if f.Confirmation == nil {
+		return
+	}
+	if x.binding = events.BindingInferred; f.Confirmation.Explicit {
+		x.binding = events.BindingExplicit
+	}
+	for _, s := range [...]struct {
+		step
+		fact.ConfirmingMessage
+	}{{stepAsked, f.Confirmation.Asked}, {stepApproved, f.Confirmation.Accepted}} {
+		if s.Seq == 0 || len(x.timeline) >= maxTimeline {
+			continue
+		}
+		i := len(x.timeline)
+		for i > 0 && x.timeline[i-1].seq > s.Seq {
+			i--
+		}
+		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.Id, f.Protocol))
+	}
+}

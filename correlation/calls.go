@@ -3,6 +3,8 @@ package correlation
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
+
 	"github.com/countersign-dev/countersign/correlation/fact"
 
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
@@ -62,7 +64,7 @@ func (cs *calls) touch(key fact.SessionKey) *session {
 	if !known {
 		return nil
 	}
-	s.lastActivity = cs.timers.currentActivity()
+	s.lastActivity = cs.timers.CurrentActivity()
 	return s
 }
 
@@ -72,7 +74,7 @@ func (cs *calls) active(f *fact.Fact) *session {
 	if !known {
 		return nil
 	}
-	s.lastActivity = cs.timers.currentActivity()
+	s.lastActivity = cs.timers.CurrentActivity()
 	return s
 }
 
@@ -90,7 +92,7 @@ func (cs *calls) exceeds(by tables.Measure) bool {
 // addSession begins a session. rank is that of its parent link.
 func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
 	floor, _ := cs.tombstones.Get(o.Key)
-	s := &session{calls: cs, Origin: o, occurrenceFloor: int32(floor), parentLinkRank: rank, lastActivity: cs.timers.currentActivity()}
+	s := &session{calls: cs, Origin: o, occurrenceFloor: int32(floor), parentLinkRank: rank, lastActivity: cs.timers.CurrentActivity()}
 	cs.sessions.Add(s)
 	return s
 }
@@ -110,7 +112,7 @@ func (cs *calls) popIdle() *session {
 		if !any {
 			return nil
 		}
-		if until, idle := cs.timers.checkIdle(s.lastActivity, sessionIdle); !idle {
+		if until, idle := cs.timers.CheckIdle(s.lastActivity, eventtime.SessionIdle); !idle {
 			cs.timers.wakeAt(until)
 			return nil
 		}
@@ -122,10 +124,10 @@ func (cs *calls) popIdle() *session {
 }
 
 // nextIdle is when the next session may have been idle for too long.
-func (cs *calls) nextIdle(next *earliestTime) {
+func (cs *calls) nextIdle(next *eventtime.Earliest) {
 	if s, any := cs.sessions.Oldest(); any {
-		at, _ := cs.timers.checkIdle(s.lastActivity, sessionIdle)
-		next.keepEarlier(at)
+		at, _ := cs.timers.CheckIdle(s.lastActivity, eventtime.SessionIdle)
+		next.KeepEarlier(at)
 	}
 }
 

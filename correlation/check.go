@@ -65,6 +65,7 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 	}
 	m := newEngine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
 	m.opts.fromRecording, m.opts.recordedUntil = true, o.Now
+	m.configure(m.opts)
 	r.play(m)
 	if !o.Now.IsZero() {
 		m.advanceTimers(o.Now)
@@ -123,14 +124,14 @@ func readDecision(f *fact.Fact, raw []byte) fact.RecordedLine {
 func (r *recordedSession) play(e *engine) {
 	for _, l := range r.lines {
 		if !l.Time.IsZero() {
-			e.timers.startAt(l.Time)
+			e.timers.StartAt(l.Time)
 			break
 		}
 	}
 	for _, l := range r.lines {
 		e.advanceTimers(l.Time)
 		f := l.Fact
-		f.At = e.timers.now()
+		f.At = e.timers.Now()
 		switch {
 		case l.Defect != "":
 			e.findings.reportRule(ruleForged, nil, f, findingFrom().withContent(f.ContentSum).withCase(caseUndecodable).withText(l.Defect))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 func recording(lines ...any) []json.RawMessage {
@@ -67,7 +68,7 @@ func sessionPrinted(publisher string, before, decision, after tree) []any {
 	boxed := tree{"specversion": "1.0", "id": "x", "source": "x", "type": "x", "data": after}
 	return []any{
 		step(2, "request", before), step(3, "decision", decision), step(4, "event", before), step(5, "call", tree{"call_id": "call_1"}),
-		set(step(6, "event", tree{"type": "aaep:agent.session.started"}), "protocol", protoAAEP), set(step(7, "event", nil), "body", nil),
+		set(step(6, "event", tree{"type": "aaep:agent.session.started"}), "protocol", subject.ProtoAAEP), set(step(7, "event", nil), "body", nil),
 		step(8, "event", boxed), step(9, "finding", tree{"finding_id": "fnd_1"}),
 	}
 }
@@ -254,7 +255,7 @@ func TestReferenceProducer(t *testing.T) {
 	if err != nil || len(lines) != 13 {
 		t.Fatalf("%d events, %v", len(lines), err)
 	}
-	found, err := Check(protoAAEP, lines, CheckOptions{})
+	found, err := Check(subject.ProtoAAEP, lines, CheckOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,13 +266,13 @@ func TestReferenceProducer(t *testing.T) {
 		t.Errorf("the finding is %+v", found[late])
 	}
 	elsewhere := json.RawMessage(`{"decision":{"verdict":"allow","session":"sess_other","tool_call_id":"call_1"}}`)
-	found, err = Check(protoAAEP, append([]json.RawMessage{elsewhere}, lines...), CheckOptions{})
+	found, err = Check(subject.ProtoAAEP, append([]json.RawMessage{elsewhere}, lines...), CheckOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantRules(t, found, noVerdict)
 	cut := slices.DeleteFunc(slices.Clone(lines), func(l json.RawMessage) bool { return strings.Contains(string(l), "tool.completed") })
-	if found, err = Check(protoAAEP, cut, CheckOptions{}); err != nil {
+	if found, err = Check(subject.ProtoAAEP, cut, CheckOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	wantRules(t, found, missingAAEP)

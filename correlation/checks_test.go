@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // checksOf lists the findings of the protocols' checks that count as
@@ -356,7 +357,7 @@ func TestCleanSessions(t *testing.T) {
 			g.step()
 		}
 		g.emit("session.completed", tree{"tool_invocations_count": g.calls})
-		found, err := Check(protoAAEP, recording(g.lines...), CheckOptions{})
+		found, err := Check(subject.ProtoAAEP, recording(g.lines...), CheckOptions{})
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -114,14 +114,14 @@ func (c corpusCase) put(l *ledger, short tree, n int) {
 	}
 	switch e := complete(c.protocol, short, n).(type) {
 	case string:
-		session := map[string]string{protoAAEP: "sess_1"}[c.protocol] // as its events say
+		session := map[string]string{subject.ProtoAAEP: "sess_1"}[c.protocol] // as its events say
 		l.put(space.Event("acme", source, c.protocol, cmp.Or(session, "s1"), "raw"), nil, []byte(e))
 	case tree:
 		if typ, _ := e["type"].(string); strings.HasPrefix(typ, "subscription.") && n%2 == 0 { // whatever session their subject names
 			l.put(space.Event("acme", source, c.protocol, "sess_1", typ), nil, encode(e))
 			return
 		}
-		if typ, _ := e["type"].(string); c.protocol == protoAAEP {
+		if typ, _ := e["type"].(string); c.protocol == subject.ProtoAAEP {
 			e = set(e, "type", strings.Replace(typ, "https://aaep-protocol.org/types/", "aaep:", 1))
 		}
 		l.eventFrom("acme", source, e)
@@ -310,7 +310,7 @@ func FuzzSessions(f *testing.F) {
 				b = append(append(b, encode(e)...), '\n')
 			}
 		}
-		f.Add(c.protocol == protoAAEP, b)
+		f.Add(c.protocol == subject.ProtoAAEP, b)
 	}
 	f.Fuzz(func(t *testing.T, isAAEP bool, b []byte) {
 		lines, err := ParseRecording(b)
@@ -319,7 +319,7 @@ func FuzzSessions(f *testing.F) {
 		}
 		protocol := protoAgentHook
 		if isAAEP {
-			protocol = protoAAEP
+			protocol = subject.ProtoAAEP
 		}
 		play := func() []events.Finding {
 			found, err := Check(protocol, lines, CheckOptions{Now: epoch.Add(1000 * time.Hour)})

@@ -28,6 +28,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
+
 	"github.com/countersign-dev/countersign/correlation/fact"
 
 	"github.com/countersign-dev/countersign/events"
@@ -164,23 +166,23 @@ func (c *Correlator) Prefetch(inputs []fact.Input) {
 // made of several such times. Compare it with Stats().LogTime, not with the time of
 // the last message: some messages let no time pass.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
-	var next earliestTime
+	var next eventtime.Earliest
 	if at, ok := c.engine.timers.nextDeadline(); ok {
-		next.keepEarlier(at)
+		next.KeepEarlier(at)
 	}
 	if c.engine.trackers.hasRunning() {
 		c.engine.trackers.nextProtocolSessionIdle(&next)
 	}
-	c.engine.negotiations.nextNegotiationTimeout(&next)
-	return c.engine.timers.toBrokerTime(next.at), next.any
+	c.engine.negotiations.NextNegotiationTimeout(&next)
+	return c.engine.timers.ToBrokerTime(next.At), next.Any
 }
 
 // NextIdle is when the next session may be forgotten, likewise.
 func (c *Correlator) NextIdle() (time.Time, bool) {
-	var next earliestTime
+	var next eventtime.Earliest
 	c.engine.trackers.nextProtocolSessionIdle(&next)
 	c.engine.calls.nextIdle(&next)
-	return c.engine.timers.toBrokerTime(next.at), next.any
+	return c.engine.timers.ToBrokerTime(next.At), next.Any
 }
 
 // Stats says what the correlator holds and has done.
@@ -188,7 +190,7 @@ func (c *Correlator) Stats() Stats {
 	s := c.engine.stats
 	s.Findings, s.Records = c.engine.findings.emitted()
 	s.Sessions, s.Open, s.Calls, s.IDs, s.ArgsBytes = c.engine.calls.held()
-	s.EventTime, s.Sources, s.TrackedSessions = c.engine.timers.toBrokerTime(c.engine.timers.now()), c.engine.history.sourceCount(), c.engine.trackers.count()
+	s.EventTime, s.Sources, s.TrackedSessions = c.engine.timers.ToBrokerTime(c.engine.timers.Now()), c.engine.history.sourceCount(), c.engine.trackers.count()
 	return s
 }
 

@@ -69,12 +69,12 @@ func micros(n int64) *int64 { return &n }
 // the call ends the same.
 func TestOrder(t *testing.T) {
 	for _, verdict := range []events.Verdict{events.Allow, events.Deny, events.Ask} {
-		for _, protocol := range []string{protoAgentHook, protoAAEP} {
+		for _, protocol := range []string{protoAgentHook, subject.ProtoAAEP} {
 			var want *events.Call
 			for _, order := range permutations("rdp") {
 				l := newLedger(t)
 				before, after := pre(1), post(2)
-				if protocol == protoAAEP {
+				if protocol == subject.ProtoAAEP {
 					before, after = invoked(1, "call_1"), completed(2, "call_1", "success")
 				}
 				for _, part := range order {
@@ -341,7 +341,7 @@ func TestDeadlines(t *testing.T) {
 	if _, ok := r.core.NextDeadline(); ok || r.core.Stats().Open != 0 {
 		t.Error("something is still open")
 	}
-	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.engine.timers.now().Before(due) {
+	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.engine.timers.Now().Before(due) {
 		t.Error("time went back")
 	}
 }
@@ -648,9 +648,9 @@ func TestOtherMessages(t *testing.T) {
 		{"request in no protocol", space.Request("acme", "rt1", "gossip", "s1"), `{}`, []string{schema}},
 		{"approval", space.Approval("acme", "approved", "w"), string(encoded), nil},
 		{"broken approval", space.Approval("acme", "approved", "w"), `{}x`, []string{schema}},
-		{"reply", space.Event("acme", "rt1", protoAAEP, "s1", "confirmation.reply"), string(encode(tree{
+		{"reply", space.Event("acme", "rt1", subject.ProtoAAEP, "s1", "confirmation.reply"), string(encode(tree{
 			"type": "confirmation.reply", "reply_token": "rpl_1", "decision": "accept", "subscription_id": "sub_1", "timestamp": stamp(1)})), nil},
-		{"foreign AAEP event", space.Event("acme", "rt1", protoAAEP, "sess_1", "medai:alert.raised"), string(encode(set(wire(1, "x", 1, tree{
+		{"foreign AAEP event", space.Event("acme", "rt1", subject.ProtoAAEP, "sess_1", "medai:alert.raised"), string(encode(set(wire(1, "x", 1, tree{
 			"@context": []any{"https://aaep-protocol.org/context/v1", "https://med.example/v1"}}), "type", "medai:alert.raised"))), nil},
 		{"policy", space.Control("GOV", events.ControlPolicy), `{}`, nil},
 		{"own finding", space.Finding("acme", "low", "s1"), `{}`, nil},

@@ -24,8 +24,6 @@ type engine struct {
 
 	// What protocols and publishers say.
 	trackers     *trackers
-	replies      *replies
-	negotiations *negotiations
 	attestations *attestations
 	declarations *declarations
 	protocolParts
@@ -52,8 +50,7 @@ type engineOptions struct {
 func newEngine(opts Options) *engine {
 	e := &engine{timers: &timers{}, history: newHistory(), lineage: newLineage()}
 	e.findings = newFindings(e.timers, e.history, e.lineage)
-	e.trackers, e.negotiations = newTrackers(e.timers, e.findings), newNegotiations(e.timers, e.findings)
-	e.replies = newReplies(e.trackers, e.negotiations)
+	e.trackers = newTrackers(e.timers, e.findings)
 	e.admissions, e.approvals, e.receipts = newAdmissions(e.findings, e.history), newApprovals(e.findings), newReceipts(e.findings, e.history)
 	e.handoffs, e.attestations = newHandoffs(e.findings), newAttestations(e.findings)
 	e.declarations, e.protocolParts = &declarations{findings: e.findings}, newProtocolParts()
@@ -68,7 +65,7 @@ func newEngine(opts Options) *engine {
 func (e *engine) configure(o *engineOptions) {
 	e.opts, e.history.opts, e.timers.opts = o, o, o
 	e.approvals.opts, e.receipts.opts = o, o
-	e.trackers.opts, e.negotiations.opts, e.replies.opts = o, o, o
+	e.trackers.opts = o
 	e.calls.opts, e.judge.opts = o, o
 	e.findings.configure(o)
 	e.configureProtocols(e, o)
@@ -114,7 +111,7 @@ func (e *engine) ensureSession(f *fact.Fact) *session {
 	if e.calls.isFull() {
 		e.evictSession(tables.ByPlaces, f.Key)
 	}
-	return e.calls.addSession(e.sharedOrigin(f), e.lineage.parentOf(f.Key).rank)
+	return e.calls.addSession(e.SharedOrigin(f), e.lineage.parentOf(f.Key).rank)
 }
 
 // evictSession closes and forgets a session for something of another one, which stays: see
@@ -126,7 +123,7 @@ func (e *engine) evictSession(by tables.Measure, stays fact.SessionKey) bool {
 	}
 	e.stats.Evicted++
 	for len(s.open) > 0 {
-		e.abandonCall(s.open[0], closedByDeadline, &fact.Fact{At: e.timers.now()})
+		e.abandonCall(s.open[0], closedByDeadline, &fact.Fact{At: e.timers.Now()})
 	}
 	e.calls.forgetSession(s)
 	return true
@@ -137,11 +134,11 @@ func (e *engine) evictSession(by tables.Measure, stays fact.SessionKey) bool {
 func (e *engine) enforceCallBounds(s *session, sl *callGroup) {
 	if len(sl.calls) > maxOpenPerID {
 		if open := sl.openCalls(); len(open) > maxOpenPerID {
-			e.abandonCall(open[0], closedByDeadline, &fact.Fact{At: e.timers.now()})
+			e.abandonCall(open[0], closedByDeadline, &fact.Fact{At: e.timers.Now()})
 		}
 	}
 	if len(s.open) > e.opts.MaxOpenPerSession {
-		e.abandonCall(s.open[0], closedByDeadline, &fact.Fact{At: e.timers.now()})
+		e.abandonCall(s.open[0], closedByDeadline, &fact.Fact{At: e.timers.Now()})
 	}
 	for _, by := range [...]tables.Measure{tables.ByCalls, tables.ByIDs} {
 		for e.calls.exceeds(by) && e.evictSession(by, s.Key) {
@@ -165,9 +162,9 @@ func (e *engine) endSession(f *fact.Fact) {
 	}
 }
 
-// sharedOrigin is a fact's origin to keep. Sessions of one publisher share the names of
+// SharedOrigin is a fact's origin to keep. Sessions of one publisher share the names of
 // that, and a session's calls and what follows their order share all of it.
-func (e *engine) sharedOrigin(f *fact.Fact) *fact.Origin {
+func (e *engine) SharedOrigin(f *fact.Fact) *fact.Origin {
 	if s := e.calls.find(f.Key); s != nil && *s.Origin == f.Origin {
 		return s.Origin
 	}
@@ -193,7 +190,7 @@ func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 	if w := e.trackers.active(f); w != nil {
 		return w
 	}
-	return e.trackers.follow(f, e.sharedOrigin(f))
+	return e.trackers.follow(f, e.SharedOrigin(f))
 }
 
 // trackFact hands a fact to its session.
@@ -225,16 +222,16 @@ func (e *engine) trackFact(f *fact.Fact, n novelty) {
 // Otherwise an engine that goes on from a snapshot would forget sessions at another time.
 func (e *engine) advanceTimers(t time.Time) {
 	if e.opts.fromRecording {
-		e.timers.advanceToRecorded(t)
+		e.timers.AdvanceToRecorded(t)
 	} else {
-		e.timers.advanceTo(t)
+		e.timers.AdvanceTo(t)
 	}
 	if e.timers.anyDue() {
 		e.expireCallDeadlines()
 		e.trackers.expireProtocolSessions()
 		e.expireSessions()
 	}
-	e.negotiations.expireNegotiations()
+	e.negotiations.ExpireNegotiations()
 }
 
 // expireCallDeadlines abandons the calls whose deadlines have come.

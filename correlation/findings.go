@@ -218,7 +218,7 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) 
 		FindingID: id, Rule: r.Name, Severity: events.Severity(cmp.Or(string(v.severity), string(r.Severity))),
 		Tenant: who.Tenant, Source: who.Source, Session: who.Session, ToolCallID: f.CallID,
 		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
-		DetectedAt: events.At(fs.timers.toBrokerTime(fs.timers.now())), Retracts: v.retracts,
+		DetectedAt: events.At(fs.timers.ToBrokerTime(fs.timers.Now())), Retracts: v.retracts,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
+
 	"github.com/countersign-dev/countersign/correlation/corpus"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -120,8 +122,8 @@ func (l *ledger) tick() { l.put(space.Control("GOV", events.ControlTick), nil, [
 // on which nothing else happens.
 func (l *ledger) idle(seconds float64) *ledger {
 	end := epoch.Add(time.Duration(seconds * float64(time.Second)))
-	for l.now.Add(idleQuarter).Before(end) {
-		l.now = l.now.Add(idleQuarter)
+	for l.now.Add(eventtime.IdleQuarter).Before(end) {
+		l.now = l.now.Add(eventtime.IdleQuarter)
 		l.tick()
 	}
 	l.at(seconds).tick()
@@ -137,13 +139,13 @@ func (l *ledger) eventFrom(tenant, source string, e tree) uint64 {
 		return l.put(space.Event(tenant, source, protoAgentHook, session, typ), nil, encode(e))
 	}
 	typ, _ := e["type"].(string)
-	return l.put(space.Event(tenant, source, protoAAEP, session, strings.TrimPrefix(typ, "aaep:")), nil, encode(e))
+	return l.put(space.Event(tenant, source, subject.ProtoAAEP, session, strings.TrimPrefix(typ, "aaep:")), nil, encode(e))
 }
 
 // request logs the admitter's copy of a request.
 func (l *ledger) request(e tree, decisionID string) uint64 {
 	session, _ := e["session_id"].(string)
-	protocol := protoAAEP
+	protocol := subject.ProtoAAEP
 	if e["event_type"] != nil {
 		protocol = protoAgentHook
 	}
@@ -168,7 +170,7 @@ func decisionOn(e tree, id string, v events.Verdict, at time.Time) events.Decisi
 		}
 		d.ArgsDigest = digest.Keyed(tenantKey, input)
 	} else {
-		d.Protocol, d.Tool = protoAAEP, e["tool"].(string)
+		d.Protocol, d.Tool = subject.ProtoAAEP, e["tool"].(string)
 		d.ToolCallID, _ = e["tool_call_id"].(string)
 	}
 	return d

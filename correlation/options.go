@@ -59,24 +59,19 @@ const (
 
 // Fixed bounds.
 const (
-	sessionIdle         = 24 * time.Hour // log time after which an idle session without open calls is forgotten
-	maxArgsPerCall      = 16 << 10       // bytes of canonical arguments kept for one call
-	maxCallDecisions    = 16             // verdicts kept for one call; the latest stay
-	maxTimeline         = 32             // steps kept for one call; the first stay
-	maxCallEvents       = 16             // event ids kept for one call; the first stay
-	maxOpenPerID        = 64             // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
-	maxVariants         = 8              // contents told apart under one event id
-	maxTombstones       = 262_144        // forgotten sessions whose highest occurrence is remembered, and whether they had ended
-	findingsPerEvent    = 2              // of which it is remembered that they were emitted: see DefaultMaxEventsPerSource
-	maxStoredItems      = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten of the tenant and publisher that have most
-	maxTokens           = 65_536         // reply tokens, nonces and hooks, each; the oldest are forgotten
-	maxEarlyTokens      = 1024           // reply tokens that nobody asked under; the oldest are forgotten
-	maxEarlyReplies     = 4              // replies that are kept for each, should its question come; of up to 4 KB, usually 200 B
-	maxApprovals        = 65_536         // approval workflows whose status is remembered, and what they were opened for (about 300 B each)
-	maxWaitingCalls     = 16             // calls that are remembered to wait for one workflow; the first stay
-	maxRetryChain       = 8              // retries that are followed back
-	maxExpectedDuration = 48 * time.Hour // longest announced duration that is believed
-	maxApprovalWait     = 30 * 24 * time.Hour
+	maxArgsPerCall   = 16 << 10 // bytes of canonical arguments kept for one call
+	maxCallDecisions = 16       // verdicts kept for one call; the latest stay
+	maxTimeline      = 32       // steps kept for one call; the first stay
+	maxCallEvents    = 16       // event ids kept for one call; the first stay
+	maxOpenPerID     = 64       // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
+	maxVariants      = 8        // contents told apart under one event id
+	maxTombstones    = 262_144  // forgotten sessions whose highest occurrence is remembered, and whether they had ended
+	findingsPerEvent = 2        // of which it is remembered that they were emitted: see DefaultMaxEventsPerSource
+	maxStoredItems   = 1 << 19  // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten of the tenant and publisher that have most
+	maxApprovals     = 65_536   // approval workflows whose status is remembered, and what they were opened for (about 300 B each)
+	maxWaitingCalls  = 16       // calls that are remembered to wait for one workflow; the first stay
+	maxRetryChain    = 8        // retries that are followed back
+	maxApprovalWait  = 30 * 24 * time.Hour
 )
 
 // Options configure a Correlator. The zero value of each field means its

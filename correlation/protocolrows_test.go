@@ -22,7 +22,7 @@ import (
 var ofProtocols = regexp.MustCompile(`^(protocols|(agenthook|aaep|aump|aioc)(_[a-z]+)?)\.go$`)
 
 // genericFolders are the folders of code that is of no protocol.
-var genericFolders = []string{".", "fact"}
+var genericFolders = []string{".", "fact", "internal/eventtime", "internal/snapshot", "internal/tables"}
 
 // TestGenericCodeNamesNoProtocol: no import and no identifier of generic code names a
 // protocol. Generic code asks the row.

@@ -1,7 +1,7 @@
 package correlation
 
 import (
-	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
+	"github.com/countersign-dev/countersign/correlation/aaep"
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/aioc"
 	"github.com/countersign-dev/countersign/correlation/aump"
@@ -84,11 +84,11 @@ func rowOf(token string) *protocolRow {
 // The members that sessions have in one protocol only. One at most is set.
 type (
 	protocolState struct {
-		aaep *aaepsession.Session
+		aaep *aaep.Session
 		hook *hooksession.Session
 	}
 	protocolTombstone struct {
-		aaep    aaepsession.Tombstone
+		aaep    aaep.Tombstone
 		hook    hooksession.Tombstone
 		silence *catalogue.Finding // it was said to have fallen silent
 	}
@@ -96,15 +96,20 @@ type (
 
 // protocolParts are the parts of the engine that belong to one protocol each.
 type protocolParts struct {
-	mandates *aump.Mandates
-	traces   *aioc.Traces
+	replies      *aaep.Replies
+	negotiations *aaep.Handshakes
+	mandates     *aump.Mandates
+	traces       *aioc.Traces
 }
 
 func newProtocolParts() protocolParts {
-	return protocolParts{mandates: aump.NewMandates(), traces: aioc.NewTraces()}
+	ng := aaep.NewHandshakes()
+	return protocolParts{negotiations: ng, replies: aaep.NewReplies(ng), mandates: aump.NewMandates(), traces: aioc.NewTraces()}
 }
 
 // configureProtocols gives the parts what is no state.
 func (p *protocolParts) configureProtocols(e *engine, o *engineOptions) {
+	p.negotiations.Configure(e.findings, &e.timers.Clock, o.fromRecording)
+	p.replies.Configure(e.findings, followedAAEP{e.trackers}, o.fromRecording)
 	p.mandates.Configure(e.findings, o.ClockSkew)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // The same call in both protocols: hookView and wireView are its events.
@@ -68,14 +69,14 @@ func TestBothProtocols(t *testing.T) {
 				} else if got := rulesOf(r.findings); !slices.Contains(got, despiteDeny) {
 					t.Errorf("findings %v", got)
 				}
-				if !slices.Equal(c.Protocols, []string{protoAAEP, protoAgentHook}) || c.Occurrence != 1 || c.Match != tc.match || c.ExecutionSeq == 0 {
+				if !slices.Equal(c.Protocols, []string{subject.ProtoAAEP, protoAgentHook}) || c.Occurrence != 1 || c.Match != tc.match || c.ExecutionSeq == 0 {
 					t.Errorf("call %+v", c)
 				}
 				if steps := len(c.Timeline); steps != 6 {
 					t.Errorf("%d steps: %+v", steps, c.Timeline)
 				}
 				for _, s := range c.Timeline {
-					if s.Protocol == c.Protocol || s.Protocol != "" && s.Protocol != protoAAEP && s.Protocol != protoAgentHook {
+					if s.Protocol == c.Protocol || s.Protocol != "" && s.Protocol != subject.ProtoAAEP && s.Protocol != protoAgentHook {
 						t.Errorf("step %+v of a call of %s", s, c.Protocol)
 					}
 				}

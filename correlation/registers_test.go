@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/events/subject"
 
 	"github.com/countersign-dev/countersign/events"
 )
@@ -66,7 +67,7 @@ func TestApprovalStatuses(t *testing.T) {
 		"while it was given":      {asked("acme", time.Minute+time.Second), 0},
 		"long after":              {asked("acme", 2*time.Minute), 1},
 		"of another tenant":       {asked("other", 2*time.Minute), 0},
-		"in a different protocol": {func() *fact.Fact { f := asked("acme", 2*time.Minute); f.Protocol = protoAAEP; return f }(), 0},
+		"in a different protocol": {func() *fact.Fact { f := asked("acme", 2*time.Minute); f.Protocol = subject.ProtoAAEP; return f }(), 0},
 	} {
 		if ap.checkIgnoredApproval(c.f); len(takeRules(fs)) != c.want {
 			t.Errorf("%s: want %d findings of AH-C-051", name, c.want)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 const (
@@ -168,7 +169,7 @@ func TestSchemaInvalid(t *testing.T) {
 		{"bad event id", subj, string(encode(set(pre(1), "event_id", secret))), "at /event_id"},
 		{"another session", space.Event("acme", "rt1", protoAgentHook, "s2", "PreToolUse"), string(encode(pre(1))), "session"},
 		{"another type", space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), string(encode(pre(1))), "event_type"},
-		{"another protocol", space.Event("acme", "rt1", protoAAEP, "s1", "PreToolUse"), string(encode(pre(1))), "missing property"},
+		{"another protocol", space.Event("acme", "rt1", subject.ProtoAAEP, "s1", "PreToolUse"), string(encode(pre(1))), "missing property"},
 		{"no such protocol", space.Event("acme", "rt1", "gossip", "s1", "PreToolUse"), string(encode(pre(1))), "protocol"},
 		{"too few tokens", "gov.events.acme.rt1.agenthook", string(encode(pre(1))), "tokens"},
 	} {
@@ -236,7 +237,7 @@ func TestAAEP(t *testing.T) {
 					t.Errorf("inferred %v: %+v", c.Inferred, c)
 				}
 			}
-			wantRules(t, check(t, protoAAEP, lines...), tc.want...)
+			wantRules(t, check(t, subject.ProtoAAEP, lines...), tc.want...)
 		})
 	}
 }
@@ -331,7 +332,7 @@ func TestOtherSessionsSubject(t *testing.T) {
 		l.opts.RequireVerdict = false
 		l.event(set(wire(1, "session.started", 0, nil), "sequence_number", 0))
 		twice := `{"event_id":"evt_2",` + string(encode(set(invoked(2, "call_1"), "sequence_number", 1)))[1:]
-		l.put(space.Event("acme", "rt1", protoAAEP, "sess_9", "agent.tool.invoked"), nil, []byte(twice))
+		l.put(space.Event("acme", "rt1", subject.ProtoAAEP, "sess_9", "agent.tool.invoked"), nil, []byte(twice))
 		l.event(set(wire(3, "session.completed", 1, nil), "sequence_number", 2))
 		if r := l.run(); !slices.ContainsFunc(r.checks, func(f events.Finding) bool { return f.Rule == "AAEP-C-065" }) {
 			t.Errorf("the gap in the session's numbers is not found: %+v", r.checks)

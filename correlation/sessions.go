@@ -3,6 +3,8 @@ package correlation
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
+
 	"github.com/countersign-dev/countersign/correlation/fact"
 
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
@@ -31,7 +33,7 @@ type session struct {
 	parentLinkRank int8 // the rank of what it belongs to, as far as that was known when it was active
 
 	occurrenceFloor int32 // highest occurrence among ids that were forgotten
-	lastActivity    activity
+	lastActivity    eventtime.Activity
 }
 
 func (s *session) ID() fact.SessionKey { return s.Key }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/events/subject"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -169,7 +170,7 @@ func TestAClockThatJumps(t *testing.T) {
 			core, before := New(c.opts), time.Time{}
 			for _, m := range c.msgs {
 				core.Apply(m)
-				if now := core.engine.timers.now(); now.Before(before) {
+				if now := core.engine.timers.Now(); now.Before(before) {
 					t.Fatalf("%v: time ran back from %v to %v", by, before, now)
 				} else {
 					before = now
@@ -326,7 +327,7 @@ func TestADeadlineIsNotInThePast(t *testing.T) {
 	l.opts.RequireVerdict = false
 	shake := func(source string, e tree) {
 		typ, _ := e["type"].(string)
-		l.put(space.Event("acme", source, protoAAEP, "", typ), nil, encode(e))
+		l.put(space.Event("acme", source, subject.ProtoAAEP, "", typ), nil, encode(e))
 	}
 	request := func(who string) tree {
 		return tree{"type": "subscription.request", "aaep_version": "1.0.0", "subscriber_id": who, "capabilities": tree{}}
@@ -366,7 +367,7 @@ func TestADeadlineIsNotInThePast(t *testing.T) {
 // at its last one, a closed call never, and the next timer is the next deadline.
 func TestDeadlinesInOrder(t *testing.T) {
 	ts := &timers{opts: &engineOptions{Options: Options{MissingAfter: time.Minute}}}
-	ts.startAt(epoch)
+	ts.StartAt(epoch)
 	open := func(order uint64) *call { return &call{state: events.CallOpen, order: order, details: new(details)} }
 	first, second, extended, closed := open(1), open(2), open(3), open(4)
 	for _, c := range []*call{extended, closed, second, first} {
@@ -382,7 +383,7 @@ func TestDeadlinesInOrder(t *testing.T) {
 		}
 	}
 	popAll()
-	ts.advanceTo(epoch.Add(time.Minute))
+	ts.AdvanceTo(epoch.Add(time.Minute))
 	if !ts.anyDue() {
 		t.Error("no timer is due at the first deadline")
 	}
@@ -398,10 +399,10 @@ func TestDeadlinesInOrder(t *testing.T) {
 // TestStaleDeadlinesAreBounded: the deadlines of one call do not add up.
 func TestStaleDeadlinesAreBounded(t *testing.T) {
 	ts := &timers{opts: &engineOptions{Options: Options{MissingAfter: time.Minute}}}
-	ts.startAt(epoch)
+	ts.StartAt(epoch)
 	c := &call{state: events.CallOpen, details: new(details)}
 	for i := range 1000 {
-		ts.advanceTo(epoch.Add(time.Duration(i) * time.Second))
+		ts.AdvanceTo(epoch.Add(time.Duration(i) * time.Second))
 		ts.extendDeadline(c, &fact.Fact{}, 1)
 	}
 	if n := len(ts.callDeadlines); n > 66 {

@@ -3,6 +3,7 @@ package correlation
 import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -43,7 +44,7 @@ func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
 	if !followed {
 		return nil
 	}
-	w.lastActivity = ts.timers.currentActivity()
+	w.lastActivity = ts.timers.CurrentActivity()
 	return w
 }
 
@@ -70,7 +71,7 @@ type protocolSessionKey struct {
 type protocolSession struct {
 	origin       *fact.Origin // shared, and never changed
 	protocol     string
-	lastActivity activity
+	lastActivity eventtime.Activity
 	protocolState
 	givenHints  map[string]bool // hints of schemas that were given
 	storedItems int
@@ -113,7 +114,7 @@ func (ts *trackers) expireProtocolSessions() {
 		if !ok {
 			return
 		}
-		if until, idle := ts.timers.checkIdle(w.lastActivity, sessionIdle); !idle {
+		if until, idle := ts.timers.CheckIdle(w.lastActivity, eventtime.SessionIdle); !idle {
 			ts.timers.wakeAt(until)
 			return
 		}
@@ -138,7 +139,7 @@ func (ts *trackers) active(f *fact.Fact) *protocolSession {
 	if !followed {
 		return nil
 	}
-	w.lastActivity = ts.timers.currentActivity()
+	w.lastActivity = ts.timers.CurrentActivity()
 	return w
 }
 
@@ -152,7 +153,7 @@ func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
 		}
 	}
 	d, _ := ts.tombstones.Get(key)
-	w := &protocolSession{origin: o, protocol: f.Protocol, lastActivity: ts.timers.currentActivity()}
+	w := &protocolSession{origin: o, protocol: f.Protocol, lastActivity: ts.timers.CurrentActivity()}
 	rowOf(f.Protocol).sessions.restore(ts, w, f, d)
 	ts.sessions.Add(w)
 	return w
@@ -181,10 +182,10 @@ func (fs *findings) ReportSessionFindings(f *fact.Fact, who fact.Origin, found [
 }
 
 // nextProtocolSessionIdle is when the next session may have been idle for long.
-func (ts *trackers) nextProtocolSessionIdle(next *earliestTime) {
+func (ts *trackers) nextProtocolSessionIdle(next *eventtime.Earliest) {
 	if w, ok := ts.sessions.Oldest(); ok {
-		at, _ := ts.timers.checkIdle(w.lastActivity, sessionIdle)
-		next.keepEarlier(at)
+		at, _ := ts.timers.CheckIdle(w.lastActivity, eventtime.SessionIdle)
+		next.KeepEarlier(at)
 	}
 }
 
@@ -198,4 +199,17 @@ func (fs *findings) ReportEventFindings(f *fact.Fact) { fs.reportEventFindings(n
 // RetractCheck implements fact.Reporter.
 func (fs *findings) RetractCheck(check, id string, f *fact.Fact, because, why string) {
 	fs.reportCheck(check, nil, f, findingFrom(because).withContent(f.ContentSum).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(id).withText(why))
+}
+
+// countRunningSessions keeps how many AAEP sessions of a publisher are running.
+func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
+	k := fact.SourceKey{Tenant: w.origin.Key.Tenant, Source: w.origin.Key.Source}
+	switch {
+	case after && !before:
+		ts.runningSessions[k]++
+	case before && !after:
+		if ts.runningSessions[k]--; ts.runningSessions[k] <= 0 {
+			delete(ts.runningSessions, k)
+		}
+	}
 }

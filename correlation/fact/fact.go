@@ -346,3 +346,6 @@ type Confirmation struct {
 
 // MaxIDBytes bounds ids: bytes of an id in a record; longer ids appear as "~h" and their SHA-256.
 const MaxIDBytes = 1024
+
+// MaxExpectedDuration is the longest announced duration that is believed.
+const MaxExpectedDuration = 48 * time.Hour

@@ -68,3 +68,14 @@ func (f *Fact) ProtocolSessionHash() uint32 {
 }
 
 func (k CallKey) Hash() uint32 { return MixHash(TextHash(k.Id), TextHash(k.Tool)) }
+
+// TokenKey is a token that a publisher chose.
+type TokenKey struct {
+	Tenant, Source string
+	Token          Sum
+}
+
+// Hash implements the keys of tables.
+func (k TokenKey) Hash() uint32 {
+	return MixHash(MixHash64(TextHash(k.Tenant), TextHash(k.Source)), uint64(k.Token.Hash()))
+}
