@@ -24,9 +24,6 @@ type flaggedRequest struct {
 	seq   uint64
 }
 
-// ownSubscriber is the name that Countersign's own verdicts bear.
-const ownSubscriber = "countersign"
-
 // admissions are the requests and decisions that the log holds against each other.
 type admissions struct {
 	findings        *findings

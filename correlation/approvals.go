@@ -52,7 +52,7 @@ func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact.Fact) {
 		return
 	}
 	recorded, known := ap.statuses.Get(workflowKey{f.Key.Tenant, fact.SumOf(f.Approval.Workflow)})
-	if known && isGranted(recorded.status) != f.Approval.HasStatus(statusApproved) {
+	if known && isGranted(recorded.status) != f.Approval.HasStatus(fact.StatusApproved) {
 		ap.findings.ReportSessionFinding(f, *w.origin, fact.SingleEventFinding("AH-C-111", "", f))
 	}
 }
@@ -107,7 +107,7 @@ func (x *details) firstOwnSeq() uint64 {
 
 // checkAnnouncedApproval judges the announcement of a call.
 func (ap *approvals) checkAnnouncedApproval(c *call, f *fact.Fact) {
-	if f.Kind != fact.KindPre || !f.NeedsHuman || f.VerdictClaim.Verdict != events.Allow || f.Approval.HasStatus(statusApproved) || ap.isApprovedOnRecord(c) {
+	if f.Kind != fact.KindPre || !f.NeedsHuman || f.VerdictClaim.Verdict != events.Allow || f.Approval.HasStatus(fact.StatusApproved) || ap.isApprovedOnRecord(c) {
 		return
 	}
 	if d := c.directVerdict().recorded; ap.opts.fromRecording || d == nil || d.Verdict != events.Allow {
@@ -139,7 +139,9 @@ func (ap *approvals) isApprovedOnRecord(c *call) bool {
 }
 
 // isGranted reports whether an approval of a status was given.
-func isGranted(status string) bool { return status == statusApproved || status == statusConsumed }
+func isGranted(status string) bool {
+	return status == fact.StatusApproved || status == fact.StatusConsumed
+}
 
 // checkIgnoredApproval: a request came when its approval had been on record for long, and
 // was told to wait for that very approval (AH-C-051). What is asked for again
@@ -149,11 +151,11 @@ func (ap *approvals) checkIgnoredApproval(f *fact.Fact) {
 		return
 	}
 	waits := f.Decision.Approval.ValueOrZero()
-	if waits.Workflow == "" || waits.Status != statusPending || f.DecisionExtras == nil || f.DecisionExtras.Received.IsZero() {
+	if waits.Workflow == "" || waits.Status != fact.StatusPending || f.DecisionExtras == nil || f.DecisionExtras.Received.IsZero() {
 		return
 	}
 	w, known := ap.statuses.Get(workflowKey{f.Key.Tenant, fact.SumOf(waits.Workflow)})
-	if known && w.status == statusApproved && f.DecisionExtras.Received.After(w.at.Add(recommendedVerdictWait)) {
+	if known && w.status == fact.StatusApproved && f.DecisionExtras.Received.After(w.at.Add(fact.RecommendedVerdictWait)) {
 		ap.findings.ReportSessionFinding(f, f.Origin, fact.SingleEventFinding("AH-C-051", "", f))
 	}
 }
@@ -173,7 +175,7 @@ func (ap *approvals) judgeApprovalClaim(c *call, f *fact.Fact) {
 	st := c.effectiveVerdict()
 	allowed := st.recorded != nil && st.recorded.Verdict == events.Allow
 	onlyReferred := a.Workflow == "" && c.claims.namesDecision // see judgeReference
-	if a.HasStatus(statusApproved) && !allowed && !onlyReferred && !ap.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
+	if a.HasStatus(fact.StatusApproved) && !allowed && !onlyReferred && !ap.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
 		ap.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withText("the verdict on record still waits for it"))
 	}
 }
@@ -189,7 +191,7 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approva
 	}
 	if w == nil {
 		_, recorded := ap.statuses.Get(workflowKey{c.session.Key.Tenant, fact.SumOf(a.Workflow)})
-		waits := a.HasStatus(statusPending) && c.waitsForUnnamed()
+		waits := a.HasStatus(fact.StatusPending) && c.waitsForUnnamed()
 		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
 			ap.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
 		}
@@ -202,7 +204,7 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approva
 	switch {
 	case caseOf != "" && c.claims.reportOnce(claimedApprovalKind):
 		ap.findings.reportCheck("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
-	case caseOf == "" && a.HasStatus(statusApproved) && !ap.isWorkflowApproved(c.session.Key.Tenant, a) && c.claims.reportOnce(claimedApprovalKind):
+	case caseOf == "" && a.HasStatus(fact.StatusApproved) && !ap.isWorkflowApproved(c.session.Key.Tenant, a) && c.claims.reportOnce(claimedApprovalKind):
 		ap.findings.reportCheck("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
 	}
 }

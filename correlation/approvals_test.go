@@ -176,7 +176,7 @@ func TestReceiptOfAnotherCall(t *testing.T) {
 				after = set(after, "metadata.approval", tree{"required": true, "status": "approved", "decision_ref": tc.names})
 			}
 			l.eventFrom(tc.tenant, "rt1", before)
-			l.put(space.Event(tc.tenant, "rt1", protoAgentHook, tc.session, "PostToolUse"), header, encode(after))
+			l.put(space.Event(tc.tenant, "rt1", subject.ProtoAgentHook, tc.session, "PostToolUse"), header, encode(after))
 			found := false
 			for _, f := range l.run().findings {
 				found = found || f.Rule == ReceiptReused
@@ -268,7 +268,7 @@ func TestPermittedRetries(t *testing.T) {
 		{name: "started anew by hand", policy: "manual_retry", call: "c2", event: 2},
 	} {
 		t.Run(r.name, func(t *testing.T) {
-			found := corpusCase{protocol: protoAgentHook, lines: r.lines()}.live(t)
+			found := corpusCase{protocol: subject.ProtoAgentHook, lines: r.lines()}.live(t)
 			found = slices.DeleteFunc(found, func(f events.Finding) bool {
 				return f.Rule == "AH-C-106" && r.policy == same && r.event != 1 || f.Severity == events.SeverityInfo
 			})
@@ -280,7 +280,7 @@ func TestPermittedRetries(t *testing.T) {
 // TestRetryAfterTheDeadline: that the first call's end was missing is taken back.
 func TestRetryAfterTheDeadline(t *testing.T) {
 	r := comingBack{policy: "manual_retry", call: "c2", event: 2, late: true}
-	c := corpusCase{protocol: protoAgentHook, lines: r.lines()}
+	c := corpusCase{protocol: subject.ProtoAgentHook, lines: r.lines()}
 	rules := func(found []events.Finding) (list []string) {
 		for _, f := range found {
 			if f.Retracts != "" {
@@ -322,7 +322,7 @@ func TestUnansweredAsk(t *testing.T) {
 				}
 				changed = append(changed, l)
 			}
-			found := corpusCase{protocol: protoAgentHook, lines: changed}.live(t)
+			found := corpusCase{protocol: subject.ProtoAgentHook, lines: changed}.live(t)
 			if !slices.ContainsFunc(found, func(f events.Finding) bool { return f.Rule == MissingCompletion && f.ToolCallID == "c1" }) {
 				t.Errorf("findings %v", rulesOf(found))
 			}

@@ -19,14 +19,14 @@ const (
 // checkApprovalBypass: what waits for an approval, or was denied, must not be let through
 // under another id or another name (AH-C-077, H-09).
 func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
-	if f.Kind == fact.KindRequest || f.Approval.HasStatus(statusApproved) {
+	if f.Kind == fact.KindRequest || f.Approval.HasStatus(fact.StatusApproved) {
 		return
 	}
 	if (len(s.open) < 2 || !s.sawAsk) && !s.sawDenial {
 		return
 	}
 	// The verdict itself says when it rests on an approval, which it uses up.
-	if c.directVerdict().verdict != events.Allow || f.Decision != nil && (f.Decision.Approval.HasStatus(statusApproved) || f.Decision.Approval.HasStatus(statusConsumed)) {
+	if c.directVerdict().verdict != events.Allow || f.Decision != nil && (f.Decision.Approval.HasStatus(fact.StatusApproved) || f.Decision.Approval.HasStatus(fact.StatusConsumed)) {
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval(j.approvals) && o.isEquivalent(c) }); twin != nil {
@@ -75,7 +75,7 @@ func (c *call) awaitsApproval(record *approvals) bool {
 	if st.recorded != nil {
 		return !record.isApprovedOnRecord(c)
 	}
-	return !c.eventApproval.HasStatus(statusApproved)
+	return !c.eventApproval.HasStatus(fact.StatusApproved)
 }
 
 // hasOtherIdentity tells calls apart that go by different ids or tools.

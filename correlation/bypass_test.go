@@ -35,7 +35,7 @@ func (c corpusCase) message(t testing.TB, n int) tree {
 	short, protocol := c.lines[n], c.protocol
 	for _, inner := range []string{"hook", "request"} {
 		if m, ok := short[inner].(map[string]any); ok {
-			short, protocol = m, protoAgentHook
+			short, protocol = m, subject.ProtoAgentHook
 		}
 	}
 	_, decision := short["decision"].(map[string]any)

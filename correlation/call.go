@@ -200,7 +200,7 @@ func (c *call) applyClaims(f *fact.Fact) {
 	c.claims.recordClaims(f)
 	switch {
 	case f.Approval == nil:
-	case f.Approval.HasStatus(statusPending):
+	case f.Approval.HasStatus(fact.StatusPending):
 		c.pendingApproval = f.Approval
 	default:
 		c.eventApproval = f.Approval

@@ -61,7 +61,7 @@ func sessionPrinted(publisher string, before, decision, after tree) []any {
 	step := func(seq int, kind string, body tree) tree {
 		s := tree{"shard": "GOV@1", "seq": seq, "at": stamp(float64(seq)), "kind": kind, "messages_between": 0, "proved": false, "body": body}
 		if kind == "event" || kind == "request" {
-			s["publisher"], s["protocol"] = publisher, protoAgentHook
+			s["publisher"], s["protocol"] = publisher, subject.ProtoAgentHook
 		}
 		return s
 	}
@@ -150,7 +150,7 @@ func TestCheckGolden(t *testing.T) {
 		{"decision after the fact", []any{noClaims, noApproval, verdict("allow")}, []string{afterTheFact}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			wantRules(t, check(t, protoAgentHook, tc.lines...), tc.want...)
+			wantRules(t, check(t, subject.ProtoAgentHook, tc.lines...), tc.want...)
 		})
 	}
 }
@@ -183,20 +183,20 @@ func plainDigest(e tree) string {
 func TestCheckTime(t *testing.T) {
 	before, after := golden()
 	later := set(hook(5, "ModelResponse", 4000), "metadata", nil)
-	wantRules(t, check(t, protoAgentHook, before, later), missingHook)
-	wantRules(t, check(t, protoAgentHook, before, later, set(after, "timestamp", stamp(10))))
-	found, err := Check(protoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour)})
+	wantRules(t, check(t, subject.ProtoAgentHook, before, later), missingHook)
+	wantRules(t, check(t, subject.ProtoAgentHook, before, later, set(after, "timestamp", stamp(10))))
+	found, err := Check(subject.ProtoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantRules(t, found, missingHook)
-	found, err = Check(protoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour), MissingAfter: 2 * time.Hour})
+	found, err = Check(subject.ProtoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour), MissingAfter: 2 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantRules(t, found)
 	// A decision without a time at the very beginning is not infinitely old.
-	wantRules(t, check(t, protoAgentHook, ledgerLine(tree{"verdict": "ask", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), before, approvedLine(), after))
+	wantRules(t, check(t, subject.ProtoAgentHook, ledgerLine(tree{"verdict": "ask", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), before, approvedLine(), after))
 }
 
 // TestCheckProtocol: what cannot be checked is said.
@@ -313,7 +313,7 @@ func TestUpstreamPair(t *testing.T) {
 		}
 		lines = append(lines, b)
 	}
-	found, err := Check(protoAgentHook, lines, CheckOptions{})
+	found, err := Check(subject.ProtoAgentHook, lines, CheckOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestDriftSaysWhatStood(t *testing.T) {
 		{"another tool, admitted", []any{bare, ruling("allow"), set(ran, "tool_name", "other")}, "was admitted for one tool and ran \"other\"."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			found := check(t, protoAgentHook, tc.lines...)
+			found := check(t, subject.ProtoAgentHook, tc.lines...)
 			i := slices.IndexFunc(found, func(f events.Finding) bool { return f.Rule == InputDrift })
 			if i < 0 || !strings.HasSuffix(found[i].Explanation, tc.want) {
 				t.Errorf("findings %+v, want one that ends in %q", found, tc.want)

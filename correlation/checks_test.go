@@ -157,7 +157,7 @@ func TestGoldenChecks(t *testing.T) {
 		{"run after the approval's time", []any{before, set(set(after, "timestamp", stamp(800)), "metadata.execution.started_at", stamp(790))}, []string{"AH-C-103/high", "AH-C-041/low"}},
 		{"approved too late", []any{before, set(after, "metadata.approval.decided_at", stamp(900))}, []string{"AH-C-076/high", "AH-C-103/high", "AH-C-109/low"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) { wantChecks(t, check(t, protoAgentHook, tc.lines...), tc.want...) })
+		t.Run(tc.name, func(t *testing.T) { wantChecks(t, check(t, subject.ProtoAgentHook, tc.lines...), tc.want...) })
 	}
 }
 

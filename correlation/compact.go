@@ -201,7 +201,7 @@ func (s *callFreeLists) allocVerdicts(n int) []fact.RecordedVerdict {
 // codedWords are texts that most calls have, by the code that wordCode gives them. The
 // first of them are the protocols: see protocolRow.wordCode.
 var codedWords = [...]string{
-	6: "allow", "ask", "defer", "deny", statusPending, statusApproved, statusConsumed,
+	6: "allow", "ask", "defer", "deny", fact.StatusPending, fact.StatusApproved, fact.StatusConsumed,
 	"failed", "denied", "abandoned", "orphaned", matchEqual, matchDrift, matchInconclusive, "succeeded", "success", "error",
 }
 
@@ -216,11 +216,11 @@ func wordCode(w string) byte {
 		return 9
 	case "deny":
 		return 10
-	case statusPending:
+	case fact.StatusPending:
 		return 11
-	case statusApproved:
+	case fact.StatusApproved:
 		return 12
-	case statusConsumed:
+	case fact.StatusConsumed:
 		return 13
 	case "failed":
 		return 14

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/conformance"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // folded is a case of the corpus and what was found in it.
@@ -155,7 +156,7 @@ func TestBronzeScenarios(t *testing.T) {
 	n := 0
 	for _, c := range corpusCases(t) {
 		number, _, _ := strings.Cut(strings.TrimPrefix(c.name, "conforms "), " ")
-		if c.protocol != protoAgentHook || len(c.checks) > 0 || number == "" {
+		if c.protocol != subject.ProtoAgentHook || len(c.checks) > 0 || number == "" {
 			continue
 		}
 		n++

@@ -83,7 +83,7 @@ func (c corpusCase) put(l *ledger, short tree, n int) {
 		return
 	}
 	if r, ok := short["request"].(map[string]any); ok {
-		l.request(complete(protoAgentHook, r, n).(tree), fmt.Sprint("d", n))
+		l.request(complete(subject.ProtoAgentHook, r, n).(tree), fmt.Sprint("d", n))
 		return
 	}
 	if a, ok := short["approval"].(map[string]any); ok {
@@ -101,7 +101,7 @@ func (c corpusCase) put(l *ledger, short tree, n int) {
 		return
 	}
 	if h, ok := short["hook"].(map[string]any); ok {
-		l.event(set(complete(protoAgentHook, h, n).(tree), "session_id", "sess_1"))
+		l.event(set(complete(subject.ProtoAgentHook, h, n).(tree), "session_id", "sess_1"))
 		return
 	}
 	if c.protocol == subject.ProtoAUMP {
@@ -317,7 +317,7 @@ func FuzzSessions(f *testing.F) {
 		if err != nil || len(lines) > 200 {
 			t.Skip()
 		}
-		protocol := protoAgentHook
+		protocol := subject.ProtoAgentHook
 		if isAAEP {
 			protocol = subject.ProtoAAEP
 		}

@@ -69,7 +69,7 @@ func micros(n int64) *int64 { return &n }
 // the call ends the same.
 func TestOrder(t *testing.T) {
 	for _, verdict := range []events.Verdict{events.Allow, events.Deny, events.Ask} {
-		for _, protocol := range []string{protoAgentHook, subject.ProtoAAEP} {
+		for _, protocol := range []string{subject.ProtoAgentHook, subject.ProtoAAEP} {
 			var want *events.Call
 			for _, order := range permutations("rdp") {
 				l := newLedger(t)
@@ -127,7 +127,7 @@ func TestRedelivery(t *testing.T) {
 	l.event(pre(1))
 	l.event(set(pre(5), "metadata.tool_call_id", "c5"))
 	l.at(2).event(post(2))
-	l.put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), nil, []byte("{"))
+	l.put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), nil, []byte("{"))
 	l.put(space.Decision("acme", "allow", "s1"), nil, []byte("{"))
 	once := l.run()
 	for _, m := range slices.Clone(l.msgs[1:]) {
@@ -294,10 +294,10 @@ func TestCloudEvents(t *testing.T) {
 	l := newLedger(t)
 	l.admit(pre(1), "d1", events.Deny)
 	attrs := cloudevents.Attributes{ID: "x", Source: "/rt", Type: "hook"}
-	l.at(2).put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), cloudevents.Binary(attrs), encode(post(2)))
+	l.at(2).put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), cloudevents.Binary(attrs), encode(post(2)))
 	structured := encode(tree{"specversion": "1.0", "id": "y", "source": "/rt", "type": "hook", "data": post(3)})
-	l.put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), map[string][]string{"content-type": {"application/cloudevents+json"}}, structured)
-	l.put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), map[string][]string{"content-type": {"application/cloudevents-batch+json"}}, structured)
+	l.put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), map[string][]string{"content-type": {"application/cloudevents+json"}}, structured)
+	l.put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), map[string][]string{"content-type": {"application/cloudevents-batch+json"}}, structured)
 	r := l.run()
 	wantRules(t, r.findings, despiteDeny, despiteDeny, schema)
 }
@@ -306,7 +306,7 @@ func TestCloudEvents(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	l := newLedger(t)
 	bare := set(set(pre(1), "session_id", nil), "metadata", nil)
-	l.put(space.Request("acme", "rt1", protoAgentHook, "s1"), map[string][]string{
+	l.put(space.Request("acme", "rt1", subject.ProtoAgentHook, "s1"), map[string][]string{
 		events.HeaderDecisionID: {"d1"}, events.HeaderSession: {"s1"}, events.HeaderToolCallID: {"c1"}}, encode(bare))
 	l.decide(pre(1), "d1", events.Deny)
 	l.at(2).event(post(2))
@@ -684,9 +684,9 @@ func TestForeignDecision(t *testing.T) {
 func TestApprovalDeniedEvent(t *testing.T) {
 	before, after := golden()
 	refusal := set(hook(8, "ApprovalDenied", 1), "metadata.approval", nil)
-	wantRules(t, check(t, protoAgentHook, before, refusal, set(after, "metadata.approval", nil)), askPending)
+	wantRules(t, check(t, subject.ProtoAgentHook, before, refusal, set(after, "metadata.approval", nil)), askPending)
 	granted := set(hook(8, "ApprovalGranted", 1), "metadata.approval", nil)
-	wantRules(t, check(t, protoAgentHook, before, granted, set(after, "metadata.approval", nil)))
+	wantRules(t, check(t, subject.ProtoAgentHook, before, granted, set(after, "metadata.approval", nil)))
 }
 
 // What a retired key signs is a forged record, also when its key record is

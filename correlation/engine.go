@@ -23,9 +23,7 @@ type engine struct {
 	judge    *judge
 
 	// What protocols and publishers say.
-	trackers     *trackers
-	attestations *attestations
-	declarations *declarations
+	trackers *trackers
 	protocolParts
 
 	// What admission says.
@@ -52,8 +50,7 @@ func newEngine(opts Options) *engine {
 	e.findings = newFindings(e.timers, e.history, e.lineage)
 	e.trackers = newTrackers(e.timers, e.findings)
 	e.admissions, e.approvals, e.receipts = newAdmissions(e.findings, e.history), newApprovals(e.findings), newReceipts(e.findings, e.history)
-	e.handoffs, e.attestations = newHandoffs(e.findings), newAttestations(e.findings)
-	e.declarations, e.protocolParts = &declarations{findings: e.findings}, newProtocolParts()
+	e.handoffs, e.protocolParts = newHandoffs(e.findings), newProtocolParts()
 	e.calls = newCalls(e.timers, e.findings)
 	e.judge = &judge{findings: e.findings, calls: e.calls, approvals: e.approvals, receipts: e.receipts, trackers: e.trackers}
 	e.configure(&engineOptions{Options: opts.withDefaults()})

@@ -73,17 +73,17 @@ func FuzzApply(f *testing.F) {
 // FuzzCheck: no recording stops the check.
 func FuzzCheck(f *testing.F) {
 	before, after := golden()
-	f.Add(protoAgentHook, encode([]any{before, after, ledgerLine(tree{"verdict": "deny", "event_id": uuid(1)})}))
-	f.Add(protoAgentHook, append(encode(before), append([]byte("\n"), encode(tree{"event_id": uuid(1), "decision": "ask", "reason": ""})...)...))
+	f.Add(subject.ProtoAgentHook, encode([]any{before, after, ledgerLine(tree{"verdict": "deny", "event_id": uuid(1)})}))
+	f.Add(subject.ProtoAgentHook, append(encode(before), append([]byte("\n"), encode(tree{"event_id": uuid(1), "decision": "ask", "reason": ""})...)...))
 	f.Add(subject.ProtoAAEP, encode([]any{invoked(1, "call_1"), completed(2, "", "error"), wire(3, "session.completed", 1, nil)}))
 	f.Add(subject.ProtoAAEP, []byte(`{"decision":{"decided_at":"x"}}`))
-	f.Add(protoAgentHook, []byte("[{]"))
+	f.Add(subject.ProtoAgentHook, []byte("[{]"))
 	f.Fuzz(func(t *testing.T, protocol string, file []byte) {
 		lines, err := ParseRecording(file)
 		if err != nil {
 			return
 		}
-		for _, p := range []string{protocol, subject.ProtoAAEP, protoAgentHook} {
+		for _, p := range []string{protocol, subject.ProtoAAEP, subject.ProtoAgentHook} {
 			found, err := Check(p, lines, CheckOptions{Now: epoch.Add(time.Hour)})
 			if err != nil {
 				continue

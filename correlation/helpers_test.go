@@ -136,7 +136,7 @@ func (l *ledger) event(e tree) uint64 { return l.eventFrom("acme", "rt1", e) }
 func (l *ledger) eventFrom(tenant, source string, e tree) uint64 {
 	session, _ := e["session_id"].(string)
 	if typ, ok := e["event_type"].(string); ok {
-		return l.put(space.Event(tenant, source, protoAgentHook, session, typ), nil, encode(e))
+		return l.put(space.Event(tenant, source, subject.ProtoAgentHook, session, typ), nil, encode(e))
 	}
 	typ, _ := e["type"].(string)
 	return l.put(space.Event(tenant, source, subject.ProtoAAEP, session, strings.TrimPrefix(typ, "aaep:")), nil, encode(e))
@@ -147,7 +147,7 @@ func (l *ledger) request(e tree, decisionID string) uint64 {
 	session, _ := e["session_id"].(string)
 	protocol := subject.ProtoAAEP
 	if e["event_type"] != nil {
-		protocol = protoAgentHook
+		protocol = subject.ProtoAgentHook
 	}
 	return l.put(space.Request("acme", "rt1", protocol, session), map[string][]string{events.HeaderDecisionID: {decisionID}}, encode(e))
 }
@@ -163,7 +163,7 @@ func decisionOn(e tree, id string, v events.Verdict, at time.Time) events.Decisi
 	if e["event_type"] != nil {
 		meta, _ := e["metadata"].(map[string]any)
 		d.ToolCallID, _ = meta["tool_call_id"].(string)
-		d.Protocol, d.Tool = protoAgentHook, e["tool_name"].(string)
+		d.Protocol, d.Tool = subject.ProtoAgentHook, e["tool_name"].(string)
 		input, err := events.Encode(e["tool_input"])
 		if err != nil {
 			panic(err)

@@ -9,13 +9,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Statuses of an approval that matter here.
-const (
-	statusPending  = "pending"
-	statusApproved = "approved"
-	statusConsumed = "consumed"
-)
-
 // judge holds what calls did against the verdicts on record. It has no state of its own:
 // what it finds is noted on the call.
 type judge struct {
@@ -153,7 +146,7 @@ func (j *judge) judgeUnasked(c *call, f *fact.Fact) {
 // that is only claimed, what the events say counts.
 func (j *judge) judgeAsked(c *call, f *fact.Fact, st effectiveVerdict) {
 	granted := f.Approval.ValueOrZero()
-	if granted.Status != statusApproved {
+	if granted.Status != fact.StatusApproved {
 		granted = c.eventApproval.ValueOrZero()
 	}
 	if st.recorded != nil || !c.approvedBy(granted) {
@@ -188,7 +181,7 @@ func (x *details) awaitedApproval() fact.Approval {
 func (x *details) approvedBy(a fact.Approval) bool {
 	want := x.awaitedApproval()
 	inTime := want.ExpiresAt.IsZero() || a.DecidedAt.IsZero() || !a.DecidedAt.After(want.ExpiresAt)
-	return a.Status == statusApproved && inTime &&
+	return a.Status == fact.StatusApproved && inTime &&
 		agreeIfKnown(a.Workflow, want.Workflow) && agreeIfKnown(a.Action, want.Action)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // TestBelated: a completion that comes before its announcement is a finding, and
@@ -495,7 +496,7 @@ func TestEarlyIsBounded(t *testing.T) {
 // TestEarlyRecording: a recording is judged alike.
 func TestEarlyRecording(t *testing.T) {
 	for _, steps := range orders([]any{pre(1), hook(2, "ErrorOccurred", 0)}) {
-		found, err := Check(protoAgentHook, recording(steps...), CheckOptions{Now: epoch.Add(4000e9)})
+		found, err := Check(subject.ProtoAgentHook, recording(steps...), CheckOptions{Now: epoch.Add(4000e9)})
 		if err != nil || len(rulesOf(found)) > 0 {
 			b, _ := json.Marshal(found)
 			t.Errorf("%s %v", b, err)

@@ -232,16 +232,6 @@ func (x *lineage) recordSpanTarget(c *call, f *fact.Fact) {
 	}
 }
 
-// goalParent is the parent session of a goal (AHP-010), in a block of its own or
-// among the metadata.
-func goalParent(metadata map[string]any) string {
-	if goal, is := metadata["goal"].(map[string]any); is {
-		metadata = goal
-	}
-	parent, _ := metadata["parent_session_id"].(string)
-	return parent
-}
-
 func (k linkKey) Hash() uint32 { return linkKeyHash(fact.TextHash(k.tenant), k.target) }
 
 // linkKeyHash is the hash of a linkKey whose tenant's hash is known.

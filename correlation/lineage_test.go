@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/events/subject"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -138,7 +139,7 @@ func (l *ledger) all(list []tree) {
 
 // TestTraceSources: a message may carry its traceparent beside its event.
 func TestTraceSources(t *testing.T) {
-	plain := space.Event("acme", "rt1", protoAgentHook, "s1", "PreToolUse")
+	plain := space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PreToolUse")
 	for name, play := range map[string]func(l *ledger){
 		"header": func(l *ledger) { l.put(plain, map[string][]string{"traceparent": {oneTrace}}, encode(pre(1))) },
 		"header and nothing": func(l *ledger) {
@@ -152,7 +153,7 @@ func TestTraceSources(t *testing.T) {
 			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Trace = oneTrace })
 		},
 		"request": func(l *ledger) {
-			l.put(space.Request("acme", "rt1", protoAgentHook, "s1"), map[string][]string{events.HeaderDecisionID: {"d1"}, events.HeaderTrace: {oneTrace}}, encode(pre(1)))
+			l.put(space.Request("acme", "rt1", subject.ProtoAgentHook, "s1"), map[string][]string{events.HeaderDecisionID: {"d1"}, events.HeaderTrace: {oneTrace}}, encode(pre(1)))
 		},
 		"first one counts": func(l *ledger) {
 			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Trace = oneTrace })

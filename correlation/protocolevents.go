@@ -1,8 +1,6 @@
 package correlation
 
 import (
-	"time"
-
 	"github.com/countersign-dev/countersign/correlation/fact"
 
 	"github.com/countersign-dev/countersign/events"
@@ -12,14 +10,10 @@ import (
 // The checks of what admission itself says and records, which stands on the log
 // as everything else does.
 
-// recommendedVerdictWait is how long publishers are recommended to wait for a verdict (SPEC
-// 4). Nobody waits longer for the records of an approval either.
-const recommendedVerdictWait = 5 * time.Second
-
 // missingRecordField says what the record of a resolved approval lacks (AH-C-108), "" if
 // nothing. Records that do not count their steps are not the admitter's.
 func missingRecordField(a events.Approval) string {
-	if a.Step == 0 || a.Refused != "" || (a.Status != statusApproved && a.Status != "denied") {
+	if a.Step == 0 || a.Refused != "" || (a.Status != fact.StatusApproved && a.Status != "denied") {
 		return ""
 	}
 	switch {

@@ -2,7 +2,7 @@ package correlation
 
 import (
 	"github.com/countersign-dev/countersign/correlation/aaep"
-	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
+	"github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/aioc"
 	"github.com/countersign-dev/countersign/correlation/aump"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
@@ -85,11 +85,11 @@ func rowOf(token string) *protocolRow {
 type (
 	protocolState struct {
 		aaep *aaep.Session
-		hook *hooksession.Session
+		hook *agenthook.Session
 	}
 	protocolTombstone struct {
 		aaep    aaep.Tombstone
-		hook    hooksession.Tombstone
+		hook    agenthook.Tombstone
 		silence *catalogue.Finding // it was said to have fallen silent
 	}
 )
@@ -98,18 +98,22 @@ type (
 type protocolParts struct {
 	replies      *aaep.Replies
 	negotiations *aaep.Handshakes
+	attestations *agenthook.Attestations
+	declarations *agenthook.Declarations
 	mandates     *aump.Mandates
 	traces       *aioc.Traces
 }
 
 func newProtocolParts() protocolParts {
 	ng := aaep.NewHandshakes()
-	return protocolParts{negotiations: ng, replies: aaep.NewReplies(ng), mandates: aump.NewMandates(), traces: aioc.NewTraces()}
+	return protocolParts{negotiations: ng, replies: aaep.NewReplies(ng), attestations: agenthook.NewAttestations(), declarations: new(agenthook.Declarations), mandates: aump.NewMandates(), traces: aioc.NewTraces()}
 }
 
 // configureProtocols gives the parts what is no state.
 func (p *protocolParts) configureProtocols(e *engine, o *engineOptions) {
-	p.negotiations.Configure(e.findings, &e.timers.Clock, o.fromRecording)
+	p.negotiations.Configure(e.findings, e.timers.clock(), o.fromRecording)
 	p.replies.Configure(e.findings, followedAAEP{e.trackers}, o.fromRecording)
+	p.attestations.Configure(e.findings)
+	p.declarations.Configure(e.findings)
 	p.mandates.Configure(e.findings, o.ClockSkew)
 }

@@ -69,14 +69,14 @@ func TestBothProtocols(t *testing.T) {
 				} else if got := rulesOf(r.findings); !slices.Contains(got, despiteDeny) {
 					t.Errorf("findings %v", got)
 				}
-				if !slices.Equal(c.Protocols, []string{subject.ProtoAAEP, protoAgentHook}) || c.Occurrence != 1 || c.Match != tc.match || c.ExecutionSeq == 0 {
+				if !slices.Equal(c.Protocols, []string{subject.ProtoAAEP, subject.ProtoAgentHook}) || c.Occurrence != 1 || c.Match != tc.match || c.ExecutionSeq == 0 {
 					t.Errorf("call %+v", c)
 				}
 				if steps := len(c.Timeline); steps != 6 {
 					t.Errorf("%d steps: %+v", steps, c.Timeline)
 				}
 				for _, s := range c.Timeline {
-					if s.Protocol == c.Protocol || s.Protocol != "" && s.Protocol != subject.ProtoAAEP && s.Protocol != protoAgentHook {
+					if s.Protocol == c.Protocol || s.Protocol != "" && s.Protocol != subject.ProtoAAEP && s.Protocol != subject.ProtoAgentHook {
 						t.Errorf("step %+v of a call of %s", s, c.Protocol)
 					}
 				}
@@ -137,7 +137,7 @@ func TestProposalAndEvents(t *testing.T) {
 	l.event(post(2))
 	r := l.run()
 	wantRules(t, r.findings)
-	if c := r.only(t); !slices.Equal(c.Protocols, []string{protoAgentHook, "tool"}) || c.Match != matchEqual || c.Timeline[0].Protocol != "tool" {
+	if c := r.only(t); !slices.Equal(c.Protocols, []string{subject.ProtoAgentHook, "tool"}) || c.Match != matchEqual || c.Timeline[0].Protocol != "tool" {
 		t.Errorf("call %+v", c)
 	}
 }

@@ -49,13 +49,13 @@ func TestApprovalStatuses(t *testing.T) {
 	fs := newFindingsPart()
 	ap := newApprovals(fs)
 	k := workflowKey{"acme", fact.SumOf("w1")}
-	ap.recordApprovalStatus(k, statusPending, epoch)
-	ap.recordApprovalStatus(k, statusApproved, epoch.Add(time.Minute))
-	ap.recordApprovalStatus(k, statusApproved, epoch.Add(time.Hour))
+	ap.recordApprovalStatus(k, fact.StatusPending, epoch)
+	ap.recordApprovalStatus(k, fact.StatusApproved, epoch.Add(time.Minute))
+	ap.recordApprovalStatus(k, fact.StatusApproved, epoch.Add(time.Hour))
 	asked := func(tenant string, after time.Duration) *fact.Fact {
 		return &fact.Fact{
-			Kind: fact.KindDecision, Protocol: protoAgentHook, Origin: fact.OriginOf(tenant, "rt1", "s1"), EventID: "e" + after.String(),
-			Decision:       &fact.RecordedVerdict{Verdict: events.Ask, Approval: &fact.Approval{Workflow: "w1", Status: statusPending}},
+			Kind: fact.KindDecision, Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf(tenant, "rt1", "s1"), EventID: "e" + after.String(),
+			Decision:       &fact.RecordedVerdict{Verdict: events.Ask, Approval: &fact.Approval{Workflow: "w1", Status: fact.StatusPending}},
 			DecisionExtras: &fact.DecisionExtras{Received: epoch.Add(after)},
 		}
 	}
@@ -80,8 +80,8 @@ func TestApprovalStatuses(t *testing.T) {
 func TestNamedDecisions(t *testing.T) {
 	fs := newFindingsPart()
 	ad := newAdmissions(fs, fs.history)
-	event := &fact.Fact{Seq: 5, Kind: fact.KindPost, Protocol: protoAgentHook, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "e1", ReceiptDecisionID: "d1"}
-	decision := &fact.Fact{Seq: 6, Kind: fact.KindDecision, Protocol: protoAgentHook, Origin: event.Origin, DecisionID: "d1", Decision: &fact.RecordedVerdict{Verdict: events.Allow}}
+	event := &fact.Fact{Seq: 5, Kind: fact.KindPost, Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "e1", ReceiptDecisionID: "d1"}
+	decision := &fact.Fact{Seq: 6, Kind: fact.KindDecision, Protocol: subject.ProtoAgentHook, Origin: event.Origin, DecisionID: "d1", Decision: &fact.RecordedVerdict{Verdict: events.Allow}}
 	ad.recordNamedDecision(event)
 	ad.checkAdmissionDecision(decision)
 	if got := takeRules(fs); len(got) != 1 || got[0] != "AH-C-071" {

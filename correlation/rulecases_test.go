@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 type ruleCase struct {
@@ -251,7 +252,7 @@ var ruleCases = []ruleCase{
 	{"arguments of the same value in other words", func(l *ledger) {
 		l.admit(pre(1), "d1", events.Allow)
 		body := strings.Replace(string(encode(post(2))), `"amount":120`, `"amount": 1.2e2`, 1)
-		l.at(2).put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), nil, []byte(body))
+		l.at(2).put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), nil, []byte(body))
 	}, nil, []string{InputDrift}, events.CallCompleted},
 	{"arguments that appear out of nothing", func(l *ledger) {
 		bare := set(pre(1), "tool_input", nil)

@@ -262,9 +262,9 @@ var ruleList = []*Rule{
 func approvalDetail(c *call, f *fact.Fact, a fact.Approval) string {
 	want := c.awaitedApproval()
 	switch {
-	case a.Status == "" || a.Status == statusPending:
+	case a.Status == "" || a.Status == fact.StatusPending:
 		return ""
-	case a.Status != statusApproved:
+	case a.Status != fact.StatusApproved:
 		return caseApprovalRefused
 	case !agreeIfKnown(a.Workflow, want.Workflow) || !agreeIfKnown(a.Action, want.Action):
 		return caseApprovalMismatch

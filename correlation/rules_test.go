@@ -156,7 +156,7 @@ func TestRedactedDrift(t *testing.T) {
 // TestSchemaInvalid: what a message does wrong is said, its values are not.
 func TestSchemaInvalid(t *testing.T) {
 	const secret = "hunter2hunter2"
-	subj := space.Event("acme", "rt1", protoAgentHook, "s1", "PreToolUse")
+	subj := space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PreToolUse")
 	for _, tc := range []struct{ name, subject, body, says string }{
 		{"not JSON", subj, "{" + secret, "not_json"},
 		{"duplicate key", subj, `{"event_id":"` + secret + `","event_id":"x"}`, "duplicate_key"},
@@ -167,8 +167,8 @@ func TestSchemaInvalid(t *testing.T) {
 		{"missing field", subj, string(encode(set(pre(1), "timestamp", nil))), "missing property timestamp"},
 		{"unknown key", subj, string(encode(set(pre(1), "traceparent", secret))), "at /traceparent"},
 		{"bad event id", subj, string(encode(set(pre(1), "event_id", secret))), "at /event_id"},
-		{"another session", space.Event("acme", "rt1", protoAgentHook, "s2", "PreToolUse"), string(encode(pre(1))), "session"},
-		{"another type", space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), string(encode(pre(1))), "event_type"},
+		{"another session", space.Event("acme", "rt1", subject.ProtoAgentHook, "s2", "PreToolUse"), string(encode(pre(1))), "session"},
+		{"another type", space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), string(encode(pre(1))), "event_type"},
 		{"another protocol", space.Event("acme", "rt1", subject.ProtoAAEP, "s1", "PreToolUse"), string(encode(pre(1))), "missing property"},
 		{"no such protocol", space.Event("acme", "rt1", "gossip", "s1", "PreToolUse"), string(encode(pre(1))), "protocol"},
 		{"too few tokens", "gov.events.acme.rt1.agenthook", string(encode(pre(1))), "tokens"},
@@ -301,7 +301,7 @@ func TestReceiptOfNothing(t *testing.T) {
 // published under, and settles no call of the session that its body names.
 func TestOtherSessionsSubject(t *testing.T) {
 	under := func(l *ledger, session string, e tree) {
-		l.put(space.Event("acme", "rt1", protoAgentHook, session, e["event_type"].(string)), nil, encode(e))
+		l.put(space.Event("acme", "rt1", subject.ProtoAgentHook, session, e["event_type"].(string)), nil, encode(e))
 	}
 	t.Run("its end", func(t *testing.T) {
 		l := newLedger(t)

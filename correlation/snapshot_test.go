@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // goingOn applies a log with a snapshot and a restoration in the middle.
@@ -199,7 +200,7 @@ func TestSnapshotRefusals(t *testing.T) {
 // stands beside it.
 var notState = []string{
 	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
-	"correlation.trackers.opts", "aaep.Handshakes.findings", "aaep.Handshakes.time", "aaep.Handshakes.fromRecording", "aaep.Replies.findings", "aaep.Replies.sessions", "aaep.Replies.fromRecording", "correlation.timers.nextTimer",
+	"correlation.trackers.opts", "agenthook.Attestations.findings", "agenthook.Declarations.findings", "aaep.Handshakes.findings", "aaep.Handshakes.time", "aaep.Handshakes.fromRecording", "aaep.Replies.findings", "aaep.Replies.sessions", "aaep.Replies.fromRecording", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
 	"correlation.engine.prefetched", "agenthook.Session.out",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
@@ -306,7 +307,7 @@ func openCalls(t testing.TB, n int) *Correlator {
 		session := "s" + strconv.Itoa(i/50)
 		body := strings.NewReplacer("SESSION", session, "CALL", "c"+strconv.Itoa(i), "EVENT", uuid(i)).Replace(event)
 		core.Apply(events.LogMessage{Seq: uint64(i + 1), Time: epoch, Body: []byte(body),
-			Subject: space.Event("acme", "rt1", protoAgentHook, session, "PreToolUse")})
+			Subject: space.Event("acme", "rt1", subject.ProtoAgentHook, session, "PreToolUse")})
 	}
 	if open := core.Stats().Open; open != n {
 		t.Fatalf("%d calls are open, want %d", open, n)

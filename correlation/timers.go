@@ -18,6 +18,9 @@ type timers struct {
 	nextTimer     time.Time `snapshot:"-"` // no timer fires before it; the first message after a restart looks at all
 }
 
+// clock is the time that all parts share.
+func (t *timers) clock() *eventtime.Clock { return &t.Clock }
+
 // anyDue reports whether a timer may be due.
 func (t *timers) anyDue() bool { return !t.Now().Before(t.nextTimer) }
 

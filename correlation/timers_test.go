@@ -238,7 +238,7 @@ func TestOneSessionAlone(t *testing.T) {
 	of := func(e tree) tree { return set(e, "session_id", "s2") }
 	waiting := func(l *ledger, d time.Duration) func(*events.Decision) {
 		return func(r *events.Decision) {
-			r.Approval = &events.ApprovalRef{WorkflowID: "wf-" + r.DecisionID, Status: statusPending, ExpiresAt: events.At(l.now.Add(d))}
+			r.Approval = &events.ApprovalRef{WorkflowID: "wf-" + r.DecisionID, Status: fact.StatusPending, ExpiresAt: events.At(l.now.Add(d))}
 		}
 	}
 	for name, play := range map[string]func(l *ledger){

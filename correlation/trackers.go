@@ -196,6 +196,11 @@ func (k protocolSessionKey) Hash() uint32 {
 // ReportEventFindings implements fact.Reporter.
 func (fs *findings) ReportEventFindings(f *fact.Fact) { fs.reportEventFindings(nil, f) }
 
+// ReportCheck implements fact.Reporter.
+func (fs *findings) ReportCheck(check string, f *fact.Fact, content fact.Sum, text string) {
+	fs.emitFinding(checkRules[check], nil, f, findingFrom().withContent(content).withText(text))
+}
+
 // RetractCheck implements fact.Reporter.
 func (fs *findings) RetractCheck(check, id string, f *fact.Fact, because, why string) {
 	fs.reportCheck(check, nil, f, findingFrom(because).withContent(f.ContentSum).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(id).withText(why))

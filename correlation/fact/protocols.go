@@ -41,6 +41,8 @@ type Reporter interface {
 	ReportSessionFindings(f *Fact, who Origin, found []*catalogue.Finding)
 	// ReportEventFindings emits what a fact breaks by itself, where no session is known that is followed.
 	ReportEventFindings(f *Fact)
+	// ReportCheck emits a finding of a check, about a fact of no session.
+	ReportCheck(check string, f *Fact, content Sum, text string)
 	// RetractCheck takes a finding of a check back, which was about f, because of another event.
 	RetractCheck(check, id string, f *Fact, because, why string)
 }

@@ -1,4 +1,4 @@
-package correlation
+package agenthook
 
 import (
 	"slices"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 
-	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -20,10 +19,10 @@ const (
 	unknownHabit = 10  // answers of "unknown" that make a habit; AHP-013 gives no number
 )
 
-// declarations are those of all tenants, as the last record has them: at most as
+// Declarations are those of all tenants, as the last record has them: at most as
 // many as a record holds.
-type declarations struct {
-	findings         *findings
+type Declarations struct {
+	findings         fact.Reporter             `snapshot:"-"` // given anew
 	byTenant         map[string][]*declaration // by tenant, as a token
 	reportedUnusable []fact.Sum                // documents that were said to be unusable
 }
@@ -42,20 +41,11 @@ type declaration struct {
 	unknownAnswers                 map[string]int // events that answer "unknown", by publisher
 }
 
-// applyPublisherChange takes what is in force now.
-func (c *Correlator) applyPublisherChange(m events.LogMessage, p subject.Parsed) {
-	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
-		return
-	}
-	change, err := events.DecodeRecord[events.PublisherChange](m.Body)
-	if err != nil {
-		return
-	}
-	c.engine.declarations.replace(change, m)
-}
+// Configure gives the part what is no state.
+func (ds *Declarations) Configure(r fact.Reporter) { ds.findings = r }
 
-// replace takes what is in force from a change on.
-func (ds *declarations) replace(change events.PublisherChange, m events.LogMessage) {
+// Replace takes what is in force from a change on.
+func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessage) {
 	before := *ds
 	ds.byTenant, ds.reportedUnusable = nil, nil
 	broken := map[string]bool{}
@@ -74,7 +64,7 @@ func (ds *declarations) replace(change events.PublisherChange, m events.LogMessa
 
 // reportUnusableDocument reports a manifest or registration that cannot be used (AH-C-126),
 // once as it is.
-func (ds *declarations) reportUnusableDocument(msg events.LogMessage, d events.PublisherDocument, before []fact.Sum) {
+func (ds *Declarations) reportUnusableDocument(msg events.LogMessage, d events.PublisherDocument, before []fact.Sum) {
 	kind, _, _ := strings.Cut(d.Name, ".")
 	if kind != "manifest" && kind != "registration" {
 		return
@@ -84,12 +74,12 @@ func (ds *declarations) reportUnusableDocument(msg events.LogMessage, d events.P
 	if slices.Contains(before, id) {
 		return
 	}
-	f := &fact.Fact{Seq: msg.Seq, At: msg.Time, Protocol: protoAgentHook, Origin: fact.OriginOf(d.Tenant, "", "")}
-	ds.findings.emitFinding(checkRules["AH-C-126"], nil, f, findingFrom().withContent(id).withText(fact.BoundID(strings.TrimSuffix(d.Error, "."))))
+	f := &fact.Fact{Seq: msg.Seq, At: msg.Time, Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf(d.Tenant, "", "")}
+	ds.findings.ReportCheck("AH-C-126", f, id, fact.BoundID(strings.TrimSuffix(d.Error, ".")))
 }
 
 // carryOver is a declaration, with what is known of it if it has not changed.
-func (ds *declarations) carryOver(d events.PublisherDocument) *declaration {
+func (ds *Declarations) carryOver(d events.PublisherDocument) *declaration {
 	next := &declaration{
 		digest: d.Digest, family: d.Declares.Source,
 		failsClosed: d.Declares.FailMode == "fail_closed", statesLimitations: d.Declares.Limitations > 0,
@@ -120,7 +110,7 @@ func nameSet(names []string) map[string]bool {
 	return set
 }
 
-func (ds *declarations) add(tenant string, d *declaration) {
+func (ds *Declarations) add(tenant string, d *declaration) {
 	if ds.byTenant == nil {
 		ds.byTenant = map[string][]*declaration{}
 	}
@@ -129,7 +119,7 @@ func (ds *declarations) add(tenant string, d *declaration) {
 
 // find gives the declaration for a publisher, nil if there is none: what is
 // registered for it goes before what is declared of its family.
-func (ds *declarations) find(k fact.SessionKey, family string) *declaration {
+func (ds *Declarations) find(k fact.SessionKey, family string) *declaration {
 	registered := false
 	var general *declaration
 	for _, d := range ds.byTenant[k.Tenant] {
@@ -161,18 +151,18 @@ func (d *declaration) reportOnce(what, source string) bool {
 	return true
 }
 
-// checkDeclared holds an event against what is declared of its publisher: its type
+// CheckDeclared holds an event against what is declared of its publisher: its type
 // (AH-C-127), how often it answers "unknown" (AH-C-043), and its fail mode
 // (AH-C-072). session is the event's, nil if it has none.
-func (ds *declarations) checkDeclared(w fact.Origin, f *fact.Fact, session *hooksession.Session) {
-	if hookEventOf(f) == nil || len(ds.byTenant) == 0 {
+func (ds *Declarations) CheckDeclared(w fact.Origin, f *fact.Fact, session *Session) {
+	if EventOf(f) == nil || len(ds.byTenant) == 0 {
 		return
 	}
-	d := ds.find(f.Key, hookEventOf(f).Family)
+	d := ds.find(f.Key, EventOf(f).Family)
 	if d == nil {
 		return
 	}
-	if d.notExposed[hookEventOf(f).Type] && d.reportOnce(hookEventOf(f).Type, f.Key.Source) {
+	if d.notExposed[EventOf(f).Type] && d.reportOnce(EventOf(f).Type, f.Key.Source) {
 		ds.findings.ReportSessionFinding(f, w, fact.SingleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
 	}
 	if f.Kind == fact.KindFailOpen && d.failsClosed {
@@ -180,24 +170,24 @@ func (ds *declarations) checkDeclared(w fact.Origin, f *fact.Fact, session *hook
 		b.Case = "fail_mode"
 		ds.findings.ReportSessionFinding(f, w, b)
 	}
-	if hookEventOf(f).FailMode && d.silentOnFailMode && (session == nil || !session.StatesFailMode()) && d.reportOnce("fail mode", f.Key.Source) {
+	if EventOf(f).FailMode && d.silentOnFailMode && (session == nil || !session.StatesFailMode()) && d.reportOnce("fail mode", f.Key.Source) {
 		b := fact.SingleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
 		b.Severity = events.SeverityInfo
 		ds.findings.ReportSessionFinding(f, w, b)
 	}
-	if hookEventOf(f).AnswersUnknown && !d.statesLimitations && d.countUnknownAnswer(f.Key.Source) {
+	if EventOf(f).AnswersUnknown && !d.statesLimitations && d.countUnknownAnswer(f.Key.Source) {
 		ds.findings.ReportSessionFinding(f, w, fact.SingleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
 	}
 }
 
-// applyRegistration tells an event what its publisher is registered for, before its session
+// ApplyRegistration tells an event what its publisher is registered for, before its session
 // takes it.
-func (ds *declarations) applyRegistration(f *fact.Fact) {
+func (ds *Declarations) ApplyRegistration(f *fact.Fact) {
 	if len(ds.byTenant) == 0 {
 		return
 	}
-	if d := ds.find(f.Key, hookEventOf(f).Family); d != nil && (d.actionGovernance || d.partlyExposed[hookEventOf(f).Type]) {
-		hookEventOf(f).ApplyRegistration(d.actionGovernance, d.partlyExposed[hookEventOf(f).Type])
+	if d := ds.find(f.Key, EventOf(f).Family); d != nil && (d.actionGovernance || d.partlyExposed[EventOf(f).Type]) {
+		EventOf(f).ApplyRegistration(d.actionGovernance, d.partlyExposed[EventOf(f).Type])
 	}
 }
 

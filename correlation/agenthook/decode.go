@@ -1,9 +1,11 @@
-package correlation
+package agenthook
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 
 	"github.com/countersign-dev/countersign/events"
@@ -12,6 +14,16 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
 )
+
+// Protocol is how AgentHook's messages are read.
+var Protocol = fact.Protocol{
+	Token: subject.ProtoAgentHook,
+	Decode: func(d *fact.Decoder, in fact.EventMessage, r *fact.DecodedEvent) {
+		decodeAgentHook(d, in.Message, in.Subject, r, in.Data, in.Request)
+	},
+	DecodesRequests: true, ReadRecorded: readAgentHook, ReadReason: readAgentHookReason, CheckDecision: decisionFindings,
+	SessionKeyed: true,
+}
 
 // hookEvent is an AgentHook event and the object that it was read from, with the ids of events
 // as NormaliseID spells them.
@@ -116,4 +128,69 @@ func argumentKeyers(d *fact.Decoder, p subject.Parsed, eventType string) fact.Di
 		return fact.DigestKeyers{}
 	}
 	return fact.DigestKeyers{Tenant: d.DigestKey(p.Tenant), Session: d.SessionKeyers.Keyer(p.Tenant, p.Session)}
+}
+
+// checkAgentHookSubject holds an event against the message that it came in.
+func checkAgentHookSubject(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.DecodedEvent, e *agenthook.Event, request bool) {
+	session := e.SessionID
+	if request {
+		session = cmp.Or(session, m.HeaderValue(events.HeaderSession))
+		r.Fact.SetCall(cmp.Or(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
+	} else if !fact.SameSubjectType(p.Type, e.EventType) {
+		r.Contradictions = append(r.Contradictions, "its type is not the event_type of the event")
+	}
+	r.SetSession(p, d.Intern(session))
+}
+
+func readAgentHook(f *fact.Fact, raw []byte) fact.RecordedLine {
+	if reply, is := replyOf(raw); is {
+		f.Kind, f.EventID, f.VerdictClaim = fact.KindAdmissionReply, reply.EventID, fact.VerdictClaim{Verdict: fact.ParseClaimedVerdict(reply.Decision), Seq: f.Seq}
+		if a := reply.Metadata.Approval; a != nil {
+			f.Approval = fact.Approval{ResumePolicy: fact.BoundID(a.ResumePolicy), Status: a.Status, Workflow: fact.BoundID(a.WorkflowID), Action: fact.BoundID(a.ActionID), ExpiresAt: fact.ParseInstant(a.ExpiresAt)}.PointerOrNil()
+		}
+		f.EventFindings = replyFindings(f, reply)
+		if wrong := approvalDefect(raw); wrong != "" { // as of an event: it approves nothing
+			f.Approval = nil
+			f.EventFindings = append(f.EventFindings, fact.SingleEventFinding("AH-C-100", wrong, f))
+		}
+		return fact.RecordedLine{Fact: f}
+	}
+	e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
+	if e == nil {
+		return fact.RecordedLine{Fact: f, Err: err, Unreadable: true}
+	}
+	f.Origin = fact.OriginOf("", e.Source, e.SessionID)
+	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(strictjson.FromTree(e.Tree)), formBuffer: new(fact.FormBuffer)}, false)
+	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.Default().StrictAgentHook(e.Tree)}
+}
+
+// approvalDefect says where the approval block of a reply does not follow its schema;
+// "" if it does, or is not there.
+func approvalDefect(raw []byte) string {
+	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
+	if err != nil {
+		return ""
+	}
+	meta, _ := tree["metadata"].(map[string]any)
+	block, there := meta["approval"]
+	if !there {
+		return ""
+	}
+	wrong := schemas.Default().Validate("agenthook/approval", block)
+	if len(wrong) == 0 {
+		return ""
+	}
+	return catalogue.CodeAtPath(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path)
+}
+
+// replyOf tells an admission reply from an event: it has no event_type.
+func replyOf(raw []byte) (agenthook.Reply, bool) {
+	var shape struct {
+		EventType any `json:"event_type"`
+	}
+	if err := strictjson.Unmarshal(raw, &shape); err != nil || shape.EventType != nil {
+		return agenthook.Reply{}, false
+	}
+	reply, err := agenthook.ParseReply(raw)
+	return reply, err == nil && reply.Decision != "" && reply.EventID != ""
 }

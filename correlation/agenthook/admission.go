@@ -1,12 +1,11 @@
-package correlation
+package agenthook
 
 import (
-	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
-	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // What an AgentHook request, decision and reply say, and the checks of admission that only AgentHook has.
@@ -38,7 +37,7 @@ func requestFlagsOf(e *agenthook.Event) (k fact.RequestFlags) {
 			k |= fact.FlagAskedElsewhere
 		}
 	}
-	if hooksession.TrustsAllHooks(e) {
+	if TrustsAllHooks(e) {
 		k |= fact.FlagHooksTrusted
 	}
 	runtime, _ := e.Metadata["managed_runtime"].(map[string]any)
@@ -76,14 +75,14 @@ func decisionFindings(f *fact.Fact, d *events.Decision) []*catalogue.Finding {
 		notes = append(notes, b)
 	}
 	for _, r := range d.Reasons {
-		if check := declaredReasons[r.Code]; check != "" && r.Evaluator == protoAgentHook {
+		if check := declaredReasons[r.Code]; check != "" && r.Evaluator == subject.ProtoAgentHook {
 			say(check, "")
 		}
 	}
 	if d.ReceivedAt.IsZero() {
 		return notes
 	}
-	if d.DecidedAt.Sub(d.ReceivedAt.Time) > recommendedVerdictWait {
+	if d.DecidedAt.Sub(d.ReceivedAt.Time) > fact.RecommendedVerdictWait {
 		say("AH-C-072", "")
 	}
 	if d.Verdict == events.Ask || d.Verdict == events.Defer {
@@ -133,82 +132,10 @@ func targetOf(e *agenthook.Event) fact.Sum {
 	return fact.SumOf("target", e.Action, e.ResourceKind, e.Resource)
 }
 
-// setWebVerdict looks for the recorded verdict on a web action, which waits for it
-// like a call (AH-C-145).
-func (cs *calls) setWebVerdict(f *fact.Fact) {
-	if !hookEventOf(f).AnnouncesWebAction() {
-		return
-	}
-	s := cs.find(f.Key)
-	if s == nil {
-		return
-	}
-	c := s.findNamed(f.EventID, func(c *call) bool { return c.hasEvent(f.EventID) })
-	if c != nil && c.lastDecision() != nil {
-		hookEventOf(f).SetRecordedVerdict(string(c.lastDecision().Verdict))
-	}
-}
-
-// attestations are what publishers said of their runtimes, over all of their sessions: the
-// nonces of attestations, and the fingerprints of hooks. Each list is bounded by
-// maxTokens; the oldest entries are forgotten.
-type attestations struct {
-	findings         *findings
-	nonces           *tables.FIFO[fact.TokenKey, nonceUse]
-	hookFingerprints *tables.FIFO[fact.TokenKey, hookFingerprint]
-}
-
-// nonceUse is the event that used a nonce last.
-type nonceUse struct {
-	event string
-	seq   uint64
-}
-
-// hookFingerprint is the fingerprint that a hook had when it last called itself trusted.
-type hookFingerprint struct {
-	fingerprint fact.Sum
-	event       string
-	seq         uint64
-}
-
-func newAttestations(fs *findings) *attestations {
-	return &attestations{findings: fs, nonces: tables.NewFIFO[fact.TokenKey, nonceUse](maxTokens), hookFingerprints: tables.NewFIFO[fact.TokenKey, hookFingerprint](maxTokens)}
-}
-
-// checkNonce notes in which attestation a nonce was used (AH-C-122).
-func (as *attestations) checkNonce(w *protocolSession, f *fact.Fact) {
-	if hookEventOf(f).Nonce() == "" {
-		return
-	}
-	key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(hookEventOf(f).Nonce())}
-	if before, used := as.nonces.Get(key); used && before.event != f.EventID {
-		b := fact.SingleEventFinding("AH-C-122", "its nonce was used before", f)
-		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-		as.findings.ReportSessionFinding(f, *w.origin, b)
-	}
-	as.nonces.Put(key, nonceUse{f.EventID, f.Seq})
-}
-
-// checkHookFingerprints compares the hooks that a session calls trusted with what they were in
-// their publisher's sessions before (AH-C-129).
-func (as *attestations) checkHookFingerprints(w *protocolSession, f *fact.Fact) {
-	for _, h := range hookEventOf(f).IntroducedHooks() {
-		key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(h.Hook)}
-		now := hookFingerprint{fact.SumOf(h.Fingerprint), f.EventID, f.Seq}
-		if before, known := as.hookFingerprints.Get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
-			b := fact.SingleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
-			b.Case, b.Call = h.Hook, ""
-			b.Events, b.Seqs = append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-			as.findings.ReportSessionFinding(f, *w.origin, b)
-		}
-		as.hookFingerprints.Put(key, now)
-	}
-}
-
 // readAgentHookReason reads a reason of AgentHook's evaluator.
 func readAgentHookReason(r *events.Reason) fact.ReasonsSaid {
 	return fact.ReasonsSaid{OtherFingerprint: r.Code == fingerprintReason}
 }
 
-// maxTokens bounds the nonces and hooks that are remembered, each; the oldest are forgotten.
-const maxTokens = 65_536
+// ownSubscriber is the name that Countersign's own verdicts bear.
+const ownSubscriber = "countersign"
