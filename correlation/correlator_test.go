@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/fact"
-
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/digest"

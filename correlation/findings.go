@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
-
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"

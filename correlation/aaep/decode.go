@@ -5,9 +5,7 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/countersign-dev/countersign/correlation/fact"
-
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"

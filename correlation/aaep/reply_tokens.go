@@ -4,11 +4,9 @@ import (
 	"slices"
 	"time"
 
-
 	"github.com/countersign-dev/countersign/correlation/fact"
-	"github.com/countersign-dev/countersign/events/subject"
-
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 type (

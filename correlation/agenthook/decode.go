@@ -7,7 +7,6 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
-
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"

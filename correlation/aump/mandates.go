@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
-
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
-
 	"github.com/countersign-dev/countersign/events"
 )
 
