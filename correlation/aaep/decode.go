@@ -35,7 +35,7 @@ func decodeAAEP(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.
 		r.Fact.ReadRefusedNumber(data, d.Protocols(p.Protocol))
 		return
 	}
-	violations := schemas.Default().StrictAAEPValue(v)
+	violations := schemas.StrictAAEPValue(v)
 	e, err := readAAEPEvent(d, v, data, violations)
 	core := fact.SumOfBytes(d.FormBuffer.WriteForm(v.AppendCanonical))
 	aaepFact(&r.Fact, e, core, func() *Event {
@@ -151,7 +151,7 @@ func readAAEP(f *fact.Fact, raw []byte) fact.RecordedLine {
 	f.Origin = fact.OriginOf("", "", e.SessionID)
 	f.Source = fact.BoundID(e.Producer.AgentID)
 	aaepFact(f, e, fact.TreeSum(e.Tree), func() *Event { return NewEvent(e) }, false)
-	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.Default().StrictAAEP(e.Tree)}
+	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.StrictAAEP(e.Tree)}
 }
 
 // unreadableChecks are the checks that an event breaks that strict decoding

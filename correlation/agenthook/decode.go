@@ -39,7 +39,7 @@ func decodeAgentHook(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *
 		r.ReadError = err
 		return
 	}
-	violations := schemas.Default().StrictAgentHookValue(v)
+	violations := schemas.StrictAgentHookValue(v)
 	e, err := readAgentHookEvent(d, v, data, violations, request)
 	f := &r.Fact
 	agentHookFact(f, hookEvent{e, withPlainIDs(v), argumentKeyers(d, p, e.EventType), &d.FormBuffer}, request)
@@ -52,7 +52,7 @@ func decodeAgentHook(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *
 // readAgentHookEvent reads the typed event. Only an event of which a check must see the whole gets a
 // tree: one that breaks a rule, is large, or has no id of its call.
 func readAgentHookEvent(d *fact.Decoder, v strictjson.Value, data []byte, violations []schemas.Violation, request bool) (*agenthook.Event, error) {
-	if len(violations) == 0 && !d.NeedsTree(data) && (request || schemas.Default().FollowsAgentHookProfile(v)) {
+	if len(violations) == 0 && !d.NeedsTree(data) && (request || schemas.FollowsAgentHookProfile(v)) {
 		if e, ok := agenthook.FromValue(v, data); ok {
 			e.CloneTexts(d.Intern, strings.Clone)
 			e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.Intern(e.AgentID), d.Intern(e.ToolName)
@@ -160,7 +160,7 @@ func readAgentHook(f *fact.Fact, raw []byte) fact.RecordedLine {
 	}
 	f.Origin = fact.OriginOf("", e.Source, e.SessionID)
 	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(strictjson.FromTree(e.Tree)), formBuffer: new(fact.FormBuffer)}, false)
-	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.Default().StrictAgentHook(e.Tree)}
+	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.StrictAgentHook(e.Tree)}
 }
 
 // approvalDefect says where the approval block of a reply does not follow its schema;
