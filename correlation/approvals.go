@@ -1,10 +1,13 @@
 package correlation
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -21,7 +24,7 @@ type approvals struct {
 // workflowKey is an approval workflow of a tenant.
 type workflowKey struct {
 	tenant   string
-	workflow sum
+	workflow fact.Sum
 }
 
 func newApprovals(fs *findings) *approvals {
@@ -44,13 +47,13 @@ func (ap *approvals) recordApprovalStatus(k workflowKey, status string, at time.
 
 // checkApprovalEvent compares what an event tells of an approval with its record
 // (AH-C-111).
-func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact) {
-	if f.kind != kindApproval || f.approval.valueOrZero().workflow == "" {
+func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact.Fact) {
+	if f.Kind != fact.KindApproval || f.Approval.ValueOrZero().Workflow == "" {
 		return
 	}
-	recorded, known := ap.statuses.Get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
-	if known && isGranted(recorded.status) != f.approval.hasStatus(statusApproved) {
-		ap.findings.reportSessionFinding(f, *w.origin, singleEventFinding("AH-C-111", "", f))
+	recorded, known := ap.statuses.Get(workflowKey{f.Key.Tenant, fact.SumOf(f.Approval.Workflow)})
+	if known && isGranted(recorded.status) != f.Approval.HasStatus(fact.StatusApproved) {
+		ap.findings.ReportSessionFinding(f, *w.origin, fact.SingleEventFinding("AH-C-111", "", f))
 	}
 }
 
@@ -64,9 +67,9 @@ var approvalSteps = map[string]step{
 // recordApprovalStep notes a record of an approval in the timelines of the calls that it is
 // about. It is no news of them: what they come to shows in the decision that
 // follows.
-func (cs *calls) recordApprovalStep(f *fact, a events.Approval) {
+func (cs *calls) recordApprovalStep(f *fact.Fact, a events.Approval) {
 	now := approvalSteps[a.Act]
-	s := cs.find(f.key)
+	s := cs.find(f.Key)
 	if now == noStep || a.Refused != "" || s == nil {
 		return
 	}
@@ -74,9 +77,9 @@ func (cs *calls) recordApprovalStep(f *fact, a events.Approval) {
 		c.addStep(now, f)
 		return
 	}
-	workflow := boundID(a.WorkflowID)
+	workflow := fact.BoundID(a.WorkflowID)
 	for _, c := range s.open {
-		if workflow != "" && c.awaitedApproval().workflow == workflow && (now != stepAsked || !c.hasStep(now)) {
+		if workflow != "" && c.awaitedApproval().Workflow == workflow && (now != stepAsked || !c.hasStep(now)) {
 			c.addStep(now, f)
 		}
 	}
@@ -103,19 +106,19 @@ func (x *details) firstOwnSeq() uint64 {
 // call's events claim counts.
 
 // checkAnnouncedApproval judges the announcement of a call.
-func (ap *approvals) checkAnnouncedApproval(c *call, f *fact) {
-	if f.kind != kindPre || !f.needsHuman || f.verdictClaim.verdict != events.Allow || f.approval.hasStatus(statusApproved) || ap.isApprovedOnRecord(c) {
+func (ap *approvals) checkAnnouncedApproval(c *call, f *fact.Fact) {
+	if f.Kind != fact.KindPre || !f.NeedsHuman || f.VerdictClaim.Verdict != events.Allow || f.Approval.HasStatus(fact.StatusApproved) || ap.isApprovedOnRecord(c) {
 		return
 	}
-	if d := c.directVerdict().recorded; ap.opts.fromRecording || d == nil || d.verdict != events.Allow {
-		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(f.eventID))
+	if d := c.directVerdict().recorded; ap.opts.fromRecording || d == nil || d.Verdict != events.Allow {
+		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(f.EventID))
 	}
 }
 
 // checkExecutedApproval judges the execution of a call that had been allowed.
-func (ap *approvals) checkExecutedApproval(c *call, f *fact, st effectiveVerdict) {
+func (ap *approvals) checkExecutedApproval(c *call, f *fact.Fact, st effectiveVerdict) {
 	if c.needsHuman && !ap.opts.fromRecording && st.recorded != nil && !ap.isApprovedOnRecord(c) {
-		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
+		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withText("no approval is on record"))
 	}
 }
 
@@ -126,67 +129,69 @@ func (ap *approvals) isApprovedOnRecord(c *call) bool {
 	for depth := 0; len(c.decisions) == 0 && c.retriedCall != nil && depth < maxRetryChain; depth++ {
 		c = c.retriedCall.expand()
 	}
-	return slices.ContainsFunc(c.decisions, func(d recordedVerdict) bool {
-		if d.approval == nil {
+	return slices.ContainsFunc(c.decisions, func(d fact.RecordedVerdict) bool {
+		if d.Approval == nil {
 			return false
 		}
-		w, _ := ap.statuses.Get(workflowKey{c.session.key.tenant, sumOf(d.approval.workflow)})
-		return isGranted(d.approval.status) || isGranted(w.status)
+		w, _ := ap.statuses.Get(workflowKey{c.session.Key.Tenant, fact.SumOf(d.Approval.Workflow)})
+		return isGranted(d.Approval.Status) || isGranted(w.status)
 	})
 }
 
 // isGranted reports whether an approval of a status was given.
-func isGranted(status string) bool { return status == statusApproved || status == statusConsumed }
+func isGranted(status string) bool {
+	return status == fact.StatusApproved || status == fact.StatusConsumed
+}
 
 // checkIgnoredApproval: a request came when its approval had been on record for long, and
 // was told to wait for that very approval (AH-C-051). What is asked for again
 // while a reviewer decides may cross the decision.
-func (ap *approvals) checkIgnoredApproval(f *fact) {
-	if !rowOf(f.protocol).rulesApprovals {
+func (ap *approvals) checkIgnoredApproval(f *fact.Fact) {
+	if !rowOf(f.Protocol).rulesApprovals {
 		return
 	}
-	waits := f.decision.approval.valueOrZero()
-	if waits.workflow == "" || waits.status != statusPending || f.decisionExtras == nil || f.decisionExtras.received.IsZero() {
+	waits := f.Decision.Approval.ValueOrZero()
+	if waits.Workflow == "" || waits.Status != fact.StatusPending || f.DecisionExtras == nil || f.DecisionExtras.Received.IsZero() {
 		return
 	}
-	w, known := ap.statuses.Get(workflowKey{f.key.tenant, sumOf(waits.workflow)})
-	if known && w.status == statusApproved && f.decisionExtras.received.After(w.at.Add(recommendedVerdictWait)) {
-		ap.findings.reportSessionFinding(f, f.origin, singleEventFinding("AH-C-051", "", f))
+	w, known := ap.statuses.Get(workflowKey{f.Key.Tenant, fact.SumOf(waits.Workflow)})
+	if known && w.status == fact.StatusApproved && f.DecisionExtras.Received.After(w.at.Add(fact.RecommendedVerdictWait)) {
+		ap.findings.ReportSessionFinding(f, f.Origin, fact.SingleEventFinding("AH-C-051", "", f))
 	}
 }
 
 // judgeApprovalClaim compares the claimed approval with the workflows on record. A
 // workflow must be one that the call waits for or was allowed by (AH-C-104,
 // AH-C-105), and is approved when a decision or its own record says so (AH-C-105).
-func (ap *approvals) judgeApprovalClaim(c *call, f *fact) {
+func (ap *approvals) judgeApprovalClaim(c *call, f *fact.Fact) {
 	a := c.claims.approval
 	if a == nil || len(c.decisions) == 0 && !ap.opts.RequireVerdict {
 		return
 	}
-	if a.workflow != "" && !c.waitsForWorkflow(a.workflow) {
+	if a.Workflow != "" && !c.waitsForWorkflow(a.Workflow) {
 		ap.judgeStrangeWorkflow(c, f, a)
 		return
 	}
 	st := c.effectiveVerdict()
-	allowed := st.recorded != nil && st.recorded.verdict == events.Allow
-	onlyReferred := a.workflow == "" && c.claims.namesDecision // see judgeReference
-	if a.hasStatus(statusApproved) && !allowed && !onlyReferred && !ap.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
-		ap.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("the verdict on record still waits for it"))
+	allowed := st.recorded != nil && st.recorded.Verdict == events.Allow
+	onlyReferred := a.Workflow == "" && c.claims.namesDecision // see judgeReference
+	if a.HasStatus(fact.StatusApproved) && !allowed && !onlyReferred && !ap.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
+		ap.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withText("the verdict on record still waits for it"))
 	}
 }
 
 // judgeStrangeWorkflow: the claimed workflow is none of the call's own.
-func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact, a *approval) {
-	w := ap.findWorkflow(c.session.key.tenant, a.workflow)
-	v := findingFrom(c.firstEvent(), f.eventID)
+func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approval) {
+	w := ap.findWorkflow(c.session.Key.Tenant, a.Workflow)
+	v := findingFrom(c.firstEvent(), f.EventID)
 	digest := ""
 	if d := c.lastDecision(); d != nil {
 		v.withVerdict(effectiveVerdict{recorded: d})
-		digest = d.argsDigest
+		digest = d.ArgsDigest
 	}
 	if w == nil {
-		_, recorded := ap.statuses.Get(workflowKey{c.session.key.tenant, sumOf(a.workflow)})
-		waits := a.hasStatus(statusPending) && c.waitsForUnnamed()
+		_, recorded := ap.statuses.Get(workflowKey{c.session.Key.Tenant, fact.SumOf(a.Workflow)})
+		waits := a.HasStatus(fact.StatusPending) && c.waitsForUnnamed()
 		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
 			ap.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
 		}
@@ -199,37 +204,37 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact, a *approval) {
 	switch {
 	case caseOf != "" && c.claims.reportOnce(claimedApprovalKind):
 		ap.findings.reportCheck("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
-	case caseOf == "" && a.hasStatus(statusApproved) && !ap.isWorkflowApproved(c.session.key.tenant, a) && c.claims.reportOnce(claimedApprovalKind):
+	case caseOf == "" && a.HasStatus(fact.StatusApproved) && !ap.isWorkflowApproved(c.session.Key.Tenant, a) && c.claims.reportOnce(claimedApprovalKind):
 		ap.findings.reportCheck("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
 	}
 }
 
 // isWorkflowApproved reports whether the record of a workflow says that it was approved.
-func (ap *approvals) isWorkflowApproved(tenant string, a *approval) bool {
-	recorded, _ := ap.statuses.Get(workflowKey{tenant, sumOf(a.workflow)})
+func (ap *approvals) isWorkflowApproved(tenant string, a *fact.Approval) bool {
+	recorded, _ := ap.statuses.Get(workflowKey{tenant, fact.SumOf(a.Workflow)})
 	if isGranted(recorded.status) {
 		return true
 	}
-	w := ap.findWorkflow(tenant, a.workflow)
+	w := ap.findWorkflow(tenant, a.Workflow)
 	return w != nil && w.usedBy != 0
 }
 
 // checkUnnamedApproval: what ran after an approval must say which: the workflow and,
 // where a decision used it up, that decision (AH-C-081).
-func (ap *approvals) checkUnnamedApproval(c *call, f *fact) {
-	if !rowOf(f.protocol).rulesApprovals {
+func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
+	if !rowOf(f.Protocol).rulesApprovals {
 		return
 	}
 	for _, d := range c.decisions {
-		a := d.approval.valueOrZero()
-		used := d.verdict == events.Allow && isGranted(a.status)
+		a := d.Approval.ValueOrZero()
+		used := d.Verdict == events.Allow && isGranted(a.Status)
 		switch {
-		case a.workflow == "":
-		case f.approval.valueOrZero().workflow == "":
-			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
+		case a.Workflow == "":
+		case f.Approval.ValueOrZero().Workflow == "":
+			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.EventID))
 			return
-		case used && d.id != "" && f.decisionRef == "" && f.receiptDecisionID == "":
-			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
+		case used && d.Id != "" && f.DecisionRef == "" && f.ReceiptDecisionID == "":
+			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.EventID).withText("decision_ref is missing"))
 			return
 		}
 	}
@@ -237,18 +242,18 @@ func (ap *approvals) checkUnnamedApproval(c *call, f *fact) {
 
 // checkResumePolicy: a call that was put off must come back as its resume policy says
 // (AH-C-106).
-func (ap *approvals) checkResumePolicy(c *call, f *fact) {
-	if f.kind != kindDecision || f.eventID == "" || !rowOf(f.protocol).rulesApprovals {
+func (ap *approvals) checkResumePolicy(c *call, f *fact.Fact) {
+	if f.Kind != fact.KindDecision || f.EventID == "" || !rowOf(f.Protocol).rulesApprovals {
 		return
 	}
-	workflow := f.decision.approval.valueOrZero().workflow
+	workflow := f.Decision.Approval.ValueOrZero().Workflow
 	if workflow == "" {
 		return
 	}
 	for _, d := range c.decisions {
-		p := d.approval.valueOrZero()
-		if p.resumePolicy == resumeSameEvent && p.workflow == workflow && d.eventID != "" && d.eventID != f.eventID {
-			ap.findings.reportCheck("AH-C-106", c, f, findingFrom(d.eventID, f.eventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
+		p := d.Approval.ValueOrZero()
+		if p.ResumePolicy == resumeSameEvent && p.Workflow == workflow && d.EventID != "" && d.EventID != f.EventID {
+			ap.findings.reportCheck("AH-C-106", c, f, findingFrom(d.EventID, f.EventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
 			return
 		}
 	}
@@ -263,8 +268,8 @@ const resumeSameEvent = "retry_same_event"
 
 // workflow is what an approval workflow was opened for, by the decisions that name it.
 type workflow struct {
-	sessionSum   sum   // see sessionSum
-	waitingCalls []sum // of the calls that wait for it, at most maxWaiting; see callKeySum
+	sessionSum   fact.Sum   // see sessionSum
+	waitingCalls []fact.Sum // of the calls that wait for it, at most maxWaiting; see callKeySum
 	tool         string
 	canonical    string // "" if it is not known
 	argsDigest   string // of the arguments; "" if it is not known
@@ -284,15 +289,15 @@ const (
 )
 
 // sessionSum stands for a session, slotSum for a call of one, whatever its occurrence.
-func sessionSum(k sessionKey) sum { return sumOf("session", k.source, k.session) }
+func sessionSum(k fact.SessionKey) fact.Sum { return fact.SumOf("session", k.Source, k.Session) }
 
-func callKeySum(k callKey) sum { return sumOf("slot", k.id, k.tool) }
+func callKeySum(k fact.CallKey) fact.Sum { return fact.SumOf("slot", k.Id, k.Tool) }
 
 func (ap *approvals) findWorkflow(tenant, id string) *workflow {
 	if id == "" {
 		return nil
 	}
-	if w := ap.workflows.Lookup(workflowKey{tenant, sumOf(id)}); w != nil {
+	if w := ap.workflows.Lookup(workflowKey{tenant, fact.SumOf(id)}); w != nil {
 		return *w
 	}
 	return nil
@@ -300,51 +305,51 @@ func (ap *approvals) findWorkflow(tenant, id string) *workflow {
 
 // useWorkflow notes what an announcement says of a workflow: that a call waits
 // for it, that it uses it up, that a request names it, or which call it tries again.
-func (ap *approvals) useWorkflow(c *call, f *fact) {
+func (ap *approvals) useWorkflow(c *call, f *fact.Fact) {
 	switch {
-	case f.kind != kindDecision:
-		if w := ap.findWorkflow(f.key.tenant, f.namedWorkflow); w != nil && w.sessionSum == sessionSum(f.key) {
+	case f.Kind != fact.KindDecision:
+		if w := ap.findWorkflow(f.Key.Tenant, f.NamedWorkflow); w != nil && w.sessionSum == sessionSum(f.Key) {
 			w.addWaiting(callKeySum(c.group.key))
 		}
 		ap.describeWorkflow(c, f)
 		ap.retractOtherCall(c, f)
-	case f.decision.approval.valueOrZero().workflow == "":
-	case f.decision.verdict == events.Ask, f.decision.verdict == events.Defer:
+	case f.Decision.Approval.ValueOrZero().Workflow == "":
+	case f.Decision.Verdict == events.Ask, f.Decision.Verdict == events.Defer:
 		ap.openWorkflow(c, f)
-	case f.decision.verdict == events.Allow:
-		if w := ap.findWorkflow(f.key.tenant, f.decision.approval.workflow); w != nil {
+	case f.Decision.Verdict == events.Allow:
+		if w := ap.findWorkflow(f.Key.Tenant, f.Decision.Approval.Workflow); w != nil {
 			ap.judgeWorkflowUse(c, f, w)
 		}
 	}
 }
 
-func (ap *approvals) openWorkflow(c *call, f *fact) {
-	p, d := f.decision.approval, f.decision
-	w := ap.findWorkflow(f.key.tenant, p.workflow)
+func (ap *approvals) openWorkflow(c *call, f *fact.Fact) {
+	p, d := f.Decision.Approval, f.Decision
+	w := ap.findWorkflow(f.Key.Tenant, p.Workflow)
 	if w == nil {
 		w = &workflow{
-			sessionSum: sessionSum(f.key), tool: firstNonEmpty(f.tool, c.tool), canonical: c.canonicalTool, argsDigest: d.argsDigest, resume: p.resumePolicy, event: d.eventID, seq: d.seq,
+			sessionSum: sessionSum(f.Key), tool: cmp.Or(f.Tool, c.tool), canonical: c.canonicalTool, argsDigest: d.ArgsDigest, resume: p.ResumePolicy, event: d.EventID, seq: d.Seq,
 		}
-		ap.workflows.Put(workflowKey{f.key.tenant, sumOf(p.workflow)}, w)
+		ap.workflows.Put(workflowKey{f.Key.Tenant, fact.SumOf(p.Workflow)}, w)
 	}
-	if w.sessionSum == sessionSum(f.key) {
+	if w.sessionSum == sessionSum(f.Key) {
 		w.addWaiting(callKeySum(c.group.key))
 	}
 }
 
 // describeWorkflow completes what a workflow was opened for by what the call's own
 // events say of its tool.
-func (ap *approvals) describeWorkflow(c *call, f *fact) {
+func (ap *approvals) describeWorkflow(c *call, f *fact.Fact) {
 	for i := range c.decisions {
-		if w := ap.findWorkflow(f.key.tenant, c.decisions[i].approval.valueOrZero().workflow); w != nil && w.seq == c.decisions[i].seq {
-			mergeText(&w.tool, f.tool, false)
-			mergeText(&w.canonical, f.canonicalTool, false)
+		if w := ap.findWorkflow(f.Key.Tenant, c.decisions[i].Approval.ValueOrZero().Workflow); w != nil && w.seq == c.decisions[i].Seq {
+			mergeText(&w.tool, f.Tool, false)
+			mergeText(&w.canonical, f.CanonicalTool, false)
 		}
 	}
 }
 
 // addWaiting notes that a call waits for the workflow.
-func (w *workflow) addWaiting(slot sum) {
+func (w *workflow) addWaiting(slot fact.Sum) {
 	if len(w.waitingCalls) < maxWaitingCalls && !slices.Contains(w.waitingCalls, slot) {
 		w.waitingCalls = append(w.waitingCalls, slot)
 	}
@@ -353,7 +358,7 @@ func (w *workflow) addWaiting(slot sum) {
 // coversCall reports whether the workflow is for a call, or for one that it tries again.
 func (w *workflow) coversCall(c *call) bool {
 	return w.resume == resumeManual || len(w.waitingCalls) >= maxWaitingCalls ||
-		slices.Contains(w.waitingCalls, callKeySum(c.group.key)) || !c.retriedKeySum.isZero() && slices.Contains(w.waitingCalls, c.retriedKeySum)
+		slices.Contains(w.waitingCalls, callKeySum(c.group.key)) || !c.retriedKeySum.IsZero() && slices.Contains(w.waitingCalls, c.retriedKeySum)
 }
 
 // Other ways in which a call comes back (AgentHook SPEC 10).
@@ -367,11 +372,11 @@ const (
 func (w *workflow) callMismatch(c *call, digest string) (caseOf, what string) {
 	sameName := w.tool == "" || c.tool == "" || w.tool == c.tool || normaliseToolName(w.tool) == normaliseToolName(c.tool)
 	switch {
-	case w.sessionSum != sessionSum(c.session.key):
+	case w.sessionSum != sessionSum(c.session.Key):
 		return caseOtherSession, "it was given for another session"
 	case !sameName && (w.canonical == "" || w.canonical != c.canonicalTool):
 		return caseOtherWorkflowTool, "it was given for another tool"
-	case digestsDiffer(w.argsDigest, digest), digest == "" && compareToDecision(&c.args, w.argsDigest) == argsDifferent:
+	case digestsDiffer(w.argsDigest, digest), digest == "" && fact.CompareToDecision(&c.args, w.argsDigest) == fact.ArgsDifferent:
 		return caseOtherArguments, "it was given for other arguments"
 	}
 	return "", ""
@@ -386,30 +391,30 @@ func digestsDiffer(a, b string) bool {
 }
 
 // judgeWorkflowUse holds an allow against the workflow that it rests on.
-func (ap *approvals) judgeWorkflowUse(c *call, f *fact, w *workflow) {
+func (ap *approvals) judgeWorkflowUse(c *call, f *fact.Fact, w *workflow) {
 	before := w.usedBy
 	if w.usedBy == 0 {
-		w.usedBy = f.seq
+		w.usedBy = f.Seq
 	}
-	if !rowOf(f.protocol).rulesApprovals {
+	if !rowOf(f.Protocol).rulesApprovals {
 		return
 	}
 	say := func(caseOf, what string) string {
-		v := findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withSeq(before)
+		v := findingFrom(w.event, f.EventID).withVerdict(effectiveVerdict{recorded: f.Decision}).withSeq(w.seq).withSeq(before)
 		return ap.findings.reportCheck("AH-C-104", c, f, v.withCase(caseOf).withText(what))
 	}
-	if caseOf, what := w.callMismatch(c, f.decision.argsDigest); caseOf != "" {
+	if caseOf, what := w.callMismatch(c, f.Decision.ArgsDigest); caseOf != "" {
 		say(caseOf, what)
 		return
 	}
-	if before != 0 && before != f.seq {
+	if before != 0 && before != f.Seq {
 		say(caseUsedTwice, "it had been used before")
 	}
 	if !w.coversCall(c) && w.resume != resumeWorkflowID {
 		c.addRetractable(otherCallRetraction, say(caseOtherCall, "it was given for another call, which this one does not say to try again"))
 	}
-	if w.resume == resumeSameEvent && w.event != "" && f.eventID != "" && f.eventID != w.event && !slices.Contains(w.waitingCalls, callKeySum(c.group.key)) {
-		ap.findings.reportCheck("AH-C-106", c, f, findingFrom(w.event, f.eventID).withVerdict(effectiveVerdict{recorded: f.decision}).withSeq(w.seq).withText("it came back as another event of another call"))
+	if w.resume == resumeSameEvent && w.event != "" && f.EventID != "" && f.EventID != w.event && !slices.Contains(w.waitingCalls, callKeySum(c.group.key)) {
+		ap.findings.reportCheck("AH-C-106", c, f, findingFrom(w.event, f.EventID).withVerdict(effectiveVerdict{recorded: f.Decision}).withSeq(w.seq).withText("it came back as another event of another call"))
 	}
 }
 
@@ -418,20 +423,121 @@ func (ap *approvals) judgeWorkflowUse(c *call, f *fact, w *workflow) {
 const otherCallRetraction = "AH-C-104 " + caseOtherCall
 
 // retractOtherCall takes that finding back.
-func (ap *approvals) retractOtherCall(c *call, f *fact) {
-	if f.retriedKey == (callKey{}) || len(c.retractable) == 0 {
+func (ap *approvals) retractOtherCall(c *call, f *fact.Fact) {
+	if f.RetriedKey == (fact.CallKey{}) || len(c.retractable) == 0 {
 		return
 	}
 	d := c.lastDecision()
 	if d == nil {
 		return
 	}
-	w := ap.findWorkflow(c.session.key.tenant, d.approval.valueOrZero().workflow)
+	w := ap.findWorkflow(c.session.Key.Tenant, d.Approval.ValueOrZero().Workflow)
 	if w == nil || !w.coversCall(c) {
 		return
 	}
 	for _, made := range c.takeRetractable(otherCallRetraction) {
-		ap.findings.reportCheck("AH-C-104", c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+		ap.findings.reportCheck("AH-C-104", c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(made.id).withText("the call says that it tries that one again"))
 	}
+}
+
+func (k workflowKey) Hash() uint32 {
+	return fact.MixHash(fact.TextHash(k.tenant), uint64(k.workflow.Hash()))
+}
+
+// Cases of AH-C-077.
+const (
+	caseSameTarget = "target"
+	caseDenied     = "denied"
+	caseDeniedRan  = "ran"
+)
+
+// checkApprovalBypass: what waits for an approval, or was denied, must not be let through
+// under another id or another name (AH-C-077, H-09).
+func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
+	if f.Kind == fact.KindRequest || f.Approval.HasStatus(fact.StatusApproved) {
+		return
+	}
+	if (len(s.open) < 2 || !s.sawAsk) && !s.sawDenial {
+		return
+	}
+	// The verdict itself says when it rests on an approval, which it uses up.
+	if c.directVerdict().verdict != events.Allow || f.Decision != nil && (f.Decision.Approval.HasStatus(fact.StatusApproved) || f.Decision.Approval.HasStatus(fact.StatusConsumed)) {
+		return
+	}
+	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval(j.approvals) && o.isEquivalent(c) }); twin != nil {
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
+		return
+	}
+	if twin := s.findOpen(func(o *call) bool {
+		return o.awaitsApproval(j.approvals) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (fact.Sum{})
+	}); twin != nil {
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
+		return
+	}
+	if twin := s.findDeniedEquivalent(c); twin != nil {
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseDenied).
+			withText("it had been denied, and was allowed under another id or name").withSeverity(events.SeverityLow))
+	}
+}
+
+// checkDeniedBypass: what ran without a verdict had been denied under another id or
+// name.
+func (j *judge) checkDeniedBypass(c *call, f *fact.Fact) {
+	if !rowOf(f.Protocol).rulesApprovals {
+		return
+	}
+	if twin := c.session.findDeniedEquivalent(c); twin != nil {
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.EventID).withEventsOf(twin).withCase(caseDeniedRan).
+			withText("it had been denied, and ran under another id or name without a verdict"))
+	}
+}
+
+// findDeniedEquivalent is the youngest call before c that is equivalent to it and was denied.
+func (s *session) findDeniedEquivalent(c *call) *call {
+	if !s.sawDenial {
+		return nil
+	}
+	return s.findCall(func(o *call) bool { return o.order < c.order && o != c.retriedCall && o.wasDenied() },
+		func(o *call) bool { return o.isEquivalent(c) })
+}
+
+// awaitsApproval reports whether a call still waits for an approval.
+func (c *call) awaitsApproval(record *approvals) bool {
+	st := c.effectiveVerdict()
+	if st.verdict != events.Ask && st.verdict != events.Defer {
+		return false
+	}
+	if st.recorded != nil {
+		return !record.isApprovedOnRecord(c)
+	}
+	return !c.eventApproval.HasStatus(fact.StatusApproved)
+}
+
+// hasOtherIdentity tells calls apart that go by different ids or tools.
+func (c *call) hasOtherIdentity(o *call) bool {
+	return c != o && (c.group != o.group || c.tool != o.tool)
+}
+
+// isEquivalent reports whether two calls under different ids or names are the same
+// tool with the same arguments (the strict key of H-09).
+func (c *call) isEquivalent(o *call) bool {
+	return c.hasOtherIdentity(o) && c.hasSameTool(o) && fact.CompareArguments(&c.args, &o.args) == fact.ArgsEqual
+}
+
+// hasSameTool: two names are one tool if its canonical name says so, or if they
+// differ in nothing but case and punctuation.
+func (x *details) hasSameTool(o *call) bool {
+	return x.tool == o.tool || (x.canonicalTool != "" && x.canonicalTool == o.canonicalTool) ||
+		(strings.EqualFold(x.tool, o.tool) || normaliseToolName(x.tool) == normaliseToolName(o.tool))
+}
+
+// normaliseToolName is a tool's name without what the same name may be written with.
+func normaliseToolName(tool string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsLetter(r) && !unicode.IsNumber(r) {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, tool)
 }

@@ -2,20 +2,27 @@ package correlation
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aioc"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // stepsOf are the steps of a call and their sequences, less that of the key.
 func stepsOf(c events.Call) string {
 	var list []string
 	for _, s := range c.Timeline {
-		list = append(list, s.Step+"@"+itoa(int(s.Seq)-1))
+		list = append(list, s.Step+"@"+strconv.Itoa(int(s.Seq)-1))
 	}
 	return strings.Join(list, " ")
 }
@@ -120,7 +127,7 @@ func TestConfirmationSteps(t *testing.T) {
 				l.admit(pay(), "d1", events.Ask)
 			}
 			l.event(question)
-			l.put(space.Event("acme", "rt1", protoAAEP, "", "confirmation.reply"), nil, encode(reply(tc.answer)))
+			l.put(space.Event("acme", "rt1", subject.ProtoAAEP, "", "confirmation.reply"), nil, encode(reply(tc.answer)))
 			l.event(pay())
 			l.event(done)
 			if got := stepsOf(l.run().only(t)); got != tc.want {
@@ -173,7 +180,7 @@ func TestReceiptOfAnotherCall(t *testing.T) {
 				after = set(after, "metadata.approval", tree{"required": true, "status": "approved", "decision_ref": tc.names})
 			}
 			l.eventFrom(tc.tenant, "rt1", before)
-			l.put(space.Event(tc.tenant, "rt1", protoAgentHook, tc.session, "PostToolUse"), header, encode(after))
+			l.put(space.Event(tc.tenant, "rt1", subject.ProtoAgentHook, tc.session, "PostToolUse"), header, encode(after))
 			found := false
 			for _, f := range l.run().findings {
 				found = found || f.Rule == ReceiptReused
@@ -265,7 +272,7 @@ func TestPermittedRetries(t *testing.T) {
 		{name: "started anew by hand", policy: "manual_retry", call: "c2", event: 2},
 	} {
 		t.Run(r.name, func(t *testing.T) {
-			found := corpusCase{protocol: protoAgentHook, lines: r.lines()}.live(t)
+			found := corpusCase{protocol: subject.ProtoAgentHook, lines: r.lines()}.live(t)
 			found = slices.DeleteFunc(found, func(f events.Finding) bool {
 				return f.Rule == "AH-C-106" && r.policy == same && r.event != 1 || f.Severity == events.SeverityInfo
 			})
@@ -277,7 +284,7 @@ func TestPermittedRetries(t *testing.T) {
 // TestRetryAfterTheDeadline: that the first call's end was missing is taken back.
 func TestRetryAfterTheDeadline(t *testing.T) {
 	r := comingBack{policy: "manual_retry", call: "c2", event: 2, late: true}
-	c := corpusCase{protocol: protoAgentHook, lines: r.lines()}
+	c := corpusCase{protocol: subject.ProtoAgentHook, lines: r.lines()}
 	rules := func(found []events.Finding) (list []string) {
 		for _, f := range found {
 			if f.Retracts != "" {
@@ -319,7 +326,7 @@ func TestUnansweredAsk(t *testing.T) {
 				}
 				changed = append(changed, l)
 			}
-			found := corpusCase{protocol: protoAgentHook, lines: changed}.live(t)
+			found := corpusCase{protocol: subject.ProtoAgentHook, lines: changed}.live(t)
 			if !slices.ContainsFunc(found, func(f events.Finding) bool { return f.Rule == MissingCompletion && f.ToolCallID == "c1" }) {
 				t.Errorf("findings %v", rulesOf(found))
 			}
@@ -356,7 +363,7 @@ func TestBinding(t *testing.T) {
 			lines = append(lines,
 				tree{"t": "tool.invoked", "tool": "pay_invoice", "tool_call_id": "call_1", "args_summary": "x", "risk_level": "low", "irreversible": tc.ask},
 				tree{"t": "tool.completed", "tool": "pay_invoice", "tool_call_id": "call_1", "status": "success", "duration_ms": 1})
-			r := corpusCase{protocol: protoAAEP, lines: lines}.ledger(t).run()
+			r := corpusCase{protocol: subject.ProtoAAEP, lines: lines}.ledger(t).run()
 			got, calls := "", 0
 			for _, o := range r.outputs {
 				var c events.Call
@@ -406,7 +413,7 @@ func TestAskedAboutNoCall(t *testing.T) {
 			}
 			for _, e := range tc.after {
 				if e["type"] == "confirmation.reply" {
-					l.put(space.Event("acme", "rt1", protoAAEP, "", "confirmation.reply"), nil, encode(e))
+					l.put(space.Event("acme", "rt1", subject.ProtoAAEP, "", "confirmation.reply"), nil, encode(e))
 				} else {
 					l.event(e)
 				}
@@ -422,4 +429,280 @@ func TestAskedAboutNoCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// words are what a case is made of: the types of its events, numbered as often as
+// they come, and the names of the members at any depth. The frame of a session is
+// left out: every case may have it.
+func (c corpusCase) words(t testing.TB) map[string]bool {
+	words, times := map[string]bool{}, map[string]int{}
+	for n := range c.lines {
+		m := c.message(t, n)
+		for _, name := range []string{"type", "event_type"} {
+			typ, ok := m[name].(string)
+			if typ = plainType(typ); ok && !strings.HasPrefix(typ, "session") {
+				times[typ]++
+				words[fmt.Sprint(typ, " ", times[typ])] = true
+			}
+		}
+		nameMembers(words, m)
+	}
+	return words
+}
+
+// message is what stands on a line, completed.
+func (c corpusCase) message(t testing.TB, n int) tree {
+	short, protocol := c.lines[n], c.protocol
+	for _, inner := range []string{"hook", "request"} {
+		if m, ok := short[inner].(map[string]any); ok {
+			short, protocol = m, subject.ProtoAgentHook
+		}
+	}
+	_, decision := short["decision"].(map[string]any)
+	switch {
+	case protocol == subject.ProtoAUMP && !decision && short["mandates"] == nil && short["raw"] == nil:
+		return c.completeEvidence(t, n)
+	case short["t"] == nil && short["type"] == nil && short["raw"] == nil:
+		return short // no event
+	}
+	switch e := complete(protocol, short, n).(type) {
+	case tree:
+		return e
+	case string:
+		var m tree
+		_ = json.Unmarshal([]byte(e), &m) // some cannot be read, and have no words
+		return m
+	}
+	return nil
+}
+
+// plainType is a type without its vocabulary and its spelling.
+func plainType(typ string) string {
+	typ = strings.TrimPrefix(typ[strings.LastIndexAny(typ, ":/")+1:], "agent.")
+	return strings.ToLower(strings.ReplaceAll(typ, "_", ""))
+}
+
+func nameMembers(words map[string]bool, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			words["."+name] = true
+			nameMembers(words, member)
+		}
+	case []any:
+		for _, member := range v {
+			nameMembers(words, member)
+		}
+	}
+}
+
+// TestAlike: of the cases that keep a check, one at least is made of all that the
+// cases that break it have in common. A session in which nothing is that could
+// break a check keeps it, and shows nothing.
+func TestAlike(t *testing.T) {
+	common, kept := map[string]map[string]bool{}, map[string][]map[string]bool{}
+	for _, c := range corpusCases(t) {
+		words := c.words(t)
+		for _, id := range c.checks {
+			switch {
+			case !c.violates:
+				kept[id] = append(kept[id], words)
+			case common[id] == nil:
+				common[id] = maps.Clone(words)
+			default:
+				maps.DeleteFunc(common[id], func(w string, _ bool) bool { return !words[w] })
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(common)) {
+		closest := slices.Sorted(maps.Keys(common[id]))
+		for _, words := range kept[id] {
+			if lack := missingWords(common[id], words); len(lack) <= len(closest) {
+				closest = lack
+			}
+		}
+		if len(closest) > 0 {
+			t.Errorf("%s: every case that breaks it has %q, and no case that keeps it has all of that", id, closest)
+		}
+	}
+}
+
+func missingWords(need, have map[string]bool) (list []string) {
+	for w := range need {
+		if !have[w] {
+			list = append(list, w)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// gate is a decision on an aioc proposal of call c1.
+func gate(l *ledger, protocol, id string, v events.Verdict) events.Decision {
+	return events.Decision{
+		DecisionID: id, Tenant: "acme", Protocol: protocol, Source: "rt1", Agent: "Finance Agent", Session: "s1", ToolCallID: "c1", Tool: "pay_invoice",
+		ArgsDigest: digest.Keyed(tenantKey, []byte(`{"amount":120,"invoice":"A-17"}`)), RequestDigest: digest.Keyed(tenantKey, []byte("{}")),
+		Verdict: v, Reasons: []events.Reason{}, DecidedAt: events.At(l.now), ExpiresAt: events.At(l.now.Add(60e9)),
+	}
+}
+
+// traceOf is the trace event that the admitter writes for a decision.
+func traceOf(d events.Decision, change ...func(*aioc.PolicyEvaluated)) []byte {
+	e := aioc.PolicyEvaluated{
+		Timestamp: d.DecidedAt.String(), Level: aioc.LevelInfo, Type: aioc.TypeToolEvaluated, Agent: d.Agent, Turn: 1, ToolName: d.Tool,
+		CallID: d.ToolCallID, Decision: aioc.Allow, Reason: "ok", Metadata: map[string]any{"decisionId": d.DecisionID, "verdict": string(d.Verdict)},
+	}
+	for _, c := range change {
+		c(&e)
+	}
+	b, err := e.Encode()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func (l *ledger) trace(subj, id string, body []byte, k *signing.PrivateKey) uint64 {
+	h := map[string][]string{events.HeaderDecisionID: {id}, "ce-id": {id + "-trace"}, "ce-type": {aioc.CloudEventType}}
+	if k != nil {
+		sig, err := k.SignDetached(signing.TypeRecord, body)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		h[events.HeaderSignature] = []string{sig}
+	}
+	return l.put(subj, h, body)
+}
+
+const traceSubject = "gov.events.acme.rt1.tool.s1.tool_policy_evaluated"
+
+// The admitter's own trace event is no finding and a step of its call; anybody
+// else's is forged.
+func TestTraceEvents(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		log  func(l *ledger)
+		want []string
+		step bool
+	}{
+		{"the admitter's", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace(traceSubject, "d1", traceOf(d), &signer)
+		}, nil, true},
+		{"delivered twice", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace(traceSubject, "d1", traceOf(d), &signer)
+			l.trace(traceSubject, "d1", traceOf(d), &signer)
+		}, nil, true},
+		{"of a deny", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Deny)
+			l.signed(d, signer)
+			l.trace(traceSubject, "d1", traceOf(d), &signer)
+		}, nil, false},
+		{"of a handoff", func(l *ledger) {
+			d := gate(l, "handoff", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace("gov.events.acme.rt1.handoff.s1.handoff_policy_evaluated", "d1",
+				traceOf(d, func(e *aioc.PolicyEvaluated) { e.Type = aioc.TypeHandoffEvaluated }), &signer)
+		}, nil, true},
+		{"unsigned", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace(traceSubject, "d1", traceOf(d), nil)
+		}, []string{"forged_record/critical"}, false},
+		{"signed by a stranger", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace(traceSubject, "d1", traceOf(d), &stranger)
+		}, []string{"forged_record/critical"}, false},
+		{"without a decision", func(l *ledger) {
+			l.trace(traceSubject, "d1", traceOf(gate(l, "tool", "d1", events.Allow)), &signer)
+		}, []string{"forged_record/critical"}, false},
+		{"of another tenant's decision", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			d.Tenant = "globex"
+			l.signed(d, signer)
+			l.trace(traceSubject, "d1", traceOf(d), &signer)
+		}, []string{"forged_record/critical"}, false},
+		{"of another protocol's decision", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.trace(traceSubject, "d1", traceOf(gate(l, "tool", "d1", events.Allow)), &signer)
+		}, []string{"forged_record/critical"}, false},
+		{"in another session", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace("gov.events.acme.rt1.tool.s2.tool_policy_evaluated", "d1", traceOf(d), &signer)
+		}, []string{"forged_record/critical"}, false},
+		{"of another publisher", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace("gov.events.acme.rt2.tool.s1.tool_policy_evaluated", "d1", traceOf(d), &signer)
+		}, []string{"forged_record/critical"}, false},
+		{"under the name of another decision", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace(traceSubject, "d1", traceOf(d, func(e *aioc.PolicyEvaluated) { e.Metadata["decisionId"] = "d2" }), &signer)
+		}, []string{"forged_record/critical"}, false},
+		{"of the other type", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace(traceSubject, "d1", traceOf(d, func(e *aioc.PolicyEvaluated) { e.Type = aioc.TypeHandoffEvaluated }), &signer)
+		}, []string{"forged_record/critical"}, false},
+		{"no trace event at all", func(l *ledger) {
+			d := gate(l, "tool", "d1", events.Allow)
+			l.signed(d, signer)
+			l.trace(traceSubject, "d1", []byte(`{"decisionId":"d1"}`), &signer)
+		}, []string{"forged_record/critical"}, false},
+		{"other events of the protocol", func(l *ledger) {
+			l.put("gov.events.acme.rt1.tool.s1.tool_call_started", nil, []byte("{}"))
+			l.put("gov.events.acme.rt1.tool.s1.handoff_policy_evaluated", nil, []byte("{} "))
+		}, []string{"schema_invalid/medium", "schema_invalid/medium"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLedger(t)
+			tt.log(l)
+			l.event(set(hook(9, "SessionEnd", 3), "tool_name", nil)) // what is open is put out once more
+			r := l.run()
+			var found []events.Finding
+			for _, f := range r.findings {
+				if len(f.EventIDs) == 0 { // what the SessionEnd lacks is not of interest
+					found = append(found, f)
+				}
+			}
+			wantRules(t, found, tt.want...)
+			step := false
+			for _, c := range r.last() {
+				for _, e := range c.Timeline {
+					step = step || e.Step == stepNames[stepTraced]
+				}
+			}
+			if step != tt.step {
+				t.Errorf("a step in the timeline: %v", step)
+			}
+		})
+	}
+}
+
+// What a handoff was decided on is not the arguments of the call that makes it.
+func TestHandoffDigestIsNotCompared(t *testing.T) {
+	l := newLedger(t)
+	d := gate(l, "handoff", "d1", events.Allow)
+	d.ArgsDigest = digest.Keyed(tenantKey, []byte(`{"from":"a","payload":{},"to":"b"}`))
+	l.signed(d, signer)
+	l.event(pre(1))
+	l.event(post(2))
+	r := l.run()
+	wantRules(t, r.findings)
+	if c := r.only(t); c.Verdict != events.Allow || c.Match != matchEqual {
+		t.Errorf("%+v", c)
+	}
+	l = newLedger(t)
+	d = gate(l, "tool", "d1", events.Allow)
+	d.ArgsDigest = digest.Keyed(tenantKey, []byte(`{"amount":1}`))
+	l.signed(d, signer)
+	l.event(pre(1))
+	l.event(post(2))
+	wantRules(t, l.run().findings, "input_drift/high", "reused_tool_call_id/high")
 }

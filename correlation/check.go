@@ -1,17 +1,22 @@
 package correlation
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/schemas"
 )
 
 // ErrProtocol says that there are no recordings of a protocol.
@@ -52,7 +57,7 @@ type CheckOptions struct {
 // in the recording, from 1. A missing completion that arrived late is none.
 func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]events.Finding, error) {
 	row := rowOf(protocol)
-	if row.readRecorded == nil {
+	if row.ReadRecorded == nil {
 		return nil, fmt.Errorf("%w, not %.20q", ErrProtocol, protocol)
 	}
 	r := &recordedSession{protocol: protocol, index: newRecordingIndex()}
@@ -63,6 +68,7 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 	}
 	m := newEngine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
 	m.opts.fromRecording, m.opts.recordedUntil = true, o.Now
+	m.configure(m.opts)
 	r.play(m)
 	if !o.Now.IsZero() {
 		m.advanceTimers(o.Now)
@@ -73,45 +79,33 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 // recordedSession is a recording that was read.
 type recordedSession struct {
 	protocol  string
-	lines     []recordedLine
+	lines     []fact.RecordedLine
 	index     recordingIndex
 	decisions bool // it holds decisions
 }
 
-// recordedLine is one line: a fact, a decision that becomes one, and what is
-// wrong with it.
-type recordedLine struct {
-	fact       *fact
-	time       time.Time // the line's own; zero if it has none
-	decision   *events.Decision
-	defect     string // decision that cannot be read
-	unreadable bool   // nothing could be read of the event
-	err        error  // event that cannot be read, or a field of it
-	violations []schemas.Violation
-}
-
-func (r *recordedSession) read(seq uint64, one recorded.Line, row *protocolRow) recordedLine {
+func (r *recordedSession) read(seq uint64, one recorded.Line, row *protocolRow) fact.RecordedLine {
 	raw := one.Event
-	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), contentSum: sumOfBytes(raw)}
+	f := &fact.Fact{Seq: seq, Protocol: r.protocol, Origin: fact.OriginOf("", "", ""), ContentSum: fact.SumOfBytes(raw)}
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {
-		f.readRefusedNumber(raw)
-		return recordedLine{fact: f, err: err, unreadable: true}
+		f.ReadRefusedNumber(raw, &row.Protocol)
+		return fact.RecordedLine{Fact: f, Err: err, Unreadable: true}
 	}
 	if _, is := tree["decision"].(map[string]any); is {
 		r.decisions = true
 		return readDecision(f, raw)
 	}
-	line := row.readRecorded(f, raw)
+	line := row.ReadRecorded(f, raw)
 	if one.Publisher != "" && !row.onePublisher {
-		f.key.source, f.source = subject.Escape(one.Publisher), boundID(one.Publisher)
+		f.Key.Source, f.Source = subject.Escape(one.Publisher), fact.BoundID(one.Publisher)
 	}
 	r.index.add(f)
 	return line
 }
 
-func readDecision(f *fact, raw []byte) recordedLine {
-	f.kind = kindDecision
+func readDecision(f *fact.Fact, raw []byte) fact.RecordedLine {
+	f.Kind = fact.KindDecision
 	var box struct {
 		Decision events.Decision `json:"decision"`
 	}
@@ -123,34 +117,34 @@ func readDecision(f *fact, raw []byte) recordedLine {
 		} `json:"decision"`
 	}
 	if strictjson.Unmarshal(raw, &box) != nil || strictjson.Unmarshal(raw, &more) != nil {
-		return recordedLine{fact: f, defect: "a field has the wrong type"}
+		return fact.RecordedLine{Fact: f, Defect: "a field has the wrong type"}
 	}
-	f.decisionRef = more.Decision.Approval.DecisionRef
-	return recordedLine{fact: f, decision: &box.Decision, time: box.Decision.DecidedAt.Time}
+	f.DecisionRef = more.Decision.Approval.DecisionRef
+	return fact.RecordedLine{Fact: f, Decision: &box.Decision, Time: box.Decision.DecidedAt.Time}
 }
 
 // play passes the lines to the engine.
 func (r *recordedSession) play(e *engine) {
 	for _, l := range r.lines {
-		if !l.time.IsZero() {
-			e.timers.startAt(l.time)
+		if !l.Time.IsZero() {
+			e.timers.StartAt(l.Time)
 			break
 		}
 	}
 	for _, l := range r.lines {
-		e.advanceTimers(l.time)
-		f := l.fact
-		f.at = e.timers.now()
+		e.advanceTimers(l.Time)
+		f := l.Fact
+		f.At = e.timers.Now()
 		switch {
-		case l.defect != "":
-			e.findings.reportRule(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
-		case l.decision != nil:
-			r.decide(e, f, *l.decision)
-		case l.unreadable:
-			e.reportUnreadable(f, l.err)
+		case l.Defect != "":
+			e.findings.reportRule(ruleForged, nil, f, findingFrom().withContent(f.ContentSum).withCase(caseUndecodable).withText(l.Defect))
+		case l.Decision != nil:
+			r.decide(e, f, *l.Decision)
+		case l.Unreadable:
+			e.reportUnreadable(f, l.Err)
 		default:
-			if f.kind != kindAdmissionReply {
-				if what := eventDefect(f, l.err, l.violations); what != "" {
+			if f.Kind != fact.KindAdmissionReply {
+				if what := fact.EventDefect(f, l.Err, l.Violations); what != "" {
 					e.findings.reportInvalid(f, what)
 				}
 			}
@@ -161,17 +155,17 @@ func (r *recordedSession) play(e *engine) {
 	}
 }
 
-func (r *recordedSession) decide(e *engine, f *fact, d events.Decision) {
-	d.Tenant, d.EventID = "", normaliseEventID(d.EventID)
-	d.Protocol = firstNonEmpty(d.Protocol, r.protocol)
-	decisionFact(f, new(recordedVerdict), &d)
-	f.decision.approvalRef = f.decisionRef
+func (r *recordedSession) decide(e *engine, f *fact.Fact, d events.Decision) {
+	d.Tenant, d.EventID = "", fact.NormaliseEventID(d.EventID)
+	d.Protocol = cmp.Or(d.Protocol, r.protocol)
+	fact.ReadDecision(f, new(fact.RecordedVerdict), &d, readingOf)
+	f.Decision.ApprovalRef = f.DecisionRef
 	if rowOf(d.Protocol).onePublisher {
-		f.key.source = ""
+		f.Key.Source = ""
 	}
 	r.index.completeDecision(f, d)
 	if !d.Verdict.Valid() {
-		e.findings.reportRule(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.contentSum).withCase(caseVerdict))
+		e.findings.reportRule(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.ContentSum).withCase(caseVerdict))
 		return
 	}
 	e.processFact(f)
@@ -179,21 +173,21 @@ func (r *recordedSession) decide(e *engine, f *fact, d events.Decision) {
 
 // recordingIndex finds the event that a line without source or session is about.
 type recordingIndex struct {
-	byEvent, byCall, bySession map[string]*fact
+	byEvent, byCall, bySession map[string]*fact.Fact
 }
 
 func newRecordingIndex() recordingIndex {
-	return recordingIndex{byEvent: map[string]*fact{}, byCall: map[string]*fact{}, bySession: map[string]*fact{}}
+	return recordingIndex{byEvent: map[string]*fact.Fact{}, byCall: map[string]*fact.Fact{}, bySession: map[string]*fact.Fact{}}
 }
 
-func (x recordingIndex) add(f *fact) {
-	if f.kind == kindAdmissionReply {
+func (x recordingIndex) add(f *fact.Fact) {
+	if f.Kind == fact.KindAdmissionReply {
 		return
 	}
 	for _, e := range []struct {
-		in  map[string]*fact
+		in  map[string]*fact.Fact
 		key string
-	}{{x.byEvent, f.eventID}, {x.byCall, f.callID}, {x.bySession, f.session}} {
+	}{{x.byEvent, f.EventID}, {x.byCall, f.CallID}, {x.bySession, f.Session}} {
 		if _, there := e.in[e.key]; !there && e.key != "" {
 			e.in[e.key] = f
 		}
@@ -201,33 +195,33 @@ func (x recordingIndex) add(f *fact) {
 }
 
 // completeDecision fills in what a recorded decision does not say.
-func (x recordingIndex) completeDecision(f *fact, d events.Decision) {
+func (x recordingIndex) completeDecision(f *fact.Fact, d events.Decision) {
 	about := x.byEvent[d.EventID]
 	if about == nil && d.Session != "" {
-		about = x.bySession[f.session]
+		about = x.bySession[f.Session]
 	}
 	if about == nil {
-		about = x.byCall[f.callID]
+		about = x.byCall[f.CallID]
 	}
 	if about == nil {
 		return
 	}
-	named := d.EventID != "" && d.EventID == about.eventID
-	sameSource := d.Source == "" || named || rowOf(about.protocol).onePublisher || f.key.source == about.key.source
-	sameSession := d.Session == "" || f.key.session == about.key.session
+	named := d.EventID != "" && d.EventID == about.EventID
+	sameSource := d.Source == "" || named || rowOf(about.Protocol).onePublisher || f.Key.Source == about.Key.Source
+	sameSession := d.Session == "" || f.Key.Session == about.Key.Session
 	if sameSource && sameSession {
-		f.origin = about.origin
+		f.Origin = about.Origin
 	}
 	if d.ToolCallID == "" && named {
-		f.callID, f.tool = about.callID, firstNonEmpty(f.tool, about.tool)
-		f.setCallKey(about.callKey)
+		f.CallID, f.Tool = about.CallID, cmp.Or(f.Tool, about.Tool)
+		f.SetCallKey(about.CallKey)
 	}
 }
 
 // locateReply gives a reply the session of the event that it answers.
-func (x recordingIndex) locateReply(f *fact) {
-	if about := x.byEvent[f.eventID]; f.kind == kindAdmissionReply && about != nil {
-		f.origin = about.origin
+func (x recordingIndex) locateReply(f *fact.Fact) {
+	if about := x.byEvent[f.EventID]; f.Kind == fact.KindAdmissionReply && about != nil {
+		f.Origin = about.Origin
 	}
 }
 
@@ -243,4 +237,85 @@ func dropRetracted(outputs []Output) []events.Finding {
 	}
 	delete(withdrawn, "")
 	return slices.DeleteFunc(list, func(f events.Finding) bool { return f.Retracts != "" || withdrawn[f.FindingID] })
+}
+
+// MaxRecording is how many events a recording may have.
+const MaxRecording = 1 << 20
+
+// ErrRecording says that a file is no recording: a JSON array of events, or
+// JSON Lines with one event a line.
+var ErrRecording = errors.New("not a recording: want a JSON array of events or one event a line")
+
+// ParseRecording splits a recording into its events, each as its bytes. What a
+// line of JSON Lines holds is not looked at: a line that is no JSON is an event
+// that cannot be read, and a finding. The array form must be a JSON array.
+// Empty lines do not count. The results are parts of b.
+func ParseRecording(b []byte) ([]json.RawMessage, error) {
+	trimmed := bytes.TrimLeft(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf")), " \t\r\n")
+	var list []json.RawMessage
+	var err error
+	switch {
+	case len(trimmed) > 0 && trimmed[0] == '[':
+		list, err = splitValues(trimmed, true)
+	case isOneEventPerLine(trimmed):
+		list = splitLines(trimmed)
+	default:
+		if list, err = splitValues(trimmed, false); err != nil {
+			list, err = splitLines(trimmed), nil
+		}
+	}
+	if err == nil && len(list) > MaxRecording {
+		err = fmt.Errorf("%w: more than %d events", ErrRecording, MaxRecording)
+	}
+	return list, err
+}
+
+// isOneEventPerLine reports whether every line starts like an event; what does not may
+// be events over several lines.
+func isOneEventPerLine(b []byte) bool {
+	for line := range bytes.Lines(b) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '{' {
+			return false
+		}
+	}
+	return true
+}
+
+func splitLines(b []byte) []json.RawMessage {
+	var list []json.RawMessage
+	for line := range bytes.Lines(b) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			list = append(list, json.RawMessage(line))
+		}
+	}
+	return list
+}
+
+// splitValues reads the elements of an array, or a sequence of values. Duplicate
+// keys are left for the one who reads the event.
+func splitValues(b []byte, array bool) ([]json.RawMessage, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if array {
+		if _, err := dec.ReadToken(); err != nil {
+			return nil, ErrRecording
+		}
+	}
+	var list []json.RawMessage
+	for !array || dec.PeekKind() != ']' {
+		v, err := dec.ReadValue()
+		if errors.Is(err, io.EOF) && !array {
+			return list, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: broken after %d events, near byte %d", ErrRecording, len(list), dec.InputOffset())
+		}
+		list = append(list, json.RawMessage(bytes.Clone(v)))
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, ErrRecording
+	}
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: something follows the array", ErrRecording)
+	}
+	return list, nil
 }

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/conformance"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 func recording(lines ...any) []json.RawMessage {
@@ -60,14 +62,14 @@ func sessionPrinted(publisher string, before, decision, after tree) []any {
 	step := func(seq int, kind string, body tree) tree {
 		s := tree{"shard": "GOV@1", "seq": seq, "at": stamp(float64(seq)), "kind": kind, "messages_between": 0, "proved": false, "body": body}
 		if kind == "event" || kind == "request" {
-			s["publisher"], s["protocol"] = publisher, protoAgentHook
+			s["publisher"], s["protocol"] = publisher, subject.ProtoAgentHook
 		}
 		return s
 	}
 	boxed := tree{"specversion": "1.0", "id": "x", "source": "x", "type": "x", "data": after}
 	return []any{
 		step(2, "request", before), step(3, "decision", decision), step(4, "event", before), step(5, "call", tree{"call_id": "call_1"}),
-		set(step(6, "event", tree{"type": "aaep:agent.session.started"}), "protocol", protoAAEP), set(step(7, "event", nil), "body", nil),
+		set(step(6, "event", tree{"type": "aaep:agent.session.started"}), "protocol", subject.ProtoAAEP), set(step(7, "event", nil), "body", nil),
 		step(8, "event", boxed), step(9, "finding", tree{"finding_id": "fnd_1"}),
 	}
 }
@@ -149,7 +151,7 @@ func TestCheckGolden(t *testing.T) {
 		{"decision after the fact", []any{noClaims, noApproval, verdict("allow")}, []string{afterTheFact}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			wantRules(t, check(t, protoAgentHook, tc.lines...), tc.want...)
+			wantRules(t, check(t, subject.ProtoAgentHook, tc.lines...), tc.want...)
 		})
 	}
 }
@@ -182,20 +184,20 @@ func plainDigest(e tree) string {
 func TestCheckTime(t *testing.T) {
 	before, after := golden()
 	later := set(hook(5, "ModelResponse", 4000), "metadata", nil)
-	wantRules(t, check(t, protoAgentHook, before, later), missingHook)
-	wantRules(t, check(t, protoAgentHook, before, later, set(after, "timestamp", stamp(10))))
-	found, err := Check(protoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour)})
+	wantRules(t, check(t, subject.ProtoAgentHook, before, later), missingHook)
+	wantRules(t, check(t, subject.ProtoAgentHook, before, later, set(after, "timestamp", stamp(10))))
+	found, err := Check(subject.ProtoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantRules(t, found, missingHook)
-	found, err = Check(protoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour), MissingAfter: 2 * time.Hour})
+	found, err = Check(subject.ProtoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour), MissingAfter: 2 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantRules(t, found)
 	// A decision without a time at the very beginning is not infinitely old.
-	wantRules(t, check(t, protoAgentHook, ledgerLine(tree{"verdict": "ask", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), before, approvedLine(), after))
+	wantRules(t, check(t, subject.ProtoAgentHook, ledgerLine(tree{"verdict": "ask", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), before, approvedLine(), after))
 }
 
 // TestCheckProtocol: what cannot be checked is said.
@@ -254,7 +256,7 @@ func TestReferenceProducer(t *testing.T) {
 	if err != nil || len(lines) != 13 {
 		t.Fatalf("%d events, %v", len(lines), err)
 	}
-	found, err := Check(protoAAEP, lines, CheckOptions{})
+	found, err := Check(subject.ProtoAAEP, lines, CheckOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,13 +267,13 @@ func TestReferenceProducer(t *testing.T) {
 		t.Errorf("the finding is %+v", found[late])
 	}
 	elsewhere := json.RawMessage(`{"decision":{"verdict":"allow","session":"sess_other","tool_call_id":"call_1"}}`)
-	found, err = Check(protoAAEP, append([]json.RawMessage{elsewhere}, lines...), CheckOptions{})
+	found, err = Check(subject.ProtoAAEP, append([]json.RawMessage{elsewhere}, lines...), CheckOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantRules(t, found, noVerdict)
 	cut := slices.DeleteFunc(slices.Clone(lines), func(l json.RawMessage) bool { return strings.Contains(string(l), "tool.completed") })
-	if found, err = Check(protoAAEP, cut, CheckOptions{}); err != nil {
+	if found, err = Check(subject.ProtoAAEP, cut, CheckOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	wantRules(t, found, missingAAEP)
@@ -312,7 +314,7 @@ func TestUpstreamPair(t *testing.T) {
 		}
 		lines = append(lines, b)
 	}
-	found, err := Check(protoAgentHook, lines, CheckOptions{})
+	found, err := Check(subject.ProtoAgentHook, lines, CheckOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,11 +350,186 @@ func TestDriftSaysWhatStood(t *testing.T) {
 		{"another tool, admitted", []any{bare, ruling("allow"), set(ran, "tool_name", "other")}, "was admitted for one tool and ran \"other\"."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			found := check(t, protoAgentHook, tc.lines...)
+			found := check(t, subject.ProtoAgentHook, tc.lines...)
 			i := slices.IndexFunc(found, func(f events.Finding) bool { return f.Rule == InputDrift })
 			if i < 0 || !strings.HasSuffix(found[i].Explanation, tc.want) {
 				t.Errorf("findings %+v, want one that ends in %q", found, tc.want)
 			}
 		})
+	}
+}
+
+// folded is a case of the corpus and what was found in it.
+type folded struct {
+	tally *conformance.Tally
+	found []events.Finding
+}
+
+// tallies folds a case of the corpus, as a recording and as a log.
+func (c corpusCase) tallies(t *testing.T) (list []folded) {
+	if c.only != "live" {
+		var lines []json.RawMessage
+		for n, short := range c.lines {
+			if _, now := short["now"]; now {
+				continue
+			}
+			switch e := complete(c.protocol, short, n).(type) {
+			case string:
+				lines = append(lines, json.RawMessage(e))
+			default:
+				lines = append(lines, encode(e))
+			}
+		}
+		found := c.recorded(t)
+		list = append(list, folded{conformance.TallyRecording(c.protocol, lines, found), found})
+	}
+	if c.only != "recorded" {
+		l := c.ledger(t)
+		tally := conformance.New()
+		for _, m := range l.msgs {
+			tally.AddMessage(space, "acme", m)
+		}
+		for _, o := range l.run().outputs {
+			tally.AddMessage(space, "acme", events.LogMessage{Subject: o.Subject, Body: o.Body})
+		}
+		list = append(list, folded{tally, c.live(t)})
+	}
+	return list
+}
+
+func reports(tally *conformance.Tally, p conformance.Profile) (list []conformance.Report) {
+	for _, s := range tally.Publishers(p.Protocol) {
+		list = append(list, tally.Report(p, s, nil))
+	}
+	return list
+}
+
+// TestConformanceOverCorpus: what breaks a check breaks every requirement that
+// takes it, no check that is kept breaks one of them, and each requirement that a log
+// decides is held by some case and broken by some: it has something to judge
+// where there is something, and only there.
+func TestConformanceOverCorpus(t *testing.T) {
+	held, broken := map[string]bool{}, map[string]bool{}
+	for _, c := range corpusCases(t) {
+		for _, f := range c.tallies(t) {
+			for _, p := range conformance.Profiles() {
+				for _, r := range reports(f.tally, p) {
+					for _, l := range r.Results {
+						name := p.Name + "/" + l.ID
+						held[name] = held[name] || l.Outcome == conformance.Held
+						broken[name] = broken[name] || l.Outcome == conformance.Broken
+						about := slices.ContainsFunc(l.Checks, func(id string) bool { return slices.Contains(c.checks, id) })
+						if about && !c.violates && slices.ContainsFunc(l.Broke, known) {
+							t.Errorf("%s %s: %s is broken by %v", c.protocol, c.name, name, l.Broke)
+						}
+					}
+				}
+			}
+			c.mustBreak(t, f.tally, f.found)
+		}
+	}
+	for _, p := range conformance.Profiles() {
+		for _, q := range p.Requirements {
+			name := p.Name + "/" + q.ID
+			if decided(q) && !held[name] {
+				t.Errorf("%s is held by no case", name)
+			}
+			if decided(q) && !broken[name] && len(q.Checks) > 0 {
+				t.Errorf("%s is broken by no case", name)
+			}
+		}
+	}
+}
+
+func decided(q conformance.Requirement) bool {
+	if q.Reason != "" {
+		return false
+	}
+	return len(q.Checks) == 0 || slices.ContainsFunc(q.Checks, func(id string) bool { return known(id) })
+}
+
+func known(id string) bool {
+	return checkRules[id] != nil || slices.ContainsFunc(ruleList, func(r *Rule) bool { return r.Name == id })
+}
+
+// mustBreak: what was found of a requirement's checks shows in the requirement.
+func (c corpusCase) mustBreak(t *testing.T, tally *conformance.Tally, found []events.Finding) {
+	for _, p := range conformance.Profiles() {
+		made := reports(tally, p)
+		for _, q := range p.Requirements {
+			hit := slices.ContainsFunc(found, func(f events.Finding) bool {
+				return slices.Contains(q.Checks, f.Rule) && (q.Hints || f.Severity != events.SeverityInfo)
+			})
+			shown := slices.ContainsFunc(made, func(r conformance.Report) bool {
+				return slices.ContainsFunc(r.Results, func(l conformance.RequirementResult) bool { return l.ID == q.ID && l.Outcome == conformance.Broken })
+			})
+			if p.Protocol == c.protocol && q.BrokenBy == "" && hit != shown {
+				t.Errorf("%s %s: %s/%s broken is %v", c.protocol, c.name, p.Name, q.ID, shown)
+			}
+		}
+	}
+}
+
+// bronzeHeld are the requirements of the Bronze tier, beside those of the
+// envelope, that the twenty-one scenarios show to be held. The others are not
+// exercised, and the order of publication is for no log to decide.
+var bronzeHeld = map[string]string{
+	"1":  "prompt pre-llm post-llm response clock",
+	"2":  "tool-name prompt response pre-tool post-tool clock announced closed",
+	"3":  "prompt response clock",
+	"4":  "prompt response clock",
+	"5":  "prompt response clock",
+	"6":  "tool-name response pre-tool post-tool clock announced closed",
+	"7":  "tool-name response pre-tool error clock closed",
+	"8":  "session-end prompt pre-llm error clock bounds",
+	"9":  "tool-name session-end pre-tool post-tool clock bounds announced closed",
+	"10": "session-start session-end prompt response clock bounds",
+	"11": "session-start session-end prompt handoff clock bounds",
+	"12": "session-end prompt response clock bounds",
+	"13": "tool-name response pre-tool post-tool error clock announced closed",
+	"14": "tool-name session-start session-end pre-tool post-tool clock bounds announced closed",
+	"15": "prompt response clock",
+	"16": "tool-name session-start session-end pre-tool post-tool clock bounds announced closed",
+	"17": "tool-name pre-tool post-tool clock announced closed",
+	"18": "pre-llm post-llm response clock",
+	"19": "tool-name pre-tool post-tool clock announced closed",
+	"20": "session-start session-end error clock bounds",
+	"21": "tool-name pre-tool post-tool same-id clock announced closed",
+}
+
+// TestBronzeScenarios: the twenty-one scenarios of AgentHook's Bronze tier, each
+// through the tier's score.
+func TestBronzeScenarios(t *testing.T) {
+	profile, _ := conformance.FindProfile(conformance.Bronze)
+	n := 0
+	for _, c := range corpusCases(t) {
+		number, _, _ := strings.Cut(strings.TrimPrefix(c.name, "conforms "), " ")
+		if c.protocol != subject.ProtoAgentHook || len(c.checks) > 0 || number == "" {
+			continue
+		}
+		n++
+		t.Run(c.name, func(t *testing.T) {
+			for _, f := range c.tallies(t) {
+				r := reports(f.tally, profile)[0]
+				var held []string
+				for _, l := range r.Results {
+					if l.Outcome == conformance.Held && !l.Hard {
+						held = append(held, l.ID)
+					}
+					if l.Hard && l.Outcome != conformance.Held {
+						t.Errorf("%s is %s", l.ID, l.Outcome)
+					}
+				}
+				if got := strings.Join(held, " "); got != bronzeHeld[number] {
+					t.Errorf("it shows %q, want %q", got, bronzeHeld[number])
+				}
+				if r.Score.Broken != 0 || r.Score.Undecidable != 1 || r.Outcome != conformance.NotShown {
+					t.Errorf("%+v: %s", r.Score, r.Outcome)
+				}
+			}
+		})
+	}
+	if n != 21 {
+		t.Errorf("%d scenarios", n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -26,9 +27,9 @@ type detailsCodec struct {
 	knownCount   int
 	lastSecond   int64 // the last time
 	lastNanos    uint32
-	lastSeq      uint64 // the last sequence
-	lastArgsSum  sum256 // the last arguments
-	lastProtocol string // the last protocol
+	lastSeq      uint64      // the last sequence
+	lastArgsSum  fact.Sum256 // the last arguments
+	lastProtocol string      // the last protocol
 }
 
 // The bits lie behind everything else, and last of all how many bytes of them there
@@ -45,7 +46,7 @@ func (p *detailsCodec) startWriting() {
 func (p *detailsCodec) resetState() {
 	clear(p.knownTexts[:p.knownCount])
 	p.flags, p.textPlaces = [len(p.flags)]uint64{}, [len(p.textPlaces)]uint8{}
-	p.flagCount, p.knownCount, p.lastSecond, p.lastNanos, p.lastSeq, p.lastArgsSum, p.lastProtocol = 0, 0, 0, 0, 0, sum256{}, ""
+	p.flagCount, p.knownCount, p.lastSecond, p.lastNanos, p.lastSeq, p.lastArgsSum, p.lastProtocol = 0, 0, 0, 0, 0, fact.Sum256{}, ""
 }
 
 // finishWriting is what was written since.
@@ -294,7 +295,7 @@ func allocList[T any](p *detailsCodec, l []T, n int) []T {
 			return any(p.freeLists.allocTimeline(n)[:n]).([]T)
 		case []string:
 			return any(p.freeLists.allocStrings(n)[:n]).([]T)
-		case []recordedVerdict:
+		case []fact.RecordedVerdict:
 			return any(p.freeLists.allocVerdicts(n)[:n]).([]T)
 		}
 	}
@@ -331,8 +332,8 @@ func (p *detailsCodec) codeOptionalTime(t *time.Time) {
 	}
 }
 
-func (p *detailsCodec) codeOptionalSum(s *sum) {
-	if p.codeFlag(!s.isZero()) {
+func (p *detailsCodec) codeOptionalSum(s *fact.Sum) {
+	if p.codeFlag(!s.IsZero()) {
 		p.codeBytes(s[:])
 	}
 }
@@ -377,29 +378,29 @@ func (p *detailsCodec) codeAnnouncement(d *details) {
 	codeInt(p, &d.argsRank)
 }
 
-func (p *detailsCodec) codeArguments(a *arguments) {
-	p.codeOptionalText(&a.decisionDigest)
-	if a.known = p.codeFlag(a.known); !a.known {
+func (p *detailsCodec) codeArguments(a *fact.Arguments) {
+	p.codeOptionalText(&a.DecisionDigest)
+	if a.Known = p.codeFlag(a.Known); !a.Known {
 		return
 	}
-	if p.codeFlag(a.plainSum == p.lastArgsSum) {
-		a.plainSum = p.lastArgsSum
+	if p.codeFlag(a.PlainSum == p.lastArgsSum) {
+		a.PlainSum = p.lastArgsSum
 	} else {
-		p.codeBytes(a.plainSum[:])
-		p.lastArgsSum = a.plainSum
+		p.codeBytes(a.PlainSum[:])
+		p.lastArgsSum = a.PlainSum
 	}
-	if p.codeFlag(a.tenantSum != sum256{}) {
-		p.codeBytes(a.tenantSum[:])
+	if p.codeFlag(a.TenantSum != fact.Sum256{}) {
+		p.codeBytes(a.TenantSum[:])
 	}
-	p.codeOptionalText(&a.recordDigest)
-	if p.codeFlag(a.canonical != nil) {
-		text := string(a.canonical)
+	p.codeOptionalText(&a.RecordDigest)
+	if p.codeFlag(a.Canonical != nil) {
+		text := string(a.Canonical)
 		if p.codeText(&text); p.reading {
-			a.canonical = []byte(text)
+			a.Canonical = []byte(text)
 		}
 	}
-	if p.codeFlag(a.redactedPaths != nil) {
-		p.codeStrings(&a.redactedPaths)
+	if p.codeFlag(a.RedactedPaths != nil) {
+		p.codeStrings(&a.RedactedPaths)
 	}
 }
 
@@ -414,11 +415,11 @@ func (p *detailsCodec) codeVerdicts(d *details) {
 	p.codeOptionalSum(&d.retriedKeySum)
 }
 
-func (p *detailsCodec) codeClaim(c *verdictClaim) {
-	if p.codeFlag(*c != verdictClaim{}) {
-		codeWord(p, &c.verdict)
-		p.codeSeq(&c.seq)
-		p.codeTime(&c.decidedAt)
+func (p *detailsCodec) codeClaim(c *fact.VerdictClaim) {
+	if p.codeFlag(*c != fact.VerdictClaim{}) {
+		codeWord(p, &c.Verdict)
+		p.codeSeq(&c.Seq)
+		p.codeTime(&c.DecidedAt)
 	}
 }
 
@@ -432,33 +433,33 @@ func (p *detailsCodec) codeClaims(s *callClaims) {
 	codeInt(p, &s.reported)
 }
 
-func (p *detailsCodec) codeVerdict(v *recordedVerdict) {
-	p.codeText(&v.id)
-	p.codeSeq(&v.seq)
-	p.codeTime(&v.at)
-	codeWord(p, &v.verdict)
-	p.codeOptionalTime(&v.expires)
-	v.hasReceipt = p.codeFlag(v.hasReceipt)
-	p.codeOptionalText(&v.argsDigest)
-	p.codeApproval(&v.approval)
-	p.codeOptionalText(&v.eventID)
-	p.codeOptionalText(&v.approvalRef)
+func (p *detailsCodec) codeVerdict(v *fact.RecordedVerdict) {
+	p.codeText(&v.Id)
+	p.codeSeq(&v.Seq)
+	p.codeTime(&v.At)
+	codeWord(p, &v.Verdict)
+	p.codeOptionalTime(&v.Expires)
+	v.HasReceipt = p.codeFlag(v.HasReceipt)
+	p.codeOptionalText(&v.ArgsDigest)
+	p.codeApproval(&v.Approval)
+	p.codeOptionalText(&v.EventID)
+	p.codeOptionalText(&v.ApprovalRef)
 }
 
-func (p *detailsCodec) codeApproval(at **approval) {
+func (p *detailsCodec) codeApproval(at **fact.Approval) {
 	if !p.codeFlag(*at != nil) {
 		return
 	}
 	if p.reading {
-		*at = new(approval)
+		*at = new(fact.Approval)
 	}
 	a := *at
-	codeWord(p, &a.status)
-	p.codeText(&a.workflow)
-	p.codeText(&a.action)
-	p.codeText(&a.resumePolicy)
-	p.codeTime(&a.decidedAt)
-	p.codeTime(&a.expiresAt)
+	codeWord(p, &a.Status)
+	p.codeText(&a.Workflow)
+	p.codeText(&a.Action)
+	p.codeText(&a.ResumePolicy)
+	p.codeTime(&a.DecidedAt)
+	p.codeTime(&a.ExpiresAt)
 }
 
 func (p *detailsCodec) codeEnd(d *details) {

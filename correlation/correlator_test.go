@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/google/go-cmp/cmp"
 )
 
 // TestCallRecord: what a call's record says, from beginning to end.
@@ -66,12 +68,12 @@ func micros(n int64) *int64 { return &n }
 // the call ends the same.
 func TestOrder(t *testing.T) {
 	for _, verdict := range []events.Verdict{events.Allow, events.Deny, events.Ask} {
-		for _, protocol := range []string{protoAgentHook, protoAAEP} {
+		for _, protocol := range []string{subject.ProtoAgentHook, subject.ProtoAAEP} {
 			var want *events.Call
 			for _, order := range permutations("rdp") {
 				l := newLedger(t)
 				before, after := pre(1), post(2)
-				if protocol == protoAAEP {
+				if protocol == subject.ProtoAAEP {
 					before, after = invoked(1, "call_1"), completed(2, "call_1", "success")
 				}
 				for _, part := range order {
@@ -124,7 +126,7 @@ func TestRedelivery(t *testing.T) {
 	l.event(pre(1))
 	l.event(set(pre(5), "metadata.tool_call_id", "c5"))
 	l.at(2).event(post(2))
-	l.put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), nil, []byte("{"))
+	l.put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), nil, []byte("{"))
 	l.put(space.Decision("acme", "allow", "s1"), nil, []byte("{"))
 	once := l.run()
 	for _, m := range slices.Clone(l.msgs[1:]) {
@@ -257,7 +259,7 @@ func TestIDsFromHell(t *testing.T) {
 			r := l.run()
 			wantRules(t, r.findings)
 			c := r.only(t)
-			if len(c.ToolCallID) > maxIDBytes || c.State != events.CallCompleted || (size <= maxIDBytes && c.Session != id) {
+			if len(c.ToolCallID) > fact.MaxIDBytes || c.State != events.CallCompleted || (size <= fact.MaxIDBytes && c.Session != id) {
 				t.Errorf("call %+v", c)
 			}
 			if last := r.outputs[len(r.outputs)-1]; last.Subject != space.Call("acme", "completed", id) {
@@ -291,10 +293,10 @@ func TestCloudEvents(t *testing.T) {
 	l := newLedger(t)
 	l.admit(pre(1), "d1", events.Deny)
 	attrs := cloudevents.Attributes{ID: "x", Source: "/rt", Type: "hook"}
-	l.at(2).put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), cloudevents.Binary(attrs), encode(post(2)))
+	l.at(2).put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), cloudevents.Binary(attrs), encode(post(2)))
 	structured := encode(tree{"specversion": "1.0", "id": "y", "source": "/rt", "type": "hook", "data": post(3)})
-	l.put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), map[string][]string{"content-type": {"application/cloudevents+json"}}, structured)
-	l.put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), map[string][]string{"content-type": {"application/cloudevents-batch+json"}}, structured)
+	l.put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), map[string][]string{"content-type": {"application/cloudevents+json"}}, structured)
+	l.put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), map[string][]string{"content-type": {"application/cloudevents-batch+json"}}, structured)
 	r := l.run()
 	wantRules(t, r.findings, despiteDeny, despiteDeny, schema)
 }
@@ -303,7 +305,7 @@ func TestCloudEvents(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	l := newLedger(t)
 	bare := set(set(pre(1), "session_id", nil), "metadata", nil)
-	l.put(space.Request("acme", "rt1", protoAgentHook, "s1"), map[string][]string{
+	l.put(space.Request("acme", "rt1", subject.ProtoAgentHook, "s1"), map[string][]string{
 		events.HeaderDecisionID: {"d1"}, events.HeaderSession: {"s1"}, events.HeaderToolCallID: {"c1"}}, encode(bare))
 	l.decide(pre(1), "d1", events.Deny)
 	l.at(2).event(post(2))
@@ -338,7 +340,7 @@ func TestDeadlines(t *testing.T) {
 	if _, ok := r.core.NextDeadline(); ok || r.core.Stats().Open != 0 {
 		t.Error("something is still open")
 	}
-	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.engine.timers.now().Before(due) {
+	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.engine.timers.Now().Before(due) {
 		t.Error("time went back")
 	}
 }
@@ -579,7 +581,7 @@ func TestBounds(t *testing.T) {
 		if n := core.Stats().Sources; n != 2 {
 			t.Errorf("%d sources", n)
 		}
-		if s, ok := core.engine.history.sources.Get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.Len() > 3 {
+		if s, ok := core.engine.history.sources.Get(fact.SourceKey{Tenant: "acme", Source: "rt0"}); !ok || s.firstContents.Len() > 3 {
 			t.Error("the busy source was forgotten, or remembers too much")
 		}
 	})
@@ -645,9 +647,9 @@ func TestOtherMessages(t *testing.T) {
 		{"request in no protocol", space.Request("acme", "rt1", "gossip", "s1"), `{}`, []string{schema}},
 		{"approval", space.Approval("acme", "approved", "w"), string(encoded), nil},
 		{"broken approval", space.Approval("acme", "approved", "w"), `{}x`, []string{schema}},
-		{"reply", space.Event("acme", "rt1", protoAAEP, "s1", "confirmation.reply"), string(encode(tree{
+		{"reply", space.Event("acme", "rt1", subject.ProtoAAEP, "s1", "confirmation.reply"), string(encode(tree{
 			"type": "confirmation.reply", "reply_token": "rpl_1", "decision": "accept", "subscription_id": "sub_1", "timestamp": stamp(1)})), nil},
-		{"foreign AAEP event", space.Event("acme", "rt1", protoAAEP, "sess_1", "medai:alert.raised"), string(encode(set(wire(1, "x", 1, tree{
+		{"foreign AAEP event", space.Event("acme", "rt1", subject.ProtoAAEP, "sess_1", "medai:alert.raised"), string(encode(set(wire(1, "x", 1, tree{
 			"@context": []any{"https://aaep-protocol.org/context/v1", "https://med.example/v1"}}), "type", "medai:alert.raised"))), nil},
 		{"policy", space.Control("GOV", events.ControlPolicy), `{}`, nil},
 		{"own finding", space.Finding("acme", "low", "s1"), `{}`, nil},
@@ -681,9 +683,9 @@ func TestForeignDecision(t *testing.T) {
 func TestApprovalDeniedEvent(t *testing.T) {
 	before, after := golden()
 	refusal := set(hook(8, "ApprovalDenied", 1), "metadata.approval", nil)
-	wantRules(t, check(t, protoAgentHook, before, refusal, set(after, "metadata.approval", nil)), askPending)
+	wantRules(t, check(t, subject.ProtoAgentHook, before, refusal, set(after, "metadata.approval", nil)), askPending)
 	granted := set(hook(8, "ApprovalGranted", 1), "metadata.approval", nil)
-	wantRules(t, check(t, protoAgentHook, before, granted, set(after, "metadata.approval", nil)))
+	wantRules(t, check(t, subject.ProtoAgentHook, before, granted, set(after, "metadata.approval", nil)))
 }
 
 // What a retired key signs is a forged record, also when its key record is

@@ -2,26 +2,37 @@ package correlation
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/google/go-cmp/cmp"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // ways are two decoders of one correlator, one of which makes a tree of every event.
-func ways(c *Correlator) (short, long *Decoder) {
+func ways(c *Correlator) (short, long *fact.Decoder) {
 	short, long = c.NewDecoder(), c.NewDecoder()
-	long.alwaysTree = true
+	long.AlwaysTree = true
 	return short, long
 }
 
 var everything = cmp.Exporter(func(reflect.Type) bool { return true })
 
 // holdTreeless fails if a message is read otherwise without a tree.
-func holdTreeless(t *testing.T, short, long *Decoder, m events.LogMessage) {
+func holdTreeless(t *testing.T, short, long *fact.Decoder, m events.LogMessage) {
 	t.Helper()
 	got, want := short.Decode(m), long.Decode(m)
 	if reflect.DeepEqual(got, want) {
@@ -44,8 +55,8 @@ func TestTreelessFacts(t *testing.T) {
 		for _, m := range l.msgs {
 			holdTreeless(t, short, long, m)
 		}
-		if (name == "aaep" || name == "agenthook" || name == "governed") && short.treelessReads < len(l.msgs)*3/4-1 {
-			t.Errorf("%s: %d of %d messages are read without a tree", name, short.treelessReads, len(l.msgs))
+		if (name == "aaep" || name == "agenthook" || name == "governed") && short.TreelessReads < len(l.msgs)*3/4-1 {
+			t.Errorf("%s: %d of %d messages are read without a tree", name, short.TreelessReads, len(l.msgs))
 		}
 	}
 }
@@ -103,9 +114,9 @@ const schemaHash = "sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5
 func governedLog(t testing.TB) *ledger {
 	l := newLedger(t)
 	for i := range 1000 {
-		session := "s" + itoa(i%50)
-		l.event(set(governedPre(2*i, "c"+itoa(i)), "session_id", session))
-		l.event(set(governedPost(2*i+1, "c"+itoa(i)), "session_id", session))
+		session := "s" + strconv.Itoa(i%50)
+		l.event(set(governedPre(2*i, "c"+strconv.Itoa(i)), "session_id", session))
+		l.event(set(governedPost(2*i+1, "c"+strconv.Itoa(i)), "session_id", session))
 	}
 	return l
 }
@@ -143,7 +154,7 @@ func TestGovernedFlat(t *testing.T) {
 			short, long := ways(l.run().core)
 			m := l.msgs[len(l.msgs)-1]
 			holdTreeless(t, short, long, m)
-			if (short.treelessReads == 1) != tt.treeless {
+			if (short.TreelessReads == 1) != tt.treeless {
 				t.Errorf("read without a tree: %v: %s", !tt.treeless, m.Body)
 			}
 		})
@@ -185,13 +196,13 @@ func TestSessionDigests(t *testing.T) {
 		"the session's, cut":    {ownKey.Form(), "different"},
 		"only a prefix of them": {digest.PrefixSession, "unknown"},
 	} {
-		ran := newArguments(input, digestKeyers{tenant: digest.NewKeyer(tenantKey), session: ownKey.Keyer()}, nil)
-		got := map[comparison]string{argsEqual: "equal", argsDifferent: "different", argsUnknown: "unknown"}[compareArguments(&arguments{decisionDigest: c.admitted}, &ran)]
+		ran := fact.NewArguments(input, fact.DigestKeyers{Tenant: digest.NewKeyer(tenantKey), Session: ownKey.Keyer()}, nil)
+		got := map[fact.Comparison]string{fact.ArgsEqual: "equal", fact.ArgsDifferent: "different", fact.ArgsUnknown: "unknown"}[fact.CompareArguments(&fact.Arguments{DecisionDigest: c.admitted}, &ran)]
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if compareArguments(&arguments{decisionDigest: ownKey.Digest(nil)}, &arguments{decisionDigest: otherKey.Digest(nil)}) != argsUnknown {
+	if fact.CompareArguments(&fact.Arguments{DecisionDigest: ownKey.Digest(nil)}, &fact.Arguments{DecisionDigest: otherKey.Digest(nil)}) != fact.ArgsUnknown {
 		t.Error("digests under two keys are compared")
 	}
 }
@@ -244,13 +255,13 @@ func TestWants(t *testing.T) {
 	}
 	ready = true
 	in := d.Decode(l.msgs[1])
-	if _, _, wants := in.NeedsSessionKey(); wants || digest.ComparableForm(in.event.fact.args.recordDigest) != ownKey.Form() {
-		t.Errorf("with the key: %v, %s", wants, in.event.fact.args.recordDigest)
+	if _, _, wants := in.NeedsSessionKey(); wants || digest.ComparableForm(in.Event.Fact.Args.RecordDigest) != ownKey.Form() {
+		t.Errorf("with the key: %v, %s", wants, in.Event.Fact.Args.RecordDigest)
 	}
-	for i := range maxSessionKeyers + 10 {
-		d.sessionKeyers.keyer("acme", itoa(i))
+	for i := range fact.MaxSessionKeyers + 10 {
+		d.SessionKeyers.Keyer("acme", strconv.Itoa(i))
 	}
-	if n := len(d.sessionKeyers.known); n > maxSessionKeyers {
+	if n := len(d.SessionKeyers.Known); n > fact.MaxSessionKeyers {
 		t.Errorf("%d keys are kept", n)
 	}
 }
@@ -272,8 +283,8 @@ func TestMissingKey(t *testing.T) {
 			t.Errorf("%s: wants %v", session, wants)
 		}
 	}
-	if d.treelessReads != 2 {
-		t.Errorf("%d events were read, want one of each session", d.treelessReads)
+	if d.TreelessReads != 2 {
+		t.Errorf("%d events were read, want one of each session", d.TreelessReads)
 	}
 	ready = true
 	for _, m := range l.msgs[1:] {
@@ -281,7 +292,339 @@ func TestMissingKey(t *testing.T) {
 			t.Errorf("sequence %d still wants its key", m.Seq)
 		}
 	}
-	if d.treelessReads != 7 || len(d.sessionKeyers.missing) > 0 {
-		t.Errorf("%d events were read, %d sessions are missing", d.treelessReads, len(d.sessionKeyers.missing))
+	if d.TreelessReads != 7 || len(d.SessionKeyers.Missing) > 0 {
+		t.Errorf("%d events were read, %d sessions are missing", d.TreelessReads, len(d.SessionKeyers.Missing))
 	}
+}
+
+// aaepLog is AAEP sessions from start to end.
+func aaepLog(t testing.TB) *ledger {
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	n := 0
+	for i := range 400 {
+		session := "sess_" + strconv.Itoa(i)
+		put := func(typ string, members tree) {
+			n++
+			e := wire(n, typ, float64(n)/100, tree{"session_id": session, "localization_hints": tree{"primary_language": "en"}})
+			for k, v := range members {
+				e[k] = v
+			}
+			l.event(e)
+		}
+		put("session.started", nil)
+		put("state.changed", tree{"from_state": "idle", "to_state": "thinking"})
+		for range 3 {
+			id := "call_" + strconv.Itoa(n)
+			put("tool.invoked", tree{"tool": "lookup", "tool_call_id": id})
+			put("tool.completed", tree{"tool": "lookup", "tool_call_id": id, "status": "success"})
+		}
+		put("session.completed", nil)
+	}
+	return l
+}
+
+// hookLog is admitted, announced and completed calls of AgentHook, whose
+// decisions were committed in groups.
+func hookLog(t testing.TB) *ledger {
+	l := newLedger(t)
+	l.opts.SessionKey = func(_, session string) (*digest.Session, bool) {
+		return digest.NewSession(append(make([]byte, digest.KeySize-4), (session + "....")[:4]...)), true
+	}
+	const calls, group = 2000, 50
+	var bodies [][]byte
+	var at []int
+	for i := range calls {
+		before := set(set(pre(2*i), "session_id", "s"+strconv.Itoa(i%200)), "metadata.tool_call_id", "c"+strconv.Itoa(i))
+		l.request(before, "d"+strconv.Itoa(i))
+		body, err := events.Encode(decisionOn(before, "d"+strconv.Itoa(i), events.Allow, l.now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies, at = append(bodies, body), append(at, len(l.msgs))
+		l.put(space.Decision("acme", "allow", "s"+strconv.Itoa(i%200)), nil, body)
+		l.event(before)
+		now := l.now.Sub(epoch).Seconds()
+		after := set(set(post(2*i+1), "session_id", "s"+strconv.Itoa(i%200)), "metadata.tool_call_id", "c"+strconv.Itoa(i))
+		after = set(set(after, "timestamp", stamp(now)), "metadata.execution.started_at", stamp(now))
+		l.event(set(set(after, "metadata.execution.completed_at", stamp(now)), "correlation_id", uuid(2*i)))
+	}
+	for i := 0; i < calls; i += group {
+		values, err := signer.SignRecords(bodies[i : i+group])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range values {
+			l.msgs[at[i+k]].Header = map[string][]string{events.HeaderSignature: {v}}
+		}
+	}
+	return l
+}
+
+var benchLogs = []struct {
+	name string
+	log  func(testing.TB) *ledger
+}{{"aaep", aaepLog}, {"agenthook", hookLog}, {"governed", governedLog}}
+
+// bench reports what one message costs.
+func bench(b *testing.B, messages int, once func()) {
+	b.ReportAllocs()
+	before := processorTime()
+	for b.Loop() {
+		once()
+	}
+	n := float64(b.N * messages)
+	b.ReportMetric(float64(processorTime()-before)/n/1000, "cpu-us/msg")
+	b.ReportMetric(n/b.Elapsed().Seconds(), "msg/s")
+	b.ReportMetric(float64(messages), "msg/op")
+}
+
+// processorTime is what this process has used, its garbage collector included.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkApply is everything, one after the other.
+func BenchmarkApply(b *testing.B) {
+	for _, c := range benchLogs {
+		b.Run(c.name, func(b *testing.B) {
+			l := c.log(b)
+			bench(b, len(l.msgs), func() {
+				core := New(l.opts)
+				for _, m := range l.msgs {
+					core.Apply(m)
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkDecode is the part that needs no state.
+func BenchmarkDecode(b *testing.B) {
+	for _, c := range benchLogs {
+		b.Run(c.name, func(b *testing.B) {
+			l := c.log(b)
+			core := l.run().core
+			bench(b, len(l.msgs), func() {
+				d := core.NewDecoder()
+				for _, m := range l.msgs {
+					d.Decode(m)
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkStep is the pure core, on decoded messages.
+func BenchmarkStep(b *testing.B) {
+	for _, c := range benchLogs {
+		b.Run(c.name, func(b *testing.B) {
+			l := c.log(b)
+			d := l.run().core.NewDecoder()
+			inputs := make([]fact.Input, len(l.msgs))
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				for i, m := range l.msgs {
+					inputs[i] = d.Decode(m)
+				}
+				core := New(l.opts)
+				b.StartTimer()
+				core.Prefetch(inputs)
+				for i := range inputs {
+					core.Step(&inputs[i])
+				}
+			}
+			n := float64(b.N * len(l.msgs))
+			b.ReportMetric(n/b.Elapsed().Seconds(), "msg/s")
+			b.ReportMetric(float64(len(l.msgs)), "msg/op")
+		})
+	}
+}
+
+// BenchmarkEncode is the writing of the outputs.
+func BenchmarkEncode(b *testing.B) {
+	for _, c := range benchLogs {
+		b.Run(c.name, func(b *testing.B) {
+			outs := c.log(b).run().outputs
+			bench(b, len(outs), func() {
+				for _, o := range outs {
+					o.Body = nil
+					o.Encode()
+				}
+			})
+		})
+	}
+}
+
+// TestDecodeAhead: however far ahead and by whichever decoder messages are read,
+// the outputs are those of Apply, before and after keys change.
+func TestDecodeAhead(t *testing.T) {
+	l := scenario(t, 40)
+	l.key(stranger, "ok")
+	l.admit(set(pre(9001), "metadata.tool_call_id", "late"), "late", events.Deny)
+	l.signed(decisionOn(pre(9002), "other-key", events.Allow, l.now), stranger)
+	forged := decisionOn(pre(9003), "forged", events.Allow, l.now)
+	body, _ := events.Encode(forged)
+	sig, _ := mustKey(3).SignDetached(signing.TypeRecord, body)
+	l.put(space.Decision("acme", "allow", forged.Session), map[string][]string{events.HeaderSignature: {sig}}, body)
+	want := l.run()
+	for _, ahead := range []int{1, 7, len(l.msgs)} {
+		core := New(l.opts)
+		decoders := []*fact.Decoder{core.NewDecoder(), core.NewDecoder()}
+		var inputs []fact.Input
+		var got []Output
+		for i, m := range l.msgs {
+			inputs = append(inputs, decoders[i%2].Decode(m))
+			if len(inputs) == ahead || i == len(l.msgs)-1 {
+				before := core.Snapshot()
+				if core.Prefetch(inputs); !bytes.Equal(core.Snapshot(), before) {
+					t.Fatal("looking ahead has changed the state")
+				}
+				for i := range inputs {
+					got = append(got, core.Step(&inputs[i])...)
+				}
+				inputs = nil
+			}
+		}
+		if len(got) != len(want.outputs) {
+			t.Fatalf("%d ahead: %d outputs, want %d", ahead, len(got), len(want.outputs))
+		}
+		for i := range got {
+			got[i].Encode()
+			if w := want.outputs[i]; got[i].ID != w.ID || got[i].Subject != w.Subject || !bytes.Equal(got[i].Body, w.Body) {
+				t.Fatalf("%d ahead: output %d is\n%s\nwant\n%s", ahead, i, fmt.Sprint(got[i].ID, string(got[i].Body)), fmt.Sprint(w.ID, string(w.Body)))
+			}
+		}
+	}
+}
+
+// TestSealOfAnUnknownKey: that a decoder has verified a signature means nothing to
+// a correlator that does not know its key.
+func TestSealOfAnUnknownKey(t *testing.T) {
+	l := newLedger(t)
+	l.decide(pre(1), "d1", events.Allow)
+	knows, does := l.run().core.NewDecoder(), New(l.opts)
+	in := knows.Decode(l.msgs[1])
+	if in.Decision.Signature.Key == nil {
+		t.Fatal("the decoder has verified nothing")
+	}
+	outs := does.Step(&in)
+	if len(outs) != 1 || outs[0].Finding.Rule != ForgedRecord {
+		t.Errorf("outputs %+v", outs)
+	}
+}
+
+// FuzzApply: whatever stands in the log, the correlator goes on, puts out
+// records in order, and says the same again.
+func FuzzApply(f *testing.F) {
+	l := scenario(f, 8)
+	for _, m := range l.msgs {
+		f.Add(m.Subject, m.HeaderValue(events.HeaderSignature), m.Body)
+	}
+	f.Add("gov.events.acme.rt1.agenthook.~.x", "", []byte(`{"metadata":{"retry":{"previous_tool_call_id":"c1"}},"event_type":"PostToolUse"}`))
+	f.Add("gov.events", "", []byte(nil))
+	f.Add("gov.events.~", "", []byte("[]"))
+	f.Add("gov.control.GOV.key", "", []byte(`{"kid":"x"}`))
+	f.Add("gov.approvals.acme.pending.w", "", []byte(`{}`))
+	f.Add("elsewhere", "", []byte(`{}`))
+	f.Fuzz(func(t *testing.T, subj, header string, body []byte) {
+		m := events.LogMessage{Subject: subj, Time: epoch.Add(time.Hour), Body: slices.Clone(body), Header: map[string][]string{
+			events.HeaderSignature: {header}, events.HeaderDecisionID: {header}, events.HeaderSession: {header}, "content-type": {header},
+		}}
+		play := func() []Output {
+			core := New(l.opts)
+			for _, m := range l.msgs[:20] {
+				core.Apply(m)
+			}
+			var outs []Output
+			for i := range uint64(2) {
+				m.Seq = 100 + i
+				outs = append(outs, core.Apply(m)...)
+			}
+			for i := range uint64(100) {
+				at := epoch.Add(time.Duration(i+1) * 10 * time.Hour)
+				outs = append(outs, core.Apply(events.LogMessage{Seq: 200 + i, Subject: "gov.control.GOV.tick", Time: at})...)
+			}
+			if core.Stats().Open != 0 || core.Stats().ArgsBytes != 0 {
+				t.Errorf("left over: %+v", core.Stats())
+			}
+			return outs
+		}
+		outs := play()
+		for _, o := range outs {
+			p, err := space.Parse(o.Subject)
+			if err != nil || (p.Class != subject.Calls && p.Class != subject.Findings) {
+				t.Fatalf("output on %q: %v", o.Subject, err)
+			}
+			canonical, err := strictjson.CanonicalBytes(o.Body)
+			if err != nil || !bytes.Equal(canonical, o.Body) {
+				t.Fatalf("output %s is not canonical: %v", o.Body, err)
+			}
+		}
+		if !slices.Equal(printed(outs), printed(play())) {
+			t.Fatal("not the same again")
+		}
+		if !bytes.Equal(m.Body, body) {
+			t.Fatal("the body was changed")
+		}
+	})
+}
+
+// FuzzCheck: no recording stops the check.
+func FuzzCheck(f *testing.F) {
+	before, after := golden()
+	f.Add(subject.ProtoAgentHook, encode([]any{before, after, ledgerLine(tree{"verdict": "deny", "event_id": uuid(1)})}))
+	f.Add(subject.ProtoAgentHook, append(encode(before), append([]byte("\n"), encode(tree{"event_id": uuid(1), "decision": "ask", "reason": ""})...)...))
+	f.Add(subject.ProtoAAEP, encode([]any{invoked(1, "call_1"), completed(2, "", "error"), wire(3, "session.completed", 1, nil)}))
+	f.Add(subject.ProtoAAEP, []byte(`{"decision":{"decided_at":"x"}}`))
+	f.Add(subject.ProtoAgentHook, []byte("[{]"))
+	f.Fuzz(func(t *testing.T, protocol string, file []byte) {
+		lines, err := ParseRecording(file)
+		if err != nil {
+			return
+		}
+		for _, p := range []string{protocol, subject.ProtoAAEP, subject.ProtoAgentHook} {
+			found, err := Check(p, lines, CheckOptions{Now: epoch.Add(time.Hour)})
+			if err != nil {
+				continue
+			}
+			for _, one := range found {
+				if one.Rule == "" || one.Severity == "" || one.EventIDs == nil || one.Explanation == "" || !json.Valid(encode(one)) {
+					t.Fatalf("finding %+v", one)
+				}
+			}
+		}
+	})
+}
+
+// FuzzMask: masking takes any path, and what it hides can make two arguments
+// inconclusive, never equal.
+func FuzzMask(f *testing.F) {
+	f.Add(`{"a":[{"b":1},2]}`, "tool_input.a[0].b")
+	f.Add(`{"a":{"b/c":1}}`, "/tool_input/a/b~1c")
+	f.Add(`{"a":1}`, "$.a")
+	f.Add(`{}`, "")
+	f.Fuzz(func(t *testing.T, document, path string) {
+		parsed, err := strictjson.ParseObject([]byte(document), strictjson.DefaultLimits)
+		if err != nil {
+			return
+		}
+		canonical, err := strictjson.Canonical(parsed)
+		if err != nil {
+			return
+		}
+		a := fact.NewArguments(canonical, fact.DigestKeyers{}, []string{path})
+		b := fact.NewArguments([]byte(`{"other":true}`), fact.DigestKeyers{}, nil)
+		if fact.CompareArguments(&a, &b) == fact.ArgsEqual && a.PlainSum != b.PlainSum {
+			t.Fatal("a redaction made different arguments equal")
+		}
+		if fact.CompareArguments(&a, &a) != fact.ArgsEqual {
+			t.Fatal("not equal to itself")
+		}
+	})
 }

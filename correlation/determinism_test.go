@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // printed is what a shell would write of outputs.
@@ -41,7 +42,7 @@ func scenarioDated(t testing.TB, sessions int, by time.Duration) *ledger {
 			l.event(session(set(post(10*i+1), "metadata.tool_input_executed.amount", 120+i%3)))
 		}
 		if i%7 == 0 {
-			l.put(space.Event("acme", "rt1", protoAgentHook, "x", "PreToolUse"), nil, []byte("{"))
+			l.put(space.Event("acme", "rt1", subject.ProtoAgentHook, "x", "PreToolUse"), nil, []byte("{"))
 			l.put(space.Decision("acme", "allow", "x"), nil, []byte("{"))
 			l.event(session(set(pre(10*i+2), "tool_input.amount", 1)))
 			l.event(session(set(pre(10*i), "action", "x")))

@@ -1,11 +1,13 @@
 package correlation
 
 import (
+	"cmp"
 	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -60,7 +62,7 @@ type findingSpec struct {
 func findingFrom(eventIDs ...string) *findingSpec {
 	v := &findingSpec{}
 	for _, id := range eventIDs {
-		if id = boundID(id); id != "" && !slices.Contains(v.events, id) {
+		if id = fact.BoundID(id); id != "" && !slices.Contains(v.events, id) {
 			v.events = append(v.events, id)
 		}
 	}
@@ -71,8 +73,8 @@ func findingFrom(eventIDs ...string) *findingSpec {
 func (v *findingSpec) withVerdict(st effectiveVerdict) *findingSpec {
 	v.verdict = st.verdict
 	if st.recorded != nil {
-		v.verdict = st.recorded.verdict
-		v.seqs = append(v.seqs, st.recorded.seq)
+		v.verdict = st.recorded.Verdict
+		v.seqs = append(v.seqs, st.recorded.Seq)
 	}
 	return v
 }
@@ -89,7 +91,10 @@ func (v *findingSpec) withCase(caseOf string) *findingSpec         { v.caseOf = 
 func (v *findingSpec) withText(what string) *findingSpec           { v.text = what; return v }
 func (v *findingSpec) withSeverity(s events.Severity) *findingSpec { v.severity = s; return v }
 func (v *findingSpec) retracting(findingID string) *findingSpec    { v.retracts = findingID; return v }
-func (v *findingSpec) withContent(content sum) *findingSpec        { v.content = string(content[:]); return v }
+func (v *findingSpec) withContent(content fact.Sum) *findingSpec {
+	v.content = string(content[:])
+	return v
+}
 
 // findings emits what the correlator emits: findings, by the mode of their rules, and
 // records of calls. No other part writes outputs.
@@ -148,7 +153,7 @@ func (fs *findings) emitted() (findings, calls uint64) { return fs.findingCount,
 // nil if the finding is about no call. Tenant, source and session are those of the call,
 // else those of the fact. If a check of the protocol is broken as well, a second finding
 // is emitted under that check.
-func (fs *findings) reportRule(r *Rule, c *call, f *fact, v *findingSpec) string {
+func (fs *findings) reportRule(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
 	id := fs.emitFinding(r, c, f, v)
 	for _, check := range equivalentChecks(r, c, f, v) {
 		fs.emitFinding(checkRules[check], c, f, v.asCheckFinding(r))
@@ -158,29 +163,29 @@ func (fs *findings) reportRule(r *Rule, c *call, f *fact, v *findingSpec) string
 
 // identifyFinding gives the key and the id of a finding: the same for the same
 // violation, whenever and however often it is seen.
-func identifyFinding(r *Rule, c *call, f *fact, v *findingSpec) (key sum, id string) {
-	who, callID, occurrence := f.origin, f.callKey, 0
+func identifyFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) (key fact.Sum, id string) {
+	who, callID, occurrence := f.Origin, f.CallKey, 0
 	if c != nil {
-		who, callID, occurrence = *c.session.origin, c.group.key, c.occurrence
+		who, callID, occurrence = *c.session.Origin, c.group.key, c.occurrence
 	}
 	var room [16]string
-	parts := append(room[:0], "finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
-		callID.id, callID.tool, itoa(occurrence), v.content, v.retracts)
-	key = sumOf(append(parts, v.events...)...)
+	parts := append(room[:0], "finding", r.Name, v.caseOf, who.Key.Tenant, who.Key.Source, who.Key.Session,
+		callID.Id, callID.Tool, strconv.Itoa(occurrence), v.content, v.retracts)
+	key = fact.SumOf(append(parts, v.events...)...)
 	return key, hexID(findingPrefix, key)
 }
 
 const findingPrefix = "fnd_"
 
 // hexID is an id in a record.
-func hexID(prefix string, s sum) string {
+func hexID(prefix string, s fact.Sum) string {
 	var room [48]byte
 	return string(appendHex(append(room[:0], prefix...), &s))
 }
 
 // appendHex appends the hexadecimal form. It does for a sum what package hex does
 // for any number of bytes, in a third of the time.
-func appendHex(b []byte, s *sum) []byte {
+func appendHex(b []byte, s *fact.Sum) []byte {
 	const digits = "0123456789abcdef"
 	var text [2 * len(s)]byte
 	for i, x := range s {
@@ -189,18 +194,18 @@ func appendHex(b []byte, s *sum) []byte {
 	return append(b, text[:]...)
 }
 
-func (fs *findings) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
 	fs.findingsSeen++
-	who := f.origin
+	who := f.Origin
 	if c != nil {
-		who = *c.session.origin
+		who = *c.session.Origin
 	}
 	key, id := identifyFinding(r, c, f, v)
 	mode := fs.findingMode(who, r)
 	if mode == ModeOff && v.retracts == "" {
 		return id
 	}
-	seen := fs.history.emittedFindings(sourceKey{who.key.tenant, who.key.source})
+	seen := fs.history.emittedFindings(fact.SourceKey{Tenant: who.Key.Tenant, Source: who.Key.Source})
 	if mode == ModeOff && !retractsEmitted(seen, v) {
 		return id
 	}
@@ -209,10 +214,10 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) strin
 	}
 	seen.Put(key, struct{}{})
 	finding := &events.Finding{
-		FindingID: id, Rule: r.Name, Severity: events.Severity(firstNonEmpty(string(v.severity), string(r.Severity))),
-		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
+		FindingID: id, Rule: r.Name, Severity: events.Severity(cmp.Or(string(v.severity), string(r.Severity))),
+		Tenant: who.Tenant, Source: who.Source, Session: who.Session, ToolCallID: f.CallID,
 		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
-		DetectedAt: events.At(fs.timers.toBrokerTime(fs.timers.now())), Retracts: v.retracts,
+		DetectedAt: events.At(fs.timers.ToBrokerTime(fs.timers.Now())), Retracts: v.retracts,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {
@@ -223,7 +228,7 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) strin
 		c.noteFinding(r, finding.Severity, v)
 	}
 	fs.findingCount++
-	about := string(appendSubject(nil, fs.subjectPrefixes.findings, string(finding.Severity), who.key))
+	about := string(appendSubject(nil, fs.subjectPrefixes.findings, string(finding.Severity), who.Key))
 	fs.outputs = append(fs.outputs, Output{Subject: about, Type: events.TypeFinding, ID: id, Finding: finding})
 	return id
 }
@@ -238,7 +243,7 @@ func (x *details) noteFinding(r *Rule, severity events.Severity, v *findingSpec)
 	}
 }
 
-func explainFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+func explainFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
 	if r.isCheck {
 		return v.checkExplanation(r)
 	}
@@ -246,9 +251,9 @@ func explainFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
 	if special, ok := r.Cases[v.caseOf]; ok {
 		text = special
 	}
-	tool, id, occurrence := f.tool, f.callID, 0
+	tool, id, occurrence := f.Tool, f.CallID, 0
 	if c != nil {
-		tool, id, occurrence = firstNonEmpty(f.tool, c.tool), c.id, c.occurrence
+		tool, id, occurrence = cmp.Or(f.Tool, c.tool), c.id, c.occurrence
 	}
 	text = expandTemplate(text, func(name string) string {
 		switch name {
@@ -283,7 +288,7 @@ func expandTemplate(text string, value func(name string) string) string {
 func (v *findingSpec) checkExplanation(r *Rule) string {
 	switch {
 	case v.retracts != "":
-		return "An earlier finding of this check is taken back: " + firstNonEmpty(v.text, "the log has shown more since") + "."
+		return "An earlier finding of this check is taken back: " + cmp.Or(v.text, "the log has shown more since") + "."
 	case v.text != "":
 		return strings.TrimSuffix(r.Explanation, ".") + ": " + v.text + "."
 	}
@@ -306,7 +311,7 @@ func callName(id string, occurrence int) string {
 	}
 	name := "call " + quoteName(id, "")
 	if occurrence > 1 {
-		name += " (occurrence " + itoa(occurrence) + ")"
+		name += " (occurrence " + strconv.Itoa(occurrence) + ")"
 	}
 	return name
 }
@@ -344,9 +349,9 @@ func (fs *findings) emitCall(c *call) {
 	fs.outputs = append(fs.outputs, Output{Type: events.TypeCall, State: c.state, call: l})
 }
 
-func appendSubject(b []byte, prefix, state string, key sessionKey) []byte {
-	b = append(append(append(b, prefix...), key.tenant...), '.')
-	return append(append(append(b, state...), '.'), key.session...)
+func appendSubject(b []byte, prefix, state string, key fact.SessionKey) []byte {
+	b = append(append(append(b, prefix...), key.Tenant...), '.')
+	return append(append(append(b, state...), '.'), key.Session...)
 }
 
 // maxRuleModes bounds the switches of one tenant: there are not as many rules.
@@ -364,7 +369,7 @@ var modesByName = map[string]Mode{events.RuleOff: ModeOff, events.RuleWarn: Mode
 // applyRulesChange takes a change of a tenant's switches. It concerns what is found from
 // here on: what was emitted stays.
 func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
-	if c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard) {
+	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
 		return
 	}
 	change, err := events.DecodeRecord[events.RulesChange](m.Body)
@@ -390,12 +395,12 @@ func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 
 // retractsEmitted reports whether a finding takes back one that was emitted: that is done
 // however the rule is switched since.
-func retractsEmitted(emitted *tables.FIFO[sum, struct{}], v *findingSpec) bool {
+func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], v *findingSpec) bool {
 	id, err := hex.DecodeString(strings.TrimPrefix(v.retracts, findingPrefix))
-	if err != nil || len(id) != len(sum{}) {
+	if err != nil || len(id) != len(fact.Sum{}) {
 		return false
 	}
-	key := sum(id)
+	key := fact.Sum(id)
 	_, made := emitted.Get(key)
 	return made
 }
@@ -416,9 +421,9 @@ func (fs *findings) modesOf(tenant string) (ruleModes, bool) {
 func (fs *findings) setModes(tenant string, s ruleModes) { fs.ruleModes[tenant] = s }
 
 // findingMode says what becomes of the findings of a rule that are about a tenant.
-func (fs *findings) findingMode(who origin, r *Rule) Mode {
+func (fs *findings) findingMode(who fact.Origin, r *Rule) Mode {
 	if fs.opts.Rules != nil {
-		return fs.opts.Rules(who.tenant, r.Name)
+		return fs.opts.Rules(who.Tenant, r.Name)
 	}
-	return fs.ruleModes[who.key.tenant].modes[r.Name]
+	return fs.ruleModes[who.Key.Tenant].modes[r.Name]
 }

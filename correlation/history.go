@@ -1,35 +1,36 @@
 package correlation
 
-import "github.com/countersign-dev/countersign/correlation/internal/tables"
+import (
+	"cmp"
 
-// sourceKey is one publisher of one tenant.
-type sourceKey struct{ tenant, source string }
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
 
 // history is which events and contents of the publishers were seen, and which findings
 // about them were emitted.
 type history struct {
 	opts         *engineOptions `snapshot:"-"` // given anew
-	sources      *tables.LRU[sourceKey, *sourceState]
+	sources      *tables.LRU[fact.SourceKey, *sourceState]
 	eventIDCount int // event ids that are remembered of all publishers
 }
 
-func newHistory() *history { return &history{sources: tables.NewLRU[sourceKey, *sourceState]()} }
-
-// holder is k as the tables know it.
-func (k sourceKey) holder() tables.Holder { return tables.Holder{Tenant: k.tenant, Source: k.source} }
+func newHistory() *history { return &history{sources: tables.NewLRU[fact.SourceKey, *sourceState]()} }
 
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
-	key             sourceKey
-	firstContents   *tables.FIFO[sum, firstContent] // by event id
-	variants        map[sum][]eventContent          // what else came under an id, which is rare
-	emittedFindings *tables.FIFO[sum, struct{}]     // findings that were emitted
+	key             fact.SourceKey
+	firstContents   *tables.FIFO[fact.Sum, firstContent] // by event id
+	variants        map[fact.Sum][]eventContent          // what else came under an id, which is rare
+	emittedFindings *tables.FIFO[fact.Sum, struct{}]     // findings that were emitted
 }
 
-func (s *sourceState) ID() sourceKey { return s.key }
+func (s *sourceState) ID() fact.SourceKey { return s.key }
 
 // eventContent is one content that came under an event id.
-type eventContent struct{ contentSum, coreSum sum }
+type eventContent struct{ contentSum, coreSum fact.Sum }
 
 // firstContent is the content that came first under an id.
 type firstContent struct {
@@ -38,7 +39,7 @@ type firstContent struct {
 }
 
 // hasContent reports whether a content came under an id, and whether its core did.
-func (s *sourceState) hasContent(id sum, first, v eventContent) (same, sameCore bool) {
+func (s *sourceState) hasContent(id fact.Sum, first, v eventContent) (same, sameCore bool) {
 	same, sameCore = first.contentSum == v.contentSum, first.coreSum == v.coreSum
 	for _, o := range s.variants[id] {
 		same, sameCore = same || o.contentSum == v.contentSum, sameCore || o.coreSum == v.coreSum
@@ -47,12 +48,12 @@ func (s *sourceState) hasContent(id sum, first, v eventContent) (same, sameCore 
 }
 
 // addVariant notes one more content under an id.
-func (s *sourceState) addVariant(id sum, v eventContent) {
+func (s *sourceState) addVariant(id fact.Sum, v eventContent) {
 	if len(s.variants[id]) == maxVariants-1 {
 		return
 	}
 	if s.variants == nil {
-		s.variants = map[sum][]eventContent{}
+		s.variants = map[fact.Sum][]eventContent{}
 	}
 	s.variants[id] = append(s.variants[id], v)
 }
@@ -77,10 +78,12 @@ const (
 	amended                  // seen before but for what it says about verdict and approval
 )
 
-func (h *history) ensureSource(k sourceKey) *sourceState { return h.ensureSourceHashed(k, k.Hash()) }
+func (h *history) ensureSource(k fact.SourceKey) *sourceState {
+	return h.ensureSourceHashed(k, k.Hash())
+}
 
 // ensureSourceHashed is ensureSource for a key whose hash is known.
-func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
+func (h *history) ensureSourceHashed(k fact.SourceKey, hash uint32) *sourceState {
 	if s, ok := h.sources.GetHashed(k, hash); ok {
 		return s
 	}
@@ -92,8 +95,8 @@ func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
 	}
 	s := &sourceState{
 		key:             k,
-		firstContents:   tables.NewFIFO[sum, firstContent](tables.NoLimit),
-		emittedFindings: tables.NewFIFO[sum, struct{}](findingsPerEvent * h.opts.MaxEventsPerSource),
+		firstContents:   tables.NewFIFO[fact.Sum, firstContent](tables.NoLimit),
+		emittedFindings: tables.NewFIFO[fact.Sum, struct{}](findingsPerEvent * h.opts.MaxEventsPerSource),
 	}
 	h.sources.Add(s)
 	return s
@@ -103,22 +106,22 @@ func (h *history) ensureSourceHashed(k sourceKey, hash uint32) *sourceState {
 // history: AgentHook resumes after an approval by asking again with the same event, and
 // an event that was asked about was not published before. conflict says that other
 // content came under the same id, first in the message before.
-func (h *history) classifyNovelty(f *fact) (n novelty, conflict bool, before uint64) {
+func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, before uint64) {
 	switch {
-	case f.kind == kindRequest || f.kind == kindOtherRequest || f.kind == kindAdmissionReply:
+	case f.Kind == fact.KindRequest || f.Kind == fact.KindOtherRequest || f.Kind == fact.KindAdmissionReply:
 		return novel, false, 0
-	case f.kind == kindDecision && f.decisionID == "": // only in recordings
+	case f.Kind == fact.KindDecision && f.DecisionID == "": // only in recordings
 		return novel, false, 0
-	case f.kind != kindDecision && f.eventID == "":
+	case f.Kind != fact.KindDecision && f.EventID == "":
 		return novel, false, 0
 	}
-	id, v := f.idSum(), eventContent{f.contentSum, f.coreSum}
-	s := h.ensureSourceHashed(sourceKey{f.key.tenant, f.key.source}, f.originHashes().source)
+	id, v := f.IdSum(), eventContent{f.ContentSum, f.CoreSum}
+	s := h.ensureSourceHashed(fact.SourceKey{Tenant: f.Key.Tenant, Source: f.Key.Source}, f.OriginHashes().Source)
 	hash := id.Hash()
 	known := s.firstContents.LookupHashed(id, hash)
 	if known == nil {
 		h.trimEventIDs(s)
-		*s.firstContents.Add(id, hash) = firstContent{v, f.seq}
+		*s.firstContents.Add(id, hash) = firstContent{v, f.Seq}
 		h.eventIDCount++
 		return novel, false, 0
 	}
@@ -161,18 +164,18 @@ func (h *history) sourceCount() int { return h.sources.Len() }
 func (h *history) idCount() int { return h.eventIDCount }
 
 // emittedFindings are the findings about a publisher that were emitted.
-func (h *history) emittedFindings(k sourceKey) *tables.FIFO[sum, struct{}] {
+func (h *history) emittedFindings(k fact.SourceKey) *tables.FIFO[fact.Sum, struct{}] {
 	return h.ensureSource(k).emittedFindings
 }
 
 // hasDecision reports whether a decision on a call of a publisher was seen.
-func (h *history) hasDecision(k sourceKey, decisionID string) bool {
+func (h *history) hasDecision(k fact.SourceKey, decisionID string) bool {
 	s, there := h.sources.Peek(k)
-	return there && s.firstContents.Lookup(sumOf("decision", decisionID)) != nil
+	return there && s.firstContents.Lookup(fact.SumOf("decision", decisionID)) != nil
 }
 
 // sharedNames is a publisher's key in memory that is kept for it anyway.
-func (h *history) sharedNames(k sourceKey) sourceKey {
+func (h *history) sharedNames(k fact.SourceKey) fact.SourceKey {
 	if s, there := h.sources.Peek(k); there {
 		return s.key
 	}
@@ -181,55 +184,275 @@ func (h *history) sharedNames(k sourceKey) sourceKey {
 
 // prefetch reads the entries of the ids of facts; see Correlator.Ahead. It gives the
 // publisher of the fact, which is often that of the next: from, if that is the one.
-func (h *history) prefetch(f *fact, from *sourceState) (_ *sourceState, read uint64) {
-	if k := (sourceKey{f.key.tenant, f.key.source}); from == nil || from.key != k {
-		if from, _ = h.sources.PeekHashed(k, f.cachedHashes.source); from == nil {
+func (h *history) prefetch(f *fact.Fact, from *sourceState) (_ *sourceState, read uint64) {
+	if k := (fact.SourceKey{Tenant: f.Key.Tenant, Source: f.Key.Source}); from == nil || from.key != k {
+		if from, _ = h.sources.PeekHashed(k, f.CachedHashes.Source); from == nil {
 			return nil, 0
 		}
 	}
-	return from, from.firstContents.Prefetch(f.cachedIDSum.Hash())
-}
-
-// idSum is the key of the fact's id in the history. The decoder has computed it.
-func (f *fact) idSum() sum {
-	if f.cachedIDSum == (sum{}) {
-		if f.kind == kindDecision {
-			f.cachedIDSum = sumOf("decision", f.decisionID)
-		} else {
-			f.cachedIDSum = sumOf("event", f.eventID)
-		}
-	}
-	return f.cachedIDSum
+	return from, from.firstContents.Prefetch(f.CachedIDSum.Hash())
 }
 
 // checkRequestConflict compares a request with the event that shares its id: they must be
 // the same but for what admission adds (AH-C-050).
-func (j *judge) checkRequestConflict(c *call, f *fact) {
-	crossed := (f.kind == kindPre && c.frameKind == kindRequest) || (f.kind == kindRequest && c.frameKind == kindPre)
-	if !crossed || f.eventID == "" || f.eventID != c.frameEvent {
+func (j *judge) checkRequestConflict(c *call, f *fact.Fact) {
+	crossed := (f.Kind == fact.KindPre && c.frameKind == fact.KindRequest) || (f.Kind == fact.KindRequest && c.frameKind == fact.KindPre)
+	if !crossed || f.EventID == "" || f.EventID != c.frameEvent {
 		return
 	}
-	if f.frameSum != c.frameSum || compareArguments(&c.args, &f.args) == argsDifferent {
-		j.findings.reportRule(ruleConflict, nil, f, findingFrom(f.eventID).withContent(f.coreSum).withEventsOf(c))
+	if f.FrameSum != c.frameSum || fact.CompareArguments(&c.args, &f.Args) == fact.ArgsDifferent {
+		j.findings.reportRule(ruleConflict, nil, f, findingFrom(f.EventID).withContent(f.CoreSum).withEventsOf(c))
 	}
 }
 
 // checkSecondInvocation: in AAEP an id belongs to one invocation of a session
 // (AAEP-C-052).
-func (j *judge) checkSecondInvocation(s *session, c *call, f *fact) {
-	if f.kind != kindPre || f.callKey.id == "" {
+func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
+	if f.Kind != fact.KindPre || f.CallKey.Id == "" {
 		return
 	}
 	sl := s.ensureGroup(f)
 	if sl.invokedEvent == "" {
-		sl.invokedEvent = firstNonEmpty(f.eventID, "?")
+		sl.invokedEvent = cmp.Or(f.EventID, "?")
 		return
 	}
-	if sl.invokedEvent != f.eventID {
-		v := findingFrom(sl.invokedEvent, f.eventID)
-		if o := s.findInGroup(f.callKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
+	if sl.invokedEvent != f.EventID {
+		v := findingFrom(sl.invokedEvent, f.EventID)
+		if o := s.findInGroup(f.CallKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
 			v.withEventsOf(o)
 		}
 		j.findings.reportRule(ruleReused, c, f, v.withCase(caseReusedOnce))
 	}
+}
+
+// lineage links sessions with the calls and sessions of the same tenant that they
+// belong to: sub-agents with what started them.
+//
+// A link is what the child itself says: the id of an event, the traceparent of a
+// call, the name of its parent session (AHP-010), the id of a session of its
+// publisher, or a W3C trace that another session carried first. The surest link counts;
+// see the Link constants of package events. An id that two publishers used, or one
+// publisher in two sessions, is ambiguous and links nothing. No link makes a session its
+// own ancestor. A correlation_id that several sessions merely share says that they are
+// related, not how, and links nothing.
+//
+// Both tables are bounded by maxParentLinks; the oldest entries are forgotten, and
+// records that were emitted stay.
+type lineage struct {
+	parentLinks *tables.FIFO[fact.SessionKey, parentLink] // of sessions that belong to another
+	linkTargets *tables.FIFO[linkKey, sessionLink]
+}
+
+func newLineage() *lineage {
+	return &lineage{parentLinks: tables.NewFIFO[fact.SessionKey, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
+}
+
+// maxParentLinks bounds the sessions whose parent is known. Four times as many events,
+// calls and traces are known by their session (about 250 B each).
+const maxParentLinks = 16_384
+
+// maxAncestors is how far up a session's ancestors are looked through.
+const maxAncestors = 32
+
+// sessionRegister is what lineage asks and tells the sessions whose calls are known.
+type sessionRegister interface {
+	// hasSession reports whether calls of a session are known. hash is that of the key.
+	hasSession(key fact.SessionKey, hash uint32) bool
+	// upgradeParentLink says that the parent of a session became known, or better known.
+	upgradeParentLink(key fact.SessionKey, rank int8)
+}
+
+// parentOf is what a session belongs to; the zero value if that is not known.
+func (x *lineage) parentOf(key fact.SessionKey) parentLink {
+	link, _ := x.parentLinks.Get(key)
+	return link
+}
+
+// prefetch reads the entry of an event that a child may name.
+func (x *lineage) prefetch(h *fact.OriginHashes, id fact.Sum) uint64 {
+	return x.linkTargets.Prefetch(linkKeyHash(h.Tenant, id))
+}
+
+// linkKey is something that a child may name: the hash says of what kind.
+type linkKey struct {
+	tenant string
+	target fact.Sum
+}
+
+// sessionLink is a session, and a call in it if one is meant.
+type sessionLink struct {
+	origin    *fact.Origin // as one of its messages named it; shared, and never changed
+	callSum   fact.Sum
+	ambiguous bool // several sessions used the same target
+}
+
+// isZero reports whether r links to no session.
+func (r sessionLink) isZero() bool { return r.origin == nil }
+
+// parentLink is what a session belongs to.
+type parentLink struct {
+	sessionLink
+	rank int8
+}
+
+// linkNames are the ways in which a session can say what it belongs to, by rank: a
+// higher one replaces a lower one.
+var linkNames = [...]string{1: events.LinkTrace, 2: events.LinkSession, 3: events.LinkGoal, 4: events.LinkSpan, 5: events.LinkEvent}
+
+const (
+	linkByTrace = 1 + iota
+	linkBySession
+	linkByGoal
+	linkBySpan
+	linkByEvent
+)
+
+// resolveParentSession takes what a fact says of where its session belongs.
+func (x *lineage) resolveParentSession(f *fact.Fact, known sessionRegister) {
+	l := &f.LineageRefs
+	if l.IsZero() && !l.AnnouncesHandoff || f.Key.Session == noSession {
+		return
+	}
+	if l.AnnouncesHandoff {
+		x.recordLinkTarget(f, x.eventLinkKey(f), nil)
+	}
+	var old parentLink
+	if k := x.parentLinks.LookupHashed(f.Key, f.OriginHashes().Session); k != nil {
+		old = *k
+	}
+	if old.rank < linkByEvent && l.Correlation != "" {
+		x.linkParentSession(f, known, linkByEvent, x.findLinkTarget(f, l.CorrelationSum))
+	}
+	if l.Trace != "" {
+		x.resolveTraceParent(f, old.rank, known)
+	}
+	if old.rank < linkByGoal && l.ParentSession != "" {
+		x.linkParentSession(f, known, linkByGoal, x.siblingLink(f, l.ParentSession, subject.Escape(l.ParentSession)))
+	}
+	if old.rank < linkBySession && l.Correlation != "" {
+		sibling := f.Key
+		sibling.Session = l.CorrelationToken()
+		if known.hasSession(sibling, f.OriginHashes().SessionHash(sibling.Session)) {
+			x.linkParentSession(f, known, linkBySession, x.siblingLink(f, l.Correlation, sibling.Session))
+		}
+	}
+}
+
+func (x *lineage) resolveTraceParent(f *fact.Fact, rank int8, known sessionRegister) {
+	if rank < linkBySpan {
+		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])))
+	}
+	trace := linkKey{f.Key.Tenant, fact.SumOf("trace", f.LineageRefs.Trace[:fact.TraceEnd])}
+	first, carried := x.linkTargets.Get(trace)
+	switch {
+	case !carried:
+		x.linkTargets.Put(trace, sessionLink{origin: originFor(f, nil)})
+	case rank < linkByTrace:
+		x.linkParentSession(f, known, linkByTrace, first)
+	}
+}
+
+// siblingLink is a session of the same publisher, by its id.
+func (x *lineage) siblingLink(f *fact.Fact, session, token string) sessionLink {
+	key := f.Key
+	key.Session = token
+	return sessionLink{origin: &fact.Origin{Key: key, Tenant: f.Tenant, Source: f.Source, Session: fact.BoundID(session)}}
+}
+
+// originFor is the fact's origin, the call's own if that is the same.
+func originFor(f *fact.Fact, c *call) *fact.Origin {
+	if c != nil && *c.session.Origin == f.Origin {
+		return c.session.Origin
+	}
+	o := f.Origin
+	return &o
+}
+
+// findLinkTarget finds the session of a target; the zero value if there is none, or several.
+func (x *lineage) findLinkTarget(f *fact.Fact, mark fact.Sum) sessionLink {
+	r := x.linkTargets.LookupHashed(linkKey{f.Key.Tenant, mark}, linkKeyHash(f.OriginHashes().Tenant, mark))
+	if r == nil || r.ambiguous {
+		return sessionLink{}
+	}
+	return *r
+}
+
+// linkParentSession notes what a fact's session belongs to.
+func (x *lineage) linkParentSession(f *fact.Fact, known sessionRegister, rank int8, r sessionLink) {
+	if r.isZero() || r.origin.Key == f.Key || r.origin.Key.Session == noSession {
+		return
+	}
+	if old, _ := x.parentLinks.Get(f.Key); old.rank >= rank {
+		return
+	}
+	for up, n := r.origin.Key, 0; ; n++ {
+		above, has := x.parentLinks.Get(up)
+		if !has {
+			break
+		}
+		if above.origin.Key == f.Key || n == maxAncestors {
+			return
+		}
+		up = above.origin.Key
+	}
+	x.parentLinks.Put(f.Key, parentLink{r, rank})
+	known.upgradeParentLink(f.Key, rank)
+}
+
+func (x *lineage) eventLinkKey(f *fact.Fact) linkKey {
+	if f.EventID == "" {
+		return linkKey{}
+	}
+	return linkKey{f.Key.Tenant, f.IdSum()}
+}
+
+// recordLinkTarget records the session of a target, or that the target is ambiguous.
+func (x *lineage) recordLinkTarget(f *fact.Fact, t linkKey, c *call) {
+	if t.target == (fact.Sum{}) {
+		return
+	}
+	hash := linkKeyHash(f.OriginHashes().Tenant, t.target)
+	switch old := x.linkTargets.LookupHashed(t, hash); {
+	case old == nil:
+		r := sessionLink{origin: originFor(f, c)}
+		if c != nil {
+			r.callSum = c.idSum()
+		}
+		*x.linkTargets.Add(t, hash) = r
+	case old.origin.Key != f.Key:
+		old.ambiguous = true
+	}
+}
+
+// recordCallTargets makes a call known to sub-agents that will name it.
+func (x *lineage) recordCallTargets(c *call, f *fact.Fact) {
+	if c.hasWeakScope() {
+		return
+	}
+	if f.Kind == fact.KindPre {
+		x.recordLinkTarget(f, x.eventLinkKey(f), c)
+	}
+	if f.LineageRefs.Trace != "" {
+		x.recordSpanTarget(c, f)
+	}
+}
+
+// recordSpanTarget records the call of a span: the call that carried it first. A call
+// that carries it in another session is a child. A span of several calls of one session
+// is the session's.
+func (x *lineage) recordSpanTarget(c *call, f *fact.Fact) {
+	t := linkKey{f.Key.Tenant, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])}
+	switch old := x.linkTargets.Lookup(t); {
+	case old == nil:
+		x.linkTargets.Put(t, sessionLink{origin: originFor(f, c), callSum: c.idSum()})
+	case old.origin.Key == f.Key && old.callSum != c.idSum():
+		old.callSum = fact.Sum{}
+	}
+}
+
+func (k linkKey) Hash() uint32 { return linkKeyHash(fact.TextHash(k.tenant), k.target) }
+
+// linkKeyHash is the hash of a linkKey whose tenant's hash is known.
+func linkKeyHash(tenant uint64, mark fact.Sum) uint32 {
+	return fact.MixHash(tenant, uint64(mark.Hash()))
 }

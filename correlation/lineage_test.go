@@ -1,13 +1,21 @@
 package correlation
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/google/go-cmp/cmp"
+	"github.com/countersign-dev/countersign/events/aioc"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 const (
@@ -134,7 +142,7 @@ func (l *ledger) all(list []tree) {
 
 // TestTraceSources: a message may carry its traceparent beside its event.
 func TestTraceSources(t *testing.T) {
-	plain := space.Event("acme", "rt1", protoAgentHook, "s1", "PreToolUse")
+	plain := space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PreToolUse")
 	for name, play := range map[string]func(l *ledger){
 		"header": func(l *ledger) { l.put(plain, map[string][]string{"traceparent": {oneTrace}}, encode(pre(1))) },
 		"header and nothing": func(l *ledger) {
@@ -148,7 +156,7 @@ func TestTraceSources(t *testing.T) {
 			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Trace = oneTrace })
 		},
 		"request": func(l *ledger) {
-			l.put(space.Request("acme", "rt1", protoAgentHook, "s1"), map[string][]string{events.HeaderDecisionID: {"d1"}, events.HeaderTrace: {oneTrace}}, encode(pre(1)))
+			l.put(space.Request("acme", "rt1", subject.ProtoAgentHook, "s1"), map[string][]string{events.HeaderDecisionID: {"d1"}, events.HeaderTrace: {oneTrace}}, encode(pre(1)))
 		},
 		"first one counts": func(l *ledger) {
 			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Trace = oneTrace })
@@ -187,8 +195,8 @@ func TestNoCircles(t *testing.T) {
 			if !has {
 				break
 			}
-			if up, steps = p.origin.key, steps+1; steps > n {
-				t.Fatalf("%s is its own ancestor", k.session)
+			if up, steps = p.origin.Key, steps+1; steps > n {
+				t.Fatalf("%s is its own ancestor", k.Session)
 			}
 		}
 	}
@@ -203,7 +211,7 @@ func TestKinIsBounded(t *testing.T) {
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	core := l.run().core
-	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[sessionKey, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
+	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[fact.SessionKey, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
 	for i := range 200 {
 		l.event(in(fmt.Sprint("k", i), set(set(pre(10+i), "correlation_id", uuid(9+i)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/3+1, i+1))))
 	}
@@ -224,7 +232,7 @@ func TestParentKnownLate(t *testing.T) {
 	l.opts.RequireVerdict = false
 	l.event(set(pre(1), "metadata.traceparent", oneTrace))
 	call := func(i int, change func(tree) tree) {
-		id := "k" + itoa(i)
+		id := "k" + strconv.Itoa(i)
 		l.event(change(in("child", set(pre(100+2*i), "metadata.tool_call_id", id))))
 		l.event(in("child", set(post(101+2*i), "metadata.tool_call_id", id)))
 	}
@@ -257,7 +265,7 @@ func TestParentKnownLate(t *testing.T) {
 	}
 	for i, by := range []string{events.LinkTrace, events.LinkSession, events.LinkEvent} {
 		list := again[at[i]]
-		if len(list) != maxReemittedCalls || list[0].ToolCallID != "k6" || list[maxReemittedCalls-1].ToolCallID != "k"+itoa(calls-1) {
+		if len(list) != maxReemittedCalls || list[0].ToolCallID != "k6" || list[maxReemittedCalls-1].ToolCallID != "k"+strconv.Itoa(calls-1) {
 			t.Fatalf("%s: %d calls are put out again, from %+v", by, len(list), list)
 		}
 		for _, c := range list {
@@ -293,40 +301,450 @@ type sessionsOfTest struct {
 	ranks []int8
 }
 
-func (s *sessionsOfTest) hasSession(key sessionKey, _ uint32) bool { return s.known[key.session] }
+func (s *sessionsOfTest) hasSession(key fact.SessionKey, _ uint32) bool { return s.known[key.Session] }
 
-func (s *sessionsOfTest) upgradeParentLink(_ sessionKey, rank int8) { s.ranks = append(s.ranks, rank) }
+func (s *sessionsOfTest) upgradeParentLink(_ fact.SessionKey, rank int8) {
+	s.ranks = append(s.ranks, rank)
+}
 
 // TestParentLinkRanks: a surer link replaces another one, never the other way round, and
 // the register hears of each.
 func TestParentLinkRanks(t *testing.T) {
 	x, register := newLineage(), &sessionsOfTest{known: map[string]bool{"sibling": true}}
-	from := func(session string, refs lineageRefs) *fact {
-		return &fact{origin: originOf("acme", "rt1", session), eventID: session, lineageRefs: refs}
+	from := func(session string, refs fact.LineageRefs) *fact.Fact {
+		return &fact.Fact{Origin: fact.OriginOf("acme", "rt1", session), EventID: session, LineageRefs: refs}
 	}
 	steps := []struct {
 		name   string
-		refs   lineageRefs
+		refs   fact.LineageRefs
 		parent string
 		rank   int8
 	}{
-		{"a session that is not known", lineageRefs{correlation: "stranger"}, "", 0},
-		{"a sibling", lineageRefs{correlation: "sibling"}, "sibling", linkBySession},
-		{"a goal", lineageRefs{parentSession: "planner"}, "planner", linkByGoal},
-		{"a sibling again", lineageRefs{correlation: "sibling"}, "planner", linkByGoal},
+		{"a session that is not known", fact.LineageRefs{Correlation: "stranger"}, "", 0},
+		{"a sibling", fact.LineageRefs{Correlation: "sibling"}, "sibling", linkBySession},
+		{"a goal", fact.LineageRefs{ParentSession: "planner"}, "planner", linkByGoal},
+		{"a sibling again", fact.LineageRefs{Correlation: "sibling"}, "planner", linkByGoal},
 	}
 	for _, s := range steps {
 		x.resolveParentSession(from("child", s.refs), register)
-		got := x.parentOf(sessionKey{"acme", "rt1", "child"})
-		if got.rank != s.rank || s.rank > 0 && got.origin.session != s.parent {
+		got := x.parentOf(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "child"})
+		if got.rank != s.rank || s.rank > 0 && got.origin.Session != s.parent {
 			t.Errorf("%s: rank %d, want %d of %q", s.name, got.rank, s.rank, s.parent)
 		}
 	}
-	x.resolveParentSession(from("planner", lineageRefs{parentSession: "child"}), register)
-	if got := x.parentOf(sessionKey{"acme", "rt1", "planner"}); !got.isZero() {
+	x.resolveParentSession(from("planner", fact.LineageRefs{ParentSession: "child"}), register)
+	if got := x.parentOf(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "planner"}); !got.isZero() {
 		t.Errorf("a session is its own ancestor: %+v", got)
 	}
 	if want := []int8{linkBySession, linkByGoal}; !slices.Equal(register.ranks, want) {
 		t.Errorf("the register heard of %v, want %v", register.ranks, want)
+	}
+}
+
+const afterHandoff = "call_after_handoff/medium"
+
+// handsOver logs the decision on a handoff.
+func (l *ledger) handsOver(from, to string, v events.Verdict) uint64 {
+	n := len(l.msgs)
+	return l.signed(events.Decision{
+		DecisionID: fmt.Sprint("h", n), Tenant: "acme", Source: "rt1", Session: "s1", Protocol: "handoff", Agent: from,
+		Tool: aioc.HandoffToolName(to), ToolCallID: fmt.Sprint("handoff-", n), Verdict: v, Reasons: []events.Reason{},
+		RequestDigest: "sha256:00", DecidedAt: events.At(l.now),
+	}, signer)
+}
+
+// calls logs what an agent asks for; n tells its calls apart.
+func (l *ledger) calls(agent string, n int) {
+	e := set(set(pre(100+n), "agent_id", agent), "metadata.tool_call_id", fmt.Sprint("c", n))
+	l.admit(e, fmt.Sprint("d", n), events.Allow, func(d *events.Decision) { d.Agent = agent })
+	l.event(e)
+}
+
+func TestCallAfterHandoff(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		play func(l *ledger)
+		want int
+	}{
+		{"the agent that took over", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.calls("Finance", 1)
+		}, 0},
+		{"the agent that handed over", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.calls("Triage", 1)
+			l.calls("Triage", 2)
+		}, 2},
+		{"before the handoff", func(l *ledger) {
+			l.calls("Triage", 1)
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.event(set(set(post(300), "agent_id", "Triage"), "metadata.execution", nil))
+		}, 0},
+		{"asked for before, announced after", func(l *ledger) {
+			e := set(pre(1), "agent_id", "Triage")
+			l.request(e, "d1")
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.decide(e, "d1", events.Allow)
+			l.event(e)
+		}, 0},
+		{"a handoff that was refused", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Deny)
+			l.calls("Triage", 1)
+		}, 0},
+		{"a handoff that waits", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Ask)
+			l.calls("Triage", 1)
+		}, 0},
+		{"handed back", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.handsOver("Finance", "Triage", events.Allow)
+			l.calls("Triage", 1)
+			l.calls("Finance", 2)
+		}, 1},
+		{"handed on", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.handsOver("Finance", "Legal", events.Allow)
+			l.calls("Triage", 1)
+			l.calls("Finance", 2)
+			l.calls("Legal", 3)
+		}, 2},
+		{"to itself", func(l *ledger) {
+			l.handsOver("Triage", "Triage", events.Allow)
+			l.calls("Triage", 1)
+		}, 0},
+		{"another handoff by who had handed over", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.handsOver("Triage", "Legal", events.Allow)
+		}, 1},
+		{"an agent that was never heard of, and no agent", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.calls("triage", 1)
+			l.event(pre(1))
+		}, 0},
+		{"another session", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.event(set(set(pre(1), "agent_id", "Triage"), "session_id", "s2"))
+		}, 0},
+		{"another publisher, another tenant", func(l *ledger) {
+			l.handsOver("Triage", "Finance", events.Allow)
+			l.eventFrom("acme", "rt2", set(pre(1), "agent_id", "Triage"))
+			l.eventFrom("globex", "rt1", set(pre(1), "agent_id", "Triage"))
+		}, 0},
+		{"a forged handoff", func(l *ledger) {
+			d := decisionOn(pre(1), "h1", events.Allow, l.now)
+			d.Protocol, d.Agent, d.Tool = "handoff", "Triage", "handoff_to_finance"
+			l.signed(d, stranger)
+			l.calls("Triage", 1)
+		}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.opts.RequireVerdict = false
+			tc.play(l)
+			r := l.run()
+			got := 0
+			for _, f := range r.findings {
+				if f.Rule == CallAfterHandoff {
+					got++
+					if !slices.Contains(f.Seqs, 2) && tc.name != "handed back" && tc.name != "handed on" {
+						t.Errorf("%v do not prove it", f.Seqs)
+					}
+				}
+			}
+			if got != tc.want {
+				t.Errorf("%d findings, want %d: %+v", got, tc.want, r.findings)
+			}
+			again := *l
+			again.msgs = slices.Clone(l.msgs)
+			for _, m := range l.msgs[1:] {
+				again.put(m.Subject, m.Header, m.Body)
+			}
+			if diff := cmp.Diff(rulesOf(r.findings), rulesOf(again.run().findings)); diff != "" {
+				t.Errorf("all of it redelivered: %s", diff)
+			}
+		})
+	}
+}
+
+// TestHandoffWithdrawn: a later message that knows better takes the finding back.
+func TestHandoffWithdrawn(t *testing.T) {
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	l.handsOver("Triage", "Finance", events.Allow)
+	l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Agent = "Triage" })
+	l.event(set(pre(1), "agent_id", "Finance"))
+	l.event(post(2))
+	r := l.run()
+	if len(r.findings) != 2 || r.findings[0].Rule != CallAfterHandoff || r.findings[1].Retracts != r.findings[0].FindingID ||
+		r.findings[1].Severity != events.SeverityInfo {
+		t.Fatalf("findings %+v", r.findings)
+	}
+	calls := r.last()
+	if c := calls[len(calls)-1]; len(c.Findings) != 0 || c.Agent != "Finance" || c.State != events.CallCompleted {
+		t.Errorf("call %+v", c)
+	}
+	wantRules(t, r.findings, afterHandoff) // nothing is edited: the first record stays
+}
+
+// TestHandoffsAreBounded: a session that hands over for ever is not remembered for
+// ever.
+func TestHandoffsAreBounded(t *testing.T) {
+	l := newLedger(t)
+	for i := range 3 * maxHandedOver {
+		l.handsOver(fmt.Sprint("a", i), fmt.Sprint("a", i+1), events.Allow)
+	}
+	for _, e := range l.run().core.engine.handoffs.bySession.All() {
+		list := e.Value
+		if n := len(list); n != maxHandedOver {
+			t.Errorf("%d agents are remembered", n)
+		}
+	}
+}
+
+// TestHandoffOutlivesItsSession: waiting does not give an agent its turn back.
+func TestHandoffOutlivesItsSession(t *testing.T) {
+	l := newLedger(t)
+	l.handsOver("Triage", "Finance", events.Allow)
+	l.idle(100 * 3600)
+	if n := l.run().core.Stats().Sessions; n != 0 {
+		t.Fatalf("%d sessions", n)
+	}
+	l.calls("Triage", 1)
+	wantRules(t, l.run().findings, afterHandoff)
+}
+
+func parsed(t testing.TB, text string) any {
+	t.Helper()
+	v, err := strictjson.Parse([]byte(text), strictjson.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// said gives differences as "kind pointer".
+func placesOf(list []events.Difference) []string {
+	out := []string{}
+	for _, d := range list {
+		out = append(out, d.Kind+" "+d.Pointer)
+	}
+	return out
+}
+
+func TestDifferences(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	for _, tc := range []struct {
+		name, a, b string
+		want       []string
+		more       int
+	}{
+		{"nothing", `{"a":1,"b":[1,{"c":null}]}`, `{"b":[1,{"c":null}],"a":1}`, nil, 0},
+		{"a value", `{"a":1,"b":2}`, `{"a":1,"b":3}`, []string{"changed /b"}, 0},
+		{"added and removed", `{"a":1}`, `{"b":1}`, []string{"removed /a", "added /b"}, 0},
+		{"another type", `{"a":"1"}`, `{"a":1}`, []string{"changed /a"}, 0},
+		{"null is a value", `{"a":null}`, `{}`, []string{"removed /a"}, 0},
+		{"an object instead of a list", `{"a":{}}`, `{"a":[]}`, []string{"changed /a"}, 0},
+		{"within a list", `{"a":[1,2,{"b":true}]}`, `{"a":[1,9,{"b":false},4]}`, []string{"changed /a/1", "changed /a/2/b", "added /a/3"}, 0},
+		{"a shorter list", `{"a":[1,2]}`, `{"a":[1]}`, []string{"removed /a/1"}, 0},
+		{"names that need an escape", `{"a/b":1,"m~n":1,"":1}`, `{"a/b":2,"m~n":2,"":2}`, []string{"changed /", "changed /a~1b", "changed /m~0n"}, 0},
+		{"a whole subtree", `{}`, `{"a":{"b":{"c":1}}}`, []string{"added /a"}, 0},
+		{"a name that is too long", `{"` + long + `":1,"z":1}`, `{"` + long + `":2,"z":2}`, []string{"changed ", "changed /z"}, 0},
+		{"two names that are too long", `{"k":{"` + long + `":1,"` + long + `y":1}}`, `{"k":{"` + long + `":2,"` + long + `y":2}}`, []string{"changed /k"}, 0},
+		{"a name that is too long and no difference", `{"` + long + `":1}`, `{"` + long + `":1}`, nil, 0},
+		{"too many", `{}`, many(40), nil, 8},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, more := listDifferences(parsed(t, tc.a), parsed(t, tc.b))
+			if more != tc.more {
+				t.Errorf("%d more, want %d", more, tc.more)
+			}
+			if tc.name == "too many" {
+				if len(got) != maxDifferences {
+					t.Errorf("%d differences", len(got))
+				}
+				return
+			}
+			if diff := cmp.Diff(append([]string{}, tc.want...), placesOf(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func many(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"k%02d":1`, i)
+	}
+	return "{" + b.String()[1:] + "}"
+}
+
+// FuzzDifferences: arguments differ where the list says, and nowhere else; no
+// value is in the list; the order of the arguments only changes what was added
+// into what was removed.
+func FuzzDifferences(f *testing.F) {
+	f.Add([]byte(`{"a":[1,{"b":"secret"}]}`), []byte(`{"a":[1,{"b":"other"}],"c":1}`))
+	f.Add([]byte(`{"a/b":{"~":1}}`), []byte(`{"a/b":[]}`))
+	f.Add([]byte(many(50)), []byte(`{}`))
+	f.Fuzz(func(t *testing.T, x, y []byte) {
+		a, err := strictjson.CanonicalBytes(x)
+		b, err2 := strictjson.CanonicalBytes(y)
+		if err != nil || err2 != nil {
+			t.Skip()
+		}
+		list, more := listDifferences(parsed(t, string(a)), parsed(t, string(b)))
+		if same := string(a) == string(b); same != (len(list)+more == 0) {
+			t.Fatalf("%s and %s: %v and %d more", a, b, list, more)
+		}
+		back, backMore := listDifferences(parsed(t, string(b)), parsed(t, string(a)))
+		turned := map[string]string{events.DifferenceAdded: events.DifferenceRemoved, events.DifferenceRemoved: events.DifferenceAdded, events.DifferenceChanged: events.DifferenceChanged}
+		if len(list) != len(back) || more != backMore || len(list) > maxDifferences {
+			t.Fatalf("%v and %d more; turned round %v and %d more", list, more, back, backMore)
+		}
+		for i, d := range list {
+			if len(d.Pointer) > maxPointer || back[i].Pointer != d.Pointer || back[i].Kind != turned[d.Kind] {
+				t.Fatalf("%v turned round is %v", d, back[i])
+			}
+		}
+	})
+}
+
+// TestMatch: what a record says of admitted and executed arguments, and why it
+// says no more.
+func TestMatch(t *testing.T) {
+	ran := func(v any) tree { return set(post(2), "metadata.tool_input_executed", v) }
+	redact := func(e tree, path string) tree {
+		return set(e, "metadata.redaction", tree{"applied": true, "fields": []any{path}})
+	}
+	for _, tc := range []struct {
+		name          string
+		play          func(l *ledger)
+		match, reason string
+		places        []string
+		more          int
+	}{
+		{"the same", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(post(2))
+		}, matchEqual, "", nil, 0},
+		{"another amount", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(ran(tree{"invoice": "A-17", "amount": 999}))
+		}, matchDrift, "", []string{"changed /amount"}, 0},
+		{"announced only, and something more", func(l *ledger) {
+			l.event(pre(1))
+			l.event(ran(tree{"invoice": "A-17", "amount": 120, "to": tree{"iban": "secret"}}))
+		}, matchDrift, "", []string{"added /to"}, 0},
+		{"very many", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			args := tree{"amount": 120, "invoice": "A-17"}
+			for i := range 40 {
+				args[fmt.Sprint("k", i)] = i
+			}
+			l.event(ran(args))
+		}, matchDrift, "", nil, 8},
+		{"another tool", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(set(post(2), "tool_name", "other"))
+		}, matchDrift, "", nil, 0},
+		{"redacted where it may differ", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(redact(ran(tree{"invoice": "***", "amount": 120}), "/tool_input_executed/invoice"))
+		}, matchInconclusive, events.MatchRedacted, nil, 0},
+		{"redacted there, and different elsewhere", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(redact(ran(tree{"invoice": "***", "amount": 121}), "/tool_input_executed/invoice"))
+		}, matchDrift, "", []string{"changed /amount"}, 0},
+		{"redacted, and too large to be kept", func(l *ledger) {
+			l.opts.MaxArgsBytes = 10
+			l.event(pre(1))
+			l.event(redact(ran(tree{"invoice": "***", "amount": 121}), "/tool_input_executed/invoice"))
+		}, matchInconclusive, events.MatchNotKept, nil, 0},
+		{"different, and not kept", func(l *ledger) {
+			l.opts.MaxArgsBytes = 10
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(ran(tree{"amount": 1}))
+		}, matchDrift, events.MatchNotKept, nil, 0},
+		{"different, and only the digest of what was admitted", func(l *ledger) {
+			l.decide(pre(1), "d1", events.Allow)
+			l.event(ran(tree{"amount": 1}))
+		}, matchDrift, events.MatchDigestOnly, nil, 0},
+		{"announced with other arguments than were admitted", func(l *ledger) {
+			l.decide(pre(1), "d1", events.Allow)
+			l.event(set(pre(1), "tool_input.amount", 5))
+			l.event(ran(tree{"amount": 1}))
+		}, matchDrift, events.MatchDigestOnly, nil, 0},
+		{"no key for the digest", func(l *ledger) {
+			l.opts.TenantKey = nil
+			l.decide(pre(1), "d1", events.Allow)
+			l.event(post(2))
+		}, matchInconclusive, events.MatchDigestForm, nil, 0},
+		{"nobody says what ran", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(set(post(2), "metadata.tool_input_executed", nil))
+		}, matchInconclusive, events.MatchNotReported, nil, 0},
+		{"nobody said what was admitted", func(l *ledger) {
+			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.ArgsDigest = "" })
+			l.event(post(2))
+		}, matchInconclusive, events.MatchNotReported, nil, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.opts.RequireVerdict = false
+			tc.play(l)
+			r := l.run()
+			calls := r.last()
+			c := calls[len(calls)-1]
+			if c.Match != tc.match || c.MatchReason != tc.reason || c.MoreDifferences != tc.more {
+				t.Errorf("match %q because %q, %d more; want %q, %q, %d", c.Match, c.MatchReason, c.MoreDifferences, tc.match, tc.reason, tc.more)
+			}
+			if tc.more == 0 {
+				if diff := cmp.Diff(append([]string{}, tc.places...), placesOf(c.Differences)); diff != "" {
+					t.Error(diff)
+				}
+			}
+			body, err := json.Marshal(c)
+			if err != nil || strings.Contains(string(body), "secret") || strings.Contains(string(body), "999") {
+				t.Errorf("a value is in %s", body)
+			}
+			if s := r.core.Stats(); s.ArgsBytes < 0 || (len(c.Differences) == 0 && s.ArgsBytes != 0) {
+				t.Errorf("%d bytes of arguments are counted", s.ArgsBytes)
+			}
+		})
+	}
+}
+
+// TestDifferencesAreBounded: what calls are remembered to differ in is counted
+// with the arguments, and given back when they are forgotten.
+func TestDifferencesAreBounded(t *testing.T) {
+	l := newLedger(t)
+	l.opts.MaxArgsBytes, l.opts.MaxClosedPerSession = 20_000, 8
+	for i := range 200 {
+		id := fmt.Sprint("c", i)
+		before := set(pre(10+2*i), "metadata.tool_call_id", id)
+		args := tree{}
+		for k := range 40 {
+			args[fmt.Sprint("a name of some length ", k)] = k
+		}
+		l.admit(before, "d"+id, events.Allow)
+		l.event(set(set(post(11+2*i), "metadata.tool_call_id", id), "metadata.tool_input_executed", args))
+	}
+	core := New(l.opts)
+	for _, m := range l.msgs {
+		core.Apply(m)
+		if s := core.Stats(); s.ArgsBytes > l.opts.MaxArgsBytes {
+			t.Fatalf("%d bytes", s.ArgsBytes)
+		}
+	}
+	reasons := map[string]int{}
+	for _, c := range l.run().last() {
+		reasons[c.MatchReason]++
+	}
+	if reasons[""] < 8 {
+		t.Errorf("differences are known of %v", reasons)
+	}
+	l.idle(30 * 3600)
+	if s := l.run().core.Stats(); s.ArgsBytes != 0 || s.Calls != 0 {
+		t.Errorf("%d bytes, %d calls are left", s.ArgsBytes, s.Calls)
 	}
 }

@@ -1,11 +1,16 @@
 package correlation
 
 import (
-	aaepsession "github.com/countersign-dev/countersign/correlation/aaep"
-	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
+	"cmp"
+	"slices"
+
+	"github.com/countersign-dev/countersign/correlation/aaep"
+	"github.com/countersign-dev/countersign/correlation/agenthook"
+	"github.com/countersign-dev/countersign/correlation/aioc"
+	"github.com/countersign-dev/countersign/correlation/aump"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -20,7 +25,7 @@ func init() {
 }
 
 // aanaProtocol has no events: its calls are requests and decisions.
-var aanaProtocol = &protocolRow{token: subject.ProtoAANA, wordCode: 5, missingCheck: missingOfRequests}
+var aanaProtocol = &protocolRow{Protocol: fact.Protocol{Token: subject.ProtoAANA}, wordCode: 5, missingCheck: missingOfRequests}
 
 // missingOfRequests is the check behind missing_completion of a protocol that has no
 // check of its own.
@@ -30,39 +35,29 @@ const missingOfRequests = "AH-C-079"
 // "no": a row with a token alone is a protocol in which decisions are made and no event
 // is published.
 type protocolRow struct {
-	token    string
+	fact.Protocol
 	wordCode byte // how a compacted call writes the token, 1 to 6; 0: in full
-
-	// How its messages are read. decode reads an event, or the admitter's copy of a request
-	// if decodesRequests says so; a copy that is not decoded counts by its envelope.
-	decode          func(d *Decoder, in eventMessage, r *decodedEvent)
-	decodesRequests bool
-	readRecorded    func(f *fact, raw []byte) recordedLine             // an event of a recording; nil: there are no recordings
-	readNumber      func(f *fact, n *numberFields)                     // the number of an event that cannot be read
-	readReason      func(r *events.Reason) reasonsSaid                 // a reason of the protocol's own evaluator
-	checkDecision   func(*fact, *events.Decision) []*catalogue.Finding // the checks that a decision breaks by itself
-	traceType       string                                             // of the event that the admitter writes beside a decision
 
 	// What its events mean for more than a call. track takes an event that is no duplicate
 	// and an invalid one goes to refuse.
-	track        func(e *engine, f *fact, n novelty)
-	refuse       func(e *engine, f *fact)
-	noteNumber   func(e *engine, f *fact) // the number of an event that was refused
-	noteDecided  func(ts *trackers, c *call, f *fact)
+	track        func(e *engine, f *fact.Fact, n novelty)
+	refuse       func(e *engine, f *fact.Fact)
+	noteNumber   func(e *engine, f *fact.Fact) // the number of an event that was refused
+	noteDecided  func(ts *trackers, c *call, f *fact.Fact)
 	sessions     *trackedSessions // nil: its sessions are not followed
-	checkOrphan  func(j *judge, sl *callGroup, c *call, f *fact)
+	checkOrphan  func(j *judge, sl *callGroup, c *call, f *fact.Fact)
 	unreadable   func(strictjson.Code) string // the check that an unreadable event breaks
 	severalCheck string                       // the check that several events in one message break
 	missingCheck string                       // the check behind missing_completion
 	effectFirst  string                       // the check that an effect before an announcement in another protocol breaks
 	equivalents  map[findingCase][]string
+	isHandoffTo  func(tool, agent string) bool // an allowed call hands the session over: to the agent that its tool names
 
 	callTraits
 }
 
 // callTraits are how a protocol's calls differ.
 type callTraits struct {
-	sessionKeyed      bool // its arguments are kept under the key of their session
 	requestAnnounces  bool // a request is an event of the session, which announces the call
 	mustBeAnswered    bool // an execution whose request has no verdict breaks a check
 	rulesApprovals    bool // it says how an approved call comes back, and what its execution names
@@ -71,37 +66,406 @@ type callTraits struct {
 	announcesStart    bool // an announcement says that the execution begins
 	endsByCorrelation bool // a completion under an unknown id may end the call that its correlation id names
 	endIsMust         bool // each announced call must be completed, before its session ends
-	handsOver         bool // an allowed call hands the session to another agent; what it is decided on is more than its arguments
 	onePublisher      bool // all events of a recording are one publisher's
 }
 
 // unknownProtocol is the row of a token that is not in the table.
 var unknownProtocol = &protocolRow{missingCheck: missingOfRequests}
 
+// readingOf is how the messages of a protocol are read.
+func readingOf(token string) *fact.Protocol { return &rowOf(token).Protocol }
+
 // rowOf finds the row of a protocol.
 func rowOf(token string) *protocolRow {
 	for _, p := range protocols {
-		if p.token == token {
+		if p.Token == token {
 			return p
 		}
 	}
 	return unknownProtocol
 }
 
-// The members that events and sessions have in one protocol only. One at most is set.
+// The members that sessions have in one protocol only. One at most is set.
 type (
-	protocolEvent struct {
-		aaep     *aaepsession.Event // what its session makes of it; nil for requests and decisions
-		hook     *hooksession.Event
-		evidence *aump.Evidence
-	}
 	protocolState struct {
-		aaep *aaepsession.Session
-		hook *hooksession.Session
+		aaep *aaep.Session
+		hook *agenthook.Session
 	}
 	protocolTombstone struct {
-		aaep    aaepsession.Tombstone
-		hook    hooksession.Tombstone
+		aaep    aaep.Tombstone
+		hook    agenthook.Tombstone
 		silence *catalogue.Finding // it was said to have fallen silent
 	}
 )
+
+// protocolParts are the parts of the engine that belong to one protocol each.
+type protocolParts struct {
+	replies      *aaep.Replies
+	negotiations *aaep.Handshakes
+	attestations *agenthook.Attestations
+	declarations *agenthook.Declarations
+	mandates     *aump.Mandates
+	traces       *aioc.Traces
+}
+
+func newProtocolParts() protocolParts {
+	ng := aaep.NewHandshakes()
+	return protocolParts{negotiations: ng, replies: aaep.NewReplies(ng), attestations: agenthook.NewAttestations(), declarations: new(agenthook.Declarations), mandates: aump.NewMandates(), traces: aioc.NewTraces()}
+}
+
+// configureProtocols gives the parts what is no state.
+func (p *protocolParts) configureProtocols(e *engine, o *engineOptions) {
+	p.negotiations.Configure(e.findings, e.timers.clock(), o.fromRecording)
+	p.replies.Configure(e.findings, followedAAEP{e.trackers}, o.fromRecording)
+	p.attestations.Configure(e.findings)
+	p.declarations.Configure(e.findings)
+	p.mandates.Configure(e.findings, o.ClockSkew)
+}
+
+// The row of AAEP: its checks and how its events are read are in package correlation/aaep.
+
+var aaepProtocol = &protocolRow{
+	Protocol: aaep.Protocol, wordCode: 1, missingCheck: "AAEP-C-081",
+	track: trackAAEPEvent, refuse: refuseAAEPEvent, noteNumber: noteRefusedAAEP, sessions: aaepSessions,
+	unreadable:   aaep.UnreadableCheck,
+	severalCheck: "AAEP-C-181",
+	equivalents: map[findingCase][]string{
+		{InputDrift, caseOtherTool}:         {"AAEP-C-082"},
+		{OrphanCompletion, caseOrphan}:      {"AAEP-C-080"},
+		{OrphanCompletion, caseOrphanAgain}: {"AAEP-C-083"},
+		{ReusedToolCallID, caseReusedOnce}:  {"AAEP-C-052"},
+		{DuplicateEventConflict, ""}:        {"AAEP-C-050"},
+	},
+	callTraits: callTraits{onceUnderID: true, announcesStart: true, endsByCorrelation: true, endIsMust: true, onePublisher: true},
+}
+
+var aaepSessions = &trackedSessions{
+	restore: func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) {
+		w.aaep = aaep.Restore(d.aaep)
+		ts.countRunningSessions(w, false, w.aaep.IsRunning())
+		ts.retractSilence(w, f, d)
+	},
+	storedItems: func(w *protocolSession) int { return w.aaep.StoredItems() },
+	expire: func(ts *trackers, w *protocolSession) *catalogue.Finding {
+		silence := w.aaep.SilenceFinding()
+		if silence != nil {
+			ts.findings.ReportSessionFinding(&fact.Fact{Protocol: subject.ProtoAAEP}, *w.origin, silence)
+		}
+		return silence
+	},
+	tombstone: func(ts *trackers, w *protocolSession, d *trackerTombstone) {
+		d.aaep = w.aaep.Tombstone()
+		ts.countRunningSessions(w, w.aaep.IsRunning(), false)
+	},
+}
+
+// trackAAEPEvent hands an event to its session, a reply to its question and a handshake to
+// its publisher's negotiations. Requests and decisions have none of them.
+func trackAAEPEvent(e *engine, f *fact.Fact, n novelty) {
+	switch {
+	case aaep.EventOf(f) == nil:
+		e.findings.reportEventFindings(nil, f)
+	case f.Kind == fact.KindQuestionReply:
+		e.replies.RouteQuestionReply(f)
+	case aaep.EventOf(f).IsHandshake():
+		e.negotiations.HandleHandshake(f, e)
+	case f.Key.Session != noSession:
+		e.trackAAEP(e.ensureProtocolSession(f), f, n)
+	default:
+		e.findings.reportEventFindings(nil, f)
+		e.findings.ReportSessionFindings(f, f.Origin, aaep.EventHints(aaep.EventOf(f)))
+	}
+}
+
+func refuseAAEPEvent(e *engine, f *fact.Fact) {
+	if aaep.EventOf(f) != nil {
+		aaep.EventOf(f).Seq, aaep.EventOf(f).At = f.Seq, f.At
+		e.findings.ReportSessionFindings(f, f.Origin, aaep.EventFindings(aaep.EventOf(f)))
+		f.RefusedNumber = aaep.EventOf(f).Number
+	}
+}
+
+// noteRefusedAAEP notes the number of a refused event in its session, if that is followed.
+func noteRefusedAAEP(e *engine, f *fact.Fact) {
+	if f.RefusedNumber == nil {
+		return
+	}
+	key := f.Key
+	if e.opts.fromRecording { // else the subject names its session
+		key.Session = cmp.Or(f.RefusedSession, key.Session)
+	}
+	if w := e.trackers.find(key, f.Protocol); w != nil {
+		e.findings.ReportSessionFindings(f, *w.origin, w.aaep.NoteRefusedNumber(*f.RefusedNumber, f.EventID, f.Seq))
+	}
+}
+
+func (e *engine) trackAAEP(w *protocolSession, f *fact.Fact, n novelty) {
+	e.findings.reportEventFindings(w, f)
+	if n != novel {
+		return
+	}
+	e.trackers.applyAAEP(w, f)
+	e.replies.RecordReplyToken(w.aaep, *w.origin, f)
+}
+
+// applyAAEP applies an event to its session.
+func (ts *trackers) applyAAEP(w *protocolSession, f *fact.Fact) {
+	aaep.EventOf(f).Seq, aaep.EventOf(f).At, aaep.EventOf(f).FromRecording, aaep.EventOf(f).RecordedUntil = f.Seq, f.At, ts.opts.fromRecording, ts.opts.recordedUntil
+	before, stray := w.aaep.IsRunning(), w.aaep.NeverStarted()
+	found := w.aaep.Apply(aaep.EventOf(f))
+	ts.countRunningSessions(w, before, w.aaep.IsRunning())
+	ts.accountStoredItems(w)
+	ts.findings.ReportSessionFindings(f, *w.origin, found)
+	if f.Kind == fact.KindPre {
+		if asked, accepted, explicit := w.aaep.Confirmation(aaep.EventOf(f)); asked.Seq != 0 {
+			f.Confirmation = &fact.Confirmation{Asked: fact.ConfirmingMessage{Id: asked.ID, Seq: asked.Seq, At: asked.At}, Accepted: fact.ConfirmingMessage{Id: accepted.ID, Seq: accepted.Seq, At: accepted.At}, Explicit: explicit}
+		}
+	}
+	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.Key.Publisher()] > 0 {
+		ts.findings.ReportSessionFinding(f, *w.origin, fact.SingleEventFinding("AAEP-C-054", "", f))
+	}
+}
+
+// retractSilence takes back that a session fell silent.
+func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d trackerTombstone) {
+	if d.silence == nil {
+		return
+	}
+	ts.findings.ReportSessionFinding(f, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.EventID},
+		Seqs: []uint64{f.Seq}, Replaces: d.silence, RetractsOnly: true})
+	d.silence = nil
+	ts.tombstones.Put(w.ID(), d)
+}
+
+// followedAAEP are the sessions of AAEP that are followed.
+type followedAAEP struct{ ts *trackers }
+
+// Touch implements the sessions of the replies.
+func (a followedAAEP) Touch(key fact.SessionKey) (*aaep.Session, fact.Origin) {
+	w := a.ts.touch(protocolSessionKey{key, subject.ProtoAAEP})
+	if w == nil {
+		return nil, fact.Origin{}
+	}
+	return w.aaep, *w.origin
+}
+
+// The row of AgentHook: its checks and how its events are read are in package correlation/agenthook.
+
+var agentHookProtocol = &protocolRow{
+	Protocol: agenthook.Protocol, wordCode: 2, missingCheck: "AH-C-079",
+	track: trackAgentHookEvent, refuse: refuseAgentHookEvent, noteDecided: (*trackers).noteDecidedCall, sessions: agentHookSessions,
+	checkOrphan: (*judge).checkOrphan,
+	unreadable:  func(strictjson.Code) string { return "AH-C-001" },
+	effectFirst: "AAEP-C-089",
+	equivalents: agentHookEquivalents,
+	callTraits: callTraits{
+		requestAnnounces: true, mustBeAnswered: true, rulesApprovals: true, rulesEnds: true,
+	},
+}
+
+// agentHookEquivalents are the checks of AgentHook that a violation of one of our rules
+// breaks.
+var agentHookEquivalents = map[findingCase][]string{
+	{ExecutedDespiteDeny, ""}:                         {"AH-C-075"},
+	{ExecutedWhileAskPending, ""}:                     {"AH-C-076"},
+	{ExecutedWhileAskPending, caseApprovalMismatch}:   {"AH-C-076", "AH-C-104"},
+	{ExecutedWhileAskPending, caseApprovalLate}:       {"AH-C-076", "AH-C-103"},
+	{ExecutedWhileAskPending, caseApprovalRefused}:    {"AH-C-076", "AH-C-103"},
+	{ExecutedWhileAskPending, caseApprovalUnrecorded}: {"AH-C-076", "AH-C-105"},
+	{ExecutedAfterExpiry, caseApprovalExpired}:        {"AH-C-103"},
+	{ExecutedWithoutVerdict, caseOnlyClaimed}:         {"AH-C-082"},
+	{ExecutedBeforeVerdict, ""}:                       {"AH-C-083"},
+	{ExecutedBeforeVerdict, caseRecordedLate}:         {"AH-C-083"},
+	{ExecutedBeforeVerdict, detailDeniedLate}:         {"AH-C-083"},
+	{InputDrift, ""}:                                  {"AH-C-080"},
+	{OrphanCompletion, caseOrphan}:                    {"AH-C-078"},
+	{ReusedToolCallID, caseReusedOpen}:                {"AH-C-052"},
+	{ForgedRecord, caseClaim}:                         {"AH-C-082"},
+	{ForgedRecord, caseClaimNotRun}:                   {"AH-C-082"},
+	{ForgedRecord, caseClaimAlone}:                    {"AH-C-082"},
+	{DuplicateEventConflict, ""}:                      {"AH-C-050"},
+}
+
+var agentHookSessions = &trackedSessions{
+	restore: func(_ *trackers, w *protocolSession, _ *fact.Fact, d trackerTombstone) {
+		w.hook = agenthook.Restore(d.hook)
+	},
+	storedItems: func(w *protocolSession) int { return w.hook.StoredItems() },
+	expire:      func(*trackers, *protocolSession) *catalogue.Finding { return nil },
+	tombstone:   func(_ *trackers, w *protocolSession, d *trackerTombstone) { d.hook = w.hook.Tombstone() },
+}
+
+// trackAgentHookEvent hands an event to its session. Decisions, and events that name no
+// session, have none.
+func trackAgentHookEvent(e *engine, f *fact.Fact, n novelty) {
+	if agenthook.EventOf(f) != nil && f.Key.Session != noSession {
+		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
+		return
+	}
+	e.findings.reportEventFindings(nil, f)
+	if agenthook.EventOf(f) == nil {
+		return
+	}
+	if n == novel {
+		e.declarations.ApplyRegistration(f)
+		e.declarations.CheckDeclared(f.Origin, f, nil)
+	}
+	e.findings.ReportSessionFindings(f, f.Origin, agenthook.EventFindings(agenthook.EventOf(f)))
+}
+
+func refuseAgentHookEvent(e *engine, f *fact.Fact) {
+	if agenthook.EventOf(f) != nil {
+		agenthook.EventOf(f).Seq, agenthook.EventOf(f).At = f.Seq, f.At
+		e.findings.ReportSessionFindings(f, f.Origin, agenthook.EventFindings(agenthook.EventOf(f)))
+	}
+}
+
+func (e *engine) trackAgentHook(w *protocolSession, f *fact.Fact, n novelty) {
+	e.findings.reportEventFindings(w, f)
+	if n != novel {
+		w.hook.ApplyAmended(agenthook.EventOf(f))
+		return
+	}
+	agenthook.EventOf(f).Seq, agenthook.EventOf(f).At = f.Seq, f.At
+	e.declarations.ApplyRegistration(f)
+	e.calls.setWebVerdict(f)
+	if s := e.calls.find(f.Key); s != nil && f.Kind == fact.KindSessionEnd && s.askedAdmission {
+		w.hook.NoteCallRequested()
+	}
+	e.trackers.applyAgentHook(w, f)
+	e.attestations.CheckNonce(*w.origin, f)
+	e.attestations.CheckHookFingerprints(*w.origin, f)
+	e.approvals.checkApprovalEvent(w, f)
+	e.declarations.CheckDeclared(*w.origin, f, w.hook)
+}
+
+// applyAgentHook applies an event to its session.
+func (ts *trackers) applyAgentHook(w *protocolSession, f *fact.Fact) {
+	found := w.hook.Apply(agenthook.EventOf(f))
+	ts.accountStoredItems(w)
+	ts.findings.ReportSessionFindings(f, *w.origin, found)
+}
+
+// noteDecidedCall tells the session of a call that a verdict on it is on record
+// (AH-C-032).
+func (ts *trackers) noteDecidedCall(c *call, f *fact.Fact) {
+	if f.Kind != fact.KindPre && f.Kind != fact.KindDecision || !c.hasPre || len(c.decisions) == 0 {
+		return
+	}
+	if w, ok := ts.sessions.Peek(protocolSessionKey{f.Key, subject.ProtoAgentHook}); ok && w.hook != nil {
+		ts.findings.ReportSessionFindings(f, *w.origin, w.hook.NoteDecided(c.id, c.preEvent))
+	}
+}
+
+// checkOutsideGate: the session's attestation claims a gate that this call did not
+// go through (AH-C-084).
+func (ts *trackers) checkOutsideGate(c *call, f *fact.Fact) {
+	w, ok := ts.sessions.Peek(protocolSessionKey{f.Key, subject.ProtoAgentHook})
+	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
+	if ok && !said && f.Effect != fact.NoEffect && w.hook.ClaimsGate() {
+		c.addRetractable("AH-C-084", ts.findings.reportCheck("AH-C-084", c, f, findingFrom(c.firstEvent(), f.EventID)))
+	}
+}
+
+// checkOrphan: a completion that nothing was before went around the gate, and
+// one that came again may contradict the first (AH-C-089).
+func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact.Fact) {
+	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
+	switch {
+	case before == nil:
+		j.trackers.checkOutsideGate(c, f)
+	case before.outcome != f.Outcome:
+		j.findings.reportCheck("AH-C-089", c, f, findingFrom(before.postEvent, f.EventID).withEventsOf(before))
+	}
+}
+
+// applyPublisherChange takes what is in force now.
+func (c *Correlator) applyPublisherChange(m events.LogMessage, p subject.Parsed) {
+	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
+		return
+	}
+	change, err := events.DecodeRecord[events.PublisherChange](m.Body)
+	if err != nil {
+		return
+	}
+	c.engine.declarations.Replace(change, m)
+}
+
+// setWebVerdict looks for the recorded verdict on a web action, which waits for it
+// like a call (AH-C-145).
+func (cs *calls) setWebVerdict(f *fact.Fact) {
+	if !agenthook.EventOf(f).AnnouncesWebAction() {
+		return
+	}
+	s := cs.find(f.Key)
+	if s == nil {
+		return
+	}
+	c := s.findNamed(f.EventID, func(c *call) bool { return c.hasEvent(f.EventID) })
+	if c != nil && c.lastDecision() != nil {
+		agenthook.EventOf(f).SetRecordedVerdict(string(c.lastDecision().Verdict))
+	}
+}
+
+// The row of AUMP; its checks are in package correlation/aump.
+
+var aumpProtocol = &protocolRow{
+	Protocol: aump.Protocol, wordCode: 6, missingCheck: missingOfRequests,
+	track: func(e *engine, f *fact.Fact, n novelty) {
+		e.findings.reportEventFindings(nil, f)
+		if n == novel {
+			e.mandates.CheckEvidence(f)
+		}
+	},
+	noteNumber:  func(e *engine, f *fact.Fact) { e.mandates.NoteNumber(f) },
+	unreadable:  func(strictjson.Code) string { return "AUMP-E-001" },
+	equivalents: map[findingCase][]string{{DuplicateEventConflict, ""}: {"AUMP-E-012"}},
+}
+
+// applyMandateChange takes what changed among the mandates.
+func (c *Correlator) applyMandateChange(m events.LogMessage, p subject.Parsed) {
+	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
+		return
+	}
+	change, err := events.DecodeRecord[events.MandateChange](m.Body)
+	if err != nil {
+		return
+	}
+	c.engine.mandates.ApplyChange(change, m.Time)
+}
+
+// The rows of aioc; how its trace events are read is in package correlation/aioc.
+var (
+	toolProtocol    = &protocolRow{Protocol: aioc.ToolProtocol, wordCode: 3, missingCheck: missingOfRequests}
+	handoffProtocol = &protocolRow{Protocol: aioc.HandoffProtocol, wordCode: 4, missingCheck: missingOfRequests, isHandoffTo: aioc.IsHandoffTo}
+)
+
+// applyTrace takes a trace event, which must be signed as decisions are.
+func (c *Correlator) applyTrace(m events.LogMessage, p subject.Parsed, f *fact.Fact) {
+	if what := c.signatureDefect(&m, fact.VerifiedSignature{}); what != "" {
+		c.reportForged(f, caseTrace, what)
+		return
+	}
+	switch id, defect := c.engine.traces.Receive(m, p, f); {
+	case defect == aioc.ErrSubject:
+		c.reportForged(f, caseTraceSubject, defect.Error())
+	case defect == aioc.ErrAgain:
+		c.engine.stats.Duplicates++
+	case defect != nil:
+		c.reportForged(f, caseTrace, defect.Error())
+	default:
+		c.engine.calls.attachTrace(f, id)
+	}
+}
+
+// attachTrace notes the event in its call's timeline. A call that its deny has
+// closed was emitted before, and is not emitted again for it.
+func (cs *calls) attachTrace(f *fact.Fact, decisionID string) {
+	s := cs.find(f.Key)
+	if s == nil {
+		return
+	}
+	if c := s.callOfDecision(decisionID); c != nil {
+		c.addStep(stepTraced, f)
+	}
+}

@@ -2,12 +2,24 @@ package correlation
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // The same call in both protocols: hookView and wireView are its events.
@@ -68,14 +80,14 @@ func TestBothProtocols(t *testing.T) {
 				} else if got := rulesOf(r.findings); !slices.Contains(got, despiteDeny) {
 					t.Errorf("findings %v", got)
 				}
-				if !slices.Equal(c.Protocols, []string{protoAAEP, protoAgentHook}) || c.Occurrence != 1 || c.Match != tc.match || c.ExecutionSeq == 0 {
+				if !slices.Equal(c.Protocols, []string{subject.ProtoAAEP, subject.ProtoAgentHook}) || c.Occurrence != 1 || c.Match != tc.match || c.ExecutionSeq == 0 {
 					t.Errorf("call %+v", c)
 				}
 				if steps := len(c.Timeline); steps != 6 {
 					t.Errorf("%d steps: %+v", steps, c.Timeline)
 				}
 				for _, s := range c.Timeline {
-					if s.Protocol == c.Protocol || s.Protocol != "" && s.Protocol != protoAAEP && s.Protocol != protoAgentHook {
+					if s.Protocol == c.Protocol || s.Protocol != "" && s.Protocol != subject.ProtoAAEP && s.Protocol != subject.ProtoAgentHook {
 						t.Errorf("step %+v of a call of %s", s, c.Protocol)
 					}
 				}
@@ -136,7 +148,7 @@ func TestProposalAndEvents(t *testing.T) {
 	l.event(post(2))
 	r := l.run()
 	wantRules(t, r.findings)
-	if c := r.only(t); !slices.Equal(c.Protocols, []string{protoAgentHook, "tool"}) || c.Match != matchEqual || c.Timeline[0].Protocol != "tool" {
+	if c := r.only(t); !slices.Equal(c.Protocols, []string{subject.ProtoAgentHook, "tool"}) || c.Match != matchEqual || c.Timeline[0].Protocol != "tool" {
 		t.Errorf("call %+v", c)
 	}
 }
@@ -352,6 +364,233 @@ func TestDurationsPairByCorrelation(t *testing.T) {
 	for _, f := range l.run().checks {
 		if f.Rule == "AAEP-C-086" {
 			t.Errorf("%s %v", f.Explanation, f.EventIDs)
+		}
+	}
+}
+
+// ofProtocols are the files that may name a protocol in a generic folder: the tables. The code
+// of one protocol is in its own folder.
+var ofProtocols = regexp.MustCompile(`^protocols\.go$`)
+
+// genericFolders are the folders of code that is of no protocol.
+var genericFolders = []string{".", "fact", "internal/eventtime", "internal/snapshot", "internal/tables"}
+
+// TestGenericCodeNamesNoProtocol: no import and no identifier of generic code names a
+// protocol. Generic code asks the row.
+func TestGenericCodeNamesNoProtocol(t *testing.T) {
+	name := regexp.MustCompile(`(?i:agent_?hook|hooksession|aaep|aump|aioc|aana|^hook$)|^Proto[A-Z]|^proto[A-Z]`)
+	var found []string
+	read := 0
+	for _, dir := range genericFolders {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := read
+		for _, e := range entries {
+			file := filepath.Join(dir, e.Name())
+			if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || ofProtocols.MatchString(e.Name()) {
+				continue
+			}
+			read++
+			tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(tree, func(n ast.Node) bool {
+				what := ""
+				switch x := n.(type) {
+				case *ast.ImportSpec:
+					what = x.Path.Value
+				case *ast.Ident:
+					what = x.Name
+				}
+				if name.MatchString(what) {
+					found = append(found, file+": "+what)
+				}
+				return true
+			})
+		}
+		if read == before {
+			t.Errorf("no generic file was read in %s", dir)
+		}
+	}
+	if read < 20 {
+		t.Fatalf("only %d generic files were read", read)
+	}
+	for _, f := range found {
+		t.Errorf("%s names a protocol; ask its row in protocols.go", f)
+	}
+}
+
+// toyProtocol is a protocol of this test alone: {"toy":"start"|"finish","id":…,"call":…,"tool":…}.
+var toyProtocol = &protocolRow{
+	Protocol: fact.Protocol{Token: "toy", Decode: func(d *fact.Decoder, in fact.EventMessage, r *fact.DecodedEvent) {
+		var e struct {
+			Toy     string `json:"toy"`
+			ID      string `json:"id"`
+			Session string `json:"session"`
+			Call    string `json:"call"`
+			Tool    string `json:"tool"`
+		}
+		if r.ReadError = strictjson.Unmarshal(in.Data, &e); r.ReadError != nil {
+			return
+		}
+		f := &r.Fact
+		f.EventID = e.ID
+		f.SetCall(e.Call, e.Tool)
+		switch {
+		case in.Request:
+			f.Kind = fact.KindRequest
+		case e.Toy == "start":
+			f.Kind = fact.KindPre
+		case e.Toy == "finish":
+			f.Kind, f.Effect, f.Outcome = fact.KindPost, fact.HadEffect, "success"
+		}
+		r.SetSession(in.Subject, e.Session)
+	},
+		DecodesRequests: true},
+}
+
+func addToyProtocol(t *testing.T) {
+	before := protocols
+	setProtocols(append(slices.Clone(before), toyProtocol)...)
+	t.Cleanup(func() { setProtocols(before...) })
+}
+
+// TestToyProtocolIsCorrelated: one row is enough for a protocol to be correlated. Its calls
+// are linked with admissions, and what ran without a beginning, against a deny, or never
+// ended is found.
+func TestToyProtocolIsCorrelated(t *testing.T) {
+	addToyProtocol(t)
+	toy := func(l *ledger, typ, call string) {
+		l.put(space.Event("acme", "rt1", "toy", "s1", typ), nil, encode(tree{"toy": typ, "id": typ + call, "session": "s1", "call": call, "tool": "dig"}))
+	}
+	admit := func(l *ledger, call string, v events.Verdict) {
+		e := tree{"toy": "start", "id": "start" + call, "session": "s1", "call": call, "tool": "dig"}
+		l.put(space.Request("acme", "rt1", "toy", "s1"), map[string][]string{events.HeaderDecisionID: {"d" + call}}, encode(e))
+		l.signed(events.Decision{DecisionID: "d" + call, EventID: "start" + call, Tenant: "acme", Source: "rt1", Session: "s1", Protocol: "toy", Tool: "dig",
+			ToolCallID: call, Verdict: v, Reasons: []events.Reason{}, DecidedAt: events.At(l.now), ExpiresAt: events.At(l.now.Add(60e9))}, signer)
+	}
+	for _, tc := range []struct {
+		name string
+		play func(l *ledger)
+		want []string
+	}{
+		{"linked", func(l *ledger) { admit(l, "c1", events.Allow); toy(l, "start", "c1"); toy(l, "finish", "c1") }, nil},
+		{"orphan", func(l *ledger) { toy(l, "finish", "c1") }, []string{OrphanCompletion}},
+		{"denied but ran", func(l *ledger) { admit(l, "c1", events.Deny); toy(l, "start", "c1"); toy(l, "finish", "c1") }, []string{ExecutedDespiteDeny}},
+		{"no verdict", func(l *ledger) { toy(l, "start", "c1"); toy(l, "finish", "c1") }, []string{ExecutedWithoutVerdict}},
+		{"never ended", func(l *ledger) { admit(l, "c1", events.Allow); toy(l, "start", "c1"); l.idle(90_000) }, []string{MissingCompletion}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			tc.play(l)
+			r := l.run()
+			var got []string
+			for _, f := range slices.Concat(r.findings, r.checks) {
+				got = append(got, f.Rule)
+			}
+			slices.Sort(got)
+			slices.Sort(tc.want)
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("findings %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// maxMethods bounds the methods of one type: a type with more is several parts.
+const maxMethods = 40
+
+// partRecords are the types that a part's state is made of. Their methods belong to it.
+var partRecords = map[string]string{"session": "calls", "call": "calls"}
+
+// partFields are the fields of the engine's parts, by part. A part's field in the engine
+// has the name of its type.
+func partFields() map[string][]string {
+	parts := map[string][]string{}
+	for f := range reflect.TypeFor[engine]().Fields() {
+		if f.Type.Kind() != reflect.Pointer || f.Type.Elem().Name() != f.Name {
+			continue
+		}
+		for g := range f.Type.Elem().Fields() {
+			parts[f.Name] = append(parts[f.Name], g.Name)
+		}
+	}
+	return parts
+}
+
+// TestPartsOwnTheirState: only a part's own methods touch its fields, and no type has more
+// methods than can be learnt.
+func TestPartsOwnTheirState(t *testing.T) {
+	parts := partFields()
+	if len(parts) < 10 {
+		t.Fatalf("the engine has the parts %v", slices.Sorted(maps.Keys(parts)))
+	}
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := token.NewFileSet()
+	methods := map[string]int{}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(files, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			fn, is := d.(*ast.FuncDecl)
+			if !is {
+				continue
+			}
+			owner := receiverType(fn)
+			methods[owner]++
+			ast.Inspect(fn, func(n ast.Node) bool {
+				outer, is := n.(*ast.SelectorExpr)
+				if !is {
+					return true
+				}
+				inner, is := outer.X.(*ast.SelectorExpr)
+				if outer.Sel.Name == "opts" { // the engine gives them to every part
+					return true
+				}
+				if is && slices.Contains(parts[inner.Sel.Name], outer.Sel.Name) && inner.Sel.Name != owner && inner.Sel.Name != partRecords[owner] {
+					t.Errorf("%s: a method of %q touches %s.%s", files.Position(outer.Pos()), owner, inner.Sel.Name, outer.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+	delete(methods, "") // functions
+	for name, n := range methods {
+		if n > maxMethods {
+			t.Errorf("%s has %d methods, at most %d can be learnt", name, n, maxMethods)
+		}
+	}
+}
+
+// receiverType is the name of the type that a method belongs to, "" for a function.
+func receiverType(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return ""
+	}
+	e := fn.Recv.List[0].Type
+	for {
+		switch x := e.(type) {
+		case *ast.StarExpr:
+			e = x.X
+		case *ast.IndexListExpr:
+			e = x.X
+		case *ast.IndexExpr:
+			e = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return ""
 		}
 	}
 }

@@ -1,9 +1,14 @@
 package correlation
 
 import (
+	"cmp"
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Rule is one entry of the catalogue.
@@ -257,17 +262,215 @@ var ruleList = []*Rule{
 }
 
 // approvalDetail says why an approval does not count.
-func approvalDetail(c *call, f *fact, a approval) string {
+func approvalDetail(c *call, f *fact.Fact, a fact.Approval) string {
 	want := c.awaitedApproval()
 	switch {
-	case a.status == "" || a.status == statusPending:
+	case a.Status == "" || a.Status == fact.StatusPending:
 		return ""
-	case a.status != statusApproved:
+	case a.Status != fact.StatusApproved:
 		return caseApprovalRefused
-	case !agreeIfKnown(a.workflow, want.workflow) || !agreeIfKnown(a.action, want.action):
+	case !agreeIfKnown(a.Workflow, want.Workflow) || !agreeIfKnown(a.Action, want.Action):
 		return caseApprovalMismatch
 	case c.approvedBy(a):
 		return caseApprovalUnrecorded
 	}
 	return caseApprovalLate
+}
+
+// checkRules are the implemented checks of the protocols as rules.
+var checkRules = func() map[string]*Rule {
+	m := map[string]*Rule{}
+	for _, c := range catalogue.All() {
+		if c.Status == catalogue.Implemented {
+			m[c.ID] = &Rule{Name: c.ID, Severity: c.Severity, Refs: []string{c.Ref}, Explanation: c.Explanation, Remedy: c.Remedy, isCheck: true}
+		}
+	}
+	return m
+}()
+
+// equivalentChecks are the checks that a violation of one of our rules breaks. A
+// recorded reason excuses AH-C-080.
+func equivalentChecks(r *Rule, c *call, f *fact.Fact, v *findingSpec) []string {
+	protocol := f.Protocol
+	if protocol == "" && c != nil {
+		protocol = c.protocol
+	}
+	if r == ruleDrift && v.caseOf == "" && f.HasMutationReason {
+		return nil
+	}
+	return rowOf(protocol).equivalents[findingCase{r.Name, v.caseOf}]
+}
+
+// missingRule is the protocol's check behind missing_completion, nil if it has none.
+func (x *details) missingRule() *Rule {
+	return checkRules[x.announcingProtocol().missingCheck]
+}
+
+// announcingProtocol is the row of the protocol that announced a call; of one that was not
+// announced, that of the first fact about it.
+func (x *details) announcingProtocol() *protocolRow {
+	return rowOf(cmp.Or(x.preProtocol, x.protocol))
+}
+
+// ReportSessionFinding emits what a session found, and gives the finding's id.
+func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, b *catalogue.Finding) string {
+	rule, about, v := fs.sessionFindingSpec(f, who, b)
+	if b.Replaces != nil {
+		_, _, old := fs.sessionFindingSpec(f, who, b.Replaces)
+		_, id := identifyFinding(checkRules[b.Replaces.Check], nil, fs.findingSubject(f, who, b.Replaces), old)
+		back := *v
+		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
+		fs.emitFinding(checkRules[b.Replaces.Check], nil, about, &back)
+		if b.RetractsOnly {
+			return id
+		}
+	}
+	return fs.emitFinding(rule, nil, about, v)
+}
+
+func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, b *catalogue.Finding) (*Rule, *fact.Fact, *findingSpec) {
+	v := findingFrom(b.Events...).withCase(b.Case).withText(b.Text).withSeverity(b.Severity)
+	v.seqs = append(v.seqs, b.Seqs...)
+	if f.Kind == fact.KindQuestionReply || len(v.events) == 0 { // replies have no ids
+		v.withContent(f.ContentSum)
+	}
+	return checkRules[b.Check], fs.findingSubject(f, who, b), v
+}
+
+// findingSubject is whom and what a breach is about.
+func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, b *catalogue.Finding) *fact.Fact {
+	about := &fact.Fact{Origin: who, Protocol: f.Protocol}
+	if b.Call != "" {
+		about.CallID = fact.BoundID(b.Call)
+		about.SetCallKey(fact.CallKeyOf(b.Call, ""))
+	}
+	return about
+}
+
+// unreadableCheck is the check that an event breaks that strict decoding refuses, "" if
+// its protocol has none.
+func unreadableCheck(p *protocolRow, code strictjson.Code) string {
+	if p.unreadable == nil {
+		return ""
+	}
+	return p.unreadable(code)
+}
+
+// reportCheck emits that a call breaks a check of its protocol.
+func (fs *findings) reportCheck(id string, c *call, f *fact.Fact, v *findingSpec) string {
+	return fs.emitFinding(checkRules[id], c, f, v)
+}
+
+// checkUnanswered: admission was asked for and never given, and nothing says that
+// the fail mode let the call pass (AH-C-073).
+func (j *judge) checkUnanswered(c *call, f *fact.Fact) {
+	if c.hasRequest && !c.failOpen && rowOf(f.Protocol).mustBeAnswered {
+		c.addRetractable("AH-C-073", j.findings.reportCheck("AH-C-073", c, f, findingFrom(c.firstEvent(), f.EventID)))
+	}
+}
+
+// checkUnnamedEnd: the end of a call does not carry the id that its beginning had
+// (AH-C-087).
+func (j *judge) checkUnnamedEnd(c *call, f *fact.Fact, inferred bool) {
+	if inferred && f.CallKey.Id == "" && rowOf(f.Protocol).rulesEnds && c.group.key.Id != "" {
+		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.EventID).withText("its end has no id"))
+	}
+}
+
+// What is derived from the table of protocols.
+
+// trackedSessions is how a protocol's sessions are followed. All of it is set.
+type trackedSessions struct {
+	restore     func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) // begins with what was kept
+	storedItems func(w *protocolSession) int
+	expire      func(ts *trackers, w *protocolSession) *catalogue.Finding // it has been idle for too long; what that proves, if anything
+	tombstone   func(ts *trackers, w *protocolSession, d *trackerTombstone)
+}
+
+// findingCase is a rule of ours with the case of a finding.
+type findingCase struct{ rule, caseOf string }
+
+// orphanRules are the rules and checks under which an orphan finding is made.
+var orphanRules []string
+
+func setProtocols(rows ...*protocolRow) {
+	protocols, orphanRules = rows, []string{OrphanCompletion}
+	for _, p := range rows {
+		if p.wordCode != 0 {
+			codedWords[p.wordCode-1] = p.Token
+		}
+		for of, checks := range p.equivalents {
+			if of.rule == OrphanCompletion {
+				orphanRules = append(orphanRules, checks...)
+			}
+		}
+	}
+	slices.Sort(orphanRules)
+}
+
+// protocolWordCode is how a compacted call writes the name of a protocol; 0: in full.
+func protocolWordCode(token string) byte { return rowOf(token).wordCode }
+
+// The checks of what admission itself says and records, which stands on the log
+// as everything else does.
+
+// missingRecordField says what the record of a resolved approval lacks (AH-C-108), "" if
+// nothing. Records that do not count their steps are not the admitter's.
+func missingRecordField(a events.Approval) string {
+	if a.Step == 0 || a.Refused != "" || (a.Status != fact.StatusApproved && a.Status != "denied") {
+		return ""
+	}
+	switch {
+	case a.Approver == "" && len(a.Approvers) == 0:
+		return "who"
+	case a.DecidedAt.IsZero():
+		return "when"
+	case a.Reason == "":
+		return "why"
+	case a.ActionID == "" && a.ActionDigest == "":
+		return "what"
+	}
+	return ""
+}
+
+func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
+	f := fact.Unread(m, p)
+	f.Origin = fact.OriginOf(a.Tenant, a.Source, a.Session)
+	c.engine.calls.recordApprovalStep(f, a)
+	if what := missingRecordField(a); what != "" {
+		c.engine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.ContentSum).withCase(what).withText("it does not say "+what))
+	}
+}
+
+// checkEffectFirst: a call began, as one protocol tells it, before another protocol
+// announced that it begins.
+func (j *judge) checkEffectFirst(c *call, f *fact.Fact) {
+	check := rowOf(f.Protocol).effectFirst
+	if check == "" || f.Effect == fact.NoEffect || f.StartedAt.IsZero() || c.invokedAt.IsZero() {
+		return
+	}
+	if f.StartedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
+		j.findings.reportCheck(check, c, f, findingFrom(c.invokedEvent, f.EventID))
+	}
+}
+
+// refuseEvent reports the checks that an invalid event breaks by itself. The event
+// changes no state: it opens no session, announces, ends and excuses no call, and
+// settles no question. Its meaning is not certain, and its publisher must not gain
+// by that. Only its number in its session or mandate counts: see arrived.
+func (e *engine) refuseEvent(f *fact.Fact) {
+	e.findings.reportEventFindings(nil, f)
+	if refuse := rowOf(f.Protocol).refuse; refuse != nil {
+		refuse(e, f)
+	}
+	e.noteRefusedNumber(f)
+}
+
+// noteRefusedNumber notes the number of an event that is refused, so that the events after it
+// do not seem to leave it out: the finding about the event itself says what is wrong.
+// A session of which nothing is known does not begin with it.
+func (e *engine) noteRefusedNumber(f *fact.Fact) {
+	if note := rowOf(f.Protocol).noteNumber; note != nil {
+		note(e, f)
+	}
 }

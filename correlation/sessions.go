@@ -2,8 +2,10 @@ package correlation
 
 import (
 	"slices"
-	"strconv"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -11,13 +13,11 @@ import (
 
 const noSession = subject.NoSession
 
-func itoa(n int) string { return strconv.Itoa(n) }
-
 // session is what is known of one (tenant, source, session).
 type session struct {
-	calls   *calls
-	*origin               // never changed, and shared
-	share   *tables.Share `snapshot:"-"` // its publisher in the table of sessions
+	calls        *calls
+	*fact.Origin               // never changed, and shared
+	share        *tables.Share `snapshot:"-"` // its publisher in the table of sessions
 
 	groups        callGroups
 	decisionIndex decisionIndex // under which decisions the session finds its calls
@@ -32,25 +32,25 @@ type session struct {
 	parentLinkRank int8 // the rank of what it belongs to, as far as that was known when it was active
 
 	occurrenceFloor int32 // highest occurrence among ids that were forgotten
-	lastActivity    activity
+	lastActivity    eventtime.Activity
 }
 
-func (s *session) ID() sessionKey { return s.key }
+func (s *session) ID() fact.SessionKey { return s.Key }
 
-func (s *session) Owner() tables.Holder { return s.key.publisher().holder() }
+func (s *session) Owner() tables.Holder { return s.Key.Publisher().Holder() }
 
 func (s *session) Holds(h *tables.Share) { s.share = h }
 
 // findGroup finds the group of a fact's call, nil if there is none.
-func (s *session) findGroup(f *fact) *callGroup {
-	if !f.groupLookedUp {
-		f.groupLookedUp, f.group = true, s.groups.get(f.callKey, f.callKeyHash())
+func (s *session) findGroup(f *fact.Fact) *callGroup {
+	if f.Found == nil {
+		f.Found = s.groups.get(f.CallKey, f.CallKeyHash())
 	}
-	return f.group
+	return f.Found.(*callGroup)
 }
 
 // ensureGroup finds the group of a fact's call, or makes it.
-func (s *session) ensureGroup(f *fact) *callGroup {
+func (s *session) ensureGroup(f *fact.Fact) *callGroup {
 	if sl := s.findGroup(f); sl != nil {
 		return sl
 	}
@@ -58,9 +58,10 @@ func (s *session) ensureGroup(f *fact) *callGroup {
 		s.forgetGroup()
 	}
 	s.calls.countIDs(s, 1)
-	f.group = newCallGroup(f.callKey, int(s.occurrenceFloor))
-	s.groups.add(f.group, f.callKeyHash())
-	return f.group
+	sl := newCallGroup(f.CallKey, int(s.occurrenceFloor))
+	s.groups.add(sl, f.CallKeyHash())
+	f.Found = sl
+	return sl
 }
 
 // forgetGroup drops the oldest id that no remembered call has. There is one:
@@ -174,7 +175,7 @@ func (s *session) findNamed(name string, fits func(*call) bool) *call {
 }
 
 // findInGroup is findNamed among the calls of one group.
-func (s *session) findInGroup(k callKey, name string, fits func(*call) bool) *call {
+func (s *session) findInGroup(k fact.CallKey, name string, fits func(*call) bool) *call {
 	bits := nameFilterBits(name)
 	if bits == 0 {
 		return nil
@@ -202,14 +203,14 @@ const linearLimit = 12
 
 // callGroup holds the occurrences of one tool call id.
 type callGroup struct {
-	key          callKey
+	key          fact.CallKey
 	calls        []*call // open and remembered, in the order they were opened
 	count        int     // occurrences so far
 	invokedEvent string  // event id of the first AAEP invocation under this id
 }
 
 // newCallGroup makes a group, with room for the usual one call.
-func newCallGroup(k callKey, count int) *callGroup {
+func newCallGroup(k fact.CallKey, count int) *callGroup {
 	made := &struct {
 		callGroup
 		usual [1]*call
@@ -259,7 +260,7 @@ func (s *callGroup) latestClosed(fits func(*call) bool) *call {
 
 // latestClosedLike is latestClosed for what fits no call with other arguments than a
 // fact's.
-func (s *callGroup) latestClosedLike(f *fact, fits func(*call) bool) *call {
+func (s *callGroup) latestClosedLike(f *fact.Fact, fits func(*call) bool) *call {
 	for i := len(s.calls) - 1; i >= 0; i-- {
 		if c := s.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
 			return c
@@ -278,7 +279,7 @@ type callGroups struct {
 func (s *callGroups) len() int { return len(s.list) }
 
 // get finds a group by its key and the hash of that.
-func (s *callGroups) get(k callKey, hash uint32) *callGroup {
+func (s *callGroups) get(k fact.CallKey, hash uint32) *callGroup {
 	if s.table == nil {
 		for i := len(s.hashes) - 1; i >= 0; i-- {
 			if s.hashes[i] == hash && s.list[i].key == k {
@@ -379,4 +380,215 @@ func (v *decisionIndex) put(id string, c *call) {
 func (v *decisionIndex) remove(id string) {
 	delete(v.byID, id)
 	v.list = slices.DeleteFunc(v.list, func(d decisionCall) bool { return d.id == id })
+}
+
+// trackers follow sessions as their protocol orders them (protocolRow.sessions), beside
+// the calls: which event may follow which, which question was asked, which output is
+// complete. Their bounds are Options.MaxSessions and storedItemLimit.
+type trackers struct {
+	opts     *engineOptions `snapshot:"-"` // given anew
+	timers   *timers
+	findings *findings
+
+	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
+	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
+	storedItems     int // of all sessions; at most the next
+	storedItemLimit int
+	runningSessions map[fact.SourceKey]int // sessions whose start is on the log, and their end is not
+}
+
+func newTrackers(t *timers, fs *findings) *trackers {
+	return &trackers{
+		timers: t, findings: fs, storedItemLimit: maxStoredItems,
+		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
+		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
+		runningSessions: map[fact.SourceKey]int{},
+	}
+}
+
+// find gives a session without noting that it is active, nil if it is not followed.
+func (ts *trackers) find(key fact.SessionKey, protocol string) *protocolSession {
+	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
+	return w
+}
+
+// touch gives a session and notes that it is active, nil if it is not followed.
+func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
+	w, followed := ts.sessions.Get(key)
+	if !followed {
+		return nil
+	}
+	w.lastActivity = ts.timers.CurrentActivity()
+	return w
+}
+
+// count is how many sessions are followed.
+func (ts *trackers) count() int { return ts.sessions.Len() }
+
+// hasRunning reports whether the start of a session is on the log, and its end is not.
+func (ts *trackers) hasRunning() bool { return len(ts.runningSessions) > 0 }
+
+// recount counts for every publisher what its sessions remember, in a restored table.
+func (ts *trackers) recount() {
+	for _, w := range ts.sessions.All() {
+		ts.sessions.Count(w.share, tables.ByWeight, w.storedItems)
+	}
+}
+
+// protocolSessionKey is one session in one protocol.
+type protocolSessionKey struct {
+	fact.SessionKey
+	protocol string
+}
+
+// protocolSession is a session that is followed.
+type protocolSession struct {
+	origin       *fact.Origin // shared, and never changed
+	protocol     string
+	lastActivity eventtime.Activity
+	protocolState
+	givenHints  map[string]bool // hints of schemas that were given
+	storedItems int
+	share       *tables.Share `snapshot:"-"` // its publisher in the table of flows
+}
+
+func (w *protocolSession) ID() protocolSessionKey {
+	return protocolSessionKey{w.origin.Key, w.protocol}
+}
+
+func (w *protocolSession) Owner() tables.Holder { return w.origin.Key.Publisher().Holder() }
+
+func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
+
+// accountStoredItems counts what a session remembers, and forgets others if all together remember
+// too much: see surplus.
+func (ts *trackers) accountStoredItems(w *protocolSession) {
+	before := w.storedItems
+	w.storedItems = rowOf(w.protocol).sessions.storedItems(w)
+	ts.storedItems += w.storedItems - before
+	ts.sessions.Count(w.share, tables.ByWeight, w.storedItems-before)
+	for ts.storedItems > ts.storedItemLimit {
+		old, any := ts.sessions.Surplus(tables.ByWeight, w.Owner(), w.ID())
+		if !any {
+			return
+		}
+		ts.forgetProtocolSession(old, trackerTombstone{})
+	}
+}
+
+// trackerTombstone is what is kept of a session that is not followed any more.
+type trackerTombstone struct {
+	protocolTombstone
+}
+
+// expireProtocolSessions forgets the sessions that have been idle for too long.
+func (ts *trackers) expireProtocolSessions() {
+	for {
+		w, ok := ts.sessions.Oldest()
+		if !ok {
+			return
+		}
+		if until, idle := ts.timers.CheckIdle(w.lastActivity, eventtime.SessionIdle); !idle {
+			ts.timers.wakeAt(until)
+			return
+		}
+		d := trackerTombstone{}
+		d.silence = rowOf(w.protocol).sessions.expire(ts, w)
+		ts.forgetProtocolSession(w, d)
+	}
+}
+
+func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
+	rowOf(w.protocol).sessions.tombstone(ts, w, &d)
+	ts.storedItems -= w.storedItems
+	ts.sessions.Count(w.share, tables.ByWeight, -w.storedItems)
+	ts.tombstones.Put(w.ID(), d)
+	ts.sessions.Remove(w.ID())
+}
+
+// active gives the session of a fact and notes that it is active, nil if it is not
+// followed.
+func (ts *trackers) active(f *fact.Fact) *protocolSession {
+	w, followed := ts.sessions.GetHashed(protocolSessionKey{f.Key, f.Protocol}, f.ProtocolSessionHash())
+	if !followed {
+		return nil
+	}
+	w.lastActivity = ts.timers.CurrentActivity()
+	return w
+}
+
+// follow begins to follow the session of a fact, in the place of another one if there is
+// no room.
+func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
+	key := protocolSessionKey{f.Key, f.Protocol}
+	if ts.sessions.Len() >= ts.opts.MaxSessions {
+		if old, any := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().Holder(), key); any {
+			ts.forgetProtocolSession(old, trackerTombstone{})
+		}
+	}
+	d, _ := ts.tombstones.Get(key)
+	w := &protocolSession{origin: o, protocol: f.Protocol, lastActivity: ts.timers.CurrentActivity()}
+	rowOf(f.Protocol).sessions.restore(ts, w, f, d)
+	ts.sessions.Add(w)
+	return w
+}
+
+// reportEventFindings reports the checks that an event fails by itself; hints once a session.
+func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
+	for _, b := range f.EventFindings {
+		if b.Severity == events.SeverityInfo && w != nil {
+			if w.givenHints[b.Check+b.Case] {
+				continue
+			}
+			if w.givenHints == nil {
+				w.givenHints = map[string]bool{}
+			}
+			w.givenHints[b.Check+b.Case] = true
+		}
+		fs.ReportSessionFinding(f, f.Origin, b)
+	}
+}
+
+func (fs *findings) ReportSessionFindings(f *fact.Fact, who fact.Origin, found []*catalogue.Finding) {
+	for _, b := range found {
+		fs.ReportSessionFinding(f, who, b)
+	}
+}
+
+// nextProtocolSessionIdle is when the next session may have been idle for long.
+func (ts *trackers) nextProtocolSessionIdle(next *eventtime.Earliest) {
+	if w, ok := ts.sessions.Oldest(); ok {
+		at, _ := ts.timers.CheckIdle(w.lastActivity, eventtime.SessionIdle)
+		next.KeepEarlier(at)
+	}
+}
+
+func (k protocolSessionKey) Hash() uint32 {
+	return fact.ProtocolSessionHash(k.SessionKey.Hash(), k.protocol)
+}
+
+// ReportEventFindings implements fact.Reporter.
+func (fs *findings) ReportEventFindings(f *fact.Fact) { fs.reportEventFindings(nil, f) }
+
+// ReportCheck implements fact.Reporter.
+func (fs *findings) ReportCheck(check string, f *fact.Fact, content fact.Sum, text string) {
+	fs.emitFinding(checkRules[check], nil, f, findingFrom().withContent(content).withText(text))
+}
+
+// RetractCheck implements fact.Reporter.
+func (fs *findings) RetractCheck(check, id string, f *fact.Fact, because, why string) {
+	fs.reportCheck(check, nil, f, findingFrom(because).withContent(f.ContentSum).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(id).withText(why))
+}
+
+// countRunningSessions keeps how many AAEP sessions of a publisher are running.
+func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
+	k := fact.SourceKey{Tenant: w.origin.Key.Tenant, Source: w.origin.Key.Source}
+	switch {
+	case after && !before:
+		ts.runningSessions[k]++
+	case before && !after:
+		if ts.runningSessions[k]--; ts.runningSessions[k] <= 0 {
+			delete(ts.runningSessions, k)
+		}
+	}
 }

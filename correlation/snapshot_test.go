@@ -2,17 +2,24 @@ package correlation
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
-	"github.com/countersign-dev/countersign/events"
 	"pgregory.net/rapid"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // goingOn applies a log with a snapshot and a restoration in the middle.
@@ -43,6 +50,16 @@ func clearField(f reflect.Value) {
 	reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem().SetZero()
 }
 
+// repack lays a table that a part holds out as a restored one.
+func repack(part any, field string) {
+	f := reflect.ValueOf(part).Elem().FieldByName(field)
+	table := reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem().Interface().(interface {
+		Pack() any
+		Unpack(any)
+	})
+	table.Unpack(table.Pack())
+}
+
 // sameState compares everything that two correlators know. Windows that have
 // come round may lie otherwise in memory; they are compared as they are written.
 func sameState(t testing.TB, a, b *Correlator) {
@@ -63,7 +80,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 		c.engine.calls.sessions.Unpack(c.engine.calls.sessions.Pack())
 		c.engine.trackers.sessions.Unpack(c.engine.trackers.sessions.Pack())
 		c.engine.history.sources.Unpack(c.engine.history.sources.Pack())
-		c.engine.negotiations.byPublisher.Unpack(c.engine.negotiations.byPublisher.Pack())
+		repack(c.engine.negotiations, "byPublisher")
 		c.engine.calls.denials.Unpack(c.engine.calls.denials.Pack())
 		c.engine.recount()
 		opts := c.engine.opts
@@ -186,8 +203,8 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "correlation.mandates.opts",
-	"correlation.trackers.opts", "correlation.negotiations.opts", "correlation.replies.opts", "correlation.timers.nextTimer",
+	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
+	"correlation.trackers.opts", "agenthook.Attestations.findings", "agenthook.Declarations.findings", "aaep.Handshakes.findings", "aaep.Handshakes.time", "aaep.Handshakes.fromRecording", "aaep.Replies.findings", "aaep.Replies.sessions", "aaep.Replies.fromRecording", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
 	"correlation.engine.prefetched", "agenthook.Session.out",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
@@ -291,10 +308,10 @@ func openCalls(t testing.TB, n int) *Correlator {
 	core := New(l.opts)
 	event := strings.ReplaceAll(string(encode(set(set(pre(7), "session_id", "SESSION"), "metadata.tool_call_id", "CALL"))), uuid(7), "EVENT")
 	for i := range n {
-		session := "s" + itoa(i/50)
-		body := strings.NewReplacer("SESSION", session, "CALL", "c"+itoa(i), "EVENT", uuid(i)).Replace(event)
+		session := "s" + strconv.Itoa(i/50)
+		body := strings.NewReplacer("SESSION", session, "CALL", "c"+strconv.Itoa(i), "EVENT", uuid(i)).Replace(event)
 		core.Apply(events.LogMessage{Seq: uint64(i + 1), Time: epoch, Body: []byte(body),
-			Subject: space.Event("acme", "rt1", protoAgentHook, session, "PreToolUse")})
+			Subject: space.Event("acme", "rt1", subject.ProtoAgentHook, session, "PreToolUse")})
 	}
 	if open := core.Stats().Open; open != n {
 		t.Fatalf("%d calls are open, want %d", open, n)
@@ -318,10 +335,10 @@ func TestSnapshotHasRoom(t *testing.T) {
 		const calls = 1000
 		for i := range calls {
 			at := func(e tree) tree {
-				return set(set(set(e, "session_id", "session-"+itoa(1000+i/c.perSession)), "metadata.tool_call_id", "call-"+itoa(100_000+i)),
-					"tool_input", tree{"path": "/data/" + itoa(i) + strings.Repeat("x", 110)})
+				return set(set(set(e, "session_id", "session-"+strconv.Itoa(1000+i/c.perSession)), "metadata.tool_call_id", "call-"+strconv.Itoa(100_000+i)),
+					"tool_input", tree{"path": "/data/" + strconv.Itoa(i) + strings.Repeat("x", 110)})
 			}
-			l.admit(at(pre(2*i)), "decision-"+itoa(100_000+i), events.Allow)
+			l.admit(at(pre(2*i)), "decision-"+strconv.Itoa(100_000+i), events.Allow)
 			l.event(at(pre(2 * i)))
 			if c.closed {
 				l.event(at(post(2*i + 1)))
@@ -335,5 +352,301 @@ func TestSnapshotHasRoom(t *testing.T) {
 		} else {
 			t.Logf("%s: %d bytes a call, room for %d", c.name, size/calls, room/calls)
 		}
+	}
+}
+
+// filled sets every field that v has, those within it included.
+func filled(v reflect.Value, random *rand.Rand) {
+	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
+	switch v.Interface().(type) {
+	case time.Time:
+		v.Set(reflect.ValueOf(time.Unix(random.Int64N(1<<33)-1<<32, random.Int64N(1e9)).UTC()))
+		return
+	case []byte:
+		v.SetBytes([]byte(strings.Repeat("raw", 1+random.IntN(3))))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		filled(v.Elem(), random)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			filled(v.Field(i), random)
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			filled(v.Index(i), random)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1+random.IntN(40), 64))
+		for i := range v.Len() {
+			filled(v.Index(i), random)
+		}
+	case reflect.String:
+		v.SetString(codedWords[random.IntN(len(codedWords))] + strings.Repeat("x", random.IntN(2)*random.IntN(300)))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(1 + random.Int64N(100))
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(1 + random.Uint64N(200))
+	default:
+		panic(fmt.Sprint("a field of kind ", v.Kind()))
+	}
+}
+
+// emptied sets about every other field to nothing.
+func emptied(v reflect.Value, random *rand.Rand) {
+	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
+	_, isTime := v.Interface().(time.Time)
+	switch {
+	case random.IntN(2) == 0 && v.Kind() != reflect.Struct || isTime && random.IntN(2) == 0:
+		v.SetZero()
+	case v.Kind() == reflect.Pointer:
+		emptied(v.Elem(), random)
+	case v.Kind() == reflect.Struct && !isTime:
+		for i := range v.NumField() {
+			emptied(v.Field(i), random)
+		}
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
+		for i := range v.Len() {
+			emptied(v.Index(i), random)
+		}
+	}
+}
+
+func refolded(d *details) *details {
+	var s callFreeLists
+	p := &s.codec
+	p.startWriting()
+	p.codeDetails(d)
+	packed := string(p.finishWriting())
+	got := new(details)
+	p.startReading(packed, &s)
+	p.codeDetails(got)
+	if p.input != "" {
+		panic("something is left")
+	}
+	return got
+}
+
+// TestFoldingKnowsEveryField: what is folded is unfolded the same, whatever it is;
+// a field of details that folding does not know is lost, and found here.
+func TestFoldingKnowsEveryField(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		want := new(details)
+		filled(reflect.ValueOf(want).Elem(), random)
+		if seed > 0 { // at first, everything
+			emptied(reflect.ValueOf(want).Elem(), random)
+		}
+		for _, a := range []*fact.Arguments{&want.args, &want.executedArgs} {
+			if !a.Known { // then there are none
+				*a = fact.Arguments{DecisionDigest: a.DecisionDigest}
+			}
+		}
+		if got := refolded(want); !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d: folded\n%+v\nunfolded\n%+v", seed, want, got)
+		}
+	}
+}
+
+// TestLateForFoldedCalls: what comes late for a call finds it, however long it has
+// been folded.
+func TestLateForFoldedCalls(t *testing.T) {
+	l := newLedger(t)
+	var at []int
+	for i := range 40 {
+		l.admit(set(pre(2*i), "metadata.tool_call_id", "c"+strconv.Itoa(i)), "d"+strconv.Itoa(i), events.Allow)
+		l.event(set(pre(2*i), "metadata.tool_call_id", "c"+strconv.Itoa(i)))
+		at = append(at, len(l.msgs))
+		l.event(set(post(2*i+1), "metadata.tool_call_id", "c"+strconv.Itoa(i)))
+	}
+	core := New(l.opts)
+	for _, m := range l.msgs {
+		core.Apply(m)
+	}
+	if st := core.Stats(); st.Open != 0 || st.Calls != 40 {
+		t.Fatalf("%+v", st)
+	}
+	core.engine.calls.compactCalls()
+	for _, s := range core.engine.calls.sessions.All() {
+		for _, c := range s.closed {
+			if c.details != nil || c.compacted == "" || len(c.compacted) > 600 {
+				t.Fatalf("a closed call is kept in %d bytes, unfolded: %v", len(c.compacted), c.details != nil)
+			}
+		}
+	}
+	before := len(l.msgs)
+	l.event(set(set(post(1001), "metadata.tool_call_id", "c7"), "metadata.execution.outcome", "failed"))
+	l.event(set(set(set(pre(2*9), "metadata.tool_call_id", "c9"), "metadata.admission_verdict.decision", "allow"), "annotations", tree{"late": true}))
+	r := l.run()
+	if len(at) != 40 || len(r.outputs) == 0 || len(l.msgs) != before+2 {
+		t.Fatal("nothing came of it")
+	}
+	var late []string
+	for _, f := range r.findings {
+		late = append(late, f.Rule+" "+f.ToolCallID)
+	}
+	if want := "[orphan_completion c7]"; fmt.Sprint(late) != want {
+		t.Errorf("findings %v, want %s", late, want)
+	}
+}
+
+// ordinal is a key of windows whose hashes are often the same.
+type ordinal int
+
+func (n ordinal) Hash() uint32 { return uint32(n) * 0x9e3779b9 >> 4 & 0x3fff }
+
+// TestWindow: against a map and a list. Where there is room for many, several
+// make room at once.
+func TestWindow(t *testing.T) {
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		limit := 1 + random.IntN(40)
+		if seed%10 == 0 {
+			limit += 2048
+		}
+		w, values, order := tables.NewFIFO[ordinal, int](limit), map[ordinal]int{}, []ordinal{}
+		for i := range 50 * limit {
+			k := ordinal(random.IntN(3 * limit))
+			if _, there := values[k]; !there {
+				if len(order) == limit {
+					for _, old := range order[:tables.EvictionBatch(limit)] {
+						delete(values, old)
+					}
+					order = order[tables.EvictionBatch(limit):]
+				}
+				order = append(order, k)
+			}
+			values[k] = i
+			w.Put(k, i)
+			k = ordinal(random.IntN(3 * limit))
+			got, there := w.Get(k)
+			if want, is := values[k]; there != is || got != want || w.Len() != len(values) {
+				t.Fatalf("seed %d: %d is %d, %v; want %d, %v", seed, k, got, there, want, is)
+			}
+		}
+		for i, e := range w.All() {
+			if e.Key != order[i] || e.Value != values[e.Key] {
+				t.Fatalf("seed %d: entry %d is %v", seed, i, e)
+			}
+		}
+	}
+}
+
+// TestWordCode: every usual word has the code of its place, and nothing else has one.
+func TestWordCode(t *testing.T) {
+	for i, w := range codedWords {
+		if code := wordCode(w); int(code) != i+1 {
+			t.Errorf("%q has code %d, want %d", w, code, i+1)
+		}
+	}
+	if wordCode("") != 0 || wordCode("usual") != 0 {
+		t.Error("what is no usual word has a code")
+	}
+}
+
+func key(n uint64) (s fact.Sum) {
+	binary.BigEndian.PutUint64(s[:], n)
+	return s
+}
+
+// flooded is a log in which calls of one tenant are open and denied while another
+// publisher sends events of sessions that it invents, until they run.
+func flooded(t *testing.T, tenant, source string, inFlood func(i int) []tree) *ledger {
+	l := newLedger(t)
+	of := func(e tree, i int) tree {
+		return set(set(e, "session_id", fmt.Sprint("mine-", i)), "metadata.tool_call_id", fmt.Sprint("c", i))
+	}
+	for i := range 8 {
+		verdict := events.Allow
+		if i%2 == 0 {
+			verdict = events.Deny
+		}
+		l.admit(of(pre(100+i), i), fmt.Sprint("d", i), verdict)
+		l.event(of(pre(100+i), i))
+	}
+	for i := range 300 {
+		for _, e := range inFlood(i) {
+			l.eventFrom(tenant, source, e)
+		}
+	}
+	for i := range 8 {
+		l.event(of(post(200+i), i))
+	}
+	return l
+}
+
+// inventing is a flood of sessions with one open call each.
+func inventing(i int) []tree {
+	return []tree{set(pre(5000+i), "session_id", fmt.Sprint("invented-", i))}
+}
+
+// TestSharedFairly: what one publisher sends pushes nothing out of what others,
+// of its tenant or another, have in the tables that all share.
+func TestSharedFairly(t *testing.T) {
+	manyCalls := func(i int) []tree {
+		return []tree{set(set(pre(5000+i), "session_id", fmt.Sprint("invented-", i/20)), "metadata.tool_call_id", fmt.Sprint("x", i))}
+	}
+	for name, flood := range map[string]struct {
+		tenant, source string
+		bound          func(*Options)
+		events         func(int) []tree
+	}{
+		"sessions of another tenant":         {"other", "rt1", func(o *Options) { o.MaxSessions = 32 }, inventing},
+		"sessions of the tenant's publisher": {"acme", "rt9", func(o *Options) { o.MaxSessions = 32 }, inventing},
+		"calls of another tenant":            {"other", "rt1", func(o *Options) { o.MaxCalls = 64 }, manyCalls},
+		"calls of the tenant's publisher":    {"acme", "rt9", func(o *Options) { o.MaxCalls = 64 }, manyCalls},
+		"ids of another tenant":              {"other", "rt1", func(o *Options) { o.MaxIDs = 64 }, manyCalls},
+		"ids of the tenant's publisher":      {"acme", "rt9", func(o *Options) { o.MaxIDs = 64 }, manyCalls},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := flooded(t, flood.tenant, flood.source, flood.events)
+			flood.bound(&l.opts)
+			whole := l.run()
+			var mine []events.Finding
+			for _, f := range whole.findings {
+				if f.Tenant == "acme" && f.Source == "rt1" {
+					mine = append(mine, f)
+				}
+			}
+			wantRules(t, mine, despiteDeny, despiteDeny, despiteDeny, despiteDeny)
+			st := whole.core.Stats()
+			if st.Evicted == 0 {
+				t.Errorf("nothing had to make room: %+v", st)
+			}
+			for _, at := range []int{20, 150, 320} {
+				resumed, _ := goingOn(t, l, at)
+				sameOutputs(t, fmt.Sprint("resumed at ", at), resumed, whole.outputs)
+			}
+		})
+	}
+}
+
+// TestFloodKeepsOrder: sessions whose order is followed share their table likewise.
+func TestFloodKeepsOrder(t *testing.T) {
+	l := newLedger(t)
+	l.opts.RequireVerdict, l.opts.MaxSessions = false, 16
+	l.event(wire(1, "session.started", 0, nil))
+	for i := range 100 {
+		l.eventFrom("other", "rt1", set(wire(100+i, "session.started", 0, nil), "session_id", fmt.Sprint("sess_x", i)))
+	}
+	l.event(wire(2, "session.started", 1, nil))
+	core := New(l.opts)
+	core.engine.trackers.storedItemLimit = 40
+	for _, m := range l.msgs {
+		core.Apply(m)
+	}
+	for i := range 400 {
+		l.eventFrom("other", "rt1", wire(1000+i, "tool.invoked", 1, tree{"tool": "lookup", "tool_call_id": fmt.Sprint("call_", i), "session_id": fmt.Sprint("sess_x", 95+i%5)}))
+		core.Apply(l.msgs[len(l.msgs)-1])
+	}
+	if !slices.ContainsFunc(core.engine.trackers.sessions.All(), func(w *protocolSession) bool { return w.origin.Key.Tenant == "acme" }) {
+		t.Error("the session of the tenant that sent little is not followed any more")
+	}
+	if core.engine.trackers.storedItems > core.engine.trackers.storedItemLimit {
+		t.Errorf("all together remember %d", core.engine.trackers.storedItems)
 	}
 }

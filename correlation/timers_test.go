@@ -1,13 +1,17 @@
 package correlation
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/events"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 const week = 7 * 24 * time.Hour
@@ -166,7 +170,7 @@ func TestAClockThatJumps(t *testing.T) {
 			core, before := New(c.opts), time.Time{}
 			for _, m := range c.msgs {
 				core.Apply(m)
-				if now := core.engine.timers.now(); now.Before(before) {
+				if now := core.engine.timers.Now(); now.Before(before) {
 					t.Fatalf("%v: time ran back from %v to %v", by, before, now)
 				} else {
 					before = now
@@ -234,7 +238,7 @@ func TestOneSessionAlone(t *testing.T) {
 	of := func(e tree) tree { return set(e, "session_id", "s2") }
 	waiting := func(l *ledger, d time.Duration) func(*events.Decision) {
 		return func(r *events.Decision) {
-			r.Approval = &events.ApprovalRef{WorkflowID: "wf-" + r.DecisionID, Status: statusPending, ExpiresAt: events.At(l.now.Add(d))}
+			r.Approval = &events.ApprovalRef{WorkflowID: "wf-" + r.DecisionID, Status: fact.StatusPending, ExpiresAt: events.At(l.now.Add(d))}
 		}
 	}
 	for name, play := range map[string]func(l *ledger){
@@ -323,7 +327,7 @@ func TestADeadlineIsNotInThePast(t *testing.T) {
 	l.opts.RequireVerdict = false
 	shake := func(source string, e tree) {
 		typ, _ := e["type"].(string)
-		l.put(space.Event("acme", source, protoAAEP, "", typ), nil, encode(e))
+		l.put(space.Event("acme", source, subject.ProtoAAEP, "", typ), nil, encode(e))
 	}
 	request := func(who string) tree {
 		return tree{"type": "subscription.request", "aaep_version": "1.0.0", "subscriber_id": who, "capabilities": tree{}}
@@ -363,13 +367,13 @@ func TestADeadlineIsNotInThePast(t *testing.T) {
 // at its last one, a closed call never, and the next timer is the next deadline.
 func TestDeadlinesInOrder(t *testing.T) {
 	ts := &timers{opts: &engineOptions{Options: Options{MissingAfter: time.Minute}}}
-	ts.startAt(epoch)
+	ts.StartAt(epoch)
 	open := func(order uint64) *call { return &call{state: events.CallOpen, order: order, details: new(details)} }
 	first, second, extended, closed := open(1), open(2), open(3), open(4)
 	for _, c := range []*call{extended, closed, second, first} {
-		ts.extendDeadline(c, &fact{}, 4)
+		ts.extendDeadline(c, &fact.Fact{}, 4)
 	}
-	ts.extendDeadline(extended, &fact{expectedDuration: time.Hour}, 4)
+	ts.extendDeadline(extended, &fact.Fact{ExpectedDuration: time.Hour}, 4)
 	closed.state = events.CallCompleted
 
 	var due []uint64
@@ -379,7 +383,7 @@ func TestDeadlinesInOrder(t *testing.T) {
 		}
 	}
 	popAll()
-	ts.advanceTo(epoch.Add(time.Minute))
+	ts.AdvanceTo(epoch.Add(time.Minute))
 	if !ts.anyDue() {
 		t.Error("no timer is due at the first deadline")
 	}
@@ -395,13 +399,301 @@ func TestDeadlinesInOrder(t *testing.T) {
 // TestStaleDeadlinesAreBounded: the deadlines of one call do not add up.
 func TestStaleDeadlinesAreBounded(t *testing.T) {
 	ts := &timers{opts: &engineOptions{Options: Options{MissingAfter: time.Minute}}}
-	ts.startAt(epoch)
+	ts.StartAt(epoch)
 	c := &call{state: events.CallOpen, details: new(details)}
 	for i := range 1000 {
-		ts.advanceTo(epoch.Add(time.Duration(i) * time.Second))
-		ts.extendDeadline(c, &fact{}, 1)
+		ts.AdvanceTo(epoch.Add(time.Duration(i) * time.Second))
+		ts.extendDeadline(c, &fact.Fact{}, 1)
 	}
 	if n := len(ts.callDeadlines); n > 66 {
 		t.Errorf("one open call has %d deadlines", n)
+	}
+}
+
+// What late events prove wrong is withdrawn; what was out of order stays said.
+func TestLateEventsOfASession(t *testing.T) {
+	at := func(n int, typ string, number any, members tree) tree {
+		e := wire(n, typ, float64(n), members)
+		if number != nil {
+			e = set(e, "sequence_number", number)
+		}
+		return e
+	}
+	progress := func(n int) tree { return at(n, "progress.updated", n, tree{"progress": tree{"percent": 1}}) }
+	start, end := at(0, "session.started", 0, nil), func(n int) tree { return at(n, "session.cancelled", n, tree{"cancelled_by": "user"}) }
+	chunk := func(n, position int, text string, last bool) tree {
+		return set(at(n, "output.streaming", n, tree{"output_id": "out_1", "chunk": text, "position": position, "complete": last}), "summary_normal", nil)
+	}
+	asked := completeAAEP(tree{"t": "awaiting.confirmation", "ask": "1", "at": 1.0}, 1)
+	yes := set(set(completeAAEP(tree{"t": "confirmation.reply", "at": 2.0}, 2), "reply_token", "rpl_1"), "decision", "reject")
+	bare := func(e tree) tree { return set(e, "sequence_number", nil) }
+	for _, tc := range []struct {
+		name   string
+		events []tree
+		want   []string
+	}{
+		{"one number late", []tree{start, progress(2), progress(1), end(3)}, []string{"AAEP-C-065 a number comes again or late"}},
+		{"two of three numbers late", []tree{start, progress(4), progress(2), progress(1), end(5)},
+			[]string{"AAEP-C-065 a number comes again or late", "AAEP-C-065 a number comes again or late", "AAEP-C-065 numbers are missing"}},
+		{"all of three numbers late", []tree{start, progress(4), progress(2), progress(1), progress(3), end(5)},
+			[]string{"AAEP-C-065 a number comes again or late", "AAEP-C-065 a number comes again or late", "AAEP-C-065 a number comes again or late"}},
+		{"a number twice fills nothing", []tree{start, progress(1), progress(3), set(progress(1), "event_id", "evt_x"), end(4)},
+			[]string{"AAEP-C-065 a number comes again or late", "AAEP-C-065 numbers are missing"}},
+		{"the start is late by its number", []tree{progress(1), start, end(2)}, []string{"AAEP-C-065 a number comes again or late"}},
+		{"the start is late by its time", []tree{bare(progress(1)), bare(start), bare(end(2))}, []string{"AAEP-C-066 Time runs backwards within a session."}},
+		{"the start was emitted late", []tree{bare(progress(1)), bare(set(start, "timestamp", stamp(1.5))), bare(end(2))},
+			[]string{"AAEP-C-060 An event came before its session had started."}},
+		{"a chunk is late", []tree{start, chunk(1, 0, "abc", false), chunk(3, 6, "ghi", false), chunk(2, 3, "def", false), chunk(4, 9, "", true), end(5)},
+			[]string{"AAEP-C-065 a number comes again or late"}},
+		{"two chunks are late, the last one first", []tree{start, chunk(1, 0, "abc", false), chunk(4, 9, "", true), chunk(2, 3, "def", false), chunk(3, 6, "ghi", false), end(5)},
+			[]string{"AAEP-C-065 a number comes again or late", "AAEP-C-065 a number comes again or late"}},
+		{"a chunk is sent late", []tree{start, chunk(1, 0, "abc", false), chunk(2, 6, "ghi", false), chunk(3, 3, "def", false), chunk(4, 6, "", true), end(5)},
+			[]string{"AAEP-C-140 The position within an output went back.", "AAEP-C-141 A chunk does not begin where the one before it ended."}},
+		{"a reply overtakes its question", []tree{bare(start), yes, bare(asked), bare(at(3, "state.changed", nil, tree{"from_state": "idle", "to_state": "thinking"})), bare(end(4))}, nil},
+		{"a reply to what nobody asks", []tree{bare(start), set(yes, "reply_token", "rpl_9"), bare(asked), yes, bare(end(4))},
+			[]string{"AAEP-C-110 A reply is to no question that is open: no question has this token."}},
+		{"a reply from before its question", []tree{bare(start), set(yes, "timestamp", stamp(-60)), bare(asked), bare(end(4))},
+			[]string{"AAEP-C-110 A reply is to no question that is open: no question has this token."}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			for i, e := range tc.events {
+				l.at(float64(i)).event(e)
+			}
+			r := l.run()
+			withdrawn := map[string]bool{}
+			for _, f := range r.checks {
+				withdrawn[f.Retracts] = true
+			}
+			var got []string
+			for _, f := range r.checks {
+				if f.Retracts == "" && !withdrawn[f.FindingID] && f.Severity != "info" {
+					what := f.Explanation
+					if _, after, ok := strings.Cut(what, ": "); ok && f.Rule == "AAEP-C-065" {
+						what = strings.TrimSuffix(after, ".")
+					}
+					got = append(got, f.Rule+" "+what)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			for cut := range l.msgs {
+				resumedAt(t, l, cut, r)
+			}
+		})
+	}
+}
+
+// TestLateRedelivery: what a publisher sends once more is no news, also when
+// thousands of its events came in between.
+func TestLateRedelivery(t *testing.T) {
+	l := newLedger(t)
+	var early []tree
+	for i := range 1500 {
+		before := set(set(pre(2*i), "metadata.tool_call_id", fmt.Sprint("c", i)), "session_id", fmt.Sprint("s", i%7))
+		after := set(set(post(2*i+1), "metadata.tool_call_id", fmt.Sprint("c", i)), "session_id", fmt.Sprint("s", i%7))
+		l.admit(before, fmt.Sprint("d", i), events.Allow, receipted)
+		l.event(before)
+		l.event(after)
+		if i < 3 {
+			early = append(early, before, after)
+		}
+	}
+	before := l.run()
+	for _, e := range early {
+		l.event(e)
+	}
+	if r := l.run(); len(r.outputs) != len(before.outputs) {
+		t.Errorf("%d outputs more, the first of them %s", len(r.outputs)-len(before.outputs), r.outputs[len(before.outputs)].Body)
+	}
+}
+
+// TestEventIDsAreBounded: publishers share what is remembered of events. Who
+// floods takes nothing from what every other may have.
+func TestEventIDsAreBounded(t *testing.T) {
+	l := newLedger(t)
+	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 10, 100
+	n := 0
+	send := func(source string, times int) {
+		for range times {
+			n++
+			l.eventFrom("acme", source, set(pre(n), "metadata.tool_call_id", fmt.Sprint("c", n)))
+		}
+	}
+	size := func(e *engine, source string) int {
+		s, _ := e.history.sources.Get(fact.SourceKey{Tenant: "acme", Source: source})
+		return s.firstContents.Len()
+	}
+	send("silent", 90)
+	for i := range 5 {
+		send(fmt.Sprint("small", i), 8)
+	}
+	send("flood", 1000)
+	m := l.run().core.engine
+	total := 0
+	for _, s := range m.history.sources.All() {
+		total += s.firstContents.Len()
+	}
+	if total != m.history.eventIDCount || total > 100 {
+		t.Errorf("%d ids are remembered, counted as %d", total, m.history.eventIDCount)
+	}
+	if size(m, "silent") != 10 || size(m, "small0") != 8 || size(m, "flood") != 50 {
+		t.Errorf("silent %d, small %d, flood %d", size(m, "silent"), size(m, "small0"), size(m, "flood"))
+	}
+}
+
+// TestFullKeepsItsIDs: a publisher that has as many ids as may be remembered takes no
+// more room for the next ones.
+func TestFullKeepsItsIDs(t *testing.T) {
+	l := newLedger(t)
+	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 8, 64
+	for i := range 300 {
+		l.event(set(pre(i), "metadata.tool_call_id", fmt.Sprint("c", i)))
+	}
+	m := l.run().core.engine
+	for _, s := range m.history.sources.All() {
+		if n := s.firstContents.Len(); n != 64 {
+			t.Errorf("%d ids", n)
+		}
+	}
+}
+
+// TestConflictsAreForgotten: with an event id goes what else came under it.
+func TestConflictsAreForgotten(t *testing.T) {
+	l := newLedger(t)
+	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 8, 64
+	for i := range 200 {
+		e := set(pre(i), "metadata.tool_call_id", fmt.Sprint("c", i))
+		l.event(e)
+		l.event(set(e, "tool_input.amount", 7))
+	}
+	for _, s := range l.run().core.engine.history.sources.All() {
+		if n := len(s.variants); n == 0 || n > s.firstContents.Len() {
+			t.Errorf("%d conflicts are remembered of %d ids", n, s.firstContents.Len())
+		}
+	}
+}
+
+// TestNovelty: the same content is a duplicate, the same core an amendment, and other
+// content under one id a conflict with the message that came first.
+func TestNovelty(t *testing.T) {
+	h := newHistory()
+	h.opts = &engineOptions{Options: Options{}.withDefaults()}
+	steps := []struct {
+		name          string
+		content, core uint64
+		kind          fact.Kind
+		want          novelty
+		conflict      bool
+	}{
+		{"first", 1, 1, fact.KindPre, novel, false},
+		{"again", 1, 1, fact.KindPre, duplicate, false},
+		{"with a verdict", 2, 1, fact.KindPre, amended, false},
+		{"with a verdict again", 2, 1, fact.KindPre, duplicate, false},
+		{"with other arguments", 3, 3, fact.KindPre, novel, true},
+		{"as a request", 1, 1, fact.KindRequest, novel, false},
+	}
+	for i, s := range steps {
+		f := &fact.Fact{Seq: uint64(10 + i), Kind: s.kind, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "e1", ContentSum: key(s.content), CoreSum: key(s.core)}
+		n, conflict, before := h.classifyNovelty(f)
+		if n != s.want || conflict != s.conflict || conflict && before != 10 {
+			t.Errorf("%s: %v, conflict %v with %d", s.name, n, conflict, before)
+		}
+	}
+	if h.idCount() != 1 || h.sourceCount() != 1 {
+		t.Errorf("%d ids of %d publishers", h.idCount(), h.sourceCount())
+	}
+}
+
+// takeRules are the rules of the findings that a part made since the last look.
+func takeRules(fs *findings) (rules []string) {
+	for _, o := range fs.pending() {
+		rules = append(rules, o.Finding.Rule)
+	}
+	fs.clearOutputs()
+	return rules
+}
+
+// TestReceiptHolders: a receipt is its tenant's, and allows its own call only.
+func TestReceiptHolders(t *testing.T) {
+	fs := newFindingsPart()
+	rs := newReceipts(fs, fs.history)
+	rs.opts = fs.opts
+	decided := &fact.Fact{Origin: fact.OriginOf("acme", "rt1", "s1"), CallKey: fact.CallKeyOf("c1", ""), DecisionID: "d1", Decision: &fact.RecordedVerdict{Verdict: events.Allow, HasReceipt: true}}
+	rs.recordReceipt(decided)
+	denied := *decided
+	denied.DecisionID, denied.CachedReceiptKey, denied.Decision = "d2", fact.Sum{}, &fact.RecordedVerdict{Verdict: events.Deny}
+	rs.recordReceipt(&denied)
+	for name, c := range map[string]struct {
+		tenant, decision string
+		known            bool
+	}{
+		"of the tenant":     {"acme", "d1", true},
+		"of another tenant": {"other", "d1", false},
+		"of a deny":         {"acme", "d2", false},
+	} {
+		holder, known := rs.holderOf(c.tenant, c.decision)
+		if known != c.known || known && holder != receiptHolder(decided.Key, decided.CallKey) {
+			t.Errorf("%s: %v", name, known)
+		}
+	}
+}
+
+// TestApprovalStatuses: a status is the tenant's, and holds since it was reached first.
+func TestApprovalStatuses(t *testing.T) {
+	fs := newFindingsPart()
+	ap := newApprovals(fs)
+	k := workflowKey{"acme", fact.SumOf("w1")}
+	ap.recordApprovalStatus(k, fact.StatusPending, epoch)
+	ap.recordApprovalStatus(k, fact.StatusApproved, epoch.Add(time.Minute))
+	ap.recordApprovalStatus(k, fact.StatusApproved, epoch.Add(time.Hour))
+	asked := func(tenant string, after time.Duration) *fact.Fact {
+		return &fact.Fact{
+			Kind: fact.KindDecision, Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf(tenant, "rt1", "s1"), EventID: "e" + after.String(),
+			Decision:       &fact.RecordedVerdict{Verdict: events.Ask, Approval: &fact.Approval{Workflow: "w1", Status: fact.StatusPending}},
+			DecisionExtras: &fact.DecisionExtras{Received: epoch.Add(after)},
+		}
+	}
+	for name, c := range map[string]struct {
+		f    *fact.Fact
+		want int
+	}{
+		"while it was pending":    {asked("acme", 30*time.Second), 0},
+		"while it was given":      {asked("acme", time.Minute+time.Second), 0},
+		"long after":              {asked("acme", 2*time.Minute), 1},
+		"of another tenant":       {asked("other", 2*time.Minute), 0},
+		"in a different protocol": {func() *fact.Fact { f := asked("acme", 2*time.Minute); f.Protocol = subject.ProtoAAEP; return f }(), 0},
+	} {
+		if ap.checkIgnoredApproval(c.f); len(takeRules(fs)) != c.want {
+			t.Errorf("%s: want %d findings of AH-C-051", name, c.want)
+		}
+	}
+}
+
+// TestNamedDecisions: a decision that an event named before it was on record was known too
+// early; one that is on record is not.
+func TestNamedDecisions(t *testing.T) {
+	fs := newFindingsPart()
+	ad := newAdmissions(fs, fs.history)
+	event := &fact.Fact{Seq: 5, Kind: fact.KindPost, Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "e1", ReceiptDecisionID: "d1"}
+	decision := &fact.Fact{Seq: 6, Kind: fact.KindDecision, Protocol: subject.ProtoAgentHook, Origin: event.Origin, DecisionID: "d1", Decision: &fact.RecordedVerdict{Verdict: events.Allow}}
+	ad.recordNamedDecision(event)
+	ad.checkAdmissionDecision(decision)
+	if got := takeRules(fs); len(got) != 1 || got[0] != "AH-C-071" {
+		t.Errorf("named first: %v", got)
+	}
+	later := *decision
+	later.DecisionID, later.CachedReceiptKey = "d2", fact.Sum{}
+	if n, _, _ := fs.history.classifyNovelty(&later); n != novel {
+		t.Fatal("the second decision is not new")
+	}
+	named := *event
+	named.ReceiptDecisionID = "d2"
+	ad.recordNamedDecision(&named)
+	ad.checkAdmissionDecision(&later)
+	if got := takeRules(fs); len(got) != 0 {
+		t.Errorf("recorded first: %v", got)
 	}
 }

@@ -118,6 +118,9 @@ var hookOccasions = map[string]string{
 	agenthook.PreToolUse: agenthook.PostToolUse, agenthook.PreLLMCall: agenthook.PostLLMCall, agenthook.SessionStart: agenthook.SessionEnd,
 }
 
+// NoteCallRequested notes that the copy of a request of a call is on the log.
+func (s *Session) NoteCallRequested() { s.NoteRequested(agenthook.PreToolUse) }
+
 // NoteRequested notes that the hook of an event asked for admission: the copy of its
 // request is not the event, but shows that the hook was there.
 func (s *Session) NoteRequested(eventType string) { s.seenHooks |= hookBits[eventType] }

@@ -1,0 +1,141 @@
+package agenthook
+
+import (
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// What an AgentHook request, decision and reply say, and the checks of admission that only AgentHook has.
+
+// isReportOnly reports whether a request only tells of something: types that propose
+// something never do, named ones that do not do unless they are said to wait, and
+// unknown ones if they say so.
+func isReportOnly(e *agenthook.Event) bool {
+	switch {
+	case agenthook.AdmissionCapable(e.EventType):
+		return false
+	case agenthook.IsKnownType(e.EventType):
+		return e.EvidencePhase != agenthook.PhasePreCommit
+	}
+	return e.EvidencePhase == agenthook.PhaseObservational || e.EvidencePhase == agenthook.PhasePostHoc
+}
+
+// requestFlagsOf reads the marks of an AgentHook request. What only tells of something is
+// let in whatever it tells.
+func requestFlagsOf(e *agenthook.Event) (k fact.RequestFlags) {
+	if isReportOnly(e) {
+		return fact.FlagReportsOnly
+	}
+	if v, ok := e.AdmissionVerdict(); ok && v.Subscriber != ownSubscriber {
+		switch v.Verdict {
+		case string(events.Deny):
+			k |= fact.FlagDeniedElsewhere
+		case string(events.Ask):
+			k |= fact.FlagAskedElsewhere
+		}
+	}
+	if TrustsAllHooks(e) {
+		k |= fact.FlagHooksTrusted
+	}
+	runtime, _ := e.Metadata["managed_runtime"].(map[string]any)
+	if runtime == nil {
+		return k
+	}
+	registry, _ := runtime["device_registry"].(map[string]any)
+	if runtime["registration_status"] == "revoked" || runtime["approval_status"] == "denied" || runtime["approval_status"] == "expired" ||
+		registry["posture"] == "non_compliant" {
+		k |= fact.FlagRuntimeRefused
+	}
+	return k
+}
+
+// declaredReasons are the checks that the admitter decides by what is declared of
+// publishers, which is not on the log, and records. See also fingerprintReason.
+var declaredReasons = map[string]string{
+	"publisher_mismatch":     "AH-C-015",
+	"event_type_not_exposed": "AH-C-127",
+}
+
+// fingerprintReason is that a manifest expects another fingerprint of a hook. It breaks
+// AH-C-129 if the hook calls itself trusted, which the request says.
+const fingerprintReason = "hook_fingerprint_mismatch"
+
+// decisionFindings are the checks that a recorded decision breaks, or says that its
+// request breaks, by itself: it contradicts what is declared of its publisher
+// (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
+// what it waits for (AH-C-101).
+func decisionFindings(f *fact.Fact, d *events.Decision) []*catalogue.Finding {
+	var notes []*catalogue.Finding
+	say := func(check, what string) {
+		b := fact.SingleEventFinding(check, what, f)
+		b.Case = what
+		notes = append(notes, b)
+	}
+	for _, r := range d.Reasons {
+		if check := declaredReasons[r.Code]; check != "" && r.Evaluator == subject.ProtoAgentHook {
+			say(check, "")
+		}
+	}
+	if d.ReceivedAt.IsZero() {
+		return notes
+	}
+	if d.DecidedAt.Sub(d.ReceivedAt.Time) > fact.RecommendedVerdictWait {
+		say("AH-C-072", "")
+	}
+	if d.Verdict == events.Ask || d.Verdict == events.Defer {
+		if lacks := missingApprovalField(d.Approval); lacks != "" {
+			say("AH-C-101", lacks+" is missing")
+		}
+	}
+	return notes
+}
+
+func missingApprovalField(a *events.ApprovalRef) string {
+	switch {
+	case a == nil || a.WorkflowID == "":
+		return "the workflow"
+	case a.ActionID == "":
+		return "the action"
+	case a.ExpiresAt.IsZero():
+		return "the time until which it waits"
+	case a.ResumePolicy == "":
+		return "how to go on"
+	}
+	return ""
+}
+
+// replyFindings are the checks that a recorded reply breaks (AH-C-070, AH-C-101).
+func replyFindings(f *fact.Fact, r agenthook.Reply) []*catalogue.Finding {
+	var notes []*catalogue.Finding
+	if v := events.Verdict(r.Decision); v != events.Allow && v != events.Deny && v != events.Ask {
+		notes = append(notes, fact.SingleEventFinding("AH-C-070", "the decision is none of allow, deny and ask", f))
+	} else if r.Reason == "" {
+		notes = append(notes, fact.SingleEventFinding("AH-C-070", "it gives no reason", f))
+	}
+	if a := r.Metadata.Approval; r.Decision == string(events.Ask) && (a == nil || a.WorkflowID == "") {
+		notes = append(notes, fact.SingleEventFinding("AH-C-101", "the workflow is missing", f))
+	}
+	return notes
+}
+
+// targetOf is what an event is done to, whatever the tool and its arguments: the
+// key by which AgentHook H-09 finds attempts to get around a question. It is known
+// only where action, resource kind and resource are, as they are for the admitter.
+func targetOf(e *agenthook.Event) fact.Sum {
+	const nobodyKnows = "unknown"
+	if e.Action == "" || e.ResourceKind == "" || e.ResourceKind == nobodyKnows || e.Resource == "" || e.Resource == nobodyKnows {
+		return fact.Sum{}
+	}
+	return fact.SumOf("target", e.Action, e.ResourceKind, e.Resource)
+}
+
+// readAgentHookReason reads a reason of AgentHook's evaluator.
+func readAgentHookReason(r *events.Reason) fact.ReasonsSaid {
+	return fact.ReasonsSaid{OtherFingerprint: r.Code == fingerprintReason}
+}
+
+// ownSubscriber is the name that Countersign's own verdicts bear.
+const ownSubscriber = "countersign"

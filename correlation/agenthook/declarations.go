@@ -1,0 +1,205 @@
+package agenthook
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// What is declared of publishers, as the admitter records it, and what their
+// events are against it.
+
+// Bounds of what is remembered of one declaration.
+const (
+	maxReported  = 256 // types and publishers of which something was said
+	unknownHabit = 10  // answers of "unknown" that make a habit; AHP-013 gives no number
+)
+
+// Declarations are those of all tenants, as the last record has them: at most as
+// many as a record holds.
+type Declarations struct {
+	findings         fact.Reporter             `snapshot:"-"` // given anew
+	byTenant         map[string][]*declaration // by tenant, as a token
+	reportedUnusable []fact.Sum                // documents that were said to be unusable
+}
+
+// declaration is what one manifest or registration says, and what was seen of
+// those that it is about.
+type declaration struct {
+	digest                         string
+	publisher, family              string // publisher as a token, "" for every publisher of the family
+	notExposed                     map[string]bool
+	failsClosed, statesLimitations bool
+	actionGovernance               bool            // its publisher is registered for the action-governance profile
+	partlyExposed                  map[string]bool // types that it says it exposes in part only
+	silentOnFailMode               bool            // it is a registration, and says nothing of the fail mode
+	reported                       map[string]bool
+	unknownAnswers                 map[string]int // events that answer "unknown", by publisher
+}
+
+// Configure gives the part what is no state.
+func (ds *Declarations) Configure(r fact.Reporter) { ds.findings = r }
+
+// Replace takes what is in force from a change on.
+func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessage) {
+	before := *ds
+	ds.byTenant, ds.reportedUnusable = nil, nil
+	broken := map[string]bool{}
+	for _, d := range change.Documents {
+		if d.Error != "" {
+			broken[d.Tenant] = true
+			ds.reportUnusableDocument(m, d, before.reportedUnusable)
+		}
+	}
+	for _, d := range change.Documents {
+		if d.Declares != nil && !broken[d.Tenant] { // as the admitter has it: of such a tenant nothing is in force
+			ds.add(subject.Escape(d.Tenant), before.carryOver(d))
+		}
+	}
+}
+
+// reportUnusableDocument reports a manifest or registration that cannot be used (AH-C-126),
+// once as it is.
+func (ds *Declarations) reportUnusableDocument(msg events.LogMessage, d events.PublisherDocument, before []fact.Sum) {
+	kind, _, _ := strings.Cut(d.Name, ".")
+	if kind != "manifest" && kind != "registration" {
+		return
+	}
+	id := fact.SumOf(d.Tenant, d.Name, d.Digest)
+	ds.reportedUnusable = append(ds.reportedUnusable, id)
+	if slices.Contains(before, id) {
+		return
+	}
+	f := &fact.Fact{Seq: msg.Seq, At: msg.Time, Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf(d.Tenant, "", "")}
+	ds.findings.ReportCheck("AH-C-126", f, id, fact.BoundID(strings.TrimSuffix(d.Error, ".")))
+}
+
+// carryOver is a declaration, with what is known of it if it has not changed.
+func (ds *Declarations) carryOver(d events.PublisherDocument) *declaration {
+	next := &declaration{
+		digest: d.Digest, family: d.Declares.Source,
+		failsClosed: d.Declares.FailMode == "fail_closed", statesLimitations: d.Declares.Limitations > 0,
+	}
+	if d.Declares.Publisher != "" {
+		next.silentOnFailMode = d.Declares.FailMode == ""
+		next.publisher = subject.Escape(d.Declares.Publisher)
+	}
+	next.notExposed, next.partlyExposed = nameSet(d.Declares.Absent), nameSet(d.Declares.Partial)
+	next.actionGovernance = slices.Contains(d.Declares.Profiles, events.ProfileActionGovernance)
+	for _, old := range ds.byTenant[subject.Escape(d.Tenant)] {
+		if old.publisher == next.publisher && old.family == next.family && old.digest == next.digest {
+			next.reported, next.unknownAnswers = old.reported, old.unknownAnswers
+		}
+	}
+	return next
+}
+
+// nameSet is the set of names, nil of none.
+func nameSet(names []string) map[string]bool {
+	var set map[string]bool
+	for _, name := range names {
+		if set == nil {
+			set = map[string]bool{}
+		}
+		set[name] = true
+	}
+	return set
+}
+
+func (ds *Declarations) add(tenant string, d *declaration) {
+	if ds.byTenant == nil {
+		ds.byTenant = map[string][]*declaration{}
+	}
+	ds.byTenant[tenant] = append(ds.byTenant[tenant], d)
+}
+
+// find gives the declaration for a publisher, nil if there is none: what is
+// registered for it goes before what is declared of its family.
+func (ds *Declarations) find(k fact.SessionKey, family string) *declaration {
+	registered := false
+	var general *declaration
+	for _, d := range ds.byTenant[k.Tenant] {
+		switch {
+		case d.publisher == k.Source && d.family == family:
+			return d
+		case d.publisher == k.Source:
+			registered = true
+		case d.publisher == "" && d.family == family:
+			general = d
+		}
+	}
+	if registered {
+		return nil
+	}
+	return general
+}
+
+// reportOnce reports whether something is to be said now of a publisher.
+func (d *declaration) reportOnce(what, source string) bool {
+	key := what + " " + source
+	if d.reported[key] || len(d.reported) >= maxReported {
+		return false
+	}
+	if d.reported == nil {
+		d.reported = map[string]bool{}
+	}
+	d.reported[key] = true
+	return true
+}
+
+// CheckDeclared holds an event against what is declared of its publisher: its type
+// (AH-C-127), how often it answers "unknown" (AH-C-043), and its fail mode
+// (AH-C-072). session is the event's, nil if it has none.
+func (ds *Declarations) CheckDeclared(w fact.Origin, f *fact.Fact, session *Session) {
+	if EventOf(f) == nil || len(ds.byTenant) == 0 {
+		return
+	}
+	d := ds.find(f.Key, EventOf(f).Family)
+	if d == nil {
+		return
+	}
+	if d.notExposed[EventOf(f).Type] && d.reportOnce(EventOf(f).Type, f.Key.Source) {
+		ds.findings.ReportSessionFinding(f, w, fact.SingleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
+	}
+	if f.Kind == fact.KindFailOpen && d.failsClosed {
+		b := fact.SingleEventFinding("AH-C-072", "a call was let pass without a verdict, and its publisher is registered to fail closed", f)
+		b.Case = "fail_mode"
+		ds.findings.ReportSessionFinding(f, w, b)
+	}
+	if EventOf(f).FailMode && d.silentOnFailMode && (session == nil || !session.StatesFailMode()) && d.reportOnce("fail mode", f.Key.Source) {
+		b := fact.SingleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
+		b.Severity = events.SeverityInfo
+		ds.findings.ReportSessionFinding(f, w, b)
+	}
+	if EventOf(f).AnswersUnknown && !d.statesLimitations && d.countUnknownAnswer(f.Key.Source) {
+		ds.findings.ReportSessionFinding(f, w, fact.SingleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
+	}
+}
+
+// ApplyRegistration tells an event what its publisher is registered for, before its session
+// takes it.
+func (ds *Declarations) ApplyRegistration(f *fact.Fact) {
+	if len(ds.byTenant) == 0 {
+		return
+	}
+	if d := ds.find(f.Key, EventOf(f).Family); d != nil && (d.actionGovernance || d.partlyExposed[EventOf(f).Type]) {
+		EventOf(f).ApplyRegistration(d.actionGovernance, d.partlyExposed[EventOf(f).Type])
+	}
+}
+
+// countUnknownAnswer counts an answer of "unknown", and tells when it has become a habit.
+func (d *declaration) countUnknownAnswer(source string) bool {
+	if _, counted := d.unknownAnswers[source]; !counted && len(d.unknownAnswers) >= maxReported {
+		return false
+	}
+	if d.unknownAnswers == nil {
+		d.unknownAnswers = map[string]int{}
+	}
+	if d.unknownAnswers[source] <= unknownHabit {
+		d.unknownAnswers[source]++
+	}
+	return d.unknownAnswers[source] == unknownHabit && d.reportOnce("unknown", source)
+}

@@ -1,0 +1,304 @@
+// Package aump holds AUMP evidence against what the log says of its mandate.
+//
+// AUMP evidence: what runtimes record of what they did under a mandate. The log
+// names mandates by id and hash, in decisions and in changes of mandates, and
+// decisions say what was wrong with one; that is what evidence is held against.
+// Checks that need the mandate itself are in the command countersign mandate validate.
+package aump
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Protocol is how evidence is read.
+var Protocol = fact.Protocol{
+	Token: subject.ProtoAUMP,
+	Decode: func(d *fact.Decoder, in fact.EventMessage, r *fact.DecodedEvent) {
+		decodeEvidence(d, r, in.Subject, in.Data)
+	},
+	ReadNumber: readEvidenceNumber, ReadReason: readMandateReason,
+}
+
+// readEvidenceNumber reads the number of evidence in its mandate.
+func readEvidenceNumber(f *fact.Fact, n *fact.NumberFields) {
+	f.Event = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
+}
+
+// Bounds of what is remembered of mandates.
+const (
+	maxMandates     = 65_536 // mandates, and sessions that were decided under some; the oldest are forgotten
+	maxMandateTexts = 8      // hashes of a mandate, and mandates of a session; of more nothing is checked
+)
+
+type mandateKey struct {
+	tenant string
+	id     fact.Sum
+}
+
+// Mandates are what the log has told of mandates, and those of the decisions of a session.
+// Both are bounded by maxMandates; the oldest are forgotten.
+type Mandates struct {
+	findings  fact.Reporter `snapshot:"-"` // given anew, as is the next
+	clockSkew time.Duration `snapshot:"-"` // how far the clock of a producer may be behind
+	byID      *tables.FIFO[mandateKey, *mandate]
+	ofSession *tables.FIFO[fact.SessionKey, []fact.Sum]
+}
+
+// NewMandates makes the part; configure it before use.
+func NewMandates() *Mandates {
+	return &Mandates{byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[fact.SessionKey, []fact.Sum](maxMandates)}
+}
+
+// Configure gives the part what is no state.
+func (ms *Mandates) Configure(r fact.Reporter, clockSkew time.Duration) {
+	ms.findings, ms.clockSkew = r, clockSkew
+}
+
+// mandate is what the log has told of one so far.
+type mandate struct {
+	hashes     []string // that it had
+	revoked    time.Time
+	lastNumber int64  // number of its newest evidence
+	lastHash   string // of that
+	lastEvent  string // its id
+	lastSeq    uint64 // and its place
+	states     []mandateState
+}
+
+// mandateState is what decisions said of the mandate as it was under one hash.
+type mandateState struct {
+	hash      string
+	expired   time.Time // it had expired by then
+	notBegun  time.Time // it had not begun then
+	unbounded bool
+}
+
+// decodeEvidence reads an evidence event.
+func decodeEvidence(d *fact.Decoder, r *fact.DecodedEvent, p subject.Parsed, data []byte) {
+	e, err := aump.DecodeEvidence(data, strictjson.DefaultLimits)
+	if e == nil {
+		r.ReadError = err
+		r.Fact.ReadRefusedNumber(data, d.Protocols(p.Protocol))
+		return
+	}
+	f := &r.Fact
+	f.EventID, f.CoreSum, f.Event = fact.BoundID(e.ID), fact.TreeSum(e.Tree), e
+	what := ""
+	switch vs := schemas.Default().Validate("aump/evidence-event", e.Tree); {
+	case len(vs) > 0:
+		what = fact.CodeAtPath(vs[0].Keyword, vs[0].Path)
+	case err != nil:
+		what = fact.DecodeErrorText(err)
+	case e.Version != aump.Version:
+		what = fact.CodeAtPath("version", "/aump/version")
+	}
+	if r.Defect, f.Invalid = what, what != ""; f.Invalid {
+		f.EventFindings = append(f.EventFindings, fact.SingleEventFinding("AUMP-E-001", what, f))
+	}
+	if e.EventType != "" && !fact.SameSubjectType(p.Type, e.EventType) {
+		r.Contradictions = append(r.Contradictions, "its type is not the event_type of the event")
+	}
+	if e.LeaksPrivately() {
+		f.EventFindings = append(f.EventFindings, fact.SingleEventFinding("AUMP-E-008", "", f))
+	}
+	if !e.HashMatches() {
+		f.EventFindings = append(f.EventFindings, fact.SingleEventFinding("AUMP-E-009", "", f))
+	}
+	r.Applies = true // its session is the subject's
+}
+
+// CheckEvidence judges an evidence event by what the log says of its mandate.
+func (ms *Mandates) CheckEvidence(f *fact.Fact) {
+	e := evidenceOf(f)
+	if e == nil || e.Ref.ID == "" {
+		return
+	}
+	md := ms.ensureMandate(f.Key.Tenant, e.Ref.ID)
+	say := func(check, what string) {
+		ms.findings.ReportSessionFinding(f, f.Origin, fact.SingleEventFinding(check, what, f))
+	}
+	if under, known := ms.ofSession.Get(f.Key); known && len(under) <= maxMandateTexts && !slices.Contains(under, fact.SumOf(e.Ref.ID)) {
+		say("AUMP-E-002", "")
+	}
+	hash, ok := aump.NormaliseHash(e.Ref.Hash)
+	if n := len(md.hashes); ok && n > 0 && n <= maxMandateTexts && !slices.Contains(md.hashes, hash) {
+		say("AUMP-E-003", "")
+	}
+	if what := md.voidReason(e, hash, ms.clockSkew); ok && what != "" {
+		say("AUMP-E-005", what)
+	}
+	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(ms.clockSkew)) {
+		say("AUMP-E-004", "")
+	}
+	ms.checkEvidenceChain(md, f, say)
+}
+
+// voidReason says why an evidence event could not say that something was allowed, as far
+// as decisions before it have shown; "" if it could.
+func (md *mandate) voidReason(e *aump.Evidence, hash string, skew time.Duration) string {
+	i := slices.IndexFunc(md.states, func(s mandateState) bool { return s.hash == hash })
+	if i < 0 || e.Result != aump.Allowed || e.CreatedAt.IsZero() {
+		return ""
+	}
+	switch s := md.states[i]; {
+	case s.unbounded:
+		return "it has no bounds"
+	case !s.expired.IsZero() && e.CreatedAt.After(s.expired.Add(skew)):
+		return "it had expired"
+	case !s.notBegun.IsZero() && e.CreatedAt.Add(skew).Before(s.notBegun):
+		return "it had not begun"
+	}
+	return ""
+}
+
+// recordFlags notes what a decision says of a mandate.
+func (md *mandate) recordFlags(hash string, w fact.MandateFlags, at time.Time) {
+	h, ok := aump.NormaliseHash(hash)
+	if w == 0 || !ok || at.IsZero() {
+		return
+	}
+	i := slices.IndexFunc(md.states, func(s mandateState) bool { return s.hash == h })
+	if i < 0 {
+		if len(md.states) >= maxMandateTexts {
+			return
+		}
+		md.states = append(md.states, mandateState{hash: h})
+		i = len(md.states) - 1
+	}
+	s := &md.states[i]
+	s.unbounded = s.unbounded || w&fact.MandateUnbounded != 0
+	if w&fact.MandateExpired != 0 && (s.expired.IsZero() || at.Before(s.expired)) {
+		s.expired = at
+	}
+	if w&fact.MandateNotBegun != 0 && at.After(s.notBegun) {
+		s.notBegun = at
+	}
+}
+
+// checkEvidenceChain follows the numbers and hashes of a mandate's evidence.
+func (ms *Mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check, what string)) {
+	e := evidenceOf(f)
+	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
+	own, _ := aump.NormaliseHash(e.Hashes.Event)
+	behind := func(check, what string) {
+		b := fact.SingleEventFinding(check, what, f)
+		if md.lastEvent != "" {
+			b.Events, b.Seqs = append([]string{md.lastEvent}, b.Events...), append([]uint64{md.lastSeq}, b.Seqs...)
+		}
+		ms.findings.ReportSessionFinding(f, f.Origin, b)
+	}
+	switch {
+	case e.Sequence < 1: // the schema says so
+		return
+	case e.Sequence <= md.lastNumber:
+		behind("AUMP-E-011", "a number comes again or late")
+		return
+	case e.Sequence > md.lastNumber+1:
+		behind("AUMP-E-011", "numbers are missing")
+	case previous != "" && md.lastNumber == 0:
+		say("AUMP-E-010", "the first one names one before it")
+	case previous != "" && md.lastHash != "" && previous != md.lastHash:
+		behind("AUMP-E-010", "")
+	}
+	md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
+}
+
+// ensureMandate finds what is known of a mandate, or begins to know it.
+func (ms *Mandates) ensureMandate(tenant, id string) *mandate {
+	key := mandateKey{tenant, fact.SumOf(id)}
+	md, known := ms.byID.Get(key)
+	if !known {
+		md = &mandate{}
+		ms.byID.Put(key, md)
+	}
+	return md
+}
+
+// addHash notes a hash of a mandate. One more than can be remembered is a mark that
+// there are more.
+func (md *mandate) addHash(hash string) {
+	if h, ok := aump.NormaliseHash(hash); ok && len(md.hashes) <= maxMandateTexts && !slices.Contains(md.hashes, h) {
+		md.hashes = append(md.hashes, h)
+	}
+}
+
+// RecordUse notes that a session's decision was made under a mandate.
+func (ms *Mandates) RecordUse(f *fact.Fact, ref *events.MandateRef) {
+	if ref.ID == "" {
+		return
+	}
+	md := ms.ensureMandate(f.Key.Tenant, ref.ID)
+	md.addHash(ref.Hash)
+	if f.DecisionExtras != nil {
+		md.recordFlags(ref.Hash, f.DecisionExtras.MandateFlags, f.DecisionExtras.Decided)
+	}
+	ids, _ := ms.ofSession.Get(f.Key)
+	if id := fact.SumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
+		ms.ofSession.Put(f.Key, append(slices.Clone(ids), id))
+	}
+}
+
+// NoteNumber notes the number of an evidence event that is refused.
+func (ms *Mandates) NoteNumber(f *fact.Fact) {
+	e := evidenceOf(f)
+	if e == nil || e.Ref.ID == "" {
+		return
+	}
+	if md := ms.ensureMandate(f.Key.Tenant, e.Ref.ID); e.Sequence == md.lastNumber+1 {
+		own, _ := aump.NormaliseHash(e.Hashes.Event)
+		md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
+	}
+}
+
+func (ms *Mandates) ApplyChange(change events.MandateChange, at time.Time) {
+	for _, s := range change.Changes {
+		if s.MandateID == "" {
+			continue
+		}
+		tenant := s.Tenant
+		if rest, escaped := strings.CutPrefix(tenant, "="); escaped { // as keys of a bucket are written
+			tenant = "~" + rest
+		}
+		md := ms.ensureMandate(tenant, s.MandateID)
+		switch s.Change {
+		case "put":
+			md.addHash(s.Hash)
+		case "revoked":
+			md.revoked = at
+		case "revocation_deleted":
+			md.revoked = time.Time{}
+		}
+	}
+}
+
+// readMandateReason reads a reason of AUMP's evaluator.
+func readMandateReason(r *events.Reason) (x fact.ReasonsSaid) {
+	path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
+	switch {
+	case r.Code == "mandate_expired":
+		x.MandateFlags |= fact.MandateExpired
+	case r.Code == "mandate_inactive" && path == "/issued_at":
+		x.MandateFlags |= fact.MandateNotBegun
+	case r.Code == "scope_violation" && path == "/authority":
+		x.MandateFlags |= fact.MandateUnbounded
+	}
+	return x
+}
+
+func (k mandateKey) Hash() uint32 { return fact.MixHash(fact.TextHash(k.tenant), uint64(k.id.Hash())) }
+
+// evidenceOf is what a fact says as evidence, nil if it is none.
+func evidenceOf(f *fact.Fact) *aump.Evidence {
+	e, _ := f.Event.(*aump.Evidence)
+	return e
+}

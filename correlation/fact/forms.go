@@ -1,0 +1,92 @@
+package fact
+
+import (
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// An event is parsed once. Its schema, its canonical forms and its typed event are read from that
+// document. A tree is made of it only for the checks that look at the whole event.
+
+// maxInterned bounds the texts that a Decoder keeps, and maxInternedText their
+// length.
+const (
+	maxInterned     = 4096
+	maxInternedText = 128
+)
+
+// Intern gives a text that comes again and again once for all, and does not hold on
+// to the message that it is of.
+func (d *Decoder) Intern(s string) string {
+	if len(s) > maxInternedText {
+		return strings.Clone(s)
+	}
+	if known, ok := d.interned[s]; ok {
+		return known
+	}
+	if len(d.interned) >= maxInterned || d.interned == nil {
+		d.interned = make(map[string]string, 64)
+	}
+	s = strings.Clone(s)
+	d.interned[s] = s
+	return s
+}
+
+// FormBuffer is where canonical forms are written.
+type FormBuffer struct{ buf []byte }
+
+// WriteForm lends the buffer to form until the next call.
+func (w *FormBuffer) WriteForm(form func(b []byte) []byte) []byte {
+	b := form(w.buf[:0])
+	w.buf = b[:0]
+	return b
+}
+
+// NeedsTree reports whether an event is of a size of which the checks of sessions look at the
+// tree.
+func (d *Decoder) NeedsTree(data []byte) bool {
+	return d.AlwaysTree || len(data) > maxTreelessBytes || d.Document.Depth() > maxTreelessDepth
+}
+
+const (
+	maxTreelessBytes = 8 << 10
+	maxTreelessDepth = 8
+)
+
+// InternCall makes a call's id independent of its message.
+func (d *Decoder) InternCall(f *Fact) {
+	id := strings.Clone(f.CallID)
+	if f.CallKey.Id == f.CallID {
+		f.CallKey.Id = id
+	}
+	if f.CallID = id; f.CallKey.Tool != "" {
+		f.CallKey.Tool = d.Intern(f.CallKey.Tool)
+	}
+}
+
+// AppendTrimmed appends the canonical form of an object without some of its members, and of those
+// of its metadata, which are left out if nothing is left of them.
+func AppendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *MemberNames) []byte {
+	var room [24]strictjson.Value
+	b = append(b, '{')
+	first := len(b)
+	for _, m := range doc.AppendSorted(room[:0]) {
+		before := len(b)
+		if _, out := omit.Of(m); out {
+			continue
+		}
+		if before > first {
+			b = append(b, ',')
+		}
+		if m.Key() != "metadata" || m.Kind() != strictjson.KindObject || omitMetadata == nil {
+			b = m.AppendMember(b)
+			continue
+		}
+		empty := len(b) + len(`"metadata":{}`)
+		if b = AppendTrimmed(append(b, `"metadata":`...), m, omitMetadata, nil); len(b) == empty {
+			b = b[:before]
+		}
+	}
+	return append(b, '}')
+}

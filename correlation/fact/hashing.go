@@ -1,0 +1,81 @@
+package fact
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+)
+
+// The hash of a key depends on hashSeed, so that a publisher that chooses keys cannot choose
+// their hashes. Nothing else depends on the hashes.
+
+var hashSeed = maphash.MakeSeed()
+
+// hashKeys are hashSeed for what is a hash already.
+var hashKeys = [2]uint64{maphash.String(hashSeed, "add"), maphash.String(hashSeed, "times") | 1}
+
+func TextHash(s string) uint64 { return maphash.String(hashSeed, s) }
+
+func MixHash64(a, b uint64) uint64 { return ((a ^ hashKeys[0]) * hashKeys[1]) ^ b }
+
+func MixHash(a, b uint64) uint32 { return uint32(MixHash64(a, b) * hashKeys[1] >> 32) }
+
+func (s Sum) Hash() uint32 {
+	return MixHash(binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:]))
+}
+
+// What tenants have in common, as the sum of a token, must not lie at one place for
+// all of them.
+
+func (k SourceKey) Hash() uint32  { return hashesOf(SessionKey{k.Tenant, k.Source, ""}).Source }
+func (k SessionKey) Hash() uint32 { return hashesOf(k).Session }
+
+// ProtocolSessionHash is the hash of a protocolSessionKey whose session's hash is known. The protocols
+// that are followed differ in length.
+func ProtocolSessionHash(session uint32, protocol string) uint32 {
+	return MixHash(uint64(session), uint64(len(protocol)))
+}
+
+// OriginHashes are those of whose a message is: of its tenant, publisher and session.
+type OriginHashes struct {
+	Computed          bool
+	Source, Session   uint32
+	Tenant, publisher uint64 // publisher is not for tables
+}
+
+func hashesOf(k SessionKey) OriginHashes {
+	tenant, source := TextHash(k.Tenant), TextHash(k.Source)
+	h := OriginHashes{Computed: true, Source: MixHash(tenant, source), Tenant: tenant, publisher: MixHash64(tenant, source)}
+	h.Session = h.SessionHash(k.Session)
+	return h
+}
+
+// SessionHash is the hash of a session of the same publisher.
+func (h *OriginHashes) SessionHash(session string) uint32 {
+	return MixHash(h.publisher, TextHash(session))
+}
+
+// OriginHashes are the hashes of the fact's key, which does not change any more.
+func (f *Fact) OriginHashes() *OriginHashes {
+	if !f.CachedHashes.Computed {
+		f.CachedHashes = hashesOf(f.Key)
+	}
+	return &f.CachedHashes
+}
+
+// ProtocolSessionHash is the hash of the fact's session in its protocol.
+func (f *Fact) ProtocolSessionHash() uint32 {
+	return ProtocolSessionHash(f.OriginHashes().Session, f.Protocol)
+}
+
+func (k CallKey) Hash() uint32 { return MixHash(TextHash(k.Id), TextHash(k.Tool)) }
+
+// TokenKey is a token that a publisher chose.
+type TokenKey struct {
+	Tenant, Source string
+	Token          Sum
+}
+
+// Hash implements the keys of tables.
+func (k TokenKey) Hash() uint32 {
+	return MixHash(MixHash64(TextHash(k.Tenant), TextHash(k.Source)), uint64(k.Token.Hash()))
+}
