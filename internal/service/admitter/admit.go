@@ -19,7 +19,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/protocol"
-	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -107,7 +106,7 @@ type recordedAnswer struct {
 func (s *service) recordDecision(ctx context.Context, req admission.Request, out *admission.Outcome, beside []streams.Msg) (recordedAnswer, error) {
 	d := &out.Decision
 	d.Occurrence = s.calls.currentOccurrence(*d)
-	by := s.signer.Load() // the reply must name the key that signed the receipt
+	by := s.keys.current() // the reply must name the key that signed the receipt
 	var token string
 	if !out.NoReceipt {
 		var err error
@@ -135,26 +134,6 @@ func (s *service) recordDecision(ctx context.Context, req admission.Request, out
 		return recordedAnswer{}, errors.New("the log did not keep request and decision in order")
 	}
 	return recordedAnswer{body: body, receipt: token, key: by.record, seq: seqs[1]}, nil
-}
-
-// signBatch signs records that are appended together with as few signatures as possible. One
-// signature costs as much as the rest of a decision.
-func (s *service) signBatch(msgs []streams.Msg) error {
-	key := s.signer.Load().key
-	for part := range slices.Chunk(msgs, signing.MaxBatch) {
-		records := make([][]byte, len(part))
-		for i, m := range part {
-			records[i] = m.Body
-		}
-		signatures, err := key.SignRecords(records)
-		if err != nil {
-			return err
-		}
-		for i, m := range part {
-			m.Header[events.HeaderSignature] = []string{signatures[i]}
-		}
-	}
-	return nil
 }
 
 // logMessages returns the log's copy of the request, byte for byte, and its decision.

@@ -15,7 +15,6 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +31,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/rollout"
-	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -62,35 +60,25 @@ func Main(args []string) int {
 
 // service answers requests until its context ends.
 type service struct {
-	flags        Flags
-	env          daemon.Env
-	space        subject.Space
-	signer       atomic.Pointer[signer]
-	master       digest.Master
-	sessions     *sessionsecrets.Store
-	cachedSecret sessionSecretFunc // of sessions
-	committer    *streams.Committer
-	snapshot     atomic.Pointer[admission.Snapshot]
-	durability   atomic.Value // string
-	calls        *occurrenceTracker
-	metrics      *metrics.Admitter
-	stores       []stateStore
-	rates        *rateStore      // also in stores
-	publishers   *publisherStore // also in stores
-	admissions   *ingest.Meter
-	memory       *memoryBudget
-	progress     *changeProgress
-	slots        *shares // divide the places of concurrent admissions among the callers
-	jobs         chan job
-	serving      atomic.Bool
-
-	keyMu   sync.Mutex           // held during a change of keys
-	retired map[string]time.Time // retirements that are in the log, and the log's incarnation
-	fatal   chan error           // receives the reason why this admitter must stop
-
-	mu       sync.Mutex // guards stopping, and prevents adding to inflight once it is being waited for
-	stopping bool
-	inflight sync.WaitGroup
+	flags      Flags
+	env        daemon.Env
+	space      subject.Space
+	keys       *receiptKeys
+	master     digest.Master
+	secrets    *sessionDigests
+	committer  *streams.Committer
+	snapshot   atomic.Pointer[admission.Snapshot]
+	durability atomic.Value // string
+	calls      *occurrenceTracker
+	metrics    *metrics.Admitter
+	stores     []stateStore
+	rates      *rateStore      // also in stores
+	publishers *publisherStore // also in stores
+	admissions *ingest.Meter
+	memory     *memoryBudget
+	progress   *changeProgress
+	workers    *workerPool
+	serving    atomic.Bool
 }
 
 // newService makes a service that is not connected yet.
@@ -101,19 +89,20 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if err := f.IngestFlags.checkLimits(); err != nil {
 		return nil, err
 	}
-	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrenceTracker(maxTrackedCalls), progress: newProgress(), slots: newShares(int64(f.MaxInflight)), jobs: make(chan job),
-		retired: map[string]time.Time{}, fatal: make(chan error, 1)}
+	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrenceTracker(maxTrackedCalls), progress: newProgress(), workers: newWorkerPool(f.MaxInflight)}
+	s.keys = newReceiptKeys(f, env, s.progress)
 	if s.memory, err = newMemoryBudget(f.MemoryLimit); err != nil {
 		return nil, err
 	}
 	if _, err = keys.Receipt(f.Keys); err != nil {
 		return nil, err
 	}
-	s.metrics = env.Metrics.Admitter(f.MaxInflight, func() int { return int(s.slots.held()) })
+	s.metrics = env.Metrics.Admitter(f.MaxInflight, s.workers.held)
 	s.rates = newRateStore(s)
 	s.publishers = newPublisherStore(s)
 	s.admissions = ingest.NewMeter(f.admissionQuotas())
 	s.master, err = keys.Master(f.Keys)
+	s.secrets = &sessionDigests{master: s.master, space: s.space, stream: f.Stream}
 	return s, err
 }
 
@@ -181,7 +170,7 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 		select {
 		case <-ctx.Done():
 			return e.stop()
-		case err := <-s.fatal:
+		case err := <-s.keys.ended():
 			return errors.Join(err, e.stop())
 		case away = <-down:
 		case <-again.C:
@@ -259,7 +248,7 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	if err := s.checkDurability(ctx, nc); err != nil {
 		return nil, err
 	}
-	options := streams.CommitterOptions{Stream: s.flags.Stream, Sign: s.signBatch}
+	options := streams.CommitterOptions{Stream: s.flags.Stream, Sign: s.keys.signBatch}
 	if s.prefersSingles() {
 		options.BatchAbove = streams.NeverBatch
 	}
@@ -267,6 +256,7 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 		return nil, err
 	}
 	stops = append(stops, s.committer.Close)
+	s.keys.useCommitter(s.committer)
 	s.progress.conn = nc
 	// Announce before anything is read: a command that changes policies then waits for this
 	// process.
@@ -275,11 +265,12 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 		return nil, err
 	}
 	stops = append(stops, stopAnswering)
-	if err := s.publishKey(ctx, js); err != nil {
+	if err := s.keys.publishKey(ctx, js); err != nil {
 		return nil, err
 	}
-	stops = append(stops, s.followKey(ctx, js))
-	stopRetired, err := s.followRetired(ctx, nc, js)
+	stops = append(stops, s.keys.followKey(ctx, js))
+	retired := &bucketFollower{s: s, bucket: streams.BucketKeys, apply: s.keys.applyRetired(js)}
+	stopRetired, err := retired.start(ctx, nc, js)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +283,7 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	if err := s.followCalls(nc); err != nil {
 		return nil, err
 	}
-	if err := s.openSessionSecrets(ctx, nc, js); err != nil {
+	if err := s.secrets.open(ctx, nc, js); err != nil {
 		return nil, err
 	}
 	stopParts, err := s.startStores(ctx, nc, js)
@@ -318,7 +309,7 @@ func (s *service) handleReconnect(ctx context.Context, nc *nats.Conn) {
 	if !s.serving.Load() {
 		return // Run checks itself
 	}
-	s.sessions.ForgetAll() // notices of erasures may have been missed while disconnected
+	s.secrets.forgetAll() // notices of erasures may have been missed while disconnected
 	pauses := retry.New(recheckMin, recheckMax)
 	for {
 		err := s.recheckServer(ctx, nc)
@@ -345,8 +336,8 @@ func (s *service) recheckServer(ctx context.Context, nc *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	keyErr := s.publishKey(ctx, js)
-	s.reportKeyError(keyErr)
+	keyErr := s.keys.publishKey(ctx, js)
+	s.keys.reportKeyError(keyErr)
 	return errors.Join(s.checkDurability(ctx, nc), keyErr)
 }
 
@@ -354,15 +345,13 @@ func (s *service) recheckServer(ctx context.Context, nc *nats.Conn) error {
 // Requests that have not begun by then are denied.
 func (s *service) drainRequests(asked *nats.Conn) {
 	_ = asked.FlushTimeout(flushTimeout) // the server sends nothing new after this
-	s.mu.Lock()
-	s.stopping = true
-	s.mu.Unlock()
+	s.workers.refuse()
 	// nats.go does not report when a draining subscription has delivered its last message; the
 	// connection's number of subscriptions drops then.
 	for begun := time.Now(); asked.NumSubscriptions() > 0 && time.Since(begun) < flushTimeout; {
 		time.Sleep(drainPoll)
 	}
-	s.inflight.Wait()
+	s.workers.wait()
 	_ = asked.FlushTimeout(flushTimeout)
 }
 

@@ -205,10 +205,10 @@ func TestIdentityIsTheServersWord(t *testing.T) {
 func TestOverloadAndStopAreDenials(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	for s.slots.take(asker{"globex", fmt.Sprint(s.slots.held())}, 1) {
+	for s.workers.slots.take(asker{"globex", fmt.Sprint(s.workers.slots.held())}, 1) {
 	}
-	for s.slots.held() < s.slots.capacity {
-		s.slots.take(asker{fmt.Sprint(s.slots.held()), "u"}, 1)
+	for s.workers.slots.held() < s.workers.slots.capacity {
+		s.workers.slots.take(asker{fmt.Sprint(s.workers.slots.held()), "u"}, 1)
 	}
 	deny := func(want string) {
 		t.Helper()

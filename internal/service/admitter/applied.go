@@ -38,6 +38,11 @@ func newProgress() *changeProgress {
 	return &changeProgress{round: &sync.WaitGroup{}, ended: ended, newest: map[string]uint64{}, revisions: map[string]uint64{}, signing: map[string]int{}}
 }
 
+// suspendRecords forbids decisions to be recorded until resumeRecords.
+func (p *changeProgress) suspendRecords() { p.unrecorded.Add(1) }
+
+func (p *changeProgress) resumeRecords() { p.unrecorded.Add(-1) }
+
 // trackView adds a view to those that must have been read over the current connection.
 func (p *changeProgress) trackView(view *atomic.Uint64) {
 	p.mu.Lock()

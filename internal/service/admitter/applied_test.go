@@ -159,9 +159,9 @@ func TestDecisionsUnderWayHoldAConfirmationBack(t *testing.T) {
 func TestNothingIsDecidedBeforeTheChangeIsRecorded(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	s.cachedSecret = nil
+	s.secrets.cached = nil
 	good := s.committer
-	closed, err := streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: s.flags.Stream, Sign: s.signBatch})
+	closed, err := streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: s.flags.Stream, Sign: s.keys.signBatch})
 	servicetest.OK(t, err)
 	closed.Close()
 	s.committer = closed

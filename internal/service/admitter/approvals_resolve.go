@@ -46,12 +46,12 @@ func (a *approvalStore) acceptRequest(ctx context.Context, r micro.Request) {
 		return
 	}
 	from := a.s.askerOf(r)
-	if code := a.s.acquireWorker(from); code != "" {
+	if code := a.s.workers.acquire(from); code != "" {
 		a.sendReply(r, approval.Reply{Code: approval.Code(code), Message: "the admitter has no worker for this now; try again"})
 		return
 	}
 	go func() {
-		defer a.s.end(from)
+		defer a.s.workers.release(from)
 		defer func() {
 			if recover() != nil {
 				a.s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a resolve request made the admitter panic")

@@ -304,7 +304,7 @@ func TestResolveTrustsOnlyTheServer(t *testing.T) {
 		r := request(`{"acc":"tenant-acme:dana","user":"dana"}`)
 		r.reply = reply
 		a.acceptRequest(t.Context(), r)
-		s.inflight.Wait()
+		s.workers.wait()
 		if r.answered != 0 {
 			t.Errorf("answered on %q", reply)
 		}

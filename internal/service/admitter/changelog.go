@@ -42,9 +42,9 @@ func (l *changeLog) recordPending(ctx context.Context) {
 	defer func() {
 		switch behind := len(l.pending) > 0; {
 		case behind && !l.blocked:
-			l.s.progress.unrecorded.Add(1)
+			l.s.progress.suspendRecords()
 		case !behind && l.blocked:
-			l.s.progress.unrecorded.Add(-1)
+			l.s.progress.resumeRecords()
 		}
 		l.blocked = len(l.pending) > 0
 	}()

@@ -135,10 +135,10 @@ func unstarted(tb testing.TB, n *servicetest.NATS) *service {
 	s, err := newService(f, daemon.Env{Health: daemon.NewHealth()})
 	servicetest.OK(tb, err)
 	s.durability.Store("fsync")
-	by, err := s.readSigner()
+	by, err := s.keys.readSigner()
 	servicetest.OK(tb, err)
-	s.signer.Store(by)
-	s.committer, err = streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: f.Stream, Sign: s.signBatch})
+	s.keys.signer.Store(by)
+	s.committer, err = streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: f.Stream, Sign: s.keys.signBatch})
 	servicetest.OK(tb, err)
 	tb.Cleanup(s.committer.Close)
 	return s

@@ -11,11 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/internal/service/keys"
-	"github.com/countersign-dev/countersign/streams"
 )
 
 const (
@@ -28,7 +26,7 @@ const (
 
 // followKey applies changes of the key directory until ctx ends, so that a key rotation needs no
 // restart.
-func (s *service) followKey(ctx context.Context, js jetstream.JetStream) (stop func()) {
+func (k *receiptKeys) followKey(ctx context.Context, js jetstream.JetStream) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -50,9 +48,9 @@ func (s *service) followKey(ctx context.Context, js jetstream.JetStream) (stop f
 				asked = true
 			case <-tick.C:
 			}
-			now := s.keyFiles()
+			now := k.keyFiles()
 			if asked || now != seen || n%retiredPoll == 0 {
-				if s.pollKey(ctx, js) {
+				if k.pollKey(ctx, js) {
 					seen = now
 				} else {
 					seen = ""
@@ -63,60 +61,60 @@ func (s *service) followKey(ctx context.Context, js jetstream.JetStream) (stop f
 	return func() { cancel(); <-done }
 }
 
-// followRetired switches to the key directory's new key as soon as the keys bucket says that the
-// current key is retired, whichever admitter wrote that. Without a new key it ends this admitter,
-// since its signatures no longer count. No decision is recorded in between.
-func (s *service) followRetired(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f := &bucketFollower{s: s, bucket: streams.BucketKeys, apply: func(ctx context.Context, changed map[string]bucketEntry, _ uint64) {
-		now := s.signer.Load()
+// applyRetired returns the function that follows the keys bucket. It switches to the key directory's
+// new key as soon as the bucket says that the current key is retired, whichever admitter wrote
+// that. Without a new key it ends this admitter, since its signatures no longer count. No decision
+// is recorded in between.
+func (k *receiptKeys) applyRetired(js jetstream.JetStream) func(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
+	return func(ctx context.Context, changed map[string]bucketEntry, _ uint64) {
+		now := k.signer.Load()
 		if now == nil {
 			return
 		}
 		if e, there := changed[keys.RetiredEntry(now.key.ID)]; there && e.value != nil {
-			s.progress.unrecorded.Add(1)
-			if s.pollKey(ctx, js) && s.signer.Load().key.ID != now.key.ID {
-				s.progress.unrecorded.Add(-1)
+			k.progress.suspendRecords()
+			if k.pollKey(ctx, js) && k.signer.Load().key.ID != now.key.ID {
+				k.progress.resumeRecords()
 				return
 			}
-			s.reportKeyError(fmt.Errorf("%w: %s", errRetired, now.key.ID))
+			k.reportKeyError(fmt.Errorf("%w: %s", errRetired, now.key.ID))
 		}
-	}}
-	return f.start(ctx, nc, js)
+	}
 }
 
 // pollKey applies the key directory and reports whether that succeeded.
-func (s *service) pollKey(ctx context.Context, js jetstream.JetStream) bool {
-	ctx, cancel := context.WithTimeout(ctx, s.flags.Timeout)
+func (k *receiptKeys) pollKey(ctx context.Context, js jetstream.JetStream) bool {
+	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()
-	err := s.rotateKey(ctx, js)
-	s.reportKeyError(err)
+	err := k.rotateKey(ctx, js)
+	k.reportKeyError(err)
 	return err == nil
 }
 
 // reportKeyError reports a key error in log and health. A retired key ends this admitter:
 // everything that it signs from then on would count as forged.
-func (s *service) reportKeyError(err error) {
+func (k *receiptKeys) reportKeyError(err error) {
 	switch {
 	case err == nil:
-		s.env.Health.Set("receipt_key", "")
+		k.env.Health.Set("receipt_key", "")
 		return
 	case errors.Is(err, errRetired):
 		select {
-		case s.fatal <- err:
+		case k.fatal <- err:
 		default:
 		}
 	case errors.Is(err, context.Canceled):
 		return
 	}
-	if said := s.env.Health.Report().Problems["receipt_key"]; !strings.HasSuffix(said, err.Error()) {
-		s.env.Log.Error().Err(err).Msg("the key directory cannot be followed; the key in force goes on")
+	if said := k.env.Health.Report().Problems["receipt_key"]; !strings.HasSuffix(said, err.Error()) {
+		k.env.Log.Error().Err(err).Msg("the key directory cannot be followed; the key in force goes on")
 	}
-	s.env.Health.Set("receipt_key", "the key directory cannot be followed, the key in force goes on: "+err.Error())
+	k.env.Health.Set("receipt_key", "the key directory cannot be followed, the key in force goes on: "+err.Error())
 }
 
 // keyFiles returns a fingerprint of the key directory's state, without reading any secret.
-func (s *service) keyFiles() string {
-	entries, err := os.ReadDir(s.flags.Keys)
+func (k *receiptKeys) keyFiles() string {
+	entries, err := os.ReadDir(k.dir)
 	if err != nil {
 		return err.Error()
 	}

@@ -78,8 +78,8 @@ func TestRefusesBeforeTheMemoryIsUsedUp(t *testing.T) {
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != codeOverloaded {
 		t.Errorf("%s", r.body)
 	}
-	if got := s.memory.requests.held(); got != full || s.slots.held() != 0 {
-		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, s.slots.held())
+	if got := s.memory.requests.held(); got != full || s.workers.slots.held() != 0 {
+		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, s.workers.slots.held())
 	}
 }
 
@@ -98,7 +98,7 @@ spec:
 `)}})
 	servicetest.OK(t, err)
 	s.snapshot.Store(&admission.Snapshot{Policies: set})
-	s.cachedSecret = nil
+	s.secrets.cached = nil
 	r := preToolUse(t)
 	s.admitRequest(t.Context(), r, time.Now())
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != policy.CodePolicyDeadline || r.answer.Get(events.HeaderVerdict) != "deny" {
@@ -114,7 +114,7 @@ spec:
 func TestMemoryOfARequestIsNotUnderestimated(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	s.cachedSecret = nil
+	s.secrets.cached = nil
 	for name, args := range map[string]string{
 		"numbers": strings.Repeat("1,", 100_000) + "1", "lists": strings.Repeat("[],", 70_000) + "1",
 		"objects": strings.Repeat("{},", 70_000) + "1", "members": strings.Repeat(`{"":0},`, 30_000) + "1", "texts": strings.Repeat(`"",`, 70_000) + "1",

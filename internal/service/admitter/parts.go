@@ -87,7 +87,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 	// The other half of the time is for the record.
 	evaluating, cancelEvaluating := context.WithTimeout(ctx, s.flags.Timeout/2)
 	defer cancelEvaluating()
-	held := s.cachedSecret
+	held := s.secrets.lookup()
 	for range maxAttempts {
 		in, err := s.drawInputs(req, known)
 		if err != nil {
@@ -108,7 +108,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 			return out, a, errNotInLog
 		}
 		if session, wants := out.NeedsSessionKey(); wants {
-			if held, err = s.fetchSessionSecret(ctx, sessionsecrets.SessionOfName(req.Tenant, session)); err != nil {
+			if held, err = s.secrets.fetch(ctx, sessionsecrets.SessionOfName(req.Tenant, session)); err != nil {
 				return out, a, err
 			}
 			continue

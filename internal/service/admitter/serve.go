@@ -50,14 +50,6 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 // maxArrived is how many requests may wait for acceptRequest.
 const maxArrived = 65536
 
-// job is a request for a worker.
-type job struct {
-	request  micro.Request
-	from     asker
-	received time.Time
-	reserved int64 // bytes reserved in the memory budget
-}
-
 // acceptRequest hands a request to a worker; the subscription's goroutine never waits for the
 // disk. If the caller's share of workers is in use, or there is no memory for a request of this
 // size, the answer is deny at once.
@@ -69,14 +61,12 @@ func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 		return
 	}
 	j := job{r, from, time.Now(), reserved}
-	if code := s.acquireWorker(from); code != "" {
+	if code := s.workers.acquire(from); code != "" {
 		s.memory.release(from, reserved)
 		s.denyUnrecorded(r, code, nil)
 		return
 	}
-	select {
-	case s.jobs <- j:
-	default: // no worker is idle, and acquireWorker permits one more
+	if !s.workers.handOver(j) { // no worker is idle, and acquire permits one more
 		go s.runWorker(ctx, j)
 	}
 }
@@ -92,36 +82,11 @@ func (s *service) askerOf(r micro.Request) asker {
 // runWorker works on jobs until ctx ends. Workers are kept because their stack has already grown
 // to what a decision needs.
 func (s *service) runWorker(ctx context.Context, j job) {
-	for {
+	for more := true; more; j, more = s.workers.next(ctx) {
 		s.admitRequest(ctx, j.request, j.received)
 		s.memory.release(j.from, j.reserved)
-		s.end(j.from)
-		select {
-		case j = <-s.jobs:
-		case <-ctx.Done():
-			return
-		}
+		s.workers.release(j.from)
 	}
-}
-
-// acquireWorker reserves a worker for a caller, or returns the reason code of the refusal. end
-// releases it.
-func (s *service) acquireWorker(from asker) (code string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return codeStopping
-	}
-	if !s.slots.take(from, 1) {
-		return codeOverloaded
-	}
-	s.inflight.Add(1)
-	return ""
-}
-
-func (s *service) end(from asker) {
-	s.slots.release(from, 1)
-	s.inflight.Done()
 }
 
 // admitRequest decides one request, records it and answers. A panic leads to a deny; its text may

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 )
@@ -16,18 +17,33 @@ import (
 // sessionSecretFunc is the type of admission.Inputs.SessionSecret.
 type sessionSecretFunc = func(tenant, session string) (*digest.Session, bool)
 
-// openSessionSecrets opens the session keys that decisions use for digests, and subscribes to
+// sessionDigests holds the keys of sessions, which decisions use for digests.
+type sessionDigests struct {
+	master digest.Master
+	space  subject.Space
+	stream string
+	store  *sessionsecrets.Store
+	cached sessionSecretFunc // of store
+}
+
+// lookup returns the function that finds keys in memory.
+func (d *sessionDigests) lookup() sessionSecretFunc { return d.cached }
+
+// forgetAll drops the cached keys.
+func (d *sessionDigests) forgetAll() { d.store.ForgetAll() }
+
+// open opens the session keys that decisions use for digests, and subscribes to
 // erasures. A session's first request creates its key durably before anything is recorded under
 // it. A request that is refused before its session is established creates none.
-func (s *service) openSessionSecrets(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (err error) {
-	if s.sessions, err = sessionsecrets.Open(ctx, js, s.master); err != nil {
+func (d *sessionDigests) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (err error) {
+	if d.store, err = sessionsecrets.Open(ctx, js, d.master); err != nil {
 		return err
 	}
-	s.cachedSecret = func(tenant, session string) (*digest.Session, bool) {
-		key, held := s.sessions.Cached(sessionsecrets.SessionOfName(tenant, session))
+	d.cached = func(tenant, session string) (*digest.Session, bool) {
+		key, held := d.store.Cached(sessionsecrets.SessionOfName(tenant, session))
 		return key.Digests, held
 	}
-	_, err = nc.Subscribe(s.space.Control(s.flags.Stream, events.ControlErasure), func(m *nats.Msg) { s.dropErasedSecrets(m.Data) })
+	_, err = nc.Subscribe(d.space.Control(d.stream, events.ControlErasure), func(m *nats.Msg) { d.dropErased(m.Data) })
 	if err == nil {
 		err = nc.FlushTimeout(flushTimeout) // erasures from now on are received
 	}
@@ -37,23 +53,23 @@ func (s *service) openSessionSecrets(ctx context.Context, nc *nats.Conn, js jets
 	return nil
 }
 
-// dropErasedSecrets drops the cached keys of sessions that are being erased. The record need not
+// dropErased drops the cached keys of sessions that are being erased. The record need not
 // be trusted: dropping a key only costs a read of the bucket.
-func (s *service) dropErasedSecrets(body []byte) {
+func (d *sessionDigests) dropErased(body []byte) {
 	e, err := events.DecodeRecord[events.Erasure](body)
 	if err != nil || evidence.MaskedNames(e.Sessions) {
-		s.sessions.ForgetAll()
+		d.store.ForgetAll()
 		return
 	}
 	for _, session := range e.Sessions {
-		s.sessions.Forget(evidence.SessionID{Tenant: e.Tenant, Session: session})
+		d.store.Forget(evidence.SessionID{Tenant: e.Tenant, Session: session})
 	}
 }
 
-// fetchSessionSecret reads or creates a session's key for one decision. The cache may drop the
+// fetch reads or creates a session's key for one decision. The cache may drop the
 // key before that decision is made.
-func (s *service) fetchSessionSecret(ctx context.Context, name evidence.SessionID) (sessionSecretFunc, error) {
-	key, err := s.sessions.GetOrCreate(ctx, name)
+func (d *sessionDigests) fetch(ctx context.Context, name evidence.SessionID) (sessionSecretFunc, error) {
+	key, err := d.store.GetOrCreate(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("the key of the request's session: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
@@ -31,23 +30,16 @@ const (
 // It keeps no state that matters: the orders are in the bucket, their progress is on the log, and
 // every step can be repeated.
 type custodian struct {
-	a      *auditor
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	kv     jetstream.KeyValue
-	log    *erasures.Log
-	writer string
+	custodyAccess
+	bucket   *retentionBucket
+	notes    *changeNotes
+	policies *policyWorker
+	erasure  *erasureWorker
+	expiry   *expiryWorker
+	ahead    time.Duration // of policies
 
-	bucketVersion string // the bucket's incarnation, and the last revision that was noted
-	notedSeq      uint64
-	doneSeq       uint64          // the bucket's last sequence when everything was done
-	open          map[string]bool // tenants with open orders
-	next          time.Time       // when policies are applied next
-	policyErr     error           // the error of applying them
-	moreDue       bool            // more texts may be due than one order holds
-
-	expiring     map[string][]loggedExpiry // by id: the records of expiries that are not done
-	expiriesRead uint64                    // log sequence up to which those were read
+	doneSeq uint64          // the bucket's last sequence when everything was done
+	open    map[string]bool // tenants with open orders
 }
 
 // runCustodian runs the custodian until ctx ends. Errors are retried; nothing else waits for it.
@@ -95,20 +87,36 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting as the custodian: %w", err)
 	}
-	c := &custodian{a: a, nc: nc, writer: fmt.Sprintf("auditor-%d", os.Getpid()), open: map[string]bool{}, expiring: map[string][]loggedExpiry{}}
-	c.js, err = jetstream.New(nc)
-	if err == nil {
-		c.kv, err = streams.OpenBucket(ctx, c.js, streams.BucketRetention)
-	}
-	var known note.Verifiers
-	if err == nil {
-		known, err = a.ownVerifier()
-	}
+	c, err := a.assembleCustodian(ctx, nc)
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("preparing erasures: %w", err)
 	}
-	c.log = &erasures.Log{JS: c.js, Stream: a.flags.Stream, Space: a.flags.Space(), Known: known}
+	return c, nil
+}
+
+// assembleCustodian makes the parts of a custodian.
+func (a *auditor) assembleCustodian(ctx context.Context, nc *nats.Conn) (*custodian, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	kv, err := streams.OpenBucket(ctx, js, streams.BucketRetention)
+	if err != nil {
+		return nil, err
+	}
+	known, err := a.ownVerifier()
+	if err != nil {
+		return nil, err
+	}
+	access := custodyAccess{nc: nc, js: js, db: a.db, store: a.writer, shard: a.shard, stream: a.flags.Stream, space: a.flags.Space(), signer: a.signer,
+		writer: fmt.Sprintf("auditor-%d", os.Getpid()), env: a.env,
+		log: &erasures.Log{JS: js, Stream: a.flags.Stream, Space: a.flags.Space(), Known: known}}
+	bucket, messages := &retentionBucket{js: js, kv: kv}, &messageEraser{nc: nc, js: js}
+	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: a.flags.RetentionAhead, open: map[string]bool{}}
+	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: a.builder, keys: a.keys, master: a.master}
+	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}}
+	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
 }
 
@@ -123,7 +131,7 @@ func (a *auditor) ownVerifier() (note.Verifiers, error) {
 
 // policyTime is the time for applying policies and measuring silence. Records are stamped with
 // the real time.
-func (c *custodian) policyTime() time.Time { return time.Now().Add(c.a.flags.RetentionAhead) }
+func (c *custodian) policyTime() time.Time { return time.Now().Add(c.ahead) }
 
 // pollBucket carries out what the bucket asks for.
 func (c *custodian) pollBucket(ctx context.Context) error {
@@ -131,29 +139,26 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if store := streams.EpochName(retentionStream, st.Created); store != c.bucketVersion {
-		if err := c.findNoted(ctx, store); err != nil {
-			return err
-		}
-	}
-	if err := c.noteRevisions(ctx, st.LastSeq); err != nil {
+	if err := c.notes.findNoted(ctx, streams.EpochName(retentionStream, st.Created)); err != nil {
 		return err
 	}
-	if now := c.policyTime(); !now.Before(c.next) {
-		c.policyErr, c.next = errors.Join(c.applyPolicies(ctx, now), c.expireTexts(ctx, now)), now.Add(expireEvery)
-	} else if c.moreDue && len(c.open) == 0 {
-		c.moreDue = false
-		c.policyErr = errors.Join(c.policyErr, c.applyPolicies(ctx, now), c.expireTexts(ctx, now))
+	policyChanged, err := c.notes.noteRevisions(ctx, st.LastSeq)
+	if policyChanged {
+		c.policies.applySoon()
 	}
+	if err != nil {
+		return err
+	}
+	policyErr := c.policies.applyDue(ctx, c.policyTime(), len(c.open) == 0)
 	if st.LastSeq == c.doneSeq && len(c.open) == 0 {
-		return c.policyErr
+		return policyErr
 	}
 	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
 	if err != nil {
 		return err
 	}
 	clear(c.open)
-	errs := []error{c.policyErr} // a faulty policy does not delay orders
+	errs := []error{policyErr} // a faulty policy does not delay orders
 	for _, key := range keys {
 		if tenant, ok := retention.StateTenant(key); ok {
 			if err := c.advanceTenant(ctx, tenant, key); err != nil {
@@ -168,7 +173,7 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 
 // advanceTenant continues the orders of one tenant.
 func (c *custodian) advanceTenant(ctx context.Context, tenant, key string) error {
-	s, _, err := c.readState(ctx, key)
+	s, _, err := c.bucket.readState(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -185,92 +190,39 @@ func (c *custodian) advanceTenant(ctx context.Context, tenant, key string) error
 	return errors.Join(errs...)
 }
 
-func (c *custodian) readState(ctx context.Context, key string) (retention.State, uint64, error) {
-	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, key)
-	if err != nil {
-		return retention.State{}, 0, err
-	}
-	if e == nil { // the tenant has no orders yet
-		s, err := retention.Decode(nil)
-		return s, 0, err
-	}
-	s, err := retention.Decode(e.Value)
-	return s, e.Revision, err
-}
-
-// changeState applies a step to a tenant's state by compare-and-set. step may refuse, depending
-// on the state.
-func (c *custodian) changeState(ctx context.Context, key string, step func(retention.State) (retention.State, error)) error {
-	s, revision, err := c.readState(ctx, key)
-	if err != nil {
-		return err
-	}
-	if s, err = step(s); err != nil {
-		return err
-	}
-	text, err := s.Encode()
-	if err != nil {
-		return err
-	}
-	if revision == 0 {
-		_, err = c.kv.Create(ctx, key, text)
-	} else {
-		_, err = c.kv.Update(ctx, key, text, revision)
-	}
-	if err != nil {
-		return fmt.Errorf("changing the retention state (somebody else did, or the bucket does not answer): %w", err)
-	}
-	return nil
-}
-
 // advanceOrder advances an order by one step, or leaves it as it is while it has to wait.
 func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o retention.Order) error {
 	if err := c.log.Load(ctx); err != nil {
 		return err
 	}
-	s, _, err := c.readState(ctx, key)
+	s, _, err := c.bucket.readState(ctx, key)
 	if err != nil {
 		return err
 	}
 	ev := c.evidenceFor(tenant)
 	ev.Holds = s.Holds
 	if o.Status == retention.Ordered {
-		begin := c.beginOrder
-		if o.Expire != "" {
-			begin = c.beginExpiry
-		}
-		why, err := begin(ctx, ev, key, o)
+		why, err := c.beginOrder(ctx, ev, key, o)
 		if err != nil || why == "" {
 			return err
 		}
-		c.a.env.Log.Warn().Str("tenant", tenant).Str("erasure", o.ID).Str("why", why).Msg("an erasure is refused")
-		return c.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.RefuseOrder(o.ID, why, time.Now()) })
+		c.env.Log.Warn().Str("tenant", tenant).Str("erasure", o.ID).Str("why", why).Msg("an erasure is refused")
+		return c.bucket.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.RefuseOrder(o.ID, why, time.Now()) })
 	}
+	if o.Expire == "" {
+		return c.erasure.continueErasure(ctx, ev, key, o)
+	}
+	finished, err := c.expiry.continueExpiry(ctx, ev, key, o)
+	if finished && err == nil && len(o.Sessions) == retention.MaxBatch {
+		c.policies.applyMore()
+	}
+	return err
+}
+
+// beginOrder makes an order irrevocable, unless there is a reason against it, which it returns.
+func (c *custodian) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
 	if o.Expire != "" {
-		return c.continueExpiry(ctx, ev, key, o)
+		return c.expiry.beginExpiry(ctx, ev, key, o)
 	}
-	return c.continueErasure(ctx, ev, key, o)
-}
-
-// evidenceFor is the data from which a tenant's erasures are planned.
-func (c *custodian) evidenceFor(tenant string) erasureplan.Evidence {
-	return erasureplan.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant, Space: c.a.flags.Space(),
-		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
-			return streams.MessageAt(ctx, c.js, c.a.flags.Stream, seq)
-		},
-		Erased: func(seq uint64) bool { return c.log.RecordOf(seq) != nil },
-	}
-}
-
-// digestOf is a keyed digest that identifies a data subject without naming it.
-func (c *custodian) digestOf(tenant, subject string) string {
-	if subject == "" {
-		return ""
-	}
-	return keyedDigest(c.a.master.Tenant(tenant), subject)
-}
-
-func controlMessage(a *auditor, kind, id string, record any) (streams.Msg, error) {
-	body, err := events.Encode(record)
-	return streams.Msg{Subject: a.flags.Space().Control(a.flags.Stream, kind), Body: body, Header: binaryHeader(a.flags.Stream, id)}, err
+	return c.erasure.beginOrder(ctx, ev, key, o, c.policyTime())
 }

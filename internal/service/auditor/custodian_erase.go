@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -20,38 +21,83 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
+// erasureWorker carries out orders that erase messages: it deletes them from the log, and what else
+// there is of their sessions.
+type erasureWorker struct {
+	custodyAccess
+	bucket   *retentionBucket
+	messages *messageEraser
+	builder  *evidence.Builder
+	keys     *sessionSecrets // their copies in this auditor's memory
+	master   digest.Master
+}
+
 // spansInRecord is how many spans one erasure record names at most.
 const spansInRecord = 4000
+
+// beginOrder makes an order irrevocable, unless there is a reason against it, which it returns.
+// now is the time that silence is measured to.
+func (w *erasureWorker) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order, now time.Time) (why string, err error) {
+	if why, err := w.sealedStreams(ctx); why != "" || err != nil {
+		return why, err
+	}
+	p, err := ev.NewPlan(ctx, o)
+	switch {
+	case errors.Is(err, erasureplan.ErrNothing), errors.Is(err, erasureplan.ErrTooMany), errors.Is(err, erasureplan.ErrHasSession):
+		return err.Error(), nil
+	case err != nil:
+		return "", err
+	}
+	if err := p.CheckIdle(now, time.Duration(o.IdleSeconds)*time.Second); err != nil {
+		return err.Error(), nil
+	}
+	return w.bucket.beginUnheld(ctx, ev, key, o, p)
+}
+
+// sealedStreams returns a message about a stream that messages cannot be deleted from, "" if there
+// is none.
+func (w *erasureWorker) sealedStreams(ctx context.Context) (why string, err error) {
+	for _, name := range append(streams.ErasableStreams(), w.stream) {
+		s, err := w.js.Stream(ctx, name)
+		if err != nil {
+			return "", fmt.Errorf("reading stream %s: %w", name, err)
+		}
+		if s.CachedInfo().Config.DenyDelete {
+			return fmt.Sprintf("%s: %s was made before there was erasure, and the server does not let that be changed (docs/retention.md, Logs from before)", streams.ErrSealed, name), nil
+		}
+	}
+	return "", nil
+}
 
 // continueErasure continues an erasure that has begun. Nothing is deleted until its record is in
 // the log and in the evidence, and the correlator has passed it, too. Then keys, quarantine,
 // approvals and messages are deleted, in this order, and a final record says that the erasure is
 // done.
-func (c *custodian) continueErasure(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
-	if err := c.log.Load(ctx); err != nil {
+func (w *erasureWorker) continueErasure(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
+	if err := w.log.Load(ctx); err != nil {
 		return err
 	}
-	begun, done := c.erasureRecords(o.ID)
+	begun, done := w.erasureRecords(o.ID)
 	if begun == nil {
-		if err := c.announceErasure(ctx, ev, o); err != nil {
+		if err := w.announceErasure(ctx, ev, o); err != nil {
 			return err
 		}
-		if err := c.log.Load(ctx); err != nil {
+		if err := w.log.Load(ctx); err != nil {
 			return err
 		}
-		if begun, _ = c.erasureRecords(o.ID); begun == nil {
+		if begun, _ = w.erasureRecords(o.ID); begun == nil {
 			return errors.New("its record is not in the log yet")
 		}
 	}
 	if done == nil {
-		if passed, err := c.hasPassed(ctx, begun[len(begun)-1].Seq); err != nil || !passed {
+		if passed, err := w.hasPassed(ctx, begun[len(begun)-1].Seq); err != nil || !passed {
 			return err
 		}
-		r, err := c.destroyData(ctx, ev, begun)
+		r, err := w.destroyData(ctx, ev, begun)
 		if err != nil {
 			return err
 		}
-		if err := c.publishDone(ctx, begun, r); err != nil {
+		if err := w.publishDone(ctx, begun, r); err != nil {
 			return err
 		}
 		done = &begun[0]
@@ -61,21 +107,21 @@ func (c *custodian) continueErasure(ctx context.Context, ev erasureplan.Evidence
 	for _, e := range begun {
 		result.Messages += e.Messages
 	}
-	if err := c.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.FinishOrder(o.ID, result, time.Now()) }); err != nil {
+	if err := w.bucket.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.FinishOrder(o.ID, result, time.Now()) }); err != nil {
 		return err
 	}
-	c.a.env.Log.Info().Str("tenant", ev.Tenant).Str("erasure", o.ID).Uint64("messages", result.Messages).Int("keys", result.Keys).Msg("erased")
+	w.env.Log.Info().Str("tenant", ev.Tenant).Str("erasure", o.ID).Uint64("messages", result.Messages).Int("keys", result.Keys).Msg("erased")
 	if o.Subject != "" {
-		return c.forgetRevisions(ctx, key)
+		return w.forgetRevisions(ctx, key)
 	}
 	return nil
 }
 
 // erasureRecords returns the records of an erasure in the log: begun only if all parts of one
 // attempt are there.
-func (c *custodian) erasureRecords(id string) (begun []erasures.Record, done *erasures.Record) {
+func (w *erasureWorker) erasureRecords(id string) (begun []erasures.Record, done *erasures.Record) {
 	var attempt []erasures.Record
-	for _, e := range c.log.Records() {
+	for _, e := range w.log.Records() {
 		switch {
 		case e.ErasureID != id:
 		case e.State == events.ErasureDone:
@@ -93,7 +139,7 @@ func (c *custodian) erasureRecords(id string) (begun []erasures.Record, done *er
 }
 
 // announceErasure writes the records that name what will be missing.
-func (c *custodian) announceErasure(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
+func (w *erasureWorker) announceErasure(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
 	p, err := ev.NewPlan(ctx, o)
 	if err != nil {
 		return err
@@ -103,9 +149,9 @@ func (c *custodian) announceErasure(ctx context.Context, ev erasureplan.Evidence
 	var msgs []streams.Msg
 	for i, part := range parts {
 		e := events.Erasure{
-			ErasureID: o.ID, Shard: c.a.shard, State: events.ErasureBegun, Part: i + 1, Parts: len(parts), Tenant: ev.Tenant, Sessions: []string{},
-			SubjectDigest: c.digestOf(ev.Tenant, o.Subject), Cause: causeOf(o), Sequences: part, Reason: o.Reason, OrderedBy: o.By, OrderedAt: o.At,
-			At: events.At(time.Now()), Writer: c.writer,
+			ErasureID: o.ID, Shard: w.shard, State: events.ErasureBegun, Part: i + 1, Parts: len(parts), Tenant: ev.Tenant, Sessions: []string{},
+			SubjectDigest: w.digestOf(ev.Tenant, o.Subject), Cause: causeOf(o), Sequences: part, Reason: o.Reason, OrderedBy: o.By, OrderedAt: o.At,
+			At: events.At(time.Now()), Writer: w.writer,
 		}
 		if i == 0 {
 			e.Sessions = p.Sessions
@@ -113,13 +159,13 @@ func (c *custodian) announceErasure(ctx context.Context, ev erasureplan.Evidence
 		for _, s := range part {
 			e.Messages += s[1] - s[0] + 1
 		}
-		msg, err := c.signedErasure(e)
+		msg, err := w.signedErasure(e)
 		if err != nil {
 			return err
 		}
 		msgs = append(msgs, msg)
 	}
-	return streams.StoreAll(ctx, c.nc, msgs)
+	return streams.StoreAll(ctx, w.nc, msgs)
 }
 
 func causeOf(o retention.Order) string {
@@ -129,22 +175,22 @@ func causeOf(o retention.Order) string {
 	return "order"
 }
 
-func (c *custodian) signedErasure(e events.Erasure) (m streams.Msg, err error) {
-	if e.Vouch, err = signing.SignErasure(c.a.signer, e); err != nil {
+func (w *erasureWorker) signedErasure(e events.Erasure) (m streams.Msg, err error) {
+	if e.Vouch, err = signing.SignErasure(w.signer, e); err != nil {
 		return m, err
 	}
-	return controlMessage(c.a, events.ControlErasure, fmt.Sprintf("erasure-%s-%s-%d", e.ErasureID, e.State, e.Part), e)
+	return w.controlMessage(events.ControlErasure, fmt.Sprintf("erasure-%s-%s-%d", e.ErasureID, e.State, e.Part), e)
 }
 
 // hasPassed reports whether the evidence and the correlator's cursor are past an erasure record.
 // Then every message to be deleted has its record in the evidence and its outputs in the log, and
 // no component needs it any more.
-func (c *custodian) hasPassed(ctx context.Context, seq uint64) (bool, error) {
-	position, _, err := c.a.db.Position(ctx, c.a.shard)
+func (w *erasureWorker) hasPassed(ctx context.Context, seq uint64) (bool, error) {
+	position, _, err := w.db.Position(ctx, w.shard)
 	if err != nil || position < seq {
 		return false, err
 	}
-	m, err := streams.LastBySubject(ctx, c.js, c.a.flags.Stream, c.a.flags.Space().Control(c.a.flags.Stream, events.ControlCursor))
+	m, err := streams.LastBySubject(ctx, w.js, w.stream, w.space.Control(w.stream, events.ControlCursor))
 	if err != nil || m == nil {
 		return false, err
 	}
@@ -153,17 +199,17 @@ func (c *custodian) hasPassed(ctx context.Context, seq uint64) (bool, error) {
 }
 
 // destroyData deletes everything that an erasure names. It skips what is already deleted.
-func (c *custodian) destroyData(ctx context.Context, ev erasureplan.Evidence, begun []erasures.Record) (r retention.Result, err error) {
+func (w *erasureWorker) destroyData(ctx context.Context, ev erasureplan.Evidence, begun []erasures.Record) (r retention.Result, err error) {
 	sessions := begun[0].Sessions
 	if evidence.MaskedNames(sessions) {
-		own, err := c.ownNames(ctx, ev.Tenant, begun)
+		own, err := w.ownNames(ctx, ev.Tenant, begun)
 		if err != nil {
 			return r, err
 		}
 		sessions = append(slices.Clone(sessions), own...)
 	}
 	for _, session := range sessions {
-		n, err := c.eraseKey(ctx, evidence.SessionID{Tenant: ev.Tenant, Session: session})
+		n, err := w.eraseKey(ctx, evidence.SessionID{Tenant: ev.Tenant, Session: session})
 		if err != nil {
 			return r, err
 		}
@@ -173,19 +219,19 @@ func (c *custodian) destroyData(ctx context.Context, ev erasureplan.Evidence, be
 		return slices.ContainsFunc(begun, func(e erasures.Record) bool { return e.Covers(seq) })
 	}
 	for _, tenant := range []string{ev.Tenant, ""} { // messages that came on no subject of the log have no tenant
-		n, err := c.eraseQuarantine(ctx, tenant, named)
+		n, err := w.eraseQuarantine(ctx, tenant, named)
 		if err != nil {
 			return r, err
 		}
 		r.Quarantined += n
 	}
-	if r.Approvals, err = c.eraseApprovals(ctx, ev.Tenant, sessions); err != nil {
+	if r.Approvals, err = w.eraseApprovals(ctx, ev.Tenant, sessions); err != nil {
 		return r, err
 	}
 	for _, e := range begun {
 		for _, s := range e.Sequences {
 			for seq := s[0]; seq <= s[1]; seq++ {
-				if _, err := c.eraseMessage(ctx, c.a.flags.Stream, seq); err != nil {
+				if _, err := w.messages.eraseMessage(ctx, w.stream, seq); err != nil {
 					return r, err
 				}
 			}
@@ -197,18 +243,18 @@ func (c *custodian) destroyData(ctx context.Context, ev erasureplan.Evidence, be
 // ownNames returns the session names, as the log has them, of those messages of an erasure that
 // still exist. Keys and approvals are deleted before messages, so a session without a message
 // here has no key left.
-func (c *custodian) ownNames(ctx context.Context, tenant string, begun []erasures.Record) (names []string, err error) {
+func (w *erasureWorker) ownNames(ctx context.Context, tenant string, begun []erasures.Record) (names []string, err error) {
 	for _, e := range begun {
 		for _, s := range e.Sequences {
 			for seq := s[0]; seq <= s[1]; seq++ {
-				m, err := streams.MessageAt(ctx, c.js, c.a.flags.Stream, seq)
+				m, err := streams.MessageAt(ctx, w.js, w.stream, seq)
 				if err != nil {
 					return nil, err
 				}
 				if m == nil {
 					continue
 				}
-				if k := c.a.builder.LogSession(*m); k.Tenant == tenant && evidence.SecretName(k.Session) && !slices.Contains(names, k.Session) {
+				if k := w.builder.LogSession(*m); k.Tenant == tenant && evidence.SecretName(k.Session) && !slices.Contains(names, k.Session) {
 					names = append(names, k.Session)
 				}
 			}
@@ -217,61 +263,34 @@ func (c *custodian) ownNames(ctx context.Context, tenant string, begun []erasure
 	return names, nil
 }
 
-func (c *custodian) eraseMessage(ctx context.Context, stream string, seq uint64) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, custodianWait)
-	defer cancel()
-	return streams.Erase(ctx, c.nc, stream, seq)
-}
-
-// eraseSubject deletes the messages of a subject for which choose returns true.
-func (c *custodian) eraseSubject(ctx context.Context, stream, subj string, choose func(events.LogMessage) bool) (n int, err error) {
-	for next := uint64(1); ; {
-		m, err := streams.NextBySubject(ctx, c.js, stream, subj, next)
-		if err != nil || m == nil {
-			return n, err
-		}
-		next = m.Seq + 1
-		if !choose(*m) {
-			continue
-		}
-		gone, err := c.eraseMessage(ctx, stream, m.Seq)
-		if err != nil {
-			return n, err
-		}
-		if gone {
-			n++
-		}
-	}
-}
-
 func anyMessage(events.LogMessage) bool { return true }
 
 // eraseKey destroys a session's key: all revisions in the bucket, and the copy in this auditor's
 // memory.
-func (c *custodian) eraseKey(ctx context.Context, k evidence.SessionID) (int, error) {
-	n, err := c.eraseSubject(ctx, "KV_"+streams.BucketSessionSecrets, "$KV."+streams.BucketSessionSecrets+"."+sessionsecrets.BucketKey(k), anyMessage)
-	c.a.keys.Forget(k)
+func (w *erasureWorker) eraseKey(ctx context.Context, k evidence.SessionID) (int, error) {
+	n, err := w.messages.eraseSubject(ctx, "KV_"+streams.BucketSessionSecrets, "$KV."+streams.BucketSessionSecrets+"."+sessionsecrets.BucketKey(k), anyMessage)
+	w.keys.Forget(k)
 	return n, err
 }
 
-func (c *custodian) eraseQuarantine(ctx context.Context, tenant string, named func(uint64) bool) (int, error) {
-	return c.eraseSubject(ctx, streams.StreamQuarantine, c.a.flags.Space().Quarantine(tenant), func(m events.LogMessage) bool {
+func (w *erasureWorker) eraseQuarantine(ctx context.Context, tenant string, named func(uint64) bool) (int, error) {
+	return w.messages.eraseSubject(ctx, streams.StreamQuarantine, w.space.Quarantine(tenant), func(m events.LogMessage) bool {
 		seq, err := strconv.ParseUint(m.HeaderValue(headerQuarantineSeq), 10, 64)
-		return err == nil && m.HeaderValue(headerQuarantineShard) == c.a.shard && named(seq)
+		return err == nil && m.HeaderValue(headerQuarantineShard) == w.shard && named(seq)
 	})
 }
 
 // eraseApprovals deletes the workflows of sessions, with what their reviewers were shown: all
 // revisions of every key that ever held one.
-func (c *custodian) eraseApprovals(ctx context.Context, tenant string, sessions []string) (n int, err error) {
+func (w *erasureWorker) eraseApprovals(ctx context.Context, tenant string, sessions []string) (n int, err error) {
 	const stream, every = "KV_" + streams.BucketApprovals, "$KV." + streams.BucketApprovals + ".>"
-	_, err = c.eraseSubject(ctx, stream, every, func(m events.LogMessage) bool {
-		var w struct {
+	_, err = w.messages.eraseSubject(ctx, stream, every, func(m events.LogMessage) bool {
+		var workflow struct {
 			Tenant  string `json:"tenant"`
 			Session string `json:"session"`
 		}
-		_ = strictjson.Unmarshal(m.Body, &w)
-		found := w.Tenant == tenant && slices.Contains(sessions, sessionToken(w.Session))
+		_ = strictjson.Unmarshal(m.Body, &workflow)
+		found := workflow.Tenant == tenant && slices.Contains(sessions, sessionToken(workflow.Session))
 		if found {
 			n++
 		}
@@ -286,24 +305,32 @@ func sessionToken(session string) string {
 	return value
 }
 
-func (c *custodian) publishDone(ctx context.Context, begun []erasures.Record, r retention.Result) error {
+func (w *erasureWorker) publishDone(ctx context.Context, begun []erasures.Record, r retention.Result) error {
 	e := begun[0].Erasure
-	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), c.writer, ""
+	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), w.writer, ""
 	e.Keys, e.Quarantined, e.Approvals = r.Keys, r.Quarantined, r.Approvals
-	msg, err := c.signedErasure(e)
+	msg, err := w.signedErasure(e)
 	if err != nil {
 		return err
 	}
-	return streams.StoreAll(ctx, c.nc, []streams.Msg{msg})
+	return streams.StoreAll(ctx, w.nc, []streams.Msg{msg})
 }
 
 // forgetRevisions deletes the older revisions of a tenant's state, since they name the erased
 // data subject. The log has the rest of their content.
-func (c *custodian) forgetRevisions(ctx context.Context, key string) error {
-	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, key)
+func (w *erasureWorker) forgetRevisions(ctx context.Context, key string) error {
+	e, err := streams.KVLast(ctx, w.js, streams.BucketRetention, key)
 	if err != nil || e == nil {
 		return err
 	}
-	_, err = c.eraseSubject(ctx, retentionStream, "$KV."+streams.BucketRetention+"."+key, func(m events.LogMessage) bool { return m.Seq < e.Revision })
+	_, err = w.messages.eraseSubject(ctx, retentionStream, "$KV."+streams.BucketRetention+"."+key, func(m events.LogMessage) bool { return m.Seq < e.Revision })
 	return err
+}
+
+// digestOf is a keyed digest that identifies a data subject without naming it.
+func (w *erasureWorker) digestOf(tenant, subject string) string {
+	if subject == "" {
+		return ""
+	}
+	return keyedDigest(w.master.Tenant(tenant), subject)
 }

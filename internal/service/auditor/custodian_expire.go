@@ -7,14 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/storage"
-	"github.com/countersign-dev/countersign/storage/expiry"
 	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -27,56 +24,17 @@ import (
 // errPolicyChanged ends an order that was made under an earlier policy.
 var errPolicyChanged = errors.New("the retention policy has changed since")
 
-// expireTexts orders the expiry of sessions that have been silent for longer than the tenant's
-// policy keeps their texts.
-func (c *custodian) expireTexts(ctx context.Context, now time.Time) error {
-	return c.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
-		switch {
-		case errors.Is(err, retention.ErrPolicy):
-			return nil // applyPolicies reports it
-		case err != nil:
-			return err
-		}
-		return c.expireTextsOf(ctx, tenant, p, now)
-	})
-}
-
-func (c *custodian) expireTextsOf(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
-	if p.ShortestEvidence() == 0 {
-		return nil
-	}
-	s, _, err := c.readState(ctx, retention.StateKey(tenant))
-	if err != nil || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Expire != "" }) {
-		return err
-	}
-	due, err := c.dueTexts(ctx, tenant, p, s, now)
-	if err != nil || len(due) == 0 {
-		return err
-	}
-	return c.requestErasure(ctx, tenant, retention.Order{Sessions: due, Expire: p.ID(), IdleSeconds: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
-		ID: "expiry-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps evidence", At: events.At(now),
-	}})
-}
-
-// dueTexts lists sessions with texts that are due, at most as many as one order holds.
-func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
-	ev := erasureplan.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
-	var list []string
-	err := expiry.New(c.a.db.Pool()).SessionsWithText(ctx, c.a.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
-		if keep := p.EvidencePeriod(session); keep > 0 && now.Sub(at) >= keep {
-			list = append(list, session)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return ev.Unheld(ctx, s, list, retention.MaxBatch)
+// expiryWorker carries out orders that let texts expire.
+type expiryWorker struct {
+	custodyAccess
+	bucket  *retentionBucket
+	records map[string][]loggedExpiry // by id: the records of expiries that are not done
+	readSeq uint64                    // log sequence up to which those were read
 }
 
 // beginExpiry makes an order irrevocable, unless there is a reason against it, which it returns.
-func (c *custodian) beginExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
-	p, err := c.loadPolicy(ctx, ev.Tenant)
+func (w *expiryWorker) beginExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
+	p, err := w.bucket.loadPolicy(ctx, ev.Tenant)
 	switch {
 	case errors.Is(err, retention.ErrPolicy):
 		return err.Error(), nil
@@ -85,22 +43,22 @@ func (c *custodian) beginExpiry(ctx context.Context, ev erasureplan.Evidence, ke
 	case p == nil || p.ID() != o.Expire:
 		return errPolicyChanged.Error(), nil
 	}
-	return c.beginUnheld(ctx, ev, key, o, erasureplan.Plan{Sessions: o.Sessions})
+	return w.bucket.beginUnheld(ctx, ev, key, o, erasureplan.Plan{Sessions: o.Sessions})
 }
 
-// continueExpiry continues an expiry that has begun.
-func (c *custodian) continueExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
-	begun, done, err := c.expiryRecords(ctx, o.ID)
+// continueExpiry continues an expiry that has begun. It returns true when the expiry is done.
+func (w *expiryWorker) continueExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (finished bool, err error) {
+	begun, done, err := w.expiryRecords(ctx, o.ID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if begun == nil {
-		if announced, err := c.announceExpiry(ctx, ev, o); err != nil || announced {
-			return err // continues once the record is in the log
+		if announced, err := w.announceExpiry(ctx, ev, o); err != nil || announced {
+			return false, err // continues once the record is in the log
 		}
-		return c.finishExpiry(ctx, key, o, 0) // every session is active again, or has no text left
+		return true, w.finishExpiry(ctx, key, o, 0) // every session is active again, or has no text left
 	}
-	x := write.ExpiryBatch{Shard: c.a.shard, Tenant: ev.Tenant}
+	x := write.ExpiryBatch{Shard: w.shard, Tenant: ev.Tenant}
 	var seqs []uint64
 	for _, e := range begun {
 		x.Records = append(x.Records, e.seq)
@@ -113,40 +71,39 @@ func (c *custodian) continueExpiry(ctx context.Context, ev erasureplan.Evidence,
 		}
 	}
 	if !done {
-		if provable, err := c.isProvable(ctx, slices.Max(x.Records)); err != nil || !provable {
-			return err
+		if provable, err := w.isProvable(ctx, slices.Max(x.Records)); err != nil || !provable {
+			return false, err
 		}
 		slices.Sort(seqs)
 		for x.Seqs = range slices.Chunk(seqs, write.MaxExpiryBatch) {
-			if gone, err := c.a.writer.Expire(ctx, x); err != nil || !gone {
-				return err
+			if gone, err := w.store.Expire(ctx, x); err != nil || !gone {
+				return false, err
 			}
 		}
-		if err := c.publishExpired(ctx, begun[0].Expiry, uint64(len(seqs))); err != nil {
-			return err
+		if err := w.publishExpired(ctx, begun[0].Expiry, uint64(len(seqs))); err != nil {
+			return false, err
 		}
 	}
-	return c.finishExpiry(ctx, key, o, uint64(len(seqs)))
+	return true, w.finishExpiry(ctx, key, o, uint64(len(seqs)))
 }
 
-func (c *custodian) finishExpiry(ctx context.Context, key string, o retention.Order, records uint64) error {
+func (w *expiryWorker) finishExpiry(ctx context.Context, key string, o retention.Order, records uint64) error {
 	r := retention.Result{Sessions: len(o.Sessions), Records: records}
-	if err := c.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.FinishOrder(o.ID, r, time.Now()) }); err != nil {
+	if err := w.bucket.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.FinishOrder(o.ID, r, time.Now()) }); err != nil {
 		return err
 	}
-	delete(c.expiring, o.ID)
-	c.moreDue = c.moreDue || len(o.Sessions) == retention.MaxBatch
-	c.a.env.Log.Info().Str("expiry", o.ID).Uint64("records", records).Msg("texts of evidence expired")
+	delete(w.records, o.ID)
+	w.env.Log.Info().Str("expiry", o.ID).Uint64("records", records).Msg("texts of evidence expired")
 	return nil
 }
 
 // isProvable reports whether the record of an expiry is evidence and covered by a checkpoint.
-func (c *custodian) isProvable(ctx context.Context, seq uint64) (bool, error) {
-	position, _, err := c.a.db.Position(ctx, c.a.shard)
+func (w *expiryWorker) isProvable(ctx context.Context, seq uint64) (bool, error) {
+	position, _, err := w.db.Position(ctx, w.shard)
 	if err != nil || position < seq {
 		return false, err
 	}
-	cp, err := c.a.db.LatestCheckpoint(ctx, c.a.shard)
+	cp, err := w.db.LatestCheckpoint(ctx, w.shard)
 	if errors.Is(err, storage.ErrNotFound) {
 		return false, nil
 	}
@@ -161,28 +118,28 @@ type loggedExpiry struct {
 
 // expiryRecords returns the records of an expiry in the log: begun only if all parts of one
 // attempt are there.
-func (c *custodian) expiryRecords(ctx context.Context, id string) (begun []loggedExpiry, done bool, err error) {
-	subj := c.a.flags.Space().Control(c.a.flags.Stream, events.ControlExpiry)
+func (w *expiryWorker) expiryRecords(ctx context.Context, id string) (begun []loggedExpiry, done bool, err error) {
+	subj := w.space.Control(w.stream, events.ControlExpiry)
 	for {
-		m, err := streams.NextBySubject(ctx, c.js, c.a.flags.Stream, subj, c.expiriesRead+1)
+		m, err := streams.NextBySubject(ctx, w.js, w.stream, subj, w.readSeq+1)
 		if err != nil {
 			return nil, false, fmt.Errorf("reading the expiry records: %w", err)
 		}
 		if m == nil {
 			break
 		}
-		c.expiriesRead = m.Seq
+		w.readSeq = m.Seq
 		e, err := events.DecodeRecord[events.Expiry](m.Body)
-		if err != nil || e.Shard != c.a.shard || e.LastSequence() >= m.Seq || !signing.CheckExpiry(c.log.Known, e) {
+		if err != nil || e.Shard != w.shard || e.LastSequence() >= m.Seq || !signing.CheckExpiry(w.log.Known, e) {
 			continue
 		}
-		c.expiring[e.ExpiryID] = append(c.expiring[e.ExpiryID], loggedExpiry{m.Seq, e})
+		w.records[e.ExpiryID] = append(w.records[e.ExpiryID], loggedExpiry{m.Seq, e})
 		if e.State == events.ErasureDone && e.ExpiryID != id {
-			delete(c.expiring, e.ExpiryID) // not needed any more
+			delete(w.records, e.ExpiryID) // not needed any more
 		}
 	}
 	var attempt []loggedExpiry
-	for _, e := range c.expiring[id] {
+	for _, e := range w.records[id] {
 		switch {
 		case e.State == events.ErasureDone:
 			done = true

@@ -15,7 +15,7 @@ import (
 
 // announceExpiry writes the control records that name the records about to lose their texts. It returns
 // false if there are none.
-func (c *custodian) announceExpiry(ctx context.Context, ev erasureplan.Evidence, o retention.Order) (bool, error) {
+func (w *expiryWorker) announceExpiry(ctx context.Context, ev erasureplan.Evidence, o retention.Order) (bool, error) {
 	var parts expiryParts
 	for _, session := range o.Sessions {
 		places, newest, err := expiry.New(ev.DB.Pool()).RecordsWithText(ctx, ev.Shard, ev.Tenant, session)
@@ -29,15 +29,15 @@ func (c *custodian) announceExpiry(ctx context.Context, ev erasureplan.Evidence,
 	var msgs []streams.Msg
 	for i, sessions := range parts.list {
 		e := events.Expiry{
-			ExpiryID: o.ID, Shard: c.a.shard, State: events.ErasureBegun, Part: i + 1, Parts: len(parts.list), Tenant: ev.Tenant, Policy: o.Expire,
-			Sessions: sessions, At: events.At(time.Now()), Writer: c.writer,
+			ExpiryID: o.ID, Shard: w.shard, State: events.ErasureBegun, Part: i + 1, Parts: len(parts.list), Tenant: ev.Tenant, Policy: o.Expire,
+			Sessions: sessions, At: events.At(time.Now()), Writer: w.writer,
 		}
 		for _, s := range sessions {
 			for _, span := range s.Sequences {
 				e.Records += span[1] - span[0] + 1
 			}
 		}
-		msg, err := c.signedExpiry(e)
+		msg, err := w.signedExpiry(e)
 		if err != nil {
 			return false, err
 		}
@@ -46,24 +46,24 @@ func (c *custodian) announceExpiry(ctx context.Context, ev erasureplan.Evidence,
 	if len(msgs) == 0 {
 		return false, nil
 	}
-	return true, streams.StoreAll(ctx, c.nc, msgs)
+	return true, streams.StoreAll(ctx, w.nc, msgs)
 }
 
-func (c *custodian) publishExpired(ctx context.Context, e events.Expiry, records uint64) error {
-	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), c.writer, ""
+func (w *expiryWorker) publishExpired(ctx context.Context, e events.Expiry, records uint64) error {
+	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), w.writer, ""
 	e.Sessions, e.Records = []events.ExpiredSession{}, records
-	msg, err := c.signedExpiry(e)
+	msg, err := w.signedExpiry(e)
 	if err != nil {
 		return err
 	}
-	return streams.StoreAll(ctx, c.nc, []streams.Msg{msg})
+	return streams.StoreAll(ctx, w.nc, []streams.Msg{msg})
 }
 
-func (c *custodian) signedExpiry(e events.Expiry) (m streams.Msg, err error) {
-	if e.Vouch, err = signing.SignExpiry(c.a.signer, e); err != nil {
+func (w *expiryWorker) signedExpiry(e events.Expiry) (m streams.Msg, err error) {
+	if e.Vouch, err = signing.SignExpiry(w.signer, e); err != nil {
 		return m, err
 	}
-	return controlMessage(c.a, events.ControlExpiry, fmt.Sprintf("%s-%s-%d", e.ExpiryID, e.State, e.Part), e)
+	return w.controlMessage(events.ControlExpiry, fmt.Sprintf("%s-%s-%d", e.ExpiryID, e.State, e.Part), e)
 }
 
 // expiryParts divide an expiry into records that fit the log.

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/expiry"
@@ -26,7 +27,7 @@ import (
 func (c *custody) texts() (with, without []string) {
 	c.Helper()
 	c.step(func(ctx context.Context, k *custodian) {
-		servicetest.OK(c, k.a.db.Scan(ctx, k.a.shard, 1, storage.AllSequences, func(r storage.EvidenceRow) error {
+		servicetest.OK(c, k.db.Scan(ctx, k.shard, 1, storage.AllSequences, func(r storage.EvidenceRow) error {
 			list := &with
 			if r.Record == "" {
 				list = &without
@@ -47,10 +48,12 @@ func (c *custody) verified(sessions ...string) evidence.Report {
 	c.Helper()
 	var rep evidence.Report
 	c.step(func(ctx context.Context, k *custodian) {
-		v, err := signing.CheckpointVerifier(k.a.verifierKey)
+		_, key, err := keys.Checkpoint(c.f.Keys)
 		servicetest.OK(c, err)
-		l := evidencereader.Reader{DB: k.a.db, Stream: "GOV"}
-		rep, err = l.Verify(ctx, k.a.shard, evidencereader.VerifyOptions{Keys: []note.Verifier{v}})
+		v, err := signing.CheckpointVerifier(key)
+		servicetest.OK(c, err)
+		l := evidencereader.Reader{DB: k.db, Stream: "GOV"}
+		rep, err = l.Verify(ctx, k.shard, evidencereader.VerifyOptions{Keys: []note.Verifier{v}})
 		servicetest.OK(c, err)
 		for _, session := range sessions {
 			parts, err := l.Session(ctx, "acme", session)
@@ -91,7 +94,9 @@ func TestEvidenceExpires(t *testing.T) {
 	day := 24 * time.Hour
 	expire := func(after time.Duration) (o retention.Order) {
 		t.Helper()
-		c.step(func(ctx context.Context, k *custodian) { servicetest.OK(t, k.expireTexts(ctx, time.Now().Add(after))) })
+		c.step(func(ctx context.Context, k *custodian) {
+			servicetest.OK(t, k.policies.expireTexts(ctx, time.Now().Add(after)))
+		})
 		for _, o = range c.state().Orders {
 			if o.Status.Open() {
 				return o
@@ -128,7 +133,7 @@ func TestEvidenceExpires(t *testing.T) {
 	}
 	audited()
 	c.step(func(ctx context.Context, k *custodian) { // dies when the first mutation is under way
-		begun, done, err := k.expiryRecords(ctx, o.ID)
+		begun, done, err := k.expiry.expiryRecords(ctx, o.ID)
 		if err != nil || len(begun) != 1 || done {
 			t.Fatalf("%+v %v", begun, err)
 		}
@@ -141,7 +146,7 @@ func TestEvidenceExpires(t *testing.T) {
 			}
 		}
 		slices.Sort(seqs)
-		done, err = k.a.writer.Expire(ctx, write.ExpiryBatch{Shard: k.a.shard, Tenant: "acme", Seqs: seqs, Records: []uint64{seq}})
+		done, err = k.store.Expire(ctx, write.ExpiryBatch{Shard: k.shard, Tenant: "acme", Seqs: seqs, Records: []uint64{seq}})
 		if err != nil || done {
 			t.Fatal(done, err)
 		}
@@ -197,7 +202,7 @@ func TestEvidenceExpires(t *testing.T) {
 		done := false
 		for !done {
 			var err error
-			done, err = k.a.writer.Expire(ctx, write.ExpiryBatch{Shard: k.a.shard, Tenant: "acme", Seqs: c.of("s2"), Records: []uint64{seq}})
+			done, err = k.store.Expire(ctx, write.ExpiryBatch{Shard: k.shard, Tenant: "acme", Seqs: c.of("s2"), Records: []uint64{seq}})
 			servicetest.OK(t, err)
 		}
 	})
@@ -221,7 +226,7 @@ func TestExpiryIsStopped(t *testing.T) {
 	order := func() string {
 		t.Helper()
 		c.step(func(ctx context.Context, k *custodian) {
-			servicetest.OK(t, k.expireTexts(ctx, time.Now().Add(240*time.Hour)))
+			servicetest.OK(t, k.policies.expireTexts(ctx, time.Now().Add(240*time.Hour)))
 		})
 		for _, o := range c.state().Orders {
 			if o.Status.Open() {

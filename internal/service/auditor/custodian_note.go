@@ -11,59 +11,71 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/streams"
+	"github.com/google/uuid"
 )
 
 const retentionStream = "KV_" + streams.BucketRetention
 
-// findNoted finds the last revision of the bucket that was noted on the log.
-func (c *custodian) findNoted(ctx context.Context, store string) error {
-	m, err := streams.LastBySubject(ctx, c.js, c.a.flags.Stream, c.a.flags.Space().Control(c.a.flags.Stream, events.ControlRetention))
+// changeNotes writes to the log what changes in the bucket, and what is deleted from the quarantine.
+type changeNotes struct {
+	custodyAccess
+	bucketVersion string // the bucket's incarnation
+	notedSeq      uint64 // the last revision that was noted
+}
+
+// findNoted finds the last revision of the bucket that was noted on the log, unless it is known for
+// this incarnation of the bucket.
+func (n *changeNotes) findNoted(ctx context.Context, store string) error {
+	if store == n.bucketVersion {
+		return nil
+	}
+	m, err := streams.LastBySubject(ctx, n.js, n.stream, n.space.Control(n.stream, events.ControlRetention))
 	if err != nil {
 		return err
 	}
-	c.bucketVersion, c.notedSeq = store, 0
+	n.bucketVersion, n.notedSeq = store, 0
 	if m == nil {
 		return nil
 	}
 	if r, err := events.DecodeRecord[events.RetentionChange](m.Body); err == nil && r.Store == store {
-		c.notedSeq = r.Revision
+		n.notedSeq = r.Revision
 	}
 	return nil
 }
 
 // noteRevisions writes every revision of the bucket to the log, in order. After a crash a
-// revision can be there twice, with the same id.
-func (c *custodian) noteRevisions(ctx context.Context, last uint64) error {
-	for c.notedSeq < last {
-		m, err := streams.NextBySubject(ctx, c.js, retentionStream, "$KV."+streams.BucketRetention+".>", c.notedSeq+1)
+// revision can be there twice, with the same id. policyChanged is valid with an error, too.
+func (n *changeNotes) noteRevisions(ctx context.Context, last uint64) (policyChanged bool, err error) {
+	for n.notedSeq < last {
+		m, err := streams.NextBySubject(ctx, n.js, retentionStream, "$KV."+streams.BucketRetention+".>", n.notedSeq+1)
 		if err != nil {
-			return err
+			return policyChanged, err
 		}
 		if m == nil || m.Seq > last {
-			c.notedSeq = last
-			return nil
+			n.notedSeq = last
+			return policyChanged, nil
 		}
-		change := c.changeOf(*m)
+		change := n.changeOf(*m)
 		if strings.HasPrefix(change.What, "policy") {
-			c.next = time.Time{}
+			policyChanged = true
 		}
-		msg, err := controlMessage(c.a, events.ControlRetention, fmt.Sprintf("retention-%s-%d", c.bucketVersion, m.Seq), change)
+		msg, err := n.controlMessage(events.ControlRetention, fmt.Sprintf("retention-%s-%d", n.bucketVersion, m.Seq), change)
 		if err != nil {
-			return err
+			return policyChanged, err
 		}
-		if err := streams.StoreAll(ctx, c.nc, []streams.Msg{msg}); err != nil {
-			return fmt.Errorf("noting revision %d of the retention bucket: %w", m.Seq, err)
+		if err := streams.StoreAll(ctx, n.nc, []streams.Msg{msg}); err != nil {
+			return policyChanged, fmt.Errorf("noting revision %d of the retention bucket: %w", m.Seq, err)
 		}
-		c.notedSeq = m.Seq
+		n.notedSeq = m.Seq
 	}
-	return nil
+	return policyChanged, nil
 }
 
 // changeOf describes what a revision changed. It does not name data subjects, since the log keeps
 // its records for ever.
-func (c *custodian) changeOf(m events.LogMessage) events.RetentionChange {
+func (n *changeNotes) changeOf(m events.LogMessage) events.RetentionChange {
 	key := strings.TrimPrefix(m.Subject, "$KV."+streams.BucketRetention+".")
-	r := events.RetentionChange{Writer: c.writer, Store: c.bucketVersion, Revision: m.Seq, What: "unreadable"}
+	r := events.RetentionChange{Writer: n.writer, Store: n.bucketVersion, Revision: m.Seq, What: "unreadable"}
 	if tenant, ok := retention.PolicyTenant(key); ok {
 		r.Tenant, r.What = tenant, "policy"
 		if isDeletion(m) {
@@ -95,6 +107,21 @@ func (c *custodian) changeOf(m events.LogMessage) events.RetentionChange {
 		r.Error = o.Problem
 	}
 	return r
+}
+
+// noteQuarantine writes to the log what is deleted from the quarantine, before it is deleted.
+// After a crash in between it is written again.
+func (n *changeNotes) noteQuarantine(ctx context.Context, tenant string, p *retention.Policy, seqs []uint64, now time.Time) error {
+	msg, err := n.controlMessage(events.ControlRetention, "quarantine-"+uuid.NewString(), events.RetentionChange{
+		Writer: n.writer, Store: n.bucketVersion, Revision: n.notedSeq, Tenant: tenant, What: "quarantine", ID: p.ID(), At: events.At(now), Quarantined: retention.JoinSpans(seqs),
+	})
+	if err != nil {
+		return err
+	}
+	if err := streams.StoreAll(ctx, n.nc, []streams.Msg{msg}); err != nil {
+		return fmt.Errorf("noting what goes out of quarantine: %w", err)
+	}
+	return nil
 }
 
 func isDeletion(m events.LogMessage) bool { return m.HeaderValue("KV-Operation") != "" }

@@ -176,13 +176,13 @@ func TestErasureInOrder(t *testing.T) {
 	c.consumed(seq)
 	c.step(func(ctx context.Context, k *custodian) { // dies between the deed and the word
 		servicetest.OK(t, k.log.Load(ctx))
-		begun, _ := k.erasureRecords("o1")
-		if _, held := k.a.keys.Cached(evidence.SessionID{Tenant: "acme", Session: "s1"}); held {
+		begun, _ := k.erasure.erasureRecords("o1")
+		if _, held := k.erasure.keys.Cached(evidence.SessionID{Tenant: "acme", Session: "s1"}); held {
 			t.Error("a key is held that nobody asked for")
 		}
 		key, err := sessionKey(ctx, k)
 		servicetest.OK(t, err)
-		r, err := k.destroyData(ctx, ev(k), begun)
+		r, err := k.erasure.destroyData(ctx, ev(k), begun)
 		servicetest.OK(t, err)
 		if r.Keys != 1 || r.Quarantined != 1 {
 			t.Errorf("%+v", r)
@@ -228,12 +228,12 @@ func TestErasureInOrder(t *testing.T) {
 }
 
 func ev(k *custodian) erasureplan.Evidence {
-	return erasureplan.Evidence{DB: k.a.db, Shard: k.a.shard, Tenant: "acme"}
+	return erasureplan.Evidence{DB: k.db, Shard: k.shard, Tenant: "acme"}
 }
 
 func sessionKey(ctx context.Context, k *custodian) ([]byte, error) {
-	k.a.keys.setContext(ctx)
-	return k.a.keys.SessionSecret("acme", "s1")
+	k.erasure.keys.setContext(ctx)
+	return k.erasure.keys.SessionSecret("acme", "s1")
 }
 
 // What a policy lets go goes together, but for what is held.
@@ -256,7 +256,7 @@ func TestRetentionPolicy(t *testing.T) {
 	expire := func(after time.Duration) {
 		t.Helper()
 		c.step(func(ctx context.Context, k *custodian) {
-			servicetest.OK(t, k.applyPolicies(ctx, time.Now().Add(after)))
+			servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(after)))
 		})
 	}
 	day := 24 * time.Hour

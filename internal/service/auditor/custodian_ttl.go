@@ -3,7 +3,6 @@ package auditor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -22,82 +21,82 @@ import (
 // as possible, because the correlator starts over after each.
 const expireEvery = time.Hour
 
+// policyWorker applies the tenants' policies: it orders what is due, and empties the quarantine.
+type policyWorker struct {
+	custodyAccess
+	bucket   *retentionBucket
+	messages *messageEraser
+	notes    *changeNotes
+	ordered  func(tenant string) // is called before an order is added
+
+	next    time.Time // when policies are applied next
+	err     error     // of applying them
+	moreDue bool      // more may be due than one order holds
+}
+
+// applySoon makes the next applyDue apply all policies.
+func (w *policyWorker) applySoon() { w.next = time.Time{} }
+
+// applyMore makes the next applyDue without open orders apply all policies.
+func (w *policyWorker) applyMore() { w.moreDue = true }
+
+// applyDue applies all policies when it is time to, or when more may be due and no order is open. It
+// returns the error of the last time.
+func (w *policyWorker) applyDue(ctx context.Context, now time.Time, idle bool) error {
+	switch {
+	case !now.Before(w.next):
+		w.err, w.next = errors.Join(w.applyPolicies(ctx, now), w.expireTexts(ctx, now)), now.Add(expireEvery)
+	case w.moreDue && idle:
+		w.moreDue = false
+		w.err = errors.Join(w.err, w.applyPolicies(ctx, now), w.expireTexts(ctx, now))
+	}
+	return w.err
+}
+
 // applyPolicies applies the tenants' retention policies to log and quarantine: it orders the
 // erasure of sessions that have been silent for long enough, and deletes old messages from the
 // quarantine. What a legal hold covers stays.
-func (c *custodian) applyPolicies(ctx context.Context, now time.Time) error {
-	return c.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
+func (w *policyWorker) applyPolicies(ctx context.Context, now time.Time) error {
+	return w.bucket.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
 		if err != nil {
 			return err
 		}
-		return c.expireTenant(ctx, tenant, p, now)
+		return w.expireTenant(ctx, tenant, p, now)
 	})
 }
 
-// eachPolicy calls do with every tenant's policy, or with the error of reading it.
-func (c *custodian) eachPolicy(ctx context.Context, do func(tenant string, p *retention.Policy, err error) error) error {
-	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
+func (w *policyWorker) expireTenant(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
+	s, _, err := w.bucket.readState(ctx, retention.StateKey(tenant))
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, key := range keys {
-		tenant, ok := retention.PolicyTenant(key)
-		if !ok {
-			continue
-		}
-		p, err := c.loadPolicy(ctx, tenant)
-		if p == nil && err == nil {
-			continue
-		}
-		if err := do(tenant, p, err); err != nil {
-			errs = append(errs, fmt.Errorf("the retention policy of tenant %.60q: %w", tenant, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// loadPolicy reads a tenant's policy from the bucket, nil if there is none.
-func (c *custodian) loadPolicy(ctx context.Context, tenant string) (*retention.Policy, error) {
-	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, retention.PolicyKey(tenant))
-	if err != nil || e == nil || e.Deleted {
-		return nil, err
-	}
-	return retention.Parse(tenant, e.Value)
-}
-
-func (c *custodian) expireTenant(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
-	s, _, err := c.readState(ctx, retention.StateKey(tenant))
-	if err != nil {
+	if err := w.log.Load(ctx); err != nil {
 		return err
 	}
-	if err := c.log.Load(ctx); err != nil {
-		return err
-	}
-	ev := c.evidenceFor(tenant)
+	ev := w.evidenceFor(tenant)
 	ev.Holds = s.Holds
-	due, err := c.dueSessions(ctx, ev, p, s, now)
+	due, err := w.dueSessions(ctx, ev, p, s, now)
 	if err != nil {
 		return err
 	}
-	if err := c.expireQuarantine(ctx, ev, p, s, now); err != nil {
+	if err := w.expireQuarantine(ctx, ev, p, s, now); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.ByPolicy() && o.Expire == "" }) {
 		return nil
 	}
-	before, err := c.sessionlessDue(ctx, ev, p, now)
+	before, err := w.sessionlessDue(ctx, ev, p, now)
 	if err != nil || len(due) == 0 && before.IsZero() {
 		return err
 	}
-	return c.requestErasure(ctx, tenant, retention.Order{Sessions: due, SessionlessBefore: before, IdleSeconds: int64(p.ShortestLog() / time.Second), Note: retention.Note{
+	return w.requestErasure(ctx, tenant, retention.Order{Sessions: due, SessionlessBefore: before, IdleSeconds: int64(p.ShortestLog() / time.Second), Note: retention.Note{
 		ID: "ttl-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps it", At: events.At(now),
 	}})
 }
 
 // sessionlessDue is the time before which messages without a session are due; zero if there are
 // none.
-func (c *custodian) sessionlessDue(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, now time.Time) (before events.Time, err error) {
+func (w *policyWorker) sessionlessDue(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, now time.Time) (before events.Time, err error) {
 	keep := p.LogPeriod("")
 	if keep == 0 {
 		return before, nil
@@ -107,28 +106,22 @@ func (c *custodian) sessionlessDue(ctx context.Context, ev erasureplan.Evidence,
 	if errors.Is(err, erasureplan.ErrNothing) {
 		return events.Time{}, nil
 	}
-	c.moreDue = c.moreDue || plan.Sessionless == erasureplan.MaxSessionless
+	w.moreDue = w.moreDue || plan.Sessionless == erasureplan.MaxSessionless
 	return before, err
 }
 
-// requestErasure adds an order to a tenant's state.
-func (c *custodian) requestErasure(ctx context.Context, tenant string, o retention.Order) error {
-	c.open[tenant] = true
-	return c.changeState(ctx, retention.StateKey(tenant), func(s retention.State) (retention.State, error) { return s.RequestErasure(o) })
-}
-
 // dueSessions lists sessions that are due and not erased, at most as many as one erasure holds.
-func (c *custodian) dueSessions(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
+func (w *policyWorker) dueSessions(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	shortest := p.ShortestLog()
 	if shortest == 0 {
 		return nil, nil
 	}
-	if err := c.log.Load(ctx); err != nil {
+	if err := w.log.Load(ctx); err != nil {
 		return nil, err
 	}
 	var list []string
 	err := expiry.New(ev.DB.Pool()).IdleSessions(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
-		if keep := p.LogPeriod(session); keep > 0 && now.Sub(at) >= keep && c.log.RecordOf(newest) == nil {
+		if keep := p.LogPeriod(session); keep > 0 && now.Sub(at) >= keep && w.log.RecordOf(newest) == nil {
 			list = append(list, session)
 		}
 		return nil
@@ -140,7 +133,7 @@ func (c *custodian) dueSessions(ctx context.Context, ev erasureplan.Evidence, p 
 }
 
 // expireQuarantine deletes quarantined messages that are older than the policy keeps them.
-func (c *custodian) expireQuarantine(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) error {
+func (w *policyWorker) expireQuarantine(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) error {
 	keep := p.QuarantinePeriod()
 	if keep == 0 {
 		return nil
@@ -148,21 +141,21 @@ func (c *custodian) expireQuarantine(ctx context.Context, ev erasureplan.Evidenc
 	for next := uint64(1); next > 0; {
 		var old []uint64
 		var err error
-		if old, next, err = c.oldInQuarantine(ctx, ev, s, now.Add(-keep), next); err != nil {
+		if old, next, err = w.oldInQuarantine(ctx, ev, s, now.Add(-keep), next); err != nil {
 			return err
 		}
 		if len(old) == 0 {
 			continue
 		}
-		if err := c.noteQuarantine(ctx, ev.Tenant, p, old, now); err != nil {
+		if err := w.notes.noteQuarantine(ctx, ev.Tenant, p, old, now); err != nil {
 			return err
 		}
 		for _, seq := range old {
-			if _, err := c.eraseMessage(ctx, streams.StreamQuarantine, seq); err != nil {
+			if _, err := w.messages.eraseMessage(ctx, streams.StreamQuarantine, seq); err != nil {
 				return err
 			}
 		}
-		c.a.env.Log.Info().Str("tenant", ev.Tenant).Int("messages", len(old)).Msg("old bytes are out of quarantine")
+		w.env.Log.Info().Str("tenant", ev.Tenant).Int("messages", len(old)).Msg("old bytes are out of quarantine")
 	}
 	return nil
 }
@@ -172,16 +165,16 @@ const quarantineBatch = 1000
 
 // oldInQuarantine lists messages from a sequence on that are older than before and not held. next
 // is where to continue; 0 means the end.
-func (c *custodian) oldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.State, before time.Time, from uint64) (old []uint64, next uint64, err error) {
+func (w *policyWorker) oldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.State, before time.Time, from uint64) (old []uint64, next uint64, err error) {
 	for len(old) < quarantineBatch {
-		m, err := streams.NextBySubject(ctx, c.js, streams.StreamQuarantine, c.a.flags.Space().Quarantine(ev.Tenant), from)
+		m, err := streams.NextBySubject(ctx, w.js, streams.StreamQuarantine, w.space.Quarantine(ev.Tenant), from)
 		if err != nil {
 			return nil, 0, err
 		}
 		if m == nil || m.Time.After(before) { // later ones are younger
 			return old, 0, nil
 		}
-		held, err := c.heldInQuarantine(ctx, ev, s, *m)
+		held, err := w.heldInQuarantine(ctx, ev, s, *m)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -192,24 +185,9 @@ func (c *custodian) oldInQuarantine(ctx context.Context, ev erasureplan.Evidence
 	return old, from, nil
 }
 
-// noteQuarantine writes to the log what is deleted from the quarantine, before it is deleted.
-// After a crash in between it is written again.
-func (c *custodian) noteQuarantine(ctx context.Context, tenant string, p *retention.Policy, seqs []uint64, now time.Time) error {
-	msg, err := controlMessage(c.a, events.ControlRetention, "quarantine-"+uuid.NewString(), events.RetentionChange{
-		Writer: c.writer, Store: c.bucketVersion, Revision: c.notedSeq, Tenant: tenant, What: "quarantine", ID: p.ID(), At: events.At(now), Quarantined: retention.JoinSpans(seqs),
-	})
-	if err != nil {
-		return err
-	}
-	if err := streams.StoreAll(ctx, c.nc, []streams.Msg{msg}); err != nil {
-		return fmt.Errorf("noting what goes out of quarantine: %w", err)
-	}
-	return nil
-}
-
 // heldInQuarantine reports whether a legal hold covers the record of a quarantined message.
 // Messages without a record are covered by any hold.
-func (c *custodian) heldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.State, m events.LogMessage) (bool, error) {
+func (w *policyWorker) heldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.State, m events.LogMessage) (bool, error) {
 	if len(s.Holds) == 0 {
 		return false, nil
 	}
@@ -231,4 +209,57 @@ func (c *custodian) heldInQuarantine(ctx context.Context, ev erasureplan.Evidenc
 	}
 	hold, err := ev.BlockingHold(ctx, s, erasureplan.Plan{Sessions: []string{row.Session}}, "")
 	return hold != nil, err
+}
+
+// expireTexts orders the expiry of sessions that have been silent for longer than the tenant's
+// policy keeps their texts.
+func (w *policyWorker) expireTexts(ctx context.Context, now time.Time) error {
+	return w.bucket.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
+		switch {
+		case errors.Is(err, retention.ErrPolicy):
+			return nil // applyPolicies reports it
+		case err != nil:
+			return err
+		}
+		return w.expireTextsOf(ctx, tenant, p, now)
+	})
+}
+
+func (w *policyWorker) expireTextsOf(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
+	if p.ShortestEvidence() == 0 {
+		return nil
+	}
+	s, _, err := w.bucket.readState(ctx, retention.StateKey(tenant))
+	if err != nil || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Expire != "" }) {
+		return err
+	}
+	due, err := w.dueTexts(ctx, tenant, p, s, now)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	return w.requestErasure(ctx, tenant, retention.Order{Sessions: due, Expire: p.ID(), IdleSeconds: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
+		ID: "expiry-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps evidence", At: events.At(now),
+	}})
+}
+
+// dueTexts lists sessions with texts that are due, at most as many as one order holds.
+func (w *policyWorker) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
+	ev := erasureplan.Evidence{DB: w.db, Shard: w.shard, Tenant: tenant}
+	var list []string
+	err := expiry.New(w.db.Pool()).SessionsWithText(ctx, w.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
+		if keep := p.EvidencePeriod(session); keep > 0 && now.Sub(at) >= keep {
+			list = append(list, session)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ev.Unheld(ctx, s, list, retention.MaxBatch)
+}
+
+// requestErasure adds an order to a tenant's state.
+func (w *policyWorker) requestErasure(ctx context.Context, tenant string, o retention.Order) error {
+	w.ordered(tenant)
+	return w.bucket.changeState(ctx, retention.StateKey(tenant), func(s retention.State) (retention.State, error) { return s.RequestErasure(o) })
 }

@@ -1,0 +1,82 @@
+package auditor
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/erasureplan"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/write"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// custodyAccess is what each part of the custodian works with. No part changes it.
+type custodyAccess struct {
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	db     *read.Reader
+	store  *write.Writer
+	log    *erasures.Log // the erasure records in the log
+	shard  string
+	stream string // of the log
+	space  subject.Space
+	signer note.Signer
+	writer string // this auditor, in its records
+	env    daemon.Env
+}
+
+// evidenceFor is the data from which a tenant's erasures are planned.
+func (c custodyAccess) evidenceFor(tenant string) erasureplan.Evidence {
+	return erasureplan.Evidence{DB: c.db, Shard: c.shard, Tenant: tenant, Space: c.space,
+		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
+			return streams.MessageAt(ctx, c.js, c.stream, seq)
+		},
+		Erased: func(seq uint64) bool { return c.log.RecordOf(seq) != nil },
+	}
+}
+
+// controlMessage makes the log message of a control record.
+func (c custodyAccess) controlMessage(kind, id string, record any) (streams.Msg, error) {
+	body, err := events.Encode(record)
+	return streams.Msg{Subject: c.space.Control(c.stream, kind), Body: body, Header: binaryHeader(c.stream, id)}, err
+}
+
+// messageEraser deletes single messages from streams.
+type messageEraser struct {
+	nc *nats.Conn
+	js jetstream.JetStream
+}
+
+func (e *messageEraser) eraseMessage(ctx context.Context, stream string, seq uint64) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, custodianWait)
+	defer cancel()
+	return streams.Erase(ctx, e.nc, stream, seq)
+}
+
+// eraseSubject deletes the messages of a subject for which choose returns true.
+func (e *messageEraser) eraseSubject(ctx context.Context, stream, subj string, choose func(events.LogMessage) bool) (n int, err error) {
+	for next := uint64(1); ; {
+		m, err := streams.NextBySubject(ctx, e.js, stream, subj, next)
+		if err != nil || m == nil {
+			return n, err
+		}
+		next = m.Seq + 1
+		if !choose(*m) {
+			continue
+		}
+		gone, err := e.eraseMessage(ctx, stream, m.Seq)
+		if err != nil {
+			return n, err
+		}
+		if gone {
+			n++
+		}
+	}
+}
