@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (b *Builder) LogSession(m events.LogMessage) SessionID {
 }
 
 // readScope reads a message's subject, and an approval's session out of its body.
-func (b *Builder) readScope(w *workspace, m events.LogMessage, keys Keys) (sc subjectScope, err error) {
+func (b *Builder) readScope(w *workspace, m events.LogMessage, keys Keys) (sc recordScope, err error) {
 	if sc = w.scopeOf(b.space, m.Subject); sc.hasSecret {
 		if sc, err = b.maskScope(&w.checker, sc, m.Subject, keys); err != nil {
 			return sc, err
@@ -118,7 +119,7 @@ func (b *Builder) readScope(w *workspace, m events.LogMessage, keys Keys) (sc su
 		return sc, nil
 	}
 	body, _ := strictjson.Parse(m.Body, strictjson.DefaultLimits)
-	sc.key, sc.logSession = sessionOf(sc, body), sessionOf(sc, body)
+	sc.key, sc.logSession = sessionOf(sc.subjectScope, body), sessionOf(sc.subjectScope, body)
 	sc.key, err = maskedSession(&w.checker, sc.key, bodySession(body), keys)
 	return sc, err
 }
@@ -137,7 +138,7 @@ func (b *Builder) Build(m events.LogMessage, head Head, keys Keys) (Built, error
 	return b.buildRecord(w, sc, m, head, keys)
 }
 
-func (b *Builder) buildRecord(w *workspace, sc subjectScope, m events.LogMessage, head Head, keys Keys) (Built, error) {
+func (b *Builder) buildRecord(w *workspace, sc recordScope, m events.LogMessage, head Head, keys Keys) (Built, error) {
 	if !isValidMessage(m) {
 		return Built{}, fmt.Errorf("%w: sequence %d, time %s", ErrMessage, m.Seq, m.Time)
 	}
@@ -154,7 +155,7 @@ func (b *Builder) buildRecord(w *workspace, sc subjectScope, m events.LogMessage
 	if id := r.policyID(); id != policies.BuiltinID {
 		rec.RedactionPolicy = id
 	}
-	rec.linkTo(head)
+	linkRecord(&rec, head)
 	if err := r.fillRecord(&rec, body, append(body.hits, hits...)); err != nil {
 		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
 	}
@@ -175,7 +176,7 @@ type recordBody struct {
 }
 
 // parseBody parses the body of m, and sets a reason if the record can hold no body.
-func (b *Builder) parseBody(sc subjectScope, m events.LogMessage) recordBody {
+func (b *Builder) parseBody(sc recordScope, m events.LogMessage) recordBody {
 	if sc.class == "" {
 		return recordBody{kind: KindUnparseable, reason: ReasonForeignSubject}
 	}
@@ -237,12 +238,12 @@ func (r *recordRedactor) bodyDigest(rec *Record) (string, error) {
 // isServiceRecordBody reports whether raw, already parsed, is a record that Countersign
 // itself writes on a subject of sc's class. Anything else on such a subject is
 // redacted like a producer's event.
-func isServiceRecordBody(sc subjectScope, raw []byte) bool {
+func isServiceRecordBody(sc recordScope, raw []byte) bool {
 	into := serviceRecordType(sc)
 	return into != nil && strictjson.Unmarshal(raw, into, strictjson.RejectUnknown) == nil
 }
 
-func serviceRecordType(sc subjectScope) any {
+func serviceRecordType(sc recordScope) any {
 	switch sc.kind + "/" + sc.member {
 	case KindDecision + "/":
 		return &events.Decision{}
@@ -282,4 +283,47 @@ func isStructuredCloudEvent(h map[string][]string) bool {
 		}
 	}
 	return false
+}
+
+// sessionOf returns the scope's session; for an approval, the one that its body names.
+func sessionOf(sc subjectScope, body any) SessionID {
+	key := sc.key
+	if sc.kind == KindApproval {
+		key.Session = tokenValue(bodySession(body))
+	}
+	return key
+}
+
+// bodySession is the session that the body of an approval names.
+func bodySession(body any) string {
+	m, _ := body.(map[string]any)
+	session, _ := m["session"].(string)
+	return session
+}
+
+// isValidMessage reports whether a broker can have sent m.
+func isValidMessage(m events.LogMessage) bool {
+	return m.Seq > 0 && m.Seq <= tree.MaxSeq && !m.Time.IsZero() && m.Time.UTC().Year() > 0 && m.Time.UTC().Year() < 10000
+}
+
+// linkRecord sets the record's place in its session: the one after head.
+func linkRecord(r *Record, head Head) {
+	if r.Session == "" {
+		return
+	}
+	index := head.Index + 1
+	r.SessionIndex = &index
+	if head.Index > 0 {
+		prev := hex.EncodeToString(head.Hash[:])
+		r.SessionPrev = &prev
+	}
+}
+
+// recordScope is what a message's subject says about its record. The scope is in the form that
+// the evidence may hold.
+type recordScope struct {
+	subjectScope
+	hasSecret  bool      // session or event type holds a credential
+	logSession SessionID // the session as the log names it
+	subject    string    // the subject in the form that the evidence may hold
 }

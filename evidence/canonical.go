@@ -114,3 +114,12 @@ func compareUTF16(a, b string) int {
 }
 
 func beyondSurrogates(r rune) bool { return r > 0xD7FF }
+
+func firstDifference(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}

@@ -104,7 +104,7 @@ func (b *Builder) BuildBatch(c *Chain, msgs []events.LogMessage, keys Keys) ([]B
 func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, parts int, run func(parts []func())) ([]Built, error) {
 	w := b.getWorkspace()
 	defer b.workspaces.Put(w)
-	subjects, scopes := make([]subjectScope, len(msgs)), make([]SessionID, len(msgs))
+	subjects, scopes := make([]recordScope, len(msgs)), make([]SessionID, len(msgs))
 	heads := make(map[SessionID]Head, len(msgs)/4)
 	for i, m := range msgs {
 		if i > 0 && m.Seq != msgs[i-1].Seq+1 {
@@ -170,7 +170,7 @@ type batchPart struct {
 	b           *Builder
 	keys        Keys
 	msgs        []events.LogMessage
-	subjects    []subjectScope
+	subjects    []recordScope
 	scopes      []SessionID
 	headsBefore map[SessionID]Head // of the sessions before the batch
 	built       []Built

@@ -110,7 +110,7 @@ func (e *Examiner) Examine(r *Row, x *Examined) {
 	}
 	x.readable = true
 	e.checkColumns(r, &v)
-	x.place = v.chainPosition()
+	x.place = chainPosition(&v)
 	sc := e.scopeOf(v.subject)
 	e.checkSubject(&v, sc)
 	e.checkBody(&v)
@@ -124,22 +124,6 @@ func (e *Examiner) addFinding(code Code, field, format string, args ...any) {
 }
 
 func shortHash(h [32]byte) []byte { return h[:8] }
-
-// viewOf makes the view of a record that ParseRecord decoded.
-func viewOf(r Record) recordView {
-	v := recordView{body: r.Body, shard: []byte(r.Shard), tenant: []byte(r.Tenant), session: []byte(r.Session), subject: []byte(r.Subject),
-		kind: []byte(r.Kind), bodyDigest: []byte(r.BodyDigest), reason: []byte(r.Reason),
-		signature: []byte(headerValue(r.Headers, events.HeaderSignature)), decisionID: []byte(headerValue(r.Headers, events.HeaderDecisionID)),
-		seq: r.Seq, redactions: r.Redactions, noHeaders: len(r.Headers) == 0,
-		brokerSeconds: r.BrokerTime.Unix(), brokerNanos: int64(r.BrokerTime.Nanosecond())}
-	if r.SessionIndex != nil {
-		v.indexed, v.index = true, *r.SessionIndex
-	}
-	if r.SessionPrev != nil {
-		v.prev = append([]byte{}, *r.SessionPrev...)
-	}
-	return v
-}
 
 func (e *Examiner) checkColumns(r *Row, v *recordView) {
 	for _, col := range [...]struct {

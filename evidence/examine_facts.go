@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // recordFact is what a record contributes to the checks of other records.
@@ -155,4 +156,16 @@ var signatureCodes = map[factKind]struct {
 }{
 	factDecision: {"decision", CodeDecisionUnsigned, CodeDecisionSignature, CodeDecisionKey, CodeDecisionRetired},
 	factApproval: {"approval", CodeApprovalUnsigned, CodeApprovalSignature, CodeApprovalKey, CodeApprovalRetired},
+}
+
+// approvalOf decodes what an approval record says of its subject. Members that cannot be
+// decoded are empty, and match no subject.
+func approvalOf(body []byte) (a struct {
+	Tenant     string `json:"tenant"`
+	Status     string `json:"status"`
+	Session    string `json:"session"`
+	WorkflowID string `json:"workflow_id"`
+}) {
+	_ = strictjson.Unmarshal(body, &a)
+	return a
 }

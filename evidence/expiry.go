@@ -25,24 +25,6 @@ type ExpiryRecord struct {
 	Proof tlog.RecordProof
 }
 
-// ExpiredNote summarises an expiry record for a reader.
-type ExpiredNote struct {
-	Policy string
-	At     events.Time
-}
-
-// ExpiryIn decodes the expiry record in a row. It does not verify it.
-func ExpiryIn(r Row) (e events.Expiry, ok bool) {
-	rec, err := ParseRecord([]byte(r.Record))
-	if err == nil {
-		e, err = events.DecodeRecord[events.Expiry](rec.Body)
-	}
-	return e, err == nil
-}
-
-// Expired reports whether the row has no text; then only its columns can be read.
-func (r Row) Expired() bool { return r.Record == "" }
-
 // Expiry decodes the expiry record. It reports false unless the record is signed by a known
 // key, is of this shard, and names only records before it.
 func (x ExpiryRecord) Expiry(shard string, space subject.Space, known note.Verifiers) (events.Expiry, bool) {

@@ -1,13 +1,14 @@
 package evidence
 
 import (
-	"fmt"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
@@ -22,6 +23,12 @@ import (
 // Only credentials are removed from names. Personal data stays, because audits, and erasure
 // by data subject, look up agents and users by name.
 
+// Purposes of the keyed digests that replace values.
+const (
+	hashPurpose  = "countersign/hash/v1\x00"
+	tokenPurpose = "countersign/token/v1\x00"
+)
+
 // nameTreatment is the treatment of a finding in a name or in a service record.
 func nameTreatment(detector, _, _ string) redact.Treatment {
 	if redact.Releasable(detector) {
@@ -30,31 +37,9 @@ func nameTreatment(detector, _, _ string) redact.Treatment {
 	return redact.Treatment{Action: redact.Token}
 }
 
-// nameConfig is the redaction of names and of service records.
-func (r *recordRedactor) nameConfig() redact.Config {
-	return redact.Config{Treat: nameTreatment, Digest: r.keyedDigest}
-}
-
 // secretName reports whether a name holds a value that must not be released.
 func secretName(c *redact.CleanChecker, name string) bool {
 	return slices.ContainsFunc(c.Scan(name), func(sp redact.Span) bool { return !redact.Releasable(sp.Detector) })
-}
-
-// SecretName reports whether a name, of a session for instance, holds a credential. The
-// evidence then has the name in another form (see MaskedNames).
-func SecretName(name string) bool {
-	var c redact.CleanChecker
-	return secretName(&c, name)
-}
-
-// MaskedNames reports whether any of the sessions, as records name them, may have a real name
-// that is not in the evidence, because it was too long or holds a credential. A caller that
-// knows a session by its real name cannot match it with these.
-func MaskedNames(sessions []string) bool {
-	return slices.ContainsFunc(sessions, func(s string) bool {
-		_, exact := subject.Unescape(s)
-		return !exact && strings.HasPrefix(s, "~h")
-	})
 }
 
 // maskName returns the form of a name that the evidence may hold.
@@ -63,48 +48,6 @@ func maskName(name string, tenantKey []byte) string {
 		return keyedText(tenantKey, tokenPurpose, detector, value)
 	}})
 	return out
-}
-
-// maskScope is the scope of a record when the message's subject holds a credential. The
-// session and the event type get the form that they have in service records. A foreign
-// subject becomes one token, after the tenant if it has one.
-func (b *Builder) maskScope(c *redact.CleanChecker, sc subjectScope, subj string, keys Keys) (subjectScope, error) {
-	key := keys.TenantKey(sc.key.Tenant)
-	if len(key) < digest.KeySize {
-		return sc, fmt.Errorf("%w: the digest key of tenant %.64q", ErrKeys, sc.key.Tenant)
-	}
-	if sc.class == "" {
-		head, rest := "", subj
-		if below := strings.TrimSuffix(b.space.All(subject.Events), ">"); strings.HasPrefix(subj, below) {
-			if tenant, more, ok := strings.Cut(subj[len(below):], "."); ok && !secretName(c, tenant) {
-				head, rest = below+tenant+".", more
-			}
-		}
-		sc.subject = head + subject.Escape(maskName(rest, key))
-		return sc, nil
-	}
-	renamed := b.space.Rename(subj, func(name string) string {
-		if !secretName(c, name) {
-			return name
-		}
-		return maskName(name, key)
-	})
-	out := scopeOf(b.space, renamed)
-	out.logSession, out.subject, out.hasSecret = sc.key, printableName(renamed), true
-	return out, nil
-}
-
-// maskedSession is the session of an approval, which its body names, in its masked form.
-func maskedSession(c *redact.CleanChecker, k SessionID, session string, keys Keys) (SessionID, error) {
-	if _, exact := subject.Unescape(subject.Escape(session)); !exact || !secretName(c, session) {
-		return k, nil
-	}
-	key := keys.TenantKey(k.Tenant)
-	if len(key) < digest.KeySize {
-		return k, fmt.Errorf("%w: the digest key of tenant %.64q", ErrKeys, k.Tenant)
-	}
-	k.Session = tokenValue(maskName(session, key))
-	return k, nil
 }
 
 // enumMembers are the members of service records with values that no producer chooses.
@@ -131,9 +74,16 @@ var trustedMembers = map[string]bool{
 	"durability": true, "protocol": true, "tenant": true, "step": true, "evaluator": true, "status": true, "shard": true, "writer": true,
 }
 
-// redactServiceRecord redacts a service record. The names of members stay: Countersign
-// chooses them.
-func (r *recordRedactor) redactServiceRecord(c *recordBody) {
+// serviceRecordRedaction is the redaction of the service records of one kind.
+type serviceRecordRedaction struct {
+	kind   string
+	digest func(t redact.Treatment, detector, value string) string // the digest that replaces a credential
+	echoes *redact.Echoes                                          // values that were found elsewhere in the record; nil at first
+}
+
+// redactTree redacts a service record. The names of members stay: Countersign chooses them.
+func (s serviceRecordRedaction) redactTree(tree any) (any, []redact.Hit) {
+	var hits []redact.Hit
 	var walk func(v any, path, member string) any
 	walk = func(v any, path, member string) any {
 		switch v := v.(type) {
@@ -141,15 +91,8 @@ func (r *recordRedactor) redactServiceRecord(c *recordBody) {
 			if trustedMembers[member] {
 				return v
 			}
-			cfg := r.nameConfig()
-			if !enumMembers[member] {
-				cfg.Echoes = r.echoes
-			}
-			if r.scope.kind == KindFinding && (member == "explanation" || member == "remedy") {
-				cfg.Treat = nil // sentences: whatever a detector finds in them is masked
-			}
-			out, hits := redact.OneText(v, path, cfg)
-			c.hits = append(c.hits, hits...)
+			out, found := redact.OneText(v, path, s.memberConfig(member))
+			hits = append(hits, found...)
 			return out
 		case map[string]any:
 			for _, k := range slices.Sorted(maps.Keys(v)) {
@@ -162,28 +105,25 @@ func (r *recordRedactor) redactServiceRecord(c *recordBody) {
 		}
 		return v
 	}
-	c.tree = walk(c.tree, "/body", "")
-	redact.SortHits(c.hits)
+	tree = walk(tree, "/body", "")
+	redact.SortHits(hits)
+	return tree, hits
+}
+
+// memberConfig is the redaction of the texts in one member.
+func (s serviceRecordRedaction) memberConfig(member string) redact.Config {
+	c := redact.Config{Treat: nameTreatment, Digest: s.digest}
+	if !enumMembers[member] {
+		c.Echoes = s.echoes
+	}
+	if s.kind == KindFinding && (member == "explanation" || member == "remedy") {
+		c.Treat = nil // sentences: whatever a detector finds in them is masked
+	}
+	return c
 }
 
 func pointerToken(k string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(k)
-}
-
-// isRedactedKind reports whether service records of a kind are redacted: all kinds except
-// control records, which services read back from the evidence unchanged.
-func isRedactedKind(kind string) bool {
-	return kind == KindDecision || kind == KindCall || kind == KindFinding || kind == KindApproval
-}
-
-// bodyRedacted reports whether a record's body has a redaction.
-func bodyRedacted(list []Redaction) bool {
-	return slices.ContainsFunc(list, func(r Redaction) bool { return strings.HasPrefix(r.Path, "/body/") })
-}
-
-// redactedAt reports whether a record has a redaction at a path.
-func redactedAt(list []Redaction, path string) bool {
-	return slices.ContainsFunc(list, func(r Redaction) bool { return r.Path == path })
 }
 
 // tokenDigits is the number of digits of a keyed digest in a placeholder.
@@ -202,7 +142,7 @@ func withoutTokens(s string) string {
 		}
 		digits := s[i+len(head) : i+len(head)+tokenDigits]
 		b.WriteString(s[:i+len(head)])
-		if s = s[i+len(head):]; lowerDigits([]byte(digits)) && s[tokenDigits] == ']' {
+		if s = s[i+len(head):]; strings.Trim(digits, "0123456789abcdef") == "" && s[tokenDigits] == ']' {
 			b.WriteString(zeroDigest)
 			s = s[tokenDigits:]
 		}
@@ -210,27 +150,6 @@ func withoutTokens(s string) string {
 }
 
 var zeroDigest = strings.Repeat("0", tokenDigits)
-
-// sameServiceRecord reports whether kept is what redaction makes of the log's service record.
-// It ignores the digests of names.
-func sameServiceRecord(kind string, log, kept []byte) bool {
-	tree, err := strictjson.Parse(log, strictjson.DefaultLimits)
-	if err != nil {
-		return false
-	}
-	r := recordRedactor{scope: subjectScope{kind: kind}}
-	zeros := func(redact.Treatment, string, string) string { return zeroDigest }
-	r.digestOverride = zeros
-	c := recordBody{tree: tree}
-	r.redactServiceRecord(&c)
-	if r.echoes = redact.NewEchoes(c.hits); r.echoes != nil {
-		again, _ := strictjson.Parse(log, strictjson.DefaultLimits)
-		c = recordBody{tree: again}
-		r.redactServiceRecord(&c)
-	}
-	text, err := appendCanonical(nil, c.tree)
-	return err == nil && withoutTokens(string(text)) == withoutTokens(string(kept))
-}
 
 // sameSubject reports whether kept is the log's subject. It ignores names that hold
 // credentials.
@@ -257,4 +176,27 @@ func sameSubject(log, kept string) bool {
 		}
 	}
 	return true
+}
+
+func keyedText(key []byte, purpose, detector, value string) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(purpose + redact.NormalValue(detector, value)))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// sameServiceRecord reports whether kept is what redaction makes of the log's service record.
+// It ignores the digests of names.
+func sameServiceRecord(kind string, log, kept []byte) bool {
+	tree, err := strictjson.Parse(log, strictjson.DefaultLimits)
+	if err != nil {
+		return false
+	}
+	s := serviceRecordRedaction{kind: kind, digest: func(redact.Treatment, string, string) string { return zeroDigest }}
+	tree, hits := s.redactTree(tree)
+	if s.echoes = redact.NewEchoes(hits); s.echoes != nil {
+		again, _ := strictjson.Parse(log, strictjson.DefaultLimits)
+		tree, _ = s.redactTree(again)
+	}
+	text, err := appendCanonical(nil, tree)
+	return err == nil && withoutTokens(string(text)) == withoutTokens(string(kept))
 }

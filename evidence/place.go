@@ -14,7 +14,7 @@ type chainPlace struct {
 }
 
 // chainPosition reads the place that a record states.
-func (v *recordView) chainPosition() (p chainPlace) {
+func chainPosition(v *recordView) (p chainPlace) {
 	p.indexed, p.index, p.chained = v.indexed, v.index, v.prev != nil
 	if !p.chained {
 		return p

@@ -3,15 +3,16 @@ package evidence
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Version is the version of the record format, the member v of every record.
@@ -240,15 +241,6 @@ func ParseRecord(text []byte) (Record, error) {
 	return r, nil
 }
 
-func firstDifference(a, b []byte) int {
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return min(len(a), len(b))
-}
-
 // Head is the index (from 1) and the hash of the last record of a session. The zero Head
 // stands for a session without records.
 type Head struct {
@@ -256,15 +248,16 @@ type Head struct {
 	Hash  [32]byte
 }
 
-// linkTo sets the record's place in its session: the one after head.
-func (r *Record) linkTo(head Head) {
-	if r.Session == "" {
-		return
-	}
-	index := head.Index + 1
-	r.SessionIndex = &index
-	if head.Index > 0 {
-		prev := hex.EncodeToString(head.Hash[:])
-		r.SessionPrev = &prev
-	}
+// SessionID names the chain that a record belongs to. A record with an empty Session belongs
+// to no chain.
+type SessionID struct{ Tenant, Session string }
+
+// MaskedNames reports whether any of the sessions, as records name them, may have a real name
+// that is not in the evidence, because it was too long or holds a credential. A caller that
+// knows a session by its real name cannot match it with these.
+func MaskedNames(sessions []string) bool {
+	return slices.ContainsFunc(sessions, func(s string) bool {
+		_, exact := subject.Unescape(s)
+		return !exact && strings.HasPrefix(s, "~h")
+	})
 }

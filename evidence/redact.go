@@ -2,9 +2,6 @@ package evidence
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -45,15 +42,14 @@ type documentFunc func(root any, prefix string, declared []string, c redact.Conf
 type recordRedactor struct {
 	builder    *Builder
 	workspace  *workspace
-	scope      subjectScope
+	scope      recordScope
 	message    events.LogMessage
 	sessionID  SessionID
 	keys       Keys
 	logSession SessionID // as the log names it; differs from sessionID if that is masked
 
-	digestOverride func(t redact.Treatment, detector, value string) string // replaces the keyed digest when records are compared without keys
-	policy         *policies.Policy                                        // nil: there are no policies
-	policyUnusable bool                                                    // the tenant has a policy that cannot be used
+	policy         *policies.Policy // nil: there are no policies
+	policyUnusable bool             // the tenant has a policy that cannot be used
 	echoes         *redact.Echoes
 
 	serviceChecked, serviceRecord bool // see isServiceRecord
@@ -154,7 +150,8 @@ func (r *recordRedactor) redactBody(c *recordBody) {
 	var err error
 	switch {
 	case r.isServiceRecord() && isRedactedKind(r.scope.kind):
-		r.redactServiceRecord(c)
+		s := serviceRecordRedaction{kind: r.scope.kind, digest: r.keyedDigest, echoes: r.echoes}
+		c.tree, c.hits = s.redactTree(c.tree)
 	case r.isServiceRecord():
 		// Control records are kept as they are: services read them back.
 	case r.policyUnusable:
@@ -227,19 +224,10 @@ func (r *recordRedactor) isSecretInSubject() bool {
 	return r.scope.hasSecret || r.echoes.FoundIn(r.logSession.Session) || r.echoes.FoundIn(r.message.Subject)
 }
 
-// Purposes of the keyed digests that replace values.
-const (
-	hashPurpose  = "countersign/hash/v1\x00"
-	tokenPurpose = "countersign/token/v1\x00"
-)
-
 // keyedDigest returns the digest that replaces a value. A hash and a session's token use the
 // session's secret, so that they mean nothing once it is destroyed; any other token uses the
 // tenant's key.
 func (r *recordRedactor) keyedDigest(t redact.Treatment, detector, value string) string {
-	if r.digestOverride != nil {
-		return r.digestOverride(t, detector, value)
-	}
 	key, purpose := []byte(nil), hashPurpose
 	switch {
 	case t.Action == redact.Token && !t.InSession:
@@ -254,12 +242,6 @@ func (r *recordRedactor) keyedDigest(t redact.Treatment, detector, value string)
 		return strings.Repeat("0", 32) // secretErr stops the record from being built
 	}
 	return keyedText(key, purpose, detector, value)
-}
-
-func keyedText(key []byte, purpose, detector, value string) string {
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(purpose + redact.NormalValue(detector, value)))
-	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // isServiceRecord reports whether the message is a record that Countersign itself wrote.

@@ -37,3 +37,10 @@ func detectorsOf(hits []redact.Hit) (names []string) {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+// SecretName reports whether a name, of a session for instance, holds a credential. The
+// evidence then has the name in another form (see MaskedNames).
+func SecretName(name string) bool {
+	var c redact.CleanChecker
+	return secretName(&c, name)
+}

@@ -13,24 +13,34 @@ import (
 //
 // The text must be UTF-8. Nothing is copied; the results are parts of the text.
 type canonicalScanner struct {
-	text        []byte
+	Text        []byte
+	IsTextClean func(text []byte) bool // called by ScanShape for untrusted strings; nil accepts all
 	pos         int
-	isTextClean func(text []byte) bool // called by scanShape for untrusted strings; nil accepts all
 }
 
 // maxScanDepth bounds recursion; the scanner does not accept deeper texts.
 const maxScanDepth = 80
 
 func (s *canonicalScanner) peek() byte {
-	if s.pos < len(s.text) {
-		return s.text[s.pos]
+	if s.pos < len(s.Text) {
+		return s.Text[s.pos]
 	}
 	return 0
 }
 
+// atEnd reports whether the whole text is consumed.
+func (s *canonicalScanner) atEnd() bool { return s.pos == len(s.Text) }
+
+// scanValue consumes one JSON value and returns its text.
+func (s *canonicalScanner) scanValue() (raw []byte, ok bool) {
+	start := s.pos
+	ok = s.value(0)
+	return s.Text[start:s.pos], ok
+}
+
 // literal consumes exactly these bytes.
 func (s *canonicalScanner) literal(want string) bool {
-	if len(s.text)-s.pos < len(want) || string(s.text[s.pos:s.pos+len(want)]) != want {
+	if len(s.Text)-s.pos < len(want) || string(s.Text[s.pos:s.pos+len(want)]) != want {
 		return false
 	}
 	s.pos += len(want)
@@ -105,6 +115,9 @@ func byteOrdered(key []byte) bool {
 	return true
 }
 
+// scanObject consumes an object; member consumes the value of a key.
+func (s *canonicalScanner) scanObject(member func(key []byte) bool) bool { return s.object(1, member) }
+
 func (s *canonicalScanner) array(depth int) bool {
 	return s.scanElements(func() bool { return s.value(depth) })
 }
@@ -137,16 +150,16 @@ func (s *canonicalScanner) scanString() (inner []byte, plain, ok bool) {
 	start, i := s.pos+1, s.pos+1
 	plain = true
 	for {
-		i += plainPrefixLen(s.text[i:])
-		if i >= len(s.text) {
+		i += plainPrefixLen(s.Text[i:])
+		if i >= len(s.Text) {
 			return nil, false, false
 		}
-		switch s.text[i] {
+		switch s.Text[i] {
 		case '"':
 			s.pos = i + 1
-			return s.text[start:i], plain, true
+			return s.Text[start:i], plain, true
 		case '\\':
-			n := escapeLen(s.text[i:])
+			n := escapeLen(s.Text[i:])
 			if n == 0 {
 				return nil, false, false
 			}
@@ -194,7 +207,7 @@ func escapeLen(b []byte) int {
 	case '"', '\\', 'b', 'f', 'n', 'r', 't':
 		return 2
 	case 'u':
-		if len(b) < 6 || b[2] != '0' || b[3] != '0' || b[4] != '0' && b[4] != '1' || hexValue[b[5]] > 15 {
+		if len(b) < 6 || b[2] != '0' || b[3] != '0' || b[4] != '0' && b[4] != '1' || !isLowerHex(b[5]) {
 			return 0
 		}
 		if b[4] == '0' && (b[5] == '8' || b[5] == '9' || b[5] == 'a' || b[5] == 'c' || b[5] == 'd') {
@@ -209,10 +222,10 @@ func escapeLen(b []byte) int {
 // shortest decimal and needs no exponent.
 func (s *canonicalScanner) number() (lit []byte, ok bool) {
 	start := s.pos
-	for s.pos < len(s.text) {
-		switch s.text[s.pos] {
+	for s.pos < len(s.Text) {
+		switch s.Text[s.pos] {
 		case ',', '}', ']':
-			lit = s.text[start:s.pos]
+			lit = s.Text[start:s.pos]
 			return lit, plainInteger(lit) || plainFraction(lit)
 		}
 		s.pos++
@@ -261,9 +274,39 @@ func plainFraction(lit []byte) bool {
 // integer consumes a non-negative integer of at most 15 digits.
 func (s *canonicalScanner) integer() (n uint64, ok bool) {
 	start := s.pos
-	for s.pos < len(s.text) && s.text[s.pos] >= '0' && s.text[s.pos] <= '9' {
-		n = n*10 + uint64(s.text[s.pos]-'0')
+	for s.pos < len(s.Text) && s.Text[s.pos] >= '0' && s.Text[s.pos] <= '9' {
+		n = n*10 + uint64(s.Text[s.pos]-'0')
 		s.pos++
 	}
-	return n, plainInteger(s.text[start:s.pos])
+	return n, plainInteger(s.Text[start:s.pos])
 }
+
+// scanMember consumes a member that is a string without escapes.
+func (s *canonicalScanner) scanMember(name string, into *[]byte) bool {
+	if !s.literal(name) {
+		return false
+	}
+	inner, plain, ok := s.scanString()
+	*into = inner
+	return ok && plain
+}
+
+// scanOptionalMember consumes a member that is omitted when it is empty.
+func (s *canonicalScanner) scanOptionalMember(name string, into *[]byte) bool {
+	if s.pos+len(name) > len(s.Text) || string(s.Text[s.pos:s.pos+len(name)]) != name {
+		return true
+	}
+	var value []byte
+	ok := s.scanMember(name, &value) && len(value) > 0
+	if into != nil {
+		*into = value
+	}
+	return ok
+}
+
+func (s *canonicalScanner) scanCount(into *uint64) (ok bool) {
+	*into, ok = s.integer()
+	return ok
+}
+
+func isLowerHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }

@@ -1,9 +1,6 @@
 package evidence
 
 import (
-	"reflect"
-	"strings"
-
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -31,106 +28,19 @@ func scanDecision(body []byte) (d decisionView, ok bool) {
 	if len(body) > strictjson.DefaultLimits.MaxBytes {
 		return d, false
 	}
-	s := &canonicalScanner{text: body}
-	ok = s.object(1, func(key []byte) bool {
-		field, known := decisionShape.fields[string(key)]
-		start := s.pos
-		if !known || !s.scanShape(field) {
-			return false
-		}
+	s := &canonicalScanner{Text: body}
+	ok = s.scanStruct(decisionShape, func(key, value []byte) {
 		for _, want := range [...]struct {
 			name string
 			into *[]byte
 		}{{"decision_id", &d.id}, {"tenant", &d.tenant}, {"session", &d.session}, {"verdict", &d.verdict},
 			{"request_digest", &d.requestDigest}, {"receipt_hash", &d.receiptHash}} {
 			if string(key) == want.name {
-				*want.into = body[start+1 : s.pos-1] // scanShape rejects escapes
+				*want.into = value[1 : len(value)-1] // scanStruct rejects escapes
 			}
 		}
-		return true
 	})
-	return d, ok && s.pos == len(body)
+	return d, ok && s.atEnd()
 }
 
-// typeShape describes the JSON text of a Go type.
-type typeShape struct {
-	kind    reflect.Kind // Interface: the type is not known, so the scanner rejects it
-	isTime  bool
-	trusted bool                  // of strings: no producer can influence them (see trustedMembers)
-	elem    *typeShape            // of pointers and slices
-	fields  map[string]*typeShape // of structs, by their JSON names
-}
-
-var decisionShape = shapeFor[events.Decision]()
-
-func shapeFor[T any]() *typeShape { return shapeOf(reflect.TypeFor[T]()) }
-
-// shapeOf describes a record type of package events. These types are not recursive.
-func shapeOf(t reflect.Type) *typeShape {
-	s := &typeShape{kind: t.Kind()}
-	switch {
-	case t == reflect.TypeFor[events.Time]():
-		s.isTime = true
-	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice:
-		s.elem = shapeOf(t.Elem())
-	case t.Kind() == reflect.Struct:
-		s.fields = map[string]*typeShape{}
-		for i := range t.NumField() {
-			f := t.Field(i)
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if f.Anonymous || name == "" || name == "-" {
-				return &typeShape{kind: reflect.Interface}
-			}
-			s.fields[name] = shapeOf(f.Type)
-			s.fields[name].trusted = trustedMembers[name]
-		}
-	}
-	return s
-}
-
-// scanShape consumes a value of a shape. It rejects strings with escapes, and null except
-// for pointers.
-func (s *canonicalScanner) scanShape(sh *typeShape) bool {
-	switch sh.kind {
-	case reflect.String:
-		text, plain, ok := s.scanString()
-		return ok && plain && (sh.trusted || s.isTextClean == nil || s.isTextClean(text))
-	case reflect.Bool:
-		return s.literal("true") || s.literal("false")
-	case reflect.Int, reflect.Int64:
-		s.literal("-")
-		return s.scanSignedDigits()
-	case reflect.Uint64:
-		_, ok := s.integer()
-		return ok
-	case reflect.Pointer:
-		return s.literal("null") || s.scanShape(sh.elem)
-	case reflect.Slice:
-		return s.scanElements(func() bool { return s.scanShape(sh.elem) })
-	case reflect.Struct:
-		if sh.isTime {
-			return s.scanTime()
-		}
-		return s.object(1, func(key []byte) bool {
-			field, known := sh.fields[string(key)]
-			return known && s.scanShape(field)
-		})
-	}
-	return false
-}
-
-// scanSignedDigits consumes the digits of an integer after an optional sign.
-func (s *canonicalScanner) scanSignedDigits() bool {
-	negative := s.pos > 0 && s.text[s.pos-1] == '-'
-	n, ok := s.integer()
-	return ok && (!negative || n != 0)
-}
-
-func (s *canonicalScanner) scanTime() bool {
-	text, plain, ok := s.scanString()
-	if !ok || !plain {
-		return false
-	}
-	_, _, fixed := fixedTime(text)
-	return len(text) == 0 || fixed
-}
+var decisionShape = shapeFor[events.Decision](nil)

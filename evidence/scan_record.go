@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"time"
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events"
@@ -28,17 +27,13 @@ func scanRecord(text []byte) (v recordView, ok bool) {
 	if !utf8.Valid(text) {
 		return v, false
 	}
-	s := &canonicalScanner{text: text}
-	return v, v.scanText(s) && s.pos == len(text)
+	s := &canonicalScanner{Text: text}
+	return v, v.scanText(s) && s.atEnd()
 }
 
 func (v *recordView) scanText(s *canonicalScanner) bool {
-	start := len(`{"body":`)
-	if !s.literal(`{"body":`) || !s.value(0) {
-		return false
-	}
-	v.body = s.text[start:s.pos]
-	return s.scanMember(`,"body_digest":`, &v.bodyDigest) &&
+	return s.literal(`{"body":`) && v.scanBody(s) &&
+		s.scanMember(`,"body_digest":`, &v.bodyDigest) &&
 		v.scanTime(s) &&
 		s.literal(`,"headers":`) && v.scanHeaders(s) &&
 		s.scanMember(`,"kind":`, &v.kind) &&
@@ -54,31 +49,8 @@ func (v *recordView) scanText(s *canonicalScanner) bool {
 		s.literal(`,"v":1}`)
 }
 
-// scanMember consumes a member that is a string without escapes.
-func (s *canonicalScanner) scanMember(name string, into *[]byte) bool {
-	if !s.literal(name) {
-		return false
-	}
-	inner, plain, ok := s.scanString()
-	*into = inner
-	return ok && plain
-}
-
-// scanOptionalMember consumes a member that is omitted when it is empty.
-func (s *canonicalScanner) scanOptionalMember(name string, into *[]byte) bool {
-	if s.pos+len(name) > len(s.text) || string(s.text[s.pos:s.pos+len(name)]) != name {
-		return true
-	}
-	var value []byte
-	ok := s.scanMember(name, &value) && len(value) > 0
-	if into != nil {
-		*into = value
-	}
-	return ok
-}
-
-func (s *canonicalScanner) scanCount(into *uint64) (ok bool) {
-	*into, ok = s.integer()
+func (v *recordView) scanBody(s *canonicalScanner) (ok bool) {
+	v.body, ok = s.scanValue()
 	return ok
 }
 
@@ -110,7 +82,7 @@ func (v *recordView) scanPosition(s *canonicalScanner) bool {
 // scanHeaders consumes the headers and keeps those that the checks of decisions need.
 func (v *recordView) scanHeaders(s *canonicalScanner) bool {
 	v.noHeaders = true
-	return s.object(1, func(key []byte) bool {
+	return s.scanObject(func(key []byte) bool {
 		v.noHeaders = false
 		var only []byte
 		n, fine := 0, true
@@ -149,49 +121,26 @@ func (v *recordView) scanRedactions(s *canonicalScanner) bool {
 	})
 }
 
-// fixedTime parses a time in events.TimeLayout from 1970 on. It may reject other valid times.
-func fixedTime(b []byte) (seconds, nanos int64, ok bool) {
-	const shape = "dddd-dd-ddTdd:dd:dd.dddddddddZ"
-	if len(b) != len(shape) {
-		return 0, 0, false
+// headerValue returns a header's value if it has exactly one, otherwise "".
+func headerValue(h map[string][]string, name string) string {
+	if v := h[name]; len(v) == 1 {
+		return v[0]
 	}
-	for i := range b {
-		if digit := b[i] >= '0' && b[i] <= '9'; shape[i] == 'd' && !digit || shape[i] != 'd' && b[i] != shape[i] {
-			return 0, 0, false
-		}
-	}
-	number := func(part []byte) (n int) {
-		for _, c := range part {
-			n = n*10 + int(c-'0')
-		}
-		return n
-	}
-	year, month, day := number(b[:4]), number(b[5:7]), number(b[8:10])
-	hour, minute, second := number(b[11:13]), number(b[14:16]), number(b[17:19])
-	if year < 1970 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 59 {
-		return 0, 0, false
-	}
-	days := int64(daysBefore(year, month) + day - 1)
-	return ((days*24+int64(hour))*60+int64(minute))*60 + int64(second), int64(number(b[20:29])), true
+	return ""
 }
 
-var monthDays = [13]int{0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
-
-func leapYear(y int) bool { return y%4 == 0 && (y%100 != 0 || y%400 == 0) }
-
-func daysIn(year, month int) int {
-	if month == int(time.February) && leapYear(year) {
-		return 29
+// viewOf makes the view of a record that ParseRecord decoded.
+func viewOf(r Record) recordView {
+	v := recordView{body: r.Body, shard: []byte(r.Shard), tenant: []byte(r.Tenant), session: []byte(r.Session), subject: []byte(r.Subject),
+		kind: []byte(r.Kind), bodyDigest: []byte(r.BodyDigest), reason: []byte(r.Reason),
+		signature: []byte(headerValue(r.Headers, events.HeaderSignature)), decisionID: []byte(headerValue(r.Headers, events.HeaderDecisionID)),
+		seq: r.Seq, redactions: r.Redactions, noHeaders: len(r.Headers) == 0,
+		brokerSeconds: r.BrokerTime.Unix(), brokerNanos: int64(r.BrokerTime.Nanosecond())}
+	if r.SessionIndex != nil {
+		v.indexed, v.index = true, *r.SessionIndex
 	}
-	return monthDays[month]
-}
-
-// daysBefore counts the days from 1970-01-01 to the first of a month.
-func daysBefore(year, month int) int {
-	y := year - 1
-	days := (year-1970)*365 + (y/4 - 1969/4) - (y/100 - 1969/100) + (y/400 - 1969/400)
-	for m := 1; m < month; m++ {
-		days += daysIn(year, m)
+	if r.SessionPrev != nil {
+		v.prev = append([]byte{}, *r.SessionPrev...)
 	}
-	return days
+	return v
 }

@@ -29,7 +29,7 @@ var sampleTexts = []string{
 func TestScannerValues(t *testing.T) {
 	for _, text := range sampleTexts {
 		whole := `[` + text + `]` // numbers need something behind them
-		s := &canonicalScanner{text: []byte(whole)}
+		s := &canonicalScanner{Text: []byte(whole)}
 		got := utf8.ValidString(text) && s.value(0) && s.pos == len(whole)
 		canonical, err := strictjson.CanonicalBytes([]byte(whole))
 		want := err == nil && string(canonical) == whole

@@ -4,15 +4,8 @@ import (
 	"cmp"
 	"unicode/utf8"
 
-	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence/tree"
 )
-
-// SessionID names the chain that a record belongs to. A record with an empty Session belongs
-// to no chain.
-type SessionID struct{ Tenant, Session string }
 
 // subjectScope is what a subject says about a message.
 type subjectScope struct {
@@ -24,10 +17,6 @@ type subjectScope struct {
 	protocol string // of events
 	state    string // of decisions: the verdict; of approvals: the status
 	workflow string // of approvals
-
-	hasSecret  bool      // session or event type holds a credential
-	logSession SessionID // the session as the log names it; key is the form that the evidence may hold
-	subject    string    // the subject in the form that the evidence may hold
 }
 
 // kindOfClass maps the classes of subjects to the kinds of records. Events of the type
@@ -69,45 +58,4 @@ func printableName(value string) string {
 func tokenValue(name string) string {
 	value, _ := subject.Unescape(subject.Escape(name))
 	return printableName(value)
-}
-
-// sessionOf returns the scope's session; for an approval, the one that its body names.
-func sessionOf(sc subjectScope, body any) SessionID {
-	key := sc.key
-	if sc.kind == KindApproval {
-		key.Session = tokenValue(bodySession(body))
-	}
-	return key
-}
-
-// bodySession is the session that the body of an approval names.
-func bodySession(body any) string {
-	m, _ := body.(map[string]any)
-	session, _ := m["session"].(string)
-	return session
-}
-
-// headerValue returns a header's value if it has exactly one, otherwise "".
-func headerValue(h map[string][]string, name string) string {
-	if v := h[name]; len(v) == 1 {
-		return v[0]
-	}
-	return ""
-}
-
-// isValidMessage reports whether a broker can have sent m.
-func isValidMessage(m events.LogMessage) bool {
-	return m.Seq > 0 && m.Seq <= tree.MaxSeq && !m.Time.IsZero() && m.Time.UTC().Year() > 0 && m.Time.UTC().Year() < 10000
-}
-
-// approvalOf decodes what an approval record says of its subject. Members that cannot be
-// decoded are empty, and match no subject.
-func approvalOf(body []byte) (a struct {
-	Tenant     string `json:"tenant"`
-	Status     string `json:"status"`
-	Session    string `json:"session"`
-	WorkflowID string `json:"workflow_id"`
-}) {
-	_ = strictjson.Unmarshal(body, &a)
-	return a
 }

@@ -24,24 +24,24 @@ const maxFastPathBytes = 8 << 10
 // workspace holds the reusable buffers of one goroutine that makes records.
 type workspace struct {
 	checker redact.CleanChecker
-	scopes  map[string]subjectScope // scopes of recent subjects
+	scopes  map[string]recordScope // scopes of recent subjects
 }
 
 func newWorkspacePool() *sync.Pool {
-	return &sync.Pool{New: func() any { return &workspace{scopes: map[string]subjectScope{}} }}
+	return &sync.Pool{New: func() any { return &workspace{scopes: map[string]recordScope{}} }}
 }
 
 func (b *Builder) getWorkspace() *workspace { return b.workspaces.Get().(*workspace) }
 
 // scopeOf caches its results, because the records of a session share few subjects.
-func (w *workspace) scopeOf(space subject.Space, subj string) subjectScope {
+func (w *workspace) scopeOf(space subject.Space, subj string) recordScope {
 	if sc, known := w.scopes[subj]; known {
 		return sc
 	}
 	if len(w.scopes) >= maxScopes {
 		clear(w.scopes)
 	}
-	sc := scopeOf(space, subj)
+	sc := recordScope{subjectScope: scopeOf(space, subj)}
 	switch sc.class {
 	case "":
 		sc.hasSecret = utf8.ValidString(subj) && secretName(&w.checker, subj)
@@ -61,10 +61,10 @@ func (w *workspace) scopeOf(space subject.Space, subj string) subjectScope {
 // because Countersign writes them. Findings and approvals are not among them: findings have
 // texts to redact, and the session of an approval is in its body.
 var serviceRecordShapes = map[string]*typeShape{
-	KindDecision + "/":                       decisionShape,
-	KindCall + "/":                           shapeFor[events.Call](),
-	KindControl + "/" + events.ControlCursor: shapeFor[events.Cursor](),
-	KindControl + "/" + events.ControlTick:   shapeFor[events.Tick](),
+	KindDecision + "/":                       shapeFor[events.Decision](trustedMembers),
+	KindCall + "/":                           shapeFor[events.Call](trustedMembers),
+	KindControl + "/" + events.ControlCursor: shapeFor[events.Cursor](trustedMembers),
+	KindControl + "/" + events.ControlTick:   shapeFor[events.Tick](trustedMembers),
 }
 
 // isCanonicalServiceRecord reports whether a text is the canonical form of a service record of
@@ -74,8 +74,8 @@ func isCanonicalServiceRecord(sc subjectScope, raw []byte, look func([]byte) boo
 	if sh == nil || len(raw) > strictjson.DefaultLimits.MaxBytes || !utf8.Valid(raw) {
 		return false
 	}
-	s := canonicalScanner{text: raw, isTextClean: look}
-	return s.scanShape(sh) && s.pos == len(raw)
+	s := canonicalScanner{Text: raw, IsTextClean: look}
+	return s.scanShape(sh) && s.atEnd()
 }
 
 // isTextClean reports whether no detector finds anything in a string of a service record.
@@ -95,7 +95,7 @@ func (r *recordRedactor) tryFastPath() (c recordBody, ok bool) {
 		return recordBody{}, false
 	}
 	if r.scope.class != subject.Events {
-		return recordBody{kind: r.scope.kind, text: raw}, isCanonicalServiceRecord(r.scope, raw, r.workspace.isTextClean)
+		return recordBody{kind: r.scope.kind, text: raw}, isCanonicalServiceRecord(r.scope.subjectScope, raw, r.workspace.isTextClean)
 	}
 	if !r.usesDefaultRules() || isStructuredCloudEvent(r.message.Header) || len(raw) > maxFastPathBytes {
 		return recordBody{}, false
