@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // compareDerived compares the derived tables with the records of a range of a shard, a window at
 // a time. If to is storage.AllSequences, it also searches for rows behind the last window.
-func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []evidence.Finding, err error) {
+func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []verify.Finding, err error) {
 	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, derivedWindow))
 	if err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint6
 	return found, nil
 }
 
-func derivedFinding(d storage.DerivedRow) evidence.Finding {
+func derivedFinding(d storage.DerivedRow) verify.Finding {
 	says := ""
 	switch {
 	case d.Table == "evidence":
@@ -103,7 +104,7 @@ func derivedFinding(d storage.DerivedRow) evidence.Finding {
 	default:
 		says = "there is a row, or one more, that no record gives"
 	}
-	return evidence.Finding{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table, Detail: says}
+	return verify.Finding{Code: verify.CodeDerived, Seq: d.Seq, Field: "table " + d.Table, Detail: says}
 }
 
 // expiringSpans are the sequences whose texts are being deleted.
@@ -141,10 +142,10 @@ func (l Reader) unfinishedExpiries(ctx context.Context, shard string) (list expi
 }
 
 // StrayDerived reports derived rows of shards without evidence.
-func (l Reader) StrayDerived(ctx context.Context) (list []evidence.Finding, err error) {
+func (l Reader) StrayDerived(ctx context.Context) (list []verify.Finding, err error) {
 	stray, err := l.DB.StrayDerived(ctx)
 	for _, d := range stray {
-		list = append(list, evidence.Finding{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,
+		list = append(list, verify.Finding{Code: verify.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,
 			Detail: fmt.Sprintf("there are %d rows of shard %.80q, from this sequence on, and there is no evidence of it", d.Extra, d.Shard)})
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
@@ -208,7 +209,7 @@ func (c *custodian) ownNames(ctx context.Context, tenant string, begun []erasure
 				if m == nil {
 					continue
 				}
-				if k := c.a.builder.LogSession(*m); k.Tenant == tenant && evidence.SecretName(k.Session) && !slices.Contains(names, k.Session) {
+				if k := c.a.builder.LogSession(*m); k.Tenant == tenant && redaction.SecretName(k.Session) && !slices.Contains(names, k.Session) {
 					names = append(names, k.Session)
 				}
 			}
