@@ -51,6 +51,7 @@ const ResumePolicy = "retry_same_event"
 type Request struct {
 	Tenant     string
 	Source     string
+	Gateway    string // the gateway that spoke for Source; "" for a direct connection
 	Protocol   string
 	Header     map[string][]string
 	Body       []byte

@@ -58,7 +58,7 @@ func (in Inputs) isComplete() bool {
 // decisionRecord is the part of a decision that does not depend on the body's content.
 func decisionRecord(req Request, in Inputs) events.Decision {
 	return events.Decision{
-		DecisionID: in.DecisionID, Tenant: req.Tenant, Protocol: req.Protocol, Source: req.Source, Occurrence: in.Occurrence,
+		DecisionID: in.DecisionID, Tenant: req.Tenant, Protocol: req.Protocol, Source: req.Source, Gateway: req.Gateway, Occurrence: in.Occurrence,
 		ReceivedAt: events.At(req.ReceivedAt), DecidedAt: events.At(in.Now), Durability: in.Durability,
 	}
 }

@@ -19,11 +19,16 @@ const (
 // Headers that Countersign reads from requests or writes on replies and log
 // messages.
 const (
-	// Request headers, for protocols whose body lacks these fields.
+	// Request headers, for protocols without these fields in the body.
 	HeaderSession    = "Countersign-Session"
 	HeaderToolCallID = "Countersign-Tool-Call-Id"
 	HeaderAgent      = "Countersign-Agent"
 	HeaderTrace      = "traceparent"
+	// HeaderPublisher names the publisher that a gateway speaks for. It is read from gateways only.
+	HeaderPublisher = "Countersign-Publisher"
+	// HeaderGateway names, on the log, the gateway through which a request or an event came. Only
+	// Countersign's services write it.
+	HeaderGateway = "Countersign-Gateway"
 	// HeaderWorkflow names the approval workflow that a request resumes; a claim.
 	HeaderWorkflow = "Countersign-Workflow-Id"
 
@@ -104,7 +109,8 @@ type Decision struct {
 	EventID       string       `json:"event_id,omitempty"`
 	Tenant        string       `json:"tenant"`
 	Protocol      string       `json:"protocol"`
-	Source        string       `json:"source"` // the authenticated publisher
+	Source        string       `json:"source"`            // the authenticated publisher
+	Gateway       string       `json:"gateway,omitempty"` // the NATS user of the gateway that spoke for Source, if one did
 	Agent         string       `json:"agent,omitempty"`
 	Session       string       `json:"session,omitempty"`
 	ToolCallID    string       `json:"tool_call_id,omitempty"`

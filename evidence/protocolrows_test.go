@@ -13,8 +13,8 @@ import (
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
-	"github.com/countersign-dev/countersign/evidence/internal/protocol"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/evidence/toyprotocol"
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
@@ -62,17 +62,6 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 	}
 }
 
-// addToyProtocol adds a row for a protocol of the tests alone:
-// {"toy":"start","id":…,"tool":…,"words":…,"diary":…}.
-func addToyProtocol(t *testing.T) {
-	protocol.Rows["toy"] = &protocol.Row{
-		Keep:        &protocol.MemberRule{Members: map[string]*protocol.MemberRule{"toy": {Rule: protocol.KeepIdentifier}, "id": {Rule: protocol.KeepIdentifier}, "words": {Rule: protocol.KeepSummary}}},
-		KeepHeaders: map[string]bool{"toy-id": true},
-		NeverStore:  map[string]protocol.Rule{"diary": {Detector: protocol.NeverStore}},
-	}
-	t.Cleanup(func() { delete(protocol.Rows, "toy") })
-}
-
 // TestToyProtocolInEvidence: one row is enough for records of a protocol to be built, redacted
 // and verified, by the fast path as by the full one.
 func TestToyProtocolInEvidence(t *testing.T) {
@@ -96,7 +85,7 @@ func TestToyProtocolInEvidence(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.row {
-				addToyProtocol(t)
+				toyprotocol.AddRow(t)
 			}
 			f := evidencetest.NewWithClass(t, tc.set)
 			b := f.Log(toySubject, headers, []byte(tc.body))

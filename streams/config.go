@@ -24,6 +24,8 @@ const (
 	maxPending = 256 << 20
 
 	tenantAccountPrefix = "tenant-"
+	// A gateway's account is no tenant account: a service that does not know gateways refuses it.
+	gatewayAccountPrefix = "gateway-"
 	// accountSeparator separates the parts of an account's name. Neither an escaped tenant nor
 	// a user's name can contain it.
 	accountSeparator = ":"
@@ -45,8 +47,12 @@ const (
 // inside its own account, so an account holds only one user: no other user can be made to
 // receive an answer. Different pairs have different names (the name of a tenant of more than
 // 64 bytes is replaced by its SHA-256).
-func accountFor(tenant, user string) string {
-	return tenantAccountPrefix + subject.Escape(tenant) + accountSeparator + user
+func accountFor(tenant string, u User) string {
+	prefix := tenantAccountPrefix
+	if u.Role == RoleGateway {
+		prefix = gatewayAccountPrefix
+	}
+	return prefix + subject.Escape(tenant) + accountSeparator + u.Name
 }
 
 // User is one NATS user. User names are global in a server.
@@ -72,7 +78,7 @@ func (u User) Inbox() string {
 	return "_INBOX_" + u.Name
 }
 
-// Tenant is a tenant with its users (runtime, subscriber, reviewer).
+// Tenant is a tenant with its users (runtime, subscriber, reviewer, gateway).
 type Tenant struct {
 	Name  string
 	Users []User
@@ -207,7 +213,7 @@ func (c ServerConfig) validateUsers() (errs []error) {
 	}
 	for _, t := range c.Tenants {
 		for _, u := range t.Users {
-			one(u, placeTenant)
+			one(u, placeTenant|placeGateway)
 		}
 	}
 	if c.System != nil {

@@ -38,7 +38,7 @@ func testConfig(tb testing.TB) ServerConfig {
 		Services: []User{svc(RoleProvisioner), svc(RoleAdmitter), svc(RoleCorrelator), svc(RoleAuditor), svc(RoleCustodian), svc(RoleOperator)},
 		System:   &User{Name: "sys", Password: "pw-sys"},
 		Tenants: []Tenant{
-			{Name: "acme", Users: []User{svc(RoleRuntime), svc(RoleSubscriber), svc(RoleReviewer), {Name: "runtime2", Password: "pw-runtime2", Role: RoleRuntime}}},
+			{Name: "acme", Users: []User{svc(RoleRuntime), svc(RoleSubscriber), svc(RoleReviewer), svc(RoleGateway), {Name: "runtime2", Password: "pw-runtime2", Role: RoleRuntime}}},
 			{Name: "globex", Users: []User{{Name: "mallory", Password: "pw-mallory", Role: RoleRuntime}, {Name: "mallory-sub", Password: "pw-mallory-sub", Role: RoleSubscriber}}},
 		},
 	}

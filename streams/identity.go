@@ -39,6 +39,18 @@ func (i Identity) IsOfTenantToken(token string) bool {
 	return i.User != "" && i.Account == tenantAccountPrefix+token+accountSeparator+i.User
 }
 
+// IsGatewayOf reports whether the identity is a gateway of a tenant. A gateway is no user of the
+// tenant (IsOfTenant is false): it speaks for publishers that are registered as reached through it,
+// and for no other.
+func (i Identity) IsGatewayOf(tenant string) bool {
+	return tenant != "" && i.IsGatewayOfToken(subject.Escape(tenant))
+}
+
+// IsGatewayOfToken is IsGatewayOf for a tenant's token in a subject.
+func (i Identity) IsGatewayOfToken(token string) bool {
+	return i.User != "" && i.Account == gatewayAccountPrefix+token+accountSeparator+i.User
+}
+
 // RequestIdentity reads the identity from a request's headers. It returns ErrIdentity unless there
 // is exactly one well-formed stamp.
 func RequestIdentity(h map[string][]string) (Identity, error) {

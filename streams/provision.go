@@ -225,7 +225,7 @@ func (s Shard) baseStream(name, about string, subjects ...string) jetstream.Stre
 // allBuckets lists the KV buckets and how many revisions of a key each keeps.
 var allBuckets = []bucketSpec{
 	{BucketPolicies, kvHistory}, {BucketMandates, kvHistory}, {BucketPublishers, kvHistory}, {BucketApprovals, kvHistory},
-	{BucketKeys, kvHistory}, {BucketRules, kvHistory}, {BucketRedaction, kvHistory}, {BucketRetention, kvHistory}, {BucketWitnesses, kvHistory},
+	{BucketKeys, kvHistory}, {BucketRules, kvHistory}, {BucketRedaction, kvHistory}, {BucketRetention, kvHistory}, {BucketWitnesses, kvHistory}, {BucketTokens, kvHistory},
 	{BucketSessionSecrets, 1}, {BucketConfirmed, 1}, {BucketSpend, 1}, {BucketLeases, 1},
 }
 

@@ -62,7 +62,7 @@ func (c ServerConfig) accountMembers() (list []member) {
 	}
 	for _, t := range c.Tenants {
 		for _, u := range t.Users {
-			list = append(list, member{accountFor(t.Name, u.Name), u, roles[u.Role], c.valuesFor(t.Name, u)})
+			list = append(list, member{accountFor(t.Name, u), u, roles[u.Role], c.valuesFor(t.Name, u)})
 		}
 	}
 	return list
@@ -71,7 +71,7 @@ func (c ServerConfig) accountMembers() (list []member) {
 // renderAccount writes the account of a member.
 func (m member) renderAccount(w *confWriter, tenantMaxPayload int) {
 	w.writeBlock(fmt.Sprintf("%q", m.account), func() {
-		if m.role.place == placeTenant {
+		if m.role.place&(placeTenant|placeGateway) != 0 {
 			w.writeLine("limits: { max_payload: %d }", tenantMaxPayload)
 		}
 		w.writeList("imports", func() {
@@ -127,8 +127,8 @@ func renderExports(w *confWriter, outside []member) {
 	for _, m := range outside {
 		for _, s := range m.role.services {
 			kind := "service"
-			if m.role.place == placeOperator {
-				kind = "service, response_type: stream" // several may answer
+			if m.role.place == placeOperator || strings.HasPrefix(s.subject, "$") {
+				kind = "service, response_type: stream" // several may answer; a subject has one kind of export
 			}
 			add(export{kind, m.values.fillOne(s.subject)}, m.account)
 		}

@@ -18,6 +18,11 @@ const (
 	RoleReviewer   Role = "reviewer"   // tenant: resolves approvals
 	RoleOperator   Role = "operator"   // administers: policies, mandates, publishers, doctor
 
+	// RoleGateway brings the requests and events of programs that speak HTTP, for one tenant. It
+	// speaks only for publishers that are registered as reached through it, which the admitter
+	// and ingest check. It resolves no approval and writes no record.
+	RoleGateway Role = "gateway"
+
 	RoleProvisioner Role = "provisioner" // creates streams and buckets, and updates the settings of buckets
 	RoleAdmitter    Role = "admitter"
 	RoleCorrelator  Role = "correlator"
@@ -47,6 +52,7 @@ const (
 	BucketRedaction      = "redaction"     // the tenants' redaction policies
 	BucketRetention      = "retention"     // the tenants' retention policies, legal holds and erasures
 	BucketWitnesses      = "witnesses"     // keys of the witnesses of checkpoints, and the signatures that they hand in
+	BucketTokens         = "tokens"        // SHA-256 of the tokens with which programs sign in at a gateway
 )
 
 // Streams other than the log.
@@ -58,7 +64,8 @@ const (
 type accountPlace uint8
 
 const (
-	placeTenant accountPlace = 1 << iota
+	placeTenant  accountPlace = 1 << iota
+	placeGateway              // listed with a tenant's users, and none of them
 	placeServices
 	placeOperator
 	placeSystem
@@ -120,6 +127,14 @@ var roles = map[Role]role{
 		services: plainServices("{p}.resolve.{t}"),
 		outputs:  []string{"{p}.approvals.{t}.>", "{p}.decisions.{t}.>"},
 	},
+	RoleGateway: {
+		place:   placeGateway,
+		pub:     joinLists([]string{"{p}.admit.{t}.*", "{p}.events.{t}.>", "{p}.follow.{t}"}, readTokens),
+		denyPub: []string{"{p}.events.{t}.*.*.*." + subject.TypeRequest},
+		sub:     []string{"{inbox}.>"},
+		services: append([]serviceMapping{{subject: "{p}.admit.{t}.>"}, {subject: "{p}.ingest.{t}.>", importedAs: "{p}.events.{t}.>"},
+			{subject: "{p}.follow.{t}"}}, plainServices(readTokens...)...),
+	},
 	RoleOperator: {
 		place:    placeOperator,
 		pub:      append(operatorServices, durabilitySubject),
@@ -177,7 +192,7 @@ var roles = map[Role]role{
 }
 
 // Roles are all roles, in the order of the documentation.
-var Roles = []Role{RoleRuntime, RoleSubscriber, RoleReviewer, RoleOperator, RoleProvisioner, RoleAdmitter, RoleCorrelator, RoleAuditor, RoleCustodian, RoleWitness}
+var Roles = []Role{RoleRuntime, RoleSubscriber, RoleReviewer, RoleGateway, RoleOperator, RoleProvisioner, RoleAdmitter, RoleCorrelator, RoleAuditor, RoleCustodian, RoleWitness}
 
 // Permissions are the subjects that a role may use, with the placeholders of the
 // table: {p} subject prefix, {t} tenant token, {u} user, {inbox} the user's inbox
@@ -189,6 +204,10 @@ func PermissionsOf(r Role) Permissions {
 	row := roles[r]
 	return Permissions{Publish: slices.Clone(row.pub), DenyPublish: slices.Clone(row.denyPub), Subscribe: slices.Clone(row.sub)}
 }
+
+// readTokens permits a gateway to list and read the tokens of its shard. They are hashes of random
+// secrets, from which no token can be made.
+var readTokens = joinLists(getKV(BucketTokens), infoKV(BucketTokens))
 
 // witnessServices is all that a witness may publish.
 var witnessServices = joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
@@ -237,8 +256,8 @@ var operatorServices = joinLists(
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
 		"$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*",
 		"$JS.API.STREAM.MSG.GET.{shard}", "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
-	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses, BucketLeases),
-	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses),
+	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses, BucketTokens, BucketLeases),
+	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses, BucketTokens),
 )
 
 // updateBuckets permits updating the settings of the KV buckets, and of no other stream.

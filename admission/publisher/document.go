@@ -36,9 +36,13 @@ type Parsed struct {
 	Kind string
 	Name string // of the document within its tenant: "<kind>.<name>"
 
-	declaration *Declaration
+	declaration *Declaration // nil for a registration without a manifest
 	tools       []toolDoc
+	reached     reach // of a registration
 }
+
+// reach says through which gateway a publisher is reached; the zero value says nothing.
+type reach struct{ publisher, gateway string }
 
 // documentKinds maps the member schema of a document to its schema here and to its reader.
 var documentKinds = map[string]struct {
@@ -138,14 +142,25 @@ var fingerprintPattern = regexp.MustCompile(`^sha256:[0-9A-Fa-f]{64}$`)
 
 func readRegistration(data []byte) (Parsed, error) {
 	var r struct {
-		Publisher string      `json:"publisher"`
-		Profiles  []string    `json:"profiles"`
-		Agents    []string    `json:"agents"`
-		FailMode  string      `json:"fail_mode"`
-		Manifest  manifestDoc `json:"manifest"`
+		Publisher string       `json:"publisher"`
+		Profiles  []string     `json:"profiles"`
+		Agents    []string     `json:"agents"`
+		FailMode  string       `json:"fail_mode"`
+		Gateway   string       `json:"gateway"`
+		Manifest  *manifestDoc `json:"manifest"`
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Parsed{}, errors.New("publisher: the registration cannot be read")
+	}
+	p := Parsed{Kind: KindRegistration, Name: KindRegistration + "." + keyToken(r.Publisher)}
+	if r.Gateway != "" {
+		p.reached = reach{r.Publisher, r.Gateway}
+	}
+	if r.Manifest == nil { // it says how the publisher is reached, and nothing about its events
+		if len(r.Profiles)+len(r.Agents) > 0 || r.FailMode != "" {
+			return Parsed{}, errors.New("publisher: profiles, agents and fail_mode need a manifest in the same registration")
+		}
+		return p, nil
 	}
 	d, err := r.Manifest.toDeclaration()
 	if err != nil {
@@ -156,7 +171,8 @@ func readRegistration(data []byte) (Parsed, error) {
 		d.AdmissionBound = d.AdmissionBound || p == "admission-bound"
 		d.ActionGovernance = d.ActionGovernance || p == "action-governance"
 	}
-	return Parsed{Kind: KindRegistration, Name: KindRegistration + "." + keyToken(r.Publisher) + "." + d.ID, declaration: d}, nil
+	p.Name, p.declaration = p.Name+"."+d.ID, d
+	return p, nil
 }
 
 type toolDoc struct {
@@ -264,6 +280,8 @@ func (p Parsed) Summary() string {
 	switch d := p.declaration; {
 	case p.Kind == KindTools:
 		return fmt.Sprintf("%d tools, %d aliases", len(p.tools), len(p.Aliases()))
+	case d == nil && p.reached.gateway != "":
+		return "publisher " + p.reached.publisher + " is reached through the gateway " + p.reached.gateway
 	case d == nil:
 		return ""
 	case d.Publisher == "":

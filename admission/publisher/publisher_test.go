@@ -319,3 +319,30 @@ func TestRecord(t *testing.T) {
 		}
 	}
 }
+
+// A registration names the gateway that may speak for a publisher. Two that differ, and documents
+// that cannot be used, let no gateway speak.
+func TestGateway(t *testing.T) {
+	doc := func(name, gateway string) Document {
+		return Document{Tenant: "acme", Name: "registration." + name, Data: []byte(`{"schema": "` + registrationSchema + `", "publisher": "` + name + `", "gateway": "` + gateway + `"}`)}
+	}
+	s := Compile([]Document{doc("web1", "gw1")}, 1)
+	for _, c := range []struct{ tenant, source, want string }{{"acme", "web1", "gw1"}, {"acme", "rt1", ""}, {"globex", "web1", ""}} {
+		if got := s.Gateway(c.tenant, c.source); got != c.want || s.Err() != nil {
+			t.Errorf("%s %s: %q, %v", c.tenant, c.source, got, s.Err())
+		}
+	}
+	if d := s.Declared("acme", "web1", "anything"); d.Registered {
+		t.Error("a registration without a manifest says something about events")
+	}
+	broken := Compile([]Document{doc("web1", "gw1"), {Tenant: "acme", Name: "registration.web2", Data: []byte(`{}`)}}, 1)
+	if got := broken.Gateway("acme", "web1"); got != "" {
+		t.Errorf("a tenant with an unusable document: %q", got)
+	}
+	if _, err := Parse([]byte(`{"schema": "` + registrationSchema + `", "publisher": "web1"}`)); err == nil {
+		t.Error("a registration that says nothing is usable")
+	}
+	if _, err := Parse([]byte(`{"schema": "` + registrationSchema + `", "publisher": "web1", "gateway": "gw1", "fail_mode": "fail_open"}`)); err == nil {
+		t.Error("a fail mode without a manifest is dropped silently")
+	}
+}

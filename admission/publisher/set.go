@@ -43,6 +43,7 @@ type tenant struct {
 	foldedNames   map[scopedName]string // the exact name by its case-folded form
 	families      map[string]*Declaration
 	registrations map[string]map[string]*Declaration // by publisher and family
+	gateways      map[string]string                  // by publisher
 }
 
 // scopedName is a name as one publisher sends it, or, with publisher "", every publisher.
@@ -83,7 +84,7 @@ func Compile(docs []Document, revision uint64, unusable ...string) *Set {
 func (s *Set) compileTenant(docs []Document) *tenant {
 	t := &tenant{
 		canonical: map[string]*Entry{}, names: map[scopedName]*Entry{}, foldedNames: map[scopedName]string{},
-		families: map[string]*Declaration{}, registrations: map[string]map[string]*Declaration{},
+		families: map[string]*Declaration{}, registrations: map[string]map[string]*Declaration{}, gateways: map[string]string{},
 	}
 	slices.SortFunc(docs, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
 	var (
@@ -101,6 +102,9 @@ func (s *Set) compileTenant(docs []Document) *tenant {
 		}
 		if err == nil {
 			err = t.addDeclaration(p)
+		}
+		if err == nil {
+			err = t.addGateway(p.reached)
 		}
 		if err != nil {
 			s.list[len(s.list)-1].Error = truncateError(err.Error())
@@ -136,6 +140,18 @@ func (t *tenant) addDeclaration(p Parsed) error {
 		}
 		t.registrations[d.Publisher][d.Source] = d
 	}
+	return nil
+}
+
+// addGateway adds the gateway through which a publisher is reached.
+func (t *tenant) addGateway(r reach) error {
+	if r.gateway == "" {
+		return nil
+	}
+	if other := t.gateways[r.publisher]; other != "" && other != r.gateway {
+		return fmt.Errorf("publisher: another registration of the same publisher names the gateway %.80q", other)
+	}
+	t.gateways[r.publisher] = r.gateway
 	return nil
 }
 
@@ -247,6 +263,17 @@ func (s *Set) Declared(tenant, source, family string) Declared {
 		return Declared{true, bound[family]}
 	}
 	return Declared{false, t.families[family]}
+}
+
+// Gateway is the gateway through which a publisher is registered as reached: the name of its NATS
+// user. It is "" for a publisher that connects directly, and for every one of a tenant whose
+// documents cannot be used.
+func (s *Set) Gateway(tenant, source string) string {
+	t := s.tenantByName(tenant)
+	if s.unusableErr != nil || t == nil || t.err != nil {
+		return ""
+	}
+	return t.gateways[source]
 }
 
 // Agents implements Registry.

@@ -107,7 +107,7 @@ func (r Record) replayDecision(snap *admission.Snapshot, k KnownState, unknownTo
 	if d.Publishers != nil {
 		a.setPublishers(&inputs, *d.Publishers)
 	}
-	req := admission.Request{Tenant: d.Tenant, Source: d.Source, Protocol: d.Protocol, Header: r.Header, Body: r.Body, ReceivedAt: d.ReceivedAt.Time}
+	req := admission.Request{Tenant: d.Tenant, Source: d.Source, Gateway: d.Gateway, Protocol: d.Protocol, Header: r.Header, Body: r.Body, ReceivedAt: d.ReceivedAt.Time}
 	out := admission.Decide(req, &s, inputs)
 	a.decision = out.Decision
 	if hasReason(d, admission.Evaluator, admission.CodeTooLarge) {

@@ -52,8 +52,23 @@ func (s *service) parseRequest(r micro.Request, received time.Time) (req admissi
 	if err != nil {
 		return req, false
 	}
+	if id.IsGatewayOf(p.Tenant) {
+		req.Gateway = id.User
+		req.Source = s.spokenFor(id, req)
+		return req, true
+	}
 	req.Source = id.User
 	return req, id.IsOfTenant(p.Tenant)
+}
+
+// spokenFor is the publisher that a gateway speaks for: the only one that the request names, if it is
+// registered as reached through this gateway. Otherwise it is "", which is denied (unknown_source).
+func (s *service) spokenFor(id streams.Identity, req admission.Request) string {
+	named := call.HeaderValues(req.Header, events.HeaderPublisher)
+	if len(named) != 1 || !s.publishers.reachedThrough(req.Tenant, named[0], id.User) {
+		return ""
+	}
+	return named[0]
 }
 
 // drawInputs draws the inputs of a decision that are not a function of the request: id, salt and
@@ -153,6 +168,9 @@ func (s *service) logMessages(req admission.Request, d events.Decision) ([]strea
 		if v := seenValues(call.HeaderValues(req.Header, name)); len(v) > 0 {
 			header[name] = v
 		}
+	}
+	if req.Gateway != "" {
+		header[events.HeaderGateway] = []string{req.Gateway}
 	}
 	decision := cloudevents.Binary(cloudevents.Attributes{
 		ID: d.DecisionID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: events.TypeDecision, Time: d.DecidedAt.Time,

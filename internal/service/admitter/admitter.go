@@ -75,7 +75,8 @@ type service struct {
 	calls        *occurrenceTracker
 	metrics      *metrics.Admitter
 	stores       []stateStore
-	rates        *rateStore // also in stores
+	rates        *rateStore      // also in stores
+	publishers   *publisherStore // also in stores
 	admissions   *ingest.Meter
 	memory       *memoryBudget
 	progress     *changeProgress
@@ -110,6 +111,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	}
 	s.metrics = env.Metrics.Admitter(f.MaxInflight, func() int { return int(s.slots.held()) })
 	s.rates = newRateStore(s)
+	s.publishers = newPublisherStore(s)
 	s.admissions = ingest.NewMeter(f.admissionQuotas())
 	s.master, err = keys.Master(f.Keys)
 	return s, err

@@ -71,7 +71,7 @@ func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), e
 				return s.flags.Connect(ctx, ServiceName+" events", s.env, nil)
 			},
 			Lease:  s.flags.LeaseOptions(ingest.ServiceName, s.env),
-			Single: s.prefersSingles(), Meter: ingest.NewMeter(s.flags.eventQuotas()), Exceeded: func(tenant, publisher string, e ingest.Excess) { s.reportExcess(tenant, publisher, "events", e) },
+			Single: s.prefersSingles(), Meter: ingest.NewMeter(s.flags.eventQuotas()), Reached: s.publishers.reachedThrough, Exceeded: func(tenant, publisher string, e ingest.Excess) { s.reportExcess(tenant, publisher, "events", e) },
 			Metrics: s.env.Metrics.Ingest(), Logger: s.env.Log, Settled: func() { close(settled) },
 		})
 	})

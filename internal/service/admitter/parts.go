@@ -55,7 +55,7 @@ const maxAttempts = 8
 // newStores lists all stores in the order in which they reserve.
 func (s *service) newStores() []stateStore {
 	return []stateStore{
-		s.rates, newConfirmationStore(s), newApprovalStore(s), newMandateStore(s), newSpendLedger(s), newPublisherStore(s)}
+		s.rates, newConfirmationStore(s), newApprovalStore(s), newMandateStore(s), newSpendLedger(s), s.publishers}
 }
 
 func (s *service) startStores(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {

@@ -28,13 +28,19 @@ type publisherStore struct {
 	opened  bool                          // used by the follower only
 }
 
-func newPublisherStore(s *service) stateStore {
+func newPublisherStore(s *service) *publisherStore {
 	return &publisherStore{s: s, held: map[string]bucketEntry{}, changes: changeLog{s: s, kind: events.ControlPublisher}}
 }
 
 func (p *publisherStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	f := &bucketFollower{s: p.s, bucket: streams.BucketPublishers, settleDelay: policySettleDelay, apply: p.applyChanges}
 	return f.start(ctx, nc, js)
+}
+
+// reachedThrough reports whether a publisher of a tenant is registered as reached through a gateway.
+func (p *publisherStore) reachedThrough(tenant, name, gateway string) bool {
+	set := p.set.Load()
+	return set != nil && gateway != "" && set.Gateway(tenant, name) == gateway
 }
 
 // load leaves Publishers nil while nothing is declared.

@@ -1,6 +1,7 @@
 package admitter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,12 +82,11 @@ func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 }
 
 // askerOf is the caller to which a request's use of shared capacity is attributed. The tenant is
-// that of the subject, which the caller's account permits. Requests without a valid stamp of the
-// server count as one user's.
+// that of the subject, which the caller's account permits. Behind a gateway each publisher has a
+// share. Requests without a valid stamp of the server count as one user's.
 func (s *service) askerOf(r micro.Request) asker {
-	p, _ := s.space.Parse(r.Subject())
-	id, _ := streams.RequestIdentity(r.Headers())
-	return asker{p.Tenant, id.User}
+	req, _ := s.parseRequest(r, time.Time{})
+	return asker{req.Tenant, cmp.Or(req.Source, req.Gateway)}
 }
 
 // runWorker works on jobs until ctx ends. Workers are kept because their stack has already grown
@@ -139,7 +139,7 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 		return
 	}
 	req, known := s.parseRequest(r, received)
-	if known && s.overQuota(req.Tenant, req.Source, req.Body) {
+	if known && s.overQuota(req.Tenant, cmp.Or(req.Source, req.Gateway), req.Body) {
 		s.denyUnrecorded(r, codeQuota, nil)
 		return
 	}
@@ -159,7 +159,7 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 	s.metrics.Admitted(req.Protocol, out.Decision.Verdict, received)
 }
 
-// denialBody renders the native refusal of a request whose decision could not be recorded; nil if
+// denialBody renders the native refusal of a request after its decision could not be recorded; nil if
 // that fails, too.
 func denialBody(out *admission.Outcome, code string) []byte {
 	out.Fail(code)

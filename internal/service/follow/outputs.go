@@ -91,11 +91,11 @@ func (s *server) acceptRequest(ctx context.Context, m *nats.Msg) {
 }
 
 // requestTenant is the tenant whose outputs are requested. theirs is false unless the server's
-// stamp shows that the request comes from that tenant's account.
+// stamp shows that the request comes from an account of that tenant or of its gateway.
 func (s *server) requestTenant(m *nats.Msg) (tenant string, theirs bool) {
 	p, err := s.space.Parse(m.Subject)
 	id, identityErr := streams.RequestIdentity(m.Header)
-	return p.Tenant, err == nil && identityErr == nil && id.IsOfTenant(p.Tenant)
+	return p.Tenant, err == nil && identityErr == nil && (id.IsOfTenant(p.Tenant) || id.IsGatewayOf(p.Tenant))
 }
 
 func (s *server) beginRequest(tenant string) bool {

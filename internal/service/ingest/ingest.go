@@ -53,6 +53,8 @@ type Options struct {
 	// slower.
 	Single bool
 	Meter  *Meter
+	// Reached decides for which publishers a gateway may speak; nil: for none.
+	Reached GatewayCheck
 	// Exceeded is called for the first refusal of a publisher in a window. It must not block. It
 	// may be nil.
 	Exceeded func(tenant, publisher string, e Excess)
@@ -233,7 +235,7 @@ func (t *leaseTerm) checkLease() error {
 // acceptEvent handles one event. Calls come one at a time, in the order of arrival, and never
 // block.
 func (t *leaseTerm) acceptEvent(m *nats.Msg) {
-	msg, at, no := logMessage(t.Space, t.Stream, m)
+	msg, at, no := logMessage(t.Space, t.Stream, m, t.Reached)
 	if no == nil {
 		no = t.checkQuota(at, Cost(m.Data))
 	}

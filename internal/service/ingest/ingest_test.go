@@ -434,3 +434,36 @@ func TestWideDocumentsCostMore(t *testing.T) {
 		t.Errorf("%d wide events at once, %d of the same size with one text", w, x)
 	}
 }
+
+// A gateway speaks for the publishers that are registered as reached through it. The log says
+// through which gateway an event came, and no publisher can claim one.
+func TestAttackGatewaySpeaksForOthers(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	serve(t, n, func(o *ingest.Options) {
+		o.Reached = func(tenant, publisher, gateway string) bool {
+			return tenant == servicetest.Tenant && publisher == "web1" && gateway == servicetest.Gateway
+		}
+	})
+	gateway := n.Conn(servicetest.Gateway)
+	for subj, stored := range map[string]bool{
+		"gov.events.acme.web1.agenthook.s1.PreToolUse": true,
+		"gov.events.acme.rt1.agenthook.s1.PreToolUse":  false, // connects directly
+		"gov.events.acme.gw1.agenthook.s1.PreToolUse":  false, // a gateway is no publisher
+		"gov.events.acme.~!.agenthook.s1.PreToolUse":   false,
+	} {
+		a := send(t, gateway, &nats.Msg{Subject: subj, Data: []byte("{}"), Header: nats.Header{events.HeaderGateway: {"forged"}, "countersign-gateway": {"forged"}}})
+		if stored != (a.Error == nil) {
+			t.Errorf("%s: %+v", subj, a.Error)
+			continue
+		}
+		if stored {
+			if got := n.At(streams.DefaultShard, a.Seq); fmt.Sprint(got.Header) != fmt.Sprint(map[string][]string{events.HeaderGateway: {servicetest.Gateway}}) {
+				t.Errorf("headers %v", got.Header)
+			}
+		}
+	}
+	a := send(t, n.Conn(servicetest.Runtime), message(events.HeaderGateway, servicetest.Gateway))
+	if got := n.At(streams.DefaultShard, a.Seq); len(got.Header) != 0 {
+		t.Errorf("a publisher claimed a gateway: %v", got.Header)
+	}
+}

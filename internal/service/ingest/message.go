@@ -68,13 +68,29 @@ const maxSubject = 2048
 // stamp.
 type eventAddress struct {
 	tenant, publisher string
+	gateway           string // the gateway that speaks for the publisher; "" for a direct connection
 	subject           string // subject on the log
+}
+
+// GatewayCheck reports whether a publisher of a tenant is registered as reached through a gateway.
+type GatewayCheck func(tenant, publisher, gateway string) bool
+
+// senderOf returns the publisher whose event this is and, if a gateway speaks for it, the gateway.
+// ok is false unless the server's stamp agrees with the subject's tokens: the publisher's own user,
+// or the gateway through which the publisher is registered as reached.
+func senderOf(id streams.Identity, tenantToken, publisherToken string, reached GatewayCheck) (publisher, gateway string, ok bool) {
+	if !id.IsGatewayOfToken(tenantToken) {
+		return id.User, "", id.IsOfTenantToken(tenantToken) && publisherToken == subject.Escape(id.User)
+	}
+	tenant, knownTenant := subject.Unescape(tenantToken)
+	publisher, known := subject.Unescape(publisherToken)
+	return publisher, id.User, knownTenant && known && reached != nil && reached(tenant, publisher, id.User)
 }
 
 // addressOf returns a message's publisher and its subject on the log. The subject must agree with
 // the server's stamp of the sender. Tokens after the publisher's are not checked: a meaningless
 // subject is evidence.
-func addressOf(space subject.Space, m *nats.Msg) (eventAddress, *refusal) {
+func addressOf(space subject.Space, m *nats.Msg, reached GatewayCheck) (eventAddress, *refusal) {
 	id, err := streams.RequestIdentity(m.Header)
 	if err != nil {
 		return eventAddress{}, refusedIdentity
@@ -85,7 +101,8 @@ func addressOf(space subject.Space, m *nats.Msg) (eventAddress, *refusal) {
 		return eventAddress{}, refusedIdentity
 	}
 	tenant, _ := subject.Unescape(tokens[0])
-	if !id.IsOfTenantToken(tokens[0]) || tokens[1] != subject.Escape(id.User) {
+	publisher, gateway, ok := senderOf(id, tokens[0], tokens[1], reached)
+	if !ok {
 		return eventAddress{}, refusedIdentity
 	}
 	// This is the form of the admitter's copy of a request.
@@ -96,7 +113,7 @@ func addressOf(space subject.Space, m *nats.Msg) (eventAddress, *refusal) {
 	if len(m.Subject) > maxSubject {
 		return eventAddress{}, refusedSubject
 	}
-	return eventAddress{tenant, id.User, strings.TrimSuffix(space.All(subject.Events), ">") + rest}, nil
+	return eventAddress{tenant, publisher, gateway, strings.TrimSuffix(space.All(subject.Events), ">") + rest}, nil
 }
 
 // keptHeaders are the event headers that the log keeps, in lower case, beside those that begin
@@ -155,15 +172,22 @@ func logHeaders(h nats.Header, stream string) (map[string][]string, *refusal) {
 	return out, nil
 }
 
-// logMessage builds the log's message from an event.
-func logMessage(space subject.Space, stream string, m *nats.Msg) (streams.Msg, eventAddress, *refusal) {
-	at, no := addressOf(space, m)
+// logMessage builds the log's message from an event. It names the gateway that an event came
+// through.
+func logMessage(space subject.Space, stream string, m *nats.Msg, reached GatewayCheck) (streams.Msg, eventAddress, *refusal) {
+	at, no := addressOf(space, m, reached)
 	if no != nil {
 		return streams.Msg{}, at, no
 	}
 	h, no := logHeaders(m.Header, stream)
 	if no != nil {
 		return streams.Msg{}, at, no
+	}
+	if at.gateway != "" {
+		if h == nil {
+			h = map[string][]string{}
+		}
+		h[events.HeaderGateway] = []string{at.gateway}
 	}
 	return streams.Msg{Subject: at.subject, Header: h, Body: m.Data}, at, nil
 }

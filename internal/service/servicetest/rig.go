@@ -30,6 +30,7 @@ const Guard = 90 * time.Second
 const (
 	Tenant  = "acme"
 	Runtime = "rt1"
+	Gateway = "gw1"
 )
 
 // OK fails the test on an error.
@@ -90,7 +91,7 @@ func newNATS(tb testing.TB, shard streams.Shard) *NATS {
 			role(streams.RoleAuditor), role(streams.RoleCustodian), role(streams.RoleOperator), role(streams.RoleWitness)},
 		Tenants: []streams.Tenant{
 			{Name: Tenant, Users: []streams.User{user(Runtime, streams.RoleRuntime), user("rt2", streams.RoleRuntime), role(streams.RoleSubscriber),
-				user("dana", streams.RoleReviewer), user("eve", streams.RoleReviewer)}},
+				user("dana", streams.RoleReviewer), user("eve", streams.RoleReviewer), user(Gateway, streams.RoleGateway)}},
 			{Name: "globex", Users: []streams.User{user("mallory", streams.RoleRuntime), user("gus", streams.RoleReviewer)}},
 		},
 	}}
