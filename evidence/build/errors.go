@@ -1,3 +1,4 @@
+// Package build makes the records of a shard: Builder redacts and chains the messages of the log.
 package build
 
 import "errors"

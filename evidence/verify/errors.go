@@ -1,3 +1,4 @@
+// Package verify checks records, sessions and whole shards against signed checkpoints. Begin with Verifier.
 package verify
 
 import "errors"

@@ -1,3 +1,4 @@
+// Package canonical writes the RFC 8785 form of JSON values, and proves that a text has it.
 package canonical
 
 import (

@@ -1,3 +1,4 @@
+// Package evidencetest makes logs with their evidence for tests.
 package evidencetest
 
 import (

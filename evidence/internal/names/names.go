@@ -1,3 +1,4 @@
+// Package names redacts the names that producers choose, and compares redacted records with the log.
 package names
 
 import (

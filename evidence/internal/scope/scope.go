@@ -1,3 +1,4 @@
+// Package scope reads what a subject says about a message.
 package scope
 
 import (

@@ -1,3 +1,4 @@
+// Package view decodes without copying the parts of records that verification needs.
 package view
 
 import (
