@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	evidencetoy "github.com/countersign-dev/countersign/evidence/toyprotocol"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/keys"
@@ -83,9 +84,9 @@ func checkToyBundle(t *testing.T, n *servicetest.NATS) {
 func toyEvidence(t *testing.T, n *servicetest.NATS) (in bundle.Input, publicKey string) {
 	t.Helper()
 	const shard = "GOV@20261120T064150.123456789Z"
-	builder, err := evidence.NewBuilder(shard, subject.Space{})
+	builder, err := build.NewBuilder(shard, subject.Space{})
 	servicetest.OK(t, err)
-	chain := evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	built, err := builder.BuildBatch(chain, n.Log(), toyKeys{})
 	servicetest.OK(t, err)
 	var merkle tree.Tree

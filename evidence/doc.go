@@ -6,7 +6,7 @@
 // one leaf to an RFC 6962 Merkle tree. Checkpoints sign the root of the tree
 // (architecture section 6; docs/evidence-format.md has every byte). Builder
 // makes records, package tree makes the log, Verifier checks a whole shard,
-// VerifySession checks a session with inclusion proofs, RangeVerifier checks the
+// Session checks a session with inclusion proofs, RangeVerifier checks the
 // records between two times. compliance/bundle writes the files in which evidence
 // is handed out.
 //

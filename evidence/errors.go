@@ -4,13 +4,6 @@ import "errors"
 
 // Errors that callers decide on.
 var (
-	// ErrShard says that a shard name is not valid in records.
-	ErrShard = errors.New("evidence: a shard name is 1 to 200 printable characters without blanks or +")
-	// ErrMessage says that a log message cannot come from a broker: it has no
-	// sequence, a sequence beyond 2^53, or no time.
-	ErrMessage = errors.New("evidence: not a message of a log")
-	// ErrOrder says that messages were not given in sequence order, each exactly once.
-	ErrOrder = errors.New("evidence: log messages are not consecutive")
 	// ErrKeys says that a key that redaction needs is missing or too short.
 	ErrKeys = errors.New("evidence: a digest or session key is missing")
 	// ErrRecord says that a text is not an evidence record in canonical form.
@@ -18,6 +11,4 @@ var (
 	// ErrUnwrap says that a wrapped session key is damaged or was wrapped for
 	// another tenant or session.
 	ErrUnwrap = errors.New("evidence: the wrapped session key does not open")
-	// ErrProof says that a text is not a readable proof.
-	ErrProof = errors.New("evidence: not a readable proof")
 )

@@ -1,4 +1,4 @@
-package evidence
+package evidence_test
 
 import (
 	"go/ast"
@@ -12,13 +12,15 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/evidence/toyprotocol"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // genericFolders are the folders whose code names no protocol. The table is the package
 // evidence/internal/protocol.
-var genericFolders = []string{".", "internal/redact", "redaction", "retention", "tree"}
+var genericFolders = []string{".", "build", "internal/canonical", "internal/evidencetest", "internal/names", "internal/redact", "internal/scope", "internal/view", "redaction", "retention", "tree", "verify"}
 
 // TestGenericCodeNamesNoProtocol: no import, identifier or token in the generic code of
 // evidence names a protocol. Generic code asks the row.
@@ -27,14 +29,14 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 	read := 0
 	for _, folder := range genericFolders {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
-		must(t, err)
+		evidencetest.Must(t, err)
 		for _, file := range files {
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
 			read++
 			tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-			must(t, err)
+			evidencetest.Must(t, err)
 			ast.Inspect(tree, func(n ast.Node) bool {
 				what := ""
 				switch x := n.(type) {
@@ -85,8 +87,8 @@ func TestToyProtocolInEvidence(t *testing.T) {
 			if tc.row {
 				toyprotocol.AddRow(t)
 			}
-			f := classFixture(t, tc.set)
-			b := f.log(toySubject, headers, []byte(tc.body))
+			f := evidencetest.NewWithClass(t, tc.set)
+			b := f.Log(toySubject, headers, []byte(tc.body))
 			for _, want := range tc.want {
 				if !strings.Contains(string(b.Canonical), want) {
 					t.Errorf("%s is not in %s", want, b.Canonical)
@@ -97,7 +99,7 @@ func TestToyProtocolInEvidence(t *testing.T) {
 					t.Errorf("%s is in %s", not, b.Canonical)
 				}
 			}
-			if rep := VerifySession(f.sessionInput("s1")); !rep.OK || rep.Records != 1 {
+			if rep := verify.Session(f.SessionInput("s1")); !rep.OK || rep.Records != 1 {
 				t.Errorf("verified: %+v", rep)
 			}
 		})

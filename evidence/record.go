@@ -3,15 +3,17 @@ package evidence
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/internal/canonical"
 )
 
 // Version is the version of the record format, the member v of every record.
@@ -77,13 +79,13 @@ func (r Record) Canonical() ([]byte, error) {
 	return w.buf, w.err
 }
 
-// encodeAndHash returns the record's text and hash. It replaces Body by a part of the text.
-func (r *Record) encodeAndHash() (text []byte, hash [32]byte, err error) {
-	w := recordWriter{buf: append(make([]byte, 0, len(hashPrefix)+r.estimateSize()), hashPrefix...)}
+// EncodeAndHash returns the record's text and hash. It replaces Body by a part of the text.
+func (r *Record) EncodeAndHash() (text []byte, hash [32]byte, err error) {
+	w := recordWriter{buf: append(make([]byte, 0, len(HashPrefix)+r.estimateSize()), HashPrefix...)}
 	if w.writeRecord(r); w.err != nil {
 		return nil, hash, w.err
 	}
-	text = w.buf[len(hashPrefix):len(w.buf):len(w.buf)]
+	text = w.buf[len(HashPrefix):len(w.buf):len(w.buf)]
 	r.Body = text[len(`{"body":`):][:len(r.Body):len(r.Body)]
 	return text, sha256.Sum256(w.buf), nil
 }
@@ -148,7 +150,7 @@ func (w *recordWriter) writeRaw(member, value string) {
 
 func (w *recordWriter) writeText(member, value string) {
 	w.buf = append(w.buf, member...)
-	out, err := appendString(w.buf, value)
+	out, err := canonical.AppendString(w.buf, value)
 	if err != nil {
 		w.err = err
 		return
@@ -169,7 +171,7 @@ func (w *recordWriter) writeHeaders(h map[string][]string) {
 	sep := "{"
 	var room [16]string
 	names := slices.AppendSeq(room[:0], maps.Keys(h))
-	slices.SortFunc(names, compareUTF16)
+	slices.SortFunc(names, canonical.CompareKeys)
 	for _, name := range names {
 		w.writeText(sep, name)
 		w.writeRaw(":[", "")
@@ -204,14 +206,14 @@ func (w *recordWriter) writeRedactions(list []Redaction) {
 	w.writeRaw("]", "")
 }
 
-// hashPrefix separates record hashes from every other use of SHA-256.
-const hashPrefix = "countersign/evidence/v1\x00"
+// HashPrefix separates record hashes from every other use of SHA-256.
+const HashPrefix = "countersign/evidence/v1\x00"
 
 // HashRecord is SHA-256("countersign/evidence/v1" || 0x00 || record), the hash of a record's
 // canonical text.
 func HashRecord(canonical []byte) [32]byte {
 	h := sha256.New()
-	h.Write([]byte(hashPrefix))
+	h.Write([]byte(HashPrefix))
 	h.Write(canonical)
 	return [32]byte(h.Sum(nil))
 }
@@ -220,33 +222,24 @@ func HashRecord(canonical []byte) [32]byte {
 // Canonical writes for the result.
 func ParseRecord(text []byte) (Record, error) {
 	var r Record
-	canonical, err := strictjson.CanonicalBytes(text)
+	form, err := strictjson.CanonicalBytes(text)
 	if err != nil {
 		return r, fmt.Errorf("%w: not a JSON text that RFC 8785 covers", ErrRecord)
 	}
-	if !bytes.Equal(canonical, text) {
-		return r, fmt.Errorf("%w: not the RFC 8785 form, first at byte %d", ErrRecord, firstDifference(canonical, text))
+	if !bytes.Equal(form, text) {
+		return r, fmt.Errorf("%w: not the RFC 8785 form, first at byte %d", ErrRecord, canonical.FirstDifference(form, text))
 	}
 	if err := strictjson.Unmarshal(text, &r, strictjson.RejectUnknown); err != nil {
 		return r, fmt.Errorf("%w: a member is unknown or has the wrong type", ErrRecord)
 	}
 	again, err := r.Canonical()
 	if err != nil || !bytes.Equal(again, text) {
-		return r, fmt.Errorf("%w: a member is missing or spelt differently, first at byte %d", ErrRecord, firstDifference(again, text))
+		return r, fmt.Errorf("%w: a member is missing or spelt differently, first at byte %d", ErrRecord, canonical.FirstDifference(again, text))
 	}
 	if r.V != Version {
 		return r, fmt.Errorf("%w: version %d; this program reads version %d", ErrRecord, r.V, Version)
 	}
 	return r, nil
-}
-
-func firstDifference(a, b []byte) int {
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return min(len(a), len(b))
 }
 
 // Head is the index (from 1) and the hash of the last record of a session. The zero Head
@@ -256,15 +249,16 @@ type Head struct {
 	Hash  [32]byte
 }
 
-// linkTo sets the record's place in its session: the one after head.
-func (r *Record) linkTo(head Head) {
-	if r.Session == "" {
-		return
-	}
-	index := head.Index + 1
-	r.SessionIndex = &index
-	if head.Index > 0 {
-		prev := hex.EncodeToString(head.Hash[:])
-		r.SessionPrev = &prev
-	}
+// SessionID names the chain that a record belongs to. A record with an empty Session belongs
+// to no chain.
+type SessionID struct{ Tenant, Session string }
+
+// MaskedNames reports whether any of the sessions, as records name them, may have a real name
+// that is not in the evidence, because it was too long or holds a credential. A caller that
+// knows a session by its real name cannot match it with these.
+func MaskedNames(sessions []string) bool {
+	return slices.ContainsFunc(sessions, func(s string) bool {
+		_, exact := subject.Unescape(s)
+		return !exact && strings.HasPrefix(s, "~h")
+	})
 }

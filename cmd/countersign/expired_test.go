@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli"
@@ -60,9 +61,9 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 	must(err)
 	signer, err := signing.CheckpointSigner(skey)
 	must(err)
-	builder, err := evidence.NewBuilder(expiredShard, subject.Space{})
+	builder, err := build.NewBuilder(expiredShard, subject.Space{})
 	must(err)
-	chain := evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	var rows []storage.EvidenceRow
 	var nodes []storage.TreeNode
 	var merkle tree.Tree

@@ -17,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // Format is the format of a session's bundle.
@@ -50,7 +51,7 @@ type Input struct {
 	Keys                   []events.KeyRecord
 	// Expiries are the expiry records that explain rows without a text, each with its proof
 	// of inclusion in Checkpoint.
-	Expiries []evidence.ExpiryRecord
+	Expiries []verify.ExpiryRecord
 
 	// Decided supplies the texts of policies and mandates for MemberInForce. Required.
 	Decided inforce.Source

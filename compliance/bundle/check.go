@@ -12,17 +12,17 @@ import (
 	"github.com/countersign-dev/countersign/compliance/statement"
 	"github.com/countersign-dev/countersign/compliance/table"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // Codes of findings that only bundles have.
 const (
-	CodeReport    evidence.Code = "bundle_report"    // the report does not follow from the records
-	CodeControls  evidence.Code = "bundle_controls"  // the controls do not follow from the records
-	CodeStatement evidence.Code = "bundle_statement" // the statement does not verify, or another key signed it
-	CodeTable     evidence.Code = "bundle_table"     // the table does not follow from the records
-	CodeInForce   evidence.Code = "bundle_in_force"  // policies and mandates are not those that the decisions name
+	CodeReport    verify.Code = "bundle_report"    // the report does not follow from the records
+	CodeControls  verify.Code = "bundle_controls"  // the controls do not follow from the records
+	CodeStatement verify.Code = "bundle_statement" // the statement does not verify, or another key signed it
+	CodeTable     verify.Code = "bundle_table"     // the table does not follow from the records
+	CodeInForce   verify.Code = "bundle_in_force"  // policies and mandates are not those that the decisions name
 )
 
 // Options are further requirements on a bundle.
@@ -45,18 +45,18 @@ type Options struct {
 // checker makes the checks that are not part of the format's own rules.
 type checker struct {
 	Options
-	rep   *evidence.Report
+	rep   *verify.Report
 	notes []string // what was not checked, or only in part
 }
 
-func add(rep *evidence.Report, code evidence.Code, seq uint64, member, format string, args ...any) {
-	rep.AddFindings(evidence.Finding{Code: code, Seq: seq, Field: member, Detail: fmt.Sprintf(format, args...)})
+func add(rep *verify.Report, code verify.Code, seq uint64, member, format string, args ...any) {
+	rep.AddFindings(verify.Finding{Code: code, Seq: seq, Field: member, Detail: fmt.Sprintf(format, args...)})
 }
 
 func (k *checker) check(c contents, key note.Verifier) {
 	k.witnesses(c)
 	if len(k.Retired) > 0 {
-		problems, _ := evidence.RetiredKeys(key, c.Keys, k.Retired, c.Each) // the records were read before, so there is no error
+		problems, _ := verify.RetiredKeys(key, c.Keys, k.Retired, c.Each) // the records were read before, so there is no error
 		k.rep.AddFindings(problems...)
 	}
 	raw, signed := c.Members[MemberStatement]
@@ -82,7 +82,7 @@ func (k *checker) witnesses(c contents) {
 	}
 	k.rep.Cosigned = tree.Cosignatures(c.CheckpointText, list)
 	if have := len(k.rep.Cosigned); have < quorum {
-		add(k.rep, evidence.CodeWitnesses, 0, memberCheckpoint, "signed by %d of the %d witnesses, and %d are asked for", have, len(list), quorum)
+		add(k.rep, verify.CodeWitnesses, 0, memberCheckpoint, "signed by %d of the %d witnesses, and %d are asked for", have, len(list), quorum)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/compliance/table"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 const mailPolicy = `apiVersion: countersign.dev/v1
@@ -121,7 +122,7 @@ func TestBundleAndRange(t *testing.T) {
 	}
 	for name, file := range map[string][]byte{"session": session, "range": fullRange(t, w, src, nil)} {
 		c := Options{StatementKey: public(statementKey)}
-		if rep := verify(t, w, file, c); !rep.OK || len(rep.Notes) != 0 {
+		if rep := verifyWorld(t, w, file, c); !rep.OK || len(rep.Notes) != 0 {
 			t.Errorf("%s: %s, notes %q", name, codes(rep), rep.Notes)
 		}
 		names, members := unzip(t, file)
@@ -135,7 +136,7 @@ func TestBundleAndRange(t *testing.T) {
 				continue
 			}
 			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
-			if err != nil && !strings.Contains(err.Error(), member) || err == nil && !slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool { return p.Field == member }) {
+			if err != nil && !strings.Contains(err.Error(), member) || err == nil && !slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool { return p.Field == member }) {
 				t.Errorf("%s: a changed byte of %s: %v, %v", name, member, err, rep.Findings)
 			}
 		}
@@ -218,7 +219,7 @@ func TestDoctoredTableIsFound(t *testing.T) {
 	} {
 		for kind, file := range map[string][]byte{"session": fullBundle(t, w, src, statementKey, nil), "range": fullRange(t, w, src, nil)} {
 			bad := forge(t, file, statementKey, func(m map[string][]byte) { m[MemberTable] = tc.table(m) })
-			rep := verify(t, w, bad, Options{Known: []ed25519.PublicKey{public(statementKey)}})
+			rep := verifyWorld(t, w, bad, Options{Known: []ed25519.PublicKey{public(statementKey)}})
 			if codes(rep) != tc.want || len(rep.Notes) != tc.notes {
 				t.Errorf("%s, %s: %s, want %s; notes %q", name, kind, codes(rep), tc.want, rep.Notes)
 			}
@@ -243,14 +244,14 @@ func TestDoctoredPoliciesAreFound(t *testing.T) {
 		"a duplicate member": {`{"format"`, `{"format":"","format"`, "not a list of policies"},
 	} {
 		file := forge(t, fullBundle(t, w, src, nil, nil), nil, swap(MemberInForce, tc.old, tc.fresh))
-		rep := verify(t, w, file, Options{})
+		rep := verifyWorld(t, w, file, Options{})
 		if tc.says == "" {
 			if !rep.OK {
 				t.Errorf("%s: %v", name, rep.Findings)
 			}
 			continue
 		}
-		if !slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool {
+		if !slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool {
 			return p.Code == CodeInForce && p.Field == MemberInForce && strings.Contains(p.Detail, tc.says)
 		}) {
 			t.Errorf("%s: %v", name, rep.Findings)

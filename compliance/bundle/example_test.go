@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
@@ -67,7 +68,7 @@ func exported() (path, publicKey string, remove func()) {
 // session is the evidence of a log with one event.
 func session() (in bundle.Input, publicKey string) {
 	const shard = "GOV@20261120T064150.123456789Z"
-	builder, err := evidence.NewBuilder(shard, subject.Space{})
+	builder, err := build.NewBuilder(shard, subject.Space{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -11,7 +11,9 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // memberExpiries holds the expiry records that explain expired texts; it exists only if there are
@@ -58,7 +60,7 @@ func lineOf(row evidence.Row, r evidence.Record) ([]byte, error) {
 func readLine(text []byte) (evidence.Row, evidence.Record, error) {
 	if !bytes.HasPrefix(text, expiredPrefix) {
 		rec, err := evidence.ParseRecord(text)
-		return evidence.Built{Record: rec, Canonical: text, Hash: evidence.HashRecord(text)}.Row(), rec, err
+		return build.Built{Record: rec, Canonical: text, Hash: evidence.HashRecord(text)}.Row(), rec, err
 	}
 	var l expiredLine
 	if err := strictjson.Unmarshal(text, &l, strictjson.RejectUnknown); err != nil {
@@ -95,7 +97,7 @@ type expiryEntry struct {
 }
 
 // expiriesMember makes the member with the expiry records that name a sequence from first to last.
-func expiriesMember(list []evidence.ExpiryRecord, first, last uint64) (l listed, notes []evidence.ExpiredNote, err error) {
+func expiriesMember(list []verify.ExpiryRecord, first, last uint64) (l listed, notes []evidence.ExpiredNote, err error) {
 	entries := []expiryEntry{}
 	for _, x := range list {
 		e, ok := evidence.ExpiryIn(x.Row)
@@ -123,7 +125,7 @@ func names(e events.Expiry, first, last uint64) bool {
 }
 
 // readExpiries parses the member. Its content must still be verified.
-func readExpiries(data []byte) (list []evidence.ExpiryRecord, notes []evidence.ExpiredNote, err error) {
+func readExpiries(data []byte) (list []verify.ExpiryRecord, notes []evidence.ExpiredNote, err error) {
 	var entries []expiryEntry
 	if err := strictjson.Unmarshal(data, &entries, strictjson.RejectUnknown); err != nil {
 		return nil, nil, fmt.Errorf("%w: %s: a member is unknown or has the wrong type", ErrInvalid, memberExpiries)
@@ -137,7 +139,7 @@ func readExpiries(data []byte) (list []evidence.ExpiryRecord, notes []evidence.E
 		if err != nil || row.Expired() || !ok {
 			return nil, nil, fmt.Errorf("%w: %s: entry %d is no expiry record", ErrInvalid, memberExpiries, i)
 		}
-		list, notes = append(list, evidence.ExpiryRecord{Row: row, Proof: x.Path}), append(notes, evidence.ExpiredNote{Policy: e.Policy, At: e.At})
+		list, notes = append(list, verify.ExpiryRecord{Row: row, Proof: x.Path}), append(notes, evidence.ExpiredNote{Policy: e.Policy, At: e.At})
 	}
 	return list, notes, nil
 }

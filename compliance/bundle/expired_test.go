@@ -16,11 +16,12 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // expire logs the record of an expiry of everything that a session has now, and
 // takes the texts.
-func (w *world) expire(tenant, session string) evidence.ExpiryRecord {
+func (w *world) expire(tenant, session string) verify.ExpiryRecord {
 	w.t.Helper()
 	e := events.Expiry{ExpiryID: "x-" + session, Shard: shard, State: events.ErasureBegun, Part: 1, Parts: 1, Tenant: tenant, Policy: "keep@0011223344556677", At: events.At(begin), Writer: "auditor-1"}
 	var seqs []uint64
@@ -35,15 +36,15 @@ func (w *world) expire(tenant, session string) evidence.ExpiryRecord {
 	e.Vouch, err = signing.SignExpiry(w.signer, e)
 	ok(w.t, err)
 	w.log(subject.Space{}.Control("GOV", events.ControlExpiry), nil, w.encode(e))
-	return evidence.ExpiryRecord{Row: w.rows[len(w.rows)-1]}
+	return verify.ExpiryRecord{Row: w.rows[len(w.rows)-1]}
 }
 
-func (w *world) proved(x evidence.ExpiryRecord) []evidence.ExpiryRecord {
+func (w *world) proved(x verify.ExpiryRecord) []verify.ExpiryRecord {
 	w.t.Helper()
 	var err error
 	x.Proof, err = tree.InclusionProof(w, w.tree.Size(), x.Row.Seq)
 	ok(w.t, err)
-	return []evidence.ExpiryRecord{x}
+	return []verify.ExpiryRecord{x}
 }
 
 // second runs the verifier that shares no code with this one.
@@ -80,7 +81,7 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 		want string
 		some bool
 	}{"from before": {before, "", false}, "a session": {gone, Format, true}, "that went on": {goes, Format, true}, "a range": {whole, RangeFormat, true}} {
-		rep := verify(t, w, tc.file, Options{})
+		rep := verifyWorld(t, w, tc.file, Options{})
 		if !rep.OK || (rep.Expired > 0) != tc.some {
 			t.Errorf("%s: %+v", name, rep)
 		}
@@ -95,12 +96,12 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
 		}
 	}
-	for name, list := range map[string][]evidence.ExpiryRecord{"without the expiry record": nil, "without its proof": {x}} {
+	for name, list := range map[string][]verify.ExpiryRecord{"without the expiry record": nil, "without its proof": {x}} {
 		for kind, file := range map[string][]byte{
 			"session": fullBundle(t, w, src, nil, func(in *Input) { in.Expiries = list }),
 			"range":   fullRange(t, w, src, func(in *RangeInput) { in.Expiries = list }),
 		} {
-			if rep := verify(t, w, file, Options{}); rep.OK || rep.ByCode[evidence.CodeTextMissing] == 0 {
+			if rep := verifyWorld(t, w, file, Options{}); rep.OK || rep.ByCode[verify.CodeTextMissing] == 0 {
 				t.Errorf("a %s %s: %s", kind, name, codes(rep))
 			}
 			if code, out := second(t, w, file); code != 1 {
@@ -124,7 +125,7 @@ func TestDoctoredExpiredRow(t *testing.T) {
 			in.Expiries = w.proved(x)
 			change(&in.Rows[0])
 		})
-		if rep := verify(t, w, bad, Options{}); rep.OK {
+		if rep := verifyWorld(t, w, bad, Options{}); rep.OK {
 			t.Errorf("%s: it holds", name)
 		}
 		if code, out := second(t, w, bad); code != 1 {
@@ -194,7 +195,7 @@ func FuzzReadLine(f *testing.F) {
 
 func FuzzReadExpiries(f *testing.F) {
 	w, _ := decidedWorld(f)
-	l, _, err := expiriesMember([]evidence.ExpiryRecord{w.expire("acme", "s1")}, 1, 20)
+	l, _, err := expiriesMember([]verify.ExpiryRecord{w.expire("acme", "s1")}, 1, 20)
 	ok(f, err)
 	f.Add(l.data)
 	f.Add([]byte("[]"))
@@ -203,6 +204,6 @@ func FuzzReadExpiries(f *testing.F) {
 		if err == nil && len(list) != len(notes) {
 			t.Fatalf("%d records, %d notes", len(list), len(notes))
 		}
-		evidence.NewVerifier(evidence.VerifyOptions{Shard: shard, Expiries: list})
+		verify.NewVerifier(verify.Options{Shard: shard, Expiries: list})
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
@@ -39,8 +40,8 @@ func (derivedKeys) SessionSecret(tenant, session string) ([]byte, error) {
 // world is a log with evidence of it.
 type world struct {
 	t       testing.TB
-	builder *evidence.Builder
-	chain   *evidence.Chain
+	builder *build.Builder
+	chain   *build.Chain
 	receipt signing.PrivateKey
 	signer  note.Signer
 	vkey    string
@@ -53,7 +54,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	b, err := evidence.NewBuilder(shard, subject.Space{})
+	b, err := build.NewBuilder(shard, subject.Space{})
 	ok(t, err)
 	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(derived("checkpoint")))
 	ok(t, err)
@@ -61,7 +62,7 @@ func newWorld(t testing.TB) *world {
 	ok(t, err)
 	receipt, err := signing.NewPrivateKey(derived("receipt"))
 	ok(t, err)
-	return &world{t: t, builder: b, chain: evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
+	return &world{t: t, builder: b, chain: build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
 		receipt: receipt, signer: signer, vkey: vkey}
 }
 

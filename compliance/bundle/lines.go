@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 )
 
 // maxLine bounds a line of a member: a record with a body of the greatest size, written with
@@ -88,6 +89,6 @@ func rereadRows(r io.Reader, yield func(evidence.Row, evidence.Record) error) er
 		if err := strictjson.Unmarshal(text, &rec); err != nil {
 			return fmt.Errorf("%w: %s line %d: %w", ErrInvalid, memberRecords, n, evidence.ErrRecord)
 		}
-		return yield(evidence.Built{Record: rec, Canonical: text, Hash: evidence.HashRecord(text)}.Row(), rec)
+		return yield(build.Built{Record: rec, Canonical: text, Hash: evidence.HashRecord(text)}.Row(), rec)
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 var (
@@ -43,7 +43,7 @@ func sampleWorld(t testing.TB) *world {
 	return w
 }
 
-func verify(t testing.TB, w *world, file []byte, o Options) Result {
+func verifyWorld(t testing.TB, w *world, file []byte, o Options) Result {
 	t.Helper()
 	rep, err := Verify(bytes.NewReader(file), int64(len(file)), w.vkey, o)
 	ok(t, err)
@@ -80,7 +80,7 @@ func TestBundleWithReportControlsAndStatement(t *testing.T) {
 		t.Errorf("%d calls", n)
 	}
 	c := Options{StatementKey: public(statementKey)}
-	rep := verify(t, w, file, c)
+	rep := verifyWorld(t, w, file, c)
 	if !rep.OK || rep.Records != 7 || rep.Decisions != 2 || len(rep.Notes) != 0 {
 		t.Errorf("%+v, notes %q", rep, rep.Notes)
 	}
@@ -148,7 +148,7 @@ func TestChangedByteInAnyMember(t *testing.T) {
 				}
 				continue
 			}
-			if rep.OK || !slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool { return p.Field == member }) {
+			if rep.OK || !slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool { return p.Field == member }) {
 				t.Errorf("%s: a changed byte of %s: holds is %t, %v", name, member, rep.OK, rep.Findings)
 			}
 		}
@@ -227,7 +227,7 @@ func TestDoctoredReportAndControlsAreFound(t *testing.T) {
 		"controls of another edition": {swap(MemberControls, `"edition": "20`, `"edition": "19`), "", 1},
 	} {
 		c := Options{StatementKey: public(statementKey)}
-		rep := verify(t, w, forge(t, bundle(t, w, statementKey), statementKey, tc.change), c)
+		rep := verifyWorld(t, w, forge(t, bundle(t, w, statementKey), statementKey, tc.change), c)
 		if codes(rep) != tc.want || rep.OK != (tc.want == "") || len(rep.Notes) != tc.notes {
 			t.Errorf("%s: %s, want %s; notes %q", name, codes(rep), tc.want, rep.Notes)
 		}
@@ -250,7 +250,7 @@ func TestWhoSigned(t *testing.T) {
 		"unsigned":              {unsigned, Options{}, "", 0},
 		"unsigned, and must be": {unsigned, Options{StatementKey: public(statementKey)}, "bundle_statement in statement.dsse.json", 0},
 	} {
-		rep := verify(t, w, tc.file, tc.checker)
+		rep := verifyWorld(t, w, tc.file, tc.checker)
 		if codes(rep) != tc.want || len(rep.Notes) != tc.notes {
 			t.Errorf("%s: %q, want %q; notes %q", name, codes(rep), tc.want, rep.Notes)
 		}
@@ -267,7 +267,7 @@ func TestStatementOfAnotherBundle(t *testing.T) {
 	ok(t, Write(&out, foreign))
 	names, files := unzip(t, out.Bytes())
 	files[MemberStatement] = members[MemberStatement]
-	rep := verify(t, w, pack(t, names, files), Options{StatementKey: public(statementKey)})
+	rep := verifyWorld(t, w, pack(t, names, files), Options{StatementKey: public(statementKey)})
 	if rep.OK || !strings.Contains(rep.Findings[len(rep.Findings)-1].Detail, "other evidence") {
 		t.Errorf("%+v", rep.Findings)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // derivedReader compares the members that follow from the records with the records.
@@ -32,13 +33,13 @@ func (d *derivedReader) compareRecord(row evidence.Row, r evidence.Record) {
 	}
 }
 
-func (d *derivedReader) reportDifferences(rep *evidence.Report) {
+func (d *derivedReader) reportDifferences(rep *verify.Report) {
 	for _, body := range bodies {
 		if _, err := d.lines[body.kind].next(); d.firstDifferent[body.kind] == 0 && !errors.Is(err, io.EOF) {
 			d.firstDifferent[body.kind] = d.lines[body.kind].lineNumber
 		}
 		if at := d.firstDifferent[body.kind]; at > 0 {
-			add(rep, evidence.CodeMember, 0, body.name, "not what follows from the records, first in line %d", at)
+			add(rep, verify.CodeMember, 0, body.name, "not what follows from the records, first in line %d", at)
 		}
 	}
 }

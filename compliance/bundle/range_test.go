@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // spool holds a member in memory.
@@ -87,7 +88,7 @@ func TestRangeRoundTrip(t *testing.T) {
 			}
 			ok(t, err)
 			c := Options{StatementKey: public(statementKey)}
-			rep := verify(t, w, out.Bytes(), c)
+			rep := verifyWorld(t, w, out.Bytes(), c)
 			if !rep.OK || rep.Records != n || rep.Tenant != tenant || rep.Signed != int64(w.n) || len(rep.Notes) > 0 {
 				t.Errorf("%s %v: %+v, notes %q", tenant, r, rep, rep.Notes)
 			}
@@ -154,7 +155,7 @@ func TestChangedByteInARange(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), member) {
 				t.Errorf("%s: the error names another member: %v", member, err)
 			}
-			if err == nil && (rep.OK || !slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool { return p.Field == member })) {
+			if err == nil && (rep.OK || !slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool { return p.Field == member })) {
 				t.Errorf("%s, byte %d: holds is %t, %v", member, part, rep.OK, rep.Findings)
 			}
 		}

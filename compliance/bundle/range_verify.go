@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // maxSmallMember bounds the members that are read into memory.
@@ -33,13 +34,13 @@ type rangeBundle struct {
 	order    []zipEntry
 	contents contents
 	sums     map[string]Member // as read
-	expiries []evidence.ExpiryRecord
+	expiries []verify.ExpiryRecord
 	expired  int // lines without a text
 }
 
 // proveRange checks the bundle of a range by the rules of the format. It reads the file several times
 // and keeps little of it in memory.
-func proveRange(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Report, c contents, err error) {
+func proveRange(r io.ReaderAt, size int64, key note.Verifier) (rep verify.Report, c contents, err error) {
 	there, _ := zipNames(r, size)
 	entries, err := openEntries(r, size, rangeNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement)))
 	if err != nil {
@@ -116,10 +117,10 @@ func (b *rangeBundle) readMembers() error {
 }
 
 // verify checks records, cover, checkpoint and keys. The other checks rely on these.
-func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
+func (b *rangeBundle) verify(key note.Verifier) (verify.Report, error) {
 	m := b.contents.Manifest
-	v := evidence.NewRangeVerifier(evidence.VerifyOptions{Shard: b.contents.Checkpoint.Shard, Space: subject.Space{Prefix: m.SubjectPrefix}, Keys: []note.Verifier{key},
-		Checkpoints: []evidence.Published{{Source: memberCheckpoint, Text: b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Expiries: b.expiries}, m.From.Time)
+	v := verify.NewRangeVerifier(verify.Options{Shard: b.contents.Checkpoint.Shard, Space: subject.Space{Prefix: m.SubjectPrefix}, Keys: []note.Verifier{key},
+		Checkpoints: []verify.Published{{Source: memberCheckpoint, Text: b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Expiries: b.expiries}, m.From.Time)
 	rep := v.Report()
 	rep.Tenant = m.Tenant
 	var merkle tree.Tree
@@ -133,7 +134,7 @@ func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 			}
 		}
 		if in.checkRecord(row, rec, rep.To) != nil {
-			add(rep, evidence.CodeRecords, row.Seq, memberRecords, "not of the tenant and range that the manifest names, or not in order")
+			add(rep, verify.CodeRecords, row.Seq, memberRecords, "not of the tenant and range that the manifest names, or not in order")
 		}
 		v.Row(row)
 		derived.compareRecord(row, rec)
@@ -143,14 +144,14 @@ func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 		err = c.finish(b.contents.Checkpoint.Size)
 	}
 	if err != nil {
-		return evidence.Report{}, err
+		return verify.Report{}, err
 	}
 	v.Settle()
 	if signed, ok := v.Signed(); ok && (c.mismatch || merkle.Size() != signed.Size || merkle.Root() != signed.Root) {
-		add(rep, evidence.CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
+		add(rep, verify.CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
 	}
 	if rep.Records == 0 {
-		add(rep, evidence.CodeRecords, 0, memberRecords, "it is empty")
+		add(rep, verify.CodeRecords, 0, memberRecords, "it is empty")
 	}
 	derived.reportDifferences(rep)
 	return *rep, nil
@@ -158,7 +159,7 @@ func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 
 // compareDerived derives the small members again, and compares every member with its line in the
 // manifest.
-func (b *rangeBundle) compareDerived(rep *evidence.Report) error {
+func (b *rangeBundle) compareDerived(rep *verify.Report) error {
 	for _, e := range b.order {
 		sum := sha256.New()
 		n, err := io.Copy(sum, e.open())
@@ -173,7 +174,7 @@ func (b *rangeBundle) compareDerived(rep *evidence.Report) error {
 	m := b.contents.Manifest
 	for _, listed := range m.Members {
 		if got, there := b.sums[listed.Name]; there && got != listed {
-			add(rep, evidence.CodeMember, 0, listed.Name, "not the file that the manifest lists")
+			add(rep, verify.CodeMember, 0, listed.Name, "not the file that the manifest lists")
 		}
 	}
 	want := (&rangeWriter{in: RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, Space: subject.Space{Prefix: m.SubjectPrefix}, From: m.From.Time, To: m.To.Time},
@@ -182,7 +183,7 @@ func (b *rangeBundle) compareDerived(rep *evidence.Report) error {
 	for _, name := range rangeNames(m.Expired > 0, false)[1:] {
 		i := slices.IndexFunc(m.Members, func(l Member) bool { return l.Name == name })
 		if i < 0 {
-			add(rep, evidence.CodeMember, 0, name, "the manifest does not list it")
+			add(rep, verify.CodeMember, 0, name, "the manifest does not list it")
 			continue
 		}
 		line := b.sums[name]
@@ -198,14 +199,14 @@ func (b *rangeBundle) compareDerived(rep *evidence.Report) error {
 	}
 	for name, data := range map[string][]byte{memberManifest: text, memberReadme: []byte(renderReadme(want)), memberKeys: keys} {
 		if got := b.contents.Members[name]; !bytes.Equal(got, data) {
-			add(rep, evidence.CodeMember, 0, name, "not what follows from the records, first at byte %d", firstDifference(got, data))
+			add(rep, verify.CodeMember, 0, name, "not what follows from the records, first at byte %d", firstDifference(got, data))
 		}
 	}
 	return nil
 }
 
 // comparePacked packs the members again and compares the result with the file.
-func (b *rangeBundle) comparePacked(r io.ReaderAt, size int64, rep *evidence.Report) {
+func (b *rangeBundle) comparePacked(r io.ReaderAt, size int64, rep *verify.Report) {
 	c := &comparer{r: r, size: size, diff: -1}
 	for i, e := range b.order {
 		crc := crc32.NewIEEE()
@@ -218,6 +219,6 @@ func (b *rangeBundle) comparePacked(r io.ReaderAt, size int64, rep *evidence.Rep
 		c.diff = c.at
 	}
 	if c.diff >= 0 {
-		add(rep, evidence.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", c.diff)
+		add(rep, verify.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", c.diff)
 	}
 }

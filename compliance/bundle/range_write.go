@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // RangeFormat is the format of a bundle of everything of a tenant between two times, in one shard.
@@ -47,7 +48,7 @@ type RangeInput struct {
 	From, To      time.Time // broker time; To is excluded
 	Checkpoint    string
 	Keys          []events.KeyRecord
-	Expiries      []evidence.ExpiryRecord // as in Input
+	Expiries      []verify.ExpiryRecord // as in Input
 	// Rows calls yield for the records in the order of their sequences.
 	Rows func(yield func(evidence.Row) error) error
 	// Nodes returns stored hashes of the tree by their indexes.

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // fixture is a log with one of everything in it.
@@ -75,9 +76,9 @@ func (f fixture) bundle(session string) []byte {
 }
 
 // places lists the first problem of each code that the format's own rules find.
-func places(rep evidence.Report) string {
+func places(rep verify.Report) string {
 	var out []string
-	seen := map[evidence.Code]bool{CodeReport: true, CodeControls: true, CodeTable: true, CodeInForce: true}
+	seen := map[verify.Code]bool{CodeReport: true, CodeControls: true, CodeTable: true, CodeInForce: true}
 	for _, p := range rep.Findings {
 		if !seen[p.Code] {
 			seen[p.Code] = true
@@ -174,7 +175,7 @@ func TestBundleTampering(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rep, err := verifyBundle(f, repack(t, good, tc.change))
 			ok(t, err)
-			named := slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool { return p.Field == tc.field })
+			named := slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool { return p.Field == tc.field })
 			if places(rep.Report) != tc.codes || rep.OK || !named {
 				t.Errorf("%s, want %s (%v)", places(rep.Report), tc.codes, rep.Findings)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // jsonLimits bound the JSON members, which are as large as their session.
@@ -23,7 +24,7 @@ var jsonLimits = strictjson.Limits{MaxBytes: MaxSize, MaxDepth: 16}
 // Result is the report of a verification. Notes say, for a reader, what was not checked or only in
 // part.
 type Result struct {
-	evidence.Report
+	verify.Report
 	Notes []string
 }
 
@@ -50,7 +51,7 @@ func Verify(r io.ReaderAt, size int64, verifierKey string, o Options) (Result, e
 }
 
 // proveSession checks a session's bundle by the rules of the format.
-func proveSession(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Report, c contents, err error) {
+func proveSession(r io.ReaderAt, size int64, key note.Verifier) (rep verify.Report, c contents, err error) {
 	members, err := unpackZip(r, size, layout(r, size))
 	if err != nil {
 		return rep, c, otherFormat(r, size, err)
@@ -62,7 +63,7 @@ func proveSession(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Re
 	rep = b.verify(key)
 	b.compare(&rep)
 	if at := firstZipDifference(r, size, members); at >= 0 {
-		add(&rep, evidence.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", at)
+		add(&rep, verify.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", at)
 	}
 	return rep, b.contents(), nil
 }
@@ -76,7 +77,7 @@ type sessionBundle struct {
 	records    []evidence.Record
 	checkpoint tree.Checkpoint // not yet verified
 	rows       []evidence.Row
-	expiries   []evidence.ExpiryRecord
+	expiries   []verify.ExpiryRecord
 	expired    []evidence.ExpiredNote
 }
 
@@ -156,10 +157,10 @@ func (b *sessionBundle) readRecords() error {
 }
 
 // verify checks records, proofs, checkpoint and keys. The other checks rely on these.
-func (b *sessionBundle) verify(key note.Verifier) evidence.Report {
-	in := evidence.SessionInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
+func (b *sessionBundle) verify(key note.Verifier) verify.Report {
+	in := verify.SessionInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
 		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}, Keys: []note.Verifier{key},
-		Checkpoint: evidence.Published{Source: memberCheckpoint, Text: string(b.files[memberCheckpoint])},
+		Checkpoint: verify.Published{Source: memberCheckpoint, Text: string(b.files[memberCheckpoint])},
 		Rows:       b.rows, Proofs: make([]tlog.RecordProof, len(b.rows)), ReceiptKeys: b.keys, Expiries: b.expiries}
 	paired := len(b.proofs.Proofs) == len(b.rows) && b.proofs.Size == b.checkpoint.Size
 	for i, p := range b.proofs.Proofs {
@@ -169,39 +170,39 @@ func (b *sessionBundle) verify(key note.Verifier) evidence.Report {
 			paired = false
 		}
 	}
-	rep := evidence.VerifySession(in)
+	rep := verify.Session(in)
 	if !paired {
-		add(&rep, evidence.CodeProofs, 0, memberProofs, "not one proof for each record, in order, to the checkpoint's size")
+		add(&rep, verify.CodeProofs, 0, memberProofs, "not one proof for each record, in order, to the checkpoint's size")
 	}
 	if in.Session == "" {
-		add(&rep, evidence.CodeRecords, 0, memberRecords, "the records belong to no session")
+		add(&rep, verify.CodeRecords, 0, memberRecords, "the records belong to no session")
 	}
 	return rep
 }
 
 // compare derives every member that follows from the records again and reports those that differ.
-func (b *sessionBundle) compare(rep *evidence.Report) {
+func (b *sessionBundle) compare(rep *verify.Report) {
 	header := Input{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
 		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.header(b.checkpoint)
 	keys, err1 := events.Encode(b.keys)
 	proofs, err2 := events.Encode(b.proofs)
 	attached, unlisted := b.attached()
 	for _, name := range unlisted {
-		add(rep, evidence.CodeMember, 0, name, "the manifest does not list it")
+		add(rep, verify.CodeMember, 0, name, "the manifest does not list it")
 	}
 	want, err3 := assembleMembers(header, b.rows, b.records, parts{member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs}}, attached)
 	if err1 != nil || err2 != nil || err3 != nil {
-		add(rep, evidence.CodeMember, 0, memberManifest, "the members cannot be derived again")
+		add(rep, verify.CodeMember, 0, memberManifest, "the members cannot be derived again")
 		return
 	}
 	for _, m := range want {
 		if got := b.files[m.name]; !bytes.Equal(got, m.data) {
-			add(rep, evidence.CodeMember, 0, m.name, "not what follows from the records, first at byte %d", firstDifference(got, m.data))
+			add(rep, verify.CodeMember, 0, m.name, "not what follows from the records, first at byte %d", firstDifference(got, m.data))
 		}
 	}
 	for _, listed := range b.manifest.Members {
 		if data, there := b.files[listed.Name]; there && (len(data) != listed.Size || hexSum(data) != listed.SHA256) {
-			add(rep, evidence.CodeMember, 0, listed.Name, "not the file that the manifest lists")
+			add(rep, verify.CodeMember, 0, listed.Name, "not the file that the manifest lists")
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 var (
@@ -20,8 +21,8 @@ var (
 	controlKinds = []string{events.ControlTick, events.ControlCursor, events.ControlPolicy, events.ControlMandate, events.ControlKey, events.ControlPublisher, events.ControlRules,
 		events.ControlResolve, events.ControlRedaction, events.ControlKeyRetired}
 
-	problems = []evidence.Code{evidence.CodeGap, evidence.CodeDuplicate, evidence.CodeConflict, evidence.CodeHash, evidence.CodeCheckpointAhead, evidence.CodeTooShort, evidence.CodeDecisionRetired,
-		evidence.CodeKeyVouch, evidence.CodeDecisionSignature, evidence.CodeDecisionUnsigned, evidence.CodeInclusion, evidence.CodeChain, evidence.CodeRoot, evidence.CodeCheckpointFork}
+	problems = []verify.Code{verify.CodeGap, verify.CodeDuplicate, verify.CodeConflict, verify.CodeHash, verify.CodeCheckpointAhead, verify.CodeTooShort, verify.CodeDecisionRetired,
+		verify.CodeKeyVouch, verify.CodeDecisionSignature, verify.CodeDecisionUnsigned, verify.CodeInclusion, verify.CodeChain, verify.CodeRoot, verify.CodeCheckpointFork}
 )
 
 // Whatever an entry names exists: kinds of records, control records, rules,

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 )
 
 const (
@@ -52,15 +53,15 @@ func (derivedKeys) SessionSecret(tenant, session string) ([]byte, error) {
 // world is evidence of a log, made as the auditor makes it.
 type world struct {
 	t       testing.TB
-	builder *evidence.Builder
-	chain   *evidence.Chain
+	builder *build.Builder
+	chain   *build.Chain
 	items   []format.Item
 }
 
 func newWorld(t testing.TB) *world {
-	b, err := evidence.NewBuilder(shard, subject.Space{})
+	b, err := build.NewBuilder(shard, subject.Space{})
 	ok(t, err)
-	return &world{t: t, builder: b, chain: evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)}
+	return &world{t: t, builder: b, chain: build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)}
 }
 
 func ok(t testing.TB, err error) {

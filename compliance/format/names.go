@@ -2,14 +2,14 @@ package format
 
 import (
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/redaction"
 )
 
 // safeName is an identifier in the form that may leave the installation. Evidence keeps the identifiers
 // of Countersign's own records unchanged, because records are signed. An identifier that holds a
 // detector's finding (an address as a session, a key in the name of an agent) is masked here.
 func safeName(s string) string {
-	shown, _ := evidence.RedactText(s)
+	shown, _ := redaction.Text(s)
 	return shown
 }
 

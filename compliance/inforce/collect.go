@@ -8,6 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/compliance/internal/protocol"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/redaction"
 )
 
 // Change is the log's record that a set of policies came into force.
@@ -129,8 +130,8 @@ func (col *collector) buildPolicy(k policySet) (Policy, error) {
 		return p, nil
 	}
 	p.Seq, p.At = c.Seq, c.At
-	p.Author, _ = evidence.RedactText(c.Change.Author)
-	p.Error, _ = evidence.RedactText(c.Change.Error)
+	p.Author, _ = redaction.Text(c.Change.Author)
+	p.Error, _ = redaction.Text(c.Change.Error)
 	docs := c.Change.Documents
 	if c.Change.Omitted {
 		var err error
@@ -143,7 +144,7 @@ func (col *collector) buildPolicy(k policySet) (Policy, error) {
 	}
 	col.addTexts(&p, docs)
 	if p.Withheld == 0 { // otherwise the message may mention what is withheld
-		p.Message, _ = evidence.RedactText(c.Change.Message)
+		p.Message, _ = redaction.Text(c.Change.Message)
 	}
 	return p, nil
 }
@@ -177,8 +178,8 @@ func (col *collector) addTexts(p *Policy, docs []events.PolicyDocument) {
 	p.Withheld = len(docs) - len(shown)
 	p.Text = TextComplete
 	for _, d := range shown {
-		text, found := evidence.RedactText(d.Text)
-		name, hidden := evidence.RedactText(d.Name)
+		text, found := redaction.Text(d.Text)
+		name, hidden := redaction.Text(d.Name)
 		if col.textBytes += len(text); col.textBytes > maxTexts {
 			p.Documents, p.Text, p.Why = nil, TextMissing, "the texts of this bundle are too long together; this one was left out"
 			return
@@ -208,7 +209,7 @@ func (col *collector) fillMandate(m *Mandate) error {
 		m.Why = "no text that is stored under this id has this hash, so none is what decided"
 		return nil
 	}
-	text, redacted, err := evidence.RedactJSON(token, []byte(doc))
+	text, redacted, err := redaction.JSON(token, []byte(doc))
 	switch {
 	case err != nil:
 		m.Why = "the text cannot be redacted, so it is withheld"

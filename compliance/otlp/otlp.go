@@ -20,6 +20,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/redaction"
 )
 
 // SchemaURL identifies the version of the semantic conventions.
@@ -256,7 +257,7 @@ const (
 // safeText is a text in the form that may leave the installation. Evidence keeps the identifiers of
 // service records unchanged; one that holds a detector's finding is masked here.
 func safeText(s string) string {
-	shown, _ := evidence.RedactText(s)
+	shown, _ := redaction.Text(s)
 	return truncateText(shown, maxText)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 )
 
 const (
@@ -38,7 +39,7 @@ func ok(t testing.TB, err error) {
 // signals maps outputs as `countersign otel --follow` does.
 func signals(t testing.TB, outputs ...any) (out otlp.Signals) {
 	t.Helper()
-	b, err := evidence.NewBuilder("GOV@20261120T064150.123456789Z", subject.Space{})
+	b, err := build.NewBuilder("GOV@20261120T064150.123456789Z", subject.Space{})
 	ok(t, err)
 	m := otlp.NewMapper()
 	for i, v := range outputs {

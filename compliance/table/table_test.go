@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 )
 
 // The edition names the library that is built in: another version may write other
@@ -48,7 +49,7 @@ func TestManyRowsAreTheSameEachTime(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := yield(evidence.Built{Record: r, Canonical: text, Hash: evidence.HashRecord(text)}.Row(), r); err != nil {
+			if err := yield(build.Built{Record: r, Canonical: text, Hash: evidence.HashRecord(text)}.Row(), r); err != nil {
 				return err
 			}
 		}

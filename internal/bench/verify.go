@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -241,12 +241,12 @@ func (s *verifyShard) verify(ctx context.Context, l evidencereader.Reader, worke
 
 // alone verifies the rows in memory with one goroutine. No checkpoint signs them.
 func (s *verifyShard) alone(context.Context) error {
-	v := evidence.NewVerifier(evidence.VerifyOptions{Shard: s.name, Keys: s.verifiers})
+	v := verify.NewVerifier(verify.Options{Shard: s.name, Keys: s.verifiers})
 	for _, r := range s.sample {
 		v.Row(r)
 	}
 	rep := v.Finish()
-	if rep.Total == 1 && rep.ByCode[evidence.CodeNoCheckpoint] == 1 {
+	if rep.Total == 1 && rep.ByCode[verify.CodeNoCheckpoint] == 1 {
 		return nil
 	}
 	return held(rep, nil)
@@ -261,13 +261,13 @@ func (s *verifyShard) verifySession(ctx context.Context, l evidencereader.Reader
 		return err
 	}
 	p := parts[0]
-	return held(evidence.VerifySession(evidence.SessionInput{Shard: p.Shard, Tenant: p.Tenant, Session: p.Session, Keys: s.verifiers,
-		Checkpoint: evidence.Published{Source: "table checkpoints", Text: p.Checkpoint}, Rows: p.Rows, Proofs: p.Proofs, ReceiptKeys: p.Keys}), nil)
+	return held(verify.Session(verify.SessionInput{Shard: p.Shard, Tenant: p.Tenant, Session: p.Session, Keys: s.verifiers,
+		Checkpoint: verify.Published{Source: "table checkpoints", Text: p.Checkpoint}, Rows: p.Rows, Proofs: p.Proofs, ReceiptKeys: p.Keys}), nil)
 }
 
 // held returns an error for evidence that is not valid: a benchmark must measure a successful
 // verification.
-func held(rep evidence.Report, err error) error {
+func held(rep verify.Report, err error) error {
 	if err == nil && !rep.OK {
 		err = fmt.Errorf("%d problems, the first: %s", rep.Total, rep.Findings[0])
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -29,8 +30,8 @@ import (
 type verifyShard struct {
 	db        *read.Reader
 	name      string
-	builder   *evidence.Builder
-	chain     *evidence.Chain
+	builder   *build.Builder
+	chain     *build.Chain
 	tree      tree.Tree
 	receipt   signing.PrivateKey
 	signer    note.Signer
@@ -65,9 +66,9 @@ var shardCreated = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 // fillShard makes about n records. The decisions of share calls have one signature.
 func fillShard(ctx context.Context, db *read.Reader, n, share int, progress func(done, total uint64)) (*verifyShard, error) {
-	s := &verifyShard{db: db, name: streams.EpochName(streams.DefaultShard, shardCreated), chain: evidence.NewChain(noHead, 1<<30)}
+	s := &verifyShard{db: db, name: streams.EpochName(streams.DefaultShard, shardCreated), chain: build.NewChain(noHead, 1<<30)}
 	var err error
-	if s.builder, err = evidence.NewBuilder(s.name, subject.Space{}); err != nil {
+	if s.builder, err = build.NewBuilder(s.name, subject.Space{}); err != nil {
 		return nil, err
 	}
 	if s.receipt, err = signing.NewPrivateKey(sampleKey("receipt")); err != nil {

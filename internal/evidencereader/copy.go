@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/write"
 )
@@ -34,11 +35,11 @@ const (
 	copiedBytes = 32 << 20
 )
 
-func (c *rowCopier) wantsRow(r *evidence.Row, _ *evidence.Examined) bool {
+func (c *rowCopier) wantsRow(r *evidence.Row, _ *verify.Examined) bool {
 	return c.Others || r.Tenant == c.Tenant || r.Tenant == ""
 }
 
-func (c *rowCopier) addRow(ctx context.Context, r *evidence.Row, x *evidence.Examined) error {
+func (c *rowCopier) addRow(ctx context.Context, r *evidence.Row, x *verify.Examined) error {
 	row := storage.EvidenceRow{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject, BrokerTime: r.BrokerTime,
 		BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, Expiry: x.Expiry(), SessionIndex: x.SessionIndex()}
 	if r.Tenant != c.Tenant && r.Tenant != "" && !c.Texts {
@@ -64,7 +65,7 @@ func (c *rowCopier) flush(ctx context.Context) error {
 // newest checkpoint covers into the caller's own database, with that checkpoint. Queries there
 // then use exactly the bytes that were proved. ErrUnproved means that the evidence is not valid;
 // the copy must not be used then.
-func (l Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFilter, shard string, o VerifyOptions) (whole []evidence.Report, err error) {
+func (l Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFilter, shard string, o VerifyOptions) (whole []verify.Report, err error) {
 	shards := []string{shard}
 	if shard == "" {
 		if shards, err = l.shardsToProve(ctx, o); err != nil {
@@ -93,7 +94,7 @@ func (l Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFil
 }
 
 // copyCheckpoint inserts the checkpoint under which the copied rows were proved.
-func (l Reader) copyCheckpoint(ctx context.Context, into *write.Writer, shard string, rep evidence.Report, o VerifyOptions) error {
+func (l Reader) copyCheckpoint(ctx context.Context, into *write.Writer, shard string, rep verify.Report, o VerifyOptions) error {
 	list, _, err := l.gatherCheckpoints(ctx, shard, o)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/read"
 	"github.com/countersign-dev/countersign/storage/schema"
@@ -26,7 +27,7 @@ const (
 
 // compareDerived compares the derived tables with the records of a range of a shard, a window at
 // a time. If to is storage.AllSequences, it also searches for rows behind the last window.
-func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []evidence.Finding, err error) {
+func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []verify.Finding, err error) {
 	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, derivedWindow))
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint6
 	return found, nil
 }
 
-func derivedFinding(d schema.DerivedRow) evidence.Finding {
+func derivedFinding(d schema.DerivedRow) verify.Finding {
 	says := ""
 	switch {
 	case d.Table == "evidence":
@@ -105,7 +106,7 @@ func derivedFinding(d schema.DerivedRow) evidence.Finding {
 	default:
 		says = "there is a row, or one more, that no record gives"
 	}
-	return evidence.Finding{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table, Detail: says}
+	return verify.Finding{Code: verify.CodeDerived, Seq: d.Seq, Field: "table " + d.Table, Detail: says}
 }
 
 // expiringSpans are the sequences of the texts that are being deleted.
@@ -143,10 +144,10 @@ func (l Reader) unfinishedExpiries(ctx context.Context, shard string) (list expi
 }
 
 // StrayDerived reports derived rows of shards without evidence.
-func (l Reader) StrayDerived(ctx context.Context) (list []evidence.Finding, err error) {
+func (l Reader) StrayDerived(ctx context.Context) (list []verify.Finding, err error) {
 	stray, err := schema.Stray(ctx, l.DB.Pool())
 	for _, d := range stray {
-		list = append(list, evidence.Finding{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,
+		list = append(list, verify.Finding{Code: verify.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,
 			Detail: fmt.Sprintf("there are %d rows of shard %.80q, from this sequence on, and there is no evidence of it", d.Extra, d.Shard)})
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -159,7 +159,7 @@ func TestDerivedRowsAreProved(t *testing.T) {
 	ok(t, err)
 	found, err := s.compareDerived(t.Context(), s.name, 0, storage.AllSequences, again)
 	ok(t, err)
-	if rep.OK || rep.ByCode[evidence.CodeDerived] != len(found) || rep.Total != len(found) {
+	if rep.OK || rep.ByCode[verify.CodeDerived] != len(found) || rep.Total != len(found) {
 		t.Errorf("it holds: %v, %d problems, %d differences", rep.OK, rep.Total, len(found))
 	}
 	for _, p := range found {
@@ -182,7 +182,7 @@ func TestCopiesInEvidenceAreProved(t *testing.T) {
 	s := newShard(t, 41)
 	attack(t, s).do(fmt.Sprintf("ALTER TABLE evidence UPDATE session_index = session_index + 1 WHERE shard = '%s' AND seq = 3, UPDATE expiry = 7 WHERE shard = '%[1]s' AND seq = 4", s.name))
 	rep := s.verify(VerifyOptions{Derived: true, pause: time.Millisecond})
-	if rep.OK || len(rep.Findings) != 2 || rep.ByCode[evidence.CodeDerived] != 2 || rep.Findings[0].Seq != 3 || rep.Findings[1].Seq != 4 {
+	if rep.OK || len(rep.Findings) != 2 || rep.ByCode[verify.CodeDerived] != 2 || rep.Findings[0].Seq != 3 || rep.Findings[1].Seq != 4 {
 		t.Errorf("%+v", rep.Findings)
 	}
 }

@@ -6,15 +6,16 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 )
 
 // expiryRecords reads the wanted records of expiries that have begun in a shard. They are
 // unchecked and have no proofs yet.
-func (l Reader) expiryRecords(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []evidence.ExpiryRecord, err error) {
+func (l Reader) expiryRecords(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []verify.ExpiryRecord, err error) {
 	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
 		if e, ok := evidence.ExpiryIn(rowOf(r)); ok && e.State == events.ErasureBegun && wanted(e) {
-			list = append(list, evidence.ExpiryRecord{Row: rowOf(r)})
+			list = append(list, verify.ExpiryRecord{Row: rowOf(r)})
 		}
 		return nil
 	})
@@ -26,7 +27,7 @@ func (l Reader) expiryRecords(ctx context.Context, shard string, wanted func(eve
 
 // ProveExpiries adds the proofs that expiry records are in the tree of a size. Records that are
 // not in it, or for which stored hashes are missing, get none; verification reports them.
-func (l Reader) ProveExpiries(ctx context.Context, shard string, size int64, list []evidence.ExpiryRecord) error {
+func (l Reader) ProveExpiries(ctx context.Context, shard string, size int64, list []verify.ExpiryRecord) error {
 	var seqs []uint64
 	var which []int
 	for i, x := range list {
@@ -50,7 +51,7 @@ func (l Reader) ProveExpiries(ctx context.Context, shard string, size int64, lis
 
 // NewestSeq is the largest of a sequence and those of expiry records: a checkpoint must cover it
 // to prove the expiries.
-func NewestSeq(seq uint64, list []evidence.ExpiryRecord) uint64 {
+func NewestSeq(seq uint64, list []verify.ExpiryRecord) uint64 {
 	for _, x := range list {
 		seq = max(seq, x.Row.Seq)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/read"
 )
@@ -58,8 +59,8 @@ type Session struct {
 	Checkpoint             string // signed note; empty while nothing is signed
 	Proofs                 []tlog.RecordProof
 	Keys                   []events.KeyRecord // the receipt keys in the log
-	Retired                []evidence.Retired // the retired ones of Keys
-	Expiries               []evidence.ExpiryRecord
+	Retired                []verify.Retired   // the retired ones of Keys
+	Expiries               []verify.ExpiryRecord
 }
 
 // Session reads a session's records, which may be in several shards.
@@ -209,7 +210,7 @@ func rowOf(r storage.EvidenceRow) evidence.Row {
 
 // keyHistory reads the admitters' keys and their retirements from a shard's key records. They are
 // unchecked.
-func (l Reader) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []evidence.Retired, err error) {
+func (l Reader) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []verify.Retired, err error) {
 	read := func(kind string, take func(seq uint64, body []byte)) error {
 		return l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, kind), func(r storage.EvidenceRow) error {
 			if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verification reports invalid records
@@ -226,7 +227,7 @@ func (l Reader) keyHistory(ctx context.Context, shard string) (keys []events.Key
 	if err == nil {
 		err = read(events.ControlKeyRetired, func(seq uint64, body []byte) {
 			if k, err := events.DecodeRecord[events.KeyRetirement](body); err == nil {
-				retired = append(retired, evidence.Retired{Record: k, Seq: seq})
+				retired = append(retired, verify.Retired{Record: k, Seq: seq})
 			}
 		})
 	}

@@ -20,7 +20,9 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/engine"
 	"github.com/countersign-dev/countersign/storage/read"
@@ -97,12 +99,12 @@ type shard struct {
 	signer note.Signer
 	keys   []note.Verifier
 	log    []events.LogMessage
-	built  []evidence.Built
+	built  []build.Built
 	tree   tree.Tree
 	notes  map[int]string // checkpoints, by size
 
-	chain   *evidence.Chain
-	builder *evidence.Builder
+	chain   *build.Chain
+	builder *build.Builder
 }
 
 // newShard stores n records in batches, each with its checkpoint.
@@ -147,9 +149,9 @@ func (s *shard) fill(n int) {
 		add(space.Control("GOV", events.ControlTick), nil, encode(s.t, events.Tick{Shard: "GOV"}))
 	}
 	s.log = s.log[:n]
-	s.builder, err = evidence.NewBuilder(s.name, space)
+	s.builder, err = build.NewBuilder(s.name, space)
 	ok(s.t, err)
-	s.chain = evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	s.chain = build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	s.audit(s.log)
 }
 
@@ -215,13 +217,13 @@ func encode(t testing.TB, v any) []byte {
 	return b
 }
 
-func stored(b evidence.Built) storage.EvidenceRow {
+func stored(b build.Built) storage.EvidenceRow {
 	r := b.Row()
 	return storage.EvidenceRow{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject,
 		BrokerTime: r.BrokerTime, BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, SessionIndex: b.Record.SessionIndex}
 }
 
-func (s *shard) store(built []evidence.Built) {
+func (s *shard) store(built []build.Built) {
 	s.t.Helper()
 	var rows []storage.EvidenceRow
 	var nodes []storage.TreeNode
@@ -248,7 +250,7 @@ func (s *shard) another(seq uint64, change func(*storage.EvidenceRow)) {
 	ok(s.t, write.New(s.DB.Pool()).InsertEvidence(s.t.Context(), fmt.Sprint("another", seq, r.Record), []storage.EvidenceRow{r}))
 }
 
-func (s *shard) verify(o VerifyOptions) evidence.Report {
+func (s *shard) verify(o VerifyOptions) verify.Report {
 	s.t.Helper()
 	o.Keys = s.keys
 	rep, err := s.Verify(s.t.Context(), s.name, o)
@@ -261,10 +263,10 @@ func (s *shard) verify(o VerifyOptions) evidence.Report {
 func TestVerifyInStretches(t *testing.T) {
 	s := newShard(t, 333)
 	plans := []VerifyOptions{{Workers: 1}, {Workers: 1, stretch: 1}, {Workers: 3, stretch: 1}, {Workers: 2, stretch: 7}, {Workers: 8, stretch: 64}, {Workers: 4, stretch: 1000}}
-	same := func() evidence.Report {
+	same := func() verify.Report {
 		t.Helper()
 		var first []byte
-		var rep evidence.Report
+		var rep verify.Report
 		for _, o := range plans {
 			done := uint64(0)
 			o.Progress = func(d, total uint64) {
@@ -292,7 +294,7 @@ func TestVerifyInStretches(t *testing.T) {
 	s.another(128, func(r *storage.EvidenceRow) { r.RecordHash[0]++ })
 	s.another(200, func(r *storage.EvidenceRow) { r.Seq = 1 << 50 }) // as far away as it likes
 	rep := same()
-	want := map[evidence.Code]int{evidence.CodeDuplicate: 1, evidence.CodeConflict: 2, evidence.CodeGap: 1, evidence.CodeColumn: 1}
+	want := map[verify.Code]int{verify.CodeDuplicate: 1, verify.CodeConflict: 2, verify.CodeGap: 1, verify.CodeColumn: 1}
 	for code, n := range want {
 		if rep.ByCode[code] != n {
 			t.Errorf("%s: %d, want %d in %v", code, rep.ByCode[code], n, rep.Findings)
@@ -333,7 +335,7 @@ func TestVerifyCompares(t *testing.T) {
 		}
 		return &m, nil
 	}}
-	if rep := s.verify(o); asked != 10 || rep.Compared != 10 || rep.ByCode[evidence.CodeLog] != 1 || rep.Findings[0].Seq != 199 {
+	if rep := s.verify(o); asked != 10 || rep.Compared != 10 || rep.ByCode[verify.CodeLog] != 1 || rep.Findings[0].Seq != 199 {
 		t.Errorf("%d asked, %+v", asked, rep)
 	}
 	if o.Compare = -1; s.verify(o).Compared != 50 {
@@ -363,7 +365,7 @@ func TestVerifyParts(t *testing.T) {
 		}
 	}
 	s.another(300, func(r *storage.EvidenceRow) {})
-	if rep := s.verify(VerifyOptions{Since: at(290), Until: at(310)}); rep.ByCode[evidence.CodeDuplicate] != 1 {
+	if rep := s.verify(VerifyOptions{Since: at(290), Until: at(310)}); rep.ByCode[verify.CodeDuplicate] != 1 {
 		t.Errorf("%+v", rep)
 	}
 	if rep := s.verify(VerifyOptions{Since: at(310), leadSize: before}); !rep.OK {
@@ -395,7 +397,7 @@ func TestInclusion(t *testing.T) {
 			}
 		}
 	}
-	e, err := s.Extension(t.Context(), s.name, evidence.Published{Text: s.notes[50]}, 150)
+	e, err := s.Extension(t.Context(), s.name, verify.Published{Text: s.notes[50]}, 150)
 	ok(t, err)
 	older, _ := tree.PeekCheckpoint(s.notes[50])
 	newer, _ := tree.PeekCheckpoint(s.notes[150])
@@ -404,7 +406,7 @@ func TestInclusion(t *testing.T) {
 	}
 	text, err := s.ProofOf(t.Context(), s.name, 99)
 	ok(t, err)
-	if rep, rec, err := evidence.VerifyProof(evidence.ProofInput{Text: text, Keys: s.keys}); err != nil || !rep.OK || rec.Seq != 99 {
+	if rep, rec, err := verify.Proof(verify.ProofInput{Text: text, Keys: s.keys}); err != nil || !rep.OK || rec.Seq != 99 {
 		t.Errorf("%v %+v", err, rep)
 	}
 	if _, err := s.ProofOf(t.Context(), s.name, 999); !errors.Is(err, storage.ErrNotFound) {
@@ -438,16 +440,16 @@ func TestSessionWithARowMissing(t *testing.T) {
 	if err := s.AddProofs(t.Context(), &mine); !IsDamaged(err) {
 		t.Fatalf("the tree lacks a hash: %v", err)
 	}
-	rep := evidence.VerifySession(evidence.SessionInput{Shard: s.name, Tenant: "acme", Session: "s-1", Keys: s.keys, Rows: mine.Rows, Proofs: mine.Proofs,
-		Checkpoint: evidence.Published{Source: "table checkpoints", Text: mine.Checkpoint}, ReceiptKeys: mine.Keys})
+	rep := verify.Session(verify.SessionInput{Shard: s.name, Tenant: "acme", Session: "s-1", Keys: s.keys, Rows: mine.Rows, Proofs: mine.Proofs,
+		Checkpoint: verify.Published{Source: "table checkpoints", Text: mine.Checkpoint}, ReceiptKeys: mine.Keys})
 	chain, unproved := 0, 0
 	for _, p := range rep.Findings {
 		switch {
-		case p.Code == evidence.CodeChain && p.Seq == after:
+		case p.Code == verify.CodeChain && p.Seq == after:
 			chain++
-		case p.Code == evidence.CodeInclusion && strings.Contains(p.Detail, "missing or damaged"):
+		case p.Code == verify.CodeInclusion && strings.Contains(p.Detail, "missing or damaged"):
 			unproved++
-		case p.Code == evidence.CodeInclusion:
+		case p.Code == verify.CodeInclusion:
 			t.Errorf("a row is said to be another than was signed: %s", p.Detail)
 		}
 	}

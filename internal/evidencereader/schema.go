@@ -4,19 +4,19 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage/schema"
 )
 
 // SchemaFindings reports tables, views and columns that differ from the migrations, and row
 // policies that hide rows. policies is false if the user may not read the row policies.
-func (l Reader) SchemaFindings(ctx context.Context) (list []evidence.Finding, policies bool, err error) {
+func (l Reader) SchemaFindings(ctx context.Context) (list []verify.Finding, policies bool, err error) {
 	differing, policies, err := schema.Differences(ctx, l.DB.Pool())
 	if err != nil {
 		return nil, false, fmt.Errorf("comparing the schema: %w", err)
 	}
 	for _, d := range differing {
-		list = append(list, evidence.Finding{Code: evidence.CodeSchema, Field: schemaField(d), Detail: d.Detail})
+		list = append(list, verify.Finding{Code: verify.CodeSchema, Field: schemaField(d), Detail: d.Detail})
 	}
 	return list, policies, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // sessionPicker picks the rows of one session while a shard is verified: rows with a text, and
@@ -19,15 +20,15 @@ type sessionPicker struct {
 	expiries []evidence.Row
 }
 
-func (p *sessionPicker) ofSession(r *evidence.Row, x *evidence.Examined) bool {
+func (p *sessionPicker) ofSession(r *evidence.Row, x *verify.Examined) bool {
 	return x.Key() == p.key || (evidence.SessionID{Tenant: r.Tenant, Session: r.Session}) == p.key
 }
 
-func (p *sessionPicker) wantsRow(r *evidence.Row, x *evidence.Examined) bool {
+func (p *sessionPicker) wantsRow(r *evidence.Row, x *verify.Examined) bool {
 	return r.Subject == p.expiry || p.ofSession(r, x)
 }
 
-func (p *sessionPicker) addRow(_ context.Context, r *evidence.Row, x *evidence.Examined) error {
+func (p *sessionPicker) addRow(_ context.Context, r *evidence.Row, x *verify.Examined) error {
 	if r.Expired() {
 		r.Expiry = x.Expiry()
 	}
@@ -62,7 +63,7 @@ func (l Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, e
 // from which its rows were picked.
 type ProvedSession struct {
 	Session
-	Whole evidence.Report
+	Whole verify.Report
 	Why   *ExpiryReasons // why records have no text, from the expiry records that were read with it
 }
 
@@ -71,7 +72,7 @@ type ProvedSession struct {
 // them. There is one part for every shard with such records; whole has the verification of every
 // shard. o must have the keys. ErrNoSession means that no shard has a signed record of the
 // session; whole then shows whether that is proved.
-func (l Reader) ReadProvedSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []evidence.Report, err error) {
+func (l Reader) ReadProvedSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []verify.Report, err error) {
 	shards, err := l.shardsToProve(ctx, o)
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +101,7 @@ var ErrUnproved = errors.New("not proved")
 
 // CheckProved returns ErrUnproved if a shard has a finding that makes the completeness of picked
 // records unproved.
-func CheckProved(whole []evidence.Report) error {
+func CheckProved(whole []verify.Report) error {
 	for _, rep := range whole {
 		if p, hides := rep.FirstIncompleteness(); hides {
 			return fmt.Errorf("%w: shard %s: %s; run countersign verify", ErrUnproved, rep.Shard, p)

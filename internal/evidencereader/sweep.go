@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/read"
 )
@@ -32,21 +33,21 @@ type seqRange struct {
 
 // examinedRow is an examined row; row is the row itself if the sink wants it.
 type examinedRow struct {
-	evidence.Examined
+	verify.Examined
 	row *evidence.Row
 }
 
 // rowSink receives rows that a verification proves. wantsRow is called concurrently. addRow gets
 // the wanted rows one by one, in order, after the verifier has processed them; it owns the row.
 type rowSink interface {
-	wantsRow(r *evidence.Row, x *evidence.Examined) bool
-	addRow(ctx context.Context, r *evidence.Row, x *evidence.Examined) error
+	wantsRow(r *evidence.Row, x *verify.Examined) bool
+	addRow(ctx context.Context, r *evidence.Row, x *verify.Examined) error
 }
 
 // verifyRange reads the rows of a shard in ranges, several concurrently, and passes the results
 // to v in the order of the sequences. It holds only a few ranges in memory, however many rows
 // claim one sequence.
-func (l Reader) verifyRange(ctx context.Context, v *evidence.Verifier, shard string, from, to uint64, o VerifyOptions) error {
+func (l Reader) verifyRange(ctx context.Context, v *verify.Verifier, shard string, from, to uint64, o VerifyOptions) error {
 	size := stretchSize
 	if o.sink != nil {
 		size = sinkStretchSize
@@ -99,7 +100,7 @@ func distributeRanges(ctx context.Context, ranges []read.Range, work, queue chan
 }
 
 // examineRange reads and examines one range.
-func (l Reader) examineRange(ctx context.Context, e *evidence.Examiner, shard string, s seqRange, compare logComparison) error {
+func (l Reader) examineRange(ctx context.Context, e *verify.Examiner, shard string, s seqRange, compare logComparison) error {
 	defer close(s.found)
 	list := make([]examinedRow, 0, chunkSize)
 	flush := func() error {
@@ -140,7 +141,7 @@ func ownedCopy(r evidence.Row) *evidence.Row {
 }
 
 // collectResults passes the results to the verifier in order.
-func collectResults(ctx context.Context, v *evidence.Verifier, queue <-chan seqRange, total uint64, o VerifyOptions) error {
+func collectResults(ctx context.Context, v *verify.Verifier, queue <-chan seqRange, total uint64, o VerifyOptions) error {
 	var done uint64
 	for s := range queue {
 		for more := true; more; {
@@ -183,7 +184,7 @@ type logComparison struct {
 }
 
 // newLogComparison determines from which sequence on decisions and approvals are compared.
-func (l Reader) newLogComparison(ctx context.Context, v *evidence.Verifier, shard string, o VerifyOptions) (logComparison, error) {
+func (l Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard string, o VerifyOptions) (logComparison, error) {
 	c := logComparison{o, math.MaxUint64, 0}
 	if newest, signed := v.Newest(); signed {
 		c.signed = uint64(newest.Size)
@@ -206,7 +207,7 @@ func (l Reader) newLogComparison(ctx context.Context, v *evidence.Verifier, shar
 }
 
 // compareRow compares a row with the log if it is one to compare.
-func (c logComparison) compareRow(ctx context.Context, r evidence.Row, x *evidence.Examined) error {
+func (c logComparison) compareRow(ctx context.Context, r evidence.Row, x *verify.Examined) error {
 	// Without any signature, that is the finding, and not each row.
 	unproved := c.Log != nil && c.signed > 0 && r.Seq > c.signed
 	if !unproved && (r.Seq < c.from || r.Kind != evidence.KindDecision && r.Kind != evidence.KindApproval) {

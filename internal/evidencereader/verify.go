@@ -12,21 +12,21 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 )
 
 // VerifyOptions define what to verify against, beside the stored checkpoints.
 type VerifyOptions struct {
 	Keys      []note.Verifier
-	Published []evidence.Published // checkpoints from other sources, of any shard
+	Published []verify.Published // checkpoints from other sources, of any shard
 	// History are the auditor's published checkpoints, of any shard. Each must also be stored,
 	// since it is stored before it is published.
-	History    []evidence.Published
-	Witnesses  []note.Verifier // see evidence.VerifyOptions
+	History    []verify.Published
+	Witnesses  []note.Verifier // see verify.Options
 	Quorum     int
-	Cosigners  []note.Verifier // see evidence.VerifyOptions
+	Cosigners  []note.Verifier // see verify.Options
 	Receipts   []string        // compact
 	MinRecords int64
 	Progress   func(done, total uint64)
@@ -62,37 +62,37 @@ var ErrEmptyRange = errors.New("no record in this time range")
 
 // Verify recomputes one shard, or the part of it between two times, from its rows and
 // checkpoints. It reads checkpoints before rows: the rows that they sign must exist by then.
-func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
-	options := evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords}
+func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (verify.Report, error) {
+	options := verify.Options{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords}
 	var err error
-	var lost []evidence.Finding
+	var lost []verify.Finding
 	if options.Checkpoints, lost, err = l.gatherCheckpoints(ctx, shard, o); err != nil {
-		return evidence.Report{}, err
+		return verify.Report{}, err
 	}
 	keys, retired, err := l.keyHistory(ctx, shard)
 	if err != nil {
-		return evidence.Report{}, err
+		return verify.Report{}, err
 	}
 	options.KeyHints = keys
 	if options.Expiries, err = l.expiryRecords(ctx, shard, func(events.Expiry) bool { return true }); err != nil {
-		return evidence.Report{}, err
+		return verify.Report{}, err
 	}
 	from, to := uint64(0), storage.AllSequences
 	if !o.Since.IsZero() || !o.Until.IsZero() {
 		if from, to, options.Part, err = l.findPart(ctx, shard, o); err != nil {
-			return evidence.Report{}, err
+			return verify.Report{}, err
 		}
 		options.ReceiptKeys, options.Retired = keys, retired
 	}
-	v := evidence.NewVerifier(options)
+	v := verify.NewVerifier(options)
 	if newest, signed := v.Newest(); signed && options.Part != nil { // the rows of a part do not include them
 		if err := l.ProveExpiries(ctx, shard, newest.Size, options.Expiries); err != nil {
-			return evidence.Report{}, err
+			return verify.Report{}, err
 		}
 		v.ProveExpiries(options.Expiries)
 	}
 	if err := l.verifyRange(ctx, v, shard, from, to, o); err != nil {
-		return evidence.Report{}, fmt.Errorf("reading the evidence: %w", err)
+		return verify.Report{}, fmt.Errorf("reading the evidence: %w", err)
 	}
 	if options.Part == nil {
 		return l.finishReport(ctx, v.Finish(), shard, from, to, lost, o)
@@ -101,14 +101,14 @@ func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 	if newest, signed := v.Newest(); signed && v.Size() > 0 && v.Size() <= newest.Size {
 		// The report lists missing or damaged hashes.
 		if proof, err = l.ConsistencyProof(ctx, shard, v.Size(), newest.Size); err != nil && !IsDamaged(err) {
-			return evidence.Report{}, err
+			return verify.Report{}, err
 		}
 	}
 	return l.finishReport(ctx, v.FinishPart(proof), shard, options.Part.First, to, lost, o)
 }
 
 // finishReport compares the derived tables and sets what the report rests on.
-func (l Reader) finishReport(ctx context.Context, rep evidence.Report, shard string, from, to uint64, lost []evidence.Finding, o VerifyOptions) (evidence.Report, error) {
+func (l Reader) finishReport(ctx context.Context, rep verify.Report, shard string, from, to uint64, lost []verify.Finding, o VerifyOptions) (verify.Report, error) {
 	rep.AddFindings(lost...)
 	_, hidden := rep.FirstIncompleteness()
 	rep.Proved = !hidden && rep.From == 0
@@ -125,7 +125,7 @@ func (l Reader) finishReport(ctx context.Context, rep evidence.Report, shard str
 	}
 	differing, err := l.compareDerived(ctx, shard, from, to, o)
 	if err != nil {
-		return evidence.Report{}, err
+		return verify.Report{}, err
 	}
 	rep.AddFindings(differing...)
 	rep.Derived = uint64(rep.Size)
@@ -152,14 +152,14 @@ func IsDamaged(err error) bool {
 
 // gatherCheckpoints lists the stored checkpoints of a shard, and those from other sources that
 // may be of it. Published ones that are not stored are returned as findings (lost).
-func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOptions) (list []evidence.Published, lost []evidence.Finding, err error) {
+func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOptions) (list []verify.Published, lost []verify.Finding, err error) {
 	stored, err := l.DB.Checkpoints(ctx, shard)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the checkpoints: %w", err)
 	}
 	have := make(map[string]bool, len(stored))
 	for _, c := range stored {
-		list = append(list, evidence.Published{Source: "table checkpoints", Text: c.Note})
+		list = append(list, verify.Published{Source: "table checkpoints", Text: c.Note})
 		have[c.Note] = true
 	}
 	for _, p := range o.History {
@@ -169,7 +169,7 @@ func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOpt
 		}
 		have[p.Text] = true
 		list = append(list, p)
-		lost = append(lost, evidence.Finding{Code: evidence.CodeCheckpointLost, Seq: uint64(max(0, c.Size)), Field: "table checkpoints",
+		lost = append(lost, verify.Finding{Code: verify.CodeCheckpointLost, Seq: uint64(max(0, c.Size)), Field: "table checkpoints",
 			Detail: fmt.Sprintf("the checkpoint of this size was published (%s) and is not stored", p.Source)})
 	}
 	for _, p := range o.Published {
@@ -182,7 +182,7 @@ func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOpt
 }
 
 // findPart finds the sequences of a time range, and the tree's right edge before it.
-func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *evidence.Part, err error) {
+func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *verify.Part, err error) {
 	first, to, err := l.DB.SequencesBetween(ctx, shard, o.Since, o.Until)
 	if err != nil {
 		return 0, 0, nil, fmt.Errorf("looking for the time range: %w", err)
@@ -191,7 +191,7 @@ func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (fr
 		return 0, 0, nil, fmt.Errorf("%w of shard %s", ErrEmptyRange, shard)
 	}
 	before := cmp.Or(o.leadSize, leadRecords)
-	p = &evidence.Part{First: max(first, before+1) - before, RequestsFrom: first}
+	p = &verify.Part{First: max(first, before+1) - before, RequestsFrom: first}
 	p.Frontier, err = l.readHashes(ctx, shard, tree.FrontierIndexes(int64(p.First)-1))
 	if err != nil && !IsDamaged(err) {
 		return 0, 0, nil, fmt.Errorf("reading the tree before the time range: %w", err)
@@ -201,8 +201,8 @@ func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (fr
 
 // Extension returns a kept checkpoint with the proof that a shard's newest one, of size newest,
 // extends it; without a proof if the stored hashes do not give one.
-func (l Reader) Extension(ctx context.Context, shard string, p evidence.Published, newest int64) (evidence.Extension, error) {
-	e := evidence.Extension{Published: p}
+func (l Reader) Extension(ctx context.Context, shard string, p verify.Published, newest int64) (verify.Extension, error) {
+	e := verify.Extension{Published: p}
 	c, err := tree.PeekCheckpoint(p.Text)
 	if err != nil || c.Shard != shard || c.Size < 1 || c.Size > newest {
 		return e, nil // verification reports what is wrong with it
@@ -220,7 +220,7 @@ func workerCount(n int) int {
 	return min(n, 32)
 }
 
-// ProofOf makes the proof that a record is in the newest signed tree (evidence.FormatProof). It
+// ProofOf makes the proof that a record is in the newest signed tree (verify.FormatProof). It
 // returns storage.ErrNotFound if there is no such record or nothing is signed yet.
 func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
 	record, gone := "", ""
@@ -248,7 +248,7 @@ func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, 
 	if err != nil {
 		return "", err
 	}
-	return evidence.FormatProof(record, seq, proofs[0], cp.Note), nil
+	return verify.FormatProof(record, seq, proofs[0], cp.Note), nil
 }
 
 // ConsistencyProof makes, from the stored hashes, the proof that the tree of size newer extends

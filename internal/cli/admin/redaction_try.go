@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
@@ -69,7 +70,7 @@ type redactionResult struct {
 // tryRedaction makes the record that the auditor would make, with temporary keys: its digests and
 // commitments are meaningless.
 func tryRedaction(policy *redaction.Policy, protocol string, header map[string][]string, body []byte) (evidence.Record, error) {
-	b, err := evidence.NewBuilder("TEST", subject.Space{})
+	b, err := build.NewBuilder("TEST", subject.Space{})
 	if err != nil {
 		return evidence.Record{}, err
 	}

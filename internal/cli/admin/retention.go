@@ -14,7 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -60,7 +60,7 @@ func (b *RetentionBucket) Read(ctx context.Context) (retention.State, uint64, er
 // is hashed. A session with a credential in its name has another name; it is found by the
 // position of its records in the log.
 func (b *RetentionBucket) evidenceName(ctx context.Context, session string) (string, error) {
-	if !evidence.SecretName(session) {
+	if !redaction.SecretName(session) {
 		return subject.TokenValue(session), nil
 	}
 	space, token := subject.Space{Prefix: b.Target.Prefix}, subject.Escape(session)

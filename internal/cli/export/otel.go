@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -151,7 +152,7 @@ type otelFollower struct {
 	key    [digest.KeySize]byte // of commitments that are not sent
 }
 
-// TenantKey and SessionSecret implement evidence.Keys.
+// TenantKey and SessionSecret implement build.Keys.
 func (f *otelFollower) TenantKey(string) []byte                      { return f.key[:] }
 func (f *otelFollower) SessionSecret(string, string) ([]byte, error) { return f.key[:], nil }
 
@@ -172,7 +173,7 @@ func (f *otelFollower) take(ctx context.Context, page []events.Output, at client
 
 // mapped redacts outputs as the auditor does, with the built-in rules, and maps the result.
 func (f *otelFollower) mapped(page []events.Output, log string) (batch otlp.Signals, err error) {
-	b, err := evidence.NewBuilder(log, f.space)
+	b, err := build.NewBuilder(log, f.space)
 	if err != nil {
 		return batch, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/cli/ui/uitest"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -26,11 +27,11 @@ func (sessionKeys) SessionSecret(string, string) ([]byte, error) {
 }
 
 func TestEvidenceColumns(t *testing.T) {
-	builder, err := evidence.NewBuilder("GOV", subject.Space{})
+	builder, err := build.NewBuilder("GOV", subject.Space{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain := evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	rowOf := func(subj string, record any) storage.EvidenceRow {
 		body, err := events.Encode(record)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -177,7 +177,7 @@ func ownEngine(ctx context.Context, cacheDir string) (db *read.Reader, done func
 }
 
 // basis describes what an answer rests on after shards were verified.
-func (p *Prover) basis(whole []evidence.Report) Basis {
+func (p *Prover) basis(whole []verify.Report) Basis {
 	var unsigned uint64
 	for _, rep := range whole {
 		n := uint64(rep.NotSigned)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage/engine"
 )
 
@@ -19,17 +19,17 @@ func TestOwnEngineIsNotFetched(t *testing.T) {
 
 // What an answer rests on says what is left out of it, and what could be missing.
 func TestBasis(t *testing.T) {
-	whole := []evidence.Report{{Shard: "old", Signed: 9, NotSigned: 2}, {Shard: "now", Signed: 100, NotSigned: 1}}
+	whole := []verify.Report{{Shard: "old", Signed: 9, NotSigned: 2}, {Shard: "now", Signed: 100, NotSigned: 1}}
 	for name, tc := range map[string]struct {
 		p             Prover
-		whole         []evidence.Report
+		whole         []verify.Report
 		says, saysNot string
 	}{
-		"all is signed":        {Prover{asked: true, shard: "now", last: 100}, []evidence.Report{{Shard: "now", Signed: 100}}, "nothing is missing", "not signed"},
+		"all is signed":        {Prover{asked: true, shard: "now", last: 100}, []verify.Report{{Shard: "now", Signed: 100}}, "nothing is missing", "not signed"},
 		"some is not":          {Prover{asked: true, shard: "now", last: 100}, whole, "3 records not signed yet and not in this answer", "nothing is missing"},
 		"the log has more":     {Prover{asked: true, shard: "now", last: 105}, whole, "7 records not signed yet and not in this answer", "nothing is missing"},
 		"no server to ask":     {Prover{}, whole[1:], "after the newest stored checkpoint (size 100) could be missing", "nothing is missing"},
-		"the same, all signed": {Prover{}, []evidence.Report{{Signed: 7}}, "after the newest stored checkpoint (size 7) could be missing", "nothing is missing"},
+		"the same, all signed": {Prover{}, []verify.Report{{Signed: 7}}, "after the newest stored checkpoint (size 7) could be missing", "nothing is missing"},
 	} {
 		if b := tc.p.basis(tc.whole); !strings.Contains(b.Text, tc.says) || strings.Contains(b.Text, tc.saysNot) || b.note != "" && !strings.Contains(b.Text, b.note) {
 			t.Errorf("%s: %+v", name, b)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 )
 
@@ -20,7 +20,7 @@ func Erasures(js jetstream.JetStream, stream, prefix string, known []note.Verifi
 }
 
 // AddGaps adds the missing messages of a shard's log to its report.
-func (l *EvidenceLog) AddGaps(ctx context.Context, prefix string, known []note.Verifier, r *evidence.Report) error {
+func (l *EvidenceLog) AddGaps(ctx context.Context, prefix string, known []note.Verifier, r *verify.Report) error {
 	erased, unexplained, err := Erasures(l.js, l.stream, prefix, known).Missing(ctx, mostGaps)
 	if err == nil {
 		r.AddLogGaps(erased, unexplained)

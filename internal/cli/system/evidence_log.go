@@ -9,7 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/streams"
@@ -22,7 +22,7 @@ type EvidenceLog struct {
 	stream    string
 	Shard     string // the current incarnation
 	Last      uint64 // the last sequence when it was connected to
-	Published []evidence.Published
+	Published []verify.Published
 	trusted   []note.Verifier // witnesses that the operators trust
 	hangUp    func()
 }
@@ -51,7 +51,7 @@ func (l *EvidenceLog) read(ctx context.Context, checkpoints string) error {
 		return fmt.Errorf("reading the published checkpoint: %w", err)
 	}
 	if m != nil {
-		l.Published = []evidence.Published{{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}}
+		l.Published = []verify.Published{{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}}
 	}
 	st, err := streams.StreamState(ctx, l.js, l.stream)
 	if err != nil {
@@ -73,9 +73,9 @@ func (l *EvidenceLog) Cosigners() []note.Verifier {
 }
 
 // Checkpoints returns all published checkpoints.
-func (l *EvidenceLog) Checkpoints(ctx context.Context) (list []evidence.Published, err error) {
+func (l *EvidenceLog) Checkpoints(ctx context.Context) (list []verify.Published, err error) {
 	err = streams.EachMessage(ctx, l.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
-		list = append(list, evidence.Published{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)})
+		list = append(list, verify.Published{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)})
 		return nil
 	})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -22,7 +22,7 @@ import (
 type against struct {
 	public       string // checkpoint key
 	keys         []note.Verifier
-	kept         []evidence.Published
+	kept         []verify.Published
 	witnesses    []note.Verifier
 	receipts     []string
 	retired      []events.KeyRetirement
@@ -44,7 +44,7 @@ func (c *Cmd) against() (a against, err error) {
 		if err != nil {
 			return a, err
 		}
-		a.kept = append(a.kept, evidence.Published{Source: path, Text: string(b)})
+		a.kept = append(a.kept, verify.Published{Source: path, Text: string(b)})
 	}
 	for _, key := range c.Witness {
 		v, _, err := witnessKey(key)

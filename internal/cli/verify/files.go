@@ -10,7 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -63,11 +63,11 @@ func (c *Cmd) bundle(io ui.Stdio, a against) error {
 	if c.AtLeast > 0 && int64(rep.Records) < c.AtLeast {
 		return fmt.Errorf("%s holds %d records, not %d", c.Bundle, rep.Records, c.AtLeast)
 	}
-	return c.report(io, []evidence.Report{rep})
+	return c.report(io, []verify.Report{rep})
 }
 
 // bundleBasis describes what a bundle proves by itself.
-func bundleBasis(rep evidence.Report) string {
+func bundleBasis(rep verify.Report) string {
 	if rep.Session != "" {
 		return "rests on: the file and the key alone: each record is in the signed tree, and none before the last one is missing; NOT proved: that the session has no later one"
 	}
@@ -75,10 +75,10 @@ func bundleBasis(rep evidence.Report) string {
 }
 
 // foremost puts findings about the checkpoint first: the others follow from them.
-func foremost(rep *evidence.Report) {
-	slices.SortStableFunc(rep.Findings, func(a, b evidence.Finding) int {
-		rank := func(p evidence.Finding) int {
-			if p.Code == evidence.CodeCheckpoint {
+func foremost(rep *verify.Report) {
+	slices.SortStableFunc(rep.Findings, func(a, b verify.Finding) int {
+		rank := func(p verify.Finding) int {
+			if p.Code == verify.CodeCheckpoint {
 				return 0
 			}
 			return 1
@@ -92,15 +92,15 @@ func (c *Cmd) proof(io ui.Stdio, a against) error {
 	if err := c.offlineKey(&a); err != nil {
 		return err
 	}
-	b, err := ui.ReadSmallFile("--proof", c.Proof, evidence.MaxProofSize)
+	b, err := ui.ReadSmallFile("--proof", c.Proof, verify.MaxProofSize)
 	if err != nil {
 		return err
 	}
-	rep, rec, err := evidence.VerifyProof(evidence.ProofInput{Text: string(b), Space: subject.Space{Prefix: c.Prefix}, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum})
+	rep, rec, err := verify.Proof(verify.ProofInput{Text: string(b), Space: subject.Space{Prefix: c.Prefix}, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Proof, err)
 	}
-	if err := c.report(io, []evidence.Report{rep}); err != nil || c.JSON {
+	if err := c.report(io, []verify.Report{rep}); err != nil || c.JSON {
 		return err
 	}
 	p := ui.NewPrinter(io.Out)
@@ -125,12 +125,12 @@ func (c *Cmd) prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, a
 	if err != nil {
 		return err
 	}
-	rep, _, err := evidence.VerifyProof(evidence.ProofInput{Text: text, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum})
+	rep, _, err := verify.Proof(verify.ProofInput{Text: text, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum})
 	if err != nil {
 		return err
 	}
 	if !rep.OK {
-		return c.report(io, []evidence.Report{rep})
+		return c.report(io, []verify.Report{rep})
 	}
 	if err := atomicfile.Write(c.Out, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("writing the proof: %w", err)
@@ -140,7 +140,7 @@ func (c *Cmd) prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, a
 }
 
 // report prints the reports. It returns an error unless everything is verified.
-func (c *Cmd) report(io ui.Stdio, reports []evidence.Report) error {
+func (c *Cmd) report(io ui.Stdio, reports []verify.Report) error {
 	ok := true
 	p := ui.NewPrinter(io.Out)
 	for _, r := range reports {
@@ -160,7 +160,7 @@ func (c *Cmd) report(io ui.Stdio, reports []evidence.Report) error {
 }
 
 // PrintReport prints the result of a verification for display.
-func PrintReport(p *ui.Printer, r evidence.Report) {
+func PrintReport(p *ui.Printer, r verify.Report) {
 	what := "shard " + ui.Clean(r.Shard, 80)
 	switch {
 	case r.Session != "":
@@ -195,7 +195,7 @@ func PrintReport(p *ui.Printer, r evidence.Report) {
 		return
 	}
 	p.Printf("%s  %s: %d problems in %d records\n", p.Paint(ui.Red, "DOES NOT HOLD"), what, r.Total, r.Records)
-	if r.ByCode[evidence.CodeCheckpoint] > 0 && r.Signed == 0 {
+	if r.ByCode[verify.CodeCheckpoint] > 0 && r.Signed == 0 {
 		p.Printf("    no checkpoint is signed by the key that was given: is it the public key of the installation that this is from? All else may follow from that\n")
 	}
 	for _, problem := range r.Findings {

@@ -5,15 +5,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/cli/ui/uitest"
 )
 
 // Evidence under another key says that first: everything else follows from it.
 func TestAnotherKeyIsSaidFirst(t *testing.T) {
-	rep := evidence.Report{Shard: "GOV@a", Records: 3, Total: 2, ByCode: map[evidence.Code]int{evidence.CodeKeyVouch: 1, evidence.CodeCheckpoint: 1}, Findings: []evidence.Finding{
-		{Code: evidence.CodeKeyVouch, Detail: "not vouched for"}, {Code: evidence.CodeCheckpoint, Field: "checkpoint.txt", Detail: "not signed by a known key"}}}
+	rep := verify.Report{Shard: "GOV@a", Records: 3, Total: 2, ByCode: map[verify.Code]int{verify.CodeKeyVouch: 1, verify.CodeCheckpoint: 1}, Findings: []verify.Finding{
+		{Code: verify.CodeKeyVouch, Detail: "not vouched for"}, {Code: verify.CodeCheckpoint, Field: "checkpoint.txt", Detail: "not signed by a known key"}}}
 	foremost(&rep)
 	var out bytes.Buffer
 	PrintReport(ui.NewPrinter(&out), rep)
@@ -30,6 +30,6 @@ func TestAnotherKeyIsSaidFirst(t *testing.T) {
 
 func TestReportIsHarmless(t *testing.T) {
 	var out bytes.Buffer
-	PrintReport(ui.NewPrinter(&out), evidence.Report{Shard: uitest.Hostile, Session: uitest.Hostile, OK: true})
+	PrintReport(ui.NewPrinter(&out), verify.Report{Shard: uitest.Hostile, Session: uitest.Hostile, OK: true})
 	uitest.Harmless(t, out.String(), 2)
 }

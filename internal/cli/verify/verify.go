@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -76,7 +77,7 @@ func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer log.Close()
-	var reports []evidence.Report
+	var reports []verify.Report
 	if c.Session != "" {
 		reports, err = c.session(ctx, io, l, t.Tenant, log, a)
 	} else {
@@ -90,13 +91,13 @@ func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // session verifies one session: its records are picked from all stored ones, or read from the
 // index if that is impossible or not wanted.
-func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
+func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) (reports []verify.Report, err error) {
 	one, err := l.DB.IsTenantView(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var picked []evidencereader.ProvedSession
-	var whole []evidence.Report
+	var whole []verify.Report
 	if scan := !one && !c.SkipScan; scan {
 		picked, whole, err = c.pickSession(ctx, io, l, tenant, log, a)
 	} else {
@@ -130,7 +131,7 @@ func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 }
 
 // pickSession picks the session from all stored records.
-func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
+func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) ([]evidencereader.ProvedSession, []verify.Report, error) {
 	o := evidencereader.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: ui.CountProgress(io, "verifying"), Workers: c.Workers}
 	if log != nil {
 		o.Published = append(o.Published, log.Published...)
@@ -145,7 +146,7 @@ func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 }
 
 // sessionBasis describes what the verification of a session rests on.
-func (c *Cmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog) string {
+func (c *Cmd) sessionBasis(whole verify.Report, log *system.EvidenceLog) string {
 	text := fmt.Sprintf("rests on: all %d signed records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Signed)
 	if whole.NotSigned > 0 {
 		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.NotSigned)
@@ -158,14 +159,14 @@ func (c *Cmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog) strin
 
 // sessionPart verifies the records of a session in one shard. The additional checks apply to the
 // last of the session's shards.
-func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep evidence.Report, err error) {
+func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep verify.Report, err error) {
 	// The report lists records that cannot be proved.
 	if err := l.AddProofs(ctx, &s); err != nil && !evidencereader.IsDamaged(err) {
 		return rep, err
 	}
-	in := evidence.SessionInput{
+	in := verify.SessionInput{
 		Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(),
-		Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired, Expiries: s.Expiries,
+		Checkpoint: verify.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired, Expiries: s.Expiries,
 	}
 	if last {
 		in.MinRecords, in.Receipts = c.AtLeast, a.receipts
@@ -179,7 +180,7 @@ func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s eviden
 	}
 	var failed error
 	if log.IsOf(s.Shard) && c.CompareLog != 0 {
-		in.Compare = func(r evidence.Row, x *evidence.Examined) {
+		in.Compare = func(r evidence.Row, x *verify.Examined) {
 			m, err := log.Message(ctx, r.Seq)
 			if m != nil {
 				x.CompareLog(r, *m)
@@ -187,23 +188,23 @@ func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s eviden
 			failed = errors.Join(failed, err)
 		}
 	}
-	rep = evidence.VerifySession(in)
+	rep = verify.Session(in)
 	return rep, failed
 }
 
 // cosignedOf adds to the kept checkpoints the newest stored one of a session's shard that a
 // witness signed.
-func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) ([]evidence.Published, error) {
+func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []verify.Published) ([]verify.Published, error) {
 	note, err := l.CosignedCheckpoint(ctx, s.Shard, 0)
 	if err != nil || note == "" {
 		return kept, err
 	}
-	return append(slices.Clone(kept), evidence.Published{Source: "table checkpoints", Text: note}), nil
+	return append(slices.Clone(kept), verify.Published{Source: "table checkpoints", Text: note}), nil
 }
 
 // extensions proves that the newest checkpoint extends the kept ones of its shard. One that
 // cannot be read counts for every shard.
-func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) (list []evidence.Extension, err error) {
+func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []verify.Published) (list []verify.Extension, err error) {
 	newest, err := tree.PeekCheckpoint(s.Checkpoint)
 	if err != nil {
 		return nil, nil // verification reports it
@@ -221,7 +222,7 @@ func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.S
 	return list, nil
 }
 
-func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
+func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, log *system.EvidenceLog, a against) (reports []verify.Report, err error) {
 	switch one, err := l.DB.IsTenantView(ctx); {
 	case err != nil:
 		return nil, err
@@ -229,7 +230,7 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 		return nil, ui.UsageError{Err: errors.New("this database shows one tenant's records, and a shard has everybody's: verify a --session of it, or ask whoever may read all of it")}
 	}
 	published := slices.Clone(a.kept)
-	var history []evidence.Published
+	var history []verify.Published
 	if log == nil {
 		fmt.Fprintln(io.Err, "note: no NATS server named, so neither the published checkpoints nor the log itself are compared")
 	} else {
@@ -278,7 +279,7 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 }
 
 // wholeDatabase adds to the last report the findings about the database as a whole.
-func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.Report) error {
+func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *verify.Report) error {
 	stray, err := l.StrayDerived(ctx)
 	if err != nil {
 		return err
@@ -293,7 +294,7 @@ func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.
 }
 
 // pick lists the incarnations to verify, including those that only a published checkpoint names.
-func (c *Cmd) pick(ctx context.Context, l evidencereader.Reader, published []evidence.Published) ([]string, error) {
+func (c *Cmd) pick(ctx context.Context, l evidencereader.Reader, published []verify.Published) ([]string, error) {
 	if c.Shard != "" {
 		return []string{c.Shard}, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -317,7 +318,7 @@ func (a *approvalStore) recheckErased(ctx context.Context, record []byte) error 
 	var errs []error
 	a.index.eachKey(func(key string, h cachedApproval) {
 		k := sessionsecrets.SessionOfName(h.workflow.Tenant, h.workflow.Session)
-		masked := evidence.MaskedNames(e.Sessions) && evidence.SecretName(h.workflow.Session)
+		masked := evidence.MaskedNames(e.Sessions) && redaction.SecretName(h.workflow.Session)
 		if k.Tenant == e.Tenant && (masked || slices.Contains(e.Sessions, k.Session)) {
 			errs = append(errs, a.withTimeout(ctx, func(ctx context.Context) error { return a.refreshKey(ctx, key) }))
 		}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
@@ -77,8 +77,8 @@ type auditor struct {
 	master      digest.Master
 
 	shard      string
-	builder    *evidence.Builder
-	chain      *evidence.Chain
+	builder    *build.Builder
+	chain      *build.Chain
 	tree       *tree.Tree // with all records made so far
 	keys       *sessionSecrets
 	quarantine *quarantine

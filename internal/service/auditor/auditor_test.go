@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -183,7 +184,7 @@ func TestTheNextBatchIsMadeWhileOneIsStored(t *testing.T) {
 	}
 	p, through := startProxy(t, dsn, "nothing")
 	a := standing(t, flags(n, through, 100))
-	a.chain = evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) {
+	a.chain = build.NewChain(func(evidence.SessionID) (evidence.Head, error) {
 		return evidence.Head{}, errors.New("all heads were asked for")
 	}, 1)
 	log := n.Log()

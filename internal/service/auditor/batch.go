@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/storage"
@@ -18,7 +19,7 @@ import (
 // batch is a run of messages with everything that is stored for them.
 type batch struct {
 	before uint64 // sequence before the first message
-	built  []evidence.Built
+	built  []build.Built
 	rows   []storage.EvidenceRow
 	nodes  []storage.TreeNode
 	tree   *tree.Tree // the tree with the batch
@@ -77,7 +78,7 @@ func (a *auditor) prepareBatch(ctx context.Context, msgs []events.LogMessage) (*
 
 // buildRecords makes the records. It waits for session keys that are not available now; any other
 // error is final.
-func (a *auditor) buildRecords(ctx context.Context, msgs []events.LogMessage) (built []evidence.Built, err error) {
+func (a *auditor) buildRecords(ctx context.Context, msgs []events.LogMessage) (built []build.Built, err error) {
 	a.keys.setContext(ctx)
 	var final error
 	err = a.retry(ctx, "session keys", func() error {
@@ -137,7 +138,7 @@ func (a *auditor) loadHeads(ctx context.Context, msgs []events.LogMessage) error
 	return nil
 }
 
-func evidenceRow(b evidence.Built) storage.EvidenceRow {
+func evidenceRow(b build.Built) storage.EvidenceRow {
 	r := b.Row()
 	return storage.EvidenceRow{
 		Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject, BrokerTime: r.BrokerTime,

@@ -22,7 +22,7 @@ type retentionClasses struct {
 	known         map[string]retention.Classes
 }
 
-// classOf implements evidence.Classes.
+// classOf implements build.Classes.
 func (r *retentionClasses) classOf(tenant, session string) (retention.Class, string) {
 	c, own := r.known[tenant]
 	if !own {

@@ -14,6 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
@@ -27,7 +29,7 @@ type erasureWorker struct {
 	custodyAccess
 	bucket   *retentionBucket
 	messages *messageEraser
-	builder  *evidence.Builder
+	builder  *build.Builder
 	keys     *sessionSecrets // their copies in this auditor's memory
 	master   digest.Master
 }
@@ -254,7 +256,7 @@ func (w *erasureWorker) ownNames(ctx context.Context, tenant string, begun []era
 				if m == nil {
 					continue
 				}
-				if k := w.builder.LogSession(*m); k.Tenant == tenant && evidence.SecretName(k.Session) && !slices.Contains(names, k.Session) {
+				if k := w.builder.LogSession(*m); k.Tenant == tenant && redaction.SecretName(k.Session) && !slices.Contains(names, k.Session) {
 					names = append(names, k.Session)
 				}
 			}

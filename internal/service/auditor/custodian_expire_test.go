@@ -12,8 +12,8 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -44,9 +44,9 @@ func (c *custody) texts() (with, without []string) {
 }
 
 // verified verifies the shard and every session.
-func (c *custody) verified(sessions ...string) evidence.Report {
+func (c *custody) verified(sessions ...string) verify.Report {
 	c.Helper()
-	var rep evidence.Report
+	var rep verify.Report
 	c.step(func(ctx context.Context, k *custodian) {
 		_, key, err := keys.Checkpoint(c.f.Keys)
 		servicetest.OK(c, err)
@@ -60,8 +60,8 @@ func (c *custody) verified(sessions ...string) evidence.Report {
 			servicetest.OK(c, err)
 			s := parts[len(parts)-1]
 			servicetest.OK(c, l.AddProofs(ctx, &s))
-			if one := evidence.VerifySession(evidence.SessionInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Keys: []note.Verifier{v}, Rows: s.Rows,
-				Proofs: s.Proofs, Checkpoint: evidence.Published{Text: s.Checkpoint}, ReceiptKeys: s.Keys, Expiries: s.Expiries}); !one.OK {
+			if one := verify.Session(verify.SessionInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Keys: []note.Verifier{v}, Rows: s.Rows,
+				Proofs: s.Proofs, Checkpoint: verify.Published{Text: s.Checkpoint}, ReceiptKeys: s.Keys, Expiries: s.Expiries}); !one.OK {
 				c.Errorf("session %s: %+v", session, one.Findings)
 			}
 		}
@@ -206,7 +206,7 @@ func TestEvidenceExpires(t *testing.T) {
 			servicetest.OK(t, err)
 		}
 	})
-	if rep := c.verified(); rep.OK || rep.ByCode[evidence.CodeTextMissing] != len(c.of("s2")) {
+	if rep := c.verified(); rep.OK || rep.ByCode[verify.CodeTextMissing] != len(c.of("s2")) {
 		t.Errorf("%+v", rep.ByCode)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -36,29 +36,29 @@ var findingCases = []struct {
 	{"a policy allows what may never be released", func(t *testing.T, n *servicetest.NATS, _ string) {
 		putPolicy(t, n, servicetest.Tenant, "version: 1\nname: mail\nrules:\n  - {name: x, detectors: [github_token], action: allow}\n")
 		n.Publish(servicetest.Runtime, mail("s1"))
-	}, []string{evidence.FindingHeadersWithheld, evidence.FindingRedactionFailed}, nil},
+	}, []string{build.FindingHeadersWithheld, build.FindingRedactionFailed}, nil},
 	{"a policy allows what may be", func(t *testing.T, n *servicetest.NATS, _ string) {
 		putPolicy(t, n, servicetest.Tenant, "version: 1\nname: mail\nrules:\n  - {name: x, detectors: [email], action: allow}\n")
 		n.Publish(servicetest.Runtime, mail("s1"))
-	}, nil, []string{evidence.FindingRedactionFailed}},
+	}, nil, []string{build.FindingRedactionFailed}},
 	{"a body with too many addresses", func(_ *testing.T, n *servicetest.NATS, _ string) {
 		n.Publish(servicetest.Runtime, withBody(addresses(513)))
-	}, []string{evidence.FindingTooMany}, nil},
+	}, []string{build.FindingTooMany}, nil},
 	{"a body with many addresses", func(_ *testing.T, n *servicetest.NATS, _ string) {
 		n.Publish(servicetest.Runtime, withBody(addresses(512)))
-	}, nil, []string{evidence.FindingTooMany}},
+	}, nil, []string{build.FindingTooMany}},
 	{"headers with too many addresses", func(_ *testing.T, n *servicetest.NATS, _ string) {
 		n.Publish(servicetest.Runtime, withHeader(addresses(513)))
-	}, []string{evidence.FindingHeadersWithheld}, nil},
+	}, []string{build.FindingHeadersWithheld}, nil},
 	{"headers with many addresses", func(_ *testing.T, n *servicetest.NATS, _ string) {
 		n.Publish(servicetest.Runtime, withHeader(addresses(512)))
-	}, nil, []string{evidence.FindingHeadersWithheld}},
+	}, nil, []string{build.FindingHeadersWithheld}},
 	{"a session that is named by a token", func(_ *testing.T, n *servicetest.NATS, _ string) {
 		n.Publish(servicetest.Runtime, mail("ghp_"+"0123456789abcdefghijABCDEFGHIJ012345"))
-	}, []string{evidence.FindingSecretInSubject}, nil},
+	}, []string{build.FindingSecretInSubject}, nil},
 	{"a session whose name begins like a token", func(_ *testing.T, n *servicetest.NATS, _ string) {
 		n.Publish(servicetest.Runtime, mail("ghp_cleanup"))
-	}, nil, []string{evidence.FindingSecretInSubject}},
+	}, nil, []string{build.FindingSecretInSubject}},
 }
 
 func addresses(count int) (list []string) {

@@ -16,8 +16,8 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/examples"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
@@ -143,7 +143,7 @@ func holds(t *testing.T, n *servicetest.NATS, dsn string) {
 	v, err := keys.CheckpointVerifier(n.Keys, "")
 	servicetest.OK(t, err)
 	rep, err := l.Verify(t.Context(), shard, evidencereader.VerifyOptions{
-		Keys: []note.Verifier{v}, MinRecords: int64(want), Published: []evidence.Published{{Source: "NATS", Text: string(published.Body)}},
+		Keys: []note.Verifier{v}, MinRecords: int64(want), Published: []verify.Published{{Source: "NATS", Text: string(published.Body)}},
 	})
 	servicetest.OK(t, err)
 	cp, err := tree.PeekCheckpoint(string(published.Body))

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
@@ -18,7 +18,7 @@ func (a *auditor) startCounting(ctx context.Context, position uint64) error {
 	if err != nil {
 		return fmt.Errorf("counting the evidence: %w", err)
 	}
-	a.metrics = a.env.Metrics.Auditor(a.flags.Stream, evidence.Detectors())
+	a.metrics = a.env.Metrics.Auditor(a.flags.Stream, redaction.DetectorNames())
 	a.metrics.Resumed(position, sequences)
 	a.metrics.Follow(daemon.StreamHead(a.js, a.flags.Stream))
 	return nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -74,7 +74,7 @@ func lastPart(text string) bool {
 
 // storeBodies stores the bytes of messages with a record that has none, before the evidence is stored.
 // It skips messages that it sees again after a crash or a lost acknowledgement.
-func (q *quarantine) storeBodies(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
+func (q *quarantine) storeBodies(ctx context.Context, msgs []events.LogMessage, built []build.Built) error {
 	if q.ambiguous {
 		if err := q.readNewest(ctx); err != nil {
 			return err
@@ -101,7 +101,7 @@ func (q *quarantine) storeBodies(ctx context.Context, msgs []events.LogMessage, 
 
 // splitMessage returns the copies of one message: several if the body is so large that the
 // headers do not fit.
-func (q *quarantine) splitMessage(b evidence.Built, m events.LogMessage) (out []streams.Msg) {
+func (q *quarantine) splitMessage(b build.Built, m events.LogMessage) (out []streams.Msg) {
 	most := max(1, int(q.nc.MaxPayload())-quarantineHeaderBytes)
 	parts := max(1, (len(m.Body)+most-1)/most)
 	for i := range parts {

@@ -29,7 +29,7 @@ type tenantPolicy struct {
 	err    error
 }
 
-// policyOf implements evidence.Policies.
+// policyOf implements build.Policies.
 func (r *redactionPolicies) policyOf(tenant string) (*redaction.Policy, error) {
 	p, own := r.known[tenant]
 	if !own {

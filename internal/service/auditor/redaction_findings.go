@@ -7,6 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -17,23 +18,23 @@ type redactionFinding struct {
 }
 
 var redactionFindings = map[string]redactionFinding{
-	evidence.FindingRedactionFailed: {events.SeverityHigh, "A body could not be redacted and was withheld from the evidence; its bytes are in the quarantine.",
+	build.FindingRedactionFailed: {events.SeverityHigh, "A body could not be redacted and was withheld from the evidence; its bytes are in the quarantine.",
 		"See whether the tenant's redaction policy can be used (countersign doctor); otherwise look at the message in the quarantine.",
 		"a message, and the tenant's redaction policy"},
-	evidence.FindingTooMany: {events.SeverityMedium, "A body held more secrets, or more that looked like secrets, than one record may have, and was withheld from the evidence; its bytes are in the quarantine.",
+	build.FindingTooMany: {events.SeverityMedium, "A body held more secrets, or more that looked like secrets, than one record may have, and was withheld from the evidence; its bytes are in the quarantine.",
 		"Ask the publisher what it sends. Text like this can be meant to keep a body out of the evidence.",
 		"the body of a message"},
-	evidence.FindingHeadersWithheld: {events.SeverityMedium, "The headers of a message could not be redacted and were withheld from the evidence.",
+	build.FindingHeadersWithheld: {events.SeverityMedium, "The headers of a message could not be redacted and were withheld from the evidence.",
 		"Look at the message in the log while it has it, and at the tenant's redaction policy.",
 		"the headers of a message, and the tenant's redaction policy"},
-	evidence.FindingSecretInSubject: {events.SeverityHigh, "The name of a session or of an event's type holds a secret or a value that was redacted elsewhere. It stands in subjects of the log, which subscribers see.",
+	build.FindingSecretInSubject: {events.SeverityHigh, "The name of a session or of an event's type holds a secret or a value that was redacted elsewhere. It stands in subjects of the log, which subscribers see.",
 		"Change the secret, and have the publisher name its sessions otherwise.",
 		"the subject of an event, and what was redacted in the event"},
 }
 
 // reportRedaction writes findings about failed redactions before the evidence is stored. After a
 // crash the same findings, with the same ids, may be written again; none is missing.
-func (a *auditor) reportRedaction(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
+func (a *auditor) reportRedaction(ctx context.Context, msgs []events.LogMessage, built []build.Built) error {
 	var out []streams.Msg
 	for i, b := range built {
 		for _, code := range b.RedactionFindings {
@@ -59,7 +60,7 @@ func (a *auditor) findingMessage(code string, m events.LogMessage, rec evidence.
 		FindingID: fmt.Sprintf("%s-%s-%d", code, a.shard, m.Seq), Rule: code, Severity: about.severity, Tenant: rec.Tenant, Session: rec.Session,
 		EventIDs: []string{}, Seqs: []uint64{m.Seq}, Explanation: about.explains, Remedy: about.help, DetectedAt: events.At(m.Time),
 	}
-	if code == evidence.FindingSecretInSubject {
+	if code == build.FindingSecretInSubject {
 		f.Session = "" // the name is the secret: do not repeat it
 	}
 	body, err := events.Encode(f)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -94,7 +95,7 @@ func TestABrokenPolicyWithholdsAndIsAFinding(t *testing.T) {
 	servicetest.Eventually(t, "all is audited, findings too", func() bool { return len(ofKind(n, "gov.findings.")) > 0 && signedUp(n) == len(n.Log()) })
 	holds(t, n, dsn)
 	rec := records(t, dsn, "s1")[0]
-	if rec.Reason != evidence.ReasonRedactionFailed || string(rec.Body) != "null" {
+	if rec.Reason != build.ReasonRedactionFailed || string(rec.Body) != "null" {
 		t.Errorf("%+v", rec)
 	}
 	findings := ofKind(n, "gov.findings.acme.high.s1")

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -38,7 +39,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 		return err
 	}
 	a.shard = streams.EpochName(a.flags.Stream, state.Created)
-	if a.builder, err = evidence.NewBuilder(a.shard, a.flags.Space()); err != nil {
+	if a.builder, err = build.NewBuilder(a.shard, a.flags.Space()); err != nil {
 		return err
 	}
 	a.redaction, a.classes = &redactionPolicies{}, &retentionClasses{}
@@ -46,7 +47,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if err = errors.Join(a.loadRedaction(ctx), a.loadClasses(ctx)); err != nil {
 		return err
 	}
-	a.chain = evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	a.chain = build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	if a.keys, err = newSessionSecrets(ctx, a.js, a.master); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func newSessionSecrets(ctx context.Context, js jetstream.JetStream, master diges
 // setContext sets the context with which the next batch requests keys.
 func (s *sessionSecrets) setContext(ctx context.Context) { s.ctx = ctx }
 
-// TenantKey implements evidence.Keys.
+// TenantKey implements build.Keys.
 func (s *sessionSecrets) TenantKey(tenant string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *sessionSecrets) TenantKey(tenant string) []byte {
 	return key
 }
 
-// SessionSecret implements evidence.Keys.
+// SessionSecret implements build.Keys.
 func (s *sessionSecrets) SessionSecret(tenant, session string) ([]byte, error) {
 	key, err := s.GetOrCreate(s.ctx, evidence.SessionID{Tenant: tenant, Session: session})
 	return key.Raw, err

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 )
 
 var recordKinds = []string{evidence.KindRequest, evidence.KindEvent, evidence.KindDecision, evidence.KindCall, evidence.KindFinding,
@@ -71,7 +72,7 @@ func (a *Auditor) Resumed(last, sequences uint64) {
 // Stored reports that a batch is durable. before is the sequence at which the evidence ended.
 // Sequences between before and the batch's last one that are not in the batch are counted as
 // lost.
-func (a *Auditor) Stored(before uint64, batch []evidence.Built, begun time.Time) {
+func (a *Auditor) Stored(before uint64, batch []build.Built, begun time.Time) {
 	if a == nil || len(batch) == 0 {
 		return
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
 )
 
 // sample is one line of the text format.
@@ -124,7 +125,7 @@ func everything(text string) *Registry {
 	c.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 14, now.Add(-2 * time.Second), nil })
 	u := r.Auditor("GOV", []string{"jwt"})
 	u.Resumed(100, 100)
-	u.Stored(100, []evidence.Built{
+	u.Stored(100, []build.Built{
 		{Record: evidence.Record{Seq: 101, Kind: text, Tenant: text, Session: text, Subject: text, Redactions: []evidence.Redaction{{Path: text, Detector: text}}}, Canonical: []byte("1234")},
 		{Record: evidence.Record{Seq: 102, Kind: evidence.KindEvent, Redactions: []evidence.Redaction{{Detector: "jwt"}}}, Canonical: []byte("12"), Quarantine: true},
 	}, now.Add(-time.Second))
@@ -257,9 +258,9 @@ func TestNobodyLooks(t *testing.T) {
 }
 
 func TestLost(t *testing.T) {
-	built := func(seqs ...uint64) (list []evidence.Built) {
+	built := func(seqs ...uint64) (list []build.Built) {
 		for _, s := range seqs {
-			list = append(list, evidence.Built{Record: evidence.Record{Seq: s, Kind: evidence.KindEvent}})
+			list = append(list, build.Built{Record: evidence.Record{Seq: s, Kind: evidence.KindEvent}})
 		}
 		return list
 	}

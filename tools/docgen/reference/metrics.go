@@ -1,7 +1,7 @@
 package reference
 
 import (
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
 
@@ -10,7 +10,7 @@ func metricFamilies(_ string, p *text) error {
 	p.line("starts. Every label has a fixed list of values; a value that is not in it counts as `other`.\n")
 	values := map[string]string{
 		"service": "`admitter`, `correlator`, `auditor`", "shard": "the name of the shard's stream",
-		"rule": "the rules of [rules.md](rules.md)", "detector": quoted(evidence.Detectors()...),
+		"rule": "the rules of [rules.md](rules.md)", "detector": quoted(redaction.DetectorNames()...),
 	}
 	of, rows := "", [][]string(nil)
 	flush := func() {

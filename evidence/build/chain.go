@@ -1,0 +1,197 @@
+package build
+
+import (
+	"fmt"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// HeadFunc fetches the stored head of a session, or the zero Head when the session has
+// no record yet.
+type HeadFunc func(evidence.SessionID) (evidence.Head, error)
+
+// Chain holds the heads of sessions while batches are built. The heads of a batch are
+// staged until Commit; after a failed insert, Rollback drops them. A Chain is not safe for
+// concurrent use.
+type Chain struct {
+	load   HeadFunc
+	limit  int
+	heads  map[evidence.SessionID]evidence.Head
+	staged map[evidence.SessionID]evidence.Head
+}
+
+// NewChain makes a chain that asks load for heads it does not hold. It holds
+// about limit heads between batches; zero means 100 000.
+func NewChain(load HeadFunc, limit int) *Chain {
+	if limit <= 0 {
+		limit = 100_000
+	}
+	return &Chain{load: load, limit: limit, heads: map[evidence.SessionID]evidence.Head{}, staged: map[evidence.SessionID]evidence.Head{}}
+}
+
+// MissingHeads lists the sessions of keys that have no head in c, each once. The caller can
+// fetch these heads in one query and pass them to PutHead.
+func (c *Chain) MissingHeads(keys []evidence.SessionID) []evidence.SessionID {
+	var out []evidence.SessionID
+	seen := map[evidence.SessionID]bool{}
+	for _, k := range keys {
+		if _, held := c.heads[k]; k.Session != "" && !held && !seen[k] {
+			seen[k] = true
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// PutHead stores a head that the caller read from the store.
+func (c *Chain) PutHead(k evidence.SessionID, h evidence.Head) { c.heads[k] = h }
+
+// Head returns the current head of a session: the staged one if there is one, otherwise
+// the stored one.
+func (c *Chain) Head(k evidence.SessionID) (evidence.Head, error) {
+	if k.Session == "" {
+		return evidence.Head{}, nil
+	}
+	if h, ok := c.staged[k]; ok {
+		return h, nil
+	}
+	if h, ok := c.heads[k]; ok {
+		return h, nil
+	}
+	h, err := c.load(k)
+	if err != nil {
+		return evidence.Head{}, fmt.Errorf("the head of session %.64q: %w", k.Session, err)
+	}
+	c.heads[k] = h
+	return h, nil
+}
+
+func (c *Chain) stageHead(k evidence.SessionID, h evidence.Head) {
+	if k.Session != "" {
+		c.staged[k] = h
+	}
+}
+
+// Commit makes the staged heads the stored ones. The caller calls it when the batch is
+// durable.
+func (c *Chain) Commit() {
+	if len(c.heads)+len(c.staged) > c.limit {
+		clear(c.heads)
+	}
+	for k, h := range c.staged {
+		c.heads[k] = h
+	}
+	clear(c.staged)
+}
+
+// Rollback drops the staged heads. It drops all other heads too, because it is unknown
+// what was stored.
+func (c *Chain) Rollback() {
+	clear(c.staged)
+	clear(c.heads)
+}
+
+// BuildBatch makes the records of consecutive messages and stages their heads
+// in c. On an error nothing of the batch is staged.
+func (b *Builder) BuildBatch(c *Chain, msgs []events.LogMessage, keys Keys) ([]Built, error) {
+	return b.BuildParts(c, msgs, keys, 1, func(parts []func()) { parts[0]() })
+}
+
+// BuildParts is BuildBatch split into independent parts. All records of a session are made
+// in one part, in their order. run must call every part, on any goroutine, and return
+// when all calls have returned. With more than one part, keys must be safe for concurrent
+// use.
+func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, parts int, run func(parts []func())) ([]Built, error) {
+	w := b.getWorkspace()
+	defer b.workspaces.Put(w)
+	subjects, scopes := make([]recordScope, len(msgs)), make([]evidence.SessionID, len(msgs))
+	heads := make(map[evidence.SessionID]evidence.Head, len(msgs)/4)
+	for i, m := range msgs {
+		if i > 0 && m.Seq != msgs[i-1].Seq+1 {
+			return nil, fmt.Errorf("%w: %d follows %d", ErrOrder, m.Seq, msgs[i-1].Seq)
+		}
+		var err error
+		if subjects[i], err = b.readScope(w, m, keys); err != nil {
+			return nil, fmt.Errorf("record %d: %w", m.Seq, err)
+		}
+		scopes[i] = subjects[i].Key
+		if _, known := heads[scopes[i]]; known || scopes[i].Session == "" {
+			continue
+		}
+		head, err := c.Head(scopes[i])
+		if err != nil {
+			return nil, err
+		}
+		heads[scopes[i]] = head
+	}
+	built := make([]Built, len(msgs))
+	work := make([]batchPart, max(1, parts))
+	calls := make([]func(), len(work))
+	for p := range work {
+		work[p] = batchPart{b: b, keys: keys, msgs: msgs, subjects: subjects, scopes: scopes, headsBefore: heads, built: built, headsAfter: map[evidence.SessionID]evidence.Head{}}
+		calls[p] = work[p].buildRecords
+	}
+	for i, k := range scopes {
+		p := &work[partOf(k, i, len(work))]
+		p.indexes = append(p.indexes, i)
+	}
+	run(calls)
+	for i := range work {
+		if work[i].err != nil {
+			return nil, work[i].err
+		}
+	}
+	for i := range work {
+		for k, h := range work[i].headsAfter {
+			c.stageHead(k, h)
+		}
+	}
+	return built, nil
+}
+
+// partOf returns the part that builds message i. All messages of a session have the same
+// part.
+func partOf(k evidence.SessionID, i, parts int) int {
+	if k.Session == "" {
+		return i % parts
+	}
+	h := uint32(2166136261) // FNV-1a
+	for _, s := range [...]string{k.Tenant, "\x00", k.Session} {
+		for j := 0; j < len(s); j++ {
+			h = (h ^ uint32(s[j])) * 16777619
+		}
+	}
+	return int(h % uint32(parts))
+}
+
+// batchPart is one part of a batch. It reads what all parts share and writes only its own
+// elements of built.
+type batchPart struct {
+	b           *Builder
+	keys        Keys
+	msgs        []events.LogMessage
+	subjects    []recordScope
+	scopes      []evidence.SessionID
+	headsBefore map[evidence.SessionID]evidence.Head // of the sessions before the batch
+	built       []Built
+	indexes     []int                                // the messages of this part
+	headsAfter  map[evidence.SessionID]evidence.Head // of its sessions, after it
+	err         error
+}
+
+func (p *batchPart) buildRecords() {
+	w := p.b.getWorkspace()
+	defer p.b.workspaces.Put(w)
+	for _, i := range p.indexes {
+		key := p.scopes[i]
+		head, begun := p.headsAfter[key]
+		if !begun {
+			head = p.headsBefore[key]
+		}
+		if p.built[i], p.err = p.b.buildRecord(w, p.subjects[i], p.msgs[i], head, p.keys); p.err != nil {
+			return
+		}
+		p.headsAfter[key] = p.built[i].Head()
+	}
+}

@@ -1,0 +1,120 @@
+package build_test
+
+import (
+	"bytes"
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
+	"github.com/countersign-dev/countersign/evidence/internal/redact"
+	"github.com/countersign-dev/countersign/evidence/internal/scope"
+)
+
+// bothWays builds a record the way it is built, and the long way only.
+func bothWays(t *testing.T, b *build.Builder, m events.LogMessage) build.Built {
+	t.Helper()
+	long := *b
+	long.SetDocument(redact.Document)
+	keys := &evidencetest.TestKeys{}
+	want, wantErr := long.Build(m, evidence.Head{Index: 3}, keys)
+	got, err := b.Build(m, evidence.Head{Index: 3}, keys)
+	if (err == nil) != (wantErr == nil) || !bytes.Equal(got.Canonical, want.Canonical) || got.Hash != want.Hash {
+		t.Fatalf("short %s, %v\nlong  %s, %v", got.Canonical, err, want.Canonical, wantErr)
+	}
+	if err == nil && got.Hash != evidence.HashRecord(got.Canonical) {
+		t.Fatal("the hash is not of the text")
+	}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(evidence.Record{})); d != "" {
+		t.Fatal(d)
+	}
+	return got
+}
+
+func shortMessages(f *evidencetest.Fixture) (list []events.LogMessage) {
+	s := subject.Space{}
+	call := events.Call{CallID: "c-1", Tenant: "acme", Source: "runtime-1", Protocol: "agenthook", Session: "sess-a", Occurrence: 1, State: events.CallCompleted,
+		Timeline: []events.TimelineEntry{{Step: "requested", Seq: 3, At: events.At(evidencetest.Start)}}, Claimed: &events.CallClaim{}}
+	signed := map[string][]string{events.HeaderSignature: {"eyJh..abc_-9"}, "Nats-Batch-Id": {"x"}, "ce-id": {"1"}}
+	for _, m := range []events.LogMessage{
+		{Subject: evidencetest.EventSubject, Body: []byte(evidencetest.PlainEvent), Header: map[string][]string{"ce-id": {"1"}, "ce-type": {"x", "y"}}},
+		{Subject: evidencetest.EventSubject, Body: []byte(evidencetest.SecretEvent), Header: map[string][]string{"Authorization": {"Bearer aB3dE5gH7jK9mN1pQ3sT5"}}},
+		{Subject: evidencetest.EventSubject, Body: []byte(evidencetest.PlainEvent), Header: map[string][]string{"X-Note": {"dana@acme.example"}, "~odd": {"\xff"}}},
+		{Subject: evidencetest.EventSubject, Body: []byte(`{"note":"Tr0ub4dor&3 again"}`), Header: map[string][]string{"X-Password": {"Tr0ub4dor&3"}}},
+		{Subject: evidencetest.EventSubject, Body: []byte(`{"specversion":"1.0","id":"1","source":"x","type":"y"}`), Header: map[string][]string{"Content-Type": {"application/cloudevents+json"}}},
+		{Subject: evidencetest.EventSubject, Body: []byte(`not JSON`)},
+		{Subject: "gov.events.acme.r.aana.s.x", Body: []byte(`{"id":"customer_4f8a2e7d9b"}`), Header: map[string][]string{"X-Ref": {"customer_4f8a2e7d9b"}}},
+		{Subject: "elsewhere", Body: []byte(`{}`)},
+		{Subject: s.Call("acme", "open", "sess-a"), Body: f.Encode(call), Header: signed},
+		{Subject: s.Call("acme", "open", "sess-a"), Body: append([]byte(" "), f.Encode(call)...)},
+		{Subject: s.Call("acme", "open", "sess-a"), Body: []byte(`{"call_id":"x","note":"dana@acme.example"}`)},
+		{Subject: s.Call("acme", "open", "sess-a"), Body: []byte(`{"agent":"dana@acme.example","call_id":"x"}`)},
+		{Subject: s.Control("GOV", events.ControlCursor), Body: f.Encode(events.Cursor{Shard: evidencetest.Shard, Consumed: 7, Writer: "w"})},
+		{Subject: s.Control("GOV", events.ControlTick), Body: f.Encode(events.Tick{Shard: evidencetest.Shard, Due: events.At(evidencetest.Start)})},
+		{Subject: s.Control("GOV", events.ControlCursor), Body: []byte(`{"shard":1}`)},
+		{Subject: s.Finding("acme", "high", "sess-a"), Body: f.Encode(events.Finding{FindingID: "f", Rule: "x", Explanation: "mail to dana@acme.example"})},
+		{Subject: s.Decision("acme", "allow", "sess-a"), Body: f.Encode(events.Decision{DecisionID: "d", Tenant: "acme", Reasons: []events.Reason{}}), Header: signed},
+		{Subject: s.Decision("acme", "allow", "sess-a"), Body: []byte(`[]`), Header: signed},
+	} {
+		m.Seq, m.Time = 7, evidencetest.Start
+		list = append(list, m)
+	}
+	return list
+}
+
+func TestShortWayMakesTheSameRecord(t *testing.T) {
+	f, strict := evidencetest.New(t), evidencetest.NewWithPolicy(t, evidencetest.SamplePolicy)
+	for _, m := range shortMessages(f) {
+		bothWays(t, f.Builder, m)
+		bothWays(t, strict.Builder, m)
+	}
+	again := shortMessages(f)[0] // a record does not change when the next one is made
+	first := bothWays(t, f.Builder, again)
+	text := string(first.Canonical)
+	again.Body = bytes.ReplaceAll(again.Body, []byte("a"), []byte("b"))
+	bothWays(t, f.Builder, again)
+	if string(first.Canonical) != text || !bytes.Contains(first.Canonical, first.Record.Body) {
+		t.Error("a record shares memory with another")
+	}
+}
+
+// The usual records take the short way: that is all that it is for.
+func TestOwnRecordsTakeTheShortWay(t *testing.T) {
+	f := evidencetest.New(t)
+	f.Session()
+	for _, m := range f.Messages {
+		sc := scope.Of(subject.Space{}, m.Subject)
+		if _, ours := build.ServiceRecordShapes[sc.Kind+"/"+sc.Member]; ours && !build.IsCanonicalServiceRecord(sc, m.Body, nil) {
+			t.Errorf("%s goes the long way:\n%s", m.Subject, m.Body)
+		}
+	}
+	if m := shortMessages(f)[8]; !build.IsCanonicalServiceRecord(scope.Of(subject.Space{}, m.Subject), m.Body, nil) {
+		t.Errorf("a call goes the long way:\n%s", m.Body)
+	}
+}
+
+func FuzzShortWay(f *testing.F) {
+	fx, loose := evidencetest.New(f), evidencetest.NewWithPolicy(f, evidencetest.SamplePolicy)
+	for _, m := range shortMessages(fx) {
+		f.Add(m.Subject, m.Body, "X-Note", "x")
+	}
+	f.Fuzz(func(t *testing.T, subj string, body []byte, name, value string) {
+		m := events.LogMessage{Seq: 7, Time: evidencetest.Start, Subject: subj, Body: body, Header: map[string][]string{name: {value}}}
+		bothWays(t, fx.Builder, m)
+		bothWays(t, loose.Builder, m)
+	})
+}
+
+func TestRecordSignatureForm(t *testing.T) {
+	form := regexp.MustCompile(`^[A-Za-z0-9_-]+\.\.[A-Za-z0-9_-]+(~[0-9]+~[0-9]+~[A-Za-z0-9_-]+)?$`)
+	for _, s := range []string{"", "..", "a..b", "a..", "..b", "a.b", "a...b", "a..b..c", "a..b~1~2~c", "a..b~1~2", "a..b~1~2~", "a..b~~2~c", "a..b~1~x~c", "a..b~1~2~c~d", "a..b\n", "a..b c", "~", "a~..b", "a..b~1"} {
+		if got, want := build.IsRecordSignature(s), form.MatchString(s); got != want {
+			t.Errorf("%q: %v, want %v", s, got, want)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package canonical_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence/internal/canonical"
+	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
+	"github.com/gowebpki/jcs"
+)
+
+// What the scanner takes is canonical, and what it ought to know it takes.
+func TestScannerValues(t *testing.T) {
+	for _, text := range evidencetest.SampleTexts {
+		whole := `[` + text + `]` // numbers need something behind them
+		s := &canonical.Scanner{Text: []byte(whole)}
+		_, took := s.ScanValue()
+		got := utf8.ValidString(text) && took && s.AtEnd()
+		canonical, err := strictjson.CanonicalBytes([]byte(whole))
+		want := err == nil && string(canonical) == whole
+		if got && !want {
+			t.Errorf("%q is taken, and is not canonical", text)
+		}
+		long := strings.ContainsAny(text, "eEדּ") || strings.HasPrefix(text, `{"\n"`) || len(text) > 150 || strings.HasPrefix(text, "9007") || strings.HasPrefix(text, "1000000")
+		if want && !got && !long {
+			t.Errorf("%q is left to the long way", text)
+		}
+	}
+}
+
+func TestFixedTime(t *testing.T) {
+	from := time.Date(1969, 12, 30, 0, 0, 0, 0, time.UTC).Unix()
+	to := time.Date(2405, 1, 2, 0, 0, 0, 0, time.UTC).Unix()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		at := time.Unix(from+rng.Int64N(to-from), rng.Int64N(1e9)).UTC()
+		sec, ns, ok := canonical.FixedTime([]byte(events.At(at).String()))
+		if ok != (at.Year() >= 1970) || ok && (sec != at.Unix() || ns != int64(at.Nanosecond())) {
+			t.Fatalf("%s: %d.%d %v", at, sec, ns, ok)
+		}
+	}
+	for _, bad := range []string{"", "2026-02-29T00:00:00.000000000Z", "2026-13-01T00:00:00.000000000Z", "2026-00-01T00:00:00.000000000Z", "2026-01-00T00:00:00.000000000Z",
+		"2026-01-32T00:00:00.000000000Z", "2026-04-31T00:00:00.000000000Z", "2026-01-01T24:00:00.000000000Z", "2026-01-01T00:60:00.000000000Z", "2026-01-01T00:00:60.000000000Z",
+		"2026-01-01t00:00:00.000000000Z", "2026-01-01T00:00:00.00000000Z", "2026-01-01T00:00:00,000000000Z", "2100-02-29T00:00:00.000000000Z"} {
+		if _, _, ok := canonical.FixedTime([]byte(bad)); ok {
+			t.Errorf("%q is a time", bad)
+		}
+	}
+}
+
+// Following a pointer through the text finds what following it through the tree
+// does.
+func TestLocateIsResolve(t *testing.T) {
+	doc := []byte(`{"a":{"":1,"b/c":["x",null,{"d":"\"q\"\n"}],"~":"y","é":"z"},"n":null,"s":"","x":[[],{}]}`)
+	var tree any
+	evidencetest.Must(t, json.Unmarshal(doc, &tree))
+	for _, pointer := range []string{"", "/", "a", "/a", "/a/", "/a/b~1c", "/a/b~1c/0", "/a/b~1c/1", "/a/b~1c/2/d", "/a/b~1c/3", "/a/b~1c/-1", "/a/b~1c/00", "/a/~0", "/a/é", "/n", "/n/x", "/s", "/s/x",
+		"/x/0", "/x/0/0", "/x/1/a", "/zz", "/a/zz"} {
+		want, wantLast, wantOK := canonical.ResolvePointer(tree, pointer)
+		got, last, ok := canonical.Locate(doc, pointer)
+		switch want.(type) {
+		case string, nil:
+		default:
+			want = false
+		}
+		if !ok {
+			got = want
+		}
+		if ok != wantOK || ok && (last != wantLast || got != want) {
+			t.Errorf("%q: %v %q %v, want %v %q %v", pointer, got, last, ok, want, wantLast, wantOK)
+		}
+	}
+}
+
+func TestCanonicalAgreesWithOthers(t *testing.T) {
+	for _, text := range []string{
+		`null`, `true`, `-0`, `0.50`, `1e3`, `1E-7`, `123456789.125`, `9007199254740992`, `-1`, `[]`, `{}`, `[1,"a",null,{"b":[false]}]`,
+		`"\u0000\u001f\u007f\u0080\u2028<>&\/\"\\\b\f\n\r\t€😀"`, `{"€":1,"\r":2,"דּ":3,"1":4,"😀":5,"\u0080":6,"ö":7,"":8}`,
+		evidencetest.PlainEvent, evidencetest.SecretEvent,
+	} {
+		tree, err := strictjson.Parse([]byte(text), strictjson.DefaultLimits)
+		evidencetest.Must(t, err)
+		got, err := canonical.Append(nil, tree)
+		evidencetest.Must(t, err)
+		want, err := strictjson.CanonicalBytes([]byte(text))
+		evidencetest.Must(t, err)
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: %s, strictjson says %s", text, got, want)
+		}
+		if strings.ContainsAny(text[:1], "[{") { // the oracle takes objects and arrays only
+			oracle, err := jcs.Transform([]byte(text))
+			evidencetest.Must(t, err)
+			if !bytes.Equal(got, oracle) {
+				t.Errorf("%s: %s, jcs says %s", text, got, oracle)
+			}
+		}
+	}
+	if _, err := canonical.Append(nil, struct{}{}); err == nil {
+		t.Error("a struct passed")
+	}
+}

@@ -1,0 +1,4 @@
+package canonical
+
+// ResolvePointer is what Locate is compared with.
+var ResolvePointer = resolvePointer

@@ -1,0 +1,4 @@
+package view
+
+// ScanDecision is the part of ReadDecision for the common form.
+var ScanDecision = scanDecision

@@ -1,0 +1,161 @@
+package view_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
+	"github.com/countersign-dev/countersign/evidence/internal/view"
+)
+
+// agree checks that what scanRecord finds is what ParseRecord finds.
+func agree(t *testing.T, raw []byte) (scanned bool) {
+	t.Helper()
+	v, ok := view.ScanRecord(raw)
+	if !ok {
+		return false
+	}
+	rec, err := evidence.ParseRecord(raw)
+	if err != nil {
+		t.Fatalf("scanned, but: %v\n%s", err, raw)
+	}
+	prev := "null"
+	if v.Prev != nil {
+		prev = string(v.Prev)
+	}
+	index := "null"
+	if v.Indexed {
+		index = fmt.Sprint(v.Index)
+	}
+	for name, pair := range map[string][2]string{
+		"body": {string(v.Body), string(rec.Body)}, "shard": {string(v.Shard), rec.Shard}, "tenant": {string(v.Tenant), rec.Tenant},
+		"session": {string(v.Session), rec.Session}, "subject": {string(v.Subject), rec.Subject}, "kind": {string(v.Kind), rec.Kind},
+		"digest": {string(v.BodyDigest), rec.BodyDigest}, "reason": {string(v.Reason), rec.Reason}, "seq": {fmt.Sprint(v.Seq), fmt.Sprint(rec.Seq)},
+		"index": {index, orNull(rec.SessionIndex)}, "prev": {prev, orNull(rec.SessionPrev)},
+		"time":      {time.Unix(v.BrokerSeconds, v.BrokerNanos).UTC().String(), rec.BrokerTime.Time.String()},
+		"signature": {string(v.Signature), view.HeaderValue(rec.Headers, events.HeaderSignature)}, "id": {string(v.DecisionID), view.HeaderValue(rec.Headers, events.HeaderDecisionID)},
+		"redactions": {fmt.Sprint(v.Redactions), fmt.Sprint(rec.Redactions)}, "headless": {fmt.Sprint(v.NoHeaders), fmt.Sprint(len(rec.Headers) == 0)},
+	} {
+		if pair[0] != pair[1] {
+			t.Fatalf("%s: scanned %q, parsed %q\n%s", name, pair[0], pair[1], raw)
+		}
+	}
+	return true
+}
+
+func orNull[T any](p *T) string {
+	if p == nil {
+		return "null"
+	}
+	return fmt.Sprint(*p)
+}
+
+// Every record of the sample session goes the short way, but for those with
+// escapes where they are rare.
+func TestScanRecordTakesWhatBuildersWrite(t *testing.T) {
+	f := evidencetest.New(t)
+	f.Session()
+	for _, b := range f.Built {
+		if !agree(t, b.Canonical) {
+			t.Errorf("%d goes the long way:\n%s", b.Record.Seq, b.Canonical)
+		}
+	}
+	for _, d := range f.Built {
+		if d.Record.Kind == evidence.KindDecision {
+			if _, ok := view.ScanDecision(d.Record.Body); !ok {
+				t.Errorf("%d: the decision goes the long way:\n%s", d.Record.Seq, d.Record.Body)
+			}
+		}
+	}
+}
+
+func FuzzScanRecord(f *testing.F) {
+	fx := evidencetest.New(f)
+	fx.Session()
+	for _, b := range fx.Built {
+		f.Add(b.Canonical, -1, byte(0))
+	}
+	for _, text := range evidencetest.SampleTexts {
+		f.Add(bytes.Replace(fx.Built[9].Canonical, fx.Built[9].Record.Body, []byte(text), 1), 3, byte('0'))
+	}
+	f.Add(bytes.Replace(fx.Built[9].Canonical, []byte(`"redactions":[]`), []byte(`"redactions":[{"action":"mask","commitment":"x","detector":"y","path":"/body","policy":"z"}]`), 1), 0, byte(0))
+	f.Add(bytes.Replace(fx.Built[9].Canonical, []byte(`"redactions":[]`), []byte(`"redactions":[{"action":"","commitment":"x","detector":"y","path":"/body","policy":""}]`), 1), 0, byte(0))
+	f.Add(bytes.Replace(fx.Built[9].Canonical, []byte(`,"redactions"`), []byte(`,"reason":"","redactions"`), 1), 0, byte(0))
+	f.Fuzz(func(t *testing.T, text []byte, at int, with byte) {
+		agree(t, text)
+		if at >= 0 && at < len(text) {
+			changed := bytes.Clone(text)
+			changed[at] = with
+			agree(t, changed)
+		}
+	})
+}
+
+func FuzzScanDecision(f *testing.F) {
+	fx := evidencetest.New(f)
+	fx.Session()
+	for _, b := range fx.Built {
+		if b.Record.Kind == evidence.KindDecision {
+			f.Add([]byte(b.Record.Body))
+		}
+	}
+	f.Add(fx.Encode(events.Decision{DecisionID: "a", Occurrence: -3, Policy: &events.PolicyRef{Name: "x", Revision: 7}, Mandate: &events.MandateRef{}, Approval: &events.ApprovalRef{RequestedAt: events.At(evidencetest.Start)},
+		Reasons: []events.Reason{{Evaluator: "e", WouldVerdict: "deny"}}, Counts: []events.Count{{Key: "k", WindowMS: 1, Amount: -1, Total: -1}},
+		Inputs: &events.DecisionInputs{Strict: true, Confirmation: &events.ConfirmationInput{Explicit: true}, Mandate: &events.MandateInput{Reserved: -5}}}))
+	for _, bad := range []string{`{"verdict":1}`, `{"verdict":null}`, `{"reasons":null}`, `{"policy":null}`, `{"Verdict":"allow"}`, `{"occurrence":-0}`, `{"occurrence":1.5}`, `{"decided_at":"x"}`, `{"decided_at":""}`, `[]`, `{"policy":{"revision":-1}}`} {
+		f.Add([]byte(bad))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		canonical, err := strictjson.CanonicalBytes(body)
+		if err != nil || !bytes.Equal(canonical, body) {
+			return
+		}
+		d, ok := view.ScanDecision(body)
+		if !ok {
+			return
+		}
+		full, err := events.DecodeRecord[events.Decision](body)
+		if err != nil {
+			t.Fatalf("scanned, but: %v\n%s", err, body)
+		}
+		for name, pair := range map[string][2]string{"id": {string(d.ID), full.DecisionID}, "tenant": {string(d.Tenant), full.Tenant}, "session": {string(d.Session), full.Session},
+			"verdict": {string(d.Verdict), string(full.Verdict)}, "request": {string(d.RequestDigest), full.RequestDigest}, "receipt": {string(d.ReceiptHash), full.ReceiptHash}} {
+			if pair[0] != pair[1] {
+				t.Fatalf("%s: scanned %q, decoded %q", name, pair[0], pair[1])
+			}
+		}
+	})
+}
+
+func BenchmarkScanRecord(b *testing.B) {
+	f := evidencetest.New(b)
+	one := f.Log(evidencetest.EventSubject, nil, evidencetest.Sized(evidencetest.PlainEvent, evidencetest.CleanText, 600))
+	b.Run("scan", func(b *testing.B) {
+		b.SetBytes(int64(len(one.Canonical)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, ok := view.ScanRecord(one.Canonical); !ok {
+				b.Fatal(hex.EncodeToString(one.Hash[:]))
+			}
+		}
+	})
+	b.Run("parse", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := evidence.ParseRecord(one.Canonical); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("hash", func(b *testing.B) {
+		for b.Loop() {
+			evidence.HashRecord(one.Canonical)
+		}
+	})
+}

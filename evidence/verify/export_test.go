@@ -1,0 +1,4 @@
+package verify
+
+// ProofHead is the first line of a proof.
+const ProofHead = proofHead
