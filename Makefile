@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export CGO_ENABLED := 0
 
 BIN      := bin
-SERVICES := admitter correlator auditor
+SERVICES := admitter correlator auditor gateway
 CMDS     := countersign countersign-bench $(SERVICES)
 GOFILES  := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null)
 FUZZTIME ?= 20s
