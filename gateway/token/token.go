@@ -155,3 +155,11 @@ func (s *Set) Find(text string, now time.Time) (r Record, id string, ok bool) {
 	}
 	return r, id, true
 }
+
+var idForm = regexp.MustCompile(`^[0-9a-f]{20}$`)
+
+// IsID reports whether a text has the form of a token's id.
+func IsID(text string) bool { return idForm.MatchString(text) }
+
+// IDOf returns the id in a token.
+func IDOf(text string) (id string, ok bool) { return idOf(text) }
