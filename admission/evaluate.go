@@ -28,7 +28,7 @@ const (
 	OfflineSource = "offline"
 )
 
-// CodeMalformedLine refuses a line whose envelope cannot be read.
+// CodeMalformedLine refuses a line with an envelope that cannot be read.
 const CodeMalformedLine = "malformed_line" // a line of an offline evaluation cannot be read
 
 // Offline configures EvaluateLine.

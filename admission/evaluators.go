@@ -10,7 +10,7 @@ import (
 )
 
 // evaluation is the evaluation of one call beside the protocol's own evaluator: by the tool
-// catalogue, and by every companion whose document the call carries or names. Each can only
+// catalogue, and by every companion with a document that the call carries or names. Each can only
 // make the verdict stricter.
 type evaluation struct {
 	request  call.Request

@@ -39,8 +39,8 @@ func addToyEvents(t *testing.T) {
 	t.Cleanup(func() { delete(protocol.Rows, admission.ToyName) })
 }
 
-// A further protocol is admitted and published through the services and the client by its rows
-// alone (docs/adr/0023).
+// A further protocol is admitted and published through the services and the client, becomes
+// evidence and is exported as a bundle that verifies, by its rows alone (docs/adr/0023).
 func TestToyProtocolThroughServices(t *testing.T) {
 	others := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, others) })
@@ -73,6 +73,7 @@ func TestToyProtocolThroughServices(t *testing.T) {
 	}
 	addToyEvents(t)
 	servicetest.OK(t, c.Publish(t.Context(), admission.ToyName, ran))
+	servicetest.OK(t, c.Publish(t.Context(), admission.ToyName, []byte(`{"run":"s1","was":"bedtime","diary":"swordfish"}`)))
 	servicetest.OK(t, service.Stop())
 	c.Admit(withoutTime(t), client.Call{Protocol: admission.ToyName, Body: []byte(admission.ToyRequest), Session: "s1"})
 	if c.Close(); lost == nil {
@@ -85,10 +86,12 @@ func TestToyProtocolThroughServices(t *testing.T) {
 			subjects = append(subjects, m.Subject)
 		}
 	}
-	want := []string{"gov.events.acme.rt1.toy.s1.request", "gov.events.acme.rt1.toy.s1.ran"}
+	want := []string{"gov.events.acme.rt1.toy.s1.request", "gov.events.acme.rt1.toy.s1.ran", "gov.events.acme.rt1.toy.s1.bedtime"}
 	if !slices.Equal(subjects, want) {
 		t.Errorf("%q", subjects)
 	}
+	checkToySchemas(t, n.Log())
+	checkToyBundle(t, n)
 }
 
 func withoutTime(t *testing.T) context.Context {

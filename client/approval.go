@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/retry"
 )
 
-// ReasonApprovalExpired is the reason of a deny of AdmitWaiting: nobody decided
+// ReasonApprovalExpired is the reason of a deny of AdmitWaiting: no reviewer decided
 // while the workflow was open.
 const ReasonApprovalExpired = "approval_expired" // no reviewer decided while the workflow was open
 

@@ -130,7 +130,7 @@ type Call struct {
 	ToolCallID string
 	Arguments  []byte
 
-	Agent string // sent as a header, for protocols whose body lacks it
+	Agent string // sent as a header, for protocols without it in the body
 	Trace string // W3C traceparent
 
 	// Workflow names the approval workflow that the call waited for, where its resume policy

@@ -47,7 +47,7 @@ var (
 
 // UnreportedCount counts the fail-mode events that could not be put into the log.
 //
-// AgentHook (SPEC section 4) demands a report from a publisher whose subscriber failed or timed
+// AgentHook (SPEC section 4) demands a report from a publisher after its subscriber failed or timed
 // out: an ErrorOccurred with error_type "admission_fail_mode", fail_mode_triggered, the
 // outcome, here always deny, and the call's tool_call_id. Admit publishes one for every such
 // deny of an AgentHook request that could have been answered with a verdict. The deny never

@@ -144,7 +144,7 @@ func checkReport(t *testing.T, m events.LogMessage, reason string) {
 	}
 	tree, err := strictjson.ParseObject(m.Body, strictjson.DefaultLimits)
 	ok(t, err)
-	if vs := schemas.Default().StrictAgentHook(tree); len(vs) > 0 {
+	if vs := schemas.StrictAgentHook(tree); len(vs) > 0 {
 		t.Errorf("not a valid event: %v", vs)
 	}
 }

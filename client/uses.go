@@ -18,7 +18,7 @@ import (
 
 // UseStore remembers used receipts. Executors that may get the same receipt must share one
 // store: one process does not see the memory of another. A suitable store is a key-value bucket
-// whose Create fails if the key exists, or a table with a unique key.
+// with a Create that fails if the key exists, or a table with a unique key.
 type UseStore interface {
 	// MarkUsed marks a receipt as used and reports whether this was its first use: of all calls
 	// for the same receipt, concurrent or not, exactly one returns true. The store must

@@ -166,7 +166,7 @@ func readAAEP(f *fact, raw []byte) recordedLine {
 	f.origin = originOf("", "", e.SessionID)
 	f.source = boundID(e.Producer.AgentID)
 	aaepFact(f, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, false)
-	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAAEP(e.Tree)}
+	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.StrictAAEP(e.Tree)}
 }
 
 func (e *engine) trackAAEP(w *protocolSession, f *fact, n novelty) {

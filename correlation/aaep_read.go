@@ -18,7 +18,7 @@ func (d *Decoder) decodeAAEP(m events.LogMessage, p subject.Parsed, r *decodedEv
 		r.fact.readRefusedNumber(data)
 		return
 	}
-	violations := schemas.Default().StrictAAEPValue(v)
+	violations := schemas.StrictAAEPValue(v)
 	e, err := d.readAAEP(v, data, violations)
 	core := sumOfBytes(d.formBuffer.writeForm(v.AppendCanonical))
 	aaepFact(&r.fact, e, core, func() *aaepsession.Event {

@@ -316,7 +316,7 @@ func readAgentHook(f *fact, raw []byte) recordedLine {
 	}
 	f.origin = originOf("", e.Source, e.SessionID)
 	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(strictjson.FromTree(e.Tree)), formBuffer: new(formBuffer)}, false)
-	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAgentHook(e.Tree)}
+	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.StrictAgentHook(e.Tree)}
 }
 
 // approvalDefect says where the approval block of a reply does not follow its schema;

@@ -26,7 +26,7 @@ func (d *Decoder) decodeAgentHook(m events.LogMessage, p subject.Parsed, r *deco
 		r.readError = err
 		return
 	}
-	violations := schemas.Default().StrictAgentHookValue(v)
+	violations := schemas.StrictAgentHookValue(v)
 	e, err := d.readAgentHook(v, data, violations, request)
 	f := &r.fact
 	agentHookFact(f, hookEvent{e, withPlainIDs(v), d.argumentKeyers(p, e.EventType), &d.formBuffer}, request)
@@ -39,7 +39,7 @@ func (d *Decoder) decodeAgentHook(m events.LogMessage, p subject.Parsed, r *deco
 // readAgentHook reads the typed event. Only an event of which a check must see the whole gets a
 // tree: one that breaks a rule, is large, or has no id of its call.
 func (d *Decoder) readAgentHook(v strictjson.Value, data []byte, violations []schemas.Violation, request bool) (*agenthook.Event, error) {
-	if len(violations) == 0 && !d.needsTree(data) && (request || schemas.Default().FollowsAgentHookProfile(v)) {
+	if len(violations) == 0 && !d.needsTree(data) && (request || schemas.FollowsAgentHookProfile(v)) {
 		if e, ok := agenthook.FromValue(v, data); ok {
 			e.CloneTexts(d.intern, strings.Clone)
 			e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.intern(e.AgentID), d.intern(e.ToolName)

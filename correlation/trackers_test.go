@@ -49,9 +49,9 @@ func TestLateEventsOfASession(t *testing.T) {
 			[]string{"AAEP-C-140 The position within an output went back.", "AAEP-C-141 A chunk does not begin where the one before it ended."}},
 		{"a reply overtakes its question", []tree{bare(start), yes, bare(asked), bare(at(3, "state.changed", nil, tree{"from_state": "idle", "to_state": "thinking"})), bare(end(4))}, nil},
 		{"a reply to what nobody asks", []tree{bare(start), set(yes, "reply_token", "rpl_9"), bare(asked), yes, bare(end(4))},
-			[]string{"AAEP-C-110 A reply is to no question that is open: nobody asked under this token."}},
+			[]string{"AAEP-C-110 A reply is to no question that is open: no question has this token."}},
 		{"a reply from before its question", []tree{bare(start), set(yes, "timestamp", stamp(-60)), bare(asked), bare(end(4))},
-			[]string{"AAEP-C-110 A reply is to no question that is open: nobody asked under this token."}},
+			[]string{"AAEP-C-110 A reply is to no question that is open: no question has this token."}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLedger(t)

@@ -63,7 +63,7 @@ func (e Erasure) VouchText() (string, error) {
 	return vouchText(ControlErasure, e)
 }
 
-// vouchText is the text that the checkpoint key signs for a control record whose Vouch is
+// vouchText is the text that the checkpoint key signs for a control record with a Vouch that is
 // empty.
 func vouchText(kind string, record any) (string, error) {
 	b, err := Encode(record)

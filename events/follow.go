@@ -28,7 +28,7 @@ type FollowRequest struct {
 	Since   Time              `json:"since,omitzero"`    // instead of After: outputs that were stored then or later
 	Kinds   []string          `json:"kinds,omitempty"`   // of FollowKinds; all if there are none
 	States  map[string]string `json:"states,omitempty"`  // instead of After: outputs stored at this time or later
-	Session string            `json:"session,omitempty"` // excludes approvals, whose subjects have no session
+	Session string            `json:"session,omitempty"` // excludes approvals: their subjects have no session
 	Max     int               `json:"max,omitempty"`     // outputs of the page, up to FollowMax (default: 100)
 	WaitMS  int               `json:"wait_ms,omitempty"` // maximum wait for the first output, up to FollowMaxWait; 0 does not wait
 }

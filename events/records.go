@@ -19,7 +19,7 @@ const (
 // Headers that Countersign reads from requests or writes on replies and log
 // messages.
 const (
-	// Request headers, for protocols whose body lacks these fields.
+	// Request headers, for protocols without these fields in the body.
 	HeaderSession    = "Countersign-Session"
 	HeaderToolCallID = "Countersign-Tool-Call-Id"
 	HeaderAgent      = "Countersign-Agent"

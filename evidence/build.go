@@ -86,7 +86,7 @@ func NewBuilder(shard string, space subject.Space) (*Builder, error) {
 	return &Builder{shard: shard, space: space, workspaces: newWorkspacePool()}, nil
 }
 
-// ChainSession returns the session whose chain m's record will belong to, so that the
+// ChainSession returns the session of the chain that m's record will belong to, so that the
 // caller can fetch the heads of a batch before it builds the batch. An error is about the
 // caller's keys.
 func (b *Builder) ChainSession(m events.LogMessage, keys Keys) (SessionID, error) {

@@ -24,7 +24,7 @@ type Examined struct {
 	storedHash      [32]byte
 	textHash        [32]byte // hash of the text
 	leaf            tlog.Hash
-	key             SessionID // the session whose chain the row belongs to
+	key             SessionID // the session of the chain that the row belongs to
 	readable        bool      // the text is a record
 	place           chainPlace
 	fact            recordFact

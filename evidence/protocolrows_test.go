@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence/internal/protocol"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/evidence/toyprotocol"
 )
 
 // genericFolders are the folders whose code names no protocol. The table is the package
@@ -60,17 +60,6 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 	}
 }
 
-// addToyProtocol adds a row for a protocol of the tests alone:
-// {"toy":"start","id":…,"tool":…,"words":…,"diary":…}.
-func addToyProtocol(t *testing.T) {
-	protocol.Rows["toy"] = &protocol.Row{
-		Keep:        &protocol.MemberRule{Members: map[string]*protocol.MemberRule{"toy": {Rule: protocol.KeepIdentifier}, "id": {Rule: protocol.KeepIdentifier}, "words": {Rule: protocol.KeepSummary}}},
-		KeepHeaders: map[string]bool{"toy-id": true},
-		NeverStore:  map[string]protocol.Rule{"diary": {Detector: protocol.NeverStore}},
-	}
-	t.Cleanup(func() { delete(protocol.Rows, "toy") })
-}
-
 // TestToyProtocolInEvidence: one row is enough for records of a protocol to be built, redacted
 // and verified, by the fast path as by the full one.
 func TestToyProtocolInEvidence(t *testing.T) {
@@ -94,7 +83,7 @@ func TestToyProtocolInEvidence(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.row {
-				addToyProtocol(t)
+				toyprotocol.AddRow(t)
 			}
 			f := classFixture(t, tc.set)
 			b := f.log(toySubject, headers, []byte(tc.body))

@@ -102,7 +102,7 @@ func TestRequestsAreDecidedAsDocumented(t *testing.T) {
 		tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)
 		ok(t, err)
 		if want.protocol == "agenthook" {
-			for _, v := range schemas.Default().StrictAgentHook(tree) {
+			for _, v := range schemas.StrictAgentHook(tree) {
 				t.Errorf("%s: %+v", name, v)
 			}
 		}
@@ -123,9 +123,9 @@ func TestSessionsAreFoundOutAsDocumented(t *testing.T) {
 		asked    string   // a tool whose denial is on record
 		rules    []string // what is found
 	}{
-		"aaep-flight.jsonl":     {"aaep", schemas.Default().StrictAAEP, "", nil},
-		"agenthook-mail.jsonl":  {"agenthook", schemas.Default().StrictAgentHook, "", nil},
-		"agenthook-rogue.jsonl": {"agenthook", schemas.Default().StrictAgentHook, "delete_database", []string{"AH-C-075", "AH-C-080", "executed_despite_deny", "input_drift"}},
+		"aaep-flight.jsonl":     {"aaep", schemas.StrictAAEP, "", nil},
+		"agenthook-mail.jsonl":  {"agenthook", schemas.StrictAgentHook, "", nil},
+		"agenthook-rogue.jsonl": {"agenthook", schemas.StrictAgentHook, "delete_database", []string{"AH-C-075", "AH-C-080", "executed_despite_deny", "input_drift"}},
 	}
 	covered(t, "sessions", table)
 	for name, want := range table {

@@ -3,6 +3,7 @@ package schemas
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -36,43 +37,43 @@ func NormalAAEPType(t string) string {
 // foreign vocabulary by the envelope alone. A type in the closed aaep: namespace that is none
 // of the twelve is a violation, and so is a type without a vocabulary. The producer manifest
 // (5.10) is a document and no event; it must not be validated here.
-func (r *Registry) AAEP(tree map[string]any) []Violation {
-	return r.validateAAEP(strictjson.FromTree(tree))
+func AAEP(tree map[string]any) []Violation {
+	return validateAAEP(strictjson.FromTree(tree))
 }
 
-func (r *Registry) validateAAEP(v strictjson.Value) []Violation {
+func validateAAEP(v strictjson.Value) []Violation {
 	if v.Get("type").Kind() != strictjson.KindString {
-		return tagAAEP(r.ValidateValue(aaepEnvelope, v), nil)
+		return tagAAEP(Default().ValidateValue(aaepEnvelope, v), nil)
 	}
 	t := v.Get("type").Text()
 	normal := NormalAAEPType(t)
-	schema := r.coreSchema(normal)
+	schema := coreSchema(normal)
 	switch {
 	case schema != "":
 		if normal != t {
 			v = v.WithText("type", normal)
 		}
-		return tagAAEP(r.ValidateValue(schema, v), nil)
+		return tagAAEP(Default().ValidateValue(schema, v), nil)
 	case strings.HasPrefix(normal, aaepPrefix):
-		return tagAAEP(r.ValidateValue(aaepEnvelope, v), &unknownCoreType)
-	case r.isAAEPMessage(t):
-		return tagRules(r.ValidateValue(aaepFolder+t, v), func(Violation) string { return "AAEP-C-024" })
+		return tagAAEP(Default().ValidateValue(aaepEnvelope, v), &unknownCoreType)
+	case isAAEPMessage(t):
+		return tagRules(Default().ValidateValue(aaepFolder+t, v), func(Violation) string { return "AAEP-C-024" })
 	case !typeShape.MatchString(t):
-		return tagAAEP(r.ValidateValue(aaepEnvelope, v), &noVocabulary)
+		return tagAAEP(Default().ValidateValue(aaepEnvelope, v), &noVocabulary)
 	default:
-		return tagAAEP(r.ValidateValue(aaepEnvelope, v), nil)
+		return tagAAEP(Default().ValidateValue(aaepEnvelope, v), nil)
 	}
 }
 
 // StrictAAEP is AAEP and AAEPChecks together. A reply or subscription message is validated by
 // its schema alone.
-func (r *Registry) StrictAAEP(tree map[string]any) []Violation {
-	return r.StrictAAEPValue(strictjson.FromTree(tree))
+func StrictAAEP(tree map[string]any) []Violation {
+	return StrictAAEPValue(strictjson.FromTree(tree))
 }
 
 // StrictAAEPValue is StrictAAEP for an object of a strictjson.Document.
-func (r *Registry) StrictAAEPValue(v strictjson.Value) []Violation {
-	return mergeViolations(r.validateAAEP(v), checkAAEP(v))
+func StrictAAEPValue(v strictjson.Value) []Violation {
+	return mergeViolations(validateAAEP(v), checkAAEP(v))
 }
 
 var unknownCoreType = Violation{Path: "/type", Keyword: "closed_namespace", Check: "AAEP-C-005", Level: LevelError,
@@ -83,17 +84,23 @@ var noVocabulary = Violation{Path: "/type", Keyword: "type_shape", Check: "AAEP-
 
 // coreSchema returns the name of the schema of a core event by its compact type, "" for every
 // other type.
-func (r *Registry) coreSchema(t string) string { return r.coreSchemas[t] }
+func coreSchema(t string) string { return coreSchemas()[t] }
 
-func (r *Registry) hasSchema(name string) bool {
-	_, ok := r.entries[name]
-	return ok
-}
+// coreSchemas are the names of the schemas of core events, by compact type.
+var coreSchemas = sync.OnceValue(func() map[string]string {
+	schemas := map[string]string{}
+	for _, name := range Default().names {
+		if local, ok := strings.CutPrefix(name, aaepFolder); ok && strings.HasPrefix(local, aaepCoreStart) {
+			schemas[aaepPrefix+local] = name
+		}
+	}
+	return schemas
+})
 
 // isAAEPMessage reports whether t is a message without an envelope and with a schema, such as
 // "confirmation.reply" or "subscription.request".
-func (r *Registry) isAAEPMessage(t string) bool {
-	return (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription.")) && r.hasSchema(aaepFolder+t)
+func isAAEPMessage(t string) bool {
+	return (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription.")) && Default().hasSchema(aaepFolder+t)
 }
 
 // tagRules sets the rule of each violation.

@@ -17,18 +17,17 @@ func AAEPChecks(tree map[string]any) []Violation {
 }
 
 func checkAAEP(v strictjson.Value) []Violation {
-	r := Default()
 	t := ""
 	if v.Get("type").Kind() == strictjson.KindString {
 		t = v.Get("type").Text()
 	}
-	if r.isAAEPMessage(t) {
+	if isAAEPMessage(t) {
 		return nil
 	}
 	e := newEvent(v)
 	e.kind = NormalAAEPType(t)
-	if schema := r.coreSchema(e.kind); schema != "" {
-		e.fields = r.entries[schema].fields
+	if schema := coreSchema(e.kind); schema != "" {
+		e.fields = Default().entries[schema].fields
 	}
 	return runRules(aaepRules, e)
 }

@@ -118,11 +118,11 @@ func TestAANAMethods(t *testing.T) {
 		}
 		switch s.schema {
 		case aanaEvent:
-			if got := Default().AANA(doc) == nil; got != (s.keyword == "") {
+			if got := AANA(doc) == nil; got != (s.keyword == "") {
 				t.Errorf("%s: %v", s.file, got)
 			}
 		case aanaContract:
-			if got := Default().AANAContract(doc) == nil; got != (s.keyword == "") {
+			if got := AANAContract(doc) == nil; got != (s.keyword == "") {
 				t.Errorf("%s: %v", s.file, got)
 			}
 		}

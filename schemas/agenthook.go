@@ -24,28 +24,28 @@ const (
 
 // AgentHook validates an event by the AgentHook envelope. An event of the action-governance
 // profile must pass AgentHookProfile as well.
-func (r *Registry) AgentHook(tree map[string]any) []Violation {
-	return r.validateAgentHook(strictjson.FromTree(tree))
+func AgentHook(tree map[string]any) []Violation {
+	return validateAgentHook(strictjson.FromTree(tree))
 }
 
-func (r *Registry) validateAgentHook(v strictjson.Value) []Violation {
-	return tagRules(r.ValidateValue(agentHookEnvelope, v), agentHookCheck)
+func validateAgentHook(v strictjson.Value) []Violation {
+	return tagRules(Default().ValidateValue(agentHookEnvelope, v), agentHookCheck)
 }
 
 // AgentHookProfile validates an event of the action-governance profile (AHP-013) in one of its
 // forms; any other form is taken as evidence, the stricter one. Call it after AgentHook for
 // events of publishers that claim the profile, if ProfileCovers reports true.
-func (r *Registry) AgentHookProfile(tree map[string]any, form Form) []Violation {
-	return r.AgentHookProfileValue(strictjson.FromTree(tree), form)
+func AgentHookProfile(tree map[string]any, form Form) []Violation {
+	return AgentHookProfileValue(strictjson.FromTree(tree), form)
 }
 
 // FollowsAgentHookProfile reports whether AgentHookProfile finds nothing in an event on the log, or
 // does not cover it: it is of another type or has no block of AHP-013.
-func (r *Registry) FollowsAgentHookProfile(v strictjson.Value) bool {
+func FollowsAgentHookProfile(v strictjson.Value) bool {
 	if !ProfileCovers(v.Get("event_type").Text()) || !hasGovernanceBlock(v.Get("metadata")) {
 		return true
 	}
-	return len(r.AgentHookProfileValue(v, FormEvidence)) == 0
+	return len(AgentHookProfileValue(v, FormEvidence)) == 0
 }
 
 // hasGovernanceBlock reports whether metadata has a block of AHP-013.
@@ -60,12 +60,12 @@ func hasGovernanceBlock(metadata strictjson.Value) bool {
 }
 
 // AgentHookProfileValue is AgentHookProfile for an object of a strictjson.Document.
-func (r *Registry) AgentHookProfileValue(v strictjson.Value, form Form) []Violation {
+func AgentHookProfileValue(v strictjson.Value, form Form) []Violation {
 	schema := agentHookProfile + string(FormEvidence)
 	if form == FormRequest {
 		schema = agentHookProfile + string(FormRequest)
 	}
-	violations := r.ValidateValue(schema, v)
+	violations := Default().ValidateValue(schema, v)
 	if violations == nil {
 		return nil
 	}
@@ -74,13 +74,13 @@ func (r *Registry) AgentHookProfileValue(v strictjson.Value, form Form) []Violat
 }
 
 // StrictAgentHook is AgentHook and AgentHookChecks together.
-func (r *Registry) StrictAgentHook(tree map[string]any) []Violation {
-	return r.StrictAgentHookValue(strictjson.FromTree(tree))
+func StrictAgentHook(tree map[string]any) []Violation {
+	return StrictAgentHookValue(strictjson.FromTree(tree))
 }
 
 // StrictAgentHookValue is StrictAgentHook for an object of a strictjson.Document.
-func (r *Registry) StrictAgentHookValue(v strictjson.Value) []Violation {
-	return mergeViolations(r.validateAgentHook(v), checkAgentHook(v))
+func StrictAgentHookValue(v strictjson.Value) []Violation {
+	return mergeViolations(validateAgentHook(v), checkAgentHook(v))
 }
 
 var profileTypes = []string{"PreToolUse", "PostToolUse", "ToolCallValidated", "ToolCallRedacted", "ToolCallRetried"}

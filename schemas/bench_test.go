@@ -83,7 +83,7 @@ func BenchmarkValidate(b *testing.B) {
 // libraries are the schemas as the library compiled them: the oracle.
 func libraries(tb testing.TB) map[string]*librarySchema {
 	tb.Helper()
-	sources, err := readAll(files)
+	sources, err := readSources(protocols)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func BenchmarkStrict(b *testing.B) {
 	for _, bm := range []struct {
 		label, text string
 		validate    func(strictjson.Value) []Violation
-	}{{"aaep", benchAAEP, Default().StrictAAEPValue}, {"agenthook", benchProfile, Default().StrictAgentHookValue}} {
+	}{{"aaep", benchAAEP, StrictAAEPValue}, {"agenthook", benchProfile, StrictAgentHookValue}} {
 		var doc strictjson.Document
 		value, err := doc.Parse([]byte(bm.text), strictjson.DefaultLimits)
 		if err != nil {

@@ -124,9 +124,9 @@ func TestStrict(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			doc := edit(t, tc.base, tc.over)
 			before := maps.Clone(doc)
-			judge := Default().StrictAAEP
+			judge := StrictAAEP
 			if tc.base == preToolUse {
-				judge = Default().StrictAgentHook
+				judge = StrictAgentHook
 			}
 			var lines []string
 			for _, v := range judge(doc) {
@@ -160,7 +160,7 @@ func TestProfileRules(t *testing.T) {
 	} {
 		doc := sampleDocument(t, "agenthook/action-governance."+tc.file+".json").(map[string]any)
 		got := ""
-		for _, v := range Default().AgentHookProfile(doc, tc.form) {
+		for _, v := range AgentHookProfile(doc, tc.form) {
 			got += v.Check
 		}
 		if got != tc.want {
@@ -193,7 +193,7 @@ func TestWarningsHideNoError(t *testing.T) {
 		doc[fmt.Sprintf("summary_normal_aa_%d", i)] = "x"
 	}
 	doc["zz_custom"] = 1
-	vs := Default().StrictAAEP(doc)
+	vs := StrictAAEP(doc)
 	if len(vs) != MaxViolations {
 		t.Errorf("%d violations, want the limit of %d", len(vs), MaxViolations)
 	}

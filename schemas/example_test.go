@@ -10,14 +10,14 @@ import (
 
 // An event is judged by its protocol's schema and by what the protocol demands in
 // its text. A violation says where and what, and quotes no value.
-func ExampleRegistry_StrictAgentHook() {
+func ExampleStrictAgentHook() {
 	event := `{"schema_version":1,"event_id":"0199a000-0000-7000-8000-000000000001","event_type":"PreToolUse",
 		"timestamp":"yesterday","source":"rt1","session_id":"s1","tool_name":"send_email","tool_input":{}}`
 	tree, err := strictjson.ParseObject([]byte(event), strictjson.DefaultLimits)
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, v := range schemas.Default().StrictAgentHook(tree) {
+	for _, v := range schemas.StrictAgentHook(tree) {
 		fmt.Println(v.Level, v.Path, v.Keyword)
 	}
 	// Output: error /timestamp format

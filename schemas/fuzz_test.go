@@ -55,9 +55,8 @@ func FuzzValidate(f *testing.F) {
 }
 
 func answers(doc map[string]any) [][]Violation {
-	r := Default()
-	return [][]Violation{r.AAEP(doc), r.AgentHook(doc), AAEPChecks(doc), AgentHookChecks(doc), r.StrictAAEP(doc), r.StrictAgentHook(doc),
-		r.AgentHookProfile(doc, FormRequest), r.AgentHookProfile(doc, FormEvidence)}
+	return [][]Violation{AAEP(doc), AgentHook(doc), AAEPChecks(doc), AgentHookChecks(doc), StrictAAEP(doc), StrictAgentHook(doc),
+		AgentHookProfile(doc, FormRequest), AgentHookProfile(doc, FormEvidence)}
 }
 
 // libraryAccepts is the library's verdict; it has none where it panics.

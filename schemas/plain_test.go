@@ -36,9 +36,9 @@ func TestValidateAllocatesNothing(t *testing.T) {
 		validate func(strictjson.Value) []Violation
 		most     float64
 	}{
-		{benchAAEP, Default().StrictAAEPValue, 0},
-		{benchProfile, Default().StrictAgentHookValue, 0},
-		{benchProfile, func(v strictjson.Value) []Violation { return Default().AgentHookProfileValue(v, FormEvidence) }, 0},
+		{benchAAEP, StrictAAEPValue, 0},
+		{benchProfile, StrictAgentHookValue, 0},
+		{benchProfile, func(v strictjson.Value) []Violation { return AgentHookProfileValue(v, FormEvidence) }, 0},
 	} {
 		v, err := doc.Parse([]byte(tc.text), strictjson.DefaultLimits)
 		if err != nil {

@@ -18,10 +18,12 @@
 package schemas
 
 import (
+	"bytes"
 	"embed"
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -32,14 +34,15 @@ import (
 // "/v1". Nothing is ever fetched from there.
 const Base = "https://schemas.countersign.dev/"
 
-//go:embed aaep/*.json aana/*.json agenthook/*.json aioc/*.json aump/*.json countersign/*.json
-var files embed.FS
+// ownSchemas are those of Countersign's own records.
+//
+//go:embed countersign/*.json
+var ownSchemas embed.FS
 
 // Registry is the set of compiled schemas.
 type Registry struct {
-	entries     map[string]entry
-	names       []string
-	coreSchemas map[string]string // names of the schemas of AAEP's core events, by compact type
+	entries map[string]entry
+	names   []string
 }
 
 type entry struct {
@@ -55,7 +58,7 @@ type entry struct {
 func Default() *Registry { return embedded() }
 
 var embedded = sync.OnceValue(func() *Registry {
-	r, err := loadSchemas(files)
+	r, err := Load(protocols)
 	if err != nil {
 		panic("schemas: " + err.Error())
 	}
@@ -69,6 +72,11 @@ func (r *Registry) Names() []string { return slices.Clone(r.names) }
 func (r *Registry) Source(name string) ([]byte, bool) {
 	e, ok := r.entries[name]
 	return slices.Clone(e.source), ok
+}
+
+func (r *Registry) hasSchema(name string) bool {
+	_, ok := r.entries[name]
+	return ok
 }
 
 // Validate validates a document by one schema and returns its violations in order of Path, at
@@ -94,11 +102,17 @@ func (r *Registry) ValidateValue(name string, v strictjson.Value) []Violation {
 	return c.found
 }
 
-func loadSchemas(from fs.FS) (*Registry, error) {
-	sources, err := readAll(from)
+// Load compiles the schemas of protocols and those of Countersign's own records, in which the
+// protocol of a message may be any of these protocols.
+func Load(protocols []Protocol) (*Registry, error) {
+	sources, err := readSources(protocols)
 	if err != nil {
 		return nil, err
 	}
+	return compileSources(sources)
+}
+
+func compileSources(sources map[string][]byte) (*Registry, error) {
 	library, err := newLibrary(sources)
 	if err != nil {
 		return nil, err
@@ -119,25 +133,60 @@ func loadSchemas(from fs.FS) (*Registry, error) {
 		r.names = append(r.names, name)
 	}
 	slices.Sort(r.names)
-	r.coreSchemas = map[string]string{}
-	for _, name := range r.names {
-		if local, ok := strings.CutPrefix(name, aaepFolder); ok && strings.HasPrefix(local, aaepCoreStart) {
-			r.coreSchemas[aaepPrefix+local] = name
-		}
-	}
 	return r, nil
 }
 
-// readAll maps the name of every schema to its text.
-func readAll(from fs.FS) (map[string][]byte, error) {
+// readSources maps the name of every schema to its text.
+func readSources(protocols []Protocol) (map[string][]byte, error) {
 	sources := map[string][]byte{}
-	err := fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
+	if err := readFolder(sources, ownSchemas); err != nil {
+		return nil, err
+	}
+	for _, p := range protocols {
+		if err := readFolder(sources, p.Schemas); err != nil {
+			return nil, fmt.Errorf("schemas of protocol %s: %w", p.Token, err)
+		}
+	}
+	var err error
+	sources[ownVocabulary], err = listTokens(sources[ownVocabulary], protocols)
+	return sources, err
+}
+
+// readFolder adds the schemas of a folder. Equal texts may have one name, because protocols may
+// share a folder.
+func readFolder(sources map[string][]byte, folder fs.FS) error {
+	return fs.WalkDir(folder, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		src, err := fs.ReadFile(from, path)
-		sources[strings.TrimSuffix(path, ".json")] = src
-		return err
+		name := strings.TrimSuffix(path, ".json")
+		src, err := fs.ReadFile(folder, path)
+		if err != nil {
+			return err
+		}
+		if before, twice := sources[name]; twice && !bytes.Equal(before, src) {
+			return fmt.Errorf("schema %s has two texts", name)
+		}
+		sources[name] = src
+		return nil
 	})
-	return sources, err
+}
+
+// ownVocabulary is the schema that names the protocols of records, and noTokens is the list in
+// its text that listTokens fills.
+const (
+	ownVocabulary = "countersign/vocabulary"
+	noTokens      = `"enum": []`
+)
+
+// listTokens writes the tokens of protocols into the text of the vocabulary.
+func listTokens(vocabulary []byte, protocols []Protocol) ([]byte, error) {
+	if n := bytes.Count(vocabulary, []byte(noTokens)); n != 1 {
+		return nil, fmt.Errorf("schema %s has %d empty lists for protocols, it must have one: %s", ownVocabulary, n, noTokens)
+	}
+	tokens := make([]string, len(protocols))
+	for i, p := range protocols {
+		tokens[i] = strconv.Quote(p.Token)
+	}
+	return bytes.Replace(vocabulary, []byte(noTokens), []byte(`"enum": [`+strings.Join(tokens, ", ")+`]`), 1), nil
 }

@@ -195,7 +195,6 @@ func broad(ours string) bool { return ours == "aaep/envelope" }
 // TestUpstreamFixtures expects the rule that each published fixture breaks.
 func TestUpstreamFixtures(t *testing.T) {
 	root := upstream(t)
-	r := Default()
 	for _, tc := range []struct {
 		file   string
 		checks []string // of the errors, in order, repeats left out
@@ -219,9 +218,9 @@ func TestUpstreamFixtures(t *testing.T) {
 	} {
 		t.Run(path.Base(tc.file), func(t *testing.T) {
 			doc := parseFile(t, root, tc.file).(map[string]any)
-			judge := r.StrictAAEP
+			judge := StrictAAEP
 			if strings.HasPrefix(tc.file, "agenthook") {
-				judge = r.StrictAgentHook
+				judge = StrictAgentHook
 			}
 			var got []string
 			for _, v := range judge(doc) {
@@ -247,7 +246,7 @@ func TestUpstreamProfileExamples(t *testing.T) {
 		"pre-tool-use-normalized-resource.json":           false,
 	} {
 		doc := parseFile(t, root, "agenthook/examples/"+file).(map[string]any)
-		if vs := Default().AgentHookProfile(doc, FormEvidence); (len(vs) == 0) != want {
+		if vs := AgentHookProfile(doc, FormEvidence); (len(vs) == 0) != want {
 			t.Errorf("%s: %v", file, vs)
 		}
 	}

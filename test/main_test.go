@@ -19,7 +19,10 @@ import (
 	"time"
 )
 
-// programs are built once, without cgo, as `make build` does.
+// binEnv names the directory of programs that are built already, as `make test` does. Without it
+// they are built once, without cgo, as `make build` does.
+const binEnv = "COUNTERSIGN_TEST_BIN"
+
 var programs = []string{"countersign", "admitter", "correlator", "auditor"}
 
 // binDir is the directory of the built programs.
@@ -58,8 +61,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binDir = filepath.Join(dir, "bin")
-	if err := build(); err != nil {
+	if err := findOrBuild(dir); err != nil {
 		fmt.Fprintln(os.Stderr, "building the programs:", err)
 		return 1
 	}
@@ -82,6 +84,20 @@ func (c *common) drop() error {
 	os.RemoveAll(c.sys.dir)
 	c.sys = nil
 	return err
+}
+
+// findOrBuild sets binDir to the directory that binEnv names, or builds the programs below dir.
+func findOrBuild(dir string) error {
+	if binDir = os.Getenv(binEnv); binDir == "" {
+		binDir = filepath.Join(dir, "bin")
+		return build()
+	}
+	for _, p := range programs { // so that a remembered result is of these very files
+		if _, err := os.Stat(program(p)); err != nil {
+			return fmt.Errorf("%s names no directory of programs: run make build: %w", binEnv, err)
+		}
+	}
+	return nil
 }
 
 func build() error {

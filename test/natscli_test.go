@@ -2,7 +2,9 @@ package e2e_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,18 +55,41 @@ func TestNATSCommandLine(t *testing.T) {
 	})
 }
 
-// natsTool builds the tool, which the go build cache keeps.
+// natsTool returns the tool, which is built once for each version and kept in the user's cache.
 func natsTool(t testing.TB) string {
 	t.Helper()
 	needPrograms(t)
-	path := program("nats")
+	module := filepath.Join(root, "tools", "natscli")
+	sums, err := os.ReadFile(filepath.Join(module, "go.sum")) // names every version
+	ok(t, err)
+	cache, err := os.UserCacheDir()
+	ok(t, err)
+	path := filepath.Join(cache, "countersign", fmt.Sprintf("nats-%x", sha256.Sum256(sums)))
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	cmd := exec.Command("go", "build", "-o", path, "github.com/nats-io/natscli/nats")
-	cmd.Dir = filepath.Join(root, "tools", "natscli")
+	ok(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	built := filepath.Join(t.TempDir(), "nats")
+	cmd := exec.Command("go", "build", "-o", built, "github.com/nats-io/natscli/nats")
+	cmd.Dir = module
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("the nats tool does not build here (%v): %s", err, out)
 	}
+	keep(t, built, path)
 	return path
+}
+
+// keep copies a program to where others look for it, which appears whole or not at all.
+func keep(t testing.TB, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	ok(t, err)
+	f, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+"-*")
+	ok(t, err)
+	defer os.Remove(f.Name())
+	_, err = f.Write(b)
+	ok(t, err)
+	ok(t, f.Chmod(0o755))
+	ok(t, f.Close())
+	ok(t, os.Rename(f.Name(), to))
 }

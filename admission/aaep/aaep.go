@@ -61,7 +61,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		o.Refuse(Name, CodeNotARequest, "/type")
 		return c, o
 	}
-	o.RefuseViolations(Name, schemas.Default().StrictAAEP(e.Tree), violationCodes)
+	o.RefuseViolations(Name, schemas.StrictAAEP(e.Tree), violationCodes)
 	if err != nil && !o.Malformed {
 		o.RefuseUndecodable(Name, err)
 	}

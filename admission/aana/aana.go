@@ -15,7 +15,7 @@
 //     a missing field gets its weakest value.
 //   - An accept that the contract's conditions forbid becomes ask (a write, a private read)
 //     or defer (an unknown category), with or without schema_version.
-//   - An authorization is supported by evidence of the right kind whose trust tier is
+//   - An authorization is supported by evidence of the right kind with the trust tier
 //     verified or runtime, never by a word in an identifier, and not by a summary that
 //     states the opposite. Evidence never raises the declared state.
 //   - Whether a read is bound to an identity is decided by the arguments, at any depth and

@@ -29,8 +29,8 @@ type AIx struct {
 // Components of the index.
 type Components struct{ P, F, C float64 }
 
-// EventView is what an envelope repeats of the event. Members that the event lacks, or whose
-// form is not safe to repeat, are null.
+// EventView is what an envelope repeats of the event. Members that the event lacks, or has in a
+// form that is not safe to repeat, are null.
 type EventView struct {
 	ToolName     *string
 	Category     *string

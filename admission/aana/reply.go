@@ -98,7 +98,7 @@ var reasonCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
 const reasonConsolidated = "consolidated_stricter_route" // a tool policy was stricter than the contract; the route follows after a colon
 
-// tighteningCodes are the hard blockers of a stricter verdict whose reason is text.
+// tighteningCodes are the hard blockers of a stricter verdict with text as its reason.
 var tighteningCodes = map[events.Verdict]string{
 	events.Ask: "approval_required", events.Defer: "decision_deferred", events.Deny: "denied_by_policy",
 }

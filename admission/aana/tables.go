@@ -59,7 +59,7 @@ const (
 const (
 	reasonPublicRead       = "public_read_allowed_without_identity_auth"       // accept: a public read needs no authorization
 	reasonReadNone         = "private_read_missing_authorization_context"      // defer: a private read without any authorization
-	reasonReadClaimed      = "private_read_needs_verified_authentication"      // ask: a private read whose user only claims to be authenticated
+	reasonReadClaimed      = "private_read_needs_verified_authentication"      // ask: a private read of a user that only claims to be authenticated
 	reasonReadAllowed      = "private_read_has_authenticated_context"          // accept: a private read of an authenticated user
 	reasonWriteNone        = "write_missing_authorization_context"             // defer: a write without any authorization
 	reasonWriteUnvalidated = "write_needs_validation_and_confirmation"         // ask: a write that is neither validated nor confirmed

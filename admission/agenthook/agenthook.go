@@ -77,7 +77,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	}
 	c := readCall(e, r, &o)
 	if isObservational(e) {
-		o.RefuseViolations(Name, schemas.Default().AgentHook(e.Tree), violationCodes)
+		o.RefuseViolations(Name, schemas.AgentHook(e.Tree), violationCodes)
 		if !o.Malformed {
 			o.Observational, o.DecidingCode = true, CodeObservational
 			o.AddReason(events.Allow, Name, CodeObservational, "")
@@ -87,7 +87,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
 		return c, o
 	}
-	o.RefuseViolations(Name, schemas.Default().StrictAgentHook(e.Tree), violationCodes)
+	o.RefuseViolations(Name, schemas.StrictAgentHook(e.Tree), violationCodes)
 	if err != nil && !o.Malformed {
 		o.RefuseUndecodable(Name, err)
 	}

@@ -104,7 +104,7 @@ func checkProfile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 		return
 	}
 	bound = bound && d.Support(e.EventType) != publisher.Partial
-	vs := schemas.Default().AgentHookProfile(e.Tree, eventForm(e)) // in order of Path
+	vs := schemas.AgentHookProfile(e.Tree, eventForm(e)) // in order of Path
 	for i := 0; i < len(vs); {
 		path, verdict := vs[i].Path, events.Allow
 		for ; i < len(vs) && vs[i].Path == path; i++ {

@@ -158,7 +158,7 @@ var (
 	plainName      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 	pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-	// secretNames are parts of names whose values are never shown.
+	// secretNames are parts of names of values that are never shown.
 	secretNames = []string{"secret", "passw", "pwd", "token", "apikey", "api_key", "api-key", "auth", "credential", "cookie", "private", "session", "bearer", "signature", "otp", "pin_"}
 	// secretForm matches the beginning of well-known credentials. machineRun matches a long run
 	// without a space, as only a machine writes it.

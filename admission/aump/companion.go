@@ -70,7 +70,7 @@ func requestOf(carried call.Carried) map[string]any {
 	return map[string]any{"aump": requestHeader(), "mandate_ref": ref, "proposed_action": action}
 }
 
-// checkBinding denies an action that differs from the tool's catalogue entry, or whose amount
+// checkBinding denies an action that differs from the tool's catalogue entry, or has an amount that
 // differs from the arguments: the evaluated action would not be the one that runs.
 func checkBinding(o *call.Opinion, b publisher.Binding, args, action map[string]any, at string) {
 	path := at + "/proposed_action"

@@ -12,7 +12,7 @@ type Ruling struct {
 	Failed        string          // the code of a failure of the service's own, which overrides everything; else ""
 }
 
-// RulingReplier is a Protocol whose reply needs more about the policies' verdict than the
+// RulingReplier is a Protocol with a reply that needs more about the policies' verdict than the
 // record and one text. ReplyWithRuling is called instead of Reply. If the request could not be
 // read at all, the call is zero.
 type RulingReplier interface {

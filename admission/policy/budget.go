@@ -262,7 +262,7 @@ type overload struct{ function, id string }
 func (o overload) Function() string   { return o.function }
 func (o overload) OverloadID() string { return o.id }
 
-// Overloads of + whose cost is what they copy.
+// Overloads of + that cost what they copy.
 const (
 	addString = "add_string"
 	addBytes  = "add_bytes"
@@ -416,7 +416,7 @@ func checkedBinding(f *functions.Overload, bound func([]ref.Val) int64) cel.Over
 	return cel.FunctionBinding(func(args ...ref.Val) ref.Val { check(args...); return f.Function(args...) })
 }
 
-// callCosts prices calls whose overload CEL knows only at run time. Without it a loop over a
+// callCosts prices calls with an overload that CEL knows only at run time. Without it a loop over a
 // long text would cost as much as one over a short text.
 type callCosts struct{}
 

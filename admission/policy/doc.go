@@ -1,5 +1,5 @@
 // Package policy is the tool policy language of Countersign: YAML documents in the manner of
-// Kubernetes ValidatingAdmissionPolicy whose conditions are CEL expressions. The admitter
+// Kubernetes ValidatingAdmissionPolicy with CEL expressions as conditions. The admitter
 // compiles documents with Compile and evaluates each call with Set.Evaluate; begin reading
 // there. Lint checks documents. The package is pure: it reads no clock and keeps no state. A
 // Set is immutable and safe for concurrent use.

@@ -42,14 +42,14 @@ type Input struct {
 // riskOperands are the members of Risk that match.risks is compared with.
 var riskOperands = [...]string{"operation_risk", "risk_class", "level"}
 
-// riskIrreversible is the word for a request whose Risk has irreversible true.
+// riskIrreversible is the word for a request with irreversible true in its Risk.
 const riskIrreversible = "irreversible"
 
 // Verdicts is the result of a set: the strictest verdict and every reason.
 type Verdicts struct {
 	Verdict      events.Verdict
 	Reasons      []events.Reason // never empty; those of policies that do not decide (Reason.Action) come last
-	Policy       string          // the policy whose rule gave the verdict; "" if none did
+	Policy       string          // the policy of the rule that gave the verdict; "" if none did
 	Code         string          // that rule's reason; "" if no rule gave the verdict
 	Message      string          // that rule's message, for people; may be empty
 	Mode         string          // ModeToolResult if every rule with this verdict has it, else ModeThrow

@@ -34,20 +34,20 @@ const (
 
 // Codes of findings.
 const (
-	LintDoesNotCompile    = "does_not_compile"
-	LintMissingHas        = "missing_has"        // a key is read that may be missing
-	LintDeadRule          = "dead_rule"          // it can never match
-	LintShadowedRule      = "shadowed_rule"      // a stricter rule matches whenever it does
-	LintDuplicateRule     = "duplicate_rule"     // another one is the same
-	LintCatchAllAllow     = "catch_all_allow"    // everything is allowed
+	LintDoesNotCompile    = "does_not_compile"   // an error: the set cannot be used, and the message says where
+	LintMissingHas        = "missing_has"        // a condition reads a member of args, event, resource, risk or catalog without has()
+	LintDeadRule          = "dead_rule"          // the condition is false whatever the call, or asks for what match leaves out
+	LintShadowedRule      = "shadowed_rule"      // whenever the rule matches, a stricter one does too
+	LintDuplicateRule     = "duplicate_rule"     // another rule says the same
+	LintCatchAllAllow     = "catch_all_allow"    // a rule allows every call that no other one objects to
 	LintUnusedParam       = "unused_param"       // no expression reads it
 	LintUnusedVariable    = "unused_variable"    // no expression reads it
 	LintUnusedGroup       = "unused_group"       // no approval names it
-	LintNothingEnforced   = "nothing_enforced"   // every policy only warns or audits
-	LintLimitWithoutBy    = "limit_without_by"   // all of a tenant share one counter
-	LintUnreachableQuorum = "unreachable_quorum" // a tenant has too few reviewers
-	LintClaimAlone        = "claim_alone"        // only claims of the runtime allow the call
-	LintUnboundedGrowth   = "unbounded_growth"   // what a condition creates grows faster than the request
+	LintNothingEnforced   = "nothing_enforced"   // every policy of the set only warns or audits
+	LintLimitWithoutBy    = "limit_without_by"   // all callers of a tenant share one counter
+	LintUnreachableQuorum = "unreachable_quorum" // a tenant has fewer reviewers in the groups than must approve
+	LintClaimAlone        = "claim_alone"        // an allow or a counter rests only on what the runtime says of itself: action, risk, resource, session, agent
+	LintUnboundedGrowth   = "unbounded_growth"   // a loop makes a new text or list of a part of the request in every round, or one call multiplies two sizes of it
 )
 
 // remedies says what to do about a finding of each code.

@@ -113,7 +113,7 @@ func isSelective(patterns []string) bool {
 	return len(patterns) > 0 && !slices.ContainsFunc(patterns, func(p string) bool { return strings.Trim(p, "*") == "" })
 }
 
-// checkLimits finds limits whose counter all callers of a tenant share.
+// checkLimits finds limits with a counter that all callers of a tenant share.
 func (p *lintedPolicy) checkLimits() {
 	for _, r := range p.Rules {
 		if r.Limit != nil && len(sortedCounterFields(r.Limit.By)) == 0 {

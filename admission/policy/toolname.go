@@ -17,7 +17,7 @@ const MaxToolName = 256
 // invalid UTF-8, control or format characters (NUL, zero width, right-to-left overrides), white
 // space at either end or other than a space inside, characters that have a compatibility form
 // (full-width letters, unnormalised accents) or are drawn as nothing, letters that mix Latin
-// with a script whose letters look like Latin ones, or letters, digits and signs that look like
+// with a script of letters that look like Latin ones, or letters, digits and signs that look like
 // ASCII ones (see isUnambiguous and readsAsLatin).
 func ValidToolName(name string) bool {
 	if name == "" || len(name) > MaxToolName || name[0] == ' ' || name[len(name)-1] == ' ' {
@@ -96,7 +96,7 @@ const lookalikes = "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455
 	"\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7" +
 	"\u0585\u0578\u057d\u0570\u0581\u0566"
 
-// confusableScripts are scripts that are not in use for tool names and whose letters look like
+// confusableScripts are scripts that are not in use for tool names and have letters that look like
 // Latin ones.
 var confusableScripts = []*unicode.RangeTable{
 	unicode.Cherokee, unicode.Lisu, unicode.Coptic, unicode.Deseret, unicode.Gothic, unicode.Old_Italic, unicode.Runic,

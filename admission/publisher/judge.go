@@ -17,8 +17,8 @@ type Claim struct {
 	Hashes    []Field // of the tool's schema
 	Category  Field   // of a contract about the tool
 
-	// Evaluated are the requirements of the catalogue (RequireMandate, RequireContract) whose
-	// document the request has, so that its evaluator has run.
+	// Evaluated are the requirements of the catalogue (RequireMandate, RequireContract) for which
+	// the request has the document, so that its evaluator has run.
 	Evaluated []string
 }
 

@@ -18,6 +18,10 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/conn"
+	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/schema"
+	"github.com/countersign-dev/countersign/storage/write"
 )
 
 const expiredShard = "GOV@20261001T090000.000000000Z"
@@ -40,16 +44,17 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := storage.FetchEngine(t.Context(), "", nil); errors.Is(err, storage.ErrFetch) || errors.Is(err, storage.ErrPlatform) {
+	if _, err := engine.Fetch(t.Context(), "", nil); errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
 		t.Skipf("no ClickHouse engine to test with: %v", err)
 	}
-	e, err := storage.StartEngine(t.Context(), storage.EngineOptions{DataDir: t.TempDir(), Embedded: true, MaxMemory: 1 << 30})
+	e, err := engine.Start(t.Context(), engine.Options{DataDir: t.TempDir(), Embedded: true, MaxMemory: 1 << 30})
 	must(err)
 	t.Cleanup(func() { _ = e.Stop(t.Context()) })
-	db, err := storage.Open(t.Context(), e.DSN())
+	pool, err := conn.Open(t.Context(), e.DSN())
 	must(err)
-	defer func() { _ = db.Close() }()
-	must(db.Migrate(t.Context()))
+	defer func() { _ = pool.Close() }()
+	must(schema.Migrate(t.Context(), pool))
+	db := write.New(pool)
 
 	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))
 	must(err)
@@ -95,7 +100,7 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 	must(err)
 	must(db.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: expiredShard, Size: uint64(merkle.Size()), Root: merkle.Root(), Note: note, Created: at}))
 	for done := false; !done; {
-		done, err = db.Expire(t.Context(), storage.ExpiryBatch{Shard: expiredShard, Tenant: "acme", Seqs: seqs, Records: []uint64{7}})
+		done, err = db.Expire(t.Context(), write.ExpiryBatch{Shard: expiredShard, Tenant: "acme", Seqs: seqs, Records: []uint64{7}})
 		must(err)
 		time.Sleep(5 * time.Millisecond) // a mutation is under way
 	}

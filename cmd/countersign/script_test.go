@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/countersign-dev/countersign/internal/pipeline/child"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
 )
 
 // TestMain makes the test program the one that the scripts run, and what that
@@ -32,7 +32,7 @@ func TestSystemScripts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts NATS, ClickHouse and the services: left out of -short")
 	}
-	if _, err := storage.FetchEngine(t.Context(), "", nil); errors.Is(err, storage.ErrFetch) || errors.Is(err, storage.ErrPlatform) {
+	if _, err := engine.Fetch(t.Context(), "", nil); errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
 		t.Skipf("no ClickHouse engine to run with: %v", err)
 	}
 	runScripts(t, "testdata/system")
@@ -43,7 +43,7 @@ func runScripts(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache, err := storage.DefaultCacheDir()
+	cache, err := engine.DefaultCacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,11 +19,11 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
 )
 
 func TestMain(m *testing.M) {
-	storage.RunEngineChildIfAsked()
+	engine.RunChildIfAsked()
 	os.Exit(m.Run())
 }
 
@@ -39,8 +39,8 @@ func newReader(t *testing.T) reader {
 	ok(t, err)
 	port := free.Addr().(*net.TCPAddr).Port
 	ok(t, free.Close())
-	e, err := storage.StartEngine(t.Context(), storage.EngineOptions{DataDir: t.TempDir(), HTTPPort: port, MaxMemory: 1 << 30})
-	if errors.Is(err, storage.ErrFetch) || errors.Is(err, storage.ErrPlatform) {
+	e, err := engine.Start(t.Context(), engine.Options{DataDir: t.TempDir(), HTTPPort: port, MaxMemory: 1 << 30})
+	if errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
 		t.Skipf("no ClickHouse engine to read with: %v", err)
 	}
 	ok(t, err)

@@ -61,10 +61,10 @@ func judge(t *testing.T, name string, line []byte) {
 			t.Errorf("%s: %v", line, vs)
 		}
 	case format.AgentHookEvidence:
-		if vs := schemas.Default().StrictAgentHook(bodyObject(t, line)); len(vs) > 0 {
+		if vs := schemas.StrictAgentHook(bodyObject(t, line)); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
-		if vs := schemas.Default().AgentHookProfile(bodyObject(t, line), schemas.FormEvidence); len(vs) > 0 {
+		if vs := schemas.AgentHookProfile(bodyObject(t, line), schemas.FormEvidence); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
 	}

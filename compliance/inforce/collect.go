@@ -3,12 +3,10 @@ package inforce
 import (
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/compliance/internal/protocol"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aump"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
@@ -205,12 +203,12 @@ func (col *collector) fillMandate(m *Mandate) error {
 		m.Why = why
 		return err
 	}
-	at := slices.IndexFunc(docs, func(d string) bool { return hashOf(d) == m.Hash })
-	if at < 0 {
+	doc, token, found := findMandate(docs, m.Hash)
+	if !found {
 		m.Why = "no text that is stored under this id has this hash, so none is what decided"
 		return nil
 	}
-	text, found, err := evidence.RedactJSON("aump", []byte(docs[at]))
+	text, redacted, err := evidence.RedactJSON(token, []byte(doc))
 	switch {
 	case err != nil:
 		m.Why = "the text cannot be redacted, so it is withheld"
@@ -220,22 +218,19 @@ func (col *collector) fillMandate(m *Mandate) error {
 		return nil
 	}
 	col.textBytes += len(text)
-	m.Document, m.Redacted, m.Text = text, found, TextComplete
-	if len(found) > 0 {
+	m.Document, m.Redacted, m.Text = text, redacted, TextComplete
+	if len(redacted) > 0 {
 		m.Text, m.Why = TextPartial, "secrets, personal data or protected parts are redacted, so the text here does not give the hash"
 	}
 	return nil
 }
 
-// hashOf is the hash of a mandate's text, or "" if the text is no mandate.
-func hashOf(doc string) string {
-	m, err := aump.DecodeMandate([]byte(doc), strictjson.DefaultLimits)
-	if m == nil || err != nil && m.Tree == nil {
-		return ""
+// findMandate finds the document that is the mandate with a hash, and the protocol of the mandate.
+func findMandate(docs []string, hash string) (doc, token string, found bool) {
+	for _, d := range docs {
+		if token, found := protocol.MandateOf(d, hash); found {
+			return d, token, true
+		}
 	}
-	hash, err := aump.MandateHash(m.Tree)
-	if err != nil {
-		return ""
-	}
-	return hash
+	return "", "", false
 }

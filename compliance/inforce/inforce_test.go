@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/compliance/internal/protocol"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -210,6 +211,7 @@ func TestOmittedTextsComeFromTheBucket(t *testing.T) {
 const mandateText = `{"id":"aump_mnd_01","version":"0.1.0","type":"mandate","purpose":"pay invoices","status":"active"}`
 
 func TestMandates(t *testing.T) {
+	hashOf := protocol.Rows["aump"].MandateHash
 	hash := hashOf(mandateText)
 	if hash == "" {
 		t.Fatal("the mandate has no hash")

@@ -3,8 +3,8 @@ package otlp
 import (
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/countersign-dev/countersign/compliance/internal/protocol"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
@@ -54,13 +54,10 @@ func (a *attributes) addTexts(name string, values []string) {
 	*a = append(*a, attribute.StringSlice(name, list))
 }
 
-// agentNames are the protocols in which an agent has a name instead of an identifier.
-var agentNames = map[string]bool{subject.ProtoTool: true, subject.ProtoHandoff: true}
-
 // addCall adds the GenAI attributes of a call.
-func (a *attributes) addCall(protocol, tool, callID, agent, session string) {
+func (a *attributes) addCall(token, tool, callID, agent, session string) {
 	agentKey := "gen_ai.agent.id"
-	if agentNames[protocol] {
+	if protocol.Of(token).NamedAgents {
 		agentKey = "gen_ai.agent.name"
 	}
 	a.addText("gen_ai.tool.name", tool, "gen_ai.tool.call.id", callID, agentKey, agent, "gen_ai.conversation.id", session)

@@ -1,10 +1,10 @@
 package report
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
+	"github.com/countersign-dev/countersign/compliance/internal/protocol"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
@@ -84,30 +84,16 @@ func kindWord(kind string) string {
 
 // addEvent reads a producer's event. The page shows only names and identifiers of it.
 func (b *Builder) addEvent(r evidence.Record, row *timelineRow) {
-	var e struct {
-		EventType  string `json:"event_type"`
-		Type       string `json:"type"`
-		ToolName   string `json:"tool_name"`
-		Tool       string `json:"tool"`
-		ToolCallID string `json:"tool_call_id"`
-		AgentID    string `json:"agent_id"`
-		Metadata   struct {
-			ToolCallID string `json:"tool_call_id"`
-		} `json:"metadata"`
-		Producer struct {
-			AgentID string `json:"agent_id"`
-		} `json:"producer"`
-	}
-	_ = json.Unmarshal(r.Body, &e) // members of other types stay empty
 	p, _ := b.src.Space.Parse(r.Subject)
-	b.agents.add(shortVisible(firstNonEmpty(e.AgentID, e.Producer.AgentID)))
+	e := protocol.Of(p.Protocol).Summarize(r.Body)
+	b.agents.add(shortVisible(e.Agent))
 	b.sources.add(shortVisible(p.Publisher))
 	b.protocols.add(shortVisible(p.Protocol))
-	row.What = shortVisible(firstNonEmpty(e.EventType, e.Type, p.Type))
+	row.What = shortVisible(firstNonEmpty(e.Type, p.Type))
 	if r.Kind == evidence.KindRequest {
 		row.What = "asked for admission: " + row.What
 	}
-	row.Detail = joinNonEmpty("tool", firstNonEmpty(e.ToolName, e.Tool), "call", firstNonEmpty(e.Metadata.ToolCallID, e.ToolCallID), "protocol", p.Protocol, "from", p.Publisher)
+	row.Detail = joinNonEmpty("tool", e.Tool, "call", e.Call, "protocol", p.Protocol, "from", p.Publisher)
 	b.chainCheck.addSessionEnd(r, p)
 }
 

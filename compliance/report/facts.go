@@ -6,8 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/compliance/internal/protocol"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -180,16 +179,9 @@ func (c *chainCheck) addRecord(r evidence.Record) {
 	}
 }
 
-var sessionEndTypes = map[string]bool{
-	agenthook.SessionEnd:      true,
-	aaep.TypeSessionCompleted: true, strings.TrimPrefix(aaep.TypeSessionCompleted, "aaep:"): true,
-	aaep.TypeSessionErrored: true, strings.TrimPrefix(aaep.TypeSessionErrored, "aaep:"): true,
-	aaep.TypeSessionCancelled: true, strings.TrimPrefix(aaep.TypeSessionCancelled, "aaep:"): true,
-}
-
 // addSessionEnd records the end of a session, as its publisher reports it.
 func (c *chainCheck) addSessionEnd(r evidence.Record, p subject.Parsed) {
-	if r.Kind != evidence.KindEvent || !sessionEndTypes[p.Type] {
+	if r.Kind != evidence.KindEvent || !protocol.EndsSession(p.Type) {
 		return
 	}
 	c.ended++

@@ -153,7 +153,7 @@ func (a *userQuestion) reportAgainst(r *reports, e *Event, i *invocation) {
 			ignored("another answer had come before it")
 		}
 	case questionDefaultedReject:
-		say("AAEP-C-104", "nobody answered in time")
+		say("AAEP-C-104", "no answer came in time")
 		if a.acceptedLate {
 			say("AAEP-C-105", "the answer came after its time")
 			ignored("it came when its time was over")
@@ -190,7 +190,7 @@ func (i *invocation) reportUnasked(r *reports, a *userQuestion) {
 		return
 	}
 	if byDefault { // legal for what carries little risk, and no acceptance (A-04 of the digest)
-		b := r.add("AAEP-C-100", "nobody answered, and the default was taken", a.event, i.event)
+		b := r.add("AAEP-C-100", "no answer came, and the default was taken", a.event, i.event)
 		b.Case, b.Call, b.Severity = "defaulted_accept", i.id, events.SeverityLow
 		return
 	}

@@ -125,7 +125,7 @@ func (r *reports) checkAutomaticReply(e *Event, decidedBy string) {
 // UnknownReplyFinding is the breach of a reply whose token its publisher does not know
 // (AAEP-C-110).
 func UnknownReplyFinding(e *Event) *catalogue.Finding {
-	b := newFinding("AAEP-C-110", "nobody asked under this token", e.eventRef())
+	b := newFinding("AAEP-C-110", "no question has this token", e.eventRef())
 	b.Case = "unknown"
 	return b
 }

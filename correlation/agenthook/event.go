@@ -178,7 +178,7 @@ func profileFindings(e *agenthook.Event) []eventFinding {
 	}
 	var found []eventFinding
 	seen := map[string]bool{"AH-C-032": true, "AH-C-033": true} // decided when the call ends
-	for _, v := range schemas.Default().AgentHookProfile(e.Tree, schemas.FormEvidence) {
+	for _, v := range schemas.AgentHookProfile(e.Tree, schemas.FormEvidence) {
 		if seen[v.Check] {
 			continue
 		}

@@ -37,7 +37,7 @@ type Event struct {
 	Tree, Sent map[string]any
 }
 
-// Subject is the party whose authorization was checked.
+// Subject is the party of the checked authorization.
 type Subject struct{ Type, Ref string }
 
 // EvidenceRef is one structured evidence reference. All its fields are the sender's claims.

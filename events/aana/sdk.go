@@ -36,7 +36,7 @@ var sdkDefaults = map[string]any{
 	"risk_domain": string(Unknown), "proposed_arguments": map[string]any{}, "recommended_route": string(Accept),
 }
 
-// sdkEnums are the members whose values are checked before the schema.
+// sdkEnums are the members with values that are checked before the schema.
 var sdkEnums = []struct {
 	key string
 	has func(string) bool

@@ -17,7 +17,7 @@ import (
 const protoKey = "__proto__"
 
 // Canonical returns aioc's canonical form of a tree that strictjson made. It is RFC 8785 except
-// for two properties of JavaScript objects: members whose name is an array index (0 to 2^32-2)
+// for two properties of JavaScript objects: members with an array index as their name (0 to 2^32-2)
 // come first, in numeric order, and a member __proto__ is lost. See FindAmbiguousKey.
 func Canonical(v any) ([]byte, error) {
 	if !hasOddName(v) {

@@ -17,7 +17,7 @@ import (
 // Types of signatures that Verify supports. vc-sd-jwt is not supported.
 const (
 	signatureDetached = "jws-detached" // compact JWS without its payload (RFC 7515 appendix F)
-	signatureJWS      = "jws"          // compact JWS whose payload is UnsignedForm
+	signatureJWS      = "jws"          // compact JWS with UnsignedForm as its payload
 )
 
 // SignatureState is the verification result of a mandate's signatures.

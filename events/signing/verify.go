@@ -14,7 +14,7 @@ type KeySet map[string]ed25519.PublicKey
 
 // Verify verifies a compact JWS and returns its payload and key id.
 //
-// A token whose header is exactly what Sign writes is verified directly; go-jose verifies every
+// A token with exactly the header that Sign writes is verified directly; go-jose verifies every
 // other one, as other JWS libraries make them. Both ways give the same answer.
 func (ks KeySet) Verify(typ, token string) (payload []byte, kid string, err error) {
 	head, rest, _ := strings.Cut(token, ".")

@@ -19,7 +19,7 @@ const (
 	maxSharedText = 8 << 10
 	// maxKeptNodes is the largest list of values that the next document uses again.
 	maxKeptNodes = 4 << 10
-	// maxScannedMembers is the largest object whose keys are compared one by one.
+	// maxScannedMembers is the largest object with keys that are compared one by one.
 	maxScannedMembers = 32
 	// maxNesting bounds the recursion if Limits do not.
 	maxNesting = 10_000

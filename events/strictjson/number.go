@@ -10,7 +10,7 @@ import (
 const maxSafe = 1 << 53
 
 // checkNumber refuses JSON numbers that two readers may take for different values: integers
-// beyond 2^53, and literals whose decimal value is not the shortest decimal of the nearest
+// beyond 2^53, and literals with a decimal value that is not the shortest decimal of the nearest
 // float64 (0.1 is accepted, 0.10000000000000000001 is not; 1e400 is out of range).
 func checkNumber(lit string) (Code, string) {
 	neg, digits, exp := splitDecimal(lit)

@@ -25,7 +25,7 @@ import (
 const (
 	messagesPerCall = 7
 	callsPerSession = 10
-	callsPerRound   = 140 // calls whose messages of one kind form one batch
+	callsPerRound   = 140 // calls of a batch; it has their messages of one kind
 )
 
 // auditLog fills the log of a pipeline that runs no services.

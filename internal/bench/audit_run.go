@@ -19,6 +19,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/auditor"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/schema"
+	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -28,7 +31,7 @@ type auditBench struct {
 	log      *auditLog
 	dsn      string
 	conn     clickhouse.Conn // as the database's owner
-	db       *storage.DB
+	db       *read.Reader
 	profile  string
 	dir      string
 	messages int                   // of the log, equal to the number of records
@@ -41,13 +44,13 @@ const floorBatch = 10_000
 func openAuditBench(ctx context.Context, t *target.Target, dir, keys, profile string) (*auditBench, error) {
 	b := &auditBench{t: t, dsn: t.ReadyInfo().ClickHouseDSN, profile: profile, dir: dir}
 	var err error
-	if b.db, err = storage.Open(ctx, b.dsn); err != nil {
+	if b.db, err = read.Open(ctx, b.dsn); err != nil {
 		return nil, err
 	}
 	if b.conn, err = openOwner(b.dsn); err != nil {
 		return nil, err
 	}
-	if err := b.db.Migrate(ctx); err != nil {
+	if err := schema.Migrate(ctx, b.db.Pool()); err != nil {
 		return nil, err
 	}
 	b.log, err = openAuditLog(ctx, t, dir, keys)
@@ -203,7 +206,7 @@ func (b *auditBench) insertDerived(ctx context.Context) (auditResult, error) {
 		for i := range rows {
 			rows[i].Shard = shard
 		}
-		if err := b.db.InsertEvidence(ctx, storage.EvidenceToken(shard, rows[0].Seq), rows); err != nil {
+		if err := write.New(b.db.Pool()).InsertEvidence(ctx, write.EvidenceToken(shard, rows[0].Seq), rows); err != nil {
 			return auditResult{}, err
 		}
 	}

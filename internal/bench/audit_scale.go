@@ -11,6 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/questions"
+	"github.com/countersign-dev/countersign/storage/write"
 )
 
 // scaleShard holds the copies of the evidence.
@@ -41,7 +43,7 @@ func (c *auditCmd) scale(ctx context.Context, io ui.Stdio, b *auditBench) error 
 		fmt.Fprintf(io.Out, "\n%d rows more, %d of them new (%s to write)\n\n", copies*b.messages, (copies-had)*b.messages, time.Since(begun).Round(time.Second))
 	}
 	steps := []func(context.Context) (auditResult, error){b.size, b.treeSize, s.repair, s.chain, s.proof, s.nextProof}
-	for _, q := range storage.Questions() {
+	for _, q := range questions.All() {
 		steps = append(steps, func(ctx context.Context) (auditResult, error) { return s.ask(ctx, q) })
 	}
 	for _, step := range steps {
@@ -116,12 +118,12 @@ func (s scaled) tree(ctx context.Context, show func(done, total uint64)) error {
 		show(seq, uint64(s.size()))
 		batch := nodes
 		nodes = nodes[:0]
-		return s.b.db.InsertTreeNodes(ctx, scaleShard, batch)
+		return write.New(s.b.db.Pool()).InsertTreeNodes(ctx, scaleShard, batch)
 	})
 	if err != nil {
 		return err
 	}
-	return s.b.db.InsertTreeNodes(ctx, scaleShard, nodes)
+	return write.New(s.b.db.Pool()).InsertTreeNodes(ctx, scaleShard, nodes)
 }
 
 // treeSize measures the tree's hashes on disk.
@@ -152,8 +154,9 @@ func (s scaled) session(k int) string {
 
 // repair compares the derived tables with the evidence, as an auditor does at its start.
 func (s scaled) repair(ctx context.Context) (auditResult, error) {
+	writer := write.New(s.b.db.Pool())
 	return s.b.timed(3, "comparing the derived tables, once at every start", func() error {
-		added, err := s.b.db.Repair(ctx, scaleShard)
+		added, err := writer.Repair(ctx, scaleShard)
 		if err == nil && added > 0 {
 			err = fmt.Errorf("%d rows were missing", added)
 		}
@@ -204,7 +207,7 @@ const asks = 20
 
 // ask measures one question with different parameters each time. A time range is that of one
 // copy.
-func (s scaled) ask(ctx context.Context, q storage.Question) (auditResult, error) {
+func (s scaled) ask(ctx context.Context, q questions.Question) (auditResult, error) {
 	rows := 0
 	r, err := s.b.timed(asks, "question: "+q.Asks, func() error {
 		k := s.own()
@@ -212,9 +215,9 @@ func (s scaled) ask(ctx context.Context, q storage.Question) (auditResult, error
 			k = s.copies - 1 // open calls are recent
 		}
 		from := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC).Add(time.Duration(k) * copyStep)
-		t := storage.QuestionParams{Tenant: s.b.t.Tenant, Agent: "mail-agent", Since: from, Until: from.Add(copyStep), Session: s.session(k),
+		t := questions.Params{Tenant: s.b.t.Tenant, Agent: "mail-agent", Since: from, Until: from.Add(copyStep), Session: s.session(k),
 			ID: fmt.Sprintf("01997d40-7a44-7a8e-9d0b-%04d%08d", k, rand.IntN(s.b.messages/messagesPerCall))}
-		a, err := s.b.db.AnswerQuestion(ctx, q, t)
+		a, err := questions.Ask(ctx, s.b.db.Pool(), q, t)
 		rows = len(a.Rows)
 		return err
 	})

@@ -12,6 +12,8 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/schema"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -54,12 +56,12 @@ func (s callSample) measureFloors(ctx context.Context, p *pipeline.Pipeline) (fl
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	db, err := storage.Open(ctx, p.Ready().ClickHouseDSN)
+	db, err := read.Open(ctx, p.Ready().ClickHouseDSN)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.Migrate(ctx); err != nil {
+	if err := schema.Migrate(ctx, db.Pool()); err != nil {
 		return nil, err
 	}
 	if err := createFloorTable(ctx, conn); err != nil {

@@ -81,12 +81,12 @@ const (
 // callTexts makes the messages of calls. Run separates the names of two runs on one log.
 type callTexts struct {
 	variant callVariant
-	run     string
+	run     int
 	open    int // sessions at a time
 }
 
-func (t callTexts) session(i int) string { return fmt.Sprintf("%s-%06d", t.run, sessionOf(i, t.open)) }
-func (t callTexts) callID(i int) string  { return fmt.Sprintf("%s-call-%d", t.run, i) }
+func (t callTexts) session(i int) string { return fmt.Sprintf("r%d-%06d", t.run, sessionOf(i, t.open)) }
+func (t callTexts) callID(i int) string  { return fmt.Sprintf("r%d-call-%d", t.run, i) }
 
 // Tools and arguments by kind. The example policies allow mail to colleagues, ask for mail to
 // others, and deny what deletes a database.
@@ -157,7 +157,7 @@ func (t callTexts) post(i int, now time.Time, r ruling) []byte {
 }
 
 func (t callTexts) eventID(i int, mark string) string {
-	return fmt.Sprintf("%s0000000-0000-4000-8000-%012d", mark, i)
+	return fmt.Sprintf("%s%07d-0000-4000-8000-%012d", mark, t.run, i)
 }
 
 func (t callTexts) event(i int, mark, typ string, now time.Time, members, metadata string) []byte {
@@ -168,17 +168,17 @@ func (t callTexts) event(i int, mark, typ string, now time.Time, members, metada
 	}
 	return fmt.Appendf(nil, `{"schema_version":1,"event_id":"%s","event_type":"%s","timestamp":"%s","source":"mail-agent","session_id":"%s",`+
 		`"tool_name":"%s",%s%s,"metadata":{"tool_call_id":"%s"%s%s}}`,
-		t.eventID(i, mark), typ, now.UTC().Format(time.RFC3339Nano), t.session(i), tool, describedAction(i), members, t.callID(i), governed, metadata)
+		t.eventID(i, mark), typ, now.UTC().Format(time.RFC3339Nano), t.session(i), tool, t.describedAction(i), members, t.callID(i), governed, metadata)
 }
 
 // describedAction is what call i acts on. While a call waits for approval, the same action on the
 // same resource is asked for as well, so that one has a resource of its own.
-func describedAction(i int) string {
+func (t callTexts) describedAction(i int) string {
 	switch kindOf(i) {
 	case callDenied:
 		return `"action":"delete","resource_kind":"database","resource":"production","resource_scope":"production","operation_risk":"destructive_write"`
 	case callApproved:
-		return fmt.Sprintf(`"action":"send","resource_kind":"email","resource":"press-%d","resource_scope":"remote","operation_risk":"external_transfer"`, i)
+		return fmt.Sprintf(`"action":"send","resource_kind":"email","resource":"press-%d-%d","resource_scope":"remote","operation_risk":"external_transfer"`, t.run, i)
 	}
 	return `"action":"send","resource_kind":"email","resource":"outbox","resource_scope":"internal_network","operation_risk":"write"`
 }

@@ -63,16 +63,28 @@ func TestSessions(t *testing.T) {
 // TestVariants: a plain request has some 480 B, a governed one 1.8 KB.
 func TestVariants(t *testing.T) {
 	for variant, want := range map[callVariant]int{variantPlain: 480, variantGoverned: 1800} {
-		x := callTexts{variant: variant, run: "r1", open: 5}
+		x := callTexts{variant: variant, run: 1, open: 5}
 		if n := len(x.request(0, noon)); n < want*8/10 || n > want*12/10 {
 			t.Errorf("%s: %d B", variant, n)
 		}
 	}
 }
 
+// TestRunsShareNoName: two runs on one log have no event, call, session or resource under approval
+// in common, which would be findings.
+func TestRunsShareNoName(t *testing.T) {
+	first, second := callTexts{variant: variantPlain, run: 1, open: 5}, callTexts{variant: variantPlain, run: 2, open: 5}
+	for i := range kindCycle {
+		if first.eventID(i, "a") == second.eventID(i, "a") || first.callID(i) == second.callID(i) || first.session(i) == second.session(i) ||
+			kindOf(i) == callApproved && first.describedAction(i) == second.describedAction(i) {
+			t.Errorf("call %d is the same in two runs", i)
+		}
+	}
+}
+
 // TestDrift: what ran differs from what was asked for in the calls that drift, and in no other.
 func TestDrift(t *testing.T) {
-	x := callTexts{variant: variantPlain, run: "r1", open: 5}
+	x := callTexts{variant: variantPlain, run: 1, open: 5}
 	for i := range kindCycle {
 		same := strings.Contains(string(x.post(i, noon, ruling{})), x.arguments(i))
 		if same == (kindOf(i) == callDrifted) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -28,7 +28,7 @@ type callsBench struct {
 	load    *callLoad
 	js      jetstream.JetStream // as the auditor
 	conn    clickhouse.Conn     // as the database's owner
-	db      *storage.DB
+	db      *read.Reader
 	look    *checkpointReader
 	runs    int
 	sample  callSample // of the newest measurement
@@ -57,7 +57,7 @@ func openCallsBench(ctx context.Context, io ui.Stdio, c *callsCmd, v callVariant
 	if b.conn, err = openOwner(p.Ready().ClickHouseDSN); err != nil {
 		return b, err
 	}
-	if b.db, err = storage.Open(ctx, p.Ready().ClickHouseDSN); err != nil {
+	if b.db, err = read.Open(ctx, p.Ready().ClickHouseDSN); err != nil {
 		return b, err
 	}
 	b.look, err = newCheckpointReader(ctx, p.Ready(), b.js, b.conn)
@@ -144,7 +144,7 @@ func (b *callsBench) measureRate(ctx context.Context, perSecond float64, seconds
 	s := schedule{time.Now(), perSecond}
 	warm := s.count(b.WarmUp)
 	n := max(1, s.count(time.Duration(seconds)*time.Second))
-	texts := callTexts{variant: b.variant, run: fmt.Sprintf("r%d", b.runs), open: openSessions(perSecond)}
+	texts := callTexts{variant: b.variant, run: b.runs, open: openSessions(perSecond)}
 	m := callsMeasurement{bench: b, schedule: s, warm: warm, result: callsResult{Variant: string(b.variant), Log: b.Log, Rate: perSecond, Seconds: seconds, Calls: n}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

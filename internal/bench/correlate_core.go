@@ -41,7 +41,7 @@ type coreBench struct {
 type part struct {
 	calls         int
 	turns         []turn
-	counted       int // messages whose memory was counted
+	counted       int // messages with counted memory
 	allocs, bytes uint64
 }
 

@@ -14,7 +14,7 @@ import (
 
 const (
 	trafficPerSession = 50  // calls
-	trafficGroup      = 100 // calls whose decisions share a signature, as those of a busy admitter do
+	trafficGroup      = 100 // calls with decisions that share a signature, as those of a busy admitter do
 	trafficMessages   = 6   // of one call in both protocols
 )
 

@@ -17,7 +17,9 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/schema"
 )
 
 type exportCmd struct {
@@ -49,7 +51,7 @@ func (c *exportCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	engine, err := storage.StartEngine(ctx, storage.EngineOptions{DataDir: filepath.Join(dir, "engine"), CacheDir: c.CacheDir, Progress: ui.ShowProgress(io)})
+	engine, err := engine.Start(ctx, engine.Options{DataDir: filepath.Join(dir, "engine"), CacheDir: c.CacheDir, Progress: ui.ShowProgress(io)})
 	if err != nil {
 		return err
 	}
@@ -66,12 +68,12 @@ func (c *exportCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 }
 
 func (c *exportCmd) fill(ctx context.Context, io ui.Stdio, dsn string) (s *verifyShard, err error) {
-	db, err := storage.Open(ctx, dsn)
+	db, err := read.Open(ctx, dsn)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.Migrate(ctx); err != nil {
+	if err := schema.Migrate(ctx, db.Pool()); err != nil {
 		return nil, err
 	}
 	return fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))

@@ -19,6 +19,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/schema"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -55,7 +58,7 @@ func (c *verifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	engine, err := storage.StartEngine(ctx, storage.EngineOptions{DataDir: dir, CacheDir: c.CacheDir, Progress: ui.ShowProgress(io)})
+	engine, err := engine.Start(ctx, engine.Options{DataDir: dir, CacheDir: c.CacheDir, Progress: ui.ShowProgress(io)})
 	if err != nil {
 		return err
 	}
@@ -64,12 +67,12 @@ func (c *verifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 		defer cancel()
 		err = errors.Join(err, engine.Stop(stop))
 	}()
-	db, err := storage.Open(ctx, engine.DSN())
+	db, err := read.Open(ctx, engine.DSN())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	if err := db.Migrate(ctx); err != nil {
+	if err := schema.Migrate(ctx, db.Pool()); err != nil {
 		return err
 	}
 	shard, err := fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))

@@ -19,13 +19,15 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 // verifyShard is a shard of evidence made for measuring: calls as a governed runtime makes them,
 // decisions with valid signatures, the tree and its checkpoints stored.
 type verifyShard struct {
-	db        *storage.DB
+	db        *read.Reader
 	name      string
 	builder   *evidence.Builder
 	chain     *evidence.Chain
@@ -62,7 +64,7 @@ const (
 var shardCreated = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 // fillShard makes about n records. The decisions of share calls have one signature.
-func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(done, total uint64)) (*verifyShard, error) {
+func fillShard(ctx context.Context, db *read.Reader, n, share int, progress func(done, total uint64)) (*verifyShard, error) {
 	s := &verifyShard{db: db, name: streams.EpochName(streams.DefaultShard, shardCreated), chain: evidence.NewChain(noHead, 1<<30)}
 	var err error
 	if s.builder, err = evidence.NewBuilder(s.name, subject.Space{}); err != nil {
@@ -175,15 +177,16 @@ func (s *verifyShard) store(ctx context.Context, msgs []events.LogMessage) error
 			nodes = append(nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
 		}
 	}
-	if err := s.db.InsertTreeNodes(ctx, s.name, nodes); err != nil {
+	writer := write.New(s.db.Pool())
+	if err := writer.InsertTreeNodes(ctx, s.name, nodes); err != nil {
 		return err
 	}
-	if err := s.db.InsertEvidence(ctx, storage.EvidenceToken(s.name, rows[0].Seq), rows); err != nil {
+	if err := writer.InsertEvidence(ctx, write.EvidenceToken(s.name, rows[0].Seq), rows); err != nil {
 		return err
 	}
 	cp := tree.Checkpoint{Shard: s.name, Size: s.tree.Size(), Root: s.tree.Root()}
 	if s.last, err = tree.SignCheckpoint(s.signer, cp); err != nil {
 		return err
 	}
-	return s.db.InsertCheckpoint(ctx, storage.Checkpoint{Shard: s.name, Size: uint64(cp.Size), Root: cp.Root, Note: s.last, Created: shardCreated})
+	return writer.InsertCheckpoint(ctx, storage.Checkpoint{Shard: s.name, Size: uint64(cp.Size), Root: cp.Root, Note: s.last, Created: shardCreated})
 }

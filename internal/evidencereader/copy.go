@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/write"
 )
 
 // CopyFilter selects the proved records that a copy holds.
@@ -22,7 +23,7 @@ type CopyFilter struct {
 // rowCopier inserts proved rows into the caller's own database.
 type rowCopier struct {
 	CopyFilter
-	db   *storage.DB
+	db   *write.Writer
 	rows []storage.EvidenceRow
 	size int
 }
@@ -63,7 +64,7 @@ func (c *rowCopier) flush(ctx context.Context) error {
 // newest checkpoint covers into the caller's own database, with that checkpoint. Queries there
 // then use exactly the bytes that were proved. ErrUnproved means that the evidence is not valid;
 // the copy must not be used then.
-func (l Reader) CopyProved(ctx context.Context, into *storage.DB, want CopyFilter, shard string, o VerifyOptions) (whole []evidence.Report, err error) {
+func (l Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFilter, shard string, o VerifyOptions) (whole []evidence.Report, err error) {
 	shards := []string{shard}
 	if shard == "" {
 		if shards, err = l.shardsToProve(ctx, o); err != nil {
@@ -92,7 +93,7 @@ func (l Reader) CopyProved(ctx context.Context, into *storage.DB, want CopyFilte
 }
 
 // copyCheckpoint inserts the checkpoint under which the copied rows were proved.
-func (l Reader) copyCheckpoint(ctx context.Context, into *storage.DB, shard string, rep evidence.Report, o VerifyOptions) error {
+func (l Reader) copyCheckpoint(ctx context.Context, into *write.Writer, shard string, rep evidence.Report, o VerifyOptions) error {
 	list, _, err := l.gatherCheckpoints(ctx, shard, o)
 	if err != nil {
 		return err

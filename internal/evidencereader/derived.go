@@ -10,6 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/schema"
 )
 
 // An insert reaches the derived tables a moment after or before the evidence, and an expiry is
@@ -34,7 +36,7 @@ func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint6
 		return nil, err
 	}
 	if len(ranges) == 0 {
-		ranges = []storage.Range{{}}
+		ranges = []read.Range{{}}
 	}
 	ranges[len(ranges)-1].To = to
 	for _, r := range ranges {
@@ -52,7 +54,7 @@ func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint6
 
 // lastingDerived lists the differences in a window that remain after inserts under way have
 // ended.
-func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiringSpans, pause time.Duration) (found []storage.DerivedRow, err error) {
+func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiringSpans, pause time.Duration) (found []schema.DerivedRow, err error) {
 	type place struct {
 		table string
 		seq   uint64
@@ -61,7 +63,7 @@ func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint6
 	var tables []string // all at first, then those with differences
 	for attempt := range derivedAttempts {
 		found = nil
-		err = l.DB.CompareDerived(ctx, shard, from, to, tables, func(d storage.DerivedRow) error {
+		err = schema.Compare(ctx, l.DB.Pool(), shard, from, to, tables, func(d schema.DerivedRow) error {
 			lasts := before == nil || before[place{d.Table, d.Seq}]
 			if lasts && !(d.NoText && d.Lacks == 0 && unfinished.containsSeq(d.Seq)) {
 				found = append(found, d)
@@ -89,7 +91,7 @@ func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint6
 	return found, nil
 }
 
-func derivedFinding(d storage.DerivedRow) evidence.Finding {
+func derivedFinding(d schema.DerivedRow) evidence.Finding {
 	says := ""
 	switch {
 	case d.Table == "evidence":
@@ -106,7 +108,7 @@ func derivedFinding(d storage.DerivedRow) evidence.Finding {
 	return evidence.Finding{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table, Detail: says}
 }
 
-// expiringSpans are the sequences whose texts are being deleted.
+// expiringSpans are the sequences of the texts that are being deleted.
 type expiringSpans []events.Span
 
 func (e expiringSpans) containsSeq(seq uint64) bool {
@@ -142,7 +144,7 @@ func (l Reader) unfinishedExpiries(ctx context.Context, shard string) (list expi
 
 // StrayDerived reports derived rows of shards without evidence.
 func (l Reader) StrayDerived(ctx context.Context) (list []evidence.Finding, err error) {
-	stray, err := l.DB.StrayDerived(ctx)
+	stray, err := schema.Stray(ctx, l.DB.Pool())
 	for _, d := range stray {
 		list = append(list, evidence.Finding{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,
 			Detail: fmt.Sprintf("there are %d rows of shard %.80q, from this sequence on, and there is no evidence of it", d.Extra, d.Shard)})

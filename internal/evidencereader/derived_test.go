@@ -20,7 +20,7 @@ type attacker struct {
 
 func attack(t *testing.T, s *shard) attacker {
 	t.Helper()
-	db, err := sql.Open("clickhouse", engine.e.DSN())
+	db, err := sql.Open("clickhouse", shared.e.DSN())
 	ok(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return attacker{s, db}

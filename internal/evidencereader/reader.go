@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
 )
 
 // ErrNoEvidence reports that the database holds no evidence of a log.
@@ -30,8 +31,8 @@ var ErrNoSession = errors.New("no record of this session")
 
 // Reader reads one log's evidence. A read-only user of the database suffices.
 type Reader struct {
-	DB     *storage.DB
-	Tree   *storage.DB // has the tree's hashes if DB does not; proofs made of them are checked by their users
+	DB     *read.Reader
+	Tree   *read.Reader // has the tree's hashes if DB does not; proofs made of them are checked by their users
 	Stream string
 	Space  subject.Space
 }
@@ -83,7 +84,7 @@ func (l Reader) Session(ctx context.Context, tenant, session string) ([]Session,
 
 // AddProofs adds the newest checkpoint that covers all records of a session, their inclusion
 // proofs, the receipt keys and their retirements. On an error for which IsDamaged is true,
-// records whose proofs cannot be made from the stored tree have none, and everything else is
+// records have no proof if it cannot be made from the stored tree, and everything else is
 // there.
 func (l Reader) AddProofs(ctx context.Context, s *Session) error {
 	cp, err := l.DB.LatestCheckpoint(ctx, s.Shard)
@@ -114,7 +115,7 @@ func (l Reader) AddProofs(ctx context.Context, s *Session) error {
 	return lacking
 }
 
-// proveSingly proves each record separately. Records whose stored hashes are missing or damaged
+// proveSingly proves each record separately. Records with missing or damaged stored hashes
 // get no proof.
 func (l Reader) proveSingly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))

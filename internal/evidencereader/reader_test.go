@@ -22,51 +22,55 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/schema"
+	"github.com/countersign-dev/countersign/storage/write"
 )
 
 func TestMain(m *testing.M) {
-	storage.RunEngineChildIfAsked()
+	engine.RunChildIfAsked()
 	code := m.Run()
-	if engine.e != nil {
-		_ = engine.db.Close()
-		if err := engine.e.Stop(context.Background()); err != nil {
+	if shared.e != nil {
+		_ = shared.db.Close()
+		if err := shared.e.Stop(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "stopping the engine:", err)
 			code = 1
 		}
-		os.RemoveAll(engine.dir)
+		os.RemoveAll(shared.dir)
 	}
 	os.Exit(code)
 }
 
-// engine is what all tests use, each with a shard of its own.
-var engine struct {
+// shared is what all tests use, each with a shard of its own.
+var shared struct {
 	once   sync.Once
 	dir    string
-	e      *storage.Engine
-	db     *storage.DB
+	e      *engine.Engine
+	db     *read.Reader
 	err    error
 	shards int
 }
 
-func database(t testing.TB) *storage.DB {
+func database(t testing.TB) *read.Reader {
 	t.Helper()
-	if _, err := storage.FetchEngine(t.Context(), "", nil); errors.Is(err, storage.ErrFetch) || errors.Is(err, storage.ErrPlatform) {
+	if _, err := engine.Fetch(t.Context(), "", nil); errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
 		t.Skipf("no ClickHouse engine to test with: %v", err)
 	}
-	engine.once.Do(func() {
+	shared.once.Do(func() {
 		ctx := context.Background()
-		if engine.dir, engine.err = os.MkdirTemp("", "evidencereader-test-*"); engine.err != nil {
+		if shared.dir, shared.err = os.MkdirTemp("", "evidencereader-test-*"); shared.err != nil {
 			return
 		}
-		if engine.e, engine.err = storage.StartEngine(ctx, storage.EngineOptions{DataDir: engine.dir, Embedded: true, MaxMemory: 1 << 30}); engine.err != nil {
+		if shared.e, shared.err = engine.Start(ctx, engine.Options{DataDir: shared.dir, Embedded: true, MaxMemory: 1 << 30}); shared.err != nil {
 			return
 		}
-		if engine.db, engine.err = storage.Open(ctx, engine.e.DSN()); engine.err == nil {
-			engine.err = engine.db.Migrate(ctx)
+		if shared.db, shared.err = read.Open(ctx, shared.e.DSN()); shared.err == nil {
+			shared.err = schema.Migrate(ctx, shared.db.Pool())
 		}
 	})
-	ok(t, engine.err)
-	return engine.db
+	ok(t, shared.err)
+	return shared.db
 }
 
 func ok(t testing.TB, err error) {
@@ -105,8 +109,8 @@ type shard struct {
 func newShard(t testing.TB, n int) *shard {
 	t.Helper()
 	db := database(t)
-	engine.shards++
-	s := &shard{Reader: Reader{DB: db, Stream: "GOV"}, t: t, name: fmt.Sprintf("GOV@20261120T0900%02d.000000000Z", engine.shards), notes: map[int]string{}}
+	shared.shards++
+	s := &shard{Reader: Reader{DB: db, Stream: "GOV"}, t: t, name: fmt.Sprintf("GOV@20261120T0900%02d.000000000Z", shared.shards), notes: map[int]string{}}
 	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))
 	ok(t, err)
 	s.signer, err = signing.CheckpointSigner(skey)
@@ -227,13 +231,13 @@ func (s *shard) store(built []evidence.Built) {
 			nodes = append(nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
 		}
 	}
-	ok(s.t, s.DB.InsertTreeNodes(s.t.Context(), s.name, nodes))
-	ok(s.t, s.DB.CommitEvidence(s.t.Context(), rows))
+	ok(s.t, write.New(s.DB.Pool()).InsertTreeNodes(s.t.Context(), s.name, nodes))
+	ok(s.t, write.New(s.DB.Pool()).CommitEvidence(s.t.Context(), rows))
 	c := tree.Checkpoint{Shard: s.name, Size: s.tree.Size(), Root: s.tree.Root()}
 	text, err := tree.SignCheckpoint(s.signer, c)
 	ok(s.t, err)
 	s.notes[int(c.Size)] = text
-	ok(s.t, s.DB.InsertCheckpoint(s.t.Context(), storage.Checkpoint{Shard: s.name, Size: uint64(c.Size), Root: c.Root, Note: text, Created: created}))
+	ok(s.t, write.New(s.DB.Pool()).InsertCheckpoint(s.t.Context(), storage.Checkpoint{Shard: s.name, Size: uint64(c.Size), Root: c.Root, Note: text, Created: created}))
 }
 
 // another inserts a row beside those that are there.
@@ -241,7 +245,7 @@ func (s *shard) another(seq uint64, change func(*storage.EvidenceRow)) {
 	s.t.Helper()
 	r := stored(s.built[seq-1])
 	change(&r)
-	ok(s.t, s.DB.InsertEvidence(s.t.Context(), fmt.Sprint("another", seq, r.Record), []storage.EvidenceRow{r}))
+	ok(s.t, write.New(s.DB.Pool()).InsertEvidence(s.t.Context(), fmt.Sprint("another", seq, r.Record), []storage.EvidenceRow{r}))
 }
 
 func (s *shard) verify(o VerifyOptions) evidence.Report {
@@ -423,7 +427,7 @@ func TestSessionWithARowMissing(t *testing.T) {
 	ok(t, err)
 	mine := parts[len(parts)-1]
 	victim, after := mine.Rows[3].Seq, mine.Rows[4].Seq
-	db, err := sql.Open("clickhouse", engine.e.DSN())
+	db, err := sql.Open("clickhouse", shared.e.DSN())
 	ok(t, err)
 	defer func() { _ = db.Close() }()
 	_, err = db.ExecContext(t.Context(), fmt.Sprintf("ALTER TABLE evidence DELETE WHERE shard = '%s' AND seq = %d SETTINGS mutations_sync = 2", s.name, victim))

@@ -5,13 +5,13 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/schema"
 )
 
 // SchemaFindings reports tables, views and columns that differ from the migrations, and row
 // policies that hide rows. policies is false if the user may not read the row policies.
 func (l Reader) SchemaFindings(ctx context.Context) (list []evidence.Finding, policies bool, err error) {
-	differing, policies, err := l.DB.SchemaDifferences(ctx)
+	differing, policies, err := schema.Differences(ctx, l.DB.Pool())
 	if err != nil {
 		return nil, false, fmt.Errorf("comparing the schema: %w", err)
 	}
@@ -21,7 +21,7 @@ func (l Reader) SchemaFindings(ctx context.Context) (list []evidence.Finding, po
 	return list, policies, nil
 }
 
-func schemaField(d storage.SchemaDifference) string {
+func schemaField(d schema.Difference) string {
 	switch {
 	case d.Column != "":
 		return "table " + d.Table + ", column " + d.Column

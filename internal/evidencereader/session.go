@@ -10,8 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
-// sessionPicker picks the rows of one session while a shard is verified: rows whose text, and
-// rows whose columns name the session. It also picks the expiry records.
+// sessionPicker picks the rows of one session while a shard is verified: rows with a text, and
+// rows with columns, that name the session. It also picks the expiry records.
 type sessionPicker struct {
 	key      evidence.SessionID
 	expiry   string // subject of the expiry records

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 
 // seqRange is a part of the shard and the results of examining it, in order.
 type seqRange struct {
-	storage.Range
+	read.Range
 	found chan []examinedRow
 }
 
@@ -83,7 +84,7 @@ func (l Reader) verifyRange(ctx context.Context, v *evidence.Verifier, shard str
 
 // distributeRanges passes each range to the queue that collects results in order, and then to the
 // examining workers. So the first range in the queue is always being examined.
-func distributeRanges(ctx context.Context, ranges []storage.Range, work, queue chan<- seqRange) error {
+func distributeRanges(ctx context.Context, ranges []read.Range, work, queue chan<- seqRange) error {
 	for _, r := range ranges {
 		s := seqRange{r, make(chan []examinedRow, stretchSize/chunkSize+1)}
 		for _, to := range []chan<- seqRange{queue, work} {
@@ -166,7 +167,7 @@ func collectResults(ctx context.Context, v *evidence.Verifier, queue <-chan seqR
 	return nil
 }
 
-func rowsIn(ranges []storage.Range) (n uint64) {
+func rowsIn(ranges []read.Range) (n uint64) {
 	for _, r := range ranges {
 		n += r.Rows
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
 	"github.com/countersign-dev/countersign/streams"
 	"github.com/countersign-dev/countersign/streams/embedded"
 )
@@ -75,7 +75,7 @@ func runNATS(ctx context.Context, path string) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if err := storage.RequireFreeSpace(c.StoreDir); err != nil {
+	if err := engine.RequireFreeSpace(c.StoreDir); err != nil {
 		return fmt.Errorf("the log's server: %w", err)
 	}
 	level := c.LogLevel

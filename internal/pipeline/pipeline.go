@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -178,7 +178,7 @@ func (p *Pipeline) startClickHouse(ctx context.Context) (supervise.Process, erro
 	p.mu.Lock()
 	port := p.opt.ClickHousePort
 	p.mu.Unlock()
-	e, err := storage.StartEngine(ctx, storage.EngineOptions{
+	e, err := engine.Start(ctx, engine.Options{
 		DSN: p.opt.ClickHouse, DataDir: filepath.Join(p.opt.DataDir, "clickhouse"), CacheDir: p.opt.CacheDir,
 		Host: p.opt.Host, TCPPort: port, Log: p.opt.Log, Progress: p.opt.Progress,
 	})
@@ -186,7 +186,7 @@ func (p *Pipeline) startClickHouse(ctx context.Context) (supervise.Process, erro
 		return nil, err
 	}
 	bound := port
-	if e.Kind() != storage.KindDSN {
+	if e.Kind() != engine.KindDSN {
 		if bound, err = portOf(e.DSN()); err != nil {
 			return nil, errors.Join(err, e.Stop(ctx))
 		}

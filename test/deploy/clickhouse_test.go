@@ -20,6 +20,10 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/conn"
+	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/schema"
+	"github.com/countersign-dev/countersign/storage/write"
 )
 
 const (
@@ -117,7 +121,7 @@ func TestClickHouseUsers(t *testing.T) {
 			t.Errorf("%s: %s has no password", usersXML, u.XMLName.Local)
 		}
 	}
-	if want := []string{storage.OwnerUser, storage.ReadonlyUser}; !slices.Equal(names, want) {
+	if want := []string{engine.OwnerUser, engine.ReadonlyUser}; !slices.Equal(names, want) {
 		t.Fatalf("%s: users %q, want %q", usersXML, names, want)
 	}
 	engine := parseXML(t, engineUsers(t))
@@ -135,7 +139,7 @@ func engineUsers(t *testing.T) string {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	e, err := storage.StartEngine(ctx, storage.EngineOptions{DataDir: dir, Embedded: true, MaxMemory: 1 << 30})
+	e, err := engine.Start(ctx, engine.Options{DataDir: dir, Embedded: true, MaxMemory: 1 << 30})
 	ok(t, err)
 	ok(t, e.Stop(ctx))
 	b, err := os.ReadFile(filepath.Join(dir, "users.xml"))
@@ -148,8 +152,8 @@ func needEngine(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("starts the ClickHouse engine")
 	}
-	lib, err := storage.FetchEngine(t.Context(), "", nil)
-	if errors.Is(err, storage.ErrFetch) || errors.Is(err, storage.ErrPlatform) {
+	lib, err := engine.Fetch(t.Context(), "", nil)
+	if errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
 		t.Skipf("no ClickHouse engine to test with: %v", err)
 	}
 	ok(t, err)
@@ -172,15 +176,15 @@ func TestClickHouseFilesWork(t *testing.T) {
 		return fmt.Sprintf("clickhouse://%s:%s@127.0.0.1:%s/countersign", user, password, port)
 	}
 	ctx := t.Context()
-	db, err := storage.Open(ctx, dsn(storage.OwnerUser, owner))
+	pool, err := conn.Open(ctx, dsn(engine.OwnerUser, owner))
 	ok(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	ok(t, db.Migrate(ctx))
+	t.Cleanup(func() { _ = pool.Close() })
+	ok(t, schema.Migrate(ctx, pool))
 	row := storage.EvidenceRow{Shard: "GOV@test", Seq: 1, Kind: storage.KindControl, Subject: "gov.control.GOV.tick",
 		BrokerTime: time.Unix(1, 0), Record: `{"v":1}`, RecordHash: [32]byte{1}}
-	ok(t, db.CommitEvidence(ctx, []storage.EvidenceRow{row})) // all that an auditor needs a right for
+	ok(t, write.New(pool).CommitEvidence(ctx, []storage.EvidenceRow{row})) // all that an auditor needs a right for
 
-	ownerConn, readerConn := open(t, dsn(storage.OwnerUser, owner)), open(t, dsn(storage.ReadonlyUser, reader))
+	ownerConn, readerConn := open(t, dsn(engine.OwnerUser, owner)), open(t, dsn(engine.ReadonlyUser, reader))
 	var n uint64
 	ok(t, readerConn.QueryRow(ctx, "SELECT count() FROM evidence").Scan(&n))
 	if n != 1 {
@@ -219,7 +223,7 @@ func TestClickHouseFilesWork(t *testing.T) {
 			t.Errorf("%s: refused for another reason: %v", name, err)
 		}
 	}
-	if _, err := storage.Open(ctx, dsn(storage.OwnerUser, "guess")); err == nil {
+	if _, err := conn.Open(ctx, dsn(engine.OwnerUser, "guess")); err == nil {
 		t.Error("a wrong password is accepted")
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/questions"
 )
 
 // TestQuestionsInDocs: the page has every question under its number, with its
@@ -22,7 +23,7 @@ func TestQuestionsInDocs(t *testing.T) {
 			commands += b.text
 		}
 	}
-	questions := storage.Questions()
+	questions := questions.All()
 	for i, q := range questions {
 		if !strings.Contains(text, fmt.Sprintf("\n### %d. %s\n", i+1, q.Asks)) {
 			t.Errorf("%s has no heading for question %d: %s", page, i+1, q.Asks)
@@ -48,7 +49,7 @@ func TestTablesInDocs(t *testing.T) {
 			named[name] = true
 		}
 	}
-	for _, name := range storage.AuditorTables() {
+	for _, name := range engine.AuditorTables() {
 		if !named[name] {
 			t.Errorf("%s does not name %s", page, name)
 		}

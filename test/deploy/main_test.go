@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
 )
 
 func TestMain(m *testing.M) {
-	storage.RunEngineChildIfAsked() // the ClickHouse test starts the engine from this program
+	engine.RunChildIfAsked() // the ClickHouse test starts the engine from this program
 	os.Exit(m.Run())
 }
 

@@ -57,7 +57,7 @@ const (
 // Options say which publishers may answer.
 type Options struct {
 	Space subject.Space
-	// Repliers are the publishers whose answers count, for every publisher of their tenant.
+	// Repliers are the publishers with answers that count, for every publisher of their tenant.
 	// Without any, a publisher's answers count for its own questions: any client that can
 	// publish as the runtime can then answer in the user's place.
 	Repliers []string

@@ -237,7 +237,7 @@ func (o Object) Objects(key string) []Object {
 	return objects
 }
 
-// MapOfMaps reads an object whose every value is an object; nil if it is absent.
+// MapOfMaps reads an object of objects; nil if it is absent.
 func (o Object) MapOfMaps(key string) map[string]map[string]any {
 	members := o.Map(key)
 	if members == nil {

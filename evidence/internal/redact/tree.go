@@ -185,7 +185,7 @@ func (w *documentWalker) redactObject(m map[string]any) {
 	}
 }
 
-// redactSecretKey redacts a member whose key holds a secret.
+// redactSecretKey redacts a member with a key that holds a secret.
 func (w *documentWalker) redactSecretKey(m map[string]any, k string) {
 	v := m[k]
 	if name, kept := w.redactKey(m, k); kept {

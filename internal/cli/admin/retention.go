@@ -57,7 +57,7 @@ func (b *RetentionBucket) Read(ctx context.Context) (retention.State, uint64, er
 }
 
 // evidenceName is the name of a session in the evidence. A name that does not fit into a subject
-// is hashed. A session whose name contains a credential has another name; it is found by the
+// is hashed. A session with a credential in its name has another name; it is found by the
 // position of its records in the log.
 func (b *RetentionBucket) evidenceName(ctx context.Context, session string) (string, error) {
 	if !evidence.SecretName(session) {

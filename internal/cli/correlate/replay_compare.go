@@ -25,7 +25,7 @@ type replayReport struct {
 	Differences  []outputMismatch `json:"differences"`         // outputs that differ
 	Inconclusive []outputMismatch `json:"inconclusive"`        // apparent differences that cannot be compared
 	Pending      int              `json:"not_recorded_yet"`    // from messages that the correlator may not have handled yet
-	Reidentified int              `json:"same_but_for_the_id"` // findings whose id includes bytes that evidence does not hold
+	Reidentified int              `json:"same_but_for_the_id"` // findings with an id over bytes that evidence does not hold
 }
 
 type tally struct {
@@ -33,7 +33,7 @@ type tally struct {
 	Findings int `json:"findings"`
 }
 
-// outputMismatch is one call record or finding whose replay differs from the record.
+// outputMismatch is one call record or finding that differs from its replay.
 type outputMismatch struct {
 	ID     string          `json:"id"`
 	Seq    uint64          `json:"seq"` // of the record, or of the input of the replayed output

@@ -11,12 +11,13 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
 )
 
 // pastEvidence reads one incarnation of the log from its evidence. Bodies there are redacted and
 // in canonical form.
 type pastEvidence struct {
-	db     *storage.DB
+	db     *read.Reader
 	part   evidencereader.Session
 	tenant string
 	hidden map[uint64]bool

@@ -15,7 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/recorded"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/conn"
+	"github.com/countersign-dev/countersign/storage/records"
 )
 
 // ExplainCmd is `countersign explain`.
@@ -119,12 +120,12 @@ func (c *ExplainCmd) find(ctx context.Context, l recorded.Log, t *target.Target,
 	if dsnErr != nil {
 		return e, err
 	}
-	db, dbErr := storage.Open(ctx, dsn)
+	pool, dbErr := conn.Open(ctx, dsn)
 	if dbErr != nil {
 		return e, err
 	}
-	defer func() { _ = db.Close() }()
-	found, dbErr := db.DecisionByID(ctx, tenant, c.Decision)
+	defer func() { _ = pool.Close() }()
+	found, dbErr := records.New(pool).DecisionByID(ctx, tenant, c.Decision)
 	if dbErr != nil || len(found) == 0 {
 		return e, err
 	}

@@ -160,7 +160,7 @@ func writeFormat(name string, o format.Options, scan proof.RowScan, mandates *fo
 	return sum, err
 }
 
-// formatItem decodes a row whose text matches its hash. It does not check the row's place; verify
+// formatItem decodes a row with a text that matches its hash. It does not check the row's place; verify
 // does.
 func formatItem(r storage.EvidenceRow) (format.Item, error) {
 	rec, err := evidence.ParseRecord([]byte(r.Record))

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/questions"
 )
 
 // AuditCmd is `countersign audit`.
@@ -41,7 +41,7 @@ type questionView struct {
 }
 
 func (c *auditQuestionsCmd) Run(io ui.Stdio) error {
-	for i, q := range storage.Questions() {
+	for i, q := range questions.All() {
 		if c.JSON {
 			if err := ui.WriteJSON(io, questionView{i + 1, q.Name, q.Asks, append([]string{}, q.Needs...), q.SQL}); err != nil {
 				return err
@@ -81,7 +81,7 @@ type auditAskCmd struct {
 }
 
 func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
-	q, known := storage.FindQuestion(c.Question)
+	q, known := questions.Find(c.Question)
 	if !known {
 		return ui.UsageError{Err: fmt.Errorf("no question %q: see countersign audit questions", c.Question)}
 	}
@@ -95,14 +95,14 @@ func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	defer func() { _ = l.DB.Close() }()
 	terms.Tenant = t.Tenant
-	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant, Others: q.Name == storage.QuestionMissing})
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant, Others: q.Name == questions.Missing})
 	if err != nil {
 		return err
 	}
 	defer done()
-	a, err := own.DB.AnswerQuestion(ctx, q, terms)
-	if errors.Is(err, storage.ErrMissingParams) {
-		return ui.UsageError{Err: fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrMissingParams.Error()+": "))}
+	a, err := questions.Ask(ctx, own.DB.Pool(), q, terms)
+	if errors.Is(err, questions.ErrMissingParams) {
+		return ui.UsageError{Err: fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), questions.ErrMissingParams.Error()+": "))}
 	}
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // terms reads the flags. A flag that the question does not use is an error: the answer would be
 // to another question than intended.
-func (c *auditAskCmd) terms(q storage.Question) (t storage.QuestionParams, err error) {
+func (c *auditAskCmd) terms(q questions.Question) (t questions.Params, err error) {
 	now := time.Now()
 	for name, text := range map[string]string{"agent": c.Agent, "id": c.ID, "session": c.Session, "since": c.Since, "until": c.Until} {
 		if text != "" && !slices.Contains(q.Needs, name) {
@@ -131,7 +131,7 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.QuestionParams, err e
 	if c.Limit < 1 {
 		return t, ui.UsageError{Err: fmt.Errorf("--limit %d: at least 1", c.Limit)}
 	}
-	t = storage.QuestionParams{Agent: c.Agent, ID: c.ID, Session: c.Session, Most: c.Limit}
+	t = questions.Params{Agent: c.Agent, ID: c.ID, Session: c.Session, Most: c.Limit}
 	for _, f := range []struct {
 		name, text string
 		at         *time.Time
@@ -148,7 +148,7 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.QuestionParams, err e
 
 // printAnswerJSON prints one row per line, each with whether the answer was proved complete and
 // unchanged.
-func printAnswerJSON(io ui.Stdio, a storage.Answer, proved bool) error {
+func printAnswerJSON(io ui.Stdio, a questions.Answer, proved bool) error {
 	for _, row := range a.Rows {
 		m := make(map[string]any, len(row)+1)
 		m["proved"] = proved
@@ -167,7 +167,7 @@ const widest = 60
 
 // printAnswer prints one block per row, because tables with so many columns do not fit. Empty
 // cells are left out.
-func printAnswer(p *ui.Printer, q storage.Question, a storage.Answer, limit int) {
+func printAnswer(p *ui.Printer, q questions.Question, a questions.Answer, limit int) {
 	p.Printf("%s\n", p.Paint(ui.Bold, q.Asks))
 	for _, row := range a.Rows {
 		p.Printf("\n")

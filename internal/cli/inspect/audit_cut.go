@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/storage/write"
 )
 
 type auditCutCmd struct {
@@ -60,7 +61,7 @@ func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 			position-signed, log.Shard, signed+1)
 		return nil
 	}
-	if err := l.DB.DeleteAfter(ctx, log.Shard, signed); err != nil {
+	if err := write.New(l.DB.Pool()).DeleteAfter(ctx, log.Shard, signed); err != nil {
 		return err
 	}
 	fmt.Fprintf(io.Out, "%d records of shard %s were taken away, from sequence %d on; the auditor makes them again from the log\n", position-signed, log.Shard, signed+1)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
 )
 
 // auditDir is the directory where 'up' keeps the configuration of its ClickHouse engine.
@@ -38,7 +38,7 @@ type auditGrantCmd struct {
 }
 
 func (c *auditGrantCmd) Run(io ui.Stdio) error {
-	a, password, err := storage.NewAuditor(c.User, c.Tenant)
+	a, password, err := engine.NewAuditor(c.User, c.Tenant)
 	if err != nil {
 		return ui.UsageError{Err: err}
 	}
@@ -53,7 +53,7 @@ func (c *auditGrantCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	if err := storage.SetAuditor(dir, a); err != nil {
+	if err := engine.SetAuditor(dir, a); err != nil {
 		return err
 	}
 	dsn, err := c.dsn(a, password)
@@ -66,7 +66,7 @@ func (c *auditGrantCmd) Run(io ui.Stdio) error {
 }
 
 // dsn is the auditor's DSN, with the running engine's port if that is known.
-func (c *auditGrantCmd) dsn(a storage.Auditor, password string) (string, error) {
+func (c *auditGrantCmd) dsn(a engine.Auditor, password string) (string, error) {
 	host := "127.0.0.1:PORT"
 	if c.ReadyFile != "" {
 		r, err := target.ReadReady(c.ReadyFile)
@@ -92,7 +92,7 @@ func (c *auditRevokeCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	if err := storage.RemoveAuditor(dir, c.User); err != nil {
+	if err := engine.RemoveAuditor(dir, c.User); err != nil {
 		return err
 	}
 	fmt.Fprintf(io.Out, "%s can log in no more from the next start of `countersign up` on\n", c.User)
@@ -109,7 +109,7 @@ func (c *auditAuditorsCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	list, err := storage.Auditors(dir)
+	list, err := engine.Auditors(dir)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/records"
 )
 
 // CallsCmd is `countersign calls`.
@@ -48,7 +50,7 @@ type callView struct {
 	Started *float64        `json:"started_seconds,omitempty"` // from verdict to announcement, by the broker's clock
 	Ran     *float64        `json:"ran_seconds,omitempty"`     // from announcement to completion, by the broker's clock
 	Proved  bool            `json:"proved"`                    // the list is proved complete and unchanged
-	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call whose record precedes its verdict
+	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call with a record that precedes its verdict
 }
 
 func (c *CallsCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -66,7 +68,7 @@ func (c *CallsCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer done()
-	rows, err := own.DB.LatestCalls(ctx, t.Tenant, storage.CallFilter{Session: c.Session, State: c.State, Tool: c.Tool, Since: since, Limit: ui.LimitAndOne(c.Limit)})
+	rows, err := records.New(own.DB.Pool()).LatestCalls(ctx, t.Tenant, records.CallFilter{Session: c.Session, State: c.State, Tool: c.Tool, Since: since, Limit: ui.LimitAndOne(c.Limit)})
 	if err != nil {
 		return err
 	}
@@ -124,7 +126,7 @@ func (c *CallsCmd) print(io ui.Stdio, p *ui.Printer, r storage.EvidenceRow) erro
 
 // verdictsSoFar returns the verdicts on open calls, by the position of their record. The record
 // was written when the call first appeared, and the verdict came after it.
-func verdictsSoFar(ctx context.Context, db *storage.DB, tenant string, rows []storage.EvidenceRow) (map[callPlace]events.Verdict, error) {
+func verdictsSoFar(ctx context.Context, db *read.Reader, tenant string, rows []storage.EvidenceRow) (map[callPlace]events.Verdict, error) {
 	list := map[callPlace]events.Verdict{}
 	open := map[callPlace]events.Call{}
 	var sessions []string
@@ -138,11 +140,11 @@ func verdictsSoFar(ctx context.Context, db *storage.DB, tenant string, rows []st
 		return list, nil
 	}
 	slices.Sort(sessions)
-	verdicts, err := db.LatestVerdicts(ctx, tenant, slices.Compact(sessions))
+	verdicts, err := records.New(db.Pool()).LatestVerdicts(ctx, tenant, slices.Compact(sessions))
 	for _, r := range rows {
 		at := callPlace{r.Shard, r.Seq}
 		call, is := open[at]
-		v := verdicts[storage.CallKey{Session: r.Session, Source: call.Source, ToolCallID: call.ToolCallID}]
+		v := verdicts[records.CallKey{Session: r.Session, Source: call.Source, ToolCallID: call.ToolCallID}]
 		if is && v.Shard == r.Shard && v.Seq >= call.Timeline[0].Seq {
 			list[at] = events.Verdict(v.Verdict)
 		}

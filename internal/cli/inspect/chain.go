@@ -72,7 +72,7 @@ type chainLine struct {
 	Proved     bool            `json:"proved"` // all records of the session are proved present and unchanged
 }
 
-// expiredLine is what remains of a record whose text expired. Its kind, subject, time and body
+// expiredLine is what remains of a record after its text expired. Its kind, subject, time and body
 // digest are the database's statement and cannot be proved.
 type expiredLine struct {
 	Why        string      `json:"why"`

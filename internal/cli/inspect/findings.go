@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/records"
 )
 
 // FindingsCmd is `countersign findings`.
@@ -57,7 +57,7 @@ func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer done()
-	rows, err := own.DB.LatestFindings(ctx, t.Tenant, storage.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
+	rows, err := records.New(own.DB.Pool()).LatestFindings(ctx, t.Tenant, records.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
 		Enforced: c.Enforced, Retracted: c.Withdrawn, Limit: ui.LimitAndOne(c.Limit)})
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return proof.NoteExpired(ctx, io, own, t.Tenant, c.Session, proof.NotListed)
 }
 
-func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.StoredFinding) error {
+func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r records.StoredFinding) error {
 	body, f, err := evidencereader.DecodeRow[events.Finding](r.EvidenceRow)
 	switch {
 	case err != nil && c.JSON:

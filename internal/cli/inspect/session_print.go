@@ -79,8 +79,8 @@ var tellers = map[string]func(*ui.Printer, step, map[string]bool){
 	evidence.KindFinding: tellFinding, evidence.KindApproval: tellApproval,
 }
 
-// read decodes a body. Members that do not fit stay empty.
-func read[T any](p *ui.Printer, st step) (v T, ok bool) {
+// decodeBody decodes a body. Members that do not fit stay empty.
+func decodeBody[T any](p *ui.Printer, st step) (v T, ok bool) {
 	if err := json.Unmarshal(st.Body, &v); err != nil {
 		p.Printf("%s\n", p.Paint(ui.Yellow, "a body that does not read as one"))
 		return v, false
@@ -123,7 +123,7 @@ func subjectType(subj string) string {
 }
 
 func tellDecision(p *ui.Printer, st step, _ map[string]bool) {
-	d, ok := read[events.Decision](p, st)
+	d, ok := decodeBody[events.Decision](p, st)
 	if !ok {
 		return
 	}
@@ -167,7 +167,7 @@ func policyText(d events.Decision) string {
 }
 
 func tellCall(p *ui.Printer, st step, _ map[string]bool) {
-	c, ok := read[events.Call](p, st)
+	c, ok := decodeBody[events.Call](p, st)
 	if !ok {
 		return
 	}
@@ -206,7 +206,7 @@ func order(decision, execution uint64) string {
 }
 
 func tellFinding(p *ui.Printer, st step, withdrawn map[string]bool) {
-	f, ok := read[events.Finding](p, st)
+	f, ok := decodeBody[events.Finding](p, st)
 	if !ok {
 		return
 	}
@@ -226,7 +226,7 @@ func tellFinding(p *ui.Printer, st step, withdrawn map[string]bool) {
 }
 
 func tellApproval(p *ui.Printer, st step, _ map[string]bool) {
-	a, ok := read[events.Approval](p, st)
+	a, ok := decodeBody[events.Approval](p, st)
 	if !ok {
 		return
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/records"
 )
 
 // Bounds of the search for related sessions: steps up, messages of the shard behind the first
@@ -23,14 +24,14 @@ const (
 // family is a session with its parent and child sessions.
 type family struct {
 	top      string
-	children map[string][]storage.SessionParent
+	children map[string][]records.SessionParent
 	more     bool // there are more than were read
 }
 
 // familyOf finds the sessions linked to a session; nil without any. The links are in the call
 // records of the child session.
-func familyOf(ctx context.Context, db *storage.DB, tenant string, s evidencereader.Session) (*family, error) {
-	f := family{top: s.Session, children: map[string][]storage.SessionParent{}}
+func familyOf(ctx context.Context, db *read.Reader, tenant string, s evidencereader.Session) (*family, error) {
+	f := family{top: s.Session, children: map[string][]records.SessionParent{}}
 	from := s.Rows[0].Seq
 	for known := map[string]bool{f.top: true}; len(known) < kinSteps; known[f.top] = true {
 		parent, first, err := parentOf(ctx, db, tenant, s.Shard, f.top)
@@ -50,7 +51,7 @@ func familyOf(ctx context.Context, db *storage.DB, tenant string, s evidenceread
 			from = min(from, first)
 		}
 	}
-	list, err := db.SessionParents(ctx, s.Shard, tenant, from, max(from+kinMessages, s.Rows[len(s.Rows)-1].Seq), kinShown+1)
+	list, err := records.New(db.Pool()).SessionParents(ctx, s.Shard, tenant, from, max(from+kinMessages, s.Rows[len(s.Rows)-1].Seq), kinShown+1)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func familyOf(ctx context.Context, db *storage.DB, tenant string, s evidenceread
 	return &f, nil
 }
 
-func newestOf(list []storage.SessionParent) ([]storage.SessionParent, bool) {
+func newestOf(list []records.SessionParent) ([]records.SessionParent, bool) {
 	if len(list) > kinShown {
 		return list[:kinShown], true
 	}
@@ -75,8 +76,8 @@ func newestOf(list []storage.SessionParent) ([]storage.SessionParent, bool) {
 
 // parentOf returns the parent named by a session's newest call record on a shard, and the first
 // sequence that the record names; 0 without one.
-func parentOf(ctx context.Context, db *storage.DB, tenant, shard, session string) (parent *events.CallParent, first uint64, err error) {
-	rows, err := db.LatestCalls(ctx, tenant, storage.CallFilter{Session: session})
+func parentOf(ctx context.Context, db *read.Reader, tenant, shard, session string) (parent *events.CallParent, first uint64, err error) {
+	rows, err := records.New(db.Pool()).LatestCalls(ctx, tenant, records.CallFilter{Session: session})
 	for _, r := range rows {
 		_, c, wrong := evidencereader.DecodeRow[events.Call](r)
 		if r.Shard != shard || wrong != nil {

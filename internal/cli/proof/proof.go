@@ -18,7 +18,10 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/schema"
+	"github.com/countersign-dev/countersign/storage/write"
 )
 
 // Evidence is proved: every record is hashed into a signed tree. The tables for looking up
@@ -127,7 +130,7 @@ func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidence
 		return own, b, nil, err
 	}
 	defer FewerCollections()()
-	whole, err := p.l.CopyProved(ctx, db, want, shard, p.options)
+	whole, err := p.l.CopyProved(ctx, write.New(db.Pool()), want, shard, p.options)
 	if err != nil {
 		done()
 		return own, b, nil, err
@@ -135,9 +138,9 @@ func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidence
 	return evidencereader.Reader{DB: db, Tree: p.l.DB, Stream: p.l.Stream, Space: p.l.Space}, p.basis(whole), done, nil
 }
 
-// ownEngine starts an engine with empty tables in a temporary directory. done stops it and
-// removes the directory.
-func ownEngine(ctx context.Context, cacheDir string) (db *storage.DB, done func(), err error) {
+// ownEngine starts an engine with empty tables in a temporary directory. done kills it and removes
+// the directory: its tables are not read again, so the engine need not close them.
+func ownEngine(ctx context.Context, cacheDir string) (db *read.Reader, done func(), err error) {
 	dir, err := os.MkdirTemp("", "countersign-proved-*")
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the directory of the engine that answers: %w", err)
@@ -146,23 +149,25 @@ func ownEngine(ctx context.Context, cacheDir string) (db *storage.DB, done func(
 	// before the directory is removed.
 	piped := make(chan os.Signal, 1)
 	signal.Notify(piped, syscall.SIGPIPE)
-	var engine *storage.Engine
+	ended, end := context.WithCancel(context.Background()) // Stop kills an engine when its context has ended
+	end()
+	var started *engine.Engine
 	done = func() {
 		signal.Stop(piped)
 		if db != nil {
 			_ = db.Close()
 		}
-		if engine != nil {
-			_ = engine.Stop(context.Background())
+		if started != nil {
+			_ = started.Stop(ended)
 		}
 		_ = os.RemoveAll(dir)
 	}
-	if engine, err = storage.StartEngine(ctx, storage.EngineOptions{DataDir: dir, CacheDir: cacheDir, NoFetch: true}); err != nil {
+	if started, err = engine.Start(ctx, engine.Options{DataDir: dir, CacheDir: cacheDir, NoFetch: true}); err != nil {
 		done()
 		return nil, nil, fmt.Errorf("a proved answer is made by an engine of its own: %w", err)
 	}
-	if db, err = storage.Open(ctx, engine.DSN()); err == nil {
-		err = db.Migrate(ctx)
+	if db, err = read.Open(ctx, started.DSN()); err == nil {
+		err = schema.Migrate(ctx, db.Pool())
 	}
 	if err != nil {
 		done()

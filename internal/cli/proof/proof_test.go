@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
 )
 
 // A proved answer does not download an engine: it says how to get one.
 func TestOwnEngineIsNotFetched(t *testing.T) {
 	t.Setenv("PATH", "")
-	if _, _, err := ownEngine(t.Context(), t.TempDir()); !errors.Is(err, storage.ErrNotFetched) || !strings.Contains(err.Error(), "countersign engine fetch") {
+	if _, _, err := ownEngine(t.Context(), t.TempDir()); !errors.Is(err, engine.ErrNotFetched) || !strings.Contains(err.Error(), "countersign engine fetch") {
 		t.Errorf("%v", err)
 	}
 }

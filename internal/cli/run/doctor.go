@@ -18,7 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -299,7 +299,7 @@ func (d doctor) keys(ctx context.Context) []examined {
 }
 
 // schema checks that the tables match the migrations; it returns nothing if so.
-func (d doctor) schema(ctx context.Context, db *storage.DB) []examined {
+func (d doctor) schema(ctx context.Context, db *read.Reader) []examined {
 	list, _, err := evidencereader.Reader{DB: db}.SchemaFindings(ctx)
 	switch {
 	case err != nil:
@@ -316,7 +316,7 @@ func (d doctor) evidence(ctx context.Context) []examined {
 	if err != nil {
 		return one("evidence", levelWarn, "not looked at: %v", err)
 	}
-	db, err := storage.Open(ctx, dsn)
+	db, err := read.Open(ctx, dsn)
 	if err != nil {
 		return one("evidence", levelUnsafe, "%v", err)
 	}

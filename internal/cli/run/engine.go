@@ -5,7 +5,7 @@ import (
 	"os"
 
 	"github.com/countersign-dev/countersign/internal/cli/ui"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
 )
 
 // EngineCmd is `countersign engine`.
@@ -26,6 +26,6 @@ func (c *engineFetchCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if !c.Quiet {
 		progress = ui.ShowProgress(io)
 	}
-	_, err := storage.FetchEngine(ctx, c.CacheDir, progress)
+	_, err := engine.Fetch(ctx, c.CacheDir, progress)
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
 )
 
 // OpenEvidence connects to the evidence. The caller closes the reader's DB.
@@ -22,7 +22,7 @@ func OpenEvidence(ctx context.Context, t *target.Target) (evidencereader.Reader,
 	if err != nil {
 		return evidencereader.Reader{}, err
 	}
-	db, err := storage.Open(ctx, dsn)
+	db, err := read.Open(ctx, dsn)
 	if err != nil {
 		return evidencereader.Reader{}, err
 	}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/records"
 )
 
 // SessionNames is the option for flags of type session.
@@ -33,8 +34,9 @@ func (sessionName) Decode(ctx *kong.DecodeContext, to reflect.Value) error {
 
 // CheckSession returns an error for a session without evidence, with similar names; nil if it has
 // evidence.
-func CheckSession(ctx context.Context, db *storage.DB, tenant, session string) error {
-	like, err := db.SessionsWithPrefix(ctx, tenant, session, 6)
+func CheckSession(ctx context.Context, db *read.Reader, tenant, session string) error {
+	sessions := records.New(db.Pool())
+	like, err := sessions.SessionsWithPrefix(ctx, tenant, session, 6)
 	if err != nil {
 		return err
 	}
@@ -44,7 +46,7 @@ func CheckSession(ctx context.Context, db *storage.DB, tenant, session string) e
 		}
 	}
 	for n := len([]rune(session)) / 2; len(like) == 0 && n >= 2; n /= 2 {
-		if like, err = db.SessionsWithPrefix(ctx, tenant, string([]rune(session)[:n]), 6); err != nil {
+		if like, err = sessions.SessionsWithPrefix(ctx, tenant, string([]rune(session)[:n]), 6); err != nil {
 			return err
 		}
 	}
@@ -56,7 +58,7 @@ func CheckSession(ctx context.Context, db *storage.DB, tenant, session string) e
 }
 
 // SuggestSession returns err, with similar names if the session has no evidence.
-func SuggestSession(ctx context.Context, db *storage.DB, tenant, session string, err error) error {
+func SuggestSession(ctx context.Context, db *read.Reader, tenant, session string, err error) error {
 	if errors.Is(err, evidencereader.ErrNoSession) {
 		return cmp.Or(CheckSession(ctx, db, tenant, session), err)
 	}

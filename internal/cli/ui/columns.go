@@ -40,7 +40,7 @@ func Fill(text string, width int) string {
 // Pad fits text from a producer into a column width: it is padded or cut.
 func Pad(text string, width int) string { return Fill(Clean(text, width), width) }
 
-// Listing is a table whose columns are as wide as their widest cells.
+// Listing is a table with columns as wide as their widest cells.
 type Listing [][]string
 
 // Row adds a row.

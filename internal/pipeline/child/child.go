@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/auditor"
 	"github.com/countersign-dev/countersign/internal/service/correlator"
 	"github.com/countersign-dev/countersign/internal/service/gateway"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
 )
 
 // exitUsage is the exit code for an unknown service.
@@ -28,7 +28,7 @@ var services = map[string]func(args []string) int{
 // RunIfAsked runs this process as the ClickHouse engine or as a service and exits, if its parent
 // started it as one. The main function of every program that runs a pipeline calls it first.
 func RunIfAsked() {
-	storage.RunEngineChildIfAsked()
+	engine.RunChildIfAsked()
 	if len(os.Args) > 2 && os.Args[1] == pipeline.ServiceArg {
 		os.Exit(run(os.Args[2], os.Args[3:]))
 	}

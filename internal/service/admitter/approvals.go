@@ -190,7 +190,7 @@ func (a *approvalStore) decodeWorkflow(key string, value []byte) *approval.Workf
 	return &w
 }
 
-// undoStep undoes a step whose record was certainly not written. A step that another process has
+// undoStep undoes a step if its record was certainly not written. A step that another process has
 // already built on stays.
 func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.Workflow, revision uint64) {
 	ctx, cancel := context.WithTimeout(ctx, a.s.flags.Timeout)

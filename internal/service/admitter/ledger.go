@@ -134,7 +134,7 @@ func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *adm
 	return reservation{release: func(ctx context.Context) { l.releaseTicket(ctx, a, t) }}, nil
 }
 
-// releaseTicket releases a reservation whose decision was certainly not recorded. If that fails,
+// releaseTicket releases a reservation if its decision was certainly not recorded. If that fails,
 // the money stays reserved until a sweep releases it.
 func (l *spendLedger) releaseTicket(ctx context.Context, a *spendAccount, t mandate.ReserveRequest) {
 	ctx, cancel := context.WithTimeout(ctx, l.s.flags.Timeout)

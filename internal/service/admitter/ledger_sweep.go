@@ -36,7 +36,7 @@ func (l *spendLedger) runSweeps(ctx context.Context) {
 	}
 }
 
-// sweepReservations releases money that can never be spent: of admissions whose decision is not
+// sweepReservations releases money that can never be spent: of admissions with a decision that is not
 // in the log, so that no caller was told an allow, and of lapsed entries that have no valid
 // receipt any more. It also forgets old closed entries.
 func (l *spendLedger) sweepReservations(ctx context.Context, now time.Time) error {

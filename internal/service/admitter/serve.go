@@ -159,7 +159,7 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 	s.metrics.Admitted(req.Protocol, out.Decision.Verdict, received)
 }
 
-// denialBody renders the native refusal of a request whose decision could not be recorded; nil if
+// denialBody renders the native refusal of a request after its decision could not be recorded; nil if
 // that fails, too.
 func denialBody(out *admission.Outcome, code string) []byte {
 	out.Fail(code)

@@ -28,7 +28,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/read"
+	"github.com/countersign-dev/countersign/storage/schema"
+	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -68,7 +70,8 @@ type auditor struct {
 	js          jetstream.JetStream
 	release     func() // closes the connection
 	metrics     *metrics.Auditor
-	db          *storage.DB
+	db          *read.Reader
+	writer      *write.Writer
 	signer      note.Signer
 	verifierKey string // of signer
 	master      digest.Master
@@ -85,6 +88,7 @@ type auditor struct {
 	pending      pendingMessages // messages without records yet
 	inFlight     *inFlightBatch  // nil without one
 	storeStarted time.Time       // start of the last store
+	storeTook    time.Duration   // how long the last batch took to store
 	issues       healthIssues
 	ready        bool
 
@@ -104,8 +108,8 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	if f.Batch < 1 || f.Batch > storage.MaxBatchRows || f.CheckpointEvery <= 0 {
-		return fmt.Errorf("--batch must be 1 to %d and --checkpoint-every above zero", storage.MaxBatchRows)
+	if f.Batch < 1 || f.Batch > write.MaxBatchRows || f.CheckpointEvery <= 0 {
+		return fmt.Errorf("--batch must be 1 to %d and --checkpoint-every above zero", write.MaxBatchRows)
 	}
 	a, err := openAuditor(ctx, f, env)
 	if err != nil {
@@ -165,10 +169,11 @@ func openAuditor(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err 
 	if a.signer, a.verifierKey, err = keys.Checkpoint(f.Keys); err != nil {
 		return a, err
 	}
-	if a.db, err = storage.Open(ctx, f.ClickHouse); err != nil {
+	if a.db, err = read.Open(ctx, f.ClickHouse); err != nil {
 		return a, err
 	}
-	if err = a.db.Migrate(ctx); err != nil {
+	a.writer = write.New(a.db.Pool())
+	if err = schema.Migrate(ctx, a.db.Pool()); err != nil {
 		return a, err
 	}
 	nc, release, err := f.Connect(ctx, "auditor", env, nil)

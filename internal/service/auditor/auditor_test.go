@@ -45,7 +45,7 @@ func TestEveryMessageBecomesOneRecord(t *testing.T) {
 // cutPoints are the places where an auditor can die with a batch under way.
 var cutPoints = map[string]func(*auditor, *batch) error{
 	"before anything":    func(*auditor, *batch) error { return nil },
-	"after the tree":     func(a *auditor, b *batch) error { return a.db.InsertTreeNodes(a.keys.ctx, a.shard, b.nodes) },
+	"after the tree":     func(a *auditor, b *batch) error { return a.writer.InsertTreeNodes(a.keys.ctx, a.shard, b.nodes) },
 	"after the evidence": func(a *auditor, b *batch) error { return a.storeBatch(a.keys.ctx, b) },
 }
 
@@ -99,7 +99,7 @@ func TestACheckpointThatWasNotPublishedIsPublishedLater(t *testing.T) {
 	b := standing(t, flags(n, dsn, 100))
 	text, err := tree.SignCheckpoint(b.signer, tree.Checkpoint{Shard: b.shard, Size: b.tree.Size(), Root: b.tree.Root()})
 	servicetest.OK(t, err)
-	servicetest.OK(t, b.db.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: b.shard, Size: uint64(b.tree.Size()), Root: b.tree.Root(), Note: text, Created: time.Now()}))
+	servicetest.OK(t, b.writer.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: b.shard, Size: uint64(b.tree.Size()), Root: b.tree.Root(), Note: text, Created: time.Now()}))
 	audited(t, flags(n, dsn, 100))
 	holds(t, n, dsn)
 }
@@ -156,8 +156,8 @@ func TestOfTwoAuditorsOneStepsDownAndNothingIsDoubled(t *testing.T) {
 	other := prepare(t, b, log[:4])
 	servicetest.OK(t, auditAll(t, a, log[:6]))
 	// a got in between b's look at the position and its insert: the same token.
-	servicetest.OK(t, b.db.InsertTreeNodes(t.Context(), b.shard, other.nodes))
-	servicetest.OK(t, b.db.CommitEvidence(t.Context(), other.rows))
+	servicetest.OK(t, b.writer.InsertTreeNodes(t.Context(), b.shard, other.nodes))
+	servicetest.OK(t, b.writer.CommitEvidence(t.Context(), other.rows))
 	b.chain.Commit()
 	b.tree = other.tree
 	// Neither may go on where they think the evidence ends.

@@ -20,7 +20,7 @@ func (a *auditor) restoreCheckpoints(ctx context.Context, size uint64) {
 	missing, err := a.missingCheckpoints(ctx, size)
 	for _, c := range missing {
 		if err == nil {
-			err = a.db.InsertCheckpoint(ctx, c)
+			err = a.writer.InsertCheckpoint(ctx, c)
 		}
 	}
 	switch {
@@ -33,10 +33,10 @@ func (a *auditor) restoreCheckpoints(ctx context.Context, size uint64) {
 	}
 }
 
-// repairContents restores derived rows whose contents were changed: the start compares only their
+// repairContents restores derived rows with changed contents: the start compares only their
 // number. It runs once, beside the auditing, up to the position at the start.
 func (a *auditor) repairContents(ctx context.Context, to uint64) {
-	changed, err := a.db.RepairContents(ctx, a.shard, to)
+	changed, err := a.writer.RepairContents(ctx, a.shard, to)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:

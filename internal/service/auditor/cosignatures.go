@@ -30,7 +30,7 @@ type cosignatures struct {
 	verifier       note.Verifier
 	bucketVersion  string // the bucket's incarnation and last sequence when all of it was judged
 	seq            uint64
-	loggedRefusals map[uint64]bool // bucket revisions whose refusal was logged
+	loggedRefusals map[uint64]bool // bucket revisions with a logged refusal
 }
 
 // runCosignatures stores witness signatures until ctx ends. Errors are retried; nothing else
@@ -134,7 +134,7 @@ func (c *cosignatures) storeCosigned(ctx context.Context, e streams.KVEntry, tru
 		return err
 	}
 	cp := storage.Checkpoint{Shard: j.Shard, Size: uint64(j.Size), Root: j.Root, Note: j.Note, Created: time.Now()}
-	if err := c.a.db.InsertCheckpoint(ctx, cp); err != nil {
+	if err := c.a.writer.InsertCheckpoint(ctx, cp); err != nil {
 		return fmt.Errorf("storing a checkpoint that a witness signed: %w", err)
 	}
 	for _, by := range j.By {

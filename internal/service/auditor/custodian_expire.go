@@ -14,6 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/expiry"
+	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -56,11 +58,11 @@ func (c *custodian) expireTextsOf(ctx context.Context, tenant string, p *retenti
 	}})
 }
 
-// dueTexts lists sessions whose texts are due, at most as many as one order holds.
+// dueTexts lists sessions with texts that are due, at most as many as one order holds.
 func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	ev := erasureplan.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
 	var list []string
-	err := c.a.db.SessionsWithText(ctx, c.a.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
+	err := expiry.New(c.a.db.Pool()).SessionsWithText(ctx, c.a.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
 		if keep := p.EvidencePeriod(session); keep > 0 && now.Sub(at) >= keep {
 			list = append(list, session)
 		}
@@ -98,7 +100,7 @@ func (c *custodian) continueExpiry(ctx context.Context, ev erasureplan.Evidence,
 		}
 		return c.finishExpiry(ctx, key, o, 0) // every session is active again, or has no text left
 	}
-	x := storage.ExpiryBatch{Shard: c.a.shard, Tenant: ev.Tenant}
+	x := write.ExpiryBatch{Shard: c.a.shard, Tenant: ev.Tenant}
 	var seqs []uint64
 	for _, e := range begun {
 		x.Records = append(x.Records, e.seq)
@@ -115,8 +117,8 @@ func (c *custodian) continueExpiry(ctx context.Context, ev erasureplan.Evidence,
 			return err
 		}
 		slices.Sort(seqs)
-		for x.Seqs = range slices.Chunk(seqs, storage.MaxExpiryBatch) {
-			if gone, err := ev.DB.Expire(ctx, x); err != nil || !gone {
+		for x.Seqs = range slices.Chunk(seqs, write.MaxExpiryBatch) {
+			if gone, err := c.a.writer.Expire(ctx, x); err != nil || !gone {
 				return err
 			}
 		}

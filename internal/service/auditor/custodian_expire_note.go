@@ -9,16 +9,16 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/expiry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// announceExpiry writes the records that name the records whose texts will be missing. It returns
+// announceExpiry writes the control records that name the records about to lose their texts. It returns
 // false if there are none.
 func (c *custodian) announceExpiry(ctx context.Context, ev erasureplan.Evidence, o retention.Order) (bool, error) {
 	var parts expiryParts
 	for _, session := range o.Sessions {
-		places, newest, err := ev.DB.RecordsWithText(ctx, ev.Shard, ev.Tenant, session)
+		places, newest, err := expiry.New(ev.DB.Pool()).RecordsWithText(ctx, ev.Shard, ev.Tenant, session)
 		if err != nil {
 			return false, err
 		}
@@ -79,7 +79,7 @@ const (
 )
 
 // addSession adds a session's records, which are ordered.
-func (p *expiryParts) addSession(session string, places []storage.RecordPlace) {
+func (p *expiryParts) addSession(session string, places []expiry.RecordPlace) {
 	for i, at := range places {
 		follows := i > 0 && places[i-1].Index+1 == at.Index
 		if n := len(p.list); n == 0 || p.spans >= spansInExpiry || p.names >= namesInExpiry {

@@ -17,6 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/expiry"
+	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -139,7 +141,7 @@ func TestEvidenceExpires(t *testing.T) {
 			}
 		}
 		slices.Sort(seqs)
-		done, err = k.a.db.Expire(ctx, storage.ExpiryBatch{Shard: k.a.shard, Tenant: "acme", Seqs: seqs, Records: []uint64{seq}})
+		done, err = k.a.writer.Expire(ctx, write.ExpiryBatch{Shard: k.a.shard, Tenant: "acme", Seqs: seqs, Records: []uint64{seq}})
 		if err != nil || done {
 			t.Fatal(done, err)
 		}
@@ -195,7 +197,7 @@ func TestEvidenceExpires(t *testing.T) {
 		done := false
 		for !done {
 			var err error
-			done, err = k.a.db.Expire(ctx, storage.ExpiryBatch{Shard: k.a.shard, Tenant: "acme", Seqs: c.of("s2"), Records: []uint64{seq}})
+			done, err = k.a.writer.Expire(ctx, write.ExpiryBatch{Shard: k.a.shard, Tenant: "acme", Seqs: c.of("s2"), Records: []uint64{seq}})
 			servicetest.OK(t, err)
 		}
 	})
@@ -253,14 +255,14 @@ func TestExpiryIsStopped(t *testing.T) {
 // Records of an expiry are cut where they would become too large.
 func TestExpiryParts(t *testing.T) {
 	var p expiryParts
-	var places []storage.RecordPlace
+	var places []expiry.RecordPlace
 	for i := uint64(1); i <= 10_000; i++ {
-		places = append(places, storage.RecordPlace{Seq: 2 * i, Index: i})
+		places = append(places, expiry.RecordPlace{Seq: 2 * i, Index: i})
 	}
 	p.addSession("long", places)
-	p.addSession("gap", []storage.RecordPlace{{Seq: 5, Index: 1}, {Seq: 6, Index: 2}, {Seq: 7, Index: 9}})
+	p.addSession("gap", []expiry.RecordPlace{{Seq: 5, Index: 1}, {Seq: 6, Index: 2}, {Seq: 7, Index: 9}})
 	for i := range 2000 {
-		p.addSession(fmt.Sprintf("%0500d", i), []storage.RecordPlace{{Seq: uint64(30_000 + i), Index: 1}})
+		p.addSession(fmt.Sprintf("%0500d", i), []expiry.RecordPlace{{Seq: uint64(30_000 + i), Index: 1}})
 	}
 	n := uint64(0)
 	for i, part := range p.list {

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/expiry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -126,7 +127,7 @@ func (c *custodian) dueSessions(ctx context.Context, ev erasureplan.Evidence, p 
 		return nil, err
 	}
 	var list []string
-	err := ev.DB.IdleSessions(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
+	err := expiry.New(ev.DB.Pool()).IdleSessions(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
 		if keep := p.LogPeriod(session); keep > 0 && now.Sub(at) >= keep && c.log.RecordOf(newest) == nil {
 			list = append(list, session)
 		}

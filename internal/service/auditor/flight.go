@@ -14,7 +14,8 @@ import (
 // inFlightBatch is a batch that is being stored.
 type inFlightBatch struct {
 	done chan struct{}
-	err  error // set before done is closed
+	err  error         // set before done is closed
+	took time.Duration // to store it; the same
 }
 
 // startStore starts storing a batch, and signs a checkpoint if one is due. No other batch may be
@@ -28,6 +29,7 @@ func (a *auditor) startStore(ctx context.Context, b *batch) {
 		if f.err = a.storeBatch(ctx, b); f.err != nil {
 			return
 		}
+		f.took = time.Since(begun)
 		a.metrics.Stored(b.before, b.built, begun)
 		a.stored = b.tree
 		f.err = a.signCheckpoint(ctx, false)
@@ -56,7 +58,7 @@ func (a *auditor) awaitStore() error {
 	}
 	<-f.done
 	if f.err == nil {
-		a.inFlight = nil
+		a.inFlight, a.storeTook = nil, f.took
 	}
 	return f.err
 }

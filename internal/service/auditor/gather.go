@@ -21,17 +21,16 @@ type pendingMessages struct {
 	bytes int // of their bodies
 }
 
-// collectMessages adds messages that were read. An insert costs ClickHouse tens of milliseconds
-// of processor time whatever its size, and the server delivers small portions at first. So while
-// a batch is in flight, messages wait until they fill a batch or the one in flight is stored.
-// They are in the log; a crash loses nothing.
+// collectMessages adds messages that were read. They wait until they fill a batch, until the end
+// of the log is reached (handleIdle), or until a batch is overdue because the end moves on. They
+// are in the log; a crash loses nothing.
 func (a *auditor) collectMessages(ctx context.Context, msgs []events.LogMessage) error {
 	for len(msgs) > 0 {
 		n := min(len(msgs), a.flags.Batch-len(a.pending.msgs))
 		a.pending.add(msgs[:n])
 		msgs = msgs[n:]
 		full := len(a.pending.msgs) == a.flags.Batch || a.pending.bytes >= maxBatchBytes
-		if !full && a.isStoring() {
+		if !full && (a.isStoring() || time.Since(a.storeStarted) < 2*a.batchInterval()) {
 			continue
 		}
 		if err := a.auditBatch(ctx, a.pending.drain()); err != nil {
@@ -79,15 +78,27 @@ func (a *auditor) handleIdle(ctx context.Context) error {
 	return a.env.Ready()
 }
 
-// maxBatchWait is how long a record waits at most to be stored with others. An insert costs
-// ClickHouse tens of milliseconds of processor time whatever its size, and a log that changes
-// constantly would cause one insert after the other.
-const maxBatchWait = 200 * time.Millisecond
+// While the end of the log moves, batches begin at intervals of batchIntervalFactor times what the
+// last one took to store, within bounds. Storing costs ClickHouse tens of milliseconds of processor
+// time whatever the size of a batch, and every part that it writes is merged later. So the interval
+// grows with the cost: on a slow or busy machine fewer and larger batches are stored. The upper
+// bound keeps the evidence within a second of a log that moves slowly.
+const (
+	minBatchInterval    = 200 * time.Millisecond
+	maxBatchInterval    = 750 * time.Millisecond
+	batchIntervalFactor = 10
+)
+
+// batchInterval is the time between the starts of two batches.
+func (a *auditor) batchInterval() time.Duration {
+	interval := min(max(batchIntervalFactor*a.storeTook, minBatchInterval), maxBatchInterval)
+	return min(interval, a.flags.CheckpointEvery)
+}
 
 // waitForBatch lets the next batch fill after one is stored. The wait counts from the start of
 // storing, so a record after a silence does not wait.
 func (a *auditor) waitForBatch(ctx context.Context) error {
-	wait := min(maxBatchWait, a.flags.CheckpointEvery) - time.Since(a.storeStarted)
+	wait := a.batchInterval() - time.Since(a.storeStarted)
 	if wait <= 0 {
 		return nil
 	}

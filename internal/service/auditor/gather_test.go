@@ -3,6 +3,7 @@ package auditor
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
@@ -40,5 +41,46 @@ func TestMessagesWaitWhileABatchIsStored(t *testing.T) {
 	if len(a.pending.msgs) != 0 || a.pending.bytes != 0 {
 		t.Errorf("%d messages still wait", len(a.pending.msgs))
 	}
+	holds(t, n, dsn)
+}
+
+// Batches begin at intervals of ten times what one takes to store, within bounds, and no further
+// apart than checkpoints.
+func TestBatchInterval(t *testing.T) {
+	for _, c := range []struct{ took, checkpoints, want time.Duration }{
+		{0, time.Second, 200 * time.Millisecond},
+		{45 * time.Millisecond, time.Second, 450 * time.Millisecond},
+		{45 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond},
+		{time.Minute, time.Minute, 750 * time.Millisecond}, // ClickHouse was away
+	} {
+		a := &auditor{storeTook: c.took, flags: Flags{CheckpointEvery: c.checkpoints}}
+		if got := a.batchInterval(); got != c.want {
+			t.Errorf("%v to store, checkpoints every %v: %v, want %v", c.took, c.checkpoints, got, c.want)
+		}
+	}
+}
+
+// The first messages that are read after a batch wait for what is read next, up to the end of the
+// log; a batch that is overdue does not.
+func TestMessagesWaitForTheEndOfTheLog(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, session(t, "s1")...)
+	f := flags(n, dsn, 100)
+	f.CheckpointEvery = time.Hour
+	a := standing(t, f)
+	log := n.Log()
+	servicetest.OK(t, auditAll(t, a, log[:2]))
+	a.storeStarted = time.Now().Add(time.Hour) // so that no batch is overdue while this test runs
+	servicetest.OK(t, a.collectMessages(t.Context(), log[2:3]))
+	if len(a.pending.msgs) != 1 || a.tree.Size() != 2 {
+		t.Errorf("%d messages wait, records of %d were made", len(a.pending.msgs), a.tree.Size())
+	}
+	a.storeStarted = time.Time{}
+	servicetest.OK(t, a.collectMessages(t.Context(), log[3:4]))
+	if len(a.pending.msgs) != 0 || a.tree.Size() != 4 {
+		t.Errorf("overdue: %d messages wait, records of %d were made", len(a.pending.msgs), a.tree.Size())
+	}
+	servicetest.OK(t, a.collectMessages(t.Context(), log[4:]))
+	servicetest.OK(t, a.handleIdle(t.Context()))
 	holds(t, n, dsn)
 }

@@ -23,41 +23,42 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
-	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/read"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 func TestMain(m *testing.M) {
-	storage.RunEngineChildIfAsked()
+	engine.RunChildIfAsked()
 	code := m.Run()
-	if engine.e != nil {
-		_ = engine.e.Stop(context.Background())
-		_ = os.RemoveAll(engine.dir)
+	if shared.e != nil {
+		_ = shared.e.Stop(context.Background())
+		_ = os.RemoveAll(shared.dir)
 	}
 	os.Exit(code)
 }
 
-// engine is one ClickHouse for all tests.
-var engine struct {
+// shared is one ClickHouse for all tests.
+var shared struct {
 	once sync.Once
 	dir  string
-	e    *storage.Engine
+	e    *engine.Engine
 	err  error
 }
 
 // database empties the database for a test.
 func database(tb testing.TB) (dsn string) {
 	tb.Helper()
-	engine.once.Do(func() {
-		if engine.dir, engine.err = os.MkdirTemp("", "auditor-test-*"); engine.err == nil {
-			engine.e, engine.err = storage.StartEngine(context.Background(), storage.EngineOptions{DataDir: engine.dir, MaxMemory: 1 << 30})
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("", "auditor-test-*"); shared.err == nil {
+			shared.e, shared.err = engine.Start(context.Background(), engine.Options{DataDir: shared.dir, MaxMemory: 1 << 30})
 		}
 	})
-	if errors.Is(engine.err, storage.ErrFetch) || errors.Is(engine.err, storage.ErrPlatform) {
-		tb.Skipf("no ClickHouse engine to test with: %v", engine.err)
+	if errors.Is(shared.err, engine.ErrFetch) || errors.Is(shared.err, engine.ErrPlatform) {
+		tb.Skipf("no ClickHouse engine to test with: %v", shared.err)
 	}
-	servicetest.OK(tb, engine.err)
-	dsn = engine.e.DSN()
+	servicetest.OK(tb, shared.err)
+	dsn = shared.e.DSN()
 	options, err := clickhouse.ParseDSN(dsn)
 	servicetest.OK(tb, err)
 	c, err := clickhouse.Open(options)
@@ -116,7 +117,7 @@ func garbage(body string) streams.Msg {
 
 func ledgerOf(tb testing.TB, dsn string) evidencereader.Reader {
 	tb.Helper()
-	db, err := storage.Open(tb.Context(), dsn)
+	db, err := read.Open(tb.Context(), dsn)
 	servicetest.OK(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
 	return evidencereader.Reader{DB: db, Stream: streams.DefaultShard}

@@ -89,7 +89,7 @@ func TestAttackUnsignedRows(t *testing.T) {
 	refused("a record is gone")
 
 	// The way out that the error names.
-	servicetest.OK(t, a.db.DeleteAfter(t.Context(), a.shard, uint64(signed)))
+	servicetest.OK(t, a.writer.DeleteAfter(t.Context(), a.shard, uint64(signed)))
 	audited(t, flags(n, dsn, 100))
 	holds(t, n, dsn)
 }

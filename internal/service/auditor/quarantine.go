@@ -26,7 +26,7 @@ const (
 const quarantineHeaderBytes = 2048
 
 // quarantine keeps the bytes of messages that could not be parsed, apart from the evidence, for
-// the few users who may read them.
+// the few users that may read them.
 type quarantine struct {
 	nc        *nats.Conn
 	js        jetstream.JetStream
@@ -72,7 +72,7 @@ func lastPart(text string) bool {
 	return err == nil && i == n
 }
 
-// storeBodies stores the bytes of messages whose record has none, before the evidence is stored.
+// storeBodies stores the bytes of messages with a record that has none, before the evidence is stored.
 // It skips messages that it sees again after a crash or a lost acknowledgement.
 func (q *quarantine) storeBodies(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
 	if q.ambiguous {

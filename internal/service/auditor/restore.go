@@ -98,7 +98,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 }
 
 // repairDerived makes the derived tables match the evidence, for this incarnation of the log and for
-// the earlier ones, whose tables may be of an earlier version.
+// the earlier ones: their tables may be of an earlier version.
 func (a *auditor) repairDerived(ctx context.Context) error {
 	shards, err := a.db.Shards(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (a *auditor) repairDerived(ctx context.Context) error {
 		if !strings.HasPrefix(shard, a.flags.Stream+"@") {
 			continue // of another stream's auditor
 		}
-		added, err := a.db.Repair(ctx, shard)
+		added, err := a.writer.Repair(ctx, shard)
 		if err != nil {
 			return fmt.Errorf("repairing the derived tables: %w", err)
 		}

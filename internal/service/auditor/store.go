@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -32,10 +33,10 @@ func (a *auditor) storeBatch(ctx context.Context, b *batch) error {
 	if err := a.announceTree(ctx, b.tree); err != nil {
 		return err
 	}
-	if err := a.retry(ctx, "tree", func() error { return a.db.InsertTreeNodes(ctx, a.shard, b.nodes) }); err != nil {
+	if err := a.retry(ctx, "tree", func() error { return a.writer.InsertTreeNodes(ctx, a.shard, b.nodes) }); err != nil {
 		return err
 	}
-	return a.retry(ctx, "evidence", func() error { return a.db.CommitEvidence(ctx, b.rows) })
+	return a.retry(ctx, "evidence", func() error { return a.writer.CommitEvidence(ctx, b.rows) })
 }
 
 // checkFence checks that the evidence ends where this auditor left it.
@@ -59,7 +60,7 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 			return nil
 		case errors.As(err, &conflict):
 			return fmt.Errorf("%w: %w", daemon.ErrFenced, err)
-		case errors.Is(err, daemon.ErrFenced), errors.Is(err, storage.ErrBatch): // a retry does not help
+		case errors.Is(err, daemon.ErrFenced), errors.Is(err, write.ErrBatch): // a retry does not help
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -87,7 +88,7 @@ func (a *auditor) signCheckpoint(ctx context.Context, now bool) error {
 	}
 	at := time.Now()
 	cp := storage.Checkpoint{Shard: a.shard, Size: uint64(size), Root: a.stored.Root(), Note: text, Created: at}
-	if err := a.retry(ctx, "checkpoint", func() error { return a.db.InsertCheckpoint(ctx, cp) }); err != nil {
+	if err := a.retry(ctx, "checkpoint", func() error { return a.writer.InsertCheckpoint(ctx, cp) }); err != nil {
 		return err
 	}
 	msg := streams.Msg{

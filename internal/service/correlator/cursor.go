@@ -49,7 +49,7 @@ func (f Flags) settingsText() string {
 		f.MissingAfter, cmp.Or(f.MaxCalls, correlation.DefaultMaxCalls), cmp.Or(f.MaxSessions, correlation.DefaultMaxSessions), f.NoVerdictOK)
 }
 
-// compareSettings warns, once for each different settings, of a cursor whose writer computes
+// compareSettings warns, once for each different settings, of a cursor with a writer that computes
 // other findings from the same log. After a takeover, findings that only the other settings
 // produce are lost or missing.
 func (w *worker) compareSettings(m events.LogMessage) {
@@ -89,7 +89,7 @@ func (w *worker) becomeActive(ctx context.Context, l *lease.Lease) error {
 	return nil
 }
 
-// refreshCursor reads the cursor on a standby whose pending outputs are at the limit.
+// refreshCursor reads the cursor on a standby with pending outputs at the limit.
 func (w *worker) refreshCursor(ctx context.Context) error {
 	if w.role == daemon.RoleActive || !w.isFull() {
 		return nil

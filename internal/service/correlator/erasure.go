@@ -69,7 +69,7 @@ func (s *erasureState) checkNothingErased(ctx context.Context, l *shardLog, seq 
 	return nil
 }
 
-// newFromScratch returns a worker that has read nothing yet, to replace one whose state holds
+// newFromScratch returns a worker that has read nothing yet, to replace one with a state that holds
 // erased data.
 func (w *worker) newFromScratch() *worker {
 	next := newWorkerWith(w.flags, w.env, w.nc, w.js, correlation.New(w.snapshots.options), w.metrics)

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Two writes can be under way: one whose cursor was sent, and the next one, whose outputs are
+// Two writes can be under way: one with a sent cursor, and the next one, with outputs that are
 // sent as they come. The server keeps staged outputs apart until their cursor comes and checks
 // the fence only then, so their transfer overlaps with the write before. Each write is still one
 // atomic batch, and its cursor is sent only after the write before was stored: at any time at
@@ -32,17 +32,17 @@ type batchPart struct {
 // writes are the writes of a shard's outputs under way. The worker's goroutine owns them.
 type writes struct {
 	log      *shardLog
-	inFlight *inFlightBatch // the write whose cursor was sent; nil without one
+	inFlight *inFlightBatch // the write with a sent cursor; nil without one
 	staged   *inFlightBatch // the next write, without a cursor yet; nil without one
 }
 
-// acknowledgement delivers the result of the write whose cursor was sent.
+// acknowledgement delivers the result of the write with a sent cursor.
 func (s *writes) acknowledgement() <-chan writeResult { return s.inFlight.acknowledgement() }
 
-// isUnderWay reports whether a cursor was sent whose result is not known.
+// isUnderWay reports whether a cursor was sent and has no known result.
 func (s *writes) isUnderWay() bool { return s.inFlight != nil }
 
-// settle notes the result of the write whose cursor was sent. A write that stored less than it was
+// settle notes the result of the write with a sent cursor. A write that stored less than it was
 // passed takes the next one with it, which starts where this one was to end.
 func (s *writes) settle(l writeResult) {
 	if f := s.inFlight; l.err != nil || f != nil && l.n < f.sent {

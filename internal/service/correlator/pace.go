@@ -7,7 +7,7 @@ import "time"
 // small batches delay all of them, the slowest most. So writes start some time apart, and outputs
 // that come meanwhile join the next write; they are sent to the server at once (see flight.go). A
 // write does not start either while more messages wait to be applied. On a quiet log nothing
-// waits. An instance with a large backlog, whose outputs are late anyway, fills its batches.
+// waits. An instance with a large backlog, and so late outputs anyway, fills its batches.
 const (
 	minWriteInterval     = 16 * time.Millisecond // from the start of one write to that of the next
 	maxHold              = 4 * time.Millisecond  // how long outputs wait for messages to be applied

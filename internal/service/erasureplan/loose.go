@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/expiry"
 )
 
 // A message without a session is planned by itself: a refused request that could not be parsed,
@@ -58,7 +59,7 @@ func (e Evidence) eventPrefix() string {
 	return strings.TrimSuffix(e.Space.AllOf(subject.Events, e.Tenant), ">")
 }
 
-func (p *Plan) addSessionless(r storage.SessionlessRecord) {
+func (p *Plan) addSessionless(r expiry.SessionlessRecord) {
 	if p.sessionlessBySeq == nil {
 		p.sessionlessBySeq = map[uint64]sessionlessMessage{}
 	}
@@ -80,14 +81,14 @@ func (e Evidence) readMessage(ctx context.Context, seq uint64) (*events.LogMessa
 	return e.Read(ctx, seq)
 }
 
-// addByHeader adds the messages without a session whose header names session, with their
+// addByHeader adds the messages without a session that name session in a header, with their
 // decisions. It reads the header in the log, since the evidence may have it redacted.
 func (e Evidence) addByHeader(ctx context.Context, p *Plan, session string) error {
 	own, err := e.ownName(ctx, session)
 	if err != nil {
 		return err
 	}
-	return e.DB.SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), `"`+events.HeaderSession+`":[`, endOfTime, math.MaxInt32, func(r storage.SessionlessRecord) error {
+	return e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), `"`+events.HeaderSession+`":[`, endOfTime, math.MaxInt32, func(r expiry.SessionlessRecord) error {
 		names, header := parseSessionless(r.Record).sessions, map[string][]string(nil)
 		m, err := e.readMessage(ctx, r.Seq)
 		if err != nil {
@@ -119,7 +120,7 @@ func (e Evidence) addDecision(ctx context.Context, p *Plan, seq uint64, id []str
 	}
 	return e.DB.Scan(ctx, e.Shard, seq+1, seq+decisionReach, func(r storage.EvidenceRow) error {
 		if r.Tenant == e.Tenant && r.Session == "" && r.Kind == evidence.KindDecision && strings.Contains(r.Record, `"decision_id":`+text) {
-			p.addSessionless(storage.SessionlessRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record})
+			p.addSessionless(expiry.SessionlessRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record})
 		}
 		return nil
 	})
@@ -151,10 +152,10 @@ func (e Evidence) ownName(ctx context.Context, session string) (own string, err 
 	return own, err
 }
 
-// addUnreadable adds messages without a session, and sessions, whose bytes name a data subject
-// and are not in the evidence.
+// addUnreadable adds messages without a session, and sessions, that name a data subject in bytes
+// that are not in the evidence.
 func (e Evidence) addUnreadable(ctx context.Context, p *Plan, person string) error {
-	return e.DB.RecordsWithoutBody(ctx, e.Shard, e.Tenant, e.eventPrefix(), func(r storage.SessionlessRecord) error {
+	return e.texts().RecordsWithoutBody(ctx, e.Shard, e.Tenant, e.eventPrefix(), func(r expiry.SessionlessRecord) error {
 		if r.Session != "" && slices.Contains(p.Sessions, r.Session) {
 			return nil
 		}
@@ -214,7 +215,7 @@ func (e Evidence) addSequences(ctx context.Context, p *Plan, text string) error 
 				p.Newest, p.NewestSession = r.BrokerTime, fmt.Sprintf("sequence %d", r.Seq)
 			}
 			p.Kinds[r.Kind]++
-			p.addSessionless(storage.SessionlessRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record})
+			p.addSessionless(expiry.SessionlessRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record})
 			return nil
 		})
 		if err == nil && next <= s[1] {
@@ -230,8 +231,8 @@ func (e Evidence) addSequences(ctx context.Context, p *Plan, text string) error 
 // addOlder adds the messages without a session from before a time that are not erased and not
 // held.
 func (e Evidence) addOlder(ctx context.Context, p *Plan, before time.Time) error {
-	var list []storage.SessionlessRecord
-	err := e.DB.SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), "{", before, math.MaxInt32, func(r storage.SessionlessRecord) error {
+	var list []expiry.SessionlessRecord
+	err := e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), "{", before, math.MaxInt32, func(r expiry.SessionlessRecord) error {
 		if len(list) < MaxSessionless && (e.Erased == nil || !e.Erased(r.Seq)) {
 			list = append(list, r)
 		}
@@ -269,7 +270,7 @@ func (e Evidence) eachHeld(ctx context.Context, h retention.Hold, list map[uint6
 		if err != nil {
 			return err
 		}
-		seqs, err := e.DB.SessionlessContaining(ctx, e.Shard, e.Tenant, text)
+		seqs, err := e.texts().SessionlessContaining(ctx, e.Shard, e.Tenant, text)
 		if err != nil {
 			return err
 		}

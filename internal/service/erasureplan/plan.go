@@ -1,5 +1,5 @@
 // Package erasureplan finds, in the evidence and in the log, the messages that an erasure or an
-// expiry covers: those of sessions, and those without a session whose header or content names
+// expiry covers: those of sessions, and those without a session with a header or content that names
 // one. The auditor's custodian and the command line make plans with Evidence.NewPlan; nothing is
 // erased here. It is separate from package erasures so that the correlator, which only reads
 // erasure records, does not link ClickHouse.
@@ -19,6 +19,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/expiry"
+	"github.com/countersign-dev/countersign/storage/read"
 )
 
 // MaxSessions is the largest number of sessions in one erasure.
@@ -40,14 +42,14 @@ type Plan struct {
 	Newest        time.Time      // broker time of the newest record of these sessions
 	NewestSession string         // the session of that record
 	Redacted      int            // records that hold commitments
-	Withheld      int            // records without a body, whose bytes are in quarantine
+	Withheld      int            // records without a body; their bytes are in quarantine
 
 	sessionlessBySeq map[uint64]sessionlessMessage
 }
 
 // Evidence is the data that plans are made from.
 type Evidence struct {
-	DB     *storage.DB
+	DB     *read.Reader
 	Shard  string
 	Tenant string
 	Space  subject.Space
@@ -60,8 +62,11 @@ type Evidence struct {
 	Holds  []retention.Hold
 }
 
+// texts finds records by their text.
+func (e Evidence) texts() *expiry.Reader { return expiry.New(e.DB.Pool()) }
+
 // NewPlan finds the messages that an erasure covers in one incarnation of the log. For a session:
-// its messages, and those without a session whose header names it. For a data subject: the
+// its messages, and those without a session that name it in a header. For a data subject: the
 // messages of all sessions that name it, and those without a session that name it, also in bytes
 // that the evidence does not have. Otherwise: the given sequences, or what a policy no longer
 // keeps.
@@ -85,7 +90,7 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 		if err != nil {
 			return p, err
 		}
-		if p.Sessions, err = e.DB.SessionsContaining(ctx, e.Shard, e.Tenant, text); err != nil {
+		if p.Sessions, err = e.texts().SessionsContaining(ctx, e.Shard, e.Tenant, text); err != nil {
 			return p, err
 		}
 		if err := e.addMatching(ctx, &p, text); err != nil {
@@ -118,7 +123,7 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 // from the sessions.
 func (e Evidence) addMatching(ctx context.Context, p *Plan, text string) error {
 	p.Sessions = slices.DeleteFunc(p.Sessions, func(s string) bool { return s == "" })
-	return e.DB.SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), text, endOfTime, math.MaxInt32, func(r storage.SessionlessRecord) error {
+	return e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), text, endOfTime, math.MaxInt32, func(r expiry.SessionlessRecord) error {
 		p.addSessionless(r)
 		return nil
 	})
@@ -216,7 +221,7 @@ func (n *subjectSessions) isNamed(session, subject string) bool {
 		var list []string
 		text, err := jsonForm(subject)
 		if err == nil {
-			list, err = n.e.DB.SessionsContaining(n.ctx, n.e.Shard, n.e.Tenant, text)
+			list, err = n.e.texts().SessionsContaining(n.ctx, n.e.Shard, n.e.Tenant, text)
 		}
 		if n.failed = err; n.known == nil {
 			n.known = map[string]map[string]bool{}

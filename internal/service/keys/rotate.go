@@ -37,7 +37,7 @@ func RetiredFile(kid string) string { return "retired-" + kid + ".json" }
 // under its id.
 func RetiredEntry(kid string) string { return kid + ".retired" }
 
-// Rotate replaces the receipt key in dir by a new one, whose record the checkpoint key in
+// Rotate replaces the receipt key in dir by a new one; its record is what the checkpoint key in
 // checkpointDir signs. An admitter that watches dir signs with it from then on. The old key's
 // seed is deleted; its record stays, to check what it signed.
 //

@@ -120,14 +120,14 @@ var allFamilies = func() (list []familyDesc) {
 	return list
 }()
 
-// labelValues are the values of the labels whose lists are fixed here. Those of rule
+// labelValues are the values of the labels with lists that are fixed here. Those of rule
 // and detector are given to Correlator and Auditor.
 var labelValues = map[string][]string{
 	"protocol": subject.Protocols, "verdict": verdicts, "code": refusalCodes, "reason": ingestReasons, "endpoint": gatewayEndpoints, "status": gatewayStatuses,
 	"state": states, "severity": severities, "kind": recordKinds,
 }
 
-// countersOf makes the counters of a family whose labels all have fixed lists.
+// countersOf makes the counters of a family of labels with fixed lists.
 func countersOf(d familyDesc) *Vector {
 	var values [][]string
 	for _, l := range d.labels {

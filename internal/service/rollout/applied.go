@@ -83,7 +83,7 @@ func Announce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state 
 	}, nil
 }
 
-// forgetGone removes entries on whose subject no process listens.
+// forgetGone removes entries with a subject on which no process listens.
 func forgetGone(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, kv jetstream.KeyValue) {
 	list, err := listInstances(ctx, js)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startWithSlack starts a child whose timers may be late by timerSlack. Slack belongs to a thread
+// startWithSlack starts a child with timers that may be late by timerSlack. Slack belongs to a thread
 // and a new process inherits it, so this thread has it during the start. A failure to set it does
 // no harm.
 func startWithSlack(cmd *exec.Cmd) error {

@@ -47,7 +47,7 @@ func SignedKey(by, shard string) string {
 	return signedPrefix + events.RuleKey(by) + "." + events.RuleKey(shard)
 }
 
-// Witness is a witness whose signatures are accepted.
+// Witness is a witness with signatures that are accepted.
 type Witness struct {
 	note.Verifier
 	Text string // the key as it was put
@@ -113,7 +113,7 @@ type CheckedCheckpoint struct {
 	By   []tree.Cosignature
 }
 
-// Checkpoints reads the stored checkpoints of one size (storage.DB.CheckpointsAt).
+// Checkpoints reads the stored checkpoints of one size (read.Reader.CheckpointsAt).
 type Checkpoints func(ctx context.Context, shard string, size uint64) ([]storage.Checkpoint, error)
 
 // CheckHandedIn checks a checkpoint against the log's key, the trusted witnesses, and the stored

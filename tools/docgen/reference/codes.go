@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// codeGroup is the codes of one package. A code is a constant of text whose name
+// codeGroup is the codes of one package. A code is a constant of text with a name that
 // begins with one of the prefixes; its meaning is the comment on its line, or what a
 // table of the package says.
 type codeGroup struct {
@@ -50,6 +50,7 @@ var codeGroups = []struct {
 		{"client", "Denials and refusals of the client", []string{"Code", "Reason"}},
 		{"admission/receipt", "Receipts that do not hold", []string{"Err"}},
 	}},
+	{"Linting policies", []codeGroup{{"admission/policy", "Findings of policy lint", []string{"Lint"}}}},
 	{"Following", []codeGroup{{"events", "Pages of outputs", []string{"Follow"}}}},
 	{"Evidence", []codeGroup{{"evidence", "Findings of verify, and reasons of records without a body", codePrefixes}}},
 }
@@ -108,7 +109,7 @@ type constant struct {
 	block             token.Pos
 }
 
-// constantsOf lists the constants of a package whose names begin with one of the
+// constantsOf lists the constants of a package with names that begin with one of the
 // prefixes, in the order of the source. One without a meaning is an error.
 func constantsOf(root, dir string, prefixes ...string) ([]constant, error) {
 	all, err := readConstants(filepath.Join(root, dir))

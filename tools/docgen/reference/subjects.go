@@ -26,7 +26,7 @@ var classFacts = map[subject.Class]struct{ kind, body string }{
 	subject.Checkpoints: {"stream " + streams.StreamCheckpoints, "a checkpoint: a signed note"},
 }
 
-// vocabularies are the labels of metrics whose values a class has in its subjects.
+// vocabularies are the labels of metrics with values that a class has in its subjects.
 var vocabularies = map[subject.Class]string{subject.Decisions: "verdict", subject.Calls: "state", subject.Findings: "severity"}
 
 // labelValues are the values of a label of the metrics.

@@ -1,0 +1,19 @@
+package protocol
+
+import (
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// aumpMandateHash is the hash of an AUMP mandate's text, or "" if the text is no mandate.
+func aumpMandateHash(text string) string {
+	m, err := aump.DecodeMandate([]byte(text), strictjson.DefaultLimits)
+	if m == nil || err != nil && m.Tree == nil {
+		return ""
+	}
+	hash, err := aump.MandateHash(m.Tree)
+	if err != nil {
+		return ""
+	}
+	return hash
+}

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/conn"
+	"github.com/countersign-dev/countersign/storage/schema"
+)
+
+// Auditor is a user of a managed engine that may read one tenant's rows and nothing else.
+//
+// Each auditor has a database of views with the names of the tables, and no right to the
+// tables. With such a right an auditor could read the primary index of a table
+// (mergeTreeIndex), and in it the names of other tenants' sessions, in spite of row
+// policies. The views run as a second user that cannot log in and that the row policies
+// bind. Conditions in the views alone would be no barrier, because ClickHouse may evaluate
+// the auditor's own conditions before them.
+type Auditor struct {
+	User   string `json:"user"`
+	Tenant string `json:"tenant"`
+	Hash   string `json:"password_sha256_hex"`
+}
+
+// Limits of an auditor's query. The auditor may lower them but not raise them.
+const (
+	auditorSeconds = 120
+	auditorMemory  = 1 << 30 // bytes
+	auditorQueries = 4       // at a time
+)
+
+// auditorsFile holds the auditors of a data directory.
+const auditorsFile = "auditors.json"
+
+// ErrAuditor says that an auditor's name, tenant or file entry is not valid.
+var ErrAuditor = errors.New("not an auditor")
+
+// auditorName matches valid names: they are elements in users.xml and identifiers in statements.
+var auditorName = regexp.MustCompile(`^[a-z][a-z0-9_]{2,31}$`)
+
+// auditorTables lists the tables that an auditor may read, with the condition on the rows:
+// $ stands for the tenant, and "" means all rows. Tree hashes and checkpoints belong to no
+// tenant, and an auditor cannot verify without them. The same holds for the keys that sign
+// decisions, which are public, and for the records that explain why texts of the tenant
+// expired.
+var auditorTables = []struct{ name, rows string }{
+	{"evidence", "tenant = $ OR (tenant = '' AND kind = 'control' AND (endsWith(subject, '.key') OR endsWith(subject, '.key_retired') OR concerns = $))"},
+	{"evidence_chain", "tenant = $"},
+	{"decisions", "tenant = $"},
+	{"calls", "tenant = $"},
+	{"findings", "tenant = $"},
+	{"approvals", "tenant = $"},
+	{"redactions", "tenant = $"},
+	{"changes", "tenant = $"},
+	{"tree_hashes", ""},
+	{"checkpoints", ""},
+}
+
+// AuditorTables lists the tables and views that an auditor may read.
+func AuditorTables() (names []string) {
+	for _, t := range auditorTables {
+		names = append(names, t.name)
+	}
+	return append(names, "leaf_hashes")
+}
+
+// auditorFilter is one row policy.
+type auditorFilter struct{ Table, Rows string }
+
+// RowFilters lists the row policies of the user that the auditor's views run as.
+func (a Auditor) RowFilters() (list []auditorFilter) {
+	for _, t := range auditorTables {
+		list = append(list, auditorFilter{t.name, strings.ReplaceAll(t.rows, "$", conn.QuoteString(a.Tenant))})
+	}
+	return list
+}
+
+// Database is the name of the database with the auditor's views.
+func (a Auditor) Database() string { return "audit_" + a.User }
+
+// Definer is the user that the views run as.
+func (a Auditor) Definer() string { return "of_" + a.User }
+
+// viewStatements returns the statements that make the auditor's database and views.
+func (a Auditor) viewStatements(database string) []string {
+	list := []string{"CREATE DATABASE IF NOT EXISTS " + a.Database()}
+	for _, t := range auditorTables {
+		list = append(list, fmt.Sprintf("DROP VIEW IF EXISTS %s.%s", a.Database(), t.name), fmt.Sprintf("CREATE VIEW %s.%s DEFINER = %s SQL SECURITY DEFINER AS SELECT * FROM %s.%[2]s",
+			a.Database(), t.name, a.Definer(), database))
+	}
+	// Proofs need the hashes of all records, so every auditor may read these, and nothing else.
+	return append(list, fmt.Sprintf("DROP VIEW IF EXISTS %s.leaf_hashes", a.Database()),
+		fmt.Sprintf("CREATE VIEW %s.leaf_hashes DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT shard, seq, record_hash FROM %s.evidence", a.Database(), database))
+}
+
+// NewAuditor makes an auditor and a random password. Only the hash of the password is kept.
+func NewAuditor(user, tenant string) (a Auditor, password string, err error) {
+	switch {
+	case !auditorName.MatchString(user) || strings.HasPrefix(user, "of_") || user == OwnerUser || user == ReadonlyUser || user == "default":
+		return a, "", fmt.Errorf("%w: the name %.40q: use 3 to 32 lower-case letters, digits and underscores, not beginning with of_, and none of the engine's own users", ErrAuditor, user)
+	case tenant == "" || strings.ContainsFunc(tenant, func(r rune) bool { return r < ' ' || r == 0xfffd }):
+		return a, "", fmt.Errorf("%w: the tenant is empty or has control characters", ErrAuditor)
+	}
+	password = newPassword()
+	return Auditor{User: user, Tenant: tenant, Hash: passwordHash(password)}, password, nil
+}
+
+// Statements returns the statements that make an auditor on a server that the caller runs. A
+// user with access management must run them. Running them again changes password and
+// tenant; it is needed when a new version has changed the tables.
+func (a Auditor) Statements(database string) []string {
+	list := []string{fmt.Sprintf("CREATE USER OR REPLACE %s IDENTIFIED WITH no_password HOST NONE", a.Definer())}
+	for _, f := range a.RowFilters() {
+		list = append(list, fmt.Sprintf("GRANT SELECT ON %s.%s TO %s", database, f.Table, a.Definer()))
+		if f.Rows != "" {
+			list = append(list, fmt.Sprintf("CREATE ROW POLICY OR REPLACE %s ON %s.%s USING %s TO %[1]s", a.Definer(), database, f.Table, f.Rows))
+		}
+	}
+	list = append(list, a.viewStatements(database)...)
+	return append(list,
+		fmt.Sprintf("CREATE USER OR REPLACE %s IDENTIFIED WITH sha256_hash BY '%s' SETTINGS readonly = 1, max_execution_time = %d MIN 1 MAX %[3]d CHANGEABLE_IN_READONLY, max_memory_usage = %d, max_concurrent_queries_for_user = %d",
+			a.User, a.Hash, auditorSeconds, auditorMemory, auditorQueries),
+		fmt.Sprintf("GRANT SELECT ON %s.* TO %s", a.Database(), a.User))
+}
+
+// Auditors lists the auditors of a data directory.
+func Auditors(dataDir string) (list []Auditor, err error) {
+	path := filepath.Join(dataDir, auditorsFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the auditors: %w", err)
+	}
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, fmt.Errorf("%s does not hold a list of auditors: %w", path, err)
+	}
+	for _, a := range list {
+		if !auditorName.MatchString(a.User) || len(a.Hash) != 64 || strings.Trim(a.Hash, "0123456789abcdef") != "" || a.Tenant == "" {
+			return nil, fmt.Errorf("%s: %w: %.40q", path, ErrAuditor, a.User)
+		}
+	}
+	return list, nil
+}
+
+// SetAuditor adds an auditor to a data directory, or replaces the one of that name. It takes
+// effect at the engine's next start. Several processes must not call it at the same time.
+func SetAuditor(dataDir string, a Auditor) error {
+	return changeAuditors(dataDir, a.User, func(list []Auditor) []Auditor { return append(list, a) })
+}
+
+// RemoveAuditor removes an auditor. It takes effect at the engine's next start. It returns
+// storage.ErrNotFound if there is none of that name.
+func RemoveAuditor(dataDir, user string) error {
+	list, err := Auditors(dataDir)
+	if err == nil && !slices.ContainsFunc(list, func(a Auditor) bool { return a.User == user }) {
+		err = fmt.Errorf("auditor %.40q: %w", user, storage.ErrNotFound)
+	}
+	if err != nil {
+		return err
+	}
+	return changeAuditors(dataDir, user, func(list []Auditor) []Auditor { return list })
+}
+
+func changeAuditors(dataDir, user string, change func([]Auditor) []Auditor) error {
+	list, err := Auditors(dataDir)
+	if err != nil {
+		return err
+	}
+	list = change(slices.DeleteFunc(list, func(a Auditor) bool { return a.User == user }))
+	b, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := writeFileAtomically(filepath.Join(dataDir, auditorsFile), append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("keeping the auditors: %w", err)
+	}
+	return nil
+}
+
+// createAuditorViews makes the views of every auditor anew, for the current tables.
+func (e *Engine) createAuditorViews(ctx context.Context, auditors []Auditor) error {
+	if len(auditors) == 0 {
+		return nil
+	}
+	pool, err := conn.Open(ctx, e.dsn)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := schema.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	for _, a := range auditors {
+		for _, statement := range a.viewStatements(conn.DatabaseName) {
+			if err := pool.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("making the views of auditor %s: %w", a.User, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Lock files of a data directory. The engine's child holds engine.lock as long as it lives;
+// the process that started it holds owner.lock.
+const (
+	lockName      = "engine.lock"
+	ownerLockName = "owner.lock"
+)
+
+// orphanGrace is how long a start waits for an engine to end after its owner has died.
+const orphanGrace = 10 * time.Second
+
+// dataLocks are the held locks of a data directory.
+type dataLocks struct {
+	engine *os.File // inherited by the child
+	owner  *os.File // kept until the child is gone
+}
+
+func (l dataLocks) close() {
+	l.engine.Close()
+	l.owner.Close()
+}
+
+// lockDataDir makes dir and takes its locks. If the owner of an engine was killed, the engine
+// ends by itself (see startProcess), and lockDataDir waits for that. If the engine has an
+// owner, it returns ErrDataDirInUse at once.
+func lockDataDir(ctx context.Context, dir string) (dataLocks, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return dataLocks{}, fmt.Errorf("making the engine's data directory: %w", err)
+	}
+	owner, err := tryLock(ctx, filepath.Join(dir, ownerLockName))
+	if err != nil {
+		return dataLocks{}, inUseError(ctx, dir, err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, orphanGrace)
+	defer cancel()
+	engine, err := lockFile(waiting, filepath.Join(dir, lockName), func() {})
+	if err != nil {
+		owner.Close()
+		return dataLocks{}, inUseError(ctx, dir, err)
+	}
+	return dataLocks{engine, owner}, nil
+}
+
+// errLockHeld says that another process holds a lock.
+var errLockHeld = errors.New("the lock is held")
+
+// tryLock takes a lock if it is free, and returns errLockHeld otherwise.
+func tryLock(ctx context.Context, path string) (*os.File, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f, err := lockFile(ctx, path, func() { cancel(errLockHeld) })
+	if err != nil && context.Cause(ctx) == errLockHeld {
+		return nil, errLockHeld
+	}
+	return f, err
+}
+
+// inUseError explains why a directory could not be locked.
+func inUseError(ctx context.Context, dir string, err error) error {
+	if ctx.Err() != nil || !(errors.Is(err, errLockHeld) || errors.Is(err, context.DeadlineExceeded)) {
+		return fmt.Errorf("locking the engine's data directory: %w", err)
+	}
+	var engine, owner int
+	if b, err := os.ReadFile(filepath.Join(dir, lockName)); err == nil {
+		_, _ = fmt.Sscan(string(b), &engine, &owner) // zero if the file names no holder yet
+	}
+	return fmt.Errorf("%w: %s is used by process %d, which process %d started: stop that one, or choose another data directory", ErrDataDirInUse, dir, engine, owner)
+}
+
+// markHolder writes the process ids of the holders into the engine's lock file, for inUseError.
+func (l dataLocks) markHolder(enginePID int) error {
+	text := fmt.Sprintf("%-10d %-10d\n", enginePID, os.Getpid()) // fixed width: overwrites the last holders
+	if _, err := l.engine.WriteAt([]byte(text), 0); err != nil {
+		return fmt.Errorf("marking the engine's data directory as used: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+// Package expiry finds what may lose its text: sessions that are idle, and records that name
+// something. Package write deletes the texts (Writer.Expire). Begin with Reader.
+package expiry
+
+import (
+	"context"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/countersign-dev/countersign/storage/conn"
+)
+
+// Reader finds records whose texts may be deleted. Its methods are safe for concurrent use.
+type Reader struct{ pool *conn.Pool }
+
+// New makes a reader over connections that the caller closes.
+func New(pool *conn.Pool) *Reader { return &Reader{pool} }
+
+// SessionsContaining lists the sessions of a tenant in one shard that have a record containing
+// text; "" stands for records without a session. A JSON string in its canonical form, quotes
+// included, finds the records that have exactly this value. It reads all of the tenant's
+// records.
+func (r *Reader) SessionsContaining(ctx context.Context, shard, tenant, text string) (sessions []string, err error) {
+	err = r.pool.EachRow(ctx, `SELECT DISTINCT session FROM evidence
+		WHERE shard = {shard:String} AND tenant = {tenant:String} AND position(record, {text:String}) > 0 ORDER BY session`,
+		func(row driver.Rows) error {
+			var s string
+			err := row.Scan(&s)
+			sessions = append(sessions, s)
+			return err
+		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
+	return sessions, err
+}
+
+// SessionlessContaining lists the sequences of a tenant's records without a session that
+// contain text, in order.
+func (r *Reader) SessionlessContaining(ctx context.Context, shard, tenant, text string) (seqs []uint64, err error) {
+	err = r.pool.EachRow(ctx, `SELECT DISTINCT seq FROM evidence
+		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session = '' AND position(record, {text:String}) > 0 ORDER BY seq`,
+		func(row driver.Rows) error {
+			var seq uint64
+			err := row.Scan(&seq)
+			seqs = append(seqs, seq)
+			return err
+		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
+	return seqs, err
+}
+
+// SessionlessRecord is a record without a session or without a body.
+type SessionlessRecord struct {
+	Seq           uint64
+	Session, Kind string
+	Time          time.Time
+	Record        string
+}
+
+// ofTenantOrBelow selects the records of a tenant. It includes records with foreign subjects
+// below the tenant's own: those have no tenant.
+const ofTenantOrBelow = `shard = {shard:String} AND (tenant = {tenant:String} OR tenant = '' AND kind = 'unparseable' AND startsWith(subject, {below:String}))`
+
+// SessionlessRecords calls fn for the records of a tenant without a session that were stored
+// before a time and contain text, in order, at most limit. below is the prefix of the
+// subjects of the tenant's events.
+func (r *Reader) SessionlessRecords(ctx context.Context, shard, tenant, below, text string, before time.Time, limit int, fn func(SessionlessRecord) error) error {
+	return r.scanSessionless(ctx, `SELECT seq, session, kind, broker_time, record FROM evidence WHERE `+ofTenantOrBelow+`
+		AND session = '' AND broker_time < {before:DateTime64(9, 'UTC')} AND position(record, {text:String}) > 0 ORDER BY seq LIMIT {limit:UInt32}`,
+		fn, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("below", below), conn.Param("text", text),
+		clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds), conn.Param("limit", uint32(limit)))
+}
+
+// RecordsWithoutBody calls fn for the records of a tenant that have no body, in any session.
+// The bytes of such a body are only on the log and in quarantine.
+func (r *Reader) RecordsWithoutBody(ctx context.Context, shard, tenant, below string, fn func(SessionlessRecord) error) error {
+	return r.scanSessionless(ctx, `SELECT seq, session, kind, broker_time, record FROM evidence WHERE `+ofTenantOrBelow+`
+		AND startsWith(record, '{"body":null,') ORDER BY seq`,
+		fn, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("below", below))
+}
+
+func (r *Reader) scanSessionless(ctx context.Context, query string, fn func(SessionlessRecord) error, args ...any) error {
+	return r.pool.EachRow(ctx, query, func(row driver.Rows) error {
+		var l SessionlessRecord
+		if err := row.Scan(&l.Seq, &l.Session, &l.Kind, &l.Time, &l.Record); err != nil {
+			return err
+		}
+		l.Time = l.Time.UTC()
+		return fn(l)
+	}, args...)
+}
+
+// IdleSessions calls fn for the sessions of a tenant in one shard that have no record since
+// before, with sequence and time of their newest record.
+func (r *Reader) IdleSessions(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
+	return r.queryIdleSessions(ctx, shard, tenant, before, "ORDER BY session", fn)
+}
+
+// queryIdleSessions is IdleSessions with a further condition and the order of the result.
+func (r *Reader) queryIdleSessions(ctx context.Context, shard, tenant string, before time.Time, further string, fn func(session string, newest uint64, at time.Time) error) error {
+	return r.pool.EachRow(ctx, `SELECT session, max(seq), max(broker_time) AS newest FROM evidence
+		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session != ''
+		GROUP BY session HAVING newest < {before:DateTime64(9, 'UTC')} `+further,
+		func(row driver.Rows) error {
+			var session string
+			var seq uint64
+			var at time.Time
+			if err := row.Scan(&session, &seq, &at); err != nil {
+				return err
+			}
+			return fn(session, seq, at.UTC())
+		}, conn.Param("shard", shard), conn.Param("tenant", tenant), clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds))
+}
+
+// SessionsWithText calls fn for the sessions of a tenant in one shard that have records with
+// their text and no record since before, the longest idle first. newest and at are sequence
+// and time of the session's newest record.
+func (r *Reader) SessionsWithText(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
+	return r.queryIdleSessions(ctx, shard, tenant, before, "AND countIf(expiry = 0) > 0 ORDER BY newest, session", fn)
+}
+
+// RecordPlace is a record's place in the log and in its session.
+type RecordPlace struct{ Seq, Index uint64 }
+
+// RecordsWithText lists the records of a session in one shard that have their text, in order.
+// newest is the time of the session's newest record.
+func (r *Reader) RecordsWithText(ctx context.Context, shard, tenant, session string) (list []RecordPlace, newest time.Time, err error) {
+	err = r.pool.EachRow(ctx, `SELECT seq, assumeNotNull(session_index), expiry, broker_time FROM evidence
+		WHERE shard = {shard:String} AND seq IN (
+			SELECT seq FROM evidence_chain WHERE tenant = {tenant:String} AND session = {session:String} AND shard = {shard:String} AND session_index IS NOT NULL)
+		ORDER BY seq`,
+		func(row driver.Rows) error {
+			var p RecordPlace
+			var expiry uint64
+			var at time.Time
+			if err := row.Scan(&p.Seq, &p.Index, &expiry, &at); err != nil {
+				return err
+			}
+			if at.After(newest) {
+				newest = at.UTC()
+			}
+			if expiry == 0 {
+				list = append(list, p)
+			}
+			return nil
+		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("session", session))
+	return list, newest, err
+}

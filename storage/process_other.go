@@ -1,9 +1,0 @@
-//go:build unix && !linux
-
-package storage
-
-import "syscall"
-
-// dieWithParent puts a child outside the terminal's process group. On this platform the kernel
-// cannot kill it with its parent.
-func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,0 +1,158 @@
+package questions
+
+// questions holds the predefined questions; a test compares docs/auditing.md with it.
+var questions = []Question{
+	{
+		Name: "agent", Asks: "What did an agent do between two times?", Needs: []string{"agent", "since", "until"},
+		SQL: `SELECT broker_time, session, tool, tool_call_id, verdict, state, outcome, findings, decision_id, shard, seq
+FROM (
+    SELECT broker_time, session, tool, tool_call_id, verdict, state, outcome, findings, decision_id, call_id, shard, seq
+    FROM calls
+    WHERE tenant = {tenant:String} AND (agent = {agent:String} OR source = {agent:String})
+        AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+    ORDER BY shard, seq DESC LIMIT 1 BY shard, call_id
+)
+ORDER BY shard, seq LIMIT {most:UInt32}`,
+	},
+	{
+		Name: "approved", Asks: "Who approved this?", Needs: []string{"id"},
+		SQL: `SELECT broker_time, workflow_id, step, act, status, approver, approvers, quorum, reason, refused, tool, session, tool_call_id, decision_id, shard, seq
+FROM approvals
+WHERE tenant = {tenant:String} AND (
+    workflow_id = {id:String} OR decision_id = {id:String} OR tool_call_id = {id:String} OR has(tool_call_ids, {id:String})
+    OR workflow_id IN (
+        SELECT approval_workflow_id FROM decisions
+        WHERE tenant = {tenant:String} AND approval_workflow_id != '' AND (decision_id = {id:String} OR tool_call_id = {id:String} OR event_id = {id:String})
+    )
+)
+ORDER BY shard, seq LIMIT {most:UInt32}`,
+	},
+	{
+		Name: "no-verdict", Asks: "What ran without a verdict?", Needs: []string{"since", "until"},
+		SQL: `SELECT broker_time, session, source, agent, tool, tool_call_id, state, outcome, findings, shard, seq
+FROM calls
+WHERE tenant = {tenant:String} AND state IN ('completed', 'failed', 'orphaned') AND decision_id = ''
+    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+ORDER BY shard, seq LIMIT 1 BY shard, call_id LIMIT {most:UInt32}`,
+	},
+	{
+		Name: "despite-no", Asks: "What ran although the verdict was no, or not yes yet?", Needs: []string{"since", "until"},
+		SQL: `SELECT broker_time, rule, severity, enforced, session, source, tool_call_id, explanation, seqs, finding_id, shard, seq
+FROM findings
+WHERE tenant = {tenant:String} AND rule IN ('executed_despite_deny', 'executed_while_ask_pending') AND withdraws = ''
+    AND finding_id NOT IN (SELECT withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '')
+    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+ORDER BY shard, seq LIMIT {most:UInt32}`,
+	},
+	{
+		Name: "policy", Asks: "Under which policy text was this decided?", Needs: []string{"id"},
+		SQL: `WITH asked AS (
+    SELECT shard, seq, broker_time, decision_id, verdict, policy_name, policy_revision, policy_digest
+    FROM decisions
+    WHERE tenant = {tenant:String} AND (decision_id = {id:String} OR tool_call_id = {id:String} OR event_id = {id:String})
+), sets AS (
+    SELECT shard, seq, broker_time AS since, revision, digest, author, message
+    FROM changes
+    WHERE kind = 'policy' AND error = '' AND (shard, revision, digest) IN (SELECT shard, policy_revision, policy_digest FROM asked)
+), documents AS (
+    SELECT shard, seq, arrayJoin(JSONExtract(record, 'body', 'documents', 'Array(Tuple(name String, text String))')) AS document
+    FROM evidence
+    WHERE (shard, seq) IN (SELECT shard, seq FROM sets)
+)
+SELECT asked.broker_time AS decided, asked.decision_id AS decision_id, asked.verdict AS verdict, asked.policy_name AS policy, asked.policy_revision AS revision,
+    sets.since AS in_force_since, sets.author AS author, sets.message AS message,
+    tupleElement(documents.document, 'name') AS file, tupleElement(documents.document, 'text') AS text, asked.shard AS shard, asked.seq AS seq
+FROM asked
+LEFT JOIN sets ON sets.shard = asked.shard AND sets.revision = asked.policy_revision AND sets.digest = asked.policy_digest
+LEFT JOIN documents ON documents.shard = sets.shard AND documents.seq = sets.seq
+WHERE text = '' OR policy = '' OR position(text, policy) > 0
+ORDER BY shard, seq, sets.seq LIMIT 1 BY shard, seq, file LIMIT {most:UInt32}`,
+	},
+	{
+		Name: "changes", Asks: "What changed in what decides, and who changed it?", Needs: []string{"since", "until"},
+		SQL: `SELECT broker_time, kind, revision, author, message, error,
+    arrayMap((change, name) -> trim(BOTH ' ' FROM concat(change, ' ', name)), items.change, items.name) AS items, writer, shard, seq
+FROM changes
+WHERE (tenant = {tenant:String} OR (tenant = '' AND (arrayAll(t -> t = '', items.tenant) OR has(items.tenant, {tenant:String}))))
+    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+ORDER BY shard, seq LIMIT {most:UInt32}`,
+	},
+	{
+		Name: Missing, Asks: "Is anything missing, doubled or not yet signed?",
+		SQL: `SELECT log.shard AS shard, log.newest AS newest, log.newest - log.different AS missing, log.records - log.different AS doubled,
+    toInt64(log.newest) - toInt64(signed.size) AS unsigned, chains.broken AS broken_sessions
+FROM (SELECT shard, max(seq) AS newest, count() AS records, groupBitmap(seq) AS different FROM leaf_hashes GROUP BY shard) AS log
+LEFT JOIN (SELECT shard, max(size) AS size FROM checkpoints GROUP BY shard) AS signed ON signed.shard = log.shard
+LEFT JOIN (
+    SELECT shard, countIf(records != last) AS broken
+    FROM (
+        SELECT shard, session, count() AS records, max(session_index) AS last
+        FROM evidence_chain
+        WHERE tenant = {tenant:String} AND session_index IS NOT NULL
+        GROUP BY shard, session
+    )
+    GROUP BY shard
+) AS chains ON chains.shard = log.shard
+ORDER BY shard LIMIT {most:UInt32}`,
+	},
+	{
+		Name: "redacted", Asks: "What was redacted or withheld, and why?", Needs: []string{"session", "since", "until"},
+		SQL: `SELECT broker_time, session, kind, path, detector, action, policy, reason, shard, seq
+FROM redactions
+LEFT ARRAY JOIN items.path AS path, items.detector AS detector, items.action AS action
+WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String})
+    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+ORDER BY shard, seq LIMIT {most:UInt32}`,
+	},
+	{
+		Name: "mandate", Asks: "Which mandate paid for this, and what else was decided under it?", Needs: []string{"id"},
+		SQL: `WITH paid AS (
+    SELECT mandate_id FROM decisions
+    WHERE tenant = {tenant:String} AND mandate_id != '' AND (mandate_id = {id:String} OR decision_id = {id:String} OR tool_call_id = {id:String})
+), under AS (
+    SELECT broker_time, session, tool, tool_call_id, verdict, mandate_id, mandate_hash, decision_id, shard, seq
+    FROM decisions
+    WHERE tenant = {tenant:String} AND mandate_id IN (SELECT mandate_id FROM paid)
+)
+SELECT under.broker_time AS decided, under.mandate_id AS mandate_id, under.mandate_hash AS mandate_hash, under.session AS session, under.tool AS tool,
+    under.tool_call_id AS tool_call_id, under.verdict AS verdict, ran.state AS state, ran.outcome AS outcome, under.decision_id AS decision_id,
+    under.shard AS shard, under.seq AS seq
+FROM under
+LEFT JOIN (
+    SELECT decision_id, argMax(state, seq) AS state, argMax(outcome, seq) AS outcome
+    FROM calls
+    WHERE tenant = {tenant:String} AND decision_id IN (SELECT decision_id FROM under)
+    GROUP BY decision_id
+) AS ran ON ran.decision_id = under.decision_id
+ORDER BY shard, seq LIMIT {most:UInt32}`,
+	},
+	{
+		Name: "undecided", Asks: "Which calls are still undecided?", Needs: []string{"since"},
+		SQL: `SELECT open.broker_time AS since, open.session AS session, open.source AS source, open.agent AS agent, open.tool AS tool, open.tool_call_id AS tool_call_id,
+    if(decided.decision_id != '', decided.verdict, open.verdict) AS verdict, decided.decision_id AS decision_id,
+    decided.workflow_id AS workflow_id, waits.status AS approval, open.shard AS shard, open.seq AS seq
+FROM (
+    SELECT broker_time, session, source, agent, tool, tool_call_id, verdict, shard, seq
+    FROM calls
+    WHERE tenant = {tenant:String} AND state = 'open' AND broker_time >= {since:DateTime64(9, 'UTC')} AND sipHash128(shard, call_id) NOT IN (
+        SELECT sipHash128(shard, call_id) FROM calls
+        WHERE tenant = {tenant:String} AND state != 'open' AND broker_time >= {since:DateTime64(9, 'UTC')}
+    )
+    ORDER BY shard, seq DESC LIMIT 1 BY shard, call_id
+) AS open
+LEFT JOIN (
+    SELECT shard, session, source, tool_call_id, argMax(verdict, seq) AS verdict, argMax(decision_id, seq) AS decision_id, argMax(approval_workflow_id, seq) AS workflow_id
+    FROM decisions
+    WHERE tenant = {tenant:String} AND broker_time >= {since:DateTime64(9, 'UTC')} - INTERVAL 1 HOUR
+    GROUP BY shard, session, source, tool_call_id
+) AS decided ON decided.shard = open.shard AND decided.session = open.session AND decided.source = open.source AND decided.tool_call_id = open.tool_call_id
+LEFT JOIN (
+    SELECT shard, workflow_id, argMax(status, seq) AS status
+    FROM approvals
+    WHERE tenant = {tenant:String}
+    GROUP BY shard, workflow_id
+) AS waits ON waits.shard = decided.shard AND waits.workflow_id = decided.workflow_id
+WHERE verdict IN ('', 'ask', 'defer')
+ORDER BY shard, seq LIMIT {most:UInt32}`,
+	},
+}

@@ -1,0 +1,160 @@
+package questions
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+	"github.com/countersign-dev/countersign/storage/internal/storagetest"
+	"github.com/countersign-dev/countersign/storage/write"
+)
+
+// story is a shard in which every question has an answer, of a tenant of its own.
+func story(t *testing.T, shard, tenant string) (rows []storage.EvidenceRow) {
+	t.Helper()
+	add := func(kind, session string, body any) *storage.EvidenceRow {
+		r := storagetest.RecordRow(t, shard, uint64(len(rows)+1), kind, body)
+		r.Tenant, r.Session = tenant, session
+		rows = append(rows, r)
+		return &rows[len(rows)-1]
+	}
+	control := func(what string, body any) {
+		r := add(storage.KindControl, "", body)
+		r.Tenant, r.Subject, r.SessionIndex = "", "gov.control.GOV."+what, nil
+	}
+	control("policy", events.PolicyChange{Writer: "w", Revision: 4, Digest: "sha256:set", Policies: []events.PolicyRef{{Name: "mail"}}, Author: "ann", Message: "opened up",
+		Documents: []events.PolicyDocument{{Name: "mail.yaml", Text: "metadata: {name: mail}"}, {Name: "files.yaml", Text: "metadata: {name: files}"}}})
+	control("rules", events.RulesChange{Writer: "w", Tenant: tenant, Revision: 1, Rules: map[string]string{"input_drift": "off"}})
+	control("rules", events.RulesChange{Writer: "w", Tenant: "somebody else", Revision: 2, Rules: map[string]string{"input_drift": "off"}})
+	control("mandate", events.MandateChange{Writer: "w", Revision: 9, Changes: []events.MandateStep{{Change: "put", Tenant: tenant, MandateID: "m1", Author: "bob"}}})
+	control("cursor", events.Cursor{Shard: shard})
+	d := events.Decision{DecisionID: "d1", EventID: "e1", Tenant: tenant, Source: "rt1", Agent: "mailer", ToolCallID: "tc1", Tool: "send", Verdict: events.Allow,
+		Policy: &events.PolicyRef{Name: "mail", Revision: 4, Digest: "sha256:set"}, Mandate: &events.MandateRef{ID: "m1", Hash: "sha256:m"}}
+	add(storage.KindDecision, "s1", d)
+	call := events.Call{CallID: "c1", Source: "rt1", Agent: "mailer", ToolCallID: "tc1", Tool: "send", State: events.CallOpen}
+	add(storage.KindCall, "s1", call)
+	call.State, call.Outcome, call.Verdict, call.DecisionID = events.CallCompleted, "succeeded", events.Allow, "d1"
+	add(storage.KindCall, "s1", call)
+	add(storage.KindCall, "s1", events.Call{CallID: "c2", Source: "rt2", ToolCallID: "tc2", Tool: "rm", State: events.CallOrphaned})
+	add(storage.KindFinding, "s1", events.Finding{FindingID: "f1", Rule: "executed_despite_deny", Severity: "critical", ToolCallID: "tc3", Enforced: true})
+	add(storage.KindFinding, "s1", events.Finding{FindingID: "f2", Rule: "executed_despite_deny", Severity: "critical", ToolCallID: "tc4"})
+	add(storage.KindFinding, "s1", events.Finding{FindingID: "f3", Rule: "executed_despite_deny", Severity: "info", Retracts: "f2"})
+	d.DecisionID, d.EventID, d.ToolCallID, d.Verdict, d.Mandate, d.Approval = "d2", "e2", "tc5", events.Ask, nil, &events.ApprovalRef{WorkflowID: "w1", Status: "pending"}
+	add(storage.KindDecision, "s2", d)
+	add(storage.KindCall, "s2", events.Call{CallID: "c5", Source: "rt1", Agent: "mailer", ToolCallID: "tc5", Tool: "send", State: events.CallOpen})
+	add(storage.KindApproval, "s2", events.Approval{WorkflowID: "w1", Tenant: tenant, Status: "pending", DecisionID: "d2", ToolCallID: "tc5", Step: 1, Act: "open", Quorum: 2})
+	add(storage.KindApproval, "s2", events.Approval{WorkflowID: "w1", Tenant: tenant, Status: "pending", DecisionID: "d2", ToolCallID: "tc5", Step: 2, Act: "vote", Approver: "dana", Approvers: []string{"dana"}})
+	add(storage.KindEvent, "s1", nil).Record = `{"body":{},"redaction_policy":"acme/1","redactions":[{"action":"mask","commitment":"c","detector":"email","path":"/body/to"},{"commitment":"c","detector":"secret","path":"/body/key"}],"v":1}`
+	add(storage.KindUnparseable, "s1", nil).Record = `{"body":null,"reason":"not_json","redactions":[],"v":1}`
+	for i, index := range []uint64{5: 1, 6: 2, 7: 3, 8: 4, 9: 5, 10: 6, 11: 7, 12: 1, 13: 2, 14: 3, 15: 5, 16: 8, 17: 9} { // one of s2's is missing
+		if index > 0 {
+			rows[i].SessionIndex = &index
+		}
+	}
+	return rows
+}
+
+// answers are, by question, what the cells of certain columns say.
+var answers = map[string]struct {
+	terms   Params
+	columns string
+	want    []string
+}{
+	"agent":      {Params{Agent: "mailer"}, "session tool_call_id verdict state outcome", []string{"s1 tc1 allow completed succeeded", "s2 tc5  open "}},
+	"approved":   {Params{ID: "tc5"}, "workflow_id step act approver approvers", []string{"w1 1 open  []", "w1 2 vote dana [dana]"}},
+	"no-verdict": {Params{}, "tool tool_call_id state", []string{"rm tc2 orphaned"}},
+	"despite-no": {Params{}, "rule tool_call_id enforced", []string{"executed_despite_deny tc3 true"}},
+	"policy":     {Params{ID: "d1"}, "policy revision author file text", []string{"mail 4 ann mail.yaml metadata: {name: mail}"}},
+	"changes":    {Params{}, "kind revision author items", []string{"policy 4 ann [mail]", "rules 1  [off input_drift]", "mandate 9 bob [put m1]"}},
+	"missing":    {Params{}, "newest missing doubled unsigned broken_sessions", []string{"20 1 0 10 1"}},
+	"redacted": {Params{Session: "s1"}, "kind path detector action policy reason",
+		[]string{"event /body/to email mask acme/1 ", "event /body/key secret  acme/1 ", "unparseable     not_json"}},
+	"mandate":   {Params{ID: "tc1"}, "mandate_id tool_call_id verdict state outcome", []string{"m1 tc1 allow completed succeeded"}},
+	"undecided": {Params{}, "session tool_call_id verdict approval workflow_id", []string{"s2 tc5 ask pending w1"}},
+}
+
+func TestQuestions(t *testing.T) {
+	db, shard := enginetest.Pool(t), storagetest.Shard(t)
+	tenant := shard
+	rows := story(t, shard, tenant)
+	last := storagetest.Row(shard, uint64(len(rows)+2)) // one is missing
+	last.Tenant, last.Session, last.SessionIndex = "else", "s9", nil
+	for _, part := range [][]storage.EvidenceRow{rows, {last}} {
+		if err := write.New(db).CommitEvidence(t.Context(), part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := write.New(db).InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: shard, Size: 10, Root: [32]byte{1}, Note: "n", Created: storagetest.Time}); err != nil {
+		t.Fatal(err)
+	}
+	ro := enginetest.Open(t, enginetest.Engine(t).ReadonlyDSN())
+	for i, q := range All() {
+		t.Run(q.Name, func(t *testing.T) {
+			if found, ok := Find(fmt.Sprint(i + 1)); !ok || found.Name != q.Name {
+				t.Errorf("question %d is %q", i+1, found.Name)
+			}
+			c := answers[q.Name]
+			c.terms.Tenant = tenant
+			a, err := Ask(t.Context(), ro, q, c.terms)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, r := range a.Rows {
+				if mine := cell(a, r, "shard"); mine == shard {
+					got = append(got, cell(a, r, c.columns))
+				}
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if strings.Contains(strings.Join(q.Needs, " "), "since") {
+				late := c.terms
+				late.Since = storagetest.Time.Add(time.Hour)
+				if a, err := Ask(t.Context(), ro, q, late); err != nil || len(a.Rows) != 0 {
+					t.Errorf("later: %v (%v)", a.Rows, err)
+				}
+			}
+		})
+	}
+}
+
+// cell gives the values of columns of a row, as text.
+func cell(a Answer, row []any, columns string) string {
+	var list []string
+	for _, want := range strings.Fields(columns) {
+		for i, name := range a.Columns {
+			if name == want {
+				list = append(list, fmt.Sprint(row[i]))
+			}
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+func TestQuestionsNeedTheirTerms(t *testing.T) {
+	db := enginetest.Pool(t)
+	for _, q := range All() {
+		if _, err := Ask(t.Context(), db, q, Params{Agent: "a", ID: "i"}); !errors.Is(err, ErrMissingParams) {
+			t.Errorf("%s without a tenant: %v", q.Name, err)
+		}
+	}
+	for _, name := range []string{"agent", "policy"} {
+		q, _ := Find(name)
+		if _, err := Ask(t.Context(), db, q, Params{Tenant: "acme"}); !errors.Is(err, ErrMissingParams) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"", "0", "11", "none"} {
+		if q, ok := Find(name); ok {
+			t.Errorf("%q is %q", name, q.Name)
+		}
+	}
+}

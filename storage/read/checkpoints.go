@@ -1,0 +1,58 @@
+package read
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/conn"
+)
+
+// Checkpoints returns all checkpoints of a shard, the smallest tree first.
+func (r *Reader) Checkpoints(ctx context.Context, shard string) ([]storage.Checkpoint, error) {
+	return r.queryCheckpoints(ctx, `shard = {shard:String} ORDER BY size, created`, conn.Param("shard", shard))
+}
+
+// LatestCheckpoint returns the checkpoint of a shard's largest tree, or storage.ErrNotFound.
+func (r *Reader) LatestCheckpoint(ctx context.Context, shard string) (storage.Checkpoint, error) {
+	list, err := r.queryCheckpoints(ctx, `shard = {shard:String} ORDER BY size DESC, created DESC LIMIT 1`, conn.Param("shard", shard))
+	switch {
+	case err != nil:
+		return storage.Checkpoint{}, err
+	case len(list) == 0:
+		return storage.Checkpoint{}, fmt.Errorf("checkpoint of shard %s: %w", shard, storage.ErrNotFound)
+	}
+	return list[0], nil
+}
+
+// CheckpointsAt returns the checkpoints of a shard's tree of one size, the oldest first: the
+// log's own, and the versions that witnesses signed later.
+func (r *Reader) CheckpointsAt(ctx context.Context, shard string, size uint64) ([]storage.Checkpoint, error) {
+	return r.queryCheckpoints(ctx, `shard = {shard:String} AND size = {size:UInt64} ORDER BY created`, conn.Param("shard", shard), conn.Param("size", size))
+}
+
+// CosignedCheckpoints returns up to most checkpoints of a shard with more than one signature,
+// of size from or more, the largest tree first. It does not check the signatures; the
+// auditor checked them before it stored them.
+func (r *Reader) CosignedCheckpoints(ctx context.Context, shard string, from uint64, most int) ([]storage.Checkpoint, error) {
+	return r.queryCheckpoints(ctx, `shard = {shard:String} AND size >= {size:UInt64} AND countSubstrings(note, '\n— ') > 1
+		ORDER BY size DESC, created LIMIT {most:UInt64}`, conn.Param("shard", shard), conn.Param("size", from), conn.Param("most", uint64(max(most, 0))))
+}
+
+func (r *Reader) queryCheckpoints(ctx context.Context, where string, args ...any) (list []storage.Checkpoint, err error) {
+	err = r.pool.EachRow(ctx, `SELECT shard, size, root, note, created FROM checkpoints WHERE `+where, func(row driver.Rows) error {
+		var c storage.Checkpoint
+		var root string
+		err := row.Scan(&c.Shard, &c.Size, &root, &c.Note, &c.Created)
+		copy(c.Root[:], root)
+		c.Created = c.Created.UTC()
+		list = append(list, c)
+		return err
+	}, args...)
+	if err != nil {
+		return nil, fmt.Errorf("reading the checkpoints: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,9 @@
+package read
+
+import (
+	"testing"
+
+	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+)
+
+func TestMain(m *testing.M) { enginetest.Main(m) }

@@ -1,0 +1,144 @@
+package records
+
+import (
+	"context"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/ext"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/conn"
+	"github.com/countersign-dev/countersign/storage/internal/rows"
+)
+
+// CallFilter selects calls of a tenant; a zero field sets no condition.
+type CallFilter struct {
+	Session, State, Tool string
+	Since                time.Time // least broker time of the call's newest record
+	Limit                int       // greatest number of calls, the newest ones; 0 means all
+}
+
+// LatestCalls returns the newest record of each call that matches f, in log order.
+func (r *Reader) LatestCalls(ctx context.Context, tenant string, f CallFilter) ([]storage.EvidenceRow, error) {
+	query := `SELECT shard, seq, false FROM (
+			SELECT shard, seq, broker_time, state, tool FROM calls
+			WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
+			ORDER BY seq DESC LIMIT 1 BY shard, call_id
+		) WHERE ({state:String} = '' OR state = {state:String}) AND ({tool:String} = '' OR tool = {tool:String})
+		ORDER BY broker_time DESC, shard DESC, seq DESC` + conn.LimitClause(f.Limit)
+	marked, err := r.findingsAt(ctx, query, conn.Param("tenant", tenant), conn.Param("session", f.Session), conn.TimeParam("since", f.Since), conn.Param("state", f.State), conn.Param("tool", f.Tool))
+	rows := make([]storage.EvidenceRow, len(marked))
+	for i, m := range marked {
+		rows[i] = m.EvidenceRow
+	}
+	return rows, err
+}
+
+// FindingFilter selects findings of a tenant; a zero field sets no condition.
+type FindingFilter struct {
+	Session, Rule, Severity string
+	Since                   time.Time // least broker time
+	Enforced                bool      // only findings that the tenant wants enforced, and retractions of these
+	Retracted               bool      // also retracted findings and the records that retract them
+	Limit                   int       // greatest number of findings, the newest ones; 0 means all
+}
+
+// StoredFinding is the row of a finding. Retracted says that a later record retracts it.
+type StoredFinding struct {
+	storage.EvidenceRow
+	Retracted bool
+}
+
+// LatestFindings returns the findings that match f, in log order.
+func (r *Reader) LatestFindings(ctx context.Context, tenant string, f FindingFilter) ([]StoredFinding, error) {
+	query := `SELECT shard, seq, finding_id IN (SELECT withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '') AS taken_back
+		FROM findings
+		WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
+			AND ({rule:String} = '' OR rule = {rule:String}) AND ({severity:String} = '' OR severity = {severity:String})
+			AND (NOT {enforced:UInt8} OR enforced OR withdraws IN (SELECT finding_id FROM findings WHERE tenant = {tenant:String} AND enforced))
+			AND ({withdrawn:UInt8} OR (NOT taken_back AND withdraws = ''))
+		ORDER BY broker_time DESC, shard DESC, seq DESC` + conn.LimitClause(f.Limit)
+	return r.findingsAt(ctx, query, conn.Param("tenant", tenant), conn.Param("session", f.Session), conn.TimeParam("since", f.Since), conn.Param("rule", f.Rule), conn.Param("severity", f.Severity),
+		conn.Param("enforced", boolInt(f.Enforced)), conn.Param("withdrawn", boolInt(f.Retracted)))
+}
+
+func boolInt(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// findingsAt runs a query for (shard, seq, retracted) and returns the evidence rows at these
+// places, in log order.
+func (r *Reader) findingsAt(ctx context.Context, query string, args ...any) ([]StoredFinding, error) {
+	type place struct {
+		shard string
+		seq   uint64
+	}
+	marks := map[place]bool{}
+	keys, err := ext.NewTable("wanted", ext.Column("s", "String"), ext.Column("q", "UInt64"))
+	if err != nil {
+		return nil, err
+	}
+	err = r.pool.EachRow(ctx, query, func(row driver.Rows) error {
+		var p place
+		var mark bool
+		if err := row.Scan(&p.shard, &p.seq, &mark); err != nil {
+			return err
+		}
+		marks[p] = mark
+		return keys.Append(p.shard, p.seq)
+	}, args...)
+	if err != nil || len(marks) == 0 {
+		return nil, err
+	}
+	var list []StoredFinding
+	ctx = clickhouse.Context(conn.QueryContext(ctx), clickhouse.WithExternalTable(keys))
+	err = r.pool.EachRow(ctx, `SELECT `+rows.Columns+` FROM evidence WHERE (shard, seq) IN (SELECT s, q FROM wanted) ORDER BY shard, seq`,
+		rows.Each(func(r storage.EvidenceRow) error {
+			list = append(list, StoredFinding{r, marks[place{r.Shard, r.Seq}]})
+			return nil
+		}))
+	return list, err
+}
+
+// SessionsWithPrefix lists up to most names of a tenant's sessions that begin with a prefix, in
+// alphabetical order.
+func (r *Reader) SessionsWithPrefix(ctx context.Context, tenant, prefix string, most int) (names []string, err error) {
+	err = r.pool.EachRow(ctx, `SELECT DISTINCT session FROM evidence_chain
+		WHERE tenant = {tenant:String} AND startsWith(session, {prefix:String}) AND session != '' ORDER BY session`+conn.LimitClause(most),
+		func(row driver.Rows) error {
+			var s string
+			err := row.Scan(&s)
+			names = append(names, s)
+			return err
+		}, conn.Param("tenant", tenant), conn.Param("prefix", prefix))
+	return names, err
+}
+
+// CallKey identifies the calls that share one tool call id.
+type CallKey struct{ Session, Source, ToolCallID string }
+
+// LatestVerdicts returns the last verdict on each tool call id of the sessions.
+func (r *Reader) LatestVerdicts(ctx context.Context, tenant string, sessions []string) (map[CallKey]Verdict, error) {
+	list := map[CallKey]Verdict{}
+	err := r.pool.EachRow(ctx, `SELECT session, source, tool_call_id, argMax(verdict, (shard, seq)), max(shard), argMax(seq, (shard, seq)) FROM decisions
+		WHERE tenant = {tenant:String} AND session IN ({sessions:Array(String)}) GROUP BY session, source, tool_call_id`,
+		func(row driver.Rows) error {
+			var k CallKey
+			var v Verdict
+			err := row.Scan(&k.Session, &k.Source, &k.ToolCallID, &v.Verdict, &v.Shard, &v.Seq)
+			list[k] = v
+			return err
+		}, conn.Param("tenant", tenant), conn.Param("sessions", sessions))
+	return list, err
+}
+
+// Verdict is a verdict and its place in the log.
+type Verdict struct {
+	Verdict, Shard string
+	Seq            uint64
+}

@@ -1,0 +1,169 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/countersign-dev/countersign/storage/conn"
+)
+
+// The derived tables are indexes. No hash covers them: a user with write access can delete,
+// change and invent rows there. Compare therefore computes their rows again from the
+// texts of evidence, which a verification proves, and compares row by row.
+
+// DerivedRow describes how a derived table differs at one sequence from the rows that the
+// texts of evidence give.
+type DerivedRow struct {
+	Table, Shard string
+	Seq          uint64
+	// Lacks is the number of rows that the evidence gives and the table does not have. Extra is
+	// the number of rows that the table has and the evidence does not give. A changed row
+	// makes both greater than zero.
+	Lacks, Extra uint64
+	// NoText says that evidence has the record without its text.
+	NoText bool
+}
+
+// evidenceTexts replaces the table evidence in the queries of views: the rows within a
+// condition. Columns that are copies of something in the text are read from the text; of a
+// row without a text only evidence_chain has a row. Tenant, session, kind, subject and time
+// stay columns, which a verification compares with the text.
+const evidenceTexts = `(SELECT tenant, session, shard, seq, kind, subject, broker_time, record, record_hash, expiry,
+		if(record = '', session_index, JSONExtract(record, 'session_index', 'Nullable(UInt64)')) AS session_index,
+		position(record, '"redactions":[{') > 0 AS redacted
+	FROM evidence WHERE %s) AS evidence
+`
+
+// derivedQuery returns the query for the differences of a table within a condition on shard
+// and seq.
+func derivedQuery(table DerivedTable, within string) (string, error) {
+	queries, err := viewQueries()
+	if err != nil {
+		return "", err
+	}
+	columns, err := viewColumns(queries[table.View])
+	if err != nil {
+		return "", fmt.Errorf("view %s of the migrations: %w", table.View, err)
+	}
+	texts := within
+	if table.Name != "evidence_chain" { // the other tables have no rows of expired records
+		texts += " AND record != ''"
+	}
+	again := strings.Replace(queries[table.View]+"\n", "FROM evidence\n", "FROM "+fmt.Sprintf(evidenceTexts, texts), 1)
+	list := "`" + strings.Join(columns, "`, `") + "`"
+	return fmt.Sprintf(`SELECT seq, sumIf(n, n > 0) AS lacks, -sumIf(n, n < 0) AS extra FROM (
+		SELECT seq, sum(side) AS n FROM (
+			SELECT %[1]s, toInt64(1) AS side FROM (%[2]s)
+			UNION ALL
+			SELECT %[1]s, toInt64(-1) AS side FROM %[3]s WHERE %[4]s
+		) GROUP BY %[1]s HAVING n != 0
+	) GROUP BY seq ORDER BY seq`, list, again, table.Name, within), nil
+}
+
+// Compare calls fn for each sequence between from and to (both included) of a shard where a
+// derived table differs from the texts of evidence, table by table. tables names the tables
+// to compare; none means all. The name evidence stands for the columns of evidence that
+// copy parts of the text. The server computes and holds the rows of the whole range, so the
+// caller should bound it. Rows that are being inserted or deleted also count as differences.
+func Compare(ctx context.Context, p *conn.Pool, shard string, from, to uint64, tables []string, fn func(DerivedRow) error) error {
+	wanted := func(name string) bool { return len(tables) == 0 || slices.Contains(tables, name) }
+	within := fmt.Sprintf("shard = %s AND seq BETWEEN %d AND %d", conn.QuoteString(shard), from, to)
+	var found []DerivedRow
+	for _, table := range DerivedTables {
+		if !wanted(table.Name) {
+			continue
+		}
+		query, err := derivedQuery(table, within)
+		if err != nil {
+			return err
+		}
+		err = p.EachRow(ctx, query, func(r driver.Rows) error {
+			d := DerivedRow{Table: table.Name, Shard: shard}
+			var lacks, extra int64
+			err := r.Scan(&d.Seq, &lacks, &extra)
+			d.Lacks, d.Extra = uint64(lacks), uint64(extra)
+			found = append(found, d)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("comparing table %s: %w", table.Name, err)
+		}
+	}
+	if err := compareCopies(ctx, p, within, func(seq uint64) {
+		found = append(found, DerivedRow{Table: "evidence", Shard: shard, Seq: seq, Lacks: 1, Extra: 1})
+	}); err != nil {
+		return err
+	}
+	if err := markTextless(ctx, p, within, found); err != nil {
+		return err
+	}
+	for _, d := range found {
+		if err := fn(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareCopies finds the rows of evidence with columns that differ from the text. It compares
+// only the columns that a verification does not read.
+func compareCopies(ctx context.Context, p *conn.Pool, within string, fn func(seq uint64)) error {
+	// NULL counts as a difference: a changed table may have other column types.
+	err := p.EachRow(ctx, `SELECT seq FROM evidence WHERE `+within+` AND NOT coalesce(record = ''
+			OR ifNull(toInt64(session_index), -1) = ifNull(JSONExtract(record, 'session_index', 'Nullable(Int64)'), -1)
+				AND redacted = (position(record, '"redactions":[{') > 0) AND expiry = 0, false) ORDER BY seq`,
+		func(r driver.Rows) error {
+			var seq uint64
+			err := r.Scan(&seq)
+			fn(seq)
+			return err
+		})
+	if err != nil {
+		return fmt.Errorf("comparing the columns of table evidence: %w", err)
+	}
+	return nil
+}
+
+// markTextless sets NoText in the differences.
+func markTextless(ctx context.Context, p *conn.Pool, within string, found []DerivedRow) error {
+	if len(found) == 0 {
+		return nil
+	}
+	textless := map[uint64]bool{}
+	err := p.EachRow(ctx, `SELECT seq FROM evidence WHERE `+within+` AND record = ''`, func(r driver.Rows) error {
+		var seq uint64
+		err := r.Scan(&seq)
+		textless[seq] = true
+		return err
+	})
+	for i := range found {
+		found[i].NoText = textless[found[i].Seq]
+	}
+	return err
+}
+
+// inComparison is true of the rows that Compare can see in a full comparison of every
+// shard. It is false of a row with a shard or sequence that is NULL or no number.
+const inComparison = "coalesce(toString(shard) IN (SELECT DISTINCT toString(shard) FROM evidence) AND seq BETWEEN 0 AND 18446744073709551615, false)"
+
+// Stray lists the rows of derived tables that Compare cannot see: by table, the
+// shards that evidence has no rows of, and rows without a valid shard or sequence.
+func Stray(ctx context.Context, p *conn.Pool) (list []DerivedRow, err error) {
+	for _, table := range DerivedTables {
+		err := p.EachRow(ctx, `SELECT coalesce(toString(shard), '') AS s, toUInt64(coalesce(min(seq), 0)), count() FROM `+table.Name+` WHERE NOT `+inComparison+` GROUP BY s ORDER BY s`,
+			func(r driver.Rows) error {
+				d := DerivedRow{Table: table.Name}
+				err := r.Scan(&d.Shard, &d.Seq, &d.Extra)
+				list = append(list, d)
+				return err
+			})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,101 @@
+// Package schema makes and checks the tables of the evidence database. Migrate makes them from the
+// files of migrations/, Differences compares them with what it made, and DerivedTables names the
+// tables that materialized views fill from evidence. The derived tables are indexes. No hash covers them: a
+// user with write access can delete, change and invent rows there. Compare therefore computes
+// their rows again from the texts of evidence, which a verification proves. Package write repairs
+// them.
+package schema
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+
+	"github.com/countersign-dev/countersign/storage/conn"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// A migration is tried again, because two processes that start together can see each other's
+// half-made version table, and nothing locks it.
+const (
+	migrateAttempts = 5
+	migratePause    = 100 * time.Millisecond
+)
+
+// ErrEarlierBuild says that the database has the tables of a build from before the first
+// release, which this one does not read.
+var ErrEarlierBuild = errors.New("the tables were made by an earlier build, from before the first release, and are not read")
+
+// Migrate makes the tables or brings them up to date. Several processes may call it at the
+// same time, because every statement of every migration can be repeated. If the tables are of
+// a build from before the first release, it returns ErrEarlierBuild and changes nothing.
+func Migrate(ctx context.Context, p *conn.Pool) error {
+	var err error
+	for range migrateAttempts {
+		if err = migrate(ctx, p); err == nil {
+			return nil
+		}
+		if errors.Is(err, ErrEarlierBuild) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("migrating %s: %w", p.ServerName(), ctx.Err())
+		case <-time.After(migratePause):
+		}
+	}
+	return fmt.Errorf("migrating %s: %w", p.ServerName(), err)
+}
+
+func migrate(ctx context.Context, p *conn.Pool) error {
+	if err := refuseEarlierBuild(ctx, p); err != nil {
+		return err
+	}
+	own := p.OpenStandard(clickhouse.Settings{"async_insert": 0, "materialized_views_ignore_errors": 0})
+	defer own.Close()
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	store, err := database.NewStore(database.DialectClickHouse, versionTable)
+	if err != nil {
+		return err
+	}
+	provider, err := goose.NewProvider("", own, files, goose.WithStore(store), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	_, err = provider.Up(ctx)
+	return err
+}
+
+// refuseEarlierBuild returns ErrEarlierBuild if a database has our tables, or the version
+// table of earlier builds, but not the current version table. The migrations make the version
+// table first, so a database that they have begun is never refused.
+func refuseEarlierBuild(ctx context.Context, p *conn.Pool) error {
+	ours := map[string]bool{earlierVersionTable: true}
+	for at := range parseSchema(schemaText) {
+		ours[at.table] = true
+	}
+	earlier, versioned := false, false
+	err := p.EachRow(ctx, "SELECT name FROM system.tables WHERE database = currentDatabase()", func(r driver.Rows) error {
+		var name string
+		err := r.Scan(&name)
+		earlier, versioned = earlier || ours[name], versioned || name == versionTable
+		return err
+	})
+	if err == nil && earlier && !versioned {
+		err = fmt.Errorf("%w: name another database in the DSN, or drop this one (DROP DATABASE %s) and begin anew", ErrEarlierBuild, p.Database())
+	}
+	return err
+}

@@ -1,0 +1,62 @@
+package schema_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+	"github.com/countersign-dev/countersign/storage/internal/storagetest"
+	"github.com/countersign-dev/countersign/storage/schema"
+)
+
+func TestMain(m *testing.M) { enginetest.Main(m) }
+
+func TestMigrateTogether(t *testing.T) {
+	e := enginetest.Start(t, t.TempDir(), 0)
+	var all sync.WaitGroup
+	for range 4 {
+		db := enginetest.Open(t, e.DSN())
+		all.Go(func() {
+			if err := schema.Migrate(t.Context(), db); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	db := enginetest.Open(t, e.DSN())
+	if err := schema.Migrate(t.Context(), db); err != nil {
+		t.Error(err)
+	}
+	files, err := schema.Migrations.ReadDir("migrations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := storagetest.Count(t, db, "SELECT toUInt64(max(version_id)) FROM schema_version"); n != uint64(len(files)) {
+		t.Errorf("version %d, want %d", n, len(files))
+	}
+}
+
+// Tables without the version table of this build are those of an earlier one: nothing
+// is made among them.
+func TestEarlierBuildIsRefused(t *testing.T) {
+	for name, statement := range map[string]string{
+		"its version table": "CREATE TABLE goose_db_version (version_id Int64) ENGINE = MergeTree ORDER BY version_id",
+		"one of its tables": "CREATE TABLE evidence (shard String, seq UInt64) ENGINE = MergeTree ORDER BY (shard, seq)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := enginetest.Open(t, enginetest.Start(t, t.TempDir(), 0).DSN())
+			if err := db.Exec(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+			err := schema.Migrate(t.Context(), db)
+			if !errors.Is(err, schema.ErrEarlierBuild) || !strings.Contains(err.Error(), "DROP DATABASE countersign") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want ErrEarlierBuild and what to do, in a line", err)
+			}
+			if n := storagetest.Count(t, db, "SELECT count() FROM system.tables WHERE database = currentDatabase()"); n != 1 {
+				t.Errorf("%d tables are there, want the one that was", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package schema
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/countersign-dev/countersign/storage/conn"
+)
+
+// schemaText is the schema that Migrate makes, one item a line. TestSchemaIsWhatMigrationsMake
+// writes it.
+//
+//go:embed schema.txt
+var schemaText string
+
+// Difference is one difference between the database and the schema that Migrate makes.
+// Column is empty if it is about the whole table or view.
+type Difference struct{ Table, Column, Detail string }
+
+// versionTable is the table in which the migrations record which of them were made. No query
+// depends on it. Builds before the first release used other migrations and
+// earlierVersionTable.
+const (
+	versionTable        = "schema_version"
+	earlierVersionTable = "goose_db_version"
+)
+
+// codeAccessDenied is ClickHouse's ACCESS_DENIED.
+const codeAccessDenied = 497
+
+// schemaPlace is the table or column that a line of the schema describes.
+type schemaPlace struct{ table, column string }
+
+// Differences compares the tables, views and columns of the database with those that
+// Migrate makes, and lists the row policies that hide their rows from this user. It ignores
+// everything else in the database. A compromised server can lie about its schema: the result
+// shows changes, but proves nothing. policies is false if the user may not read row policies.
+func Differences(ctx context.Context, p *conn.Pool) (list []Difference, policies bool, err error) {
+	have, err := readSchema(ctx, p)
+	if err != nil {
+		return nil, false, err
+	}
+	want := parseSchema(schemaText)
+	ours := map[string]bool{}
+	for at := range want {
+		ours[at.table] = true
+	}
+	maps.DeleteFunc(have, func(at schemaPlace, _ string) bool { return !ours[at.table] })
+	list = diffSchema(want, have)
+	hidden, policies, err := rowPolicies(ctx, p, ours)
+	return append(list, hidden...), policies, err
+}
+
+func diffSchema(want, have map[schemaPlace]string) (list []Difference) {
+	for at, is := range want {
+		found, there := have[at]
+		_, table := have[schemaPlace{table: at.table}]
+		switch {
+		case !there && at.column != "" && !table: // reported for the table
+		case !there:
+			list = append(list, Difference{at.table, at.column, "it is missing"})
+		case found != is:
+			list = append(list, Difference{at.table, at.column, fmt.Sprintf("it is %q, and should be %q", found, is)})
+		}
+	}
+	for at, is := range have {
+		if _, known := want[at]; !known {
+			list = append(list, Difference{at.table, at.column, fmt.Sprintf("it is %q, and should not be there", is)})
+		}
+	}
+	slices.SortFunc(list, func(a, b Difference) int {
+		return strings.Compare(a.Table+"\t"+a.Column, b.Table+"\t"+b.Column)
+	})
+	return list
+}
+
+// readSchema reads the engine of each table and view, and type, default kind and default
+// expression of each column.
+func readSchema(ctx context.Context, p *conn.Pool) (map[schemaPlace]string, error) {
+	have := map[schemaPlace]string{}
+	err := p.EachRow(ctx, `SELECT name, '', engine FROM system.tables WHERE database = currentDatabase() AND name != '`+versionTable+`'
+		UNION ALL
+		SELECT table, name, trim(BOTH ' ' FROM concat(type, ' ', default_kind, ' ', default_expression)) FROM system.columns
+		WHERE database = currentDatabase() AND table != '`+versionTable+`'`,
+		func(r driver.Rows) error {
+			var at schemaPlace
+			var is string
+			err := r.Scan(&at.table, &at.column, &is)
+			have[at] = strings.Join(strings.Fields(is), " ")
+			return err
+		})
+	return have, err
+}
+
+// rowPolicies lists the row policies that apply to this user.
+func rowPolicies(ctx context.Context, p *conn.Pool, ours map[string]bool) (list []Difference, allowed bool, err error) {
+	err = p.EachRow(ctx, `SELECT table, short_name FROM system.row_policies
+		WHERE database IN ('', currentDatabase()) AND (apply_to_all AND NOT has(apply_to_except, currentUser()) OR has(apply_to_list, currentUser()))
+		ORDER BY table, short_name`,
+		func(r driver.Rows) error {
+			var table, name string
+			err := r.Scan(&table, &name)
+			if ours[table] || table == "" { // a policy without a table applies to every table
+				list = append(list, Difference{Table: table, Detail: fmt.Sprintf("the row policy %.80q hides rows of it", name)})
+			}
+			return err
+		})
+	if ex := (*clickhouse.Exception)(nil); errors.As(err, &ex) && ex.Code == codeAccessDenied {
+		return nil, false, nil
+	}
+	return list, err == nil, err
+}
+
+// formatSchema and parseSchema write and read schemaText: table, column and definition,
+// separated by tabs.
+func formatSchema(have map[schemaPlace]string) string {
+	var lines []string
+	for at, is := range have {
+		lines = append(lines, at.table+"\t"+at.column+"\t"+is+"\n")
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+func parseSchema(text string) map[schemaPlace]string {
+	want := map[schemaPlace]string{}
+	for line := range strings.Lines(text) {
+		if part := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3); len(part) == 3 {
+			want[schemaPlace{part[0], part[1]}] = part[2]
+		}
+	}
+	return want
+}
