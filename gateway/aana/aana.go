@@ -44,7 +44,7 @@ func validate(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	if err != nil {
 		errs = append(errs, err.Error())
 	} else {
-		for _, v := range schemas.Default().AANAContract(tree) {
+		for _, v := range schemas.AANAContract(tree) {
 			errs = append(errs, v.String())
 		}
 	}
