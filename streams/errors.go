@@ -44,6 +44,13 @@ var (
 	// ErrBusy: the greatest number of messages is waiting; nothing of the call is stored.
 	ErrBusy = errors.New("streams: too many messages wait")
 
+	// ErrQuota: the publisher or its tenant sends more than its quota allows; nothing of the
+	// message is stored.
+	ErrQuota = errors.New("streams: over the quota")
+
+	// ErrSender: the sender may not publish under the message's subject; it is not stored.
+	ErrSender = errors.New("streams: not a subject of this sender")
+
 	// ErrClosed: the Committer is closed.
 	ErrClosed = errors.New("streams: closed")
 

@@ -127,10 +127,20 @@ func readAck(msg *nats.Msg, stream string) (ack, error) {
 	return a, nil
 }
 
+// Error codes of the ingest service (internal/service/ingest), outside JetStream's range.
+const (
+	codeQuota  = 10991
+	codeSender = 10992
+)
+
 func refusalError(e *apiError) error {
 	switch e.ErrCode {
 	case codeWrongLastSeq, codeWrongLastSeqConstant:
 		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrFenced, e)
+	case codeQuota:
+		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrQuota, e)
+	case codeSender:
+		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrSender, e)
 	case codeBatchBusy:
 		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrBatchBusy, e)
 	}

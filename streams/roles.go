@@ -206,8 +206,9 @@ func PermissionsOf(r Role) Permissions {
 }
 
 // readTokens permits a gateway to list and read the tokens of its shard. They are hashes of random
-// secrets, from which no token can be made.
-var readTokens = joinLists(getKV(BucketTokens), infoKV(BucketTokens))
+// secrets, from which no token can be made. An account that imports no $JS.API.INFO is answered by the server
+// itself that it has no JetStream.
+var readTokens = joinLists([]string{"$JS.API.INFO"}, getKV(BucketTokens), infoKV(BucketTokens))
 
 // witnessServices is all that a witness may publish.
 var witnessServices = joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},

@@ -21,13 +21,14 @@ const (
 
 // Errors of documents.
 var (
-	ErrKind = errors.New(`publisher: the document's "schema" names none of: ` + manifestSchema + ", " + registrationSchema + ", " + toolsSchema)
+	ErrKind = errors.New(`publisher: the document's "schema" names none of: ` + manifestSchema + ", " + RegistrationSchema + ", " + toolsSchema)
 	ErrKey  = errors.New("publisher: the key names no tenant and document")
 )
 
+// Values of the member schema. RegistrationSchema is that of a registration.
 const (
 	manifestSchema     = "https://agenthook.org/schemas/publisher-manifest.v1.json"
-	registrationSchema = schemas.Base + "countersign/publisher-registration/v1"
+	RegistrationSchema = schemas.Base + "countersign/publisher-registration/v1"
 	toolsSchema        = schemas.Base + "countersign/tool-catalogue/v1"
 )
 
@@ -50,7 +51,7 @@ var documentKinds = map[string]struct {
 	read   func([]byte) (Parsed, error)
 }{
 	manifestSchema:     {"agenthook/publisher-manifest", readManifest},
-	registrationSchema: {"countersign/publisher-registration", readRegistration},
+	RegistrationSchema: {"countersign/publisher-registration", readRegistration},
 	toolsSchema:        {"countersign/tool-catalogue", readTools},
 }
 

@@ -51,7 +51,7 @@ func manifest(t testing.TB, id, source string) Document {
 
 func registration(t testing.TB, publisher, id, source string, set obj) Document {
 	t.Helper()
-	m := obj{"schema": registrationSchema, "publisher": publisher, "manifest": manifestOf(id, source, nil)}
+	m := obj{"schema": RegistrationSchema, "publisher": publisher, "manifest": manifestOf(id, source, nil)}
 	for k, v := range set {
 		m[k] = v
 	}

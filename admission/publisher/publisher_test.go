@@ -324,7 +324,7 @@ func TestRecord(t *testing.T) {
 // that cannot be used, let no gateway speak.
 func TestGateway(t *testing.T) {
 	doc := func(name, gateway string) Document {
-		return Document{Tenant: "acme", Name: "registration." + name, Data: []byte(`{"schema": "` + registrationSchema + `", "publisher": "` + name + `", "gateway": "` + gateway + `"}`)}
+		return Document{Tenant: "acme", Name: "registration." + name, Data: []byte(`{"schema": "` + RegistrationSchema + `", "publisher": "` + name + `", "gateway": "` + gateway + `"}`)}
 	}
 	s := Compile([]Document{doc("web1", "gw1")}, 1)
 	for _, c := range []struct{ tenant, source, want string }{{"acme", "web1", "gw1"}, {"acme", "rt1", ""}, {"globex", "web1", ""}} {
@@ -339,10 +339,10 @@ func TestGateway(t *testing.T) {
 	if got := broken.Gateway("acme", "web1"); got != "" {
 		t.Errorf("a tenant with an unusable document: %q", got)
 	}
-	if _, err := Parse([]byte(`{"schema": "` + registrationSchema + `", "publisher": "web1"}`)); err == nil {
+	if _, err := Parse([]byte(`{"schema": "` + RegistrationSchema + `", "publisher": "web1"}`)); err == nil {
 		t.Error("a registration that says nothing is usable")
 	}
-	if _, err := Parse([]byte(`{"schema": "` + registrationSchema + `", "publisher": "web1", "gateway": "gw1", "fail_mode": "fail_open"}`)); err == nil {
+	if _, err := Parse([]byte(`{"schema": "` + RegistrationSchema + `", "publisher": "web1", "gateway": "gw1", "fail_mode": "fail_open"}`)); err == nil {
 		t.Error("a fail mode without a manifest is dropped silently")
 	}
 }

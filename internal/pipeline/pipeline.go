@@ -1,5 +1,5 @@
 // Package pipeline runs all of Countersign on one machine as one supervised process tree on
-// loopback: NATS, the ClickHouse engine and the three services, each in a process of its own.
+// loopback: NATS, the ClickHouse engine, the three services and the gateway, each in a process of its own.
 // `countersign up`, the demo, the tests and the benchmarks use it. The children run the same
 // binary (package child). Begin with Start.
 package pipeline
@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,12 +60,13 @@ type Pipeline struct {
 	sup  *supervise.Supervisor
 	keys string
 
-	mu     sync.Mutex
-	state  upState
-	ready  target.Ready
-	health map[string]string // health URL by service
-	closed func()
-	lock   *os.File // locks the data directory
+	mu          sync.Mutex
+	state       upState
+	ready       target.Ready
+	health      map[string]string // health URL by service
+	gatewayPort string            // "0" before the first start
+	closed      func()
+	lock        *os.File // locks the data directory
 }
 
 // catchUp is how long a service may take to read a long log and answer.
@@ -77,7 +79,7 @@ const (
 	procClickHouse = "clickhouse"
 )
 
-var serviceNames = []string{"admitter", "correlator", "auditor"}
+var serviceNames = []string{"admitter", "correlator", "auditor", procGateway}
 
 // Niceness is the nice value of a service on a shared machine, 0 to 19. Callers wait for a
 // verdict and for its log; what follows from the log may be later without loss. For the
@@ -107,7 +109,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return nil, err
 		}
 	}
-	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, closed: func() {}}
+	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gatewayPort: "0", closed: func() {}}
 	p.sup = supervise.New(opt.Log, p.processChanged)
 	defer func() {
 		if err != nil {
@@ -126,6 +128,11 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	}
 	if err := p.provisionStreams(ctx); err != nil {
 		return p, err
+	}
+	if slices.Contains(opt.Services, procGateway) {
+		if err := p.prepareGateway(ctx); err != nil {
+			return p, err
+		}
 	}
 	if opt.BeforeServices != nil {
 		if err := opt.BeforeServices(ctx, p.Ready()); err != nil {
@@ -244,11 +251,17 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 	return func(ctx context.Context) (supervise.Process, error) {
 		p.mu.Lock()
 		u := p.state.serviceUser(name)
+		if name == procGateway {
+			u = p.state.tenantUser(p.opt.Tenant, streams.RoleGateway)
+		}
 		env := []string{
 			"COUNTERSIGN_NATS_URL=" + p.ready.NATSURL, "COUNTERSIGN_NATS_USER=" + u.Name, "COUNTERSIGN_NATS_PASSWORD=" + u.Password,
 			"COUNTERSIGN_INBOX_PREFIX=" + u.Inbox(), "COUNTERSIGN_KEYS=" + p.keys, "COUNTERSIGN_HTTP=" + p.opt.Host + ":0",
 			"COUNTERSIGN_LOG_LEVEL=" + p.opt.LogLevel, "COUNTERSIGN_NATS_CREDS=", "COUNTERSIGN_INSTANCE=up", "COUNTERSIGN_CLICKHOUSE=",
 			"COUNTERSIGN_STATE=" + filepath.Join(p.opt.DataDir, "state"), "COUNTERSIGN_PREFIX=" + subject.DefaultPrefix, "COUNTERSIGN_STREAM=" + streams.DefaultShard, "COUNTERSIGN_PUBLIC_KEY=" + p.ready.PublicKey,
+		}
+		if name == procGateway {
+			env = append(env, p.gatewayEnv()...)
 		}
 		if name == "auditor" {
 			custodian := p.state.serviceUser(string(streams.RoleCustodian))
@@ -266,6 +279,7 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.health[name] = info.HTTP
+		p.noteGateway(info.URL)
 		return proc, nil
 	}
 }

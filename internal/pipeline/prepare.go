@@ -37,7 +37,7 @@ func (p *Pipeline) prepareDataDir() error {
 		Tenant: p.opt.Tenant, PublicKey: public, Owner: target.ThisProcess(), PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
 	}
 	for role, u := range p.state.readyRoles(p.opt.Tenant) {
-		r := target.Role{User: u.Name, Password: u.Password, InboxPrefix: u.Inbox()}
+		r := target.Role{User: u.Name, Password: u.Password, InboxPrefix: u.Inbox(), Token: p.state.Tokens[u.Name]}
 		if role == target.Runtime {
 			r.Publisher = u.Name
 		}

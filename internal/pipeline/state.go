@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
@@ -16,9 +17,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// upState is the state of a data directory between runs: one password per user.
+// upState is the state of a data directory between runs: one password per user, and the tokens.
 type upState struct {
 	Passwords map[string]string `json:"passwords"`
+	Tokens    map[string]string `json:"tokens,omitempty"` // by user, at the gateway
 	path      string
 }
 
@@ -26,12 +28,15 @@ type upState struct {
 var serviceRoles = []streams.Role{streams.RoleProvisioner, streams.RoleAdmitter, streams.RoleCorrelator, streams.RoleAuditor, streams.RoleCustodian, streams.RoleOperator}
 
 // tenantRoles are a tenant's users.
-var tenantRoles = []streams.Role{streams.RoleRuntime, streams.RoleSubscriber, streams.RoleReviewer}
+var tenantRoles = append(slices.Clone(tokenRoles), streams.RoleGateway)
+
+// tokenRoles are the roles that a token can have.
+var tokenRoles = []streams.Role{streams.RoleRuntime, streams.RoleSubscriber, streams.RoleReviewer}
 
 // loadState reads the state at path and creates missing passwords. Only the file's owner may read
 // it.
 func loadState(path, tenant string) (upState, error) {
-	s := upState{Passwords: map[string]string{}, path: path}
+	s := upState{Passwords: map[string]string{}, Tokens: map[string]string{}, path: path}
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err
@@ -53,6 +58,14 @@ func loadState(path, tenant string) (upState, error) {
 		}
 		s.Passwords[name] = "p" + hex.EncodeToString(secret)
 		changed = true
+	}
+	for _, r := range tokenRoles {
+		if user := tenantUser(tenant, r); s.Tokens[user] == "" {
+			if s.Tokens[user], err = newToken(); err != nil {
+				return s, err
+			}
+			changed = true
+		}
 	}
 	if !changed {
 		return s, nil
@@ -123,8 +136,14 @@ func (s upState) tenantConfig(name string) streams.Tenant {
 // readyRoles returns the users in a ready file, by role.
 func (s upState) readyRoles(tenant string) map[string]streams.User {
 	out := map[string]streams.User{target.Operator: s.serviceUser(string(streams.RoleOperator))}
-	for _, u := range s.tenantConfig(tenant).Users {
-		out[string(u.Role)] = u
+	for _, r := range tokenRoles { // the gateway's password is the gateway's alone
+		out[string(r)] = s.tenantUser(tenant, r)
 	}
 	return out
+}
+
+// tenantUser is a tenant's user with its password.
+func (s upState) tenantUser(tenant string, r streams.Role) streams.User {
+	name := tenantUser(tenant, r)
+	return streams.User{Name: name, Password: s.Passwords[name], Role: r}
 }

@@ -29,7 +29,7 @@ var flagPackages = map[string]string{
 	"admin": "internal/cli/admin", "correlate": "internal/cli/correlate", "decide": "internal/cli/decide", "export": "internal/cli/export",
 	"inspect": "internal/cli/inspect", "proof": "internal/cli/proof", "run": "internal/cli/run", "system": "internal/cli/system",
 	"verify": "internal/cli/verify", "bench": "internal/bench",
-	"admitter": "internal/service/admitter", "correlator": "internal/service/correlator", "auditor": "internal/service/auditor",
+	"admitter": "internal/service/admitter", "correlator": "internal/service/correlator", "auditor": "internal/service/auditor", "gateway": "internal/service/gateway",
 }
 
 // parsedStructs are read once: a page has many command lines.
@@ -123,7 +123,7 @@ func fieldType(t testing.TB, all map[string]flagTypes, e ast.Expr, pkg string) r
 
 // programs by the name of their binary.
 var programs = map[string][2]string{
-	"countersign": {"main", "commands"}, "countersign-bench": {"bench", "Commands"}, "admitter": {"admitter", "Flags"}, "correlator": {"correlator", "Flags"}, "auditor": {"auditor", "Flags"},
+	"countersign": {"main", "commands"}, "countersign-bench": {"bench", "Commands"}, "admitter": {"admitter", "Flags"}, "correlator": {"correlator", "Flags"}, "auditor": {"auditor", "Flags"}, "gateway": {"gateway", "Flags"},
 }
 
 // programTypes are the flag structs of the programs, as they were read.

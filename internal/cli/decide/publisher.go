@@ -72,6 +72,16 @@ func (b *PublisherBucket) Documents(ctx context.Context) (docs []publisher.Docum
 	return docs, entries, unusable, nil
 }
 
+// GatewayOf is the gateway through which a publisher is registered as reached, "" for none. b may be
+// any bucket of the system.
+func (b *PublisherBucket) GatewayOf(ctx context.Context, name string) (string, error) {
+	docs, _, unusable, err := b.Documents(ctx)
+	if err != nil {
+		return "", err
+	}
+	return publisher.Compile(docs, 0, unusable...).Gateway(b.Tenant, name), nil
+}
+
 type publisherGetCmd struct {
 	target.Flags
 	Revision uint64 `help:"An earlier revision of it." placeholder:"REVISION"`

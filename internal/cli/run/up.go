@@ -109,8 +109,8 @@ func (c *UpCmd) serve(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, re
 		return err
 	}
 	r := p.Ready()
-	fmt.Fprintf(io.Out, "Countersign is up for tenant %s (data in %s).\n  NATS        %s\n  ClickHouse  %s\n  health      %s/healthz\n",
-		r.Tenant, c.DataDir, r.NATSURL, hostOf(r.ClickHouseDSN), r.HTTPURL)
+	fmt.Fprintf(io.Out, "Countersign is up for tenant %s (data in %s).\n  NATS        %s\n  gateway     %s\n  ClickHouse  %s\n  health      %s/healthz\n",
+		r.Tenant, c.DataDir, r.NATSURL, r.GatewayURL, hostOf(r.ClickHouseDSN), r.HTTPURL)
 	if c.ReadyFile != "" {
 		fmt.Fprintf(io.Out, "  addresses and passwords: %s\n", c.ReadyFile)
 	}

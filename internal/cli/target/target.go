@@ -25,6 +25,7 @@ type Role struct {
 	Password    string `json:"password"`
 	InboxPrefix string `json:"inbox_prefix"`
 	Publisher   string `json:"publisher,omitempty"` // runtime only: its publisher token
+	Token       string `json:"token,omitempty"`     // bearer token at the gateway
 }
 
 // Names of the roles in a ready file.
@@ -43,6 +44,7 @@ type Ready struct {
 	ClickHouseDSN         string          `json:"clickhouse_dsn"`
 	ClickHouseReadonlyDSN string          `json:"clickhouse_readonly_dsn"`
 	HTTPURL               string          `json:"http_url,omitempty"`
+	GatewayURL            string          `json:"gateway_url,omitempty"` // HTTP in front of the pipeline
 	PublicKey             string          `json:"public_key"`
 	Tenant                string          `json:"tenant"`
 	PIDs                  map[string]int  `json:"pids"`

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/admitter"
 	"github.com/countersign-dev/countersign/internal/service/auditor"
 	"github.com/countersign-dev/countersign/internal/service/correlator"
+	"github.com/countersign-dev/countersign/internal/service/gateway"
 	"github.com/countersign-dev/countersign/storage/engine"
 )
 
@@ -20,6 +21,7 @@ var services = map[string]func(args []string) int{
 	"admitter":   admitter.Main,
 	"correlator": correlator.Main,
 	"auditor":    auditor.Main,
+	"gateway":    gateway.Main,
 	"nats":       pipeline.NATSMain,
 }
 

@@ -96,6 +96,9 @@ type Env struct {
 	Health  *Health
 	Metrics *metrics.Registry // nil: metrics are disabled
 	Ready   func() error
+	// Listening names the address of a service that its callers reach by HTTP. It may be nil; it
+	// is called before Ready.
+	Listening func(url string)
 }
 
 // ErrFenced reports that another instance of the service is active on the shard; this one must
@@ -131,10 +134,11 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 	}
 	defer closeHTTP()
 	var told sync.Once // a service that is run again becomes ready again
-	env := Env{Log: log, Health: health, Metrics: counts, Ready: func() (err error) {
+	info := ReadyInfo{PID: os.Getpid(), HTTP: url}
+	env := Env{Log: log, Listening: func(at string) { info.URL = at }, Health: health, Metrics: counts, Ready: func() (err error) {
 		health.SetReady()
 		log.Info().Str("http", url).Msg("ready")
-		told.Do(func() { err = supervise.Ready(ReadyInfo{PID: os.Getpid(), HTTP: url}) })
+		told.Do(func() { err = supervise.Ready(info) })
 		return err
 	}}
 	err = RunAgain(ctx, env, run)
@@ -156,6 +160,7 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 type ReadyInfo struct {
 	PID  int    `json:"pid"`
 	HTTP string `json:"http,omitempty"`
+	URL  string `json:"url,omitempty"` // of a service that its callers reach by HTTP
 }
 
 // Logger writes JSON lines, or readable ones if w is a terminal.

@@ -57,6 +57,11 @@ var (
 	descIngestRefused = familyDesc{"countersign_events_refused_total", counter, []string{"reason"}, "Events of publishers that were not stored, by reason; of reason doubt, not for certain.", "unavailable, doubt or busy grow; header and quota tell of a publisher that misbehaves"}
 )
 
+// Metrics of the gateway.
+var (
+	descGatewayAnswers = familyDesc{"countersign_gateway_responses_total", counter, []string{"endpoint", "status"}, "HTTP responses, by endpoint and status; of a stream, when it begins.", "500, 502, 503 or 504 grow; 401 tells of a token that is revoked or guessed"}
+)
+
 // Metrics of the correlator.
 var (
 	descMessages  = familyDesc{"countersign_correlator_messages_total", counter, nil, "Messages of the log that were read, those of a replay after the start included.", ""}
@@ -99,6 +104,7 @@ var familyGroups = []struct {
 	{"every service", false, []familyDesc{descHealthy, descReady, descActive, descStalls}},
 	{"the admitter", false, []familyDesc{descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
 		descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descIngested, descIngestRefused}},
+	{"the gateway", false, []familyDesc{descGatewayAnswers}},
 	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions,
 		descUndecided, descCorrLag, descCorrAge}},
 	{"the auditor", true, []familyDesc{descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned,
@@ -117,7 +123,7 @@ var allFamilies = func() (list []familyDesc) {
 // labelValues are the values of the labels with lists that are fixed here. Those of rule
 // and detector are given to Correlator and Auditor.
 var labelValues = map[string][]string{
-	"protocol": subject.Protocols, "verdict": verdicts, "code": refusalCodes, "reason": ingestReasons,
+	"protocol": subject.Protocols, "verdict": verdicts, "code": refusalCodes, "reason": ingestReasons, "endpoint": gatewayEndpoints, "status": gatewayStatuses,
 	"state": states, "severity": severities, "kind": recordKinds,
 }
 

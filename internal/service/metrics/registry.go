@@ -1,5 +1,5 @@
 // Package metrics counts what the services do and exposes it to Prometheus. Each service makes
-// one Registry and counts through Admitter, Ingest, Correlator or Auditor. All names are in
+// one Registry and counts through Admitter, Ingest, Gateway, Correlator or Auditor. All names are in
 // names.go.
 //
 // Counting costs a few atomic additions. No label ever has a value that a publisher chose: every
@@ -31,6 +31,7 @@ type Registry struct {
 	mu          sync.Mutex
 	admitter    *Admitter
 	ingest      *Ingest
+	gateway     *Gateway
 	correlators map[string]*Correlator
 	auditors    map[string]*Auditor
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/auditor"
 	"github.com/countersign-dev/countersign/internal/service/correlator"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/gateway"
 )
 
 // Programs are the command lines of all programs.
@@ -25,6 +26,7 @@ func Programs() []ui.Program {
 		{Name: admitter.ServiceName, About: admitter.About, Commands: &admitter.Flags{}},
 		{Name: "correlator", About: correlator.About, Commands: &correlator.Flags{}},
 		{Name: "auditor", About: auditor.About, Commands: &auditor.Flags{}},
+		{Name: gateway.ServiceName, About: gateway.About, Commands: &gateway.Flags{}},
 		bench.Program(),
 	}
 }

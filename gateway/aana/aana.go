@@ -1,0 +1,53 @@
+// Package aana is AANA's HTTP endpoints: the tool pre-check, its alias, and validation. A refusal is
+// a verdict, with status 200; an outage is an HTTP error, which AANA's clients take for a refusal.
+package aana
+
+import (
+	"net/http"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Rows are the endpoints.
+var Rows = []endpoint.Row{
+	{Pattern: "POST /pre-tool-check", Plan: endpoint.AdmitTo(subject.ProtoAANA), Reply: reply, Problem: problem},
+	{Pattern: "POST /tool-precheck", Plan: endpoint.AdmitTo(subject.ProtoAANA), Reply: reply, Problem: problem},
+	{Pattern: "POST /validate-tool-precheck", Plan: validate, Problem: problem},
+}
+
+// contractVersion is the version that a validation names.
+const contractVersion = "aana.agent_action_contract.v1"
+
+// reply gives a verdict as it is. An event that is not valid has AANA's error.
+func reply(a endpoint.Reply) endpoint.Response {
+	if a.Status == http.StatusOK {
+		return endpoint.Row{}.Respond(a)
+	}
+	return problem(&endpoint.Problem{Status: a.Status, Code: "pre_tool_check_failed", Message: "the event is not valid or cannot be judged; POST /validate-tool-precheck says what is wrong with it"})
+}
+
+// problem is a failure in AANA's words: everything is under the member detail.
+func problem(p *endpoint.Problem) endpoint.Response {
+	if p.Status == http.StatusUnauthorized {
+		return p.With(map[string]string{"detail": "Unauthorized."})
+	}
+	return p.With(map[string]any{"detail": map[string]string{"error": p.Code, "message": p.Message}})
+}
+
+// validate judges an event by its schema. Nothing is recorded.
+func validate(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
+	errs := []string{}
+	tree, err := strictjson.ParseObject(r.Body, strictjson.DefaultLimits)
+	if err != nil {
+		errs = append(errs, err.Error())
+	} else {
+		for _, v := range schemas.AANAContract(tree) {
+			errs = append(errs, v.String())
+		}
+	}
+	answer := endpoint.JSON(http.StatusOK, map[string]any{"valid": len(errs) == 0, "errors": errs, "schema_version": contractVersion})
+	return endpoint.Plan{Answer: &answer}, nil
+}

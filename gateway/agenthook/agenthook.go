@@ -1,0 +1,41 @@
+// Package agenthook is AgentHook's HTTP endpoint: POST /event. PreToolUse is an admission request;
+// every other event is published, and answered once it is durable (AHP-001, AHP-007).
+package agenthook
+
+import (
+	"encoding/json"
+	"net/http"
+
+	wire "github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+)
+
+// Rows are the endpoints.
+var Rows = []endpoint.Row{{Pattern: "POST /event", Plan: plan}}
+
+// proposal is the event type that asks.
+const proposal = "PreToolUse"
+
+// plan sends proposals, and what cannot be read, to the admitter: an unreadable event may have been a
+// proposal, and the admitter refuses and records it.
+func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
+	e, err := wire.Decode(r.Body, strictjson.DefaultLimits)
+	if e == nil || err != nil || e.EventType == proposal {
+		return endpoint.AdmitTo(subject.ProtoAgentHook)(r)
+	}
+	return endpoint.Plan{Publish: &endpoint.Events{
+		Protocol: subject.ProtoAgentHook, Bodies: [][]byte{r.Body},
+		Stored: endpoint.JSON(http.StatusOK, wire.Reply{EventID: sentID(r.Body), Decision: "allow", Reason: "observational: stored, nothing was asked"}),
+	}}, nil
+}
+
+// sentID is the event's id as it was sent: the reply must repeat it, also if it is empty.
+func sentID(body []byte) string {
+	var e struct {
+		EventID string `json:"event_id"`
+	}
+	_ = json.Unmarshal(body, &e) // the body was decoded before
+	return e.EventID
+}

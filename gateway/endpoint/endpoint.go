@@ -1,0 +1,121 @@
+// Package endpoint has the types with which the gateway's protocols describe their HTTP endpoints: a
+// request becomes a Plan, the answer from NATS becomes a Response, and a failure is a Problem. A
+// protocol's package gives a list of Rows; package gateway is the table of them. Everything here is
+// pure. Begin reading with Row.
+package endpoint
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+)
+
+// Request is an HTTP request whose size is bounded and whose caller is known.
+type Request struct {
+	Target string // the last segment of the path where the pattern ends with {target}
+	Header http.Header
+	Body   []byte
+}
+
+// Plan is what the gateway does for a request. Exactly one of its members is set.
+type Plan struct {
+	Admit   *Admission // ask the admitter
+	Publish *Events    // put events on the log
+	Answer  *Response  // answer without NATS
+}
+
+// Admission is a request for the admitter.
+type Admission struct {
+	Protocol string
+	Body     []byte
+}
+
+// Events are events for the log.
+type Events struct {
+	Protocol    string
+	Bodies      [][]byte      // events as they were sent, or
+	CloudEvents []event.Event // events in CloudEvents
+	Stored      Response      // the answer once all are durable
+}
+
+// Reply is the admitter's answer.
+type Reply struct {
+	Status int // HTTP's word for it: 200 for a verdict, 4xx and 5xx for a refused request
+	Body   []byte
+}
+
+// Response is an HTTP response.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// JSON is a response with a JSON body.
+func JSON(status int, body any) Response {
+	b, err := json.Marshal(body)
+	if err != nil { // bodies are maps and structs of texts
+		return Response{Status: http.StatusInternalServerError, Body: []byte("{}")}
+	}
+	return Response{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: b}
+}
+
+// Problem is a failure. It is never an allow.
+type Problem struct {
+	Status     int
+	Code       string // stable
+	Message    string // what is wrong and what to do; quotes nothing of the request
+	RetryAfter int    // seconds; 0 for none
+}
+
+func (p *Problem) Error() string { return p.Code + ": " + p.Message }
+
+// Response is the problem in plain words.
+func (p *Problem) Response() Response {
+	return p.With(map[string]string{"error": p.Code, "message": p.Message})
+}
+
+// With is a response of the problem with the body of a protocol.
+func (p *Problem) With(body any) Response {
+	r := JSON(p.Status, body)
+	if p.RetryAfter > 0 {
+		r.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	if p.Status == http.StatusUnauthorized {
+		r.Header.Set("WWW-Authenticate", "Bearer")
+	}
+	return r
+}
+
+// Row is one endpoint.
+type Row struct {
+	Pattern string // as of net/http
+	Plan    func(Request) (Plan, *Problem)
+	Reply   func(Reply) Response    // nil: the admitter's answer as it is
+	Problem func(*Problem) Response // nil: Problem.Response
+}
+
+// Respond renders the admitter's answer.
+func (r Row) Respond(a Reply) Response {
+	if r.Reply != nil {
+		return r.Reply(a)
+	}
+	return Response{Status: a.Status, Header: http.Header{"Content-Type": {"application/json"}}, Body: a.Body}
+}
+
+// Fail renders a problem.
+func (r Row) Fail(p *Problem) Response {
+	if r.Problem != nil {
+		return r.Problem(p)
+	}
+	return p.Response()
+}
+
+// AdmitTo is the Plan of an endpoint that hands its body to the admitter as it is.
+func AdmitTo(protocol string) func(Request) (Plan, *Problem) {
+	return func(r Request) (Plan, *Problem) {
+		return Plan{Admit: &Admission{Protocol: protocol, Body: r.Body}}, nil
+	}
+}

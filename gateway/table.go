@@ -1,0 +1,275 @@
+// Package gateway maps HTTP to the pipeline's subjects and back: a request to what is sent on NATS
+// (endpoint.Plan), the admitter's reply to a status and a body, and every failure to an HTTP error.
+// It decides nothing, and it is pure; internal/service/gateway has the connections. Begin reading
+// with Rows and Problems.
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/protocol"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/aana"
+	"github.com/countersign-dev/countersign/gateway/agenthook"
+	"github.com/countersign-dev/countersign/gateway/aioc"
+	"github.com/countersign-dev/countersign/gateway/aump"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+)
+
+// Rows lists the endpoints of runtimes. Every one needs the role runtime.
+func Rows() []endpoint.Row {
+	generic := []endpoint.Row{
+		{Pattern: "POST /v1/admit/{target}", Plan: planAdmit},
+		{Pattern: "POST /v1/events/{target}", Plan: planEvents},
+	}
+	return slices.Concat(generic, agenthook.Rows, aana.Rows, aump.Rows, aioc.Rows)
+}
+
+// Failure is a way in which a request fails before there is an answer.
+type Failure string
+
+// The failures.
+const (
+	BadToken       Failure = "unauthorized"
+	WrongRole      Failure = "forbidden"
+	BadContentType Failure = "unsupported_media_type"
+	BodyTooLarge   Failure = "request_too_large"
+	BadBody        Failure = "unreadable_body"
+	NoSuchEndpoint Failure = "not_found"
+	BadEvent       Failure = "invalid_cloudevent"
+	RateLimited    Failure = "rate_limited"
+	Overloaded     Failure = "overloaded"
+	NATSAway       Failure = "unavailable"
+	LogFull        Failure = "not_stored"
+	TimedOut       Failure = "timeout"
+	InDoubt        Failure = "in_doubt"
+	Stopping       Failure = "stopping"
+	Panicked       Failure = "internal_error"
+	TooManyStreams Failure = "too_many_streams"
+	BadPosition    Failure = "unknown_position"
+	BadReply       Failure = "bad_reply"
+)
+
+// problems has one line for each failure: the status, the seconds after which a try makes sense, and
+// the message. A header that is too large is answered 431 by net/http itself.
+var problems = map[Failure]endpoint.Problem{
+	BadToken:       {Status: 401, Message: "no valid bearer token: send Authorization: Bearer TOKEN (countersign token create)"},
+	WrongRole:      {Status: 403, Message: "the token's role does not permit this"},
+	BadContentType: {Status: 415, Message: "send application/json"},
+	BodyTooLarge:   {Status: 413, Message: "the body is larger than the gateway accepts"},
+	BadBody:        {Status: 400, Message: "the body could not be read"},
+	NoSuchEndpoint: {Status: 404, Message: "there is no such protocol or endpoint"},
+	BadEvent:       {Status: 400, Message: "not CloudEvents in binary, structured or batch mode"},
+	RateLimited:    {Status: 429, RetryAfter: 1, Message: "too many requests of this publisher; send more slowly"},
+	Overloaded:     {Status: 503, RetryAfter: 1, Message: "the gateway works on as many requests as it may"},
+	NATSAway:       {Status: 503, RetryAfter: 1, Message: "no admitter, or no ingest, answers; nothing is allowed"},
+	LogFull:        {Status: 503, RetryAfter: 5, Message: "the log did not store it; send it again"},
+	TimedOut:       {Status: 504, Message: "no answer in time; nothing is allowed"},
+	InDoubt:        {Status: 504, Message: "it is not known whether the log stored it; sending it again may store it twice"},
+	Stopping:       {Status: 503, RetryAfter: 1, Message: "the gateway is stopping; send it again"},
+	Panicked:       {Status: 500, Message: "the gateway failed on this request; its log says where"},
+	TooManyStreams: {Status: 429, RetryAfter: 5, Message: "too many streams are open"},
+	BadPosition:    {Status: 410, Message: "Last-Event-ID is not a position of this log; begin anew without it"},
+	BadReply:       {Status: 502, Message: "the answer makes no sense; nothing is allowed"},
+}
+
+// Failures lists all failures, sorted.
+func Failures() (list []Failure) {
+	for f := range problems {
+		list = append(list, f)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// ProblemOf is the HTTP error of a failure.
+func ProblemOf(f Failure) *endpoint.Problem {
+	p := problems[f]
+	p.Code = string(f)
+	return &p
+}
+
+// planAdmit hands the body to the admitter in the protocol of the path.
+func planAdmit(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
+	if !slices.Contains(subject.Protocols, r.Target) {
+		return endpoint.Plan{}, ProblemOf(NoSuchEndpoint)
+	}
+	return endpoint.AdmitTo(r.Target)(r)
+}
+
+// planEvents publishes events in the protocol of the path: one JSON object, a JSON array, JSON Lines,
+// or CloudEvents in binary, structured or batch mode.
+func planEvents(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
+	if !slices.Contains(protocol.Published(), r.Target) {
+		return endpoint.Plan{}, ProblemOf(NoSuchEndpoint)
+	}
+	out := &endpoint.Events{Protocol: r.Target}
+	switch media := mediaType(r.Header); {
+	case strings.HasPrefix(media, "application/cloudevents"), r.Header.Get("Ce-Specversion") != "":
+		if p := readCloudEvents(r, out); p != nil {
+			return endpoint.Plan{}, p
+		}
+	case media == mediaLines:
+		out.Bodies = splitLines(r.Body)
+	default:
+		out.Bodies = splitArray(r.Body)
+	}
+	out.Stored = endpoint.JSON(http.StatusOK, map[string]int{"stored": max(len(out.Bodies), len(out.CloudEvents))})
+	return endpoint.Plan{Publish: out}, nil
+}
+
+// readCloudEvents decodes the request by the SDK.
+func readCloudEvents(r endpoint.Request, out *endpoint.Events) *endpoint.Problem {
+	m := cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(r.Body)))
+	req := &http.Request{Header: r.Header, Body: m.BodyReader}
+	if mediaType(r.Header) == mediaBatch {
+		list, err := cehttp.NewEventsFromHTTPRequest(req)
+		if err != nil {
+			return ProblemOf(BadEvent)
+		}
+		out.CloudEvents = list
+	} else {
+		e, err := cehttp.NewEventFromHTTPRequest(req)
+		if err != nil {
+			return ProblemOf(BadEvent)
+		}
+		out.CloudEvents = append(out.CloudEvents, *e)
+	}
+	for _, e := range out.CloudEvents {
+		if e.Validate() != nil {
+			return ProblemOf(BadEvent)
+		}
+	}
+	return nil
+}
+
+const (
+	mediaJSON  = "application/json"
+	mediaLines = "application/x-ndjson"
+	mediaBatch = "application/cloudevents-batch+json"
+)
+
+// mediaType is the media type of a request, in lower case and without parameters.
+func mediaType(h http.Header) string {
+	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
+// AcceptsContent reports whether an endpoint reads a request's content type. Only the endpoint of
+// events reads more than JSON. CloudEvents in binary mode have the media type of their data.
+func AcceptsContent(pattern string, h http.Header) bool {
+	switch media := mediaType(h); {
+	case len(h.Values("Content-Type")) > 1:
+		return false
+	case media == mediaJSON:
+		return true
+	case strings.HasPrefix(pattern, "POST /v1/events/"):
+		return media == mediaLines || media == mediaBatch || media == "application/cloudevents+json"
+	}
+	return false
+}
+
+// splitArray returns the members of a JSON array, byte for byte, and anything else as one event: what
+// cannot be read is evidence, too.
+func splitArray(body []byte) [][]byte {
+	var list []json.RawMessage
+	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '[' || json.Unmarshal(body, &list) != nil {
+		return [][]byte{body}
+	}
+	out := make([][]byte, len(list))
+	for i, raw := range list {
+		out[i] = raw
+	}
+	return out
+}
+
+func splitLines(body []byte) (out [][]byte) {
+	for line := range bytes.Lines(body) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// forwarded are the headers that go from HTTP to NATS: what a request says where its protocol's body
+// has no field for it. Who speaks is not among them.
+var forwarded = slices.Concat([]string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow},
+	protocol.Headers())
+
+// MessageHeaders are the headers of the message on NATS.
+func MessageHeaders(h http.Header) map[string][]string {
+	out := map[string][]string{}
+	for _, name := range forwarded {
+		if v := h.Values(name); len(v) > 0 {
+			out[name] = v
+		}
+	}
+	return out
+}
+
+// returned are the headers of the admitter's answer that go into the HTTP response.
+var returned = []string{events.HeaderVerdict, events.HeaderDecisionID, events.HeaderDecisionSeq, events.HeaderReceipt, events.HeaderKey,
+	events.HeaderWorkflow, events.HeaderWarning}
+
+// Headers of the micro protocol.
+const (
+	headerErrorCode = "Nats-Service-Error-Code"
+	headerError     = "Nats-Service-Error"
+)
+
+// unrecorded are the refusals without a record that have another status than 503.
+var unrecorded = map[string]Failure{"quota_exceeded": RateLimited}
+
+// ReadReply turns the admitter's answer into a response of an endpoint. An answer without a verdict is
+// an error; a refusal that no record stands behind is one too, with the admitter's body.
+func ReadReply(row endpoint.Row, header map[string][]string, body []byte) endpoint.Response {
+	get := func(name string) string {
+		if v := header[name]; len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	verdict, refused := events.Verdict(get(events.HeaderVerdict)), get(headerErrorCode)
+	if !slices.Contains([]events.Verdict{events.Allow, events.Ask, events.Defer, events.Deny}, verdict) || refused != "" && verdict != events.Deny {
+		return row.Fail(ProblemOf(BadReply))
+	}
+	status := http.StatusOK
+	if refused != "" {
+		status = statusOf(refused)
+	}
+	out := row.Respond(endpoint.Reply{Status: status, Body: body})
+	if f, ok := unrecorded[get(headerError)]; ok && get(events.HeaderDecisionID) == "" {
+		out = row.Fail(ProblemOf(f))
+	}
+	if out.Header == nil {
+		out.Header = http.Header{}
+	}
+	for _, name := range returned {
+		for _, v := range header[name] {
+			out.Header.Add(name, v)
+		}
+	}
+	return out
+}
+
+// statusOf reads the micro error code: an HTTP status that is no success.
+func statusOf(code string) int {
+	if n, err := strconv.Atoi(code); err == nil && n >= 400 && n < 600 {
+		return n
+	}
+	return http.StatusBadGateway
+}

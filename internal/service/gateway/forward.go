@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// admit asks the admitter for the caller's publisher. The request goes on if the caller hangs up: a
+// decision may be recorded already.
+func (s *server) admit(r *http.Request, who token.Record, row endpoint.Row, a endpoint.Admission) endpoint.Response {
+	msg := nats.NewMsg(s.flags.Space().Admit(s.flags.Tenant, a.Protocol))
+	msg.Data = a.Body
+	maps.Copy(msg.Header, gateway.MessageHeaders(r.Header))
+	msg.Header[events.HeaderPublisher] = []string{who.User}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.flags.Timeout)
+	defer cancel()
+	reply, err := s.nc.RequestMsgWithContext(ctx, msg)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return row.Fail(gateway.ProblemOf(gateway.TimedOut))
+	case err != nil:
+		return row.Fail(gateway.ProblemOf(gateway.NATSAway))
+	}
+	return gateway.ReadReply(row, reply.Header, reply.Data)
+}
+
+// publish puts the caller's events on the log and answers once all are durable.
+func (s *server) publish(r *http.Request, who token.Record, row endpoint.Row, e endpoint.Events) endpoint.Response {
+	msgs, err := s.messages(r.Header, who, e)
+	if err != nil {
+		return row.Fail(gateway.ProblemOf(gateway.BadEvent))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.flags.Timeout)
+	defer cancel()
+	err = streams.PublishEvents(ctx, s.nc, msgs)
+	if err == nil {
+		return e.Stored
+	}
+	p := gateway.ProblemOf(publishFailure(err))
+	var parts *streams.PublishError
+	if row.Problem != nil || len(msgs) < 2 || !errors.As(err, &parts) {
+		return row.Fail(p)
+	}
+	return p.With(map[string]any{"error": p.Code, "message": p.Message, "failed": slices.Sorted(maps.Keys(parts.Failed))})
+}
+
+func (s *server) messages(h http.Header, who token.Record, e endpoint.Events) (msgs []streams.Msg, err error) {
+	if len(e.CloudEvents) > 0 {
+		return client.CloudEventMessages(s.flags.Space(), s.flags.Tenant, who.User, e.Protocol, e.CloudEvents...)
+	}
+	msgs, err = client.Messages(s.flags.Space(), s.flags.Tenant, who.User, e.Protocol, e.Bodies...)
+	for i := range msgs {
+		maps.Copy(msgs[i].Header, gateway.MessageHeaders(h))
+	}
+	return msgs, err
+}
+
+// publishFailures are the reasons why events are not stored, the gravest first.
+var publishFailures = []struct {
+	is   error
+	what gateway.Failure
+}{
+	{streams.ErrAmbiguous, gateway.InDoubt}, {streams.ErrTooLarge, gateway.BodyTooLarge}, {streams.ErrSender, gateway.WrongRole}, {streams.ErrQuota, gateway.RateLimited},
+}
+
+func publishFailure(err error) gateway.Failure {
+	errs := []error{err}
+	var parts *streams.PublishError
+	if errors.As(err, &parts) {
+		errs = slices.Collect(maps.Values(parts.Failed))
+	}
+	for _, f := range publishFailures {
+		if slices.ContainsFunc(errs, func(e error) bool { return errors.Is(e, f.is) }) {
+			return f.what
+		}
+	}
+	return gateway.LogFull
+}

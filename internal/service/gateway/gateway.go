@@ -1,0 +1,173 @@
+// Package gateway is the shell around package gateway (the mapping of HTTP to the pipeline's
+// subjects): an HTTP server in front of NATS, for programs that have no NATS client. It serves one
+// tenant, with the NATS user of the role gateway. It decides nothing: who a caller is comes from a
+// bearer token, what is allowed comes from the admitter, and every failure is an HTTP error or a
+// refusal in the protocol's words. Begin with Run, then server.answer (serve.go), forward.go and
+// stream.go.
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+)
+
+// ServiceName is the service's name in logs and metrics.
+const ServiceName = "gateway"
+
+// About says what the service is for.
+const About = "Takes requests and events by HTTP, and hands them to the admitter and to ingest."
+
+// Flags configure the service.
+type Flags struct {
+	daemon.Flags
+	Tenant      string        `help:"The tenant that this gateway serves; its NATS user is the tenant's." env:"COUNTERSIGN_TENANT" default:"acme"`
+	Listen      string        `help:"Address of the gateway. Without a certificate it must be on loopback." env:"COUNTERSIGN_GATEWAY_LISTEN" default:"127.0.0.1:8466" placeholder:"ADDR"`
+	TLSCert     string        `name:"tls-cert" help:"Certificate chain, PEM; read again when it changes." env:"COUNTERSIGN_GATEWAY_TLS_CERT" placeholder:"FILE"`
+	TLSKey      string        `name:"tls-key" help:"Private key of the certificate, PEM." env:"COUNTERSIGN_GATEWAY_TLS_KEY" placeholder:"FILE"`
+	Timeout     time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
+	MaxBody     int64         `help:"Bytes of the largest body." env:"COUNTERSIGN_GATEWAY_MAX_BODY" default:"1048576"`
+	MaxHeader   int           `help:"Bytes of the largest header." env:"COUNTERSIGN_GATEWAY_MAX_HEADER" default:"32768"`
+	MaxInflight int           `help:"Requests worked on at the same time; more are answered 503." env:"COUNTERSIGN_GATEWAY_MAX_INFLIGHT" default:"1024"`
+	MaxConns    int           `help:"Connections that are open at the same time; more wait." env:"COUNTERSIGN_GATEWAY_MAX_CONNECTIONS" default:"16384"`
+	MaxStreams  int           `help:"Streams that are open at the same time; more are answered 429." env:"COUNTERSIGN_GATEWAY_MAX_STREAMS" default:"10000"`
+	UserStreams int           `help:"Streams of one token that are open at the same time." env:"COUNTERSIGN_GATEWAY_TOKEN_STREAMS" default:"64"`
+	Rate        int           `help:"Requests per second of one user; more are answered 429 (0: no limit)." env:"COUNTERSIGN_GATEWAY_RATE" default:"1000"`
+}
+
+// Main is the service's main function; it returns the exit code.
+func Main(args []string) int {
+	var f Flags
+	return daemon.Main(ServiceName, About, args, &f, &f.Flags,
+		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
+}
+
+// Time-outs of connections.
+const (
+	readTimeout  = 15 * time.Second // of a whole request
+	idleTimeout  = 2 * time.Minute
+	writeTimeout = 15 * time.Second // of a response, and of one write of a stream
+	stopTimeout  = 15 * time.Second // for the requests under way when the gateway stops
+)
+
+func (f Flags) check() error {
+	host, _, err := net.SplitHostPort(f.Listen)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--listen %q is not host:port", f.Listen)
+	case (f.TLSCert == "") != (f.TLSKey == ""):
+		return errors.New("--tls-cert and --tls-key belong together")
+	case f.TLSCert == "" && !isLoopback(host):
+		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert and --tls-key, tokens must not travel in plain text", f.Listen)
+	case f.MaxBody < 1 || f.MaxBody > 1<<20:
+		return errors.New("--max-body must be 1 to 1048576: the pipeline takes no larger document")
+	case f.Timeout <= 0 || f.MaxHeader < 1024 || f.MaxInflight < 1 || f.MaxConns < 1 || f.MaxStreams < 1 || f.UserStreams < 1 || f.Rate < 0:
+		return errors.New("--timeout and the limits must be above zero, --max-header at least 1024")
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// server serves the endpoints.
+type server struct {
+	flags    Flags
+	env      daemon.Env
+	nc       *nats.Conn
+	tokens   *tokenStore
+	outputs  *outputHub
+	rates    *rates
+	inflight chan struct{}
+	streams  *streamCount
+	stopping atomic.Bool
+	stopped  chan struct{} // closed when the gateway stops: streams end
+}
+
+// Run serves until ctx ends, then answers the requests that it has begun and returns.
+func Run(ctx context.Context, f Flags, env daemon.Env) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	nc, release, err := f.Connect(ctx, ServiceName, env, nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	s := newServer(f, env, nc, js)
+	if err := s.tokens.load(ctx); err != nil {
+		return fmt.Errorf("reading the tokens: %w", err)
+	}
+	following, stop := context.WithCancel(ctx)
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	defer stop()
+	followers.Go(func() { s.tokens.follow(following) })
+	followers.Go(func() { s.outputs.follow(following) })
+	return s.listen(ctx)
+}
+
+func newServer(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream) *server {
+	return &server{
+		flags: f, env: env, nc: nc, tokens: newTokenStore(f.Tenant, js, env), outputs: newOutputHub(nc, f, env), rates: newRates(f.Rate),
+		inflight: make(chan struct{}, f.MaxInflight), streams: newStreamCount(f.MaxStreams, f.UserStreams), stopped: make(chan struct{}),
+	}
+}
+
+// listen serves HTTP until ctx ends.
+func (s *server) listen(ctx context.Context) error {
+	inner, err := net.Listen("tcp", s.flags.Listen)
+	if err != nil {
+		return fmt.Errorf("the gateway's address: %w", err)
+	}
+	listener, scheme := net.Listener(limitConns(inner, s.flags.MaxConns)), "http"
+	if s.flags.TLSCert != "" {
+		certificates, err := newCertificates(s.flags.TLSCert, s.flags.TLSKey, s.env.Log)
+		if err != nil {
+			return errors.Join(err, inner.Close())
+		}
+		listener, scheme = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.current, NextProtos: []string{"http/1.1"}}), "https"
+	}
+	srv := &http.Server{
+		Handler: s.routes(), ReadTimeout: readTimeout, WriteTimeout: s.flags.Timeout + readTimeout + writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: s.flags.MaxHeader, ErrorLog: quietLog(),
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(listener) }()
+	if s.env.Listening != nil {
+		s.env.Listening(scheme + "://" + inner.Addr().String())
+	}
+	if err := s.env.Ready(); err != nil {
+		return errors.Join(err, srv.Close())
+	}
+	select {
+	case err := <-done:
+		return fmt.Errorf("serving: %w", err)
+	case <-ctx.Done():
+	}
+	s.stopping.Store(true)
+	close(s.stopped)
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := srv.Shutdown(within); err != nil {
+		_ = srv.Close()
+	}
+	return nil
+}

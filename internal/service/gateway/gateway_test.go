@@ -1,0 +1,583 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/examples"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/admitter"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/follow"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"))
+}
+
+// rig is a gateway in front of a server; tokens by name.
+type rig struct {
+	tb      testing.TB
+	nats    *servicetest.NATS
+	service *servicetest.Service
+	url     string
+	tokens  map[string]string
+	ids     map[string]string
+}
+
+func example(tb testing.TB, name string) []byte {
+	tb.Helper()
+	b, err := examples.FS.ReadFile(name)
+	servicetest.OK(tb, err)
+	return b
+}
+
+func (r *rig) put(bucket, key string, value []byte) {
+	r.tb.Helper()
+	kv, err := r.nats.JS("operator").KeyValue(r.tb.Context(), bucket)
+	servicetest.OK(r.tb, err)
+	_, err = kv.Put(r.tb.Context(), key, value)
+	servicetest.OK(r.tb, err)
+}
+
+// addToken makes a token, as `countersign token create` does.
+func (r *rig) addToken(name, tenant, user, role string, expires time.Duration) {
+	r.tb.Helper()
+	random := bytes.Repeat([]byte{byte(len(r.tokens) + 1)}, token.RandomBytes)
+	text, id, err := token.New(random)
+	servicetest.OK(r.tb, err)
+	now := time.Now().Add(-time.Hour)
+	r.tokens[name], r.ids[name] = text, id
+	record, err := json.Marshal(token.Record{Hash: token.Hash(text), Tenant: tenant, User: user, Role: role, CreatedAt: now, ExpiresAt: now.Add(time.Hour + expires)})
+	servicetest.OK(r.tb, err)
+	r.put(streams.BucketTokens, token.Key(tenant, id), record)
+}
+
+// start runs a server with policies, the publisher rt1 registered as reached through the gateway, tokens
+// and a gateway. The admitter is the test's to start.
+func start(tb testing.TB, change ...func(*Flags)) *rig {
+	tb.Helper()
+	r := &rig{tb: tb, nats: servicetest.Start(tb, streams.Shard{}), tokens: map[string]string{}, ids: map[string]string{}}
+	for _, name := range []string{"mail", "assistant", "files"} {
+		r.put(streams.BucketPolicies, name+".yaml", example(tb, "policies/"+name+".yaml"))
+	}
+	const doc = `{"schema": "https://schemas.countersign.dev/countersign/publisher-registration/v1", "publisher": "` + servicetest.Runtime + `", "gateway": "` + servicetest.Gateway + `"}`
+	r.put(streams.BucketPublishers, publisher.Key(servicetest.Tenant, "registration."+servicetest.Runtime), []byte(doc))
+	r.addToken("runtime", servicetest.Tenant, servicetest.Runtime, token.Runtime, time.Hour)
+	r.addToken("direct", servicetest.Tenant, "rt2", token.Runtime, time.Hour)
+	r.addToken("subscriber", servicetest.Tenant, "sam", token.Subscriber, time.Hour)
+	r.addToken("reviewer", servicetest.Tenant, "dana", token.Reviewer, time.Hour)
+	r.addToken("expired", servicetest.Tenant, servicetest.Runtime, token.Runtime, -time.Minute)
+	r.addToken("globex", "globex", "mallory", token.Runtime, time.Hour)
+	r.serve(change...)
+	return r
+}
+
+func (r *rig) serve(change ...func(*Flags)) {
+	r.tb.Helper()
+	f := Flags{Flags: r.nats.Flags(servicetest.Gateway), Tenant: servicetest.Tenant, Listen: "127.0.0.1:0", Timeout: 10 * time.Second,
+		MaxBody: 1 << 20, MaxHeader: 32 << 10, MaxInflight: 64, MaxConns: 256, MaxStreams: 8, UserStreams: 2}
+	for _, c := range change {
+		c(&f)
+	}
+	r.service = servicetest.Run(r.tb, func(ctx context.Context, env daemon.Env) error {
+		env.Listening = func(url string) { r.url = url }
+		return Run(ctx, f, env)
+	}).AwaitReady()
+}
+
+func (r *rig) admitter() *servicetest.Service {
+	r.tb.Helper()
+	f := admitter.Flags{Flags: r.nats.Flags("admitter"), MaxInflight: 64, MemoryLimit: 2048, Timeout: 4 * time.Second}
+	return servicetest.Run(r.tb, func(ctx context.Context, env daemon.Env) error { return admitter.Run(ctx, f, env) }).AwaitReady()
+}
+
+// do sends a request. headers are names and values; Content-Type is JSON unless they say otherwise.
+func (r *rig) do(method, path, who string, body []byte, headers ...string) (*http.Response, []byte) {
+	r.tb.Helper()
+	req, err := http.NewRequestWithContext(r.tb.Context(), method, r.url+path, bytes.NewReader(body))
+	servicetest.OK(r.tb, err)
+	if who != "" {
+		req.Header.Set("Authorization", "Bearer "+r.tokens[who])
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	servicetest.OK(r.tb, err)
+	defer func() { _ = res.Body.Close() }()
+	out, err := io.ReadAll(res.Body)
+	servicetest.OK(r.tb, err)
+	for _, secret := range r.tokens {
+		if strings.Contains(string(out), secret) || strings.Contains(fmt.Sprint(res.Header), secret) {
+			r.tb.Errorf("%s tells a token", path)
+		}
+	}
+	return res, out
+}
+
+// decision is the record that a decision id names.
+func (r *rig) decision(id string) (d events.Decision) {
+	r.tb.Helper()
+	for _, m := range r.nats.Log() {
+		if id != "" && m.HeaderValue("ce-id") == id {
+			servicetest.OK(r.tb, json.Unmarshal(m.Body, &d))
+		}
+	}
+	return d
+}
+
+// varying are the members that differ between two decisions of one request.
+var varying = []string{"decision_id", "decision_ref", "workflow_id", "received_at", "decided_at", "expires_at", "recorded_at", "receipt_hash", "gateway", "inputs", "occurrence", "decisionId", "latency_ms"}
+
+func comparable(tb testing.TB, body []byte) any {
+	tb.Helper()
+	var v any
+	servicetest.OK(tb, json.Unmarshal(body, &v))
+	var strip func(any)
+	strip = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			maps.DeleteFunc(v, func(name string, _ any) bool { return slices.Contains(varying, name) })
+			for _, m := range v {
+				strip(m)
+			}
+		case []any:
+			for _, m := range v {
+				strip(m)
+			}
+		}
+	}
+	strip(v)
+	return v
+}
+
+// The same request over NATS and over HTTP has the same answer and the same record, which says in
+// addition through which gateway it came.
+func TestSameAnswerAndRecordAsOverNATS(t *testing.T) {
+	r := start(t)
+	r.admitter()
+	nc := r.nats.Conn(servicetest.Runtime)
+	for name, c := range map[string]struct {
+		token, path, file string
+		body              []byte
+	}{
+		"agenthook":        {subject.ProtoAgentHook, "/v1/admit/agenthook", "pre-tool-use.json", nil},
+		"agenthook denied": {subject.ProtoAgentHook, "/event", "pre-tool-use-denied.json", nil},
+		"agenthook ask":    {subject.ProtoAgentHook, "/event", "pre-tool-use-external.json", nil},
+		"aaep":             {subject.ProtoAAEP, "/v1/admit/aaep", "aaep-tool-invoked.json", nil},
+		"aana":             {subject.ProtoAANA, "/v1/admit/aana", "aana-public-read.json", nil},
+		"aana pre-check":   {subject.ProtoAANA, "/pre-tool-check", "aana-write.json", nil},
+		"aump":             {subject.ProtoAUMP, "/aump/mandates/aump_mnd_parcels_1:evaluateAction", "aump-action.json", nil},
+		"tool":             {subject.ProtoTool, "/aioc/tool", "tool-call.json", nil},
+		"handoff":          {subject.ProtoHandoff, "/aioc/handoff", "handoff.json", nil},
+		"not JSON":         {subject.ProtoTool, "/v1/admit/tool", "", []byte(`{"a":1,"a":2}`)},
+	} {
+		body := c.body
+		if body == nil {
+			body = example(t, "requests/"+c.file)
+		}
+		header := nats.Header{events.HeaderSession: {"s-1"}, events.HeaderToolCallID: {"call-9"}, events.HeaderAgent: {"agent-1"}}
+		if c.token != subject.ProtoAANA && c.token != subject.ProtoAUMP { // the bodies of the others say it themselves
+			header = nats.Header{}
+		}
+		over := &nats.Msg{Subject: "gov.admit.acme." + c.token, Header: header, Data: body}
+		_, err := nc.RequestMsgWithContext(t.Context(), over) // opens the workflow that both others find
+		servicetest.OK(t, err)
+		want, err := nc.RequestMsgWithContext(t.Context(), over)
+		servicetest.OK(t, err)
+		var list []string
+		for h, v := range header {
+			list = append(list, h, v[0])
+		}
+		res, got := r.do("POST", c.path, "runtime", body, list...)
+		if c.path != "/pre-tool-check" || res.StatusCode == 200 {
+			if a, b := comparable(t, want.Data), comparable(t, got); !reflect.DeepEqual(a, b) {
+				t.Errorf("%s: over NATS %s, over HTTP %s", name, want.Data, got)
+			}
+		}
+		first, second := r.decision(want.Header.Get(events.HeaderDecisionID)), r.decision(res.Header.Get(events.HeaderDecisionID))
+		a, err := json.Marshal(first)
+		servicetest.OK(t, err)
+		b, err := json.Marshal(second)
+		servicetest.OK(t, err)
+		if !reflect.DeepEqual(comparable(t, a), comparable(t, b)) || first.Gateway != "" || second.Gateway != servicetest.Gateway || first.Verdict == "" {
+			t.Errorf("%s: recorded over NATS as %s, over HTTP as %s", name, a, b)
+		}
+		if (res.Header.Get(events.HeaderReceipt) == "") != (want.Header.Get(events.HeaderReceipt) == "") || res.Header.Get(events.HeaderVerdict) != want.Header.Get(events.HeaderVerdict) {
+			t.Errorf("%s: headers %v, want those of %v", name, res.Header, want.Header)
+		}
+	}
+}
+
+// Statuses of verdicts and refusals, in each protocol's words.
+func TestVerdictsAndRefusals(t *testing.T) {
+	r := start(t)
+	r.admitter()
+	pre := example(t, "requests/pre-tool-use.json")
+	for name, c := range map[string]struct {
+		path, who string
+		body      []byte
+		headers   []string
+		status    int
+		has       string
+	}{
+		"denied":                     {"/event", "runtime", example(t, "requests/pre-tool-use-denied.json"), nil, 200, `"decision":"deny"`},
+		"AANA refuses with 200":      {"/tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"route"`},
+		"AANA invalid":               {"/pre-tool-check", "runtime", []byte(`{}`), nil, 400, `"error":"pre_tool_check_failed"`},
+		"AANA without a token":       {"/pre-tool-check", "", []byte(`{}`), nil, 401, `{"detail":"Unauthorized."}`},
+		"AANA wrong role":            {"/pre-tool-check", "subscriber", []byte(`{}`), nil, 403, `"error":"forbidden"`},
+		"AANA validates":             {"/validate-tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"valid":true`},
+		"AANA finds faults":          {"/validate-tool-precheck", "runtime", []byte(`{}`), nil, 200, `"valid":false`},
+		"AUMP unknown mandate":       {"/aump/mandates/aump_mnd_parcels_1:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 404, `mandate_not_found`},
+		"AUMP another mandate":       {"/aump/mandates/other:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 400, `mandate_mismatch`},
+		"AUMP other verb":            {"/aump/mandates/aump_mnd_parcels_1:revoke", "runtime", []byte(`{}`), nil, 404, `not_found`},
+		"unknown protocol":           {"/v1/admit/nonsense", "runtime", pre, nil, 404, `not_found`},
+		"malformed":                  {"/v1/admit/agenthook", "runtime", []byte(`[`), nil, 400, `"decision":"deny"`},
+		"direct publisher":           {"/event", "direct", pre, nil, 403, `"decision":"deny"`},
+		"direct publisher's event":   {"/v1/events/agenthook", "direct", []byte(`{"event_type":"SessionStart"}`), nil, 403, `"error":"forbidden"`},
+		"identity in the body":       {"/event", "runtime", pre, []string{events.HeaderPublisher, "rt2", "Nats-Request-Info", "{}"}, 200, `"decision":"allow"`},
+		"no token":                   {"/event", "", pre, nil, 401, `unauthorized`},
+		"expired token":              {"/event", "expired", pre, nil, 401, `unauthorized`},
+		"another tenant's token":     {"/event", "globex", pre, nil, 401, `unauthorized`},
+		"what exists is not told":    {"/no-such-page", "", nil, nil, 401, `unauthorized`},
+		"no such page":               {"/no-such-page", "runtime", nil, nil, 404, `not_found`},
+		"two tokens":                 {"/event", "runtime", pre, []string{"Authorization", "Bearer x, Bearer y"}, 401, `unauthorized`},
+		"wrong content type":         {"/event", "runtime", pre, []string{"Content-Type", "text/plain"}, 415, `unsupported_media_type`},
+		"too large":                  {"/event", "runtime", make([]byte, 1<<20+1), nil, 413, `request_too_large`},
+		"not CloudEvents":            {"/v1/events/agenthook", "runtime", []byte(`{}`), []string{"Content-Type", "application/cloudevents+json"}, 400, `invalid_cloudevent`},
+		"no events of this protocol": {"/v1/events/aana", "runtime", []byte(`{}`), nil, 404, `not_found`},
+		"subscriber asks":            {"/event", "subscriber", pre, nil, 403, `forbidden`},
+	} {
+		res, body := r.do("POST", c.path, c.who, c.body, c.headers...)
+		if res.StatusCode != c.status || !strings.Contains(string(body), c.has) {
+			t.Errorf("%s: %d %s", name, res.StatusCode, body)
+		}
+		if res.StatusCode != 200 && strings.Contains(string(body), `allow"`) {
+			t.Errorf("%s: an error that allows: %s", name, body)
+		}
+	}
+	if got := r.firstLine("POST /event HTTP/1.1\r\nHost: x\r\nX-Large: " + strings.Repeat("y", 64<<10)); got != "HTTP/1.1 431 Request Header Fields Too Large" {
+		t.Errorf("large header: %s", got)
+	}
+}
+
+// firstLine sends raw bytes and reads the first line of the answer. The server does not read all of a
+// header that is too large, so the write may fail.
+func (r *rig) firstLine(raw string) string {
+	r.tb.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	servicetest.OK(r.tb, err)
+	defer func() { _ = c.Close() }()
+	_, _ = io.WriteString(c, raw)
+	line, err := bufio.NewReader(c).ReadString('\n')
+	servicetest.OK(r.tb, err)
+	return strings.TrimSpace(line)
+}
+
+// Events are on the log, byte for byte, before the answer.
+func TestEvents(t *testing.T) {
+	r := start(t)
+	r.admitter()
+	one := `{"event_id":"","event_type":"SessionStart","session_id":"s-7", "n": 1.0}`
+	ce := `{"specversion":"1.0","id":"e-1","source":"/x","type":"t","datacontenttype":"application/json","data":{"event_type":"SessionStart","session_id":"s-7"}}`
+	for name, c := range map[string]struct {
+		path, body string
+		headers    []string
+		stored     []string
+		answer     string
+	}{
+		"AgentHook, with an empty id": {"/event", one, nil, []string{one}, `{"event_id":"","decision":"allow"`},
+		"one":                         {"/v1/events/agenthook", one, nil, []string{one}, `{"stored":1}`},
+		"array":                       {"/v1/events/agenthook", "[" + one + ", " + one + "]", nil, []string{one, one}, `{"stored":2}`},
+		"lines":                       {"/v1/events/agenthook", one + "\n\n" + one + "\n", []string{"Content-Type", "application/x-ndjson"}, []string{one, one}, `{"stored":2}`},
+		"not JSON is evidence":        {"/v1/events/agenthook", "[{", nil, []string{"[{"}, `{"stored":1}`},
+		"structured":                  {"/v1/events/agenthook", ce, []string{"Content-Type", "application/cloudevents+json"}, []string{`{"event_type":"SessionStart","session_id":"s-7"}`}, `{"stored":1}`},
+		"batch": {"/v1/events/agenthook", "[" + ce + "," + ce + "]", []string{"Content-Type", "application/cloudevents-batch+json"},
+			[]string{`{"event_type":"SessionStart","session_id":"s-7"}`, `{"event_type":"SessionStart","session_id":"s-7"}`}, `{"stored":2}`},
+		"binary": {"/v1/events/agenthook", one, []string{"Ce-Specversion", "1.0", "Ce-Id", "e-2", "Ce-Source", "/x", "Ce-Type", "t"}, []string{one}, `{"stored":1}`},
+	} {
+		before := len(r.nats.Log())
+		res, body := r.do("POST", c.path, "runtime", []byte(c.body), c.headers...)
+		if res.StatusCode != 200 || !strings.HasPrefix(string(body), c.answer) {
+			t.Errorf("%s: %d %s", name, res.StatusCode, body)
+		}
+		var got []string
+		for _, m := range r.nats.Log()[before:] {
+			if !strings.HasPrefix(m.Subject, "gov.events.acme."+servicetest.Runtime+".agenthook.") {
+				continue
+			}
+			got = append(got, string(m.Body))
+			if m.HeaderValue(events.HeaderGateway) != servicetest.Gateway || name == "binary" && m.HeaderValue("ce-id") != "e-2" {
+				t.Errorf("%s: headers %v", name, m.Header)
+			}
+		}
+		if !slices.Equal(got, c.stored) {
+			t.Errorf("%s: stored %q", name, got)
+		}
+	}
+}
+
+// A token that is revoked, and one that is made, count without a restart.
+func TestTokensChangeWithoutRestart(t *testing.T) {
+	r := start(t)
+	status := func(who string) int {
+		res, _ := r.do("POST", "/validate-tool-precheck", who, []byte(`{}`))
+		return res.StatusCode
+	}
+	if got := status("runtime"); got != 200 {
+		t.Fatal(got)
+	}
+	r.addToken("second", servicetest.Tenant, servicetest.Runtime, token.Runtime, time.Hour)
+	servicetest.Eventually(t, "the new token signs in", func() bool { return status("second") == 200 })
+	now := time.Now()
+	record, err := json.Marshal(token.Record{Hash: token.Hash(r.tokens["runtime"]), Tenant: servicetest.Tenant, User: servicetest.Runtime, Role: token.Runtime,
+		CreatedAt: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour), RevokedAt: &now})
+	servicetest.OK(t, err)
+	r.put(streams.BucketTokens, token.Key(servicetest.Tenant, r.ids["runtime"]), record)
+	servicetest.Eventually(t, "the revoked token does not", func() bool { return status("runtime") == 401 })
+	if got := status("second"); got != 200 {
+		t.Error(got)
+	}
+}
+
+// Every failure inside is an HTTP error: no admitter, NATS away, an answer that makes no sense, a panic.
+func TestFailuresInside(t *testing.T) {
+	r := start(t, func(f *Flags) { f.Timeout = 300 * time.Millisecond; f.Rate = 1 << 20 })
+	pre := example(t, "requests/pre-tool-use.json")
+	expect := func(name, path string, status int, has string) {
+		t.Helper()
+		res, body := r.do("POST", path, "runtime", pre)
+		if res.StatusCode != status || !strings.Contains(string(body), has) || strings.Contains(string(body), `allow"`) {
+			t.Errorf("%s: %d %s", name, res.StatusCode, body)
+		}
+		if status == 503 && res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After", name)
+		}
+	}
+	expect("no admitter", "/event", 503, "unavailable")
+	expect("no ingest", "/v1/events/agenthook", 503, "not_stored")
+	stands := r.nats.Conn("admitter")
+	answer := func(f func(*nats.Msg)) *nats.Subscription {
+		sub, err := stands.Subscribe("gov.admit.>", f)
+		servicetest.OK(t, err)
+		servicetest.OK(t, stands.Flush())
+		return sub
+	}
+	sub := answer(func(*nats.Msg) {})
+	expect("no answer in time", "/event", 504, "timeout")
+	servicetest.OK(t, sub.Unsubscribe())
+	for name, c := range map[string]struct {
+		header nats.Header
+		status int
+		has    string
+	}{
+		"no verdict":                {nats.Header{}, 502, "bad_reply"},
+		"no verdict that exists":    {nats.Header{events.HeaderVerdict: {"yes"}}, 502, "bad_reply"},
+		"an allow that is an error": {nats.Header{events.HeaderVerdict: {"allow"}, "Nats-Service-Error-Code": {"500"}}, 502, "bad_reply"},
+		"over the quota":            {nats.Header{events.HeaderVerdict: {"deny"}, "Nats-Service-Error-Code": {"503"}, "Nats-Service-Error": {"quota_exceeded"}}, 429, "rate_limited"},
+		"not recorded":              {nats.Header{events.HeaderVerdict: {"deny"}, "Nats-Service-Error-Code": {"503"}, "Nats-Service-Error": {"audit_unavailable"}}, 503, "deny"},
+	} {
+		sub := answer(func(m *nats.Msg) { _ = m.RespondMsg(&nats.Msg{Header: c.header, Data: []byte(`{"decision":"deny"}`)}) })
+		res, body := r.do("POST", "/event", "runtime", pre)
+		if res.StatusCode != c.status || !strings.Contains(string(body), c.has) {
+			t.Errorf("%s: %d %s", name, res.StatusCode, body)
+		}
+		servicetest.OK(t, sub.Unsubscribe())
+	}
+	r.nats.Stop()
+	servicetest.Eventually(t, "the gateway notices", func() bool { res, _ := r.do("GET", "/readyz", "", nil); return res.StatusCode == 503 })
+	expect("NATS away", "/event", 503, "unavailable")
+	expect("NATS away for events", "/v1/events/agenthook", 503, "unavailable")
+	r.nats.Restart()
+}
+
+// A panic is answered with an error and logged without its text.
+func TestPanic(t *testing.T) {
+	s := &server{rates: newRates(0), inflight: make(chan struct{}, 1), flags: Flags{MaxBody: 10}}
+	var text bytes.Buffer
+	s.env.Log = zerolog.New(&text)
+	random := bytes.Repeat([]byte{7}, token.RandomBytes)
+	secret, id, err := token.New(random)
+	servicetest.OK(t, err)
+	now := time.Now()
+	record, err := json.Marshal(token.Record{Hash: token.Hash(secret), Tenant: "acme", User: "rt1", Role: token.Runtime, CreatedAt: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour)})
+	servicetest.OK(t, err)
+	s.tokens = &tokenStore{set: token.NewSet("acme", map[string][]byte{id: record}), confirmed: now}
+	req, err := http.NewRequest("POST", "/event", strings.NewReader("{}"))
+	servicetest.OK(t, err)
+	req.Header.Set("Authorization", "Bearer "+secret)
+	req.Header.Set("Content-Type", "application/json")
+	out := s.answer(req, endpoint.Row{Plan: func(endpoint.Request) (endpoint.Plan, *endpoint.Problem) { panic("secret of the request") }})
+	if out.Status != 500 || strings.Contains(string(out.Body)+text.String(), "secret of") || text.Len() == 0 {
+		t.Errorf("%d %s, log %s", out.Status, out.Body, text.String())
+	}
+	if len(s.inflight) != 0 {
+		t.Error("the place is not free again")
+	}
+	s.stopping.Store(true)
+	if out := s.answer(req, endpoint.Row{}); out.Status != 503 {
+		t.Errorf("stopping: %d", out.Status)
+	}
+	s.stopping.Store(false)
+	s.rates = newRates(1)
+	for range 2 {
+		s.rates.take("runtime rt1", now)
+	}
+	if out := s.answer(req, endpoint.Row{}); out.Status != 429 || out.Header.Get("Retry-After") == "" {
+		t.Errorf("rate: %d %v", out.Status, out.Header)
+	}
+}
+
+// A request under way is answered when the gateway stops.
+func TestStopAnswersWhatHasBegun(t *testing.T) {
+	r := start(t)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	sub, err := r.nats.Conn("admitter").Subscribe("gov.admit.>", func(m *nats.Msg) {
+		close(arrived)
+		<-release
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}}, Data: []byte(`{"decision":"deny"}`)})
+	})
+	servicetest.OK(t, err)
+	servicetest.Eventually(t, "the subscription counts", func() bool { return sub.IsValid() })
+	type answer struct {
+		status int
+		body   string
+	}
+	got := make(chan answer, 1)
+	go func() {
+		res, body := r.do("POST", "/event", "runtime", example(t, "requests/pre-tool-use.json"))
+		got <- answer{res.StatusCode, string(body)}
+	}()
+	<-arrived
+	done := make(chan struct{})
+	go func() { defer close(done); r.service.Stop() }()
+	close(release)
+	if a := <-got; a.status != 200 || a.body != `{"decision":"deny"}` {
+		t.Errorf("%+v", a)
+	}
+	<-done
+}
+
+// sse reads server-sent events.
+type sse struct {
+	res   *http.Response
+	lines *bufio.Scanner
+}
+
+func (r *rig) open(path, who, last string) *sse {
+	r.tb.Helper()
+	req, err := http.NewRequestWithContext(r.tb.Context(), "GET", r.url+path, nil)
+	servicetest.OK(r.tb, err)
+	req.Header.Set("Authorization", "Bearer "+r.tokens[who])
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	res, err := http.DefaultClient.Do(req)
+	servicetest.OK(r.tb, err)
+	r.tb.Cleanup(func() { _ = res.Body.Close() })
+	return &sse{res, bufio.NewScanner(res.Body)}
+}
+
+// next is the next event.
+func (s *sse) next(tb testing.TB) (id, kind, data string) {
+	tb.Helper()
+	for s.lines.Scan() {
+		name, value, _ := strings.Cut(s.lines.Text(), ": ")
+		switch {
+		case name == "id":
+			id = value
+		case name == "event":
+			kind = value
+		case name == "data":
+			return id, kind, value
+		}
+	}
+	tb.Fatalf("the stream ended: %v", s.lines.Err())
+	return "", "", ""
+}
+
+// A stream gives every record once and in order, across broken connections, a restarted gateway, and a
+// position that the hub no longer has.
+func TestStreamLosesAndRepeatsNothing(t *testing.T) {
+	r := start(t)
+	js := r.nats.JS("correlator")
+	stop, err := follow.Serve(t.Context(), js, streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(t, err)
+	t.Cleanup(stop)
+	written := 0
+	write := func(n int) {
+		for range n {
+			written++
+			space := subject.Space{Prefix: "gov"}
+			r.nats.Publish("admitter", streams.Msg{Subject: space.Decision("acme", "deny", "s"), Body: fmt.Appendf(nil, "{\n \"n\": %d}", written)},
+				streams.Msg{Subject: space.Approval("acme", "pending", "w"), Body: []byte(`{}`)}, streams.Msg{Subject: space.Decision("globex", "deny", "s"), Body: []byte(`{}`)})
+		}
+	}
+	read, last := 0, ""
+	take := func(s *sse, n int) {
+		t.Helper()
+		for range n {
+			read++
+			id, kind, data := s.next(t)
+			if kind != "decisions" || data != fmt.Sprintf(`{"n":%d}`, read) {
+				t.Fatalf("%s %s, want number %d", kind, data, read)
+			}
+			last = id
+		}
+	}
+	var s *sse
+	servicetest.Eventually(t, "the hub knows the log", func() bool { s = r.open("/v1/follow/decisions", "subscriber", ""); return s.res.StatusCode == 200 })
+	s.lines.Scan() // the stream has begun
+	write(3)
+	take(s, 2)
+	_ = s.res.Body.Close()
+	write(2)
+	s = r.open("/v1/follow/decisions", "subscriber", last)
+	take(s, 3)
+	r.service.Stop()
+	write(4)
+	r.serve()
+	s = r.open("/v1/follow/decisions", "reviewer", last)
+	take(s, 4)
+	write(2)
+	take(s, 2)
+	for _, c := range []struct {
+		path, who, last string
+		status          int
+	}{
+		{"/v1/follow/decisions", "subscriber", "GOV@2020-01-01/1", 410}, {"/v1/follow/decisions", "subscriber", strings.Split(last, "/")[0] + "/99999999", 410},
+		{"/v1/follow/decisions", "subscriber", "nonsense", 410}, {"/v1/follow/decisions", "runtime", "", 403}, {"/v1/follow/calls", "reviewer", "", 403},
+		{"/v1/follow/approvals", "globex", "", 401}, {"/v1/follow/secrets", "subscriber", "", 404},
+	} {
+		if got := r.open(c.path, c.who, c.last); got.res.StatusCode != c.status {
+			t.Errorf("%s as %s: %d", c.path, c.who, got.res.StatusCode)
+		}
+	}
+	servicetest.Eventually(t, "a stream of a token beyond its limit is refused", func() bool {
+		return r.open("/v1/follow/decisions", "reviewer", "").res.StatusCode == 429
+	})
+}

@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
+)
+
+// rates bounds the requests of each user. It has an entry for each user with a valid token.
+type rates struct {
+	limit int
+
+	mu    sync.Mutex
+	users map[string]*rate.Limiter
+}
+
+func newRates(limit int) *rates { return &rates{limit: limit, users: map[string]*rate.Limiter{}} }
+
+// burstSeconds is the time whose requests may come at once.
+const burstSeconds = 2
+
+func (r *rates) take(user string, now time.Time) bool {
+	if r.limit == 0 {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.users[user]
+	if l == nil {
+		l = rate.NewLimiter(rate.Limit(r.limit), burstSeconds*r.limit)
+		r.users[user] = l
+	}
+	return l.AllowN(now, 1)
+}
+
+// limitedListener bounds the open connections; more wait in the kernel's queue.
+type limitedListener struct {
+	net.Listener
+	places chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func limitConns(l net.Listener, n int) *limitedListener {
+	return &limitedListener{Listener: l, places: make(chan struct{}, n), closed: make(chan struct{})}
+}
+
+// Accept implements net.Listener.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	select {
+	case l.places <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.places
+		return nil, err
+	}
+	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.places })}, nil
+}
+
+// Close implements net.Listener.
+func (l *limitedListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+type limitedConn struct {
+	net.Conn
+	release func()
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// certificates reads a certificate again when its file has changed.
+type certificates struct {
+	cert, key string
+	log       zerolog.Logger
+
+	mu      sync.Mutex
+	held    *tls.Certificate
+	read    time.Time // modification time of the file
+	checked time.Time
+}
+
+// certificateEvery is the least time between two looks at the file.
+const certificateEvery = time.Second
+
+func newCertificates(cert, key string, log zerolog.Logger) (*certificates, error) {
+	c := &certificates{cert: cert, key: key, log: log}
+	return c, c.reload(time.Now())
+}
+
+// reload reads the certificate if its file has changed; the caller holds mu, or is the only one.
+func (c *certificates) reload(now time.Time) error {
+	c.checked = now
+	info, err := os.Stat(c.cert)
+	if err != nil || c.held != nil && info.ModTime().Equal(c.read) {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return err
+	}
+	c.held, c.read = &pair, info.ModTime()
+	return nil
+}
+
+// current is the certificate for a handshake. One that cannot be read leaves the earlier one in use.
+func (c *certificates) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.checked) >= certificateEvery {
+		if err := c.reload(now); err != nil {
+			c.log.Error().Err(err).Msg("the gateway's certificate cannot be read again; the earlier one stays in use")
+		}
+	}
+	return c.held, nil
+}

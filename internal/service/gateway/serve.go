@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+)
+
+// routes are all endpoints. What no pattern matches is answered like a bad token to callers without
+// one, so that it does not tell what exists.
+func (s *server) routes() http.Handler {
+	mux := http.NewServeMux()
+	for _, row := range gateway.Rows() {
+		mux.HandleFunc(row.Pattern, func(w http.ResponseWriter, r *http.Request) { s.write(w, row.Pattern, s.answer(r, row)) })
+	}
+	mux.HandleFunc("GET /v1/follow/{kind}", s.followOutputs)
+	mux.Handle("GET /healthz", s.env.Health)
+	mux.HandleFunc("GET /readyz", s.reportReady)
+	if s.env.Metrics != nil {
+		mux.Handle("GET /metrics", s.env.Metrics)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		p := gateway.ProblemOf(gateway.NoSuchEndpoint)
+		if _, _, refused := s.signIn(r); refused != nil {
+			p = refused
+		}
+		s.write(w, "other", p.Response())
+	})
+	return mux
+}
+
+// reportReady answers 200 while requests can be handed on.
+func (s *server) reportReady(w http.ResponseWriter, _ *http.Request) {
+	ready := !s.stopping.Load() && s.nc.IsConnected() && s.tokens.current() != nil
+	report := daemon.Report{Status: daemon.StatusOK}
+	if !ready {
+		report.Status = daemon.StatusUnhealthy
+	}
+	daemon.WriteReport(w, report)
+}
+
+// quietLog drops what net/http logs about connections: it may quote what a client sent.
+func quietLog() *log.Logger { return log.New(io.Discard, "", 0) }
+
+// signIn returns the caller by its bearer token. All refusals are alike.
+func (s *server) signIn(r *http.Request) (token.Record, string, *endpoint.Problem) {
+	set := s.tokens.current()
+	if set == nil {
+		return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
+	}
+	values := r.Header.Values("Authorization")
+	if len(values) == 1 {
+		scheme, text, _ := strings.Cut(values[0], " ")
+		who, id, ok := set.Find(strings.TrimSpace(text), time.Now())
+		if ok && strings.EqualFold(scheme, "Bearer") {
+			return who, id, nil
+		}
+	}
+	return token.Record{}, "", gateway.ProblemOf(gateway.BadToken)
+}
+
+// admitCaller signs a caller in and holds it to its role, its rate and a running gateway.
+func (s *server) admitCaller(r *http.Request, may func(token.Record) bool) (who token.Record, id string, p *endpoint.Problem) {
+	if s.stopping.Load() {
+		return who, "", gateway.ProblemOf(gateway.Stopping)
+	}
+	if who, id, p = s.signIn(r); p != nil {
+		return who, "", p
+	}
+	switch {
+	case !may(who):
+		return who, "", gateway.ProblemOf(gateway.WrongRole)
+	case !s.rates.take(who.Role+" "+who.User, time.Now()):
+		return who, "", gateway.ProblemOf(gateway.RateLimited)
+	}
+	return who, id, nil
+}
+
+// answer carries out one request of a runtime. A panic is an error; its text may quote the request and
+// is not logged.
+func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Response) {
+	defer func() {
+		if recover() != nil {
+			s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a request made the gateway panic")
+			out = row.Fail(gateway.ProblemOf(gateway.Panicked))
+		}
+	}()
+	who, _, p := s.admitCaller(r, func(t token.Record) bool { return t.Role == token.Runtime })
+	if p != nil {
+		return row.Fail(p)
+	}
+	if !gateway.AcceptsContent(row.Pattern, r.Header) {
+		return row.Fail(gateway.ProblemOf(gateway.BadContentType))
+	}
+	body, p := s.readBody(r)
+	if p != nil {
+		return row.Fail(p)
+	}
+	select { // after the body was read: a slow sender takes no place
+	case s.inflight <- struct{}{}:
+		defer func() { <-s.inflight }()
+	default:
+		return row.Fail(gateway.ProblemOf(gateway.Overloaded))
+	}
+	plan, p := row.Plan(endpoint.Request{Target: r.PathValue("target"), Header: r.Header, Body: body})
+	switch {
+	case p != nil:
+		return row.Fail(p)
+	case plan.Answer != nil:
+		return *plan.Answer
+	case !s.nc.IsConnected(): // a message must not wait in the connection's buffer until its caller has gone
+		return row.Fail(gateway.ProblemOf(gateway.NATSAway))
+	case plan.Admit != nil:
+		return s.admit(r, who, row, *plan.Admit)
+	}
+	return s.publish(r, who, row, *plan.Publish)
+}
+
+func (s *server) readBody(r *http.Request) ([]byte, *endpoint.Problem) {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, s.flags.MaxBody))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		// A client that is still sending would see a reset connection instead of the answer.
+		_, _ = io.CopyN(io.Discard, r.Body, s.flags.MaxBody)
+		return nil, gateway.ProblemOf(gateway.BodyTooLarge)
+	case err != nil:
+		return nil, gateway.ProblemOf(gateway.BadBody)
+	}
+	return body, nil
+}
+
+// write sends a response.
+func (s *server) write(w http.ResponseWriter, pattern string, out endpoint.Response) {
+	for name, values := range out.Header {
+		w.Header()[http.CanonicalHeaderKey(name)] = values
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(out.Status)
+	_, _ = w.Write(out.Body)
+	s.env.Metrics.Gateway().Answered(pattern, out.Status)
+}

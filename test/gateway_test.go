@@ -1,0 +1,122 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/examples"
+)
+
+// gatewayReady is what the gateway's callers read of a ready file.
+type gatewayReady struct {
+	URL   string `json:"gateway_url"`
+	Roles map[string]struct {
+		User  string `json:"user"`
+		Token string `json:"token"`
+	} `json:"roles"`
+}
+
+func (s *system) gateway(t *testing.T) (g gatewayReady) {
+	t.Helper()
+	text, err := os.ReadFile(s.ready)
+	ok(t, err)
+	if ok(t, json.Unmarshal(text, &g)); g.URL == "" {
+		t.Fatal("the ready file names no gateway")
+	}
+	return g
+}
+
+// request sends one request with a role's token; the caller closes the body.
+func (g gatewayReady) request(t *testing.T, method, path, role string, body []byte) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, g.URL+path, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+g.Roles[role].Token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+func sample(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := examples.FS.ReadFile("requests/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// The three lines of docs/gateway.md against `up`: an AANA call that is not allowed, an AgentHook event, and the
+// decision on a stream, which says through which gateway it came.
+func TestGateway(t *testing.T) {
+	s := start(t, "--policy", "../examples/policies")
+	g := s.gateway(t)
+	stream := g.request(t, "GET", "/v1/follow/decisions", "subscriber", nil)
+	if stream.StatusCode != http.StatusOK {
+		t.Fatalf("stream: %s", stream.Status)
+	}
+	lines := bufio.NewScanner(stream.Body)
+	lines.Buffer(nil, 1<<20)
+	if !lines.Scan() { // the stream has begun
+		t.Fatal(lines.Err())
+	}
+	res := g.request(t, "POST", "/pre-tool-check", "runtime", sample(t, "aana-write.json"))
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), `"execution_allowed":false`) {
+		t.Fatalf("AANA: %s %s %v", res.Status, body, err)
+	}
+	id := res.Header.Get("Countersign-Decision-Id")
+	res = g.request(t, "POST", "/event", "runtime", []byte(`{"event_id":"e-1","event_type":"SessionStart","session_id":"s-gateway"}`))
+	body, err = io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), `"event_id":"e-1"`) {
+		t.Fatalf("AgentHook: %s %s %v", res.Status, body, err)
+	}
+	var d struct {
+		DecisionID string `json:"decision_id"`
+		Source     string `json:"source"`
+		Gateway    string `json:"gateway"`
+	}
+	for d.DecisionID != id && lines.Scan() {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			if err := json.Unmarshal([]byte(data), &d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if d.DecisionID != id || id == "" || d.Source != g.Roles["runtime"].User || d.Gateway != "acme-gateway" {
+		t.Errorf("on the stream: %+v, want %s (%v)", d, id, lines.Err())
+	}
+	// A token that an operator revokes signs in no longer; the token itself is shown nowhere.
+	var made struct{ Token, ID string }
+	ok(t, json.Unmarshal([]byte(s.run(t, "token", "create", "--for", g.Roles["runtime"].User, "--json").want(t, 0).out), &made))
+	g.Roles["made"] = g.Roles["runtime"]
+	role := g.Roles["made"]
+	role.Token = made.Token
+	g.Roles["made"] = role
+	wants := func(status int) func() error {
+		return func() error {
+			if got := g.request(t, "POST", "/validate-tool-precheck", "made", []byte(`{}`)).StatusCode; got != status {
+				return errorf("status %d, want %d", got, status)
+			}
+			return nil
+		}
+	}
+	eventually(t, "the new token signs in", wants(http.StatusOK))
+	s.run(t, "token", "revoke", made.ID).want(t, 0)
+	eventually(t, "the revoked token is refused", wants(http.StatusUnauthorized))
+	if list := s.run(t, "token", "list").want(t, 0).out; strings.Contains(list, made.Token) || !strings.Contains(list, "revoked") {
+		t.Errorf("token list: %s", list)
+	}
+}
