@@ -43,12 +43,12 @@ var attacks = []struct {
 		"admission/policy TestDeceptiveToolNamesAreDeniedWhateverMatches", "test TestToolCatalogue"}},
 	{"numbers that round to the same float", []string{"TestBypassNumbersThatRoundToTheSameFloat", "TestBadInputOfEveryProtocol", "TestUnknownWordsOfEveryProtocol"}},
 	{"verdict changed after it was hashed", []string{"TestAttackVerdictChangedAfterItWasSigned", "admission/receipt TestForgedReceipts", "correlation TestForged",
-		"evidence TestAnyChangedByteIsFound", "test TestForgedDecision", "test TestTampering"}},
+		"evidence/verify TestAnyChangedByteIsFound", "test TestForgedDecision", "test TestTampering"}},
 	{"denials not logged", []string{"TestAttackEveryDenialCanBeRecorded", "internal/service/admitter TestBadRequestsAreDeniedNativelyAndRecorded",
 		"internal/service/admitter TestRequestThatTheLogCannotHold", "test TestBadRequests", "test TestAttackDenialsLeaveNoRecord"}},
 	{"denial texts that tell the attacker the rule", []string{"TestBypassDenialTextTellsTheRule", "TestAttackDenialTellsNothing", "admission/aioc TestRuleNamesAreInNoReply"}},
 	{"hash input joined with a separator", []string{"TestAttackSeparatorsInHashedFields", "admission/policy TestCounterKeys", "admission/approval TestKeys",
-		"evidence TestCommitmentIsInjective"}},
+		"evidence/build TestCommitmentIsInjective"}},
 
 	// Approvals.
 	{"one approval used twice, through two admitters at once", []string{"internal/service/admitter TestApprovalIsUsedOnce", "admission/approval TestConsumeOnlyOnce"}},

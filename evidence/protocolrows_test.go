@@ -20,7 +20,7 @@ import (
 
 // genericFolders are the folders whose code names no protocol. The table is the package
 // evidence/internal/protocol.
-var genericFolders = []string{".", "build", "internal/canonical", "internal/evidencetest", "internal/names", "internal/redact", "internal/scope", "internal/view", "redaction", "retention", "tree", "verify"}
+var genericFolders = []string{".", "build", "internal/canonical", "internal/names", "internal/redact", "internal/scope", "internal/view", "redaction", "retention", "tree", "verify"}
 
 // TestGenericCodeNamesNoProtocol: no import, identifier or token in the generic code of
 // evidence names a protocol. Generic code asks the row.

@@ -40,14 +40,14 @@ func TestReadyFile(t *testing.T) {
 		}
 	}
 	seen := map[int]bool{}
-	for _, name := range []string{"up", "nats", "clickhouse", "admitter", "correlator", "auditor"} {
+	for _, name := range []string{"up", "nats", "clickhouse", "admitter", "correlator", "auditor", "gateway"} {
 		pid := r.PIDs[name]
 		if _, state, _, lives := stat(pid); pid == 0 || !lives || state == "Z" || seen[pid] {
 			t.Errorf("pid %d of %s: alive %t, of another too: %t", pid, name, lives, seen[pid])
 		}
 		seen[pid] = true
 	}
-	if r.PIDs["up"] != s.proc.pid || len(r.PIDs) != 6 {
+	if r.PIDs["up"] != s.proc.pid || len(r.PIDs) != 7 {
 		t.Errorf("pids %v, up is %d", r.PIDs, s.proc.pid)
 	}
 	if code, _ := health(t, s); code != http.StatusOK {

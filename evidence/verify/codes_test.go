@@ -9,11 +9,17 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-const codesDoc = "../../docs/evidence-format.md"
+// The pages that list problem codes and detectors.
+const (
+	codesDoc     = "../../docs/reference/reason-codes.md"
+	detectorsDoc = "../../docs/evidence-format.md"
+)
 
 // TestDocumentedCodes keeps the list of problem codes and detectors complete.
 func TestDocumentedCodes(t *testing.T) {
 	doc, err := os.ReadFile(codesDoc)
+	evidencetest.Must(t, err)
+	detectors, err := os.ReadFile(detectorsDoc)
 	evidencetest.Must(t, err)
 	report, err := os.ReadFile("report.go")
 	evidencetest.Must(t, err)
@@ -26,8 +32,8 @@ func TestDocumentedCodes(t *testing.T) {
 		}
 	}
 	for _, name := range append(redact.Detectors(), redact.ClassDetectors()...) {
-		if !strings.Contains(string(doc), "`"+name+"`") {
-			t.Errorf("%s does not explain detector %s", codesDoc, name)
+		if !strings.Contains(string(detectors), "`"+name+"`") {
+			t.Errorf("%s does not explain detector %s", detectorsDoc, name)
 		}
 	}
 }

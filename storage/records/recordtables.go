@@ -13,6 +13,7 @@ type decisionRow struct {
 	EventID             string     `ch:"event_id"`
 	Protocol            string     `ch:"protocol"`
 	Source              string     `ch:"source"`
+	Gateway             string     `ch:"gateway"`
 	Agent               string     `ch:"agent"`
 	ToolCallID          string     `ch:"tool_call_id"`
 	Occurrence          uint32     `ch:"occurrence"`
@@ -59,7 +60,7 @@ type decisionRow struct {
 var decisionTable = recordTable[decisionRow, events.Decision]{
 	name: "decisions",
 	columns: []string{
-		"decision_id", "event_id", "protocol", "source", "agent", "tool_call_id", "occurrence", "tool", "action", "resource_kind",
+		"decision_id", "event_id", "protocol", "source", "gateway", "agent", "tool_call_id", "occurrence", "tool", "action", "resource_kind",
 		"args_digest", "request_digest", "verdict", "native_verdict",
 		"reasons.evaluator", "reasons.code", "reasons.path", "reasons.policy", "policy_name", "policy_revision", "policy_digest",
 		"mandate_id", "mandate_hash", "approval_workflow_id", "approval_status", "approval_action_id", "approval_requested_at",
@@ -73,7 +74,7 @@ var decisionTable = recordTable[decisionRow, events.Decision]{
 
 func (r decisionRow) toDecision() events.Decision {
 	d := events.Decision{
-		DecisionID: r.DecisionID, EventID: r.EventID, Tenant: r.Tenant, Protocol: r.Protocol, Source: r.Source, Agent: r.Agent,
+		DecisionID: r.DecisionID, EventID: r.EventID, Tenant: r.Tenant, Protocol: r.Protocol, Source: r.Source, Gateway: r.Gateway, Agent: r.Agent,
 		Session: r.Session, ToolCallID: r.ToolCallID, Occurrence: int(r.Occurrence), Tool: r.Tool, Action: r.Action,
 		ResourceKind: r.ResourceKind, ArgsDigest: r.ArgsDigest, RequestDigest: r.RequestDigest,
 		Verdict: events.Verdict(r.Verdict), NativeVerdict: r.NativeVerdict,

@@ -131,6 +131,7 @@ func everything(text string) *Registry {
 	}, now.Add(-time.Second))
 	u.Checkpoint(102)
 	u.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 102, time.Time{}, nil })
+	r.Gateway().Answered("admit", 200)
 	return r
 }
 

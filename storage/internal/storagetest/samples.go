@@ -12,7 +12,7 @@ func Moment(n int) events.Time { return events.At(Time.Add(time.Duration(n) * ti
 // The full records have every field set; Tenant and Session are those of Row.
 var (
 	FullDecision = events.Decision{
-		DecisionID: "0199-d", EventID: "e1", Tenant: "acme", Protocol: "agenthook", Source: "rt1", Agent: "agent é", Session: "s1",
+		DecisionID: "0199-d", EventID: "e1", Tenant: "acme", Protocol: "agenthook", Source: "rt1", Gateway: "gw1", Agent: "agent é", Session: "s1",
 		ToolCallID: "tc-full", Occurrence: 2, Tool: "bash", Action: "execute", ResourceKind: "shell", ArgsDigest: "hmac-sha256:aa",
 		RequestDigest: "hmac-sha256:bb", Verdict: events.Ask, NativeVerdict: "ask",
 		Reasons: []events.Reason{

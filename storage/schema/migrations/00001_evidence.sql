@@ -130,6 +130,7 @@ CREATE TABLE IF NOT EXISTS decisions
     event_id               String CODEC(ZSTD),
     protocol               LowCardinality(String),
     source                 LowCardinality(String),
+    gateway                LowCardinality(String),
     agent                  String CODEC(ZSTD),
     tool_call_id           String CODEC(ZSTD),
     occurrence             UInt32,
@@ -191,6 +192,7 @@ SELECT
     tupleElement(r, 'event_id') AS event_id,
     tupleElement(r, 'protocol') AS protocol,
     tupleElement(r, 'source') AS source,
+    tupleElement(r, 'gateway') AS gateway,
     tupleElement(r, 'agent') AS agent,
     tupleElement(r, 'tool_call_id') AS tool_call_id,
     tupleElement(r, 'occurrence') AS occurrence,
@@ -236,7 +238,7 @@ SELECT
 FROM
 (
     SELECT tenant, session, shard, seq, broker_time, JSONExtract(record, 'body', 'Tuple(
-        decision_id String, event_id String, protocol String, source String, agent String, tool_call_id String,
+        decision_id String, event_id String, protocol String, source String, gateway String, agent String, tool_call_id String,
         occurrence UInt32, tool String, action String, resource_kind String, args_digest String,
         request_digest String, verdict String, native_verdict String,
         reasons Array(Tuple(evaluator String, code String, path String, policy String, action String, would String)),

@@ -52,7 +52,10 @@ var codeGroups = []struct {
 	}},
 	{"Linting policies", []codeGroup{{"admission/policy", "Findings of policy lint", []string{"Lint"}}}},
 	{"Following", []codeGroup{{"events", "Pages of outputs", []string{"Follow"}}}},
-	{"Evidence", []codeGroup{{"evidence", "Findings of verify, and reasons of records without a body", codePrefixes}}},
+	{"Evidence", []codeGroup{
+		{"evidence/verify", "Findings of verify", codePrefixes},
+		{"evidence/build", "Reasons of records without a body", codePrefixes},
+	}},
 }
 
 func reasonCodes(root string, p *text) error {
