@@ -14,7 +14,7 @@ VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -X github.com/countersign-dev/countersign/internal/buildinfo.version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: cluster proofs soak redaction-oracle help docs build demo up test test-short check race cover vuln lint bench bench-audit fuzz chaos engine check-tools clean
+.PHONY: cluster soak redaction-oracle help docs build demo up test test-short check race cover vuln lint bench bench-audit fuzz chaos engine check-tools clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ check-tools:
 	@[ "$$(uname -s)/$$(uname -m)" = Linux/x86_64 ] || [ -n "$$COUNTERSIGN_CLICKHOUSE" ] || command -v clickhouse >/dev/null || \
 	  { echo "the embedded ClickHouse engine runs on Linux x86-64 only: install clickhouse, or set COUNTERSIGN_CLICKHOUSE to the DSN of a server of yours" >&2; exit 1; }
 
-build: check-tools ## bin/countersign, the three service binaries and countersign-bench (no C compiler needed)
+build: check-tools ## bin/countersign, the service binaries and countersign-bench (no C compiler needed)
 	@[ -d "$$(go env GOMODCACHE)/cache/download" ] || echo "downloading Go modules (first build on this machine) ..."
 	@for c in $(CMDS); do go build -ldflags "$(LDFLAGS)" -o $(BIN)/$$c ./cmd/$$c || exit 1; done
 
@@ -34,7 +34,7 @@ engine: build ## fetch and check the ClickHouse engine (178 MB, once; kept in th
 demo: engine ## the main job on sample input, start to finish
 	@$(BIN)/countersign demo
 
-up: engine ## start NATS, ClickHouse and the three services on this machine
+up: engine ## start NATS, ClickHouse, the three services and the gateway on this machine
 	@$(BIN)/countersign up
 
 # Packages are tested two at a time in this order: the longest one begins first.
@@ -102,9 +102,6 @@ cluster: ## three servers of a cluster on loopback: stop them and fill a disk, f
 
 chaos: engine ## break everything at random moments, for longer than CI does (an hour or so)
 	@COUNTERSIGN_CHAOS=long go test -count=1 -p 1 -timeout 180m -run Chaos -v ./internal/service/correlator ./test
-
-proofs: engine ## each proved answer against all damage to tables, not only against what it would show
-	@COUNTERSIGN_PROOFS=long go test -count=1 -timeout 40m -run TestIndexesAreNotBelieved ./test
 
 clean: ## remove what was built
 	@rm -rf $(BIN)

@@ -17,7 +17,7 @@ const (
 	maxNamedDecisions  = 65_536 // decisions that events name and that are not on the log yet
 )
 
-// flaggedRequest is a request whose verdict is awaited.
+// flaggedRequest is a request with a verdict that is awaited.
 type flaggedRequest struct {
 	flags fact.RequestFlags
 	seq   uint64
@@ -136,7 +136,7 @@ func receiptHolder(k fact.SessionKey, s fact.CallKey) fact.Sum {
 	return fact.SumOf(k.Source, k.Session, s.Id, s.Tool)
 }
 
-// receipts are the decisions whose receipts allow a call, and the call that each receipt
+// receipts are the decisions with receipts that allow a call, and the call that each receipt
 // was made for. A receipt allows one execution.
 type receipts struct {
 	opts     *engineOptions `snapshot:"-"` // given anew
@@ -419,7 +419,7 @@ const (
 	maxHandedOver = 16
 )
 
-// handedOverAgent is an agent whose handoff was accepted. It must not act in the session
+// handedOverAgent is an agent after its handoff was accepted. It must not act in the session
 // from there on, until another agent hands back to it.
 //
 // What counts is the signed decision on a proposal of a handoff (protocolRow.isHandoffTo;

@@ -25,8 +25,8 @@ const (
 )
 
 // call is one occurrence of a tool call: what is looked at of every one that is
-// remembered, and its details, which are packed while nobody asks about a call
-// that is over. Whoever comes by a call that may be over has to unfold it.
+// remembered, and its details, which are packed while no message asks about a call
+// that is over. A caller that finds a call that may be over has to unfold it.
 type call struct {
 	session          *session
 	group            *callGroup
@@ -331,7 +331,7 @@ func (x *details) recordConfirmation(f *fact.Fact) {
 }
 
 // callView is a call as it was when it was emitted: what its record is made of, once
-// somebody encodes it. It is never changed after it was made.
+// the caller encodes it. It is never changed after it was made.
 type callView struct {
 	publicDetails // of its own
 	timelineRoom  [typicalSteps]timelineEntry
@@ -385,7 +385,7 @@ func (l *callViewPool) next() *callView {
 	return one
 }
 
-// ReleaseOutput takes back what an output was to be encoded from, for outputs to come. Who
+// ReleaseOutput takes back what an output was to be encoded from, for outputs to come. A caller that
 // does so spares the garbage collector most of its work. The output is encoded or
 // will never be, and so is every copy of it; what was encoded stays good.
 func (c *Correlator) ReleaseOutput(o *Output) {
@@ -640,7 +640,7 @@ const (
 	stepCompleted
 	stepClosed
 	stepTraced // a trace event
-	stepAsked  // somebody has to agree
+	stepAsked  // a reviewer has to agree
 	stepApproved
 	stepRefused
 	stepCancelled

@@ -21,7 +21,7 @@ type calls struct {
 	denials       *tables.LRU[fact.Sum, *denial]     // of calls that are forgotten
 	lastCallOrder uint64                             // calls opened so far
 	counts        callCounts
-	dirtyCalls    []*call       `snapshot:"-"` // calls that may be over and whose details are not compacted
+	dirtyCalls    []*call       `snapshot:"-"` // calls that may be over and have details that are not compacted
 	freeLists     callFreeLists `snapshot:"-"`
 
 	// A restored snapshot reads the sessions before these parts, which refer to their calls.
@@ -33,7 +33,7 @@ type calls struct {
 type callCounts struct {
 	open      int // open calls
 	calls     int // open calls and remembered ones
-	ids       int // tool call ids whose occurrences are counted
+	ids       int // tool call ids with counted occurrences
 	argsBytes int // bytes of arguments and differences
 }
 
@@ -443,8 +443,8 @@ func (c *call) mayEndBy(f *fact.Fact) bool {
 	return c.tool == f.Tool && f.Tool != "" && (f.CallKey.Id == "" || c.group.key.Id == "")
 }
 
-// correlated finds the call that the correlation id of a completion names: one whose
-// announcement has the same, or whose event it is. Of an id that several open calls
+// correlated finds the call that the correlation id of a completion names: its
+// announcement has the same id, or is the event so named. Of an id that several open calls
 // have, the oldest is meant. A call that was closed without an end is meant if its
 // event is named, or if every open call has another correlation id.
 func (s *session) correlated(f *fact.Fact) *call {
@@ -493,7 +493,7 @@ func matchInGroup(sl *callGroup, f *fact.Fact) *call {
 }
 
 // preferDeniedCall names the execution of a denied call as what it is: it must not
-// hide behind an opened call of the same id whose arguments are others.
+// hide behind an opened call of the same id with other arguments.
 func preferDeniedCall(armed *call, sl *callGroup, f *fact.Fact) *call {
 	if f.Effect == fact.NoEffect || armed.compareFact(f) != fact.ArgsDifferent {
 		return armed
@@ -572,7 +572,7 @@ func (x *details) isOtherView(f *fact.Fact) bool {
 	return f.Kind == fact.KindPre && f.CallKey.Id != "" && x.hasPre && !x.announcedIn.has(f.Protocol)
 }
 
-// findRepeatedCompletion gives the call whose completion is said again by one for which
+// findRepeatedCompletion gives the call with a completion that is said again by one for which
 // nothing is left: another content under the same event id, which is a finding
 // already, or the other protocol's view of the same completion.
 func (s *session) findRepeatedCompletion(f *fact.Fact) *call {

@@ -292,7 +292,7 @@ func splitLines(b []byte) []json.RawMessage {
 }
 
 // splitValues reads the elements of an array, or a sequence of values. Duplicate
-// keys are left for the one who reads the event.
+// keys are left for the reader of the event.
 func splitValues(b []byte, array bool) ([]json.RawMessage, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if array {

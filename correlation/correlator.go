@@ -78,8 +78,8 @@ func New(o Options) *Correlator {
 }
 
 // Apply takes the next message of the log and gives what is to be emitted for
-// it, in order. Messages must come in the order of their sequence; one whose
-// sequence is not above the last one's was applied before and gives nothing.
+// it, in order. Messages must come in the order of their sequence; one with a
+// sequence not above the last one's was applied before and gives nothing.
 //
 // Events, requests, decisions, approvals and control records are input. The
 // correlator's own records (calls, findings, cursor) are not: they neither
@@ -163,8 +163,8 @@ func (c *Correlator) Prefetch(inputs []fact.Input) {
 
 // NextDeadline is when time alone may bring about a finding: the next open call
 // counts as abandoned, or a session or a request for a subscription has been left
-// alone for so long. It happens with the first input message whose broker time is
-// not before it; on an idle shard somebody must write a tick then. A long idleness is
+// alone for so long. It happens with the first input message with a broker time that is
+// not before it; on an idle shard the caller must write a tick then. A long idleness is
 // made of several such times. Compare it with Stats().LogTime, not with the time of
 // the last message: some messages let no time pass.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
@@ -203,8 +203,8 @@ func (c *Correlator) addKey(kid string, pub ed25519.PublicKey) {
 	c.sharedKeys.Store(&shared)
 }
 
-// OldestUndecided is when the oldest open call became known that nobody has
-// decided yet: it has no verdict, or one that waits for somebody. It looks at
+// OldestUndecided is when the oldest open call became known that is not
+// decided yet: it has no verdict, or one that waits for a person. It looks at
 // every open call, so it is not for every message.
 func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
 	for open := range c.engine.timers.openCalls() {
@@ -243,8 +243,8 @@ const (
 	DefaultClockSkew = time.Second
 	// DefaultMaxSessions bounds the sessions that are remembered; one is closed and
 	// forgotten for a new one: of the tenant that has most, and of its publisher that
-	// has most, the least recently active one. The sessions whose calls are open and
-	// the sessions whose order is followed (about 1 KB each, and what they remember)
+	// has most, the least recently active one. The sessions with open calls and
+	// the sessions that are followed in their order (about 1 KB each, and what they remember)
 	// are counted apart.
 	DefaultMaxSessions = 65_536
 	// DefaultMaxCalls bounds the calls of all sessions together, open ones and
@@ -252,8 +252,8 @@ const (
 	// included); beyond it a session is closed and forgotten in the same way, of those
 	// that have most calls.
 	DefaultMaxCalls = 262_144
-	// DefaultMaxIDs bounds the tool call ids of all sessions together whose
-	// occurrences are counted (about 150 B each), in the same way.
+	// DefaultMaxIDs bounds the tool call ids of all sessions together with
+	// counted occurrences (about 150 B each), in the same way.
 	DefaultMaxIDs = 1 << 20
 	// DefaultMaxOpenPerSession bounds the open calls of one session; beyond it
 	// the oldest one is abandoned.
@@ -261,11 +261,11 @@ const (
 	// DefaultMaxClosedPerSession is how many closed calls of a session are
 	// remembered, for late events.
 	DefaultMaxClosedPerSession = 256
-	// DefaultMaxIDsPerSession bounds the tool call ids of a session whose
-	// occurrences are counted. Ids that come after it was reached start above the
+	// DefaultMaxIDsPerSession bounds the tool call ids of a session with
+	// counted occurrences. Ids that come after it was reached start above the
 	// highest count that was forgotten, so that no two calls share a call_id.
 	DefaultMaxIDsPerSession = 8192
-	// DefaultMaxSources bounds the publishers whose event ids are remembered.
+	// DefaultMaxSources bounds the publishers with remembered event ids.
 	DefaultMaxSources = 1024
 	// DefaultMaxEventsPerSource is how many event ids of every publisher are
 	// remembered at least to tell duplicates from conflicts, and twice as many of
@@ -291,10 +291,10 @@ const (
 	maxCallEvents    = 16       // event ids kept for one call; the first stay
 	maxOpenPerID     = 64       // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
 	maxVariants      = 8        // contents told apart under one event id
-	maxTombstones    = 262_144  // forgotten sessions whose highest occurrence is remembered, and whether they had ended
+	maxTombstones    = 262_144  // forgotten sessions: their highest occurrence, and whether they had ended
 	findingsPerEvent = 2        // of which it is remembered that they were emitted: see DefaultMaxEventsPerSource
 	maxStoredItems   = 1 << 19  // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten of the tenant and publisher that have most
-	maxApprovals     = 65_536   // approval workflows whose status is remembered, and what they were opened for (about 300 B each)
+	maxApprovals     = 65_536   // approval workflows: their status, and what they were opened for (about 300 B each)
 	maxWaitingCalls  = 16       // calls that are remembered to wait for one workflow; the first stay
 	maxRetryChain    = 8        // retries that are followed back
 	maxApprovalWait  = 30 * 24 * time.Hour
@@ -303,7 +303,7 @@ const (
 // Options configure a Correlator. The zero value of each field means its
 // default.
 type Options struct {
-	// Shard is the shard whose control records count; empty accepts any.
+	// Shard is the shard of the control records that count; empty accepts any.
 	Shard string
 	Space subject.Space
 
@@ -362,7 +362,7 @@ type Mode int
 const (
 	ModeWarn    Mode = iota // they are emitted
 	ModeOff                 // they are not
-	ModeEnforce             // they are emitted and marked, for whoever acts on them
+	ModeEnforce             // they are emitted and marked, for the programs that act on them
 )
 
 func (o Options) withDefaults() Options {
@@ -400,16 +400,16 @@ type Stats struct {
 	Findings        uint64
 	Records         uint64 // call records emitted
 	Sessions        int
-	TrackedSessions int // sessions whose order is followed
+	TrackedSessions int // sessions that are followed in their order
 	Sources         int
 	Open            int // open calls
 	Calls           int // open calls and remembered ones
-	IDs             int // tool call ids whose occurrences are counted
+	IDs             int // tool call ids with counted occurrences
 	ArgsBytes       int
 	Evicted         uint64 // sessions forgotten to make room
 }
 
-// reportBadSubject reports a message whose subject is none of ours.
+// reportBadSubject reports a message with a subject that is none of ours.
 func (c *Correlator) reportBadSubject(m events.LogMessage) {
 	f := fact.Unread(m, subject.Parsed{})
 	prefix, classes := strings.TrimSuffix(c.space.All(subject.Events), ".>"), ""

@@ -232,7 +232,7 @@ func (e *engine) advanceTimers(t time.Time) {
 	e.negotiations.ExpireNegotiations()
 }
 
-// expireCallDeadlines abandons the calls whose deadlines have come.
+// expireCallDeadlines abandons the calls with deadlines that have come.
 func (e *engine) expireCallDeadlines() {
 	for {
 		c, due := e.timers.popDueCall()
@@ -291,7 +291,7 @@ func (t *timers) anyDue() bool { return !t.Now().Before(t.nextTimer) }
 // wakeAt notes that a timer may fire at a time.
 func (t *timers) wakeAt(at time.Time) { t.nextTimer = earlierTime(t.nextTimer, at) }
 
-// popDueCall gives the next call whose deadline has come. When there is none, the next
+// popDueCall gives the next call with a deadline that has come. When there is none, the next
 // timer is set to the deadline after it.
 func (t *timers) popDueCall() (*call, bool) {
 	if c, due := t.callDeadlines.popDue(t.Now()); due {

@@ -281,7 +281,7 @@ func (e *engine) completeInOtherProtocol(c *call, f *fact.Fact) {
 	e.findings.emitCall(c)
 }
 
-// decidedAncestor is the call in a chain of retries whose verdict stands: no number of
+// decidedAncestor is the call in a chain of retries with the verdict that stands: no number of
 // retries takes it out of reach.
 func (c *call) decidedAncestor() *call {
 	for c.directVerdict().verdict == "" && c.retriedCall != nil {
@@ -390,7 +390,7 @@ func (c *call) completionFact() *fact.Fact {
 	return f
 }
 
-// attachLateAnnouncement takes the announcement of a call whose end is known. What it adds
+// attachLateAnnouncement takes the announcement of a call with a known end. What it adds
 // to what is known counts: the arguments, and what it says of the verdict.
 func (e *engine) attachLateAnnouncement(c *call, f *fact.Fact) {
 	end, before := c.completionFact(), c.effectiveVerdict()

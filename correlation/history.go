@@ -82,7 +82,7 @@ func (h *history) ensureSource(k fact.SourceKey) *sourceState {
 	return h.ensureSourceHashed(k, k.Hash())
 }
 
-// ensureSourceHashed is ensureSource for a key whose hash is known.
+// ensureSourceHashed is ensureSource for a key with a known hash.
 func (h *history) ensureSourceHashed(k fact.SourceKey, hash uint32) *sourceState {
 	if s, ok := h.sources.GetHashed(k, hash); ok {
 		return s
@@ -247,14 +247,14 @@ func newLineage() *lineage {
 	return &lineage{parentLinks: tables.NewFIFO[fact.SessionKey, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
 }
 
-// maxParentLinks bounds the sessions whose parent is known. Four times as many events,
+// maxParentLinks bounds the sessions with a known parent. Four times as many events,
 // calls and traces are known by their session (about 250 B each).
 const maxParentLinks = 16_384
 
 // maxAncestors is how far up a session's ancestors are looked through.
 const maxAncestors = 32
 
-// sessionRegister is what lineage asks and tells the sessions whose calls are known.
+// sessionRegister is what lineage asks and tells the sessions with known calls.
 type sessionRegister interface {
 	// hasSession reports whether calls of a session are known. hash is that of the key.
 	hasSession(key fact.SessionKey, hash uint32) bool
@@ -452,7 +452,7 @@ func (x *lineage) recordSpanTarget(c *call, f *fact.Fact) {
 
 func (k linkKey) Hash() uint32 { return linkKeyHash(fact.TextHash(k.tenant), k.target) }
 
-// linkKeyHash is the hash of a linkKey whose tenant's hash is known.
+// linkKeyHash is the hash of a linkKey with a known hash of the tenant.
 func linkKeyHash(tenant uint64, mark fact.Sum) uint32 {
 	return fact.MixHash(tenant, uint64(mark.Hash()))
 }

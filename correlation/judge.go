@@ -422,7 +422,7 @@ func (j *judge) compareCallInput(c *call, f *fact.Fact, st effectiveVerdict) {
 	}
 }
 
-// inconclusiveReason says why nobody can tell whether what ran is what was
+// inconclusiveReason says why the correlator cannot tell whether what ran is what was
 // admitted.
 func (x *details) inconclusiveReason(f *fact.Fact, st effectiveVerdict) string {
 	switch {

@@ -59,7 +59,7 @@ type protocolRow struct {
 // callTraits are how a protocol's calls differ.
 type callTraits struct {
 	requestAnnounces  bool // a request is an event of the session, which announces the call
-	mustBeAnswered    bool // an execution whose request has no verdict breaks a check
+	mustBeAnswered    bool // an execution breaks a check if its request has no verdict
 	rulesApprovals    bool // it says how an approved call comes back, and what its execution names
 	rulesEnds         bool // the end of a call must carry the id of its beginning
 	onceUnderID       bool // an id belongs to one invocation of a session; else it may come again when its call is over

@@ -394,7 +394,7 @@ type trackers struct {
 	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
 	storedItems     int // of all sessions; at most the next
 	storedItemLimit int
-	runningSessions map[fact.SourceKey]int // sessions whose start is on the log, and their end is not
+	runningSessions map[fact.SourceKey]int // sessions with their start on the log, and not their end
 }
 
 func newTrackers(t *timers, fs *findings) *trackers {

@@ -41,7 +41,7 @@ func (c *Correlator) Snapshot() []byte {
 	return b
 }
 
-// SnapshotUnlessStopped is Snapshot for somebody who may have to do something else
+// SnapshotUnlessStopped is Snapshot for a caller that may have to do something else
 // meanwhile: stop, which may be nil, is asked every few milliseconds, and once it
 // says yes there is none, which whole tells. The Correlator is the same either way.
 func (c *Correlator) SnapshotUnlessStopped(stop func() bool) (b []byte, whole bool) {
@@ -55,7 +55,7 @@ func (c *Correlator) SnapshotUnlessStopped(stop func() bool) (b []byte, whole bo
 }
 
 // What a call, a session and an event usually take in a snapshot, in bytes, with all
-// that is remembered of each. Too much costs nothing, for memory that nobody touches
+// that is remembered of each. Too much costs nothing, for memory that is not touched
 // is none; too little has all of the snapshot copied when it is nearly done.
 const (
 	callSize    = 768
@@ -136,8 +136,8 @@ func (d *deadlines) Unpack(form any) { *d = *form.(*[]deadline) }
 
 // A call that is over is remembered for what may come late, and usually nothing
 // does. Its details are compacted into one text then, about a fifth of their size
-// and nothing for the garbage collector to look into, and expanded when somebody
-// asks. What is kept of them beside that, the summary, tells most of those who
+// and nothing for the garbage collector to look into, and expanded when a message
+// asks. What is kept of them beside that, the summary, tells most messages that
 // ask that the call is not the one they look for.
 
 // callSummary is what a compacted call can be asked without expanding it. What it says of
@@ -271,7 +271,7 @@ func (cs *calls) allocDetails() *details {
 	return d
 }
 
-// releaseDetails takes the memory of details. Nobody else may refer to it.
+// releaseDetails takes the memory of details. The caller must hold the only reference.
 func (s *callFreeLists) releaseDetails(d *details) {
 	if len(s.details) >= maxFreeDetails {
 		return

@@ -1,65 +1,25 @@
 package evidence_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"path/filepath"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/events/protocol/protocoltest"
 	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/evidence/toyprotocol"
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
-// genericFolders are the folders whose code names no protocol. The table is the package
-// evidence/internal/protocol.
-var genericFolders = []string{".", "build", "internal/canonical", "internal/names", "internal/redact", "internal/scope", "internal/view", "redaction", "retention", "tree", "verify"}
+// protocolTables are the files that may name protocols, and why.
+var protocolTables = map[string]string{
+	"internal/protocol/rows.go": "the table", "internal/protocol/aana.go": "a row's functions", "internal/protocol/aump.go": "a row's functions",
+	"internal/evidencetest/examplelog.go": "events of tests", "internal/evidencetest/fixture.go": "events of tests",
+}
 
-// TestGenericCodeNamesNoProtocol: no import, identifier or token in the generic code of
-// evidence names a protocol. Generic code asks the row.
+// TestGenericCodeNamesNoProtocol: the code of evidence asks the row of a protocol.
 func TestGenericCodeNamesNoProtocol(t *testing.T) {
-	name := regexp.MustCompile(`(?i:agent_?hook|aaep|aump|aioc|aana)|^Proto[A-Z]|^proto[A-Z]`)
-	read := 0
-	for _, folder := range genericFolders {
-		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
-		evidencetest.Must(t, err)
-		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			read++
-			tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-			evidencetest.Must(t, err)
-			ast.Inspect(tree, func(n ast.Node) bool {
-				what := ""
-				switch x := n.(type) {
-				case *ast.ImportSpec:
-					what = x.Path.Value
-				case *ast.Ident:
-					what = x.Name
-				case *ast.BasicLit:
-					// "tool" and "handoff" are words of many documents, too.
-					if text, err := strconv.Unquote(x.Value); err == nil && text != subject.ProtoTool && text != subject.ProtoHandoff && slices.Contains(subject.Protocols, text) {
-						t.Errorf("%s names a protocol: %s; ask its row in evidence/internal/protocol", file, x.Value)
-					}
-				}
-				if name.MatchString(what) {
-					t.Errorf("%s names a protocol: %s; ask its row in evidence/internal/protocol", file, what)
-				}
-				return true
-			})
-		}
-	}
-	if read < 60 {
-		t.Fatalf("only %d generic files were read", read)
-	}
+	protocoltest.GenericCode(t, ".", protocolTables, 60)
 }
 
 // TestToyProtocolInEvidence: one row is enough for records of a protocol to be built, redacted

@@ -2,9 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,10 +12,6 @@ import (
 // looked up in, and to the columns beside a record's text, a command that proves
 // its answer fails or gives the answer that it gave before, and one that does not
 // says so.
-//
-// A command of startsEngine costs two seconds of processor time. By default such a command is run
-// against the damage that its unproved answer would show; COUNTERSIGN_PROOFS=long (make proofs)
-// runs each against all damage. The other commands always are.
 func TestIndexesAreNotBelieved(t *testing.T) {
 	s := smallSystem(t)
 	db := s.owner(t)
@@ -33,9 +27,6 @@ func TestIndexesAreNotBelieved(t *testing.T) {
 		{"audit", "ask", "despite-no", "--json", "--proved"},
 		{"replay", "--session", sess, "--from", "clickhouse", "--json"},
 	}
-	startsEngine := []string{"session", "findings", "calls", "audit", "replay"}
-	all := startsEngine
-	long := os.Getenv("COUNTERSIGN_PROOFS") == "long"
 	// What a command gives of the system as it is. The tree grows meanwhile: ticks.
 	truth := func(args []string, r result) string {
 		if args[0] == "verify" || args[0] == "export" || args[0] == "replay" {
@@ -75,26 +66,25 @@ func TestIndexesAreNotBelieved(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct {
-		name  string
-		aimed []string // those of startsEngine whose unproved answer shows it
-		do    []string
+		name string
+		do   []string
 	}{
-		{"the end of the chain deleted", []string{"session", "replay"}, []string{fmt.Sprintf("ALTER TABLE evidence_chain DELETE%s AND seq >= %d", mine, finding)}},
-		{"the whole chain deleted", []string{"session"}, []string{"ALTER TABLE evidence_chain DELETE" + mine}},
-		{"the chain of another session", []string{"session", "replay"}, append(move("evidence_chain", "small-x"), "INSERT INTO evidence_chain SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('"+sess+"' AS session) FROM (SELECT * FROM evidence_chain WHERE session = 'small-2')")},
-		{"findings deleted", []string{"findings", "session"}, []string{"ALTER TABLE findings DELETE" + mine}},
-		{"findings taken back", []string{"findings", "audit"}, []string{"INSERT INTO findings SETTINGS insert_deduplicate = 0 SELECT * REPLACE (finding_id AS withdraws, concat(finding_id, 'x') AS finding_id) FROM findings" + mine}},
-		{"findings of less weight", []string{"findings", "session"}, []string{"ALTER TABLE findings UPDATE severity = 'low', rule = 'another' WHERE 1"}},
-		{"calls deleted", []string{"calls", "audit"}, []string{"ALTER TABLE calls DELETE" + mine}},
-		{"calls with another verdict", []string{"calls", "audit"}, []string{"ALTER TABLE calls UPDATE verdict = 'allow' WHERE 1"}},
-		{"calls of another session", []string{"calls", "session"}, move("calls", "small-2")},
-		{"decisions changed", []string{"audit", "session"}, []string{"ALTER TABLE decisions UPDATE verdict = 'allow' WHERE 1"}},
-		{"changes deleted", []string{"session", "audit"}, []string{"TRUNCATE TABLE changes"}},
-		{"a session's column in the evidence", all, []string{"ALTER TABLE evidence UPDATE session = 'small-x'" + last, "ALTER TABLE evidence_chain DELETE" + last}},
-		{"a tenant's column in the evidence", all, []string{"ALTER TABLE evidence UPDATE tenant = 'x'" + last, "ALTER TABLE evidence_chain DELETE" + last}},
-		{"a kind in the evidence", []string{"findings", "replay"}, []string{"ALTER TABLE evidence UPDATE kind = 'event'" + last}},
-		{"the last record deleted", all, []string{"ALTER TABLE evidence DELETE" + last, "ALTER TABLE evidence_chain DELETE" + last}},
-		{"the last text deleted", []string{"calls", "replay"}, []string{"ALTER TABLE evidence UPDATE record = '', expiry = 3, session = 'small-x'" + last, "ALTER TABLE evidence_chain DELETE" + last}},
+		{"the end of the chain deleted", []string{fmt.Sprintf("ALTER TABLE evidence_chain DELETE%s AND seq >= %d", mine, finding)}},
+		{"the whole chain deleted", []string{"ALTER TABLE evidence_chain DELETE" + mine}},
+		{"the chain of another session", append(move("evidence_chain", "small-x"), "INSERT INTO evidence_chain SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('"+sess+"' AS session) FROM (SELECT * FROM evidence_chain WHERE session = 'small-2')")},
+		{"findings deleted", []string{"ALTER TABLE findings DELETE" + mine}},
+		{"findings taken back", []string{"INSERT INTO findings SETTINGS insert_deduplicate = 0 SELECT * REPLACE (finding_id AS withdraws, concat(finding_id, 'x') AS finding_id) FROM findings" + mine}},
+		{"findings of less weight", []string{"ALTER TABLE findings UPDATE severity = 'low', rule = 'another' WHERE 1"}},
+		{"calls deleted", []string{"ALTER TABLE calls DELETE" + mine}},
+		{"calls with another verdict", []string{"ALTER TABLE calls UPDATE verdict = 'allow' WHERE 1"}},
+		{"calls of another session", move("calls", "small-2")},
+		{"decisions changed", []string{"ALTER TABLE decisions UPDATE verdict = 'allow' WHERE 1"}},
+		{"changes deleted", []string{"TRUNCATE TABLE changes"}},
+		{"a session's column in the evidence", []string{"ALTER TABLE evidence UPDATE session = 'small-x'" + last, "ALTER TABLE evidence_chain DELETE" + last}},
+		{"a tenant's column in the evidence", []string{"ALTER TABLE evidence UPDATE tenant = 'x'" + last, "ALTER TABLE evidence_chain DELETE" + last}},
+		{"a kind in the evidence", []string{"ALTER TABLE evidence UPDATE kind = 'event'" + last}},
+		{"the last record deleted", []string{"ALTER TABLE evidence DELETE" + last, "ALTER TABLE evidence_chain DELETE" + last}},
+		{"the last text deleted", []string{"ALTER TABLE evidence UPDATE record = '', expiry = 3, session = 'small-x'" + last, "ALTER TABLE evidence_chain DELETE" + last}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, statement := range tc.do {
@@ -103,19 +93,16 @@ func TestIndexesAreNotBelieved(t *testing.T) {
 			if rep, r := s.report(t); rep.OK || r.code == 0 {
 				t.Errorf("verify says that it holds: %s", r.out)
 			}
-			var running sync.WaitGroup
+			var all sync.WaitGroup
 			for _, args := range proved {
-				if !long && slices.Contains(startsEngine, args[0]) && !slices.Contains(tc.aimed, args[0]) {
-					continue
-				}
-				running.Go(func() {
+				all.Go(func() {
 					r := s.run(t, args...)
 					if got := truth(args, r); r.code == 0 && got != want[args[0]] {
 						t.Errorf("%v proves an answer that is another than before:\n%s\n%s", args, got, want[args[0]])
 					}
 				})
 			}
-			running.Wait()
+			all.Wait()
 			restore()
 		})
 	}

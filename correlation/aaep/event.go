@@ -95,7 +95,7 @@ func (e *Event) Token() string {
 	return ""
 }
 
-// Subscription is whose answer a reply is, "" for other events.
+// Subscription is the subscription that a reply answers for, "" for other events.
 func (e *Event) Subscription() string {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:

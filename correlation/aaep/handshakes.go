@@ -11,7 +11,7 @@ import (
 // change later. Publishers need not publish it; what is published is held against
 // chapter 5 (package correlation/aaep).
 
-// maxNegotiations bounds the publishers whose subscriptions are followed (at most
+// maxNegotiations bounds the publishers with subscriptions that are followed (at most
 // about 150 KB each, usually under 1 KB); the least recently active are forgotten.
 const maxNegotiations = 1024
 

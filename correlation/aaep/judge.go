@@ -9,7 +9,7 @@ import (
 
 // judgeInvocation holds an invocation against what the user was asked (AAEP 4.3.1, 6.1).
 //
-// A question names no call. It belongs to the one whose id it carries (see
+// A question names no call. It belongs to the one with the id that it carries (see
 // Prefix, or extra_context.tool_call_id); otherwise the latest accepted question
 // that no invocation has used yet is the one that the next grave invocation
 // uses, one each. A harmless invocation uses only what asks about something
@@ -65,7 +65,7 @@ func (q *questions) findForUse(i *invocation) (a *userQuestion, explicit bool, c
 }
 
 // coversInvocation tells whether a question stands behind an invocation: it was accepted,
-// or took its default where that is enough, and was not used yet. Nobody accepts
+// or took its default where that is enough, and was not used yet. A user does not accept
 // something grave by a yes to something harmless, unless the question says that it
 // is about this call.
 func (a *userQuestion) coversInvocation(i *invocation) bool {
@@ -134,7 +134,7 @@ func (a *userQuestion) reportAgainst(r *reports, e *Event, i *invocation) {
 		b.Call = i.id
 		return b
 	}
-	// What that breaks is said already; this is the same for whoever looks at replies.
+	// What that breaks is said already; this is the same for a reader that looks at replies.
 	ignored := func(what string) { asHint(say("AAEP-C-114", what)) }
 	early := func(what string) {
 		a.actedOnEarly = true

@@ -19,7 +19,7 @@ import (
 type Negotiations struct {
 	openRequests     []*subscriptionRequest // what has no answer, the oldest first
 	hasAnswers       bool                   // an answer was published
-	ambiguousOpen    bool                   // of those that are open, some was answered, and nobody knows which
+	ambiguousOpen    bool                   // of those that are open, some was answered, and the log does not say which
 	unpairable       bool                   // answers and requests do not fit: nothing is paired any more
 	maybeRedelivered bool                   // among those that are open, one may have been delivered twice
 	recentContents   []uint64               // contents of the latest requests and answers
@@ -43,7 +43,7 @@ type subscriptionRequest struct {
 	event               eventRef
 	requestedAt         time.Time
 	content             uint64
-	renewedSubscription string // the subscription whose terms are to change; "" of a request
+	renewedSubscription string // the subscription that is to have other terms; "" of a request
 	version             string
 	capabilities        capabilities
 	maybeRedelivered    bool // it may have been delivered twice
@@ -80,7 +80,7 @@ func (n *Negotiations) Negotiate(e *Event) []*catalogue.Finding {
 func (n *Negotiations) addRequest(e *Event, again bool) {
 	h := e.handshake
 	if again && slices.ContainsFunc(n.openRequests, func(o *subscriptionRequest) bool { return o.content == h.content }) {
-		return // delivered again, or asked again by who waits
+		return // delivered again, or asked again by a waiting subscriber
 	}
 	if len(n.openRequests) >= maxOpenRequests {
 		n.openRequests, n.unpairable = n.openRequests[1:], true
@@ -188,7 +188,7 @@ func (n *Negotiations) ReportOverdue(now time.Time) []*catalogue.Finding {
 		check, what := "AAEP-C-150", ""
 		switch {
 		case o.renewedSubscription != "" && n.findSubscription(o.renewedSubscription) < 0:
-			continue // whoever answers for this subscription is not known
+			continue // the party that answers for this subscription is not known
 		case o.renewedSubscription != "":
 			check = "AAEP-C-160"
 		case n.ambiguousOpen:

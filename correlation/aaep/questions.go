@@ -62,7 +62,7 @@ type userQuestion struct {
 	resolvedAt                        time.Time // the broker's time of the reply
 	progressShown                     bool
 	outcomeNoted                      bool        // an event since shows that it was taken note of
-	subscription                      string      // the subscription whose answer counts
+	subscription                      string      // the subscription from which an answer counts
 	usedBy                            eventRef    // the invocation that it was for
 	usedByTool                        string      // its tool
 	earlierInvocation                 *invocation // the invocation that came before it
@@ -164,7 +164,7 @@ func (q *questions) add(a *userQuestion) {
 	q.list = append(q.list, a)
 }
 
-// expire lets the questions whose time is over take their default.
+// expire lets the questions that are out of time take their default.
 func (q *questions) expire(r *reports, st *states, e *Event) {
 	for _, a := range q.list {
 		if a.stage != questionPending || !a.isTimeOver(e) {
@@ -181,7 +181,7 @@ func (q *questions) expire(r *reports, st *states, e *Event) {
 	}
 }
 
-// isTimeOver tells whether a question's time is over, by the clock of whoever says
+// isTimeOver tells whether a question's time is over, by the clock of the publisher that says
 // something now and by the broker's (A-20, A-26 of the digest): the broker's decides,
 // but for the time that messages may be under way. A clock that can be set at will
 // neither ends a wait early nor draws it out.

@@ -122,7 +122,7 @@ func (r *reports) checkAutomaticReply(e *Event, decidedBy string) {
 	}
 }
 
-// UnknownReplyFinding is the breach of a reply whose token its publisher does not know
+// UnknownReplyFinding is the breach of a reply with a token that its publisher does not know
 // (AAEP-C-110).
 func UnknownReplyFinding(e *Event) *catalogue.Finding {
 	b := newFinding("AAEP-C-110", "no question has this token", e.eventRef())
@@ -130,7 +130,7 @@ func UnknownReplyFinding(e *Event) *catalogue.Finding {
 	return b
 }
 
-// KeptReply is what is kept of a reply whose question is not known yet.
+// KeptReply is what is kept of a reply to a question that is not known yet.
 type KeptReply struct {
 	token, decidedBy string
 	clarifies        bool

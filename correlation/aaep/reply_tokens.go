@@ -103,7 +103,7 @@ func (rp *Replies) applyQuestionReply(w *Session, who fact.Origin, f *fact.Fact)
 	rp.findings.ReportSessionFindings(f, who, w.Apply(EventOf(f)))
 }
 
-// earlyReply is a reply whose question is not on the log yet: the two publishers have
+// earlyReply is a reply to a question that is not on the log yet: the two publishers have
 // connections of their own, and one message may overtake the other.
 type earlyReply struct {
 	finding string // that there is no question

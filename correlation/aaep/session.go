@@ -1,5 +1,5 @@
 // Package aaep is the state machine of one AAEP session (AAEP 1.0.0,
-// chapters 4 and 6, appendix A): what may follow what, which tool is open, who
+// chapters 4 and 6, appendix A): what may follow what, which tool is open, which user
 // was asked what, and which output is complete. It is fed a session's events in
 // the order of the log and says which checks of the catalogue they break.
 //

@@ -162,7 +162,7 @@ func textHints(e *aaep.Event, member func(key string) string) hintSet {
 var replyToken = []byte("rpl_")
 
 // showsToken tells whether a text that people read shows a reply token, which is
-// for who replies (6.2.4).
+// for the replying subscriber (6.2.4).
 func showsToken(s string) bool {
 	_, rest, found := strings.Cut(s, string(replyToken))
 	r, _ := utf8.DecodeRuneInString(rest)

@@ -46,7 +46,7 @@ type invocation struct {
 
 	correlation string // of an invocation without an id
 
-	unaskedFinding *catalogue.Finding // of an invocation that nobody was asked about first
+	unaskedFinding *catalogue.Finding // of an invocation that no user was asked about first
 	laterQuestion  *userQuestion      // the question that came after it
 }
 

@@ -5,7 +5,7 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// governedCall is a call whose event is one of the action-governance profile.
+// governedCall is a call with an event of the action-governance profile.
 type governedCall struct {
 	preEvent         eventRef
 	callID           string

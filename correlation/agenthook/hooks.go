@@ -99,7 +99,7 @@ func (s *Session) reportUnreliableHook(hook string, other eventRef, x *Event) {
 // hookSet are hooks by the events that they send.
 type hookSet uint16
 
-// hookBits are the events whose hooks a contract can require: those of SPEC 2. What
+// hookBits are the events for which a contract can require hooks: those of SPEC 2. What
 // ends a session satisfies Stop, which is none of them (H-21 of the digest).
 var hookBits = func() map[string]hookSet {
 	bits := map[string]hookSet{}

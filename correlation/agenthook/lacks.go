@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 )
 
-// A web event that follows from something of which nobody has told breaks a check.
+// A web event that follows from something that no event has told of breaks a check.
 // If that is told of later, though it was there in time by its producer's clock, it
 // was only overtaken on the way, and what was found is taken back. What was done
 // afterwards is none of that: then the finding stands.
@@ -28,7 +28,7 @@ const (
 	needsOutputEvent
 )
 
-// missingPrerequisite is something that a web event needed and nobody had told of.
+// missingPrerequisite is something that a web event needed and no event had told of.
 type missingPrerequisite struct {
 	kind           prerequisiteKind
 	ids            []string // all of them are needed
@@ -51,7 +51,7 @@ func (s *Session) addMissing(x *Event, said *catalogue.Finding, what prerequisit
 	st.missing = append(st.missing, &missingPrerequisite{what, ids, x.eventRef(), x.Time, x.webBlock.selectedResult, said})
 }
 
-// satisfyMissing takes back what was found because nobody had told of something that the
+// satisfyMissing takes back what was found because no event had told of something that the
 // event tells of. Nothing follows from itself.
 func (s *Session) satisfyMissing(x *Event, what prerequisiteKind, id string) {
 	st := s.webState

@@ -27,7 +27,7 @@ const (
 	maxWebIDs         = 256 // of each kind of web id
 	maxResultSets     = 16  // result sets
 	maxOutputs        = 64  // outputs that evidence can be used in
-	maxFailModeFired  = 64  // calls whose fail mode fired before they were announced
+	maxFailModeFired  = 64  // calls with a fail mode that fired before they were announced
 )
 
 const attestSkew = 5 * time.Minute
@@ -53,7 +53,7 @@ type Session struct {
 	hookFingerprints       fifoMap[hookFingerprint]
 	contract               *contract
 	contractEvent          eventRef
-	unreliableHooks        fifoMap[eventRef] // hook events whose hook is not to be relied on
+	unreliableHooks        fifoMap[eventRef] // hook events with a hook that is not to be relied on
 	seenHooks              hookSet
 	listsHooks             bool
 	webState               *webState

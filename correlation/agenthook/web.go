@@ -24,7 +24,7 @@ type webState struct {
 var profileTypes = wordSet(agenthook.WebSearchRequested, agenthook.WebSearchResultsReturned, agenthook.WebResultSelected, agenthook.WebPageRead,
 	agenthook.WebActionRequested, agenthook.WebActionCompleted, agenthook.EvidenceUsedInOutput)
 
-// checkWebTypes: who uses the profile's types names no others for web activity. AgentHook
+// checkWebTypes: a publisher that uses the profile's types names no others for web activity. AgentHook
 // may come to name more, so it is a hint.
 func (s *Session) checkWebTypes(x *Event) {
 	st := s.webState

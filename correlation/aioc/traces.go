@@ -21,7 +21,7 @@ var (
 // IsHandoffTo reports whether the tool of a proposal hands the session to an agent.
 func IsHandoffTo(tool, agent string) bool { return aioc.IsHandoffToolName(tool, agent) }
 
-// maxTraces bounds the decisions whose trace event is recognised; it follows its decision at once.
+// maxTraces bounds the decisions with a trace event to be recognised; it follows its decision at once.
 const maxTraces = 65_536
 
 // expectedTrace is a decision that leaves a trace event.

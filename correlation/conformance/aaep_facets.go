@@ -157,7 +157,7 @@ func handshakeFacets(e *aaep.Event) facetList {
 // envelope.
 const handshakePrefix = "subscription."
 
-// announcedTypes are the types that people hear and whose schema does not ask for a
+// announcedTypes are the types that people hear and for which no schema asks for a
 // normal summary.
 var announcedTypes = []string{aaep.TypeToolCompleted, aaep.TypeAwaitingConfirmation, aaep.TypeAwaitingClarification,
 	aaep.TypeStateChanged, aaep.TypeProgressUpdated, aaep.TypeHandoffRequested}

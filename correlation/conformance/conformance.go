@@ -2,7 +2,7 @@
 // and profiles of its protocol: AgentHook's Bronze, Silver and Gold and its
 // admission-bound, action-governance and web-evidence profiles, and AAEP's levels
 // 1 to 3. It says what the traffic was checked against and what came of it. It
-// certifies nothing: neither protocol lets anybody but its own bodies do that.
+// certifies nothing: neither protocol lets others than its own bodies do that.
 //
 // It is a fold over two things that are on the log anyway: the events of a
 // publisher, which say what there was to judge, and the findings of package
@@ -44,7 +44,7 @@ type Requirement struct {
 	// Checks are the rules of which a standing finding breaks it.
 	Checks []string
 	// Hints: findings of level info break it as well. They are violations of
-	// nobody who does not claim this profile.
+	// no publisher that does not claim this profile.
 	Hints bool
 	// Needs is what the traffic must have held, all of it, for the requirement to be
 	// exercised. The last one is what is counted.
@@ -55,7 +55,7 @@ type Requirement struct {
 	NotWhile Facet
 	// Hard: if it is broken, or not shown, so is the profile, whatever the score.
 	Hard bool
-	// EventType is the event type whose absence a publisher may declare.
+	// EventType is the event type that a publisher may declare absent.
 	EventType string
 	// Reason says why no log decides it; then the rest is empty.
 	Reason string

@@ -29,7 +29,7 @@ func (f *facetList) addIf(is bool, list ...Facet) {
 	}
 }
 
-// addVerdict: what a verdict gives to judge, whoever says it.
+// addVerdict: what a verdict gives to judge, of whichever evaluator.
 func (f *facetList) addVerdict(v events.Verdict) {
 	f.addIf(v == events.Deny, Refusal, DenialsAndWaits)
 	f.addIf(v == events.Ask || v == events.Defer, WaitingVerdicts, DenialsAndWaits)

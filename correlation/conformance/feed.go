@@ -111,8 +111,8 @@ func isAnswer(line []byte) bool {
 	return err == nil && shape.Decision != nil && shape.EventType == nil && shape.Type == nil
 }
 
-// handshakeProducer is whose the handshakes of a recording are, as a request does not say to
-// whom it goes: the only publisher of events or, without any, who accepts.
+// handshakeProducer is the producer of a recording's handshakes, as a request does not say to
+// whom it goes: the only publisher of events or, without any, the one that accepts.
 func (t *Tally) handshakeProducer(protocol string, handshakes []json.RawMessage) string {
 	if list := t.Publishers(protocol); len(list) > 0 {
 		if len(list) == 1 {

@@ -10,7 +10,7 @@ import (
 )
 
 // Bounds of what is remembered of one session. What they make it forget is
-// judged in favour of nobody: a session that reaches them is marked as partial.
+// judged in favour of no publisher: a session that reaches them is marked as partial.
 const (
 	maxIDs    = 4096 // event ids, to tell what came again
 	maxCalls  = 4096 // calls, to tell what they claim and whether they ended
@@ -131,7 +131,7 @@ type Subject struct {
 	Sessionless bool `json:"sessionless,omitempty"`
 }
 
-// Publishers lists who published events in a protocol, in order.
+// Publishers lists the publishers of events in a protocol, in order.
 func (t *Tally) Publishers(protocol string) []Subject {
 	seen := map[string]bool{}
 	for p := range t.sessions[protocol] {

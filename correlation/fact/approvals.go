@@ -10,5 +10,5 @@ const (
 )
 
 // RecommendedVerdictWait is how long publishers are recommended to wait for a verdict (SPEC
-// 4). Nobody waits longer for the records of an approval either.
+// 4). Checks wait no longer for the records of an approval either.
 const RecommendedVerdictWait = 5 * time.Second

@@ -224,7 +224,7 @@ func (s *sessionKeyers) recordMissing(name sessionName) {
 	s.Missing[sessionName{strings.Clone(name.tenant), strings.Clone(name.session)}] = true
 }
 
-// isMissing reports whether an event is of a session whose key was not ready, and still
+// isMissing reports whether an event is of a session with a key that was not ready, and still
 // is not: it need not be read before that is there.
 func (s *sessionKeyers) isMissing(p subject.Parsed, protocols Protocols) bool {
 	name := sessionName{p.Tenant, p.Session}

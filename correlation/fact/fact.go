@@ -77,7 +77,7 @@ type SessionKey struct{ Tenant, Source, Session string }
 
 func (k SessionKey) Publisher() SourceKey { return SourceKey{k.Tenant, k.Source} }
 
-// Origin is who a message is from: keys to work with and names to show.
+// Origin is the sender of a message: keys to work with and names to show.
 type Origin struct {
 	Key                     SessionKey
 	Tenant, Source, Session string
@@ -123,8 +123,8 @@ type Fact struct {
 	CallKey       CallKey
 	cachedKeyHash uint32       // see hashOfSlot
 	Found         any          // what the engine looked up by callKey; setCallKey clears it
-	CachedHashes  OriginHashes // of whose it is
-	FirstCallSum  Sum          // the sum of the first call of its group; zero if whoever read it has not made it
+	CachedHashes  OriginHashes // of its origin
+	FirstCallSum  Sum          // the sum of the first call of its group; zero if its reader has not made it
 	CanonicalTool string       // the tool's name in the action-governance profile
 	RetriedKey    CallKey      // of metadata.retry.previous_tool_call_id; zero if there is none
 	Args          Arguments
@@ -136,7 +136,7 @@ type Fact struct {
 	FrameSum    Sum // of core without arguments, redaction and phase: what a request and its evidence form share
 
 	DecisionID        string           // of a decision, or of the request it answers
-	CachedReceiptKey  Sum              // what a decision is known by: see decidingSum; zero if nobody has asked yet
+	CachedReceiptKey  Sum              // what a decision is known by: see decidingSum; zero until it is asked for
 	ReceiptDecisionID string           // the decision whose receipt a completion says that it ran on
 	DecisionRef       string           // the decision that the event's approval refers to (decision_ref)
 	NamedWorkflow     string           // of a request: the approval workflow that it names
@@ -233,7 +233,7 @@ func (a Approval) PointerOrNil() *Approval {
 	return &a
 }
 
-// ParseClaimedVerdict reads a native verdict. Words that nobody knows deny.
+// ParseClaimedVerdict reads a native verdict. Unknown words deny.
 func ParseClaimedVerdict(word string) events.Verdict {
 	v := events.Verdict(strings.ToLower(word))
 	if word == "" || v.Valid() {

@@ -29,13 +29,13 @@ func (s Sum) Hash() uint32 {
 func (k SourceKey) Hash() uint32  { return hashesOf(SessionKey{k.Tenant, k.Source, ""}).Source }
 func (k SessionKey) Hash() uint32 { return hashesOf(k).Session }
 
-// ProtocolSessionHash is the hash of a protocolSessionKey whose session's hash is known. The protocols
+// ProtocolSessionHash is the hash of a protocolSessionKey with a known hash of the session. The protocols
 // that are followed differ in length.
 func ProtocolSessionHash(session uint32, protocol string) uint32 {
 	return MixHash(uint64(session), uint64(len(protocol)))
 }
 
-// OriginHashes are those of whose a message is: of its tenant, publisher and session.
+// OriginHashes are those of a message's origin: of its tenant, publisher and session.
 type OriginHashes struct {
 	Computed          bool
 	Source, Session   uint32

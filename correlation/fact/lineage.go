@@ -36,7 +36,7 @@ type LineageRefs struct {
 	CorrelationSum   Sum    // of the event that correlation may be
 	cachedToken      string // correlation as the token of a session, once that was asked
 	ParentSession    string // session
-	AnnouncesHandoff bool   // it announces a handoff, whose child may name it
+	AnnouncesHandoff bool   // it announces a handoff; the child may name it
 }
 
 func (l *LineageRefs) IsZero() bool {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 )
@@ -30,15 +31,20 @@ func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	if cut < 1 || r.Target[cut+1:] != verbEvaluate {
 		return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "the gateway has no such endpoint; it evaluates actions (…:" + verbEvaluate + ")"}
 	}
-	var body struct {
-		Ref struct {
-			ID *string `json:"id"`
-		} `json:"mandate_ref"`
-	}
-	if err := json.Unmarshal(r.Body, &body); err == nil && body.Ref.ID != nil && *body.Ref.ID != r.Target[:cut] {
+	if id := bodyMandate(r.Body); id.Kind() == strictjson.KindString && id.Text() != r.Target[:cut] {
 		return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusBadRequest, Code: "mandate_mismatch", Message: "mandate_ref.id in the body is not the mandate in the path"}
 	}
 	return endpoint.AdmitTo(subject.ProtoAUMP)(r)
+}
+
+// bodyMandate is the id of the mandate in a body. A body that cannot be read has none; the admitter
+// refuses it.
+func bodyMandate(body []byte) strictjson.Value {
+	v, err := new(strictjson.Document).ParseObject(body, strictjson.DefaultLimits)
+	if err != nil {
+		return strictjson.Value{}
+	}
+	return v.Get("mandate_ref").Get("id")
 }
 
 // reply has the binding's status for what the answer says.

@@ -102,8 +102,8 @@ func Hash(text string) string {
 
 var form = regexp.MustCompile(`^` + prefix + `([0-9a-f]{20})_[A-Za-z0-9_-]{43}$`)
 
-// idOf returns the id in a text that has the form of a token.
-func idOf(text string) (id string, ok bool) {
+// IDOf returns the id in a text that has the form of a token.
+func IDOf(text string) (id string, ok bool) {
 	m := form.FindStringSubmatch(text)
 	if m == nil {
 		return "", false
@@ -130,7 +130,7 @@ func tenantToken(tenant string) string {
 type Set struct{ byID map[string]Record }
 
 // NewSet makes a set from the records of a tenant, by id. Records that cannot be used, or that are of
-// another tenant, sign nobody in.
+// another tenant, are left out.
 func NewSet(tenant string, records map[string][]byte) *Set {
 	s := &Set{byID: map[string]Record{}}
 	for id, b := range records {
@@ -144,7 +144,7 @@ func NewSet(tenant string, records map[string][]byte) *Set {
 // Find returns the caller with a token. ok is false for every text that is not a valid token of this
 // tenant, for whatever reason.
 func (s *Set) Find(text string, now time.Time) (r Record, id string, ok bool) {
-	id, formed := idOf(text)
+	id, formed := IDOf(text)
 	if s == nil || !formed {
 		return Record{}, "", false
 	}
@@ -160,6 +160,3 @@ var idForm = regexp.MustCompile(`^[0-9a-f]{20}$`)
 
 // IsID reports whether a text has the form of a token's id.
 func IsID(text string) bool { return idForm.MatchString(text) }
-
-// IDOf returns the id in a token.
-func IDOf(text string) (id string, ok bool) { return idOf(text) }

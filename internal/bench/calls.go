@@ -29,7 +29,7 @@ type callsCmd struct {
 
 // Help explains the figures.
 func (callsCmd) Help() string {
-	return `Everything runs: nats-server, ClickHouse and the three services, each in a process of its own. A call asks for
+	return `Everything runs: nats-server, ClickHouse, the three services and the gateway, each in a process of its own. A call asks for
 admission, and reports PreToolUse and PostToolUse; 20 calls make a session. Of 100 calls 5 are denied, 1 waits for a
 reviewer, who approves it, and in 1 other arguments run than were admitted, which is a finding.
 

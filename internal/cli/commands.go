@@ -30,7 +30,7 @@ func Program() ui.Program {
 type commands struct {
 	Version ui.VersionFlag `help:"Print the version and exit."`
 
-	Up          run.UpCmd                `cmd:"" help:"Start NATS, ClickHouse and the three services on this machine."`
+	Up          run.UpCmd                `cmd:"" help:"Start NATS, ClickHouse, the three services and the gateway on this machine."`
 	Demo        run.DemoCmd              `cmd:"" help:"Play sample agent sessions through a pipeline of its own, start to finish."`
 	Admit       run.AdmitCmd             `cmd:"" help:"Ask for admission once and print the native reply (exit 0 allow, 3 ask or defer, 4 deny)."`
 	Evaluate    decide.EvaluateCmd       `cmd:"" help:"Decide requests offline, without a server."`

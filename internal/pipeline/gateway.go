@@ -39,18 +39,11 @@ func newToken() (string, error) {
 // prepareGateway registers the tenant's runtime as reached through the gateway, too, and stores the
 // hashes of the tokens, before any service decides. What an operator has changed stays.
 func (p *Pipeline) prepareGateway(ctx context.Context) error {
-	u := p.state.serviceUser(string(streams.RoleOperator))
-	nc, err := streams.Connect(ctx, streams.ConnectOptions{
-		URL: p.Ready().NATSURL, User: u.Name, Password: u.Password, InboxPrefix: u.Inbox(), Name: "countersign tokens", Log: p.opt.Log,
-	})
+	nc, js, err := p.connectAs(ctx, streams.RoleOperator, "countersign tokens")
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
 	if err := p.registerRuntime(ctx, js); err != nil {
 		return fmt.Errorf("registering the runtime of the gateway: %w", err)
 	}

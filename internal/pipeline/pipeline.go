@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -222,21 +223,31 @@ func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
 	return proc, nil
 }
 
+// connectAs connects to the server as the user of a service's role; the caller closes the connection.
+func (p *Pipeline) connectAs(ctx context.Context, role streams.Role, name string) (*nats.Conn, jetstream.JetStream, error) {
+	u := p.state.serviceUser(string(role))
+	nc, err := streams.Connect(ctx, streams.ConnectOptions{
+		URL: p.Ready().NATSURL, User: u.Name, Password: u.Password, InboxPrefix: u.Inbox(), Name: name, Log: p.opt.Log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return nc, js, nil
+}
+
 // provisionStreams creates streams and buckets, and migrates buckets of older versions
 // (streams.Provision).
 func (p *Pipeline) provisionStreams(ctx context.Context) error {
-	u := p.state.serviceUser(string(streams.RoleProvisioner))
-	nc, err := streams.Connect(ctx, streams.ConnectOptions{
-		URL: p.Ready().NATSURL, User: u.Name, Password: u.Password, InboxPrefix: u.Inbox(), Name: "countersign provision", Log: p.opt.Log,
-	})
+	nc, js, err := p.connectAs(ctx, streams.RoleProvisioner, "countersign provision")
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
 	report, err := streams.Provision(ctx, js, streams.Shard{})
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 type Line struct {
 	// Event is an event, or {"decision": {…}}; nil if the line says nothing of either.
 	Event json.RawMessage
-	// Publisher is who sent the event, as the broker authenticated it; "" if the
+	// Publisher is the event's sender, as the broker authenticated it; "" if the
 	// recording does not say so.
 	Publisher string
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// markers, at most 32, stand in every form below. Whoever looks at a document's bytes
+// markers, at most 32, stand in every form below. Code that looks at a document's bytes
 // must also look for escapes of plain characters, which could hide a marker.
 var markers = [][]byte{
 	[]byte("AKIA"), []byte("ASIA"), []byte("ghp_"), []byte("gho_"), []byte("ghu_"), []byte("ghs_"), []byte("ghr_"), []byte("github_pat_"),

@@ -8,8 +8,8 @@
 // stays one object. Other types, interfaces above all, are refused. A type that
 // would rather be written in another form is a Packer.
 //
-// The bytes hold no description of themselves: whoever reads them must know that
-// they were written with the same Shape, and that nobody has changed them.
+// The bytes hold no description of themselves: their reader must know that
+// they were written with the same Shape, and that they are unchanged.
 package snapshot
 
 import (
@@ -106,7 +106,7 @@ type encoder struct {
 }
 
 // stopCheckBytes is how many bytes are written, which takes a few milliseconds, before
-// somebody who wants no more of them is heard.
+// a caller that wants no more of them is heard.
 const stopCheckBytes = 256 << 10
 
 // checkStop comes before each element of what can be long. It ends the writing by a

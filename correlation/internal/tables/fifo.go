@@ -51,7 +51,7 @@ func (w *FIFO[K, V]) entry(number uint32) *Entry[K, V] {
 // number may be 0.
 func tableHash(hash uint32) uint32 { return hash | 1<<31 }
 
-// LookupHashed gives the value of a key whose hash is known, nil if there is none. It is
+// LookupHashed gives the value of a key with a known hash, nil if there is none. It is
 // good until the next Put or Add.
 func (w *FIFO[K, V]) LookupHashed(k K, hash uint32) *V {
 	if w.n == 0 {
@@ -77,7 +77,7 @@ func (w *FIFO[K, V]) Prefetch(hash uint32) uint64 {
 	return w.table[int(tableHash(hash))&(len(w.table)-1)]
 }
 
-// Lookup is LookupHashed for a key whose hash is not known.
+// Lookup is LookupHashed for a key without a known hash.
 func (w *FIFO[K, V]) Lookup(k K) *V {
 	if w.n == 0 {
 		return nil

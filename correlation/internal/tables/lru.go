@@ -49,7 +49,7 @@ func (l *LRU[K, V]) find(k K, hash uint32) (at int, there bool) {
 // Get finds an entry and makes it the most recent one.
 func (l *LRU[K, V]) Get(k K) (v V, ok bool) { return l.GetHashed(k, k.Hash()) }
 
-// GetHashed is Get for a key whose hash is known.
+// GetHashed is Get for a key with a known hash.
 func (l *LRU[K, V]) GetHashed(k K, hash uint32) (v V, ok bool) {
 	if e := &l.entries[l.entries[0].next]; e.hash == hash && e.key == k && l.n > 0 {
 		return e.value, true // as often as not it was the last one, too
@@ -67,7 +67,7 @@ func (l *LRU[K, V]) GetHashed(k K, hash uint32) (v V, ok bool) {
 // Peek finds an entry and leaves it where it is.
 func (l *LRU[K, V]) Peek(k K) (v V, ok bool) { return l.PeekHashed(k, k.Hash()) }
 
-// PeekHashed is Peek for a key whose hash is known.
+// PeekHashed is Peek for a key with a known hash.
 func (l *LRU[K, V]) PeekHashed(k K, hash uint32) (v V, ok bool) {
 	at, ok := l.find(k, hash)
 	if ok {

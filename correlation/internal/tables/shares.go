@@ -15,7 +15,7 @@ const (
 	ByPlaces Measure = iota // entries
 	ByCalls                 // calls of sessions
 	ByIDs                   // tool call ids of sessions
-	ByWeight                // what sessions remember whose order is followed
+	ByWeight                // what sessions remember that are followed in their order
 	measures
 )
 

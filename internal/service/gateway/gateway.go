@@ -19,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/net/netutil"
 
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
@@ -137,7 +138,7 @@ func (s *server) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the gateway's address: %w", err)
 	}
-	listener, scheme := net.Listener(limitConns(inner, s.flags.MaxConns)), "http"
+	listener, scheme := netutil.LimitListener(inner, s.flags.MaxConns), "http"
 	if s.flags.TLSCert != "" {
 		certificates, err := newCertificates(s.flags.TLSCert, s.flags.TLSKey, s.env.Log)
 		if err != nil {

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"crypto/tls"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -36,50 +35,6 @@ func (r *rates) take(user string, now time.Time) bool {
 		r.users[user] = l
 	}
 	return l.AllowN(now, 1)
-}
-
-// limitedListener bounds the open connections; more wait in the kernel's queue.
-type limitedListener struct {
-	net.Listener
-	places chan struct{}
-	closed chan struct{}
-	once   sync.Once
-}
-
-func limitConns(l net.Listener, n int) *limitedListener {
-	return &limitedListener{Listener: l, places: make(chan struct{}, n), closed: make(chan struct{})}
-}
-
-// Accept implements net.Listener.
-func (l *limitedListener) Accept() (net.Conn, error) {
-	select {
-	case l.places <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
-	}
-	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.places })}, nil
-}
-
-// Close implements net.Listener.
-func (l *limitedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type limitedConn struct {
-	net.Conn
-	release func()
-}
-
-// Close implements net.Conn.
-func (c *limitedConn) Close() error {
-	defer c.release()
-	return c.Conn.Close()
 }
 
 // certificates reads a certificate again when its file has changed.

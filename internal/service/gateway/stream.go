@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -132,7 +133,7 @@ func (h *outputHub) after(at client.Position) (list []events.Output, next client
 		return nil, at, h.changed, true
 	}
 	i, _ := slices.BinarySearchFunc(h.recent, at.After+1, func(o events.Output, seq uint64) int {
-		return int(int64(o.Seq) - int64(seq))
+		return cmp.Compare(o.Seq, seq)
 	})
 	return h.recent[i:], client.Position{Log: h.log, After: h.next}, h.changed, true
 }

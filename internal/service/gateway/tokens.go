@@ -16,7 +16,7 @@ import (
 
 const (
 	tokensEvery = time.Second      // between two looks at the bucket
-	tokensStale = 15 * time.Second // a view that was not confirmed for so long signs nobody in
+	tokensStale = 15 * time.Second // no caller is signed in by a view that was not confirmed for so long
 )
 
 // tokenStore is a view of the tenant's tokens in memory, so that a request with an invented token
