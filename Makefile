@@ -38,7 +38,7 @@ up: engine ## start NATS, ClickHouse, the three services and the gateway on this
 	@$(BIN)/countersign up
 
 # Packages are tested two at a time in this order: the longest one begins first.
-# The tests of ./test run the programs that were built. `make lint` runs every analysis of go vet.
+# The tests of ./test run the programs that were built. `make lint` runs the analyses of go vet.
 test: engine ## every test (unit, fuzz seeds, end to end against real NATS and ClickHouse)
 	@COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -timeout 40m ./test ./storage/... ./internal/service/... ./...
 
@@ -69,10 +69,8 @@ check: build lint test-short ## what needs no server: build, lint, unit tests
 vuln: ## known vulnerabilities in what the programs reach (needs the vulnerability database)
 	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
-lint: check-tools ## gofmt, go vet, staticcheck, layering
-	@out=$$(gofmt -l $(GOFILES)); [ -z "$$out" ] || { echo "gofmt would change:" >&2; echo "$$out" >&2; exit 1; }
-	@go vet ./...
-	@go tool -modfile=tools/staticcheck.mod staticcheck ./...
+lint: check-tools ## golangci-lint (.golangci.yml), layering
+	@go tool -modfile=tools/golangci.mod golangci-lint run ./...
 	@./tools/layering.sh
 
 bench: engine ## what a call costs end to end, admission latency beside its floors, then the micro benchmarks

@@ -80,7 +80,7 @@ func TestAdmitWaitingEnds(t *testing.T) {
 			return m
 		}, guard, "approval_denied"},
 		"expired":         {func() *nats.Msg { return pending("wf-1", time.Now()) }, guard, client.ReasonApprovalExpired},
-		"another's":       {func() *nats.Msg { n.Add(1); return pending(string(rune('a'+n.Load())), time.Now().Add(time.Hour)) }, guard, client.ReasonApprovalExpired},
+		"another's":       {func() *nats.Msg { n.Add(1); return pending(string('a'+n.Load()), time.Now().Add(time.Hour)) }, guard, client.ReasonApprovalExpired},
 		"nobody decides":  {func() *nats.Msg { return pending("wf-1", time.Now().Add(time.Hour)) }, 50 * time.Millisecond, client.ReasonTimeout},
 		"an ask for ever": {func() *nats.Msg { m := pending("", time.Now()); m.Header.Del(events.HeaderWorkflow); return m }, guard, "external"},
 	} {

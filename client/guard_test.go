@@ -194,7 +194,7 @@ func TestGuardRunsOnce(t *testing.T) {
 	}
 	// What the tool says comes back as it is; the receipt is used nonetheless.
 	broken, e := errors.New("disk full"), i.execution(t, "n2", nil)
-	if err := g.Run(context.Background(), e, func(context.Context) error { return broken }); err != broken || client.Code(err) != "" {
+	if err := g.Run(context.Background(), e, func(context.Context) error { return broken }); !errors.Is(err, broken) || client.Code(err) != "" {
 		t.Errorf("%v", err)
 	}
 	if ran, err := ran(g, e); ran || client.Code(err) != "receipt_used" {

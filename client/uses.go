@@ -61,13 +61,13 @@ type Memory struct {
 	forgotten time.Time // the latest dropped expiry
 }
 
-// NewMemory returns a Memory for up to max valid receipts, about 200 bytes each;
-// DefaultUseLimit if max is not above zero.
-func NewMemory(max int) *Memory {
-	if max <= 0 {
-		max = DefaultUseLimit
+// NewMemory returns a Memory for up to limit valid receipts, about 200 bytes each;
+// DefaultUseLimit if limit is not above zero.
+func NewMemory(limit int) *Memory {
+	if limit <= 0 {
+		limit = DefaultUseLimit
 	}
-	return &Memory{max: max, used: map[string]bool{}}
+	return &Memory{max: limit, used: map[string]bool{}}
 }
 
 // MarkUsed implements UseStore.

@@ -108,8 +108,8 @@ func (cs *calls) surplus(by tables.Measure, stays fact.SessionKey) *session {
 // there is none. A session with open calls stays, and is looked at after another day.
 func (cs *calls) popIdle() *session {
 	for {
-		s, any := cs.sessions.Oldest()
-		if !any {
+		s, found := cs.sessions.Oldest()
+		if !found {
 			return nil
 		}
 		if until, idle := cs.timers.CheckIdle(s.lastActivity, eventtime.SessionIdle); !idle {
@@ -125,7 +125,7 @@ func (cs *calls) popIdle() *session {
 
 // nextIdle is when the next session may have been idle for too long.
 func (cs *calls) nextIdle(next *eventtime.Earliest) {
-	if s, any := cs.sessions.Oldest(); any {
+	if s, found := cs.sessions.Oldest(); found {
 		at, _ := cs.timers.CheckIdle(s.lastActivity, eventtime.SessionIdle)
 		next.KeepEarlier(at)
 	}
@@ -284,7 +284,7 @@ func (cs *calls) keepDenial(c *call) {
 	}
 	cs.denials.Remove(d.key)
 	if cs.denials.Len() >= maxDenials {
-		if old, any := cs.denials.Surplus(tables.ByPlaces, d.Owner(), d.key); any {
+		if old, found := cs.denials.Surplus(tables.ByPlaces, d.Owner(), d.key); found {
 			cs.denials.Remove(old.key)
 		}
 	}

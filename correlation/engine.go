@@ -298,7 +298,7 @@ func (t *timers) popDueCall() (*call, bool) {
 		return c, true
 	}
 	t.nextTimer = t.Now().Add(eventtime.SessionIdle)
-	if next, any := t.callDeadlines.next(); any {
+	if next, found := t.callDeadlines.next(); found {
 		t.wakeAt(next.at)
 	}
 	return nil, false
@@ -306,8 +306,8 @@ func (t *timers) popDueCall() (*call, bool) {
 
 // nextDeadline is the next deadline of a call.
 func (t *timers) nextDeadline() (time.Time, bool) {
-	d, any := t.callDeadlines.next()
-	return d.at, any
+	d, found := t.callDeadlines.next()
+	return d.at, found
 }
 
 // openCalls are the calls that have a deadline, in no particular order.

@@ -88,7 +88,7 @@ func (h *history) ensureSourceHashed(k fact.SourceKey, hash uint32) *sourceState
 		return s
 	}
 	if h.sources.Len() >= h.opts.MaxSources {
-		if old, any := h.sources.Oldest(); any {
+		if old, found := h.sources.Oldest(); found {
 			h.eventIDCount -= old.firstContents.Len()
 		}
 		h.sources.RemoveOldest()
@@ -143,7 +143,7 @@ func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, befor
 func (h *history) trimEventIDs(speaking *sourceState) {
 	for h.eventIDCount >= h.opts.MaxEvents {
 		from := speaking
-		if silent, any := h.sources.Oldest(); any && silent.firstContents.Len() > h.opts.MaxEventsPerSource {
+		if silent, found := h.sources.Oldest(); found && silent.firstContents.Len() > h.opts.MaxEventsPerSource {
 			from = silent
 		}
 		over := from.firstContents.Len() - h.opts.MaxEventsPerSource

@@ -152,7 +152,7 @@ func (j *judge) judgeAsked(c *call, f *fact.Fact, st effectiveVerdict) {
 		granted = c.eventApproval.ValueOrZero()
 	}
 	if st.recorded != nil || !c.approvedBy(granted) {
-		detail := approvalDetail(c, f, granted)
+		detail := approvalDetail(c, granted)
 		c.claims.markReportedIf(detail != "", claimedApprovalKind)
 		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withCase(detail))
 		return

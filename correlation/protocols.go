@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/countersign-dev/countersign/correlation/aaep"
@@ -447,9 +448,9 @@ func (c *Correlator) applyTrace(m events.LogMessage, p subject.Parsed, f *fact.F
 		return
 	}
 	switch id, defect := c.engine.traces.Receive(m, p, f); {
-	case defect == aioc.ErrSubject:
+	case errors.Is(defect, aioc.ErrSubject):
 		c.reportForged(f, caseTraceSubject, defect.Error())
-	case defect == aioc.ErrAgain:
+	case errors.Is(defect, aioc.ErrAgain):
 		c.engine.stats.Duplicates++
 	case defect != nil:
 		c.reportForged(f, caseTrace, defect.Error())

@@ -262,7 +262,7 @@ var ruleList = []*Rule{
 }
 
 // approvalDetail says why an approval does not count.
-func approvalDetail(c *call, f *fact.Fact, a fact.Approval) string {
+func approvalDetail(c *call, a fact.Approval) string {
 	want := c.awaitedApproval()
 	switch {
 	case a.Status == "" || a.Status == fact.StatusPending:

@@ -468,8 +468,8 @@ func (ts *trackers) accountStoredItems(w *protocolSession) {
 	ts.storedItems += w.storedItems - before
 	ts.sessions.Count(w.share, tables.ByWeight, w.storedItems-before)
 	for ts.storedItems > ts.storedItemLimit {
-		old, any := ts.sessions.Surplus(tables.ByWeight, w.Owner(), w.ID())
-		if !any {
+		old, found := ts.sessions.Surplus(tables.ByWeight, w.Owner(), w.ID())
+		if !found {
 			return
 		}
 		ts.forgetProtocolSession(old, trackerTombstone{})
@@ -522,7 +522,7 @@ func (ts *trackers) active(f *fact.Fact) *protocolSession {
 func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
 	key := protocolSessionKey{f.Key, f.Protocol}
 	if ts.sessions.Len() >= ts.opts.MaxSessions {
-		if old, any := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().Holder(), key); any {
+		if old, found := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().Holder(), key); found {
 			ts.forgetProtocolSession(old, trackerTombstone{})
 		}
 	}

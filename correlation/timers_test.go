@@ -293,11 +293,11 @@ func (l *ledger) alone(t *testing.T, session string) result {
 	}
 	pass := func(to uint64, until time.Time) {
 		for {
-			due, any := r.core.NextDeadline()
-			if idle, too := r.core.NextIdle(); too && (!any || idle.Before(due)) {
-				due, any = idle, true
+			due, found := r.core.NextDeadline()
+			if idle, too := r.core.NextIdle(); too && (!found || idle.Before(due)) {
+				due, found = idle, true
 			}
-			if !any || until.Before(due) {
+			if !found || until.Before(due) {
 				return
 			}
 			for seq < to && l.msgs[seq].Time.Before(due) {
@@ -348,8 +348,8 @@ func TestADeadlineIsNotInThePast(t *testing.T) {
 	l.at(23.9 * 3600).event(pre(50))
 	for range 20 {
 		core := l.run().core
-		due, any := core.NextDeadline()
-		if !any {
+		due, found := core.NextDeadline()
+		if !found {
 			break
 		}
 		if now := core.Stats().EventTime; !due.After(now) {
@@ -378,7 +378,7 @@ func TestDeadlinesInOrder(t *testing.T) {
 
 	var due []uint64
 	popAll := func() {
-		for c, any := ts.popDueCall(); any; c, any = ts.popDueCall() {
+		for c, found := ts.popDueCall(); found; c, found = ts.popDueCall() {
 			due = append(due, c.order)
 		}
 	}
@@ -391,8 +391,8 @@ func TestDeadlinesInOrder(t *testing.T) {
 	if want := []uint64{1, 2}; !slices.Equal(due, want) {
 		t.Errorf("due are the calls %v, want %v", due, want)
 	}
-	if at, any := ts.nextDeadline(); !any || !at.Equal(epoch.Add(2*time.Hour)) || ts.anyDue() || !ts.nextTimer.Equal(at) {
-		t.Errorf("the next deadline is %v (%v), the next timer %v", at, any, ts.nextTimer)
+	if at, found := ts.nextDeadline(); !found || !at.Equal(epoch.Add(2*time.Hour)) || ts.anyDue() || !ts.nextTimer.Equal(at) {
+		t.Errorf("the next deadline is %v (%v), the next timer %v", at, found, ts.nextTimer)
 	}
 }
 

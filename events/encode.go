@@ -133,7 +133,7 @@ func makeSlice(t reflect.Type) valueWriter {
 			return append(b, "null"...), true
 		}
 		b = append(b, '[')
-		ok := true
+		var ok bool
 		for i := range v.Len() {
 			if i > 0 {
 				b = append(b, ',')
@@ -172,7 +172,7 @@ func makeStruct(t reflect.Type) valueWriter {
 	slices.SortFunc(members, func(a, b structMember) int { return strings.Compare(a.name[:len(a.name)-2], b.name[:len(b.name)-2]) })
 	return func(b []byte, v reflect.Value) ([]byte, bool) {
 		b = append(b, '{')
-		first, ok := true, true
+		first, ok := true, false
 		for i := range members {
 			m := &members[i]
 			f := v.Field(m.index)

@@ -38,11 +38,11 @@ func TestParseRecordRefuses(t *testing.T) {
 	if _, err := evidence.ParseRecord([]byte(good)); err != nil {
 		t.Fatalf("headers that differ in case: %v", err)
 	}
-	change := func(old, new string) string {
+	change := func(old, changed string) string {
 		if !strings.Contains(good, old) {
 			t.Fatalf("%s has no %s", good, old)
 		}
-		return strings.Replace(good, old, new, 1)
+		return strings.Replace(good, old, changed, 1)
 	}
 	for name, text := range map[string]string{
 		"empty":            "",

@@ -121,7 +121,7 @@ func jsonPointer(keys ...string) string {
 	var b strings.Builder
 	for _, k := range keys {
 		b.WriteByte('/')
-		pointerEscapes.WriteString(&b, truncateKey(k))
+		b.WriteString(pointerEscapes.Replace(truncateKey(k)))
 	}
 	return b.String()
 }

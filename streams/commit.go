@@ -135,6 +135,6 @@ func appendResult(outs []publishOutcome) error {
 	case refused == len(outs) || errors.Is(first, ErrAmbiguous):
 		return first
 	default: // keep the text, but not ErrRefused: some messages may be stored
-		return fmt.Errorf("%w: some of %d messages are stored, not all: %s", ErrAmbiguous, len(outs), first)
+		return fmt.Errorf("%w: some of %d messages are stored, not all: %s", ErrAmbiguous, len(outs), first) //nolint:errorlint // a refusal of one is none of all
 	}
 }

@@ -110,9 +110,9 @@ func (l *publisher) publishEach(ctx context.Context, msgs []Msg, last nats.Heade
 			switch {
 			case settled[i]:
 			case i < from: // handed to the connection
-				out[i].err = fmt.Errorf("%w: %v", ErrAmbiguous, err)
+				out[i].err = fmt.Errorf("%w: %v", ErrAmbiguous, err) //nolint:errorlint // the cause is text: it must not count as another outcome
 			default:
-				out[i].err = fmt.Errorf("%w: not sent: %v", ErrRefused, err)
+				out[i].err = fmt.Errorf("%w: not sent: %v", ErrRefused, err) //nolint:errorlint // as above
 			}
 		}
 		return out

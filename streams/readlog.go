@@ -357,7 +357,7 @@ func (r *logReader) followStream(ctx context.Context, in *inbox, down <-chan nat
 		case <-look.C:
 			if !looking && r.next == before {
 				looking = true
-				go func(next, clear uint64) { looks <- r.askLeader(ctx, next, clear) }(r.next, r.clearUpTo)
+				go func(next, answered uint64) { looks <- r.askLeader(ctx, next, answered) }(r.next, r.clearUpTo)
 			}
 			before = r.next
 		case l := <-looks:
@@ -376,11 +376,11 @@ type leaderState struct {
 	err             error
 }
 
-func (r *logReader) askLeader(ctx context.Context, next, clear uint64) leaderState {
+func (r *logReader) askLeader(ctx context.Context, next, answered uint64) leaderState {
 	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
 	defer cancel()
 	l := leaderState{next: next}
-	l.due, l.last, l.err = NextDue(ctx, r.js, r.options.Stream, r.options.Filter, max(next, clear+1))
+	l.due, l.last, l.err = NextDue(ctx, r.js, r.options.Stream, r.options.Filter, max(next, answered+1))
 	return l
 }
 

@@ -11,8 +11,8 @@ const (
 )
 
 // bent is an event whose JSON text is changed in a way that no JSON encoder produces.
-func bent(e object, old, new string) []byte {
-	b := bytes.Replace(e.bytes(), []byte(old), []byte(new), 1)
+func bent(e object, old, changed string) []byte {
+	b := bytes.Replace(e.bytes(), []byte(old), []byte(changed), 1)
 	if bytes.Equal(b, e.bytes()) {
 		panic("nothing to bend: " + old)
 	}

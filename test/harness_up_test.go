@@ -108,7 +108,7 @@ func bootWith(dir string, env []string, args ...string) (*system, error) {
 		}
 		select {
 		case <-s.proc.done:
-			return nil, fmt.Errorf("up ended before it was ready: %v\n%s", s.proc.err, s.tail())
+			return nil, fmt.Errorf("up ended before it was ready: %w\n%s", s.proc.err, s.tail())
 		default:
 		}
 		if time.Now().After(deadline) {

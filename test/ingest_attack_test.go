@@ -242,7 +242,7 @@ func TestEventOrderAcrossFailover(t *testing.T) {
 				t.Fatalf("event %d is acknowledged at %d, after %d", i, a.Sequence, last)
 			}
 			last, acked[fmt.Sprint(i)] = a.Sequence, a.Sequence
-		case <-f.Err():
+		case <-f.Err(): //nolint:errcheck // a refusal is an outcome, whatever it says
 		case <-time.After(patience):
 			t.Fatalf("event %d has no outcome", i)
 		}

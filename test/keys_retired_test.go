@@ -53,7 +53,7 @@ func TestRetiredKeyForges(t *testing.T) {
 		t.Errorf("verify says %+v", rep)
 	}
 	for _, p := range rep.Problems { // the forgery has the genuine decision's id
-		if !slices.Contains([]string{"decision_key_retired", "decision_without_request", "decision_repeated"}, string(p.Code)) {
+		if !slices.Contains([]string{"decision_key_retired", "decision_without_request", "decision_repeated"}, p.Code) {
 			t.Errorf("and also %+v", p)
 		}
 	}

@@ -111,7 +111,7 @@ func (b zipped) rezip(t testing.TB, path string) {
 	w := zip.NewWriter(&buf)
 	for _, name := range b.names {
 		data := b.files[name]
-		f, err := w.CreateRaw(&zip.FileHeader{Name: name, Method: zip.Store, CreatorVersion: 20, ReaderVersion: 20, CRC32: crc32.ChecksumIEEE(data), ModifiedDate: 1<<5 | 1,
+		f, err := w.CreateRaw(&zip.FileHeader{Name: name, Method: zip.Store, CreatorVersion: 20, ReaderVersion: 20, CRC32: crc32.ChecksumIEEE(data), ModifiedDate: 1<<5 | 1, //nolint:staticcheck // SA1019: CreateRaw takes no other field
 			CompressedSize64: uint64(len(data)), UncompressedSize64: uint64(len(data))})
 		ok(t, err)
 		_, err = f.Write(data)

@@ -19,7 +19,7 @@ const leaked = "hunter2-secret"
 // TestBadInput: always the contract's own refusal, a reason code, and no value.
 func TestBadInput(t *testing.T) {
 	good := func(more ...doc) doc { return event(wire.Write, wire.Confirmed, more...) }
-	raw := func(old, new string) string { return strings.Replace(body(t, good()), old, new, 1) }
+	raw := func(old, changed string) string { return strings.Replace(body(t, good()), old, changed, 1) }
 	for name, k := range map[string]struct {
 		in    any
 		error string // path: message, or the start of it

@@ -50,17 +50,15 @@ func (b *budget) spend(n int64) {
 // left returns how many bytes may still be created.
 func (b *budget) left() int64 { return MaxCallBytes - b.bytes }
 
-// expired reports whether the request's deadline has passed, and records the fault.
-func (b *budget) expired() bool {
+// checkDeadline records the fault of a request whose deadline has passed.
+func (b *budget) checkDeadline() {
 	if b.ctx == nil || b.fault != "" {
-		return false
+		return
 	}
 	select {
 	case <-b.ctx.Done():
 		b.fault = FaultDeadline
-		return true
 	default:
-		return false
 	}
 }
 
@@ -89,7 +87,7 @@ func (p *program) run(v cel.Activation, b *budget) (out ref.Val, cost uint64, er
 	if b.fault == "" && faultOf(err) == FaultMemory {
 		b.fault = FaultMemory
 	}
-	b.expired()
+	b.checkDeadline()
 	return out, cost, err
 }
 

@@ -175,7 +175,7 @@ func runProgram(planned *program, v cel.Activation) (ref.Val, Fault) {
 		e.costExceeded = false
 	}
 	b := budgetIn(v)
-	if b.expired(); b.fault != "" {
+	if b.checkDeadline(); b.fault != "" {
 		return nil, b.fault
 	}
 	out, _, err := planned.run(v, b)

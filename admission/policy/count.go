@@ -168,18 +168,18 @@ func (j *judgement) exceedsLimit(p *policy, r *rule, v cel.Activation) (bool, Fa
 
 // LongestWindow returns the longest window of all limits of the set, and whether there is a
 // limit.
-func (s *Set) LongestWindow() (longest time.Duration, any bool) {
+func (s *Set) LongestWindow() (longest time.Duration, found bool) {
 	if s == nil {
 		return 0, false
 	}
 	for _, p := range s.policies {
 		for i := range p.rules {
 			if l := p.rules[i].limit; l != nil {
-				longest, any = max(longest, l.window), true
+				longest, found = max(longest, l.window), true
 			}
 		}
 	}
-	return longest, any
+	return longest, found
 }
 
 // sortedCounterFields sorts by into the order of keys and drops tenant, which every key has.

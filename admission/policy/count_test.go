@@ -152,14 +152,14 @@ func TestCountsCanBeReplayed(t *testing.T) {
 }
 
 func TestSetKnowsItsLimits(t *testing.T) {
-	if _, any := (*Set)(nil).LongestWindow(); any {
+	if _, found := (*Set)(nil).LongestWindow(); found {
 		t.Error("the nil set")
 	}
-	if _, any := compileDocs(t, doc("a", "", "allow ok: true")).LongestWindow(); any {
+	if _, found := compileDocs(t, doc("a", "", "allow ok: true")).LongestWindow(); found {
 		t.Error("a set without")
 	}
 	two := strings.Replace(limited("{max: 1, per: 2h}"), "name: p}", "name: q}", 1)
-	if longest, any := compileDocs(t, limited("{max: 1, per: 1m}"), two).LongestWindow(); !any || longest != 2*time.Hour {
-		t.Errorf("%v %t", longest, any)
+	if longest, found := compileDocs(t, limited("{max: 1, per: 1m}"), two).LongestWindow(); !found || longest != 2*time.Hour {
+		t.Errorf("%v %t", longest, found)
 	}
 }

@@ -3,8 +3,9 @@ package policy
 import (
 	"slices"
 
-	"github.com/countersign-dev/countersign/events/casefold"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events/casefold"
 )
 
 // Result modes: how a runtime that knows them (aioc, RFC-0002) reports a refusal. The zero

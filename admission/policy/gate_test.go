@@ -117,7 +117,7 @@ func TestDeceptiveAgentNames(t *testing.T) {
 // RFC-0010: the exact name, then *.
 func TestFallback(t *testing.T) {
 	fallback := with(doc("star", "", "deny star: true"), "fallback: true")
-	any := with(doc("star", "{tools: ['*']}", "ask star: true"), "fallback: true")
+	anyTool := with(doc("star", "{tools: ['*']}", "ask star: true"), "fallback: true")
 	for name, c := range map[string]struct {
 		docs []string
 		in   Input
@@ -126,10 +126,10 @@ func TestFallback(t *testing.T) {
 		"exact":                          {[]string{fallback, doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("export"), "allow exact"},
 		"other name":                     {[]string{fallback, doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("import"), "deny star"},
 		"pattern is not exact":           {[]string{fallback, doc("a", "{tools: ['exp*']}", "allow glob: true")}, toolCall("export"), "deny glob,star"},
-		"exact without a matching rule":  {[]string{any, doc("a", "{tools: [export]}", "allow exact: false")}, toolCall("export"), "deny no_policy_match"},
-		"exact for another source":       {[]string{any, doc("a", "{tools: [export], sources: [rt2]}", "allow exact: true")}, toolCall("export"), "ask star"},
-		"exact for another tenant":       {[]string{any, doc("a", "{tools: [export], tenants: [evil]}", "allow exact: true")}, toolCall("export"), "ask star"},
-		"two fallbacks":                  {[]string{any, with(doc("b", "{tools: [export]}", "allow b: true"), "fallback: true")}, toolCall("export"), "ask b,star"},
+		"exact without a matching rule":  {[]string{anyTool, doc("a", "{tools: [export]}", "allow exact: false")}, toolCall("export"), "deny no_policy_match"},
+		"exact for another source":       {[]string{anyTool, doc("a", "{tools: [export], sources: [rt2]}", "allow exact: true")}, toolCall("export"), "ask star"},
+		"exact for another tenant":       {[]string{anyTool, doc("a", "{tools: [export], tenants: [evil]}", "allow exact: true")}, toolCall("export"), "ask star"},
+		"two fallbacks":                  {[]string{anyTool, with(doc("b", "{tools: [export]}", "allow b: true"), "fallback: true")}, toolCall("export"), "ask b,star"},
 		"not a fallback":                 {[]string{doc("star", "", "deny star: true"), doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("export"), "deny exact,star"},
 		"false is none":                  {[]string{with(doc("star", "", "deny star: true"), "fallback: false"), doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("export"), "deny exact,star"},
 		"other protocols too":            {[]string{fallback, doc("a", "{tools: [export]}", "allow exact: true")}, call("export"), "allow exact"},
@@ -137,7 +137,7 @@ func TestFallback(t *testing.T) {
 		"handoff, other":                 {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{toAgents: [Finance Agent]}", "allow exact: true")}, handoff("A", "HR"), "deny star"},
 		"handoff, from is not the key":   {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{fromAgents: [A]}", "allow from: true")}, handoff("A", "HR"), "deny from,star"},
 		"handoff, exact, from another":   {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{fromAgents: [B], toAgents: [HR]}", "allow x: true")}, handoff("A", "HR"), "deny star"},
-		"the exact name in another case": {[]string{any, doc("a", "{tools: [export]}", "ask exact: true")}, toolCall("Export"), "deny tool_name_case,star"},
+		"the exact name in another case": {[]string{anyTool, doc("a", "{tools: [export]}", "ask exact: true")}, toolCall("Export"), "deny tool_name_case,star"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, compileDocs(t, c.docs...).Evaluate(c.in), c.want) })
 	}

@@ -140,9 +140,9 @@ var prefixes = []int{32, 24, 16, 12, 8, 6, 4, 3, 2, 1}
 // nameKeys are the keys of a list of patterns; a pattern that begins with a wildcard matches
 // any name.
 func nameKeys(patterns []string) []nameKey {
-	any := []nameKey{{byNothing, ""}}
+	anyName := []nameKey{{byNothing, ""}}
 	if len(patterns) == 0 {
-		return any
+		return anyName
 	}
 	var keys []nameKey
 	for _, p := range patterns {
@@ -151,7 +151,7 @@ func nameKeys(patterns []string) []nameKey {
 			prefix := casefold.String(p[:strings.IndexAny(p, "*?")])
 			i := slices.IndexFunc(prefixes, func(n int) bool { return n <= len(prefix) })
 			if i < 0 {
-				return any
+				return anyName
 			}
 			k = nameKey{prefixes[i], prefix[:prefixes[i]]}
 		}

@@ -192,7 +192,7 @@ var latinCompatible = []*unicode.RangeTable{
 
 func plainASCII(s string) (ascii, printable bool) {
 	printable = true
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		switch c := s[i]; {
 		case c >= utf8.RuneSelf:
 			return false, false

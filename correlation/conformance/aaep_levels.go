@@ -22,10 +22,10 @@ var aaepLevels = []Profile{
 }
 
 var level1 = []Requirement{
-	hardRequirement("json", "Every event is one JSON object in UTF-8 that all readers read alike.", Event, "AAEP-C-001", "AAEP-C-021", "AAEP-C-022"),
-	hardRequirement("envelope", "Every event has a full and valid envelope.", Event, "AAEP-C-002", "AAEP-C-003", "AAEP-C-004", "AAEP-C-005", "AAEP-C-006",
+	hardRequirement("json", "Every event is one JSON object in UTF-8 that all readers read alike.", "AAEP-C-001", "AAEP-C-021", "AAEP-C-022"),
+	hardRequirement("envelope", "Every event has a full and valid envelope.", "AAEP-C-002", "AAEP-C-003", "AAEP-C-004", "AAEP-C-005", "AAEP-C-006",
 		"AAEP-C-007", "AAEP-C-008", "AAEP-C-009", "AAEP-C-010", "AAEP-C-012", "AAEP-C-013", "AAEP-C-015", "AAEP-C-016", "AAEP-C-017", "AAEP-C-018", "AAEP-C-019"),
-	hardRequirement("payload", "Every payload follows the schema of its type.", Event, "AAEP-C-030", "AAEP-C-034", "AAEP-C-036"),
+	hardRequirement("payload", "Every payload follows the schema of its type.", "AAEP-C-030", "AAEP-C-034", "AAEP-C-036"),
 	checkRequirement("critical", "Errors, questions and handoffs are critical.", "AAEP-C-031", Critical),
 	checkRequirement("agent-id", "The agent id has no version in it.", "AAEP-C-011", Event),
 	withHints(checkRequirement("language", "Texts say what language they are in.", "AAEP-C-014", Texts)),

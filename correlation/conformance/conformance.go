@@ -125,9 +125,9 @@ func checkRequirement(id, text, check string, needs ...Facet) Requirement {
 	return Requirement{ID: id, Text: text, Checks: []string{check}, Needs: needs}
 }
 
-// hardRequirement makes one that no score outweighs.
-func hardRequirement(id, text string, needs Facet, checks ...string) Requirement {
-	return Requirement{ID: id, Text: text, Checks: checks, Needs: []Facet{needs}, Hard: true}
+// hardRequirement makes one of every event, that no score outweighs.
+func hardRequirement(id, text string, checks ...string) Requirement {
+	return Requirement{ID: id, Text: text, Checks: checks, Needs: []Facet{Event}, Hard: true}
 }
 
 // typeRequirement makes the requirement that a type of event appears.

@@ -38,11 +38,11 @@ var agentHookProfiles = []Profile{
 // bronze is the Bronze set: an envelope that is valid, which no score outweighs,
 // the ten lifecycle types of SPEC 2, and their order.
 var bronze = []Requirement{
-	hardRequirement("json", "Every event is one JSON object that all readers read alike.", Event, "AH-C-001"),
-	hardRequirement("envelope", "Every event has the envelope's fields and no others.", Event, "AH-C-002", "AH-C-003", "AH-C-007", "AH-C-008", "AH-C-010", "AH-C-011"),
-	hardRequirement("uuid", "Every event id is a UUID.", Event, "AH-C-004"),
-	hardRequirement("timestamp", "Every time stamp is one.", Event, "AH-C-006"),
-	hardRequirement("type-name", "Every event type is in PascalCase.", Event, "AH-C-005"),
+	hardRequirement("json", "Every event is one JSON object that all readers read alike.", "AH-C-001"),
+	hardRequirement("envelope", "Every event has the envelope's fields and no others.", "AH-C-002", "AH-C-003", "AH-C-007", "AH-C-008", "AH-C-010", "AH-C-011"),
+	hardRequirement("uuid", "Every event id is a UUID.", "AH-C-004"),
+	hardRequirement("timestamp", "Every time stamp is one.", "AH-C-006"),
+	hardRequirement("type-name", "Every event type is in PascalCase.", "AH-C-005"),
 	checkRequirement("tool-name", "Tool events name their tool.", "AH-C-009", ToolEvents),
 	checkRequirement("phase", "What reports something past does not claim to come before it.", "AH-C-012", PastReports),
 

@@ -94,9 +94,9 @@ func CompareArguments(a, b *Arguments) Comparison {
 	return compareMasked(a, b)
 }
 
-func compareText(a, b string, comparable bool) Comparison {
+func compareText(a, b string, canCompare bool) Comparison {
 	switch {
-	case !comparable:
+	case !canCompare:
 		return ArgsUnknown
 	case a == b: // both are on the log: there is nothing to be guessed
 		return ArgsEqual

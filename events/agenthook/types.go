@@ -96,7 +96,7 @@ func IsKnownType(eventType string) bool {
 // ValidTypeName reports whether a name is PascalCase as SPEC section 2 demands:
 // [A-Z][A-Za-z0-9]*.
 func ValidTypeName(name string) bool {
-	for i := 0; i < len(name); i++ {
+	for i := range len(name) {
 		c := name[i]
 		upper := c >= 'A' && c <= 'Z'
 		if !upper && (i == 0 || !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9')) {

@@ -28,7 +28,7 @@ func TestDecodeMandate(t *testing.T) {
 		t.Fatal(err)
 	}
 	yes, weight, threshold := true, 0.4, 0.7
-	max, zero, target, reservation, opening, timeout := int64(130000), int64(0), int64(110000), int64(130000), int64(100000), int64(3600)
+	limit, zero, target, reservation, opening, timeout := int64(130000), int64(0), int64(110000), int64(130000), int64(100000), int64(3600)
 	one := 1.0
 	want := &Mandate{
 		Version: "0.1.0", Type: TypeMandate, ID: "aump_mnd_flat_02", Status: StatusActive, Supersedes: "aump_mnd_flat_01",
@@ -40,7 +40,7 @@ func TestDecodeMandate(t *testing.T) {
 			[]string{"flat"}, []string{"agency-1", "agency-2"}, []string{"agency-9"},
 		},
 		Authority: Authority{
-			ModeSupervised, &Budget{"EUR", 130000, &max, &zero}, []string{"ask_question", "make_offer", "accept_deal"},
+			ModeSupervised, &Budget{"EUR", 130000, &limit, &zero}, []string{"ask_question", "make_offer", "accept_deal"},
 			[]string{"pay_deposit_in_cash"}, &yes,
 		},
 		Preferences: Preferences{

@@ -82,7 +82,7 @@ func attributeError(err error, name string) error { return fmt.Errorf("%w: %.40q
 // validName reports whether an attribute may have this name (CloudEvents 1.0 section 3.1;
 // "data" is reserved).
 func validName(name string) bool {
-	for i := 0; i < len(name); i++ {
+	for i := range len(name) {
 		if c := name[i]; !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9') {
 			return false
 		}

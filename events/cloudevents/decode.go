@@ -89,7 +89,7 @@ func headerName(key string) (name string, ce, relevant bool) {
 }
 
 func asciiLower(s string) string {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] >= 'A' && s[i] <= 'Z' {
 			b := []byte(s)
 			for j := i; j < len(b); j++ {

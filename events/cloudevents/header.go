@@ -73,7 +73,7 @@ func encodeValue(s string) string {
 	s = strings.ToValidUTF8(s, "\ufffd")
 	var b strings.Builder
 	b.Grow(len(s))
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if c := s[i]; c > 0x20 && c < 0x7f && c != '"' && c != '%' {
 			b.WriteByte(c)
 		} else {
@@ -87,7 +87,7 @@ func encodeValue(s string) string {
 
 // isHeaderSafe reports whether a text needs no encoding.
 func isHeaderSafe(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if c := s[i]; c <= 0x20 || c >= 0x7f || c == '"' || c == '%' {
 			return false
 		}

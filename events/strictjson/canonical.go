@@ -89,7 +89,7 @@ func appendList(b []byte, list []any) ([]byte, bool) {
 		return b, false
 	}
 	b = append(b, '[')
-	ok := true
+	var ok bool
 	for i, e := range list {
 		if i > 0 {
 			b = append(b, ',')
@@ -112,7 +112,7 @@ func appendObject(b []byte, object map[string]any) ([]byte, bool) {
 	}
 	slices.Sort(keys)
 	b = append(b, '{')
-	ok := true
+	var ok bool
 	for i, k := range keys {
 		if strings.ContainsFunc(k, func(r rune) bool { return r >= utf8.RuneSelf }) {
 			return b, false

@@ -147,7 +147,7 @@ func (d *Document) takeDefect() *Error {
 	var path strings.Builder
 	for i := len(d.defectPath) - 1; i >= 0; i-- {
 		path.WriteByte('/')
-		pointerEscapes.WriteString(&path, d.defectPath[i])
+		path.WriteString(pointerEscapes.Replace(d.defectPath[i]))
 	}
 	e := d.defect
 	e.Path = path.String()

@@ -11,8 +11,9 @@ import (
 
 	jsonv1 "encoding/json"
 
-	"github.com/countersign-dev/countersign/events/casefold"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/events/casefold"
 )
 
 // oracle reads a document with the tokens of jsontext. It says which trees and refusals Document
@@ -129,7 +130,10 @@ func holdDocument(t *testing.T, d *Document, raw []byte, lim Limits) {
 		t.Fatalf("%q: %v, want %v", raw, err, wantErr)
 	}
 	if err != nil {
-		got, want := err.(*Error), wantErr.(*Error)
+		var got, want *Error
+		if !errors.As(err, &got) || !errors.As(wantErr, &want) {
+			t.Fatalf("%q: %T, want %T", raw, err, wantErr)
+		}
 		// The library reports a bracket that ends an object at the parent of the object.
 		bracket := got.Code == NotJSON && strings.HasPrefix(string(raw[got.Offset:]), "]") && strings.HasPrefix(got.Path, want.Path)
 		if got.Code != want.Code || got.Path != want.Path && !bracket {

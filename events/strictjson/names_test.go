@@ -15,7 +15,7 @@ func TestNames(t *testing.T) {
 	if nameHashOf(all[10]) != nameHashOf(all[11]) {
 		t.Fatalf("%q and %q differ in their sign", all[10], all[11])
 	}
-	for size := range len(all) {
+	for size := range all {
 		known := map[string]int{}
 		for i, name := range all[:size] {
 			known[name] = i

@@ -13,8 +13,7 @@ const maxSafe = 1 << 53
 // beyond 2^53, and literals with a decimal value that is not the shortest decimal of the nearest
 // float64 (0.1 is accepted, 0.10000000000000000001 is not; 1e400 is out of range).
 func checkNumber(lit string) (Code, string) {
-	neg, digits, exp := splitDecimal(lit)
-	_ = neg
+	digits, exp := splitDecimal(lit)
 	f, err := strconv.ParseFloat(lit, 64)
 	if err != nil {
 		return ImpreciseNumber, "the number is beyond what a float64 can hold"
@@ -25,7 +24,7 @@ func checkNumber(lit string) (Code, string) {
 		}
 		return "", ""
 	}
-	_, short, shortExp := splitDecimal(strconv.FormatFloat(f, 'e', -1, 64))
+	short, shortExp := splitDecimal(strconv.FormatFloat(f, 'e', -1, 64))
 	if digits != short || exp != shortExp {
 		return ImpreciseNumber, "the number has more digits than a float64 can hold; send it as a string"
 	}
@@ -43,13 +42,11 @@ func isMaxSafe(digits string, exp int) bool {
 	return digits+strings.Repeat("0", exp) == strconv.Itoa(maxSafe)
 }
 
-// splitDecimal writes a JSON number as digits * 10^exp, the digits without leading or trailing
+// splitDecimal writes the size of a JSON number, whatever its sign, as digits * 10^exp, the digits without leading or trailing
 // zeros ("0" for zero, exp then 0). Exponents too large to matter are clamped; ParseFloat has
 // refused those or rounded them to zero.
-func splitDecimal(lit string) (neg bool, digits string, exp int) {
-	if strings.HasPrefix(lit, "-") {
-		neg, lit = true, lit[1:]
-	}
+func splitDecimal(lit string) (digits string, exp int) {
+	lit = strings.TrimPrefix(lit, "-")
 	if i := strings.IndexAny(lit, "eE"); i >= 0 {
 		e, err := strconv.Atoi(strings.TrimPrefix(lit[i+1:], "+"))
 		if err != nil || e > 1<<20 {
@@ -68,7 +65,7 @@ func splitDecimal(lit string) (neg bool, digits string, exp int) {
 	exp += len(lit) - len(trimmed)
 	digits = strings.TrimLeft(trimmed, "0")
 	if digits == "" {
-		return neg, "0", 0
+		return "0", 0
 	}
-	return neg, digits, exp
+	return digits, exp
 }

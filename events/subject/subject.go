@@ -101,7 +101,7 @@ func Unescape(tok string) (s string, exact bool) {
 }
 
 func isPlainToken(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		switch c := s[i]; {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
 		default:

@@ -158,7 +158,7 @@ func partOf(k evidence.SessionID, i, parts int) int {
 	}
 	h := uint32(2166136261) // FNV-1a
 	for _, s := range [...]string{k.Tenant, "\x00", k.Session} {
-		for j := 0; j < len(s); j++ {
+		for j := range len(s) {
 			h = (h ^ uint32(s[j])) * 16777619
 		}
 	}

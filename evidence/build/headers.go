@@ -44,7 +44,7 @@ func isRecordSignature(s string) bool {
 
 // consistsOf reports whether s is not empty and all its bytes are of one kind.
 func consistsOf(s string, kind func(byte) bool) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if !kind(s[i]) {
 			return false
 		}

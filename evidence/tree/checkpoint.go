@@ -119,7 +119,7 @@ func PeekCheckpoint(signed string) (Checkpoint, error) {
 // ValidShard reports whether a name can stand in records and in the origin line
 // of checkpoints.
 func ValidShard(shard string) bool {
-	for i := 0; i < len(shard); i++ {
+	for i := range len(shard) {
 		if c := shard[i]; c <= ' ' || c >= 0x7f || c == '+' {
 			return false
 		}

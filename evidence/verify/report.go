@@ -144,11 +144,11 @@ type Report struct {
 	maxFindings int
 }
 
-func newReport(max int) *Report {
-	if max <= 0 {
-		max = DefaultMaxFindings
+func newReport(limit int) *Report {
+	if limit <= 0 {
+		limit = DefaultMaxFindings
 	}
-	return &Report{Findings: []Finding{}, maxFindings: max}
+	return &Report{Findings: []Finding{}, maxFindings: limit}
 }
 
 func (r *Report) addFinding(code Code, seq uint64, field, format string, args ...any) {

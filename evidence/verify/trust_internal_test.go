@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"testing"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
-	"golang.org/x/mod/sumdb/note"
 )
 
 // A publisher may invent requests; they must not fill the memory, nor push a

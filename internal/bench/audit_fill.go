@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -56,17 +55,17 @@ func openAuditLog(ctx context.Context, t *target.Target, dataDir, keys string) (
 		f := l.services(service)
 		u := streams.User{Name: f.User}
 		if l.conns[service], err = streams.Connect(ctx, streams.ConnectOptions{URL: f.Server, User: f.User, Password: f.Password, InboxPrefix: u.Inbox(), Name: "bench " + service}); err != nil {
-			return nil, errors.Join(err, l.close())
+			l.close()
+			return nil, err
 		}
 	}
 	return l, nil
 }
 
-func (l *auditLog) close() error {
+func (l *auditLog) close() {
 	for _, nc := range l.conns {
 		nc.Close()
 	}
-	return nil
 }
 
 // fill writes about n messages and returns how many.

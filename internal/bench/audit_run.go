@@ -57,7 +57,10 @@ func openAuditBench(ctx context.Context, t *target.Target, dir, keys, profile st
 	return b, err
 }
 
-func (b *auditBench) close() error { return errors.Join(b.log.close(), b.conn.Close(), b.db.Close()) }
+func (b *auditBench) close() error {
+	b.log.close()
+	return errors.Join(b.conn.Close(), b.db.Close())
+}
 
 // best runs a measurement several times and returns the fastest.
 func (b *auditBench) best(runs int, step func(context.Context) (auditResult, error)) func(context.Context) (auditResult, error) {

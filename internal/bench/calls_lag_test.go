@@ -12,10 +12,8 @@ func at(ms int) time.Time { return noon.Add(time.Duration(ms) * time.Millisecond
 func TestLags(t *testing.T) {
 	c := coverage{{10, at(1000)}, {20, at(2000)}, {25, at(3000)}}
 	lags, missing := c.lags([]storedAt{{1, at(100)}, {10, at(900)}, {11, at(950)}, {20, at(2001)}, {25, at(2500)}, {26, at(2600)}})
-	want := []time.Duration{900, 100, 1050, 0, 500}
-	for i := range want {
-		want[i] *= time.Millisecond
-	}
+	const ms = time.Millisecond
+	want := []time.Duration{900 * ms, 100 * ms, 1050 * ms, 0, 500 * ms}
 	if !slices.Equal(lags, want) || missing != 1 {
 		t.Errorf("lags %v, %d missing", lags, missing)
 	}

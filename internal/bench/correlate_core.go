@@ -198,11 +198,11 @@ func (b *correlateBench) open(n int) error {
 	}
 	now := time.Now().Round(0)
 	empty := heap()
-	fill := func(from, to int, make func(i int) []streams.Msg) {
+	fill := func(from, to int, message func(i int) []streams.Msg) {
 		for i := from; i < to; i += decodeChunk / 2 {
 			var msgs []streams.Msg
 			for k := i; k < min(i+decodeChunk/2, to); k++ {
-				msgs = append(msgs, make(k)...)
+				msgs = append(msgs, message(k)...)
 			}
 			c.apply(msgs, now)
 		}

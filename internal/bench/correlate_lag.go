@@ -89,7 +89,7 @@ func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls i
 		every = time.Duration(float64(calls*trafficMessages) / perSecond * float64(time.Second) / 2)
 	}
 	begun := time.Now()
-	for turn := time.Duration(1); time.Since(begun) < hold || turn%2 == 0; turn++ {
+	for turn := 1; time.Since(begun) < hold || turn%2 == 0; turn++ {
 		sent, err := b.turn(ctx, calls, turn%2 == 0)
 		if err != nil {
 			return n, 0, err
@@ -98,7 +98,7 @@ func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls i
 		select {
 		case <-ctx.Done():
 			return n, 0, ctx.Err()
-		case <-time.After(time.Until(begun.Add(turn * every))):
+		case <-time.After(time.Until(begun.Add(time.Duration(turn) * every))):
 		}
 	}
 	return n, time.Since(begun), nil

@@ -60,9 +60,9 @@ func (c *ingestCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeli
 			} else {
 				r.RateRatio = r.PerSecond / raw.PerSecond
 			}
-			print := admitCmd{JSON: c.JSON}.print
+			printLine := admitCmd{JSON: c.JSON}.print
 			for _, line := range []latencyResult{raw, r} {
-				if err := print(io, line); err != nil {
+				if err := printLine(io, line); err != nil {
 					return err
 				}
 			}

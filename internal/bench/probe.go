@@ -142,7 +142,7 @@ func stalls(syncs []span) []span {
 }
 
 // during reports whether any of the spans overlaps with s.
-func during(s span, any []span) bool { return slices.ContainsFunc(any, s.overlaps) }
+func during(s span, others []span) bool { return slices.ContainsFunc(others, s.overlaps) }
 
 // within returns the spans that begin in s, in order.
 func within(s span, looks []span) []span {

@@ -128,13 +128,13 @@ func (c *verifyCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard) er
 func (c *verifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l evidencereader.Reader) error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	size := s.tree.Size()
-	any := func() uint64 { return uint64(rng.Int64N(size)) + 1 }
+	anySeq := func() uint64 { return uint64(rng.Int64N(size)) + 1 }
 	for _, step := range []struct {
 		what string
 		do   func() error
 	}{
-		{"inclusion proof", func() error { _, err := l.InclusionProofs(ctx, s.name, size, []uint64{any()}); return err }},
-		{"consistency proof", func() error { _, err := l.ConsistencyProof(ctx, s.name, int64(any()), size); return err }},
+		{"inclusion proof", func() error { _, err := l.InclusionProofs(ctx, s.name, size, []uint64{anySeq()}); return err }},
+		{"consistency proof", func() error { _, err := l.ConsistencyProof(ctx, s.name, int64(anySeq()), size); return err }},
 		{"one session: rows, proofs, verification", func() error { return s.verifySession(ctx, l) }},
 	} {
 		var engine time.Duration

@@ -59,7 +59,7 @@ func tryLock(ctx context.Context, path string) (*os.File, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f, err := lockFile(ctx, path, func() { cancel(errLockHeld) })
-	if err != nil && context.Cause(ctx) == errLockHeld {
+	if err != nil && errors.Is(context.Cause(ctx), errLockHeld) {
 		return nil, errLockHeld
 	}
 	return f, err

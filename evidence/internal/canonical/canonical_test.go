@@ -9,11 +9,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/gowebpki/jcs"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence/internal/canonical"
 	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
-	"github.com/gowebpki/jcs"
 )
 
 // What the scanner takes is canonical, and what it ought to know it takes.

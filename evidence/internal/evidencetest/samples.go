@@ -5,10 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/mod/sumdb/note"
+
 	policies "github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/evidence/tree"
-	"golang.org/x/mod/sumdb/note"
 )
 
 const ClassPolicy = "keep@0123456789abcdef"

@@ -343,7 +343,7 @@ func isUnlikeProse(v string) bool {
 	if len(v) >= 16 {
 		return true
 	}
-	for i := 0; i < len(v); i++ {
+	for i := range len(v) {
 		c := byteClass[v[i]]
 		if c&letter == 0 && v[i] < 0x80 || (i > 0 && c&upper != 0) {
 			return true

@@ -40,7 +40,7 @@ var byteClass = func() (t [256]uint16) {
 		}
 	}
 	mark := func(set string, bit uint16) {
-		for i := 0; i < len(set); i++ {
+		for i := range len(set) {
 			t[set[i]] |= bit
 		}
 	}

@@ -110,7 +110,7 @@ func (c *CleanChecker) factsFor(name string) keyFacts {
 		return k
 	}
 	k := keyFacts{plainKey: name != "" && len(name) <= 4*maxIdent}
-	for i := 0; i < len(name); i++ {
+	for i := range len(name) {
 		k.plainKey = k.plainKey && name[i] < 0x80
 		k.hasUpper = k.hasUpper || byteClass[name[i]]&upper != 0
 	}

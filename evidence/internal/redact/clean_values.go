@@ -79,7 +79,7 @@ func (c *CleanChecker) checkString(k keyFacts, look bool) (value string, ok bool
 		return value, true
 	}
 	c.out = append(c.out, '"')
-	for j := 0; j < len(value); j++ {
+	for j := range len(value) {
 		if short := strings.IndexByte("\"\\\b\f\n\r\t", value[j]); short >= 0 {
 			c.out = append(c.out, '\\', `"\bfnrt`[short])
 			continue

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -162,7 +163,7 @@ func TestWorkIsBounded(t *testing.T) {
 			list[i] = tc.text
 		}
 		doc := map[string]any{"a": list, "b": map[string]any{"c": "x"}}
-		if _, _, err := Document(doc, "", nil, Config{Size: 300 * 64}); err != tc.err {
+		if _, _, err := Document(doc, "", nil, Config{Size: 300 * 64}); !errors.Is(err, tc.err) {
 			t.Errorf("%.20q: %v, want %v", tc.text, err, tc.err)
 		}
 	}
@@ -170,7 +171,7 @@ func TestWorkIsBounded(t *testing.T) {
 
 func everyByte(s, format string) string {
 	var b strings.Builder
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		b.WriteString(fmt.Sprintf(format, s[i]))
 	}
 	return b.String()

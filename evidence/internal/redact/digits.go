@@ -76,7 +76,7 @@ func touchesLetter(s string, from, to int) bool {
 
 // addNumbers tries every window of a run, from left to right, longest first.
 func (sc *textScanner) addNumbers(r *digitRun) {
-	for j := 0; j < len(r.groups); j++ {
+	for j := range len(r.groups) {
 		if int(r.groups[j].at) < sc.number {
 			continue
 		}

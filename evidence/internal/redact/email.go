@@ -45,7 +45,7 @@ func mailHost(host string) bool {
 	if at < 2 || len(top) < 2 || len(top) > 24 || byteClass[host[0]]&dash != 0 {
 		return false
 	}
-	for i := 0; i < len(top); i++ {
+	for i := range len(top) {
 		if byteClass[top[i]]&letter == 0 && top[i] < 0x80 && (len(top) < 6 || top[:4] != "xn--") {
 			return false
 		}
@@ -54,7 +54,7 @@ func mailHost(host string) bool {
 		return true
 	}
 	var buf [5]byte
-	for i := 0; i < len(top); i++ {
+	for i := range len(top) {
 		buf[i] = lowerASCII(top[i])
 	}
 	return !fileEndings[string(buf[:len(top)])]

@@ -143,7 +143,7 @@ func plainRun(s string, signs family) int {
 		}
 		return len(s)
 	}
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if c := s[i]; c == '%' || c == '\\' || c == '&' {
 			return i
 		}
@@ -238,7 +238,7 @@ func hexDigit(c byte) rune {
 
 // hexNumber is the value of hexadecimal digits, or -1.
 func hexNumber(s string) (v rune) {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		d := hexDigit(s[i])
 		if d < 0 {
 			return -1

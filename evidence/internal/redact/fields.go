@@ -79,7 +79,7 @@ func sevenDigits(v string) bool { return countDigits(v, 7) }
 // hasLetters reports whether v has three letters of any script.
 func hasLetters(v string) bool {
 	n := 0
-	for i := 0; i < len(v); i++ {
+	for i := range len(v) {
 		if byteClass[v[i]]&letter != 0 || v[i] >= 0x80 {
 			if n++; n == 3 {
 				return true

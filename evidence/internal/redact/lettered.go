@@ -61,7 +61,7 @@ func matchForm(s string, i int, form string, check func(string) bool) int {
 	if len(s)-i < len(form) {
 		return 0
 	}
-	for k := 0; k < len(form); k++ {
+	for k := range len(form) {
 		c := s[i+k]
 		switch form[k] {
 		case '9':

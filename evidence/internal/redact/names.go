@@ -374,7 +374,7 @@ func passwordLike(v string) bool {
 		return false
 	}
 	all := uint16(0)
-	for i := 0; i < len(v); i++ {
+	for i := range len(v) {
 		all |= byteClass[v[i]]
 	}
 	return all&letter != 0 && (all&digit != 0 || strings.ContainsAny(v[:len(v)-1], "!@#$%^&*?~+="))
@@ -413,7 +413,7 @@ func isIdentifier(v string) bool {
 		}
 	}
 	hex := 0
-	for i := 0; i < len(v); i++ {
+	for i := range len(v) {
 		switch c := lowerASCII(v[i]); {
 		case c >= '0' && c <= '9', c >= 'a' && c <= 'f':
 			hex++

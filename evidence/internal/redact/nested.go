@@ -26,7 +26,7 @@ func (sc *textScanner) nested(n nameRule, v int, colon bool) bool {
 		}
 	case '\n', '\r':
 		if colon {
-			sc.block(n, v)
+			sc.block(v)
 		}
 		return true
 	}
@@ -146,10 +146,10 @@ func indentOf(s string, i int) int {
 }
 
 // blockLines calls each for every line of the YAML block below the line of v: lines with a deeper
-// indent, and items of a list with the same indent. It returns the end of the block.
-func (sc *textScanner) blockLines(v, first int, each func(from, to int, item bool)) (end int) {
+// indent, and items of a list with the same indent.
+func (sc *textScanner) blockLines(v, first int, each func(from, to int, item bool)) {
 	s, indent := sc.s[:min(len(sc.s), v+maxValueWindow)], indentOf(sc.s, v)
-	end = min(line(sc.s, first), len(s))
+	end := min(line(sc.s, first), len(s))
 	for end < len(s) {
 		from := end + 1
 		to := line(s, from)
@@ -167,7 +167,6 @@ func (sc *textScanner) blockLines(v, first int, each func(from, to int, item boo
 		end = to
 	}
 	sc.budget.charge(2 * (end - v))
-	return end
 }
 
 // literalBlock adds the lines of a block scalar: password: | and what is indented below it.
@@ -185,7 +184,7 @@ func (sc *textScanner) literalBlock(v, first int) {
 
 // block handles what is below a key of YAML: items of a list, members, or a single word. There,
 // only text that looks unlike prose and unlike a name is a value.
-func (sc *textScanner) block(n nameRule, v int) {
+func (sc *textScanner) block(v int) {
 	s := sc.s
 	sc.blockLines(v, v, func(from, to int, item bool) {
 		if item {

@@ -95,7 +95,7 @@ var providerRules = []rule{
 // looksLikeKey reports whether tail has a digit or an upper-case letter, which words joined by
 // dashes seldom have.
 func looksLikeKey(tail string) bool {
-	for i := 0; i < len(tail); i++ {
+	for i := range len(tail) {
 		if byteClass[tail[i]]&(digit|upper) != 0 {
 			return true
 		}

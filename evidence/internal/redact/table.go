@@ -56,7 +56,7 @@ func hasDigit(tail string) bool { return strings.ContainsAny(tail, "0123456789")
 // a phrase, "sk-proj-Ab3…" is a key.
 func longSegment(tail string) bool {
 	length := 0
-	for i := 0; i < len(tail); i++ {
+	for i := range len(tail) {
 		if length++; byteClass[tail[i]]&dash != 0 {
 			length = 0
 		}
@@ -166,7 +166,7 @@ func matchURLPassword(s string, _, after int) (from, to, next int) {
 func base64HasColon(v string) bool {
 	var acc uint32
 	bits := 0
-	for i := 0; i < len(v); i++ {
+	for i := range len(v) {
 		var d uint32
 		switch c := v[i]; {
 		case c >= 'A' && c <= 'Z':

@@ -148,7 +148,7 @@ func newDocumentWalker(prefix string, c Config) documentWalker {
 func (w *documentWalker) push(token string) (at int) {
 	at = len(w.path)
 	w.path = append(w.path, '/')
-	for i := 0; i < len(token); i++ {
+	for i := range len(token) {
 		switch token[i] {
 		case '~':
 			w.path = append(w.path, "~0"...)

@@ -57,10 +57,10 @@ var errNobody = errors.New("nothing was published that could be judged: no event
 
 func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles []conformance.Profile, excused excuses) error {
 	p := ui.NewPrinter(io.Out)
-	failed, any := false, false
+	failed, printed := false, false
 	for _, profile := range profiles {
 		for _, subject := range c.subjects(tally, profile.Protocol) {
-			any = true
+			printed = true
 			if c.Profile == "" && !tally.Claims(profile, subject) {
 				continue
 			}
@@ -75,7 +75,7 @@ func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles 
 			c.print(p, r)
 		}
 	}
-	if !any {
+	if !printed {
 		return errNobody
 	}
 	if !c.JSON {

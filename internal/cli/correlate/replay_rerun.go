@@ -41,8 +41,8 @@ func (r *rerun) run(ctx context.Context, inputs []events.LogMessage) error {
 // then the deadline may have been reached already.
 func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
 	for {
-		due, any := r.due()
-		if !any || next != nil && next.Time.Before(due.Add(-recorded.ClockBack)) {
+		due, found := r.due()
+		if !found || next != nil && next.Time.Before(due.Add(-recorded.ClockBack)) {
 			return nil
 		}
 		to := r.last
@@ -62,12 +62,12 @@ func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
 }
 
 // due is the next time at which a timer fires.
-func (r *rerun) due() (at time.Time, any bool) {
-	at, any = r.core.NextDeadline()
-	if idle, too := r.core.NextIdle(); too && (!any || idle.Before(at)) {
-		at, any = idle, true
+func (r *rerun) due() (at time.Time, found bool) {
+	at, found = r.core.NextDeadline()
+	if idle, too := r.core.NextIdle(); too && (!found || idle.Before(at)) {
+		at, found = idle, true
 	}
-	return at, any
+	return at, found
 }
 
 func (r *rerun) apply(m events.LogMessage) {

@@ -215,9 +215,9 @@ func (s *simulation) finish() error {
 	sum := simulationSummary{Decisions: s.total, Changed: s.changed, OtherReasons: s.otherReasons, Cannot: s.cannot, From: s.from, To: s.to,
 		Counts: []verdictCount{}, Digest: s.candidate.Policies.Digest()}
 	for _, old := range events.Verdicts {
-		for _, new := range events.Verdicts {
-			if n := s.counts[[2]events.Verdict{old, new}]; n > 0 {
-				sum.Counts = append(sum.Counts, verdictCount{old, new, n})
+		for _, changed := range events.Verdicts {
+			if n := s.counts[[2]events.Verdict{old, changed}]; n > 0 {
+				sum.Counts = append(sum.Counts, verdictCount{old, changed, n})
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,7 +111,8 @@ func TestVerifyFlagsThatDoNotGoTogether(t *testing.T) {
 		"quorum of too many":       {Quorum: 3, Witness: []string{"a", "b"}},
 		"no workers":               {Workers: -1},
 	} {
-		if _, ok := c.consistent().(ui.UsageError); !ok {
+		var usageError ui.UsageError
+		if !errors.As(c.consistent(), &usageError) {
 			t.Errorf("%s goes through", name)
 		}
 	}

@@ -131,7 +131,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer stop()
-	stopIngest, err := s.takeEvents(ctx, nc)
+	stopIngest, err := s.takeEvents(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package admitter
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func TestApprovalStepIsUndone(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	// A step from an old revision is made again.
-	if _, err := a.reserve(t.Context(), admission.Request{}, out); err != errConflict {
+	if _, err := a.reserve(t.Context(), admission.Request{}, out); !errors.Is(err, errConflict) {
 		t.Error(err)
 	}
 }

@@ -68,7 +68,7 @@ func (c *confirmationStore) start(ctx context.Context, _ *nats.Conn, js jetstrea
 	go func() { done <- c.followLog(ctx, ready) }()
 	select {
 	case <-ready:
-		return func() { cancel(); <-done }, nil
+		return func() { cancel(); <-done }, nil //nolint:errcheck // it is reported when it happens
 	case err := <-done:
 		cancel()
 		return nil, fmt.Errorf("reading the confirmations: %w", err)

@@ -57,7 +57,7 @@ func (f IngestFlags) admissionQuotas() ingest.Quotas {
 // takeEvents stores publishers' events while this instance holds the ingest lease. It returns
 // once the instance is active or on standby. Events use connections and a group commit of their
 // own, so that they do not delay verdicts. stop finishes the events that were accepted.
-func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), err error) {
+func (s *service) takeEvents(ctx context.Context) (stop func(), err error) {
 	log, releaseLog, err := s.flags.Connect(ctx, ServiceName+" event log", s.env, nil)
 	if err != nil {
 		return nil, err

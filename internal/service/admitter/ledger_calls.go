@@ -35,8 +35,8 @@ func (l *spendLedger) followCalls(ctx context.Context) {
 		filter = append(filter, l.callPrefix()+"*."+string(state)+".>")
 	}
 	for ctx.Err() == nil {
-		from, any := l.earliestEnd()
-		if !any {
+		from, found := l.earliestEnd()
+		if !found {
 			select {
 			case <-l.wake:
 			case <-ctx.Done():
@@ -65,7 +65,7 @@ func (l *spendLedger) readCalls(ctx context.Context, from uint64, filter []strin
 	return streams.ReadLog(ctx, l.js, streams.ReadOptions{
 		Stream: l.s.flags.Stream, From: min(from, st.LastSeq+1), Filter: filter, Log: l.s.env.Log, Stalled: l.s.env.Metrics.ReaderStalled,
 		Idle: func() error {
-			if _, any := l.earliestEnd(); !any {
+			if _, found := l.earliestEnd(); !found {
 				return errNothingPending
 			}
 			l.s.env.Health.Set("spend_calls", "")
@@ -85,17 +85,17 @@ func (l *spendLedger) allowPrefix() string {
 }
 
 // earliestEnd is the first sequence that can hold the end of a call for which money waits.
-func (l *spendLedger) earliestEnd() (seq uint64, any bool) {
+func (l *spendLedger) earliestEnd() (seq uint64, found bool) {
 	now := time.Now().UnixMilli()
 	for _, a := range l.waitingAccounts() {
 		state, _, _ := a.snapshot()
 		for _, e := range state.Entries {
-			if e.AcceptsRecords(now) && (!any || e.After+1 < seq) {
-				seq, any = e.After+1, true
+			if e.AcceptsRecords(now) && (!found || e.After+1 < seq) {
+				seq, found = e.After+1, true
 			}
 		}
 	}
-	return seq, any
+	return seq, found
 }
 
 // applyCalls applies call records. Another admitter may have made the reservations that they

@@ -107,7 +107,7 @@ func (r *rateStore) prepareSet(ctx context.Context, set *policy.Set) {
 
 // finishPrepare ends the reading if the set now in force has no limits.
 func (r *rateStore) finishPrepare(set *policy.Set) {
-	if _, any := set.LongestWindow(); !any {
+	if _, found := set.LongestWindow(); !found {
 		r.stopReading()
 	}
 }
@@ -115,11 +115,11 @@ func (r *rateStore) finishPrepare(set *policy.Set) {
 // ensureRead starts reading as far back as a set needs, unless that is done or under way. The
 // channel is closed when everything is read; it is nil if there is nothing to wait for.
 func (r *rateStore) ensureRead(set *policy.Set) <-chan struct{} {
-	longest, any := set.LongestWindow()
+	longest, found := set.LongestWindow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case !any || r.js == nil:
+	case !found || r.js == nil:
 		return nil
 	case r.stopRead != nil && longest <= r.longest:
 		return r.ready

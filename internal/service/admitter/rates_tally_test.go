@@ -16,8 +16,8 @@ var tallyStart = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 const tallyTenant = "tenant-part-" // as long as the part of a key that a tenant has
 
-func counted(key string, window time.Duration, amount, max int64) []policy.Count {
-	return []policy.Count{{Key: tallyTenant + key, Window: window, Amount: amount, Max: max}}
+func counted(key string, window time.Duration, amount, limit int64) []policy.Count {
+	return []policy.Count{{Key: tallyTenant + key, Window: window, Amount: amount, Max: limit}}
 }
 
 func storedDecision(id string, at time.Time, counts ...policy.Count) events.Decision {

@@ -15,11 +15,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/streams"
-	"github.com/rs/zerolog"
 )
 
 // When a snapshot is written, counted in messages since the last one; those have to be read again

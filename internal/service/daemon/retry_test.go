@@ -37,7 +37,7 @@ func TestRunAgain(t *testing.T) {
 					t.Error("the health report does not say what it waits for")
 				}
 				if runs == len(tt.ends) {
-					if env.Ready(); h.Report().Status == StatusUnhealthy {
+					if err := env.Ready(); err != nil || h.Report().Status == StatusUnhealthy {
 						t.Error("still unhealthy once it is ready")
 					}
 				}

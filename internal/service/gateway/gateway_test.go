@@ -153,7 +153,7 @@ func (r *rig) decision(id string) (d events.Decision) {
 // varying are the members that differ between two decisions of one request.
 var varying = []string{"decision_id", "decision_ref", "workflow_id", "received_at", "decided_at", "expires_at", "recorded_at", "receipt_hash", "gateway", "inputs", "occurrence", "decisionId", "latency_ms"}
 
-func comparable(tb testing.TB, body []byte) any {
+func canCompare(tb testing.TB, body []byte) any {
 	tb.Helper()
 	var v any
 	servicetest.OK(tb, json.Unmarshal(body, &v))
@@ -215,7 +215,7 @@ func TestSameAnswerAndRecordAsOverNATS(t *testing.T) {
 		}
 		res, got := r.do("POST", c.path, "runtime", body, list...)
 		if c.path != "/pre-tool-check" || res.StatusCode == 200 {
-			if a, b := comparable(t, want.Data), comparable(t, got); !reflect.DeepEqual(a, b) {
+			if a, b := canCompare(t, want.Data), canCompare(t, got); !reflect.DeepEqual(a, b) {
 				t.Errorf("%s: over NATS %s, over HTTP %s", name, want.Data, got)
 			}
 		}
@@ -224,7 +224,7 @@ func TestSameAnswerAndRecordAsOverNATS(t *testing.T) {
 		servicetest.OK(t, err)
 		b, err := json.Marshal(second)
 		servicetest.OK(t, err)
-		if !reflect.DeepEqual(comparable(t, a), comparable(t, b)) || first.Gateway != "" || second.Gateway != servicetest.Gateway || first.Verdict == "" {
+		if !reflect.DeepEqual(canCompare(t, a), canCompare(t, b)) || first.Gateway != "" || second.Gateway != servicetest.Gateway || first.Verdict == "" {
 			t.Errorf("%s: recorded over NATS as %s, over HTTP as %s", name, a, b)
 		}
 		if (res.Header.Get(events.HeaderReceipt) == "") != (want.Header.Get(events.HeaderReceipt) == "") || res.Header.Get(events.HeaderVerdict) != want.Header.Get(events.HeaderVerdict) {
@@ -474,7 +474,7 @@ func TestStopAnswersWhatHasBegun(t *testing.T) {
 	}()
 	<-arrived
 	done := make(chan struct{})
-	go func() { defer close(done); r.service.Stop() }()
+	go func() { defer close(done); _ = r.service.Stop() }()
 	close(release)
 	if a := <-got; a.status != 200 || a.body != `{"decision":"deny"}` {
 		t.Errorf("%+v", a)
@@ -558,7 +558,7 @@ func TestStreamLosesAndRepeatsNothing(t *testing.T) {
 	write(2)
 	s = r.open("/v1/follow/decisions", "subscriber", last)
 	take(s, 3)
-	r.service.Stop()
+	servicetest.OK(t, r.service.Stop())
 	write(4)
 	r.serve()
 	s = r.open("/v1/follow/decisions", "reviewer", last)

@@ -319,7 +319,7 @@ func TestTwoShardsAndTwice(t *testing.T) {
 	r := New("correlator")
 	one := r.Correlator("GOV", testRules)
 	r.Correlator("GOV2", testRules).Put(events.CallOpen, nil)
-	//lint:ignore SA4000 a scrape may not change what it shows
+	//nolint:staticcheck // SA4000: a scrape may not change what it shows
 	if r.Correlator("GOV", testRules) != one || r.Auditor("GOV", nil) != r.Auditor("GOV", nil) || r.Admitter(1, func() int { return 0 }) != r.Admitter(2, nil) {
 		t.Error("the same shard has two sets of metrics")
 	}

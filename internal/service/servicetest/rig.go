@@ -229,7 +229,7 @@ func Run(tb testing.TB, run func(context.Context, daemon.Env) error) *Service {
 		defer close(s.done)
 		s.err = run(ctx, env)
 	}()
-	tb.Cleanup(func() { s.Stop() })
+	tb.Cleanup(func() { _ = s.Stop() }) // a test that is about the end calls Stop itself
 	return s
 }
 

@@ -146,7 +146,7 @@ func (p *process) awaitReady(ctx context.Context, ready *os.File, timeout time.D
 	case a := <-got:
 		if a.err != nil {
 			<-p.done // the pipe closes when the process ends
-			return fmt.Errorf("%w (%v); its log says why", ErrEnded, p.err)
+			return fmt.Errorf("%w (%w); its log says why", ErrEnded, p.err)
 		}
 		if info == nil {
 			return nil

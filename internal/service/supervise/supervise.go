@@ -11,8 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // Defaults of the restart delay: it doubles from BackoffMin to BackoffMax and starts over once a

@@ -28,11 +28,11 @@ func Harmless(t *testing.T, text string, lines int) {
 // SameColumns requires that each table has the same columns for texts of the same width in
 // different scripts. A table prints the text that it is given.
 func SameColumns(t *testing.T, tables map[string]func(io ui.Stdio, p *ui.Printer, text string)) {
-	for name, print := range tables {
+	for name, printLine := range tables {
 		t.Run(name, func(t *testing.T) {
 			write := func(text string) string {
 				var out bytes.Buffer
-				print(ui.Stdio{Out: &out}, ui.NewPrinter(&out), text)
+				printLine(ui.Stdio{Out: &out}, ui.NewPrinter(&out), text)
 				return strings.ReplaceAll(out.String(), text, "ab")
 			}
 			plain := write("ab")
