@@ -7,7 +7,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 
 BIN      := bin
 SERVICES := admitter correlator auditor gateway
-CMDS     := countersign countersign-bench $(SERVICES)
+CMDS     := countersign countersign-bench countersign-hook $(SERVICES)
 GOFILES  := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null)
 FUZZTIME ?= 20s
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)

@@ -217,6 +217,7 @@ func TestAttackMoneyInParallel(t *testing.T) {
 // What failed is free again once no receipt can be used any more, with half a
 // minute for slow clocks, and not before.
 func TestMoneyIsFreeAfterTheReceipt(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it waits for receipts to expire")
 	}

@@ -192,6 +192,7 @@ func TestBypassResolveReplyAimedAtTheLog(t *testing.T) {
 // Approvals, and the times at which they end, survive kills of the admitter and
 // restarts of everything.
 func TestApprovalsSurvive(t *testing.T) {
+	t.Parallel()
 	dir, policies := t.TempDir(), t.TempDir()
 	for name, seconds := range map[string]int{"slow_tool": 3600, "quick_tool": 2} {
 		policy := fmt.Sprintf("apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: %s}\nspec:\n  match: {tools: [%s]}\n  expiresAfter: %ds\n  rules: [{name: r, when: 'true', verdict: ask, reason: look}]\n",

@@ -232,6 +232,7 @@ func TestAttackForgedIdentity(t *testing.T) {
 // An attacker with the admitter's NATS password, but not its key, can write a decision; the
 // decision does not count and is found.
 func TestForgedDecision(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r := s.runtime(t)
 	heard := listen(t, s, "gov.findings.acme.>")

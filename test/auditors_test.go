@@ -99,6 +99,7 @@ var sagaAnswers = map[string][]string{
 // Every question of the page has an answer: the tool's, and the same by the
 // statement that the page shows, as the auditors' user.
 func TestAuditorsQuestions(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	flags := saga(t, s)
 	db := s.auditors(t)
@@ -150,6 +151,7 @@ func parameters(flags []string) []any {
 
 // An auditor of one tenant gets answers and proofs of that tenant and nothing else.
 func TestAuditorOfOneTenant(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startIn(t, dir)
 	flags := saga(t, s)

@@ -70,6 +70,7 @@ func TestUsageErrors(t *testing.T) {
 // A system that does not answer is said in one line that says what to do; for
 // admit it is no verdict.
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	needPrograms(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0") // a port without a listener
 	ok(t, err)

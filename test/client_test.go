@@ -63,6 +63,7 @@ func TestClient(t *testing.T) {
 
 // Whoever answers without the admitter's key is not believed.
 func TestClientBelievesNoImpostor(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	genuine := s.runtime(t).admit(t, "agenthook", allowedCall("s-impostor", "c1").bytes())
 	resume := s.holdDown(t, "admitter")
@@ -97,6 +98,7 @@ func TestClientBelievesNoImpostor(t *testing.T) {
 
 // Without an admitter the verdict is deny.
 func TestClientWithoutAdmitter(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	nc := s.connect(t, "runtime", nats.NoReconnect())
 	c := sdk(t, s, nc)

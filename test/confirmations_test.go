@@ -30,6 +30,7 @@ func reply(token, decision string) object {
 // A user's confirmation, from the log alone: needed for what cannot be undone,
 // good for one allow, given in time or not at all (AAEP-C-100 to C-105).
 func TestConfirmations(t *testing.T) {
+	t.Parallel()
 	policies := policyDir(t, "all.yaml", policyText("all", "*", "allow"))
 	s := start(t, "--policy", policies)
 	r, db := s.runtime(t), s.auditors(t)
@@ -116,6 +117,7 @@ func TestConfirmations(t *testing.T) {
 
 // Published by the tool, an answer reaches the admitter as well.
 func TestConfirmationByCommand(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--policy", policyDir(t, "all.yaml", policyText("all", "*", "allow")))
 	sess := aaepSession("command")
 	dir := t.TempDir()

@@ -10,6 +10,7 @@ import (
 // When a command that changes what decides has returned 0, no admitter decides by
 // what was before; one that hangs is named.
 func TestChangesAreInForceWhenTheCommandReturns(t *testing.T) {
+	t.Parallel()
 	allow := policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "allow"))
 	deny := policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "deny"))
 	s := start(t, "--policy", allow)

@@ -222,6 +222,7 @@ func TestSameIDsInTwoSessions(t *testing.T) {
 
 // An allow is good for as long as its receipt says, and not for longer.
 func TestExecutedAfterExpiry(t *testing.T) {
+	t.Parallel()
 	short := strings.Replace(policyText("rockets", "launch_rocket", "allow"), "spec:\n", "spec:\n  expiresAfter: 1s\n", 1)
 	s := start(t, "--policy", policyDir(t, "rockets.yaml", short))
 	r := s.runtime(t)

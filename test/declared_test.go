@@ -25,6 +25,7 @@ func registered(r runtimeClient) object {
 // checked against them. The admitter's decisions are checked against their requests; it breaks
 // none of its own rules meanwhile.
 func TestDeclaredAndJudged(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--policy", policyDir(t, "all.yaml", allowAll))
 	r := s.runtime(t)
 	const sess = "s-declared"

@@ -180,6 +180,7 @@ func membersWith(t testing.TB, path, text string) (found []string) {
 // The bundle verifies elsewhere, with nothing but the file and the key; one
 // flipped bit and it does not.
 func TestExport(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	elsewhere := t.TempDir()
 	bundle, key := filepath.Join(elsewhere, "b.zip"), filepath.Join(elsewhere, "checkpoint.pub")

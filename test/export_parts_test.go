@@ -42,6 +42,7 @@ func aloneWith(t testing.TB, args ...string) result {
 // and the public key, checkpoints that a witness signed included; what decided is
 // in both, and the second verifier agrees.
 func TestExportVerifiesElsewhere(t *testing.T) {
+	t.Parallel()
 	begin := time.Now().UTC()
 	s := smallSystem(t)
 	dir, elsewhere := t.TempDir(), t.TempDir()
@@ -244,6 +245,7 @@ func (b zipped) relistMembers(t testing.TB) {
 
 // Every kind of file that is no good bundle: one clear line, and not exit 0.
 func TestBundleBadInput(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	dir := t.TempDir()
 	session, ranged := filepath.Join(dir, "session.zip"), filepath.Join(dir, "range.zip")

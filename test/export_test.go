@@ -52,6 +52,7 @@ func withByteChanged(t testing.TB, file, member string, data []byte) string {
 // The report of a bundle is readable, its statement is signed by the exporter's key, and one
 // changed byte of any member is found and named.
 func TestExportForPeople(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	dir := t.TempDir()
 	bundle, key := filepath.Join(dir, "b.zip"), filepath.Join(dir, "checkpoint.pub")
@@ -145,6 +146,7 @@ func statementOf(t testing.TB, members map[string][]byte, publicFile string) {
 // Everything of a tenant between two times, and nothing else; the file proves
 // itself with the key alone.
 func TestExportRange(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r := s.runtime(t)
 	begin := time.Now().UTC()

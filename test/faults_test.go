@@ -15,6 +15,7 @@ import (
 // TestReadyFileLeftBehind: after `up` was killed, its ready file is refused, with
 // the file's name and a way out; the next `up` replaces it.
 func TestReadyFileLeftBehind(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	processes := tree(s.proc.pid)
 	s.proc.signal(syscall.SIGKILL)
@@ -38,6 +39,7 @@ func TestReadyFileLeftBehind(t *testing.T) {
 // TestReadOnlyDataDirectory: `up` says in one line that it cannot write, and
 // leaves nothing behind.
 func TestReadOnlyDataDirectory(t *testing.T) {
+	t.Parallel()
 	needSystem(t)
 	r := tool(t, "up", "--data-dir", "/proc/countersign-data", "--ready-file", filepath.Join(t.TempDir(), "ready.json"))
 	r.want(t, 1).oneLine(t, "/proc/countersign-data")
@@ -48,6 +50,7 @@ func TestReadOnlyDataDirectory(t *testing.T) {
 // missing, and behind a message with a damaged length the log ends. Once the original block is
 // restored, the log continues.
 func TestDamagedLog(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		damage func(block []byte)
@@ -106,6 +109,7 @@ func invert(b []byte) {
 // TestDamagedEvidence: a part of the evidence that was damaged on the disk makes
 // every command that reads it fail, and say which table.
 func TestDamagedEvidence(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r := s.runtime(t)
 	for i := range 20 {

@@ -76,6 +76,7 @@ func formatTraffic(t *testing.T, s *system) {
 // published one, nothing that is redacted is in them, and the file is there whole
 // or not at all.
 func TestFormats(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	begin := time.Now().UTC()
 	formatTraffic(t, s)

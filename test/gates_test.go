@@ -27,6 +27,7 @@ spec:
 // The policy gates of aioc leave the trace events that RFC-0002 demands on the
 // log, signed; a runtime that writes one of its own is found out.
 func TestGateTraces(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--policy", policyDir(t, "gates.yaml", gatePolicy))
 	r, db := s.runtime(t), s.auditors(t)
 	const sess = "s-gates"
@@ -101,6 +102,7 @@ func ruleNames(t testing.TB, s *system, sess string) (list []string) {
 // A tenant's switches take effect from where the log has them: off, enforced and
 // back, without a restart.
 func TestRuleSwitches(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r, db := s.runtime(t), s.auditors(t)
 	const rule = "executed_without_verdict"

@@ -61,6 +61,7 @@ func sample(t *testing.T, name string) []byte {
 // The three lines of docs/gateway.md against `up`: an AANA call that is not allowed, an AgentHook event, and the
 // decision on a stream, which says through which gateway it came.
 func TestGateway(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--policy", "../examples/policies")
 	g := s.gateway(t)
 	stream := g.request(t, "GET", "/v1/follow/decisions", "subscriber", nil)

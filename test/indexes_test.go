@@ -13,6 +13,7 @@ import (
 // its answer fails or gives the answer that it gave before, and one that does not
 // says so.
 func TestIndexesAreNotBelieved(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	db := s.owner(t)
 	const sess = "small-1"

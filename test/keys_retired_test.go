@@ -17,6 +17,7 @@ import (
 // An attacker with the admitter's password and its key can decide until the key is retired: from
 // then on every such decision is found.
 func TestRetiredKeyForges(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	heard := listen(t, s, "gov.findings.acme.>")
 	r := s.runtime(t)

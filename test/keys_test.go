@@ -40,6 +40,7 @@ func (s *system) listed(t testing.TB) map[string]object {
 // A receipt key is rotated while runtimes send requests: no service is restarted, every request
 // is answered, the receipts of both keys verify, and so does everything in the log.
 func TestKeyRotation(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	heard := listen(t, s, "gov.findings.acme.>")
 	r := s.runtime(t)
@@ -120,6 +121,7 @@ func TestKeyRotation(t *testing.T) {
 // A retired key is no longer believed by an executor that was told, and shows as
 // retired everywhere; the key that signs cannot be retired.
 func TestKeyRetirement(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	nc := s.connect(t, "runtime")
 	c := sdk(t, s, nc)
@@ -160,6 +162,7 @@ func TestKeyRetirement(t *testing.T) {
 
 // admit believes an allow only if its receipt verifies and binds the request.
 func TestAdmitCommandChecksReceipts(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	info := s.info(t)
 	runtime := info.Roles["runtime"]

@@ -69,6 +69,7 @@ func health(t testing.TB, s *system) (code int, body string) {
 // SIGTERM stops every process; what was there is there again after the next
 // start: keys, passwords, log and evidence.
 func TestStopAndStartAgain(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startIn(t, dir)
 	before, keys := s.info(t), keyFiles(t, s)
@@ -187,6 +188,7 @@ func TestSecondUpOnSameData(t *testing.T) {
 
 // The demo is the main job, start to finish.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	needSystem(t)
 	out := filepath.Join(t.TempDir(), "demo.zip")
 	r := tool(t, "demo", "--out", out).want(t, 0)

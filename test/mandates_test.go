@@ -216,6 +216,7 @@ func asObjects(v any) (list []map[string]any) {
 // TestMandatePutRefuses: what is no mandate, or is not signed as the tenant
 // wants it, is not put.
 func TestMandatePutRefuses(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	dir := t.TempDir()
 	file := func(name, text string) string {

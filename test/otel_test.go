@@ -248,6 +248,7 @@ func checkOtel(t *testing.T, r *otlpReceiver, sess string) {
 // A follower sends everything once, whatever happens between: it is killed, the
 // collector refuses for a while.
 func TestOtelFollow(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r := receiveOTLP(t)
 	position := filepath.Join(t.TempDir(), "position")

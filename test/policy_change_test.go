@@ -61,6 +61,7 @@ func explained(t *testing.T, s *system, id string) object {
 // the simulation says what the push does, and after the rollback everything is
 // decided as before. Every decision on the way can be made again from the log.
 func TestPolicyIsChangedSafely(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--policy", policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "allow"), "files.yaml", policyText("files", "write_file", "allow")))
 	r := s.runtime(t)
 	ask := func(stage string) func(int) object {
@@ -172,6 +173,7 @@ func TestExplainKeepsArgumentsToItself(t *testing.T) {
 
 // Of two concurrent pushes one fails: neither overwrites the other unseen.
 func TestPolicyPushIsCompareAndSet(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	one, two := policyDir(t, "a.yaml", policyText("a", "one", "allow")), policyDir(t, "a.yaml", policyText("a", "two", "allow"))
 	codes := make(chan result, 2)
@@ -191,6 +193,7 @@ func TestPolicyPushIsCompareAndSet(t *testing.T) {
 // The largest set that can be pushed decides, is in the log as it was written,
 // and verifies; a larger one is refused before anything is changed.
 func TestLargePolicySet(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	large := func(bytes int) string {
 		return policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "allow")+strings.Repeat("# "+strings.Repeat("x", 77)+"\n", bytes/80))

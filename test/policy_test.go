@@ -33,6 +33,7 @@ func rocket(call string) object { return unknownCall("s-policy", call) }
 
 // A pushed policy is in force without a restart, and the log says so.
 func TestPolicyPush(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--policy", policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "allow")))
 	r := s.runtime(t)
 	before := r.admit(t, "agenthook", rocket("c1").bytes())
@@ -95,6 +96,7 @@ func denies(t *testing.T, s *system, code string) {
 // Without a usable policy the services start, deny everything, say why, and are
 // well again once there is one.
 func TestUnusablePolicies(t *testing.T) {
+	t.Parallel()
 	empty, broken := policyDir(t), policyDir(t, "broken.yaml", brokenPolicy)
 	for _, tc := range []struct {
 		name, code string
@@ -125,6 +127,7 @@ func TestUnusablePolicies(t *testing.T) {
 // A policy that breaks while the system runs denies everything: the previous set may have rules
 // that were withdrawn.
 func TestPolicyBreaksWhileRunning(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	operator := s.connect(t, "operator")
 	_, err := operator.Request("$KV.policies.mail", []byte(brokenPolicy), patience)

@@ -19,6 +19,7 @@ import (
 // newest checkpoint what it likes. An answer that is proved is made of the bytes that
 // were proved: it stays what it was before, or the command fails.
 func TestProvedAnswersNeedNoServer(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	db := s.owner(t)
 	const sess = "small-1"

@@ -37,6 +37,7 @@ func documentFile(t testing.TB, data []byte) string {
 // A tool catalogue that an operator puts decides at once, offline as in the
 // service, and can be taken out of force again.
 func TestToolCatalogue(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--policy", policyDir(t, "all.yaml", allowAll))
 	r := s.runtime(t)
 	decided := func(name string, e object, headers ...string) answer {
@@ -134,6 +135,7 @@ func TestToolCatalogue(t *testing.T) {
 // A registration holds an authenticated publisher to what it declares; the same
 // event is decided anew whenever it is sent.
 func TestPublisherRegistration(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--policy", policyDir(t, "all.yaml", allowAll))
 	r := s.runtime(t)
 	types := object{}
@@ -246,6 +248,7 @@ func TestPublishersOffline(t *testing.T) {
 // An AgentHook call that names a mandate is judged by it, and spends its money
 // like AUMP's own requests.
 func TestHookUnderMandate(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--policy", policyDir(t, "all.yaml", allowAll))
 	r := s.runtime(t)
 	const id = "aump_mnd_e2e_hook"

@@ -50,6 +50,7 @@ func dump(t testing.TB, s *system) map[string]string {
 // on), through every protocol, stands nowhere in evidence, tables, bundles, the
 // commands' output, logs and metrics; and the records of one call stay together.
 func TestCredentialsAsNames(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r, p := s.runtime(t), plant{}
 	sessions := map[string]string{}

@@ -13,6 +13,7 @@ import (
 // all: nothing else of it is in ClickHouse or in a bundle, decisions are as ever, and
 // everything verifies, by the second verifier too.
 func TestRetentionClasses(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	dir := t.TempDir()
 	file, key := filepath.Join(dir, "acme.yaml"), filepath.Join(dir, "checkpoint.pub")

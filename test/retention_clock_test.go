@@ -14,6 +14,7 @@ import (
 // the texts of its evidence. What a hold or `keep` reaches stays. Between the
 // steps the system is started anew with a clock that is ahead.
 func TestPeriodsRunOut(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startWith(t, dir, nil, "--policy", samplePolicies)
 	due, held, kept := playSecrets(t, s, "s-due"), playSecrets(t, s, "s-held"), playSecrets(t, s, "s-kept")
@@ -92,6 +93,7 @@ func TestPeriodsRunOut(t *testing.T) {
 // A session whose id does not fit into a subject is stored under a hash of it. A hold by either
 // name blocks an erasure by either name, and one by a data subject.
 func TestHoldByEitherName(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	long := "s-" + strings.Repeat("long-", 30)
 	r := s.runtime(t)

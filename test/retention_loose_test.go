@@ -9,6 +9,7 @@ import (
 // their sequence, by the session that their header names and by the person in their bytes;
 // nothing of them stays on the disk.
 func TestErasedWithoutSession(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r := s.runtime(t)
 	values := map[string]string{}

@@ -169,6 +169,7 @@ func guessed(t testing.TB, rows []row, keys [][]byte, near string) (values []str
 // A session is erased: nothing of its values can be recovered from anything that
 // is there, the master key included, and everything that was proved still is.
 func TestErasedSession(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	x, kept := playSecrets(t, s, "s-erase"), playSecrets(t, s, "s-keep")
 	db := s.auditors(t)
@@ -289,6 +290,7 @@ func TestErasedSession(t *testing.T) {
 
 // A session goes on after its erasure: under a new key, in the same chain.
 func TestErasedSessionGoesOn(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	x := playSecrets(t, s, "s-on")
 	s.run(t, "retention", "erase", "--session", x.name, "--reason", "r", "--quiet", "0s", "--yes").want(t, 0)
@@ -314,6 +316,7 @@ func TestErasedSessionGoesOn(t *testing.T) {
 
 // By data subject: all sessions that name it, and a hold on it protects them all.
 func TestErasedSubject(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r := s.runtime(t)
 	secret := map[string]string{}
@@ -350,6 +353,7 @@ func TestErasedSubject(t *testing.T) {
 // A message that goes without a record is found: by verify, by doctor, and by the
 // correlator when it starts.
 func TestLogGapWithoutRecord(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	x := playSecrets(t, s, "s-gap")
 	db := s.auditors(t)

@@ -49,6 +49,7 @@ func serve(t testing.TB, name, path string, env ...string) *proc {
 // A second admitter shares the work; a second correlator and a second auditor
 // stand by. Nothing is lost and nothing is there twice.
 func TestSecondInstances(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r := s.runtime(t)
 	var second []*proc
@@ -98,6 +99,7 @@ func TestSecondInstances(t *testing.T) {
 // goes on it finds the shard taken and steps down, and nothing is lost or there
 // twice.
 func TestStandbyTakesOver(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r := s.runtime(t)
 	for _, name := range []string{"auditor", "correlator"} {

@@ -91,6 +91,7 @@ func keepTables(t testing.TB, db driver.Conn) (restore func()) {
 // Whatever an attacker with the database owner's password does to the evidence, verify fails and
 // says where. After the rows are restored it succeeds again.
 func TestTampering(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	db := s.owner(t)
 	restore := keepTables(t, db)
@@ -187,6 +188,7 @@ func sqlText(text string) string {
 
 // verify --at-least and --session.
 func TestVerifyOptions(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	rep, _ := s.report(t)
 	if !rep.OK || rep.Signed != rep.Records {

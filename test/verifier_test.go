@@ -215,6 +215,7 @@ func forgedCheckpoint(text []byte) []byte {
 // A bundle verifies by the second verifier, too; whatever is done to it, both say
 // that it does not hold, and the second one which member it is.
 func TestSecondVerifierBundle(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	dir := t.TempDir()
 	whole, key := filepath.Join(dir, "b.zip"), filepath.Join(dir, "checkpoint.pub")

@@ -32,6 +32,7 @@ func (r report) code(want string) bool {
 // A kept checkpoint must be the beginning of today's log, for the whole shard, for a session and
 // for a time range.
 func TestVerifyFromCheckpoint(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	dir := t.TempDir()
 	kept := filepath.Join(dir, "kept.txt")
@@ -68,6 +69,7 @@ func TestVerifyFromCheckpoint(t *testing.T) {
 // A time range is proved without the rest of the rows; what is changed in it is
 // found, what is changed before it is not its business, unless it is the tree.
 func TestVerifyTimeRange(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	r := s.runtime(t)
 	for i := range 3 {
@@ -100,6 +102,7 @@ func TestVerifyTimeRange(t *testing.T) {
 
 // One record is proved by a file of its own, anywhere.
 func TestVerifyProof(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	dir := t.TempDir()
 	file, key := filepath.Join(dir, "one.tlog-proof"), s.info(t).PublicKey
@@ -164,6 +167,7 @@ func TestVerifyReceipts(t *testing.T) {
 // A witness signs what extends what it signed before, remembers it, and verify
 // demands it.
 func TestWitness(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	dir := t.TempDir()
 	key, pub, file := filepath.Join(dir, "w1"), filepath.Join(dir, "w1.pub"), filepath.Join(dir, "signed.txt")
@@ -226,6 +230,7 @@ func (r result) says(t testing.TB, what string) {
 
 // verify compares decisions with the log, and says how many.
 func TestVerifyCompares(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	for _, tc := range []struct {
 		args []string

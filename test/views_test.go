@@ -150,6 +150,7 @@ func replays(t *testing.T, s *system, code int, args ...string) object {
 // A session comes out of its own messages as it was recorded; what was taken out
 // of the evidence, or put into it, is told.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	const sess, quiet = "s-replay", "s-replay-quiet"
 	played(t, s, sess)

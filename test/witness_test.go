@@ -13,6 +13,7 @@ import (
 // What a witness signs finds its way into the evidence, into verification and into
 // bundles; and a witness that runs refuses a log that tells two stories.
 func TestWitnessesHaveAHome(t *testing.T) {
+	t.Parallel()
 	s := smallSystem(t)
 	dir := t.TempDir()
 	key, other := filepath.Join(dir, "w1"), filepath.Join(dir, "w2")

@@ -1,0 +1,127 @@
+package hook
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
+
+// Envelope is what an AgentHook event has besides the agent's own Event.
+type Envelope struct {
+	ID      string // a UUID
+	Time    time.Time
+	CallID  string // metadata.tool_call_id; of a call that is about to run, or that ran
+	Derived bool   // CallID was made here, because the agent gives none
+	Prompts bool   // put texts of prompts into events
+	Adapter string // version of this program
+}
+
+// wireEvent is an AgentHook event (SPEC section 1).
+type wireEvent struct {
+	SchemaVersion int             `json:"schema_version"`
+	EventID       string          `json:"event_id"`
+	EventType     string          `json:"event_type"`
+	Timestamp     string          `json:"timestamp"`
+	Source        string          `json:"source"`
+	AgentID       string          `json:"agent_id,omitempty"`
+	SessionID     string          `json:"session_id"`
+	Phase         string          `json:"evidence_phase,omitempty"`
+	ToolName      string          `json:"tool_name,omitempty"`
+	ToolInput     json.RawMessage `json:"tool_input,omitempty"`
+	Action        string          `json:"action,omitempty"`
+	ResourceKind  string          `json:"resource_kind,omitempty"`
+	Resource      string          `json:"resource,omitempty"`
+	ResourceScope string          `json:"resource_scope,omitempty"`
+	OperationRisk string          `json:"operation_risk,omitempty"`
+	Metadata      map[string]any  `json:"metadata,omitempty"`
+}
+
+var eventTypes = map[Kind]string{
+	Before: agenthook.PreToolUse, After: agenthook.PostToolUse, Blocked: agenthook.ToolUseBlocked, Prompt: agenthook.UserPromptSubmit,
+	SessionStart: agenthook.SessionStart, SessionEnd: agenthook.SessionEnd,
+}
+
+// AgentHook returns the event as AgentHook has it, with the blocks of AHP-013 that the agent's input
+// can fill. It holds no result of a tool: results may be large, and secret.
+func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
+	w := wireEvent{
+		SchemaVersion: 1, EventID: v.ID, EventType: eventTypes[e.Kind], Timestamp: v.Time.UTC().Format(time.RFC3339Nano),
+		Source: agent, AgentID: e.Worker, SessionID: e.Session, ToolName: e.Tool, Metadata: e.about(agent),
+	}
+	switch e.Kind {
+	case Before:
+		w.Phase, w.ToolInput = agenthook.PhasePreCommit, e.Input
+		p := e.purpose()
+		w.Action, w.ResourceKind, w.ResourceScope, w.OperationRisk, w.Resource = p.action, p.kind, p.scope, p.operationRisk, p.resourceIn(e.Input)
+		w.Metadata["tool_identity"], w.Metadata["provider_translation"] = e.identity(agent), e.translation(agent, v.Adapter)
+		w.Metadata["risk"] = map[string]string{"risk_class": p.riskClass}
+	case After:
+		w.ToolInput = e.Input
+		w.Metadata["tool_input_executed"], w.Metadata["execution"] = e.Input, e.execution(v.Time)
+	case Prompt:
+		w.Metadata["prompt_chars"] = len([]rune(e.Prompt))
+		if v.Prompts {
+			w.Metadata["prompt"] = e.Prompt
+		}
+	}
+	if v.CallID != "" {
+		w.Metadata["tool_call_id"] = v.CallID
+	}
+	if v.Derived {
+		w.Metadata["tool_call_id_derived"] = true
+	}
+	if e.CallID != "" && e.CallID != v.CallID {
+		w.Metadata["agent_tool_call_id"] = e.CallID
+	}
+	return json.Marshal(w)
+}
+
+// about is what the agent says of itself.
+func (e Event) about(agent string) map[string]any {
+	m := map[string]any{"agent": agent}
+	for name, text := range map[string]string{"agent_version": e.Version, "agent_cwd": e.CWD, "agent_model": e.Model} {
+		if text != "" {
+			m[name] = text
+		}
+	}
+	return m
+}
+
+// identity is AHP-013's tool_identity.
+func (e Event) identity(agent string) map[string]string {
+	return map[string]string{"canonical_name": canonicalPart(agent) + "." + canonicalPart(e.Tool), "provider_name": e.Tool, "source": e.surface()}
+}
+
+// translation is AHP-013's provider_translation.
+func (e Event) translation(agent, adapter string) map[string]string {
+	return map[string]string{"provider_surface": e.surface(), "model_facing_tool": e.Tool, "provider": agent, "adapter_version": adapter}
+}
+
+// canonicalPart writes a name with the characters of a canonical name: [a-z][a-z0-9_]*.
+func canonicalPart(name string) string {
+	part := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower(name))
+	if part == "" || part[0] < 'a' || part[0] > 'z' {
+		part = "t" + part
+	}
+	return part
+}
+
+// execution is AHP-013's execution.
+func (e Event) execution(end time.Time) map[string]any {
+	m := map[string]any{"outcome": "succeeded", "completed_at": end.UTC().Format(time.RFC3339Nano)}
+	if e.Failed {
+		m["outcome"] = "failed"
+	}
+	if e.Took > 0 {
+		m["duration_ms"] = e.Took.Milliseconds()
+		m["started_at"] = end.Add(-e.Took).UTC().Format(time.RFC3339Nano)
+	}
+	return m
+}

@@ -1,0 +1,225 @@
+package hook
+
+import (
+	"fmt"
+	"strings"
+)
+
+// kinds maps an agent's names of events to kinds. A name that is absent is Ignored.
+type kinds map[string]Kind
+
+var claudeKinds = kinds{
+	"PreToolUse": Before, "PostToolUse": After, "PostToolUseFailure": After,
+	"UserPromptSubmit": Prompt, "SessionStart": SessionStart, "SessionEnd": SessionEnd,
+}
+
+// readClaude reads the input of Claude Code, which Codex has taken over.
+func readClaude(_ string, input []byte) (Event, error) {
+	p, err := readPayload(input)
+	if err != nil {
+		return Event{}, err
+	}
+	name := p.text("hook_event_name")
+	if name == "" {
+		return Event{}, fmt.Errorf("%w: it names no event", ErrInput)
+	}
+	e := Event{
+		Kind: claudeKinds[name], Session: p.text("session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
+		Worker: p.text("agent_id"), Server: p.object("mcp_server").text("name"), CWD: p.text("cwd"), Model: p.text("model"),
+		Prompt: p.text("prompt"), Failed: name == "PostToolUseFailure", Took: p.milliseconds("duration_ms"),
+	}
+	return p.call(e, "tool_input")
+}
+
+// refuseClaude refuses in the words of Claude Code and Codex. Exit code 2 would refuse as well, but
+// shows the hook's command line to the model.
+func refuseClaude(reason string) Output {
+	return jsonOutput(map[string]any{"hookSpecificOutput": map[string]string{
+		"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": reason,
+	}})
+}
+
+var probeClaude = probe("session_id", "tool_name", map[string]any{"hook_event_name": "PreToolUse", "tool_use_id": "probe", "tool_input": map[string]any{}})
+
+var claudeCode = Agent{
+	Name: "claude-code", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude,
+	Past: []string{
+		"files that a prompt mentions with @ raise no event",
+		"claude --bare and the setting disableAllHooks start without hooks, unless managed settings forbid it",
+		"an untrusted workspace holds all hooks back in interactive mode",
+		"a hook that ends with exit code 0 and text that is no JSON opens the gate, also with onFailure: block",
+	},
+}
+
+var codex = Agent{
+	Name: "codex", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude,
+	Past: []string{
+		"a hook whose exact definition is not trusted (/hooks) is skipped without a word",
+		"a hook that fails, hangs or is missing lets the call run; no setting closes that",
+		"hosted tools such as web search raise no event",
+	},
+}
+
+var geminiKinds = kinds{"BeforeTool": Before, "AfterTool": After, "BeforeAgent": Prompt, "SessionStart": SessionStart, "SessionEnd": SessionEnd}
+
+var gemini = Agent{
+	Name: "gemini",
+	Read: func(_ string, input []byte) (Event, error) {
+		p, err := readPayload(input)
+		if err != nil {
+			return Event{}, err
+		}
+		name := p.text("hook_event_name")
+		if name == "" {
+			return Event{}, fmt.Errorf("%w: it names no event", ErrInput)
+		}
+		response := p.object("tool_response")
+		e := Event{
+			Kind: geminiKinds[name], Session: p.text("session_id"), Tool: p.text("tool_name"), CWD: p.text("cwd"),
+			Server: p.object("mcp_context").text("server_name"), Prompt: p.text("prompt"),
+			Failed: len(response["error"]) > 0 && string(response["error"]) != "null",
+		}
+		return p.call(e, "tool_input")
+	},
+	Allow: Output{Stdout: "{}\n"},
+	Probe: probe("session_id", "tool_name", map[string]any{"hook_event_name": "BeforeTool", "tool_input": map[string]any{}}),
+	Refuse: func(reason string) Output {
+		return jsonOutput(map[string]string{"decision": "deny", "reason": reason})
+	},
+	Past: []string{
+		"a hook that fails or hangs lets the call run; no setting closes that",
+		"a folder that is not trusted skips the hooks of its project",
+	},
+}
+
+var cursorKinds = kinds{
+	"preToolUse": Before, "beforeShellExecution": Before, "beforeMCPExecution": Before, "beforeReadFile": Before,
+	"postToolUse": After, "afterShellExecution": After, "afterMCPExecution": After,
+	"beforeSubmitPrompt": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd,
+}
+
+// cursorTools names the tool and the arguments of events that are about one tool.
+var cursorTools = map[string]struct{ tool, argument string }{
+	"beforeShellExecution": {"Shell", "command"}, "afterShellExecution": {"Shell", "command"}, "beforeReadFile": {"Read", "file_path"},
+}
+
+var cursor = Agent{
+	Name: "cursor",
+	Read: func(name string, input []byte) (Event, error) {
+		p, err := readPayload(input)
+		if err != nil {
+			return Event{}, err
+		}
+		if n := p.text("hook_event_name"); n != "" {
+			name = n
+		}
+		if name == "" {
+			return Event{}, fmt.Errorf("%w: it names no event", ErrInput)
+		}
+		e := Event{
+			Kind: cursorKinds[name], Session: p.text("conversation_id", "session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
+			CWD: p.text("cwd"), Model: p.text("model"), Version: p.text("cursor_version"), Prompt: p.text("prompt"), Took: p.milliseconds("duration"),
+		}
+		arguments := "tool_input"
+		if one, ok := cursorTools[name]; ok {
+			e.Tool, arguments = one.tool, "arguments"
+			p[arguments] = []byte(`{"` + one.argument + `":` + orNull(p[one.argument]) + `}`)
+		}
+		return p.call(e, arguments)
+	},
+	Allow: Output{Stdout: `{"permission":"allow"}` + "\n"},
+	Probe: probe("conversation_id", "tool_name", map[string]any{"hook_event_name": "preToolUse", "tool_use_id": "probe", "tool_input": map[string]any{}}),
+	Refuse: func(reason string) Output {
+		return jsonOutput(map[string]any{"permission": "deny", "user_message": reason, "agent_message": reason, "continue": false})
+	},
+	Past: []string{
+		"without failClosed: true a hook that fails lets the call run",
+		"hooks of .claude/settings.json are read as well: a call can be asked for twice",
+	},
+}
+
+func orNull(raw []byte) string {
+	if len(raw) == 0 {
+		return "null"
+	}
+	return string(raw)
+}
+
+var copilotKinds = kinds{
+	"preToolUse": Before, "postToolUse": After, "userPromptSubmitted": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd,
+}
+
+var copilot = Agent{
+	Name: "copilot",
+	Read: func(name string, input []byte) (Event, error) {
+		p, err := readPayload(input)
+		if err != nil {
+			return Event{}, err
+		}
+		if name == "" { // its input does not name the event: only a call that is about to run is sure to be meant
+			name = "preToolUse"
+		}
+		kind, known := copilotKinds[name]
+		if !known {
+			return Event{}, fmt.Errorf("%w: the command line names no event of this agent", ErrInput)
+		}
+		e := Event{
+			Kind: kind, Session: p.text("sessionId"), Tool: p.text("toolName"), Worker: p.text("agentId"), CWD: p.text("cwd"),
+			Prompt: p.text("prompt"), Failed: p.object("toolResult").text("resultType") == "failure",
+		}
+		return p.call(e, "toolArgs")
+	},
+	Allow: Output{Stdout: "{}\n"},
+	Probe: probe("sessionId", "toolName", map[string]any{"toolArgs": map[string]any{}}),
+	Refuse: func(reason string) Output {
+		return jsonOutput(map[string]string{"permissionDecision": "deny", "permissionDecisionReason": reason})
+	},
+	Past: []string{"a hook that hangs past its time-out, or that writes text that is no JSON, lets the call run; no setting closes that"},
+}
+
+var clineKinds = kinds{
+	"PreToolUse": Before, "tool_call": Before, "PostToolUse": After, "tool_result": After,
+	"UserPromptSubmit": Prompt, "TaskStart": SessionStart, "TaskComplete": SessionEnd, "TaskCancel": SessionEnd,
+}
+
+var cline = Agent{
+	Name: "cline",
+	Read: func(name string, input []byte) (Event, error) {
+		p, err := readPayload(input)
+		if err != nil {
+			return Event{}, err
+		}
+		if n := p.text("hookName"); n != "" {
+			name = n
+		}
+		if name == "" {
+			return Event{}, fmt.Errorf("%w: it names no event", ErrInput)
+		}
+		e := Event{
+			Kind: clineKinds[name], Session: p.text("taskId"), Worker: p.text("agent_id"), Version: p.text("clineVersion"), Model: p.text("model"),
+		}
+		// The command line has tool_call or tool_result, the extension preToolUse or postToolUse.
+		for _, of := range []struct{ member, tool, arguments string }{
+			{"tool_call", "name", "input"}, {"tool_result", "name", "input"}, {"preToolUse", "toolName", "parameters"}, {"postToolUse", "toolName", "parameters"},
+		} {
+			if c := p.object(of.member); c.text(of.tool) != "" {
+				e.Tool, e.CallID = c.text(of.tool), c.text("id")
+				p["arguments"] = c[of.arguments]
+				break
+			}
+		}
+		e.Failed = strings.TrimSpace(string(p.object("postToolUse")["success"])) == "false"
+		return p.call(e, "arguments")
+	},
+	Allow: Output{Stdout: `{"cancel":false}` + "\n"},
+	Probe: func(session, tool string) []byte {
+		return probe("taskId", "-", map[string]any{"hookName": "tool_call", "tool_call": map[string]any{"id": "probe", "name": tool, "input": map[string]any{}}})(session, "")
+	},
+	Refuse: func(reason string) Output {
+		return jsonOutput(map[string]any{"cancel": true, "errorMessage": reason})
+	},
+	Past: []string{
+		"a refusal ends the whole run",
+		"a hook that fails or hangs lets the call run; no setting closes that",
+	},
+}

@@ -1,0 +1,174 @@
+package hook
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// inputs are inputs as agents write them, with what they mean. Members that no agent needs are left
+// out.
+var inputs = []struct {
+	agent, event, input string
+	want                Event
+	args                string
+}{
+	{"claude-code", "", `{"session_id":"s","cwd":"/w","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"ls"},"tool_use_id":"toolu_1","agent_id":"sub"}`,
+		Event{Kind: Before, Session: "s", Tool: "Bash", CallID: "toolu_1", CWD: "/w", Worker: "sub"}, `{"command":"ls"}`},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"mcp__kit__touch","tool_use_id":"t","tool_input":{},"mcp_server":{"name":"kit","source":"dynamic"}}`,
+		Event{Kind: Before, Session: "s", Tool: "mcp__kit__touch", CallID: "t", Server: "kit"}, `{}`},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"PostToolUseFailure","tool_name":"Bash","tool_input":{"command":"ls"},"tool_use_id":"t","duration_ms":12,"error":"x"}`,
+		Event{Kind: After, Session: "s", Tool: "Bash", CallID: "t", Failed: true, Took: 12 * time.Millisecond}, `{"command":"ls"}`},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"hello"}`, Event{Kind: Prompt, Session: "s", Prompt: "hello"}, ""},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"Stop"}`, Event{Kind: Ignored, Session: "s"}, ""},
+	{"codex", "", `{"session_id":"s","turn_id":"1","hook_event_name":"PreToolUse","model":"m","tool_name":"Bash","tool_input":{"command":"ls"},"tool_use_id":"call_1"}`,
+		Event{Kind: Before, Session: "s", Tool: "Bash", CallID: "call_1", Model: "m"}, `{"command":"ls"}`},
+	{"gemini", "", `{"session_id":"s","hook_event_name":"BeforeTool","tool_name":"run_shell_command","tool_input":{"command":"ls"}}`,
+		Event{Kind: Before, Session: "s", Tool: "run_shell_command"}, `{"command":"ls"}`},
+	{"gemini", "", `{"session_id":"s","hook_event_name":"AfterTool","tool_name":"read_file","tool_input":{"path":"a"},"tool_response":{"error":{"message":"no"}}}`,
+		Event{Kind: After, Session: "s", Tool: "read_file", Failed: true}, `{"path":"a"}`},
+	{"cursor", "", `{"conversation_id":"s","cursor_version":"2.1","hook_event_name":"preToolUse","tool_name":"Shell","tool_input":{"command":"ls"},"tool_use_id":"t"}`,
+		Event{Kind: Before, Session: "s", Tool: "Shell", CallID: "t", Version: "2.1"}, `{"command":"ls"}`},
+	{"cursor", "", `{"conversation_id":"s","hook_event_name":"beforeShellExecution","command":"ls \"x\""}`,
+		Event{Kind: Before, Session: "s", Tool: "Shell"}, `{"command":"ls \"x\""}`},
+	{"cursor", "", `{"conversation_id":"s","hook_event_name":"beforeMCPExecution","tool_name":"touch","tool_input":"{\"a\":1}"}`,
+		Event{Kind: Before, Session: "s", Tool: "touch"}, `{"a":1}`},
+	{"copilot", "preToolUse", `{"sessionId":"s","timestamp":1,"cwd":"/w","toolName":"bash","toolArgs":{"command":"ls"}}`,
+		Event{Kind: Before, Session: "s", Tool: "bash", CWD: "/w"}, `{"command":"ls"}`},
+	{"copilot", "postToolUse", `{"sessionId":"s","toolName":"bash","toolArgs":"{\"command\":\"ls\"}","toolResult":{"resultType":"failure"}}`,
+		Event{Kind: After, Session: "s", Tool: "bash", Failed: true}, `{"command":"ls"}`},
+	{"cline", "", `{"taskId":"s","clineVersion":"3","hookName":"tool_call","tool_call":{"id":"c","name":"editor","input":{"path":"a"}},"preToolUse":{"toolName":"x","parameters":{}}}`,
+		Event{Kind: Before, Session: "s", Tool: "editor", CallID: "c", Version: "3"}, `{"path":"a"}`},
+	{"cline", "PreToolUse", `{"taskId":"s","preToolUse":{"toolName":"execute_command","parameters":{"command":"ls"}}}`,
+		Event{Kind: Before, Session: "s", Tool: "execute_command"}, `{"command":"ls"}`},
+}
+
+func TestRead(t *testing.T) {
+	for _, tt := range inputs {
+		a, _ := Find(tt.agent)
+		got, err := a.Read(tt.event, []byte(tt.input))
+		if err != nil {
+			t.Errorf("%s %s: %v", tt.agent, tt.input, err)
+			continue
+		}
+		if string(got.Input) != tt.args {
+			t.Errorf("%s: arguments %s, want %s", tt.input, got.Input, tt.args)
+		}
+		if got.Input = nil; !equal(got, tt.want) {
+			t.Errorf("%s:\n%+v, want\n%+v", tt.input, got, tt.want)
+		}
+	}
+}
+
+func equal(a, b Event) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+// What cannot be understood is an error, which the gate turns into a refusal: an input that could be
+// a call is never taken for something else.
+func TestReadRefuses(t *testing.T) {
+	for _, a := range Agents {
+		for _, input := range []string{"", "null", "[]", `"x"`, "{", `{"a":1} x`, `{"hook_event_name":"PreToolUse"}`, `{"hook_event_name":"BeforeTool","tool_name":"x"}`,
+			`{"hook_event_name":"preToolUse","tool_name":"x"}`, `{"hookName":"tool_call","taskId":"s"}`, `{}`} {
+			e, err := a.Read("", []byte(input))
+			if err == nil && e.Kind != Ignored {
+				t.Errorf("%s takes %s for %+v", a.Name, input, e)
+			}
+			if err != nil && !errors.Is(err, ErrInput) {
+				t.Errorf("%s %s: %v", a.Name, input, err)
+			}
+		}
+		if _, err := a.Read("", []byte(`{}`)); err == nil {
+			t.Errorf("%s: an input without an event is understood", a.Name)
+		}
+	}
+}
+
+// The exact bytes of a refusal and of an allow, agent by agent.
+func TestOutputs(t *testing.T) {
+	want := map[string][2]string{
+		"claude-code": {"", `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no"}}`},
+		"codex":       {"", `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no"}}`},
+		"gemini":      {"{}", `{"decision":"deny","reason":"no"}`},
+		"cursor":      {`{"permission":"allow"}`, `{"agent_message":"no","continue":false,"permission":"deny","user_message":"no"}`},
+		"copilot":     {"{}", `{"permissionDecision":"deny","permissionDecisionReason":"no"}`},
+		"cline":       {`{"cancel":false}`, `{"cancel":true,"errorMessage":"no"}`},
+	}
+	for _, a := range Agents {
+		refused := a.Refuse("no")
+		if got := [2]string{strings.TrimSpace(a.Allow.Stdout), strings.TrimSpace(refused.Stdout)}; got != want[a.Name] {
+			t.Errorf("%s: %q", a.Name, got)
+		}
+		if a.Allow.Exit != 0 || refused.Exit != 0 || len(a.Past) == 0 {
+			t.Errorf("%s: exit codes %d and %d, %d holes", a.Name, a.Allow.Exit, refused.Exit, len(a.Past))
+		}
+		name := ""
+		if a.Name == "copilot" {
+			name = "preToolUse"
+		}
+		if e, err := a.Read(name, a.Probe("s", "probe")); err != nil || e.Kind != Before || e.Session != "s" || e.Tool != "probe" {
+			t.Errorf("%s: the probe is read as %+v, %v", a.Name, e, err)
+		}
+	}
+}
+
+// Every event is a valid AgentHook event, and those of calls fit AHP-013's profile.
+func TestAgentHookEvents(t *testing.T) {
+	at := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	for _, tt := range inputs {
+		a, _ := Find(tt.agent)
+		e, err := a.Read(tt.event, []byte(tt.input))
+		if err != nil || e.Kind == Ignored {
+			continue
+		}
+		id := e.CallID
+		if id == "" && len(e.Input) > 0 {
+			id = "derived-1"
+		}
+		raw, err := e.AgentHook(a.Name, Envelope{ID: "6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001", Time: at, CallID: id, Derived: e.CallID == "", Adapter: "v1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := agenthook.Decode(raw, strictjson.DefaultLimits)
+		if err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		v := schemas.StrictAgentHook(got.Tree)
+		if schemas.ProfileCovers(got.EventType) {
+			v = append(v, schemas.AgentHookProfile(got.Tree, schemas.FormRequest)...)
+		}
+		if len(v) > 0 {
+			t.Errorf("%s: %v", raw, v)
+		}
+		if strings.Contains(string(raw), "hello") {
+			t.Errorf("the prompt is in %s", raw)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	for _, tt := range inputs {
+		f.Add(tt.agent, tt.event, []byte(tt.input))
+	}
+	f.Fuzz(func(t *testing.T, agent, event string, input []byte) {
+		a, ok := Find(agent)
+		if !ok {
+			return
+		}
+		e, err := a.Read(event, input)
+		if err != nil {
+			return
+		}
+		if e.Kind == Before && (e.Tool == "" || e.Session == "" || !isObject(e.Input)) {
+			t.Errorf("%q is a call without tool, session or arguments: %+v", input, e)
+		}
+	})
+}

@@ -1,0 +1,208 @@
+// Package hook is `countersign hook`: it answers for a coding agent's hook, puts the hook into the
+// agent's configuration, takes it out, and proves that the gate is closed. The gate itself is
+// package internal/hookgate. Begin reading with Cmd.
+package hook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/cli/textdiff"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/hookgate"
+)
+
+// Cmd is `countersign hook`.
+type Cmd struct {
+	Run       runCmd       `cmd:"" default:"withargs" help:"Answer one call of an agent's hook: read its JSON, ask the gateway, answer in its dialect. countersign-hook does the same and starts faster."`
+	Install   installCmd   `cmd:"" help:"Put the gate into an agent's configuration, after showing the difference; keeps a backup."`
+	Uninstall uninstallCmd `cmd:"" help:"Take the gate out of an agent's configuration; keeps a backup."`
+	Doctor    doctorCmd    `cmd:"" help:"Prove that the gate refuses, also without a gateway, and say what the agent lets past it."`
+}
+
+type runCmd struct {
+	Agent  string `arg:"" help:"claude-code, codex, gemini, cursor, copilot or cline."`
+	Event  string `arg:"" optional:"" help:"The agent's name of the event, if its input does not have it."`
+	Config string `help:"The gate's configuration (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE"`
+}
+
+func (c *runCmd) Run(io ui.Stdio) error {
+	if code := hookgate.Run(c.Agent, c.Event, c.Config, hookgate.Stdio{In: io.In, Out: io.Out, Err: io.Err}); code != 0 {
+		return ui.ExitCode(code)
+	}
+	return nil
+}
+
+// place says whose configuration of which agent is meant.
+type place struct {
+	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor or copilot."`
+	User    bool   `help:"Every project of this user (default)." xor:"scope"`
+	Project bool   `help:"The project in the current directory." xor:"scope"`
+	Managed bool   `help:"Every user of this machine." xor:"scope"`
+}
+
+func (p place) scope() string {
+	switch {
+	case p.Project:
+		return scopeProject
+	case p.Managed:
+		return scopeManaged
+	}
+	return scopeUser
+}
+
+// open finds the configuration and reads it; a missing file is empty.
+func (p place) open() (i installation, path string, text []byte, err error) {
+	if i, err = findInstallation(p.Agent); err != nil {
+		return i, "", nil, ui.UsageError{Err: err}
+	}
+	if path, err = i.file(p.scope()); err != nil {
+		return i, "", nil, ui.UsageError{Err: err}
+	}
+	if text, err = os.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return i, "", nil, fmt.Errorf("reading the agent's configuration: %w", err)
+	}
+	return i, path, text, nil
+}
+
+type installCmd struct {
+	place
+	ReadyFile     string `help:"Ready file of a running 'up' on this machine: the gate reads gateway, token and key from it." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
+	Gateway       string `help:"Address of the gateway, with the four flags below." placeholder:"URL" xor:"peer"`
+	TokenFile     string `help:"A token of the role runtime; a file that only its owner may read." placeholder:"FILE"`
+	PublicKeyFile string `name:"key" help:"checkpoint.pub." placeholder:"FILE"`
+	Tenant        string `help:"The tenant." placeholder:"NAME"`
+	Publisher     string `help:"The publisher for which the token was made." placeholder:"NAME"`
+	Budget        string `help:"The longest time until the gate answers, approvals included (default 25s)." placeholder:"DURATION"`
+	Prompts       bool   `help:"Report the texts of prompts, not only their length."`
+	DryRun        bool   `help:"Show the difference and change nothing."`
+}
+
+func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
+	i, path, old, err := c.open()
+	if err != nil {
+		return err
+	}
+	gate, err := findGate()
+	if err != nil {
+		return err
+	}
+	changed, err := i.merge(old, gateCommand(i.agent, gate))
+	if err != nil {
+		return fmt.Errorf("%s cannot be changed: %w", path, err)
+	}
+	config, err := c.config()
+	if err != nil {
+		return ui.UsageError{Err: err}
+	}
+	if err := replace(io, path, old, changed, c.DryRun); err != nil || c.DryRun {
+		return err
+	}
+	if err := writeConfig(io, config); err != nil {
+		return err
+	}
+	if i.closes == "" {
+		fmt.Fprintf(io.Err, "note: if the gate itself dies, %s runs the call; nothing closes that\n", i.agent)
+	}
+	if i.after != "" {
+		fmt.Fprintf(io.Err, "next: %s\n", i.after)
+	}
+	fmt.Fprintf(io.Err, "next: countersign hook doctor %s\n", i.agent)
+	return nil
+}
+
+// config is the gate's configuration, with absolute paths: an agent starts the gate anywhere.
+func (c *installCmd) config() (cfg hookgate.Config, err error) {
+	cfg = hookgate.Config{
+		ReadyFile: c.ReadyFile, Gateway: c.Gateway, TokenFile: c.TokenFile, PublicKeyFile: c.PublicKeyFile,
+		Tenant: c.Tenant, Publisher: c.Publisher, Budget: c.Budget, Prompts: c.Prompts,
+	}
+	if c.ReadyFile == "" && c.Gateway == "" {
+		return cfg, errors.New("say where the gateway is: --ready-file FILE, or --gateway URL with --token-file, --key, --tenant and --publisher")
+	}
+	for _, path := range []*string{&cfg.ReadyFile, &cfg.TokenFile, &cfg.PublicKeyFile} {
+		if *path != "" {
+			if *path, err = filepath.Abs(*path); err != nil {
+				return cfg, err
+			}
+		}
+	}
+	return cfg, cfg.Check()
+}
+
+func writeConfig(io ui.Stdio, config hookgate.Config) error {
+	path, err := hookgate.DefaultConfigPath()
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(config, "", "  ")
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("writing the gate's configuration: %w", err)
+	}
+	if err := atomicfile.Write(path, text, 0o600); err != nil {
+		return fmt.Errorf("writing the gate's configuration: %w", err)
+	}
+	fmt.Fprintf(io.Err, "wrote %s\n", path)
+	return nil
+}
+
+type uninstallCmd struct {
+	place
+	DryRun bool `help:"Show the difference and change nothing."`
+}
+
+func (c *uninstallCmd) Run(_ context.Context, io ui.Stdio) error {
+	_, path, old, err := c.open()
+	if err != nil {
+		return err
+	}
+	changed, err := remove(old)
+	if err != nil {
+		return fmt.Errorf("%s cannot be changed: %w", path, err)
+	}
+	return replace(io, path, old, changed, c.DryRun)
+}
+
+// replace shows what changes in a file and writes it, with the old one beside it.
+func replace(io ui.Stdio, path string, old, changed []byte, dryRun bool) error {
+	if bytes.Equal(old, changed) {
+		fmt.Fprintf(io.Err, "%s stays as it is\n", path)
+		return nil
+	}
+	fmt.Fprintf(io.Out, "--- %s\n+++ %s\n", path, path)
+	for _, h := range textdiff.Compare(string(old), string(changed)) {
+		fmt.Fprintln(io.Out, h.Header())
+		for _, l := range h.Lines {
+			fmt.Fprintf(io.Out, "%c%s\n", l.Op, ui.Clean(l.Text, 400))
+		}
+	}
+	if dryRun {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("changing the agent's configuration: %w", err)
+	}
+	mode := fs.FileMode(0o644)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+		if err := atomicfile.Write(path+".before-countersign", old, mode); err != nil {
+			return fmt.Errorf("keeping a backup: %w", err)
+		}
+	}
+	if err := atomicfile.Write(path, changed, mode); err != nil {
+		return fmt.Errorf("changing the agent's configuration: %w", err)
+	}
+	fmt.Fprintf(io.Err, "wrote %s\n", path)
+	return nil
+}

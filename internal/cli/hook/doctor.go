@@ -1,0 +1,203 @@
+package hook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	dialect "github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/hookgate"
+)
+
+type doctorCmd struct {
+	place
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// finding is one line of the doctor's report.
+type finding struct {
+	Check  string `json:"check"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// probeTool is a tool that no agent has and no policy should allow.
+const probeTool = "countersign_doctor_probe"
+
+// probeTimeout bounds one run of the gate.
+const probeTimeout = 40 * time.Second
+
+func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
+	i, path, text, err := c.open()
+	if err != nil {
+		return err
+	}
+	agent, _ := dialect.Find(c.Agent)
+	list := []finding{configured(i, path, text), gateConfigured()}
+	gate, err := findGate()
+	if err != nil {
+		list = append(list, finding{Check: "gate", Detail: err.Error()})
+	} else {
+		list = append(list, refusesProbe(ctx, gate, agent), refusesWithoutGateway(ctx, gate, agent))
+	}
+	failed := false
+	for _, f := range list {
+		failed = failed || !f.OK
+	}
+	if err := c.print(io, i, agent, list); err != nil || !failed {
+		return err
+	}
+	return ui.ExitCode(ui.ExitFailed)
+}
+
+func (c *doctorCmd) print(io ui.Stdio, i installation, agent dialect.Agent, list []finding) error {
+	if c.JSON {
+		return ui.WriteJSON(io, map[string]any{"agent": agent.Name, "checks": list, "closes": i.closes, "past": agent.Past})
+	}
+	for _, f := range list {
+		mark := "ok    "
+		if !f.OK {
+			mark = "FAILED"
+		}
+		fmt.Fprintf(io.Out, "%s %s: %s\n", mark, f.Check, f.Detail)
+	}
+	closes := i.closes
+	if closes == "" {
+		closes = "nothing: the call runs"
+	}
+	fmt.Fprintf(io.Out, "if the gate itself dies: %s\n%s lets past its hooks:\n", closes, agent.Name)
+	for _, hole := range agent.Past {
+		fmt.Fprintf(io.Out, "  - %s\n", hole)
+	}
+	return nil
+}
+
+// configured checks that the agent's configuration runs the gate exactly as install writes it.
+func configured(i installation, path string, text []byte) finding {
+	f := finding{Check: "configuration of the agent"}
+	gate, err := findGate()
+	if err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	changed, err := i.merge(text, gateCommand(i.agent, gate))
+	switch {
+	case err != nil:
+		f.Detail = path + ": " + err.Error()
+	case !bytes.Equal(changed, text):
+		f.Detail = path + " does not run the gate as it should: countersign hook install " + i.agent
+	default:
+		f.OK, f.Detail = true, path
+	}
+	return f
+}
+
+// gateConfigured checks the gate's own configuration.
+func gateConfigured() finding {
+	f := finding{Check: "configuration of the gate"}
+	path, err := hookgate.DefaultConfigPath()
+	var config hookgate.Config
+	if err == nil {
+		config, err = hookgate.ReadConfig(path)
+	}
+	if err == nil {
+		err = config.Check()
+	}
+	if err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	f.OK, f.Detail = true, path
+	return f
+}
+
+// refusesProbe runs the gate as the agent would, with a call that must be refused by the admitter.
+func refusesProbe(ctx context.Context, gate string, agent dialect.Agent) finding {
+	f := finding{Check: "a call that no policy allows"}
+	out, err := withConfig(func(c *hookgate.Config) { c.Budget = "3s" }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
+	switch {
+	case err != nil:
+		f.Detail = err.Error()
+	case out == strings.TrimSpace(agent.Allow.Stdout):
+		f.Detail = "it was ALLOWED: look at the policies in force (countersign policy show)"
+	case strings.Contains(out, "(bad_configuration)"), strings.Contains(out, "(no_verdict)"), strings.Contains(out, "(no_answer)"):
+		f.Detail = "it was refused, but not by the admitter: " + ui.Clean(out, 300)
+	default:
+		f.OK, f.Detail = true, "refused by the admitter"
+	}
+	return f
+}
+
+// refusesWithoutGateway runs the gate with a gateway that is not there.
+func refusesWithoutGateway(ctx context.Context, gate string, agent dialect.Agent) finding {
+	f := finding{Check: "a call without a gateway"}
+	out, err := withConfig(func(c *hookgate.Config) {
+		*c = hookgate.Config{ReadyFile: filepath.Join(os.TempDir(), "countersign-no-such-ready-file")}
+	}, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
+	switch {
+	case err != nil:
+		f.Detail = err.Error()
+	case !strings.Contains(out, "Countersign refused"):
+		f.Detail = "it was NOT refused: " + ui.Clean(out, 300)
+	default:
+		f.OK, f.Detail = true, "refused"
+	}
+	return f
+}
+
+// withConfig calls use with a copy of the gate's configuration that edit has changed. A person who may
+// have to decide is not waited for.
+func withConfig(edit func(*hookgate.Config), use func(path string) (string, error)) (string, error) {
+	dir, err := os.MkdirTemp("", "countersign-doctor-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	path, err := hookgate.DefaultConfigPath()
+	if err != nil {
+		return "", err
+	}
+	config, err := hookgate.ReadConfig(path)
+	if err != nil {
+		return "", err
+	}
+	edit(&config)
+	text, err := json.Marshal(config)
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "hook.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return "", err
+	}
+	return use(path)
+}
+
+// runGate runs the gate with a probe in the agent's dialect and returns its answer.
+func runGate(ctx context.Context, gate string, agent dialect.Agent, config string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	args := []string{agent.Name}
+	if agent.Name == "copilot" {
+		args = append(args, "preToolUse")
+	}
+	if config != "" {
+		args = append(args, "--config", config)
+	}
+	cmd := exec.CommandContext(ctx, gate, args...)
+	cmd.Stdin = bytes.NewReader(agent.Probe("countersign-doctor", probeTool))
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return "", fmt.Errorf("the gate cannot be run: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

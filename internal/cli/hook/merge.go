@@ -1,0 +1,164 @@
+package hook
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// merge returns a configuration with the handlers of an installation and without older ones of
+// ours. Everything else keeps its bytes.
+func (i installation) merge(old []byte, command string) ([]byte, error) {
+	hooks, err := hooksOf(old)
+	if err != nil {
+		return nil, err
+	}
+	removeOurs(hooks)
+	for _, event := range i.events {
+		list, ok := hooks[event].([]any)
+		if !ok && hooks[event] != nil {
+			return nil, fmt.Errorf("its hooks of %s are no list", event)
+		}
+		hooks[event] = append(list, i.entry(command, event))
+	}
+	text := old
+	for name, value := range i.top {
+		if _, _, found, err := member(text, name); err != nil {
+			return nil, err
+		} else if !found {
+			if text, err = setMember(text, name, value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return setMember(text, "hooks", hooks)
+}
+
+// remove returns a configuration without our handlers.
+func remove(old []byte) ([]byte, error) {
+	hooks, err := hooksOf(old)
+	if err != nil {
+		return nil, err
+	}
+	if !removeOurs(hooks) {
+		return old, nil
+	}
+	return setMember(old, "hooks", hooks)
+}
+
+// hooksOf reads the member hooks.
+func hooksOf(text []byte) (map[string]any, error) {
+	from, to, found, err := member(text, "hooks")
+	if err != nil || !found {
+		return map[string]any{}, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text[from:to]))
+	d.UseNumber()
+	var hooks map[string]any
+	if err := d.Decode(&hooks); err != nil || hooks == nil {
+		return nil, errors.New("its member hooks is no object")
+	}
+	return hooks, nil
+}
+
+// removeOurs removes the entries whose command is the gate, and reports whether there were any.
+func removeOurs(hooks map[string]any) (removed bool) {
+	for event, v := range hooks {
+		list, ok := v.([]any)
+		if !ok {
+			continue
+		}
+		kept := []any{}
+		for _, e := range list {
+			if isOurs(e) {
+				removed = true
+			} else {
+				kept = append(kept, e)
+			}
+		}
+		if hooks[event] = kept; len(kept) == 0 {
+			delete(hooks, event)
+		}
+	}
+	return removed
+}
+
+// isOurs reports whether an entry runs the gate and nothing else.
+func isOurs(entry any) bool {
+	e, _ := entry.(map[string]any)
+	if list, ok := e["hooks"].([]any); ok {
+		for _, h := range list {
+			if !isOurs(h) {
+				return false
+			}
+		}
+		return len(list) > 0
+	}
+	for _, name := range []string{"command", "bash"} {
+		if text, ok := e[name].(string); ok {
+			return strings.Contains(text, gateProgram)
+		}
+	}
+	return false
+}
+
+// member finds the bytes of a member's value in an object; an empty text is an empty object.
+func member(text []byte, name string) (from, to int64, found bool, err error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return 0, 0, false, nil
+	}
+	if !jsontext.Value(text).IsValid() || bytes.TrimSpace(text)[0] != '{' {
+		return 0, 0, false, errors.New("it is no JSON object")
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(text))
+	if _, err := d.ReadToken(); err != nil {
+		return 0, 0, false, err
+	}
+	for d.PeekKind() == '"' {
+		key, err := d.ReadToken()
+		if err != nil {
+			return 0, 0, false, err
+		}
+		is := key.String() == name
+		value, err := d.ReadValue()
+		if err != nil {
+			return 0, 0, false, err
+		}
+		if is {
+			from, to, found = d.InputOffset()-int64(len(value)), d.InputOffset(), true
+		}
+	}
+	return from, to, found, nil
+}
+
+// setMember replaces the value of a member, or adds the member at the end.
+func setMember(text []byte, name string, value any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("  ", "  ")
+	if err := e.Encode(value); err != nil {
+		return nil, err
+	}
+	written := bytes.TrimSpace(b.Bytes())
+	from, to, found, err := member(text, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case found:
+		return bytes.Join([][]byte{text[:from], written, text[to:]}, nil), nil
+	case len(bytes.TrimSpace(text)) == 0:
+		return fmt.Appendf(nil, "{\n  %q: %s\n}\n", name, written), nil
+	}
+	end := bytes.LastIndexByte(text, '}')
+	before := bytes.TrimRight(text[:end], " \t\r\n")
+	comma := ","
+	if bytes.HasSuffix(before, []byte("{")) {
+		comma = ""
+	}
+	return fmt.Appendf(nil, "%s%s\n  %q: %s\n}\n", before, comma, name, written), nil
+}

@@ -1,0 +1,142 @@
+package hookgate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/hook"
+)
+
+// keepCalls is how long a call is remembered after its last event. No approval stays open longer.
+const keepCalls = 48 * time.Hour
+
+// calls remembers, across the processes of a gate, the calls that cannot be told apart by what the
+// agent gives: those without an id, and those that wait for a person and are repeated. One file per
+// session, tool and arguments.
+type calls struct{ dir string }
+
+// sameCall is the content of such a file.
+type sameCall struct {
+	Count   int        `json:"count"`             // calls so far
+	Waiting *waiting   `json:"waiting,omitempty"` // the one that waits for a person
+	Open    []openCall `json:"open,omitempty"`    // those that may run and have not been reported
+}
+
+// waiting is a call that was refused until a person has decided. Its repetition sends the same event.
+type waiting struct {
+	Event    json.RawMessage `json:"event"`
+	CallID   string          `json:"call_id"`
+	Workflow string          `json:"workflow"`
+	Until    time.Time       `json:"until"`
+}
+
+// openCall is an allowed call: the id that the agent uses and the one that was admitted.
+type openCall struct {
+	Agent    string `json:"agent,omitempty"`
+	Admitted string `json:"admitted"`
+}
+
+// defaultCallsDir is in the user's state directory.
+func defaultCallsDir() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "countersign", "hook"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the user's home: %w", err)
+	}
+	return filepath.Join(home, ".local", "state", "countersign", "hook"), nil
+}
+
+// sameCallKey names the calls of one session, tool and arguments. The arguments must be strict JSON:
+// two readers of others could run different calls.
+func sameCallKey(agent string, e hook.Event) (string, error) {
+	if _, err := strictjson.ParseObject(e.Input, strictjson.DefaultLimits); err != nil {
+		return "", fmt.Errorf("the arguments: %w", err)
+	}
+	canonical, err := strictjson.CanonicalBytes(e.Input)
+	if err != nil {
+		return "", fmt.Errorf("the arguments: %w", err)
+	}
+	h := sha256.New()
+	for _, part := range []string{agent, e.Session, e.Worker, e.Tool, string(canonical)} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// derivedID is the id of the nth of the calls of a key, for agents that give none.
+func derivedID(key string, n int) string { return fmt.Sprintf("derived-%s-%d", key[:32], n) }
+
+// change reads the file of a key, lets edit change it and writes it, while no other process does.
+func (c calls) change(key string, now time.Time, edit func(*sameCall)) error {
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return fmt.Errorf("the memory of calls: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(c.dir, key), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("the memory of calls: %w", err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("the memory of calls: %w", err)
+	}
+	var s sameCall
+	if err := json.NewDecoder(f).Decode(&s); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("the memory of calls: %s is damaged: remove it", f.Name())
+	}
+	if s.Waiting != nil && now.After(s.Waiting.Until) {
+		s.Waiting = nil
+	}
+	edit(&s)
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(0); err != nil {
+		return fmt.Errorf("the memory of calls: %w", err)
+	}
+	if _, err := f.WriteAt(b, 0); err != nil {
+		return fmt.Errorf("the memory of calls: %w", err)
+	}
+	return nil
+}
+
+// take removes the open call that an agent's report is about and returns the id that was admitted.
+func (s *sameCall) take(agentID string) (admitted string) {
+	for i, o := range s.Open {
+		if o.Agent == agentID {
+			s.Open = append(s.Open[:i:i], s.Open[i+1:]...)
+			return o.Admitted
+		}
+	}
+	return ""
+}
+
+// forgetOld removes files of calls that were not touched for long.
+func (c calls) forgetOld(now time.Time) {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return // nothing is remembered
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > keepCalls {
+			_ = os.Remove(filepath.Join(c.dir, e.Name()))
+		}
+	}
+}
+
+// has reports whether anything is remembered of a key.
+func (c calls) has(key string) bool {
+	_, err := os.Stat(filepath.Join(c.dir, key))
+	return err == nil
+}

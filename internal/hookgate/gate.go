@@ -1,0 +1,325 @@
+// Package hookgate is the process that a coding agent starts as its hook: it reads the agent's
+// input, asks the gateway, and answers in the agent's dialect. It fails closed: whatever goes wrong,
+// a call that is about to run is refused, within the budget. Begin reading with Run.
+package hookgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
+)
+
+// Stdio are the process's three streams.
+type Stdio struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// exitUsage is the exit code of a gate that is called wrongly. Agents take 2 for a refusal.
+const exitUsage = 2
+
+var (
+	errTooLate     = errors.New("there was no answer in time")
+	errInterrupted = errors.New("the hook was interrupted")
+)
+
+// Run answers one call of an agent's hook and returns the exit code. event is the agent's name of
+// the event for agents whose input does not name it; configPath is "" for the default one.
+func Run(agentName, event, configPath string, std Stdio) int {
+	agent, ok := hook.Find(agentName)
+	if !ok {
+		fmt.Fprintf(std.Err, "countersign: there is no agent %q: give one of %s\n", agentName, strings.Join(agentNames(), ", "))
+		return exitUsage
+	}
+	signal.Ignore(syscall.SIGPIPE) // a closed output is refused by the exit code
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	g := &gate{agent: agent, event: event}
+	budget := g.configure(configPath)
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	answer := make(chan hook.Output, 1)
+	go func() {
+		defer func() {
+			if recover() != nil {
+				answer <- agent.Refuse(refusal("internal_error", errors.New("the hook failed")))
+			}
+		}()
+		answer <- g.answer(ctx, std.In)
+	}()
+	select {
+	case out := <-answer:
+		return write(std, out)
+	case <-ctx.Done():
+	}
+	err := errTooLate
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = errInterrupted
+	}
+	return write(std, agent.Refuse(refusal("no_answer", err)))
+}
+
+func agentNames() (names []string) {
+	for _, a := range hook.Agents {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// write writes an output. What cannot be written to standard output is refused by the exit code.
+func write(std Stdio, out hook.Output) int {
+	_, _ = io.WriteString(std.Err, out.Stderr) // the exit code says it all the same
+	if _, err := io.WriteString(std.Out, out.Stdout); err != nil {
+		fmt.Fprintln(std.Err, "countersign: refused: the answer could not be written")
+		return exitUsage
+	}
+	return out.Exit
+}
+
+// refusal is what the agent and its model are told.
+func refusal(code string, err error) string {
+	return fmt.Sprintf("Countersign refused this call: %s (%s)", clean(err.Error()), code)
+}
+
+// clean makes text from outside safe to show: one line, no control characters, of bounded length.
+func clean(text string) string {
+	const most = 400
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most]) + "…"
+	}
+	return text
+}
+
+// gate is one call of the hook.
+type gate struct {
+	agent     hook.Agent
+	event     string
+	config    Config
+	configErr error
+	calls     calls
+	now       func() time.Time
+}
+
+// configure reads the configuration and returns the budget. What is wrong is reported by answer, in
+// the agent's words.
+func (g *gate) configure(path string) time.Duration {
+	g.now = time.Now
+	if path == "" {
+		path, g.configErr = DefaultConfigPath()
+	}
+	if g.configErr == nil {
+		g.config, g.configErr = ReadConfig(path)
+	}
+	dir, err := defaultCallsDir()
+	g.calls, g.configErr = calls{dir}, errors.Join(g.configErr, err)
+	budget, err := g.config.budget()
+	g.configErr = errors.Join(g.configErr, err)
+	return budget
+}
+
+// answer is the whole work of a hook.
+func (g *gate) answer(ctx context.Context, in io.Reader) hook.Output {
+	input, err := io.ReadAll(io.LimitReader(in, hook.MaxInput+1))
+	if err == nil && len(input) > hook.MaxInput {
+		err = fmt.Errorf("%w: it is longer than %d MiB", hook.ErrInput, hook.MaxInput>>20)
+	}
+	var e hook.Event
+	if err == nil {
+		e, err = g.agent.Read(g.event, input)
+	}
+	if err != nil {
+		return g.agent.Refuse(refusal("bad_input", err))
+	}
+	switch e.Kind {
+	case hook.Ignored:
+		return g.agent.Allow
+	case hook.Before:
+		return g.before(ctx, e)
+	default:
+		return g.report(ctx, e)
+	}
+}
+
+// before asks whether a call may run.
+func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
+	if g.configErr != nil {
+		return g.agent.Refuse(refusal("bad_configuration", g.configErr))
+	}
+	p, err := g.config.peer()
+	if err != nil {
+		return g.agent.Refuse(refusal("bad_configuration", err))
+	}
+	key, err := sameCallKey(g.agent.Name, e)
+	if err != nil {
+		return g.agent.Refuse(refusal("bad_arguments", err))
+	}
+	call, err := g.proposal(key, e)
+	if err != nil {
+		return g.agent.Refuse(refusal("memory_of_calls", err))
+	}
+	a := newAsker(p)
+	r, err := a.await(ctx, call.Event, call.Workflow)
+	switch {
+	case err != nil:
+		return g.agent.Refuse(refusal("no_verdict", err))
+	case r.verdict == events.Ask && r.workflow != "":
+		return g.agent.Refuse(g.pending(key, call, r))
+	case r.verdict != events.Allow:
+		g.reportBlocked(ctx, a, e, call.CallID)
+		return g.agent.Refuse(refusal(string(r.verdict), errors.New(r.reason)))
+	}
+	if err := a.checkReceipt(ctx, e, call.CallID, r); err != nil {
+		return g.agent.Refuse(refusal("bad_receipt", err))
+	}
+	if err := g.opened(key, e, call); err != nil {
+		return g.agent.Refuse(refusal("memory_of_calls", err))
+	}
+	return g.agent.Allow
+}
+
+// proposal is the PreToolUse event to send: that of an identical call that waits for a person, or a
+// new one.
+func (g *gate) proposal(key string, e hook.Event) (w waiting, err error) {
+	if e.CallID != "" && !g.calls.has(key) {
+		return g.newProposal(e, e.CallID)
+	}
+	n := 0
+	err = g.calls.change(key, g.now(), func(s *sameCall) {
+		if s.Waiting != nil {
+			w = *s.Waiting
+			return
+		}
+		s.Count++
+		n = s.Count
+	})
+	if err != nil || w.CallID != "" {
+		return w, err
+	}
+	if e.CallID != "" {
+		return g.newProposal(e, e.CallID)
+	}
+	return g.newProposal(e, derivedID(key, n))
+}
+
+func (g *gate) newProposal(e hook.Event, callID string) (waiting, error) {
+	event, err := g.wire(e, callID)
+	return waiting{Event: event, CallID: callID}, err
+}
+
+// wire writes an event as AgentHook has it.
+func (g *gate) wire(e hook.Event, callID string) ([]byte, error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return nil, err
+	}
+	return e.AgentHook(g.agent.Name, hook.Envelope{
+		ID: id.String(), Time: g.now(), CallID: callID, Derived: strings.HasPrefix(callID, "derived-") && e.CallID == "",
+		Prompts: g.config.Prompts, Adapter: buildinfo.Version(),
+	})
+}
+
+// pending remembers a call that waits for a person and says what to do.
+func (g *gate) pending(key string, call waiting, r reply) string {
+	call.Workflow, call.Until = r.workflow, g.now().Add(keepCalls)
+	if t, err := time.Parse(time.RFC3339Nano, r.expires); err == nil {
+		call.Until = t
+	}
+	text := fmt.Sprintf("Countersign: this call needs a person's approval. Workflow %s", clean(r.workflow))
+	if r.approvalURL != "" {
+		text += " at " + clean(r.approvalURL)
+	}
+	text += ": " + strings.TrimRight(clean(r.reason), ".")
+	if err := g.calls.change(key, g.now(), func(s *sameCall) { s.Waiting = &call }); err != nil {
+		return text + ". It cannot be repeated: " + clean(err.Error())
+	}
+	return text + ". Do not try another way; repeat the identical call once it is approved."
+}
+
+// opened remembers an allowed call whose report cannot be told by the agent's id alone.
+func (g *gate) opened(key string, e hook.Event, call waiting) error {
+	if call.CallID == e.CallID {
+		return nil
+	}
+	g.calls.forgetOld(g.now())
+	return g.calls.change(key, g.now(), func(s *sameCall) {
+		s.Waiting = nil
+		s.Open = append(s.Open, openCall{e.CallID, call.CallID})
+	})
+}
+
+// exitReport is the exit code of a report that was not stored: agents show it and go on.
+const exitReport = 1
+
+// report publishes what happened. Nothing can be refused any more; a failure is told to the user.
+func (g *gate) report(ctx context.Context, e hook.Event) hook.Output {
+	if err := g.publish(ctx, e); err != nil {
+		return hook.Output{Stderr: "countersign: the event is not on record: " + clean(err.Error()) + "\n", Exit: exitReport}
+	}
+	return g.agent.Allow
+}
+
+func (g *gate) publish(ctx context.Context, e hook.Event) error {
+	if g.configErr != nil {
+		return g.configErr
+	}
+	p, err := g.config.peer()
+	if err != nil {
+		return err
+	}
+	callID, err := g.reportedID(e)
+	if err != nil {
+		return err
+	}
+	event, err := g.wire(e, callID)
+	if err != nil {
+		return err
+	}
+	_, _, err = newAsker(p).post(ctx, event, "")
+	return err
+}
+
+// reportedID is the admitted id of the call that a report is about.
+func (g *gate) reportedID(e hook.Event) (id string, err error) {
+	if e.Kind != hook.After {
+		return "", nil
+	}
+	key, err := sameCallKey(g.agent.Name, e)
+	if err != nil {
+		return e.CallID, nil //nolint:nilerr // such a call was never admitted: the correlator says so
+	}
+	if g.calls.has(key) {
+		if err := g.calls.change(key, g.now(), func(s *sameCall) { id = s.take(e.CallID) }); err != nil {
+			return "", err
+		}
+	}
+	if id == "" {
+		id = e.CallID
+	}
+	return id, nil
+}
+
+// reportBlocked closes a refused call on the log. The refusal does not depend on it.
+func (g *gate) reportBlocked(ctx context.Context, a *asker, e hook.Event, callID string) {
+	e.Kind = hook.Blocked
+	if event, err := g.wire(e, callID); err == nil {
+		_, _, _ = a.post(ctx, event, "")
+	}
+}

@@ -1,0 +1,269 @@
+package hookgate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/hook"
+)
+
+// place is a gate's home: its configuration and its memory of calls.
+type place struct{ config, token, key string }
+
+// settle makes a home whose gateway is at url, and its state directory.
+func settle(t *testing.T, url string, edit func(*Config)) place {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", dir)
+	p := place{filepath.Join(dir, "hook.json"), filepath.Join(dir, "token"), filepath.Join(dir, "checkpoint.pub")}
+	c := Config{Gateway: url, TokenFile: p.token, PublicKeyFile: p.key, Tenant: "acme", Publisher: "runtime", Budget: "1s"}
+	if edit != nil {
+		edit(&c)
+	}
+	for path, text := range map[string]any{p.token: "secret-token", p.key: "countersign.dev/checkpoint+0+A", p.config: c} {
+		b, ok := text.(string)
+		if !ok {
+			j, err := json.Marshal(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = string(j)
+		}
+		if err := os.WriteFile(path, []byte(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// proposalOf is a call as an agent writes it.
+func proposalOf(t *testing.T, a hook.Agent) []byte {
+	t.Helper()
+	return a.Probe("session-1", "some_tool")
+}
+
+// run runs the gate and returns its two outputs and the exit code.
+func run(a hook.Agent, config string, input []byte) (out, errs string, code int) {
+	var o, e bytes.Buffer
+	event := ""
+	if a.Name == "copilot" {
+		event = "preToolUse"
+	}
+	code = Run(a.Name, event, config, Stdio{bytes.NewReader(input), &o, &e})
+	return o.String(), e.String(), code
+}
+
+// gateways are the ways in which a gateway can fail.
+var gateways = map[string]struct {
+	serve http.HandlerFunc
+	code  string
+}{
+	"an HTTP error":            {answer(503, nil, `{"error":"unavailable","message":"no admitter"}`), "no_verdict"},
+	"a refusal":                {answer(403, nil, `{"event_id":"x","decision":"deny","reason":"publisher_mismatch"}`), "no_verdict"},
+	"no JSON":                  {answer(200, map[string]string{"Countersign-Verdict": "allow"}, `fine`), "no_verdict"},
+	"nothing":                  {answer(200, nil, ``), "no_verdict"},
+	"no verdict":               {answer(200, nil, `{"event_id":"x","decision":"allow","reason":""}`), "no_verdict"},
+	"a contradiction":          {answer(200, map[string]string{"Countersign-Verdict": "allow"}, `{"event_id":"x","decision":"deny","reason":""}`), "no_verdict"},
+	"an allow with no receipt": {answer(200, map[string]string{"Countersign-Verdict": "allow"}, `{"event_id":"x","decision":"allow","reason":""}`), "bad_receipt"},
+	"an allow with a bad receipt": {answer(200, map[string]string{"Countersign-Verdict": "allow", "Countersign-Receipt": "a.b.c"},
+		`{"event_id":"x","decision":"allow","reason":""}`), "bad_receipt"},
+	"a denial":         {answer(200, map[string]string{"Countersign-Verdict": "deny"}, `{"event_id":"x","decision":"deny","reason":"too risky"}`), "deny"},
+	"a defer":          {answer(200, map[string]string{"Countersign-Verdict": "defer"}, `{"event_id":"x","decision":"ask","reason":"later"}`), "defer"},
+	"an unknown word":  {answer(200, map[string]string{"Countersign-Verdict": "perhaps"}, `{"event_id":"x","decision":"perhaps","reason":""}`), "perhaps"},
+	"a long answer":    {answer(200, map[string]string{"Countersign-Verdict": "allow"}, strings.Repeat("x", maxReply+1)), "no_verdict"},
+	"a cut connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "no_verdict"},
+	"silence": {func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then does the server see that the client is gone
+		<-r.Context().Done()
+	}, "no_"}, // no_verdict or no_answer: both end at the budget
+}
+
+func answer(status int, header map[string]string, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for name, value := range header {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}
+}
+
+// Whatever the gateway does, a call is refused in the agent's words, and exactly once.
+func TestGatewayFails(t *testing.T) {
+	for name, g := range gateways {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(g.serve)
+			defer s.Close()
+			for _, a := range hook.Agents {
+				p := settle(t, s.URL, nil)
+				refused(t, a, p.config, proposalOf(t, a), g.code)
+			}
+		})
+	}
+}
+
+// refused checks that the gate refuses with a code, in the agent's words.
+func refused(t *testing.T, a hook.Agent, config string, input []byte, code string) string {
+	t.Helper()
+	out, errs, exit := run(a, config, input)
+	marker := a.Refuse("|").Stdout
+	before, after, _ := strings.Cut(marker, "|")
+	text := strings.TrimSuffix(strings.TrimPrefix(out, before), after)
+	if exit != 0 || !strings.HasPrefix(out, before) || a.Name != "cursor" && !strings.HasSuffix(out, after) {
+		t.Errorf("%s: exit %d, %q is no refusal", a.Name, exit, out)
+	}
+	if !strings.Contains(text, "("+code) {
+		t.Errorf("%s: %q, want the code %s", a.Name, text, code)
+	}
+	if strings.Contains(out+errs, "secret-token") || strings.Contains(out+errs, "127.0.0.1") {
+		t.Errorf("%s tells too much: %s%s", a.Name, out, errs)
+	}
+	return text
+}
+
+// Whatever is wrong on this side, a call is refused before anything is asked.
+func TestConfigurationFails(t *testing.T) {
+	asked := false
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer s.Close()
+	for name, edit := range map[string]func(*testing.T, place){
+		"no configuration": func(_ *testing.T, p place) { _ = os.Remove(p.config) },
+		"no JSON":          func(_ *testing.T, p place) { _ = os.WriteFile(p.config, []byte("{"), 0o600) },
+		"no token":         func(_ *testing.T, p place) { _ = os.Remove(p.token) },
+		"an empty token":   func(_ *testing.T, p place) { _ = os.WriteFile(p.token, nil, 0o600) },
+		"a token for all":  func(t *testing.T, p place) { chmod(t, p.token, 0o644) },
+		"no key":           func(_ *testing.T, p place) { _ = os.Remove(p.key) },
+		"no ready file": func(t *testing.T, p place) {
+			rewrite(t, p, func(c *Config) { *c = Config{ReadyFile: p.token + "-none"} })
+		},
+		"plain HTTP":         func(t *testing.T, p place) { rewrite(t, p, func(c *Config) { c.Gateway = "http://gateway.example" }) },
+		"no URL":             func(t *testing.T, p place) { rewrite(t, p, func(c *Config) { c.Gateway = "gateway" }) },
+		"no tenant":          func(t *testing.T, p place) { rewrite(t, p, func(c *Config) { c.Tenant = "" }) },
+		"a budget of a week": func(t *testing.T, p place) { rewrite(t, p, func(c *Config) { c.Budget = "168h" }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, a := range hook.Agents {
+				p := settle(t, s.URL, nil)
+				edit(t, p)
+				refused(t, a, p.config, proposalOf(t, a), "bad_configuration")
+			}
+		})
+	}
+	if asked {
+		t.Error("the gateway was asked all the same")
+	}
+}
+
+func chmod(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rewrite(t *testing.T, p place, edit func(*Config)) {
+	t.Helper()
+	c, err := ReadConfig(p.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit(&c)
+	b, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.config, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Input that cannot be understood is refused; so are arguments that two readers could read differently.
+func TestInputFails(t *testing.T) {
+	s := httptest.NewServer(answer(200, map[string]string{"Countersign-Verdict": "allow"}, `{}`))
+	defer s.Close()
+	for _, a := range hook.Agents {
+		p := settle(t, s.URL, nil)
+		for _, input := range []string{"", "null", "{", "[]", strings.Repeat(" ", hook.MaxInput+1)} {
+			refused(t, a, p.config, []byte(input), "bad_input")
+		}
+		for _, args := range []string{`{"a":1,"a":2}`, `{"n":9007199254740993}`, "{\"a\":\"\xff\"}"} {
+			input := bytes.Replace(proposalOf(t, a), []byte("{}"), []byte(args), 1)
+			refused(t, a, p.config, input, "bad_arguments")
+		}
+	}
+}
+
+// A redirect does not carry the token elsewhere.
+func TestNoRedirect(t *testing.T) {
+	var stolen string
+	thief := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { stolen = r.Header.Get("Authorization") }))
+	defer thief.Close()
+	s := httptest.NewServer(http.RedirectHandler(thief.URL, http.StatusTemporaryRedirect))
+	defer s.Close()
+	a := hook.Agents[0]
+	refused(t, a, settle(t, s.URL, nil).config, proposalOf(t, a), "no_verdict")
+	if stolen != "" {
+		t.Error("the token went to another address")
+	}
+}
+
+// brokenWriter is a closed standard output.
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("closed") }
+
+// Where nothing can be written, the exit code refuses.
+func TestClosedOutput(t *testing.T) {
+	p := settle(t, "http://127.0.0.1:1", nil)
+	for _, a := range hook.Agents {
+		if code := Run(a.Name, "preToolUse", p.config, Stdio{bytes.NewReader(proposalOf(t, a)), brokenWriter{}, &bytes.Buffer{}}); code != exitUsage {
+			t.Errorf("%s: exit %d", a.Name, code)
+		}
+	}
+}
+
+// The same call of an agent without ids gets another id each time; while it waits for a person it
+// keeps its own, and what runs is reported under the id that was admitted.
+func TestSameCall(t *testing.T) {
+	c := calls{t.TempDir()}
+	g := &gate{agent: hook.Agents[2], calls: c, now: nowFixed}
+	e := hook.Event{Kind: hook.Before, Session: "s", Tool: "t", Input: []byte(`{"b":1,"a":2}`)}
+	key, err := sameCallKey("gemini", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reordered := e
+	reordered.Input = []byte(`{"a":2, "b":1.0}`)
+	if other, err := sameCallKey("gemini", reordered); err != nil || other != key {
+		t.Errorf("the order of arguments matters: %v", err)
+	}
+	first := mustPropose(t, g, key, e)
+	second := mustPropose(t, g, key, e)
+	if first.CallID == second.CallID {
+		t.Error("two calls have one id")
+	}
+	g.pending(key, second, reply{workflow: "wf-1", expires: nowFixed().Add(hour).Format(rfc3339)})
+	third := mustPropose(t, g, key, e)
+	if third.CallID != second.CallID || third.Workflow != "wf-1" || !bytes.Equal(third.Event, second.Event) {
+		t.Errorf("the repetition is %+v, want %+v", third, second)
+	}
+	if err := g.opened(key, e, third); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := g.reportedID(hook.Event{Kind: hook.After, Session: "s", Tool: "t", Input: e.Input}); err != nil || id != third.CallID {
+		t.Errorf("reported as %q, %v", id, err)
+	}
+	g.pending(key, third, reply{workflow: "wf-2", expires: nowFixed().Add(-hour).Format(rfc3339)})
+	if late := mustPropose(t, g, key, e); late.CallID == third.CallID || late.Workflow != "" {
+		t.Errorf("an expired workflow is waited for: %+v", late)
+	}
+}

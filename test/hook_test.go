@@ -1,0 +1,186 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// hookPolicies decide about shell commands: those with "forbidden" are denied, those with "asked" wait
+// for a person, those that begin with "touch" or "ls" run.
+const hookPolicies = `apiVersion: countersign.dev/v1
+kind: AdmissionPolicy
+metadata: {name: hook-test}
+spec:
+  match: {tools: [Bash]}
+  rules:
+    - {name: no, when: 'args.command.contains("forbidden")', verdict: deny, reason: forbidden_word, message: This word is forbidden.}
+    - {name: ask, when: 'args.command.contains("asked")', verdict: ask, reason: needs_a_person, message: A person must approve this.}
+    - {name: yes, when: 'args.command.matches("^(touch|ls)")', verdict: allow, reason: harmless}
+`
+
+// hooked is a system with an agent's home whose configuration runs the gate.
+type hooked struct {
+	*system
+	home string
+	env  []string
+}
+
+func startHooked(t *testing.T, budget string) hooked {
+	t.Helper()
+	s := start(t, "--policy", policyDir(t, "hook.yaml", hookPolicies))
+	home := t.TempDir()
+	h := hooked{s, home, cleanEnv("HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, "config"), "XDG_STATE_HOME="+filepath.Join(home, "state"))}
+	h.countersign(t, "hook", "install", "claude-code", "--ready-file", s.ready, "--budget", budget).want(t, 0)
+	return h
+}
+
+// countersign runs the tool in the agent's home.
+func (h hooked) countersign(t testing.TB, args ...string) result {
+	t.Helper()
+	cmd := exec.Command(program("countersign"), args...)
+	cmd.Env = h.env
+	return command(t, cmd)
+}
+
+// gate prepares a run of the gate with an input of Claude Code.
+func (h hooked) gate(event, id, shell string) *exec.Cmd {
+	input, err := json.Marshal(object{"session_id": "s-hook", "hook_event_name": event, "tool_name": "Bash", "tool_use_id": id, "tool_input": object{"command": shell}})
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command(program("countersign-hook"), "claude-code")
+	cmd.Env, cmd.Stdin = h.env, bytes.NewReader(input)
+	return cmd
+}
+
+// before asks for a call as the agent does; the answer is empty if the call may run.
+func (h hooked) before(t testing.TB, id, shell string) string {
+	t.Helper()
+	return h.denied(t, command(t, h.gate("PreToolUse", id, shell)).want(t, 0).out)
+}
+
+// denied reads the reason of a refusal in Claude Code's words; empty if there is none.
+func (h hooked) denied(t testing.TB, out string) string {
+	t.Helper()
+	if out == "" {
+		return ""
+	}
+	var answer struct {
+		Specific struct {
+			Event    string `json:"hookEventName"`
+			Decision string `json:"permissionDecision"`
+			Reason   string `json:"permissionDecisionReason"`
+		} `json:"hookSpecificOutput"`
+	}
+	ok(t, json.Unmarshal([]byte(out), &answer))
+	if answer.Specific.Event != "PreToolUse" || answer.Specific.Decision != "deny" || answer.Specific.Reason == "" {
+		t.Fatalf("no refusal: %s", out)
+	}
+	return answer.Specific.Reason
+}
+
+var workflowInText = regexp.MustCompile(`Workflow (\S+?):`)
+
+// The gate in front of an agent, as its configuration runs it: what may run, what may not, what waits
+// for a person and runs once when it is repeated, and what is then on record.
+func TestHook(t *testing.T) {
+	t.Parallel()
+	h := startHooked(t, "3s")
+	if got := h.before(t, "c1", "ls -la"); got != "" {
+		t.Errorf("an allowed call: %s", got)
+	}
+	command(t, h.gate("PostToolUse", "c1", "ls -la")).want(t, 0)
+	if got := h.before(t, "c2", "touch forbidden"); !strings.Contains(got, "This word is forbidden. (deny)") {
+		t.Errorf("a denied call: %s", got)
+	}
+	got := h.before(t, "c3", "touch asked")
+	m := workflowInText.FindStringSubmatch(got)
+	if m == nil || !strings.Contains(got, "repeat the identical call") {
+		t.Fatalf("a call that waits for a person: %s", got)
+	}
+	h.run(t, "approvals", "approve", m[1], "--yes").want(t, 0)
+	if got := h.before(t, "c4", "touch asked; rm x"); !strings.Contains(got, "Workflow") || strings.Contains(got, m[1]) {
+		t.Errorf("other arguments after the approval: %s", got)
+	}
+	if got := h.before(t, "c5", "touch asked"); got != "" {
+		t.Errorf("the repetition after the approval: %s", got)
+	}
+	command(t, h.gate("PostToolUse", "c5", "touch asked")).want(t, 0)
+	if got := h.before(t, "c6", "touch asked"); !strings.Contains(got, "Workflow") {
+		t.Errorf("an approval was used twice: %s", got)
+	}
+	h.settle(t)
+	calls := h.run(t, "calls", "--session", "s-hook", "--json").want(t, 0).out
+	for _, id := range []string{`"c1"`, `"c3"`} { // c5 ran as c3, which was approved
+		if line := lineWith(calls, `"tool_call_id":`+id); !strings.Contains(line, `"match":"equal"`) || !strings.Contains(line, `"state":"completed"`) {
+			t.Errorf("the call %s is not linked with what ran: %s", id, line)
+		}
+	}
+	if found := h.run(t, "findings", "--session", "s-hook", "--json").out; strings.Contains(found, `"high"`) || strings.Contains(found, `"critical"`) {
+		t.Errorf("findings:\n%s", found)
+	}
+	h.verified(t, 0, "--session", "s-hook")
+}
+
+func lineWith(text, part string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			return line
+		}
+	}
+	return ""
+}
+
+// Killed while it waits for a person, in any way that a program can notice, the gate refuses; and it
+// refuses when the gateway stands still or is gone.
+func TestHookRefusesInTrouble(t *testing.T) {
+	t.Parallel()
+	h := startHooked(t, "20s")
+	for i, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		cmd := h.gate("PreToolUse", "c"+sig.String(), "touch asked "+string(rune('a'+i)))
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		p, err := launch(cmd)
+		ok(t, err)
+		eventually(t, "the call waits for a person", func() error {
+			if list := h.review(t, 0, "list"); len(list["workflows"].([]any)) <= i {
+				return errorf("%v", list)
+			}
+			return nil
+		})
+		p.signal(sig)
+		ok(t, p.wait())
+		if got := h.denied(t, out.String()); !strings.Contains(got, "no_") {
+			t.Errorf("%v: %q", sig, got)
+		}
+	}
+	h.countersign(t, "hook", "install", "claude-code", "--ready-file", h.ready, "--budget", "2s").want(t, 0)
+	gateway := h.info(t).PIDs["gateway"]
+	ok(t, syscall.Kill(gateway, syscall.SIGSTOP))
+	if got := h.before(t, "still", "ls"); !strings.Contains(got, "no_") {
+		t.Errorf("a gateway that stands still: %q", got)
+	}
+	ok(t, syscall.Kill(gateway, syscall.SIGCONT))
+	doctor := h.countersign(t, "hook", "doctor", "claude-code")
+	if doctor.code != 0 || !strings.Contains(doctor.out, "refused by the admitter") || !strings.Contains(doctor.out, "mentions with @") {
+		t.Errorf("doctor: exit %d\n%s%s", doctor.code, doctor.out, doctor.err)
+	}
+	ok(t, h.stop())
+	if got := h.before(t, "gone", "ls"); !strings.Contains(got, "no_verdict") && !strings.Contains(got, "bad_configuration") {
+		t.Errorf("a gateway that is gone: %q", got)
+	}
+	if doctor := h.countersign(t, "hook", "doctor", "claude-code"); doctor.code != 1 {
+		t.Errorf("doctor without a gateway: exit %d\n%s", doctor.code, doctor.out)
+	}
+	h.countersign(t, "hook", "uninstall", "claude-code").want(t, 0)
+	if text, err := os.ReadFile(filepath.Join(h.home, ".claude/settings.json")); err != nil || strings.Contains(string(text), "countersign") {
+		t.Errorf("after uninstall: %s, %v", text, err)
+	}
+}
