@@ -14,7 +14,7 @@ VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -X github.com/countersign-dev/countersign/internal/buildinfo.version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: cluster soak redaction-oracle help docs build demo up test test-short check race cover vuln lint bench bench-audit fuzz chaos engine check-tools clean
+.PHONY: agents cluster soak redaction-oracle help docs build demo up test test-short check race cover vuln lint bench bench-audit fuzz chaos engine check-tools clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,13 @@ redaction-oracle: ## recall and precision of the redaction engine, beside gitlea
 
 cluster: ## three servers of a cluster on loopback: stop them and fill a disk, for longer than CI does
 	@COUNTERSIGN_CLUSTER=long go test -count=1 -timeout 30m -run Cluster -v ./internal/service/admitter ./test/deploy
+
+# AGENTS is where the agents are installed; each is a package of npm with its version.
+AGENTS := $(or $(COUNTERSIGN_AGENTS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersign-agents)
+
+agents: engine ## real coding agents behind the gate, headless, with a scripted model (installs them from npm into the cache)
+	@npm install --prefix $(AGENTS)/claude-code --ignore-scripts --no-audit --no-fund --loglevel=error @anthropic-ai/claude-code@2.1.330
+	@COUNTERSIGN_AGENTS=$(AGENTS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 15m -v -run 'TestClaudeCode' ./test
 
 chaos: engine ## break everything at random moments, for longer than CI does (an hour or so)
 	@COUNTERSIGN_CHAOS=long go test -count=1 -p 1 -timeout 180m -run Chaos -v ./internal/service/correlator ./test

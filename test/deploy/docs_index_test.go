@@ -27,7 +27,7 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 
 // TestExamplesInDocs: the samples that command lines name are there.
 func TestExamplesInDocs(t *testing.T) {
-	sample := regexp.MustCompile(`(?:^|\s)(examples/[a-z]+(?:/[a-z-]+\.[a-z]+)?)`)
+	sample := regexp.MustCompile(`(?:^|\s)(examples/[a-z-]+(?:/[a-z-]+\.[a-z]+)?)`)
 	seen := map[string]bool{}
 	for _, page := range append([]string{"README.md"}, ours...) {
 		for _, b := range blocks(t, page) {

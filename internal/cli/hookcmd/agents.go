@@ -1,4 +1,4 @@
-package hook
+package hookcmd
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	dialect "github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/hook"
 )
 
 // Scopes of an installation.
@@ -104,7 +104,7 @@ func findInstallation(agent string) (installation, error) {
 			return i, nil
 		}
 	}
-	if _, ok := dialect.Find(agent); ok {
+	if _, ok := hook.Find(agent); ok {
 		return installation{}, fmt.Errorf("%s has no configuration file for hooks: docs/hooks.md says what to write", agent)
 	}
 	var names []string

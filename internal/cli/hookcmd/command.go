@@ -1,7 +1,7 @@
-// Package hook is `countersign hook`: it answers for a coding agent's hook, puts the hook into the
+// Package hookcmd is `countersign hook`: it answers for a coding agent's hook, puts the hook into the
 // agent's configuration, takes it out, and proves that the gate is closed. The gate itself is
 // package internal/hookgate. Begin reading with Cmd.
-package hook
+package hookcmd
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 
 // Cmd is `countersign hook`.
 type Cmd struct {
-	Run       runCmd       `cmd:"" default:"withargs" help:"Answer one call of an agent's hook: read its JSON, ask the gateway, answer in its dialect. countersign-hook does the same and starts faster."`
+	Run       runCmd       `cmd:"" default:"withargs" help:"Answer one call of an agent's hook: read its JSON, ask the gateway, answer in its hook. countersign-hook does the same and starts faster."`
 	Install   installCmd   `cmd:"" help:"Put the gate into an agent's configuration, after showing the difference; keeps a backup."`
 	Uninstall uninstallCmd `cmd:"" help:"Take the gate out of an agent's configuration; keeps a backup."`
 	Doctor    doctorCmd    `cmd:"" help:"Prove that the gate refuses, also without a gateway, and say what the agent lets past it."`

@@ -1,4 +1,4 @@
-package hook
+package hookcmd
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	dialect "github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/hookgate"
 )
@@ -40,7 +40,7 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	agent, _ := dialect.Find(c.Agent)
+	agent, _ := hook.Find(c.Agent)
 	list := []finding{configured(i, path, text), gateConfigured()}
 	gate, err := findGate()
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return ui.ExitCode(ui.ExitFailed)
 }
 
-func (c *doctorCmd) print(io ui.Stdio, i installation, agent dialect.Agent, list []finding) error {
+func (c *doctorCmd) print(io ui.Stdio, i installation, agent hook.Agent, list []finding) error {
 	if c.JSON {
 		return ui.WriteJSON(io, map[string]any{"agent": agent.Name, "checks": list, "closes": i.closes, "past": agent.Past})
 	}
@@ -120,7 +120,7 @@ func gateConfigured() finding {
 }
 
 // refusesProbe runs the gate as the agent would, with a call that must be refused by the admitter.
-func refusesProbe(ctx context.Context, gate string, agent dialect.Agent) finding {
+func refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
 	f := finding{Check: "a call that no policy allows"}
 	out, err := withConfig(func(c *hookgate.Config) { c.Budget = "3s" }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
 	switch {
@@ -137,7 +137,7 @@ func refusesProbe(ctx context.Context, gate string, agent dialect.Agent) finding
 }
 
 // refusesWithoutGateway runs the gate with a gateway that is not there.
-func refusesWithoutGateway(ctx context.Context, gate string, agent dialect.Agent) finding {
+func refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) finding {
 	f := finding{Check: "a call without a gateway"}
 	out, err := withConfig(func(c *hookgate.Config) {
 		*c = hookgate.Config{ReadyFile: filepath.Join(os.TempDir(), "countersign-no-such-ready-file")}
@@ -182,7 +182,7 @@ func withConfig(edit func(*hookgate.Config), use func(path string) (string, erro
 }
 
 // runGate runs the gate with a probe in the agent's dialect and returns its answer.
-func runGate(ctx context.Context, gate string, agent dialect.Agent, config string) (string, error) {
+func runGate(ctx context.Context, gate string, agent hook.Agent, config string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	args := []string{agent.Name}
