@@ -21,6 +21,7 @@ help: ## this list
 
 check-tools:
 	@command -v go >/dev/null || { echo "Go is missing: install Go 1.26 or newer (https://go.dev/dl) and put it on PATH" >&2; exit 1; }
+	@command -v python3 >/dev/null || echo "python3 is missing: the second verifier and the Python SDK are not tested" >&2
 	@[ "$$(uname -s)/$$(uname -m)" = Linux/x86_64 ] || [ -n "$$COUNTERSIGN_CLICKHOUSE" ] || command -v clickhouse >/dev/null || \
 	  { echo "the embedded ClickHouse engine runs on Linux x86-64 only: install clickhouse, or set COUNTERSIGN_CLICKHOUSE to the DSN of a server of yours" >&2; exit 1; }
 
@@ -102,8 +103,9 @@ cluster: ## three servers of a cluster on loopback: stop them and fill a disk, f
 AGENTS := $(or $(COUNTERSIGN_AGENTS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersign-agents)
 
 agents: engine ## real coding agents behind the gate, headless, with a scripted model (installs them from npm into the cache)
-	@npm install --prefix $(AGENTS)/claude-code --ignore-scripts --no-audit --no-fund --loglevel=error @anthropic-ai/claude-code@2.1.330
-	@COUNTERSIGN_AGENTS=$(AGENTS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 15m -v -run 'TestClaudeCode' ./test
+	@for a in claude-code=@anthropic-ai/claude-code@2.1.330 codex=@openai/codex@0.169.0 gemini=@google/gemini-cli@0.61.0; do \
+	  npm install --prefix "$(AGENTS)/$${a%%=*}" --ignore-scripts --no-audit --no-fund --loglevel=error "$${a#*=}" || exit 1; done
+	@COUNTERSIGN_AGENTS=$(AGENTS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 20m -v -run 'TestAgents|TestClaudeCode' ./test
 
 chaos: engine ## break everything at random moments, for longer than CI does (an hour or so)
 	@COUNTERSIGN_CHAOS=long go test -count=1 -p 1 -timeout 180m -run Chaos -v ./internal/service/correlator ./test

@@ -7,12 +7,15 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 
@@ -225,6 +228,23 @@ func MessageHeaders(h http.Header) map[string][]string {
 var returned = []string{events.HeaderVerdict, events.HeaderDecisionID, events.HeaderDecisionSeq, events.HeaderReceipt, events.HeaderKey,
 	events.HeaderWorkflow, events.HeaderWarning}
 
+// asciiJSON writes a JSON text in ASCII: HTTP clients read other bytes of a header in their own ways.
+func asciiJSON(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r < utf8.RuneSelf:
+			b.WriteByte(byte(r))
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
 // Headers of the micro protocol.
 const (
 	headerErrorCode = "Nats-Service-Error-Code"
@@ -260,6 +280,9 @@ func ReadReply(row endpoint.Row, header map[string][]string, body []byte) endpoi
 	}
 	for _, name := range returned {
 		for _, v := range header[name] {
+			if name == events.HeaderKey {
+				v = asciiJSON(v)
+			}
 			out.Header.Add(name, v)
 		}
 	}

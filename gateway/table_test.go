@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
@@ -77,4 +79,18 @@ func FuzzPlans(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The key that comes with a receipt is ASCII, and the same JSON as before.
+func TestKeyHeaderIsASCII(t *testing.T) {
+	record := `{"vouch":"a\n\n— name é 😀\n"}`
+	out := ReadReply(endpoint.Row{}, map[string][]string{events.HeaderVerdict: {"allow"}, events.HeaderKey: {record}}, []byte("{}"))
+	got := out.Header.Get(events.HeaderKey)
+	var have, want map[string]string
+	if json.Unmarshal([]byte(got), &have) != nil || json.Unmarshal([]byte(record), &want) != nil || have["vouch"] != want["vouch"] {
+		t.Errorf("%s", got)
+	}
+	if strings.ContainsFunc(got, func(r rune) bool { return r > 126 }) {
+		t.Errorf("not ASCII: %s", got)
+	}
 }

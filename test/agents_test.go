@@ -20,7 +20,17 @@ import (
 // the user's cache is used; an agent that is not there is not tested, visibly.
 const agentsEnv = "COUNTERSIGN_AGENTS"
 
-func agentProgram(t *testing.T, path ...string) string {
+// codingAgent is a real agent that is run headless with a scripted model.
+type codingAgent struct {
+	name    string // as `countersign hook` takes it
+	program string // below the directory of agents
+	args    []string
+	env     func(home, server string) []string
+	prepare func(t *testing.T, h hooked, server string) // writes the agent's own settings
+	speaks  dialect                                     // what its model server speaks
+}
+
+func (a codingAgent) find(t *testing.T) string {
 	t.Helper()
 	needSystem(t)
 	dir := os.Getenv(agentsEnv)
@@ -29,17 +39,25 @@ func agentProgram(t *testing.T, path ...string) string {
 		ok(t, err)
 		dir = filepath.Join(cache, "countersign-agents")
 	}
-	file := filepath.Join(append([]string{dir}, path...)...)
+	file := filepath.Join(dir, a.name, "node_modules", a.program)
 	if _, err := os.Stat(file); err != nil {
 		t.Skip("the agent is not installed: run make agents")
 	}
 	return file
 }
 
-// model is a scripted model server with Anthropic's Messages API. After the
-// nth result of a call it gives the next command for the shell, and a farewell after the last one. What
-// the agent told the model of each call is in results.
+// dialect is the interface of a model server.
+type dialect struct {
+	serves  func(path string) bool
+	results func(body []byte) []string               // of the calls in a conversation, in order
+	call    func(w io.Writer, n int, command string) // answers with a call of the shell
+	end     func(w io.Writer, n int)                 // answers with a text
+}
+
+// model is a scripted model server. After the nth result of a call it gives the next command for the
+// shell, and a farewell after the last one. What the agent told the model of each call is in results.
 type model struct {
+	dialect
 	mu       sync.Mutex
 	commands []string
 	results  []string
@@ -48,13 +66,13 @@ type model struct {
 
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	if err != nil || !strings.HasSuffix(r.URL.Path, "/v1/messages") {
+	if err != nil || !m.serves(r.URL.Path) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for n, result := range toolResults(body) {
+	for n, result := range m.dialect.results(body) {
 		if n < len(m.results) {
 			continue
 		}
@@ -64,69 +82,205 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	n := len(m.results)
-	say := func(event string, data object) {
-		data["type"] = event
-		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data.bytes())
-	}
-	say("message_start", object{"message": object{"id": fmt.Sprint("msg_", n), "type": "message", "role": "assistant", "model": "scripted", "content": []any{},
-		"usage": object{"input_tokens": 1, "output_tokens": 1}}})
-	stop := "end_turn"
-	if n < len(m.commands) {
-		stop = "tool_use"
-		input := object{"command": m.commands[n], "description": "as told"}
-		say("content_block_start", object{"index": 0, "content_block": object{"type": "tool_use", "id": fmt.Sprint("toolu_", n), "name": "Bash", "input": object{}}})
-		say("content_block_delta", object{"index": 0, "delta": object{"type": "input_json_delta", "partial_json": string(input.bytes())}})
+	if n := len(m.results); n < len(m.commands) {
+		m.call(w, n, m.commands[n])
 	} else {
-		say("content_block_start", object{"index": 0, "content_block": object{"type": "text", "text": ""}})
-		say("content_block_delta", object{"index": 0, "delta": object{"type": "text_delta", "text": "Done."}})
+		m.end(w, n)
 	}
-	say("content_block_stop", object{"index": 0})
-	say("message_delta", object{"delta": object{"stop_reason": stop}, "usage": object{"output_tokens": 1}})
-	say("message_stop", object{})
 }
 
-// toolResults are the results of a conversation's calls, in order. Agents put texts of their own between
-// and after them.
-func toolResults(body []byte) (results []string) {
-	var r struct {
-		Messages []struct {
-			Content json.RawMessage `json:"content"`
-		} `json:"messages"`
-	}
-	_ = json.Unmarshal(body, &r) // a request without messages has no results
-	for _, m := range r.Messages {
-		var blocks []struct {
-			Type    string          `json:"type"`
-			Content json.RawMessage `json:"content"`
+// event writes a server-sent event whose data name its type.
+func event(w io.Writer, kind string, data object) {
+	data["type"] = kind
+	fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind, data.bytes())
+}
+
+// items finds the objects of a list in a JSON document that have a type.
+func items(raw json.RawMessage, kind string) (found []map[string]json.RawMessage) {
+	var list []map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &list) // a text has no items
+	for _, i := range list {
+		if string(i["type"]) == `"`+kind+`"` {
+			found = append(found, i)
 		}
-		_ = json.Unmarshal(m.Content, &blocks) // a text has no blocks
-		for _, b := range blocks {
-			if b.Type == "tool_result" {
-				results = append(results, string(b.Content))
+	}
+	return found
+}
+
+// messagesAPI is Anthropic's.
+var messagesAPI = dialect{
+	serves: func(path string) bool { return strings.HasSuffix(path, "/v1/messages") },
+	results: func(body []byte) (results []string) {
+		var r struct {
+			Messages []struct{ Content json.RawMessage }
+		}
+		_ = json.Unmarshal(body, &r) // a request without messages has no results
+		for _, m := range r.Messages {
+			for _, i := range items(m.Content, "tool_result") {
+				results = append(results, string(i["content"]))
 			}
 		}
-	}
-	return results
+		return results
+	},
+	call: func(w io.Writer, n int, command string) {
+		input := object{"command": command, "description": "as told"}
+		sayMessage(w, n, "tool_use", object{"type": "tool_use", "id": fmt.Sprint("toolu_", n), "name": "Bash", "input": object{}},
+			object{"type": "input_json_delta", "partial_json": string(input.bytes())})
+	},
+	end: func(w io.Writer, n int) {
+		sayMessage(w, n, "end_turn", object{"type": "text", "text": ""}, object{"type": "text_delta", "text": "Done."})
+	},
 }
 
-// claude runs Claude Code headless with a scripted model and returns what the model was told of each
-// call. The proof of a refusal is there: a file that is missing proves nothing alone.
-func (h hooked) claude(t *testing.T, program, dir string, m *model) []string {
+func sayMessage(w io.Writer, n int, stop string, block, delta object) {
+	event(w, "message_start", object{"message": object{"id": fmt.Sprint("msg_", n), "type": "message", "role": "assistant", "model": "scripted", "content": []any{},
+		"usage": object{"input_tokens": 1, "output_tokens": 1}}})
+	event(w, "content_block_start", object{"index": 0, "content_block": block})
+	event(w, "content_block_delta", object{"index": 0, "delta": delta})
+	event(w, "content_block_stop", object{"index": 0})
+	event(w, "message_delta", object{"delta": object{"stop_reason": stop}, "usage": object{"output_tokens": 1}})
+	event(w, "message_stop", object{})
+}
+
+// responsesAPI is OpenAI's.
+var responsesAPI = dialect{
+	serves: func(path string) bool { return strings.HasSuffix(path, "/responses") },
+	results: func(body []byte) (results []string) {
+		var r struct{ Input json.RawMessage }
+		_ = json.Unmarshal(body, &r) // a request without input has no results
+		for _, i := range items(r.Input, "function_call_output") {
+			results = append(results, string(i["output"]))
+		}
+		return results
+	},
+	call: func(w io.Writer, n int, command string) {
+		arguments := object{"cmd": command}
+		sayResponse(w, n, object{"type": "function_call", "id": fmt.Sprint("fc_", n), "call_id": fmt.Sprint("call_", n), "name": "exec_command", "arguments": string(arguments.bytes())})
+	},
+	end: func(w io.Writer, n int) {
+		sayResponse(w, n, object{"type": "message", "role": "assistant", "id": fmt.Sprint("msg_", n), "content": []object{{"type": "output_text", "text": "Done."}}})
+	},
+}
+
+func sayResponse(w io.Writer, n int, item object) {
+	id := fmt.Sprint("resp_", n)
+	event(w, "response.created", object{"response": object{"id": id}})
+	event(w, "response.output_item.done", object{"output_index": 0, "item": item})
+	event(w, "response.completed", object{"response": object{"id": id, "usage": object{"input_tokens": 1, "input_tokens_details": nil, "output_tokens": 1, "output_tokens_details": nil, "total_tokens": 2}}})
+}
+
+// generateAPI is Gemini's.
+var generateAPI = dialect{
+	serves: func(path string) bool { return strings.HasSuffix(path, ":streamGenerateContent") },
+	results: func(body []byte) (results []string) {
+		var r struct {
+			Contents []struct {
+				Parts []struct {
+					Result *struct{ Response json.RawMessage } `json:"functionResponse"`
+				}
+			}
+		}
+		_ = json.Unmarshal(body, &r) // a request without contents has no results
+		for _, c := range r.Contents {
+			for _, p := range c.Parts {
+				if p.Result != nil {
+					results = append(results, string(p.Result.Response))
+				}
+			}
+		}
+		return results
+	},
+	call: func(w io.Writer, _ int, command string) {
+		sayCandidate(w, object{"functionCall": object{"name": "run_shell_command", "args": object{"command": command, "description": "as told"}}})
+	},
+	end: func(w io.Writer, _ int) { sayCandidate(w, object{"text": "Done."}) },
+}
+
+func sayCandidate(w io.Writer, part object) {
+	answer := object{"candidates": []object{{"content": object{"role": "model", "parts": []object{part}}, "finishReason": "STOP", "index": 0}},
+		"usageMetadata": object{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
+	fmt.Fprintf(w, "data: %s\n\n", answer.bytes())
+}
+
+// addSettings adds members to a JSON file of the agent's.
+func addSettings(t *testing.T, path string, add object) {
 	t.Helper()
+	settings := object{}
+	if text, err := os.ReadFile(path); err == nil {
+		ok(t, json.Unmarshal(text, &settings))
+	}
+	for name, value := range add {
+		settings[name] = value
+	}
+	ok(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	ok(t, os.WriteFile(path, settings.bytes(), 0o600))
+}
+
+// Each agent itself permits every command: what is refused is refused by the gate.
+var claudeCode = codingAgent{
+	name: "claude-code", program: "@anthropic-ai/claude-code-linux-x64/claude", speaks: messagesAPI,
+	args: []string{"-p", "Do as you are told.", "--output-format", "json"},
+	env: func(home, server string) []string {
+		return []string{"ANTHROPIC_BASE_URL=" + server, "ANTHROPIC_API_KEY=dummy", "DISABLE_TELEMETRY=1", "DISABLE_AUTOUPDATER=1",
+			"DISABLE_ERROR_REPORTING=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_TMPDIR=" + home}
+	},
+	prepare: func(t *testing.T, h hooked, _ string) {
+		addSettings(t, filepath.Join(h.home, ".claude/settings.json"), object{"permissions": object{"allow": []string{"Bash"}}})
+	},
+}
+
+var codex = codingAgent{
+	name: "codex", program: "@openai/codex/bin/codex.js", speaks: responsesAPI,
+	args: []string{"exec", "--dangerously-bypass-hook-trust", "--skip-git-repo-check", "--json", "Do as you are told."},
+	env: func(home, _ string) []string {
+		return []string{"CODEX_HOME=" + filepath.Join(home, ".codex"), "SCRIPTED_KEY=dummy"}
+	},
+	prepare: func(t *testing.T, h hooked, server string) {
+		ok(t, os.WriteFile(filepath.Join(h.home, ".codex/config.toml"), fmt.Appendf(nil, `model = "scripted"
+model_provider = "scripted"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+[model_providers.scripted]
+name = "scripted"
+base_url = "%s/v1"
+wire_api = "responses"
+env_key = "SCRIPTED_KEY"
+`, server), 0o600))
+	},
+}
+
+var gemini = codingAgent{
+	name: "gemini", program: "@google/gemini-cli/bundle/gemini.js", speaks: generateAPI,
+	args: []string{"-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--skip-trust", "-o", "json", "-p", "Do as you are told."},
+	env: func(_, server string) []string {
+		return []string{"GEMINI_API_KEY=dummy", "GOOGLE_GEMINI_BASE_URL=" + server}
+	},
+	prepare: func(t *testing.T, h hooked, _ string) {
+		addSettings(t, filepath.Join(h.home, ".gemini/settings.json"), object{
+			"security": object{"auth": object{"selectedType": "gemini-api-key"}, "folderTrust": object{"enabled": false}},
+			"privacy":  object{"usageStatisticsEnabled": false}, "general": object{"disableAutoUpdate": true, "disableUpdateNag": true},
+		})
+	},
+}
+
+// drive runs an agent in a directory with a scripted model and returns what the model was told of
+// each call. The proof of a refusal is there: a file that is missing proves nothing alone.
+func (h hooked) drive(t *testing.T, a codingAgent, dir string, m *model) []string {
+	t.Helper()
+	m.dialect = a.speaks
 	server := httptest.NewServer(m)
 	defer server.Close()
-	cmd := exec.Command(program, "-p", "Do as you are told.", "--output-format", "json")
+	a.prepare(t, h, server.URL)
+	cmd := exec.Command(a.find(t), a.args...)
 	cmd.Dir = dir
-	cmd.Env = append(h.env, "ANTHROPIC_BASE_URL="+server.URL, "ANTHROPIC_API_KEY=dummy", "DISABLE_TELEMETRY=1", "DISABLE_AUTOUPDATER=1",
-		"DISABLE_ERROR_REPORTING=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_TMPDIR="+t.TempDir())
+	cmd.Env = append(h.env, a.env(h.home, server.URL)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	p, err := launch(cmd)
 	ok(t, err)
 	if err := p.wait(); err != nil {
 		p.signal(syscall.SIGKILL)
-		t.Logf("claude: %v\n%s", err, out.String())
+		t.Logf("%s: %v\n%s", a.name, err, out.String())
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,27 +290,21 @@ func (h hooked) claude(t *testing.T, program, dir string, m *model) []string {
 	return m.results
 }
 
-// permit lets Claude Code itself run shell commands without a prompt: what is refused is refused by
-// the gate.
-func (h hooked) permit(t *testing.T) {
-	t.Helper()
-	path := filepath.Join(h.home, ".claude/settings.json")
-	text, err := os.ReadFile(path)
-	ok(t, err)
-	var settings object
-	ok(t, json.Unmarshal(text, &settings))
-	settings["permissions"] = object{"allow": []string{"Bash"}}
-	ok(t, os.WriteFile(path, settings.bytes(), 0o600))
+// Real agents, with the gate that install put into their configuration: an allowed command leaves its
+// file, a refused one does not and the model is told why; an approved one runs once, when it is
+// repeated; with a gateway that stands still nothing runs. What ran is on record.
+func TestAgents(t *testing.T) {
+	for _, a := range []codingAgent{claudeCode, codex, gemini} {
+		t.Run(a.name, func(t *testing.T) {
+			t.Parallel()
+			a.find(t)
+			testAgent(t, a)
+		})
+	}
 }
 
-// Claude Code itself, with the gate that install put into its configuration: an allowed command
-// leaves its file, a refused one does not and the model is told why; an approved one runs once, when it is
-// repeated; with a gateway that stands still, or a gate that dies, nothing runs. What ran is on record.
-func TestClaudeCode(t *testing.T) {
-	t.Parallel()
-	program := agentProgram(t, "claude-code/node_modules/@anthropic-ai/claude-code-linux-x64/claude")
-	h := startHooked(t, "5s")
-	h.permit(t)
+func testAgent(t *testing.T, a codingAgent) {
+	h := startHooked(t, a.name, "5s")
 	dir := t.TempDir()
 	exists := func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
@@ -173,7 +321,7 @@ func TestClaudeCode(t *testing.T) {
 			}
 		}
 	}
-	results := h.claude(t, program, dir, m)
+	results := h.drive(t, a, dir, m)
 	for i, want := range []string{"", "This word is forbidden", "Workflow", "", "Workflow"} {
 		if want != "" && !strings.Contains(results[i], want) || want == "" && strings.Contains(results[i], "Countersign") {
 			t.Errorf("call %d: the model was told %s, want %q", i, results[i], want)
@@ -184,32 +332,44 @@ func TestClaudeCode(t *testing.T) {
 	}
 	h.settle(t)
 	var sessions []string
+	ran := 0
 	for line := range strings.Lines(h.run(t, "calls", "--json").want(t, 0).out) {
 		var row struct {
 			Call struct{ Session, Match, State string }
 		}
 		ok(t, json.Unmarshal([]byte(line), &row))
 		sessions = append(sessions, row.Call.Session)
-		if row.Call.State == "completed" && row.Call.Match != "equal" {
-			t.Errorf("what ran is not what was admitted: %s", line)
+		if row.Call.State == "completed" {
+			ran++
+			if row.Call.Match != "equal" {
+				t.Errorf("what ran is not what was admitted: %s", line)
+			}
 		}
 	}
-	if len(sessions) < 4 {
-		t.Fatalf("%d calls are on record", len(sessions))
+	if len(sessions) < 4 || ran != 2 {
+		t.Fatalf("%d calls are on record, %d of them ran", len(sessions), ran)
 	}
 	h.verified(t, 0, "--session", sessions[0])
 
 	gateway := h.info(t).PIDs["gateway"]
 	ok(t, syscall.Kill(gateway, syscall.SIGSTOP))
-	results = h.claude(t, program, dir, &model{commands: []string{"touch still-1"}})
+	results = h.drive(t, a, dir, &model{commands: []string{"touch still-1"}})
 	ok(t, syscall.Kill(gateway, syscall.SIGCONT))
 	if !strings.Contains(results[0], "Countersign refused") || exists("still-1") {
 		t.Errorf("with a gateway that stands still the model was told %s; the file exists: %t", results[0], exists("still-1"))
 	}
+}
+
+// Where an agent has a setting that keeps the gate closed when it dies, install sets it, and it does.
+func TestClaudeCodeWithoutGate(t *testing.T) {
+	t.Parallel()
+	claudeCode.find(t)
+	h := startHooked(t, claudeCode.name, "5s")
+	dir := t.TempDir()
 	for name, script := range map[string]string{"dies": "kill -SEGV $$", "fails": "exit 1", "is silent": "exit 2"} {
 		h.replaceGate(t, script)
-		results = h.claude(t, program, dir, &model{commands: []string{"touch dead-1"}})
-		if exists("dead-1") {
+		results := h.drive(t, claudeCode, dir, &model{commands: []string{"touch dead-1"}})
+		if _, err := os.Stat(filepath.Join(dir, "dead-1")); err == nil {
 			t.Errorf("with a gate that %s the command ran; the model was told %s", name, results[0])
 		}
 	}
@@ -224,12 +384,10 @@ func (h hooked) replaceGate(t *testing.T, script string) {
 	text, err := os.ReadFile(path)
 	ok(t, err)
 	var settings struct {
-		Hooks       map[string][]object `json:"hooks"`
-		Permissions object              `json:"permissions"`
+		Hooks map[string][]object `json:"hooks"`
 	}
 	ok(t, json.Unmarshal(text, &settings))
 	gate := settings.Hooks["PreToolUse"]
-	handler := gate[0]["hooks"].([]any)[0].(map[string]any)
-	handler["command"] = broken
-	ok(t, os.WriteFile(path, object{"hooks": object{"PreToolUse": gate}, "permissions": settings.Permissions}.bytes(), 0o600))
+	gate[0]["hooks"].([]any)[0].(map[string]any)["command"] = broken
+	addSettings(t, path, object{"hooks": object{"PreToolUse": gate}})
 }

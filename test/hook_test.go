@@ -18,7 +18,7 @@ const hookPolicies = `apiVersion: countersign.dev/v1
 kind: AdmissionPolicy
 metadata: {name: hook-test}
 spec:
-  match: {tools: [Bash]}
+  match: {tools: [Bash, run_shell_command]}
   rules:
     - {name: no, when: 'args.command.contains("forbidden")', verdict: deny, reason: forbidden_word, message: This word is forbidden.}
     - {name: ask, when: 'args.command.contains("asked")', verdict: ask, reason: needs_a_person, message: A person must approve this.}
@@ -32,12 +32,12 @@ type hooked struct {
 	env  []string
 }
 
-func startHooked(t *testing.T, budget string) hooked {
+func startHooked(t *testing.T, agent, budget string) hooked {
 	t.Helper()
 	s := start(t, "--policy", policyDir(t, "hook.yaml", hookPolicies))
 	home := t.TempDir()
 	h := hooked{s, home, cleanEnv("HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, "config"), "XDG_STATE_HOME="+filepath.Join(home, "state"))}
-	h.countersign(t, "hook", "install", "claude-code", "--ready-file", s.ready, "--budget", budget).want(t, 0)
+	h.countersign(t, "hook", "install", agent, "--ready-file", s.ready, "--budget", budget).want(t, 0)
 	return h
 }
 
@@ -92,7 +92,7 @@ var workflowInText = regexp.MustCompile(`Workflow (\S+?):`)
 // for a person and runs once when it is repeated, and what is then on record.
 func TestHook(t *testing.T) {
 	t.Parallel()
-	h := startHooked(t, "3s")
+	h := startHooked(t, "claude-code", "3s")
 	if got := h.before(t, "c1", "ls -la"); got != "" {
 		t.Errorf("an allowed call: %s", got)
 	}
@@ -142,7 +142,7 @@ func lineWith(text, part string) string {
 // refuses when the gateway stands still or is gone.
 func TestHookRefusesInTrouble(t *testing.T) {
 	t.Parallel()
-	h := startHooked(t, "20s")
+	h := startHooked(t, "claude-code", "20s")
 	for i, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		cmd := h.gate("PreToolUse", "c"+sig.String(), "touch asked "+string(rune('a'+i)))
 		var out bytes.Buffer

@@ -1,0 +1,337 @@
+"""The client: admission, guarded tools and events, by HTTP through a gateway."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import logging
+import os
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from ._canonical import NotCanonical, canonical, parse
+from ._receipt import BadReceipt, Expectation, Keyring, dump
+
+_log = logging.getLogger("countersign")
+_MAX_REPLY = 4 << 20
+_DECISIONS = ("allow", "ask", "deny")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call that is about to run."""
+
+    tool: str
+    arguments: dict[str, Any]
+    session: str
+    call_id: str = field(default_factory=lambda: "call-" + uuid.uuid4().hex)
+    event_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What may be done. Only allowed lets a call run; it is never true without a valid receipt."""
+
+    decision: str  # allow, ask, deny
+    reason: str  # a policy's message, or a code; empty for an allow
+    workflow: str = ""  # ask: what a reviewer must decide
+    decision_id: str = ""
+    nonce: str = ""  # allow: of the receipt, which counts once
+
+    @property
+    def allowed(self) -> bool:
+        return self.decision == "allow"
+
+
+class Refused(Exception):
+    """A guarded call that did not run, not even in part."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(f"{verdict.decision}: {verdict.reason}" + (f" (workflow {verdict.workflow})" if verdict.workflow else ""))
+        self.verdict = verdict
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the token to another address."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+class _Failure(Exception):
+    """A request without an answer that counts; its text is a code."""
+
+
+class Client:
+    """Asks and reports as one publisher of one tenant. It may be used from several threads.
+
+    gateway: address of the gateway, https:// or http:// of this machine.
+    token: a token of the role runtime. publisher: for which it was made.
+    public_key: the checkpoint key, which vouches for the keys that sign receipts.
+    timeout: seconds for one request.
+    """
+
+    def __init__(self, gateway: str, token: str, *, tenant: str, publisher: str, public_key: str, timeout: float = 10.0) -> None:
+        self._gateway = gateway.rstrip("/")
+        local = _check_address(self._gateway)
+        if not (token and tenant and publisher):
+            raise ValueError("token, tenant and publisher are needed")
+        self._token, self._tenant, self._publisher, self._timeout = token, tenant, publisher, timeout
+        self._keys = Keyring(public_key)
+        proxies = [urllib.request.ProxyHandler({})] if local else []
+        self._http = urllib.request.build_opener(_NoRedirect, *proxies)
+        self._used: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_ready_file(cls, path: str | os.PathLike[str], **options: Any) -> Client:
+        """Return a client of the `countersign up` that wrote this ready file."""
+        with open(path, encoding="utf-8") as f:
+            ready = json.load(f)
+        runtime = ready["roles"]["runtime"]
+        return cls(ready["gateway_url"], runtime["token"], tenant=ready["tenant"], publisher=runtime["publisher"], public_key=ready["public_key"], **options)
+
+    # Admission.
+
+    def admit(self, call: Call, wait: float = 0.0) -> Verdict:
+        """Ask whether a call may run. A refusal, and every failure, is a Verdict that is not allowed.
+
+        wait: seconds to wait for a person, if the verdict is ask.
+        """
+        deadline = time.monotonic() + wait
+        workflow, pause = "", 0.3
+        try:
+            body = dump(_event(call, "PreToolUse", self._publisher, evidence_phase="pre_commit"))
+        except NotCanonical:
+            return Verdict("deny", "bad_arguments")
+        while True:
+            verdict = self._ask(call, body, workflow)
+            if verdict.decision != "ask" or not verdict.workflow:
+                return verdict
+            if workflow and verdict.workflow != workflow:
+                return Verdict("deny", "approval_expired", workflow, verdict.decision_id)
+            if time.monotonic() + pause > deadline:
+                return verdict
+            workflow = verdict.workflow
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+    def _ask(self, call: Call, body: bytes, workflow: str) -> Verdict:
+        try:
+            status, header, answer = self._post("/event", body, workflow)
+            return self._read(call, status, header, answer)
+        except _Failure as e:
+            return Verdict("deny", str(e))
+
+    def _read(self, call: Call, status: int, header: Any, answer: bytes) -> Verdict:
+        try:
+            reply = parse(answer)
+            if status != 200:
+                return Verdict("deny", str(reply.get("error") or reply.get("reason") or f"http_{status}"))
+            decision, reason = reply["decision"], str(reply["reason"])
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise _Failure("bad_reply") from e
+        said = header.get("Countersign-Verdict", "")
+        if decision not in _DECISIONS or said != decision and (said, decision) != ("defer", "ask"):
+            raise _Failure("bad_reply")
+        decision_id = header.get("Countersign-Decision-Id", "")
+        if decision != "allow":
+            return Verdict(decision, reason, header.get("Countersign-Workflow-Id", ""), decision_id)
+        want = Expectation(self._tenant, self._publisher, call.session, call.call_id, call.tool, call.arguments)
+        try:
+            claims = self._keys.check(header.get("Countersign-Receipt", ""), header.get("Countersign-Key", ""), want)
+        except BadReceipt as e:
+            return Verdict("deny", e.code, decision_id=decision_id)
+        return Verdict("allow", "", decision_id=decision_id, nonce=str(claims["nonce"]))
+
+    def _use(self, verdict: Verdict) -> bool:
+        """Mark a receipt as used; report whether it was the first time."""
+        now = time.monotonic()
+        with self._lock:
+            self._used = {nonce: until for nonce, until in self._used.items() if until > now}
+            first = verdict.nonce not in self._used
+            self._used[verdict.nonce] = now + 25 * 3600  # no receipt lives longer than a day
+        return first
+
+    # Guarded tools.
+
+    @contextmanager
+    def run(self, call: Call, wait: float = 0.0) -> Iterator[Verdict]:
+        """Run a block only if a call is allowed, once, and report whether it succeeded.
+
+        Raises Refused before the block begins.
+        """
+        arguments = canonical(call.arguments) if _is_json(call.arguments) else b""
+        verdict = self.admit(call, wait)
+        if verdict.allowed and not self._use(verdict):
+            verdict = Verdict("deny", "receipt_used", decision_id=verdict.decision_id)
+        if verdict.allowed and canonical(call.arguments) != arguments:
+            verdict = Verdict("deny", "receipt_other_arguments", decision_id=verdict.decision_id)
+        if not verdict.allowed:
+            self._report(call, "ToolUseBlocked", {})
+            raise Refused(verdict)
+        started = datetime.now(timezone.utc)
+        outcome = "failed"
+        try:
+            yield verdict
+            outcome = "succeeded"
+        finally:
+            ended = datetime.now(timezone.utc)
+            self._report(call, "PostToolUse", {
+                "tool_input_executed": json.loads(arguments),
+                "execution": {"outcome": outcome, "started_at": _rfc3339(started), "completed_at": _rfc3339(ended)},
+            })
+
+    def guard(self, *, session: str, tool: str = "", wait: float = 0.0) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
+        """Decorate a function so that every call of it is admitted first, and reported.
+
+        Its arguments, by their names, are the tool's arguments; they must be JSON values.
+        """
+
+        def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
+            signature = inspect.signature(function)
+
+            @functools.wraps(function)
+            def guarded(*args: Any, **kwargs: Any) -> _T:
+                bound = signature.bind(*args, **kwargs)
+                bound.apply_defaults()
+                try:
+                    admitted = json.loads(dump(dict(bound.arguments)))
+                except NotCanonical as e:
+                    raise Refused(Verdict("deny", "bad_arguments")) from e
+                with self.run(Call(tool or function.__name__, admitted, session), wait):
+                    bound.arguments.update(admitted)  # what runs is what was admitted
+                    return function(*bound.args, **bound.kwargs)
+
+            return guarded
+
+        return decorate
+
+    # Events.
+
+    def publish(self, protocol: str, *events: dict[str, Any]) -> None:
+        """Publish events; return once all are stored durably. Raises OSError if they are not."""
+        try:
+            body = dump(list(events))
+        except NotCanonical as e:
+            raise ValueError(f"the events are not JSON that all readers read alike: {e}") from e
+        try:
+            status, _, answer = self._post("/v1/events/" + urllib.parse.quote(protocol, safe=""), body)
+        except _Failure as e:
+            raise OSError(f"the events are not certainly stored: {e}") from e
+        if status != 200:
+            raise OSError(f"the events are not stored: status {status}: {answer[:300].decode('utf-8', 'replace')}")
+
+    def _report(self, call: Call, event_type: str, metadata: dict[str, Any]) -> None:
+        """Report what became of a call. A failure is logged: the correlator then finds a call without an end."""
+        try:
+            self.publish("agenthook", _event(call, event_type, self._publisher, metadata))
+        except (OSError, ValueError) as e:
+            _log.error("call %s: %s is not on record: %s", call.call_id, event_type, e)
+
+    # AANA and AUMP.
+
+    def check_tool_call(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Ask by an AANA tool pre-check event and return AANA's reply; raises OSError for an outage.
+
+        The reply's execution_allowed is a verdict; gate_action runs an action under it.
+        """
+        return self._native("/pre-tool-check", event)
+
+    def gate_action(self, event: dict[str, Any], action: Callable[[], _T]) -> _T:
+        """Run an action if AANA's reply allows it; raise Refused otherwise, and for every failure."""
+        try:
+            reply = self.check_tool_call(event)
+        except OSError as e:
+            raise Refused(Verdict("deny", "no_verdict")) from e
+        if reply.get("execution_allowed") is not True:
+            raise Refused(Verdict("deny", str(reply.get("recommended_action") or "refused")))
+        return action()
+
+    def evaluate_action(self, mandate: str, action: dict[str, Any]) -> dict[str, Any]:
+        """Evaluate an action under an AUMP mandate and return AUMP's reply; raises OSError for a refused request."""
+        return self._native(f"/aump/mandates/{urllib.parse.quote(mandate, safe='')}:evaluateAction", action)
+
+    def _native(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            status, _, answer = self._post(path, dump(body))
+            reply = parse(answer)
+        except NotCanonical as e:
+            raise OSError("bad_reply") from e
+        except _Failure as e:
+            raise OSError(str(e)) from e
+        if status != 200 or not isinstance(reply, dict):
+            raise OSError(f"status {status}: {answer[:300].decode('utf-8', 'replace')}")
+        return reply
+
+    def _post(self, path: str, body: bytes, workflow: str = "") -> tuple[int, Any, bytes]:
+        request = urllib.request.Request(self._gateway + path, body, {"Authorization": "Bearer " + self._token, "Content-Type": "application/json"})
+        if workflow:
+            request.add_header("Countersign-Workflow-Id", workflow)
+        try:
+            with self._http.open(request, timeout=self._timeout) as answer:
+                return answer.status, answer.headers, _all(answer)
+        except urllib.error.HTTPError as e:
+            with e:
+                return e.code, e.headers, _all(e)
+        except TimeoutError as e:
+            raise _Failure("timeout") from e
+        except (OSError, ValueError) as e:
+            late = isinstance(getattr(e, "reason", None), TimeoutError)
+            raise _Failure("timeout" if late else "not_reachable") from e
+        except Exception as e:  # http.client raises its own for half an answer
+            raise _Failure("bad_reply") from e
+
+
+def _all(answer: Any) -> bytes:
+    body = answer.read(_MAX_REPLY + 1)
+    if len(body) > _MAX_REPLY:
+        raise _Failure("bad_reply")
+    return body
+
+
+def _check_address(text: str) -> bool:
+    """Refuse to send a token in clear over a network; report whether the address is this machine."""
+    url = urllib.parse.urlsplit(text)
+    local = url.hostname in ("localhost", "127.0.0.1", "::1")
+    if not url.hostname or url.scheme != "https" and not (url.scheme == "http" and local):
+        raise ValueError("the gateway's address must begin with https://, or be http:// of this machine")
+    return local
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        canonical(value)
+    except NotCanonical:
+        return False
+    return True
+
+
+def _event(call: Call, event_type: str, publisher: str, metadata: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "event_id": call.event_id if event_type == "PreToolUse" else str(uuid.uuid4()),
+        "event_type": event_type,
+        "timestamp": _rfc3339(datetime.now(timezone.utc)),
+        "source": publisher,
+        "session_id": call.session,
+        "tool_name": call.tool,
+        "tool_input": call.arguments,
+        "metadata": {"tool_call_id": call.call_id, **(metadata or {})},
+        **more,
+    }
+
+
+def _rfc3339(t: datetime) -> str:
+    return t.isoformat(timespec="microseconds").replace("+00:00", "Z")

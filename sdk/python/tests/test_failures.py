@@ -1,0 +1,134 @@
+"""Whatever the gateway does, nothing is allowed without a valid receipt."""
+
+import http.server
+import json
+import logging
+import pathlib
+import threading
+import unittest
+
+import countersign
+
+
+
+class Gateway:
+    """A gateway that gives one answer."""
+
+    def __init__(self, status, headers, body):
+        gateway = self
+        self.tokens = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                gateway.tokens.append(self.headers.get("Authorization"))
+                self.rfile.read(int(self.headers["Content-Length"]))
+                if status == 0:
+                    return
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def client(url, **options):
+    return countersign.Client(url, "token", tenant="acme", publisher="runtime", public_key=public_key(), **options)
+
+
+def public_key():
+    return json.loads((pathlib.Path(__file__).parents[2] / "vectors/receipts.json").read_text())["public_key"]
+
+
+ALLOW = {"Countersign-Verdict": "allow"}
+
+
+def body(decision, reason=""):
+    return json.dumps({"event_id": "x", "decision": decision, "reason": reason}).encode()
+
+
+class Failures(unittest.TestCase):
+    def setUp(self):
+        logging.disable(logging.CRITICAL)  # what cannot be reported is logged
+        self.addCleanup(logging.disable, logging.NOTSET)
+
+    def refused(self, gate, reason):
+        ran = []
+
+        @gate.guard(session="s", tool="t")
+        def tool(x):
+            ran.append(x)
+
+        with self.assertRaises(countersign.Refused) as caught:
+            tool(1)
+        self.assertEqual(ran, [])
+        self.assertEqual(caught.exception.verdict.reason, reason)
+        self.assertFalse(gate.admit(countersign.Call("t", {}, "s")).allowed)
+
+    def test_answers(self):
+        for status, headers, answer, reason in [
+            (500, {}, b"", "bad_reply"),
+            (503, {}, b'{"error":"unavailable"}', "unavailable"),
+            (200, ALLOW, b"fine", "bad_reply"),
+            (200, ALLOW, b"[]", "bad_reply"),
+            (200, {}, body("allow"), "bad_reply"),
+            (200, ALLOW, body("deny"), "bad_reply"),
+            (200, ALLOW, body("perhaps"), "bad_reply"),
+            (200, ALLOW, body("allow"), "receipt_missing"),
+            (200, {**ALLOW, "Countersign-Receipt": "a.b.c"}, body("allow"), "receipt_malformed"),
+            (200, {"Countersign-Verdict": "deny"}, body("deny", "too risky"), "too risky"),
+            (200, {"Countersign-Verdict": "ask"}, body("ask", "later"), "later"),
+            (200, ALLOW, b'{"decision":"allow","decision":"allow","reason":""}', "bad_reply"),
+            (200, ALLOW, b" " * (4 << 20) + body("allow"), "bad_reply"),
+            (0, {}, b"", "not_reachable"),
+        ]:
+            with self.subTest(reason=reason, status=status), Gateway(status, headers, answer) as g:
+                self.refused(client(g.url), reason)
+
+    def test_gone(self):
+        with Gateway(200, {}, b"") as g:
+            url = g.url
+        self.refused(client(url), "not_reachable")
+
+    def test_a_redirect_does_not_carry_the_token(self):
+        with Gateway(200, ALLOW, body("allow")) as thief, Gateway(307, {"Location": thief.url}, b"{}") as g:
+            self.refused(client(g.url), "http_307")
+            self.assertEqual(thief.tokens, [])
+
+    def test_arguments_that_are_no_json(self):
+        with Gateway(200, ALLOW, body("allow")) as g:
+            gate = client(g.url)
+
+            @gate.guard(session="s")
+            def tool(x):
+                self.fail("it ran")
+
+            for value in (object(), float("nan"), 2**60):
+                with self.assertRaises(countersign.Refused):
+                    tool(value)
+            self.assertEqual(g.tokens, [])
+
+    def test_addresses(self):
+        for url in ("http://gateway.example", "ftp://127.0.0.1", "gateway", "http://127.0.0.1.example"):
+            with self.assertRaises(ValueError):
+                client(url)
+        with self.assertRaises(ValueError):
+            countersign.Client("http://127.0.0.1:1", "t", tenant="a", publisher="p", public_key="nonsense")
+
+
+if __name__ == "__main__":
+    unittest.main()

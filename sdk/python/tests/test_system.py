@@ -1,0 +1,76 @@
+"""Against a running system: COUNTERSIGN_READY_FILE names its ready file. Its policies are those of
+test/sdk_test.go."""
+
+import os
+import subprocess
+import unittest
+import uuid
+
+import countersign
+
+READY = os.environ.get("COUNTERSIGN_READY_FILE", "")
+
+
+@unittest.skipUnless(READY, "COUNTERSIGN_READY_FILE names no ready file")
+class System(unittest.TestCase):
+    def setUp(self):
+        self.gate = countersign.Client.from_ready_file(READY)
+        self.session = os.environ.get("COUNTERSIGN_TEST_SESSION") or "py-" + uuid.uuid4().hex
+        self.ran = []
+
+    def test_guarded_tools(self):
+        @self.gate.guard(session=self.session)
+        def allowed_tool(path, size=1):
+            self.ran.append((path, size))
+            return "done"
+
+        @self.gate.guard(session=self.session)
+        def denied_tool(path):
+            self.ran.append(path)
+
+        @self.gate.guard(session=self.session, wait=0.5)
+        def asked_tool(path):
+            self.ran.append(path)
+
+        self.assertEqual(allowed_tool("/a"), "done")
+        with self.assertRaises(countersign.Refused) as denied:
+            denied_tool("/b")
+        self.assertEqual(denied.exception.verdict.reason, "This tool is forbidden.")
+        with self.assertRaises(countersign.Refused) as asked:
+            asked_tool("/c")
+        self.assertEqual(asked.exception.verdict.decision, "ask")
+        self.assertTrue(asked.exception.verdict.workflow)
+        self.assertEqual(self.ran, [("/a", 1)])
+
+    def test_an_approved_call_runs_once(self):
+        call = countersign.Call("asked_tool", {"path": "/d"}, self.session)
+        asked = self.gate.admit(call)
+        self.assertEqual(asked.decision, "ask")
+        subprocess.run([os.environ["COUNTERSIGN"], "approvals", "approve", asked.workflow, "--yes"], check=True, capture_output=True)
+        with self.gate.run(call, wait=10) as verdict:
+            self.assertTrue(verdict.allowed)
+        with self.assertRaises(countersign.Refused):
+            with self.gate.run(call):
+                self.fail("an approval was used twice")
+
+    def test_a_failing_tool_is_reported(self):
+        @self.gate.guard(session=self.session)
+        def allowed_tool(path):
+            raise RuntimeError("no")
+
+        with self.assertRaises(RuntimeError):
+            allowed_tool("/e")
+
+    def test_events_and_aana(self):
+        self.gate.publish("agenthook", {
+            "schema_version": 1, "event_id": str(uuid.uuid4()), "event_type": "SessionStart",
+            "timestamp": "2026-11-25T12:00:00Z", "source": "test", "session_id": self.session,
+        })
+        with self.assertRaises(OSError):
+            self.gate.publish("no-such-protocol", {})
+        with self.assertRaises(countersign.Refused):
+            self.gate.gate_action({"tool_name": "x"}, lambda: self.fail("it ran"))
+
+
+if __name__ == "__main__":
+    unittest.main()
