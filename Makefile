@@ -27,7 +27,7 @@ check-tools:
 
 build: check-tools ## bin/countersign, the service binaries and countersign-bench (no C compiler needed)
 	@[ -d "$$(go env GOMODCACHE)/cache/download" ] || echo "downloading Go modules (first build on this machine) ..."
-	@for c in $(CMDS); do go build -ldflags "$(LDFLAGS)" -o $(BIN)/$$c ./cmd/$$c || exit 1; done
+	@mkdir -p $(BIN) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/ $(addprefix ./cmd/,$(CMDS))
 
 engine: build ## fetch and check the ClickHouse engine (178 MB, once; kept in the user's cache)
 	@$(BIN)/countersign engine fetch

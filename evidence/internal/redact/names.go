@@ -162,7 +162,7 @@ type nameNode struct {
 }
 
 var nameTree = func() []nameNode {
-	tree := make([]nameNode, 1, 1024)
+	tree := make([]nameNode, 1, 6400)
 	insert := func(text string) *nameNode {
 		at := 0
 		for i := len(text) - 1; i >= 0; i-- {

@@ -1,9 +1,6 @@
 package redact
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // anchor is one literal of one rule, with the end of the pair that finds it.
 type anchor struct {
@@ -29,6 +26,15 @@ type pairIndex struct {
 	bits  [1 << 13]byte // the prefilter: one bit for each pair
 	list  [1 << 16]uint8
 	lists [][]anchor // by list number
+}
+
+// ordinaryPairs counts each pair in ordinaryText, once for all literals.
+func ordinaryPairs() *[1 << 16]uint16 {
+	var counts [1 << 16]uint16
+	for i := 1; i < len(ordinaryText); i++ {
+		counts[pairOf(ordinaryText[i-1], ordinaryText[i])]++
+	}
+	return &counts
 }
 
 var pairTable = func() *pairIndex {
@@ -64,10 +70,11 @@ var pairTable = func() *pairIndex {
 			set(byte(c), '@', listAt)
 		}
 	}
+	ordinary := ordinaryPairs()
 	for r := range rules {
 		for _, lit := range rules[r].literals {
 			a := anchor{rule: r, literal: lit, fold: rules[r].fold, glued: rules[r].glued}
-			a.end = p.rarestPair(lit)
+			a.end = p.rarestPair(lit, ordinary)
 			p.addAnchor(set, a)
 		}
 	}
@@ -79,14 +86,14 @@ var pairTable = func() *pairIndex {
 
 // rarestPair returns the end of the pair in a literal that is rarest in ordinary text and in the
 // other literals.
-func (p *pairIndex) rarestPair(lit string) (end int) {
+func (p *pairIndex) rarestPair(lit string, ordinary *[1 << 16]uint16) (end int) {
 	best := -1
 	for i := len(lit) - 1; i > 0; i-- {
 		pair := pairOf(lit[i-1], lit[i])
 		if list := p.list[pair]; list != 0 && list < firstList {
 			continue
 		}
-		cost := 8*strings.Count(ordinaryText, lit[i-1:i+1]) + len(p.lists[p.list[pair]])
+		cost := 8*int(ordinary[pair]) + len(p.lists[p.list[pair]])
 		if best < 0 || cost < best {
 			best, end = cost, i
 		}
