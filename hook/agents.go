@@ -5,13 +5,32 @@ import (
 	"strings"
 )
 
-// kinds maps an agent's names of events to kinds. A name that is absent is Ignored.
+// kinds maps an agent's names of events to kinds. A name that is absent is refused: it may be a new
+// name of a call.
 type kinds map[string]Kind
+
+// of returns the kind of an event.
+func (k kinds) of(name string) (Kind, error) {
+	kind, known := k[name]
+	if !known {
+		return "", fmt.Errorf("%w: it names no event that is known here", ErrInput)
+	}
+	return kind, nil
+}
+
+// ignoring adds names of events for which AgentHook has none.
+func (k kinds) ignoring(names ...string) kinds {
+	for _, n := range names {
+		k[n] = Ignored
+	}
+	return k
+}
 
 var claudeKinds = kinds{
 	"PreToolUse": Before, "PostToolUse": After, "PostToolUseFailure": After,
 	"UserPromptSubmit": Prompt, "SessionStart": SessionStart, "SessionEnd": SessionEnd,
-}
+}.ignoring("PostToolBatch", "PermissionRequest", "PermissionDenied", "Stop", "StopFailure", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "Elicitation",
+	"ElicitationResult", "ConfigChange", "Notification", "Interrupt")
 
 // readClaude reads the input of Claude Code, which Codex has taken over.
 func readClaude(_ string, input []byte) (Event, error) {
@@ -20,11 +39,12 @@ func readClaude(_ string, input []byte) (Event, error) {
 		return Event{}, err
 	}
 	name := p.text("hook_event_name")
-	if name == "" {
-		return Event{}, fmt.Errorf("%w: it names no event", ErrInput)
+	kind, err := claudeKinds.of(name)
+	if err != nil {
+		return Event{}, err
 	}
 	e := Event{
-		Kind: claudeKinds[name], Session: p.text("session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
+		Kind: kind, Session: p.text("session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
 		Worker: p.text("agent_id"), Server: p.object("mcp_server").text("name"), CWD: p.text("cwd"), Model: p.text("model"),
 		Prompt: p.text("prompt"), Failed: name == "PostToolUseFailure", Took: p.milliseconds("duration_ms"),
 	}
@@ -60,7 +80,8 @@ var codex = Agent{
 	},
 }
 
-var geminiKinds = kinds{"BeforeTool": Before, "AfterTool": After, "BeforeAgent": Prompt, "SessionStart": SessionStart, "SessionEnd": SessionEnd}
+var geminiKinds = kinds{"BeforeTool": Before, "AfterTool": After, "BeforeAgent": Prompt, "SessionStart": SessionStart, "SessionEnd": SessionEnd}.
+	ignoring("AfterAgent", "BeforeModel", "AfterModel", "BeforeToolSelection", "PreCompress", "Notification")
 
 var gemini = Agent{
 	Name: "gemini",
@@ -69,13 +90,13 @@ var gemini = Agent{
 		if err != nil {
 			return Event{}, err
 		}
-		name := p.text("hook_event_name")
-		if name == "" {
-			return Event{}, fmt.Errorf("%w: it names no event", ErrInput)
+		kind, err := geminiKinds.of(p.text("hook_event_name"))
+		if err != nil {
+			return Event{}, err
 		}
 		response := p.object("tool_response")
 		e := Event{
-			Kind: geminiKinds[name], Session: p.text("session_id"), Tool: p.text("tool_name"), CWD: p.text("cwd"),
+			Kind: kind, Session: p.text("session_id"), Tool: p.text("tool_name"), CWD: p.text("cwd"),
 			Server: p.object("mcp_context").text("server_name"), Prompt: p.text("prompt"),
 			Failed: len(response["error"]) > 0 && string(response["error"]) != "null",
 		}
@@ -96,7 +117,7 @@ var cursorKinds = kinds{
 	"preToolUse": Before, "beforeShellExecution": Before, "beforeMCPExecution": Before, "beforeReadFile": Before,
 	"postToolUse": After, "afterShellExecution": After, "afterMCPExecution": After,
 	"beforeSubmitPrompt": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd,
-}
+}.ignoring("afterFileEdit", "afterAgentResponse", "afterAgentThought", "subagentStart", "subagentStop", "preCompact", "stop")
 
 // cursorTools names the tool and the arguments of events that are about one tool.
 var cursorTools = map[string]struct{ tool, argument string }{
@@ -113,11 +134,12 @@ var cursor = Agent{
 		if n := p.text("hook_event_name"); n != "" {
 			name = n
 		}
-		if name == "" {
-			return Event{}, fmt.Errorf("%w: it names no event", ErrInput)
+		kind, err := cursorKinds.of(name)
+		if err != nil {
+			return Event{}, err
 		}
 		e := Event{
-			Kind: cursorKinds[name], Session: p.text("conversation_id", "session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
+			Kind: kind, Session: p.text("conversation_id", "session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
 			CWD: p.text("cwd"), Model: p.text("model"), Version: p.text("cursor_version"), Prompt: p.text("prompt"), Took: p.milliseconds("duration"),
 		}
 		arguments := "tool_input"
@@ -147,7 +169,7 @@ func orNull(raw []byte) string {
 
 var copilotKinds = kinds{
 	"preToolUse": Before, "postToolUse": After, "userPromptSubmitted": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd,
-}
+}.ignoring("permissionRequest", "agentStop", "errorOccurred")
 
 var copilot = Agent{
 	Name: "copilot",
@@ -159,9 +181,9 @@ var copilot = Agent{
 		if name == "" { // its input does not name the event: only a call that is about to run is sure to be meant
 			name = "preToolUse"
 		}
-		kind, known := copilotKinds[name]
-		if !known {
-			return Event{}, fmt.Errorf("%w: the command line names no event of this agent", ErrInput)
+		kind, err := copilotKinds.of(name)
+		if err != nil {
+			return Event{}, err
 		}
 		e := Event{
 			Kind: kind, Session: p.text("sessionId"), Tool: p.text("toolName"), Worker: p.text("agentId"), CWD: p.text("cwd"),
@@ -179,8 +201,8 @@ var copilot = Agent{
 
 var clineKinds = kinds{
 	"PreToolUse": Before, "tool_call": Before, "PostToolUse": After, "tool_result": After,
-	"UserPromptSubmit": Prompt, "TaskStart": SessionStart, "TaskComplete": SessionEnd, "TaskCancel": SessionEnd,
-}
+	"UserPromptSubmit": Prompt, "TaskStart": SessionStart, "TaskComplete": SessionEnd, "TaskCancel": SessionEnd, "SessionShutdown": SessionEnd,
+}.ignoring("TaskResume", "PreCompact")
 
 var cline = Agent{
 	Name: "cline",
@@ -192,11 +214,12 @@ var cline = Agent{
 		if n := p.text("hookName"); n != "" {
 			name = n
 		}
-		if name == "" {
-			return Event{}, fmt.Errorf("%w: it names no event", ErrInput)
+		kind, err := clineKinds.of(name)
+		if err != nil {
+			return Event{}, err
 		}
 		e := Event{
-			Kind: clineKinds[name], Session: p.text("taskId"), Worker: p.text("agent_id"), Version: p.text("clineVersion"), Model: p.text("model"),
+			Kind: kind, Session: p.text("taskId"), Worker: p.text("agent_id"), Version: p.text("clineVersion"), Model: p.text("model"),
 		}
 		// The command line has tool_call or tool_result, the extension preToolUse or postToolUse.
 		for _, of := range []struct{ member, tool, arguments string }{

@@ -77,9 +77,10 @@ func equal(a, b Event) bool {
 func TestReadRefuses(t *testing.T) {
 	for _, a := range Agents {
 		for _, input := range []string{"", "null", "[]", `"x"`, "{", `{"a":1} x`, `{"hook_event_name":"PreToolUse"}`, `{"hook_event_name":"BeforeTool","tool_name":"x"}`,
-			`{"hook_event_name":"preToolUse","tool_name":"x"}`, `{"hookName":"tool_call","taskId":"s"}`, `{}`} {
+			`{"hook_event_name":"preToolUse","tool_name":"x"}`, `{"session_id":"s","conversation_id":"s","hook_event_name":"beforeDelete","tool_name":"x"}`,
+			`{"session_id":"s","hook_event_name":"BeforeToolX","tool_name":"x"}`, `{"session_id":"s","hook_event_name":"pretooluse","tool_name":"x"}`, `{"taskId":"s","hookName":"PreToolUseV2"}`, `{"hookName":"tool_call","taskId":"s"}`, `{}`} {
 			e, err := a.Read("", []byte(input))
-			if err == nil && e.Kind != Ignored {
+			if err == nil {
 				t.Errorf("%s takes %s for %+v", a.Name, input, e)
 			}
 			if err != nil && !errors.Is(err, ErrInput) {

@@ -102,10 +102,11 @@ func (c calls) change(key string, now time.Time, edit func(*sameCall)) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Truncate(0); err != nil {
+	// In this order: what follows the value is not read, if the process ends in between.
+	if _, err := f.WriteAt(b, 0); err != nil {
 		return fmt.Errorf("the memory of calls: %w", err)
 	}
-	if _, err := f.WriteAt(b, 0); err != nil {
+	if err := f.Truncate(int64(len(b))); err != nil {
 		return fmt.Errorf("the memory of calls: %w", err)
 	}
 	return nil

@@ -32,6 +32,9 @@ type Config struct {
 // agents run the call.
 const DefaultBudget = 25 * time.Second
 
+// MaxBudget is below the time-out that `countersign hook install` gives to agents, 60 s.
+const MaxBudget = 50 * time.Second
+
 // DefaultConfigPath is hook.json in the user's configuration directory.
 func DefaultConfigPath() (string, error) {
 	dir, err := os.UserConfigDir()
@@ -63,8 +66,8 @@ func (c Config) budget() (time.Duration, error) {
 		return DefaultBudget, nil
 	}
 	d, err := time.ParseDuration(c.Budget)
-	if err != nil || d < time.Second || d > 10*time.Minute {
-		return DefaultBudget, errors.New("the budget is no duration of 1s to 10m")
+	if err != nil || d < time.Second || d > MaxBudget {
+		return DefaultBudget, fmt.Errorf("the budget is no duration of 1s to %v", MaxBudget)
 	}
 	return d, nil
 }

@@ -27,6 +27,9 @@ type Stdio struct {
 	Out, Err io.Writer
 }
 
+// answerTime of the budget is kept for the answer: a report that takes too long is no refusal.
+const answerTime = 300 * time.Millisecond
+
 // exitUsage is the exit code of a gate that is called wrongly. Agents take 2 for a refusal.
 const exitUsage = 2
 
@@ -46,29 +49,42 @@ func Run(agentName, event, configPath string, std Stdio) int {
 	signal.Ignore(syscall.SIGPIPE) // a closed output is refused by the exit code
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	g := &gate{agent: agent, event: event}
-	budget := g.configure(configPath)
-	ctx, cancel := context.WithTimeout(ctx, budget)
-	defer cancel()
-	answer := make(chan hook.Output, 1)
+	return write(std, within(ctx, agent, func(budget chan<- time.Duration) hook.Output {
+		g := &gate{agent: agent, event: event, now: time.Now}
+		d := g.configure(configPath)
+		budget <- d
+		ctx, cancel := context.WithTimeout(ctx, d-answerTime)
+		defer cancel()
+		return g.answer(ctx, std.In)
+	}))
+}
+
+// within runs work, which does everything that can take time or fail, and refuses if it panics, if
+// ctx ends, or if it takes longer than DefaultBudget, or than the budget that it sends.
+func within(ctx context.Context, agent hook.Agent, work func(budget chan<- time.Duration) hook.Output) hook.Output {
+	answer, budget := make(chan hook.Output, 1), make(chan time.Duration, 1)
 	go func() {
 		defer func() {
 			if recover() != nil {
 				answer <- agent.Refuse(refusal("internal_error", errors.New("the hook failed")))
 			}
 		}()
-		answer <- g.answer(ctx, std.In)
+		answer <- work(budget)
 	}()
-	select {
-	case out := <-answer:
-		return write(std, out)
-	case <-ctx.Done():
+	end := time.NewTimer(DefaultBudget)
+	defer end.Stop()
+	for {
+		select {
+		case out := <-answer:
+			return out
+		case d := <-budget:
+			end.Reset(d)
+		case <-end.C:
+			return agent.Refuse(refusal("no_answer", errTooLate))
+		case <-ctx.Done():
+			return agent.Refuse(refusal("no_answer", errInterrupted))
+		}
 	}
-	err := errTooLate
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = errInterrupted
-	}
-	return write(std, agent.Refuse(refusal("no_answer", err)))
 }
 
 func agentNames() (names []string) {
@@ -121,7 +137,6 @@ type gate struct {
 // configure reads the configuration and returns the budget. What is wrong is reported by answer, in
 // the agent's words.
 func (g *gate) configure(path string) time.Duration {
-	g.now = time.Now
 	if path == "" {
 		path, g.configErr = DefaultConfigPath()
 	}

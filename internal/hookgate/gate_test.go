@@ -2,6 +2,7 @@ package hookgate
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/hook"
 )
@@ -265,5 +267,29 @@ func TestSameCall(t *testing.T) {
 	g.pending(key, third, reply{workflow: "wf-2", expires: nowFixed().Add(-hour).Format(rfc3339)})
 	if late := mustPropose(t, g, key, e); late.CallID == third.CallID || late.Workflow != "" {
 		t.Errorf("an expired workflow is waited for: %+v", late)
+	}
+}
+
+// A configuration that cannot be read, because reading it never ends, is refused, and so is a panic.
+func TestWithin(t *testing.T) {
+	a := hook.Agents[0]
+	started := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-started; cancel() }()
+	for name, work := range map[string]func(chan<- time.Duration) hook.Output{
+		"internal_error": func(chan<- time.Duration) hook.Output { panic("secret-token") },
+		"no_answer": func(budget chan<- time.Duration) hook.Output {
+			budget <- time.Millisecond
+			select {}
+		},
+	} {
+		if out := within(t.Context(), a, work); !strings.Contains(out.Stdout, "("+name+")") || strings.Contains(out.Stdout, "secret") {
+			t.Errorf("%s: %q", name, out.Stdout)
+		}
+	}
+	// A signal counts before there is a configuration.
+	out := within(ctx, a, func(chan<- time.Duration) hook.Output { close(started); select {} })
+	if !strings.Contains(out.Stdout, "(no_answer)") {
+		t.Errorf("a signal: %q", out.Stdout)
 	}
 }

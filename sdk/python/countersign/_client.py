@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import http.client
 import inspect
 import json
 import logging
@@ -79,7 +80,7 @@ class Client:
     gateway: address of the gateway, https:// or http:// of this machine.
     token: a token of the role runtime. publisher: for which it was made.
     public_key: the checkpoint key, which vouches for the keys that sign receipts.
-    timeout: seconds for one request.
+    timeout: seconds for one request, and for each wait on the network within it.
     """
 
     def __init__(self, gateway: str, token: str, *, tenant: str, publisher: str, public_key: str, timeout: float = 10.0) -> None:
@@ -240,24 +241,11 @@ class Client:
         except (OSError, ValueError) as e:
             _log.error("call %s: %s is not on record: %s", call.call_id, event_type, e)
 
-    # AANA and AUMP.
+    # AANA and AUMP: their own replies, whose receipts are not checked here. They are no permission.
 
     def check_tool_call(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Ask by an AANA tool pre-check event and return AANA's reply; raises OSError for an outage.
-
-        The reply's execution_allowed is a verdict; gate_action runs an action under it.
-        """
+        """Ask by an AANA tool pre-check event and return AANA's reply; raises OSError for an outage."""
         return self._native("/pre-tool-check", event)
-
-    def gate_action(self, event: dict[str, Any], action: Callable[[], _T]) -> _T:
-        """Run an action if AANA's reply allows it; raise Refused otherwise, and for every failure."""
-        try:
-            reply = self.check_tool_call(event)
-        except OSError as e:
-            raise Refused(Verdict("deny", "no_verdict")) from e
-        if reply.get("execution_allowed") is not True:
-            raise Refused(Verdict("deny", str(reply.get("recommended_action") or "refused")))
-        return action()
 
     def evaluate_action(self, mandate: str, action: dict[str, Any]) -> dict[str, Any]:
         """Evaluate an action under an AUMP mandate and return AUMP's reply; raises OSError for a refused request."""
@@ -279,24 +267,40 @@ class Client:
         request = urllib.request.Request(self._gateway + path, body, {"Authorization": "Bearer " + self._token, "Content-Type": "application/json"})
         if workflow:
             request.add_header("Countersign-Workflow-Id", workflow)
+        end = time.monotonic() + self._timeout
         try:
-            with self._http.open(request, timeout=self._timeout) as answer:
-                return answer.status, answer.headers, _all(answer)
-        except urllib.error.HTTPError as e:
-            with e:
-                return e.code, e.headers, _all(e)
+            with self._open(request) as answer:
+                return answer.status, answer.headers, _all(answer, end)
         except TimeoutError as e:
             raise _Failure("timeout") from e
         except (OSError, ValueError) as e:
             late = isinstance(getattr(e, "reason", None), TimeoutError)
             raise _Failure("timeout" if late else "not_reachable") from e
-        except Exception as e:  # http.client raises its own for half an answer
+        except http.client.HTTPException as e:  # half an answer
             raise _Failure("bad_reply") from e
 
+    def _open(self, request: urllib.request.Request) -> Any:
+        """Send a request; an error of HTTP is an answer, too."""
+        try:
+            return self._http.open(request, timeout=self._timeout)
+        except urllib.error.HTTPError as e:
+            return e
 
-def _all(answer: Any) -> bytes:
-    body = answer.read(_MAX_REPLY + 1)
-    if len(body) > _MAX_REPLY:
+
+def _all(answer: Any, end: float) -> bytes:
+    """Read a whole answer, if it comes before the time end and is not too long."""
+    parts: list[bytes] = []
+    left = _MAX_REPLY
+    while part := answer.read1(min(left + 1, 1 << 16)):
+        left -= len(part)
+        if left < 0:
+            raise _Failure("bad_reply")
+        if time.monotonic() > end:
+            raise _Failure("timeout")
+        parts.append(part)
+    body = b"".join(parts)
+    length = answer.headers.get("Content-Length")
+    if length is not None and length != str(len(body)):
         raise _Failure("bad_reply")
     return body
 

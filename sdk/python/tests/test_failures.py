@@ -1,5 +1,6 @@
 """Whatever the gateway does, nothing is allowed without a valid receipt."""
 
+import contextlib
 import http.server
 import json
 import logging
@@ -14,8 +15,9 @@ import countersign
 class Gateway:
     """A gateway that gives one answer."""
 
-    def __init__(self, status, headers, body):
+    def __init__(self, status, headers, body, stall=0):
         gateway = self
+        self.closed = threading.Event()
         self.tokens = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -23,6 +25,16 @@ class Gateway:
                 gateway.tokens.append(self.headers.get("Authorization"))
                 self.rfile.read(int(self.headers["Content-Length"]))
                 if status == 0:
+                    return
+                if stall:
+                    self.send_response(status)
+                    self.send_header("Content-Length", "10")
+                    self.end_headers()
+                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                        for _ in range(stall):
+                            self.wfile.write(b" ")
+                            self.wfile.flush()
+                            gateway.closed.wait(0.3)
                     return
                 self.send_response(status)
                 for name, value in headers.items():
@@ -42,6 +54,7 @@ class Gateway:
         return self
 
     def __exit__(self, *args):
+        self.closed.set()
         self.server.shutdown()
         self.server.server_close()
 
@@ -98,6 +111,14 @@ class Failures(unittest.TestCase):
         ]:
             with self.subTest(reason=reason, status=status), Gateway(status, headers, answer) as g:
                 self.refused(client(g.url), reason)
+
+    def test_slow(self):
+        """Half a body, then nothing; and a body in drops: each is a refusal, of any status."""
+        for status in (200, 500):
+            with self.subTest(status), Gateway(status, {}, b"", stall=1) as g:
+                self.assertEqual(client(g.url).admit(countersign.Call("t", {}, "s")).reason, "bad_reply")
+            with self.subTest(status), Gateway(status, {}, b"", stall=9) as g:
+                self.assertEqual(client(g.url, timeout=0.5).admit(countersign.Call("t", {}, "s")).reason, "timeout")
 
     def test_gone(self):
         with Gateway(200, {}, b"") as g:
