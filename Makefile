@@ -21,7 +21,8 @@ help: ## this list
 
 check-tools:
 	@command -v go >/dev/null || { echo "Go is missing: install Go 1.26 or newer (https://go.dev/dl) and put it on PATH" >&2; exit 1; }
-	@command -v python3 >/dev/null || echo "python3 is missing: the second verifier and the Python SDK are not tested" >&2
+	@command -v python3 >/dev/null || echo "python3 is missing: install Python 3.10 or newer, or the second verifier and the Python SDK are not tested" >&2
+	@command -v npm >/dev/null || echo "npm is missing: install Node.js 20 or newer, or the TypeScript SDK is not tested" >&2
 	@[ "$$(uname -s)/$$(uname -m)" = Linux/x86_64 ] || [ -n "$$COUNTERSIGN_CLICKHOUSE" ] || command -v clickhouse >/dev/null || \
 	  { echo "the embedded ClickHouse engine runs on Linux x86-64 only: install clickhouse, or set COUNTERSIGN_CLICKHOUSE to the DSN of a server of yours" >&2; exit 1; }
 

@@ -63,8 +63,8 @@ type Agent struct {
 	Read func(name string, input []byte) (Event, error)
 	// Allow lets the agent go on as if there were no hook, so that its own prompts remain.
 	Allow Output
-	// Refuse refuses the call. It holds for every Kind: an agent ignores it where nothing can be
-	// refused.
+	// Refuse refuses the call. Some agents take it for the refusal of a prompt, too; others ignore it
+	// where no call is about to run.
 	Refuse func(reason string) Output
 	// Probe writes an input that asks for a call of a tool without arguments, as the agent would.
 	Probe func(session, tool string) []byte

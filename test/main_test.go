@@ -4,7 +4,8 @@
 // the client SDK itself.
 //
 // Most tests share one `countersign up` (shared), and those of one kind another one (grouped); those
-// that kill, tamper or change policies start their own (start).
+// that kill, tamper or change policies start their own (start). These run beside each other, after the
+// shared ones, unless they kill at a moment that they measure.
 package e2e_test
 
 import (

@@ -20,70 +20,110 @@ spec:
     - {name: yes, when: 'tool == "allowed_tool"', verdict: allow, reason: harmless}
 `
 
-// The Python SDK's own tests, against a system; and what is then on record: what ran is linked with
-// what was admitted, and nothing else ran.
-func TestPythonSDK(t *testing.T) {
-	t.Parallel()
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("no python3 to run the Python SDK with")
-	}
-	s := start(t, "--policy", policyDir(t, "sdk.yaml", sdkPolicies))
-	cmd := exec.Command("python3", "-m", "unittest", "discover", "-s", "tests", "-v")
-	cmd.Dir = filepath.Join(root, "sdk/python")
-	countersign, err := filepath.Abs(program("countersign"))
-	ok(t, err)
-	cmd.Env = cleanEnv("COUNTERSIGN_READY_FILE="+s.ready, "COUNTERSIGN="+countersign, "COUNTERSIGN_TEST_SESSION=s-python", "PYTHONDONTWRITEBYTECODE=1")
-	r := command(t, cmd)
-	if r.code != 0 || strings.Contains(r.err, "skipped") {
-		t.Fatalf("exit %d\n%s%s", r.code, r.out, r.err)
-	}
-	s.settle(t)
-	ended := map[string]int{}
-	for line := range strings.Lines(s.run(t, "calls", "--session", "s-python", "--json").want(t, 0).out) {
-		for _, state := range []string{"completed", "failed", "denied", "open"} {
-			if strings.Contains(line, `"state":"`+state+`"`) {
-				ended[state]++
+// sdks are the SDKs' own tests, as they are run against a system.
+var sdks = map[string]struct {
+	program string
+	args    []string
+}{
+	"python":     {"python3", []string{"-m", "unittest", "discover", "-s", "tests", "-v"}},
+	"typescript": {"node", []string{"--test", "test/"}},
+}
+
+// The SDKs' own tests, against a system; and what is then on record: what ran is linked with what was
+// admitted, and nothing else ran.
+func TestSDKs(t *testing.T) {
+	for name, sdk := range sdks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			needProgram(t, sdk.program)
+			s := start(t, "--policy", policyDir(t, "sdk.yaml", sdkPolicies))
+			cmd := exec.Command(sdk.program, sdk.args...)
+			cmd.Dir = filepath.Join(root, "sdk", name)
+			countersign, err := filepath.Abs(program("countersign"))
+			ok(t, err)
+			cmd.Env = cleanEnv("COUNTERSIGN_READY_FILE="+s.ready, "COUNTERSIGN="+countersign, "COUNTERSIGN_TEST_SESSION=s-sdk", "PYTHONDONTWRITEBYTECODE=1")
+			r := command(t, cmd)
+			if r.code != 0 || strings.Contains(r.out+r.err, "skipped=") || strings.Contains(r.out, "# SKIP") {
+				t.Fatalf("exit %d\n%s%s", r.code, r.out, r.err)
 			}
-		}
-		if strings.Contains(line, `"executed_digest"`) && !strings.Contains(line, `"match":"equal"`) {
-			t.Errorf("what ran is not what was admitted: %s", line)
-		}
-	}
-	if ended["completed"] != 2 || ended["failed"] != 1 || ended["denied"] != 3 {
-		t.Errorf("calls by their end: %v", ended)
-	}
-	if found := s.run(t, "findings", "--session", "s-python", "--json").out; strings.Contains(found, `"severity":"high"`) || strings.Contains(found, `"severity":"critical"`) {
-		t.Errorf("findings:\n%s", found)
+			s.settle(t)
+			ended := map[string]int{}
+			for line := range strings.Lines(s.run(t, "calls", "--session", "s-sdk", "--json").want(t, 0).out) {
+				for _, state := range []string{"completed", "failed", "denied", "open"} {
+					if strings.Contains(line, `"state":"`+state+`"`) {
+						ended[state]++
+					}
+				}
+				if strings.Contains(line, `"executed_digest"`) && !strings.Contains(line, `"match":"equal"`) {
+					t.Errorf("what ran is not what was admitted: %s", line)
+				}
+			}
+			if ended["completed"] != 2 || ended["failed"] != 1 || ended["denied"] != 3 {
+				t.Errorf("calls by their end: %v", ended)
+			}
+			if found := s.run(t, "findings", "--session", "s-sdk", "--json").out; strings.Contains(found, `"severity":"high"`) || strings.Contains(found, `"severity":"critical"`) {
+				t.Errorf("findings:\n%s", found)
+			}
+		})
 	}
 }
 
-// The example agent: one call runs, one is denied, one runs once a person has approved it.
-func TestPythonAgent(t *testing.T) {
-	t.Parallel()
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("no python3 to run the Python SDK with")
+// needProgram skips a test, visibly, where an interpreter is missing; make test says so, too.
+func needProgram(t *testing.T, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skip("there is no " + name)
 	}
-	s := start(t)
-	cmd := exec.Command("python3", "examples/agents/agent.py", s.ready)
-	cmd.Dir, cmd.Env = root, cleanEnv("PYTHONPATH=sdk/python", "PYTHONDONTWRITEBYTECODE=1")
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	p, err := launch(cmd)
-	ok(t, err)
-	eventually(t, "the mail waits for a person", func() error {
-		list, _ := s.review(t, 0, "list")["workflows"].([]any)
-		if len(list) != 1 {
-			return errorf("%v", list)
-		}
-		s.run(t, "approvals", "approve", list[0].(map[string]any)["workflow_id"].(string), "--yes").want(t, 0)
-		return nil
-	})
-	ok(t, p.wait())
-	want := []string{"read_file: the content of /etc/hostname", "write_file: refused: deny: ", "send_email: sent to press@newspaper.example"}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	for i, line := range want {
-		if len(lines) != len(want) || !strings.HasPrefix(lines[i], line) {
-			t.Fatalf("the agent wrote\n%s", out.String())
-		}
+}
+
+// The TypeScript SDK as npm packs it works in an empty project.
+func TestTypeScriptPackage(t *testing.T) {
+	needProgram(t, "npm")
+	needPrograms(t)
+	dir, sources := t.TempDir(), filepath.Join(root, "sdk/typescript")
+	for _, step := range []struct {
+		dir  string
+		args []string
+	}{
+		{sources, []string{"npm", "pack", "--pack-destination", dir}},
+		{dir, []string{"npm", "install", "--offline", "--no-audit", "--no-fund", "./countersign-sdk-0.1.0.tgz"}},
+		{dir, []string{"node", "--input-type=module", "-e", `import {Client, newCall} from "@countersign/sdk"; if (typeof Client !== "function" || newCall("t", {}, "s").tool !== "t") process.exit(1)`}},
+	} {
+		cmd := exec.Command(step.args[0], step.args[1:]...)
+		cmd.Dir, cmd.Env = step.dir, cleanEnv("HOME="+dir)
+		command(t, cmd).want(t, 0)
+	}
+}
+
+// The example agents: one call runs, one is denied, one runs once a person has approved it.
+func TestExampleAgents(t *testing.T) {
+	for program, file := range map[string]string{"python3": "agent.py", "node": "agent.mjs"} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			needProgram(t, program)
+			s := start(t)
+			cmd := exec.Command(program, "examples/agents/"+file, s.ready)
+			cmd.Dir, cmd.Env = root, cleanEnv("PYTHONPATH=sdk/python", "PYTHONDONTWRITEBYTECODE=1")
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			p, err := launch(cmd)
+			ok(t, err)
+			eventually(t, "the mail waits for a person", func() error {
+				list, _ := s.review(t, 0, "list")["workflows"].([]any)
+				if len(list) != 1 {
+					return errorf("%v", list)
+				}
+				s.run(t, "approvals", "approve", list[0].(map[string]any)["workflow_id"].(string), "--yes").want(t, 0)
+				return nil
+			})
+			ok(t, p.wait())
+			want := []string{"read_file: the content of /etc/hostname", "write_file: refused: deny: ", "send_email: sent to press@newspaper.example"}
+			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+			for i, line := range want {
+				if len(lines) != len(want) || !strings.HasPrefix(lines[i], line) {
+					t.Fatalf("the agent wrote\n%s", out.String())
+				}
+			}
+		})
 	}
 }

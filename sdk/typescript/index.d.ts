@@ -1,0 +1,87 @@
+/** A JSON value that all readers read alike: no integer beyond 2^53, no NaN, no half of a surrogate pair. */
+export type Json = null | boolean | number | string | Json[] | {[key: string]: Json};
+export type Arguments = {[key: string]: Json};
+
+/** A tool call that is about to run. */
+export interface Call {
+  readonly tool: string;
+  readonly arguments: Arguments;
+  readonly session: string;
+  readonly callId: string;
+  readonly eventId: string;
+}
+
+/** What may be done. Only allowed lets a call run; it is never true without a valid receipt. */
+export interface Verdict {
+  readonly decision: 'allow' | 'ask' | 'deny';
+  /** A policy's message, or a code; empty for an allow. */
+  readonly reason: string;
+  readonly allowed: boolean;
+  /** ask: what a reviewer must decide. */
+  readonly workflow: string;
+  readonly decisionId: string;
+  /** allow: of the receipt, which counts once. */
+  readonly nonce: string;
+}
+
+export interface Wait {
+  /** Milliseconds to wait for a person, if the verdict is ask. */
+  wait?: number;
+}
+
+export interface ClientOptions {
+  /** https://…, or http:// of this machine. */
+  gateway: string;
+  /** A token of the role runtime. */
+  token: string;
+  tenant: string;
+  /** For which the token was made. */
+  publisher: string;
+  /** The checkpoint key, which vouches for the keys that sign receipts. */
+  publicKey: string;
+  /** Milliseconds for one request. Default 10,000. */
+  timeout?: number;
+  /** Is told of a report that is not on record. Default console.error. */
+  onUnreported?: (message: string) => void;
+}
+
+export class Client {
+  constructor(options: ClientOptions);
+  /** A client of the `countersign up` that wrote this ready file. */
+  static fromReadyFile(path: string, options?: Partial<ClientOptions>): Client;
+  /** Asks whether a call may run. Never rejects: a refusal, and every failure, is a Verdict that is not allowed. */
+  admit(call: Call, options?: Wait): Promise<Verdict>;
+  /** Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins. */
+  run<T>(call: Call, tool: (args: Arguments) => T | Promise<T>, options?: Wait): Promise<T>;
+  /** A function that does `run` for each of its calls. */
+  guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string}): (args: Arguments) => Promise<T>;
+  /** Resolves once all events are stored durably; rejects otherwise. */
+  publish(protocol: string, ...events: object[]): Promise<void>;
+}
+
+/** A guarded call that did not run, not even in part. */
+export class Refused extends Error {
+  readonly verdict: Verdict;
+}
+
+/** A receipt that permits nothing. */
+export class BadReceipt extends Error {
+  readonly code: string;
+}
+
+export class NotCanonical extends Error {}
+
+/** The receipt keys for which a checkpoint key vouches. */
+export class Keyring {
+  constructor(publicKey: string);
+  check(
+    receipt: string,
+    keyRecord: string,
+    want: {tenant: string; source: string; session: string; tool_call_id: string; tool: string; arguments?: Json},
+    now?: number,
+  ): Record<string, unknown>;
+}
+
+export function newCall(tool: string, args: Arguments, session: string, callId?: string): Call;
+/** The RFC 8785 form of a JSON value. */
+export function canonical(value: Json): string;

@@ -1,0 +1,223 @@
+// Ask Countersign before a tool runs, run it only under a valid receipt, and report what ran.
+// index.d.ts describes what is exported. Everything fails closed.
+
+import {randomUUID} from 'node:crypto';
+import {readFileSync} from 'node:fs';
+import {setTimeout as sleep} from 'node:timers/promises';
+import {canonical, NotCanonical} from './canonical.js';
+import {BadReceipt, Keyring} from './receipt.js';
+
+export {BadReceipt, canonical, Keyring, NotCanonical};
+
+const MAX_REPLY = 4 << 20;
+const DECISIONS = ['allow', 'ask', 'deny'];
+
+/** A guarded call that did not run, not even in part. */
+export class Refused extends Error {
+  constructor(verdict) {
+    super(`${verdict.decision}: ${verdict.reason}` + (verdict.workflow ? ` (workflow ${verdict.workflow})` : ''));
+    this.verdict = verdict;
+  }
+}
+
+/** A request without an answer that counts; its message is a code. */
+class Failure extends Error {}
+
+function verdictOf(decision, reason, more = {}) {
+  return Object.freeze({decision, reason, allowed: decision === 'allow', workflow: '', decisionId: '', nonce: '', ...more});
+}
+
+/** Makes a call; its arguments are copied, so that what was admitted is what runs. */
+export function newCall(tool, args, session, callId = 'call-' + randomUUID()) {
+  return Object.freeze({tool, arguments: args, session, callId, eventId: randomUUID()});
+}
+
+export class Client {
+  #gateway;
+  #token;
+  #tenant;
+  #publisher;
+  #timeout;
+  #keys;
+  #onUnreported;
+  #used = new Map();
+
+  constructor({gateway, token, tenant, publisher, publicKey, timeout = 10_000, onUnreported = console.error}) {
+    this.#gateway = checkAddress(gateway);
+    if (!token || !tenant || !publisher) throw new TypeError('token, tenant and publisher are needed');
+    this.#token = token;
+    this.#tenant = tenant;
+    this.#publisher = publisher;
+    this.#timeout = timeout;
+    this.#keys = new Keyring(publicKey);
+    this.#onUnreported = onUnreported;
+  }
+
+  static fromReadyFile(path, options = {}) {
+    const ready = JSON.parse(readFileSync(path, 'utf8'));
+    const {token, publisher} = ready.roles.runtime;
+    return new Client({gateway: ready.gateway_url, token, tenant: ready.tenant, publisher, publicKey: ready.public_key, ...options});
+  }
+
+  async admit(call, {wait = 0} = {}) {
+    let body;
+    try {
+      body = write(this.#event(call, 'PreToolUse', {}, {evidence_phase: 'pre_commit'}));
+    } catch {
+      return verdictOf('deny', 'bad_arguments');
+    }
+    const end = Date.now() + wait;
+    let workflow = '';
+    for (let pause = 300; ; pause = Math.min(2 * pause, 2000)) {
+      const verdict = await this.#ask(call, body, workflow);
+      if (verdict.decision !== 'ask' || !verdict.workflow) return verdict;
+      if (workflow && verdict.workflow !== workflow) return verdictOf('deny', 'approval_expired', {workflow, decisionId: verdict.decisionId});
+      if (Date.now() + pause > end) return verdict;
+      workflow = verdict.workflow;
+      await sleep(pause);
+    }
+  }
+
+  async #ask(call, body, workflow) {
+    try {
+      return this.#read(call, await this.#post('/event', body, workflow));
+    } catch (e) {
+      return verdictOf('deny', e instanceof Failure ? e.message : 'bad_reply');
+    }
+  }
+
+  #read(call, {status, headers, text}) {
+    let reply;
+    try {
+      reply = JSON.parse(text);
+    } catch {
+      throw new Failure('bad_reply');
+    }
+    if (reply === null || typeof reply !== 'object') throw new Failure('bad_reply');
+    if (status !== 200) return verdictOf('deny', String(reply.error || reply.reason || `http_${status}`));
+    const said = headers.get('Countersign-Verdict') ?? '';
+    const {decision, reason} = reply;
+    if (!DECISIONS.includes(decision) || typeof reason !== 'string' || (said !== decision && !(said === 'defer' && decision === 'ask'))) throw new Failure('bad_reply');
+    const decisionId = headers.get('Countersign-Decision-Id') ?? '';
+    if (decision !== 'allow') return verdictOf(decision, reason, {workflow: headers.get('Countersign-Workflow-Id') ?? '', decisionId});
+    const want = {tenant: this.#tenant, source: this.#publisher, session: call.session, tool_call_id: call.callId, tool: call.tool, arguments: call.arguments};
+    try {
+      const claims = this.#keys.check(headers.get('Countersign-Receipt') ?? '', headers.get('Countersign-Key') ?? '', want);
+      return verdictOf('allow', '', {decisionId, nonce: String(claims.nonce)});
+    } catch (e) {
+      return verdictOf('deny', e instanceof BadReceipt ? e.code : 'bad_reply', {decisionId});
+    }
+  }
+
+  /** Marks a receipt as used; reports whether it was the first time. */
+  #use(verdict) {
+    const now = Date.now();
+    for (const [nonce, until] of this.#used) if (until <= now) this.#used.delete(nonce);
+    if (this.#used.has(verdict.nonce)) return false;
+    this.#used.set(verdict.nonce, now + 25 * 3600_000); // no receipt lives longer than a day
+    return true;
+  }
+
+  async run(call, tool, {wait = 0} = {}) {
+    let admitted;
+    try {
+      admitted = {...call, arguments: JSON.parse(write(call.arguments))};
+    } catch {
+      throw new Refused(verdictOf('deny', 'bad_arguments'));
+    }
+    let verdict = await this.admit(admitted, {wait});
+    if (verdict.allowed && !this.#use(verdict)) verdict = verdictOf('deny', 'receipt_used', {decisionId: verdict.decisionId});
+    if (!verdict.allowed) {
+      await this.#report(admitted, 'ToolUseBlocked', {});
+      throw new Refused(verdict);
+    }
+    const executed = JSON.parse(write(admitted.arguments)); // the tool may change what it is given
+    const started = new Date().toISOString();
+    let outcome = 'failed';
+    try {
+      const result = await tool(admitted.arguments);
+      outcome = 'succeeded';
+      return result;
+    } finally {
+      const execution = {outcome, started_at: started, completed_at: new Date().toISOString()};
+      await this.#report({...admitted, arguments: executed}, 'PostToolUse', {tool_input_executed: executed, execution});
+    }
+  }
+
+  guard(name, tool, {session, wait = 0}) {
+    return (args) => this.run(newCall(name, args, session), tool, {wait});
+  }
+
+  async publish(protocol, ...events) {
+    let answer;
+    try {
+      answer = await this.#post('/v1/events/' + encodeURIComponent(protocol), write(events));
+    } catch (e) {
+      throw new Error(`the events are not certainly stored: ${e.message}`, {cause: e});
+    }
+    if (answer.status !== 200) throw new Error(`the events are not stored: status ${answer.status}: ${answer.text.slice(0, 300)}`);
+  }
+
+  /** Reports what became of a call. A failure is told: the correlator then finds a call without an end. */
+  async #report(call, type, metadata) {
+    try {
+      await this.publish('agenthook', this.#event(call, type, metadata));
+    } catch (e) {
+      this.#onUnreported(`countersign: call ${call.callId}: ${type} is not on record: ${e.message}`);
+    }
+  }
+
+  #event(call, type, metadata, more = {}) {
+    return {
+      schema_version: 1,
+      event_id: type === 'PreToolUse' ? call.eventId : randomUUID(),
+      event_type: type,
+      timestamp: new Date().toISOString(),
+      source: this.#publisher,
+      session_id: call.session,
+      tool_name: call.tool,
+      tool_input: call.arguments,
+      metadata: {tool_call_id: call.callId, ...metadata},
+      ...more,
+    };
+  }
+
+  async #post(path, body, workflow = '') {
+    const headers = {Authorization: 'Bearer ' + this.#token, 'Content-Type': 'application/json'};
+    if (workflow) headers['Countersign-Workflow-Id'] = workflow;
+    try {
+      // A redirect would carry the token to another address.
+      const answer = await fetch(this.#gateway + path, {method: 'POST', body, headers, redirect: 'manual', signal: AbortSignal.timeout(this.#timeout)});
+      return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
+    } catch (e) {
+      if (e instanceof Failure) throw e;
+      throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable');
+    }
+  }
+}
+
+async function readAll(answer) {
+  const parts = [];
+  let size = 0;
+  for await (const part of answer.body ?? []) {
+    size += part.length;
+    if (size > MAX_REPLY) throw new Failure('bad_reply');
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString();
+}
+
+/** Writes a JSON value for the wire; refuses what the other side could read differently. */
+function write(value) {
+  return canonical(value);
+}
+
+/** Refuses to send a token in clear over a network. */
+function checkAddress(text) {
+  const url = URL.parse ? URL.parse(text) : new URL(text);
+  const local = url && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname);
+  if (!url || !(url.protocol === 'https:' || (url.protocol === 'http:' && local))) {
+    throw new TypeError("the gateway's address must begin with https://, or be http:// of this machine");
+  }
+  return text.replace(/\/+$/, '');
+}

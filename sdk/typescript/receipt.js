@@ -1,0 +1,168 @@
+// Receipts: what an executor checks before it runs a tool. docs/security.md describes them.
+
+import {createHash, createHmac, createPublicKey, timingSafeEqual, verify} from 'node:crypto';
+import {canonical, NotCanonical} from './canonical.js';
+
+const LEEWAY = 30_000; // milliseconds by which this clock may be behind the admitter's
+const MAX_TOKEN = 16 << 10;
+const MAX_RECORD = 64 << 10;
+const CHECKPOINT_KEY = 1; // the type byte of a checkpoint key
+
+/** A receipt that permits nothing. code is stable: it is the one of the Go client. */
+export class BadReceipt extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** The receipt keys for which a checkpoint key vouches. */
+export class Keyring {
+  #vouchers;
+  #keys = new Map();
+
+  /** @param {string} publicKey checkpoint.pub; while it is being replaced, both keys, one a line */
+  constructor(publicKey) {
+    this.#vouchers = publicKey.split(/\s+/).filter(Boolean).map(readVerifier);
+    if (this.#vouchers.length === 0) throw new TypeError('there is no public key');
+  }
+
+  /**
+   * Returns the claims of a receipt that permits exactly this call now; throws BadReceipt otherwise.
+   * arguments is undefined for a protocol without arguments.
+   */
+  check(receipt, keyRecord, want, now = Date.now()) {
+    if (!receipt) throw new BadReceipt('receipt_missing', 'there is no receipt');
+    if (keyRecord) this.#learn(keyRecord);
+    const claims = this.#open(receipt);
+    checkCall(claims, want);
+    checkArguments(claims, want.arguments);
+    if (claims.verdict !== 'allow') throw new BadReceipt('receipt_not_allow', "the receipt's verdict is no allow");
+    checkTime(claims, now);
+    return claims;
+  }
+
+  /** Keeps a key that came with a receipt, if a checkpoint key vouches for it. */
+  #learn(record) {
+    if (record.length > MAX_RECORD) return;
+    let r, raw;
+    try {
+      r = JSON.parse(record);
+      raw = base64url(r.public_key);
+    } catch {
+      return;
+    }
+    const kid = createHash('sha256').update(raw).digest('hex').slice(0, 16);
+    const text = `countersign/key/v1\n${r.use} ${r.kid} ${r.alg} ${r.public_key}\n`;
+    const wellFormed = raw.length === 32 && r.use === 'receipt' && r.alg === 'EdDSA' && r.kid === kid && typeof r.vouch === 'string';
+    if (wellFormed && this.#vouchers.some((v) => signedNote(v, r.vouch, text))) this.#keys.set(kid, ed25519(raw));
+  }
+
+  /** Checks the signature and the form of a receipt. */
+  #open(receipt) {
+    const malformed = new BadReceipt('receipt_malformed', 'this is no receipt');
+    const parts = receipt.split('.');
+    if (receipt.length > MAX_TOKEN || parts.length !== 3) throw malformed;
+    let kid, body, signature;
+    try {
+      const header = base64url(parts[0]).toString();
+      ({kid} = JSON.parse(header));
+      if (header !== canonical({alg: 'EdDSA', kid, typ: 'countersign-receipt+jwt'})) throw malformed;
+      body = base64url(parts[1]).toString();
+      signature = base64url(parts[2]);
+    } catch {
+      throw malformed;
+    }
+    const key = this.#keys.get(kid);
+    if (!key) throw new BadReceipt('receipt_key_unknown', 'no trusted checkpoint key vouches for the key that signed it');
+    if (!verify(null, Buffer.from(`${parts[0]}.${parts[1]}`), key, signature)) throw new BadReceipt('receipt_signature_invalid', 'the signature does not match');
+    try {
+      const claims = JSON.parse(body);
+      if (canonical(claims) === body && claims.v === 1) return claims;
+    } catch {
+      // not canonical
+    }
+    throw malformed;
+  }
+}
+
+/** Reads a key of signed notes: name, key id and Ed25519 public key. */
+function readVerifier(text) {
+  const [name, id, ...rest] = text.split('+');
+  const raw = Buffer.from(rest.join('+'), 'base64');
+  const hash = createHash('sha256').update(Buffer.concat([Buffer.from(name + '\n'), raw])).digest().subarray(0, 4);
+  if (raw.length !== 33 || raw[0] !== CHECKPOINT_KEY || raw.toString('base64') !== rest.join('+') || hash.toString('hex') !== id) {
+    throw new TypeError('the public key is no checkpoint key: want name+id+key');
+  }
+  return {name, id: hash, key: ed25519(raw.subarray(1))};
+}
+
+/** Reports whether a note has this text and a signature of this key. */
+function signedNote(verifier, note, text) {
+  const at = note.lastIndexOf('\n\n');
+  if (at < 0 || note.slice(0, at + 1) !== text) return false;
+  for (const line of note.slice(at + 2).split('\n')) {
+    const m = /^— ([^ +]+) (\S+)$/.exec(line);
+    if (!m || m[1] !== verifier.name) continue;
+    const raw = Buffer.from(m[2], 'base64');
+    if (raw.length === 68 && raw.subarray(0, 4).equals(verifier.id)) return verify(null, Buffer.from(text), verifier.key, raw.subarray(4));
+  }
+  return false;
+}
+
+const SAME = [
+  ['tenant', 'receipt_other_tenant'],
+  ['source', 'receipt_other_source'],
+  ['session', 'receipt_other_session'],
+  ['tool_call_id', 'receipt_other_tool_call'],
+  ['tool', 'receipt_other_tool'],
+];
+
+function checkCall(claims, want) {
+  for (const [name, code] of SAME) {
+    if ((claims[name] ?? '') !== want[name]) throw new BadReceipt(code, `the receipt is of another ${name}`);
+  }
+}
+
+function checkArguments(claims, args) {
+  const salt = claims.args_salt ?? '';
+  const hash = claims.args_hash ?? '';
+  if (args === undefined && hash === '') return;
+  if (args === undefined) throw new BadReceipt('receipt_other_arguments', 'the receipt binds arguments, and the call has none');
+  if (hash === '') throw new BadReceipt('receipt_binds_no_arguments', 'the receipt binds no arguments, and the call has some');
+  let want;
+  try {
+    want = 'salted-sha256:' + createHmac('sha256', base64url(salt)).update(canonical(args)).digest('hex');
+  } catch {
+    throw new BadReceipt('receipt_other_arguments', 'the arguments have no digest');
+  }
+  const a = Buffer.from(want);
+  const b = Buffer.from(String(hash));
+  if (a.length !== b.length || !timingSafeEqual(a, b)) throw new BadReceipt('receipt_other_arguments', 'the receipt is of other arguments');
+}
+
+function checkTime(claims, now) {
+  const issued = instant(claims.issued_at);
+  const expires = instant(claims.expires_at);
+  if (now + LEEWAY < issued) throw new BadReceipt('receipt_not_yet_valid', 'the receipt does not hold yet');
+  if (now >= expires) throw new BadReceipt('receipt_expired', 'the receipt has expired');
+}
+
+/** Reads an RFC 3339 time in UTC; digits below a millisecond are dropped. */
+function instant(text) {
+  const m = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z$/.exec(String(text));
+  const time = m ? Date.parse(`${m[1]}.${(m[2] ?? '').padEnd(3, '0').slice(0, 3)}Z`) : NaN;
+  if (Number.isNaN(time)) throw new BadReceipt('receipt_malformed', 'the receipt does not say when it holds');
+  return time;
+}
+
+/** Decodes unpadded base64url in its one spelling. */
+function base64url(text) {
+  const raw = Buffer.from(text, 'base64url');
+  if (raw.toString('base64url') !== text) throw new NotCanonical('not base64url in its one spelling');
+  return raw;
+}
+
+function ed25519(raw) {
+  return createPublicKey({key: {kty: 'OKP', crv: 'Ed25519', x: raw.toString('base64url')}, format: 'jwk'});
+}

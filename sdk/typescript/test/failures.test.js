@@ -1,0 +1,79 @@
+// Whatever the gateway does, nothing is allowed without a valid receipt.
+
+import assert from 'node:assert/strict';
+import {readFileSync} from 'node:fs';
+import {createServer} from 'node:http';
+import test from 'node:test';
+import {Client, newCall, Refused} from '../index.js';
+
+const publicKey = JSON.parse(readFileSync(new URL('../../vectors/receipts.json', import.meta.url), 'utf8')).public_key;
+
+async function gateway(t, answer) {
+  const seen = [];
+  const server = createServer((request, response) => {
+    seen.push(request.headers.authorization);
+    request.resume().on('end', () => answer(response));
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  t.after(() => new Promise((done) => { server.closeAllConnections(); server.close(done); }));
+  return {url: `http://127.0.0.1:${server.address().port}`, seen};
+}
+
+const client = (url, more = {}) => new Client({gateway: url, token: 'token', tenant: 'acme', publisher: 'runtime', publicKey, onUnreported: () => {}, ...more});
+
+const reply = (status, headers, body) => (response) => response.writeHead(status, headers).end(body);
+const said = (decision, reason = '') => JSON.stringify({event_id: 'x', decision, reason});
+const ALLOW = {'Countersign-Verdict': 'allow'};
+
+async function refused(gate, reason) {
+  const tool = gate.guard('t', () => assert.fail('it ran'), {session: 's'});
+  await assert.rejects(tool({x: 1}), (e) => e instanceof Refused && e.verdict.reason === reason || assert.fail(`${e}, want ${reason}`));
+  assert.equal((await gate.admit(newCall('t', {}, 's'))).allowed, false);
+}
+
+const answers = [
+  ['no body', reply(500, {}, ''), 'bad_reply'],
+  ['an HTTP error', reply(503, {}, '{"error":"unavailable"}'), 'unavailable'],
+  ['no JSON', reply(200, ALLOW, 'fine'), 'bad_reply'],
+  ['null', reply(200, ALLOW, 'null'), 'bad_reply'],
+  ['a list', reply(200, ALLOW, '[]'), 'bad_reply'],
+  ['no verdict', reply(200, {}, said('allow')), 'bad_reply'],
+  ['a contradiction', reply(200, ALLOW, said('deny')), 'bad_reply'],
+  ['an unknown word', reply(200, {'Countersign-Verdict': 'perhaps'}, said('perhaps')), 'bad_reply'],
+  ['no receipt', reply(200, ALLOW, said('allow')), 'receipt_missing'],
+  ['a bad receipt', reply(200, {...ALLOW, 'Countersign-Receipt': 'a.b.c'}, said('allow')), 'receipt_malformed'],
+  ['a denial', reply(200, {'Countersign-Verdict': 'deny'}, said('deny', 'too risky')), 'too risky'],
+  ['an ask', reply(200, {'Countersign-Verdict': 'ask'}, said('ask', 'later')), 'later'],
+  ['a long answer', reply(200, ALLOW, ' '.repeat((4 << 20) + 1)), 'bad_reply'],
+  ['a cut connection', (response) => response.destroy(), 'not_reachable'],
+  ['half a body', (response) => { response.writeHead(500, {'Content-Length': 9}).write(' '); response.destroy(); }, 'not_reachable'],
+];
+
+for (const [name, answer, reason] of answers) {
+  test(name, async (t) => refused(client((await gateway(t, answer)).url), reason));
+}
+
+test('silence, and a body that never ends', async (t) => {
+  await refused(client((await gateway(t, () => {})).url, {timeout: 300}), 'timeout');
+  await refused(client((await gateway(t, (response) => response.writeHead(500).write(' '))).url, {timeout: 300}), 'timeout');
+});
+
+test('nobody there', () => refused(client('http://127.0.0.1:1'), 'not_reachable'));
+
+test('a redirect does not carry the token', async (t) => {
+  const thief = await gateway(t, reply(200, ALLOW, said('allow')));
+  const g = await gateway(t, reply(307, {Location: thief.url}, '{}'));
+  await refused(client(g.url), 'http_307');
+  assert.deepEqual(thief.seen, []);
+});
+
+test('arguments that are no JSON', async (t) => {
+  const g = await gateway(t, reply(200, ALLOW, said('allow')));
+  const tool = client(g.url).guard('t', () => assert.fail('it ran'), {session: 's'});
+  for (const args of [{x: NaN}, {x: 2 ** 60}, {x: undefined}, {x: new Date()}, undefined]) await assert.rejects(tool(args), Refused);
+  assert.deepEqual(g.seen, []);
+});
+
+test('addresses', () => {
+  for (const url of ['http://gateway.example', 'ftp://127.0.0.1', 'gateway', 'http://127.0.0.1.example']) assert.throws(() => client(url));
+});

@@ -1,0 +1,40 @@
+// Against a running system: COUNTERSIGN_READY_FILE names its ready file. Its policies are those of
+// test/sdk_test.go.
+
+import assert from 'node:assert/strict';
+import {execFileSync} from 'node:child_process';
+import test from 'node:test';
+import {Client, newCall, Refused} from '../index.js';
+
+const {COUNTERSIGN_READY_FILE: ready, COUNTERSIGN: program, COUNTERSIGN_TEST_SESSION: session = 's-typescript'} = process.env;
+
+test('a running system', {skip: !ready && 'COUNTERSIGN_READY_FILE names no ready file'}, async (t) => {
+  const gate = Client.fromReadyFile(ready);
+  const ran = [];
+  const guard = (name, wait = 0) => gate.guard(name, ({path}) => ran.push(path), {session, wait});
+
+  await t.test('guarded tools', async () => {
+    await guard('allowed_tool')({path: '/a'});
+    await assert.rejects(guard('denied_tool')({path: '/b'}), (e) => e instanceof Refused && e.verdict.reason === 'This tool is forbidden.');
+    await assert.rejects(guard('asked_tool', 500)({path: '/c'}), (e) => e instanceof Refused && e.verdict.decision === 'ask' && e.verdict.workflow !== '');
+    assert.deepEqual(ran, ['/a']);
+  });
+
+  await t.test('an approved call runs once', async () => {
+    const call = newCall('asked_tool', {path: '/d'}, session);
+    const asked = await gate.admit(call);
+    assert.equal(asked.decision, 'ask');
+    execFileSync(program, ['approvals', 'approve', asked.workflow, '--yes'], {stdio: 'pipe'});
+    assert.equal(await gate.run(call, ({path}) => path, {wait: 10_000}), '/d');
+    await assert.rejects(gate.run(call, () => assert.fail('an approval was used twice')), Refused);
+  });
+
+  await t.test('a failing tool is reported', async () => {
+    await assert.rejects(gate.run(newCall('allowed_tool', {path: '/e'}, session), () => { throw new RangeError('no'); }), RangeError);
+  });
+
+  await t.test('events', async () => {
+    await gate.publish('agenthook', {schema_version: 1, event_id: newCall('', {}, '').eventId, event_type: 'SessionStart', timestamp: '2026-11-25T12:00:00Z', source: 'test', session_id: session});
+    await assert.rejects(gate.publish('no-such-protocol', {}));
+  });
+});
