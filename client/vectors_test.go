@@ -2,10 +2,12 @@ package client_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
@@ -107,10 +110,41 @@ func receiptVectors(t *testing.T) (publicKey string, list []receiptVector) {
 	add("at its end", honest, func(c *receipt.Claims) { c.ExpiresAt = events.At(noon.Add(time.Minute)) }, func(v *receiptVector) { v.Now = noon.Add(time.Minute).Format(time.RFC3339) })
 	add("of the future", honest, nil, func(v *receiptVector) { v.Now = noon.Add(-time.Minute).Format(time.RFC3339) })
 	add("of a future within the leeway", honest, nil, func(v *receiptVector) { v.Now = noon.Add(-20 * time.Second).Format(time.RFC3339) })
+	for name, spoil := range spoiledClaims {
+		add(name, honest, nil, func(v *receiptVector) { v.Receipt = spoiled(t, honest, v.Receipt, spoil) })
+	}
+	slices.SortStableFunc(list, func(a, b receiptVector) int { return strings.Compare(a.Name, b.Name) })
 	for i := range list {
 		list[i].Code = codeOf(t, honest.publicKey, list[i])
 	}
 	return honest.publicKey, list
+}
+
+// spoiledClaims are claims that Issue would not sign, and that a reader must refuse all the same.
+var spoiledClaims = map[string]func(map[string]any){
+	"claims without a nonce":          func(c map[string]any) { delete(c, "nonce") },
+	"claims without a decision":       func(c map[string]any) { c["decision_id"] = "" },
+	"claims with another member":      func(c map[string]any) { c["extra"] = "x" },
+	"claims for a week":               func(c map[string]any) { c["expires_at"] = noon.Add(7 * 24 * time.Hour).Format(time.RFC3339) },
+	"claims with a short salt":        func(c map[string]any) { c["args_salt"] = "AAAA" },
+	"claims with a number for a text": func(c map[string]any) { c["args_hash"] = 5.0 },
+	"claims with a day that is none":  func(c map[string]any) { c["issued_at"] = "2026-02-30T00:00:00Z" },
+	"claims of another version":       func(c map[string]any) { c["v"] = 2.0 },
+	"claims with v as true":           func(c map[string]any) { c["v"] = true },
+}
+
+// spoiled signs the claims of a receipt again, changed.
+func spoiled(t *testing.T, i issuer, token string, spoil func(map[string]any)) string {
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	ok(t, err)
+	claims := map[string]any{}
+	ok(t, json.Unmarshal(payload, &claims))
+	spoil(claims)
+	payload, err = strictjson.Canonical(claims)
+	ok(t, err)
+	token, err = i.key.Sign(signing.TypeReceipt, payload)
+	ok(t, err)
+	return token
 }
 
 // codeOf is the Go client's word on a vector.

@@ -39,6 +39,8 @@ export interface ClientOptions {
   publisher: string;
   /** The checkpoint key, which vouches for the keys that sign receipts. */
   publicKey: string;
+  /** Ids of the receipt keys that count. Without it every key does that the checkpoint key vouches for, a retired one included. */
+  pinnedKeys?: Iterable<string>;
   /** Milliseconds for one request. Default 10,000. */
   timeout?: number;
   /** Is told of a report that is not on record. Default console.error. */
@@ -73,7 +75,7 @@ export class NotCanonical extends Error {}
 
 /** The receipt keys for which a checkpoint key vouches. */
 export class Keyring {
-  constructor(publicKey: string);
+  constructor(publicKey: string, pinned?: Iterable<string>);
   check(
     receipt: string,
     keyRecord: string,

@@ -27,7 +27,7 @@ function verdictOf(decision, reason, more = {}) {
   return Object.freeze({decision, reason, allowed: decision === 'allow', workflow: '', decisionId: '', nonce: '', ...more});
 }
 
-/** Makes a call; its arguments are copied, so that what was admitted is what runs. */
+/** Makes a call. run copies its arguments, so that what was admitted is what runs. */
 export function newCall(tool, args, session, callId = 'call-' + randomUUID()) {
   return Object.freeze({tool, arguments: args, session, callId, eventId: randomUUID()});
 }
@@ -40,16 +40,16 @@ export class Client {
   #timeout;
   #keys;
   #onUnreported;
-  #used = new Map();
 
-  constructor({gateway, token, tenant, publisher, publicKey, timeout = 10_000, onUnreported = console.error}) {
+  constructor({gateway, token, tenant, publisher, publicKey, pinnedKeys, timeout = 10_000, onUnreported = console.error}) {
     this.#gateway = checkAddress(gateway);
     if (!token || !tenant || !publisher) throw new TypeError('token, tenant and publisher are needed');
+    if (!/^[\x21-\x7e]+$/.test(token)) throw new TypeError('the token has characters that no token has: is there a line end?');
     this.#token = token;
     this.#tenant = tenant;
     this.#publisher = publisher;
     this.#timeout = timeout;
-    this.#keys = new Keyring(publicKey);
+    this.#keys = new Keyring(publicKey, pinnedKeys);
     this.#onUnreported = onUnreported;
   }
 
@@ -59,7 +59,8 @@ export class Client {
     return new Client({gateway: ready.gateway_url, token, tenant: ready.tenant, publisher, publicKey: ready.public_key, ...options});
   }
 
-  async admit(call, {wait = 0} = {}) {
+  async admit(call, options) {
+    const wait = options?.wait ?? 0;
     let body;
     try {
       body = write(this.#event(call, 'PreToolUse', {}, {evidence_phase: 'pre_commit'}));
@@ -72,7 +73,7 @@ export class Client {
       const verdict = await this.#ask(call, body, workflow);
       if (verdict.decision !== 'ask' || !verdict.workflow) return verdict;
       if (workflow && verdict.workflow !== workflow) return verdictOf('deny', 'approval_expired', {workflow, decisionId: verdict.decisionId});
-      if (Date.now() + pause > end) return verdict;
+      if (!(Date.now() + pause <= end)) return verdict; // also if wait is no number
       workflow = verdict.workflow;
       await sleep(pause);
     }
@@ -109,24 +110,16 @@ export class Client {
     }
   }
 
-  /** Marks a receipt as used; reports whether it was the first time. */
-  #use(verdict) {
-    const now = Date.now();
-    for (const [nonce, until] of this.#used) if (until <= now) this.#used.delete(nonce);
-    if (this.#used.has(verdict.nonce)) return false;
-    this.#used.set(verdict.nonce, now + 25 * 3600_000); // no receipt lives longer than a day
-    return true;
-  }
-
-  async run(call, tool, {wait = 0} = {}) {
+  async run(call, tool, options) {
     let admitted;
     try {
       admitted = {...call, arguments: JSON.parse(write(call.arguments))};
     } catch {
       throw new Refused(verdictOf('deny', 'bad_arguments'));
     }
-    let verdict = await this.admit(admitted, {wait});
-    if (verdict.allowed && !this.#use(verdict)) verdict = verdictOf('deny', 'receipt_used', {decisionId: verdict.decisionId});
+    let verdict = await this.admit(admitted, options);
+    const problem = verdict.allowed ? markUsed(verdict.nonce) : '';
+    if (problem) verdict = verdictOf('deny', problem, {decisionId: verdict.decisionId});
     if (!verdict.allowed) {
       await this.#report(admitted, 'ToolUseBlocked', {});
       throw new Refused(verdict);
@@ -163,7 +156,11 @@ export class Client {
     try {
       await this.publish('agenthook', this.#event(call, type, metadata));
     } catch (e) {
-      this.#onUnreported(`countersign: call ${call.callId}: ${type} is not on record: ${e.message}`);
+      try {
+        this.#onUnreported(`countersign: call ${call.callId}: ${type} is not on record: ${e.message}`);
+      } catch {
+        // the call's own outcome matters more
+      }
     }
   }
 
@@ -194,6 +191,22 @@ export class Client {
       throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable');
     }
   }
+}
+
+const USED_LIMIT = 65_536;
+const used = new Map(); // nonces that this process has used, in the order in which they expire
+
+/** Marks a receipt as used; returns why it may not be, or nothing. */
+function markUsed(nonce) {
+  const now = Date.now();
+  for (const [old, until] of used) {
+    if (until > now) break;
+    used.delete(old);
+  }
+  if (used.has(nonce)) return 'receipt_used';
+  if (used.size >= USED_LIMIT) return 'receipt_use_unknown';
+  used.set(nonce, now + 25 * 3600_000); // no receipt lives longer than a day
+  return '';
 }
 
 async function readAll(answer) {

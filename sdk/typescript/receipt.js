@@ -19,10 +19,15 @@ export class BadReceipt extends Error {
 /** The receipt keys for which a checkpoint key vouches. */
 export class Keyring {
   #vouchers;
+  #pinned;
   #keys = new Map();
 
-  /** @param {string} publicKey checkpoint.pub; while it is being replaced, both keys, one a line */
-  constructor(publicKey) {
+  /**
+   * @param {string} publicKey checkpoint.pub; while it is being replaced, both keys, one a line
+   * @param {Iterable<string>} [pinned] ids of the only receipt keys that count
+   */
+  constructor(publicKey, pinned) {
+    this.#pinned = pinned && new Set(pinned);
     this.#vouchers = publicKey.split(/\s+/).filter(Boolean).map(readVerifier);
     if (this.#vouchers.length === 0) throw new TypeError('there is no public key');
   }
@@ -55,6 +60,7 @@ export class Keyring {
     const kid = createHash('sha256').update(raw).digest('hex').slice(0, 16);
     const text = `countersign/key/v1\n${r.use} ${r.kid} ${r.alg} ${r.public_key}\n`;
     const wellFormed = raw.length === 32 && r.use === 'receipt' && r.alg === 'EdDSA' && r.kid === kid && typeof r.vouch === 'string';
+    if (this.#pinned && !this.#pinned.has(kid)) return;
     if (wellFormed && this.#vouchers.some((v) => signedNote(v, r.vouch, text))) this.#keys.set(kid, ed25519(raw));
   }
 
@@ -68,7 +74,7 @@ export class Keyring {
       const header = base64url(parts[0]).toString();
       ({kid} = JSON.parse(header));
       if (header !== canonical({alg: 'EdDSA', kid, typ: 'countersign-receipt+jwt'})) throw malformed;
-      body = base64url(parts[1]).toString();
+      body = new TextDecoder('utf-8', {fatal: true}).decode(base64url(parts[1]));
       signature = base64url(parts[2]);
     } catch {
       throw malformed;
@@ -78,7 +84,7 @@ export class Keyring {
     if (!verify(null, Buffer.from(`${parts[0]}.${parts[1]}`), key, signature)) throw new BadReceipt('receipt_signature_invalid', 'the signature does not match');
     try {
       const claims = JSON.parse(body);
-      if (canonical(claims) === body && claims.v === 1) return claims;
+      if (canonical(claims) === body && isWellFormed(claims)) return claims;
     } catch {
       // not canonical
     }
@@ -108,6 +114,23 @@ function signedNote(verifier, note, text) {
     if (raw.length === 68 && raw.subarray(0, 4).equals(verifier.id)) return verify(null, Buffer.from(text), verifier.key, raw.subarray(4));
   }
   return false;
+}
+
+const NEEDED = ['decision_id', 'tenant', 'source', 'nonce', 'verdict', 'issued_at', 'expires_at'];
+const TEXTS = [...NEEDED, 'session', 'tool_call_id', 'tool', 'args_salt', 'args_hash', 'use_until'];
+const CLAIMS = [...TEXTS, 'v', 'policy', 'mandate'];
+const SALT_SIZE = 16;
+
+/** Reports whether claims are those of a receipt (invalidReason in Go). */
+function isWellFormed(c) {
+  const names = Object.keys(c);
+  if (c.v !== 1 || !NEEDED.every((n) => names.includes(n)) || !names.every((n) => CLAIMS.includes(n))) return false;
+  if (!names.filter((n) => TEXTS.includes(n)).every((n) => typeof c[n] === 'string' && c[n] !== '')) return false;
+  const lifetime = instant(c.expires_at) - instant(c.issued_at);
+  if (!['allow', 'ask', 'defer', 'deny'].includes(c.verdict) || lifetime < 1000 || lifetime > 24 * 3600_000) return false;
+  if ('use_until' in c && instant(c.use_until) < instant(c.expires_at)) return false;
+  if ('args_salt' in c !== 'args_hash' in c) return false;
+  return !('args_salt' in c) || base64url(c.args_salt).length === SALT_SIZE;
 }
 
 const SAME = [
@@ -152,7 +175,7 @@ function checkTime(claims, now) {
 function instant(text) {
   const m = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z$/.exec(String(text));
   const time = m ? Date.parse(`${m[1]}.${(m[2] ?? '').padEnd(3, '0').slice(0, 3)}Z`) : NaN;
-  if (Number.isNaN(time)) throw new BadReceipt('receipt_malformed', 'the receipt does not say when it holds');
+  if (Number.isNaN(time) || new Date(time).toISOString().slice(0, 19) !== m[1]) throw new BadReceipt('receipt_malformed', 'the receipt does not say when it holds');
   return time;
 }
 

@@ -50,7 +50,11 @@ def _integer(text: str) -> int:
 
 def _decimal(text: str) -> float:
     value = float(text)
-    if math.isinf(value) or Decimal(text) != Decimal(repr(value)):
+    try:
+        exact = not math.isinf(value) and Decimal(text) == Decimal(repr(value))
+    except ArithmeticError:  # an exponent beyond what decimal takes
+        exact = False
+    if not exact:
         raise NotCanonical("a number with more digits than a double can hold: send it as a text")
     return value
 
@@ -108,7 +112,7 @@ def _number(value: int | float) -> str:
     if value.is_integer() and abs(value) > MAX_SAFE:
         raise NotCanonical("an integer beyond 2^53: send it as a text")
     sign = "-" if value < 0 else ""
-    digits, exponent = _digits(abs(value))
+    digits, exponent = _digits(abs(float(value)))
     n, point = len(digits), len(digits) + exponent
     if n <= point <= 21:
         return sign + digits + "0" * (point - n)
@@ -122,7 +126,7 @@ def _number(value: int | float) -> str:
 
 def _digits(value: float) -> tuple[str, int]:
     """The shortest decimal digits of a positive double, and the exponent of the last one."""
-    mantissa, _, exponent = repr(value).partition("e")
+    mantissa, _, exponent = float.__repr__(value).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = whole + fraction
     scale = int(exponent or 0) - len(fraction)

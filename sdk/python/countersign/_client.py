@@ -8,15 +8,16 @@ import inspect
 import json
 import logging
 import os
+import re
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
@@ -80,20 +81,22 @@ class Client:
     gateway: address of the gateway, https:// or http:// of this machine.
     token: a token of the role runtime. publisher: for which it was made.
     public_key: the checkpoint key, which vouches for the keys that sign receipts.
+    pinned_keys: ids of the receipt keys that count; without it every key does that the checkpoint key vouches
+        for, a retired one included.
     timeout: seconds for one request, and for each wait on the network within it.
     """
 
-    def __init__(self, gateway: str, token: str, *, tenant: str, publisher: str, public_key: str, timeout: float = 10.0) -> None:
+    def __init__(self, gateway: str, token: str, *, tenant: str, publisher: str, public_key: str, pinned_keys: Iterable[str] | None = None, timeout: float = 10.0) -> None:
         self._gateway = gateway.rstrip("/")
         local = _check_address(self._gateway)
         if not (token and tenant and publisher):
             raise ValueError("token, tenant and publisher are needed")
+        if not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise ValueError("the token has characters that no token has: is there a line end?")
         self._token, self._tenant, self._publisher, self._timeout = token, tenant, publisher, timeout
-        self._keys = Keyring(public_key)
+        self._keys = Keyring(public_key, pinned_keys)
         proxies = [urllib.request.ProxyHandler({})] if local else []
         self._http = urllib.request.build_opener(_NoRedirect, *proxies)
-        self._used: dict[str, float] = {}
-        self._lock = threading.Lock()
 
     @classmethod
     def from_ready_file(cls, path: str | os.PathLike[str], **options: Any) -> Client:
@@ -122,7 +125,7 @@ class Client:
                 return verdict
             if workflow and verdict.workflow != workflow:
                 return Verdict("deny", "approval_expired", workflow, verdict.decision_id)
-            if time.monotonic() + pause > deadline:
+            if not time.monotonic() + pause <= deadline:  # also if wait is no number
                 return verdict
             workflow = verdict.workflow
             time.sleep(pause)
@@ -134,6 +137,8 @@ class Client:
             return self._read(call, status, header, answer)
         except _Failure as e:
             return Verdict("deny", str(e))
+        except Exception:  # an answer that no code here foresees permits nothing
+            return Verdict("deny", "bad_reply")
 
     def _read(self, call: Call, status: int, header: Any, answer: bytes) -> Verdict:
         try:
@@ -156,15 +161,6 @@ class Client:
             return Verdict("deny", e.code, decision_id=decision_id)
         return Verdict("allow", "", decision_id=decision_id, nonce=str(claims["nonce"]))
 
-    def _use(self, verdict: Verdict) -> bool:
-        """Mark a receipt as used; report whether it was the first time."""
-        now = time.monotonic()
-        with self._lock:
-            self._used = {nonce: until for nonce, until in self._used.items() if until > now}
-            first = verdict.nonce not in self._used
-            self._used[verdict.nonce] = now + 25 * 3600  # no receipt lives longer than a day
-        return first
-
     # Guarded tools.
 
     @contextmanager
@@ -173,14 +169,15 @@ class Client:
 
         Raises Refused before the block begins.
         """
-        arguments = canonical(call.arguments) if _is_json(call.arguments) else b""
+        arguments = canonical(call.arguments) if _is_json(call.arguments) else b"{}"
+        admitted = replace(call, arguments=json.loads(arguments))
         verdict = self.admit(call, wait)
-        if verdict.allowed and not self._use(verdict):
-            verdict = Verdict("deny", "receipt_used", decision_id=verdict.decision_id)
-        if verdict.allowed and canonical(call.arguments) != arguments:
+        if verdict.allowed and (problem := _used.mark(verdict.nonce)):
+            verdict = Verdict("deny", problem, decision_id=verdict.decision_id)
+        if verdict.allowed and not (_is_json(call.arguments) and canonical(call.arguments) == arguments):
             verdict = Verdict("deny", "receipt_other_arguments", decision_id=verdict.decision_id)
         if not verdict.allowed:
-            self._report(call, "ToolUseBlocked", {})
+            self._report(admitted, "ToolUseBlocked", {})
             raise Refused(verdict)
         started = datetime.now(timezone.utc)
         outcome = "failed"
@@ -189,7 +186,7 @@ class Client:
             outcome = "succeeded"
         finally:
             ended = datetime.now(timezone.utc)
-            self._report(call, "PostToolUse", {
+            self._report(admitted, "PostToolUse", {
                 "tool_input_executed": json.loads(arguments),
                 "execution": {"outcome": outcome, "started_at": _rfc3339(started), "completed_at": _rfc3339(ended)},
             })
@@ -197,22 +194,34 @@ class Client:
     def guard(self, *, session: str, tool: str = "", wait: float = 0.0) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
         """Decorate a function so that every call of it is admitted first, and reported.
 
-        Its arguments, by their names, are the tool's arguments; they must be JSON values.
+        Its arguments, by their names, are the tool's arguments; they must be JSON values. A coroutine
+        function or a generator would run after the guard has ended: it is refused with TypeError, and so
+        is *args, which has no names. Guard a plain function, or use run.
         """
 
         def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
+            if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+                raise TypeError("guard takes plain functions: this one would run after the guard has ended")
             signature = inspect.signature(function)
+            kinds = {p.kind: name for name, p in signature.parameters.items()}
+            if inspect.Parameter.VAR_POSITIONAL in kinds:
+                raise TypeError("guard takes functions whose arguments have names")
+            rest = kinds.get(inspect.Parameter.VAR_KEYWORD)
 
             @functools.wraps(function)
             def guarded(*args: Any, **kwargs: Any) -> _T:
                 bound = signature.bind(*args, **kwargs)
                 bound.apply_defaults()
+                named = dict(bound.arguments)
+                named.update(named.pop(rest, {}) if rest else {})
                 try:
-                    admitted = json.loads(dump(dict(bound.arguments)))
+                    admitted = json.loads(dump(named))
                 except NotCanonical as e:
                     raise Refused(Verdict("deny", "bad_arguments")) from e
                 with self.run(Call(tool or function.__name__, admitted, session), wait):
-                    bound.arguments.update(admitted)  # what runs is what was admitted
+                    # What runs is what was admitted.
+                    for name in bound.arguments:
+                        bound.arguments[name] = {k: admitted[k] for k in named if k not in signature.parameters} if name == rest else admitted[name]
                     return function(*bound.args, **bound.kwargs)
 
             return guarded
@@ -285,6 +294,32 @@ class Client:
             return self._http.open(request, timeout=self._timeout)
         except urllib.error.HTTPError as e:
             return e
+
+
+class _Used:
+    """The receipts that this process has used, until none of them can hold any more."""
+
+    LIMIT, LIFETIME = 65_536, 25 * 3600  # no receipt lives longer than a day
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}  # in the order in which they expire
+        self._lock = threading.Lock()
+
+    def mark(self, nonce: str) -> str:
+        """Mark a receipt as used; return why it may not be, or nothing."""
+        now = time.monotonic()
+        with self._lock:
+            while self._until and next(iter(self._until.values())) <= now:
+                del self._until[next(iter(self._until))]
+            if nonce in self._until:
+                return "receipt_used"
+            if len(self._until) >= self.LIMIT:
+                return "receipt_use_unknown"
+            self._until[nonce] = now + self.LIFETIME
+        return ""
+
+
+_used = _Used()
 
 
 def _all(answer: Any, end: float) -> bytes:

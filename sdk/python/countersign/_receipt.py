@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -45,10 +46,11 @@ class Keyring:
     """The receipt keys for which a checkpoint key vouches.
 
     public_key is the checkpoint key (checkpoint.pub, public_key of the ready file); while it is being
-    replaced, both keys, one a line.
+    replaced, both keys, one a line. pinned: ids of the only receipt keys that count.
     """
 
-    def __init__(self, public_key: str) -> None:
+    def __init__(self, public_key: str, pinned: Iterable[str] | None = None) -> None:
+        self._pinned = None if pinned is None else frozenset(pinned)
         self._vouchers = [_Verifier(line) for line in public_key.split()]
         if not self._vouchers:
             raise ValueError("there is no public key")
@@ -79,7 +81,9 @@ class Keyring:
             text = f"countersign/key/v1\n{r['use']} {r['kid']} {r['alg']} {r['public_key']}\n"
             well_formed = len(public) == 32 and (r["use"], r["alg"], r["kid"]) == ("receipt", "EdDSA", kid)
             vouch = r["vouch"]
-        except (KeyError, TypeError, ValueError):
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            return
+        if self._pinned is not None and kid not in self._pinned or not isinstance(vouch, str):
             return
         if well_formed and any(v.signed(vouch, text) for v in self._vouchers):
             self._keys[kid] = public
@@ -90,10 +94,10 @@ class Keyring:
             head, payload, signature = receipt.split(".")
             header = _base64url(head)
             kid = parse(header)["kid"]
-            if len(receipt) > _MAX_TOKEN or header != canonical({"alg": "EdDSA", "kid": kid, "typ": _TYPE}):
+            if len(receipt) > _MAX_TOKEN or not isinstance(kid, str) or header != canonical({"alg": "EdDSA", "kid": kid, "typ": _TYPE}):
                 raise ValueError("not a receipt")
             body, signed = _base64url(payload), _base64url(signature)
-        except (KeyError, TypeError, ValueError) as e:
+        except (ArithmeticError, KeyError, TypeError, ValueError) as e:
             raise BadReceipt("receipt_malformed", "this is no receipt") from e
         public = self._keys.get(kid)
         if public is None:
@@ -102,9 +106,9 @@ class Keyring:
             raise BadReceipt("receipt_signature_invalid", "the signature does not match")
         try:
             claims = parse(body)
-            if not isinstance(claims, dict) or canonical(claims) != body or (type(claims.get("v")), claims.get("v")) != (int, 1):
+            if not isinstance(claims, dict) or canonical(claims) != body or not _well_formed(claims):
                 raise NotCanonical("not the form of a receipt")
-        except NotCanonical as e:
+        except (ArithmeticError, KeyError, TypeError, ValueError) as e:
             raise BadReceipt("receipt_malformed", "the claims are not in their one form") from e
         return claims
 
@@ -132,11 +136,32 @@ class _Verifier:
             m = re.fullmatch("— ([^ +]+) (\\S+)", line)
             try:
                 raw = base64.b64decode(m[2], validate=True) if m else b""
-            except binascii.Error:
+            except ValueError:
                 return False
             if m and m[1] == self.name and raw[:4] == self.id:
                 return _ed25519.verify(self.public, text.encode(), raw[4:])
         return False
+
+
+_NEEDED = {"decision_id", "tenant", "source", "nonce", "verdict", "issued_at", "expires_at"}
+_TEXTS = _NEEDED | {"session", "tool_call_id", "tool", "args_salt", "args_hash", "use_until"}
+_CLAIMS = _TEXTS | {"v", "policy", "mandate"}
+_SALT_SIZE = 16
+
+
+def _well_formed(claims: dict[str, Any]) -> bool:
+    """Report whether claims are those of a receipt (invalidReason in Go)."""
+    if (type(claims.get("v")), claims.get("v")) != (int, 1) or not _NEEDED <= claims.keys() <= _CLAIMS:
+        return False
+    if not all(isinstance(claims[name], str) and claims[name] for name in _TEXTS & claims.keys()):
+        return False
+    issued, expires = _instant(claims["issued_at"]), _instant(claims["expires_at"])
+    lifetime = expires - issued
+    if claims["verdict"] not in ("allow", "ask", "defer", "deny") or not timedelta(seconds=1) <= lifetime <= timedelta(days=1):
+        return False
+    if "use_until" in claims and _instant(claims["use_until"]) < expires or ("args_salt" in claims) != ("args_hash" in claims):
+        return False
+    return "args_salt" not in claims or len(_base64url(claims["args_salt"])) == _SALT_SIZE
 
 
 _SAME = [
@@ -155,7 +180,7 @@ def _check_call(claims: dict[str, Any], want: Expectation) -> None:
 
 
 def _check_arguments(claims: dict[str, Any], arguments: Any) -> None:
-    salt, digest = claims.get("args_salt", ""), claims.get("args_hash", "")
+    salt, digest = claims.get("args_salt", ""), claims.get("args_hash", "")  # texts: the claims are well-formed
     if arguments is None and not digest:
         return
     if arguments is None:
@@ -166,7 +191,7 @@ def _check_arguments(claims: dict[str, Any], arguments: Any) -> None:
         mac = hmac.new(_base64url(salt), canonical(arguments), hashlib.sha256)
     except (NotCanonical, TypeError, ValueError) as e:
         raise BadReceipt("receipt_other_arguments", "the arguments have no digest") from e
-    if not hmac.compare_digest("salted-sha256:" + mac.hexdigest(), digest):
+    if not hmac.compare_digest(b"salted-sha256:" + mac.hexdigest().encode(), digest.encode()):
         raise BadReceipt("receipt_other_arguments", "the receipt is of other arguments")
 
 

@@ -143,6 +143,34 @@ class Failures(unittest.TestCase):
                     tool(value)
             self.assertEqual(g.tokens, [])
 
+    def test_what_cannot_be_guarded(self):
+        gate = client("http://127.0.0.1:1")
+
+        async def coroutine():
+            pass
+
+        def generator():
+            yield
+
+        def nameless(*args):
+            pass
+
+        for function in (coroutine, generator, nameless):
+            with self.assertRaises(TypeError):
+                gate.guard(session="s")(function)
+
+    def test_answers_that_no_code_foresees(self):
+        for head in ("W10", "eyJraWQiOltdfQ", "eyJraWQiOjFlLTk5OTk5OTk5OTk5OTk5OTk5OTk5fQ"):
+            with Gateway(200, {**ALLOW, "Countersign-Receipt": head + ".e30.AAAA", "Countersign-Key": '{"vouch":5}'}, body("allow")) as g:
+                self.refused(client(g.url), "receipt_malformed")
+        with Gateway(200, ALLOW, b'{"decision":"allow","reason":"","x":1e-99999999999999999999}') as g:
+            self.refused(client(g.url), "bad_reply")
+
+    def test_a_token_is_not_shown(self):
+        with self.assertRaises(ValueError) as caught:
+            countersign.Client("http://127.0.0.1:1", "s3cret\n", tenant="a", publisher="p", public_key=public_key())
+        self.assertNotIn("s3cret", str(caught.exception))
+
     def test_addresses(self):
         for url in ("http://gateway.example", "ftp://127.0.0.1", "gateway", "http://127.0.0.1.example"):
             with self.assertRaises(ValueError):

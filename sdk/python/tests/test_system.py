@@ -42,6 +42,16 @@ class System(unittest.TestCase):
         self.assertTrue(asked.exception.verdict.workflow)
         self.assertEqual(self.ran, [("/a", 1)])
 
+    def test_what_runs_is_what_was_admitted(self):
+        @self.gate.guard(session=self.session + "-named")
+        def allowed_tool(path, **more):
+            more["list"].append(3)  # the report has what was admitted all the same
+            return path, more
+
+        given = [1]
+        self.assertEqual(allowed_tool("/a", list=given), ("/a", {"list": [1, 3]}))
+        self.assertEqual(given, [1])
+
     def test_an_approved_call_runs_once(self):
         call = countersign.Call("asked_tool", {"path": "/d"}, self.session)
         asked = self.gate.admit(call)
