@@ -65,12 +65,12 @@ func TestARestartAtAnyPoint(t *testing.T) {
 				t.Fatalf("%s: %v", point, err)
 			}
 			if round%2 == 0 { // the next one may cut other batches
-				audited(t, flags(n, dsn, round))
+				audited(t, n, flags(n, dsn, round))
 				holds(t, n, dsn)
 			}
 		}
 	}
-	audited(t, flags(n, dsn, 1000))
+	audited(t, n, flags(n, dsn, 1000))
 	holds(t, n, dsn)
 }
 
@@ -101,7 +101,7 @@ func TestACheckpointThatWasNotPublishedIsPublishedLater(t *testing.T) {
 	text, err := tree.SignCheckpoint(b.signer, tree.Checkpoint{Shard: b.shard, Size: b.tree.Size(), Root: b.tree.Root()})
 	servicetest.OK(t, err)
 	servicetest.OK(t, b.writer.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: b.shard, Size: uint64(b.tree.Size()), Root: b.tree.Root(), Note: text, Created: time.Now()}))
-	audited(t, flags(n, dsn, 100))
+	audited(t, n, flags(n, dsn, 100))
 	holds(t, n, dsn)
 }
 
@@ -110,7 +110,7 @@ func TestAnInsertWhoseAnswerIsLost(t *testing.T) {
 	n.Publish(servicetest.Runtime, session(t, "CUT-HERE")...)
 	p, through := startProxy(t, dsn, "CUT-HERE")
 	p.cuts.Store(3)
-	audited(t, flags(n, through, 2))
+	audited(t, n, flags(n, through, 2))
 	if p.cuts.Load() >= 0 {
 		t.Errorf("%d cuts were not made", p.cuts.Load()+1)
 	}
@@ -261,7 +261,7 @@ func TestARecreatedLogIsAFinding(t *testing.T) {
 		t.Errorf("a log replaced while it was read: %v", err)
 	}
 	standing(t, flags(n, dsn, 100)) // dies before it has stored anything
-	audited(t, flags(n, dsn, 100))
+	audited(t, n, flags(n, dsn, 100))
 	log := n.Log()
 	if len(log) != 1 {
 		t.Fatalf("%d messages, want one finding", len(log))

@@ -15,7 +15,7 @@ func TestAStartPutsRightWhatWasChangedByHand(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	for _, name := range []string{"s1", "s2"} { // each with a checkpoint
 		n.Publish(servicetest.Runtime, session(t, name)...)
-		audited(t, flags(n, dsn, 100))
+		audited(t, n, flags(n, dsn, 100))
 	}
 	options, err := clickhouse.ParseDSN(dsn)
 	servicetest.OK(t, err)

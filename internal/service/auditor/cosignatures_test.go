@@ -37,7 +37,7 @@ func newOutsider(t *testing.T, name string) outsider {
 func TestSignaturesOfWitnesses(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	n.Publish(servicetest.Runtime, session(t, "s1")...)
-	audited(t, flags(n, dsn, 100))
+	audited(t, n, flags(n, dsn, 100))
 	a := standing(t, flags(n, dsn, 100))
 	log, err := signing.CheckpointVerifier(a.verifierKey)
 	servicetest.OK(t, err)

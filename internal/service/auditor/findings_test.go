@@ -22,13 +22,13 @@ var findingCases = []struct {
 }{
 	{"the log is replaced", func(t *testing.T, n *servicetest.NATS, dsn string) {
 		n.Publish(servicetest.Runtime, mail("s1"))
-		audited(t, flags(n, dsn, 100))
+		audited(t, n, flags(n, dsn, 100))
 		n.Stop()
 		n.Recreate()
 	}, []string{ruleRecreated}, nil},
 	{"the server is started again", func(t *testing.T, n *servicetest.NATS, dsn string) {
 		n.Publish(servicetest.Runtime, mail("s1"))
-		audited(t, flags(n, dsn, 100))
+		audited(t, n, flags(n, dsn, 100))
 		n.Stop()
 		n.Restart()
 		n.Publish(servicetest.Runtime, mail("s1"))
@@ -89,7 +89,7 @@ func TestFindings(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 			tc.play(t, n, dsn)
-			audited(t, flags(n, dsn, 100))
+			audited(t, n, flags(n, dsn, 100))
 			var found []string
 			for _, body := range ofKind(n, "gov.findings.") {
 				f, err := events.DecodeRecord[events.Finding]([]byte(body))

@@ -154,9 +154,11 @@ func holds(t *testing.T, n *servicetest.NATS, dsn string) {
 }
 
 // audited runs an auditor until it has caught up.
-func audited(t *testing.T, f Flags) {
+func audited(t *testing.T, n *servicetest.NATS, f Flags) {
 	t.Helper()
-	if err := start(t, f).AwaitReady().Stop(); err != nil && !errors.Is(err, context.Canceled) {
+	s := start(t, f).AwaitReady() // which it also is while it stands by
+	servicetest.Eventually(t, "everything is audited", func() bool { return signedUp(n) == len(n.Log()) })
+	if err := s.Stop(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 }

@@ -26,7 +26,7 @@ import (
 func TestAttackUnsignedRows(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	n.Publish(servicetest.Runtime, session(t, "s-signed")...)
-	audited(t, flags(n, dsn, 100))
+	audited(t, n, flags(n, dsn, 100))
 	n.Publish(servicetest.Runtime, session(t, "s-tail")...)
 	a := standing(t, flags(n, dsn, 100))
 	signed := a.tree.Size()
@@ -90,7 +90,7 @@ func TestAttackUnsignedRows(t *testing.T) {
 
 	// The way out that the error names.
 	servicetest.OK(t, a.writer.DeleteAfter(t.Context(), a.shard, uint64(signed)))
-	audited(t, flags(n, dsn, 100))
+	audited(t, n, flags(n, dsn, 100))
 	holds(t, n, dsn)
 }
 

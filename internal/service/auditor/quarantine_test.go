@@ -19,7 +19,7 @@ func TestQuarantineHoldsEverythingOnce(t *testing.T) {
 	prepare(t, a, n.Log()) // dies with everything in quarantine and nothing stored
 	a.quarantine.ambiguous, a.quarantine.last = true, 0
 	prepare(t, a, n.Log()) // as after a lost acknowledgement
-	audited(t, flags(n, dsn, 1))
+	audited(t, n, flags(n, dsn, 1))
 	holds(t, n, dsn)
 	var bodies []string
 	for seq := uint64(1); ; seq++ {

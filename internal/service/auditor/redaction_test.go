@@ -80,7 +80,7 @@ func TestAChangeIsNotedOnceHoweverOftenAnAuditorStarts(t *testing.T) {
 	putPolicy(t, n, servicetest.Tenant, mailPolicy)
 	for range 3 {
 		n.Publish(servicetest.Runtime, mail("s1"))
-		audited(t, flags(n, dsn, 10))
+		audited(t, n, flags(n, dsn, 10))
 	}
 	if changes := ofKind(n, "gov.control.GOV.redaction"); len(changes) != 1 {
 		t.Errorf("noted %d times: %v", len(changes), changes)
