@@ -153,6 +153,9 @@ func (p payload) call(e Event, arguments string) (Event, error) {
 	if e.Kind != Before && e.Kind != After {
 		return e, nil
 	}
+	if e.Kind == Before && (len(p[arguments]) == 0 || string(p[arguments]) == "null") {
+		return Event{}, fmt.Errorf("%w: a call without arguments says so", ErrInput)
+	}
 	e.Input = p.arguments(arguments)
 	if e.Tool == "" || e.Session == "" {
 		return Event{}, fmt.Errorf("%w: a call needs a tool and a session", ErrInput)

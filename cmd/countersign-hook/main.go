@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/hookgate"
@@ -31,6 +32,9 @@ func run(args []string) int {
 			return 0
 		case arg == "--config" && len(args) > 1:
 			config, args = args[1], args[1:]
+		case strings.HasPrefix(arg, "-"):
+			fmt.Fprint(os.Stderr, usage)
+			return 2
 		default:
 			words = append(words, arg)
 		}

@@ -49,9 +49,10 @@ func Run(agentName, event, configPath string, std Stdio) int {
 	signal.Ignore(syscall.SIGPIPE) // a closed output is refused by the exit code
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	begun := time.Now()
 	return write(std, within(ctx, agent, func(budget chan<- time.Duration) hook.Output {
 		g := &gate{agent: agent, event: event, now: time.Now}
-		d := g.configure(configPath)
+		d := g.configure(configPath) - time.Since(begun)
 		budget <- d
 		ctx, cancel := context.WithTimeout(ctx, d-answerTime)
 		defer cancel()

@@ -134,7 +134,10 @@ func (i installation) file(scope string) (string, error) {
 const gateProgram = "countersign-hook"
 
 // gateCommand is the command line of the gate, for a shell.
-func gateCommand(agent, program string) string { return shellWord(program) + " " + agent }
+// It names the gate's configuration, so that the environment that an agent gives its hooks does not.
+func gateCommand(agent, program, config string) string {
+	return shellWord(program) + " " + agent + " --config " + shellWord(config)
+}
 
 // findGate finds the gate's program.
 func findGate() (string, error) {

@@ -94,7 +94,11 @@ func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	changed, err := i.merge(old, gateCommand(i.agent, gate))
+	own, err := hookgate.DefaultConfigPath()
+	if err != nil {
+		return err
+	}
+	changed, err := i.merge(old, gateCommand(i.agent, gate, own))
 	if err != nil {
 		return fmt.Errorf("%s cannot be changed: %w", path, err)
 	}
@@ -189,6 +193,9 @@ func replace(io ui.Stdio, path string, old, changed []byte, dryRun bool) error {
 	}
 	if dryRun {
 		return nil
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("changing the agent's configuration: %w", err)

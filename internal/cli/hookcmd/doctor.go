@@ -88,7 +88,12 @@ func configured(i installation, path string, text []byte) finding {
 		f.Detail = err.Error()
 		return f
 	}
-	changed, err := i.merge(text, gateCommand(i.agent, gate))
+	own, err := hookgate.DefaultConfigPath()
+	if err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	changed, err := i.merge(text, gateCommand(i.agent, gate, own))
 	switch {
 	case err != nil:
 		f.Detail = path + ": " + err.Error()
@@ -128,7 +133,7 @@ func refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
 		f.Detail = err.Error()
 	case out == strings.TrimSpace(agent.Allow.Stdout):
 		f.Detail = "it was ALLOWED: look at the policies in force (countersign policy show)"
-	case strings.Contains(out, "(bad_configuration)"), strings.Contains(out, "(no_verdict)"), strings.Contains(out, "(no_answer)"):
+	case !strings.Contains(out, "(deny)") && !strings.Contains(out, "Workflow "):
 		f.Detail = "it was refused, but not by the admitter: " + ui.Clean(out, 300)
 	default:
 		f.OK, f.Detail = true, "refused by the admitter"
