@@ -142,6 +142,9 @@ var cursor = Agent{
 			Kind: kind, Session: p.text("conversation_id", "session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
 			CWD: p.text("cwd"), Model: p.text("model"), Version: p.text("cursor_version"), Prompt: p.text("prompt"), Took: p.milliseconds("duration"),
 		}
+		if strings.HasSuffix(name, "MCPExecution") && e.Tool != "" && !strings.HasPrefix(e.Tool, "MCP:") {
+			e.Tool = "MCP:" + e.Tool // as preToolUse names it: an MCP server's Read is not Cursor's
+		}
 		arguments := "tool_input"
 		if one, ok := cursorTools[name]; ok {
 			e.Tool, arguments = one.tool, "arguments"

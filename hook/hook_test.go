@@ -38,7 +38,7 @@ var inputs = []struct {
 	{"cursor", "", `{"conversation_id":"s","hook_event_name":"beforeShellExecution","command":"ls \"x\""}`,
 		Event{Kind: Before, Session: "s", Tool: "Shell"}, `{"command":"ls \"x\""}`},
 	{"cursor", "", `{"conversation_id":"s","hook_event_name":"beforeMCPExecution","tool_name":"touch","tool_input":"{\"a\":1}"}`,
-		Event{Kind: Before, Session: "s", Tool: "touch"}, `{"a":1}`},
+		Event{Kind: Before, Session: "s", Tool: "MCP:touch"}, `{"a":1}`},
 	{"copilot", "preToolUse", `{"sessionId":"s","timestamp":1,"cwd":"/w","toolName":"bash","toolArgs":{"command":"ls"}}`,
 		Event{Kind: Before, Session: "s", Tool: "bash", CWD: "/w"}, `{"command":"ls"}`},
 	{"copilot", "postToolUse", `{"sessionId":"s","toolName":"bash","toolArgs":"{\"command\":\"ls\"}","toolResult":{"resultType":"failure"}}`,

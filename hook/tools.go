@@ -46,7 +46,7 @@ func (e Event) purpose() purpose {
 	return other
 }
 
-// resource is the first argument that names what is acted on.
+// resourceIn is the first argument that names what is acted on.
 func (p purpose) resourceIn(input json.RawMessage) string {
 	args := payload{}
 	if json.Unmarshal(input, &args) != nil {

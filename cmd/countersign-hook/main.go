@@ -1,5 +1,5 @@
 // Command countersign-hook is what a coding agent starts as its hook: countersign-hook AGENT [EVENT].
-// It is `countersign hook` in a program that starts at once. See package internal/hookgate.
+// It is `countersign hook` in a small program, which starts faster. See package internal/hookgate.
 package main
 
 import (

@@ -4,7 +4,9 @@
 package hookgate
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 )
@@ -219,7 +222,7 @@ func (g *gate) proposal(key string, e hook.Event) (w waiting, err error) {
 	}
 	n := 0
 	err = g.calls.change(key, g.now(), func(s *sameCall) {
-		if s.Waiting != nil {
+		if s.Waiting != nil && g.isOurs(e, *s.Waiting) {
 			w = *s.Waiting
 			return
 		}
@@ -233,6 +236,44 @@ func (g *gate) proposal(key string, e hook.Event) (w waiting, err error) {
 		return g.newProposal(e, e.CallID)
 	}
 	return g.newProposal(e, derivedID(key, n))
+}
+
+// isOurs reports whether a remembered event says of the call what this gate says of it: other programs of
+// the user can write the memory of calls, and the receipt does not bind what an event claims besides tool
+// and arguments.
+func (g *gate) isOurs(e hook.Event, w waiting) bool {
+	var was struct {
+		EventID   string    `json:"event_id"`
+		Timestamp time.Time `json:"timestamp"`
+		Metadata  struct {
+			CWD         string `json:"agent_cwd"`
+			Model       string `json:"agent_model"`
+			Version     string `json:"agent_version"`
+			Translation struct {
+				Adapter string `json:"adapter_version"`
+			} `json:"provider_translation"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(w.Event, &was) != nil {
+		return false
+	}
+	hadID := e.CallID != ""
+	if hadID {
+		e.CallID = w.CallID
+	}
+	e.CWD, e.Model, e.Version = was.Metadata.CWD, was.Metadata.Model, was.Metadata.Version // these may change between two tries
+	again, err := e.AgentHook(g.agent.Name, hook.Envelope{
+		ID: was.EventID, Time: was.Timestamp, CallID: w.CallID, Derived: !hadID, Adapter: was.Metadata.Translation.Adapter,
+	})
+	if err != nil {
+		return false
+	}
+	made, err := strictjson.CanonicalBytes(again)
+	if err != nil {
+		return false
+	}
+	remembered, err := strictjson.CanonicalBytes(w.Event)
+	return err == nil && bytes.Equal(made, remembered)
 }
 
 func (g *gate) newProposal(e hook.Event, callID string) (waiting, error) {

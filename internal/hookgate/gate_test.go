@@ -258,6 +258,18 @@ func TestSameCall(t *testing.T) {
 	if third.CallID != second.CallID || third.Workflow != "wf-1" || !bytes.Equal(third.Event, second.Event) {
 		t.Errorf("the repetition is %+v, want %+v", third, second)
 	}
+	// Another program changes what the waiting event claims: it is not sent.
+	forged := third
+	forged.Event = bytes.Replace(third.Event, []byte(`"operation_risk":"unknown"`), []byte(`"operation_risk":"read_only"`), 1)
+	if bytes.Equal(forged.Event, third.Event) {
+		t.Fatalf("nothing is forged in %s", third.Event)
+	}
+	if err := c.change(key, nowFixed(), func(s *sameCall) { s.Waiting = &forged }); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustPropose(t, g, key, e); got.CallID == third.CallID || bytes.Contains(got.Event, []byte("read_only")) {
+		t.Errorf("a forged event is sent: %s", got.Event)
+	}
 	if err := g.opened(key, e, third); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/hookgate"
 )
 
 // Scopes of an installation.
@@ -132,6 +133,16 @@ func (i installation) file(scope string) (string, error) {
 
 // gateProgram is the program that the agents start: beside this one.
 const gateProgram = "countersign-hook"
+
+// installedCommand is the command line that install writes.
+func installedCommand(agent string) (string, error) {
+	gate, err := findGate()
+	if err != nil {
+		return "", err
+	}
+	config, err := hookgate.DefaultConfigPath()
+	return gateCommand(agent, gate, config), err
+}
 
 // gateCommand is the command line of the gate, for a shell.
 // It names the gate's configuration, so that the environment that an agent gives its hooks does not.

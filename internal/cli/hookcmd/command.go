@@ -90,15 +90,11 @@ func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	gate, err := findGate()
+	command, err := installedCommand(i.agent)
 	if err != nil {
 		return err
 	}
-	own, err := hookgate.DefaultConfigPath()
-	if err != nil {
-		return err
-	}
-	changed, err := i.merge(old, gateCommand(i.agent, gate, own))
+	changed, err := i.merge(old, command)
 	if err != nil {
 		return fmt.Errorf("%s cannot be changed: %w", path, err)
 	}
@@ -203,7 +199,8 @@ func replace(io ui.Stdio, path string, old, changed []byte, dryRun bool) error {
 	mode := fs.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
-		if err := atomicfile.Write(path+".before-countersign", old, mode); err != nil {
+		// The first backup is the configuration without the gate: it stays.
+		if err := atomicfile.Create(path+".before-countersign", old, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("keeping a backup: %w", err)
 		}
 	}

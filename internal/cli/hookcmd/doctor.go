@@ -83,17 +83,12 @@ func (c *doctorCmd) print(io ui.Stdio, i installation, agent hook.Agent, list []
 // configured checks that the agent's configuration runs the gate exactly as install writes it.
 func configured(i installation, path string, text []byte) finding {
 	f := finding{Check: "configuration of the agent"}
-	gate, err := findGate()
+	command, err := installedCommand(i.agent)
 	if err != nil {
 		f.Detail = err.Error()
 		return f
 	}
-	own, err := hookgate.DefaultConfigPath()
-	if err != nil {
-		f.Detail = err.Error()
-		return f
-	}
-	changed, err := i.merge(text, gateCommand(i.agent, gate, own))
+	changed, err := i.merge(text, command)
 	switch {
 	case err != nil:
 		f.Detail = path + ": " + err.Error()

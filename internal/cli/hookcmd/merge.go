@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"regexp"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -87,6 +87,9 @@ func removeOurs(hooks map[string]any) (removed bool) {
 	return removed
 }
 
+// gateWords is the gate at the beginning of a command line, as install writes it.
+var gateWords = regexp.MustCompile(`^(?:'[^']*/|[^ ']*/)` + gateProgram + `'? [a-z]`)
+
 // isOurs reports whether an entry runs the gate and nothing else.
 func isOurs(entry any) bool {
 	e, _ := entry.(map[string]any)
@@ -100,7 +103,7 @@ func isOurs(entry any) bool {
 	}
 	for _, name := range []string{"command", "bash"} {
 		if text, ok := e[name].(string); ok {
-			return strings.Contains(text, gateProgram)
+			return gateWords.MatchString(text)
 		}
 	}
 	return false

@@ -18,6 +18,7 @@ func TestMerge(t *testing.T) {
 		"others":          "{\n  \"model\": \"m\",   \"n\": 1e2\n}\n",
 		"other hooks":     `{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "/usr/bin/true"}]}], "Stop": []}, "z": [1]}`,
 		"an older gate":   `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "/old/countersign-hook claude-code"}]}]}}`,
+		"a log of ours":   `{"hooks": {"Stop": [{"hooks": [{"command": "tee /tmp/countersign-hook.log # /usr/bin/true"}]}]}}`,
 		"beside the gate": `{"hooks": {"PreToolUse": [{"hooks": [{"command": "/old/countersign-hook claude-code"}, {"command": "/usr/bin/true"}]}]}}`,
 	} {
 		for _, i := range installations {
@@ -43,7 +44,7 @@ func TestMerge(t *testing.T) {
 				}
 			}
 			removed, err := remove(got)
-			if err != nil || strings.Contains(string(removed), gateProgram) && name != "beside the gate" {
+			if err != nil || strings.Contains(string(removed), gateProgram+" ") && name != "beside the gate" {
 				t.Errorf("%s, %s: uninstalled %v\n%s", i.agent, name, err, removed)
 			}
 		}
