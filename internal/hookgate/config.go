@@ -14,7 +14,7 @@ import (
 )
 
 // Config is the file hook.json. Either ReadyFile names the ready file of a `countersign up` on this
-// machine, or the other members say where the gateway is and who asks.
+// machine, or the other members say where the gateway is and which publisher asks.
 type Config struct {
 	ReadyFile string `json:"ready_file,omitempty"`
 

@@ -63,7 +63,7 @@ export class Client {
     const wait = options?.wait ?? 0;
     let body;
     try {
-      body = write(this.#event(call, 'PreToolUse', {}, {evidence_phase: 'pre_commit'}));
+      body = canonical(this.#event(call, 'PreToolUse', {}, {evidence_phase: 'pre_commit'}));
     } catch {
       return verdictOf('deny', 'bad_arguments');
     }
@@ -113,7 +113,7 @@ export class Client {
   async run(call, tool, options) {
     let admitted;
     try {
-      admitted = {...call, arguments: JSON.parse(write(call.arguments))};
+      admitted = {...call, arguments: JSON.parse(canonical(call.arguments))};
     } catch {
       throw new Refused(verdictOf('deny', 'bad_arguments'));
     }
@@ -124,7 +124,7 @@ export class Client {
       await this.#report(admitted, 'ToolUseBlocked', {});
       throw new Refused(verdict);
     }
-    const executed = JSON.parse(write(admitted.arguments)); // the tool may change what it is given
+    const executed = JSON.parse(canonical(admitted.arguments)); // the tool may change what it is given
     const started = new Date().toISOString();
     let outcome = 'failed';
     try {
@@ -144,7 +144,7 @@ export class Client {
   async publish(protocol, ...events) {
     let answer;
     try {
-      answer = await this.#post('/v1/events/' + encodeURIComponent(protocol), write(events));
+      answer = await this.#post('/v1/events/' + encodeURIComponent(protocol), canonical(events));
     } catch (e) {
       throw new Error(`the events are not certainly stored: ${e.message}`, {cause: e});
     }
@@ -218,11 +218,6 @@ async function readAll(answer) {
     parts.push(part);
   }
   return Buffer.concat(parts).toString();
-}
-
-/** Writes a JSON value for the wire; refuses what the other side could read differently. */
-function write(value) {
-  return canonical(value);
 }
 
 /** Refuses to send a token in clear over a network. */

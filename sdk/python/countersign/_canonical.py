@@ -35,6 +35,12 @@ def canonical(value: Any) -> bytes:
     return "".join(parts).encode("utf-8")
 
 
+def dump(value: Any) -> bytes:
+    """Write a JSON value for the wire; refuse what the other side could read differently."""
+    canonical(value)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
-from ._canonical import NotCanonical, canonical, parse
-from ._receipt import BadReceipt, Expectation, Keyring, dump
+from ._canonical import NotCanonical, canonical, dump, parse
+from ._receipt import BadReceipt, Expectation, Keyring
 
 _log = logging.getLogger("countersign")
 _MAX_REPLY = 4 << 20

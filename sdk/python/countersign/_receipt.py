@@ -6,7 +6,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -221,9 +220,3 @@ def _base64url(text: str) -> bytes:
     if base64.urlsafe_b64encode(raw).decode().rstrip("=") != text:
         raise ValueError("not base64url in its one spelling")
     return raw
-
-
-def dump(value: Any) -> bytes:
-    """Write a JSON value for the wire; refuse what the other side could read differently."""
-    canonical(value)
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
