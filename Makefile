@@ -7,7 +7,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 
 BIN      := bin
 SERVICES := admitter correlator auditor gateway
-CMDS     := countersign countersign-bench countersign-hook $(SERVICES)
+CMDS     := countersign countersign-bench countersign-hook countersign-mcp $(SERVICES)
 GOFILES  := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null)
 FUZZTIME ?= 20s
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -26,7 +26,7 @@ check-tools:
 	@[ "$$(uname -s)/$$(uname -m)" = Linux/x86_64 ] || [ -n "$$COUNTERSIGN_CLICKHOUSE" ] || command -v clickhouse >/dev/null || \
 	  { echo "the embedded ClickHouse engine runs on Linux x86-64 only: install clickhouse, or set COUNTERSIGN_CLICKHOUSE to the DSN of a server of yours" >&2; exit 1; }
 
-build: check-tools ## bin/countersign, countersign-hook, the service binaries and countersign-bench (no C compiler needed)
+build: check-tools ## bin/countersign, countersign-hook, countersign-mcp, the service binaries and countersign-bench (no C compiler needed)
 	@[ -d "$$(go env GOMODCACHE)/cache/download" ] || echo "downloading Go modules (first build on this machine) ..."
 	@mkdir -p $(BIN) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/ $(addprefix ./cmd/,$(CMDS))
 

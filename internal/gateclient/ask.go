@@ -28,6 +28,7 @@ type Reply struct {
 	Receipt, Key         string
 	Workflow             string
 	Expires, ApprovalURL string
+	DecisionRef          string // of the approval that was used
 }
 
 // Asker sends events to the gateway and checks receipts. It is safe for concurrent use. A receipt
@@ -116,7 +117,7 @@ func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Rep
 		Receipt: h.Get(events.HeaderReceipt), Key: h.Get(events.HeaderKey), Workflow: h.Get(events.HeaderWorkflow),
 	}
 	if w := native.Metadata.Approval; w != nil {
-		r.Expires, r.ApprovalURL = w.ExpiresAt, w.ApprovalURL
+		r.Expires, r.ApprovalURL, r.DecisionRef = w.ExpiresAt, w.ApprovalURL, w.DecisionRef
 		if r.Workflow == "" {
 			r.Workflow = w.WorkflowID
 		}
