@@ -27,6 +27,23 @@ export interface Verdict {
 export interface Wait {
   /** Milliseconds to wait for a person, if the verdict is ask. */
   wait?: number;
+  /** When aborted before the tool begins, the call is refused (canceled). */
+  signal?: AbortSignal;
+}
+
+/** The call that a native request is about, as the executor knows it. */
+export interface NativeCall {
+  readonly tool: string;
+  readonly arguments?: Json;
+  readonly session: string;
+  readonly callId: string;
+}
+
+export interface NativeOptions {
+  /** Milliseconds. Default: the client's. */
+  timeout?: number;
+  /** The workflow that an earlier ask gave. */
+  workflow?: string;
 }
 
 export interface ClientOptions {
@@ -53,6 +70,11 @@ export class Client {
   static fromReadyFile(path: string, options?: Partial<ClientOptions>): Client;
   /** Asks whether a call may run. Never rejects: a refusal, and every failure, is a Verdict that is not allowed. */
   admit(call: Call, options?: Wait): Promise<Verdict>;
+  /**
+   * Asks in another protocol's own words and gives its own reply, null if there is none that counts. The verdict is
+   * allowed only with a valid receipt for this call, whose arguments are undefined for a protocol without.
+   */
+  admitNative(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, options?: NativeOptions): Promise<{verdict: Verdict; reply: any}>;
   /** Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins. */
   run<T>(call: Call, tool: (args: Arguments) => T | Promise<T>, options?: Wait): Promise<T>;
   /** A function that does `run` for each of its calls. */

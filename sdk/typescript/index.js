@@ -70,24 +70,40 @@ export class Client {
     const end = Date.now() + wait;
     let workflow = '';
     for (let pause = 300; ; pause = Math.min(2 * pause, 2000)) {
+      if (options?.signal?.aborted) return verdictOf('deny', 'canceled', {workflow});
       const verdict = await this.#ask(call, body, workflow);
       if (verdict.decision !== 'ask' || !verdict.workflow) return verdict;
       if (workflow && verdict.workflow !== workflow) return verdictOf('deny', 'approval_expired', {workflow, decisionId: verdict.decisionId});
       if (!(Date.now() + pause <= end)) return verdict; // also if wait is no number
       workflow = verdict.workflow;
-      await sleep(pause);
+      await sleep(pause, undefined, {signal: options?.signal}).catch(() => {}); // the loop looks at the signal
     }
   }
 
   async #ask(call, body, workflow) {
     try {
-      return this.#read(call, await this.#post('/event', body, workflow));
+      const answer = await this.#post('/event', body, workflow && {'Countersign-Workflow-Id': workflow});
+      return this.#read(call, answer, ({decision}) => decision).verdict;
     } catch (e) {
       return verdictOf('deny', e instanceof Failure ? e.message : 'bad_reply');
     }
   }
 
-  #read(call, {status, headers, text}) {
+  async admitNative(protocol, request, call, options) {
+    const headers = {'Countersign-Session': call.session, 'Countersign-Tool-Call-Id': call.callId};
+    if (options?.workflow) headers['Countersign-Workflow-Id'] = options.workflow;
+    try {
+      const body = canonical(request);
+      const answer = await this.#post('/v1/admit/' + encodeURIComponent(protocol), body, headers, options?.timeout);
+      return this.#read(call, answer, (reply) => nativeDecision(protocol, reply));
+    } catch (e) {
+      const reason = e instanceof NotCanonical ? 'bad_arguments' : e instanceof Failure ? e.message : 'bad_reply';
+      return {verdict: verdictOf('deny', reason), reply: null};
+    }
+  }
+
+  /** Reads the verdict of an answer. decide gives the word of the body, which must not contradict the header. */
+  #read(call, {status, headers, text}, decide) {
     let reply;
     try {
       reply = JSON.parse(text);
@@ -95,10 +111,16 @@ export class Client {
       throw new Failure('bad_reply');
     }
     if (reply === null || typeof reply !== 'object') throw new Failure('bad_reply');
-    if (status !== 200) return verdictOf('deny', String(reply.error || reply.reason || `http_${status}`));
+    if (status !== 200) return {verdict: verdictOf('deny', String(reply.error || reply.detail?.error || reply.reason || `http_${status}`)), reply: null};
     const said = headers.get('Countersign-Verdict') ?? '';
-    const {decision, reason} = reply;
-    if (!DECISIONS.includes(decision) || typeof reason !== 'string' || (said !== decision && !(said === 'defer' && decision === 'ask'))) throw new Failure('bad_reply');
+    const decision = said === 'defer' ? 'ask' : said;
+    if (!DECISIONS.includes(decision) || decide(reply) !== decision) throw new Failure('bad_reply');
+    return {verdict: this.#verdict(call, decision, reply, headers), reply};
+  }
+
+  #verdict(call, decision, reply, headers) {
+    const reason = reply.reason ?? reply.hard_blockers?.[0] ?? reply.reason_codes?.[0] ?? '';
+    if (typeof reason !== 'string') throw new Failure('bad_reply');
     const decisionId = headers.get('Countersign-Decision-Id') ?? '';
     if (decision !== 'allow') return verdictOf(decision, reason, {workflow: headers.get('Countersign-Workflow-Id') ?? '', decisionId});
     const want = {tenant: this.#tenant, source: this.#publisher, session: call.session, tool_call_id: call.callId, tool: call.tool, arguments: call.arguments};
@@ -118,7 +140,7 @@ export class Client {
       throw new Refused(verdictOf('deny', 'bad_arguments'));
     }
     let verdict = await this.admit(admitted, options);
-    const problem = verdict.allowed ? markUsed(verdict.nonce) : '';
+    const problem = verdict.allowed ? changed(call.arguments, admitted.arguments) || canceled(options) || markUsed(verdict.nonce) : '';
     if (problem) verdict = verdictOf('deny', problem, {decisionId: verdict.decisionId});
     if (!verdict.allowed) {
       await this.#report(admitted, 'ToolUseBlocked', {});
@@ -179,18 +201,46 @@ export class Client {
     };
   }
 
-  async #post(path, body, workflow = '') {
-    const headers = {Authorization: 'Bearer ' + this.#token, 'Content-Type': 'application/json'};
-    if (workflow) headers['Countersign-Workflow-Id'] = workflow;
+  async #post(path, body, more = {}, timeout = this.#timeout) {
     try {
+      const headers = {...more, Authorization: 'Bearer ' + this.#token, 'Content-Type': 'application/json'};
       // A redirect would carry the token to another address.
-      const answer = await fetch(this.#gateway + path, {method: 'POST', body, headers, redirect: 'manual', signal: AbortSignal.timeout(this.#timeout)});
+      const answer = await fetch(this.#gateway + path, {method: 'POST', body, headers, redirect: 'manual', signal: AbortSignal.timeout(timeout)});
       return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
     } catch (e) {
       if (e instanceof Failure) throw e;
       throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable');
     }
   }
+}
+
+/** Returns why a call may not run whose arguments are not those that were admitted, or nothing. */
+function changed(now, admitted) {
+  try {
+    return canonical(now) === canonical(admitted) ? '' : 'receipt_other_arguments';
+  } catch {
+    return 'receipt_other_arguments';
+  }
+}
+
+function canceled(options) {
+  return options?.signal?.aborted ? 'canceled' : '';
+}
+
+// What the words of the protocols' replies mean.
+const GATE = {allow: 'allow', require_approval: 'ask', deny: 'deny'};
+const WORDS = {
+  aana: {accept: 'allow', ask: 'ask', defer: 'ask', refuse: 'deny'},
+  aump: {allowed: 'allow', requires_escalation: 'ask', denied: 'deny'},
+  tool: GATE,
+  handoff: GATE,
+};
+
+/** The verdict that a protocol's own reply states; undefined if it states none. */
+function nativeDecision(protocol, reply) {
+  const accepted = reply.recommended_action === 'accept';
+  if (protocol === 'aana' && reply.execution_policy?.execution_allowed !== accepted) return undefined;
+  return WORDS[protocol]?.[protocol === 'aana' ? reply.recommended_action : reply.decision];
 }
 
 const USED_LIMIT = 65_536;
