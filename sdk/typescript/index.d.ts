@@ -58,6 +58,8 @@ export interface ClientOptions {
   publicKey: string;
   /** Ids of the receipt keys that count. Without it every key does that the checkpoint key vouches for, a retired one included. */
   pinnedKeys?: Iterable<string>;
+  /** Key records and retirements that are known beforehand, JSON each (`countersign keys list --json`). */
+  records?: Iterable<string>;
   /** Milliseconds for one request. Default 10,000. */
   timeout?: number;
   /** Is told of a report that is not on record. Default console.error. */
@@ -97,7 +99,9 @@ export class NotCanonical extends Error {}
 
 /** The receipt keys for which a checkpoint key vouches. */
 export class Keyring {
-  constructor(publicKey: string, pinned?: Iterable<string>);
+  constructor(publicKey: string, pinned?: Iterable<string>, records?: Iterable<string>);
+  /** Adds a key record or a retirement, JSON; throws TypeError if no checkpoint key vouches for it. A retired key stays retired. */
+  trust(record: string): void;
   check(
     receipt: string,
     keyRecord: string,

@@ -41,7 +41,7 @@ export class Client {
   #keys;
   #onUnreported;
 
-  constructor({gateway, token, tenant, publisher, publicKey, pinnedKeys, timeout = 10_000, onUnreported = console.error}) {
+  constructor({gateway, token, tenant, publisher, publicKey, pinnedKeys, records, timeout = 10_000, onUnreported = console.error}) {
     this.#gateway = checkAddress(gateway);
     if (!token || !tenant || !publisher) throw new TypeError('token, tenant and publisher are needed');
     if (!/^[\x21-\x7e]+$/.test(token)) throw new TypeError('the token has characters that no token has: is there a line end?');
@@ -49,7 +49,7 @@ export class Client {
     this.#tenant = tenant;
     this.#publisher = publisher;
     this.#timeout = timeout;
-    this.#keys = new Keyring(publicKey, pinnedKeys);
+    this.#keys = new Keyring(publicKey, pinnedKeys, records);
     this.#onUnreported = onUnreported;
   }
 
