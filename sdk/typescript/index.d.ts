@@ -79,6 +79,8 @@ export class Client {
   admitNative(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, options?: NativeOptions): Promise<{verdict: Verdict; reply: any}>;
   /** Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins. */
   run<T>(call: Call, tool: (args: Arguments) => T | Promise<T>, options?: Wait): Promise<T>;
+  /** Runs a tool like run, under a verdict that was asked for in another protocol's words. */
+  runNative<T>(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;
   /** A function that does `run` for each of its calls. */
   guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string}): (args: Arguments) => Promise<T>;
   /** Resolves once all events are stored durably; rejects otherwise. */

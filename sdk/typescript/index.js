@@ -10,6 +10,7 @@ import {BadReceipt, Keyring} from './receipt.js';
 export {BadReceipt, canonical, Keyring, NotCanonical};
 
 const MAX_REPLY = 4 << 20;
+const HEADER_TEXT = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/; // what a header carries unchanged
 const DECISIONS = ['allow', 'ask', 'deny'];
 
 /** A guarded call that did not run, not even in part. */
@@ -60,18 +61,22 @@ export class Client {
   }
 
   async admit(call, options) {
-    const wait = options?.wait ?? 0;
     let body;
     try {
       body = canonical(this.#event(call, 'PreToolUse', {}, {evidence_phase: 'pre_commit'}));
     } catch {
       return verdictOf('deny', 'bad_arguments');
     }
-    const end = Date.now() + wait;
+    return this.#wait((workflow) => this.#ask(call, body, workflow), options);
+  }
+
+  /** Asks, and as long as the verdict is ask and there is time, asks again. */
+  async #wait(ask, options) {
+    const end = Date.now() + (options?.wait ?? 0);
     let workflow = '';
     for (let pause = 300; ; pause = Math.min(2 * pause, 2000)) {
       if (options?.signal?.aborted) return verdictOf('deny', 'canceled', {workflow});
-      const verdict = await this.#ask(call, body, workflow);
+      const verdict = await ask(workflow);
       if (verdict.decision !== 'ask' || !verdict.workflow) return verdict;
       if (workflow && verdict.workflow !== workflow) return verdictOf('deny', 'approval_expired', {workflow, decisionId: verdict.decisionId});
       if (!(Date.now() + pause <= end)) return verdict; // also if wait is no number
@@ -90,6 +95,7 @@ export class Client {
   }
 
   async admitNative(protocol, request, call, options) {
+    if (![call.session, call.callId].every((text) => typeof text === 'string' && HEADER_TEXT.test(text))) return {verdict: verdictOf('deny', 'bad_arguments'), reply: null};
     const headers = {'Countersign-Session': call.session, 'Countersign-Tool-Call-Id': call.callId};
     if (options?.workflow) headers['Countersign-Workflow-Id'] = options.workflow;
     try {
@@ -132,14 +138,25 @@ export class Client {
     }
   }
 
-  async run(call, tool, options) {
+  run(call, tool, options) {
+    return this.#run(call, tool, options, (admitted) => this.admit(admitted, options));
+  }
+
+  runNative(protocol, request, call, tool, options) {
+    return this.#run(call, tool, options, (admitted) => this.#wait(async (workflow) => {
+      const more = workflow ? {...options, workflow} : options;
+      return (await this.admitNative(protocol, request, admitted, more)).verdict;
+    }, options));
+  }
+
+  async #run(call, tool, options, admit) {
     let admitted;
     try {
       admitted = {...call, arguments: JSON.parse(canonical(call.arguments))};
     } catch {
       throw new Refused(verdictOf('deny', 'bad_arguments'));
     }
-    let verdict = await this.admit(admitted, options);
+    let verdict = await admit(admitted);
     const problem = verdict.allowed ? changed(call.arguments, admitted.arguments) || canceled(options) || markUsed(verdict.nonce) : '';
     if (problem) verdict = verdictOf('deny', problem, {decisionId: verdict.decisionId});
     if (!verdict.allowed) {
