@@ -88,7 +88,7 @@ export class Client {
   async #ask(call, body, workflow) {
     try {
       const answer = await this.#post('/event', body, workflow && {'Countersign-Workflow-Id': workflow});
-      return this.#read(call, answer, ({decision}) => decision).verdict;
+      return this.#read(call, answer, ({decision, reason}) => typeof reason === 'string' && decision).verdict;
     } catch (e) {
       return verdictOf('deny', e instanceof Failure ? e.message : 'bad_reply');
     }

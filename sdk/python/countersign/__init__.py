@@ -12,7 +12,7 @@ Everything fails closed: an error, a time-out, or a receipt that is missing, bad
 is a refusal. Only the standard library is needed.
 """
 
-from ._client import Call, Client, Refused, Verdict
+from ._client import Call, Checked, Client, Refused, Verdict
 from ._receipt import BadReceipt, Keyring
 
-__all__ = ["BadReceipt", "Call", "Client", "Keyring", "Refused", "Verdict"]
+__all__ = ["BadReceipt", "Call", "Checked", "Client", "Keyring", "Refused", "Verdict"]

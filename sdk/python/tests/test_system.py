@@ -71,15 +71,40 @@ class System(unittest.TestCase):
         with self.assertRaises(RuntimeError):
             allowed_tool("/e")
 
-    def test_events_and_aana(self):
+    def test_events(self):
         self.gate.publish("agenthook", {
             "schema_version": 1, "event_id": str(uuid.uuid4()), "event_type": "SessionStart",
             "timestamp": "2026-11-25T12:00:00Z", "source": "test", "session_id": self.session,
         })
         with self.assertRaises(OSError):
             self.gate.publish("no-such-protocol", {})
-        with self.assertRaises(OSError):
-            self.gate.check_tool_call({"tool_name": "x"})
+
+    def test_aana(self):
+        event = {
+            "tool_name": "look_up_hours", "tool_category": "public_read", "authorization_state": "none", "evidence_refs": [],
+            "risk_domain": "public_information", "proposed_arguments": {"shop": "north"}, "recommended_route": "accept",
+        }
+        session = self.session + "-aana"
+        self.assertEqual(self.gate.gate_action(event, lambda shop: shop, session=session), "north")
+        checked = self.gate.check_tool_call(event, session=session)
+        self.assertTrue(checked.allowed)
+        self.assertEqual(checked.reply["route"], "accept")
+        for change in ({"recommended_route": "refuse"}, {"tool_category": "unknown"}, {"tool_category": "nonsense"}):
+            self.assertFalse(self.gate.check_tool_call({**event, **change}, session=session).allowed)
+            with self.assertRaises(countersign.Refused):
+                self.gate.gate_action({**event, **change}, self.fail, session=session)
+        self.assertFalse(self.gate.check_tool_call({"tool_name": "x"}, session=session).allowed)
+        slow = countersign.Client.from_ready_file(READY)
+        ask = slow._post
+
+        def change_then_ask(*args):
+            event["proposed_arguments"]["shop"] = "south"
+            return ask(*args)
+
+        slow._post = change_then_ask
+        with self.assertRaises(countersign.Refused) as caught:
+            slow.gate_action(event, self.fail, session=session)
+        self.assertEqual(caught.exception.verdict.reason, "receipt_other_arguments")
 
 
 if __name__ == "__main__":
