@@ -13,6 +13,7 @@ is a refusal. Only the standard library is needed.
 """
 
 from ._client import Call, Checked, Client, Refused, Verdict
+from ._producers import AAEPProducer, AgentHookPublisher
 from ._receipt import BadReceipt, Keyring
 
-__all__ = ["BadReceipt", "Call", "Checked", "Client", "Keyring", "Refused", "Verdict"]
+__all__ = ["AAEPProducer", "AgentHookPublisher", "BadReceipt", "Call", "Checked", "Client", "Keyring", "Refused", "Verdict"]

@@ -222,6 +222,15 @@ class Failures(unittest.TestCase):
                 self.assertEqual((verdict.allowed, verdict.reason), (not problem, problem))
         self.assertEqual(client("http://127.0.0.1:1", verify_online=True)._refuted("r", "k", call), "unverifiable")
 
+    def test_a_producer_in_doubt_ends(self):
+        producer = countersign.AAEPProducer(client("http://127.0.0.1:1"), agent_id="a")
+        with self.assertRaises(ValueError):
+            producer.emit("agent.progress.updated", percent=float("nan"))  # nothing was sent
+        with self.assertRaises(OSError):
+            producer.emit("agent.progress.updated")
+        with self.assertRaises(RuntimeError):
+            producer.emit("agent.progress.updated")
+
     def test_gone(self):
         with Gateway(200, {}, b"") as g:
             url = g.url

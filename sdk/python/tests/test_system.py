@@ -1,6 +1,7 @@
 """Against a running system: COUNTERSIGN_READY_FILE names its ready file. Its policies are those of
 test/sdk_test.go."""
 
+import json
 import os
 import subprocess
 import unittest
@@ -78,6 +79,18 @@ class System(unittest.TestCase):
         })
         with self.assertRaises(OSError):
             self.gate.publish("no-such-protocol", {})
+
+    def test_producers(self):
+        hooks = countersign.AgentHookPublisher(self.gate, session=self.session + "-hooks", source="test")
+        self.assertEqual(hooks.publish("SessionStart")["event_type"], "SessionStart")
+        with self.assertRaises(ValueError):
+            hooks.publish("PreToolUse")
+        producer = countersign.AAEPProducer(self.gate, agent_id="assistant", session="sess_" + uuid.uuid4().hex, agent_version="1")
+        started = producer.emit("agent.session.started", aaep_version="1.0.0", request_text="Go.", summary_normal="Going.")
+        ended = producer.emit("agent.session.completed", summary_normal="Done.")
+        self.assertEqual((started["sequence_number"], ended["sequence_number"], ended["type"]), (0, 1, "aaep:agent.session.completed"))
+        check = [os.environ["COUNTERSIGN"], "check", "--protocol", "aaep", "--fail", "-"]
+        subprocess.run(check, input=json.dumps([started, ended]), text=True, check=True, capture_output=True)
 
     def test_aana(self):
         event = {
