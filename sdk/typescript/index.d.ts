@@ -58,7 +58,7 @@ export interface ClientOptions {
   publicKey: string;
   /** Ids of the receipt keys that count. Without it every key does that the checkpoint key vouches for, a retired one included. */
   pinnedKeys?: Iterable<string>;
-  /** Key records and retirements that are known beforehand, JSON each (`countersign keys list --json`). */
+  /** Key records and retirements that are known beforehand, JSON each (the members record and retirement of the lines of `countersign keys list --json`). */
   records?: Iterable<string>;
   /** Milliseconds for one request. Default 10,000. */
   timeout?: number;

@@ -163,7 +163,8 @@ class Client:
     public_key: the checkpoint key, which vouches for the keys that sign receipts.
     pinned_keys: ids of the receipt keys that count; without it every key does that the checkpoint key vouches
         for, also one that was retired, unless records or verify_online tell.
-    records: key records and retirements that are known beforehand, JSON each (`countersign keys list --json`).
+    records: key records and retirements that are known beforehand, JSON each (the members record and
+        retirement of the lines of `countersign keys list --json`).
     verify_online: also ask the gateway whether a receipt holds. It knows the keys that were retired; a receipt counts
         only if it says yes, and the check here, too. A gateway that cannot say is a refusal, `unverifiable`.
     timeout: seconds for one request.

@@ -60,8 +60,8 @@ class Keyring:
             self.trust(record)
 
     def trust(self, record: str) -> None:
-        """Add a key record or a retirement, JSON (receipt.json and retired-*.json of an admitter; `countersign keys list
-        --json` prints them). A retired key stays retired, in any order of the records.
+        """Add a key record or a retirement, JSON (receipt.json and retired-*.json of an admitter; the members record
+        and retirement of the lines of `countersign keys list --json`). A retired key stays retired, in any order of the records.
 
         Raises ValueError if no checkpoint key vouches for the record.
         """
