@@ -119,6 +119,7 @@ adapters: engine ## the TypeScript SDK's adapters in the real frameworks, with s
 	@$(INSTALL) --prefix "$(ADAPTERS)/langchain" langchain@1.5.14 @langchain/core@1.2.13 zod@4.1.12
 	@$(INSTALL) --prefix "$(ADAPTERS)/vercel" ai@7.0.173 zod@4.1.12
 	@$(INSTALL) --prefix "$(ADAPTERS)/adk" @google/adk@2.0.0
+	@$(INSTALL) --prefix "$(ADAPTERS)/nats" @nats-io/transport-node@3.4.0
 	@$(INSTALL) --prefix "$(ADAPTERS)/typescript" typescript@5.9.3
 	@if [ -d "$(AIOC)" ]; then mkdir -p "$(ADAPTERS)/aioc" && cp -r "$(AIOC)/." "$(ADAPTERS)/aioc" && cd "$(ADAPTERS)/aioc" && $(INSTALL) && npm run --silent build; \
 	  else echo "aioc's adapter is not tested: AIOC=$(AIOC) is no folder with its runtime"; fi

@@ -82,8 +82,8 @@ spec:
     - {name: hand-over, when: 'protocol == "handoff" && to_agent == "Target Agent"', verdict: allow, reason: harmless}
 `
 
-// adapters are the frameworks that the TypeScript SDK has an adapter for.
-var adapters = []string{"adk", "aioc", "langchain", "openai", "vercel"}
+// adapters are the frameworks that the TypeScript SDK has an adapter for, and NATS.
+var adapters = []string{"adk", "aioc", "langchain", "nats", "openai", "vercel"}
 
 // The adapters, each in the real framework with a scripted model. make adapters installs the frameworks.
 func TestAdapters(t *testing.T) {

@@ -46,11 +46,18 @@ export interface NativeOptions {
   workflow?: string;
 }
 
+/** Another way than HTTP, such as natsTransport of @countersign/sdk/nats. */
+export interface Transport {
+  admit(protocol: string, body: string, headers: Record<string, string>, timeout: number): Promise<{status: number; headers: {get(name: string): string | null}; text: string}>;
+  publish(protocol: string, events: string[], timeout: number): Promise<void>;
+}
+
 export interface ClientOptions {
-  /** https://…, or http:// of this machine. */
-  gateway: string;
-  /** A token of the role runtime. */
-  token: string;
+  /** https://…, or http:// of this machine. Not needed with transport. */
+  gateway?: string;
+  /** A token of the role runtime. Not needed with transport. */
+  token?: string;
+  transport?: Transport;
   tenant: string;
   /** For which the token was made. */
   publisher: string;

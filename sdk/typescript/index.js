@@ -6,10 +6,10 @@ import {readFileSync} from 'node:fs';
 import {setTimeout as sleep} from 'node:timers/promises';
 import {canonical, NotCanonical} from './canonical.js';
 import {BadReceipt, Keyring} from './receipt.js';
+import {Failure, HTTP} from './transport.js';
 
 export {BadReceipt, canonical, Keyring, NotCanonical};
 
-const MAX_REPLY = 4 << 20;
 const HEADER_TEXT = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/; // what a header carries unchanged
 const DECISIONS = ['allow', 'ask', 'deny'];
 
@@ -21,9 +21,6 @@ export class Refused extends Error {
   }
 }
 
-/** A request without an answer that counts; its message is a code. */
-class Failure extends Error {}
-
 function verdictOf(decision, reason, more = {}) {
   return Object.freeze({decision, reason, allowed: decision === 'allow', workflow: '', decisionId: '', nonce: '', ...more});
 }
@@ -34,19 +31,16 @@ export function newCall(tool, args, session, callId = 'call-' + randomUUID()) {
 }
 
 export class Client {
-  #gateway;
-  #token;
+  #transport;
   #tenant;
   #publisher;
   #timeout;
   #keys;
   #onUnreported;
 
-  constructor({gateway, token, tenant, publisher, publicKey, pinnedKeys, records, timeout = 10_000, onUnreported = console.error}) {
-    this.#gateway = checkAddress(gateway);
-    if (!token || !tenant || !publisher) throw new TypeError('token, tenant and publisher are needed');
-    if (!/^[\x21-\x7e]+$/.test(token)) throw new TypeError('the token has characters that no token has: is there a line end?');
-    this.#token = token;
+  constructor({gateway, token, transport, tenant, publisher, publicKey, pinnedKeys, records, timeout = 10_000, onUnreported = console.error}) {
+    this.#transport = transport ?? new HTTP(gateway, token);
+    if (!tenant || !publisher) throw new TypeError('tenant and publisher are needed');
     this.#tenant = tenant;
     this.#publisher = publisher;
     this.#timeout = timeout;
@@ -87,7 +81,7 @@ export class Client {
 
   async #ask(call, body, workflow) {
     try {
-      const answer = await this.#post('/event', body, workflow && {'Countersign-Workflow-Id': workflow});
+      const answer = await this.#transport.admit('agenthook', body, workflow ? {'Countersign-Workflow-Id': workflow} : {}, this.#timeout);
       return this.#read(call, answer, ({decision, reason}) => typeof reason === 'string' && decision).verdict;
     } catch (e) {
       return verdictOf('deny', e instanceof Failure ? e.message : 'bad_reply');
@@ -100,7 +94,7 @@ export class Client {
     if (options?.workflow) headers['Countersign-Workflow-Id'] = options.workflow;
     try {
       const body = canonical(request);
-      const answer = await this.#post('/v1/admit/' + encodeURIComponent(protocol), body, headers, options?.timeout);
+      const answer = await this.#transport.admit(protocol, body, headers, options?.timeout ?? this.#timeout);
       return this.#read(call, answer, (reply) => nativeDecision(protocol, reply));
     } catch (e) {
       const reason = e instanceof NotCanonical ? 'bad_arguments' : e instanceof Failure ? e.message : 'bad_reply';
@@ -181,13 +175,11 @@ export class Client {
   }
 
   async publish(protocol, ...events) {
-    let answer;
     try {
-      answer = await this.#post('/v1/events/' + encodeURIComponent(protocol), canonical(events));
+      await this.#transport.publish(protocol, events.map(canonical), this.#timeout);
     } catch (e) {
       throw new Error(`the events are not certainly stored: ${e.message}`, {cause: e});
     }
-    if (answer.status !== 200) throw new Error(`the events are not stored: status ${answer.status}: ${answer.text.slice(0, 300)}`);
   }
 
   /** Reports what became of a call. A failure is told: the correlator then finds a call without an end. */
@@ -216,18 +208,6 @@ export class Client {
       metadata: {tool_call_id: call.callId, ...metadata},
       ...more,
     };
-  }
-
-  async #post(path, body, more = {}, timeout = this.#timeout) {
-    try {
-      const headers = {...more, Authorization: 'Bearer ' + this.#token, 'Content-Type': 'application/json'};
-      // A redirect would carry the token to another address.
-      const answer = await fetch(this.#gateway + path, {method: 'POST', body, headers, redirect: 'manual', signal: AbortSignal.timeout(timeout)});
-      return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
-    } catch (e) {
-      if (e instanceof Failure) throw e;
-      throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable');
-    }
   }
 }
 
@@ -274,25 +254,4 @@ function markUsed(nonce) {
   if (used.size >= USED_LIMIT) return 'receipt_use_unknown';
   used.set(nonce, now + 25 * 3600_000); // no receipt lives longer than a day
   return '';
-}
-
-async function readAll(answer) {
-  const parts = [];
-  let size = 0;
-  for await (const part of answer.body ?? []) {
-    size += part.length;
-    if (size > MAX_REPLY) throw new Failure('bad_reply');
-    parts.push(part);
-  }
-  return Buffer.concat(parts).toString();
-}
-
-/** Refuses to send a token in clear over a network. */
-function checkAddress(text) {
-  const url = URL.parse ? URL.parse(text) : new URL(text);
-  const local = url && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname);
-  if (!url || !(url.protocol === 'https:' || (url.protocol === 'http:' && local))) {
-    throw new TypeError("the gateway's address must begin with https://, or be http:// of this machine");
-  }
-  return text.replace(/\/+$/, '');
 }
