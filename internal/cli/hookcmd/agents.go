@@ -31,6 +31,8 @@ type installation struct {
 	// entry is the element of the list of an event.
 	entry func(command, event string) map[string]any
 	top   map[string]any // members that the file must have beside hooks
+	// whole is the file of an agent that has a file for the gate alone, with a gap for the command.
+	whole string
 	// off is the member of the agent's settings that switches all hooks off, empty if there is none;
 	// offFiles are files beside files in which the agent looks for it.
 	off      string
@@ -102,6 +104,12 @@ var installations = []installation{
 		},
 		top:    map[string]any{"version": 1},
 		closes: "a hook that dies refuses by itself; one that hangs past its time-out does not",
+	},
+	{
+		agent:  "opencode",
+		files:  map[string]string{scopeUser: "~/.config/opencode/plugins/countersign.js", scopeProject: ".opencode/plugins/countersign.js"},
+		whole:  hook.OpenCodePlugin,
+		closes: "the plugin refuses; a plugin that OpenCode cannot load does not",
 	},
 }
 

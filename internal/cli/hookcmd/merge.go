@@ -7,13 +7,19 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/hook"
 )
 
 // merge returns a configuration with the handlers of an installation and without older ones of
 // ours. Everything else keeps its bytes.
 func (i installation) merge(old []byte, command string) ([]byte, error) {
+	if i.whole != "" {
+		return i.fill(old, command)
+	}
 	hooks, err := hooksOf(old)
 	if err != nil {
 		return nil, err
@@ -43,8 +49,32 @@ func (i installation) merge(old []byte, command string) ([]byte, error) {
 	return setMember(text, "hooks", hooks)
 }
 
-// remove returns a configuration without our handlers.
-func remove(old []byte) ([]byte, error) {
+// fill writes the file that is the gate's alone.
+func (i installation) fill(old []byte, command string) ([]byte, error) {
+	if len(old) > 0 && !i.isWhole(old) {
+		return nil, errors.New("it holds something else")
+	}
+	text, err := json.Marshal(command)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(strings.Replace(i.whole, hook.OpenCodeCommand, string(text), 1)), nil
+}
+
+// isWhole reports whether a file is one that fill wrote, of this or another version.
+func (i installation) isWhole(text []byte) bool {
+	first, _, _ := strings.Cut(i.whole, "\n")
+	return bytes.HasPrefix(text, []byte(first))
+}
+
+// remove returns a configuration without our handlers; nil if the file is to be removed.
+func (i installation) remove(old []byte) ([]byte, error) {
+	if i.whole != "" {
+		if i.isWhole(old) {
+			return nil, nil
+		}
+		return old, nil
+	}
 	hooks, err := hooksOf(old)
 	if err != nil {
 		return nil, err

@@ -24,6 +24,9 @@ func TestMerge(t *testing.T) {
 		"beside the gate": `{"hooks": {"PreToolUse": [{"hooks": [{"command": "/old/countersign-hook claude-code"}, {"command": "/usr/bin/true"}]}]}}`,
 	} {
 		for _, i := range installations {
+			if i.whole != "" {
+				continue
+			}
 			got, err := i.merge([]byte(old), command)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", i.agent, name, err)
@@ -51,7 +54,7 @@ func TestMerge(t *testing.T) {
 					t.Errorf("%s, %s: %s is lost", i.agent, name, part)
 				}
 			}
-			removed, err := remove(got)
+			removed, err := i.remove(got)
 			if err != nil || strings.Contains(string(removed), gateProgram+" ") {
 				t.Errorf("%s, %s: uninstalled %v\n%s", i.agent, name, err, removed)
 			}
@@ -78,8 +81,34 @@ func TestMergeKeepsOrder(t *testing.T) {
 		}
 		at = next
 	}
-	if removed, err := remove(merged); err != nil || strings.Contains(string(removed), gateProgram) || !strings.Contains(string(removed), "/bin/beside") {
+	if removed, err := installations[0].remove(merged); err != nil || strings.Contains(string(removed), gateProgram) || !strings.Contains(string(removed), "/bin/beside") {
 		t.Errorf("uninstalled %v\n%s", err, removed)
+	}
+}
+
+// A file that is the gate's alone is written, written again and removed; another one is not touched.
+func TestMergeWholeFile(t *testing.T) {
+	i, err := findInstallation("opencode")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const quoted = `/opt/bin/countersign-hook opencode --config '/a "b"/hook.json'`
+	got, err := i.merge(nil, quoted)
+	if err != nil || !strings.Contains(string(got), `const command = "/opt/bin/countersign-hook opencode --config '/a \"b\"/hook.json'"`) {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if again, err := i.merge(got, quoted); err != nil || !bytes.Equal(again, got) {
+		t.Errorf("a second time: %v\n%s", err, again)
+	}
+	if removed, err := i.remove(got); err != nil || removed != nil {
+		t.Errorf("uninstalled: %v\n%s", err, removed)
+	}
+	other := []byte("export const Mine = async () => ({})\n")
+	if got, err := i.merge(other, quoted); err == nil {
+		t.Errorf("another plugin becomes %s", got)
+	}
+	if removed, err := i.remove(other); err != nil || !bytes.Equal(removed, other) {
+		t.Errorf("another plugin: %v\n%s", err, removed)
 	}
 }
 
