@@ -223,6 +223,9 @@ func (s sizeEstimates) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
 			return &cost.SizeEstimate{Min: 0, Max: max(size, 1)}
 		}
 	}
+	if functions.IsResultList(n.Type(), n.Expr()) {
+		return &cost.SizeEstimate{Min: 0, Max: assumedResults}
+	}
 	return &cost.SizeEstimate{Min: 0, Max: assumedSize}
 }
 

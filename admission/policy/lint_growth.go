@@ -54,7 +54,7 @@ func (p *lintedPolicy) walkGrowth(in expression, e celast.Expr, loops []string, 
 		c := e.AsCall()
 		args := childExprs(e)
 		switch name := c.FunctionName(); {
-		case len(loops) > 0 && (slices.Contains(allocatingFuncs, name) || functions.Is(name)) && p.hasSize(in, e) && slices.ContainsFunc(args, func(a celast.Expr) bool { return p.isWholeInput(in, a) }):
+		case len(loops) > 0 && (slices.Contains(allocatingFuncs, name) || functions.Grows(name)) && p.hasSize(in, e) && slices.ContainsFunc(args, func(a celast.Expr) bool { return p.isWholeInput(in, a) }):
 			tell(fmt.Sprintf("a loop makes a new value with %s out of something of the request in every round", nameOfCall(name)))
 		case isMultiplying(c) && p.isWholeInput(in, multiplierArg(c)):
 			tell(fmt.Sprintf("%s multiplies the size of one part of the request by another", name))
@@ -116,7 +116,7 @@ func (p *lintedPolicy) readsRequest(e celast.Expr) bool {
 		return !e.AsSelect().IsTestOnly() && p.readsRequest(e.AsSelect().Operand())
 	case celast.CallKind:
 		name := e.AsCall().FunctionName()
-		made := name == operators.Index || name == operators.Conditional || slices.Contains(allocatingFuncs, name) || functions.Is(name)
+		made := name == operators.Index || name == operators.Conditional || slices.Contains(allocatingFuncs, name) || functions.Grows(name)
 		return made && slices.ContainsFunc(childExprs(e), p.readsRequest)
 	}
 	return false

@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
@@ -45,7 +46,7 @@ var (
 // calls are the functions.
 var calls = []call{
 	{"shell.parse", []*cel.Type{text}, object(shell.Script{}), 1000, 64, func(a []any) any { return shell.Parse(a[0].(string)) }},
-	{"path.join", []*cel.Type{text, text}, text, 10, 1, func(a []any) any { return shell.Join(a[0].(string), a[1].(string)) }},
+	{"path.join", []*cel.Type{text, text}, text, 10, 1, func(a []any) any { return joinPaths(a[0].(string), a[1].(string)) }},
 	{"path.within", []*cel.Type{text, text}, cel.BoolType, 10, 1, func(a []any) any { return Within(a[0].(string), a[1].(string)) }},
 	{"path.touches", []*cel.Type{text, text}, cel.BoolType, 10, 1, func(a []any) any { return Touches(a[0].(string), a[1].(string)) }},
 	{"url.parse", []*cel.Type{text}, object(Address{}), 10, 1, func(a []any) any { return ParseAddress(a[0].(string)) }},
@@ -110,6 +111,27 @@ func nativeArgument(v ref.Val) (any, bool) {
 		return list, true
 	}
 	return nil, false
+}
+
+// Grows reports whether the result of a function is about as large as its argument. The others are small
+// whatever they are given.
+func Grows(name string) bool {
+	return name == "shell.parse" || name == "sql.statements" || name == "diff.files" || name == "cli.view"
+}
+
+// IsResultList reports whether an expression is a list in a result of a function: a list of objects, or
+// a member that is a list of texts. Members of a request have no such type.
+func IsResultList(t *cel.Type, e ast.Expr) bool {
+	if t == nil || t.Kind() != types.ListKind || len(t.Parameters()) != 1 {
+		return false
+	}
+	switch t.Parameters()[0].Kind() {
+	case types.StructKind:
+		return true
+	case types.StringKind:
+		return e != nil && e.Kind() == ast.SelectKind
+	}
+	return false
 }
 
 // Names lists the functions.

@@ -17,6 +17,14 @@ import (
 // maxPath is the longest path that is compared, in bytes.
 const maxPath = 4096
 
+// joinPaths is a path seen from a directory, Unknown if it is too long.
+func joinPaths(dir, p string) string {
+	if len(dir)+len(p) > maxPath {
+		return Unknown
+	}
+	return shell.Join(dir, p)
+}
+
 // Within reports whether a path certainly names root or something below it, by its text alone: links
 // are not followed. A relative path is seen from root. It is false for a path with an unknown part,
 // and for one that a file system could read as another: control or invisible characters,
@@ -29,12 +37,14 @@ func Within(p, root string) bool {
 }
 
 // Touches reports whether a path may name root or something below it. It ignores case and forms of
-// Unicode, and is true for a path with an unknown part and for one that cannot be compared.
+// Unicode, and is true for a path with an unknown part, for one that cannot be compared, and for a
+// relative one that leads upwards. Other relative paths touch nothing: join them to a directory first.
 func Touches(p, root string) bool {
 	if strings.Contains(p, Unknown) || !utf8.ValidString(p) || len(p) > maxPath {
 		return true
 	}
-	return below(foldPath(shell.Join(root, visible(p))), foldPath(shell.Join("/", root)))
+	p = shell.Join("", visible(p))
+	return p == ".." || strings.HasPrefix(p, "../") || below(foldPath(p), foldPath(shell.Join("/", root)))
 }
 
 func below(p, root string) bool {

@@ -25,7 +25,7 @@ var roles = map[string]role{
 	"find": {}, "readlink": {reads: true}, "realpath": {reads: true}, "paste": {reads: true}, "column": {reads: true}, "fold": {reads: true}, "rev": {reads: true},
 	"grep": {reads: true, skip: 1, takes: "ABCmef", patternBy: "ef"}, "egrep": {reads: true, skip: 1, takes: "ABCmef", patternBy: "ef"}, "fgrep": {reads: true, skip: 1, takes: "ABCmef", patternBy: "ef"},
 	"rg": {reads: true, skip: 1, takes: "ABCmefgtT", patternBy: "ef"}, "jq": {reads: true, skip: 1}, "yq": {reads: true, skip: 1}, "awk": {reads: true, skip: 1, takes: "Fv"}, "sed": {reads: true, skip: 1, takes: "ef", patternBy: "ef"},
-	"rm": {writes: true}, "rmdir": {writes: true}, "unlink": {writes: true}, "shred": {writes: true}, "touch": {writes: true, takes: "dtr"}, "mkdir": {writes: true, takes: "m"}, "truncate": {writes: true, takes: "sr"},
+	"rm": {writes: true}, "rmdir": {writes: true}, "unlink": {writes: true}, "shred": {writes: true}, "touch": {writes: true, takes: "dr"}, "mkdir": {writes: true, takes: "m"}, "truncate": {writes: true, takes: "sr"},
 	"tee": {writes: true}, "mkfifo": {writes: true}, "mv": {writes: true, takes: "S"}, "cp": {last: true, takes: "S"}, "ln": {reads: true, writes: true}, "install": {last: true, takes: "mog"},
 	"chmod": {writes: true, skip: 1}, "chown": {writes: true, skip: 1}, "chgrp": {writes: true, skip: 1}, "rsync": {last: true, takes: "e"}, "scp": {last: true, takes: "iPFo"},
 	"patch": {writes: true}, "gzip": {writes: true}, "gunzip": {writes: true}, "zip": {writes: true}, "unzip": {writes: true}, "split": {writes: true}, "csplit": {writes: true},
@@ -88,17 +88,23 @@ func (r role) operands(words []string) (files, written []string, into bool) {
 		case w == "--" && !only:
 			only = true
 		case len(w) > 1 && w[0] == '-' && !only:
-			if name, value, ok := strings.Cut(w, "="); ok {
+			name, value, joined := strings.Cut(w, "=")
+			if (r.last || r.writes) && isTarget(name) {
+				into = true
+				if !joined {
+					value = cutTarget(name)
+				}
+				if value == "" && i+1 < len(words) {
+					i++
+					value = words[i]
+				}
+				written = append(written, value)
+				continue
+			}
+			if joined {
 				if strings.HasPrefix(name, "--") && strings.ContainsAny(value, "/.~") {
 					files = append(files, value) // --target-directory=DIR, --file=F
 				}
-				continue
-			}
-			if w == "-t" && (r.last || r.writes) || w == "--target-directory" {
-				if i++; i < len(words) {
-					written = append(written, words[i])
-				}
-				into = true
 				continue
 			}
 			letter := w[len(w)-1:]
@@ -120,10 +126,28 @@ func (r role) operands(words []string) (files, written []string, into bool) {
 	return files, written, into
 }
 
+// isTarget reports whether an option names the directory into which cp, mv, ln and install write, as a
+// letter in a cluster or abbreviated.
+func isTarget(name string) bool {
+	if strings.HasPrefix(name, "--") {
+		return len(name) > 2 && strings.HasPrefix("--target-directory", name)
+	}
+	return strings.Contains(name, "t")
+}
+
+// cutTarget is the directory that is joined to the letter t of a cluster.
+func cutTarget(name string) string {
+	if strings.HasPrefix(name, "--") {
+		return ""
+	}
+	_, value, _ := strings.Cut(name, "t")
+	return value
+}
+
 // interpreters run code of their own language that is given in arguments, input or a file.
 var interpreters = strings.Fields("python python2 python3 node nodejs deno bun perl ruby php lua luajit tclsh rscript julia groovy java jshell scala swift ghc runghc guile racket elixir erl " +
 	"ipython pypy pypy3 ts-node tsx vim vi nvim ex ed emacs sqlite3 psql mysql mariadb mongosh redis-cli gawk mawk nawk m4 bc dc make gmake cmake ninja just task rake ant mvn gradle " +
-	"tclsh8.6 wish dotnet ssh socat nc ncat telnet docker podman kubectl oc source . sh bash dash zsh ksh ash fish tmux screen rlwrap jq-interactive")
+	"tclsh8.6 wish dotnet ssh socat nc ncat telnet docker podman kubectl oc source . fish tmux screen rlwrap jq-interactive")
 
 // simpleSed are scripts of sed that print, delete and replace.
 var simpleSed = regexp.MustCompile(`^(([0-9]+|\$|/[^/\n]*/)(,([0-9]+|\$|/[^/\n]*/))?)?(p|d|q|=|s/[^/\n]*/[^/\n]*/[gpI0-9]*|s\|[^|\n]*\|[^|\n]*\|[gpI0-9]*|s#[^#\n]*#[^#\n]*#[gpI0-9]*)$`)

@@ -35,6 +35,31 @@ type Script struct {
 	Known    bool      `cel:"known"`   // every program that starts is listed
 	Reasons  []string  `cel:"reasons"` // why Known is false, sorted
 	Commands []Command `cel:"commands"`
+
+	// Of all commands, each once.
+	Words  []string `cel:"words"`
+	Reads  []string `cel:"reads"`
+	Writes []string `cel:"writes"`
+}
+
+// summarise fills the lists of all commands.
+func (s *Script) summarise() {
+	s.Words, s.Reads, s.Writes = []string{}, []string{}, []string{}
+	seen := map[[2]string]bool{}
+	add := func(kind string, into *[]string, list []string) {
+		for _, v := range list {
+			if key := [2]string{kind, v}; !seen[key] {
+				seen[key] = true
+				*into = append(*into, v)
+			}
+		}
+	}
+	for i := range s.Commands {
+		c := &s.Commands[i]
+		add("words", &s.Words, c.Words)
+		add("reads", &s.Reads, c.Reads)
+		add("writes", &s.Writes, c.Writes)
+	}
 }
 
 // Command is one program that starts, or a command that the shell runs itself.
@@ -89,6 +114,7 @@ func Parse(text string) Script {
 	if s.Commands == nil {
 		s.Commands = []Command{}
 	}
+	s.summarise()
 	return s
 }
 
@@ -451,7 +477,7 @@ func (c *Command) size() (n int) {
 // Size is about how many bytes the script holds.
 func (s Script) Size() (n int64) {
 	for i := range s.Commands {
-		n += int64(s.Commands[i].size())
+		n += 2 * int64(s.Commands[i].size()) // the lists of all commands hold no more again
 	}
 	return n + 64
 }

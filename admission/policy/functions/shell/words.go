@@ -27,12 +27,13 @@ func (p *parser) expandWord(w *syntax.Word) (words []string, known bool) {
 		known = true
 		for _, one := range expand.Braces(&split) {
 			text, ok := partsText(one.Parts, false)
-			words, known = append(words, checkWord(text)), known && ok
+			text = checkWord(text, maskOf(one.Parts))
+			words, known = append(words, text), known && ok && !hasUnknown(text)
 		}
 		return words, known
 	}
 	text, known := partsText(w.Parts, false)
-	text = checkWord(text)
+	text = checkWord(text, maskOf(w.Parts))
 	return []string{text}, known && !hasUnknown(text)
 }
 
@@ -119,14 +120,49 @@ func unescape(s string, quoted bool) string {
 	return b.String()
 }
 
+// maskOf is the unquoted text of a word, to find patterns in: what is quoted becomes x.
+func maskOf(parts []syntax.WordPart) string {
+	var b strings.Builder
+	quote := func(s string) {
+		b.WriteString(strings.Map(func(r rune) rune {
+			if r == '/' || r == '.' {
+				return r
+			}
+			return 'x'
+		}, s))
+	}
+	for _, part := range parts {
+		switch x := part.(type) {
+		case *syntax.Lit:
+			for i := 0; i < len(x.Value); i++ {
+				if x.Value[i] == '\\' && i+1 < len(x.Value) {
+					i++
+					quote(x.Value[i : i+1])
+					continue
+				}
+				b.WriteByte(x.Value[i])
+			}
+		case *syntax.SglQuoted:
+			quote(x.Value)
+		case *syntax.DblQuoted:
+			s, _ := partsText(x.Parts, true)
+			quote(s)
+		default:
+			b.WriteByte('x')
+		}
+	}
+	return b.String()
+}
+
 // checkWord makes patterns unknown, of which the text does not tell what they match: all but *, and *
 // behind a dot at the beginning of a name, which matches hidden files.
-func checkWord(text string) string {
-	if !strings.ContainsAny(text, "*?[") {
+func checkWord(text, mask string) string {
+	if !strings.ContainsAny(mask, "*?[") {
 		return text
 	}
-	for _, name := range strings.Split(text, "/") {
-		if strings.ContainsAny(name, "?[") || strings.HasPrefix(name, ".") && strings.Contains(name, "*") || strings.Contains(name, "**") {
+	for _, name := range strings.Split(mask, "/") {
+		_, bracket, _ := strings.Cut(name, "[")
+		if strings.Contains(name, "?") || strings.Contains(bracket, "]") || strings.HasPrefix(name, ".") && strings.Contains(name, "*") || strings.Contains(name, "**") {
 			return text + Unknown
 		}
 	}

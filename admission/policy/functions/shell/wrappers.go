@@ -246,6 +246,9 @@ const shellFlags = "abefhiklmnprtuvxBCEHPTsc"
 
 // openShell opens sh -c TEXT, and a text that is the shell's input.
 func openShell(p *parser, words []string, c context) {
+	if len(p.commands) == 0 {
+		return // the bounds are exceeded
+	}
 	inner := c.within("sh")
 	text, i := false, 1
 	for ; i < len(words) && len(words[i]) > 1 && (words[i][0] == '-' || words[i][0] == '+'); i++ {
@@ -279,7 +282,8 @@ func openShell(p *parser, words []string, c context) {
 	case len(rest) > 0 && !slices.Contains(words[:i], "-s"):
 		if hasUnknown(rest[0]) || strings.HasPrefix(rest[0], "/dev/") || strings.HasPrefix(rest[0], "/proc/") {
 			p.fail(ReasonInput)
-		} // else a file: Command.Code
+		}
+		p.commands[len(p.commands)-1].Code = true // of a file
 	case c.input != nil:
 		inner.input = nil
 		p.runText(*c.input, inner)
