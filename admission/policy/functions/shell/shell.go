@@ -278,15 +278,36 @@ func (p *parser) walkBinary(x *syntax.BinaryCmd, c context) []string {
 		p.walkStmt(x.Y, right)
 		return c.dirs
 	}
-	right.dirs = p.walkStmt(x.X, left)
 	if x.Op == syntax.AndStmt {
-		// The right side runs only after a cd that has succeeded.
-		if to, ok := p.successDirs(x.X, c.dirs); ok {
-			right.dirs = to
-		}
-		return union(p.walkStmt(x.Y, right), c.dirs)
+		return p.walkAnd(x, c)
 	}
+	right.dirs = p.walkStmt(x.X, left)
 	return union(right.dirs, p.walkStmt(x.Y, right))
+}
+
+// walkAnd lists the commands of a chain of &&. Each runs only after the ones before it have succeeded.
+func (p *parser) walkAnd(x *syntax.BinaryCmd, c context) []string {
+	chain := []*syntax.Stmt{x.Y}
+	first := x.X
+	for {
+		b, ok := first.Cmd.(*syntax.BinaryCmd)
+		if !ok || b.Op != syntax.AndStmt || len(first.Redirs) > 0 || first.Negated || first.Background {
+			break
+		}
+		chain, first = append(chain, b.Y), b.X
+	}
+	chain = append(chain, first)
+	slices.Reverse(chain)
+	possible := c.dirs
+	for _, s := range chain {
+		before := c.dirs
+		after := p.walkStmt(s, c)
+		possible = union(possible, after)
+		if c.dirs = after; !hasUnknown(strings.Join(before, "")) {
+			c.dirs = p.successDirs(s, before, after)
+		}
+	}
+	return possible
 }
 
 // walkCompound lists the commands of loops and branches. Each part may run or not, in any order.

@@ -220,33 +220,19 @@ func cleanHome(name string) string {
 	return home + "/" + rest
 }
 
-// successDirs tells where a list of commands joined by && leads, if all succeed.
-func (p *parser) successDirs(s *syntax.Stmt, dirs []string) ([]string, bool) {
-	if s.Negated || s.Background {
-		return nil, false
+// successDirs tells where a statement leads that ran in dirs and has succeeded. after is where it leads
+// in any case.
+func (p *parser) successDirs(s *syntax.Stmt, dirs, after []string) []string {
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || s.Negated || s.Background || len(call.Args) == 0 || call.Args[0].Lit() != "cd" && call.Args[0].Lit() != "pushd" {
+		return after
 	}
-	switch x := s.Cmd.(type) {
-	case *syntax.BinaryCmd:
-		if x.Op == syntax.AndStmt {
-			if dirs, ok := p.successDirs(x.X, dirs); ok {
-				return p.successDirs(x.Y, dirs)
-			}
-		}
-	case *syntax.CallExpr:
-		var words []string
-		for _, a := range x.Args {
-			list, _ := p.expandWord(a)
-			words = append(words, list...)
-		}
-		switch {
-		case len(words) == 0:
-			return dirs, true
-		case words[0] == "cd" || words[0] == "pushd":
-			return cdTargets(words, dirs), true
-		}
-		return dirs, !slices.ContainsFunc(words, func(w string) bool { return hasUnknown(w) || mentionsMove(w) })
+	var words []string
+	for _, a := range call.Args {
+		list, _ := p.expandWord(a)
+		words = append(words, list...)
 	}
-	return nil, false
+	return cdTargets(words, dirs)
 }
 
 // cdTargets are the directories to which cd, with these words, leads.
