@@ -46,7 +46,7 @@ type commands struct {
 	Findings    inspect.FindingsCmd      `cmd:"" help:"List what was found: broken rules, their proof, and what to do."`
 	Replay      correlate.ReplayCmd      `cmd:"" help:"Correlate a session again and compare with what was recorded (exit 1 if it differs)."`
 	Verify      verify.Cmd               `cmd:"" help:"Recompute chain, tree, checkpoints and signatures; succeeds only if everything holds."`
-	Witness     verify.WitnessCmd        `cmd:"" help:"The witness's side: sign checkpoints of a log that somebody else runs."`
+	Witness     verify.WitnessCmd        `cmd:"" help:"The witness's side: sign checkpoints of a log that another party runs."`
 	Export      export.Cmd               `cmd:"" help:"Write the compliance bundle of a session, or of a tenant's records of a range of time."`
 	Otel        export.OtelCmd           `cmd:"" help:"Send calls as OpenTelemetry spans, decisions and findings as log records."`
 	Controls    export.ControlsCmd       `cmd:"" help:"What the evidence shows of the controls of common frameworks, and what it does not."`
