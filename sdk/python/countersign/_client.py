@@ -93,9 +93,12 @@ class _HTTP(urllib.request.HTTPHandler):
 class _HTTPS(urllib.request.HTTPSHandler):
     """Connects under the watchdog of a request."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._tls = ssl.create_default_context()
+
     def https_open(self, request: Any) -> Any:
-        context = ssl.create_default_context()
-        return self.do_open(_connection(http.client.HTTPSConnection, request.watchdog), request, context=context)
+        return self.do_open(_connection(http.client.HTTPSConnection, request.watchdog), request, context=self._tls)
 
 
 def _connection(kind: Any, watchdog: _Watchdog) -> Any:
@@ -232,7 +235,7 @@ class Client:
         call is what the request is about, as the executor knows it. A refusal, and every failure, is a verdict that
         is not allowed. workflow: what an earlier ask gave.
         """
-        if not all(re.fullmatch(_HEADER_TEXT, text) for text in (call.session, call.call_id)):
+        if not all(isinstance(text, str) and re.fullmatch(_HEADER_TEXT, text) for text in (call.session, call.call_id)):
             return Checked(Verdict("deny", "bad_arguments"), {})
         headers = {"Countersign-Session": call.session, "Countersign-Tool-Call-Id": call.call_id}
         if workflow:

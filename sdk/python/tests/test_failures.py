@@ -191,7 +191,7 @@ class Failures(unittest.TestCase):
                 self.assertEqual((checked.allowed, checked.verdict.reason), (False, reason))
         gate = client("http://127.0.0.1:1")
         self.assertEqual(gate.check_tool_call({"tool_name": "t"}, session="s").verdict.reason, "not_reachable")
-        for session in ("", " s", "s\n", "s\u00e9"):
+        for session in (None, 5, "", " s", "s\n", "s\u00e9"):
             self.assertEqual(gate.check_tool_call({"tool_name": "t"}, session=session).verdict.reason, "bad_arguments")
         for event in (None, [], {"tool_name": 5}, {"n": float("nan")}):
             with self.assertRaises(countersign.Refused):

@@ -26,11 +26,13 @@ function decider(gate, protocol, {session, timeout, context}) {
   return async (request, tool, args, runContext) => {
     const name = sessionOf(session, runContext);
     const key = `${request.proposalHash} ${name}`;
-    const {callId, workflow} = pending.get(key) ?? {callId: 'call-' + randomUUID()};
+    const kept = pending.get(key);
+    pending.delete(key); // no two proposals share a call's id, and with it a receipt
+    const {callId, workflow} = kept ?? {callId: 'call-' + randomUUID()};
     const body = context ? {...request, runContext: {context: context(runContext)}} : request;
     const {verdict, reply} = await gate.admitNative(protocol, body, {tool, arguments: args, session: name, callId}, {timeout, workflow});
-    pending.delete(key);
-    if (verdict.decision === 'ask' && pending.size < PENDING_LIMIT) pending.set(key, {callId, workflow: verdict.workflow});
+    const waits = verdict.decision === 'ask' ? {callId, workflow: verdict.workflow} : reply === null && kept;
+    if (waits && pending.size < PENDING_LIMIT) pending.set(key, waits);
     if (verdict.reason === 'bad_reply') return null; // aioc records invalid_policy_result
     if (reply === null) throw new Error(verdict.reason); // aioc records policy_error
     if (verdict.allowed || reply.decision !== 'allow') return reply;
