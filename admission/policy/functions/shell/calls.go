@@ -31,7 +31,7 @@ var dangerousVariables = strings.Fields("PATH BASH_ENV ENV IFS SHELL SHELLOPTS B
 	"CC CXX LD MAKEFLAGS GOFLAGS RUSTC_WRAPPER RUSTFLAGS TAR_OPTIONS EXECIGNORE FIGNORE RIPGREP_CONFIG_PATH")
 
 // dangerousPrefixes are of such variables, too.
-var dangerousPrefixes = []string{"LD_", "DYLD_", "GIT_", "BASH_FUNC_", "NPM_CONFIG_", "PIP_", "SSH_"}
+var dangerousPrefixes = []string{"LD_", "DYLD_", "GIT_", "BASH_FUNC_", "NPM_CONFIG_", "PIP_", "SSH_", "CURL_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_", "AWK"}
 
 func (p *parser) checkAssignment(a *syntax.Assign) {
 	if a.Name == nil {
@@ -123,6 +123,11 @@ func (p *parser) checkBuiltin(name string, words []string) {
 		for _, w := range words[1:] {
 			if strings.Contains(w, "$(") || strings.Contains(w, "`") || strings.Contains(w, "[") && name != "test" && name != "[" && hasUnknown(w) {
 				p.fail(ReasonHidden)
+			}
+		}
+		if name != "test" && name != "[" && (name != "printf" || slices.Contains(words, "-v")) {
+			for _, w := range words[1:] {
+				p.checkVariable(w)
 			}
 		}
 		if name == "mapfile" || name == "readarray" {

@@ -161,7 +161,9 @@ func runsCode(c *Command) bool {
 		return len(c.Words) != 2 || c.Words[1] != "--version" && c.Words[1] != "-v" && c.Words[1] != "-V"
 	case c.Name == "awk":
 		program := strings.Join(c.Words[1:], " ")
-		return hasUnknown(program) || strings.ContainsAny(program, "|>@") || strings.Contains(program, "system") || strings.Contains(program, "getline") || slices.Contains(c.Options, "-f")
+		return hasUnknown(program) || strings.ContainsAny(program, "|>@") || strings.Contains(program, "system") || strings.Contains(program, "getline") || strings.Contains(program, "ENVIRON") || slices.ContainsFunc(c.Words[1:], func(w string) bool {
+			return strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "-F") && !strings.HasPrefix(w, "-v")
+		})
 	case c.Name == "sed":
 		return !plainSed(c)
 	}

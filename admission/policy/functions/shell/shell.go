@@ -322,6 +322,9 @@ func (p *parser) walkCompound(cmd syntax.Command, c context) []string {
 		stmts = append(stmts, x.Cond, x.Do)
 	case *syntax.ForClause:
 		p.walkExpansions(x.Loop, c)
+		if w, ok := x.Loop.(*syntax.WordIter); ok && w.Name != nil {
+			p.checkVariable(w.Name.Value)
+		}
 		stmts = append(stmts, x.Do)
 	case *syntax.CaseClause:
 		p.walkExpansions(x.Word, c)

@@ -67,6 +67,10 @@ func TestParse(t *testing.T) {
 		"if true; then rm x; else id; fi":      "true() rm(x) id()",
 		"f() { rm x; }; f":                     "rm(x) f()",
 		"PATH=/tmp:$PATH ls":                   "ls() !environment",
+		"printf -v PATH /tmp; ls":              "printf(-v,PATH,/tmp) ls() !environment",
+		"read PATH <<< /tmp; ls":               "read(PATH) ls() !environment",
+		"for PATH in /tmp; do ls; done":        "ls() !environment",
+		"https_proxy=x curl y":                 "curl(y) !environment",
 		"alias ls='rm -rf /'; ls":              "alias(ls=rm -rf /) ls() !redefinition",
 		"test -v 'a[$(rm x)]'":                 "test(-v,a[$(rm x)]) !hidden_command",
 		"echo ${!x}":                           "echo(?) !hidden_command",
@@ -148,7 +152,7 @@ func TestOptions(t *testing.T) {
 	if !slices.Equal(c.Options, []string{"-fu", "-f", "-u", "--force-with-lease"}) || !slices.Equal(c.Operands, []string{"push", "origin"}) {
 		t.Error(c.Options, c.Operands)
 	}
-	for text, code := range map[string]bool{"python x.py": true, "python3 --version": false, "sed -n '1,5p' f": false, "sed '1e id' f": true, "sed s/a/b/e f": true, "awk '{print $1}' f": false, "awk 'BEGIN{system(1)}'": true, "./x": true, "ls": false, "bash x.sh": true, "sh -c ls": false} {
+	for text, code := range map[string]bool{"python x.py": true, "python3 --version": false, "sed -n '1,5p' f": false, "sed '1e id' f": true, "sed s/a/b/e f": true, "awk '{print $1}' f": false, "awk 'BEGIN{system(1)}'": true, "awk --include=x y": true, "awk 'BEGIN{print ENVIRON[1]}'": true, "./x": true, "ls": false, "bash x.sh": true, "sh -c ls": false} {
 		if s := Parse(text); s.Commands[0].Code != code {
 			t.Errorf("%s: code %v", text, !code)
 		}
