@@ -117,6 +117,8 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 		return row.Fail(p)
 	case plan.Answer != nil:
 		return *plan.Answer
+	case plan.Receipt != nil:
+		return s.verifyReceipt(who, row, *plan.Receipt)
 	case !s.nc.IsConnected(): // a message must not wait in the connection's buffer until its caller has gone
 		return row.Fail(gateway.ProblemOf(gateway.NATSAway))
 	case plan.Admit != nil:
