@@ -17,12 +17,13 @@ import (
 
 // routes are all endpoints. What no pattern matches is answered like a bad token to callers without
 // one, so that it does not tell what exists.
-func (s *server) routes() http.Handler {
-	mux := http.NewServeMux()
+func (s *server) routes() *router {
+	mux := newRouter()
 	for _, row := range gateway.Rows() {
 		mux.HandleFunc(row.Pattern, func(w http.ResponseWriter, r *http.Request) { s.write(w, row.Pattern, s.answer(r, row)) })
 	}
 	mux.HandleFunc("GET /v1/follow/{kind}", s.followOutputs)
+	s.describe(mux)
 	mux.Handle("GET /healthz", s.env.Health)
 	mux.HandleFunc("GET /readyz", s.reportReady)
 	if s.env.Metrics != nil {
