@@ -34,6 +34,7 @@ func Rows() []endpoint.Row {
 	generic := []endpoint.Row{
 		{Pattern: "POST /v1/admit/{target}", Plan: planAdmit},
 		{Pattern: "POST /v1/events/{target}", Plan: planEvents},
+		{Pattern: "POST /v1/receipts:verify", Plan: planReceipt},
 	}
 	return slices.Concat(generic, agenthook.Rows, aana.Rows, aump.Rows, aioc.Rows)
 }
@@ -61,6 +62,8 @@ const (
 	TooManyStreams Failure = "too_many_streams"
 	BadPosition    Failure = "unknown_position"
 	BadReply       Failure = "bad_reply"
+	BadRequest     Failure = "invalid_request"
+	Unverifiable   Failure = "unverifiable"
 )
 
 // problems has one line for each failure: the status, the seconds after which a try makes sense, and
@@ -83,6 +86,8 @@ var problems = map[Failure]endpoint.Problem{
 	Panicked:       {Status: 500, Message: "the gateway failed on this request; its log says where"},
 	TooManyStreams: {Status: 429, RetryAfter: 5, Message: "too many streams are open"},
 	BadPosition:    {Status: 410, Message: "Last-Event-ID is not a position of this log; begin anew without it"},
+	BadRequest:     {Status: 400, Message: "the body is not what the endpoint reads; see docs/gateway.md"},
+	Unverifiable:   {Status: 503, RetryAfter: 60, Message: "this gateway has no checkpoint key (--checkpoint-key), so it can check no receipt"},
 	BadReply:       {Status: 502, Message: "the answer makes no sense; nothing is allowed"},
 }
 

@@ -69,7 +69,7 @@ func FuzzPlans(f *testing.F) {
 		for _, row := range Rows() {
 			plan, p := row.Plan(endpoint.Request{Target: target, Header: http.Header{"Content-Type": {media}}, Body: body})
 			n := 0
-			for _, set := range []bool{p != nil, plan.Admit != nil, plan.Publish != nil, plan.Answer != nil} {
+			for _, set := range []bool{p != nil, plan.Admit != nil, plan.Publish != nil, plan.Answer != nil, plan.Receipt != nil} {
 				if set {
 					n++
 				}

@@ -24,12 +24,20 @@ type Plan struct {
 	Admit   *Admission // ask the admitter
 	Publish *Events    // put events on the log
 	Answer  *Response  // answer without NATS
+	Receipt *Receipt   // check a receipt
 }
 
 // Admission is a request for the admitter.
 type Admission struct {
 	Protocol string
 	Body     []byte
+}
+
+// Receipt is a receipt with the call of the caller that it should permit.
+type Receipt struct {
+	Receipt, Key              string // as the admitter's answer had them
+	Session, ToolCallID, Tool string
+	Arguments                 []byte // nil for a protocol without arguments
 }
 
 // Events are events for the log.

@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/net/netutil"
 
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
@@ -33,21 +34,22 @@ const About = "Takes requests and events by HTTP, and hands them to the admitter
 // Flags configure the service.
 type Flags struct {
 	daemon.Flags
-	Tenant      string        `help:"The tenant that this gateway serves; its NATS user is the tenant's." env:"COUNTERSIGN_TENANT" default:"acme"`
-	Listen      string        `help:"Address of the gateway. Without a certificate it must be on loopback." env:"COUNTERSIGN_GATEWAY_LISTEN" default:"127.0.0.1:8466" placeholder:"ADDR"`
-	TLSCert     string        `name:"tls-cert" help:"Certificate chain, PEM; read again when it changes." env:"COUNTERSIGN_GATEWAY_TLS_CERT" placeholder:"FILE"`
-	TLSKey      string        `name:"tls-key" help:"Private key of the certificate, PEM." env:"COUNTERSIGN_GATEWAY_TLS_KEY" placeholder:"FILE"`
-	ClientCA    string        `name:"client-ca" help:"Certificates of the authorities whose client certificates are accepted, PEM; needs --tls-cert. A certificate lets in only what token create --certificate-subject has mapped." env:"COUNTERSIGN_GATEWAY_CLIENT_CA" placeholder:"FILE"`
-	Issuer      string        `name:"oidc-issuer" help:"URL of the OIDC issuer whose JWTs are accepted; needs --oidc-audience. A JWT lets in only what token create --oidc-subject has mapped." env:"COUNTERSIGN_GATEWAY_OIDC_ISSUER" placeholder:"URL"`
-	Audience    string        `name:"oidc-audience" help:"Audience that a JWT must name." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
-	Timeout     time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
-	MaxBody     int64         `help:"Bytes of the largest body." env:"COUNTERSIGN_GATEWAY_MAX_BODY" default:"1048576"`
-	MaxHeader   int           `help:"Bytes of the largest header." env:"COUNTERSIGN_GATEWAY_MAX_HEADER" default:"32768"`
-	MaxInflight int           `help:"Requests worked on at the same time; more are answered 503." env:"COUNTERSIGN_GATEWAY_MAX_INFLIGHT" default:"1024"`
-	MaxConns    int           `help:"Connections that are open at the same time; more wait." env:"COUNTERSIGN_GATEWAY_MAX_CONNECTIONS" default:"16384"`
-	MaxStreams  int           `help:"Streams that are open at the same time; more are answered 429." env:"COUNTERSIGN_GATEWAY_MAX_STREAMS" default:"10000"`
-	UserStreams int           `help:"Streams of one token that are open at the same time." env:"COUNTERSIGN_GATEWAY_TOKEN_STREAMS" default:"64"`
-	Rate        int           `help:"Requests per second of one user; more are answered 429 (0: no limit)." env:"COUNTERSIGN_GATEWAY_RATE" default:"1000"`
+	Tenant        string        `help:"The tenant that this gateway serves; its NATS user is the tenant's." env:"COUNTERSIGN_TENANT" default:"acme"`
+	Listen        string        `help:"Address of the gateway. Without a certificate it must be on loopback." env:"COUNTERSIGN_GATEWAY_LISTEN" default:"127.0.0.1:8466" placeholder:"ADDR"`
+	TLSCert       string        `name:"tls-cert" help:"Certificate chain, PEM; read again when it changes." env:"COUNTERSIGN_GATEWAY_TLS_CERT" placeholder:"FILE"`
+	TLSKey        string        `name:"tls-key" help:"Private key of the certificate, PEM." env:"COUNTERSIGN_GATEWAY_TLS_KEY" placeholder:"FILE"`
+	ClientCA      string        `name:"client-ca" help:"Certificates of the authorities whose client certificates are accepted, PEM; needs --tls-cert. A certificate lets in only what token create --certificate-subject has mapped." env:"COUNTERSIGN_GATEWAY_CLIENT_CA" placeholder:"FILE"`
+	Issuer        string        `name:"oidc-issuer" help:"URL of the OIDC issuer whose JWTs are accepted; needs --oidc-audience. A JWT lets in only what token create --oidc-subject has mapped." env:"COUNTERSIGN_GATEWAY_OIDC_ISSUER" placeholder:"URL"`
+	Audience      string        `name:"oidc-audience" help:"Audience that a JWT must name." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
+	Timeout       time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
+	MaxBody       int64         `help:"Bytes of the largest body." env:"COUNTERSIGN_GATEWAY_MAX_BODY" default:"1048576"`
+	MaxHeader     int           `help:"Bytes of the largest header." env:"COUNTERSIGN_GATEWAY_MAX_HEADER" default:"32768"`
+	MaxInflight   int           `help:"Requests worked on at the same time; more are answered 503." env:"COUNTERSIGN_GATEWAY_MAX_INFLIGHT" default:"1024"`
+	MaxConns      int           `help:"Connections that are open at the same time; more wait." env:"COUNTERSIGN_GATEWAY_MAX_CONNECTIONS" default:"16384"`
+	MaxStreams    int           `help:"Streams that are open at the same time; more are answered 429." env:"COUNTERSIGN_GATEWAY_MAX_STREAMS" default:"10000"`
+	UserStreams   int           `help:"Streams of one token that are open at the same time." env:"COUNTERSIGN_GATEWAY_TOKEN_STREAMS" default:"64"`
+	Rate          int           `help:"Requests per second of one user; more are answered 429 (0: no limit)." env:"COUNTERSIGN_GATEWAY_RATE" default:"1000"`
+	CheckpointKey string        `help:"Public checkpoint key, with which the gateway checks receipts for callers that cannot (default: it checks none)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"KEY"`
 }
 
 // Main is the service's main function; it returns the exit code.
@@ -104,6 +106,7 @@ type server struct {
 	rates    *rates
 	inflight chan struct{}
 	streams  *streamCount
+	guard    *guard.Guard // nil: no receipt can be checked
 	stopping atomic.Bool
 	stopped  chan struct{} // closed when the gateway stops: streams end
 }
@@ -123,6 +126,9 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	s := newServer(f, env, nc, js)
+	if s.guard, err = f.newGuard(); err != nil {
+		return err
+	}
 	if err := s.tokens.load(ctx); err != nil {
 		return fmt.Errorf("reading the tokens: %w", err)
 	}

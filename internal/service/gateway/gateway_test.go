@@ -137,6 +137,7 @@ func (r *rig) do(method, path, who string, body []byte, headers ...string) (*htt
 	defer func() { _ = res.Body.Close() }()
 	out, err := io.ReadAll(res.Body)
 	servicetest.OK(r.tb, err)
+	checkDescribed(r, method, path, res.StatusCode)
 	for _, secret := range r.tokens {
 		if strings.Contains(string(out), secret) || strings.Contains(fmt.Sprint(res.Header), secret) {
 			r.tb.Errorf("%s tells a token", path)

@@ -16,12 +16,13 @@ import (
 
 // routes are all endpoints. What no pattern matches is answered like a bad token to callers without
 // one, so that it does not tell what exists.
-func (s *server) routes() http.Handler {
-	mux := http.NewServeMux()
+func (s *server) routes() *router {
+	mux := newRouter()
 	for _, row := range gateway.Rows() {
 		mux.HandleFunc(row.Pattern, func(w http.ResponseWriter, r *http.Request) { s.write(w, row.Pattern, s.answer(r, row)) })
 	}
 	mux.HandleFunc("GET /v1/follow/{kind}", s.followOutputs)
+	s.describe(mux)
 	mux.Handle("GET /healthz", s.env.Health)
 	mux.HandleFunc("GET /readyz", s.reportReady)
 	if s.env.Metrics != nil {
@@ -115,6 +116,8 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 		return row.Fail(p)
 	case plan.Answer != nil:
 		return *plan.Answer
+	case plan.Receipt != nil:
+		return s.verifyReceipt(who, row, *plan.Receipt)
 	case !s.nc.IsConnected(): // a message must not wait in the connection's buffer until its caller has gone
 		return row.Fail(gateway.ProblemOf(gateway.NATSAway))
 	case plan.Admit != nil:

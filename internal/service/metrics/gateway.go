@@ -4,7 +4,8 @@ import "strconv"
 
 // gatewayEndpoints are the values of the label endpoint: the patterns of package gateway's rows.
 var gatewayEndpoints = []string{"POST /v1/admit/{target}", "POST /v1/events/{target}", "POST /event", "POST /pre-tool-check", "POST /tool-precheck",
-	"POST /validate-tool-precheck", "POST /aump/mandates/{target}", "POST /aioc/tool", "POST /aioc/handoff", "GET /v1/follow/{kind}"}
+	"POST /validate-tool-precheck", "POST /aump/mandates/{target}", "POST /aioc/tool", "POST /aioc/handoff", "GET /v1/follow/{kind}", "POST /v1/receipts:verify",
+	"GET /openapi.json", "GET /docs", "GET /schemas/{protocol}/{name}/v1"}
 
 // gatewayStatuses are the values of the label status.
 var gatewayStatuses = []string{"200", "400", "401", "403", "404", "410", "413", "415", "429", "500", "502", "503", "504"}

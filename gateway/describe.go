@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Description describes one endpoint for its callers. OpenAPI and Page are made of the descriptions.
+type Description struct {
+	Pattern  string // as it is registered
+	Path     string // as callers write it, if the pattern says less
+	Roles    string // of the token; "" if the endpoint needs none
+	Summary  string
+	Body     string // name of the schema of the body; "" for any
+	Statuses []int
+}
+
+// Statuses of endpoints by what they do.
+var (
+	signedIn = []int{200, 401, 403, 429, 503}
+	posted   = join(signedIn, 400, 413, 415, 500)
+	asking   = join(posted, 502, 504)
+	storing  = join(posted, 504)
+)
+
+func join(list []int, more ...int) []int {
+	out := slices.Concat(list, more)
+	slices.Sort(out)
+	return out
+}
+
+const runtime = "runtime"
+
+// Descriptions describes every endpoint of the gateway.
+func Descriptions() []Description {
+	return []Description{
+		{Pattern: "POST /v1/admit/{target}", Roles: runtime, Summary: "Ask the admitter, in the protocol that the path names.", Statuses: join(asking, 404)},
+		{Pattern: "POST /v1/events/{target}", Roles: runtime, Summary: "Store events; 200 once all are durable.", Statuses: join(storing, 404)},
+		{Pattern: "POST /v1/receipts:verify", Roles: runtime, Summary: "Check a receipt against the call that is about to run.", Statuses: posted},
+		{Pattern: "POST /event", Roles: runtime, Summary: "AgentHook: PreToolUse asks, any other event is stored.", Body: "agenthook/envelope", Statuses: asking},
+		{Pattern: "POST /pre-tool-check", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
+		{Pattern: "POST /tool-precheck", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
+		{Pattern: "POST /validate-tool-precheck", Roles: runtime, Summary: "AANA: judge an event by its schema; nothing is recorded.", Body: "aana/event", Statuses: posted},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: runtime, Summary: "AUMP: evaluate an action under a mandate.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410)},
+		{Pattern: "POST /aioc/tool", Roles: runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking},
+		{Pattern: "POST /aioc/handoff", Roles: runtime, Summary: "aioc: the handoff gate.", Body: "aioc/handoff-policy-input", Statuses: asking},
+		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record; Last-Event-ID continues.", Statuses: join(signedIn, 404, 410, 500)},
+		{Pattern: "GET /schemas/{protocol}/{name}/v1", Summary: "A JSON Schema, under its stable identifier.", Statuses: []int{200, 404}},
+		{Pattern: "GET /openapi.json", Summary: "This description, in OpenAPI 3.1.", Statuses: []int{200}},
+		{Pattern: "GET /docs", Summary: "This description, for people.", Statuses: []int{200}},
+		{Pattern: "GET /healthz", Summary: "State of the gateway.", Statuses: []int{200, 503}},
+		{Pattern: "GET /readyz", Summary: "Whether requests can be handed on.", Statuses: []int{200, 503}},
+		{Pattern: "GET /metrics", Summary: "Metrics for Prometheus.", Statuses: []int{200}},
+	}
+}
+
+// split returns method and path as callers write them.
+func (d Description) split() (method, path string) {
+	method, path, _ = strings.Cut(d.Pattern, " ")
+	if d.Path != "" {
+		path = d.Path
+	}
+	return method, path
+}
+
+type object = map[string]any
+
+// OpenAPI is the description of the gateway in OpenAPI 3.1, JSON.
+func OpenAPI(version string) ([]byte, error) {
+	paths := object{}
+	for _, d := range Descriptions() {
+		method, path := d.split()
+		if paths[path] == nil {
+			paths[path] = object{}
+		}
+		paths[path].(object)[strings.ToLower(method)] = d.operation(path)
+	}
+	return json.Marshal(object{
+		"openapi": "3.1.0",
+		"info":    object{"title": "Countersign gateway", "version": version, "description": "Anything but a 200 with the verdict allow is no permission. A header that is too large is answered 431 everywhere."},
+		"paths":   paths,
+		"components": object{"securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer"}},
+			"schemas": object{"Error": object{"type": "object", "properties": object{"error": object{"type": "string"}, "message": object{"type": "string"}}}}},
+	})
+}
+
+func (d Description) operation(path string) object {
+	responses := object{}
+	for _, status := range d.Statuses {
+		responses[strconv.Itoa(status)] = object{"description": http.StatusText(status)}
+	}
+	op := object{"summary": d.Summary, "responses": responses}
+	if d.Roles != "" {
+		op["security"], op["description"] = []object{{"bearer": []string{}}}, "Role of the token: "+d.Roles+"."
+	}
+	if strings.HasPrefix(d.Pattern, http.MethodPost) {
+		schema := object{}
+		if d.Body != "" {
+			schema["$ref"] = schemaPath(d.Body)
+		}
+		op["requestBody"] = object{"required": true, "content": object{mediaJSON: object{"schema": schema}}}
+	}
+	var parameters []object
+	for rest := path; ; {
+		_, after, found := strings.Cut(rest, "{")
+		if !found {
+			break
+		}
+		name, behind, _ := strings.Cut(after, "}")
+		parameters, rest = append(parameters, object{"name": name, "in": "path", "required": true, "schema": object{"type": "string"}}), behind
+	}
+	if parameters != nil {
+		op["parameters"] = parameters
+	}
+	return op
+}
+
+// schemaPath is where the gateway serves a schema: under the path of its identifier.
+func schemaPath(name string) string { return "/schemas/" + name + "/v1" }
+
+// Schema returns the JSON Schema of a name, such as aump/mandate.
+func Schema(name string) ([]byte, bool) { return schemas.Default().Source(name) }

@@ -1,0 +1,60 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
+)
+
+// router is a ServeMux that knows its patterns, so that the description can be held against it.
+type router struct {
+	*http.ServeMux
+	patterns []string
+}
+
+func newRouter() *router { return &router{ServeMux: http.NewServeMux()} }
+
+// Handle registers a handler.
+func (m *router) Handle(pattern string, h http.Handler) {
+	m.patterns = append(m.patterns, pattern)
+	m.ServeMux.Handle(pattern, h)
+}
+
+// HandleFunc registers a function.
+func (m *router) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	m.Handle(pattern, http.HandlerFunc(h))
+}
+
+// describe registers what says how the gateway is used: OpenAPI, a page and the schemas. They are part
+// of the program, the same for every tenant, and need no token.
+func (s *server) describe(mux *router) {
+	api, err := gateway.OpenAPI(buildinfo.Version())
+	s.serveText(mux, "GET /openapi.json", "application/json", api, err)
+	page, err := gateway.Page()
+	s.serveText(mux, "GET /docs", "text/html; charset=utf-8", page, err)
+	const pattern = "GET /schemas/{protocol}/{name}/v1"
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		text, known := gateway.Schema(r.PathValue("protocol") + "/" + r.PathValue("name"))
+		if !known {
+			s.write(w, pattern, gateway.ProblemOf(gateway.NoSuchEndpoint).Response())
+			return
+		}
+		s.write(w, pattern, described("application/schema+json", text))
+	})
+}
+
+func (s *server) serveText(mux *router, pattern, media string, text []byte, err error) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+		if err != nil { // the text is made of constants
+			s.write(w, pattern, gateway.ProblemOf(gateway.Panicked).Response())
+			return
+		}
+		s.write(w, pattern, described(media, text))
+	})
+}
+
+func described(media string, text []byte) endpoint.Response {
+	return endpoint.Response{Status: http.StatusOK, Header: http.Header{"Content-Type": {media}, "Content-Security-Policy": {gateway.PagePolicy}}, Body: text}
+}

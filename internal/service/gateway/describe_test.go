@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Every pattern of the handlers is described, and nothing else is.
+func TestEveryEndpointIsDescribed(t *testing.T) {
+	s := &server{}
+	s.env.Health = daemon.NewHealth()
+	var want []string
+	for _, d := range gateway.Descriptions() {
+		if d.Pattern != "GET /metrics" { // only with metrics
+			want = append(want, d.Pattern)
+		}
+	}
+	got := slices.DeleteFunc(slices.Clone(s.routes().patterns), func(p string) bool { return p == "/" })
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("registered %q, described %q: say it in gateway/describe.go", got, want)
+	}
+}
+
+// checkDescribed reports an answer whose status the description of its endpoint does not have.
+func checkDescribed(r *rig, method, path string, status int) {
+	r.tb.Helper()
+	mux, statuses := http.NewServeMux(), map[string][]int{}
+	for _, d := range gateway.Descriptions() {
+		mux.HandleFunc(d.Pattern, func(http.ResponseWriter, *http.Request) {})
+		statuses[d.Pattern] = d.Statuses
+	}
+	req, err := http.NewRequest(method, path, nil)
+	servicetest.OK(r.tb, err)
+	if _, pattern := mux.Handler(req); pattern != "" && !slices.Contains(statuses[pattern], status) {
+		r.tb.Errorf("%s answers %d, which its description does not have", pattern, status)
+	}
+}
+
+// What describes the gateway needs no token, loads and runs nothing, and refers to schemas that exist.
+func TestDescription(t *testing.T) {
+	r := start(t)
+	res, body := r.do("GET", "/openapi.json", "", nil)
+	var api struct {
+		OpenAPI string
+		Paths   map[string]map[string]struct {
+			Responses   map[string]any
+			RequestBody struct {
+				Content map[string]struct {
+					Schema struct {
+						Ref string `json:"$ref"`
+					}
+				}
+			}
+		}
+	}
+	servicetest.OK(t, json.Unmarshal(body, &api))
+	if res.StatusCode != 200 || api.OpenAPI != "3.1.0" || api.Paths["/aump/mandates/{id}:evaluateAction"]["post"].Responses["410"] == nil {
+		t.Errorf("%d %s", res.StatusCode, body)
+	}
+	refs := 0
+	_, page := r.do("GET", "/docs", "", nil)
+	for path, methods := range api.Paths {
+		if !strings.Contains(string(page), "<code>"+path+"</code>") {
+			t.Errorf("the page does not list %s", path)
+		}
+		for _, op := range methods {
+			for status := range op.Responses {
+				if n, err := strconv.Atoi(status); err != nil || http.StatusText(n) == "" {
+					t.Errorf("%s: status %s", path, status)
+				}
+			}
+			if ref := op.RequestBody.Content["application/json"].Schema.Ref; ref != "" {
+				refs++
+				if res, text := r.do("GET", ref, "", nil); res.StatusCode != 200 || !strings.Contains(string(text), strings.Replace(ref, "/schemas/", schemas.Base, 1)) {
+					t.Errorf("%s: %d %.80s", ref, res.StatusCode, text)
+				}
+			}
+		}
+	}
+	if res, _ := r.do("GET", "/docs", "", nil); refs < 5 || res.Header.Get("Content-Security-Policy") != gateway.PagePolicy || strings.Contains(string(page), "<script") {
+		t.Errorf("%d references, headers %v", refs, res.Header)
+	}
+	for _, path := range []string{"/schemas/aump/none/v1", "/schemas/..%2F..%2Fetc/passwd/v1", "/schemas/aump/mandate%2Fv1/v1"} {
+		if res, _ := r.do("GET", path, "", nil); res.StatusCode != 404 {
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+	}
+}
