@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/internal/retry"
@@ -36,19 +36,19 @@ type Reply struct {
 type Asker struct {
 	peer   Peer
 	client http.Client
-	guard  *client.Guard // nil if the peer's public key is none
+	guard  *guard.Guard // nil if the peer's public key is none
 }
 
 // NewAsker returns an asker for a peer.
 func NewAsker(p Peer) *Asker {
-	guard, err := client.NewGuard(client.GuardOptions{Tenant: p.tenant, PublicKey: p.publicKey})
+	g, err := guard.New(guard.Options{Tenant: p.tenant, PublicKey: p.publicKey})
 	if err != nil {
-		guard = nil // CheckReceipt says so
+		g = nil // CheckReceipt says so
 	}
 	return &Asker{p, http.Client{
 		// A redirect would carry the token to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, guard}
+	}, g}
 }
 
 // Post sends an event and returns the answer's header and body.
@@ -184,13 +184,13 @@ func (a *Asker) Await(ctx context.Context, giveUp <-chan struct{}, event []byte,
 
 // CheckReceipt holds the receipt of an allow against the call that is about to run, and uses it. The
 // asker names the publisher.
-func (a *Asker) CheckReceipt(ctx context.Context, r Reply, call client.Execution) error {
+func (a *Asker) CheckReceipt(ctx context.Context, r Reply, call guard.Execution) error {
 	call.Receipt, call.Key, call.Source = r.Receipt, r.Key, a.peer.publisher
 	if a.guard == nil {
 		return errors.New("the public key is none: run countersign hook install")
 	}
 	if err := a.guard.Run(ctx, call, func(context.Context) error { return nil }); err != nil {
-		return fmt.Errorf("the permission does not hold for this call: %s", client.Code(err))
+		return fmt.Errorf("the permission does not hold for this call: %s", guard.Code(err))
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/hook"
@@ -188,7 +188,7 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 		g.reportBlocked(ctx, a, e, call.CallID)
 		return g.agent.Refuse(refusal(string(r.Verdict), errors.New(r.Reason)))
 	}
-	err = a.CheckReceipt(ctx, r, client.Execution{Session: e.Session, ToolCallID: call.CallID, Tool: e.Tool, Arguments: e.Input})
+	err = a.CheckReceipt(ctx, r, guard.Execution{Session: e.Session, ToolCallID: call.CallID, Tool: e.Tool, Arguments: e.Input})
 	if err != nil {
 		return g.agent.Refuse(refusal("bad_receipt", err))
 	}

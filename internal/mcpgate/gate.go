@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
@@ -143,7 +143,7 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}) (A
 		g.reportBlocked(c, w.callID)
 		return Admitted{}, refuse(string(r.Verdict), errors.New(r.Reason))
 	}
-	err = a.CheckReceipt(ctx, r, client.Execution{Session: g.session, ToolCallID: w.callID, Tool: c.ToolName(), Arguments: c.Arguments})
+	err = a.CheckReceipt(ctx, r, guard.Execution{Session: g.session, ToolCallID: w.callID, Tool: c.ToolName(), Arguments: c.Arguments})
 	if err != nil {
 		return Admitted{}, refuse("bad_receipt", err)
 	}
