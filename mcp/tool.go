@@ -85,7 +85,7 @@ func parseTool(raw json.RawMessage) (Tool, error) {
 	_ = json.Unmarshal(o["annotations"], &t.Annotations) // hints that are none raise nothing
 	// Numbers stay as they are written: schemas have limits that doubles do not hold.
 	v := jsontext.Value(append([]byte(nil), raw...))
-	if err := v.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)); err != nil {
+	if err := v.Format(jsontext.ReorderRawObjects(true)); err != nil {
 		return Tool{}, errors.New("the definition of a tool is no strict JSON")
 	}
 	t.Definition, t.Digest = json.RawMessage(v), digest.Plain(v)

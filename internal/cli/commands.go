@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/hookcmd"
 	"github.com/countersign-dev/countersign/internal/cli/inspect"
 	"github.com/countersign-dev/countersign/internal/cli/mcpcmd"
+	"github.com/countersign-dev/countersign/internal/cli/mcptools"
 	"github.com/countersign-dev/countersign/internal/cli/run"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -59,11 +60,17 @@ type commands struct {
 	Retention   admin.RetentionCmd       `cmd:"" help:"Show and change what is kept, for how long; legal holds; erase a session or a data subject."`
 	Token       admin.TokenCmd           `cmd:"" help:"Make, list and revoke the tokens with which programs sign in at a gateway."`
 	Hook        hookcmd.Cmd              `cmd:"" help:"The gate in front of a coding agent: claude-code, codex, gemini, cursor, copilot, cline, opencode."`
-	MCP         mcpcmd.Cmd               `cmd:"" name:"mcp" help:"The gate in front of servers of the Model Context Protocol."`
+	MCP         mcpCmd                   `cmd:"" name:"mcp" help:"The gate in front of servers of the Model Context Protocol, and a server with tools of our own."`
 	Publisher   decide.PublisherCmd      `cmd:"" help:"Keep publisher manifests, registrations and tool catalogues."`
 	Approvals   decide.ApprovalsCmd      `cmd:"" help:"The reviewer's side of ask and defer: list, show, approve, deny, cancel."`
 	Audit       inspect.AuditCmd         `cmd:"" help:"Answer the questions that auditors ask, and let auditors in."`
 	Doctor      run.DoctorCmd            `cmd:"" help:"Check durability, streams, permissions, lag, clock and keys; say what is unsafe."`
 	Provision   run.ProvisionCmd         `cmd:"" help:"Create keys, streams and buckets for a system that 'up' does not run."`
 	Engine      run.EngineCmd            `cmd:"" help:"The embedded ClickHouse engine."`
+}
+
+// mcpCmd is `countersign mcp`: what countersign-mcp has, and more.
+type mcpCmd struct {
+	mcpcmd.Cmd
+	Tools mcptools.Cmd `cmd:"" help:"Serve an agent on standard input and output: AANA's and AUMP's evaluations, and reading evidence."`
 }

@@ -53,28 +53,43 @@ func NewAsker(p Peer) *Asker {
 
 // Post sends an event and returns the answer's header and body.
 func (a *Asker) Post(ctx context.Context, event []byte, workflow string) (http.Header, []byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.peer.gateway+"/event", bytes.NewReader(event))
+	header := map[string]string{}
+	if workflow != "" {
+		header[events.HeaderWorkflow] = workflow
+	}
+	return a.post(ctx, "/event", event, header)
+}
+
+// Ask asks at another endpoint than that of events and returns the answer's body. No receipt is checked:
+// the answer is no permission.
+func (a *Asker) Ask(ctx context.Context, path string, body []byte, header map[string]string) ([]byte, error) {
+	_, answer, err := a.post(ctx, path, body, header)
+	return answer, err
+}
+
+func (a *Asker) post(ctx context.Context, path string, body []byte, header map[string]string) (http.Header, []byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.peer.gateway+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, errors.New("the gateway's address is no URL")
 	}
 	r.Header.Set("Authorization", "Bearer "+a.peer.token)
 	r.Header.Set("Content-Type", "application/json")
-	if workflow != "" {
-		r.Header.Set(events.HeaderWorkflow, workflow)
+	for name, value := range header {
+		r.Header.Set(name, value)
 	}
 	answer, err := a.client.Do(r)
 	if err != nil {
 		return nil, nil, unreachable(ctx, err)
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, MaxReply))
+	text, err := io.ReadAll(io.LimitReader(answer.Body, MaxReply))
 	if err != nil {
 		return nil, nil, unreachable(ctx, err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, nil, problem(answer.StatusCode, body)
+		return nil, nil, problem(answer.StatusCode, text)
 	}
-	return answer.Header, body, nil
+	return answer.Header, text, nil
 }
 
 // unreachable says why there is no answer, without the address, which the model would read.

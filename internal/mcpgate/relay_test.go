@@ -174,6 +174,10 @@ func TestHostileClient(t *testing.T) {
 	if server != "" || !strings.Contains(client, `"id":null`) {
 		t.Errorf("a second request with the id 8: %s, %s", client, server)
 	}
+	client, server = r.fromTheClient(t, `{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"t","arguments":{}}}`)
+	if server != "" || strings.Count(client, "\n") != 1 || !strings.Contains(client, `"id":null`) {
+		t.Errorf("a call with the id 8: %s, %s", client, server)
+	}
 	odd := ` { "jsonrpc" : "2.0","method":"x/unknown" , "params":{"n":123456789012345678901}}`
 	if _, server := r.fromTheClient(t, odd); server != odd+"\n" {
 		t.Errorf("an unknown notification: %s", server)

@@ -25,15 +25,15 @@ type Cmd struct {
 	Pins pinsCmd `cmd:"" help:"The definitions of tools that are accepted."`
 }
 
-// gateway says where the gateway is and how long calls may wait.
-type gateway struct {
+// Gateway says where the gateway is and how long calls may wait.
+type Gateway struct {
 	ReadyFile string        `help:"Ready file of a running 'up' on this machine." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
 	Config    string        `help:"The gates' configuration, with the gateway's address (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE" xor:"peer"`
 	Hold      time.Duration `help:"How long a call may wait for its verdict, and for a person." default:"25s" placeholder:"DURATION"`
 }
 
-// peer resolves the configuration, anew for each use: a system that is started again has another address.
-func (g gateway) peer() (gateclient.Peer, error) {
+// Peer resolves the configuration, anew for each use: a system that is started again has another address.
+func (g Gateway) Peer() (gateclient.Peer, error) {
 	if g.ReadyFile != "" {
 		return gateclient.Config{ReadyFile: g.ReadyFile}.Peer()
 	}
@@ -52,7 +52,7 @@ func (g gateway) peer() (gateclient.Peer, error) {
 }
 
 // check reports what is wrong with the flags.
-func (g gateway) check() error {
+func (g Gateway) check() error {
 	if g.Hold < time.Second || g.Hold > time.Hour {
 		return ui.UsageError{Err: errors.New("--hold must be 1s to 1h")}
 	}
@@ -60,7 +60,7 @@ func (g gateway) check() error {
 }
 
 type wrapCmd struct {
-	gateway
+	Gateway
 	Name    string   `help:"The server's name, a part of the names under which its tools are judged: mcp__NAME__TOOL (default: made of the command)." placeholder:"NAME"`
 	Pin     string   `help:"Accept only the definitions in FILE, which stays as it is. Without it a tool is accepted as it is first seen." placeholder:"FILE"`
 	Reads   bool     `help:"Have resources/read and prompts/get admitted, too (default: they pass)."`
@@ -93,7 +93,7 @@ func (c *wrapCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	code, err := mcpgate.Wrap(ctx, mcpgate.WrapOptions{
-		Server: name, Command: command, Peer: c.peer, Hold: c.Hold, Pins: pins, Reads: c.Reads, In: io.In, Out: io.Out, Err: io.Err,
+		Server: name, Command: command, Peer: c.Peer, Hold: c.Hold, Pins: pins, Reads: c.Reads, In: io.In, Out: io.Out, Err: io.Err,
 	})
 	if err == nil && code != 0 {
 		return ui.ExitCode(code)

@@ -1,0 +1,245 @@
+// Package mcptools is `countersign mcp tools`: an MCP server on standard input and output with which an
+// agent asks for AANA's and AUMP's evaluations, and reads evidence. Begin reading with tools.
+package mcptools
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
+	"github.com/countersign-dev/countersign/internal/cli/mcpcmd"
+	"github.com/countersign-dev/countersign/internal/gateclient"
+)
+
+// Cmd is `countersign mcp tools`.
+type Cmd struct {
+	ReadyFile string `help:"Ready file of a running 'up' on this machine." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
+	Config    string `help:"The gates' configuration, with the gateway's address; evidence tools need a ready file." placeholder:"FILE" xor:"peer"`
+}
+
+// Run serves one client until it ends.
+func (c *Cmd) Run(ctx context.Context) error {
+	s := &service{
+		peer: mcpcmd.Gateway{ReadyFile: c.ReadyFile, Config: c.Config}.Peer, read: evidence{c.ReadyFile}.run, session: "mcp-tools-" + uuid.NewString(),
+	}
+	err := s.server().Run(ctx, &mcp.StdioTransport{})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// service answers calls.
+type service struct {
+	peer    func() (gateclient.Peer, error)
+	read    func(ctx context.Context, command string, args ...string) (string, error)
+	session string
+}
+
+// tool is one tool: its schema is ours, its meaning that of the specification.
+type tool struct {
+	name, about string
+	input       string // JSON Schema
+	answer      func(s *service, ctx context.Context, arguments []byte) (text string, structured json.RawMessage, err error)
+}
+
+const (
+	oneText      = `{"type":"object","additionalProperties":false,"required":[%q],"properties":{%[1]q:{"type":"string","minLength":1,"maxLength":256}}}`
+	mandateRef   = `"mandate_ref":{"type":"object","additionalProperties":false,"required":[%s],"properties":{"id":{"type":"string","minLength":1},"hash":{"type":"string"},"version":{"type":"string"}}}`
+	aanaEvent    = `{"type":"object","additionalProperties":false,"required":["tool_name","tool_category","authorization_state","evidence_refs","risk_domain","proposed_arguments","recommended_route"],"properties":{"tool_name":{"type":"string","minLength":1},"tool_category":{"enum":["public_read","private_read","write","unknown"]},"authorization_state":{"enum":["none","user_claimed","authenticated","validated","confirmed"]},"evidence_refs":{"type":"array"},"risk_domain":{"type":"string"},"proposed_arguments":{"type":"object"},"recommended_route":{"enum":["accept","ask","defer","refuse"]}}}`
+	noPermission = " The answer is information: it carries no permission to run anything."
+)
+
+// tools are all tools. None changes anything but the record of what was asked.
+var tools = []tool{
+	{"aana_pre_tool_check", "AANA: the route for a tool call that is about to be made." + noPermission, aanaEvent, (*service).preToolCheck},
+	{"aump.resolve_mandate", "AUMP: the hash, version and state of a mandate, not its text.",
+		`{"type":"object","additionalProperties":false,"required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}}`, (*service).resolveMandate},
+	{"aump.evaluate_action", "AUMP: whether an action is covered by a mandate." + noPermission,
+		`{"type":"object","additionalProperties":false,"required":["mandate_ref","proposed_action"],"properties":{` + fmt.Sprintf(mandateRef, `"id","hash"`) + `,"proposed_action":{"type":"object"},"context":{"type":"object"}}}`,
+		(*service).evaluateAction},
+	{"countersign_session", "What happened in a session, in the order of the log.", fmt.Sprintf(oneText, "session"), evidenceOf("session", "session")},
+	{"countersign_findings", "What was found in a session: broken rules and their proof.", fmt.Sprintf(oneText, "session"), evidenceOf("findings", "session")},
+	{"countersign_explain", "Why a decision was made.", fmt.Sprintf(oneText, "decision"), evidenceOf("explain", "decision")},
+}
+
+// server is the MCP server with all tools.
+func (s *service) server() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "countersign", Version: buildinfo.Version()}, nil)
+	no := false
+	for _, t := range tools {
+		server.AddTool(&mcp.Tool{
+			Name: t.name, Description: t.about, InputSchema: json.RawMessage(t.input),
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
+		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return s.call(ctx, t, r.Params.Arguments), nil
+		})
+	}
+	return server
+}
+
+// call answers one call. What cannot be answered is a result with isError, which never reads as a yes.
+func (s *service) call(ctx context.Context, t tool, arguments json.RawMessage) *mcp.CallToolResult {
+	text, structured, err := "", json.RawMessage(nil), checkMembers(t.input, arguments)
+	if err == nil {
+		text, structured, err = t.answer(s, ctx, arguments)
+	}
+	result := &mcp.CallToolResult{IsError: err != nil}
+	if err != nil {
+		text = "Countersign: no answer: " + gateclient.Clean(err.Error())
+	} else if structured != nil {
+		result.StructuredContent = structured
+	}
+	result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
+	return result
+}
+
+// checkMembers refuses arguments that could be read in two ways, and members that the schema does not
+// have or that are missing.
+func checkMembers(schema string, arguments []byte) error {
+	given, err := strictjson.ParseObject(arguments, strictjson.DefaultLimits)
+	if err != nil {
+		return fmt.Errorf("the arguments: %w", err)
+	}
+	var s struct {
+		Required   []string
+		Properties map[string]json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(schema), &s); err != nil {
+		return err
+	}
+	for name := range given {
+		if _, known := s.Properties[name]; !known {
+			return errors.New("the arguments have a member that the tool does not have")
+		}
+	}
+	for _, name := range s.Required {
+		if _, there := given[name]; !there {
+			return fmt.Errorf("the arguments lack %s", name)
+		}
+	}
+	return nil
+}
+
+// ask asks the gateway. Of one question asked twice the second is a repetition of the first.
+func (s *service) ask(ctx context.Context, path string, body []byte) (json.RawMessage, error) {
+	p, err := s.peer()
+	if err != nil {
+		return nil, err
+	}
+	canonical, err := strictjson.CanonicalBytes(body)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := gateclient.NewAsker(p).Ask(ctx, path, body, map[string]string{
+		events.HeaderSession: s.session, events.HeaderToolCallID: fmt.Sprintf("ask-%x", sha256.Sum256(append([]byte(path), canonical...))),
+	})
+	if err == nil && !json.Valid(answer) {
+		return nil, errors.New("the gateway's answer makes no sense")
+	}
+	return answer, err
+}
+
+func (s *service) preToolCheck(ctx context.Context, arguments []byte) (string, json.RawMessage, error) {
+	answer, err := s.ask(ctx, "/pre-tool-check", arguments)
+	if err != nil {
+		return "", nil, err
+	}
+	var said struct {
+		Architecture struct {
+			Route string `json:"route"`
+		} `json:"architecture_decision"`
+		Action string `json:"recommended_action"`
+		Policy struct {
+			Allowed *bool `json:"execution_allowed"`
+		} `json:"execution_policy"`
+	}
+	if err := json.Unmarshal(answer, &said); err != nil || said.Action == "" {
+		return "", nil, errors.New("the gateway's answer makes no sense")
+	}
+	// Without a word of permission there is none.
+	allowed := said.Policy.Allowed != nil && *said.Policy.Allowed && said.Action == "accept"
+	return fmt.Sprintf("AANA route: %s. Execution allowed: %t.", said.Action, allowed), answer, nil
+}
+
+func (s *service) evaluateAction(ctx context.Context, arguments []byte) (string, json.RawMessage, error) {
+	var given map[string]json.RawMessage
+	var ref struct{ ID string }
+	if err := json.Unmarshal(arguments, &given); err != nil {
+		return "", nil, err
+	}
+	if err := json.Unmarshal(given["mandate_ref"], &ref); err != nil || ref.ID == "" {
+		return "", nil, errors.New("mandate_ref has no id")
+	}
+	given["aump"] = json.RawMessage(`{"version":"0.1.0","type":"action_evaluation_request"}`)
+	body, err := json.Marshal(given)
+	if err != nil {
+		return "", nil, err
+	}
+	answer, err := s.ask(ctx, "/aump/mandates/"+url.PathEscape(ref.ID)+":evaluateAction", body)
+	if err != nil {
+		return "", nil, err
+	}
+	var said struct{ Decision string }
+	if err := json.Unmarshal(answer, &said); err != nil || !slices.Contains([]string{"allowed", "denied", "requires_escalation"}, said.Decision) {
+		return "", nil, errors.New("the gateway's answer makes no sense")
+	}
+	return "AUMP decision: " + said.Decision + ".", answer, nil
+}
+
+// resolveMandate finds a mandate by its id. Its text stays where it is: it may hold what its principal
+// wants and can spend.
+func (s *service) resolveMandate(ctx context.Context, arguments []byte) (string, json.RawMessage, error) {
+	var given struct {
+		Ref struct{ ID, Hash string } `json:"mandate_ref"`
+	}
+	if err := json.Unmarshal(arguments, &given); err != nil || given.Ref.ID == "" {
+		return "", nil, errors.New("mandate_ref has no id")
+	}
+	list, err := s.read(ctx, "mandate list")
+	if err != nil {
+		return "", nil, err
+	}
+	var rows []struct {
+		ID      string `json:"id"`
+		Hash    string `json:"hash"`
+		State   string `json:"state"`
+		InForce bool   `json:"in_force"`
+	}
+	if err := json.Unmarshal([]byte(list), &rows); err != nil {
+		return "", nil, errors.New("the list of mandates cannot be read")
+	}
+	for _, row := range rows {
+		if row.ID == given.Ref.ID && (given.Ref.Hash == "" || row.Hash == given.Ref.Hash) {
+			found, err := json.Marshal(row)
+			return fmt.Sprintf("AUMP mandate: %s.", row.State), found, err
+		}
+	}
+	return "", nil, errors.New("there is no such mandate")
+}
+
+// evidenceOf answers with what a command of countersign prints about what one argument names.
+func evidenceOf(command, argument string) func(*service, context.Context, []byte) (string, json.RawMessage, error) {
+	return func(s *service, ctx context.Context, arguments []byte) (string, json.RawMessage, error) {
+		var given map[string]string
+		if err := json.Unmarshal(arguments, &given); err != nil || given[argument] == "" || len(given[argument]) > 256 {
+			return "", nil, fmt.Errorf("%s must be a text of 1 to 256 bytes", argument)
+		}
+		args := []string{"--session=" + given[argument]}
+		if command != "findings" {
+			args = []string{"--", given[argument]}
+		}
+		text, err := s.read(ctx, command, args...)
+		return text, nil, err
+	}
+}

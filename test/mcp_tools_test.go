@@ -1,0 +1,90 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// asking is a client of `countersign mcp tools`.
+type asking struct{ *mcp.ClientSession }
+
+func (a asking) call(t *testing.T, tool string, arguments any) (*mcp.CallToolResult, string) {
+	t.Helper()
+	r, err := a.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
+	ok(t, err)
+	return r, r.Content[0].(*mcp.TextContent).Text
+}
+
+func readRequest(t *testing.T, name string) (request map[string]any) {
+	t.Helper()
+	b, err := os.ReadFile(root + "/examples/requests/" + name)
+	ok(t, err)
+	ok(t, json.Unmarshal(b, &request))
+	return request
+}
+
+// An agent asks for evaluations and reads evidence; what cannot be answered is no yes.
+func TestMCPTools(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.run(t, "mandate", "put", root+"/examples/mandates/courier.json").want(t, 0)
+	cmd := exec.Command(program("countersign"), "mcp", "tools", "--ready-file", s.ready)
+	cmd.Env = cleanEnv()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "auditor", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	ok(t, err)
+	defer session.Close()
+	a := asking{session}
+
+	event := readRequest(t, "aana-public-read.json")
+	r, text := a.call(t, "aana_pre_tool_check", event)
+	if r.IsError || text != "AANA route: accept. Execution allowed: true." {
+		t.Errorf("aana_pre_tool_check: %s", text)
+	}
+	event["tool_category"] = "unknown"
+	if _, text := a.call(t, "aana_pre_tool_check", event); !strings.HasSuffix(text, "Execution allowed: false.") {
+		t.Errorf("a tool of an unknown category: %s", text)
+	}
+	event["extra"] = 1
+	if r, text := a.call(t, "aana_pre_tool_check", event); !r.IsError || strings.Contains(text, "true") {
+		t.Errorf("with a member too many: %s", text)
+	}
+
+	request := readRequest(t, "aump-action.json")
+	delete(request, "aump")
+	r, text = a.call(t, "aump.evaluate_action", request)
+	if r.IsError || text != "AUMP decision: allowed." || len(r.StructuredContent.(map[string]any)) == 0 {
+		t.Errorf("aump.evaluate_action: %s", text)
+	}
+	ref := request["mandate_ref"].(map[string]any)
+	if r, text := a.call(t, "aump.resolve_mandate", object{"mandate_ref": object{"id": ref["id"]}}); r.IsError || r.StructuredContent.(map[string]any)["hash"] != ref["hash"] {
+		t.Errorf("aump.resolve_mandate: %s %v", text, r.StructuredContent)
+	}
+	if r, _ := a.call(t, "aump.resolve_mandate", object{"mandate_ref": object{"id": "aump_mnd_other"}}); !r.IsError {
+		t.Error("a mandate that there is not is found")
+	}
+	ref["id"] = "aump_mnd_other"
+	if r, text := a.call(t, "aump.evaluate_action", request); !r.IsError || strings.Contains(text, "allowed") {
+		t.Errorf("under a mandate that there is not: %s", text)
+	}
+
+	s.run(t, "publish", "--protocol", "agenthook", root+"/examples/sessions/agenthook-rogue.jsonl").want(t, 0)
+	s.settle(t)
+	if r, text := a.call(t, "countersign_findings", object{"session": "sess-rogue-1"}); r.IsError || !strings.Contains(text, `"rule"`) {
+		t.Errorf("findings: %s", text)
+	}
+	if r, text := a.call(t, "countersign_session", object{"session": "sess-rogue-1"}); r.IsError || !strings.Contains(text, "sess-rogue-1") {
+		t.Errorf("session: %s", text)
+	}
+	if r, text := a.call(t, "countersign_explain", object{"decision": "--help"}); !r.IsError {
+		t.Errorf("an option as a decision: %s", text)
+	}
+	ok(t, s.stop())
+	if r, text := a.call(t, "aana_pre_tool_check", readRequest(t, "aana-public-read.json")); !r.IsError || strings.Contains(text, "true") {
+		t.Errorf("without a gateway: %s", text)
+	}
+}
