@@ -71,3 +71,25 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDecideFunctions decides with a condition that reads the text of an argument, and with one that
+// parses it as a shell does.
+func BenchmarkDecideFunctions(b *testing.B) {
+	const command = `cd src && git diff --stat main | head -20 && grep -rn 'TODO' . > todo.txt`
+	body := edit(b, preToolUse, `"tool_input":{`, `"tool_input":{"command":"`+command+`",`)
+	for name, when := range map[string]string{
+		"text":        `has(args.command) && string(args.command).startsWith("cd ")`,
+		"shell.parse": `has(args.command) && shell.parse(string(args.command)).commands.exists(c, c.name == "git")`,
+	} {
+		req, in := request(agenthook.Name, body), inputs()
+		snap := compiled(b, "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: p}\nspec:\n  rules:\n    - {name: r, when: '"+when+"', verdict: allow, reason: ok}\n")
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if d := Decide(req, snap, in); d.Decision.Verdict != events.Allow {
+					b.Fatal(d.Decision.Verdict)
+				}
+			}
+		})
+	}
+}

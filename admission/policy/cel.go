@@ -248,7 +248,7 @@ func (s sizeEstimates) EstimateCallCost(function, _ string, _ *cost.AstNode, arg
 	if !known {
 		return nil
 	}
-	return &cost.CallEstimate{CostEstimate: cost.CostEstimate{Min: base, Max: base + perUnit*assumedSize/bytesPerStep*uint64(len(args))}}
+	return &cost.CallEstimate{CostEstimate: cost.Estimate{Min: base, Max: base + perUnit*assumedSize/bytesPerStep*uint64(len(args))}}
 }
 
 // treeAdapter gives CEL the trees of strictjson without copying them.

@@ -147,24 +147,24 @@ func (c context) within(via string) context {
 
 func (p *parser) fail(reason string) { p.reasons[reason] = true }
 
-// parseText parses a text and returns the directories in which what follows runs.
-func (p *parser) parseText(text string, c context) []string {
+// parseText lists what a text starts.
+func (p *parser) parseText(text string, c context) {
 	if len(text) > MaxText || p.depth >= maxDepth || nestingOf(text) > maxNesting || strings.Count(text, "|")+strings.Count(text, "&&") > maxChain {
 		p.fail(ReasonTooLarge)
-		return c.dirs
+		return
 	}
 	if strings.ContainsAny(text, "\x00\r") || strings.Contains(text, "\ufffd") {
 		p.fail(ReasonSyntax) // shells differ on what these do
-		return c.dirs
+		return
 	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
 		p.fail(ReasonSyntax)
-		return c.dirs
+		return
 	}
 	p.depth++
 	defer func() { p.depth-- }()
-	return p.walkStmts(file.Stmts, c)
+	p.walkStmts(file.Stmts, c)
 }
 
 // nestingOf bounds the depth of a text's syntax tree from above.

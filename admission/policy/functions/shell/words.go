@@ -25,7 +25,10 @@ func (p *parser) expandWord(w *syntax.Word) (words []string, known bool) {
 			return []string{Unknown}, false
 		}
 		known = true
-		for _, one := range expand.Braces(&split) {
+		for one, err := range expand.BracesSeq(nil, &split) {
+			if err != nil {
+				return []string{Unknown}, false
+			}
 			text, ok := partsText(one.Parts, false)
 			text = checkWord(text, maskOf(one.Parts))
 			words, known = append(words, text), known && ok && !hasUnknown(text)
