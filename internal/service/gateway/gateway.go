@@ -41,6 +41,7 @@ type Flags struct {
 	ClientCA      string        `name:"client-ca" help:"Certificates of the authorities whose client certificates are accepted, PEM; needs --tls-cert. A certificate lets in only what token create --certificate-subject has mapped." env:"COUNTERSIGN_GATEWAY_CLIENT_CA" placeholder:"FILE"`
 	Issuer        string        `name:"oidc-issuer" help:"URL of the OIDC issuer whose JWTs are accepted; needs --oidc-audience. A JWT lets in only what token create --oidc-subject has mapped." env:"COUNTERSIGN_GATEWAY_OIDC_ISSUER" placeholder:"URL"`
 	Audience      string        `name:"oidc-audience" help:"Audience that a JWT must name." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
+	CheckpointKey string        `help:"Public checkpoint key, with which the gateway checks receipts for callers that cannot (default: it checks none)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"KEY"`
 	Timeout       time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
 	MaxBody       int64         `help:"Bytes of the largest body." env:"COUNTERSIGN_GATEWAY_MAX_BODY" default:"1048576"`
 	MaxHeader     int           `help:"Bytes of the largest header." env:"COUNTERSIGN_GATEWAY_MAX_HEADER" default:"32768"`
@@ -49,7 +50,6 @@ type Flags struct {
 	MaxStreams    int           `help:"Streams that are open at the same time; more are answered 429." env:"COUNTERSIGN_GATEWAY_MAX_STREAMS" default:"10000"`
 	UserStreams   int           `help:"Streams of one token that are open at the same time." env:"COUNTERSIGN_GATEWAY_TOKEN_STREAMS" default:"64"`
 	Rate          int           `help:"Requests per second of one user; more are answered 429 (0: no limit)." env:"COUNTERSIGN_GATEWAY_RATE" default:"1000"`
-	CheckpointKey string        `help:"Public checkpoint key, with which the gateway checks receipts for callers that cannot (default: it checks none)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"KEY"`
 }
 
 // Main is the service's main function; it returns the exit code.
