@@ -15,7 +15,7 @@ random() { printf p; od -An -tx1 -N24 /dev/urandom | tr -d ' \n'; }
 put() { [ -s "$dir/$1" ] || printf '%s\n' "$2" >"$dir/$1"; }
 get() { cat "$dir/$1"; }
 
-users="provisioner admitter correlator auditor custodian operator witness acme-runtime acme-subscriber acme-reviewer"
+users="provisioner admitter correlator auditor custodian operator witness acme-runtime acme-subscriber acme-reviewer acme-gateway"
 for user in $users; do
   put "nats-$user" "$(random)"
 done
@@ -35,6 +35,7 @@ put provision.env "NATS_PASSWORD=$(get nats-provisioner)"
 for service in admitter correlator; do
   put "$service.env" "COUNTERSIGN_NATS_PASSWORD=$(get "nats-$service")"
 done
+put gateway.env "COUNTERSIGN_NATS_PASSWORD=$(get nats-acme-gateway)"
 put auditor.env "COUNTERSIGN_NATS_PASSWORD=$(get nats-auditor)
 COUNTERSIGN_CUSTODIAN_PASSWORD=$(get nats-custodian)
 COUNTERSIGN_CLICKHOUSE=$(get clickhouse.dsn)"

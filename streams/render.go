@@ -113,9 +113,11 @@ func (c ServerConfig) renderServicesAccount(w *confWriter, outside []member) {
 }
 
 // renderExports writes one line for each subject, with the accounts that may import it. An export
-// without accounts would be open to all accounts.
+// without accounts would be open to all accounts. A gateway has lines of its own for subjects that
+// name no tenant, so that another tenant adds lines and changes none: the server joins the accounts of
+// all lines of a subject.
 func renderExports(w *confWriter, outside []member) {
-	type export struct{ kind, subject string }
+	type export struct{ kind, subject, only string }
 	var order []export
 	accounts := map[export][]string{}
 	add := func(e export, account string) {
@@ -130,10 +132,14 @@ func renderExports(w *confWriter, outside []member) {
 			if m.role.place == placeOperator || strings.HasPrefix(s.subject, "$") {
 				kind = "service, response_type: stream" // several may answer; a subject has one kind of export
 			}
-			add(export{kind, m.values.fillOne(s.subject)}, m.account)
+			only := ""
+			if m.role.place == placeGateway && strings.HasPrefix(s.subject, "$") {
+				only = m.account
+			}
+			add(export{kind, m.values.fillOne(s.subject), only}, m.account)
 		}
 		for _, s := range m.values.fillAll(m.role.outputs) {
-			add(export{"stream", s}, m.account)
+			add(export{kind: "stream", subject: s}, m.account)
 		}
 	}
 	for _, e := range order {

@@ -117,6 +117,18 @@ func TestGateway(t *testing.T) {
 	eventually(t, "the new token signs in", wants(http.StatusOK))
 	s.run(t, "token", "revoke", made.ID).want(t, 0)
 	eventually(t, "the revoked token is refused", wants(http.StatusUnauthorized))
+	// A mapping is no token: it shows nothing secret, there is one for a subject, and it is revoked alike.
+	create := []string{"token", "create", "--for", g.Roles["runtime"].User, "--certificate-subject", "CN=web1,O=Acme", "--json"}
+	mapped := s.run(t, create...).want(t, 0).out
+	var mapping struct{ ID, Subject, Token string }
+	ok(t, json.Unmarshal([]byte(mapped), &mapping))
+	if mapping.Subject != "certificate:CN=web1,O=Acme" || mapping.Token != "" || strings.Contains(mapped, "cst_") {
+		t.Errorf("token create --certificate-subject: %s", mapped)
+	}
+	s.run(t, create...).want(t, 1)
+	s.run(t, "token", "create", "--for", "x", "--oidc-subject", "5f2c81").want(t, 2)
+	s.run(t, "token", "revoke", mapping.ID).want(t, 0)
+	s.run(t, create...).want(t, 0)
 	if list := s.run(t, "token", "list").want(t, 0).out; strings.Contains(list, made.Token) || !strings.Contains(list, "revoked") {
 		t.Errorf("token list: %s", list)
 	}

@@ -114,7 +114,7 @@ func putOnce(ctx context.Context, js jetstream.JetStream, bucket, key string, va
 // loopback: it has no certificate.
 func (p *Pipeline) gatewayEnv() []string {
 	return []string{"COUNTERSIGN_TENANT=" + p.opt.Tenant, "COUNTERSIGN_GATEWAY_LISTEN=" + net.JoinHostPort(streams.DefaultHost, p.gatewayPort),
-		"COUNTERSIGN_GATEWAY_TLS_CERT=", "COUNTERSIGN_GATEWAY_TLS_KEY="}
+		"COUNTERSIGN_GATEWAY_TLS_CERT=", "COUNTERSIGN_GATEWAY_TLS_KEY=", "COUNTERSIGN_GATEWAY_CLIENT_CA="}
 }
 
 // noteGateway keeps the gateway's address, which a restarted gateway must have again; the caller

@@ -70,7 +70,7 @@ func loadCompose(t *testing.T) compose {
 
 func TestComposeIsConfined(t *testing.T) {
 	c := loadCompose(t)
-	if got, want := slices.Sorted(maps.Keys(c.Services)), []string{"admitter", "auditor", "clickhouse", "correlator", "nats", "provision"}; !slices.Equal(got, want) {
+	if got, want := slices.Sorted(maps.Keys(c.Services)), []string{"admitter", "auditor", "clickhouse", "correlator", "gateway", "nats", "provision"}; !slices.Equal(got, want) {
 		t.Fatalf("services %q, want %q", got, want)
 	}
 	for name, s := range c.Services {

@@ -160,7 +160,7 @@ func TestDockerfile(t *testing.T) {
 	cmd.Dir = root
 	out, err := cmd.Output()
 	ok(t, err)
-	if got := strings.Fields(string(out)); len(got) != 5 || slices.ContainsFunc(got, func(n string) bool { return n != "main" }) {
-		t.Errorf("%q are %q, want five programs", packages, got)
+	if got := strings.Fields(string(out)); len(got) != 6 || slices.ContainsFunc(got, func(n string) bool { return n != "main" }) {
+		t.Errorf("%q are %q, want six programs", packages, got)
 	}
 }

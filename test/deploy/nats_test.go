@@ -44,7 +44,7 @@ func natsServer(tenants ...string) streams.ServerConfig {
 	}
 	for _, name := range tenants {
 		t := streams.Tenant{Name: name}
-		for _, r := range []streams.Role{streams.RoleRuntime, streams.RoleSubscriber, streams.RoleReviewer} {
+		for _, r := range []streams.Role{streams.RoleRuntime, streams.RoleSubscriber, streams.RoleReviewer, streams.RoleGateway} {
 			t.Users = append(t.Users, user(name+"-"+string(r), r))
 		}
 		c.Tenants = append(c.Tenants, t)
@@ -211,6 +211,20 @@ func TestNATSConfigWorks(t *testing.T) {
 	} {
 		t.Run("a runtime cannot write "+name, func(t *testing.T) { refused(t, runtime, subj) })
 	}
+	t.Run("a gateway speaks for its tenant and reads tokens, and nothing else", func(t *testing.T) {
+		gateway := connect(t, srv, "acme-gateway")
+		reply, err := gateway.RequestWithContext(ctx, "gov.admit.acme.agenthook", []byte("{}"))
+		ok(t, err)
+		if got, want := string(reply.Data), "gateway-acme:acme-gateway/acme-gateway"; got != want {
+			t.Errorf("the admitter sees %q, want %q", got, want)
+		}
+		if _, err := streams.KVKeys(ctx, jet(t, gateway), streams.BucketTokens); err != nil {
+			t.Errorf("the tokens cannot be read: %v", err)
+		}
+		for _, subj := range []string{"gov.resolve.acme", "gov.admit.globex.aaep", "gov.decisions.acme.allow.s1", "$KV.tokens.acme.x", "$KV.publishers.x", "gov.events.acme.acme-runtime.aaep.s1.request"} {
+			refused(t, gateway, subj)
+		}
+	})
 	t.Run("nothing of it is in the log", func(t *testing.T) {
 		state, err := streams.StreamState(ctx, jet(t, connect(t, srv, "auditor")), streams.DefaultShard)
 		ok(t, err)

@@ -66,7 +66,7 @@ var confined = map[string]string{
 func TestUnitsAreConfined(t *testing.T) {
 	units := loadUnits(t)
 	want := []string{"countersign-admitter.service", "countersign-auditor.service", "countersign-clickhouse.service",
-		"countersign-correlator.service", "countersign-nats.service", "countersign-provision.service", "countersign.service"}
+		"countersign-correlator.service", "countersign-gateway.service", "countersign-nats.service", "countersign-provision.service", "countersign.service"}
 	if got := slices.Sorted(maps.Keys(units)); !slices.Equal(got, want) {
 		t.Fatalf("units %q, want %q", got, want)
 	}

@@ -31,6 +31,9 @@ type tokenCreateCmd struct {
 	Role    string        `help:"runtime: asks and publishes as the publisher --for; subscriber: follows all outputs; reviewer: follows decisions and approvals." enum:"runtime,subscriber,reviewer" default:"runtime"`
 	For     string        `help:"The user that the token stands for; of a runtime, its publisher." required:"" placeholder:"NAME"`
 	Expires time.Duration `help:"How long the token is valid." default:"2160h"`
+	Cert    string        `name:"certificate-subject" help:"Make no token, but let in client certificates with this subject, written as in RFC 2253." placeholder:"CN=web1,O=Acme" xor:"proof"`
+	Sub     string        `name:"oidc-subject" help:"Make no token, but let in JWTs with this claim sub; needs --oidc-issuer." placeholder:"SUB" xor:"proof"`
+	Issuer  string        `name:"oidc-issuer" help:"Issuer of the JWTs of --oidc-subject, exactly as the claim iss has it." placeholder:"URL"`
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
@@ -39,6 +42,7 @@ type tokenEntry struct {
 	ID        string     `json:"id"`
 	Tenant    string     `json:"tenant"`
 	User      string     `json:"user"`
+	Subject   string     `json:"subject,omitempty"` // of the certificate or the JWT that is let in
 	Role      string     `json:"role"`
 	Status    string     `json:"status"` // valid expired revoked unusable
 	CreatedAt time.Time  `json:"created_at"`
@@ -56,7 +60,7 @@ func entryOf(id string, r token.Record, now time.Time) tokenEntry {
 	case !r.IsValid(now):
 		status = "expired"
 	}
-	return tokenEntry{id, r.Tenant, r.User, r.Role, status, r.CreatedAt, r.ExpiresAt, r.RevokedAt}
+	return tokenEntry{id, r.Tenant, r.User, r.Subject, r.Role, status, r.CreatedAt, r.ExpiresAt, r.RevokedAt}
 }
 
 func (c *tokenCreateCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -73,8 +77,18 @@ func (c *tokenCreateCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
+	subject, err := c.subject()
+	if err != nil {
+		return ui.UsageError{Err: err}
+	}
+	if subject != "" {
+		if err := refuseSecondMapping(ctx, b, subject); err != nil {
+			return err
+		}
+		text = subject
+	}
 	now := time.Now().UTC().Truncate(time.Second)
-	r := token.Record{Hash: token.Hash(text), Tenant: b.Tenant, User: c.For, Role: c.Role, CreatedAt: now, ExpiresAt: now.Add(c.Expires)}
+	r := token.Record{Hash: token.Hash(text), Subject: subject, Tenant: b.Tenant, User: c.For, Role: c.Role, CreatedAt: now, ExpiresAt: now.Add(c.Expires)}
 	if err := r.Check(); err != nil {
 		return ui.UsageError{Err: err}
 	}
@@ -88,6 +102,9 @@ func (c *tokenCreateCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b.NoteUnknownTenant(ctx, io)
 	if err := warnUnreached(ctx, io, b, r); err != nil {
 		return err
+	}
+	if subject != "" {
+		return c.reportMapping(io, entryOf(id, r, now))
 	}
 	if c.JSON {
 		return ui.WriteJSON(io, struct {
@@ -150,7 +167,11 @@ func (c *tokenListCmd) Run(ctx context.Context, io ui.Stdio) error {
 		fmt.Fprintf(io.Out, "tenant %s has no tokens (countersign token create)\n", ui.Clean(b.Tenant, 64))
 	}
 	for _, t := range list {
-		fmt.Fprintf(io.Out, "%s  %s %s %s until %s\n", ui.Clean(t.ID, 40), ui.Fill(t.Status, 8), ui.Fill(t.Role, 10), ui.Fill(ui.Clean(t.User, 64), 24), t.ExpiresAt.Format(time.RFC3339))
+		by := ""
+		if t.Subject != "" {
+			by = "  " + ui.Clean(t.Subject, 200)
+		}
+		fmt.Fprintf(io.Out, "%s  %s %s %s until %s%s\n", ui.Clean(t.ID, 40), ui.Fill(t.Status, 8), ui.Fill(t.Role, 10), ui.Fill(ui.Clean(t.User, 64), 24), t.ExpiresAt.Format(time.RFC3339), by)
 	}
 	return nil
 }

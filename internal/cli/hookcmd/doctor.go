@@ -6,15 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
-	"github.com/countersign-dev/countersign/internal/hookgate"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
 type doctorCmd struct {
@@ -42,6 +45,9 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	agent, _ := hook.Find(c.Agent)
 	list := []finding{configured(i, path, text), gateConfigured()}
+	if i.off != "" {
+		list = append(list, i.switchedOn())
+	}
 	gate, err := findGate()
 	if err != nil {
 		list = append(list, finding{Check: "gate", Detail: err.Error()})
@@ -100,13 +106,41 @@ func configured(i installation, path string, text []byte) finding {
 	return f
 }
 
+// switchedOn checks that no file of the agent's settings switches all hooks off. A file that cannot be
+// read, or that is no JSON, counts as one that does.
+func (i installation) switchedOn() finding {
+	f := finding{Check: "hooks are switched on"}
+	for _, name := range slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles) {
+		path, err := expand(name)
+		if err != nil {
+			f.Detail = err.Error()
+			return f
+		}
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		from, to, found, problem := member(text, i.off)
+		if err = errors.Join(err, problem); err != nil {
+			f.Detail = path + ": " + err.Error()
+			return f
+		}
+		if found && string(text[from:to]) != "false" {
+			f.Detail = path + " switches all hooks off: remove its member " + i.off
+			return f
+		}
+	}
+	f.OK, f.Detail = true, "no settings file switches them off"
+	return f
+}
+
 // gateConfigured checks the gate's own configuration.
 func gateConfigured() finding {
 	f := finding{Check: "configuration of the gate"}
-	path, err := hookgate.DefaultConfigPath()
-	var config hookgate.Config
+	path, err := gateclient.DefaultConfigPath()
+	var config gateclient.Config
 	if err == nil {
-		config, err = hookgate.ReadConfig(path)
+		config, err = gateclient.ReadConfig(path)
 	}
 	if err == nil {
 		err = config.Check()
@@ -122,7 +156,7 @@ func gateConfigured() finding {
 // refusesProbe runs the gate as the agent would, with a call that must be refused by the admitter.
 func refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
 	f := finding{Check: "a call that no policy allows"}
-	out, err := withConfig(func(c *hookgate.Config) { c.Budget = "3s" }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
+	out, err := withConfig(func(c *gateclient.Config) { c.Budget = "3s" }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
 	switch {
 	case err != nil:
 		f.Detail = err.Error()
@@ -139,8 +173,8 @@ func refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
 // refusesWithoutGateway runs the gate with a gateway that is not there.
 func refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) finding {
 	f := finding{Check: "a call without a gateway"}
-	out, err := withConfig(func(c *hookgate.Config) {
-		*c = hookgate.Config{ReadyFile: filepath.Join(os.TempDir(), "countersign-no-such-ready-file")}
+	out, err := withConfig(func(c *gateclient.Config) {
+		*c = gateclient.Config{ReadyFile: filepath.Join(os.TempDir(), "countersign-no-such-ready-file")}
 	}, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
 	switch {
 	case err != nil:
@@ -155,17 +189,17 @@ func refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) f
 
 // withConfig calls use with a copy of the gate's configuration that edit has changed. A person who may
 // have to decide is not waited for.
-func withConfig(edit func(*hookgate.Config), use func(path string) (string, error)) (string, error) {
+func withConfig(edit func(*gateclient.Config), use func(path string) (string, error)) (string, error) {
 	dir, err := os.MkdirTemp("", "countersign-doctor-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	path, err := hookgate.DefaultConfigPath()
+	path, err := gateclient.DefaultConfigPath()
 	if err != nil {
 		return "", err
 	}
-	config, err := hookgate.ReadConfig(path)
+	config, err := gateclient.ReadConfig(path)
 	if err != nil {
 		return "", err
 	}

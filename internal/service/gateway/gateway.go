@@ -37,6 +37,9 @@ type Flags struct {
 	Listen      string        `help:"Address of the gateway. Without a certificate it must be on loopback." env:"COUNTERSIGN_GATEWAY_LISTEN" default:"127.0.0.1:8466" placeholder:"ADDR"`
 	TLSCert     string        `name:"tls-cert" help:"Certificate chain, PEM; read again when it changes." env:"COUNTERSIGN_GATEWAY_TLS_CERT" placeholder:"FILE"`
 	TLSKey      string        `name:"tls-key" help:"Private key of the certificate, PEM." env:"COUNTERSIGN_GATEWAY_TLS_KEY" placeholder:"FILE"`
+	ClientCA    string        `name:"client-ca" help:"Certificates of the authorities whose client certificates are accepted, PEM; needs --tls-cert. A certificate lets in only what token create --certificate-subject has mapped." env:"COUNTERSIGN_GATEWAY_CLIENT_CA" placeholder:"FILE"`
+	Issuer      string        `name:"oidc-issuer" help:"URL of the OIDC issuer whose JWTs are accepted; needs --oidc-audience. A JWT lets in only what token create --oidc-subject has mapped." env:"COUNTERSIGN_GATEWAY_OIDC_ISSUER" placeholder:"URL"`
+	Audience    string        `name:"oidc-audience" help:"Audience that a JWT must name." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
 	Timeout     time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
 	MaxBody     int64         `help:"Bytes of the largest body." env:"COUNTERSIGN_GATEWAY_MAX_BODY" default:"1048576"`
 	MaxHeader   int           `help:"Bytes of the largest header." env:"COUNTERSIGN_GATEWAY_MAX_HEADER" default:"32768"`
@@ -71,6 +74,12 @@ func (f Flags) check() error {
 		return errors.New("--tls-cert and --tls-key belong together")
 	case f.TLSCert == "" && !isLoopback(host):
 		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert and --tls-key, tokens must not travel in plain text", f.Listen)
+	case f.ClientCA != "" && f.TLSCert == "":
+		return errors.New("--client-ca needs --tls-cert and --tls-key")
+	case (f.Issuer == "") != (f.Audience == ""):
+		return errors.New("--oidc-issuer and --oidc-audience belong together")
+	case f.Issuer != "" && !isSafeURL(f.Issuer):
+		return errors.New("--oidc-issuer must be an https URL; http only on loopback")
 	case f.MaxBody < 1 || f.MaxBody > 1<<20:
 		return errors.New("--max-body must be 1 to 1048576: the pipeline takes no larger document")
 	case f.Timeout <= 0 || f.MaxHeader < 1024 || f.MaxInflight < 1 || f.MaxConns < 1 || f.MaxStreams < 1 || f.UserStreams < 1 || f.Rate < 0:
@@ -90,6 +99,7 @@ type server struct {
 	env      daemon.Env
 	nc       *nats.Conn
 	tokens   *tokenStore
+	issuer   *issuer // nil if no JWTs are accepted
 	outputs  *outputHub
 	rates    *rates
 	inflight chan struct{}
@@ -127,7 +137,8 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 
 func newServer(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream) *server {
 	return &server{
-		flags: f, env: env, nc: nc, tokens: newTokenStore(f.Tenant, js, env), outputs: newOutputHub(nc, f, env), rates: newRates(f.Rate),
+		issuer: newIssuer(f, env),
+		flags:  f, env: env, nc: nc, tokens: newTokenStore(f.Tenant, js, env), outputs: newOutputHub(nc, f, env), rates: newRates(f.Rate),
 		inflight: make(chan struct{}, f.MaxInflight), streams: newStreamCount(f.MaxStreams, f.UserStreams), stopped: make(chan struct{}),
 	}
 }
@@ -144,7 +155,11 @@ func (s *server) listen(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, inner.Close())
 		}
-		listener, scheme = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.current, NextProtos: []string{"http/1.1"}}), "https"
+		config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.current, NextProtos: []string{"http/1.1"}}
+		if err := s.flags.askForCertificates(config); err != nil {
+			return errors.Join(err, inner.Close())
+		}
+		listener, scheme = tls.NewListener(listener, config), "https"
 	}
 	srv := &http.Server{
 		Handler: s.routes(), ReadTimeout: readTimeout, WriteTimeout: s.flags.Timeout + readTimeout + writeTimeout, IdleTimeout: idleTimeout,

@@ -79,7 +79,13 @@ func (r *rig) addToken(name, tenant, user, role string, expires time.Duration) {
 // and a gateway. The admitter is the test's to start.
 func start(tb testing.TB, change ...func(*Flags)) *rig {
 	tb.Helper()
-	r := &rig{tb: tb, nats: servicetest.Start(tb, streams.Shard{}), tokens: map[string]string{}, ids: map[string]string{}}
+	return startOn(tb, streams.Shard{}, change...)
+}
+
+// startOn is start with a log that is provisioned as shard says.
+func startOn(tb testing.TB, shard streams.Shard, change ...func(*Flags)) *rig {
+	tb.Helper()
+	r := &rig{tb: tb, nats: servicetest.Start(tb, shard), tokens: map[string]string{}, ids: map[string]string{}}
 	for _, name := range []string{"mail", "assistant", "files"} {
 		r.put(streams.BucketPolicies, name+".yaml", example(tb, "policies/"+name+".yaml"))
 	}

@@ -6,7 +6,6 @@ import (
 	"log"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/gateway"
@@ -51,17 +50,16 @@ func (s *server) reportReady(w http.ResponseWriter, _ *http.Request) {
 // quietLog drops what net/http logs about connections: it may quote what a client sent.
 func quietLog() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// signIn returns the caller by its bearer token. All refusals are alike.
+// signIn returns the caller by its bearer token, its JWT or its client certificate. All refusals are
+// alike.
 func (s *server) signIn(r *http.Request) (token.Record, string, *endpoint.Problem) {
+	find := s.credential(r) // before the view is read: it may have to ask the issuer for keys
 	set := s.tokens.current()
 	if set == nil {
 		return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
 	}
-	values := r.Header.Values("Authorization")
-	if len(values) == 1 {
-		scheme, text, _ := strings.Cut(values[0], " ")
-		who, id, ok := set.Find(strings.TrimSpace(text), time.Now())
-		if ok && strings.EqualFold(scheme, "Bearer") {
+	if find != nil {
+		if who, id, ok := find(set, time.Now()); ok {
 			return who, id, nil
 		}
 	}

@@ -237,7 +237,7 @@ func (s *server) followOutputs(w http.ResponseWriter, r *http.Request) {
 		p = gateway.ProblemOf(gateway.TooManyStreams)
 	default:
 		defer s.streams.close(id)
-		p = s.stream(w, r, kind)
+		p = s.stream(w, r, kind, id)
 	}
 	if p != nil {
 		s.write(w, followPattern, p.Response())
@@ -245,7 +245,7 @@ func (s *server) followOutputs(w http.ResponseWriter, r *http.Request) {
 }
 
 // stream serves one stream. It returns a problem only if it has written nothing.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, kind string) *endpoint.Problem {
+func (s *server) stream(w http.ResponseWriter, r *http.Request, kind, id string) *endpoint.Problem {
 	list, at, p := s.beginStream(r, kind)
 	if p != nil {
 		return p
@@ -271,7 +271,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, kind string) *en
 				return nil
 			}
 		}
-		if _, _, refused := s.signIn(r); refused != nil { // revoked or expired meanwhile
+		if _, now, refused := s.signIn(r); refused != nil || now != id { // revoked or expired meanwhile, or mapped otherwise
 			return nil
 		}
 		var ok bool

@@ -47,10 +47,14 @@ var codeGroups = []struct {
 	}},
 	{"Events that are refused", []codeGroup{{"internal/service/ingest", "Ingest", codePrefixes}}},
 	{"The client", []codeGroup{
-		{"client", "Denials and refusals of the client", []string{"Code", "Reason"}},
+		{"client", "Denials of the client", []string{"Code", "Reason"}},
+		{"client/guard", "Executions that the guard refuses", []string{"Code"}},
 		{"admission/receipt", "Receipts that do not hold", []string{"Err"}},
 	}},
-	{"Linting policies", []codeGroup{{"admission/policy", "Findings of policy lint", []string{"Lint"}}}},
+	{"Policies", []codeGroup{
+		{"admission/policy", "Findings of policy lint", []string{"Lint"}},
+		{"admission/policy/functions/shell", "Why shell.parse does not know all of a text", []string{"Reason"}},
+	}},
 	{"Following", []codeGroup{{"events", "Pages of outputs", []string{"Follow"}}}},
 	{"Evidence", []codeGroup{
 		{"evidence/verify", "Findings of verify", codePrefixes},

@@ -1,0 +1,299 @@
+package gateway
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
+
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/follow"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const audience = "countersign-gateway"
+
+// testIssuer is a small OIDC issuer: a discovery document and its public keys.
+type testIssuer struct {
+	tb   testing.TB
+	srv  *httptest.Server
+	away atomic.Bool
+
+	mu      sync.Mutex
+	keys    map[string]*ecdsa.PrivateKey
+	fetched int
+}
+
+func startIssuer(tb testing.TB) *testIssuer {
+	tb.Helper()
+	i := &testIssuer{tb: tb, keys: map[string]*ecdsa.PrivateKey{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		i.answer(w, map[string]any{"issuer": i.srv.URL, "jwks_uri": i.srv.URL + "/keys", "authorization_endpoint": i.srv.URL + "/auth",
+			"id_token_signing_alg_values_supported": []string{"ES256", "HS256", "none"}})
+	})
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) { i.answer(w, i.publicKeys()) })
+	i.srv = httptest.NewServer(mux)
+	tb.Cleanup(i.srv.Close)
+	i.addKey("k1")
+	return i
+}
+
+func (i *testIssuer) answer(w http.ResponseWriter, v any) {
+	if i.away.Load() {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+func (i *testIssuer) publicKeys() any {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.fetched++
+	list := []map[string]string{}
+	for id, key := range i.keys {
+		point, err := key.PublicKey.Bytes()
+		servicetest.OK(i.tb, err)
+		list = append(list, map[string]string{"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": id, "x": encode(point[1:33]), "y": encode(point[33:])})
+	}
+	return map[string]any{"keys": list}
+}
+
+func (i *testIssuer) addKey(id string) {
+	i.tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	servicetest.OK(i.tb, err)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.keys[id] = key
+}
+
+// rotate replaces all keys by a new one.
+func (i *testIssuer) rotate(id string) {
+	i.mu.Lock()
+	clear(i.keys)
+	i.mu.Unlock()
+	i.addKey(id)
+}
+
+// claims are those of a JWT that holds, with changes; nil removes a claim.
+func (i *testIssuer) claims(change map[string]any) []byte {
+	now := time.Now()
+	all := map[string]any{"iss": i.srv.URL, "aud": audience, "sub": "agent-7", "iat": now.Unix(), "exp": now.Add(24 * time.Hour).Unix()}
+	maps.Copy(all, change)
+	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
+	b, err := json.Marshal(all)
+	servicetest.OK(i.tb, err)
+	return b
+}
+
+// jwt signs claims with the key of an id; kid is the id in the header.
+func (i *testIssuer) jwt(key, kid string, claims []byte) string {
+	i.tb.Helper()
+	i.mu.Lock()
+	private := i.keys[key]
+	i.mu.Unlock()
+	return signES256(i.tb, private, kid, claims)
+}
+
+func signES256(tb testing.TB, key *ecdsa.PrivateKey, kid string, claims []byte) string {
+	tb.Helper()
+	text := encode(fmt.Appendf(nil, `{"alg":"ES256","kid":%q}`, kid)) + "." + encode(claims)
+	sum := sha256.Sum256([]byte(text))
+	r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
+	servicetest.OK(tb, err)
+	signature := make([]byte, 64)
+	r.FillBytes(signature[:32])
+	s.FillBytes(signature[32:])
+	return text + "." + encode(signature)
+}
+
+// check is the gateway's check against the issuer, which may ask for keys at any time.
+func (i *testIssuer) check() *issuer {
+	c := newIssuer(Flags{Issuer: i.srv.URL, Audience: audience}, daemon.Env{Health: daemon.NewHealth()})
+	c.client.Transport.(*issuerTransport).limit = rate.NewLimiter(rate.Inf, 1)
+	return c
+}
+
+// Only a JWT of the issuer, for this audience, in its time and with a signature of a published key,
+// proves a subject.
+func TestJWT(t *testing.T) {
+	i := startIssuer(t)
+	c := i.check()
+	want, err := token.OIDCSubject(i.srv.URL, "agent-7")
+	servicetest.OK(t, err)
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	servicetest.OK(t, err)
+	good := i.claims(nil)
+	hs := encode([]byte(`{"alg":"HS256","kid":"k1"}`)) + "." + encode(good)
+	i.mu.Lock()
+	public, err := i.keys["k1"].PublicKey.Bytes()
+	i.mu.Unlock()
+	servicetest.OK(t, err)
+	mac := hmac.New(sha256.New, public)
+	mac.Write([]byte(hs))
+	valid := i.jwt("k1", "k1", good)
+	for name, text := range map[string]string{
+		"expired":              i.jwt("k1", "k1", i.claims(map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})),
+		"without an expiry":    i.jwt("k1", "k1", i.claims(map[string]any{"exp": nil})),
+		"not valid yet":        i.jwt("k1", "k1", i.claims(map[string]any{"nbf": time.Now().Add(time.Hour).Unix()})),
+		"wrong audience":       i.jwt("k1", "k1", i.claims(map[string]any{"aud": "another"})),
+		"without an audience":  i.jwt("k1", "k1", i.claims(map[string]any{"aud": nil})),
+		"another issuer":       i.jwt("k1", "k1", i.claims(map[string]any{"iss": "https://login.example"})),
+		"without a subject":    i.jwt("k1", "k1", i.claims(map[string]any{"sub": ""})),
+		"alg none":             encode([]byte(`{"alg":"none"}`)) + "." + encode(good) + ".",
+		"alg none, signed":     encode([]byte(`{"alg":"none","kid":"k1"}`)) + "." + encode(good) + "." + strings.Split(valid, ".")[2],
+		"a shared secret":      hs + "." + encode(mac.Sum(nil)),
+		"unknown kid":          signES256(t, stranger, "k9", good),
+		"known kid, other key": signES256(t, stranger, "k1", good),
+		"other claims":         strings.Split(valid, ".")[0] + "." + encode(i.claims(map[string]any{"sub": "admin"})) + "." + strings.Split(valid, ".")[2],
+		"no JWT":               "a.b.c",
+		"empty":                "",
+	} {
+		if got := c.subjectOf(text); got != "" {
+			t.Errorf("%s: proves %s", name, got)
+		}
+	}
+	if got := c.subjectOf(valid); got != want {
+		t.Errorf("a JWT that holds proves %q, want %q", got, want)
+	}
+	if got := (*issuer)(nil).subjectOf(valid); got != "" {
+		t.Errorf("without an issuer: %q", got)
+	}
+}
+
+// Keys are kept, read again for a new key, and forgotten when the issuer has withdrawn them. While the
+// issuer is away nothing is accepted with keys that are old.
+func TestIssuerKeys(t *testing.T) {
+	i := startIssuer(t)
+	c := i.check()
+	var ahead time.Duration
+	c.now = func() time.Time { return time.Now().Add(ahead) }
+	holds := func(text string) bool { return c.subjectOf(text) != "" }
+	i.away.Store(true)
+	first := i.jwt("k1", "k1", i.claims(nil))
+	if holds(first) {
+		t.Fatal("accepted before the issuer was ever read")
+	}
+	i.away.Store(false)
+	ahead += issuerPause
+	if !holds(first) || !holds(first) || i.fetched != 1 {
+		t.Fatalf("the issuer is back: keys read %d times", i.fetched)
+	}
+	i.rotate("k2")
+	second := i.jwt("k2", "k2", i.claims(nil))
+	if !holds(second) {
+		t.Error("a new key is not accepted")
+	}
+	if holds(first) {
+		t.Error("a withdrawn key is accepted after the keys were read again")
+	}
+	i.rotate("k3") // a caller with k3 has not come yet
+	ahead += keysMaxAge
+	if holds(second) {
+		t.Error("a withdrawn key is accepted for ever")
+	}
+	third := i.jwt("k3", "k3", i.claims(nil))
+	i.away.Store(true)
+	if !holds(third) {
+		t.Error("the keys are not kept while they are young")
+	}
+	ahead += keysMaxAge
+	if holds(third) {
+		t.Error("accepted with old keys while the issuer is away")
+	}
+}
+
+// Invented key ids do not make the gateway ask the issuer for each, and its answers are bounded.
+func TestIssuerIsAskedSeldom(t *testing.T) {
+	transport := newIssuer(Flags{Issuer: "https://login.example", Audience: audience}, daemon.Env{}).client.Transport.(*issuerTransport)
+	if transport.limit.Limit() != rate.Every(issuerEvery) || transport.limit.Burst() != issuerBurst {
+		t.Errorf("limit %v, burst %d", transport.limit.Limit(), transport.limit.Burst())
+	}
+	large := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, issuerAnswer+1)) }))
+	defer large.Close()
+	c := newIssuer(Flags{Issuer: large.URL, Audience: audience}, daemon.Env{Health: daemon.NewHealth()})
+	if _, err := c.current(t.Context()); err == nil {
+		t.Error("an answer that is too large is read")
+	}
+	for url, safe := range map[string]bool{"https://a.example": true, "http://127.0.0.1:1": true, "http://a.example": false, "file:///etc/passwd": false, "https://": false, "": false} {
+		if isSafeURL(url) != safe {
+			t.Errorf("%q: safe %v", url, !safe)
+		}
+	}
+}
+
+// A stream ends when its subject is mapped otherwise, though the subject is let in still.
+func TestStreamEndsWithItsMapping(t *testing.T) {
+	i := startIssuer(t)
+	r := start(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
+	stop, err := follow.Serve(t.Context(), r.nats.JS("correlator"), streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(t, err)
+	t.Cleanup(stop)
+	who, err := token.OIDCSubject(i.srv.URL, "agent-7")
+	servicetest.OK(t, err)
+	r.mapSubject("m1", who, "sam", token.Subscriber, false)
+	r.tokens["jwt"] = i.jwt("k1", "k1", i.claims(nil))
+	var s *sse
+	servicetest.Eventually(t, "a stream begins", func() bool { s = r.open("/v1/follow/decisions", "jwt", ""); return s.res.StatusCode == 200 })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, s.res.Body)
+	}()
+	r.mapSubject("m2", who, servicetest.Runtime, token.Runtime, false)
+	r.mapSubject("m1", who, "sam", token.Subscriber, true)
+	servicetest.Eventually(t, "the stream ends at a record", func() bool {
+		r.nats.Publish("admitter", streams.Msg{Subject: subject.Space{Prefix: "gov"}.Decision("acme", "deny", "s"), Body: []byte(`{}`)})
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// A JWT lets in what its subject is mapped to, in that role and until the mapping is revoked.
+func TestJWTSignsIn(t *testing.T) {
+	i := startIssuer(t)
+	r := start(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
+	text := i.jwt("k1", "k1", i.claims(map[string]any{"role": "reviewer", "tenant": "globex"}))
+	status := func(path string) int {
+		res, _ := r.do("POST", path, "", []byte(`{}`), "Authorization", "Bearer "+text)
+		return res.StatusCode
+	}
+	if got := status("/validate-tool-precheck"); got != 401 {
+		t.Errorf("an unmapped subject: %d", got)
+	}
+	subject, err := token.OIDCSubject(i.srv.URL, "agent-7")
+	servicetest.OK(t, err)
+	r.mapSubject("m1", subject, servicetest.Runtime, token.Runtime, false)
+	servicetest.Eventually(t, "the mapped subject is let in", func() bool { return status("/validate-tool-precheck") == 200 })
+	r.mapSubject("m1", subject, servicetest.Runtime, token.Runtime, true)
+	servicetest.Eventually(t, "the revoked mapping counts no more", func() bool { return status("/validate-tool-precheck") == 401 })
+	r.mapSubject("m2", subject, "sam", token.Subscriber, false)
+	servicetest.Eventually(t, "a subscriber may not ask", func() bool { return status("/event") == 403 })
+}
