@@ -7,14 +7,14 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 
 BIN      := bin
 SERVICES := admitter correlator auditor gateway
-CMDS     := countersign countersign-bench countersign-hook $(SERVICES)
+CMDS     := countersign countersign-bench countersign-hook countersign-mcp $(SERVICES)
 GOFILES  := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null)
 FUZZTIME ?= 20s
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS  := -X github.com/countersign-dev/countersign/internal/buildinfo.version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: agents cluster soak redaction-oracle help docs build demo up test test-short check race cover vuln lint bench bench-audit fuzz chaos engine check-tools clean
+.PHONY: adapters agents cluster soak redaction-oracle help docs build demo up test test-short check race cover vuln lint bench bench-audit fuzz chaos engine check-tools clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ check-tools:
 	@[ "$$(uname -s)/$$(uname -m)" = Linux/x86_64 ] || [ -n "$$COUNTERSIGN_CLICKHOUSE" ] || command -v clickhouse >/dev/null || \
 	  { echo "the embedded ClickHouse engine runs on Linux x86-64 only: install clickhouse, or set COUNTERSIGN_CLICKHOUSE to the DSN of a server of yours" >&2; exit 1; }
 
-build: check-tools ## bin/countersign, countersign-hook, the service binaries and countersign-bench (no C compiler needed)
+build: check-tools ## bin/countersign, countersign-hook, countersign-mcp, the service binaries and countersign-bench (no C compiler needed)
 	@[ -d "$$(go env GOMODCACHE)/cache/download" ] || echo "downloading Go modules (first build on this machine) ..."
 	@mkdir -p $(BIN) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/ $(addprefix ./cmd/,$(CMDS))
 
@@ -104,9 +104,26 @@ cluster: ## three servers of a cluster on loopback: stop them and fill a disk, f
 AGENTS := $(or $(COUNTERSIGN_AGENTS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersign-agents)
 
 agents: engine ## real coding agents behind the gate, headless, with a scripted model (installs them from npm into the cache)
-	@for a in claude-code=@anthropic-ai/claude-code@2.1.330 codex=@openai/codex@0.169.0 gemini=@google/gemini-cli@0.61.0 opencode=opencode-ai@1.18.33; do \
+	@for a in claude-code=@anthropic-ai/claude-code@2.1.330 codex=@openai/codex@0.169.0 gemini=@google/gemini-cli@0.61.0 opencode=opencode-ai@1.18.33 mcp-typescript=@modelcontextprotocol/sdk@1.32.2; do \
 	  npm install --prefix "$(AGENTS)/$${a%%=*}" --ignore-scripts --no-audit --no-fund --loglevel=error "$${a#*=}" || exit 1; done
-	@COUNTERSIGN_AGENTS=$(AGENTS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 20m -v -run 'TestAgents|TestClaudeCode' ./test
+	@COUNTERSIGN_AGENTS=$(AGENTS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 20m -v -run 'TestAgents|TestClaudeCode|TestMCP' ./test
+
+# ADAPTERS is where the frameworks of the TypeScript SDK's adapters are installed. AIOC is the source of
+# aioc's runtime, which npm does not have.
+ADAPTERS := $(or $(COUNTERSIGN_ADAPTERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersign-adapters)
+AIOC     ?= ../shared/upstream/aioc/runtime
+INSTALL  := npm install --ignore-scripts --no-audit --no-fund --loglevel=error
+
+adapters: engine ## the TypeScript SDK's adapters in the real frameworks, with scripted models (installs them from npm into the cache)
+	@$(INSTALL) --prefix "$(ADAPTERS)/openai" @openai/agents-core@0.20.0 zod@4.1.12
+	@$(INSTALL) --prefix "$(ADAPTERS)/langchain" langchain@1.5.14 @langchain/core@1.2.13 zod@4.1.12
+	@$(INSTALL) --prefix "$(ADAPTERS)/vercel" ai@7.0.173 zod@4.1.12
+	@$(INSTALL) --prefix "$(ADAPTERS)/adk" @google/adk@2.0.0
+	@$(INSTALL) --prefix "$(ADAPTERS)/nats" @nats-io/transport-node@3.4.0
+	@$(INSTALL) --prefix "$(ADAPTERS)/typescript" typescript@5.9.3
+	@if [ -d "$(AIOC)" ]; then mkdir -p "$(ADAPTERS)/aioc" && cp -r "$(AIOC)/." "$(ADAPTERS)/aioc" && cd "$(ADAPTERS)/aioc" && $(INSTALL) && npm run --silent build; \
+	  else echo "aioc's adapter is not tested: AIOC=$(AIOC) is no folder with its runtime"; fi
+	@COUNTERSIGN_ADAPTERS=$(ADAPTERS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 20m -v -run 'TestAdapters' ./test
 
 chaos: engine ## break everything at random moments, for longer than CI does (an hour or so)
 	@COUNTERSIGN_CHAOS=long go test -count=1 -p 1 -timeout 180m -run Chaos -v ./internal/service/correlator ./test

@@ -162,7 +162,7 @@ func (f *follower) roundTrip(ctx context.Context, subj string, body []byte) (*na
 	case err != nil && !errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("asking on %s: %w", subj, err)
 	case err != nil || len(reply.Data) == 0:
-		return nil, fmt.Errorf("nobody answers on %s: is the correlator running?", subj)
+		return nil, fmt.Errorf("no responder on %s: is the correlator running?", subj)
 	}
 	return reply, nil
 }

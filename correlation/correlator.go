@@ -518,7 +518,7 @@ func (c *Correlator) signatureDefect(m *events.LogMessage, s fact.VerifiedSignat
 	case err == nil:
 		return ""
 	case errors.Is(err, signing.ErrUnknownKey):
-		return "its key is not published, or nobody vouches for it"
+		return "its key is not published, or no trusted key vouches for it"
 	case errors.Is(err, signing.ErrBadSignature):
 		return "its signature does not verify"
 	}

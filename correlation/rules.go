@@ -105,7 +105,7 @@ var (
 		Name: ExecutedWhileAskPending, Severity: events.SeverityHigh,
 		Refs:        []string{"AH-C-076", "AH-C-103", "AH-C-104", "AH-C-105"},
 		Inputs:      "decisions, approvals on record and in events, and what the call's completion says of its execution",
-		Explanation: "{tool} ran as {call} while the verdict was still {verdict} and nobody had approved it.",
+		Explanation: "{tool} ran as {call} while the verdict was still {verdict} and no reviewer had approved it.",
 		Cases: map[string]string{
 			caseApprovalMismatch:   "{tool} ran as {call} on an approval that was given for something else.",
 			caseApprovalLate:       "{tool} ran as {call} on an approval that came after its time was over.",
@@ -122,8 +122,8 @@ var (
 		Cases: map[string]string{
 			caseFailOpen: "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
 
-			caseFailOpenClaimed: "{tool} ran as {call} and nobody had asked for a verdict. Its publisher says that its fail mode let it pass, but no request is on the log.",
-			caseOnlyClaimed:     "{tool} ran as {call} on a verdict that the publisher claims and nobody recorded.",
+			caseFailOpenClaimed: "{tool} ran as {call} and the runtime had not asked for a verdict. Its publisher says that its fail mode let it pass, but no request is on the log.",
+			caseOnlyClaimed:     "{tool} ran as {call} on a verdict that the publisher claims and the admitter did not record.",
 			caseRecordedLate:    "A verdict on {call} of {tool} is on the log by now; it came after the execution.",
 			caseWithdrawn:       "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
 		},
@@ -177,7 +177,7 @@ var (
 		Name: OrphanCompletion, Severity: events.SeverityHigh,
 		Refs:        []string{"AH-C-078", "AH-C-089", "AAEP-C-080", "AAEP-C-083"},
 		Inputs:      "completions, and the requests and announcements before them",
-		Explanation: "{tool} was reported as done as {call}, and nobody had asked for it or announced it.",
+		Explanation: "{tool} was reported as done as {call}, and the runtime had neither asked for it nor announced it.",
 		Cases: map[string]string{
 			caseWithdrawn:   "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
 			caseOrphanAgain: "{tool} was reported as done as {call}, with no call of that id open any more.",
@@ -223,7 +223,7 @@ var (
 			caseClaimAlone:      "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
 			caseWithdrawn:       "The verdict on {call} of {tool} that its publisher claims is on record by now.",
 		},
-		Remedy: "Find out who could write this; do not trust anything that was done on it.",
+		Remedy: "Find out which user could write this; do not trust anything that was done on it.",
 	}
 	ruleConflict = &Rule{
 		Name: DuplicateEventConflict, Severity: events.SeverityMedium,

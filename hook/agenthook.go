@@ -91,7 +91,7 @@ func (e Event) about(agent string) map[string]any {
 
 // identity is AHP-013's tool_identity.
 func (e Event) identity(agent string) map[string]string {
-	return map[string]string{"canonical_name": canonicalPart(agent) + "." + canonicalPart(e.Tool), "provider_name": e.Tool, "source": e.surface()}
+	return map[string]string{"canonical_name": CanonicalPart(agent) + "." + CanonicalPart(e.Tool), "provider_name": e.Tool, "source": e.surface()}
 }
 
 // translation is AHP-013's provider_translation.
@@ -99,8 +99,8 @@ func (e Event) translation(agent, adapter string) map[string]string {
 	return map[string]string{"provider_surface": e.surface(), "model_facing_tool": e.Tool, "provider": agent, "adapter_version": adapter}
 }
 
-// canonicalPart writes a name with the characters of a canonical name: [a-z][a-z0-9_]*.
-func canonicalPart(name string) string {
+// CanonicalPart writes a name with the characters of a canonical name: [a-z][a-z0-9_]*.
+func CanonicalPart(name string) string {
 	part := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r

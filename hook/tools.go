@@ -2,7 +2,8 @@ package hook
 
 import (
 	"encoding/json"
-	"strings"
+
+	"github.com/countersign-dev/countersign/events/agenttool"
 )
 
 // unknown is AgentHook's word for what the publisher cannot say (AHP-013): policies must treat it as
@@ -27,20 +28,14 @@ var (
 	other    = purpose{unknown, unknown, unknown, unknown, unknown, nil}
 )
 
-// purposes are the tools of the agents, by name in lower case.
-var purposes = map[string]purpose{
-	"bash": runs, "shell": runs, "run_shell_command": runs, "exec_command": runs, "run_commands": runs, "execute_command": runs, "powershell": runs,
-	"read": reads, "read_file": reads, "read_many_files": reads, "view": reads, "notebookread": reads,
-	"grep": searches, "glob": searches, "ls": searches, "list_directory": searches, "search_file_content": searches, "list_files": searches, "search_files": searches,
-	"write": writes, "edit": writes, "multiedit": writes, "notebookedit": writes, "apply_patch": writes, "write_file": writes, "replace": writes, "editor": writes,
-	"create": writes, "delete": writes, "write_to_file": writes, "replace_in_file": writes,
-	"webfetch": fetches, "websearch": fetches, "web_fetch": fetches, "google_web_search": fetches,
-	"agent": spawns, "task": spawns, "spawn_agent": spawns, "delegate_to_agent": spawns,
+// purposes are the kinds of tools of the catalogue.
+var purposes = map[agenttool.Kind]purpose{
+	agenttool.Shell: runs, agenttool.PowerShell: runs, agenttool.Read: reads, agenttool.Search: searches, agenttool.Write: writes, agenttool.Network: fetches, agenttool.Agent: spawns,
 }
 
 // purpose finds what the tool does. An MCP server's tool may do anything, whatever its name.
 func (e Event) purpose() purpose {
-	if p, ok := purposes[strings.ToLower(e.Tool)]; ok && e.surface() != surfaceMCP {
+	if p, ok := purposes[agenttool.KindOf(e.Tool)]; ok && e.surface() != surfaceMCP {
 		return p
 	}
 	return other
@@ -67,11 +62,11 @@ const (
 
 // surface is where the tool comes from.
 func (e Event) surface() string {
-	name := strings.ToLower(e.Tool)
+	kind := agenttool.KindOf(e.Tool)
 	switch {
-	case e.Server != "", strings.HasPrefix(name, "mcp_"), strings.HasPrefix(name, "mcp:"):
+	case e.Server != "", kind == agenttool.MCP:
 		return surfaceMCP
-	case purposes[name].kind == runs.kind:
+	case kind == agenttool.Shell, kind == agenttool.PowerShell:
 		return surfaceShell
 	}
 	return surfaceNative

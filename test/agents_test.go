@@ -30,16 +30,20 @@ type codingAgent struct {
 	speaks  dialect                                     // what its model server speaks
 }
 
+func agentsDir(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv(agentsEnv); dir != "" {
+		return dir
+	}
+	cache, err := os.UserCacheDir()
+	ok(t, err)
+	return filepath.Join(cache, "countersign-agents")
+}
+
 func (a codingAgent) find(t *testing.T) string {
 	t.Helper()
 	needSystem(t)
-	dir := os.Getenv(agentsEnv)
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		ok(t, err)
-		dir = filepath.Join(cache, "countersign-agents")
-	}
-	file := filepath.Join(dir, a.name, "node_modules", a.program)
+	file := filepath.Join(agentsDir(t), a.name, "node_modules", a.program)
 	if _, err := os.Stat(file); err != nil {
 		t.Skip("the agent is not installed: run make agents")
 	}

@@ -24,7 +24,7 @@ import (
 // they are built once, without cgo, as `make build` does.
 const binEnv = "COUNTERSIGN_TEST_BIN"
 
-var programs = []string{"countersign", "countersign-hook", "admitter", "correlator", "auditor"}
+var programs = []string{"countersign", "countersign-hook", "countersign-mcp", "admitter", "correlator", "auditor"}
 
 // binDir is the directory of the built programs.
 var binDir string

@@ -215,7 +215,7 @@ func declaredExcuses(t *testing.T, s *system, r runtimeClient) {
 	if got, said := handoffs(); got != "not_exercised" || said != "" {
 		t.Errorf("without the manifest: %s %s", got, said)
 	}
-	if got, said := handoffs("--declared"); got != "excused" || !strings.Contains(said, "excused nobody in this report: com.example.e2e") {
+	if got, said := handoffs("--declared"); got != "excused" || !strings.Contains(said, "excused no publisher in this report: com.example.e2e") {
 		t.Errorf("with the manifests in force, one registered and one not: %s %s", got, said)
 	}
 	s.run(t, "publisher", "remove", "manifest.com.example.e2e").want(t, 0)

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -65,6 +66,92 @@ func TestSDKs(t *testing.T) {
 				t.Errorf("findings:\n%s", found)
 			}
 		})
+	}
+}
+
+// gatePolicies decide about aioc's gates.
+const gatePolicies = `apiVersion: countersign.dev/v1
+kind: AdmissionPolicy
+metadata: {name: gates}
+spec:
+  match: {protocols: [tool, handoff]}
+  rules:
+    - {name: no, when: 'protocol == "tool" && tool == "denied_tool"', verdict: deny, reason: forbidden_tool, message: This tool is forbidden.}
+    - {name: ask, when: 'protocol == "tool" && tool == "asked_tool"', verdict: ask, reason: needs_a_person, message: A person must approve this.}
+    - {name: yes, when: 'protocol == "tool" && tool == "allowed_tool"', verdict: allow, reason: harmless}
+    - {name: hand-over, when: 'protocol == "handoff" && to_agent == "Target Agent"', verdict: allow, reason: harmless}
+`
+
+// adapters are the frameworks that the TypeScript SDK has an adapter for, and NATS.
+var adapters = []string{"adk", "aioc", "langchain", "nats", "openai", "vercel"}
+
+// The adapters, each in the real framework with a scripted model. make adapters installs the frameworks.
+func TestAdapters(t *testing.T) {
+	cache := os.Getenv("COUNTERSIGN_ADAPTERS")
+	if cache == "" {
+		t.Skip("COUNTERSIGN_ADAPTERS names no installed frameworks: make adapters")
+	}
+	needProgram(t, "npm")
+	dir := policyDir(t, "sdk.yaml", strings.Replace(sdkPolicies, "match: {", "match: {protocols: [agenthook], ", 1))
+	ok(t, os.WriteFile(filepath.Join(dir, "gates.yaml"), []byte(gatePolicies), 0o600))
+	s := start(t, "--policy", dir)
+	countersign, err := filepath.Abs(program("countersign"))
+	ok(t, err)
+	for _, name := range adapters {
+		t.Run(name, func(t *testing.T) {
+			installed := filepath.Join(cache, name)
+			if _, err := os.Stat(installed); err != nil {
+				t.Skipf("%s is not installed: make adapters", name)
+			}
+			project := adapterProject(t, installed, name)
+			cmd := exec.Command("node", "--test", name+".test.js")
+			cmd.Dir = project
+			cmd.Env = cleanEnv("COUNTERSIGN_READY_FILE="+s.ready, "COUNTERSIGN="+countersign, "HOME="+project)
+			if r := command(t, cmd); r.code != 0 || strings.Contains(r.out, "# SKIP") {
+				t.Fatalf("exit %d\n%s%s", r.code, r.out, r.err)
+			}
+			cmd = exec.Command("node", filepath.Join(cache, "typescript/node_modules/typescript/bin/tsc"), "--noEmit", "--strict", "--skipLibCheck",
+				"--module", "nodenext", "--target", "es2023", name+".types.ts")
+			cmd.Dir = project
+			command(t, cmd).want(t, 0)
+			s.settle(t)
+			session := "s-adapter-" + name
+			if out := s.run(t, "calls", "--session", session, "--json").out; name != "aioc" && strings.Count(out, `"match":"equal"`) != 1 {
+				t.Errorf("session %s: what ran is not what was admitted: %s", session, out)
+			}
+		})
+	}
+}
+
+// adapterProject is a project with a framework that is installed, and a copy of the SDK beside it.
+func adapterProject(t *testing.T, installed, name string) string {
+	project := t.TempDir()
+	modules := filepath.Join(project, "node_modules")
+	ok(t, os.MkdirAll(filepath.Join(modules, "@countersign"), 0o700))
+	link(t, filepath.Join(installed, "node_modules"), modules)
+	if name == "aioc" {
+		ok(t, os.MkdirAll(filepath.Join(modules, "@axiastudio"), 0o700))
+		ok(t, os.Symlink(installed, filepath.Join(modules, "@axiastudio/aioc")))
+	}
+	ok(t, os.CopyFS(filepath.Join(modules, "@countersign/sdk"), os.DirFS(filepath.Join(root, "sdk/typescript"))))
+	for _, file := range []string{"cases.js", name + ".test.js", name + ".types.ts"} {
+		b, err := os.ReadFile(filepath.Join(root, "sdk/typescript/test-adapters", file))
+		ok(t, err)
+		ok(t, os.WriteFile(filepath.Join(project, file), b, 0o600))
+	}
+	ok(t, os.WriteFile(filepath.Join(project, "package.json"), []byte(`{"type": "module"}`), 0o600))
+	return project
+}
+
+// link makes links to all that is installed; Node.js would resolve one link to the folder to where the SDK is not.
+func link(t *testing.T, from, to string) {
+	t.Helper()
+	entries, err := os.ReadDir(from)
+	ok(t, err)
+	for _, e := range entries {
+		path, err := filepath.Abs(filepath.Join(from, e.Name()))
+		ok(t, err)
+		ok(t, os.Symlink(path, filepath.Join(to, e.Name())))
 	}
 }
 

@@ -129,14 +129,14 @@ var issueTexts = map[string]string{
 	CodeNoRefs:           "A call with consequences needs evidence.",
 	codeWeakTrust:        "Private reads and writes need evidence that the runtime or a verifier vouches for.",
 	codeUnsafeRedaction:  "The evidence is marked as sensitive.",
-	codeUnknownRedaction: "Nobody says whether the evidence is redacted.",
+	codeUnknownRedaction: "The reference does not say whether the evidence is redacted.",
 	codeSecretLeak:       "The reference looks as if it held a secret.",
 	codePIILeak:          "The reference looks as if it held personal data, and it is not marked as redacted.",
 	codeStale:            "The evidence is too old.",
 	codeInvalidTime:      "The time of the evidence is no ISO 8601 time, or lies in the future.",
-	codeUnknownFreshness: "Nobody says whether the evidence is fresh.",
+	codeUnknownFreshness: "The reference does not say whether the evidence is fresh.",
 	codeNoTimestamp:      "The evidence has no time.",
-	codeNoProvenance:     "Nobody says where the evidence comes from.",
+	codeNoProvenance:     "The reference does not say where the evidence comes from.",
 }
 
 func (in inspection) checkTrust(i int, ref wire.EvidenceRef) {

@@ -6,12 +6,14 @@ import (
 	"strings"
 
 	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/functions"
+	celfunctions "cel.dev/cel-go/common/functions"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
+
+	"github.com/countersign-dev/countersign/admission/policy/functions"
 )
 
 // budget bounds what the conditions may use on one call: steps, bytes, and the time until the
@@ -155,7 +157,7 @@ type meteredCall struct{ interpreter.InterpretableCall }
 func (m *meteredCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	out := m.InterpretableCall.Exec(frame)
 	switch out.(type) {
-	case types.String, types.Bytes, traits.Lister, traits.Mapper:
+	case types.String, types.Bytes, traits.Lister, traits.Mapper, traits.FieldTester:
 		b := budgetOf(frame)
 		b.spend(sizeWithin(out, b.left()))
 	}
@@ -277,6 +279,8 @@ func sizeWithin(v any, limit int64) int64 {
 		return n + int64(len(v))
 	case string:
 		return n + int64(len(v))
+	case functions.Sized:
+		return n + v.Size()
 	case traits.Mapper:
 		if plain, ok := v.Value().(map[string]any); ok {
 			return sizeWithin(plain, limit)
@@ -312,6 +316,10 @@ func sizeWithin(v any, limit int64) int64 {
 				break
 			}
 			n += sizeWithin(e, limit-n)
+		}
+	case ref.Val: // an object, as the functions return them
+		if sized, ok := v.Value().(functions.Sized); ok {
+			return n + sized.Size()
 		}
 	}
 	return n
@@ -383,7 +391,7 @@ func withGrowthChecks(env *cel.Env) (opts []cel.EnvOption, err error) {
 		if err != nil {
 			return nil, err
 		}
-		byID := map[string]*functions.Overload{}
+		byID := map[string]*celfunctions.Overload{}
 		for _, b := range bindings {
 			byID[b.Operator] = b
 		}
@@ -399,7 +407,7 @@ func withGrowthChecks(env *cel.Env) (opts []cel.EnvOption, err error) {
 }
 
 // checkedBinding is the binding of a function that checks its bound before it runs.
-func checkedBinding(f *functions.Overload, bound func([]ref.Val) int64) cel.OverloadOpt {
+func checkedBinding(f *celfunctions.Overload, bound func([]ref.Val) int64) cel.OverloadOpt {
 	check := func(args ...ref.Val) {
 		if bound(args) > MaxCallBytes {
 			panic(errMemory)
@@ -431,6 +439,12 @@ func (callCosts) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint6
 		if list, ok := args[1].(traits.Lister); ok {
 			bytes = sizeWithin(list, MaxCallBytes)
 		}
+	case functions.Is(function):
+		base, perUnit, _ := functions.Cost(function)
+		for _, a := range args {
+			bytes += sizeWithin(a, MaxCallBytes)
+		}
+		bytes = int64(base)*bytesPerStep + bytes*int64(perUnit)
 	case id != "":
 		return nil // CEL's default cost
 	default:

@@ -16,13 +16,18 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
 	"cel.dev/cel-go/interpreter"
+
+	"github.com/countersign-dev/countersign/admission/policy/functions"
 )
 
 // newEnv declares the variables and functions of conditions.
 func newEnv() (*cel.Env, error) {
 	object := cel.MapType(cel.StringType, cel.DynType)
 	opts := []cel.EnvOption{
-		cel.CustomTypeAdapter(treeAdapter{types.DefaultTypeAdapter}),
+		functions.Option(),
+		func(env *cel.Env) (*cel.Env, error) {
+			return cel.CustomTypeAdapter(treeAdapter{env.CELTypeAdapter()})(env)
+		},
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
 		cel.ParserExpressionSizeLimit(MaxExpression),
@@ -36,6 +41,7 @@ func newEnv() (*cel.Env, error) {
 		cel.Variable("catalog", object),
 		cel.Variable("resource", cel.DynType),
 		cel.Variable("now", cel.TimestampType),
+		cel.Variable("agent_tool", cel.ObjectType("agenttool.Tool")),
 	}
 	for _, name := range []string{"tenant", "source", "protocol", "event_type", "tool", "action", "resource_kind", "resource_scope", "session", "agent", "from_agent", "to_agent"} {
 		opts = append(opts, cel.Variable(name, cel.StringType))
@@ -217,6 +223,9 @@ func (s sizeEstimates) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
 			return &cost.SizeEstimate{Min: 0, Max: max(size, 1)}
 		}
 	}
+	if functions.IsResultList(n.Type(), n.Expr()) {
+		return &cost.SizeEstimate{Min: 0, Max: assumedResults}
+	}
 	return &cost.SizeEstimate{Min: 0, Max: assumedSize}
 }
 
@@ -233,8 +242,13 @@ func sizeOf(v any) uint64 {
 	return 1
 }
 
-func (sizeEstimates) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
-	return nil
+// EstimateCallCost implements cost.Estimator for the functions that read a text of the request.
+func (s sizeEstimates) EstimateCallCost(function, _ string, _ *cost.AstNode, args []cost.AstNode) *cost.CallEstimate {
+	base, perUnit, known := functions.Cost(function)
+	if !known {
+		return nil
+	}
+	return &cost.CallEstimate{CostEstimate: cost.CostEstimate{Min: base, Max: base + perUnit*assumedSize/bytesPerStep*uint64(len(args))}}
 }
 
 // treeAdapter gives CEL the trees of strictjson without copying them.
@@ -308,7 +322,8 @@ var inputVariables = map[string]func(*Input) any{
 		}
 		return in.Catalog
 	},
-	"now": func(in *Input) any { return in.Now.In(time.UTC) },
+	"agent_tool": func(in *Input) any { return in.describeTool() },
+	"now":        func(in *Input) any { return in.Now.In(time.UTC) },
 }
 
 // unlistedTool is the catalogue entry of every tool where there is no catalogue.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenttool"
 	"github.com/countersign-dev/countersign/events/casefold"
 )
 
@@ -37,6 +38,17 @@ type Input struct {
 	// Counters returns earlier counts to rules with a limit. With nil those rules deny;
 	// NoCounts is for decisions that keep no state.
 	Counters Counters
+
+	agentTool *agenttool.Tool // of Tool; nil until a condition asks
+}
+
+// describeTool is the variable agent_tool.
+func (in *Input) describeTool() agenttool.Tool {
+	if in.agentTool == nil {
+		t := agenttool.Describe(in.Tool, in.Args, in.Event)
+		in.agentTool = &t
+	}
+	return *in.agentTool
 }
 
 // riskOperands are the members of Risk that match.risks is compared with.

@@ -53,5 +53,6 @@ const (
 	// MaxPatternOfCall bounds a pattern that is not written in the condition.
 	MaxPatternOfCall = 1_024
 
-	assumedSize = 256 // elements of a list or map, characters of a text
+	assumedResults = 64  // elements of a list that a function returns
+	assumedSize    = 256 // elements of a list or map, characters of a text
 )

@@ -15,7 +15,7 @@ var claimVariables = []string{"action", "risk", "resource", "resource_kind", "re
 
 // factVariables are the variables that a runtime cannot change without making another call: the
 // tool, its arguments, the authenticated source, and the catalogue's entry.
-var factVariables = []string{"tool", "args", "source", "catalog", "from_agent", "to_agent"}
+var factVariables = []string{"tool", "args", "agent_tool", "source", "catalog", "from_agent", "to_agent"}
 
 // eventFacts are the members of event that are facts of the call.
 var eventFacts = []string{"event.tool_name", "event.tool_input"}

@@ -7,6 +7,8 @@ import (
 	celast "cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+
+	"github.com/countersign-dev/countersign/admission/policy/functions"
 )
 
 // checkGrowth warns of conditions that can create far more than the request holds: a loop that
@@ -52,7 +54,7 @@ func (p *lintedPolicy) walkGrowth(in expression, e celast.Expr, loops []string, 
 		c := e.AsCall()
 		args := childExprs(e)
 		switch name := c.FunctionName(); {
-		case len(loops) > 0 && slices.Contains(allocatingFuncs, name) && p.hasSize(in, e) && slices.ContainsFunc(args, func(a celast.Expr) bool { return p.isWholeInput(in, a) }):
+		case len(loops) > 0 && (slices.Contains(allocatingFuncs, name) || functions.Grows(name)) && p.hasSize(in, e) && slices.ContainsFunc(args, func(a celast.Expr) bool { return p.isWholeInput(in, a) }):
 			tell(fmt.Sprintf("a loop makes a new value with %s out of something of the request in every round", nameOfCall(name)))
 		case isMultiplying(c) && p.isWholeInput(in, multiplierArg(c)):
 			tell(fmt.Sprintf("%s multiplies the size of one part of the request by another", name))
@@ -87,7 +89,7 @@ func multiplierArg(c celast.CallExpr) celast.Expr {
 // hasSize reports whether an expression is, or may be, a text or list.
 func (p *lintedPolicy) hasSize(in expression, e celast.Expr) bool {
 	switch in.ast.NativeRep().GetType(e.ID()).Kind() {
-	case types.StringKind, types.BytesKind, types.ListKind, types.MapKind, types.DynKind:
+	case types.StringKind, types.BytesKind, types.ListKind, types.MapKind, types.DynKind, types.StructKind:
 		return true
 	}
 	return false
@@ -109,12 +111,12 @@ func (p *lintedPolicy) readsRequest(e celast.Expr) bool {
 		if v, known := p.variables[e.AsIdent()]; known {
 			return p.readsRequest(v)
 		}
-		return slices.Contains(optionalVariables, e.AsIdent())
+		return e.AsIdent() == "agent_tool" || slices.Contains(optionalVariables, e.AsIdent())
 	case celast.SelectKind:
 		return !e.AsSelect().IsTestOnly() && p.readsRequest(e.AsSelect().Operand())
 	case celast.CallKind:
 		name := e.AsCall().FunctionName()
-		made := name == operators.Index || name == operators.Conditional || slices.Contains(allocatingFuncs, name)
+		made := name == operators.Index || name == operators.Conditional || slices.Contains(allocatingFuncs, name) || functions.Grows(name)
 		return made && slices.ContainsFunc(childExprs(e), p.readsRequest)
 	}
 	return false

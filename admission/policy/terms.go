@@ -32,7 +32,7 @@ var (
 func (r *reader) approvalField(what string, into **approvalSpec) fieldReader {
 	return func(n *yaml.Node) {
 		if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-			r.fail(n, "%s is empty; leave it out for one reviewer, whoever may review for the tenant", what)
+			r.fail(n, "%s is empty; leave it out for one approval by any reviewer of the tenant", what)
 			return
 		}
 		a := &approvalSpec{line: n.Line}

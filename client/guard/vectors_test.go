@@ -35,6 +35,7 @@ type receiptVector struct {
 	Name    string     `json:"name"`
 	Receipt string     `json:"receipt"`
 	Key     string     `json:"key"`
+	Records []string   `json:"records,omitempty"` // key records and retirements that are known beforehand
 	Call    vectorCall `json:"call"`
 	Now     string     `json:"now"`
 	Code    string     `json:"code"`
@@ -110,6 +111,11 @@ func receiptVectors(t *testing.T) (publicKey string, list []receiptVector) {
 	add("at its end", honest, func(c *receipt.Claims) { c.ExpiresAt = events.At(noon.Add(time.Minute)) }, func(v *receiptVector) { v.Now = noon.Add(time.Minute).Format(time.RFC3339) })
 	add("of the future", honest, nil, func(v *receiptVector) { v.Now = noon.Add(-time.Minute).Format(time.RFC3339) })
 	add("of a future within the leeway", honest, nil, func(v *receiptVector) { v.Now = noon.Add(-20 * time.Second).Format(time.RFC3339) })
+	retired := func(i issuer) string { return string(i.retirement(t)) }
+	add("the key is retired", honest, nil, func(v *receiptVector) { v.Records = []string{v.Key, retired(honest)} })
+	add("the key is retired, in another order", honest, nil, func(v *receiptVector) { v.Records = []string{retired(honest)} })
+	add("another key is retired", honest, nil, func(v *receiptVector) { v.Records = []string{retired(issuer{voucher: honest.voucher, key: other.key})} })
+	add("a retirement for a key record", honest, nil, func(v *receiptVector) { v.Key = retired(honest) })
 	for name, spoil := range spoiledClaims {
 		add(name, honest, nil, func(v *receiptVector) { v.Receipt = spoiled(t, honest, v.Receipt, spoil) })
 	}
@@ -151,7 +157,11 @@ func spoiled(t *testing.T, i issuer, token string, spoil func(map[string]any)) s
 func codeOf(t *testing.T, publicKey string, v receiptVector) string {
 	now, err := time.Parse(time.RFC3339, v.Now)
 	ok(t, err)
-	g, err := guard.New(guard.Options{Tenant: v.Call.Tenant, PublicKey: publicKey, Now: func() time.Time { return now }})
+	records := make([][]byte, len(v.Records))
+	for i, r := range v.Records {
+		records[i] = []byte(r)
+	}
+	g, err := guard.New(guard.Options{Tenant: v.Call.Tenant, PublicKey: publicKey, Records: records, Now: func() time.Time { return now }})
 	ok(t, err)
 	e := guard.Execution{Receipt: v.Receipt, Key: v.Key, Source: v.Call.Source, Session: v.Call.Session, ToolCallID: v.Call.ToolCallID, Tool: v.Call.Tool}
 	if v.Call.Arguments != nil {

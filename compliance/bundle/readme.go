@@ -67,7 +67,7 @@ const readmeExtra = `
 records.parquet has the same records as records.jsonl, in the same order, a row
 each, for programs that analyse tables; record_hash is the hash of the text in
 the column record. in_force.json has the policies and mandates that decided: by
-digest, with their text where whoever reads this may see it.
+digest, with their text where readers of this file may see it.
 `
 
 const readmeReport = `
@@ -76,7 +76,7 @@ nothing else. controls.json says which controls of common frameworks the
 evidence bears on, what it shows of them and what it does not. Both follow from
 the records; a verifier of the same version makes them again and compares.
 statement.dsse.json, where it is there, is a signed in-toto statement over all
-other members: it says who handed this file out.
+other members: it names the key of the party that handed this file out.
 `
 
 const readmeExpired = `

@@ -22,7 +22,7 @@ func (s *Session) announceModelCall(x *Event) {
 // does not claim to pair them.
 func (s *Session) reportModelCall(x *Event) {
 	if !s.endModelCall(x) && s.modelCalls.announced && !s.restored {
-		s.addFinding("AH-C-057", "nobody had announced it", x.eventRef())
+		s.addFinding("AH-C-057", "the runtime had not announced it", x.eventRef())
 	}
 }
 

@@ -100,7 +100,7 @@ func (s *Session) handleWebEvent(x *Event) {
 func (s *Session) handleSearchResults(x *Event, w *webBlock) {
 	st := s.webState
 	if !st.searches.has(w.searchID) && !st.searches.hasForgotten() && !s.restored {
-		b := s.addFinding("AH-C-141", "nobody had requested the search", x.eventRef())
+		b := s.addFinding("AH-C-141", "the runtime had not requested the search", x.eventRef())
 		b.Case = "search"
 		s.addMissing(x, b, needsSearch, w.searchID)
 	}

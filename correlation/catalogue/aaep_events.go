@@ -7,7 +7,7 @@ var aaepEvents = []Check{
 	aaepCheck("003", "3.2.1", Must, medium, ScopeEvent, "event", "The context does not begin with AAEP's own.", fixEnvelope),
 	aaepCheck("004", "3.2.2", Must, medium, ScopeEvent, "event", "The type names no vocabulary.", fixEnvelope),
 	aaepCheck("005", "3.2.2, 3.11.3", Must, medium, ScopeEvent, "event", "The type is in AAEP's closed namespace and none of its twelve.", fixEnvelope),
-	aaepCheck("006", "3.9, 7.4", Must, medium, ScopeEvent, "event", "The type is of a vocabulary that no context declares; contexts that nobody registered are taken to declare it.", fixEnvelope),
+	aaepCheck("006", "3.9, 7.4", Must, medium, ScopeEvent, "event", "The type is of a vocabulary that no context declares; a context that is not registered is taken to declare it.", fixEnvelope),
 	aaepCheck("007", "3.2.3", Must, medium, ScopeEvent, "event", "The event id has not the form that AAEP gives it.", fixEnvelope),
 	aaepCheck("008", "3.2.4", Must, medium, ScopeEvent, "event", "The session id has not the form that AAEP gives it.", fixEnvelope),
 	aaepCheck("009", "3.2.5", Must, medium, ScopeEvent, "event", "The time stamp is none, has no zone, or has other than three or six fraction digits.", fixEnvelope),
@@ -29,7 +29,7 @@ var aaepEvents = []Check{
 
 	aaepCheck("030", "4, 9.3.1", Must, medium, ScopeEvent, "event", "The payload does not follow the schema of its type.", fixEnvelope),
 	aaepCheck("031", "4.1.3, 4.4", Must, medium, ScopeEvent, "event", "An event that must be critical does not say so.", "Write urgency critical on errors, questions and handoffs."),
-	aaepCheck("032", "6.4.1, 4.4.1", Must, high, ScopeEvent, "event", "What cannot be undone would be done if nobody answers.", "Make reject the default of irreversible actions."),
+	aaepCheck("032", "6.4.1, 4.4.1", Must, high, ScopeEvent, "event", "What cannot be undone would be done if no answer comes.", "Make reject the default of irreversible actions."),
 	aaepCheck("033", "6.4.1", Should, low, ScopeEvent, "event", "Silence would count as a yes for something irreversible or risky.", "Make reject the default."),
 	aaepCheck("034", "4.4.2", Derived, medium, ScopeEvent, "event", "A choice is offered without choices, or with the same one twice.", fixEnvelope),
 	aaepCheck("035", "6.5.2", Derived, low, ScopeEvent, "event", "The default response is none of the answers that are accepted.", fixText),

@@ -22,7 +22,7 @@ var aaepSessions = []Check{
 	aaepCheck("070", "9.3.1", Must, info, ScopeSession, "whole session; said once", "The session did something in a state that it never announced.", fixStates),
 	aaepCheck("071", "4.1.2", Derived, low, ScopeSession, "whole session; a duration that differs is a hint", "The figures that a session ends with are not those of its events.", fixText),
 
-	aaepCheck("080", "4.5.2, 4.3.2", Must, high, ScopeSession, "invocations and completions", "A tool completed that nobody had invoked.", fixTools),
+	aaepCheck("080", "4.5.2, 4.3.2", Must, high, ScopeSession, "invocations and completions", "A tool completed that the producer had not invoked.", fixTools),
 	aaepCheck("081", "9.3.1, 4.3.2, A.3", Must, high, ScopeSession, "invocations and completions, log time", "A tool was invoked and never completed.", fixTools),
 	aaepCheck("082", "4.3.2", Must, medium, ScopeSession, "invocation and completion", "Another tool completed than was invoked.", fixTools),
 	aaepCheck("083", "A.3", Must, medium, ScopeSession, "invocations and completions", "An invocation completed more than once.", fixTools),

@@ -93,7 +93,7 @@ func (d *Decoder) decodeEvent(m events.LogMessage, p subject.Parsed, r *DecodedE
 	case row.Decode != nil && (row.DecodesRequests || !request):
 		row.Decode(d, EventMessage{m, p, data, request}, r)
 	case !request || row.Token == "":
-		r.Defect = "nobody publishes events in the protocol that the subject names"
+		r.Defect = "the protocol that the subject names has no published events"
 	}
 	f.adoptTraceHeader(m, extension)
 	if request {

@@ -23,7 +23,7 @@ var (
 	ErrHeld    = errors.New("a legal hold stands")
 	ErrUnknown = errors.New("no such hold or erasure")
 	ErrBegun   = errors.New("the erasure has begun and cannot be taken back")
-	ErrInvalid = errors.New("a hold or an erasure needs an id, who and why, in at most 200 and 1000 characters")
+	ErrInvalid = errors.New("a hold or an erasure needs an id (at most 512 bytes), the name of the requester (at most 200) and a reason (at most 1000)")
 	ErrFull    = errors.New("too many holds or open erasures")
 )
 

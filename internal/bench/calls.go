@@ -30,8 +30,8 @@ type callsCmd struct {
 // Help explains the figures.
 func (callsCmd) Help() string {
 	return `Everything runs: nats-server, ClickHouse, the three services and the gateway, each in a process of its own. A call asks for
-admission, and reports PreToolUse and PostToolUse; 20 calls make a session. Of 100 calls 5 are denied, 1 waits for a
-reviewer, who approves it, and in 1 other arguments run than were admitted, which is a finding.
+admission, and reports PreToolUse and PostToolUse; 20 calls make a session. Of 100 calls 5 are denied, 1 waits for
+a reviewer that approves it, and in 1 other arguments run than were admitted, which is a finding.
 
 Calls are made when they are due, whether or not earlier ones are answered, and latencies count from then.
 The evidence lag counts from a report's acknowledgement to the publication of the first signed checkpoint that covers it;

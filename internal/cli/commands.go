@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/export"
 	"github.com/countersign-dev/countersign/internal/cli/hookcmd"
 	"github.com/countersign-dev/countersign/internal/cli/inspect"
+	"github.com/countersign-dev/countersign/internal/cli/mcpcmd"
 	"github.com/countersign-dev/countersign/internal/cli/run"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -45,7 +46,7 @@ type commands struct {
 	Findings    inspect.FindingsCmd      `cmd:"" help:"List what was found: broken rules, their proof, and what to do."`
 	Replay      correlate.ReplayCmd      `cmd:"" help:"Correlate a session again and compare with what was recorded (exit 1 if it differs)."`
 	Verify      verify.Cmd               `cmd:"" help:"Recompute chain, tree, checkpoints and signatures; succeeds only if everything holds."`
-	Witness     verify.WitnessCmd        `cmd:"" help:"The witness's side: sign checkpoints of a log that somebody else runs."`
+	Witness     verify.WitnessCmd        `cmd:"" help:"The witness's side: sign checkpoints of a log that another party runs."`
 	Export      export.Cmd               `cmd:"" help:"Write the compliance bundle of a session, or of a tenant's records of a range of time."`
 	Otel        export.OtelCmd           `cmd:"" help:"Send calls as OpenTelemetry spans, decisions and findings as log records."`
 	Controls    export.ControlsCmd       `cmd:"" help:"What the evidence shows of the controls of common frameworks, and what it does not."`
@@ -58,6 +59,7 @@ type commands struct {
 	Retention   admin.RetentionCmd       `cmd:"" help:"Show and change what is kept, for how long; legal holds; erase a session or a data subject."`
 	Token       admin.TokenCmd           `cmd:"" help:"Make, list and revoke the tokens with which programs sign in at a gateway."`
 	Hook        hookcmd.Cmd              `cmd:"" help:"The gate in front of a coding agent: claude-code, codex, gemini, cursor, copilot, cline, opencode."`
+	MCP         mcpcmd.Cmd               `cmd:"" name:"mcp" help:"The gate in front of servers of the Model Context Protocol."`
 	Publisher   decide.PublisherCmd      `cmd:"" help:"Keep publisher manifests, registrations and tool catalogues."`
 	Approvals   decide.ApprovalsCmd      `cmd:"" help:"The reviewer's side of ask and defer: list, show, approve, deny, cancel."`
 	Audit       inspect.AuditCmd         `cmd:"" help:"Answer the questions that auditors ask, and let auditors in."`

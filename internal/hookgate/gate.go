@@ -14,14 +14,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
 // Stdio are the process's three streams.
@@ -36,10 +37,7 @@ const answerTime = 300 * time.Millisecond
 // exitUsage is the exit code of a gate that is called wrongly. Agents take 2 for a refusal.
 const exitUsage = 2
 
-var (
-	errTooLate     = errors.New("there was no answer in time")
-	errInterrupted = errors.New("the hook was interrupted")
-)
+var errInterrupted = errors.New("the hook was interrupted")
 
 // Run answers one call of an agent's hook and returns the exit code. event is the agent's name of
 // the event for agents whose input does not name it; configPath is "" for the default one.
@@ -64,7 +62,7 @@ func Run(agentName, event, configPath string, std Stdio) int {
 }
 
 // within runs work, which does everything that can take time or fail, and refuses if it panics, if
-// ctx ends, or if it takes longer than DefaultBudget, or than the budget that it sends.
+// ctx ends, or if it takes longer than gateclient.DefaultBudget, or than the budget that it sends.
 func within(ctx context.Context, agent hook.Agent, work func(budget chan<- time.Duration) hook.Output) hook.Output {
 	answer, budget := make(chan hook.Output, 1), make(chan time.Duration, 1)
 	go func() {
@@ -75,7 +73,7 @@ func within(ctx context.Context, agent hook.Agent, work func(budget chan<- time.
 		}()
 		answer <- work(budget)
 	}()
-	end := time.NewTimer(DefaultBudget)
+	end := time.NewTimer(gateclient.DefaultBudget)
 	defer end.Stop()
 	for {
 		select {
@@ -84,7 +82,7 @@ func within(ctx context.Context, agent hook.Agent, work func(budget chan<- time.
 		case d := <-budget:
 			end.Reset(d)
 		case <-end.C:
-			return agent.Refuse(refusal("no_answer", errTooLate))
+			return agent.Refuse(refusal("no_answer", gateclient.ErrTooLate))
 		case <-ctx.Done():
 			return agent.Refuse(refusal("no_answer", errInterrupted))
 		}
@@ -110,29 +108,14 @@ func write(std Stdio, out hook.Output) int {
 
 // refusal is what the agent and its model are told.
 func refusal(code string, err error) string {
-	return fmt.Sprintf("Countersign refused this call: %s (%s)", clean(err.Error()), code)
-}
-
-// clean makes text from outside safe to show: one line, no control characters, of bounded length.
-func clean(text string) string {
-	const most = 400
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if r := []rune(text); len(r) > most {
-		text = string(r[:most]) + "…"
-	}
-	return text
+	return fmt.Sprintf("Countersign refused this call: %s (%s)", gateclient.Clean(err.Error()), code)
 }
 
 // gate is one call of the hook.
 type gate struct {
 	agent     hook.Agent
 	event     string
-	config    Config
+	config    gateclient.Config
 	configErr error
 	calls     calls
 	now       func() time.Time
@@ -142,14 +125,14 @@ type gate struct {
 // the agent's words.
 func (g *gate) configure(path string) time.Duration {
 	if path == "" {
-		path, g.configErr = DefaultConfigPath()
+		path, g.configErr = gateclient.DefaultConfigPath()
 	}
 	if g.configErr == nil {
-		g.config, g.configErr = ReadConfig(path)
+		g.config, g.configErr = gateclient.ReadConfig(path)
 	}
 	dir, err := defaultCallsDir()
 	g.calls, g.configErr = calls{dir}, errors.Join(g.configErr, err)
-	budget, err := g.config.budget()
+	budget, err := g.config.AnswerBudget()
 	g.configErr = errors.Join(g.configErr, err)
 	return budget
 }
@@ -182,7 +165,7 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	if g.configErr != nil {
 		return g.agent.Refuse(refusal("bad_configuration", g.configErr))
 	}
-	p, err := g.config.peer()
+	p, err := g.config.Peer()
 	if err != nil {
 		return g.agent.Refuse(refusal("bad_configuration", err))
 	}
@@ -194,18 +177,19 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	if err != nil {
 		return g.agent.Refuse(refusal("memory_of_calls", err))
 	}
-	a := newAsker(p)
-	r, err := a.await(ctx, call.Event, call.Workflow)
+	a := gateclient.NewAsker(p)
+	r, err := a.Await(ctx, nil, call.Event, call.Workflow)
 	switch {
 	case err != nil:
 		return g.agent.Refuse(refusal("no_verdict", err))
-	case r.verdict == events.Ask && r.workflow != "":
+	case r.Verdict == events.Ask && r.Workflow != "":
 		return g.agent.Refuse(g.pending(key, call, r))
-	case r.verdict != events.Allow:
+	case r.Verdict != events.Allow:
 		g.reportBlocked(ctx, a, e, call.CallID)
-		return g.agent.Refuse(refusal(string(r.verdict), errors.New(r.reason)))
+		return g.agent.Refuse(refusal(string(r.Verdict), errors.New(r.Reason)))
 	}
-	if err := a.checkReceipt(ctx, e, call.CallID, r); err != nil {
+	err = a.CheckReceipt(ctx, r, guard.Execution{Session: e.Session, ToolCallID: call.CallID, Tool: e.Tool, Arguments: e.Input})
+	if err != nil {
 		return g.agent.Refuse(refusal("bad_receipt", err))
 	}
 	if err := g.opened(key, e, call); err != nil {
@@ -294,18 +278,18 @@ func (g *gate) wire(e hook.Event, callID string) ([]byte, error) {
 }
 
 // pending remembers a call that waits for a person and says what to do.
-func (g *gate) pending(key string, call waiting, r reply) string {
-	call.Workflow, call.Until = r.workflow, g.now().Add(keepCalls)
-	if t, err := time.Parse(time.RFC3339Nano, r.expires); err == nil {
+func (g *gate) pending(key string, call waiting, r gateclient.Reply) string {
+	call.Workflow, call.Until = r.Workflow, g.now().Add(keepCalls)
+	if t, err := time.Parse(time.RFC3339Nano, r.Expires); err == nil {
 		call.Until = t
 	}
-	text := fmt.Sprintf("Countersign: this call needs a person's approval. Workflow %s", clean(r.workflow))
-	if r.approvalURL != "" {
-		text += " at " + clean(r.approvalURL)
+	text := fmt.Sprintf("Countersign: this call needs a person's approval. Workflow %s", gateclient.Clean(r.Workflow))
+	if r.ApprovalURL != "" {
+		text += " at " + gateclient.Clean(r.ApprovalURL)
 	}
-	text += ": " + strings.TrimRight(clean(r.reason), ".")
+	text += ": " + strings.TrimRight(gateclient.Clean(r.Reason), ".")
 	if err := g.calls.change(key, g.now(), func(s *sameCall) { s.Waiting = &call }); err != nil {
-		return text + ". It cannot be repeated: " + clean(err.Error())
+		return text + ". It cannot be repeated: " + gateclient.Clean(err.Error())
 	}
 	return text + ". Do not try another way; repeat the identical call once it is approved."
 }
@@ -328,7 +312,7 @@ const exitReport = 1
 // report publishes what happened. Nothing can be refused any more; a failure is told to the user.
 func (g *gate) report(ctx context.Context, e hook.Event) hook.Output {
 	if err := g.publish(ctx, e); err != nil {
-		return hook.Output{Stderr: "countersign: the event is not on record: " + clean(err.Error()) + "\n", Exit: exitReport}
+		return hook.Output{Stderr: "countersign: the event is not on record: " + gateclient.Clean(err.Error()) + "\n", Exit: exitReport}
 	}
 	return g.agent.Allow
 }
@@ -337,7 +321,7 @@ func (g *gate) publish(ctx context.Context, e hook.Event) error {
 	if g.configErr != nil {
 		return g.configErr
 	}
-	p, err := g.config.peer()
+	p, err := g.config.Peer()
 	if err != nil {
 		return err
 	}
@@ -349,7 +333,7 @@ func (g *gate) publish(ctx context.Context, e hook.Event) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = newAsker(p).post(ctx, event, "")
+	_, _, err = gateclient.NewAsker(p).Post(ctx, event, "")
 	return err
 }
 
@@ -374,9 +358,9 @@ func (g *gate) reportedID(e hook.Event) (id string, err error) {
 }
 
 // reportBlocked closes a refused call on the log. The refusal does not depend on it.
-func (g *gate) reportBlocked(ctx context.Context, a *asker, e hook.Event, callID string) {
+func (g *gate) reportBlocked(ctx context.Context, a *gateclient.Asker, e hook.Event, callID string) {
 	e.Kind = hook.Blocked
 	if event, err := g.wire(e, callID); err == nil {
-		_, _, _ = a.post(ctx, event, "")
+		_, _, _ = a.Post(ctx, event, "")
 	}
 }

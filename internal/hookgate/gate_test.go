@@ -16,18 +16,19 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
 // place is a gate's home: its configuration and its memory of calls.
 type place struct{ config, token, key string }
 
 // settle makes a home whose gateway is at url, and its state directory.
-func settle(t *testing.T, url string, edit func(*Config)) place {
+func settle(t *testing.T, url string, edit func(*gateclient.Config)) place {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", dir)
 	p := place{filepath.Join(dir, "hook.json"), filepath.Join(dir, "token"), filepath.Join(dir, "checkpoint.pub")}
-	c := Config{Gateway: url, TokenFile: p.token, PublicKeyFile: p.key, Tenant: "acme", Publisher: "runtime", Budget: "1s"}
+	c := gateclient.Config{Gateway: url, TokenFile: p.token, PublicKeyFile: p.key, Tenant: "acme", Publisher: "runtime", Budget: "1s"}
 	if edit != nil {
 		edit(&c)
 	}
@@ -81,7 +82,7 @@ var gateways = map[string]struct {
 	"a denial":         {answer(200, map[string]string{"Countersign-Verdict": "deny"}, `{"event_id":"x","decision":"deny","reason":"too risky"}`), "deny"},
 	"a defer":          {answer(200, map[string]string{"Countersign-Verdict": "defer"}, `{"event_id":"x","decision":"ask","reason":"later"}`), "defer"},
 	"an unknown word":  {answer(200, map[string]string{"Countersign-Verdict": "perhaps"}, `{"event_id":"x","decision":"perhaps","reason":""}`), "perhaps"},
-	"a long answer":    {answer(200, map[string]string{"Countersign-Verdict": "allow"}, strings.Repeat("x", maxReply+1)), "no_verdict"},
+	"a long answer":    {answer(200, map[string]string{"Countersign-Verdict": "allow"}, strings.Repeat("x", gateclient.MaxReply+1)), "no_verdict"},
 	"a cut connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "no_verdict"},
 	"silence": {func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // only then does the server see that the client is gone
@@ -145,12 +146,14 @@ func TestConfigurationFails(t *testing.T) {
 		"a token for all":  func(t *testing.T, p place) { chmod(t, p.token, 0o644) },
 		"no key":           func(_ *testing.T, p place) { _ = os.Remove(p.key) },
 		"no ready file": func(t *testing.T, p place) {
-			rewrite(t, p, func(c *Config) { *c = Config{ReadyFile: p.token + "-none"} })
+			rewrite(t, p, func(c *gateclient.Config) { *c = gateclient.Config{ReadyFile: p.token + "-none"} })
 		},
-		"plain HTTP":         func(t *testing.T, p place) { rewrite(t, p, func(c *Config) { c.Gateway = "http://gateway.example" }) },
-		"no URL":             func(t *testing.T, p place) { rewrite(t, p, func(c *Config) { c.Gateway = "gateway" }) },
-		"no tenant":          func(t *testing.T, p place) { rewrite(t, p, func(c *Config) { c.Tenant = "" }) },
-		"a budget of a week": func(t *testing.T, p place) { rewrite(t, p, func(c *Config) { c.Budget = "168h" }) },
+		"plain HTTP": func(t *testing.T, p place) {
+			rewrite(t, p, func(c *gateclient.Config) { c.Gateway = "http://gateway.example" })
+		},
+		"no URL":             func(t *testing.T, p place) { rewrite(t, p, func(c *gateclient.Config) { c.Gateway = "gateway" }) },
+		"no tenant":          func(t *testing.T, p place) { rewrite(t, p, func(c *gateclient.Config) { c.Tenant = "" }) },
+		"a budget of a week": func(t *testing.T, p place) { rewrite(t, p, func(c *gateclient.Config) { c.Budget = "168h" }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, a := range hook.Agents {
@@ -172,9 +175,9 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
-func rewrite(t *testing.T, p place, edit func(*Config)) {
+func rewrite(t *testing.T, p place, edit func(*gateclient.Config)) {
 	t.Helper()
-	c, err := ReadConfig(p.config)
+	c, err := gateclient.ReadConfig(p.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +256,7 @@ func TestSameCall(t *testing.T) {
 	if first.CallID == second.CallID {
 		t.Error("two calls have one id")
 	}
-	g.pending(key, second, reply{workflow: "wf-1", expires: nowFixed().Add(hour).Format(rfc3339)})
+	g.pending(key, second, gateclient.Reply{Workflow: "wf-1", Expires: nowFixed().Add(hour).Format(rfc3339)})
 	third := mustPropose(t, g, key, e)
 	if third.CallID != second.CallID || third.Workflow != "wf-1" || !bytes.Equal(third.Event, second.Event) {
 		t.Errorf("the repetition is %+v, want %+v", third, second)
@@ -276,7 +279,7 @@ func TestSameCall(t *testing.T) {
 	if id, err := g.reportedID(hook.Event{Kind: hook.After, Session: "s", Tool: "t", Input: e.Input}); err != nil || id != third.CallID {
 		t.Errorf("reported as %q, %v", id, err)
 	}
-	g.pending(key, third, reply{workflow: "wf-2", expires: nowFixed().Add(-hour).Format(rfc3339)})
+	g.pending(key, third, gateclient.Reply{Workflow: "wf-2", Expires: nowFixed().Add(-hour).Format(rfc3339)})
 	if late := mustPropose(t, g, key, e); late.CallID == third.CallID || late.Workflow != "" {
 		t.Errorf("an expired workflow is waited for: %+v", late)
 	}

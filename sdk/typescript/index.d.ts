@@ -27,13 +27,37 @@ export interface Verdict {
 export interface Wait {
   /** Milliseconds to wait for a person, if the verdict is ask. */
   wait?: number;
+  /** When aborted before the tool begins, the call is refused (canceled). */
+  signal?: AbortSignal;
+}
+
+/** The call that a native request is about, as the executor knows it. */
+export interface NativeCall {
+  readonly tool: string;
+  readonly arguments?: Json;
+  readonly session: string;
+  readonly callId: string;
+}
+
+export interface NativeOptions {
+  /** Milliseconds. Default: the client's. */
+  timeout?: number;
+  /** The workflow that an earlier ask gave. */
+  workflow?: string;
+}
+
+/** Another way than HTTP, such as natsTransport of @countersign/sdk/nats. */
+export interface Transport {
+  admit(protocol: string, body: string, headers: Record<string, string>, timeout: number): Promise<{status: number; headers: {get(name: string): string | null}; text: string}>;
+  publish(protocol: string, events: string[], timeout: number): Promise<void>;
 }
 
 export interface ClientOptions {
-  /** https://…, or http:// of this machine. */
-  gateway: string;
-  /** A token of the role runtime. */
-  token: string;
+  /** https://…, or http:// of this machine. Not needed with transport. */
+  gateway?: string;
+  /** A token of the role runtime. Not needed with transport. */
+  token?: string;
+  transport?: Transport;
   tenant: string;
   /** For which the token was made. */
   publisher: string;
@@ -41,6 +65,8 @@ export interface ClientOptions {
   publicKey: string;
   /** Ids of the receipt keys that count. Without it every key does that the checkpoint key vouches for, a retired one included. */
   pinnedKeys?: Iterable<string>;
+  /** Key records and retirements that are known beforehand, JSON each (the members record and retirement of the lines of `countersign keys list --json`). */
+  records?: Iterable<string>;
   /** Milliseconds for one request. Default 10,000. */
   timeout?: number;
   /** Is told of a report that is not on record. Default console.error. */
@@ -53,8 +79,15 @@ export class Client {
   static fromReadyFile(path: string, options?: Partial<ClientOptions>): Client;
   /** Asks whether a call may run. Never rejects: a refusal, and every failure, is a Verdict that is not allowed. */
   admit(call: Call, options?: Wait): Promise<Verdict>;
+  /**
+   * Asks in another protocol's own words and gives its own reply, null if there is none that counts. The verdict is
+   * allowed only with a valid receipt for this call, whose arguments are undefined for a protocol without.
+   */
+  admitNative(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, options?: NativeOptions): Promise<{verdict: Verdict; reply: any}>;
   /** Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins. */
   run<T>(call: Call, tool: (args: Arguments) => T | Promise<T>, options?: Wait): Promise<T>;
+  /** Runs a tool like run, under a verdict that was asked for in another protocol's words. */
+  runNative<T>(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;
   /** A function that does `run` for each of its calls. */
   guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string}): (args: Arguments) => Promise<T>;
   /** Resolves once all events are stored durably; rejects otherwise. */
@@ -75,7 +108,9 @@ export class NotCanonical extends Error {}
 
 /** The receipt keys for which a checkpoint key vouches. */
 export class Keyring {
-  constructor(publicKey: string, pinned?: Iterable<string>);
+  constructor(publicKey: string, pinned?: Iterable<string>, records?: Iterable<string>);
+  /** Adds a key record or a retirement, JSON; throws TypeError if no checkpoint key vouches for it. A retired key stays retired. */
+  trust(record: string): void;
   check(
     receipt: string,
     keyRecord: string,

@@ -6,10 +6,11 @@ import {readFileSync} from 'node:fs';
 import {setTimeout as sleep} from 'node:timers/promises';
 import {canonical, NotCanonical} from './canonical.js';
 import {BadReceipt, Keyring} from './receipt.js';
+import {Failure, HTTP} from './transport.js';
 
 export {BadReceipt, canonical, Keyring, NotCanonical};
 
-const MAX_REPLY = 4 << 20;
+const HEADER_TEXT = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/; // what a header carries unchanged
 const DECISIONS = ['allow', 'ask', 'deny'];
 
 /** A guarded call that did not run, not even in part. */
@@ -19,9 +20,6 @@ export class Refused extends Error {
     this.verdict = verdict;
   }
 }
-
-/** A request without an answer that counts; its message is a code. */
-class Failure extends Error {}
 
 function verdictOf(decision, reason, more = {}) {
   return Object.freeze({decision, reason, allowed: decision === 'allow', workflow: '', decisionId: '', nonce: '', ...more});
@@ -33,23 +31,20 @@ export function newCall(tool, args, session, callId = 'call-' + randomUUID()) {
 }
 
 export class Client {
-  #gateway;
-  #token;
+  #transport;
   #tenant;
   #publisher;
   #timeout;
   #keys;
   #onUnreported;
 
-  constructor({gateway, token, tenant, publisher, publicKey, pinnedKeys, timeout = 10_000, onUnreported = console.error}) {
-    this.#gateway = checkAddress(gateway);
-    if (!token || !tenant || !publisher) throw new TypeError('token, tenant and publisher are needed');
-    if (!/^[\x21-\x7e]+$/.test(token)) throw new TypeError('the token has characters that no token has: is there a line end?');
-    this.#token = token;
+  constructor({gateway, token, transport, tenant, publisher, publicKey, pinnedKeys, records, timeout = 10_000, onUnreported = console.error}) {
+    this.#transport = transport ?? new HTTP(gateway, token);
+    if (!tenant || !publisher) throw new TypeError('tenant and publisher are needed');
     this.#tenant = tenant;
     this.#publisher = publisher;
     this.#timeout = timeout;
-    this.#keys = new Keyring(publicKey, pinnedKeys);
+    this.#keys = new Keyring(publicKey, pinnedKeys, records);
     this.#onUnreported = onUnreported;
   }
 
@@ -60,34 +55,55 @@ export class Client {
   }
 
   async admit(call, options) {
-    const wait = options?.wait ?? 0;
     let body;
     try {
       body = canonical(this.#event(call, 'PreToolUse', {}, {evidence_phase: 'pre_commit'}));
     } catch {
       return verdictOf('deny', 'bad_arguments');
     }
-    const end = Date.now() + wait;
+    return this.#wait((workflow) => this.#ask(call, body, workflow), options);
+  }
+
+  /** Asks, and as long as the verdict is ask and there is time, asks again. */
+  async #wait(ask, options) {
+    const end = Date.now() + (options?.wait ?? 0);
     let workflow = '';
     for (let pause = 300; ; pause = Math.min(2 * pause, 2000)) {
-      const verdict = await this.#ask(call, body, workflow);
+      if (options?.signal?.aborted) return verdictOf('deny', 'canceled', {workflow});
+      const verdict = await ask(workflow);
       if (verdict.decision !== 'ask' || !verdict.workflow) return verdict;
       if (workflow && verdict.workflow !== workflow) return verdictOf('deny', 'approval_expired', {workflow, decisionId: verdict.decisionId});
       if (!(Date.now() + pause <= end)) return verdict; // also if wait is no number
       workflow = verdict.workflow;
-      await sleep(pause);
+      await sleep(pause, undefined, {signal: options?.signal}).catch(() => {}); // the loop looks at the signal
     }
   }
 
   async #ask(call, body, workflow) {
     try {
-      return this.#read(call, await this.#post('/event', body, workflow));
+      const answer = await this.#transport.admit('agenthook', body, workflow ? {'Countersign-Workflow-Id': workflow} : {}, this.#timeout);
+      return this.#read(call, answer, ({decision, reason}) => typeof reason === 'string' && decision).verdict;
     } catch (e) {
       return verdictOf('deny', e instanceof Failure ? e.message : 'bad_reply');
     }
   }
 
-  #read(call, {status, headers, text}) {
+  async admitNative(protocol, request, call, options) {
+    if (![call.session, call.callId].every((text) => typeof text === 'string' && HEADER_TEXT.test(text))) return {verdict: verdictOf('deny', 'bad_arguments'), reply: null};
+    const headers = {'Countersign-Session': call.session, 'Countersign-Tool-Call-Id': call.callId};
+    if (options?.workflow) headers['Countersign-Workflow-Id'] = options.workflow;
+    try {
+      const body = canonical(request);
+      const answer = await this.#transport.admit(protocol, body, headers, options?.timeout ?? this.#timeout);
+      return this.#read(call, answer, (reply) => nativeDecision(protocol, reply));
+    } catch (e) {
+      const reason = e instanceof NotCanonical ? 'bad_arguments' : e instanceof Failure ? e.message : 'bad_reply';
+      return {verdict: verdictOf('deny', reason), reply: null};
+    }
+  }
+
+  /** Reads the verdict of an answer. decide gives the word of the body, which must not contradict the header. */
+  #read(call, {status, headers, text}, decide) {
     let reply;
     try {
       reply = JSON.parse(text);
@@ -95,10 +111,16 @@ export class Client {
       throw new Failure('bad_reply');
     }
     if (reply === null || typeof reply !== 'object') throw new Failure('bad_reply');
-    if (status !== 200) return verdictOf('deny', String(reply.error || reply.reason || `http_${status}`));
+    if (status !== 200) return {verdict: verdictOf('deny', String(reply.error || reply.detail?.error || reply.reason || `http_${status}`)), reply: null};
     const said = headers.get('Countersign-Verdict') ?? '';
-    const {decision, reason} = reply;
-    if (!DECISIONS.includes(decision) || typeof reason !== 'string' || (said !== decision && !(said === 'defer' && decision === 'ask'))) throw new Failure('bad_reply');
+    const decision = said === 'defer' ? 'ask' : said;
+    if (!DECISIONS.includes(decision) || decide(reply) !== decision) throw new Failure('bad_reply');
+    return {verdict: this.#verdict(call, decision, reply, headers), reply};
+  }
+
+  #verdict(call, decision, reply, headers) {
+    const reason = reply.reason ?? reply.hard_blockers?.[0] ?? reply.reason_codes?.[0] ?? '';
+    if (typeof reason !== 'string') throw new Failure('bad_reply');
     const decisionId = headers.get('Countersign-Decision-Id') ?? '';
     if (decision !== 'allow') return verdictOf(decision, reason, {workflow: headers.get('Countersign-Workflow-Id') ?? '', decisionId});
     const want = {tenant: this.#tenant, source: this.#publisher, session: call.session, tool_call_id: call.callId, tool: call.tool, arguments: call.arguments};
@@ -110,15 +132,26 @@ export class Client {
     }
   }
 
-  async run(call, tool, options) {
+  run(call, tool, options) {
+    return this.#run(call, tool, options, (admitted) => this.admit(admitted, options));
+  }
+
+  runNative(protocol, request, call, tool, options) {
+    return this.#run(call, tool, options, (admitted) => this.#wait(async (workflow) => {
+      const more = workflow ? {...options, workflow} : options;
+      return (await this.admitNative(protocol, request, admitted, more)).verdict;
+    }, options));
+  }
+
+  async #run(call, tool, options, admit) {
     let admitted;
     try {
       admitted = {...call, arguments: JSON.parse(canonical(call.arguments))};
     } catch {
       throw new Refused(verdictOf('deny', 'bad_arguments'));
     }
-    let verdict = await this.admit(admitted, options);
-    const problem = verdict.allowed ? markUsed(verdict.nonce) : '';
+    let verdict = await admit(admitted);
+    const problem = verdict.allowed ? changed(call.arguments, admitted.arguments) || canceled(options) || markUsed(verdict.nonce) : '';
     if (problem) verdict = verdictOf('deny', problem, {decisionId: verdict.decisionId});
     if (!verdict.allowed) {
       await this.#report(admitted, 'ToolUseBlocked', {});
@@ -142,13 +175,11 @@ export class Client {
   }
 
   async publish(protocol, ...events) {
-    let answer;
     try {
-      answer = await this.#post('/v1/events/' + encodeURIComponent(protocol), canonical(events));
+      await this.#transport.publish(protocol, events.map(canonical), this.#timeout);
     } catch (e) {
       throw new Error(`the events are not certainly stored: ${e.message}`, {cause: e});
     }
-    if (answer.status !== 200) throw new Error(`the events are not stored: status ${answer.status}: ${answer.text.slice(0, 300)}`);
   }
 
   /** Reports what became of a call. A failure is told: the correlator then finds a call without an end. */
@@ -178,19 +209,35 @@ export class Client {
       ...more,
     };
   }
+}
 
-  async #post(path, body, workflow = '') {
-    const headers = {Authorization: 'Bearer ' + this.#token, 'Content-Type': 'application/json'};
-    if (workflow) headers['Countersign-Workflow-Id'] = workflow;
-    try {
-      // A redirect would carry the token to another address.
-      const answer = await fetch(this.#gateway + path, {method: 'POST', body, headers, redirect: 'manual', signal: AbortSignal.timeout(this.#timeout)});
-      return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
-    } catch (e) {
-      if (e instanceof Failure) throw e;
-      throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable');
-    }
+/** Returns why a call may not run whose arguments are not those that were admitted, or nothing. */
+function changed(now, admitted) {
+  try {
+    return canonical(now) === canonical(admitted) ? '' : 'receipt_other_arguments';
+  } catch {
+    return 'receipt_other_arguments';
   }
+}
+
+function canceled(options) {
+  return options?.signal?.aborted ? 'canceled' : '';
+}
+
+// What the words of the protocols' replies mean.
+const GATE = {allow: 'allow', require_approval: 'ask', deny: 'deny'};
+const WORDS = {
+  aana: {accept: 'allow', ask: 'ask', defer: 'ask', refuse: 'deny'},
+  aump: {allowed: 'allow', requires_escalation: 'ask', denied: 'deny'},
+  tool: GATE,
+  handoff: GATE,
+};
+
+/** The verdict that a protocol's own reply states; undefined if it states none. */
+function nativeDecision(protocol, reply) {
+  const accepted = reply.recommended_action === 'accept';
+  if (protocol === 'aana' && reply.execution_policy?.execution_allowed !== accepted) return undefined;
+  return WORDS[protocol]?.[protocol === 'aana' ? reply.recommended_action : reply.decision];
 }
 
 const USED_LIMIT = 65_536;
@@ -207,25 +254,4 @@ function markUsed(nonce) {
   if (used.size >= USED_LIMIT) return 'receipt_use_unknown';
   used.set(nonce, now + 25 * 3600_000); // no receipt lives longer than a day
   return '';
-}
-
-async function readAll(answer) {
-  const parts = [];
-  let size = 0;
-  for await (const part of answer.body ?? []) {
-    size += part.length;
-    if (size > MAX_REPLY) throw new Failure('bad_reply');
-    parts.push(part);
-  }
-  return Buffer.concat(parts).toString();
-}
-
-/** Refuses to send a token in clear over a network. */
-function checkAddress(text) {
-  const url = URL.parse ? URL.parse(text) : new URL(text);
-  const local = url && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname);
-  if (!url || !(url.protocol === 'https:' || (url.protocol === 'http:' && local))) {
-    throw new TypeError("the gateway's address must begin with https://, or be http:// of this machine");
-  }
-  return text.replace(/\/+$/, '');
 }

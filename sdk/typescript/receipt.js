@@ -21,15 +21,26 @@ export class Keyring {
   #vouchers;
   #pinned;
   #keys = new Map();
+  #retired = new Set();
 
   /**
    * @param {string} publicKey checkpoint.pub; while it is being replaced, both keys, one a line
    * @param {Iterable<string>} [pinned] ids of the only receipt keys that count
+   * @param {Iterable<string>} [records] key records and retirements that are known beforehand, see trust
    */
-  constructor(publicKey, pinned) {
+  constructor(publicKey, pinned, records = []) {
     this.#pinned = pinned && new Set(pinned);
     this.#vouchers = publicKey.split(/\s+/).filter(Boolean).map(readVerifier);
     if (this.#vouchers.length === 0) throw new TypeError('there is no public key');
+    for (const record of records) this.trust(record);
+  }
+
+  /**
+   * Adds a key record or a retirement, JSON. A retired key stays retired, in any order of the records. Throws TypeError
+   * if no checkpoint key vouches for the record.
+   */
+  trust(record) {
+    if (!this.#retire(record) && !this.#learn(record)) throw new TypeError('no checkpoint key that is trusted here vouches for this record');
   }
 
   /**
@@ -47,21 +58,39 @@ export class Keyring {
     return claims;
   }
 
-  /** Keeps a key that came with a receipt, if a checkpoint key vouches for it. */
+  /** Retires a key, if a checkpoint key vouches for the retirement; reports whether it does. */
+  #retire(record) {
+    if (record.length > MAX_RECORD) return false;
+    let r;
+    try {
+      r = JSON.parse(record);
+      instant(r.retired_at);
+    } catch {
+      return false;
+    }
+    const text = `countersign/key-retired/v1\n${r.use} ${r.kid} ${r.retired_at}\n`;
+    if (r.use !== 'receipt' || !/^[0-9a-f]{16}$/.test(r.kid) || typeof r.vouch !== 'string') return false;
+    if (!this.#vouchers.some((v) => signedNote(v, r.vouch, text))) return false;
+    this.#retired.add(r.kid);
+    return true;
+  }
+
+  /** Keeps a key, if a checkpoint key vouches for it; reports whether it does. */
   #learn(record) {
-    if (record.length > MAX_RECORD) return;
+    if (record.length > MAX_RECORD) return false;
     let r, raw;
     try {
       r = JSON.parse(record);
       raw = base64url(r.public_key);
     } catch {
-      return;
+      return false;
     }
     const kid = createHash('sha256').update(raw).digest('hex').slice(0, 16);
     const text = `countersign/key/v1\n${r.use} ${r.kid} ${r.alg} ${r.public_key}\n`;
     const wellFormed = raw.length === 32 && r.use === 'receipt' && r.alg === 'EdDSA' && r.kid === kid && typeof r.vouch === 'string';
-    if (this.#pinned && !this.#pinned.has(kid)) return;
-    if (wellFormed && this.#vouchers.some((v) => signedNote(v, r.vouch, text))) this.#keys.set(kid, ed25519(raw));
+    if (!wellFormed || !this.#vouchers.some((v) => signedNote(v, r.vouch, text))) return false;
+    if (!this.#pinned || this.#pinned.has(kid)) this.#keys.set(kid, ed25519(raw));
+    return true;
   }
 
   /** Checks the signature and the form of a receipt. */
@@ -82,13 +111,10 @@ export class Keyring {
     const key = this.#keys.get(kid);
     if (!key) throw new BadReceipt('receipt_key_unknown', 'no trusted checkpoint key vouches for the key that signed it');
     if (!verify(null, Buffer.from(`${parts[0]}.${parts[1]}`), key, signature)) throw new BadReceipt('receipt_signature_invalid', 'the signature does not match');
-    try {
-      const claims = JSON.parse(body);
-      if (canonical(claims) === body && isWellFormed(claims)) return claims;
-    } catch {
-      // not canonical
-    }
-    throw malformed;
+    const claims = readClaims(body);
+    if (!claims) throw malformed;
+    if (this.#retired.has(kid)) throw new BadReceipt('receipt_key_retired', 'the key that signed it was retired; ask again');
+    return claims;
   }
 }
 
@@ -120,6 +146,16 @@ const NEEDED = ['decision_id', 'tenant', 'source', 'nonce', 'verdict', 'issued_a
 const TEXTS = [...NEEDED, 'session', 'tool_call_id', 'tool', 'args_salt', 'args_hash', 'use_until'];
 const CLAIMS = [...TEXTS, 'v', 'policy', 'mandate'];
 const SALT_SIZE = 16;
+
+/** Returns the claims of a receipt, or undefined if they are not in their one form. */
+function readClaims(body) {
+  try {
+    const claims = JSON.parse(body);
+    return canonical(claims) === body && isWellFormed(claims) ? claims : undefined;
+  } catch {
+    return undefined; // not canonical
+  }
+}
 
 /** Reports whether claims are those of a receipt (invalidReason in Go). */
 function isWellFormed(c) {

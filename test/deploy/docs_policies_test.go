@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/policy/functions"
 	"github.com/countersign-dev/countersign/examples"
 )
 
@@ -50,7 +51,7 @@ func TestPolicyVariables(t *testing.T) {
 			"apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: t}\nspec:\n  rules:\n    - {name: r, when: '" + when + "', verdict: allow, reason: r}\n")}})
 		return err
 	}
-	types := map[string]string{"string": `%s.startsWith("x")`, "map": `has(%s.x)`, "timestamp": `%s.getHours() == 1`, "text or object": `%s == "x"`}
+	types := map[string]string{"string": `%s.startsWith("x")`, "map": `has(%s.x)`, "timestamp": `%s.getHours() == 1`, "text or object": `%s == "x"`, "object": `%s.kind == "x"`}
 	for _, row := range rows(t, "docs/policies.md", "| variable | type | what it is |") {
 		name := codes(row[0])[0]
 		if err := compiles(fmt.Sprintf(types[row[1]], name)); err != nil {
@@ -58,6 +59,26 @@ func TestPolicyVariables(t *testing.T) {
 		}
 		if err := compiles("no_such_" + name + " == 1"); err == nil {
 			t.Error("an unknown variable compiles, so this test shows nothing")
+		}
+	}
+}
+
+// TestFunctionsInDocs: every function has an example, and the example is true.
+func TestFunctionsInDocs(t *testing.T) {
+	shown := map[string]bool{}
+	for _, row := range rows(t, "docs/policies.md", "| function | result | an example that is true |") {
+		name, _, _ := strings.Cut(codes(row[0])[0], "(")
+		shown[name] = true
+		set, err := policy.Compile([]policy.Document{{Name: "t.yaml", Data: []byte(
+			"apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: t}\nspec:\n  rules:\n    - name: r\n      when: >-\n        " + codes(row[2])[0] + "\n      verdict: allow\n      reason: r\n")}})
+		ok(t, err)
+		if got := set.Evaluate(policy.Input{Tenant: "acme", Protocol: "agenthook", Tool: "x"}); got.Verdict != "allow" {
+			t.Errorf("%s: %s is not true", name, row[2])
+		}
+	}
+	for _, name := range functions.Names() {
+		if !shown[name] {
+			t.Errorf("docs/policies.md leaves out %s", name)
 		}
 	}
 }

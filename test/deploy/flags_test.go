@@ -27,7 +27,7 @@ type flagTypes map[string]*ast.StructType
 var flagPackages = map[string]string{
 	"main": "internal/cli", "daemon": "internal/service/daemon", "target": "internal/cli/target",
 	"admin": "internal/cli/admin", "correlate": "internal/cli/correlate", "decide": "internal/cli/decide", "export": "internal/cli/export",
-	"hookcmd": "internal/cli/hookcmd", "inspect": "internal/cli/inspect", "proof": "internal/cli/proof", "run": "internal/cli/run", "system": "internal/cli/system",
+	"hookcmd": "internal/cli/hookcmd", "mcpcmd": "internal/cli/mcpcmd", "inspect": "internal/cli/inspect", "proof": "internal/cli/proof", "run": "internal/cli/run", "system": "internal/cli/system",
 	"verify": "internal/cli/verify", "bench": "internal/bench",
 	"admitter": "internal/service/admitter", "correlator": "internal/service/correlator", "auditor": "internal/service/auditor", "gateway": "internal/service/gateway",
 }

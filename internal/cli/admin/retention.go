@@ -133,7 +133,7 @@ func (b *RetentionBucket) change(ctx context.Context, step func(retention.State)
 // asking holds the flags for the author and the reason.
 type asking struct {
 	Reason string `help:"Why. It goes into the log for ever: no personal data." required:""`
-	By     string `help:"Who asks for it (default: this system user)." placeholder:"NAME"`
+	By     string `help:"Name of the person or part that asks for it (default: this system user)." placeholder:"NAME"`
 }
 
 func (w asking) note(id string) retention.Note {

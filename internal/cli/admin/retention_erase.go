@@ -148,7 +148,7 @@ func (c *retentionEraseCmd) print(io ui.Stdio, scope retention.Scope, shard stri
 		fmt.Fprintf(io.Out, "    %d of them without a session: the key of their commitments, which others share, stays\n", p.Sessionless)
 	}
 	fmt.Fprintf(io.Out, "  its approval workflows, and what %s left in quarantine\n", ui.Plural(p.Withheld, "message"))
-	fmt.Fprintf(io.Out, "It leaves the evidence: redacted texts, hashes, and %s whose commitments nobody can open any more.\n", ui.Plural(p.Redacted, "record"))
+	fmt.Fprintf(io.Out, "It leaves the evidence: redacted texts, hashes, and %s whose commitments cannot be opened any more.\n", ui.Plural(p.Redacted, "record"))
 	fmt.Fprintln(io.Out, "It does not reach what subscribers have read, backups, and values that redaction left in the evidence.")
 	return nil
 }

@@ -82,7 +82,7 @@ func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles 
 		p.Printf("%s\n", p.Paint(ui.Faint, "Checked against the published texts, from the log alone. This is no certification."))
 	}
 	if idle := excused.idle(); len(idle) > 0 {
-		fmt.Fprintf(io.Err, "countersign: excused nobody in this report: %s; a manifest counts for the publisher that it is registered for, or that has its publisher_id or source as its name\n",
+		fmt.Fprintf(io.Err, "countersign: excused no publisher in this report: %s; a manifest counts for the publisher that it is registered for, or that has its publisher_id or source as its name\n",
 			ui.Clean(strings.Join(idle, ", "), 400))
 	}
 	if c.Fail && failed {

@@ -41,7 +41,7 @@ type ReplayCmd struct {
 	MissingAfter time.Duration `help:"As the correlator has it: an open call counts as abandoned after this." default:"15m"`
 	MaxCalls     int           `help:"As the correlator has it: how many calls are in memory at most. For --whole." default:"262144"`
 	MaxSessions  int           `help:"How many sessions are in memory at most, in the same way." default:"65536"`
-	NoVerdictOK  bool          `help:"As the correlator has it: executions that nobody asked admission for are not reported."`
+	NoVerdictOK  bool          `help:"As the correlator has it: executions without a request for admission are not reported."`
 	Strict       bool          `help:"Exit 1 also if something cannot be compared."`
 	JSON         bool          `name:"json" help:"Print JSON: one object for each incarnation of the log."`
 }

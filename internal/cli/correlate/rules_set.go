@@ -137,7 +137,7 @@ func (b *rulesBucket) set(ctx context.Context, tenant, rule, mode string) error 
 			return fmt.Errorf("setting the switch: %w", err)
 		}
 	}
-	return errors.New("somebody else keeps changing the switches of this tenant; try again")
+	return errors.New("another writer keeps changing the switches of this tenant; try again")
 }
 
 // switchLine is a switch in the JSON output.

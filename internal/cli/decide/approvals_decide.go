@@ -57,7 +57,7 @@ func (c *approvalsApproveCmd) Run(ctx context.Context, io ui.Stdio) error {
 		digest = reply.Workflow.PreviewDigest
 		printPreview(ui.NewPrinter(io.Err), *reply.Workflow, time.Now())
 		if !c.Yes && !agreed(io) {
-			return errors.New("not approved: nobody agreed")
+			return errors.New("not approved: the prompt was not answered with yes")
 		}
 	}
 	return c.decide(ctx, r, approval.ActionApprove, digest)

@@ -229,7 +229,7 @@ func (c *keysListCmd) report(io ui.Stdio, list []listedKey) error {
 		p.Printf("%s  %-30s  %s\n", ui.Fill(ui.Clean(k.KeyID, 40), 16), k.CreatedAt, p.Paint(colour, state))
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d of %d keys are not what the checkpoint key signed: find out who wrote into the keys bucket", bad, len(list))
+		return fmt.Errorf("%d of %d keys are not what the checkpoint key signed: find out which user wrote into the keys bucket", bad, len(list))
 	}
 	return nil
 }

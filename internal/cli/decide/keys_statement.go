@@ -42,6 +42,6 @@ func (c *keysStatementCmd) Run(io ui.Stdio) error {
 	if err := atomicfile.Write(path, text, 0o644); err != nil {
 		return errors.Join(fmt.Errorf("writing the public key %s", path), err)
 	}
-	fmt.Fprintf(io.Out, "key %s: sign with --sign-key %s, and publish %s for those who verify\n", signing.KeyID(public), filepath.Join(c.Keys, statementFile), path)
+	fmt.Fprintf(io.Out, "key %s: sign with --sign-key %s, and publish %s for the verifiers\n", signing.KeyID(public), filepath.Join(c.Keys, statementFile), path)
 	return nil
 }

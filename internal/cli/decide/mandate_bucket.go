@@ -65,7 +65,7 @@ func (b *MandateBucket) write(ctx context.Context, key string, doc any, revision
 	}
 	stored, err := b.KV.Update(ctx, key, body, revision)
 	if errors.Is(err, jetstream.ErrKeyExists) {
-		return 0, errors.New("somebody else changed it in the same moment; look at it (mandate history) and try again")
+		return 0, errors.New("another writer changed it in the same moment; look at it (mandate history) and try again")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("writing to the mandates bucket: %w", err)

@@ -17,7 +17,7 @@ import (
 type mandateGetCmd struct {
 	target.Flags
 	Revision uint64 `help:"An earlier revision; 'mandate history' lists them." placeholder:"REVISION"`
-	JSON     bool   `name:"json" help:"Print a JSON object with who put it and what was spent."`
+	JSON     bool   `name:"json" help:"Print a JSON object with its author and what was spent."`
 	ID       string `arg:"" help:"The mandate's id."`
 }
 

@@ -22,7 +22,7 @@ const maxStored = 1 << 20
 
 // authorFlag names the author of a change.
 type authorFlag struct {
-	Author string `help:"Who changes it; is kept as you give it (default: your user name)." env:"COUNTERSIGN_AUTHOR" placeholder:"NAME"`
+	Author string `help:"Author of the change; is kept as you give it (default: your user name)." env:"COUNTERSIGN_AUTHOR" placeholder:"NAME"`
 }
 
 func (a authorFlag) name() string { return (&signedBy{Author: a.Author}).author() }

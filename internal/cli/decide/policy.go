@@ -24,7 +24,7 @@ type PolicyCmd struct {
 	List     policyListCmd     `cmd:"" help:"List the policies in force."`
 	Show     policyShowCmd     `cmd:"" help:"Print the policies in force, or those of an earlier revision."`
 	Diff     policyDiffCmd     `cmd:"" help:"Compare the policies in force with a directory, or with an earlier revision."`
-	History  policyHistoryCmd  `cmd:"" help:"List who pushed what and when."`
+	History  policyHistoryCmd  `cmd:"" help:"List the pushes: author, files, time."`
 	Rollback policyRollbackCmd `cmd:"" help:"Put an earlier revision in force again."`
 }
 

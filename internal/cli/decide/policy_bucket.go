@@ -57,7 +57,7 @@ func (b *PolicyBucket) InForce(ctx context.Context) (*policybucket.BucketState, 
 }
 
 // errPushedMeanwhile reports that the set has changed since a change of it was prepared.
-var errPushedMeanwhile = errors.New("somebody else has pushed policies meanwhile: look at them (countersign policy diff DIR) and try again")
+var errPushedMeanwhile = errors.New("another author has pushed policies meanwhile: look at them (countersign policy diff DIR) and try again")
 
 // put puts a set in force if the newest push is still the one with revision after. The set
 // supersedes documents that were put one by one.

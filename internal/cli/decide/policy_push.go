@@ -24,7 +24,7 @@ import (
 // signedBy holds the flags of every command that changes the policies in force.
 type signedBy struct {
 	system.WaitFlag
-	Author  string `help:"Who changes it; goes into history and log as you give it (default: your user name)." env:"COUNTERSIGN_AUTHOR" placeholder:"NAME"`
+	Author  string `help:"Author of the change; goes into history and log as you give it (default: your user name)." env:"COUNTERSIGN_AUTHOR" placeholder:"NAME"`
 	Message string `short:"m" help:"Why; goes into history and log." placeholder:"TEXT"`
 	DryRun  bool   `help:"Show what would change, and change nothing."`
 	Yes     bool   `short:"y" help:"Do not ask."`

@@ -201,7 +201,7 @@ func (c *publisherRemoveCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	err = b.KV.Delete(ctx, key, jetstream.LastRevision(last.Revision))
 	if err != nil {
-		return fmt.Errorf("taking %s out of force: %w (somebody else may have changed it in the same moment)", ui.Clean(c.Name, 200), err)
+		return fmt.Errorf("taking %s out of force: %w (another writer may have changed it in the same moment)", ui.Clean(c.Name, 200), err)
 	}
 	gone, err := b.last(ctx, c.Name)
 	if err != nil {

@@ -148,7 +148,7 @@ func mentions(text, word string) bool {
 func (b *PublisherBucket) write(ctx context.Context, name string, data []byte, revision uint64) (uint64, error) {
 	stored, err := b.KV.Update(ctx, publisher.Key(b.Tenant, name), data, revision)
 	if errors.Is(err, jetstream.ErrKeyExists) {
-		return 0, errors.New("somebody else changed it in the same moment; look at it (publisher list) and try again")
+		return 0, errors.New("another writer changed it in the same moment; look at it (publisher list) and try again")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("writing to the publishers bucket: %w", err)

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/hook"
-	"github.com/countersign-dev/countersign/internal/hookgate"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
 // Scopes of an installation.
@@ -159,7 +159,7 @@ func installedCommand(agent string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	config, err := hookgate.DefaultConfigPath()
+	config, err := gateclient.DefaultConfigPath()
 	return gateCommand(agent, gate, config), err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/textdiff"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 	"github.com/countersign-dev/countersign/internal/hookgate"
 )
 
@@ -119,8 +120,8 @@ func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
 }
 
 // config is the gate's configuration, with absolute paths: an agent starts the gate anywhere.
-func (c *installCmd) config() (cfg hookgate.Config, err error) {
-	cfg = hookgate.Config{
+func (c *installCmd) config() (cfg gateclient.Config, err error) {
+	cfg = gateclient.Config{
 		ReadyFile: c.ReadyFile, Gateway: c.Gateway, TokenFile: c.TokenFile, PublicKeyFile: c.PublicKeyFile,
 		Tenant: c.Tenant, Publisher: c.Publisher, Budget: c.Budget, Prompts: c.Prompts,
 	}
@@ -137,8 +138,8 @@ func (c *installCmd) config() (cfg hookgate.Config, err error) {
 	return cfg, cfg.Check()
 }
 
-func writeConfig(io ui.Stdio, config hookgate.Config) error {
-	path, err := hookgate.DefaultConfigPath()
+func writeConfig(io ui.Stdio, config gateclient.Config) error {
+	path, err := gateclient.DefaultConfigPath()
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
-	"github.com/countersign-dev/countersign/internal/hookgate"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
 type doctorCmd struct {
@@ -137,10 +137,10 @@ func (i installation) switchedOn() finding {
 // gateConfigured checks the gate's own configuration.
 func gateConfigured() finding {
 	f := finding{Check: "configuration of the gate"}
-	path, err := hookgate.DefaultConfigPath()
-	var config hookgate.Config
+	path, err := gateclient.DefaultConfigPath()
+	var config gateclient.Config
 	if err == nil {
-		config, err = hookgate.ReadConfig(path)
+		config, err = gateclient.ReadConfig(path)
 	}
 	if err == nil {
 		err = config.Check()
@@ -156,7 +156,7 @@ func gateConfigured() finding {
 // refusesProbe runs the gate as the agent would, with a call that must be refused by the admitter.
 func refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
 	f := finding{Check: "a call that no policy allows"}
-	out, err := withConfig(func(c *hookgate.Config) { c.Budget = "3s" }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
+	out, err := withConfig(func(c *gateclient.Config) { c.Budget = "3s" }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
 	switch {
 	case err != nil:
 		f.Detail = err.Error()
@@ -173,8 +173,8 @@ func refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
 // refusesWithoutGateway runs the gate with a gateway that is not there.
 func refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) finding {
 	f := finding{Check: "a call without a gateway"}
-	out, err := withConfig(func(c *hookgate.Config) {
-		*c = hookgate.Config{ReadyFile: filepath.Join(os.TempDir(), "countersign-no-such-ready-file")}
+	out, err := withConfig(func(c *gateclient.Config) {
+		*c = gateclient.Config{ReadyFile: filepath.Join(os.TempDir(), "countersign-no-such-ready-file")}
 	}, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
 	switch {
 	case err != nil:
@@ -189,17 +189,17 @@ func refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) f
 
 // withConfig calls use with a copy of the gate's configuration that edit has changed. A person who may
 // have to decide is not waited for.
-func withConfig(edit func(*hookgate.Config), use func(path string) (string, error)) (string, error) {
+func withConfig(edit func(*gateclient.Config), use func(path string) (string, error)) (string, error) {
 	dir, err := os.MkdirTemp("", "countersign-doctor-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	path, err := hookgate.DefaultConfigPath()
+	path, err := gateclient.DefaultConfigPath()
 	if err != nil {
 		return "", err
 	}
-	config, err := hookgate.ReadConfig(path)
+	config, err := gateclient.ReadConfig(path)
 	if err != nil {
 		return "", err
 	}

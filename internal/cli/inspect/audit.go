@@ -20,7 +20,7 @@ import (
 type AuditCmd struct {
 	Questions auditQuestionsCmd `cmd:"" help:"List the questions that auditors ask."`
 	Ask       auditAskCmd       `cmd:"" help:"Answer one of them from the evidence."`
-	Auditors  auditAuditorsCmd  `cmd:"" help:"List the auditors who may read one tenant."`
+	Auditors  auditAuditorsCmd  `cmd:"" help:"List the auditors that may read one tenant."`
 	Grant     auditGrantCmd     `cmd:"" help:"Let an auditor read one tenant's evidence, and nothing else."`
 	Revoke    auditRevokeCmd    `cmd:"" help:"Take that back."`
 	Cut       auditCutCmd       `cmd:"" help:"Take records that no checkpoint covers out of the evidence, for the auditor to make them again."`

@@ -72,7 +72,7 @@ type Prover struct {
 }
 
 // errOneTenant reports that the database does not show everything that a proof needs.
-var errOneTenant = errors.New("this database shows one tenant's records: that none is missing can be proved by a user who may read all of them")
+var errOneTenant = errors.New("this database shows one tenant's records: that none is missing can be proved by a user that may read all of them")
 
 // NewProver reads the key to verify against, and the published checkpoints if there is a server.
 // errOneTenant means that completeness cannot be proved.

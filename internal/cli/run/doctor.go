@@ -260,7 +260,7 @@ func (d doctor) policies(ctx context.Context) []examined {
 	case len(files) == 0:
 		return one("policies", levelWarn, "none in force: every request is denied (countersign policy push DIR)")
 	case len(held.Mixed()) > 0:
-		return one("policies", levelWarn, "%d files in force, some of them put one by one and not by a push: nobody signs for the whole (countersign policy push DIR)", len(files))
+		return one("policies", levelWarn, "%d files in force, some of them put one by one and not by a push: no push signs for the whole (countersign policy push DIR)", len(files))
 	}
 	return one("policies", levelOK, "%d files in force, revision %d", len(files), held.Revision)
 }
@@ -305,7 +305,7 @@ func (d doctor) schema(ctx context.Context, db *read.Reader) []examined {
 	case err != nil:
 		return one("evidence", levelUnsafe, "%v", err)
 	case len(list) > 0:
-		return one("evidence", levelUnsafe, "%d differences from what the migrations make; the first: %s (an auditor of this version migrates when it starts; otherwise somebody changed the database)", len(list), list[0])
+		return one("evidence", levelUnsafe, "%d differences from what the migrations make; the first: %s (an auditor of this version migrates when it starts; otherwise the database was changed by hand)", len(list), list[0])
 	}
 	return nil
 }

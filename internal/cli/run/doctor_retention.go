@@ -22,7 +22,7 @@ func (d doctor) missing(ctx context.Context, state jetstream.StreamState) (wrong
 	}
 	key, err := system.CheckpointKey("", d.Target)
 	if err != nil {
-		return "messages are missing from it, and without a public key nobody can tell whether they were erased (give --ready-file)", ""
+		return "messages are missing from it, and without a public key it cannot be checked whether they were erased (give --ready-file)", ""
 	}
 	known, err := system.CheckpointVerifiers(key)
 	if err != nil {

@@ -227,7 +227,7 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 	case err != nil:
 		return nil, err
 	case one:
-		return nil, ui.UsageError{Err: errors.New("this database shows one tenant's records, and a shard has everybody's: verify a --session of it, or ask whoever may read all of it")}
+		return nil, ui.UsageError{Err: errors.New("this database shows one tenant's records, and a shard has every tenant's: verify a --session of it, or ask a user that may read all of it")}
 	}
 	published := slices.Clone(a.kept)
 	var history []verify.Published

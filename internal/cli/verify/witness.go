@@ -48,7 +48,7 @@ func (c *witnessKeyCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return fmt.Errorf("writing the key: %w", err)
 	}
-	fmt.Fprintf(io.Out, "%s\nsecret: %s, for the witness alone; public: %s.pub, for those who run: countersign verify --witness %s.pub\n", vkey, c.Out, c.Out, c.Out)
+	fmt.Fprintf(io.Out, "%s\nsecret: %s, for the witness alone; public: %s.pub, for the verifiers, which run: countersign verify --witness %s.pub\n", vkey, c.Out, c.Out, c.Out)
 	return nil
 }
 

@@ -67,7 +67,7 @@ func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) app
 	p, err := a.s.space.Parse(r.Subject())
 	id, identityErr := streams.RequestIdentity(map[string][]string(r.Headers()))
 	if err != nil || identityErr != nil || !id.IsOfTenant(p.Tenant) {
-		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request of nobody who may review for that tenant")
+		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request of a user that may not review for that tenant")
 		return approval.Reply{Code: codeUnknownReviewer, Message: "you are no reviewer of that tenant"}
 	}
 	// A shutdown must not separate a change from its record.

@@ -100,7 +100,7 @@ func (a *spendAccount) changeState(ctx context.Context, f func(mandate.Account) 
 			return err
 		}
 		if _, now, _ := a.snapshot(); now <= revision {
-			return fmt.Errorf("account %s was changed by somebody, and the bucket does not show it", a.key)
+			return fmt.Errorf("account %s was changed by another writer, and the bucket does not show it", a.key)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func (l *spendLedger) runSweeps(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := l.sweepReservations(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			l.s.env.Log.Warn().Err(err).Msg("reservations could not be looked through; money that nobody will spend stays reserved for now")
+			l.s.env.Log.Warn().Err(err).Msg("reservations could not be looked through; money of calls that will not run stays reserved for now")
 		}
 		select {
 		case <-tick.C:

@@ -44,7 +44,7 @@ type reservation struct {
 }
 
 var (
-	errConflict = errors.New("somebody else took it first")
+	errConflict = errors.New("another caller took it first")
 	errNoInputs = errors.New("no randomness")
 )
 

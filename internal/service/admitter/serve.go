@@ -100,7 +100,7 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 	}()
 	if !streams.IsAnswerable(r.Reply()) {
 		s.metrics.Dropped()
-		s.env.Log.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: nobody can be told a verdict")
+		s.env.Log.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: the verdict has no address")
 		return
 	}
 	req, known := s.parseRequest(r, received)

@@ -29,7 +29,7 @@ func (a *auditor) restoreCheckpoints(ctx context.Context, size uint64) {
 		a.env.Log.Warn().Err(err).Msg("the stored checkpoints could not be compared with the published ones")
 	case len(missing) > 0:
 		a.env.Log.Error().Int("checkpoints", len(missing)).Uint64("first_size", missing[0].Size).Str("shard", a.shard).
-			Msg("published checkpoints were missing from the database and were stored again; find out who deleted them")
+			Msg("published checkpoints were missing from the database and were stored again; find out which user deleted them")
 	}
 }
 
@@ -42,7 +42,7 @@ func (a *auditor) repairContents(ctx context.Context, to uint64) {
 	case err != nil:
 		a.env.Log.Warn().Err(err).Msg("the contents of the derived tables could not be compared with the evidence")
 	case changed > 0:
-		a.env.Log.Error().Uint64("rows", changed).Str("shard", a.shard).Msg("rows of derived tables were changed by hand and were made anew; find out who did it")
+		a.env.Log.Error().Uint64("rows", changed).Str("shard", a.shard).Msg("rows of derived tables were changed by hand and were made anew; find out which user did it")
 	}
 }
 

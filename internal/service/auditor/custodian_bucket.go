@@ -53,7 +53,7 @@ func (b *retentionBucket) changeState(ctx context.Context, key string, step func
 		_, err = b.kv.Update(ctx, key, text, revision)
 	}
 	if err != nil {
-		return fmt.Errorf("changing the retention state (somebody else did, or the bucket does not answer): %w", err)
+		return fmt.Errorf("changing the retention state (another writer changed it, or the bucket does not answer): %w", err)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func (a *auditor) checkAnnounced(ctx context.Context) error {
 		return err
 	}
 	return fmt.Errorf("%w: shard %s ends at sequence %d; rows behind the newest checkpoint were added, changed or taken away by another writer. "+
-		"Keep a copy and find out who it was; then `countersign audit cut` takes these rows away, and they are made again from the log",
+		"Keep a copy and find out which process wrote them; then `countersign audit cut` takes these rows away, and they are made again from the log",
 		ErrUnannounced, a.shard, a.tree.Size())
 }
 

@@ -29,7 +29,7 @@ var (
 // ruleRecreated is the finding about a log that was created anew.
 const (
 	ruleRecreated   = "log_recreated"
-	remedyRecreated = "Find out who deleted or replaced the stream. The earlier evidence still verifies by itself."
+	remedyRecreated = "Find out which user deleted or replaced the stream. The earlier evidence still verifies by itself."
 )
 
 // restorePosition reads the position from ClickHouse and sets chain and tree to it.

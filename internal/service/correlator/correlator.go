@@ -43,7 +43,7 @@ type Flags struct {
 	MaxCalls      int           `help:"How many calls are in memory at most (some 3 KB each if open, else 1 KB); beyond it the least recently active session of the largest publisher is forgotten. The same for every instance of a shard." env:"COUNTERSIGN_MAX_CALLS" default:"262144"`
 	MaxSessions   int           `help:"How many sessions are in memory at most, in the same way." env:"COUNTERSIGN_MAX_SESSIONS" default:"65536"`
 	Shards        []string      `name:"shard" help:"A shard that this process correlates, as STREAM or STREAM=URL; may be given several times. Instead of --stream." env:"COUNTERSIGN_SHARDS" placeholder:"STREAM=URL"`
-	NoVerdictOK   bool          `help:"Do not report executions that nobody asked admission for." env:"COUNTERSIGN_NO_VERDICT_OK"`
+	NoVerdictOK   bool          `help:"Do not report executions without a request for admission." env:"COUNTERSIGN_NO_VERDICT_OK"`
 }
 
 // Main is the service's main function; it returns the exit code.

@@ -54,7 +54,7 @@ func Rotate(dir, checkpointDir string, now time.Time) (old, next events.KeyRecor
 		return old, next, err
 	}
 	if old, err = RecordOf(dir, current.ID); err != nil {
-		return old, next, fmt.Errorf("the present key has no record, so nobody can check what it signed (countersign provision --keys %s makes one): %w", dir, err)
+		return old, next, fmt.Errorf("the present key has no record, so what it signed cannot be checked (countersign provision --keys %s makes one): %w", dir, err)
 	}
 	if err := writeJSON(dir, RecordFile(old.KeyID), old); err != nil {
 		return old, next, err

@@ -83,7 +83,7 @@ func Hold(ctx context.Context, kv jetstream.KeyValue, opt Options, standby func(
 			if err == nil {
 				return l, nil
 			}
-			opt.Log.Debug().Err(err).Msg("somebody else was faster")
+			opt.Log.Debug().Err(err).Msg("another instance was faster")
 		} else if err == nil && standby != nil {
 			standby(have.Holder)
 			standby = nil

@@ -9,6 +9,8 @@ import json
 import logging
 import os
 import re
+import socket
+import ssl
 import threading
 import time
 import urllib.error
@@ -16,7 +18,7 @@ import urllib.parse
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -27,6 +29,7 @@ from ._receipt import BadReceipt, Expectation, Keyring
 _log = logging.getLogger("countersign")
 _MAX_REPLY = 4 << 20
 _DECISIONS = ("allow", "ask", "deny")
+_HEADER_TEXT = r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?"  # what a header carries unchanged
 _T = TypeVar("_T")
 
 
@@ -56,12 +59,92 @@ class Verdict:
         return self.decision == "allow"
 
 
+@dataclass(frozen=True)
+class Checked:
+    """A verdict that was asked for in another protocol, and that protocol's own reply, empty if none came that counts."""
+
+    verdict: Verdict
+    reply: dict[str, Any]
+
+    @property
+    def allowed(self) -> bool:
+        return self.verdict.allowed
+
+
 class Refused(Exception):
     """A guarded call that did not run, not even in part."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(f"{verdict.decision}: {verdict.reason}" + (f" (workflow {verdict.workflow})" if verdict.workflow else ""))
         self.verdict = verdict
+
+
+class _Request(urllib.request.Request):
+    watchdog: _Watchdog
+
+
+class _HTTP(urllib.request.HTTPHandler):
+    """Connects under the watchdog of a request."""
+
+    def http_open(self, request: Any) -> Any:
+        return self.do_open(_connection(http.client.HTTPConnection, request.watchdog), request)
+
+
+class _HTTPS(urllib.request.HTTPSHandler):
+    """Connects under the watchdog of a request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tls = ssl.create_default_context()
+
+    def https_open(self, request: Any) -> Any:
+        return self.do_open(_connection(http.client.HTTPSConnection, request.watchdog), request, context=self._tls)
+
+
+def _connection(kind: Any, watchdog: _Watchdog) -> Any:
+    def connect(*args: Any, **options: Any) -> Any:
+        made = kind(*args, **options)
+        made._create_connection = watchdog.connect
+        return made
+
+    return connect
+
+
+class _Watchdog:
+    """Ends a connection after some seconds, whatever the other side sends. A look-up of a name is not ended."""
+
+    def __init__(self, seconds: float) -> None:
+        self.late = False
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _Watchdog:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        self._timer.cancel()
+        with self._lock:
+            if self._socket:
+                self._socket.close()
+
+    def connect(self, *args: Any, **options: Any) -> socket.socket:
+        connected = socket.create_connection(*args, **options)
+        with self._lock:
+            if self.late:
+                connected.close()
+                raise TimeoutError("the connection came too late")
+            self._socket = connected.dup()  # TLS takes the first one over
+        return connected
+
+    def _end(self) -> None:
+        with self._lock:
+            self.late = True
+            if self._socket:
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -82,11 +165,18 @@ class Client:
     token: a token of the role runtime. publisher: for which it was made.
     public_key: the checkpoint key, which vouches for the keys that sign receipts.
     pinned_keys: ids of the receipt keys that count; without it every key does that the checkpoint key vouches
-        for, a retired one included.
-    timeout: seconds for one request, and for each wait on the network within it.
+        for, also one that was retired, unless records or verify_online tell.
+    records: key records and retirements that are known beforehand, JSON each (the members record and
+        retirement of the lines of `countersign keys list --json`).
+    verify_online: also ask the gateway whether a receipt holds. It knows the keys that were retired; a receipt counts
+        only if it says yes, and the check here, too. A gateway that cannot say is a refusal, `unverifiable`.
+    timeout: seconds for one request.
     """
 
-    def __init__(self, gateway: str, token: str, *, tenant: str, publisher: str, public_key: str, pinned_keys: Iterable[str] | None = None, timeout: float = 10.0) -> None:
+    def __init__(
+        self, gateway: str, token: str, *, tenant: str, publisher: str, public_key: str, pinned_keys: Iterable[str] | None = None,
+        records: Iterable[str] = (), verify_online: bool = False, timeout: float = 10.0,
+    ) -> None:
         self._gateway = gateway.rstrip("/")
         local = _check_address(self._gateway)
         if not (token and tenant and publisher):
@@ -94,9 +184,9 @@ class Client:
         if not re.fullmatch(r"[\x21-\x7e]+", token):
             raise ValueError("the token has characters that no token has: is there a line end?")
         self._token, self._tenant, self._publisher, self._timeout = token, tenant, publisher, timeout
-        self._keys = Keyring(public_key, pinned_keys)
+        self._keys, self._verify_online = Keyring(public_key, pinned_keys, records), verify_online
         proxies = [urllib.request.ProxyHandler({})] if local else []
-        self._http = urllib.request.build_opener(_NoRedirect, *proxies)
+        self._http = urllib.request.build_opener(_NoRedirect, _HTTP, _HTTPS, *proxies)
 
     @classmethod
     def from_ready_file(cls, path: str | os.PathLike[str], **options: Any) -> Client:
@@ -113,14 +203,18 @@ class Client:
 
         wait: seconds to wait for a person, if the verdict is ask.
         """
-        deadline = time.monotonic() + wait
-        workflow, pause = "", 0.3
         try:
             body = dump(_event(call, "PreToolUse", self._publisher, evidence_phase="pre_commit"))
         except NotCanonical:
             return Verdict("deny", "bad_arguments")
+        return self._wait(lambda workflow: self._ask(call, body, workflow), wait)
+
+    def _wait(self, ask: Callable[[str], Verdict], wait: float) -> Verdict:
+        """Ask, and as long as the verdict is ask and there is time, ask again."""
+        deadline = time.monotonic() + wait
+        workflow, pause = "", 0.3
         while True:
-            verdict = self._ask(call, body, workflow)
+            verdict = ask(workflow)
             if verdict.decision != "ask" or not verdict.workflow:
                 return verdict
             if workflow and verdict.workflow != workflow:
@@ -132,34 +226,82 @@ class Client:
             pause = min(2 * pause, 2.0)
 
     def _ask(self, call: Call, body: bytes, workflow: str) -> Verdict:
-        try:
-            status, header, answer = self._post("/event", body, workflow)
-            return self._read(call, status, header, answer)
-        except _Failure as e:
-            return Verdict("deny", str(e))
-        except Exception:  # an answer that no code here foresees permits nothing
-            return Verdict("deny", "bad_reply")
+        headers = {"Countersign-Workflow-Id": workflow} if workflow else {}
+        return self._admit("/event", call, body, headers, _hook_decision).verdict
 
-    def _read(self, call: Call, status: int, header: Any, answer: bytes) -> Verdict:
+    def admit_native(self, protocol: str, request: dict[str, Any], call: Call, workflow: str = "") -> Checked:
+        """Ask in another protocol's own words: aana, aump, tool or handoff.
+
+        call is what the request is about, as the executor knows it. A refusal, and every failure, is a verdict that
+        is not allowed. workflow: what an earlier ask gave.
+        """
+        if not all(isinstance(text, str) and re.fullmatch(_HEADER_TEXT, text) for text in (call.session, call.call_id)):
+            return Checked(Verdict("deny", "bad_arguments"), {})
+        headers = {"Countersign-Session": call.session, "Countersign-Tool-Call-Id": call.call_id}
+        if workflow:
+            headers["Countersign-Workflow-Id"] = workflow
+        try:
+            body = dump(request)
+        except NotCanonical:
+            return Checked(Verdict("deny", "bad_arguments"), {})
+        path = "/v1/admit/" + urllib.parse.quote(protocol, safe="")
+        return self._admit(path, call, body, headers, lambda reply: _native_decision(protocol, reply))
+
+    def _admit(self, path: str, call: Call, body: bytes, headers: dict[str, str], decide: Callable[[dict[str, Any]], str | None]) -> Checked:
+        try:
+            status, header, answer = self._post(path, body, headers)
+            return self._read(call, status, header, answer, decide)
+        except _Failure as e:
+            return Checked(Verdict("deny", str(e)), {})
+        except Exception:  # an answer that no code here foresees permits nothing
+            return Checked(Verdict("deny", "bad_reply"), {})
+
+    def _read(self, call: Call, status: int, header: Any, answer: bytes, decide: Callable[[dict[str, Any]], str | None]) -> Checked:
+        """Read the verdict of an answer. decide gives the word of the body, which must not contradict the header."""
         try:
             reply = parse(answer)
             if status != 200:
-                return Verdict("deny", str(reply.get("error") or reply.get("reason") or f"http_{status}"))
-            decision, reason = reply["decision"], str(reply["reason"])
+                detail = reply.get("detail")
+                error = reply.get("error") or reply.get("reason") or isinstance(detail, dict) and detail.get("error")
+                return Checked(Verdict("deny", str(error or f"http_{status}")), {})
+            said = decide(reply)
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise _Failure("bad_reply") from e
-        said = header.get("Countersign-Verdict", "")
-        if decision not in _DECISIONS or said != decision and (said, decision) != ("defer", "ask"):
+        decision = header.get("Countersign-Verdict", "")
+        decision = "ask" if decision == "defer" else decision
+        if decision not in _DECISIONS or said != decision:
             raise _Failure("bad_reply")
+        return Checked(self._verdict(call, decision, reply, header), reply)
+
+    def _verdict(self, call: Call, decision: str, reply: dict[str, Any], header: Any) -> Verdict:
         decision_id = header.get("Countersign-Decision-Id", "")
         if decision != "allow":
+            codes = reply.get("hard_blockers") or reply.get("reason_codes") or [""]
+            reason = str(reply.get("reason") or codes[0])
             return Verdict(decision, reason, header.get("Countersign-Workflow-Id", ""), decision_id)
+        receipt, key = header.get("Countersign-Receipt", ""), header.get("Countersign-Key", "")
         want = Expectation(self._tenant, self._publisher, call.session, call.call_id, call.tool, call.arguments)
         try:
-            claims = self._keys.check(header.get("Countersign-Receipt", ""), header.get("Countersign-Key", ""), want)
+            claims = self._keys.check(receipt, key, want)
         except BadReceipt as e:
             return Verdict("deny", e.code, decision_id=decision_id)
+        if self._verify_online and (problem := self._refuted(receipt, key, call)):
+            return Verdict("deny", problem, decision_id=decision_id)
         return Verdict("allow", "", decision_id=decision_id, nonce=str(claims["nonce"]))
+
+    def _refuted(self, receipt: str, key: str, call: Call) -> str:
+        """Ask the gateway, too, whether a receipt holds; return why it does not, or nothing."""
+        about = {"session": call.session, "tool_call_id": call.call_id, "tool": call.tool, "arguments": call.arguments}
+        try:
+            status, _, answer = self._post("/v1/receipts:verify", dump({"receipt": receipt, "key": key, "call": about}))
+            found = parse(answer)
+            if status == 200 and found["valid"] is True:
+                return ""
+            if status == 200 and found["valid"] is False:
+                return str(found["reason"])
+        except (_Failure, ArithmeticError, KeyError, TypeError, ValueError):
+            pass
+        return "unverifiable"
 
     # Guarded tools.
 
@@ -169,9 +311,14 @@ class Client:
 
         Raises Refused before the block begins.
         """
+        with self._run(call, lambda admitted: self.admit(admitted, wait)) as verdict:
+            yield verdict
+
+    @contextmanager
+    def _run(self, call: Call, admit: Callable[[Call], Verdict]) -> Iterator[Verdict]:
         arguments = canonical(call.arguments) if _is_json(call.arguments) else b"{}"
         admitted = replace(call, arguments=json.loads(arguments))
-        verdict = self.admit(call, wait)
+        verdict = admit(admitted)
         if verdict.allowed and (problem := _used.mark(verdict.nonce)):
             verdict = Verdict("deny", problem, decision_id=verdict.decision_id)
         if verdict.allowed and not (_is_json(call.arguments) and canonical(call.arguments) == arguments):
@@ -250,33 +397,55 @@ class Client:
         except (OSError, ValueError) as e:
             _log.error("call %s: %s is not on record: %s", call.call_id, event_type, e)
 
-    # AANA and AUMP: their own replies, whose receipts are not checked here. They are no permission.
+    # AANA and AUMP, by their own names.
 
-    def check_tool_call(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Ask by an AANA tool pre-check event and return AANA's reply; raises OSError for an outage."""
-        return self._native("/pre-tool-check", event)
+    def check_tool_call(self, event: dict[str, Any], *, session: str, call_id: str = "") -> Checked:
+        """Ask by an AANA tool pre-check event."""
+        return self.admit_native("aana", event, _aana_call(event, session, call_id))
 
-    def evaluate_action(self, mandate: str, action: dict[str, Any]) -> dict[str, Any]:
-        """Evaluate an action under an AUMP mandate and return AUMP's reply; raises OSError for a refused request."""
-        return self._native(f"/aump/mandates/{urllib.parse.quote(mandate, safe='')}:evaluateAction", action)
+    def gate_action(self, event: dict[str, Any], action: Callable[..., _T], *, session: str, call_id: str = "", wait: float = 0.0) -> _T:
+        """Ask by an AANA event, and only if it is accepted call action(**proposed_arguments), once, and report it.
 
-    def _native(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        Raises Refused otherwise.
+        """
+        call = _aana_call(event, session, call_id)
         try:
-            status, _, answer = self._post(path, dump(body))
-            reply = parse(answer)
+            sent = parse(dump(event))  # what is admitted, whatever becomes of the event
         except NotCanonical as e:
-            raise OSError("bad_reply") from e
-        except _Failure as e:
-            raise OSError(str(e)) from e
-        if status != 200 or not isinstance(reply, dict):
-            raise OSError(f"status {status}: {answer[:300].decode('utf-8', 'replace')}")
-        return reply
+            raise Refused(Verdict("deny", "bad_arguments")) from e
 
-    def _post(self, path: str, body: bytes, workflow: str = "") -> tuple[int, Any, bytes]:
-        request = urllib.request.Request(self._gateway + path, body, {"Authorization": "Bearer " + self._token, "Content-Type": "application/json"})
-        if workflow:
-            request.add_header("Countersign-Workflow-Id", workflow)
+        def admit(admitted: Call) -> Verdict:
+            return self._wait(lambda workflow: self.admit_native("aana", sent, admitted, workflow).verdict, wait)
+
+        with self._run(call, admit):
+            return action(**sent["proposed_arguments"])
+
+    def evaluate_action(self, mandate_ref: dict[str, Any], action: dict[str, Any], *, session: str, call_id: str = "", context: dict[str, Any] | None = None) -> Checked:
+        """Evaluate a proposed action under an AUMP mandate: mandate_ref has its id, hash and version."""
+        request: dict[str, Any] = {
+            "aump": {"version": "0.1.0", "type": "action_evaluation_request"},
+            "mandate_ref": mandate_ref,
+            "proposed_action": action,
+        }
+        if context is not None:
+            request["context"] = context
+        tool = action.get("type") if isinstance(action, dict) else None
+        return self.admit_native("aump", request, _call_of(tool, action, session, call_id))
+
+    def _post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, Any, bytes]:
+        own = {"Authorization": "Bearer " + self._token, "Content-Type": "application/json"}
+        request = _Request(self._gateway + path, body, {**(headers or {}), **own})
         end = time.monotonic() + self._timeout
+        with _Watchdog(self._timeout) as request.watchdog:
+            try:
+                found = self._exchange(request, end)
+            except _Failure as e:
+                raise _Failure("timeout") if request.watchdog.late else e
+        if request.watchdog.late:  # what was read is perhaps only a part
+            raise _Failure("timeout")
+        return found
+
+    def _exchange(self, request: _Request, end: float) -> tuple[int, Any, bytes]:
         try:
             with self._open(request) as answer:
                 return answer.status, answer.headers, _all(answer, end)
@@ -294,6 +463,39 @@ class Client:
             return self._http.open(request, timeout=self._timeout)
         except urllib.error.HTTPError as e:
             return e
+
+
+def _aana_call(event: dict[str, Any], session: str, call_id: str) -> Call:
+    fields = event if isinstance(event, dict) else {}
+    return _call_of(fields.get("tool_name"), fields.get("proposed_arguments"), session, call_id)
+
+
+def _call_of(tool: Any, arguments: Any, session: str, call_id: str) -> Call:
+    call = Call(tool if isinstance(tool, str) else "", arguments if isinstance(arguments, dict) else {}, session)
+    return replace(call, call_id=call_id) if call_id else call
+
+
+# What the words of the protocols' replies mean.
+_GATE = {"allow": "allow", "require_approval": "ask", "deny": "deny"}
+_WORDS = {
+    "aana": {"accept": "allow", "ask": "ask", "defer": "ask", "refuse": "deny"},
+    "aump": {"allowed": "allow", "requires_escalation": "ask", "denied": "deny"},
+    "tool": _GATE,
+    "handoff": _GATE,
+}
+
+
+def _hook_decision(reply: dict[str, Any]) -> str | None:
+    """Return the verdict that an AgentHook reply states, or None."""
+    return reply["decision"] if isinstance(reply["reason"], str) else None
+
+
+def _native_decision(protocol: str, reply: dict[str, Any]) -> str | None:
+    """Return the verdict that a protocol's own reply states, or None."""
+    word = reply["recommended_action" if protocol == "aana" else "decision"]
+    if protocol == "aana" and reply["execution_policy"]["execution_allowed"] is not (word == "accept"):
+        return None
+    return _WORDS[protocol].get(word)
 
 
 class _Used:

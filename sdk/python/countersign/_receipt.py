@@ -45,15 +45,28 @@ class Keyring:
     """The receipt keys for which a checkpoint key vouches.
 
     public_key is the checkpoint key (checkpoint.pub, public_key of the ready file); while it is being
-    replaced, both keys, one a line. pinned: ids of the only receipt keys that count.
+    replaced, both keys, one a line. pinned: ids of the only receipt keys that count. records: key records and
+    retirements that are known beforehand, see trust.
     """
 
-    def __init__(self, public_key: str, pinned: Iterable[str] | None = None) -> None:
+    def __init__(self, public_key: str, pinned: Iterable[str] | None = None, records: Iterable[str] = ()) -> None:
         self._pinned = None if pinned is None else frozenset(pinned)
         self._vouchers = [_Verifier(line) for line in public_key.split()]
         if not self._vouchers:
             raise ValueError("there is no public key")
         self._keys: dict[str, bytes] = {}
+        self._retired: set[str] = set()
+        for record in records:
+            self.trust(record)
+
+    def trust(self, record: str) -> None:
+        """Add a key record or a retirement, JSON (receipt.json and retired-*.json of an admitter; the members record
+        and retirement of the lines of `countersign keys list --json`). A retired key stays retired, in any order of the records.
+
+        Raises ValueError if no checkpoint key vouches for the record.
+        """
+        if not (self._retire(record) or self._learn(record)):
+            raise ValueError("no checkpoint key that is trusted here vouches for this record")
 
     def check(self, receipt: str, key_record: str, want: Expectation, now: datetime | None = None) -> dict[str, Any]:
         """Return the claims of a receipt that permits exactly this call now; raise BadReceipt otherwise."""
@@ -69,10 +82,27 @@ class Keyring:
         _check_time(claims, now or datetime.now(timezone.utc))
         return claims
 
-    def _learn(self, record: str) -> None:
-        """Keep a key that came with a receipt, if a checkpoint key vouches for it."""
+    def _retire(self, record: str) -> bool:
+        """Retire a key, if a checkpoint key vouches for the retirement; report whether it does."""
         if len(record) > _MAX_RECORD:
-            return
+            return False
+        try:
+            r = parse(record)
+            kid, vouch = r["kid"], r["vouch"]
+            text = f"countersign/key-retired/v1\n{r['use']} {kid} {r['retired_at']}\n"
+            _instant(r["retired_at"])
+            well_formed = r["use"] == "receipt" and re.fullmatch("[0-9a-f]{16}", kid) and isinstance(vouch, str)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            return False
+        if not well_formed or not any(v.signed(vouch, text) for v in self._vouchers):
+            return False
+        self._retired.add(kid)
+        return True
+
+    def _learn(self, record: str) -> bool:
+        """Keep a key, if a checkpoint key vouches for it; report whether it does."""
+        if len(record) > _MAX_RECORD:
+            return False
         try:
             r = parse(record)
             public = _base64url(r["public_key"])
@@ -81,11 +111,12 @@ class Keyring:
             well_formed = len(public) == 32 and (r["use"], r["alg"], r["kid"]) == ("receipt", "EdDSA", kid)
             vouch = r["vouch"]
         except (ArithmeticError, KeyError, TypeError, ValueError):
-            return
-        if self._pinned is not None and kid not in self._pinned or not isinstance(vouch, str):
-            return
-        if well_formed and any(v.signed(vouch, text) for v in self._vouchers):
+            return False
+        if not (well_formed and isinstance(vouch, str) and any(v.signed(vouch, text) for v in self._vouchers)):
+            return False
+        if self._pinned is None or kid in self._pinned:
             self._keys[kid] = public
+        return True
 
     def _open(self, receipt: str) -> dict[str, Any]:
         """Check the signature and the form of a receipt."""
@@ -109,6 +140,8 @@ class Keyring:
                 raise NotCanonical("not the form of a receipt")
         except (ArithmeticError, KeyError, TypeError, ValueError) as e:
             raise BadReceipt("receipt_malformed", "the claims are not in their one form") from e
+        if kid in self._retired:
+            raise BadReceipt("receipt_key_retired", "the key that signed it was retired; ask again")
         return claims
 
 

@@ -5,8 +5,10 @@ import http.server
 import json
 import logging
 import pathlib
+import socket
 import threading
 import unittest
+import unittest.mock
 
 import countersign
 
@@ -59,12 +61,46 @@ class Gateway:
         self.server.server_close()
 
 
+class Dripping:
+    """A server that sends a byte of a header at a time."""
+
+    DROPS = 100
+
+    def __init__(self, start):
+        self.drops = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.closed = threading.Event()
+        self.thread = threading.Thread(target=self.serve, args=(start,), daemon=True)
+        self.thread.start()
+
+    def serve(self, start):
+        connection, _ = self.listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(start)
+            while self.drops < self.DROPS and not self.closed.wait(0.1):
+                connection.sendall(b"x")
+                self.drops += 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.closed.set()
+        self.thread.join()
+        self.listener.close()
+
+
 def client(url, **options):
     return countersign.Client(url, "token", tenant="acme", publisher="runtime", public_key=public_key(), **options)
 
 
 def public_key():
-    return json.loads((pathlib.Path(__file__).parents[2] / "vectors/receipts.json").read_text())["public_key"]
+    return json.loads(VECTORS.read_text())["public_key"]
+
+
+VECTORS = pathlib.Path(__file__).parents[2] / "vectors/receipts.json"
 
 
 ALLOW = {"Countersign-Verdict": "allow"}
@@ -119,6 +155,81 @@ class Failures(unittest.TestCase):
                 self.assertEqual(client(g.url).admit(countersign.Call("t", {}, "s")).reason, "bad_reply")
             with self.subTest(status), Gateway(status, {}, b"", stall=9) as g:
                 self.assertEqual(client(g.url, timeout=0.5).admit(countersign.Call("t", {}, "s")).reason, "timeout")
+
+    def test_header_in_drops(self):
+        """A server that sends its header in drops, each in time, holds a client no longer than timeout."""
+        for start in (b"", b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nX-"):
+            with self.subTest(start), Dripping(start) as g:
+                self.assertEqual(client(g.url, timeout=0.5).admit(countersign.Call("t", {}, "s")).reason, "timeout")
+                self.assertLess(g.drops, Dripping.DROPS)
+
+    def test_native(self):
+        """AANA and AUMP: whatever the gateway says, nothing is allowed without a valid receipt."""
+        accepted = {"recommended_action": "accept", "execution_policy": {"execution_allowed": True}}
+        nothing = {"recommended_action": "accept", "execution_policy": {"execution_allowed": False}}
+        for status, headers, reply, reason in [
+            (200, {}, accepted, "bad_reply"),
+            (200, {"Countersign-Verdict": "deny"}, accepted, "bad_reply"),
+            (200, ALLOW, nothing, "bad_reply"),
+            (200, ALLOW, {"recommended_action": "accept"}, "bad_reply"),
+            (200, ALLOW, {"recommended_action": "perhaps"}, "bad_reply"),
+            (200, ALLOW, accepted, "receipt_missing"),
+            (200, {**ALLOW, "Countersign-Receipt": "a.b.c"}, accepted, "receipt_malformed"),
+            (503, {}, {"detail": {"error": "unavailable"}}, "unavailable"),
+            (404, {}, {"error": "not_found"}, "not_found"),
+        ]:
+            with self.subTest(reason=reason, reply=reply), Gateway(status, headers, json.dumps(reply).encode()) as g:
+                gate = client(g.url)
+                event = {"tool_name": "t", "proposed_arguments": {}}
+                checked = gate.check_tool_call(event, session="s")
+                self.assertEqual((checked.allowed, checked.verdict.reason), (False, reason))
+                with self.assertRaises(countersign.Refused):
+                    gate.gate_action(event, self.fail, session="s")
+        for reply, reason in [({"decision": "allowed"}, "receipt_missing"), ({"decision": "denied"}, "bad_reply"), ({}, "bad_reply")]:
+            with self.subTest(reason=reason, reply=reply), Gateway(200, ALLOW, json.dumps(reply).encode()) as g:
+                checked = client(g.url).evaluate_action({"id": "m"}, {"type": "t"}, session="s")
+                self.assertEqual((checked.allowed, checked.verdict.reason), (False, reason))
+        gate = client("http://127.0.0.1:1")
+        self.assertEqual(gate.check_tool_call({"tool_name": "t"}, session="s").verdict.reason, "not_reachable")
+        for session in (None, 5, "", " s", "s\n", "s\u00e9"):
+            self.assertEqual(gate.check_tool_call({"tool_name": "t"}, session=session).verdict.reason, "bad_arguments")
+        for event in (None, [], {"tool_name": 5}, {"n": float("nan")}):
+            with self.assertRaises(countersign.Refused):
+                gate.gate_action(event, self.fail, session="s")
+
+    def test_the_gateway_is_asked_too(self):
+        """verify_online: a receipt counts only if the gateway says so, in exactly one form."""
+        case = next(c for c in json.loads(VECTORS.read_text())["cases"] if c["name"] == "good")
+        call = countersign.Call("send_email", json.loads(case["call"]["arguments"]), "s1", "c1")
+        for status, answer, problem in [
+            (200, {"valid": True, "decision_id": "d", "nonce": "n", "expires_at": "2026-11-25T12:00:00Z"}, ""),
+            (200, {"valid": False, "reason": "receipt_key_retired"}, "receipt_key_retired"),
+            (200, {"valid": 1}, "unverifiable"),
+            (200, {"valid": "true"}, "unverifiable"),
+            (200, {}, "unverifiable"),
+            (200, [], "unverifiable"),
+            (201, {"valid": True}, "unverifiable"),
+            (404, {"error": "not_found"}, "unverifiable"),
+            (503, {"error": "unverifiable"}, "unverifiable"),
+            (0, {}, "unverifiable"),
+        ]:
+            with self.subTest(status=status, answer=answer), Gateway(status, {}, json.dumps(answer).encode()) as g:
+                gate = client(g.url, verify_online=True)
+                self.assertEqual(gate._refuted(case["receipt"], case["key"], call), problem)
+                header = {**ALLOW, "Countersign-Receipt": case["receipt"], "Countersign-Key": case["key"]}
+                with unittest.mock.patch.object(gate._keys, "check", return_value={"nonce": "n"}):  # the vector's time is over
+                    verdict = gate._verdict(call, "allow", {}, header)
+                self.assertEqual((verdict.allowed, verdict.reason), (not problem, problem))
+        self.assertEqual(client("http://127.0.0.1:1", verify_online=True)._refuted("r", "k", call), "unverifiable")
+
+    def test_a_producer_in_doubt_ends(self):
+        producer = countersign.AAEPProducer(client("http://127.0.0.1:1"), agent_id="a")
+        with self.assertRaises(ValueError):
+            producer.emit("agent.progress.updated", percent=float("nan"))  # nothing was sent
+        with self.assertRaises(OSError):
+            producer.emit("agent.progress.updated")
+        with self.assertRaises(RuntimeError):
+            producer.emit("agent.progress.updated")
 
     def test_gone(self):
         with Gateway(200, {}, b"") as g:

@@ -1,6 +1,7 @@
 """Against a running system: COUNTERSIGN_READY_FILE names its ready file. Its policies are those of
 test/sdk_test.go."""
 
+import json
 import os
 import subprocess
 import unittest
@@ -71,15 +72,52 @@ class System(unittest.TestCase):
         with self.assertRaises(RuntimeError):
             allowed_tool("/e")
 
-    def test_events_and_aana(self):
+    def test_events(self):
         self.gate.publish("agenthook", {
             "schema_version": 1, "event_id": str(uuid.uuid4()), "event_type": "SessionStart",
             "timestamp": "2026-11-25T12:00:00Z", "source": "test", "session_id": self.session,
         })
         with self.assertRaises(OSError):
             self.gate.publish("no-such-protocol", {})
-        with self.assertRaises(OSError):
-            self.gate.check_tool_call({"tool_name": "x"})
+
+    def test_producers(self):
+        hooks = countersign.AgentHookPublisher(self.gate, session=self.session + "-hooks", source="test")
+        self.assertEqual(hooks.publish("SessionStart")["event_type"], "SessionStart")
+        with self.assertRaises(ValueError):
+            hooks.publish("PreToolUse")
+        producer = countersign.AAEPProducer(self.gate, agent_id="assistant", session="sess_" + uuid.uuid4().hex, agent_version="1")
+        started = producer.emit("agent.session.started", aaep_version="1.0.0", request_text="Go.", summary_normal="Going.")
+        ended = producer.emit("agent.session.completed", summary_normal="Done.")
+        self.assertEqual((started["sequence_number"], ended["sequence_number"], ended["type"]), (0, 1, "aaep:agent.session.completed"))
+        check = [os.environ["COUNTERSIGN"], "check", "--protocol", "aaep", "--fail", "-"]
+        subprocess.run(check, input=json.dumps([started, ended]), text=True, check=True, capture_output=True)
+
+    def test_aana(self):
+        event = {
+            "tool_name": "look_up_hours", "tool_category": "public_read", "authorization_state": "none", "evidence_refs": [],
+            "risk_domain": "public_information", "proposed_arguments": {"shop": "north"}, "recommended_route": "accept",
+        }
+        session = self.session + "-aana"
+        self.assertEqual(self.gate.gate_action(event, lambda shop: shop, session=session), "north")
+        checked = self.gate.check_tool_call(event, session=session)
+        self.assertTrue(checked.allowed)
+        self.assertEqual(checked.reply["route"], "accept")
+        for change in ({"recommended_route": "refuse"}, {"tool_category": "unknown"}, {"tool_category": "nonsense"}):
+            self.assertFalse(self.gate.check_tool_call({**event, **change}, session=session).allowed)
+            with self.assertRaises(countersign.Refused):
+                self.gate.gate_action({**event, **change}, self.fail, session=session)
+        self.assertFalse(self.gate.check_tool_call({"tool_name": "x"}, session=session).allowed)
+        slow = countersign.Client.from_ready_file(READY)
+        ask = slow._post
+
+        def change_then_ask(*args):
+            event["proposed_arguments"]["shop"] = "south"
+            return ask(*args)
+
+        slow._post = change_then_ask
+        with self.assertRaises(countersign.Refused) as caught:
+            slow.gate_action(event, self.fail, session=session)
+        self.assertEqual(caught.exception.verdict.reason, "receipt_other_arguments")
 
 
 if __name__ == "__main__":

@@ -41,13 +41,22 @@ class Receipts(unittest.TestCase):
                 call = dict(case["call"])
                 arguments = call.pop("arguments")
                 want = Expectation(**call, arguments=None if arguments is None else parse(arguments))
-                ring = Keyring(vectors["public_key"])
+                ring = Keyring(vectors["public_key"], records=case.get("records", ()))
                 code = ""
                 try:
                     ring.check(case["receipt"], case["key"], want, datetime.fromisoformat(case["now"].replace("Z", "+00:00")))
                 except BadReceipt as e:
                     code = e.code
                 self.assertEqual(code, case["code"])
+
+    def test_records_that_nobody_vouches_for(self):
+        vectors = load("receipts.json")
+        retirement = next(r for case in vectors["cases"] for r in case.get("records", ()) if "retired_at" in r)
+        spoiled = [dict(json.loads(retirement), **change) for change in (
+            {"kid": "0" * 16}, {"kid": "x y"}, {"use": "checkpoint"}, {"retired_at": ""}, {"retired_at": "2026-11-23T12:00:00Z"}, {"vouch": 5}, {"vouch": ""})]
+        for record in ["", "{}", "[]", "nonsense", *map(json.dumps, spoiled)]:
+            with self.subTest(record), self.assertRaises(ValueError):
+                Keyring(vectors["public_key"]).trust(record)
 
     def test_ed25519_in_python(self):
         """RFC 8032, section 7.1, test 2; and one that is not."""

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import {readFileSync} from 'node:fs';
 import {createServer} from 'node:http';
 import test from 'node:test';
+import {checkToolPrecheck, executeToolIfAllowed, shouldExecuteTool, toolPrecheckEvent} from '../aana.js';
 import {Client, newCall, Refused} from '../index.js';
 
 const publicKey = JSON.parse(readFileSync(new URL('../../vectors/receipts.json', import.meta.url), 'utf8')).public_key;
@@ -72,6 +73,49 @@ test('arguments that are no JSON', async (t) => {
   const tool = client(g.url).guard('t', () => assert.fail('it ran'), {session: 's'});
   for (const args of [{x: NaN}, {x: 2 ** 60}, {x: undefined}, {x: new Date()}, undefined]) await assert.rejects(tool(args), Refused);
   assert.deepEqual(g.seen, []);
+});
+
+const accepted = JSON.stringify({recommended_action: 'accept', execution_policy: {execution_allowed: true}});
+const aana = [
+  ['no verdict', reply(200, {}, accepted), 'bad_reply'],
+  ['a contradiction', reply(200, {'Countersign-Verdict': 'deny'}, accepted), 'bad_reply'],
+  ['an accept that allows nothing', reply(200, ALLOW, JSON.stringify({recommended_action: 'accept', execution_policy: {execution_allowed: false}})), 'bad_reply'],
+  ['an unknown word', reply(200, {'Countersign-Verdict': 'constructor'}, JSON.stringify({recommended_action: 'constructor'})), 'bad_reply'],
+  ['no receipt', reply(200, ALLOW, accepted), 'receipt_missing'],
+  ['a bad receipt', reply(200, {...ALLOW, 'Countersign-Receipt': 'a.b.c'}, accepted), 'receipt_malformed'],
+  ['an outage', reply(503, {}, '{"detail":{"error":"unavailable"}}'), 'unavailable'],
+  ['a cut connection', (response) => response.destroy(), 'not_reachable'],
+];
+
+for (const [name, answer, reason] of aana) {
+  test(`AANA: ${name}`, async (t) => {
+    const gate = client((await gateway(t, answer)).url);
+    const event = toolPrecheckEvent({tool_name: 't'});
+    const check = await checkToolPrecheck(gate, event, {session: 's'});
+    assert.equal(check.verdict.reason, reason);
+    assert.equal(shouldExecuteTool(check), false);
+    await assert.rejects(executeToolIfAllowed(gate, event, () => assert.fail('it ran'), {session: 's'}), Refused);
+  });
+}
+
+test('AANA: what a header cannot carry, and an event that is none', async () => {
+  const gate = client('http://127.0.0.1:1');
+  for (const session of ['', ' s', 's\n', 'sé', undefined]) {
+    assert.equal((await checkToolPrecheck(gate, toolPrecheckEvent({tool_name: 't'}), {session})).verdict.reason, 'bad_arguments');
+  }
+  for (const event of [undefined, null, 5]) assert.equal(shouldExecuteTool(await checkToolPrecheck(gate, event, {session: 's'})), false);
+  for (const check of [undefined, {}, {verdict: {allowed: true}}, {verdict: {allowed: 'yes'}, reply: {execution_policy: {execution_allowed: true}}}]) assert.equal(shouldExecuteTool(check), false);
+});
+
+test('a signal ends the waiting', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'ask', 'Countersign-Workflow-Id': 'w1'}, said('ask', 'later')));
+  const signal = AbortSignal.abort();
+  await assert.rejects(client(g.url).run(newCall('t', {}, 's'), () => assert.fail('it ran'), {signal}), (e) => e.verdict.reason === 'canceled');
+  assert.equal(g.seen.length, 1); // the report alone
+  const stop = new AbortController();
+  const waiting = client(g.url).admit(newCall('t', {}, 's'), {wait: 3600_000, signal: stop.signal});
+  stop.abort();
+  assert.equal((await waiting).reason, 'canceled');
 });
 
 test('addresses', () => {

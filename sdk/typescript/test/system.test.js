@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import {execFileSync} from 'node:child_process';
 import test from 'node:test';
+import {checkToolPrecheck, executeToolIfAllowed, shouldExecuteTool, toolPrecheckEvent} from '../aana.js';
 import {Client, newCall, Refused} from '../index.js';
 
 const {COUNTERSIGN_READY_FILE: ready, COUNTERSIGN: program, COUNTERSIGN_TEST_SESSION: session = 's-typescript'} = process.env;
@@ -31,6 +32,24 @@ test('a running system', {skip: !ready && 'COUNTERSIGN_READY_FILE names no ready
 
   await t.test('a failing tool is reported', async () => {
     await assert.rejects(gate.run(newCall('allowed_tool', {path: '/e'}, session), () => { throw new RangeError('no'); }), RangeError);
+  });
+
+  await t.test('AANA', async () => {
+    const event = toolPrecheckEvent({tool_name: 'look_up_hours', tool_category: 'public_read', risk_domain: 'public_information', proposed_arguments: {shop: 'north'}});
+    const options = {session: session + '-aana'};
+    assert.equal(await executeToolIfAllowed(gate, event, ({shop}) => shop, options), 'north');
+    const check = await checkToolPrecheck(gate, event, options);
+    assert.equal(shouldExecuteTool(check), true);
+    assert.equal(check.reply.route, 'accept');
+    for (const more of [{recommended_route: 'refuse'}, {tool_category: 'unknown'}, {tool_category: 'nonsense'}, {proposed_arguments: {n: NaN}}]) {
+      assert.equal(shouldExecuteTool(await checkToolPrecheck(gate, {...event, ...more}, options)), false);
+      await assert.rejects(executeToolIfAllowed(gate, {...event, ...more}, () => assert.fail('it ran'), options), Refused);
+    }
+    const changing = {...event, proposed_arguments: {shop: 'south'}};
+    const running = executeToolIfAllowed(gate, changing, () => assert.fail('it ran'), options);
+    changing.proposed_arguments.shop = 'north';
+    await assert.rejects(running, (e) => e.verdict.reason === 'receipt_other_arguments');
+    assert.throws(() => toolPrecheckEvent({}), TypeError);
   });
 
   await t.test('events', async () => {

@@ -31,12 +31,17 @@ test('receipts', () => {
     const args = c.call.arguments === null ? undefined : JSON.parse(c.call.arguments);
     let code = '';
     try {
-      new Keyring(publicKey).check(c.receipt, c.key, {...c.call, arguments: args}, Date.parse(c.now));
+      new Keyring(publicKey, undefined, c.records).check(c.receipt, c.key, {...c.call, arguments: args}, Date.parse(c.now));
     } catch (e) {
       assert.ok(e instanceof BadReceipt, `${c.name}: ${e}`);
       code = e.code;
     }
     assert.equal(code, c.code, c.name);
+  }
+  const retirement = JSON.parse(cases.flatMap((c) => c.records ?? []).find((r) => r.includes('retired_at')));
+  const spoiled = [{kid: '0'.repeat(16)}, {kid: 'x y'}, {use: 'checkpoint'}, {retired_at: ''}, {retired_at: '2026-11-23T12:00:00Z'}, {vouch: 5}, {vouch: ''}];
+  for (const record of ['', '{}', '[]', 'null', 'nonsense', ...spoiled.map((s) => JSON.stringify({...retirement, ...s}))]) {
+    assert.throws(() => new Keyring(publicKey).trust(record), TypeError, record);
   }
   assert.throws(() => new Keyring('nonsense'));
   assert.throws(() => new Keyring(''));

@@ -51,7 +51,10 @@ var codeGroups = []struct {
 		{"client/guard", "Executions that the guard refuses", []string{"Code"}},
 		{"admission/receipt", "Receipts that do not hold", []string{"Err"}},
 	}},
-	{"Linting policies", []codeGroup{{"admission/policy", "Findings of policy lint", []string{"Lint"}}}},
+	{"Policies", []codeGroup{
+		{"admission/policy", "Findings of policy lint", []string{"Lint"}},
+		{"admission/policy/functions/shell", "Why shell.parse does not know all of a text", []string{"Reason"}},
+	}},
 	{"Following", []codeGroup{{"events", "Pages of outputs", []string{"Follow"}}}},
 	{"Evidence", []codeGroup{
 		{"evidence/verify", "Findings of verify", codePrefixes},

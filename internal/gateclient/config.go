@@ -1,4 +1,7 @@
-package hookgate
+// Package gateclient is what the gates share that stand in front of tools: where the gateway is, asking
+// it for admission, waiting for a person's approval, and holding the receipt against the call. Begin
+// reading with Config and Asker.
+package gateclient
 
 import (
 	"encoding/json"
@@ -13,7 +16,7 @@ import (
 	"time"
 )
 
-// Config is the file hook.json. Either ReadyFile names the ready file of a `countersign up` on this
+// Config is the file hook.json, the configuration of the gates. Either ReadyFile names the ready file of a `countersign up` on this
 // machine, or the other members say where the gateway is and which publisher asks.
 type Config struct {
 	ReadyFile string `json:"ready_file,omitempty"`
@@ -60,8 +63,8 @@ func ReadConfig(path string) (Config, error) {
 	return c, nil
 }
 
-// budget is the time that an answer may take.
-func (c Config) budget() (time.Duration, error) {
+// AnswerBudget is the time that an answer may take.
+func (c Config) AnswerBudget() (time.Duration, error) {
 	if c.Budget == "" {
 		return DefaultBudget, nil
 	}
@@ -72,8 +75,8 @@ func (c Config) budget() (time.Duration, error) {
 	return d, nil
 }
 
-// peer is the gateway, and the identity with which it is asked.
-type peer struct {
+// Peer is the gateway, and the identity with which it is asked.
+type Peer struct {
 	gateway, token    string
 	publicKey         string
 	tenant, publisher string
@@ -92,44 +95,44 @@ type readyFile struct {
 	} `json:"roles"`
 }
 
-// peer resolves the configuration.
-func (c Config) peer() (p peer, err error) {
+// Peer resolves the configuration.
+func (c Config) Peer() (p Peer, err error) {
 	if c.ReadyFile != "" {
 		p, err = peerOfReadyFile(c.ReadyFile)
 	} else {
 		p, err = c.peerOfFiles()
 	}
 	if err != nil {
-		return peer{}, err
+		return Peer{}, err
 	}
 	if p.gateway == "" || p.token == "" || p.publicKey == "" || p.tenant == "" || p.publisher == "" {
-		return peer{}, errors.New("gateway, token, public key, tenant and publisher must all be known: run countersign hook install")
+		return Peer{}, errors.New("gateway, token, public key, tenant and publisher must all be known: run countersign hook install")
 	}
 	return p, checkURL(p.gateway)
 }
 
-func peerOfReadyFile(path string) (peer, error) {
+func peerOfReadyFile(path string) (Peer, error) {
 	b, err := readSecret(path)
 	if err != nil {
-		return peer{}, fmt.Errorf("the ready file (is countersign up running?): %w", err)
+		return Peer{}, fmt.Errorf("the ready file (is countersign up running?): %w", err)
 	}
 	var r readyFile
 	if err := json.Unmarshal(b, &r); err != nil {
-		return peer{}, errors.New("the ready file is not valid JSON: start countersign up again")
+		return Peer{}, errors.New("the ready file is not valid JSON: start countersign up again")
 	}
-	return peer{r.GatewayURL, r.Roles.Runtime.Token, r.PublicKey, r.Tenant, r.Roles.Runtime.Publisher}, nil
+	return Peer{r.GatewayURL, r.Roles.Runtime.Token, r.PublicKey, r.Tenant, r.Roles.Runtime.Publisher}, nil
 }
 
-func (c Config) peerOfFiles() (peer, error) {
+func (c Config) peerOfFiles() (Peer, error) {
 	token, err := readSecret(c.TokenFile)
 	if err != nil {
-		return peer{}, fmt.Errorf("the token: %w", err)
+		return Peer{}, fmt.Errorf("the token: %w", err)
 	}
 	key, err := os.ReadFile(c.PublicKeyFile)
 	if err != nil {
-		return peer{}, fmt.Errorf("the public key: %w", err)
+		return Peer{}, fmt.Errorf("the public key: %w", err)
 	}
-	return peer{c.Gateway, strings.TrimSpace(string(token)), strings.TrimSpace(string(key)), c.Tenant, c.Publisher}, nil
+	return Peer{c.Gateway, strings.TrimSpace(string(token)), strings.TrimSpace(string(key)), c.Tenant, c.Publisher}, nil
 }
 
 // readSecret reads a file that only its owner may read.
@@ -161,9 +164,9 @@ func checkURL(text string) error {
 // Check reports what is wrong with a configuration: a file that cannot be read, a missing member, an
 // address that would send the token in clear.
 func (c Config) Check() error {
-	if _, err := c.budget(); err != nil {
+	if _, err := c.AnswerBudget(); err != nil {
 		return err
 	}
-	_, err := c.peer()
+	_, err := c.Peer()
 	return err
 }

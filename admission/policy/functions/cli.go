@@ -1,0 +1,125 @@
+package functions
+
+import (
+	"slices"
+	"strings"
+)
+
+// View is the arguments of a program with subcommands.
+type View struct {
+	Known    bool     `cel:"known"`    // the program is in the table, and its subcommand and global options are
+	Program  string   `cel:"program"`  // git, kubectl, aws, terraform, …
+	Command  string   `cel:"command"`  // the subcommand: push, "delete" with its noun: "s3 rm"
+	Globals  []string `cel:"globals"`  // options before the subcommand, without =value
+	Options  []string `cel:"options"`  // options behind it, without =value; of a cluster each letter as well
+	Operands []string `cel:"operands"` // the other arguments behind it, options' arguments included
+}
+
+// Size implements Sized.
+func (v View) Size() int64 {
+	n := int64(len(v.Command)) + 128
+	for _, list := range [][]string{v.Globals, v.Options, v.Operands} {
+		for _, s := range list {
+			n += int64(len(s)) + 16
+		}
+	}
+	return n
+}
+
+// program is one row of the table.
+type program struct {
+	takes    []string // global options with an argument
+	flags    []string // global options without one
+	words    int      // words of a subcommand; 1 if 0
+	commands []string // known subcommands, by their first word; nil: any
+}
+
+// programs are the programs of which the arguments are understood.
+var programs = map[string]program{
+	"git": {
+		// -c, --config-env and --exec-path are left out: they can run programs, so they make a view unknown.
+		takes: []string{"-C", "--git-dir", "--work-tree", "--namespace"},
+		flags: []string{"--no-pager", "-P", "--no-replace-objects", "--bare", "--literal-pathspecs", "--no-optional-locks", "--version", "--help", "-v", "-h"},
+		commands: strings.Fields("add am annotate apply archive bisect blame branch bundle cat-file check-ignore checkout cherry cherry-pick clean clone commit config count-objects describe diff " +
+			"diff-tree fetch filter-branch for-each-ref format-patch fsck gc grep help init log ls-files ls-remote ls-tree merge merge-base mv notes pull push range-diff rebase reflog remote " +
+			"replace reset restore rev-list rev-parse revert rm send-email shortlog show show-ref sparse-checkout stash status submodule switch symbolic-ref tag update-index update-ref version worktree"),
+	},
+	"kubectl": {
+		takes: []string{"-n", "--namespace", "--context", "--cluster", "--kubeconfig", "--user", "-s", "--server", "--as", "--token", "--request-timeout", "-v"},
+		flags: []string{"--insecure-skip-tls-verify", "-h", "--help"},
+		commands: strings.Fields("get describe logs explain top version api-resources api-versions cluster-info config auth diff wait apply create delete edit patch replace scale rollout set label annotate " +
+			"expose run exec attach cp port-forward proxy debug drain cordon uncordon taint certificate autoscale kustomize events"),
+	},
+	"aws":       {takes: []string{"--profile", "--region", "--output", "--endpoint-url", "--query", "--ca-bundle"}, flags: []string{"--no-cli-pager", "--debug", "--no-verify-ssl", "--no-paginate", "--version"}, words: 2},
+	"terraform": {takes: []string{}, flags: []string{"-version", "-help", "--version"}, commands: strings.Fields("init validate plan apply destroy console fmt force-unlock get graph import login logout metadata modules output providers refresh show state taint test untaint version workspace")},
+	"tofu":      {flags: []string{"-version"}, commands: strings.Fields("init validate plan apply destroy console fmt force-unlock get graph import output providers refresh show state taint test untaint version workspace")},
+	"npm":       {takes: []string{"--prefix", "-C"}, flags: []string{"--silent", "-s", "--version", "-v"}},
+	"yarn":      {takes: []string{"--cwd"}, flags: []string{"--silent"}},
+	"pnpm":      {takes: []string{"-C", "--dir", "--filter"}, flags: []string{"--silent", "-r", "-w"}},
+	"pip":       {flags: []string{"--version", "-V", "-q"}},
+	"pip3":      {flags: []string{"--version", "-V", "-q"}},
+	"uv":        {flags: []string{"--version", "-q"}},
+	"cargo":     {flags: []string{"--version", "-V", "-q"}},
+	"go":        {takes: []string{"-C"}, commands: strings.Fields("build clean doc env fix fmt generate get install list mod run test tool version vet work bug")},
+	"docker":    {takes: []string{"--context", "-c", "-H", "--host"}},
+	"gh":        {words: 2, flags: []string{"--version"}},
+	"helm":      {takes: []string{"-n", "--namespace", "--kube-context"}},
+	"gcloud":    {takes: []string{"--project"}, words: 3},
+	"az":        {words: 2},
+	"brew":      {}, "apt": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apt-get": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apk": {}, "dnf": {flags: []string{"-y"}}, "yum": {flags: []string{"-y"}}, "gem": {}, "composer": {},
+}
+
+// ParseView reads the words of a command.
+func ParseView(words []string) View {
+	v := View{Globals: []string{}, Options: []string{}, Operands: []string{}}
+	if len(words) == 0 || len(words) > 4096 {
+		return v
+	}
+	v.Program = words[0][strings.LastIndexByte(words[0], '/')+1:]
+	p, known := programs[v.Program]
+	if !known {
+		return v
+	}
+	v.Known = true
+	i := 1
+	for ; i < len(words) && strings.HasPrefix(words[i], "-"); i++ {
+		name, _, joined := strings.Cut(words[i], "=")
+		v.Globals = append(v.Globals, name)
+		switch {
+		case slices.Contains(p.takes, name):
+			if !joined {
+				i++
+			}
+		case !slices.Contains(p.flags, name):
+			v.Known = false
+		}
+	}
+	for n := max(p.words, 1); n > 0 && i < len(words) && !strings.HasPrefix(words[i], "-"); i, n = i+1, n-1 {
+		v.Command = strings.TrimSpace(v.Command + " " + words[i])
+	}
+	first, _, _ := strings.Cut(v.Command, " ")
+	if strings.Contains(v.Command, Unknown) || p.commands != nil && first != "" && !slices.Contains(p.commands, first) {
+		v.Known = false
+	}
+	v.readArguments(words[min(i, len(words)):])
+	return v
+}
+
+func (v *View) readArguments(words []string) {
+	for _, w := range words {
+		if strings.Contains(w, Unknown) {
+			v.Known = false
+		}
+		if len(w) < 2 || w[0] != '-' {
+			v.Operands = append(v.Operands, w)
+			continue
+		}
+		name, _, _ := strings.Cut(w, "=")
+		v.Options = append(v.Options, name)
+		for j := 1; w[1] != '-' && len(name) > 2 && j < len(name) && j <= 16; j++ {
+			if letter := "-" + name[j:j+1]; !slices.Contains(v.Options, letter) {
+				v.Options = append(v.Options, letter)
+			}
+		}
+	}
+}

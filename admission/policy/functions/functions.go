@@ -1,0 +1,161 @@
+// Package functions holds the functions of policy conditions that understand what agents do: shell
+// texts, paths, addresses, SQL, patches and command lines. All are pure and bounded; none reads a
+// file, a name server or a clock. What an argument does not tell is said to be unknown, in a member
+// that conditions can deny on. Begin reading with Option and the table calls.
+package functions
+
+import (
+	"reflect"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/ext"
+
+	"github.com/countersign-dev/countersign/admission/policy/functions/shell"
+	"github.com/countersign-dev/countersign/events/agenttool"
+)
+
+// Unknown stands for an unknown part of a text in the results.
+const Unknown = shell.Unknown
+
+// Sized is a result that knows how many bytes it holds, for the budget of a call.
+type Sized interface{ Size() int64 }
+
+// call is one function.
+type call struct {
+	name   string
+	args   []*cel.Type
+	result *cel.Type
+	base   uint64 // steps of the budget for a call: about 100 ns each
+	steps  uint64 // and for 16 bytes of the arguments
+	run    func(args []any) any
+}
+
+func object(v any) *cel.Type {
+	return cel.ObjectType(reflect.TypeOf(v).String())
+}
+
+var (
+	text  = cel.StringType
+	texts = cel.ListType(cel.StringType)
+)
+
+// calls are the functions.
+var calls = []call{
+	{"shell.parse", []*cel.Type{text}, object(shell.Script{}), 1000, 64, func(a []any) any { return shell.Parse(a[0].(string)) }},
+	{"path.join", []*cel.Type{text, text}, text, 10, 1, func(a []any) any { return joinPaths(a[0].(string), a[1].(string)) }},
+	{"path.within", []*cel.Type{text, text}, cel.BoolType, 10, 1, func(a []any) any { return Within(a[0].(string), a[1].(string)) }},
+	{"path.touches", []*cel.Type{text, text}, cel.BoolType, 10, 1, func(a []any) any { return Touches(a[0].(string), a[1].(string)) }},
+	{"url.parse", []*cel.Type{text}, object(Address{}), 10, 1, func(a []any) any { return ParseAddress(a[0].(string)) }},
+	{"host.matches", []*cel.Type{text, texts}, cel.BoolType, 10, 1, func(a []any) any { return HostMatches(a[0].(string), a[1].([]string)) }},
+	{"sql.statements", []*cel.Type{text}, object(SQL{}), 10, 2, func(a []any) any { return ParseSQL(a[0].(string)) }},
+	{"diff.files", []*cel.Type{text}, object(Patch{}), 10, 1, func(a []any) any { return ParsePatch(a[0].(string)) }},
+	{"cli.view", []*cel.Type{texts}, object(View{}), 10, 1, func(a []any) any { return ParseView(a[0].([]string)) }},
+}
+
+// Option declares the functions and their types.
+func Option() cel.EnvOption {
+	return func(env *cel.Env) (*cel.Env, error) {
+		env, err := ext.NativeTypes(ext.ParseStructTags(true), reflect.TypeOf(shell.Script{}), reflect.TypeOf(Address{}), reflect.TypeOf(SQL{}), reflect.TypeOf(Patch{}), reflect.TypeOf(View{}), reflect.TypeOf(agenttool.Tool{}))(env)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range calls {
+			run := c.binding(env.CELTypeAdapter())
+			if env, err = cel.Function(c.name, cel.Overload(c.name, c.args, c.result, run))(env); err != nil {
+				return nil, err
+			}
+		}
+		return env, nil
+	}
+}
+
+func (c call) binding(adapter types.Adapter) cel.OverloadOpt {
+	run := func(args ...ref.Val) ref.Val {
+		native := make([]any, len(args))
+		for i, a := range args {
+			v, ok := nativeArgument(a)
+			if !ok {
+				return types.NewErr("%s takes texts", c.name)
+			}
+			native[i] = v
+		}
+		return adapter.NativeToValue(c.run(native))
+	}
+	switch len(c.args) {
+	case 1:
+		return cel.UnaryBinding(func(a ref.Val) ref.Val { return run(a) })
+	case 2:
+		return cel.BinaryBinding(func(a, b ref.Val) ref.Val { return run(a, b) })
+	}
+	return cel.FunctionBinding(run)
+}
+
+// nativeArgument is a text or a list of texts.
+func nativeArgument(v ref.Val) (any, bool) {
+	switch v := v.(type) {
+	case types.String:
+		return string(v), true
+	case traits.Lister:
+		list := []string{}
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			s, ok := it.Next().(types.String)
+			if !ok {
+				return nil, false
+			}
+			list = append(list, string(s))
+		}
+		return list, true
+	}
+	return nil, false
+}
+
+// Grows reports whether the result of a function is about as large as its argument. The others are small
+// whatever they are given.
+func Grows(name string) bool {
+	return name == "shell.parse" || name == "sql.statements" || name == "diff.files" || name == "cli.view"
+}
+
+// IsResultList reports whether an expression is a list in a result of a function: a list of objects, or
+// a member that is a list of texts. Members of a request have no such type.
+func IsResultList(t *cel.Type, e ast.Expr) bool {
+	if t == nil || t.Kind() != types.ListKind || len(t.Parameters()) != 1 {
+		return false
+	}
+	switch t.Parameters()[0].Kind() {
+	case types.StructKind:
+		return true
+	case types.StringKind:
+		return e != nil && e.Kind() == ast.SelectKind
+	}
+	return false
+}
+
+// Names lists the functions.
+func Names() []string {
+	list := make([]string, len(calls))
+	for i, c := range calls {
+		list[i] = c.name
+	}
+	return list
+}
+
+// Cost is what a call of a function costs, in steps of the budget: base, and perUnit for every 16 bytes
+// of its arguments. known is false for another function.
+func Cost(name string) (base, perUnit uint64, known bool) {
+	for i := range calls {
+		if calls[i].name == name {
+			return calls[i].base, calls[i].steps, true
+		}
+	}
+	return 0, 0, false
+}
+
+// Is reports whether a name is one of the functions.
+func Is(name string) bool {
+	_, _, known := Cost(name)
+	return known
+}

@@ -1,0 +1,536 @@
+// Package shell tells which programs a shell text would start. Parse reads the text with a
+// maintained parser of Bash and opens what starts other programs: sh -c, eval, env, xargs, find
+// -exec, sudo and the like (the tables are in wrappers.go). It is pure and bounded: it runs
+// nothing, reads no file, and expands no variable.
+//
+// What the text alone cannot tell is unknown. Script.Known is false if it is not known which
+// programs start. An unknown part of a word is the character U+0000, which no real word can hold.
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Bounds. A text beyond one of them is not known.
+const (
+	MaxText         = 32 << 10 // bytes of a text
+	maxDepth        = 8        // texts within texts, such as sh -c in sh -c
+	maxNesting      = 200      // open brackets and compound commands
+	maxChain        = 256      // | and && of one text
+	maxRedirections = 32       // of one command
+	maxCommands     = 512
+	maxWords        = 4096 // of all commands together
+	maxBytes        = 1 << 20
+	maxDirs         = 4 // directories in which one command may run
+)
+
+// Unknown stands for a part of a word that only a run of the shell can tell.
+const Unknown = "\x00"
+
+// Script is everything that a text starts.
+type Script struct {
+	Known    bool      `cel:"known"`   // every program that starts is listed
+	Reasons  []string  `cel:"reasons"` // why Known is false, sorted
+	Commands []Command `cel:"commands"`
+
+	// Of all commands, each once.
+	Words  []string `cel:"words"`
+	Reads  []string `cel:"reads"`
+	Writes []string `cel:"writes"`
+}
+
+// summarise fills the lists of all commands.
+func (s *Script) summarise() {
+	s.Words, s.Reads, s.Writes = []string{}, []string{}, []string{}
+	seen := map[[2]string]bool{}
+	add := func(kind string, into *[]string, list []string) {
+		for _, v := range list {
+			if key := [2]string{kind, v}; !seen[key] {
+				seen[key] = true
+				*into = append(*into, v)
+			}
+		}
+	}
+	for i := range s.Commands {
+		c := &s.Commands[i]
+		add("words", &s.Words, c.Words)
+		add("reads", &s.Reads, c.Reads)
+		add("writes", &s.Writes, c.Writes)
+	}
+}
+
+// Command is one program that starts, or a command that the shell runs itself.
+type Command struct {
+	// Name is the program in lower case. A program in a directory of the system has its base
+	// name; another path stays as it is. Empty: unknown, or assignments alone.
+	Name         string            `cel:"name"`
+	Words        []string          `cel:"words"`        // the program and its arguments, without quotes
+	Known        bool              `cel:"known"`        // no word, target or directory has an unknown part
+	Options      []string          `cel:"options"`      // arguments that begin with -, without =value; of a cluster each letter as well
+	Operands     []string          `cel:"operands"`     // the other arguments
+	Assignments  map[string]string `cel:"assignments"`  // NAME=value before the program
+	Redirections []Redirection     `cel:"redirections"` // of the command and of all that surrounds it
+	Piped        bool              `cel:"piped"`        // its input is another command's output
+	Pipes        bool              `cel:"pipes"`        // its output is another command's input
+	Via          []string          `cel:"via"`          // what starts it: sudo, sh, xargs, substitution, from the outside in
+	Dirs         []string          `cel:"dirs"`         // directories in which it may run; "" is the one in which the text starts
+	Reads        []string          `cel:"reads"`        // files that it reads, as far as its arguments tell
+	Writes       []string          `cel:"writes"`       // files that it writes, creates or deletes, as far as its arguments tell
+	Code         bool              `cel:"code"`         // it runs code that is not opened: of another language, or of a file
+}
+
+// Redirection is one of a command's files.
+type Redirection struct {
+	Operator string `cel:"operator"` // as written: >, >>, <, <<, …
+	Target   string `cel:"target"`
+	Write    bool   `cel:"write"`
+}
+
+// Reasons why a script is not known.
+const (
+	ReasonSyntax   = "syntax"         // the text cannot be parsed
+	ReasonTooLarge = "too_large"      // it exceeds a bound
+	ReasonProgram  = "program"        // a variable, a substitution or a pattern names the program
+	ReasonInput    = "input"          // a shell runs what another program writes, or a file
+	ReasonCode     = "code"           // a shell or eval runs a text with an unknown part
+	ReasonOptions  = "options"        // an option of a program that starts others is not known
+	ReasonEnv      = "environment"    // an assignment changes what programs do
+	ReasonDefined  = "redefinition"   // alias, enable, hash or the like
+	ReasonHidden   = "hidden_command" // an argument of a shell's own command holds a substitution that is run
+)
+
+// Parse reads a text.
+func Parse(text string) Script {
+	p := &parser{reasons: map[string]bool{}}
+	p.parseText(text, context{dirs: []string{""}})
+	s := Script{Known: len(p.reasons) == 0, Reasons: []string{}, Commands: p.commands}
+	for r := range p.reasons {
+		s.Reasons = append(s.Reasons, r)
+	}
+	slices.Sort(s.Reasons)
+	if s.Commands == nil {
+		s.Commands = []Command{}
+	}
+	s.summarise()
+	return s
+}
+
+// parser collects commands.
+type parser struct {
+	reasons  map[string]bool
+	commands []Command
+	words    int
+	bytes    int
+	depth    int
+}
+
+// context is what surrounds a command. It is passed by value.
+type context struct {
+	dirs         []string
+	via          []string
+	redirections []Redirection
+	reads        []string
+	writes       []string
+	piped, pipes bool
+	unknown      bool    // a redirection has an unknown target
+	input        *string // the literal input of a here-document; nil: another
+	file         bool    // the input is a file
+}
+
+func (c context) within(via string) context {
+	c.via = append(slices.Clip(c.via), via)
+	return c
+}
+
+func (p *parser) fail(reason string) { p.reasons[reason] = true }
+
+// parseText parses a text and returns the directories in which what follows runs.
+func (p *parser) parseText(text string, c context) []string {
+	if len(text) > MaxText || p.depth >= maxDepth || nestingOf(text) > maxNesting || strings.Count(text, "|")+strings.Count(text, "&&") > maxChain {
+		p.fail(ReasonTooLarge)
+		return c.dirs
+	}
+	if strings.ContainsAny(text, "\x00\r") || strings.Contains(text, "\ufffd") {
+		p.fail(ReasonSyntax) // shells differ on what these do
+		return c.dirs
+	}
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	if err != nil {
+		p.fail(ReasonSyntax)
+		return c.dirs
+	}
+	p.depth++
+	defer func() { p.depth-- }()
+	return p.walkStmts(file.Stmts, c)
+}
+
+// nestingOf bounds the depth of a text's syntax tree from above.
+func nestingOf(text string) int {
+	open, deepest, words := 0, 0, 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(', '{', '[':
+			open++
+		case ')', '}', ']':
+			open = max(open-1, 0)
+		case '`':
+			words++
+		}
+		deepest = max(deepest, open)
+	}
+	for _, w := range strings.Fields(text) {
+		switch w {
+		case "if", "while", "until", "for", "case", "select", "!", "time", "coproc", "function", "elif":
+			words++
+		}
+	}
+	return max(deepest, words)
+}
+
+func (p *parser) walkStmts(list []*syntax.Stmt, c context) []string {
+	for _, s := range list {
+		if p.reasons[ReasonTooLarge] {
+			return c.dirs
+		}
+		c.dirs = p.walkStmt(s, c)
+	}
+	return c.dirs
+}
+
+// union joins two sets of directories.
+func union(a, b []string) []string {
+	out := slices.Clip(a)
+	for _, d := range b {
+		if !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	if len(out) > maxDirs {
+		return []string{Unknown}
+	}
+	return out
+}
+
+// walkStmt lists the commands of a statement and returns the directories after it.
+func (p *parser) walkStmt(s *syntax.Stmt, c context) []string {
+	before := c.dirs
+	if p.reasons[ReasonTooLarge] {
+		return before
+	}
+	for _, r := range s.Redirs {
+		c = p.redirect(r, c)
+	}
+	if s.Cmd == nil {
+		if len(s.Redirs) > 0 {
+			p.add(Command{}, c)
+		}
+		return before
+	}
+	after := p.walkCommand(s.Cmd, c)
+	if s.Background || s.Coprocess || s.Disown {
+		return before
+	}
+	return after
+}
+
+func (p *parser) walkCommand(cmd syntax.Command, c context) []string {
+	switch x := cmd.(type) {
+	case *syntax.CallExpr:
+		return p.walkCall(x, c)
+	case *syntax.BinaryCmd:
+		return p.walkBinary(x, c)
+	case *syntax.Subshell:
+		p.walkStmts(x.Stmts, c)
+		return c.dirs
+	case *syntax.Block:
+		return p.walkStmts(x.Stmts, c)
+	case *syntax.TimeClause:
+		if x.Stmt != nil {
+			return p.walkStmt(x.Stmt, c)
+		}
+	case *syntax.CoprocClause:
+		p.walkStmt(x.Stmt, c)
+	case *syntax.FuncDecl:
+		// The body is listed where it is defined; a call of it has the function's name.
+		inner := c.within("function")
+		inner.dirs = []string{Unknown}
+		p.walkStmt(x.Body, inner)
+		if movesDir(x.Body) {
+			return []string{Unknown}
+		}
+	case *syntax.DeclClause:
+		p.walkDecl(x, c)
+	default:
+		return p.walkCompound(cmd, c)
+	}
+	return c.dirs
+}
+
+func (p *parser) walkBinary(x *syntax.BinaryCmd, c context) []string {
+	left, right := c, c
+	if x.Op == syntax.Pipe || x.Op == syntax.PipeAll {
+		left.pipes, right.piped = true, true
+		right.input, right.file = nil, false
+		p.walkStmt(x.X, left)
+		p.walkStmt(x.Y, right)
+		return c.dirs
+	}
+	if x.Op == syntax.AndStmt {
+		return p.walkAnd(x, c)
+	}
+	right.dirs = p.walkStmt(x.X, left)
+	return union(right.dirs, p.walkStmt(x.Y, right))
+}
+
+// walkAnd lists the commands of a chain of &&. Each runs only after the ones before it have succeeded.
+func (p *parser) walkAnd(x *syntax.BinaryCmd, c context) []string {
+	chain := []*syntax.Stmt{x.Y}
+	first := x.X
+	for {
+		b, ok := first.Cmd.(*syntax.BinaryCmd)
+		if !ok || b.Op != syntax.AndStmt || len(first.Redirs) > 0 || first.Negated || first.Background {
+			break
+		}
+		chain, first = append(chain, b.Y), b.X
+	}
+	chain = append(chain, first)
+	slices.Reverse(chain)
+	possible := c.dirs
+	for _, s := range chain {
+		before := c.dirs
+		after := p.walkStmt(s, c)
+		possible = union(possible, after)
+		if c.dirs = after; !hasUnknown(strings.Join(before, "")) {
+			c.dirs = p.successDirs(s, before, after)
+		}
+	}
+	return possible
+}
+
+// walkCompound lists the commands of loops and branches. Each part may run or not, in any order.
+func (p *parser) walkCompound(cmd syntax.Command, c context) []string {
+	var stmts [][]*syntax.Stmt
+	switch x := cmd.(type) {
+	case *syntax.IfClause:
+		for i := x; i != nil; i = i.Else {
+			stmts = append(stmts, i.Cond, i.Then)
+		}
+	case *syntax.WhileClause:
+		stmts = append(stmts, x.Cond, x.Do)
+	case *syntax.ForClause:
+		p.walkExpansions(x.Loop, c)
+		if w, ok := x.Loop.(*syntax.WordIter); ok && w.Name != nil {
+			p.checkVariable(w.Name.Value)
+		}
+		stmts = append(stmts, x.Do)
+	case *syntax.CaseClause:
+		p.walkExpansions(x.Word, c)
+		for _, item := range x.Items {
+			for _, w := range item.Patterns {
+				p.walkExpansions(w, c)
+			}
+			stmts = append(stmts, item.Stmts)
+		}
+	default: // [[ ]], (( )), let
+		p.walkExpansions(cmd, c)
+		p.add(Command{Name: "test", Words: []string{"test"}}, c)
+		return c.dirs
+	}
+	if movesDir(cmd) {
+		c.dirs = []string{Unknown}
+	}
+	for _, list := range stmts {
+		p.walkStmts(list, c)
+	}
+	return c.dirs
+}
+
+// movesDir reports whether a command may change the directory, in a part that may run or not.
+func movesDir(cmd syntax.Node) (moves bool) {
+	syntax.Walk(cmd, func(n syntax.Node) bool {
+		if l, ok := n.(*syntax.Lit); ok && mentionsMove(l.Value) {
+			moves = true
+		}
+		if l, ok := n.(*syntax.SglQuoted); ok && mentionsMove(l.Value) {
+			moves = true
+		}
+		return !moves
+	})
+	return moves
+}
+
+// mentionsMove reports whether a text may hold a command that changes the directory.
+func mentionsMove(text string) bool {
+	text = strings.ReplaceAll(text, "\\", "")
+	return slices.ContainsFunc(strings.FieldsFunc(text, isSeparator), func(w string) bool { return slices.Contains(movers, w) })
+}
+
+var movers = []string{"cd", "pushd", "popd", "chdir", "eval", "source", "."}
+
+func isSeparator(r rune) bool { return strings.ContainsRune(" \t\n;&|(){}'\"", r) }
+
+// walkExpansions lists the commands in substitutions below a node.
+func (p *parser) walkExpansions(n syntax.Node, c context) {
+	if n == nil {
+		return
+	}
+	inner := c.within("substitution")
+	inner.pipes, inner.piped, inner.input = true, false, nil
+	syntax.Walk(n, func(n syntax.Node) bool {
+		switch x := n.(type) {
+		case *syntax.CmdSubst:
+			p.walkStmts(x.Stmts, inner)
+			return false
+		case *syntax.ProcSubst:
+			p.walkStmts(x.Stmts, inner)
+			return false
+		case *syntax.Lit:
+			if strings.ContainsRune(x.Value, '`') {
+				p.fail(ReasonHidden)
+			}
+		case *syntax.ParamExp:
+			if x.Excl || x.Flags != nil || x.Exp != nil && x.Exp.Op == syntax.OtherParamOps {
+				p.fail(ReasonHidden) // ${!x} and ${x@P} run what a variable holds
+			}
+		}
+		return true
+	})
+}
+
+func (p *parser) walkDecl(x *syntax.DeclClause, c context) {
+	for _, a := range x.Args {
+		p.walkExpansions(a, c)
+		p.checkAssignment(a)
+	}
+	p.add(Command{Name: x.Variant.Value, Words: []string{x.Variant.Value}}, c)
+}
+
+// redirect adds a redirection to a context.
+func (p *parser) redirect(r *syntax.Redirect, c context) context {
+	if len(c.redirections) >= maxRedirections {
+		p.fail(ReasonTooLarge)
+		return c
+	}
+	c.redirections, c.reads, c.writes = slices.Clip(c.redirections), slices.Clip(c.reads), slices.Clip(c.writes)
+	p.walkExpansions(r.Word, c)
+	if r.Hdoc != nil {
+		p.walkExpansions(r.Hdoc, c)
+		text, known := p.hereText(r.Hdoc)
+		if c.input = nil; known {
+			c.input = &text
+		} else {
+			unknown := Unknown
+			c.input = &unknown
+		}
+		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
+		return c
+	}
+	words, known := p.expandWord(r.Word)
+	target := Unknown
+	if len(words) == 1 {
+		target = words[0]
+	}
+	switch r.Op {
+	case syntax.WordHdoc:
+		text := target + "\n"
+		c.input = &text
+		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
+		return c
+	case syntax.DplIn, syntax.DplOut:
+		if known && strings.Trim(target, "0123456789-") == "" {
+			return c // 2>&1
+		}
+	}
+	write := r.Op != syntax.RdrIn && r.Op != syntax.DplIn
+	c.redirections = append(c.redirections, Redirection{Operator: r.Op.String(), Target: target, Write: write})
+	c.unknown = c.unknown || !known
+	if write {
+		c.writes = append(c.writes, inDirs(c.dirs, target)...)
+	}
+	if !write || r.Op == syntax.RdrInOut {
+		c.reads = append(c.reads, inDirs(c.dirs, target)...)
+		c.input, c.file = nil, true
+	}
+	return c
+}
+
+// add lists a command.
+func (p *parser) add(cmd Command, c context) {
+	cmd.Piped, cmd.Pipes = c.piped, c.pipes
+	cmd.Via = append([]string{}, c.via...)
+	cmd.Dirs = append([]string{}, c.dirs...)
+	cmd.Redirections = append([]Redirection{}, c.redirections...)
+	cmd.Known = !c.unknown && !slices.ContainsFunc(cmd.Words, hasUnknown) && !slices.ContainsFunc(cmd.Dirs, hasUnknown)
+	if cmd.Words == nil {
+		cmd.Words = []string{}
+	}
+	if cmd.Assignments == nil {
+		cmd.Assignments = map[string]string{}
+	}
+	cmd.Options, cmd.Operands = splitArguments(cmd.Words)
+	cmd.Reads, cmd.Writes = filesOf(&cmd)
+	cmd.Reads, cmd.Writes = append(cmd.Reads, c.reads...), append(cmd.Writes, c.writes...)
+	cmd.Code = cmd.Code || runsCode(&cmd)
+	p.words += len(cmd.Words) + len(cmd.Reads) + len(cmd.Writes) + 1
+	p.bytes += cmd.size()
+	if len(p.commands) >= maxCommands || p.words > maxWords || p.bytes > maxBytes {
+		p.fail(ReasonTooLarge)
+		return
+	}
+	p.commands = append(p.commands, cmd)
+}
+
+func (c *Command) size() (n int) {
+	for _, list := range [][]string{c.Words, c.Options, c.Operands, c.Reads, c.Writes, c.Via, c.Dirs} {
+		for _, s := range list {
+			n += len(s) + 16
+		}
+	}
+	for k, v := range c.Assignments {
+		n += len(k) + len(v) + 32
+	}
+	for _, r := range c.Redirections {
+		n += len(r.Target) + 32
+	}
+	return n + 128
+}
+
+// Size is about how many bytes the script holds.
+func (s Script) Size() (n int64) {
+	for i := range s.Commands {
+		n += 2 * int64(s.Commands[i].size()) // the lists of all commands hold no more again
+	}
+	return n + 64
+}
+
+func hasUnknown(s string) bool { return strings.Contains(s, Unknown) }
+
+// splitArguments separates options from operands. Every argument that begins with a dash is an
+// option, also behind --: some programs go on.
+func splitArguments(words []string) (options, operands []string) {
+	options, operands = []string{}, []string{}
+	seen := map[string]bool{}
+	add := func(o string) {
+		if !seen[o] {
+			seen[o] = true
+			options = append(options, o)
+		}
+	}
+	for i, w := range words {
+		switch {
+		case i == 0:
+		case len(w) < 2 || w[0] != '-':
+			operands = append(operands, w)
+		default:
+			name, _, _ := strings.Cut(w, "=")
+			add(name)
+			for j := 1; w[1] != '-' && j < len(name) && j <= 16 && len(name) > 2; j++ {
+				add("-" + name[j:j+1])
+			}
+		}
+	}
+	return options, operands
+}

@@ -1,0 +1,180 @@
+package shell
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// started writes what a text starts: names with words, unknown parts as ?.
+func started(s Script) string {
+	var list []string
+	for _, c := range s.Commands {
+		list = append(list, c.Name+"("+strings.ReplaceAll(strings.Join(c.Words[min(1, len(c.Words)):], ","), Unknown, "?")+")")
+	}
+	out := strings.Join(list, " ")
+	if !s.Known {
+		out += " !" + strings.Join(s.Reasons, ",")
+	}
+	return out
+}
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]string{
+		"ls -la":                               "ls(-la)",
+		`r\m -r"f" '/'`:                        "rm(-rf,/)",
+		`$'\x72m' -rf /`:                       "rm(-rf,/)",
+		"/bin/../usr/bin/RM x":                 "rm(x)",
+		"./rm x":                               "./rm(x)",
+		"a=1; echo $a":                         "() echo(?)",
+		"$x -rf /":                             "(-rf,/) !program",
+		"rm${IFS}-rf${IFS}/":                   "() !program",
+		"/bin/r?":                              "() !program",
+		"{rm,-rf,/}":                           "rm(-rf,/)",
+		"mkdir -p src/{a,b}":                   "mkdir(-p,src/a,src/b)",
+		"{a..z}":                               "() !program",
+		"ls; rm x && id || w | wc":             "ls() rm(x) id() w() wc()",
+		"sh -c 'rm x'":                         "sh(-c,rm x) rm(x)",
+		`bash -lc "git push"`:                  "bash(-lc,git push) git(push)",
+		"bash -euo pipefail -c 'rm x'":         "bash(-euo,pipefail,-c,rm x) rm(x)",
+		"sh -c \"$x\"":                         "sh(-c,?) !code",
+		"eval 'rm' x":                          "eval(rm,x) rm(x)",
+		"env -i A=1 rm x":                      "env(-i,A=1,rm,x) rm(x)",
+		"env -S 'rm -rf' x":                    "env(-S,rm -rf,x) rm(-rf,x)",
+		"env -iS'rm -rf x'":                    "env(-iSrm -rf x) rm(-rf,x)",
+		"env --split-string='rm x'":            "env(--split-string=rm x) rm(x)",
+		"env --split='rm x'":                   "env(--split=rm x) rm(x)",
+		"find . -name x -exec rm {} +":         "find(.,-name,x,-exec,rm,{},+) rm(?)",
+		`find . -exec sh -c 'rm "$0"' {} \;`:   "find(.,-exec,sh,-c,rm \"$0\",{},;) sh(-c,rm \"$0\",?) rm(?)",
+		"ls | xargs -n 1 rm -f":                "ls() xargs(-n,1,rm,-f) rm(-f,?)",
+		"ls | xargs -I{} sh -c 'rm {}'":        "ls() xargs(-I{},sh,-c,rm {}) sh(-c,rm ?) !code",
+		"sudo -u root rm x":                    "sudo(-u,root,rm,x) rm(x)",
+		"sudo --frob rm x":                     "sudo(--frob,rm,x) !options",
+		"nohup timeout -k 1 5 rm x &":          "nohup(timeout,-k,1,5,rm,x) timeout(-k,1,5,rm,x) rm(x)",
+		"nice -5 rm x":                         "nice(-5,rm,x) rm(x)",
+		"command -v git":                       "command(-v,git)",
+		"exec rm x":                            "exec(rm,x) rm(x)",
+		"busybox rm x":                         "busybox(rm,x) rm(x)",
+		"echo aGk= | base64 -d | sh":           "echo(aGk=) base64(-d) sh() !input",
+		"curl -s x | bash -s -- a":             "curl(-s,x) bash(-s,--,a) !input",
+		"bash <(curl x)":                       "curl(x) bash(?) !input",
+		"bash <<'E'\nrm x\nE\n":                "bash() rm(x)",
+		"sh <<< 'rm x'":                        "sh() rm(x)",
+		"cat <<E | sh\nrm x\nE\n":              "cat() sh() !input",
+		"echo $(rm x) `id` \"$(w)\"":           "rm(x) id() w() echo(?,?,?)",
+		"for f in *; do rm $f; done":           "rm(?)",
+		"if true; then rm x; else id; fi":      "true() rm(x) id()",
+		"f() { rm x; }; f":                     "rm(x) f()",
+		"PATH=/tmp:$PATH ls":                   "ls() !environment",
+		"printf -v PATH /tmp; ls":              "printf(-v,PATH,/tmp) ls() !environment",
+		"read PATH <<< /tmp; ls":               "read(PATH) ls() !environment",
+		"for PATH in /tmp; do ls; done":        "ls() !environment",
+		"https_proxy=x curl y":                 "curl(y) !environment",
+		"alias ls='rm -rf /'; ls":              "alias(ls=rm -rf /) ls() !redefinition",
+		"test -v 'a[$(rm x)]'":                 "test(-v,a[$(rm x)]) !hidden_command",
+		"echo ${!x}":                           "echo(?) !hidden_command",
+		"trap 'rm x' EXIT":                     "trap(rm x,EXIT) rm(x)",
+		"grep '[A-Z]' \"?\" \\? a":             "grep([A-Z],?,?,a)",
+		"rm \".\"*":                            "rm(.*?)",
+		"rm -rf .*":                            "rm(-rf,.*?)",
+		"echo 'unclosed":                       " !syntax",
+		"echo a\rb":                            " !syntax",
+		"echo a\x00b":                          " !syntax",
+		strings.Repeat("(", 300):               " !too_large",
+		strings.Repeat("a", MaxText+1):         " !too_large",
+		strings.Repeat("eval ", 3000) + "rm x": " !too_large",
+		"ls # rm x":                            "ls()",
+		"echo \"rm -rf /\"":                    "echo(rm -rf /)",
+		"watch -n 1 'rm x'":                    "watch(-n,1,rm x) rm(x)",
+	} {
+		got := started(Parse(text))
+		if strings.HasPrefix(text, "eval eval") {
+			if !strings.Contains(got, "too_large") {
+				t.Errorf("eval: %.80s", got)
+			}
+			continue
+		}
+		if got != want {
+			t.Errorf("%.60q\ngot  %s\nwant %s", text, got, want)
+		}
+	}
+}
+
+func TestDirectoriesAndFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"rm -rf build":                     "[] writes [build]",
+		"cd / && rm -rf etc":               "[/] writes [/etc]",
+		"cd sub; rm x":                     "[ sub] writes [x sub/x]",
+		"cd a && cd .. && rm x":            "[] writes [x]",
+		"cd \"$d\" && rm x":                "[?] writes [?]",
+		"eval 'cd /'; rm x":                "[?] writes [?]",
+		"command cd /; rm x":               "[?] writes [?]",
+		"if a; then cd /; fi; rm x":        "[?] writes [?]",
+		"(cd /); rm x":                     "[] writes [x]",
+		"f() { cd /; }; f; rm x":           "[?] writes [?]",
+		"cd; rm x":                         "[ ~] writes [x ~/x]",
+		"env -C /etc rm x":                 "[/etc] writes [/etc/x]",
+		"echo a > /etc/x":                  "[] writes [/etc/x]",
+		"{ echo a; rm y; } > o":            "[] writes [y o]",
+		"cp a b c/":                        "[] reads [a b] writes [c]",
+		"cp -t /etc a":                     "[] reads [a] writes [/etc]",
+		"cp -rt/etc a":                     "[] reads [a] writes [/etc]",
+		"cp --target=/etc a":               "[] reads [a] writes [/etc]",
+		"cp --target-dir /etc a":           "[] reads [a] writes [/etc]",
+		"sed -i s/a/b/ f":                  "[] reads [f] writes [f]",
+		"grep -e x f":                      "[] reads [f]",
+		"grep x f ../g":                    "[] reads [f ../g]",
+		"dd if=a of=/dev/sda":              "[] reads [a] writes [/dev/sda]",
+		"find /etc -delete":                "[] reads [/etc] writes [/etc]",
+		"rm -- -x":                         "[] writes [-x]",
+		"cat < ~/.ssh/id_rsa":              "[] reads [~/.ssh/id_rsa]",
+		"tee a >>b":                        "[] writes [a b]",
+		"while true; do cd ..; rm x; done": "[?] writes [?]",
+	} {
+		s := Parse(text)
+		c := s.Commands[len(s.Commands)-1]
+		got := fmt.Sprint(c.Dirs)
+		if len(c.Reads) > 0 {
+			got += fmt.Sprint(" reads ", c.Reads)
+		}
+		if len(c.Writes) > 0 {
+			got += fmt.Sprint(" writes ", c.Writes)
+		}
+		if got = strings.ReplaceAll(got, Unknown, "?"); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	c := Parse("git push -fu --force-with-lease=x origin").Commands[0]
+	if !slices.Equal(c.Options, []string{"-fu", "-f", "-u", "--force-with-lease"}) || !slices.Equal(c.Operands, []string{"push", "origin"}) {
+		t.Error(c.Options, c.Operands)
+	}
+	for text, code := range map[string]bool{"python x.py": true, "python3 --version": false, "sed -n '1,5p' f": false, "sed '1e id' f": true, "sed s/a/b/e f": true, "awk '{print $1}' f": false, "awk 'BEGIN{system(1)}'": true, "awk --include=x y": true, "awk 'BEGIN{print ENVIRON[1]}'": true, "./x": true, "ls": false, "bash x.sh": true, "sh -c ls": false} {
+		if s := Parse(text); s.Commands[0].Code != code {
+			t.Errorf("%s: code %v", text, !code)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"ls", "sh -c 'rm x'", "find . -exec rm {} +", "cat <<E | sh\nx\nE\n", "a=$(b `c`) d <(e) ${f:-$(g)}", "{a,b}{c,d}", "if a; then cd b; fi", "env -S 'x'", "case x in y) z;; esac"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s := Parse(text)
+		if s.Known != (len(s.Reasons) == 0) || s.Size() > 3*maxBytes || len(s.Commands) > maxCommands {
+			t.Errorf("%+v", s)
+		}
+		if again := Parse(text); started(s) != started(again) {
+			t.Error("two results")
+		}
+		for _, c := range s.Commands {
+			if c.Name == "" && len(c.Words) > 0 && s.Known {
+				t.Errorf("an unknown program in a known script: %q", c.Words)
+			}
+		}
+	})
+}

@@ -1,0 +1,253 @@
+package shell
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// maxBraces bounds the words that one brace expansion makes.
+const maxBraces = 64
+
+// expandWord returns the words that a word becomes, and whether all of it is known. A word whose
+// number is unknown is one unknown word.
+func (p *parser) expandWord(w *syntax.Word) (words []string, known bool) {
+	if w == nil {
+		return nil, true
+	}
+	split := *w
+	split.Parts = slices.Clone(w.Parts)
+	if syntax.SplitBraces(&split) {
+		if !smallBraces(&split) {
+			return []string{Unknown}, false
+		}
+		known = true
+		for _, one := range expand.Braces(&split) {
+			text, ok := partsText(one.Parts, false)
+			text = checkWord(text, maskOf(one.Parts))
+			words, known = append(words, text), known && ok && !hasUnknown(text)
+		}
+		return words, known
+	}
+	text, known := partsText(w.Parts, false)
+	text = checkWord(text, maskOf(w.Parts))
+	return []string{text}, known && !hasUnknown(text)
+}
+
+// smallBraces reports whether a word has only lists in braces, of few words.
+func smallBraces(w *syntax.Word) bool {
+	n := braceWords(w)
+	return n > 0 && n <= maxBraces
+}
+
+// braceWords is the number of words that a word becomes; 0 if it has a sequence, and at most
+// maxBraces+1.
+func braceWords(w *syntax.Word) int {
+	n := 1
+	for _, part := range w.Parts {
+		b, is := part.(*syntax.BraceExp)
+		if !is {
+			continue
+		}
+		sum := 0
+		for _, e := range b.Elems {
+			one := braceWords(e)
+			if b.Sequence || one == 0 {
+				return 0
+			}
+			sum = min(sum+one, maxBraces+1)
+		}
+		n = min(n*sum, maxBraces+1)
+	}
+	return n
+}
+
+// partsText is the text of parts of a word, with Unknown where it is not known.
+func partsText(parts []syntax.WordPart, quoted bool) (text string, known bool) {
+	var b strings.Builder
+	known = true
+	for _, part := range parts {
+		switch x := part.(type) {
+		case *syntax.Lit:
+			b.WriteString(unescape(x.Value, quoted))
+		case *syntax.SglQuoted:
+			s, ok := singleQuoted(x)
+			b.WriteString(s)
+			known = known && ok
+		case *syntax.DblQuoted:
+			s, ok := partsText(x.Parts, true)
+			b.WriteString(s)
+			if known = known && ok && !x.Dollar; x.Dollar {
+				b.WriteString(Unknown)
+			}
+		default:
+			b.WriteString(Unknown)
+			known = false
+		}
+	}
+	return b.String(), known
+}
+
+func singleQuoted(x *syntax.SglQuoted) (string, bool) {
+	if !x.Dollar {
+		return x.Value, true
+	}
+	s, _, err := expand.Format(nil, x.Value, nil)
+	if err != nil || strings.Contains(x.Value, `\c`) || strings.Contains(s, "\x00") || strings.Contains(x.Value, "%") {
+		return Unknown, false
+	}
+	return s, true
+}
+
+// unescape removes backslashes. Within double quotes only some escape.
+func unescape(s string, quoted bool) string {
+	if !strings.ContainsRune(s, '\\') {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' || i+1 == len(s) || quoted && !strings.ContainsRune("$`\"\\\n", rune(s[i+1])) {
+			b.WriteByte(s[i])
+			continue
+		}
+		if i++; s[i] != '\n' {
+			b.WriteByte(s[i])
+		}
+	}
+	return b.String()
+}
+
+// maskOf is the unquoted text of a word, to find patterns in: what is quoted becomes x.
+func maskOf(parts []syntax.WordPart) string {
+	var b strings.Builder
+	quote := func(s string) {
+		b.WriteString(strings.Map(func(r rune) rune {
+			if r == '/' || r == '.' {
+				return r
+			}
+			return 'x'
+		}, s))
+	}
+	for _, part := range parts {
+		switch x := part.(type) {
+		case *syntax.Lit:
+			for i := 0; i < len(x.Value); i++ {
+				if x.Value[i] == '\\' && i+1 < len(x.Value) {
+					i++
+					quote(x.Value[i : i+1])
+					continue
+				}
+				b.WriteByte(x.Value[i])
+			}
+		case *syntax.SglQuoted:
+			quote(x.Value)
+		case *syntax.DblQuoted:
+			s, _ := partsText(x.Parts, true)
+			quote(s)
+		default:
+			b.WriteByte('x')
+		}
+	}
+	return b.String()
+}
+
+// checkWord makes patterns unknown, of which the text does not tell what they match: all but *, and *
+// behind a dot at the beginning of a name, which matches hidden files.
+func checkWord(text, mask string) string {
+	if !strings.ContainsAny(mask, "*?[") {
+		return text
+	}
+	for _, name := range strings.Split(mask, "/") {
+		_, bracket, _ := strings.Cut(name, "[")
+		if strings.Contains(name, "?") || strings.Contains(bracket, "]") || strings.HasPrefix(name, ".") && strings.Contains(name, "*") || strings.Contains(name, "**") {
+			return text + Unknown
+		}
+	}
+	return text
+}
+
+// hereText is the text of a here-document, and whether it is known.
+func (p *parser) hereText(w *syntax.Word) (string, bool) {
+	return partsText(w.Parts, true)
+}
+
+// inDirs is a path seen from every directory in which a command may run.
+func inDirs(dirs []string, name string) []string {
+	out := make([]string, 0, len(dirs))
+	for _, d := range dirs {
+		if j := Join(d, name); !slices.Contains(out, j) {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+// Join is a path seen from a directory, cleaned by its text alone. An empty directory is the one in
+// which the text starts. ~ stays: it is another directory, whatever the first one is.
+func Join(dir, name string) string {
+	switch {
+	case hasUnknown(name) && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "~"), strings.HasPrefix(name, Unknown):
+		return Unknown
+	case strings.HasPrefix(name, "/"):
+		return path.Clean(name)
+	case strings.HasPrefix(name, "~"):
+		return cleanHome(name)
+	case hasUnknown(dir):
+		return Unknown
+	case name == "":
+		return dir
+	case strings.HasPrefix(dir, "~"):
+		return cleanHome(dir + "/" + name)
+	}
+	if joined := path.Join(dir, name); joined != "." {
+		return joined
+	}
+	return ""
+}
+
+// cleanHome cleans a path below a home directory. What leads out of it is unknown.
+func cleanHome(name string) string {
+	home, rest, _ := strings.Cut(name, "/")
+	switch rest = path.Clean(strings.TrimLeft(rest, "/")); {
+	case rest == "..", strings.HasPrefix(rest, "../"), home == "~+", home == "~-":
+		return Unknown
+	case rest == ".":
+		return home
+	}
+	return home + "/" + rest
+}
+
+// successDirs tells where a statement leads that ran in dirs and has succeeded. after is where it leads
+// in any case.
+func (p *parser) successDirs(s *syntax.Stmt, dirs, after []string) []string {
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || s.Negated || s.Background || len(call.Args) == 0 || call.Args[0].Lit() != "cd" && call.Args[0].Lit() != "pushd" {
+		return after
+	}
+	var words []string
+	for _, a := range call.Args {
+		list, _ := p.expandWord(a)
+		words = append(words, list...)
+	}
+	return cdTargets(words, dirs)
+}
+
+// cdTargets are the directories to which cd, with these words, leads.
+func cdTargets(words, dirs []string) []string {
+	args := words[1:]
+	for len(args) > 0 && slices.Contains([]string{"-L", "-P", "-e", "--"}, args[0]) {
+		args = args[1:]
+	}
+	switch {
+	case len(args) == 0:
+		return []string{"~"}
+	case len(args) > 1 || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], "+") || strings.HasPrefix(args[0], "~+") || strings.HasPrefix(args[0], "~-"):
+		return []string{Unknown}
+	case strings.ContainsAny(args[0], "*"):
+		return []string{Unknown}
+	}
+	return union(nil, inDirs(dirs, args[0]))
+}

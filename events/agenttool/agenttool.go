@@ -1,0 +1,228 @@
+// Package agenttool is the catalogue of the tools of coding agents: what a tool does, and in which
+// arguments it says with what. Agents name their tools differently; with the catalogue one policy
+// speaks for all of them. Begin reading with Describe.
+package agenttool
+
+import (
+	"strings"
+)
+
+// Kind says what a tool does.
+type Kind string
+
+// The kinds.
+const (
+	Read       Kind = "read"
+	Search     Kind = "search"
+	Write      Kind = "write"      // creates, changes or deletes files
+	Shell      Kind = "shell"      // runs a text in a shell of the Bourne family
+	PowerShell Kind = "powershell" // runs a text in another shell
+	Network    Kind = "network"    // fetches, or searches the web
+	Agent      Kind = "agent"      // starts a sub-agent
+	Plan       Kind = "plan"       // the agent's own notes and questions: nothing outside it changes
+	MCP        Kind = "mcp"        // of an MCP server: it may do anything, whatever its name
+	Other      Kind = "other"      // not in the catalogue
+)
+
+// kinds are the tools of the agents, by name in lower case.
+var kinds = map[string]Kind{
+	"bash": Shell, "shell": Shell, "run_shell_command": Shell, "exec_command": Shell, "run_commands": Shell, "execute_command": Shell, "local_shell": Shell, "powershell": PowerShell,
+	"read": Read, "read_file": Read, "read_many_files": Read, "read_files": Read, "view": Read, "notebookread": Read, "view_image": Read,
+	"grep": Search, "glob": Search, "ls": Search, "list_directory": Search, "search_file_content": Search, "list_files": Search, "search_files": Search, "search_codebase": Search, "list": Search,
+	"write": Write, "edit": Write, "multiedit": Write, "notebookedit": Write, "apply_patch": Write, "write_file": Write, "replace": Write, "editor": Write,
+	"create": Write, "delete": Write, "write_to_file": Write, "replace_in_file": Write, "patch": Write,
+	"webfetch": Network, "websearch": Network, "web_fetch": Network, "google_web_search": Network,
+	"agent": Agent, "task": Agent, "spawn_agent": Agent, "delegate_to_agent": Agent,
+	"todowrite": Plan, "todoread": Plan, "update_plan": Plan, "write_todos": Plan, "exitplanmode": Plan, "report_intent": Plan, "update_todo": Plan,
+}
+
+// KindOf is the kind of a tool by its name alone.
+func KindOf(name string) Kind {
+	lower := strings.ToLower(name)
+	if strings.HasPrefix(lower, "mcp_") || strings.HasPrefix(lower, "mcp:") {
+		return MCP
+	}
+	if k, known := kinds[lower]; known {
+		return k
+	}
+	return Other
+}
+
+// Arguments that hold a path, a shell text, an address, or a patch.
+var (
+	PathArguments    = []string{"file_path", "absolute_path", "path", "filePath", "target_file", "notebook_path", "dir_path"}
+	listArguments    = []string{"paths", "file_paths", "files"}
+	commandArguments = []string{"command", "cmd", "commands", "script"}
+	urlArguments     = []string{"url", "urls", "prompt"}
+	patchArguments   = []string{"patch", "input", "patchText", "diff"}
+)
+
+// Tool is what a call of an agent's tool does. Texts and lists are empty where the arguments do not
+// say.
+type Tool struct {
+	Kind string `cel:"kind"`
+	// Known is true if the arguments have the expected form, so that Command, Paths, URLs and Patch
+	// are all that the call is about.
+	Known   bool     `cel:"known"`
+	Command string   `cel:"command"` // of a shell; several are joined by line ends
+	Paths   []string `cel:"paths"`   // of read, search and write, without those of Patch
+	URLs    []string `cel:"urls"`    // of network
+	Patch   string   `cel:"patch"`   // of write: a patch that names its files itself
+	Dir     string   `cel:"dir"`     // the directory in which the agent works, as the gate reports it; empty if it does not
+}
+
+// Size is about how many bytes the tool holds.
+func (t Tool) Size() int64 {
+	n := int64(len(t.Command)+len(t.Patch)+len(t.Dir)) + 128
+	for _, list := range [][]string{t.Paths, t.URLs} {
+		for _, s := range list {
+			n += int64(len(s)) + 16
+		}
+	}
+	return n
+}
+
+// Describe tells what a call does. event is the AgentHook event that proposes it; it may be nil.
+func Describe(name string, args, event map[string]any) Tool {
+	kind := KindOf(name)
+	metadata, _ := event["metadata"].(map[string]any)
+	for _, claim := range [][2]string{{"tool_identity", "source"}, {"provider_translation", "provider_surface"}} {
+		block, _ := metadata[claim[0]].(map[string]any)
+		if block[claim[1]] == "mcp_tools_call" {
+			kind = MCP // a server's tool with the name of the agent's own
+		}
+	}
+	t := Tool{Kind: string(kind), Known: true, Paths: []string{}, URLs: []string{}}
+	t.Dir, _ = metadata["agent_cwd"].(string)
+	switch kind {
+	case Shell, PowerShell:
+		t.Command = t.commandIn(args)
+	case Read, Search, Write:
+		t.pathsIn(args)
+		if kind == Write {
+			t.Patch = t.patchIn(name, args)
+		}
+		t.Known = t.Known && (kind == Search || len(t.Paths) > 0 || t.Patch != "")
+	case Network:
+		t.URLs = t.urlsIn(args)
+	}
+	return t
+}
+
+// commandIn is the shell text of a call. Of a list of words like bash -lc TEXT it is the words, quoted.
+func (t *Tool) commandIn(args map[string]any) string {
+	found := ""
+	for _, name := range commandArguments {
+		v, given := args[name]
+		if !given {
+			continue
+		}
+		if found != "" {
+			t.Known = false // which of two runs is not known
+		}
+		switch v := v.(type) {
+		case string:
+			found = v
+		case []any:
+			separator := " "
+			quote := quoteWord
+			if name == "commands" {
+				separator, quote = "\n", func(s string) string { return s }
+			}
+			var list []string
+			for _, e := range v {
+				s, ok := e.(string)
+				t.Known = t.Known && ok
+				list = append(list, quote(s))
+			}
+			found = strings.Join(list, separator)
+		default:
+			t.Known = false
+		}
+	}
+	for _, dir := range []string{"workdir", "cwd", "directory", "dir_path"} {
+		if d, ok := args[dir].(string); ok && d != "" {
+			found = "cd -- " + quoteWord(d) + " && {\n" + found + "\n}"
+		}
+	}
+	t.Known = t.Known && found != ""
+	return found
+}
+
+func quoteWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func (t *Tool) pathsIn(args map[string]any) {
+	for _, name := range PathArguments {
+		if v, given := args[name]; given {
+			s, ok := v.(string)
+			if t.Known = t.Known && ok; ok {
+				t.Paths = append(t.Paths, s)
+			}
+		}
+	}
+	for _, name := range listArguments {
+		list, _ := args[name].([]any)
+		for _, e := range list {
+			if m, ok := e.(map[string]any); ok {
+				e = m["path"]
+			}
+			s, ok := e.(string)
+			if t.Known = t.Known && ok; ok {
+				t.Paths = append(t.Paths, s)
+			}
+		}
+		if s, ok := args[name].(string); ok {
+			t.Paths = append(t.Paths, s)
+		}
+	}
+}
+
+// patchIn is the patch of a tool that takes one.
+func (t *Tool) patchIn(name string, args map[string]any) string {
+	if lower := strings.ToLower(name); lower != "apply_patch" && lower != "patch" {
+		return ""
+	}
+	for _, argument := range append(patchArguments, "command") {
+		switch v := args[argument].(type) {
+		case string:
+			return v
+		case []any:
+			if len(v) > 0 {
+				s, _ := v[len(v)-1].(string)
+				return s
+			}
+		}
+	}
+	return ""
+}
+
+// urlsIn are the addresses of a call, also those in a prompt.
+func (t *Tool) urlsIn(args map[string]any) []string {
+	list := []string{}
+	for _, name := range urlArguments {
+		switch v := args[name].(type) {
+		case string:
+			if name == "prompt" {
+				list = append(list, addressesIn(v)...)
+			} else {
+				list = append(list, v)
+			}
+		case []any:
+			for _, e := range v {
+				s, ok := e.(string)
+				t.Known = t.Known && ok
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+func addressesIn(text string) (list []string) {
+	for _, w := range strings.Fields(text) {
+		if strings.Contains(w, "://") {
+			list = append(list, strings.Trim(w, ".,;:()<>[]\"'"))
+		}
+	}
+	return list
+}

@@ -1,0 +1,67 @@
+package examples_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/policy/table"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/examples"
+)
+
+// codingAgentTables are the tables of examples/coding-agent, each with the fewest cases that it must
+// have.
+var codingAgentTables = map[string]int{"coding-agent-ordinary.yaml": 150, "coding-agent-evasions.yaml": 100, "coding-agent-agents.yaml": 50}
+
+// TestCodingAgentPolicies decides every request of the tables, and measures how many ordinary commands
+// are denied, and how many wait for a person.
+func TestCodingAgentPolicies(t *testing.T) {
+	docs, err := policy.LoadDir(os.DirFS("coding-agent"))
+	ok(t, err)
+	set, err := policy.Compile(docs)
+	ok(t, err)
+	for _, f := range policy.Lint(docs) {
+		t.Errorf("%s:%d %s: %s", f.Document, f.Line, f.Code, f.Message)
+	}
+	var all [][]table.Result
+	for name, least := range codingAgentTables {
+		text, err := fs.ReadFile(examples.FS, path.Join("tables", name))
+		ok(t, err)
+		cases, err := table.Parse(name, text)
+		ok(t, err)
+		results := table.Run(cases, table.Options{Policies: set})
+		counts := map[events.Verdict]int{}
+		for _, r := range results {
+			counts[r.Verdict]++
+			if !r.Passed {
+				t.Errorf("%s:%d: %s: %s", name, r.Line, r.Name, strings.Join(r.Mismatches, "; "))
+			}
+		}
+		if len(results) < least {
+			t.Errorf("%s has %d cases, fewer than %d", name, len(results), least)
+		}
+		n := float64(len(results)) / 100
+		t.Logf("%s: of %d requests %d are allowed, %d wait for a person (%.1f %%), %d are denied (%.1f %%)", name, len(results),
+			counts[events.Allow], counts[events.Ask], float64(counts[events.Ask])/n, counts[events.Deny], float64(counts[events.Deny])/n)
+		if name == "coding-agent-ordinary.yaml" && counts[events.Deny] > 0 {
+			t.Errorf("%d of %d ordinary commands are denied", counts[events.Deny], len(results))
+		}
+		if name == "coding-agent-evasions.yaml" && counts[events.Allow] > 0 {
+			t.Errorf("%d evasions are allowed", counts[events.Allow])
+		}
+		all = append(all, results)
+	}
+	rules, err := policy.Rules(docs)
+	ok(t, err)
+	var ids []string
+	for _, r := range rules {
+		ids = append(ids, r.ID())
+	}
+	if left := table.Uncovered(ids, all...); len(left) > 0 {
+		t.Errorf("no case matches %v", left)
+	}
+}

@@ -1,0 +1,114 @@
+// Package mcpcmd is `countersign mcp`: the gate in front of servers of the Model Context Protocol, and
+// the definitions of tools that it accepts. The gate itself is package internal/mcpgate. Begin reading
+// with Cmd.
+package mcpcmd
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/mcpgate"
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+// Cmd is `countersign mcp`.
+type Cmd struct {
+	Wrap wrapCmd `cmd:"" help:"Start an MCP server and stand between it and the client on standard input and output: calls of its tools are admitted first."`
+	Pins pinsCmd `cmd:"" help:"The definitions of tools that are accepted."`
+}
+
+// gateway says where the gateway is and how long calls may wait.
+type gateway struct {
+	ReadyFile string        `help:"Ready file of a running 'up' on this machine." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
+	Config    string        `help:"The gates' configuration, with the gateway's address (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE" xor:"peer"`
+	Hold      time.Duration `help:"How long a call may wait for its verdict, and for a person." default:"25s" placeholder:"DURATION"`
+}
+
+// peer resolves the configuration, anew for each use: a system that is started again has another address.
+func (g gateway) peer() (gateclient.Peer, error) {
+	if g.ReadyFile != "" {
+		return gateclient.Config{ReadyFile: g.ReadyFile}.Peer()
+	}
+	path := g.Config
+	if path == "" {
+		var err error
+		if path, err = gateclient.DefaultConfigPath(); err != nil {
+			return gateclient.Peer{}, err
+		}
+	}
+	c, err := gateclient.ReadConfig(path)
+	if err != nil {
+		return gateclient.Peer{}, fmt.Errorf("%w; or give --ready-file FILE", err)
+	}
+	return c.Peer()
+}
+
+// check reports what is wrong with the flags.
+func (g gateway) check() error {
+	if g.Hold < time.Second || g.Hold > time.Hour {
+		return ui.UsageError{Err: errors.New("--hold must be 1s to 1h")}
+	}
+	return nil
+}
+
+type wrapCmd struct {
+	gateway
+	Name    string   `help:"The server's name, a part of the names under which its tools are judged: mcp__NAME__TOOL (default: made of the command)." placeholder:"NAME"`
+	Pin     string   `help:"Accept only the definitions in FILE, which stays as it is. Without it a tool is accepted as it is first seen." placeholder:"FILE"`
+	Reads   bool     `help:"Have resources/read and prompts/get admitted, too (default: they pass)."`
+	Command []string `arg:"" passthrough:"" help:"The server's command line, after --."`
+}
+
+func (c *wrapCmd) Run(ctx context.Context, io ui.Stdio) error {
+	command := c.Command
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return ui.UsageError{Err: errors.New("say which server to start: countersign mcp wrap -- COMMAND")}
+	}
+	name := c.Name
+	if name == "" {
+		name = nameOf(command)
+	}
+	if err := mcp.CheckServerName(name); err != nil {
+		return ui.UsageError{Err: err}
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	pins, err := mcpgate.OpenPins(name, c.Pin)
+	if err != nil {
+		return err
+	}
+	if _, err := pins.Read(); err != nil {
+		return err
+	}
+	code, err := mcpgate.Wrap(ctx, mcpgate.WrapOptions{
+		Server: name, Command: command, Peer: c.peer, Hold: c.Hold, Pins: pins, Reads: c.Reads, In: io.In, Out: io.Out, Err: io.Err,
+	})
+	if err == nil && code != 0 {
+		return ui.ExitCode(code)
+	}
+	return err
+}
+
+var notInName = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
+
+// nameOf makes a name of a command line. Another command line is another server.
+func nameOf(command []string) string {
+	base := strings.Trim(notInName.ReplaceAllString(filepath.Base(command[0]), "-"), "-.")
+	if base == "" {
+		base = "server"
+	}
+	sum := sha256.Sum256([]byte(strings.Join(command, "\x00")))
+	return fmt.Sprintf("%.40s-%x", base, sum[:4])
+}

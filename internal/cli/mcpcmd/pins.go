@@ -1,0 +1,114 @@
+package mcpcmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/countersign-dev/countersign/internal/cli/textdiff"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/mcpgate"
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+type pinsCmd struct {
+	Show   showCmd   `cmd:"" help:"List the accepted tools of a server, and what has changed."`
+	Accept acceptCmd `cmd:"" help:"Accept the changed definitions of a server's tools."`
+}
+
+type server struct {
+	Server string `arg:"" help:"The server's name, as mcp wrap has it."`
+	Pin    string `help:"The file that --pin names for the gate." placeholder:"FILE"`
+}
+
+func (s server) open() (mcpgate.PinFile, error) {
+	if err := mcp.CheckServerName(s.Server); err != nil {
+		return mcpgate.PinFile{}, ui.UsageError{Err: err}
+	}
+	return mcpgate.OpenPins(s.Server, s.Pin)
+}
+
+type showCmd struct {
+	server
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+func (c *showCmd) Run(io ui.Stdio) error {
+	f, err := c.open()
+	if err != nil {
+		return err
+	}
+	pins, err := f.Read()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return ui.WriteJSON(io, pins)
+	}
+	for _, name := range slices.Sorted(maps.Keys(pins)) {
+		pin := pins[name]
+		state := "accepted"
+		if pin.Changed != nil {
+			state = "CHANGED "
+		}
+		fmt.Fprintf(io.Out, "%s  %s  %s\n", state, ui.Clean(name, 130), ui.Clean(pin.Digest, 80))
+		if pin.Changed != nil {
+			printChange(io, pin)
+		}
+	}
+	return nil
+}
+
+// printChange shows what a person is asked to accept.
+func printChange(io ui.Stdio, pin mcp.Pin) {
+	for _, h := range textdiff.Compare(indented(pin.Definition), indented(pin.Changed.Definition)) {
+		fmt.Fprintln(io.Out, h.Header())
+		for _, l := range h.Lines {
+			fmt.Fprintf(io.Out, "%c%s\n", l.Op, ui.Clean(l.Text, 4000))
+		}
+	}
+}
+
+func indented(definition json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, definition, "", "  ") != nil {
+		return string(definition) + "\n"
+	}
+	return b.String() + "\n"
+}
+
+type acceptCmd struct {
+	server
+	Tools []string `arg:"" optional:"" help:"The tools; without one, every changed one."`
+}
+
+func (c *acceptCmd) Run(io ui.Stdio) error {
+	f, err := c.open()
+	if err != nil {
+		return err
+	}
+	return f.Edit(func(pins mcp.Pins) (bool, error) {
+		names := c.Tools
+		if len(names) == 0 {
+			for _, name := range slices.Sorted(maps.Keys(pins)) {
+				if pins[name].Changed != nil {
+					names = append(names, name)
+				}
+			}
+		}
+		for _, name := range names {
+			before := pins[name]
+			if err := pins.Accept(name); err != nil {
+				return false, err
+			}
+			printChange(io, before)
+			fmt.Fprintf(io.Err, "accepted %s %s\n", ui.Clean(name, 130), pins[name].Digest)
+		}
+		if len(names) == 0 {
+			fmt.Fprintln(io.Err, "nothing has changed")
+		}
+		return len(names) > 0, nil
+	})
+}

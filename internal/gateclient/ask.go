@@ -1,0 +1,199 @@
+package gateclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/countersign-dev/countersign/client/guard"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/internal/retry"
+)
+
+// MaxReply is the largest reply that is read, in bytes.
+const MaxReply = 4 << 20
+
+// Reply is the gateway's answer to a proposal.
+type Reply struct {
+	Verdict              events.Verdict
+	Reason               string
+	Receipt, Key         string
+	Workflow             string
+	Expires, ApprovalURL string
+	DecisionRef          string // of the approval that was used
+}
+
+// Asker sends events to the gateway and checks receipts. It is safe for concurrent use. A receipt
+// counts once for each Asker.
+type Asker struct {
+	peer   Peer
+	client http.Client
+	guard  *guard.Guard // nil if the peer's public key is none
+}
+
+// NewAsker returns an asker for a peer.
+func NewAsker(p Peer) *Asker {
+	g, err := guard.New(guard.Options{Tenant: p.tenant, PublicKey: p.publicKey})
+	if err != nil {
+		g = nil // CheckReceipt says so
+	}
+	return &Asker{p, http.Client{
+		// A redirect would carry the token to another address.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, g}
+}
+
+// Post sends an event and returns the answer's header and body.
+func (a *Asker) Post(ctx context.Context, event []byte, workflow string) (http.Header, []byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.peer.gateway+"/event", bytes.NewReader(event))
+	if err != nil {
+		return nil, nil, errors.New("the gateway's address is no URL")
+	}
+	r.Header.Set("Authorization", "Bearer "+a.peer.token)
+	r.Header.Set("Content-Type", "application/json")
+	if workflow != "" {
+		r.Header.Set(events.HeaderWorkflow, workflow)
+	}
+	answer, err := a.client.Do(r)
+	if err != nil {
+		return nil, nil, unreachable(ctx, err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, MaxReply))
+	if err != nil {
+		return nil, nil, unreachable(ctx, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, nil, problem(answer.StatusCode, body)
+	}
+	return answer.Header, body, nil
+}
+
+// unreachable says why there is no answer, without the address, which the model would read.
+func unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ErrTooLate
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the gateway's answer was cut off")
+	}
+	return errors.New("the gateway does not answer")
+}
+
+// problem is a refusal by HTTP. The gateway's message quotes nothing of a request.
+func problem(status int, body []byte) error {
+	var p struct {
+		Error, Message, Reason string
+	}
+	if json.Unmarshal(body, &p) == nil && p.Error != "" {
+		return fmt.Errorf("the gateway refused: %s: %s", Clean(p.Error), Clean(p.Message))
+	}
+	if p.Reason != "" {
+		return fmt.Errorf("the gateway refused: %s", Clean(p.Reason))
+	}
+	return fmt.Errorf("the gateway answered with status %d", status)
+}
+
+// Propose asks once whether a call may run.
+func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Reply, error) {
+	h, body, err := a.Post(ctx, event, workflow)
+	if err != nil {
+		return Reply{}, err
+	}
+	native, err := agenthook.ParseReply(body)
+	if err != nil {
+		return Reply{}, errors.New("the gateway's answer makes no sense")
+	}
+	r := Reply{
+		Verdict: events.Verdict(h.Get(events.HeaderVerdict)), Reason: native.Reason,
+		Receipt: h.Get(events.HeaderReceipt), Key: h.Get(events.HeaderKey), Workflow: h.Get(events.HeaderWorkflow),
+	}
+	if w := native.Metadata.Approval; w != nil {
+		r.Expires, r.ApprovalURL, r.DecisionRef = w.ExpiresAt, w.ApprovalURL, w.DecisionRef
+		if r.Workflow == "" {
+			r.Workflow = w.WorkflowID
+		}
+	}
+	if string(r.Verdict) != native.Decision && r.Verdict != events.Defer {
+		return Reply{}, errors.New("the gateway's answer contradicts itself")
+	}
+	return r, nil
+}
+
+// Pauses between two looks whether a person has decided.
+const (
+	firstPause = 300 * time.Millisecond
+	maxPause   = 2 * time.Second
+	lastAnswer = time.Second // kept of the budget for the refusal
+)
+
+// Await asks until there is a decision, or until the budget, ctx's deadline, is nearly used up, or
+// until giveUp, which may be nil, is closed. The last two return the reply that still waits for a person.
+func (a *Asker) Await(ctx context.Context, giveUp <-chan struct{}, event []byte, workflow string) (Reply, error) {
+	deadline, _ := ctx.Deadline()
+	pauses := retry.New(firstPause, maxPause)
+	for {
+		r, err := a.Propose(ctx, event, workflow)
+		if err != nil || r.Verdict != events.Ask || r.Workflow == "" {
+			return r, err
+		}
+		if workflow != "" && r.Workflow != workflow {
+			return Reply{Verdict: events.Deny, Reason: "the approval was not given in time", Workflow: r.Workflow}, nil
+		}
+		workflow = r.Workflow
+		pause := pauses.Next()
+		if time.Until(deadline) < pause+lastAnswer {
+			return r, nil
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+			continue
+		case <-giveUp:
+			timer.Stop()
+			return r, nil
+		case <-ctx.Done():
+			timer.Stop()
+			return Reply{}, ErrTooLate
+		}
+	}
+}
+
+// CheckReceipt holds the receipt of an allow against the call that is about to run, and uses it. The
+// asker names the publisher.
+func (a *Asker) CheckReceipt(ctx context.Context, r Reply, call guard.Execution) error {
+	call.Receipt, call.Key, call.Source = r.Receipt, r.Key, a.peer.publisher
+	if a.guard == nil {
+		return errors.New("the public key is none: run countersign hook install")
+	}
+	if err := a.guard.Run(ctx, call, func(context.Context) error { return nil }); err != nil {
+		return fmt.Errorf("the permission does not hold for this call: %s", guard.Code(err))
+	}
+	return nil
+}
+
+// ErrTooLate reports that the budget ended before there was an answer.
+var ErrTooLate = errors.New("there was no answer in time")
+
+// Clean makes text from outside safe to show: one line, no control characters, of bounded length.
+func Clean(text string) string {
+	const most = 400
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most]) + "…"
+	}
+	return text
+}

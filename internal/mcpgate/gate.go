@@ -1,0 +1,339 @@
+// Package mcpgate is a gate in front of a server of the Model Context Protocol. Wrap relays messages
+// between a client and a server that it starts; Gate asks for admission and reports. It fails closed:
+// what is not admitted does not reach the server. Begin reading with Wrap and Gate.Admit.
+package mcpgate
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/client/guard"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
+	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+// DefaultHold is how long a call waits for its verdict, and for a person. Many clients give up after a
+// minute, some after five seconds: those give up first, and may repeat the call.
+const DefaultHold = 25 * time.Second
+
+const (
+	reportTime = 10 * time.Second // for a report to be stored
+	endTime    = 5 * time.Second  // for the last reports of a session
+	maxWaiting = 256              // calls that wait for a person
+	keepCalls  = 48 * time.Hour   // no approval stays open longer
+)
+
+// Gate asks for admission of the calls of one session, and reports them. It is safe for concurrent use.
+type Gate struct {
+	peer    func() (gateclient.Peer, error)
+	hold    time.Duration
+	session string
+	log     *logger
+	now     func() time.Time
+
+	begun   chan struct{} // closed once the beginning of the session was sent
+	turn    chan struct{} // held by the one that writes the session's next event: they are stored in the order of their times
+	reports sync.WaitGroup
+
+	mu      sync.Mutex
+	known   gateclient.Peer
+	asker   *gateclient.Asker
+	calls   int
+	waiting map[string]waiting // calls that wait for a person, by what they are
+}
+
+// waiting is a call that was refused until a person has decided. Its repetition sends the same event.
+type waiting struct {
+	call     mcp.Call
+	event    []byte
+	callID   string
+	workflow string
+	until    time.Time
+}
+
+// awaiting is w once it waits for a person.
+func (w waiting) awaiting(r gateclient.Reply, now time.Time) waiting {
+	w.workflow, w.until = r.Workflow, now.Add(keepCalls)
+	if t, err := time.Parse(time.RFC3339Nano, r.Expires); err == nil {
+		w.until = t
+	}
+	return w
+}
+
+// NewGate returns the gate of a new session with a server. Close ends it.
+func NewGate(peer func() (gateclient.Peer, error), server string, hold time.Duration, log io.Writer) *Gate {
+	g := &Gate{
+		peer: peer, hold: hold, session: "mcp-" + uuid.NewString(), log: &logger{w: log}, now: time.Now,
+		begun: make(chan struct{}), turn: make(chan struct{}, 1), waiting: map[string]waiting{},
+	}
+	go func() {
+		defer close(g.begun)
+		g.send("the beginning of the session", func(v mcp.Event) ([]byte, error) { return mcp.SessionEvent(true, server, v) }, "")
+	}()
+	return g
+}
+
+// Session is the session under which everything is recorded.
+func (g *Gate) Session() string { return g.session }
+
+// Close reports the end of the session and waits for what is still to be reported, for a bounded time.
+func (g *Gate) Close(server string) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.mu.Lock()
+		for _, w := range g.waiting { // nothing can repeat them any more
+			g.reportBlocked(w.call, w.callID)
+		}
+		g.waiting = map[string]waiting{}
+		g.mu.Unlock()
+		g.reports.Wait()
+		<-g.begun
+		g.send("the end of the session", func(v mcp.Event) ([]byte, error) { return mcp.SessionEvent(false, server, v) }, "")
+	}()
+	select {
+	case <-done:
+	case <-time.After(endTime):
+		g.log.print("the last events are not on record: the gateway does not answer")
+	}
+}
+
+// Admitted is a call that may run now, once.
+type Admitted struct {
+	call     mcp.Call
+	id       string
+	approval mcp.Approval // that was used
+}
+
+// Admit asks whether a call may run. A refusal says why it may not. It waits for a person until the
+// budget ends or giveUp is closed; the identical call then goes on waiting for the same person.
+func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}) (Admitted, *mcp.Refusal) {
+	ctx, cancel := context.WithTimeout(ctx, g.hold)
+	defer cancel()
+	a, err := g.connect()
+	if err != nil {
+		return Admitted{}, refuse("bad_configuration", err)
+	}
+	key, err := sameCall(c)
+	if err != nil {
+		return Admitted{}, refuse("bad_arguments", err)
+	}
+	w, r, err := g.propose(ctx, a, key, c)
+	if err == nil && r.Verdict == events.Ask && r.Workflow != "" {
+		w = w.awaiting(r, g.now())
+		r, err = a.Await(ctx, giveUp, w.event, r.Workflow)
+	}
+	switch {
+	case err != nil:
+		g.keep(key, w)
+		return Admitted{}, refuse("no_verdict", err)
+	case r.Verdict == events.Ask && r.Workflow != "":
+		return Admitted{}, g.pending(key, w, r)
+	case r.Verdict != events.Allow:
+		g.reportBlocked(c, w.callID)
+		return Admitted{}, refuse(string(r.Verdict), errors.New(r.Reason))
+	}
+	err = a.CheckReceipt(ctx, r, guard.Execution{Session: g.session, ToolCallID: w.callID, Tool: c.ToolName(), Arguments: c.Arguments})
+	if err != nil {
+		return Admitted{}, refuse("bad_receipt", err)
+	}
+	return Admitted{c, w.callID, mcp.Approval{Workflow: r.Workflow, Decision: r.DecisionRef}}, nil
+}
+
+// propose asks once, in its turn.
+func (g *Gate) propose(ctx context.Context, a *gateclient.Asker, key string, c mcp.Call) (w waiting, r gateclient.Reply, err error) {
+	select {
+	case <-g.begun:
+	case <-ctx.Done():
+		return w, r, gateclient.ErrTooLate
+	}
+	select {
+	case g.turn <- struct{}{}:
+	case <-ctx.Done():
+		return w, r, gateclient.ErrTooLate
+	}
+	defer func() { <-g.turn }()
+	if w, err = g.proposal(key, c); err != nil {
+		return w, r, err
+	}
+	r, err = a.Propose(ctx, w.event, w.workflow)
+	if err == nil && r.Verdict == events.Ask && w.workflow != "" && r.Workflow != w.workflow {
+		return w, gateclient.Reply{Verdict: events.Deny, Reason: "the approval was not given in time"}, nil
+	}
+	return w, r, err
+}
+
+// connect returns the asker for the gateway that the configuration names now.
+func (g *Gate) connect() (*gateclient.Asker, error) {
+	p, err := g.peer()
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.asker == nil || p != g.known {
+		g.known, g.asker = p, gateclient.NewAsker(p)
+	}
+	return g.asker, nil
+}
+
+// sameCall names what makes two calls identical: server, tool and arguments, in any order and spelling.
+func sameCall(c mcp.Call) (string, error) {
+	canonical, err := strictjson.CanonicalBytes(c.Arguments)
+	if err != nil {
+		return "", fmt.Errorf("the arguments: %w", err)
+	}
+	return fmt.Sprintf("%s %x", c.ToolName(), sha256.Sum256(canonical)), nil
+}
+
+// proposal is the event to send: that of an identical call that waits for a person, which this call
+// takes over, or a new one.
+func (g *Gate) proposal(key string, c mcp.Call) (waiting, error) {
+	g.mu.Lock()
+	w, found := g.waiting[key]
+	delete(g.waiting, key)
+	if !found || g.now().After(w.until) {
+		g.calls++
+		w, found = waiting{call: c, callID: fmt.Sprintf("mcp-%d", g.calls)}, false
+	}
+	g.mu.Unlock()
+	if found {
+		return w, nil
+	}
+	v, err := g.envelope(w.callID)
+	if err == nil {
+		w.event, err = c.Propose(v)
+	}
+	return w, err
+}
+
+func (g *Gate) envelope(callID string) (mcp.Event, error) {
+	id, err := uuid.NewRandom()
+	return mcp.Event{ID: id.String(), Time: g.now(), Session: g.session, CallID: callID, Adapter: buildinfo.Version()}, err
+}
+
+// keep remembers a call that waits for a person. It reports whether there was room.
+func (g *Gate) keep(key string, w waiting) bool {
+	if w.workflow == "" {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for k, old := range g.waiting {
+		if g.now().After(old.until) {
+			delete(g.waiting, k)
+		}
+	}
+	old, other := g.waiting[key]
+	if !other && len(g.waiting) >= maxWaiting {
+		return false
+	}
+	if other { // of identical calls at once: nothing repeats the earlier one any more
+		g.reportBlocked(old.call, old.callID)
+	}
+	g.waiting[key] = w
+	return true
+}
+
+// pending remembers a call that waits for a person, and says what to do.
+func (g *Gate) pending(key string, w waiting, r gateclient.Reply) *mcp.Refusal {
+	w = w.awaiting(r, g.now())
+	text := "Countersign: this call needs a person's approval. Workflow " + gateclient.Clean(r.Workflow)
+	if r.ApprovalURL != "" {
+		text += " at " + gateclient.Clean(r.ApprovalURL)
+	}
+	if r.Expires != "" {
+		text += ", until " + gateclient.Clean(r.Expires)
+	}
+	text += ": " + gateclient.Clean(r.Reason)
+	refusal := &mcp.Refusal{Code: string(events.Ask), Workflow: r.Workflow, Expires: r.Expires, URL: r.ApprovalURL}
+	if !g.keep(key, w) {
+		g.reportBlocked(w.call, w.callID)
+		refusal.Text = text + " It cannot be repeated: too many calls wait."
+		return refusal
+	}
+	refusal.Text, refusal.Retry = text+" Do not try another way; repeat the identical call once it is approved.", mcp.RetryIdentical
+	return refusal
+}
+
+// refuse is what the client and its model are told.
+func refuse(code string, err error) *mcp.Refusal {
+	return &mcp.Refusal{Code: code, Text: fmt.Sprintf("Countersign refused this call: %s (%s)", gateclient.Clean(err.Error()), code)}
+}
+
+// Report reports, in the background, how an admitted call ended that had reached the server.
+func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
+	g.later("a call", func(v mcp.Event) ([]byte, error) { return a.call.Report(v, began, outcome, a.approval) }, a.id)
+}
+
+// NotRun reports, in the background, an admitted call that did not reach the server.
+func (g *Gate) NotRun(a Admitted) { g.reportBlocked(a.call, a.id) }
+
+func (g *Gate) reportBlocked(c mcp.Call, id string) { g.later("a refused call", c.ReportBlocked, id) }
+
+// ReportChange reports, in the background, a definition that is not the accepted one.
+func (g *Gate) ReportChange(c mcp.Call) {
+	g.later("a changed definition", c.ReportChange, "definition-"+uuid.NewString())
+}
+
+func (g *Gate) later(what string, write func(mcp.Event) ([]byte, error), callID string) {
+	g.reports.Go(func() {
+		<-g.begun
+		g.send(what, write, callID)
+	})
+}
+
+// send stores an event. Nothing depends on it any more: a failure is told to the user, and the
+// correlator misses the event.
+func (g *Gate) send(what string, write func(mcp.Event) ([]byte, error), callID string) {
+	ctx, cancel := context.WithTimeout(context.Background(), reportTime)
+	defer cancel()
+	if err := g.store(ctx, write, callID); err != nil {
+		g.log.print(what + " is not on record: " + err.Error())
+	}
+}
+
+func (g *Gate) store(ctx context.Context, write func(mcp.Event) ([]byte, error), callID string) error {
+	a, err := g.connect()
+	if err != nil {
+		return err
+	}
+	select {
+	case g.turn <- struct{}{}:
+	case <-ctx.Done():
+		return gateclient.ErrTooLate
+	}
+	defer func() { <-g.turn }()
+	v, err := g.envelope(callID)
+	if err != nil {
+		return err
+	}
+	event, err := write(v)
+	if err != nil {
+		return err
+	}
+	_, _, err = a.Post(ctx, event, "")
+	return err
+}
+
+// logger writes lines to standard error, where clients of stdio servers keep or drop them.
+type logger struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *logger) print(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintln(l.w, "countersign: "+gateclient.Clean(text))
+}

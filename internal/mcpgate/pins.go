@@ -1,0 +1,180 @@
+package mcpgate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+// PinFile has the accepted definitions of one server's tools.
+type PinFile struct {
+	path string
+	own  bool // the gate adds tools that it sees for the first time
+}
+
+// OpenPins names the pins of a server: those in the user's configuration directory, where the first
+// definition of a tool is accepted; or path, which the gate only reads, and where nothing else is.
+func OpenPins(server, path string) (PinFile, error) {
+	if path != "" {
+		return PinFile{path: path}, nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return PinFile{}, fmt.Errorf("finding the user's configuration directory: %w", err)
+	}
+	return PinFile{filepath.Join(dir, "countersign", "mcp-pins", server+".json"), true}, nil
+}
+
+// Path is where the pins are.
+func (f PinFile) Path() string { return f.path }
+
+// Read reads the pins. A file that is not there has none.
+func (f PinFile) Read() (mcp.Pins, error) {
+	p := mcp.Pins{}
+	b, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) && f.own {
+		return p, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the accepted definitions: %w", err)
+	}
+	if err := json.Unmarshal(b, &p); err != nil || p == nil {
+		return nil, fmt.Errorf("%s has no accepted definitions that can be read: mend or remove it", f.path)
+	}
+	return p, nil
+}
+
+// Edit changes the pins, while no other process does.
+func (f PinFile) Edit(edit func(mcp.Pins) (bool, error)) error {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		return fmt.Errorf("writing the accepted definitions: %w", err)
+	}
+	lock, err := os.OpenFile(f.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing the accepted definitions: %w", err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("writing the accepted definitions: %w", err)
+	}
+	p, err := f.Read()
+	if err != nil {
+		return err
+	}
+	if edited, err := edit(p); err != nil || !edited {
+		return err
+	}
+	b, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(f.path, append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("writing the accepted definitions: %w", err)
+	}
+	return nil
+}
+
+// catalogue knows the tools that a server has listed in this session.
+type catalogue struct {
+	server string
+	pins   PinFile
+	gate   *Gate
+
+	mu       sync.Mutex
+	accepted map[string]mcp.Tool
+	changed  map[string]string // digests that were offered and reported, by tool
+}
+
+func newCatalogue(server string, pins PinFile, g *Gate) *catalogue {
+	return &catalogue{server: server, pins: pins, gate: g, accepted: map[string]mcp.Tool{}, changed: map[string]string{}}
+}
+
+// add takes in the tools of a listing and returns what may be shown of it, nil for all of it. A changed
+// definition is not shown: its text may be what it was changed for.
+func (c *catalogue) add(result json.RawMessage) (json.RawMessage, error) {
+	l, err := mcp.ParseListing(result)
+	if err != nil {
+		return nil, err
+	}
+	var changed []mcp.Tool
+	before := mcp.Pins{}
+	compare := func(p mcp.Pins) (edited bool, _ error) {
+		for name, pin := range p {
+			before[name] = pin
+		}
+		changed, edited = p.Compare(l.Tools, c.pins.own)
+		return edited, nil
+	}
+	if c.pins.own {
+		err = c.pins.Edit(compare)
+	} else {
+		var p mcp.Pins
+		if p, err = c.pins.Read(); err == nil {
+			_, err = compare(p)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l.Unfit > 0 {
+		c.gate.log.print(fmt.Sprintf("%s lists %d tools whose definitions cannot be used: they are left out", c.server, l.Unfit))
+	}
+	c.set(l.Tools, changed, before)
+	return l.Without(func(t mcp.Tool) bool { _, ok := c.find(t.Name); return ok })
+}
+
+// set remembers what was listed, and reports what has changed.
+func (c *catalogue) set(tools, changed []mcp.Tool, before mcp.Pins) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range tools {
+		c.accepted[t.Name] = t
+	}
+	for _, t := range changed {
+		delete(c.accepted, t.Name)
+		if c.changed[t.Name] == t.Digest {
+			continue
+		}
+		c.changed[t.Name] = t.Digest
+		c.gate.log.print(fmt.Sprintf("the tool %s of %s is not as it was accepted: its calls are refused (countersign mcp pins show %s)", t.Name, c.server, c.server))
+		if old, known := before[t.Name]; known {
+			c.gate.ReportChange(mcp.Call{Server: c.server, Name: t.Name, Tool: &t, Pinned: old.Digest})
+		}
+	}
+	for _, t := range tools {
+		if _, ok := c.accepted[t.Name]; ok {
+			delete(c.changed, t.Name)
+		}
+	}
+}
+
+// find returns an accepted tool that the server has listed.
+func (c *catalogue) find(name string) (mcp.Tool, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, ok := c.accepted[name]
+	return t, ok
+}
+
+// check says why a call of a tool cannot be admitted; it completes the call if it can.
+func (c *catalogue) check(call *mcp.Call) *mcp.Refusal {
+	t, ok := c.find(call.Name)
+	if ok && (call.Tool == nil || call.Tool.Digest == t.Digest) {
+		call.Tool = &t
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ok || c.changed[call.Name] != "" {
+		return refuse("definition_changed", fmt.Errorf("the definition of this tool is not the one that was accepted; a person must accept it (countersign mcp pins show %s)", c.server))
+	}
+	return refuse("not_listed", errors.New("its server has not listed this tool in this session"))
+}

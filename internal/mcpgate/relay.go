@@ -1,0 +1,316 @@
+package mcpgate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+// maxInFlight is how many requests of one side may wait for an answer.
+const maxInFlight = 1024
+
+// relay passes messages between a client and a server. What needs no admission passes as the bytes that
+// came; so does an admitted call. It is safe for concurrent use.
+type relay struct {
+	gate      *Gate
+	catalogue *catalogue
+	reads     bool // resources and prompts are admitted, too
+	client    *lineWriter
+	server    *lineWriter
+
+	judging sync.WaitGroup
+
+	mu    sync.Mutex
+	agent struct{ name, version string }
+	asked map[string]*request // requests of the client that have no answer, by id
+	owed  map[string]bool     // requests of the server that have no answer, by id
+	ended bool                // nothing is judged any more
+}
+
+// request is a request of the client.
+type request struct {
+	mcp.Message
+	call     mcp.Call // of a governed request that was sent
+	admitted Admitted
+	governed bool
+	sent     bool // to the server
+	began    time.Time
+	giveUp   chan struct{} // closed when the client cancels
+	canceled bool
+}
+
+func newRelay(g *Gate, c *catalogue, reads bool, client, server io.Writer) *relay {
+	return &relay{
+		gate: g, catalogue: c, reads: reads, client: &lineWriter{w: client}, server: &lineWriter{w: server},
+		asked: map[string]*request{}, owed: map[string]bool{},
+	}
+}
+
+// lineWriter writes whole messages.
+type lineWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lineWriter) write(line []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.w.Write(line)
+	return err
+}
+
+// sayClient answers the client in the server's place.
+func (r *relay) sayClient(answer []byte, err error) {
+	if err == nil {
+		err = r.client.write(append(answer, '\n'))
+	}
+	if err != nil {
+		r.gate.log.print("an answer could not be written: " + err.Error())
+	}
+}
+
+// fromClient treats a message of the client. An error ends the session.
+func (r *relay) fromClient(ctx context.Context, line []byte) error {
+	m, err := mcp.Parse(line)
+	switch {
+	case err != nil:
+		r.sayClient(mcp.Invalid(err))
+		return nil
+	case m.IsRequest():
+		return r.request(ctx, m, line)
+	case m.IsNotification():
+		return r.notification(m, line)
+	}
+	r.mu.Lock()
+	owed := r.owed[m.ID.Key()]
+	delete(r.owed, m.ID.Key())
+	r.mu.Unlock()
+	if !owed {
+		r.gate.log.print("the client answered what the server had not asked: dropped")
+		return nil
+	}
+	return r.server.write(line)
+}
+
+// request treats a request of the client.
+func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
+	q := &request{Message: m, governed: mcp.Governed(m.Method, r.reads), giveUp: make(chan struct{})}
+	q.sent = !q.governed
+	r.mu.Lock()
+	if r.ended {
+		r.mu.Unlock()
+		return io.EOF
+	}
+	_, used := r.asked[m.ID.Key()]
+	full := len(r.asked) >= maxInFlight
+	if !used && !full {
+		r.asked[m.ID.Key()] = q
+		if q.governed {
+			r.judging.Go(func() { r.judge(ctx, q, line) })
+		}
+	}
+	if m.Method == "initialize" {
+		r.agent.name, r.agent.version = m.Client()
+	}
+	r.mu.Unlock()
+	switch {
+	case used:
+		r.sayClient(mcp.Invalid(fmt.Errorf("%w: its id is that of a request without an answer", mcp.ErrMessage)))
+		return nil
+	case full:
+		r.sayClient(refuse("too_many_requests", errors.New("too many requests wait for an answer")).Answer(m.Method, m.ID))
+		return nil
+	case q.governed:
+		return nil
+	}
+	return r.server.write(line)
+}
+
+// judge has a request admitted and passes it on, or refuses it.
+func (r *relay) judge(ctx context.Context, q *request, line []byte) {
+	call, admitted, refusal := r.admit(ctx, q)
+	r.mu.Lock()
+	canceled := q.canceled
+	if refusal != nil || canceled {
+		delete(r.asked, q.ID.Key())
+	} else {
+		q.call, q.admitted, q.sent, q.began = call, admitted, true, r.gate.now()
+	}
+	r.mu.Unlock()
+	switch {
+	case refusal != nil && !canceled:
+		r.sayClient(refusal.Answer(q.Method, q.ID))
+	case refusal == nil && canceled:
+		r.gate.NotRun(admitted)
+	case refusal == nil:
+		if err := r.server.write(line); err != nil {
+			r.gate.log.print("an admitted call did not reach the server: " + err.Error())
+		}
+	}
+}
+
+// admit asks for the admission of a request.
+func (r *relay) admit(ctx context.Context, q *request) (call mcp.Call, a Admitted, refusal *mcp.Refusal) {
+	call, err := mcp.ReadCall(q.Method, q.Params)
+	if err != nil {
+		return call, a, refuse("bad_call", err)
+	}
+	r.mu.Lock()
+	call.Server, call.Agent, call.Version = r.catalogue.server, r.agent.name, r.agent.version
+	r.mu.Unlock()
+	if q.Method == mcp.MethodCall {
+		if refusal := r.catalogue.check(&call); refusal != nil {
+			return call, a, refusal
+		}
+	}
+	if a, refusal = r.gate.Admit(ctx, call, q.giveUp); refusal != nil || q.Method != mcp.MethodCall {
+		return call, a, refusal
+	}
+	// The definition may have changed while a person was waited for.
+	if refusal = r.catalogue.check(&call); refusal != nil {
+		r.gate.NotRun(a)
+	}
+	return call, a, refusal
+}
+
+// notification treats a notification of the client. A call that asks for no answer is none.
+func (r *relay) notification(m mcp.Message, line []byte) error {
+	switch {
+	case mcp.Governed(m.Method, true):
+		r.gate.log.print("the client sent " + m.Method + " without an id: dropped")
+		return nil
+	case m.Method != mcp.MethodCanceled:
+		return r.server.write(line)
+	}
+	r.mu.Lock()
+	q := r.asked[m.CanceledID().Key()]
+	var sent bool
+	if q != nil {
+		sent = q.sent
+		if sent {
+			delete(r.asked, q.ID.Key()) // the client expects no answer any more
+		} else if !q.canceled {
+			q.canceled = true
+			close(q.giveUp)
+		}
+	}
+	r.mu.Unlock()
+	if !sent {
+		return nil // what did not reach the server, or has its answer
+	}
+	if q.governed {
+		r.gate.Report(q.admitted, q.began, mcp.Canceled)
+	}
+	return r.server.write(line)
+}
+
+// fromServer treats a message of the server. An error ends the session.
+func (r *relay) fromServer(line []byte) error {
+	m, err := mcp.Parse(line)
+	switch {
+	case err != nil:
+		r.gate.log.print("the server wrote what is no message: dropped: " + err.Error())
+		return nil
+	case m.IsNotification():
+		return r.client.write(line)
+	case m.IsRequest():
+		r.mu.Lock()
+		pass := !r.owed[m.ID.Key()] && len(r.owed) < maxInFlight
+		if pass {
+			r.owed[m.ID.Key()] = true
+		}
+		r.mu.Unlock()
+		if !pass {
+			r.gate.log.print("the server asked too much, or twice with one id: dropped")
+			return nil
+		}
+		return r.client.write(line)
+	}
+	return r.response(m, line)
+}
+
+// response treats the server's answer to a request.
+func (r *relay) response(m mcp.Message, line []byte) error {
+	r.mu.Lock()
+	q := r.asked[m.ID.Key()]
+	asked := q != nil && q.sent
+	if asked {
+		delete(r.asked, m.ID.Key())
+	}
+	r.mu.Unlock()
+	switch {
+	case !asked:
+		r.gate.log.print("the server answered what it was not asked: dropped")
+		return nil
+	case q.governed:
+		r.gate.Report(q.admitted, q.began, m.Outcome())
+	case q.Method == mcp.MethodList && !m.Failed:
+		return r.listing(q, m, line)
+	}
+	return r.client.write(line)
+}
+
+// listing passes on what may be shown of a list of tools.
+func (r *relay) listing(q *request, m mcp.Message, line []byte) error {
+	shown, err := r.catalogue.add(m.Result)
+	switch {
+	case err != nil:
+		r.sayClient(refuse("bad_listing", err).Answer(q.Method, q.ID))
+		return nil
+	case shown == nil:
+		return r.client.write(line)
+	}
+	r.sayClient(mcp.Result(q.ID, shown))
+	return nil
+}
+
+// close reports the calls that have no answer.
+func (r *relay) close() {
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
+	r.judging.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range r.asked {
+		if q.governed && q.sent {
+			r.gate.Report(q.admitted, q.began, mcp.Unknown)
+		}
+	}
+}
+
+// readLines calls use with every line of in, its line break included. A longer one than a message may
+// have is given as its beginning, which is no message; what has no line break at the end is no line.
+func readLines(in io.Reader, use func([]byte) error) error {
+	b := bufio.NewReaderSize(in, 64<<10)
+	for {
+		var line []byte
+		for {
+			part, err := b.ReadSlice('\n')
+			if len(line) <= mcp.MaxMessage {
+				line = append(line, part...)
+			}
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, bufio.ErrBufferFull) {
+				if errors.Is(err, io.EOF) {
+					return nil
+				}
+				return err
+			}
+		}
+		if len(line) > mcp.MaxMessage {
+			line = line[:1] // "{" or the like
+		}
+		if err := use(line); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package mcpgate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/gateclient"
+)
+
+// buffer is a writer whose lines a test reads.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := b.b.String()
+	b.b.Reset()
+	return text
+}
+
+// rig is a relay between two buffers, and its gateway.
+type rig struct {
+	*relay
+	toClient, toServer, log buffer
+}
+
+func newRig(t *testing.T, gateway http.HandlerFunc) *rig {
+	t.Helper()
+	s := httptest.NewServer(gateway)
+	t.Cleanup(s.Close)
+	dir := t.TempDir()
+	for name, text := range map[string]string{"token": "secret-token", "key": "countersign.dev/checkpoint+0+A"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := gateclient.Config{Gateway: s.URL, TokenFile: filepath.Join(dir, "token"), PublicKeyFile: filepath.Join(dir, "key"), Tenant: "acme", Publisher: "runtime"}
+	r := &rig{}
+	gate := NewGate(config.Peer, "kit", time.Second, &r.log)
+	r.relay = newRelay(gate, newCatalogue("kit", PinFile{filepath.Join(dir, "pins"), true}, gate), false, &r.toClient, &r.toServer)
+	t.Cleanup(func() { gate.Close("kit") })
+	return r
+}
+
+// client gives a message of the client to the relay, and waits until it is judged.
+func (r *rig) fromTheClient(t *testing.T, line string) (client, server string) {
+	t.Helper()
+	if err := r.fromClient(t.Context(), []byte(line+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	r.judging.Wait()
+	return r.toClient.take(), r.toServer.take()
+}
+
+func (r *rig) fromTheServer(t *testing.T, line string) (client, server string) {
+	t.Helper()
+	if err := r.fromServer([]byte(line + "\n")); err != nil {
+		t.Fatal(err)
+	}
+	return r.toClient.take(), r.toServer.take()
+}
+
+func answer(status int, header map[string]string, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for name, value := range header {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}
+}
+
+const listing = `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"t","inputSchema":{}}]}}`
+
+// list has the server list its tool.
+func (r *rig) list(t *testing.T) {
+	t.Helper()
+	r.fromTheClient(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	if client, _ := r.fromTheServer(t, listing); client != listing+"\n" {
+		t.Fatalf("the listing: %s", client)
+	}
+}
+
+const call = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t","arguments":{}}}`
+
+// Whatever the gateway does, a call that is not allowed does not reach the server, and the model is told.
+func TestGatewayFails(t *testing.T) {
+	allow := map[string]string{"Countersign-Verdict": "allow"}
+	for name, g := range map[string]struct {
+		serve http.HandlerFunc
+		code  string
+	}{
+		"an HTTP error":            {answer(503, nil, `{"error":"unavailable","message":"no admitter"}`), "no_verdict"},
+		"a refusal":                {answer(403, nil, `{"event_id":"x","decision":"deny","reason":"publisher_mismatch"}`), "no_verdict"},
+		"no JSON":                  {answer(200, allow, `fine`), "no_verdict"},
+		"no verdict":               {answer(200, nil, `{"event_id":"x","decision":"allow","reason":""}`), "no_verdict"},
+		"a contradiction":          {answer(200, allow, `{"event_id":"x","decision":"deny","reason":""}`), "no_verdict"},
+		"an allow with no receipt": {answer(200, allow, `{"event_id":"x","decision":"allow","reason":""}`), "bad_receipt"},
+		"a denial":                 {answer(200, map[string]string{"Countersign-Verdict": "deny"}, `{"event_id":"x","decision":"deny","reason":"too risky"}`), "deny"},
+		"an ask with no workflow":  {answer(200, map[string]string{"Countersign-Verdict": "ask"}, `{"event_id":"x","decision":"ask","reason":"?"}`), "ask"},
+		"a cut connection":         {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "no_verdict"},
+		"silence": {func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}, "no_verdict"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, g.serve)
+			r.list(t)
+			client, server := r.fromTheClient(t, call)
+			var answer struct {
+				ID     int
+				Result struct {
+					IsError bool
+					Meta    map[string]struct{ Code string } `json:"_meta"`
+				}
+			}
+			if err := json.Unmarshal([]byte(client), &answer); err != nil || answer.ID != 2 || !answer.Result.IsError || answer.Result.Meta["countersign.dev/refusal"].Code != g.code {
+				t.Errorf("%s, %v, want the code %s", client, err, g.code)
+			}
+			if server != "" || strings.Contains(client+r.log.take(), "secret-token") || strings.Contains(client, "127.0.0.1") {
+				t.Errorf("the server got %s, the client %s", server, client)
+			}
+		})
+	}
+}
+
+// Messages of the client that must not reach the server, whatever it would make of them.
+func TestHostileClient(t *testing.T) {
+	r := newRig(t, answer(503, nil, `{}`))
+	r.list(t)
+	for name, line := range map[string]string{
+		"garbage":                      `hello`,
+		"a batch":                      `[` + call + `]`,
+		"the method twice":             `{"jsonrpc":"2.0","id":3,"method":"ping","method":"tools/call","params":{"name":"t"}}`,
+		"a call without an id":         `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"t","arguments":{}}}`,
+		"a call with a null id":        `{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"t","arguments":{}}}`,
+		"an escaped call":              `{"jsonrpc":"2.0","id":4,"method":"tools\u002fcall","params":{"name":"t","arguments":{}}}`,
+		"a tool that was never listed": `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"other","arguments":{}}}`,
+		"an argument twice":            `{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"t","arguments":{"a":1,"a":2}}}`,
+		"an answer to nothing":         `{"jsonrpc":"2.0","id":7,"result":{}}`,
+		"a cancellation of nothing":    `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}`,
+	} {
+		if _, server := r.fromTheClient(t, line); server != "" {
+			t.Errorf("%s reached the server: %s", name, server)
+		}
+	}
+	// An id that is in flight is not used again, in either spelling.
+	if _, server := r.fromTheClient(t, `{"jsonrpc":"2.0","id":8,"method":"ping"}`); server == "" {
+		t.Error("a ping does not pass")
+	}
+	client, server := r.fromTheClient(t, `{"jsonrpc":"2.0","id":"8","method":"ping"}`)
+	if server != "" || !strings.Contains(client, `"id":null`) {
+		t.Errorf("a second request with the id 8: %s, %s", client, server)
+	}
+	odd := ` { "jsonrpc" : "2.0","method":"x/unknown" , "params":{"n":123456789012345678901}}`
+	if _, server := r.fromTheClient(t, odd); server != odd+"\n" {
+		t.Errorf("an unknown notification: %s", server)
+	}
+	if err := readLines(strings.NewReader(`{"jsonrpc":"2.0","id":9,"method":"ping"}`), func([]byte) error { return errors.New("used") }); err != nil {
+		t.Error("half a message is one")
+	}
+	var lengths []int
+	long := strings.Repeat("x", 33<<20) + "\n{}\n"
+	if err := readLines(strings.NewReader(long), func(line []byte) error { lengths = append(lengths, len(line)); return nil }); err != nil || fmt.Sprint(lengths) != "[1 3]" {
+		t.Errorf("lines after a too long one: %v, %v", lengths, err)
+	}
+}
+
+// Messages of the server that must not reach the client.
+func TestHostileServer(t *testing.T) {
+	r := newRig(t, answer(503, nil, `{}`))
+	r.fromTheClient(t, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	for name, line := range map[string]string{
+		"garbage":              `npm warn something`,
+		"a batch":              `[{"jsonrpc":"2.0","id":1,"result":{}}]`,
+		"an answer to nothing": `{"jsonrpc":"2.0","id":2,"result":{}}`,
+		"the id twice":         `{"jsonrpc":"2.0","id":1,"id":2,"result":{}}`,
+		"the id in two cases":  `{"jsonrpc":"2.0","id":1,"ID":2,"result":{}}`,
+	} {
+		if client, _ := r.fromTheServer(t, line); client != "" {
+			t.Errorf("%s reached the client: %s", name, client)
+		}
+	}
+	if client, _ := r.fromTheServer(t, `{"jsonrpc":"2.0","id":1,"result":{}}`); client == "" {
+		t.Error("the answer does not pass")
+	}
+	if client, _ := r.fromTheServer(t, `{"jsonrpc":"2.0","id":1,"result":{}}`); client != "" {
+		t.Error("a second answer passes")
+	}
+	// The answer to a list of tools that cannot be read is an error: what the client would see is unknown.
+	r.fromTheClient(t, `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`)
+	if client, _ := r.fromTheServer(t, `{"jsonrpc":"2.0","id":3,"result":{"tools":[],"Tools":[{"name":"x"}]}}`); !strings.Contains(client, `"bad_listing"`) {
+		t.Errorf("a list in two spellings: %s", client)
+	}
+	ask := `{"jsonrpc":"2.0","id":1,"method":"roots/list"}`
+	if client, _ := r.fromTheServer(t, ask); client != ask+"\n" {
+		t.Errorf("the server's question: %s", client)
+	}
+	if client, _ := r.fromTheServer(t, ask); client != "" {
+		t.Error("the server asks twice with one id")
+	}
+	reply := `{"jsonrpc":"2.0","id":1,"result":{"roots":[]}}`
+	if _, server := r.fromTheClient(t, reply); server != reply+"\n" {
+		t.Errorf("the client's reply: %s", server)
+	}
+}
+
+// While a call is judged, neither its server can answer it nor a cancellation reach the server.
+func TestAnswerBeforeAdmission(t *testing.T) {
+	asked, release := make(chan struct{}), make(chan struct{})
+	r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		if bytes.Contains(body, []byte("PreToolUse")) {
+			close(asked)
+			<-release
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	r.list(t)
+	if err := r.fromClient(t.Context(), []byte(call+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	if client, _ := r.fromTheServer(t, `{"jsonrpc":"2.0","id":2,"result":{"content":[]}}`); client != "" {
+		t.Errorf("the server answered what it was not asked: %s", client)
+	}
+	if err := r.fromClient(t.Context(), []byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	r.judging.Wait()
+	if client, server := r.toClient.take(), r.toServer.take(); client != "" || server != "" {
+		t.Errorf("a call that was cancelled while it was judged: client %s, server %s", client, server)
+	}
+}

@@ -1,0 +1,118 @@
+package mcpgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/gateclient"
+)
+
+// WrapOptions are those of Wrap.
+type WrapOptions struct {
+	Server  string   // the name under which the server's tools are judged
+	Command []string // the server
+	Peer    func() (gateclient.Peer, error)
+	Hold    time.Duration // how long a call may wait for its verdict; default DefaultHold
+	Pins    PinFile
+	Reads   bool // resources/read and prompts/get are admitted, too
+
+	In       io.Reader // the client
+	Out, Err io.Writer
+}
+
+// How long a server may take to end: after its input was closed, and after SIGTERM.
+const (
+	closeTime     = 3 * time.Second
+	terminateTime = 2 * time.Second
+)
+
+// Wrap starts a server and relays messages between it and the client until one of them ends, or ctx
+// does. It returns the server's exit code, 0 if the client ended first.
+func Wrap(ctx context.Context, o WrapOptions) (code int, err error) {
+	if o.Hold == 0 {
+		o.Hold = DefaultHold
+	}
+	cmd := exec.Command(o.Command[0], o.Command[1:]...)
+	cmd.Stderr = o.Err
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = terminateTime
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return 0, err
+	}
+	out, in := io.Pipe() // so that Wait, with WaitDelay, ends what processes of the server keep open
+	cmd.Stdout = in
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("starting the server: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.Wait()
+		in.Close()
+		ended <- err
+	}()
+	gate := NewGate(o.Peer, o.Server, o.Hold, o.Err)
+	r := newRelay(gate, newCatalogue(o.Server, o.Pins, gate), o.Reads, o.Out, stdin)
+	code, err = r.run(ctx, o.In, out, func() error { return end(cmd.Process.Pid, stdin, ended) }, ended)
+	gate.Close(o.Server)
+	return code, err
+}
+
+// run relays until one side ends. stop ends the server; ended has its end, if it ends itself.
+func (r *relay) run(ctx context.Context, in, out io.Reader, stop func() error, ended chan error) (int, error) {
+	judging, cancel := context.WithCancel(ctx)
+	client, server := make(chan error, 1), make(chan error, 1)
+	go func() { client <- readLines(in, func(line []byte) error { return r.fromClient(judging, line) }) }()
+	go func() { server <- readLines(out, r.fromServer) }()
+	var err error
+	alone := false // the server ended by itself
+	select {
+	case err = <-server:
+		alone = err == nil
+	case err = <-client:
+	case <-ctx.Done():
+	}
+	cancel() // what waits for a verdict is refused
+	if alone {
+		err = <-ended
+	} else {
+		err = errors.Join(err, stop())
+	}
+	r.close()
+	return exitCode(err, alone)
+}
+
+func exitCode(err error, alone bool) (int, error) {
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && alone && exit.ExitCode() > 0:
+		return exit.ExitCode(), nil
+	case errors.As(err, &exit) && alone:
+		return 1, nil // by a signal
+	case errors.As(err, &exit), errors.Is(err, syscall.EPIPE), errors.Is(err, exec.ErrWaitDelay):
+		return 0, nil
+	}
+	return 0, err
+}
+
+// end closes the server's input, then asks and then forces its processes to end.
+func end(pid int, stdin io.Closer, ended <-chan error) error {
+	_ = stdin.Close() // it may have ended
+	for _, step := range []struct {
+		wait time.Duration
+		then syscall.Signal
+	}{{closeTime, syscall.SIGTERM}, {terminateTime, syscall.SIGKILL}} {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(step.wait):
+			_ = syscall.Kill(-pid, step.then) // they may have ended
+		}
+	}
+	return <-ended
+}

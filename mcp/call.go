@@ -1,0 +1,273 @@
+package mcp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/hook"
+)
+
+// Methods of the protocol that a gate treats in its own way.
+const (
+	MethodCall     = "tools/call"
+	MethodList     = "tools/list"
+	MethodRead     = "resources/read"
+	MethodPrompt   = "prompts/get"
+	MethodCanceled = "notifications/cancelled"
+)
+
+// Call is a request that needs admission.
+type Call struct {
+	Server    string // the name that the user gave to the server
+	Name      string // of the tool, as its server calls it; for other methods the method
+	Arguments json.RawMessage
+	Agent     string // the client, by its own word
+	Version   string // of the client
+	CallID    string // the client's id of the call, by its own word; "" if there is none
+	Tool      *Tool  // the accepted definition; nil for other methods
+	Pinned    string // ReportChange: the digest that was accepted
+}
+
+// ErrCall reports a request for a call that cannot be understood.
+var ErrCall = errors.New("the call cannot be understood")
+
+// ReadCall reads the params of a request. The arguments are the bytes that the server will get; of other
+// methods than tools/call they are the params, without _meta.
+func ReadCall(method string, params json.RawMessage) (Call, error) {
+	if params == nil {
+		return Call{}, fmt.Errorf("%w: it has no params", ErrCall)
+	}
+	o, err := members(params, []string{"name", "arguments", "_meta", "uri"})
+	if err != nil {
+		return Call{}, fmt.Errorf("%w: %w", ErrCall, err)
+	}
+	c := Call{Name: method, CallID: agentCallID(o["_meta"])}
+	raw := o["arguments"]
+	if method == MethodCall {
+		if json.Unmarshal(o["name"], &c.Name) != nil || !toolName.MatchString(c.Name) {
+			return Call{}, fmt.Errorf("%w: it names no tool", ErrCall)
+		}
+	} else {
+		delete(o, "_meta")
+		if raw, err = json.Marshal(o); err != nil {
+			return Call{}, fmt.Errorf("%w: %w", ErrCall, err)
+		}
+	}
+	if c.Arguments, err = argumentsOf(raw); err != nil {
+		return Call{}, fmt.Errorf("%w: %w", ErrCall, err)
+	}
+	return c, nil
+}
+
+// agentCallID is the id that Claude Code gives to a call.
+func agentCallID(meta json.RawMessage) string {
+	var o map[string]json.RawMessage
+	var id string
+	_ = json.Unmarshal(meta, &o)
+	_ = json.Unmarshal(o["claudecode/toolUseId"], &id)
+	if len(id) > 200 {
+		return ""
+	}
+	return id
+}
+
+// ToolName is the name under which a call is judged: that of Claude Code's hooks, so that one policy
+// speaks of both.
+func (c Call) ToolName() string { return "mcp__" + c.Server + "__" + c.Name }
+
+// Event is the part of an AgentHook event that a gate gives.
+type Event struct {
+	ID      string // a UUID
+	Time    time.Time
+	Session string
+	CallID  string // the id under which the call is admitted
+	Adapter string // version of this program
+}
+
+const unknown = "unknown"
+
+// surface is AHP-013's word for where these tools come from.
+const surface = "mcp_tools_call"
+
+// source names the gate in every event.
+const source = "mcp"
+
+// Propose is the PreToolUse event of a call.
+func (c Call) Propose(v Event) ([]byte, error) {
+	o, metadata := c.event(agenthook.PreToolUse, v)
+	o["evidence_phase"], o["tool_input"] = agenthook.PhasePreCommit, c.Arguments
+	action, kind := unknown, unknown
+	switch c.Name {
+	case MethodRead:
+		action, kind = "read", "mcp_resource"
+	case MethodPrompt:
+		action, kind = "read", "mcp_prompt"
+	}
+	o["action"], o["resource_kind"], o["resource"], o["resource_scope"], o["operation_risk"] = action, kind, unknown, unknown, unknown
+	identity, translation := c.identity(), c.translation(v.Adapter)
+	if c.Tool != nil {
+		identity["schema_hash"], translation["schema_hash"] = c.Tool.Digest, c.Tool.Digest
+	}
+	metadata["tool_identity"], metadata["provider_translation"], metadata["risk"] = identity, translation, c.risk()
+	return json.Marshal(o)
+}
+
+// Outcomes of a call, as AHP-013 has them.
+const (
+	Succeeded = "succeeded"
+	Failed    = "failed"
+	Canceled  = "cancelled"
+	Unknown   = unknown
+)
+
+// Approval is a person's approval of a call: the workflow, and the decision in it.
+type Approval struct{ Workflow, Decision string }
+
+// Report is the PostToolUse event of a call that was passed to the server, under an
+// approval, if it needed one. It holds no result: results
+// may be large, and secret.
+func (c Call) Report(v Event, began time.Time, outcome string, approval Approval) ([]byte, error) {
+	o, metadata := c.event(agenthook.PostToolUse, v)
+	o["tool_input"], metadata["tool_input_executed"] = c.Arguments, c.Arguments
+	metadata["execution"] = map[string]any{
+		"outcome": outcome, "started_at": instant(began), "completed_at": instant(v.Time), "duration_ms": max(0, v.Time.Sub(began).Milliseconds()),
+	}
+	if approval.Workflow != "" {
+		block := map[string]any{"required": true, "status": "approved", "workflow_id": approval.Workflow}
+		if approval.Decision != "" {
+			block["decision_ref"] = approval.Decision
+		}
+		metadata["approval"] = block
+	}
+	return json.Marshal(o)
+}
+
+// ReportBlocked is the event of a call that was not passed to the server.
+func (c Call) ReportBlocked(v Event) ([]byte, error) {
+	o, _ := c.event(agenthook.ToolUseBlocked, v)
+	return json.Marshal(o)
+}
+
+// ReportChange is the event of a definition that is not the accepted one. Its blocks name both
+// definitions of the tool, which the correlator reports (AH-C-036).
+func (c Call) ReportChange(v Event) ([]byte, error) {
+	o, metadata := c.event(agenthook.ToolCallValidated, v)
+	o["evidence_phase"] = agenthook.PhaseObservational
+	identity, translation := c.identity(), c.translation(v.Adapter)
+	identity["schema_hash"], translation["schema_hash"] = c.Pinned, c.Tool.Digest
+	metadata["tool_identity"], metadata["provider_translation"] = identity, translation
+	metadata["validation"] = map[string]string{"status": "failed", "validator": "countersign-mcp", "schema_hash": c.Tool.Digest}
+	return json.Marshal(o)
+}
+
+// event is what all events share, and the metadata in it.
+func (c Call) event(kind string, v Event) (o, metadata map[string]any) {
+	metadata = map[string]any{"mcp_server": c.Server}
+	for name, text := range map[string]string{"tool_call_id": v.CallID, "agent": c.Agent, "agent_version": c.Version, "agent_tool_call_id": c.CallID} {
+		if text != "" {
+			metadata[name] = text
+		}
+	}
+	return map[string]any{
+		"schema_version": 1, "event_id": v.ID, "event_type": kind, "timestamp": instant(v.Time), "source": source,
+		"session_id": v.Session, "tool_name": c.ToolName(), "metadata": metadata,
+	}, metadata
+}
+
+func instant(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+func (c Call) identity() map[string]string {
+	return map[string]string{
+		"canonical_name": source + "." + hook.CanonicalPart(c.Server) + "." + hook.CanonicalPart(c.Name), "provider_name": c.ToolName(), "source": surface,
+	}
+}
+
+func (c Call) translation(adapter string) map[string]string {
+	return map[string]string{"provider_surface": surface, "model_facing_tool": c.Name, "provider": c.Server, "adapter_version": adapter}
+}
+
+// risk is AHP-013's risk. What a server says of its own tool only adds to it: operation_risk stays
+// unknown, which policies must treat as the worst.
+func (c Call) risk() map[string]any {
+	r := map[string]any{"risk_class": unknown}
+	if c.Tool == nil {
+		return r
+	}
+	is := func(hint *bool, value bool) bool { return hint != nil && *hint == value }
+	a := c.Tool.Annotations
+	if is(a.OpenWorld, true) {
+		r["risk_class"] = "external_side_effect"
+	}
+	if is(a.Destructive, true) {
+		r["risk_class"] = "destructive_write"
+	}
+	if is(a.Idempotent, false) {
+		r["idempotent"] = false
+	}
+	return r
+}
+
+// Outcome is what a response says of the call: a task that goes on, or a question to the client, is no
+// end.
+func (m Message) Outcome() string {
+	var result struct {
+		IsError bool            `json:"isError"`
+		Type    string          `json:"resultType"`
+		Task    json.RawMessage `json:"task"`
+	}
+	switch {
+	case m.Failed:
+		return Failed
+	case json.Unmarshal(m.Result, &result) != nil, result.Type != "" && result.Type != "complete", result.Task != nil:
+		return Unknown
+	case result.IsError:
+		return Failed
+	}
+	return Succeeded
+}
+
+// Governed reports whether requests of a method are admitted before they reach a server. With reads,
+// those for resources and prompts are.
+func Governed(method string, reads bool) bool {
+	return method == MethodCall || reads && (method == MethodRead || method == MethodPrompt)
+}
+
+// CanceledID is the id of the request that a notification cancels, "" if it names none.
+func (m Message) CanceledID() ID {
+	o, err := members(m.Params, []string{"requestId"})
+	if err != nil || m.Method != MethodCanceled {
+		return ""
+	}
+	return ID(o["requestId"])
+}
+
+// Client is what the params of an initialize say of the client.
+func (m Message) Client() (name, version string) {
+	var params struct {
+		Info struct{ Name, Version string } `json:"clientInfo"`
+	}
+	_ = json.Unmarshal(m.Params, &params) // a client without a name has none
+	return bounded(params.Info.Name), bounded(params.Info.Version)
+}
+
+func bounded(text string) string {
+	const most = 100
+	if len(text) > most {
+		return ""
+	}
+	return text
+}
+
+// SessionEvent is the event that begins or ends a session.
+func SessionEvent(start bool, server string, v Event) ([]byte, error) {
+	kind := agenthook.SessionEnd
+	if start {
+		kind = agenthook.SessionStart
+	}
+	o, _ := Call{Server: server}.event(kind, v)
+	delete(o, "tool_name")
+	return json.Marshal(o)
+}

@@ -1,0 +1,225 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// What two readers could take for different messages is none.
+func TestParseRefuses(t *testing.T) {
+	for name, line := range map[string]string{
+		"nothing":               ``,
+		"no JSON":               `hello`,
+		"a text":                `"hello"`,
+		"a batch":               `[{"jsonrpc":"2.0","id":1,"method":"tools/call"}]`,
+		"two messages":          `{"jsonrpc":"2.0","method":"a"}{"jsonrpc":"2.0","method":"b"}`,
+		"no version":            `{"id":1,"method":"ping"}`,
+		"another version":       `{"jsonrpc":"1.0","id":1,"method":"ping"}`,
+		"the method twice":      `{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`,
+		"the method escaped":    `{"jsonrpc":"2.0","id":1,"method":"ping","\u006dethod":"tools/call"}`,
+		"another case":          `{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call"}`,
+		"another case alone":    `{"jsonrpc":"2.0","id":1,"Method":"tools/call"}`,
+		"a long s":              `{"jsonrpc":"2.0","id":1,"method":"ping","paramſ":{}}`,
+		"a member twice inside": `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","name":"b"}}`,
+		"no UTF-8":              "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\xff\"}",
+		"half a pair":           `{"jsonrpc":"2.0","id":1,"method":"a\ud800"}`,
+		"a line break":          "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"x\",\"params\":\r{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/call\"}\r}",
+		"a mark in front":       "\ufeff{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}",
+		"an id of null":         `{"jsonrpc":"2.0","id":null,"method":"tools/call"}`,
+		"a fraction":            `{"jsonrpc":"2.0","id":1.0,"method":"ping"}`,
+		"an exponent":           `{"jsonrpc":"2.0","id":1e3,"method":"ping"}`,
+		"a huge id":             `{"jsonrpc":"2.0","id":12345678901234567890,"method":"ping"}`,
+		"an object as id":       `{"jsonrpc":"2.0","id":{},"method":"ping"}`,
+		"no method":             `{"jsonrpc":"2.0","id":1}`,
+		"a method of null":      `{"jsonrpc":"2.0","id":1,"method":null}`,
+		"a request and more":    `{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}`,
+		"result and error":      `{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`,
+		"a result for nothing":  `{"jsonrpc":"2.0","result":{}}`,
+	} {
+		if m, err := Parse([]byte(line + "\n")); !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	m, err := Parse([]byte("{\"jsonrpc\":\"2.0\",\"id\":\"\\u0061\",\"method\":\"tools\\/call\",\"params\":{\"n\":123456789012345678901}}\r\n"))
+	if err != nil || !m.IsRequest() || m.Method != MethodCall || m.ID.Key() != "a" || string(m.ID) != `"\u0061"` {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if ID("1").Key() != ID(`"1"`).Key() {
+		t.Error("1 and \"1\" are two ids")
+	}
+	for line, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}`:                            Failed,
+		`{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}`:                      Failed,
+		`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`:                                     Succeeded,
+		`{"jsonrpc":"2.0","id":1,"result":{"content":[],"resultType":"complete"}}`:             Succeeded,
+		`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{}}}`: Unknown,
+		`{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"t"}}}`:                            Unknown,
+		`{"jsonrpc":"2.0","id":1,"result":[]}`:                                                 Unknown,
+	} {
+		if m, err := Parse([]byte(line)); err != nil || m.Outcome() != want {
+			t.Errorf("%s: %q, %v", line, m.Outcome(), err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1}}}`))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":"x","result":{"tools":[{"name":"t","inputSchema":{}}]}}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		m, err := Parse(line)
+		if err != nil {
+			return
+		}
+		var loose struct{ Method string } // reads members in any case
+		if json.Unmarshal(line, &loose) != nil || loose.Method != m.Method {
+			t.Errorf("another reader finds the method %q, not %q", loose.Method, m.Method)
+		}
+		_, _ = ReadCall(m.Method, m.Params)
+		if l, err := ParseListing(m.Result); err == nil {
+			p := Pins{}
+			p.Compare(l.Tools, true)
+			if changed, edited := p.Compare(l.Tools, true); len(changed) > 0 || edited {
+				t.Error("the same tools are not the same")
+			}
+		}
+	})
+}
+
+// A call is what its server will read, or none.
+func TestReadCall(t *testing.T) {
+	for name, params := range map[string]string{
+		"nothing":             ``,
+		"null":                `null`,
+		"no name":             `{"arguments":{}}`,
+		"a name that is none": `{"name":["a"]}`,
+		"another case":        `{"name":"a","Arguments":{"path":"b"}}`,
+		"a method as name":    `{"name":"resources/read"}`,
+		"a control character": `{"name":"a\u0007"}`,
+		"a long name":         `{"name":"` + strings.Repeat("a", 129) + `"}`,
+		"arguments of null":   `{"name":"a","arguments":null}`,
+		"a list of arguments": `{"name":"a","arguments":[]}`,
+		"an argument twice":   `{"name":"a","arguments":{"b":1,"b":2}}`,
+		"an argument's case":  `{"name":"a","arguments":{"b":1,"B":2}}`,
+		"an unsafe integer":   `{"name":"a","arguments":{"b":9007199254740993}}`,
+		"deep arguments":      `{"name":"a","arguments":` + strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat(`}`, 71),
+		"arguments of 2 MiB":  `{"name":"a","arguments":{"b":"` + strings.Repeat("x", 2<<20) + `"}}`,
+	} {
+		if c, err := ReadCall(MethodCall, json.RawMessage(params)); !errors.Is(err, ErrCall) {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
+	}
+	c, err := ReadCall(MethodCall, json.RawMessage(`{"name":"a","arguments":{ "b" : 1.0 },"_meta":{"claudecode/toolUseId":"toolu_1"}}`))
+	if err != nil || string(c.Arguments) != `{ "b" : 1.0 }` || c.CallID != "toolu_1" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	c, err = ReadCall(MethodRead, json.RawMessage(`{"uri":"file:///x","_meta":{"progressToken":1}}`))
+	if err != nil || c.Name != MethodRead || string(c.Arguments) != `{"uri":"file:///x"}` {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+const twoTools = `{"tools":[{"name":"a","description":"A","inputSchema":{"maximum":9223372036854775807}},{"name":"b","inputSchema":{}}],"nextCursor":"n"}`
+
+func mustList(t *testing.T, text string) Listing {
+	t.Helper()
+	l, err := ParseListing(json.RawMessage(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A definition is the accepted one if nothing in it has changed but its spelling.
+func TestPins(t *testing.T) {
+	p := Pins{}
+	if changed, edited := p.Compare(mustList(t, twoTools).Tools, true); len(changed) > 0 || !edited || len(p) != 2 {
+		t.Fatalf("the first listing: %v %t", changed, edited)
+	}
+	respelled := `{"tools":[{"inputSchema":{"maximum":9223372036854775807},"description":"\u0041",  "name":"a"}]}`
+	if changed, edited := p.Compare(mustList(t, respelled).Tools, true); len(changed) > 0 || edited {
+		t.Errorf("another spelling is a change: %v %t", changed, edited)
+	}
+	for _, text := range []string{
+		strings.Replace(twoTools, `"A"`, `"A!"`, 1), strings.Replace(twoTools, "807", "806", 1),
+		strings.Replace(twoTools, `"description":"A"`, `"description":"A","annotations":{"readOnlyHint":true}`, 1),
+		strings.Replace(twoTools, `"description":"A"`, `"description":"A","_meta":{"x":1}`, 1),
+	} {
+		changed, edited := p.Compare(mustList(t, text).Tools, true)
+		if len(changed) != 1 || changed[0].Name != "a" || !edited {
+			t.Errorf("%s: %v %t", text, changed, edited)
+		}
+	}
+	if err := p.Accept("b"); err == nil {
+		t.Error("a definition is accepted that has not changed")
+	}
+	if err := p.Accept("a"); err != nil || !strings.Contains(string(p["a"].Definition), `"_meta"`) || p["a"].Changed != nil {
+		t.Errorf("accepted: %v %+v", err, p["a"])
+	}
+	if changed, edited := p.Compare(mustList(t, `{"tools":[{"name":"c"}]}`).Tools, false); len(changed) != 1 || edited || len(p) != 2 {
+		t.Errorf("a closed list took in a tool: %v %t", changed, edited)
+	}
+}
+
+func TestListing(t *testing.T) {
+	for _, text := range []string{``, `null`, `[]`, `{}`, `{"tools":{}}`, `{"tools":[],"Tools":[]}`} {
+		if _, err := ParseListing(json.RawMessage(text)); err == nil {
+			t.Errorf("%s is a list of tools", text)
+		}
+	}
+	l := mustList(t, `{"tools":[{"name":"a"},{"name":"b"},{"name":"a","x":1},{"name":"resources/read"},{"name":"c","Name":"d"},{"name":"é"},5]}`)
+	if len(l.Tools) != 1 || l.Tools[0].Name != "b" || l.Unfit != 6 {
+		t.Errorf("%+v", l)
+	}
+	l = mustList(t, twoTools)
+	if all, err := l.Without(func(Tool) bool { return true }); err != nil || all != nil {
+		t.Errorf("nothing is left out, and the list is written anew: %s, %v", all, err)
+	}
+	some, err := l.Without(func(t Tool) bool { return t.Name == "a" })
+	if err != nil || !bytes.Contains(some, []byte("9223372036854775807")) || bytes.Contains(some, []byte(`"b"`)) || !bytes.Contains(some, []byte(`"nextCursor":"n"`)) {
+		t.Errorf("%s, %v", some, err)
+	}
+}
+
+// What a server says of its tool raises the risk and never lowers it; every event is one of AgentHook.
+func TestEvents(t *testing.T) {
+	v := Event{ID: "0ee315a8-af5c-4626-a910-50b5121e38ca", Time: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC), Session: "s", CallID: "c", Adapter: "v1"}
+	for annotations, want := range map[string]string{
+		`{}`: "unknown", `{"readOnlyHint":true,"destructiveHint":false,"openWorldHint":false,"idempotentHint":true}`: "unknown",
+		`{"openWorldHint":true}`: "external_side_effect", `{"readOnlyHint":true,"openWorldHint":true,"destructiveHint":true}`: "destructive_write",
+		`"x"`: "unknown",
+	} {
+		l := mustList(t, `{"tools":[{"name":"t","annotations":`+annotations+`}]}`)
+		c := Call{Server: "kit", Name: "t", Arguments: json.RawMessage(`{"a":1}`), Tool: &l.Tools[0]}
+		raw, err := c.Propose(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		risk, _ := e.Risk()
+		identity, _ := e.ToolIdentity()
+		if risk == nil || risk.RiskClass != want || e.OperationRisk != "unknown" || identity.SchemaHash != l.Tools[0].Digest || e.ToolName != "mcp__kit__t" {
+			t.Errorf("%s: %+v %+v", annotations, risk, e)
+		}
+	}
+	l := mustList(t, twoTools)
+	raw, err := Call{Server: "kit", Name: "a", Tool: &l.Tools[0], Pinned: "sha256:" + strings.Repeat("0", 64)}.ReportChange(v)
+	if err != nil || !bytes.Contains(raw, []byte(l.Tools[0].Digest)) {
+		t.Errorf("%s, %v", raw, err)
+	}
+	if CheckServerName("a__b") == nil || CheckServerName("a_") == nil || CheckServerName("") == nil || CheckServerName("../x") == nil || CheckServerName("files.v1") != nil {
+		t.Error("names of servers")
+	}
+}

@@ -1,0 +1,52 @@
+package mcp
+
+import "encoding/json"
+
+// Refusal is why a request was not passed to its server.
+type Refusal struct {
+	Code     string `json:"code"`                  // stable
+	Text     string `json:"-"`                     // for the model
+	Workflow string `json:"workflow_id,omitempty"` // of a call that waits for a person
+	Expires  string `json:"expires_at,omitempty"`
+	URL      string `json:"approval_url,omitempty"`
+	Retry    string `json:"retry,omitempty"` // RetryIdentical, or nothing
+}
+
+// RetryIdentical says that the identical request may be sent again once it is approved.
+const RetryIdentical = "identical_once_approved"
+
+// MetaRefusal is the member of _meta that has a Refusal for programs. It is no structuredContent: that
+// must follow the tool's output schema, and clients hold it against that.
+const MetaRefusal = "countersign.dev/refusal"
+
+// Codes of JSON-RPC errors.
+const (
+	codeRefused = -32098
+	codeInvalid = -32600
+)
+
+// Answer is the response to a refused request: a result with isError for a tools/call, which the model
+// reads, and an error for any other method.
+func (r Refusal) Answer(method string, id ID) ([]byte, error) {
+	o := map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id)}
+	if method == MethodCall {
+		o["result"] = map[string]any{
+			"content": []map[string]string{{"type": "text", "text": r.Text}}, "isError": true, "_meta": map[string]any{MetaRefusal: r},
+		}
+	} else {
+		o["error"] = map[string]any{"code": codeRefused, "message": r.Text, "data": r}
+	}
+	return json.Marshal(o)
+}
+
+// Invalid is the response to a message that is not passed on and whose id cannot be trusted.
+func Invalid(reason error) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": codeInvalid, "message": reason.Error()},
+	})
+}
+
+// Result is the response to a request with a result.
+func Result(id ID, result json.RawMessage) ([]byte, error) {
+	return json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": result})
+}

@@ -1,0 +1,154 @@
+package mcp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/events/digest"
+)
+
+// Tool is a tool as its server describes it.
+type Tool struct {
+	Name        string
+	Digest      string          // of the whole definition
+	Definition  json.RawMessage // canonical
+	Annotations Annotations
+	raw         json.RawMessage
+}
+
+// Annotations are hints of a server about its tool. They may raise the risk of a call, never lower it.
+type Annotations struct {
+	Destructive *bool `json:"destructiveHint"`
+	OpenWorld   *bool `json:"openWorldHint"`
+	Idempotent  *bool `json:"idempotentHint"`
+}
+
+// toolName are the names that a tool may have: those that MCP recommends. Without a slash no tool has
+// the name of a method.
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_.\-]{1,128}$`)
+
+// serverName are the names of servers: without an underscore, so that mcp__SERVER__TOOL names one tool.
+var serverName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.\-]{0,63}$`)
+
+// CheckServerName reports what is wrong with the name of a server.
+func CheckServerName(name string) error {
+	if !serverName.MatchString(name) {
+		return fmt.Errorf("%q is no name of a server: it must have 1 to 64 characters of A-Z a-z 0-9 . - and begin with a letter or digit", name)
+	}
+	return nil
+}
+
+// Listing is the result of a tools/list.
+type Listing struct {
+	Tools  []Tool
+	Unfit  int // definitions that are left out: unreadable, with an unfit name, or two of one name
+	result map[string]json.RawMessage
+}
+
+// ParseListing reads the result of a tools/list. A listing that cannot be read is an error: its tools
+// are unknown.
+func ParseListing(result json.RawMessage) (Listing, error) {
+	o, err := members(result, []string{"tools"})
+	if err != nil {
+		return Listing{}, fmt.Errorf("the list of tools: %w", err)
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(o["tools"], &list); err != nil {
+		return Listing{}, errors.New("the list of tools is none")
+	}
+	l, count := Listing{result: o}, map[string]int{}
+	for _, raw := range list {
+		if t, err := parseTool(raw); err == nil {
+			l.Tools = append(l.Tools, t)
+			count[t.Name]++
+		}
+	}
+	l.Tools = slices.DeleteFunc(l.Tools, func(t Tool) bool { return count[t.Name] > 1 })
+	l.Unfit = len(list) - len(l.Tools)
+	return l, nil
+}
+
+func parseTool(raw json.RawMessage) (Tool, error) {
+	o, err := members(raw, []string{"name", "annotations"})
+	if err != nil {
+		return Tool{}, fmt.Errorf("the definition of a tool: %w", err)
+	}
+	t := Tool{raw: raw}
+	if json.Unmarshal(o["name"], &t.Name) != nil || !toolName.MatchString(t.Name) {
+		return Tool{}, errors.New("the name of a tool must have 1 to 128 characters of A-Z a-z 0-9 _ . -")
+	}
+	_ = json.Unmarshal(o["annotations"], &t.Annotations) // hints that are none raise nothing
+	// Numbers stay as they are written: schemas have limits that doubles do not hold.
+	v := jsontext.Value(append([]byte(nil), raw...))
+	if err := v.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)); err != nil {
+		return Tool{}, errors.New("the definition of a tool is no strict JSON")
+	}
+	t.Definition, t.Digest = json.RawMessage(v), digest.Plain(v)
+	return t, nil
+}
+
+// Without returns the result with those tools only that keep says; nil if nothing is left out. The
+// definitions that stay keep their bytes.
+func (l Listing) Without(keep func(Tool) bool) (json.RawMessage, error) {
+	kept := []json.RawMessage{}
+	for _, t := range l.Tools {
+		if keep(t) {
+			kept = append(kept, t.raw)
+		}
+	}
+	if len(kept) == len(l.Tools)+l.Unfit {
+		return nil, nil
+	}
+	tools, err := json.Marshal(kept)
+	if err != nil {
+		return nil, err
+	}
+	l.result["tools"] = tools
+	return json.Marshal(l.result)
+}
+
+// Pins are the accepted definitions of a server's tools, by name.
+type Pins map[string]Pin
+
+// Pin is what is accepted of one tool, and what its server says now, if that is something else.
+type Pin struct {
+	Digest     string          `json:"digest"`
+	Definition json.RawMessage `json:"definition,omitempty"` // for people who compare
+	Changed    *Pin            `json:"changed,omitempty"`    // offered and not accepted
+}
+
+// Compare says which of the tools are not what was accepted. With trust, a tool without a pin gets
+// one; without, it is refused like a changed one. edited says that p itself has changed.
+func (p Pins) Compare(tools []Tool, trust bool) (changed []Tool, edited bool) {
+	for _, t := range tools {
+		now := Pin{Digest: t.Digest, Definition: t.Definition}
+		old, known := p[t.Name]
+		switch {
+		case known && old.Digest == t.Digest:
+		case !known && trust:
+			p[t.Name], edited = now, true
+		default:
+			changed = append(changed, t)
+			if trust && (old.Changed == nil || old.Changed.Digest != t.Digest) {
+				old.Changed = &now
+				p[t.Name], edited = old, true
+			}
+		}
+	}
+	return changed, edited
+}
+
+// Accept makes the offered definition of a tool the accepted one.
+func (p Pins) Accept(name string) error {
+	old, known := p[name]
+	if !known || old.Changed == nil {
+		return fmt.Errorf("the tool %q has no changed definition", name)
+	}
+	p[name] = *old.Changed
+	return nil
+}

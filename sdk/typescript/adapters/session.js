@@ -1,0 +1,6 @@
+/** The session of a call: a fixed one, or what a function makes of the framework's context. */
+export function sessionOf(session, context) {
+  const name = typeof session === 'function' ? session(context) : session;
+  if (typeof name !== 'string' || name === '') throw new TypeError('a session is needed: a text, or a function that gives one');
+  return name;
+}

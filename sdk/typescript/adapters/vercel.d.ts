@@ -1,0 +1,13 @@
+import type {Tool, ToolExecutionOptions} from 'ai';
+import type {Client, Wait} from '../index.js';
+
+/**
+ * Tools that run only under a verdict. A refusal is a tool error with a Refused, whose text the model reads.
+ * Of a result in parts only the last part comes through.
+ * Throws TypeError for a tool without execute: it runs elsewhere.
+ */
+export function guardTools<T extends Record<string, Tool<any, any, any>>>(
+  gate: Client,
+  tools: T,
+  options: Wait & {session: string | ((context: ToolExecutionOptions<any>) => string)},
+): T;

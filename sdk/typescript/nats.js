@@ -1,0 +1,70 @@
+// Requests and events by NATS, over a connection of @nats-io/transport-node.
+
+import {createHash} from 'node:crypto';
+import {headers as newHeaders, NoRespondersError, RequestError, TimeoutError} from '@nats-io/transport-node';
+import {Failure, MAX_REPLY} from './transport.js';
+
+export function natsTransport(connection, {tenant, publisher, prefix = 'gov'}) {
+  if (!tenant || !publisher) throw new TypeError('tenant and publisher are needed');
+  return {
+    async admit(protocol, body, more, timeout) {
+      const answer = await request(connection, [prefix, 'admit', token(tenant), token(protocol)].join('.'), body, more, timeout);
+      const refused = answer.headers?.get('Nats-Service-Error-Code');
+      const status = refused ? Number(refused) || 502 : 200;
+      return {status: refused && status === 200 ? 502 : status, headers: {get: (name) => answer.headers?.get(name) || null}, text: text(answer)};
+    },
+
+    async publish(protocol, events, timeout) {
+      for (const event of events) {
+        const subject = [prefix, 'events', token(tenant), token(publisher), token(protocol), ...route(protocol, JSON.parse(event))].join('.');
+        checkStored(text(await request(connection, subject, event, {'content-type': 'application/json'}, timeout)));
+      }
+    },
+  };
+}
+
+async function request(connection, subject, body, more, timeout) {
+  try {
+    const headers = newHeaders();
+    for (const [name, value] of Object.entries(more)) headers.set(name, value);
+    return await connection.request(subject, body, {headers, timeout});
+  } catch (e) {
+    if (e instanceof TimeoutError) throw new Failure('timeout');
+    if (e instanceof NoRespondersError || (e instanceof RequestError && e.isNoResponders())) throw new Failure('unavailable');
+    throw new Failure('not_reachable');
+  }
+}
+
+function text(answer) {
+  if (answer.data.length > MAX_REPLY) throw new Failure('bad_reply');
+  return new TextDecoder().decode(answer.data);
+}
+
+// Where an event's type stands, by the protocols that have events.
+const TYPES = {
+  agenthook: (event) => String(event.event_type ?? ''),
+  aaep: (event) => String(event.type ?? '').replace(/^aaep:(?=agent\.)/, ''),
+};
+
+/** The end of an event's subject: its session and its type, which has one or several tokens. */
+function route(protocol, event) {
+  if (!Object.hasOwn(TYPES, protocol)) throw new Error(`the protocol ${protocol} has no events`);
+  const said = TYPES[protocol](event);
+  const tokens = said.split('.').map(token);
+  const readable = said !== '' && said !== 'request' && tokens.length <= 8;
+  return [token(String(event.session_id ?? '')), ...(readable ? tokens : ['unknown'])];
+}
+
+/** A text as one token of a subject. */
+function token(value) {
+  if (value === '') return '~';
+  const escaped = /^[A-Za-z0-9_-]+$/.test(value) ? value : '~' + Buffer.from(value).toString('base64url');
+  return escaped.length > 64 ? '~h' + createHash('sha256').update(value).digest('hex') : escaped;
+}
+
+function checkStored(acknowledgement) {
+  const ack = JSON.parse(acknowledgement);
+  if (ack.error || ack.duplicate || typeof ack.stream !== 'string' || ack.stream === '' || !(ack.seq > 0)) {
+    throw new Error(`the event is not certainly stored: ${acknowledgement.slice(0, 300)}`);
+  }
+}

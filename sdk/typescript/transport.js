@@ -1,0 +1,62 @@
+// How requests and events travel: by HTTP through a gateway. nats.js is the other way.
+
+/** A request without an answer that counts; its message is a code. */
+export class Failure extends Error {}
+
+export const MAX_REPLY = 4 << 20;
+
+export class HTTP {
+  #gateway;
+  #token;
+
+  constructor(gateway, token) {
+    this.#gateway = checkAddress(gateway);
+    if (!token) throw new TypeError('a token is needed');
+    if (!/^[\x21-\x7e]+$/.test(token)) throw new TypeError('the token has characters that no token has: is there a line end?');
+    this.#token = token;
+  }
+
+  /** Asks for admission; returns status, headers and text of the answer. */
+  admit(protocol, body, headers, timeout) {
+    return this.#post(protocol === 'agenthook' ? '/event' : '/v1/admit/' + encodeURIComponent(protocol), body, headers, timeout);
+  }
+
+  /** Stores events, texts of JSON. */
+  async publish(protocol, events, timeout) {
+    const {status, text} = await this.#post('/v1/events/' + encodeURIComponent(protocol), `[${events.join(',')}]`, {}, timeout);
+    if (status !== 200) throw new Error(`the events are not stored: status ${status}: ${text.slice(0, 300)}`);
+  }
+
+  async #post(path, body, more, timeout) {
+    try {
+      const headers = {...more, Authorization: 'Bearer ' + this.#token, 'Content-Type': 'application/json'};
+      // A redirect would carry the token to another address.
+      const answer = await fetch(this.#gateway + path, {method: 'POST', body, headers, redirect: 'manual', signal: AbortSignal.timeout(timeout)});
+      return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
+    } catch (e) {
+      if (e instanceof Failure) throw e;
+      throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable');
+    }
+  }
+}
+
+async function readAll(answer) {
+  const parts = [];
+  let size = 0;
+  for await (const part of answer.body ?? []) {
+    size += part.length;
+    if (size > MAX_REPLY) throw new Failure('bad_reply');
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString();
+}
+
+/** Refuses to send a token in clear over a network. */
+function checkAddress(text) {
+  const url = URL.parse ? URL.parse(text) : new URL(text);
+  const local = url && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname);
+  if (!url || !(url.protocol === 'https:' || (url.protocol === 'http:' && local))) {
+    throw new TypeError("the gateway's address must begin with https://, or be http:// of this machine");
+  }
+  return text.replace(/\/+$/, '');
+}
