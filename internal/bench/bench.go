@@ -29,9 +29,10 @@ type Commands struct {
 
 	Export exportCmd `cmd:"" help:"The export of a tenant's range and its verification: time and memory of each."`
 
-	Admit  admitCmd  `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
-	Ingest ingestCmd `cmd:"" help:"Latency and rate of events on their way to the log, beside raw JetStream publishes."`
-	Audit  auditCmd  `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
+	Admit   admitCmd   `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
+	Ingest  ingestCmd  `cmd:"" help:"Latency and rate of events on their way to the log, beside raw JetStream publishes."`
+	Gateway gatewayCmd `cmd:"" help:"Admission over HTTP beside NATS, idle streams with their memory, and an event to many streams beside writes alone."`
+	Audit   auditCmd   `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
 
 	Product productCommands `cmd:"" hidden:"" help:"The commands of the product that are measured in processes of their own."`
 }
