@@ -23,6 +23,7 @@ func (s *server) routes() http.Handler {
 		mux.HandleFunc(row.Pattern, func(w http.ResponseWriter, r *http.Request) { s.write(w, row.Pattern, s.answer(r, row)) })
 	}
 	mux.HandleFunc("GET /v1/follow/{kind}", s.followOutputs)
+	s.routeAAEP(mux)
 	mux.Handle("GET /healthz", s.env.Health)
 	mux.HandleFunc("GET /readyz", s.reportReady)
 	if s.env.Metrics != nil {
