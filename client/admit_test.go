@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/streams"
@@ -71,7 +72,7 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			change = c.change
-			v := w.client(t, guard).Admit(t.Context(), theCall) // a client that knows no key yet
+			v := w.client(t, testTimeout).Admit(t.Context(), theCall) // a client that knows no key yet
 			if v.Allowed() != (c.reason == "") || c.reason != "" && v.Reason != c.reason {
 				t.Fatalf("%s, reason %q, %v", v.Decision, v.Reason, v.Err)
 			}
@@ -101,7 +102,7 @@ func aged(by time.Duration) func(*grant) {
 
 func TestAdmitWithoutAnAnswer(t *testing.T) {
 	w := start(t, streams.Shard{})
-	if v := w.client(t, guard).Admit(t.Context(), theCall); v.Allowed() || v.Reason != client.ReasonNoResponders || v.Err == nil {
+	if v := w.client(t, testTimeout).Admit(t.Context(), theCall); v.Allowed() || v.Reason != client.ReasonNoResponders || v.Err == nil {
 		t.Errorf("nobody listens: %+v", v)
 	}
 	asked := make(chan struct{}, 8)
@@ -112,7 +113,7 @@ func TestAdmitWithoutAnAnswer(t *testing.T) {
 	<-asked
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
-	if v := w.client(t, guard).Admit(ctx, theCall); v.Allowed() || v.Reason != client.ReasonCanceled {
+	if v := w.client(t, testTimeout).Admit(ctx, theCall); v.Allowed() || v.Reason != client.ReasonCanceled {
 		t.Errorf("the caller gives up: %+v", v)
 	}
 	c := w.client(t, time.Second) // the loss may be noticed only after the request is sent
@@ -142,7 +143,7 @@ func TestAdmitSendsWhatTheBodyHasNoFieldFor(t *testing.T) {
 	ok(t, w.answer(func(m *nats.Msg) *nats.Msg { got <- m; return w.allow(nil) }))
 	call := theCall
 	call.Agent, call.Trace = "agent-7", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	w.client(t, guard).Admit(t.Context(), call)
+	w.client(t, testTimeout).Admit(t.Context(), call)
 	m := <-got
 	if m.Subject != "gov.admit.acme.agenthook" || string(m.Data) != string(theCall.Body) {
 		t.Errorf("%s %s", m.Subject, m.Data)
@@ -168,7 +169,7 @@ func TestPermits(t *testing.T) {
 			}
 		})
 	}))
-	c := w.client(t, guard)
+	c := w.client(t, testTimeout)
 	admit := func(call client.Call) client.Verdict {
 		t.Helper()
 		v := c.Admit(t.Context(), call)
@@ -182,7 +183,7 @@ func TestPermits(t *testing.T) {
 		"changed": `{"to":"dana@acme.example","amount":11}`, "emptied": `{}`, "null": `null`, "not JSON": `{`,
 		"doubled key": `{"to":"dana@acme.example","amount":10,"amount":10}`, "other case": `{"To":"dana@acme.example","amount":10}`,
 	} {
-		if err := v.Permits([]byte(args)); err == nil || errors.Is(err, client.ErrReceiptUsed) {
+		if err := v.Permits([]byte(args)); err == nil || errors.Is(err, guard.ErrReceiptUsed) {
 			t.Errorf("%s: %v", name, err)
 		} else if strings.Contains(err.Error(), "dana@") {
 			t.Errorf("%s: the error quotes an argument: %v", name, err)
@@ -192,11 +193,11 @@ func TestPermits(t *testing.T) {
 		t.Error("no arguments where some were admitted")
 	}
 	ok(t, v.Permits(arguments)) // what was refused does not count as use
-	if err := v.Permits(arguments); !errors.Is(err, client.ErrReceiptUsed) {
+	if err := v.Permits(arguments); !errors.Is(err, guard.ErrReceiptUsed) {
 		t.Errorf("a second use: %v", err)
 	}
 	copied := v
-	if err := copied.Permits(arguments); !errors.Is(err, client.ErrReceiptUsed) {
+	if err := copied.Permits(arguments); !errors.Is(err, guard.ErrReceiptUsed) {
 		t.Errorf("a copy of the verdict: %v", err)
 	}
 	plain := theCall

@@ -41,7 +41,7 @@ func TestAdmitWaiting(t *testing.T) {
 		}
 		return w.allow(nil)
 	}))
-	c, told := w.client(t, guard), 0
+	c, told := w.client(t, testTimeout), 0
 	wait := quick()
 	wait.Pending = func(v client.Verdict) {
 		if told++; v.Workflow != "wf-1" || v.Decision != events.Ask {
@@ -63,7 +63,7 @@ func TestAdmitWaitingEnds(t *testing.T) {
 		answer <- f
 		return f()
 	}))
-	c := w.client(t, guard)
+	c := w.client(t, testTimeout)
 	var n atomic.Int32
 	for name, tc := range map[string]struct {
 		answer func() *nats.Msg
@@ -78,11 +78,11 @@ func TestAdmitWaitingEnds(t *testing.T) {
 			m.Header.Set(events.HeaderVerdict, "deny")
 			m.Data = []byte(`{"decision":"deny","reason":"approval_denied"}`)
 			return m
-		}, guard, "approval_denied"},
-		"expired":         {func() *nats.Msg { return pending("wf-1", time.Now()) }, guard, client.ReasonApprovalExpired},
-		"another's":       {func() *nats.Msg { n.Add(1); return pending(string('a'+n.Load()), time.Now().Add(time.Hour)) }, guard, client.ReasonApprovalExpired},
+		}, testTimeout, "approval_denied"},
+		"expired":         {func() *nats.Msg { return pending("wf-1", time.Now()) }, testTimeout, client.ReasonApprovalExpired},
+		"another's":       {func() *nats.Msg { n.Add(1); return pending(string('a'+n.Load()), time.Now().Add(time.Hour)) }, testTimeout, client.ReasonApprovalExpired},
 		"nobody decides":  {func() *nats.Msg { return pending("wf-1", time.Now().Add(time.Hour)) }, 50 * time.Millisecond, client.ReasonTimeout},
-		"an ask for ever": {func() *nats.Msg { m := pending("", time.Now()); m.Header.Del(events.HeaderWorkflow); return m }, guard, "external"},
+		"an ask for ever": {func() *nats.Msg { m := pending("", time.Now()); m.Header.Del(events.HeaderWorkflow); return m }, testTimeout, "external"},
 	} {
 		n.Store(0)
 		select {

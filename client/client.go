@@ -11,7 +11,7 @@
 //		Session: "sess-1", ToolCallID: "call-1", Arguments: args})
 //	return v.Run(ctx, args, func(ctx context.Context) error { return sendEmail(ctx, args) })
 //
-// An executor in another process checks the receipt with a Guard, which needs neither a
+// An executor in another process checks the receipt with package guard, which needs neither a
 // connection nor the admitter.
 package client
 
@@ -23,8 +23,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -63,10 +63,10 @@ type Options struct {
 	// is lost, the second decision asks for it again. Each allow counts in a limit.
 	AskAgain time.Duration
 
-	// For the verification of receipts; see GuardOptions.
+	// For the verification of receipts; see guard.Options.
 	Records [][]byte
 	Pinned  bool
-	Uses    UseStore
+	Uses    guard.UseStore
 	Now     func() time.Time
 
 	// OnUnreported is called for every fail-mode event that could not be put into the log, from
@@ -82,7 +82,7 @@ type Client struct {
 	nc      *nats.Conn
 	opt     Options
 	asker   *requestSender
-	guard   *Guard
+	guard   *guard.Guard
 	reports *reporter
 }
 
@@ -97,7 +97,10 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.Tenant == "" || opt.Publisher == "" {
 		return nil, errors.New("client: Options.Tenant and Options.Publisher are required")
 	}
-	guard, err := NewGuard(GuardOptions{
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	g, err := guard.New(guard.Options{
 		Tenant: opt.Tenant, PublicKey: opt.PublicKey, Records: opt.Records, Pinned: opt.Pinned, Uses: opt.Uses, Now: opt.Now,
 	})
 	if err != nil {
@@ -109,14 +112,14 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.AskAgain == 0 {
 		opt.AskAgain = opt.Timeout / askAgainShare
 	}
-	c := &Client{nc: nc, opt: opt, asker: &requestSender{nc: nc}, guard: guard}
+	c := &Client{nc: nc, opt: opt, asker: &requestSender{nc: nc}, guard: g}
 	c.reports = newReporter(c.publishReport, opt.OnUnreported)
 	return c, nil
 }
 
 // Guard returns the guard that verifies this client's receipts: for Trust, and for receipts
 // that did not come by Admit. Client and guard share one UseStore.
-func (c *Client) Guard() *Guard { return c.guard }
+func (c *Client) Guard() *guard.Guard { return c.guard }
 
 // Call is one tool call to be admitted.
 type Call struct {
@@ -242,21 +245,10 @@ func reasonOf(reply *nats.Msg) string {
 
 // reasonFor is the reason of a deny for an allow that Guard.Check refused.
 func reasonFor(err error) string {
-	switch code := Code(err); code {
+	switch code := guard.Code(err); code {
 	case ReasonReceiptMissing, ReasonBadArguments:
 		return code
 	default:
 		return ReasonReceiptInvalid
 	}
-}
-
-func canonicalArguments(args []byte) ([]byte, error) {
-	if args == nil {
-		return nil, nil
-	}
-	tree, err := strictjson.Parse(args, strictjson.DefaultLimits)
-	if err != nil {
-		return nil, err
-	}
-	return strictjson.Canonical(tree)
 }

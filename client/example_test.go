@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -35,7 +36,7 @@ func ExampleClient_Admit() {
 	// allowed: true
 	// other arguments: false
 	// these arguments: true
-	// once more: client: this receipt was used before; ask again
+	// once more: guard: this receipt was used before; ask again
 }
 
 // Whatever goes wrong, the verdict is deny: here no admitter listens.
@@ -76,57 +77,57 @@ func ExampleClient_Publish() {
 
 // An executor in another process runs the tool inside Run: only with a receipt for
 // exactly this call, and only once.
-func ExampleGuard_Run() {
-	guard, call := executor()
+func Example_executor() {
+	g, call := executor()
 
 	sendEmail := func(context.Context) error { fmt.Println("sent"); return nil }
-	fmt.Println(guard.Run(context.Background(), call, sendEmail))
-	fmt.Println(guard.Run(context.Background(), call, sendEmail))
+	fmt.Println(g.Run(context.Background(), call, sendEmail))
+	fmt.Println(g.Run(context.Background(), call, sendEmail))
 	// Output:
 	// sent
 	// <nil>
-	// client: this receipt was used before; ask again
+	// guard: this receipt was used before; ask again
 }
 
 // A receipt for other arguments is refused, and the tool does not run.
-func ExampleGuard_Run_refused() {
-	guard, call := executor()
+func Example_executor_refused() {
+	g, call := executor()
 	call.Arguments = []byte(`{"to":"dana@acme.example","amount":1000}`)
 
-	err := guard.Run(context.Background(), call, func(context.Context) error { fmt.Println("sent"); return nil })
-	var refused *client.Refused
-	fmt.Println(errors.As(err, &refused), client.Code(err))
+	err := g.Run(context.Background(), call, func(context.Context) error { fmt.Println("sent"); return nil })
+	var refused *guard.Refused
+	fmt.Println(errors.As(err, &refused), guard.Code(err))
 	// Output: true receipt_other_arguments
 }
 
 // Code tells a refusal from an error of the tool that ran.
-func ExampleCode() {
-	guard, call := executor()
+func Example_executor_code() {
+	g, call := executor()
 
-	err := guard.Run(context.Background(), call, func(context.Context) error { return errors.New("the mail server is down") })
-	fmt.Printf("%q: %v\n", client.Code(err), err)
+	err := g.Run(context.Background(), call, func(context.Context) error { return errors.New("the mail server is down") })
+	fmt.Printf("%q: %v\n", guard.Code(err), err)
 
 	call.Receipt = "" // nothing was admitted
-	err = guard.Run(context.Background(), call, func(context.Context) error { return nil })
-	fmt.Printf("%q\n", client.Code(err))
+	err = g.Run(context.Background(), call, func(context.Context) error { return nil })
+	fmt.Printf("%q\n", guard.Code(err))
 	// Output:
 	// "": the mail server is down
 	// "receipt_missing"
 }
 
 // executor is a guard, and a call with the receipt that the admitter gave for it.
-func executor() (*client.Guard, client.Execution) {
+func executor() (*guard.Guard, guard.Execution) {
 	w, err := newWorld(streams.Shard{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer w.close()
 	reply := w.allow(nil) // the admitter's answer
-	guard, err := client.NewGuard(client.GuardOptions{Tenant: "acme", PublicKey: w.publicKey})
+	g, err := guard.New(guard.Options{Tenant: "acme", PublicKey: w.publicKey})
 	if err != nil {
 		log.Fatal(err)
 	}
-	return guard, client.Execution{
+	return g, guard.Execution{
 		Receipt: reply.Header.Get(events.HeaderReceipt), Key: reply.Header.Get(events.HeaderKey),
 		Source: "rt1", Session: "s1", ToolCallID: "c1", Tool: "send_email", Arguments: []byte(`{"to":"dana@acme.example","amount":10}`),
 	}

@@ -81,7 +81,7 @@ func (c *Client) reportFailMode(call Call, reason string) {
 		return
 	}
 	event, wanted, err := failModeEvent(protocol.FailMode{
-		Request: call.Body, Reason: reason, EventID: id.String(), Now: c.guard.now(),
+		Request: call.Body, Reason: reason, EventID: id.String(), Now: c.opt.Now(),
 		ToolCallID: call.ToolCallID, Agent: call.Agent, Session: call.Session,
 	})
 	switch {

@@ -84,7 +84,7 @@ func TestFailModeIsReported(t *testing.T) {
 			}
 			answer = c.answer
 			before := len(w.log(t))
-			timeout := guard
+			timeout := testTimeout
 			if c.timeout > 0 {
 				timeout = c.timeout
 			}
@@ -153,7 +153,7 @@ func checkReport(t *testing.T, m events.LogMessage, reason string) {
 // (AH-C-032, AH-C-079).
 func TestFailModeSatisfiesTheCorrelator(t *testing.T) {
 	w := start(t, streams.Shard{})
-	c, _ := w.reporting(t, guard)
+	c, _ := w.reporting(t, testTimeout)
 	if v := c.Admit(t.Context(), preCall); v.Reason != client.ReasonNoResponders {
 		t.Fatalf("%+v", v)
 	}
@@ -187,7 +187,7 @@ func TestFailModeSatisfiesTheCorrelator(t *testing.T) {
 // Nothing waits for what cannot be reported, and nothing of it is silent.
 func TestFailModeThatCannotBeReported(t *testing.T) {
 	w := start(t, streams.Shard{})
-	c, lost := w.reporting(t, guard)
+	c, lost := w.reporting(t, testTimeout)
 	broken := preCall
 	broken.Body = []byte("{nope")
 	if v := c.Admit(t.Context(), broken); v.Reason != client.ReasonNoResponders {

@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// guard bounds waits that a passing test never reaches.
-const guard = 30 * time.Second
+// testTimeout bounds waits that a passing test never reaches.
+const testTimeout = 30 * time.Second
 
 // world is a NATS server with the accounts of a real one, and the keys. The
 // admitter is whatever the test lets answer.

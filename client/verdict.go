@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -19,15 +20,12 @@ type Verdict struct {
 	Reply      []byte // the protocol's own reply
 	Workflow   string // the approval workflow that an ask or a defer waits for, or that was consumed; else ""
 
-	guard                             *Guard
+	guard                             *guard.Guard
 	source, session, toolCallID, tool string
 }
 
-// Errors of Permits and Run.
-var (
-	ErrNotAllowed  = errors.New("client: not allowed")
-	ErrReceiptUsed = errors.New("client: this receipt was used before; ask again")
-)
+// ErrNotAllowed is the error of Permits and Run for a verdict that is no allow.
+var ErrNotAllowed = errors.New("client: not allowed")
 
 // Allowed reports whether the call was admitted. It is enough only for an executor that cannot
 // pass its final arguments to Run or Permits.
@@ -36,7 +34,7 @@ func (v Verdict) Allowed() bool { return v.Decision == events.Allow }
 // Run is the executor's last check and the execution in one: it calls f if the call was
 // admitted, and the receipt is valid now, for this call and for exactly these arguments (the
 // JSON that the tool is about to run with; nil where the protocol has none), and was not used
-// before. Otherwise the error is *Refused and f is not called.
+// before. Otherwise the error is *guard.Refused and f is not called.
 func (v Verdict) Run(ctx context.Context, args []byte, f func(context.Context) error) error {
 	if err := v.consumePermit(ctx, args); err != nil {
 		return err
@@ -50,15 +48,15 @@ func (v Verdict) Permits(args []byte) error { return v.consumePermit(context.Bac
 
 func (v Verdict) consumePermit(ctx context.Context, args []byte) error {
 	if !v.Allowed() || v.guard == nil {
-		return newRefused(CodeNotAllowed, fmt.Errorf("%w: %s", ErrNotAllowed, v.Reason))
+		return &guard.Refused{Code: guard.CodeNotAllowed, Err: fmt.Errorf("%w: %s", ErrNotAllowed, v.Reason)}
 	}
-	return v.guard.useReceipt(ctx, v.Execution(args))
+	return v.guard.Use(ctx, v.Execution(args))
 }
 
-// Execution returns the admitted call for a Guard in another process. Its fields are those of
+// Execution returns the admitted call for a guard in another process. Its fields are those of
 // this client's request; the executor must replace them by what it is about to run.
-func (v Verdict) Execution(args []byte) Execution {
-	return Execution{
+func (v Verdict) Execution(args []byte) guard.Execution {
+	return guard.Execution{
 		Receipt: v.Receipt, Key: v.Key, Source: v.source, Session: v.session, ToolCallID: v.toolCallID, Tool: v.tool, Arguments: args,
 	}
 }

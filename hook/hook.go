@@ -73,7 +73,7 @@ type Agent struct {
 }
 
 // Agents are the dialects, by the name that `countersign hook` takes.
-var Agents = []Agent{claudeCode, codex, gemini, cursor, copilot, cline}
+var Agents = []Agent{claudeCode, codex, gemini, cursor, copilot, cline, openCode}
 
 // Find returns the agent of a name.
 func Find(name string) (Agent, bool) {

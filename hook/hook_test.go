@@ -47,6 +47,10 @@ var inputs = []struct {
 		Event{Kind: Before, Session: "s", Tool: "editor", CallID: "c", Version: "3"}, `{"path":"a"}`},
 	{"cline", "PreToolUse", `{"taskId":"s","preToolUse":{"toolName":"execute_command","parameters":{"command":"ls"}}}`,
 		Event{Kind: Before, Session: "s", Tool: "execute_command"}, `{"command":"ls"}`},
+	{"opencode", "", `{"event":"tool.execute.before","directory":"/w","tool":"bash","sessionID":"s","callID":"c","args":{"command":"ls"}}`,
+		Event{Kind: Before, Session: "s", Tool: "bash", CallID: "c", CWD: "/w"}, `{"command":"ls"}`},
+	{"opencode", "", `{"event":"chat.message","directory":"/w","sessionID":"s","model":"m","prompt":"hello"}`,
+		Event{Kind: Prompt, Session: "s", CWD: "/w", Model: "m", Prompt: "hello"}, ""},
 }
 
 func TestRead(t *testing.T) {
@@ -102,6 +106,7 @@ func TestOutputs(t *testing.T) {
 		"cursor":      {`{"permission":"allow"}`, `{"agent_message":"no","continue":false,"permission":"deny","user_message":"no"}`},
 		"copilot":     {"{}", `{"permissionDecision":"deny","permissionDecisionReason":"no"}`},
 		"cline":       {`{"cancel":false}`, `{"cancel":true,"errorMessage":"no"}`},
+		"opencode":    {`{"decision":"allow"}`, `{"decision":"deny","reason":"no"}`},
 	}
 	for _, a := range Agents {
 		refused := a.Refuse("no")

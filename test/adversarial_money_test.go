@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 )
 
 // spent is what the list of mandates says of one.
@@ -146,7 +146,7 @@ func TestAttackMoneyFreedByAnotherCallsEnd(t *testing.T) {
 func TestAttackMoneyInParallel(t *testing.T) {
 	s := grouped(t, "money")
 	info := s.info(t)
-	guard, err := client.NewGuard(client.GuardOptions{Tenant: info.Tenant, PublicKey: info.PublicKey})
+	g, err := guard.New(guard.Options{Tenant: info.Tenant, PublicKey: info.PublicKey})
 	ok(t, err)
 	const id, sess, callers, rounds = "aump_mnd_e2e_parallel", "s-parallel", 64, 6
 	m := shopping(id)
@@ -187,7 +187,7 @@ func TestAttackMoneyInParallel(t *testing.T) {
 					continue
 				}
 				pre := preToolUse(sess, call, "buy_tea", action)
-				run := guard.Run(t.Context(), client.Execution{
+				run := g.Run(t.Context(), guard.Execution{
 					Receipt: a.msg.Header.Get("Countersign-Receipt"), Key: a.msg.Header.Get("Countersign-Key"), Source: info.Roles["runtime"].Publisher,
 					Session: sess, ToolCallID: call, Tool: "buy_tea", Arguments: action.bytes(),
 				}, func(context.Context) error { return nil })
@@ -197,7 +197,7 @@ func TestAttackMoneyInParallel(t *testing.T) {
 					ran += amount
 				}
 				mu.Unlock()
-				if run != nil && client.Code(run) != client.CodeUsed {
+				if run != nil && guard.Code(run) != guard.CodeUsed {
 					t.Error(run)
 				}
 				if outcome := []string{"succeeded", "failed", ""}[random.IntN(3)]; outcome != "" {

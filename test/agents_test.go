@@ -82,7 +82,8 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	if n := len(m.results); n < len(m.commands) {
+	// A request that offers no tools asks for something else: a title of the conversation.
+	if n := len(m.results); n < len(m.commands) && bytes.Contains(body, []byte(`"tools":[{`)) {
 		m.call(w, n, m.commands[n])
 	} else {
 		m.end(w, n)
@@ -107,29 +108,33 @@ func items(raw json.RawMessage, kind string) (found []map[string]json.RawMessage
 	return found
 }
 
-// messagesAPI is Anthropic's.
-var messagesAPI = dialect{
-	serves: func(path string) bool { return strings.HasSuffix(path, "/v1/messages") },
-	results: func(body []byte) (results []string) {
-		var r struct {
-			Messages []struct{ Content json.RawMessage }
-		}
-		_ = json.Unmarshal(body, &r) // a request without messages has no results
-		for _, m := range r.Messages {
-			for _, i := range items(m.Content, "tool_result") {
-				results = append(results, string(i["content"]))
+// messagesAPI is Anthropic's, with the shell as Claude Code calls it.
+var messagesAPI = messagesWith("Bash")
+
+func messagesWith(shell string) dialect {
+	return dialect{
+		serves: func(path string) bool { return strings.HasSuffix(path, "/v1/messages") },
+		results: func(body []byte) (results []string) {
+			var r struct {
+				Messages []struct{ Content json.RawMessage }
 			}
-		}
-		return results
-	},
-	call: func(w io.Writer, n int, command string) {
-		input := object{"command": command, "description": "as told"}
-		sayMessage(w, n, "tool_use", object{"type": "tool_use", "id": fmt.Sprint("toolu_", n), "name": "Bash", "input": object{}},
-			object{"type": "input_json_delta", "partial_json": string(input.bytes())})
-	},
-	end: func(w io.Writer, n int) {
-		sayMessage(w, n, "end_turn", object{"type": "text", "text": ""}, object{"type": "text_delta", "text": "Done."})
-	},
+			_ = json.Unmarshal(body, &r) // a request without messages has no results
+			for _, m := range r.Messages {
+				for _, i := range items(m.Content, "tool_result") {
+					results = append(results, string(i["content"]))
+				}
+			}
+			return results
+		},
+		call: func(w io.Writer, n int, command string) {
+			input := object{"command": command, "description": "as told"}
+			sayMessage(w, n, "tool_use", object{"type": "tool_use", "id": fmt.Sprint("toolu_", n), "name": shell, "input": object{}},
+				object{"type": "input_json_delta", "partial_json": string(input.bytes())})
+		},
+		end: func(w io.Writer, n int) {
+			sayMessage(w, n, "end_turn", object{"type": "text", "text": ""}, object{"type": "text_delta", "text": "Done."})
+		},
+	}
 }
 
 func sayMessage(w io.Writer, n int, stop string, block, delta object) {
@@ -263,6 +268,26 @@ var gemini = codingAgent{
 	},
 }
 
+var openCode = codingAgent{
+	name: "opencode", program: "opencode-linux-x64/bin/opencode", speaks: messagesWith("bash"),
+	args: []string{"run", "--format", "json", "Do as you are told."},
+	env: func(home, _ string) []string {
+		return []string{"XDG_CONFIG_HOME=" + filepath.Join(home, ".config"), "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
+			"OPENCODE_DISABLE_DEFAULT_PLUGINS=1", "OPENCODE_DISABLE_SHARE=1", "TMPDIR=" + home}
+	},
+	prepare: func(t *testing.T, h hooked, server string) {
+		dir := filepath.Join(h.home, ".config/opencode")
+		addSettings(t, filepath.Join(dir, "opencode.json"), object{"autoupdate": false, "enabled_providers": []string{"kit"}, "model": "kit/scripted", "small_model": "kit/scripted", "permission": object{"doom_loop": "allow", "bash": "allow"},
+			"provider": object{"kit": object{"npm": "@ai-sdk/anthropic", "options": object{"baseURL": server + "/v1", "apiKey": "dummy"},
+				"models": object{"scripted": object{"name": "scripted"}}}}})
+		// These spare it the installation of the types for plugins, which needs the registry of npm.
+		wants := object{"dependencies": object{"@opencode-ai/plugin": "1.18.33"}}
+		addSettings(t, filepath.Join(dir, "package.json"), wants)
+		addSettings(t, filepath.Join(dir, "package-lock.json"), object{"name": "opencode", "lockfileVersion": 3, "requires": true, "packages": object{"": wants}})
+		ok(t, os.MkdirAll(filepath.Join(dir, "node_modules"), 0o700))
+	},
+}
+
 // drive runs an agent in a directory with a scripted model and returns what the model was told of
 // each call. The proof of a refusal is there: a file that is missing proves nothing alone.
 func (h hooked) drive(t *testing.T, a codingAgent, dir string, m *model) []string {
@@ -273,7 +298,7 @@ func (h hooked) drive(t *testing.T, a codingAgent, dir string, m *model) []strin
 	a.prepare(t, h, server.URL)
 	cmd := exec.Command(a.find(t), a.args...)
 	cmd.Dir = dir
-	cmd.Env = append(h.env, a.env(h.home, server.URL)...)
+	cmd.Env = append(append(h.env, a.env(h.home, server.URL)...), "PWD="+dir)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	p, err := launch(cmd)
@@ -294,7 +319,7 @@ func (h hooked) drive(t *testing.T, a codingAgent, dir string, m *model) []strin
 // file, a refused one does not and the model is told why; an approved one runs once, when it is
 // repeated; with a gateway that stands still nothing runs. What ran is on record.
 func TestAgents(t *testing.T) {
-	for _, a := range []codingAgent{claudeCode, codex, gemini} {
+	for _, a := range []codingAgent{claudeCode, codex, gemini, openCode} {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			a.find(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 )
 
 // sdk is the client SDK as a runtime uses it.
@@ -42,7 +43,7 @@ func TestClient(t *testing.T) {
 		t.Error("other arguments are permitted")
 	}
 	ok(t, v.Permits(args))
-	if err := v.Permits(args); !errors.Is(err, client.ErrReceiptUsed) {
+	if err := v.Permits(args); !errors.Is(err, guard.ErrReceiptUsed) {
 		t.Errorf("a second run: %v", err)
 	}
 	ok(t, c.Publish(context.Background(), "agenthook", allowedCall("s-sdk", "c1").bytes(), []byte("not an event")))

@@ -18,7 +18,7 @@ const hookPolicies = `apiVersion: countersign.dev/v1
 kind: AdmissionPolicy
 metadata: {name: hook-test}
 spec:
-  match: {tools: [Bash, run_shell_command]}
+  match: {tools: [Bash, bash, run_shell_command]}
   rules:
     - {name: no, when: 'args.command.contains("forbidden")', verdict: deny, reason: forbidden_word, message: This word is forbidden.}
     - {name: ask, when: 'args.command.contains("asked")', verdict: ask, reason: needs_a_person, message: A person must approve this.}

@@ -10,9 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/nats-io/nats.go"
-
-	"github.com/countersign-dev/countersign/client"
 )
 
 // keyDir is where `up` keeps the keys.
@@ -153,7 +152,7 @@ func TestKeyRetirement(t *testing.T) {
 	retirement, err := os.ReadFile(filepath.Join(s.keyDir(), "retired-"+old+".json"))
 	ok(t, err)
 	ok(t, c.Guard().Trust(retirement))
-	if err := v.Permits(args); client.Code(err) != "receipt_key_retired" {
+	if err := v.Permits(args); guard.Code(err) != "receipt_key_retired" {
 		t.Errorf("%v", err)
 	}
 	again := c.Admit(context.Background(), call)

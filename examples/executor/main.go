@@ -22,7 +22,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 )
 
 func main() {
@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 }
 
 // newGuard returns the one guard of this process.
-func newGuard(args []string) (*client.Guard, error) {
+func newGuard(args []string) (*guard.Guard, error) {
 	flags := flag.NewFlagSet("executor", flag.ContinueOnError)
 	tenant := flags.String("tenant", "acme", "whose calls this executor runs")
 	key := flags.String("key", "checkpoint.pub", "file with the public checkpoint key")
@@ -97,25 +97,25 @@ func newGuard(args []string) (*client.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := client.GuardOptions{Tenant: *tenant, PublicKey: string(public)}
+	options := guard.Options{Tenant: *tenant, PublicKey: string(public)}
 	if *used != "" {
-		if options.Uses, err = client.NewDirectory(*used); err != nil {
+		if options.Uses, err = guard.NewDirectory(*used); err != nil {
 			return nil, err
 		}
 	}
-	return client.NewGuard(options)
+	return guard.New(options)
 }
 
 // execute runs one call if its receipt allows it. The tool and its arguments are looked up once
 // and given to both the guard and the tool: what is checked is what runs.
-func execute(ctx context.Context, guard *client.Guard, call handedOver) outcome {
+func execute(ctx context.Context, g *guard.Guard, call handedOver) outcome {
 	done := outcome{ToolCallID: call.ToolCallID}
 	tool, known := tools[call.Tool]
 	if !known {
 		done.Refused = "unknown_tool"
 		return done
 	}
-	err := guard.Run(ctx, client.Execution{
+	err := g.Run(ctx, guard.Execution{
 		Receipt: call.Receipt, Key: call.Key,
 		Source: call.Source, Session: call.Session, ToolCallID: call.ToolCallID, Tool: call.Tool, Arguments: call.Arguments,
 	}, func(ctx context.Context) (err error) {
@@ -123,7 +123,7 @@ func execute(ctx context.Context, guard *client.Guard, call handedOver) outcome 
 		done.Result, err = tool(ctx, call.Arguments)
 		return err
 	})
-	var refused *client.Refused
+	var refused *guard.Refused
 	switch {
 	case errors.As(err, &refused):
 		done.Refused = refused.Code

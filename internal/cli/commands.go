@@ -57,7 +57,7 @@ type commands struct {
 	Redaction   admin.RedactionCmd       `cmd:"" help:"Try, push and show the policies by which evidence is redacted."`
 	Retention   admin.RetentionCmd       `cmd:"" help:"Show and change what is kept, for how long; legal holds; erase a session or a data subject."`
 	Token       admin.TokenCmd           `cmd:"" help:"Make, list and revoke the tokens with which programs sign in at a gateway."`
-	Hook        hookcmd.Cmd              `cmd:"" help:"The gate in front of a coding agent: claude-code, codex, gemini, cursor, copilot, cline."`
+	Hook        hookcmd.Cmd              `cmd:"" help:"The gate in front of a coding agent: claude-code, codex, gemini, cursor, copilot, cline, opencode."`
 	Publisher   decide.PublisherCmd      `cmd:"" help:"Keep publisher manifests, registrations and tool catalogues."`
 	Approvals   decide.ApprovalsCmd      `cmd:"" help:"The reviewer's side of ask and defer: list, show, approve, deny, cancel."`
 	Audit       inspect.AuditCmd         `cmd:"" help:"Answer the questions that auditors ask, and let auditors in."`

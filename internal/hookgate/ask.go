@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/hook"
@@ -151,15 +151,15 @@ func (a *asker) await(ctx context.Context, event []byte, workflow string) (reply
 
 // checkReceipt holds the receipt of an allow against the call that is about to run.
 func (a *asker) checkReceipt(ctx context.Context, e hook.Event, callID string, r reply) error {
-	guard, err := client.NewGuard(client.GuardOptions{Tenant: a.peer.tenant, PublicKey: a.peer.publicKey})
+	g, err := guard.New(guard.Options{Tenant: a.peer.tenant, PublicKey: a.peer.publicKey})
 	if err != nil {
 		return errors.New("the public key is none: run countersign hook install")
 	}
-	err = guard.Run(ctx, client.Execution{
+	err = g.Run(ctx, guard.Execution{
 		Receipt: r.receipt, Key: r.key, Source: a.peer.publisher, Session: e.Session, ToolCallID: callID, Tool: e.Tool, Arguments: e.Input,
 	}, func(context.Context) error { return nil })
 	if err != nil {
-		return fmt.Errorf("the permission does not hold for this call: %s", client.Code(err))
+		return fmt.Errorf("the permission does not hold for this call: %s", guard.Code(err))
 	}
 	return nil
 }

@@ -31,6 +31,12 @@ type installation struct {
 	// entry is the element of the list of an event.
 	entry func(command, event string) map[string]any
 	top   map[string]any // members that the file must have beside hooks
+	// whole is the file of an agent that has a file for the gate alone, with a gap for the command.
+	whole string
+	// off is the member of the agent's settings that switches all hooks off, empty if there is none;
+	// offFiles are files beside files in which the agent looks for it.
+	off      string
+	offFiles []string
 	// closes says what keeps the gate closed when the gate itself dies; empty if nothing does.
 	closes string
 	after  string // what the user must still do
@@ -52,7 +58,9 @@ var installations = []installation{
 			}
 			return map[string]any{"matcher": "*", "hooks": []any{h}}
 		},
-		closes: "onFailure: block (Claude Code 2.1.295 and newer)",
+		off:      "disableAllHooks",
+		offFiles: []string{".claude/settings.local.json"},
+		closes:   "onFailure: block (Claude Code 2.1.295 and newer)",
 	},
 	{
 		agent:  "codex",
@@ -97,6 +105,12 @@ var installations = []installation{
 		top:    map[string]any{"version": 1},
 		closes: "a hook that dies refuses by itself; one that hangs past its time-out does not",
 	},
+	{
+		agent:  "opencode",
+		files:  map[string]string{scopeUser: "~/.config/opencode/plugins/countersign.js", scopeProject: ".opencode/plugins/countersign.js"},
+		whole:  hook.OpenCodePlugin,
+		closes: "the plugin refuses; a plugin that OpenCode cannot load does not",
+	},
 }
 
 func findInstallation(agent string) (installation, error) {
@@ -121,6 +135,11 @@ func (i installation) file(scope string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%s has no %s configuration for hooks", i.agent, scope)
 	}
+	return expand(name)
+}
+
+// expand returns the absolute path of a file of the table.
+func expand(name string) (string, error) {
 	if rest, home := strings.CutPrefix(name, "~/"); home {
 		dir, err := os.UserHomeDir()
 		if err != nil {

@@ -28,7 +28,7 @@ type Cmd struct {
 }
 
 type runCmd struct {
-	Agent  string `arg:"" help:"claude-code, codex, gemini, cursor, copilot or cline."`
+	Agent  string `arg:"" help:"claude-code, codex, gemini, cursor, copilot, cline or opencode."`
 	Event  string `arg:"" optional:"" help:"The agent's name of the event, if its input does not have it."`
 	Config string `help:"The gate's configuration (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE"`
 }
@@ -42,7 +42,7 @@ func (c *runCmd) Run(io ui.Stdio) error {
 
 // place says whose configuration of which agent is meant.
 type place struct {
-	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor or copilot."`
+	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor, copilot or opencode."`
 	User    bool   `help:"Every project of this user (default)." xor:"scope"`
 	Project bool   `help:"The project in the current directory." xor:"scope"`
 	Managed bool   `help:"Every user of this machine." xor:"scope"`
@@ -163,18 +163,18 @@ type uninstallCmd struct {
 }
 
 func (c *uninstallCmd) Run(_ context.Context, io ui.Stdio) error {
-	_, path, old, err := c.open()
+	i, path, old, err := c.open()
 	if err != nil {
 		return err
 	}
-	changed, err := remove(old)
+	changed, err := i.remove(old)
 	if err != nil {
 		return fmt.Errorf("%s cannot be changed: %w", path, err)
 	}
 	return replace(io, path, old, changed, c.DryRun)
 }
 
-// replace shows what changes in a file and writes it, with the old one beside it.
+// replace shows what changes in a file and writes it, with the old one beside it, or removes it.
 func replace(io ui.Stdio, path string, old, changed []byte, dryRun bool) error {
 	if bytes.Equal(old, changed) {
 		fmt.Fprintf(io.Err, "%s stays as it is\n", path)
@@ -188,6 +188,13 @@ func replace(io ui.Stdio, path string, old, changed []byte, dryRun bool) error {
 		}
 	}
 	if dryRun {
+		return nil
+	}
+	if changed == nil {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("removing the gate's file: %w", err)
+		}
+		fmt.Fprintf(io.Err, "removed %s\n", path)
 		return nil
 	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {

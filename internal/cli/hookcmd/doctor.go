@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +45,9 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	agent, _ := hook.Find(c.Agent)
 	list := []finding{configured(i, path, text), gateConfigured()}
+	if i.off != "" {
+		list = append(list, i.switchedOn())
+	}
 	gate, err := findGate()
 	if err != nil {
 		list = append(list, finding{Check: "gate", Detail: err.Error()})
@@ -97,6 +103,34 @@ func configured(i installation, path string, text []byte) finding {
 	default:
 		f.OK, f.Detail = true, path
 	}
+	return f
+}
+
+// switchedOn checks that no file of the agent's settings switches all hooks off. A file that cannot be
+// read, or that is no JSON, counts as one that does.
+func (i installation) switchedOn() finding {
+	f := finding{Check: "hooks are switched on"}
+	for _, name := range slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles) {
+		path, err := expand(name)
+		if err != nil {
+			f.Detail = err.Error()
+			return f
+		}
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		from, to, found, problem := member(text, i.off)
+		if err = errors.Join(err, problem); err != nil {
+			f.Detail = path + ": " + err.Error()
+			return f
+		}
+		if found && string(text[from:to]) != "false" {
+			f.Detail = path + " switches all hooks off: remove its member " + i.off
+			return f
+		}
+	}
+	f.OK, f.Detail = true, "no settings file switches them off"
 	return f
 }
 

@@ -6,24 +6,35 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/hook"
 )
 
 // merge returns a configuration with the handlers of an installation and without older ones of
 // ours. Everything else keeps its bytes.
 func (i installation) merge(old []byte, command string) ([]byte, error) {
+	if i.whole != "" {
+		return i.fill(old, command)
+	}
 	hooks, err := hooksOf(old)
 	if err != nil {
 		return nil, err
 	}
-	removeOurs(hooks)
+	places := removeOurs(hooks)
 	for _, event := range i.events {
 		list, ok := hooks[event].([]any)
 		if !ok && hooks[event] != nil {
 			return nil, fmt.Errorf("its hooks of %s are no list", event)
 		}
-		hooks[event] = append(list, i.entry(command, event))
+		at, stood := places[event]
+		if !stood {
+			at = len(list)
+		}
+		hooks[event] = slices.Insert(list, at, any(i.entry(command, event)))
 	}
 	text := old
 	for name, value := range i.top {
@@ -38,13 +49,37 @@ func (i installation) merge(old []byte, command string) ([]byte, error) {
 	return setMember(text, "hooks", hooks)
 }
 
-// remove returns a configuration without our handlers.
-func remove(old []byte) ([]byte, error) {
+// fill writes the file that is the gate's alone.
+func (i installation) fill(old []byte, command string) ([]byte, error) {
+	if len(old) > 0 && !i.isWhole(old) {
+		return nil, errors.New("it holds something else")
+	}
+	text, err := json.Marshal(command)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(strings.Replace(i.whole, hook.OpenCodeCommand, string(text), 1)), nil
+}
+
+// isWhole reports whether a file is one that fill wrote, of this or another version.
+func (i installation) isWhole(text []byte) bool {
+	first, _, _ := strings.Cut(i.whole, "\n")
+	return bytes.HasPrefix(text, []byte(first))
+}
+
+// remove returns a configuration without our handlers; nil if the file is to be removed.
+func (i installation) remove(old []byte) ([]byte, error) {
+	if i.whole != "" {
+		if i.isWhole(old) {
+			return nil, nil
+		}
+		return old, nil
+	}
 	hooks, err := hooksOf(old)
 	if err != nil {
 		return nil, err
 	}
-	if !removeOurs(hooks) {
+	if len(removeOurs(hooks)) == 0 {
 		return old, nil
 	}
 	return setMember(old, "hooks", hooks)
@@ -65,44 +100,65 @@ func hooksOf(text []byte) (map[string]any, error) {
 	return hooks, nil
 }
 
-// removeOurs removes the entries whose command is the gate, and reports whether there were any.
-func removeOurs(hooks map[string]any) (removed bool) {
+// removeOurs removes the handlers that run the gate, also from groups with other handlers. It returns
+// by event where the first one stood: other hooks may depend on the order.
+func removeOurs(hooks map[string]any) map[string]int {
+	places := map[string]int{}
 	for event, v := range hooks {
 		list, ok := v.([]any)
 		if !ok {
 			continue
 		}
 		kept := []any{}
-		for _, e := range list {
-			if isOurs(e) {
-				removed = true
-			} else {
-				kept = append(kept, e)
+		for _, entry := range list {
+			rest, removed := withoutGate(entry)
+			if _, known := places[event]; removed && !known {
+				places[event] = len(kept)
+			}
+			if rest != nil {
+				kept = append(kept, rest)
 			}
 		}
 		if hooks[event] = kept; len(kept) == 0 {
 			delete(hooks, event)
 		}
 	}
-	return removed
+	return places
+}
+
+// withoutGate returns what remains of an entry without the gate, nil if nothing does, and whether
+// the gate was there. An entry is a handler or a group of handlers.
+func withoutGate(entry any) (rest any, removed bool) {
+	group, _ := entry.(map[string]any)
+	handlers, ok := group["hooks"].([]any)
+	if !ok {
+		if runsGate(group) {
+			return nil, true
+		}
+		return entry, false
+	}
+	kept := []any{}
+	for _, h := range handlers {
+		if handler, _ := h.(map[string]any); runsGate(handler) {
+			removed = true
+		} else {
+			kept = append(kept, h)
+		}
+	}
+	if removed && len(kept) == 0 {
+		return nil, true
+	}
+	group["hooks"] = kept
+	return group, removed
 }
 
 // gateWords is the gate at the beginning of a command line, as install writes it.
 var gateWords = regexp.MustCompile(`^(?:'[^']*/|[^ ']*/)` + gateProgram + `'? [a-z]`)
 
-// isOurs reports whether an entry runs the gate and nothing else.
-func isOurs(entry any) bool {
-	e, _ := entry.(map[string]any)
-	if list, ok := e["hooks"].([]any); ok {
-		for _, h := range list {
-			if !isOurs(h) {
-				return false
-			}
-		}
-		return len(list) > 0
-	}
+// runsGate reports whether a handler runs the gate.
+func runsGate(handler map[string]any) bool {
 	for _, name := range []string{"command", "bash"} {
-		if text, ok := e[name].(string); ok {
+		if text, ok := handler[name].(string); ok {
 			return gateWords.MatchString(text)
 		}
 	}

@@ -3,6 +3,8 @@ package hookcmd
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -22,6 +24,9 @@ func TestMerge(t *testing.T) {
 		"beside the gate": `{"hooks": {"PreToolUse": [{"hooks": [{"command": "/old/countersign-hook claude-code"}, {"command": "/usr/bin/true"}]}]}}`,
 	} {
 		for _, i := range installations {
+			if i.whole != "" {
+				continue
+			}
 			got, err := i.merge([]byte(old), command)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", i.agent, name, err)
@@ -31,8 +36,14 @@ func TestMerge(t *testing.T) {
 				t.Fatalf("%s, %s: %v\n%s", i.agent, name, err, got)
 			}
 			for _, event := range i.events {
-				if list := tree["hooks"].(map[string]any)[event].([]any); !isOurs(list[len(list)-1]) {
-					t.Errorf("%s, %s: %s does not run the gate", i.agent, name, event)
+				gates := 0
+				for _, entry := range tree["hooks"].(map[string]any)[event].([]any) {
+					if _, is := withoutGate(entry); is {
+						gates++
+					}
+				}
+				if gates != 1 {
+					t.Errorf("%s, %s: %s runs the gate %d times", i.agent, name, event, gates)
 				}
 			}
 			if again, err := i.merge(got, command); err != nil || !bytes.Equal(again, got) {
@@ -43,11 +54,61 @@ func TestMerge(t *testing.T) {
 					t.Errorf("%s, %s: %s is lost", i.agent, name, part)
 				}
 			}
-			removed, err := remove(got)
-			if err != nil || strings.Contains(string(removed), gateProgram+" ") && name != "beside the gate" {
+			removed, err := i.remove(got)
+			if err != nil || strings.Contains(string(removed), gateProgram+" ") {
 				t.Errorf("%s, %s: uninstalled %v\n%s", i.agent, name, err, removed)
 			}
 		}
+	}
+}
+
+// The gate keeps its place among other hooks, and a group keeps its other handlers.
+func TestMergeKeepsOrder(t *testing.T) {
+	old := `{"hooks": {"PreToolUse": [
+		{"hooks": [{"command": "/bin/first"}]},
+		{"matcher": "Bash", "hooks": [{"command": "/old/countersign-hook claude-code"}, {"command": "/bin/beside"}]},
+		{"hooks": [{"command": "/bin/last"}]}]}}`
+	merged, err := installations[0].merge([]byte(old), command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := merged[bytes.Index(merged, []byte(`"PreToolUse"`)):]
+	at := -1
+	for _, part := range []string{"/bin/first", command, "/bin/beside", "/bin/last"} {
+		next := strings.Index(string(got), part)
+		if next <= at {
+			t.Errorf("%s is missing or out of order:\n%s", part, got)
+		}
+		at = next
+	}
+	if removed, err := installations[0].remove(merged); err != nil || strings.Contains(string(removed), gateProgram) || !strings.Contains(string(removed), "/bin/beside") {
+		t.Errorf("uninstalled %v\n%s", err, removed)
+	}
+}
+
+// A file that is the gate's alone is written, written again and removed; another one is not touched.
+func TestMergeWholeFile(t *testing.T) {
+	i, err := findInstallation("opencode")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const quoted = `/opt/bin/countersign-hook opencode --config '/a "b"/hook.json'`
+	got, err := i.merge(nil, quoted)
+	if err != nil || !strings.Contains(string(got), `const command = "/opt/bin/countersign-hook opencode --config '/a \"b\"/hook.json'"`) {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if again, err := i.merge(got, quoted); err != nil || !bytes.Equal(again, got) {
+		t.Errorf("a second time: %v\n%s", err, again)
+	}
+	if removed, err := i.remove(got); err != nil || removed != nil {
+		t.Errorf("uninstalled: %v\n%s", err, removed)
+	}
+	other := []byte("export const Mine = async () => ({})\n")
+	if got, err := i.merge(other, quoted); err == nil {
+		t.Errorf("another plugin becomes %s", got)
+	}
+	if removed, err := i.remove(other); err != nil || !bytes.Equal(removed, other) {
+		t.Errorf("another plugin: %v\n%s", err, removed)
 	}
 }
 
@@ -77,6 +138,30 @@ func TestShellWord(t *testing.T) {
 	for word, want := range map[string]string{"/opt/bin/x": "/opt/bin/x", "/my dir/x": "'/my dir/x'", "a'b": `'a'\''b'`, "": "''"} {
 		if got := shellWord(word); got != want {
 			t.Errorf("%q: %s", word, got)
+		}
+	}
+}
+
+// A settings file that switches all hooks off is named.
+func TestSwitchedOff(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Chdir(t.TempDir())
+	i := installations[0]
+	if f := i.switchedOn(); !f.OK {
+		t.Errorf("without a file: %+v", f)
+	}
+	path := filepath.Join(".claude", "settings.local.json")
+	if err := os.Mkdir(".claude", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for text, on := range map[string]bool{
+		`{"disableAllHooks": true}`: false, `{"disableAllHooks": false}`: true, `{"model": "m"}`: true, `{`: false, `{"disableAllHooks": "yes"}`: false,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f := i.switchedOn(); f.OK != on || !on && !strings.Contains(f.Detail, path) {
+			t.Errorf("%s: %+v", text, f)
 		}
 	}
 }

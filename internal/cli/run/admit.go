@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/cli/system"
@@ -112,6 +113,6 @@ func (c *AdmitCmd) checker(t *target.Target, body []byte) (*replyChecker, error)
 	if err != nil {
 		return nil, err
 	}
-	r.guard, err = client.NewGuard(client.GuardOptions{Tenant: t.Tenant, PublicKey: public})
+	r.guard, err = guard.New(guard.Options{Tenant: t.Tenant, PublicKey: public})
 	return r, err
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/receipt"
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/protocol"
@@ -24,7 +24,7 @@ type replyChecker struct {
 	source           string // "" if unknown
 	body             []byte
 	header           map[string][]string
-	guard            *client.Guard // nil without a key
+	guard            *guard.Guard // nil without a key
 	unchecked        bool
 }
 

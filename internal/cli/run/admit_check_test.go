@@ -10,7 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/receipt"
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 )
@@ -46,7 +46,7 @@ func TestReplyChecker(t *testing.T) {
 	ok(t, err)
 	record, err := events.Encode(k)
 	ok(t, err)
-	guard, err := client.NewGuard(client.GuardOptions{Tenant: "acme", PublicKey: public})
+	g, err := guard.New(guard.Options{Tenant: "acme", PublicKey: public})
 	ok(t, err)
 
 	type C = receipt.Claims
@@ -109,7 +109,7 @@ func TestReplyChecker(t *testing.T) {
 				if c.reply != nil {
 					c.reply(m)
 				}
-				r := &replyChecker{protocol: protocol, tenant: "acme", source: "rt1", body: []byte(request), guard: guard}
+				r := &replyChecker{protocol: protocol, tenant: "acme", source: "rt1", body: []byte(request), guard: g}
 				if c.checker != nil {
 					c.checker(r)
 				}
@@ -126,9 +126,9 @@ func TestReplyChecker(t *testing.T) {
 	}
 }
 
-func fresh(t *testing.T, public string) *client.Guard {
+func fresh(t *testing.T, public string) *guard.Guard {
 	t.Helper()
-	g, err := client.NewGuard(client.GuardOptions{Tenant: "acme", PublicKey: public})
+	g, err := guard.New(guard.Options{Tenant: "acme", PublicKey: public})
 	ok(t, err)
 	return g
 }

@@ -1,4 +1,4 @@
-// The golden vectors, which the Go client writes (client/vectors_test.go).
+// The golden vectors, which the Go client writes (client/guard/vectors_test.go).
 
 import assert from 'node:assert/strict';
 import {readFileSync} from 'node:fs';

@@ -47,7 +47,8 @@ var codeGroups = []struct {
 	}},
 	{"Events that are refused", []codeGroup{{"internal/service/ingest", "Ingest", codePrefixes}}},
 	{"The client", []codeGroup{
-		{"client", "Denials and refusals of the client", []string{"Code", "Reason"}},
+		{"client", "Denials of the client", []string{"Code", "Reason"}},
+		{"client/guard", "Executions that the guard refuses", []string{"Code"}},
 		{"admission/receipt", "Receipts that do not hold", []string{"Err"}},
 	}},
 	{"Linting policies", []codeGroup{{"admission/policy", "Findings of policy lint", []string{"Lint"}}}},

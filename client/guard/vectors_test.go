@@ -1,4 +1,4 @@
-package client_test
+package guard_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/receipt"
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -22,7 +22,7 @@ import (
 var update = flag.Bool("update", false, "write the vectors of the SDKs anew")
 
 // vectorsDir holds the vectors that the SDKs of all languages read.
-const vectorsDir = "../sdk/vectors"
+const vectorsDir = "../../sdk/vectors"
 
 // canonicalVector is a JSON text with its RFC 8785 form; Out is absent if the text must be refused.
 type canonicalVector struct {
@@ -151,13 +151,13 @@ func spoiled(t *testing.T, i issuer, token string, spoil func(map[string]any)) s
 func codeOf(t *testing.T, publicKey string, v receiptVector) string {
 	now, err := time.Parse(time.RFC3339, v.Now)
 	ok(t, err)
-	g, err := client.NewGuard(client.GuardOptions{Tenant: v.Call.Tenant, PublicKey: publicKey, Now: func() time.Time { return now }})
+	g, err := guard.New(guard.Options{Tenant: v.Call.Tenant, PublicKey: publicKey, Now: func() time.Time { return now }})
 	ok(t, err)
-	e := client.Execution{Receipt: v.Receipt, Key: v.Key, Source: v.Call.Source, Session: v.Call.Session, ToolCallID: v.Call.ToolCallID, Tool: v.Call.Tool}
+	e := guard.Execution{Receipt: v.Receipt, Key: v.Key, Source: v.Call.Source, Session: v.Call.Session, ToolCallID: v.Call.ToolCallID, Tool: v.Call.Tool}
 	if v.Call.Arguments != nil {
 		e.Arguments = []byte(*v.Call.Arguments)
 	}
-	return client.Code(g.Check(e))
+	return guard.Code(g.Check(e))
 }
 
 func compact(t *testing.T, b []byte) string {
@@ -181,7 +181,7 @@ func TestVectors(t *testing.T) {
 			ok(t, os.WriteFile(path, want, 0o644))
 		}
 		if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want) {
-			t.Errorf("%s is not what the Go client says (%v): go test ./client -run TestVectors -update", path, err)
+			t.Errorf("%s is not what the Go client says (%v): go test ./client/guard -run TestVectors -update", path, err)
 		}
 	}
 	codes := map[string]bool{}

@@ -1,11 +1,11 @@
-package client_test
+package guard_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"testing"
 
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -25,7 +25,7 @@ func FuzzTrust(f *testing.F) {
 	vouched, err := events.DecodeRecord[events.KeyRecord](record)
 	ok(f, err)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		g, err := client.NewGuard(client.GuardOptions{Tenant: "acme", PublicKey: honest.publicKey})
+		g, err := guard.New(guard.Options{Tenant: "acme", PublicKey: honest.publicKey})
 		ok(t, err)
 		if g.Trust(b) != nil {
 			return

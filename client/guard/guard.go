@@ -1,4 +1,8 @@
-package client
+// Package guard is the package for tool executors: the last check before a tool runs. A Guard
+// verifies the admitter's receipt for exactly the call that is about to run, and lets a receipt
+// be used once. It needs no connection, only the public checkpoint key. Package client asks for
+// the receipt.
+package guard
 
 import (
 	"bytes"
@@ -8,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Guard is the executor's last check. It needs no connection and no admitter, only the public
@@ -21,8 +26,8 @@ type Guard struct {
 	now     func() time.Time
 }
 
-// GuardOptions configure a Guard.
-type GuardOptions struct {
+// Options configure a Guard.
+type Options struct {
 	Tenant string // tenant of this executor's calls; a receipt of another tenant is refused
 
 	// PublicKey is the checkpoint key's public half (`public_key` in the ready file,
@@ -47,10 +52,10 @@ type GuardOptions struct {
 	Now func() time.Time
 }
 
-// NewGuard returns a guard.
-func NewGuard(o GuardOptions) (*Guard, error) {
+// New returns a guard.
+func New(o Options) (*Guard, error) {
 	if o.Tenant == "" {
-		return nil, errors.New("client: GuardOptions.Tenant is required: without it a receipt of any tenant would do")
+		return nil, errors.New("guard: Options.Tenant is required: without it a receipt of any tenant would do")
 	}
 	ring, err := newKeyring(o.PublicKey, o.Pinned)
 	if err != nil {
@@ -97,11 +102,11 @@ type Execution struct {
 const (
 	CodeNotAllowed  = "not_allowed"         // there is no allow
 	CodeBadCall     = "bad_call"            // the execution does not say what is about to run
-	CodeNoReceipt   = ReasonReceiptMissing  // no receipt
-	CodeBadArgs     = ReasonBadArguments    // the arguments are not strict JSON
+	CodeNoReceipt   = "receipt_missing"     // no receipt
+	CodeBadArgs     = "bad_arguments"       // the arguments are not strict JSON
 	CodeUsed        = "receipt_used"        // the receipt was used before
 	CodeUsesUnknown = "receipt_use_unknown" // the memory of used receipts does not answer, or is full
-	CodeCanceled    = ReasonCanceled        // the context ended before anything ran
+	CodeCanceled    = "canceled"            // the context ended before anything ran
 )
 
 // Refused reports that a call was not run, not even in part. Code is stable.
@@ -123,6 +128,9 @@ func Code(err error) string {
 	return ""
 }
 
+// ErrReceiptUsed is the error behind CodeUsed.
+var ErrReceiptUsed = errors.New("guard: this receipt was used before; ask again")
+
 func newRefused(code string, err error) error { return &Refused{Code: code, Err: err} }
 
 // Run calls f if, and only if, the receipt allows exactly this call, is valid now and was not
@@ -130,7 +138,7 @@ func newRefused(code string, err error) error { return &Refused{Code: code, Err:
 // begins, also if f fails or panics: a retry needs a new admission. f's own error is returned
 // unchanged.
 func (g *Guard) Run(ctx context.Context, e Execution, f func(context.Context) error) error {
-	if err := g.useReceipt(ctx, e); err != nil {
+	if err := g.Use(ctx, e); err != nil {
 		return err
 	}
 	return f(ctx)
@@ -150,8 +158,10 @@ func (g *Guard) Open(token, key string) (receipt.Claims, error) {
 	return g.keyring.openReceipt(token)
 }
 
-// useReceipt checks an execution and marks its receipt as used.
-func (g *Guard) useReceipt(ctx context.Context, e Execution) error {
+// Use is Run for executors that cannot pass their work as a function: it checks an execution and
+// marks its receipt as used. The tool must run right after it, and only if it returns nil; any
+// error is *Refused.
+func (g *Guard) Use(ctx context.Context, e Execution) error {
 	now, given := g.now(), e.Arguments
 	e.Arguments = bytes.Clone(given)
 	claims, err := g.verifyExecution(e, now)
@@ -164,7 +174,7 @@ func (g *Guard) useReceipt(ctx context.Context, e Execution) error {
 	first, err := g.uses.MarkUsed(ctx, useOf(claims, now))
 	switch {
 	case err != nil:
-		return newRefused(CodeUsesUnknown, fmt.Errorf("client: whether the receipt was used before is not known: %w", err))
+		return newRefused(CodeUsesUnknown, fmt.Errorf("guard: whether the receipt was used before is not known: %w", err))
 	case !first:
 		return newRefused(CodeUsed, ErrReceiptUsed)
 	}
@@ -181,14 +191,14 @@ func (g *Guard) useReceipt(ctx context.Context, e Execution) error {
 // verifyExecution verifies everything but the use.
 func (g *Guard) verifyExecution(e Execution, now time.Time) (receipt.Claims, error) {
 	if e.Receipt == "" {
-		return receipt.Claims{}, newRefused(CodeNoReceipt, errors.New("client: there is no receipt"))
+		return receipt.Claims{}, newRefused(CodeNoReceipt, errors.New("guard: there is no receipt"))
 	}
 	if e.Source == "" {
-		return receipt.Claims{}, newRefused(CodeBadCall, errors.New("client: Execution.Source is empty: say which publisher asked"))
+		return receipt.Claims{}, newRefused(CodeBadCall, errors.New("guard: Execution.Source is empty: say which publisher asked"))
 	}
-	args, err := canonicalArguments(e.Arguments)
+	args, err := canonicalJSON(e.Arguments)
 	if err != nil {
-		return receipt.Claims{}, newRefused(CodeBadArgs, fmt.Errorf("client: the arguments: %w", err))
+		return receipt.Claims{}, newRefused(CodeBadArgs, fmt.Errorf("guard: the arguments: %w", err))
 	}
 	g.keyring.learnKey(e.Key)
 	claims, err := g.keyring.verifyReceipt(e.Receipt, receipt.Expectation{
@@ -198,4 +208,16 @@ func (g *Guard) verifyExecution(e Execution, now time.Time) (receipt.Claims, err
 		return claims, newRefused(receipt.Code(err), err)
 	}
 	return claims, nil
+}
+
+// canonicalJSON returns the canonical form of the arguments, nil for none.
+func canonicalJSON(args []byte) ([]byte, error) {
+	if args == nil {
+		return nil, nil
+	}
+	tree, err := strictjson.Parse(args, strictjson.DefaultLimits)
+	if err != nil {
+		return nil, err
+	}
+	return strictjson.Canonical(tree)
 }

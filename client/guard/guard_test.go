@@ -1,4 +1,4 @@
-package client_test
+package guard_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/admission/receipt"
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -30,6 +30,15 @@ type issuer struct {
 	key       signing.PrivateKey
 	voucher   note.Signer
 	publicKey string
+}
+
+var arguments = []byte(`{"to":"dana@acme.example","amount":10}`)
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func newIssuer(t testing.TB, seed byte) issuer {
@@ -69,7 +78,7 @@ func (i issuer) retirement(t testing.TB) []byte {
 }
 
 // execution is a call with a good receipt; change spoils the claims.
-func (i issuer) execution(t testing.TB, nonce string, change func(*receipt.Claims)) client.Execution {
+func (i issuer) execution(t testing.TB, nonce string, change func(*receipt.Claims)) guard.Execution {
 	t.Helper()
 	c := receipt.Claims{
 		DecisionID: "d-" + nonce, Tenant: "acme", Source: "rt1", Session: "s1", ToolCallID: "c1", Tool: "send_email", Verdict: events.Allow,
@@ -83,22 +92,22 @@ func (i issuer) execution(t testing.TB, nonce string, change func(*receipt.Claim
 	}
 	token, _, err := receipt.Issue(i.key, c)
 	ok(t, err)
-	return client.Execution{Receipt: token, Key: string(i.record(t)), Source: "rt1", Session: "s1", ToolCallID: "c1", Tool: "send_email", Arguments: arguments}
+	return guard.Execution{Receipt: token, Key: string(i.record(t)), Source: "rt1", Session: "s1", ToolCallID: "c1", Tool: "send_email", Arguments: arguments}
 }
 
-func (i issuer) guard(t testing.TB, change func(*client.GuardOptions)) *client.Guard {
+func (i issuer) guard(t testing.TB, change func(*guard.Options)) *guard.Guard {
 	t.Helper()
-	o := client.GuardOptions{Tenant: "acme", PublicKey: i.publicKey, Now: func() time.Time { return noon }}
+	o := guard.Options{Tenant: "acme", PublicKey: i.publicKey, Now: func() time.Time { return noon }}
 	if change != nil {
 		change(&o)
 	}
-	g, err := client.NewGuard(o)
+	g, err := guard.New(o)
 	ok(t, err)
 	return g
 }
 
 // ran runs an execution and reports whether the tool ran.
-func ran(g *client.Guard, e client.Execution) (bool, error) {
+func ran(g *guard.Guard, e guard.Execution) (bool, error) {
 	ran := false
 	err := g.Run(context.Background(), e, func(context.Context) error { ran = true; return nil })
 	return ran, err
@@ -108,14 +117,14 @@ func ran(g *client.Guard, e client.Execution) (bool, error) {
 // code; nothing runs.
 func TestGuardRefuses(t *testing.T) {
 	i, stranger := newIssuer(t, 1), newIssuer(t, 2)
-	at := func(d time.Duration) func(*client.GuardOptions) {
-		return func(o *client.GuardOptions) { o.Now = func() time.Time { return noon.Add(d) } }
+	at := func(d time.Duration) func(*guard.Options) {
+		return func(o *guard.Options) { o.Now = func() time.Time { return noon.Add(d) } }
 	}
-	type E = client.Execution
+	type E = guard.Execution
 	for name, c := range map[string]struct {
 		claims  func(*receipt.Claims)
 		exec    func(*E)
-		options func(*client.GuardOptions)
+		options func(*guard.Options)
 		code    string
 	}{
 		"good":                          {},
@@ -135,7 +144,7 @@ func TestGuardRefuses(t *testing.T) {
 		"tool in another case":          {exec: func(e *E) { e.Tool = "Send_Email" }, code: "receipt_other_tool"},
 		"other publisher":               {exec: func(e *E) { e.Source = "rt2" }, code: "receipt_other_source"},
 		"no publisher":                  {exec: func(e *E) { e.Source = "" }, code: "bad_call"},
-		"other tenant's executor":       {options: func(o *client.GuardOptions) { o.Tenant = "globex" }, code: "receipt_other_tenant"},
+		"other tenant's executor":       {options: func(o *guard.Options) { o.Tenant = "globex" }, code: "receipt_other_tenant"},
 		"verdict ask":                   {claims: func(c *receipt.Claims) { c.Verdict = events.Ask }, code: "receipt_not_allow"},
 		"verdict defer":                 {claims: func(c *receipt.Claims) { c.Verdict = events.Defer }, code: "receipt_not_allow"},
 		"verdict deny":                  {claims: func(c *receipt.Claims) { c.Verdict = events.Deny }, code: "receipt_not_allow"},
@@ -143,13 +152,13 @@ func TestGuardRefuses(t *testing.T) {
 		"words":                         {exec: func(e *E) { e.Receipt = "trust me" }, code: "receipt_malformed"},
 		"key unknown":                   {exec: func(e *E) { e.Key = "" }, code: "receipt_key_unknown"},
 		"key nobody vouches for":        {exec: func(e *E) { e.Key = strings.Replace(e.Key, "countersign.dev", "example.dev", 1) }, code: "receipt_key_unknown"},
-		"key not pinned":                {options: func(o *client.GuardOptions) { o.Pinned = true }, code: "receipt_key_unknown"},
-		"key pinned":                    {options: func(o *client.GuardOptions) { o.Pinned, o.Records = true, [][]byte{i.record(t)} }},
-		"key known beforehand": {options: func(o *client.GuardOptions) { o.Records = [][]byte{i.record(t)} },
+		"key not pinned":                {options: func(o *guard.Options) { o.Pinned = true }, code: "receipt_key_unknown"},
+		"key pinned":                    {options: func(o *guard.Options) { o.Pinned, o.Records = true, [][]byte{i.record(t)} }},
+		"key known beforehand": {options: func(o *guard.Options) { o.Records = [][]byte{i.record(t)} },
 			exec: func(e *E) { e.Key = "" }},
-		"key retired":                   {options: func(o *client.GuardOptions) { o.Records = [][]byte{i.record(t), i.retirement(t)} }, code: "receipt_key_retired"},
-		"key retired, in another order": {options: func(o *client.GuardOptions) { o.Records = [][]byte{i.retirement(t)} }, code: "receipt_key_retired"},
-		"another key retired":           {options: func(o *client.GuardOptions) { o.Records = [][]byte{stranger.retirement(t)} }},
+		"key retired":                   {options: func(o *guard.Options) { o.Records = [][]byte{i.record(t), i.retirement(t)} }, code: "receipt_key_retired"},
+		"key retired, in another order": {options: func(o *guard.Options) { o.Records = [][]byte{i.retirement(t)} }, code: "receipt_key_retired"},
+		"another key retired":           {options: func(o *guard.Options) { o.Records = [][]byte{stranger.retirement(t)} }},
 		"signed by another key":         {exec: func(e *E) { e.Receipt = stranger.execution(t, "n", nil).Receipt }, code: "receipt_key_unknown"},
 		"signature of another": {exec: func(e *E) {
 			other := i.execution(t, "m", nil).Receipt
@@ -164,8 +173,8 @@ func TestGuardRefuses(t *testing.T) {
 			g := i.guard(t, c.options)
 			checked := g.Check(e)
 			ran, err := ran(g, e)
-			if ran != (c.code == "") || client.Code(err) != c.code || (err == nil) != ran || (checked == nil) != ran {
-				t.Fatalf("ran %v, code %q, %v; Check: %v", ran, client.Code(err), err, checked)
+			if ran != (c.code == "") || guard.Code(err) != c.code || (err == nil) != ran || (checked == nil) != ran {
+				t.Fatalf("ran %v, code %q, %v; Check: %v", ran, guard.Code(err), err, checked)
 			}
 			if err != nil && strings.Contains(err.Error(), "dana@") {
 				t.Errorf("the error quotes an argument: %v", err)
@@ -183,7 +192,7 @@ func TestGuardRunsOnce(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			err := g.Run(context.Background(), e, func(context.Context) error { runs.Add(1); return nil })
-			if client.Code(err) == "receipt_used" && errors.Is(err, client.ErrReceiptUsed) {
+			if guard.Code(err) == "receipt_used" && errors.Is(err, guard.ErrReceiptUsed) {
 				refused.Add(1)
 			}
 		})
@@ -194,10 +203,10 @@ func TestGuardRunsOnce(t *testing.T) {
 	}
 	// What the tool says comes back as it is; the receipt is used nonetheless.
 	broken, e := errors.New("disk full"), i.execution(t, "n2", nil)
-	if err := g.Run(context.Background(), e, func(context.Context) error { return broken }); !errors.Is(err, broken) || client.Code(err) != "" {
+	if err := g.Run(context.Background(), e, func(context.Context) error { return broken }); !errors.Is(err, broken) || guard.Code(err) != "" {
 		t.Errorf("%v", err)
 	}
-	if ran, err := ran(g, e); ran || client.Code(err) != "receipt_used" {
+	if ran, err := ran(g, e); ran || guard.Code(err) != "receipt_used" {
 		t.Errorf("after a failure: %v", err)
 	}
 	// A refusal does not use it, nor does asking, nor a caller that has gone.
@@ -206,10 +215,10 @@ func TestGuardRunsOnce(t *testing.T) {
 	wrong.Tool = "wipe"
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := ran(g, wrong); client.Code(err) != "receipt_other_tool" || g.Check(e) != nil {
+	if _, err := ran(g, wrong); guard.Code(err) != "receipt_other_tool" || g.Check(e) != nil {
 		t.Errorf("%v", err)
 	}
-	if err := g.Run(gone, e, func(context.Context) error { t.Error("it ran"); return nil }); client.Code(err) != "canceled" {
+	if err := g.Run(gone, e, func(context.Context) error { t.Error("it ran"); return nil }); guard.Code(err) != "canceled" {
 		t.Errorf("%v", err)
 	}
 	if ran, err := ran(g, e); !ran {
@@ -220,30 +229,30 @@ func TestGuardRunsOnce(t *testing.T) {
 // brokenUses never knows.
 type brokenUses struct{ err error }
 
-func (b brokenUses) MarkUsed(context.Context, client.Use) (bool, error) { return true, b.err }
+func (b brokenUses) MarkUsed(context.Context, guard.Use) (bool, error) { return true, b.err }
 
 // slowUses takes its time.
 type slowUses struct{ clock *time.Time }
 
-func (s slowUses) MarkUsed(context.Context, client.Use) (bool, error) {
+func (s slowUses) MarkUsed(context.Context, guard.Use) (bool, error) {
 	*s.clock = s.clock.Add(time.Hour)
 	return true, nil
 }
 
 func TestGuardFailsClosed(t *testing.T) {
 	i := newIssuer(t, 1)
-	g := i.guard(t, func(o *client.GuardOptions) { o.Uses = brokenUses{errors.New("no connection")} })
-	if ran, err := ran(g, i.execution(t, "n", nil)); ran || client.Code(err) != "receipt_use_unknown" {
+	g := i.guard(t, func(o *guard.Options) { o.Uses = brokenUses{errors.New("no connection")} })
+	if ran, err := ran(g, i.execution(t, "n", nil)); ran || guard.Code(err) != "receipt_use_unknown" {
 		t.Errorf("the memory does not answer: %v", err)
 	}
 	clock := noon
-	g = i.guard(t, func(o *client.GuardOptions) {
+	g = i.guard(t, func(o *guard.Options) {
 		o.Uses, o.Now = slowUses{&clock}, func() time.Time { return clock }
 	})
-	if ran, err := ran(g, i.execution(t, "n", nil)); ran || client.Code(err) != "receipt_expired" {
+	if ran, err := ran(g, i.execution(t, "n", nil)); ran || guard.Code(err) != "receipt_expired" {
 		t.Errorf("expired while the memory was asked: %v", err)
 	}
-	for name, o := range map[string]client.GuardOptions{
+	for name, o := range map[string]guard.Options{
 		"no tenant": {PublicKey: i.publicKey}, "no key": {Tenant: "acme"}, "no key but blanks": {Tenant: "acme", PublicKey: " \n"},
 		"bad key":                {Tenant: "acme", PublicKey: "x"},
 		"record of nobody":       {Tenant: "acme", PublicKey: i.publicKey, Records: [][]byte{[]byte(`{}`)}},
@@ -251,7 +260,7 @@ func TestGuardFailsClosed(t *testing.T) {
 		"no record":              {Tenant: "acme", PublicKey: i.publicKey, Records: [][]byte{[]byte(`hello`)}},
 		"an endless record":      {Tenant: "acme", PublicKey: i.publicKey, Records: [][]byte{bytes.Repeat([]byte("x"), 1<<20)}},
 	} {
-		if _, err := client.NewGuard(o); err == nil {
+		if _, err := guard.New(o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
@@ -262,21 +271,21 @@ func TestGuardFailsClosed(t *testing.T) {
 func TestGuardUsesAnAllowanceOnce(t *testing.T) {
 	i := newIssuer(t, 1)
 	until := noon.Add(15 * time.Minute)
-	again := func(decision string, issued time.Time) client.Execution {
+	again := func(decision string, issued time.Time) guard.Execution {
 		return i.execution(t, "allowance", func(c *receipt.Claims) {
 			c.DecisionID, c.IssuedAt, c.ExpiresAt, c.UseUntil = decision, events.At(issued), events.At(issued.Add(time.Minute)), events.At(until)
 		})
 	}
-	for name, uses := range map[string]func() client.UseStore{
-		"memory": func() client.UseStore { return client.NewMemory(0) },
-		"directory": func() client.UseStore {
-			d, err := client.NewDirectory(t.TempDir())
+	for name, uses := range map[string]func() guard.UseStore{
+		"memory": func() guard.UseStore { return guard.NewMemory(0) },
+		"directory": func() guard.UseStore {
+			d, err := guard.NewDirectory(t.TempDir())
 			ok(t, err)
 			return d
 		},
 	} {
 		clock := noon
-		g := i.guard(t, func(o *client.GuardOptions) { o.Uses, o.Now = uses(), func() time.Time { return clock } })
+		g := i.guard(t, func(o *guard.Options) { o.Uses, o.Now = uses(), func() time.Time { return clock } })
 		if ran, err := ran(g, again("d1", noon)); !ran {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -285,7 +294,7 @@ func TestGuardUsesAnAllowanceOnce(t *testing.T) {
 			_, _ = ran(g, i.execution(t, name+after.String(), func(c *receipt.Claims) { // the memory forgets what it can
 				c.IssuedAt, c.ExpiresAt = events.At(clock), events.At(clock.Add(time.Minute))
 			}))
-			if ran, err := ran(g, again("d2", clock)); ran || client.Code(err) != client.CodeUsed {
+			if ran, err := ran(g, again("d2", clock)); ran || guard.Code(err) != guard.CodeUsed {
 				t.Errorf("%s, %s later: ran %t, %v", name, after, ran, err)
 			}
 		}
@@ -300,7 +309,7 @@ func TestGuardTakesTwoCheckpointKeys(t *testing.T) {
 	next := i
 	next.voucher, err = signing.CheckpointSigner(private)
 	ok(t, err)
-	g := i.guard(t, func(o *client.GuardOptions) { o.PublicKey += "\n" + public + "\n" })
+	g := i.guard(t, func(o *guard.Options) { o.PublicKey += "\n" + public + "\n" })
 	for n, by := range []issuer{i, next} {
 		if ran, err := ran(g, by.execution(t, fmt.Sprint("n", n), nil)); !ran {
 			t.Error(err)
@@ -309,19 +318,19 @@ func TestGuardTakesTwoCheckpointKeys(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
-	use := func(id string, expires, now time.Duration) client.Use {
-		return client.Use{ID: id, Expires: noon.Add(expires), Now: noon.Add(now)}
+	use := func(id string, expires, now time.Duration) guard.Use {
+		return guard.Use{ID: id, Expires: noon.Add(expires), Now: noon.Add(now)}
 	}
-	m := client.NewMemory(2)
+	m := guard.NewMemory(2)
 	for n, c := range []struct {
-		use   client.Use
+		use   guard.Use
 		first bool
 		err   error
 	}{
 		{use("a", 10, 0), true, nil},
 		{use("a", 10, 1), false, nil},
 		{use("b", 20, 1), true, nil},
-		{use("c", 30, 2), false, client.ErrUsesFull}, // never one that still holds is dropped for it
+		{use("c", 30, 2), false, guard.ErrUsesFull}, // never one that still holds is dropped for it
 		{use("a", 10, 10), false, nil},
 		{use("c", 30, 11), true, nil}, // a has expired
 		{use("a", 10, 5), false, nil}, // the clock went back to when a held
@@ -337,17 +346,17 @@ func TestMemory(t *testing.T) {
 
 func TestDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "uses")
-	one, err := client.NewDirectory(path)
+	one, err := guard.NewDirectory(path)
 	ok(t, err)
-	two, err := client.NewDirectory(path) // another process, or this one after a restart
+	two, err := guard.NewDirectory(path) // another process, or this one after a restart
 	ok(t, err)
 	id := strings.Repeat("a", 64)
 	var firsts atomic.Int32
 	var wg sync.WaitGroup
 	for n := range 16 {
 		wg.Go(func() {
-			d := []*client.Directory{one, two}[n%2]
-			first, err := d.MarkUsed(context.Background(), client.Use{ID: id, Expires: noon.Add(time.Minute), Now: noon})
+			d := []*guard.Directory{one, two}[n%2]
+			first, err := d.MarkUsed(context.Background(), guard.Use{ID: id, Expires: noon.Add(time.Minute), Now: noon})
 			if err != nil {
 				t.Error(err)
 			}
@@ -368,7 +377,7 @@ func TestDirectory(t *testing.T) {
 	}
 	young := strings.Repeat("b", 64)
 	later := noon.Add(26 * time.Hour)
-	if _, err := one.MarkUsed(context.Background(), client.Use{ID: young, Expires: later.Add(1), Now: later}); err != nil {
+	if _, err := one.MarkUsed(context.Background(), guard.Use{ID: young, Expires: later.Add(1), Now: later}); err != nil {
 		t.Error(err)
 	}
 	files, err := os.ReadDir(path)
@@ -377,7 +386,7 @@ func TestDirectory(t *testing.T) {
 		t.Errorf("files %v", files)
 	}
 	ok(t, os.RemoveAll(path))
-	if first, err := one.MarkUsed(context.Background(), client.Use{ID: id, Now: later}); first || err == nil {
+	if first, err := one.MarkUsed(context.Background(), guard.Use{ID: id, Now: later}); first || err == nil {
 		t.Errorf("without its directory: %v %v", first, err)
 	}
 }
@@ -385,12 +394,12 @@ func TestDirectory(t *testing.T) {
 // Two executors that share a memory share what is used; two that do not, do not.
 func TestSharedMemory(t *testing.T) {
 	i := newIssuer(t, 1)
-	memory := client.NewMemory(0)
-	share := func(o *client.GuardOptions) { o.Uses = memory }
+	memory := guard.NewMemory(0)
+	share := func(o *guard.Options) { o.Uses = memory }
 	a, b, alone := i.guard(t, share), i.guard(t, share), i.guard(t, nil)
 	e := i.execution(t, "n", nil)
 	for n, c := range []struct {
-		g    *client.Guard
+		g    *guard.Guard
 		runs bool
 	}{{a, true}, {b, false}, {alone, true}, {alone, false}} {
 		if ran, err := ran(c.g, e); ran != c.runs {

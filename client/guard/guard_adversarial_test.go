@@ -1,4 +1,4 @@
-package client_test
+package guard_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/receipt"
-	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 )
@@ -66,14 +66,14 @@ func TestAttackGuardByKeys(t *testing.T) {
 	i, vouched, stranger := newIssuer(t, 1), newIssuer(t, 2), foreign(t, 3)
 	same := foreign(t, 1) // the right key, but a stranger vouches for it
 	good := i.execution(t, "n", nil)
-	signed := func(by issuer, key string) client.Execution {
+	signed := func(by issuer, key string) guard.Execution {
 		e := by.execution(t, "n", nil)
 		e.Key = key
 		return e
 	}
-	with := func(e client.Execution, token string) client.Execution { e.Receipt = token; return e }
+	with := func(e guard.Execution, token string) guard.Execution { e.Receipt = token; return e }
 	for name, c := range map[string]struct {
-		e    client.Execution
+		e    guard.Execution
 		code string
 	}{
 		"signed again, a foreign voucher":         {signed(stranger, string(stranger.record(t))), "receipt_key_unknown"},
@@ -81,10 +81,10 @@ func TestAttackGuardByKeys(t *testing.T) {
 		"signed again, the vouch of the right":    {signed(stranger, rekeyed(t, stranger.record(t), i.record(t), "vouch")), "receipt_key_unknown"},
 		"signed again, a key under the right id":  {signed(stranger, rekeyed(t, i.record(t), stranger.record(t), "public_key")), "receipt_key_unknown"},
 		"signed again, an id under the right key": {signed(stranger, rekeyed(t, i.record(t), stranger.record(t), "key_id", "kid")), "receipt_key_unknown"},
-		"the right key, a foreign voucher":        {func() client.Execution { e := good; e.Key = string(same.record(t)); return e }(), "receipt_key_unknown"},
-		"the record of another vouched key":       {func() client.Execution { e := good; e.Key = string(vouched.record(t)); return e }(), "receipt_key_unknown"},
-		"a retirement for a record":               {func() client.Execution { e := good; e.Key = string(i.retirement(t)); return e }(), "receipt_key_unknown"},
-		"another vouched key in the header": {func() client.Execution {
+		"the right key, a foreign voucher":        {func() guard.Execution { e := good; e.Key = string(same.record(t)); return e }(), "receipt_key_unknown"},
+		"the record of another vouched key":       {func() guard.Execution { e := good; e.Key = string(vouched.record(t)); return e }(), "receipt_key_unknown"},
+		"a retirement for a record":               {func() guard.Execution { e := good; e.Key = string(i.retirement(t)); return e }(), "receipt_key_unknown"},
+		"another vouched key in the header": {func() guard.Execution {
 			e := with(good, reheaded(t, good.Receipt, func(h map[string]any) { h["kid"] = vouched.key.ID }))
 			e.Key = string(vouched.record(t))
 			return e
@@ -95,8 +95,8 @@ func TestAttackGuardByKeys(t *testing.T) {
 		"something more": {with(good, good.Receipt+".x"), "receipt_malformed"},
 	} {
 		g := i.guard(t, nil)
-		if ran, err := ran(g, c.e); ran || client.Code(err) != c.code {
-			t.Errorf("%s: ran %t, code %q, want %s", name, ran, client.Code(err), c.code)
+		if ran, err := ran(g, c.e); ran || guard.Code(err) != c.code {
+			t.Errorf("%s: ran %t, code %q, want %s", name, ran, guard.Code(err), c.code)
 		}
 		if ran, err := ran(g, good); !ran {
 			t.Errorf("%s: then the good one: %v", name, err)
@@ -131,8 +131,8 @@ func TestAttackGuardBySpelling(t *testing.T) {
 	} {
 		e := i.execution(t, "n", nil)
 		e.Arguments = []byte(c.args)
-		if ran, err := ran(i.guard(t, nil), e); ran != (c.code == "") || client.Code(err) != c.code {
-			t.Errorf("%s: ran %t, code %q (%v), want %q", name, ran, client.Code(err), err, c.code)
+		if ran, err := ran(i.guard(t, nil), e); ran != (c.code == "") || guard.Code(err) != c.code {
+			t.Errorf("%s: ran %t, code %q (%v), want %q", name, ran, guard.Code(err), err, c.code)
 		}
 	}
 }
@@ -140,30 +140,30 @@ func TestAttackGuardBySpelling(t *testing.T) {
 // usesThat does something while it is asked, and knows of no use.
 type usesThat struct{ do func() }
 
-func (u usesThat) MarkUsed(context.Context, client.Use) (bool, error) { u.do(); return true, nil }
+func (u usesThat) MarkUsed(context.Context, guard.Use) (bool, error) { u.do(); return true, nil }
 
 // The caller changes the arguments in the slice that it gave: after they were admitted,
 // and after they were checked.
 func TestAttackGuardByChangedArguments(t *testing.T) {
 	i := newIssuer(t, 1)
-	change := func(e client.Execution) { copy(e.Arguments[bytes.Index(e.Arguments, []byte("dana")):], "evil") }
-	own := func() client.Execution {
+	change := func(e guard.Execution) { copy(e.Arguments[bytes.Index(e.Arguments, []byte("dana")):], "evil") }
+	own := func() guard.Execution {
 		e := i.execution(t, "n", nil)
 		e.Arguments = bytes.Clone(e.Arguments)
 		return e
 	}
 	before := own()
 	change(before)
-	if ran, err := ran(i.guard(t, nil), before); ran || client.Code(err) != "receipt_other_arguments" {
+	if ran, err := ran(i.guard(t, nil), before); ran || guard.Code(err) != "receipt_other_arguments" {
 		t.Errorf("before: ran %t, %v", ran, err)
 	}
 	meanwhile := own()
-	g := i.guard(t, func(o *client.GuardOptions) { o.Uses = usesThat{func() { change(meanwhile) }} })
-	if ran, err := ran(g, meanwhile); ran || client.Code(err) != "receipt_other_arguments" {
+	g := i.guard(t, func(o *guard.Options) { o.Uses = usesThat{func() { change(meanwhile) }} })
+	if ran, err := ran(g, meanwhile); ran || guard.Code(err) != "receipt_other_arguments" {
 		t.Errorf("while the memory is asked: ran %t, %v", ran, err)
 	}
 	untouched := own()
-	g = i.guard(t, func(o *client.GuardOptions) { o.Uses = usesThat{func() {}} })
+	g = i.guard(t, func(o *guard.Options) { o.Uses = usesThat{func() {}} })
 	if ran, err := ran(g, untouched); !ran {
 		t.Errorf("untouched: %v", err)
 	}
@@ -181,17 +181,17 @@ func TestAttackGuardByTheFunction(t *testing.T) {
 		}()
 		_ = g.Run(t.Context(), e, func(context.Context) error { panic("boom") })
 	}()
-	if ran, err := ran(g, e); ran || client.Code(err) != client.CodeUsed {
+	if ran, err := ran(g, e); ran || guard.Code(err) != guard.CodeUsed {
 		t.Errorf("after a panic: ran %t, %v", ran, err)
 	}
 	e = i.execution(t, "n2", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	err := g.Run(ctx, e, func(ctx context.Context) error { cancel(); <-ctx.Done(); return ctx.Err() })
-	if !errors.Is(err, context.Canceled) || client.Code(err) != "" {
-		t.Errorf("cancelled while it ran: %v, code %q", err, client.Code(err))
+	if !errors.Is(err, context.Canceled) || guard.Code(err) != "" {
+		t.Errorf("cancelled while it ran: %v, code %q", err, guard.Code(err))
 	}
-	if ran, err := ran(g, e); ran || client.Code(err) != client.CodeUsed {
+	if ran, err := ran(g, e); ran || guard.Code(err) != guard.CodeUsed {
 		t.Errorf("after it was cancelled: ran %t, %v", ran, err)
 	}
 	e = i.execution(t, "n3", nil)
@@ -199,7 +199,7 @@ func TestAttackGuardByTheFunction(t *testing.T) {
 		_, err := ran(g, e)
 		return err
 	})
-	if client.Code(err) != client.CodeUsed {
+	if guard.Code(err) != guard.CodeUsed {
 		t.Errorf("from inside: %v", err)
 	}
 }
@@ -208,12 +208,12 @@ func TestAttackGuardByTheFunction(t *testing.T) {
 // memory: one of them runs.
 func TestAttackGuardInParallel(t *testing.T) {
 	i := newIssuer(t, 1)
-	memory := client.NewMemory(0)
+	memory := guard.NewMemory(0)
 	e := i.execution(t, "n", nil)
 	var runs atomic.Int32
 	var wg sync.WaitGroup
 	for n := range 24 {
-		g := i.guard(t, func(o *client.GuardOptions) { o.Uses = memory })
+		g := i.guard(t, func(o *guard.Options) { o.Uses = memory })
 		mine := e
 		mine.Arguments = append(bytes.Repeat([]byte(" "), n%5), e.Arguments...)
 		if n%3 == 0 {
@@ -221,7 +221,7 @@ func TestAttackGuardInParallel(t *testing.T) {
 		}
 		wg.Go(func() {
 			err := g.Run(context.Background(), mine, func(context.Context) error { runs.Add(1); return nil })
-			if err != nil && client.Code(err) != client.CodeUsed {
+			if err != nil && guard.Code(err) != guard.CodeUsed {
 				t.Error(err)
 			}
 		})
@@ -236,17 +236,17 @@ func TestAttackGuardInParallel(t *testing.T) {
 // back to when the receipt held.
 func TestAttackGuardByTheClock(t *testing.T) {
 	i := newIssuer(t, 1)
-	directory, err := client.NewDirectory(t.TempDir())
+	directory, err := guard.NewDirectory(t.TempDir())
 	ok(t, err)
-	for name, uses := range map[string]client.UseStore{"memory": client.NewMemory(0), "directory": directory} {
+	for name, uses := range map[string]guard.UseStore{"memory": guard.NewMemory(0), "directory": directory} {
 		clock := noon
-		g := i.guard(t, func(o *client.GuardOptions) { o.Uses, o.Now = uses, func() time.Time { return clock } })
+		g := i.guard(t, func(o *guard.Options) { o.Uses, o.Now = uses, func() time.Time { return clock } })
 		e, unused := i.execution(t, "n", nil), i.execution(t, "unused", nil)
 		if ran, err := ran(g, e); !ran {
 			t.Errorf("%s: %v", name, err)
 		}
 		clock = noon.Add(3 * time.Hour)
-		if ran, err := ran(g, unused); ran || client.Code(err) != "receipt_expired" {
+		if ran, err := ran(g, unused); ran || guard.Code(err) != "receipt_expired" {
 			t.Errorf("%s: an expired one: ran %t, %v", name, ran, err)
 		}
 		later := i.execution(t, "later", func(c *receipt.Claims) {
@@ -256,7 +256,7 @@ func TestAttackGuardByTheClock(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		clock = noon
-		if ran, err := ran(g, e); ran || client.Code(err) != client.CodeUsed {
+		if ran, err := ran(g, e); ran || guard.Code(err) != guard.CodeUsed {
 			t.Errorf("%s: the clock went back: ran %t, %v", name, ran, err)
 		}
 	}

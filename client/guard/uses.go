@@ -1,4 +1,4 @@
-package client
+package guard
 
 import (
 	"container/heap"
@@ -48,7 +48,7 @@ const DefaultUseLimit = 1 << 16
 
 // ErrUsesFull reports that more receipts are in use than the memory holds. It never drops a
 // receipt that is still valid, because that receipt could be used again.
-var ErrUsesFull = errors.New("client: too many receipts in use; wait until some expire, or raise the limit of the memory")
+var ErrUsesFull = errors.New("guard: too many receipts in use; wait until some expire, or raise the limit of the memory")
 
 // Memory is a UseStore for one process. It is empty after a restart: a receipt that was used
 // right before can then be used once more until it expires. It is safe for concurrent use.
@@ -130,7 +130,7 @@ const (
 // process that can remove files from it can have receipts used again.
 func NewDirectory(path string) (*Directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("client: the memory of used receipts: %w", err)
+		return nil, fmt.Errorf("guard: the memory of used receipts: %w", err)
 	}
 	return &Directory{path: path}, nil
 }
@@ -143,7 +143,7 @@ func (d *Directory) MarkUsed(_ context.Context, u Use) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("client: the memory of used receipts: %w", err)
+		return false, fmt.Errorf("guard: the memory of used receipts: %w", err)
 	}
 	err = f.Close()
 	dir, openErr := os.Open(d.path)
@@ -151,7 +151,7 @@ func (d *Directory) MarkUsed(_ context.Context, u Use) (bool, error) {
 		openErr = errors.Join(dir.Sync(), dir.Close())
 	}
 	if err = errors.Join(err, openErr); err != nil {
-		return false, fmt.Errorf("client: the memory of used receipts: %w", err)
+		return false, fmt.Errorf("guard: the memory of used receipts: %w", err)
 	}
 	return true, nil
 }

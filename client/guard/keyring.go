@@ -1,4 +1,4 @@
-package client
+package guard
 
 import (
 	"crypto/ed25519"
@@ -19,7 +19,10 @@ import (
 const maxRecord = 64 << 10
 
 // ErrNotVouched reports a key record without a vouch of a trusted checkpoint key.
-var ErrNotVouched = errors.New("client: no checkpoint key that is trusted here vouches for this record")
+var ErrNotVouched = errors.New("guard: no checkpoint key that is trusted here vouches for this record")
+
+// ErrNoPublicKey reports a guard without a checkpoint key.
+var ErrNoPublicKey = errors.New("guard: Options.PublicKey is required: without it a receipt cannot be told from a forgery")
 
 // keyring holds the receipt keys that checkpoint keys vouch for. It is safe for concurrent use.
 // It accepts only vouched records, so a stranger cannot fill it.
@@ -39,7 +42,7 @@ func newKeyring(text string, pinned bool) (*keyring, error) {
 	for _, line := range strings.Fields(text) {
 		v, err := signing.CheckpointVerifier(line)
 		if err != nil {
-			return nil, fmt.Errorf("client: PublicKey: %w", err)
+			return nil, fmt.Errorf("guard: PublicKey: %w", err)
 		}
 		list = append(list, v)
 	}
@@ -65,7 +68,7 @@ func (r *keyring) addRecord(record []byte) error {
 	}
 	k, err := events.DecodeRecord[events.KeyRetirement](record)
 	if err != nil {
-		return fmt.Errorf("client: not a key record: %w", err)
+		return fmt.Errorf("guard: not a key record: %w", err)
 	}
 	if !signing.CheckRetirement(r.vouchers, k) {
 		return ErrNotVouched
