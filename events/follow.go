@@ -36,6 +36,13 @@ type FollowRequest struct {
 // FollowKinds are the kinds of a tenant's outputs.
 var FollowKinds = []string{string(subject.Decisions), string(subject.Calls), string(subject.Findings), string(subject.Approvals)}
 
+// FollowAAEP is the kind of what was said in AAEP: the producers' events and the replies to them. It is
+// no output and only given to a request that names it.
+const FollowAAEP = subject.ProtoAAEP
+
+// followable are all kinds that a request may name.
+var followable = append(slices.Clone(FollowKinds), FollowAAEP)
+
 // FollowPage is the answer. Without After and Since a request begins at the end of the log: its
 // page is empty unless an output arrives while it waits.
 type FollowPage struct {
@@ -101,7 +108,8 @@ func DecodeFollowRequest(b []byte) (r FollowRequest, err error) {
 		{r.WaitMS < 0 || r.WaitMS > int(FollowMaxWait/time.Millisecond), fmt.Sprintf("wait_ms must be 0 to %d", FollowMaxWait/time.Millisecond)},
 		{slices.ContainsFunc(slices.Collect(maps.Keys(r.States)), func(k string) bool { return !slices.Contains(r.Kinds, k) }), "states has a kind that is not asked for"},
 		{hasDuplicates(r.Kinds), "a kind is named twice"},
-		{len(r.Kinds) > len(FollowKinds) || slices.ContainsFunc(r.Kinds, func(k string) bool { return !slices.Contains(FollowKinds, k) }), fmt.Sprintf("kinds are %v", FollowKinds)},
+		{len(r.Kinds) > len(followable) || slices.ContainsFunc(r.Kinds, func(k string) bool { return !slices.Contains(followable, k) }), fmt.Sprintf("kinds are %v", followable)},
+		{r.States[FollowAAEP] != "", FollowAAEP + " has no states"},
 	} {
 		if bad.is {
 			return r, fmt.Errorf("%w: %s", ErrFollow, bad.what)
@@ -119,6 +127,10 @@ func hasDuplicates(list []string) bool {
 // a session.
 func (r FollowRequest) Subjects(space subject.Space, tenant string) (list []string) {
 	for _, kind := range r.Kinds {
+		if kind == FollowAAEP {
+			list = append(list, space.EventsOf(tenant, subject.ProtoAAEP, r.Session))
+			continue
+		}
 		approvals := kind == string(subject.Approvals)
 		if approvals && r.Session != "" {
 			continue

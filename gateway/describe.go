@@ -34,7 +34,11 @@ func join(list []int, more ...int) []int {
 	return out
 }
 
-const runtime = "runtime"
+// Roles of tokens.
+const (
+	runtime    = "runtime"
+	subscriber = "subscriber"
+)
 
 // Descriptions describes every endpoint of the gateway.
 func Descriptions() []Description {
@@ -50,6 +54,11 @@ func Descriptions() []Description {
 		{Pattern: "POST /aioc/tool", Roles: runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking},
 		{Pattern: "POST /aioc/handoff", Roles: runtime, Summary: "aioc: the handoff gate.", Body: "aioc/handoff-policy-input", Statuses: asking},
 		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record; Last-Event-ID continues.", Statuses: join(signedIn, 404, 410, 500)},
+		{Pattern: "POST /aaep/v1/subscriptions", Roles: subscriber, Summary: "AAEP: subscribe; the body is a subscription.request.", Statuses: join(posted, 201)},
+		{Pattern: "GET /aaep/v1/events", Roles: subscriber, Summary: "AAEP: the events of a subscription, as server-sent events; Last-Event-ID continues.", Statuses: join(signedIn, 400, 404, 410, 500)},
+		{Pattern: "POST /aaep/v1/replies", Roles: subscriber, Summary: "AAEP: a reply, subscription.renegotiate or subscription.close.", Statuses: join(storing, 204, 404, 410, 502)},
+		{Pattern: "GET /aaep/v1/ws", Roles: subscriber, Summary: "AAEP over WebSocket, subprotocol aaep.v1.", Statuses: join(signedIn, 101, 400)},
+		{Pattern: "GET /.well-known/aaep-manifest.json", Summary: "AAEP's producer manifest; as a JWS with Accept: application/jose.", Statuses: []int{200}},
 		{Pattern: "GET /schemas/{protocol}/{name}/v1", Summary: "A JSON Schema, under its stable identifier.", Statuses: []int{200, 404}},
 		{Pattern: "GET /openapi.json", Summary: "This description, in OpenAPI 3.1.", Statuses: []int{200}},
 		{Pattern: "GET /docs", Summary: "This description, for people.", Statuses: []int{200}},

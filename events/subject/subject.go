@@ -175,6 +175,11 @@ func (s Space) Outputs(class Class, tenant, state, session string) string {
 	return s.joinTokens(class, Escape(tenant), anyOr(state), anyOr(session))
 }
 
+// EventsOf matches the subjects of a protocol's events in a tenant: all of them, or those of one session.
+func (s Space) EventsOf(tenant, protocol, session string) string {
+	return s.joinTokens(Events, Escape(tenant), "*", Escape(protocol), anyOr(session), ">")
+}
+
 func anyOr(token string) string {
 	if token == "" {
 		return "*"

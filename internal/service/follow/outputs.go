@@ -175,7 +175,7 @@ func (s *server) buildPage(ctx context.Context, tenant string, body []byte) even
 func (s *server) fillPage(ctx context.Context, p events.FollowPage, o streams.ReadOptions, wait time.Duration) events.FollowPage {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, readTime))
 	defer cancel()
-	begun, past := time.Now(), false
+	begun, past, skipped := time.Now(), false, uint64(0)
 	o.IdleEvery = max(wait, time.Millisecond)
 	o.Idle = func() error { // everything up to the end that p names was read
 		past = true
@@ -186,7 +186,13 @@ func (s *server) fillPage(ctx context.Context, p events.FollowPage, o streams.Re
 	}
 	err := streams.ReadLog(ctx, s.js, o, func(batch []events.LogMessage) error {
 		for _, m := range batch {
-			p.Outputs = append(p.Outputs, toOutput(m))
+			if out, ok := s.toOutput(m); ok {
+				p.Outputs = append(p.Outputs, out)
+			}
+			skipped = m.Seq // for a page without outputs
+		}
+		if len(p.Outputs) == 0 {
+			return nil
 		}
 		return errPage
 	})
@@ -195,6 +201,8 @@ func (s *server) fillPage(ctx context.Context, p events.FollowPage, o streams.Re
 		p.Next = p.Outputs[len(p.Outputs)-1].Seq
 	case past:
 		p.Next = max(p.Next, p.End)
+	case skipped > 0:
+		p.Next = skipped
 	case !errors.Is(err, errPage):
 		s.log.Warn().Err(err).Msg("the log could not be read for a follower")
 		return refusalPage(events.FollowUnavailable, "the log could not be read in time; ask again")
@@ -202,10 +210,17 @@ func (s *server) fillPage(ctx context.Context, p events.FollowPage, o streams.Re
 	return p
 }
 
-func toOutput(m events.LogMessage) events.Output {
-	out := events.Output{Seq: m.Seq, Subject: m.Subject, At: events.At(m.Time)}
-	if len(m.Body) <= recordSize && json.Valid(m.Body) {
-		out.Record = m.Body
+// toOutput is the output of a message; ok is false for an event that no follower gets.
+func (s *server) toOutput(m events.LogMessage) (out events.Output, ok bool) {
+	body := m.Body
+	if p, err := s.space.Parse(m.Subject); err == nil && p.Class == subject.Events {
+		if body, ok = said(p, m); !ok {
+			return out, false
+		}
 	}
-	return out
+	out = events.Output{Seq: m.Seq, Subject: m.Subject, At: events.At(m.Time)}
+	if len(body) <= recordSize && json.Valid(body) {
+		out.Record = body
+	}
+	return out, true
 }

@@ -49,6 +49,8 @@ type Flags struct {
 	MaxConns      int           `help:"Connections that are open at the same time; more wait." env:"COUNTERSIGN_GATEWAY_MAX_CONNECTIONS" default:"16384"`
 	MaxStreams    int           `help:"Streams that are open at the same time; more are answered 429." env:"COUNTERSIGN_GATEWAY_MAX_STREAMS" default:"10000"`
 	UserStreams   int           `help:"Streams of one token that are open at the same time." env:"COUNTERSIGN_GATEWAY_TOKEN_STREAMS" default:"64"`
+	ManifestKey   string        `help:"Key file (a line of 64 hex digits) that signs the AAEP producer manifest; a key of the gateway's own. Without it the manifest is not signed." env:"COUNTERSIGN_GATEWAY_MANIFEST_KEY" placeholder:"FILE"`
+	Languages     []string      `help:"Languages that the tenant's AAEP producers speak." env:"COUNTERSIGN_GATEWAY_LANGUAGES" default:"en"`
 	Rate          int           `help:"Requests per second of one user; more are answered 429 (0: no limit)." env:"COUNTERSIGN_GATEWAY_RATE" default:"1000"`
 }
 
@@ -103,6 +105,7 @@ type server struct {
 	tokens   *tokenStore
 	issuer   *issuer // nil if no JWTs are accepted
 	outputs  *outputHub
+	aaep     *aaepBridge
 	rates    *rates
 	inflight chan struct{}
 	streams  *streamCount
@@ -129,6 +132,9 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if s.guard, err = f.newGuard(); err != nil {
 		return err
 	}
+	if s.aaep, err = newAAEPBridge(nc, f, env); err != nil {
+		return err
+	}
 	if err := s.tokens.load(ctx); err != nil {
 		return fmt.Errorf("reading the tokens: %w", err)
 	}
@@ -138,6 +144,13 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	defer stop()
 	followers.Go(func() { s.tokens.follow(following) })
 	followers.Go(func() { s.outputs.follow(following) })
+	followers.Go(func() { s.aaep.events.follow(following) })
+	defer func() {
+		if !s.stopping.Swap(true) { // serving failed
+			close(s.stopped)
+		}
+		s.aaep.sockets.Wait()
+	}()
 	return s.listen(ctx)
 }
 

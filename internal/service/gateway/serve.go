@@ -23,6 +23,7 @@ func (s *server) routes() *router {
 	}
 	mux.HandleFunc("GET /v1/follow/{kind}", s.followOutputs)
 	s.describe(mux)
+	s.routeAAEP(mux)
 	mux.Handle("GET /healthz", s.env.Health)
 	mux.HandleFunc("GET /readyz", s.reportReady)
 	if s.env.Metrics != nil {

@@ -49,6 +49,8 @@ type outputHub struct {
 	flags Flags
 	env   daemon.Env
 	pages chan struct{}
+	kinds []string // that it follows; none for all outputs
+	name  string   // in the health report
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
@@ -60,14 +62,14 @@ type outputHub struct {
 }
 
 func newOutputHub(nc *nats.Conn, f Flags, env daemon.Env) *outputHub {
-	return &outputHub{nc: nc, flags: f, env: env, pages: make(chan struct{}, pagesAtOnce), changed: make(chan struct{})}
+	return &outputHub{nc: nc, flags: f, env: env, pages: make(chan struct{}, pagesAtOnce), changed: make(chan struct{}), name: "outputs"}
 }
 
 // follow keeps the hub current until ctx ends. A log that was replaced begins anew.
 func (h *outputHub) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := client.Follow(ctx, h.nc, client.FollowOptions{
-			Tenant: h.flags.Tenant, Space: h.flags.Space(), OnTrouble: func(err error) { h.reportTrouble(err) },
+			Tenant: h.flags.Tenant, Space: h.flags.Space(), Kinds: h.kinds, OnTrouble: func(err error) { h.reportTrouble(err) },
 		}, func(list []events.Output, at client.Position) error { h.add(list, at); return nil })
 		if ctx.Err() == nil {
 			h.reportTrouble(err)
@@ -79,10 +81,10 @@ func (h *outputHub) follow(ctx context.Context) {
 
 func (h *outputHub) reportTrouble(err error) {
 	if err != nil {
-		h.env.Health.Set("outputs", "the outputs of the log cannot be followed: does a correlator run?")
+		h.env.Health.Set(h.name, "the outputs of the log cannot be followed: does a correlator run?")
 		return
 	}
-	h.env.Health.Set("outputs", "")
+	h.env.Health.Set(h.name, "")
 }
 
 func (h *outputHub) reset() {
@@ -106,7 +108,7 @@ func (h *outputHub) add(list []events.Output, at client.Position) {
 		if len(list) > 0 {
 			h.from = list[0].Seq - 1
 		}
-		h.env.Health.Set("outputs", "")
+		h.env.Health.Set(h.name, "")
 	}
 	for _, out := range list {
 		h.recent, h.bytes = append(h.recent, out), h.bytes+len(out.Record)

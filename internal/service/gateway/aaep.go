@@ -1,0 +1,284 @@
+package gateway
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/aaep"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const (
+	aaepAgent    = "countersign-gateway"
+	aaepUnused   = 2 * time.Minute // a subscription over SSE that no stream reads for so long ends
+	aaepSent     = 1024            // event ids that a subscription can continue behind
+	aaepPatience = 15 * time.Second
+	manifestPath = "/.well-known/aaep-manifest.json"
+)
+
+// aaepBridge serves AAEP subscriptions (appendix B of AAEP).
+type aaepBridge struct {
+	terms   aaep.Terms
+	events  *outputHub
+	count   *streamCount
+	sockets sync.WaitGroup // open WebSockets, which http.Server does not wait for
+
+	mu   sync.Mutex
+	subs map[string]*aaepSubscription // over SSE, by id
+}
+
+func newAAEPBridge(nc *nats.Conn, f Flags, env daemon.Env) (*aaepBridge, error) {
+	b := &aaepBridge{terms: aaep.Terms{AgentID: aaepAgent, Languages: f.Languages}, events: newOutputHub(nc, f, env),
+		count: newStreamCount(f.MaxStreams, f.UserStreams), subs: map[string]*aaepSubscription{}}
+	b.events.kinds, b.events.name = []string{events.FollowAAEP}, "aaep_events"
+	if f.ManifestKey == "" {
+		return b, nil
+	}
+	signed, err := signManifest(f.ManifestKey, b.terms.Manifest())
+	b.terms.SignedManifest = signed
+	return b, err
+}
+
+// signManifest signs by ES256, as AAEP recommends (10.4). The header has the public key; a subscriber
+// that wants to know whose it is compares its thumbprint (kid) with the one that it was told.
+func signManifest(path string, manifest map[string]any) (string, error) {
+	seed, err := keys.Seed(filepath.Dir(path), filepath.Base(path))
+	if err != nil {
+		return "", err
+	}
+	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), seed)
+	if err != nil {
+		return "", err
+	}
+	public := jose.JSONWebKey{Key: key.Public()}
+	thumb, err := public.Thumbprint(crypto.SHA256)
+	if err != nil {
+		return "", err
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: hex.EncodeToString(thumb)}},
+		(&jose.SignerOptions{EmbedJWK: true}).WithType("JOSE"))
+	if err != nil {
+		return "", err
+	}
+	body, err := json.Marshal(manifest)
+	if err != nil {
+		return "", err
+	}
+	out, err := signer.Sign(body)
+	if err != nil {
+		return "", err
+	}
+	return out.CompactSerialize()
+}
+
+// aaepSubscription is a subscription and its place in the log. A user owns it, not a token: a rotated
+// token goes on with it.
+type aaepSubscription struct {
+	user  string
+	token string // whose share it takes
+
+	mu   sync.Mutex
+	sub  *aaep.Subscription
+	at   client.Position // everything up to it was handed on
+	ids  []string        // of the events that were sent last, the oldest first
+	seqs []uint64
+	used time.Time
+
+	reading sync.Mutex         // held by the one stream that reads
+	stop    context.CancelFunc // ends that stream; guarded by mu
+}
+
+// subscribe answers a request with a subscription, whose place the caller frees, or a rejection.
+func (s *server) subscribe(ctx context.Context, m aaep.Message, who token.Record, id string) (*aaepSubscription, *aaep.Rejection) {
+	if !s.aaep.count.open(id) {
+		return nil, aaep.Reject(aaep.RateLimit, "too many subscriptions are open", 5)
+	}
+	at, known := s.aaep.events.position(ctx)
+	random := make([]byte, 24)
+	if _, err := rand.Read(random); err != nil || !known {
+		s.aaep.count.close(id)
+		return nil, aaep.Reject(aaep.TransportUnavailable, "the events cannot be read now", 5)
+	}
+	sub, r := aaep.Negotiate(s.aaep.terms, m, "sub_"+hex.EncodeToString(random))
+	if r != nil {
+		s.aaep.count.close(id)
+		return nil, r
+	}
+	return &aaepSubscription{user: who.User, token: id, sub: sub, at: at, used: time.Now()}, nil
+}
+
+// add keeps a subscription over SSE.
+func (b *aaepBridge) add(a *aaepSubscription) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.subs[a.sub.ID] = a
+}
+
+// sweep ends the subscriptions that no stream has read for too long.
+func (b *aaepBridge) sweep(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, a := range b.subs {
+		a.mu.Lock()
+		idle := a.stop == nil && now.Sub(a.used) > aaepUnused
+		a.mu.Unlock()
+		if idle {
+			delete(b.subs, id)
+			b.count.close(a.token)
+		}
+	}
+}
+
+// find is a user's subscription; another's is as unknown as one that never was.
+func (b *aaepBridge) find(id, user string) *aaepSubscription {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.subs[id]; a != nil && a.user == user {
+		return a
+	}
+	return nil
+}
+
+func (b *aaepBridge) remove(a *aaepSubscription) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.subs[a.sub.ID] == a {
+		delete(b.subs, a.sub.ID)
+		b.count.close(a.token)
+	}
+}
+
+// nextEvents waits for events of the subscription, or for a heartbeat (none, and ok).
+func (s *server) nextEvents(ctx context.Context, a *aaepSubscription, beat <-chan time.Time) (list []aaep.Event, ok bool) {
+	for {
+		a.mu.Lock()
+		at := a.at
+		a.mu.Unlock()
+		outs, next, changed, held := s.aaep.events.after(at)
+		if !held {
+			var err error
+			if outs, next, err = s.aaep.events.page(ctx, events.FollowAAEP, at); err != nil {
+				return nil, false
+			}
+		}
+		list = a.choose(outs, time.Now())
+		a.mu.Lock()
+		a.at = next
+		a.mu.Unlock()
+		if len(list) > 0 {
+			return list, true
+		}
+		if !held && next != at {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-beat:
+			return nil, true
+		case <-s.stopped:
+			return nil, false
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// choose returns the events that go to the subscriber, and notes their ids.
+func (a *aaepSubscription) choose(outs []events.Output, now time.Time) (list []aaep.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, o := range outs {
+		e, ok := aaep.ReadEvent(o.Record)
+		if !ok || !a.sub.Delivers(e, now) {
+			continue
+		}
+		list = append(list, e)
+		if len(a.ids) == aaepSent {
+			a.ids, a.seqs = append([]string(nil), a.ids[1:]...), append([]uint64(nil), a.seqs[1:]...)
+		}
+		a.ids, a.seqs = append(a.ids, e.ID), append(a.seqs, o.Seq)
+	}
+	return list
+}
+
+// resume puts the subscription behind an event. Behind one that it does not know it goes back as far as
+// it can: an event may come twice, none is lost.
+func (a *aaepSubscription) resume(last string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if last == "" || len(a.ids) == 0 {
+		return
+	}
+	a.at.After = a.seqs[0] - 1
+	for i, id := range a.ids {
+		if id == last {
+			a.at.After, a.ids, a.seqs = a.seqs[i], a.ids[:i+1], a.seqs[:i+1]
+			return
+		}
+	}
+	a.ids, a.seqs = nil, nil
+}
+
+func (a *aaepSubscription) handle(m aaep.Message) aaep.Outcome {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sub.Handle(m)
+}
+
+// storeReply puts a reply on the log as an event of the subscriber's user. Ingest refuses it unless the
+// user is registered as reached through this gateway.
+func (s *server) storeReply(ctx context.Context, user string, reply []byte) *endpoint.Problem {
+	if !s.nc.IsConnected() {
+		return gateway.ProblemOf(gateway.NATSAway)
+	}
+	msgs, err := client.Messages(s.flags.Space(), s.flags.Tenant, user, subject.ProtoAAEP, reply)
+	if err != nil {
+		return gateway.ProblemOf(gateway.BadEvent)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
+	defer cancel()
+	if err := streams.PublishEvents(ctx, s.nc, msgs); err != nil {
+		return gateway.ProblemOf(publishFailure(err))
+	}
+	return nil
+}
+
+func isSubscriber(t token.Record) bool { return t.Role == token.Subscriber }
+
+// routeAAEP adds AAEP's endpoints.
+func (s *server) routeAAEP(mux *router) {
+	mux.HandleFunc("GET "+manifestPath, s.serveManifest)
+	mux.HandleFunc(subscribePattern, s.postSubscription)
+	mux.HandleFunc(aaepEventsPattern, s.getAAEPEvents)
+	mux.HandleFunc(repliesPattern, s.postReply)
+	mux.HandleFunc(socketPattern, s.openSocket)
+}
+
+// serveManifest answers with the manifest, or with its signature where the client asks for JOSE.
+func (s *server) serveManifest(w http.ResponseWriter, r *http.Request) {
+	out := endpoint.JSON(http.StatusOK, s.aaep.terms.Manifest())
+	if signed := s.aaep.terms.SignedManifest; signed != "" && r.Header.Get("Accept") == "application/jose" {
+		out = endpoint.Response{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/jose"}}, Body: []byte(signed)}
+	}
+	s.write(w, "GET "+manifestPath, out)
+}

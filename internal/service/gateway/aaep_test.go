@@ -1,0 +1,268 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/go-jose/go-jose/v4"
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/follow"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const subscribe = `{"type":"subscription.request","aaep_version":"1.0.0","subscriber_id":"reader","capabilities":{"supports_confirmation_reply":true}}`
+
+// startAAEP is start with a service that serves followers, the subscriber sam registered as reached through
+// the gateway, and the subscriber lou, who is not.
+func startAAEP(t *testing.T, change ...func(*Flags)) *rig {
+	t.Helper()
+	r := start(t, change...)
+	stop, err := follow.Serve(t.Context(), r.nats.JS("correlator"), streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(t, err)
+	t.Cleanup(stop)
+	const doc = `{"schema": "https://schemas.countersign.dev/countersign/publisher-registration/v1", "publisher": "sam", "gateway": "` + servicetest.Gateway + `"}`
+	r.put(streams.BucketPublishers, publisher.Key(servicetest.Tenant, "registration.sam"), []byte(doc))
+	r.addToken("lou", servicetest.Tenant, "lou", token.Subscriber, time.Hour)
+	servicetest.Eventually(t, "the gateway knows the log and the tokens", func() bool {
+		res, body := r.do("POST", "/aaep/v1/subscriptions", "lou", []byte(subscribe))
+		return res.StatusCode == 201 && r.closeSubscription(t, "lou", subscriptionOf(t, body))
+	})
+	return r
+}
+
+func subscriptionOf(t *testing.T, accepted []byte) string {
+	t.Helper()
+	var a struct {
+		Type, Subscription_id string //nolint:revive // AAEP's name
+	}
+	servicetest.OK(t, json.Unmarshal(accepted, &a))
+	if a.Type != "subscription.accepted" {
+		t.Fatalf("%s", accepted)
+	}
+	return a.Subscription_id
+}
+
+func (r *rig) closeSubscription(t *testing.T, who, id string) bool {
+	t.Helper()
+	res, _ := r.do("POST", "/aaep/v1/replies", who, fmt.Appendf(nil, `{"type":"subscription.close","subscription_id":%q}`, id))
+	return res.StatusCode == 204
+}
+
+func (r *rig) subscription(t *testing.T, who string) string {
+	t.Helper()
+	res, body := r.do("POST", "/aaep/v1/subscriptions", who, []byte(subscribe))
+	if res.StatusCode != 201 {
+		t.Fatalf("%d %s", res.StatusCode, body)
+	}
+	return subscriptionOf(t, body)
+}
+
+// say puts events on the log: one in AAEP, and one that no subscriber of AAEP may see.
+func (r *rig) say(n int) {
+	space := subject.Space{Prefix: "gov"}
+	r.nats.Publish(servicetest.Runtime,
+		streams.Msg{Subject: space.Event("acme", "rt1", "agenthook", "s", "PreToolUse"), Body: []byte(`{"event_type":"PreToolUse","tool_input":{"command":"secret"}}`)},
+		streams.Msg{Subject: space.Event("acme", "rt1", "aaep", "sess_1", "agent.state.changed"), Body: fmt.Appendf(nil,
+			`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.state.changed","event_id":"evt_%d","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z","producer":{"agent_id":"a"},"from_state":"idle","to_state":"thinking"}`, n)})
+}
+
+func reply(id string) []byte {
+	return fmt.Appendf(nil, `{"type":"confirmation.reply","reply_token":"rpl_1","decision":"accept","subscription_id":%q,"timestamp":"2026-11-20T12:00:00.000Z"}`, id)
+}
+
+// replies lists who replied, by the subjects on the log, and through which gateway.
+func (r *rig) replies() (list []string) {
+	for _, m := range r.nats.Log() {
+		if strings.HasSuffix(m.Subject, ".confirmation.reply") {
+			list = append(list, strings.Split(m.Subject, ".")[3]+" "+m.HeaderValue(events.HeaderGateway))
+		}
+	}
+	return list
+}
+
+// A subscription over server-sent events gets the producers' events once, across lost connections, and
+// nothing of other protocols. Another user's subscription is as unknown as none.
+func TestAAEPOverSSE(t *testing.T) {
+	r := startAAEP(t)
+	id := r.subscription(t, "subscriber")
+	path := "/aaep/v1/events?subscription_id=" + id
+	s := r.open(path, "subscriber", "")
+	r.say(1)
+	r.say(2)
+	for _, want := range []string{"evt_1", "evt_2"} {
+		if got, kind, data := s.next(t); got != want || kind != "aaep.event" || !strings.Contains(data, `"event_id":"`+want+`"`) {
+			t.Fatalf("%s %s %s", got, kind, data)
+		}
+	}
+	_ = s.res.Body.Close()
+	r.say(3)
+	if got, _, _ := r.open(path, "subscriber", "evt_1").next(t); got != "evt_2" {
+		t.Errorf("behind evt_1 comes %s", got)
+	}
+	for who, path := range map[string]string{"lou": path, "subscriber": path + "x"} {
+		if got := r.open(path, who, "").res.StatusCode; got != 404 {
+			t.Errorf("%s: %d", who, got)
+		}
+	}
+	for name, c := range map[string]struct {
+		who, path, body string
+		status          int
+	}{
+		"another role": {"runtime", "/aaep/v1/subscriptions", subscribe, 403}, "no token": {"", "/aaep/v1/subscriptions", subscribe, 401},
+		"another version": {"subscriber", "/aaep/v1/subscriptions", strings.Replace(subscribe, "1.0.0", "99.99.99", 1), 400},
+		"no message":      {"subscriber", "/aaep/v1/replies", `{}`, 400},
+	} {
+		if res, body := r.do("POST", c.path, c.who, []byte(c.body)); res.StatusCode != c.status {
+			t.Errorf("%s: %d %s", name, res.StatusCode, body)
+		}
+	}
+	r.closeSubscription(t, "subscriber", id)
+	if got := r.open(path, "subscriber", "").res.StatusCode; got != 404 {
+		t.Errorf("closed: %d", got)
+	}
+	for range 2 {
+		r.subscription(t, "subscriber")
+	}
+	if res, body := r.do("POST", "/aaep/v1/subscriptions", "subscriber", []byte(subscribe)); res.StatusCode != 429 || !strings.Contains(string(body), "rate_limit") {
+		t.Errorf("beyond the limit: %d %s", res.StatusCode, body)
+	}
+}
+
+// dial opens a WebSocket as a user.
+func (r *rig) dial(t *testing.T, who string) *websocket.Conn {
+	t.Helper()
+	c, _, err := websocket.Dial(t.Context(), r.url+"/aaep/v1/ws", &websocket.DialOptions{Subprotocols: []string{subprotocol},
+		HTTPHeader: map[string][]string{"Authorization": {"Bearer " + r.tokens[who]}}})
+	servicetest.OK(t, err)
+	t.Cleanup(func() { _ = c.CloseNow() })
+	return c
+}
+
+func send(t *testing.T, c *websocket.Conn, text string) {
+	t.Helper()
+	servicetest.OK(t, c.Write(t.Context(), websocket.MessageText, []byte(text)))
+}
+
+func receive(t *testing.T, c *websocket.Conn) string {
+	t.Helper()
+	_, b, err := c.Read(t.Context())
+	servicetest.OK(t, err)
+	return string(b)
+}
+
+// A subscription over WebSocket: handshake, events, a reply under the subscriber's own identity, other
+// terms, and the end, each with its code.
+func TestAAEPOverWebSocket(t *testing.T) {
+	r := startAAEP(t)
+	r.admitter()
+	c := r.dial(t, "subscriber")
+	send(t, c, subscribe)
+	id := subscriptionOf(t, []byte(receive(t, c)))
+	r.say(1)
+	if got := receive(t, c); !strings.Contains(got, `"event_id":"evt_1"`) {
+		t.Errorf("%s", got)
+	}
+	send(t, c, fmt.Sprintf(`{"type":"subscription.renegotiate","subscription_id":%q,"capabilities":{"event_filters":{"exclude":["aaep:agent.state.*"]}}}`, id))
+	if got := receive(t, c); !strings.Contains(got, "state.*") {
+		t.Errorf("renegotiated: %s", got)
+	}
+	r.say(2)
+	send(t, c, string(reply("sub_another")))
+	send(t, c, string(reply(id)))
+	servicetest.Eventually(t, "the reply is on the log", func() bool { return len(r.replies()) > 0 })
+	if got := fmt.Sprint(r.replies()); got != "[sam "+servicetest.Gateway+"]" {
+		t.Errorf("replies of %s", got)
+	}
+	send(t, c, fmt.Sprintf(`{"type":"subscription.close","subscription_id":%q}`, id))
+	if _, b, err := c.Read(t.Context()); websocket.CloseStatus(err) != socketBySubscriber {
+		t.Errorf("closed: %s %v", b, err)
+	}
+	for first, code := range map[string]websocket.StatusCode{
+		"{}": socketViolation, string(reply(id)): socketViolation, strings.Replace(subscribe, "1.0.0", "99.99.99", 1): socketRejected,
+	} {
+		c := r.dial(t, "subscriber")
+		send(t, c, first)
+		_, _, err := c.Read(t.Context())
+		if err == nil { // the rejection
+			_, _, err = c.Read(t.Context())
+		}
+		if websocket.CloseStatus(err) != code {
+			t.Errorf("%s: %v", first, err)
+		}
+	}
+	c = r.dial(t, "subscriber")
+	send(t, c, subscribe)
+	receive(t, c)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.service.Stop() }()
+	if got := receive(t, c); !strings.Contains(got, "subscription.close") {
+		t.Errorf("at the end: %s", got)
+	}
+	if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != socketClosed {
+		t.Errorf("at the end: %v", err)
+	}
+	<-done
+}
+
+// A gateway that was taken over cannot reply for a subscriber that is not registered as reached through
+// it, such as one that connects directly; and one user's subscription replies for no other.
+func TestAttackRepliesForOthers(t *testing.T) {
+	r := startAAEP(t)
+	r.admitter()
+	mine, theirs := r.subscription(t, "subscriber"), r.subscription(t, "lou")
+	if res, body := r.do("POST", "/aaep/v1/replies", "lou", reply(theirs)); res.StatusCode != 403 {
+		t.Errorf("registered nowhere: %d %s", res.StatusCode, body)
+	}
+	a, _ := r.do("POST", "/aaep/v1/replies", "lou", reply(mine))
+	b, _ := r.do("POST", "/aaep/v1/replies", "lou", reply("sub_none"))
+	if a.StatusCode != 204 || b.StatusCode != 204 {
+		t.Errorf("another's subscription: %d, none: %d", a.StatusCode, b.StatusCode)
+	}
+	for _, user := range []string{"rt2", "lou", "dana"} {
+		m := &nats.Msg{Subject: "gov.events.acme." + user + ".aaep.~.confirmation.reply", Data: reply(mine)}
+		if got, err := r.nats.Conn(servicetest.Gateway).RequestMsgWithContext(t.Context(), m); err != nil || !strings.Contains(string(got.Data), "does not come from the publisher") {
+			t.Errorf("for %s: %s %v", user, got.Data, err)
+		}
+	}
+	if got := r.replies(); len(got) > 0 {
+		t.Errorf("replies on the log: %v", got)
+	}
+	if res, body := r.do("POST", "/aaep/v1/replies", "subscriber", reply(mine)); res.StatusCode != 204 || fmt.Sprint(r.replies()) != "[sam "+servicetest.Gateway+"]" {
+		t.Errorf("the subscriber's own: %d %s, %v", res.StatusCode, body, r.replies())
+	}
+}
+
+// The manifest is signed by the gateway's own key; without one, a subscriber that demands a signature is
+// rejected.
+func TestAAEPManifest(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "manifest.key")
+	servicetest.OK(t, os.WriteFile(key, []byte(strings.Repeat("5a", 32)+"\n"), 0o600))
+	r := startAAEP(t, func(f *Flags) { f.ManifestKey = key })
+	res, plain := r.do("GET", manifestPath, "", nil)
+	if res.StatusCode != 200 || !strings.Contains(string(plain), `"aaep:producer.manifest"`) {
+		t.Errorf("%d %s", res.StatusCode, plain)
+	}
+	_, compact := r.do("GET", manifestPath, "", nil, "Accept", "application/jose")
+	signed, err := jose.ParseSignedCompact(string(compact), []jose.SignatureAlgorithm{jose.ES256})
+	servicetest.OK(t, err)
+	if body, err := signed.Verify(signed.Signatures[0].Header.JSONWebKey); err != nil || string(body) != string(plain) {
+		t.Errorf("%s %v", body, err)
+	}
+	wants := strings.Replace(subscribe, `{"supports`, `{"accept_signed_manifests_only":true,"supports`, 1)
+	if res, body := r.do("POST", "/aaep/v1/subscriptions", "subscriber", []byte(wants)); res.StatusCode != 201 || !strings.Contains(string(body), string(compact)) {
+		t.Errorf("%d %s", res.StatusCode, body)
+	}
+}

@@ -1,0 +1,205 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/aaep"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/gateway/token"
+)
+
+const (
+	socketPattern = "GET /aaep/v1/ws"
+	subprotocol   = "aaep.v1"
+)
+
+// Codes with which a WebSocket closes (appendix B of AAEP).
+const (
+	socketClosed       websocket.StatusCode = 4000
+	socketRejected     websocket.StatusCode = 4001
+	socketUnauthorized websocket.StatusCode = 4002
+	socketViolation    websocket.StatusCode = 4004
+	socketBySubscriber websocket.StatusCode = 4005
+)
+
+// openSocket is the subscription over WebSocket: one message a text frame, the first one is
+// subscription.request. Callers without a token are refused before the upgrade.
+func (s *server) openSocket(w http.ResponseWriter, r *http.Request) {
+	who, id, p := s.admitCaller(r, isSubscriber)
+	if p == nil && !slices.Contains(subprotocols(r.Header), subprotocol) {
+		p = &endpoint.Problem{Status: http.StatusBadRequest, Code: "invalid_message", Message: "offer the WebSocket subprotocol " + subprotocol}
+	}
+	if p == nil && !s.aaep.count.open(id+" socket") { // before the first message, too
+		p = gateway.ProblemOf(gateway.TooManyStreams)
+	}
+	if p != nil {
+		s.write(w, socketPattern, p.Response())
+		return
+	}
+	defer s.aaep.count.close(id + " socket")
+	s.aaep.sockets.Add(1)
+	defer s.aaep.sockets.Done()
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{subprotocol}})
+	if err != nil {
+		return // Accept has answered
+	}
+	s.env.Metrics.Gateway().Answered(socketPattern, http.StatusSwitchingProtocols)
+	defer func() { _ = conn.CloseNow() }()
+	conn.SetReadLimit(aaep.MaxMessage)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	k := &socket{s: s, conn: conn, r: r, who: who, cancel: cancel}
+	code, reason := k.serve(ctx, id)
+	k.write.Lock()
+	defer k.write.Unlock()
+	_ = conn.Close(code, reason)
+}
+
+func subprotocols(h http.Header) (list []string) {
+	for _, v := range h.Values("Sec-WebSocket-Protocol") {
+		for name := range strings.SplitSeq(v, ",") {
+			list = append(list, strings.TrimSpace(name))
+		}
+	}
+	return list
+}
+
+// socket is an open WebSocket.
+type socket struct {
+	s      *server
+	conn   *websocket.Conn
+	r      *http.Request
+	who    token.Record
+	cancel context.CancelFunc
+	write  sync.Mutex
+}
+
+// send writes one message; a reader that is too slow loses the connection.
+func (k *socket) send(ctx context.Context, text []byte) error {
+	k.write.Lock()
+	defer k.write.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return k.conn.Write(ctx, websocket.MessageText, text)
+}
+
+func (k *socket) sendMessage(ctx context.Context, message any) error {
+	b, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	return k.send(ctx, b)
+}
+
+func (k *socket) read(ctx context.Context) (m aaep.Message, ok bool) {
+	typ, body, err := k.conn.Read(ctx)
+	if err != nil || typ != websocket.MessageText {
+		return m, false
+	}
+	m, err = aaep.Decode(body)
+	return m, err == nil
+}
+
+// serve negotiates and forwards until the subscription ends, and returns with what to close.
+func (k *socket) serve(ctx context.Context, id string) (websocket.StatusCode, string) {
+	first, cancel := context.WithTimeout(ctx, aaepPatience)
+	m, ok := k.read(first)
+	cancel()
+	if !ok || m.Type != aaep.TypeRequest {
+		return socketViolation, "the first message must be a subscription.request"
+	}
+	a, refused := k.s.subscribe(ctx, m, k.who, id)
+	if refused != nil {
+		_ = k.sendMessage(ctx, refused)
+		return socketRejected, refused.Code
+	}
+	defer k.s.aaep.count.close(id)
+	if k.sendMessage(ctx, a.sub.Accepted()) != nil {
+		return socketClosed, "the connection is lost"
+	}
+	type end struct {
+		code   websocket.StatusCode
+		reason string
+	}
+	ended := make(chan end, 1)
+	go func() {
+		defer k.cancel()
+		code, reason := k.receive(ctx, a)
+		ended <- end{code, reason}
+	}()
+	code, reason := k.forward(ctx, a)
+	if ctx.Err() == nil { // the gateway ends it, and says so in AAEP's words
+		_ = k.sendMessage(ctx, map[string]string{"type": aaep.TypeClose, "subscription_id": a.sub.ID, "reason_code": aaep.Unknown, "reason_message": reason})
+		_ = k.conn.Close(code, reason) // ends receive, too
+		<-ended
+		return code, reason
+	}
+	e := <-ended
+	return e.code, e.reason
+}
+
+// forward sends events until the subscription ends.
+func (k *socket) forward(ctx context.Context, a *aaepSubscription) (websocket.StatusCode, string) {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		list, ok := k.s.nextEvents(ctx, a, beat.C)
+		if _, _, refused := k.s.signIn(k.r); refused != nil {
+			return socketUnauthorized, "the token is no longer valid"
+		}
+		if !ok {
+			return socketClosed, "the gateway ends the subscription; subscribe again"
+		}
+		for _, e := range list {
+			if k.send(ctx, e.Raw) != nil {
+				return socketClosed, "the subscriber reads too slowly"
+			}
+		}
+		if len(list) == 0 && k.ping(ctx) != nil {
+			return socketClosed, "the subscriber does not answer"
+		}
+	}
+}
+
+func (k *socket) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return k.conn.Ping(ctx)
+}
+
+// receive takes the subscriber's messages until the connection ends.
+func (k *socket) receive(ctx context.Context, a *aaepSubscription) (websocket.StatusCode, string) {
+	for {
+		m, ok := k.read(ctx)
+		if !ok {
+			return socketViolation, "not a message of a subscriber"
+		}
+		if _, _, p := k.s.admitCaller(k.r, isSubscriber); p != nil {
+			return socketUnauthorized, p.Code
+		}
+		out := a.handle(m)
+		switch {
+		case out.Violation:
+			return socketViolation, "the subscription is open already"
+		case out.Closed:
+			return socketBySubscriber, "closed"
+		case out.Answer != nil:
+			if k.sendMessage(ctx, out.Answer) != nil {
+				return socketClosed, "the subscriber reads too slowly"
+			}
+		case out.Reply != nil:
+			if p := k.s.storeReply(ctx, k.who.User, out.Reply); p != nil {
+				return websocket.StatusTryAgainLater, p.Code
+			}
+		}
+	}
+}
