@@ -10,8 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/client/guard"
 )
 
 // keyDir is where `up` keeps the keys.

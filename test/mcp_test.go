@@ -66,7 +66,7 @@ func kitServer(description string) *mcp.Server {
 		})
 	mcp.AddTool(s, &mcp.Tool{Name: "question", Description: "Asks the client for its roots."},
 		func(ctx context.Context, r *mcp.CallToolRequest, _ touchInput) (*mcp.CallToolResult, any, error) {
-			roots, err := r.Session.ListRoots(ctx, nil)
+			roots, err := r.Session.ListRoots(ctx, nil) //nolint:staticcheck // SA1019: servers of older revisions ask
 			if err != nil {
 				return nil, nil, err
 			}
@@ -118,7 +118,7 @@ func (w wrapped) command(t testing.TB, description string, flags ...string) *exe
 func (w wrapped) connect(t testing.TB, version string, o *mcp.ClientOptions, description string, flags ...string) *mcp.ClientSession {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test-client", Version: "9"}, o)
-	c.AddRoots(&mcp.Root{URI: "file:///allowed", Name: "r"})
+	c.AddRoots(&mcp.Root{URI: "file:///allowed", Name: "r"}) //nolint:staticcheck // SA1019: clients of older revisions answer
 	session, err := c.Connect(t.Context(), &mcp.CommandTransport{Command: w.command(t, description, flags...)}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	ok(t, err)
 	t.Cleanup(func() { _ = session.Close() }) // some tests have closed it
