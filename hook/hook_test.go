@@ -49,6 +49,8 @@ var inputs = []struct {
 		Event{Kind: Before, Session: "s", Tool: "execute_command"}, `{"command":"ls"}`},
 	{"opencode", "", `{"event":"tool.execute.before","directory":"/w","tool":"bash","sessionID":"s","callID":"c","args":{"command":"ls"}}`,
 		Event{Kind: Before, Session: "s", Tool: "bash", CallID: "c", CWD: "/w"}, `{"command":"ls"}`},
+	{"opencode", "", `{"event":"tool.execute.before","tool":"update_plan","sessionID":"s","callID":"c","args":{}}`,
+		Event{Kind: Before, Session: "s", Tool: "mcp__update_plan", CallID: "c"}, `{}`},
 	{"opencode", "", `{"event":"chat.message","directory":"/w","sessionID":"s","model":"m","prompt":"hello"}`,
 		Event{Kind: Prompt, Session: "s", CWD: "/w", Model: "m", Prompt: "hello"}, ""},
 }
@@ -120,7 +122,7 @@ func TestOutputs(t *testing.T) {
 		if a.Name == "copilot" {
 			name = "preToolUse"
 		}
-		if e, err := a.Read(name, a.Probe("s", "probe")); err != nil || e.Kind != Before || e.Session != "s" || e.Tool != "probe" {
+		if e, err := a.Read(name, a.Probe("s", "bash")); err != nil || e.Kind != Before || e.Session != "s" || e.Tool != "bash" {
 			t.Errorf("%s: the probe is read as %+v, %v", a.Name, e, err)
 		}
 	}

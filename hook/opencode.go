@@ -15,6 +15,21 @@ var openCodeKinds = kinds{
 	"tool.execute.before": Before, "tool.execute.after": After, "chat.message": Prompt, "session.created": SessionStart, "session.deleted": SessionEnd,
 }
 
+// openCodeTools are OpenCode's own tools.
+var openCodeTools = map[string]bool{
+	"bash": true, "read": true, "write": true, "edit": true, "multiedit": true, "patch": true, "apply_patch": true, "grep": true, "glob": true, "list": true,
+	"webfetch": true, "websearch": true, "codesearch": true, "task": true, "todowrite": true, "todoread": true, "skill": true, "question": true, "lsp": true, "batch": true,
+}
+
+// openCodeTool is the name of a tool in events. OpenCode calls an MCP server's tool SERVER_TOOL, which could
+// look like a tool of another agent; it gets the prefix by which other agents name such tools.
+func openCodeTool(name string) string {
+	if name == "" || openCodeTools[name] {
+		return name
+	}
+	return "mcp__" + name
+}
+
 // openCode reads what OpenCodePlugin writes, in the names of OpenCode's plugin interface.
 var openCode = Agent{
 	Name: "opencode",
@@ -28,7 +43,7 @@ var openCode = Agent{
 			return Event{}, err
 		}
 		e := Event{
-			Kind: kind, Session: p.text("sessionID"), Tool: p.text("tool"), CallID: p.text("callID"), CWD: p.text("directory"),
+			Kind: kind, Session: p.text("sessionID"), Tool: openCodeTool(p.text("tool")), CallID: p.text("callID"), CWD: p.text("directory"),
 			Model: p.text("model"), Prompt: p.text("prompt"),
 		}
 		return p.call(e, "args")

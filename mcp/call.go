@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -31,6 +32,14 @@ type Call struct {
 	Pinned    string // ReportChange: the digest that was accepted
 }
 
+// judged are the members of a call that an admission covers, and those that change nothing about what the
+// tool does. Any other one reaches the server only past the policies: answers of a user to a tool's
+// question (inputResponses), too.
+var judged = []string{"name", "arguments", "_meta", "task"}
+
+// cut bounds a name in an error.
+func cut(name string) string { return name[:min(len(name), 64)] }
+
 // ErrCall reports a request for a call that cannot be understood.
 var ErrCall = errors.New("the call cannot be understood")
 
@@ -47,6 +56,11 @@ func ReadCall(method string, params json.RawMessage) (Call, error) {
 	c := Call{Name: method, CallID: agentCallID(o["_meta"])}
 	raw := o["arguments"]
 	if method == MethodCall {
+		for name := range o {
+			if !slices.Contains(judged, name) {
+				return Call{}, fmt.Errorf("%w: it has the member %q, which no policy sees", ErrCall, cut(name))
+			}
+		}
 		if json.Unmarshal(o["name"], &c.Name) != nil || !toolName.MatchString(c.Name) {
 			return Call{}, fmt.Errorf("%w: it names no tool", ErrCall)
 		}

@@ -113,6 +113,8 @@ func TestReadCall(t *testing.T) {
 		"an unsafe integer":   `{"name":"a","arguments":{"b":9007199254740993}}`,
 		"deep arguments":      `{"name":"a","arguments":` + strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat(`}`, 71),
 		"arguments of 2 MiB":  `{"name":"a","arguments":{"b":"` + strings.Repeat("x", 2<<20) + `"}}`,
+		"a user's answers":    `{"name":"a","arguments":{},"inputResponses":{"r":"/etc/shadow"}}`,
+		"a new member":        `{"name":"a","arguments":{},"x":1}`,
 	} {
 		if c, err := ReadCall(MethodCall, json.RawMessage(params)); !errors.Is(err, ErrCall) {
 			t.Errorf("%s: %+v, %v", name, c, err)

@@ -187,13 +187,18 @@ func (g *Gate) connect() (*gateclient.Asker, error) {
 	return g.asker, nil
 }
 
-// sameCall names what makes two calls identical: server, tool and arguments, in any order and spelling.
+// sameCall names what makes two calls identical: server, tool, its definition, and arguments in any order
+// and spelling.
 func sameCall(c mcp.Call) (string, error) {
 	canonical, err := strictjson.CanonicalBytes(c.Arguments)
 	if err != nil {
 		return "", fmt.Errorf("the arguments: %w", err)
 	}
-	return fmt.Sprintf("%s %x", c.ToolName(), sha256.Sum256(canonical)), nil
+	definition := ""
+	if c.Tool != nil {
+		definition = c.Tool.Digest
+	}
+	return fmt.Sprintf("%s %s %x", c.ToolName(), definition, sha256.Sum256(canonical)), nil
 }
 
 // proposal is the event to send: that of an identical call that waits for a person, which this call

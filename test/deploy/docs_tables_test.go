@@ -25,10 +25,10 @@ func TestHealthTable(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?:[hH]ealth|\bh)\.Set\("([a-z_]+)"`).FindAllStringSubmatch(sourceOf(t, "internal"), -1) {
 		want[m[1]] = true
 	}
-	source := sourceOf(t, "internal/service/admitter", "internal/pipeline", "streams", "events")
+	source := sourceOf(t, "internal/service/admitter", "internal/service/gateway", "internal/pipeline", "streams", "events")
 	for name, part := range map[string]string{
 		"policies_watch": `BucketPolicies `, "mandates_watch": `BucketMandates `, "publishers_watch": `BucketPublishers `, "spend_watch": `BucketSpend `,
-		"policy_log": `ControlPolicy `, "mandate_log": `ControlMandate `, "publisher_log": `ControlPublisher `, "process": `"process"`,
+		"policy_log": `ControlPolicy `, "mandate_log": `ControlMandate `, "publisher_log": `ControlPublisher `, "process": `"process"`, "outputs": `name: "outputs"`, "aaep_events": `"aaep_events"`,
 	} {
 		if !strings.Contains(source, part) {
 			t.Errorf("nothing is there any more that %s comes from", name)

@@ -66,7 +66,7 @@ func printChange(io ui.Stdio, pin mcp.Pin) {
 	for _, h := range textdiff.Compare(indented(pin.Definition), indented(pin.Changed.Definition)) {
 		fmt.Fprintln(io.Out, h.Header())
 		for _, l := range h.Lines {
-			fmt.Fprintf(io.Out, "%c%s\n", l.Op, ui.Clean(l.Text, 4000))
+			fmt.Fprintf(io.Out, "%c%s\n", l.Op, ui.Clean(l.Text, len(l.Text)+1))
 		}
 	}
 }

@@ -39,8 +39,8 @@ func (e evidence) run(ctx context.Context, command string, args ...string) (stri
 	switch {
 	case err != nil && !errors.As(err, &exit):
 		return "", err
-	case exit != nil && out.Len() == 0:
-		return "", errors.New(errs.String())
+	case exit != nil: // what was printed before may be a part only
+		return "", fmt.Errorf("%s: %w: %s", command, exit, bytes.TrimSpace(errs.Bytes()))
 	case out.Len() == 0:
 		return "Nothing is on record.", nil
 	case out.Len() > maxEvidence:
