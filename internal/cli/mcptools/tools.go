@@ -60,7 +60,11 @@ const (
 	noPermission = " The answer is information: it carries no permission to run anything."
 )
 
-// tools are all tools. None changes anything but the record of what was asked.
+// asking are the tools whose question is recorded; an evaluation of an allowed action also reserves the
+// money that it would spend. The others only read.
+var asking = map[string]bool{"aana_pre_tool_check": true, "aump.evaluate_action": true}
+
+// tools are all tools.
 var tools = []tool{
 	{"aana_pre_tool_check", "AANA: the route for a tool call that is about to be made." + noPermission, aanaEvent, (*service).preToolCheck},
 	{"aump.resolve_mandate", "AUMP: the hash, version and state of a mandate, not its text.",
@@ -80,7 +84,7 @@ func (s *service) server() *mcp.Server {
 	for _, t := range tools {
 		server.AddTool(&mcp.Tool{
 			Name: t.name, Description: t.about, InputSchema: json.RawMessage(t.input),
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !asking[t.name], IdempotentHint: !asking[t.name], DestructiveHint: &no, OpenWorldHint: &no},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return s.call(ctx, t, r.Params.Arguments), nil
 		})
@@ -235,7 +239,7 @@ func evidenceOf(command, argument string) func(*service, context.Context, []byte
 		if err := json.Unmarshal(arguments, &given); err != nil || given[argument] == "" || len(given[argument]) > 256 {
 			return "", nil, fmt.Errorf("%s must be a text of 1 to 256 bytes", argument)
 		}
-		args := []string{"--session=" + given[argument]}
+		args := []string{"--limit=0", "--session=" + given[argument]} // an old finding may be the worst
 		if command != "findings" {
 			args = []string{"--", given[argument]}
 		}
