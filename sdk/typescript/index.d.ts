@@ -22,6 +22,8 @@ export interface Verdict {
   readonly decisionId: string;
   /** allow: of the receipt, which counts once. */
   readonly nonce: string;
+  /** Of an allow: when no receipt of this allowance holds any more, in milliseconds since 1970. */
+  readonly until: number;
 }
 
 export interface Wait {
@@ -97,6 +99,8 @@ export class Client {
 /** A guarded call that did not run, not even in part. */
 export class Refused extends Error {
   readonly verdict: Verdict;
+  /** The id of the call that did not run. */
+  readonly callId: string;
 }
 
 /** A receipt that permits nothing. */

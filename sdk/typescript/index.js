@@ -5,24 +5,26 @@ import {randomUUID} from 'node:crypto';
 import {readFileSync} from 'node:fs';
 import {setTimeout as sleep} from 'node:timers/promises';
 import {canonical, NotCanonical} from './canonical.js';
-import {BadReceipt, Keyring} from './receipt.js';
-import {Failure, HTTP} from './transport.js';
+import {BadReceipt, Keyring, useUntil} from './receipt.js';
+import {errorCode, Failure, HTTP} from './transport.js';
 
 export {BadReceipt, canonical, Keyring, NotCanonical};
 
 const HEADER_TEXT = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/; // what a header carries unchanged
+const MAX_REASON = 2000; // characters of a policy's message
 const DECISIONS = ['allow', 'ask', 'deny'];
 
 /** A guarded call that did not run, not even in part. */
 export class Refused extends Error {
-  constructor(verdict) {
+  constructor(verdict, callId) {
     super(`${verdict.decision}: ${verdict.reason}` + (verdict.workflow ? ` (workflow ${verdict.workflow})` : ''));
     this.verdict = verdict;
+    this.callId = callId;
   }
 }
 
 function verdictOf(decision, reason, more = {}) {
-  return Object.freeze({decision, reason, allowed: decision === 'allow', workflow: '', decisionId: '', nonce: '', ...more});
+  return Object.freeze({decision, reason, allowed: decision === 'allow', workflow: '', decisionId: '', nonce: '', until: 0, ...more});
 }
 
 /** Makes a call. run copies its arguments, so that what was admitted is what runs. */
@@ -66,7 +68,7 @@ export class Client {
 
   /** Asks, and as long as the verdict is ask and there is time, asks again. */
   async #wait(ask, options) {
-    const end = Date.now() + (options?.wait ?? 0);
+    const end = Date.now() + Number(options?.wait ?? 0);
     let workflow = '';
     for (let pause = 300; ; pause = Math.min(2 * pause, 2000)) {
       if (options?.signal?.aborted) return verdictOf('deny', 'canceled', {workflow});
@@ -111,22 +113,23 @@ export class Client {
       throw new Failure('bad_reply');
     }
     if (reply === null || typeof reply !== 'object') throw new Failure('bad_reply');
-    if (status !== 200) return {verdict: verdictOf('deny', String(reply.error || reply.detail?.error || reply.reason || `http_${status}`)), reply: null};
+    if (status !== 200) return {verdict: verdictOf('deny', errorCode(status, reply)), reply: null};
     const said = headers.get('Countersign-Verdict') ?? '';
     const decision = said === 'defer' ? 'ask' : said;
     if (!DECISIONS.includes(decision) || decide(reply) !== decision) throw new Failure('bad_reply');
-    return {verdict: this.#verdict(call, decision, reply, headers), reply};
+    const verdict = this.#verdict(call, decision, reply, headers);
+    return {verdict, reply: verdict.allowed || decision !== 'allow' ? reply : null}; // an allow without a valid receipt says nothing
   }
 
   #verdict(call, decision, reply, headers) {
     const reason = reply.reason ?? reply.hard_blockers?.[0] ?? reply.reason_codes?.[0] ?? '';
     if (typeof reason !== 'string') throw new Failure('bad_reply');
     const decisionId = headers.get('Countersign-Decision-Id') ?? '';
-    if (decision !== 'allow') return verdictOf(decision, reason, {workflow: headers.get('Countersign-Workflow-Id') ?? '', decisionId});
+    if (decision !== 'allow') return verdictOf(decision, reason.slice(0, MAX_REASON), {workflow: headers.get('Countersign-Workflow-Id') ?? '', decisionId});
     const want = {tenant: this.#tenant, source: this.#publisher, session: call.session, tool_call_id: call.callId, tool: call.tool, arguments: call.arguments};
     try {
       const claims = this.#keys.check(headers.get('Countersign-Receipt') ?? '', headers.get('Countersign-Key') ?? '', want);
-      return verdictOf('allow', '', {decisionId, nonce: String(claims.nonce)});
+      return verdictOf('allow', '', {decisionId, nonce: String(claims.nonce), until: useUntil(claims)});
     } catch (e) {
       return verdictOf('deny', e instanceof BadReceipt ? e.code : 'bad_reply', {decisionId});
     }
@@ -148,14 +151,14 @@ export class Client {
     try {
       admitted = {...call, arguments: JSON.parse(canonical(call.arguments))};
     } catch {
-      throw new Refused(verdictOf('deny', 'bad_arguments'));
+      throw new Refused(verdictOf('deny', 'bad_arguments'), call.callId);
     }
     let verdict = await admit(admitted);
-    const problem = verdict.allowed ? changed(call.arguments, admitted.arguments) || canceled(options) || markUsed(verdict.nonce) : '';
+    const problem = verdict.allowed ? changed(call.arguments, admitted.arguments) || canceled(options) || markUsed(verdict) : '';
     if (problem) verdict = verdictOf('deny', problem, {decisionId: verdict.decisionId});
     if (!verdict.allowed) {
       await this.#report(admitted, 'ToolUseBlocked', {});
-      throw new Refused(verdict);
+      throw new Refused(verdict, call.callId);
     }
     const executed = JSON.parse(canonical(admitted.arguments)); // the tool may change what it is given
     const started = new Date().toISOString();
@@ -241,17 +244,22 @@ function nativeDecision(protocol, reply) {
 }
 
 const USED_LIMIT = 65_536;
-const used = new Map(); // nonces that this process has used, in the order in which they expire
+const used = new Map(); // nonces that this process has used, and when none of their receipts holds any more
+let forgotten = 0; // the latest end of a receipt that was dropped
 
 /** Marks a receipt as used; returns why it may not be, or nothing. */
-function markUsed(nonce) {
-  const now = Date.now();
-  for (const [old, until] of used) {
-    if (until > now) break;
-    used.delete(old);
-  }
-  if (used.has(nonce)) return 'receipt_used';
+function markUsed({nonce, until}) {
+  if (used.size >= USED_LIMIT) dropUsed(Date.now());
+  if (used.has(nonce) || until <= forgotten) return 'receipt_used'; // the clock went back: it may have been dropped
   if (used.size >= USED_LIMIT) return 'receipt_use_unknown';
-  used.set(nonce, now + 25 * 3600_000); // no receipt lives longer than a day
+  used.set(nonce, until);
   return '';
+}
+
+function dropUsed(now) {
+  for (const [nonce, until] of used) {
+    if (until >= now) continue;
+    used.delete(nonce);
+    forgotten = Math.max(forgotten, until);
+  }
 }

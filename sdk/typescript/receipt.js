@@ -29,7 +29,7 @@ export class Keyring {
    * @param {Iterable<string>} [records] key records and retirements that are known beforehand, see trust
    */
   constructor(publicKey, pinned, records = []) {
-    this.#pinned = pinned && new Set(pinned);
+    this.#pinned = pinned == null ? undefined : new Set(pinned);
     this.#vouchers = publicKey.split(/\s+/).filter(Boolean).map(readVerifier);
     if (this.#vouchers.length === 0) throw new TypeError('there is no public key');
     for (const record of records) this.trust(record);
@@ -208,6 +208,11 @@ function checkTime(claims, now) {
 }
 
 /** Reads an RFC 3339 time in UTC; digits below a millisecond are dropped. */
+/** When no receipt of an allowance holds any more, in milliseconds since 1970: it may have several. */
+export function useUntil(claims) {
+  return instant(claims.use_until ?? claims.expires_at);
+}
+
 function instant(text) {
   const m = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z$/.exec(String(text));
   const time = m ? Date.parse(`${m[1]}.${(m[2] ?? '').padEnd(3, '0').slice(0, 3)}Z`) : NaN;

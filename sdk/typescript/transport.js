@@ -24,7 +24,7 @@ export class HTTP {
   /** Stores events, texts of JSON. */
   async publish(protocol, events, timeout) {
     const {status, text} = await this.#post('/v1/events/' + encodeURIComponent(protocol), `[${events.join(',')}]`, {}, timeout);
-    if (status !== 200) throw new Error(`the events are not stored: status ${status}: ${text.slice(0, 300)}`);
+    if (status !== 200) throw new Error(`the events are not stored: ${errorCode(status, parse(text))}`);
   }
 
   async #post(path, body, more, timeout) {
@@ -37,6 +37,20 @@ export class HTTP {
       if (e instanceof Failure) throw e;
       throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable');
     }
+  }
+}
+
+/** The code by which an answer says what is wrong. Any other text is left out: it may repeat the request, token included. */
+export function errorCode(status, reply) {
+  const found = [reply?.error, reply?.detail?.error, reply?.reason].find((text) => typeof text === 'string' && /^[a-z0-9_]{1,64}$/.test(text));
+  return found ?? `http_${status}`;
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
   }
 }
 

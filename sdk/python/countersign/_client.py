@@ -24,10 +24,11 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from ._canonical import NotCanonical, canonical, dump, parse
-from ._receipt import BadReceipt, Expectation, Keyring
+from ._receipt import BadReceipt, Expectation, Keyring, use_until
 
 _log = logging.getLogger("countersign")
 _MAX_REPLY = 4 << 20
+_MAX_REASON = 2_000  # characters of a policy's message
 _DECISIONS = ("allow", "ask", "deny")
 _HEADER_TEXT = r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?"  # what a header carries unchanged
 _T = TypeVar("_T")
@@ -53,6 +54,7 @@ class Verdict:
     workflow: str = ""  # ask: what a reviewer must decide
     decision_id: str = ""
     nonce: str = ""  # allow: of the receipt, which counts once
+    until: float = 0.0  # allow: when no receipt of this allowance holds any more, in seconds since 1970
 
     @property
     def allowed(self) -> bool:
@@ -117,6 +119,7 @@ class _Watchdog:
         self.late = False
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
+        self._end_at = time.monotonic() + seconds
         self._timer = threading.Timer(seconds, self._end)
         self._timer.daemon = True
 
@@ -130,8 +133,22 @@ class _Watchdog:
             if self._socket:
                 self._socket.close()
 
-    def connect(self, *args: Any, **options: Any) -> socket.socket:
-        connected = socket.create_connection(*args, **options)
+    def connect(self, address: tuple[str, int], *args: Any, **options: Any) -> socket.socket:
+        """Try the addresses of a host one after the other, until the watchdog's time is over."""
+        problem: OSError = OSError("the host has no address")
+        for *_, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            left = self._end_at - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("no address answered in time")
+            try:
+                return self._keep(socket.create_connection(where[:2], left))
+            except TimeoutError:
+                raise
+            except OSError as e:
+                problem = e
+        raise problem
+
+    def _keep(self, connected: socket.socket) -> socket.socket:
         with self._lock:
             if self.late:
                 connected.close()
@@ -261,9 +278,7 @@ class Client:
         try:
             reply = parse(answer)
             if status != 200:
-                detail = reply.get("detail")
-                error = reply.get("error") or reply.get("reason") or isinstance(detail, dict) and detail.get("error")
-                return Checked(Verdict("deny", str(error or f"http_{status}")), {})
+                return Checked(Verdict("deny", _error_code(status, reply)), {})
             said = decide(reply)
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise _Failure("bad_reply") from e
@@ -271,23 +286,27 @@ class Client:
         decision = "ask" if decision == "defer" else decision
         if decision not in _DECISIONS or said != decision:
             raise _Failure("bad_reply")
-        return Checked(self._verdict(call, decision, reply, header), reply)
+        verdict = self._verdict(call, decision, reply, header)
+        counts = verdict.allowed or decision != "allow"  # an allow without a valid receipt says nothing
+        return Checked(verdict, reply if counts else {})
 
     def _verdict(self, call: Call, decision: str, reply: dict[str, Any], header: Any) -> Verdict:
         decision_id = header.get("Countersign-Decision-Id", "")
         if decision != "allow":
             codes = reply.get("hard_blockers") or reply.get("reason_codes") or [""]
             reason = str(reply.get("reason") or codes[0])
-            return Verdict(decision, reason, header.get("Countersign-Workflow-Id", ""), decision_id)
+            return Verdict(decision, reason[:_MAX_REASON], header.get("Countersign-Workflow-Id", ""), decision_id)
         receipt, key = header.get("Countersign-Receipt", ""), header.get("Countersign-Key", "")
         want = Expectation(self._tenant, self._publisher, call.session, call.call_id, call.tool, call.arguments)
         try:
             claims = self._keys.check(receipt, key, want)
+            if self._verify_online:
+                if problem := self._refuted(receipt, key, call):
+                    return Verdict("deny", problem, decision_id=decision_id)
+                self._keys.check(receipt, key, want)  # the answer may have taken long
         except BadReceipt as e:
             return Verdict("deny", e.code, decision_id=decision_id)
-        if self._verify_online and (problem := self._refuted(receipt, key, call)):
-            return Verdict("deny", problem, decision_id=decision_id)
-        return Verdict("allow", "", decision_id=decision_id, nonce=str(claims["nonce"]))
+        return Verdict("allow", "", decision_id=decision_id, nonce=str(claims["nonce"]), until=use_until(claims))
 
     def _refuted(self, receipt: str, key: str, call: Call) -> str:
         """Ask the gateway, too, whether a receipt holds; return why it does not, or nothing."""
@@ -298,7 +317,7 @@ class Client:
             if status == 200 and found["valid"] is True:
                 return ""
             if status == 200 and found["valid"] is False:
-                return str(found["reason"])
+                return _code_in(found) or "unverifiable"
         except (_Failure, ArithmeticError, KeyError, TypeError, ValueError):
             pass
         return "unverifiable"
@@ -319,7 +338,7 @@ class Client:
         arguments = canonical(call.arguments) if _is_json(call.arguments) else b"{}"
         admitted = replace(call, arguments=json.loads(arguments))
         verdict = admit(admitted)
-        if verdict.allowed and (problem := _used.mark(verdict.nonce)):
+        if verdict.allowed and (problem := _used.mark(verdict.nonce, verdict.until)):
             verdict = Verdict("deny", problem, decision_id=verdict.decision_id)
         if verdict.allowed and not (_is_json(call.arguments) and canonical(call.arguments) == arguments):
             verdict = Verdict("deny", "receipt_other_arguments", decision_id=verdict.decision_id)
@@ -343,7 +362,8 @@ class Client:
 
         Its arguments, by their names, are the tool's arguments; they must be JSON values. A coroutine
         function or a generator would run after the guard has ended: it is refused with TypeError, and so
-        is *args, which has no names. Guard a plain function, or use run.
+        is *args, which has no names, and a keyword of **kwargs with the name of a parameter. Guard a plain
+        function, or use run.
         """
 
         def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
@@ -360,7 +380,10 @@ class Client:
                 bound = signature.bind(*args, **kwargs)
                 bound.apply_defaults()
                 named = dict(bound.arguments)
-                named.update(named.pop(rest, {}) if rest else {})
+                more = named.pop(rest, {}) if rest else {}
+                if twice := more.keys() & signature.parameters.keys():
+                    raise TypeError(f"guard cannot tell two arguments apart: {', '.join(sorted(twice))}")
+                named.update(more)
                 try:
                     admitted = json.loads(dump(named))
                 except NotCanonical as e:
@@ -368,8 +391,11 @@ class Client:
                 with self.run(Call(tool or function.__name__, admitted, session), wait):
                     # What runs is what was admitted.
                     for name in bound.arguments:
-                        bound.arguments[name] = {k: admitted[k] for k in named if k not in signature.parameters} if name == rest else admitted[name]
-                    return function(*bound.args, **bound.kwargs)
+                        bound.arguments[name] = {k: admitted[k] for k in more} if name == rest else admitted[name]
+                    result = function(*bound.args, **bound.kwargs)
+                    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+                        raise TypeError("guard takes plain functions: what this one returned would run after the guard has ended")
+                    return result
 
             return guarded
 
@@ -388,13 +414,13 @@ class Client:
         except _Failure as e:
             raise OSError(f"the events are not certainly stored: {e}") from e
         if status != 200:
-            raise OSError(f"the events are not stored: status {status}: {answer[:300].decode('utf-8', 'replace')}")
+            raise OSError(f"the events are not stored: {_error_of(status, answer)}")
 
     def _report(self, call: Call, event_type: str, metadata: dict[str, Any]) -> None:
         """Report what became of a call. A failure is logged: the correlator then finds a call without an end."""
         try:
             self.publish("agenthook", _event(call, event_type, self._publisher, metadata))
-        except (OSError, ValueError) as e:
+        except Exception as e:  # the call's own outcome matters more
             _log.error("call %s: %s is not on record: %s", call.call_id, event_type, e)
 
     # AANA and AUMP, by their own names.
@@ -501,27 +527,54 @@ def _native_decision(protocol: str, reply: dict[str, Any]) -> str | None:
 class _Used:
     """The receipts that this process has used, until none of them can hold any more."""
 
-    LIMIT, LIFETIME = 65_536, 25 * 3600  # no receipt lives longer than a day
+    LIMIT = 65_536
 
     def __init__(self) -> None:
-        self._until: dict[str, float] = {}  # in the order in which they expire
+        self._until: dict[str, float] = {}
+        self._forgotten = 0.0  # the latest end of a receipt that was dropped
         self._lock = threading.Lock()
 
-    def mark(self, nonce: str) -> str:
+    def mark(self, nonce: str, until: float) -> str:
         """Mark a receipt as used; return why it may not be, or nothing."""
-        now = time.monotonic()
         with self._lock:
-            while self._until and next(iter(self._until.values())) <= now:
-                del self._until[next(iter(self._until))]
-            if nonce in self._until:
+            if len(self._until) >= self.LIMIT:
+                self._drop(time.time())
+            if nonce in self._until or until <= self._forgotten:  # the clock went back: it may have been dropped
                 return "receipt_used"
             if len(self._until) >= self.LIMIT:
                 return "receipt_use_unknown"
-            self._until[nonce] = now + self.LIFETIME
+            self._until[nonce] = until
         return ""
+
+    def _drop(self, now: float) -> None:
+        over = [nonce for nonce, until in self._until.items() if until < now]
+        self._forgotten = max([self._forgotten, *map(self._until.__getitem__, over)])
+        for nonce in over:
+            del self._until[nonce]
 
 
 _used = _Used()
+
+
+def _code_in(reply: dict[str, Any]) -> str:
+    """Return the code by which an answer says what is wrong, if it has one. Any other text is left out: it may
+    repeat the request, token included."""
+    detail = reply.get("detail")
+    for found in (reply.get("error"), reply.get("reason"), detail.get("error") if isinstance(detail, dict) else None):
+        if isinstance(found, str) and re.fullmatch(r"[a-z0-9_]{1,64}", found):
+            return found
+    return ""
+
+
+def _error_code(status: int, reply: dict[str, Any]) -> str:
+    return _code_in(reply) or f"http_{status}"
+
+
+def _error_of(status: int, answer: bytes) -> str:
+    try:
+        return _error_code(status, parse(answer))
+    except (AttributeError, ValueError):
+        return f"http_{status}"
 
 
 def _all(answer: Any, end: float) -> bytes:

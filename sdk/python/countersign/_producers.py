@@ -78,7 +78,9 @@ class AAEPProducer:
             }
             try:
                 self._gate.publish("aaep", event)
-            except OSError:
+            except ValueError:  # nothing was sent
+                raise
+            except BaseException:
                 self._in_doubt = True
                 raise
             self._next += 1

@@ -238,6 +238,11 @@ def _check_time(claims: dict[str, Any], now: datetime) -> None:
         raise BadReceipt("receipt_expired", "the receipt has expired")
 
 
+def use_until(claims: dict[str, Any]) -> float:
+    """Return when no receipt of an allowance holds any more, in seconds since 1970: it may have several."""
+    return _instant(claims.get("use_until", claims["expires_at"])).timestamp()
+
+
 def _instant(text: str) -> datetime:
     """Read an RFC 3339 time in UTC; digits below a microsecond are dropped."""
     m = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z", text)

@@ -11,6 +11,7 @@ import unittest
 import unittest.mock
 
 import countersign
+from countersign import _client
 
 
 
@@ -217,7 +218,7 @@ class Failures(unittest.TestCase):
                 gate = client(g.url, verify_online=True)
                 self.assertEqual(gate._refuted(case["receipt"], case["key"], call), problem)
                 header = {**ALLOW, "Countersign-Receipt": case["receipt"], "Countersign-Key": case["key"]}
-                with unittest.mock.patch.object(gate._keys, "check", return_value={"nonce": "n"}):  # the vector's time is over
+                with unittest.mock.patch.object(gate._keys, "check", return_value={"nonce": "n", "expires_at": "2026-11-25T12:00:00Z"}):  # the vector's time is over
                     verdict = gate._verdict(call, "allow", {}, header)
                 self.assertEqual((verdict.allowed, verdict.reason), (not problem, problem))
         self.assertEqual(client("http://127.0.0.1:1", verify_online=True)._refuted("r", "k", call), "unverifiable")
@@ -269,6 +270,85 @@ class Failures(unittest.TestCase):
         for function in (coroutine, generator, nameless):
             with self.assertRaises(TypeError):
                 gate.guard(session="s")(function)
+
+    def test_what_runs_is_what_was_admitted(self):
+        gate = client("http://127.0.0.1:1")
+        gate.admit = lambda call, wait=0.0: countersign.Verdict("allow", "", nonce=call.event_id, until=2e9)
+
+        def rows(**filters):
+            self.assertEqual(filters, {"id": 5})
+
+        def position(x, /, **more):
+            self.fail("it ran")
+
+        gate.guard(session="s")(rows)(id=5)
+        for function, args, more in ((rows, (), {"filters": {"id": 5}}), (position, (1,), {"x": 2})):
+            with self.assertRaises(TypeError):
+                gate.guard(session="s")(function)(*args, **more)
+
+        async def later():
+            self.fail("it ran")
+
+        calls = [later()]
+        with self.assertRaises(TypeError):
+            gate.guard(session="s")(lambda: calls[0])()
+        calls[0].close()
+
+    def test_a_report_that_fails_hides_nothing(self):
+        gate = client("http://127.0.0.1:1")
+        gate.admit = lambda call, wait=0.0: countersign.Verdict("allow", "", nonce=call.event_id, until=2e9)
+        with unittest.mock.patch.object(gate, "publish", side_effect=RuntimeError("no thread")):
+            with gate.run(countersign.Call("t", {}, "s")):
+                pass
+
+    def test_a_refusal_repeats_no_request(self):
+        for answer in ({"error": "Authorization: Bearer token"}, {"reason": "x" * 100}, {"detail": {"error": ["token"]}}, {"detail": "token"}):
+            with Gateway(418, {}, json.dumps(answer).encode()) as g:
+                self.refused(client(g.url), "http_418")
+                with self.assertRaisesRegex(OSError, "not stored: http_418$"):
+                    client(g.url).publish("agenthook", {})
+
+    def test_a_reply_without_a_receipt_says_nothing(self):
+        accepted = {"recommended_action": "accept", "execution_policy": {"execution_allowed": True}}
+        with Gateway(200, ALLOW, json.dumps(accepted).encode()) as g:
+            checked = client(g.url).check_tool_call({"tool_name": "t", "proposed_arguments": {}}, session="s")
+        self.assertEqual((checked.verdict.reason, checked.reply), ("receipt_missing", {}))
+
+    def test_used_receipts_are_forgotten_when_they_end(self):
+        used = _client._Used()
+        used.LIMIT = 2
+        with unittest.mock.patch("time.time") as clock:
+            clock.return_value = 100
+            self.assertEqual([used.mark("a", 160), used.mark("a", 160), used.mark("b", 200), used.mark("c", 160)], ["", "receipt_used", "", "receipt_use_unknown"])
+            clock.return_value = 161
+            self.assertEqual(used.mark("c", 220), "")
+            self.assertEqual([used.mark("a", 160), used.mark("b", 200), used.mark("d", 230)], ["receipt_used", "receipt_used", "receipt_use_unknown"])
+
+    def test_all_addresses_share_one_time(self):
+        waits = []
+
+        def silent(where, timeout):
+            waits.append(timeout)
+            now.return_value += timeout
+            raise OSError("no route")
+
+        addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{n}", 443)) for n in range(6)]
+        with unittest.mock.patch("time.monotonic", return_value=100.0) as now, unittest.mock.patch("socket.getaddrinfo", return_value=addresses), \
+                unittest.mock.patch("socket.create_connection", silent):
+            with self.assertRaises(TimeoutError):
+                _client._Watchdog(1.0).connect(("gateway.example", 443))
+        self.assertEqual(waits, [1.0])
+
+    def test_an_interrupted_producer_ends(self):
+        class Interrupt(BaseException):
+            pass
+
+        gate = unittest.mock.Mock(publish=unittest.mock.Mock(side_effect=Interrupt))
+        producer = countersign.AAEPProducer(gate, agent_id="a")
+        with self.assertRaises(Interrupt):
+            producer.emit("agent.progress.updated")
+        with self.assertRaises(RuntimeError):
+            producer.emit("agent.progress.updated")
 
     def test_answers_that_no_code_foresees(self):
         for head in ("W10", "eyJraWQiOltdfQ", "eyJraWQiOjFlLTk5OTk5OTk5OTk5OTk5OTk5OTk5fQ"):

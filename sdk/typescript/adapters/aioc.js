@@ -32,10 +32,11 @@ function decider(gate, protocol, {session, timeout, context}) {
     const body = context ? {...request, runContext: {context: context(runContext)}} : request;
     const {verdict, reply} = await gate.admitNative(protocol, body, {tool, arguments: args, session: name, callId}, {timeout, workflow});
     const waits = verdict.decision === 'ask' ? {callId, workflow: verdict.workflow} : reply === null && kept;
-    if (waits && pending.size < PENDING_LIMIT) pending.set(key, waits);
+    if (waits) pending.set(key, waits);
+    if (pending.size > PENDING_LIMIT) pending.delete(pending.keys().next().value); // the oldest is the likeliest to have expired
     if (verdict.reason === 'bad_reply') return null; // aioc records invalid_policy_result
-    if (reply === null) throw new Error(verdict.reason); // aioc records policy_error
-    if (verdict.allowed || reply.decision !== 'allow') return reply;
+    if (reply !== null) return reply;
+    if (!verdict.reason.startsWith('receipt_')) throw new Error(verdict.reason); // aioc records policy_error
     return {decision: 'deny', reason: verdict.reason, resultMode: 'throw'}; // an allow whose receipt does not hold
   };
 }

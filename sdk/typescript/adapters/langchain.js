@@ -26,7 +26,7 @@ export function countersign(gate, {session, wait}) {
       return await gate.run(call, tool, {wait, signal: runtime?.signal});
     } catch (e) {
       if (e instanceof Failed) return e.answer;
-      if (!(e instanceof Refused)) throw e;
+      if (!(e instanceof Refused && e.callId === call.callId)) throw e; // another call's is the tool's own error
       return new ToolMessage({content: e.message, name: toolCall.name, tool_call_id: toolCall.id, status: 'error'});
     }
   };

@@ -16,7 +16,7 @@ function guardTool(gate, tool, {session, wait}) {
     try {
       return await gate.run(call, (args) => tool.invoke(context, JSON.stringify(args), details), {wait, signal: details?.signal});
     } catch (e) {
-      if (e instanceof Refused) return e.message; // the model reads it
+      if (e instanceof Refused && e.callId === call.callId) return e.message; // the model reads it
       throw e;
     }
   };

@@ -5,7 +5,7 @@ import {readFileSync} from 'node:fs';
 import {createServer} from 'node:http';
 import test from 'node:test';
 import {checkToolPrecheck, executeToolIfAllowed, shouldExecuteTool, toolPrecheckEvent} from '../aana.js';
-import {Client, newCall, Refused} from '../index.js';
+import {Client, Keyring, newCall, Refused} from '../index.js';
 
 const publicKey = JSON.parse(readFileSync(new URL('../../vectors/receipts.json', import.meta.url), 'utf8')).public_key;
 
@@ -61,6 +61,27 @@ test('silence, and a body that never ends', async (t) => {
 
 test('nobody there', () => refused(client('http://127.0.0.1:1'), 'not_reachable'));
 
+test('a refusal repeats no request', async (t) => {
+  for (const answer of [{error: 'Authorization: Bearer token'}, {reason: 'x'.repeat(100)}, {detail: {error: ['token']}}, {detail: 'token'}]) {
+    const gate = client((await gateway(t, reply(418, {}, JSON.stringify(answer)))).url);
+    await refused(gate, 'http_418');
+    await assert.rejects(gate.publish('agenthook', {}), /not stored: http_418$/);
+  }
+});
+
+test('a wait that is a text, or no number', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'ask', 'Countersign-Workflow-Id': 'w1'}, said('ask', 'later')));
+  for (const wait of ['10', 'soon', NaN]) assert.equal((await client(g.url).admit(newCall('t', {}, 's'), {wait})).reason, 'later');
+  assert.equal(g.seen.length, 3);
+});
+
+test('pinned keys that are an empty text pin all', () => {
+  const record = JSON.parse(readFileSync(new URL('../../vectors/receipts.json', import.meta.url), 'utf8')).cases.find((c) => c.code === '' || c.ok || c.valid);
+  for (const pinned of ['', []]) {
+    assert.throws(() => new Keyring(publicKey, pinned).check(record.receipt, record.key, {}), (e) => e.code === 'receipt_key_unknown');
+  }
+});
+
 test('a redirect does not carry the token', async (t) => {
   const thief = await gateway(t, reply(200, ALLOW, said('allow')));
   const g = await gateway(t, reply(307, {Location: thief.url}, '{}'));
@@ -93,6 +114,7 @@ for (const [name, answer, reason] of aana) {
     const event = toolPrecheckEvent({tool_name: 't'});
     const check = await checkToolPrecheck(gate, event, {session: 's'});
     assert.equal(check.verdict.reason, reason);
+    assert.equal(check.reply, null);
     assert.equal(shouldExecuteTool(check), false);
     await assert.rejects(executeToolIfAllowed(gate, event, () => assert.fail('it ran'), {session: 's'}), Refused);
   });
