@@ -94,6 +94,10 @@ func splitVariable(word string) (name, subscript string) {
 }
 
 func (p *parser) walkCall(x *syntax.CallExpr, c context) []string {
+	if len(x.Args) > maxWords || len(x.Assigns) > maxWords {
+		p.fail(ReasonTooLarge)
+		return c.dirs
+	}
 	assigned := map[string]string{}
 	for _, a := range x.Assigns {
 		p.walkExpansions(a, c)

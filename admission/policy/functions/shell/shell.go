@@ -134,7 +134,7 @@ type parser struct {
 	bytes    int
 	depth    int
 	parsed   int // bytes of texts that the parser was given
-	steps    int // visits of nodes and commands
+	steps    int // visits of nodes
 	moves    int // commands that may have changed the directory
 
 	// Variables that are given numbers, that are given other texts, and that arithmetic reads.
@@ -168,7 +168,7 @@ func (c context) within(via string) context {
 
 func (p *parser) fail(reason string) { p.reasons[reason] = true }
 
-// step counts one visit of a node or a command.
+// step counts one visit of a node.
 func (p *parser) step() {
 	if p.steps++; p.steps > maxSteps {
 		p.fail(ReasonTooLarge)
@@ -228,7 +228,7 @@ func nestingOf(text string) int {
 		}
 		deepest = max(deepest, open)
 	}
-	for _, w := range strings.Fields(text) {
+	for _, w := range strings.FieldsFunc(text, isSeparator) {
 		switch w {
 		case "if", "while", "until", "for", "case", "select", "!", "time", "coproc", "function", "elif":
 			words++
@@ -239,6 +239,8 @@ func nestingOf(text string) int {
 	}
 	return max(deepest, words)
 }
+
+func isSeparator(r rune) bool { return strings.ContainsRune(" \t\n;&|(){}'\"`", r) }
 
 func (p *parser) walkStmts(list []*syntax.Stmt, c context) []string {
 	for _, s := range list {
@@ -403,7 +405,7 @@ func (p *parser) walkCompound(cmd syntax.Command, c context) []string {
 func (p *parser) unsettle(first int) {
 	for i := first; i < len(p.commands); i++ {
 		c := &p.commands[i]
-		if p.step(); len(c.Dirs) == 1 && hasUnknown(c.Dirs[0]) {
+		if len(c.Dirs) == 1 && hasUnknown(c.Dirs[0]) {
 			continue
 		}
 		c.Dirs, c.Known = []string{Unknown}, false
