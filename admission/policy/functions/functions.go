@@ -45,7 +45,7 @@ var (
 
 // calls are the functions.
 var calls = []call{
-	{"shell.parse", []*cel.Type{text}, object(shell.Script{}), 1000, 64, func(a []any) any { return shell.Parse(a[0].(string)) }},
+	{"shell.parse", []*cel.Type{text}, object(shell.Script{}), 1000, 256, func(a []any) any { return shell.Parse(a[0].(string)) }},
 	{"path.join", []*cel.Type{text, text}, text, 10, 1, func(a []any) any { return joinPaths(a[0].(string), a[1].(string)) }},
 	{"path.within", []*cel.Type{text, text}, cel.BoolType, 10, 1, func(a []any) any { return Within(a[0].(string), a[1].(string)) }},
 	{"path.touches", []*cel.Type{text, text}, cel.BoolType, 10, 1, func(a []any) any { return Touches(a[0].(string), a[1].(string)) }},
