@@ -505,6 +505,10 @@ func (r *rig) open(path, who, last string) *sse {
 	}
 	res, err := http.DefaultClient.Do(req)
 	servicetest.OK(r.tb, err)
+	if res.StatusCode != http.StatusOK { // no stream: its connection serves the next request
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
 	r.tb.Cleanup(func() { _ = res.Body.Close() })
 	return &sse{res, bufio.NewScanner(res.Body)}
 }
