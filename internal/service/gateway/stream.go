@@ -161,33 +161,41 @@ func (h *outputHub) position(ctx context.Context) (client.Position, bool) {
 
 // page reads the outputs of a kind behind a position from the log.
 func (h *outputHub) page(ctx context.Context, kind string, at client.Position) ([]events.Output, client.Position, error) {
+	p, err := h.request(ctx, events.FollowRequest{Log: at.Log, After: &at.After, Kinds: []string{kind}, Max: events.FollowMax})
+	if err != nil {
+		return nil, at, err
+	}
+	if p.Log != at.Log || p.Next < at.After {
+		return nil, at, errors.New("the page makes no sense")
+	}
+	return p.Outputs, client.Position{Log: p.Log, After: p.Next}, nil
+}
+
+// request asks the follow service for a page.
+func (h *outputHub) request(ctx context.Context, req events.FollowRequest) (p events.FollowPage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	select {
 	case h.pages <- struct{}{}:
 		defer func() { <-h.pages }()
 	case <-ctx.Done():
-		return nil, at, ctx.Err()
+		return p, ctx.Err()
 	}
-	body, err := json.Marshal(events.FollowRequest{Log: at.Log, After: &at.After, Kinds: []string{kind}, Max: events.FollowMax})
+	body, err := json.Marshal(req)
 	if err != nil {
-		return nil, at, err
+		return p, err
 	}
 	reply, err := h.nc.RequestWithContext(ctx, h.flags.Space().Follow(h.flags.Tenant), body)
 	if err != nil {
-		return nil, at, err
+		return p, err
 	}
-	var p events.FollowPage
 	if err := json.Unmarshal(reply.Data, &p); err != nil {
-		return nil, at, err
+		return p, err
 	}
 	if p.Error != nil {
-		return nil, at, p.Error
+		return p, p.Error
 	}
-	if p.Log != at.Log || p.Next < at.After {
-		return nil, at, errors.New("the page makes no sense")
-	}
-	return p.Outputs, client.Position{Log: p.Log, After: p.Next}, nil
+	return p, nil
 }
 
 // streamCount bounds the open streams.
