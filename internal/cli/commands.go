@@ -37,6 +37,7 @@ type commands struct {
 	Demo        run.DemoCmd              `cmd:"" help:"Play sample agent sessions through a pipeline of its own, start to finish."`
 	Admit       run.AdmitCmd             `cmd:"" help:"Ask for admission once and print the native reply (exit 0 allow, 3 ask or defer, 4 deny)."`
 	Evaluate    decide.EvaluateCmd       `cmd:"" help:"Decide requests offline, without a server."`
+	Validate    correlate.ValidateCmd    `cmd:"" help:"Judge events or requests by their protocol's schemas and rules, without a server (exit 1 if one is not valid)."`
 	Check       correlate.CheckCmd       `cmd:"" help:"Correlate a recorded session offline and print findings."`
 	Conformance correlate.ConformanceCmd `cmd:"" help:"Hold a publisher's traffic against its protocol's conformance levels and profiles; certifies nothing."`
 	Publish     run.PublishCmd           `cmd:"" help:"Publish events; succeeds only when all are stored durably."`
