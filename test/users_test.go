@@ -67,11 +67,6 @@ func TestUsersAndTenantsAreAdded(t *testing.T) {
 	for _, c := range [][2]string{
 		{"bin/countersign approvals list --ready-file globex.json --tenant acme", "may not review for tenant acme"},
 		{"bin/countersign admit --ready-file globex.json --tenant acme --protocol agenthook examples/requests/pre-tool-use.json", "ermissions"},
-		{"bin/countersign user add web2 --role reviewer", "exists already"},
-		{"bin/countersign user add admitter --role reviewer", "exists already"},
-		{"bin/countersign user add gus --tenant initech --role reviewer", "no tenant"},
-		{"bin/countersign user add 'a b' --role reviewer", "must be"},
-		{"bin/countersign tenant add 'a.b'", "must be"},
 		{"bin/countersign user add zoe --role reviewer --ready-file web2.json", "ready file of"},
 		{"bin/countersign user add dana --role reviewer --out again.json && cmp dana.json again.json && echo same", "same"},
 	} {
