@@ -59,6 +59,8 @@ type commands struct {
 	Keys        decide.KeysCmd           `cmd:"" help:"List, rotate and retire the keys that sign receipts."`
 	Redaction   admin.RedactionCmd       `cmd:"" help:"Try, push and show the policies by which evidence is redacted."`
 	Retention   admin.RetentionCmd       `cmd:"" help:"Show and change what is kept, for how long; legal holds; erase a session or a data subject."`
+	Tenant      run.TenantCmd            `cmd:"" help:"Add tenants to a running 'up'."`
+	User        run.UserCmd              `cmd:"" help:"Add users to a running 'up'."`
 	Token       admin.TokenCmd           `cmd:"" help:"Make, list and revoke the tokens with which programs sign in at a gateway."`
 	Hook        hookcmd.Cmd              `cmd:"" help:"The gate in front of a coding agent: claude-code, codex, gemini, cursor, copilot, cline, opencode."`
 	MCP         mcpCmd                   `cmd:"" name:"mcp" help:"The gate in front of servers of the Model Context Protocol, and a server with tools of our own."`
