@@ -192,7 +192,7 @@ func (p *parser) checkBuiltin(name string, words []string, c context) {
 	case name == "test", name == "[":
 		p.checkTest(words, c)
 	case slices.Contains(evaluators, name):
-		p.checkEvaluator(name, words, c)
+		p.checkEvaluator(name, words)
 	case slices.Contains(redefining, name):
 		if name == "set" && !slices.ContainsFunc(words[1:], func(w string) bool { return !slices.Contains(harmlessSets, w) }) || name == "history" && len(words) == 1 || name == "alias" && len(words) == 1 {
 			return
@@ -202,7 +202,7 @@ func (p *parser) checkBuiltin(name string, words []string, c context) {
 }
 
 // checkEvaluator checks a command that gives values to variables, or evaluates its arguments.
-func (p *parser) checkEvaluator(name string, words []string, c context) {
+func (p *parser) checkEvaluator(name string, words []string) {
 	args := words[1:]
 	switch {
 	case name == "mapfile", name == "readarray":
