@@ -54,6 +54,7 @@ func Descriptions() []Description {
 		{Pattern: "POST /aioc/tool", Roles: runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking},
 		{Pattern: "POST /aioc/handoff", Roles: runtime, Summary: "aioc: the handoff gate.", Body: "aioc/handoff-policy-input", Statuses: asking},
 		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record; Last-Event-ID continues.", Statuses: join(signedIn, 404, 410, 500)},
+		{Pattern: "GET /v1/caller", Roles: "any", Summary: "How the token's holder is known: tenant, user and role.", Statuses: signedIn},
 		{Pattern: "POST /aaep/v1/subscriptions", Roles: subscriber, Summary: "AAEP: subscribe; the body is a subscription.request.", Statuses: join(posted, 201)},
 		{Pattern: "GET /aaep/v1/events", Roles: subscriber, Summary: "AAEP: the events of a subscription, as server-sent events; Last-Event-ID continues.", Statuses: join(signedIn, 400, 404, 410, 500)},
 		{Pattern: "POST /aaep/v1/replies", Roles: subscriber, Summary: "AAEP: a reply, subscription.renegotiate or subscription.close.", Statuses: join(storing, 204, 404, 410, 502)},
