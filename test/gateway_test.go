@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -58,46 +56,13 @@ func sample(t *testing.T, name string) []byte {
 	return b
 }
 
-// The three lines of docs/gateway.md against `up`: an AANA call that is not allowed, an AgentHook event, and the
-// decision on a stream, which says through which gateway it came.
+// The gateway of `up`: the lines with curl that the pages show, and tokens.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--policy", "../examples/policies")
 	g := s.gateway(t)
-	stream := g.request(t, "GET", "/v1/follow/decisions", "subscriber", nil)
-	if stream.StatusCode != http.StatusOK {
-		t.Fatalf("stream: %s", stream.Status)
-	}
-	lines := bufio.NewScanner(stream.Body)
-	lines.Buffer(nil, 1<<20)
-	if !lines.Scan() { // the stream has begun
-		t.Fatal(lines.Err())
-	}
-	res := g.request(t, "POST", "/pre-tool-check", "runtime", sample(t, "aana-write.json"))
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), `"execution_allowed":false`) {
-		t.Fatalf("AANA: %s %s %v", res.Status, body, err)
-	}
-	id := res.Header.Get("Countersign-Decision-Id")
-	res = g.request(t, "POST", "/event", "runtime", []byte(`{"event_id":"e-1","event_type":"SessionStart","session_id":"s-gateway"}`))
-	body, err = io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), `"event_id":"e-1"`) {
-		t.Fatalf("AgentHook: %s %s %v", res.Status, body, err)
-	}
-	var d struct {
-		DecisionID string `json:"decision_id"`
-		Source     string `json:"source"`
-		Gateway    string `json:"gateway"`
-	}
-	for d.DecisionID != id && lines.Scan() {
-		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			if err := json.Unmarshal([]byte(data), &d); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if d.DecisionID != id || id == "" || d.Source != g.Roles["runtime"].User || d.Gateway != "acme-gateway" {
-		t.Errorf("on the stream: %+v, want %s (%v)", d, id, lines.Err())
+	for _, page := range []string{"README.md", "docs/gateway.md"} {
+		t.Run(page, func(t *testing.T) { runCurlLines(t, s, page) })
 	}
 	// A token that an operator revokes signs in no longer; the token itself is shown nowhere.
 	var made struct{ Token, ID string }

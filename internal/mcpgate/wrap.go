@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
@@ -52,7 +54,7 @@ func Wrap(ctx context.Context, o WrapOptions) (code int, err error) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		err := cmd.Wait()
+		err := waitForGroup(cmd)
 		in.Close()
 		ended <- err
 	}()
@@ -85,6 +87,22 @@ func (r *relay) run(ctx context.Context, in, out io.Reader, stop func() error, e
 	}
 	r.close()
 	return exitCode(err, alone)
+}
+
+// waitForGroup waits until the server has ended, and ends the processes that it leaves in its group.
+func waitForGroup(cmd *exec.Cmd) error {
+	pid := cmd.Process.Pid
+	// While the server is a zombie, no other group can have its number.
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+		continue
+	}
+	_ = syscall.Kill(-pid, syscall.SIGTERM)
+	err := cmd.Wait()
+	for until := time.Now().Add(terminateTime); syscall.Kill(-pid, 0) == nil && time.Now().Before(until); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	return err
 }
 
 func exitCode(err error, alone bool) (int, error) {

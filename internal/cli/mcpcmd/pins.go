@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/internal/cli/textdiff"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -56,6 +57,7 @@ func (c *showCmd) Run(io ui.Stdio) error {
 		fmt.Fprintf(io.Out, "%s  %s  %s\n", state, ui.Clean(name, 130), ui.Clean(pin.Digest, 80))
 		if pin.Changed != nil {
 			printChange(io, pin)
+			fmt.Fprintf(io.Out, "to accept it: countersign mcp pins accept %s %s=%s\n", c.Server, ui.Clean(name, 130), ui.Clean(pin.Changed.Digest, 80))
 		}
 	}
 	return nil
@@ -81,7 +83,7 @@ func indented(definition json.RawMessage) string {
 
 type acceptCmd struct {
 	server
-	Tools []string `arg:"" optional:"" help:"The tools; without one, every changed one."`
+	Tools []string `arg:"" help:"Which definitions: TOOL=DIGEST, the digest as 'mcp pins show' prints it." placeholder:"TOOL=DIGEST"`
 }
 
 func (c *acceptCmd) Run(io ui.Stdio) error {
@@ -90,25 +92,16 @@ func (c *acceptCmd) Run(io ui.Stdio) error {
 		return err
 	}
 	return f.Edit(func(pins mcp.Pins) (bool, error) {
-		names := c.Tools
-		if len(names) == 0 {
-			for _, name := range slices.Sorted(maps.Keys(pins)) {
-				if pins[name].Changed != nil {
-					names = append(names, name)
-				}
+		for _, text := range c.Tools {
+			name, digest, found := strings.Cut(text, "=")
+			if !found {
+				return false, ui.UsageError{Err: fmt.Errorf("%s names no digest: write TOOL=DIGEST, as 'countersign mcp pins show' prints it", ui.Clean(text, 130))}
 			}
-		}
-		for _, name := range names {
-			before := pins[name]
-			if err := pins.Accept(name); err != nil {
+			if err := pins.Accept(name, digest); err != nil {
 				return false, err
 			}
-			printChange(io, before)
 			fmt.Fprintf(io.Err, "accepted %s %s\n", ui.Clean(name, 130), pins[name].Digest)
 		}
-		if len(names) == 0 {
-			fmt.Fprintln(io.Err, "nothing has changed")
-		}
-		return len(names) > 0, nil
+		return true, nil
 	})
 }
