@@ -35,7 +35,7 @@ var dangerousPrefixes = []string{"LD_", "DYLD_", "GIT_", "BASH_", "XDG_", "CARGO
 
 // harmlessVariables are variables of which a program only learns how to print, or for what it runs. Of
 // another variable that a program is given, it is not known what the program does with it.
-var harmlessVariables = strings.Fields("A B C CI DEBUG VERBOSE NODE_ENV RAILS_ENV RACK_ENV APP_ENV FLASK_ENV DJANGO_SETTINGS_MODULE ENVIRONMENT LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE " +
+var harmlessVariables = strings.Fields("CI DEBUG VERBOSE NODE_ENV RAILS_ENV RACK_ENV APP_ENV FLASK_ENV DJANGO_SETTINGS_MODULE ENVIRONMENT LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE " +
 	"COLUMNS LINES LOG_LEVEL RUST_BACKTRACE RUST_LOG CGO_ENABLED GOOS GOARCH GO111MODULE PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED PYTHONHASHSEED PORT HOST DISPLAY TEST_MODE SOURCE_DATE_EPOCH DEBIAN_FRONTEND")
 
 func (p *parser) checkAssignment(a *syntax.Assign, exported bool) {

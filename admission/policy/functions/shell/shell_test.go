@@ -40,7 +40,7 @@ func TestParse(t *testing.T) {
 		"bash -euo pipefail -c 'rm x'":         "bash(-euo,pipefail,-c,rm x) rm(x)",
 		"sh -c \"$x\"":                         "sh(-c,?) !code",
 		"eval 'rm' x":                          "eval(rm,x) rm(x)",
-		"env -i A=1 rm x":                      "env(-i,A=1,rm,x) rm(x)",
+		"env -i CI=1 rm x":                     "env(-i,CI=1,rm,x) rm(x)",
 		"env -S 'rm -rf' x":                    "env(-S,rm -rf,x) rm(-rf,x)",
 		"env -iS'rm -rf x'":                    "env(-iSrm -rf x) rm(-rf,x)",
 		"env --split-string='rm x'":            "env(--split-string=rm x) rm(x)",
