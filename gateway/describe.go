@@ -42,7 +42,8 @@ const (
 	subscriber = "subscriber"
 )
 
-// Descriptions describes every endpoint of the gateway.
+// Descriptions describes every endpoint of the gateway. Endpoints that end a segment with a verb share
+// a pattern.
 func Descriptions() []Description {
 	return []Description{
 		{Pattern: "POST /v1/admit/{target}", Roles: runtime, Summary: "Ask the admitter, in the protocol that the path names.", Statuses: join(asking, 404)},
@@ -53,11 +54,14 @@ func Descriptions() []Description {
 		{Pattern: "POST /tool-precheck", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
 		{Pattern: "POST /validate-tool-precheck", Roles: runtime, Summary: "AANA: judge an event by its schema; nothing is recorded.", Body: "aana/event", Statuses: posted},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: runtime, Summary: "AUMP: evaluate an action under a mandate.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410)},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: runtime, Summary: "AUMP: store an evidence event; 201 once it is durable.", Body: "aump/evidence-event", Statuses: join(storing, 201, 404)},
+		{Pattern: "GET /.well-known/aump", Summary: "AUMP's profile: versions, schemas, bindings.", Statuses: []int{200}},
 		{Pattern: "POST /aioc/tool", Roles: runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking},
 		{Pattern: "POST /aioc/handoff", Roles: runtime, Summary: "aioc: the handoff gate.", Body: "aioc/handoff-policy-input", Statuses: asking},
 		{Pattern: "GET /v1/approvals/{workflow}", Roles: "runtime, subscriber, reviewer", Summary: "The state of an approval workflow; ?wait= waits while it is pending.",
 			Query: map[string]string{"wait": "Seconds to wait while the workflow is pending, 0 to 30."}, Statuses: join(signedIn, 400, 404, 500)},
 		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record; Last-Event-ID continues.", Statuses: join(signedIn, 404, 410, 500)},
+		{Pattern: "GET /v1/caller", Roles: "any", Summary: "How the token's holder is known: tenant, user and role.", Statuses: signedIn},
 		{Pattern: "POST /aaep/v1/subscriptions", Roles: subscriber, Summary: "AAEP: subscribe; the body is a subscription.request.", Statuses: join(posted, 201)},
 		{Pattern: "GET /aaep/v1/events", Roles: subscriber, Summary: "AAEP: the events of a subscription, as server-sent events; Last-Event-ID continues.", Statuses: join(signedIn, 400, 404, 410, 500)},
 		{Pattern: "POST /aaep/v1/replies", Roles: subscriber, Summary: "AAEP: a reply, subscription.renegotiate or subscription.close.", Statuses: join(storing, 204, 404, 410, 502)},

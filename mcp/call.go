@@ -29,7 +29,6 @@ type Call struct {
 	Version   string // of the client
 	CallID    string // the client's id of the call, by its own word; "" if there is none
 	Tool      *Tool  // the accepted definition; nil for other methods
-	Pinned    string // ReportChange: the digest that was accepted
 }
 
 // judged are the members of a call that an admission covers, and those that change nothing about what the
@@ -159,21 +158,38 @@ func (c Call) Report(v Event, began time.Time, outcome string, approval Approval
 	return json.Marshal(o)
 }
 
-// ReportBlocked is the event of a call that was not passed to the server.
-func (c Call) ReportBlocked(v Event) ([]byte, error) {
-	o, _ := c.event(agenthook.ToolUseBlocked, v)
+// ReportBlocked is the event of a call that was not passed to the server. code is that of the refusal.
+func (c Call) ReportBlocked(v Event, code string) ([]byte, error) {
+	o, metadata := c.event(agenthook.ToolUseBlocked, v)
+	if code != "" {
+		metadata["refusal"] = code
+	}
 	return json.Marshal(o)
 }
 
-// ReportChange is the event of a definition that is not the accepted one. Its blocks name both
-// definitions of the tool, which the correlator reports (AH-C-036).
-func (c Call) ReportChange(v Event) ([]byte, error) {
+// Change is a definition that is not the accepted one.
+type Change struct{ Tool, Accepted, Offered string } // the name, and two digests
+
+// maxChanges is how many changes an event lists.
+const maxChanges = 100
+
+// ReportChanges is the event of the changed definitions of a server: one event, however many there are.
+// Its blocks name both definitions of the first tool, which the correlator reports (AH-C-036);
+// changed_tools has all of them, the first hundred by name.
+func ReportChanges(server string, changes []Change, v Event) ([]byte, error) {
+	c := Call{Server: server, Name: changes[0].Tool}
 	o, metadata := c.event(agenthook.ToolCallValidated, v)
 	o["evidence_phase"] = agenthook.PhaseObservational
 	identity, translation := c.identity(), c.translation(v.Adapter)
-	identity["schema_hash"], translation["schema_hash"] = c.Pinned, c.Tool.Digest
+	identity["schema_hash"], translation["schema_hash"] = changes[0].Accepted, changes[0].Offered
 	metadata["tool_identity"], metadata["provider_translation"] = identity, translation
-	metadata["validation"] = map[string]string{"status": "failed", "validator": "countersign-mcp", "schema_hash": c.Tool.Digest}
+	metadata["validation"] = map[string]string{"status": "failed", "validator": "countersign-mcp", "schema_hash": changes[0].Offered}
+	list := []map[string]string{}
+	for _, change := range changes[:min(len(changes), maxChanges)] {
+		name := Call{Server: server, Name: change.Tool}.ToolName()
+		list = append(list, map[string]string{"tool_name": name, "accepted": change.Accepted, "offered": change.Offered})
+	}
+	metadata["changed_tools"], metadata["changed_tools_total"] = list, len(changes)
 	return json.Marshal(o)
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +37,7 @@ func TestParseRefuses(t *testing.T) {
 		"an id of null":         `{"jsonrpc":"2.0","id":null,"method":"tools/call"}`,
 		"a fraction":            `{"jsonrpc":"2.0","id":1.0,"method":"ping"}`,
 		"an exponent":           `{"jsonrpc":"2.0","id":1e3,"method":"ping"}`,
+		"a long id":             `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 255) + `","method":"ping"}`,
 		"a huge id":             `{"jsonrpc":"2.0","id":12345678901234567890,"method":"ping"}`,
 		"an object as id":       `{"jsonrpc":"2.0","id":{},"method":"ping"}`,
 		"no method":             `{"jsonrpc":"2.0","id":1}`,
@@ -88,7 +91,7 @@ func FuzzParse(f *testing.F) {
 		if l, err := ParseListing(m.Result); err == nil {
 			p := Pins{}
 			p.Compare(l.Tools, true)
-			if changed, edited := p.Compare(l.Tools, true); len(changed) > 0 || edited {
+			if c := p.Compare(l.Tools, true); len(c.Changed) > 0 || c.Edited {
 				t.Error("the same tools are not the same")
 			}
 		}
@@ -111,6 +114,8 @@ func TestReadCall(t *testing.T) {
 		"an argument twice":   `{"name":"a","arguments":{"b":1,"b":2}}`,
 		"an argument's case":  `{"name":"a","arguments":{"b":1,"B":2}}`,
 		"an unsafe integer":   `{"name":"a","arguments":{"b":9007199254740993}}`,
+		"one in a fraction":   `{"name":"a","arguments":{"b":9007199254740993.0}}`,
+		"one in an exponent":  `{"name":"a","arguments":{"b":9.007199254740993e15}}`,
 		"deep arguments":      `{"name":"a","arguments":` + strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat(`}`, 71),
 		"arguments of 2 MiB":  `{"name":"a","arguments":{"b":"` + strings.Repeat("x", 2<<20) + `"}}`,
 		"a user's answers":    `{"name":"a","arguments":{},"inputResponses":{"r":"/etc/shadow"}}`,
@@ -144,31 +149,66 @@ func mustList(t *testing.T, text string) Listing {
 // A definition is the accepted one if nothing in it has changed but its spelling.
 func TestPins(t *testing.T) {
 	p := Pins{}
-	if changed, edited := p.Compare(mustList(t, twoTools).Tools, true); len(changed) > 0 || !edited || len(p) != 2 {
-		t.Fatalf("the first listing: %v %t", changed, edited)
+	if c := p.Compare(mustList(t, twoTools).Tools, true); len(c.Changed) > 0 || !c.Edited || len(p) != 2 {
+		t.Fatalf("the first listing: %+v", c)
 	}
 	respelled := `{"tools":[{"inputSchema":{"maximum":9223372036854775807},"description":"\u0041",  "name":"a"}]}`
-	if changed, edited := p.Compare(mustList(t, respelled).Tools, true); len(changed) > 0 || edited {
-		t.Errorf("another spelling is a change: %v %t", changed, edited)
+	if c := p.Compare(mustList(t, respelled).Tools, true); len(c.Changed) > 0 || c.Edited {
+		t.Errorf("another spelling is a change: %+v", c)
 	}
 	for _, text := range []string{
 		strings.Replace(twoTools, `"A"`, `"A!"`, 1), strings.Replace(twoTools, "807", "806", 1),
 		strings.Replace(twoTools, `"description":"A"`, `"description":"A","annotations":{"readOnlyHint":true}`, 1),
 		strings.Replace(twoTools, `"description":"A"`, `"description":"A","_meta":{"x":1}`, 1),
 	} {
-		changed, edited := p.Compare(mustList(t, text).Tools, true)
-		if len(changed) != 1 || changed[0].Name != "a" || !edited {
-			t.Errorf("%s: %v %t", text, changed, edited)
+		seen := ""
+		if p["a"].Changed != nil {
+			seen = p["a"].Changed.Digest
+		}
+		c := p.Compare(mustList(t, text).Tools, true)
+		if len(c.Changed) != 1 || c.Changed[0].Name != "a" || !c.Edited {
+			t.Errorf("%s: %+v", text, c)
+		}
+		if err := p.Accept("a", seen); err == nil {
+			t.Error("a definition is accepted that was not shown")
 		}
 	}
-	if err := p.Accept("b"); err == nil {
+	if err := p.Accept("b", p["b"].Digest); err == nil {
 		t.Error("a definition is accepted that has not changed")
 	}
-	if err := p.Accept("a"); err != nil || !strings.Contains(string(p["a"].Definition), `"_meta"`) || p["a"].Changed != nil {
+	if err := p.Accept("a", p["a"].Changed.Digest); err != nil || !strings.Contains(string(p["a"].Definition), `"_meta"`) || p["a"].Changed != nil {
 		t.Errorf("accepted: %v %+v", err, p["a"])
 	}
-	if changed, edited := p.Compare(mustList(t, `{"tools":[{"name":"c"}]}`).Tools, false); len(changed) != 1 || edited || len(p) != 2 {
-		t.Errorf("a closed list took in a tool: %v %t", changed, edited)
+	if c := p.Compare(mustList(t, `{"tools":[{"name":"c"}]}`).Tools, false); len(c.Changed) != 1 || c.Edited || len(p) != 2 {
+		t.Errorf("a closed list took in a tool: %+v", c)
+	}
+}
+
+// A server that lists ever new tools, or large ones, fills no memory: what is beyond the bounds is not
+// accepted.
+func TestPinsAreBounded(t *testing.T) {
+	p := Pins{}
+	names := make([]Tool, MaxPins+1)
+	for i := range names {
+		names[i] = Tool{Name: fmt.Sprint("t", i), Digest: "d"}
+	}
+	if c := p.Compare(names, true); len(p) != MaxPins || len(c.NoRoom) != 1 || len(c.Changed) != 0 {
+		t.Errorf("%d tools are accepted, %d are not", len(p), len(c.NoRoom))
+	}
+	p = Pins{}
+	large := make([]Tool, 2+maxPinBytes/MaxDefinition)
+	for i := range large {
+		large[i] = Tool{Name: fmt.Sprint("t", i), Digest: "d", Definition: make([]byte, MaxDefinition)}
+	}
+	if c := p.Compare(large, true); p.size() > maxPinBytes || len(c.NoRoom) != 2 {
+		t.Errorf("%d bytes of definitions are kept", p.size())
+	}
+	large[0].Digest = "another"
+	if c := p.Compare(large[:1], true); len(c.Changed) != 1 || p.size() > maxPinBytes {
+		t.Errorf("a changed definition is kept past the bound: %d bytes", p.size())
+	}
+	if l := mustList(t, `{"tools":[{"name":"a","description":"`+strings.Repeat("x", MaxDefinition)+`"}]}`); len(l.Tools) != 0 || l.Unfit != 1 {
+		t.Error("a definition of more than MaxDefinition bytes is used")
 	}
 }
 
@@ -217,9 +257,12 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	l := mustList(t, twoTools)
-	raw, err := Call{Server: "kit", Name: "a", Tool: &l.Tools[0], Pinned: "sha256:" + strings.Repeat("0", 64)}.ReportChange(v)
-	if err != nil || !bytes.Contains(raw, []byte(l.Tools[0].Digest)) {
+	raw, err := ReportChanges("kit", slices.Repeat([]Change{{Tool: "a", Accepted: "sha256:" + strings.Repeat("0", 64), Offered: l.Tools[0].Digest}}, 101), v)
+	if err != nil || bytes.Count(raw, []byte(l.Tools[0].Digest)) != 102 || !bytes.Contains(raw, []byte(`"changed_tools_total":101`)) {
 		t.Errorf("%s, %v", raw, err)
+	}
+	if e, err := agenthook.Decode(raw, strictjson.DefaultLimits); err != nil || e.ToolName != "mcp__kit__a" {
+		t.Errorf("%+v, %v", e, err)
 	}
 	if CheckServerName("a__b") == nil || CheckServerName("a_") == nil || CheckServerName("") == nil || CheckServerName("../x") == nil || CheckServerName("files.v1") != nil {
 		t.Error("names of servers")

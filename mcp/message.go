@@ -54,6 +54,9 @@ func (m Message) IsNotification() bool { return m.Method != "" && m.ID == "" }
 // envelope are the members of a JSON-RPC message.
 var envelope = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
+// maxID bounds an id, in bytes: a gate remembers those of cancelled requests.
+const maxID = 256
+
 var wholeNumber = regexp.MustCompile(`^(0|-?[1-9][0-9]{0,17})$`)
 
 // Parse reads a message. It refuses what readers understand differently: batches, members twice at any
@@ -76,6 +79,9 @@ func Parse(line []byte) (Message, error) {
 	if id := o["id"]; id != nil {
 		if id[0] != '"' && !wholeNumber.Match(id) {
 			return Message{}, fmt.Errorf("%w: the id is neither a text nor a whole number", ErrMessage)
+		}
+		if len(id) > maxID {
+			return Message{}, fmt.Errorf("%w: the id has more than %d bytes", ErrMessage, maxID)
 		}
 		m.ID = ID(id)
 	}

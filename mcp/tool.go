@@ -43,10 +43,13 @@ func CheckServerName(name string) error {
 	return nil
 }
 
+// MaxDefinition is the largest definition of a tool that is used, in bytes.
+const MaxDefinition = 256 << 10
+
 // Listing is the result of a tools/list.
 type Listing struct {
 	Tools  []Tool
-	Unfit  int // definitions that are left out: unreadable, with an unfit name, or two of one name
+	Unfit  int // definitions that are left out: unreadable, too large, with an unfit name, or two of one name
 	result map[string]json.RawMessage
 }
 
@@ -74,6 +77,9 @@ func ParseListing(result json.RawMessage) (Listing, error) {
 }
 
 func parseTool(raw json.RawMessage) (Tool, error) {
+	if len(raw) > MaxDefinition {
+		return Tool{}, fmt.Errorf("the definition of a tool has more than %d bytes", MaxDefinition)
+	}
 	o, err := members(raw, []string{"name", "annotations"})
 	if err != nil {
 		return Tool{}, fmt.Errorf("the definition of a tool: %w", err)
@@ -122,32 +128,70 @@ type Pin struct {
 	Changed    *Pin            `json:"changed,omitempty"`    // offered and not accepted
 }
 
-// Compare says which of the tools are not what was accepted. With trust, a tool without a pin gets
-// one; without, it is refused like a changed one. edited says that p itself has changed.
-func (p Pins) Compare(tools []Tool, trust bool) (changed []Tool, edited bool) {
+// Bounds of the pins of one server.
+const (
+	MaxPins     = 1024
+	maxPinBytes = 16 << 20 // of all definitions together
+)
+
+// Comparison says what of a listing is not accepted.
+type Comparison struct {
+	Changed []Tool // not what was accepted
+	NoRoom  []Tool // new, and beyond the bounds of Pins: not accepted
+	Edited  bool   // the pins themselves have changed
+}
+
+// Compare holds tools against the pins. With trust, a tool without a pin gets one; without, it counts as
+// changed.
+func (p Pins) Compare(tools []Tool, trust bool) Comparison {
+	var c Comparison
+	size := p.size()
 	for _, t := range tools {
 		now := Pin{Digest: t.Digest, Definition: t.Definition}
 		old, known := p[t.Name]
+		fits := size+len(t.Definition) <= maxPinBytes
 		switch {
 		case known && old.Digest == t.Digest:
+			continue
+		case !known && trust && (!fits || len(p) >= MaxPins):
+			c.NoRoom = append(c.NoRoom, t)
+			continue
 		case !known && trust:
-			p[t.Name], edited = now, true
+			p[t.Name] = now
 		default:
-			changed = append(changed, t)
-			if trust && (old.Changed == nil || old.Changed.Digest != t.Digest) {
-				old.Changed = &now
-				p[t.Name], edited = old, true
+			c.Changed = append(c.Changed, t)
+			if !trust || !fits || old.Changed != nil && old.Changed.Digest == t.Digest {
+				continue
 			}
+			old.Changed = &now
+			p[t.Name] = old
 		}
+		size, c.Edited = size+len(t.Definition), true
 	}
-	return changed, edited
+	return c
 }
 
-// Accept makes the offered definition of a tool the accepted one.
-func (p Pins) Accept(name string) error {
+// size is that of all definitions.
+func (p Pins) size() int {
+	n := 0
+	for _, pin := range p {
+		n += len(pin.Definition)
+		if pin.Changed != nil {
+			n += len(pin.Changed.Definition)
+		}
+	}
+	return n
+}
+
+// Accept makes the offered definition of a tool the accepted one, if it is still the one with this
+// digest, which a person has seen.
+func (p Pins) Accept(name, digest string) error {
 	old, known := p[name]
 	if !known || old.Changed == nil {
 		return fmt.Errorf("the tool %q has no changed definition", name)
+	}
+	if old.Changed.Digest != digest {
+		return fmt.Errorf("the server offers another definition of %q by now: look at it again (countersign mcp pins show)", name)
 	}
 	p[name] = *old.Changed
 	return nil

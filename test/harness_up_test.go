@@ -293,14 +293,17 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// eventually waits until check returns nil; a failure shows its last error.
+// eventually waits until check returns nil; a failure shows its last error. The pauses between
+// two checks grow, because many checks are queries or commands.
 func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	var last error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	pause := 10 * time.Millisecond
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pause) {
 		if last = check(); last == nil {
 			return
 		}
+		pause = min(2*pause, 160*time.Millisecond)
 	}
 	t.Fatalf("%s: %v", what, last)
 }

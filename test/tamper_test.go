@@ -165,9 +165,12 @@ func TestTampering(t *testing.T) {
 				t.Errorf("problems %+v, want one of %v at %d", rep.Problems, tc.codes, tc.seq)
 			}
 			restore()
-			s.verified(t, 0)
+			if longSweeps {
+				s.verified(t, 0)
+			}
 		})
 	}
+	s.verified(t, 0)
 }
 
 // signCheckpoint signs with the auditor's key, as an attacker who has it could.

@@ -2,7 +2,10 @@ package agenthook
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
@@ -149,11 +152,48 @@ func (x *Event) checkSchemaHashes(e *agenthook.Event) {
 	seen := ""
 	for _, h := range schemaHashesOf(e) {
 		if h != "" && seen != "" && h != seen {
-			x.addFinding("AH-C-036", "")
+			x.addFinding("AH-C-036", toolsText(e))
 			return
 		}
 		seen = firstNonEmpty(seen, h)
 	}
+}
+
+// plainName are names of tools that a text may hold: short, and without anything that could be read as
+// more than a name.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,160}$`)
+
+// toolsText names the tools that an event is about: those of its changed_tools (the gate in front of MCP
+// servers), else its own. Names that are not plain are counted only.
+func toolsText(e *agenthook.Event) string {
+	const most = 5
+	names := []string{e.ToolName}
+	if list, ok := e.Metadata["changed_tools"].([]any); ok && len(list) > 0 {
+		names = nil
+		for _, entry := range list {
+			o, _ := entry.(map[string]any)
+			name, _ := o["tool_name"].(string)
+			names = append(names, name)
+		}
+	}
+	total := max(len(names), int(countMember(e.Metadata["changed_tools_total"])))
+	names = slices.DeleteFunc(names, func(name string) bool { return !plainName.MatchString(name) })
+	names = names[:min(len(names), most)]
+	if len(names) == 0 {
+		return ""
+	}
+	text := strings.Join(names, ", ")
+	if total > len(names) {
+		text += fmt.Sprintf(" and %d more", total-len(names))
+	}
+	return text
+}
+
+// countMember is a count, 0 if it is none.
+func countMember(v any) int64 {
+	const most = 1 << 20
+	n, _ := intMember(v)
+	return min(max(n, 0), most)
 }
 
 func schemaHashesOf(e *agenthook.Event) [3]string {

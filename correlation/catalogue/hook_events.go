@@ -28,7 +28,7 @@ var agentHookEvents = []Check{
 	agentHookCheck("033", "AHP-013", Must, medium, ScopeSession, "PostToolUse that is governed or of a governed call; what did not run needs no executed input", "A governed call does not say all that the profile wants to know after it.", fixGovernance),
 	agentHookCheck("034", "AHP-013", Must, medium, ScopeEvent, "event", "A tool's identity has not the form that the profile gives it.", fixGovernance),
 	agentHookCheck("035", "AHP-013", Should, low, ScopeEvent, "event", "A tool's identity and its translation name different surfaces.", fixGovernance),
-	agentHookCheck("036", "AHP-013", Derived, low, ScopeEvent, "event", "The blocks of an event name different schemas for one tool.", fixGovernance),
+	agentHookCheck("036", "AHP-013", Derived, high, ScopeEvent, "event", "The blocks of an event name different schemas for one tool.", fixGovernance),
 	agentHookCheck("037", "AHP-013", Derived, low, ScopeSession, "events of a call", "A call was allowed or succeeded although its validation had failed.", "Make a failed validation stop the call."),
 	agentHookCheck("038", "AHP-013", Derived, low, ScopeEvent, "event; credentials in the forms of their issuers; a listed field that seems readable is a hint", "A field that is listed as redacted is still readable, or a secret stands in an event that says that nothing was redacted.", fixSecret),
 	agentHookCheck("039", "AHP-013", Derived, medium, ScopeEvent, "event; credentials in the forms of their issuers", "A call has a secret although it claims to have none.", fixSecret),

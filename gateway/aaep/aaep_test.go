@@ -141,6 +141,12 @@ func TestHandle(t *testing.T) {
 	if r, ok := out.Answer.(*Rejection); !ok || r.Code != SignatureRequired || !s.honored.ConfirmationReply || s.honored.SignedOnly {
 		t.Errorf("not renegotiated: %+v", out.Answer)
 	}
+	for n := range 100 {
+		s.Handle(message(t, fmt.Sprintf(`{"type":"subscription.renegotiate","subscription_id":"sub_1","capabilities":{"x%d":{}}}`, n)))
+	}
+	if len(s.asked) > len(core) {
+		t.Errorf("it keeps %d capabilities", len(s.asked))
+	}
 	if out := s.Handle(message(t, `{"type":"subscription.close","subscription_id":"sub_1"}`)); !out.Closed {
 		t.Error("not closed")
 	}

@@ -123,7 +123,7 @@ func (s *Subscription) agree(extensions map[string]json.RawMessage) *Rejection {
 	if asked.SignedOnly && s.terms.SignedManifest == "" {
 		return Reject(SignatureRequired, "this gateway's manifest is not signed", 0)
 	}
-	s.honored = asked
+	s.asked, s.honored = known, asked // names that nothing reads are not kept
 	if limit := s.terms.MaxRate; limit > 0 && (asked.MaxEventsPerSecond == 0 || asked.MaxEventsPerSecond > limit) {
 		s.honored.MaxEventsPerSecond = limit
 	}

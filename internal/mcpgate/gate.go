@@ -93,7 +93,7 @@ func (g *Gate) Close(server string) {
 		defer close(done)
 		g.mu.Lock()
 		for _, w := range g.waiting { // nothing can repeat them any more
-			g.reportBlocked(w.call, w.callID)
+			g.reportBlocked(w.call, w.callID, string(events.Ask))
 		}
 		g.waiting = map[string]waiting{}
 		g.mu.Unlock()
@@ -140,11 +140,12 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}) (A
 	case r.Verdict == events.Ask && r.Workflow != "":
 		return Admitted{}, g.pending(key, w, r)
 	case r.Verdict != events.Allow:
-		g.reportBlocked(c, w.callID)
+		g.reportBlocked(c, w.callID, string(r.Verdict))
 		return Admitted{}, refuse(string(r.Verdict), errors.New(r.Reason))
 	}
 	err = a.CheckReceipt(ctx, r, guard.Execution{Session: g.session, ToolCallID: w.callID, Tool: c.ToolName(), Arguments: c.Arguments})
 	if err != nil {
+		g.reportBlocked(c, w.callID, "bad_receipt")
 		return Admitted{}, refuse("bad_receipt", err)
 	}
 	return Admitted{c, w.callID, mcp.Approval{Workflow: r.Workflow, Decision: r.DecisionRef}}, nil
@@ -244,7 +245,7 @@ func (g *Gate) keep(key string, w waiting) bool {
 		return false
 	}
 	if other { // of identical calls at once: nothing repeats the earlier one any more
-		g.reportBlocked(old.call, old.callID)
+		g.reportBlocked(old.call, old.callID, string(events.Ask))
 	}
 	g.waiting[key] = w
 	return true
@@ -263,7 +264,7 @@ func (g *Gate) pending(key string, w waiting, r gateclient.Reply) *mcp.Refusal {
 	text += ": " + gateclient.Clean(r.Reason)
 	refusal := &mcp.Refusal{Code: string(events.Ask), Workflow: r.Workflow, Expires: r.Expires, URL: r.ApprovalURL}
 	if !g.keep(key, w) {
-		g.reportBlocked(w.call, w.callID)
+		g.reportBlocked(w.call, w.callID, string(events.Ask))
 		refusal.Text = text + " It cannot be repeated: too many calls wait."
 		return refusal
 	}
@@ -282,13 +283,31 @@ func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
 }
 
 // NotRun reports, in the background, an admitted call that did not reach the server.
-func (g *Gate) NotRun(a Admitted) { g.reportBlocked(a.call, a.id) }
+func (g *Gate) NotRun(a Admitted) { g.reportBlocked(a.call, a.id, "") }
 
-func (g *Gate) reportBlocked(c mcp.Call, id string) { g.later("a refused call", c.ReportBlocked, id) }
+// Refused reports a call that was refused without an admission, and returns once it is on record or
+// cannot be: a client that makes up calls gets no faster than its reports.
+func (g *Gate) Refused(c mcp.Call, code string) {
+	g.mu.Lock()
+	g.calls++
+	id := fmt.Sprintf("mcp-%d", g.calls)
+	g.mu.Unlock()
+	<-g.begun
+	g.send("a refused call", func(v mcp.Event) ([]byte, error) { return c.ReportBlocked(v, code) }, id)
+}
 
-// ReportChange reports, in the background, a definition that is not the accepted one.
-func (g *Gate) ReportChange(c mcp.Call) {
-	g.later("a changed definition", c.ReportChange, "definition-"+uuid.NewString())
+func (g *Gate) reportBlocked(c mcp.Call, id, code string) {
+	g.later("a refused call", func(v mcp.Event) ([]byte, error) { return c.ReportBlocked(v, code) }, id)
+}
+
+// reportChanges reports, in the background, definitions that are not the accepted ones; then it says
+// whether that is on record.
+func (g *Gate) reportChanges(server string, changes []mcp.Change, then func(stored bool)) {
+	write := func(v mcp.Event) ([]byte, error) { return mcp.ReportChanges(server, changes, v) }
+	g.reports.Go(func() {
+		<-g.begun
+		then(g.send("a changed definition", write, "definition-"+uuid.NewString()))
+	})
 }
 
 func (g *Gate) later(what string, write func(mcp.Event) ([]byte, error), callID string) {
@@ -298,27 +317,27 @@ func (g *Gate) later(what string, write func(mcp.Event) ([]byte, error), callID 
 	})
 }
 
-// send stores an event. Nothing depends on it any more: a failure is told to the user, and the
-// correlator misses the event.
-func (g *Gate) send(what string, write func(mcp.Event) ([]byte, error), callID string) {
-	ctx, cancel := context.WithTimeout(context.Background(), reportTime)
-	defer cancel()
-	if err := g.store(ctx, write, callID); err != nil {
+// send stores an event and says whether it could. A failure is told to the user; the correlator misses
+// the event.
+func (g *Gate) send(what string, write func(mcp.Event) ([]byte, error), callID string) bool {
+	err := g.store(write, callID)
+	if err != nil {
 		g.log.print(what + " is not on record: " + err.Error())
 	}
+	return err == nil
 }
 
-func (g *Gate) store(ctx context.Context, write func(mcp.Event) ([]byte, error), callID string) error {
+// store stores an event in its turn. The time for it begins with the turn: every holder of it gives it
+// back in bounded time.
+func (g *Gate) store(write func(mcp.Event) ([]byte, error), callID string) error {
 	a, err := g.connect()
 	if err != nil {
 		return err
 	}
-	select {
-	case g.turn <- struct{}{}:
-	case <-ctx.Done():
-		return gateclient.ErrTooLate
-	}
+	g.turn <- struct{}{}
 	defer func() { <-g.turn }()
+	ctx, cancel := context.WithTimeout(context.Background(), reportTime)
+	defer cancel()
 	v, err := g.envelope(callID)
 	if err != nil {
 		return err

@@ -1,12 +1,16 @@
 package mcpgate
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -18,6 +22,8 @@ import (
 type PinFile struct {
 	path string
 	own  bool // the gate adds tools that it sees for the first time
+
+	caller string // whose pins they are; "" without callers
 }
 
 // OpenPins names the pins of a server: those in the user's configuration directory, where the first
@@ -30,11 +36,47 @@ func OpenPins(server, path string) (PinFile, error) {
 	if err != nil {
 		return PinFile{}, fmt.Errorf("finding the user's configuration directory: %w", err)
 	}
-	return PinFile{filepath.Join(dir, "countersign", "mcp-pins", server+".json"), true}, nil
+	return PinFile{path: filepath.Join(dir, "countersign", "mcp-pins", server+".json"), own: true}, nil
+}
+
+// OpenCallerPins names the pins that a caller of Serve has for a server. With dir, they are those of
+// dir/SERVER.json, which the gate only reads.
+func OpenCallerPins(server, caller, dir string) (PinFile, error) {
+	if dir != "" {
+		return PinFile{path: filepath.Join(dir, server+".json")}, nil
+	}
+	f, err := OpenPins(server, "")
+	if err != nil {
+		return PinFile{}, err
+	}
+	f.path, f.caller = filepath.Join(filepath.Dir(f.path), "callers", callerDir(caller), server+".json"), caller
+	return f, nil
+}
+
+var plainCaller = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// callerDir is a caller's name as one of a directory.
+func callerDir(caller string) string {
+	if plainCaller.MatchString(caller) {
+		return caller
+	}
+	return fmt.Sprintf("~%x", sha256.Sum256([]byte(caller)))
 }
 
 // Path is where the pins are.
 func (f PinFile) Path() string { return f.path }
+
+// hint is the command that shows what has changed.
+func (f PinFile) hint(server string) string {
+	text := "countersign mcp pins show " + server
+	switch {
+	case !f.own:
+		text += " --pin " + f.path
+	case f.caller != "":
+		text += " --caller " + f.caller
+	}
+	return text
+}
 
 // Read reads the pins. A file that is not there has none.
 func (f PinFile) Read() (mcp.Pins, error) {
@@ -88,13 +130,21 @@ type catalogue struct {
 	pins   PinFile
 	gate   *Gate
 
-	mu       sync.Mutex
-	accepted map[string]mcp.Tool
-	changed  map[string]string // digests that were offered and reported, by tool
+	mu        sync.Mutex
+	accepted  map[string]mcp.Tool
+	changed   map[string]change // what is offered and not accepted, by tool
+	reporting bool              // an event about changes is on its way
+}
+
+// change is a definition that is not the accepted one.
+type change struct {
+	accepted string // its digest; "" if there is none
+	offered  string
+	reported bool // on record
 }
 
 func newCatalogue(server string, pins PinFile, g *Gate) *catalogue {
-	return &catalogue{server: server, pins: pins, gate: g, accepted: map[string]mcp.Tool{}, changed: map[string]string{}}
+	return &catalogue{server: server, pins: pins, gate: g, accepted: map[string]mcp.Tool{}, changed: map[string]change{}}
 }
 
 // add takes in the tools of a listing and returns what may be shown of it, nil for all of it. A changed
@@ -104,14 +154,14 @@ func (c *catalogue) add(result json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	var changed []mcp.Tool
-	before := mcp.Pins{}
+	var compared mcp.Comparison
+	before := map[string]string{}
 	compare := func(p mcp.Pins) (edited bool, _ error) {
 		for name, pin := range p {
-			before[name] = pin
+			before[name] = pin.Digest
 		}
-		changed, edited = p.Compare(l.Tools, c.pins.own)
-		return edited, nil
+		compared = p.Compare(l.Tools, c.pins.own)
+		return compared.Edited, nil
 	}
 	if c.pins.own {
 		err = c.pins.Edit(compare)
@@ -127,33 +177,75 @@ func (c *catalogue) add(result json.RawMessage) (json.RawMessage, error) {
 	if l.Unfit > 0 {
 		c.gate.log.print(fmt.Sprintf("%s lists %d tools whose definitions cannot be used: they are left out", c.server, l.Unfit))
 	}
-	c.set(l.Tools, changed, before)
+	if n := len(compared.NoRoom); n > 0 {
+		c.gate.log.print(fmt.Sprintf("%s lists %d new tools for which %s has no room: they are left out", c.server, n, c.pins.path))
+	}
+	c.set(l.Tools, compared, before)
 	return l.Without(func(t mcp.Tool) bool { _, ok := c.find(t.Name); return ok })
 }
 
-// set remembers what was listed, and reports what has changed.
-func (c *catalogue) set(tools, changed []mcp.Tool, before mcp.Pins) {
+// set remembers what was listed, and reports what has changed. before has the accepted digests.
+func (c *catalogue) set(tools []mcp.Tool, compared mcp.Comparison, before map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range tools {
 		c.accepted[t.Name] = t
 	}
-	for _, t := range changed {
+	for _, t := range compared.NoRoom {
 		delete(c.accepted, t.Name)
-		if c.changed[t.Name] == t.Digest {
+	}
+	var news []string
+	for _, t := range compared.Changed {
+		delete(c.accepted, t.Name)
+		old, known := c.changed[t.Name]
+		if old.offered == t.Digest || !known && len(c.changed) >= mcp.MaxPins {
 			continue
 		}
-		c.changed[t.Name] = t.Digest
-		c.gate.log.print(fmt.Sprintf("the tool %s of %s is not as it was accepted: its calls are refused (countersign mcp pins show %s)", t.Name, c.server, c.server))
-		if old, known := before[t.Name]; known {
-			c.gate.ReportChange(mcp.Call{Server: c.server, Name: t.Name, Tool: &t, Pinned: old.Digest})
-		}
+		c.changed[t.Name] = change{accepted: before[t.Name], offered: t.Digest}
+		news = append(news, t.Name)
 	}
 	for _, t := range tools {
 		if _, ok := c.accepted[t.Name]; ok {
 			delete(c.changed, t.Name)
 		}
 	}
+	if len(news) > 0 {
+		c.gate.log.print(fmt.Sprintf("%d tools of %s are not as they were accepted, %s: their calls are refused (%s)",
+			len(news), c.server, strings.Join(news[:min(len(news), 5)], ", "), c.pins.hint(c.server)))
+	}
+	c.report()
+}
+
+// report reports, in the background, the changes that are not on record, in one event. While one is on
+// its way there is no other: a server that changes its tools all the time delays no other report. What
+// could not be stored is tried again with the next listing or call. The caller holds c.mu.
+func (c *catalogue) report() {
+	var changes []mcp.Change
+	for name, d := range c.changed {
+		if d.accepted != "" && !d.reported {
+			changes = append(changes, mcp.Change{Tool: name, Accepted: d.accepted, Offered: d.offered})
+		}
+	}
+	if c.reporting || len(changes) == 0 {
+		return
+	}
+	c.reporting = true
+	slices.SortFunc(changes, func(a, b mcp.Change) int { return strings.Compare(a.Tool, b.Tool) })
+	c.gate.reportChanges(c.server, changes, func(stored bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.reporting = false
+		if !stored {
+			return
+		}
+		for _, done := range changes {
+			if d := c.changed[done.Tool]; d.offered == done.Offered {
+				d.reported = true
+				c.changed[done.Tool] = d
+			}
+		}
+		c.report() // what has changed since
+	})
 }
 
 // find returns an accepted tool that the server has listed.
@@ -173,8 +265,9 @@ func (c *catalogue) check(call *mcp.Call) *mcp.Refusal {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if ok || c.changed[call.Name] != "" {
-		return refuse("definition_changed", fmt.Errorf("the definition of this tool is not the one that was accepted; a person must accept it (countersign mcp pins show %s)", c.server))
+	if _, changed := c.changed[call.Name]; ok || changed {
+		c.report()
+		return refuse("definition_changed", fmt.Errorf("the definition of this tool is not the one that was accepted; a person must accept it (%s)", c.pins.hint(c.server)))
 	}
 	return refuse("not_listed", errors.New("its server has not listed this tool in this session"))
 }

@@ -12,8 +12,12 @@ import (
 	"github.com/countersign-dev/countersign/mcp"
 )
 
-// maxInFlight is how many requests of one side may wait for an answer.
-const maxInFlight = 1024
+// Bounds of what a relay remembers.
+const (
+	maxInFlight = 1024     // requests of one side without an answer
+	maxHeld     = 64 << 20 // bytes of requests that are judged, or run under an admission
+	maxCanceled = 4096     // requests that the client has cancelled and the server has not answered
+)
 
 // relay passes messages between a client and a server. What needs no admission passes as the bytes that
 // came; so does an admitted call. It is safe for concurrent use.
@@ -25,12 +29,17 @@ type relay struct {
 	server    *lineWriter
 
 	judging sync.WaitGroup
+	closed  chan struct{} // after close has refused what waited
 
 	mu    sync.Mutex
 	agent struct{ name, version string }
 	asked map[string]*request // requests of the client that have no answer, by id
-	owed  map[string]bool     // requests of the server that have no answer, by id
-	ended bool                // nothing is judged any more
+	held  int                 // bytes of the governed ones
+	// canceled are the ids of requests that reached the server and were cancelled. The server may still
+	// answer them, so no other request gets their ids before.
+	canceled map[string]bool
+	owed     map[string]bool // requests of the server that have no answer, by id
+	ended    bool            // nothing is judged any more
 }
 
 // request is a request of the client.
@@ -41,6 +50,7 @@ type request struct {
 	governed bool
 	sent     bool // to the server
 	began    time.Time
+	size     int           // of the message, if it is governed
 	giveUp   chan struct{} // closed when the client cancels
 	canceled bool
 }
@@ -48,7 +58,7 @@ type request struct {
 func newRelay(g *Gate, c *catalogue, reads bool, client, server io.Writer) *relay {
 	return &relay{
 		gate: g, catalogue: c, reads: reads, client: &lineWriter{w: client}, server: &lineWriter{w: server},
-		asked: map[string]*request{}, owed: map[string]bool{},
+		asked: map[string]*request{}, canceled: map[string]bool{}, owed: map[string]bool{}, closed: make(chan struct{}),
 	}
 }
 
@@ -75,13 +85,24 @@ func (r *relay) sayClient(answer []byte, err error) {
 	}
 }
 
-// fromClient treats a message of the client. An error ends the session.
+// fromClient treats a line of the client and answers one that cannot be passed on. Any other error ends
+// the session.
 func (r *relay) fromClient(ctx context.Context, line []byte) error {
 	m, err := mcp.Parse(line)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = r.accept(ctx, m, line)
+	}
+	if errors.Is(err, mcp.ErrMessage) {
 		r.sayClient(mcp.Invalid(err))
 		return nil
+	}
+	return err
+}
+
+// accept treats a message of the client. The error is mcp.ErrMessage for a request whose id is in use;
+// any other one ends the session.
+func (r *relay) accept(ctx context.Context, m mcp.Message, line []byte) error {
+	switch {
 	case m.IsRequest():
 		return r.request(ctx, m, line)
 	case m.IsNotification():
@@ -101,19 +122,19 @@ func (r *relay) fromClient(ctx context.Context, line []byte) error {
 // request treats a request of the client.
 func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 	q := &request{Message: m, governed: mcp.Governed(m.Method, r.reads), giveUp: make(chan struct{})}
-	q.sent = !q.governed
+	if q.sent = !q.governed; q.governed {
+		q.size = len(line)
+	} else {
+		q.Params = nil // nothing needs it any more
+	}
 	r.mu.Lock()
 	if r.ended {
 		r.mu.Unlock()
 		return io.EOF
 	}
-	_, used := r.asked[m.ID.Key()]
-	full := len(r.asked) >= maxInFlight
-	if !used && !full {
-		r.asked[m.ID.Key()] = q
-		if q.governed {
-			r.judging.Go(func() { r.judge(ctx, q, line) })
-		}
+	used, full := r.note(q)
+	if !used && !full && q.governed {
+		r.judging.Go(func() { r.judge(ctx, q, line) })
 	}
 	if m.Method == "initialize" {
 		r.agent.name, r.agent.version = m.Client()
@@ -121,8 +142,7 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 	r.mu.Unlock()
 	switch {
 	case used:
-		r.sayClient(mcp.Invalid(fmt.Errorf("%w: its id is that of a request without an answer", mcp.ErrMessage)))
-		return nil
+		return fmt.Errorf("%w: its id is that of a request without an answer", mcp.ErrMessage)
 	case full:
 		r.sayClient(refuse("too_many_requests", errors.New("too many requests wait for an answer")).Answer(m.Method, m.ID))
 		return nil
@@ -132,13 +152,32 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 	return r.server.write(line)
 }
 
+// note remembers a request, if its id is free and there is room. The caller holds r.mu.
+func (r *relay) note(q *request) (used, full bool) {
+	key := q.ID.Key()
+	_, used = r.asked[key]
+	used = used || r.canceled[key]
+	full = len(r.asked) >= maxInFlight || q.governed && r.held+q.size > maxHeld
+	if !used && !full {
+		r.asked[key] = q
+		r.held += q.size
+	}
+	return used, full
+}
+
+// forget forgets a request. The caller holds r.mu.
+func (r *relay) forget(q *request) {
+	delete(r.asked, q.ID.Key())
+	r.held -= q.size
+}
+
 // judge has a request admitted and passes it on, or refuses it.
 func (r *relay) judge(ctx context.Context, q *request, line []byte) {
 	call, admitted, refusal := r.admit(ctx, q)
 	r.mu.Lock()
 	canceled := q.canceled
 	if refusal != nil || canceled {
-		delete(r.asked, q.ID.Key())
+		r.forget(q)
 	} else {
 		q.call, q.admitted, q.sent, q.began = call, admitted, true, r.gate.now()
 	}
@@ -159,15 +198,17 @@ func (r *relay) judge(ctx context.Context, q *request, line []byte) {
 func (r *relay) admit(ctx context.Context, q *request) (call mcp.Call, a Admitted, refusal *mcp.Refusal) {
 	call, err := mcp.ReadCall(q.Method, q.Params)
 	if err != nil {
-		return call, a, refuse("bad_call", err)
+		call, refusal = mcp.Call{Name: q.Method}, refuse("bad_call", err)
 	}
 	r.mu.Lock()
 	call.Server, call.Agent, call.Version = r.catalogue.server, r.agent.name, r.agent.version
 	r.mu.Unlock()
-	if q.Method == mcp.MethodCall {
-		if refusal := r.catalogue.check(&call); refusal != nil {
-			return call, a, refusal
-		}
+	if refusal == nil && q.Method == mcp.MethodCall {
+		refusal = r.catalogue.check(&call)
+	}
+	if refusal != nil {
+		r.gate.Refused(call, refusal.Code)
+		return call, a, refusal
 	}
 	if a, refusal = r.gate.Admit(ctx, call, q.giveUp); refusal != nil || q.Method != mcp.MethodCall {
 		return call, a, refusal
@@ -188,26 +229,36 @@ func (r *relay) notification(m mcp.Message, line []byte) error {
 	case m.Method != mcp.MethodCanceled:
 		return r.server.write(line)
 	}
-	r.mu.Lock()
-	q := r.asked[m.CanceledID().Key()]
-	var sent bool
-	if q != nil {
-		sent = q.sent
-		if sent {
-			delete(r.asked, q.ID.Key()) // the client expects no answer any more
-		} else if !q.canceled {
-			q.canceled = true
-			close(q.giveUp)
-		}
-	}
-	r.mu.Unlock()
-	if !sent {
+	q := r.cancel(m.CanceledID().Key())
+	if q == nil {
 		return nil // what did not reach the server, or has its answer
 	}
 	if q.governed {
 		r.gate.Report(q.admitted, q.began, mcp.Canceled)
 	}
 	return r.server.write(line)
+}
+
+// cancel marks a request as cancelled and returns it if it had reached the server.
+func (r *relay) cancel(key string) *request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.asked[key]
+	switch {
+	case q == nil:
+		return nil
+	case q.sent && len(r.canceled) >= maxCanceled:
+		r.gate.log.print("the client cancelled too many requests that the server has not answered: dropped")
+		return nil
+	case q.sent:
+		r.forget(q) // the client expects no answer any more
+		r.canceled[key] = true
+		return q
+	case !q.canceled:
+		q.canceled = true
+		close(q.giveUp)
+	}
+	return nil
 }
 
 // fromServer treats a message of the server. An error ends the session.
@@ -241,10 +292,14 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 	q := r.asked[m.ID.Key()]
 	asked := q != nil && q.sent
 	if asked {
-		delete(r.asked, m.ID.Key())
+		r.forget(q)
 	}
+	canceled := r.canceled[m.ID.Key()]
+	delete(r.canceled, m.ID.Key())
 	r.mu.Unlock()
 	switch {
+	case canceled: // the client does not wait for it any more
+		return nil
 	case !asked:
 		r.gate.log.print("the server answered what it was not asked: dropped")
 		return nil
@@ -254,6 +309,40 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 		return r.listing(q, m, line)
 	}
 	return r.client.write(line)
+}
+
+// lost answers a request of the client whose answer does not come: a call may have run.
+func (r *relay) lost(id mcp.ID, reason string) {
+	r.mu.Lock()
+	q := r.asked[id.Key()]
+	waits := q != nil && q.sent
+	if waits {
+		r.forget(q)
+	}
+	delete(r.canceled, id.Key())
+	r.mu.Unlock()
+	if !waits {
+		return
+	}
+	if q.governed {
+		r.gate.Report(q.admitted, q.began, mcp.Unknown)
+	}
+	r.sayClient(mcp.Failure(q.ID, reason))
+}
+
+// abandon takes back a request whose client has gone: what has not reached the server does not. With
+// withdraw, the server is told of what has.
+func (r *relay) abandon(ctx context.Context, m mcp.Message, withdraw bool) {
+	r.mu.Lock()
+	q := r.asked[m.ID.Key()]
+	sent := q != nil && q.sent
+	r.mu.Unlock()
+	if q == nil || sent && !withdraw {
+		return
+	}
+	if line, err := mcp.Cancellation(q.ID); err == nil {
+		_ = r.fromClient(ctx, append(line, '\n')) // a server that has ended needs none
+	}
 }
 
 // listing passes on what may be shown of a list of tools.
@@ -270,12 +359,21 @@ func (r *relay) listing(q *request, m mcp.Message, line []byte) error {
 	return nil
 }
 
-// close reports the calls that have no answer.
+// close reports the calls that have no answer. It does not wait for a client that reads no answers.
 func (r *relay) close() {
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()
-	r.judging.Wait()
+	judged := make(chan struct{})
+	go func() {
+		r.judging.Wait()
+		close(judged)
+	}()
+	select {
+	case <-judged:
+	case <-time.After(closeTime):
+	}
+	close(r.closed)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range r.asked {
@@ -283,6 +381,7 @@ func (r *relay) close() {
 			r.gate.Report(q.admitted, q.began, mcp.Unknown)
 		}
 	}
+	clear(r.asked)
 }
 
 // readLines calls use with every line of in, its line break included. A longer one than a message may

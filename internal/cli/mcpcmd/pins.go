@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/internal/cli/textdiff"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -20,12 +21,16 @@ type pinsCmd struct {
 
 type server struct {
 	Server string `arg:"" help:"The server's name, as mcp wrap has it."`
-	Pin    string `help:"The file that --pin names for the gate." placeholder:"FILE"`
+	Pin    string `help:"The file that --pin names for the gate." placeholder:"FILE" xor:"pins"`
+	Caller string `help:"The user of 'mcp serve' whose pins they are." placeholder:"USER" xor:"pins"`
 }
 
 func (s server) open() (mcpgate.PinFile, error) {
 	if err := mcp.CheckServerName(s.Server); err != nil {
 		return mcpgate.PinFile{}, ui.UsageError{Err: err}
+	}
+	if s.Caller != "" {
+		return mcpgate.OpenCallerPins(s.Server, s.Caller, "")
 	}
 	return mcpgate.OpenPins(s.Server, s.Pin)
 }
@@ -56,6 +61,11 @@ func (c *showCmd) Run(io ui.Stdio) error {
 		fmt.Fprintf(io.Out, "%s  %s  %s\n", state, ui.Clean(name, 130), ui.Clean(pin.Digest, 80))
 		if pin.Changed != nil {
 			printChange(io, pin)
+			where := c.Server
+			if c.Caller != "" {
+				where += " --caller " + ui.Clean(c.Caller, 130)
+			}
+			fmt.Fprintf(io.Out, "to accept it: countersign mcp pins accept %s %s=%s\n", where, ui.Clean(name, 130), ui.Clean(pin.Changed.Digest, 80))
 		}
 	}
 	return nil
@@ -81,7 +91,7 @@ func indented(definition json.RawMessage) string {
 
 type acceptCmd struct {
 	server
-	Tools []string `arg:"" optional:"" help:"The tools; without one, every changed one."`
+	Tools []string `arg:"" help:"Which definitions: TOOL=DIGEST, the digest as 'mcp pins show' prints it." placeholder:"TOOL=DIGEST"`
 }
 
 func (c *acceptCmd) Run(io ui.Stdio) error {
@@ -90,25 +100,16 @@ func (c *acceptCmd) Run(io ui.Stdio) error {
 		return err
 	}
 	return f.Edit(func(pins mcp.Pins) (bool, error) {
-		names := c.Tools
-		if len(names) == 0 {
-			for _, name := range slices.Sorted(maps.Keys(pins)) {
-				if pins[name].Changed != nil {
-					names = append(names, name)
-				}
+		for _, text := range c.Tools {
+			name, digest, found := strings.Cut(text, "=")
+			if !found {
+				return false, ui.UsageError{Err: fmt.Errorf("%s names no digest: write TOOL=DIGEST, as 'countersign mcp pins show' prints it", ui.Clean(text, 130))}
 			}
-		}
-		for _, name := range names {
-			before := pins[name]
-			if err := pins.Accept(name); err != nil {
+			if err := pins.Accept(name, digest); err != nil {
 				return false, err
 			}
-			printChange(io, before)
 			fmt.Fprintf(io.Err, "accepted %s %s\n", ui.Clean(name, 130), pins[name].Digest)
 		}
-		if len(names) == 0 {
-			fmt.Fprintln(io.Err, "nothing has changed")
-		}
-		return len(names) > 0, nil
+		return true, nil
 	})
 }

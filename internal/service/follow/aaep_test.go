@@ -28,6 +28,7 @@ func TestAAEPAlone(t *testing.T) {
 		{space.Event("acme", "rt1", "aaep", "sess_2", "agent.state.changed"), event},
 		{space.Event("acme", "rt1", "aaep", "", "subscription.request"), []byte(`{"type":"subscription.request"}`)},
 		{space.Event("acme", "rt1", "aaep", "", "unknown"), []byte(`not JSON`)},
+		{"gov.events.acme.rt1.aaep.~zz.x", []byte(`{"event_type":"PreToolUse","tool_input":{"command":"secret"}}`)},
 		{space.Event("globex", "mallory", "aaep", "sess_1", "agent.state.changed"), event},
 		{space.Event("acme", "rt2", "aaep", "", "confirmation.reply"), reply},
 	} {

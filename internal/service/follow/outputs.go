@@ -231,10 +231,15 @@ func (s *server) fillPage(ctx context.Context, p events.FollowPage, o streams.Re
 	return p
 }
 
-// toOutput is the output of a message; ok is false for an event that no follower gets.
+// toOutput is the output of a message; ok is false for an event that no follower gets, and for a subject
+// that means nothing: a publisher chooses the subjects of its events.
 func (s *server) toOutput(m events.LogMessage) (out events.Output, ok bool) {
 	body := m.Body
-	if p, err := s.space.Parse(m.Subject); err == nil && p.Class == subject.Events {
+	p, err := s.space.Parse(m.Subject)
+	if err != nil {
+		return out, false
+	}
+	if p.Class == subject.Events {
 		if body, ok = said(p, m); !ok {
 			return out, false
 		}

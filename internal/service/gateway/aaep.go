@@ -104,8 +104,9 @@ type aaepSubscription struct {
 	seqs []uint64
 	used time.Time
 
-	reading sync.Mutex         // held by the one stream that reads
-	stop    context.CancelFunc // ends that stream; guarded by mu
+	reading chan struct{}      // holds a value while a stream reads
+	stop    context.CancelFunc // ends the newest stream, which reads or waits to read; guarded by mu
+	turn    uint64             // of the newest stream
 }
 
 // subscribe answers a request with a subscription, whose place the caller frees, or a rejection.
@@ -124,7 +125,7 @@ func (s *server) subscribe(ctx context.Context, m aaep.Message, who token.Record
 		s.aaep.count.close(id)
 		return nil, r
 	}
-	return &aaepSubscription{user: who.User, token: id, sub: sub, at: at, used: time.Now()}, nil
+	return &aaepSubscription{user: who.User, token: id, sub: sub, at: at, used: time.Now(), reading: make(chan struct{}, 1)}, nil
 }
 
 // add keeps a subscription over SSE.
@@ -221,12 +222,12 @@ func (a *aaepSubscription) choose(outs []events.Output, now time.Time) (list []a
 	return list
 }
 
-// resume puts the subscription behind an event. Behind one that it does not know it goes back as far as
-// it can: an event may come twice, none is lost.
+// resume puts the subscription behind an event. Behind one that it does not know, and without one, it goes
+// back as far as it can: an event may come twice, none is lost.
 func (a *aaepSubscription) resume(last string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if last == "" || len(a.ids) == 0 {
+	if len(a.ids) == 0 {
 		return
 	}
 	a.at.After = a.seqs[0] - 1
@@ -251,7 +252,7 @@ func (s *server) storeReply(ctx context.Context, user string, reply []byte) *end
 	if !s.nc.IsConnected() {
 		return gateway.ProblemOf(gateway.NATSAway)
 	}
-	msgs, err := client.Messages(s.flags.Space(), s.flags.Tenant, user, subject.ProtoAAEP, reply)
+	msgs, err := client.Sender{Space: s.flags.Space(), Tenant: s.flags.Tenant, Publisher: user}.Messages(subject.ProtoAAEP, reply)
 	if err != nil {
 		return gateway.ProblemOf(gateway.BadEvent)
 	}
@@ -261,6 +262,13 @@ func (s *server) storeReply(ctx context.Context, user string, reply []byte) *end
 		return gateway.ProblemOf(publishFailure(err))
 	}
 	return nil
+}
+
+// holds reports whether the caller of an open connection is still the subscriber that opened it: a token, a
+// certificate or a JWT may have expired, been revoked, or been mapped to another user or role.
+func (s *server) holds(r *http.Request, user string) bool {
+	who, _, refused := s.signIn(r)
+	return refused == nil && isSubscriber(who) && who.User == user
 }
 
 func isSubscriber(t token.Record) bool { return t.Role == token.Subscriber }

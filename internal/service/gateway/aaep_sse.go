@@ -127,7 +127,13 @@ func (s *server) getAAEPEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	defer a.beginReading(cancel)()
+	defer cancel()
+	done, ok := a.beginReading(ctx, cancel)
+	if !ok { // a newer stream has overtaken this one
+		s.write(w, aaepEventsPattern, gateway.ProblemOf(gateway.TooManyStreams).Response())
+		return
+	}
+	defer done()
 	a.resume(r.Header.Get("Last-Event-ID"))
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -136,24 +142,31 @@ func (s *server) getAAEPEvents(w http.ResponseWriter, r *http.Request) {
 	s.sendAAEPEvents(ctx, w, r, a, control)
 }
 
-// beginReading ends the stream that reads the subscription, and takes its place until the returned
-// function is called.
-func (a *aaepSubscription) beginReading(cancel context.CancelFunc) (done func()) {
+// beginReading ends the streams that read the subscription or wait to, and takes their place until the
+// returned function is called. ok is false if the context ends before that.
+func (a *aaepSubscription) beginReading(ctx context.Context, cancel context.CancelFunc) (done func(), ok bool) {
 	a.mu.Lock()
 	if a.stop != nil {
 		a.stop()
 	}
-	a.mu.Unlock()
-	a.reading.Lock()
-	a.mu.Lock()
+	a.turn++
+	mine := a.turn
 	a.stop = cancel
 	a.mu.Unlock()
-	return func() {
-		cancel()
+	leave := func() {
 		a.mu.Lock()
-		a.stop, a.used = nil, time.Now()
-		a.mu.Unlock()
-		a.reading.Unlock()
+		defer a.mu.Unlock()
+		a.used = time.Now()
+		if a.turn == mine {
+			a.stop = nil
+		}
+	}
+	select {
+	case a.reading <- struct{}{}:
+		return func() { leave(); <-a.reading }, true
+	case <-ctx.Done():
+		leave()
+		return nil, false
 	}
 }
 
@@ -162,15 +175,12 @@ func (s *server) sendAAEPEvents(ctx context.Context, w http.ResponseWriter, r *h
 	defer beat.Stop()
 	text := []byte(": " + a.sub.ID + "\n\n")
 	for {
-		if control.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
+		// The subscription stays: another token of its user may go on with it.
+		if !s.holds(r, a.user) || control.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
 			return
 		}
 		if _, err := w.Write(text); err != nil || control.Flush() != nil {
 			return // also a reader that is too slow: it comes back with Last-Event-ID
-		}
-		if _, _, refused := s.signIn(r); refused != nil {
-			s.aaep.remove(a)
-			return
 		}
 		list, ok := s.nextEvents(ctx, a, beat.C)
 		if !ok {

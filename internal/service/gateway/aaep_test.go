@@ -141,6 +141,80 @@ func TestAAEPOverSSE(t *testing.T) {
 	}
 }
 
+// An open stream and an open WebSocket end when the caller is no longer the subscriber that opened them: as
+// another user, or in another role. Nothing is stored or sent for the former user.
+func TestAAEPEndsWithItsMapping(t *testing.T) {
+	for name, to := range map[string]struct{ user, role string }{"another user": {"lou", token.Subscriber}, "another role": {servicetest.Runtime, token.Runtime}} {
+		t.Run(name, func(t *testing.T) {
+			i := startIssuer(t)
+			r := startAAEP(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
+			who, err := token.OIDCSubject(i.srv.URL, "agent-7")
+			servicetest.OK(t, err)
+			r.mapSubject("m1", who, "sam", token.Subscriber, false)
+			r.tokens["jwt"] = i.jwt("k1", "k1", i.claims(nil))
+			servicetest.Eventually(t, "the subject is mapped", func() bool {
+				res, body := r.do("POST", "/aaep/v1/subscriptions", "jwt", []byte(subscribe))
+				return res.StatusCode == 201 && r.closeSubscription(t, "jwt", subscriptionOf(t, body))
+			})
+			c := r.dial(t, "jwt")
+			send(t, c, subscribe)
+			id := subscriptionOf(t, []byte(receive(t, c)))
+			s := r.open("/aaep/v1/events?subscription_id="+r.subscription(t, "jwt"), "jwt", "")
+			s.lines.Scan() // its name
+			r.mapSubject("m2", who, to.user, to.role, false)
+			r.mapSubject("m1", who, "sam", token.Subscriber, true)
+			servicetest.Eventually(t, "the subject is mapped otherwise", func() bool {
+				res, body := r.do("POST", "/aaep/v1/subscriptions", "jwt", []byte(subscribe))
+				return res.StatusCode == 403 || res.StatusCode == 201 && to.role == token.Subscriber && r.closesAs(t, to.user, subscriptionOf(t, body))
+			})
+			send(t, c, string(reply(id)))
+			r.say(1)
+			if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != socketUnauthorized {
+				t.Errorf("the WebSocket: %v", err)
+			}
+			for s.lines.Scan() {
+				if text := s.lines.Text(); strings.HasPrefix(text, "data:") {
+					t.Errorf("the stream: %s", text)
+				}
+			}
+			if list := r.replies(); len(list) != 0 {
+				t.Errorf("replies: %v", list)
+			}
+		})
+	}
+}
+
+// closesAs reports whether a subscription is that of a user who has a token: its close ends it.
+func (r *rig) closesAs(t *testing.T, user, id string) bool {
+	t.Helper()
+	r.closeSubscription(t, user, id)
+	return r.open("/aaep/v1/events?subscription_id="+id, "jwt", "").res.StatusCode == 404
+}
+
+// Of several streams of one subscription the newest reads; the others are answered and end.
+func TestAAEPStreamsOvertake(t *testing.T) {
+	r := startAAEP(t)
+	path := "/aaep/v1/events?subscription_id=" + r.subscription(t, "subscriber")
+	first := r.open(path, "subscriber", "")
+	answers := make(chan *sse, 20)
+	for range cap(answers) {
+		go func() { answers <- r.open(path, "subscriber", "") }()
+	}
+	for range cap(answers) {
+		<-answers
+	}
+	last := r.open(path, "subscriber", "")
+	r.say(1)
+	if got, _, _ := last.next(t); got != "evt_1" {
+		t.Errorf("the newest stream gets %s", got)
+	}
+	for first.lines.Scan() {
+		if text := first.lines.Text(); strings.HasPrefix(text, "data:") {
+			t.Errorf("the oldest stream gets %s", text)
+		}
+	}
+}
+
 // dial opens a WebSocket as a user.
 func (r *rig) dial(t *testing.T, who string) *websocket.Conn {
 	t.Helper()

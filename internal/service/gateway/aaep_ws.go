@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +39,7 @@ func (s *server) openSocket(w http.ResponseWriter, r *http.Request) {
 	if p == nil && !slices.Contains(subprotocols(r.Header), subprotocol) {
 		p = &endpoint.Problem{Status: http.StatusBadRequest, Code: "invalid_message", Message: "offer the WebSocket subprotocol " + subprotocol}
 	}
+	s.aaep.sweep(time.Now())
 	if p == nil && !s.aaep.count.open(id+" socket") { // before the first message, too
 		p = gateway.ProblemOf(gateway.TooManyStreams)
 	}
@@ -133,8 +135,14 @@ func (k *socket) serve(ctx context.Context, id string) (websocket.StatusCode, st
 	ended := make(chan end, 1)
 	go func() {
 		defer k.cancel()
-		code, reason := k.receive(ctx, a)
-		ended <- end{code, reason}
+		e := end{socketClosed, "a failure inside"}
+		defer func() {
+			if recover() != nil {
+				k.s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a message of a subscriber made the gateway panic")
+			}
+			ended <- e
+		}()
+		e.code, e.reason = k.receive(ctx, a)
 	}()
 	code, reason := k.forward(ctx, a)
 	if ctx.Err() == nil { // the gateway ends it, and says so in AAEP's words
@@ -153,7 +161,7 @@ func (k *socket) forward(ctx context.Context, a *aaepSubscription) (websocket.St
 	defer beat.Stop()
 	for {
 		list, ok := k.s.nextEvents(ctx, a, beat.C)
-		if _, _, refused := k.s.signIn(k.r); refused != nil {
+		if !k.s.holds(k.r, k.who.User) {
 			return socketUnauthorized, "the token is no longer valid"
 		}
 		if !ok {
@@ -183,8 +191,14 @@ func (k *socket) receive(ctx context.Context, a *aaepSubscription) (websocket.St
 		if !ok {
 			return socketViolation, "not a message of a subscriber"
 		}
-		if _, _, p := k.s.admitCaller(k.r, isSubscriber); p != nil {
+		who, _, p := k.s.admitCaller(k.r, isSubscriber)
+		switch {
+		case p == nil && who.User != k.who.User:
+			return socketUnauthorized, "the token is no longer valid"
+		case p != nil && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden):
 			return socketUnauthorized, p.Code
+		case p != nil:
+			return websocket.StatusTryAgainLater, p.Code
 		}
 		out := a.handle(m)
 		switch {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/hmac"
@@ -234,6 +235,23 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 	if transport.limit.Limit() != rate.Every(issuerEvery) || transport.limit.Burst() != issuerBurst {
 		t.Errorf("limit %v, burst %d", transport.limit.Limit(), transport.limit.Burst())
 	}
+	asked := 0
+	few := &issuerTransport{limit: rate.NewLimiter(rate.Every(time.Hour), 1), inner: roundTrip(func(*http.Request) (*http.Response, error) {
+		asked++
+		return &http.Response{Body: http.NoBody}, nil
+	})}
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://login.example/keys", nil)
+		servicetest.OK(t, err)
+		if res, err := few.RoundTrip(r); err == nil {
+			_ = res.Body.Close()
+		}
+		cancel()
+	}
+	if asked != 1 {
+		t.Errorf("the issuer was asked %d times for keys", asked)
+	}
 	large := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, issuerAnswer+1)) }))
 	defer large.Close()
 	c := newIssuer(Flags{Issuer: large.URL, Audience: audience}, daemon.Env{Health: daemon.NewHealth()})
@@ -246,6 +264,10 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 		}
 	}
 }
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A stream ends when its subject is mapped otherwise, though the subject is let in still.
 func TestStreamEndsWithItsMapping(t *testing.T) {

@@ -1,0 +1,273 @@
+package mcpgate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/gateclient"
+)
+
+// patience is after what time a test has failed that waits for something.
+const patience = 30 * time.Second
+
+// recorder is a gateway that keeps events, and stores them unless fails says otherwise.
+type recorder struct {
+	mu     sync.Mutex
+	events []map[string]any
+	fails  func(event map[string]any) bool
+}
+
+func (g *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var event map[string]any
+	_ = json.NewDecoder(r.Body).Decode(&event)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.events = append(g.events, event)
+	if g.fails != nil && g.fails(event) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+// of are the events of a type.
+func (g *recorder) of(kind string) (found []map[string]any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.events {
+		if e["event_type"] == kind {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// listed has the server list n tools with a description.
+func (r *rig) listed(t *testing.T, n int, description string) {
+	t.Helper()
+	var tools []string
+	for i := range n {
+		tools = append(tools, fmt.Sprintf(`{"name":"t%d","description":%q}`, i, description))
+	}
+	r.fromTheClient(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	r.fromTheServer(t, `{"jsonrpc":"2.0","id":1,"result":{"tools":[`+strings.Join(tools, ",")+`]}}`)
+}
+
+// However many definitions a server changes at once, that is one event; and one that could not be stored
+// is sent again with the next listing.
+func TestChangesAreReportedOnce(t *testing.T) {
+	g := &recorder{}
+	r := newRig(t, g.ServeHTTP)
+	r.listed(t, 150, "first")
+	down := true
+	g.fails = func(event map[string]any) bool { return down && event["event_type"] == "ToolCallValidated" }
+	r.listed(t, 150, "second")
+	r.gate.reports.Wait()
+	if n := len(g.of("ToolCallValidated")); n != 1 {
+		t.Fatalf("150 changed definitions are %d events", n)
+	}
+	g.mu.Lock()
+	down = false
+	g.mu.Unlock()
+	for range 2 {
+		r.listed(t, 150, "second")
+		r.gate.reports.Wait()
+	}
+	events := g.of("ToolCallValidated")
+	if len(events) != 2 {
+		t.Fatalf("a change that could not be stored was sent %d times, want 2", len(events))
+	}
+	metadata := events[1]["metadata"].(map[string]any)
+	if list := metadata["changed_tools"].([]any); len(list) != 100 || metadata["changed_tools_total"] != 150.0 {
+		t.Errorf("the event names %d tools of %v", len(list), metadata["changed_tools_total"])
+	}
+}
+
+// While a report about changes is on its way there is no other one, whatever the server lists: reports of
+// calls do not wait behind them.
+func TestChangesDoNotStarveReports(t *testing.T) {
+	g := &recorder{}
+	r := newRig(t, g.ServeHTTP)
+	r.listed(t, 3, "first")
+	r.gate.turn <- struct{}{} // nothing can be stored now
+	for i := range 50 {
+		r.listed(t, 3, fmt.Sprint("changed ", i))
+	}
+	<-r.gate.turn
+	r.gate.reports.Wait()
+	if n := len(g.of("ToolCallValidated")); n != 2 { // the first change, and what came of it until it was stored
+		t.Errorf("50 listings with changes are %d events", n)
+	}
+}
+
+// Calls that are refused before anything is asked leave an event, too.
+func TestRefusedCallsAreReported(t *testing.T) {
+	g := &recorder{}
+	r := newRig(t, g.ServeHTTP)
+	r.listed(t, 1, "first")
+	r.listed(t, 1, "second")
+	for code, params := range map[string]string{
+		"not_listed":         `{"name":"other","arguments":{}}`,
+		"definition_changed": `{"name":"t0","arguments":{}}`,
+		"bad_call":           `{"name":"t0","arguments":{"a":1,"A":2}}`,
+	} {
+		client, server := r.fromTheClient(t, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":`+params+`}`)
+		blocked := g.of("ToolUseBlocked")
+		last := map[string]any{}
+		if len(blocked) > 0 {
+			last, _ = blocked[len(blocked)-1]["metadata"].(map[string]any)
+		}
+		if !strings.Contains(client, "("+code+")") || server != "" || last["refusal"] != code || last["tool_call_id"] == nil {
+			t.Errorf("%s: the client got %s, on record is %v", code, client, last)
+		}
+	}
+}
+
+// With a file of its own, the hint names that file.
+func TestHintNamesTheFile(t *testing.T) {
+	r := newRig(t, (&recorder{}).ServeHTTP)
+	closed := filepath.Join(t.TempDir(), "closed.json")
+	if err := os.WriteFile(closed, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.catalogue.pins = PinFile{path: closed}
+	r.listed(t, 1, "first")
+	client, _ := r.fromTheClient(t, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t0","arguments":{}}}`)
+	if !strings.Contains(client, "--pin "+closed) || !strings.Contains(r.log.take(), "--pin "+closed) {
+		t.Errorf("the hint: %s", client)
+	}
+}
+
+// The id of a request that was cancelled is not used again before the server has answered it: its late
+// answer would answer another request.
+func TestCanceledID(t *testing.T) {
+	r := newRig(t, (&recorder{}).ServeHTTP)
+	const first, second = `{"jsonrpc":"2.0","id":7,"method":"ping"}`, `{"jsonrpc":"2.0","id":"7","method":"resources/list"}`
+	cancel, late := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`, `{"jsonrpc":"2.0","id":7,"result":{"secret":1}}`
+	r.fromTheClient(t, first)
+	if _, server := r.fromTheClient(t, cancel); server != cancel+"\n" {
+		t.Errorf("the cancellation: %s", server)
+	}
+	if client, server := r.fromTheClient(t, second); server != "" || !strings.Contains(client, `"id":null`) {
+		t.Errorf("the id of a cancelled request is used again: %s, %s", client, server)
+	}
+	if client, _ := r.fromTheServer(t, late); client != "" {
+		t.Errorf("the late answer reached the client: %s", client)
+	}
+	if _, server := r.fromTheClient(t, second); server != second+"\n" {
+		t.Errorf("after the late answer the id is free: %s", server)
+	}
+	// What is remembered of them is bounded: a cancellation beyond that does not pass.
+	for i := range maxCanceled {
+		r.canceled[fmt.Sprint("c", i)] = true
+	}
+	r.fromTheClient(t, `{"jsonrpc":"2.0","id":9,"method":"ping"}`)
+	if _, server := r.fromTheClient(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`); server != "" || len(r.canceled) != maxCanceled {
+		t.Errorf("%d cancelled requests are remembered", len(r.canceled))
+	}
+	if client, _ := r.fromTheServer(t, `{"jsonrpc":"2.0","id":9,"result":{}}`); client == "" {
+		t.Error("a request whose cancellation did not pass has no answer")
+	}
+}
+
+// Requests that wait for a verdict hold bounded memory.
+func TestHeldRequestsAreBounded(t *testing.T) {
+	release := make(chan struct{})
+	r := newRig(t, func(_ http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		if strings.Contains(string(body), "ToolUseBlocked") {
+			<-release
+		}
+	})
+	before := maxHeld - 2*len(call)
+	r.held = before // by others
+	for id := range 3 {
+		line := strings.Replace(call, `"id":2`, fmt.Sprintf(`"id":%d`, id), 1)
+		if err := r.fromClient(t.Context(), []byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if client := r.toClient.take(); !strings.Contains(client, `"id":2`) || !strings.Contains(client, "too_many_requests") {
+		t.Errorf("a request beyond the bound: %.200s", client)
+	}
+	close(release)
+	r.judging.Wait()
+	if r.held != before || len(r.asked) != 0 {
+		t.Errorf("%d bytes are held of %d requests that are over", r.held-before, len(r.asked))
+	}
+}
+
+// wrap runs a shell script as the server.
+func wrap(ctx context.Context, in io.Reader, out io.Writer, script string, args ...string) (int, error) {
+	return Wrap(ctx, WrapOptions{
+		Server: "kit", Command: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Hold: time.Second,
+		Peer: gateclient.Config{}.Peer, Pins: PinFile{path: os.DevNull}, In: in, Out: out, Err: io.Discard,
+	})
+}
+
+// What a server has started ends with it, also if the server ends by itself.
+func TestGrandchildrenEnd(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := os.ReadFile(pipe) // until the last process that has it open ends
+		ended <- err
+	}()
+	in, hold := io.Pipe() // the client goes on
+	defer hold.Close()
+	if code, err := wrap(t.Context(), in, io.Discard, `exec 3>"$1"; sleep 100 </dev/null >/dev/null 2>&1 & exit 3`, pipe); code != 3 || err != nil {
+		t.Errorf("the server's exit code: %d, %v", code, err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("a process of the server is still there")
+	}
+}
+
+// blocked is a client that reads nothing.
+type blocked struct{ once chan struct{} }
+
+func (b blocked) Write([]byte) (int, error) {
+	close(b.once)
+	select {}
+}
+
+// A client that reads nothing does not keep the gate from ending.
+func TestStopWithUnreadOutput(t *testing.T) {
+	in, client := io.Pipe()
+	defer client.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, ended := blocked{make(chan struct{})}, make(chan error, 1)
+	go func() {
+		_, err := wrap(ctx, in, out, `cat >/dev/null`)
+		ended <- err
+	}()
+	if _, err := io.WriteString(client, call+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-out.once
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("the gate waits for its client")
+	}
+}
