@@ -40,7 +40,7 @@ const (
 
 // writingWords make a statement more than reading, wherever they stand.
 var writingWords = wordSet("insert update delete merge replace truncate drop alter create grant revoke into call exec execute do copy load attach detach vacuum reindex lock set pragma " +
-	"rename handler outfile dumpfile")
+	"rename handler outfile dumpfile nextval")
 
 // beginningWords begin a statement. Behind another word that is not in follows they may begin a second one:
 // some databases want no semicolon between two.
@@ -89,6 +89,7 @@ var clauseWords = wordSet("select from where and or not in exists on values as j
 // Words behind create, behind WITH, and at the end of a list of tables.
 var (
 	creationWords = wordSet("or replace temporary temp unlogged materialized")
+	copyingWords  = wordSet("like inherits partition of clone copy") // a table that is made names another one
 	actingWords   = wordSet("select insert update delete merge")
 	endingWords   = wordSet("where group order having limit offset fetch union intersect except returning for window set values select")
 )
@@ -186,6 +187,7 @@ func (r *statementReader) top() *level { return &r.levels[len(r.levels)-1] }
 func (r *statementReader) read(i int) int {
 	t, word := r.tokens[i], r.lower[i]
 	r.writes = r.writes || writingWords[word]
+	r.known = r.known && !(r.Kind == "create" && copyingWords[word])
 	switch {
 	case t == "(":
 		r.open(i)
