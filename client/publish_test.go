@@ -74,8 +74,9 @@ func TestPublishSendsWhatItCannotRead(t *testing.T) {
 		"odd session":      {subject.ProtoAgentHook, `{"session_id":"a.b *","event_type":"Stop"}`, "~YS5iICo.Stop"},
 		"a subject of 8 K": {subject.ProtoAgentHook, `{"session_id":"s1","event_type":"` + strings.Repeat("a.", 4096) + `"}`, "s1.unknown"},
 		"AAEP":             {subject.ProtoAAEP, `{"type":"aaep:agent.tool.invoked","session_id":"s9"}`, "s9.agent.tool.invoked"},
+		"AUMP":             {subject.ProtoAUMP, `{"event_type":"deal_accepted","session_id":"s1"}`, "s-named.deal_accepted"},
 	} {
-		ok(t, c.Publish(t.Context(), e.protocol, []byte(e.body)))
+		ok(t, c.PublishIn(t.Context(), "s-named", e.protocol, []byte(e.body))) // but AUMP's events name their own
 		log := w.log(t)
 		last := log[len(log)-1]
 		if want := "gov.events.acme.rt1." + e.protocol + "." + e.subject; string(last.Body) != e.body || last.Subject != want {
@@ -108,7 +109,7 @@ func TestPublishFailsUnlessEverythingIsStored(t *testing.T) {
 }
 
 func TestMessagesNeedNoConnection(t *testing.T) {
-	msgs, err := client.Messages(subject.Space{Prefix: "x.y"}, "acme", "rt 1", subject.ProtoAgentHook, hook(1))
+	msgs, err := client.Sender{Space: subject.Space{Prefix: "x.y"}, Tenant: "acme", Publisher: "rt 1"}.Messages(subject.ProtoAgentHook, hook(1))
 	ok(t, err)
 	if len(msgs) != 1 || msgs[0].Subject != "x.y.events.acme.~cnQgMQ.agenthook.s1.PostToolUse" {
 		t.Errorf("%+v", msgs)

@@ -31,6 +31,10 @@ type FollowRequest struct {
 	Session string            `json:"session,omitempty"` // excludes approvals: their subjects have no session
 	Max     int               `json:"max,omitempty"`     // outputs of the page, up to FollowMax (default: 100)
 	WaitMS  int               `json:"wait_ms,omitempty"` // maximum wait for the first output, up to FollowMaxWait; 0 does not wait
+
+	// Workflow asks for the newest record of an approval workflow instead of a page. It excludes
+	// every other member but Log.
+	Workflow string `json:"workflow,omitempty"`
 }
 
 // FollowKinds are the kinds of a tenant's outputs.
@@ -93,6 +97,9 @@ func DecodeFollowRequest(b []byte) (r FollowRequest, err error) {
 			return r, fmt.Errorf("%w: %w", ErrFollow, err)
 		}
 	}
+	if r.Workflow != "" {
+		return r, r.checkWorkflow()
+	}
 	if len(r.Kinds) == 0 {
 		r.Kinds = FollowKinds
 	}
@@ -116,6 +123,20 @@ func DecodeFollowRequest(b []byte) (r FollowRequest, err error) {
 		}
 	}
 	return r, nil
+}
+
+// maxWorkflowName is the most bytes of the name of a workflow in a request.
+const maxWorkflowName = 128
+
+func (r FollowRequest) checkWorkflow() error {
+	alone := r.After == nil && r.Since.IsZero() && r.Kinds == nil && r.States == nil && r.Session == "" && r.Max == 0 && r.WaitMS == 0
+	switch {
+	case !alone:
+		return fmt.Errorf("%w: workflow excludes every other member but log", ErrFollow)
+	case len(r.Workflow) > maxWorkflowName:
+		return fmt.Errorf("%w: the workflow has more than %d bytes", ErrFollow, maxWorkflowName)
+	}
+	return nil
 }
 
 func hasDuplicates(list []string) bool {

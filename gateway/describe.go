@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,7 +17,8 @@ type Description struct {
 	Path     string // as callers write it, if the pattern says less
 	Roles    string // of the token; "" if the endpoint needs none
 	Summary  string
-	Body     string // name of the schema of the body; "" for any
+	Body     string            // name of the schema of the body; "" for any
+	Query    map[string]string // its parameters, with their meaning
 	Statuses []int
 }
 
@@ -40,7 +42,8 @@ const (
 	subscriber = "subscriber"
 )
 
-// Descriptions describes every endpoint of the gateway.
+// Descriptions describes every endpoint of the gateway. Endpoints that end a segment with a verb share
+// a pattern.
 func Descriptions() []Description {
 	return []Description{
 		{Pattern: "POST /v1/admit/{target}", Roles: runtime, Summary: "Ask the admitter, in the protocol that the path names.", Statuses: join(asking, 404)},
@@ -51,8 +54,12 @@ func Descriptions() []Description {
 		{Pattern: "POST /tool-precheck", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
 		{Pattern: "POST /validate-tool-precheck", Roles: runtime, Summary: "AANA: judge an event by its schema; nothing is recorded.", Body: "aana/event", Statuses: posted},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: runtime, Summary: "AUMP: evaluate an action under a mandate.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410)},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: runtime, Summary: "AUMP: store an evidence event; 201 once it is durable.", Body: "aump/evidence-event", Statuses: join(storing, 201, 404)},
+		{Pattern: "GET /.well-known/aump", Summary: "AUMP's profile: versions, schemas, bindings.", Statuses: []int{200}},
 		{Pattern: "POST /aioc/tool", Roles: runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking},
 		{Pattern: "POST /aioc/handoff", Roles: runtime, Summary: "aioc: the handoff gate.", Body: "aioc/handoff-policy-input", Statuses: asking},
+		{Pattern: "GET /v1/approvals/{workflow}", Roles: "runtime, subscriber, reviewer", Summary: "The state of an approval workflow; ?wait= waits while it is pending.",
+			Query: map[string]string{"wait": "Seconds to wait while the workflow is pending, 0 to 30."}, Statuses: join(signedIn, 400, 404, 500)},
 		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record; Last-Event-ID continues.", Statuses: join(signedIn, 404, 410, 500)},
 		{Pattern: "GET /v1/caller", Roles: "any", Summary: "How the token's holder is known: tenant, user and role.", Statuses: signedIn},
 		{Pattern: "POST /aaep/v1/subscriptions", Roles: subscriber, Summary: "AAEP: subscribe; the body is a subscription.request.", Statuses: join(posted, 201)},
@@ -123,6 +130,9 @@ func (d Description) operation(path string) object {
 		}
 		name, behind, _ := strings.Cut(after, "}")
 		parameters, rest = append(parameters, object{"name": name, "in": "path", "required": true, "schema": object{"type": "string"}}), behind
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Query)) {
+		parameters = append(parameters, object{"name": name, "in": "query", "description": d.Query[name], "schema": object{"type": "string"}})
 	}
 	if parameters != nil {
 		op["parameters"] = parameters

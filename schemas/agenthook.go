@@ -83,6 +83,22 @@ func StrictAgentHookValue(v strictjson.Value) []Violation {
 	return mergeViolations(validateAgentHook(v), checkAgentHook(v))
 }
 
+// judgeAgentHook is StrictAgentHook, and for an event that uses the action-governance profile
+// AgentHookProfile: as evidence if the event has a verdict, as a request otherwise.
+func judgeAgentHook(tree map[string]any) []Violation {
+	found := StrictAgentHook(tree)
+	v := strictjson.FromTree(tree)
+	metadata := v.Get("metadata")
+	if !ProfileCovers(v.Get("event_type").Text()) || !hasGovernanceBlock(metadata) {
+		return found
+	}
+	form := FormRequest
+	if metadata.Get("admission_verdict").Exists() {
+		form = FormEvidence
+	}
+	return mergeViolations(found, AgentHookProfile(tree, form))
+}
+
 var profileTypes = []string{"PreToolUse", "PostToolUse", "ToolCallValidated", "ToolCallRedacted", "ToolCallRetried"}
 
 // ProfileCovers reports whether the action-governance profile covers events of this type. All

@@ -41,5 +41,18 @@ var protocols = []Protocol{
 	{subject.ProtoHandoff, aiocSchemas},
 }
 
+// judges has, by token, what judges one event or request of a protocol by its schemas and its checks on
+// one document. It is no part of the table, because the functions need the registry that is made of it.
+func judges() map[string]func(tree map[string]any) []Violation {
+	return map[string]func(map[string]any) []Violation{
+		subject.ProtoAAEP:      StrictAAEP,
+		subject.ProtoAgentHook: judgeAgentHook,
+		subject.ProtoAANA:      AANAContract,
+		subject.ProtoAUMP:      bySchema("event_type", "aump/evidence-event", "aump/action-evaluation.request"),
+		subject.ProtoTool:      bySchema("type", "aioc/tool_policy_evaluated", "aioc/tool-policy-input"),
+		subject.ProtoHandoff:   bySchema("type", "aioc/handoff_policy_evaluated", "aioc/handoff-policy-input"),
+	}
+}
+
 // Protocols returns the table. The caller may change it.
 func Protocols() []Protocol { return slices.Clone(protocols) }

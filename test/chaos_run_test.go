@@ -35,7 +35,7 @@ type chaosRun struct {
 // ours.
 func newChaos(t *testing.T, kills, longKills int) *chaosRun {
 	t.Helper()
-	c := &chaosRun{t: t, long: os.Getenv("COUNTERSIGN_CHAOS") == "long", begun: time.Now(), killed: map[string]int{}}
+	c := &chaosRun{t: t, long: longSweeps, begun: time.Now(), killed: map[string]int{}}
 	if c.long {
 		// What was killed must read what came meanwhile, on a machine that may be busy.
 		usual := patience

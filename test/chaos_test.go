@@ -156,7 +156,7 @@ func (c *crowd) goHome() {
 // COUNTERSIGN_CHAOS=long kills 200 times. COUNTERSIGN_CHAOS_KILLS and COUNTERSIGN_CHAOS_SEED
 // change that.
 func TestChaos(t *testing.T) {
-	run := newChaos(t, 16, 200)
+	run := newChaos(t, 8, 200)
 	s := start(t)
 	second := map[string]*keeper{}
 	victims := append([]string{}, children...)

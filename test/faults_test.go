@@ -157,7 +157,7 @@ func largestPart(t testing.TB, dir string) (path string) {
 
 // pauseFor is how long a service stands still in TestServiceStandsStill.
 func pauseFor() time.Duration {
-	if os.Getenv("COUNTERSIGN_CHAOS") == "long" {
+	if longSweeps {
 		return 30 * time.Second
 	}
 	return 4 * time.Second

@@ -97,16 +97,24 @@ func TestFormats(t *testing.T) {
 					t.Errorf("no %s in\n%s", must, text)
 				}
 			}
+			for _, secret := range formatSecrets {
+				if bytes.Contains(text, []byte(secret)) {
+					t.Errorf("%s is in the lines", secret)
+				}
+			}
 			for _, schema := range f.schemas {
 				judged(t, schema, lines)
+			}
+			if f.format != "ocsf" && !longSweeps { // one has the lines of every kind of record
+				return
 			}
 			ranged := s.run(t, "export", "--format", f.format, "--from", begin.Format(time.RFC3339Nano), "--to", end.Format(time.RFC3339Nano), "--out", "-").want(t, 0)
 			if strings.Count(ranged.out, "\n") < len(lines) {
 				t.Errorf("the range has fewer lines than the session:\n%s", ranged.out)
 			}
 			for _, secret := range formatSecrets {
-				if strings.Contains(string(text)+ranged.out, secret) {
-					t.Errorf("%s is in the lines", secret)
+				if strings.Contains(ranged.out, secret) {
+					t.Errorf("%s is in the lines of the range", secret)
 				}
 			}
 		})

@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -58,47 +56,15 @@ func sample(t *testing.T, name string) []byte {
 	return b
 }
 
-// The three lines of docs/gateway.md against `up`: an AANA call that is not allowed, an AgentHook event, and the
-// decision on a stream, which says through which gateway it came.
+// The gateway of `up`: the lines with curl that the pages show, and tokens.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--policy", "../examples/policies")
 	g := s.gateway(t)
-	stream := g.request(t, "GET", "/v1/follow/decisions", "subscriber", nil)
-	if stream.StatusCode != http.StatusOK {
-		t.Fatalf("stream: %s", stream.Status)
+	for _, page := range []string{"README.md", "docs/gateway.md"} {
+		t.Run(page, func(t *testing.T) { runCurlLines(t, s, page) })
 	}
-	lines := bufio.NewScanner(stream.Body)
-	lines.Buffer(nil, 1<<20)
-	if !lines.Scan() { // the stream has begun
-		t.Fatal(lines.Err())
-	}
-	res := g.request(t, "POST", "/pre-tool-check", "runtime", sample(t, "aana-write.json"))
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), `"execution_allowed":false`) {
-		t.Fatalf("AANA: %s %s %v", res.Status, body, err)
-	}
-	id := res.Header.Get("Countersign-Decision-Id")
-	res = g.request(t, "POST", "/event", "runtime", []byte(`{"event_id":"e-1","event_type":"SessionStart","session_id":"s-gateway"}`))
-	body, err = io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), `"event_id":"e-1"`) {
-		t.Fatalf("AgentHook: %s %s %v", res.Status, body, err)
-	}
-	var d struct {
-		DecisionID string `json:"decision_id"`
-		Source     string `json:"source"`
-		Gateway    string `json:"gateway"`
-	}
-	for d.DecisionID != id && lines.Scan() {
-		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			if err := json.Unmarshal([]byte(data), &d); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if d.DecisionID != id || id == "" || d.Source != g.Roles["runtime"].User || d.Gateway != "acme-gateway" {
-		t.Errorf("on the stream: %+v, want %s (%v)", d, id, lines.Err())
-	}
+	t.Run("AAEP", func(t *testing.T) { aaepReply(t, s, g) })
 	// A token that an operator revokes signs in no longer; the token itself is shown nowhere.
 	var made struct{ Token, ID string }
 	ok(t, json.Unmarshal([]byte(s.run(t, "token", "create", "--for", g.Roles["runtime"].User, "--json").want(t, 0).out), &made))
@@ -132,4 +98,26 @@ func TestGateway(t *testing.T) {
 	if list := s.run(t, "token", "list").want(t, 0).out; strings.Contains(list, made.Token) || !strings.Contains(list, "revoked") {
 		t.Errorf("token list: %s", list)
 	}
+}
+
+// A subscriber of `up` replies through the gateway under its own user, and its manifest is signed.
+func aaepReply(t *testing.T, s *system, g gatewayReady) {
+	res := g.request(t, "POST", "/aaep/v1/subscriptions", "subscriber", []byte(`{"type":"subscription.request","aaep_version":"1.0.0","subscriber_id":"reader","capabilities":{"supports_confirmation_reply":true,"accept_signed_manifests_only":true}}`))
+	var accepted object
+	ok(t, json.NewDecoder(res.Body).Decode(&accepted))
+	if res.StatusCode != http.StatusCreated || accepted.text("signed_manifest") == "" {
+		t.Fatalf("%d %v", res.StatusCode, accepted)
+	}
+	res = g.request(t, "POST", "/aaep/v1/replies", "subscriber", object{"type": "confirmation.reply", "reply_token": "rpl_1", "decision": "accept",
+		"subscription_id": accepted["subscription_id"], "timestamp": "2026-11-20T12:00:00.000Z"}.bytes())
+	if res.StatusCode != http.StatusNoContent {
+		t.Fatalf("a reply: %d", res.StatusCode)
+	}
+	db := s.auditors(t)
+	eventually(t, "the reply is evidence", func() error {
+		if n := len(evidence(t, db, "subject = 'gov.events.acme.acme-subscriber.aaep.~.confirmation.reply'")); n != 1 {
+			return errorf("%d replies", n)
+		}
+		return nil
+	})
 }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -69,23 +70,26 @@ func TestIndexesAreNotBelieved(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		do   []string
+		// by are the commands that look records up in what is changed. Without longSweeps only
+		// they are tried: most start an engine of their own.
+		by []string
 	}{
-		{"the end of the chain deleted", []string{fmt.Sprintf("ALTER TABLE evidence_chain DELETE%s AND seq >= %d", mine, finding)}},
-		{"the whole chain deleted", []string{"ALTER TABLE evidence_chain DELETE" + mine}},
-		{"the chain of another session", append(move("evidence_chain", "small-x"), "INSERT INTO evidence_chain SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('"+sess+"' AS session) FROM (SELECT * FROM evidence_chain WHERE session = 'small-2')")},
-		{"findings deleted", []string{"ALTER TABLE findings DELETE" + mine}},
-		{"findings taken back", []string{"INSERT INTO findings SETTINGS insert_deduplicate = 0 SELECT * REPLACE (finding_id AS withdraws, concat(finding_id, 'x') AS finding_id) FROM findings" + mine}},
-		{"findings of less weight", []string{"ALTER TABLE findings UPDATE severity = 'low', rule = 'another' WHERE 1"}},
-		{"calls deleted", []string{"ALTER TABLE calls DELETE" + mine}},
-		{"calls with another verdict", []string{"ALTER TABLE calls UPDATE verdict = 'allow' WHERE 1"}},
-		{"calls of another session", move("calls", "small-2")},
-		{"decisions changed", []string{"ALTER TABLE decisions UPDATE verdict = 'allow' WHERE 1"}},
-		{"changes deleted", []string{"TRUNCATE TABLE changes"}},
-		{"a session's column in the evidence", []string{"ALTER TABLE evidence UPDATE session = 'small-x'" + last, "ALTER TABLE evidence_chain DELETE" + last}},
-		{"a tenant's column in the evidence", []string{"ALTER TABLE evidence UPDATE tenant = 'x'" + last, "ALTER TABLE evidence_chain DELETE" + last}},
-		{"a kind in the evidence", []string{"ALTER TABLE evidence UPDATE kind = 'event'" + last}},
-		{"the last record deleted", []string{"ALTER TABLE evidence DELETE" + last, "ALTER TABLE evidence_chain DELETE" + last}},
-		{"the last text deleted", []string{"ALTER TABLE evidence UPDATE record = '', expiry = 3, session = 'small-x'" + last, "ALTER TABLE evidence_chain DELETE" + last}},
+		{"the end of the chain deleted", []string{fmt.Sprintf("ALTER TABLE evidence_chain DELETE%s AND seq >= %d", mine, finding)}, []string{"chain", "session", "export"}},
+		{"the whole chain deleted", []string{"ALTER TABLE evidence_chain DELETE" + mine}, []string{"replay", "verify"}},
+		{"the chain of another session", append(move("evidence_chain", "small-x"), "INSERT INTO evidence_chain SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('"+sess+"' AS session) FROM (SELECT * FROM evidence_chain WHERE session = 'small-2')"), []string{"session", "verify", "export"}},
+		{"findings deleted", []string{"ALTER TABLE findings DELETE" + mine}, []string{"findings"}},
+		{"findings taken back", []string{"INSERT INTO findings SETTINGS insert_deduplicate = 0 SELECT * REPLACE (finding_id AS withdraws, concat(finding_id, 'x') AS finding_id) FROM findings" + mine}, []string{"findings", "session"}},
+		{"findings of less weight", []string{"ALTER TABLE findings UPDATE severity = 'low', rule = 'another' WHERE 1"}, []string{"findings"}},
+		{"calls deleted", []string{"ALTER TABLE calls DELETE" + mine}, []string{"calls", "audit"}},
+		{"calls with another verdict", []string{"ALTER TABLE calls UPDATE verdict = 'allow' WHERE 1"}, []string{"calls", "audit"}},
+		{"calls of another session", move("calls", "small-2"), []string{"audit"}},
+		{"decisions changed", []string{"ALTER TABLE decisions UPDATE verdict = 'allow' WHERE 1"}, []string{"audit"}},
+		{"changes deleted", []string{"TRUNCATE TABLE changes"}, []string{"calls", "verify"}},
+		{"a session's column in the evidence", []string{"ALTER TABLE evidence UPDATE session = 'small-x'" + last, "ALTER TABLE evidence_chain DELETE" + last}, []string{"chain", "export"}},
+		{"a tenant's column in the evidence", []string{"ALTER TABLE evidence UPDATE tenant = 'x'" + last, "ALTER TABLE evidence_chain DELETE" + last}, []string{"chain", "replay"}},
+		{"a kind in the evidence", []string{"ALTER TABLE evidence UPDATE kind = 'event'" + last}, []string{"findings", "export"}},
+		{"the last record deleted", []string{"ALTER TABLE evidence DELETE" + last, "ALTER TABLE evidence_chain DELETE" + last}, []string{"replay", "verify"}},
+		{"the last text deleted", []string{"ALTER TABLE evidence UPDATE record = '', expiry = 3, session = 'small-x'" + last, "ALTER TABLE evidence_chain DELETE" + last}, []string{"chain", "verify", "export"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, statement := range tc.do {
@@ -96,6 +100,9 @@ func TestIndexesAreNotBelieved(t *testing.T) {
 			}
 			var all sync.WaitGroup
 			for _, args := range proved {
+				if !longSweeps && !slices.Contains(tc.by, args[0]) {
+					continue
+				}
 				all.Go(func() {
 					r := s.run(t, args...)
 					if got := truth(args, r); r.code == 0 && got != want[args[0]] {

@@ -12,7 +12,7 @@ import (
 )
 
 // moments is at how many moments of its run a command is killed.
-const moments = 6
+var moments = map[bool]int{false: 3, true: 6}[longSweeps]
 
 // killedAt starts a command and kills it at a fraction of its usual running time. It reports
 // whether the command was still running.
@@ -25,7 +25,7 @@ func (s *system) killedAt(t *testing.T, whole time.Duration, moment int, args ..
 	select {
 	case <-p.done:
 		return false
-	case <-time.After(whole * time.Duration(moment) / (moments + 1)):
+	case <-time.After(whole * time.Duration(moment) / time.Duration(moments+1)):
 	}
 	p.signal(syscall.SIGKILL)
 	_ = p.wait()
@@ -86,8 +86,9 @@ func TestCommandsKilled(t *testing.T) {
 		again.want(t, 0)
 	}
 
-	for _, n := range []string{"whole", "0", "1", "2", "3", "4", "5"} {
-		playSecrets(t, s, "s-killed-"+n)
+	playSecrets(t, s, "s-killed-whole")
+	for moment := range moments {
+		playSecrets(t, s, fmt.Sprint("s-killed-", moment))
 	}
 	out, key := t.TempDir(), filepath.Join(t.TempDir(), "checkpoint.pub")
 	ok(t, os.WriteFile(key, []byte(s.info(t).PublicKey+"\n"), 0o600))
@@ -110,8 +111,8 @@ func TestCommandsKilled(t *testing.T) {
 	for moment := range moments {
 		name := fmt.Sprint("s-killed-", moment)
 		at("erase", whole, moment+1, erase(name)...)
-		if moment%2 == 0 {
-			s.kill(t, [...]string{"auditor", "correlator", "clickhouse"}[moment/2])
+		if victims := [...]string{"auditor", "correlator", "clickhouse"}; moment < len(victims) {
+			s.kill(t, victims[moment])
 		}
 		eventually(t, name+" is erased", func() error {
 			r := s.run(t, erase(name)...)
@@ -146,14 +147,16 @@ func TestFirstStartKilled(t *testing.T) {
 	whole := time.Since(start)
 	ok(t, s.stop())
 	killed := 0
-	for moment := range moments / 2 {
+	const kills = 2 // of one directory
+	dirs := (moments + 1) / kills
+	for at := range dirs {
 		dir := t.TempDir()
-		for again := range 2 { // the second start is killed, too, at another moment
+		for again := range kills { // the second start is killed, too, at another moment
 			cmd := exec.Command(program("countersign"), "up", "--data-dir", filepath.Join(dir, "data"), "--ready-file", filepath.Join(dir, "ready.json"), "--policy", samplePolicies)
 			cmd.Env = cleanEnv()
 			p, err := launch(cmd)
 			ok(t, err)
-			time.Sleep(whole * time.Duration(2*moment+again+1) / (moments + 1))
+			time.Sleep(whole * time.Duration(kills*at+again+1) / time.Duration(kills*dirs+1))
 			children := tree(p.pid)
 			for _, child := range children {
 				if child.pid != p.pid {

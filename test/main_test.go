@@ -9,6 +9,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -47,6 +48,10 @@ type common struct {
 // commons are the systems that run: the one that most tests share, and that of one group.
 var commons [2]common
 
+// longSweeps says that sweeps try every case with every command and at every moment, as `make chaos`
+// does. Otherwise each kind of fault is tried at least once.
+var longSweeps = os.Getenv("COUNTERSIGN_CHAOS") == "long"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(runTests(m))
@@ -67,13 +72,21 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	for i := range commons {
-		if err := commons[i].drop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stopping a shared system:", err)
-			return 1
-		}
+	if err := errors.Join(dropCommons(), dropLent()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return code
+}
+
+// dropCommons ends the systems that tests share.
+func dropCommons() error {
+	for i := range commons {
+		if err := commons[i].drop(); err != nil {
+			return fmt.Errorf("stopping a shared system: %w", err)
+		}
+	}
+	return nil
 }
 
 // drop ends the system, if there is one.

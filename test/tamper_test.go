@@ -42,6 +42,13 @@ func (s *system) report(t testing.TB, args ...string) (report, result) {
 func smallSystem(t testing.TB) *system {
 	t.Helper()
 	s := start(t)
+	s.fillSmall(t)
+	return s
+}
+
+// fillSmall makes the sessions of a smallSystem.
+func (s *system) fillSmall(t testing.TB) {
+	t.Helper()
 	r := s.runtime(t)
 	for i := range 3 {
 		sess := fmt.Sprintf("small-%d", i)
@@ -53,7 +60,6 @@ func smallSystem(t testing.TB) *system {
 	}
 	s.exact(t)
 	signed(t, s)
-	return s
 }
 
 // signed waits until the newest checkpoint covers everything.
@@ -165,9 +171,12 @@ func TestTampering(t *testing.T) {
 				t.Errorf("problems %+v, want one of %v at %d", rep.Problems, tc.codes, tc.seq)
 			}
 			restore()
-			s.verified(t, 0)
+			if longSweeps {
+				s.verified(t, 0)
+			}
 		})
 	}
+	s.verified(t, 0)
 }
 
 // signCheckpoint signs with the auditor's key, as an attacker who has it could.

@@ -167,9 +167,12 @@ func TestReplay(t *testing.T) {
 	s.settle(t)
 
 	keys := []string{"--keys", filepath.Join(s.data, "keys")} // the rest is known from the data directory
-	for _, name := range []string{sess, quiet, aaep} {
-		for _, from := range [][]string{{"--from", "log"}, {"--from", "log", "--whole"}, {"--from", "clickhouse"}, {"--from", "clickhouse", "--whole"}} {
-			for _, key := range [][]string{nil, keys} {
+	for i, name := range []string{sess, quiet, aaep} {
+		for j, from := range [][]string{{"--from", "log"}, {"--from", "log", "--whole"}, {"--from", "clickhouse"}, {"--from", "clickhouse", "--whole"}} {
+			for k, key := range [][]string{nil, keys} {
+				if (i+j+k)%2 == 1 && !longSweeps { // each source is read with and without the key
+					continue
+				}
 				args := slices.Concat([]string{"--session", name}, from, key)
 				rep := replays(t, s, 0, args...)
 				if member(rep, "same") != "true" || member(rep, "recorded.calls") != member(rep, "replayed.calls") || member(rep, "recorded.calls") == "0" || member(rep, "not_recorded_yet") != "0" {

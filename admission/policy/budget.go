@@ -441,10 +441,14 @@ func (callCosts) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint6
 		}
 	case functions.Is(function):
 		base, perUnit, _ := functions.Cost(function)
+		extra := uint64(0)
 		for _, a := range args {
 			bytes += sizeWithin(a, MaxCallBytes)
+			if s, ok := a.(types.String); ok {
+				extra += functions.ExtraCost(function, string(s))
+			}
 		}
-		bytes = int64(base)*bytesPerStep + bytes*int64(perUnit)
+		bytes = int64(base+extra)*bytesPerStep + bytes*int64(perUnit)
 	case id != "":
 		return nil // CEL's default cost
 	default:

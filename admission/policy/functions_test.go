@@ -23,7 +23,7 @@ func TestFunctions(t *testing.T) {
 		`shell.parse(args.n).known`: "deny policy_error", `shell.parse(args.nope).known`: "deny policy_error",
 		`path.within("a/../b", "/w") && !path.within("../b", "/w") && !path.within("/w/../x", "/w") && !path.within("~/x", "/w") && !path.within("/W/x", "/w")`:                                                                          "allow r",
 		`path.within("/w/café", "/w") && !path.within("/w/cafe\u0301", "/w") && !path.within("/w/a\u200bb", "/w") && !path.within("/w/\x00", "/w") && !path.within("/ww", "/w")`:                                                         "allow r",
-		`path.touches("/ETC/passwd", "/etc") && path.touches("/etc", "/etc/") && path.touches("\x00", "/etc") && !path.touches("/w/etc", "/etc") && path.touches("/ｅtc/x", "/etc")`:                                                      "allow r",
+		`path.touches("/ETC/passwd", "/etc") && path.touches("/etc", "/etc/") && path.touches("\x00", "/etc") && !path.touches("/w/etc", "/etc") && path.touches("/ｅtc/x", "/etc") && path.touches("~/../../etc/x", "/etc")`:             "allow r",
 		`path.join("/w", "../x") == "/x" && path.join("~", "../x") == "\x00" && path.join("a", "..") == ""`:                                                                                                                              "allow r",
 		`url.parse("HTTPS://User:p@Example.com.:8443/a?b").host == "example.com" && url.parse("https://a:8/").port == 8 && url.parse("https://u:p@a/").user == "u"`:                                                                      "allow r",
 		`!url.parse("https://exаmple.com/").known && !url.parse("http://2130706433/").known && !url.parse("http://0x7f.1/").known && !url.parse("a b").known && !url.parse("https://a\\@b/").known`:                                      "allow r",
@@ -33,6 +33,7 @@ func TestFunctions(t *testing.T) {
 		`!sql.statements("select 'a\\' or 1 --'").known && !sql.statements("select 1 /*! ; drop table t */").known && !sql.statements("select $$a$$").known`:                                                                             "allow r",
 		`!sql.statements("with x as (delete from t returning *) select * from x").statements[0].reads`:                                                                                                                                   "allow r",
 		`diff.files("*** Begin Patch\n*** Add File: a/b\n*** Move to: c\n").files.map(f, f.path) == ["a/b", "c"]`:                                                                                                                        "allow r",
+		`path.within("~/x", "~") && path.within("~/x", "~/x") && !path.within("~/../x", "~") && !path.within("~b/x", "~")`:                                                                                                               "allow r",
 		`diff.files("--- a/x\n+++ /dev/null\n").files.exists(f, f.path == "x") && !diff.files("hello").known`:                                                                                                                            "allow r",
 		`cli.view(args.list).command == "push" && cli.view(args.list).known && cli.view(["git", "-c", "alias.x=!rm", "x"]).known == false`:                                                                                               "allow r",
 		`!cli.view(["git", "frobnicate"]).known && cli.view(["aws", "--region", "eu", "s3", "rm", "--recursive", "s3://b"]).command == "s3 rm"`:                                                                                          "allow r",
@@ -66,7 +67,11 @@ func TestFunctionsAreMetered(t *testing.T) {
 	for i := range in.Args["l"].([]any) {
 		in.Args["l"].([]any)[i] = fmt.Sprint(i)
 	}
+	in.Args["p"] = slices.Repeat([]any{strings.Repeat("\ufdfa", 1360)}, 240)
+	in.Args["q"], in.Args["q60"] = strings.Repeat("from a,", 9000), make([]any, 60)
 	for when, want := range map[string]string{
+		`args.p.all(x, !path.touches(x, "/etc"))`:                    "deny policy_error",
+		`args.q60.all(x, !sql.statements(args.q).known)`:             "deny policy_error",
 		`shell.parse(args.s).known`:                                  "allow r",
 		`args.l.all(x, shell.parse(args.s + x).reasons.size() >= 0)`: "deny policy_error",
 		`args.l.all(x, args.l.all(y, path.within(x, y) || true))`:    "allow r", `size(args.l) > 0 && args.numbers.all(x, shell.parse(string(x)).known)`: "deny policy_error",

@@ -3,7 +3,6 @@ package format
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
@@ -13,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// AUMPEventType is the event_type of the evidence events of this package.
+// AUMPEventType is the event_type that fits every decision under a mandate.
 const AUMPEventType = "material_action_evaluated"
 
 // Retention classes (aump.md 1.1).
@@ -36,8 +35,8 @@ var retentionRules = map[string]struct {
 	retainFull:    {"field_redacted", true, true, true},
 }
 
-// aumpEncoder writes evidence events (aump.md 1.3, 2.7), one for each decision under a mandate. They
-// are numbered and chained for each mandate from the beginning of the export.
+// aumpEncoder writes evidence events (aump.md 1.3, 2.7): for each decision under a mandate one of each
+// type that the mandate requires (aumpTypes). They are numbered and chained for each mandate from the beginning of the export.
 type aumpEncoder struct {
 	out     *lineWriter
 	pending *pendingRequests
@@ -105,15 +104,23 @@ func (e *aumpEncoder) writeDecision(i Item, d events.Decision, body map[string]a
 			m, known = found, true
 		}
 	}
-	if len(m.EventsRequired) > 0 && !slices.Contains(m.EventsRequired, AUMPEventType) {
+	types := aumpTypesOf(d, body, m.EventsRequired)
+	if len(types) == 0 {
 		e.out.countSkipped(SkippedNotRequired)
-		return nil
 	}
-	event := aumpEvent(i, d, ref, m)
-	if !known {
-		event["metadata"] = map[string]any{"countersign_retention": "mandate unknown, least kept"}
+	for _, name := range types {
+		event := aumpEvent(i, d, ref, m)
+		if event["event_type"] = name; name != AUMPEventType {
+			event["id"] = "aump_ev_" + d.DecisionID + "_" + name
+		}
+		if !known {
+			event["metadata"] = map[string]any{"countersign_retention": "mandate unknown, least kept"}
+		}
+		if err := e.writeChained(event, id); err != nil {
+			return err
+		}
 	}
-	return e.writeChained(event, id)
+	return nil
 }
 
 // aumpResults maps Countersign's verdicts to AUMP's results.
@@ -124,7 +131,7 @@ func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[str
 	result := firstNonEmpty(aumpResults[d.Verdict], "denied")
 	event := map[string]any{
 		"aump": map[string]any{"version": aump.Version, "type": "evidence_event"}, "id": "aump_ev_" + d.DecisionID, "mandate_ref": ref,
-		"created_at": d.DecidedAt.String(), "event_type": AUMPEventType, "summary": "The evaluation ended in: " + result + ".", "result": result,
+		"created_at": d.DecidedAt.String(), "summary": "The evaluation ended in: " + result + ".", "result": result,
 		"actor": aumpActor(d, keeps.ids), "reason_codes": decidingCodes(d),
 		"privacy": map[string]any{"retention": m.Retention, "contains_private_fields": false, "redaction": keeps.redaction},
 	}

@@ -102,6 +102,45 @@ func TestAUMPRetention(t *testing.T) {
 	}
 }
 
+// A mandate gets events of the types that it requires, as far as an evaluation is evidence of them.
+func TestAUMPTypes(t *testing.T) {
+	const sold = `"disclosures":[{"field":"purpose.summary","content":"tea"}],`
+	for _, tc := range []struct {
+		action, request string
+		verdict         events.Verdict
+		want            string
+	}{
+		{"accept_deal", "", events.Allow, "[deal_accepted]"},
+		{"accept_deal", sold, events.Allow, "[disclosure_evaluated deal_accepted]"},
+		{"accept_deal", "", events.Deny, "[deal_denied]"},
+		{"accept_deal", "", events.Ask, "[escalation_requested]"},
+		{"make_offer", "", events.Defer, "[escalation_requested]"},
+		{"make_offer", "", events.Allow, "[offer_sent]"},
+		{"make_offer", "", events.Deny, "[]"},
+		{"counteroffer", "", events.Allow, "[]"}, // not required
+		{"search_listings", "", events.Allow, "[]"},
+	} {
+		t.Run(tc.action+" "+string(tc.verdict), func(t *testing.T) {
+			w := newWorld(t)
+			w.decided("s", strings.Replace(aumpRequest(tc.action), `"proposed_action":{`, `"proposed_action":{`+tc.request, 1),
+				events.Decision{Protocol: "aump", Verdict: tc.verdict, Tool: tc.action, Mandate: &events.MandateRef{ID: mandate, Hash: mandateHash}})
+			lines, sum := written(t, format.AUMPEvidence, w.items, keeps("hashes", "offer_sent", "deal_accepted", "deal_denied", "disclosure_evaluated", "escalation_requested"))
+			types, ids := []string{}, map[string]bool{}
+			for _, line := range lines {
+				e, err := aump.DecodeEvidence(line, strictjson.DefaultLimits)
+				ok(t, err)
+				types, ids[e.ID] = append(types, e.EventType), true
+			}
+			if fmt.Sprint(types) != tc.want || len(ids) != len(types) {
+				t.Errorf("%v %v, want %s", types, ids, tc.want)
+			}
+			if want := uint64(max(0, 1-len(types))); sum.Skipped[format.SkippedNotRequired] != want {
+				t.Errorf("%+v", sum)
+			}
+		})
+	}
+}
+
 // The verdict in an event is the decision record's, whatever the publisher wrote
 // there.
 func TestAgentHookStamp(t *testing.T) {

@@ -22,6 +22,9 @@ type Row struct {
 	// it returns what could be read. It is nil if no client publishes events of the protocol.
 	Route func(raw []byte) (session, typ string, err error)
 
+	// NamesNoSession says that events have no field for the session: their sender names it.
+	NamesNoSession bool
+
 	// Headers are the message headers that readers of the protocol's documents read, beside
 	// those of every protocol (package events).
 	Headers []string
@@ -55,7 +58,7 @@ var Rows = map[string]Row{
 		Route: routeAAEP, ReplyMember: "verdict",
 		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "defer", events.Deny: "deny"},
 	},
-	subject.ProtoAUMP:    {Headers: aump.Headers},
+	subject.ProtoAUMP:    {Route: routeAUMP, NamesNoSession: true, Headers: aump.Headers},
 	subject.ProtoAANA:    {},
 	subject.ProtoTool:    {},
 	subject.ProtoHandoff: {},
@@ -90,6 +93,15 @@ func routeAgentHook(raw []byte) (session, typ string, err error) {
 		return "", "", err
 	}
 	return e.SessionID, e.EventType, nil // a defective field must not lose the session
+}
+
+// routeAUMP reads an evidence event. AUMP knows no sessions.
+func routeAUMP(raw []byte) (session, typ string, err error) {
+	e, err := aump.DecodeEvidence(raw, strictjson.DefaultLimits)
+	if e == nil {
+		return "", "", err
+	}
+	return "", e.EventType, nil
 }
 
 func agentHookFailMode(f FailMode) (event []byte, wanted bool, err error) {

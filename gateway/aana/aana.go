@@ -5,7 +5,6 @@ package aana
 import (
 	"net/http"
 
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/schemas"
@@ -40,13 +39,12 @@ func problem(p *endpoint.Problem) endpoint.Response {
 // validate judges an event by its schema. Nothing is recorded.
 func validate(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	errs := []string{}
-	tree, err := strictjson.ParseObject(r.Body, strictjson.DefaultLimits)
+	found, err := schemas.Judge(subject.ProtoAANA, r.Body)
 	if err != nil {
 		errs = append(errs, err.Error())
-	} else {
-		for _, v := range schemas.AANAContract(tree) {
-			errs = append(errs, v.String())
-		}
+	}
+	for _, v := range found {
+		errs = append(errs, v.String())
 	}
 	answer := endpoint.JSON(http.StatusOK, map[string]any{"valid": len(errs) == 0, "errors": errs, "schema_version": contractVersion})
 	return endpoint.Plan{Answer: &answer}, nil

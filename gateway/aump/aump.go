@@ -1,22 +1,29 @@
 // Package aump is AUMP's REST binding, as far as the gateway has it: evaluating an action under a
-// mandate. Statuses do not tell more than the admitter's answer does.
+// mandate, storing evidence, and the profile that says so. Statuses do not tell more than the
+// admitter's answer does. Mandates are put and revoked by operators, not through the gateway.
 package aump
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/schemas"
 )
 
 // Rows are the endpoints. A pattern of net/http cannot end a segment with ":verb", so plan splits it.
 var Rows = []endpoint.Row{{Pattern: "POST /aump/mandates/{target}", Plan: plan, Reply: reply}}
 
-const verbEvaluate = "evaluateAction"
+// verbs are the ends of a target, and what each does.
+var verbs = map[string]func(endpoint.Request) (endpoint.Plan, *endpoint.Problem){
+	"evaluateAction": endpoint.AdmitTo(subject.ProtoAUMP), "appendEvidence": planEvidence,
+}
 
 // Statuses of the binding by the reason in the admitter's answer.
 var statuses = []struct {
@@ -28,13 +35,32 @@ var statuses = []struct {
 
 func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	cut := strings.LastIndexByte(r.Target, ':')
-	if cut < 1 || r.Target[cut+1:] != verbEvaluate {
-		return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "the gateway has no such endpoint; it evaluates actions (…:" + verbEvaluate + ")"}
+	if cut < 1 || verbs[r.Target[cut+1:]] == nil {
+		return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "the gateway has no such endpoint; it evaluates actions (…:evaluateAction) and stores evidence (…:appendEvidence)"}
 	}
 	if id := bodyMandate(r.Body); id.Kind() == strictjson.KindString && id.Text() != r.Target[:cut] {
 		return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusBadRequest, Code: "mandate_mismatch", Message: "mandate_ref.id in the body is not the mandate in the path"}
 	}
-	return endpoint.AdmitTo(subject.ProtoAUMP)(r)
+	return verbs[r.Target[cut+1:]](r)
+}
+
+// planEvidence puts an evidence event on the log. Whether it is good evidence the correlator says; the
+// answer does not tell whether the mandate exists.
+func planEvidence(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
+	return endpoint.Plan{Publish: &endpoint.Events{Protocol: subject.ProtoAUMP, Bodies: [][]byte{r.Body}, Stored: endpoint.JSON(http.StatusCreated, map[string]int{"stored": 1})}}, nil
+}
+
+// Profile is AUMP's discovery document (aump.md 1.4). Schemas are named by their stable identifiers;
+// the gateway does not know under which name its callers reach it, so the binding has no address.
+func Profile() ([]byte, error) {
+	name := func(schema string) string { return schemas.Base + "aump/" + schema + "/v1" }
+	return json.Marshal(map[string]any{
+		"aump": map[string]string{"version": aump.Version, "type": "profile"}, "issuer": map[string]string{"id": "countersign-gateway", "name": "Countersign gateway"},
+		"supported_versions": []string{aump.Version},
+		"schemas": map[string]string{"mandate": name("mandate"), "profile": name("profile"),
+			"action_evaluation": name("action-evaluation.request"), "evidence_event": name("evidence-event")},
+		"bindings": map[string]any{"rest": map[string]any{"supported": true, "methods": slices.Sorted(maps.Keys(verbs))}},
+	})
 }
 
 // bodyMandate is the id of the mandate in a body. A body that cannot be read has none; the admitter

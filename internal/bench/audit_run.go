@@ -158,7 +158,7 @@ func (b *auditBench) audit(ctx context.Context) (auditResult, error) {
 		stop()
 		return nil
 	}}
-	f := auditor.Flags{Flags: b.log.services("auditor"), ClickHouse: b.dsn, Batch: auditor.DefaultBatch, CheckpointEvery: time.Second}
+	f := auditor.Flags{Flags: b.log.services("auditor"), ClickHouse: b.dsn, Batch: auditor.DefaultBatch, CheckpointEvery: 2 * time.Second}
 	f.Instance = "bench"
 	if err := auditor.Run(run, f, env); r.Count == 0 || !errors.Is(err, context.Canceled) {
 		return r, fmt.Errorf("the auditor: %w", err)

@@ -73,6 +73,7 @@ type callsResult struct {
 	CPUWithout    []string           `json:"cpu_ms_per_call_leaves_out,omitempty"`
 	SamplingCPU   float64            `json:"sampling_cpu_ms_per_call"` // included in the sum
 	Messages      float64            `json:"log_messages_per_call"`
+	Batches       float64            `json:"log_batches_per_call"` // atomic ones
 	LogBytes      float64            `json:"log_bytes_per_call"`
 	EvidenceBytes float64            `json:"evidence_bytes_per_call"`
 	Inserts       float64            `json:"inserts_per_second"` // of all tables
@@ -164,7 +165,7 @@ func (c *callsCmd) print(io ui.Stdio, r callsResult) error {
 		fmt.Sprintf("  %-22s %10.0f ms p99: %s", "findings lag", r.FindingsP99, countsText(r.Findings)),
 		fmt.Sprintf("  %-22s %10.3f ms a call: %s", sum, r.CPU, byProcess(r.CPUBy, "%.3f")),
 		fmt.Sprintf("  %-22s %10.3f ms a call, for looking at checkpoints", "of that", r.SamplingCPU),
-		fmt.Sprintf("  %-22s %10.0f B a call in %.2f messages", "log", r.LogBytes, r.Messages),
+		fmt.Sprintf("  %-22s %10.0f B a call in %.2f messages; %.3f atomic batches a call", "log", r.LogBytes, r.Messages, r.Batches),
 		fmt.Sprintf("  %-22s %10.0f B a call on disk; %.1f inserts a second, %.2f rows merged for each inserted", "evidence", r.EvidenceBytes, r.Inserts, r.Merged),
 		fmt.Sprintf("  %-22s %10.2f a call: %s", "syncs", r.Syncs, byProcess(r.SyncsBy, "%.2f")),
 		fmt.Sprintf("  %-22s %s MiB, at first %s", "resident memory", byProcess(r.Memory, "%.0f"), byProcess(r.MemoryBegin, "%.0f")),

@@ -181,7 +181,7 @@ func (l *callLoad) approve(ctx context.Context, nc *nats.Conn, request []byte, w
 
 // report publishes an event and notes its sequence and the time of its acknowledgement.
 func (l *callLoad) report(ctx context.Context, nc *nats.Conn, event []byte, out *callOutcome) error {
-	msgs, err := client.Messages(subject.Space{}, l.tenant, l.publisher, subject.ProtoAgentHook, event)
+	msgs, err := client.Sender{Tenant: l.tenant, Publisher: l.publisher}.Messages(subject.ProtoAgentHook, event)
 	if err != nil {
 		return err
 	}

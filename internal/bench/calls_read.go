@@ -163,6 +163,7 @@ type callsLog struct {
 	from, to uint64
 	messages int
 	commits  int        // single messages and atomic batches
+	batches  int        // of these
 	findings []storedAt // by the last sequence of their evidence
 	rules    map[string]int
 	sample   []streams.Msg
@@ -213,8 +214,12 @@ func (l *callsLog) add(m *events.LogMessage) error {
 		return nil
 	}
 	l.messages++
-	if m.HeaderValue(batchHeader) == "" || m.HeaderValue(commitHeader) != "" {
+	batched := m.HeaderValue(batchHeader) != ""
+	if last := batched && m.HeaderValue(commitHeader) != ""; last || !batched {
 		l.commits++
+		if last {
+			l.batches++
+		}
 	}
 	if len(l.sample) < sampleMessages {
 		l.sample = append(l.sample, appendable(m, p.Class))

@@ -331,6 +331,7 @@ func (m *callsMeasurement) costs(used spent, log callsLog, covered coverage, too
 		}
 	}
 	r.Messages, r.LogBytes, r.EvidenceBytes = float64(used.logLast)/n, float64(used.logBytes)/n, float64(used.evidenceBytes)/n
+	r.Batches = float64(log.batches) / n
 	r.Inserts = float64(used.engine["InsertQuery"]) / took.Seconds()
 	if rows := used.engine["InsertedRows"]; rows > 0 {
 		r.Merged = float64(used.engine["MergedRows"]) / float64(rows)

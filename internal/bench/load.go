@@ -46,7 +46,7 @@ func (b *loadBench) publishAt(ctx context.Context, perSecond int) error {
 			events[i] = fmt.Appendf(nil, `{"event_id":"00000000-0000-4000-8000-%012d","event_type":"UserPromptSubmit","timestamp":"2026-11-20T09:00:00Z",`+
 				`"source":"bench","session_id":"beside","metadata":{"text":"%0400d"}}`, n+i, 0)
 		}
-		msgs, err := client.Messages(subject.Space{Prefix: b.t.Prefix}, b.t.Tenant, b.t.Publisher(), subject.ProtoAgentHook, events...)
+		msgs, err := client.Sender{Space: subject.Space{Prefix: b.t.Prefix}, Tenant: b.t.Tenant, Publisher: b.t.Publisher()}.Messages(subject.ProtoAgentHook, events...)
 		if err != nil {
 			return err
 		}

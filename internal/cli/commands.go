@@ -37,6 +37,7 @@ type commands struct {
 	Demo        run.DemoCmd              `cmd:"" help:"Play sample agent sessions through a pipeline of its own, start to finish."`
 	Admit       run.AdmitCmd             `cmd:"" help:"Ask for admission once and print the native reply (exit 0 allow, 3 ask or defer, 4 deny)."`
 	Evaluate    decide.EvaluateCmd       `cmd:"" help:"Decide requests offline, without a server."`
+	Validate    correlate.ValidateCmd    `cmd:"" help:"Judge events or requests by their protocol's schemas and rules, without a server (exit 1 if one is not valid)."`
 	Check       correlate.CheckCmd       `cmd:"" help:"Correlate a recorded session offline and print findings."`
 	Conformance correlate.ConformanceCmd `cmd:"" help:"Hold a publisher's traffic against its protocol's conformance levels and profiles; certifies nothing."`
 	Publish     run.PublishCmd           `cmd:"" help:"Publish events; succeeds only when all are stored durably."`
@@ -58,6 +59,8 @@ type commands struct {
 	Keys        decide.KeysCmd           `cmd:"" help:"List, rotate and retire the keys that sign receipts."`
 	Redaction   admin.RedactionCmd       `cmd:"" help:"Try, push and show the policies by which evidence is redacted."`
 	Retention   admin.RetentionCmd       `cmd:"" help:"Show and change what is kept, for how long; legal holds; erase a session or a data subject."`
+	Tenant      run.TenantCmd            `cmd:"" help:"Add tenants to a running 'up'."`
+	User        run.UserCmd              `cmd:"" help:"Add users to a running 'up'."`
 	Token       admin.TokenCmd           `cmd:"" help:"Make, list and revoke the tokens with which programs sign in at a gateway."`
 	Hook        hookcmd.Cmd              `cmd:"" help:"The gate in front of a coding agent: claude-code, codex, gemini, cursor, copilot, cline, opencode."`
 	MCP         mcpCmd                   `cmd:"" name:"mcp" help:"The gate in front of servers of the Model Context Protocol, and a server with tools of our own."`

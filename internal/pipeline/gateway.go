@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,6 +28,9 @@ const (
 )
 
 // newToken makes the text of a token.
+// manifestKeyFile signs the AAEP manifests of the gateways.
+const manifestKeyFile = "manifest.key"
+
 func newToken() (string, error) {
 	random := make([]byte, token.RandomBytes)
 	if _, err := rand.Read(random); err != nil {
@@ -36,31 +40,34 @@ func newToken() (string, error) {
 	return text, err
 }
 
-// prepareGateway registers the tenant's runtime as reached through the gateway, too, and stores the
-// hashes of the tokens, before any service decides. What an operator has changed stays.
+// prepareGateway registers the tenants' runtimes and subscribers as reached through their gateways, too,
+// and stores the hashes of the tokens, before any service decides. What an operator has changed stays.
 func (p *Pipeline) prepareGateway(ctx context.Context) error {
 	nc, js, err := p.connectAs(ctx, streams.RoleOperator, "countersign tokens")
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	if err := p.registerRuntime(ctx, js); err != nil {
-		return fmt.Errorf("registering the runtime of the gateway: %w", err)
-	}
-	for _, r := range tokenRoles {
-		if err := p.storeToken(ctx, js, r); err != nil {
-			return fmt.Errorf("storing the token of %s: %w", r, err)
+	state := p.currentState()
+	for _, m := range state.tokenUsers(p.opt.Tenant) {
+		if m.Role != streams.RoleReviewer {
+			if err := registerSpeaker(ctx, js, m); err != nil {
+				return fmt.Errorf("registering %s as reached through the gateway: %w", m.Name, err)
+			}
+		}
+		if err := storeToken(ctx, js, m, state); err != nil {
+			return fmt.Errorf("storing the token of %s: %w", m.Name, err)
 		}
 	}
 	return nil
 }
 
-// registerRuntime puts the registration once: an operator may remove it.
-func (p *Pipeline) registerRuntime(ctx context.Context, js jetstream.JetStream) error {
-	name := tenantUser(p.opt.Tenant, streams.RoleRuntime)
+// registerSpeaker puts the registration of a user that puts events on the log, a subscriber its AAEP
+// replies, once: an operator may remove it.
+func registerSpeaker(ctx context.Context, js jetstream.JetStream, m tenantUser) error {
 	doc, err := json.Marshal(map[string]string{
-		"schema": publisher.RegistrationSchema, "publisher": name, "gateway": tenantUser(p.opt.Tenant, streams.RoleGateway),
-		"description": "Made by countersign up: the runtime may also come through the gateway.",
+		"schema": publisher.RegistrationSchema, "publisher": m.Name, "gateway": usualUser(m.Tenant, streams.RoleGateway),
+		"description": "Made by countersign up: the user may also come through the gateway.",
 	})
 	if err != nil {
 		return err
@@ -69,24 +76,23 @@ func (p *Pipeline) registerRuntime(ctx context.Context, js jetstream.JetStream) 
 	if err != nil {
 		return err
 	}
-	key := publisher.Key(p.opt.Tenant, parsed.Name)
+	key := publisher.Key(m.Tenant, parsed.Name)
 	return putOnce(ctx, js, streams.BucketPublishers, key, doc, func(*streams.KVEntry) bool { return false })
 }
 
-// storeToken stores the hash of a role's token, or renews its expiry. A revoked token stays revoked.
-func (p *Pipeline) storeToken(ctx context.Context, js jetstream.JetStream, r streams.Role) error {
-	user := tenantUser(p.opt.Tenant, r)
-	text := p.state.Tokens[user]
+// storeToken stores the hash of a user's token, or renews its expiry. A revoked token stays revoked.
+func storeToken(ctx context.Context, js jetstream.JetStream, m tenantUser, state upState) error {
+	text := state.Tokens[m.Name]
 	id, ok := token.IDOf(text)
 	if !ok {
-		return fmt.Errorf("%s holds no usable token of %s", p.state.path, user)
+		return fmt.Errorf("%s holds no usable token of %s", state.path, m.Name)
 	}
 	now := time.Now().UTC().Truncate(time.Second)
-	body, err := json.Marshal(token.Record{Hash: token.Hash(text), Tenant: p.opt.Tenant, User: user, Role: string(r), CreatedAt: now, ExpiresAt: now.Add(tokenLife)})
+	body, err := json.Marshal(token.Record{Hash: token.Hash(text), Tenant: m.Tenant, User: m.Name, Role: string(m.Role), CreatedAt: now, ExpiresAt: now.Add(tokenLife)})
 	if err != nil {
 		return err
 	}
-	return putOnce(ctx, js, streams.BucketTokens, token.Key(p.opt.Tenant, id), body, func(e *streams.KVEntry) bool {
+	return putOnce(ctx, js, streams.BucketTokens, token.Key(m.Tenant, id), body, func(e *streams.KVEntry) bool {
 		held, err := token.Decode(e.Value)
 		return err == nil && !e.Deleted && held.RevokedAt == nil && held.ExpiresAt.Sub(now) < tokenLeft
 	})
@@ -110,17 +116,33 @@ func putOnce(ctx context.Context, js jetstream.JetStream, bucket, key string, va
 	return err
 }
 
-// gatewayEnv is the gateway's part of a service's environment; the caller holds mu. It listens on
-// loopback: it has no certificate.
-func (p *Pipeline) gatewayEnv() []string {
-	return []string{"COUNTERSIGN_TENANT=" + p.opt.Tenant, "COUNTERSIGN_GATEWAY_LISTEN=" + net.JoinHostPort(streams.DefaultHost, p.gatewayPort),
-		"COUNTERSIGN_GATEWAY_TLS_CERT=", "COUNTERSIGN_GATEWAY_TLS_KEY=", "COUNTERSIGN_GATEWAY_CLIENT_CA="}
+// gatewayName is the name of the process that is a tenant's gateway.
+func (p *Pipeline) gatewayName(tenant string) string {
+	if tenant == p.opt.Tenant {
+		return procGateway
+	}
+	return procGateway + "-" + tenant
 }
 
-// noteGateway keeps the gateway's address, which a restarted gateway must have again; the caller
-// holds mu.
-func (p *Pipeline) noteGateway(at string) {
-	if u, err := url.Parse(at); err == nil && at != "" {
-		p.gatewayPort, p.ready.GatewayURL = u.Port(), at
+// gatewayEnv is the part of the environment of a tenant's gateway; the caller holds mu. It listens on
+// loopback: it has no certificate.
+func (p *Pipeline) gatewayEnv(tenant string) []string {
+	port := "0"
+	if u, err := url.Parse(p.gateways[tenant]); err == nil && u.Port() != "" {
+		port = u.Port() // a restarted gateway must have the same address
+	}
+	return []string{"COUNTERSIGN_TENANT=" + tenant, "COUNTERSIGN_GATEWAY_LISTEN=" + net.JoinHostPort(streams.DefaultHost, port),
+		"COUNTERSIGN_GATEWAY_TLS_CERT=", "COUNTERSIGN_GATEWAY_TLS_KEY=", "COUNTERSIGN_GATEWAY_CLIENT_CA=",
+		"COUNTERSIGN_GATEWAY_MANIFEST_KEY=" + filepath.Join(p.keys, manifestKeyFile)}
+}
+
+// noteGateway keeps the address of a tenant's gateway; the caller holds mu.
+func (p *Pipeline) noteGateway(tenant, at string) {
+	if at == "" {
+		return
+	}
+	p.gateways[tenant] = at
+	if tenant == p.opt.Tenant {
+		p.ready.GatewayURL = at
 	}
 }

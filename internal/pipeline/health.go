@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +68,9 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (p *Pipeline) reportMetrics(w http.ResponseWriter, _ *http.Request) {
-	metrics.Write(w, metrics.Merge(askServices(p, scrapeMetrics)))
+	texts := askServices(p, scrapeMetrics)
+	maps.DeleteFunc(texts, func(name string, _ []byte) bool { return !slices.Contains(serviceNames, name) }) // another tenant's gateway has the same series
+	metrics.Write(w, metrics.Merge(texts))
 }
 
 func httpGet(url string) (*http.Response, error) {

@@ -1,7 +1,10 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,8 +13,10 @@ import (
 	"os/signal"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/storage/engine"
@@ -66,9 +71,9 @@ func runNATS(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	var c NATSConfig
-	if err := json.Unmarshal(text, &c); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	c, err := decodeNATSConfig(text, path)
+	if err != nil {
+		return err
 	}
 	lock, err := lockStore(ctx, c.StoreDir)
 	if err != nil {
@@ -82,9 +87,7 @@ func runNATS(ctx context.Context, path string) error {
 	if level == "" || level == "info" {
 		level = "warn" // hide the server's own start-up banner
 	}
-	config, err := streams.ServerConfig{
-		Host: c.Host, Port: c.Port, StoreDir: c.StoreDir, SyncInterval: c.SyncInterval, Services: c.Services, Tenants: c.Tenants,
-	}.Render()
+	config, err := c.render()
 	if err != nil {
 		return err
 	}
@@ -97,14 +100,109 @@ func runNATS(ctx context.Context, path string) error {
 		err = supervise.Ready(NATSInfo{URL: srv.ClientURL(), Port: n})
 	}
 	if err == nil {
-		select {
-		case err := <-srv.Broken():
-			return err // without Shutdown: see Broken
-		case <-ctx.Done():
+		err = noteApplied(path, text, nil)
+	}
+	if err == nil {
+		if broken := serveNATS(ctx, srv, path, text); broken != nil {
+			return broken // without Shutdown: see Broken
 		}
 	}
 	srv.Shutdown()
 	return err
+}
+
+// serveNATS puts each change of the configuration file in force, until ctx ends (the result is then nil)
+// or the store breaks.
+func serveNATS(ctx context.Context, srv *embedded.Server, path string, applied []byte) error {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-srv.Broken():
+			return err
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || bytes.Equal(text, applied) {
+			continue
+		}
+		applied = text
+		var config []byte
+		c, err := decodeNATSConfig(text, path)
+		if err == nil {
+			config, err = c.render()
+		}
+		if err == nil {
+			err = srv.Reload(config)
+		}
+		if err := errors.Join(err, noteApplied(path, text, err)); err != nil {
+			fmt.Fprintln(os.Stderr, "nats: the changed configuration:", err)
+		}
+	}
+}
+
+func decodeNATSConfig(text []byte, path string) (c NATSConfig, err error) {
+	if err := json.Unmarshal(text, &c); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+func (c NATSConfig) render() ([]byte, error) {
+	return streams.ServerConfig{
+		Host: c.Host, Port: c.Port, StoreDir: c.StoreDir, SyncInterval: c.SyncInterval, Services: c.Services, Tenants: c.Tenants,
+	}.Render()
+}
+
+// lookEvery is the time between two looks at a file that another process may change.
+const lookEvery = 200 * time.Millisecond
+
+// applied says which content of a file is in force, or why it is not.
+type applied struct {
+	SHA256 string `json:"sha256"`
+	Error  string `json:"error,omitempty"`
+}
+
+func appliedFile(path string) string { return path + ".applied" }
+
+func sumOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// noteApplied tells the parent that a content of the file is in force, or why it is not.
+func noteApplied(path string, text []byte, problem error) error {
+	a := applied{SHA256: sumOf(text)}
+	if problem != nil {
+		a.Error = problem.Error()
+	}
+	out, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(appliedFile(path), out, 0o600)
+}
+
+// awaitApplied waits until the server has the configuration file's content in force.
+func awaitApplied(ctx context.Context, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	for {
+		var a applied
+		if out, err := os.ReadFile(appliedFile(path)); err == nil && json.Unmarshal(out, &a) == nil && a.SHA256 == sumOf(text) {
+			if a.Error != "" {
+				return errors.New(a.Error)
+			}
+			return nil
+		}
+		if err := retry.Sleep(ctx, lookEvery/4); err != nil {
+			return fmt.Errorf("the NATS server has not read its changed configuration: %w", err)
+		}
+	}
 }
 
 // portOf returns the port of a URL.

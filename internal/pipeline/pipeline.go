@@ -61,13 +61,14 @@ type Pipeline struct {
 	sup  *supervise.Supervisor
 	keys string
 
-	mu          sync.Mutex
-	state       upState
-	ready       target.Ready
-	health      map[string]string // health URL by service
-	gatewayPort string            // "0" before the first start
-	closed      func()
-	lock        *os.File // locks the data directory
+	mu       sync.Mutex
+	state    upState
+	ready    target.Ready
+	health   map[string]string // health URL by service
+	gateways map[string]string // URL by tenant
+	closed   func()
+	unfollow func()   // ends followState
+	lock     *os.File // locks the data directory
 }
 
 // catchUp is how long a service may take to read a long log and answer.
@@ -110,7 +111,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return nil, err
 		}
 	}
-	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gatewayPort: "0", closed: func() {}}
+	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gateways: map[string]string{}, closed: func() {}, unfollow: func() {}}
 	p.sup = supervise.New(opt.Log, p.processChanged)
 	defer func() {
 		if err != nil {
@@ -141,11 +142,17 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 		}
 	}
 	for _, name := range opt.Services {
-		if err := p.sup.Start(ctx, supervise.Spec{Name: name, Start: p.startService(name)}); err != nil {
+		if err := p.sup.Start(ctx, supervise.Spec{Name: name, Start: p.startService(name, opt.Tenant)}); err != nil {
 			return p, err
 		}
 	}
-	return p, p.serveHealth()
+	if err := p.startGateways(ctx); err != nil {
+		return p, err
+	}
+	if err := p.serveHealth(); err != nil {
+		return p, err
+	}
+	return p, p.beginFollowingState()
 }
 
 // Ready is the current content for a ready file.
@@ -161,7 +168,15 @@ func (p *Pipeline) Ready() target.Ready {
 }
 
 // Service is the user of a role in the services' account.
-func (p *Pipeline) Service(r streams.Role) streams.User { return p.state.serviceUser(string(r)) }
+func (p *Pipeline) Service(r streams.Role) streams.User {
+	return p.currentState().serviceUser(string(r))
+}
+
+func (p *Pipeline) currentState() upState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
+}
 
 // KeysDir is the directory of the key files.
 func (p *Pipeline) KeysDir() string { return p.keys }
@@ -199,18 +214,25 @@ func (p *Pipeline) startClickHouse(ctx context.Context) (supervise.Process, erro
 	return e, nil
 }
 
-func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
+func (p *Pipeline) natsConfigFile() string { return filepath.Join(p.opt.DataDir, "nats.json") }
+
+// writeNATSConfig writes the configuration of the server, with the users that there are now.
+func (p *Pipeline) writeNATSConfig() error {
 	p.mu.Lock()
 	cfg := NATSConfig{
 		Host: p.opt.Host, Port: p.opt.NATSPort, StoreDir: filepath.Join(p.opt.DataDir, "nats"),
 		SyncInterval: p.opt.SyncInterval, LogLevel: p.opt.LogLevel,
-		Services: p.state.serviceUsers(), Tenants: []streams.Tenant{p.state.tenantConfig(p.opt.Tenant)},
+		Services: p.state.serviceUsers(), Tenants: p.state.tenantConfigs(p.opt.Tenant),
 	}
 	p.mu.Unlock()
-	path := filepath.Join(p.opt.DataDir, "nats.json")
-	if err := cfg.write(path); err != nil {
+	return cfg.write(p.natsConfigFile())
+}
+
+func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
+	if err := p.writeNATSConfig(); err != nil {
 		return nil, err
 	}
+	path := p.natsConfigFile()
 	var info NATSInfo
 	proc, err := supervise.Run(ctx, supervise.Command{Path: p.opt.Exe, Args: []string{ServiceArg, "nats", path}, Log: p.opt.ChildLog}, &info)
 	if err != nil {
@@ -225,7 +247,7 @@ func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
 
 // connectAs connects to the server as the user of a service's role; the caller closes the connection.
 func (p *Pipeline) connectAs(ctx context.Context, role streams.Role, name string) (*nats.Conn, jetstream.JetStream, error) {
-	u := p.state.serviceUser(string(role))
+	u := p.Service(role)
 	nc, err := streams.Connect(ctx, streams.ConnectOptions{
 		URL: p.Ready().NATSURL, User: u.Name, Password: u.Password, InboxPrefix: u.Inbox(), Name: name, Log: p.opt.Log,
 	})
@@ -258,12 +280,12 @@ func (p *Pipeline) provisionStreams(ctx context.Context) error {
 
 // startService starts a service with its credentials in the environment. Servers named in this
 // process's own environment are overridden: they may be meant for others.
-func (p *Pipeline) startService(name string) func(context.Context) (supervise.Process, error) {
+func (p *Pipeline) startService(name, tenant string) func(context.Context) (supervise.Process, error) {
 	return func(ctx context.Context) (supervise.Process, error) {
 		p.mu.Lock()
 		u := p.state.serviceUser(name)
 		if name == procGateway {
-			u = p.state.tenantUser(p.opt.Tenant, streams.RoleGateway)
+			u = p.state.usual(tenant, streams.RoleGateway)
 		}
 		env := []string{
 			"COUNTERSIGN_NATS_URL=" + p.ready.NATSURL, "COUNTERSIGN_NATS_USER=" + u.Name, "COUNTERSIGN_NATS_PASSWORD=" + u.Password,
@@ -272,7 +294,7 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 			"COUNTERSIGN_STATE=" + filepath.Join(p.opt.DataDir, "state"), "COUNTERSIGN_PREFIX=" + subject.DefaultPrefix, "COUNTERSIGN_STREAM=" + streams.DefaultShard, "COUNTERSIGN_PUBLIC_KEY=" + p.ready.PublicKey,
 		}
 		if name == procGateway {
-			env = append(env, p.gatewayEnv()...)
+			env = append(env, p.gatewayEnv(tenant)...)
 		}
 		if name == "auditor" {
 			custodian := p.state.serviceUser(string(streams.RoleCustodian))
@@ -289,14 +311,19 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if name == procGateway {
+			p.health[p.gatewayName(tenant)] = info.HTTP
+			p.noteGateway(tenant, info.URL)
+			return proc, nil
+		}
 		p.health[name] = info.HTTP
-		p.noteGateway(info.URL)
 		return proc, nil
 	}
 }
 
 // Stop stops everything in order. Children that have not stopped when ctx ends are killed.
 func (p *Pipeline) Stop(ctx context.Context) error {
+	p.unfollow()
 	p.closed()
 	err := p.sup.Stop(ctx)
 	if p.lock != nil {

@@ -34,14 +34,10 @@ func (p *Pipeline) prepareDataDir() error {
 		return err
 	}
 	p.ready = target.Ready{
-		Tenant: p.opt.Tenant, PublicKey: public, Owner: target.ThisProcess(), PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
+		Tenant: p.opt.Tenant, DataDir: p.opt.DataDir, PublicKey: public, Owner: target.ThisProcess(), PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
 	}
 	for role, u := range p.state.readyRoles(p.opt.Tenant) {
-		r := target.Role{User: u.Name, Password: u.Password, InboxPrefix: u.Inbox(), Token: p.state.Tokens[u.Name]}
-		if role == target.Runtime {
-			r.Publisher = u.Name
-		}
-		p.ready.Roles[role] = r
+		p.ready.Roles[role] = p.state.credentials(u)
 	}
 	return nil
 }
@@ -60,5 +56,5 @@ func (p *Pipeline) ensureKeys() error {
 			}
 		}
 	}
-	return keys.Ensure(p.keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile)
+	return keys.Ensure(p.keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile, manifestKeyFile)
 }

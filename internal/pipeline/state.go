@@ -21,7 +21,19 @@ import (
 type upState struct {
 	Passwords map[string]string `json:"passwords"`
 	Tokens    map[string]string `json:"tokens,omitempty"` // by user, at the gateway
-	path      string
+
+	Tenants    []string     `json:"tenants,omitempty"`    // that were added to the one of `up --tenant`
+	Members    []tenantUser `json:"members,omitempty"`    // users that were added to the usual ones
+	Generation int          `json:"generation,omitempty"` // counts the additions
+
+	path string
+}
+
+// tenantUser is a user of a tenant.
+type tenantUser struct {
+	Tenant string       `json:"tenant"`
+	Name   string       `json:"name"`
+	Role   streams.Role `json:"role"`
 }
 
 // serviceRoles are the users of the services' account, with the operator.
@@ -36,17 +48,42 @@ var tokenRoles = []streams.Role{streams.RoleRuntime, streams.RoleSubscriber, str
 // loadState reads the state at path and creates missing passwords. Only the file's owner may read
 // it.
 func loadState(path, tenant string) (upState, error) {
-	s := upState{Passwords: map[string]string{}, Tokens: map[string]string{}, path: path}
-	b, err := os.ReadFile(path)
+	s, err := readState(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err
 	}
-	if err == nil {
-		if err := json.Unmarshal(b, &s); err != nil {
-			return s, fmt.Errorf("%s is damaged: %w (move it away to get new passwords)", path, err)
-		}
+	changed, err := s.fillSecrets(tenant)
+	if err != nil || !changed {
+		return s, err
 	}
-	changed := false
+	return s, s.write()
+}
+
+func readState(path string) (upState, error) {
+	s := upState{Passwords: map[string]string{}, Tokens: map[string]string{}, path: path}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, fmt.Errorf("%s is damaged: %w (move it away to get new passwords)", path, err)
+	}
+	if s.Tokens == nil {
+		s.Tokens = map[string]string{}
+	}
+	return s, nil
+}
+
+func (s upState) write() error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(s.path, append(text, '\n'), 0o600)
+}
+
+// fillSecrets creates the passwords and tokens that the users lack.
+func (s upState) fillSecrets(tenant string) (changed bool, err error) {
 	for _, name := range s.userNames(tenant) {
 		if s.Passwords[name] != "" {
 			continue
@@ -54,27 +91,20 @@ func loadState(path, tenant string) (upState, error) {
 		// A letter first: the server would parse a digits-only password as a number.
 		secret := make([]byte, 16)
 		if _, err := rand.Read(secret); err != nil {
-			return s, err
+			return changed, err
 		}
 		s.Passwords[name] = "p" + hex.EncodeToString(secret)
 		changed = true
 	}
-	for _, r := range tokenRoles {
-		if user := tenantUser(tenant, r); s.Tokens[user] == "" {
-			if s.Tokens[user], err = newToken(); err != nil {
-				return s, err
+	for _, m := range s.tokenUsers(tenant) {
+		if s.Tokens[m.Name] == "" {
+			if s.Tokens[m.Name], err = newToken(); err != nil {
+				return changed, err
 			}
 			changed = true
 		}
 	}
-	if !changed {
-		return s, nil
-	}
-	text, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return s, err
-	}
-	return s, atomicfile.Write(path, append(text, '\n'), 0o600)
+	return changed, nil
 }
 
 // ServicePassword returns the password of a service's user in a data directory of `up`; "" if no
@@ -97,18 +127,56 @@ func ServicePassword(dataDir string, role streams.Role) (string, error) {
 // stateFile is the name of the state file in a data directory.
 const stateFile = "state.json"
 
-func (s upState) userNames(tenant string) (names []string) {
+// tenants are the tenants of a run: that of `up --tenant`, and those that were added.
+func (s upState) tenants(first string) (list []string) {
+	list = append(list, first)
+	for _, t := range s.Tenants {
+		if !slices.Contains(list, t) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// usersOf are a tenant's users: one for each role, and those that were added.
+func (s upState) usersOf(tenant string) (list []tenantUser) {
+	for _, r := range tenantRoles {
+		list = append(list, tenantUser{tenant, usualUser(tenant, r), r})
+	}
+	for _, m := range s.Members {
+		if m.Tenant == tenant {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// tokenUsers are the users of all tenants that have a token.
+func (s upState) tokenUsers(first string) (list []tenantUser) {
+	for _, t := range s.tenants(first) {
+		for _, m := range s.usersOf(t) {
+			if slices.Contains(tokenRoles, m.Role) {
+				list = append(list, m)
+			}
+		}
+	}
+	return list
+}
+
+func (s upState) userNames(first string) (names []string) {
 	for _, r := range serviceRoles {
 		names = append(names, string(r))
 	}
-	for _, r := range tenantRoles {
-		names = append(names, tenantUser(tenant, r))
+	for _, t := range s.tenants(first) {
+		for _, m := range s.usersOf(t) {
+			names = append(names, m.Name)
+		}
 	}
 	return names
 }
 
-// tenantUser is the name of a tenant's user; a runtime's is also its publisher token.
-func tenantUser(tenant string, r streams.Role) string {
+// usualUser is the name of the user that each tenant has of a role; a runtime's is also its publisher token.
+func usualUser(tenant string, r streams.Role) string {
 	return subject.Escape(tenant) + "-" + string(r)
 }
 
@@ -124,26 +192,32 @@ func (s upState) serviceUsers() (users []streams.User) {
 	return users
 }
 
-func (s upState) tenantConfig(name string) streams.Tenant {
-	t := streams.Tenant{Name: name}
-	for _, r := range tenantRoles {
-		u := tenantUser(name, r)
-		t.Users = append(t.Users, streams.User{Name: u, Password: s.Passwords[u], Role: r})
+func (s upState) tenantConfigs(first string) (list []streams.Tenant) {
+	for _, name := range s.tenants(first) {
+		t := streams.Tenant{Name: name}
+		for _, m := range s.usersOf(name) {
+			t.Users = append(t.Users, s.userOf(m))
+		}
+		list = append(list, t)
 	}
-	return t
+	return list
 }
 
 // readyRoles returns the users in a ready file, by role.
 func (s upState) readyRoles(tenant string) map[string]streams.User {
 	out := map[string]streams.User{target.Operator: s.serviceUser(string(streams.RoleOperator))}
 	for _, r := range tokenRoles { // the gateway's password is the gateway's alone
-		out[string(r)] = s.tenantUser(tenant, r)
+		out[string(r)] = s.usual(tenant, r)
 	}
 	return out
 }
 
-// tenantUser is a tenant's user with its password.
-func (s upState) tenantUser(tenant string, r streams.Role) streams.User {
-	name := tenantUser(tenant, r)
-	return streams.User{Name: name, Password: s.Passwords[name], Role: r}
+// usual is the user that a tenant has of a role, with its password.
+func (s upState) usual(tenant string, r streams.Role) streams.User {
+	return s.userOf(tenantUser{tenant, usualUser(tenant, r), r})
+}
+
+// userOf is a tenant's user with its password.
+func (s upState) userOf(m tenantUser) streams.User {
+	return streams.User{Name: m.Name, Password: s.Passwords[m.Name], Role: m.Role}
 }

@@ -52,6 +52,8 @@ export interface NativeOptions {
 export interface Transport {
   admit(protocol: string, body: string, headers: Record<string, string>, timeout: number): Promise<{status: number; headers: {get(name: string): string | null}; text: string}>;
   publish(protocol: string, events: string[], timeout: number): Promise<void>;
+  /** Waits until a workflow is not pending, or for so many seconds. Without it the client asks again from time to time. */
+  approval?(workflow: string, seconds: number, timeout: number, signal?: AbortSignal): Promise<{status: number; text: string}>;
 }
 
 export interface ClientOptions {

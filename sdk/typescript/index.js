@@ -13,6 +13,9 @@ export {BadReceipt, canonical, Keyring, NotCanonical};
 const HEADER_TEXT = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/; // what a header carries unchanged
 const MAX_REASON = 2000; // characters of a policy's message
 const DECISIONS = ['allow', 'ask', 'deny'];
+const WORKFLOW = /^[A-Za-z0-9_-]{1,128}$/;
+const SETTLED = ['approved', 'denied', 'expired', 'cancelled', 'consumed']; // statuses of a workflow that is not pending
+const LONGEST_WAIT = 30_000; // that the gateway lets one request wait for a workflow
 
 /** A guarded call that did not run, not even in part. */
 export class Refused extends Error {
@@ -76,8 +79,22 @@ export class Client {
       if (verdict.decision !== 'ask' || !verdict.workflow) return verdict;
       if (workflow && verdict.workflow !== workflow) return verdictOf('deny', 'approval_expired', {workflow, decisionId: verdict.decisionId});
       if (!(Date.now() + pause <= end)) return verdict; // also if wait is no number
+      const begun = Date.now(), known = workflow !== '';
       workflow = verdict.workflow;
-      await sleep(pause, undefined, {signal: options?.signal}).catch(() => {}); // the loop looks at the signal
+      const decided = await this.#decided(workflow, Math.floor(Math.min(end - begun, LONGEST_WAIT) / 1000), options?.signal);
+      const rest = known || !decided ? begun + pause - Date.now() : 0; // a gateway that answers at once is not asked without a pause
+      if (rest > 0) await sleep(rest, undefined, {signal: options?.signal}).catch(() => {}); // the loop looks at the signal
+    }
+  }
+
+  /** Waits until a workflow is not pending any more. False if it is when the time is over, or if that cannot be learnt. */
+  async #decided(workflow, seconds, signal) {
+    if (!(seconds >= 1) || !this.#transport.approval || !WORKFLOW.test(workflow)) return false;
+    try {
+      const {status, text} = await this.#transport.approval(workflow, seconds, seconds * 1000 + this.#timeout, signal);
+      return status === 200 && SETTLED.includes(JSON.parse(text).status);
+    } catch {
+      return false; // the next ask tells
     }
   }
 

@@ -27,11 +27,21 @@ export class HTTP {
     if (status !== 200) throw new Error(`the events are not stored: ${errorCode(status, parse(text))}`);
   }
 
-  async #post(path, body, more, timeout) {
+  /** Waits until a workflow is not pending, or for so many seconds; returns status and text of the answer. */
+  approval(workflow, seconds, timeout, signal) {
+    return this.#send(`/v1/approvals/${workflow}?wait=${seconds}`, {method: 'GET'}, {}, timeout, signal);
+  }
+
+  #post(path, body, more, timeout) {
+    return this.#send(path, {method: 'POST', body}, {...more, 'Content-Type': 'application/json'}, timeout);
+  }
+
+  async #send(path, request, more, timeout, signal) {
     try {
-      const headers = {...more, Authorization: 'Bearer ' + this.#token, 'Content-Type': 'application/json'};
+      const headers = {...more, Authorization: 'Bearer ' + this.#token};
+      const signals = [AbortSignal.timeout(timeout), signal].filter(Boolean);
       // A redirect would carry the token to another address.
-      const answer = await fetch(this.#gateway + path, {method: 'POST', body, headers, redirect: 'manual', signal: AbortSignal.timeout(timeout)});
+      const answer = await fetch(this.#gateway + path, {...request, headers, redirect: 'manual', signal: signals.length > 1 ? AbortSignal.any(signals) : signals[0]});
       return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
     } catch (e) {
       if (e instanceof Failure) throw e;

@@ -39,7 +39,8 @@ const evidenceTexts = `(SELECT tenant, session, shard, seq, kind, subject, broke
 `
 
 // derivedQuery returns the query for the differences of a table within a condition on shard
-// and seq.
+// and seq. It groups by one tuple of all columns: grouping by fifty columns takes the server
+// four times the processor time, most of it for planning.
 func derivedQuery(table DerivedTable, within string) (string, error) {
 	queries, err := viewQueries()
 	if err != nil {
@@ -54,14 +55,14 @@ func derivedQuery(table DerivedTable, within string) (string, error) {
 		texts += " AND record != ''"
 	}
 	again := strings.Replace(queries[table.View]+"\n", "FROM evidence\n", "FROM "+fmt.Sprintf(evidenceTexts, texts), 1)
-	list := "`" + strings.Join(columns, "`, `") + "`"
+	row := "tuple(`" + strings.Join(columns, "`, `") + "`)"
 	return fmt.Sprintf(`SELECT seq, sumIf(n, n > 0) AS lacks, -sumIf(n, n < 0) AS extra FROM (
-		SELECT seq, sum(side) AS n FROM (
-			SELECT %[1]s, toInt64(1) AS side FROM (%[2]s)
+		SELECT seq, row, sum(side) AS n FROM (
+			SELECT seq, %[1]s AS row, toInt64(1) AS side FROM (%[2]s)
 			UNION ALL
-			SELECT %[1]s, toInt64(-1) AS side FROM %[3]s WHERE %[4]s
-		) GROUP BY %[1]s HAVING n != 0
-	) GROUP BY seq ORDER BY seq`, list, again, table.Name, within), nil
+			SELECT seq, %[1]s AS row, toInt64(-1) AS side FROM %[3]s WHERE %[4]s
+		) GROUP BY seq, row HAVING n != 0
+	) GROUP BY seq ORDER BY seq`, row, again, table.Name, within), nil
 }
 
 // Compare calls fn for each sequence between from and to (both included) of a shard where a

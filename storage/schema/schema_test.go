@@ -37,6 +37,15 @@ func TestSchemaIsWhatMigrationsMake(t *testing.T) {
 	}
 }
 
+// The embedded engine merges more parts at once than ClickHouse does by default: every row is then
+// merged less often.
+func TestEngineMergesManyPartsAtOnce(t *testing.T) {
+	var base string
+	if err := enginetest.Pool(t).QueryRow(t.Context(), "SELECT value FROM system.merge_tree_settings WHERE name = 'merge_selector_base'").Scan(&base); err != nil || base != "16" {
+		t.Errorf("merge_selector_base is %q, %v", base, err)
+	}
+}
+
 // A table that was replaced or altered is named, with its column.
 func TestSchemaDifferences(t *testing.T) {
 	db, _ := enginetest.Fresh(t)

@@ -66,6 +66,26 @@ func (s *Server) awaitReady(fatal <-chan string) error {
 	return fmt.Errorf("not ready within %v", readyTimeout)
 }
 
+// Reload puts another configuration in force: accounts and users that are added count at once, and no
+// other connection ends. Only accounts and users may differ.
+//
+// The server makes a new account in one reload, and subscribes to the subjects that an account imports
+// only if the account was there before the reload. So a new account's requests arrive after the second
+// reload of the same configuration.
+func (s *Server) Reload(config []byte) error {
+	for range 2 {
+		opts := &natsd.Options{}
+		if err := opts.ProcessConfigString(string(config)); err != nil {
+			return fmt.Errorf("reading the NATS server's configuration: %w", err)
+		}
+		opts.NoSigs = true
+		if err := s.ns.ReloadOptions(opts); err != nil {
+			return fmt.Errorf("reloading the NATS server's configuration: %w", err)
+		}
+	}
+	return nil
+}
+
 // ClientURL is the URL for clients.
 func (s *Server) ClientURL() string { return s.ns.ClientURL() }
 

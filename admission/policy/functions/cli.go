@@ -106,6 +106,7 @@ func ParseView(words []string) View {
 }
 
 func (v *View) readArguments(words []string) {
+	letters := map[string]bool{}
 	for _, w := range words {
 		if strings.Contains(w, Unknown) {
 			v.Known = false
@@ -116,8 +117,9 @@ func (v *View) readArguments(words []string) {
 		}
 		name, _, _ := strings.Cut(w, "=")
 		v.Options = append(v.Options, name)
-		for j := 1; w[1] != '-' && len(name) > 2 && j < len(name) && j <= 16; j++ {
-			if letter := "-" + name[j:j+1]; !slices.Contains(v.Options, letter) {
+		for j := 1; w[1] != '-' && len(name) > 2 && j < len(name); j++ {
+			if letter := "-" + name[j:j+1]; !letters[letter] {
+				letters[letter] = true
 				v.Options = append(v.Options, letter)
 			}
 		}

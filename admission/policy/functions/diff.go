@@ -1,6 +1,9 @@
 package functions
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // Patch is the files of a patch.
 type Patch struct {
@@ -37,48 +40,121 @@ var patchMarks = []struct{ prefix, action string }{
 	{"Index: ", "update"},
 }
 
+// maxHeader is the longest first line of a file in a patch of git.
+const maxHeader = 8192
+
 // ParsePatch lists the files of a patch. A line that looks like one that names a file counts, even in
 // the middle of a hunk: more files are listed rather than fewer. A path of a unified diff with the
-// first name a or b is listed with it and without it.
+// first name a or b is listed with it and without it. A file of git's that has no hunk, because it is
+// empty, binary, or changes its mode alone, is named by the first line.
 func ParsePatch(s string) Patch {
-	out := Patch{Files: []File{}}
+	r := patchReader{Patch: Patch{Known: true, Files: []File{}}, seen: map[File]bool{}}
 	if len(s) > maxPatch || strings.ContainsRune(s, 0) {
-		return out
-	}
-	out.Known = true
-	seen := map[File]bool{}
-	add := func(path, action string) {
-		if f := (File{path, action}); !seen[f] {
-			seen[f] = true
-			out.Files = append(out.Files, f)
-		}
+		r.Known = false
+		return r.Patch
 	}
 	for line := range strings.SplitSeq(s, "\n") {
-		line = strings.TrimSuffix(line, "\r")
-		if rest, ok := strings.CutPrefix(line, "diff --git "); ok && strings.Contains(rest, "\"") {
-			out.Known = false
-		}
-		for _, m := range patchMarks {
-			name, ok := strings.CutPrefix(strings.TrimLeft(line, " \t"), m.prefix)
-			if !ok {
-				continue
-			}
-			name, _, _ = strings.Cut(name, "\t") // of a time
-			if name = strings.TrimSpace(name); name == "/dev/null" {
-				continue
-			}
-			if name == "" || name[0] == '"' || len(out.Files) >= maxPatchFiles {
-				out.Known = false
-				continue
-			}
-			add(name, m.action)
-			if m.prefix == "--- " || m.prefix == "+++ " {
-				if short := strings.TrimPrefix(strings.TrimPrefix(name, "a/"), "b/"); short != name {
-					add(short, m.action)
-				}
-			}
+		line = strings.TrimLeft(strings.TrimSuffix(line, "\r"), " \t")
+		switch rest, both := cutEither(line, "diff --git ", "Binary files "); both {
+		case "diff --git ":
+			r.readHeader(rest)
+		case "Binary files ":
+			r.readBinary(rest)
+		default:
+			r.readMark(line)
 		}
 	}
-	out.Known = out.Known && len(out.Files) > 0
-	return out
+	r.endFile()
+	r.Known = r.Known && len(r.Files) > 0
+	return r.Patch
+}
+
+func cutEither(line string, prefixes ...string) (rest, prefix string) {
+	for _, p := range prefixes {
+		if rest, ok := strings.CutPrefix(line, p); ok {
+			return rest, p
+		}
+	}
+	return line, ""
+}
+
+// patchReader reads a patch line by line.
+type patchReader struct {
+	Patch
+	seen    map[File]bool
+	unnamed bool // the last first line of git's did not name its file, and no other line has yet
+}
+
+// add lists a file. One of a unified diff is listed without a first name a or b as well.
+func (r *patchReader) add(path, action string, unified bool) {
+	if path == "/dev/null" {
+		return
+	}
+	if path == "" || path[0] == '"' || len(r.Files) >= maxPatchFiles {
+		r.Known = false
+		return
+	}
+	if f := (File{path, action}); !r.seen[f] {
+		r.seen[f] = true
+		r.Files = append(r.Files, f)
+	}
+	if short := strings.TrimPrefix(strings.TrimPrefix(path, "a/"), "b/"); unified && short != path {
+		r.add(short, action, false)
+	}
+}
+
+func (r *patchReader) endFile() {
+	r.Known = r.Known && !r.unnamed
+	r.unnamed = false
+}
+
+// readHeader reads the first line of a file in a patch of git. The names in it are two times the same one
+// but for their first directory, or other lines give them.
+func (r *patchReader) readHeader(rest string) {
+	r.endFile()
+	if len(rest) > maxHeader || strings.Contains(rest, "\"") {
+		r.Known = false
+		return
+	}
+	r.unnamed = true
+	for i := range len(rest) {
+		if rest[i] != ' ' || i == 0 || i+1 == len(rest) {
+			continue
+		}
+		before, after := rest[:i], rest[i+1:]
+		_, one, _ := strings.Cut(before, "/")
+		_, two, _ := strings.Cut(after, "/")
+		if before == after || one == two && one != "" {
+			r.unnamed = false
+			r.add(before, "update", true)
+			r.add(after, "update", true)
+			r.add(cmp.Or(two, after), "update", false)
+		}
+	}
+}
+
+// readBinary reads the line for a binary file that a patch does not hold.
+func (r *patchReader) readBinary(rest string) {
+	names, ends := strings.CutSuffix(rest, " differ")
+	before, after, two := strings.Cut(names, " and ")
+	if !ends || !two || strings.Contains(after, " and ") {
+		r.Known = false
+		return
+	}
+	r.unnamed = false
+	r.add(before, "update", true)
+	r.add(after, "update", true)
+}
+
+// readMark reads a line that names one file.
+func (r *patchReader) readMark(line string) {
+	for _, m := range patchMarks {
+		name, ok := strings.CutPrefix(line, m.prefix)
+		if !ok {
+			continue
+		}
+		name, _, _ = strings.Cut(name, "\t") // of a time
+		r.unnamed = false
+		r.add(strings.TrimSpace(name), m.action, m.prefix == "--- " || m.prefix == "+++ ")
+	}
 }

@@ -6,6 +6,7 @@ package functions
 
 import (
 	"reflect"
+	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -45,15 +46,15 @@ var (
 
 // calls are the functions.
 var calls = []call{
-	{"shell.parse", []*cel.Type{text}, object(shell.Script{}), 1000, 64, func(a []any) any { return shell.Parse(a[0].(string)) }},
-	{"path.join", []*cel.Type{text, text}, text, 10, 1, func(a []any) any { return joinPaths(a[0].(string), a[1].(string)) }},
-	{"path.within", []*cel.Type{text, text}, cel.BoolType, 10, 1, func(a []any) any { return Within(a[0].(string), a[1].(string)) }},
-	{"path.touches", []*cel.Type{text, text}, cel.BoolType, 10, 1, func(a []any) any { return Touches(a[0].(string), a[1].(string)) }},
+	{"shell.parse", []*cel.Type{text}, object(shell.Script{}), 1000, 256, func(a []any) any { return shell.Parse(a[0].(string)) }},
+	{"path.join", []*cel.Type{text, text}, text, 10, 2, func(a []any) any { return joinPaths(a[0].(string), a[1].(string)) }},
+	{"path.within", []*cel.Type{text, text}, cel.BoolType, 10, 2, func(a []any) any { return Within(a[0].(string), a[1].(string)) }},
+	{"path.touches", []*cel.Type{text, text}, cel.BoolType, 10, 2, func(a []any) any { return Touches(a[0].(string), a[1].(string)) }},
 	{"url.parse", []*cel.Type{text}, object(Address{}), 10, 1, func(a []any) any { return ParseAddress(a[0].(string)) }},
 	{"host.matches", []*cel.Type{text, texts}, cel.BoolType, 10, 1, func(a []any) any { return HostMatches(a[0].(string), a[1].([]string)) }},
-	{"sql.statements", []*cel.Type{text}, object(SQL{}), 10, 2, func(a []any) any { return ParseSQL(a[0].(string)) }},
-	{"diff.files", []*cel.Type{text}, object(Patch{}), 10, 1, func(a []any) any { return ParsePatch(a[0].(string)) }},
-	{"cli.view", []*cel.Type{texts}, object(View{}), 10, 1, func(a []any) any { return ParseView(a[0].([]string)) }},
+	{"sql.statements", []*cel.Type{text}, object(SQL{}), 10, 128, func(a []any) any { return ParseSQL(a[0].(string)) }},
+	{"diff.files", []*cel.Type{text}, object(Patch{}), 10, 32, func(a []any) any { return ParsePatch(a[0].(string)) }},
+	{"cli.view", []*cel.Type{texts}, object(View{}), 10, 32, func(a []any) any { return ParseView(a[0].([]string)) }},
 }
 
 // Option declares the functions and their types.
@@ -152,6 +153,24 @@ func Cost(name string) (base, perUnit uint64, known bool) {
 		}
 	}
 	return 0, 0, false
+}
+
+// foldingSteps is what the folding of a byte outside ASCII costs: one character can become eighteen.
+const foldingSteps = 30
+
+// ExtraCost is what a call costs besides for a text in its arguments, in steps: path functions put the
+// characters outside ASCII into other forms.
+func ExtraCost(name, text string) uint64 {
+	if !strings.HasPrefix(name, "path.") {
+		return 0
+	}
+	n := uint64(0)
+	for i := range len(text) {
+		if text[i] >= 0x80 {
+			n += foldingSteps
+		}
+	}
+	return n
 }
 
 // Is reports whether a name is one of the functions.

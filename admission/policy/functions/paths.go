@@ -44,17 +44,17 @@ func Touches(p, root string) bool {
 		return true
 	}
 	p = shell.Join("", visible(p))
-	return p == ".." || strings.HasPrefix(p, "../") || below(foldPath(p), foldPath(shell.Join("/", root)))
+	return strings.Contains(p, Unknown) || p == ".." || strings.HasPrefix(p, "../") || below(foldPath(p), foldPath(shell.Join("/", root)))
 }
 
 func below(p, root string) bool {
-	if strings.Contains(p, Unknown) {
-		return false
-	}
 	return p == root || root == "/" && strings.HasPrefix(p, "/") || strings.HasPrefix(p, root+"/")
 }
 
 func plainPath(p string) bool {
+	if len(p) <= maxPath && !strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' }) {
+		return true
+	}
 	if len(p) > maxPath || !utf8.ValidString(p) || strings.ContainsAny(p, "\\\x00") || !norm.NFC.IsNormalString(p) {
 		return false
 	}
@@ -109,7 +109,7 @@ func ParseAddress(s string) Address {
 		}
 		a.Port = int64(n)
 	}
-	a.Known = plainHost(a.Host) && strings.Count(u.Host, "@") == 0
+	a.Known = plainHost(a.Host)
 	return a
 }
 

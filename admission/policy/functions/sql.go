@@ -3,6 +3,7 @@ package functions
 import (
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // SQL is the statements of a text.
@@ -38,14 +39,70 @@ const (
 )
 
 // writingWords make a statement more than reading, wherever they stand.
-var writingWords = strings.Fields("insert update delete merge replace truncate drop alter create grant revoke into call exec execute do copy load attach detach vacuum reindex lock set pragma " +
-	"rename handler outfile dumpfile lo_import lo_export pg_read_file pg_sleep dblink xp_cmdshell sp_executesql")
+var writingWords = wordSet("insert update delete merge replace truncate drop alter create grant revoke into call exec execute do copy load attach detach vacuum reindex lock set pragma " +
+	"rename handler outfile dumpfile")
+
+// beginningWords begin a statement. Behind another word that is not in follows they may begin a second one:
+// some databases want no semicolon between two.
+var beginningWords = wordSet("insert update delete merge replace truncate drop alter create grant revoke call exec execute copy load attach detach vacuum reindex lock set pragma rename handler use declare begin commit " +
+	"rollback save print kill shutdown backup restore dbcc deny waitfor bulk reconfigure raiserror goto if while")
+
+// follows are the words behind which a beginning word belongs to the same statement.
+var follows = map[string]map[string]bool{
+	"update": wordSet("for on do key then"), "delete": wordSet("on then"), "insert": wordSet("then or )"), "replace": wordSet("or"), "if": wordSet("table view"), "set": wordSet("*"),
+}
+
+// readingKinds are the statements that only read.
+var readingKinds = wordSet("select show describe desc explain values table")
+
+// beginnings are the words that must follow the first one, so that the tables of the statement are where
+// this reader looks for them. A kind that is not here, or behind which another word stands, is not known.
+var beginnings = map[string]map[string]bool{
+	"select": nil, "values": nil, "with": nil, "explain": nil, "show": nil, "describe": nil, "desc": nil, "table": nil, "truncate": nil, "update": nil,
+	"begin": nil, "commit": nil, "rollback": nil,
+	"insert": wordSet("into"), "replace": wordSet("into"), "delete": wordSet("from"), "merge": wordSet("into"),
+	"drop": wordSet("table view"), "alter": wordSet("table view"), "create": wordSet("table view"),
+}
 
 // tableWords stand before a table.
-var tableWords = strings.Fields("from join into update table only truncate using describe desc view")
+var tableWords = wordSet("from join into update table only truncate using describe desc view")
+
+// modifiers stand between such a word and a table.
+var modifiers = wordSet("table if not exists only lateral into view")
+
+// reservedWords are no names of tables or aliases without quotes.
+var reservedWords = wordSet("select set values with where on using group order having limit offset fetch union intersect except join inner left right full outer cross natural from into as " +
+	"when then returning for window default low_priority high_priority ignore quick delayed top or if exists table update delete insert analyze verbose extended all distinct " +
+	"add drop alter rename modify change column cascade restrict apply pivot unpivot tablesample matched and not is in between like null case end qualify start connect")
+
+// pureFunctions are the functions that look at nothing but their arguments. Another may read or write any
+// table.
+var pureFunctions = wordSet("count sum avg min max coalesce nullif greatest least abs round floor ceil ceiling mod power sqrt sign lower upper length char_length trim ltrim rtrim substr substring replace concat " +
+	"concat_ws left right position strpos instr cast convert extract date_trunc date_part now date time timestamp year month day hour minute second datediff dateadd to_char to_date row_number rank " +
+	"dense_rank lag lead first_value last_value ntile string_agg group_concat array_agg json_agg jsonb_agg json_extract md5 hex random")
+
+// clauseWords are the words behind which a bracket opens no arguments of a function.
+var clauseWords = wordSet("select from where and or not in exists on values as join inner left right full cross using union all except intersect having by over partition order group any some distinct when then else " +
+	"case between like is returning with set only lateral table into if within filter limit offset key primary unique check references default numeric decimal varchar char character int integer varying float double " +
+	"bigint smallint binary varbinary nvarchar nchar recursive materialized")
+
+// Words behind create, behind WITH, and at the end of a list of tables.
+var (
+	creationWords = wordSet("or replace temporary temp unlogged materialized")
+	actingWords   = wordSet("select insert update delete merge")
+	endingWords   = wordSet("where group order having limit offset fetch union intersect except returning for window set values select")
+)
+
+func wordSet(list string) map[string]bool {
+	set := map[string]bool{}
+	for _, w := range strings.Fields(list) {
+		set[w] = true
+	}
+	return set
+}
 
 // ParseSQL lists the statements of a text. It is a tokeniser, not a parser: dialects differ, and a
-// text that two of them read differently is not known.
+// text that two of them read differently, or of which a form is not in the tables above, is not known.
 func ParseSQL(s string) SQL {
 	out := SQL{Statements: []Statement{}}
 	if len(s) > maxSQL || strings.ContainsRune(s, 0) {
@@ -73,61 +130,209 @@ func ParseSQL(s string) SQL {
 	return out
 }
 
-// readStatement reads one statement from its tokens.
-func readStatement(tokens []string) (Statement, bool) {
-	st := Statement{Kind: strings.ToLower(tokens[0]), Tables: []string{}}
-	known := isSQLWord(tokens[0])
-	depth := 0
-	for i, t := range tokens {
-		word := strings.ToLower(t)
-		switch {
-		case t == "(":
-			depth++
-		case t == ")":
-			depth--
-		case st.Kind == "with" && depth == 0 && slices.Contains([]string{"select", "insert", "update", "delete", "merge"}, word):
-			st.Kind = word
-		case slices.Contains(tableWords, word) && i+1 < len(tokens):
-			st.addTables(tokens[i+1:])
-		}
-	}
-	if !known {
-		st.Kind = "unknown"
-	}
-	st.Reads = slices.Contains([]string{"select", "show", "describe", "desc", "explain", "values", "table"}, st.Kind) &&
-		!slices.ContainsFunc(tokens, func(t string) bool { return slices.Contains(writingWords, strings.ToLower(t)) })
-	return st, known
+// statementReader reads one statement. It looks at every token once.
+type statementReader struct {
+	Statement
+	tokens []string
+	lower  []string // the same in lower case
+	known  bool
+	writes bool
+	seen   map[string]bool // the tables
+	levels []level         // the open brackets; the first is the statement
 }
 
-// addTables adds the tables that follow a word, separated by commas.
-func (st *Statement) addTables(tokens []string) {
-	for len(tokens) > 0 {
-		for len(tokens) > 0 && slices.Contains([]string{"table", "if", "not", "exists", "only", "lateral", "into"}, strings.ToLower(tokens[0])) {
-			tokens = tokens[1:]
-		}
-		if len(tokens) == 0 || !isSQLWord(tokens[0]) && !isQuotedName(tokens[0]) || slices.Contains([]string{"select", "set", "values", "with"}, strings.ToLower(tokens[0])) {
-			return
-		}
-		name := unquoteName(tokens[0])
-		i := 1
-		for i+1 < len(tokens) && tokens[i] == "." {
-			name += "." + unquoteName(tokens[i+1])
-			i += 2
-		}
-		if name = strings.ToLower(name); !slices.Contains(st.Tables, name) && len(st.Tables) < maxTables {
-			st.Tables = append(st.Tables, name)
-		}
-		if i < len(tokens) && strings.EqualFold(tokens[i], "as") {
-			i++
-		}
-		if i+1 < len(tokens) && isSQLWord(tokens[i]) && tokens[i+1] == "," {
-			i++ // an alias
-		}
-		if i >= len(tokens) || tokens[i] != "," {
-			return
-		}
-		tokens = tokens[i+1:]
+// level is the state within one bracket.
+type level struct {
+	list   bool // a list of tables is open: a comma goes before another table
+	expect bool // a table follows
+}
+
+// readStatement reads one statement from its tokens.
+func readStatement(tokens []string) (Statement, bool) {
+	r := &statementReader{tokens: tokens, lower: make([]string, len(tokens)), known: isSQLWord(tokens[0]), seen: map[string]bool{}, levels: []level{{}}}
+	for i, t := range tokens {
+		r.lower[i] = strings.ToLower(t)
 	}
+	r.Kind, r.Tables = r.lower[0], []string{}
+	r.checkBeginning()
+	for i := 0; i < len(tokens); {
+		i = r.read(i)
+	}
+	r.known = r.known && len(r.levels) == 1 && !r.levels[0].expect
+	if !isSQLWord(tokens[0]) {
+		r.Kind = "unknown"
+	}
+	r.Reads = readingKinds[r.Kind] && !r.writes
+	return r.Statement, r.known
+}
+
+// checkBeginning checks that the statement begins with a form that is understood.
+func (r *statementReader) checkBeginning() {
+	next, understood := beginnings[r.Kind]
+	r.known = r.known && understood
+	if next == nil {
+		return
+	}
+	at := 1
+	for at < len(r.lower) && creationWords[r.lower[at]] && r.Kind == "create" {
+		at++
+	}
+	r.known = r.known && at < len(r.lower) && next[r.lower[at]]
+}
+
+func (r *statementReader) top() *level { return &r.levels[len(r.levels)-1] }
+
+// read reads the token at i and returns the index of the next one.
+func (r *statementReader) read(i int) int {
+	t, word := r.tokens[i], r.lower[i]
+	r.writes = r.writes || writingWords[word]
+	switch {
+	case t == "(":
+		r.open(i)
+	case t == ")":
+		if len(r.levels) == 1 {
+			r.known = false
+			return i + 1
+		}
+		r.known = r.known && !r.top().expect
+		r.levels = r.levels[:len(r.levels)-1]
+		if r.top().list {
+			return r.alias(i + 1)
+		}
+	case t == ",":
+		r.known = r.known && !r.top().expect
+		r.top().expect = r.top().list
+	case r.Kind == "with" && len(r.levels) == 1 && actingWords[word]:
+		r.Kind = word
+		r.known = r.known && (word != "insert" && word != "merge" || i+1 < len(r.lower) && r.lower[i+1] == "into") && (word != "delete" || i+1 < len(r.lower) && r.lower[i+1] == "from")
+		if word == "update" {
+			*r.top() = level{list: true, expect: true}
+		}
+	case r.top().expect && !modifiers[word]:
+		return r.table(i)
+	case tableWords[word]:
+		r.tableWord(i)
+	case reservedWords[word]:
+		r.clause(i)
+	default:
+		r.checkSecond(i)
+	}
+	return i + 1
+}
+
+// tableWord reads a word before a table.
+func (r *statementReader) tableWord(i int) {
+	word := r.lower[i]
+	if word == "using" && i+1 < len(r.tokens) && r.tokens[i+1] == "(" && r.Kind != "delete" && r.Kind != "merge" {
+		r.top().expect = false // the columns of a join
+		return
+	}
+	r.checkSecond(i)
+	if word == "update" && i > 0 && follows["update"][r.lower[i-1]] {
+		return
+	}
+	*r.top() = level{list: true, expect: true}
+}
+
+// clause reads a word that may end a list of tables.
+func (r *statementReader) clause(i int) {
+	if endingWords[r.lower[i]] {
+		*r.top() = level{}
+	}
+	r.checkSecond(i)
+}
+
+// checkSecond checks that a word begins no second statement.
+func (r *statementReader) checkSecond(i int) {
+	if i == 0 || !beginningWords[r.lower[i]] || r.lower[i-1] == "explain" || r.lower[i-1] == "analyze" {
+		return
+	}
+	if i+1 < len(r.lower) && r.lower[i+1] == "(" && pureFunctions[r.lower[i]] {
+		return // replace(a, b, c)
+	}
+	before := follows[r.lower[i]]
+	understood := before[r.lower[i-1]] || before["*"] && (r.Kind == "update" || r.Kind == "insert" || r.Kind == "merge")
+	if !understood {
+		r.known, r.writes = false, true
+	}
+}
+
+// open reads an opening bracket.
+func (r *statementReader) open(i int) {
+	before, next := "", ""
+	if i > 0 {
+		before = r.lower[i-1]
+	}
+	if i+1 < len(r.tokens) {
+		next = r.lower[i+1]
+	}
+	inner := level{}
+	if r.top().expect {
+		inner = level{list: true, expect: next != "select" && next != "with" && next != "values"}
+		r.top().expect = false
+	} else if isSQLWord(before) && !clauseWords[before] && !r.afterTable(i) && !pureFunctions[before] || isQuotedName(before) && !r.afterTable(i) || before == "." {
+		r.known, r.writes = false, true // a function may do anything
+	}
+	r.levels = append(r.levels, inner)
+	r.known = r.known && len(r.levels) < maxStatements
+}
+
+// afterTable reports whether the bracket at i holds the columns of the table before it.
+func (r *statementReader) afterTable(i int) bool {
+	for j := i - 1; j > 0; j-- {
+		switch w := r.lower[j]; {
+		case w == "." || isSQLWord(w) && !reservedWords[w] || isQuotedName(w):
+		case w == "into", w == "table", w == "exists", w == "references":
+			return r.Kind == "insert" || r.Kind == "replace" || r.Kind == "create" || r.Kind == "merge"
+		default:
+			return false
+		}
+		if i-j > 8 {
+			return false
+		}
+	}
+	return r.Kind == "with" // with a (b) as
+}
+
+// table reads the name of a table and its alias.
+func (r *statementReader) table(i int) int {
+	r.top().expect = false
+	if !isSQLWord(r.tokens[i]) && !isQuotedName(r.tokens[i]) {
+		r.known = false
+		return i + 1
+	}
+	if reservedWords[r.lower[i]] {
+		r.known = r.known && (i == 0 || r.lower[i-1] == "(" || r.lower[i] == "set")
+		r.clause(i)
+		return i + 1
+	}
+	name := unquoteName(r.tokens[i])
+	for i++; i+1 < len(r.tokens) && r.tokens[i] == "."; i += 2 {
+		name += "." + unquoteName(r.tokens[i+1])
+	}
+	if name = strings.ToLower(name); !r.seen[name] && len(r.Tables) <= maxTables {
+		r.seen[name] = true
+		r.Tables = append(r.Tables, name)
+	}
+	if i < len(r.tokens) && r.tokens[i] == "(" {
+		return i
+	}
+	return r.alias(i)
+}
+
+// alias reads the alias of a table, and checks that what follows is understood.
+func (r *statementReader) alias(i int) int {
+	if i < len(r.tokens) && r.lower[i] == "as" {
+		i++
+	}
+	if i < len(r.tokens) && (isSQLWord(r.tokens[i]) && !reservedWords[r.lower[i]] && !beginningWords[r.lower[i]] || isQuotedName(r.tokens[i])) {
+		i++
+		r.known = r.known && (i == len(r.tokens) || !isSQLWord(r.tokens[i]) && !isQuotedName(r.tokens[i]) || reservedWords[r.lower[i]] || beginningWords[r.lower[i]])
+	}
+	if i < len(r.tokens) && !isSQLWord(r.tokens[i]) && r.tokens[i] != "," && r.tokens[i] != ")" && r.tokens[i] != "(" {
+		r.known = false
+	}
+	return i
 }
 
 func isSQLWord(t string) bool {
@@ -154,7 +359,7 @@ func sqlTokens(s string) (tokens []string, known bool) {
 		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
 			i++
 		case strings.HasPrefix(s[i:], "--"):
-			known = known && (i+2 == len(s) || strings.IndexByte(" \t\n-", s[i+2]) >= 0)
+			known = known && (i+2 == len(s) || strings.IndexByte(" \t\n", s[i+2]) >= 0)
 			i = endOf(s, i, "\n")
 		case strings.HasPrefix(s[i:], "/*"):
 			end := endOf(s, i+2, "*/")
@@ -164,7 +369,7 @@ func sqlTokens(s string) (tokens []string, known bool) {
 		case c == '\'', c == '"', c == '`', c == '[':
 			end, ok := quoteEnd(s, i)
 			body := s[i:end]
-			known = known && ok && !strings.Contains(body, "\\")
+			known = known && ok && !strings.Contains(body, "\\") && !joinsWord(s, i) && (c != '[' || plainName(body))
 			if c == '\'' {
 				body = "''"
 			}
@@ -185,6 +390,21 @@ func sqlTokens(s string) (tokens []string, known bool) {
 		}
 	}
 	return tokens, known
+}
+
+// joinsWord reports whether a quote at i is joined to what stands before it: q'[...]' and U&"..." are texts
+// of another kind, and a[1] is an element of an array.
+func joinsWord(s string, i int) bool {
+	if i == 0 {
+		return false
+	}
+	c := s[i-1]
+	return isSQLWord(s[i-1:i]) || c >= '0' && c <= '9' || strings.IndexByte("&$@'\"`]", c) >= 0 || c == ')' && s[i] == '['
+}
+
+// plainName reports whether a name in square brackets is a name to every reader that knows them.
+func plainName(body string) bool {
+	return strings.HasSuffix(body, "]") && len(body) > 2 && isSQLWord(body[1:2]) && !strings.ContainsFunc(body[1:len(body)-1], func(r rune) bool { return r != '_' && r != ' ' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }
 
 // endOf is the index behind the next mark, or the end.

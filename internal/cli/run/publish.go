@@ -19,7 +19,8 @@ import (
 // PublishCmd is `countersign publish`.
 type PublishCmd struct {
 	target.Flags
-	Protocol  string `help:"Protocol of the events: agenthook or aaep." required:""`
+	Protocol  string `help:"Protocol of the events: agenthook, aaep or aump (evidence events)." required:""`
+	Session   string `help:"Session of events that have no field for it, as AUMP's evidence events."`
 	Publisher string `help:"Publisher token (default: the NATS user)."`
 	Quiet     bool   `short:"q" help:"Say nothing on success."`
 
@@ -83,9 +84,9 @@ func (c *PublishCmd) Run(ctx context.Context, io ui.Stdio) error {
 }
 
 func (c *PublishCmd) messages(tenant, publisher string, list [][]byte) ([]streams.Msg, error) {
-	space := subject.Space{Prefix: c.Prefix}
+	sender := client.Sender{Space: subject.Space{Prefix: c.Prefix}, Tenant: tenant, Publisher: publisher, Session: c.Session}
 	if !c.CloudEvents {
-		return client.Messages(space, tenant, publisher, c.Protocol, list...)
+		return sender.Messages(c.Protocol, list...)
 	}
 	parsed := make([]event.Event, len(list))
 	for i, raw := range list {
@@ -93,5 +94,5 @@ func (c *PublishCmd) messages(tenant, publisher string, list [][]byte) ([]stream
 			return nil, fmt.Errorf("%s: event %d is no CloudEvent in the JSON format", c.File, i+1)
 		}
 	}
-	return client.CloudEventMessages(space, tenant, publisher, c.Protocol, parsed...)
+	return sender.CloudEventMessages(c.Protocol, parsed...)
 }

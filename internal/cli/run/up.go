@@ -20,7 +20,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/countersign-dev/countersign/admission/policy"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/cli/decide"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -164,9 +163,6 @@ func (c *UpCmd) settle() error {
 	return err
 }
 
-// maxTenant bounds a tenant's name: user names contain it.
-const maxTenant = 48
-
 // check finds mistakes before anything is started.
 func (c *UpCmd) check() error {
 	_, levelErr := zerolog.ParseLevel(c.LogLevel)
@@ -174,8 +170,8 @@ func (c *UpCmd) check() error {
 	switch {
 	case c.DataDir == "":
 		return errors.New("no data directory: set --data-dir, or HOME")
-	case subject.Escape(c.Tenant) != c.Tenant || len(c.Tenant) > maxTenant:
-		return fmt.Errorf("--tenant %.60q must be letters, digits, _ and -, at most %d", c.Tenant, maxTenant)
+	case pipeline.CheckTenant(c.Tenant) != nil:
+		return fmt.Errorf("--tenant: %w", pipeline.CheckTenant(c.Tenant))
 	case levelErr != nil:
 		return fmt.Errorf("--log-level %.20q must be debug, info, warn or error", c.LogLevel)
 	case c.SyncInterval != streams.DefaultSyncInterval && syncErr != nil:

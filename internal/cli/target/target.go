@@ -48,7 +48,8 @@ type Ready struct {
 	PublicKey             string          `json:"public_key"`
 	Tenant                string          `json:"tenant"`
 	PIDs                  map[string]int  `json:"pids"`
-	Owner                 *Owner          `json:"owner,omitempty"` // the `up` that maintains the file
+	DataDir               string          `json:"data_dir,omitempty"` // of the `up`; only in its own ready file
+	Owner                 *Owner          `json:"owner,omitempty"`    // the `up` that maintains the file
 }
 
 // ErrLeftBehind reports that the `up` that wrote a ready file no longer runs. Another program may

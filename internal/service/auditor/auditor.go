@@ -45,7 +45,7 @@ type Flags struct {
 	daemon.Flags
 	ClickHouse      string        `name:"clickhouse" help:"ClickHouse DSN of the database's owner." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN" required:""`
 	Batch           int           `help:"Records of one insert at most." env:"COUNTERSIGN_AUDIT_BATCH" default:"25000"`
-	CheckpointEvery time.Duration `help:"Sign a checkpoint this often while records come in." env:"COUNTERSIGN_CHECKPOINT_EVERY" default:"1s"`
+	CheckpointEvery time.Duration `help:"Sign a checkpoint this often while records come in." env:"COUNTERSIGN_CHECKPOINT_EVERY" default:"2s"`
 
 	CustodianUser     string `help:"NATS user that carries out erasures (none: nothing is erased here)." env:"COUNTERSIGN_CUSTODIAN_USER"`
 	CustodianPassword string `help:"Its password (set it in the environment)." env:"COUNTERSIGN_CUSTODIAN_PASSWORD"`

@@ -44,18 +44,21 @@ func TestMessagesWaitWhileABatchIsStored(t *testing.T) {
 	holds(t, n, dsn)
 }
 
-// Batches begin at intervals of ten times what one takes to store, within bounds, and no further
+// Batches begin at intervals of six times what one takes to store, within bounds, and no further
 // apart than checkpoints.
 func TestBatchInterval(t *testing.T) {
-	for _, c := range []struct{ took, checkpoints, want time.Duration }{
-		{0, time.Second, 200 * time.Millisecond},
-		{45 * time.Millisecond, time.Second, 450 * time.Millisecond},
-		{45 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond},
-		{time.Minute, time.Minute, 750 * time.Millisecond}, // ClickHouse was away
+	const ms = time.Millisecond
+	for _, c := range []struct{ took, checkpoints, want, overdue time.Duration }{
+		{0, 2 * time.Second, 500 * ms, time.Second},
+		{50 * ms, 2 * time.Second, 500 * ms, time.Second}, // a machine that stores quickly
+		{150 * ms, 2 * time.Second, 900 * ms, 1800 * ms},
+		{300 * ms, 2 * time.Second, 1800 * ms, 2 * time.Second}, // a busy one
+		{300 * ms, 400 * ms, 400 * ms, 800 * ms},
+		{time.Minute, time.Minute, 2 * time.Second, 2 * time.Second}, // ClickHouse was away
 	} {
 		a := &auditor{storeTook: c.took, flags: Flags{CheckpointEvery: c.checkpoints}}
-		if got := a.batchInterval(); got != c.want {
-			t.Errorf("%v to store, checkpoints every %v: %v, want %v", c.took, c.checkpoints, got, c.want)
+		if got, overdue := a.batchInterval(), a.overdueAfter(); got != c.want || overdue != c.overdue {
+			t.Errorf("%v to store, checkpoints every %v: %v, overdue after %v, want %v and %v", c.took, c.checkpoints, got, overdue, c.want, c.overdue)
 		}
 	}
 }

@@ -8,8 +8,15 @@ import "time"
 // that come meanwhile join the next write; they are sent to the server at once (see flight.go). A
 // write does not start either while more messages wait to be applied. On a quiet log nothing
 // waits. An instance with a large backlog, and so late outputs anyway, fills its batches.
+//
+// A batch of few outputs waits longer: writeFactor times what the last write took, up to
+// maxWriteInterval. Its cost is shared by few, and so storing outputs takes a tenth of the time at
+// most, unless they are many.
 const (
 	minWriteInterval     = 16 * time.Millisecond // from the start of one write to that of the next
+	maxWriteInterval     = 100 * time.Millisecond
+	writeFactor          = 10
+	fewOutputs           = 64                    // a batch of as many is worth its cost
 	maxHold              = 4 * time.Millisecond  // how long outputs wait for messages to be applied
 	fullBatch            = maxOutputs / 2        // outputs that start a write at once
 	backlogHigh          = feedDepth / 2         // decoded batches that count as a large backlog
@@ -18,8 +25,9 @@ const (
 
 // writePacer decides when to write. The worker's goroutine owns it.
 type writePacer struct {
-	lastWrite time.Time // start of the last write
-	heldSince time.Time // since when outputs wait for messages; zero if they do not
+	lastWrite time.Time     // start of the last write
+	took      time.Duration // how long the newest finished write took to store
+	heldSince time.Time     // since when outputs wait for messages; zero if they do not
 	timer     *time.Timer
 }
 
@@ -36,7 +44,7 @@ func (p *writePacer) wakeSignal() <-chan time.Time {
 // to be applied.
 func (p *writePacer) delayFor(now time.Time, outputs, coming int) time.Duration {
 	since := now.Sub(p.lastWrite)
-	rest := minWriteInterval - since
+	rest := p.writeInterval(outputs) - since
 	switch {
 	case outputs >= maxOutputs:
 		return 0
@@ -53,10 +61,21 @@ func (p *writePacer) delayFor(now time.Time, outputs, coming int) time.Duration 
 	return max(maxHold-now.Sub(p.heldSince), 0)
 }
 
+// writeInterval is how far apart two writes start if the second one has so many outputs.
+func (p *writePacer) writeInterval(outputs int) time.Duration {
+	if outputs >= fewOutputs {
+		return minWriteInterval
+	}
+	return min(max(writeFactor*p.took, minWriteInterval), maxWriteInterval)
+}
+
 // wakeAfter makes wakeSignal fire after d.
 func (p *writePacer) wakeAfter(d time.Duration) {
 	p.wakeSignal()
 	p.timer.Reset(d)
 }
+
+// noteStored notes that the last write is stored.
+func (p *writePacer) noteStored(now time.Time) { p.took = now.Sub(p.lastWrite) }
 
 func (p *writePacer) noteWrite(now time.Time) { p.lastWrite, p.heldSince = now, time.Time{} }

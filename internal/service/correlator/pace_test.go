@@ -14,6 +14,7 @@ func TestPace(t *testing.T) {
 		outputs int
 		coming  int           // batches of messages
 		held    time.Duration // since when outputs wait for messages
+		took    time.Duration // to store the last write
 		want    time.Duration
 	}{
 		{name: "the first write", outputs: 1},
@@ -29,12 +30,19 @@ func TestPace(t *testing.T) {
 		{name: "much to read for long", since: backlogWriteInterval, outputs: fullBatch, coming: backlogHigh},
 		{name: "much to read, and a few outputs for long", since: backlogWriteInterval, outputs: 1, coming: backlogHigh, want: maxHold},
 		{name: "a full batch", since: 1 * ms, outputs: maxOutputs, coming: feedDepth},
+		{name: "few outputs after a quick write", since: 10 * ms, outputs: 1, took: 1 * ms, want: minWriteInterval - 10*ms},
+		{name: "few outputs after a write of 5 ms", since: 10 * ms, outputs: fewOutputs - 1, took: 5 * ms, want: 40 * ms},
+		{name: "few outputs after a slow write", since: 10 * ms, outputs: 1, took: time.Minute, want: maxWriteInterval - 10*ms},
+		{name: "many outputs after a slow write", since: 10 * ms, outputs: fewOutputs, took: time.Minute, want: minWriteInterval - 10*ms},
+		{name: "one output after a pause and a slow write", since: maxWriteInterval, outputs: 1, took: time.Minute},
 		{name: "apart first", since: 1 * ms, outputs: 1, coming: 1, want: minWriteInterval - 1*ms},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := writePacer{}
 			now := start.Add(tt.since)
 			if tt.since > 0 {
+				p.noteWrite(start.Add(-tt.took))
+				p.noteStored(start)
 				p.noteWrite(start)
 			}
 			if tt.held > 0 {

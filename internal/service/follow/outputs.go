@@ -157,6 +157,8 @@ func (s *server) buildPage(ctx context.Context, tenant string, body []byte) even
 	switch {
 	case req.Log != "" && req.Log != p.Log:
 		return refusalPage(events.FollowReplaced, "the log is "+p.Log+" now; begin anew, without log and after")
+	case req.Workflow != "":
+		return s.newestOf(ctx, tenant, req.Workflow, p)
 	case req.After != nil && *req.After > st.LastSeq:
 		return refusalPage(events.FollowBeyond, fmt.Sprintf("the log ends at %d; was the position of another one?", st.LastSeq))
 	case req.After != nil:
@@ -168,6 +170,25 @@ func (s *server) buildPage(ctx context.Context, tenant string, body []byte) even
 		return p
 	}
 	return s.fillPage(ctx, p, o, time.Duration(req.WaitMS)*time.Millisecond)
+}
+
+// newestOf fills the page with the newest record of an approval workflow. The page of a workflow that
+// the tenant does not have is empty.
+func (s *server) newestOf(ctx context.Context, tenant, workflow string, p events.FollowPage) events.FollowPage {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	m, err := streams.LastBySubject(ctx, s.js, s.stream, s.space.ApprovalsOf(tenant, workflow))
+	if err != nil {
+		s.log.Warn().Err(err).Msg("the log cannot be read for a follower")
+		return refusalPage(events.FollowUnavailable, "the log cannot be read now; ask again")
+	}
+	if m == nil {
+		return p
+	}
+	if out, ok := s.toOutput(*m); ok {
+		p.Outputs = append(p.Outputs, out)
+	}
+	return p
 }
 
 // fillPage fills the page with the outputs that exist, or with the first ones that arrive until

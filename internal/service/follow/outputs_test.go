@@ -81,6 +81,31 @@ func seqs(p events.FollowPage) string {
 	return strings.Join(list, " ")
 }
 
+// A request that names a workflow gets its newest record, if it is the tenant's.
+func TestNewestOfWorkflow(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	defer serve(t, n)()
+	space := subject.Space{}
+	for _, s := range []string{space.Approval("acme", "pending", "wf-1"), space.Approval("acme", "approved", "wf-1"), space.Approval("acme", "pending", "wf-2"), space.Approval("globex", "pending", "wf-3")} {
+		n.Publish(admitter, streams.Msg{Subject: s, Body: []byte(`{"n":1}`)})
+	}
+	nc := n.Conn(subscriber)
+	for request, want := range map[string]string{
+		`{"workflow":"wf-1"}`: "2", `{"workflow":"wf-2"}`: "3", `{"workflow":"wf-3"}`: "", `{"workflow":"wf-4"}`: "", `{"workflow":"*"}`: "", `{"workflow":">"}`: "",
+		`{"workflow":"wf-1","log":"another"}`: events.FollowReplaced, `{"workflow":"wf-1","after":0}`: events.FollowInvalid, `{"workflow":"wf-1","wait_ms":1}`: events.FollowInvalid,
+		`{"workflow":"wf-1","kinds":["decisions"]}`: events.FollowInvalid, `{"workflow":"` + strings.Repeat("w", 129) + `"}`: events.FollowInvalid,
+	} {
+		p := ask(t, nc, servicetest.Tenant, request)
+		got := seqs(p)
+		if p.Error != nil {
+			got = p.Error.Code
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", request, got, want)
+		}
+	}
+}
+
 func TestPages(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	defer serve(t, n)()

@@ -252,7 +252,7 @@ func (s *server) storeReply(ctx context.Context, user string, reply []byte) *end
 	if !s.nc.IsConnected() {
 		return gateway.ProblemOf(gateway.NATSAway)
 	}
-	msgs, err := client.Messages(s.flags.Space(), s.flags.Tenant, user, subject.ProtoAAEP, reply)
+	msgs, err := client.Sender{Space: s.flags.Space(), Tenant: s.flags.Tenant, Publisher: user}.Messages(subject.ProtoAAEP, reply)
 	if err != nil {
 		return gateway.ProblemOf(gateway.BadEvent)
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/aump"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 )
@@ -34,6 +35,8 @@ func (s *server) describe(mux *router) {
 	s.serveText(mux, "GET /openapi.json", "application/json", api, err)
 	page, err := gateway.Page()
 	s.serveText(mux, "GET /docs", "text/html; charset=utf-8", page, err)
+	profile, err := aump.Profile()
+	s.serveText(mux, "GET /.well-known/aump", "application/json", profile, err)
 	const pattern = "GET /schemas/{protocol}/{name}/v1"
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		text, known := gateway.Schema(r.PathValue("protocol") + "/" + r.PathValue("name"))

@@ -57,10 +57,11 @@ func (s *server) publish(r *http.Request, who token.Record, row endpoint.Row, e 
 }
 
 func (s *server) messages(h http.Header, who token.Record, e endpoint.Events) (msgs []streams.Msg, err error) {
+	sender := client.Sender{Space: s.flags.Space(), Tenant: s.flags.Tenant, Publisher: who.User, Session: h.Get(events.HeaderSession)}
 	if len(e.CloudEvents) > 0 {
-		return client.CloudEventMessages(s.flags.Space(), s.flags.Tenant, who.User, e.Protocol, e.CloudEvents...)
+		return sender.CloudEventMessages(e.Protocol, e.CloudEvents...)
 	}
-	msgs, err = client.Messages(s.flags.Space(), s.flags.Tenant, who.User, e.Protocol, e.Bodies...)
+	msgs, err = sender.Messages(e.Protocol, e.Bodies...)
 	for i := range msgs {
 		maps.Copy(msgs[i].Header, gateway.MessageHeaders(h))
 	}

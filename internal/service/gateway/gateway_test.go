@@ -261,6 +261,7 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		"AANA finds faults":          {"/validate-tool-precheck", "runtime", []byte(`{}`), nil, 200, `"valid":false`},
 		"AUMP unknown mandate":       {"/aump/mandates/aump_mnd_parcels_1:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 404, `mandate_not_found`},
 		"AUMP another mandate":       {"/aump/mandates/other:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 400, `mandate_mismatch`},
+		"AUMP another's evidence":    {"/aump/mandates/other:appendEvidence", "runtime", []byte(`{"mandate_ref":{"id":"aump_mnd_1"}}`), nil, 400, `mandate_mismatch`},
 		"AUMP other verb":            {"/aump/mandates/aump_mnd_parcels_1:revoke", "runtime", []byte(`{}`), nil, 404, `not_found`},
 		"unknown protocol":           {"/v1/admit/nonsense", "runtime", pre, nil, 404, `not_found`},
 		"malformed":                  {"/v1/admit/agenthook", "runtime", []byte(`[`), nil, 400, `"decision":"deny"`},
@@ -310,6 +311,7 @@ func TestEvents(t *testing.T) {
 	r := start(t)
 	r.admitter()
 	one := `{"event_id":"","event_type":"SessionStart","session_id":"s-7", "n": 1.0}`
+	evidence := `{"id":"aump_ev_1", "mandate_ref":{"id":"aump_mnd_unheard_of"}}`
 	ce := `{"specversion":"1.0","id":"e-1","source":"/x","type":"t","datacontenttype":"application/json","data":{"event_type":"SessionStart","session_id":"s-7"}}`
 	for name, c := range map[string]struct {
 		path, body string
@@ -318,6 +320,7 @@ func TestEvents(t *testing.T) {
 		answer     string
 	}{
 		"AgentHook, with an empty id": {"/event", one, nil, []string{one}, `{"event_id":"","decision":"allow"`},
+		"AUMP evidence":               {"/aump/mandates/aump_mnd_unheard_of:appendEvidence", evidence, []string{events.HeaderSession, "s-7"}, []string{evidence}, `{"stored":1}`},
 		"one":                         {"/v1/events/agenthook", one, nil, []string{one}, `{"stored":1}`},
 		"array":                       {"/v1/events/agenthook", "[" + one + ", " + one + "]", nil, []string{one, one}, `{"stored":2}`},
 		"lines":                       {"/v1/events/agenthook", one + "\n\n" + one + "\n", []string{"Content-Type", "application/x-ndjson"}, []string{one, one}, `{"stored":2}`},
@@ -329,12 +332,16 @@ func TestEvents(t *testing.T) {
 	} {
 		before := len(r.nats.Log())
 		res, body := r.do("POST", c.path, "runtime", []byte(c.body), c.headers...)
-		if res.StatusCode != 200 || !strings.HasPrefix(string(body), c.answer) {
+		want := 200
+		if strings.HasPrefix(c.path, "/aump/") {
+			want = 201
+		}
+		if res.StatusCode != want || !strings.HasPrefix(string(body), c.answer) {
 			t.Errorf("%s: %d %s", name, res.StatusCode, body)
 		}
 		var got []string
 		for _, m := range r.nats.Log()[before:] {
-			if !strings.HasPrefix(m.Subject, "gov.events.acme."+servicetest.Runtime+".agenthook.") {
+			if !strings.HasPrefix(m.Subject, "gov.events.acme."+servicetest.Runtime+".") {
 				continue
 			}
 			got = append(got, string(m.Body))
@@ -433,7 +440,9 @@ func TestPanic(t *testing.T) {
 	now := time.Now()
 	record, err := json.Marshal(token.Record{Hash: token.Hash(secret), Tenant: "acme", User: "rt1", Role: token.Runtime, CreatedAt: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour)})
 	servicetest.OK(t, err)
-	s.tokens = &tokenStore{set: token.NewSet("acme", map[string][]byte{id: record}), confirmed: now}
+	s.tokens = newTokenStore("acme", nil)
+	s.tokens.confirmed = now
+	s.tokens.apply(map[string][]byte{id: record})
 	req, err := http.NewRequest("POST", "/event", strings.NewReader("{}"))
 	servicetest.OK(t, err)
 	req.Header.Set("Authorization", "Bearer "+secret)

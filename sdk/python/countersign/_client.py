@@ -30,6 +30,8 @@ _log = logging.getLogger("countersign")
 _MAX_REPLY = 4 << 20
 _MAX_REASON = 2_000  # characters of a policy's message
 _DECISIONS = ("allow", "ask", "deny")
+_SETTLED = ("approved", "denied", "expired", "cancelled", "consumed")  # statuses of a workflow that is not pending
+_LONGEST_WAIT = 30  # seconds that the gateway lets one request wait for a workflow
 _HEADER_TEXT = r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?"  # what a header carries unchanged
 _T = TypeVar("_T")
 
@@ -238,9 +240,22 @@ class Client:
                 return Verdict("deny", "approval_expired", workflow, verdict.decision_id)
             if not time.monotonic() + pause <= deadline:  # also if wait is no number
                 return verdict
+            begun, known = time.monotonic(), workflow != ""
             workflow = verdict.workflow
-            time.sleep(pause)
+            decided = self._decided(workflow, int(min(deadline - begun, _LONGEST_WAIT)))
+            if known or not decided:  # a gateway that answers at once is not asked without a pause
+                time.sleep(max(0.0, begun + pause - time.monotonic()))
             pause = min(2 * pause, 2.0)
+
+    def _decided(self, workflow: str, seconds: int) -> bool:
+        """Wait until a workflow is not pending any more; False if it is when the time is over, or if that cannot be learnt."""
+        if seconds < 1 or not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", workflow):
+            return False
+        try:
+            status, _, answer = self._send(f"/v1/approvals/{workflow}?wait={seconds}", None, {}, seconds + self._timeout)
+            return status == 200 and parse(answer)["status"] in _SETTLED
+        except Exception:  # the next ask tells
+            return False
 
     def _ask(self, call: Call, body: bytes, workflow: str) -> Verdict:
         headers = {"Countersign-Workflow-Id": workflow} if workflow else {}
@@ -459,21 +474,24 @@ class Client:
         return self.admit_native("aump", request, _call_of(tool, action, session, call_id))
 
     def _post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, Any, bytes]:
-        own = {"Authorization": "Bearer " + self._token, "Content-Type": "application/json"}
-        request = _Request(self._gateway + path, body, {**(headers or {}), **own})
-        end = time.monotonic() + self._timeout
-        with _Watchdog(self._timeout) as request.watchdog:
+        return self._send(path, body, {**(headers or {}), "Content-Type": "application/json"}, self._timeout)
+
+    def _send(self, path: str, body: bytes | None, headers: dict[str, str], seconds: float) -> tuple[int, Any, bytes]:
+        """Send a request, a GET without a body, and wait so long for the whole answer."""
+        request = _Request(self._gateway + path, body, {**headers, "Authorization": "Bearer " + self._token})
+        end = time.monotonic() + seconds
+        with _Watchdog(seconds) as request.watchdog:
             try:
-                found = self._exchange(request, end)
+                found = self._exchange(request, end, seconds)
             except _Failure as e:
                 raise _Failure("timeout") if request.watchdog.late else e
         if request.watchdog.late:  # what was read is perhaps only a part
             raise _Failure("timeout")
         return found
 
-    def _exchange(self, request: _Request, end: float) -> tuple[int, Any, bytes]:
+    def _exchange(self, request: _Request, end: float, seconds: float) -> tuple[int, Any, bytes]:
         try:
-            with self._open(request) as answer:
+            with self._open(request, seconds) as answer:
                 return answer.status, answer.headers, _all(answer, end)
         except TimeoutError as e:
             raise _Failure("timeout") from e
@@ -483,10 +501,10 @@ class Client:
         except http.client.HTTPException as e:  # half an answer
             raise _Failure("bad_reply") from e
 
-    def _open(self, request: urllib.request.Request) -> Any:
+    def _open(self, request: urllib.request.Request, seconds: float) -> Any:
         """Send a request; an error of HTTP is an answer, too."""
         try:
-            return self._http.open(request, timeout=self._timeout)
+            return self._http.open(request, timeout=seconds)
         except urllib.error.HTTPError as e:
             return e
 

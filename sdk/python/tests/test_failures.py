@@ -324,6 +324,36 @@ class Failures(unittest.TestCase):
             self.assertEqual(used.mark("c", 220), "")
             self.assertEqual([used.mark("a", 160), used.mark("b", 200), used.mark("d", 230)], ["receipt_used", "receipt_used", "receipt_use_unknown"])
 
+    def test_waiting_asks_for_the_workflow_and_again_once_it_is_decided(self):
+        asks, waits = [], []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                waits.append(self.path)
+                self.answer(b'{"workflow_id": "w1", "status": "denied"}', {})
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                asks.append(self.headers.get("Countersign-Workflow-Id", ""))
+                verdict, reason = ("ask", "later") if len(asks) < 2 else ("deny", "no")
+                self.answer(body(verdict, reason), {"Countersign-Verdict": verdict, "Countersign-Workflow-Id": "w1"})
+
+            def answer(self, text, headers):
+                self.send_response(200)
+                for name, value in {**headers, "Content-Length": str(len(text))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *args):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            verdict = client(f"http://127.0.0.1:{server.server_address[1]}").admit(countersign.Call("t", {}, "s"), wait=3600)
+            server.shutdown()
+        self.assertEqual((verdict.reason, asks, waits), ("no", ["", "w1"], ["/v1/approvals/w1?wait=30"]))
+
     def test_all_addresses_share_one_time(self):
         waits = []
 

@@ -140,6 +140,25 @@ test('a signal ends the waiting', async (t) => {
   assert.equal((await waiting).reason, 'canceled');
 });
 
+test('waiting asks for the workflow, and again only once it is decided', async (t) => {
+  const asks = [], waits = [];
+  const server = createServer((request, response) => {
+    if (request.method === 'GET') {
+      waits.push(request.url);
+      response.end(JSON.stringify({workflow_id: 'w1', status: 'denied'}));
+      return;
+    }
+    asks.push(request.headers['countersign-workflow-id'] ?? '');
+    const [verdict, reason] = asks.length < 2 ? ['ask', 'later'] : ['deny', 'no'];
+    request.resume().on('end', () => response.writeHead(200, {'Countersign-Verdict': verdict, 'Countersign-Workflow-Id': 'w1'}).end(said(verdict, reason)));
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  t.after(() => new Promise((done) => { server.closeAllConnections(); server.close(done); }));
+  const gate = client(`http://127.0.0.1:${server.address().port}`);
+  assert.equal((await gate.admit(newCall('t', {}, 's'), {wait: 3600_000})).reason, 'no');
+  assert.deepEqual([asks, waits], [['', 'w1'], ['/v1/approvals/w1?wait=30']]);
+});
+
 test('addresses', () => {
   for (const url of ['http://gateway.example', 'ftp://127.0.0.1', 'gateway', 'http://127.0.0.1.example']) assert.throws(() => client(url));
 });

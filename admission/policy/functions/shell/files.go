@@ -8,33 +8,55 @@ import (
 
 // role says what a program does with the files among its operands.
 type role struct {
-	reads, writes bool   // all operands
-	last          bool   // the last operand is written, the others are read
-	skip          int    // operands that are no files: a pattern, a mode
-	takes         string // short options whose next word is no file
-	patternBy     string // with one of these options no operand is skipped
-	written       string // short option whose next word is written
+	reads, writes bool     // all operands
+	last          bool     // the last operand is written, the others are read
+	skip          int      // operands that are no files: a pattern, a mode
+	takes         string   // short options with an argument that is no file
+	takesLong     []string // long options with one
+	skips         string   // with one of these short options no operand is skipped
+	skipsLong     []string // and with one of these long options
+	readBy        string   // short options with an argument that is read
+	written       []string // options with an argument that is written
+	target        bool     // -t and --target-directory name the directory into which is written
+	more          bool     // it writes files that its arguments do not name
 }
+
+// Roles that several programs have.
+var (
+	reader  = role{reads: true}
+	writer  = role{writes: true}
+	matcher = role{reads: true, skip: 1, takes: "ABCmedD", skips: "ef", readBy: "f", skipsLong: []string{"--regexp", "--file"}, takesLong: []string{"--regexp", "--max-count", "--after-context", "--before-context", "--context"}}
+	changer = role{writes: true, skip: 1, skips: "rwxXst", skipsLong: []string{"--reference"}}
+	packer  = role{writes: true, more: true}
+)
 
 // roles are the programs of which the operands are files.
 var roles = map[string]role{
-	"cat": {reads: true}, "tac": {reads: true}, "nl": {reads: true}, "less": {reads: true}, "more": {reads: true}, "bat": {reads: true}, "wc": {reads: true}, "file": {reads: true},
-	"head": {reads: true, takes: "nc"}, "tail": {reads: true, takes: "nc"}, "sort": {reads: true, takes: "kt", written: "o"}, "uniq": {last: true}, "cut": {reads: true, takes: "dfbc"},
-	"xxd": {reads: true}, "od": {reads: true}, "hexdump": {reads: true}, "strings": {reads: true}, "base64": {reads: true}, "base32": {reads: true}, "md5sum": {reads: true}, "sha256sum": {reads: true},
-	"sha1sum": {reads: true}, "stat": {reads: true}, "ls": {reads: true}, "tree": {reads: true, takes: "LIP"}, "du": {reads: true, takes: "d"}, "diff": {reads: true}, "cmp": {reads: true}, "comm": {reads: true},
-	"find": {}, "readlink": {reads: true}, "realpath": {reads: true}, "paste": {reads: true}, "column": {reads: true}, "fold": {reads: true}, "rev": {reads: true},
-	"grep": {reads: true, skip: 1, takes: "ABCmef", patternBy: "ef"}, "egrep": {reads: true, skip: 1, takes: "ABCmef", patternBy: "ef"}, "fgrep": {reads: true, skip: 1, takes: "ABCmef", patternBy: "ef"},
-	"rg": {reads: true, skip: 1, takes: "ABCmefgtT", patternBy: "ef"}, "jq": {reads: true, skip: 1}, "yq": {reads: true, skip: 1}, "awk": {reads: true, skip: 1, takes: "Fv"}, "sed": {reads: true, skip: 1, takes: "ef", patternBy: "ef"},
-	"rm": {writes: true}, "rmdir": {writes: true}, "unlink": {writes: true}, "shred": {writes: true}, "touch": {writes: true, takes: "dr"}, "mkdir": {writes: true, takes: "m"}, "truncate": {writes: true, takes: "sr"},
-	"tee": {writes: true}, "mkfifo": {writes: true}, "mv": {writes: true, takes: "S"}, "cp": {last: true, takes: "S"}, "ln": {reads: true, writes: true}, "install": {last: true, takes: "mog"},
-	"chmod": {writes: true, skip: 1}, "chown": {writes: true, skip: 1}, "chgrp": {writes: true, skip: 1}, "rsync": {last: true, takes: "e"}, "scp": {last: true, takes: "iPFo"},
-	"patch": {writes: true}, "gzip": {writes: true}, "gunzip": {writes: true}, "zip": {writes: true}, "unzip": {writes: true}, "split": {writes: true}, "csplit": {writes: true},
+	"cat": reader, "tac": reader, "nl": reader, "less": {reads: true, written: []string{"-o", "-O", "--log-file", "--LOG-FILE"}}, "more": reader, "bat": reader, "wc": reader, "file": reader,
+	"head": {reads: true, takes: "nc"}, "tail": {reads: true, takes: "nc"}, "sort": {reads: true, takes: "ktST", written: []string{"-o", "--output"}}, "uniq": {last: true, takes: "fsw"}, "cut": {reads: true, takes: "dfbc"},
+	"xxd": reader, "od": reader, "hexdump": reader, "strings": reader, "base64": reader, "base32": reader, "md5sum": reader, "sha256sum": reader,
+	"sha1sum": reader, "stat": reader, "ls": reader, "tree": {reads: true, takes: "LIP", written: []string{"-o"}}, "du": {reads: true, takes: "d"}, "diff": reader, "cmp": reader, "comm": reader,
+	"find": {}, "readlink": reader, "realpath": reader, "paste": reader, "column": reader, "fold": reader, "rev": reader,
+	"grep": matcher, "egrep": matcher, "fgrep": matcher,
+	"rg": {reads: true, skip: 1, takes: "ABCmegtT", skips: "ef", readBy: "f", skipsLong: []string{"--regexp", "--file", "--files"}, takesLong: []string{"--regexp", "--max-count", "--glob", "--type"}},
+	"jq": {reads: true, skip: 1, skips: "f", readBy: "f", skipsLong: []string{"--from-file"}}, "yq": {reads: true, skip: 1}, "awk": {reads: true, skip: 1, takes: "Fv", skips: "f", readBy: "f"},
+	"sed": {reads: true, skip: 1, takes: "el", skips: "ef", readBy: "f", skipsLong: []string{"--expression", "--file"}, takesLong: []string{"--expression"}},
+	"rm":  writer, "rmdir": writer, "unlink": writer, "shred": {writes: true, takes: "ns"}, "touch": {writes: true, takes: "dr"}, "mkdir": {writes: true, takes: "m"}, "truncate": {writes: true, takes: "sr"},
+	"tee": writer, "mkfifo": {writes: true, takes: "m"}, "mv": {writes: true, takes: "S", target: true}, "cp": {last: true, takes: "S", target: true}, "ln": {reads: true, writes: true, takes: "S", target: true},
+	"install": {reads: true, writes: true, takes: "mogS", target: true}, "chmod": changer, "chown": {writes: true, skip: 1, skipsLong: []string{"--reference"}}, "chgrp": {writes: true, skip: 1, skipsLong: []string{"--reference"}},
+	"rsync": {last: true, takes: "e"}, "scp": {last: true, takes: "iPFo"}, "patch": packer, "gzip": packer, "gunzip": packer, "zip": packer, "unzip": packer, "split": packer, "csplit": packer,
 }
+
+// plainLong are long options that take no next word, in the programs of which the last operand is written.
+var plainLong = strings.Fields("--recursive --force --verbose --archive --no-clobber --preserve --parents --interactive --update --link --symbolic-link --dereference --no-dereference --delete --backup " +
+	"--count --repeated --unique --ignore-case --zero-terminated --dry-run --compress --progress --human-readable --stats --partial --no-target-directory --one-file-system --sparse --reflink --help --version")
 
 // filesOf returns the files that a command reads and writes, seen from its directories.
 func filesOf(c *Command) (reads, writes []string) {
 	reads, writes = []string{}, []string{}
-	if c.Name == "dd" {
+	r, known := roles[c.Name]
+	switch {
+	case c.Name == "dd":
 		for _, w := range c.Words[1:] {
 			if f, ok := strings.CutPrefix(w, "of="); ok {
 				writes = append(writes, inDirs(c.Dirs, f)...)
@@ -43,111 +65,153 @@ func filesOf(c *Command) (reads, writes []string) {
 			}
 		}
 		return reads, writes
-	}
-	if c.Name == "find" {
-		for _, w := range c.Words[1:] {
-			if strings.HasPrefix(w, "-") || w == "(" || w == "!" {
-				break
-			}
-			reads = append(reads, inDirs(c.Dirs, w)...)
-		}
-		if slices.Contains(c.Options, "-delete") {
-			writes = append(writes, reads...)
-		}
+	case c.Name == "find":
+		return filesOfFind(c)
+	case !known:
 		return reads, writes
 	}
-	r, known := roles[c.Name]
-	if !known {
-		return reads, writes
-	}
-	files, written, into := r.operands(c.Words)
-	for _, f := range written {
+	a := r.arguments(c.Words)
+	for _, f := range a.written {
 		writes = append(writes, inDirs(c.Dirs, f)...)
 	}
-	inPlace := c.Name == "sed" && slices.ContainsFunc(c.Options, func(o string) bool { return strings.HasPrefix(o, "-i") || strings.HasPrefix(o, "--i") })
-	for i, f := range files {
+	for _, f := range a.read {
+		reads = append(reads, inDirs(c.Dirs, f)...)
+	}
+	inPlace := c.Name == "sed" && slices.ContainsFunc(c.Options, func(o string) bool { return strings.HasPrefix(o, "-i") || strings.HasPrefix(o, "--i") }) || c.Name == "xxd" && len(a.files) > 1
+	for i, f := range a.files {
 		paths := inDirs(c.Dirs, f)
-		last := r.last && i == len(files)-1 && len(files) > 1 && !into
-		if r.reads || r.last && !last {
+		last := r.last && (a.loose || i == len(a.files)-1 && len(a.files) > 1 && !a.into)
+		if r.reads || r.last && (!last || a.loose) {
 			reads = append(reads, paths...)
 		}
 		if r.writes || last || inPlace {
 			writes = append(writes, paths...)
 		}
 	}
+	if r.more {
+		writes = append(writes, Unknown)
+	}
+	if slices.ContainsFunc(c.Options, func(o string) bool { return strings.HasPrefix(o, "--files0") }) {
+		reads = append(reads, Unknown)
+	}
 	return reads, writes
 }
 
-// operands returns the files among the arguments, and those that options write. into says that an
-// option names the target.
-func (r role) operands(words []string) (files, written []string, into bool) {
-	skip, only := r.skip, false
+func filesOfFind(c *Command) (reads, writes []string) {
+	reads, writes = []string{}, []string{}
+	end := findPaths(c.Words)
+	for _, w := range c.Words[1:end] {
+		if !strings.HasPrefix(w, "-") {
+			reads = append(reads, inDirs(c.Dirs, w)...)
+		}
+	}
+	if slices.Contains(c.Words, "-delete") {
+		writes = append(writes, reads...)
+		if len(reads) == 0 {
+			writes = append(writes, inDirs(c.Dirs, ".")...)
+		}
+	}
+	for i := end; i+1 < len(c.Words); i++ {
+		if slices.Contains(findWrites, c.Words[i]) {
+			writes = append(writes, inDirs(c.Dirs, c.Words[i+1])...)
+		}
+	}
+	return reads, writes
+}
+
+// arguments are the files among a command's arguments.
+type arguments struct {
+	files         []string // operands
+	read, written []string // of options
+	into          bool     // an option names the target
+	loose         bool     // an option may have taken an operand as its argument
+	skip          int      // operands to be skipped yet
+}
+
+// arguments reads the words of a command.
+func (r role) arguments(words []string) arguments {
+	a := arguments{skip: r.skip}
+	only := false
 	for i := 1; i < len(words); i++ {
 		w := words[i]
 		switch {
 		case w == "--" && !only:
 			only = true
+		case len(w) > 2 && w[:2] == "--" && !only:
+			i = r.longOption(&a, words, i)
 		case len(w) > 1 && w[0] == '-' && !only:
-			name, value, joined := strings.Cut(w, "=")
-			if (r.last || r.writes) && isTarget(name) {
-				into = true
-				if !joined {
-					value = cutTarget(name)
-				}
-				if value == "" && i+1 < len(words) {
-					i++
-					value = words[i]
-				}
-				written = append(written, value)
-				continue
+			i = r.shortOptions(&a, words, i)
+		case a.skip > 0:
+			if a.skip--; a.loose {
+				a.files = append(a.files, w)
 			}
-			if joined {
-				if strings.HasPrefix(name, "--") && strings.ContainsAny(value, "/.~") {
-					files = append(files, value) // --target-directory=DIR, --file=F
-				}
-				continue
-			}
-			letter := w[len(w)-1:]
-			if w[1] != '-' && strings.Contains(r.patternBy, letter) && r.patternBy != "" {
-				skip = 0
-			}
-			if w[1] != '-' && strings.Contains(r.written, letter) && r.written != "" && i+1 < len(words) {
-				i++
-				written = append(written, words[i])
-			} else if w[1] != '-' && strings.Contains(r.takes, letter) && r.takes != "" {
-				i++
-			}
-		case skip > 0:
-			skip--
 		case w != "-":
-			files = append(files, w)
+			a.files = append(a.files, w)
 		}
 	}
-	return files, written, into
+	return a
 }
 
-// isTarget reports whether an option names the directory into which cp, mv, ln and install write, as a
-// letter in a cluster or abbreviated.
-func isTarget(name string) bool {
-	if strings.HasPrefix(name, "--") {
-		return len(name) > 2 && strings.HasPrefix("--target-directory", name)
+// longOption reads the long option at i, also an abbreviated one, and returns the index of its last word.
+func (r role) longOption(a *arguments, words []string, i int) int {
+	name, value, joined := strings.Cut(words[i], "=")
+	begins := func(list []string) bool {
+		return slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(o, name) })
 	}
-	return strings.Contains(name, "t")
+	if begins(r.skipsLong) {
+		a.skip = 0
+	}
+	written, into := begins(r.written), r.target && strings.HasPrefix("--target-directory", name)
+	if !joined && (written || into || begins(r.takesLong) || begins(r.skipsLong)) && i+1 < len(words) {
+		i++
+		value = words[i]
+	}
+	switch a.into = a.into || into; {
+	case written, into:
+		a.written = append(a.written, value)
+	case value != "" && (strings.ContainsAny(value, "/.~") || begins(r.skipsLong)):
+		a.read = append(a.read, value) // --file=F
+	case !joined && value == "" && !slices.Contains(plainLong, name):
+		a.loose = true
+	}
+	return i
 }
 
-// cutTarget is the directory that is joined to the letter t of a cluster.
-func cutTarget(name string) string {
-	if strings.HasPrefix(name, "--") {
-		return ""
+// shortOptions reads the cluster of short options at i and returns the index of its last word.
+func (r role) shortOptions(a *arguments, words []string, i int) int {
+	w := words[i]
+	for j := 1; j < len(w); j++ {
+		letter := w[j : j+1]
+		if strings.Contains(r.skips, letter) {
+			a.skip = 0
+		}
+		written, into := slices.Contains(r.written, "-"+letter), r.target && letter == "t"
+		if !written && !into && !strings.Contains(r.takes+r.readBy, letter) {
+			continue
+		}
+		value := w[j+1:]
+		if value == "" && i+1 < len(words) {
+			i++
+			value = words[i]
+		}
+		switch a.into = a.into || into; {
+		case written, into:
+			a.written = append(a.written, value)
+		case strings.Contains(r.readBy, letter):
+			a.read = append(a.read, value)
+		}
+		break
 	}
-	_, value, _ := strings.Cut(name, "t")
-	return value
+	return i
 }
 
 // interpreters run code of their own language that is given in arguments, input or a file.
 var interpreters = strings.Fields("python python2 python3 node nodejs deno bun perl ruby php lua luajit tclsh rscript julia groovy java jshell scala swift ghc runghc guile racket elixir erl " +
 	"ipython pypy pypy3 ts-node tsx vim vi nvim ex ed emacs sqlite3 psql mysql mariadb mongosh redis-cli gawk mawk nawk m4 bc dc make gmake cmake ninja just task rake ant mvn gradle " +
 	"tclsh8.6 wish dotnet ssh socat nc ncat telnet docker podman kubectl oc source . fish tmux screen rlwrap jq-interactive")
+
+// awkActs are what a program of awk runs, writes, or reads with that its operands do not name.
+var awkActs = regexp.MustCompile(`[|>@]|\\\n|system|getline|ENVIRON|ARG[VC]|SYMTAB|FUNCTAB|PROCINFO`)
 
 // simpleSed are scripts of sed that print, delete and replace.
 var simpleSed = regexp.MustCompile(`^(([0-9]+|\$|/[^/\n]*/)(,([0-9]+|\$|/[^/\n]*/))?)?(p|d|q|=|s/[^/\n]*/[^/\n]*/[gpI0-9]*|s\|[^|\n]*\|[^|\n]*\|[gpI0-9]*|s#[^#\n]*#[^#\n]*#[gpI0-9]*)$`)
@@ -158,11 +222,15 @@ func runsCode(c *Command) bool {
 	case strings.Contains(c.Name, "/"):
 		return true
 	case slices.Contains(interpreters, c.Name), strings.HasPrefix(c.Name, "python"):
-		return len(c.Words) != 2 || c.Words[1] != "--version" && c.Words[1] != "-v" && c.Words[1] != "-V"
+		return len(c.Words) != 2 || c.Words[1] != "--version" && c.Words[1] != "-V" && !(c.Words[1] == "-v" && strings.HasPrefix(c.Name, "node"))
 	case c.Name == "awk":
 		program := strings.Join(c.Words[1:], " ")
-		return hasUnknown(program) || strings.ContainsAny(program, "|>@") || strings.Contains(program, "system") || strings.Contains(program, "getline") || strings.Contains(program, "ENVIRON") || slices.ContainsFunc(c.Words[1:], func(w string) bool {
+		return hasUnknown(program) || awkActs.MatchString(program) || slices.ContainsFunc(c.Words[1:], func(w string) bool {
 			return strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "-F") && !strings.HasPrefix(w, "-v")
+		})
+	case c.Name == "sort", c.Name == "rg":
+		return slices.ContainsFunc(c.Options, func(o string) bool {
+			return strings.HasPrefix(o, "--co") && c.Name == "sort" || strings.HasPrefix(o, "--pre") || strings.HasPrefix(o, "--hostname-bin")
 		})
 	case c.Name == "sed":
 		return !plainSed(c)

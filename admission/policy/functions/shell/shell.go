@@ -16,11 +16,14 @@ import (
 
 // Bounds. A text beyond one of them is not known.
 const (
-	MaxText         = 32 << 10 // bytes of a text
-	maxDepth        = 8        // texts within texts, such as sh -c in sh -c
-	maxNesting      = 200      // open brackets and compound commands
-	maxChain        = 256      // | and && of one text
-	maxRedirections = 32       // of one command
+	MaxText         = 32 << 10    // bytes of a text
+	maxParsed       = 3 * MaxText // bytes of all texts within a text together
+	maxDepth        = 8           // texts within texts, such as sh -c in sh -c
+	maxNesting      = 200         // open brackets, compound commands and functions
+	maxBrackets     = 2048        // opening brackets of one text
+	maxSteps        = 4 * maxParsed
+	maxChain        = 256 // | and && of one text
+	maxRedirections = 32  // of one command
 	maxCommands     = 512
 	maxWords        = 4096 // of all commands together
 	maxBytes        = 1 << 20
@@ -29,6 +32,10 @@ const (
 
 // Unknown stands for a part of a word that only a run of the shell can tell.
 const Unknown = "\x00"
+
+// UnknownOption stands for options that a variable or a pattern at the beginning of a word may become:
+// * may match a file whose name begins with a dash.
+const UnknownOption = "-" + Unknown
 
 // Script is everything that a text starts.
 type Script struct {
@@ -69,7 +76,7 @@ type Command struct {
 	Name         string            `cel:"name"`
 	Words        []string          `cel:"words"`        // the program and its arguments, without quotes
 	Known        bool              `cel:"known"`        // no word, target or directory has an unknown part
-	Options      []string          `cel:"options"`      // arguments that begin with -, without =value; of a cluster each letter as well
+	Options      []string          `cel:"options"`      // arguments that begin with -, without =value; of a cluster each letter as well; UnknownOption
 	Operands     []string          `cel:"operands"`     // the other arguments
 	Assignments  map[string]string `cel:"assignments"`  // NAME=value before the program
 	Redirections []Redirection     `cel:"redirections"` // of the command and of all that surrounds it
@@ -91,7 +98,7 @@ type Redirection struct {
 
 // Reasons why a script is not known.
 const (
-	ReasonSyntax   = "syntax"         // the text cannot be parsed
+	ReasonSyntax   = "syntax"         // the text cannot be parsed, or shells read a form in it differently
 	ReasonTooLarge = "too_large"      // it exceeds a bound
 	ReasonProgram  = "program"        // a variable, a substitution or a pattern names the program
 	ReasonInput    = "input"          // a shell runs what another program writes, or a file
@@ -99,13 +106,14 @@ const (
 	ReasonOptions  = "options"        // an option of a program that starts others is not known
 	ReasonEnv      = "environment"    // an assignment changes what programs do
 	ReasonDefined  = "redefinition"   // alias, enable, hash or the like
-	ReasonHidden   = "hidden_command" // an argument of a shell's own command holds a substitution that is run
+	ReasonHidden   = "hidden_command" // arithmetic, or a shell's own command, evaluates a text that may hold a substitution
 )
 
 // Parse reads a text.
 func Parse(text string) Script {
-	p := &parser{reasons: map[string]bool{}}
+	p := newParser()
 	p.parseText(text, context{dirs: []string{""}})
+	p.checkCounted()
 	s := Script{Known: len(p.reasons) == 0, Reasons: []string{}, Commands: p.commands}
 	for r := range p.reasons {
 		s.Reasons = append(s.Reasons, r)
@@ -125,6 +133,16 @@ type parser struct {
 	words    int
 	bytes    int
 	depth    int
+	parsed   int // bytes of texts that the parser was given
+	steps    int // visits of nodes
+	moves    int // commands that may have changed the directory
+
+	// Variables that are given numbers, that are given other texts, and that arithmetic reads.
+	numeric, textual, counted map[string]bool
+}
+
+func newParser() *parser {
+	return &parser{reasons: map[string]bool{}, numeric: map[string]bool{}, textual: map[string]bool{}, counted: map[string]bool{}}
 }
 
 // context is what surrounds a command. It is passed by value.
@@ -136,8 +154,11 @@ type context struct {
 	writes       []string
 	piped, pipes bool
 	unknown      bool    // a redirection has an unknown target
-	input        *string // the literal input of a here-document; nil: another
-	file         bool    // the input is a file
+	input        *string // the literal input of a here-document that one command reads; nil: another
+	redirected   bool    // a redirection gives the input
+	posix        bool    // the shell may be another than Bash
+	single       int     // how many of a command's first words are certainly one word each
+	behind       int     // how many of its first words there are to the last that may be several; 0: none may
 }
 
 func (c context) within(via string) context {
@@ -147,33 +168,59 @@ func (c context) within(via string) context {
 
 func (p *parser) fail(reason string) { p.reasons[reason] = true }
 
-// parseText lists what a text starts.
-func (p *parser) parseText(text string, c context) {
-	if len(text) > MaxText || p.depth >= maxDepth || nestingOf(text) > maxNesting || strings.Count(text, "|")+strings.Count(text, "&&") > maxChain {
+// step counts one visit of a node.
+func (p *parser) step() {
+	if p.steps++; p.steps > maxSteps {
 		p.fail(ReasonTooLarge)
-		return
 	}
-	if strings.ContainsAny(text, "\x00\r") || strings.Contains(text, "\ufffd") {
+}
+
+// parseText lists what a text starts, and returns the directories after it.
+func (p *parser) parseText(text string, c context) []string {
+	p.parsed += len(text)
+	if len(text) > MaxText || p.parsed > maxParsed || p.depth >= maxDepth || nestingOf(text) > maxNesting || strings.Count(text, "|")+strings.Count(text, "&&") > maxChain {
+		p.fail(ReasonTooLarge)
+		return c.dirs
+	}
+	if strings.ContainsAny(text, "\x00\r") || strings.Contains(text, "\ufffd") || !plainContinuations(text) {
 		p.fail(ReasonSyntax) // shells differ on what these do
-		return
+		return c.dirs
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
-	if err != nil {
+	file, err := parseBash(text)
+	if err != nil || c.posix && !parsesAsPOSIX(text) {
 		p.fail(ReasonSyntax)
-		return
+		return c.dirs
 	}
 	p.depth++
 	defer func() { p.depth-- }()
-	p.walkStmts(file.Stmts, c)
+	p.checkForms(file, c.posix)
+	c.input, c.redirected = nil, false
+	return p.walkStmts(file.Stmts, c)
 }
 
-// nestingOf bounds the depth of a text's syntax tree from above.
+func parseBash(text string) (*syntax.File, error) {
+	return syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+}
+
+func parsesAsPOSIX(text string) bool {
+	_, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "")
+	return err == nil
+}
+
+// nestingOf is about the depth of a text's syntax tree, before it is parsed: the open brackets, and the
+// words and declarations that open something without one. Brackets in quotes can mislead it; the depth
+// of the tree is bounded as well.
 func nestingOf(text string) int {
-	open, deepest, words := 0, 0, 0
+	open, deepest, brackets, words := 0, 0, 0, strings.Count(text, "((")
+	for i := range len(text) {
+		if text[i] == '(' && strings.HasPrefix(strings.TrimLeft(text[i+1:min(i+64, len(text))], " \t\\\n"), ")") {
+			words++ // a function
+		}
+	}
 	for i := range len(text) {
 		switch text[i] {
 		case '(', '{', '[':
-			open++
+			open, brackets = open+1, brackets+1
 		case ')', '}', ']':
 			open = max(open-1, 0)
 		case '`':
@@ -181,14 +228,19 @@ func nestingOf(text string) int {
 		}
 		deepest = max(deepest, open)
 	}
-	for _, w := range strings.Fields(text) {
+	for _, w := range strings.FieldsFunc(text, isSeparator) {
 		switch w {
 		case "if", "while", "until", "for", "case", "select", "!", "time", "coproc", "function", "elif":
 			words++
 		}
 	}
+	if brackets > maxBrackets {
+		return brackets
+	}
 	return max(deepest, words)
 }
+
+func isSeparator(r rune) bool { return strings.ContainsRune(" \t\n;&|(){}'\"`", r) }
 
 func (p *parser) walkStmts(list []*syntax.Stmt, c context) []string {
 	for _, s := range list {
@@ -237,28 +289,29 @@ func (p *parser) walkStmt(s *syntax.Stmt, c context) []string {
 }
 
 func (p *parser) walkCommand(cmd syntax.Command, c context) []string {
+	if _, one := cmd.(*syntax.CallExpr); !one {
+		c.input = nil // the first command that reads may take a part of it
+	}
 	switch x := cmd.(type) {
 	case *syntax.CallExpr:
 		return p.walkCall(x, c)
 	case *syntax.BinaryCmd:
 		return p.walkBinary(x, c)
 	case *syntax.Subshell:
-		p.walkStmts(x.Stmts, c)
-		return c.dirs
+		p.walkSubshell(x.Stmts, c)
 	case *syntax.Block:
 		return p.walkStmts(x.Stmts, c)
 	case *syntax.TimeClause:
 		if x.Stmt != nil {
 			return p.walkStmt(x.Stmt, c)
 		}
-	case *syntax.CoprocClause:
-		p.walkStmt(x.Stmt, c)
 	case *syntax.FuncDecl:
 		// The body is listed where it is defined; a call of it has the function's name.
 		inner := c.within("function")
 		inner.dirs = []string{Unknown}
+		before := p.moves
 		p.walkStmt(x.Body, inner)
-		if movesDir(x.Body) {
+		if p.moves != before {
 			return []string{Unknown}
 		}
 	case *syntax.DeclClause:
@@ -273,7 +326,7 @@ func (p *parser) walkBinary(x *syntax.BinaryCmd, c context) []string {
 	left, right := c, c
 	if x.Op == syntax.Pipe || x.Op == syntax.PipeAll {
 		left.pipes, right.piped = true, true
-		right.input, right.file = nil, false
+		right.input = nil
 		p.walkStmt(x.X, left)
 		p.walkStmt(x.Y, right)
 		return c.dirs
@@ -322,9 +375,6 @@ func (p *parser) walkCompound(cmd syntax.Command, c context) []string {
 		stmts = append(stmts, x.Cond, x.Do)
 	case *syntax.ForClause:
 		p.walkExpansions(x.Loop, c)
-		if w, ok := x.Loop.(*syntax.WordIter); ok && w.Name != nil {
-			p.checkVariable(w.Name.Value)
-		}
 		stmts = append(stmts, x.Do)
 	case *syntax.CaseClause:
 		p.walkExpansions(x.Word, c)
@@ -339,38 +389,36 @@ func (p *parser) walkCompound(cmd syntax.Command, c context) []string {
 		p.add(Command{Name: "test", Words: []string{"test"}}, c)
 		return c.dirs
 	}
-	if movesDir(cmd) {
-		c.dirs = []string{Unknown}
-	}
+	first, before := len(p.commands), p.moves
 	for _, list := range stmts {
 		p.walkStmts(list, c)
 	}
-	return c.dirs
+	if p.moves == before {
+		return c.dirs
+	}
+	p.unsettle(first)
+	return []string{Unknown}
 }
 
-// movesDir reports whether a command may change the directory, in a part that may run or not.
-func movesDir(cmd syntax.Node) (moves bool) {
-	syntax.Walk(cmd, func(n syntax.Node) bool {
-		if l, ok := n.(*syntax.Lit); ok && mentionsMove(l.Value) {
-			moves = true
+// unsettle makes the directories of the commands from an index on unknown, and adds an unknown file to
+// the files that they name: a part of the text that may run before them changes the directory.
+func (p *parser) unsettle(first int) {
+	for i := first; i < len(p.commands); i++ {
+		c := &p.commands[i]
+		if len(c.Dirs) == 1 && hasUnknown(c.Dirs[0]) {
+			continue
 		}
-		if l, ok := n.(*syntax.SglQuoted); ok && mentionsMove(l.Value) {
-			moves = true
+		c.Dirs, c.Known = []string{Unknown}, false
+		for _, files := range []*[]string{&c.Reads, &c.Writes} {
+			if len(*files) > 0 {
+				*files = append(*files, Unknown)
+			}
 		}
-		return !moves
-	})
-	return moves
+	}
 }
 
-// mentionsMove reports whether a text may hold a command that changes the directory.
-func mentionsMove(text string) bool {
-	text = strings.ReplaceAll(text, "\\", "")
-	return slices.ContainsFunc(strings.FieldsFunc(text, isSeparator), func(w string) bool { return slices.Contains(movers, w) })
-}
-
-var movers = []string{"cd", "pushd", "popd", "chdir", "eval", "source", "."}
-
-func isSeparator(r rune) bool { return strings.ContainsRune(" \t\n;&|(){}'\"", r) }
+// movers are the shell's own commands that change the directory.
+var movers = []string{"cd", "pushd", "popd", "chdir"}
 
 // walkExpansions lists the commands in substitutions below a node.
 func (p *parser) walkExpansions(n syntax.Node, c context) {
@@ -380,32 +428,55 @@ func (p *parser) walkExpansions(n syntax.Node, c context) {
 	inner := c.within("substitution")
 	inner.pipes, inner.piped, inner.input = true, false, nil
 	syntax.Walk(n, func(n syntax.Node) bool {
+		p.step()
 		switch x := n.(type) {
 		case *syntax.CmdSubst:
-			p.walkStmts(x.Stmts, inner)
+			p.walkSubshell(x.Stmts, inner)
 			return false
 		case *syntax.ProcSubst:
-			p.walkStmts(x.Stmts, inner)
+			p.walkSubshell(x.Stmts, inner)
 			return false
 		case *syntax.Lit:
 			if strings.ContainsRune(x.Value, '`') {
 				p.fail(ReasonHidden)
-			}
-		case *syntax.ParamExp:
-			if x.Excl || x.Flags != nil || x.Exp != nil && x.Exp.Op == syntax.OtherParamOps {
-				p.fail(ReasonHidden) // ${!x} and ${x@P} run what a variable holds
 			}
 		}
 		return true
 	})
 }
 
+// walkSubshell lists statements that change the directory of nothing else.
+func (p *parser) walkSubshell(list []*syntax.Stmt, c context) {
+	before := p.moves
+	p.walkStmts(list, c)
+	p.moves = before
+}
+
 func (p *parser) walkDecl(x *syntax.DeclClause, c context) {
+	exported := x.Variant.Value == "export"
 	for _, a := range x.Args {
 		p.walkExpansions(a, c)
-		p.checkAssignment(a)
+		if a.Name != nil {
+			p.checkAssignment(a, exported)
+			continue
+		}
+		text, _ := partsText(a.Value.Parts, plain)
+		p.checkDeclaration(x.Variant.Value, text)
+		exported = exported || strings.HasPrefix(text, "-") && strings.Contains(text, "x")
 	}
 	p.add(Command{Name: x.Variant.Value, Words: []string{x.Variant.Value}}, c)
+}
+
+// checkDeclaration checks an argument of declare and its like that is no plain assignment. An option that
+// makes a variable evaluate what it is given, or another name for one, is not understood.
+func (p *parser) checkDeclaration(variant, text string) {
+	switch {
+	case variant == "nameref", strings.HasPrefix(text, "-") && strings.Trim(text[1:], "xrpgaAf") != "":
+		p.fail(ReasonHidden)
+	case !strings.HasPrefix(text, "-"):
+		p.checkVariable(text)
+		p.checkExported(text)
+	}
 }
 
 // redirect adds a redirection to a context.
@@ -417,16 +488,12 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 	c.redirections, c.reads, c.writes = slices.Clip(c.redirections), slices.Clip(c.reads), slices.Clip(c.writes)
 	p.walkExpansions(r.Word, c)
 	if r.Hdoc != nil {
-		p.walkExpansions(r.Hdoc, c)
-		text, known := p.hereText(r.Hdoc)
-		if c.input = nil; known {
-			c.input = &text
-		} else {
-			unknown := Unknown
-			c.input = &unknown
+		if !quotedDelimiter(r.Word) {
+			p.walkExpansions(r.Hdoc, c)
 		}
+		text := hereText(r)
 		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
-		return c
+		return c.withInput(r, &text)
 	}
 	words, known := p.expandWord(r.Word)
 	target := Unknown
@@ -436,12 +503,11 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 	switch r.Op {
 	case syntax.WordHdoc:
 		text := target + "\n"
-		c.input = &text
 		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
-		return c
+		return c.withInput(r, &text)
 	case syntax.DplIn, syntax.DplOut:
 		if known && strings.Trim(target, "0123456789-") == "" {
-			return c // 2>&1
+			return c.withInput(r, nil) // 2>&1
 		}
 	}
 	write := r.Op != syntax.RdrIn && r.Op != syntax.DplIn
@@ -452,7 +518,17 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 	}
 	if !write || r.Op == syntax.RdrInOut {
 		c.reads = append(c.reads, inDirs(c.dirs, target)...)
-		c.input, c.file = nil, true
+	}
+	return c.withInput(r, nil)
+}
+
+// readingRedirections are the redirections that give the standard input if they name no descriptor.
+var readingRedirections = []syntax.RedirOperator{syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc}
+
+// withInput gives a context the input of a redirection, if it is one of the standard input.
+func (c context) withInput(r *syntax.Redirect, text *string) context {
+	if r.N == nil && slices.Contains(readingRedirections, r.Op) || r.N != nil && strings.Trim(r.N.Value, "0") == "" {
+		c.input, c.redirected = text, true
 	}
 	return c
 }
@@ -471,6 +547,9 @@ func (p *parser) add(cmd Command, c context) {
 		cmd.Assignments = map[string]string{}
 	}
 	cmd.Options, cmd.Operands = splitArguments(cmd.Words)
+	if len(cmd.Words) > 0 && slices.ContainsFunc(cmd.Words[min(max(c.single, 1), len(cmd.Words)):], func(w string) bool { return strings.HasPrefix(w, "*") || strings.HasPrefix(w, Unknown) }) {
+		cmd.Options = append(cmd.Options, UnknownOption)
+	}
 	cmd.Reads, cmd.Writes = filesOf(&cmd)
 	cmd.Reads, cmd.Writes = append(cmd.Reads, c.reads...), append(cmd.Writes, c.writes...)
 	cmd.Code = cmd.Code || runsCode(&cmd)
@@ -527,7 +606,7 @@ func splitArguments(words []string) (options, operands []string) {
 		default:
 			name, _, _ := strings.Cut(w, "=")
 			add(name)
-			for j := 1; w[1] != '-' && j < len(name) && j <= 16 && len(name) > 2; j++ {
+			for j := 1; w[1] != '-' && j < len(name) && len(name) > 2; j++ {
 				add("-" + name[j:j+1])
 			}
 		}

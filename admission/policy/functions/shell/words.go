@@ -3,7 +3,10 @@ package shell
 import (
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/syntax"
@@ -29,13 +32,13 @@ func (p *parser) expandWord(w *syntax.Word) (words []string, known bool) {
 			if err != nil {
 				return []string{Unknown}, false
 			}
-			text, ok := partsText(one.Parts, false)
+			text, ok := partsText(one.Parts, plain)
 			text = checkWord(text, maskOf(one.Parts))
 			words, known = append(words, text), known && ok && !hasUnknown(text)
 		}
 		return words, known
 	}
-	text, known := partsText(w.Parts, false)
+	text, known := partsText(w.Parts, plain)
 	text = checkWord(text, maskOf(w.Parts))
 	return []string{text}, known && !hasUnknown(text)
 }
@@ -68,20 +71,30 @@ func braceWords(w *syntax.Word) int {
 	return n
 }
 
+// quoting says what surrounds a part of a word: it decides what a backslash does.
+type quoting string
+
+// The kinds, each with the characters before which a backslash disappears.
+const (
+	plain        quoting = "any"
+	doubleQuotes quoting = "$`\"\\\n"
+	hereDocument quoting = "$`\\\n"
+)
+
 // partsText is the text of parts of a word, with Unknown where it is not known.
-func partsText(parts []syntax.WordPart, quoted bool) (text string, known bool) {
+func partsText(parts []syntax.WordPart, in quoting) (text string, known bool) {
 	var b strings.Builder
 	known = true
 	for _, part := range parts {
 		switch x := part.(type) {
 		case *syntax.Lit:
-			b.WriteString(unescape(x.Value, quoted))
+			b.WriteString(unescape(x.Value, in))
 		case *syntax.SglQuoted:
 			s, ok := singleQuoted(x)
 			b.WriteString(s)
 			known = known && ok
 		case *syntax.DblQuoted:
-			s, ok := partsText(x.Parts, true)
+			s, ok := partsText(x.Parts, doubleQuotes)
 			b.WriteString(s)
 			if known = known && ok && !x.Dollar; x.Dollar {
 				b.WriteString(Unknown)
@@ -98,21 +111,73 @@ func singleQuoted(x *syntax.SglQuoted) (string, bool) {
 	if !x.Dollar {
 		return x.Value, true
 	}
-	s, _, err := expand.Format(nil, x.Value, nil)
-	if err != nil || strings.Contains(x.Value, `\c`) || strings.Contains(s, "\x00") || strings.Contains(x.Value, "%") {
+	s, ok := ansiText(x.Value)
+	if !ok || !utf8.ValidString(s) {
 		return Unknown, false
 	}
 	return s, true
 }
 
-// unescape removes backslashes. Within double quotes only some escape.
-func unescape(s string, quoted bool) string {
+// ansiLetters are the escapes of $'...' that are one character.
+var ansiLetters = map[byte]byte{'a': 7, 'b': 8, 'e': 27, 'E': 27, 'f': 12, 'n': '\n', 'r': '\r', 't': '\t', 'v': 11, '\\': '\\', '\'': '\'', '"': '"', '?': '?'}
+
+// ansiNumbers are the escapes of $'...' that are a number: their base and the most digits.
+var ansiNumbers = map[byte]struct{ base, digits int }{'x': {16, 2}, 'u': {16, 4}, 'U': {16, 8}}
+
+// ansiText is the text of $'...'. It is not known with an escape that is not in the tables, and with one
+// that ends the text.
+func ansiText(s string) (string, bool) {
+	var b []byte
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			b = append(b, s[i])
+			continue
+		}
+		if i++; i == len(s) {
+			return "", false
+		}
+		if c, letter := ansiLetters[s[i]]; letter {
+			b = append(b, c)
+			continue
+		}
+		form, at := ansiNumbers[s[i]], i+1
+		if s[i] >= '0' && s[i] <= '7' {
+			form.base, form.digits, at = 8, 3, i
+		}
+		end := at
+		for end < len(s) && end < at+form.digits && digitValue(s[end]) < form.base {
+			end++
+		}
+		n, err := strconv.ParseUint(s[at:end], max(form.base, 2), 32)
+		if err != nil || n == 0 || n > unicode.MaxRune || form.digits < 4 && n > 0xff {
+			return "", false
+		}
+		if form.digits >= 4 {
+			b = utf8.AppendRune(b, rune(n))
+		} else {
+			b = append(b, byte(n))
+		}
+		i = end - 1
+	}
+	return string(b), true
+}
+
+// digitValue is the value of a hexadecimal digit, 16 for another character.
+func digitValue(c byte) int {
+	if at := strings.IndexByte("0123456789abcdefABCDEF", c); at >= 0 {
+		return at - at/16*6
+	}
+	return 16
+}
+
+// unescape removes the backslashes that disappear.
+func unescape(s string, in quoting) string {
 	if !strings.ContainsRune(s, '\\') {
 		return s
 	}
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) || quoted && !strings.ContainsRune("$`\"\\\n", rune(s[i+1])) {
+		if s[i] != '\\' || i+1 == len(s) || in != plain && !strings.ContainsRune(string(in), rune(s[i+1])) {
 			b.WriteByte(s[i])
 			continue
 		}
@@ -148,7 +213,7 @@ func maskOf(parts []syntax.WordPart) string {
 		case *syntax.SglQuoted:
 			quote(x.Value)
 		case *syntax.DblQuoted:
-			s, _ := partsText(x.Parts, true)
+			s, _ := partsText(x.Parts, doubleQuotes)
 			quote(s)
 		default:
 			b.WriteByte('x')
@@ -172,9 +237,32 @@ func checkWord(text, mask string) string {
 	return text
 }
 
-// hereText is the text of a here-document, and whether it is known.
-func (p *parser) hereText(w *syntax.Word) (string, bool) {
-	return partsText(w.Parts, true)
+// hereText is the text of a here-document, with Unknown where it is not known.
+func hereText(r *syntax.Redirect) string {
+	text, quoted := r.Hdoc.Lit(), quotedDelimiter(r.Word)
+	if !quoted {
+		text, _ = partsText(r.Hdoc.Parts, hereDocument)
+	}
+	if r.Op != syntax.DashHdoc {
+		return text
+	}
+	if !quoted && r.Hdoc.Lit() != text {
+		return Unknown // which tabs are at the beginning of a line depends on what comes before
+	}
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// quotedDelimiter reports whether the delimiter of a here-document is quoted: then nothing in the document
+// is expanded.
+func quotedDelimiter(w *syntax.Word) bool {
+	return slices.ContainsFunc(w.Parts, func(part syntax.WordPart) bool {
+		l, literal := part.(*syntax.Lit)
+		return !literal || strings.ContainsRune(l.Value, '\\')
+	})
 }
 
 // inDirs is a path seen from every directory in which a command may run.
@@ -238,16 +326,16 @@ func (p *parser) successDirs(s *syntax.Stmt, dirs, after []string) []string {
 	return cdTargets(words, dirs)
 }
 
-// cdTargets are the directories to which cd, with these words, leads.
+// cdTargets are the directories to which cd or pushd, with these words, leads.
 func cdTargets(words, dirs []string) []string {
 	args := words[1:]
 	for len(args) > 0 && slices.Contains([]string{"-L", "-P", "-e", "--"}, args[0]) {
 		args = args[1:]
 	}
 	switch {
-	case len(args) == 0:
+	case len(args) == 0 && words[0] == "cd":
 		return []string{"~"}
-	case len(args) > 1 || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], "+") || strings.HasPrefix(args[0], "~+") || strings.HasPrefix(args[0], "~-"):
+	case len(args) != 1 || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], "+") || strings.HasPrefix(args[0], "~+") || strings.HasPrefix(args[0], "~-"):
 		return []string{Unknown}
 	case strings.ContainsAny(args[0], "*"):
 		return []string{Unknown}

@@ -1,0 +1,97 @@
+package functions
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every file that a patch changes is listed, also one without a hunk.
+func TestPatchFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"diff --git a/x b/x\nnew file mode 100644\nindex 0000000..e69de29\n":                      "true [a/x x b/x]",
+		"diff --git a/x b/x\nold mode 100644\nnew mode 100755\n":                                  "true [a/x x b/x]",
+		"diff --git a/x y b/x y\nindex 1..2\nGIT binary patch\nliteral 2\n":                       "true [a/x y x y b/x y]",
+		"diff --git x x\nnew mode 100755\n":                                                       "true [x]",
+		"diff --git i/x w/x\nnew mode 100755\n":                                                   "true [i/x w/x x]",
+		"diff --git a/x b/y\nsimilarity index 100%\nrename from x\nrename to y\n":                 "true [x y]",
+		"diff --git a/x b/y\nnew mode 100755\n":                                                   "false []",
+		"diff --git a/x b/y\nnew mode 100755\ndiff --git a/z b/z\n":                               "false [a/z z b/z]",
+		"Binary files a/x and b/x differ\n":                                                       "true [a/x x b/x]",
+		"Binary files a and b and c differ\n":                                                     "false []",
+		"--- a/ok\n+++ b/ok\n@@ -1 +1 @@\n-a\n+b\ndiff --git a/.github/x b/.github/x\nnew file\n": "true [a/ok ok b/ok a/.github/x .github/x b/.github/x]",
+		"diff --git \"a/x\" \"b/x\"\n":                                                            "false []",
+		"hello":                                                                                   "false []",
+	} {
+		p := ParsePatch(text)
+		var names []string
+		for _, f := range p.Files {
+			if !slices.Contains(names, f.Path) {
+				names = append(names, f.Path)
+			}
+		}
+		if got := fmt.Sprint(p.Known, " ", names); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// Every table of a statement is listed, or the text is not known.
+func TestSQLTables(t *testing.T) {
+	for text, want := range map[string]string{
+		"select * from (select 1) x, secret": "true [secret]", "select * from a join b on a.i=b.i, secret": "true [a b secret]", "select * from (secret join b on true)": "true [secret b]",
+		"select * from only (secret)": "true [secret]", "select * from a \"x\", secret": "true [a secret]", "select * from a, lateral (select * from secret) x": "true [a secret]", "select * from a cross join secret": "true [a secret]",
+		"select a, b from t where a = 1 and b in (1,2) order by a limit 5": "true [t]", "with a (q) as (select 1 from s) select * from a": "true [s a]", "insert into a.b (x, y) values (1, 'z')": "true [a.b]",
+		"insert into t select * from u": "true [t u]", "update t set a = 1 where b = 2": "true [t]", "update t a set x=1 from secret": "true [t secret]", "delete from t where x in (select y from z)": "true [t z]",
+		"drop table if exists t": "true [t]", "create table t (id int primary key, n varchar(20))": "true [t]", "alter table t add column c int": "true [t]", "select count(*), max(x) from t group by y": "true [t]",
+		"select * from [dbo].[my table] t": "true [dbo.my table]", "explain analyze select * from t": "true [t]", "select a from t for update": "true [t]", "select 1 -- x\n": "true []",
+		"insert secret values (1)": "false []", "create index i on secret (a)": "false []", "select (array[1,2])[(select n from secret)]": "false []", "select array[(select p from secret)]": "false []",
+		"select 1 ---1 from secret": "false []", "select * from U&\"d!0061ta\" uescape '!'": "false [u]", "select q'[']' from secret -- '": "false []", "select 1 drop table t": "false [t]", "select 1 shutdown": "false []",
+		"select dblink_exec('c','drop table t')": "false []", "select load_extension('x')": "false []", "copy secret to '/tmp/x'": "false []", "delete a from secret": "false [secret]", "update low_priority secret set a=1": "false []",
+		"select a from f(x)": "false [f]", "select * from 'x.parquet'": "false []", "grant select on secret to u": "false []", "select * from a b c, secret": "false [a]", "select a from t where (": "false [t]",
+	} {
+		got := ParseSQL(text)
+		var tables []string
+		for _, s := range got.Statements {
+			tables = append(tables, s.Tables...)
+		}
+		if fmt.Sprint(got.Known, " ", tables) != want && !(!got.Known && strings.HasPrefix(want, "false")) {
+			t.Errorf("%q: %v %v, want %s", text, got.Known, tables, want)
+		}
+	}
+	for text, reads := range map[string]bool{"select 1": true, "select load_extension('x')": false, "select 1 shutdown": false, "select lower(a) from b": true, "explain delete from t": false} {
+		if got := ParseSQL(text).Statements[0].Reads; got != reads {
+			t.Errorf("%q reads: %v", text, got)
+		}
+	}
+}
+
+// A list of tables is read once, however many words there are that begin one.
+func TestSQLIsReadOnce(t *testing.T) {
+	allocations := func(n int) float64 {
+		text := strings.Repeat("FROM A,", n)
+		return testing.AllocsPerRun(1, func() { ParseSQL(text) })
+	}
+	if few, many := allocations(500), allocations(2000); many > 6*few {
+		t.Errorf("four times the text makes %.0f allocations, not %.0f", many, few)
+	}
+}
+
+// A character that becomes many is charged for them.
+func TestFoldingIsCharged(t *testing.T) {
+	s := strings.Repeat("\ufdfa", 1000)
+	if in, out := len(s), len(foldPath(s)); ExtraCost("path.touches", s) < uint64(out/16) || out < 5*in {
+		t.Errorf("%d bytes become %d, charged %d", in, out, ExtraCost("path.touches", s))
+	}
+	if ExtraCost("path.touches", "/etc/passwd") != 0 || ExtraCost("shell.parse", s) != 0 {
+		t.Error("a charge for nothing")
+	}
+}
+
+// Every letter of a cluster is an option.
+func TestViewLongCluster(t *testing.T) {
+	if v := ParseView([]string{"git", "push", "-" + strings.Repeat("v", 20) + "f"}); !slices.Contains(v.Options, "-f") {
+		t.Error(v.Options)
+	}
+}

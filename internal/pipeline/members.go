@@ -1,0 +1,298 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/internal/service/supervise"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// Tenants and users are added to a running pipeline through its state file: a command writes it, the
+// pipeline sees the change, gives the NATS server its users, stores tokens and starts gateways, and then
+// writes down which generation of the state is in force. Only the owner of the data directory can do so.
+
+// MaxTenant bounds a tenant's name: user names contain it.
+const MaxTenant = 48
+
+// ErrMember reports a tenant or a user that cannot be added.
+var ErrMember = errors.New("it cannot be added")
+
+// Waiting times of additions.
+const (
+	applyTimeout = 20 * time.Second // for a generation to be in force
+	applyRetry   = 2 * time.Second  // between two tries
+	stateLock    = 10 * time.Second // for another command that changes the state
+)
+
+// inForce is the file that tells which generation of the state is in force.
+type inForce struct {
+	Generation int               `json:"generation"`
+	Error      string            `json:"error,omitempty"` // the reason why a later one is not
+	Gateways   map[string]string `json:"gateways"`        // URL by tenant
+}
+
+const inForceFile = "state-in-force.json"
+
+// CheckTenant reports what is wrong with a tenant's name.
+func CheckTenant(name string) error {
+	if subject.Escape(name) != name || len(name) > MaxTenant {
+		return fmt.Errorf("the tenant %.60q must be letters, digits, _ and -, at most %d", name, MaxTenant)
+	}
+	return nil
+}
+
+// AddTenant adds a tenant to a running pipeline and returns once its users are served: the content for a
+// ready file of that tenant. A tenant that was added before is left as it is.
+func AddTenant(ctx context.Context, up target.Ready, name string) (target.Ready, error) {
+	if err := CheckTenant(name); err != nil {
+		return target.Ready{}, fmt.Errorf("%w: %w", ErrMember, err)
+	}
+	state, gateways, err := change(ctx, up, func(s *upState) error {
+		if slices.Contains(s.tenants(up.Tenant), name) {
+			return nil
+		}
+		s.Tenants = append(s.Tenants, name)
+		return nil
+	})
+	if err != nil {
+		return target.Ready{}, err
+	}
+	out := readyOf(up, name, gateways)
+	for _, r := range tokenRoles {
+		out.Roles[string(r)] = state.credentials(state.usual(name, r))
+	}
+	return out, nil
+}
+
+// AddUser adds a user to a tenant of a running pipeline and returns once it is served: the content for a
+// ready file of that user. A user that was added before, in the same role, is left as it is.
+func AddUser(ctx context.Context, up target.Ready, tenant, name string, role streams.Role) (target.Ready, error) {
+	m := tenantUser{tenant, name, role}
+	if !slices.Contains(tokenRoles, role) {
+		return target.Ready{}, fmt.Errorf("%w: no user can be added in the role %.20q", ErrMember, role)
+	}
+	state, gateways, err := change(ctx, up, func(s *upState) error {
+		switch {
+		case slices.Contains(s.Members, m):
+			return nil
+		case !slices.Contains(s.tenants(up.Tenant), tenant):
+			return fmt.Errorf("%w: there is no tenant %.60q (countersign tenant add)", ErrMember, tenant)
+		case s.Passwords[name] != "":
+			return fmt.Errorf("%w: a user %.60q exists already; names are shared by all tenants", ErrMember, name)
+		}
+		s.Members = append(s.Members, m)
+		return nil
+	})
+	if err != nil {
+		return target.Ready{}, err
+	}
+	out := readyOf(up, tenant, gateways)
+	out.Roles[string(role)] = state.credentials(state.userOf(m))
+	return out, nil
+}
+
+// readyOf is a ready file of one tenant without users: it leads to no evidence and to no operator.
+func readyOf(up target.Ready, tenant string, gateways map[string]string) target.Ready {
+	return target.Ready{NATSURL: up.NATSURL, GatewayURL: gateways[tenant], PublicKey: up.PublicKey, Tenant: tenant, Owner: up.Owner,
+		Roles: map[string]target.Role{}, PIDs: map[string]int{}}
+}
+
+// credentials are those of a user in a ready file.
+func (s upState) credentials(u streams.User) target.Role {
+	r := target.Role{User: u.Name, Password: u.Password, InboxPrefix: u.Inbox(), Token: s.Tokens[u.Name]}
+	if u.Role == streams.RoleRuntime {
+		r.Publisher = u.Name
+	}
+	return r
+}
+
+// change changes the state of a running pipeline and waits until the change is in force.
+func change(ctx context.Context, up target.Ready, edit func(*upState) error) (upState, map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	state, err := editState(ctx, up, edit)
+	if err != nil {
+		return state, nil, err
+	}
+	at := inForce{}
+	for {
+		text, err := os.ReadFile(filepath.Join(up.DataDir, inForceFile))
+		if err == nil && json.Unmarshal(text, &at) == nil && at.Generation >= state.Generation {
+			return state, at.Gateways, nil
+		}
+		if retry.Sleep(ctx, lookEvery/4) != nil {
+			return state, nil, fmt.Errorf("it is stored, and not in force yet: %s", firstOf(at.Error, "`countersign up` has not taken it over; see its log"))
+		}
+	}
+}
+
+func firstOf(texts ...string) string {
+	return texts[slices.IndexFunc(texts, func(t string) bool { return t != "" })]
+}
+
+// editState writes an edited state, with the secrets of new users.
+func editState(ctx context.Context, up target.Ready, edit func(*upState) error) (upState, error) {
+	path := filepath.Join(up.DataDir, stateFile)
+	if up.DataDir == "" {
+		return upState{}, fmt.Errorf("%w: give the ready file of `countersign up` itself", ErrMember)
+	}
+	unlock, err := lockState(ctx, path)
+	if err != nil {
+		return upState{}, err
+	}
+	defer unlock()
+	s, err := readState(path)
+	if err != nil {
+		return s, fmt.Errorf("reading the state of `countersign up`: %w", err)
+	}
+	before := len(s.Members) + len(s.Tenants)
+	if err := edit(&s); err != nil {
+		return s, err
+	}
+	if len(s.Members)+len(s.Tenants) == before {
+		return s, nil
+	}
+	s.Generation++
+	if _, err := s.fillSecrets(up.Tenant); err != nil {
+		return s, err
+	}
+	config := NATSConfig{StoreDir: "unused", Services: s.serviceUsers(), Tenants: s.tenantConfigs(up.Tenant)}
+	if _, err := config.render(); err != nil {
+		return s, fmt.Errorf("%w: %w", ErrMember, err)
+	}
+	return s, s.write()
+}
+
+// lockState keeps other commands from changing the state file.
+func lockState(ctx context.Context, path string) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, stateLock)
+	defer cancel()
+	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		if retry.Sleep(ctx, lookEvery/4) != nil {
+			return nil, errors.Join(errors.New("another command changes the users; try again"), f.Close())
+		}
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// beginFollowingState notes what is in force, and from then on puts in force what is added.
+func (p *Pipeline) beginFollowingState() error {
+	if err := p.noteInForce(p.currentState().Generation, nil); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	p.unfollow = func() { cancel(); <-done }
+	go func() { defer close(done); p.followState(ctx) }()
+	return nil
+}
+
+// followState puts each generation of the state in force until ctx ends. One that fails is tried again.
+func (p *Pipeline) followState(ctx context.Context) {
+	pause := lookEvery
+	for retry.Sleep(ctx, pause) == nil {
+		pause = lookEvery
+		held := p.currentState()
+		s, err := readState(held.path)
+		if err == nil && s.Generation == held.Generation {
+			continue
+		}
+		if err == nil {
+			err = p.apply(ctx, s)
+		}
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, fs.ErrNotExist): // the data directory is being removed
+		case err != nil:
+			pause = applyRetry
+			p.opt.Log.Error().Err(err).Msg("added users are not in force; it is tried again")
+			_ = p.noteInForce(held.Generation, err)
+		default:
+			p.opt.Log.Info().Int("generation", s.Generation).Msg("added users are in force")
+		}
+	}
+}
+
+// apply puts a state in force. The earlier one stays noted until all of it is.
+func (p *Pipeline) apply(ctx context.Context, s upState) (err error) {
+	p.mu.Lock()
+	held := p.state
+	p.state = s
+	p.mu.Unlock()
+	defer func() {
+		if err != nil {
+			p.mu.Lock()
+			p.state.Generation = held.Generation // tried again
+			p.mu.Unlock()
+		}
+	}()
+	if err := p.writeNATSConfig(); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, applyTimeout/2)
+	defer cancel()
+	if err := awaitApplied(within, p.natsConfigFile()); err != nil {
+		return err
+	}
+	if slices.Contains(p.opt.Services, procGateway) {
+		if err := p.prepareGateway(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.startGateways(ctx); err != nil {
+		return err
+	}
+	return p.noteInForce(s.Generation, nil)
+}
+
+// startGateways starts the gateways of added tenants that have none yet.
+func (p *Pipeline) startGateways(ctx context.Context) error {
+	if !slices.Contains(p.opt.Services, procGateway) {
+		return nil
+	}
+	for _, tenant := range p.currentState().tenants(p.opt.Tenant) {
+		p.mu.Lock()
+		runs := p.gateways[tenant] != ""
+		p.mu.Unlock()
+		if runs {
+			continue
+		}
+		if err := p.sup.Start(ctx, supervise.Spec{Name: p.gatewayName(tenant), Start: p.startService(procGateway, tenant)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pipeline) noteInForce(generation int, problem error) error {
+	p.mu.Lock()
+	at := inForce{Generation: generation, Gateways: maps.Clone(p.gateways)}
+	p.mu.Unlock()
+	if problem != nil {
+		at.Error = strings.ReplaceAll(problem.Error(), "\n", "; ")
+	}
+	text, err := json.Marshal(at)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(p.opt.DataDir, inForceFile), text, 0o600)
+}

@@ -1,0 +1,93 @@
+package pipeline
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// upWith is a ready file of an `up` with a state, and nothing that runs.
+func upWith(t *testing.T) target.Ready {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := loadState(filepath.Join(dir, stateFile), "acme"); err != nil {
+		t.Fatal(err)
+	}
+	return target.Ready{DataDir: dir, Tenant: "acme"}
+}
+
+func addTo(t *testing.T, up target.Ready, m tenantUser) error {
+	t.Helper()
+	_, err := editState(t.Context(), up, func(s *upState) error { s.Members = append(s.Members, m); return nil })
+	return err
+}
+
+// Added users and tenants are in the server's configuration, at the next start, too, with secrets of their own.
+func TestAddedUsersStay(t *testing.T) {
+	up := upWith(t)
+	if err := addTo(t, up, tenantUser{"acme", "dana", streams.RoleReviewer}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := editState(t.Context(), up, func(s *upState) error { s.Tenants = append(s.Tenants, "globex"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	s, err := loadState(filepath.Join(up.DataDir, stateFile), "acme")
+	if err != nil || s.Generation != 2 {
+		t.Fatalf("generation %d, %v", s.Generation, err)
+	}
+	tenants := s.tenantConfigs("acme")
+	if len(tenants) != 2 || len(tenants[0].Users) != len(tenantRoles)+1 || len(tenants[1].Users) != len(tenantRoles) {
+		t.Fatalf("%+v", tenants)
+	}
+	seen := map[string]bool{}
+	for _, tenant := range tenants {
+		for _, u := range tenant.Users {
+			if u.Password == "" || seen[u.Password] {
+				t.Errorf("password of %s", u.Name)
+			}
+			seen[u.Password] = true
+		}
+	}
+	if s.Tokens["dana"] == "" || s.Tokens["globex-runtime"] == "" || s.Tokens["dana"] == s.Tokens["acme-reviewer"] || s.Tokens["globex-gateway"] != "" {
+		t.Errorf("tokens of %v", len(s.Tokens))
+	}
+	if other := s.tenantConfigs("other"); len(other) != 2 || other[0].Name != "other" { // dana's tenant is not part of that run
+		t.Errorf("%+v", other)
+	}
+}
+
+// What the server would not take is refused before anything is written.
+func TestUsersThatCannotBeAdded(t *testing.T) {
+	up := upWith(t)
+	for _, m := range []tenantUser{
+		{"acme", "", streams.RoleReviewer}, {"acme", "a b", streams.RoleReviewer}, {"acme", "a.b", streams.RoleReviewer}, {"acme", "*", streams.RoleReviewer},
+		{"acme", strings.Repeat("x", 65), streams.RoleReviewer}, {"acme", "acme-runtime", streams.RoleReviewer}, {"acme", "admitter", streams.RoleRuntime},
+		{"acme", "eve", streams.RoleOperator}, {"acme", "eve", streams.RoleAdmitter}, {"acme", "eve\"", streams.RoleReviewer},
+	} {
+		if err := addTo(t, up, m); !errors.Is(err, ErrMember) {
+			t.Errorf("%+v: %v", m, err)
+		}
+	}
+	for _, role := range []streams.Role{streams.RoleOperator, streams.RoleGateway, streams.RoleAdmitter, ""} {
+		if _, err := AddUser(t.Context(), up, "acme", "eve", role); !errors.Is(err, ErrMember) {
+			t.Errorf("role %q: %v", role, err)
+		}
+	}
+	for _, name := range []string{"", "a.b", "a b", ">", strings.Repeat("x", 49)} {
+		if _, err := AddTenant(t.Context(), up, name); !errors.Is(err, ErrMember) {
+			t.Errorf("tenant %q: %v", name, err)
+		}
+	}
+	if _, err := AddUser(t.Context(), target.Ready{Tenant: "acme"}, "acme", "eve", streams.RoleReviewer); !errors.Is(err, ErrMember) {
+		t.Errorf("a ready file of a user: %v", err)
+	}
+	s, err := readState(filepath.Join(up.DataDir, stateFile))
+	if err != nil || s.Generation != 0 || len(s.Members)+len(s.Tenants) != 0 || slices.Contains(s.userNames("acme"), "eve") {
+		t.Errorf("%+v %v", s.Members, err)
+	}
+}

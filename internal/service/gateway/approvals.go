@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/gateway/token"
+)
+
+const approvalPattern = "GET /v1/approvals/{workflow}"
+
+// answerApproval answers with the state of an approval workflow, and waits while it is pending. A workflow
+// that the caller may not see, and one that does not exist, are answered alike and at once. A request
+// that waits counts as a stream of its token.
+func (s *server) answerApproval(w http.ResponseWriter, r *http.Request) endpoint.Response {
+	who, id, p := s.admitCaller(r, func(token.Record) bool { return true })
+	if p != nil {
+		return p.Response()
+	}
+	wait, p := gateway.ReadWait(r.URL.RawQuery)
+	if p != nil {
+		return p.Response()
+	}
+	if !s.streams.open(id) {
+		return gateway.ProblemOf(gateway.TooManyStreams).Response()
+	}
+	defer s.streams.close(id)
+	control := http.NewResponseController(w)
+	if control.SetReadDeadline(time.Time{}) != nil || control.SetWriteDeadline(time.Now().Add(wait+pageTimeout+writeTimeout)) != nil {
+		return gateway.ProblemOf(gateway.Panicked).Response()
+	}
+	defer func() { _ = control.SetReadDeadline(time.Now().Add(readTimeout)) }() // for a body that never ends
+	a, p := s.awaitApproval(r.Context(), who, r.PathValue("workflow"), wait)
+	if p != nil {
+		return p.Response()
+	}
+	if _, now, refused := s.signIn(r); refused != nil || now != id { // revoked meanwhile
+		return gateway.ProblemOf(gateway.BadToken).Response()
+	}
+	return gateway.ApprovalAnswer(a, time.Now())
+}
+
+// awaitApproval returns the state of a workflow once it is not pending, or when the time is over.
+func (s *server) awaitApproval(ctx context.Context, who token.Record, workflow string, wait time.Duration) (events.Approval, *endpoint.Problem) {
+	a, at, p := s.readApproval(ctx, who, workflow)
+	if p != nil {
+		return a, p
+	}
+	timer := time.NewTimer(min(wait, time.Until(a.ExpiresAt.Time)))
+	defer timer.Stop()
+	for wait > 0 && gateway.IsPending(a, time.Now()) {
+		list, next, ok := s.nextOutputs(ctx, string(subject.Approvals), at, timer.C)
+		switch {
+		case s.stopping.Load():
+			return a, gateway.ProblemOf(gateway.Stopping)
+		case !ok:
+			return a, gateway.ProblemOf(gateway.NATSAway)
+		case len(list) == 0:
+			return a, nil
+		}
+		at = next
+		for _, out := range list {
+			if changed, ok := gateway.ReadApproval(out.Record, workflow, who); ok {
+				a = changed
+			}
+		}
+	}
+	return a, nil
+}
+
+// readApproval reads the newest record of a workflow, and the position of the log behind which a newer
+// one is.
+func (s *server) readApproval(ctx context.Context, who token.Record, workflow string) (a events.Approval, at client.Position, p *endpoint.Problem) {
+	if !gateway.IsWorkflow(workflow) {
+		return a, at, gateway.ProblemOf(gateway.NoSuchWorkflow)
+	}
+	page, err := s.outputs.request(ctx, events.FollowRequest{Workflow: workflow})
+	if err != nil {
+		return a, at, gateway.ProblemOf(gateway.NATSAway)
+	}
+	for _, out := range page.Outputs {
+		if read, ok := gateway.ReadApproval(out.Record, workflow, who); ok {
+			return read, client.Position{Log: page.Log, After: page.End}, nil
+		}
+	}
+	return a, at, gateway.ProblemOf(gateway.NoSuchWorkflow)
+}
