@@ -25,6 +25,7 @@ type Call struct {
 	Server    string // the name that the user gave to the server
 	Name      string // of the tool, as its server calls it; for other methods the method
 	Arguments json.RawMessage
+	Caller    string // for whom another gateway asks, as it says; "" if it says nothing
 	Agent     string // the client, by its own word
 	Version   string // of the client
 	CallID    string // the client's id of the call, by its own word; "" if there is none
@@ -196,7 +197,7 @@ func ReportChanges(server string, changes []Change, v Event) ([]byte, error) {
 // event is what all events share, and the metadata in it.
 func (c Call) event(kind string, v Event) (o, metadata map[string]any) {
 	metadata = map[string]any{"mcp_server": c.Server}
-	for name, text := range map[string]string{"tool_call_id": v.CallID, "agent": c.Agent, "agent_version": c.Version, "agent_tool_call_id": c.CallID} {
+	for name, text := range map[string]string{"tool_call_id": v.CallID, "agent": c.Agent, "gateway_caller": bounded(c.Caller), "agent_version": c.Version, "agent_tool_call_id": c.CallID} {
 		if text != "" {
 			metadata[name] = text
 		}
@@ -281,6 +282,30 @@ func (m Message) Client() (name, version string) {
 	}
 	_ = json.Unmarshal(m.Params, &params) // a client without a name has none
 	return bounded(params.Info.Name), bounded(params.Info.Version)
+}
+
+// OpensURLs reports whether an initialize declares that the client can ask its user to open a URL.
+func (m Message) OpensURLs() bool {
+	var params struct {
+		Capabilities struct {
+			Elicitation struct {
+				URL json.RawMessage `json:"url"`
+			} `json:"elicitation"`
+		} `json:"capabilities"`
+	}
+	return json.Unmarshal(m.Params, &params) == nil && params.Capabilities.Elicitation.URL != nil
+}
+
+// AskToOpen is the request that the client's user open the page of an approval. What the user answers
+// decides nothing.
+func AskToOpen(id ID, workflow, page string) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"jsonrpc": "2.0", "id": json.RawMessage(id), "method": "elicitation/create",
+		"params": map[string]string{
+			"mode": "url", "url": page, "elicitationId": workflow,
+			"message": "Countersign: a call waits for a person's approval (workflow " + workflow + "). It is decided on this page.",
+		},
+	})
 }
 
 func bounded(text string) string {

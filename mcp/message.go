@@ -88,6 +88,19 @@ func Parse(line []byte) (Message, error) {
 	return m, m.check(string(o["jsonrpc"]))
 }
 
+// ReadQuestion reads a request without its envelope, as gateways show it to a decision point: an object
+// with method and params.
+func ReadQuestion(body []byte) (method string, params json.RawMessage, err error) {
+	o, err := members(body, envelope)
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	if json.Unmarshal(o["method"], &method) != nil || method == "" {
+		return "", nil, fmt.Errorf("%w: the method is no text", ErrMessage)
+	}
+	return method, o["params"], nil
+}
+
 // check reports what is wrong with a message as a whole.
 func (m Message) check(version string) error {
 	answers := 0

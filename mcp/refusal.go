@@ -32,13 +32,18 @@ const (
 func (r Refusal) Answer(method string, id ID) ([]byte, error) {
 	o := map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id)}
 	if method == MethodCall {
-		o["result"] = map[string]any{
-			"content": []map[string]string{{"type": "text", "text": r.Text}}, "isError": true, "_meta": map[string]any{MetaRefusal: r},
-		}
+		o["result"] = r.Result()
 	} else {
 		o["error"] = map[string]any{"code": codeRefused, "message": r.Text, "data": r}
 	}
 	return json.Marshal(o)
+}
+
+// Result is the result of a tools/call that was refused.
+func (r Refusal) Result() any {
+	return map[string]any{
+		"content": []map[string]string{{"type": "text", "text": r.Text}}, "isError": true, "_meta": map[string]any{MetaRefusal: r},
+	}
 }
 
 // Invalid is the response to a message that is not passed on and whose id cannot be trusted.

@@ -3,7 +3,10 @@ package e2e_test
 import (
 	"bufio"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -73,23 +77,69 @@ func (v *served) serve(t *testing.T, flags []string) {
 	t.Helper()
 	v.cmd = exec.Command(program("countersign-mcp"), append([]string{"serve", "--listen", "127.0.0.1:0", "--hold", "3s"}, flags...)...)
 	v.cmd.Dir, v.cmd.Env = v.dir, append(v.env, mcpServerEnv+"=Makes a file.")
-	out, err := v.cmd.StderrPipe()
+	v.url = strings.TrimSuffix(listening(t, v.cmd, "serving kit at ", v.ended), "/kit")
+}
+
+// listening starts a program and returns the address that follows some words on its standard error.
+func listening(t *testing.T, cmd *exec.Cmd, words string, ended chan error) (url string) {
+	t.Helper()
+	out, err := cmd.StderrPipe()
 	ok(t, err)
-	ok(t, v.cmd.Start())
+	ok(t, cmd.Start())
 	lines := bufio.NewScanner(out)
-	for v.url == "" && lines.Scan() {
-		if _, at, found := strings.Cut(lines.Text(), "serving kit at "); found {
-			v.url = strings.TrimSuffix(at, "/kit")
-		}
+	for url == "" && lines.Scan() {
+		_, url, _ = strings.Cut(lines.Text(), words)
 	}
-	if v.url == "" {
-		t.Fatal("the gate does not serve")
+	if url == "" {
+		t.Fatal("the gate does not listen")
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, out) // its notes
-		v.ended <- v.cmd.Wait()
+		ended <- cmd.Wait()
 	}()
-	t.Cleanup(func() { _ = v.cmd.Process.Kill() }) // it has ended, usually
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, usually
+	return url
+}
+
+// The decision point as ToolHive and Docker's gateway ask it, before the real gateway.
+func testDecide(t *testing.T, v *served) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	ok(t, os.WriteFile(secret, []byte("0123456789abcdef\n"), 0o600))
+	cmd := exec.Command(program("countersign-mcp"), "decide", "--listen", "127.0.0.1:0", "--toolhive-secret", secret, "--docker", "kit")
+	cmd.Env = v.env
+	ended := make(chan error, 1)
+	url := listening(t, cmd, "deciding at ", ended)
+	post := func(path, body string, header ...string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", url+path, strings.NewReader(body))
+		ok(t, err)
+		for i := 0; i+1 < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		answer, err := http.DefaultClient.Do(r)
+		ok(t, err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		ok(t, err)
+		return answer.StatusCode, string(text)
+	}
+	for path, want := range map[string]string{"allowed-docker": "", "forbidden-docker": `"isError":true`} {
+		status, text := post("/v1/interceptors/docker", `{"method":"tools/call","params":{"name":"touch","arguments":{"path":"`+path+`"}}}`)
+		if status != http.StatusOK || want == "" && text != "" || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	for path, want := range map[string]string{"allowed-hive": `"allowed":true`, "forbidden-hive": `"allowed":false`} {
+		body := `{"version":"v0.1.0","uid":"u1","principal":null,"mcp_request":{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"touch","arguments":{"path":"` + path + `"}}},"context":{"server_name":"kit"}}`
+		stamp := fmt.Sprint(time.Now().Unix())
+		sum := hmac.New(sha256.New, []byte("0123456789abcdef"))
+		sum.Write([]byte(stamp + "." + body))
+		status, text := post("/v1/webhooks/toolhive", body, "X-ToolHive-Timestamp", stamp, "X-ToolHive-Signature", fmt.Sprintf("sha256=%x", sum.Sum(nil)))
+		if status != http.StatusOK || !strings.Contains(text, want) || !strings.Contains(text, `"uid":"u1"`) {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	ok(t, cmd.Process.Signal(syscall.SIGTERM))
+	ok(t, <-ended)
 }
 
 // bearer adds a token to requests.
@@ -122,6 +172,7 @@ func TestMCPServe(t *testing.T) {
 	t.Run("doors", func(t *testing.T) { testServeDoors(t, v) })
 	t.Run("passes", func(t *testing.T) { testServePasses(t, v) })
 	t.Run("typescript", func(t *testing.T) { testServeTypeScript(t, v) })
+	t.Run("decide", func(t *testing.T) { testDecide(t, v) })
 	ok(t, v.cmd.Process.Signal(syscall.SIGTERM))
 	ok(t, <-v.ended)
 	v.settle(t)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/mcp"
 )
 
 // patience is after what time a test has failed that waits for something.
@@ -269,5 +270,36 @@ func TestStopWithUnreadOutput(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("the gate waits for its client")
+	}
+}
+
+// A client that can ask its user to open a page is asked to, while the call waits; what it answers
+// reaches no server, and decides nothing.
+func TestApprovalPage(t *testing.T) {
+	asks := `{"event_id":"x","decision":"ask","reason":"?","metadata":{"approval":{"workflow_id":"wf/1"}}}`
+	r := newRig(t, answer(200, map[string]string{"Countersign-Verdict": "ask"}, asks))
+	r.gate.page = "https://console.example/approvals/{workflow}"
+	for _, capabilities := range []string{`{}`, `{"elicitation":{}}`, `{"elicitation":{"form":{},"url":{}}}`} {
+		r.fromTheClient(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":`+capabilities+`}}`)
+		r.fromTheServer(t, `{"jsonrpc":"2.0","id":0,"result":{}}`)
+		r.list(t)
+		client, server := r.fromTheClient(t, call)
+		question, refusal, asked := strings.Cut(client, "}\n{")
+		if want := strings.Contains(capabilities, "url"); asked != want || server != "" {
+			t.Fatalf("%s: the client is asked to open a page: %t, want %t", capabilities, asked, want)
+		}
+		if !strings.Contains(client, "https://console.example/approvals/wf%2F1") {
+			t.Errorf("%s: the client is not told the page: %s", capabilities, client)
+		}
+		if !asked {
+			continue
+		}
+		m, err := mcp.Parse([]byte(question + "}"))
+		if err != nil || m.Method != "elicitation/create" || !strings.Contains(string(m.Params), `"mode":"url"`) || !strings.Contains(refusal, `"isError":true`) {
+			t.Errorf("the client got %s, %v", client, err)
+		}
+		if client, server := r.fromTheClient(t, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"result":{"action":"accept"}}`); client != "" || server != "" {
+			t.Errorf("the answer went on: %s, %s", client, server)
+		}
 	}
 }

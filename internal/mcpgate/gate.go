@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +39,7 @@ const (
 type Gate struct {
 	peer    func() (gateclient.Peer, error)
 	hold    time.Duration
+	page    string // address of an approval's page, with {workflow}; "" for none
 	session string
 	log     *logger
 	now     func() time.Time
@@ -117,7 +120,8 @@ type Admitted struct {
 
 // Admit asks whether a call may run. A refusal says why it may not. It waits for a person until the
 // budget ends or giveUp is closed; the identical call then goes on waiting for the same person.
-func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}) (Admitted, *mcp.Refusal) {
+// waits, which may be nil, is called once it waits for a person on a page.
+func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, waits func(workflow, page string)) (Admitted, *mcp.Refusal) {
 	ctx, cancel := context.WithTimeout(ctx, g.hold)
 	defer cancel()
 	a, err := g.connect()
@@ -131,6 +135,9 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}) (A
 	w, r, err := g.propose(ctx, a, key, c)
 	if err == nil && r.Verdict == events.Ask && r.Workflow != "" {
 		w = w.awaiting(r, g.now())
+		if page := g.pageOf(r); page != "" && waits != nil {
+			waits(r.Workflow, page)
+		}
 		r, err = a.Await(ctx, giveUp, w.event, r.Workflow)
 	}
 	switch {
@@ -149,6 +156,14 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}) (A
 		return Admitted{}, refuse("bad_receipt", err)
 	}
 	return Admitted{c, w.callID, mcp.Approval{Workflow: r.Workflow, Decision: r.DecisionRef}}, nil
+}
+
+// pageOf is the page where a person decides.
+func (g *Gate) pageOf(r gateclient.Reply) string {
+	if r.ApprovalURL != "" || g.page == "" {
+		return r.ApprovalURL
+	}
+	return strings.ReplaceAll(g.page, "{workflow}", url.PathEscape(r.Workflow))
 }
 
 // propose asks once, in its turn.
@@ -188,8 +203,8 @@ func (g *Gate) connect() (*gateclient.Asker, error) {
 	return g.asker, nil
 }
 
-// sameCall names what makes two calls identical: server, tool, its definition, and arguments in any order
-// and spelling.
+// sameCall names what makes two calls identical: server, tool, its definition, arguments in any order
+// and spelling, and the caller.
 func sameCall(c mcp.Call) (string, error) {
 	canonical, err := strictjson.CanonicalBytes(c.Arguments)
 	if err != nil {
@@ -199,7 +214,7 @@ func sameCall(c mcp.Call) (string, error) {
 	if c.Tool != nil {
 		definition = c.Tool.Digest
 	}
-	return fmt.Sprintf("%s %s %x", c.ToolName(), definition, sha256.Sum256(canonical)), nil
+	return fmt.Sprintf("%s %s %x %x", c.ToolName(), definition, sha256.Sum256(canonical), sha256.Sum256([]byte(c.Caller))), nil
 }
 
 // proposal is the event to send: that of an identical call that waits for a person, which this call
@@ -255,14 +270,15 @@ func (g *Gate) keep(key string, w waiting) bool {
 func (g *Gate) pending(key string, w waiting, r gateclient.Reply) *mcp.Refusal {
 	w = w.awaiting(r, g.now())
 	text := "Countersign: this call needs a person's approval. Workflow " + gateclient.Clean(r.Workflow)
-	if r.ApprovalURL != "" {
-		text += " at " + gateclient.Clean(r.ApprovalURL)
+	page := g.pageOf(r)
+	if page != "" {
+		text += " at " + gateclient.Clean(page)
 	}
 	if r.Expires != "" {
 		text += ", until " + gateclient.Clean(r.Expires)
 	}
 	text += ": " + gateclient.Clean(r.Reason)
-	refusal := &mcp.Refusal{Code: string(events.Ask), Workflow: r.Workflow, Expires: r.Expires, URL: r.ApprovalURL}
+	refusal := &mcp.Refusal{Code: string(events.Ask), Workflow: r.Workflow, Expires: r.Expires, URL: page}
 	if !g.keep(key, w) {
 		g.reportBlocked(w.call, w.callID, string(events.Ask))
 		refusal.Text = text + " It cannot be repeated: too many calls wait."

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/mcp"
 )
@@ -39,6 +42,8 @@ type relay struct {
 	// answer them, so no other request gets their ids before.
 	canceled map[string]bool
 	owed     map[string]bool // requests of the server that have no answer, by id
+	own      map[string]bool // requests of the gate to the client that have no answer
+	opens    bool            // the client can ask its user to open a URL
 	ended    bool            // nothing is judged any more
 }
 
@@ -58,7 +63,7 @@ type request struct {
 func newRelay(g *Gate, c *catalogue, reads bool, client, server io.Writer) *relay {
 	return &relay{
 		gate: g, catalogue: c, reads: reads, client: &lineWriter{w: client}, server: &lineWriter{w: server},
-		asked: map[string]*request{}, canceled: map[string]bool{}, owed: map[string]bool{}, closed: make(chan struct{}),
+		asked: map[string]*request{}, canceled: map[string]bool{}, owed: map[string]bool{}, own: map[string]bool{}, closed: make(chan struct{}),
 	}
 }
 
@@ -109,9 +114,13 @@ func (r *relay) accept(ctx context.Context, m mcp.Message, line []byte) error {
 		return r.notification(m, line)
 	}
 	r.mu.Lock()
-	owed := r.owed[m.ID.Key()]
+	owed, own := r.owed[m.ID.Key()], r.own[m.ID.Key()]
 	delete(r.owed, m.ID.Key())
+	delete(r.own, m.ID.Key())
 	r.mu.Unlock()
+	if own {
+		return nil // that the page was opened, or not, decides nothing
+	}
 	if !owed {
 		r.gate.log.print("the client answered what the server had not asked: dropped")
 		return nil
@@ -138,6 +147,7 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 	}
 	if m.Method == "initialize" {
 		r.agent.name, r.agent.version = m.Client()
+		r.opens = m.OpensURLs()
 	}
 	r.mu.Unlock()
 	switch {
@@ -210,7 +220,7 @@ func (r *relay) admit(ctx context.Context, q *request) (call mcp.Call, a Admitte
 		r.gate.Refused(call, refusal.Code)
 		return call, a, refusal
 	}
-	if a, refusal = r.gate.Admit(ctx, call, q.giveUp); refusal != nil || q.Method != mcp.MethodCall {
+	if a, refusal = r.gate.Admit(ctx, call, q.giveUp, r.showPage); refusal != nil || q.Method != mcp.MethodCall {
 		return call, a, refusal
 	}
 	// The definition may have changed while a person was waited for.
@@ -218,6 +228,21 @@ func (r *relay) admit(ctx context.Context, q *request) (call mcp.Call, a Admitte
 		r.gate.NotRun(a)
 	}
 	return call, a, refusal
+}
+
+// showPage has the client's user open the page of an approval, if the client can. The server cannot use
+// the request's id: it cannot guess it.
+func (r *relay) showPage(workflow, page string) {
+	id := mcp.ID(strconv.Quote("countersign-" + uuid.NewString()))
+	r.mu.Lock()
+	opens := r.opens && len(r.own) < maxInFlight
+	if opens {
+		r.own[id.Key()] = true
+	}
+	r.mu.Unlock()
+	if opens {
+		r.sayClient(mcp.AskToOpen(id, workflow, page))
+	}
 }
 
 // notification treats a notification of the client. A call that asks for no answer is none.

@@ -29,6 +29,7 @@ type ServeOptions struct {
 	AuthorizationAt []string // issuers of the callers' tokens, for clients that ask
 	Upstreams       []Upstream
 	Peer            func() (gateclient.Peer, error) // the gateway: callers bring their own token
+	Page            string                          // where a person decides, with {workflow}
 	Hold            time.Duration
 	Pins            func(server, caller string) (PinFile, error)
 	Reads           bool
@@ -106,10 +107,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	defer listener.Close()
 	s, stop := newServer(o, listener.Addr())
 	defer stop()
-	h := &http.Server{
-		Handler: s, ReadHeaderTimeout: arrivalTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
-		ErrorLog: log.New(io.Discard, "", 0), // it may quote what a client sent
-	}
+	h := newHTTPServer(s)
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(listener) }()
 	if o.Ready != nil {
@@ -136,6 +134,13 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		_ = h.Close() // clients that do not read
 	}
 	return nil
+}
+
+func newHTTPServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: arrivalTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		ErrorLog: log.New(io.Discard, "", 0), // it may quote what a client sent
+	}
 }
 
 func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
@@ -199,14 +204,19 @@ func (o ServeOptions) listen() (net.Listener, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", o.Listen)
+	return listen(o.Listen, o.Cert, o.Key)
+}
+
+// listen listens on an address, with TLS if there is a certificate.
+func listen(address, cert, key string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	if o.Cert == "" {
+	if cert == "" {
 		return l, nil
 	}
-	pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		l.Close()
 		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)

@@ -19,6 +19,7 @@ type WrapOptions struct {
 	Server  string   // the name under which the server's tools are judged
 	Command []string // the server
 	Peer    func() (gateclient.Peer, error)
+	Page    string        // where a person decides, with {workflow}
 	Hold    time.Duration // how long a call may wait for its verdict; default DefaultHold
 	Pins    PinFile
 	Reads   bool // resources/read and prompts/get are admitted, too
@@ -44,6 +45,7 @@ func Wrap(ctx context.Context, o WrapOptions) (code int, err error) {
 		return 0, err
 	}
 	gate := NewGate(o.Peer, o.Server, o.Hold, o.Err)
+	gate.page = o.Page
 	r := newRelay(gate, newCatalogue(o.Server, o.Pins, gate), o.Reads, o.Out, p.stdin)
 	code, err = r.run(ctx, o.In, p.out, p.end, p.ended)
 	gate.Close(o.Server)

@@ -21,16 +21,21 @@ import (
 
 // Cmd is `countersign mcp`.
 type Cmd struct {
-	Wrap  wrapCmd  `cmd:"" help:"Start an MCP server and stand between it and the client on standard input and output: calls of its tools are admitted first."`
-	Serve serveCmd `cmd:"" help:"Serve MCP servers over HTTP to callers with tokens of the gateway: calls of their tools are admitted first, under the caller's token."`
-	Pins  pinsCmd  `cmd:"" help:"The definitions of tools that are accepted."`
+	Wrap   wrapCmd   `cmd:"" help:"Start an MCP server and stand between it and the client on standard input and output: calls of its tools are admitted first."`
+	Serve  serveCmd  `cmd:"" help:"Serve MCP servers over HTTP to callers with tokens of the gateway: calls of their tools are admitted first, under the caller's token."`
+	Decide decideCmd `cmd:"" help:"Decide calls for MCP gateways that ask before they pass one on: ToolHive and Docker's."`
+	Pins   pinsCmd   `cmd:"" help:"The definitions of tools that are accepted."`
 }
 
 // Gateway says where the gateway is and how long calls may wait.
 type Gateway struct {
-	ReadyFile string        `help:"Ready file of a running 'up' on this machine." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
-	Config    string        `help:"The gates' configuration, with the gateway's address (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE" xor:"peer"`
-	Hold      time.Duration `help:"How long a call may wait for its verdict, and for a person." default:"25s" placeholder:"DURATION"`
+	ReadyFile string `help:"Ready file of a running 'up' on this machine." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
+	Config    string `help:"The gates' configuration, with the gateway's address (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE" xor:"peer"`
+	Page      string `name:"approval-url" help:"Address of the page where an approval is decided; {workflow} stands for its id. Clients that can are asked to open it." placeholder:"URL"`
+}
+
+type holding struct {
+	Hold time.Duration `help:"How long a call may wait for its verdict, and for a person." default:"25s" placeholder:"DURATION"`
 }
 
 // Peer resolves the configuration, anew for each use: a system that is started again has another address.
@@ -53,15 +58,19 @@ func (g Gateway) Peer() (gateclient.Peer, error) {
 }
 
 // check reports what is wrong with the flags.
-func (g Gateway) check() error {
-	if g.Hold < time.Second || g.Hold > time.Hour {
+func (g Gateway) check(hold time.Duration) error {
+	if hold < time.Second || hold > time.Hour {
 		return ui.UsageError{Err: errors.New("--hold must be 1s to 1h")}
+	}
+	if g.Page != "" && gateclient.CheckURL(g.Page) != nil {
+		return ui.UsageError{Err: errors.New("--approval-url must begin with https://, or with http:// and name this machine")}
 	}
 	return nil
 }
 
 type wrapCmd struct {
 	Gateway
+	holding
 	Name    string   `help:"The server's name, a part of the names under which its tools are judged: mcp__NAME__TOOL (default: made of the command)." placeholder:"NAME"`
 	Pin     string   `help:"Accept only the definitions in FILE, which stays as it is. Without it a tool is accepted as it is first seen." placeholder:"FILE"`
 	Reads   bool     `help:"Have resources/read and prompts/get admitted, too (default: they pass)."`
@@ -83,7 +92,7 @@ func (c *wrapCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err := mcp.CheckServerName(name); err != nil {
 		return ui.UsageError{Err: err}
 	}
-	if err := c.check(); err != nil {
+	if err := c.check(c.Hold); err != nil {
 		return err
 	}
 	pins, err := mcpgate.OpenPins(name, c.Pin)
@@ -94,7 +103,7 @@ func (c *wrapCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	code, err := mcpgate.Wrap(ctx, mcpgate.WrapOptions{
-		Server: name, Command: command, Peer: c.Peer, Hold: c.Hold, Pins: pins, Reads: c.Reads, In: io.In, Out: io.Out, Err: io.Err,
+		Server: name, Command: command, Peer: c.Peer, Page: c.Page, Hold: c.Hold, Pins: pins, Reads: c.Reads, In: io.In, Out: io.Out, Err: io.Err,
 	})
 	if err == nil && code != 0 {
 		return ui.ExitCode(code)

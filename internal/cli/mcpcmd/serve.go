@@ -13,6 +13,7 @@ import (
 
 type serveCmd struct {
 	Gateway
+	holding
 	Listen        string   `help:"Address of the gate. Beyond loopback it needs a certificate and --public-url." default:"127.0.0.1:8467" placeholder:"ADDR"`
 	TLSCert       string   `name:"tls-cert" help:"Certificate in PEM." placeholder:"FILE"`
 	TLSKey        string   `name:"tls-key" help:"Its key in PEM." placeholder:"FILE"`
@@ -26,7 +27,7 @@ type serveCmd struct {
 }
 
 func (c *serveCmd) Run(ctx context.Context, io ui.Stdio) error {
-	if err := c.check(); err != nil {
+	if err := c.check(c.Hold); err != nil {
 		return err
 	}
 	upstreams, err := c.upstreams()
@@ -35,7 +36,7 @@ func (c *serveCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	o := mcpgate.ServeOptions{
 		Listen: c.Listen, Cert: c.TLSCert, Key: c.TLSKey, PublicURL: c.PublicURL, Origins: c.Origin, AuthorizationAt: c.Authorization, Upstreams: upstreams,
-		Peer: c.Peer, Hold: c.Hold, Reads: c.Reads, Err: io.Err,
+		Peer: c.Peer, Page: c.Page, Hold: c.Hold, Reads: c.Reads, Err: io.Err,
 		Pins: func(server, caller string) (mcpgate.PinFile, error) {
 			return mcpgate.OpenCallerPins(server, caller, c.Pin)
 		},

@@ -1,0 +1,54 @@
+package mcpcmd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/mcpgate"
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+type decideCmd struct {
+	Gateway
+	Hold     time.Duration `help:"How long a call may wait for its verdict, and for a person: less than the gateway's time-out." default:"8s" placeholder:"DURATION"`
+	Listen   string        `help:"Address of the decision point. Beyond loopback it needs a certificate." default:"127.0.0.1:8468" placeholder:"ADDR"`
+	TLSCert  string        `name:"tls-cert" help:"Certificate in PEM." placeholder:"FILE" and:"tls"`
+	TLSKey   string        `name:"tls-key" help:"Its key in PEM." placeholder:"FILE" and:"tls"`
+	ToolHive []string      `name:"toolhive-secret" help:"File with the secret of ToolHive's signatures. Two of them, while it changes." sep:"none" placeholder:"FILE"`
+	Docker   string        `help:"Answer Docker's MCP gateway; its tools are judged as mcp__NAME__TOOL. Any program of this machine may ask." placeholder:"NAME"`
+	Reads    bool          `help:"Have resources/read and prompts/get admitted, too (default: they pass)."`
+}
+
+func (c *decideCmd) Run(ctx context.Context, io ui.Stdio) error {
+	if err := c.check(c.Hold); err != nil {
+		return err
+	}
+	if len(c.ToolHive) == 0 && c.Docker == "" {
+		return ui.UsageError{Err: fmt.Errorf("say who may ask: --toolhive-secret FILE or --docker NAME")}
+	}
+	if c.Docker != "" {
+		if err := mcp.CheckServerName(c.Docker); err != nil {
+			return ui.UsageError{Err: fmt.Errorf("--docker: %w", err)}
+		}
+	}
+	o := mcpgate.DecideOptions{
+		Peer: c.Peer, Hold: c.Hold, Page: c.Page, Reads: c.Reads, Docker: c.Docker, Err: io.Err, Listen: c.Listen, Cert: c.TLSCert, Key: c.TLSKey,
+		Ready: func(url string) { fmt.Fprintf(io.Err, "countersign: deciding at %s\n", url) },
+	}
+	for _, file := range c.ToolHive {
+		b, err := os.ReadFile(file)
+		secret := strings.TrimSpace(string(b))
+		if err == nil && len(secret) < 16 {
+			err = fmt.Errorf("%s has less than 16 characters", file)
+		}
+		if err != nil {
+			return fmt.Errorf("--toolhive-secret: %w", err)
+		}
+		o.Secrets = append(o.Secrets, secret)
+	}
+	return mcpgate.Decide(ctx, o)
+}

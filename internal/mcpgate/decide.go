@@ -1,0 +1,295 @@
+package mcpgate
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+// DecideOptions are those of Decider.
+type DecideOptions struct {
+	Peer      func() (gateclient.Peer, error)
+	Hold      time.Duration // default DefaultDecideHold
+	Page      string        // where a person decides, with {workflow}
+	Reads     bool
+	Secrets   []string         // of ToolHive's signatures: any may have signed; none refuses all of them
+	Listen    string           // loopback, unless there is a certificate
+	Cert, Key string           // files
+	Ready     func(url string) // called once it listens; may be nil
+
+	Docker string // the name under which the tools of Docker's gateway are judged; "" refuses them
+	Err    io.Writer
+}
+
+// DefaultDecideHold is under the time-out that ToolHive gives its webhooks, 10 s.
+const DefaultDecideHold = 8 * time.Second
+
+// Paths of the gateways that ask.
+const (
+	ToolHivePath = "/v1/webhooks/toolhive"
+	DockerPath   = "/v1/interceptors/docker"
+)
+
+const (
+	maxServers = 256             // whose calls are judged: each has a session
+	maxSkew    = 5 * time.Minute // between the time of a signature and now
+)
+
+// Decider decides calls for MCP gateways that ask before they pass one on. It sees no definitions of
+// tools, and not how a call ends: a call that may run is reported with the outcome unknown. Close ends it.
+type Decider struct {
+	o   DecideOptions
+	log *logger
+	now func() time.Time
+
+	mu    sync.Mutex
+	gates map[string]*Gate // by the server's name
+}
+
+// NewDecider returns a decider.
+func NewDecider(o DecideOptions) *Decider {
+	if o.Hold == 0 {
+		o.Hold = DefaultDecideHold
+	}
+	return &Decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*Gate{}}
+}
+
+// Close reports the ends of the sessions.
+func (d *Decider) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all sync.WaitGroup
+	for name, g := range d.gates {
+		all.Go(func() { g.Close(name) })
+	}
+	all.Wait()
+}
+
+// Decide answers gateways until ctx ends.
+func Decide(ctx context.Context, o DecideOptions) error {
+	if o.Cert == "" && !isLoopback(o.Listen) {
+		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert and --tls-key", o.Listen)
+	}
+	listener, err := listen(o.Listen, o.Cert, o.Key)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	d := NewDecider(o)
+	h := newHTTPServer(d)
+	h.ReadTimeout = arrivalTime + d.o.Hold // a question and its answer are short
+	served := make(chan error, 1)
+	go func() { served <- h.Serve(listener) }()
+	if o.Ready != nil {
+		scheme := map[bool]string{true: "https", false: "http"}[o.Cert != ""]
+		o.Ready(scheme + "://" + listener.Addr().String())
+	}
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime+d.o.Hold)
+		defer cancel()
+		if h.Shutdown(last) != nil {
+			_ = h.Close() // what is asked then has no answer
+		}
+	}
+	d.Close()
+	return err
+}
+
+// ServeHTTP answers one gateway's question.
+func (d *Decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	switch {
+	case len(r.Header.Values("Origin")) > 0: // a web page
+		http.Error(w, "web pages decide nothing", http.StatusForbidden)
+	case r.Method == http.MethodPost && r.URL.Path == ToolHivePath:
+		d.toolHive(w, r)
+	case r.Method == http.MethodPost && r.URL.Path == DockerPath:
+		d.docker(w, r)
+	default:
+		http.Error(w, "there is no such endpoint", http.StatusNotFound)
+	}
+}
+
+// decide asks for the admission of a request. nil means that it may pass.
+func (d *Decider) decide(ctx context.Context, server, caller string, method string, params json.RawMessage) *mcp.Refusal {
+	if !mcp.Governed(method, d.o.Reads) {
+		return nil
+	}
+	g, err := d.gateOf(server)
+	if err != nil {
+		return refuse("bad_call", err)
+	}
+	call, err := mcp.ReadCall(method, params)
+	if err != nil {
+		call = mcp.Call{Server: server, Name: method, Caller: caller}
+		g.Refused(call, "bad_call")
+		return refuse("bad_call", err)
+	}
+	call.Server, call.Caller = server, caller
+	a, refusal := g.Admit(ctx, call, ctx.Done(), nil)
+	if refusal != nil {
+		return refusal
+	}
+	if ctx.Err() != nil { // the gateway does not wait any more
+		g.NotRun(a)
+		return refuse("no_verdict", ctx.Err())
+	}
+	g.Report(a, g.now(), mcp.Unknown)
+	return nil
+}
+
+// gateOf returns the session of a server.
+func (d *Decider) gateOf(server string) (*Gate, error) {
+	if err := mcp.CheckServerName(server); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g := d.gates[server]
+	if g == nil {
+		if len(d.gates) >= maxServers {
+			return nil, errors.New("too many servers")
+		}
+		g = NewGate(d.o.Peer, server, d.o.Hold, d.o.Err)
+		g.page = d.o.Page
+		d.gates[server] = g
+	}
+	return g, nil
+}
+
+// toolHiveRequest is what ToolHive sends to a validating webhook.
+type toolHiveRequest struct {
+	Version   string          `json:"version"`
+	UID       string          `json:"uid"`
+	Principal json.RawMessage `json:"principal"`
+	Request   json.RawMessage `json:"mcp_request"`
+	Context   struct {
+		Server string `json:"server_name"`
+	} `json:"context"`
+}
+
+const toolHiveVersion = "v0.1.0"
+
+// toolHive answers ToolHive. Everything that is no decision is answered with status 422, which ToolHive
+// takes for a denial under either failure policy.
+func (d *Decider) toolHive(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if recover() != nil { // no answer at all may be a permission
+			http.Error(w, "Countersign refused: internal_error", http.StatusUnprocessableEntity)
+		}
+	}()
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = d.checkSignature(r.Header, body)
+	}
+	var q toolHiveRequest
+	if err == nil && (json.Unmarshal(body, &q) != nil || q.Version != toolHiveVersion || q.UID == "" || len(q.UID) > 256) {
+		err = errors.New("the request is not one of version " + toolHiveVersion)
+	}
+	var refusal *mcp.Refusal
+	if err == nil {
+		refusal, err = d.decideMessage(r.Context(), q)
+	}
+	if err == nil && refusal != nil && refusal.Code == "no_verdict" {
+		err = errors.New(refusal.Text)
+	}
+	if err != nil {
+		d.log.print("ToolHive: " + err.Error())
+		http.Error(w, "Countersign refused: "+gateclient.Clean(err.Error()), http.StatusUnprocessableEntity)
+		return
+	}
+	answer := map[string]any{"version": toolHiveVersion, "uid": q.UID, "allowed": refusal == nil}
+	if refusal != nil {
+		answer["code"], answer["message"], answer["reason"], answer["details"] = http.StatusForbidden, refusal.Text, refusal.Code, refusal
+	}
+	writeJSON(w, answer)
+}
+
+// decideMessage decides about the message in ToolHive's request. The error is what is wrong with it.
+func (d *Decider) decideMessage(ctx context.Context, q toolHiveRequest) (*mcp.Refusal, error) {
+	var line bytes.Buffer
+	if err := json.Compact(&line, q.Request); err != nil {
+		return nil, errors.New("mcp_request is no JSON")
+	}
+	m, err := mcp.Parse(line.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	if m.IsNotification() && mcp.Governed(m.Method, true) {
+		return refuse("bad_call", errors.New("a call without an id asks for no answer")), nil
+	}
+	return d.decide(ctx, q.Context.Server, string(q.Principal), m.Method, m.Params), nil
+}
+
+// checkSignature holds the signature over time and body against the secrets.
+func (d *Decider) checkSignature(h http.Header, body []byte) error {
+	stamp, given := h.Get("X-Toolhive-Timestamp"), strings.TrimPrefix(h.Get("X-Toolhive-Signature"), "sha256=")
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil || d.now().Sub(time.Unix(seconds, 0)).Abs() > maxSkew {
+		return errors.New("the signature's time is none, or too far from now")
+	}
+	signature, err := hex.DecodeString(given)
+	if err != nil {
+		return errors.New("there is no signature")
+	}
+	for _, secret := range d.o.Secrets {
+		sum := hmac.New(sha256.New, []byte(secret))
+		sum.Write([]byte(stamp + "."))
+		sum.Write(body)
+		if hmac.Equal(sum.Sum(nil), signature) {
+			return nil
+		}
+	}
+	return errors.New("the signature is not that of a secret which is known here")
+}
+
+// docker answers Docker's MCP gateway, which passes a call on if the answer is empty, whatever its status,
+// and returns the answer to the client if it is not. So every refusal has a body.
+func (d *Decider) docker(w http.ResponseWriter, r *http.Request) {
+	refusal := d.decideDocker(w, r)
+	if refusal == nil {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	writeJSON(w, refusal.Result())
+}
+
+func (d *Decider) decideDocker(w http.ResponseWriter, r *http.Request) (refusal *mcp.Refusal) {
+	if d.o.Docker == "" {
+		return refuse("bad_configuration", errors.New("start the decision point with --docker NAME"))
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		return refuse("bad_call", errors.New("the request is too long, or was cut off"))
+	}
+	method, params, err := mcp.ReadQuestion(body)
+	if err != nil {
+		return refuse("bad_call", err)
+	}
+	return d.decide(r.Context(), d.o.Docker, "", method, params)
+}
+
+func writeJSON(w http.ResponseWriter, body any) {
+	text, err := json.Marshal(body)
+	if err != nil { // it is made of texts
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text) // a gateway that is gone passes nothing on
+}
