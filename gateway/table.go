@@ -89,7 +89,7 @@ var problems = map[Failure]endpoint.Problem{
 	TooManyStreams: {Status: 429, RetryAfter: 5, Message: "too many streams are open"},
 	BadPosition:    {Status: 410, Message: "Last-Event-ID is not a position of this log; begin anew without it"},
 	BadRequest:     {Status: 400, Message: "the body is not what the endpoint reads; see docs/gateway.md"},
-	Unverifiable:   {Status: 503, RetryAfter: 60, Message: "this gateway has no checkpoint key (--checkpoint-key), so it can check no receipt"},
+	Unverifiable:   {Status: 503, RetryAfter: 60, Message: "this gateway has no checkpoint key (--checkpoint-key), or cannot read which receipt keys are retired, so it checks no receipt"},
 	NoSuchWorkflow: {Status: 404, Message: "there is no such approval workflow of yours"},
 	BadQuery:       {Status: 400, Message: "the query has a parameter or a value that the endpoint does not read; see docs/gateway.md"},
 	BadReply:       {Status: 502, Message: "the answer makes no sense; nothing is allowed"},

@@ -54,7 +54,7 @@ func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 	case Before:
 		w.Phase, w.ToolInput = agenthook.PhasePreCommit, e.Input
 		p := e.purpose()
-		w.Action, w.ResourceKind, w.ResourceScope, w.OperationRisk, w.Resource = p.action, p.kind, p.scope, p.operationRisk, p.resourceIn(e.Input)
+		w.Action, w.ResourceKind, w.ResourceScope, w.OperationRisk, w.Resource = p.action, p.kind, p.scope, p.operationRisk, e.resource()
 		w.Metadata["tool_identity"], w.Metadata["provider_translation"] = e.identity(agent), e.translation(agent, v.Adapter)
 		w.Metadata["risk"] = map[string]string{"risk_class": p.riskClass}
 	case After:

@@ -180,3 +180,24 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// The argument that names what is acted on is the one that policies see: both read one table.
+func TestResource(t *testing.T) {
+	for input, want := range map[[2]string]string{
+		{"Read", `{"file_path":"/a"}`}:                          "/a",
+		{"NotebookEdit", `{"notebook_path":"a.ipynb"}`}:         "a.ipynb",
+		{"list_directory", `{"dir_path":"src"}`}:                "src",
+		{"Grep", `{"pattern":"x"}`}:                             "x",
+		{"Grep", `{"pattern":"x","path":"src"}`}:                "src",
+		{"WebFetch", `{"url":"https://a/","prompt":"p"}`}:       "https://a/",
+		{"Task", `{"subagent_type":"reviewer"}`}:                "reviewer",
+		{"Bash", `{"command":"ls"}`}:                            unknown,
+		{"mcp__kit__read", `{"path":"a"}`}:                      unknown,
+		{"Read", `[]`}:                                          unknown,
+		{"Write", `{"file_path":1,"absolute_path":"/b","x":1}`}: "/b",
+	} {
+		if got := (Event{Tool: input[0], Input: []byte(input[1])}).resource(); got != want {
+			t.Errorf("%s %s: %q, want %q", input[0], input[1], got, want)
+		}
+	}
+}

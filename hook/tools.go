@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/countersign-dev/countersign/events/agenttool"
@@ -15,17 +16,16 @@ type purpose struct {
 	action, kind, scope string
 	operationRisk       string
 	riskClass           string
-	resource            []string // arguments that name what is acted on
 }
 
 var (
-	runs     = purpose{"execute", "process", "local", unknown, unknown, nil}
-	reads    = purpose{"read", "file", "local", "read_only", "read_only", []string{"file_path", "absolute_path", "path", "filePath", "target_file"}}
-	searches = purpose{"search", "file", "local", "read_only", "read_only", []string{"path", "dir_path", "pattern"}}
-	writes   = purpose{"write", "file", "local", "write", "destructive_write", []string{"file_path", "absolute_path", "path", "filePath", "target_file"}}
-	fetches  = purpose{"query", "url", "public_web", "external_transfer", "external_side_effect", []string{"url", "query", "prompt"}}
-	spawns   = purpose{"handoff", "agent", "local", unknown, unknown, []string{"subagent_type", "agent_type"}}
-	other    = purpose{unknown, unknown, unknown, unknown, unknown, nil}
+	runs     = purpose{"execute", "process", "local", unknown, unknown}
+	reads    = purpose{"read", "file", "local", "read_only", "read_only"}
+	searches = purpose{"search", "file", "local", "read_only", "read_only"}
+	writes   = purpose{"write", "file", "local", "write", "destructive_write"}
+	fetches  = purpose{"query", "url", "public_web", "external_transfer", "external_side_effect"}
+	spawns   = purpose{"handoff", "agent", "local", unknown, unknown}
+	other    = purpose{unknown, unknown, unknown, unknown, unknown}
 )
 
 // purposes are the kinds of tools of the catalogue.
@@ -41,16 +41,13 @@ func (e Event) purpose() purpose {
 	return other
 }
 
-// resourceIn is the first argument that names what is acted on.
-func (p purpose) resourceIn(input json.RawMessage) string {
+// resource is the first argument that names what is acted on.
+func (e Event) resource() string {
 	args := payload{}
-	if json.Unmarshal(input, &args) != nil {
+	if e.purpose() == other || json.Unmarshal(e.Input, &args) != nil {
 		return unknown
 	}
-	if text := args.text(p.resource...); text != "" {
-		return text
-	}
-	return unknown
+	return cmp.Or(args.text(agenttool.ResourceArguments[agenttool.KindOf(e.Tool)]...), unknown)
 }
 
 // AHP-013's words for where a tool comes from.

@@ -23,6 +23,8 @@ const MetaRefusal = "countersign.dev/refusal"
 const (
 	codeRefused = -32098
 	codeInvalid = -32600
+
+	codeInternal = -32603
 )
 
 // Answer is the response to a refused request: a result with isError for a tools/call, which the model
@@ -44,6 +46,28 @@ func Invalid(reason error) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": codeInvalid, "message": reason.Error()},
 	})
+}
+
+// Failure is the response to a request whose answer was lost.
+func Failure(id ID, reason string) ([]byte, error) {
+	return Error(id, codeInternal, reason, nil)
+}
+
+// Error is the response to a request with an error; data may be nil.
+func Error(id ID, code int, message string, data any) ([]byte, error) {
+	e := map[string]any{"code": code, "message": message}
+	if data != nil {
+		e["data"] = data
+	}
+	if id == "" {
+		id = "null"
+	}
+	return json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "error": e})
+}
+
+// Cancellation is the notification that a request is cancelled.
+func Cancellation(id ID) ([]byte, error) {
+	return json.Marshal(map[string]any{"jsonrpc": "2.0", "method": MethodCanceled, "params": map[string]any{"requestId": json.RawMessage(id)}})
 }
 
 // Result is the response to a request with a result.

@@ -24,7 +24,7 @@ type mutator struct {
 	turn   *int
 }
 
-const usualShare = 199
+const usualShare = 997
 
 // newMutator learns property names, enumerated values, lengths and bounds from
 // schema texts.

@@ -250,7 +250,7 @@ func TestAttackForbiddenSubjects(t *testing.T) {
 			[]string{"gov.events.globex.mallory.aaep.s1.x", "gov.admit.globex.aaep", "gov.follow.globex", "gov.events.acme.runtime.aaep.s1.request",
 				"gov.ingest.acme.runtime.aaep.s1.x", "gov.decisions.acme.allow.s1", "gov.calls.acme.open.s1", "gov.findings.acme.low.s1", "gov.approvals.acme.approved.w",
 				"gov.control.GOV.cursor", "gov.resolve.acme", "gov.quarantine.acme", "gov.checkpoints.GOV", "$KV.tokens.acme.x", "$KV.publishers.acme.registration.x",
-				"$JS.API.STREAM.MSG.GET.GOV", "$JS.API.STREAM.MSG.GET.KV_keys", "$JS.API.STREAM.MSG.GET.KV_session_keys", "$JS.API.CONSUMER.CREATE.KV_tokens",
+				"$JS.API.STREAM.MSG.GET.GOV", "$KV.keys.x", "$JS.API.STREAM.MSG.DELETE.KV_keys", "$JS.API.STREAM.MSG.GET.KV_session_keys", "$JS.API.CONSUMER.CREATE.KV_tokens",
 				"$JS.API.STREAM.MSG.DELETE.KV_tokens", "$JS.API.STREAM.PURGE.KV_tokens", "_INBOX_runtime.x", "_R_.x", "$SRV.PING"},
 			[]string{"gov.admit.>", "gov.ingest.>", "gov.follow.>", "gov.events.>", "gov.decisions.acme.>", "gov.resolve.acme", "_INBOX_runtime.>", ">", "_R_.>"}},
 		{"operator",

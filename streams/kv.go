@@ -89,6 +89,30 @@ func KVLast(ctx context.Context, js jetstream.JetStream, bucket, key string) (*K
 	return kvEntry(bucket, m), err
 }
 
+// KVUnder reads the newest values of the keys that begin with a prefix, by the rest of the key. Deleted
+// keys are left out.
+func KVUnder(ctx context.Context, js jetstream.JetStream, bucket, prefix string) (map[string][]byte, error) {
+	keys, err := KVKeys(ctx, js, bucket)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string][]byte{}
+	for _, key := range keys {
+		rest, under := strings.CutPrefix(key, prefix)
+		if !under {
+			continue
+		}
+		e, err := KVLast(ctx, js, bucket, key)
+		if err != nil {
+			return nil, err
+		}
+		if e != nil && !e.Deleted {
+			values[rest] = e.Value
+		}
+	}
+	return values, nil
+}
+
 // KVHistory lists the revisions of a key that the bucket still has, the oldest first. Unlike the
 // library's History it needs no consumer.
 func KVHistory(ctx context.Context, js jetstream.JetStream, bucket, key string) (list []KVEntry, err error) {

@@ -129,11 +129,11 @@ var roles = map[Role]role{
 	},
 	RoleGateway: {
 		place:   placeGateway,
-		pub:     joinLists([]string{"{p}.admit.{t}.*", "{p}.events.{t}.>", "{p}.follow.{t}"}, readTokens),
+		pub:     joinLists([]string{"{p}.admit.{t}.*", "{p}.events.{t}.>", "{p}.follow.{t}"}, gatewayReads),
 		denyPub: []string{"{p}.events.{t}.*.*.*." + subject.TypeRequest},
 		sub:     []string{"{inbox}.>"},
 		services: append([]serviceMapping{{subject: "{p}.admit.{t}.>"}, {subject: "{p}.ingest.{t}.>", importedAs: "{p}.events.{t}.>"},
-			{subject: "{p}.follow.{t}"}}, plainServices(readTokens...)...),
+			{subject: "{p}.follow.{t}"}}, plainServices(gatewayReads...)...),
 	},
 	RoleOperator: {
 		place:    placeOperator,
@@ -205,10 +205,12 @@ func PermissionsOf(r Role) Permissions {
 	return Permissions{Publish: slices.Clone(row.pub), DenyPublish: slices.Clone(row.denyPub), Subscribe: slices.Clone(row.sub)}
 }
 
-// readTokens permits a gateway to list and read the tokens of its shard. They are hashes of random
-// secrets, from which no token can be made. An account that imports no $JS.API.INFO is answered by the server
-// itself that it has no JetStream.
-var readTokens = joinLists([]string{"$JS.API.INFO"}, getKV(BucketTokens), infoKV(BucketTokens))
+// gatewayReads permits a gateway to list and read the tokens and the receipt keys of its shard, those of
+// other tenants, too: a permission cannot name keys of a bucket. The records of tokens have the hashes of
+// random secrets, from which no token can be made, the hashes of subjects, and the tenants' users with
+// their roles. The records of receipt keys are public. An account that imports no $JS.API.INFO is
+// answered by the server itself that it has no JetStream.
+var gatewayReads = joinLists([]string{"$JS.API.INFO"}, getKV(BucketTokens, BucketKeys), infoKV(BucketTokens, BucketKeys))
 
 // witnessServices is all that a witness may publish.
 var witnessServices = joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},

@@ -181,14 +181,14 @@ func membersWith(t testing.TB, path, text string) (found []string) {
 // flipped bit and it does not.
 func TestExport(t *testing.T) {
 	t.Parallel()
-	s := smallSystem(t)
+	s := borrowed(t)
 	elsewhere := t.TempDir()
 	bundle, key := filepath.Join(elsewhere, "b.zip"), filepath.Join(elsewhere, "checkpoint.pub")
 	s.run(t, "export", "--session", "small-1", "--out", bundle).want(t, 0)
 	s.run(t, "export", "--session", "small-1", "--out", bundle).want(t, 2).oneLine(t, "--force")
 	s.run(t, "export", "--session", "nobody", "--out", filepath.Join(elsewhere, "no.zip")).want(t, 1).oneLine(t, "nobody")
 	ok(t, os.WriteFile(key, []byte(s.info(t).PublicKey+"\n"), 0o600))
-	ok(t, s.stop()) // nothing of it is needed
+	// From here on no command is told where a system is.
 
 	alone := func(file string) result {
 		return tool(t, "verify", "--bundle", file, "--key", key)

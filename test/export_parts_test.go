@@ -246,7 +246,7 @@ func (b zipped) relistMembers(t testing.TB) {
 // Every kind of file that is no good bundle: one clear line, and not exit 0.
 func TestBundleBadInput(t *testing.T) {
 	t.Parallel()
-	s := smallSystem(t)
+	s := borrowed(t)
 	dir := t.TempDir()
 	session, ranged := filepath.Join(dir, "session.zip"), filepath.Join(dir, "range.zip")
 	s.run(t, "export", "--session", "small-1", "--out", session).want(t, 0)
@@ -261,7 +261,7 @@ func TestBundleBadInput(t *testing.T) {
 	s.run(t, "export", "--from", "2020-01-01", "--to", "2120-01-01", "--out", none).want(t, 2).oneLine(t, "still being written")
 	s.run(t, "export", "--from", "2020-01-01", "--out", none).want(t, 2).oneLine(t, "two ends")
 	s.run(t, "export", "--session", "small-1", "--sign-key", filepath.Join(dir, "absent.key"), "--out", none).want(t, 2).oneLine(t, "--sign-key")
-	ok(t, s.stop())
+	// From here on no command is told where a system is.
 	left, err := os.ReadDir(dir)
 	ok(t, err)
 	if len(left) != 2 {

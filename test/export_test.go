@@ -53,14 +53,14 @@ func withByteChanged(t testing.TB, file, member string, data []byte) string {
 // changed byte of any member is found and named.
 func TestExportForPeople(t *testing.T) {
 	t.Parallel()
-	s := smallSystem(t)
+	s := borrowed(t)
 	dir := t.TempDir()
 	bundle, key := filepath.Join(dir, "b.zip"), filepath.Join(dir, "checkpoint.pub")
 	tool(t, "keys", "statement", "--keys", dir).want(t, 0)
 	statementKey, statementPub := filepath.Join(dir, "statement.key"), filepath.Join(dir, "statement.pub")
 	s.run(t, "export", "--session", "small-1", "--out", bundle, "--sign-key", statementKey).want(t, 0)
 	ok(t, os.WriteFile(key, []byte(s.info(t).PublicKey+"\n"), 0o600))
-	ok(t, s.stop())
+	// From here on no command is told where a system is.
 
 	r := tool(t, "verify", "--bundle", bundle, "--key", key, "--statement-key", statementPub).want(t, 0)
 	if !strings.Contains(r.out, "holds") || strings.Contains(r.err, "note:") {

@@ -64,6 +64,7 @@ func TestGateway(t *testing.T) {
 	for _, page := range []string{"README.md", "docs/gateway.md"} {
 		t.Run(page, func(t *testing.T) { runCurlLines(t, s, page) })
 	}
+	t.Run("AAEP", func(t *testing.T) { aaepReply(t, s, g) })
 	// A token that an operator revokes signs in no longer; the token itself is shown nowhere.
 	var made struct{ Token, ID string }
 	ok(t, json.Unmarshal([]byte(s.run(t, "token", "create", "--for", g.Roles["runtime"].User, "--json").want(t, 0).out), &made))
@@ -97,4 +98,26 @@ func TestGateway(t *testing.T) {
 	if list := s.run(t, "token", "list").want(t, 0).out; strings.Contains(list, made.Token) || !strings.Contains(list, "revoked") {
 		t.Errorf("token list: %s", list)
 	}
+}
+
+// A subscriber of `up` replies through the gateway under its own user, and its manifest is signed.
+func aaepReply(t *testing.T, s *system, g gatewayReady) {
+	res := g.request(t, "POST", "/aaep/v1/subscriptions", "subscriber", []byte(`{"type":"subscription.request","aaep_version":"1.0.0","subscriber_id":"reader","capabilities":{"supports_confirmation_reply":true,"accept_signed_manifests_only":true}}`))
+	var accepted object
+	ok(t, json.NewDecoder(res.Body).Decode(&accepted))
+	if res.StatusCode != http.StatusCreated || accepted.text("signed_manifest") == "" {
+		t.Fatalf("%d %v", res.StatusCode, accepted)
+	}
+	res = g.request(t, "POST", "/aaep/v1/replies", "subscriber", object{"type": "confirmation.reply", "reply_token": "rpl_1", "decision": "accept",
+		"subscription_id": accepted["subscription_id"], "timestamp": "2026-11-20T12:00:00.000Z"}.bytes())
+	if res.StatusCode != http.StatusNoContent {
+		t.Fatalf("a reply: %d", res.StatusCode)
+	}
+	db := s.auditors(t)
+	eventually(t, "the reply is evidence", func() error {
+		if n := len(evidence(t, db, "subject = 'gov.events.acme.acme-subscriber.aaep.~.confirmation.reply'")); n != 1 {
+			return errorf("%d replies", n)
+		}
+		return nil
+	})
 }

@@ -9,6 +9,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -71,7 +72,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if err := dropCommons(); err != nil {
+	if err := errors.Join(dropCommons(), dropLent()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

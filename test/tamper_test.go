@@ -42,6 +42,13 @@ func (s *system) report(t testing.TB, args ...string) (report, result) {
 func smallSystem(t testing.TB) *system {
 	t.Helper()
 	s := start(t)
+	s.fillSmall(t)
+	return s
+}
+
+// fillSmall makes the sessions of a smallSystem.
+func (s *system) fillSmall(t testing.TB) {
+	t.Helper()
 	r := s.runtime(t)
 	for i := range 3 {
 		sess := fmt.Sprintf("small-%d", i)
@@ -53,7 +60,6 @@ func smallSystem(t testing.TB) *system {
 	}
 	s.exact(t)
 	signed(t, s)
-	return s
 }
 
 // signed waits until the newest checkpoint covers everything.

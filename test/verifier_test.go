@@ -216,7 +216,7 @@ func forgedCheckpoint(text []byte) []byte {
 // that it does not hold, and the second one which member it is.
 func TestSecondVerifierBundle(t *testing.T) {
 	t.Parallel()
-	s := smallSystem(t)
+	s := borrowed(t)
 	dir := t.TempDir()
 	whole, key := filepath.Join(dir, "b.zip"), filepath.Join(dir, "checkpoint.pub")
 	tool(t, "keys", "statement", "--keys", dir).want(t, 0)
@@ -224,7 +224,7 @@ func TestSecondVerifierBundle(t *testing.T) {
 	s.run(t, "export", "--session", "small-1", "--out", plain).want(t, 0)
 	s.run(t, "export", "--session", "small-1", "--out", whole, "--sign-key", filepath.Join(dir, "statement.key")).want(t, 0)
 	ok(t, os.WriteFile(key, []byte(s.info(t).PublicKey+"\n"), 0o600))
-	ok(t, s.stop()) // nothing of it is needed
+	// From here on no command is told where a system is.
 	for _, file := range []string{plain, whole} {
 		if code, out := python(t, "--bundle", file, "--key", key); code != 0 || !strings.Contains(out, "holds") || !strings.Contains(out, "small-1") {
 			t.Fatalf("exit %d\n%s", code, out)

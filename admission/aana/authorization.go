@@ -1,7 +1,6 @@
 package aana
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -22,10 +21,10 @@ type AuthorizationReport struct {
 type supportRule struct {
 	state    wire.State
 	kind     string
-	trust    []string       // one of them
-	phrases  []string       // one of them in the text, as a part of it
-	words    *regexp.Regexp // in the summary
-	deniedBy []denial       // none of them in the summary
+	trust    []string    // one of them
+	phrases  []string    // one of them in the text, as a part of it
+	words    lazyPattern // in the summary
+	deniedBy []denial    // none of them in the summary
 }
 
 // referenceSupports are the reference's triggers. It searches the identifier and the summary.
@@ -49,7 +48,7 @@ var hardenedSupports = []supportRule{
 	{state: wire.UserClaimed, trust: []string{wire.TrustUserClaimed}},
 	{state: wire.Authenticated, kind: wire.KindAuthEvent, trust: trustedTiers, deniedBy: denials["authentication"]},
 	{state: wire.Validated, kind: wire.KindToolResult, trust: trustedTiers, deniedBy: denials["validation"],
-		words: regexp.MustCompile(`\b(validated|ownership|eligible|policy validation|verified target)\b`)},
+		words: pattern(`\b(validated|ownership|eligible|policy validation|verified target)\b`)},
 	{state: wire.Confirmed, kind: wire.KindApproval, trust: trustedTiers, deniedBy: denials["confirmation"]},
 }
 
@@ -57,11 +56,11 @@ var hardenedSupports = []supportRule{
 // marks are tested first: every text that matches the pattern contains one of the marks.
 type denial struct {
 	marks   []string
-	pattern *regexp.Regexp
+	pattern lazyPattern
 }
 
 func (d denial) matches(summary string) bool {
-	return containsAny(summary, d.marks) && d.pattern.MatchString(summary)
+	return containsAny(summary, d.marks) && d.pattern().MatchString(summary)
 }
 
 // denials are the summaries that withdraw support, by what they deny. They have no other
@@ -85,7 +84,7 @@ func denialPatterns(stems, nouns string) []denial {
 	const gone = `(pending|missing|absent|failed|denied|declined|rejected|refused|withdrawn|revoked|expired|cancelled|outstanding|required|needed)`
 	const lacking = `(awaiting|awaits|pending|lacks|lacking|needs|requires|failed|denied|declined|rejected|refused|withdrew|revoked)`
 	const people = `(user|owner|customer|client|approver|reviewer|manager|operator|admin)`
-	compile := func(parts ...string) *regexp.Regexp { return regexp.MustCompile(strings.Join(parts, "")) }
+	compile := func(parts ...string) lazyPattern { return pattern(strings.Join(parts, "")) }
 	var opposites []string
 	for _, prefix := range []string{"un", "in", "dis", "de"} {
 		for _, stem := range strings.Split(stems, "|") {
@@ -103,7 +102,7 @@ func denialPatterns(stems, nouns string) []denial {
 
 func (s supportRule) matches(ref wire.EvidenceRef, text, summary string) bool {
 	return (s.kind == "" || s.kind == ref.Kind) && (s.trust == nil || slices.Contains(s.trust, ref.TrustTier)) &&
-		(s.phrases == nil || containsAny(text, s.phrases)) && (s.words == nil || s.words.MatchString(summary)) &&
+		(s.phrases == nil || containsAny(text, s.phrases)) && (s.words == nil || s.words().MatchString(summary)) &&
 		!slices.ContainsFunc(s.deniedBy, func(d denial) bool { return d.matches(summary) })
 }
 

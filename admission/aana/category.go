@@ -1,7 +1,6 @@
 package aana
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -37,7 +36,7 @@ func (p *profile) isHighRisk(e *wire.Event) bool {
 }
 
 // publicWords anywhere in an event disable the reference's identity check.
-var publicWords = regexp.MustCompile(`\b(search|find|list|lookup|catalog|availability|public|opening hours)\b`)
+var publicWords = pattern(`\b(search|find|list|lookup|catalog|availability|public|opening hours)\b`)
 
 // identityByText is the reference's identity check.
 func identityByText(e *wire.Event) bool {
@@ -47,7 +46,7 @@ func identityByText(e *wire.Event) bool {
 		}
 	}
 	name := foldPlain(e.ToolName)
-	if publicWords.MatchString(foldPlain(eventText(e))) || slices.ContainsFunc(plainWords(name), func(w string) bool { return searchWords[w] }) {
+	if publicWords().MatchString(foldPlain(eventText(e))) || slices.ContainsFunc(plainWords(name), func(w string) bool { return searchWords[w] }) {
 		return false
 	}
 	return containsAny(name, identityHints)
@@ -66,9 +65,9 @@ func eventText(e *wire.Event) string {
 	return strings.Join(parts, "\n")
 }
 
-var plainWord = regexp.MustCompile(`[a-z0-9]+`)
+var plainWord = pattern(`[a-z0-9]+`)
 
-func plainWords(folded string) []string { return plainWord.FindAllString(folded, -1) }
+func plainWords(folded string) []string { return plainWord().FindAllString(folded, -1) }
 
 func riskyBySubstring(name string) bool { return containsAny(foldPlain(name), riskyVerbs) }
 

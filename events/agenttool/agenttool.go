@@ -4,6 +4,7 @@
 package agenttool
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -54,8 +55,27 @@ var (
 	listArguments    = []string{"paths", "file_paths", "files"}
 	commandArguments = []string{"command", "cmd", "commands", "script"}
 	urlArguments     = []string{"url", "urls", "prompt"}
-	patchArguments   = []string{"patch", "input", "patchText", "diff"}
+	patchArguments   = []string{"patch", "input", "patchText", "diff", "command"}
+	dirArguments     = []string{"workdir", "cwd", "directory", "dir_path"}
+	shellArguments   = []string{"shell", "executable"}
+	// patternArguments hold a pattern of paths, and globTools are the tools of which the pattern is one, too.
+	patternArguments = []string{"include", "include_pattern", "file_pattern", "glob", "globs"}
+	globTools        = []string{"glob", "search_files", "list_files", "list"}
 )
+
+// ResourceArguments are the arguments that name what a call of a kind is about. The first that is given
+// counts.
+var ResourceArguments = map[Kind][]string{
+	Read: PathArguments, Write: PathArguments, Search: append(slices.Clone(PathArguments), "pattern"), Network: {"url", "query", "prompt"}, Agent: {"subagent_type", "agent_type"},
+}
+
+// plainArguments are the arguments of shells that change nothing about what runs: descriptions, times and
+// the agent's own questions.
+var plainArguments = strings.Fields("description explanation justification reason summary timeout timeout_ms timeoutMs timeout_seconds max_output_tokens max_output_length yield_time_ms run_in_background is_background " +
+	"background isBackground blocking wait requires_approval with_escalated_permissions sandbox_permissions prefix_rule dangerouslyDisableSandbox login tty session_id sessionId id initial_wait initialWait mode async detach")
+
+// shells are the programs that read a text as the policies do.
+var shells = []string{"bash", "/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/opt/homebrew/bin/bash"}
 
 // Tool is what a call of an agent's tool does. Texts and lists are empty where the arguments do not
 // say.
@@ -64,10 +84,10 @@ type Tool struct {
 	// Known is true if the arguments have the expected form, so that Command, Paths, URLs and Patch
 	// are all that the call is about.
 	Known   bool     `cel:"known"`
-	Command string   `cel:"command"` // of a shell; several are joined by line ends
-	Paths   []string `cel:"paths"`   // of read, search and write, without those of Patch
+	Command string   `cel:"command"` // of a shell; several are one eval a line
+	Paths   []string `cel:"paths"`   // of read, search and write, without those of Patch; patterns of paths as well
 	URLs    []string `cel:"urls"`    // of network
-	Patch   string   `cel:"patch"`   // of write: a patch that names its files itself
+	Patch   string   `cel:"patch"`   // of write: a patch that names its files itself; several are joined by line ends
 	Dir     string   `cel:"dir"`     // the directory in which the agent works, as the gate reports it; empty if it does not
 }
 
@@ -99,6 +119,9 @@ func Describe(name string, args, event map[string]any) Tool {
 		t.Command = t.commandIn(args)
 	case Read, Search, Write:
 		t.pathsIn(args)
+		if kind != Write {
+			t.patternsIn(name, args)
+		}
 		if kind == Write {
 			t.Patch = t.patchIn(name, args)
 		}
@@ -124,29 +147,78 @@ func (t *Tool) commandIn(args map[string]any) string {
 		case string:
 			found = v
 		case []any:
-			separator := " "
-			quote := quoteWord
-			if name == "commands" {
-				separator, quote = "\n", func(s string) string { return s }
+			list := t.textsOf(v)
+			for i := range list {
+				if name != "commands" {
+					list[i] = quoteWord(list[i])
+				} else if len(v) > 1 {
+					list[i] = "eval -- " + quoteWord(list[i]) // a quote that is open in one does not reach the next
+				}
 			}
-			var list []string
-			for _, e := range v {
-				s, ok := e.(string)
-				t.Known = t.Known && ok
-				list = append(list, quote(s))
-			}
-			found = strings.Join(list, separator)
+			found = strings.Join(list, map[bool]string{true: "\n", false: " "}[name == "commands"])
 		default:
 			t.Known = false
 		}
 	}
-	for _, dir := range []string{"workdir", "cwd", "directory", "dir_path"} {
+	t.checkShell(args)
+	for _, dir := range dirArguments {
 		if d, ok := args[dir].(string); ok && d != "" {
 			found = "cd -- " + quoteWord(d) + " && {\n" + found + "\n}"
 		}
 	}
 	t.Known = t.Known && found != ""
 	return found
+}
+
+// checkShell makes a call unknown that has an argument which may change what runs: another shell, an
+// environment, an input.
+func (t *Tool) checkShell(args map[string]any) {
+	for name, v := range args {
+		s, _ := v.(string)
+		switch {
+		case slices.Contains(commandArguments, name), slices.Contains(dirArguments, name), slices.Contains(plainArguments, name):
+		case slices.Contains(shellArguments, name) && slices.Contains(shells, s):
+		case v == nil, v == "":
+		default:
+			t.Known = false
+		}
+	}
+}
+
+// textsOf are the texts of a list.
+func (t *Tool) textsOf(v []any) []string {
+	list := make([]string, 0, len(v))
+	for _, e := range v {
+		s, ok := e.(string)
+		t.Known = t.Known && ok
+		list = append(list, s)
+	}
+	return list
+}
+
+// patternsIn adds the patterns of paths of a call. Alternatives that lead elsewhere are not known.
+func (t *Tool) patternsIn(tool string, args map[string]any) {
+	names := patternArguments
+	if slices.Contains(globTools, strings.ToLower(tool)) {
+		names = append(slices.Clone(names), "pattern")
+	}
+	for _, name := range names {
+		var list []string
+		switch v := args[name].(type) {
+		case nil:
+			continue
+		case string:
+			list = []string{v}
+		case []any:
+			list = t.textsOf(v)
+		default:
+			t.Known = false
+		}
+		for _, p := range list {
+			t.Known = t.Known && !(strings.Contains(p, "{") && (strings.ContainsAny(p, "~\\") || strings.Contains(p, "{/") || strings.Contains(p, ",/") || strings.Contains(p, "..")))
+			t.Paths = append(t.Paths, p)
+		}
+	}
 }
 
 func quoteWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
@@ -177,23 +249,29 @@ func (t *Tool) pathsIn(args map[string]any) {
 	}
 }
 
-// patchIn is the patch of a tool that takes one.
+// patchIn is the patch of a tool that takes one. Which of several is applied is not known: all count.
 func (t *Tool) patchIn(name string, args map[string]any) string {
 	if lower := strings.ToLower(name); lower != "apply_patch" && lower != "patch" {
 		return ""
 	}
-	for _, argument := range append(patchArguments, "command") {
+	var found []string
+	for _, argument := range patchArguments {
 		switch v := args[argument].(type) {
+		case nil:
 		case string:
-			return v
+			found = append(found, v)
 		case []any:
-			if len(v) > 0 {
-				s, _ := v[len(v)-1].(string)
-				return s
+			list := t.textsOf(v)
+			if len(list) == 2 && list[0] == "apply_patch" {
+				list = list[1:]
 			}
+			found = append(found, list...)
+		default:
+			t.Known = false
 		}
 	}
-	return ""
+	t.Known = t.Known && len(found) < 2
+	return strings.Join(found, "\n")
 }
 
 // urlsIn are the addresses of a call, also those in a prompt.

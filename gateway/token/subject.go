@@ -11,15 +11,30 @@ import (
 	"unicode/utf8"
 )
 
-// A record with a Subject is a mapping: it lets in a caller that another authority vouches for, as the
+// A record with a Proof is a mapping: it lets in a caller that another authority vouches for, as the
 // record's user and role and with nothing more. Its Hash is that of the subject, so no bearer token
-// can belong to it.
+// can belong to it. The subject itself is not stored: a gateway can read the records of all tenants.
+
+// Proofs of a subject.
+const (
+	ProofCertificate = "certificate"
+	ProofOIDC        = "oidc"
+)
 
 const (
-	certificatePrefix = "certificate:"
-	oidcPrefix        = "oidc:"
+	certificatePrefix = ProofCertificate + ":"
+	oidcPrefix        = ProofOIDC + ":"
 	maxSubject        = 1024 // bytes
 )
+
+// ProofOf says what proves a subject, and reports a subject that cannot be mapped.
+func ProofOf(subject string) (string, error) {
+	if err := checkSubject(subject); err != nil {
+		return "", err
+	}
+	proof, _, _ := strings.Cut(subject, ":")
+	return proof, nil
+}
 
 // ErrSubject reports a subject that cannot be mapped.
 var ErrSubject = errors.New("token: the subject cannot be mapped")
@@ -75,10 +90,10 @@ func checkSubject(s string) error {
 // FindSubject returns the caller with a subject that was proved. ok is false unless exactly one valid
 // record of this tenant has the subject: of two, none says what the caller may do.
 func (s *Set) FindSubject(subject string, now time.Time) (r Record, id string, ok bool) {
-	if s == nil {
+	if s == nil || checkSubject(subject) != nil {
 		return Record{}, "", false
 	}
-	for _, candidate := range s.bySubject[subject] {
+	for _, candidate := range s.bySubject[Hash(subject)] {
 		held := s.byID[candidate]
 		switch {
 		case !held.IsValid(now):

@@ -40,8 +40,8 @@ const (
 
 // Record is what the bucket keeps of a token.
 type Record struct {
-	Hash      string     `json:"sha256"`            // of the whole token, hexadecimal; of a mapping, of its subject
-	Subject   string     `json:"subject,omitempty"` // of a mapping: the certificate's or the JWT's subject
+	Hash      string     `json:"sha256"`          // of the whole token, hexadecimal; of a mapping, of its subject
+	Proof     string     `json:"proof,omitempty"` // of a mapping: what proves the subject, ProofCertificate or ProofOIDC
 	Tenant    string     `json:"tenant"`
 	User      string     `json:"user"` // of a runtime: its publisher
 	Role      string     `json:"role"`
@@ -62,8 +62,8 @@ func (r Record) Check() error {
 	switch {
 	case err != nil || len(sum) != sha256.Size:
 		return fmt.Errorf("%w: sha256 is not 64 hexadecimal digits", ErrRecord)
-	case r.Subject != "" && (checkSubject(r.Subject) != nil || r.Hash != Hash(r.Subject)):
-		return fmt.Errorf("%w: its subject is no subject of a certificate or a JWT", ErrRecord)
+	case r.Proof != "" && r.Proof != ProofCertificate && r.Proof != ProofOIDC:
+		return fmt.Errorf("%w: the proof must be %s or %s", ErrRecord, ProofCertificate, ProofOIDC)
 	case r.Tenant == "":
 		return fmt.Errorf("%w: it names no tenant", ErrRecord)
 	case !userForm.MatchString(r.User):
@@ -132,7 +132,7 @@ func tenantToken(tenant string) string {
 // Set holds the usable records of one tenant, by id. It is immutable.
 type Set struct {
 	byID      map[string]Record
-	bySubject map[string][]string // ids
+	bySubject map[string][]string // ids of mappings, by the hash of their subject
 }
 
 // NewSet makes a set from the records of a tenant, by id. Records that cannot be used, or that are of
@@ -142,8 +142,8 @@ func NewSet(tenant string, records map[string][]byte) *Set {
 	for id, b := range records {
 		if r, err := Decode(b); err == nil && r.Tenant == tenant {
 			s.byID[id] = r
-			if r.Subject != "" {
-				s.bySubject[r.Subject] = append(s.bySubject[r.Subject], id)
+			if r.Proof != "" {
+				s.bySubject[r.Hash] = append(s.bySubject[r.Hash], id)
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func (s *Set) Find(text string, now time.Time) (r Record, id string, ok bool) {
 	}
 	r, known := s.byID[id]
 	same := subtle.ConstantTimeCompare([]byte(Hash(text)), []byte(r.Hash)) == 1
-	if !known || !same || r.Subject != "" || !r.IsValid(now) {
+	if !known || !same || r.Proof != "" || !r.IsValid(now) {
 		return Record{}, "", false
 	}
 	return r, id, true

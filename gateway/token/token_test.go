@@ -58,3 +58,33 @@ func TestFind(t *testing.T) {
 		t.Error("no view signs somebody in")
 	}
 }
+
+// A mapping stores no subject, lets in its subject alone, and is no bearer token.
+func TestFindSubject(t *testing.T) {
+	subject := CertificateNamed("CN=web1,O=Acme")
+	proof, err := ProofOf(subject)
+	if err != nil || proof != ProofCertificate {
+		t.Fatal(proof, err)
+	}
+	text, id, err := New(bytes.Repeat([]byte{7}, RandomBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSet("acme", map[string][]byte{
+		"a": record(t, subject, func(r *Record) { r.Proof = proof }),
+		id:  record(t, text, func(r *Record) { r.Proof = ProofOIDC }),
+		"b": record(t, CertificateNamed("CN=web2"), func(*Record) {}),
+		"c": record(t, CertificateNamed("CN=web3"), func(r *Record) { r.Proof = "word" }),
+	})
+	if r, found, ok := s.FindSubject(subject, now); !ok || found != "a" || r.User != "web1" {
+		t.Errorf("%v %v", r, ok)
+	}
+	for _, other := range []string{"", text, Hash(subject), CertificateNamed("CN=web2"), CertificateNamed("CN=web3"), "CN=web1,O=Acme"} {
+		if _, _, ok := s.FindSubject(other, now); ok {
+			t.Errorf("%q is let in", other)
+		}
+	}
+	if _, _, ok := s.Find(text, now); ok {
+		t.Error("a mapping is a bearer token")
+	}
+}

@@ -117,6 +117,39 @@ func problem(status int, body []byte) error {
 	return fmt.Errorf("the gateway answered with status %d", status)
 }
 
+// ErrCaller reports a token that the gateway does not know, or that may not ask for admission.
+var ErrCaller = errors.New("the gateway does not accept this token")
+
+// Identify asks the gateway whose token the peer has, and returns the peer as that user. It is ErrCaller
+// if the token is of no runtime of the peer's tenant. Nothing is recorded.
+func (a *Asker) Identify(ctx context.Context) (Peer, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.peer.gateway+"/v1/caller", nil)
+	if err != nil {
+		return Peer{}, errors.New("the gateway's address is no URL")
+	}
+	r.Header.Set("Authorization", "Bearer "+a.peer.token)
+	answer, err := a.client.Do(r)
+	if err != nil {
+		return Peer{}, unreachable(ctx, err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, MaxReply))
+	var who struct{ Tenant, User, Role string }
+	switch {
+	case err != nil:
+		return Peer{}, unreachable(ctx, err)
+	case answer.StatusCode == http.StatusUnauthorized:
+		return Peer{}, ErrCaller
+	case answer.StatusCode != http.StatusOK:
+		return Peer{}, problem(answer.StatusCode, text)
+	case json.Unmarshal(text, &who) != nil:
+		return Peer{}, errors.New("the gateway's answer makes no sense")
+	case who.Tenant != a.peer.tenant || who.Role != "runtime" || who.User == "":
+		return Peer{}, ErrCaller
+	}
+	return a.peer.As(a.peer.token, who.User), nil
+}
+
 // Propose asks once whether a call may run.
 func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Reply, error) {
 	h, body, err := a.Post(ctx, event, workflow)

@@ -82,6 +82,23 @@ type Peer struct {
 	tenant, publisher string
 }
 
+// As is the same gateway, asked by another caller.
+func (p Peer) As(token, publisher string) Peer {
+	p.token, p.publisher = token, publisher
+	return p
+}
+
+// User is the user of the gateway for which the peer asks.
+func (p Peer) User() string { return p.publisher }
+
+// CheckURL reports an address to which a token would travel in clear.
+func CheckURL(text string) error {
+	if checkURL(text) != nil {
+		return errors.New("the address must begin with https://, or with http:// and name this machine")
+	}
+	return nil
+}
+
 // readyFile is what a gate needs of the file that `countersign up` writes.
 type readyFile struct {
 	Tenant     string `json:"tenant"`

@@ -209,7 +209,7 @@ func TestHeldRequestsAreBounded(t *testing.T) {
 func wrap(ctx context.Context, in io.Reader, out io.Writer, script string, args ...string) (int, error) {
 	return Wrap(ctx, WrapOptions{
 		Server: "kit", Command: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Hold: time.Second,
-		Peer: gateclient.Config{}.Peer, Pins: PinFile{os.DevNull, false}, In: in, Out: out, Err: io.Discard,
+		Peer: gateclient.Config{}.Peer, Pins: PinFile{path: os.DevNull}, In: in, Out: out, Err: io.Discard,
 	})
 }
 

@@ -1,12 +1,14 @@
 package mcpgate
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,8 @@ import (
 type PinFile struct {
 	path string
 	own  bool // the gate adds tools that it sees for the first time
+
+	caller string // whose pins they are; "" without callers
 }
 
 // OpenPins names the pins of a server: those in the user's configuration directory, where the first
@@ -32,7 +36,31 @@ func OpenPins(server, path string) (PinFile, error) {
 	if err != nil {
 		return PinFile{}, fmt.Errorf("finding the user's configuration directory: %w", err)
 	}
-	return PinFile{filepath.Join(dir, "countersign", "mcp-pins", server+".json"), true}, nil
+	return PinFile{path: filepath.Join(dir, "countersign", "mcp-pins", server+".json"), own: true}, nil
+}
+
+// OpenCallerPins names the pins that a caller of Serve has for a server. With dir, they are those of
+// dir/SERVER.json, which the gate only reads.
+func OpenCallerPins(server, caller, dir string) (PinFile, error) {
+	if dir != "" {
+		return PinFile{path: filepath.Join(dir, server+".json")}, nil
+	}
+	f, err := OpenPins(server, "")
+	if err != nil {
+		return PinFile{}, err
+	}
+	f.path, f.caller = filepath.Join(filepath.Dir(f.path), "callers", callerDir(caller), server+".json"), caller
+	return f, nil
+}
+
+var plainCaller = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// callerDir is a caller's name as one of a directory.
+func callerDir(caller string) string {
+	if plainCaller.MatchString(caller) {
+		return caller
+	}
+	return fmt.Sprintf("~%x", sha256.Sum256([]byte(caller)))
 }
 
 // Path is where the pins are.
@@ -41,8 +69,11 @@ func (f PinFile) Path() string { return f.path }
 // hint is the command that shows what has changed.
 func (f PinFile) hint(server string) string {
 	text := "countersign mcp pins show " + server
-	if !f.own {
+	switch {
+	case !f.own:
 		text += " --pin " + f.path
+	case f.caller != "":
+		text += " --caller " + f.caller
 	}
 	return text
 }

@@ -29,6 +29,7 @@ type relay struct {
 	server    *lineWriter
 
 	judging sync.WaitGroup
+	closed  chan struct{} // after close has refused what waited
 
 	mu    sync.Mutex
 	agent struct{ name, version string }
@@ -57,7 +58,7 @@ type request struct {
 func newRelay(g *Gate, c *catalogue, reads bool, client, server io.Writer) *relay {
 	return &relay{
 		gate: g, catalogue: c, reads: reads, client: &lineWriter{w: client}, server: &lineWriter{w: server},
-		asked: map[string]*request{}, canceled: map[string]bool{}, owed: map[string]bool{},
+		asked: map[string]*request{}, canceled: map[string]bool{}, owed: map[string]bool{}, closed: make(chan struct{}),
 	}
 }
 
@@ -84,13 +85,24 @@ func (r *relay) sayClient(answer []byte, err error) {
 	}
 }
 
-// fromClient treats a message of the client. An error ends the session.
+// fromClient treats a line of the client and answers one that cannot be passed on. Any other error ends
+// the session.
 func (r *relay) fromClient(ctx context.Context, line []byte) error {
 	m, err := mcp.Parse(line)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = r.accept(ctx, m, line)
+	}
+	if errors.Is(err, mcp.ErrMessage) {
 		r.sayClient(mcp.Invalid(err))
 		return nil
+	}
+	return err
+}
+
+// accept treats a message of the client. The error is mcp.ErrMessage for a request whose id is in use;
+// any other one ends the session.
+func (r *relay) accept(ctx context.Context, m mcp.Message, line []byte) error {
+	switch {
 	case m.IsRequest():
 		return r.request(ctx, m, line)
 	case m.IsNotification():
@@ -130,8 +142,7 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 	r.mu.Unlock()
 	switch {
 	case used:
-		r.sayClient(mcp.Invalid(fmt.Errorf("%w: its id is that of a request without an answer", mcp.ErrMessage)))
-		return nil
+		return fmt.Errorf("%w: its id is that of a request without an answer", mcp.ErrMessage)
 	case full:
 		r.sayClient(refuse("too_many_requests", errors.New("too many requests wait for an answer")).Answer(m.Method, m.ID))
 		return nil
@@ -300,6 +311,40 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 	return r.client.write(line)
 }
 
+// lost answers a request of the client whose answer does not come: a call may have run.
+func (r *relay) lost(id mcp.ID, reason string) {
+	r.mu.Lock()
+	q := r.asked[id.Key()]
+	waits := q != nil && q.sent
+	if waits {
+		r.forget(q)
+	}
+	delete(r.canceled, id.Key())
+	r.mu.Unlock()
+	if !waits {
+		return
+	}
+	if q.governed {
+		r.gate.Report(q.admitted, q.began, mcp.Unknown)
+	}
+	r.sayClient(mcp.Failure(q.ID, reason))
+}
+
+// abandon takes back a request whose client has gone: what has not reached the server does not. With
+// withdraw, the server is told of what has.
+func (r *relay) abandon(ctx context.Context, m mcp.Message, withdraw bool) {
+	r.mu.Lock()
+	q := r.asked[m.ID.Key()]
+	sent := q != nil && q.sent
+	r.mu.Unlock()
+	if q == nil || sent && !withdraw {
+		return
+	}
+	if line, err := mcp.Cancellation(q.ID); err == nil {
+		_ = r.fromClient(ctx, append(line, '\n')) // a server that has ended needs none
+	}
+}
+
 // listing passes on what may be shown of a list of tools.
 func (r *relay) listing(q *request, m mcp.Message, line []byte) error {
 	shown, err := r.catalogue.add(m.Result)
@@ -328,6 +373,7 @@ func (r *relay) close() {
 	case <-judged:
 	case <-time.After(closeTime):
 	}
+	close(r.closed)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range r.asked {
@@ -335,6 +381,7 @@ func (r *relay) close() {
 			r.gate.Report(q.admitted, q.began, mcp.Unknown)
 		}
 	}
+	clear(r.asked)
 }
 
 // readLines calls use with every line of in, its line break included. A longer one than a message may

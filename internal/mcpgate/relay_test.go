@@ -58,7 +58,7 @@ func newRig(t *testing.T, gateway http.HandlerFunc) *rig {
 	config := gateclient.Config{Gateway: s.URL, TokenFile: filepath.Join(dir, "token"), PublicKeyFile: filepath.Join(dir, "key"), Tenant: "acme", Publisher: "runtime"}
 	r := &rig{pins: filepath.Join(dir, "pins")}
 	gate := NewGate(config.Peer, "kit", time.Second, &r.log)
-	r.relay = newRelay(gate, newCatalogue("kit", PinFile{r.pins, true}, gate), false, &r.toClient, &r.toServer)
+	r.relay = newRelay(gate, newCatalogue("kit", PinFile{path: r.pins, own: true}, gate), false, &r.toClient, &r.toServer)
 	t.Cleanup(func() { gate.Close("kit") })
 	return r
 }

@@ -39,30 +39,46 @@ func Wrap(ctx context.Context, o WrapOptions) (code int, err error) {
 	if o.Hold == 0 {
 		o.Hold = DefaultHold
 	}
-	cmd := exec.Command(o.Command[0], o.Command[1:]...)
-	cmd.Stderr = o.Err
+	p, err := startProcess(o.Command, o.Err)
+	if err != nil {
+		return 0, err
+	}
+	gate := NewGate(o.Peer, o.Server, o.Hold, o.Err)
+	r := newRelay(gate, newCatalogue(o.Server, o.Pins, gate), o.Reads, o.Out, p.stdin)
+	code, err = r.run(ctx, o.In, p.out, p.end, p.ended)
+	gate.Close(o.Server)
+	return code, err
+}
+
+// process is a server on its standard input and output.
+type process struct {
+	pid   int
+	stdin io.WriteCloser
+	out   io.Reader
+	ended chan error // gets how it ended, once
+}
+
+func startProcess(command []string, stderr io.Writer) (*process, error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = terminateTime
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	out, in := io.Pipe() // so that Wait, with WaitDelay, ends what processes of the server keep open
 	cmd.Stdout = in
 	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("starting the server: %w", err)
+		return nil, fmt.Errorf("starting the server: %w", err)
 	}
-	ended := make(chan error, 1)
+	p := &process{cmd.Process.Pid, stdin, out, make(chan error, 1)}
 	go func() {
 		err := waitForGroup(cmd)
 		in.Close()
-		ended <- err
+		p.ended <- err
 	}()
-	gate := NewGate(o.Peer, o.Server, o.Hold, o.Err)
-	r := newRelay(gate, newCatalogue(o.Server, o.Pins, gate), o.Reads, o.Out, stdin)
-	code, err = r.run(ctx, o.In, out, func() error { return end(cmd.Process.Pid, stdin, ended) }, ended)
-	gate.Close(o.Server)
-	return code, err
+	return p, nil
 }
 
 // run relays until one side ends. stop ends the server; ended has its end, if it ends itself.
@@ -119,18 +135,18 @@ func exitCode(err error, alone bool) (int, error) {
 }
 
 // end closes the server's input, then asks and then forces its processes to end.
-func end(pid int, stdin io.Closer, ended <-chan error) error {
-	_ = stdin.Close() // it may have ended
+func (p *process) end() error {
+	_ = p.stdin.Close() // it may have ended
 	for _, step := range []struct {
 		wait time.Duration
 		then syscall.Signal
 	}{{closeTime, syscall.SIGTERM}, {terminateTime, syscall.SIGKILL}} {
 		select {
-		case err := <-ended:
+		case err := <-p.ended:
 			return err
 		case <-time.After(step.wait):
-			_ = syscall.Kill(-pid, step.then) // they may have ended
+			_ = syscall.Kill(-p.pid, step.then) // they may have ended
 		}
 	}
-	return <-ended
+	return <-p.ended
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,6 +28,9 @@ const (
 )
 
 // newToken makes the text of a token.
+// manifestKeyFile signs the AAEP manifests of the gateways.
+const manifestKeyFile = "manifest.key"
+
 func newToken() (string, error) {
 	random := make([]byte, token.RandomBytes)
 	if _, err := rand.Read(random); err != nil {
@@ -36,8 +40,8 @@ func newToken() (string, error) {
 	return text, err
 }
 
-// prepareGateway registers the tenants' runtimes as reached through their gateways, too, and stores the
-// hashes of the tokens, before any service decides. What an operator has changed stays.
+// prepareGateway registers the tenants' runtimes and subscribers as reached through their gateways, too,
+// and stores the hashes of the tokens, before any service decides. What an operator has changed stays.
 func (p *Pipeline) prepareGateway(ctx context.Context) error {
 	nc, js, err := p.connectAs(ctx, streams.RoleOperator, "countersign tokens")
 	if err != nil {
@@ -46,8 +50,8 @@ func (p *Pipeline) prepareGateway(ctx context.Context) error {
 	defer nc.Close()
 	state := p.currentState()
 	for _, m := range state.tokenUsers(p.opt.Tenant) {
-		if m.Role == streams.RoleRuntime {
-			if err := registerRuntime(ctx, js, m); err != nil {
+		if m.Role != streams.RoleReviewer {
+			if err := registerSpeaker(ctx, js, m); err != nil {
 				return fmt.Errorf("registering %s as reached through the gateway: %w", m.Name, err)
 			}
 		}
@@ -58,11 +62,12 @@ func (p *Pipeline) prepareGateway(ctx context.Context) error {
 	return nil
 }
 
-// registerRuntime puts the registration once: an operator may remove it.
-func registerRuntime(ctx context.Context, js jetstream.JetStream, m tenantUser) error {
+// registerSpeaker puts the registration of a user that puts events on the log, a subscriber its AAEP
+// replies, once: an operator may remove it.
+func registerSpeaker(ctx context.Context, js jetstream.JetStream, m tenantUser) error {
 	doc, err := json.Marshal(map[string]string{
 		"schema": publisher.RegistrationSchema, "publisher": m.Name, "gateway": usualUser(m.Tenant, streams.RoleGateway),
-		"description": "Made by countersign up: the runtime may also come through the gateway.",
+		"description": "Made by countersign up: the user may also come through the gateway.",
 	})
 	if err != nil {
 		return err
@@ -127,7 +132,8 @@ func (p *Pipeline) gatewayEnv(tenant string) []string {
 		port = u.Port() // a restarted gateway must have the same address
 	}
 	return []string{"COUNTERSIGN_TENANT=" + tenant, "COUNTERSIGN_GATEWAY_LISTEN=" + net.JoinHostPort(streams.DefaultHost, port),
-		"COUNTERSIGN_GATEWAY_TLS_CERT=", "COUNTERSIGN_GATEWAY_TLS_KEY=", "COUNTERSIGN_GATEWAY_CLIENT_CA="}
+		"COUNTERSIGN_GATEWAY_TLS_CERT=", "COUNTERSIGN_GATEWAY_TLS_KEY=", "COUNTERSIGN_GATEWAY_CLIENT_CA=",
+		"COUNTERSIGN_GATEWAY_MANIFEST_KEY=" + filepath.Join(p.keys, manifestKeyFile)}
 }
 
 // noteGateway keeps the address of a tenant's gateway; the caller holds mu.

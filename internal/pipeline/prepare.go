@@ -56,5 +56,5 @@ func (p *Pipeline) ensureKeys() error {
 			}
 		}
 	}
-	return keys.Ensure(p.keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile)
+	return keys.Ensure(p.keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile, manifestKeyFile)
 }

@@ -114,6 +114,9 @@ func fieldType(t testing.TB, all map[string]flagTypes, e ast.Expr, pkg string) r
 	if list, is := e.(*ast.ArrayType); is {
 		return reflect.SliceOf(fieldType(t, all, list.Elt, pkg))
 	}
+	if pointer, is := e.(*ast.StarExpr); is {
+		return reflect.PointerTo(fieldType(t, all, pointer.X, pkg))
+	}
 	p, n := typeName(e, pkg)
 	if plain, is := plainTypes[n]; is {
 		return plain

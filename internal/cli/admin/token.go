@@ -6,7 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,9 +32,9 @@ type tokenCreateCmd struct {
 	Role    string        `help:"runtime: asks and publishes as the publisher --for; subscriber: follows all outputs; reviewer: follows decisions and approvals." enum:"runtime,subscriber,reviewer" default:"runtime"`
 	For     string        `help:"The user that the token stands for; of a runtime, its publisher." required:"" placeholder:"NAME"`
 	Expires time.Duration `help:"How long the token is valid." default:"2160h"`
-	Cert    string        `name:"certificate-subject" help:"Make no token, but let in client certificates with this subject, written as in RFC 2253." placeholder:"CN=web1,O=Acme" xor:"proof"`
-	Sub     string        `name:"oidc-subject" help:"Make no token, but let in JWTs with this claim sub; needs --oidc-issuer." placeholder:"SUB" xor:"proof"`
-	Issuer  string        `name:"oidc-issuer" help:"Issuer of the JWTs of --oidc-subject, exactly as the claim iss has it." placeholder:"URL"`
+	Cert    *string       `name:"certificate-subject" help:"Make no token, but let in client certificates with this subject, written as in RFC 2253." placeholder:"CN=web1,O=Acme" xor:"proof"`
+	Sub     *string       `name:"oidc-subject" help:"Make no token, but let in JWTs with this claim sub; needs --oidc-issuer." placeholder:"SUB" xor:"proof"`
+	Issuer  *string       `name:"oidc-issuer" help:"Issuer of the JWTs of --oidc-subject, exactly as the claim iss has it." placeholder:"URL"`
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
@@ -42,7 +43,8 @@ type tokenEntry struct {
 	ID        string     `json:"id"`
 	Tenant    string     `json:"tenant"`
 	User      string     `json:"user"`
-	Subject   string     `json:"subject,omitempty"` // of the certificate or the JWT that is let in
+	Proof     string     `json:"proof,omitempty"`   // of a mapping: certificate or oidc
+	Subject   string     `json:"subject,omitempty"` // of the certificate or the JWT that is let in; only when it is mapped
 	Role      string     `json:"role"`
 	Status    string     `json:"status"` // valid expired revoked unusable
 	CreatedAt time.Time  `json:"created_at"`
@@ -60,10 +62,14 @@ func entryOf(id string, r token.Record, now time.Time) tokenEntry {
 	case !r.IsValid(now):
 		status = "expired"
 	}
-	return tokenEntry{id, r.Tenant, r.User, r.Subject, r.Role, status, r.CreatedAt, r.ExpiresAt, r.RevokedAt}
+	return tokenEntry{ID: id, Tenant: r.Tenant, User: r.User, Proof: r.Proof, Role: r.Role, Status: status, CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, RevokedAt: r.RevokedAt}
 }
 
 func (c *tokenCreateCmd) Run(ctx context.Context, io ui.Stdio) error {
+	subject, proof, err := c.subject()
+	if err != nil {
+		return ui.UsageError{Err: err}
+	}
 	b, err := system.OpenBucket(ctx, c.Flags, streams.BucketTokens)
 	if err != nil {
 		return err
@@ -77,18 +83,14 @@ func (c *tokenCreateCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	subject, err := c.subject()
-	if err != nil {
-		return ui.UsageError{Err: err}
-	}
-	if subject != "" {
+	if proof != "" {
 		if err := refuseSecondMapping(ctx, b, subject); err != nil {
 			return err
 		}
 		text = subject
 	}
 	now := time.Now().UTC().Truncate(time.Second)
-	r := token.Record{Hash: token.Hash(text), Subject: subject, Tenant: b.Tenant, User: c.For, Role: c.Role, CreatedAt: now, ExpiresAt: now.Add(c.Expires)}
+	r := token.Record{Hash: token.Hash(text), Proof: proof, Tenant: b.Tenant, User: c.For, Role: c.Role, CreatedAt: now, ExpiresAt: now.Add(c.Expires)}
 	if err := r.Check(); err != nil {
 		return ui.UsageError{Err: err}
 	}
@@ -103,8 +105,8 @@ func (c *tokenCreateCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err := warnUnreached(ctx, io, b, r); err != nil {
 		return err
 	}
-	if subject != "" {
-		return c.reportMapping(io, entryOf(id, r, now))
+	if proof != "" {
+		return c.reportMapping(io, entryOf(id, r, now), subject)
 	}
 	if c.JSON {
 		return ui.WriteJSON(io, struct {
@@ -140,24 +142,13 @@ func (c *tokenListCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer b.Conn.Close()
-	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketTokens)
+	records, err := streams.KVUnder(ctx, b.JS, streams.BucketTokens, token.Prefix(b.Tenant))
 	if err != nil {
 		return err
 	}
 	list := []tokenEntry{}
-	for _, key := range keys {
-		id, ours := strings.CutPrefix(key, token.Prefix(b.Tenant))
-		if !ours {
-			continue
-		}
-		e, err := streams.KVLast(ctx, b.JS, streams.BucketTokens, key)
-		if err != nil {
-			return err
-		}
-		if e == nil || e.Deleted {
-			continue
-		}
-		r, _ := token.Decode(e.Value)
+	for _, id := range slices.Sorted(maps.Keys(records)) {
+		r, _ := token.Decode(records[id])
 		list = append(list, entryOf(id, r, time.Now()))
 	}
 	if c.JSON {
@@ -168,8 +159,8 @@ func (c *tokenListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	for _, t := range list {
 		by := ""
-		if t.Subject != "" {
-			by = "  " + ui.Clean(t.Subject, 200)
+		if t.Proof != "" {
+			by = "  " + t.Proof
 		}
 		fmt.Fprintf(io.Out, "%s  %s %s %s until %s%s\n", ui.Clean(t.ID, 40), ui.Fill(t.Status, 8), ui.Fill(t.Role, 10), ui.Fill(ui.Clean(t.User, 64), 24), t.ExpiresAt.Format(time.RFC3339), by)
 	}

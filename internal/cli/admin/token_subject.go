@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/gateway/token"
@@ -13,45 +12,41 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// subject is the subject that is mapped instead of making a token; "" for a token.
-func (c *tokenCreateCmd) subject() (string, error) {
+// subject is the subject that is mapped instead of making a token, and what proves it; "" for a token. A
+// flag that is there and empty makes no token.
+func (c *tokenCreateCmd) subject() (subject, proof string, err error) {
 	switch {
-	case (c.Sub == "") != (c.Issuer == ""):
-		return "", errors.New("--oidc-subject and --oidc-issuer belong together")
-	case c.Cert != "":
-		return token.CertificateNamed(c.Cert), nil
-	case c.Sub != "":
-		return token.OIDCSubject(c.Issuer, c.Sub)
+	case (c.Sub == nil) != (c.Issuer == nil):
+		return "", "", errors.New("--oidc-subject and --oidc-issuer belong together")
+	case c.Cert != nil:
+		subject = token.CertificateNamed(*c.Cert)
+	case c.Sub != nil:
+		if subject, err = token.OIDCSubject(*c.Issuer, *c.Sub); err != nil {
+			return "", "", err
+		}
+	default:
+		return "", "", nil
 	}
-	return "", nil
+	proof, err = token.ProofOf(subject)
+	return subject, proof, err
 }
 
 // refuseSecondMapping refuses a subject that a valid mapping has: a gateway lets in neither of two.
 func refuseSecondMapping(ctx context.Context, b system.Bucket, subject string) error {
-	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketTokens)
+	records, err := streams.KVUnder(ctx, b.JS, streams.BucketTokens, token.Prefix(b.Tenant))
 	if err != nil {
 		return err
 	}
-	for _, key := range keys {
-		id, ours := strings.CutPrefix(key, token.Prefix(b.Tenant))
-		if !ours {
-			continue
-		}
-		e, err := streams.KVLast(ctx, b.JS, streams.BucketTokens, key)
-		if err != nil {
-			return err
-		}
-		if e == nil || e.Deleted {
-			continue
-		}
-		if r, err := token.Decode(e.Value); err == nil && r.Subject == subject && r.IsValid(time.Now()) {
+	for id, value := range records {
+		if r, err := token.Decode(value); err == nil && r.Proof != "" && r.Hash == token.Hash(subject) && r.IsValid(time.Now()) {
 			return fmt.Errorf("the subject is mapped already, to %s %s: revoke %s first (countersign token revoke)", r.Role, ui.Clean(r.User, 64), ui.Clean(id, 40))
 		}
 	}
 	return nil
 }
 
-func (c *tokenCreateCmd) reportMapping(io ui.Stdio, e tokenEntry) error {
+func (c *tokenCreateCmd) reportMapping(io ui.Stdio, e tokenEntry, subject string) error {
+	e.Subject = subject
 	if c.JSON {
 		return ui.WriteJSON(io, e)
 	}

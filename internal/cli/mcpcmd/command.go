@@ -21,8 +21,9 @@ import (
 
 // Cmd is `countersign mcp`.
 type Cmd struct {
-	Wrap wrapCmd `cmd:"" help:"Start an MCP server and stand between it and the client on standard input and output: calls of its tools are admitted first."`
-	Pins pinsCmd `cmd:"" help:"The definitions of tools that are accepted."`
+	Wrap  wrapCmd  `cmd:"" help:"Start an MCP server and stand between it and the client on standard input and output: calls of its tools are admitted first."`
+	Serve serveCmd `cmd:"" help:"Serve MCP servers over HTTP to callers with tokens of the gateway: calls of their tools are admitted first, under the caller's token."`
+	Pins  pinsCmd  `cmd:"" help:"The definitions of tools that are accepted."`
 }
 
 // Gateway says where the gateway is and how long calls may wait.

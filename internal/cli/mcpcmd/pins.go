@@ -21,12 +21,16 @@ type pinsCmd struct {
 
 type server struct {
 	Server string `arg:"" help:"The server's name, as mcp wrap has it."`
-	Pin    string `help:"The file that --pin names for the gate." placeholder:"FILE"`
+	Pin    string `help:"The file that --pin names for the gate." placeholder:"FILE" xor:"pins"`
+	Caller string `help:"The user of 'mcp serve' whose pins they are." placeholder:"USER" xor:"pins"`
 }
 
 func (s server) open() (mcpgate.PinFile, error) {
 	if err := mcp.CheckServerName(s.Server); err != nil {
 		return mcpgate.PinFile{}, ui.UsageError{Err: err}
+	}
+	if s.Caller != "" {
+		return mcpgate.OpenCallerPins(s.Server, s.Caller, "")
 	}
 	return mcpgate.OpenPins(s.Server, s.Pin)
 }
@@ -57,7 +61,11 @@ func (c *showCmd) Run(io ui.Stdio) error {
 		fmt.Fprintf(io.Out, "%s  %s  %s\n", state, ui.Clean(name, 130), ui.Clean(pin.Digest, 80))
 		if pin.Changed != nil {
 			printChange(io, pin)
-			fmt.Fprintf(io.Out, "to accept it: countersign mcp pins accept %s %s=%s\n", c.Server, ui.Clean(name, 130), ui.Clean(pin.Changed.Digest, 80))
+			where := c.Server
+			if c.Caller != "" {
+				where += " --caller " + ui.Clean(c.Caller, 130)
+			}
+			fmt.Fprintf(io.Out, "to accept it: countersign mcp pins accept %s %s=%s\n", where, ui.Clean(name, 130), ui.Clean(pin.Changed.Digest, 80))
 		}
 	}
 	return nil

@@ -29,7 +29,9 @@ import (
 func (r *rig) mapSubject(id, subject, user, role string, revoked bool) {
 	r.tb.Helper()
 	now := time.Now()
-	rec := token.Record{Hash: token.Hash(subject), Subject: subject, Tenant: servicetest.Tenant, User: user, Role: role, CreatedAt: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour)}
+	proof, err := token.ProofOf(subject)
+	servicetest.OK(r.tb, err)
+	rec := token.Record{Hash: token.Hash(subject), Proof: proof, Tenant: servicetest.Tenant, User: user, Role: role, CreatedAt: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour)}
 	if revoked {
 		rec.RevokedAt = &now
 	}

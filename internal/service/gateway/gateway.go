@@ -110,6 +110,8 @@ type server struct {
 	inflight chan struct{}
 	streams  *streamCount
 	guard    *guard.Guard // nil: no receipt can be checked
+
+	retirements *bucketView // of receipt keys; nil without guard
 	stopping atomic.Bool
 	stopped  chan struct{} // closed when the gateway stops: streams end
 }
@@ -138,11 +140,24 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err := s.tokens.load(ctx); err != nil {
 		return fmt.Errorf("reading the tokens: %w", err)
 	}
+	if s.guard != nil {
+		s.retirements = newRetirements(js, s.guard)
+		if err := s.retirements.load(ctx); err != nil {
+			return fmt.Errorf("reading the receipt keys: %w", err)
+		}
+	}
 	following, stop := context.WithCancel(ctx)
 	var followers sync.WaitGroup
 	defer followers.Wait()
 	defer stop()
-	followers.Go(func() { s.tokens.follow(following) })
+	followers.Go(func() {
+		s.tokens.follow(following, env, "the tokens cannot be read; after some seconds no caller is signed in")
+	})
+	if s.retirements != nil {
+		followers.Go(func() {
+			s.retirements.follow(following, env, "the receipt keys cannot be read; after some seconds no receipt is checked")
+		})
+	}
 	followers.Go(func() { s.outputs.follow(following) })
 	followers.Go(func() { s.aaep.events.follow(following) })
 	defer func() {
@@ -157,7 +172,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 func newServer(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream) *server {
 	return &server{
 		issuer: newIssuer(f, env),
-		flags:  f, env: env, nc: nc, tokens: newTokenStore(f.Tenant, js, env), outputs: newOutputHub(nc, f, env), rates: newRates(f.Rate),
+		flags:  f, env: env, nc: nc, tokens: newTokenStore(f.Tenant, js), outputs: newOutputHub(nc, f, env), rates: newRates(f.Rate),
 		inflight: make(chan struct{}, f.MaxInflight), streams: newStreamCount(f.MaxStreams, f.UserStreams), stopped: make(chan struct{}),
 	}
 }

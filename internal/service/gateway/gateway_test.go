@@ -440,7 +440,9 @@ func TestPanic(t *testing.T) {
 	now := time.Now()
 	record, err := json.Marshal(token.Record{Hash: token.Hash(secret), Tenant: "acme", User: "rt1", Role: token.Runtime, CreatedAt: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour)})
 	servicetest.OK(t, err)
-	s.tokens = &tokenStore{set: token.NewSet("acme", map[string][]byte{id: record}), confirmed: now}
+	s.tokens = newTokenStore("acme", nil)
+	s.tokens.confirmed = now
+	s.tokens.apply(map[string][]byte{id: record})
 	req, err := http.NewRequest("POST", "/event", strings.NewReader("{}"))
 	servicetest.OK(t, err)
 	req.Header.Set("Authorization", "Bearer "+secret)

@@ -3,10 +3,13 @@ package gateway
 import (
 	"fmt"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // newGuard returns what checks receipts; nil without a checkpoint key.
@@ -21,10 +24,20 @@ func (f Flags) newGuard() (*guard.Guard, error) {
 	return g, nil
 }
 
+// newRetirements follows the keys bucket: a receipt of a key that was retired holds no longer. Records for
+// which the checkpoint key does not vouch are left out.
+func newRetirements(js jetstream.JetStream, g *guard.Guard) *bucketView {
+	return &bucketView{bucket: streams.BucketKeys, js: js, apply: func(records map[string][]byte) {
+		for _, record := range records {
+			_ = g.Trust(record)
+		}
+	}}
+}
+
 // verifyReceipt checks a receipt against a call of the caller's publisher. It does not mark the receipt
 // as used: only its executor knows what ran.
 func (s *server) verifyReceipt(who token.Record, row endpoint.Row, r endpoint.Receipt) endpoint.Response {
-	if s.guard == nil {
+	if s.guard == nil || !s.retirements.isCurrent() {
 		return row.Fail(gateway.ProblemOf(gateway.Unverifiable))
 	}
 	err := s.guard.Check(guard.Execution{

@@ -5,11 +5,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // A receipt that came with an allow holds for exactly its call and its publisher; a caller cannot name
@@ -72,6 +74,43 @@ func TestReceiptsVerify(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.StatusCode, out)
 		}
 	}
+}
+
+// A receipt of a key that an operator retires holds no longer, without a restart of the gateway.
+func TestReceiptsOfRetiredKeys(t *testing.T) {
+	r := start(t, func(f *Flags) { f.CheckpointKey = vouchedKey(t, f.Keys) })
+	admitter := r.admitter()
+	res, body := r.do("POST", "/event", "runtime", example(t, "requests/pre-tool-use.json"))
+	servicetest.OK(t, admitter.Stop()) // one whose key is retired ends
+	var key events.KeyRecord
+	if json.Unmarshal([]byte(res.Header.Get(events.HeaderKey)), &key) != nil || key.KeyID == "" {
+		t.Fatalf("%d %s", res.StatusCode, body)
+	}
+	request, err := json.Marshal(map[string]any{"receipt": res.Header.Get(events.HeaderReceipt), "key": res.Header.Get(events.HeaderKey), "call": map[string]any{}})
+	servicetest.OK(t, err)
+	reason := func() string {
+		var said struct{ Reason string }
+		_, out := r.do("POST", "/v1/receipts:verify", "runtime", request)
+		servicetest.OK(t, json.Unmarshal(out, &said))
+		return said.Reason
+	}
+	if got := reason(); got == "receipt_key_retired" || got == "" {
+		t.Errorf("before: %q", got)
+	}
+	kv, err := r.nats.JS("admitter").KeyValue(t.Context(), streams.BucketKeys)
+	servicetest.OK(t, err)
+	_, err = kv.Put(t.Context(), keys.RetiredEntry("another"), []byte(`{"key_id":"`+key.KeyID+`"}`)) // vouched for by none
+	servicetest.OK(t, err)
+	signer, _, err := keys.Checkpoint(r.nats.Flags("admitter").Keys)
+	servicetest.OK(t, err)
+	retirement := events.KeyRetirement{KeyID: key.KeyID, Use: signing.UseReceipt, RetiredAt: events.At(time.Now())}
+	retirement.Vouch, err = signing.SignRetirement(signer, retirement)
+	servicetest.OK(t, err)
+	record, err := json.Marshal(retirement)
+	servicetest.OK(t, err)
+	_, err = kv.Put(t.Context(), keys.RetiredEntry(key.KeyID), record)
+	servicetest.OK(t, err)
+	servicetest.Eventually(t, "the receipt is refused", func() bool { return reason() == "receipt_key_retired" })
 }
 
 // A gateway without a checkpoint key says so, and nothing is valid.

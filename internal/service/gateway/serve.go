@@ -23,6 +23,7 @@ func (s *server) routes() *router {
 	}
 	mux.HandleFunc("GET /v1/follow/{kind}", s.followOutputs)
 	mux.HandleFunc(approvalPattern, func(w http.ResponseWriter, r *http.Request) { s.write(w, approvalPattern, s.answerApproval(w, r)) })
+	mux.HandleFunc(callerPattern, s.reportCaller)
 	s.describe(mux)
 	s.routeAAEP(mux)
 	mux.Handle("GET /healthz", s.env.Health)

@@ -35,7 +35,7 @@ var dangerousPrefixes = []string{"LD_", "DYLD_", "GIT_", "BASH_", "XDG_", "CARGO
 
 // harmlessVariables are variables of which a program only learns how to print, or for what it runs. Of
 // another variable that a program is given, it is not known what the program does with it.
-var harmlessVariables = strings.Fields("A B C CI DEBUG VERBOSE NODE_ENV RAILS_ENV RACK_ENV APP_ENV FLASK_ENV DJANGO_SETTINGS_MODULE ENVIRONMENT LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE " +
+var harmlessVariables = strings.Fields("CI DEBUG VERBOSE NODE_ENV RAILS_ENV RACK_ENV APP_ENV FLASK_ENV DJANGO_SETTINGS_MODULE ENVIRONMENT LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE " +
 	"COLUMNS LINES LOG_LEVEL RUST_BACKTRACE RUST_LOG CGO_ENABLED GOOS GOARCH GO111MODULE PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED PYTHONHASHSEED PORT HOST DISPLAY TEST_MODE SOURCE_DATE_EPOCH DEBIAN_FRONTEND")
 
 func (p *parser) checkAssignment(a *syntax.Assign, exported bool) {
@@ -192,7 +192,7 @@ func (p *parser) checkBuiltin(name string, words []string, c context) {
 	case name == "test", name == "[":
 		p.checkTest(words, c)
 	case slices.Contains(evaluators, name):
-		p.checkEvaluator(name, words, c)
+		p.checkEvaluator(name, words)
 	case slices.Contains(redefining, name):
 		if name == "set" && !slices.ContainsFunc(words[1:], func(w string) bool { return !slices.Contains(harmlessSets, w) }) || name == "history" && len(words) == 1 || name == "alias" && len(words) == 1 {
 			return
@@ -202,7 +202,7 @@ func (p *parser) checkBuiltin(name string, words []string, c context) {
 }
 
 // checkEvaluator checks a command that gives values to variables, or evaluates its arguments.
-func (p *parser) checkEvaluator(name string, words []string, c context) {
+func (p *parser) checkEvaluator(name string, words []string) {
 	args := words[1:]
 	switch {
 	case name == "mapfile", name == "readarray":

@@ -15,10 +15,12 @@ const maxTreeDepth = 2048
 // checkForms looks at every node of a text once. A form that is not named here makes the script unknown,
 // and so does one that a shell of another kind reads differently.
 func (p *parser) checkForms(file *syntax.File, posix bool) {
-	depth := 0
+	depth, expansion := 0, 0 // expansion is the depth of the outermost ${...} around a node
 	syntax.Walk(file, func(n syntax.Node) bool {
 		if n == nil {
-			depth--
+			if depth--; depth < expansion {
+				expansion = 0
+			}
 			return true
 		}
 		if p.step(); depth >= maxTreeDepth || p.reasons[ReasonTooLarge] {
@@ -29,9 +31,29 @@ func (p *parser) checkForms(file *syntax.File, posix bool) {
 		if !understood(n) || posix && !portable(n) {
 			p.fail(ReasonSyntax)
 		}
+		if _, is := n.(*syntax.ParamExp); is && expansion == 0 {
+			expansion = depth
+		} else if expansion > 0 && !plainQuotes(n) {
+			p.fail(ReasonHidden)
+		}
 		p.checkEvaluation(n)
 		return true
 	})
+}
+
+// plainQuotes reports whether quotes in ${x:-...} hold nothing that is read otherwise without them: in
+// double quotes and in a here-document, a single quote there is a character like any other.
+func plainQuotes(n syntax.Node) bool {
+	switch x := n.(type) {
+	case *syntax.SglQuoted:
+		return !strings.ContainsAny(x.Value, "$`\"'\\}{\n")
+	case *syntax.DblQuoted:
+		return !slices.ContainsFunc(x.Parts, func(part syntax.WordPart) bool {
+			l, literal := part.(*syntax.Lit)
+			return literal && strings.ContainsAny(l.Value, "}'\n")
+		})
+	}
+	return true
 }
 
 // understood reports whether a form has the same meaning in Bash and to the rest of this package.

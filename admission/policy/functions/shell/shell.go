@@ -212,7 +212,7 @@ func parsesAsPOSIX(text string) bool {
 // of the tree is bounded as well.
 func nestingOf(text string) int {
 	open, deepest, brackets, words := 0, 0, 0, strings.Count(text, "((")
-	for i := 0; i < len(text); i++ {
+	for i := range len(text) {
 		if text[i] == '(' && strings.HasPrefix(strings.TrimLeft(text[i+1:min(i+64, len(text))], " \t\\\n"), ")") {
 			words++ // a function
 		}

@@ -1,0 +1,405 @@
+package mcpgate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+// metadataPath is that of RFC 9728, with the server's path behind it.
+const metadataPath = "/.well-known/oauth-protected-resource"
+
+// ServeHTTP answers one request. What a caller without a valid token is told does not depend on which
+// servers there are.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	if !slices.Contains(s.hosts, strings.ToLower(r.Host)) || !s.allowsOrigin(r.Header.Values("Origin")) {
+		fail(w, http.StatusForbidden, "", mcp.CodeInvalid, "the header Host or Origin names another place than this gate (--public-url, --origin)", nil)
+		return
+	}
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	if rest, is := strings.CutPrefix(r.URL.Path, metadataPath); is {
+		s.serveMetadata(w, r, strings.TrimPrefix(rest, "/"))
+		return
+	}
+	peer, err := s.signIn(r)
+	if err != nil {
+		s.refuseCaller(w, name, err)
+		return
+	}
+	i := slices.IndexFunc(s.o.Upstreams, func(u Upstream) bool { return u.Name == name })
+	if i < 0 {
+		fail(w, http.StatusNotFound, "", mcp.CodeInvalid, "there is no such server", nil)
+		return
+	}
+	t, err := s.seatOf(peer, s.o.Upstreams[i])
+	if err != nil {
+		s.refuseSession(w, "", err)
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		s.post(w, r, t)
+	case http.MethodGet:
+		s.get(w, r, t)
+	case http.MethodDelete:
+		s.delete(w, r, t)
+	default:
+		w.Header().Set("Allow", "POST, GET, DELETE")
+		fail(w, http.StatusMethodNotAllowed, "", mcp.CodeInvalid, "send POST, GET or DELETE", nil)
+	}
+}
+
+// allowsOrigin refuses web pages: a browser sends their origin. Pages of the gate itself there are none.
+func (s *server) allowsOrigin(origins []string) bool {
+	return len(origins) == 0 || len(origins) == 1 && (origins[0] == originOf(s.base) || slices.Contains(s.o.Origins, origins[0]))
+}
+
+func originOf(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// fail answers with an error in JSON-RPC, which clients show.
+func fail(w http.ResponseWriter, status int, id mcp.ID, code int, message string, data any) {
+	body, err := mcp.Error(id, code, message, data)
+	if err != nil {
+		status = http.StatusInternalServerError
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that is gone needs no answer
+}
+
+func (s *server) refuseCaller(w http.ResponseWriter, name string, err error) {
+	if !errors.Is(err, gateclient.ErrCaller) {
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusServiceUnavailable, "", mcp.CodeInternal, "the gateway does not answer: no token can be looked up", nil)
+		return
+	}
+	at := s.base + metadataPath
+	if mcp.CheckServerName(name) == nil { // whether there is such a server or not
+		at += "/" + name
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+at+`"`)
+	fail(w, http.StatusUnauthorized, "", mcp.CodeInvalid, "no valid bearer token of a runtime (countersign token create --role runtime)", nil)
+}
+
+func (s *server) refuseSession(w http.ResponseWriter, id mcp.ID, err error) {
+	if errors.Is(err, errBusy) {
+		w.Header().Set("Retry-After", "5")
+		fail(w, http.StatusTooManyRequests, id, mcp.CodeInternal, "too many sessions: end some, or try again", nil)
+		return
+	}
+	s.log.print(err.Error())
+	fail(w, http.StatusBadGateway, id, mcp.CodeInternal, "the server cannot be started", nil)
+}
+
+// serveMetadata says where a token for a server comes from. Names of servers are not checked: it tells
+// the same of every one.
+func (s *server) serveMetadata(w http.ResponseWriter, r *http.Request, name string) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || name != "" && mcp.CheckServerName(name) != nil {
+		fail(w, http.StatusNotFound, "", mcp.CodeInvalid, "there is no such document", nil)
+		return
+	}
+	document := map[string]any{"resource": strings.TrimSuffix(s.base+"/"+name, "/"), "bearer_methods_supported": []string{"header"}}
+	if len(s.o.AuthorizationAt) > 0 {
+		document["authorization_servers"] = s.o.AuthorizationAt
+	}
+	body, err := json.Marshal(document)
+	if err != nil { // it is made of texts
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // a client that is gone needs no answer
+}
+
+// post takes one message of a client.
+func (s *server) post(w http.ResponseWriter, r *http.Request, t *seat) {
+	line, status := readBody(w, r)
+	if status != 0 {
+		fail(w, status, "", mcp.CodeInvalid, "send one JSON-RPC message as application/json, of at most 4 MiB", nil)
+		return
+	}
+	m, err := mcp.Parse(line)
+	if err != nil {
+		fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, err.Error(), nil)
+		return
+	}
+	revisions := r.Header.Values(mcp.HeaderRevision)
+	switch {
+	case len(revisions) > 1 || len(revisions) == 1 && !slices.Contains(mcp.Revisions, revisions[0]):
+		data := map[string]any{"supported": mcp.Revisions, "requested": strings.Join(revisions, ", ")}
+		fail(w, http.StatusBadRequest, m.ID, mcp.CodeRevision, "the gate does not know this revision of the protocol", data)
+	case len(revisions) == 1 && revisions[0] >= mcp.Stateless:
+		s.postStateless(w, r, t, m, line)
+	default:
+		s.postInSession(w, r, t, m, line)
+	}
+}
+
+// readBody reads a message, with a line break behind it. status is not 0 if there is none.
+func readBody(w http.ResponseWriter, r *http.Request) (line []byte, status int) {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return nil, http.StatusUnsupportedMediaType
+	}
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(arrivalTime)) // a connection without deadlines has none
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	_ = connection.SetReadDeadline(time.Time{})
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, http.StatusRequestEntityTooLarge
+	case err != nil:
+		return nil, http.StatusBadRequest
+	}
+	if bytes.ContainsAny(body, "\r\n") { // between members: a string cannot have one
+		var b bytes.Buffer
+		if json.Compact(&b, body) == nil {
+			body = b.Bytes()
+		}
+	}
+	return append(body, '\n'), 0
+}
+
+// postStateless takes a message of a client without a session.
+func (s *server) postStateless(w http.ResponseWriter, r *http.Request, t *seat, m mcp.Message, line []byte) {
+	if err := m.CheckHeaders(r.Header); err != nil {
+		fail(w, http.StatusBadRequest, m.ID, mcp.CodeMismatch, err.Error(), nil)
+		return
+	}
+	if m.Method == mcp.MethodCanceled { // to hang up is to cancel
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	c, err := s.borrow(t)
+	if err != nil {
+		s.refuseSession(w, m.ID, err)
+		return
+	}
+	answered := false
+	defer func() { s.giveBack(t, c, answered) }()
+	answered = s.exchange(w, r, c, m, line, true)
+}
+
+// postInSession takes a message of a client with a session, or the one that begins it.
+func (s *server) postInSession(w http.ResponseWriter, r *http.Request, t *seat, m mcp.Message, line []byte) {
+	id := r.Header.Get(mcp.HeaderSession)
+	if m.Method == "initialize" && m.IsRequest() && id == "" {
+		n, err := s.begin(t)
+		if err != nil {
+			s.refuseSession(w, m.ID, err)
+			return
+		}
+		id = n.id
+		w.Header().Set(mcp.HeaderSession, id)
+	}
+	n := s.enter(id, t)
+	if n == nil {
+		refuseUnknown(w, m.ID, id)
+		return
+	}
+	defer s.leave(n)
+	s.exchange(w, r, n.conn, m, line, false)
+}
+
+// refuseUnknown answers alike for sessions that are over, and for those of other callers.
+func refuseUnknown(w http.ResponseWriter, id mcp.ID, session string) {
+	if session == "" {
+		fail(w, http.StatusBadRequest, id, mcp.CodeInvalid, "the header Mcp-Session-Id is missing: begin with initialize", nil)
+		return
+	}
+	fail(w, http.StatusNotFound, id, mcp.CodeInvalid, "there is no such session, or it has too many requests: begin with initialize", nil)
+}
+
+// exchange gives a message to the relay and writes what comes back for it. It reports whether the message
+// was a request that has its answer.
+func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp.Message, line []byte, stateless bool) (answered bool) {
+	var answer *stream
+	if m.IsRequest() {
+		if answer = c.router.add(m); answer == nil {
+			fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, "the id is that of a request without an answer", nil)
+			return false
+		}
+		defer c.router.remove(answer)
+	}
+	err := c.relay.accept(c.ctx, m, line)
+	switch {
+	case errors.Is(err, mcp.ErrMessage):
+		fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, err.Error(), nil)
+		return false
+	case err != nil:
+		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, "the server has ended", nil)
+		return false
+	case answer == nil:
+		if m.Method == mcp.MethodCanceled {
+			c.router.cancel(m.CanceledID().Key())
+		}
+		w.WriteHeader(http.StatusAccepted)
+		return false
+	}
+	out := s.answerTo(w, r)
+	answered, gone := out.run(r.Context(), c, answer)
+	if gone {
+		c.relay.abandon(context.WithoutCancel(r.Context()), m, stateless)
+	}
+	if !answered && !gone && !out.begun {
+		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, "the server has ended", nil)
+	}
+	return answered
+}
+
+// get is the stream of what a session's server says by itself.
+func (s *server) get(w http.ResponseWriter, r *http.Request, t *seat) {
+	id := r.Header.Get(mcp.HeaderSession)
+	n := s.enter(id, t)
+	if n == nil {
+		refuseUnknown(w, "", id)
+		return
+	}
+	defer s.leave(n)
+	events := n.conn.router.listen()
+	if events == nil {
+		fail(w, http.StatusConflict, "", mcp.CodeInvalid, "the session has such a stream", nil)
+		return
+	}
+	defer n.conn.router.remove(events)
+	out := s.answerTo(w, r)
+	if out.begin() == nil {
+		out.run(r.Context(), n.conn, events)
+	}
+}
+
+// delete ends a session.
+func (s *server) delete(w http.ResponseWriter, r *http.Request, t *seat) {
+	id := r.Header.Get(mcp.HeaderSession)
+	n := s.enter(id, t)
+	if n == nil {
+		refuseUnknown(w, "", id)
+		return
+	}
+	defer s.leave(n)
+	s.finish(n)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// answerWriter writes messages as one JSON document, or as server-sent events if there is more than the
+// answer.
+type answerWriter struct {
+	w          http.ResponseWriter
+	connection *http.ResponseController
+	begun      bool
+	known      func() bool // whether the caller's token still is
+}
+
+func (s *server) answerTo(w http.ResponseWriter, r *http.Request) *answerWriter {
+	return &answerWriter{w: w, connection: http.NewResponseController(w), known: func() bool {
+		_, err := s.signIn(r)
+		return !errors.Is(err, gateclient.ErrCaller)
+	}}
+}
+
+// keepAlive is how often a stream without messages shows that it is there.
+const keepAlive = 15 * time.Second
+
+// run writes a stream's messages until it has its answer, its client is gone, or its server is.
+func (a *answerWriter) run(client context.Context, c *conn, s *stream) (answered, gone bool) {
+	ticker := time.NewTicker(keepAlive)
+	defer ticker.Stop()
+	for {
+		var err error
+		select {
+		case message := <-s.lines:
+			if err = a.message(message); err == nil && message.final {
+				return true, false
+			}
+		case <-s.over:
+			_ = a.begin() // an empty stream: there is no answer to what was cancelled
+			return true, false
+		case <-ticker.C:
+			if err = a.comment(); !a.known() { // revoked
+				return false, true
+			}
+		case <-client.Done():
+			return false, true
+		case <-c.relay.closed:
+			return a.rest(s), false
+		case <-c.ended:
+			return a.rest(s), false
+		}
+		if err != nil {
+			return false, true
+		}
+	}
+}
+
+// rest writes what was said before the server ended.
+func (a *answerWriter) rest(s *stream) (answered bool) {
+	for {
+		select {
+		case message := <-s.lines:
+			if a.message(message) != nil || message.final {
+				return message.final
+			}
+		default:
+			return false
+		}
+	}
+}
+
+func (a *answerWriter) begin() error {
+	if a.begun {
+		return nil
+	}
+	a.begun = true
+	a.w.Header().Set("Content-Type", eventStream)
+	a.w.WriteHeader(http.StatusOK)
+	return a.connection.Flush()
+}
+
+func (a *answerWriter) message(m routed) error {
+	_ = a.connection.SetWriteDeadline(time.Now().Add(writeTime)) // a connection without deadlines has none
+	line := bytes.TrimRight(m.line, "\r\n")
+	if m.final && !a.begun {
+		a.begun = true
+		a.w.Header().Set("Content-Type", "application/json")
+		_, err := a.w.Write(line)
+		return err
+	}
+	if err := a.begin(); err != nil {
+		return err
+	}
+	if _, err := a.w.Write(slices.Concat([]byte("event: message\ndata: "), line, []byte("\n\n"))); err != nil {
+		return err
+	}
+	return a.connection.Flush()
+}
+
+// comment keeps a stream open; an answer that has not begun stays open by itself.
+func (a *answerWriter) comment() error {
+	if !a.begun {
+		return nil
+	}
+	_ = a.connection.SetWriteDeadline(time.Now().Add(writeTime))
+	if _, err := a.w.Write([]byte(":\n\n")); err != nil {
+		return err
+	}
+	return a.connection.Flush()
+}

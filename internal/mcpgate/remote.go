@@ -1,0 +1,295 @@
+package mcpgate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+// remote is a session with a server that speaks streamable HTTP. It is the io.Writer of a relay's server
+// side: what is written is posted, and what the server answers is given to the relay. The caller's token
+// is not known here.
+type remote struct {
+	url    string
+	token  func() (string, error) // the gate's own for this server; "" for none
+	client *http.Client
+	log    *logger
+	relay  *relay // set before the first message
+	ctx    context.Context
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+	// listens begins the stream of what the server says by itself.
+	listens sync.Once
+
+	mu        sync.Mutex
+	stateless bool
+	revision  string
+	session   string
+	asked     map[string]context.CancelFunc // requests without an answer, by the key of their id
+}
+
+// sendTime bounds what is no request: it has no answer to wait for.
+const sendTime = 10 * time.Second
+
+const eventStream = "text/event-stream"
+
+func newRemote(ctx context.Context, url string, token func() (string, error), client *http.Client, stateless bool, log *logger) *remote {
+	u := &remote{url: url, token: token, client: client, stateless: stateless, log: log, asked: map[string]context.CancelFunc{}}
+	u.ctx, u.stop = context.WithCancel(ctx)
+	if stateless {
+		u.revision = mcp.Stateless
+	}
+	return u
+}
+
+// Write sends a message. A request is sent in the background; others are sent when Write returns, so
+// that they keep their order.
+func (u *remote) Write(line []byte) (int, error) {
+	m, err := mcp.Parse(line)
+	if err != nil {
+		return 0, err
+	}
+	if u.stateless && m.Method == mcp.MethodCanceled { // without sessions, to hang up is to cancel
+		u.mu.Lock()
+		hangUp := u.asked[m.CanceledID().Key()]
+		u.mu.Unlock()
+		if hangUp != nil {
+			hangUp()
+		}
+		return len(line), nil
+	}
+	if m.IsRequest() {
+		ctx, hangUp := context.WithCancel(u.ctx)
+		u.mu.Lock()
+		u.asked[m.ID.Key()] = hangUp
+		u.mu.Unlock()
+		u.work.Go(func() { u.ask(ctx, m, line) })
+		return len(line), nil
+	}
+	ctx, cancel := context.WithTimeout(u.ctx, sendTime)
+	defer cancel()
+	answer, err := u.post(ctx, m, line)
+	if err != nil {
+		u.log.print("a server cannot be reached: " + err.Error())
+		return len(line), nil // its requests fail by themselves
+	}
+	answer.Body.Close()
+	if m.Method == "notifications/initialized" && answer.StatusCode < 300 {
+		u.listens.Do(func() { u.work.Go(u.listen) })
+	}
+	return len(line), nil
+}
+
+// ask sends a request and gives what comes back to the relay.
+func (u *remote) ask(ctx context.Context, m mcp.Message, line []byte) {
+	key := m.ID.Key()
+	defer func() {
+		u.mu.Lock()
+		u.asked[key]()
+		delete(u.asked, key)
+		u.mu.Unlock()
+	}()
+	reason := "the server does not answer"
+	if answer, err := u.post(ctx, m, line); err == nil {
+		defer answer.Body.Close()
+		u.note(m, answer)
+		if err := u.read(answer, &m); errors.Is(err, errAnswered) {
+			return
+		}
+		reason = "the server's answer was cut off, or is none"
+	}
+	u.relay.lost(m.ID, reason)
+}
+
+// note remembers the session that an initialize began.
+func (u *remote) note(m mcp.Message, answer *http.Response) {
+	if id := answer.Header.Get(mcp.HeaderSession); m.Method == "initialize" && !u.stateless && len(id) <= 1024 {
+		u.mu.Lock()
+		u.session = id
+		u.mu.Unlock()
+	}
+}
+
+func (u *remote) post(ctx context.Context, m mcp.Message, line []byte) (*http.Response, error) {
+	return u.do(ctx, http.MethodPost, bytes.TrimRight(line, "\r\n"), m)
+}
+
+func (u *remote) do(ctx context.Context, method string, body []byte, m mcp.Message) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, u.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("its address is no URL")
+	}
+	token, err := u.token()
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	u.mu.Lock()
+	revision, session := u.revision, u.session
+	u.mu.Unlock()
+	header := map[string]string{"Accept": "application/json, " + eventStream, mcp.HeaderRevision: revision, mcp.HeaderSession: session}
+	if method == http.MethodPost {
+		header["Content-Type"] = "application/json"
+	}
+	if u.stateless {
+		for name, value := range m.Headers() {
+			header[name] = value
+		}
+	}
+	for name, value := range header {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	answer, err := u.client.Do(r)
+	if err != nil {
+		return nil, errors.New("it does not answer")
+	}
+	return answer, nil
+}
+
+// errAnswered ends the reading of an answer that has what was asked for.
+var errAnswered = errors.New("answered")
+
+// read gives an answer's messages to the relay: one, or a stream of them. asked is the request, nil for a
+// stream that answers none. It returns errAnswered after the response to the request.
+func (u *remote) read(answer *http.Response, asked *mcp.Message) error {
+	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	if media == eventStream {
+		return readEvents(answer.Body, func(data []byte) error { return u.take(data, asked) })
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, mcp.MaxMessage+1))
+	if err != nil || len(body) > mcp.MaxMessage {
+		return errors.New("the answer is too long, or was cut off")
+	}
+	return u.take(body, asked)
+}
+
+// take gives a message to the relay. A response to another request than the one that was asked on this
+// stream is dropped.
+func (u *remote) take(data []byte, asked *mcp.Message) error {
+	if bytes.ContainsAny(data, "\r\n") { // between members: a string cannot have one
+		var b bytes.Buffer
+		if json.Compact(&b, data) != nil {
+			return nil
+		}
+		data = b.Bytes()
+	}
+	m, err := mcp.Parse(data)
+	if err != nil {
+		u.log.print("a server sent what is no message: dropped: " + err.Error())
+		return nil
+	}
+	response := m.Method == ""
+	if response && (asked == nil || m.ID.Key() != asked.ID.Key()) {
+		u.log.print("a server answered what it was not asked: dropped")
+		return nil
+	}
+	if response && asked.Method == "initialize" {
+		u.mu.Lock()
+		u.revision = m.Revision()
+		u.mu.Unlock()
+	}
+	if err := u.relay.fromServer(append(data, '\n')); err != nil {
+		return err
+	}
+	if response {
+		return errAnswered
+	}
+	return nil
+}
+
+// listen reads what the server says by itself, while the session lasts and the server has such a stream.
+func (u *remote) listen() {
+	pauses := retry.New(time.Second, 30*time.Second)
+	for u.ctx.Err() == nil {
+		answer, err := u.do(u.ctx, http.MethodGet, nil, mcp.Message{})
+		if err == nil {
+			if answer.StatusCode == http.StatusOK {
+				_ = u.read(answer, nil) // it is read again
+			}
+			answer.Body.Close()
+			if answer.StatusCode >= 400 && answer.StatusCode < 500 {
+				return
+			}
+		}
+		if pauses.Wait(u.ctx) != nil {
+			return
+		}
+	}
+}
+
+// end ends the session with the server.
+func (u *remote) end() {
+	u.mu.Lock()
+	session := u.session
+	u.mu.Unlock()
+	if session != "" {
+		ctx, cancel := context.WithTimeout(u.ctx, terminateTime)
+		if answer, err := u.do(ctx, http.MethodDelete, nil, mcp.Message{}); err == nil {
+			answer.Body.Close()
+		}
+		cancel()
+	}
+	u.stop()
+	u.work.Wait()
+}
+
+// readEvents calls use with the data of every server-sent event.
+func readEvents(in io.Reader, use func([]byte) error) error {
+	b := bufio.NewReaderSize(in, 64<<10)
+	var data []byte
+	has := false
+	for {
+		line, err := readBounded(b, mcp.MaxMessage-len(data))
+		if err != nil {
+			return err
+		}
+		if len(line) == 0 {
+			if has {
+				if err := use(data); err != nil {
+					return err
+				}
+			}
+			data, has = nil, false
+			continue
+		}
+		if value, is := strings.CutPrefix(string(line), "data:"); is {
+			if has {
+				data = append(data, '\n')
+			}
+			data, has = append(data, strings.TrimPrefix(value, " ")...), true
+		}
+	}
+}
+
+// readBounded reads a line without its end.
+func readBounded(b *bufio.Reader, most int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := b.ReadSlice('\n')
+		if len(line)+len(part) > most {
+			return nil, errors.New("an event is too long")
+		}
+		line = append(line, part...)
+		if err == nil {
+			return bytes.TrimRight(line, "\r\n"), nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return nil, err
+		}
+	}
+}

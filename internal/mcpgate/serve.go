@@ -1,0 +1,271 @@
+package mcpgate
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/gateclient"
+)
+
+// ServeOptions are those of Serve.
+type ServeOptions struct {
+	Listen          string // loopback, unless there are a certificate and PublicURL
+	Cert, Key       string // files
+	PublicURL       string // under which clients reach the gate; "" for the address itself
+	Origins         []string
+	AuthorizationAt []string // issuers of the callers' tokens, for clients that ask
+	Upstreams       []Upstream
+	Peer            func() (gateclient.Peer, error) // the gateway: callers bring their own token
+	Hold            time.Duration
+	Pins            func(server, caller string) (PinFile, error)
+	Reads           bool
+	Err             io.Writer
+	Ready           func(url string) // called once the gate listens; may be nil
+}
+
+// Upstream is a server behind Serve: a URL or a command.
+type Upstream struct {
+	Name      string // the path under which it is served, and a part of its tools' names
+	URL       string
+	TokenFile string // the gate's own token for the URL
+	Command   []string
+}
+
+// token is read for each request: the file may change.
+func (u Upstream) token() (string, error) {
+	if u.TokenFile == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(u.TokenFile)
+	if err != nil {
+		return "", errors.New("the token for it cannot be read")
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// Times and sizes of HTTP.
+const (
+	arrivalTime = 15 * time.Second // for a request to arrive
+	writeTime   = 30 * time.Second // for a client to read one message
+	stopTime    = 5 * time.Second  // for the last answers
+	maxBody     = 4 << 20
+	maxToken    = 8 << 10
+	trustTime   = 10 * time.Second // until a token is looked up again
+	maxCallers  = 4096
+	maxLookups  = 32
+)
+
+// server is a running Serve.
+type server struct {
+	o       ServeOptions
+	ctx     context.Context // of all sessions
+	log     *logger
+	client  *http.Client // for upstreams
+	hosts   []string     // that a request may name
+	base    string       // URL of the gate
+	lookups chan struct{}
+
+	mu           sync.Mutex
+	stopping     bool
+	callers      map[[sha256.Size]byte]callerEntry
+	seats        map[seatKey]*seat
+	sessions     map[string]*session
+	conns        map[*conn]bool // all that are open
+	sessionCount int
+}
+
+// callerEntry is a token that the gateway accepted.
+type callerEntry struct {
+	peer  gateclient.Peer
+	until time.Time
+}
+
+// Serve serves MCP servers over HTTP until ctx ends. Every caller shows a token of the gateway, under
+// which its calls are admitted; no server gets to see it.
+func Serve(ctx context.Context, o ServeOptions) error {
+	if o.Hold == 0 {
+		o.Hold = DefaultHold
+	}
+	listener, err := o.listen()
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	s, stop := newServer(o, listener.Addr())
+	defer stop()
+	h := &http.Server{
+		Handler: s, ReadHeaderTimeout: arrivalTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		ErrorLog: log.New(io.Discard, "", 0), // it may quote what a client sent
+	}
+	served := make(chan error, 1)
+	go func() { served <- h.Serve(listener) }()
+	if o.Ready != nil {
+		o.Ready(s.base)
+	}
+	ticker := time.NewTicker(sweepInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-served:
+			s.stop()
+			return fmt.Errorf("serving HTTP: %w", err)
+		case now := <-ticker.C:
+			s.sweep(now)
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	s.stop() // what waits for a verdict is refused, and its answers still leave
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	if h.Shutdown(last) != nil {
+		_ = h.Close() // clients that do not read
+	}
+	return nil
+}
+
+func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	scheme := "http"
+	if o.Cert != "" {
+		scheme = "https"
+	}
+	s := &server{
+		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), lookups: make(chan struct{}, maxLookups),
+		client: &http.Client{
+			// A redirect would carry the token, and the call, to another address.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		callers: map[[sha256.Size]byte]callerEntry{}, seats: map[seatKey]*seat{}, sessions: map[string]*session{}, conns: map[*conn]bool{},
+	}
+	if _, port, err := net.SplitHostPort(address.String()); err == nil && isLoopback(address.String()) {
+		s.hosts = []string{"localhost:" + port, "127.0.0.1:" + port, "[::1]:" + port}
+	}
+	if u, err := url.Parse(o.PublicURL); err == nil && u.Host != "" {
+		s.base, s.hosts = strings.TrimSuffix(o.PublicURL, "/"), append(s.hosts, u.Host)
+	}
+	return s, cancel
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// Check reports what is wrong with the options.
+func (o ServeOptions) Check() error {
+	switch {
+	case len(o.Upstreams) == 0:
+		return errors.New("say which servers to serve: --upstream NAME=URL or --upstream 'NAME=COMMAND'")
+	case (o.Cert == "") != (o.Key == ""):
+		return errors.New("--tls-cert and --tls-key go together")
+	case !isLoopback(o.Listen) && (o.Cert == "" || o.PublicURL == ""):
+		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert, --tls-key and --public-url; tokens must not travel in clear", o.Listen)
+	}
+	var names []string
+	for _, u := range o.Upstreams {
+		if slices.Contains(names, u.Name) {
+			return fmt.Errorf("two servers have the name %s", u.Name)
+		}
+		names = append(names, u.Name)
+		if u.URL != "" && gateclient.CheckURL(u.URL) != nil {
+			return fmt.Errorf("the address of the server %s must begin with https://, or with http:// and name this machine", u.Name)
+		}
+	}
+	if o.PublicURL != "" {
+		if u, err := url.Parse(o.PublicURL); err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || gateclient.CheckURL(o.PublicURL) != nil {
+			return errors.New("--public-url must be an address like https://mcp.example")
+		}
+	}
+	return nil
+}
+
+func (o ServeOptions) listen() (net.Listener, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	if o.Cert == "" {
+		return l, nil
+	}
+	pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
+	}
+	return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}), nil
+}
+
+// errUnavailable reports that the gateway could not be asked about a token.
+var errUnavailable = errors.New("the gateway does not answer")
+
+// signIn returns the caller of a request, as the gateway knows its token. The error is
+// gateclient.ErrCaller, or errUnavailable.
+func (s *server) signIn(r *http.Request) (gateclient.Peer, error) {
+	values := r.Header.Values("Authorization")
+	if len(values) != 1 || len(values[0]) > maxToken {
+		return gateclient.Peer{}, gateclient.ErrCaller
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return gateclient.Peer{}, gateclient.ErrCaller
+	}
+	base, err := s.o.Peer()
+	if err != nil {
+		s.log.print(err.Error())
+		return gateclient.Peer{}, errUnavailable
+	}
+	asked := base.As(token, "")
+	key := sha256.Sum256([]byte(token))
+	s.mu.Lock()
+	known, found := s.callers[key]
+	s.mu.Unlock()
+	if found && time.Now().Before(known.until) && known.peer.As(token, "") == asked { // the same gateway
+		return known.peer, nil
+	}
+	return s.lookUp(r.Context(), asked, key)
+}
+
+// lookUp asks the gateway whose a token is.
+func (s *server) lookUp(ctx context.Context, asked gateclient.Peer, key [sha256.Size]byte) (gateclient.Peer, error) {
+	select {
+	case s.lookups <- struct{}{}:
+		defer func() { <-s.lookups }()
+	default:
+		return gateclient.Peer{}, errUnavailable
+	}
+	ctx, cancel := context.WithTimeout(ctx, trustTime)
+	defer cancel()
+	peer, err := gateclient.NewAsker(asked).Identify(ctx)
+	switch {
+	case errors.Is(err, gateclient.ErrCaller):
+		return peer, err
+	case err != nil:
+		return peer, errUnavailable
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.callers) >= maxCallers {
+		clear(s.callers)
+	}
+	s.callers[key] = callerEntry{peer, time.Now().Add(trustTime)}
+	return peer, nil
+}

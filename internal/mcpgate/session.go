@@ -1,0 +1,318 @@
+package mcpgate
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/gateclient"
+)
+
+// Bounds of what callers of Serve hold.
+const (
+	maxSessions   = 256              // of all callers: each may be a process
+	maxOfCaller   = 32               // sessions and requests without a session, of one caller
+	maxIdle       = 4                // servers that wait for the next request without a session, of one seat
+	idleTime      = 30 * time.Minute // until a session ends that nothing uses
+	sweepInterval = time.Minute
+)
+
+// errBusy reports that a caller has as many sessions as it may have.
+var errBusy = errors.New("too many sessions")
+
+// seat is one caller's place before one server: its gate, the definitions that it accepts, its sessions.
+// Nothing of it is another caller's.
+type seat struct {
+	upstream  Upstream
+	user      string
+	gate      *Gate
+	catalogue *catalogue
+	peer      atomic.Pointer[gateclient.Peer] // with the caller's newest token
+
+	// The rest is the server's, under its mutex.
+	used     time.Time
+	sessions int // and requests without a session
+	idle     []*conn
+}
+
+// session is a client's session with a server, from its initialize on.
+type session struct {
+	id   string
+	seat *seat
+	conn *conn
+
+	// Under the server's mutex.
+	used     time.Time
+	requests int // HTTP requests of it that are answered now
+}
+
+// conn is a connection to a server, with the relay before it.
+type conn struct {
+	relay  *relay
+	router *router
+	ctx    context.Context // of what is judged
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when the server is gone
+	end    func()        // ends the server
+	once   sync.Once
+}
+
+// open connects to a seat's server.
+func (s *server) open(t *seat, stateless bool) (*conn, error) {
+	c, err := s.connect(t, stateless)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		go c.close()
+		return nil, errBusy
+	}
+	s.conns[c] = true
+	return c, nil
+}
+
+func (s *server) connect(t *seat, stateless bool) (*conn, error) {
+	c := &conn{router: &router{log: s.log}, ended: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	if t.upstream.URL != "" {
+		u := newRemote(s.ctx, t.upstream.URL, t.upstream.token, s.client, stateless, s.log)
+		c.relay = newRelay(t.gate, t.catalogue, s.o.Reads, c.router, u)
+		u.relay = c.relay
+		c.end = u.end
+		return c, nil
+	}
+	p, err := startProcess(t.upstream.Command, s.o.Err)
+	if err != nil {
+		c.cancel()
+		return nil, err
+	}
+	c.relay = newRelay(t.gate, t.catalogue, s.o.Reads, c.router, p.stdin)
+	c.end = func() { _ = p.end() } // it has ended, whatever its code
+	go func() {
+		_ = readLines(p.out, c.relay.fromServer) // the server is gone
+		close(c.ended)
+	}()
+	return c, nil
+}
+
+// close ends a connection and its server, and reports the calls that have no answer.
+func (s *server) close(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	c.close()
+}
+
+func (c *conn) close() {
+	c.once.Do(func() {
+		c.cancel()
+		c.end()
+		c.relay.close()
+	})
+}
+
+// isOver reports whether the server is gone.
+func (c *conn) isOver() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+type seatKey struct{ user, upstream string }
+
+// seatOf returns the caller's seat before a server, with the caller's newest token.
+func (s *server) seatOf(p gateclient.Peer, u Upstream) (*seat, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return nil, errBusy
+	}
+	key := seatKey{p.User(), u.Name}
+	t := s.seats[key]
+	if t == nil {
+		if len(s.seats) >= maxSessions {
+			return nil, errBusy
+		}
+		pins, err := s.o.Pins(u.Name, p.User())
+		if err != nil {
+			return nil, err
+		}
+		t = &seat{upstream: u, user: p.User()}
+		t.peer.Store(&p)
+		t.gate = NewGate(func() (gateclient.Peer, error) { return *t.peer.Load(), nil }, u.Name, s.o.Hold, s.o.Err)
+		t.catalogue = newCatalogue(u.Name, pins, t.gate)
+		s.seats[key] = t
+	}
+	t.peer.Store(&p)
+	t.used = time.Now()
+	return t, nil
+}
+
+// reserve counts a session, if the caller may have one more.
+func (s *server) reserve(t *seat) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping || s.sessionCount >= maxSessions || t.sessions >= maxOfCaller {
+		return errBusy
+	}
+	s.sessionCount++
+	t.sessions++
+	return nil
+}
+
+func (s *server) release(t *seat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessionCount--
+	t.sessions--
+	t.used = time.Now()
+}
+
+// begin makes a session. Its id cannot be guessed, and serves its own caller only.
+func (s *server) begin(t *seat) (*session, error) {
+	if err := s.reserve(t); err != nil {
+		return nil, err
+	}
+	c, err := s.open(t, false)
+	if err != nil {
+		s.release(t)
+		return nil, err
+	}
+	n := &session{id: rand.Text(), seat: t, conn: c, used: time.Now()}
+	s.mu.Lock()
+	s.sessions[n.id] = n
+	s.mu.Unlock()
+	go func() {
+		select {
+		case <-c.ended: // the server ended by itself
+			s.finish(n)
+		case <-c.ctx.Done():
+		}
+	}()
+	return n, nil
+}
+
+// enter finds a caller's session and counts a request of it. leave takes it back.
+func (s *server) enter(id string, t *seat) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.sessions[id]
+	if n == nil || n.seat != t || n.requests >= maxOfCaller {
+		return nil
+	}
+	n.requests++
+	return n
+}
+
+func (s *server) leave(n *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.requests--
+	n.used = time.Now()
+}
+
+// finish ends a session, once.
+func (s *server) finish(n *session) {
+	s.mu.Lock()
+	_, there := s.sessions[n.id]
+	delete(s.sessions, n.id)
+	s.mu.Unlock()
+	if there {
+		s.close(n.conn)
+		s.release(n.seat)
+	}
+}
+
+// borrow gives a server for one request without a session: one that has answered another such request of
+// this caller, or a new one.
+func (s *server) borrow(t *seat) (*conn, error) {
+	if err := s.reserve(t); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	for len(t.idle) > 0 {
+		c := t.idle[len(t.idle)-1]
+		t.idle = t.idle[:len(t.idle)-1]
+		if !c.isOver() {
+			s.mu.Unlock()
+			return c, nil
+		}
+		go s.close(c)
+	}
+	s.mu.Unlock()
+	c, err := s.open(t, true)
+	if err != nil {
+		s.release(t)
+	}
+	return c, err
+}
+
+// giveBack keeps a server that has answered for the next request, and ends any other.
+func (s *server) giveBack(t *seat, c *conn, answered bool) {
+	s.mu.Lock()
+	keep := answered && t.upstream.URL == "" && !s.stopping && len(t.idle) < maxIdle && !c.isOver()
+	if keep {
+		t.idle = append(t.idle, c)
+	}
+	s.mu.Unlock()
+	if !keep {
+		s.close(c)
+	}
+	s.release(t)
+}
+
+// sweep ends what nothing has used for a while.
+func (s *server) sweep(now time.Time) {
+	var old []*session
+	var seats []*seat
+	var idle []*conn
+	s.mu.Lock()
+	for _, n := range s.sessions {
+		if n.requests == 0 && now.Sub(n.used) > idleTime {
+			old = append(old, n)
+		}
+	}
+	for key, t := range s.seats {
+		if t.sessions == 0 && now.Sub(t.used) > idleTime {
+			delete(s.seats, key)
+			seats, idle = append(seats, t), append(idle, t.idle...)
+			t.idle = nil
+		}
+	}
+	s.mu.Unlock()
+	for _, n := range old {
+		s.finish(n)
+	}
+	for _, c := range idle {
+		s.close(c)
+	}
+	for _, t := range seats {
+		t.gate.Close(t.upstream.Name)
+	}
+}
+
+// stop ends all sessions and seats, each in bounded time.
+func (s *server) stop() {
+	s.mu.Lock()
+	s.stopping = true
+	conns, seats := s.conns, s.seats
+	s.conns, s.seats, s.sessions = map[*conn]bool{}, map[seatKey]*seat{}, map[string]*session{}
+	s.mu.Unlock()
+	var all sync.WaitGroup
+	for c := range conns {
+		all.Go(c.close)
+	}
+	all.Wait()
+	for _, t := range seats {
+		all.Go(func() { t.gate.Close(t.upstream.Name) })
+	}
+	all.Wait()
+}

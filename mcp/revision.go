@@ -1,0 +1,137 @@
+package mcp
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Stateless is the first revision of the protocol without sessions: a request says all that it needs.
+const Stateless = "2026-07-28"
+
+// Revisions are the revisions of the protocol over HTTP that a gate knows, the newest first. In one that
+// it does not know, a method could have effects that it does not see.
+var Revisions = []string{Stateless, "2025-11-25", "2025-06-18", "2025-03-26"}
+
+// Headers of the protocol over HTTP.
+const (
+	HeaderRevision = "Mcp-Protocol-Version"
+	HeaderSession  = "Mcp-Session-Id"
+	HeaderMethod   = "Mcp-Method"
+	HeaderName     = "Mcp-Name"
+)
+
+// Codes of errors in requests over HTTP.
+const (
+	CodeInvalid  = codeInvalid
+	CodeInternal = codeInternal
+	CodeMismatch = -32020
+	CodeRevision = -32022
+)
+
+// metaRevision is the member of _meta that has a request's revision.
+const metaRevision = "io.modelcontextprotocol/protocolVersion"
+
+// CheckHeaders holds the headers of a request without a session against its body: a server that goes by
+// the headers must not run something else than the body says. The values are as http.Header.Values has
+// them.
+func (m Message) CheckHeaders(h http.Header) error {
+	if !m.IsRequest() {
+		return nil
+	}
+	params, err := members(m.Params, nil)
+	if err != nil {
+		return fmt.Errorf("%w: it has no params", ErrMessage)
+	}
+	meta, err := members(params["_meta"], nil)
+	if err != nil {
+		return fmt.Errorf("%w: it has no _meta", ErrMessage)
+	}
+	want := map[string]string{HeaderMethod: m.Method, HeaderRevision: text(meta[metaRevision])}
+	if name, has := m.subject(params); has {
+		want[HeaderName] = name
+	}
+	for header, value := range want {
+		if got := h.Values(header); len(got) != 1 || decoded(got[0]) != value {
+			return fmt.Errorf("%w: the header %s does not say what the body says", ErrMessage, header)
+		}
+	}
+	return nil
+}
+
+// subject is what a request names: a tool, a prompt or a resource.
+func (m Message) subject(params map[string]json.RawMessage) (string, bool) {
+	member := map[string]string{MethodCall: "name", MethodPrompt: "name", MethodRead: "uri"}[m.Method]
+	return text(params[member]), member != ""
+}
+
+// Headers are those with which a request without a session goes to its server: made of the body.
+func (m Message) Headers() map[string]string {
+	h := map[string]string{HeaderMethod: encoded(m.Method)}
+	params, _ := members(m.Params, nil) // params that are none name nothing
+	if name, has := m.subject(params); has {
+		h[HeaderName] = encoded(name)
+	}
+	return h
+}
+
+// Revision is the revision on which client and server agree in the result of an initialize; "" if it is
+// none that is known.
+func (m Message) Revision() string {
+	var result struct {
+		Revision string `json:"protocolVersion"`
+	}
+	_ = json.Unmarshal(m.Result, &result)
+	if !slices.Contains(Revisions, result.Revision) {
+		return ""
+	}
+	return result.Revision
+}
+
+// ProgressToken is the token under which a request wants progress, or of which a notification reports
+// it; "" if there is none.
+func (m Message) ProgressToken() string {
+	var params struct {
+		Token json.RawMessage `json:"progressToken"`
+		Meta  struct {
+			Token json.RawMessage `json:"progressToken"`
+		} `json:"_meta"`
+	}
+	_ = json.Unmarshal(m.Params, &params)
+	if m.Method == "notifications/progress" {
+		return string(params.Token)
+	}
+	return string(params.Meta.Token)
+}
+
+func text(raw json.RawMessage) string {
+	var s string
+	_ = json.Unmarshal(raw, &s) // what is no text is ""
+	return s
+}
+
+// Values that no header can hold are in Base64 between these.
+const encodedPrefix, encodedSuffix = "=?base64?", "?="
+
+func decoded(value string) string {
+	inner, is := strings.CutPrefix(value, encodedPrefix)
+	if !is || !strings.HasSuffix(inner, encodedSuffix) {
+		return value
+	}
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(inner, encodedSuffix))
+	if err != nil {
+		return value
+	}
+	return string(b)
+}
+
+func encoded(value string) string {
+	plain := strings.TrimSpace(value) == value && !strings.HasPrefix(value, encodedPrefix) && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+	if plain {
+		return value
+	}
+	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(value)) + encodedSuffix
+}

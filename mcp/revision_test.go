@@ -1,0 +1,57 @@
+package mcp
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+)
+
+// The headers of a request without a session say what its body says, or it does not pass.
+func TestCheckHeaders(t *testing.T) {
+	const body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
+	const read = `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///é","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
+	for name, c := range map[string]struct {
+		body   string
+		header http.Header
+		fits   bool
+	}{
+		"as the body":        {body, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tools/call"}, HeaderName: {"t"}}, true},
+		"in Base64":          {read, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"resources/read"}, HeaderName: {"=?base64?ZmlsZTovLy/DqQ==?="}}, true},
+		"no Base64":          {read, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"resources/read"}, HeaderName: {"=?base64?*?="}}, false},
+		"another tool":       {body, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tools/call"}, HeaderName: {"u"}}, false},
+		"two tools":          {body, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tools/call"}, HeaderName: {"t", "u"}}, false},
+		"no tool":            {body, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tools/call"}}, false},
+		"another method":     {body, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tools/list"}, HeaderName: {"t"}}, false},
+		"another revision":   {body, http.Header{HeaderRevision: {"2025-11-25"}, HeaderMethod: {"tools/call"}, HeaderName: {"t"}}, false},
+		"no revision within": {`{"jsonrpc":"2.0","id":1,"method":"ping","params":{}}`, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"ping"}}, false},
+		"a notification":     {`{"jsonrpc":"2.0","method":"x"}`, http.Header{HeaderRevision: {Stateless}}, true},
+	} {
+		m, err := Parse([]byte(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.CheckHeaders(c.header); (err == nil) != c.fits || err != nil && !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m, _ := Parse([]byte(read))
+	if h := m.Headers(); h[HeaderName] != "=?base64?ZmlsZTovLy/DqQ==?=" || h[HeaderMethod] != "resources/read" {
+		t.Errorf("the headers for a server: %v", h)
+	}
+	m, _ = Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"a\r\nX-Y: z","params":{}}`))
+	if h := m.Headers(); h[HeaderMethod] != "=?base64?YQ0KWC1ZOiB6?=" {
+		t.Errorf("a method with a line break: %v", h)
+	}
+}
+
+func TestProgressToken(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"p"},"progressToken":"q"}}`: `"p"`,
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7}}`:                            `7`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`:                                                                    ``,
+	} {
+		if m, err := Parse([]byte(line)); err != nil || m.ProgressToken() != want {
+			t.Errorf("%s: %s, %v", line, m.ProgressToken(), err)
+		}
+	}
+}
