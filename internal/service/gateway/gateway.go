@@ -112,8 +112,8 @@ type server struct {
 	guard    *guard.Guard // nil: no receipt can be checked
 
 	retirements *bucketView // of receipt keys; nil without guard
-	stopping atomic.Bool
-	stopped  chan struct{} // closed when the gateway stops: streams end
+	stopping    atomic.Bool
+	stopped     chan struct{} // closed when the gateway stops: streams end
 }
 
 // Run serves until ctx ends, then answers the requests that it has begun and returns.
