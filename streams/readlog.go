@@ -337,6 +337,10 @@ func (r *logReader) followStream(ctx context.Context, in *inbox, down <-chan nat
 		case s := <-down:
 			return retryableError("connection: %v", s)
 		case <-silence.C:
+			if in.isWaiting() { // the server has spoken while Idle took its time
+				silence.Reset(patience)
+				continue
+			}
 			return retryableError("no word from the server within %v", patience)
 		case <-idle.C:
 			if r.next > seen && r.options.Idle != nil {
@@ -346,11 +350,11 @@ func (r *logReader) followStream(ctx context.Context, in *inbox, down <-chan nat
 			}
 			idle.Reset(r.options.IdleEvery)
 		case <-in.wake:
-			silence.Reset(patience)
 			last, err := r.drainInbox(ctx, in)
 			if err != nil {
 				return err
 			}
+			silence.Reset(patience) // not before: handle may take its time
 			if seen = max(seen, last); r.next > seen {
 				idle.Reset(0)
 			}

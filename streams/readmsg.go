@@ -32,6 +32,13 @@ func (in *inbox) put(m *nats.Msg) {
 	}
 }
 
+// isWaiting reports whether messages wait.
+func (in *inbox) isWaiting() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.msgs) > 0
+}
+
 // swap returns the waiting messages and replaces them by an empty slice.
 func (in *inbox) swap(empty []*nats.Msg) []*nats.Msg {
 	in.mu.Lock()
