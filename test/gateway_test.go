@@ -7,8 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/countersign-dev/countersign/examples"
 )
 
 // gatewayReady is what the gateway's callers read of a ready file.
@@ -45,15 +43,6 @@ func (g gatewayReady) request(t *testing.T, method, path, role string, body []by
 	}
 	t.Cleanup(func() { _ = res.Body.Close() })
 	return res
-}
-
-func sample(t *testing.T, name string) []byte {
-	t.Helper()
-	b, err := examples.FS.ReadFile("requests/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // The gateway of `up`: the lines with curl that the pages show, and tokens.

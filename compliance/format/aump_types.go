@@ -29,7 +29,9 @@ var aumpTypes = []aumpType{
 	{"cart_created", isAllowed("create_cart")},
 	{"ap2_intent_created", isAllowed("create_ap2_intent", "create_ap2_intent_mandate")},
 	{"deal_accepted", isAllowed("accept_deal")},
-	{"deal_denied", func(d events.Decision, _ map[string]any) bool { return d.Tool == "accept_deal" && d.Verdict == events.Deny }},
+	{"deal_denied", func(d events.Decision, _ map[string]any) bool {
+		return d.Tool == "accept_deal" && d.Verdict == events.Deny
+	}},
 	{AUMPEventType, func(events.Decision, map[string]any) bool { return true }},
 }
 

@@ -27,10 +27,10 @@ const (
 	tokenLeft = 30 * 24 * time.Hour
 )
 
-// newToken makes the text of a token.
 // manifestKeyFile signs the AAEP manifests of the gateways.
 const manifestKeyFile = "manifest.key"
 
+// newToken makes the text of a token.
 func newToken() (string, error) {
 	random := make([]byte, token.RandomBytes)
 	if _, err := rand.Read(random); err != nil {
