@@ -184,7 +184,7 @@ func TestMandates(t *testing.T) {
 
 	// AUMP's own evidence of what was done under a mandate that is revoked.
 	done := object{"aump": object{"version": "0.1.0", "type": "evidence_event"}, "id": "aump_ev_late", "mandate_ref": object{"id": id, "hash": mandateHash(larger), "version": "0.1.0"},
-		"sequence": 1, "created_at": time.Now().UTC().Format(time.RFC3339), "event_type": "deal_accepted", "summary": "Tea.", "result": "allowed",
+		"sequence": 1, "created_at": time.Now().Add(time.Minute).UTC().Format(time.RFC3339), "event_type": "deal_accepted", "summary": "Tea.", "result": "allowed",
 		"actor": object{"role": "runtime", "id": "kitchen"}, "privacy": object{"retention": "hashes", "contains_private_fields": false}}
 	s.run(t, "publish", "--protocol", "aump", "--session", sess, mandateFile(t, done)).want(t, 0)
 	eventually(t, "evidence under a revoked mandate is found", func() error {

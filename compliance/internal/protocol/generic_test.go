@@ -21,5 +21,6 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 		"format/aioc_governance.go":     "a format of one protocol",
 		"format/aioc_run.go":            "a format of one protocol",
 		"format/aump.go":                "a format of one protocol",
+		"format/aump_types.go":          "the types of its events",
 	}, 40)
 }
