@@ -4,7 +4,7 @@ package events
 type Approval struct {
 	WorkflowID   string `json:"workflow_id"`
 	Tenant       string `json:"tenant"`
-	Status       string `json:"status"` // pending approved denied expired cancelled consumed
+	Status       string `json:"status"` // one of ApprovalStatuses
 	ActionDigest string `json:"action_digest"`
 	Source       string `json:"source,omitempty"`
 	Session      string `json:"session,omitempty"`
@@ -44,3 +44,6 @@ type ResolveAttempt struct {
 	Refused       string `json:"refused"`
 	At            Time   `json:"at"`
 }
+
+// ApprovalStatuses are the statuses of an approval workflow.
+var ApprovalStatuses = []string{"pending", "approved", "denied", "expired", "cancelled", "consumed"}

@@ -32,7 +32,7 @@ type FollowRequest struct {
 	Max     int               `json:"max,omitempty"`     // outputs of the page, up to FollowMax (default: 100)
 	WaitMS  int               `json:"wait_ms,omitempty"` // maximum wait for the first output, up to FollowMaxWait; 0 does not wait
 
-	// Workflow asks for the newest record of an approval workflow instead of a page. It excludes
+	// Workflow asks for the newest record of each status of an approval workflow instead of a page. It excludes
 	// every other member but Log.
 	Workflow string `json:"workflow,omitempty"`
 }

@@ -169,11 +169,6 @@ func (s Space) Approval(tenant, status, workflow string) string {
 	return s.joinTokens(Approvals, Escape(tenant), Escape(status), Escape(workflow))
 }
 
-// ApprovalsOf matches the subjects of the records of one workflow.
-func (s Space) ApprovalsOf(tenant, workflow string) string {
-	return s.joinTokens(Approvals, Escape(tenant), "*", Escape(workflow))
-}
-
 // Outputs matches the subjects of a class of a tenant's outputs: all of them, or those with one
 // state (verdict, severity) or of one session.
 func (s Space) Outputs(class Class, tenant, state, session string) string {

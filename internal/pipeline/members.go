@@ -151,6 +151,9 @@ func editState(ctx context.Context, up target.Ready, edit func(*upState) error) 
 	if up.DataDir == "" {
 		return upState{}, fmt.Errorf("%w: give the ready file of `countersign up` itself", ErrMember)
 	}
+	if err := checkOwner(path); err != nil {
+		return upState{}, err
+	}
 	unlock, err := lockState(ctx, path)
 	if err != nil {
 		return upState{}, err
@@ -176,6 +179,19 @@ func editState(ctx context.Context, up target.Ready, edit func(*upState) error) 
 		return s, fmt.Errorf("%w: %w", ErrMember, err)
 	}
 	return s, s.write()
+}
+
+// checkOwner refuses another user than the one that `up` runs as, root too: `up` could not read what
+// that user writes.
+func checkOwner(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("reading the state of `countersign up`: %w", err)
+	}
+	if owner, is := info.Sys().(*syscall.Stat_t); is && int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%w: %s belongs to another user; run the command as that user (sudo -u)", ErrMember, path)
+	}
+	return nil
 }
 
 // lockState keeps other commands from changing the state file.
@@ -245,12 +261,13 @@ func (p *Pipeline) apply(ctx context.Context, s upState) (err error) {
 			p.mu.Unlock()
 		}
 	}()
-	if err := p.writeNATSConfig(); err != nil {
+	config, err := p.writeNATSConfig()
+	if err != nil {
 		return err
 	}
 	within, cancel := context.WithTimeout(ctx, applyTimeout/2)
 	defer cancel()
-	if err := awaitApplied(within, p.natsConfigFile()); err != nil {
+	if err := awaitApplied(within, p.natsConfigFile(), config); err != nil {
 		return err
 	}
 	if slices.Contains(p.opt.Services, procGateway) {

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -89,5 +90,27 @@ func TestUsersThatCannotBeAdded(t *testing.T) {
 	s, err := readState(filepath.Join(up.DataDir, stateFile))
 	if err != nil || s.Generation != 0 || len(s.Members)+len(s.Tenants) != 0 || slices.Contains(s.userNames("acme"), "eve") {
 		t.Errorf("%+v %v", s.Members, err)
+	}
+}
+
+// Another user than the one of `up`, root too, changes nothing: `up` could not read the file.
+func TestOnlyTheOwnerAdds(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to another user")
+	}
+	up := upWith(t)
+	path := filepath.Join(up.DataDir, stateFile)
+	if err := os.Chown(path, 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := addTo(t, up, tenantUser{"acme", "dana", streams.RoleReviewer}); !errors.Is(err, ErrMember) {
+		t.Errorf("%v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("the state has changed: %v", err)
 	}
 }

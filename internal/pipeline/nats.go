@@ -36,12 +36,11 @@ type NATSConfig struct {
 	Tenants      []streams.Tenant `json:"tenants"`
 }
 
-func (c NATSConfig) write(path string) error {
-	text, err := json.Marshal(c)
-	if err != nil {
-		return err
+func (c NATSConfig) write(path string) (text []byte, err error) {
+	if text, err = json.Marshal(c); err != nil {
+		return nil, err
 	}
-	return atomicfile.Write(path, text, 0o600)
+	return text, atomicfile.Write(path, text, 0o600)
 }
 
 // NATSInfo is what the nats child reports once it answers.
@@ -114,21 +113,20 @@ func runNATS(ctx context.Context, path string) error {
 // serveNATS puts each change of the configuration file in force, until ctx ends (the result is then nil)
 // or the store breaks.
 func serveNATS(ctx context.Context, srv *embedded.Server, path string, applied []byte) error {
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
+	pause := lookEvery
 	for {
 		select {
 		case err := <-srv.Broken():
 			return err
 		case <-ctx.Done():
 			return nil
-		case <-look.C:
+		case <-time.After(pause):
 		}
+		pause = lookEvery
 		text, err := os.ReadFile(path)
 		if err != nil || bytes.Equal(text, applied) {
 			continue
 		}
-		applied = text
 		var config []byte
 		c, err := decodeNATSConfig(text, path)
 		if err == nil {
@@ -138,8 +136,11 @@ func serveNATS(ctx context.Context, srv *embedded.Server, path string, applied [
 			err = srv.Reload(config)
 		}
 		if err := errors.Join(err, noteApplied(path, text, err)); err != nil {
-			fmt.Fprintln(os.Stderr, "nats: the changed configuration:", err)
+			fmt.Fprintln(os.Stderr, "nats: the changed configuration; it is tried again:", err)
+			pause = applyRetry
+			continue
 		}
+		applied = text
 	}
 }
 
@@ -185,12 +186,8 @@ func noteApplied(path string, text []byte, problem error) error {
 	return atomicfile.Write(appliedFile(path), out, 0o600)
 }
 
-// awaitApplied waits until the server has the configuration file's content in force.
-func awaitApplied(ctx context.Context, path string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
+// awaitApplied waits until the server has a content of the configuration file in force.
+func awaitApplied(ctx context.Context, path string, text []byte) error {
 	for {
 		var a applied
 		if out, err := os.ReadFile(appliedFile(path)); err == nil && json.Unmarshal(out, &a) == nil && a.SHA256 == sumOf(text) {

@@ -61,6 +61,7 @@ type Pipeline struct {
 	sup  *supervise.Supervisor
 	keys string
 
+	writing  sync.Mutex // held while the configuration of the server is written
 	mu       sync.Mutex
 	state    upState
 	ready    target.Ready
@@ -216,8 +217,11 @@ func (p *Pipeline) startClickHouse(ctx context.Context) (supervise.Process, erro
 
 func (p *Pipeline) natsConfigFile() string { return filepath.Join(p.opt.DataDir, "nats.json") }
 
-// writeNATSConfig writes the configuration of the server, with the users that there are now.
-func (p *Pipeline) writeNATSConfig() error {
+// writeNATSConfig writes the configuration of the server, with the users that there are now, and returns
+// what it has written.
+func (p *Pipeline) writeNATSConfig() ([]byte, error) {
+	p.writing.Lock() // an older text must not come after a newer one
+	defer p.writing.Unlock()
 	p.mu.Lock()
 	cfg := NATSConfig{
 		Host: p.opt.Host, Port: p.opt.NATSPort, StoreDir: filepath.Join(p.opt.DataDir, "nats"),
@@ -229,7 +233,7 @@ func (p *Pipeline) writeNATSConfig() error {
 }
 
 func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
-	if err := p.writeNATSConfig(); err != nil {
+	if _, err := p.writeNATSConfig(); err != nil {
 		return nil, err
 	}
 	path := p.natsConfigFile()

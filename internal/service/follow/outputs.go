@@ -12,10 +12,12 @@ package follow
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -172,22 +174,26 @@ func (s *server) buildPage(ctx context.Context, tenant string, body []byte) even
 	return s.fillPage(ctx, p, o, time.Duration(req.WaitMS)*time.Millisecond)
 }
 
-// newestOf fills the page with the newest record of an approval workflow. The page of a workflow that
-// the tenant does not have is empty.
+// newestOf fills the page with the newest record of each status of an approval workflow: the newest of all
+// may be that of an attempt that changed nothing. The page of a workflow that the tenant does not have is
+// empty.
 func (s *server) newestOf(ctx context.Context, tenant, workflow string, p events.FollowPage) events.FollowPage {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	m, err := streams.LastBySubject(ctx, s.js, s.stream, s.space.ApprovalsOf(tenant, workflow))
-	if err != nil {
-		s.log.Warn().Err(err).Msg("the log cannot be read for a follower")
-		return refusalPage(events.FollowUnavailable, "the log cannot be read now; ask again")
+	for _, status := range events.ApprovalStatuses {
+		m, err := streams.LastBySubject(ctx, s.js, s.stream, s.space.Approval(tenant, status, workflow))
+		if err != nil {
+			s.log.Warn().Err(err).Msg("the log cannot be read for a follower")
+			return refusalPage(events.FollowUnavailable, "the log cannot be read now; ask again")
+		}
+		if m == nil {
+			continue
+		}
+		if out, ok := s.toOutput(*m); ok {
+			p.Outputs = append(p.Outputs, out)
+		}
 	}
-	if m == nil {
-		return p
-	}
-	if out, ok := s.toOutput(*m); ok {
-		p.Outputs = append(p.Outputs, out)
-	}
+	slices.SortFunc(p.Outputs, func(a, b events.Output) int { return cmp.Compare(a.Seq, b.Seq) })
 	return p
 }
 

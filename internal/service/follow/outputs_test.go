@@ -91,7 +91,7 @@ func TestNewestOfWorkflow(t *testing.T) {
 	}
 	nc := n.Conn(subscriber)
 	for request, want := range map[string]string{
-		`{"workflow":"wf-1"}`: "2", `{"workflow":"wf-2"}`: "3", `{"workflow":"wf-3"}`: "", `{"workflow":"wf-4"}`: "", `{"workflow":"*"}`: "", `{"workflow":">"}`: "",
+		`{"workflow":"wf-1"}`: "1 2", `{"workflow":"wf-2"}`: "3", `{"workflow":"wf-3"}`: "", `{"workflow":"wf-4"}`: "", `{"workflow":"*"}`: "", `{"workflow":">"}`: "",
 		`{"workflow":"wf-1","log":"another"}`: events.FollowReplaced, `{"workflow":"wf-1","after":0}`: events.FollowInvalid, `{"workflow":"wf-1","wait_ms":1}`: events.FollowInvalid,
 		`{"workflow":"wf-1","kinds":["decisions"]}`: events.FollowInvalid, `{"workflow":"` + strings.Repeat("w", 129) + `"}`: events.FollowInvalid,
 	} {

@@ -66,7 +66,8 @@ func (s *server) awaitApproval(ctx context.Context, who token.Record, workflow s
 		}
 		at = next
 		for _, out := range list {
-			if changed, ok := gateway.ReadApproval(out.Record, workflow, who); ok {
+			// The record of an attempt that changed nothing can be written late.
+			if changed, ok := gateway.ReadApproval(out.Record, workflow, who); ok && changed.Step >= a.Step {
 				a = changed
 			}
 		}
@@ -74,7 +75,7 @@ func (s *server) awaitApproval(ctx context.Context, who token.Record, workflow s
 	return a, nil
 }
 
-// readApproval reads the newest record of a workflow, and the position of the log behind which a newer
+// readApproval reads the record of a workflow with the most steps, and the position of the log behind which a newer
 // one is.
 func (s *server) readApproval(ctx context.Context, who token.Record, workflow string) (a events.Approval, at client.Position, p *endpoint.Problem) {
 	if !gateway.IsWorkflow(workflow) {
@@ -84,10 +85,14 @@ func (s *server) readApproval(ctx context.Context, who token.Record, workflow st
 	if err != nil {
 		return a, at, gateway.ProblemOf(gateway.NATSAway)
 	}
+	known := false
 	for _, out := range page.Outputs {
-		if read, ok := gateway.ReadApproval(out.Record, workflow, who); ok {
-			return read, client.Position{Log: page.Log, After: page.End}, nil
+		if read, ok := gateway.ReadApproval(out.Record, workflow, who); ok && (!known || read.Step >= a.Step) {
+			a, known = read, true
 		}
 	}
-	return a, at, gateway.ProblemOf(gateway.NoSuchWorkflow)
+	if !known {
+		return a, at, gateway.ProblemOf(gateway.NoSuchWorkflow)
+	}
+	return a, client.Position{Log: page.Log, After: page.End}, nil
 }

@@ -103,6 +103,10 @@ func TestApprovalState(t *testing.T) {
 			t.Fatal("a request was not answered after the decision")
 		}
 	}
+	// An attempt that came too late is recorded behind what it did not change.
+	late, err := json.Marshal(events.Approval{WorkflowID: workflow, Tenant: servicetest.Tenant, Source: servicetest.Runtime, Status: "pending", Step: 1})
+	servicetest.OK(t, err)
+	r.nats.Publish("admitter", streams.Msg{Subject: subject.Space{}.Approval(servicetest.Tenant, "pending", workflow), Body: late})
 	if code, status, _ := state(workflow, "subscriber", "?wait=30"); code != 200 || status != "approved" {
 		t.Errorf("%d %s", code, status)
 	}

@@ -31,8 +31,7 @@ const (
 	hubOutputs   = 4096             // outputs in memory for streams that are nearly current
 	hubBytes     = 16 << 20
 	hubRestart   = time.Second
-	hubRest      = 250 * time.Millisecond // between two pages that no stream waits for
-	pagesAtOnce  = 4                      // pages that are read for streams that lag, at the same time
+	pagesAtOnce  = 4 // pages that are read for streams that lag, at the same time
 	pageTimeout  = 10 * time.Second
 	firstTimeout = 5 * time.Second // for the hub to know the log's position
 )
@@ -60,10 +59,6 @@ type outputHub struct {
 	next    uint64        // and up to this one
 	recent  []events.Output
 	bytes   int
-
-	wasRead bool          // a stream has read, or waits, since the newest page
-	resting chan struct{} // closed when a stream reads; nil unless the hub rests
-	behind  bool          // the hub has rested since the newest page
 }
 
 func newOutputHub(nc *nats.Conn, f Flags, env daemon.Env) *outputHub {
@@ -75,13 +70,7 @@ func (h *outputHub) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := client.Follow(ctx, h.nc, client.FollowOptions{
 			Tenant: h.flags.Tenant, Space: h.flags.Space(), Kinds: h.kinds, OnTrouble: func(err error) { h.reportTrouble(err) },
-		}, func(list []events.Output, at client.Position) error {
-			h.add(list, at)
-			if len(list) > 0 {
-				h.rest(ctx)
-			}
-			return nil
-		})
+		}, func(list []events.Output, at client.Position) error { h.add(list, at); return nil })
 		if ctx.Err() == nil {
 			h.reportTrouble(err)
 			h.reset()
@@ -130,41 +119,8 @@ func (h *outputHub) add(list []events.Output, at client.Position) {
 		h.from = h.recent[drop].Seq
 	}
 	h.recent = slices.Clip(h.recent[drop:])
-	h.next, h.behind = at.After, false
+	h.next = at.After
 	h.wake()
-}
-
-// rest lets outputs gather that no stream waits for: each page costs the correlator a consumer, and
-// a busy log would have one for every few outputs.
-func (h *outputHub) rest(ctx context.Context) {
-	h.mu.Lock()
-	if h.wasRead {
-		h.wasRead = false
-		h.mu.Unlock()
-		return
-	}
-	read := make(chan struct{})
-	h.resting, h.behind = read, true
-	h.mu.Unlock()
-	timer := time.NewTimer(hubRest)
-	defer timer.Stop()
-	select {
-	case <-read:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.resting = nil
-}
-
-// noteRead notes that a stream reads, and ends a rest; the caller holds mu.
-func (h *outputHub) noteRead() {
-	h.wasRead = true
-	if h.resting != nil {
-		close(h.resting)
-		h.resting = nil
-	}
 }
 
 // after returns what the hub has behind a position, and the channel of the next change. held is false if
@@ -172,7 +128,6 @@ func (h *outputHub) noteRead() {
 func (h *outputHub) after(at client.Position) (list []events.Output, next client.Position, changed <-chan struct{}, held bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.noteRead()
 	if h.log != at.Log || at.After < h.from {
 		return nil, at, h.changed, false
 	}
@@ -185,21 +140,14 @@ func (h *outputHub) after(at client.Position) (list []events.Output, next client
 	return h.recent[i:], client.Position{Log: h.log, After: h.next}, h.changed, true
 }
 
-// position is the end of the log: as far as the hub knows it, or as the follow service does if the
-// hub has rested.
+// position is the end of the log as far as the hub knows it.
 func (h *outputHub) position(ctx context.Context) (client.Position, bool) {
 	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
 	for {
 		h.mu.Lock()
-		h.noteRead()
-		at, changed, behind := client.Position{Log: h.log, After: h.next}, h.changed, h.behind
+		at, changed := client.Position{Log: h.log, After: h.next}, h.changed
 		h.mu.Unlock()
-		if behind {
-			if p, err := h.request(ctx, events.FollowRequest{Kinds: h.kinds}); err == nil {
-				return client.Position{Log: p.Log, After: p.Next}, true
-			}
-		}
 		if at.Log != "" {
 			return at, true
 		}
@@ -389,7 +337,7 @@ func (s *server) nextOutputs(ctx context.Context, kind string, at client.Positio
 		}
 		moved := next != at
 		at = next
-		if !held && moved {
+		if !held && moved && ctx.Err() == nil && !s.stopping.Load() {
 			continue
 		}
 		select {
