@@ -1,13 +1,17 @@
 package mcp
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/hook"
 )
 
@@ -18,6 +22,8 @@ const (
 	MethodRead     = "resources/read"
 	MethodPrompt   = "prompts/get"
 	MethodCanceled = "notifications/cancelled"
+	// MethodTaskUpdate gives input to a call that runs as a task (SEP-2663).
+	MethodTaskUpdate = "tasks/update"
 )
 
 // Call is a request that needs admission.
@@ -28,6 +34,7 @@ type Call struct {
 	Caller    string // for whom another gateway asks, as it says; "" if it says nothing
 	Agent     string // the client, by its own word
 	Version   string // of the client
+	Meta      string // digest of what _meta has besides ids of the call and what the protocol itself needs
 	CallID    string // the client's id of the call, by its own word; "" if there is none
 	Tool      *Tool  // the accepted definition; nil for other methods
 }
@@ -54,6 +61,9 @@ func ReadCall(method string, params json.RawMessage) (Call, error) {
 		return Call{}, fmt.Errorf("%w: %w", ErrCall, err)
 	}
 	c := Call{Name: method, CallID: agentCallID(o["_meta"])}
+	if c.Meta, err = metaDigest(o["_meta"]); err != nil {
+		return Call{}, fmt.Errorf("%w: its _meta: %w", ErrCall, err)
+	}
 	raw := o["arguments"]
 	if method == MethodCall {
 		for name := range o {
@@ -74,6 +84,38 @@ func ReadCall(method string, params json.RawMessage) (Call, error) {
 		return Call{}, fmt.Errorf("%w: %w", ErrCall, err)
 	}
 	return c, nil
+}
+
+// passingMeta are members of _meta that differ from call to call and change nothing about what a tool does.
+var passingMeta = []string{"progressToken", "claudecode/toolUseId", "traceparent", "tracestate", "baggage"}
+
+// protocolMeta begins the members of _meta that belong to the protocol.
+const protocolMeta = "io.modelcontextprotocol/"
+
+// metaDigest is a digest of the members of _meta that a tool may act on; "" without such members.
+func metaDigest(meta json.RawMessage) (string, error) {
+	if meta == nil || string(meta) == "null" {
+		return "", nil
+	}
+	o, err := members(meta, nil)
+	if err != nil {
+		return "", err
+	}
+	maps.DeleteFunc(o, func(name string, _ json.RawMessage) bool {
+		return slices.Contains(passingMeta, name) || strings.HasPrefix(name, protocolMeta)
+	})
+	if len(o) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return "", err
+	}
+	canonical, err := strictjson.CanonicalBytes(text)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(canonical)), nil
 }
 
 // agentCallID is the id that Claude Code gives to a call.

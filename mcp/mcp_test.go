@@ -268,3 +268,26 @@ func TestEvents(t *testing.T) {
 		t.Error("names of servers")
 	}
 }
+
+// Two calls with another _meta are two calls, but for what differs from call to call.
+func TestMetaOfACall(t *testing.T) {
+	read := func(meta string) string {
+		c, err := ReadCall(MethodCall, json.RawMessage(`{"name":"a","arguments":{},"_meta":`+meta+`}`))
+		if err != nil {
+			t.Fatalf("%s: %v", meta, err)
+		}
+		return c.Meta
+	}
+	for _, passing := range []string{`null`, `{}`, `{"progressToken":1}`, `{"claudecode/toolUseId":"x","traceparent":"y"}`, `{"io.modelcontextprotocol/clientInfo":{}}`} {
+		if got := read(passing); got != "" {
+			t.Errorf("%s: %s", passing, got)
+		}
+	}
+	one := read(`{"vendor/mode":"dry","progressToken":1}`)
+	if one == "" || one != read(`{"progressToken":2, "vendor/mode" : "dry"}`) || one == read(`{"vendor/mode":"real"}`) {
+		t.Error("the members of a vendor do not make a call another one")
+	}
+	if _, err := ReadCall(MethodCall, json.RawMessage(`{"name":"a","arguments":{},"_meta":{"x":1,"x":2}}`)); !errors.Is(err, ErrCall) {
+		t.Errorf("a member of _meta twice: %v", err)
+	}
+}

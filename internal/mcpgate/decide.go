@@ -81,6 +81,9 @@ func (d *Decider) Close() {
 
 // Decide answers gateways until ctx ends.
 func Decide(ctx context.Context, o DecideOptions) error {
+	if o.Docker != "" && !isLoopback(o.Listen) {
+		return fmt.Errorf("--listen %s is not on loopback: Docker's gateway shows no secret, so any machine could ask", o.Listen)
+	}
 	if o.Cert == "" && !isLoopback(o.Listen) {
 		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert and --tls-key", o.Listen)
 	}
@@ -111,18 +114,19 @@ func Decide(ctx context.Context, o DecideOptions) error {
 	return err
 }
 
-// ServeHTTP answers one gateway's question.
+// ServeHTTP answers one gateway's question. Everything that is no question has status 422, too: a gateway
+// may take another one for a permission.
 func (d *Decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	switch {
 	case len(r.Header.Values("Origin")) > 0: // a web page
-		http.Error(w, "web pages decide nothing", http.StatusForbidden)
+		http.Error(w, "web pages decide nothing", http.StatusUnprocessableEntity)
 	case r.Method == http.MethodPost && r.URL.Path == ToolHivePath:
 		d.toolHive(w, r)
 	case r.Method == http.MethodPost && r.URL.Path == DockerPath:
 		d.docker(w, r)
 	default:
-		http.Error(w, "there is no such endpoint", http.StatusNotFound)
+		http.Error(w, "there is no such endpoint", http.StatusUnprocessableEntity)
 	}
 }
 

@@ -203,8 +203,8 @@ func (g *Gate) connect() (*gateclient.Asker, error) {
 	return g.asker, nil
 }
 
-// sameCall names what makes two calls identical: server, tool, its definition, arguments in any order
-// and spelling, and the caller.
+// sameCall names what makes two calls identical: server, tool, its definition, arguments and _meta in any
+// order and spelling, and the caller.
 func sameCall(c mcp.Call) (string, error) {
 	canonical, err := strictjson.CanonicalBytes(c.Arguments)
 	if err != nil {
@@ -214,8 +214,12 @@ func sameCall(c mcp.Call) (string, error) {
 	if c.Tool != nil {
 		definition = c.Tool.Digest
 	}
-	return fmt.Sprintf("%s %s %x %x", c.ToolName(), definition, sha256.Sum256(canonical), sha256.Sum256([]byte(c.Caller))), nil
+	return fmt.Sprintf("%s %s %x %x %s", c.ToolName(), definition, sha256.Sum256(canonical), sha256.Sum256([]byte(c.Caller)), c.Meta), nil
 }
+
+// maxProposal bounds the event of a call: the one that reports it has the arguments twice, and the gateway
+// takes at most 1 MiB by default.
+const maxProposal = 500 << 10
 
 // proposal is the event to send: that of an identical call that waits for a person, which this call
 // takes over, or a new one.
@@ -234,6 +238,9 @@ func (g *Gate) proposal(key string, c mcp.Call) (waiting, error) {
 	v, err := g.envelope(w.callID)
 	if err == nil {
 		w.event, err = c.Propose(v)
+	}
+	if err == nil && len(w.event) > maxProposal {
+		err = fmt.Errorf("its arguments are too large: %d bytes of an event, of %d at most", len(w.event), maxProposal)
 	}
 	return w, err
 }

@@ -23,6 +23,8 @@ const metadataPath = "/.well-known/oauth-protected-resource"
 // ServeHTTP answers one request. What a caller without a valid token is told does not depend on which
 // servers there are.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(arrivalTime)) // for a body that is announced and does not come
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	if !slices.Contains(s.hosts, strings.ToLower(r.Host)) || !s.allowsOrigin(r.Header.Values("Origin")) {
@@ -39,6 +41,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuseCaller(w, name, err)
 		return
 	}
+	_ = connection.SetReadDeadline(time.Time{}) // a stream of a caller may be long
 	i := slices.IndexFunc(s.o.Upstreams, func(u Upstream) bool { return u.Name == name })
 	if i < 0 {
 		fail(w, http.StatusNotFound, "", mcp.CodeInvalid, "there is no such server", nil)

@@ -130,6 +130,10 @@ func (r *relay) accept(ctx context.Context, m mcp.Message, line []byte) error {
 
 // request treats a request of the client.
 func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
+	if m.Method == mcp.MethodTaskUpdate { // answers of a user, to a call that runs
+		r.sayClient(refuse("bad_call", errors.New("what tasks/update gives to a tool no policy sees")).Answer(m.Method, m.ID))
+		return nil
+	}
 	q := &request{Message: m, governed: mcp.Governed(m.Method, r.reads), giveUp: make(chan struct{})}
 	if q.sent = !q.governed; q.governed {
 		q.size = len(line)
@@ -316,7 +320,11 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 	r.mu.Lock()
 	q := r.asked[m.ID.Key()]
 	asked := q != nil && q.sent
-	if asked {
+	listed := asked && q.Method == mcp.MethodList && !m.Failed
+	switch {
+	case listed:
+		q.sent = false // its id is in use until the listing is read
+	case asked:
 		r.forget(q)
 	}
 	canceled := r.canceled[m.ID.Key()]
@@ -330,7 +338,12 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 		return nil
 	case q.governed:
 		r.gate.Report(q.admitted, q.began, m.Outcome())
-	case q.Method == mcp.MethodList && !m.Failed:
+	case listed:
+		defer func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.forget(q)
+		}()
 		return r.listing(q, m, line)
 	}
 	return r.client.write(line)

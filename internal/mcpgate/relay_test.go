@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/mcp"
 )
 
 // buffer is a writer whose lines a test reads.
@@ -161,17 +162,23 @@ func TestHostileClient(t *testing.T) {
 		"a tool that was never listed": `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"other","arguments":{}}}`,
 		"an argument twice":            `{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"t","arguments":{"a":1,"a":2}}}`,
 		"an answer to nothing":         `{"jsonrpc":"2.0","id":7,"result":{}}`,
+		"a user's answer to a task":    `{"jsonrpc":"2.0","id":10,"method":"tasks/update","params":{"taskId":"x","inputResponses":{"r":"/etc/shadow"}}}`,
 		"a cancellation of nothing":    `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}`,
 	} {
 		if _, server := r.fromTheClient(t, line); server != "" {
 			t.Errorf("%s reached the server: %s", name, server)
 		}
 	}
+	// A call whose report would be larger than the gateway takes.
+	client, server := r.fromTheClient(t, `{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"t","arguments":{"a":"`+strings.Repeat("x", 600<<10)+`"}}}`)
+	if server != "" || !strings.Contains(client, "too large") {
+		t.Errorf("a large call: %.300s, %.80s", client, server)
+	}
 	// An id that is in flight is not used again, in either spelling.
 	if _, server := r.fromTheClient(t, `{"jsonrpc":"2.0","id":8,"method":"ping"}`); server == "" {
 		t.Error("a ping does not pass")
 	}
-	client, server := r.fromTheClient(t, `{"jsonrpc":"2.0","id":"8","method":"ping"}`)
+	client, server = r.fromTheClient(t, `{"jsonrpc":"2.0","id":"8","method":"ping"}`)
 	if server != "" || !strings.Contains(client, `"id":null`) {
 		t.Errorf("a second request with the id 8: %s, %s", client, server)
 	}
@@ -258,5 +265,52 @@ func TestAnswerBeforeAdmission(t *testing.T) {
 	r.judging.Wait()
 	if client, server := r.toClient.take(), r.toServer.take(); client != "" || server != "" {
 		t.Errorf("a call that was cancelled while it was judged: client %s, server %s", client, server)
+	}
+}
+
+// writerFunc is an io.Writer.
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
+
+// The id of a listing is in use until the client has it: what comes meanwhile is not mistaken for its answer.
+func TestListingKeepsItsID(t *testing.T) {
+	r := newRig(t, answer(503, nil, `{}`))
+	again := []byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
+	var used error
+	r.relay = newRelay(r.gate, r.catalogue, false, writerFunc(func([]byte) {
+		m, err := mcp.Parse(again)
+		if err == nil {
+			used = r.accept(t.Context(), m, again)
+		}
+	}), &r.toServer)
+	r.fromTheClient(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	if r.fromTheServer(t, listing); !errors.Is(used, mcp.ErrMessage) {
+		t.Errorf("a request with the id of a listing: %v", used)
+	}
+	if err := r.fromClient(t.Context(), again); err != nil || r.toServer.take() != string(again) {
+		t.Errorf("after the listing: %v", err)
+	}
+}
+
+// A request that is over takes back no later one with the same id.
+func TestRemoteKeepsLaterRequests(t *testing.T) {
+	server := httptest.NewServer(answer(200, map[string]string{"Content-Type": "application/json"}, `{"jsonrpc":"2.0","id":7,"result":{}}`))
+	defer server.Close()
+	r := newRig(t, answer(503, nil, `{}`))
+	u := newRemote(t.Context(), server.URL, func() (string, error) { return "", nil }, http.DefaultClient, false, r.gate.log)
+	defer u.stop()
+	u.relay = r.relay
+	line := []byte(`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
+	m, err := mcp.Parse(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, later := false, false
+	newer := &posted{func() { later = true }}
+	u.asked[m.ID.Key()] = newer
+	u.ask(t.Context(), &posted{func() { over = true }}, m, line)
+	if u.asked[m.ID.Key()] != newer || !over || later {
+		t.Errorf("%v, over %v, the later one taken back %v", u.asked, over, later)
 	}
 }

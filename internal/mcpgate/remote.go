@@ -36,8 +36,11 @@ type remote struct {
 	stateless bool
 	revision  string
 	session   string
-	asked     map[string]context.CancelFunc // requests without an answer, by the key of their id
+	asked     map[string]*posted // requests without an answer, by the key of their id
 }
+
+// posted is a request to the server. To hang up is to take it back.
+type posted struct{ hangUp context.CancelFunc }
 
 // sendTime bounds what is no request: it has no answer to wait for.
 const sendTime = 10 * time.Second
@@ -45,7 +48,7 @@ const sendTime = 10 * time.Second
 const eventStream = "text/event-stream"
 
 func newRemote(ctx context.Context, url string, token func() (string, error), client *http.Client, stateless bool, log *logger) *remote {
-	u := &remote{url: url, token: token, client: client, stateless: stateless, log: log, asked: map[string]context.CancelFunc{}}
+	u := &remote{url: url, token: token, client: client, stateless: stateless, log: log, asked: map[string]*posted{}}
 	u.ctx, u.stop = context.WithCancel(ctx)
 	if stateless {
 		u.revision = mcp.Stateless
@@ -62,19 +65,20 @@ func (u *remote) Write(line []byte) (int, error) {
 	}
 	if u.stateless && m.Method == mcp.MethodCanceled { // without sessions, to hang up is to cancel
 		u.mu.Lock()
-		hangUp := u.asked[m.CanceledID().Key()]
+		q := u.asked[m.CanceledID().Key()]
 		u.mu.Unlock()
-		if hangUp != nil {
-			hangUp()
+		if q != nil {
+			q.hangUp()
 		}
 		return len(line), nil
 	}
 	if m.IsRequest() {
 		ctx, hangUp := context.WithCancel(u.ctx)
+		q := &posted{hangUp}
 		u.mu.Lock()
-		u.asked[m.ID.Key()] = hangUp
+		u.asked[m.ID.Key()] = q
 		u.mu.Unlock()
-		u.work.Go(func() { u.ask(ctx, m, line) })
+		u.work.Go(func() { u.ask(ctx, q, m, line) })
 		return len(line), nil
 	}
 	ctx, cancel := context.WithTimeout(u.ctx, sendTime)
@@ -92,13 +96,14 @@ func (u *remote) Write(line []byte) (int, error) {
 }
 
 // ask sends a request and gives what comes back to the relay.
-func (u *remote) ask(ctx context.Context, m mcp.Message, line []byte) {
-	key := m.ID.Key()
+func (u *remote) ask(ctx context.Context, q *posted, m mcp.Message, line []byte) {
 	defer func() {
+		q.hangUp()
 		u.mu.Lock()
-		u.asked[key]()
-		delete(u.asked, key)
-		u.mu.Unlock()
+		defer u.mu.Unlock()
+		if key := m.ID.Key(); u.asked[key] == q { // not a later request with the same id
+			delete(u.asked, key)
+		}
 	}()
 	reason := "the server does not answer"
 	if answer, err := u.post(ctx, m, line); err == nil {
