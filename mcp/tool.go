@@ -51,6 +51,8 @@ type Listing struct {
 	Tools  []Tool
 	Unfit  int // definitions that are left out: unreadable, too large, with an unfit name, or two of one name
 	result map[string]json.RawMessage
+	// Unclear are the names of definitions that are left out, as far as they can be read.
+	Unclear map[string]bool
 }
 
 // ParseListing reads the result of a tools/list. A listing that cannot be read is an error: its tools
@@ -64,14 +66,25 @@ func ParseListing(result json.RawMessage) (Listing, error) {
 	if err := json.Unmarshal(o["tools"], &list); err != nil {
 		return Listing{}, errors.New("the list of tools is none")
 	}
-	l, count := Listing{result: o}, map[string]int{}
+	l, count := Listing{result: o, Unclear: map[string]bool{}}, map[string]int{}
 	for _, raw := range list {
-		if t, err := parseTool(raw); err == nil {
+		t, err := parseTool(raw)
+		if err == nil {
 			l.Tools = append(l.Tools, t)
 			count[t.Name]++
+			continue
+		}
+		var named struct{ Name string } // written in any case
+		if json.Unmarshal(raw, &named) == nil && named.Name != "" {
+			l.Unclear[named.Name] = true
 		}
 	}
-	l.Tools = slices.DeleteFunc(l.Tools, func(t Tool) bool { return count[t.Name] > 1 })
+	for name, n := range count {
+		if n > 1 {
+			l.Unclear[name] = true
+		}
+	}
+	l.Tools = slices.DeleteFunc(l.Tools, func(t Tool) bool { return l.Unclear[t.Name] })
 	l.Unfit = len(list) - len(l.Tools)
 	return l, nil
 }

@@ -303,3 +303,25 @@ func TestApprovalPage(t *testing.T) {
 		}
 	}
 }
+
+// A tool that a later listing has twice, or with a definition that cannot be used, is not the accepted one
+// any more.
+func TestUnclearToolsAreNotCalled(t *testing.T) {
+	for name, tools := range map[string]string{
+		"twice":           `{"name":"t","inputSchema":{}},{"name":"t","description":"another","inputSchema":{}}`,
+		"in another case": `{"Name":"t","inputSchema":{}}`,
+		"too large":       `{"name":"t","description":"` + strings.Repeat("x", mcp.MaxDefinition) + `"}`,
+		"fit and not":     `{"name":"t","inputSchema":{}},{"Name":"t","description":"another"}`,
+	} {
+		r := newRig(t, answer(503, nil, `{}`))
+		r.list(t)
+		if _, ok := r.catalogue.find("t"); !ok {
+			t.Fatal("a tool that was listed is not known")
+		}
+		r.fromTheClient(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+		r.fromTheServer(t, `{"jsonrpc":"2.0","id":1,"result":{"tools":[`+tools+`]}}`)
+		if _, ok := r.catalogue.find("t"); ok {
+			t.Errorf("%s: the tool is accepted", name)
+		}
+	}
+}

@@ -180,16 +180,19 @@ func (c *catalogue) add(result json.RawMessage) (json.RawMessage, error) {
 	if n := len(compared.NoRoom); n > 0 {
 		c.gate.log.print(fmt.Sprintf("%s lists %d new tools for which %s has no room: they are left out", c.server, n, c.pins.path))
 	}
-	c.set(l.Tools, compared, before)
+	c.set(l, compared, before)
 	return l.Without(func(t mcp.Tool) bool { _, ok := c.find(t.Name); return ok })
 }
 
 // set remembers what was listed, and reports what has changed. before has the accepted digests.
-func (c *catalogue) set(tools []mcp.Tool, compared mcp.Comparison, before map[string]string) {
+func (c *catalogue) set(l mcp.Listing, compared mcp.Comparison, before map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, t := range tools {
+	for _, t := range l.Tools {
 		c.accepted[t.Name] = t
+	}
+	for name := range l.Unclear { // what the server means by it now is not known
+		delete(c.accepted, name)
 	}
 	for _, t := range compared.NoRoom {
 		delete(c.accepted, t.Name)
@@ -204,7 +207,7 @@ func (c *catalogue) set(tools []mcp.Tool, compared mcp.Comparison, before map[st
 		c.changed[t.Name] = change{accepted: before[t.Name], offered: t.Digest}
 		news = append(news, t.Name)
 	}
-	for _, t := range tools {
+	for _, t := range l.Tools {
 		if _, ok := c.accepted[t.Name]; ok {
 			delete(c.changed, t.Name)
 		}
