@@ -202,11 +202,15 @@ func testMCPCalls(t *testing.T, w wrapped) {
 	if r, text := touch(t, c, "touch", "asked-1-other"); !r.IsError || strings.Contains(text, workflow) {
 		t.Errorf("other arguments after the approval: %s", text)
 	}
+	other, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "touch", Arguments: touchInput{"asked-1"}, Meta: mcp.Meta{"kit/echo": "something else"}})
+	if ok(t, err); !other.IsError || w.exists("asked-1") {
+		t.Errorf("another _meta after the approval: %v", other.Content)
+	}
 	// Of identical calls at once, one uses the approval.
 	ran := make(chan bool, 3)
 	for range cap(ran) {
 		go func() {
-			r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "touch", Arguments: touchInput{"asked-1"}})
+			r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "touch", Arguments: touchInput{"asked-1"}, Meta: mcp.Meta{"kit/echo": "back"}})
 			ran <- err == nil && !r.IsError
 		}()
 	}
