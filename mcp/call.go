@@ -39,8 +39,8 @@ type Call struct {
 	Tool      *Tool  // the accepted definition; nil for other methods
 }
 
-// judged are the members of a call that an admission covers, and those that change nothing about what the
-// tool does. Any other one reaches the server only past the policies: answers of a user to a tool's
+// judged are the members of a call that an admission covers, that change nothing about what the tool does,
+// or that make a call another one (Call.Meta). Any other one reaches the server only past the policies: answers of a user to a tool's
 // question (inputResponses), too.
 var judged = []string{"name", "arguments", "_meta", "task"}
 
@@ -307,6 +307,10 @@ func (m Message) Outcome() string {
 func Governed(method string, reads bool) bool {
 	return method == MethodCall || reads && (method == MethodRead || method == MethodPrompt)
 }
+
+// GivesInput reports whether messages of a method give input to a call that runs: no policy sees it, so
+// they reach no server.
+func GivesInput(method string) bool { return method == MethodTaskUpdate }
 
 // CanceledID is the id of the request that a notification cancels, "" if it names none.
 func (m Message) CanceledID() ID {

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -197,4 +198,18 @@ func FuzzDecodeRequest(f *testing.F) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+// Readers of the log ask for the records of each status by events.ApprovalStatuses.
+func TestStatusesAreOnRecord(t *testing.T) {
+	for _, status := range []Status{Pending, Approved, Denied, Expired, Cancelled, Consumed} {
+		if !slices.Contains(events.ApprovalStatuses, string(status)) {
+			t.Errorf("events.ApprovalStatuses leaves out %s", status)
+		}
+	}
+	for _, status := range events.ApprovalStatuses {
+		if w := (Workflow{Status: Status(status)}); !w.hasKnownStatus() {
+			t.Errorf("a workflow is never %s", status)
+		}
+	}
 }

@@ -132,7 +132,10 @@ func (d *Decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // decide asks for the admission of a request. nil means that it may pass.
 func (d *Decider) decide(ctx context.Context, server, caller string, method string, params json.RawMessage) *mcp.Refusal {
-	if !mcp.Governed(method, d.o.Reads) {
+	switch {
+	case mcp.GivesInput(method):
+		return refuse("bad_call", errInput)
+	case !mcp.Governed(method, d.o.Reads):
 		return nil
 	}
 	g, err := d.gateOf(server)

@@ -88,6 +88,8 @@ func TestToolHive(t *testing.T) {
 		"a method twice":              {toolHiveBody("files", `{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`), nil, 422, "passed on"},
 		"no message":                  {toolHiveBody("files", `null`), nil, 422, "passed on"},
 		"a call without an id":        {toolHiveBody("files", `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"t"}}`), nil, 200, `"allowed":false`},
+		"input for a running call":    {toolHiveBody("files", `{"jsonrpc":"2.0","id":1,"method":"tasks/update","params":{}}`), nil, 200, `"allowed":false`},
+		"such input without an id":    {toolHiveBody("files", `{"jsonrpc":"2.0","method":"tasks/update","params":{}}`), nil, 200, `"allowed":false`},
 		"a server that is none":       {toolHiveBody("a__b", call), nil, 200, `"reason":"bad_call"`},
 		"arguments that are none":     {toolHiveBody("files", strings.Replace(call, `{}`, `{"a":1,"A":2}`, 1)), nil, 200, `"reason":"bad_call"`},
 		"a body that is too long":     {strings.Repeat(" ", maxBody) + governed, nil, 422, ""},
@@ -171,5 +173,23 @@ func TestCallersOfGateways(t *testing.T) {
 	// Each call is asked for, and once more before it is refused.
 	if got := fmt.Sprintf("%q", workflows); got != `["" "w1" "" "w1" "w1" "w1"]` {
 		t.Errorf("the calls went on waiting for the workflows %s", got)
+	}
+}
+
+// What is no question is answered as a denial, too, and Docker's gateway on this machine only: it shows no
+// secret.
+func TestDecideRefusesWhatItDoesNotKnow(t *testing.T) {
+	d := newDecider(t, answer(503, nil, `{}`))
+	for name, c := range map[string]struct{ path, origin string }{"another path": {ToolHivePath + "/", ""}, "a web page": {ToolHivePath, "https://evil.example"}} {
+		header := signed(toolHiveSecret, "{}", time.Now())
+		if c.origin != "" {
+			header["Origin"] = c.origin
+		}
+		if w := d.ask(c.path, "{}", header); w.Code != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d", name, w.Code)
+		}
+	}
+	if err := Decide(t.Context(), DecideOptions{Listen: "0.0.0.0:0", Cert: "cert.pem", Key: "key.pem", Docker: "tools"}); err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("Docker's gateway beyond loopback: %v", err)
 	}
 }

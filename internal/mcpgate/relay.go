@@ -130,8 +130,8 @@ func (r *relay) accept(ctx context.Context, m mcp.Message, line []byte) error {
 
 // request treats a request of the client.
 func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
-	if m.Method == mcp.MethodTaskUpdate { // answers of a user, to a call that runs
-		r.sayClient(refuse("bad_call", errors.New("what tasks/update gives to a tool no policy sees")).Answer(m.Method, m.ID))
+	if mcp.GivesInput(m.Method) {
+		r.sayClient(refuse("bad_call", errInput).Answer(m.Method, m.ID))
 		return nil
 	}
 	q := &request{Message: m, governed: mcp.Governed(m.Method, r.reads), giveUp: make(chan struct{})}
@@ -165,6 +165,9 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 	}
 	return r.server.write(line)
 }
+
+// errInput says why input for a running call is refused.
+var errInput = errors.New("it gives a running call what no policy sees")
 
 // note remembers a request, if its id is free and there is room. The caller holds r.mu.
 func (r *relay) note(q *request) (used, full bool) {
@@ -252,7 +255,7 @@ func (r *relay) showPage(workflow, page string) {
 // notification treats a notification of the client. A call that asks for no answer is none.
 func (r *relay) notification(m mcp.Message, line []byte) error {
 	switch {
-	case mcp.Governed(m.Method, true):
+	case mcp.Governed(m.Method, true), mcp.GivesInput(m.Method):
 		r.gate.log.print("the client sent " + m.Method + " without an id: dropped")
 		return nil
 	case m.Method != mcp.MethodCanceled:

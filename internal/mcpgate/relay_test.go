@@ -163,6 +163,7 @@ func TestHostileClient(t *testing.T) {
 		"an argument twice":            `{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"t","arguments":{"a":1,"a":2}}}`,
 		"an answer to nothing":         `{"jsonrpc":"2.0","id":7,"result":{}}`,
 		"a user's answer to a task":    `{"jsonrpc":"2.0","id":10,"method":"tasks/update","params":{"taskId":"x","inputResponses":{"r":"/etc/shadow"}}}`,
+		"one without an id":            `{"jsonrpc":"2.0","method":"tasks/update","params":{"taskId":"x","inputResponses":{"r":"/etc/shadow"}}}`,
 		"a cancellation of nothing":    `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}`,
 	} {
 		if _, server := r.fromTheClient(t, line); server != "" {

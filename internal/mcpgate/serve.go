@@ -254,7 +254,7 @@ func (s *server) signIn(r *http.Request) (gateclient.Peer, error) {
 	return s.lookUp(r.Context(), asked, key)
 }
 
-// lookUp asks the gateway whose a token is.
+// lookUp asks the gateway which user a token belongs to.
 func (s *server) lookUp(ctx context.Context, asked gateclient.Peer, key [sha256.Size]byte) (gateclient.Peer, error) {
 	select {
 	case s.lookups <- struct{}{}:

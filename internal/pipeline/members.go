@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,8 +27,8 @@ import (
 // pipeline sees the change, gives the NATS server its users, stores tokens and starts gateways, and then
 // writes down which generation of the state is in force. Only the owner of the data directory can do so.
 
-// MaxTenant bounds a tenant's name: user names contain it.
-const MaxTenant = 48
+// maxTenant bounds a tenant's name: user names contain it.
+const maxTenant = 48
 
 // ErrMember reports a tenant or a user that cannot be added.
 var ErrMember = errors.New("it cannot be added")
@@ -50,8 +51,8 @@ const inForceFile = "state-in-force.json"
 
 // CheckTenant reports what is wrong with a tenant's name.
 func CheckTenant(name string) error {
-	if subject.Escape(name) != name || len(name) > MaxTenant {
-		return fmt.Errorf("the tenant %.60q must be letters, digits, _ and -, at most %d", name, MaxTenant)
+	if subject.Escape(name) != name || len(name) > maxTenant {
+		return fmt.Errorf("the tenant %.60q must be letters, digits, _ and -, at most %d", name, maxTenant)
 	}
 	return nil
 }
@@ -136,13 +137,9 @@ func change(ctx context.Context, up target.Ready, edit func(*upState) error) (up
 			return state, at.Gateways, nil
 		}
 		if retry.Sleep(ctx, lookEvery/4) != nil {
-			return state, nil, fmt.Errorf("it is stored, and not in force yet: %s", firstOf(at.Error, "`countersign up` has not taken it over; see its log"))
+			return state, nil, fmt.Errorf("it is stored, and not in force yet: %s", cmp.Or(at.Error, "`countersign up` has not taken it over; see its log"))
 		}
 	}
-}
-
-func firstOf(texts ...string) string {
-	return texts[slices.IndexFunc(texts, func(t string) bool { return t != "" })]
 }
 
 // editState writes an edited state, with the secrets of new users.

@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
-// Users that are added by a reload are served at once, also those of a new tenant; who was connected
-// stays so, with its subscriptions, and its requests arrive; the log is still synced always.
+// Users that are added by a reload are served at once, also those of a new tenant. Users that are connected
+// stay so, with their subscriptions, and their requests arrive; the log is still synced always.
 func TestReloadAddsUsers(t *testing.T) {
 	user := func(name string, r streams.Role) streams.User {
 		return streams.User{Name: name, Password: "pw-" + name, Role: r}

@@ -60,8 +60,7 @@ func onlyLong(t *testing.T) {
 
 // TestClusterServerIsStopped: three servers, admitters at two of them and one client.
 // The server that the client and one admitter are on stops (SIGSTOP: connections
-// stay). Every request is answered by the other admitter within the client's
-// time-out, and without waiting once the dead server is noticed; when the server goes
+// stay). Every request is answered by the other admitter; make cluster holds how soon. When the server goes
 // on so does its admitter. On the way: replicas that are not synced are unhealthy
 // unless that is accepted.
 func TestClusterServerIsStopped(t *testing.T) {

@@ -184,7 +184,7 @@ func TestAAEPEndsWithItsMapping(t *testing.T) {
 	}
 }
 
-// closesAs reports whether a subscription is that of a user who has a token: its close ends it.
+// closesAs reports whether a subscription is that of the user of a token: its close ends it.
 func (r *rig) closesAs(t *testing.T, user, id string) bool {
 	t.Helper()
 	r.closeSubscription(t, user, id)
