@@ -44,7 +44,7 @@ func TestProvisionConcurrently(t *testing.T) {
 	for range 4 {
 		js := f.js(f.conn("provisioner"))
 		wg.Go(func() {
-			if _, err := Provision(ctx(t), js, Shard{MaxBytes: 1 << 30, QuarantineAge: time.Hour}); err != nil {
+			if _, err := Provision(ctx(t), js, Shard{MaxBytes: 16 << 20, QuarantineAge: time.Hour}); err != nil {
 				t.Error(err)
 			}
 		})
