@@ -62,7 +62,7 @@ const (
 	writeTime   = 30 * time.Second // for a client to read one message
 	stopTime    = 5 * time.Second  // for the last answers
 	maxBody     = 4 << 20
-	inputTime   = time.Minute      // for a server to read one message
+	inputTime   = time.Minute // for a server to read one message
 )
 
 // server is a running Serve.
