@@ -105,7 +105,7 @@ func TestLacksBounds(t *testing.T) {
 			}
 		}
 	}
-	if back != maxPrerequisites || s.webState.missingItems() != 0 {
-		t.Errorf("%d are taken back, want %d; %d things are left", back, maxPrerequisites, s.webState.missingItems())
+	if back != maxPrerequisites || s.web.missing.storedItems() != 0 {
+		t.Errorf("%d are taken back, want %d; %d things are left", back, maxPrerequisites, s.web.missing.storedItems())
 	}
 }
