@@ -5,10 +5,10 @@ import "github.com/countersign-dev/countersign/events/agenthook"
 // gateClaims are what a session's attestation says of the runtime's gate (SPEC 6).
 type gateClaims struct {
 	incomplete       bool // earlier events of the session are forgotten
+	reportedUngated  bool // AH-C-124 was reported of a call: once a session
 	attestation      *attestation
 	attestationEvent eventRef
 	firstBoundary    eventRef // the first event before which the runtime should have attested
-	reportedUngated  bool     // AH-C-124 was reported of a call: once a session
 }
 
 // checkAttestation checks the attestation of an event, and remembers it.

@@ -18,12 +18,12 @@ type hookFingerprint struct {
 // (SPEC 9, AHP-008, AHP-009). The fingerprints and the unreliable hooks are maxFingerprints each.
 type hookClaims struct {
 	incomplete    bool // earlier events of the session are forgotten
+	listed        bool // an event listed all hooks of the runtime
+	seen          hookSet
 	fingerprints  fifoMap[hookFingerprint]
 	contract      *contract
 	contractEvent eventRef
 	unreliable    fifoMap[eventRef] // hook events with a hook that is not to be relied on
-	seen          hookSet
-	listed        bool // an event listed all hooks of the runtime
 }
 
 // IntroducedHook is a hook that calls itself trusted with a fingerprint with which it had not
