@@ -19,7 +19,7 @@ type governedCall struct {
 }
 
 // governedCalls are a session's calls of the action-governance profile (AHP-013): maxGoverned at most,
-// and maxFailModeFired calls whose fail mode fired before they were announced.
+// and maxFailModeFired calls that were announced after their fail mode had fired.
 type governedCalls struct {
 	byCall        fifoMap[*governedCall]
 	failModeFired fifoMap[eventRef] // the event that said so, by call

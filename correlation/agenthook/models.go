@@ -41,8 +41,8 @@ func (m *modelCalls) endOldest(out *findingList, x *Event) bool {
 	return true
 }
 
-// reportUnended reports the model calls that are open at the end of the session, x. A call whose end
-// comes later was overtaken by x: endOldest then retracts its finding, and AH-C-056 stays.
+// reportUnended reports the model calls that are open at the end of the session, x. x may have
+// overtaken the end of a call: when that comes, endOldest retracts the call's finding, and AH-C-056 stays.
 func (m *modelCalls) reportUnended(out *findingList, x *Event) {
 	for _, open := range m.openCalls {
 		if b := out.add("AH-C-057", "it never ended", open, x.eventRef()); len(b.Events) > 0 && len(m.unendedFindings) < maxOpenModelCalls {

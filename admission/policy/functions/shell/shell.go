@@ -34,7 +34,7 @@ const (
 const Unknown = "\x00"
 
 // UnknownOption stands for options that a variable or a pattern at the beginning of a word may become:
-// * may match a file whose name begins with a dash.
+// * may match a file with a dash at the beginning of its name.
 const UnknownOption = "-" + Unknown
 
 // Script is everything that a text starts.

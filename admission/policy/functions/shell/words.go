@@ -15,8 +15,8 @@ import (
 // maxBraces bounds the words that one brace expansion makes.
 const maxBraces = 64
 
-// expandWord returns the words that a word becomes, and whether all of it is known. A word whose
-// number is unknown is one unknown word.
+// expandWord returns the words that a word becomes, and whether all of it is known. A word that
+// may become any number of words is one unknown word.
 func expandWord(w *syntax.Word) (words []string, known bool) {
 	if w == nil {
 		return nil, true
