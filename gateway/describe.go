@@ -55,6 +55,8 @@ func Descriptions() []Description {
 		{Pattern: "POST /validate-tool-precheck", Roles: runtime, Summary: "AANA: judge an event by its schema; nothing is recorded.", Body: "aana/event", Statuses: posted},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: runtime, Summary: "AUMP: evaluate an action under a mandate.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410)},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: runtime, Summary: "AUMP: store an evidence event; 201 once it is durable.", Body: "aump/evidence-event", Statuses: join(storing, 201, 404)},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:present", Roles: "runtime, subscriber", Summary: "AUMP: a summary of a mandate for its principal.", Statuses: join(asking, 404, 409)},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:revoke", Roles: "runtime, subscriber", Summary: "AUMP: the principal revokes its mandate; 200 once it is in force.", Statuses: join(asking, 404, 409)},
 		{Pattern: "GET /.well-known/aump", Summary: "AUMP's profile: versions, schemas, bindings.", Statuses: []int{200}},
 		{Pattern: "POST /aioc/tool", Roles: runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking},
 		{Pattern: "POST /aioc/handoff", Roles: runtime, Summary: "aioc: the handoff gate.", Body: "aioc/handoff-policy-input", Statuses: asking},
