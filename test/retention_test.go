@@ -255,7 +255,7 @@ func TestErasedSession(t *testing.T) {
 		}
 		s.verified(t, 0, "--session", x.name)
 		tool(t, "verify", "--bundle", bundle, "--key", key).want(t, 0)
-		s.run(t, "doctor").want(t, 0)
+		s.sound(t)
 		s.run(t, "replay", "--session", x.name).want(t, 1).oneLine(t, "was erased", "dana", "request 17")
 		s.run(t, "replay", "--session", kept.name).want(t, 0)
 		s.run(t, "replay", "--session", kept.name, "--whole").want(t, 0)

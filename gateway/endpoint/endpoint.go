@@ -12,7 +12,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 )
 
-// Request is an HTTP request whose size is bounded and whose caller is known.
+// Request is an HTTP request after the gateway has bounded its size and identified its caller.
 type Request struct {
 	Target string // the last segment of the path where the pattern ends with {target}
 	Header http.Header

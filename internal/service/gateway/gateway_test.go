@@ -103,7 +103,7 @@ func startOn(tb testing.TB, shard streams.Shard, change ...func(*Flags)) *rig {
 
 func (r *rig) serve(change ...func(*Flags)) {
 	r.tb.Helper()
-	f := Flags{Flags: r.nats.Flags(servicetest.Gateway), Tenant: servicetest.Tenant, Listen: "127.0.0.1:0", Timeout: 10 * time.Second,
+	f := Flags{Flags: r.nats.Flags(servicetest.Gateway), Tenant: servicetest.Tenant, Listen: "127.0.0.1:0", Timeout: servicetest.Guard,
 		MaxBody: 1 << 20, MaxHeader: 32 << 10, MaxInflight: 64, MaxConns: 256, MaxStreams: 8, UserStreams: 2}
 	for _, c := range change {
 		c(&f)
@@ -116,7 +116,7 @@ func (r *rig) serve(change ...func(*Flags)) {
 
 func (r *rig) admitter() *servicetest.Service {
 	r.tb.Helper()
-	f := admitter.Flags{Flags: r.nats.Flags("admitter"), MaxInflight: 64, MemoryLimit: 2048, Timeout: 4 * time.Second}
+	f := admitter.Flags{Flags: r.nats.Flags("admitter"), MaxInflight: 64, MemoryLimit: 2048, Timeout: servicetest.Guard / 2}
 	return servicetest.Run(r.tb, func(ctx context.Context, env daemon.Env) error { return admitter.Run(ctx, f, env) }).AwaitReady()
 }
 
@@ -380,7 +380,9 @@ func TestTokensChangeWithoutRestart(t *testing.T) {
 
 // Every failure inside is an HTTP error: no admitter, NATS away, an answer that makes no sense, a panic.
 func TestFailuresInside(t *testing.T) {
-	r := start(t, func(f *Flags) { f.Timeout = 300 * time.Millisecond; f.Rate = 1 << 20 })
+	rated := func(f *Flags) { f.Rate = 1 << 20 }
+	hasty := func(f *Flags) { f.Timeout = 300 * time.Millisecond }
+	r := start(t, rated, hasty)
 	pre := example(t, "requests/pre-tool-use.json")
 	expect := func(name, path string, status int, has string) {
 		t.Helper()
@@ -404,6 +406,8 @@ func TestFailuresInside(t *testing.T) {
 	sub := answer(func(*nats.Msg) {})
 	expect("no answer in time", "/event", 504, "timeout")
 	servicetest.OK(t, sub.Unsubscribe())
+	servicetest.OK(t, r.service.Stop())
+	r.serve(rated) // which waits for the answers below, however late they come
 	for name, c := range map[string]struct {
 		header nats.Header
 		status int
@@ -472,13 +476,14 @@ func TestPanic(t *testing.T) {
 func TestStopAnswersWhatHasBegun(t *testing.T) {
 	r := start(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	sub, err := r.nats.Conn("admitter").Subscribe("gov.admit.>", func(m *nats.Msg) {
+	stands := r.nats.Conn("admitter")
+	_, err := stands.Subscribe("gov.admit.>", func(m *nats.Msg) {
 		close(arrived)
 		<-release
 		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}}, Data: []byte(`{"decision":"deny"}`)})
 	})
 	servicetest.OK(t, err)
-	servicetest.Eventually(t, "the subscription counts", func() bool { return sub.IsValid() })
+	servicetest.OK(t, stands.Flush()) // the server knows of it
 	type answer struct {
 		status int
 		body   string
