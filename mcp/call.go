@@ -184,11 +184,11 @@ type Approval struct{ Workflow, Decision string }
 
 // Report is the PostToolUse event of a call that was passed to the server, under an
 // approval if the call needed one. The event has no result: results may be large and secret.
-func (c Call) Report(v Event, began time.Time, outcome string, approval Approval) ([]byte, error) {
+func (c Call) Report(v Event, began, ended time.Time, outcome string, approval Approval) ([]byte, error) {
 	o, metadata := c.event(agenthook.PostToolUse, v)
 	o["tool_input"], metadata["tool_input_executed"] = c.Arguments, c.Arguments
 	metadata["execution"] = map[string]any{
-		"outcome": outcome, "started_at": instant(began), "completed_at": instant(v.Time), "duration_ms": max(0, v.Time.Sub(began).Milliseconds()),
+		"outcome": outcome, "started_at": instant(began), "completed_at": instant(ended), "duration_ms": max(0, ended.Sub(began).Milliseconds()),
 	}
 	if approval.Workflow != "" {
 		block := map[string]any{"required": true, "status": "approved", "workflow_id": approval.Workflow}

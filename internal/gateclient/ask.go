@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -87,9 +89,26 @@ func (a *Asker) post(ctx context.Context, path string, body []byte, header map[s
 		return nil, nil, unreachable(ctx, err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, nil, problem(answer.StatusCode, text)
+		return nil, nil, refusedError{answer.StatusCode, problem(answer.StatusCode, text)}
 	}
 	return answer.Header, text, nil
+}
+
+// refusedError is an answer with another status than 200.
+type refusedError struct {
+	status int
+	error
+}
+
+// notSentError is a connection that did not come about.
+type notSentError struct{ error }
+
+// IsNotStored reports whether the error says for certain that an event was not stored, and the same event
+// may be later: there was no connection, or the gateway refused the token or had no time.
+func IsNotStored(err error) bool {
+	var r refusedError
+	var n notSentError
+	return errors.As(err, &n) || errors.As(err, &r) && slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, r.status)
 }
 
 // unreachable says why there is no answer. It leaves out the address, because the model reads the text.
@@ -100,7 +119,12 @@ func unreachable(ctx context.Context, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the gateway's answer was cut off")
 	}
-	return errors.New("the gateway does not answer")
+	away := errors.New("the gateway does not answer")
+	var dialed *net.OpError
+	if errors.As(err, &dialed) && dialed.Op == "dial" {
+		return notSentError{away}
+	}
+	return away
 }
 
 // problem is a refusal by HTTP. The gateway's message quotes nothing of a request.

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/gateclient"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
@@ -30,6 +32,7 @@ type relay struct {
 	reads     bool // resources and prompts are admitted, too
 	client    *lineWriter
 	server    *lineWriter
+	revisions []string // of the protocol, that client and server may agree on
 
 	judging sync.WaitGroup
 	closed  chan struct{} // after close has refused what waited
@@ -62,7 +65,7 @@ type request struct {
 
 func newRelay(g *Gate, c *catalogue, reads bool, client, server io.Writer) *relay {
 	return &relay{
-		gate: g, catalogue: c, reads: reads, client: &lineWriter{w: client}, server: &lineWriter{w: server},
+		gate: g, catalogue: c, reads: reads, client: &lineWriter{w: client}, server: &lineWriter{w: server}, revisions: mcp.RevisionsOfStreams,
 		asked: map[string]*request{}, canceled: map[string]bool{}, owed: map[string]bool{}, own: map[string]bool{}, closed: make(chan struct{}),
 	}
 }
@@ -134,6 +137,10 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 		r.sayClient(refuse("bad_call", errInput).Answer(m.Method, m.ID))
 		return nil
 	}
+	if revision, has := m.AskedRevision(); has && !slices.Contains(r.revisions, revision) {
+		r.sayClient(r.unknownRevision(m.ID, revision))
+		return nil
+	}
 	q := &request{Message: m, governed: mcp.Governed(m.Method, r.reads), giveUp: make(chan struct{})}
 	if q.sent = !q.governed; q.governed {
 		q.size = len(line)
@@ -164,6 +171,13 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 		return nil
 	}
 	return r.server.write(line)
+}
+
+// unknownRevision is the answer to a request in a revision in which methods could have effects that the
+// gate does not see.
+func (r *relay) unknownRevision(id mcp.ID, revision string) ([]byte, error) {
+	data := map[string]any{"supported": r.revisions, "requested": gateclient.Clean(revision)}
+	return mcp.Error(id, mcp.CodeRevision, "the gate does not know this revision of the protocol", data)
 }
 
 // errInput says why input for a running call is refused.
@@ -348,6 +362,9 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 			r.forget(q)
 		}()
 		return r.listing(q, m, line)
+	case q.Method == "initialize" && !m.Failed && !slices.Contains(r.revisions, m.Revision()):
+		r.sayClient(r.unknownRevision(q.ID, m.Revision()))
+		return nil
 	}
 	return r.client.write(line)
 }

@@ -46,19 +46,29 @@ type rig struct {
 	pins                    string // file
 }
 
-func newRig(t *testing.T, gateway http.HandlerFunc) *rig {
+// peerAt is the identity of the tests at a gateway.
+func peerAt(t *testing.T, url string) gateclient.Peer {
 	t.Helper()
-	s := httptest.NewServer(gateway)
-	t.Cleanup(s.Close)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"token": "secret-token", "key": "countersign.dev/checkpoint+0+A"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	config := gateclient.Config{Gateway: s.URL, TokenFile: filepath.Join(dir, "token"), PublicKeyFile: filepath.Join(dir, "key"), Tenant: "acme", Publisher: "runtime"}
-	r := &rig{pins: filepath.Join(dir, "pins")}
-	gate := NewGate(config.Peer, "kit", time.Second, &r.log)
+	peer, err := gateclient.Config{Gateway: url, TokenFile: filepath.Join(dir, "token"), PublicKeyFile: filepath.Join(dir, "key"), Tenant: "acme", Publisher: "runtime"}.Peer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return peer
+}
+
+func newRig(t *testing.T, gateway http.HandlerFunc) *rig {
+	t.Helper()
+	s := httptest.NewServer(gateway)
+	t.Cleanup(s.Close)
+	peer := peerAt(t, s.URL)
+	r := &rig{pins: filepath.Join(t.TempDir(), "pins")}
+	gate := NewGate(func() (gateclient.Peer, error) { return peer, nil }, "kit", time.Second, &r.log)
 	r.relay = newRelay(gate, newCatalogue("kit", PinFile{path: r.pins, own: true}, gate), false, &r.toClient, &r.toServer)
 	t.Cleanup(func() { gate.Close("kit") })
 	return r

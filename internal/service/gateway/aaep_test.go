@@ -340,3 +340,34 @@ func TestAAEPManifest(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 }
+
+// The kind aaep has the producers' events and the replies to them, and nothing of other protocols. A stream that
+// was lost before its first event goes on from the id of its first sign of life.
+func TestFollowAAEP(t *testing.T) {
+	r := startAAEP(t)
+	r.admitter()
+	const path = "/v1/follow/aaep"
+	s := r.open(path, "subscriber", "")
+	begun := ""
+	for begun == "" && s.lines.Scan() {
+		begun, _ = strings.CutPrefix(s.lines.Text(), "id: ")
+		if begun == s.lines.Text() {
+			begun = ""
+		}
+	}
+	_ = s.res.Body.Close()
+	r.say(1)
+	s = r.open(path, "subscriber", begun)
+	if _, kind, data := s.next(t); kind != "aaep" || !strings.Contains(data, `"evt_1"`) {
+		t.Errorf("behind the first sign of life: %s %s", kind, data)
+	}
+	r.do("POST", "/aaep/v1/replies", "subscriber", reply(r.subscription(t, "subscriber")))
+	if _, _, data := s.next(t); !strings.Contains(data, `"confirmation.reply"`) {
+		t.Errorf("a reply: %s", data)
+	}
+	for _, who := range []string{"reviewer", "runtime"} {
+		if got := r.open(path, who, "").res.StatusCode; got != 403 {
+			t.Errorf("as %s: %d", who, got)
+		}
+	}
+}
