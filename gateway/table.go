@@ -235,7 +235,7 @@ func MessageHeaders(h http.Header) map[string][]string {
 
 // returned are the headers of the admitter's answer that go into the HTTP response.
 var returned = []string{events.HeaderVerdict, events.HeaderDecisionID, events.HeaderDecisionSeq, events.HeaderReceipt, events.HeaderKey,
-	events.HeaderWorkflow, events.HeaderWarning}
+	events.HeaderWorkflow, events.HeaderWarning, events.HeaderMode}
 
 // asciiJSON writes a JSON text in ASCII: HTTP clients read other bytes of a header in their own ways.
 func asciiJSON(text string) string {

@@ -87,7 +87,8 @@ func (m Message) Headers() map[string]string {
 	return h
 }
 
-// Revision is the revision in the result of an initialize, on which client and server agree; "" without one.
+// Revision is the revision in the result of an initialize, on which client and server agree; "" if the
+// result has none.
 func (m Message) Revision() string {
 	result, _ := members(m.Result, []string{"protocolVersion"}) // a result that is none agrees on nothing
 	return text(result["protocolVersion"])
