@@ -139,15 +139,32 @@ func TestDeadlineEndsAnEvaluation(t *testing.T) {
 	expect(t, set.Evaluate(in), "allow ok")
 
 	set = compileDocs(t, doc("p", "", "allow ok: args.list.all(x, args.list.all(y, y >= 0)) || true"))
-	in.Args = map[string]any{"list": slices.Repeat([]any{int64(1)}, 450)} // most of what a condition may cost
-	soon, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	in.Context = soon
-	done := make(chan Verdicts, 1)
-	go func() { done <- set.Evaluate(in) }()
-	time.Sleep(5 * time.Millisecond)
-	cancel()
-	expect(t, <-done, "deny policy_deadline")
+	in.Args = map[string]any{"list": slices.Repeat([]any{int64(1)}, 1000)} // more than a condition may cost
+	expect(t, set.Evaluate(in), "deny policy_error")
+	in.Context = &endsInside{Context: context.Background()}
+	expect(t, set.Evaluate(in), "deny policy_deadline")
+}
+
+// endsInside is a context that ends between the look before a condition and the first one inside it.
+type endsInside struct {
+	context.Context
+	looks int
+}
+
+func (c *endsInside) Done() <-chan struct{} {
+	if c.looks++; c.looks == 1 {
+		return nil
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+func (c *endsInside) Err() error {
+	if c.looks > 1 {
+		return context.Canceled
+	}
+	return nil
 }
 
 // What conditions of everyday policies make stays far below the budget.

@@ -144,7 +144,7 @@ func problem(status int, body []byte) error {
 // ErrCaller reports a token that the gateway does not know, or that may not ask for admission.
 var ErrCaller = errors.New("the gateway does not accept this token")
 
-// Identify asks the gateway whose token the peer has, and returns the peer as that user. It is ErrCaller
+// Identify asks the gateway for the user of the peer's token, and returns the peer as that user. It is ErrCaller
 // if the token is of no runtime of the peer's tenant. Nothing is recorded.
 func (a *Asker) Identify(ctx context.Context) (Peer, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.peer.gateway+"/v1/caller", nil)

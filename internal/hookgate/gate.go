@@ -40,7 +40,7 @@ const exitUsage = 2
 var errInterrupted = errors.New("the hook was interrupted")
 
 // Run answers one call of an agent's hook and returns the exit code. event is the agent's name of
-// the event for agents whose input does not name it; configPath is "" for the default one.
+// the event for agents that do not name it in their input; configPath is "" for the default one.
 func Run(agentName, event, configPath string, std Stdio) int {
 	agent, ok := hook.Find(agentName)
 	if !ok {
@@ -294,7 +294,7 @@ func (g *gate) pending(key string, call waiting, r gateclient.Reply) string {
 	return text + ". Do not try another way; repeat the identical call once it is approved."
 }
 
-// opened remembers an allowed call whose report cannot be told by the agent's id alone.
+// opened remembers an allowed call if the agent's id alone does not identify its report.
 func (g *gate) opened(key string, e hook.Event, call waiting) error {
 	if call.CallID == e.CallID {
 		return nil

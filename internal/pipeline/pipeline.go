@@ -51,6 +51,7 @@ type Options struct {
 	Progress       func(stage string, done, total int64) // of the engine's download
 	OnChange       func(target.Ready)                    // called whenever a process id changes
 	Services       []string                              // services to run; default all
+	Observe        bool                                  // the admitter only observes the policies of Tenant; those of added tenants are enforced
 	// BeforeServices, if not nil, runs once NATS is provisioned and before any service decides.
 	BeforeServices func(context.Context, target.Ready) error
 }
@@ -308,7 +309,7 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 		p.mu.Unlock()
 		var info daemon.ReadyInfo
 		proc, err := supervise.Run(ctx, supervise.Command{
-			Path: p.opt.Exe, Args: []string{ServiceArg, name}, Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name),
+			Path: p.opt.Exe, Args: p.serviceArgs(name), Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name),
 		}, &info)
 		if err != nil {
 			return nil, err
@@ -323,6 +324,16 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 		p.health[name] = info.HTTP
 		return proc, nil
 	}
+}
+
+// serviceArgs are the arguments of a service. What takes enforcement away is one of them, and no
+// variable of the environment.
+func (p *Pipeline) serviceArgs(name string) []string {
+	args := []string{ServiceArg, name}
+	if name == "admitter" && p.opt.Observe {
+		args = append(args, "--observe="+p.opt.Tenant)
+	}
+	return args
 }
 
 // Stop stops everything in order. Children that have not stopped when ctx ends are killed.
