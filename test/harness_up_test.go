@@ -104,7 +104,7 @@ func bootWith(dir string, env []string, args ...string) (*system, error) {
 	if s.proc, err = launch(cmd); err != nil {
 		return nil, err
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * patience); ; time.Sleep(10 * time.Millisecond) { // the longest of all waits: everything starts
 		if _, err := os.Stat(s.ready); err == nil {
 			return s, nil
 		}

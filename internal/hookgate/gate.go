@@ -61,8 +61,8 @@ func Run(agentName, event, configPath string, std Stdio) int {
 	}))
 }
 
-// within runs work, which does everything that can take time or fail, and refuses if it panics, if
-// ctx ends, or if it takes longer than gateclient.DefaultBudget, or than the budget that it sends.
+// within runs work, which does everything that can take time or fail. It refuses the call if work panics,
+// if ctx ends, or if work takes longer than its budget: gateclient.DefaultBudget until work sends another.
 func within(ctx context.Context, agent hook.Agent, work func(budget chan<- time.Duration) hook.Output) hook.Output {
 	answer, budget := make(chan hook.Output, 1), make(chan time.Duration, 1)
 	go func() {

@@ -214,8 +214,8 @@ func Cost(name string) (base, perUnit uint64, known bool) {
 // foldingSteps is what the folding of a byte outside ASCII costs: one character can become eighteen.
 const foldingSteps = 30
 
-// ExtraCost is what a call costs besides for a text in its arguments, in steps: path functions put the
-// characters outside ASCII into other forms.
+// ExtraCost is what one text in the arguments adds to the Cost of a call, in steps: path functions convert
+// the characters outside ASCII.
 func ExtraCost(name, text string) uint64 {
 	if !strings.HasPrefix(name, "path.") {
 		return 0

@@ -606,3 +606,52 @@ func TestStreamLosesAndRepeatsNothing(t *testing.T) {
 		return r.open("/v1/follow/decisions", "reviewer", "").res.StatusCode == 429
 	})
 }
+
+// Under a filter a stream loses and repeats nothing either: the id of a sign of life, or of a record, is where the
+// next stream goes on, with any filter.
+func TestFilteredStreamLosesAndRepeatsNothing(t *testing.T) {
+	r := start(t)
+	stop, err := follow.Serve(t.Context(), r.nats.JS("correlator"), streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(t, err)
+	t.Cleanup(stop)
+	written := 0
+	write := func(n int) {
+		for range n {
+			written++
+			session := []string{"odd", "even"}[written%2]
+			r.nats.Publish("admitter", streams.Msg{Subject: subject.Space{Prefix: "gov"}.Decision("acme", "deny", session), Body: fmt.Appendf(nil, `{"session":%q,"n":%d}`, session, written)})
+		}
+	}
+	var s *sse
+	const path = "/v1/follow/decisions?session="
+	servicetest.Eventually(t, "the hub knows the log", func() bool { s = r.open(path+"even", "subscriber", ""); return s.res.StatusCode == 200 })
+	s.lines.Scan() // the stream has begun
+	next, last := 0, ""
+	take := func(s *sse, n, step int) {
+		t.Helper()
+		for range n {
+			next += step
+			id, _, data := s.next(t)
+			if !strings.HasSuffix(data, fmt.Sprintf(`"n":%d}`, next)) {
+				t.Fatalf("%s, want number %d", data, next)
+			}
+			last = id
+		}
+	}
+	write(8)
+	next = -1
+	take(s, 3, 2) // 1, 3, 5
+	_ = s.res.Body.Close()
+	write(5)
+	s = r.open(path+"even", "subscriber", last)
+	take(s, 4, 2) // 7, 9, 11, 13
+	_ = s.res.Body.Close()
+	write(3)
+	s = r.open("/v1/follow/decisions", "subscriber", last)
+	take(s, 3, 1) // 14, 15, 16, whatever their session
+	for _, bad := range []string{"?rule=x", "?session=", "?session=a&session=b", "?nothing=1", "?state=a;b"} {
+		if got := r.open("/v1/follow/decisions"+bad, "reviewer", "").res.StatusCode; got != 400 {
+			t.Errorf("%s: %d", bad, got)
+		}
+	}
+}

@@ -232,27 +232,31 @@ func (c *streamCount) close(id string) {
 
 const followPattern = "GET /v1/follow/{kind}"
 
-// followed is what one stream shows: the outputs of a kind, from a hub that has them.
+// followed is what one stream shows: the outputs of a kind that pass a filter, from a hub that has them.
 type followed struct {
-	hub  *outputHub
-	kind string
+	hub    *outputHub
+	kind   string
+	filter gateway.Filter
 }
 
 // followedKind is the stream of a kind. The events and replies of AAEP have a hub of their own.
 func (s *server) followedKind(kind string) followed {
 	if kind == events.FollowAAEP {
-		return followed{s.aaep.events, kind}
+		return followed{hub: s.aaep.events, kind: kind}
 	}
-	return followed{s.outputs, kind}
+	return followed{hub: s.outputs, kind: kind}
 }
 
 // choose returns the outputs that the stream shows.
 func (f followed) choose(list []events.Output) []events.Output {
-	if len(f.hub.kinds) > 0 { // the hub has this kind alone
+	alone := len(f.hub.kinds) > 0 // the hub has this kind alone
+	if alone && f.filter.IsAll() {
 		return list
 	}
 	start := f.hub.flags.Prefix + "." + f.kind + "."
-	return slices.DeleteFunc(slices.Clone(list), func(o events.Output) bool { return !strings.HasPrefix(o.Subject, start) })
+	return slices.DeleteFunc(slices.Clone(list), func(o events.Output) bool {
+		return !alone && !strings.HasPrefix(o.Subject, start) || !f.filter.Passes(o)
+	})
 }
 
 // followOutputs is the endpoint of streams: server-sent events, one for each record. Its id is the
@@ -266,11 +270,17 @@ func (s *server) followOutputs(w http.ResponseWriter, r *http.Request) {
 		p = gateway.ProblemOf(gateway.NoSuchEndpoint)
 	case !slices.Contains(followRoles[who.Role], kind):
 		p = gateway.ProblemOf(gateway.WrongRole)
-	case !s.streams.open(id):
-		p = gateway.ProblemOf(gateway.TooManyStreams)
 	default:
+		f := s.followedKind(kind)
+		if f.filter, p = gateway.ReadFilter(s.flags.Space(), kind, r.URL.RawQuery); p != nil {
+			break
+		}
+		if !s.streams.open(id) {
+			p = gateway.ProblemOf(gateway.TooManyStreams)
+			break
+		}
 		defer s.streams.close(id)
-		p = s.stream(w, r, s.followedKind(kind), id)
+		p = s.stream(w, r, f, id)
 	}
 	if p != nil {
 		s.write(w, followPattern, p.Response())
