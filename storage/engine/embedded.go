@@ -16,7 +16,7 @@ import (
 )
 
 // blockingQuery keeps `clickhouse local` running until the query is killed.
-const blockingQuery = "SELECT sleepEachRow(1) FROM system.numbers SETTINGS max_block_size = 1, max_threads = 1, max_execution_time = 0 FORMAT Null"
+const blockingQuery = "SELECT sleepEachRow(1) FROM system.numbers SETTINGS max_block_size = 1, max_threads = 1, max_execution_time = 0, interactive_delay = 10000000 FORMAT Null"
 
 // stopQuery kills blockingQuery. The engine shows the user of its own session as an empty name
 // or as default.
