@@ -16,6 +16,9 @@ const Stateless = "2026-07-28"
 // it does not know, a method could have effects that it does not see.
 var Revisions = []string{Stateless, "2025-11-25", "2025-06-18", "2025-03-26"}
 
+// RevisionsOfStreams are those over standard input and output: the oldest is no revision over this HTTP.
+var RevisionsOfStreams = append(slices.Clone(Revisions), "2024-11-05")
+
 // Headers of the protocol over HTTP.
 const (
 	HeaderRevision = "Mcp-Protocol-Version"
@@ -62,13 +65,19 @@ func (m Message) CheckHeaders(h http.Header) error {
 	return nil
 }
 
-// subject is what a request names: a tool, a prompt or a resource.
+// namedBy is the member of params that the header Mcp-Name repeats, by method.
+var namedBy = map[string]string{
+	MethodCall: "name", MethodPrompt: "name", MethodRead: "uri", "tasks/get": "taskId", "tasks/result": "taskId", "tasks/cancel": "taskId", MethodTaskUpdate: "taskId",
+}
+
+// subject is what a request names: a tool, a prompt, a resource or a task.
 func (m Message) subject(params map[string]json.RawMessage) (string, bool) {
-	member := map[string]string{MethodCall: "name", MethodPrompt: "name", MethodRead: "uri"}[m.Method]
+	member := namedBy[m.Method]
 	return text(params[member]), member != ""
 }
 
-// Headers are those with which a request without a session goes to its server: made of the body.
+// Headers returns the headers that a gate sends with a request without a session. They repeat what the
+// body says.
 func (m Message) Headers() map[string]string {
 	h := map[string]string{HeaderMethod: encoded(m.Method)}
 	params, _ := members(m.Params, nil) // params that are none name nothing
@@ -78,17 +87,21 @@ func (m Message) Headers() map[string]string {
 	return h
 }
 
-// Revision is the revision on which client and server agree in the result of an initialize; "" if it is
-// none that is known.
+// Revision is the revision in the result of an initialize, on which client and server agree; "" if the
+// result has none.
 func (m Message) Revision() string {
-	var result struct {
-		Revision string `json:"protocolVersion"`
-	}
-	_ = json.Unmarshal(m.Result, &result)
-	if !slices.Contains(Revisions, result.Revision) {
-		return ""
-	}
-	return result.Revision
+	result, _ := members(m.Result, []string{"protocolVersion"}) // a result that is none agrees on nothing
+	return text(result["protocolVersion"])
+}
+
+// AskedRevision is the revision that a request without a session names in its _meta. has reports whether
+// there is such a member.
+func (m Message) AskedRevision() (revision string, has bool) {
+	var params, meta map[string]json.RawMessage
+	_ = json.Unmarshal(m.Params, &params) // params that are none name nothing
+	_ = json.Unmarshal(params["_meta"], &meta)
+	raw, has := meta[metaRevision]
+	return text(raw), has
 }
 
 // ProgressToken is the token under which a request wants progress, or of which a notification reports

@@ -9,6 +9,7 @@ import (
 // The headers of a request without a session say what its body says, or it does not pass.
 func TestCheckHeaders(t *testing.T) {
 	const body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
+	const task = `{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"t-1","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
 	const read = `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///é","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
 	for name, c := range map[string]struct {
 		body   string
@@ -24,6 +25,9 @@ func TestCheckHeaders(t *testing.T) {
 		"another method":     {body, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tools/list"}, HeaderName: {"t"}}, false},
 		"another revision":   {body, http.Header{HeaderRevision: {"2025-11-25"}, HeaderMethod: {"tools/call"}, HeaderName: {"t"}}, false},
 		"no revision within": {`{"jsonrpc":"2.0","id":1,"method":"ping","params":{}}`, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"ping"}}, false},
+		"a task":             {task, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tasks/get"}, HeaderName: {"t-1"}}, true},
+		"another task":       {task, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tasks/get"}, HeaderName: {"t-2"}}, false},
+		"no task":            {task, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tasks/get"}}, false},
 		"a notification":     {`{"jsonrpc":"2.0","method":"x"}`, http.Header{HeaderRevision: {Stateless}}, true},
 	} {
 		m, err := Parse([]byte(c.body))

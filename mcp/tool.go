@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -89,6 +91,28 @@ func ParseListing(result json.RawMessage) (Listing, error) {
 	return l, nil
 }
 
+// AskForList is a gate's own request for a list of tools, from a cursor on, on behalf of a call with these
+// params: of its _meta it has what the protocol itself needs.
+func AskForList(id ID, cursor string, call json.RawMessage) ([]byte, error) {
+	params := map[string]any{}
+	if cursor != "" {
+		params["cursor"] = cursor
+	}
+	o, _ := members(call, nil) // params that are none have no _meta
+	meta, _ := members(o["_meta"], nil)
+	maps.DeleteFunc(meta, func(name string, _ json.RawMessage) bool { return !strings.HasPrefix(name, protocolMeta) })
+	if len(meta) > 0 {
+		params["_meta"] = meta
+	}
+	return json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": MethodList, "params": params})
+}
+
+// NextCursor is where a list of tools goes on; "" if it is at its end.
+func NextCursor(result json.RawMessage) string {
+	o, _ := members(result, nil) // a result that is none does not go on
+	return text(o["nextCursor"])
+}
+
 func parseTool(raw json.RawMessage) (Tool, error) {
 	if len(raw) > MaxDefinition {
 		return Tool{}, fmt.Errorf("the definition of a tool has more than %d bytes", MaxDefinition)
@@ -111,7 +135,7 @@ func parseTool(raw json.RawMessage) (Tool, error) {
 	return t, nil
 }
 
-// Without returns the result with those tools only that keep says; nil if nothing is left out. The
+// Without returns the result with only the tools for which keep is true; nil if keep is true for all. The
 // definitions that stay keep their bytes.
 func (l Listing) Without(keep func(Tool) bool) (json.RawMessage, error) {
 	kept := []json.RawMessage{}
@@ -197,7 +221,7 @@ func (p Pins) size() int {
 }
 
 // Accept makes the offered definition of a tool the accepted one, if it is still the one with this
-// digest, which a person has seen.
+// digest: the one that the operator has read.
 func (p Pins) Accept(name, digest string) error {
 	old, known := p[name]
 	if !known || old.Changed == nil {

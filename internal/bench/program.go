@@ -4,6 +4,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/countersign-dev/countersign/internal/cli/export"
+	"github.com/countersign-dev/countersign/internal/cli/mcpcmd"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/cli/verify"
@@ -17,6 +18,9 @@ const productArg = "product"
 type productCommands struct {
 	Export export.Cmd `cmd:"" help:"As countersign export."`
 	Verify verify.Cmd `cmd:"" help:"As countersign verify."`
+
+	MCP       mcpcmd.Cmd   `cmd:"" name:"mcp" help:"As countersign mcp."`
+	MCPServer mcpServerCmd `cmd:"" name:"mcp-server" help:"A server with one tool."`
 }
 
 // Program is the command line of countersign-bench.

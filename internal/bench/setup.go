@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/internal/cli/decide"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -19,7 +20,8 @@ import (
 type pipelineSetup struct {
 	SyncInterval string
 	Policies     int
-	Services     []string // nil: all; empty: none
+	More         []policy.Document // beside Policies
+	Services     []string          // nil: all; empty: none
 	CacheDir     string
 }
 
@@ -34,7 +36,7 @@ func (s pipelineSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipel
 		DataDir: dir, Tenant: "acme", CacheDir: s.CacheDir, SyncInterval: s.SyncInterval, LogLevel: "warn", Services: s.Services,
 		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: ui.ShowProgress(io),
 		BeforeServices: func(ctx context.Context, r target.Ready) error {
-			return decide.PushPolicies(ctx, r, samplePolicies(s.Policies))
+			return decide.PushPolicies(ctx, r, append(samplePolicies(s.Policies), s.More...))
 		},
 	})
 	if err != nil {

@@ -1,15 +1,18 @@
 package mcpgate
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -132,18 +135,88 @@ func TestRefusedCallsAreReported(t *testing.T) {
 	}
 }
 
-// With a file of its own, the hint names that file.
-func TestHintNamesTheFile(t *testing.T) {
+// The log names the files of the gate, the client is told none.
+func TestRefusalsNameNoFile(t *testing.T) {
 	r := newRig(t, (&recorder{}).ServeHTTP)
-	closed := filepath.Join(t.TempDir(), "closed.json")
+	dir := t.TempDir()
+	closed := filepath.Join(dir, "closed.json")
 	if err := os.WriteFile(closed, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.catalogue.pins = PinFile{path: closed}
 	r.listed(t, 1, "first")
-	client, _ := r.fromTheClient(t, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t0","arguments":{}}}`)
-	if !strings.Contains(client, "--pin "+closed) || !strings.Contains(r.log.take(), "--pin "+closed) {
-		t.Errorf("the hint: %s", client)
+	refused := strings.Replace(call, `"t"`, `"t0"`, 1)
+	client, _ := r.fromTheClient(t, refused)
+	if log := r.log.take(); !strings.Contains(client, "(definition_changed)") || strings.Contains(client, dir) || !strings.Contains(log, "--pin "+closed) {
+		t.Errorf("a changed definition: %s, the log: %s", client, log)
+	}
+	if err := os.WriteFile(closed, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.fromTheClient(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	client, _ = r.fromTheServer(t, listing)
+	if log := r.log.take(); !strings.Contains(client, "(bad_listing)") || strings.Contains(client, dir) || !strings.Contains(log, closed) {
+		t.Errorf("pins that cannot be read: %s, the log: %s", client, log)
+	}
+	gate := NewGate(gateclient.Config{ReadyFile: filepath.Join(dir, "ready.json")}.Peer, "kit", time.Second, &r.log)
+	defer gate.Close("kit")
+	_, refusal := gate.Admit(t.Context(), mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, nil, nil)
+	if log := r.log.take(); refusal == nil || refusal.Code != "bad_configuration" || strings.Contains(refusal.Text, dir) || !strings.Contains(log, dir) {
+		t.Errorf("a configuration that cannot be used: %+v, the log: %s", refusal, log)
+	}
+}
+
+// Client and server agree on no revision of the protocol that the gate does not know.
+func TestUnknownRevisions(t *testing.T) {
+	r := newRig(t, (&recorder{}).ServeHTTP)
+	for revision, passes := range map[string]bool{"2024-11-05": true, "2025-11-25": true, "2031-01-01": false, "": false, "2025-11-25 ": false} {
+		r.fromTheClient(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2031-01-01"}}`)
+		answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":%q}}`, revision)
+		if client, _ := r.fromTheServer(t, answer); (client == answer+"\n") != passes || !passes && !strings.Contains(client, "-32022") {
+			t.Errorf("%q: the client got %s", revision, client)
+		}
+		ask := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_Meta":{},"_meta":{"io.modelcontextprotocol\/protocolVersion":%q}}}`, revision)
+		client, server := r.fromTheClient(t, ask)
+		if (server != "") != passes || !passes && !strings.Contains(client, "-32022") {
+			t.Errorf("a request in the revision %q: the client got %s, the server %s", revision, client, server)
+		}
+		if passes {
+			r.fromTheServer(t, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+		}
+	}
+	r.revisions = mcp.Revisions // over HTTP
+	r.fromTheClient(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
+	if client, _ := r.fromTheServer(t, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2024-11-05"}}`); !strings.Contains(client, "-32022") {
+		t.Errorf("over HTTP, 2024-11-05: the client got %s", client)
+	}
+}
+
+// A report that the gateway refused is sent again, under the token that the caller has by then.
+func TestReportsAreTriedAgain(t *testing.T) {
+	var tokens []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if !bytes.Contains(body, []byte("PostToolUse")) {
+			return
+		}
+		if tokens = append(tokens, r.Header.Get("Authorization")); len(tokens) == 1 {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	defer s.Close()
+	peer := peerAt(t, s.URL)
+	var current atomic.Pointer[gateclient.Peer]
+	old, renewed := peer.As("old", "runtime"), peer.As("new", "runtime")
+	current.Store(&old)
+	log := &buffer{}
+	gate := NewGate(func() (gateclient.Peer, error) { return *current.Swap(&renewed), nil }, "kit", time.Second, log)
+	<-gate.begun
+	current.Store(&old)
+	gate.Report(Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, id: "mcp-1"}, time.Now(), mcp.Succeeded)
+	gate.reports.Wait()
+	gate.Close("kit")
+	if got := strings.Join(tokens, ", "); got != "Bearer old, Bearer new" {
+		t.Errorf("the report was sent under %s; the log: %s", got, log.take())
 	}
 }
 
@@ -278,7 +351,7 @@ func TestStopWithUnreadOutput(t *testing.T) {
 func TestApprovalPage(t *testing.T) {
 	asks := `{"event_id":"x","decision":"ask","reason":"?","metadata":{"approval":{"workflow_id":"wf/1"}}}`
 	r := newRig(t, answer(200, map[string]string{"Countersign-Verdict": "ask"}, asks))
-	r.gate.page = "https://console.example/approvals/{workflow}"
+	r.gate.page, r.gate.hold = "https://console.example/approvals/{workflow}", time.Second
 	for _, capabilities := range []string{`{}`, `{"elicitation":{}}`, `{"elicitation":{"form":{},"url":{}}}`} {
 		r.fromTheClient(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":`+capabilities+`}}`)
 		r.fromTheServer(t, `{"jsonrpc":"2.0","id":0,"result":{}}`)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -47,6 +48,7 @@ const (
 const (
 	maxServers = 256             // whose calls are judged: each has a session
 	maxSkew    = 5 * time.Minute // between the time of a signature and now
+	maxSeen    = 1 << 17         // signatures that could be sent again: more than 200 a second
 )
 
 // Decider decides calls for MCP gateways that ask before they pass one on. It sees no definitions of
@@ -58,6 +60,11 @@ type Decider struct {
 
 	mu    sync.Mutex
 	gates map[string]*Gate // by the server's name
+
+	// The signatures that were accepted, as long as their time would be: none counts twice.
+	signatures sync.Mutex
+	seen       map[[sha256.Size]byte]time.Time // until when
+	swept      time.Time
 }
 
 // NewDecider returns a decider.
@@ -65,7 +72,7 @@ func NewDecider(o DecideOptions) *Decider {
 	if o.Hold == 0 {
 		o.Hold = DefaultDecideHold
 	}
-	return &Decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*Gate{}}
+	return &Decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*Gate{}, seen: map[[sha256.Size]byte]time.Time{}}
 }
 
 // Close reports the ends of the sessions.
@@ -241,7 +248,11 @@ func (d *Decider) decideMessage(ctx context.Context, q toolHiveRequest) (*mcp.Re
 	if m.IsNotification() && mcp.Governed(m.Method, true) {
 		return refuse("bad_call", errors.New("a call without an id asks for no answer")), nil
 	}
-	return d.decide(ctx, q.Context.Server, string(q.Principal), m.Method, m.Params), nil
+	caller, err := mcp.CallerOf(q.Principal)
+	if err != nil {
+		return nil, err
+	}
+	return d.decide(ctx, q.Context.Server, caller, m.Method, m.Params), nil
 }
 
 // checkSignature holds the signature over time and body against the secrets.
@@ -260,10 +271,29 @@ func (d *Decider) checkSignature(h http.Header, body []byte) error {
 		sum.Write([]byte(stamp + "."))
 		sum.Write(body)
 		if hmac.Equal(sum.Sum(nil), signature) {
-			return nil
+			return d.useSignature([sha256.Size]byte(signature), time.Unix(seconds, 0).Add(maxSkew))
 		}
 	}
 	return errors.New("the signature is not that of a secret which is known here")
+}
+
+// useSignature refuses a signature that was used before. until is when its time is too old by itself.
+func (d *Decider) useSignature(signature [sha256.Size]byte, until time.Time) error {
+	d.signatures.Lock()
+	defer d.signatures.Unlock()
+	now := d.now()
+	if len(d.seen) >= maxSeen && now.Sub(d.swept) > time.Second {
+		d.swept = now
+		maps.DeleteFunc(d.seen, func(_ [sha256.Size]byte, until time.Time) bool { return now.After(until) })
+	}
+	if _, used := d.seen[signature]; used {
+		return errors.New("the signed request was sent before")
+	}
+	if len(d.seen) >= maxSeen {
+		return errors.New("too many signed requests in ten minutes")
+	}
+	d.seen[signature] = until
+	return nil
 }
 
 // docker answers Docker's MCP gateway, which passes a call on if the answer is empty, whatever its status,

@@ -1,20 +1,18 @@
 package mcpgate
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/mcp"
 )
 
 const toolHiveSecret = "0123456789abcdef0123"
@@ -24,14 +22,8 @@ func newDecider(t *testing.T, gateway http.Handler) *Decider {
 	t.Helper()
 	s := httptest.NewServer(gateway)
 	t.Cleanup(s.Close)
-	dir := t.TempDir()
-	for name, text := range map[string]string{"token": "secret-token", "key": "countersign.dev/checkpoint+0+A"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	config := gateclient.Config{Gateway: s.URL, TokenFile: filepath.Join(dir, "token"), PublicKeyFile: filepath.Join(dir, "key"), Tenant: "acme", Publisher: "runtime"}
-	d := NewDecider(DecideOptions{Peer: config.Peer, Hold: time.Second, Secrets: []string{"another-secret-0000", toolHiveSecret}, Docker: "docker", Err: &buffer{}})
+	peer := peerAt(t, s.URL)
+	d := NewDecider(DecideOptions{Peer: func() (gateclient.Peer, error) { return peer, nil }, Hold: time.Second, Secrets: []string{"another-secret-0000", toolHiveSecret}, Docker: "docker", Err: &buffer{}})
 	t.Cleanup(d.Close)
 	return d
 }
@@ -149,30 +141,100 @@ func TestDocker(t *testing.T) {
 	}
 }
 
-// One caller's call that waits for a person is not the identical one of another.
-func TestCallersOfGateways(t *testing.T) {
-	var workflows []string
-	d := newDecider(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// asks is a gateway that has every call wait for the person of workflow w1, and notes the workflow for
+// which each was sent.
+func asks(workflows *[]string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		var event struct {
 			Type string `json:"event_type"`
 		}
 		_ = json.NewDecoder(r.Body).Decode(&event)
 		if event.Type == "PreToolUse" {
-			workflows = append(workflows, r.Header.Get("Countersign-Workflow-Id"))
+			*workflows = append(*workflows, r.Header.Get("Countersign-Workflow-Id"))
 			answer(200, map[string]string{"Countersign-Verdict": "ask"}, `{"event_id":"x","decision":"ask","reason":"?","metadata":{"approval":{"workflow_id":"w1"}}}`)(w, r)
 		}
-	}))
-	one := toolHiveBody("files", call)
-	two := strings.Replace(one, "dana", "eve", 1)
-	for _, body := range []string{one, two, one} {
-		w := d.ask(ToolHivePath, body, signed(toolHiveSecret, body, time.Now()))
-		if !bytes.Contains(w.Body.Bytes(), []byte(`"workflow_id":"w1"`)) {
-			t.Fatalf("%d %s", w.Code, w.Body)
+	}
+}
+
+// hive asks as ToolHive does for a principal, under an id of its own.
+func (d *Decider) hive(t *testing.T, uid, principal, message string) string {
+	t.Helper()
+	body := strings.NewReplacer("u-1", uid, `{"subject":"dana"}`, principal).Replace(toolHiveBody("files", message))
+	w := d.ask(ToolHivePath, body, signed(toolHiveSecret, body, d.now()))
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// One caller's call that waits for a person is not the identical one of another; it is the same under the
+// caller's next token.
+func TestCallersOfGateways(t *testing.T) {
+	var workflows []string
+	d := newDecider(t, asks(&workflows))
+	const dana, later, eve, elsewhere = `{"subject":"dana","claims":{"iss":"a","exp":1,"jti":"x"}}`, `{"claims":{"uti":"z","jti":"y","iss":"a","exp":2},"subject":"dana"}`,
+		`{"subject":"eve","claims":{"iss":"a"}}`, `{"subject":"dana","claims":{"iss":"b"}}`
+	for i, c := range []struct {
+		principal string
+		waits     bool
+	}{{dana, false}, {eve, false}, {elsewhere, false}, {later, true}, {"null", false}, {`{"groups":["x"],"claims":{"exp":1}}`, false}, {`{"groups":["x"],"claims":{"exp":2}}`, true}} {
+		workflows = nil
+		text := d.hive(t, fmt.Sprint("c", i), c.principal, call)
+		if !strings.Contains(text, `"workflow_id":"w1"`) || (len(workflows) > 0 && workflows[0] == "w1") != c.waits {
+			t.Errorf("%s goes on waiting: want %t; sent for %q: %s", c.principal, c.waits, workflows, text)
 		}
 	}
-	// Each call is asked for, and once more before it is refused.
-	if got := fmt.Sprintf("%q", workflows); got != `["" "w1" "" "w1" "w1" "w1"]` {
-		t.Errorf("the calls went on waiting for the workflows %s", got)
+}
+
+// A request that was signed once counts once, also if it is signed with the older secret.
+func TestSignedRequestsAreNotReplayed(t *testing.T) {
+	d := newDecider(t, answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies))
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	body := toolHiveBody("files", call)
+	header := signed(toolHiveSecret, body, now)
+	for i, want := range []int{200, 422, 422} {
+		if w := d.ask(ToolHivePath, body, header); w.Code != want {
+			t.Errorf("sent %d times: %d %s", i+1, w.Code, w.Body)
+		}
+		now = now.Add(maxSkew / 2).Truncate(time.Second)
+	}
+	// What is too old by itself is forgotten once there is no room; what could be sent again never is.
+	for i := range maxSeen {
+		d.seen[[sha256.Size]byte{byte(i), byte(i >> 8), byte(i >> 16), 1}] = now.Add(time.Minute)
+	}
+	next := strings.Replace(body, "u-1", "u-2", 1)
+	if w := d.ask(ToolHivePath, next, signed(toolHiveSecret, next, now)); w.Code != 422 {
+		t.Errorf("without room: %d %s", w.Code, w.Body)
+	}
+	now = now.Add(2 * time.Minute)
+	if w := d.ask(ToolHivePath, next, signed(toolHiveSecret, next, now)); w.Code != 200 || len(d.seen) != 1 {
+		t.Errorf("with room again: %d %s; %d are remembered", w.Code, w.Body, len(d.seen))
+	}
+}
+
+// The waiting calls of one principal take no room from those of another.
+func TestWaitingCallsOfPrincipals(t *testing.T) {
+	var workflows []string
+	d := newDecider(t, asks(&workflows))
+	g, err := d.gateOf("files")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dana, err := mcp.CallerOf(json.RawMessage(`{"subject":"dana"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxWaitingOfCaller {
+		if !g.keep(fmt.Sprint(i), waiting{call: mcp.Call{Server: "files", Name: "t", Caller: dana}, workflow: "w", until: time.Now().Add(time.Hour)}) {
+			t.Fatalf("no room for call %d", i)
+		}
+	}
+	if text := d.hive(t, "u-2", `{"subject":"dana"}`, call); !strings.Contains(text, "too many calls wait") {
+		t.Errorf("beyond the bound: %s", text)
+	}
+	if text := d.hive(t, "u-3", `{"subject":"eve"}`, call); !strings.Contains(text, `"retry":"identical_once_approved"`) {
+		t.Errorf("another principal: %s", text)
 	}
 }
 

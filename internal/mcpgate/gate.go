@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
@@ -30,9 +31,17 @@ const DefaultHold = 25 * time.Second
 
 const (
 	reportTime = 10 * time.Second // for a report to be stored
+	retryTime  = time.Minute      // until a report of a call that ran is not tried again
 	endTime    = 5 * time.Second  // for the last reports of a session
-	maxWaiting = 256              // calls that wait for a person
 	keepCalls  = 48 * time.Hour   // no approval stays open longer
+)
+
+// Bounds of the calls that wait for a person.
+const (
+	maxWaiting         = 4096
+	maxWaitingBytes    = 256 << 20 // of their events
+	maxWaitingOfCaller = 256       // for each for whom another gateway asks; without such a gateway there is one
+	maxBytesOfCaller   = 32 << 20
 )
 
 // Gate asks for admission of the calls of one session, and reports them. It is safe for concurrent use.
@@ -45,6 +54,7 @@ type Gate struct {
 	now     func() time.Time
 
 	begun   chan struct{} // closed once the beginning of the session was sent
+	ending  chan struct{} // closed once the session ends: nothing is tried again
 	turn    chan struct{} // held by the one that writes the session's next event: they are stored in the order of their times
 	reports sync.WaitGroup
 
@@ -77,7 +87,7 @@ func (w waiting) awaiting(r gateclient.Reply, now time.Time) waiting {
 func NewGate(peer func() (gateclient.Peer, error), server string, hold time.Duration, log io.Writer) *Gate {
 	g := &Gate{
 		peer: peer, hold: hold, session: "mcp-" + uuid.NewString(), log: &logger{w: log}, now: time.Now,
-		begun: make(chan struct{}), turn: make(chan struct{}, 1), waiting: map[string]waiting{},
+		begun: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1), waiting: map[string]waiting{},
 	}
 	go func() {
 		defer close(g.begun)
@@ -90,7 +100,9 @@ func NewGate(peer func() (gateclient.Peer, error), server string, hold time.Dura
 func (g *Gate) Session() string { return g.session }
 
 // Close reports the end of the session and waits for what is still to be reported, for a bounded time.
+// It is called once.
 func (g *Gate) Close(server string) {
+	close(g.ending)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -126,7 +138,8 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	defer cancel()
 	a, err := g.connect()
 	if err != nil {
-		return Admitted{}, refuse("bad_configuration", err)
+		g.log.print(err.Error()) // it may name files of the gate, which are none of the client's business
+		return Admitted{}, refuse("bad_configuration", errConfiguration)
 	}
 	key, err := sameCall(c)
 	if err != nil {
@@ -157,6 +170,9 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	}
 	return Admitted{c, w.callID, mcp.Approval{Workflow: r.Workflow, Decision: r.DecisionRef}}, nil
 }
+
+// errConfiguration is what a client is told of a configuration that cannot be used.
+var errConfiguration = errors.New("the gate's configuration cannot be used: its standard error says why")
 
 // pageOf is the page where a person decides.
 func (g *Gate) pageOf(r gateclient.Reply) string {
@@ -263,7 +279,7 @@ func (g *Gate) keep(key string, w waiting) bool {
 		}
 	}
 	old, other := g.waiting[key]
-	if !other && len(g.waiting) >= maxWaiting {
+	if !other && !g.hasRoom(w) {
 		return false
 	}
 	if other { // of identical calls at once: nothing repeats the earlier one any more
@@ -271,6 +287,18 @@ func (g *Gate) keep(key string, w waiting) bool {
 	}
 	g.waiting[key] = w
 	return true
+}
+
+// hasRoom reports whether one more call may wait, of all and of its caller. The caller holds g.mu.
+func (g *Gate) hasRoom(w waiting) bool {
+	calls, size, ofCaller, sizeOfCaller := 1, len(w.event), 1, len(w.event)
+	for _, other := range g.waiting {
+		calls, size = calls+1, size+len(other.event)
+		if other.call.Caller == w.call.Caller {
+			ofCaller, sizeOfCaller = ofCaller+1, sizeOfCaller+len(other.event)
+		}
+	}
+	return calls <= maxWaiting && size <= maxWaitingBytes && ofCaller <= maxWaitingOfCaller && sizeOfCaller <= maxBytesOfCaller
 }
 
 // pending remembers a call that waits for a person, and says what to do.
@@ -300,9 +328,41 @@ func refuse(code string, err error) *mcp.Refusal {
 	return &mcp.Refusal{Code: code, Text: fmt.Sprintf("Countersign refused this call: %s (%s)", gateclient.Clean(err.Error()), code)}
 }
 
-// Report reports, in the background, how an admitted call ended that had reached the server.
+// Report reports, in the background, how an admitted call ended that had reached the server. A report that
+// the gateway refused, or could not be asked to store, is tried again: the caller may have a newer token by
+// then.
 func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
-	g.later("a call", func(v mcp.Event) ([]byte, error) { return a.call.Report(v, began, outcome, a.approval) }, a.id)
+	ended := g.now()
+	write := func(v mcp.Event) ([]byte, error) { return a.call.Report(v, began, ended, outcome, a.approval) }
+	g.reports.Go(func() {
+		<-g.begun
+		pauses, until := retry.New(firstRetry, lastRetry), g.now().Add(retryTime)
+		for {
+			err := g.store(write, a.id)
+			if err == nil {
+				return
+			}
+			if !gateclient.IsNotStored(err) || g.now().After(until) || !g.pause(pauses.Next()) {
+				g.log.print("a call is not on record: " + err.Error())
+				return
+			}
+		}
+	})
+}
+
+// Pauses between two tries of a report.
+const firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
+
+// pause waits, and reports whether the session still goes on.
+func (g *Gate) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-g.ending:
+		return false
+	}
 }
 
 // NotRun reports, in the background, an admitted call that did not reach the server.

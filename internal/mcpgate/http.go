@@ -312,10 +312,17 @@ type answerWriter struct {
 	known      func() bool // whether the caller's token still is
 }
 
+// lostTime is how long a stream goes on while the gateway does not say whether its token is still valid.
+const lostTime = time.Minute
+
 func (s *server) answerTo(w http.ResponseWriter, r *http.Request) *answerWriter {
+	heard := s.now()
 	return &answerWriter{w: w, connection: http.NewResponseController(w), known: func() bool {
 		_, err := s.signIn(r)
-		return !errors.Is(err, gateclient.ErrCaller)
+		if err == nil {
+			heard = s.now()
+		}
+		return err == nil || errors.Is(err, errUnavailable) && s.now().Sub(heard) < lostTime
 	}}
 }
 

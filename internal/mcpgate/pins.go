@@ -124,15 +124,27 @@ func (f PinFile) Edit(edit func(mcp.Pins) (bool, error)) error {
 	return nil
 }
 
-// catalogue knows the tools that a server has listed in this session.
+// catalogue knows the tools that a server has listed in one session.
 type catalogue struct {
+	server  string
+	pins    PinFile
+	gate    *Gate
+	changes *changes
+
+	mu       sync.Mutex
+	accepted map[string]mcp.Tool // without the definitions, which may be large
+	refused  map[string]bool     // what is offered and not accepted
+	listed   bool                // there was a listing
+}
+
+// changes are the definitions that a server has offered to one caller and that are not the accepted ones.
+// All sessions of the caller share them, so that a change is one event.
+type changes struct {
 	server string
-	pins   PinFile
 	gate   *Gate
 
 	mu        sync.Mutex
-	accepted  map[string]mcp.Tool
-	changed   map[string]change // what is offered and not accepted, by tool
+	changed   map[string]change // by tool
 	reporting bool              // an event about changes is on its way
 }
 
@@ -144,8 +156,17 @@ type change struct {
 }
 
 func newCatalogue(server string, pins PinFile, g *Gate) *catalogue {
-	return &catalogue{server: server, pins: pins, gate: g, accepted: map[string]mcp.Tool{}, changed: map[string]change{}}
+	c := &catalogue{server: server, pins: pins, gate: g, changes: &changes{server: server, gate: g, changed: map[string]change{}}}
+	return c.ofSession()
 }
+
+// ofSession is the catalogue of another session of the same caller: nothing is listed in it.
+func (c *catalogue) ofSession() *catalogue {
+	return &catalogue{server: c.server, pins: c.pins, gate: c.gate, changes: c.changes, accepted: map[string]mcp.Tool{}, refused: map[string]bool{}}
+}
+
+// errPins is what a client is told of pins that cannot be used. The log says why: the paths are the gate's.
+var errPins = errors.New("the accepted definitions cannot be read or written: standard error of the gate says why")
 
 // add takes in the tools of a listing and returns what may be shown of it, nil for all of it. A changed
 // definition is not shown: its text may be what it was changed for.
@@ -154,25 +175,10 @@ func (c *catalogue) add(result json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	var compared mcp.Comparison
-	before := map[string]string{}
-	compare := func(p mcp.Pins) (edited bool, _ error) {
-		for name, pin := range p {
-			before[name] = pin.Digest
-		}
-		compared = p.Compare(l.Tools, c.pins.own)
-		return compared.Edited, nil
-	}
-	if c.pins.own {
-		err = c.pins.Edit(compare)
-	} else {
-		var p mcp.Pins
-		if p, err = c.pins.Read(); err == nil {
-			_, err = compare(p)
-		}
-	}
+	compared, before, err := c.compare(l)
 	if err != nil {
-		return nil, err
+		c.gate.log.print(err.Error())
+		return nil, errPins
 	}
 	if l.Unfit > 0 {
 		c.gate.log.print(fmt.Sprintf("%s lists %d tools whose definitions cannot be used: they are left out", c.server, l.Unfit))
@@ -184,12 +190,35 @@ func (c *catalogue) add(result json.RawMessage) (json.RawMessage, error) {
 	return l.Without(func(t mcp.Tool) bool { _, ok := c.find(t.Name); return ok })
 }
 
+// compare holds a listing against the pins. before has the accepted digests.
+func (c *catalogue) compare(l mcp.Listing) (compared mcp.Comparison, before map[string]string, err error) {
+	before = map[string]string{}
+	compare := func(p mcp.Pins) (edited bool, _ error) {
+		for name, pin := range p {
+			before[name] = pin.Digest
+		}
+		compared = p.Compare(l.Tools, c.pins.own)
+		return compared.Edited, nil
+	}
+	if c.pins.own {
+		err = c.pins.Edit(compare)
+		return compared, before, err
+	}
+	p, err := c.pins.Read()
+	if err == nil {
+		_, err = compare(p)
+	}
+	return compared, before, err
+}
+
 // set remembers what was listed, and reports what has changed. before has the accepted digests.
 func (c *catalogue) set(l mcp.Listing, compared mcp.Comparison, before map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.listed = true
 	for _, t := range l.Tools {
-		c.accepted[t.Name] = t
+		c.accepted[t.Name] = mcp.Tool{Name: t.Name, Digest: t.Digest, Annotations: t.Annotations}
+		delete(c.refused, t.Name)
 	}
 	for name := range l.Unclear { // what the server means by it now is not known
 		delete(c.accepted, name)
@@ -197,58 +226,29 @@ func (c *catalogue) set(l mcp.Listing, compared mcp.Comparison, before map[strin
 	for _, t := range compared.NoRoom {
 		delete(c.accepted, t.Name)
 	}
-	var news []string
 	for _, t := range compared.Changed {
 		delete(c.accepted, t.Name)
-		old, known := c.changed[t.Name]
-		if old.offered == t.Digest || !known && len(c.changed) >= mcp.MaxPins {
-			continue
+		if len(c.refused) < mcp.MaxPins {
+			c.refused[t.Name] = true
 		}
-		c.changed[t.Name] = change{accepted: before[t.Name], offered: t.Digest}
-		news = append(news, t.Name)
 	}
+	var accepted []string
 	for _, t := range l.Tools {
 		if _, ok := c.accepted[t.Name]; ok {
-			delete(c.changed, t.Name)
+			accepted = append(accepted, t.Name)
 		}
 	}
-	if len(news) > 0 {
+	if news := c.changes.note(compared.Changed, accepted, before); len(news) > 0 {
 		c.gate.log.print(fmt.Sprintf("%d tools of %s are not as they were accepted, %s: their calls are refused (%s)",
 			len(news), c.server, strings.Join(news[:min(len(news), 5)], ", "), c.pins.hint(c.server)))
 	}
-	c.report()
 }
 
-// report reports, in the background, the changes that are not on record, in one event. While one is on
-// its way there is no other: a server that changes its tools all the time delays no other report. What
-// could not be stored is tried again with the next listing or call. The caller holds c.mu.
-func (c *catalogue) report() {
-	var changes []mcp.Change
-	for name, d := range c.changed {
-		if d.accepted != "" && !d.reported {
-			changes = append(changes, mcp.Change{Tool: name, Accepted: d.accepted, Offered: d.offered})
-		}
-	}
-	if c.reporting || len(changes) == 0 {
-		return
-	}
-	c.reporting = true
-	slices.SortFunc(changes, func(a, b mcp.Change) int { return strings.Compare(a.Tool, b.Tool) })
-	c.gate.reportChanges(c.server, changes, func(stored bool) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.reporting = false
-		if !stored {
-			return
-		}
-		for _, done := range changes {
-			if d := c.changed[done.Tool]; d.offered == done.Offered {
-				d.reported = true
-				c.changed[done.Tool] = d
-			}
-		}
-		c.report() // what has changed since
-	})
+// isListed reports whether there was a listing.
+func (c *catalogue) isListed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.listed
 }
 
 // find returns an accepted tool that the server has listed.
@@ -259,7 +259,8 @@ func (c *catalogue) find(name string) (mcp.Tool, bool) {
 	return t, ok
 }
 
-// check says why a call of a tool cannot be admitted; it completes the call if it can.
+// check says why a call of a tool cannot be admitted; it completes the call if it can. What a client is
+// told names no file of the gate.
 func (c *catalogue) check(call *mcp.Call) *mcp.Refusal {
 	t, ok := c.find(call.Name)
 	if ok && (call.Tool == nil || call.Tool.Digest == t.Digest) {
@@ -267,10 +268,67 @@ func (c *catalogue) check(call *mcp.Call) *mcp.Refusal {
 		return nil
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, changed := c.changed[call.Name]; ok || changed {
-		c.report()
-		return refuse("definition_changed", fmt.Errorf("the definition of this tool is not the one that was accepted; a person must accept it (%s)", c.pins.hint(c.server)))
+	changed := ok || c.refused[call.Name]
+	c.mu.Unlock()
+	if changed {
+		c.changes.report()
+		return refuse("definition_changed", fmt.Errorf("the definition of this tool is not the one that was accepted; a person must accept it (countersign mcp pins show %s)", c.server))
 	}
 	return refuse("not_listed", errors.New("its server has not listed this tool in this session"))
+}
+
+// note remembers the tools that are not as they were accepted, and forgets those that are. It returns the
+// names of new changes. before has the accepted digests.
+func (h *changes) note(offered []mcp.Tool, accepted []string, before map[string]string) (news []string) {
+	h.mu.Lock()
+	for _, t := range offered {
+		old, known := h.changed[t.Name]
+		if old.offered == t.Digest || !known && len(h.changed) >= mcp.MaxPins {
+			continue
+		}
+		h.changed[t.Name] = change{accepted: before[t.Name], offered: t.Digest}
+		news = append(news, t.Name)
+	}
+	for _, name := range accepted {
+		delete(h.changed, name)
+	}
+	h.mu.Unlock()
+	h.report()
+	return news
+}
+
+// report reports, in the background, the changes that are not on record, in one event. While one is on
+// its way there is no other: a server that changes its tools all the time delays no other report. What
+// could not be stored is tried again with the next listing or call.
+func (h *changes) report() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var list []mcp.Change
+	for name, d := range h.changed {
+		if d.accepted != "" && !d.reported {
+			list = append(list, mcp.Change{Tool: name, Accepted: d.accepted, Offered: d.offered})
+		}
+	}
+	if h.reporting || len(list) == 0 {
+		return
+	}
+	h.reporting = true
+	slices.SortFunc(list, func(a, b mcp.Change) int { return strings.Compare(a.Tool, b.Tool) })
+	h.gate.reportChanges(h.server, list, func(stored bool) { h.reported(list, stored) })
+}
+
+// reported notes what is on record now, and reports what has changed since.
+func (h *changes) reported(list []mcp.Change, stored bool) {
+	h.mu.Lock()
+	h.reporting = false
+	for _, done := range list {
+		if d := h.changed[done.Tool]; stored && d.offered == done.Offered {
+			d.reported = true
+			h.changed[done.Tool] = d
+		}
+	}
+	h.mu.Unlock()
+	if stored {
+		h.report()
+	}
 }

@@ -39,27 +39,39 @@ func (b *buffer) take() string {
 	return text
 }
 
-// rig is a relay between two buffers, and its gateway.
+// rig is a relay between two buffers, and its gateway. Its gate has patience: no test that gets an answer
+// reaches the end of it, however busy the machine is.
 type rig struct {
 	*relay
 	toClient, toServer, log buffer
 	pins                    string // file
 }
 
-func newRig(t *testing.T, gateway http.HandlerFunc) *rig {
+// peerAt is the identity of the tests at a gateway.
+func peerAt(t *testing.T, url string) gateclient.Peer {
 	t.Helper()
-	s := httptest.NewServer(gateway)
-	t.Cleanup(s.Close)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"token": "secret-token", "key": "countersign.dev/checkpoint+0+A"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	config := gateclient.Config{Gateway: s.URL, TokenFile: filepath.Join(dir, "token"), PublicKeyFile: filepath.Join(dir, "key"), Tenant: "acme", Publisher: "runtime"}
-	r := &rig{pins: filepath.Join(dir, "pins")}
-	gate := NewGate(config.Peer, "kit", time.Second, &r.log)
+	peer, err := gateclient.Config{Gateway: url, TokenFile: filepath.Join(dir, "token"), PublicKeyFile: filepath.Join(dir, "key"), Tenant: "acme", Publisher: "runtime"}.Peer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return peer
+}
+
+func newRig(t *testing.T, gateway http.HandlerFunc) *rig {
+	t.Helper()
+	s := httptest.NewServer(gateway)
+	t.Cleanup(s.Close)
+	peer := peerAt(t, s.URL)
+	r := &rig{pins: filepath.Join(t.TempDir(), "pins")}
+	gate := NewGate(func() (gateclient.Peer, error) { return peer, nil }, "kit", patience, &r.log)
 	r.relay = newRelay(gate, newCatalogue("kit", PinFile{path: r.pins, own: true}, gate), false, &r.toClient, &r.toServer)
+	r.catalogue.listed = true // the server of these tests answers only when it is told to
 	t.Cleanup(func() { gate.Close("kit") })
 	return r
 }
@@ -129,6 +141,9 @@ func TestGatewayFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, g.serve)
+			if name == "silence" {
+				r.gate.hold = time.Second
+			}
 			r.list(t)
 			client, server := r.fromTheClient(t, call)
 			var answer struct {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -203,7 +204,7 @@ func (u *remote) take(data []byte, asked *mcp.Message) error {
 		u.log.print("a server answered what it was not asked: dropped")
 		return nil
 	}
-	if response && asked.Method == "initialize" {
+	if response && asked.Method == "initialize" && slices.Contains(mcp.Revisions, m.Revision()) {
 		u.mu.Lock()
 		u.revision = m.Revision()
 		u.mu.Unlock()

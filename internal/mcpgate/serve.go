@@ -2,7 +2,6 @@ package mcpgate
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -63,10 +62,7 @@ const (
 	writeTime   = 30 * time.Second // for a client to read one message
 	stopTime    = 5 * time.Second  // for the last answers
 	maxBody     = 4 << 20
-	maxToken    = 8 << 10
-	trustTime   = 10 * time.Second // until a token is looked up again
-	maxCallers  = 4096
-	maxLookups  = 32
+	inputTime   = time.Minute // for a server to read one message
 )
 
 // server is a running Serve.
@@ -77,21 +73,18 @@ type server struct {
 	client  *http.Client // for upstreams
 	hosts   []string     // that a request may name
 	base    string       // URL of the gate
-	lookups chan struct{}
+	callers *callers
+	now     func() time.Time
+	input   time.Duration // inputTime
+
+	closing sync.WaitGroup // what closes in the background
 
 	mu           sync.Mutex
 	stopping     bool
-	callers      map[[sha256.Size]byte]callerEntry
 	seats        map[seatKey]*seat
 	sessions     map[string]*session
 	conns        map[*conn]bool // all that are open
 	sessionCount int
-}
-
-// callerEntry is a token that the gateway accepted.
-type callerEntry struct {
-	peer  gateclient.Peer
-	until time.Time
 }
 
 // Serve serves MCP servers over HTTP until ctx ends. Every caller shows a token of the gateway, under
@@ -150,12 +143,12 @@ func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
 		scheme = "https"
 	}
 	s := &server{
-		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), lookups: make(chan struct{}, maxLookups),
+		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), callers: newCallers(), now: time.Now, input: inputTime,
 		client: &http.Client{
 			// A redirect would carry the token, and the call, to another address.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		callers: map[[sha256.Size]byte]callerEntry{}, seats: map[seatKey]*seat{}, sessions: map[string]*session{}, conns: map[*conn]bool{},
+		seats: map[seatKey]*seat{}, sessions: map[string]*session{}, conns: map[*conn]bool{},
 	}
 	if _, port, err := net.SplitHostPort(address.String()); err == nil && isLoopback(address.String()) {
 		s.hosts = []string{"localhost:" + port, "127.0.0.1:" + port, "[::1]:" + port}
@@ -209,10 +202,11 @@ func (o ServeOptions) listen() (net.Listener, error) {
 
 // listen listens on an address, with TLS if there is a certificate.
 func listen(address, cert, key string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+	inner, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
+	l := newBoundedListener(inner)
 	if cert == "" {
 		return l, nil
 	}
@@ -222,60 +216,4 @@ func listen(address, cert, key string) (net.Listener, error) {
 		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
 	}
 	return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}), nil
-}
-
-// errUnavailable reports that the gateway could not be asked about a token.
-var errUnavailable = errors.New("the gateway does not answer")
-
-// signIn returns the caller of a request, as the gateway knows its token. The error is
-// gateclient.ErrCaller, or errUnavailable.
-func (s *server) signIn(r *http.Request) (gateclient.Peer, error) {
-	values := r.Header.Values("Authorization")
-	if len(values) != 1 || len(values[0]) > maxToken {
-		return gateclient.Peer{}, gateclient.ErrCaller
-	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return gateclient.Peer{}, gateclient.ErrCaller
-	}
-	base, err := s.o.Peer()
-	if err != nil {
-		s.log.print(err.Error())
-		return gateclient.Peer{}, errUnavailable
-	}
-	asked := base.As(token, "")
-	key := sha256.Sum256([]byte(token))
-	s.mu.Lock()
-	known, found := s.callers[key]
-	s.mu.Unlock()
-	if found && time.Now().Before(known.until) && known.peer.As(token, "") == asked { // the same gateway
-		return known.peer, nil
-	}
-	return s.lookUp(r.Context(), asked, key)
-}
-
-// lookUp asks the gateway which user a token belongs to.
-func (s *server) lookUp(ctx context.Context, asked gateclient.Peer, key [sha256.Size]byte) (gateclient.Peer, error) {
-	select {
-	case s.lookups <- struct{}{}:
-		defer func() { <-s.lookups }()
-	default:
-		return gateclient.Peer{}, errUnavailable
-	}
-	ctx, cancel := context.WithTimeout(ctx, trustTime)
-	defer cancel()
-	peer, err := gateclient.NewAsker(asked).Identify(ctx)
-	switch {
-	case errors.Is(err, gateclient.ErrCaller):
-		return peer, err
-	case err != nil:
-		return peer, errUnavailable
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.callers) >= maxCallers {
-		clear(s.callers)
-	}
-	s.callers[key] = callerEntry{peer, time.Now().Add(trustTime)}
-	return peer, nil
 }

@@ -8,7 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/mcp"
 )
 
 // Bounds of what callers of Serve hold.
@@ -67,21 +70,29 @@ func (s *server) open(t *seat, stateless bool) (*conn, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		go c.close()
+	stopping := s.stopping
+	if !stopping {
+		s.conns[c] = true
+	}
+	s.mu.Unlock()
+	if stopping {
+		c.close()
 		return nil, errBusy
 	}
-	s.conns[c] = true
 	return c, nil
 }
 
 func (s *server) connect(t *seat, stateless bool) (*conn, error) {
 	c := &conn{router: &router{log: s.log}, ended: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	known := t.catalogue // of all requests without a session
+	if !stateless {
+		known = known.ofSession()
+	}
 	if t.upstream.URL != "" {
 		u := newRemote(s.ctx, t.upstream.URL, t.upstream.token, s.client, stateless, s.log)
-		c.relay = newRelay(t.gate, t.catalogue, s.o.Reads, c.router, u)
+		c.relay = newRelay(t.gate, known, s.o.Reads, c.router, u)
+		c.relay.revisions = mcp.Revisions
 		u.relay = c.relay
 		c.end = u.end
 		return c, nil
@@ -91,7 +102,12 @@ func (s *server) connect(t *seat, stateless bool) (*conn, error) {
 		c.cancel()
 		return nil, err
 	}
-	c.relay = newRelay(t.gate, t.catalogue, s.o.Reads, c.router, p.stdin)
+	input := &boundedInput{w: p.stdin, most: s.input, broken: func() {
+		s.log.print("a server reads no input: it is ended")
+		go s.close(c)
+	}}
+	c.relay = newRelay(t.gate, known, s.o.Reads, c.router, input)
+	c.relay.revisions = mcp.Revisions
 	c.end = func() { _ = p.end() } // it has ended, whatever its code
 	go func() {
 		_ = readLines(p.out, c.relay.fromServer) // the server is gone
@@ -100,12 +116,13 @@ func (s *server) connect(t *seat, stateless bool) (*conn, error) {
 	return c, nil
 }
 
-// close ends a connection and its server, and reports the calls that have no answer.
+// close ends a connection and its server, and reports the calls that have no answer. Until then stop
+// finds it.
 func (s *server) close(c *conn) {
-	s.mu.Lock()
-	delete(s.conns, c)
-	s.mu.Unlock()
 	c.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
 }
 
 func (c *conn) close() {
@@ -194,9 +211,9 @@ func (s *server) begin(t *seat) (*session, error) {
 	go func() {
 		select {
 		case <-c.ended: // the server ended by itself
-			s.finish(n)
 		case <-c.ctx.Done():
 		}
+		s.finish(n)
 	}()
 	return n, nil
 }
@@ -259,7 +276,7 @@ func (s *server) borrow(t *seat) (*conn, error) {
 // giveBack keeps a server that has answered for the next request, and ends any other.
 func (s *server) giveBack(t *seat, c *conn, answered bool) {
 	s.mu.Lock()
-	keep := answered && t.upstream.URL == "" && !s.stopping && len(t.idle) < maxIdle && !c.isOver()
+	keep := answered && t.upstream.URL == "" && !s.stopping && len(t.idle) < maxIdle && len(s.conns) <= maxSessions && !c.isOver()
 	if keep {
 		t.idle = append(t.idle, c)
 	}
@@ -270,50 +287,64 @@ func (s *server) giveBack(t *seat, c *conn, answered bool) {
 	s.release(t)
 }
 
-// sweep ends what nothing has used for a while.
+// sweep ends, in the background, what nothing has used for a while.
 func (s *server) sweep(now time.Time) {
-	var old []*session
-	var seats []*seat
-	var idle []*conn
+	var first, then []func()
 	s.mu.Lock()
 	for _, n := range s.sessions {
 		if n.requests == 0 && now.Sub(n.used) > idleTime {
-			old = append(old, n)
+			first = append(first, func() { s.finish(n) })
 		}
 	}
 	for key, t := range s.seats {
 		if t.sessions == 0 && now.Sub(t.used) > idleTime {
 			delete(s.seats, key)
-			seats, idle = append(seats, t), append(idle, t.idle...)
+			for _, c := range t.idle {
+				first = append(first, func() { s.close(c) })
+			}
 			t.idle = nil
+			then = append(then, func() { t.gate.Close(t.upstream.Name) })
 		}
 	}
 	s.mu.Unlock()
-	for _, n := range old {
-		s.finish(n)
-	}
-	for _, c := range idle {
-		s.close(c)
-	}
-	for _, t := range seats {
-		t.gate.Close(t.upstream.Name)
+	if len(first)+len(then) > 0 {
+		s.closing.Go(func() {
+			sideBySide(first)
+			sideBySide(then)
+		})
 	}
 }
 
-// stop ends all sessions and seats, each in bounded time.
+// maxClosing is how many ends are waited for at once: each takes seconds if a server does not end.
+const maxClosing = 64
+
+// sideBySide does all, and returns once all is done.
+func sideBySide(all []func()) {
+	var g errgroup.Group
+	g.SetLimit(maxClosing)
+	for _, one := range all {
+		g.Go(func() error {
+			one()
+			return nil
+		})
+	}
+	_ = g.Wait() // there are no errors
+}
+
+// stop ends all sessions and seats, side by side, each in bounded time.
 func (s *server) stop() {
+	var first, then []func()
 	s.mu.Lock()
 	s.stopping = true
-	conns, seats := s.conns, s.seats
-	s.conns, s.seats, s.sessions = map[*conn]bool{}, map[seatKey]*seat{}, map[string]*session{}
+	for c := range s.conns {
+		first = append(first, func() { s.close(c) })
+	}
+	for _, t := range s.seats {
+		then = append(then, func() { t.gate.Close(t.upstream.Name) })
+	}
+	s.seats, s.sessions = map[seatKey]*seat{}, map[string]*session{}
 	s.mu.Unlock()
-	var all sync.WaitGroup
-	for c := range conns {
-		all.Go(c.close)
-	}
-	all.Wait()
-	for _, t := range seats {
-		all.Go(func() { t.gate.Close(t.upstream.Name) })
-	}
-	all.Wait()
+	sideBySide(first)
+	sideBySide(then)
+	s.closing.Wait()
 }

@@ -152,3 +152,27 @@ func (p *process) end() error {
 	}
 	return <-p.ended
 }
+
+// boundedInput is the input of a server that must read each message in bounded time. Once it has not,
+// broken is called, and nothing more is written: the next message would begin within the last one.
+type boundedInput struct {
+	w      io.Writer
+	most   time.Duration
+	broken func()
+	err    error
+}
+
+func (b *boundedInput) Write(line []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if f, ok := b.w.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		_ = f.SetWriteDeadline(time.Now().Add(b.most)) // a pipe of this machine has deadlines
+	}
+	n, err := b.w.Write(line)
+	if err != nil {
+		b.err = err
+		b.broken()
+	}
+	return n, err
+}

@@ -172,6 +172,8 @@ CREATE TABLE IF NOT EXISTS decisions
     `counts.amount`        Array(Int64),
     `counts.total`         Array(Int64),
     inputs                 String CODEC(ZSTD),
+    mode                   LowCardinality(String),
+    would                  LowCardinality(String),
     form                   UInt8,
     INDEX by_tool_call_id tool_call_id TYPE bloom_filter(0.01) GRANULARITY 1,
     INDEX by_decision_id decision_id TYPE bloom_filter(0.01) GRANULARITY 1,
@@ -234,6 +236,8 @@ SELECT
     tupleElement(tupleElement(r, 'counts'), 'amount') AS `counts.amount`,
     tupleElement(tupleElement(r, 'counts'), 'total') AS `counts.total`,
     tupleElement(r, 'inputs') AS inputs,
+    tupleElement(r, 'mode') AS mode,
+    tupleElement(r, 'would') AS would,
     toUInt8(2) AS form
 FROM
 (
@@ -246,7 +250,7 @@ FROM
         approval Tuple(workflow_id String, status String, action_id String, requested_at String, expires_at String, resume_policy String),
         received_at String, decided_at String, expires_at String, receipt_hash String, durability String, trace String,
         canonical_tool String, publishers Tuple(revision UInt64, digest String),
-        counts Array(Tuple(key String, window_ms Int64, amount Int64, total Int64)), inputs String
+        counts Array(Tuple(key String, window_ms Int64, amount Int64, total Int64)), inputs String, mode String, would String
     )') AS r
     FROM evidence
     WHERE kind = 'decision'

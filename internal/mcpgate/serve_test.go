@@ -1,0 +1,374 @@
+package mcpgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+const goodToken = "cst_00112233445566778899_abcdefghijabcdefghijabcdefghijabcdefghij123"
+
+// door is a server of Serve without a listener, before a gateway that knows one token.
+type door struct {
+	*server
+	gateway *httptest.Server
+	log     buffer
+}
+
+func newDoor(t *testing.T, command ...string) *door {
+	t.Helper()
+	d := &door{}
+	d.gateway = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v1/caller" && r.Header.Get("Authorization") == "Bearer "+goodToken:
+			fmt.Fprint(w, `{"tenant":"acme","user":"runtime","role":"runtime"}`)
+		case r.URL.Path == "/v1/caller":
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(d.gateway.Close)
+	peer, pins := peerAt(t, d.gateway.URL), filepath.Join(t.TempDir(), "pins")
+	s, cancel := newServer(ServeOptions{
+		Upstreams: []Upstream{{Name: "kit", Command: command}}, Peer: func() (gateclient.Peer, error) { return peer, nil }, Hold: time.Second,
+		Pins: func(string, string) (PinFile, error) { return PinFile{path: pins, own: true}, nil }, Err: &d.log,
+	}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8467})
+	d.server = s
+	t.Cleanup(func() {
+		s.stop()
+		cancel()
+	})
+	return d
+}
+
+func (d *door) send(body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8467/kit", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+goodToken)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w
+}
+
+// kit is a server whose processes each list a tool of their own, in two parts.
+const kit = `while read -r line; do
+id=$(echo "$line" | sed 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/')
+case "$line" in
+*initialize*) echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}';;
+*'"cursor":"next"'*) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":[{"name":"t'$$'","inputSchema":{}}]}}';;
+*tools/list*) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":[{"name":"t","inputSchema":{}}],"nextCursor":"next"}}';;
+esac; done`
+
+// begin begins a session.
+func (d *door) begin(t *testing.T) (id string) {
+	t.Helper()
+	w := d.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`)
+	if id = w.Header().Get(mcp.HeaderSession); w.Code != 200 || id == "" {
+		t.Fatalf("initialize: %d %s", w.Code, w.Body)
+	}
+	return id
+}
+
+// What one session's server has listed is nothing that another session's server has.
+func TestAcceptedPerSession(t *testing.T) {
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	one, two := d.begin(t), d.begin(t)
+	own := regexp.MustCompile(`t[0-9]+`).FindString(d.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"next"}}`, mcp.HeaderSession, one).Body.String())
+	if own == "" {
+		t.Fatal("the server has not listed its own tool")
+	}
+	for session, want := range map[string]string{one: "(no_verdict)", two: "(not_listed)"} {
+		if w := d.send(strings.Replace(call, `"t"`, `"`+own+`"`, 1), mcp.HeaderSession, session); !strings.Contains(w.Body.String(), want) {
+			t.Errorf("a call: %s, want %s", w.Body, want)
+		}
+	}
+}
+
+// For a client that calls a tool without asking for the list the gate asks, once, for all parts of it, with
+// what the protocol needs and no more. The client sees nothing of it.
+func TestGateAsksForTheList(t *testing.T) {
+	r := newRig(t, answer(503, nil, `{}`))
+	r.catalogue.listed = false
+	meta := `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","secret":1}`
+	calls := func(name string, answers ...string) (client string, asked []mcp.Message) {
+		t.Helper()
+		line := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"` + name + `","_meta":` + meta + `}}` + "\n"
+		seen, server := make(chan string), &lines{make(chan string)}
+		r.server.w = server
+		go func() {
+			err := r.fromClient(t.Context(), []byte(line))
+			r.judging.Wait()
+			seen <- fmt.Sprint(r.toClient.take(), err)
+		}()
+		for {
+			select {
+			case client = <-seen:
+				return client, asked
+			case text := <-server.all:
+				m, err := mcp.Parse([]byte(text))
+				if err != nil || len(asked) >= len(answers) {
+					t.Fatalf("the server is asked %s, %v", text, err)
+				}
+				if err := r.fromServer([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,` + answers[len(asked)] + `}`)); err != nil {
+					t.Fatal(err)
+				}
+				asked = append(asked, m)
+			}
+		}
+	}
+	client, asked := calls("b", `"error":{"code":1,"message":"not now"}`)
+	if !strings.Contains(client, "(not_listed)") || len(asked) != 1 {
+		t.Errorf("a server without a list: %s", client)
+	}
+	client, asked = calls("b", `"result":{"tools":[{"name":"a"}],"nextCursor":"c1"}`, `"result":{"tools":[{"name":"b"}]}`)
+	if !strings.Contains(client, "(no_verdict)") || len(asked) != 2 {
+		t.Fatalf("a listed tool: %s after %v", client, asked)
+	}
+	if got := string(asked[1].Params); got != `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"cursor":"c1"}` {
+		t.Errorf("the server was asked %s", got)
+	}
+	if client, asked = calls("c"); !strings.Contains(client, "(not_listed)") || len(asked) != 0 {
+		t.Errorf("a tool that is not in the list: %s", client)
+	}
+	if len(r.asked) != 0 {
+		t.Errorf("%d requests are still remembered", len(r.asked))
+	}
+}
+
+// lines is a server that reads one line at a time.
+type lines struct{ all chan string }
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.all <- string(line)
+	return len(line), nil
+}
+
+// While the gateway is away a stream goes on for a bounded time only: its token may be revoked.
+func TestStreamsEndWithoutGateway(t *testing.T) {
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	d.callers.now = d.now
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8467/kit", nil)
+	r.Header.Set("Authorization", "Bearer "+goodToken)
+	out := d.answerTo(httptest.NewRecorder(), r)
+	now = now.Add(2 * lostTime)
+	if !out.known() {
+		t.Fatal("a valid token is not known")
+	}
+	d.gateway.Close()
+	now = now.Add(lostTime - time.Second)
+	if !out.known() {
+		t.Error("a stream ends as soon as the gateway is away")
+	}
+	now = now.Add(2 * time.Second)
+	if out.known() {
+		t.Error("without an answer of the gateway, the stream goes on")
+	}
+}
+
+// A server that reads no input is ended, and its session.
+func TestServerThatReadsNothing(t *testing.T) {
+	d := newDoor(t, "/bin/sh", "-c", `read -r line; echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}'; exec sleep 1000`)
+	d.input = 50 * time.Millisecond
+	id := d.begin(t)
+	w := d.send(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"`+strings.Repeat("x", 1<<20)+`"}}`, mcp.HeaderSession, id)
+	if w.Code != http.StatusBadGateway {
+		t.Errorf("the answer: %d %s", w.Code, w.Body)
+	}
+	until := time.After(patience)
+	for {
+		d.mu.Lock()
+		over := len(d.sessions) == 0 && len(d.conns) == 0
+		d.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-until:
+			t.Fatal("the session and its process are still there")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Old sessions end side by side, and the server goes on meanwhile.
+func TestSweepIsSideBySide(t *testing.T) {
+	d := newDoor(t)
+	seat := &seat{upstream: d.o.Upstreams[0], used: time.Now()}
+	var all sync.WaitGroup
+	const sessions = 8
+	all.Add(sessions)
+	for i := range sessions {
+		c := &conn{relay: newRelay(nil, nil, false, nil, nil), ended: make(chan struct{}), end: func() {
+			all.Done()
+			all.Wait() // for the ends of all others
+		}}
+		c.ctx, c.cancel = context.WithCancel(d.ctx)
+		n := &session{id: fmt.Sprint(i), seat: seat, conn: c}
+		d.sessions[n.id], d.conns[c] = n, true
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.sweep(time.Now())
+		d.stop() // waits for them
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("one end waits for another")
+	}
+	if len(d.sessions)+len(d.conns) != 0 {
+		t.Errorf("%d sessions and %d connections are left", len(d.sessions), len(d.conns))
+	}
+}
+
+// Only what can be a token is looked up.
+func TestBearerToken(t *testing.T) {
+	for value, want := range map[string]bool{
+		"Bearer " + goodToken: true, "bearer " + goodToken: true, "Bearer eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJkYW5hIn0.c2ln": true,
+		"": false, "Bearer": false, "Basic " + goodToken: false, "Bearer x" + goodToken: false, "Bearer a.b": false, "Bearer a..c": false, "Bearer a.b.c.d": false,
+		"Bearer a.b.c\n": true, "Bearer a b.c.d": false, "Bearer " + strings.Repeat("a", maxToken) + ".b.c": false,
+	} {
+		if _, ok := bearerToken(http.Header{"Authorization": {value}}); ok != want {
+			t.Errorf("%.80q: %t", value, ok)
+		}
+	}
+	if _, ok := bearerToken(http.Header{"Authorization": {"Bearer " + goodToken, "Bearer " + goodToken}}); ok {
+		t.Error("two headers Authorization are one")
+	}
+}
+
+// Invented tokens keep no known caller waiting; refusals are remembered, and one token is asked for once.
+func TestLookups(t *testing.T) {
+	c, now := newCallers(), time.Now()
+	c.now = func() time.Time { return now }
+	var mu sync.Mutex
+	asked, begun, hold := map[string]int{}, make(chan struct{}, 256), make(chan struct{})
+	c.identify = func(ctx context.Context, p gateclient.Peer) (gateclient.Peer, error) {
+		user := p.User()
+		mu.Lock()
+		asked[user]++
+		mu.Unlock()
+		if strings.HasPrefix(user, "invented") {
+			begun <- struct{}{}
+			<-hold
+			return gateclient.Peer{}, gateclient.ErrCaller
+		}
+		return p, nil
+	}
+	find := func(token, remote string) error {
+		_, err := c.find(t.Context(), gateclient.Peer{}.As(token, token), remote)
+		return err
+	}
+	if err := find("known", "10.0.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range maxLookups {
+		all.Go(func() { _ = find(fmt.Sprint("invented-", i), fmt.Sprint("10.0.0.", i/maxOfRemote)) })
+		<-begun
+		if i == maxOfRemote-1 {
+			if err := find("new", "10.0.0.0"); !errors.Is(err, errUnavailable) {
+				t.Errorf("beyond the places of one address: %v", err)
+			}
+			if err := find("another", "10.0.0.9"); err != nil {
+				t.Errorf("from another address: %v", err)
+			}
+		}
+	}
+	now = now.Add(2 * trustTime)
+	if err := find("known", "10.0.0.1"); err != nil {
+		t.Errorf("a known caller, while others are looked up: %v", err)
+	}
+	if err := find("new", "10.0.0.9"); !errors.Is(err, errUnavailable) {
+		t.Errorf("beyond all places: %v", err)
+	}
+	for range 2 { // they wait for the first one's answer
+		all.Go(func() { _ = find("invented-0", "10.0.0.0") })
+	}
+	close(hold)
+	all.Wait()
+	if err := find("invented-0", "10.0.0.0"); !errors.Is(err, gateclient.ErrCaller) || asked["invented-0"] != 1 {
+		t.Errorf("a token that was refused: %v, asked for %d times", err, asked["invented-0"])
+	}
+	now = now.Add(refuseTime)
+	if err := find("invented-0", "10.0.0.0"); !errors.Is(err, gateclient.ErrCaller) || asked["invented-0"] != 2 {
+		t.Errorf("after a while: %v, asked for %d times", err, asked["invented-0"])
+	}
+	if len(c.places) != 0 || len(c.running) != 0 {
+		t.Errorf("places that are still taken: %v", c.places)
+	}
+}
+
+// from is a connection from an address.
+type from struct {
+	net.Conn
+	remote string
+	closed *int
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.remote), Port: 1} }
+func (f from) Close() error         { *f.closed++; return nil }
+
+// incoming is a listener with connections from addresses.
+type incoming struct {
+	net.Listener
+	remotes []string
+	closed  int
+}
+
+func (l *incoming) Accept() (net.Conn, error) {
+	if len(l.remotes) == 0 {
+		return nil, net.ErrClosed
+	}
+	c := from{nil, l.remotes[0], &l.closed}
+	l.remotes = l.remotes[1:]
+	return c, nil
+}
+
+// Connections are bounded, of all and of one address; there is room again once they are closed.
+func TestConnectionsAreBounded(t *testing.T) {
+	inner := &incoming{}
+	l := newBoundedListener(inner)
+	accept := func(n int, remote string) (open []net.Conn) {
+		for range n {
+			inner.remotes = append(inner.remotes, remote)
+		}
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return open
+			}
+			open = append(open, c)
+		}
+	}
+	far := accept(maxConnsOfRemote+3, "192.0.2.1")
+	near := accept(maxConns, "127.0.0.1")
+	if len(far) != maxConnsOfRemote || len(near) != maxConns-maxConnsOfRemote || inner.closed != 3+maxConnsOfRemote {
+		t.Fatalf("%d from one address, %d from this machine, %d refused", len(far), len(near), inner.closed)
+	}
+	for range 2 { // a server may close twice
+		if err := far[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := accept(2, "192.0.2.1"); len(got) != 1 {
+		t.Errorf("after one was closed there is room for %d", len(got))
+	}
+}
