@@ -110,21 +110,22 @@ agents: engine ## real coding agents behind the gate, headless, with a scripted 
 	@COUNTERSIGN_AGENTS=$(AGENTS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 20m -v -run 'TestAgents|TestClaudeCode|TestMCP' ./test
 
 # ADAPTERS is where the frameworks of the TypeScript SDK's adapters are installed. AIOC is the source of
-# aioc's runtime, which npm does not have.
+# aioc's runtime, which npm does not have. MCP's conformance suite needs a newer Node.js than the others.
 ADAPTERS := $(or $(COUNTERSIGN_ADAPTERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersign-adapters)
 AIOC     ?= ../shared/upstream/aioc/runtime
 INSTALL  := npm install --ignore-scripts --no-audit --no-fund --loglevel=error
 
-adapters: engine ## the TypeScript SDK's adapters in the real frameworks, with scripted models (installs them from npm into the cache)
+adapters: engine ## the TypeScript SDK's adapters in the real frameworks, with scripted models, and MCP's conformance suite (installs them from npm into the cache)
 	@$(INSTALL) --prefix "$(ADAPTERS)/openai" @openai/agents-core@0.20.0 zod@4.1.12
 	@$(INSTALL) --prefix "$(ADAPTERS)/langchain" langchain@1.5.14 @langchain/core@1.2.13 zod@4.1.12
 	@$(INSTALL) --prefix "$(ADAPTERS)/vercel" ai@7.0.173 zod@4.1.12
 	@$(INSTALL) --prefix "$(ADAPTERS)/adk" @google/adk@2.0.0
 	@$(INSTALL) --prefix "$(ADAPTERS)/nats" @nats-io/transport-node@3.4.0
 	@$(INSTALL) --prefix "$(ADAPTERS)/typescript" typescript@5.9.3
+	@npm install --no-audit --no-fund --loglevel=error --prefix "$(ADAPTERS)/mcp-conformance" @modelcontextprotocol/conformance@0.1.16 node@22.23.3
 	@if [ -d "$(AIOC)" ]; then mkdir -p "$(ADAPTERS)/aioc" && cp -r "$(AIOC)/." "$(ADAPTERS)/aioc" && cd "$(ADAPTERS)/aioc" && $(INSTALL) && npm run --silent build; \
 	  else echo "aioc's adapter is not tested: AIOC=$(AIOC) is no folder with its runtime"; fi
-	@COUNTERSIGN_ADAPTERS=$(ADAPTERS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 20m -v -run 'TestAdapters' ./test
+	@COUNTERSIGN_ADAPTERS=$(ADAPTERS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 20m -v -run 'TestAdapters|TestMCPConformance' ./test
 
 # SWEEPS are tests of ./test that try each kind of fault in `make test`, and each with every command here.
 SWEEPS := Killed|IndexesAreNotBelieved|Tampering|ProvedAnswersNeedNoServer|Formats|Replay$$|ServiceStandsStill

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -87,6 +89,28 @@ func ParseListing(result json.RawMessage) (Listing, error) {
 	l.Tools = slices.DeleteFunc(l.Tools, func(t Tool) bool { return l.Unclear[t.Name] })
 	l.Unfit = len(list) - len(l.Tools)
 	return l, nil
+}
+
+// AskForList is a gate's own request for a list of tools, from a cursor on, on behalf of a call with these
+// params: of its _meta it has what the protocol itself needs.
+func AskForList(id ID, cursor string, call json.RawMessage) ([]byte, error) {
+	params := map[string]any{}
+	if cursor != "" {
+		params["cursor"] = cursor
+	}
+	o, _ := members(call, nil) // params that are none have no _meta
+	meta, _ := members(o["_meta"], nil)
+	maps.DeleteFunc(meta, func(name string, _ json.RawMessage) bool { return !strings.HasPrefix(name, protocolMeta) })
+	if len(meta) > 0 {
+		params["_meta"] = meta
+	}
+	return json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": MethodList, "params": params})
+}
+
+// NextCursor is where a list of tools goes on; "" if it is at its end.
+func NextCursor(result json.RawMessage) string {
+	o, _ := members(result, nil) // a result that is none does not go on
+	return text(o["nextCursor"])
 }
 
 func parseTool(raw json.RawMessage) (Tool, error) {

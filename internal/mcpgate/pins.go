@@ -134,6 +134,7 @@ type catalogue struct {
 	mu       sync.Mutex
 	accepted map[string]mcp.Tool // without the definitions, which may be large
 	refused  map[string]bool     // what is offered and not accepted
+	listed   bool                // there was a listing
 }
 
 // changes are the definitions that a server has offered to one caller and that are not the accepted ones.
@@ -214,6 +215,7 @@ func (c *catalogue) compare(l mcp.Listing) (compared mcp.Comparison, before map[
 func (c *catalogue) set(l mcp.Listing, compared mcp.Comparison, before map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.listed = true
 	for _, t := range l.Tools {
 		c.accepted[t.Name] = mcp.Tool{Name: t.Name, Digest: t.Digest, Annotations: t.Annotations}
 		delete(c.refused, t.Name)
@@ -240,6 +242,13 @@ func (c *catalogue) set(l mcp.Listing, compared mcp.Comparison, before map[strin
 		c.gate.log.print(fmt.Sprintf("%d tools of %s are not as they were accepted, %s: their calls are refused (%s)",
 			len(news), c.server, strings.Join(news[:min(len(news), 5)], ", "), c.pins.hint(c.server)))
 	}
+}
+
+// isListed reports whether there was a listing.
+func (c *catalogue) isListed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.listed
 }
 
 // find returns an accepted tool that the server has listed.

@@ -34,6 +34,8 @@ type relay struct {
 	server    *lineWriter
 	revisions []string // of the protocol, that client and server may agree on
 
+	learning chan struct{} // held by the one that asks for the list of tools
+
 	judging sync.WaitGroup
 	closed  chan struct{} // after close has refused what waited
 
@@ -61,11 +63,12 @@ type request struct {
 	size     int           // of the message, if it is governed
 	giveUp   chan struct{} // closed when the client cancels
 	canceled bool
+	answer   chan mcp.Message // of a request of the gate itself
 }
 
 func newRelay(g *Gate, c *catalogue, reads bool, client, server io.Writer) *relay {
 	return &relay{
-		gate: g, catalogue: c, reads: reads, client: &lineWriter{w: client}, server: &lineWriter{w: server}, revisions: mcp.RevisionsOfStreams,
+		gate: g, catalogue: c, reads: reads, client: &lineWriter{w: client}, server: &lineWriter{w: server}, revisions: mcp.RevisionsOfStreams, learning: make(chan struct{}, 1),
 		asked: map[string]*request{}, canceled: map[string]bool{}, owed: map[string]bool{}, own: map[string]bool{}, closed: make(chan struct{}),
 	}
 }
@@ -235,6 +238,9 @@ func (r *relay) admit(ctx context.Context, q *request) (call mcp.Call, a Admitte
 	call.Server, call.Agent, call.Version = r.catalogue.server, r.agent.name, r.agent.version
 	r.mu.Unlock()
 	if refusal == nil && q.Method == mcp.MethodCall {
+		if !r.catalogue.isListed() {
+			r.learn(ctx, q)
+		}
 		refusal = r.catalogue.check(&call)
 	}
 	if refusal != nil {
@@ -249,6 +255,75 @@ func (r *relay) admit(ctx context.Context, q *request) (call mcp.Call, a Admitte
 		r.gate.NotRun(a)
 	}
 	return call, a, refusal
+}
+
+// How long the gate waits for a list of tools that it asks for itself, and how many parts it reads of it.
+const (
+	listTime = 10 * time.Second
+	maxPages = 64
+)
+
+// learn asks the server for its tools, for a client that calls one and has not asked for the list in this
+// session.
+func (r *relay) learn(ctx context.Context, call *request) {
+	ctx, cancel := context.WithTimeout(ctx, min(listTime, r.gate.hold))
+	defer cancel()
+	select {
+	case r.learning <- struct{}{}:
+		defer func() { <-r.learning }()
+	case <-ctx.Done():
+		return
+	case <-call.giveUp:
+		return
+	}
+	cursor := ""
+	for page := 0; page < maxPages && (page == 0 && !r.catalogue.isListed() || cursor != ""); page++ {
+		m, err := r.ask(ctx, cursor, call)
+		if err == nil {
+			_, err = r.catalogue.add(m.Result)
+		}
+		if err != nil {
+			r.gate.log.print("the server's list of tools is not known: " + err.Error())
+			return
+		}
+		cursor = mcp.NextCursor(m.Result)
+	}
+}
+
+var errNoList = errors.New("it gives none")
+
+// ask asks the server for a part of its list of tools.
+func (r *relay) ask(ctx context.Context, cursor string, call *request) (mcp.Message, error) {
+	id := mcp.ID(strconv.Quote("countersign-" + uuid.NewString())) // no client can guess it
+	line, err := mcp.AskForList(id, cursor, call.Params)
+	if err != nil {
+		return mcp.Message{}, err
+	}
+	q := &request{Message: mcp.Message{ID: id, Method: mcp.MethodList}, sent: true, answer: make(chan mcp.Message, 1)}
+	r.mu.Lock()
+	_, full := r.note(q)
+	r.mu.Unlock()
+	if full {
+		return mcp.Message{}, errNoList
+	}
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.asked, id.Key())
+	}()
+	if err := r.server.write(append(line, '\n')); err != nil {
+		return mcp.Message{}, err
+	}
+	select {
+	case m := <-q.answer:
+		if m.Failed || m.Result == nil {
+			return mcp.Message{}, errNoList
+		}
+		return m, nil
+	case <-ctx.Done():
+	case <-call.giveUp:
+	}
+	return mcp.Message{}, errNoList
 }
 
 // showPage has the client's user open the page of an approval, if the client can. The server cannot use
@@ -339,6 +414,11 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 	asked := q != nil && q.sent
 	listed := asked && q.Method == mcp.MethodList && !m.Failed
 	switch {
+	case asked && q.answer != nil:
+		r.forget(q)
+		q.answer <- m
+		r.mu.Unlock()
+		return nil
 	case listed:
 		q.sent = false // its id is in use until the listing is read
 	case asked:
@@ -379,10 +459,13 @@ func (r *relay) lost(id mcp.ID, reason string) {
 	}
 	delete(r.canceled, id.Key())
 	r.mu.Unlock()
-	if !waits {
+	switch {
+	case !waits:
 		return
-	}
-	if q.governed {
+	case q.answer != nil:
+		q.answer <- mcp.Message{ID: id, Failed: true}
+		return
+	case q.governed:
 		r.gate.Report(q.admitted, q.began, mcp.Unknown)
 	}
 	r.sayClient(mcp.Failure(q.ID, reason))

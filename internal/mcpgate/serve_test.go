@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -63,10 +64,13 @@ func (d *door) send(body string, header ...string) *httptest.ResponseRecorder {
 	return w
 }
 
-// kit is a server that lists one tool and answers nothing else but initialize.
-const kit = `while read -r line; do case "$line" in
+// kit is a server whose processes each list a tool of their own, in two parts.
+const kit = `while read -r line; do
+id=$(echo "$line" | sed 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/')
+case "$line" in
 *initialize*) echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}';;
-*tools/list*) echo '{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"t","inputSchema":{}}]}}';;
+*'"cursor":"next"'*) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":[{"name":"t'$$'","inputSchema":{}}]}}';;
+*tools/list*) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":[{"name":"t","inputSchema":{}}],"nextCursor":"next"}}';;
 esac; done`
 
 // begin begins a session.
@@ -83,14 +87,74 @@ func (d *door) begin(t *testing.T) (id string) {
 func TestAcceptedPerSession(t *testing.T) {
 	d := newDoor(t, "/bin/sh", "-c", kit)
 	one, two := d.begin(t), d.begin(t)
-	if w := d.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, mcp.HeaderSession, one); !strings.Contains(w.Body.String(), `"t"`) {
-		t.Fatalf("the list: %d %s", w.Code, w.Body)
+	own := regexp.MustCompile(`t[0-9]+`).FindString(d.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"next"}}`, mcp.HeaderSession, one).Body.String())
+	if own == "" {
+		t.Fatal("the server has not listed its own tool")
 	}
 	for session, want := range map[string]string{one: "(no_verdict)", two: "(not_listed)"} {
-		if w := d.send(call, mcp.HeaderSession, session); !strings.Contains(w.Body.String(), want) {
+		if w := d.send(strings.Replace(call, `"t"`, `"`+own+`"`, 1), mcp.HeaderSession, session); !strings.Contains(w.Body.String(), want) {
 			t.Errorf("a call: %s, want %s", w.Body, want)
 		}
 	}
+}
+
+// For a client that calls a tool without asking for the list the gate asks, once, for all parts of it, with
+// what the protocol needs and no more. The client sees nothing of it.
+func TestGateAsksForTheList(t *testing.T) {
+	r := newRig(t, answer(503, nil, `{}`))
+	r.catalogue.listed = false
+	meta := `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","secret":1}`
+	calls := func(name string, answers ...string) (client string, asked []mcp.Message) {
+		t.Helper()
+		line := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"` + name + `","_meta":` + meta + `}}` + "\n"
+		seen, server := make(chan string), &lines{make(chan string)}
+		r.server.w = server
+		go func() {
+			err := r.fromClient(t.Context(), []byte(line))
+			r.judging.Wait()
+			seen <- fmt.Sprint(r.toClient.take(), err)
+		}()
+		for {
+			select {
+			case client = <-seen:
+				return client, asked
+			case text := <-server.all:
+				m, err := mcp.Parse([]byte(text))
+				if err != nil || len(asked) >= len(answers) {
+					t.Fatalf("the server is asked %s, %v", text, err)
+				}
+				if err := r.fromServer([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,` + answers[len(asked)] + `}`)); err != nil {
+					t.Fatal(err)
+				}
+				asked = append(asked, m)
+			}
+		}
+	}
+	client, asked := calls("b", `"error":{"code":1,"message":"not now"}`)
+	if !strings.Contains(client, "(not_listed)") || len(asked) != 1 {
+		t.Errorf("a server without a list: %s", client)
+	}
+	client, asked = calls("b", `"result":{"tools":[{"name":"a"}],"nextCursor":"c1"}`, `"result":{"tools":[{"name":"b"}]}`)
+	if !strings.Contains(client, "(no_verdict)") || len(asked) != 2 {
+		t.Fatalf("a listed tool: %s after %v", client, asked)
+	}
+	if got := string(asked[1].Params); got != `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"cursor":"c1"}` {
+		t.Errorf("the server was asked %s", got)
+	}
+	if client, asked = calls("c"); !strings.Contains(client, "(not_listed)") || len(asked) != 0 {
+		t.Errorf("a tool that is not in the list: %s", client)
+	}
+	if len(r.asked) != 0 {
+		t.Errorf("%d requests are still remembered", len(r.asked))
+	}
+}
+
+// lines is a server that reads one line at a time.
+type lines struct{ all chan string }
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.all <- string(line)
+	return len(line), nil
 }
 
 // While the gateway is away a stream goes on for a bounded time only: its token may be revoked.

@@ -68,6 +68,7 @@ type Pipeline struct {
 	ready    target.Ready
 	health   map[string]string // health URL by service
 	gateways map[string]string // URL by tenant
+	failed   []string          // gateways that did not start, by process
 	closed   func()
 	unfollow func()   // ends followState
 	lock     *os.File // locks the data directory
@@ -121,7 +122,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			p = nil
 		}
 	}()
-	if err := p.prepareDataDir(); err != nil {
+	if err := p.prepareDataDir(ctx); err != nil {
 		return p, err
 	}
 	if err := p.sup.Start(ctx, supervise.Spec{Name: procClickHouse, Start: p.startClickHouse}); err != nil {
@@ -148,13 +149,17 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return p, err
 		}
 	}
-	if err := p.startGateways(ctx); err != nil {
+	missing := p.startGateways(ctx)
+	if err := ctx.Err(); err != nil {
 		return p, err
+	}
+	if missing != nil {
+		p.opt.Log.Error().Err(missing).Msg("gateways of added tenants do not run; it is tried again")
 	}
 	if err := p.serveHealth(); err != nil {
 		return p, err
 	}
-	return p, p.beginFollowingState()
+	return p, p.beginFollowingState(missing)
 }
 
 // Ready is the current content for a ready file.

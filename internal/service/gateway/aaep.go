@@ -32,9 +32,11 @@ const (
 	aaepAgent    = "countersign-gateway"
 	aaepUnused   = 2 * time.Minute // a subscription over SSE that no stream reads for so long ends
 	aaepSent     = 1024            // event ids that a subscription can continue behind
-	aaepPatience = 15 * time.Second
 	manifestPath = "/.well-known/aaep-manifest.json"
 )
+
+// aaepPatience is how long a WebSocket may take for its first message.
+var aaepPatience = 15 * time.Second
 
 // aaepBridge serves AAEP subscriptions (appendix B of AAEP).
 type aaepBridge struct {
@@ -179,6 +181,9 @@ func (s *server) nextEvents(ctx context.Context, a *aaepSubscription, beat <-cha
 		if !held {
 			var err error
 			if outs, next, err = s.aaep.events.page(ctx, events.FollowAAEP, at); err != nil {
+				if isOtherLog(err) { // its place is nowhere: the subscriber subscribes anew
+					s.aaep.remove(a)
+				}
 				return nil, false
 			}
 		}

@@ -371,3 +371,33 @@ func TestFollowAAEP(t *testing.T) {
 		}
 	}
 }
+
+// A WebSocket that says nothing keeps the gateway from stopping no longer than its connection takes to end.
+func TestSilentSocketEndsWithTheGateway(t *testing.T) {
+	defer func(d time.Duration) { aaepPatience = d }(aaepPatience)
+	aaepPatience = time.Hour
+	r := startAAEP(t)
+	c := r.dial(t, "subscriber")
+	servicetest.OK(t, r.service.Stop())
+	if _, _, err := c.Read(t.Context()); err == nil {
+		t.Error("the silent WebSocket is open")
+	}
+}
+
+// A subscription of a log that was replaced ends: its place in the log is nowhere.
+func TestAAEPEndsWithItsLog(t *testing.T) {
+	r := startAAEP(t)
+	path := "/aaep/v1/events?subscription_id=" + r.subscription(t, "subscriber")
+	r.nats.Stop()
+	r.nats.Recreate()
+	stop, err := follow.Serve(t.Context(), r.nats.JS("correlator"), streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(t, err)
+	t.Cleanup(stop)
+	r.addToken("new", servicetest.Tenant, "sam", token.Subscriber, time.Hour)
+	servicetest.Eventually(t, "the subscription is gone", func() bool {
+		s := r.open(path, "new", "")
+		for s.res.StatusCode == 200 && s.lines.Scan() {
+		}
+		return s.res.StatusCode == 404
+	})
+}
