@@ -92,6 +92,10 @@ type Inputs struct {
 	// See Outcome.Expired.
 	Context context.Context
 
+	// Inspect, unless nil, is given what the policies see of a call before they are evaluated. It
+	// must not change it.
+	Inspect func(policy.Input)
+
 	// Approvals, Counters and Publishers are nil where none are configured.
 	Approvals  approval.Index
 	Counters   policy.Counters
@@ -115,7 +119,15 @@ type Snapshot struct {
 	Revision  uint64  // of the policies, as the store counts them
 	Strict    bool    // AAEP: high-risk invocations need a confirmation too (AAEP-C-101)
 	Profile   Profile // AANA, AUMP: whether the references' known holes are closed; the zero Profile closes them
+
+	// Observed are the tenants in mode observe: verdicts of their policies are recorded and not
+	// enforced. What protocols, mandates, catalogues and approvals decide is enforced, and so is
+	// every refusal of bad input and every failure.
+	Observed map[string]bool
 }
+
+// observes reports whether the policies of a tenant are only observed.
+func (s *Snapshot) observes(tenant string) bool { return s != nil && s.Observed[tenant] }
 
 // Outcome is a decision before it is sent. Before Reply the service may set
 // Decision.ReceiptHash and call Outcome's methods; it must change nothing else.

@@ -126,6 +126,9 @@ func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inp
 	}
 	ask.Digest, out.session = in.digest, in.Session
 	out.Decision.RequestDigest = in.digest(req.Body)
+	if snap.observes(req.Tenant) {
+		out.Decision.Mode = events.ModeObserve
+	}
 	judged := !native.Malformed && !native.Observational
 	if judged && !nativeOnly(&ask, req.Protocol, p, &c) {
 		c, native = runEvaluators(ask, req.Protocol, p, c, native)
@@ -139,6 +142,9 @@ func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inp
 		tools = evaluatePolicies(snap, req, c, in)
 		if out.protocol.HasNativeEvaluator() && tools.NoRuleMatched() {
 			tools = tools.AdvisoryOnly()
+		}
+		if snap.observes(req.Tenant) {
+			tools, out.Decision.Would = tools.Observed()
 		}
 		out.Decision.Policy = policyRef(snap, tools.Policy)
 		out.Expired = tools.Expired
@@ -182,18 +188,25 @@ func (out *Outcome) describeCall(c call.Call, in Inputs) {
 
 // evaluatePolicies evaluates the tool policies.
 func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdicts {
-	switch {
-	case snap == nil || errors.Is(snap.PolicyErr, policy.ErrNoPolicies):
-		return policyRefusal(policy.CodeNoPolicy)
-	case snap.PolicyErr != nil:
-		return policyRefusal(policy.CodePolicyError)
-	}
-	return snap.Policies.Evaluate(policy.Input{
+	seen := policy.Input{
 		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: cmp.Or(c.CanonicalTool, c.Tool), Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
 		FromAgent: c.FromAgent, ToAgent: c.ToAgent, RawArguments: c.RawArguments,
 		Risk: c.Risk, Args: c.Args, Event: c.Event, Catalog: c.Catalogue, Now: in.Now, Counters: in.Counters, Context: in.Context,
-	})
+		Observe: snap.observes(req.Tenant),
+	}
+	if in.Inspect != nil {
+		in.Inspect(seen)
+	}
+	switch {
+	case snap == nil || errors.Is(snap.PolicyErr, policy.ErrNoPolicies):
+		return policyRefusal(policy.CodeNoPolicy)
+	case snap.PolicyErr != nil:
+		failed := policyRefusal(policy.CodePolicyError)
+		failed.Failed = true
+		return failed
+	}
+	return snap.Policies.Evaluate(seen)
 }
 
 func policyRefusal(code string) policy.Verdicts {

@@ -73,7 +73,7 @@ func (out *Outcome) fillClaims(in Inputs, lifetime time.Duration) {
 	d := out.Decision
 	out.Claims = receipt.Claims{
 		V: receipt.Version, DecisionID: d.DecisionID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, ToolCallID: d.ToolCallID,
-		Tool: d.Tool, Verdict: d.Verdict, Mandate: d.Mandate, IssuedAt: d.DecidedAt, ExpiresAt: events.At(in.Now.Add(lifetime)), Nonce: in.Nonce,
+		Tool: d.Tool, Verdict: d.Verdict, Mode: d.Mode, Mandate: d.Mandate, IssuedAt: d.DecidedAt, ExpiresAt: events.At(in.Now.Add(lifetime)), Nonce: in.Nonce,
 	}
 	if d.Policy != nil {
 		out.Claims.Policy = *d.Policy
@@ -121,8 +121,10 @@ func explainVerdict(verdict events.Verdict, native call.Opinion, tools policy.Ve
 		return native.DecidingCode
 	case tools.Message != "":
 		return tools.Message
-	case len(tools.Reasons) > 0 && generalCodes[tools.Reasons[0].Code] && tools.Reasons[0].Policy == "":
+	case len(tools.Reasons) > 0 && generalCodes[tools.Reasons[0].Code] && tools.Reasons[0].Policy == "" && tools.Reasons[0].Action == "":
 		return tools.Reasons[0].Code
+	case verdict == events.Allow && len(tools.Reasons) > 0 && tools.Reasons[0].Action == policy.ActionObserve:
+		return observedText
 	}
 	return genericTexts[verdict]
 }
@@ -132,6 +134,9 @@ var generalCodes = map[string]bool{
 	policy.CodeNoPolicy: true, policy.CodeNoMatch: true, policy.CodePolicyError: true, policy.CodePolicyMemory: true, policy.CodePolicyDeadline: true,
 	policy.CodeInvalidToolName: true, policy.CodeInvalidArgName: true, policy.CodeInvalidOperand: true, policy.CodeCounters: true,
 }
+
+// observedText stands in place of the text of an allow that the policies would not have given.
+const observedText = "not_enforced"
 
 var genericTexts = map[events.Verdict]string{
 	events.Allow: "allowed_by_policy", events.Ask: "approval_required", events.Defer: "decision_deferred", events.Deny: "denied_by_policy",

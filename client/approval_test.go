@@ -57,12 +57,8 @@ func TestAdmitWaiting(t *testing.T) {
 
 func TestAdmitWaitingEnds(t *testing.T) {
 	w := start(t, streams.Shard{})
-	answer := make(chan func() *nats.Msg, 1)
-	ok(t, w.answer(func(*nats.Msg) *nats.Msg {
-		f := <-answer
-		answer <- f
-		return f()
-	}))
+	var answer atomic.Pointer[func() *nats.Msg] // a late request of one case may meet the answer of the next
+	ok(t, w.answer(func(*nats.Msg) *nats.Msg { return (*answer.Load())() }))
 	c := w.client(t, testTimeout)
 	var n atomic.Int32
 	for name, tc := range map[string]struct {
@@ -85,11 +81,7 @@ func TestAdmitWaitingEnds(t *testing.T) {
 		"an ask for ever": {func() *nats.Msg { m := pending("", time.Now()); m.Header.Del(events.HeaderWorkflow); return m }, testTimeout, "external"},
 	} {
 		n.Store(0)
-		select {
-		case <-answer:
-		default:
-		}
-		answer <- tc.answer
+		answer.Store(&tc.answer)
 		ctx, cancel := context.WithTimeout(t.Context(), tc.limit)
 		v := c.AdmitWaiting(ctx, theCall, quick())
 		cancel()

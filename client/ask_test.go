@@ -54,12 +54,12 @@ func TestAdmitAsksAgain(t *testing.T) {
 		reason string
 	}{
 		{"answered at once", theCall, 0, testTimeout / 2, 1, ""}, // however busy the machine is
-		{"one answer lost", theCall, 1, 300 * time.Millisecond, 2, ""},
+		{"one answer lost", theCall, 1, time.Second, 2, ""},
 		{"three answers lost", theCall, 3, 50 * time.Millisecond, 4, ""},
-		{"all answers lost", theCall, 99, 50 * time.Millisecond, 4, client.ReasonTimeout},
+		{"all answers lost", theCall, 99, time.Millisecond, 4, client.ReasonTimeout},
 		{"told not to", theCall, 1, -1, 1, client.ReasonTimeout},
 		{"without a tool call", unnamed, 1, 50 * time.Millisecond, 1, client.ReasonTimeout},
-		{"the tool call in the body", inBody, 99, 50 * time.Millisecond, 4, client.ReasonTimeout},
+		{"the tool call in the body", inBody, 99, time.Millisecond, 4, client.ReasonTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			asked.Store(0)

@@ -313,7 +313,7 @@ func TestFlood(t *testing.T) {
 	l := newLedger(t)
 	l.opts.RequireVerdict = false
 	l.opts.MaxSessions = 64
-	for i := range 2000 {
+	for i := range rounds(2000, 200) {
 		l.event(set(wire(i, "session.started", 0, nil), "session_id", fmt.Sprint("sess_x", i)))
 		l.event(wire(10_000+i, "tool.invoked", 1, tree{"tool": fmt.Sprint("t", i)}))
 		ask := completeAAEP(tree{"t": "awaiting.confirmation", "ask": fmt.Sprint(i)}, 1)
@@ -593,7 +593,7 @@ func TestOffTakesBack(t *testing.T) {
 // memory is used again are those that are encoded at once.
 func TestReuse(t *testing.T) {
 	logs := []*ledger{linked(t, 30)}
-	for _, c := range corpusCases(t) {
+	for _, c := range corpusSample(t) {
 		logs = append(logs, c.ledger(t))
 	}
 	reused := 0

@@ -47,7 +47,7 @@ func holdTreeless(t *testing.T, short, long *fact.Decoder, m events.LogMessage) 
 // and most of what breaks no rule is.
 func TestTreelessFacts(t *testing.T) {
 	logs := map[string]*ledger{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t), "governed": governedLog(t)}
-	for _, c := range corpusCases(t) {
+	for _, c := range corpusSample(t) {
 		logs[c.protocol+" "+c.name] = c.ledger(t)
 	}
 	for name, l := range logs {
@@ -464,7 +464,7 @@ func BenchmarkEncode(b *testing.B) {
 // TestDecodeAhead: however far ahead and by whichever decoder messages are read,
 // the outputs are those of Apply, before and after keys change.
 func TestDecodeAhead(t *testing.T) {
-	l := scenario(t, 40)
+	l := scenario(t, rounds(40, 15))
 	l.key(stranger, "ok")
 	l.admit(set(pre(9001), "metadata.tool_call_id", "late"), "late", events.Deny)
 	l.signed(decisionOn(pre(9002), "other-key", events.Allow, l.now), stranger)

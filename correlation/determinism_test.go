@@ -113,7 +113,7 @@ func TestReplay(t *testing.T) {
 	}
 	// A shell that starts again replays from the beginning and drops what it had
 	// put out: what remains must be what was still to come.
-	for cut := 0; cut <= len(l.msgs); cut += 17 {
+	for cut := 0; cut <= len(l.msgs); cut += rounds(17, 170) {
 		core, done := New(l.opts), 0
 		for _, m := range l.msgs[:cut] {
 			done += len(core.Apply(m))

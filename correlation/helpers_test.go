@@ -342,6 +342,26 @@ func corpusCases(t testing.TB) (list []corpusCase) {
 	return list
 }
 
+// corpusSample is the corpus; under -short every fifth case of it, of the same protocols.
+func corpusSample(t testing.TB) (list []corpusCase) {
+	t.Helper()
+	for i, c := range corpusCases(t) {
+		if i%rounds(1, 5) == 0 {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// rounds is a number for which fewer rounds are enough under -short, as `make race` runs the tests: the
+// race detector makes them about ten times slower.
+func rounds(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
+
 var seconds, complete, completeAAEP = corpus.Seconds, corpus.Complete, corpus.CompleteAAEP
 
 // recorded plays a case through Check.

@@ -605,7 +605,8 @@ func TestDenialsAreBounded(t *testing.T) {
 // session take, their ids and indexes included. The bounds of Options are to be
 // multiplied with these.
 func TestMemoryOfWhatIsOver(t *testing.T) {
-	const calls, mostCall, mostSession = 1500, 1024, 1280
+	const mostCall, mostSession = 1024, 1280
+	calls := rounds(1500, 300)
 	perCall := usedFor(t, calls, 100) / calls
 	perSession := (usedFor(t, calls, 1) - usedFor(t, calls, 100)) / (calls - calls/100)
 	t.Logf("%d bytes a closed call, %d bytes a session more", perCall, perSession)

@@ -39,6 +39,7 @@ const (
 	HeaderReceipt     = "Countersign-Receipt"
 	HeaderWarning     = "Countersign-Warning" // a message of a policy that only warns; may occur several times
 	HeaderKey         = "Countersign-Key"     // the KeyRecord of the key that signed the receipt, JSON
+	HeaderMode        = "Countersign-Mode"    // ModeObserve on answers of an admitter that only observes; never read from requests
 
 	// HeaderSignature is on every decision record in the log: a detached JWS of the admitter's
 	// key over the record's bytes. A decision without a valid one causes finding forged_record.
@@ -56,8 +57,9 @@ type Reason struct {
 	Path      string `json:"path,omitempty"`   // JSON pointer into the request, where one part caused it
 	Policy    string `json:"policy,omitempty"` // "<policy>/<rule>" if a policy gave the reason
 
-	// Action is "warn" or "audit" if the policy does not decide: such a reason does not affect
-	// the verdict. WouldVerdict is the verdict that it would have given.
+	// Action is "warn" or "audit" if the policy does not decide, and ModeObserve if none does:
+	// such a reason does not affect the verdict. WouldVerdict is the verdict that it would have
+	// given.
 	Action       string  `json:"action,omitempty"`
 	WouldVerdict Verdict `json:"would,omitempty"`
 }
@@ -136,6 +138,29 @@ type Decision struct {
 	Publishers    *SnapshotRef `json:"publishers,omitempty"`     // the tenant's manifests and tool catalogue, if any
 	Counts        []Count      `json:"counts,omitempty"`         // counters that rate and budget conditions read
 
+	// Mode is ModeObserve if the admitter only observed the tenant's policies. Would is then the
+	// verdict of the policies, which Verdict does not contain; "" if there was none, or if it was
+	// enforced (a refusal of bad input, a failure).
+	Mode  string  `json:"mode,omitempty"`
+	Would Verdict `json:"would,omitempty"`
+
 	// Inputs are the other inputs of the service; see DecisionInputs.
 	Inputs *DecisionInputs `json:"inputs,omitempty"`
 }
+
+// ModeObserve is the mode of an admitter that evaluates and records a tenant's policies and does
+// not enforce their verdicts. The mode of every other decision is "".
+const ModeObserve = "observe"
+
+// EnforcedVerdict is the verdict that the decision would have had if the policies had been
+// enforced. Only in mode observe can it differ from Verdict.
+func (d Decision) EnforcedVerdict() Verdict {
+	if d.Would == "" {
+		return d.Verdict
+	}
+	return Strictest(d.Verdict, d.Would)
+}
+
+// ObservedOnly reports whether the policies would have refused what the verdict lets pass: the
+// verdict is then no permission of theirs.
+func (d Decision) ObservedOnly() bool { return d.EnforcedVerdict() != d.Verdict }

@@ -42,6 +42,13 @@ const (
 	subscriber = "subscriber"
 )
 
+// filterQuery are the parameters of a stream; a kind reads those that its records have.
+var filterQuery = map[string]string{
+	"session": "The session of the records.", "tool_call_id": "The call.", "tool": "The tool; of decisions, calls and approvals.", "agent": "The agent; of decisions and calls.",
+	"source": "The publisher; not of aaep.", "rule": "The rule; of findings.", "workflow": "The approval workflow; of approvals.",
+	"state": "The verdict, the call's state, the severity or the approval's status; not of aaep.",
+}
+
 // Descriptions describes every endpoint of the gateway. Endpoints that end a segment with a verb share
 // a pattern.
 func Descriptions() []Description {
@@ -55,12 +62,15 @@ func Descriptions() []Description {
 		{Pattern: "POST /validate-tool-precheck", Roles: runtime, Summary: "AANA: judge an event by its schema; nothing is recorded.", Body: "aana/event", Statuses: posted},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: runtime, Summary: "AUMP: evaluate an action under a mandate.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410)},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: runtime, Summary: "AUMP: store an evidence event; 201 once it is durable.", Body: "aump/evidence-event", Statuses: join(storing, 201, 404)},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:present", Roles: "runtime, subscriber", Summary: "AUMP: a summary of a mandate for its principal.", Statuses: join(asking, 404, 409)},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:revoke", Roles: "runtime, subscriber", Summary: "AUMP: the principal revokes its mandate; 200 once it is in force.", Statuses: join(asking, 404, 409)},
 		{Pattern: "GET /.well-known/aump", Summary: "AUMP's profile: versions, schemas, bindings.", Statuses: []int{200}},
 		{Pattern: "POST /aioc/tool", Roles: runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking},
 		{Pattern: "POST /aioc/handoff", Roles: runtime, Summary: "aioc: the handoff gate.", Body: "aioc/handoff-policy-input", Statuses: asking},
 		{Pattern: "GET /v1/approvals/{workflow}", Roles: "runtime, subscriber, reviewer", Summary: "The state of an approval workflow; ?wait= waits while it is pending.",
 			Query: map[string]string{"wait": "Seconds to wait while the workflow is pending, 0 to 30."}, Statuses: join(signedIn, 400, 404, 500)},
-		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record; Last-Event-ID continues.", Statuses: join(signedIn, 404, 410, 500)},
+		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record of the kind (decisions, findings, calls, approvals, aaep); Last-Event-ID continues.",
+			Query: filterQuery, Statuses: join(signedIn, 400, 404, 410, 500)},
 		{Pattern: "GET /v1/caller", Roles: "any", Summary: "How the token's holder is known: tenant, user and role.", Statuses: signedIn},
 		{Pattern: "POST /aaep/v1/subscriptions", Roles: subscriber, Summary: "AAEP: subscribe; the body is a subscription.request.", Statuses: join(posted, 201)},
 		{Pattern: "GET /aaep/v1/events", Roles: subscriber, Summary: "AAEP: the events of a subscription, as server-sent events; Last-Event-ID continues.", Statuses: join(signedIn, 400, 404, 410, 500)},

@@ -218,7 +218,7 @@ func splitLines(body []byte) (out [][]byte) {
 }
 
 // forwarded are the headers that go from HTTP to NATS: what a request says where its protocol's body
-// has no field for it. Who speaks is not among them.
+// has no field for it. No header names the caller: the token does.
 var forwarded = slices.Concat([]string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow},
 	protocol.Headers())
 
@@ -235,7 +235,7 @@ func MessageHeaders(h http.Header) map[string][]string {
 
 // returned are the headers of the admitter's answer that go into the HTTP response.
 var returned = []string{events.HeaderVerdict, events.HeaderDecisionID, events.HeaderDecisionSeq, events.HeaderReceipt, events.HeaderKey,
-	events.HeaderWorkflow, events.HeaderWarning}
+	events.HeaderWorkflow, events.HeaderWarning, events.HeaderMode}
 
 // asciiJSON writes a JSON text in ASCII: HTTP clients read other bytes of a header in their own ways.
 func asciiJSON(text string) string {
@@ -264,7 +264,7 @@ const (
 var unrecorded = map[string]Failure{"quota_exceeded": RateLimited}
 
 // ReadReply turns the admitter's answer into a response of an endpoint. An answer without a verdict is
-// an error; a refusal that no record stands behind is one too, with the admitter's body.
+// an error. A refusal without a record is an error, too, and keeps the admitter's body.
 func ReadReply(row endpoint.Row, header map[string][]string, body []byte) endpoint.Response {
 	get := func(name string) string {
 		if v := header[name]; len(v) > 0 {

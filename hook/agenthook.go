@@ -44,7 +44,7 @@ var eventTypes = map[Kind]string{
 }
 
 // AgentHook returns the event as AgentHook has it, with the blocks of AHP-013 that the agent's input
-// can fill. It holds no result of a tool: results may be large, and secret.
+// can fill. The event has no result of a tool: results may be large and secret.
 func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 	w := wireEvent{
 		SchemaVersion: 1, EventID: v.ID, EventType: eventTypes[e.Kind], Timestamp: v.Time.UTC().Format(time.RFC3339Nano),

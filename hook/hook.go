@@ -58,8 +58,8 @@ const MaxInput = 8 << 20
 // Agent is one agent's dialect.
 type Agent struct {
 	Name string
-	// Read understands an input. name is the event that the command line names; agents whose input
-	// names the event itself ignore it. The error is ErrInput with a reason that quotes no input.
+	// Read understands an input. name is the event that the command line names; it is ignored
+	// for agents that name the event in their input. The error is ErrInput with a reason that quotes no input.
 	Read func(name string, input []byte) (Event, error)
 	// Allow lets the agent go on as if there were no hook, so that its own prompts remain.
 	Allow Output

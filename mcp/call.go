@@ -31,7 +31,7 @@ type Call struct {
 	Server    string // the name that the user gave to the server
 	Name      string // of the tool, as its server calls it; for other methods the method
 	Arguments json.RawMessage
-	Caller    string // for whom another gateway asks, as it says; "" if it says nothing
+	Caller    string // the caller that another gateway names when it asks; "" if it names none
 	Agent     string // the client, by its own word
 	Version   string // of the client
 	Meta      string // digest of what _meta has besides ids of the call and what the protocol itself needs
@@ -50,8 +50,8 @@ func cut(name string) string { return name[:min(len(name), 64)] }
 // ErrCall reports a request for a call that cannot be understood.
 var ErrCall = errors.New("the call cannot be understood")
 
-// ReadCall reads the params of a request. The arguments are the bytes that the server will get; of other
-// methods than tools/call they are the params, without _meta.
+// ReadCall reads the params of a request. For tools/call, Arguments has the bytes that the server will
+// get; for any other method it has the params without _meta. The error is ErrCall.
 func ReadCall(method string, params json.RawMessage) (Call, error) {
 	if params == nil {
 		return Call{}, fmt.Errorf("%w: it has no params", ErrCall)
@@ -183,8 +183,7 @@ const (
 type Approval struct{ Workflow, Decision string }
 
 // Report is the PostToolUse event of a call that was passed to the server, under an
-// approval, if it needed one. It holds no result: results
-// may be large, and secret.
+// approval if the call needed one. The event has no result: results may be large and secret.
 func (c Call) Report(v Event, began, ended time.Time, outcome string, approval Approval) ([]byte, error) {
 	o, metadata := c.event(agenthook.PostToolUse, v)
 	o["tool_input"], metadata["tool_input_executed"] = c.Arguments, c.Arguments
@@ -283,8 +282,8 @@ func (c Call) risk() map[string]any {
 	return r
 }
 
-// Outcome is what a response says of the call: a task that goes on, or a question to the client, is no
-// end.
+// Outcome is what a response says of the call: Succeeded, Failed, or Unknown for a response that is not
+// the call's end (a task that goes on, a question to the client) or cannot be read.
 func (m Message) Outcome() string {
 	var result struct {
 		IsError bool            `json:"isError"`

@@ -36,7 +36,7 @@ type Message struct {
 // ID is the id of a request as it is written, a text or a whole number; "" if there is none.
 type ID string
 
-// Key is the same for ids that a careless reader takes for one: 1 and "1".
+// Key maps ids that a careless reader does not tell apart, such as 1 and "1", to one text.
 func (id ID) Key() string {
 	var text string
 	if json.Unmarshal([]byte(id), &text) == nil {
@@ -45,7 +45,7 @@ func (id ID) Key() string {
 	return string(id)
 }
 
-// IsRequest reports whether the other side owes an answer.
+// IsRequest reports whether the message asks the other side for an answer.
 func (m Message) IsRequest() bool { return m.Method != "" && m.ID != "" }
 
 // IsNotification reports whether a message asks for no answer.

@@ -15,8 +15,8 @@ type Refusal struct {
 // RetryIdentical says that the identical request may be sent again once it is approved.
 const RetryIdentical = "identical_once_approved"
 
-// MetaRefusal is the member of _meta that has a Refusal for programs. It is no structuredContent: that
-// must follow the tool's output schema, and clients hold it against that.
+// MetaRefusal is the member of _meta that has a Refusal for programs. It is not in structuredContent,
+// because clients validate that by the tool's output schema.
 const MetaRefusal = "countersign.dev/refusal"
 
 // Codes of JSON-RPC errors.
@@ -46,14 +46,14 @@ func (r Refusal) Result() any {
 	}
 }
 
-// Invalid is the response to a message that is not passed on and whose id cannot be trusted.
+// Invalid is the response to a message that is not passed on. It names no request: the message's id cannot be trusted.
 func Invalid(reason error) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": codeInvalid, "message": reason.Error()},
 	})
 }
 
-// Failure is the response to a request whose answer was lost.
+// Failure is the response to a request after its answer was lost.
 func Failure(id ID, reason string) ([]byte, error) {
 	return Error(id, codeInternal, reason, nil)
 }

@@ -76,7 +76,8 @@ func (m Message) subject(params map[string]json.RawMessage) (string, bool) {
 	return text(params[member]), member != ""
 }
 
-// Headers are those with which a request without a session goes to its server: made of the body.
+// Headers returns the headers that a gate sends with a request without a session. They repeat what the
+// body says.
 func (m Message) Headers() map[string]string {
 	h := map[string]string{HeaderMethod: encoded(m.Method)}
 	params, _ := members(m.Params, nil) // params that are none name nothing
@@ -86,8 +87,8 @@ func (m Message) Headers() map[string]string {
 	return h
 }
 
-// Revision is the revision on which client and server agree in the result of an initialize; "" if it is
-// none.
+// Revision is the revision in the result of an initialize, on which client and server agree; "" if the
+// result has none.
 func (m Message) Revision() string {
 	result, _ := members(m.Result, []string{"protocolVersion"}) // a result that is none agrees on nothing
 	return text(result["protocolVersion"])

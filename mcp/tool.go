@@ -135,7 +135,7 @@ func parseTool(raw json.RawMessage) (Tool, error) {
 	return t, nil
 }
 
-// Without returns the result with those tools only that keep says; nil if nothing is left out. The
+// Without returns the result with only the tools for which keep is true; nil if keep is true for all. The
 // definitions that stay keep their bytes.
 func (l Listing) Without(keep func(Tool) bool) (json.RawMessage, error) {
 	kept := []json.RawMessage{}
@@ -221,7 +221,7 @@ func (p Pins) size() int {
 }
 
 // Accept makes the offered definition of a tool the accepted one, if it is still the one with this
-// digest, which a person has seen.
+// digest: the one that the operator has read.
 func (p Pins) Accept(name, digest string) error {
 	old, known := p[name]
 	if !known || old.Changed == nil {

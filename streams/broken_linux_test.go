@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
@@ -41,24 +43,31 @@ func TestBrokenStore(t *testing.T) {
 	ok(t, StoreAll(ctx(t), nc, event))
 	filler := filepath.Join(dir, "filler")
 	ok(t, fill(filler))
-	for err := error(nil); err == nil; {
-		short, cancel := context.WithTimeout(ctx(t), time.Second)
-		err = StoreAll(short, nc, event)
-		cancel()
-	}
-	select {
-	case err := <-f.srv.Broken():
-		if !errors.Is(err, embedded.ErrStore) || !strings.Contains(err.Error(), "no space left") {
-			t.Error(err)
-		}
-	case <-ctx(t).Done():
-		t.Fatal("nobody was told")
+	if err := storeUntilBroken(t, f, nc, event); !errors.Is(err, embedded.ErrStore) || !strings.Contains(err.Error(), "no space left") {
+		t.Error(err)
 	}
 	ok(t, os.Remove(filler))
 	short, cancel := context.WithTimeout(ctx(t), time.Second)
 	defer cancel()
 	if err := StoreAll(short, nc, event); err == nil {
 		t.Error("the server goes on by itself: what waits for Broken and starts it anew can go")
+	}
+}
+
+// storeUntilBroken stores messages until the server tells that it cannot, and returns what it tells.
+func storeUntilBroken(t *testing.T, f *fixture, nc *nats.Conn, msgs []Msg) error {
+	t.Helper()
+	for end := ctx(t); ; {
+		short, cancel := context.WithTimeout(end, time.Second)
+		_ = StoreAll(short, nc, msgs)
+		cancel()
+		select {
+		case err := <-f.srv.Broken():
+			return err
+		case <-end.Done():
+			t.Fatal("nobody was told")
+		default:
+		}
 	}
 }
 

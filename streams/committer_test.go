@@ -132,9 +132,7 @@ func TestCommitterWrongStream(t *testing.T) {
 // A subject that no stream takes: certainly not stored.
 func TestCommitterNoStream(t *testing.T) {
 	f := start(t)
-	prov := f.conn("provisioner")
-	_ = prov
-	c := newCommitter(t, f, CommitterOptions{Timeout: 2 * time.Second})
+	c := newCommitter(t, f, CommitterOptions{Timeout: guard})
 	_, err := c.Append(ctx(t), Msg{Subject: "_R_.nobody"})
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "provisioned") {
 		t.Error(err)
@@ -142,14 +140,26 @@ func TestCommitterNoStream(t *testing.T) {
 }
 
 // A subject that the user may not publish on is never acknowledged: doubt,
-// after the timeout, and the next Append works.
+// after the timeout, and the next message of the same publisher is stored. Only the first
+// one has a short timeout: the disk may take longer.
 func TestCommitterDeniedSubjectIsDoubt(t *testing.T) {
 	f := start(t)
-	c := newCommitter(t, f, CommitterOptions{Timeout: 100 * time.Millisecond})
-	if _, err := c.Append(ctx(t), Msg{Subject: "gov.calls.acme.open.s"}); !errors.Is(err, ErrAmbiguous) {
+	c := newCommitter(t, f, CommitterOptions{})
+	l, err := newPublisher(c.nc, DefaultShard, 100*time.Millisecond)
+	ok(t, err)
+	defer l.close()
+	commit := func(m Msg) error {
+		ok(t, c.slots.Acquire(ctx(t), 1))
+		call := &appendCall{msgs: []Msg{m}, done: make(chan struct{})}
+		c.commitGroup(l, []*appendCall{call})
+		<-call.done
+		return call.err
+	}
+	if err := commit(Msg{Subject: "gov.calls.acme.open.s"}); !errors.Is(err, ErrAmbiguous) {
 		t.Error(err)
 	}
-	if _, err := c.Append(ctx(t), decision(1)); err != nil {
+	l.timeout = guard
+	if err := commit(decision(1)); err != nil {
 		t.Error(err)
 	}
 }
@@ -408,6 +418,23 @@ func TestPublishEvents(t *testing.T) {
 	}
 }
 
+// endsAfter is a context that ends when its end was asked for some times.
+type endsAfter struct {
+	context.Context
+	times int
+}
+
+func (c *endsAfter) Done() <-chan struct{} {
+	if c.times--; c.times >= 0 {
+		return c.Context.Done()
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+func (*endsAfter) Err() error { return context.Canceled }
+
 func TestPublishEventsNamesWhatFailed(t *testing.T) {
 	f := start(t)
 	nc := f.conn("admitter")
@@ -419,10 +446,8 @@ func TestPublishEventsNamesWhatFailed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	msgs = events64("runtime", 3)
-	msgs[1].Subject = "gov.calls.acme.open.s1" // not permitted: never acknowledged
-	short, cancel := context.WithTimeout(ctx(t), 500*time.Millisecond)
-	defer cancel()
-	err = PublishEvents(short, nc, msgs)
+	msgs[1].Subject = "gov.calls.acme.open.s1"           // not permitted: never acknowledged
+	err = PublishEvents(&endsAfter{ctx(t), 2}, nc, msgs) // while it waits for the third acknowledgement
 	if !errors.As(err, &pe) || len(pe.Failed) != 1 || !errors.Is(pe.Failed[1], ErrAmbiguous) {
 		t.Errorf("%v", err)
 	}

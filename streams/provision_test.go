@@ -205,7 +205,8 @@ func TestProvisionSwitchesDirectGetOff(t *testing.T) {
 		_, err := js.CreateStream(ctx(t), c)
 		ok(t, err)
 	}
-	ok(t, f.conn("admitter").Publish("$KV.keys.k", []byte("v")))
+	_, err = f.conn("admitter").Request("$KV.keys.k", []byte("v"), guard)
+	ok(t, err)
 
 	t.Run("a service refuses such a bucket", func(t *testing.T) {
 		if _, err := OpenBucket(ctx(t), f.js(f.conn("admitter")), BucketKeys); !errors.Is(err, ErrDirectGet) || !strings.Contains(err.Error(), "countersign provision") {

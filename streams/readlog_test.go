@@ -156,6 +156,7 @@ func TestReadLogServerRestart(t *testing.T) {
 		until(uint64(100 * (round + 1)))
 		if round < 2 {
 			f.stop()
+			eventually(t, func() bool { return rt.Status() != nats.CONNECTED })
 			f.restart()
 		}
 	}

@@ -100,24 +100,24 @@ func plainServices(subjects ...string) (out []serviceMapping) {
 }
 
 // roles is the permission table. Each of these invariants has a test. Only the admitter subscribes to
-// admit, ingest and resolve, and only the correlator to follow, because the first reply wins. No
+// admit, ingest, mandates and resolve, and only the correlator to follow, because the first reply wins. No
 // role has allow_responses, because it overrides a deny: replies go to _R_ subjects, which the
 // server makes when a request crosses accounts. A runtime cannot publish the type "request", so a
 // request copy in the log is the admitter's.
 var roles = map[Role]role{
 	RoleRuntime: {
 		place:   placeTenant,
-		pub:     []string{"{p}.events.{t}.{u}.>", "{p}.admit.{t}.*"},
+		pub:     []string{"{p}.events.{t}.{u}.>", "{p}.admit.{t}.*", "{p}.mandates.{t}"},
 		denyPub: []string{"{p}.events.{t}.{u}.*.*." + subject.TypeRequest},
 		sub:     []string{"{inbox}.>"},
-		services: []serviceMapping{{subject: "{p}.admit.{t}.>"},
+		services: []serviceMapping{{subject: "{p}.admit.{t}.>"}, {subject: "{p}.mandates.{t}"},
 			{subject: "{p}.ingest.{t}.{u}.>", importedAs: "{p}.events.{t}.{u}.>"}},
 	},
 	RoleSubscriber: {
 		place:    placeTenant,
-		pub:      []string{"{p}.follow.{t}"},
+		pub:      []string{"{p}.follow.{t}", "{p}.mandates.{t}"},
 		sub:      []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>", "{inbox}.>"},
-		services: plainServices("{p}.follow.{t}"),
+		services: plainServices("{p}.follow.{t}", "{p}.mandates.{t}"),
 		outputs:  []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>"},
 	},
 	RoleReviewer: {
@@ -129,11 +129,11 @@ var roles = map[Role]role{
 	},
 	RoleGateway: {
 		place:   placeGateway,
-		pub:     joinLists([]string{"{p}.admit.{t}.*", "{p}.events.{t}.>", "{p}.follow.{t}"}, gatewayReads),
+		pub:     joinLists([]string{"{p}.admit.{t}.*", "{p}.events.{t}.>", "{p}.follow.{t}", "{p}.mandates.{t}"}, gatewayReads),
 		denyPub: []string{"{p}.events.{t}.*.*.*." + subject.TypeRequest},
 		sub:     []string{"{inbox}.>"},
 		services: append([]serviceMapping{{subject: "{p}.admit.{t}.>"}, {subject: "{p}.ingest.{t}.>", importedAs: "{p}.events.{t}.>"},
-			{subject: "{p}.follow.{t}"}}, plainServices(gatewayReads...)...),
+			{subject: "{p}.follow.{t}"}, {subject: "{p}.mandates.{t}"}}, plainServices(gatewayReads...)...),
 	},
 	RoleOperator: {
 		place:    placeOperator,
@@ -150,11 +150,13 @@ var roles = map[Role]role{
 		place: placeServices,
 		pub: joinLists(commonSubjects, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases),
 			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionSecrets),
+			// revocations of mandates alone: a principal's
+			[]string{"$KV." + BucketMandates + ".*.*.revoked.*"},
 			// its lease on ingest, and the entry of each admitter
 			[]string{"$KV." + BucketLeases + ".ingest.{shard}", "$KV." + BucketLeases + ".admitter.*"},
 			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*", "$SRV.APPLIED.admitter.*", "{inbox}.>", // admitters ask each other
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
-		sub: []string{"{p}.admit.>", "{p}.ingest.>", "{p}.resolve.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
+		sub: []string{"{p}.admit.>", "{p}.ingest.>", "{p}.resolve.>", "{p}.mandates.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
 	},
 	RoleCorrelator: {
 		place: placeServices,

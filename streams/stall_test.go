@@ -103,7 +103,7 @@ func TestReadLogIdleDoesNotMakeConsumersAnew(t *testing.T) {
 	for _, filter := range [][]string{nil, {"gov.decisions.>"}} {
 		end := time.Now().Add(time.Second)
 		err := ReadLog(ctx(t), f.js(f.conn("auditor")), ReadOptions{
-			Stream: DefaultShard, Filter: filter, stallAfter: 50 * time.Millisecond, IdleEvery: 10 * time.Millisecond,
+			Stream: DefaultShard, From: 4, Filter: filter, stallAfter: 50 * time.Millisecond, IdleEvery: 10 * time.Millisecond,
 			Stalled: func() { t.Error("a consumer was made anew") },
 			Idle: func() error {
 				if time.Now().After(end) {

@@ -112,6 +112,7 @@ func TestApprovedCallRuns(t *testing.T) {
 	r.verdicts(t, "allow", call)
 	r.publish(t, call)
 	r.publish(t, postToolUse(call).with("metadata.approval", object{"required": true, "status": "approved", "workflow_id": id}))
+	s.settle(t)
 	expect(t, s, heard, sess, nil)
 }
 

@@ -92,7 +92,7 @@ var workflowInText = regexp.MustCompile(`Workflow (\S+?):`)
 // for a person and runs once when it is repeated, and what is then on record.
 func TestHook(t *testing.T) {
 	t.Parallel()
-	h := startHooked(t, "claude-code", "3s")
+	h := startHooked(t, "claude-code", "6s")
 	if got := h.before(t, "c1", "ls -la"); got != "" {
 		t.Errorf("an allowed call: %s", got)
 	}
@@ -168,10 +168,12 @@ func TestHookRefusesInTrouble(t *testing.T) {
 		t.Errorf("a gateway that stands still: %q", got)
 	}
 	ok(t, syscall.Kill(gateway, syscall.SIGCONT))
+	h.countersign(t, "hook", "install", "claude-code", "--ready-file", h.ready, "--budget", "20s").want(t, 0) // for a busy machine
 	doctor := h.countersign(t, "hook", "doctor", "claude-code")
 	if doctor.code != 0 || !strings.Contains(doctor.out, "refused by the admitter") || !strings.Contains(doctor.out, "mentions with @") {
 		t.Errorf("doctor: exit %d\n%s%s", doctor.code, doctor.out, doctor.err)
 	}
+	h.countersign(t, "hook", "install", "claude-code", "--ready-file", h.ready, "--budget", "2s").want(t, 0)
 	ok(t, h.stop())
 	if got := h.before(t, "gone", "ls"); !strings.Contains(got, "no_verdict") && !strings.Contains(got, "bad_configuration") {
 		t.Errorf("a gateway that is gone: %q", got)

@@ -211,7 +211,7 @@ func TestEventOrderAcrossFailover(t *testing.T) {
 	second := serve(t, "admitter", t.TempDir()+"/second.log", "COUNTERSIGN_NATS_URL="+d.url, "COUNTERSIGN_NATS_PASSWORD="+passwordOf("admitter"), "COUNTERSIGN_KEYS="+d.keys)
 	t.Cleanup(func() { second.signal(syscall.SIGTERM); ok(t, second.wait()) })
 	r := d.runtime(t, "acme")
-	js, err := jetstream.New(r.nc, jetstream.WithPublishAsyncMaxPending(1000), jetstream.WithPublishAsyncTimeout(2*time.Second))
+	js, err := jetstream.New(r.nc, jetstream.WithPublishAsyncMaxPending(1000), jetstream.WithPublishAsyncTimeout(5*time.Second))
 	ok(t, err)
 	const count, kill, resume = 9000, 3000, 6000
 	futures := make([]jetstream.PubAckFuture, count)

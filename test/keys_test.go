@@ -72,6 +72,21 @@ func TestKeyRotation(t *testing.T) {
 			}
 		})
 	}
+	loaded := func(keys int) { // the requests so far were signed by so many keys
+		eventually(t, fmt.Sprint("requests under way are signed by keys: ", keys), func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			by := map[string]bool{}
+			for _, a := range all {
+				by[a.answer.kid()] = true
+			}
+			if len(by) < keys {
+				return fmt.Errorf("%v", by)
+			}
+			return nil
+		})
+	}
+	loaded(1)
 	out := tool(t, "keys", "rotate", "--keys", s.keyDir()).want(t, 0).out
 	if !strings.Contains(out, before.kid()) {
 		t.Errorf("the key that it replaces is not named:\n%s", out)
@@ -82,6 +97,7 @@ func TestKeyRotation(t *testing.T) {
 		}
 		return nil
 	})
+	loaded(2)
 	stop()
 	wg.Wait()
 

@@ -15,17 +15,20 @@ import (
 var moments = map[bool]int{false: 3, true: 6}[longSweeps]
 
 // killedAt starts a command and kills it at a fraction of its usual running time. It reports
-// whether the command was still running.
-func (s *system) killedAt(t *testing.T, whole time.Duration, moment int, args ...string) bool {
+// whether the command was still running. The time of one that was not becomes the usual one: the
+// first run on a machine that is less busy later took longer than the rest will.
+func (s *system) killedAt(t *testing.T, whole *time.Duration, moment int, args ...string) bool {
 	t.Helper()
 	cmd := exec.Command(program("countersign"), args...)
 	cmd.Env = cleanEnv("COUNTERSIGN_READY_FILE=" + s.ready)
+	start := time.Now()
 	p, err := launch(cmd)
 	ok(t, err)
 	select {
 	case <-p.done:
+		*whole = min(*whole, time.Since(start))
 		return false
-	case <-time.After(whole * time.Duration(moment) / time.Duration(moments+1)):
+	case <-time.After(*whole * time.Duration(moment) / time.Duration(moments+1)):
 	}
 	p.signal(syscall.SIGKILL)
 	_ = p.wait()
@@ -47,8 +50,9 @@ func TestCommandsKilled(t *testing.T) {
 	s := start(t)
 	c := atWork(t, s, 2)
 	killed := map[string]int{}
-	at := func(what string, whole time.Duration, moment int, args ...string) {
-		if s.killedAt(t, whole, moment, args...) {
+	var whole time.Duration
+	at := func(what string, moment int, args ...string) {
+		if s.killedAt(t, &whole, moment, args...) {
 			killed[what]++
 		}
 	}
@@ -61,10 +65,10 @@ func TestCommandsKilled(t *testing.T) {
 				"metadata: {name: %s-%d}\nspec: {match: {tools: [nothing-%d]}, rules: [{name: r, when: 'true', verdict: deny, reason: no}]}\n", part, i, i), 0o600))
 		}
 	}
-	whole := s.timed(t, "policy", "push", dirs[0], "--yes")
+	whole = s.timed(t, "policy", "push", dirs[0], "--yes")
 	for moment := range moments {
 		dir := dirs[(moment+1)%2]
-		at("push", whole, moment+1, "policy", "push", dir, "--yes")
+		at("push", moment+1, "policy", "push", dir, "--yes")
 		shown := s.run(t, "policy", "show").want(t, 0).out
 		for i := range dirs {
 			if strings.Contains(shown, fmt.Sprint("one-", i)) != strings.Contains(shown, fmt.Sprint("two-", i)) {
@@ -95,7 +99,7 @@ func TestCommandsKilled(t *testing.T) {
 	whole = s.timed(t, "export", "--session", "s-killed-whole", "--out", filepath.Join(out, "whole.zip"))
 	for moment := range moments {
 		file := filepath.Join(out, fmt.Sprint(moment, ".zip"))
-		at("export", whole, moment+1, "export", "--session", "s-killed-whole", "--out", file)
+		at("export", moment+1, "export", "--session", "s-killed-whole", "--out", file)
 		if _, err := os.Stat(file); err == nil {
 			tool(t, "verify", "--bundle", file, "--key", key).want(t, 0)
 			ok(t, os.Remove(file))
@@ -110,7 +114,7 @@ func TestCommandsKilled(t *testing.T) {
 	whole = s.timed(t, erase("s-killed-whole")...)
 	for moment := range moments {
 		name := fmt.Sprint("s-killed-", moment)
-		at("erase", whole, moment+1, erase(name)...)
+		at("erase", moment+1, erase(name)...)
 		if victims := [...]string{"auditor", "correlator", "clickhouse"}; moment < len(victims) {
 			s.kill(t, victims[moment])
 		}
@@ -133,7 +137,7 @@ func TestCommandsKilled(t *testing.T) {
 	s.exact(t)
 	signed(t, s)
 	s.verified(t, 0)
-	s.run(t, "doctor").want(t, 0)
+	s.sound(t)
 }
 
 // TestFirstStartKilled: `up` on an empty directory, which makes keys, streams,
@@ -180,7 +184,7 @@ func TestFirstStartKilled(t *testing.T) {
 		s.exact(t)
 		signed(t, s)
 		s.verified(t, 0)
-		s.run(t, "doctor").want(t, 0)
+		s.sound(t)
 		ok(t, s.stop())
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/countersign-dev/countersign/events/digest"
 	format "github.com/countersign-dev/countersign/evidence"
@@ -255,7 +254,7 @@ func TestErasedSession(t *testing.T) {
 		}
 		s.verified(t, 0, "--session", x.name)
 		tool(t, "verify", "--bundle", bundle, "--key", key).want(t, 0)
-		s.run(t, "doctor").want(t, 0)
+		s.sound(t)
 		s.run(t, "replay", "--session", x.name).want(t, 1).oneLine(t, "was erased", "dana", "request 17")
 		s.run(t, "replay", "--session", kept.name).want(t, 0)
 		s.run(t, "replay", "--session", kept.name, "--whole").want(t, 0)
@@ -297,7 +296,7 @@ func TestErasedSessionGoesOn(t *testing.T) {
 	again := playSecrets(t, s, x.name)
 	if keys := sessionKeys(t, s, "acme", x.name); len(keys) == 0 {
 		t.Error("no key for what came after")
-	} else if rows := session(t, s.auditors(t), x.name); !slices.Contains(guessed(t, rows, keys, again.pin), "pw-"+again.pin) || len(guessed(t, rows, keys, x.pin)) > 0 && again.pin != x.pin {
+	} else if rows := session(t, s.auditors(t), x.name); !slices.Contains(guessed(t, rows, keys, again.pin), "pw-"+again.pin) || slices.Contains(guessed(t, rows, keys, x.pin), "pw-"+x.pin) && again.pin != x.pin {
 		t.Error("the new key opens the old commitments, or not the new ones")
 	}
 	s.verified(t, 0)
@@ -373,7 +372,7 @@ func TestLogGapWithoutRecord(t *testing.T) {
 func deleteAsCustodian(t testing.TB, s *system, seq uint64) {
 	t.Helper()
 	nc := s.service(t, "custodian")
-	reply, err := nc.Request("$JS.API.STREAM.MSG.DELETE.GOV", fmt.Appendf(nil, `{"seq":%d}`, seq), 5*time.Second)
+	reply, err := nc.Request("$JS.API.STREAM.MSG.DELETE.GOV", fmt.Appendf(nil, `{"seq":%d}`, seq), patience)
 	ok(t, err)
 	if !bytes.Contains(reply.Data, []byte(`"success":true`)) {
 		t.Fatalf("%s", reply.Data)

@@ -92,7 +92,7 @@ type replyReason struct {
 // arguments has no error.
 func findReason(c call.Call, d events.Decision, r call.Ruling) replyReason {
 	for _, find := range []func(call.Call, events.Decision, call.Ruling) (replyReason, bool){
-		serviceFailure, malformedReason, noPolicyReason, proposalObjection, policyErrorReason, noMatchReason,
+		serviceFailure, malformedReason, observedReason, noPolicyReason, proposalObjection, policyErrorReason, noMatchReason,
 	} {
 		if s, ok := find(c, d, r); ok {
 			return s
@@ -107,6 +107,8 @@ func findReason(c call.Call, d events.Decision, r call.Ruling) replyReason {
 	}
 	return s
 }
+
+const reasonNotEnforced = "not_enforced" // in mode observe: the policies would not have allowed the call
 
 // failureReasons maps the service's own failures to the RFC's reasons.
 var failureReasons = map[string]replyReason{
@@ -123,6 +125,11 @@ func serviceFailure(_ call.Call, _ events.Decision, r call.Ruling) (replyReason,
 
 func malformedReason(_ call.Call, _ events.Decision, r call.Ruling) (replyReason, bool) {
 	return replyReason{reason: r.NativeOpinion.DecidingCode}, r.NativeOpinion.Malformed
+}
+
+// observedReason is the reason of an allow that the policies would not have given.
+func observedReason(_ call.Call, d events.Decision, r call.Ruling) (replyReason, bool) {
+	return replyReason{reason: reasonNotEnforced, public: strings.Join(r.Policies.Warnings, "; ")}, d.Verdict == events.Allow && d.ObservedOnly()
 }
 
 // fromPolicySet reports whether the policies as a whole, and not one of their rules, gave a
@@ -195,11 +202,22 @@ func replyMetadata(c call.Call, d events.Decision) map[string]any {
 	if d.Policy != nil {
 		m["policyDigest"] = d.Policy.Digest
 	}
+	addMode(m, d)
 	if a := d.Approval; a != nil {
 		m["approval"] = map[string]any{"workflowId": a.WorkflowID, "actionId": a.ActionID, "status": a.Status,
 			"requestedAt": a.RequestedAt.String(), "expiresAt": a.ExpiresAt.String(), "resumePolicy": a.ResumePolicy}
 	}
 	return m
+}
+
+// addMode adds what mode observe adds to a verdict.
+func addMode(m map[string]any, d events.Decision) {
+	if d.Mode != "" {
+		m["mode"] = d.Mode
+	}
+	if d.Would != "" {
+		m["would"] = string(d.Would)
+	}
 }
 
 func mergeMetadata(a, b map[string]any) map[string]any {

@@ -38,6 +38,7 @@ func newTrace(c call.Call, d events.Decision, r call.Ruling, name func(*wire.Pol
 	if d.Policy != nil {
 		metadata["policyDigest"] = d.Policy.Digest
 	}
+	addMode(metadata, d)
 	if d.Approval != nil {
 		metadata["workflowId"] = d.Approval.WorkflowID
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"runtime/metrics"
@@ -140,14 +141,33 @@ func TestDeadlineEndsAnEvaluation(t *testing.T) {
 
 	set = compileDocs(t, doc("p", "", "allow ok: args.list.all(x, args.list.all(y, y >= 0)) || true"))
 	in.Args = map[string]any{"list": slices.Repeat([]any{int64(1)}, 450)} // most of what a condition may cost
-	soon, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	in.Context = soon
-	done := make(chan Verdicts, 1)
-	go func() { done <- set.Evaluate(in) }()
-	time.Sleep(5 * time.Millisecond)
-	cancel()
-	expect(t, <-done, "deny policy_deadline")
+	in.Context = &endsInside{Context: context.Background(), seen: math.MaxInt}
+	expect(t, set.Evaluate(in), "deny policy_deadline")
+	in.Context = &endsInside{Context: context.Background(), seen: 1} // by the loop alone, which does not end without an error
+	expect(t, set.Evaluate(in), "deny policy_error")
+}
+
+// endsInside is a context that ends between the look before a condition and the next one, which is
+// inside it. So many looks see that it has ended.
+type endsInside struct {
+	context.Context
+	looks, seen int
+}
+
+func (c *endsInside) Done() <-chan struct{} {
+	if c.looks++; c.looks == 1 || c.looks-1 > c.seen {
+		return nil
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+func (c *endsInside) Err() error {
+	if c.looks > 1 {
+		return context.Canceled
+	}
+	return nil
 }
 
 // What conditions of everyday policies make stays far below the budget.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -39,6 +40,10 @@ type Input struct {
 	// NoCounts is for decisions that keep no state.
 	Counters Counters
 
+	// Observe makes the reasons say in WouldVerdict what each of them decides, for
+	// Verdicts.Observed. It changes no verdict.
+	Observe bool
+
 	agentTool *agenttool.Tool // of Tool; nil until a condition asks
 }
 
@@ -74,6 +79,10 @@ type Verdicts struct {
 	// Expired reports that Input.Context ended first. The verdict is then no function of the
 	// input, and a record cannot be checked against it.
 	Expired bool
+
+	// Failed reports that the deny is no verdict of a policy: the input is bad, or state of the
+	// service is not known. Observed does not lift it.
+	Failed bool
 }
 
 // Fault is the reason why a condition has no value.
@@ -113,34 +122,60 @@ func (v Verdicts) AdvisoryOnly() Verdicts {
 	return out
 }
 
+// Observed is the result in mode observe (docs/adr/0030), and the verdict that the policies gave.
+// Every reason stays, with what it would have decided, and nothing is refused for it. A failed
+// result stays as it is, and so does an allow; would is "" for the former.
+func (v Verdicts) Observed() (observed Verdicts, would events.Verdict) {
+	reasons := slices.Clone(v.Reasons)
+	for i := range reasons {
+		switch r := &reasons[i]; {
+		case r.Action != "": // of a policy that decides in no mode
+		case v.Failed || v.Verdict == events.Allow:
+			r.WouldVerdict = ""
+		default:
+			r.Action, r.WouldVerdict = ActionObserve, cmp.Or(r.WouldVerdict, events.Deny)
+		}
+	}
+	if v.Reasons = reasons; v.Failed {
+		return v, ""
+	}
+	if v.Verdict == events.Allow {
+		return v, events.Allow
+	}
+	observed = Verdicts{Verdict: events.Allow, Reasons: reasons, ExpiresAfter: v.ExpiresAfter, Counts: v.Counts, Warnings: v.Warnings, Expired: v.Expired}
+	observed.Warnings = append(slices.Clip(v.Warnings), "mode observe: the policies would give "+string(v.Verdict))
+	return observed, v.Verdict
+}
+
 // Evaluate evaluates every policy that matches the call.
 func (s *Set) Evaluate(in Input) Verdicts {
 	switch {
 	case s == nil || !s.anyCoverage.covers(&in):
-		return denyVerdicts(CodeNoPolicy)
+		return Verdicts{Verdict: events.Deny, Mode: ModeThrow, Reasons: []events.Reason{{Evaluator: Evaluator, Code: CodeNoPolicy}}}
 	case in.isHandoff():
 		in.Tool = ""
 		if !ValidToolName(in.FromAgent) || !ValidToolName(in.ToAgent) {
-			return denyVerdicts(CodeInvalidAgent)
+			return refuseInput(CodeInvalidAgent)
 		}
 	case in.Tool != "" && !ValidToolName(in.Tool):
-		return denyVerdicts(CodeInvalidToolName)
+		return refuseInput(CodeInvalidToolName)
 	}
 	var room [len(riskOperands) + 1]string
 	words := riskWords(room[:0], in.Risk)
 	if !isCleanText(in.Source) || !isCleanText(in.Protocol) || !isCleanText(in.EventType) || !isCleanText(in.Action) || !isCleanText(in.ResourceKind) || slices.ContainsFunc(words, isUncleanText) {
-		return denyVerdicts(CodeInvalidOperand)
+		return refuseInput(CodeInvalidOperand)
 	}
 	if !validArgumentNames(in.Args) {
-		return denyVerdicts(CodeInvalidArgName)
+		return refuseInput(CodeInvalidArgName)
 	}
 	return s.judgeInput(&in, words)
 }
 
 func isUncleanText(v string) bool { return !isCleanText(v) }
 
-func denyVerdicts(code string) Verdicts {
-	return Verdicts{Verdict: events.Deny, Mode: ModeThrow, Reasons: []events.Reason{{Evaluator: Evaluator, Code: code}}}
+// refuseInput denies an input that no policy is to see.
+func refuseInput(code string) Verdicts {
+	return Verdicts{Verdict: events.Deny, Mode: ModeThrow, Failed: true, Reasons: []events.Reason{{Evaluator: Evaluator, Code: code}}}
 }
 
 func riskWords(words []string, risk map[string]any) []string {
@@ -192,6 +227,7 @@ func (s *Set) judgeInput(in *Input, words []string) Verdicts {
 		// A rule that reads arguments has seen none of these. Only a policy that accepts raw
 		// arguments can allow the call.
 		out.addVerdict(events.Deny, events.Reason{Evaluator: Evaluator, Code: CodeInvalidArgs}, "", nil)
+		out.Failed = true
 	}
 	if out.Verdict == events.Ask || out.Verdict == events.Defer {
 		out.Approval = combineTerms(j.approvalTerms)
@@ -285,8 +321,9 @@ func (j *judgement) applyRule(p *policy, r *rule, v cel.Activation) (spoke bool)
 	switch {
 	case fault != "":
 		j.addReason(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: faultCodes[fault], Policy: r.id}, nil)
-		if j.out.Fault == "" && p.action == "" {
-			j.out.Fault = fault
+		if p.action == "" {
+			j.out.Fault = cmp.Or(j.out.Fault, fault)
+			j.out.Failed = j.out.Failed || fault == FaultCounters || fault == FaultDeadline
 		}
 	case holds:
 		j.addReason(p, r.verdict, events.Reason{Evaluator: Evaluator, Code: r.reason, Policy: r.id}, r)

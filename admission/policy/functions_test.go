@@ -38,6 +38,8 @@ func TestFunctions(t *testing.T) {
 		`cli.view(args.list).command == "push" && cli.view(args.list).known && cli.view(["git", "-c", "alias.x=!rm", "x"]).known == false`:                                                                                               "allow r",
 		`!cli.view(["git", "frobnicate"]).known && cli.view(["aws", "--region", "eu", "s3", "rm", "--recursive", "s3://b"]).command == "s3 rm"`:                                                                                          "allow r",
 		`cli.view(args.numbers).known`: "deny policy_error",
+		`secret.found({"password": "hunter2"}) && secret.found(["x", "Bearer ghp_0123456789abcdefghijABCDEFGHIJ012345"]) && !secret.found(args) && !secret.found(agent_tool.command) && !secret.found(1.5) && !secret.found("dana@acme.example")`: "allow r",
+		`secret.found(now)`: "deny policy_error", `secret.found(agent_tool)`: "deny policy_error", `secret.found({1: "x"})`: "deny policy_error", `secret.found(args.nope)`: "deny policy_error",
 	} {
 		t.Run(when, func(t *testing.T) {
 			expect(t, compileDocs(t, written("p", "rules:", "  - name: r", "    when: >-", "      "+when, "    verdict: allow", "    reason: r")).Evaluate(in), want)
@@ -73,6 +75,8 @@ func TestFunctionsAreMetered(t *testing.T) {
 		`args.p.all(x, !path.touches(x, "/etc"))`:                    "deny policy_error",
 		`args.q60.all(x, !sql.statements(args.q).known)`:             "deny policy_error",
 		`shell.parse(args.s).known`:                                  "allow r",
+		`!secret.found(args.s) && !secret.found(args.l)`:             "allow r",
+		`args.l.all(x, !secret.found(args.q))`:                       "deny policy_error",
 		`args.l.all(x, shell.parse(args.s + x).reasons.size() >= 0)`: "deny policy_error",
 		`args.l.all(x, args.l.all(y, path.within(x, y) || true))`:    "allow r", `size(args.l) > 0 && args.numbers.all(x, shell.parse(string(x)).known)`: "deny policy_error",
 	} {

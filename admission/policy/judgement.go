@@ -10,6 +10,9 @@ import (
 // nil.
 func (j *judgement) addReason(p *policy, verdict events.Verdict, reason events.Reason, r *rule) {
 	if p.action == "" {
+		if j.in.Observe {
+			reason.WouldVerdict = verdict
+		}
 		j.out.addVerdict(verdict, reason, p.name, r)
 		j.tenantSpoke = j.tenantSpoke || p.level == ScopeTenant
 		if r != nil && r.approval != nil && verdict != events.Allow && verdict != events.Deny {

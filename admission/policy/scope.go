@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events"
 )
 
 // Scopes: the level of a policy. Within and among levels the strictest verdict wins, with one
@@ -48,6 +50,10 @@ const (
 	ActionEnforce = "enforce" // they decide
 	ActionWarn    = "warn"    // they are recorded, and the caller is told
 	ActionAudit   = "audit"   // they are recorded
+
+	// ActionObserve is no word of a policy: it marks the reasons of policies that decide, in an
+	// admitter that only observes.
+	ActionObserve = events.ModeObserve
 )
 
 // actionsField reads validationActions. "" stands for enforce; warn includes audit.

@@ -51,6 +51,7 @@ type Claims struct {
 	ArgsSalt   string             `json:"args_salt,omitempty"` // base64url of SaltSize bytes
 	ArgsHash   string             `json:"args_hash,omitempty"` // digest.Salted over the RFC 8785 form of the arguments
 	Verdict    events.Verdict     `json:"verdict"`
+	Mode       string             `json:"mode,omitempty"` // events.ModeObserve: the policies were not enforced, so an allow is none of theirs
 	Policy     events.PolicyRef   `json:"policy"`
 	Mandate    *events.MandateRef `json:"mandate,omitempty"`
 	IssuedAt   events.Time        `json:"issued_at"`
@@ -127,6 +128,8 @@ func (c Claims) invalidReason() string {
 		return "nonce is missing"
 	case !c.Verdict.Valid():
 		return "verdict is none of the four"
+	case c.Mode != "" && c.Mode != events.ModeObserve:
+		return "mode is not one that is known here"
 	case c.IssuedAt.IsZero() || c.ExpiresAt.IsZero():
 		return "issued_at or expires_at is missing"
 	case lifetime < MinLifetime || lifetime > MaxLifetime:

@@ -33,6 +33,8 @@ func Compare(recorded events.Decision, replayed events.Decision) (list []Differe
 	if !possible || want != recorded.Verdict {
 		differ("verdict", string(recorded.Verdict), string(want))
 	}
+	differ("mode", recorded.Mode, replayed.Mode)
+	differ("would", string(recorded.Would), string(replayed.Would))
 	own, _ := splitApprovals(recorded.Reasons)
 	differ("reasons", reasonNames(own), reasonNames(replayed.Reasons))
 	differ("policy", policyName(recorded), policyName(replayed))
@@ -111,13 +113,14 @@ type Outcome struct {
 	Unknown []string
 }
 
-// Changed reports whether the verdict would have been different.
+// Changed reports whether the verdict would have been different, had the policies been enforced
+// both times.
 func (o Outcome) Changed(recorded events.Decision) bool {
-	return len(o.Unknown) == 0 && o.Verdict != recorded.Verdict
+	return len(o.Unknown) == 0 && o.Verdict != recorded.EnforcedVerdict()
 }
 
 // CandidateOutcome returns what a candidate would have decided, from the replay with the old
-// policies (base) and with the candidate. If base differs from the recorded decision, something
+// policies (base) and of the Enforced record with the candidate. If base differs from the recorded decision, something
 // that is not in the record decided, and the outcome is unknown.
 func CandidateOutcome(recorded events.Decision, base, candidate Result) Outcome {
 	if len(base.Unknown) > 0 {

@@ -33,6 +33,13 @@ type Record struct {
 	Body     []byte
 }
 
+// Enforced is the record as of an admitter that enforces its policies. Decided again, it has the
+// verdict that mode observe kept from having an effect.
+func (r Record) Enforced() Record {
+	r.Decision.Mode, r.Decision.Would = "", ""
+	return r
+}
+
 // KnownState holds inputs from outside the record. All may be absent; a decision that needs an
 // absent one cannot be replayed.
 type KnownState struct {
@@ -89,7 +96,18 @@ type replayRun struct {
 
 func (a *replayRun) result() Result { return Result{a.decision, a.missing} }
 
+// PolicyInput is what the policies saw of a recorded call. seen is false if they saw none, because
+// the request was refused before. missing lists absent inputs that may have changed it.
+func PolicyInput(r Record, k KnownState) (in policy.Input, seen bool, missing []string) {
+	a := r.replayWith(admission.EvaluatorsOnly(), k, 0, func(i policy.Input) { in, seen = i, true })
+	return in, seen, a.missing
+}
+
 func (r Record) replayDecision(snap *admission.Snapshot, k KnownState, unknownTotal int64) *replayRun {
+	return r.replayWith(snap, k, unknownTotal, nil)
+}
+
+func (r Record) replayWith(snap *admission.Snapshot, k KnownState, unknownTotal int64, inspect func(policy.Input)) *replayRun {
 	a := &replayRun{r: r, k: k, totals: policy.RecordedTotals(r.Decision.Counts), unknownTotal: unknownTotal}
 	d := r.Decision
 	in := d.Inputs
@@ -98,11 +116,12 @@ func (r Record) replayDecision(snap *admission.Snapshot, k KnownState, unknownTo
 	}
 	s := *snap
 	s.Strict, s.Profile = in.Strict, admission.Profile(in.Profile)
+	s.Observed = map[string]bool{d.Tenant: d.Mode == events.ModeObserve}
 	inputs := admission.Inputs{
 		Now: d.DecidedAt.Time, DecisionID: d.DecisionID, Salt: make([]byte, receipt.SaltSize), Nonce: "replay",
 		TenantKey: k.TenantKey, PlainDigests: len(k.TenantKey) == 0 && k.sessionSecretFor(d) == nil, Session: k.sessionSecretFor(d), Occurrence: d.Occurrence, Durability: d.Durability,
 		KnownTenant: !hasReason(d, admission.Evaluator, admission.CodeUnknownTenant), Counters: a, Confirmations: recordedConfirmation{in.Confirmation},
-		Mandates: a.mandateRecords(in.Mandate),
+		Mandates: a.mandateRecords(in.Mandate), Inspect: inspect,
 	}
 	if d.Publishers != nil {
 		a.setPublishers(&inputs, *d.Publishers)

@@ -225,6 +225,40 @@ func TestStrictAndProfileAreOfTheRecord(t *testing.T) {
 	}
 }
 
+// The mode that decided is the one that decides again. A candidate is compared with what enforced
+// policies gave, on both sides.
+func TestModeIsOfTheRecord(t *testing.T) {
+	enforcing := snapshot(t)
+	observing := *enforcing
+	observing.Observed = map[string]bool{"acme": true}
+	denied, allowed := record(t, "tool", tool("unheard"), &observing, nil), record(t, "tool", tool("fetch"), &observing, func(in *admission.Inputs) { in.Counters = total(3) })
+	if d := denied.Decision; d.Verdict != events.Allow || d.Would != events.Deny || d.Mode != events.ModeObserve {
+		t.Fatalf("%+v", d)
+	}
+	for _, r := range []Record{denied, allowed} {
+		for name, snap := range map[string]*admission.Snapshot{"enforcing": enforcing, "observing": &observing} {
+			base := Decide(r, snap, KnownState{})
+			if diff := Compare(r.Decision, base.Decision); len(diff) > 0 {
+				t.Errorf("%s: %v", name, diff)
+			}
+			out := CandidateOutcome(r.Decision, base, Decide(r.Enforced(), snap, KnownState{}))
+			if out.Verdict != r.Decision.EnforcedVerdict() || out.Changed(r.Decision) {
+				t.Errorf("%s: the same policies give %+v", name, out)
+			}
+		}
+	}
+	forged := denied
+	forged.Decision.Mode, forged.Decision.Would = "", ""
+	if diff := Compare(forged.Decision, Decide(denied, enforcing, KnownState{}).Decision); len(diff) != 2 {
+		t.Errorf("without mode and would: %v", diff)
+	}
+	forged = denied
+	forged.Decision.Would = events.Allow
+	if diff := Compare(forged.Decision, Decide(forged, enforcing, KnownState{}).Decision); len(diff) != 1 || diff[0].Field != "would" {
+		t.Errorf("with another would: %v", diff)
+	}
+}
+
 // A replay that takes other inputs is seen.
 func TestDifferencesAreSeen(t *testing.T) {
 	snap := snapshot(t)

@@ -107,6 +107,7 @@ func receiptVectors(t *testing.T) (publicKey string, list []receiptVector) {
 	add("a receipt without arguments", honest, func(c *receipt.Claims) { ok(t, c.BindArguments(nil, nil)) }, nil)
 	add("without arguments on both sides", honest, func(c *receipt.Claims) { ok(t, c.BindArguments(nil, nil)) }, func(v *receiptVector) { v.Call.Arguments = nil })
 	add("a denial", honest, func(c *receipt.Claims) { c.Verdict = events.Deny }, nil)
+	add("of an admitter that observes", honest, func(c *receipt.Claims) { c.Mode = events.ModeObserve }, nil)
 	add("too old", honest, nil, func(v *receiptVector) { v.Now = noon.Add(time.Hour).Format(time.RFC3339) })
 	add("at its end", honest, func(c *receipt.Claims) { c.ExpiresAt = events.At(noon.Add(time.Minute)) }, func(v *receiptVector) { v.Now = noon.Add(time.Minute).Format(time.RFC3339) })
 	add("of the future", honest, nil, func(v *receiptVector) { v.Now = noon.Add(-time.Minute).Format(time.RFC3339) })
@@ -135,6 +136,7 @@ var spoiledClaims = map[string]func(map[string]any){
 	"claims with a short salt":        func(c map[string]any) { c["args_salt"] = "AAAA" },
 	"claims with a number for a text": func(c map[string]any) { c["args_hash"] = 5.0 },
 	"claims with a day that is none":  func(c map[string]any) { c["issued_at"] = "2026-02-30T00:00:00Z" },
+	"claims of an unknown mode":       func(c map[string]any) { c["mode"] = "off" },
 	"claims of another version":       func(c map[string]any) { c["v"] = 2.0 },
 	"claims with v as true":           func(c map[string]any) { c["v"] = true },
 }

@@ -35,11 +35,10 @@ type reader struct {
 
 func newReader(t *testing.T) reader {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	ok(t, err)
-	port := free.Addr().(*net.TCPAddr).Port
-	ok(t, free.Close())
-	e, err := engine.Start(t.Context(), engine.Options{DataDir: t.TempDir(), HTTPPort: port, MaxMemory: 1 << 30})
+	e, port, err := startWithHTTP(t)
+	for errors.Is(err, engine.ErrPortBusy) { // another process took the port before the engine did
+		e, port, err = startWithHTTP(t)
+	}
 	if errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
 		t.Skipf("no ClickHouse engine to read with: %v", err)
 	}
@@ -48,6 +47,17 @@ func newReader(t *testing.T) reader {
 	o, err := clickhouse.ParseDSN(e.DSN())
 	ok(t, err)
 	return reader{fmt.Sprintf("http://127.0.0.1:%d/?database=%s", port, url.QueryEscape(o.Auth.Database)), o.Auth.Username, o.Auth.Password}
+}
+
+// startWithHTTP starts an engine with HTTP on a port that was free a moment ago.
+func startWithHTTP(t *testing.T) (e *engine.Engine, port int, err error) {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	port = free.Addr().(*net.TCPAddr).Port
+	ok(t, free.Close())
+	e, err = engine.Start(t.Context(), engine.Options{DataDir: t.TempDir(), HTTPPort: port, MaxMemory: 1 << 30})
+	return e, port, err
 }
 
 // ask sends a statement and the bytes behind it.

@@ -75,6 +75,9 @@ func newAANADecision(i Item, d events.Decision, body map[string]any) aanaDecisio
 			others = addOnce(others, r.Code)
 		}
 	}
+	if d.ObservedOnly() {
+		a.codes = addOnce(a.codes, "not_enforced") // the route is none that the policies gave
+	}
 	if a.route == "accept" { // a reviewer's approval clears the blockers
 		return a
 	}

@@ -131,7 +131,7 @@ func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[str
 	result := firstNonEmpty(aumpResults[d.Verdict], "denied")
 	event := map[string]any{
 		"aump": map[string]any{"version": aump.Version, "type": "evidence_event"}, "id": "aump_ev_" + d.DecisionID, "mandate_ref": ref,
-		"created_at": d.DecidedAt.String(), "summary": "The evaluation ended in: " + result + ".", "result": result,
+		"created_at": d.DecidedAt.String(), "summary": "The evaluation ended in: " + result + "." + observedSummary(d), "result": result,
 		"actor": aumpActor(d, keeps.ids), "reason_codes": decidingCodes(d),
 		"privacy": map[string]any{"retention": m.Retention, "contains_private_fields": false, "redaction": keeps.redaction},
 	}
@@ -149,6 +149,14 @@ func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[str
 		}
 	}
 	return event
+}
+
+// observedSummary says of an allow that the policies would not have given that it is none of theirs.
+func observedSummary(d events.Decision) string {
+	if !d.ObservedOnly() {
+		return ""
+	}
+	return " Policies were observed and not enforced; enforced, it would have ended in: " + firstNonEmpty(aumpResults[d.EnforcedVerdict()], "denied") + "."
 }
 
 // aumpActor is the agent if it is known and may be named, otherwise the runtime.

@@ -145,6 +145,7 @@ func (m *Mapper) mapDecision(r evidence.Record, d events.Decision) Log {
 	a := attributes{}
 	a.addCall(d.Protocol, d.Tool, d.ToolCallID, d.Agent, d.Session)
 	a.addText("countersign.decision.id", d.DecisionID, "countersign.decision.verdict", string(d.Verdict), "countersign.decision.native_verdict", d.NativeVerdict,
+		"countersign.decision.mode", d.Mode, "countersign.decision.would", string(d.Would),
 		"countersign.protocol", d.Protocol, "countersign.source", d.Source, "countersign.action", d.Action, "countersign.durability", d.Durability)
 	a.addTexts("countersign.decision.reasons", codes)
 	if d.Policy != nil {

@@ -25,7 +25,7 @@ type timelineRow struct {
 type decisionRow struct {
 	Seq                         uint64
 	Time, ISO                   string
-	Verdict                     string
+	Verdict, Observed           string
 	Tool, Call, Agent, Protocol string
 	Reasons                     []reasonRow
 	Policy, Mandate, Workflow   string
@@ -115,11 +115,14 @@ func (b *Builder) addDecision(r evidence.Record, row *timelineRow) {
 		return
 	}
 	b.verdicts[d.Verdict]++
+	if d.ObservedOnly() {
+		b.observed++
+	}
 	b.agents.add(shortVisible(d.Agent))
 	b.sources.add(shortVisible(d.Source))
 	b.protocols.add(shortVisible(d.Protocol))
 	b.policies.addDecision(d)
-	out := decisionRow{Seq: r.Seq, Time: row.Time, ISO: row.ISO, Verdict: shortVisible(string(d.Verdict)), Tool: shortVisible(firstNonEmpty(d.Tool, d.Action)), Call: shortVisible(d.ToolCallID),
+	out := decisionRow{Seq: r.Seq, Time: row.Time, ISO: row.ISO, Verdict: shortVisible(string(d.Verdict)), Observed: observedText(d), Tool: shortVisible(firstNonEmpty(d.Tool, d.Action)), Call: shortVisible(d.ToolCallID),
 		Agent: shortVisible(firstNonEmpty(d.Agent, d.Source)), Protocol: shortVisible(d.Protocol), ID: shortVisible(d.DecisionID), Digest: shortDigest(d.ArgsDigest)}
 	for i, reason := range d.Reasons {
 		if i == 12 {
@@ -140,9 +143,20 @@ func (b *Builder) addDecision(r evidence.Record, row *timelineRow) {
 	b.decisions.add(out)
 	row.What, row.Label, row.Policy = "verdict", out.Verdict, out.Policy
 	row.Detail = joinNonEmpty("tool", d.Tool, "call", d.ToolCallID)
+	if out.Observed != "" {
+		row.Detail += " · " + out.Observed
+	}
 	if len(out.Reasons) > 0 {
 		row.Detail += " · because " + out.Reasons[0].Code
 	}
+}
+
+// observedText is what enforced policies would have given where a decision differs from it.
+func observedText(d events.Decision) string {
+	if !d.ObservedOnly() {
+		return ""
+	}
+	return "only observed: would be " + shortVisible(string(d.EnforcedVerdict()))
 }
 
 func reasonOf(r events.Reason) reasonRow {

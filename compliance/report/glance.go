@@ -101,12 +101,20 @@ func (b *Builder) summaryRows() []summaryRow {
 	}
 	return []summaryRow{
 		{"Findings", "findings", marksOf(b.summaryCounts.severities, severityOrder), firstNonEmpty(b.foundText(), "none")},
-		{"Verdicts", "verdicts", marksOf(verdicts, verdictOrder), firstNonEmpty(countOrNone(len(verdicts)), "")},
+		{"Verdicts", "verdicts", marksOf(verdicts, verdictOrder), firstNonEmpty(countOrNone(len(verdicts)), b.notEnforced())},
 		{"Executions", "executions", marksOf(states, stateOrder), firstNonEmpty(countOrNone(len(states)), moreText(b.calls.truncated, MaxRows, "calls"))},
 		{"Approvals", "approvals", marksOf(statuses, statusOrder), firstNonEmpty(countOrNone(len(statuses)), moreText(b.summaryCounts.workflowsTruncated, MaxRows, "workflows"))},
 		{"Redactions", "redactions", nil, firstNonEmpty(b.redactedText(), "none")},
 		chain,
 	}
+}
+
+// notEnforced says how many verdicts are no permission of the policies.
+func (b *Builder) notEnforced() string {
+	if b.observed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d only observed: enforced policies would have refused them", b.observed)
 }
 
 func countOrNone(n int) string {

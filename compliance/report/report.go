@@ -79,6 +79,7 @@ type Builder struct {
 
 	kinds     map[string]int
 	verdicts  map[events.Verdict]int
+	observed  int // decisions that enforced policies would have refused
 	agents    nameSet
 	sources   nameSet
 	protocols nameSet

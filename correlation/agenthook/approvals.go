@@ -12,19 +12,22 @@ type approvalWorkflow struct {
 // finalStatuses are the states that an approval does not leave.
 var finalStatuses = map[string]bool{"approved": true, "denied": true, "expired": true, "cancelled": true}
 
-// trackApproval follows an approval from event to event (SPEC 10, AHP-007).
-func (s *Session) trackApproval(x *Event) {
+// approvalWorkflows are a session's approvals, by workflow: maxWorkflows at most.
+type approvalWorkflows struct{ byID fifoMap[*approvalWorkflow] }
+
+// track follows an approval from event to event (SPEC 10, AHP-007).
+func (ws *approvalWorkflows) track(out *findingList, x *Event) {
 	a := x.approval
 	if a == nil || a.Status == "" || x.VoidApproval {
 		return
 	}
 	key := boundID(firstNonEmpty(a.WorkflowID, x.CallID))
-	w := s.workflows.get(key)
+	w := ws.byID.get(key)
 	if w == nil || key == "" {
 		w = &approvalWorkflow{}
 	}
 	if finalStatuses[w.status] && a.Status != w.status {
-		s.addFinding("AH-C-102", "", w.event, x.eventRef()).Call = x.CallID
+		out.add("AH-C-102", "", w.event, x.eventRef()).Call = x.CallID
 	}
 	if at := parseInstant(a.RequestedAt); !at.IsZero() {
 		w.requested = at
@@ -36,10 +39,10 @@ func (s *Session) trackApproval(x *Event) {
 	early := !w.requested.IsZero() && decided.Before(w.requested)
 	late := !w.expires.IsZero() && decided.After(w.expires)
 	if !decided.IsZero() && (early || late) {
-		s.addFinding("AH-C-109", "", w.event, x.eventRef()).Call = x.CallID
+		out.add("AH-C-109", "", w.event, x.eventRef()).Call = x.CallID
 	}
 	w.status, w.event = boundID(a.Status), x.eventRef()
 	if key != "" {
-		s.workflows.put(key, w, maxWorkflows)
+		ws.byID.put(key, w, maxWorkflows)
 	}
 }

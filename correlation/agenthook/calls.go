@@ -18,66 +18,31 @@ type governedCall struct {
 	unstampedFinding *catalogue.Finding // AH-C-032, if that was found of it
 }
 
-// handleError: an error about no call ends a model call, too (H-13 of the digest).
-func (s *Session) handleError(x *Event) {
-	if x.FailMode && x.CallID != "" {
-		s.retractUnstamped(x)
-	}
-	s.checkFailedOpen(x)
-	if x.CallID == "" {
-		s.endModelCall(x)
-	}
+// governedCalls are a session's calls of the action-governance profile (AHP-013): maxGoverned at most,
+// and maxFailModeFired calls that were announced after their fail mode had fired.
+type governedCalls struct {
+	byCall        fifoMap[*governedCall]
+	failModeFired fifoMap[eventRef] // the event that said so, by call
 }
 
-// checkFailedOpen: the fail mode let a call pass, and the session's attestation or
-// contract says that it does not (SPEC 4, 6).
-func (s *Session) checkFailedOpen(x *Event) {
-	var documented eventRef
-	switch {
-	case !x.letCallPass:
-		return
-	case s.attestation != nil && s.attestation.failsClosed:
-		documented = s.attestationEvent
-	case s.contract != nil && s.contract.failsClosed:
-		documented = s.contractEvent
-	default:
-		return
-	}
-	b := s.addFinding("AH-C-072", "a call was let pass without a verdict, and the session says that it fails closed", documented, x.eventRef())
-	b.Case, b.Call = "fail_mode", x.CallID
-}
-
-// StatesFailMode tells whether the session's attestation or contract says what happens
-// without a verdict.
-func (s *Session) StatesFailMode() bool {
-	return s.attestation != nil && s.attestation.statesFailMode || s.contract != nil && s.contract.statesFailMode
-}
-
-// retractUnstamped: the fail mode fired for a call, which then needs no verdict. Events
+// noteFailMode notes that the fail mode fired for a call, which then needs no verdict. Events
 // overtake each other: the call may be announced later, or be over.
-func (s *Session) retractUnstamped(x *Event) {
-	g := s.governedCalls.get(x.CallID)
+func (cs *governedCalls) noteFailMode(out *findingList, x *Event) {
+	g := cs.byCall.get(x.CallID)
 	switch {
 	case g == nil || (g.ended && g.missingPart() == "" && g.unstampedFinding == nil):
-		s.failModeFired.put(x.CallID, x.eventRef(), maxFailModeFired)
+		cs.failModeFired.put(x.CallID, x.eventRef(), maxFailModeFired)
 	case g.unstampedFinding != nil && len(g.unstampedFinding.Events) > 0:
-		b := s.addFinding("AH-C-032", "its fail mode had fired", x.eventRef())
-		b.Call, b.Replaces, b.RetractsOnly = x.CallID, g.unstampedFinding, true
+		out.retract(g.unstampedFinding, "its fail mode had fired", x.eventRef()).Call = x.CallID
 	}
 	if g != nil {
 		g.unstampedEvent, g.unstampedFinding = eventRef{}, nil
 	}
 }
 
-func (s *Session) announceCall(x *Event) {
-	excused := s.failModeFired.removeKey(x.CallID)
-	if s.firstCall == (eventRef{}) {
-		s.firstCall = x.eventRef()
-	}
-	if s.attestation != nil && s.attestation.claimsGate && x.phase != agenthook.PhasePreCommit && !s.reportedUngated {
-		s.reportedUngated = true
-		s.addFinding("AH-C-124", "a call does not claim pre_commit", s.attestationEvent, x.eventRef()).Call = x.CallID
-	}
+// announce takes an event that announces a call.
+func (cs *governedCalls) announce(out *findingList, x *Event) {
+	excused := cs.failModeFired.removeKey(x.CallID)
 	if !x.governed || x.CallID == "" {
 		return
 	}
@@ -85,10 +50,10 @@ func (s *Session) announceCall(x *Event) {
 	if (!g.claimsPreCommit || !g.carriesVerdict) && !excused {
 		g.unstampedEvent = x.eventRef()
 	}
-	if old := s.governedCalls.get(x.CallID); old != nil {
-		s.reportUnstamped(old, x.eventRef())
+	if old := cs.byCall.get(x.CallID); old != nil {
+		old.reportUnstamped(out, x.eventRef())
 	}
-	s.governedCalls.put(x.CallID, g, maxGoverned)
+	cs.byCall.put(x.CallID, g, maxGoverned)
 }
 
 // missingPart says what an admission-bound call lacks, "" if nothing or if it is none. It
@@ -111,48 +76,62 @@ func (g *governedCall) markStamped() {
 	}
 }
 
-// reportUnstamped: phase and verdict must be on the event, unless the fail mode fired. x is
-// what showed that they are not.
-func (s *Session) reportUnstamped(g *governedCall, x eventRef) {
-	if g == nil || g.missingPart() == "" {
+// reportUnstamped reports once that a call's event lacks phase or verdict (AH-C-032). x is the event
+// that shows it, zero if none does.
+func (g *governedCall) reportUnstamped(out *findingList, x eventRef) {
+	if g.missingPart() == "" {
 		return
 	}
-	g.unstampedFinding = s.addFinding("AH-C-032", g.missingPart(), g.unstampedEvent, x)
+	g.unstampedFinding = out.add("AH-C-032", g.missingPart(), g.unstampedEvent, x)
 	g.unstampedFinding.Call = g.callID
 	g.unstampedEvent = eventRef{}
 }
 
-// NoteDecided notes that a verdict is on record on a call that the event pre announced,
-// and gives what that proves: nothing before the call is over, as the copy with the
-// verdict may come until then.
-func (s *Session) NoteDecided(call, pre string) []*catalogue.Finding {
-	s.out = nil
-	if g := s.governedCalls.get(call); g != nil && g.preEvent.id == pre {
-		if g.verdictRecorded = true; g.ended {
-			s.reportUnstamped(g, eventRef{})
-		}
+// noteAmended takes another copy of an event of a call, which carries the verdict.
+func (cs *governedCalls) noteAmended(x *Event) {
+	if g := cs.byCall.get(x.CallID); g != nil && x.verdict != "" {
+		g.markStamped()
 	}
-	return s.out
 }
 
-func (s *Session) endCall(x *Event) {
-	g := s.governedCalls.get(x.CallID)
+// noteDecided notes that a verdict is on record on the call that the event pre announced. It reports a
+// missing stamp only after the call's end: until then the copy with the verdict may come.
+func (cs *governedCalls) noteDecided(out *findingList, call, pre string) {
+	if g := cs.byCall.get(call); g != nil && g.preEvent.id == pre {
+		if g.verdictRecorded = true; g.ended {
+			g.reportUnstamped(out, eventRef{})
+		}
+	}
+}
+
+// end takes an event that says how a call ended.
+func (cs *governedCalls) end(out *findingList, x *Event) {
+	g := cs.byCall.get(x.CallID)
 	if g == nil {
 		if x.governed {
-			s.checkEndedCall(x, x.eventRef())
+			checkEndedCall(out, x, x.eventRef())
 		}
 		return
 	}
-	s.reportUnstamped(g, x.eventRef())
+	g.reportUnstamped(out, x.eventRef())
 	g.ended = true
-	s.checkEndedCall(x, g.preEvent)
+	checkEndedCall(out, x, g.preEvent)
 	if g.validationFailed && x.execution != nil && x.execution.Outcome == "succeeded" {
-		s.addFinding("AH-C-037", "succeeded", g.preEvent, x.eventRef()).Call = x.CallID
+		out.add("AH-C-037", "succeeded", g.preEvent, x.eventRef()).Call = x.CallID
 	}
 }
 
-// checkEndedCall: what a governed call must say when it is over (AHP-013).
-func (s *Session) checkEndedCall(x *Event, pre eventRef) {
+// endSession reports the calls without a stamp at the end of the session, x.
+func (cs *governedCalls) endSession(out *findingList, x *Event) {
+	for _, call := range cs.byCall.keys() {
+		cs.byCall.get(call).reportUnstamped(out, x.eventRef())
+	}
+}
+
+func (cs *governedCalls) storedItems() int { return cs.byCall.len() + cs.failModeFired.len() }
+
+// checkEndedCall checks what a governed call must say when it is over (AHP-013).
+func checkEndedCall(out *findingList, x *Event, pre eventRef) {
 	what := ""
 	switch {
 	case x.CallID == "":
@@ -163,38 +142,6 @@ func (s *Session) checkEndedCall(x *Event, pre eventRef) {
 		what = "the executed input"
 	}
 	if what != "" {
-		s.addFinding("AH-C-033", what+" is missing", pre, x.eventRef()).Call = x.CallID
-	}
-}
-
-// checkAttestation checks a session's attestation (SPEC 6).
-func (s *Session) checkAttestation(x *Event) {
-	if a := x.attestation; a != nil {
-		if s.firstBoundary != (eventRef{}) && s.attestation == nil && !s.restored {
-			s.addFinding("AH-C-121", "", s.firstBoundary, x.eventRef())
-		}
-		s.checkAttestationValidity(x, a)
-		s.attestation, s.attestationEvent = a, x.eventRef()
-		if a.claimsGate && a.listsSubscribers && !a.canDeny {
-			s.addFinding("AH-C-124", "no subscriber could deny", x.eventRef()).Case = "subscriber"
-		}
-	}
-	switch x.Type {
-	case agenthook.SessionStart, agenthook.PreLLMCall, agenthook.UserPromptSubmit:
-		if s.firstBoundary == (eventRef{}) {
-			s.firstBoundary = x.eventRef()
-		}
-	}
-}
-
-func (s *Session) checkAttestationValidity(x *Event, a *attestation) {
-	if a.session != "" && a.session != x.Session {
-		s.addFinding("AH-C-122", "it is for another session", x.eventRef()).Case = "session"
-	}
-	issued, expires := parseInstant(a.issued), parseInstant(a.expires)
-	early := !issued.IsZero() && x.Time.Add(attestSkew).Before(issued)
-	late := !expires.IsZero() && x.Time.After(expires)
-	if !x.Time.IsZero() && (early || late) {
-		s.addFinding("AH-C-122", "it is for another time", x.eventRef()).Case = "time"
+		out.add("AH-C-033", what+" is missing", pre, x.eventRef()).Call = x.CallID
 	}
 }

@@ -150,7 +150,7 @@ func agentHookTimes(f *fact.Fact, e *agenthook.Event) {
 	}
 }
 
-// coreOf is the core of an event whose frame and arguments are known: what the
+// coreOf is the core of an event with a known frame and known arguments: what the
 // frame leaves out, beside it.
 func coreOf(f *fact.Fact, x hookEvent) fact.Sum {
 	if !f.Args.Known {

@@ -14,6 +14,18 @@ type hookFingerprint struct {
 	trusted     bool
 }
 
+// hookClaims are what a session's events say of its hooks, and what its contract requires of them
+// (SPEC 9, AHP-008, AHP-009). The fingerprints and the unreliable hooks are maxFingerprints each.
+type hookClaims struct {
+	incomplete    bool // earlier events of the session are forgotten
+	listed        bool // an event listed all hooks of the runtime
+	seen          hookSet
+	fingerprints  fifoMap[hookFingerprint]
+	contract      *contract
+	contractEvent eventRef
+	unreliable    fifoMap[eventRef] // hook events with a hook that is not to be relied on
+}
+
 // IntroducedHook is a hook that calls itself trusted with a fingerprint with which it had not
 // done so in the session.
 type IntroducedHook struct {
@@ -26,23 +38,23 @@ type IntroducedHook struct {
 // IntroducedHooks are the hooks that the event introduced when it was applied.
 func (x *Event) IntroducedHooks() []IntroducedHook { return x.introducedHooks }
 
-// checkHookTrust compares what a hook is with what it should be (AHP-008).
-func (s *Session) checkHookTrust(x *Event) {
+// checkTrust compares what a hook is with what it should be (AHP-008).
+func (hc *hookClaims) checkTrust(out *findingList, x *Event) {
 	for _, h := range x.hooks {
-		before := s.hookFingerprints.get(h.id)
+		before := hc.fingerprints.get(h.id)
 		observed := strings.ToLower(firstNonEmpty(h.observedFingerprint, h.fingerprint)) // hexadecimal digits, in either case
 		expected := firstNonEmpty(strings.ToLower(h.expectedFingerprint), before.fingerprint)
 		now := hookFingerprint{observed, h.status == "trusted"}
 		if now.trusted && observed != "" && expected != "" && observed != expected {
-			s.addFinding("AH-C-129", "", x.eventRef()).Case = h.id
+			out.add("AH-C-129", "", x.eventRef()).Case = h.id
 		}
 		if observed == "" || h.id == "" {
 			continue
 		}
 		if now.trusted && now != before {
-			x.introducedHooks = append(x.introducedHooks, IntroducedHook{h.id, observed, expected == "" && !s.hookFingerprints.hasForgotten() && !s.restored})
+			x.introducedHooks = append(x.introducedHooks, IntroducedHook{h.id, observed, expected == "" && !hc.fingerprints.hasForgotten() && !hc.incomplete})
 		}
-		s.hookFingerprints.put(h.id, now, maxFingerprints)
+		hc.fingerprints.put(h.id, now, maxFingerprints)
 	}
 }
 
@@ -73,26 +85,26 @@ func TrustsAllHooks(e *agenthook.Event) bool {
 	return len(list) > 0
 }
 
-// checkRequiredHooks: a hook that the contract requires is not to be relied on, and the
-// runtime would go on without it (SPEC 9, AHP-009). Which came first is no matter.
-func (s *Session) checkRequiredHooks(x *Event) {
+// checkRequired reports a hook that the contract requires and that is not to be relied on, if the
+// runtime would go on without it (SPEC 9, AHP-009). The contract may come before or after the hook.
+func (hc *hookClaims) checkRequired(out *findingList, x *Event) {
 	if x.contract != nil {
-		s.contract, s.contractEvent = x.contract, x.eventRef()
-		for _, hook := range s.unreliableHooks.keys() {
-			s.reportUnreliableHook(hook, s.unreliableHooks.get(hook), x)
+		hc.contract, hc.contractEvent = x.contract, x.eventRef()
+		for _, hook := range hc.unreliable.keys() {
+			hc.reportUnreliable(out, hook, hc.unreliable.get(hook), x)
 		}
 	}
 	for _, h := range x.hooks {
 		if distrustedStatuses[h.status] && h.hookEvent != "" {
-			s.unreliableHooks.put(boundID(h.hookEvent), x.eventRef(), maxFingerprints)
-			s.reportUnreliableHook(boundID(h.hookEvent), s.contractEvent, x)
+			hc.unreliable.put(boundID(h.hookEvent), x.eventRef(), maxFingerprints)
+			hc.reportUnreliable(out, boundID(h.hookEvent), hc.contractEvent, x)
 		}
 	}
 }
 
-func (s *Session) reportUnreliableHook(hook string, other eventRef, x *Event) {
-	if c := s.contract; c != nil && c.requiredHooks[hook] && !c.failsClosed && s.unreliableHooks.has(hook) {
-		s.addFinding("AH-C-130", "", other, x.eventRef()).Case = hook
+func (hc *hookClaims) reportUnreliable(out *findingList, hook string, other eventRef, x *Event) {
+	if c := hc.contract; c != nil && c.requiredHooks[hook] && !c.failsClosed && hc.unreliable.has(hook) {
+		out.add("AH-C-130", "", other, x.eventRef()).Case = hook
 	}
 }
 
@@ -118,33 +130,40 @@ var hookOccasions = map[string]string{
 	agenthook.PreToolUse: agenthook.PostToolUse, agenthook.PreLLMCall: agenthook.PostLLMCall, agenthook.SessionStart: agenthook.SessionEnd,
 }
 
-// NoteCallRequested notes that the copy of a request of a call is on the log.
-func (s *Session) NoteCallRequested() { s.NoteRequested(agenthook.PreToolUse) }
+// noteRequested notes that the hook of an event asked for admission.
+func (hc *hookClaims) noteRequested(eventType string) { hc.seen |= hookBits[eventType] }
 
-// NoteRequested notes that the hook of an event asked for admission: the copy of its
-// request is not the event, but shows that the hook was there.
-func (s *Session) NoteRequested(eventType string) { s.seenHooks |= hookBits[eventType] }
-
-// noteHooks notes the hooks that an event is of or tells of.
-func (s *Session) noteHooks(x *Event) {
-	s.seenHooks |= hookBits[x.Type]
+// noteSeen notes the hooks that an event is of or tells of.
+func (hc *hookClaims) noteSeen(x *Event) {
+	hc.seen |= hookBits[x.Type]
 	for _, h := range x.hooks {
-		s.seenHooks |= hookBits[h.hookEvent]
+		hc.seen |= hookBits[h.hookEvent]
 	}
-	s.listsHooks = s.listsHooks || x.listsHooks
+	hc.listed = hc.listed || x.listsHooks
 }
 
-// checkUnseenHooks: a hook that the contract requires was never there (AHP-009). That no
-// event came from it shows that only where there was something to tell of; or else
-// it is not among the hooks that the session lists.
-func (s *Session) checkUnseenHooks(x *Event) {
-	if s.contract == nil || s.restored {
+// checkUnseen reports a hook that the contract requires and that was not there until the end of the
+// session, x (AHP-009). A hook without an event was not there if its occasion came, or if the session
+// lists its hooks without it.
+func (hc *hookClaims) checkUnseen(out *findingList, x *Event) {
+	if hc.contract == nil || hc.incomplete {
 		return
 	}
-	for _, hook := range slices.Sorted(maps.Keys(s.contract.requiredHooks)) {
+	for _, hook := range slices.Sorted(maps.Keys(hc.contract.requiredHooks)) {
 		bit := hookBits[hook]
-		if bit != 0 && s.seenHooks&bit == 0 && (s.listsHooks || s.seenHooks&hookBits[hookOccasions[hook]] != 0) {
-			s.addFinding("AH-C-132", "a hook that it requires was never seen", s.contractEvent, x.eventRef()).Case = hook
+		if bit != 0 && hc.seen&bit == 0 && (hc.listed || hc.seen&hookBits[hookOccasions[hook]] != 0) {
+			out.add("AH-C-132", "a hook that it requires was never seen", hc.contractEvent, x.eventRef()).Case = hook
 		}
 	}
 }
+
+// failsClosed reports whether the contract says that nothing runs without a verdict, and the event that
+// says so.
+func (hc *hookClaims) failsClosed() (eventRef, bool) {
+	return hc.contractEvent, hc.contract != nil && hc.contract.failsClosed
+}
+
+// statesFailMode reports whether the contract says what happens without a verdict.
+func (hc *hookClaims) statesFailMode() bool { return hc.contract != nil && hc.contract.statesFailMode }
+
+func (hc *hookClaims) storedItems() int { return hc.fingerprints.len() + hc.unreliable.len() }

@@ -38,54 +38,42 @@ type missingPrerequisite struct {
 	finding        *catalogue.Finding
 }
 
-// addMissing remembers what a finding rests on. Without ids and times of its events
-// nothing can take it back.
-func (s *Session) addMissing(x *Event, said *catalogue.Finding, what prerequisiteKind, ids ...string) {
-	if x.Time.IsZero() || len(said.Events) == 0 {
+// missingPrerequisites are what findings rest on, the oldest first.
+type missingPrerequisites struct{ list []*missingPrerequisite }
+
+// add remembers what a finding rests on. Without ids and times of its events no event can take it back.
+func (ms *missingPrerequisites) add(x *Event, finding *catalogue.Finding, kind prerequisiteKind, ids ...string) {
+	if x.Time.IsZero() || len(finding.Events) == 0 {
 		return
 	}
-	st := s.webState
-	if len(st.missing) >= maxPrerequisites {
-		st.missing = append(st.missing[:0], st.missing[1:]...)
+	if len(ms.list) >= maxPrerequisites {
+		ms.list = append(ms.list[:0], ms.list[1:]...)
 	}
-	st.missing = append(st.missing, &missingPrerequisite{what, ids, x.eventRef(), x.Time, x.webBlock.selectedResult, said})
+	ms.list = append(ms.list, &missingPrerequisite{kind, ids, x.eventRef(), x.Time, x.webBlock.selectedResult, finding})
 }
 
-// satisfyMissing takes back what was found because no event had told of something that the
-// event tells of. Nothing follows from itself.
-func (s *Session) satisfyMissing(x *Event, what prerequisiteKind, id string) {
-	st := s.webState
-	st.missing = slices.DeleteFunc(st.missing, func(l *missingPrerequisite) bool {
-		late := x.Time.IsZero() || x.Time.After(l.at) && what != needsOutputEvent // an output may be told of behind what it cites
-		if l.kind != what || l.event.id == x.ID || late || !slices.Contains(l.ids, id) {
+// satisfy retracts the findings that rested on something that x tells of, and calls judge with each for
+// the checks that could not be made before. No event satisfies its own prerequisite.
+func (ms *missingPrerequisites) satisfy(out *findingList, x *Event, kind prerequisiteKind, id string, judge func(out *findingList, m *missingPrerequisite, id string)) {
+	ms.list = slices.DeleteFunc(ms.list, func(m *missingPrerequisite) bool {
+		late := x.Time.IsZero() || x.Time.After(m.at) && kind != needsOutputEvent // an output may be told of behind what it cites
+		if m.kind != kind || m.event.id == x.ID || late || !slices.Contains(m.ids, id) {
 			return false
 		}
-		l.ids = slices.DeleteFunc(l.ids, func(known string) bool { return known == id })
-		if len(l.ids) > 0 {
+		m.ids = slices.DeleteFunc(m.ids, func(known string) bool { return known == id })
+		if len(m.ids) > 0 {
 			return false
 		}
-		b := s.addFinding(l.finding.Check, "what it follows from had been overtaken", l.event, x.eventRef())
-		b.Replaces, b.RetractsOnly = l.finding, true
-		s.judgeSatisfied(l, id)
+		out.retract(m.finding, "what it follows from had been overtaken", m.event, x.eventRef())
+		judge(out, m, id)
 		return true
 	})
 }
 
-// judgeSatisfied makes the checks that could not be made before.
-func (s *Session) judgeSatisfied(l *missingPrerequisite, id string) {
-	switch l.kind {
-	case needsResultSet:
-		s.checkSelection(l.selectedResult, s.webState.resultSets.get(id), l.event)
-	case needsAction:
-		s.checkWebVerdict(s.webState.actions.get(id), l.event)
-	}
-}
-
-// missingItems is how many things the lacks are.
-func (st *webState) missingItems() int {
-	n := len(st.missing)
-	for _, l := range st.missing {
-		n += len(l.ids)
+func (ms *missingPrerequisites) storedItems() int {
+	n := len(ms.list)
+	for _, m := range ms.list {
+		n += len(m.ids)
 	}
 	return n
 }

@@ -2,15 +2,16 @@ package agenthook
 
 import "github.com/countersign-dev/countersign/correlation/catalogue"
 
-// modelCalls are the model calls of a session (SPEC 5).
+// modelCalls are the model calls of a session (SPEC 5). At most maxOpenModelCalls are open, and so many
+// findings about calls without an end are kept.
 type modelCalls struct {
+	incomplete      bool                 // earlier events of the session are forgotten
 	announced       bool                 // at least one of them was
 	openCalls       []eventRef           // the oldest first
 	unendedFindings []*catalogue.Finding // what was found of those that were open when the session ended
 }
 
-func (s *Session) announceModelCall(x *Event) {
-	m := &s.modelCalls
+func (m *modelCalls) announce(x *Event) {
 	m.announced = true
 	if len(m.openCalls) >= maxOpenModelCalls {
 		m.openCalls = append(m.openCalls[:0], m.openCalls[1:]...)
@@ -18,24 +19,21 @@ func (s *Session) announceModelCall(x *Event) {
 	m.openCalls = append(m.openCalls, x.eventRef())
 }
 
-// reportModelCall ends a model call. A session that never announces its model calls
+// endReported ends the model call that an event reports on. A session that never announces its model calls
 // does not claim to pair them.
-func (s *Session) reportModelCall(x *Event) {
-	if !s.endModelCall(x) && s.modelCalls.announced && !s.restored {
-		s.addFinding("AH-C-057", "the runtime had not announced it", x.eventRef())
+func (m *modelCalls) endReported(out *findingList, x *Event) {
+	if !m.endOldest(out, x) && m.announced && !m.incomplete {
+		out.add("AH-C-057", "the runtime had not announced it", x.eventRef())
 	}
 }
 
-// endModelCall ends the oldest model call that has no end yet, and tells whether there
-// was one.
-func (s *Session) endModelCall(x *Event) bool {
-	m := &s.modelCalls
+// endOldest ends the oldest model call that has no end yet, and reports whether there was one.
+func (m *modelCalls) endOldest(out *findingList, x *Event) bool {
 	switch {
 	case len(m.openCalls) > 0:
 		m.openCalls = m.openCalls[1:]
 	case len(m.unendedFindings) > 0:
-		b := s.addFinding("AH-C-057", "its end came after that of the session", x.eventRef())
-		b.Replaces, b.RetractsOnly = m.unendedFindings[0], true
+		out.retract(m.unendedFindings[0], "its end came after that of the session", x.eventRef())
 		m.unendedFindings = m.unendedFindings[1:]
 	default:
 		return false
@@ -43,14 +41,15 @@ func (s *Session) endModelCall(x *Event) bool {
 	return true
 }
 
-// reportUnendedModelCalls takes the end of the session. Ends of model calls that come later were
-// overtaken by it: that they did stays a finding (AH-C-056), and no other.
-func (s *Session) reportUnendedModelCalls(x *Event) {
-	m := &s.modelCalls
+// reportUnended reports the model calls that are open at the end of the session, x. x may have
+// overtaken the end of a call: when that comes, endOldest retracts the call's finding, and AH-C-056 stays.
+func (m *modelCalls) reportUnended(out *findingList, x *Event) {
 	for _, open := range m.openCalls {
-		if b := s.addFinding("AH-C-057", "it never ended", open, x.eventRef()); len(b.Events) > 0 && len(m.unendedFindings) < maxOpenModelCalls {
+		if b := out.add("AH-C-057", "it never ended", open, x.eventRef()); len(b.Events) > 0 && len(m.unendedFindings) < maxOpenModelCalls {
 			m.unendedFindings = append(m.unendedFindings, b)
 		}
 	}
 	m.openCalls = nil
 }
+
+func (m *modelCalls) storedItems() int { return len(m.openCalls) + len(m.unendedFindings) }

@@ -10,7 +10,6 @@
 package agenthook
 
 import (
-	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
@@ -33,180 +32,140 @@ const (
 const attestSkew = 5 * time.Minute
 
 // Session is the state of one session. The zero value is a session of which
-// nothing was seen.
+// nothing was seen. It checks the order and the identity of its events; each other
+// subject is a part, which Apply gives the events.
 type Session struct {
-	out []*catalogue.Finding `snapshot:"-"` // of one event
+	findings findingList `snapshot:"-"` // of one event
 
 	hasEvents, ended       bool
 	restored               bool // known from before it was forgotten
 	startEvent, endEvent   eventRef
 	lastTime               time.Time
 	instance               string
-	firstBoundary          eventRef // the first boundary at which it should have attested
-	attestation            *attestation
-	attestationEvent       eventRef
 	firstCall              eventRef // the first call
-	modelCalls             modelCalls
-	workflows              fifoMap[*approvalWorkflow]
-	governedCalls          fifoMap[*governedCall]
-	failModeFired          fifoMap[eventRef] // by call: its fail mode fired before it was announced
-	hookFingerprints       fifoMap[hookFingerprint]
-	contract               *contract
-	contractEvent          eventRef
-	unreliableHooks        fifoMap[eventRef] // hook events with a hook that is not to be relied on
-	seenHooks              hookSet
-	listsHooks             bool
-	webState               *webState
-	outputEvents           fifoMap[struct{}] // events that tell of an output
-	reportedUngated        bool              // said that calls do not wait though the session claims a gate
 	reportedInstance       bool
 	reportedRuntimeSession bool
 	givenHints             map[string]bool
-}
 
-// eventRef is an event as evidence.
-type eventRef struct {
-	id  string
-	seq uint64
-}
-
-func (x *Event) eventRef() eventRef { return eventRef{x.ID, x.Seq} }
-
-// fifoMap is a map that forgets its oldest entries. Most sessions have nothing in
-// most of theirs.
-type fifoMap[V any] struct{ *fifoEntries[V] }
-
-type fifoEntries[V any] struct {
-	entries map[string]V
-	order   []string
-	dropped bool
-}
-
-func (t fifoMap[V]) find(k string) (v V, ok bool) {
-	if t.fifoEntries != nil {
-		v, ok = t.entries[k]
-	}
-	return v, ok
-}
-
-func (t fifoMap[V]) get(k string) V { v, _ := t.find(k); return v }
-
-func (t fifoMap[V]) has(k string) bool { _, ok := t.find(k); return ok }
-
-// keys are those of the entries, the oldest first.
-func (t fifoMap[V]) keys() []string {
-	if t.fifoEntries == nil {
-		return nil
-	}
-	return t.order
-}
-
-func (t fifoMap[V]) len() int { return len(t.keys()) }
-
-// hasForgotten tells whether entries have been forgotten.
-func (t fifoMap[V]) hasForgotten() bool { return t.fifoEntries != nil && t.dropped }
-
-func (t *fifoMap[V]) put(k string, v V, most int) {
-	if t.fifoEntries == nil {
-		t.fifoEntries = &fifoEntries[V]{entries: map[string]V{}}
-	}
-	if _, there := t.entries[k]; !there {
-		if len(t.order) >= most {
-			delete(t.entries, t.order[0])
-			t.order = append(t.order[:0], t.order[1:]...)
-			t.dropped = true
-		}
-		t.order = append(t.order, k)
-	}
-	t.entries[k] = v
-}
-
-// removeKey removes an entry and tells whether it was there.
-func (t *fifoMap[V]) removeKey(k string) bool {
-	if !t.has(k) {
-		return false
-	}
-	delete(t.entries, k)
-	t.order = slices.DeleteFunc(t.order, func(o string) bool { return o == k })
-	return true
-}
-
-func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.Finding {
-	b := &catalogue.Finding{Check: check, Text: what}
-	for _, p := range proof {
-		if p.id != "" {
-			b.Events = append(b.Events, p.id)
-		}
-		if p.seq != 0 {
-			b.Seqs = append(b.Seqs, p.seq)
-		}
-	}
-	s.out = append(s.out, b)
-	return b
+	gate      gateClaims
+	models    modelCalls
+	workflows approvalWorkflows
+	calls     governedCalls
+	hooks     hookClaims
+	web       webEvidence
 }
 
 // ClaimsGate tells whether the session's attestation claims that calls do not get
 // around its gate.
-func (s *Session) ClaimsGate() bool {
-	return s.attestation != nil && (s.attestation.claimsGate || s.attestation.claimsNoBypass)
-}
+func (s *Session) ClaimsGate() bool { return s.gate.claimsGate() }
+
+// StatesFailMode tells whether the session's attestation or contract says what happens
+// without a verdict.
+func (s *Session) StatesFailMode() bool { return s.gate.statesFailMode() || s.hooks.statesFailMode() }
 
 // Apply takes the next event of the session and gives the violations that it
 // proves, in order.
 func (s *Session) Apply(x *Event) []*catalogue.Finding {
-	s.out = nil
+	s.findings = nil
+	out := &s.findings
 	s.reportEventFindings(x)
 	s.checkOrder(x)
-	s.noteHooks(x)
+	s.hooks.noteSeen(x)
 	s.checkIdentity(x)
-	s.checkAttestation(x)
-	s.noteOutput(x)
+	s.gate.checkAttestation(out, x)
+	s.web.noteOutput(out, x)
+	s.applyType(x)
+	s.workflows.track(out, x)
+	s.hooks.checkTrust(out, x)
+	s.hooks.checkRequired(out, x)
+	if x.webBlock != nil {
+		s.web.handle(out, x)
+	}
+	return s.findings
+}
+
+// applyType takes what an event says by its type.
+func (s *Session) applyType(x *Event) {
+	out := &s.findings
 	switch x.Type {
 	case agenthook.PreLLMCall:
-		s.announceModelCall(x)
+		s.models.announce(x)
 	case agenthook.PostLLMCall:
-		s.reportModelCall(x)
+		s.models.endReported(out, x)
 	case agenthook.ErrorOccurred:
-		s.handleError(x)
+		s.applyError(x)
 	case agenthook.PreToolUse:
-		s.announceCall(x)
+		if s.firstCall == (eventRef{}) {
+			s.firstCall = x.eventRef()
+		}
+		s.gate.checkCall(out, x)
+		s.calls.announce(out, x)
 	case agenthook.PostToolUse:
-		s.endCall(x)
+		s.calls.end(out, x)
 	case agenthook.RuntimeContractLoaded:
 		if s.firstCall != (eventRef{}) {
-			s.addFinding("AH-C-132", "it came after the call", s.firstCall, x.eventRef())
+			out.add("AH-C-132", "it came after the call", s.firstCall, x.eventRef())
 		}
 	case agenthook.SessionEnd:
 		s.endSession(x)
 	}
-	s.trackApproval(x)
-	s.checkHookTrust(x)
-	s.checkRequiredHooks(x)
-	if x.webBlock != nil {
-		s.handleWebEvent(x)
+}
+
+// applyError takes an error. One about no call ends a model call, too (H-13 of the digest).
+func (s *Session) applyError(x *Event) {
+	if x.FailMode && x.CallID != "" {
+		s.calls.noteFailMode(&s.findings, x)
 	}
-	return s.out
+	s.checkFailedOpen(x)
+	if x.CallID == "" {
+		s.models.endOldest(&s.findings, x)
+	}
+}
+
+// checkFailedOpen reports that the fail mode let a call pass although the session's attestation or
+// contract says that it does not (SPEC 4, 6).
+func (s *Session) checkFailedOpen(x *Event) {
+	if !x.letCallPass {
+		return
+	}
+	documented, closed := s.gate.failsClosed()
+	if !closed {
+		documented, closed = s.hooks.failsClosed()
+	}
+	if closed {
+		b := s.findings.add("AH-C-072", "a call was let pass without a verdict, and the session says that it fails closed", documented, x.eventRef())
+		b.Case, b.Call = "fail_mode", x.CallID
+	}
 }
 
 // ApplyAmended takes another copy of an event that was applied, which differs in what
 // it says of verdict and approval.
 func (s *Session) ApplyAmended(x *Event) {
-	if g := s.governedCalls.get(x.CallID); g != nil && x.verdict != "" {
-		g.markStamped()
-	}
-	if x.AnnouncesWebAction() && x.verdict != "" && s.webState != nil {
-		if a, known := s.webState.actions.find(x.webBlock.actionID); known {
-			a.verdict = x.verdict
-			s.webState.actions.put(x.webBlock.actionID, a, maxWebIDs)
-		}
-	}
+	s.calls.noteAmended(x)
+	s.web.noteAmended(x)
 }
+
+// NoteDecided notes that a verdict is on record on a call that the event pre announced,
+// and gives what that proves: nothing before the call is over, as the copy with the
+// verdict may come until then.
+func (s *Session) NoteDecided(call, pre string) []*catalogue.Finding {
+	s.findings = nil
+	s.calls.noteDecided(&s.findings, call, pre)
+	return s.findings
+}
+
+// NoteCallRequested notes that the copy of a request of a call is on the log.
+func (s *Session) NoteCallRequested() { s.NoteRequested(agenthook.PreToolUse) }
+
+// NoteRequested notes that the hook of an event asked for admission: the copy of its
+// request is not the event, but shows that the hook was there.
+func (s *Session) NoteRequested(eventType string) { s.hooks.noteRequested(eventType) }
 
 // EventFindings reports what is wrong with an event of no session.
 func EventFindings(x *Event) []*catalogue.Finding {
 	s := Session{}
 	s.reportEventFindings(x)
-	return s.out
+	return s.findings
 }
 
 // reportEventFindings reports the checks that an event fails by itself; hints once a session.
@@ -215,7 +174,7 @@ func (s *Session) reportEventFindings(x *Event) {
 		if f.hint && s.givenHints[f.check] || x.partlyExposed && f.check == "AH-C-031" {
 			continue
 		}
-		b := s.addFinding(f.check, f.text, x.eventRef())
+		b := s.findings.add(f.check, f.text, x.eventRef())
 		b.Call = x.CallID
 		if b.Case = f.text; f.hint {
 			if s.givenHints == nil {
@@ -232,12 +191,12 @@ func (s *Session) reportEventFindings(x *Event) {
 func (s *Session) checkOrder(x *Event) {
 	switch {
 	case s.ended && x.Type == agenthook.SessionStart:
-		*s = Session{out: s.out, hasEvents: true, givenHints: s.givenHints} // the id is used again
+		*s = Session{findings: s.findings, hasEvents: true, givenHints: s.givenHints} // the id is used again
 		s.startEvent = x.eventRef()
 	case s.ended:
-		s.addFinding("AH-C-056", "it came after the end", s.endEvent, x.eventRef())
+		s.findings.add("AH-C-056", "it came after the end", s.endEvent, x.eventRef())
 	case x.Type == agenthook.SessionStart && s.hasEvents && !s.restored:
-		s.addFinding("AH-C-056", "the start did not come first", s.startEvent, x.eventRef())
+		s.findings.add("AH-C-056", "the start did not come first", s.startEvent, x.eventRef())
 	case !s.hasEvents:
 		s.startEvent = x.eventRef()
 	}
@@ -247,7 +206,7 @@ func (s *Session) checkOrder(x *Event) {
 		return
 	}
 	if x.Time.Before(s.lastTime) {
-		s.addFinding("AH-C-054", "", x.eventRef())
+		s.findings.add("AH-C-054", "", x.eventRef())
 	}
 	s.lastTime = x.Time
 }
@@ -255,7 +214,7 @@ func (s *Session) checkOrder(x *Event) {
 func (s *Session) checkIdentity(x *Event) {
 	if x.runtimeSession != "" && x.runtimeSession != x.Session && !s.reportedRuntimeSession {
 		s.reportedRuntimeSession = true
-		s.addFinding("AH-C-055", "the runtime names another session", x.eventRef()).Case = "session"
+		s.findings.add("AH-C-055", "the runtime names another session", x.eventRef()).Case = "session"
 	}
 	for _, id := range x.instances {
 		if s.instance == "" {
@@ -263,30 +222,23 @@ func (s *Session) checkIdentity(x *Event) {
 		}
 		if s.instance != id && !s.reportedInstance {
 			s.reportedInstance = true
-			s.addFinding("AH-C-055", "another instance takes part", x.eventRef()).Case = "instance"
+			s.findings.add("AH-C-055", "another instance takes part", x.eventRef()).Case = "instance"
 		}
 	}
 }
 
 // endSession takes the end of the session.
 func (s *Session) endSession(x *Event) {
-	s.reportUnendedModelCalls(x)
-	for _, call := range s.governedCalls.keys() {
-		s.reportUnstamped(s.governedCalls.get(call), x.eventRef())
-	}
-	s.checkUnseenHooks(x)
+	s.models.reportUnended(&s.findings, x)
+	s.calls.endSession(&s.findings, x)
+	s.hooks.checkUnseen(&s.findings, x)
 	s.ended, s.endEvent = true, x.eventRef()
 }
 
 // StoredItems is how many things the session remembers, each of at most about 1 KB
 // and usually of 100 bytes.
 func (s *Session) StoredItems() int {
-	n := 1 + len(s.modelCalls.openCalls) + len(s.modelCalls.unendedFindings) + s.workflows.len() + s.governedCalls.len() + s.failModeFired.len() + s.unreliableHooks.len() + s.hookFingerprints.len() + s.outputEvents.len()
-	if w := s.webState; w != nil {
-		n += w.webEvents.len() + w.searches.len() + maxResults*w.resultSets.len() + w.evidence.len() +
-			w.actions.len() + w.contentHashes.len() + w.missingItems()
-	}
-	return n
+	return 1 + s.models.storedItems() + s.workflows.byID.len() + s.calls.storedItems() + s.hooks.storedItems() + s.web.storedItems()
 }
 
 // Tombstone is what is kept of a session that is forgotten otherwise.
@@ -310,5 +262,8 @@ func Restore(m Tombstone) *Session {
 	if m == 0 {
 		return &Session{}
 	}
-	return &Session{hasEvents: true, restored: true, ended: m&tombstoneEnded != 0}
+	return &Session{
+		hasEvents: true, restored: true, ended: m&tombstoneEnded != 0,
+		gate: gateClaims{incomplete: true}, models: modelCalls{incomplete: true}, hooks: hookClaims{incomplete: true}, web: webEvidence{incomplete: true},
+	}
 }

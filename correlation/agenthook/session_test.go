@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -105,7 +106,15 @@ func TestLacksBounds(t *testing.T) {
 			}
 		}
 	}
-	if back != maxPrerequisites || s.webState.missingItems() != 0 {
-		t.Errorf("%d are taken back, want %d; %d things are left", back, maxPrerequisites, s.webState.missingItems())
+	if back != maxPrerequisites || s.web.missing.storedItems() != 0 {
+		t.Errorf("%d are taken back, want %d; %d things are left", back, maxPrerequisites, s.web.missing.storedItems())
+	}
+}
+
+// TestSessionSize: a session that remembers nothing yet is small. Most sessions are like it, and a
+// correlator keeps many.
+func TestSessionSize(t *testing.T) {
+	if size := unsafe.Sizeof(Session{}); size > 384 {
+		t.Errorf("a session takes %d bytes", size)
 	}
 }

@@ -8,7 +8,15 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// webState is what a session's web events have told so far (AHP-012).
+// webEvidence is what a session's events say of the web evidence that its outputs use (AHP-012): each
+// map has a bound of its own. Most sessions have no web event, so webState is nil until the first.
+type webEvidence struct {
+	incomplete   bool              // earlier events of the session are forgotten
+	outputEvents fifoMap[struct{}] // events that tell of an output
+	*webState
+}
+
+// webState is what a session's web events have told so far.
 type webState struct {
 	webEvents     fifoMap[struct{}]
 	searches      fifoMap[struct{}]
@@ -16,7 +24,7 @@ type webState struct {
 	evidence      fifoMap[struct{}]
 	actions       fifoMap[webAction]
 	contentHashes fifoMap[string]
-	missing       []*missingPrerequisite
+	missing       missingPrerequisites
 	profileEvent  eventRef // the first event of the profile's own types
 }
 
@@ -24,17 +32,16 @@ type webState struct {
 var profileTypes = wordSet(agenthook.WebSearchRequested, agenthook.WebSearchResultsReturned, agenthook.WebResultSelected, agenthook.WebPageRead,
 	agenthook.WebActionRequested, agenthook.WebActionCompleted, agenthook.EvidenceUsedInOutput)
 
-// checkWebTypes: a publisher that uses the profile's types names no others for web activity. AgentHook
-// may come to name more, so it is a hint.
-func (s *Session) checkWebTypes(x *Event) {
-	st := s.webState
+// checkTypes reports a type of the publisher's own for web activity beside the types of the profile. It
+// is a hint, because AgentHook may come to name more.
+func (st *webState) checkTypes(out *findingList, x *Event) {
 	switch {
 	case profileTypes[x.Type]:
 		if st.profileEvent == (eventRef{}) {
 			st.profileEvent = x.eventRef()
 		}
 	case st.profileEvent != (eventRef{}) && !agenthook.IsKnownType(x.Type) && strings.HasPrefix(x.Type, "Web"):
-		b := s.addFinding("AH-C-140", "a type of its own", st.profileEvent, x.eventRef())
+		b := out.add("AH-C-140", "a type of its own", st.profileEvent, x.eventRef())
 		b.Severity = events.SeverityInfo
 	}
 }
@@ -55,165 +62,198 @@ func (x *Event) AnnouncesWebAction() bool {
 // says of it. It is to be set before the event is applied.
 func (x *Event) SetRecordedVerdict(verdict string) { x.verdict = verdict }
 
-func (s *Session) handleWebEvent(x *Event) {
-	if s.webState == nil {
-		s.webState = &webState{}
+// handle takes an event with a web block.
+func (e *webEvidence) handle(out *findingList, x *Event) {
+	if e.webState == nil {
+		e.webState = &webState{}
 	}
-	w, st := x.webBlock, s.webState
-	s.checkWebTypes(x)
-	if w.parentEventID != "" && !st.webEvents.has(w.parentEventID) && !s.outputEvents.has(w.parentEventID) && !st.webEvents.hasForgotten() && !s.restored {
-		b := s.addFinding("AH-C-141", "its parent is not known", x.eventRef())
+	w := x.webBlock
+	e.checkTypes(out, x)
+	if w.parentEventID != "" && !e.webEvents.has(w.parentEventID) && !e.outputEvents.has(w.parentEventID) && !e.webEvents.hasForgotten() && !e.incomplete {
+		b := out.add("AH-C-141", "its parent is not known", x.eventRef())
 		b.Case = "parent"
-		s.addMissing(x, b, needsParentEvent, w.parentEventID)
+		e.missing.add(x, b, needsParentEvent, w.parentEventID)
 	}
 	switch x.Type {
 	case agenthook.WebSearchRequested:
-		st.searches.put(w.searchID, struct{}{}, maxWebIDs)
-		s.satisfyMissing(x, needsSearch, w.searchID)
+		e.searches.put(w.searchID, struct{}{}, maxWebIDs)
+		e.satisfy(out, x, needsSearch, w.searchID)
 	case agenthook.WebSearchResultsReturned:
-		s.handleSearchResults(x, w)
+		e.handleSearchResults(out, x, w)
 	case agenthook.WebResultSelected:
-		s.handleSelection(x, w)
+		e.handleSelection(out, x, w)
 	case agenthook.WebPageRead:
 		if w.url == "" && w.resultID == "" {
-			s.addFinding("AH-C-141", "a page was read that is not named", x.eventRef()).Case = "page"
+			out.add("AH-C-141", "a page was read that is not named", x.eventRef()).Case = "page"
 		}
 	case agenthook.WebActionRequested:
-		st.actions.put(w.actionID, webAction{x.eventRef(), x.phase == agenthook.PhasePreCommit, x.verdict}, maxWebIDs)
-		s.satisfyMissing(x, needsAction, w.actionID)
+		e.actions.put(w.actionID, webAction{x.eventRef(), x.phase == agenthook.PhasePreCommit, x.verdict}, maxWebIDs)
+		e.satisfy(out, x, needsAction, w.actionID)
 	case agenthook.WebActionCompleted:
-		s.completeWebAction(x, w)
+		e.completeWebAction(out, x, w)
 	case agenthook.EvidenceUsedInOutput:
-		s.checkUsedEvidence(x, w)
+		e.checkUsedEvidence(out, x, w)
 	}
-	s.checkContentHashes(x, w)
+	e.checkContentHashes(out, x, w)
 	if w.evidenceID != "" && x.Type != agenthook.EvidenceUsedInOutput {
-		st.evidence.put(w.evidenceID, struct{}{}, maxWebIDs)
-		s.satisfyMissing(x, needsEvidence, w.evidenceID)
+		e.evidence.put(w.evidenceID, struct{}{}, maxWebIDs)
+		e.satisfy(out, x, needsEvidence, w.evidenceID)
 	}
 	if x.ID != "" {
-		st.webEvents.put(x.ID, struct{}{}, maxWebIDs)
-		s.satisfyMissing(x, needsParentEvent, x.ID)
+		e.webEvents.put(x.ID, struct{}{}, maxWebIDs)
+		e.satisfy(out, x, needsParentEvent, x.ID)
 	}
 }
 
-func (s *Session) handleSearchResults(x *Event, w *webBlock) {
-	st := s.webState
-	if !st.searches.has(w.searchID) && !st.searches.hasForgotten() && !s.restored {
-		b := s.addFinding("AH-C-141", "the runtime had not requested the search", x.eventRef())
+func (e *webEvidence) handleSearchResults(out *findingList, x *Event, w *webBlock) {
+	if !e.searches.has(w.searchID) && !e.searches.hasForgotten() && !e.incomplete {
+		b := out.add("AH-C-141", "the runtime had not requested the search", x.eventRef())
 		b.Case = "search"
-		s.addMissing(x, b, needsSearch, w.searchID)
+		e.missing.add(x, b, needsSearch, w.searchID)
 	}
 	if w.resultSetID != "" {
-		st.resultSets.put(w.resultSetID, w, maxResultSets)
-		s.satisfyMissing(x, needsResultSet, w.resultSetID)
+		e.resultSets.put(w.resultSetID, w, maxResultSets)
+		e.satisfy(out, x, needsResultSet, w.resultSetID)
 	}
 }
 
-func (s *Session) handleSelection(x *Event, w *webBlock) {
-	set, known := s.webState.resultSets.find(w.resultSetID)
+func (e *webEvidence) handleSelection(out *findingList, x *Event, w *webBlock) {
+	set, known := e.resultSets.find(w.resultSetID)
 	switch {
-	case s.restored || (!known && s.webState.resultSets.hasForgotten()):
+	case e.incomplete || (!known && e.resultSets.hasForgotten()):
 	case !known:
-		b := s.addFinding("AH-C-141", "the result set is not known", x.eventRef())
+		b := out.add("AH-C-141", "the result set is not known", x.eventRef())
 		b.Case = "set"
-		s.addMissing(x, b, needsResultSet, w.resultSetID)
+		e.missing.add(x, b, needsResultSet, w.resultSetID)
 	default:
-		s.checkSelection(w.selectedResult, set, x.eventRef())
+		checkSelection(out, w.selectedResult, set, x.eventRef())
 	}
 }
 
 // checkSelection holds what was selected against the set that it is from.
-func (s *Session) checkSelection(p selectedResult, set *webBlock, by eventRef) {
+func checkSelection(out *findingList, p selectedResult, set *webBlock, by eventRef) {
 	if !set.hasResults {
 		return
 	}
 	rank, there := set.results[p.resultID]
 	if !there {
-		s.addFinding("AH-C-141", "the result is not in its set", by).Case = "result"
+		out.add("AH-C-141", "the result is not in its set", by).Case = "result"
 	} else if p.hasRank && rank != 0 && rank != p.rank {
-		s.addFinding("AH-C-141", "the result has another rank", by).Case = "rank"
+		out.add("AH-C-141", "the result has another rank", by).Case = "rank"
 	}
 }
 
-func (s *Session) completeWebAction(x *Event, w *webBlock) {
-	a, known := s.webState.actions.find(w.actionID)
+func (e *webEvidence) completeWebAction(out *findingList, x *Event, w *webBlock) {
+	a, known := e.actions.find(w.actionID)
 	switch {
-	case s.restored || (!known && s.webState.actions.hasForgotten()):
+	case e.incomplete || (!known && e.actions.hasForgotten()):
 	case !known:
-		s.addMissing(x, s.addFinding("AH-C-142", "", x.eventRef()), needsAction, w.actionID)
+		e.missing.add(x, out.add("AH-C-142", "", x.eventRef()), needsAction, w.actionID)
 	default:
-		s.checkWebVerdict(a, x.eventRef())
+		checkWebVerdict(out, a, x.eventRef())
 	}
 }
 
 // checkWebVerdict judges an action that was completed.
-func (s *Session) checkWebVerdict(a webAction, by eventRef) {
+func checkWebVerdict(out *findingList, a webAction, by eventRef) {
 	if a.gated && a.verdict != "allow" {
-		s.addFinding("AH-C-145", "", a.event, by)
+		out.add("AH-C-145", "", a.event, by)
 	}
 }
 
 // noteOutput notes an event that tells of an output: evidence can be used in it.
-func (s *Session) noteOutput(x *Event) {
+func (e *webEvidence) noteOutput(out *findingList, x *Event) {
 	if x.ID == "" || x.Type != agenthook.ModelResponse && x.Type != agenthook.PostLLMCall {
 		return
 	}
-	s.outputEvents.put(x.ID, struct{}{}, maxOutputs)
-	if s.webState != nil {
-		s.satisfyMissing(x, needsOutputEvent, x.ID)
-		s.satisfyMissing(x, needsParentEvent, x.ID)
+	e.outputEvents.put(x.ID, struct{}{}, maxOutputs)
+	if e.webState != nil {
+		e.satisfy(out, x, needsOutputEvent, x.ID)
+		e.satisfy(out, x, needsParentEvent, x.ID)
 	}
 }
 
 // checkOutputLink: evidence is used in an output, which the event names by the id of the
 // event that tells of it: as its parent or in its correlation id (AH-C-143).
-func (s *Session) checkOutputLink(x *Event, w *webBlock) {
-	if s.restored || s.outputEvents.has(w.parentEventID) || s.outputEvents.has(x.correlation) {
+func (e *webEvidence) checkOutputLink(out *findingList, x *Event, w *webBlock) {
+	if e.incomplete || e.outputEvents.has(w.parentEventID) || e.outputEvents.has(x.correlation) {
 		return
 	}
 	named := w.parentEventID
-	if named == "" || s.webState.webEvents.has(named) {
+	if named == "" || e.webEvents.has(named) {
 		named = x.correlation
 	}
 	switch {
 	case named == "":
-		s.addFinding("AH-C-143", "it is linked to no output", x.eventRef()).Case = "output"
-	case !s.outputEvents.hasForgotten():
-		b := s.addFinding("AH-C-143", "the output that it is linked to is not known", x.eventRef())
+		out.add("AH-C-143", "it is linked to no output", x.eventRef()).Case = "output"
+	case !e.outputEvents.hasForgotten():
+		b := out.add("AH-C-143", "the output that it is linked to is not known", x.eventRef())
 		b.Case = "output"
-		s.addMissing(x, b, needsOutputEvent, named)
+		e.missing.add(x, b, needsOutputEvent, named)
 	}
 }
 
-func (s *Session) checkUsedEvidence(x *Event, w *webBlock) {
-	s.checkOutputLink(x, w)
-	st := s.webState
-	if st.evidence.hasForgotten() || s.restored {
+func (e *webEvidence) checkUsedEvidence(out *findingList, x *Event, w *webBlock) {
+	e.checkOutputLink(out, x, w)
+	if e.evidence.hasForgotten() || e.incomplete {
 		return
 	}
-	unknown := slices.DeleteFunc(append(slices.Clone(w.usedEvidence), w.evidenceID), func(id string) bool { return id == "" || st.evidence.has(id) })
+	unknown := slices.DeleteFunc(append(slices.Clone(w.usedEvidence), w.evidenceID), func(id string) bool { return id == "" || e.evidence.has(id) })
 	if len(unknown) > 0 {
-		s.addMissing(x, s.addFinding("AH-C-143", "", x.eventRef()), needsEvidence, unknown...)
+		e.missing.add(x, out.add("AH-C-143", "", x.eventRef()), needsEvidence, unknown...)
 	}
 }
 
-func (s *Session) checkContentHashes(x *Event, w *webBlock) {
+func (e *webEvidence) checkContentHashes(out *findingList, x *Event, w *webBlock) {
 	for _, c := range w.contentHashes {
 		reference, hash := c[0], c[1]
 		if hash == "" {
 			continue
 		}
 		if !sha256Pattern.MatchString(hash) {
-			s.addFinding("AH-C-144", "a hash is none", x.eventRef()).Case = "form"
+			out.add("AH-C-144", "a hash is none", x.eventRef()).Case = "form"
 			continue
 		}
 		if reference == "" {
 			continue
 		}
-		if known, there := s.webState.contentHashes.find(reference); there && !strings.EqualFold(known, hash) {
-			s.addFinding("AH-C-144", "one content has two hashes", x.eventRef()).Case = "differs"
+		if known, there := e.contentHashes.find(reference); there && !strings.EqualFold(known, hash) {
+			out.add("AH-C-144", "one content has two hashes", x.eventRef()).Case = "differs"
 		}
-		s.webState.contentHashes.put(reference, hash, maxWebIDs)
+		e.contentHashes.put(reference, hash, maxWebIDs)
 	}
+}
+
+// satisfy retracts the findings that rested on something that x tells of, and makes the checks that
+// could not be made before.
+func (e *webEvidence) satisfy(out *findingList, x *Event, kind prerequisiteKind, id string) {
+	e.missing.satisfy(out, x, kind, id, e.judgeSatisfied)
+}
+
+func (e *webEvidence) judgeSatisfied(out *findingList, m *missingPrerequisite, id string) {
+	switch m.kind {
+	case needsResultSet:
+		checkSelection(out, m.selectedResult, e.resultSets.get(id), m.event)
+	case needsAction:
+		checkWebVerdict(out, e.actions.get(id), m.event)
+	}
+}
+
+// noteAmended takes another copy of an event that announced a web action, which carries the verdict.
+func (e *webEvidence) noteAmended(x *Event) {
+	if !x.AnnouncesWebAction() || x.verdict == "" || e.webState == nil {
+		return
+	}
+	if a, known := e.actions.find(x.webBlock.actionID); known {
+		a.verdict = x.verdict
+		e.actions.put(x.webBlock.actionID, a, maxWebIDs)
+	}
+}
+
+func (e *webEvidence) storedItems() int {
+	if e.webState == nil {
+		return e.outputEvents.len()
+	}
+	return e.outputEvents.len() + e.webEvents.len() + e.searches.len() + maxResults*e.resultSets.len() + e.evidence.len() +
+		e.actions.len() + e.contentHashes.len() + e.missing.storedItems()
 }

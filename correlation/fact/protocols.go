@@ -36,7 +36,7 @@ type Protocols func(token string) *Protocol
 
 // Reporter emits what the checks of a protocol find. The engine gives one to the protocols' parts.
 type Reporter interface {
-	// ReportSessionFinding emits a finding about the origin who, which f brought about, and gives its id.
+	// ReportSessionFinding emits a finding that f brought about and that concerns an origin, and gives its id.
 	ReportSessionFinding(f *Fact, who Origin, found *catalogue.Finding) (id string)
 	ReportSessionFindings(f *Fact, who Origin, found []*catalogue.Finding)
 	// ReportEventFindings emits what a fact breaks by itself, where no session is known that is followed.

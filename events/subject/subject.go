@@ -29,6 +29,7 @@ const (
 	Admit       Class = "admit"
 	Resolve     Class = "resolve"
 	Follow      Class = "follow"
+	Mandates    Class = "mandates" // requests of mandates' principals
 	Events      Class = "events"
 	Ingest      Class = "ingest" // events between a publisher and the log
 	Decisions   Class = "decisions"
@@ -41,7 +42,7 @@ const (
 )
 
 // Classes are all classes, in the order of the documentation.
-var Classes = []Class{Admit, Ingest, Events, Decisions, Calls, Findings, Approvals, Control, Resolve, Follow, Quarantine, Checkpoints}
+var Classes = []Class{Admit, Ingest, Events, Decisions, Calls, Findings, Approvals, Control, Resolve, Follow, Mandates, Quarantine, Checkpoints}
 
 // LogClasses are the classes that a shard's log holds, in one total order.
 var LogClasses = []Class{Events, Decisions, Calls, Findings, Approvals, Control}
@@ -133,6 +134,9 @@ func (s Space) Resolve(tenant string) string { return s.joinTokens(Resolve, Esca
 
 // Follow is the subject on which a subscriber reads the outputs of its tenant's log.
 func (s Space) Follow(tenant string) string { return s.joinTokens(Follow, Escape(tenant)) }
+
+// Mandates is the subject on which the principal of a mandate asks to be shown it, or revokes it.
+func (s Space) Mandates(tenant string) string { return s.joinTokens(Mandates, Escape(tenant)) }
 
 // Event is the subject of a producer's event. typ may have several tokens
 // ("agent.tool.invoked"); each is escaped separately.
@@ -373,6 +377,7 @@ var classLayouts = map[Class][]subjectField{
 	Admit:       {fieldTenant, fieldProtocol},
 	Resolve:     {fieldTenant},
 	Follow:      {fieldTenant},
+	Mandates:    {fieldTenant},
 	Events:      {fieldTenant, fieldPublisher, fieldProtocol, fieldSession, fieldType},
 	Ingest:      {fieldTenant, fieldPublisher, fieldProtocol, fieldSession, fieldType},
 	Decisions:   {fieldTenant, fieldVerdict, fieldSession},

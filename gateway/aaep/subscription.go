@@ -138,7 +138,7 @@ func matches(patterns []string, typ string) bool {
 	})
 }
 
-// burst is the part of a second whose events may come at once.
+// burst is the part of a second that counts for a burst: its events may come at once.
 const burst = 0.2
 
 func (s *Subscription) takeToken(now time.Time) bool {

@@ -1,6 +1,7 @@
 // Package aump is AUMP's REST binding, as far as the gateway has it: evaluating an action under a
-// mandate, storing evidence, and the profile that says so. Statuses do not tell more than the
-// admitter's answer does. Mandates are put and revoked by operators, not through the gateway.
+// mandate, storing evidence, showing a mandate to its principal and revoking it for that principal, and the
+// profile that says so. Statuses do not tell more than the admitter's answer does. Mandates are put by
+// operators, not through the gateway.
 package aump
 
 import (
@@ -18,11 +19,12 @@ import (
 )
 
 // Rows are the endpoints. A pattern of net/http cannot end a segment with ":verb", so plan splits it.
-var Rows = []endpoint.Row{{Pattern: "POST /aump/mandates/{target}", Plan: plan, Reply: reply}}
+var Rows = []endpoint.Row{{Pattern: "POST /aump/mandates/{target}", Plan: plan, Reply: reply, Listeners: true}}
 
 // verbs are the ends of a target, and what each does.
 var verbs = map[string]func(endpoint.Request) (endpoint.Plan, *endpoint.Problem){
 	"evaluateAction": endpoint.AdmitTo(subject.ProtoAUMP), "appendEvidence": planEvidence,
+	aump.ActionPresent: planPrincipal(aump.ActionPresent), aump.ActionRevoke: planPrincipal(aump.ActionRevoke),
 }
 
 // Statuses of the binding by the reason in the admitter's answer.
@@ -36,7 +38,7 @@ var statuses = []struct {
 func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	cut := strings.LastIndexByte(r.Target, ':')
 	if cut < 1 || verbs[r.Target[cut+1:]] == nil {
-		return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "the gateway has no such endpoint; it evaluates actions (…:evaluateAction) and stores evidence (…:appendEvidence)"}
+		return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "the gateway has no such endpoint; it has …:evaluateAction, …:appendEvidence, …:present and …:revoke"}
 	}
 	if id := bodyMandate(r.Body); id.Kind() == strictjson.KindString && id.Text() != r.Target[:cut] {
 		return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusBadRequest, Code: "mandate_mismatch", Message: "mandate_ref.id in the body is not the mandate in the path"}
@@ -48,6 +50,47 @@ func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 // answer does not tell whether the mandate exists.
 func planEvidence(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	return endpoint.Plan{Publish: &endpoint.Events{Protocol: subject.ProtoAUMP, Bodies: [][]byte{r.Body}, Stored: endpoint.JSON(http.StatusCreated, map[string]int{"stored": 1})}}, nil
+}
+
+// planPrincipal asks the admitter for the principal of a mandate. The body may be empty; it has no action.
+func planPrincipal(action string) func(endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
+	return func(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
+		var body struct {
+			Ref    aump.PrincipalRef `json:"mandate_ref"`
+			Reason string            `json:"reason"`
+		}
+		if len(r.Body) > 0 && strictjson.Unmarshal(r.Body, &body, strictjson.RejectUnknown) != nil {
+			return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusBadRequest, Code: aump.PrincipalInvalid, Message: "the body must be one JSON object with mandate_ref and reason alone"}
+		}
+		body.Ref.ID = r.Target[:strings.LastIndexByte(r.Target, ':')]
+		request, err := json.Marshal(aump.PrincipalRequest{Action: action, Ref: body.Ref, Reason: body.Reason})
+		if err != nil {
+			return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusBadRequest, Code: aump.PrincipalInvalid, Message: "the request cannot be written as JSON"}
+		}
+		return endpoint.Plan{Mandate: request}, nil
+	}
+}
+
+// principalStatuses are the statuses of the binding by the code of the admitter's answer to a principal.
+var principalStatuses = map[string]int{
+	aump.PrincipalDone: http.StatusOK, aump.PrincipalInvalid: http.StatusBadRequest, aump.PrincipalRefused: http.StatusForbidden, aump.PrincipalUnknown: http.StatusNotFound,
+	aump.PrincipalMismatch: http.StatusConflict, aump.PrincipalBusy: http.StatusTooManyRequests, aump.PrincipalUnavailable: http.StatusServiceUnavailable,
+}
+
+// PrincipalResponse is the response to the admitter's answer to a principal: its body as it is. ok is false if
+// the answer makes no sense.
+func PrincipalResponse(answer []byte) (out endpoint.Response, ok bool) {
+	var body struct {
+		Code string `json:"code"`
+	}
+	if json.Unmarshal(answer, &body) != nil || principalStatuses[body.Code] == 0 {
+		return out, false
+	}
+	out = endpoint.Response{Status: principalStatuses[body.Code], Header: http.Header{"Content-Type": {"application/json"}}, Body: answer}
+	if out.Status == http.StatusTooManyRequests || out.Status == http.StatusServiceUnavailable {
+		out.Header.Set("Retry-After", "1")
+	}
+	return out, true
 }
 
 // Profile is AUMP's discovery document (aump.md 1.4). Schemas are named by their stable identifiers;

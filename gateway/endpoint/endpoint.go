@@ -12,7 +12,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 )
 
-// Request is an HTTP request whose size is bounded and whose caller is known.
+// Request is an HTTP request after the gateway has bounded its size and identified its caller.
 type Request struct {
 	Target string // the last segment of the path where the pattern ends with {target}
 	Header http.Header
@@ -25,6 +25,7 @@ type Plan struct {
 	Publish *Events    // put events on the log
 	Answer  *Response  // answer without NATS
 	Receipt *Receipt   // check a receipt
+	Mandate []byte     // ask about a mandate of the caller: a request of a principal
 }
 
 // Admission is a request for the admitter.
@@ -103,6 +104,8 @@ type Row struct {
 	Plan    func(Request) (Plan, *Problem)
 	Reply   func(Reply) Response    // nil: the admitter's answer as it is
 	Problem func(*Problem) Response // nil: Problem.Response
+
+	Listeners bool // a subscriber may come, too; its plan must be a question about its mandate
 }
 
 // Respond renders the admitter's answer.

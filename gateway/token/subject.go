@@ -88,7 +88,7 @@ func checkSubject(s string) error {
 }
 
 // FindSubject returns the caller with a subject that was proved. ok is false unless exactly one valid
-// record of this tenant has the subject: of two, none says what the caller may do.
+// record of this tenant has the subject: with two it is unknown which one says what the caller may do.
 func (s *Set) FindSubject(subject string, now time.Time) (r Record, id string, ok bool) {
 	if s == nil || checkSubject(subject) != nil {
 		return Record{}, "", false

@@ -1,7 +1,7 @@
 // Package token has the bearer tokens with which programs sign in at a gateway. A token is random
 // (256 bit); only its SHA-256 is stored, in the KV bucket tokens, with the tenant, the user, the
-// role and the expiry. A token is the only thing that says who a caller is: nothing in a request's
-// body does. The package is pure. Begin reading with New and Set.Find.
+// role and the expiry. A token alone identifies a caller: the gateway takes no identity from a request's
+// body. The package is pure. Begin reading with New and Set.Find.
 package token
 
 import (

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/bench/callplan"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
 )
@@ -99,9 +100,9 @@ func (c *callsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if slices.Min(c.Rate) <= 0 || c.Seconds < 1 || c.WarmUp < 0 {
 		return ui.UsageError{Err: errors.New("--rate must be above 0, --seconds at least 1, and --warm-up not negative")}
 	}
-	variants := []callVariant{callVariant(c.Variant)}
+	variants := []callplan.Variant{callplan.Variant(c.Variant)}
 	if c.Variant == "both" {
-		variants = []callVariant{variantPlain, variantGoverned}
+		variants = []callplan.Variant{callplan.Plain, callplan.Governed}
 	}
 	for _, v := range variants {
 		if err := c.measureVariant(ctx, io, v); err != nil {
@@ -113,7 +114,7 @@ func (c *callsCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // measureVariant measures one variant on a pipeline of its own, and its floors on another one
 // without services.
-func (c *callsCmd) measureVariant(ctx context.Context, io ui.Stdio, v callVariant) error {
+func (c *callsCmd) measureVariant(ctx context.Context, io ui.Stdio, v callplan.Variant) error {
 	setup := pipelineSetup{SyncInterval: c.Log, Policies: 100, CacheDir: c.CacheDir}
 	var results []callsResult
 	var sample callSample

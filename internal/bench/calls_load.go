@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/bench/callplan"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 )
 
@@ -64,9 +65,9 @@ func (l *callLoad) close() {
 // callOutcome is what became of a call. Times count from when it was due, so a call that the
 // generator itself makes late, or that waits behind others, is not measured shorter.
 type callOutcome struct {
-	late    time.Duration // of the generator
-	verdict time.Duration // of the first verdict
-	reports []storedAt    // by their acknowledgement
+	late    time.Duration       // of the generator
+	verdict time.Duration       // of the first verdict
+	reports []callplan.StoredAt // by their acknowledgement
 	ended   time.Time
 	err     error
 }
@@ -75,16 +76,16 @@ var errOverrun = errors.New("too many calls are unanswered")
 
 // run makes n calls, each when it is due, and returns when all have ended. It stops making calls
 // when too many are unanswered; the outcomes are those of the calls that were made.
-func (l *callLoad) run(ctx context.Context, texts callTexts, s schedule, n int, tell func(made int)) ([]callOutcome, error) {
+func (l *callLoad) run(ctx context.Context, texts callplan.Texts, s callplan.Schedule, n int, tell func(made int)) ([]callOutcome, error) {
 	outcomes := make([]callOutcome, n)
 	var open atomic.Int64
 	var all sync.WaitGroup
 	defer all.Wait()
 	for i := range n {
-		if err := sleepUntil(ctx, s.due(i)); err != nil {
+		if err := sleepUntil(ctx, s.Due(i)); err != nil {
 			return nil, err
 		}
-		if open.Load() > int64(max(mostOutstanding*s.perSecond, 100)) {
+		if open.Load() > int64(max(mostOutstanding*s.PerSecond, 100)) {
 			all.Wait()
 			return outcomes[:i], errOverrun
 		}
@@ -92,7 +93,7 @@ func (l *callLoad) run(ctx context.Context, texts callTexts, s schedule, n int, 
 		open.Add(1)
 		all.Go(func() {
 			defer open.Add(-1)
-			l.call(ctx, texts, i, s.due(i), &outcomes[i])
+			l.call(ctx, texts, i, s.Due(i), &outcomes[i])
 		})
 	}
 	all.Wait()
@@ -116,31 +117,31 @@ func sleepUntil(ctx context.Context, t time.Time) error {
 }
 
 // call makes call i.
-func (l *callLoad) call(ctx context.Context, texts callTexts, i int, due time.Time, out *callOutcome) {
+func (l *callLoad) call(ctx context.Context, texts callplan.Texts, i int, due time.Time, out *callOutcome) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	nc, kind, now := l.conns[i%len(l.conns)], kindOf(i), time.Now()
+	nc, kind, now := l.conns[i%len(l.conns)], callplan.KindOf(i), time.Now()
 	out.late = now.Sub(due)
 	defer func() { out.ended = time.Now() }()
-	request := texts.request(i, now)
+	request := texts.Request(i, now)
 	reply, err := l.ask(ctx, nc, client.Call{Protocol: subject.ProtoAgentHook, Body: request}, firstVerdict[kind])
 	out.verdict = time.Since(due)
-	r := ruling{verdict: firstVerdict[kind]}
-	if err == nil && kind == callApproved {
+	r := callplan.Ruling{Verdict: firstVerdict[kind]}
+	if err == nil && kind == callplan.Approved {
 		r, err = l.approve(ctx, nc, request, reply.Header.Get(events.HeaderWorkflow))
 	}
 	if err == nil {
-		err = l.report(ctx, nc, texts.announcement(i, now, r), out)
+		err = l.report(ctx, nc, texts.Announcement(i, now, r), out)
 	}
-	if err == nil && kind != callDenied {
-		err = l.report(ctx, nc, texts.post(i, time.Now(), r), out)
+	if err == nil && kind != callplan.Denied {
+		err = l.report(ctx, nc, texts.Post(i, time.Now(), r), out)
 	}
 	out.err = err
 }
 
 // firstVerdict is the answer to the first request of a call.
-var firstVerdict = map[callKind]events.Verdict{
-	callAllowed: events.Allow, callDenied: events.Deny, callApproved: events.Ask, callDrifted: events.Allow,
+var firstVerdict = map[callplan.Kind]events.Verdict{
+	callplan.Allowed: events.Allow, callplan.Denied: events.Deny, callplan.Approved: events.Ask, callplan.Drifted: events.Allow,
 }
 
 func (l *callLoad) ask(ctx context.Context, nc *nats.Conn, call client.Call, want events.Verdict) (*nats.Msg, error) {
@@ -155,7 +156,7 @@ func (l *callLoad) ask(ctx context.Context, nc *nats.Conn, call client.Call, wan
 }
 
 // approve lets a reviewer approve a workflow, and asks again.
-func (l *callLoad) approve(ctx context.Context, nc *nats.Conn, request []byte, workflow string) (r ruling, err error) {
+func (l *callLoad) approve(ctx context.Context, nc *nats.Conn, request []byte, workflow string) (r callplan.Ruling, err error) {
 	shown, err := client.Resolve(ctx, l.reviewer, subject.Space{}, l.tenant, approval.Request{Action: "show", WorkflowID: workflow})
 	if err == nil && shown.Workflow == nil {
 		err = fmt.Errorf("workflow %s is not shown: %s", workflow, shown.Message)
@@ -176,7 +177,7 @@ func (l *callLoad) approve(ctx context.Context, nc *nats.Conn, request []byte, w
 	if err != nil {
 		return r, err
 	}
-	return ruling{events.Allow, workflow, reply.Header.Get(events.HeaderDecisionID)}, nil
+	return callplan.Ruling{Verdict: events.Allow, Workflow: workflow, Decision: reply.Header.Get(events.HeaderDecisionID)}, nil
 }
 
 // report publishes an event and notes its sequence and the time of its acknowledgement.
@@ -197,6 +198,6 @@ func (l *callLoad) report(ctx context.Context, nc *nats.Conn, event []byte, out 
 	if err := json.Unmarshal(reply.Data, &ack); err != nil || ack.Seq == 0 || ack.Error != nil {
 		return fmt.Errorf("%w: %s", errNotStored, reply.Data)
 	}
-	out.reports = append(out.reports, storedAt{ack.Seq, at})
+	out.reports = append(out.reports, callplan.StoredAt{Seq: ack.Seq, At: at})
 	return nil
 }

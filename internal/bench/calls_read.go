@@ -17,6 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/bench/callplan"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -53,7 +55,7 @@ func newCheckpointReader(ctx context.Context, ready target.Ready, js jetstream.J
 	if err := r.await(ctx, 1, drainTimeout, func(uint64) {}); err != nil {
 		return nil, err
 	}
-	before, err := processorTimes(ready.PIDs)
+	before, err := spending.ProcessorTimes(ready.PIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +65,7 @@ func newCheckpointReader(ctx context.Context, ready target.Ready, js jetstream.J
 			return nil, err
 		}
 	}
-	after, err := processorTimes(ready.PIDs)
+	after, err := spending.ProcessorTimes(ready.PIDs)
 	for _, name := range []string{"nats", "clickhouse"} {
 		r.cost += (after[name] - before[name]) / priceLooks
 	}
@@ -126,11 +128,11 @@ func (r *checkpointReader) await(ctx context.Context, seq uint64, most time.Dura
 }
 
 // coverage reads all checkpoints, with the times of the log.
-func (r *checkpointReader) coverage(ctx context.Context) (c coverage, err error) {
+func (r *checkpointReader) coverage(ctx context.Context) (c callplan.Coverage, err error) {
 	err = streams.EachMessage(ctx, r.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
 		p, err := tree.OpenCheckpoint(string(m.Body), r.known)
 		if err == nil {
-			c = append(c, storedAt{uint64(p.Size), m.Time})
+			c = append(c, callplan.StoredAt{Seq: uint64(p.Size), At: m.Time})
 		}
 		return err
 	})
@@ -162,9 +164,9 @@ func awaitCorrelator(ctx context.Context, js jetstream.JetStream, seq uint64) er
 type callsLog struct {
 	from, to uint64
 	messages int
-	commits  int        // single messages and atomic batches
-	batches  int        // of these
-	findings []storedAt // by the last sequence of their evidence
+	commits  int                 // single messages and atomic batches
+	batches  int                 // of these
+	findings []callplan.StoredAt // by the last sequence of their evidence
 	rules    map[string]int
 	sample   []streams.Msg
 }
@@ -207,7 +209,7 @@ func (l *callsLog) add(m *events.LogMessage) error {
 		}
 		l.rules[f.Rule]++
 		if len(f.Seqs) > 0 {
-			l.findings = append(l.findings, storedAt{slices.Max(f.Seqs), m.Time})
+			l.findings = append(l.findings, callplan.StoredAt{Seq: slices.Max(f.Seqs), At: m.Time})
 		}
 	}
 	if m.Seq > l.to { // after the counters were read

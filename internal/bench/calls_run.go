@@ -13,6 +13,8 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/internal/bench/callplan"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/storage/read"
@@ -23,7 +25,7 @@ import (
 type callsBench struct {
 	*callsCmd
 	io      ui.Stdio
-	variant callVariant
+	variant callplan.Variant
 	pipe    *pipeline.Pipeline
 	load    *callLoad
 	js      jetstream.JetStream // as the auditor
@@ -41,7 +43,7 @@ const (
 	searchFirst   = 100
 )
 
-func openCallsBench(ctx context.Context, io ui.Stdio, c *callsCmd, v callVariant, p *pipeline.Pipeline) (b *callsBench, err error) {
+func openCallsBench(ctx context.Context, io ui.Stdio, c *callsCmd, v callplan.Variant, p *pipeline.Pipeline) (b *callsBench, err error) {
 	b = &callsBench{callsCmd: c, io: io, variant: v, pipe: p, bar: ui.NewProgress(io)}
 	defer func() {
 		if err != nil {
@@ -120,15 +122,15 @@ func (b *callsBench) measureRates(ctx context.Context) (results []callsResult, e
 // search returns the measurement of the highest rate that is sustained for the whole time. Short
 // tries find a rate; then it is lowered until it holds.
 func (b *callsBench) search(ctx context.Context) (r callsResult, err error) {
-	s := rateSearch{next: searchFirst}
+	s := callplan.RateSearch{Next: searchFirst}
 	for done := false; !done; {
-		if r, err = b.measureRate(ctx, s.next, min(searchSeconds, b.Seconds)); err != nil {
+		if r, err = b.measureRate(ctx, s.Next, min(searchSeconds, b.Seconds)); err != nil {
 			return r, err
 		}
 		fmt.Fprintf(b.io.Err, "%s: %g calls a second: %s\n", b.variant, r.Rate, sustainedText(r))
-		done = s.record(r.Sustained)
+		done = s.Record(r.Sustained)
 	}
-	for rate := s.good; rate >= 1; rate *= 1 - searchWithin {
+	for rate := s.Good; rate >= 1; rate *= 1 - callplan.SearchWithin {
 		if r, err = b.measureRate(ctx, rate, b.Seconds); err != nil || r.Sustained {
 			return r, err
 		}
@@ -141,10 +143,10 @@ func (b *callsBench) search(ctx context.Context) (r callsResult, err error) {
 // returns when the evidence of all is complete.
 func (b *callsBench) measureRate(ctx context.Context, perSecond float64, seconds int) (r callsResult, err error) {
 	b.runs++
-	s := schedule{time.Now(), perSecond}
-	warm := s.count(b.WarmUp)
-	n := max(1, s.count(time.Duration(seconds)*time.Second))
-	texts := callTexts{variant: b.variant, run: b.runs, open: openSessions(perSecond)}
+	s := callplan.Schedule{Begin: time.Now(), PerSecond: perSecond}
+	warm := s.Count(b.WarmUp)
+	n := max(1, s.Count(time.Duration(seconds)*time.Second))
+	texts := callplan.Texts{Variant: b.variant, Run: b.runs, Open: callplan.OpenSessions(perSecond)}
 	m := callsMeasurement{bench: b, schedule: s, warm: warm, result: callsResult{Variant: string(b.variant), Log: b.Log, Rate: perSecond, Seconds: seconds, Calls: n}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -192,9 +194,9 @@ func (b *callsBench) tell(text func() string) {
 // callsMeasurement is one rate.
 type callsMeasurement struct {
 	bench    *callsBench
-	schedule schedule
+	schedule callplan.Schedule
 	warm     int
-	begun    spent
+	begun    spending.Spent
 	outcomes []callOutcome // of the measured calls
 	done     int           // of these, those that ended without an error: what is used is theirs
 	result   callsResult
@@ -202,14 +204,14 @@ type callsMeasurement struct {
 
 // begin reads what is used when the first measured call is due.
 func (m *callsMeasurement) begin(ctx context.Context) (err error) {
-	if err := sleepUntil(ctx, m.schedule.due(m.warm)); err != nil {
+	if err := sleepUntil(ctx, m.schedule.Due(m.warm)); err != nil {
 		return err
 	}
 	ready := m.bench.pipe.Ready()
-	if m.begun, err = readSpent(ctx, ready, m.bench.js, m.bench.conn); err != nil {
+	if m.begun, err = spending.ReadSpent(ctx, ready, m.bench.js, m.bench.conn); err != nil {
 		return err
 	}
-	m.result.MemoryBegin, err = residentMemory(ready.PIDs)
+	m.result.MemoryBegin, err = spending.ResidentMemory(ready.PIDs)
 	return err
 }
 
@@ -219,12 +221,12 @@ const drainTimeout = 3 * time.Minute
 // finish waits for the evidence and computes the result.
 func (m *callsMeasurement) finish(ctx context.Context) error {
 	b, r := m.bench, &m.result
-	var reports []storedAt
+	var reports []callplan.StoredAt
 	last := uint64(0)
 	for _, o := range m.outcomes {
 		for _, a := range o.reports {
 			reports = append(reports, a)
-			last = max(last, a.seq)
+			last = max(last, a.Seq)
 		}
 	}
 	if last == 0 {
@@ -239,14 +241,14 @@ func (m *callsMeasurement) finish(ctx context.Context) error {
 		return err
 	}
 	ready := b.pipe.Ready()
-	end, err := readSpent(ctx, ready, b.js, b.conn)
+	end, err := spending.ReadSpent(ctx, ready, b.js, b.conn)
 	if err != nil {
 		return err
 	}
-	if r.Memory, err = residentMemory(ready.PIDs); err != nil {
+	if r.Memory, err = spending.ResidentMemory(ready.PIDs); err != nil {
 		return err
 	}
-	took := time.Since(m.schedule.due(m.warm))
+	took := time.Since(m.schedule.Due(m.warm))
 	covered, err := b.look.coverage(ctx)
 	if err != nil {
 		return err
@@ -254,12 +256,12 @@ func (m *callsMeasurement) finish(ctx context.Context) error {
 	if err := awaitCorrelator(ctx, b.js, last); err != nil {
 		return err
 	}
-	log, err := readCallsLog(ctx, b.js, m.begun.logLast+1, end.logLast)
+	log, err := readCallsLog(ctx, b.js, m.begun.LogLast+1, end.LogLast)
 	if err != nil {
 		return err
 	}
 	m.latencies(covered, reports, log)
-	m.costs(end.since(m.begun), log, covered, took)
+	m.costs(end.Since(m.begun), log, covered, took)
 	b.sample, err = newCallSample(ctx, b, log, float64(max(1, m.done)))
 	return err
 }
@@ -275,7 +277,7 @@ func (m *callsMeasurement) firstError() error {
 }
 
 // latencies fills in what callers and readers wait for, and whether the rate is sustained.
-func (m *callsMeasurement) latencies(covered coverage, reports []storedAt, log callsLog) {
+func (m *callsMeasurement) latencies(covered callplan.Coverage, reports []callplan.StoredAt, log callsLog) {
 	r := &m.result
 	var verdicts, late []time.Duration
 	var ended time.Time
@@ -291,15 +293,15 @@ func (m *callsMeasurement) latencies(covered coverage, reports []storedAt, log c
 		}
 	}
 	r.Failed = len(m.outcomes) - m.done
-	first := m.schedule.due(m.warm)
-	span := max(ended.Sub(first), m.schedule.due(m.warm+len(m.outcomes)).Sub(first))
+	first := m.schedule.Due(m.warm)
+	span := max(ended.Sub(first), m.schedule.Due(m.warm+len(m.outcomes)).Sub(first))
 	r.PerSecond = float64(m.done) / span.Seconds()
-	lags, missing := covered.lags(reports)
+	lags, missing := covered.Lags(reports)
 	findings := log.findingLags(reports)
-	r.VerdictP50, r.VerdictP99 = micros(durationAt(verdicts, 50)), micros(durationAt(verdicts, 99))
-	r.EvidenceP50, r.EvidenceP99 = millis(durationAt(lags, 50)), millis(durationAt(lags, 99))
-	r.FindingsP99, r.Findings, r.LateP99 = millis(durationAt(findings, 99)), log.rules, micros(durationAt(late, 99))
-	r.Why = cmp.Or(r.Why, m.failure(), unbounded("time to the verdict", verdicts), unbounded("evidence lag", lags))
+	r.VerdictP50, r.VerdictP99 = micros(callplan.DurationAt(verdicts, 50)), micros(callplan.DurationAt(verdicts, 99))
+	r.EvidenceP50, r.EvidenceP99 = millis(callplan.DurationAt(lags, 50)), millis(callplan.DurationAt(lags, 99))
+	r.FindingsP99, r.Findings, r.LateP99 = millis(callplan.DurationAt(findings, 99)), log.rules, micros(callplan.DurationAt(late, 99))
+	r.Why = cmp.Or(r.Why, m.failure(), callplan.Unbounded("time to the verdict", verdicts), callplan.Unbounded("evidence lag", lags))
 	if missing > 0 {
 		r.Why = cmp.Or(r.Why, fmt.Sprintf("%d reports are under no checkpoint", missing))
 	}
@@ -315,30 +317,30 @@ func (m *callsMeasurement) failure() string {
 }
 
 // costs fills in what the measured calls took.
-func (m *callsMeasurement) costs(used spent, log callsLog, covered coverage, took time.Duration) {
+func (m *callsMeasurement) costs(used spending.Spent, log callsLog, covered callplan.Coverage, took time.Duration) {
 	r, n := &m.result, float64(max(1, m.done))
 	r.CPUBy = map[string]float64{}
-	for name, t := range used.cpu {
+	for name, t := range used.CPU {
 		r.CPUBy[name] = millis(t) / n
 	}
 	for name, ms := range r.CPUBy {
 		switch {
-		case name == generatorProcess:
+		case name == spending.Generator:
 		case name == "clickhouse" && m.bench.Apart:
 			r.CPUWithout = []string{name}
 		default:
 			r.CPU += ms
 		}
 	}
-	r.Messages, r.LogBytes, r.EvidenceBytes = float64(used.logLast)/n, float64(used.logBytes)/n, float64(used.evidenceBytes)/n
+	r.Messages, r.LogBytes, r.EvidenceBytes = float64(used.LogLast)/n, float64(used.LogBytes)/n, float64(used.EvidenceBytes)/n
 	r.Batches = float64(log.batches) / n
-	r.Inserts = float64(used.engine["InsertQuery"]) / took.Seconds()
-	if rows := used.engine["InsertedRows"]; rows > 0 {
-		r.Merged = float64(used.engine["MergedRows"]) / float64(rows)
+	r.Inserts = float64(used.Engine["InsertQuery"]) / took.Seconds()
+	if rows := used.Engine["InsertedRows"]; rows > 0 {
+		r.Merged = float64(used.Engine["MergedRows"]) / float64(rows)
 	}
-	r.SyncsBy = map[string]float64{"clickhouse": float64(used.engine["FileSync"]+used.engine["DirectorySync"]) / n, "nats": 0}
+	r.SyncsBy = map[string]float64{"clickhouse": float64(used.Engine["FileSync"]+used.Engine["DirectorySync"]) / n, "nats": 0}
 	if m.bench.Log == "always" {
-		r.SyncsBy["nats"] = float64(log.commits+covered.since(m.schedule.due(m.warm))) / n
+		r.SyncsBy["nats"] = float64(log.commits+covered.Since(m.schedule.Due(m.warm))) / n
 	}
 	for _, s := range slices.Sorted(maps.Values(r.SyncsBy)) {
 		r.Syncs += s
@@ -353,25 +355,15 @@ func (m *callsMeasurement) sampling(looks int) {
 
 // findingLags are the times from the acknowledgement of the report that completes a finding until
 // the finding is on the log.
-func (l callsLog) findingLags(reports []storedAt) (lags []time.Duration) {
+func (l callsLog) findingLags(reports []callplan.StoredAt) (lags []time.Duration) {
 	acked := make(map[uint64]time.Time, len(reports))
 	for _, a := range reports {
-		acked[a.seq] = a.at
+		acked[a.Seq] = a.At
 	}
 	for _, f := range l.findings {
-		if at, ours := acked[f.seq]; ours {
-			lags = append(lags, max(0, f.at.Sub(at)))
+		if at, ours := acked[f.Seq]; ours {
+			lags = append(lags, max(0, f.At.Sub(at)))
 		}
 	}
 	return lags
-}
-
-// since counts the checkpoints from a time on.
-func (c coverage) since(t time.Time) (n int) {
-	for _, p := range c {
-		if !p.at.Before(t) {
-			n++
-		}
-	}
-	return n
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
@@ -51,8 +52,8 @@ type correlateResult struct {
 }
 
 func (c *correlateCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
-	if c.Messages < trafficGroup*trafficMessages {
-		return fmt.Errorf("--messages must be at least %d", trafficGroup*trafficMessages)
+	if c.Messages < traffic.Group*traffic.Messages {
+		return fmt.Errorf("--messages must be at least %d", traffic.Group*traffic.Messages)
 	}
 	dir, logFile, remove, err := workDir()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/service/correlator"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -22,7 +23,7 @@ const decodeChunk = 64
 // coreBench measures the three parts of the core on messages that it makes itself, without a
 // server.
 type coreBench struct {
-	traffic traffic
+	traffic traffic.Traffic
 	options correlation.Options
 	core    *correlation.Correlator
 	decoder *correlation.Decoder
@@ -89,7 +90,7 @@ func newCoreBench(mostOpen int) (*coreBench, error) {
 		return nil, err
 	}
 	tenantKey := bytes.Repeat([]byte{2}, 32)
-	b := &coreBench{inputs: make([]correlation.Input, decodeChunk), traffic: traffic{"acme", "bench", key, tenantKey}, options: correlation.Options{
+	b := &coreBench{inputs: make([]correlation.Input, decodeChunk), traffic: traffic.Traffic{Tenant: "acme", Source: "bench", Key: key, TenantKey: tenantKey}, options: correlation.Options{
 		TenantKey: func(string) []byte { return tenantKey }, KeyVoucher: func(events.KeyRecord) bool { return true },
 		// A call that stays open for the whole measurement must not count as abandoned.
 		MissingAfter: 1000 * time.Hour, MaxCalls: max(correlation.DefaultMaxCalls, 2*mostOpen), MaxIDs: max(correlation.DefaultMaxIDs, 2*mostOpen),
@@ -159,17 +160,17 @@ func (b *correlateBench) cores() error {
 	if err != nil {
 		return err
 	}
-	warm := b.messages / trafficMessages / warmUp / trafficGroup * trafficGroup
-	for i := 0; i*trafficMessages < b.messages; i += trafficGroup {
+	warm := b.messages / traffic.Messages / warmUp / traffic.Group * traffic.Group
+	for i := 0; i*traffic.Messages < b.messages; i += traffic.Group {
 		if i == warm {
 			c.forget()
 		}
 		now := time.Now().Round(0) // without a monotonic clock, like a broker's time
-		msgs, err := c.traffic.admitted(i, trafficGroup, now)
+		msgs, err := c.traffic.Admitted(i, traffic.Group, now)
 		if err != nil {
 			return err
 		}
-		c.apply(append(msgs, c.traffic.reported(i, trafficGroup, now, now)...), now)
+		c.apply(append(msgs, c.traffic.Reported(i, traffic.Group, now, now)...), now)
 	}
 	if err := c.check(); err != nil {
 		return err
@@ -207,7 +208,7 @@ func (b *correlateBench) open(n int) error {
 			c.apply(msgs, now)
 		}
 	}
-	fill(0, n, func(i int) []streams.Msg { return []streams.Msg{c.traffic.announce(i, now)} })
+	fill(0, n, func(i int) []streams.Msg { return []streams.Msg{c.traffic.Announce(i, now)} })
 	if open := c.core.Stats().Open; open != n {
 		return fmt.Errorf("%d calls are open, not %d", open, n)
 	}
@@ -217,7 +218,7 @@ func (b *correlateBench) open(n int) error {
 	}
 	c.forget()
 	fill(n, n+openSteps, func(i int) []streams.Msg {
-		return []streams.Msg{c.traffic.announce(i, now), c.traffic.complete(i-n, now, now)}
+		return []streams.Msg{c.traffic.Announce(i, now), c.traffic.Complete(i-n, now, now)}
 	})
 	if err := c.check(); err != nil {
 		return err

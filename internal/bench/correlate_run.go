@@ -17,6 +17,8 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
+	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
@@ -38,7 +40,7 @@ type correlateBench struct {
 	procs     []supervise.Process
 	admitter  *nats.Conn
 	reader    jetstream.JetStream // as the auditor
-	traffic   traffic
+	traffic   traffic.Traffic
 	published int       // calls
 	asked     time.Time // when the next calls were requested
 	floor     float64   // messages per second
@@ -60,7 +62,7 @@ func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {
 // one, at a rate if one is given.
 func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSecond float64) error {
 	for written := 0; written < b.messages; {
-		n, err := b.publish(ctx, trafficGroup)
+		n, err := b.publish(ctx, traffic.Group)
 		if err != nil {
 			return err
 		}
@@ -276,8 +278,5 @@ func processorTime(p interface{ PID() int }) time.Duration {
 	}
 	user, _ := strconv.Atoi(fields[11])
 	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * time.Second / clockTicks
+	return time.Duration(user+system) * time.Second / spending.ClockTicks
 }
-
-// clockTicks is the number of ticks of /proc in a second, on all platforms of Go.
-const clockTicks = 100

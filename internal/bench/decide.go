@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/examples"
+	"github.com/countersign-dev/countersign/internal/bench/callplan"
 )
 
 // samplePolicies returns the example policies and n more, each for a tool of its own.
@@ -48,22 +49,12 @@ spec:
 const minimalRequest = `{"event_id":"6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001","event_type":"PreToolUse","timestamp":"2026-11-20T09:00:00Z",` +
 	`"source":"mail-agent","session_id":"s1","tool_name":"send_email","tool_input":{"to":"dana@acme.example"}}`
 
-// sampleHash is a digest of the right form.
-const sampleHash = "sha256:a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1"
-
-// governedMetadata is what the action-governance profile adds to an event's metadata.
-const governedMetadata = `,"tool_identity":{"canonical_name":"email.send_message","provider_name":"send_mail","source":"mcp_tools_call","schema_hash":"` + sampleHash + `"},` +
-	`"provider_translation":{"provider_surface":"mcp_tools_call","model_facing_tool":"send_mail","provider":"smtp","adapter_version":"1.4.2","schema_hash":"` + sampleHash + `"},` +
-	`"risk":{"risk_class":"external_side_effect","requires_human_approval":false,"data_exfiltration_risk":"low","writes_external_system":true,"idempotent":false,"contains_secret":false},` +
-	`"validation":{"status":"passed","validator":"jsonschema","schema_hash":"` + sampleHash + `"},"redaction":{"applied":false,"fields":[]},"retry":{"attempt":1},` +
-	`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"`
-
 // governedRequest returns a request of 1.8 KB with everything in the action-governance profile.
 func governedRequest() string {
 	return `{"schema_version":1,"event_id":"6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001","event_type":"PreToolUse","timestamp":"2026-11-20T09:00:00Z",` +
 		`"source":"mail-agent","session_id":"s1","evidence_phase":"pre_commit","tool_name":"send_email","action":"send","resource_kind":"email",` +
 		`"resource":{"mailbox":"outbox","provider":"smtp","path":"/outbox/2026/11/20"},"resource_scope":"tenant","operation_risk":"external_transfer",` +
-		`"tool_input":{"to":"dana@acme.example","subject":"Quarterly report","body":"` + strings.Repeat("All figures are final. ", 18) + `"},"metadata":{"tool_call_id":"call-1"` + governedMetadata + `}}`
+		`"tool_input":{"to":"dana@acme.example","subject":"Quarterly report","body":"` + strings.Repeat("All figures are final. ", 18) + `"},"metadata":{"tool_call_id":"call-1"` + callplan.GovernedMetadata + `}}`
 }
 
 // decisionsPerSample is how many decisions one sample has, so that reading the clock is

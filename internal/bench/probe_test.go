@@ -24,12 +24,15 @@ func TestUndisturbed(t *testing.T) {
 // TestWatchMachine: nothing gives more than its best, and the disk's file is gone.
 func TestWatchMachine(t *testing.T) {
 	dir := t.TempDir()
-	stop, err := watchMachine(dir)
-	servicetest.OK(t, err)
-	time.Sleep(50 * time.Millisecond)
-	m, err := stop()
-	servicetest.OK(t, err)
-	if len(m.probes) < 2 || m.best <= 0 || m.gave() <= 0 || m.gave() > 1 {
+	var m machine
+	for long := 50 * time.Millisecond; len(m.probes) < 2; long *= 2 { // a busy machine may leave no time for two probes
+		stop, err := watchMachine(dir)
+		servicetest.OK(t, err)
+		time.Sleep(long)
+		m, err = stop()
+		servicetest.OK(t, err)
+	}
+	if m.best <= 0 || m.gave() <= 0 || m.gave() > 1 {
 		t.Errorf("%d probes, the shortest %v, %v of its best", len(m.probes), m.best, m.gave())
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

@@ -90,7 +90,7 @@ func (l Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFil
 			return nil, err
 		}
 	}
-	return whole, into.DropTextless(ctx)
+	return whole, into.FinishCopy(ctx)
 }
 
 // copyCheckpoint inserts the checkpoint under which the copied rows were proved.

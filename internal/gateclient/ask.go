@@ -62,8 +62,8 @@ func (a *Asker) Post(ctx context.Context, event []byte, workflow string) (http.H
 	return a.post(ctx, "/event", event, header)
 }
 
-// Ask asks at another endpoint than that of events and returns the answer's body. No receipt is checked:
-// the answer is no permission.
+// Ask posts to an endpoint other than the one of events and returns the answer's body. The answer is no
+// permission, because no receipt is checked.
 func (a *Asker) Ask(ctx context.Context, path string, body []byte, header map[string]string) ([]byte, error) {
 	_, answer, err := a.post(ctx, path, body, header)
 	return answer, err
@@ -111,7 +111,7 @@ func IsNotStored(err error) bool {
 	return errors.As(err, &n) || errors.As(err, &r) && slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, r.status)
 }
 
-// unreachable says why there is no answer, without the address, which the model would read.
+// unreachable says why there is no answer. It leaves out the address, because the model reads the text.
 func unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ErrTooLate
@@ -144,8 +144,8 @@ func problem(status int, body []byte) error {
 // ErrCaller reports a token that the gateway does not know, or that may not ask for admission.
 var ErrCaller = errors.New("the gateway does not accept this token")
 
-// Identify asks the gateway whose token the peer has, and returns the peer as that user. It is ErrCaller
-// if the token is of no runtime of the peer's tenant. Nothing is recorded.
+// Identify asks the gateway for the user of the peer's token, and returns the peer as that user. The error
+// is ErrCaller unless the token is a runtime's of the peer's tenant. Nothing is recorded.
 func (a *Asker) Identify(ctx context.Context) (Peer, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.peer.gateway+"/v1/caller", nil)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Config is the file hook.json, the configuration of the gates. Either ReadyFile names the ready file of a `countersign up` on this
-// machine, or the other members say where the gateway is and which publisher asks.
+// Config is the file hook.json, the configuration of the gates. Either ReadyFile names the ready file of a
+// `countersign up` on this machine, or the other members say where the gateway is and which publisher asks.
 type Config struct {
 	ReadyFile string `json:"ready_file,omitempty"`
 

@@ -40,7 +40,7 @@ const exitUsage = 2
 var errInterrupted = errors.New("the hook was interrupted")
 
 // Run answers one call of an agent's hook and returns the exit code. event is the agent's name of
-// the event for agents whose input does not name it; configPath is "" for the default one.
+// the event for agents that do not name it in their input; configPath is "" for the default one.
 func Run(agentName, event, configPath string, std Stdio) int {
 	agent, ok := hook.Find(agentName)
 	if !ok {
@@ -61,8 +61,8 @@ func Run(agentName, event, configPath string, std Stdio) int {
 	}))
 }
 
-// within runs work, which does everything that can take time or fail, and refuses if it panics, if
-// ctx ends, or if it takes longer than gateclient.DefaultBudget, or than the budget that it sends.
+// within runs work, which does everything that can take time or fail. It refuses the call if work panics,
+// if ctx ends, or if work takes longer than its budget: gateclient.DefaultBudget until work sends another.
 func within(ctx context.Context, agent hook.Agent, work func(budget chan<- time.Duration) hook.Output) hook.Output {
 	answer, budget := make(chan hook.Output, 1), make(chan time.Duration, 1)
 	go func() {
@@ -294,7 +294,7 @@ func (g *gate) pending(key string, call waiting, r gateclient.Reply) string {
 	return text + ". Do not try another way; repeat the identical call once it is approved."
 }
 
-// opened remembers an allowed call whose report cannot be told by the agent's id alone.
+// opened remembers an allowed call if the agent's id alone does not identify its report.
 func (g *gate) opened(key string, e hook.Event, call waiting) error {
 	if call.CallID == e.CallID {
 		return nil

@@ -351,7 +351,7 @@ func TestStopWithUnreadOutput(t *testing.T) {
 func TestApprovalPage(t *testing.T) {
 	asks := `{"event_id":"x","decision":"ask","reason":"?","metadata":{"approval":{"workflow_id":"wf/1"}}}`
 	r := newRig(t, answer(200, map[string]string{"Countersign-Verdict": "ask"}, asks))
-	r.gate.page = "https://console.example/approvals/{workflow}"
+	r.gate.page, r.gate.hold = "https://console.example/approvals/{workflow}", time.Second
 	for _, capabilities := range []string{`{}`, `{"elicitation":{}}`, `{"elicitation":{"form":{},"url":{}}}`} {
 		r.fromTheClient(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":`+capabilities+`}}`)
 		r.fromTheServer(t, `{"jsonrpc":"2.0","id":0,"result":{}}`)

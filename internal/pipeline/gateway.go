@@ -98,7 +98,7 @@ func storeToken(ctx context.Context, js jetstream.JetStream, m tenantUser, state
 	})
 }
 
-// putOnce writes a key that never existed, or whose newest revision is to be replaced.
+// putOnce writes a key that never existed. It replaces an existing one if replace says so of the newest revision.
 func putOnce(ctx context.Context, js jetstream.JetStream, bucket, key string, value []byte, replace func(*streams.KVEntry) bool) error {
 	last, err := streams.KVLast(ctx, js, bucket, key)
 	if err != nil || last != nil && !replace(last) {

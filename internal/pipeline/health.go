@@ -61,6 +61,11 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 			all.Problems[name+"/"+component] = problem
 		}
 	}
+	p.mu.Lock()
+	for _, name := range p.failed {
+		all.Problems[name+"/process"] = "does not start; it is tried again, see the log"
+	}
+	p.mu.Unlock()
 	if len(all.Problems) > 0 {
 		all.Status = daemon.StatusUnhealthy
 	}

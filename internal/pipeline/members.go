@@ -15,7 +15,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/retry"
@@ -37,6 +40,7 @@ var ErrMember = errors.New("it cannot be added")
 const (
 	applyTimeout = 20 * time.Second // for a generation to be in force
 	applyRetry   = 2 * time.Second  // between two tries
+	gatewayRetry = 10 * time.Second // between two tries to start the gateway of an added tenant
 	stateLock    = 10 * time.Second // for another command that changes the state
 )
 
@@ -77,7 +81,7 @@ func AddTenant(ctx context.Context, up target.Ready, name string) (target.Ready,
 	for _, r := range tokenRoles {
 		out.Roles[string(r)] = state.credentials(state.usual(name, r))
 	}
-	return out, nil
+	return out, dropRevoked(ctx, up, out)
 }
 
 // AddUser adds a user to a tenant of a running pipeline and returns once it is served: the content for a
@@ -104,7 +108,41 @@ func AddUser(ctx context.Context, up target.Ready, tenant, name string, role str
 	}
 	out := readyOf(up, tenant, gateways)
 	out.Roles[string(role)] = state.credentials(state.userOf(m))
-	return out, nil
+	return out, dropRevoked(ctx, up, out)
+}
+
+// dropRevoked takes the tokens that are revoked or expired out of a ready file: the state file knows only which
+// tokens were made.
+func dropRevoked(ctx context.Context, up, out target.Ready) error {
+	operator := up.Roles[target.Operator]
+	nc, err := streams.Connect(ctx, streams.ConnectOptions{URL: up.NATSURL, User: operator.User, Password: operator.Password, InboxPrefix: operator.InboxPrefix, Name: "countersign tokens"})
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	for name, r := range out.Roles {
+		id, ok := token.IDOf(r.Token)
+		if !ok {
+			continue
+		}
+		e, err := streams.KVLast(ctx, js, streams.BucketTokens, token.Key(out.Tenant, id))
+		if err != nil {
+			return fmt.Errorf("reading the tokens: %w", err)
+		}
+		if e == nil { // up has no gateway: the token is stored once it has
+			continue
+		}
+		held, err := token.Decode(e.Value)
+		if err != nil || e.Deleted || held.RevokedAt != nil || !time.Now().Before(held.ExpiresAt) {
+			r.Token = ""
+			out.Roles[name] = r
+		}
+	}
+	return nil
 }
 
 // readyOf is a ready file of one tenant without users: it leads to no evidence and to no operator.
@@ -207,9 +245,9 @@ func lockState(ctx context.Context, path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// beginFollowingState notes what is in force, and from then on puts in force what is added.
-func (p *Pipeline) beginFollowingState() error {
-	if err := p.noteInForce(p.currentState().Generation, nil); err != nil {
+// beginFollowingState notes what is in force, and what is missing, and from then on puts in force what is added.
+func (p *Pipeline) beginFollowingState(missing error) error {
+	if err := p.noteInForce(p.currentState().Generation, missing); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -219,24 +257,34 @@ func (p *Pipeline) beginFollowingState() error {
 	return nil
 }
 
-// followState puts each generation of the state in force until ctx ends. One that fails is tried again.
+// followState puts each generation of the state in force until ctx ends, and starts the gateways that do not run
+// yet. What fails is tried again.
 func (p *Pipeline) followState(ctx context.Context) {
 	pause := lookEvery
+	if len(p.missingGateways()) > 0 {
+		pause = gatewayRetry
+	}
 	for retry.Sleep(ctx, pause) == nil {
 		pause = lookEvery
 		held := p.currentState()
 		s, err := readState(held.path)
-		if err == nil && s.Generation == held.Generation {
-			continue
-		}
-		if err == nil {
+		switch missing := p.missingGateways(); {
+		case err != nil:
+		case s.Generation != held.Generation:
 			err = p.apply(ctx, s)
+		case len(missing) == 0:
+			continue
+		default:
+			if err = p.startGateways(ctx); err == nil {
+				err = p.noteInForce(held.Generation, nil)
+			}
+			pause = gatewayRetry
 		}
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, fs.ErrNotExist): // the data directory is being removed
 		case err != nil:
-			pause = applyRetry
+			pause = max(pause, applyRetry)
 			p.opt.Log.Error().Err(err).Msg("added users are not in force; it is tried again")
 			_ = p.noteInForce(held.Generation, err)
 		default:
@@ -278,23 +326,36 @@ func (p *Pipeline) apply(ctx context.Context, s upState) (err error) {
 	return p.noteInForce(s.Generation, nil)
 }
 
-// startGateways starts the gateways of added tenants that have none yet.
-func (p *Pipeline) startGateways(ctx context.Context) error {
+// missingGateways are the tenants whose gateway never ran.
+func (p *Pipeline) missingGateways() (list []string) {
 	if !slices.Contains(p.opt.Services, procGateway) {
 		return nil
 	}
-	for _, tenant := range p.currentState().tenants(p.opt.Tenant) {
-		p.mu.Lock()
-		runs := p.gateways[tenant] != ""
-		p.mu.Unlock()
-		if runs {
-			continue
-		}
-		if err := p.sup.Start(ctx, supervise.Spec{Name: p.gatewayName(tenant), Start: p.startService(procGateway, tenant)}); err != nil {
-			return err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, tenant := range p.state.tenants(p.opt.Tenant) {
+		if p.gateways[tenant] == "" {
+			list = append(list, tenant)
 		}
 	}
-	return nil
+	return list
+}
+
+// startGateways starts the gateways of added tenants that have none yet. One that does not start keeps no other
+// from starting.
+func (p *Pipeline) startGateways(ctx context.Context) error {
+	var errs []error
+	var failed []string
+	for _, tenant := range p.missingGateways() {
+		err := p.sup.Start(ctx, supervise.Spec{Name: p.gatewayName(tenant), Start: p.startService(procGateway, tenant)})
+		if err != nil {
+			errs, failed = append(errs, err), append(failed, p.gatewayName(tenant))
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed = failed
+	return errors.Join(errs...)
 }
 
 func (p *Pipeline) noteInForce(generation int, problem error) error {

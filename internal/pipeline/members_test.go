@@ -1,14 +1,20 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -16,7 +22,7 @@ import (
 func upWith(t *testing.T) target.Ready {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := loadState(filepath.Join(dir, stateFile), "acme"); err != nil {
+	if _, err := loadState(t.Context(), filepath.Join(dir, stateFile), "acme"); err != nil {
 		t.Fatal(err)
 	}
 	return target.Ready{DataDir: dir, Tenant: "acme"}
@@ -37,7 +43,7 @@ func TestAddedUsersStay(t *testing.T) {
 	if _, err := editState(t.Context(), up, func(s *upState) error { s.Tenants = append(s.Tenants, "globex"); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	s, err := loadState(filepath.Join(up.DataDir, stateFile), "acme")
+	s, err := loadState(t.Context(), filepath.Join(up.DataDir, stateFile), "acme")
 	if err != nil || s.Generation != 2 {
 		t.Fatalf("generation %d, %v", s.Generation, err)
 	}
@@ -112,5 +118,41 @@ func TestOnlyTheOwnerAdds(t *testing.T) {
 	}
 	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
 		t.Errorf("the state has changed: %v", err)
+	}
+}
+
+// The state is not read and written while a command changes it.
+func TestStateIsLockedWhileItIsLoaded(t *testing.T) {
+	up := upWith(t)
+	path := filepath.Join(up.DataDir, stateFile)
+	unlock, err := lockState(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := loadState(ended, path, "acme"); err == nil || !strings.Contains(err.Error(), "another command") {
+		t.Errorf("loaded beside a command: %v", err)
+	}
+	unlock()
+	if _, err := loadState(ended, path, "acme"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A gateway that does not start keeps no other tenant's from being tried, and is reported.
+func TestAGatewayThatDoesNotStart(t *testing.T) {
+	p := &Pipeline{opt: Options{Tenant: "acme", Services: []string{procGateway}, Exe: "/nonexistent/countersign", ChildLog: io.Discard},
+		state: upState{Tenants: []string{"globex", "initech"}}, gateways: map[string]string{"acme": "http://127.0.0.1:1"}, sup: supervise.New(zerolog.Nop(), func(string, int) {})}
+	err := p.startGateways(t.Context())
+	for _, name := range []string{"gateway-globex", "gateway-initech"} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w := httptest.NewRecorder()
+	p.reportHealth(w, nil)
+	if body := w.Body.String(); w.Code == 200 || !strings.Contains(body, "gateway-globex/process") || !strings.Contains(body, "gateway-initech/process") || strings.Contains(body, `"gateway/process"`) {
+		t.Errorf("%d %s", w.Code, body)
 	}
 }

@@ -51,6 +51,7 @@ type Options struct {
 	Progress       func(stage string, done, total int64) // of the engine's download
 	OnChange       func(target.Ready)                    // called whenever a process id changes
 	Services       []string                              // services to run; default all
+	Observe        bool                                  // the admitter only observes the policies of Tenant; those of added tenants are enforced
 	// BeforeServices, if not nil, runs once NATS is provisioned and before any service decides.
 	BeforeServices func(context.Context, target.Ready) error
 }
@@ -67,6 +68,7 @@ type Pipeline struct {
 	ready    target.Ready
 	health   map[string]string // health URL by service
 	gateways map[string]string // URL by tenant
+	failed   []string          // gateways that did not start, by process
 	closed   func()
 	unfollow func()   // ends followState
 	lock     *os.File // locks the data directory
@@ -120,7 +122,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			p = nil
 		}
 	}()
-	if err := p.prepareDataDir(); err != nil {
+	if err := p.prepareDataDir(ctx); err != nil {
 		return p, err
 	}
 	if err := p.sup.Start(ctx, supervise.Spec{Name: procClickHouse, Start: p.startClickHouse}); err != nil {
@@ -147,13 +149,17 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return p, err
 		}
 	}
-	if err := p.startGateways(ctx); err != nil {
+	missing := p.startGateways(ctx)
+	if err := ctx.Err(); err != nil {
 		return p, err
+	}
+	if missing != nil {
+		p.opt.Log.Error().Err(missing).Msg("gateways of added tenants do not run; it is tried again")
 	}
 	if err := p.serveHealth(); err != nil {
 		return p, err
 	}
-	return p, p.beginFollowingState()
+	return p, p.beginFollowingState(missing)
 }
 
 // Ready is the current content for a ready file.
@@ -308,7 +314,7 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 		p.mu.Unlock()
 		var info daemon.ReadyInfo
 		proc, err := supervise.Run(ctx, supervise.Command{
-			Path: p.opt.Exe, Args: []string{ServiceArg, name}, Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name),
+			Path: p.opt.Exe, Args: p.serviceArgs(name), Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name),
 		}, &info)
 		if err != nil {
 			return nil, err
@@ -323,6 +329,16 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 		p.health[name] = info.HTTP
 		return proc, nil
 	}
+}
+
+// serviceArgs are the arguments of a service. What takes enforcement away is one of them, and no
+// variable of the environment.
+func (p *Pipeline) serviceArgs(name string) []string {
+	args := []string{ServiceArg, name}
+	if name == "admitter" && p.opt.Observe {
+		args = append(args, "--observe="+p.opt.Tenant)
+	}
+	return args
 }
 
 // Stop stops everything in order. Children that have not stopped when ctx ends are killed.

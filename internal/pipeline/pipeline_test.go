@@ -18,15 +18,15 @@ import (
 
 func TestStateKeepsPasswordsAndAddsNewOnes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
-	first, err := loadState(path, "acme")
+	first, err := loadState(t.Context(), path, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := loadState(path, "acme")
+	again, err := loadState(t.Context(), path, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := loadState(path, "globex")
+	other, err := loadState(t.Context(), path, "globex")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestStateKeepsPasswordsAndAddsNewOnes(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"passwords":{"admitter":"hunter2`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := loadState(path, "acme"); err == nil || !strings.Contains(err.Error(), "move it away") || strings.Contains(err.Error(), "hunter2") {
+	if _, err := loadState(t.Context(), path, "acme"); err == nil || !strings.Contains(err.Error(), "move it away") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a damaged state: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,7 +16,7 @@ import (
 var ErrKeyLost = errors.New("a key is missing")
 
 // prepareDataDir creates the data directory, its keys and its passwords.
-func (p *Pipeline) prepareDataDir() error {
+func (p *Pipeline) prepareDataDir(ctx context.Context) error {
 	if err := os.MkdirAll(p.opt.DataDir, 0o700); err != nil {
 		return fmt.Errorf("creating the data directory: %w", err)
 	}
@@ -30,7 +31,7 @@ func (p *Pipeline) prepareDataDir() error {
 	if err != nil {
 		return err
 	}
-	if p.state, err = loadState(filepath.Join(p.opt.DataDir, stateFile), p.opt.Tenant); err != nil {
+	if p.state, err = loadState(ctx, filepath.Join(p.opt.DataDir, stateFile), p.opt.Tenant); err != nil {
 		return err
 	}
 	p.ready = target.Ready{

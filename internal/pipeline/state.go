@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -46,8 +47,13 @@ var tenantRoles = append(slices.Clone(tokenRoles), streams.RoleGateway)
 var tokenRoles = []streams.Role{streams.RoleRuntime, streams.RoleSubscriber, streams.RoleReviewer}
 
 // loadState reads the state at path and creates missing passwords. Only the file's owner may read
-// it.
-func loadState(path, tenant string) (upState, error) {
+// it. Commands that add users are kept away meanwhile: an older state must not come after a newer one.
+func loadState(ctx context.Context, path, tenant string) (upState, error) {
+	unlock, err := lockState(ctx, path)
+	if err != nil {
+		return upState{}, err
+	}
+	defer unlock()
 	s, err := readState(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err

@@ -151,10 +151,36 @@ func (l Log) findRequest(ctx context.Context, e Entry) (*events.LogMessage, erro
 // of the log. It calls progress with the sequence reached.
 func (l Log) Scan(ctx context.Context, tenant string, from, to uint64, progress func(seq uint64), fn func(Entry) error) error {
 	filter := l.decisionFilter(tenant)
+	return scanRanges(ctx, from, to, progress, fn, func(ctx context.Context, a, b uint64) ([]Entry, error) {
+		return l.readStretch(ctx, filter, a, b)
+	})
+}
+
+// ScanCalls passes the records of a tenant's calls to fn, as Scan does with decisions. It leaves out
+// what is no call record.
+func (l Log) ScanCalls(ctx context.Context, tenant string, from, to uint64, progress func(seq uint64), fn func(events.Call) error) error {
+	filter := l.Space.AllOf(subject.Calls, tenant)
+	return scanRanges(ctx, from, to, progress, fn, func(ctx context.Context, a, b uint64) (list []events.Call, err error) {
+		for seq := a; seq <= b; seq++ {
+			m, err := streams.NextBySubject(ctx, l.JS, l.Stream, filter, seq)
+			if err != nil || m == nil || m.Seq > b {
+				return list, err
+			}
+			if c, err := events.DecodeRecord[events.Call](m.Body); err == nil {
+				list = append(list, c)
+			}
+			seq = m.Seq
+		}
+		return list, nil
+	})
+}
+
+// scanRanges reads ranges of the log concurrently and passes what they hold to fn in order.
+func scanRanges[T any](ctx context.Context, from, to uint64, progress func(seq uint64), fn func(T) error, read func(ctx context.Context, a, b uint64) ([]T, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type part struct {
-		entries []Entry
+		entries []T
 		last    uint64
 		err     error
 	}
@@ -172,7 +198,7 @@ func (l Log) Scan(ctx context.Context, tenant string, from, to uint64, progress 
 				return
 			}
 			group.Go(func() error {
-				list, err := l.readStretch(ctx, filter, a, b)
+				list, err := read(ctx, a, b)
 				out <- part{list, b, err}
 				return nil
 			})

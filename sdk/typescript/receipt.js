@@ -143,7 +143,7 @@ function signedNote(verifier, note, text) {
 }
 
 const NEEDED = ['decision_id', 'tenant', 'source', 'nonce', 'verdict', 'issued_at', 'expires_at'];
-const TEXTS = [...NEEDED, 'session', 'tool_call_id', 'tool', 'args_salt', 'args_hash', 'use_until'];
+const TEXTS = [...NEEDED, 'session', 'tool_call_id', 'tool', 'args_salt', 'args_hash', 'use_until', 'mode'];
 const CLAIMS = [...TEXTS, 'v', 'policy', 'mandate'];
 const SALT_SIZE = 16;
 
@@ -164,6 +164,7 @@ function isWellFormed(c) {
   if (!names.filter((n) => TEXTS.includes(n)).every((n) => typeof c[n] === 'string' && c[n] !== '')) return false;
   const lifetime = instant(c.expires_at) - instant(c.issued_at);
   if (!['allow', 'ask', 'defer', 'deny'].includes(c.verdict) || lifetime < 1000 || lifetime > 24 * 3600_000) return false;
+  if ('mode' in c && c.mode !== 'observe') return false;
   if ('use_until' in c && instant(c.use_until) < instant(c.expires_at)) return false;
   if ('args_salt' in c !== 'args_hash' in c) return false;
   return !('args_salt' in c) || base64url(c.args_salt).length === SALT_SIZE;

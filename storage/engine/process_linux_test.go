@@ -2,19 +2,25 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
-// niceValue reads the nice value in the stat file of a process or a thread.
-func niceValue(t testing.TB, file string) int {
+// niceValue reads the nice value in the stat file of a process or a thread, unless it has ended meanwhile.
+func niceValue(t testing.TB, file string) (nice int, lives bool) {
 	t.Helper()
 	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return 0, false
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +29,7 @@ func niceValue(t testing.TB, file string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return n, true
 }
 
 // engineRaises is the thread whose priority the engine itself raises, where it may (as root): it
@@ -46,11 +52,9 @@ func TestEngineRunsAtLowerPriority(t *testing.T) {
 		t.Fatalf("threads of the engine: %v, %v", threads, err)
 	}
 	for _, file := range threads {
-		name, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "comm"))
-		if strings.TrimSpace(string(name)) == engineRaises {
-			continue
-		}
-		if got := niceValue(t, file); got != lower {
+		got, lives := niceValue(t, file)
+		name, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "comm")) // afterwards: the thread takes its name before it is raised
+		if lives && got != lower && strings.TrimSpace(string(name)) != engineRaises {
 			t.Errorf("%s: nice value %d, want %d", file, got, lower)
 		}
 	}
@@ -70,8 +74,8 @@ func ownNice(t testing.TB) int {
 	}
 	own := 19
 	for _, file := range files {
-		if _, err := os.Stat(file); err == nil { // a thread may have ended meanwhile
-			own = min(own, niceValue(t, file))
+		if nice, lives := niceValue(t, file); lives {
+			own = min(own, nice)
 		}
 	}
 	return own
@@ -87,7 +91,7 @@ func loweredThreads(t testing.TB, own int) map[string]bool {
 	}
 	lowered := map[string]bool{}
 	for _, file := range files {
-		if _, err := os.Stat(file); err == nil && niceValue(t, file) != own { // a thread may have ended meanwhile
+		if nice, lives := niceValue(t, file); lives && nice != own {
 			lowered[file] = true
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/storage/conn"
 )
 
-// Reader finds records whose texts may be deleted. Its methods are safe for concurrent use.
+// Reader finds the records with texts that may be deleted. Its methods are safe for concurrent use.
 type Reader struct{ pool *conn.Pool }
 
 // New makes a reader over connections that the caller closes.

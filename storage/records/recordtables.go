@@ -55,6 +55,8 @@ type decisionRow struct {
 	CountAmounts        []int64    `ch:"counts.amount"`
 	CountTotals         []int64    `ch:"counts.total"`
 	Inputs              string     `ch:"inputs"`
+	Mode                string     `ch:"mode"`
+	Would               string     `ch:"would"`
 }
 
 var decisionTable = recordTable[decisionRow, events.Decision]{
@@ -66,7 +68,7 @@ var decisionTable = recordTable[decisionRow, events.Decision]{
 		"mandate_id", "mandate_hash", "approval_workflow_id", "approval_status", "approval_action_id", "approval_requested_at",
 		"approval_expires_at", "approval_resume_policy", "received_at", "decided_at", "expires_at", "receipt_hash", "durability", "trace",
 		"reasons.action", "reasons.would", "canonical_tool", "publishers_revision", "publishers_digest",
-		"counts.key", "counts.window_ms", "counts.amount", "counts.total", "inputs",
+		"counts.key", "counts.window_ms", "counts.amount", "counts.total", "inputs", "mode", "would",
 	},
 	place:  func(r decisionRow) place { return r.place },
 	record: decisionRow.toDecision,
@@ -80,6 +82,7 @@ func (r decisionRow) toDecision() events.Decision {
 		Verdict: events.Verdict(r.Verdict), NativeVerdict: r.NativeVerdict,
 		ReceivedAt: eventTime(r.ReceivedAt), DecidedAt: eventTime(r.DecidedAt), ExpiresAt: eventTime(r.ExpiresAt),
 		ReceiptHash: r.ReceiptHash, Durability: r.Durability, Trace: r.Trace, CanonicalTool: r.CanonicalTool,
+		Mode: r.Mode, Would: events.Verdict(r.Would),
 	}
 	for i, code := range r.ReasonCodes {
 		d.Reasons = append(d.Reasons, events.Reason{

@@ -28,7 +28,7 @@ type DerivedRow struct {
 	NoText bool
 }
 
-// evidenceTexts replaces the table evidence in the queries of views: the rows within a
+// evidenceTexts replaces the table evidence in the queries of derived tables: the rows within a
 // condition. Columns that are copies of something in the text are read from the text; of a
 // row without a text only evidence_chain has a row. Tenant, session, kind, subject and time
 // stay columns, which a verification compares with the text.
@@ -42,19 +42,15 @@ const evidenceTexts = `(SELECT tenant, session, shard, seq, kind, subject, broke
 // and seq. It groups by one tuple of all columns: grouping by fifty columns takes the server
 // four times the processor time, most of it for planning.
 func derivedQuery(table DerivedTable, within string) (string, error) {
-	queries, err := viewQueries()
+	query, columns, err := table.Definition()
 	if err != nil {
 		return "", err
-	}
-	columns, err := viewColumns(queries[table.View])
-	if err != nil {
-		return "", fmt.Errorf("view %s of the migrations: %w", table.View, err)
 	}
 	texts := within
 	if table.Name != "evidence_chain" { // the other tables have no rows of expired records
 		texts += " AND record != ''"
 	}
-	again := strings.Replace(queries[table.View]+"\n", "FROM evidence\n", "FROM "+fmt.Sprintf(evidenceTexts, texts), 1)
+	again := strings.Replace(query+"\n", "FROM evidence\n", "FROM "+fmt.Sprintf(evidenceTexts, texts), 1)
 	row := "tuple(`" + strings.Join(columns, "`, `") + "`)"
 	return fmt.Sprintf(`SELECT seq, sumIf(n, n > 0) AS lacks, -sumIf(n, n < 0) AS extra FROM (
 		SELECT seq, row, sum(side) AS n FROM (

@@ -1,11 +1,19 @@
 package schema
 
-import "slices"
+import (
+	"slices"
+	"strings"
 
-// DerivedTable is a table that a materialized view fills from evidence.
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// DerivedTable is a table that is filled from evidence.
 type DerivedTable struct {
-	Name, View string
-	// Condition is the condition of the view: it selects the rows of evidence with a row here.
+	Name string
+	// View is the materialized view that fills the table. It is empty if package write does, with
+	// the query in changes.sql.
+	View string
+	// Condition is the condition of the query: it selects the rows of evidence with a row here.
 	Condition string
 	// Version is the number that the view writes into the column form. Rows with a lower number
 	// were made by an earlier view; Repair makes them again. 0 means that the table has no
@@ -13,16 +21,27 @@ type DerivedTable struct {
 	Version uint8
 }
 
-// DerivedTables lists the tables that materialized views fill from evidence. The views repeat
-// the conditions; TestViewsAndConditionsAgree compares them.
+// DerivedTables lists the tables that are filled from evidence. Their queries repeat the
+// conditions; TestViewsAndConditionsAgree compares them.
 var DerivedTables = []DerivedTable{
 	{Name: "evidence_chain", View: "evidence_chain_mv2", Condition: "session != '' OR session_index IS NOT NULL"},
 	{Name: "decisions", View: "decisions_mv2", Condition: "kind = 'decision'", Version: 2},
 	{Name: "calls", View: "calls_mv3", Condition: "kind = 'call'", Version: 3},
 	{Name: "findings", View: "findings_mv2", Condition: "kind = 'finding'", Version: 2},
 	{Name: "approvals", View: "approvals_mv2", Condition: "kind = 'approval'", Version: 2},
-	{Name: "changes", View: "changes_mv", Condition: "kind = 'control' AND NOT (endsWith(subject, '.cursor') OR endsWith(subject, '.tick'))", Version: 2},
+	{Name: changesTable, Condition: "kind = 'control' AND NOT (endsWith(subject, '.cursor') OR endsWith(subject, '.tick'))", Version: 2},
 	{Name: "redactions", View: "redactions_mv", Condition: "redacted OR kind = 'unparseable'", Version: 2},
+}
+
+const changesTable = "changes"
+
+// Changes is the table that package write fills. ChangesHas is its Condition for a row that is
+// being inserted.
+var Changes = DerivedTables[slices.IndexFunc(DerivedTables, func(t DerivedTable) bool { return t.Name == changesTable })]
+
+// ChangesHas reports whether the table changes has a row of a record.
+func ChangesHas(r storage.EvidenceRow) bool {
+	return r.Kind == storage.KindControl && !strings.HasSuffix(r.Subject, ".cursor") && !strings.HasSuffix(r.Subject, ".tick")
 }
 
 // Expires reports whether the rows of the table are deleted together with the texts that they

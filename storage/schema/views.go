@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	_ "embed" // changes.sql
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,20 @@ import (
 
 // viewStatement matches the statements of the migrations that make views.
 var viewStatement = regexp.MustCompile(`(?s)CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+) TO \w+ AS\n(.*?);\n`)
+
+// changesQuery is the query that gives the rows of the table changes.
+//
+//go:embed changes.sql
+var changesQuery string
+
+// query returns the query that gives the rows of a table.
+func (t DerivedTable) query() (string, error) {
+	if t.View == "" {
+		return strings.TrimSuffix(changesQuery, "\n"), nil
+	}
+	queries, err := viewQueries()
+	return queries[t.View], err
+}
 
 // viewQueries maps each view to its query in the migrations. The queries on the server are
 // not used, because a user that may alter tables may alter those too.
@@ -32,23 +47,32 @@ var viewQueries = sync.OnceValues(func() (map[string]string, error) {
 	return queries, err
 })
 
-// ViewDefinition returns the query of a derived table's view in the migrations, and the columns
-// that the table has on the server.
+// Definition returns the query that gives the rows of a table, and the columns that it fills.
+func (t DerivedTable) Definition() (query string, columns []string, err error) {
+	if query, err = t.query(); err != nil {
+		return "", nil, err
+	}
+	if columns, err = queryColumns(query); err != nil {
+		return "", nil, fmt.Errorf("the query of table %s: %w", t.Name, err)
+	}
+	return query, columns, nil
+}
+
+// ViewDefinition returns the query that gives the rows of a derived table, and the columns that
+// the table has on the server.
 func ViewDefinition(ctx context.Context, p *conn.Pool, table DerivedTable) (query string, columns []string, err error) {
-	queries, err := viewQueries()
-	if err == nil {
-		query = queries[table.View]
+	if query, err = table.query(); err == nil {
 		err = p.QueryRow(ctx, `SELECT groupArray(name) FROM (SELECT name FROM system.columns
 			WHERE database = currentDatabase() AND table = {table:String} ORDER BY position)`, conn.Param("table", table.Name)).Scan(&columns)
 	}
 	return query, columns, err
 }
 
-// columnName matches the name of a column in the outermost SELECT of a view.
+// columnName matches the name of a column in the outermost SELECT of a table's query.
 var columnName = regexp.MustCompile("(?:\\bAS )?`?([\\w.]+)`?$")
 
-// viewColumns lists the columns that a view's query fills.
-func viewColumns(query string) (names []string, err error) {
+// queryColumns lists the columns that a table's query fills.
+func queryColumns(query string) (names []string, err error) {
 	const begin = "SELECT"
 	if !strings.HasPrefix(query, begin) {
 		return nil, errors.New("no query that begins with SELECT")

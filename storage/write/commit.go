@@ -213,8 +213,9 @@ func (w *Writer) endInserts(ctx context.Context, shard string) error {
 	return nil
 }
 
-// repairAfterCommit repairs the derived tables if they may not be current: from sequence first
-// on if the shard was repaired before, otherwise the whole shard.
+// repairAfterCommit repairs the derived tables if they may not be current: if the shard was
+// repaired before, from a batch before sequence first on, otherwise the whole shard. A writer that
+// was followed may have inserted rows of its last batch's changes after that repair (insertChanges).
 func (w *Writer) repairAfterCommit(ctx context.Context, shard string, first uint64) error {
 	err := w.checkRestart(ctx)
 	state := w.repairs.shardState(shard)
@@ -223,7 +224,7 @@ func (w *Writer) repairAfterCommit(ctx context.Context, shard string, first uint
 	case state.derivedCurrent:
 		return nil
 	case state.repaired:
-		_, err = w.repairFrom(ctx, shard, first)
+		_, err = w.repairFrom(ctx, shard, first-min(first, MaxBatchRows))
 	default:
 		_, err = w.Repair(ctx, shard)
 	}

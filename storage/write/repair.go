@@ -166,7 +166,7 @@ const contentWindow = 1 << 15
 // sequence must have been acknowledged.
 func (w *Writer) RepairContents(ctx context.Context, shard string, to uint64) (changed uint64, err error) {
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_threads": 1}))
-	for from := uint64(0); from <= to; from += contentWindow {
+	for from := uint64(1); from <= to; from += contentWindow { // the log's sequences begin at 1
 		n, err := w.repairContents(ctx, shard, from, min(to, from+contentWindow-1))
 		if changed += n; err != nil {
 			return changed, fmt.Errorf("repairing the derived tables of %s: %w", w.pool.ServerName(), err)

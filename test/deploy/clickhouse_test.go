@@ -137,7 +137,7 @@ func engineUsers(t *testing.T) string {
 	t.Helper()
 	needEngine(t)
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	e, err := engine.Start(ctx, engine.Options{DataDir: dir, Embedded: true, MaxMemory: 1 << 30})
 	ok(t, err)

@@ -36,7 +36,7 @@ func TestNATSCluster(t *testing.T) {
 			}
 		}))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	awaitLeader(ctx, t, servers)
 	nc := connect(t, servers[0], "provisioner")

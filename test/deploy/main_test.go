@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/storage/engine"
 )
@@ -15,6 +16,9 @@ func TestMain(m *testing.M) {
 	engine.RunChildIfAsked() // the ClickHouse test starts the engine from this program
 	os.Exit(m.Run())
 }
+
+// patience bounds every wait. A passing test never reaches it, even on a busy machine.
+const patience = 3 * time.Minute
 
 // root is the path of the repository from this package's folder.
 const root = "../.."

@@ -154,7 +154,7 @@ func jet(t *testing.T, nc *nats.Conn) jetstream.JetStream {
 func TestNATSConfigWorks(t *testing.T) {
 	setPasswords(t, read(t, natsConf))
 	srv := boot(t, natsConf, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 
 	report, err := streams.Provision(ctx, jet(t, connect(t, srv, "provisioner")), streams.Shard{})
@@ -252,7 +252,7 @@ func refused(t *testing.T, nc *nats.Conn, subj string) {
 		if !strings.Contains(err.Error(), "Permissions Violation") || !strings.Contains(err.Error(), subj) {
 			t.Errorf("publishing on %s: %v", subj, err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Errorf("the server took a message on %s", subj)
 	}
 }

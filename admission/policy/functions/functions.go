@@ -5,7 +5,9 @@
 package functions
 
 import (
+	"encoding/json"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"cel.dev/cel-go/cel"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy/functions/shell"
 	"github.com/countersign-dev/countersign/events/agenttool"
+	"github.com/countersign-dev/countersign/evidence/secret"
 )
 
 // Unknown stands for an unknown part of a text in the results.
@@ -55,6 +58,7 @@ var calls = []call{
 	{"sql.statements", []*cel.Type{text}, object(SQL{}), 10, 128, func(a []any) any { return ParseSQL(a[0].(string)) }},
 	{"diff.files", []*cel.Type{text}, object(Patch{}), 10, 32, func(a []any) any { return ParsePatch(a[0].(string)) }},
 	{"cli.view", []*cel.Type{texts}, object(View{}), 10, 32, func(a []any) any { return ParseView(a[0].([]string)) }},
+	{"secret.found", []*cel.Type{cel.DynType}, cel.BoolType, 40, 8, func(a []any) any { return secret.Found(a[0]) }},
 }
 
 // Option declares the functions and their types.
@@ -78,9 +82,9 @@ func (c call) binding(adapter types.Adapter) cel.OverloadOpt {
 	run := func(args ...ref.Val) ref.Val {
 		native := make([]any, len(args))
 		for i, a := range args {
-			v, ok := nativeArgument(a)
+			v, ok := c.nativeArgument(a)
 			if !ok {
-				return types.NewErr("%s takes texts", c.name)
+				return types.NewErr("%s does not take such an argument", c.name)
 			}
 			native[i] = v
 		}
@@ -95,8 +99,11 @@ func (c call) binding(adapter types.Adapter) cel.OverloadOpt {
 	return cel.FunctionBinding(run)
 }
 
-// nativeArgument is a text or a list of texts.
-func nativeArgument(v ref.Val) (any, bool) {
+// nativeArgument is a text or a list of texts, or a tree for a function that takes any value.
+func (c call) nativeArgument(v ref.Val) (any, bool) {
+	if c.args[0] == cel.DynType {
+		return treeOf(v)
+	}
 	switch v := v.(type) {
 	case types.String:
 		return string(v), true
@@ -112,6 +119,55 @@ func nativeArgument(v ref.Val) (any, bool) {
 		return list, true
 	}
 	return nil, false
+}
+
+// treeOf copies a value into a tree of maps, lists, texts, json.Numbers, bools and nils; ok is false
+// for a value that no JSON has.
+func treeOf(v ref.Val) (tree any, ok bool) {
+	switch v := v.(type) {
+	case types.String:
+		return string(v), true
+	case types.Bool:
+		return bool(v), true
+	case types.Null:
+		return nil, true
+	case types.Int:
+		return json.Number(strconv.FormatInt(int64(v), 10)), true
+	case types.Uint:
+		return json.Number(strconv.FormatUint(uint64(v), 10)), true
+	case types.Double:
+		return json.Number(strconv.FormatFloat(float64(v), 'g', -1, 64)), true
+	case traits.Mapper:
+		return mapOf(v)
+	case traits.Lister:
+		list := []any{}
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			e, ok := treeOf(it.Next())
+			if !ok {
+				return nil, false
+			}
+			list = append(list, e)
+		}
+		return list, true
+	}
+	return nil, false
+}
+
+func mapOf(v traits.Mapper) (tree any, ok bool) {
+	m := map[string]any{}
+	for it := v.Iterator(); it.HasNext() == types.True; {
+		key := it.Next()
+		name, isText := key.(types.String)
+		if !isText {
+			return nil, false
+		}
+		e, ok := treeOf(v.Get(key))
+		if !ok {
+			return nil, false
+		}
+		m[string(name)] = e
+	}
+	return m, true
 }
 
 // Grows reports whether the result of a function is about as large as its argument. The others are small
@@ -158,8 +214,8 @@ func Cost(name string) (base, perUnit uint64, known bool) {
 // foldingSteps is what the folding of a byte outside ASCII costs: one character can become eighteen.
 const foldingSteps = 30
 
-// ExtraCost is what a call costs besides for a text in its arguments, in steps: path functions put the
-// characters outside ASCII into other forms.
+// ExtraCost is what one text in the arguments adds to the Cost of a call, in steps: path functions convert
+// the characters outside ASCII.
 func ExtraCost(name, text string) uint64 {
 	if !strings.HasPrefix(name, "path.") {
 		return 0

@@ -16,7 +16,7 @@ type Shape struct {
 	fields  map[string]*Shape // of structs, by their JSON names
 }
 
-// ShapeFor describes a record type of package events. trusted names the members whose strings
+// ShapeFor describes a record type of package events. trusted names the members with strings that
 // no producer can influence; scanShape does not pass them to isTextClean.
 func ShapeFor[T any](trusted map[string]bool) *Shape {
 	return shapeOf(reflect.TypeFor[T](), trusted)

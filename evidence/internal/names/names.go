@@ -58,7 +58,7 @@ func Mask(name string, tenantKey []byte) string {
 // could have a verdict or a digest removed from its own decision. The session is in the
 // list because it must agree with the subject.
 var enumMembers = map[string]bool{
-	"tenant": true, "source": true, "session": true, "protocol": true, "protocols": true, "verdict": true, "native_verdict": true, "durability": true, "state": true,
+	"tenant": true, "source": true, "session": true, "protocol": true, "protocols": true, "verdict": true, "native_verdict": true, "mode": true, "durability": true, "state": true,
 	"step": true, "rule": true, "severity": true, "status": true, "act": true, "match": true, "match_reason": true, "by": true, "kind": true,
 	"evaluator": true, "code": true, "policy": true, "name": true, "would": true, "key": true, "digest": true, "hash": true, "findings": true,
 	"decision_id": true, "workflow_id": true, "finding_id": true, "withdraws": true, "resume_policy": true, "refused": true,

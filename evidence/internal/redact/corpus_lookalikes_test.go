@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+
+	"github.com/countersign-dev/countersign/evidence/internal/redact/checkdigits"
 )
 
 // alike makes a kind of what looks like a secret or like personal data and is
@@ -85,8 +87,8 @@ var lookalikes = []kind{
 		return d.one("/search?q="+d.word()+"%20"+d.word()+"%2C", "100% of "+d.word(), `{\"name\":\"`+d.word()+`\"}`, "caf\\u00e9 "+d.word(), "a &amp; "+d.word())
 	}),
 
-	alike("personal", "not_luhn", func(d dice) string { return fails(d, 16, "4", isCardNumber) }, idPlaces...),
-	alike("personal", "not_luhn_grouped", func(d dice) string { return grouped(fails(d, 16, "4", isCardNumber), "4-4-4-4", " ") }, "%s", "ref %s"),
+	alike("personal", "not_luhn", func(d dice) string { return fails(d, 16, "4", checkdigits.IsCard) }, idPlaces...),
+	alike("personal", "not_luhn_grouped", func(d dice) string { return grouped(fails(d, 16, "4", checkdigits.IsCard), "4-4-4-4", " ") }, "%s", "ref %s"),
 	alike("personal", "order_number", func(d dice) string { return d.one("1", "7", "8", "9") + d.from(tens, 15) }, "order %s", "invoice no. %s", "id=%s"),
 	alike("personal", "epoch", func(d dice) string { return "17" + d.from(tens, d.IntN(3)*3+8) }, "at %s", `{"ts":%s}`, "%s"),
 	alike("personal", "timestamp", func(d dice) string {
@@ -123,7 +125,7 @@ var lookalikes = []kind{
 		return d.one(fmt.Sprintf("%02d.%02d.2026", 1+d.IntN(28), 1+d.IntN(12)), fmt.Sprintf("2026/%02d/%02d", 1+d.IntN(12), 1+d.IntN(28)), fmt.Sprintf("%02d-%02d-2026", 1+d.IntN(28), 1+d.IntN(12)), fmt.Sprintf("2026%02d%02d", 1+d.IntN(12), 1+d.IntN(28)))
 	}, "on %s", "%s", "due %s."),
 	alike("personal", "wrong_check", func(d dice) string {
-		return d.one(grouped(fails(d, 11, "", brCPF), "3-3-3-2", "..-"), grouped(fails(d, 13, "756", chAHV), "3-4-4-2", "."), fails(d, 15, "1", frNIR), fails(d, 18, "1", cnRID))
+		return d.one(grouped(fails(d, 11, "", checkdigits.BrazilianCPF), "3-3-3-2", "..-"), grouped(fails(d, 13, "756", checkdigits.SwissAHV), "3-4-4-2", "."), fails(d, 15, "1", checkdigits.FrenchNIR), fails(d, 18, "1", checkdigits.ChineseResident))
 	}, "%s", "no %s"),
 	alike("personal", "isbn", func(d dice) string {
 		return "978-" + d.from(tens, 1) + "-" + d.from(tens, 2) + "-" + d.from(tens, 6) + "-" + d.from(tens, 1)

@@ -3,6 +3,8 @@ package redact
 import (
 	"fmt"
 	"strings"
+
+	"github.com/countersign-dev/countersign/evidence/internal/redact/checkdigits"
 )
 
 // personalPlaces are where personal data stands.
@@ -46,11 +48,11 @@ func dated(d dice) string {
 func cardOf(d dice) string {
 	switch d.IntN(4) {
 	case 0:
-		return until(d, 15, func(v []byte) bool { return v[0] == '3' && v[1] == '7' && isCardNumber(v) })
+		return until(d, 15, func(v []byte) bool { return v[0] == '3' && v[1] == '7' && checkdigits.IsCard(v) })
 	case 1:
-		return until(d, 16, func(v []byte) bool { return v[0] == '5' && isCardNumber(v) })
+		return until(d, 16, func(v []byte) bool { return v[0] == '5' && checkdigits.IsCard(v) })
 	default:
-		return until(d, 16, func(v []byte) bool { return v[0] == '4' && isCardNumber(v) })
+		return until(d, 16, func(v []byte) bool { return v[0] == '4' && checkdigits.IsCard(v) })
 	}
 }
 
@@ -92,7 +94,7 @@ var personalKinds = []kind{
 	}),
 	person("email_named", func(d dice) string { return d.word() + "@" + d.word() + ".example" }, "From: Dana <%s>", "mailto:%s", "to=%s&cc=", "E-Mail: %s"),
 	person("card", cardOf), person("card_grouped", func(d dice) string {
-		c := until(d, 16, func(v []byte) bool { return v[0] == '4' && isCardNumber(v) })
+		c := until(d, 16, func(v []byte) bool { return v[0] == '4' && checkdigits.IsCard(v) })
 		return grouped(c, "4-4-4-4", d.one(" ", "-"))
 	}),
 	person("iban", ibanOf), person("iban_grouped", func(d dice) string { return fours(ibanOf(d)) }),
@@ -104,32 +106,32 @@ var personalKinds = []kind{
 		return d.one("("+a+") "+e+"-"+l, a+"-"+e+"-"+l, a+"."+e+"."+l, "1-"+a+"-"+e+"-"+l)
 	}),
 	person("phone_worded", func(d dice) string { return "0" + d.from("123456789", 3) + d.one(" ", "/", "-") + d.from(tens, 7) }, "Tel: %s", "phone %s", "call me: %s", "Telefon: %s", "Fax %s", "mobile: %s"),
-	person("us_ssn", func(d dice) string { return grouped(until(d, 9, usSSN), "3-2-4", "-") }),
-	person("uk_nhs", func(d dice) string { return grouped(until(d, 10, ukNHS), "3-3-4", " ") }, "NHS number %s", "NHS no. %s", "nhs: %s"),
+	person("us_ssn", func(d dice) string { return grouped(until(d, 9, checkdigits.USSocialSecurity), "3-2-4", "-") }),
+	person("uk_nhs", func(d dice) string { return grouped(until(d, 10, checkdigits.BritishNHS), "3-3-4", " ") }, "NHS number %s", "NHS no. %s", "nhs: %s"),
 	person("uk_nino", func(d dice) string { return d.from("ABCEHJLM", 2) + d.from(tens, 6) + d.from("ABCD", 1) }),
-	person("ca_sin", func(d dice) string { return grouped(until(d, 9, caSIN), "3-3-3", d.one("-", " ")) }, "SIN %s", "social insurance number: %s"),
-	person("br_cpf", func(d dice) string { return grouped(until(d, 11, brCPF), "3-3-3-2", "..-") }),
+	person("ca_sin", func(d dice) string { return grouped(until(d, 9, checkdigits.CanadianSIN), "3-3-3", d.one("-", " ")) }, "SIN %s", "social insurance number: %s"),
+	person("br_cpf", func(d dice) string { return grouped(until(d, 11, checkdigits.BrazilianCPF), "3-3-3-2", "..-") }),
 	person("ch_ahv", func(d dice) string {
-		return grouped("756"+until(d, 10, func(v []byte) bool { return chAHV(append([]byte("756"), v...)) }), "3-4-4-2", ".")
+		return grouped("756"+until(d, 10, func(v []byte) bool { return checkdigits.SwissAHV(append([]byte("756"), v...)) }), "3-4-4-2", ".")
 	}),
 	person("fr_nir", func(d dice) string {
 		base := d.one("1", "2") + d.from(tens, 2) + fmt.Sprintf("%02d", 1+d.IntN(12)) + d.from(tens, 8)
-		return base + fmt.Sprintf("%02d", 97-valueOf([]byte(base))%97)
+		return base + fmt.Sprintf("%02d", 97-checkdigits.Value([]byte(base))%97)
 	}),
-	person("de_tax_id", func(d dice) string { return until(d, 11, deTaxID) }, "Steuer-ID %s", "Steuer-IdNr. %s", "tax id: %s"),
-	person("nl_bsn", func(d dice) string { return until(d, 9, nlBSN) }, "BSN %s", "burgerservicenummer: %s"),
+	person("de_tax_id", func(d dice) string { return until(d, 11, checkdigits.GermanTaxID) }, "Steuer-ID %s", "Steuer-IdNr. %s", "tax id: %s"),
+	person("nl_bsn", func(d dice) string { return until(d, 9, checkdigits.DutchBSN) }, "BSN %s", "burgerservicenummer: %s"),
 	person("be_nn", func(d dice) string {
 		base := dated(d) + d.from(tens, 3)
-		return grouped(base+fmt.Sprintf("%02d", 97-valueOf([]byte(base))%97), "2-2-2-3-2", "..-.")
+		return grouped(base+fmt.Sprintf("%02d", 97-checkdigits.Value([]byte(base))%97), "2-2-2-3-2", "..-.")
 	}),
-	person("pl_pesel", func(d dice) string { return until(d, 11, plPESEL) }, "PESEL %s", "pesel: %s"),
+	person("pl_pesel", func(d dice) string { return until(d, 11, checkdigits.PolishPESEL) }, "PESEL %s", "pesel: %s"),
 	person("se_pnr", func(d dice) string {
 		base := dated(d)
-		return base + "-" + until(d, 4, func(v []byte) bool { return sePNR(append([]byte(base), v...)) })
+		return base + "-" + until(d, 4, func(v []byte) bool { return checkdigits.SwedishPersonal(append([]byte(base), v...)) })
 	}),
 	person("fi_hetu", func(d dice) string {
 		base, no := fmt.Sprintf("%02d%02d%02d", 1+d.IntN(28), 1+d.IntN(12), d.IntN(100)), d.from(tens, 3)
-		return base + d.one("-", "A") + no + string("0123456789ABCDEFHJKLMNPRSTUVWXY"[valueOf([]byte(base+no))%31])
+		return base + d.one("-", "A") + no + string("0123456789ABCDEFHJKLMNPRSTUVWXY"[checkdigits.Value([]byte(base+no))%31])
 	}),
 	person("es_dni", func(d dice) string { v := d.from(tens, 8); return v + string(esLetter(v)) }),
 	person("it_cf", func(d dice) string {
@@ -142,10 +144,10 @@ var personalKinds = []kind{
 	}),
 	person("cn_rid", func(d dice) string {
 		base := "110101" + fmt.Sprintf("19%02d%02d%02d", d.IntN(100), 1+d.IntN(12), 1+d.IntN(28)) + d.from(tens, 3)
-		return base + string(cnCheck([]byte(base)))
+		return base + string(checkdigits.ChineseCheck([]byte(base)))
 	}),
-	person("in_aadhaar", func(d dice) string { return grouped(until(d, 12, inAadhaar), "4-4-4", " ") }),
-	person("tr_tckn", func(d dice) string { return until(d, 11, trTCKN) }, "TCKN %s", "T.C. Kimlik No: %s"),
+	person("in_aadhaar", func(d dice) string { return grouped(until(d, 12, checkdigits.Aadhaar), "4-4-4", " ") }),
+	person("tr_tckn", func(d dice) string { return until(d, 11, checkdigits.TurkishIdentity) }, "TCKN %s", "T.C. Kimlik No: %s"),
 	person("sg_nric", func(d dice) string {
 		for {
 			if v := d.one("S", "T") + d.from(tens, 7) + d.from("ABCDEFGHIZJ", 1); sgNRIC(v) {

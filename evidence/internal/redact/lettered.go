@@ -1,5 +1,7 @@
 package redact
 
+import "github.com/countersign-dev/countersign/evidence/internal/redact/checkdigits"
+
 // findLetterNumber looks for numbers with letters: group j is their first digits, and an
 // upper-case letter touches it or a short group follows.
 func (r *digitRun) findLetterNumber(j int) (from, to int, detector string) {
@@ -51,7 +53,9 @@ var letterNumbers = []struct {
 	{"Finnish HETU", 0, 6, func(s string, i int) int { return matchForm(s, i, "999999*999*", fiHETU) }},
 	{"Italian codice fiscale", 6, 2, func(s string, i int) int { return matchForm(s, i, "AAAAAA99A99A999A", itCF) }},
 	{"Chinese resident id", 0, 17, func(s string, i int) int {
-		return matchForm(s, i, "99999999999999999A", func(v string) bool { return v[17] == 'X' && cnDate([]byte(v)) && cnCheck([]byte(v)) == 'X' })
+		return matchForm(s, i, "99999999999999999A", func(v string) bool {
+			return v[17] == 'X' && checkdigits.ChineseDate([]byte(v)) && checkdigits.ChineseCheck([]byte(v)) == 'X'
+		})
 	}},
 }
 
@@ -85,10 +89,12 @@ func matchForm(s string, i int, form string, check func(string) bool) int {
 	return len(form)
 }
 
-func esLetter(digits string) byte { return "TRWAGMYFPDXBNJZSQVHLCKE"[valueOf([]byte(digits))%23] }
+func esLetter(digits string) byte {
+	return "TRWAGMYFPDXBNJZSQVHLCKE"[checkdigits.Value([]byte(digits))%23]
+}
 
 func sgNRIC(v string) bool {
-	sum := weightedSum([]byte(v[1:]), 2, 7, 6, 5, 4, 3, 2)
+	sum := checkdigits.WeightedSum([]byte(v[1:]), 2, 7, 6, 5, 4, 3, 2)
 	switch v[0] {
 	case 'T', 'G':
 		sum += 4
@@ -134,7 +140,7 @@ func fiHETU(v string) bool {
 			return false
 		}
 	}
-	return isDayMonth(twoDigits(d, 0), twoDigits(d, 2)) && "0123456789ABCDEFHJKLMNPRSTUVWXY"[valueOf(d)%31] == v[10]
+	return checkdigits.IsDayMonth(checkdigits.TwoDigits(d, 0), checkdigits.TwoDigits(d, 2)) && "0123456789ABCDEFHJKLMNPRSTUVWXY"[checkdigits.Value(d)%31] == v[10]
 }
 
 // itCF checks the check letter of a codice fiscale.

@@ -3,6 +3,8 @@ package redact
 import (
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/evidence/internal/redact/checkdigits"
 )
 
 // numberPattern is one row of the table of numbers: the shapes it is written in, and what
@@ -20,27 +22,27 @@ type numberPattern struct {
 }
 
 var numberPatterns = []numberPattern{
-	{name: "payment card", detector: Card, shapes: "16 4-4-4-4 15 4-6-5 14 4-6-4 19 4-4-4-4-3", lead: 1<<7 - 1<<2, check: isCardNumber},
-	{name: "payment card, by name", detector: Card, shapes: "13 18", words: wordCard, check: isLuhnValid},
+	{name: "payment card", detector: Card, shapes: "16 4-4-4-4 15 4-6-5 14 4-6-4 19 4-4-4-4-3", lead: 1<<7 - 1<<2, check: checkdigits.IsCard},
+	{name: "payment card, by name", detector: Card, shapes: "13 18", words: wordCard, check: checkdigits.IsLuhn},
 
-	{name: "US social security number", detector: NationalID, shapes: "3-2-4 9", sureSeps: "--", words: wordSSN, check: usSSN},
-	{name: "UK NHS number", detector: NationalID, shapes: "3-3-4 10", words: wordNHS, check: ukNHS},
-	{name: "Canadian SIN", detector: NationalID, shapes: "3-3-3 9", sureSeps: "--", words: wordSIN, check: caSIN},
-	{name: "Brazilian CPF", detector: NationalID, shapes: "3-3-3-2 11", sureSeps: "..-", words: wordCPF, check: brCPF},
-	{name: "Swiss AHV number", detector: NationalID, shapes: "3-4-4-2 13", lead: 1 << 7, check: chAHV},
-	{name: "French NIR", detector: NationalID, shapes: "1-2-2-2-3-3-2 15 13-2", lead: 1<<1 | 1<<2, check: frNIR},
-	{name: "German tax id", detector: NationalID, shapes: "2-3-3-3 11", words: wordTax, check: deTaxID},
-	{name: "Dutch BSN", detector: NationalID, shapes: "9 4-2-3", words: wordBSN, check: nlBSN},
-	{name: "Belgian national number", detector: NationalID, shapes: "2-2-2-3-2 11", sureSeps: "..-.", words: wordNational, check: beNN},
-	{name: "Polish PESEL", detector: NationalID, shapes: "11", words: wordPESEL, check: plPESEL},
-	{name: "Swedish personal number", detector: NationalID, shapes: "6-4 8-4", sureSeps: "-", words: wordNational, check: sePNR},
-	{name: "Norwegian national number", detector: NationalID, shapes: "6-5 11", sureSeps: " ", words: wordNational, check: noFNR},
-	{name: "Danish CPR number", detector: NationalID, shapes: "6-4 10", words: wordCPR, check: dkCPR},
-	{name: "Turkish identity number", detector: NationalID, shapes: "11", words: wordTCKN, check: trTCKN},
-	{name: "Indian Aadhaar", detector: NationalID, shapes: "4-4-4 12", sureSeps: "  ", words: wordAadhaar, standsAlone: true, lead: 1<<10 - 1<<2, check: inAadhaar},
-	{name: "Chinese resident id", detector: NationalID, shapes: "18", check: cnRID},
-	{name: "Korean resident number", detector: NationalID, shapes: "6-7", seps: "-", check: krRRN},
-	{name: "South African id", detector: NationalID, shapes: "13 6-4-3", words: wordNational, check: zaID},
+	{name: "US social security number", detector: NationalID, shapes: "3-2-4 9", sureSeps: "--", words: wordSSN, check: checkdigits.USSocialSecurity},
+	{name: "UK NHS number", detector: NationalID, shapes: "3-3-4 10", words: wordNHS, check: checkdigits.BritishNHS},
+	{name: "Canadian SIN", detector: NationalID, shapes: "3-3-3 9", sureSeps: "--", words: wordSIN, check: checkdigits.CanadianSIN},
+	{name: "Brazilian CPF", detector: NationalID, shapes: "3-3-3-2 11", sureSeps: "..-", words: wordCPF, check: checkdigits.BrazilianCPF},
+	{name: "Swiss AHV number", detector: NationalID, shapes: "3-4-4-2 13", lead: 1 << 7, check: checkdigits.SwissAHV},
+	{name: "French NIR", detector: NationalID, shapes: "1-2-2-2-3-3-2 15 13-2", lead: 1<<1 | 1<<2, check: checkdigits.FrenchNIR},
+	{name: "German tax id", detector: NationalID, shapes: "2-3-3-3 11", words: wordTax, check: checkdigits.GermanTaxID},
+	{name: "Dutch BSN", detector: NationalID, shapes: "9 4-2-3", words: wordBSN, check: checkdigits.DutchBSN},
+	{name: "Belgian national number", detector: NationalID, shapes: "2-2-2-3-2 11", sureSeps: "..-.", words: wordNational, check: checkdigits.BelgianNational},
+	{name: "Polish PESEL", detector: NationalID, shapes: "11", words: wordPESEL, check: checkdigits.PolishPESEL},
+	{name: "Swedish personal number", detector: NationalID, shapes: "6-4 8-4", sureSeps: "-", words: wordNational, check: checkdigits.SwedishPersonal},
+	{name: "Norwegian national number", detector: NationalID, shapes: "6-5 11", sureSeps: " ", words: wordNational, check: checkdigits.NorwegianNational},
+	{name: "Danish CPR number", detector: NationalID, shapes: "6-4 10", words: wordCPR, check: checkdigits.DanishCPR},
+	{name: "Turkish identity number", detector: NationalID, shapes: "11", words: wordTCKN, check: checkdigits.TurkishIdentity},
+	{name: "Indian Aadhaar", detector: NationalID, shapes: "4-4-4 12", sureSeps: "  ", words: wordAadhaar, standsAlone: true, lead: 1<<10 - 1<<2, check: checkdigits.Aadhaar},
+	{name: "Chinese resident id", detector: NationalID, shapes: "18", check: checkdigits.ChineseResident},
+	{name: "Korean resident number", detector: NationalID, shapes: "6-7", seps: "-", check: checkdigits.KoreanResident},
+	{name: "South African id", detector: NationalID, shapes: "13 6-4-3", words: wordNational, check: checkdigits.SouthAfricanID},
 
 	{name: "North American telephone", detector: Phone, shapes: "3-3-4 1-3-3-4", sureSeps: "--", words: wordPhone, check: isNANP},
 	{name: "North American telephone, country code", detector: Phone, shapes: "1-3-3-4", sureSeps: "---", words: wordPhone, check: isNANP},

@@ -13,7 +13,10 @@ import (
 
 func printExplanation(p *ui.Printer, x *explanation, now time.Time) {
 	d := x.Decision
-	p.Printf("%s  %s\n", p.Paint(ui.VerdictColour[d.Verdict], p.Paint(ui.Bold, ui.Clean(string(d.Verdict), 10))), ui.Clean(d.DecisionID, 60))
+	p.Printf("%s  %s\n", p.Paint(ui.Bold, p.Verdict(d)), ui.Clean(d.DecisionID, 60))
+	if d.Mode != "" {
+		printRow(p, "mode", "%s", modeText(d))
+	}
 	age := now.Sub(d.DecidedAt.Time).Round(time.Second)
 	printRow(p, "decided", "%s (%s ago), sequence %d, request %s", d.DecidedAt.UTC().Format("2006-01-02 15:04:05.000Z"), age, x.Seq, requestSeq(x))
 	printRow(p, "asked by", "%s", joined(" ", "tenant "+d.Tenant, "source "+d.Source, named("agent", d.Agent), named("session", d.Session)))
@@ -38,6 +41,18 @@ func printExplanation(p *ui.Printer, x *explanation, now time.Time) {
 	}
 	printReplay(p, x.Replay, d.Verdict)
 	printRequest(p, x)
+}
+
+// modeText says what mode observe means for a decision.
+func modeText(d events.Decision) string {
+	mode := ui.Clean(d.Mode, 20)
+	switch {
+	case d.ObservedOnly():
+		return fmt.Sprintf("%s: the policies were not enforced; they would have given %s", mode, ui.Clean(string(d.Would), 10))
+	case d.Would != "":
+		return mode + ": enforced policies would have given the same verdict"
+	}
+	return mode + ": the verdict is none of the policies' and is enforced in every mode"
 }
 
 // printRow prints a name and its value.

@@ -16,9 +16,6 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// maxReason bounds the reason of a revocation, in bytes.
-const maxReason = 512
-
 type mandateRevokeCmd struct {
 	target.Flags
 	authorFlag
@@ -30,8 +27,8 @@ type mandateRevokeCmd struct {
 }
 
 func (c *mandateRevokeCmd) Run(ctx context.Context, io ui.Stdio) error {
-	if strings.TrimSpace(c.Reason) == "" || len(c.Reason) > maxReason {
-		return ui.UsageError{Err: fmt.Errorf("--reason must say why, in at most %d bytes", maxReason)}
+	if strings.TrimSpace(c.Reason) == "" || len(c.Reason) > aump.MaxReason {
+		return ui.UsageError{Err: fmt.Errorf("--reason must say why, in at most %d bytes", aump.MaxReason)}
 	}
 	b, err := OpenMandates(ctx, c.Flags)
 	if err != nil {

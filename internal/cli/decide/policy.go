@@ -20,6 +20,7 @@ type PolicyCmd struct {
 	Lint     policyLintCmd     `cmd:"" help:"Say what is wrong with the policies of a directory, and what is likely not meant."`
 	Test     policyTestCmd     `cmd:"" help:"Run tables of requests with the verdicts they should get."`
 	Simulate policySimulateCmd `cmd:"" help:"Decide recorded requests again by other policies, and list what would change."`
+	Suggest  policySuggestCmd  `cmd:"" help:"Propose policies that permit what ran, from the log; nothing wider than what was seen."`
 	Push     policyPushCmd     `cmd:"" help:"Put the policies of a directory in force, all at once."`
 	List     policyListCmd     `cmd:"" help:"List the policies in force."`
 	Show     policyShowCmd     `cmd:"" help:"Print the policies in force, or those of an earlier revision."`

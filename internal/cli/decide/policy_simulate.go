@@ -17,7 +17,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/recorded"
-	"github.com/countersign-dev/countersign/streams"
 )
 
 type policySimulateCmd struct {
@@ -32,17 +31,9 @@ type policySimulateCmd struct {
 }
 
 func (c *policySimulateCmd) Run(ctx context.Context, io ui.Stdio) error {
-	now := time.Now()
-	since, err := ui.ParseMoment(c.Since, now)
+	since, until, err := parseSpan("--since", c.Since, c.Until, time.Now())
 	if err != nil {
-		return ui.UsageError{Err: fmt.Errorf("--since %w", err)}
-	}
-	until, err := ui.ParseMoment(c.Until, now)
-	if err != nil {
-		return ui.UsageError{Err: fmt.Errorf("--until %w", err)}
-	}
-	if since.After(until) {
-		return ui.UsageError{Err: fmt.Errorf("--since lies after --until")}
+		return err
 	}
 	_, set, err := LoadPolicies(c.Dir)
 	if err != nil {
@@ -75,6 +66,7 @@ type simulation struct {
 	io        ui.Stdio
 	p         *ui.Printer
 	candidate *admission.Snapshot
+	quiet     bool // only count
 	policies  *recorded.Policies
 	stores    *pastStores
 
@@ -88,18 +80,8 @@ type simulation struct {
 
 func (s *simulation) run(ctx context.Context, l recorded.Log, tenant string, since, until time.Time) (err error) {
 	s.begun = time.Now()
-	st, err := streams.StreamState(ctx, l.JS, l.Stream)
-	if err != nil {
+	if s.from, s.to, err = logSpan(ctx, l, since, until); err != nil || s.to < s.from {
 		return err
-	}
-	if s.from, err = l.SeqAt(ctx, st, since); err != nil {
-		return err
-	}
-	if s.to, err = l.SeqAt(ctx, st, until.Add(1)); err != nil {
-		return err
-	}
-	if s.to--; s.to < s.from {
-		return nil
 	}
 	if s.policies, err = l.Policies(ctx); err != nil {
 		return err
@@ -135,13 +117,13 @@ func (s *simulation) entry(ctx context.Context, e recorded.Entry) error {
 		return err
 	}
 	c := change{DecisionID: d.DecisionID, Seq: e.Message.Seq, At: d.DecidedAt, Tenant: d.Tenant, Session: d.Session, Tool: d.Tool,
-		ToolCallID: d.ToolCallID, Old: d.Verdict, OldReasons: d.Reasons}
+		ToolCallID: d.ToolCallID, Old: d.EnforcedVerdict(), OldReasons: d.Reasons}
 	if len(out.Unknown) > 0 {
 		s.cannot++
 		c.Cannot = out.Unknown
 		return s.list(c, &s.listedGone)
 	}
-	s.counts[[2]events.Verdict{d.Verdict, out.Verdict}]++
+	s.counts[[2]events.Verdict{c.Old, out.Verdict}]++
 	if !out.Changed(d) {
 		if ui.ReasonCodes(out.Reasons) != ui.ReasonCodes(d.Reasons) {
 			s.otherReasons++
@@ -171,11 +153,11 @@ func (s *simulation) shift(ctx context.Context, e recorded.Entry) (replay.Outcom
 		return replay.Outcome{Unknown: []string{in.GoneErr.Error()}}, nil
 	}
 	r, k := recordOf(e), s.stores.known(digest.Keys{})
-	return replay.CandidateOutcome(e.Decision, replay.Decide(r, snapshotOf(in), k), replay.Decide(r, s.candidate, k)), nil
+	return replay.CandidateOutcome(e.Decision, replay.Decide(r, snapshotOf(in), k), replay.Decide(r.Enforced(), s.candidate, k)), nil
 }
 
 func (s *simulation) list(c change, listed *int) error {
-	if s.cmd.Most > 0 && *listed >= s.cmd.Most {
+	if s.quiet || s.cmd.Most > 0 && *listed >= s.cmd.Most {
 		return nil
 	}
 	*listed++
@@ -211,7 +193,7 @@ type verdictCount struct {
 	Count int            `json:"count"`
 }
 
-func (s *simulation) finish() error {
+func (s *simulation) summary() simulationSummary {
 	sum := simulationSummary{Decisions: s.total, Changed: s.changed, OtherReasons: s.otherReasons, Cannot: s.cannot, From: s.from, To: s.to,
 		Counts: []verdictCount{}, Digest: s.candidate.Policies.Digest()}
 	for _, old := range events.Verdicts {
@@ -221,6 +203,11 @@ func (s *simulation) finish() error {
 			}
 		}
 	}
+	return sum
+}
+
+func (s *simulation) finish() error {
+	sum := s.summary()
 	if s.cmd.JSON {
 		return ui.WriteJSON(s.io, map[string]simulationSummary{"summary": sum})
 	}

@@ -41,7 +41,7 @@ func (c *runCmd) Run(io ui.Stdio) error {
 	return nil
 }
 
-// place says whose configuration of which agent is meant.
+// place selects a configuration of an agent: for the user, for a project or for the machine.
 type place struct {
 	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor, copilot or opencode."`
 	User    bool   `help:"Every project of this user (default)." xor:"scope"`

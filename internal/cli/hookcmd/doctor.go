@@ -187,8 +187,8 @@ func refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) f
 	return f
 }
 
-// withConfig calls use with a copy of the gate's configuration that edit has changed. A person who may
-// have to decide is not waited for.
+// withConfig calls use with a copy of the gate's configuration that edit has changed. It waits for
+// no approval.
 func withConfig(edit func(*gateclient.Config), use func(path string) (string, error)) (string, error) {
 	dir, err := os.MkdirTemp("", "countersign-doctor-")
 	if err != nil {

@@ -131,7 +131,7 @@ func tellDecision(p *ui.Printer, st step, _ map[string]bool) {
 	if d.NativeVerdict != "" && d.NativeVerdict != string(d.Verdict) {
 		text += "  (" + d.Protocol + ": " + d.NativeVerdict + ")"
 	}
-	p.Printf("%s  %s\n", p.Paint(ui.VerdictColour[d.Verdict], ui.Pad(string(d.Verdict), 5)), ui.Clean(text, 100))
+	p.Printf("%s  %s\n", p.Verdict(d), ui.Clean(text, 100))
 	for _, r := range d.Reasons {
 		p.Wrapped(stepIndent, "", reasonText(r), "")
 	}

@@ -20,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/cli/decide"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -35,6 +36,7 @@ type UpCmd struct {
 	ReadyFile      string `help:"Write a JSON object with addresses and passwords here once everything answers." placeholder:"FILE"`
 	Tenant         string `help:"The tenant to create (default acme)." placeholder:"NAME"`
 	Policy         string `help:"Put the policies of this directory in force." placeholder:"DIR"`
+	Mode           string `help:"observe: verdicts of the tenant's policies are recorded, and nothing is refused for them. It holds until up stops." enum:"enforce,observe" default:"enforce"`
 	Host           string `help:"Address to listen on (default 127.0.0.1)."`
 	NATSPort       int    `help:"NATS port (default: a free one)."`
 	ClickHousePort int    `name:"clickhouse-port" help:"ClickHouse port (default: a free one)."`
@@ -84,7 +86,8 @@ func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {
 	p, err := pipeline.Start(ctx, pipeline.Options{
 		DataDir: c.DataDir, Tenant: c.Tenant, Host: c.Host, NATSPort: c.NATSPort, SyncInterval: c.SyncInterval,
 		ClickHouse: c.ClickHouse, ClickHousePort: c.ClickHousePort, CacheDir: c.CacheDir, HTTP: c.HTTP, LogLevel: c.LogLevel,
-		Log: log, ChildLog: os.Stderr, Progress: ui.ShowProgress(io), OnChange: ready.changed,
+		Observe: c.Mode == events.ModeObserve,
+		Log:     log, ChildLog: os.Stderr, Progress: ui.ShowProgress(io), OnChange: ready.changed,
 		BeforeServices: func(ctx context.Context, r target.Ready) error {
 			if c.Policy == "" {
 				return nil
@@ -112,6 +115,9 @@ func (c *UpCmd) serve(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, re
 		r.Tenant, c.DataDir, r.NATSURL, r.GatewayURL, hostOf(r.ClickHouseDSN), r.HTTPURL)
 	if c.ReadyFile != "" {
 		fmt.Fprintf(io.Out, "  addresses and passwords: %s\n", c.ReadyFile)
+	}
+	if c.Mode == events.ModeObserve {
+		fmt.Fprintf(io.Out, "  mode observe: what the policies of tenant %s refuse is recorded, and NOT refused\n", r.Tenant)
 	}
 	if c.Policy == "" {
 		fmt.Fprintln(io.Out, "  policies in force are those pushed before; without any, every request is denied (countersign policy push DIR)")

@@ -87,6 +87,11 @@ func (f additionFlags) up() (target.Ready, error) {
 
 // give hands out what was added.
 func (f additionFlags) give(io ui.Stdio, added target.Ready, what string) error {
+	for _, r := range added.Roles {
+		if r.Token == "" {
+			fmt.Fprintf(io.Err, "the token of %s is revoked or expired and is left out; make another with `countersign token create --for %s`\n", r.User, r.User)
+		}
+	}
 	if f.Out == "" {
 		return ui.WriteJSON(io, added)
 	}

@@ -110,9 +110,18 @@ func Clean(s string, most int) string {
 
 // Decision prints a decision in one line.
 func (p *Printer) Decision(d events.Decision) {
-	p.Printf("%s  %s  %s %s %s\n", p.Paint(Faint, d.DecidedAt.Format("15:04:05.000")),
-		p.Paint(VerdictColour[d.Verdict], Pad(string(d.Verdict), 5)),
+	p.Printf("%s  %s  %s %s %s\n", p.Paint(Faint, d.DecidedAt.Format("15:04:05.000")), p.Verdict(d),
 		Pad(d.Tool, 24), Pad(cmp.Or(d.ToolCallID, "-"), 20), Clean(ReasonCodes(d.Reasons), 80))
+}
+
+// Verdict is the verdict of a decision for a list. What was only observed does not look like a
+// permission.
+func (p *Printer) Verdict(d events.Decision) string {
+	text := p.Paint(VerdictColour[d.Verdict], Pad(string(d.Verdict), 5))
+	if d.ObservedOnly() {
+		text = p.Paint(Yellow, Pad(string(d.Verdict), 5)+" (observed: would be "+Clean(string(d.EnforcedVerdict()), 10)+")")
+	}
+	return text
 }
 
 // Finding prints a finding and its remedy.

@@ -212,6 +212,9 @@ func (s *service) sendAnswer(r micro.Request, out admission.Outcome, a recordedA
 	if a := out.Decision.Approval; a != nil {
 		h[events.HeaderWorkflow] = []string{a.WorkflowID}
 	}
+	if out.Decision.Mode != "" {
+		h[events.HeaderMode] = []string{out.Decision.Mode}
+	}
 	if list := out.Warnings(); len(list) > 0 {
 		h[events.HeaderWarning] = list
 	}

@@ -48,6 +48,9 @@ type Flags struct {
 	Replicated  bool          `name:"accept-replicated" help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
 	MemoryLimit int64         `help:"How much memory this admitter may use, in MiB. What could need more is answered deny." env:"COUNTERSIGN_MEMORY_LIMIT" default:"2048"`
 	IngestFlags
+	// Observe has no environment variable: a variable that a process inherits must not take
+	// enforcement away.
+	Observe  []string `name:"observe" help:"Tenants in mode observe: verdicts of their policies are recorded, and nothing is refused for them. Each tenant is named; there is no pattern for all." placeholder:"TENANT"`
 	Repliers []string `name:"confirmation-repliers" help:"Publishers whose replies to AAEP confirmations count in their tenant (default: each publisher's own)." env:"COUNTERSIGN_CONFIRMATION_REPLIERS"`
 }
 
@@ -68,7 +71,8 @@ type service struct {
 	secrets    *sessionDigests
 	committer  *streams.Committer
 	snapshot   atomic.Pointer[admission.Snapshot]
-	durability atomic.Value // string
+	observed   map[string]bool // tenants in mode observe
+	durability atomic.Value    // string
 	calls      *occurrenceTracker
 	metrics    *metrics.Admitter
 	stores     []stateStore
@@ -90,6 +94,9 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 		return nil, err
 	}
 	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrenceTracker(maxTrackedCalls), progress: newProgress(), workers: newWorkerPool(f.MaxInflight)}
+	if s.observed, err = observedTenants(f.Observe); err != nil {
+		return nil, err
+	}
 	s.keys = newReceiptKeys(f, env, s.progress)
 	if s.memory, err = newMemoryBudget(f.MemoryLimit); err != nil {
 		return nil, err
@@ -104,6 +111,19 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	s.master, err = keys.Master(f.Keys)
 	s.secrets = &sessionDigests{master: s.master, space: s.space, stream: f.Stream}
 	return s, err
+}
+
+// observedTenants are the tenants in mode observe. A name that is no tenant's, such as a pattern
+// or an empty one, is an error.
+func observedTenants(names []string) (map[string]bool, error) {
+	observed := make(map[string]bool, len(names))
+	for _, name := range names {
+		if name == "" || subject.Escape(name) != name {
+			return nil, fmt.Errorf("--observe %.60q is not the name of a tenant (letters, digits, _ and -); name each tenant that is to be observed", name)
+		}
+		observed[name] = true
+	}
+	return observed, nil
 }
 
 // gcPercent trades memory, of which an admitter needs little, for time: a decision produces much
@@ -121,6 +141,9 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	s.memory.setGCLimit()
+	for _, tenant := range f.Observe {
+		env.Log.Warn().Str("tenant", tenant).Msg("mode observe: verdicts of this tenant's policies are recorded and NOT enforced")
+	}
 	nc, release, err := f.Connect(ctx, ServiceName, env, func(nc *nats.Conn) { s.handleReconnect(ctx, nc) })
 	if err != nil {
 		return err

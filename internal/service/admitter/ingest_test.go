@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -22,8 +24,7 @@ func TestAdmissionQuota(t *testing.T) {
 	servicetest.Run(t, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }).AwaitReady()
 	nc := n.Conn(servicetest.Runtime)
 	decided, refused := 0, 0
-	for range 20 {
-		reply := ask(t, nc, "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json"))
+	for _, reply := range askAtOnce(t, nc, "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json"), 20) {
 		switch {
 		case reply.Header.Get(events.HeaderDecisionID) != "":
 			decided++
@@ -39,10 +40,7 @@ func TestAdmissionQuota(t *testing.T) {
 	if reply := ask(t, n.Conn("rt2"), "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json")); reply.Header.Get(events.HeaderDecisionID) == "" {
 		t.Errorf("a sibling: %v", reply.Header)
 	}
-	for range 10 {
-		_, err := nc.Request("gov.events.acme.rt1.agenthook.s1.X", []byte("{}"), servicetest.Guard)
-		servicetest.OK(t, err)
-	}
+	askAtOnce(t, nc, "gov.events.acme.rt1.agenthook.s1.X", []byte("{}"), 10)
 	servicetest.Eventually(t, "one finding for requests, one for events", func() bool { return len(of(n.Log(), "gov.findings.")) == 2 })
 	if got := len(of(n.Log(), "gov.decisions.")); got != decided+1 {
 		t.Errorf("%d decisions, %d answered", got, decided+1)
@@ -54,6 +52,23 @@ func TestAdmissionQuota(t *testing.T) {
 			t.Errorf("%s %+v", m.Subject, r)
 		}
 	}
+}
+
+// askAtOnce sends requests before the first one is answered, so that the pace of this process does not
+// matter to a quota.
+func askAtOnce(t *testing.T, nc *nats.Conn, subj string, body []byte, n int) (list []*nats.Msg) {
+	t.Helper()
+	answers, err := nc.SubscribeSync(nc.NewInbox())
+	servicetest.OK(t, err)
+	for range n {
+		servicetest.OK(t, nc.PublishRequest(subj, answers.Subject, body))
+	}
+	for range n {
+		reply, err := answers.NextMsg(servicetest.Guard)
+		servicetest.OK(t, err)
+		list = append(list, reply)
+	}
+	return list
 }
 
 func TestQuotaFlags(t *testing.T) {

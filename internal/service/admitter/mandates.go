@@ -20,6 +20,7 @@ const maxSteps = 256
 // change is compiled once.
 type mandateStore struct {
 	s       *service
+	js      jetstream.JetStream
 	store   atomic.Pointer[mandate.Store]
 	changes changeLog // used by the follower only
 	opened  bool      // used by the follower only
@@ -30,6 +31,7 @@ func newMandateStore(s *service) stateStore {
 }
 
 func (p *mandateStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	p.js = js
 	f := &bucketFollower{s: p.s, bucket: streams.BucketMandates, settleDelay: policySettleDelay, apply: p.applyChanges}
 	return f.start(ctx, nc, js)
 }

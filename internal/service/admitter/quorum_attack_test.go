@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -38,7 +37,7 @@ func TestAttackQuorum(t *testing.T) {
 		for i := range crowd {
 			done.Go(func() {
 				var r approval.Reply
-				reply, err := conns[i%len(conns)].Request("gov.resolve.acme", body, 10*time.Second)
+				reply, err := conns[i%len(conns)].Request("gov.resolve.acme", body, servicetest.Guard)
 				if err == nil {
 					err = json.Unmarshal(reply.Data, &r)
 				}
@@ -90,7 +89,7 @@ func TestAttackQuorum(t *testing.T) {
 				m := nats.NewMsg(askingAt)
 				m.Data = call(fmt.Sprint("c-late-", i))
 				m.Header.Set(events.HeaderWorkflow, id)
-				reply, err := o.runtime.RequestMsg(m, 10*time.Second)
+				reply, err := o.runtime.RequestMsg(m, servicetest.Guard)
 				if err != nil {
 					t.Error(err)
 				} else if reply.Header.Get(events.HeaderVerdict) == "allow" {

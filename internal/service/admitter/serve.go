@@ -38,6 +38,9 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 	if err == nil {
 		err = s.serveResolve(ctx, svc)
 	}
+	if err == nil {
+		err = s.serveMandates(ctx, svc)
+	}
 	if err == nil { // the server must know the subscription before this service is announced as answering
 		err = nc.FlushTimeout(flushTimeout)
 	}

@@ -6,7 +6,7 @@
 // Its position is what ClickHouse holds. One insert is in flight; the records of the next batch
 // are made meanwhile. When the result of an insert is unknown, the rows are read back before
 // anything else is written. Rows that differ mean another writer, and this auditor stops. Begin
-// with Run and auditShard, then batch.go, flight.go and store.go.
+// with Run and auditShard, then batch.go, records.go and store.go.
 package auditor
 
 import (
@@ -17,17 +17,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
-	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/storage/read"
 	"github.com/countersign-dev/countersign/storage/schema"
 	"github.com/countersign-dev/countersign/storage/write"
@@ -61,41 +57,26 @@ func Main(args []string) int {
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 
-// auditor owns the chain, the tree and the position. One goroutine makes records (auditBatch,
-// handleIdle). The fields from intents on belong to the batch in flight until it is stored.
+// auditor audits one shard. One goroutine makes records (auditBatch, handleIdle). A second one stores the
+// batch in flight; store, checkpoints and intents belong to it until the batch is stored.
 type auditor struct {
-	flags       Flags
-	env         daemon.Env
-	nc          *nats.Conn
-	js          jetstream.JetStream
-	release     func() // closes the connection
-	metrics     *metrics.Auditor
-	db          *read.Reader
-	writer      *write.Writer
-	signer      note.Signer
-	verifierKey string // of signer
-	master      digest.Master
+	shardAccess
+	flags   Flags
+	release func() // closes the connection
+	master  digest.Master
+	ready   bool
 
-	shard      string
-	builder    *build.Builder
-	chain      *build.Chain
-	tree       *tree.Tree // with all records made so far
-	keys       *sessionSecrets
-	quarantine *quarantine
+	pending pendingMessages // messages without records yet
+	tree    *tree.Tree      // with all records made so far
 
-	redaction    *redactionPolicies
-	classes      *retentionClasses
-	pending      pendingMessages // messages without records yet
-	inFlight     *inFlightBatch  // nil without one
-	storeStarted time.Time       // start of the last store
-	storeTook    time.Duration   // how long the last batch took to store
-	issues       healthIssues
-	ready        bool
-
-	intents  *intents
-	stored   *tree.Tree // with the stored records only
-	signed   int64      // tree size of the newest checkpoint
-	signedAt time.Time
+	redaction   *redactionPolicies
+	classes     *retentionClasses
+	records     *recordMaker
+	quarantine  *quarantine
+	findings    *ownFindings
+	intents     *intents
+	store       *batchStore
+	checkpoints *checkpointer
 }
 
 // gcPercent trades memory for time: records produce much garbage, and only two batches are kept.
@@ -141,23 +122,27 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	stored := uint64(a.tree.Size())
 	var beside sync.WaitGroup
-	beside.Go(func() { a.runCustodian(ctx) })
-	beside.Go(func() { a.runCosignatures(ctx) })
-	beside.Go(func() { a.restoreCheckpoints(ctx, stored); a.repairContents(ctx, stored) })
+	beside.Go(func() { a.custodianRunner().run(ctx) })
+	beside.Go(func() { (&cosignatures{shardAccess: a.shardAccess}).run(ctx) })
+	beside.Go(func() { a.checkpoints.restore(ctx, stored); a.repairContents(ctx, stored) })
 	defer func() {
 		stop()
-		_ = a.awaitStore() // nothing may use the connections after this
+		_ = a.store.await() // nothing may use the connections after this
 		beside.Wait()
 	}()
 	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
-		Stream: a.flags.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, MaxBytes: maxReadBytes, Log: a.env.Log, Stalled: a.env.Metrics.ReaderStalled,
+		Stream: a.stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, MaxBytes: maxReadBytes, Log: a.env.Log, Stalled: a.env.Metrics.ReaderStalled,
 		Idle: func() error { return a.handleIdle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
 	}, func(msgs []events.LogMessage) error { return a.collectMessages(ctx, msgs) })
 }
 
+func (a *auditor) custodianRunner() *custodianRunner {
+	return &custodianRunner{shardAccess: a.shardAccess, flags: a.flags, builder: a.records.builder, keys: a.records.keys, master: a.master}
+}
+
 // openAuditor reads the keys and connects. The caller closes the result.
 func openAuditor(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err error) {
-	a = &auditor{flags: f, env: env, release: func() {}}
+	a = &auditor{flags: f, release: func() {}, shardAccess: shardAccess{env: env, retrier: &retrier{env: env}, stream: f.Stream, space: f.Space()}}
 	defer func() {
 		if err != nil {
 			a.close()

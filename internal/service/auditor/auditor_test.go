@@ -45,9 +45,11 @@ func TestEveryMessageBecomesOneRecord(t *testing.T) {
 
 // cutPoints are the places where an auditor can die with a batch under way.
 var cutPoints = map[string]func(*auditor, *batch) error{
-	"before anything":    func(*auditor, *batch) error { return nil },
-	"after the tree":     func(a *auditor, b *batch) error { return a.writer.InsertTreeNodes(a.keys.ctx, a.shard, b.nodes) },
-	"after the evidence": func(a *auditor, b *batch) error { return a.storeBatch(a.keys.ctx, b) },
+	"before anything": func(*auditor, *batch) error { return nil },
+	"after the tree": func(a *auditor, b *batch) error {
+		return a.writer.InsertTreeNodes(a.records.keys.ctx, a.shard, b.nodes)
+	},
+	"after the evidence": func(a *auditor, b *batch) error { return a.store.write(a.records.keys.ctx, b) },
 }
 
 func TestARestartAtAnyPoint(t *testing.T) {
@@ -89,14 +91,14 @@ func auditAll(t *testing.T, a *auditor, msgs []events.LogMessage) error {
 	if err := a.auditBatch(t.Context(), msgs); err != nil {
 		return err
 	}
-	return a.awaitStore()
+	return a.store.await()
 }
 
 func TestACheckpointThatWasNotPublishedIsPublishedLater(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	n.Publish(servicetest.Runtime, session(t, "s1")...)
 	a := standing(t, flags(n, dsn, 100))
-	servicetest.OK(t, a.storeBatch(t.Context(), prepare(t, a, n.Log())))
+	servicetest.OK(t, a.store.write(t.Context(), prepare(t, a, n.Log())))
 	b := standing(t, flags(n, dsn, 100))
 	text, err := tree.SignCheckpoint(b.signer, tree.Checkpoint{Shard: b.shard, Size: b.tree.Size(), Root: b.tree.Root()})
 	servicetest.OK(t, err)
@@ -159,7 +161,7 @@ func TestOfTwoAuditorsOneStepsDownAndNothingIsDoubled(t *testing.T) {
 	// a got in between b's look at the position and its insert: the same token.
 	servicetest.OK(t, b.writer.InsertTreeNodes(t.Context(), b.shard, other.nodes))
 	servicetest.OK(t, b.writer.CommitEvidence(t.Context(), other.rows))
-	b.chain.Commit()
+	b.records.chain.Commit()
 	b.tree = other.tree
 	// Neither may go on where they think the evidence ends.
 	if err := auditAll(t, b, log[4:]); !errors.Is(err, daemon.ErrFenced) {
@@ -184,7 +186,7 @@ func TestTheNextBatchIsMadeWhileOneIsStored(t *testing.T) {
 	}
 	p, through := startProxy(t, dsn, "nothing")
 	a := standing(t, flags(n, through, 100))
-	a.chain = build.NewChain(func(evidence.SessionID) (evidence.Head, error) {
+	a.records.chain = build.NewChain(func(evidence.SessionID) (evidence.Head, error) {
 		return evidence.Head{}, errors.New("all heads were asked for")
 	}, 1)
 	log := n.Log()
@@ -196,9 +198,9 @@ func TestTheNextBatchIsMadeWhileOneIsStored(t *testing.T) {
 	if next.before != 4 || next.built[0].Record.SessionPrev == nil {
 		t.Errorf("the next batch is %+v", next.built[0].Record)
 	}
-	a.chain.Rollback()
+	a.records.chain.Rollback()
 	p.away(false)
-	servicetest.OK(t, a.awaitStore())
+	servicetest.OK(t, a.store.await())
 	for at := 4; at < len(log); at += 3 {
 		servicetest.OK(t, a.auditBatch(t.Context(), log[at:min(at+3, len(log))]))
 	}

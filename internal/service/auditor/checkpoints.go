@@ -2,85 +2,153 @@ package auditor
 
 import (
 	"context"
-
-	"golang.org/x/mod/sumdb/note"
+	"errors"
+	"fmt"
+	"time"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// restoreCheckpoints stores again the published checkpoints of this shard, up to a size, that the
+// checkpointer signs the stored tree and publishes its checkpoints. Its state belongs to the batch in
+// flight until that is stored.
+type checkpointer struct {
+	shardAccess
+	metrics *metrics.Auditor
+	every   time.Duration // while records come in
+
+	stored   *tree.Tree // with the stored records only
+	signed   int64      // tree size of the newest checkpoint
+	signedAt time.Time
+}
+
+// noteStored notes the tree with the records that are stored now.
+func (c *checkpointer) noteStored(merkle *tree.Tree) { c.stored = merkle }
+
+// readSigned reads the size that is signed. A checkpoint counts as signed only once it is published,
+// too.
+func (c *checkpointer) readSigned(ctx context.Context) error {
+	last, err := c.db.LatestCheckpoint(ctx, c.shard)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("reading the last checkpoint: %w", err)
+	}
+	published, err := c.publishedSize(ctx)
+	if err != nil {
+		return err
+	}
+	c.signed = min(int64(last.Size), published)
+	return nil
+}
+
+// restore stores again the published checkpoints of this shard, up to a size, that the
 // database lacks. A checkpoint is stored before it is published, so a missing one was deleted. It
 // runs once, beside the auditing. Errors are logged; `countersign verify` compares the two in any
 // case.
-func (a *auditor) restoreCheckpoints(ctx context.Context, size uint64) {
-	missing, err := a.missingCheckpoints(ctx, size)
-	for _, c := range missing {
+func (c *checkpointer) restore(ctx context.Context, size uint64) {
+	missing, err := c.missing(ctx, size)
+	for _, cp := range missing {
 		if err == nil {
-			err = a.writer.InsertCheckpoint(ctx, c)
+			err = c.writer.InsertCheckpoint(ctx, cp)
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		a.env.Log.Warn().Err(err).Msg("the stored checkpoints could not be compared with the published ones")
+		c.env.Log.Warn().Err(err).Msg("the stored checkpoints could not be compared with the published ones")
 	case len(missing) > 0:
-		a.env.Log.Error().Int("checkpoints", len(missing)).Uint64("first_size", missing[0].Size).Str("shard", a.shard).
+		c.env.Log.Error().Int("checkpoints", len(missing)).Uint64("first_size", missing[0].Size).Str("shard", c.shard).
 			Msg("published checkpoints were missing from the database and were stored again; find out which user deleted them")
 	}
 }
 
-// repairContents restores derived rows with changed contents: the start compares only their
-// number. It runs once, beside the auditing, up to the position at the start.
-func (a *auditor) repairContents(ctx context.Context, to uint64) {
-	changed, err := a.writer.RepairContents(ctx, a.shard, to)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		a.env.Log.Warn().Err(err).Msg("the contents of the derived tables could not be compared with the evidence")
-	case changed > 0:
-		a.env.Log.Error().Uint64("rows", changed).Str("shard", a.shard).Msg("rows of derived tables were changed by hand and were made anew; find out which user did it")
-	}
-}
-
-// missingCheckpoints lists the published checkpoints of this shard, up to a size, that this
+// missing lists the published checkpoints of this shard, up to a size, that this
 // auditor's key signed and that are not stored.
-func (a *auditor) missingCheckpoints(ctx context.Context, size uint64) (missing []storage.Checkpoint, err error) {
-	key, err := signing.CheckpointVerifier(a.verifierKey)
+func (c *checkpointer) missing(ctx context.Context, size uint64) (missing []storage.Checkpoint, err error) {
+	known, err := c.ownVerifier()
 	if err != nil {
 		return nil, err
 	}
 	var published []storage.Checkpoint
-	err = streams.EachMessage(ctx, a.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
-		c, err := tree.PeekCheckpoint(string(m.Body))
-		if err == nil && c.Shard == a.shard && uint64(c.Size) <= size {
-			published = append(published, storage.Checkpoint{Shard: a.shard, Size: uint64(c.Size), Root: c.Root, Note: string(m.Body), Created: m.Time})
+	err = streams.EachMessage(ctx, c.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
+		cp, err := tree.PeekCheckpoint(string(m.Body))
+		if err == nil && cp.Shard == c.shard && uint64(cp.Size) <= size {
+			published = append(published, storage.Checkpoint{Shard: c.shard, Size: uint64(cp.Size), Root: cp.Root, Note: string(m.Body), Created: m.Time})
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	stored, err := a.db.Checkpoints(ctx, a.shard)
+	stored, err := c.db.Checkpoints(ctx, c.shard)
 	if err != nil {
 		return nil, err
 	}
 	have := map[string]bool{}
-	for _, c := range stored {
-		have[c.Note] = true
+	for _, cp := range stored {
+		have[cp.Note] = true
 	}
-	for _, c := range published {
-		if have[c.Note] {
+	for _, cp := range published {
+		if have[cp.Note] {
 			continue
 		}
-		if _, err := tree.OpenCheckpoint(c.Note, note.VerifierList(key)); err != nil {
+		if _, err := tree.OpenCheckpoint(cp.Note, known); err != nil {
 			continue // verification reports it
 		}
-		have[c.Note] = true
-		missing = append(missing, c)
+		have[cp.Note] = true
+		missing = append(missing, cp)
 	}
 	return missing, nil
+}
+
+// sign signs the stored tree, then stores and publishes the note. While records come in
+// it does so every CheckpointEvery; with now set, always.
+func (c *checkpointer) sign(ctx context.Context, now bool) error {
+	size := c.stored.Size()
+	if size == c.signed || (!now && time.Since(c.signedAt) < c.every) {
+		return nil
+	}
+	text, err := tree.SignCheckpoint(c.signer, tree.Checkpoint{Shard: c.shard, Size: size, Root: c.stored.Root()})
+	if err != nil {
+		return fmt.Errorf("signing the checkpoint of size %d: %w", size, err)
+	}
+	at := time.Now()
+	cp := storage.Checkpoint{Shard: c.shard, Size: uint64(size), Root: c.stored.Root(), Note: text, Created: at}
+	if err := c.retry(ctx, "checkpoint", func() error { return c.writer.InsertCheckpoint(ctx, cp) }); err != nil {
+		return err
+	}
+	msg := streams.Msg{
+		Subject: c.space.Checkpoints(c.stream), Body: []byte(text),
+		Header: cloudevents.Binary(cloudevents.Attributes{
+			ID: fmt.Sprintf("%s/%d", c.shard, size), Source: c.source(), Type: events.TypeCheckpoint, Time: at,
+			DataContentType: "text/plain; charset=utf-8",
+		}),
+	}
+	if err := c.retry(ctx, "published checkpoint", func() error { return streams.StoreAll(ctx, c.nc, []streams.Msg{msg}) }); err != nil {
+		return err
+	}
+	c.signed, c.signedAt = size, at
+	c.metrics.Checkpoint(size)
+	return nil
+}
+
+// publishedSize is the size of the newest checkpoint of this shard on NATS.
+func (c *checkpointer) publishedSize(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := streams.LastBySubject(ctx, c.js, streams.StreamCheckpoints, c.space.Checkpoints(c.stream))
+	if err != nil {
+		return 0, fmt.Errorf("reading the published checkpoint: %w", err)
+	}
+	if m == nil {
+		return 0, nil
+	}
+	cp, err := tree.PeekCheckpoint(string(m.Body))
+	if err != nil || cp.Shard != c.shard {
+		return 0, nil // of an earlier incarnation of the log
+	}
+	return cp.Size, nil
 }

@@ -17,6 +17,7 @@ import (
 // between batches. The custodian notes changes of the bucket on the log; a record with withheld
 // text names the policy that withholds it.
 type retentionClasses struct {
+	shardAccess
 	bucketVersion string // the bucket's incarnation and last sequence, as last read
 	seq           uint64
 	known         map[string]retention.Classes
@@ -31,34 +32,34 @@ func (r *retentionClasses) classOf(tenant, session string) (retention.Class, str
 	return c.ClassOf(session)
 }
 
-// loadClasses reads the policies if the bucket has changed. A system without the bucket has no
+// load reads the policies if the bucket has changed. A system without the bucket has no
 // classes.
-func (a *auditor) loadClasses(ctx context.Context) error {
+func (r *retentionClasses) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	st, err := streams.StreamState(ctx, a.js, retentionStream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) && a.classes.bucketVersion == "" {
+	st, err := streams.StreamState(ctx, r.js, retentionStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && r.bucketVersion == "" {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading the retention policies: %w", err)
 	}
 	store := streams.EpochName(retentionStream, st.Created)
-	if store == a.classes.bucketVersion && st.LastSeq == a.classes.seq {
+	if store == r.bucketVersion && st.LastSeq == r.seq {
 		return nil
 	}
-	keys, err := streams.KVKeys(ctx, a.js, streams.BucketRetention)
+	keys, err := streams.KVKeys(ctx, r.js, streams.BucketRetention)
 	if err != nil {
 		return err
 	}
-	next := retentionClasses{bucketVersion: store, seq: st.LastSeq, known: map[string]retention.Classes{}}
+	next := retentionClasses{shardAccess: r.shardAccess, bucketVersion: store, seq: st.LastSeq, known: map[string]retention.Classes{}}
 	problem := ""
 	for _, key := range keys {
 		tenant, ok := retention.PolicyTenant(key)
 		if !ok {
 			continue
 		}
-		c, err := a.readClasses(ctx, tenant, key)
+		c, err := r.readTenant(ctx, tenant, key)
 		if err != nil {
 			return fmt.Errorf("reading the retention policies: %w", err)
 		}
@@ -66,25 +67,25 @@ func (a *auditor) loadClasses(ctx context.Context) error {
 		if c.Err() != nil {
 			class, _ := c.ClassOf("")
 			problem = fmt.Sprintf("the retention policy of tenant %.60q cannot be read; until it is mended its evidence keeps what class %s allows: %s", tenant, class, c.Err())
-			a.env.Log.Error().Str("tenant", tenant).Str("class", class.String()).Err(c.Err()).Msg("a retention policy cannot be read; records are made by the strictest class of the last one that could")
+			r.env.Log.Error().Str("tenant", tenant).Str("class", class.String()).Err(c.Err()).Msg("a retention policy cannot be read; records are made by the strictest class of the last one that could")
 		}
 	}
-	*a.classes = next
-	a.env.Health.Set("retention_classes", problem)
+	*r = next
+	r.env.Health.Set("retention_classes", problem)
 	return nil
 }
 
-// readClasses reads a tenant's policy. If it cannot be read, earlier revisions in the bucket are
+// readTenant reads a tenant's policy. If it cannot be read, earlier revisions in the bucket are
 // read, too.
-func (a *auditor) readClasses(ctx context.Context, tenant, key string) (c retention.Classes, err error) {
-	e, err := streams.KVLast(ctx, a.js, streams.BucketRetention, key)
+func (r *retentionClasses) readTenant(ctx context.Context, tenant, key string) (c retention.Classes, err error) {
+	e, err := streams.KVLast(ctx, r.js, streams.BucketRetention, key)
 	if err != nil || e == nil {
 		return c, err
 	}
 	if c = retention.ReadClasses(tenant, policyTexts(*e)); c.Err() == nil {
 		return c, nil
 	}
-	list, err := streams.KVHistory(ctx, a.js, streams.BucketRetention, key)
+	list, err := streams.KVHistory(ctx, r.js, streams.BucketRetention, key)
 	if err != nil {
 		return c, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,22 +25,20 @@ const cosignEvery = time.Second
 // A witness signature is not a message of the log: it is about the evidence, and evidence about
 // it would need a signature again.
 type cosignatures struct {
-	a              *auditor
+	shardAccess
 	verifier       note.Verifier
 	bucketVersion  string // the bucket's incarnation and last sequence when all of it was judged
 	seq            uint64
 	loggedRefusals map[uint64]bool // bucket revisions with a logged refusal
 }
 
-// runCosignatures stores witness signatures until ctx ends. Errors are retried; nothing else
-// waits for it.
-func (a *auditor) runCosignatures(ctx context.Context) {
-	log, err := signing.CheckpointVerifier(a.verifierKey)
-	if err != nil {
-		a.env.Log.Error().Err(err).Msg("signatures of witnesses cannot be judged")
+// run stores witness signatures until ctx ends. Errors are retried; nothing else waits for it.
+func (c *cosignatures) run(ctx context.Context) {
+	var err error
+	if c.verifier, err = signing.CheckpointVerifier(c.verifierKey); err != nil {
+		c.env.Log.Error().Err(err).Msg("signatures of witnesses cannot be judged")
 		return
 	}
-	c := &cosignatures{a: a, verifier: log}
 	for ctx.Err() == nil {
 		err := c.pollBucket(ctx)
 		if ctx.Err() != nil {
@@ -50,9 +47,9 @@ func (a *auditor) runCosignatures(ctx context.Context) {
 		problem := ""
 		if err != nil {
 			problem = err.Error()
-			a.env.Log.Warn().Err(err).Msg("signatures of witnesses are not taken in; it will be tried again")
+			c.env.Log.Warn().Err(err).Msg("signatures of witnesses are not taken in; it will be tried again")
 		}
-		a.env.Health.Set("witnesses", problem)
+		c.env.Health.Set("witnesses", problem)
 		select {
 		case <-ctx.Done():
 		case <-time.After(cosignEvery):
@@ -65,7 +62,7 @@ func (a *auditor) runCosignatures(ctx context.Context) {
 func (c *cosignatures) pollBucket(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, custodianWait)
 	defer cancel()
-	st, err := streams.StreamState(ctx, c.a.js, "KV_"+streams.BucketWitnesses)
+	st, err := streams.StreamState(ctx, c.js, "KV_"+streams.BucketWitnesses)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && c.bucketVersion == "" {
 		return nil // a system without the bucket
 	}
@@ -76,11 +73,11 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	if store == c.bucketVersion && st.LastSeq == c.seq {
 		return nil
 	}
-	trusted, err := witnessbucket.TrustedWitnesses(ctx, c.a.js)
+	trusted, err := witnessbucket.TrustedWitnesses(ctx, c.js)
 	if err != nil {
 		return err
 	}
-	list, err := witnessbucket.HandedIn(ctx, c.a.js)
+	list, err := witnessbucket.HandedIn(ctx, c.js)
 	if err != nil {
 		return err
 	}
@@ -112,7 +109,7 @@ func isRefusal(err error) bool {
 
 func (c *cosignatures) logRefusal(e streams.KVEntry, err error) {
 	if !c.loggedRefusals[e.Revision] {
-		c.a.env.Log.Warn().Str("key", e.Key).Uint64("revision", e.Revision).Err(err).Msg("a signature that was handed in is not taken")
+		c.env.Log.Warn().Str("key", e.Key).Uint64("revision", e.Revision).Err(err).Msg("a signature that was handed in is not taken")
 	}
 }
 
@@ -122,23 +119,23 @@ func (c *cosignatures) storeCosigned(ctx context.Context, e streams.KVEntry, tru
 	if len(e.Value) > witnessbucket.MaxNote {
 		return fmt.Errorf("%w: %d bytes", tree.ErrCheckpoint, len(e.Value))
 	}
-	j, err := witnessbucket.CheckHandedIn(ctx, string(e.Value), c.verifier, trusted, c.a.db.CheckpointsAt)
+	j, err := witnessbucket.CheckHandedIn(ctx, string(e.Value), c.verifier, trusted, c.db.CheckpointsAt)
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(j.Shard, c.a.flags.Stream+"@") {
+	if !c.isOfStream(j.Shard) {
 		return fmt.Errorf("%w: of %s, which is another auditor's", witnessbucket.ErrUnknown, j.Shard)
 	}
-	stored, err := c.a.db.CheckpointsAt(ctx, j.Shard, uint64(j.Size))
+	stored, err := c.db.CheckpointsAt(ctx, j.Shard, uint64(j.Size))
 	if err != nil || !j.LacksSignature(stored) {
 		return err
 	}
 	cp := storage.Checkpoint{Shard: j.Shard, Size: uint64(j.Size), Root: j.Root, Note: j.Note, Created: time.Now()}
-	if err := c.a.writer.InsertCheckpoint(ctx, cp); err != nil {
+	if err := c.writer.InsertCheckpoint(ctx, cp); err != nil {
 		return fmt.Errorf("storing a checkpoint that a witness signed: %w", err)
 	}
 	for _, by := range j.By {
-		c.a.env.Log.Info().Str("witness", by.Witness).Str("shard", j.Shard).Int64("size", j.Size).Msg("a witness has signed a checkpoint")
+		c.env.Log.Info().Str("witness", by.Witness).Str("shard", j.Shard).Int64("size", j.Size).Msg("a witness has signed a checkpoint")
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	}
 	servicetest.OK(t, put("operator", witnessbucket.TrustedKey(w.Name()), w.vkey))
 	box := witnessbucket.SignedKey("witness", a.shard)
-	c := &cosignatures{a: a, verifier: log, loggedRefusals: map[uint64]bool{}}
+	c := &cosignatures{shardAccess: a.shardAccess, verifier: log, loggedRefusals: map[uint64]bool{}}
 	stored := func() (notes []string) {
 		t.Helper()
 		list, err := a.db.CosignedCheckpoints(t.Context(), a.shard, 0, 10)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
@@ -42,20 +42,29 @@ type custodian struct {
 	open    map[string]bool // tenants with open orders
 }
 
-// runCustodian runs the custodian until ctx ends. Errors are retried; nothing else waits for it.
-func (a *auditor) runCustodian(ctx context.Context) {
-	if a.flags.CustodianUser == "" && a.flags.CustodianCreds == "" {
-		a.env.Log.Info().Msg("no custodian's credentials: nothing is erased here")
+// custodianRunner connects as the custodian and runs it.
+type custodianRunner struct {
+	shardAccess
+	flags   Flags
+	builder *build.Builder
+	keys    *sessionSecrets
+	master  digest.Master
+}
+
+// run runs the custodian until ctx ends. Errors are retried; nothing else waits for it.
+func (r *custodianRunner) run(ctx context.Context) {
+	if r.flags.CustodianUser == "" && r.flags.CustodianCreds == "" {
+		r.env.Log.Info().Msg("no custodian's credentials: nothing is erased here")
 		return
 	}
-	if ahead := a.flags.RetentionAhead; ahead > 0 {
-		a.env.Log.Warn().Dur("ahead", ahead).Msg("retention policies are applied as if it were later than it is")
+	if ahead := r.flags.RetentionAhead; ahead > 0 {
+		r.env.Log.Warn().Dur("ahead", ahead).Msg("retention policies are applied as if it were later than it is")
 	}
 	var c *custodian
 	for ctx.Err() == nil {
 		var err error
 		if c == nil {
-			c, err = a.newCustodian(ctx)
+			c, err = r.connect(ctx)
 		}
 		if err == nil {
 			err = c.pollBucket(ctx)
@@ -66,9 +75,9 @@ func (a *auditor) runCustodian(ctx context.Context) {
 		problem := ""
 		if err != nil {
 			problem = err.Error()
-			a.env.Log.Warn().Err(err).Msg("retention is held up; it will be tried again")
+			r.env.Log.Warn().Err(err).Msg("retention is held up; it will be tried again")
 		}
-		a.env.Health.Set("retention", problem)
+		r.env.Health.Set("retention", problem)
 		select {
 		case <-ctx.Done():
 		case <-time.After(custodianEvery):
@@ -79,15 +88,15 @@ func (a *auditor) runCustodian(ctx context.Context) {
 	}
 }
 
-func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
+func (r *custodianRunner) connect(ctx context.Context) (*custodian, error) {
 	nc, err := streams.Connect(ctx, streams.ConnectOptions{
-		URL: a.flags.Server, User: a.flags.CustodianUser, Password: a.flags.CustodianPassword, CredsFile: a.flags.CustodianCreds,
-		Name: "countersign custodian", Log: a.env.Log,
+		URL: r.flags.Server, User: r.flags.CustodianUser, Password: r.flags.CustodianPassword, CredsFile: r.flags.CustodianCreds,
+		Name: "countersign custodian", Log: r.env.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting as the custodian: %w", err)
 	}
-	c, err := a.assembleCustodian(ctx, nc)
+	c, err := r.assemble(ctx, nc)
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("preparing erasures: %w", err)
@@ -95,8 +104,8 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 	return c, nil
 }
 
-// assembleCustodian makes the parts of a custodian.
-func (a *auditor) assembleCustodian(ctx context.Context, nc *nats.Conn) (*custodian, error) {
+// assemble makes the parts of a custodian.
+func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodian, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -105,28 +114,19 @@ func (a *auditor) assembleCustodian(ctx context.Context, nc *nats.Conn) (*custod
 	if err != nil {
 		return nil, err
 	}
-	known, err := a.ownVerifier()
+	known, err := r.ownVerifier()
 	if err != nil {
 		return nil, err
 	}
-	access := custodyAccess{nc: nc, js: js, db: a.db, store: a.writer, shard: a.shard, stream: a.flags.Stream, space: a.flags.Space(), signer: a.signer,
-		writer: fmt.Sprintf("auditor-%d", os.Getpid()), env: a.env,
-		log: &erasures.Log{JS: js, Stream: a.flags.Stream, Space: a.flags.Space(), Known: known}}
+	access := custodyAccess{nc: nc, js: js, db: r.db, store: r.writer, shard: r.shard, stream: r.stream, space: r.space, signer: r.signer,
+		writer: fmt.Sprintf("auditor-%d", os.Getpid()), env: r.env,
+		log: &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}}
 	bucket, messages := &retentionBucket{js: js, kv: kv}, &messageEraser{nc: nc, js: js}
-	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: a.flags.RetentionAhead, open: map[string]bool{}}
-	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: a.builder, keys: a.keys, master: a.master}
+	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, open: map[string]bool{}}
+	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}}
 	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
-}
-
-// ownVerifier is the public half of this auditor's signing key.
-func (a *auditor) ownVerifier() (note.Verifiers, error) {
-	v, err := signing.CheckpointVerifier(a.verifierKey)
-	if err != nil {
-		return nil, err
-	}
-	return note.VerifierList(v), nil
 }
 
 // policyTime is the time for applying policies and measuring silence. Records are stamped with

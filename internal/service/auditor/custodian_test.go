@@ -44,7 +44,7 @@ func (c *custody) audited() {
 func (c *custody) step(do func(context.Context, *custodian)) {
 	c.Helper()
 	a := standing(c, c.f)
-	k, err := a.newCustodian(c.Context())
+	k, err := a.custodianRunner().connect(c.Context())
 	servicetest.OK(c, err)
 	defer k.nc.Close()
 	do(c.Context(), k)

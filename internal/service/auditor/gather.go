@@ -30,7 +30,7 @@ func (a *auditor) collectMessages(ctx context.Context, msgs []events.LogMessage)
 		a.pending.add(msgs[:n])
 		msgs = msgs[n:]
 		full := len(a.pending.msgs) == a.flags.Batch || a.pending.bytes >= maxBatchBytes
-		if !full && (a.isStoring() || time.Since(a.storeStarted) < a.overdueAfter()) {
+		if !full && (a.store.isStoring() || time.Since(a.store.started) < a.store.overdueAfter()) {
 			continue
 		}
 		if err := a.auditBatch(ctx, a.pending.drain()); err != nil {
@@ -65,10 +65,10 @@ func (a *auditor) handleIdle(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := a.awaitStore(); err != nil {
+	if err := a.store.await(); err != nil {
 		return err
 	}
-	if err := a.signCheckpoint(ctx, true); err != nil {
+	if err := a.checkpoints.sign(ctx, true); err != nil {
 		return err
 	}
 	if a.ready {
@@ -78,32 +78,10 @@ func (a *auditor) handleIdle(ctx context.Context) error {
 	return a.env.Ready()
 }
 
-// While the end of the log moves, batches begin at intervals of batchIntervalFactor times what the
-// last one took to store, within bounds. Storing costs ClickHouse some 100 ms of processor time
-// whatever the size of a batch, because each insert analyses the query of every derived table, and
-// every part that it writes is merged later. So the interval grows with the cost: on a slow or
-// busy machine fewer and larger batches are stored. The lower bound is for machines that store
-// quickly, the upper bound keeps the evidence within three seconds of the log.
-const (
-	minBatchInterval    = 500 * time.Millisecond
-	maxBatchInterval    = 2 * time.Second
-	batchIntervalFactor = 6
-)
-
-// batchInterval is the time between the starts of two batches.
-func (a *auditor) batchInterval() time.Duration {
-	interval := min(max(batchIntervalFactor*a.storeTook, minBatchInterval), maxBatchInterval)
-	return min(interval, a.flags.CheckpointEvery)
-}
-
-// overdueAfter is how long after the start of the last batch the next one begins although the end
-// of the log is not reached.
-func (a *auditor) overdueAfter() time.Duration { return min(2*a.batchInterval(), maxBatchInterval) }
-
 // waitForBatch lets the next batch fill after one is stored. The wait counts from the start of
 // storing, so a record after a silence does not wait.
 func (a *auditor) waitForBatch(ctx context.Context) error {
-	wait := a.batchInterval() - time.Since(a.storeStarted)
+	wait := a.store.interval() - time.Since(a.store.started)
 	if wait <= 0 {
 		return nil
 	}

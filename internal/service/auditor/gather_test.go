@@ -28,8 +28,8 @@ func TestMessagesWaitWhileABatchIsStored(t *testing.T) {
 	for _, at := range []int{2, 3, 4, 6} { // the first of them is launched, the others wait
 		servicetest.OK(t, a.collectMessages(t.Context(), log[at:map[int]int{2: 3, 3: 4, 4: 6, 6: 7}[at]]))
 	}
-	if !a.isStoring() || a.tree.Size() != 3 || len(a.pending.msgs) != 4 {
-		t.Errorf("in flight: %v; records of %d messages, %d wait", a.isStoring(), a.tree.Size(), len(a.pending.msgs))
+	if !a.store.isStoring() || a.tree.Size() != 3 || len(a.pending.msgs) != 4 {
+		t.Errorf("in flight: %v; records of %d messages, %d wait", a.store.isStoring(), a.tree.Size(), len(a.pending.msgs))
 	}
 	p.away(false)
 	servicetest.OK(t, a.collectMessages(t.Context(), log[7:12])) // one fills the batch; what is left waits or is a batch of its own
@@ -56,8 +56,8 @@ func TestBatchInterval(t *testing.T) {
 		{300 * ms, 400 * ms, 400 * ms, 800 * ms},
 		{time.Minute, time.Minute, 2 * time.Second, 2 * time.Second}, // ClickHouse was away
 	} {
-		a := &auditor{storeTook: c.took, flags: Flags{CheckpointEvery: c.checkpoints}}
-		if got, overdue := a.batchInterval(), a.overdueAfter(); got != c.want || overdue != c.overdue {
+		s := &batchStore{took: c.took, checkpointEvery: c.checkpoints}
+		if got, overdue := s.interval(), s.overdueAfter(); got != c.want || overdue != c.overdue {
 			t.Errorf("%v to store, checkpoints every %v: %v, overdue after %v, want %v and %v", c.took, c.checkpoints, got, overdue, c.want, c.overdue)
 		}
 	}
@@ -73,12 +73,12 @@ func TestMessagesWaitForTheEndOfTheLog(t *testing.T) {
 	a := standing(t, f)
 	log := n.Log()
 	servicetest.OK(t, auditAll(t, a, log[:2]))
-	a.storeStarted = time.Now().Add(time.Hour) // so that no batch is overdue while this test runs
+	a.store.started = time.Now().Add(time.Hour) // so that no batch is overdue while this test runs
 	servicetest.OK(t, a.collectMessages(t.Context(), log[2:3]))
 	if len(a.pending.msgs) != 1 || a.tree.Size() != 2 {
 		t.Errorf("%d messages wait, records of %d were made", len(a.pending.msgs), a.tree.Size())
 	}
-	a.storeStarted = time.Time{}
+	a.store.started = time.Time{}
 	servicetest.OK(t, a.collectMessages(t.Context(), log[3:4]))
 	if len(a.pending.msgs) != 0 || a.tree.Size() != 4 {
 		t.Errorf("overdue: %d messages wait, records of %d were made", len(a.pending.msgs), a.tree.Size())

@@ -31,6 +31,7 @@ const keptIntents = 8
 // They are one key of the bucket of leases, changed by compare-and-set. An auditor that starts
 // takes the key over, and an earlier one that still runs can announce nothing more.
 type intents struct {
+	shardAccess
 	kv       jetstream.KeyValue
 	key      string
 	revision uint64
@@ -38,25 +39,24 @@ type intents struct {
 }
 
 // claimIntents reads the intents and takes their key over.
-func (a *auditor) claimIntents(ctx context.Context) error {
-	kv, err := streams.OpenBucket(ctx, a.js, streams.BucketLeases)
+func claimIntents(ctx context.Context, access shardAccess) (*intents, error) {
+	kv, err := streams.OpenBucket(ctx, access.js, streams.BucketLeases)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	i := &intents{kv: kv, key: "intent." + a.flags.Stream}
+	i := &intents{shardAccess: access, kv: kv, key: "intent." + access.stream}
 	e, err := kv.Get(ctx, i.key)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 	case err != nil:
-		return fmt.Errorf("reading what was announced: %w", err)
+		return nil, fmt.Errorf("reading what was announced: %w", err)
 	default:
 		i.revision = e.Revision()
 		if err := json.Unmarshal(e.Value(), &i.notes); err != nil {
-			return fmt.Errorf("%w: key %s of the bucket %s is not a list of notes", ErrUnannounced, i.key, streams.BucketLeases)
+			return nil, fmt.Errorf("%w: key %s of the bucket %s is not a list of notes", ErrUnannounced, i.key, streams.BucketLeases)
 		}
 	}
-	a.intents = i
-	return i.writeNotes(ctx, i.notes)
+	return i, i.writeNotes(ctx, i.notes)
 }
 
 // writeNotes writes the notes. daemon.ErrFenced means that another auditor has written since.
@@ -88,35 +88,35 @@ func (i *intents) writeNotes(ctx context.Context, notes []string) error {
 	return nil
 }
 
-// announceTree announces the tree with a batch before the batch is stored.
-func (a *auditor) announceTree(ctx context.Context, merkle *tree.Tree) error {
-	text, err := tree.SignIntent(a.signer, tree.Checkpoint{Shard: a.shard, Size: merkle.Size(), Root: merkle.Root()})
+// announce announces the tree with a batch before the batch is stored.
+func (i *intents) announce(ctx context.Context, merkle *tree.Tree) error {
+	text, err := tree.SignIntent(i.signer, tree.Checkpoint{Shard: i.shard, Size: merkle.Size(), Root: merkle.Root()})
 	if err != nil {
 		return err
 	}
-	notes := append([]string{text}, a.intents.notes...)
-	return a.retry(ctx, "intent", func() error { return a.intents.writeNotes(ctx, notes[:min(len(notes), keptIntents)]) })
+	notes := append([]string{text}, i.notes...)
+	return i.retry(ctx, "intent", func() error { return i.writeNotes(ctx, notes[:min(len(notes), keptIntents)]) })
 }
 
-// checkAnnounced checks that an auditor with this key has published or announced the tree that
-// the database holds.
-func (a *auditor) checkAnnounced(ctx context.Context) error {
-	if a.tree.Size() == 0 {
+// check checks that an auditor with this key has published or announced the tree that the database
+// holds, merkle.
+func (i *intents) check(ctx context.Context, merkle *tree.Tree) error {
+	if merkle.Size() == 0 {
 		return nil
 	}
-	known, err := a.ownVerifier()
+	known, err := i.ownVerifier()
 	if err != nil {
 		return err
 	}
-	for _, text := range a.intents.notes {
-		if c, err := tree.OpenIntent(text, known); err == nil && a.matchesTree(c) {
+	for _, text := range i.notes {
+		if c, err := tree.OpenIntent(text, known); err == nil && i.matches(c, merkle) {
 			return nil
 		}
 	}
 	found := false // a restored backup ends at an earlier checkpoint
-	err = streams.EachMessage(ctx, a.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
+	err = streams.EachMessage(ctx, i.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
 		c, err := tree.OpenCheckpoint(string(m.Body), known)
-		found = found || err == nil && a.matchesTree(c)
+		found = found || err == nil && i.matches(c, merkle)
 		return nil
 	})
 	if found || err != nil {
@@ -124,9 +124,9 @@ func (a *auditor) checkAnnounced(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: shard %s ends at sequence %d; rows behind the newest checkpoint were added, changed or taken away by another writer. "+
 		"Keep a copy and find out which process wrote them; then `countersign audit cut` takes these rows away, and they are made again from the log",
-		ErrUnannounced, a.shard, a.tree.Size())
+		ErrUnannounced, i.shard, merkle.Size())
 }
 
-func (a *auditor) matchesTree(c tree.Checkpoint) bool {
-	return c.Shard == a.shard && c.Size == a.tree.Size() && c.Root == a.tree.Root()
+func (i *intents) matches(c tree.Checkpoint, merkle *tree.Tree) bool {
+	return c.Shard == i.shard && c.Size == merkle.Size() && c.Root == merkle.Root()
 }

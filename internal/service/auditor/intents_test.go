@@ -34,8 +34,8 @@ func TestAttackUnsignedRows(t *testing.T) {
 	for _, cut := range []int{len(log) / 2, len(log)} { // two batches, neither signed
 		from := int(a.tree.Size() - signed)
 		b := prepare(t, a, log[from:cut])
-		servicetest.OK(t, a.storeBatch(t.Context(), b))
-		a.chain.Commit()
+		servicetest.OK(t, a.store.write(t.Context(), b))
+		a.records.chain.Commit()
 		a.tree = b.tree
 	}
 	position := uint64(a.tree.Size())
@@ -101,15 +101,15 @@ func TestAnnouncedByTheActiveOneOnly(t *testing.T) {
 	n.Publish(servicetest.Runtime, session(t, "s1")...)
 	earlier := standing(t, flags(n, dsn, 100))
 	later := standing(t, flags(n, dsn, 100))
-	if err := earlier.storeBatch(t.Context(), prepare(t, earlier, n.Log())); !errors.Is(err, daemon.ErrFenced) {
+	if err := earlier.store.write(t.Context(), prepare(t, earlier, n.Log())); !errors.Is(err, daemon.ErrFenced) {
 		t.Errorf("%v", err)
 	}
-	servicetest.OK(t, later.storeBatch(t.Context(), prepare(t, later, n.Log())))
+	servicetest.OK(t, later.store.write(t.Context(), prepare(t, later, n.Log())))
 	// An answer that was lost: the same notes once more.
 	later.intents.revision--
 	servicetest.OK(t, later.intents.writeNotes(context.Background(), later.intents.notes))
 	for range 2 * keptIntents {
-		servicetest.OK(t, later.announceTree(t.Context(), later.tree))
+		servicetest.OK(t, later.intents.announce(t.Context(), later.tree))
 	}
 	e, err := later.intents.kv.Get(t.Context(), later.intents.key)
 	servicetest.OK(t, err)

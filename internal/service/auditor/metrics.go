@@ -6,20 +6,21 @@ import (
 
 	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
 
-// startCounting starts the metrics at the position from which this auditor resumes. Sequences
-// that the evidence lacks there count as lost.
-func (a *auditor) startCounting(ctx context.Context, position uint64) error {
+// startCounting starts the metrics at the position from which this auditor resumes; without metrics the
+// result is nil. Sequences that the evidence lacks there count as lost.
+func startCounting(ctx context.Context, a shardAccess, position uint64) (*metrics.Auditor, error) {
 	if a.env.Metrics == nil {
-		return nil
+		return nil, nil
 	}
 	_, sequences, err := a.db.ShardExtent(ctx, a.shard)
 	if err != nil {
-		return fmt.Errorf("counting the evidence: %w", err)
+		return nil, fmt.Errorf("counting the evidence: %w", err)
 	}
-	a.metrics = a.env.Metrics.Auditor(a.flags.Stream, redaction.DetectorNames())
-	a.metrics.Resumed(position, sequences)
-	a.metrics.Follow(daemon.StreamHead(a.js, a.flags.Stream))
-	return nil
+	counts := a.env.Metrics.Auditor(a.stream, redaction.DetectorNames())
+	counts.Resumed(position, sequences)
+	counts.Follow(daemon.StreamHead(a.js, a.stream))
+	return counts, nil
 }

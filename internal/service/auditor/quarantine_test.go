@@ -44,13 +44,13 @@ func TestQuarantineHoldsEverythingOnce(t *testing.T) {
 func TestSessionKeysAreMadeOnceAndWrapped(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	a, b := standing(t, flags(n, dsn, 1)), standing(t, flags(n, dsn, 1))
-	a.keys.setContext(t.Context())
-	b.keys.setContext(t.Context())
-	first, err := a.keys.SessionSecret("acme", "s1")
+	a.records.keys.setContext(t.Context())
+	b.records.keys.setContext(t.Context())
+	first, err := a.records.keys.SessionSecret("acme", "s1")
 	servicetest.OK(t, err)
-	second, err := b.keys.SessionSecret("acme", "s1")
+	second, err := b.records.keys.SessionSecret("acme", "s1")
 	servicetest.OK(t, err)
-	other, err := b.keys.SessionSecret("acme", "s2")
+	other, err := b.records.keys.SessionSecret("acme", "s2")
 	servicetest.OK(t, err)
 	if !bytes.Equal(first, second) || bytes.Equal(first, other) {
 		t.Error("keys of a session differ, or two sessions share one")

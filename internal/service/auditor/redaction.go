@@ -18,6 +18,7 @@ const redactionStream = "KV_" + streams.BucketRedaction
 // redactionPolicies are the tenants' redaction policies in the bucket. The bucket is checked
 // before each batch, so a policy applies from the next batch on. One goroutine uses them.
 type redactionPolicies struct {
+	shardAccess
 	bucketVersion string // the bucket's incarnation and last sequence, as last read
 	seq           uint64
 	known         map[string]tenantPolicy
@@ -38,27 +39,27 @@ func (r *redactionPolicies) policyOf(tenant string) (*redaction.Policy, error) {
 	return p.policy, p.err
 }
 
-// loadRedaction reads the policies if the bucket has changed, and notes on the log which ones
+// load reads the policies if the bucket has changed, and notes on the log which ones
 // apply, before the first record that is made with them.
-func (a *auditor) loadRedaction(ctx context.Context) error {
+func (r *redactionPolicies) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	st, err := streams.StreamState(ctx, a.js, redactionStream)
+	st, err := streams.StreamState(ctx, r.js, redactionStream)
 	if err != nil {
 		return fmt.Errorf("reading the redaction policies: %w", err)
 	}
 	store := streams.EpochName(redactionStream, st.Created)
-	if store == a.redaction.bucketVersion && st.LastSeq == a.redaction.seq {
+	if store == r.bucketVersion && st.LastSeq == r.seq {
 		return nil
 	}
-	keys, err := streams.KVKeys(ctx, a.js, streams.BucketRedaction)
+	keys, err := streams.KVKeys(ctx, r.js, streams.BucketRedaction)
 	if err != nil {
 		return err
 	}
-	next := redactionPolicies{bucketVersion: store, seq: st.LastSeq, known: map[string]tenantPolicy{}}
+	next := redactionPolicies{shardAccess: r.shardAccess, bucketVersion: store, seq: st.LastSeq, known: map[string]tenantPolicy{}}
 	change := events.RedactionChange{Writer: fmt.Sprintf("auditor-%d", os.Getpid()), Store: store, Revision: st.LastSeq, Policies: []events.RedactionRef{}}
 	for _, key := range keys {
-		e, err := streams.KVLast(ctx, a.js, streams.BucketRedaction, key)
+		e, err := streams.KVLast(ctx, r.js, streams.BucketRedaction, key)
 		if err != nil {
 			return fmt.Errorf("reading the redaction policies: %w", err)
 		}
@@ -76,11 +77,11 @@ func (a *auditor) loadRedaction(ctx context.Context) error {
 		}
 		change.Policies = append(change.Policies, ref)
 	}
-	if err := a.noteRedaction(ctx, change); err != nil {
+	if err := r.noteChange(ctx, change); err != nil {
 		return err
 	}
-	*a.redaction = next
-	a.reportRedactionState(change)
+	*r = next
+	r.reportState(change)
 	return nil
 }
 
@@ -98,11 +99,11 @@ func readPolicy(tenant string, text []byte) tenantPolicy {
 	return tenantPolicy{p, err}
 }
 
-// noteRedaction writes a change to the log, unless the log has it already or there has never been
+// noteChange writes a change to the log, unless the log has it already or there has never been
 // a policy.
-func (a *auditor) noteRedaction(ctx context.Context, c events.RedactionChange) error {
-	subj := a.flags.Space().Control(a.flags.Stream, events.ControlRedaction)
-	last, err := streams.LastBySubject(ctx, a.js, a.flags.Stream, subj)
+func (r *redactionPolicies) noteChange(ctx context.Context, c events.RedactionChange) error {
+	subj := r.space.Control(r.stream, events.ControlRedaction)
+	last, err := streams.LastBySubject(ctx, r.js, r.stream, subj)
 	if err != nil {
 		return err
 	}
@@ -118,20 +119,20 @@ func (a *auditor) noteRedaction(ctx context.Context, c events.RedactionChange) e
 	if err != nil {
 		return err
 	}
-	return streams.StoreAll(ctx, a.nc, []streams.Msg{{Subject: subj, Body: body, Header: cloudevents.Binary(cloudevents.Attributes{
-		ID: fmt.Sprintf("redaction-%s-%d", c.Store, c.Revision), Source: "/countersign/" + a.flags.Stream + "/auditor", Type: events.TypeControl, Time: time.Now(),
+	return streams.StoreAll(ctx, r.nc, []streams.Msg{{Subject: subj, Body: body, Header: cloudevents.Binary(cloudevents.Attributes{
+		ID: fmt.Sprintf("redaction-%s-%d", c.Store, c.Revision), Source: r.source(), Type: events.TypeControl, Time: time.Now(),
 	})}})
 }
 
-// reportRedactionState reports the state of the policies in log and health.
-func (a *auditor) reportRedactionState(c events.RedactionChange) {
+// reportState reports the state of the policies in log and health.
+func (r *redactionPolicies) reportState(c events.RedactionChange) {
 	bad := ""
 	for _, ref := range c.Policies {
 		if ref.Error != "" {
 			bad = fmt.Sprintf("the redaction policy of tenant %q cannot be used, its bodies are withheld: %s", ref.Tenant, ref.Error)
-			a.env.Log.Error().Str("tenant", ref.Tenant).Str("error", ref.Error).Msg("a redaction policy cannot be used; the tenant's bodies are withheld until it is mended")
+			r.env.Log.Error().Str("tenant", ref.Tenant).Str("error", ref.Error).Msg("a redaction policy cannot be used; the tenant's bodies are withheld until it is mended")
 		}
 	}
-	a.env.Health.Set("redaction", bad)
-	a.env.Log.Info().Uint64("revision", c.Revision).Int("policies", len(c.Policies)).Msg("redaction policies read")
+	r.env.Health.Set("redaction", bad)
+	r.env.Log.Info().Uint64("revision", c.Revision).Int("policies", len(c.Policies)).Msg("redaction policies read")
 }

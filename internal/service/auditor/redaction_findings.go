@@ -32,13 +32,16 @@ var redactionFindings = map[string]redactionFinding{
 		"the subject of an event, and what was redacted in the event"},
 }
 
+// ownFindings writes the auditor's own findings to the log.
+type ownFindings struct{ shardAccess }
+
 // reportRedaction writes findings about failed redactions before the evidence is stored. After a
 // crash the same findings, with the same ids, may be written again; none is missing.
-func (a *auditor) reportRedaction(ctx context.Context, msgs []events.LogMessage, built []build.Built) error {
+func (o *ownFindings) reportRedaction(ctx context.Context, msgs []events.LogMessage, built []build.Built) error {
 	var out []streams.Msg
 	for i, b := range built {
 		for _, code := range b.RedactionFindings {
-			m, err := a.findingMessage(code, msgs[i], b.Record)
+			m, err := o.findingMessage(code, msgs[i], b.Record)
 			if err != nil {
 				return err
 			}
@@ -48,16 +51,16 @@ func (a *auditor) reportRedaction(ctx context.Context, msgs []events.LogMessage,
 	if len(out) == 0 {
 		return nil
 	}
-	if err := streams.StoreAll(ctx, a.nc, out); err != nil {
+	if err := streams.StoreAll(ctx, o.nc, out); err != nil {
 		return fmt.Errorf("writing %d findings about redaction: %w", len(out), err)
 	}
 	return nil
 }
 
-func (a *auditor) findingMessage(code string, m events.LogMessage, rec evidence.Record) (streams.Msg, error) {
+func (o *ownFindings) findingMessage(code string, m events.LogMessage, rec evidence.Record) (streams.Msg, error) {
 	about := redactionFindings[code]
 	f := events.Finding{
-		FindingID: fmt.Sprintf("%s-%s-%d", code, a.shard, m.Seq), Rule: code, Severity: about.severity, Tenant: rec.Tenant, Session: rec.Session,
+		FindingID: fmt.Sprintf("%s-%s-%d", code, o.shard, m.Seq), Rule: code, Severity: about.severity, Tenant: rec.Tenant, Session: rec.Session,
 		EventIDs: []string{}, Seqs: []uint64{m.Seq}, Explanation: about.explains, Remedy: about.help, DetectedAt: events.At(m.Time),
 	}
 	if code == build.FindingSecretInSubject {
@@ -65,9 +68,9 @@ func (a *auditor) findingMessage(code string, m events.LogMessage, rec evidence.
 	}
 	body, err := events.Encode(f)
 	return streams.Msg{
-		Subject: a.flags.Space().Finding(f.Tenant, string(f.Severity), f.Session), Body: body,
+		Subject: o.space.Finding(f.Tenant, string(f.Severity), f.Session), Body: body,
 		Header: cloudevents.Binary(cloudevents.Attributes{
-			ID: f.FindingID, Source: "/countersign/" + a.flags.Stream + "/auditor", Type: events.TypeFinding, Time: m.Time,
+			ID: f.FindingID, Source: o.source(), Type: events.TypeFinding, Time: m.Time,
 		}),
 	}, err
 }

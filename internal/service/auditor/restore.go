@@ -11,10 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -26,32 +23,14 @@ var (
 	ErrDiffers = errors.New("the log and the evidence differ")
 )
 
-// ruleRecreated is the finding about a log that was created anew.
-const (
-	ruleRecreated   = "log_recreated"
-	remedyRecreated = "Find out which user deleted or replaced the stream. The earlier evidence still verifies by itself."
-)
-
 // restorePosition reads the position from ClickHouse and sets chain and tree to it.
 func (a *auditor) restorePosition(ctx context.Context) error {
-	state, err := streams.StreamState(ctx, a.js, a.flags.Stream)
+	state, err := streams.StreamState(ctx, a.js, a.stream)
 	if err != nil {
 		return err
 	}
-	a.shard = streams.EpochName(a.flags.Stream, state.Created)
-	if a.builder, err = build.NewBuilder(a.shard, a.flags.Space()); err != nil {
-		return err
-	}
-	a.redaction, a.classes = &redactionPolicies{}, &retentionClasses{}
-	a.builder = a.builder.WithPolicies(a.redaction.policyOf).WithClasses(a.classes.classOf)
-	if err = errors.Join(a.loadRedaction(ctx), a.loadClasses(ctx)); err != nil {
-		return err
-	}
-	a.chain = build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
-	if a.keys, err = newSessionSecrets(ctx, a.js, a.master); err != nil {
-		return err
-	}
-	if a.quarantine, err = newQuarantine(ctx, a.nc, a.js, a.flags.Space(), a.shard); err != nil {
+	a.shard = streams.EpochName(a.stream, state.Created)
+	if err := a.openParts(ctx); err != nil {
 		return err
 	}
 	// A writer that died during an insert may have left incomplete tables from which session
@@ -60,7 +39,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 		return err
 	}
 	// Before the position is read: after this no earlier auditor can announce anything.
-	if err := a.claimIntents(ctx); err != nil {
+	if a.intents, err = claimIntents(ctx, a.shardAccess); err != nil {
 		return err
 	}
 	position, _, err := a.db.Position(ctx, a.shard)
@@ -69,33 +48,48 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	}
 	// Read again only now: if another auditor ran meanwhile, the evidence may be past what the
 	// log held at the first read.
-	if state, err = streams.StreamState(ctx, a.js, a.flags.Stream); err != nil {
+	if state, err = streams.StreamState(ctx, a.js, a.stream); err != nil {
 		return err
 	}
 	if err := a.compareLog(ctx, position, state); err != nil {
 		return err
 	}
-	if err := a.restoreTree(ctx, position); err != nil {
+	if a.tree, err = a.restoredTree(ctx, position); err != nil {
 		return err
 	}
-	if err := a.checkAnnounced(ctx); err != nil {
+	if err := a.intents.check(ctx, a.tree); err != nil {
 		return err
 	}
-	last, err := a.db.LatestCheckpoint(ctx, a.shard)
-	if err != nil && !errors.Is(err, storage.ErrNotFound) {
-		return fmt.Errorf("reading the last checkpoint: %w", err)
-	}
-	// A checkpoint counts as signed only once it is published, too.
-	published, err := a.publishedSize(ctx)
-	if err != nil {
-		return err
-	}
-	a.signed = min(int64(last.Size), published)
-	if err := a.startCounting(ctx, position); err != nil {
+	if err := a.openStore(ctx, position); err != nil {
 		return err
 	}
 	a.env.Log.Info().Str("shard", a.shard).Uint64("position", position).Uint64("log", state.LastSeq).Msg("resuming")
 	return nil
+}
+
+// openParts makes the parts that the shard alone determines.
+func (a *auditor) openParts(ctx context.Context) (err error) {
+	a.redaction, a.classes = &redactionPolicies{shardAccess: a.shardAccess}, &retentionClasses{shardAccess: a.shardAccess}
+	a.findings = &ownFindings{a.shardAccess}
+	if err = errors.Join(a.redaction.load(ctx), a.classes.load(ctx)); err != nil {
+		return err
+	}
+	if a.records, err = newRecordMaker(ctx, a.shardAccess, a.redaction, a.classes, a.master); err != nil {
+		return err
+	}
+	a.quarantine, err = newQuarantine(ctx, a.nc, a.js, a.space, a.shard)
+	return err
+}
+
+// openStore makes the parts that store what follows on the position.
+func (a *auditor) openStore(ctx context.Context, position uint64) error {
+	counts, err := startCounting(ctx, a.shardAccess, position)
+	if err != nil {
+		return err
+	}
+	a.checkpoints = &checkpointer{shardAccess: a.shardAccess, metrics: counts, every: a.flags.CheckpointEvery, stored: a.tree.Clone()}
+	a.store = &batchStore{shardAccess: a.shardAccess, intents: a.intents, checkpoints: a.checkpoints, metrics: counts, checkpointEvery: a.flags.CheckpointEvery}
+	return a.checkpoints.readSigned(ctx)
 }
 
 // repairDerived makes the derived tables match the evidence, for this incarnation of the log and for
@@ -109,7 +103,7 @@ func (a *auditor) repairDerived(ctx context.Context) error {
 		shards = append(shards, a.shard)
 	}
 	for _, shard := range shards {
-		if !strings.HasPrefix(shard, a.flags.Stream+"@") {
+		if !a.isOfStream(shard) {
 			continue // of another stream's auditor
 		}
 		added, err := a.writer.Repair(ctx, shard)
@@ -123,22 +117,17 @@ func (a *auditor) repairDerived(ctx context.Context) error {
 	return nil
 }
 
-// publishedSize is the size of the newest checkpoint of this shard on NATS.
-func (a *auditor) publishedSize(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	m, err := streams.LastBySubject(ctx, a.js, streams.StreamCheckpoints, a.flags.Space().Checkpoints(a.flags.Stream))
-	if err != nil {
-		return 0, fmt.Errorf("reading the published checkpoint: %w", err)
+// repairContents restores derived rows with changed contents: the start compares only their
+// number. It runs once, beside the auditing, up to the position at the start.
+func (a *auditor) repairContents(ctx context.Context, to uint64) {
+	changed, err := a.writer.RepairContents(ctx, a.shard, to)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		a.env.Log.Warn().Err(err).Msg("the contents of the derived tables could not be compared with the evidence")
+	case changed > 0:
+		a.env.Log.Error().Uint64("rows", changed).Str("shard", a.shard).Msg("rows of derived tables were changed by hand and were made anew; find out which user did it")
 	}
-	if m == nil {
-		return 0, nil
-	}
-	cp, err := tree.PeekCheckpoint(string(m.Body))
-	if err != nil || cp.Shard != a.shard {
-		return 0, nil // of an earlier incarnation of the log
-	}
-	return cp.Size, nil
 }
 
 // readTimeout bounds reading one message from a stream.
@@ -148,7 +137,7 @@ const readTimeout = 5 * time.Second
 // record must match the message in the log.
 func (a *auditor) compareLog(ctx context.Context, position uint64, state streams.State) error {
 	if position == 0 {
-		return a.reportRecreated(ctx)
+		return a.findings.reportRecreated(ctx)
 	}
 	if state.LastSeq < position {
 		return fmt.Errorf("%w: the log of shard %s ends at sequence %d and the evidence at %d; acknowledged messages are gone. Keep both as they are and look for the cause (a restored backup, a lost disk) before anything is written",
@@ -166,10 +155,10 @@ func (a *auditor) compareLog(ctx context.Context, position uint64, state streams
 	if err != nil {
 		return fmt.Errorf("reading record %d: %w", position, err)
 	}
-	p, _ := a.flags.Space().Parse(m.Subject)
+	p, _ := a.space.Parse(m.Subject)
 	keys := digest.Keys{Tenant: a.master.Tenant(p.Tenant)}
 	if strings.HasPrefix(want, digest.PrefixSession) {
-		k, there, err := a.keys.Lookup(ctx, a.builder.LogSession(*m))
+		k, there, err := a.records.keys.Lookup(ctx, a.records.builder.LogSession(*m))
 		if err != nil {
 			return fmt.Errorf("the key of record %d: %w", position, err)
 		}
@@ -188,7 +177,7 @@ func (a *auditor) compareLog(ctx context.Context, position uint64, state streams
 func (a *auditor) messageAt(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	m, err := streams.MessageAt(ctx, a.js, a.flags.Stream, seq)
+	m, err := streams.MessageAt(ctx, a.js, a.stream, seq)
 	if err != nil {
 		return nil, fmt.Errorf("reading sequence %d of the log: %w", seq, err)
 	}
@@ -198,74 +187,25 @@ func (a *auditor) messageAt(ctx context.Context, seq uint64) (*events.LogMessage
 	return m, nil
 }
 
-// reportRecreated writes a finding if there is evidence of an earlier incarnation of this log: a log
-// that begins anew must not go unnoticed.
-func (a *auditor) reportRecreated(ctx context.Context) error {
-	shards, err := a.db.Shards(ctx)
-	if err != nil {
-		return err
-	}
-	for _, earlier := range shards {
-		if !strings.HasPrefix(earlier, a.flags.Stream+"@") || earlier == a.shard {
-			continue
-		}
-		f := events.Finding{
-			FindingID: "log-recreated-" + a.shard, Rule: ruleRecreated, Severity: events.SeverityCritical, EventIDs: []string{},
-			Explanation: fmt.Sprintf("The log began anew as %s; evidence of %s is there and its log is gone.", a.shard, earlier),
-			Remedy:      remedyRecreated,
-			DetectedAt:  events.At(time.Now()),
-		}
-		return a.reportFinding(ctx, f)
-	}
-	return nil
-}
-
-// reportFinding writes one of the auditor's own findings, unless an earlier attempt has written
-// it.
-func (a *auditor) reportFinding(ctx context.Context, f events.Finding) error {
-	body, err := events.Encode(f)
-	if err != nil {
-		return err
-	}
-	subj := a.flags.Space().Finding("", string(f.Severity), "")
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	last, err := streams.LastBySubject(ctx, a.js, a.flags.Stream, subj)
-	if err != nil {
-		return err
-	}
-	if last != nil {
-		if before, err := events.DecodeRecord[events.Finding](last.Body); err == nil && before.FindingID == f.FindingID {
-			return nil
-		}
-	}
-	return streams.StoreAll(ctx, a.nc, []streams.Msg{{
-		Subject: subj, Body: body,
-		Header: cloudevents.Binary(cloudevents.Attributes{
-			ID: f.FindingID, Source: "/countersign/" + a.flags.Stream + "/auditor", Type: events.TypeFinding, Time: f.DetectedAt.Time,
-		}),
-	}})
-}
-
-// restoreTree loads the tree's right edge. Tree hashes are stored before the evidence that they
-// cover, so they exist.
-func (a *auditor) restoreTree(ctx context.Context, position uint64) error {
+// restoredTree loads the right edge of the tree of position records. Tree hashes are stored before the
+// evidence that they cover, so they exist.
+func (a *auditor) restoredTree(ctx context.Context, position uint64) (*tree.Tree, error) {
 	indexes := tree.FrontierIndexes(int64(position))
 	ask := make([]uint64, len(indexes))
 	for i, n := range indexes {
 		ask[i] = uint64(n)
 	}
 	hashes, err := a.db.TreeNodes(ctx, a.shard, ask)
+	var merkle *tree.Tree
 	if err == nil {
 		frontier := make([]tlog.Hash, len(hashes))
 		for i, h := range hashes {
 			frontier[i] = h
 		}
-		a.tree, err = tree.New(int64(position), frontier)
+		merkle, err = tree.New(int64(position), frontier)
 	}
-	if err == nil {
-		a.stored = a.tree.Clone()
-		return nil
+	if err != nil {
+		return nil, fmt.Errorf("restoring the tree of %d records: %w", position, err)
 	}
-	return fmt.Errorf("restoring the tree of %d records: %w", position, err)
+	return merkle, nil
 }

@@ -2,106 +2,125 @@ package auditor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/cloudevents"
-	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
-	"github.com/countersign-dev/countersign/storage"
-	"github.com/countersign-dev/countersign/storage/write"
-	"github.com/countersign-dev/countersign/streams"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
 
-// Pauses between attempts; the log keeps what arrives meanwhile.
-const (
-	retryMin = 200 * time.Millisecond
-	retryMax = 5 * time.Second
-)
+// batchStore stores batches, one at a time.
+type batchStore struct {
+	shardAccess
+	intents         *intents
+	checkpoints     *checkpointer
+	metrics         *metrics.Auditor
+	checkpointEvery time.Duration
 
-// storeBatch writes one batch and returns once it is durable. It retries until ctx ends.
+	inFlight *inFlightBatch // nil without one
+	started  time.Time      // start of the last store
+	took     time.Duration  // how long the last batch took to store
+}
+
+// inFlightBatch is a batch that is being stored.
+type inFlightBatch struct {
+	done chan struct{}
+	err  error         // set before done is closed
+	took time.Duration // to store it; the same
+}
+
+// start starts storing a batch, and signs a checkpoint if one is due. No other batch may be
+// in flight: of two inserts the second could succeed and the first fail.
+func (s *batchStore) start(ctx context.Context, b *batch) {
+	s.started = time.Now()
+	f := &inFlightBatch{done: make(chan struct{})}
+	s.inFlight = f
+	go func() {
+		defer close(f.done)
+		begun := time.Now()
+		if f.err = s.write(ctx, b); f.err != nil {
+			return
+		}
+		f.took = time.Since(begun)
+		s.metrics.Stored(b.before, b.built, begun)
+		s.checkpoints.noteStored(b.tree)
+		f.err = s.checkpoints.sign(ctx, false)
+	}()
+}
+
+// isStoring reports whether a batch is still being stored.
+func (s *batchStore) isStoring() bool {
+	if s.inFlight == nil {
+		return false
+	}
+	select {
+	case <-s.inFlight.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// await waits until no batch is in flight and returns the result. After an error it is
+// unknown what is stored: this auditor must not continue.
+func (s *batchStore) await() error {
+	f := s.inFlight
+	if f == nil {
+		return nil
+	}
+	<-f.done
+	if f.err == nil {
+		s.inFlight, s.took = nil, f.took
+	}
+	return f.err
+}
+
+// write writes one batch and returns once it is durable. It retries until ctx ends.
 //
 // Of two auditors only one succeeds, and no row is stored twice: an auditor inserts only after it
 // has read the position right before its batch. If another auditor inserts in between, its batch
 // begins at the same sequence and so has the same token, and ClickHouse drops the later one.
-func (a *auditor) storeBatch(ctx context.Context, b *batch) error {
-	if err := a.retry(ctx, "position", func() error { return a.checkFence(ctx, b.before) }); err != nil {
+func (s *batchStore) write(ctx context.Context, b *batch) error {
+	if err := s.retry(ctx, "position", func() error { return s.checkFence(ctx, b.before) }); err != nil {
 		return err
 	}
-	if err := a.announceTree(ctx, b.tree); err != nil {
+	if err := s.intents.announce(ctx, b.tree); err != nil {
 		return err
 	}
-	if err := a.retry(ctx, "tree", func() error { return a.writer.InsertTreeNodes(ctx, a.shard, b.nodes) }); err != nil {
+	if err := s.retry(ctx, "tree", func() error { return s.writer.InsertTreeNodes(ctx, s.shard, b.nodes) }); err != nil {
 		return err
 	}
-	return a.retry(ctx, "evidence", func() error { return a.writer.CommitEvidence(ctx, b.rows) })
+	return s.retry(ctx, "evidence", func() error { return s.writer.CommitEvidence(ctx, b.rows) })
 }
 
 // checkFence checks that the evidence ends where this auditor left it.
-func (a *auditor) checkFence(ctx context.Context, left uint64) error {
-	position, _, err := a.db.Position(ctx, a.shard)
+func (s *batchStore) checkFence(ctx context.Context, left uint64) error {
+	position, _, err := s.db.Position(ctx, s.shard)
 	if err == nil && position != left {
 		err = fmt.Errorf("%w: the evidence of shard %s ends at sequence %d, and not at %d where this auditor left it",
-			daemon.ErrFenced, a.shard, position, left)
+			daemon.ErrFenced, s.shard, position, left)
 	}
 	return err
 }
 
-// retry calls f until it succeeds, ctx ends, or another writer is detected.
-func (a *auditor) retry(ctx context.Context, what string, f func() error) error {
-	for wait := retryMin; ; wait = min(2*wait, retryMax) {
-		err := f()
-		var conflict *storage.ConflictError
-		switch {
-		case err == nil:
-			a.issues.set(a.env.Health, what, "")
-			return nil
-		case errors.As(err, &conflict):
-			return fmt.Errorf("%w: %w", daemon.ErrFenced, err)
-		case errors.Is(err, daemon.ErrFenced), errors.Is(err, write.ErrBatch): // a retry does not help
-			return err
-		case ctx.Err() != nil:
-			return ctx.Err()
-		}
-		a.env.Log.Warn().Err(err).Str("what", what).Dur("retry_in", wait).Msg("no way on; it will be tried again")
-		a.issues.set(a.env.Health, what, err.Error())
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-	}
+// While the end of the log moves, batches begin at intervals of batchIntervalFactor times what the
+// last one took to store, within bounds. Storing costs ClickHouse some 100 ms of processor time
+// whatever the size of a batch, because each insert analyses the query of every derived table, and
+// every part that it writes is merged later. So the interval grows with the cost: on a slow or
+// busy machine fewer and larger batches are stored. The lower bound is for machines that store
+// quickly, the upper bound keeps the evidence within three seconds of the log.
+const (
+	minBatchInterval    = 500 * time.Millisecond
+	maxBatchInterval    = 2 * time.Second
+	batchIntervalFactor = 6
+)
+
+// interval is the time between the starts of two batches.
+func (s *batchStore) interval() time.Duration {
+	interval := min(max(batchIntervalFactor*s.took, minBatchInterval), maxBatchInterval)
+	return min(interval, s.checkpointEvery)
 }
 
-// signCheckpoint signs the stored tree, then stores and publishes the note. While records come in
-// it does so every CheckpointEvery; with now set, always.
-func (a *auditor) signCheckpoint(ctx context.Context, now bool) error {
-	size := a.stored.Size()
-	if size == a.signed || (!now && time.Since(a.signedAt) < a.flags.CheckpointEvery) {
-		return nil
-	}
-	text, err := tree.SignCheckpoint(a.signer, tree.Checkpoint{Shard: a.shard, Size: size, Root: a.stored.Root()})
-	if err != nil {
-		return fmt.Errorf("signing the checkpoint of size %d: %w", size, err)
-	}
-	at := time.Now()
-	cp := storage.Checkpoint{Shard: a.shard, Size: uint64(size), Root: a.stored.Root(), Note: text, Created: at}
-	if err := a.retry(ctx, "checkpoint", func() error { return a.writer.InsertCheckpoint(ctx, cp) }); err != nil {
-		return err
-	}
-	msg := streams.Msg{
-		Subject: a.flags.Space().Checkpoints(a.flags.Stream), Body: []byte(text),
-		Header: cloudevents.Binary(cloudevents.Attributes{
-			ID: fmt.Sprintf("%s/%d", a.shard, size), Source: "/countersign/" + a.flags.Stream + "/auditor", Type: events.TypeCheckpoint, Time: at,
-			DataContentType: "text/plain; charset=utf-8",
-		}),
-	}
-	if err := a.retry(ctx, "published checkpoint", func() error { return streams.StoreAll(ctx, a.nc, []streams.Msg{msg}) }); err != nil {
-		return err
-	}
-	a.signed, a.signedAt = size, at
-	a.metrics.Checkpoint(size)
-	return nil
-}
+// overdueAfter is how long after the start of the last batch the next one begins although the end
+// of the log is not reached.
+func (s *batchStore) overdueAfter() time.Duration { return min(2*s.interval(), maxBatchInterval) }

@@ -92,7 +92,7 @@ func (s *server) acceptRequest(ctx context.Context, m *nats.Msg) {
 	}
 }
 
-// requestTenant is the tenant whose outputs are requested. theirs is false unless the server's
+// requestTenant is the tenant in the request's subject. theirs is false unless the server's
 // stamp shows that the request comes from an account of that tenant or of its gateway.
 func (s *server) requestTenant(m *nats.Msg) (tenant string, theirs bool) {
 	p, err := s.space.Parse(m.Subject)

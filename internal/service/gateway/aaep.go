@@ -32,9 +32,11 @@ const (
 	aaepAgent    = "countersign-gateway"
 	aaepUnused   = 2 * time.Minute // a subscription over SSE that no stream reads for so long ends
 	aaepSent     = 1024            // event ids that a subscription can continue behind
-	aaepPatience = 15 * time.Second
 	manifestPath = "/.well-known/aaep-manifest.json"
 )
+
+// aaepPatience is how long a WebSocket may take for its first message.
+var aaepPatience = 15 * time.Second
 
 // aaepBridge serves AAEP subscriptions (appendix B of AAEP).
 type aaepBridge struct {
@@ -60,7 +62,7 @@ func newAAEPBridge(nc *nats.Conn, f Flags, env daemon.Env) (*aaepBridge, error) 
 }
 
 // signManifest signs by ES256, as AAEP recommends (10.4). The header has the public key; a subscriber
-// that wants to know whose it is compares its thumbprint (kid) with the one that it was told.
+// checks the key's owner by comparing the thumbprint (kid) with one that it has from elsewhere.
 func signManifest(path string, manifest map[string]any) (string, error) {
 	seed, err := keys.Seed(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
@@ -109,7 +111,7 @@ type aaepSubscription struct {
 	turn    uint64             // of the newest stream
 }
 
-// subscribe answers a request with a subscription, whose place the caller frees, or a rejection.
+// subscribe answers a request with a subscription or a rejection. The caller frees the subscription's place.
 func (s *server) subscribe(ctx context.Context, m aaep.Message, who token.Record, id string) (*aaepSubscription, *aaep.Rejection) {
 	if !s.aaep.count.open(id) {
 		return nil, aaep.Reject(aaep.RateLimit, "too many subscriptions are open", 5)
@@ -179,6 +181,9 @@ func (s *server) nextEvents(ctx context.Context, a *aaepSubscription, beat <-cha
 		if !held {
 			var err error
 			if outs, next, err = s.aaep.events.page(ctx, events.FollowAAEP, at); err != nil {
+				if isOtherLog(err) { // its place is nowhere: the subscriber subscribes anew
+					s.aaep.remove(a)
+				}
 				return nil, false
 			}
 		}

@@ -340,3 +340,64 @@ func TestAAEPManifest(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 }
+
+// The kind aaep has the producers' events and the replies to them, and nothing of other protocols. A stream that
+// was lost before its first event goes on from the id of its first sign of life.
+func TestFollowAAEP(t *testing.T) {
+	r := startAAEP(t)
+	r.admitter()
+	const path = "/v1/follow/aaep"
+	s := r.open(path, "subscriber", "")
+	begun := ""
+	for begun == "" && s.lines.Scan() {
+		begun, _ = strings.CutPrefix(s.lines.Text(), "id: ")
+		if begun == s.lines.Text() {
+			begun = ""
+		}
+	}
+	_ = s.res.Body.Close()
+	r.say(1)
+	s = r.open(path, "subscriber", begun)
+	if _, kind, data := s.next(t); kind != "aaep" || !strings.Contains(data, `"evt_1"`) {
+		t.Errorf("behind the first sign of life: %s %s", kind, data)
+	}
+	r.do("POST", "/aaep/v1/replies", "subscriber", reply(r.subscription(t, "subscriber")))
+	if _, _, data := s.next(t); !strings.Contains(data, `"confirmation.reply"`) {
+		t.Errorf("a reply: %s", data)
+	}
+	for _, who := range []string{"reviewer", "runtime"} {
+		if got := r.open(path, who, "").res.StatusCode; got != 403 {
+			t.Errorf("as %s: %d", who, got)
+		}
+	}
+}
+
+// A WebSocket that says nothing keeps the gateway from stopping no longer than its connection takes to end.
+func TestSilentSocketEndsWithTheGateway(t *testing.T) {
+	defer func(d time.Duration) { aaepPatience = d }(aaepPatience)
+	aaepPatience = time.Hour
+	r := startAAEP(t)
+	c := r.dial(t, "subscriber")
+	servicetest.OK(t, r.service.Stop())
+	if _, _, err := c.Read(t.Context()); err == nil {
+		t.Error("the silent WebSocket is open")
+	}
+}
+
+// A subscription of a log that was replaced ends: its place in the log is nowhere.
+func TestAAEPEndsWithItsLog(t *testing.T) {
+	r := startAAEP(t)
+	path := "/aaep/v1/events?subscription_id=" + r.subscription(t, "subscriber")
+	r.nats.Stop()
+	r.nats.Recreate()
+	stop, err := follow.Serve(t.Context(), r.nats.JS("correlator"), streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(t, err)
+	t.Cleanup(stop)
+	r.addToken("new", servicetest.Tenant, "sam", token.Subscriber, time.Hour)
+	servicetest.Eventually(t, "the subscription is gone", func() bool {
+		s := r.open(path, "new", "")
+		for s.res.StatusCode == 200 && s.lines.Scan() {
+		}
+		return s.res.StatusCode == 404
+	})
+}

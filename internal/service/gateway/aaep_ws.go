@@ -111,11 +111,23 @@ func (k *socket) read(ctx context.Context) (m aaep.Message, ok bool) {
 	return m, err == nil
 }
 
+// readFirst reads the first message. A socket that is silent keeps no gateway from stopping.
+func (k *socket) readFirst(ctx context.Context) (m aaep.Message, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, aaepPatience)
+	defer cancel()
+	go func() {
+		defer cancel()
+		select {
+		case <-k.s.stopped:
+		case <-ctx.Done():
+		}
+	}()
+	return k.read(ctx)
+}
+
 // serve negotiates and forwards until the subscription ends, and returns with what to close.
 func (k *socket) serve(ctx context.Context, id string) (websocket.StatusCode, string) {
-	first, cancel := context.WithTimeout(ctx, aaepPatience)
-	m, ok := k.read(first)
-	cancel()
+	m, ok := k.readFirst(ctx)
 	if !ok || m.Type != aaep.TypeRequest {
 		return socketViolation, "the first message must be a subscription.request"
 	}

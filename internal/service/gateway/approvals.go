@@ -55,7 +55,7 @@ func (s *server) awaitApproval(ctx context.Context, who token.Record, workflow s
 	timer := time.NewTimer(min(wait, time.Until(a.ExpiresAt.Time)))
 	defer timer.Stop()
 	for wait > 0 && gateway.IsPending(a, time.Now()) {
-		list, next, ok := s.nextOutputs(ctx, string(subject.Approvals), at, timer.C)
+		list, next, ok := s.nextOutputs(ctx, s.followedKind(string(subject.Approvals)), at, timer.C)
 		switch {
 		case s.stopping.Load():
 			return a, gateway.ProblemOf(gateway.Stopping)

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/aump"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/streams"
@@ -34,6 +35,27 @@ func (s *server) admit(r *http.Request, who token.Record, row endpoint.Row, a en
 		return row.Fail(gateway.ProblemOf(gateway.NATSAway))
 	}
 	return gateway.ReadReply(row, reply.Header, reply.Data)
+}
+
+// askAsPrincipal asks the admitter about a mandate for the caller. The request goes on if the caller hangs up.
+func (s *server) askAsPrincipal(r *http.Request, who token.Record, row endpoint.Row, request []byte) endpoint.Response {
+	msg := nats.NewMsg(s.flags.Space().Mandates(s.flags.Tenant))
+	msg.Data = request
+	msg.Header[events.HeaderPublisher] = []string{who.User}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.flags.Timeout)
+	defer cancel()
+	reply, err := s.nc.RequestMsgWithContext(ctx, msg)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return row.Fail(gateway.ProblemOf(gateway.TimedOut))
+	case err != nil:
+		return row.Fail(gateway.ProblemOf(gateway.NATSAway))
+	}
+	out, ok := aump.PrincipalResponse(reply.Data)
+	if !ok {
+		return row.Fail(gateway.ProblemOf(gateway.BadReply))
+	}
+	return out
 }
 
 // publish puts the caller's events on the log and answers once all are durable.

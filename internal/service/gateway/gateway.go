@@ -1,7 +1,7 @@
 // Package gateway is the shell around package gateway (the mapping of HTTP to the pipeline's
 // subjects): an HTTP server in front of NATS, for programs that have no NATS client. It serves one
-// tenant, with the NATS user of the role gateway. It decides nothing: who a caller is comes from a
-// bearer token, what is allowed comes from the admitter, and every failure is an HTTP error or a
+// tenant, with the NATS user of the role gateway. It decides nothing: a caller's identity comes from a
+// bearer token, a verdict comes from the admitter, and every failure is an HTTP error or a
 // refusal in the protocol's words. Begin with Run, then server.answer (serve.go), forward.go and
 // stream.go.
 package gateway

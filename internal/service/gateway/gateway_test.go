@@ -103,7 +103,7 @@ func startOn(tb testing.TB, shard streams.Shard, change ...func(*Flags)) *rig {
 
 func (r *rig) serve(change ...func(*Flags)) {
 	r.tb.Helper()
-	f := Flags{Flags: r.nats.Flags(servicetest.Gateway), Tenant: servicetest.Tenant, Listen: "127.0.0.1:0", Timeout: 10 * time.Second,
+	f := Flags{Flags: r.nats.Flags(servicetest.Gateway), Tenant: servicetest.Tenant, Listen: "127.0.0.1:0", Timeout: servicetest.Guard,
 		MaxBody: 1 << 20, MaxHeader: 32 << 10, MaxInflight: 64, MaxConns: 256, MaxStreams: 8, UserStreams: 2}
 	for _, c := range change {
 		c(&f)
@@ -116,7 +116,7 @@ func (r *rig) serve(change ...func(*Flags)) {
 
 func (r *rig) admitter() *servicetest.Service {
 	r.tb.Helper()
-	f := admitter.Flags{Flags: r.nats.Flags("admitter"), MaxInflight: 64, MemoryLimit: 2048, Timeout: 4 * time.Second}
+	f := admitter.Flags{Flags: r.nats.Flags("admitter"), MaxInflight: 64, MemoryLimit: 2048, Timeout: servicetest.Guard / 2}
 	return servicetest.Run(r.tb, func(ctx context.Context, env daemon.Env) error { return admitter.Run(ctx, f, env) }).AwaitReady()
 }
 
@@ -380,7 +380,9 @@ func TestTokensChangeWithoutRestart(t *testing.T) {
 
 // Every failure inside is an HTTP error: no admitter, NATS away, an answer that makes no sense, a panic.
 func TestFailuresInside(t *testing.T) {
-	r := start(t, func(f *Flags) { f.Timeout = 300 * time.Millisecond; f.Rate = 1 << 20 })
+	rated := func(f *Flags) { f.Rate = 1 << 20 }
+	hasty := func(f *Flags) { f.Timeout = 300 * time.Millisecond }
+	r := start(t, rated, hasty)
 	pre := example(t, "requests/pre-tool-use.json")
 	expect := func(name, path string, status int, has string) {
 		t.Helper()
@@ -404,6 +406,8 @@ func TestFailuresInside(t *testing.T) {
 	sub := answer(func(*nats.Msg) {})
 	expect("no answer in time", "/event", 504, "timeout")
 	servicetest.OK(t, sub.Unsubscribe())
+	servicetest.OK(t, r.service.Stop())
+	r.serve(rated) // which waits for the answers below, however late they come
 	for name, c := range map[string]struct {
 		header nats.Header
 		status int
@@ -472,13 +476,14 @@ func TestPanic(t *testing.T) {
 func TestStopAnswersWhatHasBegun(t *testing.T) {
 	r := start(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	sub, err := r.nats.Conn("admitter").Subscribe("gov.admit.>", func(m *nats.Msg) {
+	stands := r.nats.Conn("admitter")
+	_, err := stands.Subscribe("gov.admit.>", func(m *nats.Msg) {
 		close(arrived)
 		<-release
 		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}}, Data: []byte(`{"decision":"deny"}`)})
 	})
 	servicetest.OK(t, err)
-	servicetest.Eventually(t, "the subscription counts", func() bool { return sub.IsValid() })
+	servicetest.OK(t, stands.Flush()) // the server knows of it
 	type answer struct {
 		status int
 		body   string
@@ -600,4 +605,53 @@ func TestStreamLosesAndRepeatsNothing(t *testing.T) {
 	servicetest.Eventually(t, "a stream of a token beyond its limit is refused", func() bool {
 		return r.open("/v1/follow/decisions", "reviewer", "").res.StatusCode == 429
 	})
+}
+
+// Under a filter a stream loses and repeats nothing either: the id of a sign of life, or of a record, is where the
+// next stream goes on, with any filter.
+func TestFilteredStreamLosesAndRepeatsNothing(t *testing.T) {
+	r := start(t)
+	stop, err := follow.Serve(t.Context(), r.nats.JS("correlator"), streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(t, err)
+	t.Cleanup(stop)
+	written := 0
+	write := func(n int) {
+		for range n {
+			written++
+			session := []string{"odd", "even"}[written%2]
+			r.nats.Publish("admitter", streams.Msg{Subject: subject.Space{Prefix: "gov"}.Decision("acme", "deny", session), Body: fmt.Appendf(nil, `{"session":%q,"n":%d}`, session, written)})
+		}
+	}
+	var s *sse
+	const path = "/v1/follow/decisions?session="
+	servicetest.Eventually(t, "the hub knows the log", func() bool { s = r.open(path+"even", "subscriber", ""); return s.res.StatusCode == 200 })
+	s.lines.Scan() // the stream has begun
+	next, last := 0, ""
+	take := func(s *sse, n, step int) {
+		t.Helper()
+		for range n {
+			next += step
+			id, _, data := s.next(t)
+			if !strings.HasSuffix(data, fmt.Sprintf(`"n":%d}`, next)) {
+				t.Fatalf("%s, want number %d", data, next)
+			}
+			last = id
+		}
+	}
+	write(8)
+	next = -1
+	take(s, 3, 2) // 1, 3, 5
+	_ = s.res.Body.Close()
+	write(5)
+	s = r.open(path+"even", "subscriber", last)
+	take(s, 4, 2) // 7, 9, 11, 13
+	_ = s.res.Body.Close()
+	write(3)
+	s = r.open("/v1/follow/decisions", "subscriber", last)
+	take(s, 3, 1) // 14, 15, 16, whatever their session
+	for _, bad := range []string{"?rule=x", "?session=", "?session=a&session=b", "?nothing=1", "?state=a;b"} {
+		if got := r.open("/v1/follow/decisions"+bad, "reviewer", "").res.StatusCode; got != 400 {
+			t.Errorf("%s: %d", bad, got)
+		}
+	}
 }

@@ -20,7 +20,7 @@ type rates struct {
 
 func newRates(limit int) *rates { return &rates{limit: limit, users: map[string]*rate.Limiter{}} }
 
-// burstSeconds is the time whose requests may come at once.
+// burstSeconds bounds a burst: the requests of so many seconds may come at once.
 const burstSeconds = 2
 
 func (r *rates) take(user string, now time.Time) bool {

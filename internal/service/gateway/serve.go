@@ -96,7 +96,9 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 			out = row.Fail(gateway.ProblemOf(gateway.Panicked))
 		}
 	}()
-	who, _, p := s.admitCaller(r, func(t token.Record) bool { return t.Role == token.Runtime })
+	who, _, p := s.admitCaller(r, func(t token.Record) bool {
+		return t.Role == token.Runtime || row.Listeners && t.Role == token.Subscriber
+	})
 	if p != nil {
 		return row.Fail(p)
 	}
@@ -117,6 +119,8 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 	switch {
 	case p != nil:
 		return row.Fail(p)
+	case plan.Mandate == nil && who.Role != token.Runtime:
+		return row.Fail(gateway.ProblemOf(gateway.WrongRole))
 	case plan.Answer != nil:
 		return *plan.Answer
 	case plan.Receipt != nil:
@@ -125,6 +129,8 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 		return row.Fail(gateway.ProblemOf(gateway.NATSAway))
 	case plan.Admit != nil:
 		return s.admit(r, who, row, *plan.Admit)
+	case plan.Mandate != nil:
+		return s.askAsPrincipal(r, who, row, plan.Mandate)
 	}
 	return s.publish(r, who, row, *plan.Publish)
 }

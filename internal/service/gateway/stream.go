@@ -38,7 +38,7 @@ const (
 
 // followRoles are the kinds of outputs that a role may follow: those of the NATS role.
 var followRoles = map[string][]string{
-	token.Subscriber: events.FollowKinds,
+	token.Subscriber: append(slices.Clone(events.FollowKinds), events.FollowAAEP),
 	token.Reviewer:   {string(subject.Decisions), string(subject.Approvals)},
 }
 
@@ -232,6 +232,33 @@ func (c *streamCount) close(id string) {
 
 const followPattern = "GET /v1/follow/{kind}"
 
+// followed is what one stream shows: the outputs of a kind that pass a filter, from a hub that has them.
+type followed struct {
+	hub    *outputHub
+	kind   string
+	filter gateway.Filter
+}
+
+// followedKind is the stream of a kind. The events and replies of AAEP have a hub of their own.
+func (s *server) followedKind(kind string) followed {
+	if kind == events.FollowAAEP {
+		return followed{hub: s.aaep.events, kind: kind}
+	}
+	return followed{hub: s.outputs, kind: kind}
+}
+
+// choose returns the outputs that the stream shows.
+func (f followed) choose(list []events.Output) []events.Output {
+	alone := len(f.hub.kinds) > 0 // the hub has this kind alone
+	if alone && f.filter.IsAll() {
+		return list
+	}
+	start := f.hub.flags.Prefix + "." + f.kind + "."
+	return slices.DeleteFunc(slices.Clone(list), func(o events.Output) bool {
+		return !alone && !strings.HasPrefix(o.Subject, start) || !f.filter.Passes(o)
+	})
+}
+
 // followOutputs is the endpoint of streams: server-sent events, one for each record. Its id is the
 // position in the log; a client that comes back with Last-Event-ID gets what followed, each once.
 func (s *server) followOutputs(w http.ResponseWriter, r *http.Request) {
@@ -239,15 +266,21 @@ func (s *server) followOutputs(w http.ResponseWriter, r *http.Request) {
 	who, id, p := s.admitCaller(r, func(t token.Record) bool { return len(followRoles[t.Role]) > 0 })
 	switch {
 	case p != nil:
-	case !slices.Contains(events.FollowKinds, kind):
+	case !slices.Contains(followRoles[token.Subscriber], kind):
 		p = gateway.ProblemOf(gateway.NoSuchEndpoint)
 	case !slices.Contains(followRoles[who.Role], kind):
 		p = gateway.ProblemOf(gateway.WrongRole)
-	case !s.streams.open(id):
-		p = gateway.ProblemOf(gateway.TooManyStreams)
 	default:
+		f := s.followedKind(kind)
+		if f.filter, p = gateway.ReadFilter(s.flags.Space(), kind, r.URL.RawQuery); p != nil {
+			break
+		}
+		if !s.streams.open(id) {
+			p = gateway.ProblemOf(gateway.TooManyStreams)
+			break
+		}
 		defer s.streams.close(id)
-		p = s.stream(w, r, kind, id)
+		p = s.stream(w, r, f, id)
 	}
 	if p != nil {
 		s.write(w, followPattern, p.Response())
@@ -255,8 +288,8 @@ func (s *server) followOutputs(w http.ResponseWriter, r *http.Request) {
 }
 
 // stream serves one stream. It returns a problem only if it has written nothing.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, kind, id string) *endpoint.Problem {
-	list, at, p := s.beginStream(r, kind)
+func (s *server) stream(w http.ResponseWriter, r *http.Request, f followed, id string) *endpoint.Problem {
+	list, at, p := f.begin(r)
 	if p != nil {
 		return p
 	}
@@ -270,37 +303,32 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, kind, id string)
 	s.env.Metrics.Gateway().Answered(followPattern, http.StatusOK)
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	text := []byte(": " + at.Log + "\n\n")
+	text := []byte(": " + at.Log + "\n")
 	for {
-		text = appendOutputs(text, kind, at.Log, list)
-		if len(text) > 0 {
-			if control.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
-				return nil
-			}
-			if _, err := w.Write(text); err != nil || control.Flush() != nil {
-				return nil
-			}
+		text = appendOutputs(text, f.kind, at, list)
+		if control.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
+			return nil
+		}
+		if _, err := w.Write(text); err != nil || control.Flush() != nil {
+			return nil
 		}
 		if _, now, refused := s.signIn(r); refused != nil || now != id { // revoked or expired meanwhile, or mapped otherwise
 			return nil
 		}
 		var ok bool
-		if list, at, ok = s.nextOutputs(r.Context(), kind, at, beat.C); !ok {
+		if list, at, ok = s.nextOutputs(r.Context(), f, at, beat.C); !ok {
 			return nil
 		}
 		text = text[:0]
-		if len(list) == 0 {
-			text = append(text, ":\n\n"...)
-		}
 	}
 }
 
-// beginStream returns the first outputs and the position behind them. A stream without Last-Event-ID
-// begins at the end of the log.
-func (s *server) beginStream(r *http.Request, kind string) ([]events.Output, client.Position, *endpoint.Problem) {
+// begin returns the first outputs and the position behind them. A stream without Last-Event-ID begins at
+// the end of the log.
+func (f followed) begin(r *http.Request) ([]events.Output, client.Position, *endpoint.Problem) {
 	last := r.Header.Get("Last-Event-ID")
 	if last == "" {
-		at, known := s.outputs.position(r.Context())
+		at, known := f.hub.position(r.Context())
 		if !known {
 			return nil, at, gateway.ProblemOf(gateway.NATSAway)
 		}
@@ -310,29 +338,33 @@ func (s *server) beginStream(r *http.Request, kind string) ([]events.Output, cli
 	if !ok {
 		return nil, at, gateway.ProblemOf(gateway.BadPosition)
 	}
-	list, next, err := s.outputs.page(r.Context(), kind, at)
-	var refused *events.FollowError
+	list, next, err := f.hub.page(r.Context(), f.kind, at)
 	switch {
-	case errors.As(err, &refused) && (refused.Code == events.FollowReplaced || refused.Code == events.FollowBeyond):
+	case isOtherLog(err):
 		return nil, at, gateway.ProblemOf(gateway.BadPosition)
 	case err != nil:
 		return nil, at, gateway.ProblemOf(gateway.NATSAway)
 	}
-	return list, next, nil
+	return f.choose(list), next, nil
+}
+
+// isOtherLog reports whether a page was refused because its position is of another log than the present one.
+func isOtherLog(err error) bool {
+	var refused *events.FollowError
+	return errors.As(err, &refused) && (refused.Code == events.FollowReplaced || refused.Code == events.FollowBeyond)
 }
 
 // nextOutputs waits for outputs behind a position, or for a heartbeat. ok is false if the stream ends.
-func (s *server) nextOutputs(ctx context.Context, kind string, at client.Position, beat <-chan time.Time) (list []events.Output, next client.Position, ok bool) {
+func (s *server) nextOutputs(ctx context.Context, f followed, at client.Position, beat <-chan time.Time) (list []events.Output, next client.Position, ok bool) {
 	for {
-		list, next, changed, held := s.outputs.after(at)
+		list, next, changed, held := f.hub.after(at)
 		if !held {
 			var err error
-			if list, next, err = s.outputs.page(ctx, kind, at); err != nil {
+			if list, next, err = f.hub.page(ctx, f.kind, at); err != nil {
 				return nil, at, false // the client comes back with its position
 			}
 		}
-		list = slices.DeleteFunc(slices.Clone(list), func(o events.Output) bool { return !s.isKind(o, kind) })
-		if len(list) > 0 {
+		if list = f.choose(list); len(list) > 0 {
 			return list, next, true
 		}
 		moved := next != at
@@ -352,16 +384,14 @@ func (s *server) nextOutputs(ctx context.Context, kind string, at client.Positio
 	}
 }
 
-func (s *server) isKind(o events.Output, kind string) bool {
-	return strings.HasPrefix(o.Subject, s.flags.Prefix+"."+kind+".")
-}
-
 // appendOutputs writes records as server-sent events. A record that is too large for a page is named
-// only.
-func appendOutputs(text []byte, kind, log string, list []events.Output) []byte {
+// only. Without records it writes a sign of life; its id lets a client go on from here, and is no event.
+func appendOutputs(text []byte, kind string, at client.Position, list []events.Output) []byte {
+	if len(list) == 0 {
+		return fmt.Appendf(text, ":\nid: %s/%d\n\n", at.Log, at.After)
+	}
 	for _, o := range list {
-		data := compactRecord(o)
-		text = fmt.Appendf(text, "id: %s/%d\nevent: %s\ndata: %s\n\n", log, o.Seq, kind, data)
+		text = fmt.Appendf(text, "id: %s/%d\nevent: %s\ndata: %s\n\n", at.Log, o.Seq, kind, compactRecord(o))
 	}
 	return text
 }

@@ -75,7 +75,7 @@ type eventAddress struct {
 // GatewayCheck reports whether a publisher of a tenant is registered as reached through a gateway.
 type GatewayCheck func(tenant, publisher, gateway string) bool
 
-// senderOf returns the publisher whose event this is and, if a gateway speaks for it, the gateway.
+// senderOf returns the publisher of an event and, if a gateway speaks for the publisher, the gateway.
 // ok is false unless the server's stamp agrees with the subject's tokens: the publisher's own user,
 // or the gateway through which the publisher is registered as reached.
 func senderOf(id streams.Identity, tenantToken, publisherToken string, reached GatewayCheck) (publisher, gateway string, ok bool) {

@@ -3,10 +3,10 @@ package lease
 import "errors"
 
 // For tests.
-var (
-	Take = takeLease
-	Read = readEntry
-)
+var Read = readEntry
+
+// Entry is the value of a lease's key, for tests.
+type Entry = leaseEntry
 
 // Renewals in one TTL.
 const Renewals = renewals

@@ -147,21 +147,29 @@ func (n *NATS) URL() string {
 	return n.srv.ClientURL()
 }
 
-// Conn connects as a user until the test ends.
-func (n *NATS) Conn(user string) *nats.Conn {
+// Conn connects as a user until the test ends. The server gives a client two seconds to sign in: a busy
+// machine may need a second attempt.
+func (n *NATS) Conn(user string) (nc *nats.Conn) {
 	n.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Guard)
 	defer cancel()
-	nc, err := streams.Connect(ctx, streams.ConnectOptions{URL: n.URL(), User: user, Password: "pw-" + user, Name: user, Log: zerolog.Nop()})
+	var err error
+	for again := time.NewTicker(20 * time.Millisecond); nc == nil && ctx.Err() == nil; <-again.C {
+		nc, err = streams.Connect(ctx, streams.ConnectOptions{URL: n.URL(), User: user, Password: "pw-" + user, Name: user, Log: zerolog.Nop()})
+		if err == nil || errors.Is(err, nats.ErrAuthorization) { // the second: the user is none
+			again.Stop()
+			break
+		}
+	}
 	OK(n.tb, err)
 	n.tb.Cleanup(nc.Close)
 	return nc
 }
 
-// JS returns JetStream as a user.
+// JS returns JetStream as a user. A call without a deadline of its own may take as long as any wait.
 func (n *NATS) JS(user string) jetstream.JetStream {
 	n.tb.Helper()
-	js, err := jetstream.New(n.Conn(user))
+	js, err := jetstream.New(n.Conn(user), jetstream.WithDefaultTimeout(Guard))
 	OK(n.tb, err)
 	return js
 }

@@ -176,7 +176,7 @@ class _Verifier:
 
 
 _NEEDED = {"decision_id", "tenant", "source", "nonce", "verdict", "issued_at", "expires_at"}
-_TEXTS = _NEEDED | {"session", "tool_call_id", "tool", "args_salt", "args_hash", "use_until"}
+_TEXTS = _NEEDED | {"session", "tool_call_id", "tool", "args_salt", "args_hash", "use_until", "mode"}
 _CLAIMS = _TEXTS | {"v", "policy", "mandate"}
 _SALT_SIZE = 16
 
@@ -190,6 +190,8 @@ def _well_formed(claims: dict[str, Any]) -> bool:
     issued, expires = _instant(claims["issued_at"]), _instant(claims["expires_at"])
     lifetime = expires - issued
     if claims["verdict"] not in ("allow", "ask", "defer", "deny") or not timedelta(seconds=1) <= lifetime <= timedelta(days=1):
+        return False
+    if claims.get("mode", "observe") != "observe":
         return False
     if "use_until" in claims and _instant(claims["use_until"]) < expires or ("args_salt" in claims) != ("args_hash" in claims):
         return False

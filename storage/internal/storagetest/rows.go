@@ -106,8 +106,8 @@ func WantRows(t testing.TB, pool *conn.Pool, shard string, want map[string]uint6
 // OneEach are the numbers of rows, by table, after OneOfEach was stored.
 var OneEach = map[string]uint64{"evidence": 5, "evidence_chain": 5, "decisions": 1, "calls": 1, "findings": 1, "approvals": 1}
 
-// Writer is what this package needs of write.Writer. It does not import package write, whose tests
-// use it.
+// Writer is what this package needs of write.Writer. It does not import package write, because the tests
+// of that package import this one.
 type Writer interface {
 	InsertEvidence(context.Context, string, []storage.EvidenceRow) error
 	CommitEvidence(context.Context, []storage.EvidenceRow) error

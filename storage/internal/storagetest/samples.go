@@ -25,6 +25,7 @@ var (
 		CanonicalTool: "shell.run", Publishers: &events.SnapshotRef{Revision: 7, Digest: "sha256:ff"},
 		Counts: []events.Count{{Key: "k1", WindowMS: 60_000, Amount: 2, Total: 5}, {Key: "k2", WindowMS: 1, Amount: -1, Total: -1}},
 		Inputs: &events.DecisionInputs{Strict: true, Mandate: &events.MandateInput{Reserved: 1 << 52, Signatures: "required"}},
+		Mode:   events.ModeObserve, Would: events.Deny,
 	}
 	FullCall = events.Call{
 		CallID: "c", Tenant: "acme", Source: "rt1", Protocol: "aaep", Agent: "a", Session: "s1", ToolCallID: "tc-full", Occurrence: 3, Tool: "bash",

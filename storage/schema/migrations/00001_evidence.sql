@@ -92,8 +92,8 @@ SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fs
 -- the views of auditors.
 CREATE VIEW IF NOT EXISTS leaf_hashes AS SELECT shard, seq, record_hash FROM evidence;
 
--- The tables from here on are derived from evidence by materialized views, in the
--- same insert and under the same de-duplication token. They can be rebuilt from
+-- The tables from here on are derived from evidence by materialized views (changes:
+-- by the writer), in the same insert and under the same de-duplication token. They can be rebuilt from
 -- it (DB.Repair), so they go without fsync. The exception is evidence_chain: the heads
 -- of the sessions' chains are read from it while an auditor works, also from a server
 -- that lost power meanwhile, and a head that is missing there would begin its chain
@@ -172,6 +172,8 @@ CREATE TABLE IF NOT EXISTS decisions
     `counts.amount`        Array(Int64),
     `counts.total`         Array(Int64),
     inputs                 String CODEC(ZSTD),
+    mode                   LowCardinality(String),
+    would                  LowCardinality(String),
     form                   UInt8,
     INDEX by_tool_call_id tool_call_id TYPE bloom_filter(0.01) GRANULARITY 1,
     INDEX by_decision_id decision_id TYPE bloom_filter(0.01) GRANULARITY 1,
@@ -234,6 +236,8 @@ SELECT
     tupleElement(tupleElement(r, 'counts'), 'amount') AS `counts.amount`,
     tupleElement(tupleElement(r, 'counts'), 'total') AS `counts.total`,
     tupleElement(r, 'inputs') AS inputs,
+    tupleElement(r, 'mode') AS mode,
+    tupleElement(r, 'would') AS would,
     toUInt8(2) AS form
 FROM
 (
@@ -246,7 +250,7 @@ FROM
         approval Tuple(workflow_id String, status String, action_id String, requested_at String, expires_at String, resume_policy String),
         received_at String, decided_at String, expires_at String, receipt_hash String, durability String, trace String,
         canonical_tool String, publishers Tuple(revision UInt64, digest String),
-        counts Array(Tuple(key String, window_ms Int64, amount Int64, total Int64)), inputs String
+        counts Array(Tuple(key String, window_ms Int64, amount Int64, total Int64)), inputs String, mode String, would String
     )') AS r
     FROM evidence
     WHERE kind = 'decision'
@@ -524,7 +528,9 @@ FROM
 
 -- Every change of what decides: one row for a control record that is neither a
 -- tick nor a cursor. Tenant is the record's, empty where it concerns several: then
--- the items name theirs.
+-- the items name theirs. No view fills it: a view costs 18 ms of processor time for
+-- each insert, and changes come a few times a day. The writer inserts the rows behind
+-- a batch that has some (changes.sql).
 CREATE TABLE IF NOT EXISTS changes
 (
     tenant         LowCardinality(String),
@@ -548,47 +554,6 @@ CREATE TABLE IF NOT EXISTS changes
 ENGINE = MergeTree
 ORDER BY (kind, shard, seq)
 SETTINGS non_replicated_deduplication_window = 10000;
-
-CREATE MATERIALIZED VIEW IF NOT EXISTS changes_mv TO changes AS
-SELECT
-    tupleElement(r, 'tenant') AS tenant, shard, seq, broker_time, what AS kind,
-    tupleElement(r, 'revision') AS revision,
-    tupleElement(r, 'digest') AS digest,
-    multiIf(what = 'resolve', tupleElement(r, 'user'), what = 'mandate', arrayStringConcat(arrayDistinct(tupleElement(tupleElement(r, 'changes'), 'author')), ', '), tupleElement(r, 'author')) AS author,
-    tupleElement(r, 'message') AS message,
-    tupleElement(r, 'writer') AS writer,
-    if(what = 'resolve', tupleElement(r, 'refused'), tupleElement(r, 'error')) AS error,
-    tupleElement(r, 'rollback_to') AS rollback_to,
-    tupleElement(items, 1) AS `items.change`,
-    tupleElement(items, 2) AS `items.tenant`,
-    tupleElement(items, 3) AS `items.name`,
-    tupleElement(items, 4) AS `items.digest`,
-    toUInt8(2) AS form
-FROM
-(
-    SELECT shard, seq, broker_time, what, r, CAST(multiIf(
-            what = 'policy', arrayMap(p -> ('', '', tupleElement(p, 'name'), tupleElement(p, 'digest')), tupleElement(r, 'policies')),
-            what = 'redaction', arrayMap(p -> (tupleElement(p, 'error'), tupleElement(p, 'tenant'), tupleElement(p, 'policy'), ''), tupleElement(r, 'policies')),
-            what = 'publisher', arrayMap(d -> ('', tupleElement(d, 'tenant'), tupleElement(d, 'name'), tupleElement(d, 'digest')), tupleElement(r, 'documents')),
-            what = 'mandate', arrayMap(c -> (tupleElement(c, 'change'), tupleElement(c, 'tenant'), tupleElement(c, 'mandate_id'), tupleElement(c, 'hash')), tupleElement(r, 'changes')),
-            what = 'rules', arrayMap((rule, mode) -> (mode, tupleElement(r, 'tenant'), rule, ''), mapKeys(tupleElement(r, 'rules')), mapValues(tupleElement(r, 'rules'))),
-            what = 'resolve', [(tupleElement(r, 'action'), tupleElement(r, 'tenant'), tupleElement(r, 'workflow_id'), tupleElement(r, 'request_digest'))],
-            [(tupleElement(r, 'use'), '', tupleElement(r, 'kid'), '')]
-        ), 'Array(Tuple(String, String, String, String))') AS items
-    FROM
-    (
-        SELECT shard, seq, broker_time, arrayElement(splitByChar('.', subject), -1) AS what, JSONExtract(record, 'body', 'Tuple(
-            tenant String, revision UInt64, digest String, author String, message String, writer String, error String, rollback_to UInt64,
-            policies Array(Tuple(name String, digest String, tenant String, policy String, error String)),
-            documents Array(Tuple(tenant String, name String, digest String)),
-            changes Array(Tuple(change String, tenant String, mandate_id String, hash String, author String)),
-            rules Map(String, String), kid String, use String,
-            user String, action String, workflow_id String, request_digest String, refused String
-        )') AS r
-        FROM evidence
-        WHERE kind = 'control' AND NOT (endsWith(subject, '.cursor') OR endsWith(subject, '.tick'))
-    )
-);
 
 -- What is not in the records: redacted values, and bodies that were withheld or
 -- could not be parsed (reason).

@@ -25,77 +25,6 @@ func programName(word string) string {
 	return strings.TrimSuffix(name, ".exe")
 }
 
-// dangerousVariables change which programs run, or what they do.
-var dangerousVariables = strings.Fields("PATH BASH_ENV ENV IFS SHELL SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 PAGER MANPAGER EDITOR VISUAL BROWSER LESSOPEN LESSCLOSE " +
-	"PYTHONSTARTUP PYTHONPATH PYTHONHOME PERL5OPT PERL5LIB PERL5DB RUBYOPT RUBYLIB NODE_OPTIONS NODE_PATH JAVA_TOOL_OPTIONS CDPATH GLOBIGNORE HOME PWD OLDPWD " +
-	"CC CXX LD MAKEFLAGS GOFLAGS RUSTC_WRAPPER RUSTFLAGS TAR_OPTIONS EXECIGNORE FIGNORE RIPGREP_CONFIG_PATH GOPROXY GOPATH GOROOT GOBIN GOENV GOTOOLCHAIN KUBECONFIG LESS MORE GREP_OPTIONS LS_OPTIONS")
-
-// dangerousPrefixes are of such variables, too.
-var dangerousPrefixes = []string{"LD_", "DYLD_", "GIT_", "BASH_", "XDG_", "CARGO_", "DOCKER_", "KUBE_", "AWS_", "NPM_CONFIG_", "PIP_", "SSH_", "CURL_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_", "AWK"}
-
-// harmlessVariables are variables of which a program only learns how to print, or for what it runs. Of
-// another variable that a program is given, it is not known what the program does with it.
-var harmlessVariables = strings.Fields("CI DEBUG VERBOSE NODE_ENV RAILS_ENV RACK_ENV APP_ENV FLASK_ENV DJANGO_SETTINGS_MODULE ENVIRONMENT LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE " +
-	"COLUMNS LINES LOG_LEVEL RUST_BACKTRACE RUST_LOG CGO_ENABLED GOOS GOARCH GO111MODULE PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED PYTHONHASHSEED PORT HOST DISPLAY TEST_MODE SOURCE_DATE_EPOCH DEBIAN_FRONTEND")
-
-func (p *parser) checkAssignment(a *syntax.Assign, exported bool) {
-	if a.Name == nil || a.Naked {
-		return
-	}
-	p.checkName(a.Name.Value)
-	if exported {
-		p.checkExported(a.Name.Value)
-	}
-}
-
-// checkName fails for a variable that changes which programs run, or what they do.
-func (p *parser) checkName(name string) {
-	name = strings.ToUpper(name)
-	if slices.Contains(harmlessVariables, name) {
-		return
-	}
-	if hasUnknown(name) || slices.Contains(dangerousVariables, name) || slices.ContainsFunc(dangerousPrefixes, func(s string) bool { return strings.HasPrefix(name, s) }) {
-		p.fail(ReasonEnv)
-	}
-}
-
-// checkExported fails for a variable that a program is given and that is not known to be harmless.
-func (p *parser) checkExported(name string) {
-	name, _ = splitVariable(name)
-	if len(name) == 1 && isName(name) {
-		return // no program is known that reads a variable of one letter
-	}
-	if !slices.Contains(harmlessVariables, name) && !strings.HasPrefix(name, "LC_") {
-		p.fail(ReasonEnv)
-	}
-}
-
-// checkVariable checks a variable to which a command, or an expansion, gives any text. The name may have
-// a subscript or a value behind it.
-func (p *parser) checkVariable(word string) {
-	name, subscript := splitVariable(word)
-	p.textual[name] = true
-	p.checkName(name)
-	if subscript != "" && !isName(subscript) && !number.MatchString(subscript) {
-		p.fail(ReasonHidden)
-	}
-}
-
-// splitVariable is the name and the subscript of name[subscript]=value.
-func splitVariable(word string) (name, subscript string) {
-	end := strings.IndexAny(word, "=+[")
-	if end < 0 {
-		return word, ""
-	}
-	if word[end] == '[' {
-		subscript, _, _ = strings.Cut(word[end+1:], "]")
-		if subscript == "" {
-			subscript = "?"
-		}
-	}
-	return word[:end], subscript
-}
-
 func (p *parser) walkCall(x *syntax.CallExpr, c context) []string {
 	if len(x.Args) > maxWords || len(x.Assigns) > maxWords {
 		p.fail(ReasonTooLarge)
@@ -104,7 +33,7 @@ func (p *parser) walkCall(x *syntax.CallExpr, c context) []string {
 	assigned := map[string]string{}
 	for _, a := range x.Assigns {
 		p.walkExpansions(a, c)
-		p.checkAssignment(a, len(x.Args) > 0)
+		p.variables.checkAssignment(a, len(x.Args) > 0)
 		if a.Name != nil && a.Value != nil {
 			text, _ := partsText(a.Value.Parts, plain)
 			assigned[a.Name.Value] = text
@@ -118,7 +47,7 @@ func (p *parser) walkCall(x *syntax.CallExpr, c context) []string {
 		if c.single < 0 && several {
 			c.single = len(words)
 		}
-		list, _ := p.expandWord(w)
+		list, _ := expandWord(w)
 		if words = append(words, list...); several {
 			c.behind = len(words)
 		}
@@ -128,7 +57,7 @@ func (p *parser) walkCall(x *syntax.CallExpr, c context) []string {
 	}
 	if len(words) == 0 {
 		if len(x.Assigns) > 0 || len(c.redirections) > 0 {
-			p.add(Command{Assignments: assigned}, c)
+			p.list.add(Command{Assignments: assigned}, c)
 		}
 		return c.dirs
 	}
@@ -145,7 +74,7 @@ func (p *parser) run(words []string, assigned map[string]string, c context) []st
 		p.fail(ReasonProgram)
 		name = ""
 	}
-	p.add(Command{Name: name, Words: words, Assignments: assigned}, c)
+	p.list.add(Command{Name: name, Words: words, Assignments: assigned}, c)
 	if len(c.via) > 2*maxDepth {
 		p.fail(ReasonTooLarge)
 		return c.dirs
@@ -166,16 +95,6 @@ func (p *parser) run(words []string, assigned map[string]string, c context) []st
 	return c.dirs
 }
 
-// evaluators are the shell's own commands that evaluate subscripts, and with them substitutions, in
-// their arguments.
-var evaluators = strings.Fields("let test [ declare typeset local export readonly printf unset read wait mapfile readarray getopts shift return exit")
-
-// counting are the evaluators that take a number.
-var counting = strings.Fields("shift return exit")
-
-// declaring are the evaluators that are a declaration.
-var declaring = strings.Fields("declare typeset local export readonly")
-
 // redefining are commands that change what a name means.
 var redefining = strings.Fields("alias enable hash bind complete compgen compopt shopt set unalias fc history")
 
@@ -195,53 +114,13 @@ func (p *parser) checkBuiltin(name string, words []string, c context) {
 	case name == "test", name == "[":
 		p.checkTest(words, c)
 	case slices.Contains(evaluators, name):
-		p.checkEvaluator(name, words)
+		p.variables.checkEvaluator(name, words)
 	case slices.Contains(redefining, name):
 		if name == "set" && !slices.ContainsFunc(words[1:], func(w string) bool { return !slices.Contains(harmlessSets, w) }) || name == "history" && len(words) == 1 || name == "alias" && len(words) == 1 {
 			return
 		}
 		p.fail(ReasonDefined)
 	}
-}
-
-// checkEvaluator checks a command that gives values to variables, or evaluates its arguments.
-func (p *parser) checkEvaluator(name string, words []string) {
-	args := words[1:]
-	switch {
-	case name == "mapfile", name == "readarray":
-		p.fail(ReasonDefined)
-	case name == "let":
-		p.fail(ReasonHidden)
-	case name == "printf":
-		args = p.printfVariable(args)
-	case slices.Contains(declaring, name):
-		for _, w := range args {
-			p.checkDeclaration(name, w)
-		}
-		args = nil
-	}
-	for _, w := range args {
-		if !slices.Contains(counting, name) {
-			p.checkVariable(w)
-		}
-		if strings.Contains(w, "$(") || strings.Contains(w, "`") {
-			p.fail(ReasonHidden)
-		}
-	}
-}
-
-// printfVariable is the argument of printf -v, alone or joined to the option.
-func (p *parser) printfVariable(args []string) []string {
-	switch {
-	case len(args) == 0:
-	case strings.HasPrefix(args[0], Unknown):
-		p.fail(ReasonEnv)
-	case args[0] == "-v":
-		return args[1:min(2, len(args))]
-	case strings.HasPrefix(args[0], "-v"):
-		return []string{args[0][2:]}
-	}
-	return nil
 }
 
 // testOperators are the operators of test with two operands, and what ends an operand.

@@ -23,7 +23,7 @@ func (p *parser) checkForms(file *syntax.File, posix bool) {
 			}
 			return true
 		}
-		if p.step(); depth >= maxTreeDepth || p.reasons[ReasonTooLarge] {
+		if p.step(); depth >= maxTreeDepth || p.isTooLarge() {
 			p.fail(ReasonTooLarge)
 			return false
 		}
@@ -36,7 +36,7 @@ func (p *parser) checkForms(file *syntax.File, posix bool) {
 		} else if expansion > 0 && !plainQuotes(n) {
 			p.fail(ReasonHidden)
 		}
-		p.checkEvaluation(n)
+		p.variables.checkEvaluation(n)
 		return true
 	})
 }
@@ -118,159 +118,11 @@ func portable(n syntax.Node) bool {
 	return true
 }
 
-// checkEvaluation checks what a shell evaluates once more: an arithmetic expression runs the
-// substitutions in the subscripts that a variable holds.
-func (p *parser) checkEvaluation(n syntax.Node) {
-	switch x := n.(type) {
-	case *syntax.ArithmExp:
-		p.checkArithmetic(x.X)
-	case *syntax.ArithmCmd:
-		p.checkArithmetic(x.X)
-	case *syntax.LetClause:
-		for _, e := range x.Exprs {
-			p.checkArithmetic(e)
-		}
-	case *syntax.CStyleLoop:
-		for _, e := range []syntax.ArithmExpr{x.Init, x.Cond, x.Post} {
-			p.checkArithmetic(e)
-		}
-	case *syntax.BinaryTest:
-		if x.Op >= syntax.TsEql && x.Op <= syntax.TsGtr {
-			p.checkNumber(x.X)
-			p.checkNumber(x.Y)
-		}
-	case *syntax.UnaryTest:
-		if w, ok := x.X.(*syntax.Word); (x.Op == syntax.TsVarSet || x.Op == syntax.TsRefVar) && (!ok || !isName(w.Lit())) {
-			p.fail(ReasonHidden)
-		}
-	case *syntax.ParamExp:
-		p.checkParameter(x)
-	case *syntax.ForClause:
-		p.checkLoop(x)
-	case *syntax.Assign:
-		p.noteAssign(x)
-	case *syntax.ArrayElem:
-		p.checkIndex(x.Index)
-	case *syntax.FuncDecl:
-		if x.Name != nil && shadows(x.Name.Value) {
-			p.fail(ReasonDefined)
-		}
-	}
-}
-
 // shadows reports whether a function of this name would take the place of something that this package
 // understands.
 func shadows(name string) bool {
 	_, file := roles[name]
 	return file || openers[name] != nil || wrappers[name] != nil || strings.Contains(name, "/") || slices.Contains(movers, name) || slices.Contains(evaluators, name) || slices.Contains(redefining, name)
-}
-
-func (p *parser) checkParameter(x *syntax.ParamExp) {
-	if x.Excl || x.Flags != nil || x.Width || x.IsSet || x.NestedParam != nil || len(x.Modifiers) > 0 || x.Exp != nil && x.Exp.Op == syntax.OtherParamOps {
-		p.fail(ReasonHidden) // ${!x} and ${x@P} run what a variable holds
-		return
-	}
-	p.checkIndex(x.Index)
-	if x.Slice != nil {
-		p.checkArithmetic(x.Slice.Offset)
-		p.checkArithmetic(x.Slice.Length)
-	}
-	if x.Exp != nil && (x.Exp.Op == syntax.AssignUnset || x.Exp.Op == syntax.AssignUnsetOrNull) && x.Param != nil {
-		p.checkVariable(x.Param.Value)
-	}
-}
-
-func (p *parser) checkIndex(x syntax.ArithmExpr) {
-	if w, ok := x.(*syntax.Word); ok && (w.Lit() == "@" || w.Lit() == "*") {
-		return
-	}
-	p.checkArithmetic(x)
-}
-
-func (p *parser) checkLoop(x *syntax.ForClause) {
-	w, ok := x.Loop.(*syntax.WordIter)
-	if !ok || w.Name == nil {
-		return
-	}
-	if x.Select || len(w.Items) == 0 || slices.ContainsFunc(w.Items, func(w *syntax.Word) bool { return !isNumber(w) && !numberRange.MatchString(w.Lit()) }) {
-		p.checkVariable(w.Name.Value)
-		return
-	}
-	p.checkNumeric(w.Name.Value)
-}
-
-var numberRange = regexp.MustCompile(`^\{[0-9]+\.\.[0-9]+(\.\.[0-9]+)?\}$`)
-
-// noteAssign records whether a variable always holds a number.
-func (p *parser) noteAssign(a *syntax.Assign) {
-	p.checkIndex(a.Index)
-	if a.Name == nil || a.Naked {
-		return
-	}
-	number := a.Value == nil && a.Array == nil || a.Value != nil && isNumber(a.Value)
-	if a.Array != nil {
-		number = !slices.ContainsFunc(a.Array.Elems, func(e *syntax.ArrayElem) bool { return e.Value == nil || !isNumber(e.Value) })
-	}
-	if number {
-		p.numeric[a.Name.Value] = true
-	} else {
-		p.textual[a.Name.Value] = true
-	}
-}
-
-// checkNumeric is checkVariable for a variable that is given a number.
-func (p *parser) checkNumeric(name string) {
-	was := p.textual[name]
-	p.checkVariable(name)
-	if p.numeric[name] = true; !was {
-		delete(p.textual, name)
-	}
-}
-
-// checkArithmetic checks an arithmetic expression. Numbers, operators and variables that hold nothing but
-// numbers are understood.
-func (p *parser) checkArithmetic(x syntax.ArithmExpr) {
-	switch x := x.(type) {
-	case nil:
-	case *syntax.BinaryArithm:
-		if w, ok := x.X.(*syntax.Word); ok && x.Op == syntax.Assgn && isName(w.Lit()) {
-			p.checkNumeric(w.Lit())
-		} else {
-			p.checkArithmetic(x.X)
-		}
-		p.checkArithmetic(x.Y)
-	case *syntax.UnaryArithm:
-		p.checkArithmetic(x.X)
-	case *syntax.ParenArithm:
-		p.checkArithmetic(x.X)
-	case *syntax.Word:
-		p.checkNumber(x)
-	default:
-		p.fail(ReasonHidden)
-	}
-}
-
-func (p *parser) checkNumber(x any) {
-	w, ok := x.(*syntax.Word)
-	if !ok {
-		p.fail(ReasonHidden)
-		return
-	}
-	if name, is := variableOf(w); is {
-		p.counted[name] = true
-	} else if !isNumber(w) {
-		p.fail(ReasonHidden)
-	}
-}
-
-// checkCounted fails for a variable in an arithmetic expression that may hold something else than a
-// number. It runs last: a later text may assign to the variable.
-func (p *parser) checkCounted() {
-	for name := range p.counted {
-		if !p.numeric[name] || p.textual[name] {
-			p.fail(ReasonHidden)
-		}
-	}
 }
 
 // onlyPart is the one part of a word, without double quotes around it.

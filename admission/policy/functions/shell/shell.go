@@ -34,7 +34,7 @@ const (
 const Unknown = "\x00"
 
 // UnknownOption stands for options that a variable or a pattern at the beginning of a word may become:
-// * may match a file whose name begins with a dash.
+// * may match a file with a dash at the beginning of its name.
 const UnknownOption = "-" + Unknown
 
 // Script is everything that a text starts.
@@ -113,8 +113,8 @@ const (
 func Parse(text string) Script {
 	p := newParser()
 	p.parseText(text, context{dirs: []string{""}})
-	p.checkCounted()
-	s := Script{Known: len(p.reasons) == 0, Reasons: []string{}, Commands: p.commands}
+	p.variables.checkCounted()
+	s := Script{Known: len(p.reasons) == 0, Reasons: []string{}, Commands: p.list.commands}
 	for r := range p.reasons {
 		s.Reasons = append(s.Reasons, r)
 	}
@@ -126,24 +126,31 @@ func Parse(text string) Script {
 	return s
 }
 
-// parser collects commands.
+// parser walks the texts. What it finds is kept by its parts: the reasons why the script is not known,
+// the commands and the variables.
 type parser struct {
-	reasons  map[string]bool
-	commands []Command
-	words    int
-	bytes    int
-	depth    int
-	parsed   int // bytes of texts that the parser was given
-	steps    int // visits of nodes
-	moves    int // commands that may have changed the directory
+	*failures
+	list      commandList
+	variables *variables
 
-	// Variables that are given numbers, that are given other texts, and that arithmetic reads.
-	numeric, textual, counted map[string]bool
+	depth  int
+	parsed int // bytes of texts that the parser was given
+	steps  int // visits of nodes
+	moves  int // commands that may have changed the directory
 }
 
 func newParser() *parser {
-	return &parser{reasons: map[string]bool{}, numeric: map[string]bool{}, textual: map[string]bool{}, counted: map[string]bool{}}
+	f := &failures{map[string]bool{}}
+	return &parser{failures: f, list: commandList{failures: f}, variables: newVariables(f)}
 }
+
+// failures are the reasons why a script is not known.
+type failures struct{ reasons map[string]bool }
+
+func (f *failures) fail(reason string) { f.reasons[reason] = true }
+
+// isTooLarge reports whether a bound is exceeded: what is left of the script is not read.
+func (f *failures) isTooLarge() bool { return f.reasons[ReasonTooLarge] }
 
 // context is what surrounds a command. It is passed by value.
 type context struct {
@@ -165,8 +172,6 @@ func (c context) within(via string) context {
 	c.via = append(slices.Clip(c.via), via)
 	return c
 }
-
-func (p *parser) fail(reason string) { p.reasons[reason] = true }
 
 // step counts one visit of a node.
 func (p *parser) step() {
@@ -244,7 +249,7 @@ func isSeparator(r rune) bool { return strings.ContainsRune(" \t\n;&|(){}'\"`", 
 
 func (p *parser) walkStmts(list []*syntax.Stmt, c context) []string {
 	for _, s := range list {
-		if p.reasons[ReasonTooLarge] {
+		if p.isTooLarge() {
 			return c.dirs
 		}
 		c.dirs = p.walkStmt(s, c)
@@ -269,7 +274,7 @@ func union(a, b []string) []string {
 // walkStmt lists the commands of a statement and returns the directories after it.
 func (p *parser) walkStmt(s *syntax.Stmt, c context) []string {
 	before := c.dirs
-	if p.reasons[ReasonTooLarge] {
+	if p.isTooLarge() {
 		return before
 	}
 	for _, r := range s.Redirs {
@@ -277,7 +282,7 @@ func (p *parser) walkStmt(s *syntax.Stmt, c context) []string {
 	}
 	if s.Cmd == nil {
 		if len(s.Redirs) > 0 {
-			p.add(Command{}, c)
+			p.list.add(Command{}, c)
 		}
 		return before
 	}
@@ -357,7 +362,7 @@ func (p *parser) walkAnd(x *syntax.BinaryCmd, c context) []string {
 		after := p.walkStmt(s, c)
 		possible = union(possible, after)
 		if c.dirs = after; !hasUnknown(strings.Join(before, "")) {
-			c.dirs = p.successDirs(s, before, after)
+			c.dirs = successDirs(s, before, after)
 		}
 	}
 	return possible
@@ -386,35 +391,18 @@ func (p *parser) walkCompound(cmd syntax.Command, c context) []string {
 		}
 	default: // [[ ]], (( )), let
 		p.walkExpansions(cmd, c)
-		p.add(Command{Name: "test", Words: []string{"test"}}, c)
+		p.list.add(Command{Name: "test", Words: []string{"test"}}, c)
 		return c.dirs
 	}
-	first, before := len(p.commands), p.moves
+	first, before := p.list.count(), p.moves
 	for _, list := range stmts {
 		p.walkStmts(list, c)
 	}
 	if p.moves == before {
 		return c.dirs
 	}
-	p.unsettle(first)
+	p.list.unsettle(first)
 	return []string{Unknown}
-}
-
-// unsettle makes the directories of the commands from an index on unknown, and adds an unknown file to
-// the files that they name: a part of the text that may run before them changes the directory.
-func (p *parser) unsettle(first int) {
-	for i := first; i < len(p.commands); i++ {
-		c := &p.commands[i]
-		if len(c.Dirs) == 1 && hasUnknown(c.Dirs[0]) {
-			continue
-		}
-		c.Dirs, c.Known = []string{Unknown}, false
-		for _, files := range []*[]string{&c.Reads, &c.Writes} {
-			if len(*files) > 0 {
-				*files = append(*files, Unknown)
-			}
-		}
-	}
 }
 
 // movers are the shell's own commands that change the directory.
@@ -457,26 +445,14 @@ func (p *parser) walkDecl(x *syntax.DeclClause, c context) {
 	for _, a := range x.Args {
 		p.walkExpansions(a, c)
 		if a.Name != nil {
-			p.checkAssignment(a, exported)
+			p.variables.checkAssignment(a, exported)
 			continue
 		}
 		text, _ := partsText(a.Value.Parts, plain)
-		p.checkDeclaration(x.Variant.Value, text)
+		p.variables.checkDeclaration(x.Variant.Value, text)
 		exported = exported || strings.HasPrefix(text, "-") && strings.Contains(text, "x")
 	}
-	p.add(Command{Name: x.Variant.Value, Words: []string{x.Variant.Value}}, c)
-}
-
-// checkDeclaration checks an argument of declare and its like that is no plain assignment. An option that
-// makes a variable evaluate what it is given, or another name for one, is not understood.
-func (p *parser) checkDeclaration(variant, text string) {
-	switch {
-	case variant == "nameref", strings.HasPrefix(text, "-") && strings.Trim(text[1:], "xrpgaAf") != "":
-		p.fail(ReasonHidden)
-	case !strings.HasPrefix(text, "-"):
-		p.checkVariable(text)
-		p.checkExported(text)
-	}
+	p.list.add(Command{Name: x.Variant.Value, Words: []string{x.Variant.Value}}, c)
 }
 
 // redirect adds a redirection to a context.
@@ -495,7 +471,7 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
 		return c.withInput(r, &text)
 	}
-	words, known := p.expandWord(r.Word)
+	words, known := expandWord(r.Word)
 	target := Unknown
 	if len(words) == 1 {
 		target = words[0]
@@ -533,50 +509,6 @@ func (c context) withInput(r *syntax.Redirect, text *string) context {
 	return c
 }
 
-// add lists a command.
-func (p *parser) add(cmd Command, c context) {
-	cmd.Piped, cmd.Pipes = c.piped, c.pipes
-	cmd.Via = append([]string{}, c.via...)
-	cmd.Dirs = append([]string{}, c.dirs...)
-	cmd.Redirections = append([]Redirection{}, c.redirections...)
-	cmd.Known = !c.unknown && !slices.ContainsFunc(cmd.Words, hasUnknown) && !slices.ContainsFunc(cmd.Dirs, hasUnknown)
-	if cmd.Words == nil {
-		cmd.Words = []string{}
-	}
-	if cmd.Assignments == nil {
-		cmd.Assignments = map[string]string{}
-	}
-	cmd.Options, cmd.Operands = splitArguments(cmd.Words)
-	if len(cmd.Words) > 0 && slices.ContainsFunc(cmd.Words[min(max(c.single, 1), len(cmd.Words)):], func(w string) bool { return strings.HasPrefix(w, "*") || strings.HasPrefix(w, Unknown) }) {
-		cmd.Options = append(cmd.Options, UnknownOption)
-	}
-	cmd.Reads, cmd.Writes = filesOf(&cmd)
-	cmd.Reads, cmd.Writes = append(cmd.Reads, c.reads...), append(cmd.Writes, c.writes...)
-	cmd.Code = cmd.Code || runsCode(&cmd)
-	p.words += len(cmd.Words) + len(cmd.Reads) + len(cmd.Writes) + 1
-	p.bytes += cmd.size()
-	if len(p.commands) >= maxCommands || p.words > maxWords || p.bytes > maxBytes {
-		p.fail(ReasonTooLarge)
-		return
-	}
-	p.commands = append(p.commands, cmd)
-}
-
-func (c *Command) size() (n int) {
-	for _, list := range [][]string{c.Words, c.Options, c.Operands, c.Reads, c.Writes, c.Via, c.Dirs} {
-		for _, s := range list {
-			n += len(s) + 16
-		}
-	}
-	for k, v := range c.Assignments {
-		n += len(k) + len(v) + 32
-	}
-	for _, r := range c.Redirections {
-		n += len(r.Target) + 32
-	}
-	return n + 128
-}
-
 // Size is about how many bytes the script holds.
 func (s Script) Size() (n int64) {
 	for i := range s.Commands {
@@ -586,30 +518,3 @@ func (s Script) Size() (n int64) {
 }
 
 func hasUnknown(s string) bool { return strings.Contains(s, Unknown) }
-
-// splitArguments separates options from operands. Every argument that begins with a dash is an
-// option, also behind --: some programs go on.
-func splitArguments(words []string) (options, operands []string) {
-	options, operands = []string{}, []string{}
-	seen := map[string]bool{}
-	add := func(o string) {
-		if !seen[o] {
-			seen[o] = true
-			options = append(options, o)
-		}
-	}
-	for i, w := range words {
-		switch {
-		case i == 0:
-		case len(w) < 2 || w[0] != '-':
-			operands = append(operands, w)
-		default:
-			name, _, _ := strings.Cut(w, "=")
-			add(name)
-			for j := 1; w[1] != '-' && j < len(name) && len(name) > 2; j++ {
-				add("-" + name[j:j+1])
-			}
-		}
-	}
-	return options, operands
-}

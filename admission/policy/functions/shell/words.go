@@ -15,9 +15,9 @@ import (
 // maxBraces bounds the words that one brace expansion makes.
 const maxBraces = 64
 
-// expandWord returns the words that a word becomes, and whether all of it is known. A word whose
-// number is unknown is one unknown word.
-func (p *parser) expandWord(w *syntax.Word) (words []string, known bool) {
+// expandWord returns the words that a word becomes, and whether all of it is known. A word that
+// may become any number of words is one unknown word.
+func expandWord(w *syntax.Word) (words []string, known bool) {
 	if w == nil {
 		return nil, true
 	}
@@ -313,14 +313,14 @@ func cleanHome(name string) string {
 
 // successDirs tells where a statement leads that ran in dirs and has succeeded. after is where it leads
 // in any case.
-func (p *parser) successDirs(s *syntax.Stmt, dirs, after []string) []string {
+func successDirs(s *syntax.Stmt, dirs, after []string) []string {
 	call, ok := s.Cmd.(*syntax.CallExpr)
 	if !ok || s.Negated || s.Background || len(call.Args) == 0 || call.Args[0].Lit() != "cd" && call.Args[0].Lit() != "pushd" {
 		return after
 	}
 	var words []string
 	for _, a := range call.Args {
-		list, _ := p.expandWord(a)
+		list, _ := expandWord(a)
 		words = append(words, list...)
 	}
 	return cdTargets(words, dirs)

@@ -153,8 +153,8 @@ func (p *parser) runWrapped(name string, w *wrapper, words []string, c context) 
 	for rest = rest[w.skip:]; w.assigns && len(rest) > 0 && strings.Contains(rest[0], "="); rest = rest[1:] {
 		variable, value, _ := strings.Cut(rest[0], "=")
 		assigned[variable] = value
-		p.checkVariable(variable)
-		p.checkExported(variable)
+		p.variables.checkVariable(variable)
+		p.variables.checkExported(variable)
 	}
 	if slices.ContainsFunc(w.shell, func(o string) bool { return hasKey(given, o) }) || len(rest) == 0 && slices.Contains(w.shell, "*") {
 		p.fail(ReasonInput)
@@ -291,7 +291,7 @@ func shellArguments(words []string) (rest []string, text, input, ok bool) {
 
 // openShell opens sh -c TEXT, and a text that is the shell's input.
 func openShell(p *parser, words []string, c context) []string {
-	if len(p.commands) == 0 || len(words) == 2 && (words[1] == "--version" || words[1] == "--help") {
+	if p.list.count() == 0 || len(words) == 2 && (words[1] == "--version" || words[1] == "--help") {
 		return c.dirs // the first: the bounds are exceeded
 	}
 	inner := c.within("sh")
@@ -306,7 +306,7 @@ func openShell(p *parser, words []string, c context) []string {
 		if len(words)-len(rest) >= c.single || hasUnknown(rest[0]) || strings.HasPrefix(rest[0], "/dev/") || strings.HasPrefix(rest[0], "/proc/") {
 			p.fail(ReasonInput)
 		}
-		p.commands[len(p.commands)-1].Code = true // of a file
+		p.list.markCode() // of a file
 	case c.input != nil:
 		p.runInput(*c.input, inner)
 	default:
@@ -328,9 +328,9 @@ var inputless = strings.Fields("echo printf ls cd pwd mkdir rmdir rm cp mv touch
 // runInput lists what a shell runs that reads its text line by line from its input: a program that it
 // starts may take the lines behind it.
 func (p *parser) runInput(text string, c context) {
-	first := len(p.commands)
+	first := p.list.count()
 	p.runApart(text, c)
-	if strings.Contains(strings.Trim(text, "\n"), "\n") && slices.ContainsFunc(p.commands[first:], func(c Command) bool { return !slices.Contains(inputless, c.Name) }) {
+	if strings.Contains(strings.Trim(text, "\n"), "\n") && slices.ContainsFunc(p.list.since(first), func(c Command) bool { return !slices.Contains(inputless, c.Name) }) {
 		p.fail(ReasonInput)
 	}
 }

@@ -1,4 +1,4 @@
-package bench
+package spending
 
 import (
 	"maps"

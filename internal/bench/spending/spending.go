@@ -1,4 +1,6 @@
-package bench
+// Package spending reads what the programs of a pipeline have used: processor time, memory, and the sizes of
+// log and evidence. Begin with ReadSpent.
+package spending
 
 import (
 	"context"
@@ -18,51 +20,58 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// generatorProcess is the name of this process in the figures. It supervises the others as well.
-const generatorProcess = "generator"
+// ClockTicks is the number of ticks of /proc in a second, on all platforms of Go.
+const ClockTicks = 100
 
-// spent is what the pipeline has used so far.
-type spent struct {
-	cpu           map[string]time.Duration // by process
-	logLast       uint64                   // sequence
-	logBytes      uint64
-	engine        map[string]uint64 // the engine's counters
-	evidenceBytes uint64            // of all active parts
+// readTimeout bounds one reading: an overloaded server answers late.
+const readTimeout = 30 * time.Second
+
+// Generator is the name of this process in the figures. It supervises the others as well.
+const Generator = "generator"
+
+// Spent is what the pipeline has used so far.
+type Spent struct {
+	CPU           map[string]time.Duration // by process
+	LogLast       uint64                   // sequence
+	LogBytes      uint64
+	Engine        map[string]uint64 // the engine's counters
+	EvidenceBytes uint64            // of all active parts
 }
 
 // engineCounters are the counters of system.events that are read: rows and inserts, merges, and
 // the calls of fsync for files and directories.
 var engineCounters = []string{"InsertedRows", "InsertQuery", "MergedRows", "FileSync", "DirectorySync"}
 
-// since subtracts what had been used at begun.
-func (s spent) since(begun spent) spent {
-	d := spent{cpu: map[string]time.Duration{}, engine: map[string]uint64{}, logLast: s.logLast - begun.logLast,
-		logBytes: s.logBytes - begun.logBytes, evidenceBytes: s.evidenceBytes - min(s.evidenceBytes, begun.evidenceBytes)}
-	for name, t := range s.cpu {
-		d.cpu[name] = t - begun.cpu[name]
+// Since subtracts what had been used at begun.
+func (s Spent) Since(begun Spent) Spent {
+	d := Spent{CPU: map[string]time.Duration{}, Engine: map[string]uint64{}, LogLast: s.LogLast - begun.LogLast,
+		LogBytes: s.LogBytes - begun.LogBytes, EvidenceBytes: s.EvidenceBytes - min(s.EvidenceBytes, begun.EvidenceBytes)}
+	for name, t := range s.CPU {
+		d.CPU[name] = t - begun.CPU[name]
 	}
-	for name, n := range s.engine {
-		d.engine[name] = n - begun.engine[name]
+	for name, n := range s.Engine {
+		d.Engine[name] = n - begun.Engine[name]
 	}
 	return d
 }
 
-func readSpent(ctx context.Context, ready target.Ready, js jetstream.JetStream, conn clickhouse.Conn) (s spent, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout) // an overloaded server answers late
+// ReadSpent reads what a running pipeline has used. An error names what could not be read.
+func ReadSpent(ctx context.Context, ready target.Ready, js jetstream.JetStream, conn clickhouse.Conn) (s Spent, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	st, err := js.Stream(ctx, streams.DefaultShard)
 	if err != nil {
 		return s, fmt.Errorf("reading the size of the log: %w", err)
 	}
-	s.logLast, s.logBytes = st.CachedInfo().State.LastSeq, st.CachedInfo().State.Bytes
-	if s.engine, err = readEngineCounters(ctx, conn); err != nil {
+	s.LogLast, s.LogBytes = st.CachedInfo().State.LastSeq, st.CachedInfo().State.Bytes
+	if s.Engine, err = readEngineCounters(ctx, conn); err != nil {
 		return s, fmt.Errorf("reading the engine's counters: %w", err)
 	}
-	err = conn.QueryRow(ctx, "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase()").Scan(&s.evidenceBytes)
+	err = conn.QueryRow(ctx, "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase()").Scan(&s.EvidenceBytes)
 	if err != nil {
 		return s, fmt.Errorf("reading the size of the evidence: %w", err)
 	}
-	s.cpu, err = processorTimes(ready.PIDs)
+	s.CPU, err = ProcessorTimes(ready.PIDs)
 	return s, err
 }
 
@@ -107,14 +116,14 @@ func parseProcessState(text string) (p processState, ok bool) {
 		if err != nil {
 			return p, false
 		}
-		p.used += time.Duration(n) * time.Second / clockTicks
+		p.used += time.Duration(n) * time.Second / ClockTicks
 	}
 	return p, true
 }
 
-// processorTimes is the processor time of named processes with their descendants. A descendant
+// ProcessorTimes is the processor time of named processes with their descendants. A descendant
 // that is named itself counts for itself alone. This process is generatorProcess.
-func processorTimes(pids map[string]int) (map[string]time.Duration, error) {
+func ProcessorTimes(pids map[string]int) (map[string]time.Duration, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		return nil, err
@@ -132,7 +141,7 @@ func processorTimes(pids map[string]int) (map[string]time.Duration, error) {
 	}
 	named := maps.Clone(pids)
 	delete(named, "up")
-	named[generatorProcess] = os.Getpid()
+	named[Generator] = os.Getpid()
 	return sumByProcess(states, named)
 }
 
@@ -156,8 +165,8 @@ func sumByProcess(states map[int]processState, named map[string]int) (map[string
 	return out, nil
 }
 
-// residentMemory is the memory of every process of a pipeline, in MiB.
-func residentMemory(pids map[string]int) (map[string]float64, error) {
+// ResidentMemory is the memory of every process of a pipeline, in MiB.
+func ResidentMemory(pids map[string]int) (map[string]float64, error) {
 	out := map[string]float64{}
 	for name, pid := range pids {
 		if name == "up" {

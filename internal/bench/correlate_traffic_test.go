@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 )
 
@@ -23,9 +24,9 @@ func TestTrafficOnASlowDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, err := newCoreBench(0)
 			servicetest.OK(t, err)
-			msgs, err := c.traffic.admitted(0, trafficGroup, asked)
+			msgs, err := c.traffic.Admitted(0, traffic.Group, asked)
 			servicetest.OK(t, err)
-			c.apply(append(msgs, c.traffic.reported(0, trafficGroup, asked, tt.ran)...), stored)
+			c.apply(append(msgs, c.traffic.Reported(0, traffic.Group, asked, tt.ran)...), stored)
 			err = c.check()
 			if tt.want == "" {
 				servicetest.OK(t, err)

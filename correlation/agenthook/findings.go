@@ -1,0 +1,37 @@
+package agenthook
+
+import "github.com/countersign-dev/countersign/correlation/catalogue"
+
+// eventRef is an event as evidence.
+type eventRef struct {
+	id  string
+	seq uint64
+}
+
+func (x *Event) eventRef() eventRef { return eventRef{x.ID, x.Seq} }
+
+// findingList collects what one event proves, in order.
+type findingList []*catalogue.Finding
+
+// add adds the finding that these events break a check. The caller may complete the finding before it
+// adds the next one.
+func (l *findingList) add(check, what string, proof ...eventRef) *catalogue.Finding {
+	b := &catalogue.Finding{Check: check, Text: what}
+	for _, p := range proof {
+		if p.id != "" {
+			b.Events = append(b.Events, p.id)
+		}
+		if p.seq != 0 {
+			b.Seqs = append(b.Seqs, p.seq)
+		}
+	}
+	*l = append(*l, b)
+	return b
+}
+
+// retract adds the retraction of an earlier finding.
+func (l *findingList) retract(earlier *catalogue.Finding, why string, proof ...eventRef) *catalogue.Finding {
+	b := l.add(earlier.Check, why, proof...)
+	b.Replaces, b.RetractsOnly = earlier, true
+	return b
+}

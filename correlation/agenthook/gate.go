@@ -1,0 +1,68 @@
+package agenthook
+
+import "github.com/countersign-dev/countersign/events/agenthook"
+
+// gateClaims are what a session's attestation says of the runtime's gate (SPEC 6).
+type gateClaims struct {
+	incomplete       bool // earlier events of the session are forgotten
+	reportedUngated  bool // AH-C-124 was reported of a call: once a session
+	attestation      *attestation
+	attestationEvent eventRef
+	firstBoundary    eventRef // the first event before which the runtime should have attested
+}
+
+// checkAttestation checks the attestation of an event, and remembers it.
+func (gc *gateClaims) checkAttestation(out *findingList, x *Event) {
+	if a := x.attestation; a != nil {
+		if gc.firstBoundary != (eventRef{}) && gc.attestation == nil && !gc.incomplete {
+			out.add("AH-C-121", "", gc.firstBoundary, x.eventRef())
+		}
+		checkAttestationValidity(out, x, a)
+		gc.attestation, gc.attestationEvent = a, x.eventRef()
+		if a.claimsGate && a.listsSubscribers && !a.canDeny {
+			out.add("AH-C-124", "no subscriber could deny", x.eventRef()).Case = "subscriber"
+		}
+	}
+	switch x.Type {
+	case agenthook.SessionStart, agenthook.PreLLMCall, agenthook.UserPromptSubmit:
+		if gc.firstBoundary == (eventRef{}) {
+			gc.firstBoundary = x.eventRef()
+		}
+	}
+}
+
+// checkCall checks that an announced call waits for its verdict, where the attestation claims a gate.
+func (gc *gateClaims) checkCall(out *findingList, x *Event) {
+	if gc.attestation != nil && gc.attestation.claimsGate && x.phase != agenthook.PhasePreCommit && !gc.reportedUngated {
+		gc.reportedUngated = true
+		out.add("AH-C-124", "a call does not claim pre_commit", gc.attestationEvent, x.eventRef()).Call = x.CallID
+	}
+}
+
+// claimsGate reports whether the attestation claims that calls do not get around the gate.
+func (gc *gateClaims) claimsGate() bool {
+	return gc.attestation != nil && (gc.attestation.claimsGate || gc.attestation.claimsNoBypass)
+}
+
+// failsClosed reports whether the attestation says that nothing runs without a verdict, and the event
+// that says so.
+func (gc *gateClaims) failsClosed() (eventRef, bool) {
+	return gc.attestationEvent, gc.attestation != nil && gc.attestation.failsClosed
+}
+
+// statesFailMode reports whether the attestation says what happens without a verdict.
+func (gc *gateClaims) statesFailMode() bool {
+	return gc.attestation != nil && gc.attestation.statesFailMode
+}
+
+func checkAttestationValidity(out *findingList, x *Event, a *attestation) {
+	if a.session != "" && a.session != x.Session {
+		out.add("AH-C-122", "it is for another session", x.eventRef()).Case = "session"
+	}
+	issued, expires := parseInstant(a.issued), parseInstant(a.expires)
+	early := !issued.IsZero() && x.Time.Add(attestSkew).Before(issued)
+	late := !expires.IsZero() && x.Time.After(expires)
+	if !x.Time.IsZero() && (early || late) {
+		out.add("AH-C-122", "it is for another time", x.eventRef()).Case = "time"
+	}
+}

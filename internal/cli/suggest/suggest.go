@@ -1,0 +1,241 @@
+// Package suggest proposes policies from calls that were seen to run. A proposal permits what was
+// seen and nothing wider: the same tool and publisher, the same argument names, and for each
+// argument the values that were seen or, where there were many, what they have in common (see
+// rule). It never quotes what evidence hides. The package is pure. Begin reading with Collector.
+package suggest
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/events/agenttool"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence/redaction"
+)
+
+// Bounds of a proposal. What is beyond them is left out of it and counted.
+const (
+	maxShapes  = 64  // of one tool
+	maxTools   = 500 // of one proposal
+	maxSamples = 3   // of one shape
+	maxSample  = 240 // bytes of a sample
+)
+
+// Call is a call that was permitted and ran.
+type Call struct {
+	Input policy.Input // as the policies saw it
+	// Shown are the arguments as evidence shows them; nil if it withholds them.
+	Shown map[string]any
+	At    time.Time
+}
+
+// LeftOut counts calls that are not in the proposal.
+type LeftOut struct {
+	Tool   string `json:"tool"`
+	Reason string `json:"reason"`
+	Calls  int    `json:"calls"`
+}
+
+// Collector gathers the calls of one tenant. The zero Collector is not usable; see New.
+type Collector struct {
+	tenant string
+	tools  map[toolKey]*tool
+	left   map[LeftOut]int // by tool and reason
+	calls  int
+}
+
+// New makes a collector for the calls of a tenant.
+func New(tenant string) *Collector {
+	return &Collector{tenant: tenant, tools: map[toolKey]*tool{}, left: map[LeftOut]int{}}
+}
+
+type toolKey struct{ protocol, name string }
+
+// tool is what was seen of one tool in one protocol.
+type tool struct{ shapes map[string]*shape }
+
+// shape is what calls of a tool have in common: everything but publishers and the values of
+// arguments.
+type shape struct {
+	eventType, action, resourceKind string
+	risk                            map[string]any
+	sources                         map[string]bool
+	arguments                       map[string]*argument
+	calls                           int
+	first, last                     time.Time
+	samples                         []string
+}
+
+// Add takes a call in. A call that cannot be proposed is counted as left out.
+func (c *Collector) Add(call Call) {
+	in := &call.Input
+	if reason := unproposable(call); reason != "" {
+		c.leaveOut(in.Tool, reason, 1)
+		return
+	}
+	key := toolKey{in.Protocol, in.Tool}
+	t := c.tools[key]
+	if t == nil {
+		if len(c.tools) == maxTools {
+			c.leaveOut(in.Tool, "there are more tools than one proposal has", 1)
+			return
+		}
+		t = &tool{map[string]*shape{}}
+		c.tools[key] = t
+	}
+	name := shapeName(in)
+	s := t.shapes[name]
+	if s == nil {
+		if len(t.shapes) == maxShapes {
+			c.leaveOut(in.Tool, "the tool was called in more forms than one policy has", 1)
+			return
+		}
+		s = newShape(in)
+		t.shapes[name] = s
+	}
+	s.add(call)
+	c.calls++
+}
+
+// leaveOut counts calls of a tool. A name that evidence would not show stands for no tool.
+func (c *Collector) leaveOut(tool, reason string, calls int) {
+	if redaction.SecretName(tool) {
+		tool = ""
+	}
+	c.left[LeftOut{Tool: tool, Reason: reason}] += calls
+}
+
+// unproposable returns why a call cannot be in a proposal, "" if it can.
+func unproposable(call Call) string {
+	in := call.Input
+	switch {
+	case in.Tool == "" || policy.ProposesHandoff(in.Protocol):
+		return "it names no tool; write rules for handoffs by hand"
+	case strings.ContainsAny(in.Tool, "*?"):
+		return "the tool's name holds a character that stands for others in a policy"
+	case in.RawArguments, canonical(orEmpty(in.Args)) == "", canonical(orEmpty(in.Risk)) == "":
+		return "its arguments are not JSON"
+	case hidden(in):
+		return "its tool, action, risk or publisher holds what evidence hides"
+	}
+	for name, value := range in.Args {
+		if isFreeText(in, name) {
+			if _, text := value.(string); text {
+				continue
+			}
+		}
+		if shown, there := call.Shown[name]; !there || canonical(shown) != canonical(value) {
+			return "an argument holds what evidence hides"
+		}
+	}
+	return ""
+}
+
+// hidden reports whether evidence hides a part of what a rule would quote besides arguments.
+func hidden(in policy.Input) bool {
+	if redaction.SecretName(in.Tool) {
+		return true
+	}
+	quoted := []string{in.Source, in.EventType, in.Action, in.ResourceKind, canonical(orEmpty(in.Risk))}
+	for name := range in.Args {
+		quoted = append(quoted, name)
+	}
+	return slices.ContainsFunc(quoted, func(s string) bool {
+		_, found := redaction.Text(s)
+		return len(found) > 0
+	})
+}
+
+// canonical is the RFC 8785 form of a value, for comparison; "" if it has none.
+func canonical(v any) string {
+	b, err := strictjson.Canonical(v)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// shapeName tells shapes of a tool apart.
+func shapeName(in *policy.Input) string {
+	types := make(map[string]any, len(in.Args))
+	for name, v := range in.Args {
+		types[name] = typeOf(v)
+	}
+	return canonical([]any{in.EventType, in.Action, in.ResourceKind, orEmpty(in.Risk), types})
+}
+
+func orEmpty(m map[string]any) map[string]any {
+	if m == nil {
+		return map[string]any{}
+	}
+	return m
+}
+
+func typeOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "bool"
+	case string:
+		return "string"
+	case json.Number, float64:
+		return "number"
+	case []any:
+		return "list"
+	}
+	return "map"
+}
+
+func newShape(in *policy.Input) *shape {
+	s := &shape{eventType: in.EventType, action: in.Action, resourceKind: in.ResourceKind, risk: orEmpty(in.Risk),
+		sources: map[string]bool{}, arguments: map[string]*argument{}}
+	for name := range in.Args {
+		s.arguments[name] = newArgument(*in, name)
+	}
+	return s
+}
+
+func (s *shape) add(call Call) {
+	s.calls++
+	s.sources[call.Input.Source] = true
+	for name, v := range call.Input.Args {
+		s.arguments[name].add(v)
+	}
+	if s.first.IsZero() || call.At.Before(s.first) {
+		s.first = call.At
+	}
+	if call.At.After(s.last) {
+		s.last = call.At
+	}
+	sample := canonical(orEmpty(call.Shown))
+	if len(sample) <= maxSample && len(s.samples) < maxSamples && !slices.Contains(s.samples, sample) {
+		s.samples = append(s.samples, sample)
+	}
+}
+
+// isFreeText reports whether an argument of an agent's own tool may hold any text without changing
+// what the call can reach: a file's new content, or the agent's words on a command.
+func isFreeText(in policy.Input, name string) bool {
+	if kind := agenttool.Describe(in.Tool, in.Args, in.Event).Kind; kind == string(agenttool.Write) || kind == string(agenttool.Shell) {
+		return freeTexts[kind][name]
+	}
+	return false
+}
+
+var freeTexts = map[string]map[string]bool{
+	string(agenttool.Write): {"content": true, "contents": true, "file_text": true, "new_string": true, "old_string": true, "new_str": true, "old_str": true},
+	string(agenttool.Shell): {"description": true},
+}
+
+// sortedTools are the tools in the order of a proposal.
+func (c *Collector) sortedTools() []toolKey {
+	return slices.SortedFunc(maps.Keys(c.tools), func(a, b toolKey) int {
+		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.name, b.name))
+	})
+}

@@ -1,0 +1,100 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// recordMaker makes the records of messages. One goroutine uses it.
+type recordMaker struct {
+	shardAccess
+	builder *build.Builder
+	chain   *build.Chain
+	keys    *sessionSecrets
+}
+
+// newRecordMaker makes the part with a chain that holds no heads.
+func newRecordMaker(ctx context.Context, access shardAccess, policies *redactionPolicies, classes *retentionClasses, master digest.Master) (*recordMaker, error) {
+	builder, err := build.NewBuilder(access.shard, access.space)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := newSessionSecrets(ctx, access.js, master)
+	return &recordMaker{
+		shardAccess: access, keys: keys,
+		builder: builder.WithPolicies(policies.policyOf).WithClasses(classes.classOf),
+		chain:   build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
+	}, err
+}
+
+// build makes the records. It waits for session keys that are not available now; any other
+// error is final.
+func (m *recordMaker) build(ctx context.Context, msgs []events.LogMessage) (built []build.Built, err error) {
+	m.keys.setContext(ctx)
+	var final error
+	err = m.retry(ctx, "session keys", func() error {
+		built, final = m.builder.BuildParts(m.chain, msgs, m.keys, partCount(len(msgs)), runParallel)
+		if errors.Is(final, sessionsecrets.ErrUnreachable) {
+			return final
+		}
+		return nil
+	})
+	return built, errors.Join(err, final)
+}
+
+// loadHeads reads the heads of the sessions in a batch with one query. The database may not have
+// the heads of the batch in flight yet; the chain still holds those, because it forgets heads
+// only when the next batch is committed to it.
+func (m *recordMaker) loadHeads(ctx context.Context, msgs []events.LogMessage) error {
+	scopes := make([]evidence.SessionID, len(msgs))
+	for i, msg := range msgs {
+		var err error
+		if scopes[i], err = m.builder.ChainSession(msg, m.keys); err != nil {
+			return err
+		}
+	}
+	missing := m.chain.MissingHeads(scopes)
+	if len(missing) == 0 {
+		return nil
+	}
+	ask := make([]storage.SessionID, len(missing))
+	for i, k := range missing {
+		ask[i] = storage.SessionID(k)
+	}
+	heads, err := m.db.SessionHeads(ctx, m.shard, ask)
+	if err != nil {
+		return fmt.Errorf("reading the heads of %d sessions: %w", len(ask), err)
+	}
+	for _, k := range missing {
+		h := heads[storage.SessionID(k)]
+		m.chain.PutHead(k, evidence.Head(h))
+	}
+	return nil
+}
+
+// partSize is how many records justify a goroutine.
+const partSize = 64
+
+// partCount is the number of parts in which a batch of n messages is built. There are more parts
+// than processors because some wait for keys.
+func partCount(n int) int { return min(n/partSize, 2*runtime.GOMAXPROCS(0)) + 1 }
+
+// runParallel runs the parts of a batch concurrently.
+func runParallel(parts []func()) {
+	var all sync.WaitGroup
+	for _, p := range parts[1:] {
+		all.Go(p)
+	}
+	parts[0]()
+	all.Wait()
+}

@@ -1,0 +1,66 @@
+package auditor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// ruleRecreated is the finding about a log that was created anew.
+const (
+	ruleRecreated   = "log_recreated"
+	remedyRecreated = "Find out which user deleted or replaced the stream. The earlier evidence still verifies by itself."
+)
+
+// reportRecreated writes a finding if there is evidence of an earlier incarnation of this log: a log
+// that begins anew must not go unnoticed.
+func (o *ownFindings) reportRecreated(ctx context.Context) error {
+	shards, err := o.db.Shards(ctx)
+	if err != nil {
+		return err
+	}
+	for _, earlier := range shards {
+		if !o.isOfStream(earlier) || earlier == o.shard {
+			continue
+		}
+		f := events.Finding{
+			FindingID: "log-recreated-" + o.shard, Rule: ruleRecreated, Severity: events.SeverityCritical, EventIDs: []string{},
+			Explanation: fmt.Sprintf("The log began anew as %s; evidence of %s is there and its log is gone.", o.shard, earlier),
+			Remedy:      remedyRecreated,
+			DetectedAt:  events.At(time.Now()),
+		}
+		return o.report(ctx, f)
+	}
+	return nil
+}
+
+// report writes one of the auditor's own findings, unless an earlier attempt has written
+// it.
+func (o *ownFindings) report(ctx context.Context, f events.Finding) error {
+	body, err := events.Encode(f)
+	if err != nil {
+		return err
+	}
+	subj := o.space.Finding("", string(f.Severity), "")
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	last, err := streams.LastBySubject(ctx, o.js, o.stream, subj)
+	if err != nil {
+		return err
+	}
+	if last != nil {
+		if before, err := events.DecodeRecord[events.Finding](last.Body); err == nil && before.FindingID == f.FindingID {
+			return nil
+		}
+	}
+	return streams.StoreAll(ctx, o.nc, []streams.Msg{{
+		Subject: subj, Body: body,
+		Header: cloudevents.Binary(cloudevents.Attributes{
+			ID: f.FindingID, Source: o.source(), Type: events.TypeFinding, Time: f.DetectedAt.Time,
+		}),
+	}})
+}

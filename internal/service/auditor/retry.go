@@ -1,0 +1,84 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/write"
+)
+
+// Pauses between attempts; the log keeps what arrives meanwhile.
+const (
+	retryMin = 200 * time.Millisecond
+	retryMax = 5 * time.Second
+)
+
+// retrier repeats operations, and reports those that fail. Two goroutines may use it at the same time:
+// the one that makes records and the one that stores a batch.
+type retrier struct {
+	env    daemon.Env
+	issues healthIssues
+}
+
+// retry calls f until it succeeds, ctx ends, or another writer is detected.
+func (r *retrier) retry(ctx context.Context, what string, f func() error) error {
+	for wait := retryMin; ; wait = min(2*wait, retryMax) {
+		err := f()
+		var conflict *storage.ConflictError
+		switch {
+		case err == nil:
+			r.issues.set(r.env.Health, what, "")
+			return nil
+		case errors.As(err, &conflict):
+			return fmt.Errorf("%w: %w", daemon.ErrFenced, err)
+		case errors.Is(err, daemon.ErrFenced), errors.Is(err, write.ErrBatch): // a retry does not help
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		r.env.Log.Warn().Err(err).Str("what", what).Dur("retry_in", wait).Msg("no way on; it will be tried again")
+		r.issues.set(r.env.Health, what, err.Error())
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// healthIssues are the operations being retried, for the health report. There can be two at the
+// same time.
+type healthIssues struct {
+	mu   sync.Mutex
+	open map[string]string
+}
+
+// set notes the problem of an operation; an empty text clears it.
+func (t *healthIssues) set(h *daemon.Health, what, problem string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if problem == "" {
+		if _, open := t.open[what]; !open {
+			return
+		}
+		delete(t.open, what)
+	} else {
+		if t.open == nil {
+			t.open = map[string]string{}
+		}
+		t.open[what] = what + ": " + problem
+	}
+	texts := make([]string, 0, len(t.open))
+	for _, what := range slices.Sorted(maps.Keys(t.open)) {
+		texts = append(texts, t.open[what])
+	}
+	h.Set("store", strings.Join(texts, "; "))
+}
