@@ -69,6 +69,8 @@ func TestUsersAndTenantsAreAdded(t *testing.T) {
 		{"bin/countersign admit --ready-file globex.json --tenant acme --protocol agenthook examples/requests/pre-tool-use.json", "ermissions"},
 		{"bin/countersign user add zoe --role reviewer --ready-file web2.json", "ready file of"},
 		{"bin/countersign user add dana --role reviewer --out again.json && cmp dana.json again.json && echo same", "same"},
+		{"bin/countersign token revoke $(bin/countersign token list --json | jq -r '.[] | select(.user == \"dana\") | .id') && bin/countersign user add dana --role reviewer --out again.json 2>&1", "the token of dana is revoked"},
+		{"jq -r '.roles.reviewer | .user + \":\" + (.token // \"\") + \";\"' again.json", "dana:;"},
 	} {
 		sh.run(t, c[0], c[1])
 	}

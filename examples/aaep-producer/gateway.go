@@ -31,56 +31,63 @@ const (
 	hearAgain     = time.Second // after the stream of replies is lost
 )
 
+// answer is an answer of the gateway.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
 // post sends a document and returns the answer.
-func (g gateway) post(ctx context.Context, path string, body any) (*http.Response, []byte, error) {
+func (g gateway) post(ctx context.Context, path string, body any) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	text, err := json.Marshal(body)
 	if err != nil {
-		return nil, nil, err
+		return answer{}, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.url+path, bytes.NewReader(text))
 	if err != nil {
-		return nil, nil, err
+		return answer{}, err
 	}
 	req.Header.Set("Authorization", "Bearer "+g.speaks)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, nil, err
+		return answer{}, err
 	}
 	defer res.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, largestAnswer))
-	return res, answer, err
+	read, err := io.ReadAll(io.LimitReader(res.Body, largestAnswer))
+	return answer{res.StatusCode, res.Header, read}, err
 }
 
 // publish puts an event on the log; it is durable when publish returns.
 func (g gateway) publish(ctx context.Context, e event) error {
-	res, answer, err := g.post(ctx, "/v1/events/aaep", e)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("an event was not stored: status %d: %s", res.StatusCode, answer)
+	a, err := g.post(ctx, "/v1/events/aaep", e)
+	if err == nil && a.status != http.StatusOK {
+		err = fmt.Errorf("an event was not stored: status %d: %s", a.status, a.body)
 	}
 	return err
 }
 
 // admit asks whether a call may run. Anything but an allow with a receipt for exactly this call is none.
 func (g gateway) admit(ctx context.Context, call event) (verdict string, err error) {
-	res, answer, err := g.post(ctx, "/v1/admit/aaep", call)
+	a, err := g.post(ctx, "/v1/admit/aaep", call)
 	if err != nil {
 		return "", err
 	}
-	verdict = res.Header.Get("Countersign-Verdict")
+	verdict = a.header.Get("Countersign-Verdict")
 	switch {
 	case verdict == "":
-		return "", fmt.Errorf("no verdict: status %d: %s", res.StatusCode, answer)
+		return "", fmt.Errorf("no verdict: status %d: %s", a.status, a.body)
 	case verdict != allow:
 		return verdict, nil
-	case res.StatusCode != http.StatusOK:
+	case a.status != http.StatusOK:
 		return deny, nil
 	}
 	// This agent cannot check signatures, so it believes the gateway (docs/gateway.md, Receipts).
-	res, answer, err = g.post(ctx, "/v1/receipts:verify", event{
-		"receipt": res.Header.Get("Countersign-Receipt"), "key": res.Header.Get("Countersign-Key"),
+	receipt, err := g.post(ctx, "/v1/receipts:verify", event{
+		"receipt": a.header.Get("Countersign-Receipt"), "key": a.header.Get("Countersign-Key"),
 		"call": event{"session": call["session_id"], "tool_call_id": call["tool_call_id"], "tool": call["tool"]},
 	})
 	if err != nil {
@@ -89,8 +96,8 @@ func (g gateway) admit(ctx context.Context, call event) (verdict string, err err
 	var checked struct {
 		Valid bool `json:"valid"`
 	}
-	if res.StatusCode != http.StatusOK || json.Unmarshal(answer, &checked) != nil || !checked.Valid {
-		return "", fmt.Errorf("the receipt does not hold: status %d: %s", res.StatusCode, answer)
+	if receipt.status != http.StatusOK || json.Unmarshal(receipt.body, &checked) != nil || !checked.Valid {
+		return "", fmt.Errorf("the receipt does not hold: status %d: %s", receipt.status, receipt.body)
 	}
 	return allow, nil
 }
