@@ -606,7 +606,7 @@ func TestDenialsAreBounded(t *testing.T) {
 // multiplied with these.
 func TestMemoryOfWhatIsOver(t *testing.T) {
 	const mostCall, mostSession = 1024, 1280
-	calls := rounds(1500, 300)
+	calls := rounds(1500, 600)
 	perCall := usedFor(t, calls, 100) / calls
 	perSession := (usedFor(t, calls, 1) - usedFor(t, calls, 100)) / (calls - calls/100)
 	t.Logf("%d bytes a closed call, %d bytes a session more", perCall, perSession)

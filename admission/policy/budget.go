@@ -52,7 +52,7 @@ func (b *budget) spend(n int64) {
 // left returns how many bytes may still be created.
 func (b *budget) left() int64 { return MaxCallBytes - b.bytes }
 
-// checkDeadline records the fault of a request whose deadline has passed.
+// checkDeadline records the fault of a request after its deadline.
 func (b *budget) checkDeadline() {
 	if b.ctx == nil || b.fault != "" {
 		return

@@ -54,7 +54,7 @@ func (p *producer) expect() (token string, replies <-chan reply, closeQuestion f
 	}
 }
 
-// newID makes an identifier that nobody can guess.
+// newID makes an identifier that cannot be guessed.
 func newID(prefix string) string { return prefix + rand.Text() }
 
 // session is one request of the user. It belongs to one goroutine.

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -108,14 +109,60 @@ func (u *remote) ask(ctx context.Context, q *posted, m mcp.Message, line []byte)
 	}()
 	reason := "the server does not answer"
 	if answer, err := u.post(ctx, m, line); err == nil {
-		defer answer.Body.Close()
 		u.note(m, answer)
-		if err := u.read(answer, &m); errors.Is(err, errAnswered) {
+		at := &position{pause: firstResume}
+		err := u.read(answer, &m, at)
+		answer.Body.Close()
+		if errors.Is(err, errAnswered) || u.resume(ctx, &m, at) {
 			return
 		}
 		reason = "the server's answer was cut off, or is none"
 	}
 	u.relay.lost(m.ID, reason)
+}
+
+// position is where a stream goes on that has broken off, or that its server has closed meanwhile.
+type position struct {
+	event string        // the id of its last event; "" if it cannot go on
+	pause time.Duration // until the next try, as the server asks
+}
+
+// Bounds of resuming a stream.
+const (
+	firstResume = time.Second
+	minResume   = 50 * time.Millisecond
+	maxResume   = 30 * time.Second // between two tries
+	maxTries    = 5                // without a new event
+	maxEventID  = 1024
+)
+
+// resume reads on in the stream that answers a request, and reports whether it has the answer. It gives up
+// when there is nothing new for several tries.
+func (u *remote) resume(ctx context.Context, asked *mcp.Message, at *position) bool {
+	for tries := 0; at.event != "" && !u.stateless && tries < maxTries; tries++ {
+		if retry.Sleep(ctx, at.pause) != nil {
+			return false
+		}
+		before := at.event
+		answer, err := u.do(ctx, http.MethodGet, nil, mcp.Message{}, at.event)
+		if err != nil {
+			continue
+		}
+		if answer.StatusCode == http.StatusOK {
+			err = u.read(answer, asked, at)
+		}
+		answer.Body.Close()
+		if errors.Is(err, errAnswered) {
+			return true
+		}
+		if answer.StatusCode >= 400 && answer.StatusCode < 500 {
+			return false
+		}
+		if at.event != before {
+			tries = -1
+		}
+	}
+	return false
 }
 
 // note remembers the session that an initialize began.
@@ -128,10 +175,11 @@ func (u *remote) note(m mcp.Message, answer *http.Response) {
 }
 
 func (u *remote) post(ctx context.Context, m mcp.Message, line []byte) (*http.Response, error) {
-	return u.do(ctx, http.MethodPost, bytes.TrimRight(line, "\r\n"), m)
+	return u.do(ctx, http.MethodPost, bytes.TrimRight(line, "\r\n"), m, "")
 }
 
-func (u *remote) do(ctx context.Context, method string, body []byte, m mcp.Message) (*http.Response, error) {
+// do sends a request. event is the id of the last event of the stream that goes on, "" for a new one.
+func (u *remote) do(ctx context.Context, method string, body []byte, m mcp.Message, event string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, u.url, bytes.NewReader(body))
 	if err != nil {
 		return nil, errors.New("its address is no URL")
@@ -146,7 +194,7 @@ func (u *remote) do(ctx context.Context, method string, body []byte, m mcp.Messa
 	u.mu.Lock()
 	revision, session := u.revision, u.session
 	u.mu.Unlock()
-	header := map[string]string{"Accept": "application/json, " + eventStream, mcp.HeaderRevision: revision, mcp.HeaderSession: session}
+	header := map[string]string{"Accept": "application/json, " + eventStream, mcp.HeaderRevision: revision, mcp.HeaderSession: session, "Last-Event-ID": event}
 	if method == http.MethodPost {
 		header["Content-Type"] = "application/json"
 	}
@@ -171,11 +219,11 @@ func (u *remote) do(ctx context.Context, method string, body []byte, m mcp.Messa
 var errAnswered = errors.New("answered")
 
 // read gives an answer's messages to the relay: one, or a stream of them. asked is the request, nil for a
-// stream that answers none. It returns errAnswered after the response to the request.
-func (u *remote) read(answer *http.Response, asked *mcp.Message) error {
+// stream that answers none. It returns errAnswered after the response to the request, and keeps at.
+func (u *remote) read(answer *http.Response, asked *mcp.Message, at *position) error {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	if media == eventStream {
-		return readEvents(answer.Body, func(data []byte) error { return u.take(data, asked) })
+		return readEvents(answer.Body, at, func(data []byte) error { return u.take(data, asked) })
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, mcp.MaxMessage+1))
 	if err != nil || len(body) > mcp.MaxMessage {
@@ -218,14 +266,15 @@ func (u *remote) take(data []byte, asked *mcp.Message) error {
 	return nil
 }
 
-// listen reads what the server says by itself, while the session lasts and the server has such a stream.
+// listen reads what the server says by itself, while the session lasts and the server has such a stream. It
+// goes on behind the last event.
 func (u *remote) listen() {
-	pauses := retry.New(time.Second, 30*time.Second)
+	pauses, at := retry.New(time.Second, 30*time.Second), &position{}
 	for u.ctx.Err() == nil {
-		answer, err := u.do(u.ctx, http.MethodGet, nil, mcp.Message{})
+		answer, err := u.do(u.ctx, http.MethodGet, nil, mcp.Message{}, at.event)
 		if err == nil {
 			if answer.StatusCode == http.StatusOK {
-				_ = u.read(answer, nil) // it is read again
+				_ = u.read(answer, nil, at) // it is read again
 			}
 			answer.Body.Close()
 			if answer.StatusCode >= 400 && answer.StatusCode < 500 {
@@ -245,7 +294,7 @@ func (u *remote) end() {
 	u.mu.Unlock()
 	if session != "" {
 		ctx, cancel := context.WithTimeout(u.ctx, terminateTime)
-		if answer, err := u.do(ctx, http.MethodDelete, nil, mcp.Message{}); err == nil {
+		if answer, err := u.do(ctx, http.MethodDelete, nil, mcp.Message{}, ""); err == nil {
 			answer.Body.Close()
 		}
 		cancel()
@@ -254,8 +303,8 @@ func (u *remote) end() {
 	u.work.Wait()
 }
 
-// readEvents calls use with the data of every server-sent event.
-func readEvents(in io.Reader, use func([]byte) error) error {
+// readEvents calls use with the data of every server-sent event, and notes in at where the stream goes on.
+func readEvents(in io.Reader, at *position, use func([]byte) error) error {
 	b := bufio.NewReaderSize(in, 64<<10)
 	var data []byte
 	has := false
@@ -265,7 +314,7 @@ func readEvents(in io.Reader, use func([]byte) error) error {
 			return err
 		}
 		if len(line) == 0 {
-			if has {
+			if len(data) > 0 { // an event without data only says where the stream goes on
 				if err := use(data); err != nil {
 					return err
 				}
@@ -273,11 +322,29 @@ func readEvents(in io.Reader, use func([]byte) error) error {
 			data, has = nil, false
 			continue
 		}
-		if value, is := strings.CutPrefix(string(line), "data:"); is {
-			if has {
-				data = append(data, '\n')
-			}
-			data, has = append(data, strings.TrimPrefix(value, " ")...), true
+		name, value, _ := strings.Cut(string(line), ":")
+		value = strings.TrimPrefix(value, " ")
+		if name != "data" {
+			at.note(name, value)
+			continue
+		}
+		if has {
+			data = append(data, '\n')
+		}
+		data, has = append(data, value...), true
+	}
+}
+
+// note takes in a field of an event.
+func (p *position) note(name, value string) {
+	switch name {
+	case "id":
+		if len(value) <= maxEventID && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
+			p.event = value
+		}
+	case "retry":
+		if ms, err := strconv.ParseUint(value, 10, 32); err == nil {
+			p.pause = min(max(time.Duration(ms)*time.Millisecond, minResume), maxResume)
 		}
 	}
 }

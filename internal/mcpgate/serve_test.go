@@ -372,3 +372,55 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("after one was closed there is room for %d", len(got))
 	}
 }
+
+// A stream that its server closes, or that breaks off, goes on behind its last event; without ids the request
+// is lost, and in vain the gate does not try for ever.
+func TestStreamsAreResumed(t *testing.T) {
+	const id, progress, result = "id: %s\nretry: 1\ndata:\n\n", `{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`, `{"jsonrpc":"2.0","id":7,"result":{}}`
+	for name, c := range map[string]struct {
+		streams []string // of the POST, and of each GET
+		events  string   // that the GETs name
+		want    string
+	}{
+		"goes on":          {[]string{fmt.Sprintf(id, "e1"), "id: e2\ndata: " + progress + "\n\n", "data: " + result + "\n\n"}, "e1 e2", progress + result},
+		"without ids":      {[]string{"data: " + progress + "\n\n"}, "", progress + "lost"},
+		"nothing new":      {[]string{fmt.Sprintf(id, "e1"), "", "", "", "", ""}, "e1 e1 e1 e1 e1", "lost"},
+		"an unfit id":      {[]string{fmt.Sprintf(id, "e\t1")}, "", "lost"},
+		"the server knows": {[]string{fmt.Sprintf(id, "e1")}, "e1", "lost"}, // no such stream: 404
+	} {
+		var events []string
+		turn := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				events = append(events, r.Header.Get("Last-Event-ID"))
+			}
+			if turn == len(c.streams) {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			w.Header().Set("Content-Type", eventStream)
+			fmt.Fprint(w, c.streams[turn])
+			turn++
+		}))
+		r := newRig(t, answer(503, nil, `{}`))
+		client := &lines{make(chan string)}
+		u := newRemote(t.Context(), s.URL, func() (string, error) { return "", nil }, s.Client(), false, r.gate.log)
+		u.relay, r.server.w, r.client.w = r.relay, u, client
+		if err := r.fromClient(t.Context(), []byte(`{"jsonrpc":"2.0","id":7,"method":"x/long"}`+"\n")); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for !strings.HasSuffix(got, "lost") && !strings.HasSuffix(got, result) {
+			line := strings.TrimSpace(<-client.all)
+			if strings.Contains(line, `"error"`) {
+				line = "lost"
+			}
+			got += line
+		}
+		u.end()
+		s.Close()
+		if got != c.want || strings.Join(events, " ") != c.events {
+			t.Errorf("%s: the client got %s, want %s; asked for behind %q, want %s", name, got, c.want, events, c.events)
+		}
+	}
+}

@@ -57,6 +57,7 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
   <memory_worker_period_ms>500</memory_worker_period_ms>
   <send_crash_reports><enabled>false</enabled></send_crash_reports>
 {{- if .Embedded}}
+  <background_streaming_schedule_pool_size>0</background_streaming_schedule_pool_size>
   <merge_tree><merge_selector_base>16</merge_selector_base></merge_tree>
 {{- end}}
   <storage_configuration><disks><default><keep_free_space_bytes>{{.KeepFree}}</keep_free_space_bytes></default></disks></storage_configuration>

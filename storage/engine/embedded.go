@@ -16,8 +16,9 @@ import (
 )
 
 // blockingQuery keeps `clickhouse local` running until the query is killed. The engine notices
-// that at the end of a block, so a stop waits up to 0.2 s for it.
-const blockingQuery = "SELECT sleepEachRow(0.2) FROM system.numbers SETTINGS max_block_size = 1, max_threads = 1, max_execution_time = 0 FORMAT Null"
+// that at the end of a block, so a stop waits up to 0.2 s for it. Its own session asks
+// for progress ten times a second by default.
+const blockingQuery = "SELECT sleepEachRow(0.2) FROM system.numbers SETTINGS max_block_size = 1, max_threads = 1, max_execution_time = 0, interactive_delay = 10000000 FORMAT Null"
 
 // stopQuery kills blockingQuery. The engine shows the user of its own session as an empty name
 // or as default.

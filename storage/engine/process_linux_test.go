@@ -97,3 +97,18 @@ func loweredThreads(t testing.TB, own int) map[string]bool {
 	}
 	return lowered
 }
+
+// The engine runs no threads for streaming queries, which it does not have. An idle pool wakes some
+// 40 times a second.
+func TestEngineHasNoThreadsForStreams(t *testing.T) {
+	sharedPool(t)
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", shared.engine.PID()))
+	if err != nil || len(names) < 2 {
+		t.Fatalf("threads of the engine: %v, %v", names, err)
+	}
+	for _, file := range names {
+		if name, _ := os.ReadFile(file); strings.HasPrefix(string(name), "BgStrmSchPool") {
+			t.Errorf("the engine runs the thread %s", name)
+		}
+	}
+}

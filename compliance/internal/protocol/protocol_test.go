@@ -18,3 +18,30 @@ func TestMandateOf(t *testing.T) {
 		}
 	}
 }
+
+// Names and identifiers are read where the protocol of an event has them; members of other types stay empty.
+func TestSummarize(t *testing.T) {
+	for body, want := range map[string]Summary{
+		`{"event_type":"PreToolUse","tool_name":"t","agent_id":"a","metadata":{"tool_call_id":"c"}}`:   {Type: "PreToolUse", Tool: "t", Agent: "a", Call: "c"},
+		`{"type":"aaep:agent.tool.invoked","tool":"t","tool_call_id":"c","producer":{"agent_id":"a"}}`: {Type: "aaep:agent.tool.invoked", Tool: "t", Agent: "a", Call: "c"},
+		`{"event_type":5,"tool_name":"t"}`: {Tool: "t"},
+		`[]`:                               {},
+	} {
+		if got := Of("no such protocol").Summarize([]byte(body)); got != want {
+			t.Errorf("%s: %+v, want %+v", body, got, want)
+		}
+	}
+	Rows["toy"] = Row{Summary: func([]byte) Summary { return Summary{Tool: "own"} }}
+	t.Cleanup(func() { delete(Rows, "toy") })
+	if got := Of("toy").Summarize(nil); got.Tool != "own" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestEndsSession(t *testing.T) {
+	for typ, want := range map[string]bool{"SessionEnd": true, "PreToolUse": false, "": false} {
+		if got := EndsSession(typ); got != want {
+			t.Errorf("%q: %v", typ, got)
+		}
+	}
+}

@@ -60,7 +60,7 @@ const (
 	noPermission = " The answer is information: it carries no permission to run anything."
 )
 
-// asking are the tools whose question is recorded; an evaluation of an allowed action also reserves the
+// asking are the tools with a question that is recorded; an evaluation of an allowed action also reserves the
 // money that it would spend. The others only read.
 var asking = map[string]bool{"aana_pre_tool_check": true, "aump.evaluate_action": true}
 
