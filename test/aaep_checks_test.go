@@ -154,9 +154,10 @@ var aaepChecks = []aaepCheck{
 			return e.text("urgency") == "critical" || !strings.HasPrefix(typ, "aaep:agent.tool.") && !strings.HasPrefix(typ, "aaep:agent.session.")
 		})(h)
 	}},
-	{"L3-SAFETY-008", "rate", func(h heard) error { // the suite looks at five seconds, with a fifth more than was agreed
+	// The suite looks at five seconds, with a fifth more than was agreed. Other sessions use up the rate, too.
+	{"L3-SAFETY-008", "rate", func(h heard) error {
 		others := indexes(h, func(e object) bool { return e.text("urgency") != "critical" })
-		if most := 1.2 * max(h.took, 5*time.Second).Seconds(); float64(len(others)) > most || len(others) == 0 {
+		if most := 1.2 * max(h.took, 5*time.Second).Seconds(); float64(len(others)) > most {
 			return errorf("%d events that are not critical, at most %.0f agreed", len(others), most)
 		}
 		return isCritical("aaep:agent.session.errored")(h)
