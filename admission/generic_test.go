@@ -20,6 +20,8 @@ var tableFiles = map[string]string{
 	"admission/protocols.go":                     "admission's table",
 	"admission/policy/protocols.go":              "the policies' table",
 	"internal/service/admitter/confirmations.go": "the store of AAEP's confirmations",
+
+	"internal/service/admitter/mandates_principal.go": "the endpoint of the principals of AUMP's mandates",
 }
 
 var (
