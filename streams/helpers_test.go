@@ -27,7 +27,15 @@ func TestMain(m *testing.M) {
 	if os.Getenv(inChild) != "" {
 		os.Exit(m.Run())
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, batchLeaks...)
+}
+
+// batchLeaks are goroutines of nats-server. A server that shuts down while it takes an atomic batch
+// leaves the store of the batch running.
+var batchLeaks = []goleak.Option{
+	goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
+	goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"),
+	goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
 }
 
 // testConfig has one user per role in tenant acme and a second tenant.

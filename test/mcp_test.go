@@ -176,8 +176,12 @@ func TestMCPWrap(t *testing.T) {
 
 func testMCPCalls(t *testing.T, w wrapped) {
 	c := w.connect(t, "", nil, "Makes a file.")
-	if r, text := touch(t, c, "touch", "allowed-early"); !r.IsError || !strings.Contains(text, "(not_listed)") {
-		t.Errorf("a tool that was not listed: %s", text)
+	// The gate asks for the list itself, where the client has not.
+	if r, text := touch(t, c, "touch", "allowed-early"); r.IsError || !w.exists("allowed-early") {
+		t.Errorf("a call before the list: %s", text)
+	}
+	if r, text := touch(t, c, "unlisted", "allowed-unlisted"); !r.IsError || !strings.Contains(text, "(not_listed)") {
+		t.Errorf("a tool that is not listed: %s", text)
 	}
 	if got := list(t, c); got != "linger question touch" {
 		t.Errorf("tools: %s", got)
@@ -241,7 +245,7 @@ func testMCPCalls(t *testing.T, w wrapped) {
 			}
 		}
 	}
-	if completed != 3 { // allowed-1, allowed-fails, asked-1
+	if completed != 4 { // allowed-early, allowed-1, allowed-fails, asked-1
 		t.Errorf("%d calls ran:\n%s", completed, calls)
 	}
 	if found := w.run(t, "findings", "--session", session, "--json").out; found != "" {

@@ -262,7 +262,7 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		"AUMP unknown mandate":       {"/aump/mandates/aump_mnd_parcels_1:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 404, `mandate_not_found`},
 		"AUMP another mandate":       {"/aump/mandates/other:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 400, `mandate_mismatch`},
 		"AUMP another's evidence":    {"/aump/mandates/other:appendEvidence", "runtime", []byte(`{"mandate_ref":{"id":"aump_mnd_1"}}`), nil, 400, `mandate_mismatch`},
-		"AUMP other verb":            {"/aump/mandates/aump_mnd_parcels_1:revoke", "runtime", []byte(`{}`), nil, 404, `not_found`},
+		"AUMP other verb":            {"/aump/mandates/aump_mnd_parcels_1:extend", "runtime", []byte(`{}`), nil, 404, `not_found`},
 		"unknown protocol":           {"/v1/admit/nonsense", "runtime", pre, nil, 404, `not_found`},
 		"malformed":                  {"/v1/admit/agenthook", "runtime", []byte(`[`), nil, 400, `"decision":"deny"`},
 		"direct publisher":           {"/event", "direct", pre, nil, 403, `"decision":"deny"`},
