@@ -13,6 +13,10 @@ func TestObserve(t *testing.T) {
 	s := startIn(t, dir, "--policy", samplePolicies, "--mode", "observe")
 	r := s.runtime(t)
 	observed := r.admit(t, "agenthook", deniedCall("s-observe", "call-observed").bytes())
+	const gauge = `countersign_tenants_observed{service="admitter"}`
+	if _, samples := scraped(t, s.info(t).HTTPURL); samples[gauge] != 1 {
+		t.Errorf("%s = %v", gauge, samples[gauge])
+	}
 	if observed.verdict != "allow" || observed.msg.Header.Get("Countersign-Mode") != "observe" || observed.receipt == "" ||
 		!strings.Contains(observed.body.text("reason"), "not_enforced") {
 		t.Fatalf("verdict %s, headers %v, %s", observed.verdict, observed.msg.Header, observed.msg.Data)
@@ -46,6 +50,10 @@ func TestObserve(t *testing.T) {
 
 	s = startIn(t, dir)
 	r = s.runtime(t)
+	_, samples := scraped(t, s.info(t).HTTPURL)
+	if n, there := samples[gauge]; n != 0 || !there {
+		t.Errorf("enforced again, %s = %v, %t", gauge, n, there)
+	}
 	for name, a := range map[string]answer{
 		"the same call": r.admit(t, "agenthook", deniedCall("s-observe", "call-denied").bytes()),
 		"with a header": r.admit(t, "agenthook", deniedCall("s-observe", "call-header").bytes(), "Countersign-Mode", "observe"),

@@ -105,6 +105,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 		return nil, err
 	}
 	s.metrics = env.Metrics.Admitter(f.MaxInflight, s.workers.held)
+	s.metrics.Observed(len(s.observed))
 	s.rates = newRateStore(s)
 	s.publishers = newPublisherStore(s)
 	s.admissions = ingest.NewMeter(f.admissionQuotas())

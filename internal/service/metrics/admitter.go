@@ -24,6 +24,7 @@ type Admitter struct {
 	decide     prometheus.Histogram
 	record     prometheus.Histogram
 	policy     atomic.Pointer[policyState]
+	observed   atomic.Int64
 	inflight   atomic.Pointer[func() int]
 }
 
@@ -70,6 +71,7 @@ func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 	r.addGauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
 	r.addGauge(descRevision, "", a.ofPolicy(func(p *policyState) float64 { return float64(p.revision) }))
 	r.addGauge(descUsable, "", a.ofPolicy(func(p *policyState) float64 { return boolGauge(p.usable) }))
+	r.addGauge(descObserved, "", func() (float64, bool) { return float64(a.observed.Load()), true })
 	r.addGauge(descSnapshotAge, "", a.ofPolicy(func(p *policyState) float64 { return time.Since(p.since).Seconds() }))
 	return a
 }
@@ -92,6 +94,13 @@ func indexOrEnd(list []string, value string) int {
 		}
 	}
 	return len(list)
+}
+
+// Observed records how many tenants are in mode observe.
+func (a *Admitter) Observed(tenants int) {
+	if a != nil {
+		a.observed.Store(int64(tenants))
+	}
 }
 
 // Decided records the duration of a decision that began at begun.

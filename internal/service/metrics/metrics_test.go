@@ -113,6 +113,7 @@ func everything(text string) *Registry {
 	a.Refused("overloaded")
 	a.Dropped()
 	a.Policies(7, true)
+	a.Observed(2)
 	c := r.Correlator("GOV", testRules)
 	c.Read(10, 10, 1, 2, 3)
 	c.Undecided(now.Add(-time.Minute))
@@ -148,6 +149,7 @@ func TestTextFormat(t *testing.T) {
 		want   float64
 	}{
 		{"countersign_admissions_total", []string{"protocol", "aaep", "verdict", "deny"}, 1},
+		{"countersign_tenants_observed", nil, 2},
 		{"countersign_admissions_total", []string{"protocol", "other", "verdict", "other"}, 1},
 		{"countersign_admissions_total", nil, 2},
 		{"countersign_admissions_refused_total", []string{"code", "overloaded"}, 1},

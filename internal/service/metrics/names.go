@@ -49,6 +49,7 @@ var (
 	descRevision     = familyDesc{"countersign_policy_revision", gauge, nil, "Revision of the policies in force.", "admitters differ for more than seconds"}
 	descUsable       = familyDesc{"countersign_policy_usable", gauge, nil, "0 if there are no policies or they do not compile: everything is denied.", "0"}
 	descSnapshotAge  = familyDesc{"countersign_policy_snapshot_age_seconds", gauge, nil, "How long ago the admitter began to decide from these policies.", "you pushed, and it did not fall"}
+	descObserved     = familyDesc{"countersign_tenants_observed", gauge, nil, "Tenants whose policies are recorded and not enforced (mode observe).", "above 0 for longer than you meant"}
 )
 
 // Metrics of the admitter as the ingest service.
@@ -103,7 +104,7 @@ var familyGroups = []struct {
 }{
 	{"every service", false, []familyDesc{descHealthy, descReady, descActive, descStalls}},
 	{"the admitter", false, []familyDesc{descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
-		descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descIngested, descIngestRefused}},
+		descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngestRefused}},
 	{"the gateway", false, []familyDesc{descGatewayAnswers}},
 	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions,
 		descUndecided, descCorrLag, descCorrAge}},
