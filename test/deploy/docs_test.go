@@ -15,7 +15,7 @@ var ours = []string{"CONTRIBUTING.md", "docs/README.md", "docs/approvals.md", "d
 	"docs/compliance.md", "docs/conformance.md", "docs/formats.md", "docs/glossary.md", "docs/investigating.md", "docs/mandates.md", "docs/opentelemetry.md",
 	"docs/operating.md", "docs/policies.md", "docs/publishers.md", "docs/retention.md", "docs/runtimes/README.md", "docs/runtimes/aaep.md",
 	"docs/runtimes/aana.md", "docs/runtimes/agenthook.md", "docs/runtimes/aump.md", "docs/runtimes/handoff.md", "docs/runtimes/tool.md",
-	"docs/security.md", "docs/start.md", "docs/subscribers.md"}
+	"docs/security.md", "docs/sizing.md", "docs/start.md", "docs/subscribers.md"}
 
 // block is a fenced part of a page.
 type block struct {
