@@ -40,7 +40,7 @@ up: engine ## start NATS, ClickHouse, the three services and the gateway on this
 	@$(BIN)/countersign up
 
 # Packages are tested two at a time in this order: the longest one begins first.
-# The tests of ./test run the programs that were built. Without tables for debuggers a test binary links in half the time.
+# The tests of ./test run the programs that were built. Without tables for debuggers a test binary links a quarter faster.
 # `make lint` runs the analyses of go vet.
 test: engine ## every test (unit, fuzz seeds, end to end against real NATS and ClickHouse)
 	@COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -ldflags '-s -w' -timeout 40m ./test ./storage/... ./internal/service/... ./...

@@ -65,7 +65,7 @@ func storeUntilBroken(t *testing.T, f *fixture, nc *nats.Conn, msgs []Msg) error
 		case err := <-f.srv.Broken():
 			return err
 		case <-end.Done():
-			t.Fatal("nobody was told")
+			t.Fatal("the server reported no broken store")
 		default:
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/write"
@@ -30,7 +31,7 @@ type retrier struct {
 
 // retry calls f until it succeeds, ctx ends, or another writer is detected.
 func (r *retrier) retry(ctx context.Context, what string, f func() error) error {
-	for wait := retryMin; ; wait = min(2*wait, retryMax) {
+	for pauses := retry.New(retryMin, retryMax); ; {
 		err := f()
 		var conflict *storage.ConflictError
 		switch {
@@ -44,12 +45,11 @@ func (r *retrier) retry(ctx context.Context, what string, f func() error) error 
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
+		wait := pauses.Next()
 		r.env.Log.Warn().Err(err).Str("what", what).Dur("retry_in", wait).Msg("no way on; it will be tried again")
 		r.issues.set(r.env.Health, what, err.Error())
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
+		if err := retry.Sleep(ctx, wait); err != nil {
+			return err
 		}
 	}
 }

@@ -18,38 +18,42 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// admit asks the admitter for the caller's publisher. The request goes on if the caller hangs up: a
-// decision may be recorded already.
+// ask sends a request to the admitter. It goes on if the caller hangs up: a decision may be recorded
+// already.
+func (s *server) ask(r *http.Request, msg *nats.Msg) (*nats.Msg, *endpoint.Problem) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.flags.Timeout)
+	defer cancel()
+	reply, err := s.nc.RequestMsgWithContext(ctx, msg)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return nil, gateway.ProblemOf(gateway.TimedOut)
+	case err != nil:
+		return nil, gateway.ProblemOf(gateway.NATSAway)
+	}
+	return reply, nil
+}
+
+// admit asks the admitter for the caller's publisher.
 func (s *server) admit(r *http.Request, who token.Record, row endpoint.Row, a endpoint.Admission) endpoint.Response {
 	msg := nats.NewMsg(s.flags.Space().Admit(s.flags.Tenant, a.Protocol))
 	msg.Data = a.Body
 	maps.Copy(msg.Header, gateway.MessageHeaders(r.Header))
 	msg.Header[events.HeaderPublisher] = []string{who.User}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.flags.Timeout)
-	defer cancel()
-	reply, err := s.nc.RequestMsgWithContext(ctx, msg)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return row.Fail(gateway.ProblemOf(gateway.TimedOut))
-	case err != nil:
-		return row.Fail(gateway.ProblemOf(gateway.NATSAway))
+	reply, p := s.ask(r, msg)
+	if p != nil {
+		return row.Fail(p)
 	}
 	return gateway.ReadReply(row, reply.Header, reply.Data)
 }
 
-// askAsPrincipal asks the admitter about a mandate for the caller. The request goes on if the caller hangs up.
+// askAsPrincipal asks the admitter about a mandate for the caller.
 func (s *server) askAsPrincipal(r *http.Request, who token.Record, row endpoint.Row, request []byte) endpoint.Response {
 	msg := nats.NewMsg(s.flags.Space().Mandates(s.flags.Tenant))
 	msg.Data = request
 	msg.Header[events.HeaderPublisher] = []string{who.User}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.flags.Timeout)
-	defer cancel()
-	reply, err := s.nc.RequestMsgWithContext(ctx, msg)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return row.Fail(gateway.ProblemOf(gateway.TimedOut))
-	case err != nil:
-		return row.Fail(gateway.ProblemOf(gateway.NATSAway))
+	reply, p := s.ask(r, msg)
+	if p != nil {
+		return row.Fail(p)
 	}
 	out, ok := aump.PrincipalResponse(reply.Data)
 	if !ok {

@@ -44,8 +44,8 @@ func (r *rig) askMandates(user, publisher, request string) (body string) {
 	return string(reply.Data)
 }
 
-// The principal of a mandate is shown it and revokes it, over NATS and over HTTP with the same answers; nobody
-// else does, and the answers to others do not tell that it exists. A revocation is what an operator writes.
+// The principal of a mandate is shown it and revokes it, over NATS and over HTTP with the same answers; no
+// other user does, and the answers to others do not tell that it exists. A revocation is what an operator writes.
 func TestMandatesOfPrincipals(t *testing.T) {
 	r := startAAEP(t)
 	hash, other := r.putCourier("acme", courierID, "sam"), r.putCourier("acme", "aump_mnd_others", "dana")
