@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -40,10 +41,8 @@ func records(n int) []evidence.Record {
 	return list
 }
 
-// Many records are several row groups, and the same bytes each time.
-func TestManyRowsAreTheSameEachTime(t *testing.T) {
-	list := records(groupRows + 1000)
-	rows := func(yield func(evidence.Row, evidence.Record) error) error {
+func rowsOf(list []evidence.Record) Rows {
+	return func(yield func(evidence.Row, evidence.Record) error) error {
 		for _, r := range list {
 			text, err := r.Canonical()
 			if err != nil {
@@ -55,6 +54,12 @@ func TestManyRowsAreTheSameEachTime(t *testing.T) {
 		}
 		return nil
 	}
+}
+
+// Many records are several row groups, and the same bytes each time.
+func TestManyRowsAreTheSameEachTime(t *testing.T) {
+	list := records(groupRows + 1000)
+	rows := rowsOf(list)
 	var a, b bytes.Buffer
 	for _, out := range []*bytes.Buffer{&a, &b} {
 		if err := Write(rows, out); err != nil {
@@ -109,6 +114,57 @@ func TestClaimsAreNotColumns(t *testing.T) {
 	rec := records(1)[0]
 	rec.Body = []byte(`{"severity":"critical","tool_name":7,"verdict":"allow"}`)
 	if r := rowOf(evidence.Row{}, rec); r.Verdict != "" || r.Severity != "" || r.Tool != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A file is compared byte by byte: the result says where it differs, and whether another edition made it.
+func TestCompareFindsEachDifference(t *testing.T) {
+	rows := rowsOf(records(2000)) // more than one buffer of the comparer
+	var out bytes.Buffer
+	if err := Write(rows, &out); err != nil {
+		t.Fatal(err)
+	}
+	whole := out.Bytes()
+	size := int64(len(whole))
+	middle := size / 2
+	changed := bytes.Clone(whole)
+	changed[middle] ^= 1
+	for name, c := range map[string]struct {
+		file []byte
+		want Result
+	}{
+		"the same":        {whole, Result{Same: true}},
+		"a changed byte":  {changed, Result{At: middle}},
+		"a byte more":     {append(bytes.Clone(whole), 0), Result{At: size}},
+		"a byte less":     {whole[:size-1], Result{At: size - 1}},
+		"empty":           {nil, Result{OtherEdition: true}},
+		"another edition": {bytes.ReplaceAll(whole, []byte(Edition), []byte(strings.Replace(Edition, "v0", "v9", 1))), Result{At: int64(bytes.Index(whole, []byte(Edition)) + strings.Index(Edition, "v0") + 1), OtherEdition: true}},
+	} {
+		got, err := Compare(rows, bytes.NewReader(c.file))
+		if err != nil || got != c.want {
+			t.Errorf("%s: %+v, %v; expected %+v", name, got, err, c.want)
+		}
+	}
+}
+
+// Records that cannot be read are no difference of the file.
+func TestCompareReportsTheRecordsError(t *testing.T) {
+	unreadable := errors.New("unreadable")
+	rows := func(func(evidence.Row, evidence.Record) error) error { return unreadable }
+	if got, err := Compare(rows, bytes.NewReader(nil)); !errors.Is(err, unreadable) || got.Same {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := Write(rows, &bytes.Buffer{}); !errors.Is(err, unreadable) {
+		t.Error(err)
+	}
+}
+
+// A record without its body has the reason instead of what the body would say.
+func TestRefusedRecordHasItsReason(t *testing.T) {
+	rec := records(1)[0]
+	rec.Reason = "bad_json"
+	if r := rowOf(evidence.Row{}, rec); r.Reason == nil || *r.Reason != "bad_json" || r.Type != "" || r.Tool != "" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -75,6 +75,65 @@ func TestScanRecordTakesWhatBuildersWrite(t *testing.T) {
 	}
 }
 
+// The view of a decoded record is the one that the scanner finds.
+func TestOfRecordIsWhatTheScannerFinds(t *testing.T) {
+	f := evidencetest.New(t)
+	f.Session()
+	indexed, first := 0, 0
+	for _, b := range f.Built {
+		scanned, ok := view.ScanRecord(b.Canonical)
+		if !ok {
+			continue
+		}
+		rec, err := evidence.ParseRecord(b.Canonical)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded := view.OfRecord(rec)
+		if scanned.Indexed {
+			if indexed++; scanned.Prev == nil {
+				first++
+			}
+		}
+		if got, want := fmt.Sprintf("%q", fields(decoded)), fmt.Sprintf("%q", fields(scanned)); got != want {
+			t.Errorf("%d: decoded\n%s\nscanned\n%s", rec.Seq, got, want)
+		}
+	}
+	if indexed < 2 || first == 0 || first == indexed {
+		t.Errorf("%d records of sessions, %d of them the first: the test needs both", indexed, first)
+	}
+}
+
+// fields are the members of a view that do not tell nil from empty.
+func fields(v view.Record) []string {
+	return []string{string(v.Body), string(v.Shard), string(v.Tenant), string(v.Session), string(v.Subject), string(v.Kind), string(v.BodyDigest), string(v.Reason),
+		string(v.Signature), string(v.DecisionID), string(v.Prev), fmt.Sprint(v.Seq, v.Indexed, v.Index, v.NoHeaders, v.BrokerSeconds, v.BrokerNanos, v.Redactions)}
+}
+
+// A decision whose members have escapes goes the long way, with the same result; what
+// events.DecodeRecord refuses is refused.
+func TestReadDecisionGoesBothWays(t *testing.T) {
+	for _, c := range []struct {
+		body    string
+		scanned bool
+		id      string
+		fails   bool
+	}{
+		{body: `{"decision_id":"a","verdict":"deny"}`, scanned: true, id: "a"},
+		{body: `{"decision_id":"a\"b","verdict":"deny"}`, id: `a"b`},
+		{body: `{"verdict":1}`, fails: true},
+		{body: `[]`, fails: true},
+	} {
+		if _, ok := view.ScanDecision([]byte(c.body)); ok != c.scanned {
+			t.Errorf("%s: scanned is %v", c.body, ok)
+		}
+		d, ok := view.ReadDecision([]byte(c.body))
+		if ok == c.fails || ok && (string(d.ID) != c.id || string(d.Verdict) != "deny") {
+			t.Errorf("%s: %q, %v", c.body, d.ID, ok)
+		}
+	}
+}
+
 func FuzzScanRecord(f *testing.F) {
 	fx := evidencetest.New(f)
 	fx.Session()
