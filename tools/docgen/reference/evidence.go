@@ -1,0 +1,64 @@
+package reference
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/storage/questions"
+)
+
+// detectors lists what redactions name: those with a constant and its comment, then the others, which
+// are called after what they find.
+func detectors(root string, p *text) error {
+	byName := map[string]string{}
+	var found []constant
+	for _, dir := range []string{"evidence/internal/redact", "evidence/internal/protocol"} {
+		list, err := readConstants(filepath.Join(root, dir))
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			byName[c.value] = c.text
+		}
+		found = append(found, list...)
+	}
+	var rows [][]string
+	var shapes []string
+	for _, d := range redaction.Detectors() {
+		if byName[d.Name] == "" {
+			shapes = append(shapes, d.Name)
+			continue
+		}
+		rows = append(rows, []string{quoted(d.Name), byName[d.Name], release(d)})
+	}
+	for _, c := range found {
+		if strings.HasPrefix(c.name, "Retention") {
+			rows = append(rows, []string{quoted(c.value), c.text, ""})
+		}
+	}
+	p.table([]string{"detector", "finds", "a policy may release it"}, rows)
+	slices.Sort(shapes)
+	p.line("By the form of the credential, never released: %s.", quoted(shapes...))
+	return nil
+}
+
+func release(d redaction.Detector) string {
+	switch {
+	case d.Personal:
+		return "yes; in the group `personal`"
+	case d.Releasable:
+		return "at named places"
+	}
+	return "never"
+}
+
+// auditQuestions lists the questions of auditors with their statements.
+func auditQuestions(_ string, p *text) error {
+	p.line("A statement runs as the user `countersign_ro`, or as an auditor of one tenant. Times are the broker's, in UTC; `shard` and `seq` place a row on the log.\n")
+	for i, q := range questions.All() {
+		p.line("## %d. %s\n\n`countersign audit ask %s`: %s\n\n```sql\n%s\n```\n", i+1, q.Asks, q.Name, q.Says, q.SQL)
+	}
+	return nil
+}
