@@ -54,6 +54,17 @@ func release(d redaction.Detector) string {
 	return "never"
 }
 
+// bundleMembers lists what the members of a bundle hold that are for readers: the columns of the table,
+// and the objects of in_force.json.
+func bundleMembers(root string, p *text) error {
+	p.line("[evidence-format.md](../evidence-format.md#5-bundle) is the format.\n\n## Columns of records.parquet\n")
+	if err := p.objects(filepath.Join(root, "compliance/table"), "parquet"); err != nil {
+		return err
+	}
+	p.line("## Objects of in_force.json\n")
+	return p.objects(filepath.Join(root, "compliance/inforce"), "json")
+}
+
 // auditQuestions lists the questions of auditors with their statements.
 func auditQuestions(_ string, p *text) error {
 	p.line("A statement runs as the user `countersign_ro`, or as an auditor of one tenant. Times are the broker's, in UTC; `shard` and `seq` place a row on the log.\n")

@@ -38,15 +38,15 @@ func language(root string, p *text) error {
 
 	p.line("## Objects\n")
 	for _, dir := range objectPackages {
-		if err := p.objects(filepath.Join(root, dir)); err != nil {
+		if err := p.objects(filepath.Join(root, dir), "cel"); err != nil {
 			return err
 		}
 	}
 	return limits(filepath.Join(root, "admission/policy"), p)
 }
 
-// objects writes a table for each object of a package, from the comments of its members.
-func (p *text) objects(dir string) error {
+// objects writes a table for each struct of a package that has fields with a tag, from their comments.
+func (p *text) objects(dir, tag string) error {
 	files, err := parsePackage(dir)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (p *text) objects(dir string) error {
 			}
 			for _, s := range block.Specs {
 				spec := s.(*ast.TypeSpec)
-				if rows, err := membersOf(spec); err != nil {
+				if rows, err := membersOf(spec, tag); err != nil {
 					return err
 				} else if len(rows) > 0 {
 					p.line("### %s\n\n%s\n", spec.Name.Name, oneLine(block.Doc))
@@ -71,8 +71,8 @@ func (p *text) objects(dir string) error {
 	return nil
 }
 
-// membersOf lists the fields of a struct that have a cel tag.
-func membersOf(spec *ast.TypeSpec) (rows [][]string, err error) {
+// membersOf lists the fields of a struct that have a tag.
+func membersOf(spec *ast.TypeSpec, tag string) (rows [][]string, err error) {
 	s, is := spec.Type.(*ast.StructType)
 	if !is {
 		return nil, nil
@@ -81,7 +81,7 @@ func membersOf(spec *ast.TypeSpec) (rows [][]string, err error) {
 		if f.Tag == nil {
 			continue
 		}
-		name := reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("cel")
+		name, options, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get(tag), ",")
 		if name == "" {
 			continue
 		}
@@ -92,13 +92,17 @@ func membersOf(spec *ast.TypeSpec) (rows [][]string, err error) {
 		if meaning == "" {
 			return nil, fmt.Errorf("%s.%s has no meaning: write it as a comment on its line", spec.Name.Name, f.Names[0].Name)
 		}
-		rows = append(rows, []string{quoted(name), typeNames.Replace(types.ExprString(f.Type)), meaning})
+		typeName := typeNames.Replace(types.ExprString(f.Type))
+		if strings.HasPrefix(options, "omit") || strings.HasPrefix(options, "optional") {
+			typeName += ", optional"
+		}
+		rows = append(rows, []string{quoted(name), typeName, meaning})
 	}
 	return rows, nil
 }
 
 // typeNames are the types of Go in the words of the language.
-var typeNames = strings.NewReplacer("[]", "list of ", "map[string]string", "map of texts", "string", "text", "int64", "int")
+var typeNames = strings.NewReplacer("[]", "list of ", "*", "", "map[string]string", "map of texts", "string", "text", "events.Time", "time", "uint64", "uint64", "int64", "int")
 
 // limits lists the constants Max…, with the comment on their line as their meaning.
 func limits(dir string, p *text) error {
