@@ -3,8 +3,10 @@ package reference
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/compliance/format"
 	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/storage/questions"
 )
@@ -52,6 +54,25 @@ func release(d redaction.Detector) string {
 		return "at named places"
 	}
 	return "never"
+}
+
+// formats lists the formats of export with the sources of their fields.
+func formats(_ string, p *text) error {
+	for _, name := range format.Names() {
+		var rows [][]string
+		for _, f := range format.Fields(name) {
+			rows = append(rows, []string{quoted(f.Names...), f.From})
+		}
+		p.line("## %s\n\nLines for %s.\n", name, format.Describe(name))
+		p.table([]string{"field", "from"}, rows)
+	}
+	var rows [][]string
+	for _, g := range format.Grades() {
+		rows = append(rows, []string{g.Record, strconv.Itoa(g.OCSF), strconv.Itoa(g.CEF)})
+	}
+	p.line("## Severities\n")
+	p.table([]string{"record", "OCSF `severity_id`", "CEF"}, rows)
+	return nil
 }
 
 // bundleMembers lists what the members of a bundle hold that are for readers: the columns of the table,

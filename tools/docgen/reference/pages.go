@@ -25,6 +25,7 @@ var pages = []page{
 	{"policy-language.md", "Policy language", "everything that the conditions of policies can use, and the limits of policies, from the tables of the compiler and the comments beside its types", language},
 	{"detectors.md", "Detectors", "every name that a redaction in the evidence can have as its `detector`", detectors},
 	{"bundle.md", "Members of a bundle", "the columns of a bundle's table of records, and what its list of policies and mandates holds", bundleMembers},
+	{"formats.md", "Formats of export", "the formats of `countersign export --format`, and where the values of their fields come from; what is not listed comes from the decision", formats},
 	{"questions.md", "Questions of auditors", "the questions that `countersign audit ask` answers, with their statements", auditQuestions},
 	{"subjects.md", "Subjects", "every NATS subject with the roles that may use it, from the subject grammar and the permission table", subjects},
 }
