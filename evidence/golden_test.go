@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	formatDoc   = "../docs/evidence-format.md"
+	formatDoc   = "../test/verifier/example.md"
 	vectorStart = "<!-- vectors: checked by TestGoldenVectors; UPDATE_GOLDEN=1 go test ./evidence rewrites them -->\n"
 	vectorEnd   = "<!-- end of vectors -->\n"
 )
 
-// vectors writes the worked example of the format's documentation.
+// vectors writes the worked example of docs/evidence-format.md.
 func vectors(t *testing.T) string {
 	f := evidencetest.New(t)
 	header := map[string][]string{"Content-Type": {"application/json"}, "Nats-Expected-Stream": {"GOV"}, "X-Api-Key": {"abc"}}

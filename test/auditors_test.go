@@ -13,14 +13,14 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// pageQuestion is one of docs/auditing.md: what a reader of the page would run.
+// pageQuestion is one of docs/reference/questions.md: what a reader of the page would run.
 type pageQuestion struct{ name, statement string }
 
-var questionBlock = regexp.MustCompile("(?s)### \\d+\\. [^\n]+\n\n```sh\ncountersign audit ask ([a-z-]+) [^`]*```.*?```sql\n(.*?)\n```")
+var questionBlock = regexp.MustCompile("(?s)## \\d+\\. [^\n]+\n\n`countersign audit ask ([a-z-]+)`.*?```sql\n(.*?)\n```")
 
 func questions(t testing.TB) (list []pageQuestion) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "auditing.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "reference", "questions.md"))
 	ok(t, err)
 	for _, m := range questionBlock.FindAllStringSubmatch(string(text), -1) {
 		list = append(list, pageQuestion{m[1], m[2]})

@@ -269,7 +269,7 @@ func TestBundleBadInput(t *testing.T) {
 	}
 
 	otherKey := func() string { // of the page's example
-		page, err := os.ReadFile(filepath.Join(root, "docs/evidence-format.md"))
+		page, err := os.ReadFile(filepath.Join(root, "test/verifier/example.md"))
 		ok(t, err)
 		_, rest, _ := strings.Cut(string(page), "countersign.dev/checkpoint+606d94ae")
 		line, _, _ := strings.Cut(rest, "\n")

@@ -45,13 +45,13 @@ func python(t testing.TB, args ...string) (code int, out string) {
 // The page's own example verifies with the page alone, and does not once a letter of it is
 // changed.
 func TestSecondVerifierVectors(t *testing.T) {
-	page := root + "/docs/evidence-format.md"
+	page := root + "/test/verifier/example.md"
 	if code, out := python(t, "--vectors", page); code != 0 {
 		t.Fatalf("exit %d\n%s", code, out)
 	}
 	text, err := os.ReadFile(page)
 	ok(t, err)
-	_, example, _ := bytes.Cut(text, []byte("## 6. Example"))
+	_, example, _ := bytes.Cut(text, []byte("<!-- vectors:"))
 	lines := bytes.Split(example, []byte("\n"))
 	changed, inside := 0, false
 	for i, line := range lines {
@@ -404,7 +404,7 @@ func TestSecondVerifierBundle(t *testing.T) {
 		if code, out := python(t, "--bundle", whole, "--key", wrong); code != 2 {
 			t.Errorf("exit %d\n%s", code, out)
 		}
-		key := filepath.Join(root, "docs/evidence-format.md") // another installation's key is in it
+		key := filepath.Join(root, "test/verifier/example.md") // another installation's key is in it
 		page, err := os.ReadFile(key)
 		ok(t, err)
 		_, rest, _ := strings.Cut(string(page), "countersign.dev/checkpoint+606d94ae")

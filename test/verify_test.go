@@ -199,7 +199,7 @@ func TestWitness(t *testing.T) {
 		t.Errorf("%s", r.out)
 	}
 	// The second verifier checks it in a bundle.
-	if code, out := python(t, "--vectors", root+"/docs/evidence-format.md"); code != 0 {
+	if code, out := python(t, "--vectors", root+"/test/verifier/example.md"); code != 0 {
 		t.Error(out)
 	}
 

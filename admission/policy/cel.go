@@ -22,7 +22,6 @@ import (
 
 // newEnv declares the variables and functions of conditions.
 func newEnv() (*cel.Env, error) {
-	object := cel.MapType(cel.StringType, cel.DynType)
 	opts := []cel.EnvOption{
 		functions.Option(),
 		func(env *cel.Env) (*cel.Env, error) {
@@ -35,16 +34,9 @@ func newEnv() (*cel.Env, error) {
 		cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateRegexLiterals()),
 		ext.Strings(ext.StringsVersion(5)),
 		ext.Sets(),
-		cel.Variable("risk", object),
-		cel.Variable("args", object),
-		cel.Variable("event", object),
-		cel.Variable("catalog", object),
-		cel.Variable("resource", cel.DynType),
-		cel.Variable("now", cel.TimestampType),
-		cel.Variable("agent_tool", cel.ObjectType("agenttool.Tool")),
 	}
-	for _, name := range []string{"tenant", "source", "protocol", "event_type", "tool", "action", "resource_kind", "resource_scope", "session", "agent", "from_agent", "to_agent"} {
-		opts = append(opts, cel.Variable(name, cel.StringType))
+	for _, v := range requestVariables {
+		opts = append(opts, cel.Variable(v.Name, v.celType))
 	}
 	env, err := cel.NewEnv(opts...)
 	if err != nil {
@@ -55,6 +47,52 @@ func newEnv() (*cel.Env, error) {
 		return nil, err
 	}
 	return env.Extend(guards...)
+}
+
+// RequestVariable is a variable that every condition has: a part of the request, or what is known about
+// it. The reference page of the language is made from Name, Type and Meaning.
+type RequestVariable struct {
+	Name    string
+	Type    string // text, map, timestamp, object, or "text or object"
+	Meaning string
+
+	celType *cel.Type
+}
+
+// RequestVariables lists the variables of conditions.
+func RequestVariables() []RequestVariable { return slices.Clone(requestVariables) }
+
+// requestVariables are the variables of conditions.
+var requestVariables = []RequestVariable{
+	textVariable("tenant", "authenticated"),
+	textVariable("source", "the authenticated publisher"),
+	textVariable("protocol", "the protocol of the subject, such as `agenthook`"),
+	textVariable("event_type", "as the protocol calls it"),
+	textVariable("tool", "empty if the request has none"),
+	textVariable("action", "as the request says; `confirm` for an AAEP awaiting.confirmation"),
+	textVariable("resource_kind", "as the request says"),
+	textVariable("resource_scope", "as the request says"),
+	{"resource", "text or object", "as the request says", cel.DynType},
+	textVariable("session", "empty if the request has none"),
+	textVariable("agent", "what the request says of itself: a claim"),
+	textVariable("from_agent", "of a handoff, the agent that hands over"),
+	textVariable("to_agent", "of a handoff, the agent that takes over"),
+	mapVariable("risk", "what the request says, under the request's names (AgentHook: `operation_risk`, `risk_class`, `data_exfiltration_risk`, `requires_human_approval`, "+
+		"`writes_external_system`, `idempotent`, `contains_secret`), and two derived entries, for AAEP the only ones: `level` (`low`, `medium`, `high`; an unknown word counts as high; "+
+		"absent if the request says nothing) and `irreversible`"),
+	mapVariable("args", "the tool's input; empty for AAEP, which has no arguments; the payload of a handoff"),
+	mapVariable("event", "the whole request without the publisher's claims: its own `admission_verdict`, `approval`, `annotations`, and attestation, trust and identity blocks"),
+	mapVariable("catalog", "what the tenant's tool catalogue says about the tool; `catalog.known` is always there"),
+	{"agent_tool", "object", "what the tool of a coding agent does: a [Tool](#tool)", cel.ObjectType("agenttool.Tool")},
+	{"now", "timestamp", "the time of the decision, UTC", cel.TimestampType},
+}
+
+func textVariable(name, meaning string) RequestVariable {
+	return RequestVariable{name, "text", meaning, cel.StringType}
+}
+
+func mapVariable(name, meaning string) RequestVariable {
+	return RequestVariable{name, "map", meaning, cel.MapType(cel.StringType, cel.DynType)}
 }
 
 // condition is a compiled when. A nil program is the constant true.

@@ -3,7 +3,7 @@
 // records of one tenant, in the order of the log, and gets lines.
 //
 // The only source is the redacted evidence. A value that a format needs and evidence does not have
-// is omitted, or marked as the format allows; no value is invented. docs/formats.md lists the
+// is omitted, or marked as the format allows; no value is invented. fields.go lists the
 // source of each field.
 //
 // The package is pure. An Encoder holds a bounded part of its input: requests without their

@@ -11,7 +11,7 @@ type severityGrade struct {
 	cef  int // 0 to 10
 }
 
-// The grades. docs/formats.md has the same table.
+// The grades.
 var (
 	verdictGrades = map[events.Verdict]severityGrade{events.Allow: {1, 1}, events.Ask: {2, 3}, events.Defer: {2, 3}, events.Deny: {3, 5}}
 	stateGrades   = map[events.CallState]severityGrade{events.CallOpen: {1, 1}, events.CallCompleted: {1, 1}, events.CallFailed: {2, 3}, events.CallDenied: {1, 1},

@@ -24,7 +24,7 @@ var ErrFile = errors.New("not a list of policies and mandates in force that this
 
 // File is the content of the member.
 type File struct {
-	Format   string    `json:"format"`
+	Format   string    `json:"format"`   // countersign/in-force/v1
 	Policies []Policy  `json:"policies"` // by revision and digest
 	Mandates []Mandate `json:"mandates"` // by id and hash
 }
@@ -36,50 +36,46 @@ const (
 	TextMissing  = "missing"
 )
 
-// Use says which decisions of the bundle name a policy set or a mandate.
+// Use says which decisions of the bundle name a policy set or a mandate. Its members are also those of Policy and Mandate.
 type Use struct {
-	Decisions int    `json:"decisions"`
-	First     uint64 `json:"first,omitempty"` // sequence; 0 if no decision does
-	Last      uint64 `json:"last,omitempty"`
+	Decisions int    `json:"decisions"`       // how many
+	First     uint64 `json:"first,omitempty"` // the sequence of the first
+	Last      uint64 `json:"last,omitempty"`  // the sequence of the last
 }
 
 // Policy is one state of the set of policies.
 type Policy struct {
-	Revision uint64 `json:"revision"`
-	Digest   string `json:"digest"` // of the whole set, as decisions name it
+	Revision uint64 `json:"revision"` // as decisions name it
+	Digest   string `json:"digest"`   // of the whole set, as decisions name it; it covers what the compiler makes, so only Countersign can compare it
 	Use
-	// Seq is the sequence of the log's record of its coming into force, and At is when that was
-	// stored; both are zero if the log has none.
-	Seq uint64      `json:"seq,omitempty"`
-	At  events.Time `json:"at,omitzero"`
-	// Author and Message are statements of the person that pushed it.
-	Author  string `json:"author,omitempty"`
-	Message string `json:"message,omitempty"`
-	// Error says that the set could not be used: everything was denied.
-	Error string `json:"error,omitempty"`
+	Seq     uint64      `json:"seq,omitempty"`     // the sequence of the log's record of its coming into force
+	At      events.Time `json:"at,omitzero"`       // when that was stored
+	Author  string      `json:"author,omitempty"`  // who pushed it, as that person said
+	Message string      `json:"message,omitempty"` // likewise
+	Error   string      `json:"error,omitempty"`   // why the set could not be used: everything was denied
 
-	Text      string     `json:"text"`
-	Why       string     `json:"why,omitempty"` // if Text is partial or missing
-	Withheld  int        `json:"withheld,omitempty"`
-	Documents []Document `json:"documents,omitempty"`
+	Text      string     `json:"text"`                // complete, partial (documents of other tenants withheld, or secrets redacted) or missing
+	Why       string     `json:"why,omitempty"`       // if the text is partial or missing
+	Withheld  int        `json:"withheld,omitempty"`  // how many documents are
+	Documents []Document `json:"documents,omitempty"` // the policy files
 }
 
 // Document is one policy file.
 type Document struct {
-	Name     string   `json:"name"`
-	Text     string   `json:"text"`
+	Name     string   `json:"name"`               // of the file
+	Text     string   `json:"text"`               // its YAML
 	Redacted []string `json:"redacted,omitempty"` // detectors with a finding in it
 }
 
 // Mandate is one mandate that decisions name.
 type Mandate struct {
-	ID   string `json:"id"`
-	Hash string `json:"hash"`
+	ID   string `json:"id"`   // as decisions name it
+	Hash string `json:"hash"` // AUMP's: SHA-256 of the complete document's RFC 8785 form without the top-level signatures
 	Use
-	Text     string   `json:"text"`
-	Why      string   `json:"why,omitempty"`
-	Document string   `json:"document,omitempty"`
-	Redacted []string `json:"redacted,omitempty"`
+	Text     string   `json:"text"`               // complete, partial or missing
+	Why      string   `json:"why,omitempty"`      // if the text is partial or missing
+	Document string   `json:"document,omitempty"` // the mandate in RFC 8785 form
+	Redacted []string `json:"redacted,omitempty"` // detectors with a finding in it
 }
 
 // fileLimits bound the file; a verifier reads no more of such a member.

@@ -38,29 +38,29 @@ const (
 	pageBytes  = 256 << 10
 )
 
-// row is the schema; docs/evidence-format.md describes each column.
+// row is one record.
 type row struct {
-	Seq          uint64  `parquet:"seq,delta"`
-	BrokerTime   int64   `parquet:"broker_time,delta,timestamp(nanosecond)"`
-	Shard        string  `parquet:"shard,dict"`
-	Tenant       string  `parquet:"tenant,dict"`
-	Session      string  `parquet:"session,dict"`
-	SessionIndex *uint64 `parquet:"session_index,optional"`
-	Kind         string  `parquet:"kind,dict"`
-	Subject      string  `parquet:"subject"`
-	Type         string  `parquet:"type,dict"`
-	Tool         string  `parquet:"tool,dict"`
-	ToolCallID   string  `parquet:"tool_call_id"`
-	Agent        string  `parquet:"agent,dict"`
-	Verdict      string  `parquet:"verdict,dict"`
-	State        string  `parquet:"state,dict"`
-	Rule         string  `parquet:"rule,dict"`
-	Severity     string  `parquet:"severity,dict"`
-	BodyDigest   string  `parquet:"body_digest"`
-	Redactions   int32   `parquet:"redactions"`
-	Reason       *string `parquet:"reason,optional,dict"`
-	Record       string  `parquet:"record"`
-	RecordHash   string  `parquet:"record_hash"`
+	Seq          uint64  `parquet:"seq,delta"`                               // the record's
+	BrokerTime   int64   `parquet:"broker_time,delta,timestamp(nanosecond)"` // the record's, a timestamp in nanoseconds, UTC
+	Shard        string  `parquet:"shard,dict"`                              // the record's
+	Tenant       string  `parquet:"tenant,dict"`                             // the record's
+	Session      string  `parquet:"session,dict"`                            // the record's
+	SessionIndex *uint64 `parquet:"session_index,optional"`                  // the record's
+	Kind         string  `parquet:"kind,dict"`                               // the record's
+	Subject      string  `parquet:"subject"`                                 // the record's
+	Type         string  `parquet:"type,dict"`                               // of an event its type (event_type, type), else empty
+	Tool         string  `parquet:"tool,dict"`                               // what the body names so (tool_name, tool), else empty
+	ToolCallID   string  `parquet:"tool_call_id"`                            // likewise (metadata.tool_call_id, tool_call_id)
+	Agent        string  `parquet:"agent,dict"`                              // likewise (agent_id, agent)
+	Verdict      string  `parquet:"verdict,dict"`                            // of a record of ours, else empty
+	State        string  `parquet:"state,dict"`                              // of a call, and the status of an approval, else empty
+	Rule         string  `parquet:"rule,dict"`                               // of a finding, else empty
+	Severity     string  `parquet:"severity,dict"`                           // of a finding, else empty
+	BodyDigest   string  `parquet:"body_digest"`                             // the record's
+	Redactions   int32   `parquet:"redactions"`                              // how many there are
+	Reason       *string `parquet:"reason,optional,dict"`                    // why there is no body
+	Record       string  `parquet:"record"`                                  // the record's canonical text
+	RecordHash   string  `parquet:"record_hash"`                             // its hash, in hex
 }
 
 // Rows calls yield for the records in their order, each with its canonical text and its hash.

@@ -78,36 +78,6 @@ func TestManyRowsAreTheSameEachTime(t *testing.T) {
 	}
 }
 
-// The schema is a promise: docs/evidence-format.md has the same columns.
-func TestSchemaIsThePages(t *testing.T) {
-	page, err := os.ReadFile("../../docs/evidence-format.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, part, _ := strings.Cut(string(page), "| column | type | holds |")
-	part, _, _ = strings.Cut(part, "\n\n")
-	var documented []string
-	for line := range strings.Lines(part) {
-		if cells := strings.Split(line, "|"); len(cells) > 2 {
-			for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
-				documented = append(documented, m[1])
-			}
-		}
-	}
-	var columns []string
-	for _, c := range parquet.SchemaOf(row{}).Columns() {
-		columns = append(columns, c[0])
-	}
-	if len(columns) != len(documented) {
-		t.Fatalf("columns %v, documented %v", columns, documented)
-	}
-	for _, c := range columns {
-		if !strings.Contains(" "+strings.Join(documented, " ")+" ", " "+c+" ") {
-			t.Errorf("column %s is not documented", c)
-		}
-	}
-}
-
 // Members of other types than theirs, and of producers that claim verdicts, are
 // left empty.
 func TestClaimsAreNotColumns(t *testing.T) {

@@ -80,12 +80,12 @@ var shells = []string{"bash", "/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash
 // Tool is what a call of an agent's tool does. Texts and lists are empty where the arguments do not
 // say.
 type Tool struct {
-	Kind string `cel:"kind"`
-	// Known is true if the arguments have the expected form, so that Command, Paths, URLs and Patch
-	// are all that the call is about.
+	Kind string `cel:"kind"` // read, search, write, shell, powershell, network, agent, plan, mcp or other
+	// The arguments have the expected form, and none names a shell, an environment or an input: command, paths,
+	// urls and patch are all that the call is about.
 	Known   bool     `cel:"known"`
 	Command string   `cel:"command"` // of a shell; several are one eval a line
-	Paths   []string `cel:"paths"`   // of read, search and write, without those of Patch; patterns of paths as well
+	Paths   []string `cel:"paths"`   // of read, search and write, without those of patch; patterns of paths as well
 	URLs    []string `cel:"urls"`    // of network
 	Patch   string   `cel:"patch"`   // of write: a patch that names its files itself; several are joined by line ends
 	Dir     string   `cel:"dir"`     // the directory in which the agent works, as the gate reports it; empty if it does not

@@ -12,7 +12,7 @@ import (
 // The pages that list problem codes and detectors.
 const (
 	codesDoc     = "../../docs/reference/reason-codes.md"
-	detectorsDoc = "../../docs/evidence-format.md"
+	detectorsDoc = "../../docs/reference/detectors.md"
 )
 
 // TestDocumentedCodes keeps the list of problem codes and detectors complete.

@@ -21,6 +21,7 @@ import (
 type Question struct {
 	Name  string // a short name for the command line
 	Asks  string
+	Says  string   // what the rows of an answer are
 	Needs []string // its parameters besides tenant and most; see Params
 	SQL   string
 }

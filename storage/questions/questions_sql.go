@@ -1,9 +1,10 @@
 package questions
 
-// questions holds the predefined questions; a test compares docs/auditing.md with it.
+// questions holds the predefined questions. docs/reference/questions.md is made from it.
 var questions = []Question{
 	{
 		Name: "agent", Asks: "What did an agent do between two times?", Needs: []string{"agent", "since", "until"},
+		Says: "One row for each call, as of its last record in that time. `--agent` takes the agent's claimed name or the authenticated publisher's.",
 		SQL: `SELECT broker_time, session, tool, tool_call_id, verdict, state, outcome, findings, decision_id, shard, seq
 FROM (
     SELECT broker_time, session, tool, tool_call_id, verdict, state, outcome, findings, decision_id, call_id, shard, seq
@@ -16,6 +17,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "approved", Asks: "Who approved this?", Needs: []string{"id"},
+		Says: "Every step of the workflow. `approver` is the authenticated user; `refused` says why an attempt changed nothing. `--id` takes a workflow, decision, tool call or event.",
 		SQL: `SELECT broker_time, workflow_id, step, act, status, approver, approvers, quorum, reason, refused, tool, session, tool_call_id, decision_id, shard, seq
 FROM approvals
 WHERE tenant = {tenant:String} AND (
@@ -29,6 +31,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "no-verdict", Asks: "What ran without a verdict?", Needs: []string{"since", "until"},
+		Says: "Calls that ended without a decision. An orphaned call was completed without an announcement.",
 		SQL: `SELECT broker_time, session, source, agent, tool, tool_call_id, state, outcome, findings, shard, seq
 FROM calls
 WHERE tenant = {tenant:String} AND state IN ('completed', 'failed', 'orphaned') AND decision_id = ''
@@ -37,6 +40,7 @@ ORDER BY shard, seq LIMIT 1 BY shard, call_id LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "despite-no", Asks: "What ran although the verdict was no, or not yes yet?", Needs: []string{"since", "until"},
+		Says: "Findings with the log sequences that prove them (`seqs`), without retracted ones.",
 		SQL: `SELECT broker_time, rule, severity, enforced, session, source, tool_call_id, explanation, seqs, finding_id, shard, seq
 FROM findings
 WHERE tenant = {tenant:String} AND rule IN ('executed_despite_deny', 'executed_while_ask_pending') AND withdraws = ''
@@ -46,6 +50,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "policy", Asks: "Under which policy text was this decided?", Needs: []string{"id"},
+		Says: "The document with the deciding policy, and its author. In mode observe an allow may be none of the policies': `would` of the decision says what they gave. The text is empty where the set was too large for one record, and for an auditor of one tenant, because a set can hold several tenants' policies.",
 		SQL: `WITH asked AS (
     SELECT shard, seq, broker_time, decision_id, verdict, policy_name, policy_revision, policy_digest
     FROM decisions
@@ -70,6 +75,7 @@ ORDER BY shard, seq, sets.seq LIMIT 1 BY shard, seq, file LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "changes", Asks: "What changed in what decides, and who changed it?", Needs: []string{"since", "until"},
+		Says: "Changes of policies, mandates, publishers, rules, keys and redaction policies, and attempts on unknown workflows. `author` is unverified; `writer` is the service that took the change up. A refused change has an `error`; everything was denied meanwhile.",
 		SQL: `SELECT broker_time, kind, revision, author, message, error,
     arrayMap((change, name) -> trim(BOTH ' ' FROM concat(change, ' ', name)), items.change, items.name) AS items, writer, shard, seq
 FROM changes
@@ -79,6 +85,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: Missing, Asks: "Is anything missing, doubled or not yet signed?",
+		Says: "One row for each incarnation of the log. All but `newest` and, for a moment, `unsigned` must be 0. This counts; `countersign verify` proves.",
 		SQL: `SELECT log.shard AS shard, log.newest AS newest, log.newest - log.different AS missing, log.records - log.different AS doubled,
     toInt64(log.newest) - toInt64(signed.size) AS unsigned, chains.broken AS broken_sessions
 FROM (SELECT shard, max(seq) AS newest, count() AS records, groupBitmap(seq) AS different FROM leaf_hashes GROUP BY shard) AS log
@@ -97,6 +104,7 @@ ORDER BY shard LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "redacted", Asks: "What was redacted or withheld, and why?", Needs: []string{"session", "since", "until"},
+		Says: "One row for each removed value. `reason` says why a whole body was withheld; its bytes are in the quarantine.",
 		SQL: `SELECT broker_time, session, kind, path, detector, action, policy, reason, shard, seq
 FROM redactions
 LEFT ARRAY JOIN items.path AS path, items.detector AS detector, items.action AS action
@@ -106,6 +114,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "mandate", Asks: "Which mandate paid for this, and what else was decided under it?", Needs: []string{"id"},
+		Says: "Everything that was decided under the mandate, and its outcome. `countersign mandate get` has the sums.",
 		SQL: `WITH paid AS (
     SELECT mandate_id FROM decisions
     WHERE tenant = {tenant:String} AND mandate_id != '' AND (mandate_id = {id:String} OR decision_id = {id:String} OR tool_call_id = {id:String})
@@ -128,6 +137,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "undecided", Asks: "Which calls are still undecided?", Needs: []string{"since"},
+		Says: "Open calls with the verdict none, `ask` or `defer`, and their workflow. Without `--since` it reads all calls.",
 		SQL: `SELECT open.broker_time AS since, open.session AS session, open.source AS source, open.agent AS agent, open.tool AS tool, open.tool_call_id AS tool_call_id,
     if(decided.decision_id != '', decided.verdict, open.verdict) AS verdict, decided.decision_id AS decision_id,
     decided.workflow_id AS workflow_id, waits.status AS approval, open.shard AS shard, open.seq AS seq

@@ -1,4 +1,4 @@
-"""The worked example in docs/evidence-format.md, checked against the page."""
+"""The worked example of docs/evidence-format.md: example.md, checked against the page."""
 
 import base64
 import hashlib

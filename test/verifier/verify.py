@@ -4,7 +4,7 @@ docs/evidence-format.md and nothing else. It needs Python 3 alone: no server, no
 network, no other package.
 
   verify.py --bundle FILE --key KEY [--witness KEY ...]    an exported session or range
-  verify.py --vectors docs/evidence-format.md              the page's own example
+  verify.py --vectors test/verifier/example.md             the example of the format
 
 Exit 0: everything holds; 1: something does not; 2: wrong usage.
 """

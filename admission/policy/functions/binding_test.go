@@ -64,7 +64,8 @@ func TestWrongArgumentsAreErrors(t *testing.T) {
 }
 
 func TestCostsAreKnown(t *testing.T) {
-	for _, name := range Names() {
+	for _, f := range All() {
+		name := f.Name
 		if base, unit, known := Cost(name); !known || base == 0 || unit == 0 || !Is(name) {
 			t.Errorf("%s costs %d and %d, known: %v", name, base, unit, known)
 		}

@@ -13,7 +13,7 @@ type Patch struct {
 
 // File is a file that a patch changes.
 type File struct {
-	Path   string `cel:"path"`
+	Path   string `cel:"path"`   // as the patch has it; of a unified diff with and without a first directory a or b
 	Action string `cel:"action"` // add, update, delete or move
 }
 

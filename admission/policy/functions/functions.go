@@ -19,7 +19,6 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy/functions/shell"
 	"github.com/countersign-dev/countersign/events/agenttool"
-	"github.com/countersign-dev/countersign/evidence/secret"
 )
 
 // Unknown stands for an unknown part of a text in the results.
@@ -27,39 +26,6 @@ const Unknown = shell.Unknown
 
 // Sized is a result that knows how many bytes it holds, for the budget of a call.
 type Sized interface{ Size() int64 }
-
-// call is one function.
-type call struct {
-	name   string
-	args   []*cel.Type
-	result *cel.Type
-	base   uint64 // steps of the budget for a call: about 100 ns each
-	steps  uint64 // and for 16 bytes of the arguments
-	run    func(args []any) any
-}
-
-func object(v any) *cel.Type {
-	return cel.ObjectType(reflect.TypeOf(v).String())
-}
-
-var (
-	text  = cel.StringType
-	texts = cel.ListType(cel.StringType)
-)
-
-// calls are the functions.
-var calls = []call{
-	{"shell.parse", []*cel.Type{text}, object(shell.Script{}), 1000, 256, func(a []any) any { return shell.Parse(a[0].(string)) }},
-	{"path.join", []*cel.Type{text, text}, text, 10, 2, func(a []any) any { return joinPaths(a[0].(string), a[1].(string)) }},
-	{"path.within", []*cel.Type{text, text}, cel.BoolType, 10, 2, func(a []any) any { return Within(a[0].(string), a[1].(string)) }},
-	{"path.touches", []*cel.Type{text, text}, cel.BoolType, 10, 2, func(a []any) any { return Touches(a[0].(string), a[1].(string)) }},
-	{"url.parse", []*cel.Type{text}, object(Address{}), 10, 1, func(a []any) any { return ParseAddress(a[0].(string)) }},
-	{"host.matches", []*cel.Type{text, texts}, cel.BoolType, 10, 1, func(a []any) any { return HostMatches(a[0].(string), a[1].([]string)) }},
-	{"sql.statements", []*cel.Type{text}, object(SQL{}), 10, 128, func(a []any) any { return ParseSQL(a[0].(string)) }},
-	{"diff.files", []*cel.Type{text}, object(Patch{}), 10, 32, func(a []any) any { return ParsePatch(a[0].(string)) }},
-	{"cli.view", []*cel.Type{texts}, object(View{}), 10, 32, func(a []any) any { return ParseView(a[0].([]string)) }},
-	{"secret.found", []*cel.Type{cel.DynType}, cel.BoolType, 40, 8, func(a []any) any { return secret.Found(a[0]) }},
-}
 
 // Option declares the functions and their types.
 func Option() cel.EnvOption {
@@ -70,7 +36,7 @@ func Option() cel.EnvOption {
 		}
 		for _, c := range calls {
 			run := c.binding(env.CELTypeAdapter())
-			if env, err = cel.Function(c.name, cel.Overload(c.name, c.args, c.result, run))(env); err != nil {
+			if env, err = cel.Function(c.Name, cel.Overload(c.Name, c.args, c.result, run))(env); err != nil {
 				return nil, err
 			}
 		}
@@ -84,7 +50,7 @@ func (c call) binding(adapter types.Adapter) cel.OverloadOpt {
 		for i, a := range args {
 			v, ok := c.nativeArgument(a)
 			if !ok {
-				return types.NewErr("%s does not take such an argument", c.name)
+				return types.NewErr("%s does not take such an argument", c.Name)
 			}
 			native[i] = v
 		}
@@ -191,20 +157,11 @@ func IsResultList(t *cel.Type, e ast.Expr) bool {
 	return false
 }
 
-// Names lists the functions.
-func Names() []string {
-	list := make([]string, len(calls))
-	for i, c := range calls {
-		list[i] = c.name
-	}
-	return list
-}
-
 // Cost is what a call of a function costs, in steps of the budget: base, and perUnit for every 16 bytes
 // of its arguments. known is false for another function.
 func Cost(name string) (base, perUnit uint64, known bool) {
 	for i := range calls {
-		if calls[i].name == name {
+		if calls[i].Name == name {
 			return calls[i].base, calls[i].steps, true
 		}
 	}

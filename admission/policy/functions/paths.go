@@ -82,8 +82,8 @@ type Address struct {
 	Host   string `cel:"host"`   // in lower case, without port and final dot
 	Port   int64  `cel:"port"`   // 0: none
 	User   string `cel:"user"`   // user name before the host; the password is left out
-	Path   string `cel:"path"`
-	Query  string `cel:"query"`
+	Path   string `cel:"path"`   // with its escapes
+	Query  string `cel:"query"`  // with its escapes
 }
 
 // Size implements Sized.

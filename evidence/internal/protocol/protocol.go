@@ -36,8 +36,8 @@ type ExtraRules func(key string, path []byte) (Rule, bool)
 
 // Detectors of rules.
 const (
-	NeverStore = "never_store"     // a protocol excludes it from storage
-	Protected  = "protected_field" // a mandate protects it, or it is private
+	NeverStore = "never_store"     // what AANA and aioc exclude from storage; an object keeps the names of its members
+	Protected  = "protected_field" // AUMP: private notes, protected fields, disclosed contents, parts of a mandate
 )
 
 // Rule says how the value of one key is redacted.

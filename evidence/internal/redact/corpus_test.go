@@ -126,7 +126,7 @@ func (s score) precision() float64 {
 var writeCorpus = flag.String("corpus", "", "write the corpus, one JSON object a line, to this file")
 
 // TestCorpus pins how good the detectors are. The floors are what they reach; a
-// change that finds less must say so here and in docs/redaction.md.
+// change that finds less must say so here and in docs/adr/0011-an-own-redaction-engine.md.
 func TestCorpus(t *testing.T) {
 	positives, negatives := corpus()
 	if len(positives) < 2000 || len(negatives) < 2000 {

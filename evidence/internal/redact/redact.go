@@ -17,33 +17,33 @@ import (
 
 // Detectors that are not rows of the tables.
 const (
-	DeclaredField   = "declared_field"        // metadata.redaction.fields names it
-	CredentialField = "credential_field"      // its key says that it is a credential
-	Assignment      = "credential_assignment" // password=… in a text
-	HighEntropy     = "high_entropy_value"    // key=<random> in a text or a field
-	EncodedData     = "encoded_data"          // base64 data with a secret in it
-	InvalidUTF8     = "invalid_utf8"          // a header value that no JSON string can hold
-	TooMany         = "too_many"              // more findings than are listed one by one
-	Withheld        = "withheld"              // the whole body or all headers: redaction itself failed
-	ReplyToken      = "aaep_reply_token"      // rpl_… in a text
+	DeclaredField   = "declared_field"        // what the event's metadata.redaction.fields names
+	CredentialField = "credential_field"      // the value (text, number, array or object) of a key or header that names a credential
+	Assignment      = "credential_assignment" // password=… and the like in a text
+	HighEntropy     = "high_entropy_value"    // a random-looking value of 20 bytes or more named …key or …auth
+	EncodedData     = "encoded_data"          // base64 with a secret in it, in a text or as data_base64 of a CloudEvent
+	InvalidUTF8     = "invalid_utf8"          // a header value that is not UTF-8
+	TooMany         = "too_many"              // a text with more than 32 findings, or more near misses than are looked at; all headers, with more than 512 findings in them
+	Withheld        = "withheld"              // the whole body, or all headers: redaction itself failed
+	ReplyToken      = "aaep_reply_token"      // rpl_… in a text; in a field named reply_token it stays, as the protocol's correlation id
 	PEM             = "private_key"           // -----BEGIN … PRIVATE KEY-----
 	URLPassword     = "url_password"          // scheme://user:password@host
-	Email           = "email"
-	Phone           = "phone"
-	Card            = "payment_card"
-	IBAN            = "iban"
-	NationalID      = "national_id"
-	Address         = "postal_address"     // by field name
-	BirthDate       = "date_of_birth"      // by field name
-	PersonalField   = "personal_field"     // other personal data by field name
-	PrivateAccount  = "private_account_id" // acct_…, customer_… in a text
-	PolicyField     = "policy_field"       // a policy names it
-	BasicAuth       = "basic_auth"         // Basic <base64 of user:password>
+	Email           = "email"                 // e-mail addresses
+	Phone           = "phone"                 // telephone numbers
+	Card            = "payment_card"          // payment cards
+	IBAN            = "iban"                  // accounts by IBAN
+	NationalID      = "national_id"           // identity numbers of persons
+	Address         = "postal_address"        // addresses, by the field's name
+	BirthDate       = "date_of_birth"         // dates of birth, by the field's name
+	PersonalField   = "personal_field"        // other personal data, by the field's name
+	PrivateAccount  = "private_account_id"    // acct_…, customer_… in a text: ids of private accounts, which AANA does not keep
+	PolicyField     = "policy_field"          // what a rule of the tenant's policy names
+	BasicAuth       = "basic_auth"            // Basic and the base64 of user:password
 
 	// Not found, but withheld by a retention class.
-	RetentionSummary = "retention_summary_only"
-	RetentionHashes  = "retention_hashes"
-	RetentionNone    = "retention_none"
+	RetentionSummary = "retention_summary_only" // what the retention class summary_only does not allow to be stored
+	RetentionHashes  = "retention_hashes"       // what the class hashes does not allow
+	RetentionNone    = "retention_none"         // what the class none does not allow
 
 	maxSpans          = 32           // findings in one text before the whole text is redacted
 	maxFields         = 256          // greatest number of declared fields

@@ -22,6 +22,11 @@ var pages = []page{
 	{"metrics.md", "Metrics", "every Prometheus metric of the services, from the table that they register", metricFamilies},
 	{"reason-codes.md", "Reason codes", "every stable code of decisions, refusals and verification, from the constants of the code and the comments beside them", reasonCodes},
 	{"rules.md", "Rules", "every rule and check that findings name, as `countersign rules list` has them", rules},
+	{"policy-language.md", "Policy language", "everything that the conditions of policies can use, and the limits of policies, from the tables of the compiler and the comments beside its types", language},
+	{"detectors.md", "Detectors", "every name that a redaction in the evidence can have as its `detector`", detectors},
+	{"bundle.md", "Members of a bundle", "the columns of a bundle's table of records, and what its list of policies and mandates holds", bundleMembers},
+	{"formats.md", "Formats of export", "the formats of `countersign export --format`, and where the values of their fields come from; what is not listed comes from the decision", formats},
+	{"questions.md", "Questions of auditors", "the questions that `countersign audit ask` answers, with their statements", auditQuestions},
 	{"subjects.md", "Subjects", "every NATS subject with the roles that may use it, from the subject grammar and the permission table", subjects},
 }
 

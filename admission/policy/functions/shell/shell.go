@@ -40,13 +40,12 @@ const UnknownOption = "-" + Unknown
 // Script is everything that a text starts.
 type Script struct {
 	Known    bool      `cel:"known"`   // every program that starts is listed
-	Reasons  []string  `cel:"reasons"` // why Known is false, sorted
+	Reasons  []string  `cel:"reasons"` // why known is false, sorted
 	Commands []Command `cel:"commands"`
 
-	// Of all commands, each once.
-	Words  []string `cel:"words"`
-	Reads  []string `cel:"reads"`
-	Writes []string `cel:"writes"`
+	Words  []string `cel:"words"`  // of all commands, each once
+	Reads  []string `cel:"reads"`  // likewise
+	Writes []string `cel:"writes"` // likewise
 }
 
 // summarise fills the lists of all commands.
@@ -71,12 +70,12 @@ func (s *Script) summarise() {
 
 // Command is one program that starts, or a command that the shell runs itself.
 type Command struct {
-	// Name is the program in lower case. A program in a directory of the system has its base
+	// The program in lower case. A program in a directory of the system has its base
 	// name; another path stays as it is. Empty: unknown, or assignments alone.
 	Name         string            `cel:"name"`
 	Words        []string          `cel:"words"`        // the program and its arguments, without quotes
 	Known        bool              `cel:"known"`        // no word, target or directory has an unknown part
-	Options      []string          `cel:"options"`      // arguments that begin with -, without =value; of a cluster each letter as well; UnknownOption
+	Options      []string          `cel:"options"`      // arguments that begin with -, without =value; of -rf also -r and -f; "-\x00" if a variable or a pattern such as * may become one
 	Operands     []string          `cel:"operands"`     // the other arguments
 	Assignments  map[string]string `cel:"assignments"`  // NAME=value before the program
 	Redirections []Redirection     `cel:"redirections"` // of the command and of all that surrounds it
@@ -92,8 +91,8 @@ type Command struct {
 // Redirection is one of a command's files.
 type Redirection struct {
 	Operator string `cel:"operator"` // as written: >, >>, <, <<, …
-	Target   string `cel:"target"`
-	Write    bool   `cel:"write"`
+	Target   string `cel:"target"`   // the file
+	Write    bool   `cel:"write"`    // it writes the file
 }
 
 // Reasons why a script is not known.

@@ -1,0 +1,96 @@
+package reference
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/compliance/format"
+	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/storage/questions"
+)
+
+// detectors lists what redactions name: those with a constant and its comment, then the others, which
+// are called after what they find.
+func detectors(root string, p *text) error {
+	byName := map[string]string{}
+	var found []constant
+	for _, dir := range []string{"evidence/internal/redact", "evidence/internal/protocol"} {
+		list, err := readConstants(filepath.Join(root, dir))
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			byName[c.value] = c.text
+		}
+		found = append(found, list...)
+	}
+	var rows [][]string
+	var shapes []string
+	for _, d := range redaction.Detectors() {
+		if byName[d.Name] == "" {
+			shapes = append(shapes, d.Name)
+			continue
+		}
+		rows = append(rows, []string{quoted(d.Name), byName[d.Name], release(d)})
+	}
+	for _, c := range found {
+		if strings.HasPrefix(c.name, "Retention") {
+			rows = append(rows, []string{quoted(c.value), c.text, ""})
+		}
+	}
+	p.table([]string{"detector", "finds", "a policy may release it"}, rows)
+	slices.Sort(shapes)
+	p.line("By the form of the credential, never released: %s.", quoted(shapes...))
+	return nil
+}
+
+func release(d redaction.Detector) string {
+	switch {
+	case d.Personal:
+		return "yes; in the group `personal`"
+	case d.Releasable:
+		return "at named places"
+	}
+	return "never"
+}
+
+// formats lists the formats of export with the sources of their fields.
+func formats(_ string, p *text) error {
+	for _, name := range format.Names() {
+		var rows [][]string
+		for _, f := range format.Fields(name) {
+			rows = append(rows, []string{quoted(f.Names...), f.From})
+		}
+		p.line("## %s\n\nLines for %s.\n", name, format.Describe(name))
+		p.table([]string{"field", "from"}, rows)
+	}
+	var rows [][]string
+	for _, g := range format.Grades() {
+		rows = append(rows, []string{g.Record, strconv.Itoa(g.OCSF), strconv.Itoa(g.CEF)})
+	}
+	p.line("## Severities\n")
+	p.table([]string{"record", "OCSF `severity_id`", "CEF"}, rows)
+	return nil
+}
+
+// bundleMembers lists what the members of a bundle hold that are for readers: the columns of the table,
+// and the objects of in_force.json.
+func bundleMembers(root string, p *text) error {
+	p.line("[evidence-format.md](../evidence-format.md#5-bundle) is the format.\n\n## Columns of records.parquet\n")
+	if err := p.objects(filepath.Join(root, "compliance/table"), "parquet"); err != nil {
+		return err
+	}
+	p.line("## Objects of in_force.json\n")
+	return p.objects(filepath.Join(root, "compliance/inforce"), "json")
+}
+
+// auditQuestions lists the questions of auditors with their statements.
+func auditQuestions(_ string, p *text) error {
+	p.line("A statement runs as the user `countersign_ro`, or as an auditor of one tenant. Times are the broker's, in UTC; `shard` and `seq` place a row on the log.\n")
+	for i, q := range questions.All() {
+		p.line("## %d. %s\n\n`countersign audit ask %s`: %s\n\n```sql\n%s\n```\n", i+1, q.Asks, q.Name, q.Says, q.SQL)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package reference
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/policy/functions"
+)
+
+// objectPackages are the packages with types that conditions see as objects: structs with cel tags.
+var objectPackages = []string{"events/agenttool", "admission/policy/functions/shell", "admission/policy/functions"}
+
+// language lists what conditions can use.
+func language(root string, p *text) error {
+	p.line("## Variables\n")
+	var rows [][]string
+	for _, v := range policy.RequestVariables() {
+		rows = append(rows, []string{quoted(v.Name), v.Type, v.Meaning})
+	}
+	p.table([]string{"variable", "type", "meaning"}, rows)
+
+	p.line("## Functions\n")
+	rows = nil
+	for _, f := range functions.All() {
+		result := f.Result
+		if result != "text" && result != "bool" {
+			result = fmt.Sprintf("[%s](#%s)", result, strings.ToLower(result))
+		}
+		rows = append(rows, []string{quoted(f.Use), result, f.About, quoted(f.Example)})
+	}
+	p.table([]string{"function", "result", "meaning", "an example that is true"}, rows)
+
+	p.line("## Objects\n")
+	for _, dir := range objectPackages {
+		if err := p.objects(filepath.Join(root, dir), "cel"); err != nil {
+			return err
+		}
+	}
+	return limits(filepath.Join(root, "admission/policy"), p)
+}
+
+// objects writes a table for each struct of a package that has fields with a tag, from their comments.
+func (p *text) objects(dir, tag string) error {
+	files, err := parsePackage(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			block, is := d.(*ast.GenDecl)
+			if !is || block.Tok != token.TYPE {
+				continue
+			}
+			for _, s := range block.Specs {
+				spec := s.(*ast.TypeSpec)
+				if rows, err := membersOf(spec, tag); err != nil {
+					return err
+				} else if len(rows) > 0 {
+					p.line("### %s\n\n%s\n", spec.Name.Name, oneLine(block.Doc))
+					p.table([]string{"member", "type", "meaning"}, rows)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// membersOf lists the fields of a struct that have a tag.
+func membersOf(spec *ast.TypeSpec, tag string) (rows [][]string, err error) {
+	s, is := spec.Type.(*ast.StructType)
+	if !is {
+		return nil, nil
+	}
+	for _, f := range s.Fields.List {
+		if f.Tag == nil {
+			continue
+		}
+		name, options, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get(tag), ",")
+		if name == "" {
+			continue
+		}
+		meaning := oneLine(f.Doc) + oneLine(f.Comment)
+		if _, of, isList := strings.Cut(types.ExprString(f.Type), "[]"); meaning == "" && isList && ast.IsExported(of) {
+			meaning = fmt.Sprintf("see [%s](#%s)", of, strings.ToLower(of))
+		}
+		if meaning == "" {
+			return nil, fmt.Errorf("%s.%s has no meaning: write it as a comment on its line", spec.Name.Name, f.Names[0].Name)
+		}
+		typeName := typeNames.Replace(types.ExprString(f.Type))
+		if strings.HasPrefix(options, "omit") || strings.HasPrefix(options, "optional") {
+			typeName += ", optional"
+		}
+		rows = append(rows, []string{quoted(name), typeName, meaning})
+	}
+	return rows, nil
+}
+
+// typeNames are the types of Go in the words of the language.
+var typeNames = strings.NewReplacer("[]", "list of ", "*", "", "map[string]string", "map of texts", "string", "text", "events.Time", "time", "uint64", "uint64", "int64", "int")
+
+// limits lists the constants Max…, with the comment on their line as their meaning.
+func limits(dir string, p *text) error {
+	files, err := parsePackage(dir)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, f := range files {
+		for _, d := range f.Decls {
+			block, is := d.(*ast.GenDecl)
+			if !is || block.Tok != token.CONST {
+				continue
+			}
+			for _, s := range block.Specs {
+				spec := s.(*ast.ValueSpec)
+				if strings.HasPrefix(spec.Names[0].Name, "Max") && spec.Comment != nil {
+					value, err := types.Eval(token.NewFileSet(), nil, token.NoPos, types.ExprString(spec.Values[0]))
+					if err != nil {
+						return fmt.Errorf("%s: %w", spec.Names[0].Name, err)
+					}
+					rows = append(rows, []string{value.Value.ExactString(), oneLine(spec.Comment)})
+				}
+			}
+		}
+	}
+	p.line("## Limits\n\nWhat exceeds the limit of a document is an error. A condition that exceeds a cost fails, which denies; texts, lists and maps that it makes count in bytes. Policies with `[warn]` or `[audit]` have a budget of their own.\n")
+	p.table([]string{"at most", "of what"}, rows)
+	return nil
+}
