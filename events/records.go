@@ -55,7 +55,7 @@ type Reason struct {
 	Evaluator string `json:"evaluator"`        // e.g. "tool_policy", "agenthook", "aaep"
 	Code      string `json:"code"`             // stable, snake_case
 	Path      string `json:"path,omitempty"`   // JSON pointer into the request, where one part caused it
-	Policy    string `json:"policy,omitempty"` // "<policy>/<rule>" if a policy gave the reason
+	Policy    string `json:"policy,omitempty"` // policy and rule, as POLICY/RULE, if a policy gave the reason
 
 	// Action is "warn" or "audit" if the policy does not decide, and "observe" if none does:
 	// such a reason does not affect the verdict. WouldVerdict is the verdict that it would have
