@@ -4,7 +4,7 @@ package events
 type Approval struct {
 	WorkflowID   string `json:"workflow_id"`
 	Tenant       string `json:"tenant"`
-	Status       string `json:"status"` // one of ApprovalStatuses
+	Status       string `json:"status"` // pending approved denied expired cancelled consumed
 	ActionDigest string `json:"action_digest"`
 	Source       string `json:"source,omitempty"`
 	Session      string `json:"session,omitempty"`

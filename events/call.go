@@ -26,7 +26,7 @@ type TimelineEntry struct {
 }
 
 // Call links an admitted call with its execution. Its identity is (tenant, source, session,
-// tool_call_id, occurrence) (architecture section 4).
+// tool_call_id, occurrence).
 type Call struct {
 	CallID         string          `json:"call_id"`
 	Tenant         string          `json:"tenant"`
@@ -45,8 +45,8 @@ type Call struct {
 	ExecutionSeq   uint64          `json:"execution_seq,omitempty"`
 	AdmittedDigest string          `json:"admitted_digest,omitempty"`
 	ExecutedDigest string          `json:"executed_digest,omitempty"`
-	Match          string          `json:"match,omitempty"` // equal, drift, inconclusive
-	Inferred       bool            `json:"inferred,omitempty"`
+	Match          string          `json:"match,omitempty"`      // equal, drift, inconclusive
+	Inferred       bool            `json:"inferred,omitempty"`   // paired by tool and order
 	WeakScope      bool            `json:"weak_scope,omitempty"` // no session
 	Findings       []string        `json:"findings,omitempty"`   // rules that this call violates
 	Timeline       []TimelineEntry `json:"timeline"`
@@ -54,7 +54,7 @@ type Call struct {
 	// Protocols are all protocols in which the call was seen, sorted, if there are several.
 	Protocols []string `json:"protocols,omitempty"`
 	// MatchReason is the reason why Match is inconclusive, or why a drift has no Differences:
-	// see the Match constants.
+	// redacted, not_kept, digest_only, digest_form or not_reported.
 	MatchReason string `json:"match_reason,omitempty"`
 	// Differences are the places where the executed arguments differ from the admitted ones,
 	// without values. MoreDifferences is the number of further ones.
@@ -70,8 +70,8 @@ type Call struct {
 	Durations *CallDurations `json:"durations,omitempty"` // by the broker's clock
 	Claimed   *CallClaim     `json:"claimed,omitempty"`   // the producer's claims about the call
 
-	// Binding states how the user's confirmation was linked to the call: see the Binding
-	// constants. Empty: the call rests on no confirmation.
+	// Binding states how the user's confirmation was linked to the call: explicit or
+	// inferred. Empty: the call rests on no confirmation.
 	Binding string `json:"binding,omitempty"`
 }
 

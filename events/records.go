@@ -55,9 +55,9 @@ type Reason struct {
 	Evaluator string `json:"evaluator"`        // e.g. "tool_policy", "agenthook", "aaep"
 	Code      string `json:"code"`             // stable, snake_case
 	Path      string `json:"path,omitempty"`   // JSON pointer into the request, where one part caused it
-	Policy    string `json:"policy,omitempty"` // "<policy>/<rule>" if a policy gave the reason
+	Policy    string `json:"policy,omitempty"` // policy and rule, as POLICY/RULE, if a policy gave the reason
 
-	// Action is "warn" or "audit" if the policy does not decide, and ModeObserve if none does:
+	// Action is "warn" or "audit" if the policy does not decide, and "observe" if none does:
 	// such a reason does not affect the verdict. WouldVerdict is the verdict that it would have
 	// given.
 	Action       string  `json:"action,omitempty"`
@@ -103,9 +103,9 @@ type ApprovalRef struct {
 	ResumePolicy string `json:"resume_policy,omitempty"`
 }
 
-// Decision is the record of one admission verdict (architecture section 5). It never holds a
-// raw argument; its digests are keyed by the tenant, except in files for offline checks, which
-// may have unkeyed ones.
+// Decision is the record of one admission verdict. HeaderSignature signs exactly its bytes. It
+// never holds a raw argument; its digests are keyed by the session, or by the tenant where there
+// is no session, except in files for offline checks, which may have unkeyed ones.
 type Decision struct {
 	DecisionID    string       `json:"decision_id"` // UUIDv7
 	EventID       string       `json:"event_id,omitempty"`
@@ -123,22 +123,22 @@ type Decision struct {
 	ArgsDigest    string       `json:"args_digest,omitempty"`
 	RequestDigest string       `json:"request_digest"`
 	Verdict       Verdict      `json:"verdict"`
-	NativeVerdict string       `json:"native_verdict,omitempty"`
-	Reasons       []Reason     `json:"reasons"`
+	NativeVerdict string       `json:"native_verdict,omitempty"` // the verdict in the protocol's own word
+	Reasons       []Reason     `json:"reasons"`                  // all reasons of all evaluators
 	Policy        *PolicyRef   `json:"policy,omitempty"`
-	Mandate       *MandateRef  `json:"mandate,omitempty"`
+	Mandate       *MandateRef  `json:"mandate,omitempty"` // reserved
 	Approval      *ApprovalRef `json:"approval,omitempty"`
 	ReceivedAt    Time         `json:"received_at,omitzero"`
 	DecidedAt     Time         `json:"decided_at"`
-	ExpiresAt     Time         `json:"expires_at,omitzero"`
+	ExpiresAt     Time         `json:"expires_at,omitzero"`      // of the allow, or of the workflow
 	ReceiptHash   string       `json:"receipt_hash,omitempty"`   // sha256 of the compact receipt
-	Durability    string       `json:"durability,omitempty"`     // fsync replicated interval memory
+	Durability    string       `json:"durability,omitempty"`     // of the acknowledgement: fsync outlives any power failure, replicated none of all servers; interval and memory less
 	Trace         string       `json:"trace,omitempty"`          // W3C traceparent
 	CanonicalTool string       `json:"canonical_tool,omitempty"` // the tool catalogue's name for Tool, if any
 	Publishers    *SnapshotRef `json:"publishers,omitempty"`     // the tenant's manifests and tool catalogue, if any
 	Counts        []Count      `json:"counts,omitempty"`         // counters that rate and budget conditions read
 
-	// Mode is ModeObserve if the admitter only observed the tenant's policies. Would is then the
+	// Mode is "observe" if the admitter only observed the tenant's policies. Would is then the
 	// verdict of the policies, which Verdict does not contain; "" if there was none, or if it was
 	// enforced (a refusal of bad input, a failure).
 	Mode  string  `json:"mode,omitempty"`

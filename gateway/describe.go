@@ -53,28 +53,28 @@ var filterQuery = map[string]string{
 // a pattern.
 func Descriptions() []Description {
 	return []Description{
-		{Pattern: "POST /v1/admit/{target}", Roles: runtime, Summary: "Ask the admitter, in the protocol that the path names.", Statuses: join(asking, 404)},
-		{Pattern: "POST /v1/events/{target}", Roles: runtime, Summary: "Store events; 200 once all are durable.", Statuses: join(storing, 404)},
+		{Pattern: "POST /v1/admit/{target}", Roles: runtime, Summary: "Ask the admitter, in the protocol that the path names. The answer is the protocol's own; the headers are those of NATS.", Statuses: join(asking, 404)},
+		{Pattern: "POST /v1/events/{target}", Roles: runtime, Summary: "Store events: a JSON object, an array, JSON Lines, or CloudEvents in binary, structured or batch mode; 200 once all are durable.", Statuses: join(storing, 404)},
 		{Pattern: "POST /v1/receipts:verify", Roles: runtime, Summary: "Check a receipt against the call that is about to run.", Statuses: posted},
 		{Pattern: "POST /event", Roles: runtime, Summary: "AgentHook: PreToolUse asks, any other event is stored.", Body: "agenthook/envelope", Statuses: asking},
 		{Pattern: "POST /pre-tool-check", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
 		{Pattern: "POST /tool-precheck", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
 		{Pattern: "POST /validate-tool-precheck", Roles: runtime, Summary: "AANA: judge an event by its schema; nothing is recorded.", Body: "aana/event", Statuses: posted},
-		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: runtime, Summary: "AUMP: evaluate an action under a mandate.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410)},
-		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: runtime, Summary: "AUMP: store an evidence event; 201 once it is durable.", Body: "aump/evidence-event", Statuses: join(storing, 201, 404)},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: runtime, Summary: "AUMP: evaluate an action; 404 for an unknown mandate, 410 for a revoked or expired one.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410)},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: runtime, Summary: "AUMP: store an evidence event; 201 once it is durable, whether the mandate exists or not.", Body: "aump/evidence-event", Statuses: join(storing, 201, 404)},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:present", Roles: "runtime, subscriber", Summary: "AUMP: a summary of a mandate for its principal.", Statuses: join(asking, 404, 409)},
-		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:revoke", Roles: "runtime, subscriber", Summary: "AUMP: the principal revokes its mandate; 200 once it is in force.", Statuses: join(asking, 404, 409)},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:revoke", Roles: "runtime, subscriber", Summary: "AUMP: the principal revokes its mandate, with a reason; 200 once it is in force.", Statuses: join(asking, 404, 409)},
 		{Pattern: "GET /.well-known/aump", Summary: "AUMP's profile: versions, schemas, bindings.", Statuses: []int{200}},
 		{Pattern: "POST /aioc/tool", Roles: runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking},
 		{Pattern: "POST /aioc/handoff", Roles: runtime, Summary: "aioc: the handoff gate.", Body: "aioc/handoff-policy-input", Statuses: asking},
-		{Pattern: "GET /v1/approvals/{workflow}", Roles: "runtime, subscriber, reviewer", Summary: "The state of an approval workflow; ?wait= waits while it is pending.",
+		{Pattern: "GET /v1/approvals/{workflow}", Roles: "runtime, subscriber, reviewer", Summary: "The state of an approval workflow; ?wait= waits while it is pending. A runtime sees the workflows of its publisher, the others those of the tenant.",
 			Query: map[string]string{"wait": "Seconds to wait while the workflow is pending, 0 to 30."}, Statuses: join(signedIn, 400, 404, 500)},
-		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record of the kind (decisions, findings, calls, approvals, aaep); Last-Event-ID continues.",
+		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record of the kind (decisions, findings, calls, approvals, aaep); Last-Event-ID continues without a gap or a repetition. A reviewer sees decisions and approvals.",
 			Query: filterQuery, Statuses: join(signedIn, 400, 404, 410, 500)},
 		{Pattern: "GET /v1/caller", Roles: "any", Summary: "How the token's holder is known: tenant, user and role.", Statuses: signedIn},
-		{Pattern: "POST /aaep/v1/subscriptions", Roles: subscriber, Summary: "AAEP: subscribe; the body is a subscription.request.", Statuses: join(posted, 201)},
+		{Pattern: "POST /aaep/v1/subscriptions", Roles: subscriber, Summary: "AAEP: subscribe; the body is a subscription.request, the answer subscription.accepted with Location, or subscription.rejected.", Statuses: join(posted, 201)},
 		{Pattern: "GET /aaep/v1/events", Roles: subscriber, Summary: "AAEP: the events of a subscription, as server-sent events; Last-Event-ID continues.", Statuses: join(signedIn, 400, 404, 410, 500)},
-		{Pattern: "POST /aaep/v1/replies", Roles: subscriber, Summary: "AAEP: a reply, subscription.renegotiate or subscription.close.", Statuses: join(storing, 204, 404, 410, 502)},
+		{Pattern: "POST /aaep/v1/replies", Roles: subscriber, Summary: "AAEP: a reply, subscription.renegotiate or subscription.close; 204, or 200 with the new terms.", Statuses: join(storing, 204, 404, 410, 502)},
 		{Pattern: "GET /aaep/v1/ws", Roles: subscriber, Summary: "AAEP over WebSocket, subprotocol aaep.v1.", Statuses: join(signedIn, 101, 400)},
 		{Pattern: "GET /.well-known/aaep-manifest.json", Summary: "AAEP's producer manifest; as a JWS with Accept: application/jose.", Statuses: []int{200}},
 		{Pattern: "GET /schemas/{protocol}/{name}/v1", Summary: "A JSON Schema, under its stable identifier.", Statuses: []int{200, 404}},
@@ -86,8 +86,8 @@ func Descriptions() []Description {
 	}
 }
 
-// split returns method and path as callers write them.
-func (d Description) split() (method, path string) {
+// Split returns method and path as callers write them.
+func (d Description) Split() (method, path string) {
 	method, path, _ = strings.Cut(d.Pattern, " ")
 	if d.Path != "" {
 		path = d.Path
@@ -101,7 +101,7 @@ type object = map[string]any
 func OpenAPI(version string) ([]byte, error) {
 	paths := object{}
 	for _, d := range Descriptions() {
-		method, path := d.split()
+		method, path := d.Split()
 		if paths[path] == nil {
 			paths[path] = object{}
 		}

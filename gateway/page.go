@@ -22,7 +22,7 @@ func Page() ([]byte, error) {
 	}
 	var rows []row
 	for _, d := range Descriptions() {
-		method, path := d.split()
+		method, path := d.Split()
 		r := row{Method: method, Path: path, Roles: d.Roles, Summary: d.Summary, Statuses: d.Statuses}
 		if d.Body != "" {
 			r.Schema = schemaPath(d.Body)

@@ -91,9 +91,10 @@ var curlAnswers = map[string]string{
 
 var curlPath = regexp.MustCompile(`\$url(/[a-z0-9/_-]+)`)
 
-// runCurlLines runs the shell blocks of a page that use curl, line by line, exactly as they are printed. A
+// runCurlLines runs the shell blocks of the gateway's page that use curl, line by line, exactly as they are printed. A
 // decision that a line asks for is then seen on the stream that an earlier line follows.
-func runCurlLines(t *testing.T, s *system, page string) {
+func runCurlLines(t *testing.T, s *system) {
+	const page = "docs/gateway.md"
 	needProgram(t, "curl")
 	needProgram(t, "jq")
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -133,7 +134,7 @@ func runCurlLines(t *testing.T, s *system, page string) {
 
 // No other page has a line with curl that is not run.
 func TestCurlLinesAreRun(t *testing.T) {
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d os.DirEntry, err error) error {
+	check := func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".md" || slices.Contains([]string{"gateway.md", "approvals.md"}, filepath.Base(path)) {
 			return err
 		}
@@ -142,6 +143,8 @@ func TestCurlLinesAreRun(t *testing.T) {
 			t.Errorf("%s has a line with curl: run it in a test", path)
 		}
 		return err
-	})
-	ok(t, err)
+	}
+	for _, start := range []string{"docs", "README.md", "CONTRIBUTING.md"} {
+		ok(t, filepath.WalkDir(filepath.Join(root, start), check))
+	}
 }

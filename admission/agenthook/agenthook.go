@@ -35,7 +35,7 @@ const (
 	CodeHumanApproval    = "human_approval_required"    // the event says that a person must approve (risk.requires_human_approval)
 	CodeValidationFailed = "validation_failed"          // the event says that validation of the arguments failed (validation.status)
 	CodeHashConflict     = "schema_hash_conflict"       // two blocks name different tool schemas
-	CodeProfile          = "profile_invalid"            // changes no verdict: the event falls short of the action-governance profile
+	CodeProfile          = "profile_invalid"            // the event falls short of the action-governance profile; denied only if a registration demands it
 	CodeVerdictIgnored   = "publisher_verdict_ignored"  // changes no verdict: the event claims a verdict of its own
 	CodeApprovalIgnored  = "publisher_approval_ignored" // changes no verdict: the event claims an approval
 	CodeClaimsIgnored    = "publisher_claims_ignored"   // changes no verdict: the event makes other claims that count for nothing

@@ -18,7 +18,7 @@ const (
 	CodeUnknownVersion = "unknown_schema_version" // the request names a version of its protocol that is not supported
 	CodeFieldTooLong   = "field_too_long"         // an identifier or a word of a vocabulary has more than 512 bytes
 	CodeHeaderConflict = "header_conflict"        // a header of the message contradicts its body
-	CodeNoToolCallID   = "tool_call_id_missing"   // changes no verdict: without a tool_call_id the receipt is bound to no single call
+	CodeNoToolCallID   = "tool_call_id_missing"   // without a tool_call_id the receipt is bound to no single call; denied only if a registration demands admission-bound
 	CodeWeakScope      = "weak_scope"             // changes no verdict: without a session the receipt is bound to none
 )
 

@@ -48,10 +48,10 @@ type Claims struct {
 	Session    string             `json:"session,omitempty"`
 	ToolCallID string             `json:"tool_call_id,omitempty"`
 	Tool       string             `json:"tool,omitempty"`
-	ArgsSalt   string             `json:"args_salt,omitempty"` // base64url of SaltSize bytes
-	ArgsHash   string             `json:"args_hash,omitempty"` // digest.Salted over the RFC 8785 form of the arguments
+	ArgsSalt   string             `json:"args_salt,omitempty"` // base64url of 16 bytes
+	ArgsHash   string             `json:"args_hash,omitempty"` // HMAC-SHA256 over the RFC 8785 form of the arguments, keyed by the salt
 	Verdict    events.Verdict     `json:"verdict"`
-	Mode       string             `json:"mode,omitempty"` // events.ModeObserve: the policies were not enforced, so an allow is none of theirs
+	Mode       string             `json:"mode,omitempty"` // "observe": the policies were not enforced, so an allow is none of theirs
 	Policy     events.PolicyRef   `json:"policy"`
 	Mandate    *events.MandateRef `json:"mandate,omitempty"`
 	IssuedAt   events.Time        `json:"issued_at"`

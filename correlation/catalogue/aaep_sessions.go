@@ -16,7 +16,7 @@ var aaepSessions = []Check{
 	aaepCheck("064", "9.3.1", Must, medium, ScopeSession, "events in order, log time; after 24 hours without an event", "A session fell silent and never ended.", fixOrder),
 	aaepCheck("065", "3.4.1", Must, medium, ScopeSession, "events in order", "The sequence numbers of a session do not run from zero in steps of one.", fixOrder),
 	aaepCheck("066", "3.2.5", Must, medium, ScopeSession, "events in order", "Time runs backwards within a session.", fixOrder),
-	aaepCheck("067", "3.2.5", Must, info, ScopeEvent, "event, broker time; more than 5 minutes ahead or 24 hours behind; said once a session", "A publisher's clock is far from the broker's.", "Check the publisher's clock."),
+	aaepCheck("067", "3.2.5", Must, info, ScopeEvent, "event, broker time (in a recording --now); more than 5 minutes ahead or 24 hours behind; said once a session", "A publisher's clock is far from the broker's.", "Check the publisher's clock."),
 	aaepCheck("068", "4.2.1", Must, medium, ScopeSession, "events in order", "A session's first change of state does not begin at idle.", fixStates),
 	aaepCheck("069", "4.2.1", Must, low, ScopeSession, "events in order", "A change of state begins elsewhere than the last one led, and nothing in between explains it.", fixStates),
 	aaepCheck("070", "9.3.1", Must, info, ScopeSession, "whole session; said once", "The session did something in a state that it never announced.", fixStates),

@@ -1,25 +1,22 @@
 package deploy_test
 
 import (
-	"encoding/json"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/admission/receipt"
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
-// TestHealthTable: every component that a service can be unhealthy for is in the
-// table, and none besides.
+// TestHealthTable: every component that a service can be unhealthy for is in
+// daemon.Components, and none besides.
 func TestHealthTable(t *testing.T) {
 	want := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?:[hH]ealth|\bh)\.Set\("([a-z_]+)"`).FindAllStringSubmatch(sourceOf(t, "internal"), -1) {
@@ -35,16 +32,14 @@ func TestHealthTable(t *testing.T) {
 		}
 		want[name] = true
 	}
-	for _, row := range rows(t, "docs/operating.md", "| component | of | unhealthy when |") {
-		for _, name := range codes(row[0]) {
-			if there := want[name]; !there && name != "log" { // of two services
-				t.Errorf("nothing is unhealthy for %q", name)
-			}
-			delete(want, name)
+	for _, c := range daemon.Components() {
+		if !want[c.Name] {
+			t.Errorf("nothing is unhealthy for %q", c.Name)
 		}
+		delete(want, c.Name)
 	}
 	if len(want) > 0 {
-		t.Errorf("the page leaves out %q", slices.Sorted(maps.Keys(want)))
+		t.Errorf("daemon.Components leaves out %q", slices.Sorted(maps.Keys(want)))
 	}
 }
 
@@ -56,10 +51,8 @@ func TestCodesInDocs(t *testing.T) {
 		file, head string
 		column     int
 	}{
-		{"docs/operating.md", "| rule | severity | do |", 0},
 		{"docs/approvals.md", "| reason | do |", 0},
 		{"docs/redaction.md", "| finding | severity | when |", 0},
-		{"docs/publishers.md", "| denied | when |", 0},
 		{"docs/runtimes/README.md", "| reason | do |", 0},
 	} {
 		for _, row := range rows(t, table.file, table.head) {
@@ -89,46 +82,36 @@ func sourceOf(t *testing.T, dirs ...string) string {
 	return b.String()
 }
 
-// TestRecordsInDocs: every example is a record of its type, and shows every
-// member that a record always has.
-func TestRecordsInDocs(t *testing.T) {
-	decode := map[string]func([]byte) (any, error){
-		"decision": decoder[events.Decision], "call": decoder[events.Call], "finding": decoder[events.Finding], "approval": decoder[events.Approval],
-		"cursor": decoder[events.Cursor], "tick": decoder[events.Tick], "policy": decoder[events.PolicyChange], "key": decoder[events.KeyRecord],
-		"rules": decoder[events.RulesChange], "publisher": decoder[events.PublisherChange],
-		"receipt": decoder[receipt.Claims],
-	}
-	for _, b := range blocks(t, "docs/architecture.md") {
-		kind, isRecord := strings.CutPrefix(b.info, "json ")
-		if !isRecord {
-			continue
-		}
-		read, known := decode[kind]
-		if !known {
-			t.Errorf("%s:%d: no kind of record %q", b.file, b.line, kind)
-			continue
-		}
-		delete(decode, kind)
-		record, err := read([]byte(b.text))
-		if err != nil {
-			t.Errorf("%s:%d: no %s: %v", b.file, b.line, kind, err)
-			continue
-		}
-		var shown map[string]any
-		ok(t, json.Unmarshal([]byte(b.text), &shown))
-		for i := range reflect.TypeOf(record).NumField() {
-			name, options, _ := strings.Cut(reflect.TypeOf(record).Field(i).Tag.Get("json"), ",")
-			if _, there := shown[name]; !there && !strings.Contains(options, "omit") {
-				t.Errorf("%s:%d: a %s always has %s", b.file, b.line, kind, name)
+// TestTestsInDocs: the tests that docs/security.md names are there. A name that ends in … stands
+// for all that begin like it.
+func TestTestsInDocs(t *testing.T) {
+	var source strings.Builder
+	for _, dir := range []string{"admission", "client", "cmd", "compliance", "correlation", "events", "evidence", "gateway", "hook", "internal", "storage", "streams", "test"} {
+		ok(t, filepath.WalkDir(path(dir), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(name, "_test.go") {
+				return err
 			}
+			text, err := os.ReadFile(name)
+			source.Write(text)
+			return err
+		}))
+	}
+	seen := 0
+	for _, m := range regexp.MustCompile("`(Test[^`]+)`").FindAllStringSubmatch(read(t, "docs/security.md"), -1) {
+		name := m[1]
+		seen++
+		want := "\nfunc " + name + "("
+		if prefix, some := strings.CutSuffix(name, "…"); some {
+			want = "\nfunc " + prefix
+		}
+		if !strings.Contains(source.String(), want) {
+			t.Errorf("docs/security.md: there is no test %s", name)
 		}
 	}
-	if len(decode) > 0 {
-		t.Errorf("no example of %q", slices.Sorted(maps.Keys(decode)))
+	if seen < 80 {
+		t.Errorf("only %d tests were found", seen)
 	}
 }
-
-func decoder[T any](b []byte) (any, error) { return events.DecodeRecord[T](b) }
 
 // TestSubjectsInDocs: every subject that a page names is of a class that there is.
 func TestSubjectsInDocs(t *testing.T) {

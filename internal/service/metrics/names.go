@@ -23,7 +23,7 @@ type familyDesc struct {
 
 // Labels that every family of a service has.
 const (
-	labelService = "service" // admitter, correlator or auditor
+	labelService = "service" // admitter, correlator, auditor or gateway
 	labelShard   = "shard"   // correlator and auditor: the configured stream
 )
 

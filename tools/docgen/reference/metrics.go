@@ -9,7 +9,7 @@ func metricFamilies(_ string, p *text) error {
 	p.line("`GET /metrics` of a service serves them, beside those of its process (`process_*`) and of the Go runtime (`go_*`). Counters begin at zero when a process")
 	p.line("starts. Every label has a fixed list of values; a value that is not in it counts as `other`.\n")
 	values := map[string]string{
-		"service": "`admitter`, `correlator`, `auditor`", "shard": "the name of the shard's stream",
+		"service": "`admitter`, `correlator`, `auditor`, `gateway`", "shard": "the name of the shard's stream",
 		"rule": "the rules of [rules.md](rules.md)", "detector": quoted(redaction.DetectorNames()...),
 	}
 	of, rows := "", [][]string(nil)

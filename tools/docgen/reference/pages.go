@@ -17,6 +17,9 @@ type page struct {
 }
 
 var pages = []page{
+	{"http.md", "HTTP endpoints", "every endpoint of the gateway, with its parameters and errors, from the table that it describes itself by", endpoints},
+	{"health.md", "Health", "every component that a service can be unhealthy for, from the table that a test holds against the code", health},
+	{"records.md", "Records", "every record that the pipeline writes, and the receipt, from the structs that are encoded and their comments", records},
 	{"commands.md", "Commands", "every command and service with its arguments and flags, from the command lines that the programs parse", commands},
 	{"settings.md", "Settings", "every environment variable of the programs and every key of the configuration file, from the same command lines", settings},
 	{"metrics.md", "Metrics", "every Prometheus metric of the services, from the table that they register", metricFamilies},

@@ -18,19 +18,26 @@ func rules(_ string, p *text) error {
 	p.line("The severity is that of a finding, unless a case is graded lower. A check that the log does not decide has no findings; the last column says why.")
 	p.line("`countersign rules show ID` has what a rule is decided from and what to do about a finding.\n")
 	for _, g := range ruleGroups {
-		var rows [][]string
+		head, rows := []string{"id", "level", "severity", "what is wrong", "specification", "decided, or why not"}, [][]string(nil)
+		if g.protocol == correlate.OwnRules {
+			head = []string{"id", "severity", "what is wrong", "specification", "what to do"}
+		}
 		for _, r := range correlate.AllRules() {
 			if r.Protocol != g.protocol {
 				continue
 			}
 			severity, decided := string(r.Severity), "decided"
+			if g.protocol == correlate.OwnRules { // the log decides all of them
+				rows = append(rows, []string{quoted(r.ID), severity, r.Explanation, r.Refs, r.Remedy})
+				continue
+			}
 			if r.Status == catalogue.Undecidable {
 				severity, decided = "", r.Reason
 			}
 			rows = append(rows, []string{quoted(r.ID), string(r.Level), severity, r.Explanation, r.Refs, decided})
 		}
 		p.line("## %s\n\n%d rules.\n", g.title, len(rows))
-		p.table([]string{"id", "level", "severity", "what is wrong", "specification", "decided, or why not"}, rows)
+		p.table(head, rows)
 	}
 	return nil
 }
