@@ -308,7 +308,7 @@ func TestAgentGatewayApprovals(t *testing.T) {
 		{nil, false},
 		{map[string]any{"iss": "a", "sub": "dana"}, true},
 		{map[string]any{"iss": "a", "sub": "dana", metadataCall: "x"}, true}, // of an earlier call
-		{map[string]any{}, true},                                             // as none
+		{map[string]any{"sub": nil}, true},                                   // as none
 	} {
 		workflows = nil
 		a := asking.check(t, extCheckRequest, question(t, "tools/call", callParams, c.metadata, "files"))
