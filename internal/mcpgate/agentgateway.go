@@ -12,8 +12,11 @@ import (
 	"github.com/countersign-dev/countersign/mcp"
 )
 
-// maxOutcomes is how many calls may wait for their outcome.
-const maxOutcomes = 1 << 14
+// Bounds of the calls that wait for their outcome: 16,384 of them without arguments.
+const (
+	maxRunning  = 64 << 20 // bytes
+	runningSize = 4 << 10  // of a call besides its arguments
+)
 
 // MaxOutcomes is the longest that a call waits for its outcome: later it would be taken for one that never
 // completed.
@@ -116,12 +119,14 @@ func (d *Decider) checkResponse(r *http.Request) []byte {
 func (d *Decider) awaitOutcome(r *admittedRun) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.o.Outcomes <= 0 || len(d.running) >= maxOutcomes || d.closed {
+	size := runningSize + len(r.admitted.call.Arguments)
+	if d.o.Outcomes <= 0 || d.runningBytes+size > maxRunning || d.closed {
 		r.report(mcp.Unknown)
 		return ""
 	}
 	id := uuid.NewString()
 	d.running[id] = r
+	d.runningBytes += size
 	r.late = time.AfterFunc(d.o.Outcomes, func() { d.settle(id, mcp.Unknown) })
 	return id
 }
@@ -132,6 +137,7 @@ func (d *Decider) settle(id, outcome string) {
 	defer d.mu.Unlock()
 	if r := d.running[id]; r != nil {
 		delete(d.running, id)
+		d.runningBytes -= runningSize + len(r.admitted.call.Arguments)
 		r.late.Stop()
 		r.report(outcome)
 	}

@@ -435,7 +435,14 @@ func TestAgentGatewayOutcomes(t *testing.T) {
 	for !slices.Contains(got, "late unknown") {
 		got = append(got, <-reports)
 	}
+	if d.runningBytes != 0 {
+		t.Errorf("%d bytes wait for nothing", d.runningBytes)
+	}
+	d.runningBytes = maxRunning - runningSize - len("{}") // room for one
 	run("open", time.Hour)
+	if id := run("no-room", time.Hour); id != "" {
+		t.Errorf("without room: %q", id)
+	}
 	d.Close()
 	if id := run("closed", time.Hour); id != "" {
 		t.Errorf("after the end: %q", id)
@@ -445,7 +452,7 @@ func TestAgentGatewayOutcomes(t *testing.T) {
 		got = append(got, <-reports)
 	}
 	slices.Sort(got)
-	if want := []string{"at-once unknown", "bad failed", "closed unknown", "good succeeded", "late unknown", "odd unknown", "open unknown"}; !slices.Equal(got, want) {
+	if want := []string{"at-once unknown", "bad failed", "closed unknown", "good succeeded", "late unknown", "no-room unknown", "odd unknown", "open unknown"}; !slices.Equal(got, want) {
 		t.Errorf("reported %q, want %q", got, want)
 	}
 	// The id goes to the gateway as the metadata from which it comes back.

@@ -64,10 +64,11 @@ type Decider struct {
 	log *logger
 	now func() time.Time
 
-	mu      sync.Mutex
-	gates   map[string]*Gate        // by the server's name
-	running map[string]*admittedRun // whose outcome agentgateway will show, by an id that was given to it
-	closed  bool
+	mu           sync.Mutex
+	gates        map[string]*Gate        // by the server's name
+	running      map[string]*admittedRun // whose outcome agentgateway will show, by an id that was given to it
+	runningBytes int
+	closed       bool
 
 	// The signatures that were accepted, as long as their time would be: none counts twice.
 	signatures sync.Mutex
