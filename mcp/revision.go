@@ -65,9 +65,9 @@ func (m Message) CheckHeaders(h http.Header) error {
 	return nil
 }
 
-// namedBy is the member of params that the header Mcp-Name repeats, by method.
+// namedBy is the member of params that the header Mcp-Name repeats, by method (tasks: SEP-2663).
 var namedBy = map[string]string{
-	MethodCall: "name", MethodPrompt: "name", MethodRead: "uri", "tasks/get": "taskId", "tasks/result": "taskId", "tasks/cancel": "taskId", MethodTaskUpdate: "taskId",
+	MethodCall: "name", MethodPrompt: "name", MethodRead: "uri", "tasks/get": "taskId", "tasks/cancel": "taskId", MethodTaskUpdate: "taskId",
 }
 
 // subject is what a request names: a tool, a prompt, a resource or a task.

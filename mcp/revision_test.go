@@ -3,6 +3,7 @@ package mcp
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -27,6 +28,7 @@ func TestCheckHeaders(t *testing.T) {
 		"no revision within": {`{"jsonrpc":"2.0","id":1,"method":"ping","params":{}}`, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"ping"}}, false},
 		"a task":             {task, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tasks/get"}, HeaderName: {"t-1"}}, true},
 		"another task":       {task, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tasks/get"}, HeaderName: {"t-2"}}, false},
+		"a method no more":   {strings.Replace(task, "tasks/get", "tasks/result", 1), http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tasks/result"}}, true}, // its server says so
 		"no task":            {task, http.Header{HeaderRevision: {Stateless}, HeaderMethod: {"tasks/get"}}, false},
 		"a notification":     {`{"jsonrpc":"2.0","method":"x"}`, http.Header{HeaderRevision: {Stateless}}, true},
 	} {

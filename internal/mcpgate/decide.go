@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -33,7 +34,12 @@ type DecideOptions struct {
 	Ready     func(url string) // called once it listens; may be nil
 
 	Docker string // the name under which the tools of Docker's gateway are judged; "" refuses them
-	Err    io.Writer
+
+	AgentGateway string        // where agentgateway asks; "" for nowhere
+	ClientCA     string        // file: who asks there needs a certificate of it
+	Outcomes     time.Duration // how long agentgateway may take to show how a call ended; 0 for not waiting
+
+	Err io.Writer
 }
 
 // DefaultDecideHold is under the time-out that ToolHive gives its webhooks, 10 s.
@@ -52,14 +58,17 @@ const (
 )
 
 // Decider decides calls for MCP gateways that ask before they pass one on. It sees no definitions of
-// tools, and not how a call ends: a call that may run is reported with the outcome unknown. Close ends it.
+// tools, and of most gateways not how a call ends: it is reported with the outcome unknown. Close ends it.
 type Decider struct {
 	o   DecideOptions
 	log *logger
 	now func() time.Time
 
-	mu    sync.Mutex
-	gates map[string]*Gate // by the server's name
+	mu           sync.Mutex
+	gates        map[string]*Gate        // by the server's name
+	running      map[string]*admittedRun // whose outcome agentgateway will show, by an id that was given to it
+	runningBytes int
+	closed       bool
 
 	// The signatures that were accepted, as long as their time would be: none counts twice.
 	signatures sync.Mutex
@@ -72,51 +81,114 @@ func NewDecider(o DecideOptions) *Decider {
 	if o.Hold == 0 {
 		o.Hold = DefaultDecideHold
 	}
-	return &Decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*Gate{}, seen: map[[sha256.Size]byte]time.Time{}}
+	return &Decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*Gate{}, running: map[string]*admittedRun{}, seen: map[[sha256.Size]byte]time.Time{}}
 }
 
 // Close reports the ends of the sessions.
 func (d *Decider) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.closed = true
+	for _, r := range d.running {
+		r.late.Stop()
+		r.report(mcp.Unknown)
+	}
+	clear(d.running)
 	var all sync.WaitGroup
 	for name, g := range d.gates {
 		all.Go(func() { g.Close(name) })
 	}
 	all.Wait()
+	clear(d.gates)
+}
+
+// check reports what is wrong with the options.
+func (o DecideOptions) check() error {
+	switch {
+	case o.Docker != "" && !isLoopback(o.Listen):
+		return fmt.Errorf("--listen %s is not on loopback: Docker's gateway shows no secret, so any machine could ask", o.Listen)
+	case o.Cert == "" && !isLoopback(o.Listen):
+		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert and --tls-key", o.Listen)
+	case o.AgentGateway != "" && o.ClientCA == "" && !isLoopback(o.AgentGateway):
+		return fmt.Errorf("--agentgateway %s is not on loopback: give --tls-cert, --tls-key and --client-ca, or any machine could ask", o.AgentGateway)
+	case o.ClientCA != "" && o.Cert == "":
+		return errors.New("--client-ca needs --tls-cert and --tls-key")
+	}
+	return nil
+}
+
+// askedAt is an address where gateways ask.
+type askedAt struct {
+	net.Listener
+	server *http.Server
+	url    string
+}
+
+// open listens where the options say.
+func (d *Decider) open() ([]askedAt, error) {
+	type place struct {
+		address, clientCA, protocol string
+		server                      *http.Server
+	}
+	var places []place
+	if d.o.Docker != "" || len(d.o.Secrets) > 0 {
+		places = append(places, place{d.o.Listen, "", "http/1.1", newHTTPServer(d)})
+	}
+	if d.o.AgentGateway != "" {
+		h := newHTTPServer(http.HandlerFunc(d.agentGateway))
+		h.Protocols = new(http.Protocols)
+		h.Protocols.SetHTTP2(d.o.Cert != "")
+		h.Protocols.SetUnencryptedHTTP2(d.o.Cert == "")
+		places = append(places, place{d.o.AgentGateway, d.o.ClientCA, "h2", h})
+	}
+	scheme := map[bool]string{true: "https", false: "http"}[d.o.Cert != ""]
+	var all []askedAt
+	for _, p := range places {
+		l, err := listen(p.address, d.o.Cert, d.o.Key, p.clientCA, p.protocol)
+		if err != nil {
+			for _, at := range all {
+				_ = at.Close() // nothing has come yet
+			}
+			return nil, err
+		}
+		p.server.ReadTimeout = arrivalTime + d.o.Hold // a question and its answer are short
+		all = append(all, askedAt{l, p.server, scheme + "://" + l.Addr().String()})
+	}
+	return all, nil
 }
 
 // Decide answers gateways until ctx ends.
 func Decide(ctx context.Context, o DecideOptions) error {
-	if o.Docker != "" && !isLoopback(o.Listen) {
-		return fmt.Errorf("--listen %s is not on loopback: Docker's gateway shows no secret, so any machine could ask", o.Listen)
+	if err := o.check(); err != nil {
+		return err
 	}
-	if o.Cert == "" && !isLoopback(o.Listen) {
-		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert and --tls-key", o.Listen)
-	}
-	listener, err := listen(o.Listen, o.Cert, o.Key)
+	d := NewDecider(o)
+	addresses, err := d.open()
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
-	d := NewDecider(o)
-	h := newHTTPServer(d)
-	h.ReadTimeout = arrivalTime + d.o.Hold // a question and its answer are short
-	served := make(chan error, 1)
-	go func() { served <- h.Serve(listener) }()
-	if o.Ready != nil {
-		scheme := map[bool]string{true: "https", false: "http"}[o.Cert != ""]
-		o.Ready(scheme + "://" + listener.Addr().String())
+	served := make(chan error, len(addresses))
+	for _, at := range addresses {
+		go func() { served <- at.server.Serve(at) }()
+		if o.Ready != nil {
+			o.Ready(at.url)
+		}
 	}
 	select {
 	case err = <-served:
 	case <-ctx.Done():
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime+d.o.Hold)
-		defer cancel()
-		if h.Shutdown(last) != nil {
-			_ = h.Close() // what is asked then has no answer
-		}
 	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime+d.o.Hold)
+	defer cancel()
+	var stopped sync.WaitGroup
+	for _, at := range addresses {
+		stopped.Go(func() {
+			if at.server.Shutdown(last) != nil {
+				_ = at.server.Close() // what is asked then has no answer
+			}
+		})
+	}
+	stopped.Wait()
 	d.Close()
 	return err
 }
@@ -137,35 +209,55 @@ func (d *Decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// decide asks for the admission of a request. nil means that it may pass.
+// admittedRun is a call that may run now.
+type admittedRun struct {
+	gate     *Gate
+	admitted Admitted
+	began    time.Time
+	late     *time.Timer // ends the wait for its outcome
+}
+
+func (r *admittedRun) report(outcome string) { r.gate.Report(r.admitted, r.began, outcome) }
+
+// decide asks for the admission of a request, for a gateway that does not show how it ends. nil means that
+// it may pass.
 func (d *Decider) decide(ctx context.Context, server, caller string, method string, params json.RawMessage) *mcp.Refusal {
+	run, refusal := d.admit(ctx, server, caller, method, params)
+	if run != nil {
+		run.report(mcp.Unknown)
+	}
+	return refusal
+}
+
+// admit asks for the admission of a request. Without a refusal it may pass; run is nil if that needed no
+// admission.
+func (d *Decider) admit(ctx context.Context, server, caller string, method string, params json.RawMessage) (run *admittedRun, refusal *mcp.Refusal) {
 	switch {
 	case mcp.GivesInput(method):
-		return refuse("bad_call", errInput)
+		return nil, refuse("bad_call", errInput)
 	case !mcp.Governed(method, d.o.Reads):
-		return nil
+		return nil, nil
 	}
 	g, err := d.gateOf(server)
 	if err != nil {
-		return refuse("bad_call", err)
+		return nil, refuse("bad_call", err)
 	}
 	call, err := mcp.ReadCall(method, params)
 	if err != nil {
 		call = mcp.Call{Server: server, Name: method, Caller: caller}
 		g.Refused(call, "bad_call")
-		return refuse("bad_call", err)
+		return nil, refuse("bad_call", err)
 	}
 	call.Server, call.Caller = server, caller
 	a, refusal := g.Admit(ctx, call, ctx.Done(), nil)
 	if refusal != nil {
-		return refusal
+		return nil, refusal
 	}
 	if ctx.Err() != nil { // the gateway does not wait any more
 		g.NotRun(a)
-		return refuse("no_verdict", ctx.Err())
+		return nil, refuse("no_verdict", ctx.Err())
 	}
-	g.Report(a, g.now(), mcp.Unknown)
-	return nil
+	return &admittedRun{gate: g, admitted: a, began: g.now()}, nil
 }
 
 // gateOf returns the session of a server.

@@ -3,6 +3,7 @@ package mcpgate
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -197,11 +198,12 @@ func (o ServeOptions) listen() (net.Listener, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	return listen(o.Listen, o.Cert, o.Key)
+	return listen(o.Listen, o.Cert, o.Key, "", "http/1.1")
 }
 
-// listen listens on an address, with TLS if there is a certificate.
-func listen(address, cert, key string) (net.Listener, error) {
+// listen listens on an address, with TLS and a protocol of HTTP if there is a certificate. With clientCA, a
+// file, a client needs a certificate, too.
+func listen(address, cert, key, clientCA, protocol string) (net.Listener, error) {
 	inner, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
@@ -210,10 +212,30 @@ func listen(address, cert, key string) (net.Listener, error) {
 	if cert == "" {
 		return l, nil
 	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
+	c, err := tlsConfig(cert, key, clientCA, protocol)
 	if err != nil {
 		l.Close()
+		return nil, err
+	}
+	return tls.NewListener(l, c), nil
+}
+
+func tlsConfig(cert, key, clientCA, protocol string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
 		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
 	}
-	return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}), nil
+	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}}
+	if clientCA == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca: %w", err)
+	}
+	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !c.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, errors.New("--client-ca has no certificate")
+	}
+	return c, nil
 }

@@ -23,7 +23,7 @@ import (
 type Cmd struct {
 	Wrap   wrapCmd   `cmd:"" help:"Start an MCP server and stand between it and the client on standard input and output: calls of its tools are admitted first."`
 	Serve  serveCmd  `cmd:"" help:"Serve MCP servers over HTTP to callers with tokens of the gateway: calls of their tools are admitted first, under the caller's token."`
-	Decide decideCmd `cmd:"" help:"Decide calls for MCP gateways that ask before they pass one on: ToolHive and Docker's."`
+	Decide decideCmd `cmd:"" help:"Decide calls for MCP gateways that ask before they pass one on: ToolHive, Docker's, agentgateway."`
 	Pins   pinsCmd   `cmd:"" help:"The definitions of tools that are accepted."`
 }
 

@@ -1,0 +1,132 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// rawCodec sends and receives messages that are bytes already.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+
+func (rawCodec) Unmarshal(b []byte, v any) error {
+	*v.(*[]byte) = append([]byte{}, b...)
+	return nil
+}
+
+func (rawCodec) Name() string { return "proto" }
+
+// extField is a field of a message of ExtMCP.
+func extField(number protowire.Number, value string) string {
+	return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value))
+}
+
+// extMember is the value behind numbers, each a field in the one before; "" for none.
+func extMember(message string, numbers ...protowire.Number) string {
+	for _, want := range numbers {
+		rest, found := []byte(message), ""
+		for len(rest) > 0 {
+			number, kind, n := protowire.ConsumeTag(rest)
+			size := protowire.ConsumeFieldValue(number, kind, rest[max(n, 0):])
+			if n < 0 || size < 0 {
+				return ""
+			}
+			if value, _ := protowire.ConsumeBytes(rest[n:]); number == want && kind == protowire.BytesType {
+				found = string(value)
+			}
+			rest = rest[n+size:]
+		}
+		message = found
+	}
+	return message
+}
+
+// The decision point as agentgateway asks it, before the real gateway: what is allowed passes under an id,
+// under which its result is reported.
+func testDecideAgentGateway(t *testing.T, v *served) {
+	earlier := v.outcomes(t)
+	cmd := exec.Command(program("countersign-mcp"), "decide", "--agentgateway", "127.0.0.1:0", "--outcomes", "5m", "--hold", "2s")
+	cmd.Env = v.env
+	ended := make(chan error, 1)
+	url := listening(t, cmd, "deciding at ", ended)
+	conn, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(url, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
+	ok(t, err)
+	defer conn.Close()
+	check := func(method, body, id string) string {
+		q, result := []byte(extField(1, "kit")+extField(2, "tools/call")+extField(4, body)), []byte(nil)
+		if id != "" {
+			q = append(q, extField(3, extField(1, extField(1, "countersign_call")+extField(2, extField(3, id))))...)
+		}
+		ok(t, conn.Invoke(t.Context(), "/agentgateway.dev.ext_mcp.ExtMcp/"+method, &q, &result))
+		return string(result)
+	}
+	for path, result := range map[string]string{"allowed-ext-succeeded": `{"content":[]}`, "allowed-ext-failed": `{"content":[],"isError":true}`, "allowed-ext-unknown": ""} {
+		answer := check("CheckRequest", `{"name":"touch","arguments":{"path":"`+path+`"}}`, "")
+		id := extMember(answer, 5, 1, 2, 3)
+		if !strings.HasPrefix(answer, extField(1, "")) || id == "" {
+			t.Fatalf("%s: %q", path, answer)
+		}
+		if result != "" {
+			if answer := check("CheckResponse", result, id); answer != extField(1, "") {
+				t.Errorf("the result of %s: %q", path, answer)
+			}
+		}
+	}
+	answer := check("CheckRequest", `{"name":"touch","arguments":{"path":"forbidden-ext"}}`, "")
+	if text := extMember(answer, 3, 2); !strings.Contains(text, "This word is forbidden. (deny)") {
+		t.Errorf("a denied call: %q", answer)
+	}
+	const asked = `{"name":"touch","arguments":{"path":"asked-ext"}}`
+	var told struct {
+		Workflow string `json:"workflow_id"`
+	}
+	answer = check("CheckRequest", asked, "")
+	if err := json.Unmarshal([]byte(extMember(answer, 3, 3)), &told); err != nil || !strings.Contains(extMember(answer, 3, 2), told.Workflow) || told.Workflow == "" {
+		t.Fatalf("a call that waits: %q", answer)
+	}
+	v.run(t, "approvals", "approve", told.Workflow, "--yes", "--reason", "looked at it").want(t, 0)
+	if answer = check("CheckRequest", asked, ""); extMember(answer, 5, 1, 2, 3) == "" {
+		t.Errorf("after the approval: %q", answer)
+	}
+	if answer = check("CheckRequest", asked, ""); extMember(answer, 3, 2) == "" {
+		t.Error("one approval, two calls")
+	}
+	ok(t, cmd.Process.Signal(syscall.SIGTERM))
+	ok(t, <-ended)
+	var got []string
+	for session, outcomes := range v.outcomes(t) {
+		if earlier[session] == nil {
+			got = append(got, outcomes...)
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"blocked", "blocked", "failed", "succeeded", "unknown", "unknown"}; !slices.Equal(got, want) {
+		t.Errorf("outcomes on record: %q, want %q", got, want)
+	}
+}
+
+// outcomes are those of all calls, by session.
+func (v *served) outcomes(t *testing.T) map[string][]string {
+	t.Helper()
+	v.settle(t)
+	bySession := map[string][]string{}
+	for line := range strings.Lines(v.run(t, "calls", "--json").want(t, 0).out) {
+		var row struct {
+			Call struct{ Session, Outcome string }
+		}
+		ok(t, json.Unmarshal([]byte(line), &row))
+		if row.Call.Outcome != "" {
+			bySession[row.Call.Session] = append(bySession[row.Call.Session], row.Call.Outcome)
+		}
+	}
+	return bySession
+}
