@@ -32,12 +32,17 @@ type hooked struct {
 	env  []string
 }
 
-func startHooked(t *testing.T, agent, budget string) hooked {
+func startHooked(t *testing.T, agent, budget string, install ...string) hooked {
 	t.Helper()
-	s := start(t, "--policy", policyDir(t, "hook.yaml", hookPolicies))
+	return start(t, "--policy", policyDir(t, "hook.yaml", hookPolicies)).hook(t, agent, budget, install...)
+}
+
+// hook puts the gate in front of an agent in a home of its own.
+func (s *system) hook(t *testing.T, agent, budget string, install ...string) hooked {
+	t.Helper()
 	home := t.TempDir()
 	h := hooked{s, home, cleanEnv("HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, "config"), "XDG_STATE_HOME="+filepath.Join(home, "state"))}
-	h.countersign(t, "hook", "install", agent, "--ready-file", s.ready, "--budget", budget).want(t, 0)
+	h.countersign(t, append([]string{"hook", "install", agent, "--ready-file", s.ready, "--budget", budget}, install...)...).want(t, 0)
 	return h
 }
 

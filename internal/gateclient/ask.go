@@ -31,6 +31,7 @@ type Reply struct {
 	Workflow             string
 	Expires, ApprovalURL string
 	DecisionRef          string // of the approval that was used
+	Mode                 string // events.ModeObserve: the policies were not enforced
 }
 
 // Asker sends events to the gateway and checks receipts. It is safe for concurrent use. A receipt
@@ -186,7 +187,7 @@ func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Rep
 	}
 	r := Reply{
 		Verdict: events.Verdict(h.Get(events.HeaderVerdict)), Reason: native.Reason,
-		Receipt: h.Get(events.HeaderReceipt), Key: h.Get(events.HeaderKey), Workflow: h.Get(events.HeaderWorkflow),
+		Receipt: h.Get(events.HeaderReceipt), Key: h.Get(events.HeaderKey), Workflow: h.Get(events.HeaderWorkflow), Mode: h.Get(events.HeaderMode),
 	}
 	if w := native.Metadata.Approval; w != nil {
 		r.Expires, r.ApprovalURL, r.DecisionRef = w.ExpiresAt, w.ApprovalURL, w.DecisionRef

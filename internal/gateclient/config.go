@@ -29,6 +29,7 @@ type Config struct {
 
 	Budget  string `json:"budget,omitempty"`  // the longest time until an answer; default DefaultBudget
 	Prompts bool   `json:"prompts,omitempty"` // report the texts of prompts, not only their length
+	Defer   bool   `json:"defer,omitempty"`   // end a headless run whose call waits for a person, where the agent can resume it
 }
 
 // DefaultBudget is well under the shortest time-out of an agent's hook, 30 s: when that ends, most

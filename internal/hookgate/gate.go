@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -183,7 +184,7 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	case err != nil:
 		return g.agent.Refuse(refusal("no_verdict", err))
 	case r.Verdict == events.Ask && r.Workflow != "":
-		return g.agent.Refuse(g.pending(key, call, r))
+		return g.pending(key, e, call, r)
 	case r.Verdict != events.Allow:
 		g.reportBlocked(ctx, a, e, call.CallID)
 		return g.agent.Refuse(refusal(string(r.Verdict), errors.New(r.Reason)))
@@ -278,7 +279,7 @@ func (g *gate) wire(e hook.Event, callID string) ([]byte, error) {
 }
 
 // pending remembers a call that waits for a person and says what to do.
-func (g *gate) pending(key string, call waiting, r gateclient.Reply) string {
+func (g *gate) pending(key string, e hook.Event, call waiting, r gateclient.Reply) hook.Output {
 	call.Workflow, call.Until = r.Workflow, g.now().Add(keepCalls)
 	if t, err := time.Parse(time.RFC3339Nano, r.Expires); err == nil {
 		call.Until = t
@@ -289,20 +290,27 @@ func (g *gate) pending(key string, call waiting, r gateclient.Reply) string {
 	}
 	text += ": " + strings.TrimRight(gateclient.Clean(r.Reason), ".")
 	if err := g.calls.change(key, g.now(), func(s *sameCall) { s.Waiting = &call }); err != nil {
-		return text + ". It cannot be repeated: " + gateclient.Clean(err.Error())
+		return g.agent.Refuse(text + ". It cannot be repeated: " + gateclient.Clean(err.Error()))
 	}
-	return text + ". Do not try another way; repeat the identical call once it is approved."
+	if g.config.Defer && g.agent.Defer != nil && g.agent.Defer.Applies(e, os.Getenv) {
+		return g.agent.Defer.Answer(text + ". Resume the session once it is approved.")
+	}
+	return g.agent.Refuse(text + ". Do not try another way; repeat the identical call once it is approved.")
 }
 
-// opened remembers an allowed call if the agent's id alone does not identify its report.
+// opened remembers an allowed call if the agent's id alone does not identify its report, and forgets that
+// it waited.
 func (g *gate) opened(key string, e hook.Event, call waiting) error {
-	if call.CallID == e.CallID {
+	sameID := call.CallID == e.CallID
+	if sameID && call.Workflow == "" {
 		return nil
 	}
 	g.calls.forgetOld(g.now())
 	return g.calls.change(key, g.now(), func(s *sameCall) {
 		s.Waiting = nil
-		s.Open = append(s.Open, openCall{e.CallID, call.CallID})
+		if !sameID {
+			s.Open = append(s.Open, openCall{e.CallID, call.CallID})
+		}
 	})
 }
 
