@@ -17,6 +17,7 @@ import (
 
 	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/owner"
 )
 
 // place is a gate's home: its configuration and its memory of calls.
@@ -155,6 +156,19 @@ func TestConfigurationFails(t *testing.T) {
 		"no key":           func(_ *testing.T, p place) { _ = os.Remove(p.key) },
 		"no ready file": func(t *testing.T, p place) {
 			rewrite(t, p, func(c *gateclient.Config) { *c = gateclient.Config{ReadyFile: p.token + "-none"} })
+		},
+		"a ready file that was left behind": func(t *testing.T, p place) {
+			gone := owner.ThisProcess()
+			gone.Started += "0"
+			text, err := json.Marshal(map[string]any{"gateway_url": s.URL, "tenant": "acme", "public_key": "countersign.dev/checkpoint+0+A", "owner": gone,
+				"roles": map[string]any{"runtime": map[string]string{"publisher": "runtime", "token": "secret-token"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(p.token, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			rewrite(t, p, func(c *gateclient.Config) { *c = gateclient.Config{ReadyFile: p.token} })
 		},
 		"plain HTTP": func(t *testing.T, p place) {
 			rewrite(t, p, func(c *gateclient.Config) { c.Gateway = "http://gateway.example" })
