@@ -251,9 +251,16 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("closed") 
 // Where nothing can be written, the exit code refuses.
 func TestClosedOutput(t *testing.T) {
 	p := settle(t, "http://127.0.0.1:1", nil)
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
 	for _, a := range hook.Agents {
-		if code := Run(a.Name, "preToolUse", p.config, Stdio{bytes.NewReader(proposalOf(t, a)), brokenWriter{}, &bytes.Buffer{}}); code != exitUsage {
-			t.Errorf("%s: exit %d", a.Name, code)
+		for name, out := range map[string]io.Writer{"broken": brokenWriter{}, "closed from the start": null} {
+			if code := Run(a.Name, "preToolUse", p.config, Stdio{bytes.NewReader(proposalOf(t, a)), out, &bytes.Buffer{}}); code != exitUsage {
+				t.Errorf("%s, %s: exit %d", a.Name, name, code)
+			}
 		}
 	}
 }
@@ -278,7 +285,7 @@ func TestSameCall(t *testing.T) {
 	if first.CallID == second.CallID {
 		t.Error("two calls have one id")
 	}
-	g.pending(key, e, second, gateclient.Reply{Workflow: "wf-1", Expires: nowFixed().Add(hour).Format(rfc3339)})
+	mustRemember(t, g, key, second, "wf-1", hour)
 	third := mustPropose(t, g, key, e)
 	if third.CallID != second.CallID || third.Workflow != "wf-1" || !bytes.Equal(third.Event, second.Event) {
 		t.Errorf("the repetition is %+v, want %+v", third, second)
@@ -301,7 +308,7 @@ func TestSameCall(t *testing.T) {
 	if id, err := g.reportedID(hook.Event{Kind: hook.After, Session: "s", Tool: "t", Input: e.Input}); err != nil || id != third.CallID {
 		t.Errorf("reported as %q, %v", id, err)
 	}
-	g.pending(key, e, third, gateclient.Reply{Workflow: "wf-2", Expires: nowFixed().Add(-hour).Format(rfc3339)})
+	mustRemember(t, g, key, third, "wf-2", -hour)
 	if late := mustPropose(t, g, key, e); late.CallID == third.CallID || late.Workflow != "" {
 		t.Errorf("an expired workflow is waited for: %+v", late)
 	}
@@ -378,7 +385,7 @@ func TestSameCallSameID(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := mustPropose(t, g, key, e)
-	g.pending(key, e, first, gateclient.Reply{Workflow: "wf-1", Expires: nowFixed().Add(hour).Format(rfc3339)})
+	mustRemember(t, g, key, first, "wf-1", hour)
 	again := mustPropose(t, g, key, e)
 	if again.CallID != "c1" || again.Workflow != "wf-1" || !bytes.Equal(again.Event, first.Event) {
 		t.Errorf("the resumed call is %+v, want %+v", again, first)
