@@ -54,15 +54,29 @@ func readClaude(_ string, input []byte) (Event, error) {
 // refuseClaude refuses in the words of Claude Code and Codex. Exit code 2 would refuse as well, but
 // shows the hook's command line to the model.
 func refuseClaude(reason string) Output {
+	return decideClaude("deny", reason)
+}
+
+func decideClaude(decision, reason string) Output {
 	return jsonOutput(map[string]any{"hookSpecificOutput": map[string]string{
-		"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": reason,
+		"hookEventName": "PreToolUse", "permissionDecision": decision, "permissionDecisionReason": reason,
 	}})
+}
+
+// deferClaude ends a headless run. In an attended session Claude Code takes the same answer for silence and
+// runs the call; of a subagent it loses the call. It sets these variables itself for its hooks: neither the
+// environment in which it was started nor its settings change them (seen in 2.1.330).
+var deferClaude = Deferral{
+	Answer: func(reason string) Output { return decideClaude("defer", reason) },
+	Applies: func(e Event, getenv func(string) string) bool {
+		return getenv("CLAUDE_CODE_SESSION_ATTENDED") == "0" && getenv("CLAUDE_CODE_SESSION_ID") == e.Session && e.Worker == ""
+	},
 }
 
 var probeClaude = probe("session_id", "tool_name", map[string]any{"hook_event_name": "PreToolUse", "tool_use_id": "probe", "tool_input": map[string]any{}})
 
 var claudeCode = Agent{
-	Name: "claude-code", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude,
+	Name: "claude-code", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude, Defer: &deferClaude,
 	Past: []string{
 		"files that a prompt mentions with @ raise no event",
 		"claude --bare and the setting disableAllHooks start without hooks, unless managed settings forbid it",

@@ -68,8 +68,18 @@ type Agent struct {
 	Refuse func(reason string) Output
 	// Probe writes an input that asks for a call of a tool without arguments, as the agent would.
 	Probe func(session, tool string) []byte
+	// Defer is nil for agents whose runs cannot wait for a person.
+	Defer *Deferral
 	// Past names what this agent lets past its hooks.
 	Past []string
+}
+
+// Deferral is how a run of an agent ends with a call that has not run. When the run is resumed, the agent
+// gives the call again, with the same id.
+type Deferral struct {
+	Answer func(reason string) Output
+	// Applies reports whether the agent takes Answer so. Where it does not, it may let the call run.
+	Applies func(e Event, getenv func(string) string) bool
 }
 
 // Agents are the dialects, by the name that `countersign hook` takes.

@@ -115,6 +115,10 @@ func TestOutputs(t *testing.T) {
 		if got := [2]string{strings.TrimSpace(a.Allow.Stdout), strings.TrimSpace(refused.Stdout)}; got != want[a.Name] {
 			t.Errorf("%s: %q", a.Name, got)
 		}
+		if a.Defer != nil && (a.Name != "claude-code" ||
+			strings.TrimSpace(a.Defer.Answer("later").Stdout) != `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer","permissionDecisionReason":"later"}}`) {
+			t.Errorf("%s defers with %+v", a.Name, a.Defer.Answer("later"))
+		}
 		if a.Allow.Exit != 0 || refused.Exit != 0 || len(a.Past) == 0 {
 			t.Errorf("%s: exit codes %d and %d, %d holes", a.Name, a.Allow.Exit, refused.Exit, len(a.Past))
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -292,15 +293,15 @@ var openCode = codingAgent{
 	},
 }
 
-// drive runs an agent in a directory with a scripted model and returns what the model was told of
-// each call. The proof of a refusal is there: a file that is missing proves nothing alone.
-func (h hooked) drive(t *testing.T, a codingAgent, dir string, m *model) []string {
+// converse runs an agent in a directory with a scripted model until it ends and returns what it wrote. More
+// arguments follow the agent's own.
+func (h hooked) converse(t *testing.T, a codingAgent, dir string, m *model, more ...string) string {
 	t.Helper()
 	m.dialect = a.speaks
 	server := httptest.NewServer(m)
 	defer server.Close()
 	a.prepare(t, h, server.URL)
-	cmd := exec.Command(a.find(t), a.args...)
+	cmd := exec.Command(a.find(t), append(slices.Clone(a.args), more...)...)
 	cmd.Dir = dir
 	cmd.Env = append(append(h.env, a.env(h.home, server.URL)...), "PWD="+dir)
 	var out bytes.Buffer
@@ -311,10 +312,18 @@ func (h hooked) drive(t *testing.T, a codingAgent, dir string, m *model) []strin
 		p.signal(syscall.SIGKILL)
 		t.Logf("%s: %v\n%s", a.name, err, out.String())
 	}
+	return out.String()
+}
+
+// drive runs an agent and returns what the model was told of each call. The proof of a refusal is there: a
+// file that is missing proves nothing alone.
+func (h hooked) drive(t *testing.T, a codingAgent, dir string, m *model) []string {
+	t.Helper()
+	out := h.converse(t, a, dir, m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.results) != len(m.commands) {
-		t.Fatalf("the model was told of %d calls, want %d: %q\n%s", len(m.results), len(m.commands), m.results, out.String())
+		t.Fatalf("the model was told of %d calls, want %d: %q\n%s", len(m.results), len(m.commands), m.results, out)
 	}
 	return m.results
 }
@@ -402,6 +411,81 @@ func TestClaudeCodeWithoutGate(t *testing.T) {
 			t.Errorf("with a gate that %s the command ran, or not because of it: %v; the model was told %s", name, err, results[0])
 		}
 	}
+}
+
+// A headless run of Claude Code ends with a call that waits for a person. Resumed, it gives the same call
+// again: approved, it runs, once; denied, the model is told so.
+func TestClaudeCodeDefers(t *testing.T) {
+	t.Parallel()
+	claudeCode.find(t)
+	h := startHooked(t, claudeCode.name, "2s", "--defer")
+	dir := t.TempDir()
+	lines := func() int {
+		text, err := os.ReadFile(filepath.Join(dir, "asked"))
+		if err != nil {
+			return 0
+		}
+		return strings.Count(string(text), "\n")
+	}
+	resume := claudeCode
+	resume.args = []string{"-p", "--output-format", "json"}
+	m := &model{commands: []string{"echo ran >> asked", "echo ran >> asked", "ls"}}
+	run := func(a codingAgent, calls int, more ...string) (session string) {
+		t.Helper()
+		var ended struct {
+			Session string              `json:"session_id"`
+			Reason  string              `json:"stop_reason"`
+			Call    struct{ ID string } `json:"deferred_tool_use"`
+		}
+		out := h.converse(t, a, dir, m, more...)
+		ok(t, json.Unmarshal([]byte(out), &ended))
+		want := "end_turn"
+		if calls < len(m.commands) {
+			want = "tool_deferred"
+		}
+		if ended.Reason != want || want == "tool_deferred" && ended.Call.ID != fmt.Sprint("toolu_", calls) || len(m.results) != calls {
+			t.Fatalf("the run ended with %q and the model was told %q, want %s after %d results\n%s", ended.Reason, m.results, want, calls, out)
+		}
+		return ended.Session
+	}
+	waiting := func() string {
+		t.Helper()
+		list := h.review(t, 0, "list")["workflows"].([]any)
+		if len(list) != 1 {
+			t.Fatalf("%d calls wait: %v", len(list), list)
+		}
+		return list[0].(map[string]any)["workflow_id"].(string)
+	}
+
+	session := run(claudeCode, 0)
+	first := waiting()
+	run(resume, 0, "--resume", session) // nobody has decided
+	if again := waiting(); again != first || lines() != 0 {
+		t.Fatalf("resumed before the approval, the call waits as %s, not %s; it ran %d times", again, first, lines())
+	}
+	h.run(t, "approvals", "approve", first, "--yes").want(t, 0)
+	run(resume, 1, "--resume", session) // the model repeats the call, which needs an approval of its own
+	second := waiting()
+	if second == first || lines() != 1 {
+		t.Fatalf("after the approval the call ran %d times; %s waits, after %s", lines(), second, first)
+	}
+	h.run(t, "approvals", "deny", second, "--reason", "not again").want(t, 0)
+	run(resume, 3, "--resume", session)
+	if lines() != 1 || strings.Contains(m.results[0], "Countersign") || !strings.Contains(m.results[1], "Countersign refused") || strings.Contains(m.results[2], "Countersign") {
+		t.Errorf("the call ran %d times; the model was told %q", lines(), m.results)
+	}
+	h.settle(t)
+	calls := h.run(t, "calls", "--session", session, "--json").want(t, 0).out
+	ran := 0 // each run of the agent asks anew, under the same id
+	for line := range strings.Lines(calls) {
+		if strings.Contains(line, `"tool_call_id":"toolu_0"`) && strings.Contains(line, `"match":"equal"`) && strings.Contains(line, `"state":"completed"`) {
+			ran++
+		}
+	}
+	if ran != 1 {
+		t.Errorf("the deferred call is linked %d times with what ran: %s", ran, calls)
+	}
+	h.verified(t, 0, "--session", session)
 }
 
 // replaceGate makes a script the only hook, with the settings that the gate had.

@@ -32,12 +32,17 @@ type hooked struct {
 	env  []string
 }
 
-func startHooked(t *testing.T, agent, budget string) hooked {
+func startHooked(t *testing.T, agent, budget string, install ...string) hooked {
 	t.Helper()
-	s := start(t, "--policy", policyDir(t, "hook.yaml", hookPolicies))
+	return start(t, "--policy", policyDir(t, "hook.yaml", hookPolicies)).hook(t, agent, budget, install...)
+}
+
+// hook puts the gate in front of an agent in a home of its own.
+func (s *system) hook(t *testing.T, agent, budget string, install ...string) hooked {
+	t.Helper()
 	home := t.TempDir()
 	h := hooked{s, home, cleanEnv("HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, "config"), "XDG_STATE_HOME="+filepath.Join(home, "state"))}
-	h.countersign(t, "hook", "install", agent, "--ready-file", s.ready, "--budget", budget).want(t, 0)
+	h.countersign(t, append([]string{"hook", "install", agent, "--ready-file", s.ready, "--budget", budget}, install...)...).want(t, 0)
 	return h
 }
 
@@ -138,27 +143,37 @@ func lineWith(text, part string) string {
 	return ""
 }
 
-// Killed while it waits for a person, in any way that a program can notice, the gate refuses; and it
-// refuses when the gateway stands still or is gone.
+// Killed while it waits for a person, in any way that a program can notice, the gate refuses; once a person
+// has approved, the repeated call runs however the gate ended. It refuses when the gateway stands still or is gone.
 func TestHookRefusesInTrouble(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t, "claude-code", "20s")
-	for i, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
-		cmd := h.gate("PreToolUse", "c"+sig.String(), "touch asked "+string(rune('a'+i)))
+	for i, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL} {
+		shell := "touch asked " + string(rune('a'+i))
+		cmd := h.gate("PreToolUse", "c"+sig.String(), shell)
 		var out bytes.Buffer
 		cmd.Stdout = &out
 		p, err := launch(cmd)
 		ok(t, err)
-		eventually(t, "the call waits for a person", func() error {
-			if list := h.review(t, 0, "list"); len(list["workflows"].([]any)) <= i {
-				return errorf("%v", list)
+		eventually(t, "the call waits for a person, and the gate remembers it", func() error {
+			remembered, err := filepath.Glob(filepath.Join(h.home, "state/countersign/hook/*"))
+			if list := h.review(t, 0, "list"); err != nil || len(remembered) != i+1 || len(list["workflows"].([]any)) != 1 {
+				return errorf("%v, %v, %v", list, remembered, err)
 			}
 			return nil
 		})
 		p.signal(sig)
-		ok(t, p.wait())
-		if got := h.denied(t, out.String()); !strings.Contains(got, "no_") {
-			t.Errorf("%v: %q", sig, got)
+		if err := p.wait(); (err == nil) != (sig != syscall.SIGKILL) {
+			t.Errorf("%v: %v", sig, err)
+		} else if err == nil {
+			if got := h.denied(t, out.String()); !strings.Contains(got, "no_") {
+				t.Errorf("%v: %q", sig, got)
+			}
+		}
+		waits := h.review(t, 0, "list")["workflows"].([]any)[0].(map[string]any)["workflow_id"].(string)
+		h.run(t, "approvals", "approve", waits, "--yes").want(t, 0)
+		if got := h.before(t, "again"+sig.String(), shell); got != "" {
+			t.Errorf("%v: approved and repeated, the call is refused: %s", sig, got)
 		}
 	}
 	h.countersign(t, "hook", "install", "claude-code", "--ready-file", h.ready, "--budget", "2s").want(t, 0)

@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -20,6 +22,19 @@ func TestObserve(t *testing.T) {
 	if observed.verdict != "allow" || observed.msg.Header.Get("Countersign-Mode") != "observe" || observed.receipt == "" ||
 		!strings.Contains(observed.body.text("reason"), "not_enforced") {
 		t.Fatalf("verdict %s, headers %v, %s", observed.verdict, observed.msg.Header, observed.msg.Data)
+	}
+	var health struct {
+		Observed int `json:"tenants_observed"`
+	}
+	res, err := http.Get(s.info(t).HTTPURL + "/healthz")
+	ok(t, err)
+	ok(t, json.NewDecoder(res.Body).Decode(&health))
+	ok(t, res.Body.Close())
+	if res.StatusCode != http.StatusOK || health.Observed != 1 {
+		t.Errorf("health: %s, %+v", res.Status, health)
+	}
+	if out := s.run(t, "doctor").want(t, 0).out; !strings.Contains(out, "mode observe") || !strings.Contains(out, "NOT refused, for acme") {
+		t.Errorf("doctor: %s", out)
 	}
 	if bad := r.admit(t, "agenthook", []byte(`{"event_type":`)); bad.verdict != "deny" {
 		t.Errorf("bad input: %s", bad.verdict)
@@ -46,6 +61,10 @@ func TestObserve(t *testing.T) {
 		t.Errorf("simulated by the same policies: %v", sum)
 	}
 	suggested := suggestedPolicies(t, s, r)
+	hook := s.hook(t, "claude-code", "20s").countersign(t, "hook", "doctor", "claude-code").want(t, 1).out
+	if line := lineWith(hook, "a call that no policy allows"); !strings.Contains(line, "FAILED") || !strings.Contains(line, "mode observe is on") {
+		t.Errorf("doctor of the gate: %s", hook)
+	}
 	ok(t, s.stop())
 
 	s = startIn(t, dir)
@@ -53,6 +72,9 @@ func TestObserve(t *testing.T) {
 	_, samples := scraped(t, s.info(t).HTTPURL)
 	if n, there := samples[gauge]; n != 0 || !there {
 		t.Errorf("enforced again, %s = %v, %t", gauge, n, there)
+	}
+	if out := s.run(t, "doctor").out; strings.Contains(out, "observe") {
+		t.Errorf("enforced again, doctor: %s", out)
 	}
 	for name, a := range map[string]answer{
 		"the same call": r.admit(t, "agenthook", deniedCall("s-observe", "call-denied").bytes()),

@@ -33,6 +33,7 @@ type Commands struct {
 	Ingest  ingestCmd  `cmd:"" help:"Latency and rate of events on their way to the log, beside raw JetStream publishes."`
 	Gateway gatewayCmd `cmd:"" help:"Admission over HTTP beside NATS, idle streams with their memory, and an event to many streams beside writes alone."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"A call of an MCP tool through the gates, beside the admission of the same call and beside the server alone."`
+	Hook    hookCmd    `cmd:"" help:"A call of a coding agent through its gate, from process start to answer, beside an empty program and beside the admission of the same call."`
 	Audit   auditCmd   `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
 
 	Product productCommands `cmd:"" hidden:"" help:"The commands of the product that are measured in processes of their own."`

@@ -32,15 +32,15 @@ type mcpCmd struct {
 	JSON         bool   `name:"json" help:"Print JSON, one measurement a line."`
 }
 
-// mcpResult is one line of the benchmark.
-type mcpResult struct {
+// gateResult is one line of the benchmark of a gate.
+type gateResult struct {
 	latencyResult
 	P50Over float64 `json:"p50_over_admission_us,omitempty"` // only for calls through a gate
 	P99Over float64 `json:"p99_over_admission_us,omitempty"`
 }
 
-// mcpPath is one of the kinds of calls.
-type mcpPath struct {
+// gatePath is one of the kinds of calls that take turns.
+type gatePath struct {
 	what string
 	gate bool
 	call func(ctx context.Context) error
@@ -62,36 +62,43 @@ func (c *mcpCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return ui.UsageError{Err: errors.New("--calls must be at least 1")}
 	}
 	setup := pipelineSetup{SyncInterval: c.SyncInterval, Policies: c.Policies, CacheDir: c.CacheDir, More: []policy.Document{mcpPolicy}}
-	return setup.run(ctx, io, func(p *pipeline.Pipeline) error {
-		dir, err := os.MkdirTemp("", "countersign-bench-mcp-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		ready, err := json.Marshal(p.Ready())
-		if err != nil {
-			return err
-		}
-		file := filepath.Join(dir, "ready.json")
-		if err := os.WriteFile(file, ready, 0o600); err != nil {
-			return err
-		}
-		paths, stop, err := openMCP(ctx, dir, file, p.Ready().Roles[target.Runtime].Token)
+	return setup.runReady(ctx, io, func(dir, file string, ready target.Ready) error {
+		paths, stop, err := openMCP(ctx, dir, file, ready.Roles[target.Runtime].Token)
 		if err != nil {
 			return err
 		}
 		defer stop()
-		if err := c.measure(ctx, paths); err != nil {
+		if err := takeTurns(ctx, c.Calls, paths); err != nil {
 			return err
 		}
-		return c.print(io, paths)
+		return printTurns(io, c.JSON, fmt.Sprintf("%d policies, log synced: %s, one call at a time", c.Policies, c.SyncInterval), paths)
 	})
 }
 
-// measure makes the calls of all kinds, in turn. The first tenth does not count.
-func (c *mcpCmd) measure(ctx context.Context, paths []*mcpPath) error {
-	first := c.Calls/warmUp + 1
-	for round := range first + c.Calls {
+// runReady runs the pipeline with its ready file in a directory that a gate may use.
+func (s pipelineSetup) runReady(ctx context.Context, io ui.Stdio, measure func(dir, readyFile string, ready target.Ready) error) error {
+	return s.run(ctx, io, func(p *pipeline.Pipeline) error {
+		dir, err := os.MkdirTemp("", "countersign-bench-gate-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		text, err := json.Marshal(p.Ready())
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(dir, "ready.json")
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return err
+		}
+		return measure(dir, file, p.Ready())
+	})
+}
+
+// takeTurns makes the calls of all kinds, in turn. The first tenth does not count.
+func takeTurns(ctx context.Context, calls int, paths []*gatePath) error {
+	first := calls/warmUp + 1
+	for round := range first + calls {
 		for i := range paths {
 			p := paths[(round+i)%len(paths)] // never one twice in a row: a gate's next call waits for the report of the last one
 			begun := time.Now()
@@ -106,7 +113,7 @@ func (c *mcpCmd) measure(ctx context.Context, paths []*mcpPath) error {
 	return nil
 }
 
-func (p *mcpPath) result() latencyResult {
+func (p *gatePath) result() latencyResult {
 	slices.Sort(p.took)
 	var sum time.Duration
 	for _, d := range p.took {
@@ -116,20 +123,21 @@ func (p *mcpPath) result() latencyResult {
 	return latencyResult{What: p.what, Clients: 1, Count: n, PerSecond: float64(n) / sum.Seconds(), P50: micros(p.took[n/2]), P99: micros(p.took[n*99/100])}
 }
 
-func (c *mcpCmd) print(io ui.Stdio, paths []*mcpPath) error {
-	if !c.JSON {
-		fmt.Fprintf(io.Out, "%d CPUs, %s, %d policies, log synced: %s, one call at a time\n\n%-34s %10s %10s %10s   %s\n",
-			runtime.NumCPU(), runtime.Version(), c.Policies, c.SyncInterval, "", "count", "p50", "p99", "over admission, p50 and p99")
+// printTurns prints a line for each kind of calls. The first is the admission that the others are held against.
+func printTurns(io ui.Stdio, asJSON bool, setup string, paths []*gatePath) error {
+	if !asJSON {
+		fmt.Fprintf(io.Out, "%d CPUs, %s, %s\n\n%-34s %10s %10s %10s   %s\n",
+			runtime.NumCPU(), runtime.Version(), setup, "", "count", "p50", "p99", "over admission, p50 and p99")
 	}
 	admission := paths[0].result()
 	for _, p := range paths {
-		r, note := mcpResult{latencyResult: p.result()}, ""
+		r, note := gateResult{latencyResult: p.result()}, ""
 		if p.gate {
 			r.P50Over, r.P99Over = r.P50-admission.P50, r.P99-admission.P99
 			note = fmt.Sprintf("   %+.0fus %+.0fus", r.P50Over, r.P99Over)
 		}
 		var err error
-		if c.JSON {
+		if asJSON {
 			err = ui.WriteJSON(io, r)
 		} else {
 			_, err = fmt.Fprintf(io.Out, "%-34s %10d %8.0fus %8.0fus%s\n", r.What, r.Count, r.P50, r.P99, note)

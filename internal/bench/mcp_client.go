@@ -21,7 +21,7 @@ const mcpArguments = `{"text":"a line of text"}`
 
 // openMCP starts the server alone, the server behind each gate, and returns the kinds of calls. The first
 // is admission.
-func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*mcpPath, stop func(), err error) {
+func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*gatePath, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
@@ -49,7 +49,7 @@ func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*mcpPat
 	if err != nil {
 		return nil, nil, err
 	}
-	paths = []*mcpPath{{what: "admission over the gateway", call: admission}}
+	paths = []*gatePath{{what: "admission over the gateway", call: admission}}
 	for _, s := range []struct {
 		what string
 		gate bool
@@ -71,7 +71,7 @@ func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*mcpPat
 			return nil, nil, fmt.Errorf("%s: %w", s.what, err)
 		}
 		id := 2
-		paths = append(paths, &mcpPath{what: s.what, gate: s.gate, call: func(ctx context.Context) error {
+		paths = append(paths, &gatePath{what: s.what, gate: s.gate, call: func(ctx context.Context) error {
 			id++
 			return ask(ctx, c, id, mcp.MethodCall, `{"name":"echo","arguments":`+mcpArguments+`}`)
 		}})

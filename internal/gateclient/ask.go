@@ -31,7 +31,11 @@ type Reply struct {
 	Workflow             string
 	Expires, ApprovalURL string
 	DecisionRef          string // of the approval that was used
+	Mode                 string // events.ModeObserve: the policies were not enforced
 }
+
+// Waits reports whether the call waits for a person.
+func (r Reply) Waits() bool { return r.Verdict == events.Ask && r.Workflow != "" }
 
 // Asker sends events to the gateway and checks receipts. It is safe for concurrent use. A receipt
 // counts once for each Asker.
@@ -174,7 +178,8 @@ func (a *Asker) Identify(ctx context.Context) (Peer, error) {
 	return a.peer.As(a.peer.token, who.User), nil
 }
 
-// Propose asks once whether a call may run.
+// Propose asks once whether a call may run. workflow is the one that the call waits for, if it does; an
+// answer that opens another is a denial.
 func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Reply, error) {
 	h, body, err := a.Post(ctx, event, workflow)
 	if err != nil {
@@ -186,7 +191,7 @@ func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Rep
 	}
 	r := Reply{
 		Verdict: events.Verdict(h.Get(events.HeaderVerdict)), Reason: native.Reason,
-		Receipt: h.Get(events.HeaderReceipt), Key: h.Get(events.HeaderKey), Workflow: h.Get(events.HeaderWorkflow),
+		Receipt: h.Get(events.HeaderReceipt), Key: h.Get(events.HeaderKey), Workflow: h.Get(events.HeaderWorkflow), Mode: h.Get(events.HeaderMode),
 	}
 	if w := native.Metadata.Approval; w != nil {
 		r.Expires, r.ApprovalURL, r.DecisionRef = w.ExpiresAt, w.ApprovalURL, w.DecisionRef
@@ -196,6 +201,9 @@ func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Rep
 	}
 	if string(r.Verdict) != native.Decision && r.Verdict != events.Defer {
 		return Reply{}, errors.New("the gateway's answer contradicts itself")
+	}
+	if workflow != "" && r.Waits() && r.Workflow != workflow {
+		return Reply{Verdict: events.Deny, Reason: "the approval was used up, or not given in time"}, nil
 	}
 	return r, nil
 }
@@ -207,20 +215,13 @@ const (
 	lastAnswer = time.Second // kept of the budget for the refusal
 )
 
-// Await asks until there is a decision, or until the budget, ctx's deadline, is nearly used up, or
-// until giveUp, which may be nil, is closed. The last two return the reply that still waits for a person.
-func (a *Asker) Await(ctx context.Context, giveUp <-chan struct{}, event []byte, workflow string) (Reply, error) {
+// Await asks again about a call whose reply r waits for a person, until there is a decision, until the budget,
+// ctx's deadline, is nearly used up, or until giveUp, which may be nil, is closed. The last two return a reply
+// that still waits.
+func (a *Asker) Await(ctx context.Context, giveUp <-chan struct{}, event []byte, r Reply) (Reply, error) {
 	deadline, _ := ctx.Deadline()
 	pauses := retry.New(firstPause, maxPause)
-	for {
-		r, err := a.Propose(ctx, event, workflow)
-		if err != nil || r.Verdict != events.Ask || r.Workflow == "" {
-			return r, err
-		}
-		if workflow != "" && r.Workflow != workflow {
-			return Reply{Verdict: events.Deny, Reason: "the approval was not given in time", Workflow: r.Workflow}, nil
-		}
-		workflow = r.Workflow
+	for r.Waits() {
 		pause := pauses.Next()
 		if time.Until(deadline) < pause+lastAnswer {
 			return r, nil
@@ -228,7 +229,6 @@ func (a *Asker) Await(ctx context.Context, giveUp <-chan struct{}, event []byte,
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-			continue
 		case <-giveUp:
 			timer.Stop()
 			return r, nil
@@ -236,7 +236,12 @@ func (a *Asker) Await(ctx context.Context, giveUp <-chan struct{}, event []byte,
 			timer.Stop()
 			return Reply{}, ErrTooLate
 		}
+		var err error
+		if r, err = a.Propose(ctx, event, r.Workflow); err != nil {
+			return Reply{}, err
+		}
 	}
+	return r, nil
 }
 
 // CheckReceipt holds the receipt of an allow against the call that is about to run, and uses it. The

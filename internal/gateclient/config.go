@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/owner"
 )
 
 // Config is the file hook.json, the configuration of the gates. Either ReadyFile names the ready file of a
@@ -29,6 +31,7 @@ type Config struct {
 
 	Budget  string `json:"budget,omitempty"`  // the longest time until an answer; default DefaultBudget
 	Prompts bool   `json:"prompts,omitempty"` // report the texts of prompts, not only their length
+	Defer   bool   `json:"defer,omitempty"`   // end a headless run whose call waits for a person, where the agent can resume it
 }
 
 // DefaultBudget is well under the shortest time-out of an agent's hook, 30 s: when that ends, most
@@ -101,9 +104,10 @@ func CheckURL(text string) error {
 
 // readyFile is what a gate needs of the file that `countersign up` writes.
 type readyFile struct {
-	Tenant     string `json:"tenant"`
-	GatewayURL string `json:"gateway_url"`
-	PublicKey  string `json:"public_key"`
+	Tenant     string       `json:"tenant"`
+	GatewayURL string       `json:"gateway_url"`
+	PublicKey  string       `json:"public_key"`
+	Owner      *owner.Owner `json:"owner"`
 	Roles      struct {
 		Runtime struct {
 			Publisher string `json:"publisher"`
@@ -136,6 +140,9 @@ func peerOfReadyFile(path string) (Peer, error) {
 	var r readyFile
 	if err := json.Unmarshal(b, &r); err != nil {
 		return Peer{}, errors.New("the ready file is not valid JSON: start countersign up again")
+	}
+	if r.Owner.Gone() { // another program may listen there and must not get the token
+		return Peer{}, errors.New("the ready file was left behind: its countersign up no longer runs")
 	}
 	return Peer{r.GatewayURL, r.Roles.Runtime.Token, r.PublicKey, r.Tenant, r.Roles.Runtime.Publisher}, nil
 }

@@ -112,6 +112,13 @@ func (c calls) change(key string, now time.Time, edit func(*sameCall)) error {
 	return nil
 }
 
+// decided ends the wait of a call, unless an identical one has begun to wait since.
+func (s *sameCall) decided(call waiting) {
+	if s.Waiting != nil && s.Waiting.Workflow == call.Workflow {
+		s.Waiting = nil
+	}
+}
+
 // take removes the open call that an agent's report is about and returns the id that was admitted.
 func (s *sameCall) take(agentID string) (admitted string) {
 	for i, o := range s.Open {

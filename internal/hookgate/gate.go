@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -99,11 +100,22 @@ func agentNames() (names []string) {
 // write writes an output. What cannot be written to standard output is refused by the exit code.
 func write(std Stdio, out hook.Output) int {
 	_, _ = io.WriteString(std.Err, out.Stderr) // the exit code says it all the same
-	if _, err := io.WriteString(std.Out, out.Stdout); err != nil {
+	if _, err := io.WriteString(std.Out, out.Stdout); err != nil || out.Stdout != "" && isNull(std.Out) {
 		fmt.Fprintln(std.Err, "countersign: refused: the answer could not be written")
 		return exitUsage
 	}
 	return out.Exit
+}
+
+// isNull reports whether w is the null device, which Go opens in place of an output that is closed.
+func isNull(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	is, err := f.Stat()
+	null, nullErr := os.Stat(os.DevNull)
+	return err == nil && nullErr == nil && os.SameFile(is, null)
 }
 
 // refusal is what the agent and its model are told.
@@ -178,13 +190,19 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 		return g.agent.Refuse(refusal("memory_of_calls", err))
 	}
 	a := gateclient.NewAsker(p)
-	r, err := a.Await(ctx, nil, call.Event, call.Workflow)
+	r, err := a.Propose(ctx, call.Event, call.Workflow)
+	var forgotten error
+	if err == nil && r.Waits() {
+		call, forgotten = g.remember(key, call, r) // at once: a gate that is killed while it waits keeps the approval
+		r, err = a.Await(ctx, nil, call.Event, r)
+	}
 	switch {
 	case err != nil:
 		return g.agent.Refuse(refusal("no_verdict", err))
-	case r.Verdict == events.Ask && r.Workflow != "":
-		return g.agent.Refuse(g.pending(key, call, r))
+	case r.Waits():
+		return g.pending(e, r, forgotten)
 	case r.Verdict != events.Allow:
+		g.forget(key, call)
 		g.reportBlocked(ctx, a, e, call.CallID)
 		return g.agent.Refuse(refusal(string(r.Verdict), errors.New(r.Reason)))
 	}
@@ -277,32 +295,51 @@ func (g *gate) wire(e hook.Event, callID string) ([]byte, error) {
 	})
 }
 
-// pending remembers a call that waits for a person and says what to do.
-func (g *gate) pending(key string, call waiting, r gateclient.Reply) string {
+// remember keeps a call that waits for a person, for its repetition by another process.
+func (g *gate) remember(key string, call waiting, r gateclient.Reply) (waiting, error) {
 	call.Workflow, call.Until = r.Workflow, g.now().Add(keepCalls)
 	if t, err := time.Parse(time.RFC3339Nano, r.Expires); err == nil {
 		call.Until = t
 	}
+	return call, g.calls.change(key, g.now(), func(s *sameCall) { s.Waiting = &call })
+}
+
+// forget ends the wait of a call that was refused: its repetition is another call.
+func (g *gate) forget(key string, call waiting) {
+	if call.Workflow != "" {
+		_ = g.calls.change(key, g.now(), func(s *sameCall) { s.decided(call) }) // what stays is refused again
+	}
+}
+
+// pending says what to do about a call that waits for a person. forgotten is why its repetition will not be
+// known, nil if it will.
+func (g *gate) pending(e hook.Event, r gateclient.Reply, forgotten error) hook.Output {
 	text := fmt.Sprintf("Countersign: this call needs a person's approval. Workflow %s", gateclient.Clean(r.Workflow))
 	if r.ApprovalURL != "" {
 		text += " at " + gateclient.Clean(r.ApprovalURL)
 	}
 	text += ": " + strings.TrimRight(gateclient.Clean(r.Reason), ".")
-	if err := g.calls.change(key, g.now(), func(s *sameCall) { s.Waiting = &call }); err != nil {
-		return text + ". It cannot be repeated: " + gateclient.Clean(err.Error())
+	if forgotten != nil {
+		return g.agent.Refuse(text + ". It cannot be repeated: " + gateclient.Clean(forgotten.Error()))
 	}
-	return text + ". Do not try another way; repeat the identical call once it is approved."
+	if g.config.Defer && g.agent.Defer != nil && g.agent.Defer.Applies(e, os.Getenv) {
+		return g.agent.Defer.Answer(text + ". Resume the session once it is approved.")
+	}
+	return g.agent.Refuse(text + ". Do not try another way; repeat the identical call once it is approved.")
 }
 
-// opened remembers an allowed call if the agent's id alone does not identify its report.
+// opened remembers an allowed call if the agent's id alone does not identify its report, and ends its wait.
 func (g *gate) opened(key string, e hook.Event, call waiting) error {
-	if call.CallID == e.CallID {
+	sameID := call.CallID == e.CallID
+	if sameID && call.Workflow == "" {
 		return nil
 	}
 	g.calls.forgetOld(g.now())
 	return g.calls.change(key, g.now(), func(s *sameCall) {
-		s.Waiting = nil
-		s.Open = append(s.Open, openCall{e.CallID, call.CallID})
+		s.decided(call)
+		if !sameID {
+			s.Open = append(s.Open, openCall{e.CallID, call.CallID})
+		}
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/owner"
 )
 
 // place is a gate's home: its configuration and its memory of calls.
@@ -156,6 +157,19 @@ func TestConfigurationFails(t *testing.T) {
 		"no ready file": func(t *testing.T, p place) {
 			rewrite(t, p, func(c *gateclient.Config) { *c = gateclient.Config{ReadyFile: p.token + "-none"} })
 		},
+		"a ready file that was left behind": func(t *testing.T, p place) {
+			gone := owner.ThisProcess()
+			gone.Started += "0"
+			text, err := json.Marshal(map[string]any{"gateway_url": s.URL, "tenant": "acme", "public_key": "countersign.dev/checkpoint+0+A", "owner": gone,
+				"roles": map[string]any{"runtime": map[string]string{"publisher": "runtime", "token": "secret-token"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(p.token, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			rewrite(t, p, func(c *gateclient.Config) { *c = gateclient.Config{ReadyFile: p.token} })
+		},
 		"plain HTTP": func(t *testing.T, p place) {
 			rewrite(t, p, func(c *gateclient.Config) { c.Gateway = "http://gateway.example" })
 		},
@@ -237,9 +251,16 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("closed") 
 // Where nothing can be written, the exit code refuses.
 func TestClosedOutput(t *testing.T) {
 	p := settle(t, "http://127.0.0.1:1", nil)
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
 	for _, a := range hook.Agents {
-		if code := Run(a.Name, "preToolUse", p.config, Stdio{bytes.NewReader(proposalOf(t, a)), brokenWriter{}, &bytes.Buffer{}}); code != exitUsage {
-			t.Errorf("%s: exit %d", a.Name, code)
+		for name, out := range map[string]io.Writer{"broken": brokenWriter{}, "closed from the start": null} {
+			if code := Run(a.Name, "preToolUse", p.config, Stdio{bytes.NewReader(proposalOf(t, a)), out, &bytes.Buffer{}}); code != exitUsage {
+				t.Errorf("%s, %s: exit %d", a.Name, name, code)
+			}
 		}
 	}
 }
@@ -264,7 +285,7 @@ func TestSameCall(t *testing.T) {
 	if first.CallID == second.CallID {
 		t.Error("two calls have one id")
 	}
-	g.pending(key, second, gateclient.Reply{Workflow: "wf-1", Expires: nowFixed().Add(hour).Format(rfc3339)})
+	mustRemember(t, g, key, second, "wf-1", hour)
 	third := mustPropose(t, g, key, e)
 	if third.CallID != second.CallID || third.Workflow != "wf-1" || !bytes.Equal(third.Event, second.Event) {
 		t.Errorf("the repetition is %+v, want %+v", third, second)
@@ -287,7 +308,7 @@ func TestSameCall(t *testing.T) {
 	if id, err := g.reportedID(hook.Event{Kind: hook.After, Session: "s", Tool: "t", Input: e.Input}); err != nil || id != third.CallID {
 		t.Errorf("reported as %q, %v", id, err)
 	}
-	g.pending(key, third, gateclient.Reply{Workflow: "wf-2", Expires: nowFixed().Add(-hour).Format(rfc3339)})
+	mustRemember(t, g, key, third, "wf-2", -hour)
 	if late := mustPropose(t, g, key, e); late.CallID == third.CallID || late.Workflow != "" {
 		t.Errorf("an expired workflow is waited for: %+v", late)
 	}
@@ -314,5 +335,71 @@ func TestWithin(t *testing.T) {
 	out := within(ctx, a, func(chan<- time.Duration) hook.Output { close(started); select {} })
 	if !strings.Contains(out.Stdout, "(no_answer)") {
 		t.Errorf("a signal: %q", out.Stdout)
+	}
+}
+
+// A call that waits for a person ends the run of an agent that can resume it, if the user wants that and
+// nobody attends. In every other case it is refused: an attended session would run a deferred call.
+func TestDefer(t *testing.T) {
+	s := httptest.NewServer(answer(200, map[string]string{"Countersign-Verdict": "ask", "Countersign-Workflow-Id": "wf-1"},
+		`{"event_id":"x","decision":"ask","reason":"needs_a_person"}`))
+	defer s.Close()
+	for _, tt := range []struct {
+		name, agent, attended, session, worker string
+		on, deferred                           bool
+	}{
+		{"headless", "claude-code", "0", "session-1", "", true, true},
+		{"switched off", "claude-code", "0", "session-1", "", false, false},
+		{"attended", "claude-code", "1", "session-1", "", true, false},
+		{"an agent that does not say", "claude-code", "", "session-1", "", true, false},
+		{"the environment of another session", "claude-code", "0", "session-0", "", true, false},
+		{"a subagent", "claude-code", "0", "session-1", "worker", true, false},
+		{"another agent", "codex", "0", "session-1", "", true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, _ := hook.Find(tt.agent)
+			p := settle(t, s.URL, func(c *gateclient.Config) { c.Budget, c.Defer = "1s", tt.on })
+			t.Setenv("CLAUDE_CODE_SESSION_ATTENDED", tt.attended)
+			t.Setenv("CLAUDE_CODE_SESSION_ID", tt.session)
+			input := proposalOf(t, a)
+			if tt.worker != "" {
+				input = bytes.Replace(input, []byte("{"), fmt.Appendf(nil, `{"agent_id":%q,`, tt.worker), 1)
+			}
+			out, errs, code := run(a, p.config, input)
+			if code != 0 || errs != "" || !strings.Contains(out, "Workflow wf-1") {
+				t.Fatalf("exit %d, %q, %q", code, out, errs)
+			}
+			if strings.Contains(out, `"permissionDecision":"defer"`) != tt.deferred || strings.Contains(out, `"permissionDecision":"deny"`) == tt.deferred {
+				t.Errorf("%s", out)
+			}
+		})
+	}
+}
+
+// A resumed run gives the deferred call with the same id. It is the call that waited, and only once.
+func TestSameCallSameID(t *testing.T) {
+	g := &gate{agent: hook.Agents[0], calls: calls{t.TempDir()}, now: nowFixed}
+	e := hook.Event{Kind: hook.Before, Session: "s", Tool: "t", CallID: "c1", Input: []byte(`{}`)}
+	key, err := sameCallKey("claude-code", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := mustPropose(t, g, key, e)
+	mustRemember(t, g, key, first, "wf-1", hour)
+	again := mustPropose(t, g, key, e)
+	if again.CallID != "c1" || again.Workflow != "wf-1" || !bytes.Equal(again.Event, first.Event) {
+		t.Errorf("the resumed call is %+v, want %+v", again, first)
+	}
+	if err := g.opened(key, e, again); err != nil {
+		t.Fatal(err)
+	}
+	after := e
+	after.Kind = hook.After
+	if id, err := g.reportedID(after); err != nil || id != "c1" {
+		t.Errorf("reported as %q, %v", id, err)
+	}
+	e.CallID = "c2"
+	if next := mustPropose(t, g, key, e); next.Workflow != "" || next.CallID != "c2" {
+		t.Errorf("the approval is asked for again: %+v", next)
 	}
 }

@@ -5,12 +5,10 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
-const (
-	hour    = time.Hour
-	rfc3339 = time.RFC3339Nano
-)
+const hour = time.Hour
 
 func nowFixed() time.Time { return time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC) }
 
@@ -21,4 +19,12 @@ func mustPropose(t *testing.T, g *gate, key string, e hook.Event) waiting {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// mustRemember makes a call wait for a person, for a time.
+func mustRemember(t *testing.T, g *gate, key string, call waiting, workflow string, wait time.Duration) {
+	t.Helper()
+	if _, err := g.remember(key, call, gateclient.Reply{Workflow: workflow, Expires: nowFixed().Add(wait).Format(time.RFC3339Nano)}); err != nil {
+		t.Fatal(err)
+	}
 }

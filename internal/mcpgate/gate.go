@@ -146,18 +146,18 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 		return Admitted{}, refuse("bad_arguments", err)
 	}
 	w, r, err := g.propose(ctx, a, key, c)
-	if err == nil && r.Verdict == events.Ask && r.Workflow != "" {
+	if err == nil && r.Waits() {
 		w = w.awaiting(r, g.now())
 		if page := g.pageOf(r); page != "" && waits != nil {
 			waits(r.Workflow, page)
 		}
-		r, err = a.Await(ctx, giveUp, w.event, r.Workflow)
+		r, err = a.Await(ctx, giveUp, w.event, r)
 	}
 	switch {
 	case err != nil:
 		g.keep(key, w)
 		return Admitted{}, refuse("no_verdict", err)
-	case r.Verdict == events.Ask && r.Workflow != "":
+	case r.Waits():
 		return Admitted{}, g.pending(key, w, r)
 	case r.Verdict != events.Allow:
 		g.reportBlocked(c, w.callID, string(r.Verdict))
@@ -199,9 +199,6 @@ func (g *Gate) propose(ctx context.Context, a *gateclient.Asker, key string, c m
 		return w, r, err
 	}
 	r, err = a.Propose(ctx, w.event, w.workflow)
-	if err == nil && r.Verdict == events.Ask && w.workflow != "" && r.Workflow != w.workflow {
-		return w, gateclient.Reply{Verdict: events.Deny, Reason: "the approval was not given in time"}, nil
-	}
 	return w, r, err
 }
 

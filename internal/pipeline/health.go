@@ -54,6 +54,7 @@ func askServices[T any](p *Pipeline, fn func(url string) T) map[string]T {
 func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 	all := daemon.Report{Status: daemon.StatusOK, Problems: map[string]string{}, Services: askServices(p, probeHealth)}
 	for name, r := range all.Services {
+		all.Observed += r.Observed
 		if r.Status == daemon.StatusStarting {
 			all.Problems[name+"/process"] = "is starting"
 		}

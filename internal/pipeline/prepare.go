@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/owner"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 )
 
@@ -35,7 +36,7 @@ func (p *Pipeline) prepareDataDir(ctx context.Context) error {
 		return err
 	}
 	p.ready = target.Ready{
-		Tenant: p.opt.Tenant, DataDir: p.opt.DataDir, PublicKey: public, Owner: target.ThisProcess(), PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
+		Tenant: p.opt.Tenant, DataDir: p.opt.DataDir, PublicKey: public, Owner: owner.ThisProcess(), PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
 	}
 	for role, u := range p.state.readyRoles(p.opt.Tenant) {
 		p.ready.Roles[role] = p.state.credentials(u)

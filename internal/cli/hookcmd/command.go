@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/textdiff"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -83,6 +84,7 @@ type installCmd struct {
 	Publisher     string `help:"The publisher for which the token was made." placeholder:"NAME"`
 	Budget        string `help:"The longest time until the gate answers, approvals included (default 25s)." placeholder:"DURATION"`
 	Prompts       bool   `help:"Report the texts of prompts, not only their length."`
+	Defer         bool   `help:"End a headless run whose call still waits for a person when the time is over; resuming the run repeats the call. Of calls made in parallel, all but the last are lost. Only claude-code can."`
 	DryRun        bool   `help:"Show the difference and change nothing."`
 }
 
@@ -123,7 +125,10 @@ func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
 func (c *installCmd) config() (cfg gateclient.Config, err error) {
 	cfg = gateclient.Config{
 		ReadyFile: c.ReadyFile, Gateway: c.Gateway, TokenFile: c.TokenFile, PublicKeyFile: c.PublicKeyFile,
-		Tenant: c.Tenant, Publisher: c.Publisher, Budget: c.Budget, Prompts: c.Prompts,
+		Tenant: c.Tenant, Publisher: c.Publisher, Budget: c.Budget, Prompts: c.Prompts, Defer: c.Defer,
+	}
+	if a, _ := hook.Find(c.Agent); c.Defer && a.Defer == nil {
+		return cfg, fmt.Errorf("%s cannot resume a call that waits: leave out --defer", c.Agent)
 	}
 	if c.ReadyFile == "" && c.Gateway == "" {
 		return cfg, errors.New("say where the gateway is: --ready-file FILE, or --gateway URL with --token-file, --key, --tenant and --publisher")

@@ -15,7 +15,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/gateclient"
 )
@@ -34,6 +38,9 @@ type finding struct {
 
 // probeTool is a tool that no agent has and no policy should allow.
 const probeTool = "countersign_doctor_probe"
+
+// copilotEvent is the event of the probe for Copilot CLI, whose input does not name it.
+const copilotEvent = "preToolUse"
 
 // probeTimeout bounds one run of the gate.
 const probeTimeout = 40 * time.Second
@@ -134,14 +141,18 @@ func (i installation) switchedOn() finding {
 	return f
 }
 
+// readGateConfig reads the configuration that install writes.
+func readGateConfig() (path string, config gateclient.Config, err error) {
+	if path, err = gateclient.DefaultConfigPath(); err == nil {
+		config, err = gateclient.ReadConfig(path)
+	}
+	return path, config, err
+}
+
 // gateConfigured checks the gate's own configuration.
 func gateConfigured() finding {
 	f := finding{Check: "configuration of the gate"}
-	path, err := gateclient.DefaultConfigPath()
-	var config gateclient.Config
-	if err == nil {
-		config, err = gateclient.ReadConfig(path)
-	}
+	path, config, err := readGateConfig()
 	if err == nil {
 		err = config.Check()
 	}
@@ -156,18 +167,58 @@ func gateConfigured() finding {
 // refusesProbe runs the gate as the agent would, with a call that must be refused by the admitter.
 func refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
 	f := finding{Check: "a call that no policy allows"}
-	out, err := withConfig(func(c *gateclient.Config) { c.Budget = "3s" }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
+	out, err := withConfig(func(c *gateclient.Config) { c.Budget, c.Defer = "3s", false }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
 	switch {
 	case err != nil:
 		f.Detail = err.Error()
 	case out == strings.TrimSpace(agent.Allow.Stdout):
-		f.Detail = "it was ALLOWED: look at the policies in force (countersign policy show)"
+		f.Detail = "it was ALLOWED: " + whyAllowed(ctx, agent)
 	case !strings.Contains(out, "(deny)") && !strings.Contains(out, "Workflow "):
 		f.Detail = "it was refused, but not by the admitter: " + ui.Clean(out, 300)
 	default:
 		f.OK, f.Detail = true, "refused by the admitter"
 	}
 	return f
+}
+
+// whyAllowed asks once more, without the gate, which keeps the answer to itself.
+func whyAllowed(ctx context.Context, agent hook.Agent) string {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	mode, err := modeOfProbe(ctx, agent)
+	switch {
+	case err != nil:
+		return ui.Clean(err.Error(), 300)
+	case mode == events.ModeObserve:
+		return "mode observe is on, in which policies refuse nothing: a refusal is recorded and NOT enforced"
+	}
+	return "look at the policies in force (countersign policy show)"
+}
+
+// modeOfProbe is the mode in which the admitter decides on the doctor's call.
+func modeOfProbe(ctx context.Context, agent hook.Agent) (string, error) {
+	_, config, err := readGateConfig()
+	if err != nil {
+		return "", err
+	}
+	peer, err := config.Peer()
+	if err != nil {
+		return "", err
+	}
+	e, err := agent.Read(copilotEvent, agent.Probe("countersign-doctor", probeTool))
+	if err != nil {
+		return "", err
+	}
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return "", err
+	}
+	event, err := e.AgentHook(agent.Name, hook.Envelope{ID: id.String(), Time: time.Now(), CallID: id.String(), Derived: true, Adapter: buildinfo.Version()})
+	if err != nil {
+		return "", err
+	}
+	r, err := gateclient.NewAsker(peer).Propose(ctx, event, "")
+	return r.Mode, err
 }
 
 // refusesWithoutGateway runs the gate with a gateway that is not there.
@@ -195,11 +246,7 @@ func withConfig(edit func(*gateclient.Config), use func(path string) (string, er
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	path, err := gateclient.DefaultConfigPath()
-	if err != nil {
-		return "", err
-	}
-	config, err := gateclient.ReadConfig(path)
+	_, config, err := readGateConfig()
 	if err != nil {
 		return "", err
 	}
@@ -208,7 +255,7 @@ func withConfig(edit func(*gateclient.Config), use func(path string) (string, er
 	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(dir, "hook.json")
+	path := filepath.Join(dir, "hook.json")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return "", err
 	}
@@ -221,7 +268,7 @@ func runGate(ctx context.Context, gate string, agent hook.Agent, config string) 
 	defer cancel()
 	args := []string{agent.Name}
 	if agent.Name == "copilot" {
-		args = append(args, "preToolUse")
+		args = append(args, copilotEvent)
 	}
 	if config != "" {
 		args = append(args, "--config", config)

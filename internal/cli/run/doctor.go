@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -233,12 +235,19 @@ func (d doctor) correlator(ctx context.Context) []examined {
 func (d doctor) answers(ctx context.Context, service, otherwise string) []examined {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	_, err := d.Conn.RequestWithContext(ctx, "$SRV.PING."+service, nil)
+	m, err := d.Conn.RequestWithContext(ctx, "$SRV.PING."+service, nil)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return one(service, levelUnsafe, "none is listening: %s", otherwise)
 	case err != nil:
 		return one(service, levelUnsafe, "does not answer: %v", err)
+	}
+	var p micro.Ping
+	if err := json.Unmarshal(m.Data, &p); err != nil {
+		return one(service, levelWarn, "answers, but not as one of Countersign's services")
+	}
+	if tenants := p.Metadata[events.ModeObserve]; tenants != "" {
+		return one(service, levelWarn, "answers, in mode observe: what policies refuse is recorded and NOT refused, for %s", tenants)
 	}
 	return one(service, levelOK, "answers")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/owner"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -49,7 +50,7 @@ type Ready struct {
 	Tenant                string          `json:"tenant"`
 	PIDs                  map[string]int  `json:"pids"`
 	DataDir               string          `json:"data_dir,omitempty"` // of the `up`; only in its own ready file
-	Owner                 *Owner          `json:"owner,omitempty"`    // the `up` that maintains the file
+	Owner                 *owner.Owner    `json:"owner,omitempty"`    // the `up` that maintains the file
 }
 
 // ErrLeftBehind reports that the `up` that wrote a ready file no longer runs. Another program may

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/owner"
 )
 
 var sample = Ready{
@@ -155,27 +157,27 @@ func TestReadyFileIsTheOwnersAlone(t *testing.T) {
 // known.
 func TestReadyFileLeftBehind(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ready.json")
-	mine := ThisProcess()
+	mine := owner.ThisProcess()
 	if mine == nil {
 		t.Fatal("this kernel does not say when a process started")
 	}
-	change := func(f func(*Owner)) *Owner {
+	change := func(f func(*owner.Owner)) *owner.Owner {
 		o := *mine
 		f(&o)
 		return &o
 	}
 	for name, c := range map[string]struct {
-		owner *Owner
-		want  error
+		by   *owner.Owner
+		want error
 	}{
 		"it runs":                   {mine, nil},
-		"another process by now":    {change(func(o *Owner) { o.Started += "0" }), ErrLeftBehind},
-		"no such process":           {change(func(o *Owner) { o.PID = 1 << 30 }), ErrLeftBehind},
-		"another machine, or start": {change(func(o *Owner) { o.Machine, o.PID = "other", 1<<30 }), nil},
+		"another process by now":    {change(func(o *owner.Owner) { o.Started += "0" }), ErrLeftBehind},
+		"no such process":           {change(func(o *owner.Owner) { o.PID = 1 << 30 }), ErrLeftBehind},
+		"another machine, or start": {change(func(o *owner.Owner) { o.Machine, o.PID = "other", 1<<30 }), nil},
 		"written by hand":           {nil, nil},
 	} {
 		r := sample
-		r.Owner = c.owner
+		r.Owner = c.by
 		if err := r.Write(path); err != nil {
 			t.Fatal(err)
 		}

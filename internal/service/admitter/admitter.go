@@ -106,6 +106,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	}
 	s.metrics = env.Metrics.Admitter(f.MaxInflight, s.workers.held)
 	s.metrics.Observed(len(s.observed))
+	env.Health.SetObserved(len(s.observed))
 	s.rates = newRateStore(s)
 	s.publishers = newPublisherStore(s)
 	s.admissions = ingest.NewMeter(f.admissionQuotas())

@@ -5,13 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/streams"
@@ -25,6 +29,7 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 		Version:      buildinfo.SemVer(),
 		Description:  "Countersign admission: verdicts with durable evidence",
 		QueueGroup:   ServiceName,
+		Metadata:     map[string]string{events.ModeObserve: strings.Join(slices.Sorted(maps.Keys(s.observed)), ",")}, // only operators can ask
 		StatsHandler: func(*micro.Endpoint) any { return s.env.Health.Report() },
 		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
 			s.env.Log.Error().Str("subject", e.Subject).Str("error", e.Description).Msg("micro service")

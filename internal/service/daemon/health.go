@@ -29,9 +29,10 @@ const (
 // 503 otherwise.
 type Report struct {
 	Status   string            `json:"status"`
-	Problems map[string]string `json:"problems,omitempty"` // by component
-	Role     string            `json:"role,omitempty"`     // active or standby, for services with one active instance per shard
-	Services map[string]Report `json:"services,omitempty"` // of the process tree: each service's report; of a service with several shards: each shard's
+	Problems map[string]string `json:"problems,omitempty"`         // by component
+	Observed int               `json:"tenants_observed,omitempty"` // of an admitter: tenants for which policies refuse nothing; not a problem
+	Role     string            `json:"role,omitempty"`             // active or standby, for services with one active instance per shard
+	Services map[string]Report `json:"services,omitempty"`         // of the process tree: each service's report; of a service with several shards: each shard's
 }
 
 // Health collects the problems of a service. Its methods are safe for concurrent use.
@@ -39,6 +40,7 @@ type Health struct {
 	mu       sync.Mutex
 	ready    bool
 	role     string
+	observed int
 	problems map[string]string
 	parts    map[string]*Health
 }
@@ -74,6 +76,13 @@ func (h *Health) SetRole(role string) {
 	h.role = role
 }
 
+// SetObserved reports how many tenants are in mode observe.
+func (h *Health) SetObserved(tenants int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.observed = tenants
+}
+
 // Set records the problem of a component; an empty text clears it.
 func (h *Health) Set(component, problem string) {
 	h.mu.Lock()
@@ -89,7 +98,7 @@ func (h *Health) Set(component, problem string) {
 func (h *Health) Report() Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := Report{Status: StatusOK, Role: h.role}
+	r := Report{Status: StatusOK, Role: h.role, Observed: h.observed}
 	switch {
 	case len(h.problems) > 0:
 		r.Status = StatusUnhealthy

@@ -1,4 +1,6 @@
-package target
+// Package owner identifies the process that maintains a ready file, so that a reader on the same machine
+// can detect a file that was left behind: another program may listen at its addresses.
+package owner
 
 import (
 	"bytes"
@@ -6,8 +8,7 @@ import (
 	"os"
 )
 
-// Owner identifies the process that maintains a ready file, so that a reader on the same machine
-// can detect a stale file.
+// Owner is the entry of a ready file about its process.
 type Owner struct {
 	PID     int    `json:"pid"`
 	Started string `json:"started"` // in clock ticks after boot; distinguishes processes with the same id
