@@ -47,6 +47,17 @@ const FollowAAEP = subject.ProtoAAEP
 // followable are all kinds that a request may name.
 var followable = append(slices.Clone(FollowKinds), FollowAAEP)
 
+// FollowKindOf is the kind of an output by its subject; "" if it has none.
+func FollowKindOf(p subject.Parsed) string {
+	switch {
+	case slices.Contains(FollowKinds, string(p.Class)):
+		return string(p.Class)
+	case p.Class == subject.Events && p.Protocol == subject.ProtoAAEP:
+		return FollowAAEP
+	}
+	return ""
+}
+
 // FollowPage is the answer. Without After and Since a request begins at the end of the log: its
 // page is empty unless an output arrives while it waits.
 type FollowPage struct {

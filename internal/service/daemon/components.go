@@ -35,7 +35,7 @@ func Components() []Component {
 		{"keys", "gateway", "they cannot be read; after some seconds no receipt is checked"},
 		{"oidc", "gateway", "the issuer's configuration cannot be read; no JWT is accepted"},
 		{"outputs", "gateway", "they cannot be followed; streams get nothing new"},
-		{"aaep_events", "gateway", "they cannot be followed; subscriptions get nothing new"},
+		{"events", "gateway", "AAEP's events cannot be followed; subscriptions get nothing new"},
 		{"rules", "correlator", "switches cannot be read; those on the log count"},
 		{"session_keys", "correlator", "the bucket does not answer; nothing is correlated"},
 		{"shard", "correlator", "of several shards, this one failed; it is restarted"},

@@ -10,11 +10,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
@@ -23,7 +23,6 @@ import (
 	"github.com/countersign-dev/countersign/gateway/aaep"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
-	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -31,7 +30,7 @@ import (
 const (
 	aaepAgent    = "countersign-gateway"
 	aaepUnused   = 2 * time.Minute // a subscription over SSE that no stream reads for so long ends
-	aaepSent     = 1024            // event ids that a subscription can continue behind
+	aaepSent     = 1024            // events that a subscription can continue behind, at least
 	manifestPath = "/.well-known/aaep-manifest.json"
 )
 
@@ -40,19 +39,17 @@ var aaepPatience = 15 * time.Second
 
 // aaepBridge serves AAEP subscriptions (appendix B of AAEP).
 type aaepBridge struct {
-	terms   aaep.Terms
-	events  *outputHub
-	count   *streamCount
-	sockets sync.WaitGroup // open WebSockets, which http.Server does not wait for
+	terms  aaep.Terms
+	events *outputHub
+	count  *streamCount
 
 	mu   sync.Mutex
 	subs map[string]*aaepSubscription // over SSE, by id
 }
 
-func newAAEPBridge(nc *nats.Conn, f Flags, env daemon.Env) (*aaepBridge, error) {
-	b := &aaepBridge{terms: aaep.Terms{AgentID: aaepAgent, Languages: f.Languages}, events: newOutputHub(nc, f, env),
+func newAAEPBridge(hub *outputHub, f Flags) (*aaepBridge, error) {
+	b := &aaepBridge{terms: aaep.Terms{AgentID: aaepAgent, Languages: f.Languages}, events: hub,
 		count: newStreamCount(f.MaxStreams, f.UserStreams), subs: map[string]*aaepSubscription{}}
-	b.events.kinds, b.events.name = []string{events.FollowAAEP}, "aaep_events"
 	if f.ManifestKey == "" {
 		return b, nil
 	}
@@ -102,13 +99,18 @@ type aaepSubscription struct {
 	mu   sync.Mutex
 	sub  *aaep.Subscription
 	at   client.Position // everything up to it was handed on
-	ids  []string        // of the events that were sent last, the oldest first
-	seqs []uint64
+	sent []sentEvent     // the last ones, the oldest first
 	used time.Time
 
 	reading chan struct{}      // holds a value while a stream reads
 	stop    context.CancelFunc // ends the newest stream, which reads or waits to read; guarded by mu
 	turn    uint64             // of the newest stream
+}
+
+// sentEvent is an event that a subscriber may continue behind.
+type sentEvent struct {
+	id  string
+	seq uint64
 }
 
 // subscribe answers a request with a subscription or a rejection. The caller frees the subscription's place.
@@ -172,7 +174,7 @@ func (b *aaepBridge) remove(a *aaepSubscription) {
 }
 
 // nextEvents waits for events of the subscription, or for a heartbeat (none, and ok).
-func (s *server) nextEvents(ctx context.Context, a *aaepSubscription, beat <-chan time.Time) (list []aaep.Event, ok bool) {
+func (s *server) nextEvents(ctx context.Context, a *aaepSubscription, beat <-chan time.Time) (list []*aaep.Event, ok bool) {
 	for {
 		a.mu.Lock()
 		at := a.at
@@ -209,20 +211,18 @@ func (s *server) nextEvents(ctx context.Context, a *aaepSubscription, beat <-cha
 	}
 }
 
-// choose returns the events that go to the subscriber, and notes their ids.
-func (a *aaepSubscription) choose(outs []events.Output, now time.Time) (list []aaep.Event) {
+// choose returns the events that go to the subscriber, and notes them.
+func (a *aaepSubscription) choose(outs []record, now time.Time) (list []*aaep.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, o := range outs {
-		e, ok := aaep.ReadEvent(o.Record)
-		if !ok || !a.sub.Delivers(e, now) {
+	for _, r := range outs {
+		if r.said == nil || !a.sub.Delivers(*r.said, now) {
 			continue
 		}
-		list = append(list, e)
-		if len(a.ids) == aaepSent {
-			a.ids, a.seqs = append([]string(nil), a.ids[1:]...), append([]uint64(nil), a.seqs[1:]...)
+		if len(a.sent) == 2*aaepSent {
+			a.sent = slices.Clone(a.sent[aaepSent:])
 		}
-		a.ids, a.seqs = append(a.ids, e.ID), append(a.seqs, o.Seq)
+		list, a.sent = append(list, r.said), append(a.sent, sentEvent{r.said.ID, r.Seq})
 	}
 	return list
 }
@@ -232,17 +232,15 @@ func (a *aaepSubscription) choose(outs []events.Output, now time.Time) (list []a
 func (a *aaepSubscription) resume(last string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.ids) == 0 {
+	if len(a.sent) == 0 {
 		return
 	}
-	a.at.After = a.seqs[0] - 1
-	for i, id := range a.ids {
-		if id == last {
-			a.at.After, a.ids, a.seqs = a.seqs[i], a.ids[:i+1], a.seqs[:i+1]
-			return
-		}
+	known := slices.IndexFunc(a.sent, func(e sentEvent) bool { return e.id == last })
+	if known < 0 {
+		a.at.After, a.sent = a.sent[0].seq-1, nil
+		return
 	}
-	a.ids, a.seqs = nil, nil
+	a.at.After, a.sent = a.sent[known].seq, a.sent[:known+1]
 }
 
 func (a *aaepSubscription) handle(m aaep.Message) aaep.Outcome {

@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -118,28 +116,19 @@ func (s *server) getAAEPEvents(w http.ResponseWriter, r *http.Request) {
 			p = gateway.ProblemOf(gateway.NoSuchEndpoint)
 		}
 	}
-	control := http.NewResponseController(w)
-	if p == nil && control.SetReadDeadline(time.Time{}) != nil {
-		p = gateway.ProblemOf(gateway.Panicked)
-	}
 	if p != nil {
 		s.write(w, aaepEventsPattern, p.Response())
 		return
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context())) // a newer stream cancels it, too
 	done, ok := a.beginReading(ctx, cancel)
 	if !ok { // a newer stream has overtaken this one
+		cancel()
 		s.write(w, aaepEventsPattern, gateway.ProblemOf(gateway.TooManyStreams).Response())
 		return
 	}
-	defer done()
 	a.resume(r.Header.Get("Last-Event-ID"))
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusOK)
-	s.env.Metrics.Gateway().Answered(aaepEventsPattern, http.StatusOK)
-	s.sendAAEPEvents(ctx, w, r, a, control)
+	s.openStream(ctx, w, r, aaepEventsPattern, func(ctx context.Context, out *eventStream) { s.showEvents(ctx, out, a) }, func() { cancel(); done() })
 }
 
 // beginReading ends the streams that read the subscription or wait to, and takes their place until the
@@ -170,37 +159,21 @@ func (a *aaepSubscription) beginReading(ctx context.Context, cancel context.Canc
 	}
 }
 
-func (s *server) sendAAEPEvents(ctx context.Context, w http.ResponseWriter, r *http.Request, a *aaepSubscription, control *http.ResponseController) {
-	beat := time.NewTicker(heartbeat)
-	defer beat.Stop()
+// showEvents sends the events of a subscription until the stream ends. The subscription stays: another token of
+// its user may go on with it.
+func (s *server) showEvents(ctx context.Context, out *eventStream, a *aaepSubscription) {
 	text := []byte(": " + a.sub.ID + "\n\n")
-	for {
-		// The subscription stays: another token of its user may go on with it.
-		if !s.holds(r, a.user) || control.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
-			return
-		}
-		if _, err := w.Write(text); err != nil || control.Flush() != nil {
-			return // also a reader that is too slow: it comes back with Last-Event-ID
-		}
-		list, ok := s.nextEvents(ctx, a, beat.C)
+	for s.holds(out.caller, a.user) && out.write(text) {
+		list, ok := s.nextEvents(ctx, a, out.beat.C)
 		if !ok {
 			return
 		}
-		text = append(text[:0], ":\n\n"...)
-		for i, e := range list {
-			if i == 0 {
-				text = text[:0]
-			}
-			text = fmt.Appendf(text, "event: aaep.event\nid: %s\ndata: %s\n\n", e.ID, oneLine(e.Raw))
+		text = nil
+		for _, e := range list {
+			text = fmt.Appendf(text, "event: aaep.event\nid: %s\ndata: %s\n\n", e.ID, e.Raw)
+		}
+		if text == nil {
+			text = []byte(":\n\n")
 		}
 	}
-}
-
-// oneLine is a JSON text on one line.
-func oneLine(raw []byte) []byte {
-	var line bytes.Buffer
-	if json.Compact(&line, raw) != nil {
-		return []byte("{}")
-	}
-	return line.Bytes()
 }

@@ -48,8 +48,8 @@ func (s *server) openSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.aaep.count.close(id + " socket")
-	s.aaep.sockets.Add(1)
-	defer s.aaep.sockets.Done()
+	s.taken.Add(1)
+	defer s.taken.Done()
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{subprotocol}})
 	if err != nil {
 		return // Accept has answered

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/countersign-dev/countersign/client/guard"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
@@ -103,8 +104,9 @@ type server struct {
 	env      daemon.Env
 	nc       *nats.Conn
 	tokens   *tokenStore
-	issuer   *issuer // nil if no JWTs are accepted
-	outputs  *outputHub
+	issuer   *issuer    // nil if no JWTs are accepted
+	outputs  *outputHub // decisions, calls, findings and approvals
+	events   *outputHub // of protocols
 	aaep     *aaepBridge
 	rates    *rates
 	inflight chan struct{}
@@ -113,7 +115,8 @@ type server struct {
 
 	retirements *bucketView // of receipt keys; nil without guard
 	stopping    atomic.Bool
-	stopped     chan struct{} // closed when the gateway stops: streams end
+	stopped     chan struct{}  // closed when the gateway stops: streams end
+	taken       sync.WaitGroup // streams and WebSockets: http.Server does not wait for their connections
 }
 
 // Run serves until ctx ends, then answers the requests that it has begun and returns.
@@ -134,7 +137,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if s.guard, err = f.newGuard(); err != nil {
 		return err
 	}
-	if s.aaep, err = newAAEPBridge(nc, f, env); err != nil {
+	if s.aaep, err = newAAEPBridge(s.events, f); err != nil {
 		return err
 	}
 	if err := s.tokens.load(ctx); err != nil {
@@ -159,12 +162,12 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		})
 	}
 	followers.Go(func() { s.outputs.follow(following) })
-	followers.Go(func() { s.aaep.events.follow(following) })
+	followers.Go(func() { s.events.follow(following) })
 	defer func() {
 		if !s.stopping.Swap(true) { // serving failed
 			close(s.stopped)
 		}
-		s.aaep.sockets.Wait()
+		s.taken.Wait()
 	}()
 	return s.listen(ctx)
 }
@@ -172,7 +175,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 func newServer(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream) *server {
 	return &server{
 		issuer: newIssuer(f, env),
-		flags:  f, env: env, nc: nc, tokens: newTokenStore(f.Tenant, js), outputs: newOutputHub(nc, f, env), rates: newRates(f.Rate),
+		flags:  f, env: env, nc: nc, tokens: newTokenStore(f.Tenant, js), outputs: newOutputHub(nc, f, env, "outputs"), events: newOutputHub(nc, f, env, "events", events.FollowAAEP), rates: newRates(f.Rate),
 		inflight: make(chan struct{}, f.MaxInflight), streams: newStreamCount(f.MaxStreams, f.UserStreams), stopped: make(chan struct{}),
 	}
 }

@@ -1,16 +1,21 @@
 package gateway
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/aaep"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
 )
 
 // A position that the hub no longer holds, or that is of another log, is not answered from memory.
 func TestHubKnowsWhatItHolds(t *testing.T) {
-	h := newOutputHub(nil, Flags{}, daemon.Env{Health: daemon.NewHealth()})
+	h := newOutputHub(nil, Flags{}, daemon.Env{Health: daemon.NewHealth()}, "outputs")
 	h.add(nil, client.Position{Log: "L", After: 10})
 	for seq := uint64(11); seq <= 10+2*hubOutputs; seq++ {
 		h.add([]events.Output{{Seq: seq}}, client.Position{Log: "L", After: seq})
@@ -36,5 +41,63 @@ func TestHubKnowsWhatItHolds(t *testing.T) {
 	h.reset()
 	if _, _, _, held := h.after(client.Position{Log: "L", After: end}); held {
 		t.Error("a hub without a log answers")
+	}
+}
+
+// stateChanged is an event of AAEP on the log.
+func stateChanged(seq uint64) events.Output {
+	return events.Output{Seq: seq, Subject: "gov.events.acme.rt1.aaep.sess_1.agent.state.changed", Record: fmt.Appendf(nil,
+		`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.state.changed","event_id":"evt_%d","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z","producer":{"agent_id":"a"},"from_state":"idle","to_state":"thinking"}`, seq)}
+}
+
+func newSubscription(tb testing.TB) *aaepSubscription {
+	tb.Helper()
+	m, err := aaep.Decode([]byte(subscribe))
+	servicetest.OK(tb, err)
+	sub, refused := aaep.Negotiate(aaep.Terms{AgentID: aaepAgent, Languages: []string{"en"}}, m, "sub_1")
+	if refused != nil {
+		tb.Fatal(refused)
+	}
+	return &aaepSubscription{sub: sub, at: client.Position{Log: "L"}}
+}
+
+// A subscription goes on behind any of the last events that it sent; it does not remember all of them.
+func TestSubscriptionRemembersItsLastEvents(t *testing.T) {
+	const sent = 5 * aaepSent
+	a := newSubscription(t)
+	for seq := range uint64(sent) {
+		a.choose([]record{newRecord(subject.Space{}, "L", stateChanged(seq+1))}, time.Now())
+		if n := len(a.sent); n < min(int(seq), aaepSent) || n > 2*aaepSent {
+			t.Fatalf("it remembers %d of %d events", n, seq+1)
+		}
+	}
+	a.resume(fmt.Sprintf("evt_%d", sent-aaepSent+1))
+	if a.at.After != sent-aaepSent+1 {
+		t.Errorf("behind a known event: %d", a.at.After)
+	}
+	oldest := a.sent[0].seq
+	a.resume("evt_1")
+	if a.at.After != oldest-1 {
+		t.Errorf("behind a forgotten event: %d, want %d", a.at.After, oldest-1)
+	}
+}
+
+// An event goes to a thousand subscriptions.
+func BenchmarkSubscriptions(b *testing.B) {
+	h := newOutputHub(nil, Flags{}, daemon.Env{Health: daemon.NewHealth()}, "events", events.FollowAAEP)
+	subs := make([]*aaepSubscription, 1000)
+	for i := range subs {
+		subs[i] = newSubscription(b)
+	}
+	b.ReportAllocs()
+	for seq := uint64(1); b.Loop(); seq++ {
+		h.add([]events.Output{stateChanged(seq)}, client.Position{Log: "L", After: seq})
+		for _, a := range subs {
+			outs, next, _, _ := h.after(a.at)
+			if len(a.choose(outs, time.Now())) != 1 {
+				b.Fatal("an event is left out")
+			}
+			a.at = next
+		}
 	}
 }

@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+)
+
+// streamRig serves one stream, and says what became of it.
+type streamRig struct {
+	s     *server
+	url   string
+	log   bytes.Buffer
+	ended chan struct{}
+}
+
+func startStream(t *testing.T, serve func(context.Context, *eventStream)) *streamRig {
+	t.Helper()
+	r := &streamRig{s: &server{}, ended: make(chan struct{}, 1)}
+	r.s.env.Log = zerolog.New(&r.log)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.s.openStream(context.WithoutCancel(req.Context()), w, req, followPattern, serve, func() { r.ended <- struct{}{} })
+	}))
+	t.Cleanup(srv.Close)
+	r.url = srv.URL
+	return r
+}
+
+// dial sends a request on a connection of its own and reads the answer's header.
+func (r *streamRig) dial(t *testing.T, request string) (net.Conn, *bufio.Reader, string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	servicetest.OK(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = io.WriteString(conn, request)
+	servicetest.OK(t, err)
+	read, header := bufio.NewReader(conn), ""
+	for !strings.HasSuffix(header, "\r\n\r\n") {
+		line, err := read.ReadString('\n')
+		servicetest.OK(t, err)
+		header += line
+	}
+	return conn, read, header
+}
+
+const streamRequest = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+// A stream that panics ends alone, and its place is free; what it panicked with is not logged.
+func TestStreamPanic(t *testing.T) {
+	r := startStream(t, func(context.Context, *eventStream) { panic("secret of the request") })
+	_, read, _ := r.dial(t, streamRequest)
+	<-r.ended
+	if _, err := read.ReadByte(); err != io.EOF {
+		t.Errorf("the connection: %v", err)
+	}
+	r.s.taken.Wait()
+	if text := r.log.String(); text == "" || strings.Contains(text, "secret of") {
+		t.Errorf("log: %s", text)
+	}
+}
+
+// A stream is delimited by its connection. It goes on whatever the client sends, and ends when the client hangs up.
+func TestStreamEndsWithItsClient(t *testing.T) {
+	r := startStream(t, func(ctx context.Context, out *eventStream) {
+		if out.write([]byte(": begun\n\n")) {
+			<-ctx.Done()
+		}
+	})
+	conn, read, header := r.dial(t, streamRequest+streamRequest)
+	if !strings.HasPrefix(header, "HTTP/1.1 200 OK\r\n") || !strings.Contains(header, "\r\nConnection: close\r\n") || strings.Contains(header, "Encoding") {
+		t.Errorf("%s", header)
+	}
+	if line, err := read.ReadString('\n'); line != ": begun\n" {
+		t.Errorf("%q %v", line, err)
+	}
+	_, err := conn.Write(bytes.Repeat([]byte("x"), 8<<20)) // more than the connection's buffers hold
+	servicetest.OK(t, err)
+	servicetest.OK(t, conn.Close())
+	<-r.ended
+	r.s.taken.Wait()
+}
+
+// HEAD is answered like GET, without a stream.
+func TestStreamHead(t *testing.T) {
+	r := startStream(t, func(context.Context, *eventStream) { t.Error("a stream is served") })
+	res, err := http.Head(r.url)
+	servicetest.OK(t, err)
+	_ = res.Body.Close()
+	<-r.ended
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%d %v", res.StatusCode, res.Header)
+	}
+}
