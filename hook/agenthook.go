@@ -16,6 +16,23 @@ type Envelope struct {
 	Derived bool   // CallID was made here, because the agent gives none
 	Prompts bool   // put texts of prompts into events
 	Adapter string // version of this program
+
+	Approval Approval // under which a call ran
+}
+
+// Approval is a person's approval of a call: the workflow, and the decision in it.
+type Approval struct {
+	Workflow string `json:"workflow"`
+	Decision string `json:"decision,omitempty"`
+}
+
+// Block is the approval as AgentHook has it in metadata (AHP-013).
+func (a Approval) Block() map[string]any {
+	block := map[string]any{"required": true, "status": "approved", "workflow_id": a.Workflow}
+	if a.Decision != "" {
+		block["decision_ref"] = a.Decision
+	}
+	return block
 }
 
 // wireEvent is an AgentHook event (SPEC section 1).
@@ -60,6 +77,9 @@ func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 	case After:
 		w.ToolInput = e.Input
 		w.Metadata["tool_input_executed"], w.Metadata["execution"] = e.Input, e.execution(v.Time)
+		if v.Approval != (Approval{}) {
+			w.Metadata["approval"] = v.Approval.Block()
+		}
 	case Prompt:
 		w.Metadata["prompt_chars"] = len([]rune(e.Prompt))
 		if v.Prompts {

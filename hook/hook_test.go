@@ -145,7 +145,7 @@ func TestAgentHookEvents(t *testing.T) {
 		if id == "" && len(e.Input) > 0 {
 			id = "derived-1"
 		}
-		raw, err := e.AgentHook(a.Name, Envelope{ID: "6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001", Time: at, CallID: id, Derived: e.CallID == "", Adapter: "v1"})
+		raw, err := e.AgentHook(a.Name, Envelope{ID: "6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001", Time: at, CallID: id, Derived: e.CallID == "", Adapter: "v1", Approval: Approval{"wf-1", "01a21769-d6cf-7a64-a867-98a2421eba7f"}})
 		if err != nil {
 			t.Fatal(err)
 		}

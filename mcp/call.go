@@ -179,23 +179,16 @@ const (
 	Unknown   = unknown
 )
 
-// Approval is a person's approval of a call: the workflow, and the decision in it.
-type Approval struct{ Workflow, Decision string }
-
 // Report is the PostToolUse event of a call that was passed to the server, under an
 // approval if the call needed one. The event has no result: results may be large and secret.
-func (c Call) Report(v Event, began, ended time.Time, outcome string, approval Approval) ([]byte, error) {
+func (c Call) Report(v Event, began, ended time.Time, outcome string, approval hook.Approval) ([]byte, error) {
 	o, metadata := c.event(agenthook.PostToolUse, v)
 	o["tool_input"], metadata["tool_input_executed"] = c.Arguments, c.Arguments
 	metadata["execution"] = map[string]any{
 		"outcome": outcome, "started_at": instant(began), "completed_at": instant(ended), "duration_ms": max(0, ended.Sub(began).Milliseconds()),
 	}
-	if approval.Workflow != "" {
-		block := map[string]any{"required": true, "status": "approved", "workflow_id": approval.Workflow}
-		if approval.Decision != "" {
-			block["decision_ref"] = approval.Decision
-		}
-		metadata["approval"] = block
+	if approval != (hook.Approval{}) {
+		metadata["approval"] = approval.Block()
 	}
 	return json.Marshal(o)
 }

@@ -39,10 +39,11 @@ type waiting struct {
 	Until    time.Time       `json:"until"`
 }
 
-// openCall is an allowed call: the id that the agent uses and the one that was admitted.
+// openCall is an allowed call: the id that the agent uses, the one that was admitted, and the approval.
 type openCall struct {
-	Agent    string `json:"agent,omitempty"`
-	Admitted string `json:"admitted"`
+	Agent    string        `json:"agent,omitempty"`
+	Admitted string        `json:"admitted"`
+	Approval hook.Approval `json:"approval,omitzero"`
 }
 
 // defaultCallsDir is in the user's state directory.
@@ -119,15 +120,15 @@ func (s *sameCall) decided(call waiting) {
 	}
 }
 
-// take removes the open call that an agent's report is about and returns the id that was admitted.
-func (s *sameCall) take(agentID string) (admitted string) {
+// take removes the open call that an agent's report is about and returns it.
+func (s *sameCall) take(agentID string) openCall {
 	for i, o := range s.Open {
 		if o.Agent == agentID {
 			s.Open = append(s.Open[:i:i], s.Open[i+1:]...)
-			return o.Admitted
+			return o
 		}
 	}
-	return ""
+	return openCall{}
 }
 
 // forgetOld removes files of calls that were not touched for long.

@@ -5,6 +5,7 @@ package hookgate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -210,7 +211,7 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	if err != nil {
 		return g.agent.Refuse(refusal("bad_receipt", err))
 	}
-	if err := g.opened(key, e, call); err != nil {
+	if err := g.opened(key, e, call, r.DecisionRef); err != nil {
 		return g.agent.Refuse(refusal("memory_of_calls", err))
 	}
 	return g.agent.Allow
@@ -279,19 +280,19 @@ func (g *gate) isOurs(e hook.Event, w waiting) bool {
 }
 
 func (g *gate) newProposal(e hook.Event, callID string) (waiting, error) {
-	event, err := g.wire(e, callID)
+	event, err := g.wire(e, callID, hook.Approval{})
 	return waiting{Event: event, CallID: callID}, err
 }
 
 // wire writes an event as AgentHook has it.
-func (g *gate) wire(e hook.Event, callID string) ([]byte, error) {
+func (g *gate) wire(e hook.Event, callID string, approval hook.Approval) ([]byte, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return nil, err
 	}
 	return e.AgentHook(g.agent.Name, hook.Envelope{
 		ID: id.String(), Time: g.now(), CallID: callID, Derived: strings.HasPrefix(callID, "derived-") && e.CallID == "",
-		Prompts: g.config.Prompts, Adapter: buildinfo.Version(),
+		Prompts: g.config.Prompts, Adapter: buildinfo.Version(), Approval: approval,
 	})
 }
 
@@ -328,18 +329,20 @@ func (g *gate) pending(e hook.Event, r gateclient.Reply, forgotten error) hook.O
 	return g.agent.Refuse(text + ". Do not try another way; repeat the identical call once it is approved.")
 }
 
-// opened remembers an allowed call if the agent's id alone does not identify its report, and ends its wait.
-func (g *gate) opened(key string, e hook.Event, call waiting) error {
-	sameID := call.CallID == e.CallID
-	if sameID && call.Workflow == "" {
+// opened remembers an allowed call if its report must say more than the agent does: another id, or the
+// approval. It ends the call's wait.
+func (g *gate) opened(key string, e hook.Event, call waiting, decision string) error {
+	open := openCall{Agent: e.CallID, Admitted: call.CallID}
+	if call.Workflow != "" {
+		open.Approval = hook.Approval{Workflow: call.Workflow, Decision: decision}
+	}
+	if open == (openCall{Agent: e.CallID, Admitted: e.CallID}) {
 		return nil
 	}
 	g.calls.forgetOld(g.now())
 	return g.calls.change(key, g.now(), func(s *sameCall) {
 		s.decided(call)
-		if !sameID {
-			s.Open = append(s.Open, openCall{e.CallID, call.CallID})
-		}
+		s.Open = append(s.Open, open)
 	})
 }
 
@@ -362,11 +365,11 @@ func (g *gate) publish(ctx context.Context, e hook.Event) error {
 	if err != nil {
 		return err
 	}
-	callID, err := g.reportedID(e)
+	of, err := g.reported(e)
 	if err != nil {
 		return err
 	}
-	event, err := g.wire(e, callID)
+	event, err := g.wire(e, of.Admitted, of.Approval)
 	if err != nil {
 		return err
 	}
@@ -374,30 +377,28 @@ func (g *gate) publish(ctx context.Context, e hook.Event) error {
 	return err
 }
 
-// reportedID is the admitted id of the call that a report is about.
-func (g *gate) reportedID(e hook.Event) (id string, err error) {
+// reported is the call that a report is about, as it was admitted.
+func (g *gate) reported(e hook.Event) (of openCall, err error) {
 	if e.Kind != hook.After {
-		return "", nil
+		return of, nil
 	}
 	key, err := sameCallKey(g.agent.Name, e)
 	if err != nil {
-		return e.CallID, nil //nolint:nilerr // such a call was never admitted: the correlator says so
+		return openCall{Admitted: e.CallID}, nil //nolint:nilerr // such a call was never admitted: the correlator says so
 	}
 	if g.calls.has(key) {
-		if err := g.calls.change(key, g.now(), func(s *sameCall) { id = s.take(e.CallID) }); err != nil {
-			return "", err
+		if err := g.calls.change(key, g.now(), func(s *sameCall) { of = s.take(e.CallID) }); err != nil {
+			return of, err
 		}
 	}
-	if id == "" {
-		id = e.CallID
-	}
-	return id, nil
+	of.Admitted = cmp.Or(of.Admitted, e.CallID)
+	return of, nil
 }
 
 // reportBlocked closes a refused call on the log. The refusal does not depend on it.
 func (g *gate) reportBlocked(ctx context.Context, a *gateclient.Asker, e hook.Event, callID string) {
 	e.Kind = hook.Blocked
-	if event, err := g.wire(e, callID); err == nil {
+	if event, err := g.wire(e, callID, hook.Approval{}); err == nil {
 		_, _, _ = a.Post(ctx, event, "")
 	}
 }

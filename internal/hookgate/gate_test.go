@@ -302,11 +302,11 @@ func TestSameCall(t *testing.T) {
 	if got := mustPropose(t, g, key, e); got.CallID == third.CallID || bytes.Contains(got.Event, []byte("read_only")) {
 		t.Errorf("a forged event is sent: %s", got.Event)
 	}
-	if err := g.opened(key, e, third); err != nil {
+	if err := g.opened(key, e, third, ""); err != nil {
 		t.Fatal(err)
 	}
-	if id, err := g.reportedID(hook.Event{Kind: hook.After, Session: "s", Tool: "t", Input: e.Input}); err != nil || id != third.CallID {
-		t.Errorf("reported as %q, %v", id, err)
+	if of, err := g.reported(hook.Event{Kind: hook.After, Session: "s", Tool: "t", Input: e.Input}); err != nil || of.Admitted != third.CallID {
+		t.Errorf("reported as %+v, %v", of, err)
 	}
 	mustRemember(t, g, key, third, "wf-2", -hour)
 	if late := mustPropose(t, g, key, e); late.CallID == third.CallID || late.Workflow != "" {
@@ -390,13 +390,13 @@ func TestSameCallSameID(t *testing.T) {
 	if again.CallID != "c1" || again.Workflow != "wf-1" || !bytes.Equal(again.Event, first.Event) {
 		t.Errorf("the resumed call is %+v, want %+v", again, first)
 	}
-	if err := g.opened(key, e, again); err != nil {
+	if err := g.opened(key, e, again, "decision-1"); err != nil {
 		t.Fatal(err)
 	}
 	after := e
 	after.Kind = hook.After
-	if id, err := g.reportedID(after); err != nil || id != "c1" {
-		t.Errorf("reported as %q, %v", id, err)
+	if of, err := g.reported(after); err != nil || of != (openCall{"c1", "c1", hook.Approval{Workflow: "wf-1", Decision: "decision-1"}}) {
+		t.Errorf("reported as %+v, %v", of, err)
 	}
 	e.CallID = "c2"
 	if next := mustPropose(t, g, key, e); next.Workflow != "" || next.CallID != "c2" {

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/gateclient"
 	"github.com/countersign-dev/countersign/internal/retry"
@@ -127,7 +128,7 @@ func (g *Gate) Close(server string) {
 type Admitted struct {
 	call     mcp.Call
 	id       string
-	approval mcp.Approval // that was used
+	approval hook.Approval // that was used
 }
 
 // Admit asks whether a call may run. A refusal says why it may not. It waits for a person until the
@@ -168,7 +169,7 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 		g.reportBlocked(c, w.callID, "bad_receipt")
 		return Admitted{}, refuse("bad_receipt", err)
 	}
-	return Admitted{c, w.callID, mcp.Approval{Workflow: r.Workflow, Decision: r.DecisionRef}}, nil
+	return Admitted{c, w.callID, hook.Approval{Workflow: r.Workflow, Decision: r.DecisionRef}}, nil
 }
 
 // errConfiguration is what a client is told of a configuration that cannot be used.
