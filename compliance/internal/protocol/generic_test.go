@@ -12,6 +12,7 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 		"internal/protocol/protocol.go": "the table",
 		"internal/protocol/aump.go":     "the mandates of one protocol",
 		"format/format.go":              "the table of formats",
+		"format/fields.go":              "the table of where their values come from",
 		"format/aana.go":                "formats of one protocol",
 		"format/aana_audit.go":          "formats of one protocol",
 		"format/aana_decision.go":       "formats of one protocol",
