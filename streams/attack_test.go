@@ -255,13 +255,14 @@ func TestAttackForbiddenSubjects(t *testing.T) {
 		{"mallory-sub", []string{"gov.events.globex.mallory.aaep.s1.x", "gov.decisions.globex.allow.s1"}, []string{"gov.decisions.acme.>", "gov.decisions.>", "gov.decisions.*.>"}},
 		{"subscriber", []string{"gov.events.acme.subscriber.aaep.s1.x", "gov.admit.acme.aaep", "anything", "gov.follow.globex", "gov.follow.acme.x"}, []string{"gov.follow.acme", "gov.events.acme.>", "gov.admit.acme.*"}},
 		{"reviewer", []string{"gov.resolve.globex", "gov.admit.acme.aaep", "gov.approvals.acme.approved.w"}, []string{"gov.resolve.acme"}},
-		{"gateway", // taken over: no records, no approvals, no other tenant, no request copies, no tokens of its own
+		{"gateway", // taken over: no records, no approvals, no other tenant, no request copies, no tokens of its own, no list of other tenants' users
 			[]string{"gov.events.globex.mallory.aaep.s1.x", "gov.admit.globex.aaep", "gov.follow.globex", "gov.events.acme.runtime.aaep.s1.request",
 				"gov.ingest.acme.runtime.aaep.s1.x", "gov.decisions.acme.allow.s1", "gov.calls.acme.open.s1", "gov.findings.acme.low.s1", "gov.approvals.acme.approved.w",
 				"gov.control.GOV.cursor", "gov.resolve.acme", "gov.quarantine.acme", "gov.checkpoints.GOV", "$KV.tokens.acme.x", "$KV.publishers.acme.registration.x",
 				"$JS.API.STREAM.MSG.GET.GOV", "$KV.keys.x", "$JS.API.STREAM.MSG.DELETE.KV_keys", "$JS.API.STREAM.MSG.GET.KV_session_keys", "$JS.API.CONSUMER.CREATE.KV_tokens",
-				"$JS.API.STREAM.MSG.DELETE.KV_tokens", "$JS.API.STREAM.PURGE.KV_tokens", "_INBOX_runtime.x", "_R_.x", "$SRV.PING"},
-			[]string{"gov.admit.>", "gov.ingest.>", "gov.follow.>", "gov.events.>", "gov.decisions.acme.>", "gov.resolve.acme", "_INBOX_runtime.>", ">", "_R_.>"}},
+				"$JS.API.STREAM.MSG.DELETE.KV_tokens", "$JS.API.STREAM.PURGE.KV_tokens", "$JS.API.STREAM.INFO.KV_tokens", "$JS.API.STREAM.MSG.GET.KV_tokens",
+				"$JS.API.DIRECT.GET.KV_tokens.$KV.tokens.acme.x", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "gov.tokens.globex", "_INBOX_runtime.x", "_R_.x", "$SRV.PING"},
+			[]string{"gov.admit.>", "gov.ingest.>", "gov.follow.>", "gov.events.>", "gov.decisions.acme.>", "gov.resolve.acme", "gov.tokens.>", "gov.tokens.acme", "_INBOX_runtime.>", ">", "_R_.>"}},
 		{"operator",
 			[]string{"gov.admit.acme.aaep", "gov.decisions.acme.allow.s1", "gov.control.GOV.policy", "gov.events.acme.runtime.aaep.s1.x", "gov.resolve.acme",
 				"$JS.API.STREAM.PURGE.GOV", "$JS.API.STREAM.DELETE.GOV", "$JS.API.STREAM.MSG.DELETE.GOV", "$JS.API.STREAM.UPDATE.GOV",

@@ -28,7 +28,7 @@ func TestHealthTable(t *testing.T) {
 	source := sourceOf(t, "internal/service/admitter", "internal/service/gateway", "internal/pipeline", "streams", "events")
 	for name, part := range map[string]string{
 		"policies_watch": `BucketPolicies `, "mandates_watch": `BucketMandates `, "publishers_watch": `BucketPublishers `, "spend_watch": `BucketSpend `,
-		"policy_log": `ControlPolicy `, "mandate_log": `ControlMandate `, "publisher_log": `ControlPublisher `, "process": `"process"`, "outputs": `name: "outputs"`, "tokens": `bucket: streams.BucketTokens`, "keys": `bucket: streams.BucketKeys`, "aaep_events": `"aaep_events"`,
+		"policy_log": `ControlPolicy `, "mandate_log": `ControlMandate `, "publisher_log": `ControlPublisher `, "process": `"process"`, "outputs": `name: "outputs"`, "tokens": `name: "tokens"`, "keys": `name: "keys"`, "aaep_events": `"aaep_events"`,
 	} {
 		if !strings.Contains(source, part) {
 			t.Errorf("nothing is there any more that %s comes from", name)
