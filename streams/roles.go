@@ -138,6 +138,7 @@ var roles = map[Role]role{
 	RoleOperator: {
 		place:    placeOperator,
 		pub:      append(operatorServices, durabilitySubject),
+		denyPub:  []string{principalRevocations},
 		sub:      []string{"{inbox}.>"},
 		services: plainServices(operatorServices...),
 	},
@@ -152,7 +153,7 @@ var roles = map[Role]role{
 			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionSecrets),
 			getKV(BucketTokens), infoKV(BucketTokens),
 			// revocations of mandates alone: a principal's
-			[]string{"$KV." + BucketMandates + ".*.*.revoked.*"},
+			[]string{principalRevocations},
 			// its lease on ingest, and the entry of each admitter
 			[]string{"$KV." + BucketLeases + ".ingest.{shard}", "$KV." + BucketLeases + ".admitter.*"},
 			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*", "$SRV.APPLIED.admitter.*", "{inbox}.>", // admitters ask each other
@@ -216,6 +217,10 @@ var gatewayReads = joinLists([]string{"$JS.API.INFO"}, getKV(BucketKeys), infoKV
 // witnessServices is all that a witness may publish.
 var witnessServices = joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
 	getKV(BucketWitnesses), infoKV(BucketWitnesses), []string{"$KV." + BucketWitnesses + ".signed.{u}.*"})
+
+// principalRevocations are the keys of mandates' revocations by their principals: only the admitter, which knows
+// the principal from the server's stamp, writes them.
+const principalRevocations = "$KV." + BucketMandates + ".*.*.revoked_by_principal.*"
 
 // quotaSeverity is the severity of the only finding that the admitter makes: a publisher exceeded its
 // quota.
