@@ -17,5 +17,6 @@ type MandateStep struct {
 	MandateID  string `json:"mandate_id,omitempty"`
 	Hash       string `json:"hash,omitempty"`   // of the mandate; of the document for keys
 	Author     string `json:"author,omitempty"` // unverified
+	By         string `json:"by,omitempty"`     // of a revocation: operator or principal, as the server permits the key to be written
 	Unreadable bool   `json:"unreadable,omitempty"`
 }

@@ -143,24 +143,31 @@ func kvEntry(bucket string, m *events.LogMessage) *KVEntry {
 	}
 }
 
+// KVNext reads the first revision of any key from a revision on, as far as the bucket still has it. It
+// returns nil if there is none.
+func KVNext(ctx context.Context, js jetstream.JetStream, bucket string, from uint64) (*KVEntry, error) {
+	m, err := NextBySubject(ctx, js, bucketStream(bucket), "$KV."+bucket+".>", from)
+	return kvEntry(bucket, m), err
+}
+
 // KVAsOf returns the keys of a bucket as of a revision, sorted, as far as the bucket's history
 // goes back.
 func KVAsOf(ctx context.Context, js jetstream.JetStream, bucket string, revision uint64) ([]KVEntry, error) {
 	state := map[string]KVEntry{}
 	for next := uint64(1); next <= revision; {
-		m, err := NextBySubject(ctx, js, "KV_"+bucket, "$KV."+bucket+".>", next)
+		e, err := KVNext(ctx, js, bucket, next)
 		if err != nil {
 			return nil, err
 		}
-		if m == nil || m.Seq > revision {
+		if e == nil || e.Revision > revision {
 			break
 		}
-		if e := kvEntry(bucket, m); e.Deleted {
+		if e.Deleted {
 			delete(state, e.Key)
 		} else {
 			state[e.Key] = *e
 		}
-		next = m.Seq + 1
+		next = e.Revision + 1
 	}
 	return slices.SortedFunc(maps.Values(state), func(a, b KVEntry) int { return strings.Compare(a.Key, b.Key) }), nil
 }

@@ -100,7 +100,7 @@ func plainServices(subjects ...string) (out []serviceMapping) {
 }
 
 // roles is the permission table. Each of these invariants has a test. Only the admitter subscribes to
-// admit, ingest, mandates and resolve, and only the correlator to follow, because the first reply wins. No
+// admit, ingest, mandates, resolve and tokens, and only the correlator to follow, because the first reply wins. No
 // role has allow_responses, because it overrides a deny: replies go to _R_ subjects, which the
 // server makes when a request crosses accounts. A runtime cannot publish the type "request", so a
 // request copy in the log is the admitter's.
@@ -129,15 +129,16 @@ var roles = map[Role]role{
 	},
 	RoleGateway: {
 		place:   placeGateway,
-		pub:     joinLists([]string{"{p}.admit.{t}.*", "{p}.events.{t}.>", "{p}.follow.{t}", "{p}.mandates.{t}"}, gatewayReads),
+		pub:     joinLists([]string{"{p}.admit.{t}.*", "{p}.events.{t}.>", "{p}.follow.{t}", "{p}.mandates.{t}", "{p}.tokens.{t}"}, gatewayReads),
 		denyPub: []string{"{p}.events.{t}.*.*.*." + subject.TypeRequest},
 		sub:     []string{"{inbox}.>"},
 		services: append([]serviceMapping{{subject: "{p}.admit.{t}.>"}, {subject: "{p}.ingest.{t}.>", importedAs: "{p}.events.{t}.>"},
-			{subject: "{p}.follow.{t}"}, {subject: "{p}.mandates.{t}"}}, plainServices(gatewayReads...)...),
+			{subject: "{p}.follow.{t}"}, {subject: "{p}.mandates.{t}"}, {subject: "{p}.tokens.{t}"}}, plainServices(gatewayReads...)...),
 	},
 	RoleOperator: {
 		place:    placeOperator,
 		pub:      append(operatorServices, durabilitySubject),
+		denyPub:  []string{principalRevocations},
 		sub:      []string{"{inbox}.>"},
 		services: plainServices(operatorServices...),
 	},
@@ -150,13 +151,14 @@ var roles = map[Role]role{
 		place: placeServices,
 		pub: joinLists(commonSubjects, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases),
 			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionSecrets),
+			getKV(BucketTokens), infoKV(BucketTokens),
 			// revocations of mandates alone: a principal's
-			[]string{"$KV." + BucketMandates + ".*.*.revoked.*"},
+			[]string{principalRevocations},
 			// its lease on ingest, and the entry of each admitter
 			[]string{"$KV." + BucketLeases + ".ingest.{shard}", "$KV." + BucketLeases + ".admitter.*"},
 			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*", "$SRV.APPLIED.admitter.*", "{inbox}.>", // admitters ask each other
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
-		sub: []string{"{p}.admit.>", "{p}.ingest.>", "{p}.resolve.>", "{p}.mandates.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
+		sub: []string{"{p}.admit.>", "{p}.ingest.>", "{p}.resolve.>", "{p}.mandates.>", "{p}.tokens.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
 	},
 	RoleCorrelator: {
 		place: placeServices,
@@ -207,16 +209,18 @@ func PermissionsOf(r Role) Permissions {
 	return Permissions{Publish: slices.Clone(row.pub), DenyPublish: slices.Clone(row.denyPub), Subscribe: slices.Clone(row.sub)}
 }
 
-// gatewayReads permits a gateway to list and read the tokens and the receipt keys of its shard, those of
-// other tenants, too: a permission cannot name keys of a bucket. The records of tokens have the hashes of
-// random secrets, from which no token can be made, the hashes of subjects, and the tenants' users with
-// their roles. The records of receipt keys are public. An account that imports no $JS.API.INFO is
-// answered by the server itself that it has no JetStream.
-var gatewayReads = joinLists([]string{"$JS.API.INFO"}, getKV(BucketTokens, BucketKeys), infoKV(BucketTokens, BucketKeys))
+// gatewayReads permits a gateway to list and read the receipt keys of its shard, which are public. It does not
+// read the bucket of tokens: a permission cannot name keys of a bucket, and other tenants' are in it. An
+// account that imports no $JS.API.INFO is answered by the server itself that it has no JetStream.
+var gatewayReads = joinLists([]string{"$JS.API.INFO"}, getKV(BucketKeys), infoKV(BucketKeys))
 
 // witnessServices is all that a witness may publish.
 var witnessServices = joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
 	getKV(BucketWitnesses), infoKV(BucketWitnesses), []string{"$KV." + BucketWitnesses + ".signed.{u}.*"})
+
+// principalRevocations are the keys of mandates' revocations by their principals: only the admitter, which knows
+// the principal from the server's stamp, writes them.
+const principalRevocations = "$KV." + BucketMandates + ".*.*.revoked_by_principal.*"
 
 // quotaSeverity is the severity of the only finding that the admitter makes: a publisher exceeded its
 // quota.

@@ -4,13 +4,27 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/nats-io/nats.go"
 )
 
-// additionLines are what the lines of "Two reviewers in five minutes" print, in order.
-var additionLines = []struct{ begins, prints string }{
+// pageLine is a line of a page, and what it prints.
+type pageLine struct{ begins, prints string }
+
+// removalLines are those of the second block of "Two reviewers in five minutes".
+var removalLines = []pageLine{
+	{"bin/countersign user remove web2", "user web2 of tenant acme is removed"},
+	{"bin/countersign tenant remove globex", "user globex-gateway of tenant globex is removed"},
+	{"curl", `"error":"unauthorized"`},
+}
+
+// additionLines are those of the first block, in order.
+var additionLines = []pageLine{
 	{"bin/countersign policy push", "in force"},
 	{"bin/countersign user add dana", "reviewer dana of tenant acme is there"},
 	{"bin/countersign user add erin", "erin.json"},
@@ -35,24 +49,7 @@ func TestUsersAndTenantsAreAdded(t *testing.T) {
 	needProgram(t, "jq")
 	s := start(t, "--policy", "../examples/policies")
 	sh := newShell(t, s)
-	text, err := os.ReadFile(filepath.Join(root, "docs/approvals.md"))
-	ok(t, err)
-	_, section, _ := strings.Cut(string(text), "## Two reviewers in five minutes\n")
-	_, section, _ = strings.Cut(section, "```sh\n")
-	section, _, _ = strings.Cut(section, "```")
-	lines := strings.Split(strings.TrimSpace(section), "\n")
-	if len(lines) != len(additionLines) {
-		t.Fatalf("the page has %d lines, want %d", len(lines), len(additionLines))
-	}
-	for i, want := range additionLines {
-		if !strings.HasPrefix(lines[i], want.begins) {
-			t.Fatalf("line %d is %s", i+1, lines[i])
-		}
-		if want.begins == "workflow=" {
-			lines[i] += "; echo $workflow"
-		}
-		sh.run(t, lines[i], want.prints)
-	}
+	typePage(t, sh, 0, additionLines)
 	globex, web2 := addedGateway(t, sh, "globex.json"), addedGateway(t, sh, "web2.json")
 	for _, c := range []struct {
 		at     gatewayReady
@@ -74,6 +71,118 @@ func TestUsersAndTenantsAreAdded(t *testing.T) {
 	} {
 		sh.run(t, c[0], c[1])
 	}
+	leaving := map[string]*nats.Conn{}
+	for _, name := range []string{"web2.json", "globex.json"} {
+		leaving[name] = connectAdded(t, sh, name, "runtime")
+	}
+	typePage(t, sh, 1, removalLines)
+	for name, nc := range leaving {
+		eventually(t, name, func() error {
+			if !nc.IsClosed() {
+				return errorf("it is connected")
+			}
+			return nil
+		})
+		if _, err := dialAdded(t, sh, name, "runtime"); err == nil {
+			t.Errorf("the password in %s still lets in", name)
+		}
+	}
+	if res, err := http.Get(globex.URL + "/healthz"); err == nil {
+		res.Body.Close()
+		t.Error("the gateway of the removed tenant answers")
+	}
+	for _, c := range [][2]string{
+		{"bin/countersign user remove web2 --json", `"already":true`},
+		{"bin/countersign user remove nobody || echo code $?", "code 2"},
+		{"bin/countersign approvals list --all --json | jq -r '.workflows[] | .source + \" \" + .status'", "web2 consumed"},
+		{"bin/countersign user add web2 --role runtime --out new.json && jq -r .roles.runtime.token web2.json new.json | sort -u | wc -l", "2"},
+	} {
+		sh.run(t, c[0], c[1])
+	}
+	if _, err := dialAdded(t, sh, "web2.json", "runtime"); err == nil {
+		t.Error("the old password is that of the new user")
+	}
+	dialed, err := dialAdded(t, sh, "new.json", "runtime")
+	ok(t, err)
+	dialed.Close()
+	removeInterrupted(t, s, sh)
+}
+
+// removeInterrupted removes a user while `up` stands still and kills `up`: the next one completes the removal,
+// and the command that is repeated reports it.
+func removeInterrupted(t *testing.T, s *system, sh *shell) {
+	t.Helper()
+	s.proc.signal(syscall.SIGSTOP)
+	cmd := exec.Command(program("countersign"), "user", "remove", "erin", "--yes", "--ready-file", s.ready)
+	cmd.Env = cleanEnv()
+	command, err := launch(cmd)
+	ok(t, err)
+	eventually(t, "the removal is stored", func() error {
+		text, err := os.ReadFile(filepath.Join(s.data, "state.json"))
+		if err != nil || strings.Count(string(text), `"erin"`) != 1 { // in the list of removals alone
+			return errorf("it is not there yet: %v", err)
+		}
+		return nil
+	})
+	command.signal(syscall.SIGKILL)
+	_ = command.wait()
+	if nc, err := dialAdded(t, sh, "erin.json", "reviewer"); err != nil {
+		t.Errorf("the removal is in force already, and nothing was interrupted: %v", err)
+	} else {
+		nc.Close()
+	}
+	s.proc.signal(syscall.SIGKILL)
+	_ = s.proc.wait()
+	ok(t, os.Remove(s.ready))
+	startIn(t, s.dir, "--policy", "../examples/policies")
+	sh.run(t, "bin/countersign user remove erin", "erin of tenant acme is removed already")
+	if _, err := dialAdded(t, sh, "erin.json", "reviewer"); err == nil {
+		t.Error("the removed user connects")
+	}
+	sh.run(t, "curl -s -H \"Authorization: Bearer $(jq -r .roles.reviewer.token erin.json)\" $(jq -r .gateway_url ready.json)/v1/caller", "unauthorized")
+}
+
+// typePage types the lines of a block of the section "Two reviewers in five minutes".
+func typePage(t *testing.T, sh *shell, block int, wanted []pageLine) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/approvals.md"))
+	ok(t, err)
+	_, section, _ := strings.Cut(string(text), "## Two reviewers in five minutes\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := strings.Split(section, "```sh\n")[1:]
+	body, _, _ := strings.Cut(blocks[block], "```")
+	lines := strings.Split(strings.TrimSpace(body), "\n")
+	if len(lines) != len(wanted) {
+		t.Fatalf("the page has %d lines, want %d", len(lines), len(wanted))
+	}
+	for i, want := range wanted {
+		if !strings.HasPrefix(lines[i], want.begins) {
+			t.Fatalf("line %d is %s", i+1, lines[i])
+		}
+		if want.begins == "workflow=" {
+			lines[i] += "; echo $workflow"
+		}
+		sh.run(t, lines[i], want.prints)
+	}
+}
+
+// dialAdded connects with the password of a ready file of an added user.
+func dialAdded(t *testing.T, sh *shell, name, as string) (*nats.Conn, error) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(sh.dir, name))
+	ok(t, err)
+	var ready readyFile
+	ok(t, json.Unmarshal(text, &ready))
+	r := ready.Roles[as]
+	return nats.Connect(ready.NATSURL, nats.UserInfo(r.User, r.Password), nats.CustomInboxPrefix(r.InboxPrefix), nats.NoReconnect())
+}
+
+func connectAdded(t *testing.T, sh *shell, name, as string) *nats.Conn {
+	t.Helper()
+	nc, err := dialAdded(t, sh, name, as)
+	ok(t, err)
+	t.Cleanup(nc.Close)
+	return nc
 }
 
 func addedGateway(t *testing.T, sh *shell, name string) (g gatewayReady) {

@@ -30,6 +30,7 @@ const (
 	Resolve     Class = "resolve"
 	Follow      Class = "follow"
 	Mandates    Class = "mandates" // requests of mandates' principals
+	Tokens      Class = "tokens"   // requests of gateways for their tenant's tokens
 	Events      Class = "events"
 	Ingest      Class = "ingest" // events between a publisher and the log
 	Decisions   Class = "decisions"
@@ -42,7 +43,7 @@ const (
 )
 
 // Classes are all classes, in the order of the documentation.
-var Classes = []Class{Admit, Ingest, Events, Decisions, Calls, Findings, Approvals, Control, Resolve, Follow, Mandates, Quarantine, Checkpoints}
+var Classes = []Class{Admit, Ingest, Events, Decisions, Calls, Findings, Approvals, Control, Resolve, Follow, Mandates, Tokens, Quarantine, Checkpoints}
 
 // LogClasses are the classes that a shard's log holds, in one total order.
 var LogClasses = []Class{Events, Decisions, Calls, Findings, Approvals, Control}
@@ -137,6 +138,9 @@ func (s Space) Follow(tenant string) string { return s.joinTokens(Follow, Escape
 
 // Mandates is the subject on which the principal of a mandate asks to be shown it, or revokes it.
 func (s Space) Mandates(tenant string) string { return s.joinTokens(Mandates, Escape(tenant)) }
+
+// Tokens is the subject on which a gateway asks for the records of its tenant's tokens.
+func (s Space) Tokens(tenant string) string { return s.joinTokens(Tokens, Escape(tenant)) }
 
 // Event is the subject of a producer's event. typ may have several tokens
 // ("agent.tool.invoked"); each is escaped separately.
@@ -378,6 +382,7 @@ var classLayouts = map[Class][]subjectField{
 	Resolve:     {fieldTenant},
 	Follow:      {fieldTenant},
 	Mandates:    {fieldTenant},
+	Tokens:      {fieldTenant},
 	Events:      {fieldTenant, fieldPublisher, fieldProtocol, fieldSession, fieldType},
 	Ingest:      {fieldTenant, fieldPublisher, fieldProtocol, fieldSession, fieldType},
 	Decisions:   {fieldTenant, fieldVerdict, fieldSession},

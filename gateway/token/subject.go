@@ -13,7 +13,7 @@ import (
 
 // A record with a Proof is a mapping: it lets in a caller that another authority vouches for, as the
 // record's user and role and with nothing more. Its Hash is that of the subject, so no bearer token
-// can belong to it. The subject itself is not stored: a gateway can read the records of all tenants.
+// can belong to it. The subject itself is not stored: a gateway reads the records, and needs no names.
 
 // Proofs of a subject.
 const (

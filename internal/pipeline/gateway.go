@@ -50,8 +50,12 @@ func (p *Pipeline) prepareGateway(ctx context.Context) error {
 	defer nc.Close()
 	state := p.currentState()
 	for _, m := range state.tokenUsers(p.opt.Tenant) {
-		if m.Role != streams.RoleReviewer {
-			if err := registerSpeaker(ctx, js, m); err != nil {
+		if m.speaks() {
+			isNew, err := hasNoToken(ctx, js, m, state)
+			if err == nil {
+				err = registerSpeaker(ctx, js, m, isNew)
+			}
+			if err != nil {
 				return fmt.Errorf("registering %s as reached through the gateway: %w", m.Name, err)
 			}
 		}
@@ -63,21 +67,26 @@ func (p *Pipeline) prepareGateway(ctx context.Context) error {
 }
 
 // registerSpeaker puts the registration of a user that puts events on the log, a subscriber its AAEP
-// replies, once: an operator may remove it.
-func registerSpeaker(ctx context.Context, js jetstream.JetStream, m tenantUser) error {
-	doc, err := json.Marshal(map[string]string{
+// replies, once: an operator may remove it. A new user may have the name of one that was removed.
+func registerSpeaker(ctx context.Context, js jetstream.JetStream, m tenantUser, isNew bool) error {
+	key, doc, err := registrationOf(m)
+	if err != nil {
+		return err
+	}
+	return putOnce(ctx, js, streams.BucketPublishers, key, doc, func(e *streams.KVEntry) bool { return isNew && e.Deleted })
+}
+
+// registrationOf is the registration that the pipeline makes of a user, and its key.
+func registrationOf(m tenantUser) (key string, doc []byte, err error) {
+	doc, err = json.Marshal(map[string]string{
 		"schema": publisher.RegistrationSchema, "publisher": m.Name, "gateway": usualUser(m.Tenant, streams.RoleGateway),
 		"description": "Made by countersign up: the user may also come through the gateway.",
 	})
 	if err != nil {
-		return err
+		return "", nil, err
 	}
 	parsed, err := publisher.Parse(doc)
-	if err != nil {
-		return err
-	}
-	key := publisher.Key(m.Tenant, parsed.Name)
-	return putOnce(ctx, js, streams.BucketPublishers, key, doc, func(*streams.KVEntry) bool { return false })
+	return publisher.Key(m.Tenant, parsed.Name), doc, err
 }
 
 // storeToken stores the hash of a user's token, or renews its expiry. A revoked token stays revoked.
@@ -96,6 +105,13 @@ func storeToken(ctx context.Context, js jetstream.JetStream, m tenantUser, state
 		held, err := token.Decode(e.Value)
 		return err == nil && !e.Deleted && held.RevokedAt == nil && held.ExpiresAt.Sub(now) < tokenLeft
 	})
+}
+
+// hasNoToken reports whether the token of a user was never stored: the user is a new one.
+func hasNoToken(ctx context.Context, js jetstream.JetStream, m tenantUser, state upState) (bool, error) {
+	id, _ := token.IDOf(state.Tokens[m.Name])
+	last, err := streams.KVLast(ctx, js, streams.BucketTokens, token.Key(m.Tenant, id))
+	return last == nil, err
 }
 
 // putOnce writes a key that never existed. It replaces an existing one if replace says so of the newest revision.

@@ -26,17 +26,18 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Tenants and users are added to a running pipeline through its state file: a command writes it, the
-// pipeline sees the change, gives the NATS server its users, stores tokens and starts gateways, and then
-// writes down which generation of the state is in force. Only the owner of the data directory can do so.
+// Tenants and users are added to a running pipeline, and removed from it (removals.go), through its state
+// file: a command writes it, the pipeline sees the change, gives the NATS server its users, stores tokens and
+// starts gateways, and then writes down which generation of the state is in force. Only the owner of the data
+// directory can do so.
 
 // maxTenant bounds a tenant's name: user names contain it.
 const maxTenant = 48
 
-// ErrMember reports a tenant or a user that cannot be added.
-var ErrMember = errors.New("it cannot be added")
+// ErrMember reports a tenant or a user that cannot be added or removed.
+var ErrMember = errors.New("it cannot be done")
 
-// Waiting times of additions.
+// Waiting times of changes.
 const (
 	applyTimeout = 20 * time.Second // for a generation to be in force
 	applyRetry   = 2 * time.Second  // between two tries
@@ -67,12 +68,12 @@ func AddTenant(ctx context.Context, up target.Ready, name string) (target.Ready,
 	if err := CheckTenant(name); err != nil {
 		return target.Ready{}, fmt.Errorf("%w: %w", ErrMember, err)
 	}
-	state, gateways, err := change(ctx, up, func(s *upState) error {
+	state, gateways, err := change(ctx, up, func(s *upState) (bool, error) {
 		if slices.Contains(s.tenants(up.Tenant), name) {
-			return nil
+			return false, nil
 		}
 		s.Tenants = append(s.Tenants, name)
-		return nil
+		return true, nil
 	})
 	if err != nil {
 		return target.Ready{}, err
@@ -91,17 +92,17 @@ func AddUser(ctx context.Context, up target.Ready, tenant, name string, role str
 	if !slices.Contains(tokenRoles, role) {
 		return target.Ready{}, fmt.Errorf("%w: no user can be added in the role %.20q", ErrMember, role)
 	}
-	state, gateways, err := change(ctx, up, func(s *upState) error {
+	state, gateways, err := change(ctx, up, func(s *upState) (bool, error) {
 		switch {
 		case slices.Contains(s.Members, m):
-			return nil
+			return false, nil
 		case !slices.Contains(s.tenants(up.Tenant), tenant):
-			return fmt.Errorf("%w: there is no tenant %.60q (countersign tenant add)", ErrMember, tenant)
+			return false, fmt.Errorf("%w: there is no tenant %.60q (countersign tenant add)", ErrMember, tenant)
 		case s.Passwords[name] != "":
-			return fmt.Errorf("%w: a user %.60q exists already; names are shared by all tenants", ErrMember, name)
+			return false, fmt.Errorf("%w: a user %.60q exists already; names are shared by all tenants", ErrMember, name)
 		}
 		s.Members = append(s.Members, m)
-		return nil
+		return true, nil
 	})
 	if err != nil {
 		return target.Ready{}, err
@@ -160,8 +161,11 @@ func (s upState) credentials(u streams.User) target.Role {
 	return r
 }
 
+// stateEdit edits a state and reports whether it has changed it.
+type stateEdit func(*upState) (changed bool, err error)
+
 // change changes the state of a running pipeline and waits until the change is in force.
-func change(ctx context.Context, up target.Ready, edit func(*upState) error) (upState, map[string]string, error) {
+func change(ctx context.Context, up target.Ready, edit stateEdit) (upState, map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	state, err := editState(ctx, up, edit)
@@ -181,7 +185,7 @@ func change(ctx context.Context, up target.Ready, edit func(*upState) error) (up
 }
 
 // editState writes an edited state, with the secrets of new users.
-func editState(ctx context.Context, up target.Ready, edit func(*upState) error) (upState, error) {
+func editState(ctx context.Context, up target.Ready, edit stateEdit) (upState, error) {
 	path := filepath.Join(up.DataDir, stateFile)
 	if up.DataDir == "" {
 		return upState{}, fmt.Errorf("%w: give the ready file of `countersign up` itself", ErrMember)
@@ -198,14 +202,11 @@ func editState(ctx context.Context, up target.Ready, edit func(*upState) error) 
 	if err != nil {
 		return s, fmt.Errorf("reading the state of `countersign up`: %w", err)
 	}
-	before := len(s.Members) + len(s.Tenants)
-	if err := edit(&s); err != nil {
+	s.Generation++
+	if changed, err := edit(&s); err != nil || !changed {
+		s.Generation--
 		return s, err
 	}
-	if len(s.Members)+len(s.Tenants) == before {
-		return s, nil
-	}
-	s.Generation++
 	if _, err := s.fillSecrets(up.Tenant); err != nil {
 		return s, err
 	}
@@ -245,7 +246,7 @@ func lockState(ctx context.Context, path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// beginFollowingState notes what is in force, and what is missing, and from then on puts in force what is added.
+// beginFollowingState notes what is in force, and what is missing, and from then on puts in force what changes.
 func (p *Pipeline) beginFollowingState(missing error) error {
 	if err := p.noteInForce(p.currentState().Generation, missing); err != nil {
 		return err
@@ -285,10 +286,10 @@ func (p *Pipeline) followState(ctx context.Context) {
 		case errors.Is(err, fs.ErrNotExist): // the data directory is being removed
 		case err != nil:
 			pause = max(pause, applyRetry)
-			p.opt.Log.Error().Err(err).Msg("added users are not in force; it is tried again")
+			p.opt.Log.Error().Err(err).Msg("changed users are not in force; it is tried again")
 			_ = p.noteInForce(held.Generation, err)
 		default:
-			p.opt.Log.Info().Int("generation", s.Generation).Msg("added users are in force")
+			p.opt.Log.Info().Int("generation", s.Generation).Msg("changed users are in force")
 		}
 	}
 }
@@ -298,6 +299,7 @@ func (p *Pipeline) apply(ctx context.Context, s upState) (err error) {
 	p.mu.Lock()
 	held := p.state
 	p.state = s
+	p.noteEnding(held)
 	p.mu.Unlock()
 	defer func() {
 		if err != nil {
@@ -306,6 +308,7 @@ func (p *Pipeline) apply(ctx context.Context, s upState) (err error) {
 			p.mu.Unlock()
 		}
 	}()
+	p.stopGateways(ctx) // while their users exist
 	config, err := p.writeNATSConfig()
 	if err != nil {
 		return err
@@ -313,6 +316,12 @@ func (p *Pipeline) apply(ctx context.Context, s upState) (err error) {
 	within, cancel := context.WithTimeout(ctx, applyTimeout/2)
 	defer cancel()
 	if err := awaitApplied(within, p.natsConfigFile(), config); err != nil {
+		return err
+	}
+	if err := p.endRemoved(ctx, held.Generation); err != nil {
+		return err
+	}
+	if err := p.awaitRefused(within); err != nil {
 		return err
 	}
 	if slices.Contains(p.opt.Services, procGateway) {

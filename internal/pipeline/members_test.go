@@ -30,7 +30,7 @@ func upWith(t *testing.T) target.Ready {
 
 func addTo(t *testing.T, up target.Ready, m tenantUser) error {
 	t.Helper()
-	_, err := editState(t.Context(), up, func(s *upState) error { s.Members = append(s.Members, m); return nil })
+	_, err := editState(t.Context(), up, func(s *upState) (bool, error) { s.Members = append(s.Members, m); return true, nil })
 	return err
 }
 
@@ -40,7 +40,7 @@ func TestAddedUsersStay(t *testing.T) {
 	if err := addTo(t, up, tenantUser{"acme", "dana", streams.RoleReviewer}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := editState(t.Context(), up, func(s *upState) error { s.Tenants = append(s.Tenants, "globex"); return nil }); err != nil {
+	if _, err := editState(t.Context(), up, func(s *upState) (bool, error) { s.Tenants = append(s.Tenants, "globex"); return true, nil }); err != nil {
 		t.Fatal(err)
 	}
 	s, err := loadState(t.Context(), filepath.Join(up.DataDir, stateFile), "acme")

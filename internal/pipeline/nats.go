@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/signal"
@@ -102,7 +103,7 @@ func runNATS(ctx context.Context, path string) error {
 		err = noteApplied(path, text, nil)
 	}
 	if err == nil {
-		if broken := serveNATS(ctx, srv, path, text); broken != nil {
+		if broken := serveNATS(ctx, srv, path, text, os.Stderr); broken != nil {
 			return broken // without Shutdown: see Broken
 		}
 	}
@@ -111,8 +112,8 @@ func runNATS(ctx context.Context, path string) error {
 }
 
 // serveNATS puts each change of the configuration file in force, until ctx ends (the result is then nil)
-// or the store breaks.
-func serveNATS(ctx context.Context, srv *embedded.Server, path string, applied []byte) error {
+// or the store breaks. What fails is told on out, and tried again.
+func serveNATS(ctx context.Context, srv *embedded.Server, path string, applied []byte, out io.Writer) error {
 	pause := lookEvery
 	for {
 		select {
@@ -136,7 +137,7 @@ func serveNATS(ctx context.Context, srv *embedded.Server, path string, applied [
 			err = srv.Reload(config)
 		}
 		if err := errors.Join(err, noteApplied(path, text, err)); err != nil {
-			fmt.Fprintln(os.Stderr, "nats: the changed configuration; it is tried again:", err)
+			fmt.Fprintln(out, "nats: the changed configuration; it is tried again:", err)
 			pause = applyRetry
 			continue
 		}

@@ -69,6 +69,7 @@ type Pipeline struct {
 	health   map[string]string // health URL by service
 	gateways map[string]string // URL by tenant
 	failed   []string          // gateways that did not start, by process
+	ending   map[string]string // tenant by token: of removed users, and perhaps not refused yet
 	closed   func()
 	unfollow func()   // ends followState
 	lock     *os.File // locks the data directory
@@ -114,7 +115,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return nil, err
 		}
 	}
-	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gateways: map[string]string{}, closed: func() {}, unfollow: func() {}}
+	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gateways: map[string]string{}, ending: map[string]string{}, closed: func() {}, unfollow: func() {}}
 	p.sup = supervise.New(opt.Log, p.processChanged)
 	defer func() {
 		if err != nil {
@@ -132,6 +133,9 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 		return p, err
 	}
 	if err := p.provisionStreams(ctx); err != nil {
+		return p, err
+	}
+	if err := p.endRemoved(ctx, p.notedGeneration()); err != nil {
 		return p, err
 	}
 	if slices.Contains(opt.Services, procGateway) {

@@ -25,7 +25,8 @@ type upState struct {
 
 	Tenants    []string     `json:"tenants,omitempty"`    // that were added to the one of `up --tenant`
 	Members    []tenantUser `json:"members,omitempty"`    // users that were added to the usual ones
-	Generation int          `json:"generation,omitempty"` // counts the additions
+	Removed    []removal    `json:"removed,omitempty"`    // the last removal of each user that was removed
+	Generation int          `json:"generation,omitempty"` // counts the changes of tenants and users
 
 	path string
 }
@@ -35,6 +36,14 @@ type tenantUser struct {
 	Tenant string       `json:"tenant"`
 	Name   string       `json:"name"`
 	Role   streams.Role `json:"role"`
+}
+
+// isSame reports whether two entries are of one name in one tenant.
+func (m tenantUser) isSame(o tenantUser) bool { return m.Tenant == o.Tenant && m.Name == o.Name }
+
+// speaks reports whether the user puts events on the log: a subscriber its AAEP replies.
+func (m tenantUser) speaks() bool {
+	return m.Role == streams.RoleRuntime || m.Role == streams.RoleSubscriber
 }
 
 // serviceRoles are the users of the services' account, with the operator.

@@ -83,3 +83,85 @@ func TestReloadAddsUsers(t *testing.T) {
 	}
 	asks(connect("gus"), "gov.resolve.globex")
 }
+
+// A user that is taken out by a reload is disconnected, and its password lets nobody in; a user of the same name
+// that is added later has its own. The others stay connected, and their requests arrive.
+func TestReloadRemovesUsers(t *testing.T) {
+	user := func(name, password string, r streams.Role) streams.User {
+		return streams.User{Name: name, Password: password, Role: r}
+	}
+	stays, leaves := user("rt1", "pw-rt1", streams.RoleRuntime), user("dana", "pw-dana", streams.RoleReviewer)
+	c := streams.ServerConfig{
+		Port: -1, StoreDir: t.TempDir(), SyncInterval: "always", Services: []streams.User{user("admitter", "pw-admitter", streams.RoleAdmitter)},
+		Tenants: []streams.Tenant{{Name: "acme", Users: []streams.User{stays, leaves}}, {Name: "globex", Users: []streams.User{user("gus", "pw-gus", streams.RoleRuntime)}}},
+	}
+	render := func() []byte {
+		t.Helper()
+		text, err := c.Render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	srv, err := embedded.Start(render(), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Shutdown)
+	connect := func(name, password string) (*nats.Conn, error) {
+		return nats.Connect(srv.ClientURL(), nats.UserInfo(name, password), nats.CustomInboxPrefix("_INBOX_"+name), nats.NoReconnect())
+	}
+	conns := map[string]*nats.Conn{}
+	for _, name := range []string{"admitter", "rt1", "dana", "gus"} {
+		if conns[name], err = connect(name, "pw-"+name); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conns[name].Close)
+	}
+	for _, subj := range []string{"gov.admit.>", "gov.resolve.>"} {
+		if _, err := conns["admitter"].Subscribe(subj, func(m *nats.Msg) { _ = m.Respond(nil) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conns["admitter"].Flush(); err != nil {
+		t.Fatal(err)
+	}
+	closed := map[string]<-chan nats.Status{"dana": conns["dana"].StatusChanged(nats.CLOSED), "gus": conns["gus"].StatusChanged(nats.CLOSED)}
+	c.Tenants = []streams.Tenant{{Name: "acme", Users: []streams.User{stays}}}
+	if err := srv.Reload(render()); err != nil {
+		t.Fatal(err)
+	}
+	for name, ended := range closed {
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s is still connected", name)
+		}
+		if nc, err := connect(name, "pw-"+name); err == nil {
+			nc.Close()
+			t.Errorf("%s connects again", name)
+		}
+	}
+	if _, err := conns["rt1"].Request("gov.admit.acme.aana", nil, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	c.Tenants[0].Users = append(c.Tenants[0].Users, user("dana", "another", streams.RoleReviewer))
+	if err := srv.Reload(render()); err != nil {
+		t.Fatal(err)
+	}
+	if nc, err := connect("dana", "pw-dana"); err == nil {
+		nc.Close()
+		t.Error("the old password counts for the new user")
+	}
+	again, err := connect("dana", "another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if _, err := again.Request("gov.resolve.acme", nil, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	if !conns["rt1"].IsConnected() || !conns["admitter"].IsConnected() {
+		t.Error("a connection of another user ended")
+	}
+}

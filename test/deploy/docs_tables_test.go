@@ -25,7 +25,7 @@ func TestHealthTable(t *testing.T) {
 	source := sourceOf(t, "internal/service/admitter", "internal/service/gateway", "internal/pipeline", "streams", "events")
 	for name, part := range map[string]string{
 		"policies_watch": `BucketPolicies `, "mandates_watch": `BucketMandates `, "publishers_watch": `BucketPublishers `, "spend_watch": `BucketSpend `,
-		"policy_log": `ControlPolicy `, "mandate_log": `ControlMandate `, "publisher_log": `ControlPublisher `, "process": `"process"`, "outputs": `env, "outputs"`, "tokens": `bucket: streams.BucketTokens`, "keys": `bucket: streams.BucketKeys`, "events": `env, "events"`,
+		"policy_log": `ControlPolicy `, "mandate_log": `ControlMandate `, "publisher_log": `ControlPublisher `, "process": `"process"`, "outputs": `env, "outputs"`, "tokens": `name: "tokens"`, "keys": `name: "keys"`, "events": `env, "events"`,
 	} {
 		if !strings.Contains(source, part) {
 			t.Errorf("nothing is there any more that %s comes from", name)

@@ -211,17 +211,17 @@ func TestNATSConfigWorks(t *testing.T) {
 	} {
 		t.Run("a runtime cannot write "+name, func(t *testing.T) { refused(t, runtime, subj) })
 	}
-	t.Run("a gateway speaks for its tenant and reads tokens, and nothing else", func(t *testing.T) {
+	t.Run("a gateway speaks for its tenant and reads receipt keys, and nothing else", func(t *testing.T) {
 		gateway := connect(t, srv, "acme-gateway")
 		reply, err := gateway.RequestWithContext(ctx, "gov.admit.acme.agenthook", []byte("{}"))
 		ok(t, err)
 		if got, want := string(reply.Data), "gateway-acme:acme-gateway/acme-gateway"; got != want {
 			t.Errorf("the admitter sees %q, want %q", got, want)
 		}
-		if _, err := streams.KVKeys(ctx, jet(t, gateway), streams.BucketTokens); err != nil {
-			t.Errorf("the tokens cannot be read: %v", err)
+		if _, err := streams.KVKeys(ctx, jet(t, gateway), streams.BucketKeys); err != nil {
+			t.Errorf("the receipt keys cannot be read: %v", err)
 		}
-		for _, subj := range []string{"gov.resolve.acme", "gov.admit.globex.aaep", "gov.decisions.acme.allow.s1", "$KV.tokens.acme.x", "$KV.publishers.x", "gov.events.acme.acme-runtime.aaep.s1.request"} {
+		for _, subj := range []string{"gov.resolve.acme", "gov.admit.globex.aaep", "gov.decisions.acme.allow.s1", "$KV.tokens.acme.x", "$JS.API.STREAM.INFO.KV_tokens", "$JS.API.STREAM.MSG.GET.KV_tokens", "gov.tokens.globex", "$KV.publishers.x", "gov.events.acme.acme-runtime.aaep.s1.request"} {
 			refused(t, gateway, subj)
 		}
 	})

@@ -35,7 +35,7 @@ type compiledMandate struct {
 	mandate *Mandate
 }
 
-type revokedKey struct{ id, hash string }
+type revokedKey struct{ id, hash, by string }
 
 // Kinds of changes.
 const (
@@ -52,6 +52,7 @@ type Change struct {
 	Tenant     string // TenantToken
 	ID, Hash   string
 	Author     string // as stated in the document
+	By         string // of a revocation: ByOperator or ByPrincipal
 	Unreadable bool   // the value cannot be used; requests that need it are denied
 }
 
@@ -96,8 +97,9 @@ func (t *tenantStore) applyChange(k ParsedKey, value []byte) (Change, bool) {
 	case KeySigning:
 		return t.setKeys(k, value)
 	}
-	c := Change{Kind: ChangeRevoked, Tenant: k.Tenant, ID: k.ID, Hash: k.Hash}
-	at, before := revokedKey{k.ID, k.Hash}, t.revoked[revokedKey{k.ID, k.Hash}]
+	c := Change{Kind: ChangeRevoked, Tenant: k.Tenant, ID: k.ID, Hash: k.Hash, By: k.By}
+	at := revokedKey{k.ID, k.Hash, k.By}
+	before := t.revoked[at]
 	if value == nil {
 		delete(t.revoked, at)
 		c.Kind = ChangeRestore
@@ -190,7 +192,7 @@ func (s *Store) Mandate(tenant, id, _ string) *Mandate {
 // Revoked implements Revocations.
 func (s *Store) Revoked(tenant, id, hash string) bool {
 	t := s.tenantByName(tenant)
-	return t != nil && t.revoked[revokedKey{id, hash}]
+	return t != nil && (t.revoked[revokedKey{id, hash, ByOperator}] || t.revoked[revokedKey{id, hash, ByPrincipal}])
 }
 
 // Signatures is a tenant's signature policy.
@@ -212,7 +214,7 @@ func (s *Store) Len() int {
 	return n
 }
 
-// Digest is the same for stores that decide alike.
+// Digest is the same for stores of the same content.
 func (s *Store) Digest() string {
 	h := sha256.New()
 	line := func(parts ...string) {
@@ -229,7 +231,7 @@ func (s *Store) Digest() string {
 				line("mandate", id, digestText(t.mandates[id].raw))
 			}
 			for _, r := range slices.SortedFunc(maps.Keys(t.revoked), revokedKey.compare) {
-				line("revoked", r.id, r.hash)
+				line("revoked", r.id, r.hash, r.by)
 			}
 		}
 	}
@@ -237,7 +239,7 @@ func (s *Store) Digest() string {
 }
 
 func (k revokedKey) compare(o revokedKey) int {
-	return cmp.Or(cmp.Compare(k.id, o.id), cmp.Compare(k.hash, o.hash))
+	return cmp.Or(cmp.Compare(k.id, o.id), cmp.Compare(k.hash, o.hash), cmp.Compare(k.by, o.by))
 }
 
 // maxAuthor bounds the recorded author, in bytes.

@@ -25,7 +25,7 @@ type StoredMandate struct {
 }
 
 // Revocation revokes one mandate for good: the document with this hash. It is stored under
-// RevocationKey; the existence of the key counts.
+// RevocationKey or PrincipalRevocationKey; the existence of the key counts, and tells whose it is.
 type Revocation struct {
 	V         int         `json:"v"` // StoredVersion
 	ID        string      `json:"id"`
@@ -33,7 +33,14 @@ type Revocation struct {
 	Reason    string      `json:"reason"`
 	Author    string      `json:"author"` // as stated by the author
 	RevokedAt events.Time `json:"revoked_at"`
+	By        string      `json:"by,omitempty"` // for readers, from the key; what is stored does not count
 }
+
+// Kinds of authors of a revocation.
+const (
+	ByOperator  = "operator"
+	ByPrincipal = "principal"
+)
 
 // SigningKeys are the keys that may sign a tenant's mandates, and the signature policy. They
 // are stored under KeysKey.
@@ -100,8 +107,9 @@ func DecodeKeys(b []byte) (SigningKeys, aump.KeySet, error) {
 
 // keysToken is the second token of KeysKey; no mandate id equals it.
 const (
-	keysToken    = "keys"
-	revokedToken = "revoked"
+	keysToken        = "keys"
+	revokedToken     = "revoked"
+	byPrincipalToken = "revoked_by_principal"
 )
 
 // TenantToken is the first token of a tenant's keys in a bucket: the tenant's subject token,
@@ -117,9 +125,16 @@ func TenantToken(tenant string) string {
 // Key is the key of a mandate in the mandates bucket: <tenant>.<id>. Ids have no dot.
 func Key(tenant, id string) string { return TenantToken(tenant) + "." + id }
 
-// RevocationKey is the key of a revocation: <tenant>.<id>.revoked.<hash>.
+// RevocationKey is the key of an operator's revocation: <tenant>.<id>.revoked.<hash>. The admitter cannot write
+// it.
 func RevocationKey(tenant, id, hash string) string {
 	return Key(tenant, id) + "." + revokedToken + "." + hash
+}
+
+// PrincipalRevocationKey is the key of a revocation by the mandate's principal, which only the admitter can write:
+// <tenant>.<id>.revoked_by_principal.<hash>.
+func PrincipalRevocationKey(tenant, id, hash string) string {
+	return Key(tenant, id) + "." + byPrincipalToken + "." + hash
 }
 
 // KeysKey is the key of the signing keys: <tenant>.keys.
@@ -145,7 +160,11 @@ type ParsedKey struct {
 	Kind     KeyKind
 	Tenant   string // TenantToken
 	ID, Hash string
+	By       string // of a revocation: ByOperator or ByPrincipal
 }
+
+// revokers are the kinds of authors by the third token of a revocation's key.
+var revokers = map[string]string{revokedToken: ByOperator, byPrincipalToken: ByPrincipal}
 
 // ParseKey parses a key of the mandates bucket.
 func ParseKey(key string) ParsedKey {
@@ -155,9 +174,9 @@ func ParseKey(key string) ParsedKey {
 		return ParsedKey{Kind: KeySigning, Tenant: t[0]}
 	case len(t) == 2 && ValidID(t[1]):
 		return ParsedKey{Kind: KeyMandate, Tenant: t[0], ID: t[1]}
-	case len(t) == 4 && t[2] == revokedToken && ValidID(t[1]):
+	case len(t) == 4 && revokers[t[2]] != "" && ValidID(t[1]):
 		if hash, ok := aump.NormaliseHash(t[3]); ok && hash == t[3] {
-			return ParsedKey{Kind: KeyRevocation, Tenant: t[0], ID: t[1], Hash: hash}
+			return ParsedKey{Kind: KeyRevocation, Tenant: t[0], ID: t[1], Hash: hash, By: revokers[t[2]]}
 		}
 	}
 	return ParsedKey{}

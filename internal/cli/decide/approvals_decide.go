@@ -1,15 +1,10 @@
 package decide
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
-
-	"github.com/mattn/go-isatty"
 
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -56,23 +51,11 @@ func (c *approvalsApproveCmd) Run(ctx context.Context, io ui.Stdio) error {
 		}
 		digest = reply.Workflow.PreviewDigest
 		printPreview(ui.NewPrinter(io.Err), *reply.Workflow, time.Now())
-		if !c.Yes && !agreed(io) {
+		if !c.Yes && !ui.Confirmed(io, "Approve exactly this, once?") {
 			return errors.New("not approved: the prompt was not answered with yes")
 		}
 	}
 	return c.decide(ctx, r, approval.ActionApprove, digest)
-}
-
-// agreed asks on a terminal. Elsewhere the command itself is the confirmation.
-func agreed(io ui.Stdio) bool {
-	f, isFile := io.In.(*os.File)
-	if !isFile || !isatty.IsTerminal(f.Fd()) {
-		return true
-	}
-	fmt.Fprint(io.Err, "Approve exactly this, once? [y/N] ")
-	line, err := bufio.NewReader(f).ReadString('\n')
-	line = strings.ToLower(strings.TrimSpace(line))
-	return err == nil && (line == "y" || line == "yes")
 }
 
 type approvalsDenyCmd struct{ deciding }

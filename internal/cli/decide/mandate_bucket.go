@@ -76,15 +76,22 @@ func (b *MandateBucket) write(ctx context.Context, key string, doc any, revision
 // revocation returns the revocation of a mandate, nil if there is none. An unreadable one counts
 // as well.
 func (b *MandateBucket) revocation(ctx context.Context, id, hash string) (*mandate.Revocation, error) {
-	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.RevocationKey(b.Tenant, id, hash))
-	if err != nil || e == nil || e.Deleted {
-		return nil, err
+	for _, key := range []string{mandate.RevocationKey(b.Tenant, id, hash), mandate.PrincipalRevocationKey(b.Tenant, id, hash)} {
+		e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, key)
+		if err != nil {
+			return nil, err
+		}
+		if e == nil || e.Deleted {
+			continue
+		}
+		r, err := events.DecodeRecord[mandate.Revocation](e.Value)
+		if err != nil {
+			r = mandate.Revocation{ID: id, Hash: hash}
+		}
+		r.By = mandate.ParseKey(key).By
+		return &r, nil
 	}
-	r, err := events.DecodeRecord[mandate.Revocation](e.Value)
-	if err != nil {
-		r = mandate.Revocation{ID: id, Hash: hash}
-	}
-	return &r, nil
+	return nil, nil
 }
 
 // keys returns the tenant's signing keys; revision is 0 if there are none.

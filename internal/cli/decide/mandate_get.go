@@ -205,7 +205,7 @@ func (c *mandateListCmd) Run(ctx context.Context, io ui.Stdio) error {
 func printMandate(io ui.Stdio, m mandateInfo) {
 	state := m.State
 	if m.Revoked != nil {
-		state = stateRevoked + ": " + ui.Clean(m.Revoked.Reason, 200)
+		state = stateRevoked + " by " + m.Revoked.By + ": " + ui.Clean(m.Revoked.Reason, 200)
 	}
 	fmt.Fprintf(io.Out, "%s  revision %d  by %s  %s\n    %s\n", ui.Clean(m.ID, 600), m.Revision, ui.Clean(m.Author, 64), state, ui.Clean(m.Hash, 80))
 	for _, s := range m.Spent {
@@ -265,7 +265,7 @@ func describeRevision(r mandateRevision) string {
 	case r.Hash == "":
 		return "(nothing that can be read)"
 	case r.Revoked != nil:
-		return ui.Clean(r.Hash, 80) + "  revoked: " + ui.Clean(r.Revoked.Reason, 200)
+		return ui.Clean(r.Hash, 80) + "  revoked by " + r.Revoked.By + ": " + ui.Clean(r.Revoked.Reason, 200)
 	}
 	return ui.Clean(r.Hash, 80)
 }

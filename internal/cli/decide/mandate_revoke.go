@@ -49,13 +49,17 @@ func (c *mandateRevokeCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if last != nil {
 		revision = last.Revision
 	}
-	if last != nil && !last.Deleted {
-		fmt.Fprintf(io.Err, "it was revoked before; the first reason stands\n")
-		if r, err = events.DecodeRecord[mandate.Revocation](last.Value); err != nil {
-			return fmt.Errorf("the revocation in the bucket counts, but cannot be read: %w", err)
-		}
-	} else if revision, err = b.write(ctx, key, r, revision); err != nil {
+	switch before, err := b.revocation(ctx, c.ID, hash); {
+	case err != nil:
 		return err
+	case before != nil:
+		fmt.Fprintf(io.Err, "it was revoked before, by %s; the first reason stands\n", before.By)
+		r = *before
+	default:
+		r.By = mandate.ByOperator
+		if revision, err = b.write(ctx, key, r, revision); err != nil {
+			return err
+		}
 	}
 	if err := b.Confirm(ctx, c.WaitFlag, streams.BucketMandates, revision); err != nil {
 		return err

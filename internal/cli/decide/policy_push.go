@@ -1,16 +1,11 @@
 package decide
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/user"
-	"strings"
-
-	"github.com/mattn/go-isatty"
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
@@ -77,7 +72,7 @@ func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *PolicyBucket, held
 	if c.DryRun {
 		return c.report(io, r)
 	}
-	if !c.Yes && !confirmed(io, fmt.Sprintf("put these %d policies in force?", r.Policies)) {
+	if !c.Yes && !ui.Confirmed(io, fmt.Sprintf("put these %d policies in force?", r.Policies)) {
 		return fmt.Errorf("nothing was changed")
 	}
 	var err error
@@ -124,18 +119,6 @@ func (c *signedBy) author() string {
 		return u.Username
 	}
 	return ""
-}
-
-// confirmed asks on a terminal. Elsewhere the command itself is the confirmation.
-func confirmed(io ui.Stdio, question string) bool {
-	in, isFile := io.In.(*os.File)
-	if !isFile || !isatty.IsTerminal(in.Fd()) {
-		return true
-	}
-	fmt.Fprintf(io.Err, "%s [y/N] ", question)
-	line, _ := bufio.NewReader(in).ReadString('\n')
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
 }
 
 type policyRollbackCmd struct {

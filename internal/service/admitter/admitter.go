@@ -31,6 +31,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/rollout"
+	"github.com/countersign-dev/countersign/internal/service/tokenview"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -290,6 +291,11 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 		return nil, err
 	}
 	stops = append(stops, stopAnswering)
+	stopTokens, err := tokenview.Serve(ctx, js, s.space, s.env.Log)
+	if err != nil {
+		return nil, err
+	}
+	stops = append(stops, stopTokens)
 	if err := s.keys.publishKey(ctx, js); err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (p *mandateStore) changeRecords(next *mandate.Store, changes []mandate.Chan
 		r.Changes = []events.MandateStep{}
 		for _, c := range changes[:min(maxSteps, len(changes))] {
 			r.Changes = append(r.Changes, events.MandateStep{
-				Change: c.Kind, Tenant: c.Tenant, MandateID: c.ID, Hash: c.Hash, Author: c.Author, Unreadable: c.Unreadable,
+				Change: c.Kind, Tenant: c.Tenant, MandateID: c.ID, Hash: c.Hash, Author: c.Author, By: c.By, Unreadable: c.Unreadable,
 			})
 		}
 		changes = changes[len(r.Changes):]

@@ -102,8 +102,8 @@ func (p *mandateStore) answerPrincipal(ctx context.Context, r micro.Request) aum
 	return aump.PrincipalReply{Code: aump.PrincipalDone, Revocation: done}
 }
 
-// revoke writes what `countersign mandate revoke` writes, and returns once this admitter has it on the log and
-// decides by it. The first revocation of a mandate stands.
+// revoke writes what `countersign mandate revoke` writes, under a key that no operator can write, and returns once
+// this admitter has it on the log and decides by it. The first revocation of a mandate stands.
 func (p *mandateStore) revoke(ctx context.Context, from admission.Request, m *mandate.Mandate, reason string) (*aump.Revoked, error) {
 	author := "principal " + from.Source
 	if from.Gateway != "" {
@@ -114,18 +114,24 @@ func (p *mandateStore) revoke(ctx context.Context, from admission.Request, m *ma
 	if err != nil {
 		return nil, err
 	}
-	key := mandate.RevocationKey(from.Tenant, m.ID, m.Hash)
+	key := mandate.PrincipalRevocationKey(from.Tenant, m.ID, m.Hash)
 	kv, err := streams.OpenBucket(ctx, p.js, streams.BucketMandates)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = kv.Create(ctx, key, body); errors.Is(err, jetstream.ErrKeyExists) {
-		var held *streams.KVEntry
-		if held, err = streams.KVLast(ctx, p.js, streams.BucketMandates, key); err == nil {
-			// A revocation that cannot be read counts, too.
-			r, _ = events.DecodeRecord[mandate.Revocation](held.Value)
-			r.ID, r.Hash = cmp.Or(r.ID, m.ID), cmp.Or(r.Hash, m.Hash)
+	held, err := streams.KVLast(ctx, p.js, streams.BucketMandates, mandate.RevocationKey(from.Tenant, m.ID, m.Hash))
+	if err != nil {
+		return nil, err
+	}
+	if held == nil || held.Deleted {
+		if _, err = kv.Create(ctx, key, body); errors.Is(err, jetstream.ErrKeyExists) {
+			held, err = streams.KVLast(ctx, p.js, streams.BucketMandates, key)
 		}
+	}
+	if err == nil && held != nil && !held.Deleted {
+		// A revocation that cannot be read counts, too.
+		r, _ = events.DecodeRecord[mandate.Revocation](held.Value)
+		r.ID, r.Hash = cmp.Or(r.ID, m.ID), cmp.Or(r.Hash, m.Hash)
 	}
 	for err == nil && !p.store.Load().Revoked(from.Tenant, m.ID, m.Hash) {
 		err = retry.Sleep(ctx, inForceRetry)

@@ -2,76 +2,140 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 const (
-	bucketEvery = time.Second      // between two looks at a bucket
-	bucketStale = 15 * time.Second // a view that was not confirmed for so long counts no more
+	viewEvery = time.Second      // between two looks
+	viewStale = 15 * time.Second // a view that was not confirmed for so long counts no more
 )
 
-// bucketView looks for changes of a bucket, so that requests need not ask NATS. A change counts within
-// bucketEvery and one look.
-type bucketView struct {
-	bucket, prefix string
-	js             jetstream.JetStream
-	apply          func(values map[string][]byte) // by the rest of the key; never called at the same time as itself
+// view looks for changes of records, so that requests need not ask NATS. A change counts within viewEvery and
+// one look.
+type view struct {
+	name  string // in the health report
+	read  reader
+	apply func(records map[string][]byte) // never called at the same time as itself
 
 	mu        sync.Mutex
-	read      bool
-	revision  uint64
+	version   string // "" before the first
 	confirmed time.Time
 }
 
+// reader reads the records and their version. It may leave out the records of the version that is known.
+type reader func(ctx context.Context, known string) (records map[string][]byte, version string, err error)
+
 // isCurrent reports whether the view was confirmed lately.
-func (v *bucketView) isCurrent() bool {
+func (v *view) isCurrent() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return time.Since(v.confirmed) <= bucketStale
+	return time.Since(v.confirmed) <= viewStale
 }
 
 // follow keeps the view current until ctx ends. problem says in the health report what a failure means.
-func (v *bucketView) follow(ctx context.Context, env daemon.Env, problem string) {
-	for retry.Sleep(ctx, bucketEvery) == nil {
+func (v *view) follow(ctx context.Context, env daemon.Env, problem string) {
+	for retry.Sleep(ctx, viewEvery) == nil {
 		err := v.load(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			env.Health.Set(v.bucket, problem)
+			env.Health.Set(v.name, problem)
 		default:
-			env.Health.Set(v.bucket, "")
+			env.Health.Set(v.name, "")
 		}
 	}
 }
 
-// load reads the bucket if it has changed.
-func (v *bucketView) load(ctx context.Context) error {
+// load reads the records if they have changed.
+func (v *view) load(ctx context.Context) error {
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, bucketStale)
+	ctx, cancel := context.WithTimeout(ctx, viewStale)
 	defer cancel()
-	st, err := streams.StreamState(ctx, v.js, "KV_"+v.bucket)
+	v.mu.Lock()
+	known := v.version
+	v.mu.Unlock()
+	records, version, err := v.read(ctx, known)
 	if err != nil {
 		return err
 	}
-	v.mu.Lock()
-	known := v.read && v.revision == st.LastSeq
-	v.mu.Unlock()
-	if !known {
-		values, err := streams.KVUnder(ctx, v.js, v.bucket, v.prefix)
-		if err != nil {
-			return err
-		}
-		v.apply(values)
+	if version != known {
+		v.apply(records)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.read, v.revision, v.confirmed = true, st.LastSeq, begun
+	v.version, v.confirmed = version, begun
 	return nil
+}
+
+// readBucket reads a bucket. Its version is its last revision.
+func readBucket(js jetstream.JetStream, bucket string) reader {
+	return func(ctx context.Context, known string) (map[string][]byte, string, error) {
+		st, err := streams.StreamState(ctx, js, "KV_"+bucket)
+		if err != nil {
+			return nil, "", err
+		}
+		version := strconv.FormatUint(st.LastSeq, 10)
+		if version == known {
+			return nil, version, nil
+		}
+		records, err := streams.KVUnder(ctx, js, bucket, "")
+		return records, version, err
+	}
+}
+
+// errTokens reports that the tenant's tokens cannot be had.
+var errTokens = errors.New("the admitter gives no tokens")
+
+// readTokens asks the admitter for the tenant's tokens, page by page. Tokens that change meanwhile are read
+// again from the first page.
+func readTokens(nc *nats.Conn, subj string) reader {
+	return func(ctx context.Context, known string) (map[string][]byte, string, error) {
+		req, records, version := token.ViewRequest{Known: known}, map[string][]byte{}, ""
+		for {
+			page, err := askTokens(ctx, nc, subj, req)
+			switch {
+			case err != nil:
+				return nil, "", err
+			case version != "" && page.View != version:
+				req, records, version = token.ViewRequest{}, map[string][]byte{}, ""
+				continue
+			}
+			version = page.View
+			for id, record := range page.Records {
+				records[id] = record
+			}
+			if page.Next == "" {
+				return records, version, nil
+			}
+			req.After = page.Next
+		}
+	}
+}
+
+func askTokens(ctx context.Context, nc *nats.Conn, subj string, req token.ViewRequest) (page token.ViewReply, err error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return page, err
+	}
+	m, err := nc.RequestWithContext(ctx, subj, body)
+	switch {
+	case err != nil:
+		return page, fmt.Errorf("%w: %w", errTokens, err)
+	case json.Unmarshal(m.Data, &page) != nil || page.View == "":
+		return page, fmt.Errorf("%w: %.40q", errTokens, page.Error)
+	}
+	return page, nil
 }

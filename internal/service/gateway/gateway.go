@@ -113,11 +113,14 @@ type server struct {
 	streams  *streamCount
 	guard    *guard.Guard // nil: no receipt can be checked
 
-	retirements *bucketView // of receipt keys; nil without guard
+	retirements *view // of receipt keys; nil without guard
 	stopping    atomic.Bool
 	stopped     chan struct{}  // closed when the gateway stops: streams end
 	taken       sync.WaitGroup // streams and WebSockets: http.Server does not wait for their connections
 }
+
+// noTokens says what it means that the tokens cannot be had.
+const noTokens = "the tokens cannot be read; after some seconds no caller is signed in"
 
 // Run serves until ctx ends, then answers the requests that it has begun and returns.
 func Run(ctx context.Context, f Flags, env daemon.Env) error {
@@ -133,15 +136,16 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	s := newServer(f, env, nc, js)
+	s := newServer(f, env, nc)
 	if s.guard, err = f.newGuard(); err != nil {
 		return err
 	}
 	if s.aaep, err = newAAEPBridge(s.events, f); err != nil {
 		return err
 	}
-	if err := s.tokens.load(ctx); err != nil {
-		return fmt.Errorf("reading the tokens: %w", err)
+	if err := s.tokens.load(ctx); err != nil { // no admitter yet: callers are answered so until there is one
+		env.Log.Warn().Err(err).Msg(noTokens)
+		env.Health.Set(s.tokens.name, noTokens)
 	}
 	if s.guard != nil {
 		s.retirements = newRetirements(js, s.guard)
@@ -154,7 +158,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	defer followers.Wait()
 	defer stop()
 	followers.Go(func() {
-		s.tokens.follow(following, env, "the tokens cannot be read; after some seconds no caller is signed in")
+		s.tokens.follow(following, env, noTokens)
 	})
 	if s.retirements != nil {
 		followers.Go(func() {
@@ -172,10 +176,10 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	return s.listen(ctx)
 }
 
-func newServer(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream) *server {
+func newServer(f Flags, env daemon.Env, nc *nats.Conn) *server {
 	return &server{
 		issuer: newIssuer(f, env),
-		flags:  f, env: env, nc: nc, tokens: newTokenStore(f.Tenant, js), outputs: newOutputHub(nc, f, env, "outputs"), events: newOutputHub(nc, f, env, "events", events.FollowAAEP), rates: newRates(f.Rate),
+		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), outputs: newOutputHub(nc, f, env, "outputs"), events: newOutputHub(nc, f, env, "events", events.FollowAAEP), rates: newRates(f.Rate),
 		inflight: make(chan struct{}, f.MaxInflight), streams: newStreamCount(f.MaxStreams, f.UserStreams), stopped: make(chan struct{}),
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/follow"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/service/tokenview"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -45,6 +46,8 @@ type rig struct {
 	url     string
 	tokens  map[string]string
 	ids     map[string]string
+
+	stopTokens func()
 }
 
 func example(tb testing.TB, name string) []byte {
@@ -97,8 +100,33 @@ func startOn(tb testing.TB, shard streams.Shard, change ...func(*Flags)) *rig {
 	r.addToken("reviewer", servicetest.Tenant, "dana", token.Reviewer, time.Hour)
 	r.addToken("expired", servicetest.Tenant, servicetest.Runtime, token.Runtime, -time.Minute)
 	r.addToken("globex", "globex", "mallory", token.Runtime, time.Hour)
+	r.tokensOf("admitter")
 	r.serve(change...)
 	return r
+}
+
+// tokensOf answers for the tokens, with the permissions of a user.
+func (r *rig) tokensOf(user string) {
+	r.tb.Helper()
+	stop, err := tokenview.Serve(r.tb.Context(), r.nats.JS(user), subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(r.tb, err)
+	r.tb.Cleanup(stop)
+	r.stopTokens = stop
+}
+
+// A gateway that starts while no admitter answers lets no caller in, and does once there is one.
+func TestStartBeforeTheAdmitter(t *testing.T) {
+	r := start(t)
+	servicetest.OK(t, r.service.Stop())
+	r.stopTokens()
+	r.serve()
+	for _, path := range []string{"/readyz", "/v1/caller"} {
+		if res, body := r.do("GET", path, "runtime", nil); res.StatusCode != 503 {
+			t.Errorf("%s: %d %s", path, res.StatusCode, body)
+		}
+	}
+	r.tokensOf("admitter")
+	servicetest.Eventually(t, "the tokens count", func() bool { res, _ := r.do("GET", "/v1/caller", "runtime", nil); return res.StatusCode == 200 })
 }
 
 func (r *rig) serve(change ...func(*Flags)) {
@@ -444,7 +472,7 @@ func TestPanic(t *testing.T) {
 	now := time.Now()
 	record, err := json.Marshal(token.Record{Hash: token.Hash(secret), Tenant: "acme", User: "rt1", Role: token.Runtime, CreatedAt: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour)})
 	servicetest.OK(t, err)
-	s.tokens = newTokenStore("acme", nil)
+	s.tokens = newTokenStore(Flags{Tenant: "acme"}, nil)
 	s.tokens.confirmed = now
 	s.tokens.apply(map[string][]byte{id: record})
 	req, err := http.NewRequest("POST", "/event", strings.NewReader("{}"))

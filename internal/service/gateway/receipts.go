@@ -26,8 +26,8 @@ func (f Flags) newGuard() (*guard.Guard, error) {
 
 // newRetirements follows the keys bucket: a receipt of a key that was retired holds no longer. Records for
 // which the checkpoint key does not vouch are left out.
-func newRetirements(js jetstream.JetStream, g *guard.Guard) *bucketView {
-	return &bucketView{bucket: streams.BucketKeys, js: js, apply: func(records map[string][]byte) {
+func newRetirements(js jetstream.JetStream, g *guard.Guard) *view {
+	return &view{name: "keys", read: readBucket(js, streams.BucketKeys), apply: func(records map[string][]byte) {
 		for _, record := range records {
 			_ = g.Trust(record)
 		}

@@ -3,22 +3,21 @@ package gateway
 import (
 	"sync/atomic"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/gateway/token"
-	"github.com/countersign-dev/countersign/streams"
 )
 
 // tokenStore is a view of the tenant's tokens in memory, so that a request with an invented token
 // costs no request to NATS.
 type tokenStore struct {
-	bucketView
+	view
 	set atomic.Pointer[token.Set]
 }
 
-func newTokenStore(tenant string, js jetstream.JetStream) *tokenStore {
-	t := &tokenStore{bucketView: bucketView{bucket: streams.BucketTokens, prefix: token.Prefix(tenant), js: js}}
-	t.apply = func(records map[string][]byte) { t.set.Store(token.NewSet(tenant, records)) }
+func newTokenStore(f Flags, nc *nats.Conn) *tokenStore {
+	t := &tokenStore{view: view{name: "tokens", read: readTokens(nc, f.Space().Tokens(f.Tenant))}}
+	t.apply = func(records map[string][]byte) { t.set.Store(token.NewSet(f.Tenant, records)) }
 	return t
 }
 

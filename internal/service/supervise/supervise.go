@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -173,14 +174,33 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 	s.mu.Unlock()
 	var errs []error
 	for i := len(children) - 1; i >= 0; i-- {
-		c := children[i]
-		c.quit()
-		<-c.done
-		grace, cancel := context.WithTimeout(ctx, StopGrace)
-		if err := c.currentProcess().Stop(grace); err != nil {
-			errs = append(errs, fmt.Errorf("stopping %s: %w", c.spec.Name, err))
-		}
-		cancel()
+		errs = append(errs, children[i].stop(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// StopChild stops the child of a name and forgets it. A name without a child is no error.
+func (s *Supervisor) StopChild(ctx context.Context, name string) error {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.children, func(c *child) bool { return c.spec.Name == name })
+	if i < 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	c := s.children[i]
+	s.children = slices.Delete(s.children, i, i+1)
+	s.mu.Unlock()
+	return c.stop(ctx)
+}
+
+// stop ends the child's restarts and then its process, which is killed after StopGrace or when ctx ends.
+func (c *child) stop(ctx context.Context) error {
+	c.quit()
+	<-c.done
+	grace, cancel := context.WithTimeout(ctx, StopGrace)
+	defer cancel()
+	if err := c.currentProcess().Stop(grace); err != nil {
+		return fmt.Errorf("stopping %s: %w", c.spec.Name, err)
+	}
+	return nil
 }

@@ -22,6 +22,7 @@ var classFacts = map[subject.Class]struct{ kind, body string }{
 	subject.Control:     {"log", "by kind, see [below](#control-records)"},
 	subject.Resolve:     {"request-reply", "`approval.Request`; the reply is `approval.Reply`"},
 	subject.Follow:      {"request-reply", "`events.FollowRequest`; the reply is `events.FollowPage`"},
+	subject.Tokens:      {"request-reply", "`token.ViewRequest`; the reply is `token.ViewReply`"},
 	subject.Mandates:    {"request-reply", "`aump.PrincipalRequest`; the reply is `aump.PrincipalReply`"},
 	subject.Quarantine:  {"stream " + streams.StreamQuarantine, "bytes that could not be parsed or redacted"},
 	subject.Checkpoints: {"stream " + streams.StreamCheckpoints, "a checkpoint: a signed note"},
