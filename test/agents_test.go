@@ -419,6 +419,9 @@ func TestClaudeCodeDefers(t *testing.T) {
 	t.Parallel()
 	claudeCode.find(t)
 	h := startHooked(t, claudeCode.name, "2s", "--defer")
+	if out := h.countersign(t, "hook", "doctor", claudeCode.name).out; !strings.Contains(out, "headless runs of claude-code that wait") {
+		t.Errorf("doctor: %s", out)
+	}
 	dir := t.TempDir()
 	lines := func() int {
 		text, err := os.ReadFile(filepath.Join(dir, "asked"))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/owner"
 )
 
 // keepCalls is how long a call is remembered after its last event. No approval stays open longer.
@@ -37,6 +38,7 @@ type waiting struct {
 	CallID   string          `json:"call_id"`
 	Workflow string          `json:"workflow"`
 	Until    time.Time       `json:"until"`
+	By       *owner.Owner    `json:"by,omitempty"` // the gate that waits; while it runs, an identical call is another one
 }
 
 // openCall is an allowed call: the id that the agent uses, the one that was admitted, and the approval.

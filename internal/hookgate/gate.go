@@ -25,6 +25,7 @@ import (
 	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/owner"
 )
 
 // Stdio are the process's three streams.
@@ -225,7 +226,7 @@ func (g *gate) proposal(key string, e hook.Event) (w waiting, err error) {
 	}
 	n := 0
 	err = g.calls.change(key, g.now(), func(s *sameCall) {
-		if s.Waiting != nil && g.isOurs(e, *s.Waiting) {
+		if s.Waiting != nil && !s.Waiting.By.Runs() && g.isOurs(e, *s.Waiting) {
 			w = *s.Waiting
 			return
 		}
@@ -298,7 +299,7 @@ func (g *gate) wire(e hook.Event, callID string, approval hook.Approval) ([]byte
 
 // remember keeps a call that waits for a person, for its repetition by another process.
 func (g *gate) remember(key string, call waiting, r gateclient.Reply) (waiting, error) {
-	call.Workflow, call.Until = r.Workflow, g.now().Add(keepCalls)
+	call.Workflow, call.Until, call.By = r.Workflow, g.now().Add(keepCalls), owner.ThisProcess()
 	if t, err := time.Parse(time.RFC3339Nano, r.Expires); err == nil {
 		call.Until = t
 	}

@@ -376,6 +376,37 @@ func TestDefer(t *testing.T) {
 	}
 }
 
+// While a gate waits, an identical call is another one: what ran and what was refused would have one id.
+func TestParallelCalls(t *testing.T) {
+	g := &gate{agent: hook.Agents[0], calls: calls{t.TempDir()}, now: nowFixed}
+	e := hook.Event{Kind: hook.Before, Session: "s", Tool: "t", CallID: "c1", Input: []byte(`{}`)}
+	key, err := sameCallKey("claude-code", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := g.remember(key, mustPropose(t, g, key, e), gateclient.Reply{Workflow: "wf-1", Expires: nowFixed().Add(hour).Format(time.RFC3339Nano)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.CallID = "c2"
+	second := mustPropose(t, g, key, e)
+	if second.CallID != "c2" || second.Workflow != "" {
+		t.Errorf("a gate that waits loses its call to another: %+v", second)
+	}
+	// The end of one wait is not that of another.
+	if _, err := g.remember(key, second, gateclient.Reply{Workflow: "wf-2"}); err != nil {
+		t.Fatal(err)
+	}
+	g.forget(key, first)
+	if err := g.calls.change(key, nowFixed(), func(s *sameCall) {
+		if s.Waiting == nil || s.Waiting.Workflow != "wf-2" {
+			t.Errorf("after the end of the first wait: %+v", s.Waiting)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A resumed run gives the deferred call with the same id. It is the call that waited, and only once.
 func TestSameCallSameID(t *testing.T) {
 	g := &gate{agent: hook.Agents[0], calls: calls{t.TempDir()}, now: nowFixed}

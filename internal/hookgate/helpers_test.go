@@ -21,10 +21,15 @@ func mustPropose(t *testing.T, g *gate, key string, e hook.Event) waiting {
 	return w
 }
 
-// mustRemember makes a call wait for a person, for a time.
+// mustRemember makes a call wait for a person, for a time, since a gate that has ended.
 func mustRemember(t *testing.T, g *gate, key string, call waiting, workflow string, wait time.Duration) {
 	t.Helper()
-	if _, err := g.remember(key, call, gateclient.Reply{Workflow: workflow, Expires: nowFixed().Add(wait).Format(time.RFC3339Nano)}); err != nil {
+	waits, err := g.remember(key, call, gateclient.Reply{Workflow: workflow, Expires: nowFixed().Add(wait).Format(time.RFC3339Nano)})
+	if err != nil || waits.By == nil {
+		t.Fatalf("%+v, %v", waits, err)
+	}
+	waits.By.Started += "0"
+	if err := g.calls.change(key, nowFixed(), func(s *sameCall) { s.Waiting = &waits }); err != nil {
 		t.Fatal(err)
 	}
 }

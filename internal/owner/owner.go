@@ -30,6 +30,12 @@ func (o *Owner) Gone() bool {
 	return o != nil && o.Machine != "" && o.Machine == thisMachine() && startOf(o.PID) != o.Started
 }
 
+// Runs reports whether the owner certainly runs. It is false for nil, and on another machine or in another
+// namespace, where that is unknown.
+func (o *Owner) Runs() bool {
+	return o != nil && o.Machine != "" && o.Machine == thisMachine() && startOf(o.PID) == o.Started
+}
+
 // thisMachine is the kernel's id of this boot with the namespace of process ids, "" if unknown.
 func thisMachine() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

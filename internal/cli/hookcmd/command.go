@@ -105,7 +105,7 @@ func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
 	if err != nil {
 		return ui.UsageError{Err: err}
 	}
-	if err := replace(io, path, old, changed, c.DryRun); err != nil || c.DryRun {
+	if err := replace(io, path, old, changed, beforeGate, c.DryRun); err != nil || c.DryRun {
 		return err
 	}
 	if err := writeConfig(io, config); err != nil {
@@ -177,11 +177,17 @@ func (c *uninstallCmd) Run(_ context.Context, io ui.Stdio) error {
 	if err != nil {
 		return fmt.Errorf("%s cannot be changed: %w", path, err)
 	}
-	return replace(io, path, old, changed, c.DryRun)
+	return replace(io, path, old, changed, withGate, c.DryRun)
 }
 
+// Names of backups, after that of the file. The first of each stays.
+const (
+	beforeGate = ".before-countersign"
+	withGate   = ".with-countersign"
+)
+
 // replace shows what changes in a file and writes it, with the old one beside it, or removes it.
-func replace(io ui.Stdio, path string, old, changed []byte, dryRun bool) error {
+func replace(io ui.Stdio, path string, old, changed []byte, backup string, dryRun bool) error {
 	if bytes.Equal(old, changed) {
 		fmt.Fprintf(io.Err, "%s stays as it is\n", path)
 		return nil
@@ -212,8 +218,7 @@ func replace(io ui.Stdio, path string, old, changed []byte, dryRun bool) error {
 	mode := fs.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
-		// The first backup is the configuration without the gate: it stays.
-		if err := atomicfile.Create(path+".before-countersign", old, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := atomicfile.Create(path+backup, old, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("keeping a backup: %w", err)
 		}
 	}

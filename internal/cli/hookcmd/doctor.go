@@ -161,6 +161,9 @@ func gateConfigured() finding {
 		return f
 	}
 	f.OK, f.Detail = true, path
+	if config.Defer {
+		f.Detail += "; headless runs of claude-code that wait for a person end, to be resumed"
+	}
 	return f
 }
 

@@ -3,10 +3,15 @@ package hookcmd
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
 const command = "/opt/bin/countersign-hook claude-code"
@@ -162,6 +167,32 @@ func TestSwitchedOff(t *testing.T) {
 		}
 		if f := i.switchedOn(); f.OK != on || !on && !strings.Contains(f.Detail, path) {
 			t.Errorf("%s: %+v", text, f)
+		}
+	}
+}
+
+// A backup says which configuration it is: that from before the gate, or one with it. The first stays.
+func TestBackups(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "settings.json")
+	none := ui.Stdio{Out: io.Discard, Err: io.Discard}
+	contents := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for _, step := range []struct{ old, changed, backup, before, with string }{
+		{"", "gate", beforeGate, "", ""}, // there was no file
+		{"gate", "none", withGate, "", "gate"},
+		{"none", "gate again", beforeGate, "none", "gate"},
+		{"gate again", "none again", withGate, "none", "gate"},
+	} {
+		if err := replace(none, path, []byte(step.old), []byte(step.changed), step.backup, false); err != nil {
+			t.Fatal(err)
+		}
+		if got := [3]string{contents(path), contents(path + beforeGate), contents(path + withGate)}; got != [3]string{step.changed, step.before, step.with} {
+			t.Errorf("after %q: %q", step.changed, got)
 		}
 	}
 }
