@@ -53,6 +53,14 @@ func extMember(message string, numbers ...protowire.Number) string {
 // The decision point as agentgateway asks it, before the real gateway: what is allowed passes under an id,
 // under which its result is reported.
 func testDecideAgentGateway(t *testing.T, v *served) {
+	for want, flags := range map[string][]string{
+		"not on loopback": {"--agentgateway", "0.0.0.0:0"}, "--client-ca needs": {"--agentgateway", "127.0.0.1:0", "--client-ca", "ca.pem"},
+		"--outcomes must be": {"--agentgateway", "127.0.0.1:0", "--outcomes", "11m"}, "say who may ask": {"--outcomes", "1m"},
+	} {
+		if r := v.run(t, append([]string{"mcp", "decide"}, flags...)...); r.code == 0 || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %+v", flags, r)
+		}
+	}
 	earlier := v.outcomes(t)
 	cmd := exec.Command(program("countersign-mcp"), "decide", "--agentgateway", "127.0.0.1:0", "--outcomes", "5m", "--hold", "2s")
 	cmd.Env = v.env

@@ -95,12 +95,18 @@ func (s pipelineSetup) runReady(ctx context.Context, io ui.Stdio, measure func(d
 	})
 }
 
-// takeTurns makes the calls of all kinds, in turn. The first tenth does not count.
+// reportPause is longer than the report of a call usually takes.
+const reportPause = 10 * time.Millisecond
+
+// takeTurns makes the calls of all kinds, in turn. The first tenth does not count. Before each call there is a
+// pause: without it, what follows a gate would wait for the report of that gate's call, and what follows
+// something else would not.
 func takeTurns(ctx context.Context, calls int, paths []*gatePath) error {
 	first := calls/warmUp + 1
 	for round := range first + calls {
 		for i := range paths {
-			p := paths[(round+i)%len(paths)] // never one twice in a row: a gate's next call waits for the report of the last one
+			p := paths[(round+i)%len(paths)]
+			time.Sleep(reportPause)
 			begun := time.Now()
 			if err := p.call(ctx); err != nil {
 				return fmt.Errorf("%s: %w", p.what, err)

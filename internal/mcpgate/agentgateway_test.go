@@ -293,6 +293,39 @@ func TestAgentGatewayWithoutVerdict(t *testing.T) {
 	}
 }
 
+// A question ends with the time that a call may wait, or with the gateway's patience.
+func TestAgentGatewayDoesNotWait(t *testing.T) {
+	begun, ended := make(chan bool, 8), make(chan bool, 8)
+	silent := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if bytes.Contains(body, []byte("PreToolUse")) {
+			begun <- true
+			<-r.Context().Done()
+			ended <- true
+		}
+	})
+	o := agentGatewayOptions(t, silent)
+	o.Hold = 100 * time.Millisecond
+	hasty := startDecide(t, o, insecure.NewCredentials())
+	if a := hasty.check(t, extCheckRequest, question(t, "tools/call", callParams, nil, "files")); a.pass || !strings.Contains(a.reason, "(no_verdict)") {
+		t.Errorf("no answer in time: %+v", a)
+	}
+	<-begun
+	<-ended
+	o.Hold = patience
+	patient := startDecide(t, o, insecure.NewCredentials())
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-begun
+		cancel()
+	}()
+	err := patient.Invoke(ctx, extCheckRequest, question(t, "tools/call", callParams, nil, "files"), extMessage("Result"))
+	if status.Code(err) != codes.Canceled {
+		t.Errorf("a gateway that gives up: %v", err)
+	}
+	<-ended
+}
+
 // A call that waits for a person says so in what the gateway shows to the client, and only the same caller
 // goes on waiting.
 func TestAgentGatewayApprovals(t *testing.T) {
