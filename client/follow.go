@@ -37,7 +37,7 @@ type FollowOptions struct {
 	Space   subject.Space
 	From    Position
 	Since   time.Time
-	Kinds   []string          // of events.FollowKinds; empty: all
+	Kinds   []string          // of events.FollowKinds and FollowEventKinds; empty: FollowKinds
 	States  map[string]string // by kind: a verdict, a severity, a state
 	Session string
 

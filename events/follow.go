@@ -26,7 +26,7 @@ type FollowRequest struct {
 	Log     string            `json:"log,omitempty"`     // as in the previous page; "" for the current one
 	After   *uint64           `json:"after,omitempty"`   // outputs with higher sequences
 	Since   Time              `json:"since,omitzero"`    // instead of After: outputs that were stored then or later
-	Kinds   []string          `json:"kinds,omitempty"`   // of FollowKinds; all if there are none
+	Kinds   []string          `json:"kinds,omitempty"`   // of FollowKinds and FollowEventKinds; FollowKinds if there are none
 	States  map[string]string `json:"states,omitempty"`  // instead of After: outputs stored at this time or later
 	Session string            `json:"session,omitempty"` // excludes approvals: their subjects have no session
 	Max     int               `json:"max,omitempty"`     // outputs of the page, up to FollowMax (default: 100)
@@ -40,20 +40,36 @@ type FollowRequest struct {
 // FollowKinds are the kinds of a tenant's outputs.
 var FollowKinds = []string{string(subject.Decisions), string(subject.Calls), string(subject.Findings), string(subject.Approvals)}
 
-// FollowAAEP is the kind of what was said in AAEP: the producers' events and the replies to them. It is
-// no output and only given to a request that names it.
-const FollowAAEP = subject.ProtoAAEP
+// KindAAEP is the kind of what was said in AAEP: the producers' events and the replies to them.
+const KindAAEP = subject.ProtoAAEP
+
+// KindAIOC is the kind of aioc's trace events, which the admitter writes.
+const KindAIOC = "aioc"
+
+// followEvents are the events of each kind, by the subjects that they may be on.
+var followEvents = []struct {
+	kind, protocol, typ string // of any type if typ is ""
+}{
+	{KindAAEP, subject.ProtoAAEP, ""},
+	{KindAIOC, subject.ProtoTool, subject.TypeToolEvaluated},
+	{KindAIOC, subject.ProtoHandoff, subject.TypeHandoffEvaluated},
+}
+
+// FollowEventKinds are the kinds of events. They are no outputs and only given to a request that names them.
+var FollowEventKinds = []string{KindAAEP, KindAIOC}
 
 // followable are all kinds that a request may name.
-var followable = append(slices.Clone(FollowKinds), FollowAAEP)
+var followable = slices.Concat(FollowKinds, FollowEventKinds)
 
-// FollowKindOf is the kind of an output by its subject; "" if it has none.
+// FollowKindOf is the kind of a message by its subject; "" if it has none.
 func FollowKindOf(p subject.Parsed) string {
-	switch {
-	case slices.Contains(FollowKinds, string(p.Class)):
+	if slices.Contains(FollowKinds, string(p.Class)) {
 		return string(p.Class)
-	case p.Class == subject.Events && p.Protocol == subject.ProtoAAEP:
-		return FollowAAEP
+	}
+	for _, e := range followEvents {
+		if p.Class == subject.Events && p.Protocol == e.protocol && (e.typ == "" || p.Type == e.typ) {
+			return e.kind
+		}
 	}
 	return ""
 }
@@ -127,7 +143,7 @@ func DecodeFollowRequest(b []byte) (r FollowRequest, err error) {
 		{slices.ContainsFunc(slices.Collect(maps.Keys(r.States)), func(k string) bool { return !slices.Contains(r.Kinds, k) }), "states has a kind that is not asked for"},
 		{hasDuplicates(r.Kinds), "a kind is named twice"},
 		{len(r.Kinds) > len(followable) || slices.ContainsFunc(r.Kinds, func(k string) bool { return !slices.Contains(followable, k) }), fmt.Sprintf("kinds are %v", followable)},
-		{r.States[FollowAAEP] != "", FollowAAEP + " has no states"},
+		{slices.ContainsFunc(FollowEventKinds, func(k string) bool { return r.States[k] != "" }), fmt.Sprintf("%v have no states", FollowEventKinds)},
 	} {
 		if bad.is {
 			return r, fmt.Errorf("%w: %s", ErrFollow, bad.what)
@@ -158,13 +174,14 @@ func hasDuplicates(list []string) bool {
 // Subjects are the log subjects of the outputs that r asks for; none if r asks for approvals of
 // a session.
 func (r FollowRequest) Subjects(space subject.Space, tenant string) (list []string) {
-	for _, kind := range r.Kinds {
-		if kind == FollowAAEP {
-			list = append(list, space.EventsOf(tenant, subject.ProtoAAEP, r.Session))
-			continue
+	for _, e := range followEvents {
+		if slices.Contains(r.Kinds, e.kind) {
+			list = append(list, space.EventsOf(tenant, e.protocol, r.Session, e.typ))
 		}
+	}
+	for _, kind := range r.Kinds {
 		approvals := kind == string(subject.Approvals)
-		if approvals && r.Session != "" {
+		if approvals && r.Session != "" || slices.Contains(FollowEventKinds, kind) {
 			continue
 		}
 		list = append(list, space.Outputs(subject.Class(kind), tenant, r.States[kind], r.Session))

@@ -44,9 +44,9 @@ const (
 
 // filterQuery are the parameters of a stream; a kind reads those that its records have.
 var filterQuery = map[string]string{
-	"session": "The session of the records.", "tool_call_id": "The call.", "tool": "The tool; of decisions, calls and approvals.", "agent": "The agent; of decisions and calls.",
-	"source": "The publisher; not of aaep.", "rule": "The rule; of findings.", "workflow": "The approval workflow; of approvals.",
-	"state": "The verdict, the call's state, the severity or the approval's status; not of aaep.",
+	"session": "The session of the records.", "tool_call_id": "The call.", "tool": "The tool; of decisions, calls, approvals and aioc.", "agent": "The agent; of decisions, calls and aioc.",
+	"source": "The publisher; not of aaep and aioc.", "rule": "The rule; of findings.", "workflow": "The approval workflow; of approvals.",
+	"state": "The verdict, the call's state, the severity or the approval's status; of aioc the decision; not of aaep.",
 }
 
 // Descriptions describes every endpoint of the gateway. Endpoints that end a segment with a verb share
@@ -69,7 +69,7 @@ func Descriptions() []Description {
 		{Pattern: "POST /aioc/handoff", Roles: runtime, Summary: "aioc: the handoff gate.", Body: "aioc/handoff-policy-input", Statuses: asking},
 		{Pattern: "GET /v1/approvals/{workflow}", Roles: "runtime, subscriber, reviewer", Summary: "The state of an approval workflow; ?wait= waits while it is pending. A runtime sees the workflows of its publisher, the others those of the tenant.",
 			Query: map[string]string{"wait": "Seconds to wait while the workflow is pending, 0 to 30."}, Statuses: join(signedIn, 400, 404, 500)},
-		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record of the kind (decisions, findings, calls, approvals, aaep); Last-Event-ID continues without a gap or a repetition. A reviewer sees decisions and approvals.",
+		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record of the kind (decisions, findings, calls, approvals, aaep, aioc); Last-Event-ID continues without a gap or a repetition. A reviewer sees decisions and approvals.",
 			Query: filterQuery, Statuses: join(signedIn, 400, 404, 410, 500)},
 		{Pattern: "GET /v1/caller", Roles: "any", Summary: "How the token's holder is known: tenant, user and role.", Statuses: signedIn},
 		{Pattern: "POST /aaep/v1/subscriptions", Roles: subscriber, Summary: "AAEP: subscribe; the body is a subscription.request, the answer subscription.accepted with Location, or subscription.rejected.", Statuses: join(posted, 201)},

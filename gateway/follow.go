@@ -13,22 +13,29 @@ import (
 // Filter chooses records of a stream. It never changes a position: a stream that goes on behind an id gets what
 // followed there and passes the filter, whatever filter it had before.
 type Filter struct {
-	space  subject.Space
-	state  string            // "" for any
-	wanted map[string]string // values by parameter
+	space   subject.Space
+	state   string            // in the subject; "" for any
+	session string            // the session in the subject; "" for any
+	wanted  map[string]string // values by member
 }
 
 // maxFilterValue bounds a value of a filter, in bytes.
 const maxFilterValue = 512
 
-// filterMembers are the parameters of a kind beside state, each with the member of its records. The verdict, the
-// severity and the like are in the subject.
+// In place of a member: the subject has the value.
+const (
+	stateInSubject   = " state" // the verdict, the severity and the like
+	sessionInSubject = " session"
+)
+
+// filterMembers are the parameters of a kind, each with the member of its records that it is held against.
 var filterMembers = map[string]map[string]string{
-	string(subject.Decisions): {"session": "session", "tool_call_id": "tool_call_id", "tool": "tool", "agent": "agent", "source": "source"},
-	string(subject.Calls):     {"session": "session", "tool_call_id": "tool_call_id", "tool": "tool", "agent": "agent", "source": "source"},
-	string(subject.Findings):  {"session": "session", "tool_call_id": "tool_call_id", "source": "source", "rule": "rule"},
-	string(subject.Approvals): {"session": "session", "tool_call_id": "tool_call_id", "tool": "tool", "source": "source", "workflow": "workflow_id"},
-	events.FollowAAEP:         {"session": "session_id", "tool_call_id": "tool_call_id"},
+	string(subject.Decisions): {"state": stateInSubject, "session": "session", "tool_call_id": "tool_call_id", "tool": "tool", "agent": "agent", "source": "source"},
+	string(subject.Calls):     {"state": stateInSubject, "session": "session", "tool_call_id": "tool_call_id", "tool": "tool", "agent": "agent", "source": "source"},
+	string(subject.Findings):  {"state": stateInSubject, "session": "session", "tool_call_id": "tool_call_id", "source": "source", "rule": "rule"},
+	string(subject.Approvals): {"state": stateInSubject, "session": "session", "tool_call_id": "tool_call_id", "tool": "tool", "source": "source", "workflow": "workflow_id"},
+	events.KindAAEP:           {"session": "session_id", "tool_call_id": "tool_call_id"},
+	events.KindAIOC:           {"state": "decision", "session": sessionInSubject, "tool_call_id": "callId", "tool": "toolName", "agent": "agent"},
 }
 
 // ReadFilter reads the filter of a stream: each parameter once, with a value that a record must have. A parameter
@@ -40,29 +47,28 @@ func ReadFilter(space subject.Space, kind, query string) (Filter, *endpoint.Prob
 	}
 	f := Filter{space: space, wanted: map[string]string{}}
 	for name, given := range values {
-		_, member := filterMembers[kind][name]
-		isState := name == "state" && kind != events.FollowAAEP
-		if !member && !isState || len(given) != 1 || given[0] == "" || len(given[0]) > maxFilterValue {
+		member, known := filterMembers[kind][name]
+		if !known || len(given) != 1 || given[0] == "" || len(given[0]) > maxFilterValue {
 			return Filter{}, ProblemOf(BadQuery)
 		}
-		if isState {
+		switch member {
+		case stateInSubject:
 			f.state = given[0]
-			continue
+		case sessionInSubject:
+			f.session = given[0]
+		default:
+			f.wanted[member] = given[0]
 		}
-		f.wanted[filterMembers[kind][name]] = given[0]
 	}
 	return f, nil
 }
 
-// IsAll reports whether everything passes.
-func (f Filter) IsAll() bool { return f.state == "" && len(f.wanted) == 0 }
-
 // Passes reports whether a record passes. One that is too large to be sent passes every filter on its members: it
 // is named only, and the client looks for itself.
 func (f Filter) Passes(o events.Output) bool {
-	if f.state != "" {
+	if f.state != "" || f.session != "" {
 		p, err := f.space.Parse(o.Subject)
-		if err != nil || p.Verdict != f.state && p.State != f.state {
+		if err != nil || f.state != "" && p.Verdict != f.state && p.State != f.state || f.session != "" && p.Session != f.session && p.Session != subject.Escape(f.session) {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package aioc
 
 import (
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Decisions of a policy.
@@ -34,8 +35,8 @@ func (r PolicyResult) Encode() ([]byte, error) { return events.Encode(r) }
 
 // Types of the trace events, and the last token of their subject.
 const (
-	TypeToolEvaluated    = "tool_policy_evaluated"
-	TypeHandoffEvaluated = "handoff_policy_evaluated"
+	TypeToolEvaluated    = subject.TypeToolEvaluated
+	TypeHandoffEvaluated = subject.TypeHandoffEvaluated
 )
 
 // CloudEventType is the type of the CloudEvent that carries a PolicyEvaluated.

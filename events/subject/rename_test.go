@@ -45,13 +45,14 @@ func TestRename(t *testing.T) {
 
 func TestPatterns(t *testing.T) {
 	for got, want := range map[string]string{
-		Space{}.AllOf(Decisions, "acme"):       "gov.decisions.acme.>",
-		Space{}.AllOf(Calls, "a*b"):            "gov.calls." + Escape("a*b") + ".>",
-		Space{}.EventsOf("acme", "aaep", "s1"): "gov.events.acme.*.aaep.s1.>",
-		Space{}.EventsOf("acme", "aaep", ""):   "gov.events.acme.*.aaep.*.>",
-		Space{}.Mandates("acme"):               "gov.mandates.acme",
-		Pattern(Mandates):                      "gov.mandates.<tenant>",
-		Space{Prefix: "own"}.AllOf(Calls, "a"): "own.calls.a.>",
+		Space{}.AllOf(Decisions, "acme"):           "gov.decisions.acme.>",
+		Space{}.AllOf(Calls, "a*b"):                "gov.calls." + Escape("a*b") + ".>",
+		Space{}.EventsOf("acme", "aaep", "s1", ""): "gov.events.acme.*.aaep.s1.>",
+		Space{}.EventsOf("acme", "aaep", "", ""):   "gov.events.acme.*.aaep.*.>",
+		Space{}.EventsOf("acme", "tool", "", "t"):  "gov.events.acme.*.tool.*.t",
+		Space{}.Mandates("acme"):                   "gov.mandates.acme",
+		Pattern(Mandates):                          "gov.mandates.<tenant>",
+		Space{Prefix: "own"}.AllOf(Calls, "a"):     "own.calls.a.>",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -51,6 +51,12 @@ var LogClasses = []Class{Events, Decisions, Calls, Findings, Approvals, Control}
 // TypeRequest is the event type of the admitter's copy of a request.
 const TypeRequest = "request"
 
+// Event types of what the admitter writes beside decisions on aioc's proposals.
+const (
+	TypeToolEvaluated    = "tool_policy_evaluated"
+	TypeHandoffEvaluated = "handoff_policy_evaluated"
+)
+
 // Protocols.
 const (
 	ProtoAAEP      = "aaep"
@@ -183,9 +189,14 @@ func (s Space) Outputs(class Class, tenant, state, session string) string {
 	return s.joinTokens(class, Escape(tenant), anyOr(state), anyOr(session))
 }
 
-// EventsOf matches the subjects of a protocol's events in a tenant: all of them, or those of one session.
-func (s Space) EventsOf(tenant, protocol, session string) string {
-	return s.joinTokens(Events, Escape(tenant), "*", Escape(protocol), anyOr(session), ">")
+// EventsOf matches the subjects of a protocol's events in a tenant: all of them, or those of one session, or
+// of one type, which is a single token.
+func (s Space) EventsOf(tenant, protocol, session, typ string) string {
+	last := ">"
+	if typ != "" {
+		last = Escape(typ)
+	}
+	return s.joinTokens(Events, Escape(tenant), "*", Escape(protocol), anyOr(session), last)
 }
 
 func anyOr(token string) string {

@@ -237,6 +237,9 @@ func (s *server) fillPage(ctx context.Context, p events.FollowPage, o streams.Re
 	return p
 }
 
+// eventReaders return the event of a message by its kind; ok is false for what is none of that kind.
+var eventReaders = map[string]func(subject.Parsed, events.LogMessage) (raw []byte, ok bool){events.KindAAEP: said, events.KindAIOC: traced}
+
 // toOutput is the output of a message; ok is false for an event that no follower gets, and for a subject
 // that means nothing: a publisher chooses the subjects of its events.
 func (s *server) toOutput(m events.LogMessage) (out events.Output, ok bool) {
@@ -246,7 +249,11 @@ func (s *server) toOutput(m events.LogMessage) (out events.Output, ok bool) {
 		return out, false
 	}
 	if p.Class == subject.Events {
-		if body, ok = said(p, m); !ok {
+		read := eventReaders[events.FollowKindOf(p)]
+		if read == nil {
+			return out, false
+		}
+		if body, ok = read(p, m); !ok {
 			return out, false
 		}
 	}

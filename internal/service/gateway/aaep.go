@@ -182,7 +182,7 @@ func (s *server) nextEvents(ctx context.Context, a *aaepSubscription, beat <-cha
 		outs, next, changed, held := s.aaep.events.after(at)
 		if !held {
 			var err error
-			if outs, next, err = s.aaep.events.page(ctx, events.FollowAAEP, at); err != nil {
+			if outs, next, err = s.aaep.events.page(ctx, events.KindAAEP, at); err != nil {
 				if isOtherLog(err) { // its place is nowhere: the subscriber subscribes anew
 					s.aaep.remove(a)
 				}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -367,6 +368,47 @@ func TestFollowAAEP(t *testing.T) {
 	}
 	for _, who := range []string{"reviewer", "runtime"} {
 		if got := r.open(path, who, "").res.StatusCode; got != 403 {
+			t.Errorf("as %s: %d", who, got)
+		}
+	}
+}
+
+// The kind aioc has what the admitter answered to aioc's gates, and nothing that a runtime made: not the arguments, and
+// no trace event of its own, signed or not. A stream that comes back goes on without a gap.
+func TestFollowAIOC(t *testing.T) {
+	r := startAAEP(t)
+	r.admitter()
+	const path = "/v1/follow/aioc"
+	s, chosen := r.open(path, "subscriber", ""), r.open(path+"?tool=none", "subscriber", "")
+	tool, handoff := example(t, "requests/tool-call.json"), example(t, "requests/handoff.json")
+	if res, body := r.do("POST", "/aioc/tool", "runtime", tool); res.StatusCode != 200 {
+		t.Fatalf("%d %s", res.StatusCode, body)
+	}
+	id, kind, data := s.next(t)
+	if kind != "aioc" || !strings.Contains(data, `"type":"tool_policy_evaluated"`) || strings.Contains(data, "rawArguments") {
+		t.Errorf("%s %s", kind, data)
+	}
+	_ = s.res.Body.Close()
+	forged := strings.Replace(data, `"decision":"deny"`, `"decision":"allow"`, 1)
+	m := &nats.Msg{Subject: "gov.events.acme." + servicetest.Runtime + ".tool.s.tool_policy_evaluated", Data: []byte(forged), Header: nats.Header{events.HeaderSignature: {"a..b"}}}
+	if got, err := r.nats.Conn(servicetest.Runtime).RequestMsgWithContext(t.Context(), m); err != nil || !strings.Contains(string(got.Data), `"seq"`) {
+		t.Fatalf("%s %v", got.Data, err)
+	}
+	r.do("POST", "/aioc/handoff", "runtime", handoff)
+	s = r.open(path, "subscriber", id)
+	if _, _, data := s.next(t); !strings.Contains(data, `"type":"handoff_policy_evaluated"`) {
+		t.Errorf("behind the first one: %s", data)
+	}
+	r.say(1)
+	r.do("POST", "/aioc/tool", "runtime", bytes.Replace(tool, []byte("export_report"), []byte("none"), 1))
+	if _, _, data := chosen.next(t); !strings.Contains(data, `"toolName":"none"`) {
+		t.Errorf("of one tool: %s", data)
+	}
+	if _, _, data := s.next(t); !strings.Contains(data, `"toolName":"none"`) {
+		t.Errorf("live, behind an event of AAEP: %s", data)
+	}
+	for who, want := range map[string]int{"reviewer": 403, "runtime": 403, "globex": 401} {
+		if got := r.open(path, who, "").res.StatusCode; got != want {
 			t.Errorf("as %s: %d", who, got)
 		}
 	}

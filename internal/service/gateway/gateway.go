@@ -179,7 +179,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 func newServer(f Flags, env daemon.Env, nc *nats.Conn) *server {
 	return &server{
 		issuer: newIssuer(f, env),
-		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), outputs: newOutputHub(nc, f, env, "outputs"), events: newOutputHub(nc, f, env, "events", events.FollowAAEP), rates: newRates(f.Rate),
+		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), outputs: newOutputHub(nc, f, env, "outputs"), events: newOutputHub(nc, f, env, "events", events.FollowEventKinds...), rates: newRates(f.Rate),
 		inflight: make(chan struct{}, f.MaxInflight), streams: newStreamCount(f.MaxStreams, f.UserStreams), stopped: make(chan struct{}),
 	}
 }

@@ -55,7 +55,7 @@ func newRecord(space subject.Space, log string, o events.Output) record {
 	if o.Record != nil {
 		r.Record = r.text[from : from+line.Len()]
 	}
-	if r.kind == events.FollowAAEP {
+	if r.kind == events.KindAAEP {
 		if e, ok := aaep.ReadEvent(r.Record); ok {
 			r.said = &e
 		}

@@ -84,7 +84,7 @@ func TestSubscriptionRemembersItsLastEvents(t *testing.T) {
 
 // An event goes to a thousand subscriptions.
 func BenchmarkSubscriptions(b *testing.B) {
-	h := newOutputHub(nil, Flags{}, daemon.Env{Health: daemon.NewHealth()}, "events", events.FollowAAEP)
+	h := newOutputHub(nil, Flags{}, daemon.Env{Health: daemon.NewHealth()}, "events", events.KindAAEP)
 	subs := make([]*aaepSubscription, 1000)
 	for i := range subs {
 		subs[i] = newSubscription(b)

@@ -23,7 +23,7 @@ const heartbeat = 15 * time.Second // between two signs of life of an idle strea
 
 // followRoles are the kinds of outputs that a role may follow: those of the NATS role.
 var followRoles = map[string][]string{
-	token.Subscriber: append(slices.Clone(events.FollowKinds), events.FollowAAEP),
+	token.Subscriber: slices.Concat(events.FollowKinds, events.FollowEventKinds),
 	token.Reviewer:   {string(subject.Decisions), string(subject.Approvals)},
 }
 
