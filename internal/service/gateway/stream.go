@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -220,5 +221,5 @@ func parsePosition(text string) (client.Position, bool) {
 		return client.Position{}, false
 	}
 	seq, err := strconv.ParseUint(text[cut+1:], 10, 64)
-	return client.Position{Log: text[:cut], After: seq}, err == nil
+	return client.Position{Log: text[:cut], After: seq}, err == nil && seq <= math.MaxInt64 // no log is as long, and the next one must be a number, too
 }
