@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
@@ -103,8 +104,11 @@ func (e *engine) recount() {
 // configDigest tells snapshots of different forms and configurations apart.
 func (o Options) configDigest() [sha256.Size]byte {
 	o.TenantKey, o.SessionKey, o.KeyVoucher, o.RetireVoucher, o.Rules = nil, nil, nil, nil, nil
-	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", formatVersion, o, snapshot.Shape(reflect.TypeFor[snapshotState]())))
+	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", formatVersion, o, stateShape()))
 }
+
+// stateShape does not change while the program runs, and takes longer than a small snapshot.
+var stateShape = sync.OnceValue(func() string { return snapshot.Shape(reflect.TypeFor[snapshotState]()) })
 
 // Pack gives the groups in order.
 func (s *callGroups) Pack() any { return &s.list }

@@ -56,7 +56,7 @@ func Descriptions() []Description {
 		{Pattern: "POST /v1/admit/{target}", Roles: runtime, Summary: "Ask the admitter, in the protocol that the path names. The answer is the protocol's own; the headers are those of NATS.", Statuses: join(asking, 404)},
 		{Pattern: "POST /v1/events/{target}", Roles: runtime, Summary: "Store events: a JSON object, an array, JSON Lines, or CloudEvents in binary, structured or batch mode; 200 once all are durable.", Statuses: join(storing, 404)},
 		{Pattern: "POST /v1/receipts:verify", Roles: runtime, Summary: "Check a receipt against the call that is about to run.", Statuses: posted},
-		{Pattern: "POST /event", Roles: runtime, Summary: "AgentHook: PreToolUse asks, any other event is stored.", Body: "agenthook/envelope", Statuses: asking},
+		{Pattern: "POST /event", Roles: runtime, Summary: "AgentHook: PreToolUse asks, however it is written, and so does what has no valid type; any other event is stored.", Body: "agenthook/envelope", Statuses: asking},
 		{Pattern: "POST /pre-tool-check", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
 		{Pattern: "POST /tool-precheck", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
 		{Pattern: "POST /validate-tool-precheck", Roles: runtime, Summary: "AANA: judge an event by its schema; nothing is recorded.", Body: "aana/event", Statuses: posted},

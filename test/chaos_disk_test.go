@@ -12,6 +12,7 @@ import (
 // in the log. Once there is room again everything continues without help, and the books are
 // exact.
 func TestChaosDiskFull(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, dir, size string
 		hurts           func(t *testing.T, s *system, c *crowd)
@@ -37,6 +38,7 @@ func TestChaosDiskFull(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			needSystem(t)
 			run, dir, rounds := newChaos(t, 1, 1), t.TempDir(), 1
 			if run.long {

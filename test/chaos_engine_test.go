@@ -184,6 +184,7 @@ func hostOf(t *testing.T, dsn string) string {
 // while (a minute in a long run). The other auditor of the shard hangs meanwhile
 // and then comes back to find the shard taken. Everything is in evidence once.
 func TestChaosEngineAnswers(t *testing.T) {
+	t.Parallel()
 	needSystem(t)
 	run := newChaos(t, 1, 1)
 	losses, refused, silent := int32(2), 2*time.Second, time.Second

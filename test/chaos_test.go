@@ -156,6 +156,7 @@ func (c *crowd) goHome() {
 // COUNTERSIGN_CHAOS=long kills 200 times. COUNTERSIGN_CHAOS_KILLS and COUNTERSIGN_CHAOS_SEED
 // change that.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	run := newChaos(t, 8, 200)
 	s := start(t)
 	second := map[string]*keeper{}

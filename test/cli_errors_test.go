@@ -11,6 +11,7 @@ import (
 
 // evaluate and check need no server.
 func TestOfflineCommands(t *testing.T) {
+	t.Parallel()
 	needPrograms(t)
 	requests := string(allowedCall("s", "c1").bytes()) + "\n" + string(object{"request": deniedCall("s", "c2"), "now": "2026-11-20T09:00:00Z"}.bytes()) + "\nnot json\n"
 	r := tool(t, "evaluate", "--protocol", "agenthook", "--policy", samplePolicies, file(t, []byte(requests))).want(t, 0)
@@ -38,6 +39,7 @@ func TestOfflineCommands(t *testing.T) {
 
 // Wrong calls are answered in one line, with exit code 2.
 func TestUsageErrors(t *testing.T) {
+	t.Parallel()
 	needPrograms(t)
 	request := file(t, allowedCall("s", "c1").bytes())
 	for _, tc := range []struct {

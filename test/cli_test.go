@@ -218,6 +218,7 @@ func TestDoctorCommand(t *testing.T) {
 
 // A missing correlator has no visible effect by itself, so doctor must report it.
 func TestDoctorMissesTheCorrelator(t *testing.T) {
+	t.Parallel()
 	d := deploy(t, "globex")
 	says := func(what string) {
 		t.Helper()

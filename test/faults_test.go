@@ -60,6 +60,7 @@ func TestDamagedLog(t *testing.T) {
 		{"the length of a message", func(block []byte) { invert(recordAround(block, []byte(`"c10"`))[:4]) }, "holds less than the evidence"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := start(t)
 			r := s.runtime(t)
 			for i := range 20 {
@@ -167,6 +168,7 @@ func pauseFor() time.Duration {
 // (SIGSTOP). What is answered meanwhile is recorded; what is not answered is no
 // allow; afterwards everything is in evidence, once.
 func TestServiceStandsStill(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	for name := range s.info(t).PIDs {
 		if name == "up" {

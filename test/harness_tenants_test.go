@@ -26,10 +26,8 @@ func deploy(t *testing.T, tenant string) deployment {
 	needPrograms(t)
 	conf, err := os.ReadFile(filepath.Join(root, "deploy", "nats", "nats-server.conf"))
 	ok(t, err)
-	text := withTenant(string(conf), tenant)
-	for _, m := range regexp.MustCompile(`password: \$([A-Z0-9_]+)`).FindAllStringSubmatch(text, -1) {
-		t.Setenv(m[1], "pw-"+m[1])
-	}
+	// The passwords stand in the environment there. This process has one environment for all its tests.
+	text := regexp.MustCompile(`password: \$([A-Z0-9_]+)`).ReplaceAllString(withTenant(string(conf), tenant), `password: "pw-$1"`)
 	file := filepath.Join(t.TempDir(), "nats-server.conf")
 	ok(t, os.WriteFile(file, []byte(text), 0o600))
 	opts, err := natsd.ProcessConfigFile(file)

@@ -34,6 +34,7 @@ func (r runtimeClient) answerTo(t testing.TB, headers ...string) string {
 // the answer is the same if it is right and if it is wrong: of its own tenant, of
 // another one, of records and of publishers.
 func TestAttackGuessingByHeaders(t *testing.T) {
+	t.Parallel()
 	d := deploy(t, "globex")
 	d.run(t, "operator", "policy", "push", policyDir(t, "tenants.yaml", tenantPolicies)).want(t, 0)
 	victim := d.runtime(t, "acme")
@@ -99,6 +100,7 @@ func TestAttackGuessingByHeaders(t *testing.T) {
 
 // Open batches of a publisher do not stop the shard: there are none.
 func TestAttackOpenBatches(t *testing.T) {
+	t.Parallel()
 	d := deploy(t, "globex")
 	d.run(t, "operator", "policy", "push", policyDir(t, "tenants.yaml", tenantPolicies)).want(t, 0)
 	attacker, victim := d.runtime(t, "globex"), d.runtime(t, "acme")
@@ -128,6 +130,7 @@ func TestAttackOpenBatches(t *testing.T) {
 // none of them: outputs and inboxes, of the own tenant and of another one, from
 // every service that answers a tenant.
 func TestAttackAnswersAtListeners(t *testing.T) {
+	t.Parallel()
 	d := deploy(t, "globex")
 	d.run(t, "operator", "policy", "push", policyDir(t, "tenants.yaml", tenantPolicies)).want(t, 0)
 	const forged = "s-forged-output"
@@ -207,6 +210,7 @@ func TestAttackAnswersAtListeners(t *testing.T) {
 // acknowledged is lost, nothing is there twice, and what was acknowledged stands in
 // the order in which it was sent.
 func TestEventOrderAcrossFailover(t *testing.T) {
+	t.Parallel()
 	d := deploy(t, "globex")
 	second := serve(t, "admitter", t.TempDir()+"/second.log", "COUNTERSIGN_NATS_URL="+d.url, "COUNTERSIGN_NATS_PASSWORD="+passwordOf("admitter"), "COUNTERSIGN_KEYS="+d.keys)
 	t.Cleanup(func() { second.signal(syscall.SIGTERM); ok(t, second.wait()) })

@@ -144,6 +144,7 @@ func TestCommandsKilled(t *testing.T) {
 // buckets and tables, is killed at moments of it with all its children. The next
 // one makes what is missing.
 func TestFirstStartKilled(t *testing.T) {
+	t.Parallel()
 	needSystem(t)
 	start := time.Now()
 	s, err := boot(t.TempDir(), "--policy", samplePolicies)

@@ -136,6 +136,7 @@ func keyFiles(t testing.TB, s *system) map[string]string {
 // Whatever kills `up`, its children die with it, and what was acknowledged is
 // there afterwards.
 func TestKillOfUpTakesChildren(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startIn(t, dir)
 	a := s.runtime(t).admit(t, "agenthook", deniedCall("s-kill", "c1").bytes())
@@ -155,6 +156,7 @@ func TestKillOfUpTakesChildren(t *testing.T) {
 
 // A second signal does not wait.
 func TestSecondSignalStopsAtOnce(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	all := tree(s.proc.pid)
 	eventually(t, "up ends", func() error {

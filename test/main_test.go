@@ -5,7 +5,7 @@
 //
 // Most tests share one `countersign up` (shared), and those of one kind another one (grouped); those
 // that kill, tamper or change policies start their own (start). These run beside each other, after the
-// shared ones, unless they kill at a moment that they measure.
+// shared ones and TestCommandsKilled, which kills at moments that it measures.
 package e2e_test
 
 import (
@@ -33,9 +33,9 @@ var binDir string
 // root is the path of the repository from this package's folder.
 const root = ".."
 
-// patience bounds every wait. It is far longer than needed, and no measurement uses it. Long
-// chaos runs have a longer one.
-var patience = 90 * time.Second
+// patience bounds every wait. It is far longer than needed, and no measurement uses it. In long
+// runs what was killed must read what came meanwhile, on a machine that may be busy.
+var patience = map[bool]time.Duration{false: 90 * time.Second, true: 10 * time.Minute}[longSweeps]
 
 // common is a system that tests share, with the tests that have used it. A repeated test (-count)
 // gets a new system: session names repeat, and the log keeps everything of a session.

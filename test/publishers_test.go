@@ -226,6 +226,7 @@ func declaredExcuses(t *testing.T, s *system, r runtimeClient) {
 
 // Offline, the same documents give the same verdicts.
 func TestPublishersOffline(t *testing.T) {
+	t.Parallel()
 	needPrograms(t)
 	dir, request := t.TempDir(), documentFile(t, allowedCall("s-offline", "c1").bytes())
 	ok(t, os.WriteFile(filepath.Join(dir, "tools.json"), toolCatalogue(writeTool(object{"requires": []string{"contract"}})), 0o600))

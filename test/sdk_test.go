@@ -165,6 +165,7 @@ func needProgram(t *testing.T, name string) {
 
 // The TypeScript SDK as npm packs it works in an empty project.
 func TestTypeScriptPackage(t *testing.T) {
+	t.Parallel()
 	needProgram(t, "npm")
 	needPrograms(t)
 	dir, sources := t.TempDir(), filepath.Join(root, "sdk/typescript")

@@ -140,6 +140,7 @@ func TestStandbyTakesOver(t *testing.T) {
 
 // A service that cannot work says why in one line, and what to do, and ends.
 func TestServicePrograms(t *testing.T) {
+	t.Parallel()
 	needPrograms(t)
 	keys := t.TempDir()
 	tool(t, "provision", "--keys", keys).want(t, 0)

@@ -80,6 +80,7 @@ func (r runtimeClient) play(calls, ends []object) error {
 // arguments, and never meet: not in decisions, calls and findings, and not in what their
 // subscribers receive. (Publishers differ: users are global in a server.)
 func TestTwoTenants(t *testing.T) {
+	t.Parallel()
 	d := deploy(t, "globex")
 	d.run(t, "operator", "policy", "push", policyDir(t, "tenants.yaml", tenantPolicies)).want(t, 0)
 	tenants := []string{"acme", "globex"}

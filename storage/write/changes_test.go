@@ -104,6 +104,7 @@ func TestCompetitorDoublesNoChange(t *testing.T) {
 
 // A copy has its changes when it is finished.
 func TestCopyHasItsChanges(t *testing.T) {
+	t.Parallel()
 	db := freshWriter(t)
 	for _, shard := range []string{"A", "B"} {
 		if err := db.InsertCopy(t.Context(), []storage.EvidenceRow{keyRow(t, shard, 3), storagetest.Row(shard, 4)}); err != nil {

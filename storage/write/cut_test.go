@@ -12,6 +12,7 @@ import (
 // What is behind the sequence goes, the hashes of the tree over it among them: the
 // writer makes other records there, and their hashes must not meet the first ones.
 func TestCutBehind(t *testing.T) {
+	t.Parallel()
 	db := freshWriter(t)
 	shard := storagetest.Shard(t)
 	rows := storagetest.Rows(shard, 1, 600)

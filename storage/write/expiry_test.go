@@ -191,6 +191,7 @@ func TestReadersExpireNothing(t *testing.T) {
 // An auditor of one tenant sees what says that texts of the tenant expired, and
 // nothing that says so of another's.
 func TestAuditorSeesTheirExpiries(t *testing.T) {
+	t.Parallel()
 	e, dsn := enginetest.WithAuditor(t)
 	storagetest.TwoTenants(t, New(enginetest.Open(t, e.DSN())))
 	db := New(enginetest.Open(t, e.DSN()))
@@ -208,6 +209,7 @@ func TestAuditorSeesTheirExpiries(t *testing.T) {
 
 // The text is gone from the disk once the parts that were replaced are deleted.
 func TestExpiredIsOffTheDisk(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	e := enginetest.Start(t, dir, 0)
 	db, shard := New(enginetest.Open(t, e.DSN())), storagetest.Shard(t)

@@ -9,6 +9,7 @@ import (
 
 // A small insert makes no skip indexes. The merge of such parts does, and a large insert too.
 func TestMergesMakeTheSkipIndexes(t *testing.T) {
+	t.Parallel()
 	db := freshWriter(t)
 	exec := func(statement string) {
 		t.Helper()

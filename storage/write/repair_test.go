@@ -39,6 +39,7 @@ func TestRepair(t *testing.T) {
 // A writer can die when only some of the tables have its batch; its successor
 // goes on behind it.
 func TestSuccessorRepairsHalfAnInsert(t *testing.T) {
+	t.Parallel()
 	e := enginetest.Start(t, t.TempDir(), 0)
 	db, shard := New(enginetest.Open(t, e.DSN())), ""
 	if err := schema.Migrate(t.Context(), db.pool); err != nil {
@@ -131,6 +132,7 @@ func slowView(t *testing.T, db *Writer) (drop func()) {
 // of that insert may try it again afterwards: another one, that took over in
 // between, has repaired the tables.
 func TestRepairedInsertTriedAgain(t *testing.T) {
+	t.Parallel()
 	e := enginetest.Start(t, t.TempDir(), 0)
 	db, shard := New(enginetest.Open(t, e.DSN())), storagetest.Shard(t)
 	if err := schema.Migrate(t.Context(), db.pool); err != nil {
@@ -198,6 +200,7 @@ func TestRepairTakesOut(t *testing.T) {
 // An engine goes on with the insert of a client that is gone. Were it still at it
 // while Repair looks, rows would be added twice.
 func TestRepairEndsUnfinishedInserts(t *testing.T) {
+	t.Parallel()
 	e := enginetest.Start(t, t.TempDir(), 0)
 	db, shard := New(enginetest.Open(t, e.DSN())), storagetest.Shard(t)
 	if err := schema.Migrate(t.Context(), db.pool); err != nil {
@@ -234,6 +237,7 @@ func TestRepairEndsUnfinishedInserts(t *testing.T) {
 // A later version of a view writes a higher number into the column form. Rows with a
 // lower one, which have less in them, are made anew, and only those.
 func TestRowsOfAnEarlierViewAreMadeAnew(t *testing.T) {
+	t.Parallel()
 	db := freshWriter(t)
 	shard := storagetest.Shard(t)
 	rows := []storage.EvidenceRow{storagetest.RecordRow(t, shard, 1, storage.KindDecision, storagetest.FullDecision), storagetest.RecordRow(t, shard, 2, storage.KindFinding, storagetest.FullFinding),
