@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -24,13 +25,14 @@ type streamRig struct {
 	ended chan struct{}
 }
 
-func startStream(t *testing.T, serve func(context.Context, *eventStream)) *streamRig {
+func startStream(t *testing.T, begin func(*httptest.Server), serve func(context.Context, *eventStream)) *streamRig {
 	t.Helper()
 	r := &streamRig{s: &server{}, ended: make(chan struct{}, 1)}
 	r.s.env.Log = zerolog.New(&r.log)
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.s.openStream(context.WithoutCancel(req.Context()), w, req, followPattern, serve, func() { r.ended <- struct{}{} })
 	}))
+	begin(srv)
 	t.Cleanup(srv.Close)
 	r.url = srv.URL
 	return r
@@ -39,8 +41,12 @@ func startStream(t *testing.T, serve func(context.Context, *eventStream)) *strea
 // dial sends a request on a connection of its own and reads the answer's header.
 func (r *streamRig) dial(t *testing.T, request string) (net.Conn, *bufio.Reader, string) {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	addr, https := strings.CutPrefix(r.url, "https://")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(addr, "http://"))
 	servicetest.OK(t, err)
+	if https {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // G402: the test's own server
+	}
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = io.WriteString(conn, request)
 	servicetest.OK(t, err)
@@ -57,7 +63,7 @@ const streamRequest = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 // A stream that panics ends alone, and its place is free; what it panicked with is not logged.
 func TestStreamPanic(t *testing.T) {
-	r := startStream(t, func(context.Context, *eventStream) { panic("secret of the request") })
+	r := startStream(t, (*httptest.Server).Start, func(context.Context, *eventStream) { panic("secret of the request") })
 	_, read, _ := r.dial(t, streamRequest)
 	<-r.ended
 	if _, err := read.ReadByte(); err != io.EOF {
@@ -71,7 +77,14 @@ func TestStreamPanic(t *testing.T) {
 
 // A stream is delimited by its connection. It goes on whatever the client sends, and ends when the client hangs up.
 func TestStreamEndsWithItsClient(t *testing.T) {
-	r := startStream(t, func(ctx context.Context, out *eventStream) {
+	for name, begin := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "TLS": (*httptest.Server).StartTLS} {
+		t.Run(name, func(t *testing.T) { checkStreamEnds(t, begin) })
+	}
+}
+
+func checkStreamEnds(t *testing.T, begin func(*httptest.Server)) {
+	t.Helper()
+	r := startStream(t, begin, func(ctx context.Context, out *eventStream) {
 		if out.write([]byte(": begun\n\n")) {
 			<-ctx.Done()
 		}
@@ -92,7 +105,7 @@ func TestStreamEndsWithItsClient(t *testing.T) {
 
 // HEAD is answered like GET, without a stream.
 func TestStreamHead(t *testing.T) {
-	r := startStream(t, func(context.Context, *eventStream) { t.Error("a stream is served") })
+	r := startStream(t, (*httptest.Server).Start, func(context.Context, *eventStream) { t.Error("a stream is served") })
 	res, err := http.Head(r.url)
 	servicetest.OK(t, err)
 	_ = res.Body.Close()
