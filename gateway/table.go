@@ -73,8 +73,8 @@ const (
 var problems = map[Failure]endpoint.Problem{
 	BadToken:       {Status: 401, Message: "no valid bearer token: send Authorization: Bearer TOKEN (countersign token create)"},
 	WrongRole:      {Status: 403, Message: "the token's role does not permit this"},
-	BadContentType: {Status: 415, Message: "send application/json"},
-	BodyTooLarge:   {Status: 413, Message: "the body is larger than the gateway accepts"},
+	BadContentType: {Status: 415, Message: "send application/json, in UTF-8 and not compressed"},
+	BodyTooLarge:   {Status: 413, Message: "the body is larger than the gateway accepts, or has more than 10000 events"},
 	BadBody:        {Status: 400, Message: "the body could not be read"},
 	NoSuchEndpoint: {Status: 404, Message: "there is no such protocol or endpoint"},
 	BadEvent:       {Status: 400, Message: "not CloudEvents in binary, structured or batch mode"},
@@ -136,7 +136,11 @@ func planEvents(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	default:
 		out.Bodies = splitArray(r.Body)
 	}
-	out.Stored = endpoint.JSON(http.StatusOK, map[string]int{"stored": max(len(out.Bodies), len(out.CloudEvents))})
+	n := max(len(out.Bodies), len(out.CloudEvents))
+	if n > maxEvents {
+		return endpoint.Plan{}, ProblemOf(BodyTooLarge)
+	}
+	out.Stored = endpoint.JSON(http.StatusOK, map[string]int{"stored": n})
 	return endpoint.Plan{Publish: out}, nil
 }
 
@@ -171,6 +175,13 @@ const (
 	mediaBatch = "application/cloudevents-batch+json"
 )
 
+// isUTF8 reports whether a request's charset, if it names one, is UTF-8, of which ASCII is a part.
+func isUTF8(h http.Header) bool {
+	_, parameters, err := mime.ParseMediaType(h.Get("Content-Type"))
+	charset, named := parameters["charset"]
+	return err == nil && (!named || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "us-ascii"))
+}
+
 // mediaType is the media type of a request, in lower case and without parameters.
 func mediaType(h http.Header) string {
 	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
@@ -180,11 +191,15 @@ func mediaType(h http.Header) string {
 	return t
 }
 
+// maxEvents bounds the events of a request: the smallest has two bytes there, and some hundred on the log.
+const maxEvents = 10_000
+
 // AcceptsContent reports whether an endpoint reads a request's content type. Only the endpoint of
-// events reads more than JSON. CloudEvents in binary mode have the media type of their data.
+// events reads more than JSON. CloudEvents in binary mode have the media type of their data. Bodies are read as
+// they are: one that says to be compressed, or in another charset than UTF-8, would be read otherwise than it is meant.
 func AcceptsContent(pattern string, h http.Header) bool {
 	switch media := mediaType(h); {
-	case len(h.Values("Content-Type")) > 1:
+	case len(h.Values("Content-Type")) > 1 || len(h.Values("Content-Encoding")) > 0 || !isUTF8(h):
 		return false
 	case media == mediaJSON:
 		return true

@@ -5,6 +5,7 @@ package agenthook
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	wire "github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -18,11 +19,11 @@ var Rows = []endpoint.Row{{Pattern: "POST /event", Plan: plan}}
 // proposal is the event type that asks.
 const proposal = "PreToolUse"
 
-// plan sends proposals, and what cannot be read, to the admitter: an unreadable event may have been a
-// proposal, and the admitter refuses and records it.
+// plan sends proposals, and what cannot be read, to the admitter: an unreadable event, or one of a type that is
+// none or PreToolUse written otherwise, may have been a proposal, and the admitter refuses and records it.
 func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	e, err := wire.Decode(r.Body, strictjson.DefaultLimits)
-	if e == nil || err != nil || e.EventType == proposal {
+	if e == nil || err != nil || !wire.ValidTypeName(e.EventType) || strings.EqualFold(e.EventType, proposal) {
 		return endpoint.AdmitTo(subject.ProtoAgentHook)(r)
 	}
 	return endpoint.Plan{Publish: &endpoint.Events{

@@ -2,6 +2,9 @@ package gateway
 
 import (
 	"net/http"
+	"net/url"
+	"path"
+	"strings"
 
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/gateway/aump"
@@ -16,6 +19,16 @@ type router struct {
 }
 
 func newRouter() *router { return &router{ServeMux: http.NewServeMux()} }
+
+// ServeHTTP answers a path with //, /./ or /../ like one that does not exist. The library would redirect to what it
+// takes the path for.
+func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p := r.URL.EscapedPath(); path.Clean("/"+p) != strings.TrimSuffix(p, "/") && p != "/" {
+		r = r.Clone(r.Context())
+		r.URL = &url.URL{Path: "/"}
+	}
+	m.ServeMux.ServeHTTP(w, r)
+}
 
 // Handle registers a handler.
 func (m *router) Handle(pattern string, h http.Handler) {

@@ -280,33 +280,41 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		status    int
 		has       string
 	}{
-		"denied":                     {"/event", "runtime", example(t, "requests/pre-tool-use-denied.json"), nil, 200, `"decision":"deny"`},
-		"AANA refuses with 200":      {"/tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"route"`},
-		"AANA invalid":               {"/pre-tool-check", "runtime", []byte(`{}`), nil, 400, `"error":"pre_tool_check_failed"`},
-		"AANA without a token":       {"/pre-tool-check", "", []byte(`{}`), nil, 401, `{"detail":"Unauthorized."}`},
-		"AANA wrong role":            {"/pre-tool-check", "subscriber", []byte(`{}`), nil, 403, `"error":"forbidden"`},
-		"AANA validates":             {"/validate-tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"valid":true`},
-		"AANA finds faults":          {"/validate-tool-precheck", "runtime", []byte(`{}`), nil, 200, `"valid":false`},
-		"AUMP unknown mandate":       {"/aump/mandates/aump_mnd_parcels_1:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 404, `mandate_not_found`},
-		"AUMP another mandate":       {"/aump/mandates/other:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 400, `mandate_mismatch`},
-		"AUMP another's evidence":    {"/aump/mandates/other:appendEvidence", "runtime", []byte(`{"mandate_ref":{"id":"aump_mnd_1"}}`), nil, 400, `mandate_mismatch`},
-		"AUMP other verb":            {"/aump/mandates/aump_mnd_parcels_1:extend", "runtime", []byte(`{}`), nil, 404, `not_found`},
-		"unknown protocol":           {"/v1/admit/nonsense", "runtime", pre, nil, 404, `not_found`},
-		"malformed":                  {"/v1/admit/agenthook", "runtime", []byte(`[`), nil, 400, `"decision":"deny"`},
-		"direct publisher":           {"/event", "direct", pre, nil, 403, `"decision":"deny"`},
-		"direct publisher's event":   {"/v1/events/agenthook", "direct", []byte(`{"event_type":"SessionStart"}`), nil, 403, `"error":"forbidden"`},
-		"identity in the body":       {"/event", "runtime", pre, []string{events.HeaderPublisher, "rt2", "Nats-Request-Info", "{}"}, 200, `"decision":"allow"`},
-		"no token":                   {"/event", "", pre, nil, 401, `unauthorized`},
-		"expired token":              {"/event", "expired", pre, nil, 401, `unauthorized`},
-		"another tenant's token":     {"/event", "globex", pre, nil, 401, `unauthorized`},
-		"what exists is not told":    {"/no-such-page", "", nil, nil, 401, `unauthorized`},
-		"no such page":               {"/no-such-page", "runtime", nil, nil, 404, `not_found`},
-		"two tokens":                 {"/event", "runtime", pre, []string{"Authorization", "Bearer x, Bearer y"}, 401, `unauthorized`},
-		"wrong content type":         {"/event", "runtime", pre, []string{"Content-Type", "text/plain"}, 415, `unsupported_media_type`},
-		"too large":                  {"/event", "runtime", make([]byte, 1<<20+1), nil, 413, `request_too_large`},
-		"not CloudEvents":            {"/v1/events/agenthook", "runtime", []byte(`{}`), []string{"Content-Type", "application/cloudevents+json"}, 400, `invalid_cloudevent`},
-		"no events of this protocol": {"/v1/events/aana", "runtime", []byte(`{}`), nil, 404, `not_found`},
-		"subscriber asks":            {"/event", "subscriber", pre, nil, 403, `forbidden`},
+		"denied":                      {"/event", "runtime", example(t, "requests/pre-tool-use-denied.json"), nil, 200, `"decision":"deny"`},
+		"AANA refuses with 200":       {"/tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"route"`},
+		"AANA invalid":                {"/pre-tool-check", "runtime", []byte(`{}`), nil, 400, `"error":"pre_tool_check_failed"`},
+		"AANA without a token":        {"/pre-tool-check", "", []byte(`{}`), nil, 401, `{"detail":"Unauthorized."}`},
+		"AANA wrong role":             {"/pre-tool-check", "subscriber", []byte(`{}`), nil, 403, `"error":"forbidden"`},
+		"AANA validates":              {"/validate-tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"valid":true`},
+		"AANA finds faults":           {"/validate-tool-precheck", "runtime", []byte(`{}`), nil, 200, `"valid":false`},
+		"AUMP unknown mandate":        {"/aump/mandates/aump_mnd_parcels_1:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 404, `mandate_not_found`},
+		"AUMP another mandate":        {"/aump/mandates/other:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 400, `mandate_mismatch`},
+		"AUMP another's evidence":     {"/aump/mandates/other:appendEvidence", "runtime", []byte(`{"mandate_ref":{"id":"aump_mnd_1"}}`), nil, 400, `mandate_mismatch`},
+		"AUMP other verb":             {"/aump/mandates/aump_mnd_parcels_1:extend", "runtime", []byte(`{}`), nil, 404, `not_found`},
+		"unknown protocol":            {"/v1/admit/nonsense", "runtime", pre, nil, 404, `not_found`},
+		"malformed":                   {"/v1/admit/agenthook", "runtime", []byte(`[`), nil, 400, `"decision":"deny"`},
+		"direct publisher":            {"/event", "direct", pre, nil, 403, `"decision":"deny"`},
+		"direct publisher's event":    {"/v1/events/agenthook", "direct", []byte(`{"event_type":"SessionStart"}`), nil, 403, `"error":"forbidden"`},
+		"identity in the body":        {"/event", "runtime", pre, []string{events.HeaderPublisher, "rt2", "Nats-Request-Info", "{}"}, 200, `"decision":"allow"`},
+		"no token":                    {"/event", "", pre, nil, 401, `unauthorized`},
+		"expired token":               {"/event", "expired", pre, nil, 401, `unauthorized`},
+		"another tenant's token":      {"/event", "globex", pre, nil, 401, `unauthorized`},
+		"what exists is not told":     {"/no-such-page", "", nil, nil, 401, `unauthorized`},
+		"no such page":                {"/no-such-page", "runtime", nil, nil, 404, `not_found`},
+		"two tokens":                  {"/event", "runtime", pre, []string{"Authorization", "Bearer x, Bearer y"}, 401, `unauthorized`},
+		"wrong content type":          {"/event", "runtime", pre, []string{"Content-Type", "text/plain"}, 415, `unsupported_media_type`},
+		"too large":                   {"/event", "runtime", make([]byte, 1<<20+1), nil, 413, `request_too_large`},
+		"not CloudEvents":             {"/v1/events/agenthook", "runtime", []byte(`{}`), []string{"Content-Type", "application/cloudevents+json"}, 400, `invalid_cloudevent`},
+		"no events of this protocol":  {"/v1/events/aana", "runtime", []byte(`{}`), nil, 404, `not_found`},
+		"subscriber asks":             {"/event", "subscriber", pre, nil, 403, `forbidden`},
+		"a proposal in small letters": {"/event", "runtime", bytes.Replace(pre, []byte("PreToolUse"), []byte("preToolUse"), 1), nil, 400, `"decision":"deny"`},
+		"a proposal in large ones":    {"/event", "runtime", bytes.Replace(pre, []byte("PreToolUse"), []byte("PRETOOLUSE"), 1), nil, 200, `Mail to colleagues is fine.`},
+		"a type that is none":         {"/event", "runtime", bytes.Replace(pre, []byte("PreToolUse"), []byte("PreToolUse "), 1), nil, 400, `"decision":"deny"`},
+		"no type":                     {"/event", "runtime", bytes.Replace(pre, []byte("event_type"), []byte("Event_Type"), 1), nil, 400, `"decision":"deny"`},
+		"compressed":                  {"/v1/events/agenthook", "runtime", []byte(`{}`), []string{"Content-Encoding", "gzip"}, 415, `unsupported_media_type`},
+		"another charset":             {"/event", "runtime", pre, []string{"Content-Type", "application/json; charset=utf-16"}, 415, `unsupported_media_type`},
+		"UTF-8 by name":               {"/event", "runtime", pre, []string{"Content-Type", "application/json; charset=UTF-8"}, 200, `"decision":"allow"`},
+		"too many events":             {"/v1/events/agenthook", "runtime", bytes.Repeat([]byte("{}\n"), 10001), []string{"Content-Type", "application/x-ndjson"}, 413, `request_too_large`},
 	} {
 		res, body := r.do("POST", c.path, c.who, c.body, c.headers...)
 		if res.StatusCode != c.status || !strings.Contains(string(body), c.has) {
@@ -314,6 +322,13 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		}
 		if res.StatusCode != 200 && strings.Contains(string(body), `allow"`) {
 			t.Errorf("%s: an error that allows: %s", name, body)
+		}
+	}
+	for _, path := range []string{"//event", "/./event", "/x/../event", "/v1/%2e%2e/event", "/v1//caller"} { // nothing is redirected
+		for auth, want := range map[string]string{"": "401 Unauthorized", "Authorization: Bearer " + r.tokens["runtime"] + "\r\n": "404 Not Found"} {
+			if got := r.firstLine("POST " + path + " HTTP/1.1\r\nHost: x\r\n" + auth + "Content-Length: 0\r\n\r\n"); got != "HTTP/1.1 "+want {
+				t.Errorf("%s: %s, want %s", path, got, want)
+			}
 		}
 	}
 	if got := r.firstLine("POST /event HTTP/1.1\r\nHost: x\r\nX-Large: " + strings.Repeat("y", 64<<10)); got != "HTTP/1.1 431 Request Header Fields Too Large" {
@@ -623,7 +638,7 @@ func TestStreamLosesAndRepeatsNothing(t *testing.T) {
 		status          int
 	}{
 		{"/v1/follow/decisions", "subscriber", "GOV@2020-01-01/1", 410}, {"/v1/follow/decisions", "subscriber", strings.Split(last, "/")[0] + "/99999999", 410},
-		{"/v1/follow/decisions", "subscriber", "nonsense", 410}, {"/v1/follow/decisions", "runtime", "", 403}, {"/v1/follow/calls", "reviewer", "", 403},
+		{"/v1/follow/decisions", "subscriber", "nonsense", 410}, {"/v1/follow/decisions", "subscriber", strings.Split(last, "/")[0] + "/18446744073709551615", 410}, {"/v1/follow/decisions", "runtime", "", 403}, {"/v1/follow/calls", "reviewer", "", 403},
 		{"/v1/follow/approvals", "globex", "", 401}, {"/v1/follow/secrets", "subscriber", "", 404},
 	} {
 		if got := r.open(c.path, c.who, c.last); got.res.StatusCode != c.status {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -413,5 +414,5 @@ func parsePosition(text string) (client.Position, bool) {
 		return client.Position{}, false
 	}
 	seq, err := strconv.ParseUint(text[cut+1:], 10, 64)
-	return client.Position{Log: text[:cut], After: seq}, err == nil
+	return client.Position{Log: text[:cut], After: seq}, err == nil && seq <= math.MaxInt64 // no log is as long, and the next one must be a number, too
 }
