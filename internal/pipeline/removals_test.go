@@ -172,6 +172,7 @@ func TestCredentialsOfRemovedUsersEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := storeAnother(t, p, js, ops) // an operator's act, after the removal
+	_, _ = RemoveUser(notFollowed(t), up, "acme", "web2")
 	follow()
 	if !isValid(t, js, later) {
 		t.Error("a removal that is in force was repeated")

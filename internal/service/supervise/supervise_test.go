@@ -275,3 +275,27 @@ func TestNiceHoldsForAllThreads(t *testing.T) {
 		}
 	}
 }
+
+// A child that is stopped by its name stays away, and the others run on.
+func TestStopChild(t *testing.T) {
+	pids := make(chan int, 10)
+	s := New(zerolog.Nop(), func(_ string, pid int) { pids <- pid })
+	named := func(name string) Spec { return Spec{name, spec("serves").Start} }
+	for _, name := range []string{"stays", "leaves"} {
+		if err := s.Start(t.Context(), named(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stays, leaves := <-pids, <-pids
+	for _, name := range []string{"leaves", "leaves", "unknown"} {
+		if err := s.StopChild(t.Context(), name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if alive(leaves) || !alive(stays) {
+		t.Errorf("stopped: %v, the other one runs: %v", !alive(leaves), alive(stays))
+	}
+	if err := s.Stop(t.Context()); err != nil || alive(stays) || len(pids) > 0 {
+		t.Errorf("%v, %d started again", err, len(pids))
+	}
+}
