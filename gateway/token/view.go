@@ -27,34 +27,47 @@ type ViewReply struct {
 // pageBytes bounds the records of a page: a reply must fit a tenant's message.
 const pageBytes = 256 << 10
 
-// ViewOf names the records of a tenant, by id.
-func ViewOf(records map[string][]byte) string {
-	sum := sha256.New()
+// View is the records of a tenant, to be given away page by page.
+type View struct {
+	name    string
+	ids     []string // sorted
+	records map[string][]byte
+}
+
+// NewView makes a view of the records of a tenant, by id; they must not be changed while it is used. Records that
+// are no JSON are left out: they let no caller in.
+func NewView(records map[string][]byte) *View {
+	v, sum := &View{records: records}, sha256.New()
 	for _, id := range slices.Sorted(maps.Keys(records)) {
+		if !json.Valid(records[id]) {
+			continue
+		}
+		v.ids = append(v.ids, id)
 		one := sha256.Sum256(records[id])
 		sum.Write([]byte(id + "\n"))
 		sum.Write(one[:])
 	}
-	return hex.EncodeToString(sum.Sum(nil))
+	v.name = hex.EncodeToString(sum.Sum(nil))
+	return v
 }
 
-// PageOf answers a request from the records of its tenant, by id, and their view. Records that are no JSON are
-// left out: they let no caller in.
-func PageOf(records map[string][]byte, view string, req ViewRequest) ViewReply {
-	out := ViewReply{View: view}
-	if req.Known == view {
+// Page answers a request.
+func (v *View) Page(req ViewRequest) ViewReply {
+	out := ViewReply{View: v.name}
+	if req.Known == v.name {
 		return out
 	}
-	size := 0
 	out.Records = map[string]json.RawMessage{}
-	for _, id := range slices.Sorted(maps.Keys(records)) {
-		if id <= req.After || !json.Valid(records[id]) {
-			continue
-		}
-		if size += len(id) + len(records[id]); size > pageBytes && len(out.Records) > 0 {
+	from, found := slices.BinarySearch(v.ids, req.After)
+	if found {
+		from++
+	}
+	size := 0
+	for _, id := range v.ids[from:] {
+		if size += len(id) + len(v.records[id]); size > pageBytes && len(out.Records) > 0 {
 			return out
 		}
-		out.Records[id], out.Next = records[id], id
+		out.Records[id], out.Next = v.records[id], id
 	}
 	out.Next = ""
 	return out

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway/token"
@@ -23,8 +24,12 @@ const (
 	queueGroup  = "tokens"
 	readTimeout = 5 * time.Second        // of what has changed in the bucket
 	lookEvery   = 100 * time.Millisecond // a look at the bucket serves the requests of so long
-	maxWaiting  = 4096                   // requests; each gateway has one a second
-	waitingMax  = 4 << 20                // bytes of them
+	maxWaiting  = 65536                  // requests; each gateway has one a second
+	waitingMax  = 64 << 20               // bytes of them
+
+	// A tenant's gateways have so many requests, so that none keeps those of other tenants waiting. A page of many
+	// tokens is one.
+	perSecond, burst = 100, 500
 )
 
 // server answers one request at a time: what it holds needs no lock.
@@ -33,23 +38,24 @@ type server struct {
 	space subject.Space
 	log   zerolog.Logger
 
-	looked   time.Time         // when the last look at the bucket began
-	created  time.Time         // of the bucket
-	revision uint64            // up to which the bucket was read
-	tenants  map[string]*held  // by the prefix of their keys
-	prefixes map[string]string // by the tenant's token in subjects
+	looked   time.Time                // when the last look at the bucket began
+	created  time.Time                // of the bucket
+	revision uint64                   // up to which the bucket was read
+	tenants  map[string]*held         // by the prefix of their keys
+	prefixes map[string]string        // by the tenant's token in subjects
+	rates    map[string]*rate.Limiter // by the same
 }
 
 // held are the records of a tenant, by id.
 type held struct {
 	records map[string][]byte
-	view    string // "" if it was not made since the records changed
+	view    *token.View // nil if it was not made since the records changed
 }
 
 // Serve answers until stop is called. Several instances share the requests.
 func Serve(ctx context.Context, js jetstream.JetStream, space subject.Space, log zerolog.Logger) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &server{js: js, space: space, log: log, tenants: map[string]*held{}, prefixes: map[string]string{}}
+	s := &server{js: js, space: space, log: log, tenants: map[string]*held{}, prefixes: map[string]string{}, rates: map[string]*rate.Limiter{}}
 	sub, err := js.Conn().QueueSubscribe(space.All(subject.Tokens), queueGroup, func(m *nats.Msg) { s.answer(ctx, m) })
 	if err == nil {
 		err = sub.SetPendingLimits(maxWaiting, waitingMax)
@@ -85,6 +91,9 @@ func (s *server) reply(ctx context.Context, m *nats.Msg) token.ViewReply {
 	if noIdentity != nil || !id.IsGatewayOfToken(of) || json.Unmarshal(m.Data, &req) != nil {
 		return token.ViewReply{Error: "refused"}
 	}
+	if !s.take(of) {
+		return token.ViewReply{Error: "busy"}
+	}
 	if err := s.look(ctx); err != nil {
 		s.log.Error().Err(err).Msg("the tokens cannot be read; gateways are told none")
 		return token.ViewReply{Error: "unavailable"}
@@ -93,10 +102,20 @@ func (s *server) reply(ctx context.Context, m *nats.Msg) token.ViewReply {
 	if its == nil {
 		its = &held{}
 	}
-	if its.view == "" {
-		its.view = token.ViewOf(its.records)
+	if its.view == nil {
+		its.view = token.NewView(its.records)
 	}
-	return token.PageOf(its.records, its.view, req)
+	return its.view.Page(req)
+}
+
+// take reports whether a tenant, of which a gateway asks, may have another answer now.
+func (s *server) take(of string) bool {
+	l := s.rates[of]
+	if l == nil {
+		l = rate.NewLimiter(perSecond, burst)
+		s.rates[of] = l
+	}
+	return l.Allow()
 }
 
 // look reads what has changed in the bucket, from its leader.
@@ -137,7 +156,7 @@ func (s *server) apply(e streams.KVEntry) {
 		of = &held{records: map[string][]byte{}}
 		s.tenants[e.Key[:at]] = of
 	}
-	of.view = ""
+	of.view = nil
 	if e.Deleted {
 		delete(of.records, e.Key[at:])
 		return
