@@ -22,10 +22,16 @@ func newRouter() *router { return &router{ServeMux: http.NewServeMux()} }
 
 // ServeHTTP answers a path with //, /./ or /../ like one that does not exist. The library would redirect to what it
 // takes the path for.
+//
+// A connection ends with a chunked request: the library ignores a Content-Length beside the chunks and does not tell,
+// so what follows may be what a proxy in front took for the body.
 func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p := r.URL.Path; path.Clean("/"+p) != strings.TrimSuffix(p, "/") && p != "/" {
+	if p := r.URL.EscapedPath(); path.Clean("/"+p) != strings.TrimSuffix(p, "/") && p != "/" {
 		r = r.Clone(r.Context())
 		r.URL = &url.URL{Path: "/"}
+	}
+	if len(r.TransferEncoding) > 0 {
+		w.Header().Set("Connection", "close")
 	}
 	m.ServeMux.ServeHTTP(w, r)
 }
