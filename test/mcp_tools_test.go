@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -67,6 +69,7 @@ func TestMCPTools(t *testing.T) {
 	if r, _ := a.call(t, "aump.resolve_mandate", object{"mandate_ref": object{"id": "aump_mnd_other"}}); !r.IsError {
 		t.Error("a mandate that there is not is found")
 	}
+	mandateTools(t, s, a)
 	ref["id"] = "aump_mnd_other"
 	if r, text := a.call(t, "aump.evaluate_action", request); !r.IsError || strings.Contains(text, "allowed") {
 		t.Errorf("under a mandate that there is not: %s", text)
@@ -86,5 +89,45 @@ func TestMCPTools(t *testing.T) {
 	ok(t, s.stop())
 	if r, text := a.call(t, "aana_pre_tool_check", readRequest(t, "aana-public-read.json")); !r.IsError || strings.Contains(text, "true") {
 		t.Errorf("without a gateway: %s", text)
+	}
+}
+
+// An agent stores AUMP evidence, and revokes the mandate whose principal it is; another's does not exist for it.
+func mandateTools(t *testing.T, s *system, a asking) {
+	user := s.gateway(t).Roles["runtime"].User
+	text, err := os.ReadFile(root + "/examples/mandates/courier.json")
+	ok(t, err)
+	own := strings.NewReplacer(`"display_name": "Shipping"`, `"display_name": "Shipping", "subject": "`+user+`"`, "aump_mnd_parcels_1", "aump_mnd_own").Replace(string(text))
+	path := filepath.Join(t.TempDir(), "own.json")
+	ok(t, os.WriteFile(path, []byte(own), 0o600))
+	var mandate object
+	ok(t, json.Unmarshal([]byte(own), &mandate))
+	s.run(t, "mandate", "put", path).want(t, 0)
+
+	event := object{"aump": object{"version": "0.1.0", "type": "evidence_event"}, "id": "aump_ev_tool", "mandate_ref": object{"id": "aump_mnd_own", "hash": mandateHash(mandate), "version": "0.1.0"},
+		"sequence": 1, "created_at": time.Now().UTC().Format(time.RFC3339), "event_type": "deal_denied", "summary": "Too far.", "result": "denied"}
+	if r, text := a.call(t, "aump.append_evidence", object{"evidence_event": event, "session": "s-tool"}); r.IsError || text != "AUMP evidence: stored." {
+		t.Errorf("aump.append_evidence: %s", text)
+	}
+	eventually(t, "the event is evidence of its session", func() error {
+		if out := s.run(t, "chain", "--session", "s-tool", "--json").out; !strings.Contains(out, "aump_ev_tool") {
+			return errorf("the chain: %s", out)
+		}
+		return nil
+	})
+	if r, text := a.call(t, "aump.append_evidence", object{"evidence_event": object{"id": "aump_ev_none"}}); !r.IsError {
+		t.Errorf("evidence about no mandate: %s", text)
+	}
+
+	for _, id := range []string{"aump_mnd_parcels_1", "aump_mnd_other"} {
+		if r, text := a.call(t, "aump.revoke_mandate", object{"mandate_ref": object{"id": id}, "reason": "no more"}); !r.IsError || !strings.Contains(text, "404") {
+			t.Errorf("another's mandate %s: %s", id, text)
+		}
+	}
+	if r, text := a.call(t, "aump.revoke_mandate", object{"mandate_ref": object{"id": "aump_mnd_own"}, "reason": "no more"}); r.IsError || text != "AUMP mandate: revoked." {
+		t.Errorf("aump.revoke_mandate: %s", text)
+	}
+	if r, _ := a.call(t, "aump.resolve_mandate", object{"mandate_ref": object{"id": "aump_mnd_own"}}); r.IsError || r.StructuredContent.(map[string]any)["state"] != "revoked" {
+		t.Errorf("after the revocation: %v", r.StructuredContent)
 	}
 }

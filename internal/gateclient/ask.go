@@ -92,13 +92,13 @@ func (a *Asker) post(ctx context.Context, path string, body []byte, header map[s
 	if err != nil {
 		return nil, nil, unreachable(ctx, err)
 	}
-	if answer.StatusCode != http.StatusOK {
+	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusCreated {
 		return nil, nil, refusedError{answer.StatusCode, problem(answer.StatusCode, text)}
 	}
 	return answer.Header, text, nil
 }
 
-// refusedError is an answer with another status than 200.
+// refusedError is an answer with another status than 200 and 201.
 type refusedError struct {
 	status int
 	error

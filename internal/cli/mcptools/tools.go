@@ -3,6 +3,7 @@
 package mcptools
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -49,6 +50,7 @@ type service struct {
 // tool is one tool: its schema is ours, its meaning that of the specification.
 type tool struct {
 	name, about string
+	does        effect
 	input       string // JSON Schema
 	answer      func(s *service, ctx context.Context, arguments []byte) (text string, structured json.RawMessage, err error)
 }
@@ -60,21 +62,32 @@ const (
 	noPermission = " The answer is information: it carries no permission to run anything."
 )
 
-// asking are the tools with a question that is recorded; an evaluation of an allowed action also reserves the
-// money that it would spend. The others only read.
-var asking = map[string]bool{"aana_pre_tool_check": true, "aump.evaluate_action": true}
+// effect is what a call of a tool leaves behind.
+type effect int
+
+const (
+	reads   effect = iota
+	records        // a question or an event; an evaluation of an allowed action also reserves the money that it would spend
+	revokes
+)
 
 // tools are all tools.
 var tools = []tool{
-	{"aana_pre_tool_check", "AANA: the route for a tool call that is about to be made." + noPermission, aanaEvent, (*service).preToolCheck},
-	{"aump.resolve_mandate", "AUMP: the hash, version and state of a mandate, not its text.",
+	{"aana_pre_tool_check", "AANA: the route for a tool call that is about to be made." + noPermission, records, aanaEvent, (*service).preToolCheck},
+	{"aump.resolve_mandate", "AUMP: the hash, version and state of a mandate, not its text.", reads,
 		`{"type":"object","additionalProperties":false,"required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}}`, (*service).resolveMandate},
-	{"aump.evaluate_action", "AUMP: whether an action is covered by a mandate." + noPermission,
+	{"aump.evaluate_action", "AUMP: whether an action is covered by a mandate." + noPermission, records,
 		`{"type":"object","additionalProperties":false,"required":["mandate_ref","proposed_action"],"properties":{` + fmt.Sprintf(mandateRef, `"id","hash"`) + `,"proposed_action":{"type":"object"},"context":{"type":"object"}}}`,
 		(*service).evaluateAction},
-	{"countersign_session", "What happened in a session, in the order of the log.", fmt.Sprintf(oneText, "session"), evidenceOf("session", "session")},
-	{"countersign_findings", "What was found in a session: broken rules and their proof.", fmt.Sprintf(oneText, "session"), evidenceOf("findings", "session")},
-	{"countersign_explain", "Why a decision was made.", fmt.Sprintf(oneText, "decision"), evidenceOf("explain", "decision")},
+	{"aump.append_evidence", "AUMP: store an evidence event about a mandate. It is what its sender says, and is held against the log.", records,
+		`{"type":"object","additionalProperties":false,"required":["evidence_event"],"properties":{"evidence_event":{"type":"object","required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}},"session":{"type":"string","minLength":1,"maxLength":256}}}`,
+		(*service).appendEvidence},
+	{"aump.revoke_mandate", "AUMP: end a mandate for good, as its principal. Of others' mandates nothing is said.", revokes,
+		`{"type":"object","additionalProperties":false,"required":["mandate_ref","reason"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `,"reason":{"type":"string","minLength":1,"maxLength":512}}}`,
+		(*service).revokeMandate},
+	{"countersign_session", "What happened in a session, in the order of the log.", reads, fmt.Sprintf(oneText, "session"), evidenceOf("session", "session")},
+	{"countersign_findings", "What was found in a session: broken rules and their proof.", reads, fmt.Sprintf(oneText, "session"), evidenceOf("findings", "session")},
+	{"countersign_explain", "Why a decision was made.", reads, fmt.Sprintf(oneText, "decision"), evidenceOf("explain", "decision")},
 }
 
 // server is the MCP server with all tools.
@@ -82,9 +95,10 @@ func (s *service) server() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "countersign", Version: buildinfo.Version()}, nil)
 	no := false
 	for _, t := range tools {
+		destroys := t.does == revokes
 		server.AddTool(&mcp.Tool{
 			Name: t.name, Description: t.about, InputSchema: json.RawMessage(t.input),
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !asking[t.name], IdempotentHint: !asking[t.name], DestructiveHint: &no, OpenWorldHint: &no},
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.does == reads, IdempotentHint: t.does != records, DestructiveHint: &destroys, OpenWorldHint: &no},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return s.call(ctx, t, r.Params.Arguments), nil
 		})
@@ -137,17 +151,21 @@ func checkMembers(schema string, arguments []byte) error {
 
 // ask asks the gateway. Of one question asked twice the second is a repetition of the first.
 func (s *service) ask(ctx context.Context, path string, body []byte) (json.RawMessage, error) {
-	p, err := s.peer()
-	if err != nil {
-		return nil, err
-	}
 	canonical, err := strictjson.CanonicalBytes(body)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := gateclient.NewAsker(p).Ask(ctx, path, body, map[string]string{
+	return s.post(ctx, path, body, map[string]string{
 		events.HeaderSession: s.session, events.HeaderToolCallID: fmt.Sprintf("ask-%x", sha256.Sum256(append([]byte(path), canonical...))),
 	})
+}
+
+func (s *service) post(ctx context.Context, path string, body []byte, header map[string]string) (json.RawMessage, error) {
+	p, err := s.peer()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := gateclient.NewAsker(p).Ask(ctx, path, body, header)
 	if err == nil && !json.Valid(answer) {
 		return nil, errors.New("the gateway's answer makes no sense")
 	}
@@ -190,7 +208,7 @@ func (s *service) evaluateAction(ctx context.Context, arguments []byte) (string,
 	if err != nil {
 		return "", nil, err
 	}
-	answer, err := s.ask(ctx, "/aump/mandates/"+url.PathEscape(ref.ID)+":evaluateAction", body)
+	answer, err := s.ask(ctx, mandatePath(ref.ID, "evaluateAction"), body)
 	if err != nil {
 		return "", nil, err
 	}
@@ -199,6 +217,48 @@ func (s *service) evaluateAction(ctx context.Context, arguments []byte) (string,
 		return "", nil, errors.New("the gateway's answer makes no sense")
 	}
 	return "AUMP decision: " + said.Decision + ".", answer, nil
+}
+
+// appendEvidence stores an event in the session that the caller names, else in this server's own.
+func (s *service) appendEvidence(ctx context.Context, arguments []byte) (string, json.RawMessage, error) {
+	var given struct {
+		Event   json.RawMessage `json:"evidence_event"`
+		Session string          `json:"session"`
+	}
+	var about struct {
+		Ref struct{ ID string } `json:"mandate_ref"`
+	}
+	if err := json.Unmarshal(arguments, &given); err != nil || len(given.Session) > 256 {
+		return "", nil, errors.New("session must be a text of 1 to 256 bytes")
+	}
+	if err := json.Unmarshal(given.Event, &about); err != nil || about.Ref.ID == "" {
+		return "", nil, errors.New("evidence_event has no mandate_ref with an id")
+	}
+	answer, err := s.post(ctx, mandatePath(about.Ref.ID, "appendEvidence"), given.Event, map[string]string{events.HeaderSession: cmp.Or(given.Session, s.session)})
+	if err != nil {
+		return "", nil, err
+	}
+	return "AUMP evidence: stored.", answer, nil
+}
+
+// revokeMandate revokes a mandate. The gateway knows its principal by the token.
+func (s *service) revokeMandate(ctx context.Context, arguments []byte) (string, json.RawMessage, error) {
+	var given struct {
+		Ref struct{ ID string } `json:"mandate_ref"`
+	}
+	if err := json.Unmarshal(arguments, &given); err != nil || given.Ref.ID == "" {
+		return "", nil, errors.New("mandate_ref has no id")
+	}
+	answer, err := s.post(ctx, mandatePath(given.Ref.ID, "revoke"), arguments, nil)
+	if err != nil {
+		return "", nil, err
+	}
+	return "AUMP mandate: revoked.", answer, nil
+}
+
+// mandatePath is the gateway's endpoint for an operation on a mandate.
+func mandatePath(id, operation string) string {
+	return "/aump/mandates/" + url.PathEscape(id) + ":" + operation
 }
 
 // resolveMandate finds a mandate by its id. Its text stays where it is: it may hold what its principal
