@@ -17,7 +17,8 @@ import (
 // Every verdict, in both protocols: reply, headers, receipt, and the two
 // messages on the log that were there before it.
 func TestAdmission(t *testing.T) {
-	s := shared(t)
+	t.Parallel()
+	s := alone(t)
 	r, db := s.runtime(t), s.auditors(t)
 	invoke := func(tool string) func(session, call string) object {
 		return func(session, call string) object { return invoked(session, call, tool) }

@@ -29,7 +29,8 @@ func spent(t testing.TB, s *system, id string) string {
 // A runtime reports false amounts: its final report counts, even beyond the budget, and nothing
 // more is allowed then. Spending that it never reports cannot be counted (docs/mandates.md).
 func TestAttackMoneySpentTwice(t *testing.T) {
-	s := grouped(t, "money")
+	t.Parallel()
+	s := alone(t)
 	r := s.runtime(t)
 	const id, sess = "aump_mnd_e2e_twice", "s-twice"
 	m := shopping(id)
@@ -96,7 +97,8 @@ func TestAttackMoneySpentTwice(t *testing.T) {
 // An ending frees what decisions on its own call reserved: requests under the same
 // id that are denied, for another action or another amount, free nothing.
 func TestAttackMoneyFreedByAnotherCallsEnd(t *testing.T) {
-	s := grouped(t, "money")
+	t.Parallel()
+	s := alone(t)
 	r := s.runtime(t)
 	const id, sess = "aump_mnd_e2e_other_end", "s-other-end"
 	m := shopping(id)
@@ -144,7 +146,8 @@ func TestAttackMoneyFreedByAnotherCallsEnd(t *testing.T) {
 // run as they like; what an executor then runs is within the budget. It takes less
 // than a minute, so that nothing is released meanwhile.
 func TestAttackMoneyInParallel(t *testing.T) {
-	s := grouped(t, "money")
+	t.Parallel()
+	s := alone(t)
 	info := s.info(t)
 	g, err := guard.New(guard.Options{Tenant: info.Tenant, PublicKey: info.PublicKey})
 	ok(t, err)

@@ -55,7 +55,8 @@ func TestAttackVerdictReplayed(t *testing.T) {
 // Headers that try to show readers of the log something else than the decision saw: the evidence
 // has what the decision saw, and verifies.
 func TestAttackHeaderSmuggling(t *testing.T) {
-	s := shared(t)
+	t.Parallel()
+	s := alone(t)
 	r, db := s.runtime(t), s.auditors(t)
 	const own, victim = "s-smuggle", "s-smuggle-victim"
 	for name, c := range map[string]struct {
@@ -100,7 +101,8 @@ func TestAttackHeaderSmuggling(t *testing.T) {
 // Every denial is on the log, however large or odd the request is: as many
 // decisions as answers, and each answer's own among them.
 func TestAttackDenialsLeaveNoRecord(t *testing.T) {
-	s := shared(t)
+	t.Parallel()
+	s := alone(t)
 	r, db := s.runtime(t), s.auditors(t)
 	s.settle(t)
 	before := number(t, db, "SELECT count() FROM decisions")

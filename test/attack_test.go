@@ -61,7 +61,8 @@ func untouched(t *testing.T, s *system) {
 // Whatever a runtime aims by the reply subject of its publishes, it lands
 // nowhere (field-notes.md, reply subjects are weapons).
 func TestAttackReplySubjects(t *testing.T) {
-	s := grouped(t, "attacked")
+	t.Parallel()
+	s := alone(t)
 	r := s.runtime(t)
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
 	for i, w := range weapons {
@@ -103,7 +104,8 @@ func (p *permissions) has(kind, subject string) bool {
 
 // What a runtime has no business with, it may neither publish nor hear.
 func TestAttackForbiddenSubjects(t *testing.T) {
-	s := grouped(t, "attacked")
+	t.Parallel()
+	s := alone(t)
 	var p permissions
 	r := s.runtime(t, nats.ErrorHandler(p.handler))
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
@@ -145,7 +147,8 @@ func TestAttackForbiddenSubjects(t *testing.T) {
 
 // Claiming a message id first does not make another publisher's message vanish.
 func TestAttackMessageID(t *testing.T) {
-	s := grouped(t, "attacked")
+	t.Parallel()
+	s := alone(t)
 	r := s.runtime(t)
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
 	event := hook("s-id", "SessionStart")
@@ -171,7 +174,8 @@ func TestAttackMessageID(t *testing.T) {
 
 // Headers that steer the server do nothing for a runtime.
 func TestAttackSteeringHeaders(t *testing.T) {
-	s := grouped(t, "attacked")
+	t.Parallel()
+	s := alone(t)
 	r := s.runtime(t)
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
 	before := lastSeq(t, s.connect(t, "operator"))
@@ -203,7 +207,8 @@ func TestAttackSteeringHeaders(t *testing.T) {
 
 // Only the server's stamp identifies the caller; what a body says about its sender is a claim.
 func TestAttackForgedIdentity(t *testing.T) {
-	s := grouped(t, "attacked")
+	t.Parallel()
+	s := alone(t)
 	r := s.runtime(t)
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
 	lie := `{"acc":"tenant-globex:mallory","user":"mallory","svc":"x"}`

@@ -15,7 +15,8 @@ import (
 // A request that is not valid for its protocol is refused in that protocol and
 // in the micro error headers; it is evidence, and the next one is answered.
 func TestBadRequests(t *testing.T) {
-	s := shared(t)
+	t.Parallel()
+	s := alone(t)
 	r := s.runtime(t)
 	for i, tc := range malformed {
 		t.Run(tc.name, func(t *testing.T) {

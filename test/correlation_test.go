@@ -134,7 +134,8 @@ var scenes = []scene{
 // Every rule through the whole system: raw events in, exactly the findings out,
 // on NATS and in ClickHouse; saying the same again changes nothing.
 func TestFindings(t *testing.T) {
-	s := shared(t)
+	t.Parallel()
+	s := alone(t)
 	r := s.runtime(t)
 	heard := listen(t, s, "gov.findings.acme.>")
 	for i, sc := range scenes {

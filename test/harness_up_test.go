@@ -181,22 +181,15 @@ func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 // be in evidence exactly once.
 func shared(t testing.TB) *system {
 	t.Helper()
-	return grouped(t, "")
-}
-
-// grouped returns the system that the tests of a group share, as shared does. The system of one
-// group runs at a time: tests of a group belong into one file.
-func grouped(t testing.TB, group string) *system {
-	t.Helper()
 	needSystem(t)
-	c := &commons[min(len(group), 1)]
-	if c.used[t.Name()] || c.group != group {
-		ok(t, c.drop())
+	c := &common
+	if c.used[t.Name()] {
+		ok(t, dropCommon())
 	}
 	if c.sys == nil {
 		dir, err := os.MkdirTemp("", "countersign-e2e-shared-")
 		ok(t, err)
-		c.used, c.group = map[string]bool{}, group
+		c.used = map[string]bool{}
 		c.sys, err = boot(dir, "--policy", samplePolicies)
 		ok(t, err)
 	}
@@ -210,6 +203,14 @@ func grouped(t testing.TB, group string) *system {
 			t.Logf("log of the shared system:\n%s", s.tail())
 		}
 	})
+	return s
+}
+
+// alone returns a system of a parallel test's own, of which the same must hold after the test as of the shared one.
+func alone(t testing.TB) *system {
+	t.Helper()
+	s := start(t)
+	t.Cleanup(func() { s.exact(t) })
 	return s
 }
 

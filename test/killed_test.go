@@ -47,6 +47,7 @@ func (s *system) timed(t *testing.T, args ...string) time.Duration {
 // told, or nothing; told again it does it. Meanwhile runtimes are at work, and the
 // service that carries the command out is killed, too.
 func TestCommandsKilled(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	c := atWork(t, s, 2)
 	killed := map[string]int{}

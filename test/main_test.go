@@ -3,9 +3,8 @@
 // records decoded by hand. The driving side imports nothing of Countersign, except in the test of
 // the client SDK itself.
 //
-// Most tests share one `countersign up` (shared), and those of one kind another one (grouped); those
-// that kill, tamper or change policies start their own (start). These run beside each other, after the
-// shared ones and TestCommandsKilled, which kills at moments that it measures.
+// Short tests share one `countersign up` (shared), one after the other. Long ones, and those that kill,
+// tamper or change policies, start their own (start, alone). These run beside each other, after the shared ones.
 package e2e_test
 
 import (
@@ -37,16 +36,12 @@ const root = ".."
 // runs what was killed must read what came meanwhile, on a machine that may be busy.
 var patience = map[bool]time.Duration{false: 90 * time.Second, true: 10 * time.Minute}[longSweeps]
 
-// common is a system that tests share, with the tests that have used it. A repeated test (-count)
+// common is the system that tests share, with the tests that have used it. A repeated test (-count)
 // gets a new system: session names repeat, and the log keeps everything of a session.
-type common struct {
-	sys   *system
-	group string // "" for the one that most tests share
-	used  map[string]bool
+var common struct {
+	sys  *system
+	used map[string]bool
 }
-
-// commons are the systems that run: the one that most tests share, and that of one group.
-var commons [2]common
 
 // longSweeps says that sweeps try every case with every command and at every moment, as `make chaos`
 // does. Otherwise each kind of fault is tried at least once.
@@ -72,32 +67,25 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if err := errors.Join(dropCommons(), dropLent()); err != nil {
+	if err := errors.Join(dropCommon(), dropLent()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return code
 }
 
-// dropCommons ends the systems that tests share.
-func dropCommons() error {
-	for i := range commons {
-		if err := commons[i].drop(); err != nil {
-			return fmt.Errorf("stopping a shared system: %w", err)
-		}
-	}
-	return nil
-}
-
-// drop ends the system, if there is one.
-func (c *common) drop() error {
-	if c.sys == nil {
+// dropCommon ends the system that tests share, if there is one.
+func dropCommon() error {
+	s := common.sys
+	if s == nil {
 		return nil
 	}
-	err := c.sys.stop()
-	os.RemoveAll(c.sys.dir)
-	c.sys = nil
-	return err
+	common.sys = nil
+	defer os.RemoveAll(s.dir)
+	if err := s.stop(); err != nil {
+		return fmt.Errorf("stopping the shared system: %w", err)
+	}
+	return nil
 }
 
 // findOrBuild sets binDir to the directory that binEnv names, or builds the programs below dir.

@@ -33,6 +33,7 @@ var sdks = map[string]struct {
 // The SDKs' own tests, against a system; and what is then on record: what ran is linked with what was
 // admitted, and nothing else ran.
 func TestSDKs(t *testing.T) {
+	t.Parallel()
 	for name, sdk := range sdks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -185,6 +186,7 @@ func TestTypeScriptPackage(t *testing.T) {
 
 // The example agents: one call runs, one is denied, one runs once a person has approved it.
 func TestExampleAgents(t *testing.T) {
+	t.Parallel()
 	for program, file := range map[string]string{"python3": "agent.py", "node": "agent.mjs"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()

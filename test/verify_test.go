@@ -134,7 +134,8 @@ func TestVerifyProof(t *testing.T) {
 
 // Kept receipts must be those of decisions in the log.
 func TestVerifyReceipts(t *testing.T) {
-	s := shared(t)
+	t.Parallel()
+	s := alone(t)
 	r := s.runtime(t)
 	a := r.admit(t, "agenthook", allowedCall("s-receipts", "c1").bytes())
 	b := r.admit(t, "agenthook", deniedCall("s-receipts", "c2").bytes())

@@ -2,8 +2,8 @@ package e2e_test
 
 import "testing"
 
-// TestSharedSystemsStop ends the systems that tests share, cleanly. It is the last test that runs
-// alone: the parallel ones, which begin after it, use none of them.
-func TestSharedSystemsStop(t *testing.T) {
-	ok(t, dropCommons())
+// TestSharedSystemStops ends the system that tests share, cleanly. It is the last test that runs
+// alone: the parallel ones, which begin after it, do not use it.
+func TestSharedSystemStops(t *testing.T) {
+	ok(t, dropCommon())
 }
