@@ -122,5 +122,5 @@ func (s *batchStore) interval() time.Duration {
 }
 
 // overdueAfter is how long after the start of the last batch the next one begins although the end
-// of the log is not reached.
-func (s *batchStore) overdueAfter() time.Duration { return min(2*s.interval(), maxBatchInterval) }
+// of the log is not reached: what has gathered is read in a quarter of the interval.
+func (s *batchStore) overdueAfter() time.Duration { return min(s.interval()*5/4, maxBatchInterval) }
