@@ -120,13 +120,54 @@ func TestStartBeforeTheAdmitter(t *testing.T) {
 	servicetest.OK(t, r.service.Stop())
 	r.stopTokens()
 	r.serve()
-	for _, path := range []string{"/readyz", "/v1/caller"} {
+	for _, path := range []string{"/readyz", "/health", "/ready", "/v1/caller"} {
 		if res, body := r.do("GET", path, "runtime", nil); res.StatusCode != 503 {
 			t.Errorf("%s: %d %s", path, res.StatusCode, body)
 		}
 	}
 	r.tokensOf("admitter")
 	servicetest.Eventually(t, "the tokens count", func() bool { res, _ := r.do("GET", "/v1/caller", "runtime", nil); return res.StatusCode == 200 })
+}
+
+// AANA's clients see without a token whether there would be a verdict.
+func TestAANAStatus(t *testing.T) {
+	r := start(t)
+	for _, path := range []string{"/health", "/ready"} {
+		res, body := r.do("GET", path, "", nil)
+		var got struct {
+			Status, Service, Contract, Docs string
+			Version                         string   `json:"service_version"`
+			Claim                           string   `json:"architecture_claim"`
+			Auth                            bool     `json:"auth_required"`
+			Methods                         []string `json:"auth_methods"`
+			Scopes                          []string `json:"auth_scopes"`
+			Audit                           string   `json:"audit_logging"`
+			Rate                            struct {
+				Enabled bool
+				Limit   int `json:"requests_per_minute"`
+			} `json:"rate_limit"`
+			Size struct {
+				Enabled bool
+				Max     int `json:"max_bytes"`
+			} `json:"request_size_limit"`
+			Routes []string
+		}
+		servicetest.OK(t, json.Unmarshal(body, &got))
+		if res.StatusCode != 200 || got.Status != "ok" || got.Service == "" || got.Version == "" || got.Claim == "" || got.Contract != "aana.agent_action_contract.v1" || got.Docs != "/docs" ||
+			!got.Auth || len(got.Methods) != 1 || !slices.Equal(got.Scopes, []string{token.Runtime}) || got.Audit != "enabled" || got.Rate.Enabled || got.Rate.Limit != 0 || !got.Size.Enabled || got.Size.Max != 1<<20 {
+			t.Errorf("%s: %d %s", path, res.StatusCode, body)
+		}
+		if want := []string{"/health", "/ready", "/pre-tool-check", "/tool-precheck", "/validate-tool-precheck"}; !slices.Equal(got.Routes, want) {
+			t.Errorf("%s: routes %q", path, got.Routes)
+		}
+	}
+	r.nats.Stop()
+	for _, path := range []string{"/health", "/ready"} {
+		servicetest.Eventually(t, "without NATS nothing can be asked", func() bool {
+			res, body := r.do("GET", path, "", nil)
+			return res.StatusCode == 503 && bytes.Contains(body, []byte(`"status":"unhealthy"`))
+		})
+	}
 }
 
 func (r *rig) serve(change ...func(*Flags)) {
