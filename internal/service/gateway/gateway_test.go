@@ -322,7 +322,8 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		has       string
 	}{
 		"denied":                      {"/event", "runtime", example(t, "requests/pre-tool-use-denied.json"), nil, 200, `"decision":"deny"`},
-		"AANA refuses with 200":       {"/tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"route"`},
+		"AANA asks with 200":          {"/tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"route":"ask"`},
+		"AANA refuses with 200":       {"/pre-tool-check", "runtime", example(t, "requests/aana-refused.json"), nil, 200, `"route":"refuse"`},
 		"AANA invalid":                {"/pre-tool-check", "runtime", []byte(`{}`), nil, 400, `"error":"pre_tool_check_failed"`},
 		"AANA without a token":        {"/pre-tool-check", "", []byte(`{}`), nil, 401, `{"detail":"Unauthorized."}`},
 		"AANA wrong role":             {"/pre-tool-check", "subscriber", []byte(`{}`), nil, 403, `"error":"forbidden"`},
@@ -395,6 +396,48 @@ func TestNoRequestBehindChunks(t *testing.T) {
 		_ = c.Close()
 		if got := strings.Count(string(all), `"tenant"`); got != want {
 			t.Errorf("%d answers to a caller, want %d, behind %.40q:\n%s", got, want, first, all)
+		}
+	}
+}
+
+// What AgentHook's collector kit posts passes: it leaves ids and names empty that it does not know, has no
+// tool_call_id, and wants its event_id, a decision and a reason in every answer.
+func TestAgentHookCollectorKit(t *testing.T) {
+	r := start(t)
+	r.admitter()
+	for i, c := range []struct {
+		kind, tool, phase string
+		input, metadata   map[string]any
+	}{
+		{kind: "UserPromptSubmit", metadata: map[string]any{"prompt": "Where are we?", "prompt_chars": 13, "transcript_path": nil}},
+		{kind: "PreToolUse", tool: "Bash", phase: "pre_commit", input: map[string]any{"command": "pwd"}, metadata: map[string]any{"control_point": "pre_action"}},
+		{kind: "PostToolUse", tool: "Bash", phase: "post_hoc", input: map[string]any{"command": "pwd"}, metadata: map[string]any{"exit_code": 0}},
+		{kind: "ModelResponse", tool: "llm.response", metadata: map[string]any{"response_available": true, "response_content": "Here.", "response_chars": 5}},
+		{kind: "SessionStart"}, {kind: "SessionEnd"}, {kind: "ErrorOccurred", metadata: map[string]any{"error": "a test of the collector"}},
+	} {
+		id := fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
+		event := map[string]any{"schema_version": 1, "event_id": id, "event_type": c.kind, "timestamp": "2026-11-20T09:00:00Z", "source": "kit", "session_id": "collector-conformance",
+			"agent_id": "", "correlation_id": "", "tool_name": c.tool, "tool_input": map[string]any{}, "metadata": map[string]any{}, "annotations": map[string]any{}}
+		if c.input != nil {
+			event["tool_input"] = c.input
+		}
+		if c.metadata != nil {
+			event["metadata"] = c.metadata
+		}
+		if c.phase != "" {
+			event["evidence_phase"] = c.phase
+		}
+		sent, err := json.Marshal(event)
+		servicetest.OK(t, err)
+		res, body := r.do("POST", "/event", "runtime", sent)
+		var got map[string]any
+		servicetest.OK(t, json.Unmarshal(body, &got))
+		_, reasoned := got["reason"].(string)
+		if decision, _ := got["decision"].(string); res.StatusCode != 200 || got["event_id"] != id || !reasoned || !slices.Contains([]string{"allow", "deny", "ask"}, decision) {
+			t.Errorf("%s: %d %s", c.kind, res.StatusCode, body)
+		}
+		if !slices.ContainsFunc(r.nats.Log(), func(m events.LogMessage) bool { return bytes.Contains(m.Body, []byte(id)) }) {
+			t.Errorf("%s is not on the log", c.kind)
 		}
 	}
 }
