@@ -88,6 +88,22 @@ func Descriptions() []Description {
 	}
 }
 
+// probes are answered by the service's health and metrics, which count no answers.
+var probes = []string{"GET /healthz", "GET /readyz", "GET /metrics"}
+
+// Answers are the statuses of each pattern, as metrics count them.
+func Answers() map[string][]string {
+	out := map[string][]string{}
+	for _, d := range Descriptions() {
+		for _, status := range d.Statuses {
+			if text := strconv.Itoa(status); !slices.Contains(probes, d.Pattern) && !slices.Contains(out[d.Pattern], text) {
+				out[d.Pattern] = append(out[d.Pattern], text)
+			}
+		}
+	}
+	return out
+}
+
 // Split returns method and path as callers write them.
 func (d Description) Split() (method, path string) {
 	method, path, _ = strings.Cut(d.Pattern, " ")

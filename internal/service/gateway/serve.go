@@ -164,5 +164,5 @@ func (s *server) write(w http.ResponseWriter, pattern string, out endpoint.Respo
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(out.Status)
 	_, _ = w.Write(out.Body)
-	s.env.Metrics.Gateway().Answered(pattern, out.Status)
+	s.answered.Answered(pattern, out.Status)
 }
