@@ -442,6 +442,61 @@ func TestAgentHookCollectorKit(t *testing.T) {
 	}
 }
 
+// Clients that send half of a header or of a body, and stop, keep no other caller from its answers: they take no place
+// among the requests that are worked on. All of them are answered when they go on.
+func TestSlowClientsKeepNobodyOut(t *testing.T) {
+	r := start(t)
+	r.admitter()
+	const slow = 200 // more than MaxInflight, less than MaxConns
+	type half struct {
+		net.Conn
+		read *bufio.Reader
+		rest string
+	}
+	body := string(event(100))
+	head := " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + r.tokens["runtime"] + "\r\n"
+	var halves []half
+	for i := range slow {
+		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		servicetest.OK(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		servicetest.OK(t, c.SetDeadline(time.Now().Add(servicetest.Guard)))
+		h := half{c, bufio.NewReader(c), "\r\n"}
+		send := "GET /v1/caller" + head
+		if i%2 == 0 {
+			send = "POST /event" + head + "Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " + fmt.Sprint(len(body)) + "\r\n\r\n"
+		}
+		_, err = io.WriteString(c, send)
+		servicetest.OK(t, err)
+		if i%2 == 0 { // wait until the gateway reads the body
+			line, err := h.read.ReadString('\n')
+			servicetest.OK(t, err)
+			if line != "HTTP/1.1 100 Continue\r\n" {
+				t.Fatal(line)
+			}
+			_, err = h.read.Discard(len("\r\n"))
+			servicetest.OK(t, err)
+			_, err = io.WriteString(c, body[:len(body)/2])
+			servicetest.OK(t, err)
+			h.rest = body[len(body)/2:]
+		}
+		halves = append(halves, h)
+	}
+	for range 10 {
+		res, answer := r.do("POST", "/event", "runtime", example(t, "requests/pre-tool-use.json"))
+		if res.StatusCode != 200 || res.Header.Get(events.HeaderVerdict) != string(events.Allow) {
+			t.Fatalf("another caller: %d %s", res.StatusCode, answer)
+		}
+	}
+	for i, h := range halves { // one by one: at once they would be more than MaxInflight
+		_, err := io.WriteString(h, h.rest)
+		servicetest.OK(t, err)
+		if line, err := h.read.ReadString('\n'); line != "HTTP/1.1 200 OK\r\n" {
+			t.Fatalf("number %d did not stand: %q, %v", i, line, err)
+		}
+	}
+}
+
 // firstLine sends raw bytes and reads the first line of the answer. The server does not read all of a
 // header that is too large, so the write may fail.
 func (r *rig) firstLine(raw string) string {
