@@ -87,6 +87,7 @@ func TestRequestsAreDecidedAsDocumented(t *testing.T) {
 		"aaep-irreversible.json":     {"aaep", "ask", `"code":"confirmation_required"`},
 		"aana-public-read.json":      {"aana", "allow", `"execution_allowed":true`},
 		"aana-write.json":            {"aana", "ask", `"write_missing_explicit_confirmation"`},
+		"aana-refused.json":          {"aana", "deny", `"runtime_refusal"`},
 		"aump-action.json":           {"aump", "allow", `"decision":"allowed"`},
 		"tool-call.json":             {"tool", "allow", `"reason":"finance_export"`},
 		"handoff.json":               {"handoff", "allow", `"reason":"invoice_question"`},

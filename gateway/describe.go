@@ -60,6 +60,8 @@ func Descriptions() []Description {
 		{Pattern: "POST /pre-tool-check", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
 		{Pattern: "POST /tool-precheck", Roles: runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking},
 		{Pattern: "POST /validate-tool-precheck", Roles: runtime, Summary: "AANA: judge an event by its schema; nothing is recorded.", Body: "aana/event", Statuses: posted},
+		{Pattern: "GET /health", Summary: "AANA: whether calls can be asked about, and the limits; 503 without NATS or an admitter.", Statuses: []int{200, 503}},
+		{Pattern: "GET /ready", Summary: "AANA: the same.", Statuses: []int{200, 503}},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: runtime, Summary: "AUMP: evaluate an action; 404 for an unknown mandate, 410 for a revoked or expired one.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410)},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: runtime, Summary: "AUMP: store an evidence event; 201 once it is durable, whether the mandate exists or not.", Body: "aump/evidence-event", Statuses: join(storing, 201, 404)},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:present", Roles: "runtime, subscriber", Summary: "AUMP: a summary of a mandate for its principal.", Statuses: join(asking, 404, 409)},
@@ -84,6 +86,22 @@ func Descriptions() []Description {
 		{Pattern: "GET /readyz", Summary: "Whether requests can be handed on.", Statuses: []int{200, 503}},
 		{Pattern: "GET /metrics", Summary: "Metrics for Prometheus.", Statuses: []int{200}},
 	}
+}
+
+// probes are answered by the service's health and metrics, which count no answers.
+var probes = []string{"GET /healthz", "GET /readyz", "GET /metrics"}
+
+// Answers are the statuses of each pattern, as metrics count them.
+func Answers() map[string][]string {
+	out := map[string][]string{}
+	for _, d := range Descriptions() {
+		for _, status := range d.Statuses {
+			if text := strconv.Itoa(status); !slices.Contains(probes, d.Pattern) && !slices.Contains(out[d.Pattern], text) {
+				out[d.Pattern] = append(out[d.Pattern], text)
+			}
+		}
+	}
+	return out
 }
 
 // Split returns method and path as callers write them.

@@ -63,13 +63,14 @@ func TestReadReply(t *testing.T) {
 // Reading bodies and plans never fails on hostile bytes.
 func FuzzPlans(f *testing.F) {
 	f.Add([]byte(`[{"event_type":"PreToolUse"}]`), "application/json", "x:evaluateAction")
+	f.Add([]byte(`{}`), "application/json", "x:present")
 	f.Add([]byte(`{"specversion":"1.0"}`), "application/cloudevents+json", "agenthook")
 	f.Add([]byte(`[{}]`), "application/cloudevents-batch+json", "aaep")
 	f.Fuzz(func(t *testing.T, body []byte, media, target string) {
 		for _, row := range Rows() {
 			plan, p := row.Plan(endpoint.Request{Target: target, Header: http.Header{"Content-Type": {media}}, Body: body})
 			n := 0
-			for _, set := range []bool{p != nil, plan.Admit != nil, plan.Publish != nil, plan.Answer != nil, plan.Receipt != nil} {
+			for _, set := range []bool{p != nil, plan.Admit != nil, plan.Publish != nil, plan.Answer != nil, plan.Receipt != nil, plan.Mandate != nil} {
 				if set {
 					n++
 				}

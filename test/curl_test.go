@@ -85,7 +85,7 @@ func (s *shell) await(t *testing.T, from int, line, want string) {
 // curlAnswers are what the endpoints of the pages' lines answer.
 var curlAnswers = map[string]string{
 	"/v1/follow/decisions": ": GOV@", // the stream has begun
-	"/pre-tool-check":      `"execution_allowed":false`,
+	"/pre-tool-check":      `"route":"refuse"`,
 	"/event":               `"event_id":"e-1"`,
 }
 

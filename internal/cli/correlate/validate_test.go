@@ -39,7 +39,7 @@ func validate(t *testing.T, protocol, text string, json bool) (string, int) {
 func TestSamplesAreValid(t *testing.T) {
 	for name, protocol := range map[string]string{
 		"requests/pre-tool-use.json": "agenthook", "requests/pre-tool-use-external.json": "agenthook", "requests/pre-tool-use-denied.json": "agenthook",
-		"requests/aaep-tool-invoked.json": "aaep", "requests/aana-write.json": "aana", "requests/aana-public-read.json": "aana",
+		"requests/aaep-tool-invoked.json": "aaep", "requests/aana-write.json": "aana", "requests/aana-refused.json": "aana", "requests/aana-public-read.json": "aana",
 		"requests/aump-action.json": "aump", "requests/handoff.json": "handoff", "requests/tool-call.json": "tool",
 	} {
 		text, err := fs.ReadFile(examples.FS, name)

@@ -187,6 +187,7 @@ func TestIdentityFlags(t *testing.T) {
 		"belong together":        func(f *Flags) { f.Issuer = "https://login.example" },
 		"must be an https URL":   func(f *Flags) { f.Issuer, f.Audience = "http://login.example", "x" },
 		"--oidc-audience belong": func(f *Flags) { f.Audience = "x" },
+		"is not on loopback":     func(f *Flags) { f.Listen = "192.0.2.7:8466" },
 	} {
 		f := good
 		change(&f)

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,7 +12,9 @@ import (
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/schemas"
 )
@@ -31,6 +35,38 @@ func TestEveryEndpointIsDescribed(t *testing.T) {
 	want = slices.Compact(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("registered %q, described %q: say it in gateway/describe.go", got, want)
+	}
+}
+
+// Every answer that is described has its own counter, which is there from the start.
+func TestEveryAnswerIsCounted(t *testing.T) {
+	registry := metrics.New(ServiceName)
+	s := newServer(Flags{}, daemon.Env{Metrics: registry}, nil)
+	series := func(d gateway.Description, status int, n string) string {
+		return fmt.Sprintf("{endpoint=%q,service=%q,status=%q} %s\n", d.Pattern, ServiceName, strconv.Itoa(status), n)
+	}
+	before := string(registry.Text())
+	counted := slices.DeleteFunc(gateway.Descriptions(), func(d gateway.Description) bool {
+		return slices.Contains([]string{"GET /healthz", "GET /readyz", "GET /metrics"}, d.Pattern)
+	})
+	for _, d := range counted {
+		for _, status := range d.Statuses {
+			if !strings.Contains(before, series(d, status, "0")) {
+				t.Errorf("%s has no counter of %d", d.Pattern, status)
+			}
+			s.write(httptest.NewRecorder(), d.Pattern, endpoint.Response{Status: status})
+		}
+	}
+	after := string(registry.Text())
+	for _, d := range counted {
+		for _, status := range d.Statuses {
+			if strings.Contains(after, series(d, status, "0")) {
+				t.Errorf("%d of %s is not counted", status, d.Pattern)
+			}
+		}
+	}
+	if strings.Contains(after, `="other"`) {
+		t.Error("an answer is counted as other")
 	}
 }
 

@@ -23,7 +23,9 @@ import (
 
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
 
 // ServiceName is the service's name in logs and metrics.
@@ -112,6 +114,7 @@ type server struct {
 	inflight chan struct{}
 	streams  *streamCount
 	guard    *guard.Guard // nil: no receipt can be checked
+	answered *metrics.Gateway
 
 	retirements *view // of receipt keys; nil without guard
 	stopping    atomic.Bool
@@ -181,6 +184,7 @@ func newServer(f Flags, env daemon.Env, nc *nats.Conn) *server {
 		issuer: newIssuer(f, env),
 		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), outputs: newOutputHub(nc, f, env, "outputs"), events: newOutputHub(nc, f, env, "events", events.FollowEventKinds...), rates: newRates(f.Rate),
 		inflight: make(chan struct{}, f.MaxInflight), streams: newStreamCount(f.MaxStreams, f.UserStreams), stopped: make(chan struct{}),
+		answered: env.Metrics.Gateway(gateway.Answers()),
 	}
 }
 

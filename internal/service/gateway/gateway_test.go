@@ -120,13 +120,54 @@ func TestStartBeforeTheAdmitter(t *testing.T) {
 	servicetest.OK(t, r.service.Stop())
 	r.stopTokens()
 	r.serve()
-	for _, path := range []string{"/readyz", "/v1/caller"} {
+	for _, path := range []string{"/readyz", "/health", "/ready", "/v1/caller"} {
 		if res, body := r.do("GET", path, "runtime", nil); res.StatusCode != 503 {
 			t.Errorf("%s: %d %s", path, res.StatusCode, body)
 		}
 	}
 	r.tokensOf("admitter")
 	servicetest.Eventually(t, "the tokens count", func() bool { res, _ := r.do("GET", "/v1/caller", "runtime", nil); return res.StatusCode == 200 })
+}
+
+// AANA's clients see without a token whether there would be a verdict.
+func TestAANAStatus(t *testing.T) {
+	r := start(t)
+	for _, path := range []string{"/health", "/ready"} {
+		res, body := r.do("GET", path, "", nil)
+		var got struct {
+			Status, Service, Contract, Docs string
+			Version                         string   `json:"service_version"`
+			Claim                           string   `json:"architecture_claim"`
+			Auth                            bool     `json:"auth_required"`
+			Methods                         []string `json:"auth_methods"`
+			Scopes                          []string `json:"auth_scopes"`
+			Audit                           string   `json:"audit_logging"`
+			Rate                            struct {
+				Enabled bool
+				Limit   int `json:"requests_per_minute"`
+			} `json:"rate_limit"`
+			Size struct {
+				Enabled bool
+				Max     int `json:"max_bytes"`
+			} `json:"request_size_limit"`
+			Routes []string
+		}
+		servicetest.OK(t, json.Unmarshal(body, &got))
+		if res.StatusCode != 200 || got.Status != "ok" || got.Service == "" || got.Version == "" || got.Claim == "" || got.Contract != "aana.agent_action_contract.v1" || got.Docs != "/docs" ||
+			!got.Auth || len(got.Methods) != 1 || !slices.Equal(got.Scopes, []string{token.Runtime}) || got.Audit != "enabled" || got.Rate.Enabled || got.Rate.Limit != 0 || !got.Size.Enabled || got.Size.Max != 1<<20 {
+			t.Errorf("%s: %d %s", path, res.StatusCode, body)
+		}
+		if want := []string{"/health", "/ready", "/pre-tool-check", "/tool-precheck", "/validate-tool-precheck"}; !slices.Equal(got.Routes, want) {
+			t.Errorf("%s: routes %q", path, got.Routes)
+		}
+	}
+	r.nats.Stop()
+	for _, path := range []string{"/health", "/ready"} {
+		servicetest.Eventually(t, "without NATS nothing can be asked", func() bool {
+			res, body := r.do("GET", path, "", nil)
+			return res.StatusCode == 503 && bytes.Contains(body, []byte(`"status":"unhealthy"`))
+		})
+	}
 }
 
 func (r *rig) serve(change ...func(*Flags)) {
@@ -281,7 +322,8 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		has       string
 	}{
 		"denied":                      {"/event", "runtime", example(t, "requests/pre-tool-use-denied.json"), nil, 200, `"decision":"deny"`},
-		"AANA refuses with 200":       {"/tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"route"`},
+		"AANA asks with 200":          {"/tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"route":"ask"`},
+		"AANA refuses with 200":       {"/pre-tool-check", "runtime", example(t, "requests/aana-refused.json"), nil, 200, `"route":"refuse"`},
 		"AANA invalid":                {"/pre-tool-check", "runtime", []byte(`{}`), nil, 400, `"error":"pre_tool_check_failed"`},
 		"AANA without a token":        {"/pre-tool-check", "", []byte(`{}`), nil, 401, `{"detail":"Unauthorized."}`},
 		"AANA wrong role":             {"/pre-tool-check", "subscriber", []byte(`{}`), nil, 403, `"error":"forbidden"`},
@@ -354,6 +396,103 @@ func TestNoRequestBehindChunks(t *testing.T) {
 		_ = c.Close()
 		if got := strings.Count(string(all), `"tenant"`); got != want {
 			t.Errorf("%d answers to a caller, want %d, behind %.40q:\n%s", got, want, first, all)
+		}
+	}
+}
+
+// What AgentHook's collector kit posts passes: it leaves ids and names empty that it does not know, has no
+// tool_call_id, and wants its event_id, a decision and a reason in every answer.
+func TestAgentHookCollectorKit(t *testing.T) {
+	r := start(t)
+	r.admitter()
+	for i, c := range []struct {
+		kind, tool, phase string
+		input, metadata   map[string]any
+	}{
+		{kind: "UserPromptSubmit", metadata: map[string]any{"prompt": "Where are we?", "prompt_chars": 13, "transcript_path": nil}},
+		{kind: "PreToolUse", tool: "Bash", phase: "pre_commit", input: map[string]any{"command": "pwd"}, metadata: map[string]any{"control_point": "pre_action"}},
+		{kind: "PostToolUse", tool: "Bash", phase: "post_hoc", input: map[string]any{"command": "pwd"}, metadata: map[string]any{"exit_code": 0}},
+		{kind: "ModelResponse", tool: "llm.response", metadata: map[string]any{"response_available": true, "response_content": "Here.", "response_chars": 5}},
+		{kind: "SessionStart"}, {kind: "SessionEnd"}, {kind: "ErrorOccurred", metadata: map[string]any{"error": "a test of the collector"}},
+	} {
+		id := fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
+		event := map[string]any{"schema_version": 1, "event_id": id, "event_type": c.kind, "timestamp": "2026-11-20T09:00:00Z", "source": "kit", "session_id": "collector-conformance",
+			"agent_id": "", "correlation_id": "", "tool_name": c.tool, "tool_input": map[string]any{}, "metadata": map[string]any{}, "annotations": map[string]any{}}
+		if c.input != nil {
+			event["tool_input"] = c.input
+		}
+		if c.metadata != nil {
+			event["metadata"] = c.metadata
+		}
+		if c.phase != "" {
+			event["evidence_phase"] = c.phase
+		}
+		sent, err := json.Marshal(event)
+		servicetest.OK(t, err)
+		res, body := r.do("POST", "/event", "runtime", sent)
+		var got map[string]any
+		servicetest.OK(t, json.Unmarshal(body, &got))
+		_, reasoned := got["reason"].(string)
+		if decision, _ := got["decision"].(string); res.StatusCode != 200 || got["event_id"] != id || !reasoned || !slices.Contains([]string{"allow", "deny", "ask"}, decision) {
+			t.Errorf("%s: %d %s", c.kind, res.StatusCode, body)
+		}
+		if !slices.ContainsFunc(r.nats.Log(), func(m events.LogMessage) bool { return bytes.Contains(m.Body, []byte(id)) }) {
+			t.Errorf("%s is not on the log", c.kind)
+		}
+	}
+}
+
+// Clients that send half of a header or of a body, and stop, keep no other caller from its answers: they take no place
+// among the requests that are worked on. All of them are answered when they go on.
+func TestSlowClientsKeepNobodyOut(t *testing.T) {
+	r := start(t)
+	r.admitter()
+	const slow = 200 // more than MaxInflight, less than MaxConns
+	type half struct {
+		net.Conn
+		read *bufio.Reader
+		rest string
+	}
+	body := string(event(100))
+	head := " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + r.tokens["runtime"] + "\r\n"
+	var halves []half
+	for i := range slow {
+		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		servicetest.OK(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		servicetest.OK(t, c.SetDeadline(time.Now().Add(servicetest.Guard)))
+		h := half{c, bufio.NewReader(c), "\r\n"}
+		send := "GET /v1/caller" + head
+		if i%2 == 0 {
+			send = "POST /event" + head + "Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " + fmt.Sprint(len(body)) + "\r\n\r\n"
+		}
+		_, err = io.WriteString(c, send)
+		servicetest.OK(t, err)
+		if i%2 == 0 { // wait until the gateway reads the body
+			line, err := h.read.ReadString('\n')
+			servicetest.OK(t, err)
+			if line != "HTTP/1.1 100 Continue\r\n" {
+				t.Fatal(line)
+			}
+			_, err = h.read.Discard(len("\r\n"))
+			servicetest.OK(t, err)
+			_, err = io.WriteString(c, body[:len(body)/2])
+			servicetest.OK(t, err)
+			h.rest = body[len(body)/2:]
+		}
+		halves = append(halves, h)
+	}
+	for range 10 {
+		res, answer := r.do("POST", "/event", "runtime", example(t, "requests/pre-tool-use.json"))
+		if res.StatusCode != 200 || res.Header.Get(events.HeaderVerdict) != string(events.Allow) {
+			t.Fatalf("another caller: %d %s", res.StatusCode, answer)
+		}
+	}
+	for i, h := range halves { // one by one: at once they would be more than MaxInflight
+		_, err := io.WriteString(h, h.rest)
+		servicetest.OK(t, err)
+		if line, err := h.read.ReadString('\n'); line != "HTTP/1.1 200 OK\r\n" {
+			t.Fatalf("number %d did not stand: %q, %v", i, line, err)
 		}
 	}
 }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/aana"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
@@ -27,7 +29,13 @@ func (s *server) routes() *router {
 	s.describe(mux)
 	s.routeAAEP(mux)
 	mux.Handle("GET /healthz", s.env.Health)
-	mux.HandleFunc("GET /readyz", s.reportReady)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { daemon.WriteReport(w, s.readiness()) })
+	for _, pattern := range aana.StatusPatterns {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			about := aana.Service{Status: s.readiness().Status, Version: buildinfo.Version(), Rate: s.flags.Rate, MaxBody: s.flags.MaxBody}
+			s.write(w, pattern, about.Response())
+		})
+	}
 	if s.env.Metrics != nil {
 		mux.Handle("GET /metrics", s.env.Metrics)
 	}
@@ -41,14 +49,12 @@ func (s *server) routes() *router {
 	return mux
 }
 
-// reportReady answers 200 while requests can be handed on.
-func (s *server) reportReady(w http.ResponseWriter, _ *http.Request) {
-	ready := !s.stopping.Load() && s.nc.IsConnected() && s.tokens.current() != nil
-	report := daemon.Report{Status: daemon.StatusOK}
-	if !ready {
-		report.Status = daemon.StatusUnhealthy
+// readiness is ok while requests can be handed on: the admitter confirms the tokens, so there are none long without it.
+func (s *server) readiness() daemon.Report {
+	if s.stopping.Load() || !s.nc.IsConnected() || s.tokens.current() == nil {
+		return daemon.Report{Status: daemon.StatusUnhealthy}
 	}
-	daemon.WriteReport(w, report)
+	return daemon.Report{Status: daemon.StatusOK}
 }
 
 // quietLog drops what net/http logs about connections: it may quote what a client sent.
@@ -158,5 +164,5 @@ func (s *server) write(w http.ResponseWriter, pattern string, out endpoint.Respo
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(out.Status)
 	_, _ = w.Write(out.Body)
-	s.env.Metrics.Gateway().Answered(pattern, out.Status)
+	s.answered.Answered(pattern, out.Status)
 }

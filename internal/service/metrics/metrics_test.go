@@ -132,7 +132,7 @@ func everything(text string) *Registry {
 	}, now.Add(-time.Second))
 	u.Checkpoint(102)
 	u.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 102, time.Time{}, nil })
-	r.Gateway().Answered("admit", 200)
+	r.Gateway(map[string][]string{"POST /event": {"200"}}).Answered(text, 200)
 	return r
 }
 

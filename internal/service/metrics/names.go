@@ -121,10 +121,10 @@ var allFamilies = func() (list []familyDesc) {
 	return list
 }()
 
-// labelValues are the values of the labels with lists that are fixed here. Those of rule
-// and detector are given to Correlator and Auditor.
+// labelValues are the values of the labels with lists that are fixed here. Those of rule,
+// detector, endpoint and status are given to Correlator, Auditor and Gateway.
 var labelValues = map[string][]string{
-	"protocol": subject.Protocols, "verdict": verdicts, "code": refusalCodes, "reason": ingestReasons, "endpoint": gatewayEndpoints, "status": gatewayStatuses,
+	"protocol": subject.Protocols, "verdict": verdicts, "code": refusalCodes, "reason": ingestReasons,
 	"state": states, "severity": severities, "kind": recordKinds,
 }
 

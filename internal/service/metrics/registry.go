@@ -31,7 +31,6 @@ type Registry struct {
 	mu          sync.Mutex
 	admitter    *Admitter
 	ingest      *Ingest
-	gateway     *Gateway
 	correlators map[string]*Correlator
 	auditors    map[string]*Auditor
 }
