@@ -73,10 +73,20 @@ var deferClaude = Deferral{
 	},
 }
 
+// versionClaude reads AI_AGENT, which Claude Code sets for its hooks to claude-code_2-1-330_harness (seen in
+// 2.1.330). Where another program has set it, the version is not known.
+func versionClaude(getenv func(string) string) string {
+	parts := strings.Split(getenv("AI_AGENT"), "_")
+	if len(parts) != 3 || parts[0] != "claude-code" || strings.Trim(parts[1], "0123456789-") != "" {
+		return ""
+	}
+	return strings.ReplaceAll(parts[1], "-", ".")
+}
+
 var probeClaude = probe("session_id", "tool_name", map[string]any{"hook_event_name": "PreToolUse", "tool_use_id": "probe", "tool_input": map[string]any{}})
 
 var claudeCode = Agent{
-	Name: "claude-code", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude, Defer: &deferClaude,
+	Name: "claude-code", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude, Version: versionClaude, Defer: &deferClaude,
 	Past: []string{
 		"files that a prompt mentions with @ raise no event",
 		"claude --bare and the setting disableAllHooks start without hooks, unless managed settings forbid it",

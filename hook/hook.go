@@ -68,6 +68,9 @@ type Agent struct {
 	Refuse func(reason string) Output
 	// Probe writes an input that asks for a call of a tool without arguments, as the agent would.
 	Probe func(session, tool string) []byte
+	// Version finds the agent's version in the environment of its hooks. It is nil for agents that put it into
+	// their input, or nowhere.
+	Version func(getenv func(string) string) string
 	// Defer is nil for agents whose runs cannot wait for a person.
 	Defer *Deferral
 	// Past names what this agent lets past its hooks.

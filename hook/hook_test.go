@@ -205,3 +205,34 @@ func TestResource(t *testing.T) {
 		}
 	}
 }
+
+// The version of an agent is on record: from its input, else from its environment, else as unknown.
+func TestVersion(t *testing.T) {
+	for value, want := range map[string]string{
+		"claude-code_2-1-330_harness": "2.1.330", "claude-code_2-1-330_agent": "2.1.330", "": "", "another": "", "claude-code_": "", "another_2-1-330_agent": "",
+		"claude-code_2-1-330": "", "claude-code_a b_agent": "", "claude-code__agent": "",
+	} {
+		env := func(name string) string { return map[string]string{"AI_AGENT": value}[name] }
+		if got := claudeCode.Version(env); got != want {
+			t.Errorf("%q: version %q, want %q", value, got, want)
+		}
+	}
+	for _, tt := range inputs {
+		a, _ := Find(tt.agent)
+		e, err := a.Read(tt.event, []byte(tt.input))
+		if err != nil || e.Kind == Ignored {
+			continue
+		}
+		raw, err := e.AgentHook(a.Name, Envelope{ID: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `"agent_version":"unknown"`
+		if tt.want.Version != "" {
+			want = `"agent_version":"` + tt.want.Version + `"`
+		}
+		if !strings.Contains(string(raw), want) {
+			t.Errorf("%s lacks %s", raw, want)
+		}
+	}
+}
