@@ -45,7 +45,7 @@ func readClaude(_ string, input []byte) (Event, error) {
 	}
 	e := Event{
 		Kind: kind, Session: p.text("session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
-		Worker: p.text("agent_id"), Server: p.object("mcp_server").text("name"), CWD: p.text("cwd"), Model: p.text("model"),
+		Worker: p.text("agent_id"), MCP: p.object("mcp_server").text("name") != "", CWD: p.text("cwd"), Model: p.text("model"),
 		Prompt: p.text("prompt"), Failed: name == "PostToolUseFailure", Took: p.milliseconds("duration_ms"),
 	}
 	return p.call(e, "tool_input")
@@ -121,7 +121,7 @@ var gemini = Agent{
 		response := p.object("tool_response")
 		e := Event{
 			Kind: kind, Session: p.text("session_id"), Tool: p.text("tool_name"), CWD: p.text("cwd"),
-			Server: p.object("mcp_context").text("server_name"), Prompt: p.text("prompt"),
+			MCP: p.object("mcp_context").text("server_name") != "", Prompt: p.text("prompt"),
 			Failed: len(response["error"]) > 0 && string(response["error"]) != "null",
 		}
 		return p.call(e, "tool_input")
@@ -216,6 +216,7 @@ var copilot = Agent{
 			Kind: kind, Session: p.text("sessionId"), Tool: p.text("toolName"), Worker: p.text("agentId"), CWD: p.text("cwd"),
 			Prompt: p.text("prompt"), Failed: p.object("toolResult").text("resultType") == "failure",
 		}
+		e.MCP = joins(e.Tool, "-") // kit-touch
 		return p.call(e, "toolArgs")
 	},
 	Allow: Output{Stdout: "{}\n"},
@@ -258,6 +259,7 @@ var cline = Agent{
 				break
 			}
 		}
+		e.MCP = joins(e.Tool, "__") // kit__touch
 		e.Failed = strings.TrimSpace(string(p.object("postToolUse")["success"])) == "false"
 		return p.call(e, "arguments")
 	},

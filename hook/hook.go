@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -34,7 +35,7 @@ type Event struct {
 	Input   json.RawMessage // the arguments: a JSON object, as the agent wrote it; nil unless Before or After
 	CallID  string          // the agent's id of the call; empty if it has none
 	Worker  string          // the sub-agent that acts, if the agent says so
-	Server  string          // the MCP server behind the tool
+	MCP     bool            // the tool is an MCP server's, by the agent's own rule
 	CWD     string
 	Model   string
 	Version string // of the agent
@@ -154,6 +155,13 @@ func (p payload) arguments(name string) json.RawMessage {
 		return json.RawMessage("{}")
 	}
 	return json.RawMessage(`{"input":` + string(raw) + `}`)
+}
+
+// joins reports whether a tool's name holds a separator with a text on both sides: with it some agents join the
+// names of an MCP server and its tool, and none of their own tools has it.
+func joins(tool, separator string) bool {
+	server, name, found := strings.Cut(tool, separator)
+	return found && server != "" && name != ""
 }
 
 func isObject(raw json.RawMessage) bool {
