@@ -48,7 +48,7 @@ type place struct {
 	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor, copilot or opencode."`
 	User    bool   `help:"Every project of this user (default)." xor:"scope"`
 	Project bool   `help:"The project in the current directory." xor:"scope"`
-	Managed bool   `help:"Every user of this machine." xor:"scope"`
+	Managed bool   `help:"Every user of this machine; the gate's configuration stays yours, so that calls of other users are refused." xor:"scope"`
 }
 
 func (p place) scope() string {
