@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -98,10 +99,11 @@ func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// about is what the agent says of itself.
+// about is what the agent says of itself. Whoever looks for the calls of a version must see those of which it is
+// unknown.
 func (e Event) about(agent string) map[string]any {
-	m := map[string]any{"agent": agent}
-	for name, text := range map[string]string{"agent_version": e.Version, "agent_cwd": e.CWD, "agent_model": e.Model} {
+	m := map[string]any{"agent": agent, "agent_version": cmp.Or(e.Version, unknown)}
+	for name, text := range map[string]string{"agent_cwd": e.CWD, "agent_model": e.Model} {
 		if text != "" {
 			m[name] = text
 		}

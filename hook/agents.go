@@ -45,7 +45,7 @@ func readClaude(_ string, input []byte) (Event, error) {
 	}
 	e := Event{
 		Kind: kind, Session: p.text("session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
-		Worker: p.text("agent_id"), Server: p.object("mcp_server").text("name"), CWD: p.text("cwd"), Model: p.text("model"),
+		Worker: p.text("agent_id"), MCP: p.object("mcp_server").text("name") != "", CWD: p.text("cwd"), Model: p.text("model"),
 		Prompt: p.text("prompt"), Failed: name == "PostToolUseFailure", Took: p.milliseconds("duration_ms"),
 	}
 	return p.call(e, "tool_input")
@@ -73,10 +73,20 @@ var deferClaude = Deferral{
 	},
 }
 
+// versionClaude reads AI_AGENT, which Claude Code sets for its hooks to claude-code_2-1-330_harness (seen in
+// 2.1.330). Where another program has set it, the version is not known.
+func versionClaude(getenv func(string) string) string {
+	parts := strings.Split(getenv("AI_AGENT"), "_")
+	if len(parts) != 3 || parts[0] != "claude-code" || strings.Trim(parts[1], "0123456789-") != "" {
+		return ""
+	}
+	return strings.ReplaceAll(parts[1], "-", ".")
+}
+
 var probeClaude = probe("session_id", "tool_name", map[string]any{"hook_event_name": "PreToolUse", "tool_use_id": "probe", "tool_input": map[string]any{}})
 
 var claudeCode = Agent{
-	Name: "claude-code", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude, Defer: &deferClaude,
+	Name: "claude-code", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude, Version: versionClaude, Defer: &deferClaude,
 	Past: []string{
 		"files that a prompt mentions with @ raise no event",
 		"claude --bare and the setting disableAllHooks start without hooks, unless managed settings forbid it",
@@ -111,7 +121,7 @@ var gemini = Agent{
 		response := p.object("tool_response")
 		e := Event{
 			Kind: kind, Session: p.text("session_id"), Tool: p.text("tool_name"), CWD: p.text("cwd"),
-			Server: p.object("mcp_context").text("server_name"), Prompt: p.text("prompt"),
+			MCP: p.object("mcp_context").text("server_name") != "", Prompt: p.text("prompt"),
 			Failed: len(response["error"]) > 0 && string(response["error"]) != "null",
 		}
 		return p.call(e, "tool_input")
@@ -206,6 +216,7 @@ var copilot = Agent{
 			Kind: kind, Session: p.text("sessionId"), Tool: p.text("toolName"), Worker: p.text("agentId"), CWD: p.text("cwd"),
 			Prompt: p.text("prompt"), Failed: p.object("toolResult").text("resultType") == "failure",
 		}
+		e.MCP = joins(e.Tool, "-") // kit-touch
 		return p.call(e, "toolArgs")
 	},
 	Allow: Output{Stdout: "{}\n"},
@@ -248,6 +259,7 @@ var cline = Agent{
 				break
 			}
 		}
+		e.MCP = joins(e.Tool, "__") // kit__touch
 		e.Failed = strings.TrimSpace(string(p.object("postToolUse")["success"])) == "false"
 		return p.call(e, "arguments")
 	},

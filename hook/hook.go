@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -34,7 +35,7 @@ type Event struct {
 	Input   json.RawMessage // the arguments: a JSON object, as the agent wrote it; nil unless Before or After
 	CallID  string          // the agent's id of the call; empty if it has none
 	Worker  string          // the sub-agent that acts, if the agent says so
-	Server  string          // the MCP server behind the tool
+	MCP     bool            // the tool is an MCP server's, by the agent's own rule
 	CWD     string
 	Model   string
 	Version string // of the agent
@@ -68,6 +69,9 @@ type Agent struct {
 	Refuse func(reason string) Output
 	// Probe writes an input that asks for a call of a tool without arguments, as the agent would.
 	Probe func(session, tool string) []byte
+	// Version finds the agent's version in the environment of its hooks. It is nil for agents that put it into
+	// their input, or nowhere.
+	Version func(getenv func(string) string) string
 	// Defer is nil for agents whose runs cannot wait for a person.
 	Defer *Deferral
 	// Past names what this agent lets past its hooks.
@@ -151,6 +155,13 @@ func (p payload) arguments(name string) json.RawMessage {
 		return json.RawMessage("{}")
 	}
 	return json.RawMessage(`{"input":` + string(raw) + `}`)
+}
+
+// joins reports whether a tool's name holds a separator with a text on both sides: with it some agents join the
+// names of an MCP server and its tool, and none of their own tools has it.
+func joins(tool, separator string) bool {
+	server, name, found := strings.Cut(tool, separator)
+	return found && server != "" && name != ""
 }
 
 func isObject(raw json.RawMessage) bool {

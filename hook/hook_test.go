@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/agenttool"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
 )
@@ -22,7 +23,7 @@ var inputs = []struct {
 	{"claude-code", "", `{"session_id":"s","cwd":"/w","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"ls"},"tool_use_id":"toolu_1","agent_id":"sub"}`,
 		Event{Kind: Before, Session: "s", Tool: "Bash", CallID: "toolu_1", CWD: "/w", Worker: "sub"}, `{"command":"ls"}`},
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"mcp__kit__touch","tool_use_id":"t","tool_input":{},"mcp_server":{"name":"kit","source":"dynamic"}}`,
-		Event{Kind: Before, Session: "s", Tool: "mcp__kit__touch", CallID: "t", Server: "kit"}, `{}`},
+		Event{Kind: Before, Session: "s", Tool: "mcp__kit__touch", CallID: "t", MCP: true}, `{}`},
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"PostToolUseFailure","tool_name":"Bash","tool_input":{"command":"ls"},"tool_use_id":"t","duration_ms":12,"error":"x"}`,
 		Event{Kind: After, Session: "s", Tool: "Bash", CallID: "t", Failed: true, Took: 12 * time.Millisecond}, `{"command":"ls"}`},
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"hello"}`, Event{Kind: Prompt, Session: "s", Prompt: "hello"}, ""},
@@ -43,6 +44,9 @@ var inputs = []struct {
 		Event{Kind: Before, Session: "s", Tool: "bash", CWD: "/w"}, `{"command":"ls"}`},
 	{"copilot", "postToolUse", `{"sessionId":"s","toolName":"bash","toolArgs":"{\"command\":\"ls\"}","toolResult":{"resultType":"failure"}}`,
 		Event{Kind: After, Session: "s", Tool: "bash", Failed: true}, `{"command":"ls"}`},
+	{"copilot", "preToolUse", `{"sessionId":"s","toolName":"kit-touch","toolArgs":{}}`, Event{Kind: Before, Session: "s", Tool: "kit-touch", MCP: true}, `{}`},
+	{"cline", "", `{"taskId":"s","hookName":"tool_call","tool_call":{"id":"c","name":"kit__touch","input":{}}}`,
+		Event{Kind: Before, Session: "s", Tool: "kit__touch", CallID: "c", MCP: true}, `{}`},
 	{"cline", "", `{"taskId":"s","clineVersion":"3","hookName":"tool_call","tool_call":{"id":"c","name":"editor","input":{"path":"a"}},"preToolUse":{"toolName":"x","parameters":{}}}`,
 		Event{Kind: Before, Session: "s", Tool: "editor", CallID: "c", Version: "3"}, `{"path":"a"}`},
 	{"cline", "PreToolUse", `{"taskId":"s","preToolUse":{"toolName":"execute_command","parameters":{"command":"ls"}}}`,
@@ -202,6 +206,81 @@ func TestResource(t *testing.T) {
 	} {
 		if got := (Event{Tool: input[0], Input: []byte(input[1])}).resource(); got != want {
 			t.Errorf("%s %s: %q, want %q", input[0], input[1], got, want)
+		}
+	}
+}
+
+// The version of an agent is on record: from its input, else from its environment, else as unknown.
+func TestVersion(t *testing.T) {
+	for value, want := range map[string]string{
+		"claude-code_2-1-330_harness": "2.1.330", "claude-code_2-1-330_agent": "2.1.330", "": "", "another": "", "claude-code_": "", "another_2-1-330_agent": "",
+		"claude-code_2-1-330": "", "claude-code_a b_agent": "", "claude-code__agent": "",
+	} {
+		env := func(name string) string { return map[string]string{"AI_AGENT": value}[name] }
+		if got := claudeCode.Version(env); got != want {
+			t.Errorf("%q: version %q, want %q", value, got, want)
+		}
+	}
+	for _, tt := range inputs {
+		a, _ := Find(tt.agent)
+		e, err := a.Read(tt.event, []byte(tt.input))
+		if err != nil || e.Kind == Ignored {
+			continue
+		}
+		raw, err := e.AgentHook(a.Name, Envelope{ID: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `"agent_version":"unknown"`
+		if tt.want.Version != "" {
+			want = `"agent_version":"` + tt.want.Version + `"`
+		}
+		if !strings.Contains(string(raw), want) {
+			t.Errorf("%s lacks %s", raw, want)
+		}
+	}
+}
+
+// A tool of an MCP server is one in AHP-013's blocks and in the catalogue that policies read, however the agent
+// joins the names; an agent's own tools stay what they are.
+func TestServersTools(t *testing.T) {
+	for _, tt := range []struct {
+		agent, tool, source string
+		kind                agenttool.Kind
+	}{
+		{"claude-code", "mcp__kit__touch", "mcp_tools_call", agenttool.MCP},
+		{"copilot", "kit-touch", "mcp_tools_call", agenttool.MCP},
+		{"copilot", "web-kit-bash", "mcp_tools_call", agenttool.MCP},
+		{"copilot", "bash", "shell_command", agenttool.Shell},
+		{"copilot", "report_intent", "native_runtime_tool", agenttool.Plan},
+		{"copilot", "-touch", "native_runtime_tool", agenttool.Other},
+		{"cline", "kit__touch", "mcp_tools_call", agenttool.MCP},
+		{"cline", "read_files", "native_runtime_tool", agenttool.Read},
+		{"cline", "run_commands", "shell_command", agenttool.Shell},
+		{"opencode", "kit_touch", "mcp_tools_call", agenttool.MCP},
+		{"codex", "kit-touch", "native_runtime_tool", agenttool.Other}, // by another agent's rule
+	} {
+		a, _ := Find(tt.agent)
+		name := map[string]string{"copilot": "preToolUse"}[tt.agent]
+		e, err := a.Read(name, a.Probe("s", tt.tool))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := e.AgentHook(a.Name, Envelope{ID: "x", CallID: "c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var event map[string]any
+		if err := json.Unmarshal(raw, &event); err != nil {
+			t.Fatal(err)
+		}
+		metadata := event["metadata"].(map[string]any)
+		got := [2]any{metadata["tool_identity"].(map[string]any)["source"], metadata["provider_translation"].(map[string]any)["provider_surface"]}
+		if got != [2]any{tt.source, tt.source} {
+			t.Errorf("%s %s: %v, want %s", tt.agent, tt.tool, got, tt.source)
+		}
+		if kind := agenttool.Describe(e.Tool, map[string]any{}, event).Kind; kind != string(tt.kind) {
+			t.Errorf("%s %s: kind %s, want %s", tt.agent, tt.tool, kind, tt.kind)
 		}
 	}
 }

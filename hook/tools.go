@@ -61,7 +61,7 @@ const (
 func (e Event) surface() string {
 	kind := agenttool.KindOf(e.Tool)
 	switch {
-	case e.Server != "", kind == agenttool.MCP:
+	case e.MCP, kind == agenttool.MCP:
 		return surfaceMCP
 	case kind == agenttool.Shell, kind == agenttool.PowerShell:
 		return surfaceShell

@@ -388,6 +388,13 @@ func testAgent(t *testing.T, a codingAgent) {
 		t.Fatalf("%d calls are on record, %d of them ran", len(sessions), ran)
 	}
 	h.verified(t, 0, "--session", sessions[0])
+	version := `"agent_version":"unknown"`
+	if a.name == claudeCode.name {
+		version = `"agent_version":"2.` // from the environment of its hooks
+	}
+	if out := h.run(t, "chain", "--session", sessions[0], "--json").out; !strings.Contains(out, version) {
+		t.Errorf("the chain lacks %s: %s", version, out)
+	}
 
 	gateway := h.info(t).PIDs["gateway"]
 	ok(t, syscall.Kill(gateway, syscall.SIGSTOP))

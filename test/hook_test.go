@@ -176,7 +176,7 @@ func TestHookRefusesInTrouble(t *testing.T) {
 			t.Errorf("%v: approved and repeated, the call is refused: %s", sig, got)
 		}
 	}
-	h.countersign(t, "hook", "install", "claude-code", "--ready-file", h.ready, "--budget", "2s").want(t, 0)
+	h.countersign(t, "hook", "install", "claude-code", "--budget", "2s").want(t, 0)
 	gateway := h.info(t).PIDs["gateway"]
 	ok(t, syscall.Kill(gateway, syscall.SIGSTOP))
 	if got := h.before(t, "still", "ls"); !strings.Contains(got, "no_") {
@@ -188,7 +188,7 @@ func TestHookRefusesInTrouble(t *testing.T) {
 	if doctor.code != 0 || !strings.Contains(doctor.out, "refused by the admitter") || !strings.Contains(doctor.out, "mentions with @") {
 		t.Errorf("doctor: exit %d\n%s%s", doctor.code, doctor.out, doctor.err)
 	}
-	h.countersign(t, "hook", "install", "claude-code", "--ready-file", h.ready, "--budget", "2s").want(t, 0)
+	h.countersign(t, "hook", "install", "claude-code", "--budget", "2s").want(t, 0)
 	ok(t, h.stop())
 	if got := h.before(t, "gone", "ls"); !strings.Contains(got, "no_verdict") && !strings.Contains(got, "bad_configuration") {
 		t.Errorf("a gateway that is gone: %q", got)

@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
 // asking is a client of `countersign mcp tools`.
@@ -62,6 +64,7 @@ func TestMCPTools(t *testing.T) {
 	if r.IsError || text != "AUMP decision: allowed." || len(r.StructuredContent.(map[string]any)) == 0 {
 		t.Errorf("aump.evaluate_action: %s", text)
 	}
+	evaluationTool(t, s, a, request)
 	ref := request["mandate_ref"].(map[string]any)
 	if r, text := a.call(t, "aump.resolve_mandate", object{"mandate_ref": object{"id": ref["id"]}}); r.IsError || r.StructuredContent.(map[string]any)["hash"] != ref["hash"] {
 		t.Errorf("aump.resolve_mandate: %s %v", text, r.StructuredContent)
@@ -90,6 +93,34 @@ func TestMCPTools(t *testing.T) {
 	if r, text := a.call(t, "aana_pre_tool_check", readRequest(t, "aana-public-read.json")); !r.IsError || strings.Contains(text, "true") {
 		t.Errorf("without a gateway: %s", text)
 	}
+}
+
+// The evaluation tool, as it is listed, is one of AUMP's, and its answers have the form that it declares.
+func evaluationTool(t *testing.T, s *system, a asking, request map[string]any) {
+	t.Helper()
+	list, err := a.ListTools(t.Context(), nil)
+	ok(t, err)
+	i := slices.IndexFunc(list.Tools, func(tool *mcp.Tool) bool { return tool.Name == "aump.evaluate_action" })
+	listed, err := json.Marshal(list.Tools[i])
+	ok(t, err)
+	path := filepath.Join(t.TempDir(), "tool.json")
+	ok(t, os.WriteFile(path, listed, 0o600))
+	s.run(t, "mandate", "validate", "mcp_tool", path).want(t, 0)
+	declared, err := json.Marshal(list.Tools[i].OutputSchema)
+	ok(t, err)
+	schema, err := jsonschema.CompileString("tool.json", string(declared))
+	ok(t, err)
+	amount := request["proposed_action"].(map[string]any)["amount"].(map[string]any)
+	within := amount["total_minor"]
+	for decision, total := range map[string]any{"allowed": within, "denied": 900_000_000} {
+		amount["total_minor"] = total
+		r, text := a.call(t, "aump.evaluate_action", request)
+		if r.IsError || text != "AUMP decision: "+decision+"." {
+			t.Errorf("%v: %s", total, text)
+		}
+		ok(t, schema.Validate(r.StructuredContent))
+	}
+	amount["total_minor"] = within
 }
 
 // An agent stores AUMP evidence, and revokes the mandate whose principal it is; another's does not exist for it.

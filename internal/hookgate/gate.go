@@ -164,6 +164,9 @@ func (g *gate) answer(ctx context.Context, in io.Reader) hook.Output {
 	if err != nil {
 		return g.agent.Refuse(refusal("bad_input", err))
 	}
+	if e.Version == "" && g.agent.Version != nil {
+		e.Version = g.agent.Version(os.Getenv)
+	}
 	switch e.Kind {
 	case hook.Ignored:
 		return g.agent.Allow

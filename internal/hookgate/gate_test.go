@@ -434,3 +434,22 @@ func TestSameCallSameID(t *testing.T) {
 		t.Errorf("the approval is asked for again: %+v", next)
 	}
 }
+
+// What Claude Code tells only in the environment of its hooks, its version, is on record.
+func TestVersionOfTheEnvironment(t *testing.T) {
+	var event []byte
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		event, _ = io.ReadAll(r.Body)
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer s.Close()
+	t.Setenv("AI_AGENT", "claude-code_2-1-330_harness")
+	for agent, want := range map[string]string{"claude-code": "2.1.330", "codex": "unknown"} {
+		a, _ := hook.Find(agent)
+		p := settle(t, s.URL, nil)
+		run(a, p.config, proposalOf(t, a))
+		if !strings.Contains(string(event), `"agent_version":"`+want+`"`) {
+			t.Errorf("%s: %s", agent, event)
+		}
+	}
+}

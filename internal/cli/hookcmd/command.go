@@ -5,6 +5,7 @@ package hookcmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,7 +48,7 @@ type place struct {
 	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor, copilot or opencode."`
 	User    bool   `help:"Every project of this user (default)." xor:"scope"`
 	Project bool   `help:"The project in the current directory." xor:"scope"`
-	Managed bool   `help:"Every user of this machine." xor:"scope"`
+	Managed bool   `help:"Every user of this machine; the gate's configuration stays yours, so that calls of other users are refused." xor:"scope"`
 }
 
 func (p place) scope() string {
@@ -83,8 +84,8 @@ type installCmd struct {
 	Tenant        string `help:"The tenant." placeholder:"NAME"`
 	Publisher     string `help:"The publisher for which the token was made." placeholder:"NAME"`
 	Budget        string `help:"The longest time until the gate answers, approvals included (default 25s)." placeholder:"DURATION"`
-	Prompts       bool   `help:"Report the texts of prompts, not only their length."`
-	Defer         bool   `help:"End a headless run whose call still waits for a person when the time is over; resuming the run repeats the call. Of calls made in parallel, all but the last are lost. Only claude-code can."`
+	Prompts       *bool  `negatable:"" help:"Report the texts of prompts, not only their length."`
+	Defer         *bool  `negatable:"" help:"End a headless run whose call still waits for a person when the time is over; resuming the run repeats the call. Of calls made in parallel, all but the last are lost. Only claude-code can."`
 	DryRun        bool   `help:"Show the difference and change nothing."`
 }
 
@@ -101,14 +102,18 @@ func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
 	if err != nil {
 		return fmt.Errorf("%s cannot be changed: %w", path, err)
 	}
-	config, err := c.config()
+	configPath, configText, before, err := oldConfig(io)
+	if err != nil {
+		return err
+	}
+	config, err := c.config(before)
 	if err != nil {
 		return ui.UsageError{Err: err}
 	}
-	if err := replace(io, path, old, changed, beforeGate, c.DryRun); err != nil || c.DryRun {
+	if err := replace(io, path, old, changed, beforeGate, c.DryRun); err != nil {
 		return err
 	}
-	if err := writeConfig(io, config); err != nil {
+	if err := writeConfig(io, configPath, configText, config, c.DryRun); err != nil || c.DryRun {
 		return err
 	}
 	if i.closes == "" {
@@ -121,17 +126,47 @@ func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// config is the gate's configuration, with absolute paths: an agent starts the gate anywhere.
-func (c *installCmd) config() (cfg gateclient.Config, err error) {
-	cfg = gateclient.Config{
-		ReadyFile: c.ReadyFile, Gateway: c.Gateway, TokenFile: c.TokenFile, PublicKeyFile: c.PublicKeyFile,
-		Tenant: c.Tenant, Publisher: c.Publisher, Budget: c.Budget, Prompts: c.Prompts, Defer: c.Defer,
+// oldConfig reads the gate's configuration as it is; it is empty if there is none. All agents of the user share it.
+func oldConfig(io ui.Stdio) (path string, text []byte, c gateclient.Config, err error) {
+	if path, err = gateclient.DefaultConfigPath(); err != nil {
+		return path, nil, c, err
 	}
-	if a, _ := hook.Find(c.Agent); c.Defer && a.Defer == nil {
+	if text, err = os.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return path, nil, c, fmt.Errorf("reading the gate's configuration: %w", err)
+	}
+	if err := json.Unmarshal(text, &c); err != nil && len(text) > 0 {
+		fmt.Fprintf(io.Err, "note: %s is not valid JSON: nothing in it is kept\n", path)
+		return path, text, gateclient.Config{}, nil
+	}
+	return path, text, c, nil
+}
+
+// config is the gate's configuration: what the flags say, and else what was there before, with absolute paths:
+// an agent starts the gate anywhere.
+func (c *installCmd) config(before gateclient.Config) (cfg gateclient.Config, err error) {
+	if a, _ := hook.Find(c.Agent); c.Defer != nil && *c.Defer && a.Defer == nil {
 		return cfg, fmt.Errorf("%s cannot resume a call that waits: leave out --defer", c.Agent)
 	}
-	if c.ReadyFile == "" && c.Gateway == "" {
+	cfg = before
+	if c.ReadyFile != "" || c.Gateway != "" { // another gateway gets nothing that belongs to the one before, least of all its token
+		cfg = gateclient.Config{Budget: before.Budget, Prompts: before.Prompts, Defer: before.Defer}
+	}
+	for member, flag := range map[*string]string{
+		&cfg.ReadyFile: c.ReadyFile, &cfg.Gateway: c.Gateway, &cfg.TokenFile: c.TokenFile, &cfg.PublicKeyFile: c.PublicKeyFile,
+		&cfg.Tenant: c.Tenant, &cfg.Publisher: c.Publisher, &cfg.Budget: c.Budget,
+	} {
+		*member = cmp.Or(flag, *member)
+	}
+	for member, flag := range map[*bool]*bool{&cfg.Prompts: c.Prompts, &cfg.Defer: c.Defer} {
+		if flag != nil {
+			*member = *flag
+		}
+	}
+	if cfg.ReadyFile == "" && cfg.Gateway == "" {
 		return cfg, errors.New("say where the gateway is: --ready-file FILE, or --gateway URL with --token-file, --key, --tenant and --publisher")
+	}
+	if cfg.ReadyFile != "" && cmp.Or(cfg.TokenFile, cfg.PublicKeyFile, cfg.Tenant, cfg.Publisher) != "" {
+		return cfg, errors.New("--token-file, --key, --tenant and --publisher need --gateway: a ready file has its own")
 	}
 	for _, path := range []*string{&cfg.ReadyFile, &cfg.TokenFile, &cfg.PublicKeyFile} {
 		if *path != "" {
@@ -143,16 +178,16 @@ func (c *installCmd) config() (cfg gateclient.Config, err error) {
 	return cfg, cfg.Check()
 }
 
-func writeConfig(io ui.Stdio, config gateclient.Config) error {
-	path, err := gateclient.DefaultConfigPath()
-	if err != nil {
-		return err
-	}
+// writeConfig shows what changes in the gate's configuration and writes it.
+func writeConfig(io ui.Stdio, path string, old []byte, config gateclient.Config, dryRun bool) error {
 	text, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {
 		return err
 	}
 	text = append(text, '\n')
+	if !showChange(io, path, old, text) || dryRun {
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("writing the gate's configuration: %w", err)
 	}
@@ -186,11 +221,11 @@ const (
 	withGate   = ".with-countersign"
 )
 
-// replace shows what changes in a file and writes it, with the old one beside it, or removes it.
-func replace(io ui.Stdio, path string, old, changed []byte, backup string, dryRun bool) error {
+// showChange shows what changes in a file, and reports whether anything does.
+func showChange(io ui.Stdio, path string, old, changed []byte) bool {
 	if bytes.Equal(old, changed) {
 		fmt.Fprintf(io.Err, "%s stays as it is\n", path)
-		return nil
+		return false
 	}
 	fmt.Fprintf(io.Out, "--- %s\n+++ %s\n", path, path)
 	for _, h := range textdiff.Compare(string(old), string(changed)) {
@@ -199,7 +234,12 @@ func replace(io ui.Stdio, path string, old, changed []byte, backup string, dryRu
 			fmt.Fprintf(io.Out, "%c%s\n", l.Op, ui.Clean(l.Text, 400))
 		}
 	}
-	if dryRun {
+	return true
+}
+
+// replace shows what changes in a file and writes it, with the old one beside it, or removes it.
+func replace(io ui.Stdio, path string, old, changed []byte, backup string, dryRun bool) error {
+	if !showChange(io, path, old, changed) || dryRun {
 		return nil
 	}
 	if changed == nil {

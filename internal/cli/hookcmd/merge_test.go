@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
 const command = "/opt/bin/countersign-hook claude-code"
@@ -193,6 +194,73 @@ func TestBackups(t *testing.T) {
 		}
 		if got := [3]string{contents(path), contents(path + beforeGate), contents(path + withGate)}; got != [3]string{step.changed, step.before, step.with} {
 			t.Errorf("after %q: %q", step.changed, got)
+		}
+	}
+}
+
+// All agents share the gate's configuration: what no flag says stays, another gateway gets no token of the one
+// before, and what changes is shown.
+func TestConfigIsKept(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Chdir(dir)
+	for _, name := range []string{"token", "key"} {
+		if err := os.WriteFile(name, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	yes, no := true, false
+	const gateway, other = "https://a.example", "https://b.example"
+	path := filepath.Join(dir, "countersign", "hook.json")
+	peer := installCmd{place: place{Agent: "claude-code"}, Gateway: gateway, TokenFile: "token", PublicKeyFile: "key", Tenant: "t", Publisher: "p"}
+	bare := gateclient.Config{Gateway: gateway, TokenFile: filepath.Join(dir, "token"), PublicKeyFile: filepath.Join(dir, "key"), Tenant: "t", Publisher: "p"}
+	full, quick := bare, bare
+	full.Budget, full.Prompts, full.Defer = "9s", true, true
+	quick.Budget, quick.Prompts, quick.Defer = "3s", true, true
+	bare.Budget = "3s"
+	first := peer
+	first.Budget, first.Prompts, first.Defer = "9s", &yes, &yes
+	for _, step := range []struct {
+		name  string
+		cmd   installCmd
+		want  gateclient.Config
+		shown string // in the difference
+		fails string
+	}{
+		{"first", first, full, `+  "defer": true`, ""},
+		{"another agent", installCmd{place: place{Agent: "codex"}}, full, "", ""},
+		{"the same gateway again", peer, full, "", ""},
+		{"one flag", installCmd{place: place{Agent: "codex"}, Budget: "3s"}, quick, `-  "budget": "9s"`, ""},
+		{"a flag that says no", installCmd{place: place{Agent: "codex"}, Prompts: &no, Defer: &no}, bare, `-  "prompts": true`, ""},
+		{"another gateway with the old token", installCmd{place: place{Agent: "codex"}, Gateway: other}, bare, "", "the token"},
+		{"a token with a ready file", installCmd{place: place{Agent: "codex"}, ReadyFile: "ready.json", Tenant: "t"}, bare, "", "need --gateway"},
+		{"an agent that cannot defer", installCmd{place: place{Agent: "codex"}, Defer: &yes}, bare, "", "leave out --defer"},
+	} {
+		var out bytes.Buffer
+		std := ui.Stdio{Out: &out, Err: io.Discard}
+		at, text, before, err := oldConfig(std)
+		if err != nil || at != path {
+			t.Fatalf("%s: %s %v", step.name, at, err)
+		}
+		config, err := step.cmd.config(before)
+		if step.fails != "" {
+			if err == nil || !strings.Contains(err.Error(), step.fails) {
+				t.Errorf("%s: %v", step.name, err)
+			}
+			continue
+		}
+		if err != nil || config != step.want {
+			t.Errorf("%s: %v\n%+v, want\n%+v", step.name, err, config, step.want)
+		}
+		if err := writeConfig(std, at, text, config, false); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := gateclient.ReadConfig(path); err != nil || got != step.want {
+			t.Errorf("%s: the file has %+v, %v", step.name, got, err)
+		}
+		if !strings.Contains(out.String(), step.shown) || step.shown == "" && out.Len() > 0 {
+			t.Errorf("%s shows %q", step.name, out.String())
 		}
 	}
 }

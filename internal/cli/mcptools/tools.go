@@ -52,6 +52,7 @@ type tool struct {
 	name, about string
 	does        effect
 	input       string // JSON Schema
+	output      string // JSON Schema of the structured answer; empty if it has none
 	answer      func(s *service, ctx context.Context, arguments []byte) (text string, structured json.RawMessage, err error)
 }
 
@@ -59,6 +60,7 @@ const (
 	oneText      = `{"type":"object","additionalProperties":false,"required":[%q],"properties":{%[1]q:{"type":"string","minLength":1,"maxLength":256}}}`
 	mandateRef   = `"mandate_ref":{"type":"object","additionalProperties":false,"required":[%s],"properties":{"id":{"type":"string","minLength":1},"hash":{"type":"string"},"version":{"type":"string"}}}`
 	aanaEvent    = `{"type":"object","additionalProperties":false,"required":["tool_name","tool_category","authorization_state","evidence_refs","risk_domain","proposed_arguments","recommended_route"],"properties":{"tool_name":{"type":"string","minLength":1},"tool_category":{"enum":["public_read","private_read","write","unknown"]},"authorization_state":{"enum":["none","user_claimed","authenticated","validated","confirmed"]},"evidence_refs":{"type":"array"},"risk_domain":{"type":"string"},"proposed_arguments":{"type":"object"},"recommended_route":{"enum":["accept","ask","defer","refuse"]}}}`
+	aumpAnswer   = `{"type":"object","required":["mandate_ref","decision","reason_codes"],"properties":{"mandate_ref":{"type":"object","required":["id","hash"]},"decision":{"type":"string","enum":["allowed","requires_escalation","denied"]},"reason_codes":{"type":"array","items":{"type":"string"}},"paths":{"type":"array","items":{"type":"string"}},"summary":{"type":"string"},"required_escalation":{"type":"object"}}}`
 	noPermission = " The answer is information: it carries no permission to run anything."
 )
 
@@ -66,44 +68,61 @@ const (
 type effect int
 
 const (
-	reads   effect = iota
-	records        // a question or an event; an evaluation of an allowed action also reserves the money that it would spend
+	reads     effect = iota
+	evaluates        // a question on record; of an allowed action also a reservation of the money that it would spend
+	records          // an event
 	revokes
 )
 
+var no, yes = false, true
+
+// hints say to clients what a call leaves behind. AANA and AUMP demand of an evaluation that it reads and can be
+// repeated: nothing outside the log changes, and of one question asked twice the second is a repetition.
+var hints = map[effect]mcp.ToolAnnotations{
+	reads:     {ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
+	evaluates: {ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
+	records:   {DestructiveHint: &no, OpenWorldHint: &no},
+	revokes:   {IdempotentHint: true, DestructiveHint: &yes, OpenWorldHint: &no},
+}
+
 // tools are all tools.
 var tools = []tool{
-	{"aana_pre_tool_check", "AANA: the route for a tool call that is about to be made." + noPermission, records, aanaEvent, (*service).preToolCheck},
+	{"aana_pre_tool_check", "AANA: the route for a tool call that is about to be made." + noPermission, evaluates, aanaEvent, "", (*service).preToolCheck},
 	{"aump.resolve_mandate", "AUMP: the hash, version and state of a mandate, not its text.", reads,
-		`{"type":"object","additionalProperties":false,"required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}}`, (*service).resolveMandate},
-	{"aump.evaluate_action", "AUMP: whether an action is covered by a mandate." + noPermission, records,
+		`{"type":"object","additionalProperties":false,"required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}}`, "", (*service).resolveMandate},
+	{"aump.evaluate_action", "AUMP: whether an action is covered by a mandate. An allowed amount stays reserved until it expires." + noPermission, evaluates,
 		`{"type":"object","additionalProperties":false,"required":["mandate_ref","proposed_action"],"properties":{` + fmt.Sprintf(mandateRef, `"id","hash"`) + `,"proposed_action":{"type":"object"},"context":{"type":"object"}}}`,
-		(*service).evaluateAction},
+		aumpAnswer, (*service).evaluateAction},
 	{"aump.append_evidence", "AUMP: store an evidence event about a mandate. It is what its sender says, and is held against the log.", records,
 		`{"type":"object","additionalProperties":false,"required":["evidence_event"],"properties":{"evidence_event":{"type":"object","required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}},"session":{"type":"string","minLength":1,"maxLength":256}}}`,
-		(*service).appendEvidence},
+		"", (*service).appendEvidence},
 	{"aump.revoke_mandate", "AUMP: end a mandate for good, as its principal. Of others' mandates nothing is said.", revokes,
 		`{"type":"object","additionalProperties":false,"required":["mandate_ref","reason"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `,"reason":{"type":"string","minLength":1,"maxLength":512}}}`,
-		(*service).revokeMandate},
-	{"countersign_session", "What happened in a session, in the order of the log.", reads, fmt.Sprintf(oneText, "session"), evidenceOf("session", "session")},
-	{"countersign_findings", "What was found in a session: broken rules and their proof.", reads, fmt.Sprintf(oneText, "session"), evidenceOf("findings", "session")},
-	{"countersign_explain", "Why a decision was made.", reads, fmt.Sprintf(oneText, "decision"), evidenceOf("explain", "decision")},
+		"", (*service).revokeMandate},
+	{"countersign_session", "What happened in a session, in the order of the log.", reads, fmt.Sprintf(oneText, "session"), "", evidenceOf("session", "session")},
+	{"countersign_findings", "What was found in a session: broken rules and their proof.", reads, fmt.Sprintf(oneText, "session"), "", evidenceOf("findings", "session")},
+	{"countersign_explain", "Why a decision was made.", reads, fmt.Sprintf(oneText, "decision"), "", evidenceOf("explain", "decision")},
 }
 
 // server is the MCP server with all tools.
 func (s *service) server() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "countersign", Version: buildinfo.Version()}, nil)
-	no := false
 	for _, t := range tools {
-		destroys := t.does == revokes
-		server.AddTool(&mcp.Tool{
-			Name: t.name, Description: t.about, InputSchema: json.RawMessage(t.input),
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.does == reads, IdempotentHint: t.does != records, DestructiveHint: &destroys, OpenWorldHint: &no},
-		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		server.AddTool(t.definition(), func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return s.call(ctx, t, r.Params.Arguments), nil
 		})
 	}
 	return server
+}
+
+// definition is the tool as clients see it.
+func (t tool) definition() *mcp.Tool {
+	about := hints[t.does]
+	d := &mcp.Tool{Name: t.name, Description: t.about, InputSchema: json.RawMessage(t.input), Annotations: &about}
+	if t.output != "" {
+		d.OutputSchema = json.RawMessage(t.output)
+	}
+	return d
 }
 
 // call answers one call. What cannot be answered is a result with isError, which never reads as a yes.
@@ -212,8 +231,11 @@ func (s *service) evaluateAction(ctx context.Context, arguments []byte) (string,
 	if err != nil {
 		return "", nil, err
 	}
-	var said struct{ Decision string }
-	if err := json.Unmarshal(answer, &said); err != nil || !slices.Contains([]string{"allowed", "denied", "requires_escalation"}, said.Decision) {
+	var said struct {
+		Decision string
+		Reasons  []string `json:"reason_codes"`
+	}
+	if err := json.Unmarshal(answer, &said); err != nil || said.Reasons == nil || !slices.Contains([]string{"allowed", "denied", "requires_escalation"}, said.Decision) {
 		return "", nil, errors.New("the gateway's answer makes no sense")
 	}
 	return "AUMP decision: " + said.Decision + ".", answer, nil

@@ -172,6 +172,9 @@ func (p *text) flagTable(flags []*kong.Flag) {
 
 func flagName(f *kong.Flag) string {
 	name := "--" + f.Name
+	if f.Tag.Negatable != "" {
+		name = "--[no-]" + f.Name
+	}
 	if f.PlaceHolder != "" {
 		name += "=" + f.PlaceHolder
 	}
