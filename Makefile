@@ -102,13 +102,16 @@ redaction-oracle: ## recall and precision of the redaction engine, beside gitlea
 cluster: ## three servers of a cluster on loopback: stop them and fill a disk, for longer than CI does
 	@COUNTERSIGN_CLUSTER=long go test -count=1 -timeout 30m -run Cluster -v ./internal/service/admitter ./test/deploy
 
-# AGENTS is where the agents are installed; each is a package of npm with its version.
-AGENTS := $(or $(COUNTERSIGN_AGENTS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersign-agents)
+# AGENTS is where the agents are installed; each is a package of npm with its version, or with NEWEST=1 its newest one.
+# LOOPBACK runs a command in a network of loopback alone; LOOPBACK= leaves it out where user namespaces are not permitted.
+AGENTS   := $(or $(COUNTERSIGN_AGENTS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersign-agents)$(if $(NEWEST),-newest)
+LOOPBACK ?= COUNTERSIGN_LOOPBACK=1 unshare --map-root-user --net sh -c 'ip link set lo up && exec "$$@"' --
 
-agents: engine ## real coding agents behind the gate, headless, with a scripted model (installs them from npm into the cache)
+agents: engine ## real coding agents behind the gate, headless, with a scripted model and without a network (installs them from npm into the cache; NEWEST=1 for the newest)
 	@for a in claude-code=@anthropic-ai/claude-code@2.1.330 codex=@openai/codex@0.169.0 gemini=@google/gemini-cli@0.61.0 opencode=opencode-ai@1.18.33 mcp-typescript=@modelcontextprotocol/sdk@1.32.2; do \
-	  npm install --prefix "$(AGENTS)/$${a%%=*}" --ignore-scripts --no-audit --no-fund --loglevel=error "$${a#*=}" || exit 1; done
-	@COUNTERSIGN_AGENTS=$(AGENTS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -count=1 -timeout 20m -v -run 'TestAgents|TestClaudeCode|TestMCP' ./test
+	  p="$${a#*=}"; npm install --prefix "$(AGENTS)/$${a%%=*}" --ignore-scripts --no-audit --no-fund --loglevel=error "$(if $(NEWEST),$${p%@*}@latest,$$p)" || exit 1; done
+	@cd test && go test -vet=off -c -o "$(CURDIR)/$(BIN)/agents.test" .
+	@cd test && COUNTERSIGN_AGENTS=$(AGENTS) COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) $(LOOPBACK) "$(CURDIR)/$(BIN)/agents.test" -test.timeout 20m -test.v -test.run 'TestAgents|TestClaudeCode|TestMCP'
 
 # ADAPTERS is where the frameworks of the TypeScript SDK's adapters are installed. AIOC is the source of
 # aioc's runtime, which npm does not have. MCP's conformance suite needs a newer Node.js than the others.

@@ -3,8 +3,10 @@ package e2e_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +22,9 @@ import (
 // agentsEnv names the directory into which `make agents` installs the agents. Without it the one in
 // the user's cache is used; an agent that is not there is not tested, visibly.
 const agentsEnv = "COUNTERSIGN_AGENTS"
+
+// loopbackEnv, if set, says that the tests run in a network of loopback alone.
+const loopbackEnv = "COUNTERSIGN_LOOPBACK"
 
 // codingAgent is a real agent that is run headless with a scripted model.
 type codingAgent struct {
@@ -49,6 +54,16 @@ func (a codingAgent) find(t *testing.T) string {
 		t.Skip("the agent is not installed: run make agents")
 	}
 	return file
+}
+
+// installedVersion is the version of a package that is installed for an agent.
+func installedVersion(t *testing.T, agent, name string) string {
+	t.Helper()
+	var made struct{ Version string }
+	text, err := os.ReadFile(filepath.Join(agentsDir(t), agent, "node_modules", name, "package.json"))
+	ok(t, err)
+	ok(t, json.Unmarshal(text, &made))
+	return made.Version
 }
 
 // dialect is the interface of a model server.
@@ -286,7 +301,7 @@ var openCode = codingAgent{
 			"provider": object{"kit": object{"npm": "@ai-sdk/anthropic", "options": object{"baseURL": server + "/v1", "apiKey": "dummy"},
 				"models": object{"scripted": object{"name": "scripted"}}}}})
 		// These spare it the installation of the types for plugins, which needs the registry of npm.
-		wants := object{"dependencies": object{"@opencode-ai/plugin": "1.18.33"}}
+		wants := object{"dependencies": object{"@opencode-ai/plugin": installedVersion(t, "opencode", "opencode-ai")}}
 		addSettings(t, filepath.Join(dir, "package.json"), wants)
 		addSettings(t, filepath.Join(dir, "package-lock.json"), object{"name": "opencode", "lockfileVersion": 3, "requires": true, "packages": object{"": wants}})
 		ok(t, os.MkdirAll(filepath.Join(dir, "node_modules"), 0o700))
@@ -297,22 +312,68 @@ var openCode = codingAgent{
 // arguments follow the agent's own.
 func (h hooked) converse(t *testing.T, a codingAgent, dir string, m *model, more ...string) string {
 	t.Helper()
+	p, out := h.begin(t, a, dir, m, more...)
+	if err := p.wait(); err != nil {
+		p.signal(syscall.SIGKILL)
+		t.Logf("%s: %v\n%s", a.name, err, out.String())
+	}
+	return out.String()
+}
+
+// begin starts an agent, as the leader of a group of processes, and returns what it writes until it ends.
+func (h hooked) begin(t *testing.T, a codingAgent, dir string, m *model, more ...string) (*proc, *bytes.Buffer) {
+	t.Helper()
 	m.dialect = a.speaks
 	server := httptest.NewServer(m)
-	defer server.Close()
+	t.Cleanup(server.Close)
 	a.prepare(t, h, server.URL)
-	cmd := exec.Command(a.find(t), append(slices.Clone(a.args), more...)...)
+	cmd := exec.Command("setsid", slices.Concat([]string{a.find(t)}, a.args, more)...)
 	cmd.Dir = dir
 	cmd.Env = append(append(h.env, a.env(h.home, server.URL)...), "PWD="+dir)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	p, err := launch(cmd)
 	ok(t, err)
-	if err := p.wait(); err != nil {
-		p.signal(syscall.SIGKILL)
-		t.Logf("%s: %v\n%s", a.name, err, out.String())
+	return p, &out
+}
+
+// stopped sends a signal to an agent, and to all that it has started, while a call of it waits for a person. The
+// call does not run, then or after the approval.
+func (h hooked) stopped(t *testing.T, a codingAgent, dir string, sig syscall.Signal) {
+	t.Helper()
+	pending := func() (ids []string) {
+		for _, w := range h.review(t, 0, "list")["workflows"].([]any) {
+			ids = append(ids, w.(map[string]any)["workflow_id"].(string))
+		}
+		return ids
 	}
-	return out.String()
+	before := pending()
+	p, out := h.begin(t, a, dir, &model{commands: []string{"touch asked-stopped"}})
+	var waits string
+	eventually(t, a.name+" waits for a person", func() error {
+		for _, id := range pending() {
+			if !slices.Contains(before, id) {
+				waits = id
+				return nil
+			}
+		}
+		return errors.New("no call waits")
+	})
+	ok(t, syscall.Kill(-p.pid, sig))
+	ok(t, ignoreExit(p.wait()))
+	h.run(t, "approvals", "approve", waits, "--yes").want(t, 0)
+	if _, err := os.Stat(filepath.Join(dir, "asked-stopped")); err == nil {
+		t.Errorf("%s ran the call on its way out, after %v\n%s", a.name, sig, out.String())
+	}
+}
+
+// ignoreExit leaves out that a program ended with another code than 0, or by a signal.
+func ignoreExit(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return nil
+	}
+	return err
 }
 
 // drive runs an agent and returns what the model was told of each call. The proof of a refusal is there: a
@@ -330,8 +391,18 @@ func (h hooked) drive(t *testing.T, a codingAgent, dir string, m *model) []strin
 
 // Real agents, with the gate that install put into their configuration: an allowed command leaves its
 // file, a refused one does not and the model is told why; an approved one runs once, when it is
-// repeated; with a gateway that stands still nothing runs. What ran is on record.
+// repeated, and not with other arguments; with a gateway that stands still, or is gone, nothing runs, and nothing when the
+// agent is stopped while a call waits. What ran is on record.
 func TestAgents(t *testing.T) {
+	if os.Getenv(loopbackEnv) != "" {
+		all, err := net.Interfaces()
+		ok(t, err)
+		for _, i := range all {
+			if i.Flags&net.FlagLoopback == 0 {
+				t.Fatalf("the agents can reach more than loopback: %s", i.Name)
+			}
+		}
+	}
 	for _, a := range []codingAgent{claudeCode, codex, gemini, openCode} {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
@@ -348,25 +419,26 @@ func testAgent(t *testing.T, a codingAgent) {
 		_, err := os.Stat(filepath.Join(dir, name))
 		return err == nil
 	}
-	m := &model{commands: []string{"touch allowed-1", "touch forbidden-1", "touch asked-1", "touch asked-1", "touch asked-1"}}
+	// What is approved is the fourth call and the last, not the sixth: it has other arguments.
+	m := &model{commands: []string{"touch allowed-1", "touch forbidden-1", "touch asked-1", "touch asked-1", "touch asked-1", "touch asked-1 asked-2", "touch asked-1"}}
 	m.between = func(n int, result string) {
-		if n == 3 {
+		if n == 3 || n == 5 {
 			if w := workflowInText.FindStringSubmatch(result); w != nil {
 				h.run(t, "approvals", "approve", w[1], "--yes").want(t, 0)
 			}
-			if exists("asked-1") {
-				t.Error("the command ran before the approval")
-			}
+		}
+		if n == 3 && exists("asked-1") {
+			t.Error("the command ran before the approval")
 		}
 	}
 	results := h.drive(t, a, dir, m)
-	for i, want := range []string{"", "This word is forbidden", "Workflow", "", "Workflow"} {
+	for i, want := range []string{"", "This word is forbidden", "Workflow", "", "Workflow", "Workflow", ""} {
 		if want != "" && !strings.Contains(results[i], want) || want == "" && strings.Contains(results[i], "Countersign") {
 			t.Errorf("call %d: the model was told %s, want %q", i, results[i], want)
 		}
 	}
-	if !exists("allowed-1") || exists("forbidden-1") || !exists("asked-1") {
-		t.Errorf("files: allowed %t, forbidden %t, asked %t", exists("allowed-1"), exists("forbidden-1"), exists("asked-1"))
+	if !exists("allowed-1") || exists("forbidden-1") || !exists("asked-1") || exists("asked-2") {
+		t.Errorf("files: allowed %t, forbidden %t, asked %t, asked with other arguments %t", exists("allowed-1"), exists("forbidden-1"), exists("asked-1"), exists("asked-2"))
 	}
 	h.settle(t)
 	var sessions []string
@@ -384,7 +456,7 @@ func testAgent(t *testing.T, a codingAgent) {
 			}
 		}
 	}
-	if len(sessions) < 4 || ran != 2 {
+	if len(sessions) < 6 || ran != 3 {
 		t.Fatalf("%d calls are on record, %d of them ran", len(sessions), ran)
 	}
 	h.verified(t, 0, "--session", sessions[0])
@@ -396,12 +468,20 @@ func testAgent(t *testing.T, a codingAgent) {
 		t.Errorf("the chain lacks %s: %s", version, out)
 	}
 
+	h.stopped(t, a, dir, syscall.SIGTERM)
+	h.stopped(t, a, dir, syscall.SIGINT)
+
 	gateway := h.info(t).PIDs["gateway"]
 	ok(t, syscall.Kill(gateway, syscall.SIGSTOP))
 	results = h.drive(t, a, dir, &model{commands: []string{"touch still-1"}})
 	ok(t, syscall.Kill(gateway, syscall.SIGCONT))
 	if !strings.Contains(results[0], "Countersign refused") || exists("still-1") {
 		t.Errorf("with a gateway that stands still the model was told %s; the file exists: %t", results[0], exists("still-1"))
+	}
+	ok(t, h.stop())
+	results = h.drive(t, a, dir, &model{commands: []string{"touch gone-1"}})
+	if !strings.Contains(results[0], "Countersign refused") || exists("gone-1") {
+		t.Errorf("without a gateway the model was told %s; the file exists: %t", results[0], exists("gone-1"))
 	}
 }
 
