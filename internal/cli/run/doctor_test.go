@@ -3,6 +3,9 @@ package run
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	natsd "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -148,4 +152,41 @@ func TestDoctorIsHarmless(t *testing.T) {
 	var out bytes.Buffer
 	_ = (&DoctorCmd{}).report(ui.Stdio{Out: &out}, one("c", levelOK, "%s", uitest.Hostile))
 	uitest.Harmless(t, out.String(), 1)
+}
+
+// A gateway that does not answer, or cannot, is a warning; so is a token that ends within a week.
+func TestDoctorChecksTheGateway(t *testing.T) {
+	status := http.StatusOK
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		w.WriteHeader(status)
+	}))
+	if got := checkReady(t.Context(), s.URL)[0]; got.Level != levelOK {
+		t.Errorf("a gateway that answers: %+v", got)
+	}
+	status = http.StatusServiceUnavailable
+	if got := checkReady(t.Context(), s.URL)[0]; got.Level != levelWarn || !strings.Contains(got.Detail, "503") {
+		t.Errorf("a gateway without an admitter: %+v", got)
+	}
+	s.Close()
+	if got := checkReady(t.Context(), s.URL)[0]; got.Level != levelWarn || !strings.Contains(got.Detail, "no answer") {
+		t.Errorf("no gateway: %+v", got)
+	}
+
+	now := time.Now()
+	record := func(ends time.Duration, revoked bool) []byte {
+		r := token.Record{Hash: token.Hash("x"), Tenant: "acme", User: "rt1", Role: "runtime", CreatedAt: now, ExpiresAt: now.Add(ends)}
+		if revoked {
+			r.RevokedAt = &now
+		}
+		text, err := json.Marshal(r)
+		servicetest.OK(t, err)
+		return text
+	}
+	list := checkTokens(map[string][]byte{"soon": record(24*time.Hour, false), "later": record(30*24*time.Hour, false), "ended": record(-time.Hour, false), "revoked": record(time.Hour, true), "none": []byte("x")}, now)
+	if len(list) != 1 || !strings.Contains(list[0].Detail, "soon") || list[0].Level != levelWarn {
+		t.Errorf("tokens: %+v", list)
+	}
 }
