@@ -52,7 +52,7 @@ type held struct {
 	view    *token.View // nil if it was not made since the records changed
 }
 
-// Serve answers until stop is called. Several instances share the requests.
+// Serve answers until stop is called, and from its return on. Several instances share the requests.
 func Serve(ctx context.Context, js jetstream.JetStream, space subject.Space, log zerolog.Logger) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{js: js, space: space, log: log, tenants: map[string]*held{}, prefixes: map[string]string{}, rates: map[string]*rate.Limiter{}}
@@ -64,6 +64,7 @@ func Serve(ctx context.Context, js jetstream.JetStream, space subject.Space, log
 		cancel()
 		return nil, fmt.Errorf("serving the gateways' tokens: %w", err)
 	}
+	_ = js.Conn().FlushTimeout(readTimeout) // the server knows of it then; without a connection, once there is one
 	return func() {
 		_ = sub.Unsubscribe()
 		cancel()
