@@ -84,9 +84,13 @@ func migrate(ctx context.Context, p *conn.Pool) error {
 // error with a stack trace.
 type versionStore struct{ database.Store }
 
-// TableExists is called by goose.
+// TableExists is called by goose. A table without rows was made by a process that was killed before it wrote the
+// first one: goose makes it again, which changes nothing, and writes that row.
 func (s versionStore) TableExists(ctx context.Context, db database.DBTxConn) (exists bool, err error) {
 	err = db.QueryRowContext(ctx, "EXISTS TABLE "+s.Tablename()).Scan(&exists)
+	if err == nil && exists {
+		err = db.QueryRowContext(ctx, "SELECT count() > 0 FROM "+s.Tablename()).Scan(&exists)
+	}
 	return exists, err
 }
 

@@ -38,6 +38,22 @@ func TestMigrateTogether(t *testing.T) {
 	}
 }
 
+// A process that was killed between making the version table and writing its first row leaves an empty one.
+func TestMigrateGoesOnWithAnEmptyVersionTable(t *testing.T) {
+	db := enginetest.Open(t, enginetest.Start(t, t.TempDir(), 0).DSN())
+	if err := db.Exec(t.Context(), "CREATE TABLE schema_version (version_id Int64, is_applied UInt8, date Date DEFAULT now(), tstamp DateTime DEFAULT now()) ENGINE = MergeTree ORDER BY date"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := schema.Migrate(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := storagetest.Count(t, db, "SELECT count() FROM schema_version WHERE version_id = 0"); n != 1 {
+		t.Errorf("%d first rows", n)
+	}
+}
+
 // Tables without the version table of this build are those of an earlier one: nothing
 // is made among them.
 func TestEarlierBuildIsRefused(t *testing.T) {
