@@ -99,8 +99,8 @@ func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// about is what the agent says of itself. Whoever looks for the calls of a version must see those of which it is
-// unknown.
+// about is what the agent says of itself. A version that it does not tell is recorded as unknown, so that a search
+// by version shows such calls, too.
 func (e Event) about(agent string) map[string]any {
 	m := map[string]any{"agent": agent, "agent_version": cmp.Or(e.Version, unknown)}
 	for name, text := range map[string]string{"agent_cwd": e.CWD, "agent_model": e.Model} {

@@ -25,13 +25,7 @@ import (
 // hookCmd measures the gate of coding agents as an agent runs it: one process a call, from its start to
 // its end. Beside it are an empty Go program and the admission of the same call, over a connection that
 // stays and over a new one. They take turns, so that all have the same machine.
-type hookCmd struct {
-	Calls        int    `help:"Number of calls of each kind, one after the other." default:"300"`
-	SyncInterval string `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
-	Policies     int    `help:"How many policies are loaded." default:"100"`
-	CacheDir     string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
-	JSON         bool   `name:"json" help:"Print JSON, one measurement a line."`
-}
+type hookCmd struct{ turnsFlags }
 
 // hookPolicy allows the calls of the benchmark.
 var hookPolicy = policy.Document{Name: "hook", Data: []byte(`apiVersion: countersign.dev/v1

@@ -24,7 +24,10 @@ import (
 
 // mcpCmd measures a call of an MCP tool through the gates, beside the admission of the same call and beside
 // the server alone. Of each round every one takes its turn, so that all have the same machine.
-type mcpCmd struct {
+type mcpCmd struct{ turnsFlags }
+
+// turnsFlags are common to the benchmarks of gates.
+type turnsFlags struct {
 	Calls        int    `help:"Number of calls of each kind, one after the other." default:"300"`
 	SyncInterval string `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
 	Policies     int    `help:"How many policies are loaded." default:"100"`

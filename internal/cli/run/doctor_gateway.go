@@ -2,7 +2,9 @@ package run
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/gateway/token"
@@ -44,8 +46,8 @@ func checkReady(ctx context.Context, url string) []examined {
 
 // checkTokens finds the tokens that hold and end soon.
 func checkTokens(records map[string][]byte, now time.Time) (list []examined) {
-	for id, text := range records {
-		r, err := token.Decode(text)
+	for _, id := range slices.Sorted(maps.Keys(records)) {
+		r, err := token.Decode(records[id])
 		if err == nil && r.IsValid(now) && r.ExpiresAt.Before(now.Add(tokenNotice)) {
 			list = append(list, one("gateway", levelWarn, "the token %s of %s ends at %s (countersign token create)", id, r.User, r.ExpiresAt.Format(time.RFC3339))...)
 		}
