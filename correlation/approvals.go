@@ -465,18 +465,18 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
 	if c.directVerdict().verdict != events.Allow || f.Decision != nil && (f.Decision.Approval.HasStatus(fact.StatusApproved) || f.Decision.Approval.HasStatus(fact.StatusConsumed)) {
 		return
 	}
-	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval(j.approvals) && o.isEquivalent(c) }); twin != nil {
-		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
+	if earlier := s.findOpen(func(o *call) bool { return o.awaitsApproval(j.approvals) && o.isEquivalent(c) }); earlier != nil {
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(earlier.firstEvent(), c.firstEvent()).withEventsOf(earlier))
 		return
 	}
-	if twin := s.findOpen(func(o *call) bool {
+	if earlier := s.findOpen(func(o *call) bool {
 		return o.awaitsApproval(j.approvals) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (fact.Sum{})
-	}); twin != nil {
-		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
+	}); earlier != nil {
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(earlier.firstEvent(), c.firstEvent()).withEventsOf(earlier).withCase(caseSameTarget).withText("it is the same action on the same resource"))
 		return
 	}
-	if twin := s.findDeniedEquivalent(c); twin != nil {
-		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseDenied).
+	if earlier := s.findDeniedEquivalent(c); earlier != nil {
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(earlier.firstEvent(), c.firstEvent()).withEventsOf(earlier).withCase(caseDenied).
 			withText("it had been denied, and was allowed under another id or name").withSeverity(events.SeverityLow))
 	}
 }
@@ -487,8 +487,8 @@ func (j *judge) checkDeniedBypass(c *call, f *fact.Fact) {
 	if !rowOf(f.Protocol).rulesApprovals {
 		return
 	}
-	if twin := c.session.findDeniedEquivalent(c); twin != nil {
-		j.findings.reportCheck("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.EventID).withEventsOf(twin).withCase(caseDeniedRan).
+	if earlier := c.session.findDeniedEquivalent(c); earlier != nil {
+		j.findings.reportCheck("AH-C-077", c, f, findingFrom(earlier.firstEvent(), c.firstEvent(), f.EventID).withEventsOf(earlier).withCase(caseDeniedRan).
 			withText("it had been denied, and ran under another id or name without a verdict"))
 	}
 }

@@ -337,7 +337,7 @@ func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, b *catalog
 	return checkRules[b.Check], fs.findingSubject(f, who, b), v
 }
 
-// findingSubject is whom and what a breach is about.
+// findingSubject is whom and what a finding is about.
 func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, b *catalogue.Finding) *fact.Fact {
 	about := &fact.Fact{Origin: who, Protocol: f.Protocol}
 	if b.Call != "" {

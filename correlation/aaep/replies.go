@@ -122,7 +122,7 @@ func (r *reports) checkAutomaticReply(e *Event, decidedBy string) {
 	}
 }
 
-// UnknownReplyFinding is the breach of a reply with a token that its publisher does not know
+// UnknownReplyFinding is the finding of a reply with a token that its publisher does not know
 // (AAEP-C-110).
 func UnknownReplyFinding(e *Event) *catalogue.Finding {
 	b := newFinding("AAEP-C-110", "no question has this token", e.eventRef())

@@ -174,7 +174,7 @@ func (s *Session) NeverStarted() bool { return s.lifecycle.neverStarted() }
 // IsRunning tells whether the session has started and not ended.
 func (s *Session) IsRunning() bool { return s.lifecycle.isRunning() }
 
-// SilenceFinding gives the breach of a session that fell silent without an end
+// SilenceFinding gives the finding of a session that fell silent without an end
 // (AAEP-C-064), nil if it has ended or never began.
 func (s *Session) SilenceFinding() *catalogue.Finding { return s.lifecycle.silenceFinding() }
 

@@ -43,7 +43,7 @@ func (n *Negotiations) closeSubscription(e *Event) {
 	}
 }
 
-// CheckReply gives the breach of a reply on a subscription that has none of its
+// CheckReply gives the finding of a reply on a subscription that has none of its
 // own to give, or is closed (AAEP-C-112); nil if it may come from there as far as
 // is known.
 func (n *Negotiations) CheckReply(e *Event) *catalogue.Finding {

@@ -158,7 +158,7 @@ func durationsDiffer(a, b int64) bool {
 	return gap > 1000 && gap > max(a, b)/4
 }
 
-// asHint makes a breach a hint.
+// asHint makes a finding a hint.
 func asHint(b *catalogue.Finding) *catalogue.Finding {
 	b.Severity = events.SeverityInfo
 	return b

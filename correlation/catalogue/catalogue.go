@@ -71,10 +71,10 @@ type Finding struct {
 	Events   []string        // ids of the events that prove it
 	Seqs     []uint64        // their places in the log
 	Call     string          // tool_call_id that is concerned, if one is
-	// Replaces is an earlier breach that this one replaces or takes back: the
+	// Replaces is an earlier finding that this one replaces or retracts: the
 	// log has shown since that it was something else.
 	Replaces *Finding
-	// RetractsOnly says that nothing takes the place of the earlier breach: this one
+	// RetractsOnly says that nothing takes the place of the earlier finding: this one
 	// is no violation.
 	RetractsOnly bool
 }

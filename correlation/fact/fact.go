@@ -321,7 +321,7 @@ func CallSum(k SessionKey, s CallKey, occurrence int) Sum {
 	return SumOf("call", k.Tenant, k.Source, k.Session, s.Id, s.Tool, strconv.Itoa(occurrence))
 }
 
-// SingleEventFinding is a breach that one event proves.
+// SingleEventFinding is a finding that one event proves.
 func SingleEventFinding(check, what string, f *Fact) *catalogue.Finding {
 	b := &catalogue.Finding{Check: check, Text: what, Seqs: []uint64{f.Seq}, Call: f.CallID}
 	if f.EventID != "" {

@@ -114,7 +114,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 			continue
 		}
 		s.metrics.Decided(in.Now)
-		msgs, giveBack, err := s.reserveAll(ctx, req, &out)
+		msgs, release, err := s.reserveAll(ctx, req, &out)
 		if errors.Is(err, errConflict) {
 			continue
 		}
@@ -124,24 +124,24 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 			s.metrics.Recorded(begun)
 		}
 		if errors.Is(err, streams.ErrTooLarge) { // nothing is stored, so nothing is used up
-			giveBack(context.WithoutCancel(ctx))
+			release(context.WithoutCancel(ctx))
 			small := withheldRequest(req, out.Decision)
 			out.RefuseTooLarge(in, small.Body)
 			a, err = s.recordDecision(ctx, small, &out, nil)
 		}
 		// In doubt the record may be in the log, so what it used stays taken.
 		if err != nil && !errors.Is(err, streams.ErrAmbiguous) {
-			giveBack(context.WithoutCancel(ctx))
+			release(context.WithoutCancel(ctx))
 		}
 		return out, a, err
 	}
 	return out, a, errConflict
 }
 
-// reserveAll calls reserve of every store. giveBack undoes all reservations.
-func (s *service) reserveAll(ctx context.Context, req admission.Request, out *admission.Outcome) (msgs []streams.Msg, giveBack func(context.Context), err error) {
+// reserveAll calls reserve of every store. release undoes all reservations.
+func (s *service) reserveAll(ctx context.Context, req admission.Request, out *admission.Outcome) (msgs []streams.Msg, release func(context.Context), err error) {
 	var undo []func(context.Context)
-	giveBack = func(ctx context.Context) {
+	release = func(ctx context.Context) {
 		for _, f := range slices.Backward(undo) {
 			f(ctx)
 		}
@@ -150,15 +150,15 @@ func (s *service) reserveAll(ctx context.Context, req admission.Request, out *ad
 	for _, p := range s.stores {
 		t, err := p.reserve(ctx, req, out)
 		if err != nil {
-			giveBack(context.WithoutCancel(ctx))
-			return nil, giveBack, err
+			release(context.WithoutCancel(ctx))
+			return nil, release, err
 		}
 		msgs = append(msgs, t.msgs...)
 		if t.release != nil {
 			undo = append(undo, t.release)
 		}
 	}
-	return msgs, giveBack, nil
+	return msgs, release, nil
 }
 
 // failureCode is the reason code of the deny that replaces a decision which could not be
