@@ -70,6 +70,9 @@ func (p *text) record(title, name string, types map[string]recordType, parts []s
 	p.line("%s\n\n%s\n", title, r.doc)
 	var rows [][]string
 	for _, f := range r.fields {
+		if f.text == "" {
+			return nil, fmt.Errorf("%s.%s has no comment", name, f.name)
+		}
 		kind := f.kind
 		if f.optional {
 			kind += ", optional"
