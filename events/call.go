@@ -51,10 +51,14 @@ type Call struct {
 	Findings       []string        `json:"findings,omitempty"`        // rules that this call violates
 	Timeline       []TimelineEntry `json:"timeline"`                  // the steps of the call, in log order
 
-	// Protocols are all protocols in which the call was seen, sorted, if there are several.
+	// Protocols are all protocols in which the call was seen, sorted, if there are several: with the
+	// same tenant, publisher, session, id and tool, and no contradicting arguments.
 	Protocols []string `json:"protocols,omitempty"`
 	// MatchReason is the reason why Match is inconclusive, or why a drift has no Differences:
-	// redacted, not_kept, digest_only, digest_form or not_reported.
+	// redacted (a redaction hides a possible difference), not_kept (the arguments were too large,
+	// or are no longer kept), digest_only (only the digest of the admitted ones is known),
+	// digest_form (the digests cannot be compared) or not_reported (one side gave no arguments;
+	// AAEP never does).
 	MatchReason string `json:"match_reason,omitempty"`
 	// Differences are the places where the executed arguments differ from the admitted ones,
 	// without values. MoreDifferences is the number of further ones.

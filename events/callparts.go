@@ -38,7 +38,7 @@ type CallParent struct {
 	CallID  string `json:"call_id,omitempty"` // if the parent is one call
 	Source  string `json:"source"`            // publisher of the parent
 	Session string `json:"session"`           // session of the parent
-	By      string `json:"by"`                // event span goal session trace
+	By      string `json:"by"`                // event (by correlation_id), span (by traceparent), goal (by the parent session that it names), session (by correlation_id) or trace (a shared one); the surest first
 }
 
 // CallDurations are the times between a call's steps, in microseconds, from broker times. A
