@@ -18,9 +18,9 @@ type TimelineEntry struct {
 	// Step is requested, decided, traced, invoked, completed or closed; for a confirmation or
 	// approval: asked, approved, refused, cancelled or expired.
 	Step    string `json:"step"`
-	Seq     uint64 `json:"seq"`
-	At      Time   `json:"at"` // broker time
-	EventID string `json:"event_id,omitempty"`
+	Seq     uint64 `json:"seq"`                // log sequence of the message
+	At      Time   `json:"at"`                 // broker time
+	EventID string `json:"event_id,omitempty"` // id of the event, if it has one
 	// Protocol is the protocol of this step if it differs from the call's.
 	Protocol string `json:"protocol,omitempty"`
 }
@@ -28,38 +28,42 @@ type TimelineEntry struct {
 // Call links an admitted call with its execution. Its identity is (tenant, source, session,
 // tool_call_id, occurrence).
 type Call struct {
-	CallID         string          `json:"call_id"`
-	Tenant         string          `json:"tenant"`
-	Source         string          `json:"source"`
-	Protocol       string          `json:"protocol"`
-	Agent          string          `json:"agent,omitempty"`
-	Session        string          `json:"session,omitempty"`
-	ToolCallID     string          `json:"tool_call_id,omitempty"`
-	Occurrence     int             `json:"occurrence"`
-	Tool           string          `json:"tool,omitempty"`
-	State          CallState       `json:"state"`
-	Outcome        string          `json:"outcome,omitempty"` // in the protocol's vocabulary
-	Verdict        Verdict         `json:"verdict,omitempty"`
-	DecisionID     string          `json:"decision_id,omitempty"`
-	DecisionSeq    uint64          `json:"decision_seq,omitempty"`
-	ExecutionSeq   uint64          `json:"execution_seq,omitempty"`
-	AdmittedDigest string          `json:"admitted_digest,omitempty"`
-	ExecutedDigest string          `json:"executed_digest,omitempty"`
-	Match          string          `json:"match,omitempty"`      // equal, drift, inconclusive
-	Inferred       bool            `json:"inferred,omitempty"`   // paired by tool and order
-	WeakScope      bool            `json:"weak_scope,omitempty"` // no session
-	Findings       []string        `json:"findings,omitempty"`   // rules that this call violates
-	Timeline       []TimelineEntry `json:"timeline"`
+	CallID         string          `json:"call_id"`                   // made of the identity
+	Tenant         string          `json:"tenant"`                    // of the call
+	Source         string          `json:"source"`                    // the authenticated publisher
+	Protocol       string          `json:"protocol"`                  // of the first message that named the call
+	Agent          string          `json:"agent,omitempty"`           // as the runtime names it
+	Session        string          `json:"session,omitempty"`         // as the runtime names it; absent without one
+	ToolCallID     string          `json:"tool_call_id,omitempty"`    // the runtime's id; absent where the call was paired without one
+	Occurrence     int             `json:"occurrence"`                // count among the calls with this id in the session, from 1
+	Tool           string          `json:"tool,omitempty"`            // the tool's name
+	State          CallState       `json:"state"`                     // open, completed, failed, denied, abandoned or orphaned
+	Outcome        string          `json:"outcome,omitempty"`         // in the protocol's vocabulary
+	Verdict        Verdict         `json:"verdict,omitempty"`         // the effective verdict; absent without a decision
+	DecisionID     string          `json:"decision_id,omitempty"`     // of the decision that gave it
+	DecisionSeq    uint64          `json:"decision_seq,omitempty"`    // log sequence of that decision
+	ExecutionSeq   uint64          `json:"execution_seq,omitempty"`   // log sequence of the first report that the call ran
+	AdmittedDigest string          `json:"admitted_digest,omitempty"` // of the arguments that were admitted
+	ExecutedDigest string          `json:"executed_digest,omitempty"` // of the arguments that were executed
+	Match          string          `json:"match,omitempty"`           // equal, drift, inconclusive
+	Inferred       bool            `json:"inferred,omitempty"`        // paired by tool and order
+	WeakScope      bool            `json:"weak_scope,omitempty"`      // no session
+	Findings       []string        `json:"findings,omitempty"`        // rules that this call violates
+	Timeline       []TimelineEntry `json:"timeline"`                  // the steps of the call, in log order
 
-	// Protocols are all protocols in which the call was seen, sorted, if there are several.
+	// Protocols are all protocols in which the call was seen, sorted, if there are several: with the
+	// same tenant, publisher, session, id and tool, and no contradicting arguments.
 	Protocols []string `json:"protocols,omitempty"`
 	// MatchReason is the reason why Match is inconclusive, or why a drift has no Differences:
-	// redacted, not_kept, digest_only, digest_form or not_reported.
+	// redacted (a redaction hides a possible difference), not_kept (the arguments were too large,
+	// or are no longer kept), digest_only (only the digest of the admitted ones is known),
+	// digest_form (the digests cannot be compared) or not_reported (one side gave no arguments;
+	// AAEP never does).
 	MatchReason string `json:"match_reason,omitempty"`
 	// Differences are the places where the executed arguments differ from the admitted ones,
 	// without values. MoreDifferences is the number of further ones.
 	Differences     []Difference `json:"differences,omitempty"`
-	MoreDifferences int          `json:"more_differences,omitempty"`
+	MoreDifferences int          `json:"more_differences,omitempty"` // number of differences that are not listed
 
 	Attempt     int    `json:"attempt,omitempty"`      // number in a chain of retries; from 2
 	RetriedFrom string `json:"retried_from,omitempty"` // call_id of the previous attempt
@@ -96,19 +100,19 @@ const (
 
 // Finding reports a violated rule, the evidence, and what to do about it.
 type Finding struct {
-	FindingID   string   `json:"finding_id"` // the same for the same violation, however often it is detected
-	Rule        string   `json:"rule"`
-	Severity    Severity `json:"severity"`
-	Tenant      string   `json:"tenant,omitempty"`
-	Source      string   `json:"source,omitempty"`
-	Session     string   `json:"session,omitempty"`
-	ToolCallID  string   `json:"tool_call_id,omitempty"`
-	CallID      string   `json:"call_id,omitempty"`
-	EventIDs    []string `json:"event_ids"`
-	Seqs        []uint64 `json:"seqs,omitempty"` // the log sequences of the evidence
-	Explanation string   `json:"explanation"`
-	Remedy      string   `json:"remedy,omitempty"`
-	DetectedAt  Time     `json:"detected_at,omitzero"` // broker time of the message that completed the evidence
-	Retracts    string   `json:"withdraws,omitempty"`  // finding_id that a late event disproved
-	Enforced    bool     `json:"enforced,omitempty"`   // the tenant enforces the rule: the finding must be acted on
+	FindingID   string   `json:"finding_id"`             // the same for the same violation, however often it is detected
+	Rule        string   `json:"rule"`                   // the rule or check that is violated
+	Severity    Severity `json:"severity"`               // info, low, medium, high or critical
+	Tenant      string   `json:"tenant,omitempty"`       // of the evidence
+	Source      string   `json:"source,omitempty"`       // the publisher that it is about
+	Session     string   `json:"session,omitempty"`      // the session that it is about
+	ToolCallID  string   `json:"tool_call_id,omitempty"` // the runtime's id of the call that it is about
+	CallID      string   `json:"call_id,omitempty"`      // of that call's record
+	EventIDs    []string `json:"event_ids"`              // ids of the events that prove it
+	Seqs        []uint64 `json:"seqs,omitempty"`         // the log sequences of the evidence
+	Explanation string   `json:"explanation"`            // what happened, for people
+	Remedy      string   `json:"remedy,omitempty"`       // what to do about it
+	DetectedAt  Time     `json:"detected_at,omitzero"`   // broker time of the message that completed the evidence
+	Retracts    string   `json:"withdraws,omitempty"`    // finding_id that a late event disproved
+	Enforced    bool     `json:"enforced,omitempty"`     // the tenant enforces the rule: the finding must be acted on
 }

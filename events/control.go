@@ -19,14 +19,14 @@ const (
 
 // Tick advances the time of an idle shard by its broker time.
 type Tick struct {
-	Shard string `json:"shard"`
-	Due   Time   `json:"due"` // the deadline that requires the tick
+	Shard string `json:"shard"` // name of the log's stream
+	Due   Time   `json:"due"`   // the deadline that requires the tick
 }
 
 // Cursor is the correlator's position and fence. It is written in one atomic batch with the
 // outputs of the messages up to Consumed.
 type Cursor struct {
-	Shard    string `json:"shard"`
+	Shard    string `json:"shard"`    // name of the log's stream
 	Consumed uint64 `json:"consumed"` // last log sequence with all its outputs in the log
 	Partial  int    `json:"partial"`  // number of outputs of sequence Consumed+1 that are in the log as well
 	Outputs  int    `json:"outputs"`  // outputs in this batch, without the cursor
@@ -35,41 +35,41 @@ type Cursor struct {
 
 // PolicyChange records that an admitter decides from another snapshot.
 type PolicyChange struct {
-	Writer   string      `json:"writer"`
-	Revision uint64      `json:"revision"`
-	Digest   string      `json:"digest"`
-	Policies []PolicyRef `json:"policies"`
+	Writer   string      `json:"writer"`          // the admitter's process
+	Revision uint64      `json:"revision"`        // of the policies bucket
+	Digest   string      `json:"digest"`          // of the snapshot; empty if it was refused
+	Policies []PolicyRef `json:"policies"`        // those in force
 	Error    string      `json:"error,omitempty"` // why a candidate was refused; meanwhile everything is denied
 
 	// Author, Message and PushedAt are unverified statements of the push; empty for documents
 	// that were put into the bucket one by one.
 	Author     string `json:"author,omitempty"`
-	Message    string `json:"message,omitempty"`
-	PushedAt   Time   `json:"pushed_at,omitzero"`
-	RollbackTo uint64 `json:"rollback_to,omitempty"`
+	Message    string `json:"message,omitempty"`     // unverified
+	PushedAt   Time   `json:"pushed_at,omitzero"`    // unverified
+	RollbackTo uint64 `json:"rollback_to,omitempty"` // the revision that it restores
 	// Documents are the policies as written, so that every decision can be replayed from the
 	// log alone. Omitted reports that they were too large for the record; the bucket may still
 	// have them.
 	Documents []PolicyDocument `json:"documents,omitempty"`
-	Omitted   bool             `json:"documents_omitted,omitempty"`
+	Omitted   bool             `json:"documents_omitted,omitempty"` // Documents were too large for the record
 }
 
 // PublisherChange records that an admitter decides from other publisher manifests,
 // registrations and tool catalogues.
 type PublisherChange struct {
-	Writer    string              `json:"writer"`
-	Revision  uint64              `json:"revision"`
-	Digest    string              `json:"digest"`
-	Documents []PublisherDocument `json:"documents"`
+	Writer    string              `json:"writer"`          // the admitter's process
+	Revision  uint64              `json:"revision"`        // of the publishers bucket
+	Digest    string              `json:"digest"`          // of the documents
+	Documents []PublisherDocument `json:"documents"`       // those in force
 	Error     string              `json:"error,omitempty"` // documents that cannot be used; meanwhile everything of their tenant is denied
 }
 
 // PublisherDocument names one document in force.
 type PublisherDocument struct {
-	Tenant   string `json:"tenant"`
-	Name     string `json:"name"` // "<kind>.<name>"
-	Revision uint64 `json:"revision"`
-	Digest   string `json:"digest"`
+	Tenant   string `json:"tenant"`   // whose document it is
+	Name     string `json:"name"`     // "<kind>.<name>"
+	Revision uint64 `json:"revision"` // of the document's key in the bucket
+	Digest   string `json:"digest"`   // of its text
 
 	// Error is the reason why the document cannot be used, without a value of it.
 	Error string `json:"error,omitempty"`
@@ -98,7 +98,7 @@ type PublisherDeclares struct {
 // RedactionChange records that an auditor redacts by other policies. Each record of evidence
 // names its policy.
 type RedactionChange struct {
-	Writer   string         `json:"writer"`
+	Writer   string         `json:"writer"`   // the auditor's process
 	Store    string         `json:"store"`    // the incarnation of the bucket
 	Revision uint64         `json:"revision"` // its last sequence
 	Policies []RedactionRef `json:"policies"` // of tenants that have one, by tenant
@@ -106,7 +106,7 @@ type RedactionChange struct {
 
 // RedactionRef names the redaction policy of one tenant.
 type RedactionRef struct {
-	Tenant string `json:"tenant"`
+	Tenant string `json:"tenant"`           // whose policy it is
 	Policy string `json:"policy,omitempty"` // its id
 	Error  string `json:"error,omitempty"`  // why it cannot be used; meanwhile the tenant's bodies are withheld
 }
@@ -114,12 +114,12 @@ type RedactionRef struct {
 // KeyRecord publishes a verification key. Vouch is a signed note of the
 // checkpoint key over VouchText.
 type KeyRecord struct {
-	KeyID     string `json:"kid"`
-	Use       string `json:"use"` // receipt
-	Algorithm string `json:"alg"` // EdDSA
-	PublicKey string `json:"public_key"`
-	CreatedAt Time   `json:"created_at"`
-	Vouch     string `json:"vouch,omitempty"`
+	KeyID     string `json:"kid"`             // the first 16 hex digits of the public key's SHA-256
+	Use       string `json:"use"`             // receipt
+	Algorithm string `json:"alg"`             // EdDSA
+	PublicKey string `json:"public_key"`      // unpadded base64url
+	CreatedAt Time   `json:"created_at"`      // by the signer's clock; not vouched for
+	Vouch     string `json:"vouch,omitempty"` // signed note of the checkpoint key
 }
 
 // VouchText is the text that the checkpoint key signs to vouch for k.
@@ -131,10 +131,10 @@ func (k KeyRecord) VouchText() string {
 // does not count; what it signed before stays valid. It cannot be undone. Vouch is a signed
 // note of the checkpoint key over VouchText.
 type KeyRetirement struct {
-	KeyID     string `json:"kid"`
-	Use       string `json:"use"`        // receipt
-	RetiredAt Time   `json:"retired_at"` // time of signing, by the signer's clock; the log's order counts
-	Vouch     string `json:"vouch,omitempty"`
+	KeyID     string `json:"kid"`             // the key
+	Use       string `json:"use"`             // receipt
+	RetiredAt Time   `json:"retired_at"`      // time of signing, by the signer's clock; the log's order counts
+	Vouch     string `json:"vouch,omitempty"` // signed note of the checkpoint key
 }
 
 // VouchText is the text that the checkpoint key signs to retire a key. Its first line differs

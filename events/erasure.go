@@ -29,31 +29,31 @@ type Span [2]uint64
 // Vouch is a signed note of the checkpoint key over VouchText: only the signer of the evidence
 // can explain a gap in the log.
 type Erasure struct {
-	ErasureID string   `json:"erasure_id"`
-	Shard     string   `json:"shard"` // the log's incarnation
-	State     string   `json:"state"`
-	Part      int      `json:"part"` // of Parts, from 1: one erasure can take several records
-	Parts     int      `json:"parts"`
-	Tenant    string   `json:"tenant"`
-	Sessions  []string `json:"sessions"` // with destroyed keys
+	ErasureID string   `json:"erasure_id"` // the same in all records of one erasure
+	Shard     string   `json:"shard"`      // the log's incarnation
+	State     string   `json:"state"`      // begun or done
+	Part      int      `json:"part"`       // of Parts, from 1: one erasure can take several records
+	Parts     int      `json:"parts"`      // number of records of this state
+	Tenant    string   `json:"tenant"`     // whose data it is
+	Sessions  []string `json:"sessions"`   // with destroyed keys
 	// SubjectDigest is keyed under the tenant's key; for an erasure by data subject.
 	SubjectDigest string `json:"subject_digest,omitempty"`
 	Cause         string `json:"cause"`     // order, or ttl: the tenant's retention policy
 	Sequences     []Span `json:"sequences"` // in order, without overlaps
 	Messages      uint64 `json:"messages"`  // number of sequences in the spans
 
-	Reason    string `json:"reason"`
+	Reason    string `json:"reason"`     // as it was ordered
 	OrderedBy string `json:"ordered_by"` // unverified
-	OrderedAt Time   `json:"ordered_at"`
-	At        Time   `json:"at"`
-	Writer    string `json:"writer"`
+	OrderedAt Time   `json:"ordered_at"` // when it was ordered
+	At        Time   `json:"at"`         // when the record was made
+	Writer    string `json:"writer"`     // the auditor's process
 
 	// Deleted in addition to the messages; for state done.
 	Keys        int `json:"keys"`
-	Quarantined int `json:"quarantined"`
-	Approvals   int `json:"approvals"`
+	Quarantined int `json:"quarantined"` // messages of the quarantine
+	Approvals   int `json:"approvals"`   // approval workflows
 
-	Vouch string `json:"vouch,omitempty"`
+	Vouch string `json:"vouch,omitempty"` // signed note of the checkpoint key
 }
 
 // VouchText is the text that the checkpoint key signs. It covers all of e but Vouch; its first
@@ -114,17 +114,17 @@ func (e Erasure) Check() error {
 // RetentionChange records one revision of a tenant's retention bucket: its policy, its legal
 // holds and the ordered erasures.
 type RetentionChange struct {
-	Writer   string `json:"writer"`
-	Store    string `json:"store"`    // the incarnation of the bucket
-	Revision uint64 `json:"revision"` // of the bucket
-	Tenant   string `json:"tenant"`
-	What     string `json:"what"`         // policy, policy_removed, hold, release, order, begin, refuse, finish, quarantine, unreadable
-	ID       string `json:"id,omitempty"` // of the hold or the order; of a policy its name and digest
-	Session  string `json:"session,omitempty"`
-	By       string `json:"by,omitempty"` // unverified
-	Reason   string `json:"reason,omitempty"`
-	At       Time   `json:"at,omitzero"`
-	Error    string `json:"error,omitempty"`
+	Writer   string `json:"writer"`            // the auditor's process
+	Store    string `json:"store"`             // the incarnation of the bucket
+	Revision uint64 `json:"revision"`          // of the bucket
+	Tenant   string `json:"tenant"`            // whose bucket entry changed
+	What     string `json:"what"`              // policy, policy_removed, hold, release, order, begin, refuse, finish, quarantine, unreadable
+	ID       string `json:"id,omitempty"`      // of the hold or the order; of a policy its name and digest
+	Session  string `json:"session,omitempty"` // of a hold or an order for one session
+	By       string `json:"by,omitempty"`      // unverified
+	Reason   string `json:"reason,omitempty"`  // as it was given; unverified
+	At       Time   `json:"at,omitzero"`       // when it was ordered
+	Error    string `json:"error,omitempty"`   // why it cannot be used or carried out
 	// Quarantined are the quarantine sequences that the policy ID no longer keeps (What is
 	// quarantine).
 	Quarantined []Span `json:"quarantined,omitempty"`

@@ -13,26 +13,26 @@ const ControlExpiry = "expiry" // events.Expiry
 //
 // Vouch is a signed note of the checkpoint key over VouchText.
 type Expiry struct {
-	ExpiryID string           `json:"expiry_id"`
-	Shard    string           `json:"shard"` // the log's incarnation
-	State    string           `json:"state"`
-	Part     int              `json:"part"` // of Parts, from 1: one expiry can take several records
-	Parts    int              `json:"parts"`
-	Tenant   string           `json:"tenant"`
-	Policy   string           `json:"policy"`   // id of the retention policy
-	Sessions []ExpiredSession `json:"sessions"` // empty for state done
-	Records  uint64           `json:"records"`  // number of sequences in the spans
-	At       Time             `json:"at"`
-	Writer   string           `json:"writer"`
+	ExpiryID string           `json:"expiry_id"` // the same in all records of one expiry
+	Shard    string           `json:"shard"`     // the log's incarnation
+	State    string           `json:"state"`     // begun or done
+	Part     int              `json:"part"`      // of Parts, from 1: one expiry can take several records
+	Parts    int              `json:"parts"`     // number of records of this state
+	Tenant   string           `json:"tenant"`    // whose data it is
+	Policy   string           `json:"policy"`    // id of the retention policy
+	Sessions []ExpiredSession `json:"sessions"`  // empty for state done
+	Records  uint64           `json:"records"`   // number of sequences in the spans
+	At       Time             `json:"at"`        // when the record was made
+	Writer   string           `json:"writer"`    // the auditor's process
 
-	Vouch string `json:"vouch,omitempty"`
+	Vouch string `json:"vouch,omitempty"` // signed note of the checkpoint key
 }
 
 // ExpiredSession names the expired records of one session, as evidence names it. They are
 // consecutive in the session: the first has the index Index.
 type ExpiredSession struct {
-	Session   string `json:"session"`
-	Index     uint64 `json:"index"`
+	Session   string `json:"session"`   // its name in the evidence
+	Index     uint64 `json:"index"`     // place of the first record in the session, from 1
 	Sequences []Span `json:"sequences"` // in order, without overlaps
 }
 

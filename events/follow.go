@@ -23,14 +23,14 @@ const (
 // FollowPage. A position is a sequence of the log and the log's name; both come from the
 // previous page.
 type FollowRequest struct {
-	Log     string            `json:"log,omitempty"`     // as in the previous page; "" for the current one
-	After   *uint64           `json:"after,omitempty"`   // outputs with higher sequences
-	Since   Time              `json:"since,omitzero"`    // instead of After: outputs that were stored then or later
-	Kinds   []string          `json:"kinds,omitempty"`   // of FollowKinds and FollowEventKinds; FollowKinds if there are none
-	States  map[string]string `json:"states,omitempty"`  // instead of After: outputs stored at this time or later
-	Session string            `json:"session,omitempty"` // excludes approvals: their subjects have no session
-	Max     int               `json:"max,omitempty"`     // outputs of the page, up to FollowMax (default: 100)
-	WaitMS  int               `json:"wait_ms,omitempty"` // maximum wait for the first output, up to FollowMaxWait; 0 does not wait
+	Log     string            `json:"log,omitempty"`     // as in the previous page; absent for the current one
+	After   *uint64           `json:"after,omitempty"`   // outputs with higher sequences: next of the previous page
+	Since   Time              `json:"since,omitzero"`    // instead of After: outputs that were stored then or later; without both, from now on
+	Kinds   []string          `json:"kinds,omitempty"`   // of decisions, calls, findings, approvals; all of these if absent. aaep: the AAEP events of the tenant and the replies to them. aioc: the trace events that the admitter writes beside its answers to aioc's gates
+	States  map[string]string `json:"states,omitempty"`  // one per kind: a verdict, a call's state, a severity, an approval's status
+	Session string            `json:"session,omitempty"` // one session, of aioc a run; excludes approvals
+	Max     int               `json:"max,omitempty"`     // outputs of the page, 1 to 500 (default: 100)
+	WaitMS  int               `json:"wait_ms,omitempty"` // maximum wait for the first output, up to 30000; 0 does not wait
 
 	// Workflow asks for the newest record of each status of an approval workflow instead of a page. It excludes
 	// every other member but Log.
@@ -74,28 +74,28 @@ func FollowKindOf(p subject.Parsed) string {
 	return ""
 }
 
-// FollowPage is the answer. Without After and Since a request begins at the end of the log: its
-// page is empty unless an output arrives while it waits.
+// FollowPage is the answer. A request without a position begins at the end of the log: its page is
+// empty unless an output arrives while it waits.
 type FollowPage struct {
-	Log     string       `json:"log,omitempty"` // the incarnation of the log, e.g. GOV@20261120T064150.123456789Z
-	Next    uint64       `json:"next"`          // After of the next request
-	End     uint64       `json:"end"`           // the log's last sequence at the start of the page
-	Outputs []Output     `json:"outputs"`       // in the order of their sequences
-	Error   *FollowError `json:"error,omitempty"`
+	Log     string       `json:"log,omitempty"`   // the incarnation of the log, e.g. GOV@20261120T064150.123456789Z
+	Next    uint64       `json:"next"`            // after of the next request
+	End     uint64       `json:"end"`             // the log's last sequence at the start of the page
+	Outputs []Output     `json:"outputs"`         // in the order of their sequences
+	Error   *FollowError `json:"error,omitempty"` // why there is no page
 }
 
 // Output is one output record of the log.
 type Output struct {
-	Seq     uint64          `json:"seq"`
-	Subject string          `json:"subject"`
+	Seq     uint64          `json:"seq"`              // on the log
+	Subject string          `json:"subject"`          // on the log
 	At      Time            `json:"at"`               // when the broker stored it
 	Record  json.RawMessage `json:"record,omitempty"` // unchanged bytes; absent if too large for a page or not JSON
 }
 
 // FollowError is the reason why there is no page.
 type FollowError struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Code    string `json:"code"`    // see the reason codes of following
+	Message string `json:"message"` // for people
 }
 
 func (e *FollowError) Error() string { return e.Message + " (" + e.Code + ")" }

@@ -25,8 +25,8 @@ const (
 
 // PolicyDocument is one policy file as it was written.
 type PolicyDocument struct {
-	Name string `json:"name"`
-	Text string `json:"text"`
+	Name string `json:"name"` // the file's path in the set
+	Text string `json:"text"` // its bytes
 }
 
 // PolicySet is everything in force after one push, as one value: readers cannot see a partial

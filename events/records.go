@@ -61,7 +61,7 @@ type Reason struct {
 	// such a reason does not affect the verdict. WouldVerdict is the verdict that it would have
 	// given.
 	Action       string  `json:"action,omitempty"`
-	WouldVerdict Verdict `json:"would,omitempty"`
+	WouldVerdict Verdict `json:"would,omitempty"` // the verdict that the reason would have given
 }
 
 // Count is one counter of a rate or budget condition as a decision saw it. Every decision of
@@ -69,67 +69,67 @@ type Reason struct {
 type Count struct {
 	Key      string `json:"key"`       // hashed; begins with the part shared by all counters of the tenant
 	WindowMS int64  `json:"window_ms"` // how long an addition counts
-	Amount   int64  `json:"amount"`
-	Total    int64  `json:"total"` // before this decision; -1 if unknown
+	Amount   int64  `json:"amount"`    // what this call adds if it is allowed
+	Total    int64  `json:"total"`     // before this decision; -1 if unknown
 }
 
 // PolicyRef identifies the deciding policy: the policy of the rule that gave the verdict, the
 // revision of the policy snapshot and its digest.
 type PolicyRef struct {
-	Name     string `json:"name"`
-	Revision uint64 `json:"revision"`
-	Digest   string `json:"digest"`
+	Name     string `json:"name"`     // of the deciding policy
+	Revision uint64 `json:"revision"` // of the snapshot of policies
+	Digest   string `json:"digest"`   // of the snapshot
 }
 
 // SnapshotRef identifies the state of a kind of documents that a decision used.
 type SnapshotRef struct {
-	Revision uint64 `json:"revision"`
-	Digest   string `json:"digest"`
+	Revision uint64 `json:"revision"` // of the bucket
+	Digest   string `json:"digest"`   // of the documents
 }
 
 // MandateRef names the AUMP mandate a decision was made under.
 type MandateRef struct {
-	ID   string `json:"id"`
-	Hash string `json:"hash"`
+	ID   string `json:"id"`   // of the mandate
+	Hash string `json:"hash"` // of its text
 }
 
 // ApprovalRef links a decision to an approval workflow.
 type ApprovalRef struct {
-	WorkflowID   string `json:"workflow_id"`
-	Status       string `json:"status,omitempty"`
-	ActionID     string `json:"action_id,omitempty"`
-	RequestedAt  Time   `json:"requested_at,omitzero"`
-	ExpiresAt    Time   `json:"expires_at,omitzero"`
-	ResumePolicy string `json:"resume_policy,omitempty"`
+	WorkflowID   string `json:"workflow_id"`             // the workflow to wait for, or the one that was used
+	Status       string `json:"status,omitempty"`        // of the workflow after this decision
+	ActionID     string `json:"action_id,omitempty"`     // short form of the digest of what is asked
+	RequestedAt  Time   `json:"requested_at,omitzero"`   // when the workflow was opened
+	ExpiresAt    Time   `json:"expires_at,omitzero"`     // when the workflow ends
+	ResumePolicy string `json:"resume_policy,omitempty"` // how the runtime asks again after the approval
 }
 
 // Decision is the record of one admission verdict. HeaderSignature signs exactly its bytes. It
 // never holds a raw argument; its digests are keyed by the session, or by the tenant where there
 // is no session, except in files for offline checks, which may have unkeyed ones.
 type Decision struct {
-	DecisionID    string       `json:"decision_id"` // UUIDv7
-	EventID       string       `json:"event_id,omitempty"`
-	Tenant        string       `json:"tenant"`
-	Protocol      string       `json:"protocol"`
-	Source        string       `json:"source"`            // the authenticated publisher
-	Gateway       string       `json:"gateway,omitempty"` // the NATS user of the gateway that spoke for Source, if one did
-	Agent         string       `json:"agent,omitempty"`
-	Session       string       `json:"session,omitempty"`
-	ToolCallID    string       `json:"tool_call_id,omitempty"`
-	Occurrence    int          `json:"occurrence,omitempty"` // as known to the admitter; the call record is authoritative
-	Tool          string       `json:"tool,omitempty"`
-	Action        string       `json:"action,omitempty"`
-	ResourceKind  string       `json:"resource_kind,omitempty"`
-	ArgsDigest    string       `json:"args_digest,omitempty"`
-	RequestDigest string       `json:"request_digest"`
-	Verdict       Verdict      `json:"verdict"`
+	DecisionID    string       `json:"decision_id"`              // UUIDv7
+	EventID       string       `json:"event_id,omitempty"`       // id of the event in the request, if it has a valid one
+	Tenant        string       `json:"tenant"`                   // by the account of the caller
+	Protocol      string       `json:"protocol"`                 // of the request
+	Source        string       `json:"source"`                   // the authenticated publisher
+	Gateway       string       `json:"gateway,omitempty"`        // the NATS user of the gateway that spoke for Source, if one did
+	Agent         string       `json:"agent,omitempty"`          // as the request names it
+	Session       string       `json:"session,omitempty"`        // as the request names it
+	ToolCallID    string       `json:"tool_call_id,omitempty"`   // the runtime's id of the call
+	Occurrence    int          `json:"occurrence,omitempty"`     // as known to the admitter; the call record is authoritative
+	Tool          string       `json:"tool,omitempty"`           // its name in the request
+	Action        string       `json:"action,omitempty"`         // the proposed action, if the request names one
+	ResourceKind  string       `json:"resource_kind,omitempty"`  // kind of resource that the action is about
+	ArgsDigest    string       `json:"args_digest,omitempty"`    // of the arguments' RFC 8785 form; absent without arguments
+	RequestDigest string       `json:"request_digest"`           // of the request's body as it was sent
+	Verdict       Verdict      `json:"verdict"`                  // allow, ask, defer or deny
 	NativeVerdict string       `json:"native_verdict,omitempty"` // the verdict in the protocol's own word
 	Reasons       []Reason     `json:"reasons"`                  // all reasons of all evaluators
-	Policy        *PolicyRef   `json:"policy,omitempty"`
-	Mandate       *MandateRef  `json:"mandate,omitempty"` // reserved
-	Approval      *ApprovalRef `json:"approval,omitempty"`
-	ReceivedAt    Time         `json:"received_at,omitzero"`
-	DecidedAt     Time         `json:"decided_at"`
+	Policy        *PolicyRef   `json:"policy,omitempty"`         // the deciding policy, if one decided
+	Mandate       *MandateRef  `json:"mandate,omitempty"`        // the AUMP mandate that the request names
+	Approval      *ApprovalRef `json:"approval,omitempty"`       // the workflow of an ask or defer, or of the approval that was used
+	ReceivedAt    Time         `json:"received_at,omitzero"`     // when the admitter received the request, by its clock
+	DecidedAt     Time         `json:"decided_at"`               // by the admitter's clock
 	ExpiresAt     Time         `json:"expires_at,omitzero"`      // of the allow, or of the workflow
 	ReceiptHash   string       `json:"receipt_hash,omitempty"`   // sha256 of the compact receipt
 	Durability    string       `json:"durability,omitempty"`     // of the acknowledgement: fsync outlives any power failure, replicated none of all servers; interval and memory less
@@ -142,7 +142,7 @@ type Decision struct {
 	// verdict of the policies, which Verdict does not contain; "" if there was none, or if it was
 	// enforced (a refusal of bad input, a failure).
 	Mode  string  `json:"mode,omitempty"`
-	Would Verdict `json:"would,omitempty"`
+	Would Verdict `json:"would,omitempty"` // the verdict of the policies in mode observe
 
 	// Inputs are the other inputs of the service; see DecisionInputs.
 	Inputs *DecisionInputs `json:"inputs,omitempty"`

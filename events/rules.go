@@ -30,11 +30,11 @@ type RuleSwitches struct {
 // Store and Revision identify the document; a change with a lower revision of the same store is
 // outdated and does not count.
 type RulesChange struct {
-	Writer   string            `json:"writer"`
-	Store    string            `json:"store"` // the bucket's incarnation
-	Revision uint64            `json:"revision"`
-	Tenant   string            `json:"tenant"`
-	Rules    map[string]string `json:"rules"`
+	Writer   string            `json:"writer"`   // the correlator's process
+	Store    string            `json:"store"`    // the bucket's incarnation
+	Revision uint64            `json:"revision"` // of the bucket
+	Tenant   string            `json:"tenant"`   // whose switches they are
+	Rules    map[string]string `json:"rules"`    // mode by rule: off, warn or enforce
 }
 
 // escapeMark replaces the ~ of subject tokens in keys of buckets, which cannot contain it.

@@ -31,45 +31,34 @@ const (
 	KindUnparseable = "unparseable"
 )
 
-// Redaction says that a value was removed from the evidence copy: where (Path, a JSON pointer
-// into the record), which detector found it, and a commitment to the value (see
-// Commitment). Its index in the list is part of the commitment. Action is what was done (see
-// redaction policies; "" is mask), Policy is the rule and policy that asked for it. Both are
-// empty in records that were built without policies.
+// Redaction says that a value was removed from the evidence copy.
 type Redaction struct {
-	Action     string `json:"action,omitempty"`
-	Commitment string `json:"commitment"`
-	Detector   string `json:"detector"`
-	Path       string `json:"path"`
-	Policy     string `json:"policy,omitempty"`
+	Action     string `json:"action,omitempty"` // what was done; mask if absent, in records that were built without policies
+	Commitment string `json:"commitment"`       // to the value
+	Detector   string `json:"detector"`         // what found it
+	Path       string `json:"path"`             // JSON pointer into the record; the last token for object keys and header names is the new name
+	Policy     string `json:"policy,omitempty"` // builtin or <name>@<id> of a policy and, behind a /, its rule
 }
 
-// Record is the evidence of one log message. Body is the message's body in RFC 8785 form,
-// redacted; it is "null" when the body could not be parsed or is withheld, and Reason then
-// says why. BodyDigest is of the raw bytes: "sha256:…" when Redactions and Reason are empty,
-// otherwise a keyed digest under the session's secret, or "hmac-sha256:…" under the tenant's
-// key for a record without a session. SessionIndex counts the records of the session from
-// 1; SessionPrev is the hex hash of the session's previous record and nil for the first.
-// Both are nil for records without a session. RedactionPolicy is the id of the tenant's
-// redaction policy that applied, empty where only the built-in rules did.
+// Record is the evidence of one log message. Its text has exactly these members, in RFC 8785
+// form; only Reason and RedactionPolicy may be absent.
 type Record struct {
-	V            int                 `json:"v"`
-	Shard        string              `json:"shard"`
-	Seq          uint64              `json:"seq"`
-	Tenant       string              `json:"tenant"`
-	Session      string              `json:"session"`
-	Kind         string              `json:"kind"`
-	Subject      string              `json:"subject"`
-	Headers      map[string][]string `json:"headers"`
-	BrokerTime   events.Time         `json:"broker_time"`
-	BodyDigest   string              `json:"body_digest"`
-	Body         json.RawMessage     `json:"body"`
-	Redactions   []Redaction         `json:"redactions"`
-	SessionIndex *uint64             `json:"session_index"`
-	SessionPrev  *string             `json:"session_prev"`
-	Reason       string              `json:"reason,omitempty"`
-
-	RedactionPolicy string `json:"redaction_policy,omitempty"`
+	V               int                 `json:"v"`                          // 1
+	Shard           string              `json:"shard"`                      // stream and moment of its creation, GOV@20261120T064150.123456789Z: 1 to 200 bytes of printable ASCII without blank and +
+	Seq             uint64              `json:"seq"`                        // the log sequence, 1 to 2^53; a shard has every one from 1
+	Tenant          string              `json:"tenant"`                     // from the subject, unescaped; empty when it has none
+	Session         string              `json:"session"`                    // likewise
+	Kind            string              `json:"kind"`                       // follows from the subject
+	Subject         string              `json:"subject"`                    // the log subject; ~ and unpadded base64url of it when it was not UTF-8
+	Headers         map[string][]string `json:"headers"`                    // the values of each name, redacted
+	BrokerTime      events.Time         `json:"broker_time"`                // when the broker stored the message: UTC, nine fraction digits and Z
+	BodyDigest      string              `json:"body_digest"`                // of the raw bytes; keyed where something was redacted or withheld
+	Body            json.RawMessage     `json:"body"`                       // the body in RFC 8785 form, redacted; null when there is a Reason
+	Redactions      []Redaction         `json:"redactions"`                 // what was taken out; the place in this list is part of a commitment
+	SessionIndex    *uint64             `json:"session_index"`              // place in the session, from 1; null without one
+	SessionPrev     *string             `json:"session_prev"`               // hex hash of the session's record before; null for the first, and without a session
+	Reason          string              `json:"reason,omitempty"`           // why there is no body
+	RedactionPolicy string              `json:"redaction_policy,omitempty"` // id of the tenant's redaction policy; absent when only the built-in rules applied
 }
 
 // Canonical returns the record's text in RFC 8785 form. Body must already be in that form.

@@ -41,22 +41,22 @@ const maxToken = 16 << 10
 // Claims is the payload of a receipt, in RFC 8785 form. A protocol without arguments (AAEP)
 // leaves both ArgsSalt and ArgsHash empty.
 type Claims struct {
-	V          int                `json:"v"`
-	DecisionID string             `json:"decision_id"`
-	Tenant     string             `json:"tenant"`
-	Source     string             `json:"source"`
-	Session    string             `json:"session,omitempty"`
-	ToolCallID string             `json:"tool_call_id,omitempty"`
-	Tool       string             `json:"tool,omitempty"`
-	ArgsSalt   string             `json:"args_salt,omitempty"` // base64url of 16 bytes
-	ArgsHash   string             `json:"args_hash,omitempty"` // HMAC-SHA256 over the RFC 8785 form of the arguments, keyed by the salt
-	Verdict    events.Verdict     `json:"verdict"`
-	Mode       string             `json:"mode,omitempty"` // "observe": the policies were not enforced, so an allow is none of theirs
-	Policy     events.PolicyRef   `json:"policy"`
-	Mandate    *events.MandateRef `json:"mandate,omitempty"`
-	IssuedAt   events.Time        `json:"issued_at"`
-	ExpiresAt  events.Time        `json:"expires_at"` // the first instant at which the receipt no longer holds
-	Nonce      string             `json:"nonce"`
+	V          int                `json:"v"`                      // version of the form, 1
+	DecisionID string             `json:"decision_id"`            // of the decision record
+	Tenant     string             `json:"tenant"`                 // of the caller
+	Source     string             `json:"source"`                 // the authenticated publisher
+	Session    string             `json:"session,omitempty"`      // of the call
+	ToolCallID string             `json:"tool_call_id,omitempty"` // the runtime's id of the call
+	Tool       string             `json:"tool,omitempty"`         // its name in the request
+	ArgsSalt   string             `json:"args_salt,omitempty"`    // base64url of 16 bytes
+	ArgsHash   string             `json:"args_hash,omitempty"`    // HMAC-SHA256 over the RFC 8785 form of the arguments, keyed by the salt
+	Verdict    events.Verdict     `json:"verdict"`                // allow
+	Mode       string             `json:"mode,omitempty"`         // "observe": the policies were not enforced, so an allow is none of theirs
+	Policy     events.PolicyRef   `json:"policy"`                 // the deciding policy
+	Mandate    *events.MandateRef `json:"mandate,omitempty"`      // the AUMP mandate of the request
+	IssuedAt   events.Time        `json:"issued_at"`              // when it was decided
+	ExpiresAt  events.Time        `json:"expires_at"`             // the first instant at which the receipt no longer holds
+	Nonce      string             `json:"nonce"`                  // what a use store remembers
 
 	// UseUntil is set if other receipts may have the same nonce: one allowance that was asked
 	// for several times. An executor uses one of them, and remembers the nonce until this time.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -39,6 +40,16 @@ var sharedFlags = []struct {
 }{
 	{"Connection flags", "How a command of `countersign` finds the system.", &target.Flags{}},
 	{"Service flags", "All three services have these.", &daemon.Flags{}},
+}
+
+// exitCodes are what services and commands end with.
+var exitCodes = [][]string{
+	{strconv.Itoa(ui.ExitOK), "stopped as asked", "success; `admit`: allow"},
+	{strconv.Itoa(ui.ExitFailed), "failed; the log says why", "failed, or something does not hold; `admit`: no verdict, treat it as deny"},
+	{strconv.Itoa(ui.ExitUsage), "wrong flags", "wrong flags or input"},
+	{strconv.Itoa(ui.ExitPending), "another instance writes for this shard", "`admit`: ask or defer"},
+	{strconv.Itoa(ui.ExitDenied), "", "`admit`: deny"},
+	{strconv.Itoa(ui.ExitUnconfirmed), "", "a change is stored, but the named admitters did not confirm it within `--wait`"},
 }
 
 // node is a program or command.
@@ -122,6 +133,8 @@ func commands(_ string, p *text) error {
 			}
 		}
 	}
+	p.line("## Exit codes\n")
+	p.table([]string{"code", "services", "`countersign`"}, exitCodes)
 	for _, s := range sharedFlags {
 		flags, err := flagsOf(s.grammar)
 		if err != nil {

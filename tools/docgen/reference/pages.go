@@ -19,17 +19,19 @@ type page struct {
 var pages = []page{
 	{"http.md", "HTTP endpoints", "every endpoint of the gateway, with its parameters and errors, from the table that it describes itself by", endpoints},
 	{"health.md", "Health", "every component that a service can be unhealthy for, from the table that a test holds against the code", health},
-	{"records.md", "Records", "every record that the pipeline writes, and the receipt, from the structs that are encoded and their comments", records},
+	{"records.md", "Records", "every record that the pipeline writes, the receipt, and what the follow service exchanges, from the structs that are encoded and their comments", records},
 	{"commands.md", "Commands", "every command and service with its arguments and flags, from the command lines that the programs parse", commands},
 	{"settings.md", "Settings", "every environment variable of the programs and every key of the configuration file, from the same command lines", settings},
 	{"metrics.md", "Metrics", "every Prometheus metric of the services, from the table that they register", metricFamilies},
 	{"reason-codes.md", "Reason codes", "every stable code of decisions, refusals and verification, from the constants of the code and the comments beside them", reasonCodes},
 	{"rules.md", "Rules", "every rule and check that findings name, as `countersign rules list` has them", rules},
+	{"profiles.md", "Levels and profiles", "every level and profile of `countersign conformance` with its requirements, from the tables that judge", profiles},
 	{"policy-language.md", "Policy language", "everything that the conditions of policies can use, and the limits of policies, from the tables of the compiler and the comments beside its types", language},
 	{"detectors.md", "Detectors", "every name that a redaction in the evidence can have as its `detector`", detectors},
 	{"bundle.md", "Members of a bundle", "the columns of a bundle's table of records, and what its list of policies and mandates holds", bundleMembers},
 	{"formats.md", "Formats of export", "the formats of `countersign export --format`, and where the values of their fields come from; what is not listed comes from the decision", formats},
 	{"questions.md", "Questions of auditors", "the questions that `countersign audit ask` answers, with their statements", auditQuestions},
+	{"security-tests.md", "Attacks and their tests", "every attack that was tried, what holds it and the tests that repeat it, from the list of tools/docgen and the tests that there are", securityTests},
 	{"subjects.md", "Subjects", "every NATS subject with the roles that may use it, from the subject grammar and the permission table", subjects},
 }
 

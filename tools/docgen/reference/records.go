@@ -12,12 +12,14 @@ import (
 )
 
 // recordDirs are the packages whose structs are records.
-var recordDirs = []string{"events", "admission/receipt"}
+var recordDirs = []string{"events", "admission/receipt", "evidence"}
 
-// mainRecords are the records that have a CloudEvents type of their own, and the receipt. What
-// other records there are say the constants of control records.
+// mainRecords are the records that have a CloudEvents type of their own, and what is not on the
+// log: the receipt, evidence and what subscribers exchange. What other records there are say the
+// constants of control records.
 var mainRecords = []struct{ title, name string }{
 	{"Decision", "Decision"}, {"Call", "Call"}, {"Finding", "Finding"}, {"Approval", "Approval"}, {"Receipt", "Claims"},
+	{"Evidence", "Record"}, {"Request of the follow service", "FollowRequest"}, {"Page of the follow service", "FollowPage"},
 }
 
 // recordType is a struct of one of the packages.
@@ -38,8 +40,8 @@ func records(root string, p *text) error {
 	if err != nil {
 		return err
 	}
-	p.line("Records are JSON in RFC 8785 form; a reader refuses a member that it does not know. Times are UTC with nine digits. No record holds a raw argument: digests are keyed.")
-	p.line("Types of CloudEvents are `dev.countersign.decision.v1`, and so on. A receipt is the payload of a JWS and not on the log.\n")
+	p.line("Records are JSON in RFC 8785 form; a reader refuses a member that it does not know. Times are UTC with nine digits. No record on the log that is listed here holds a raw argument: digests are keyed.")
+	p.line("Types of CloudEvents are `dev.countersign.decision.v1`, and so on. Not on the log are the receipt (the payload of a JWS), evidence, and what the follow service exchanges.\n")
 	var parts []string
 	for _, r := range mainRecords {
 		if parts, err = p.record("## "+r.title, r.name, types, parts); err != nil {
@@ -61,20 +63,26 @@ func records(root string, p *text) error {
 	return nil
 }
 
+// noHTML keeps a reader from taking <name> for an element.
+var noHTML = strings.NewReplacer("<", `\<`)
+
 // record writes one struct and adds the structs that it holds to the parts.
 func (p *text) record(title, name string, types map[string]recordType, parts []string) ([]string, error) {
 	r, known := types[name]
 	if !known {
 		return nil, fmt.Errorf("there is no struct %s", name)
 	}
-	p.line("%s\n\n%s\n", title, r.doc)
+	p.line("%s\n\n%s\n", title, noHTML.Replace(r.doc))
 	var rows [][]string
 	for _, f := range r.fields {
+		if f.text == "" {
+			return nil, fmt.Errorf("%s.%s has no comment", name, f.name)
+		}
 		kind := f.kind
 		if f.optional {
 			kind += ", optional"
 		}
-		rows = append(rows, []string{quoted(f.name), kind, f.text})
+		rows = append(rows, []string{quoted(f.name), kind, noHTML.Replace(f.text)})
 		for _, part := range f.of {
 			if _, is := types[part]; is && !slices.Contains(parts, part) {
 				parts = append(parts, part)
@@ -181,6 +189,8 @@ func kindOf(e ast.Expr) (kind string, of []string) {
 			return "time", nil
 		case "Span":
 			return "two sequences", nil
+		case "RawMessage":
+			return "any value", nil
 		}
 		return e.Name, []string{e.Name}
 	}

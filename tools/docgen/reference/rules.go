@@ -1,7 +1,11 @@
 package reference
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/conformance"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/cli/correlate"
 )
@@ -38,6 +42,42 @@ func rules(_ string, p *text) error {
 		}
 		p.line("## %s\n\n%d rules.\n", g.title, len(rows))
 		p.table(head, rows)
+	}
+	return nil
+}
+
+// profiles lists what `countersign conformance` holds traffic against.
+func profiles(_ string, p *text) error {
+	p.line("[conformance.md](../conformance.md) says how to read a report. `countersign rules show ID` explains a check.\n")
+	for _, profile := range conformance.Profiles() {
+		demand := fmt.Sprintf("%d %% of the requirements that are not excused", profile.Percent)
+		if profile.Percent == 100 {
+			demand = "all requirements that are not excused"
+		}
+		if profile.Includes != "" {
+			demand = fmt.Sprintf("`%s`, and %s", profile.Includes, demand)
+		}
+		if len(profile.ClaimSigns) > 0 {
+			demand += ". Reported for publishers that show a sign of claiming it, or with `--profile`"
+		}
+		p.line("## %s\n\n%s: %s.\n", profile.Name, profile.Title, demand)
+		var rows [][]string
+		for _, r := range profile.Requirements {
+			by := quoted(r.Checks...)
+			switch {
+			case r.Reason != "":
+				by = "not decided by any log: " + r.Reason
+			case by == "" && r.EventType != "":
+				by = "an event of this type"
+			case by == "":
+				by = strings.TrimSpace(string(r.BrokenBy))
+			}
+			if r.Hard {
+				by += "; always required"
+			}
+			rows = append(rows, []string{quoted(r.ID), r.Text, by})
+		}
+		p.table([]string{"requirement", "demands", "decided by"}, rows)
 	}
 	return nil
 }
