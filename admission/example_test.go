@@ -55,9 +55,9 @@ func ExampleEvaluateLine() {
 	// deny
 }
 
-// mail compiles the sample policy examples/policies/mail.yaml.
+// mail compiles the sample policy examples/policies/assistant/mail.yaml.
 func mail() *policy.Set {
-	text, err := fs.ReadFile(examples.FS, "policies/mail.yaml")
+	text, err := fs.ReadFile(examples.FS, "policies/assistant/mail.yaml")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/countersign-dev/countersign/examples"
 )
 
-// codingAgentTables are the tables of examples/coding-agent, each with the fewest cases that it must
+// codingAgentTables are the tables of examples/policies/coding-agent, each with the fewest cases that it must
 // have.
 var codingAgentTables = map[string]int{"coding-agent-ordinary.yaml": 150, "coding-agent-evasions.yaml": 100, "coding-agent-agents.yaml": 50}
 
 // TestCodingAgentPolicies decides every request of the tables, and measures how many ordinary commands
 // are denied, and how many wait for a person.
 func TestCodingAgentPolicies(t *testing.T) {
-	docs, err := policy.LoadDir(os.DirFS("coding-agent"))
+	docs, err := policy.LoadDir(os.DirFS("policies/coding-agent"))
 	ok(t, err)
 	set, err := policy.Compile(docs)
 	ok(t, err)

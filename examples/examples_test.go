@@ -66,7 +66,7 @@ func policies(t *testing.T, folders ...string) *policy.Set {
 }
 
 func TestPoliciesCompile(t *testing.T) {
-	for _, folder := range []string{"policies", "gates"} {
+	for _, folder := range []string{"policies/assistant", "gates"} {
 		files, err := fs.ReadDir(examples.FS, folder)
 		ok(t, err)
 		names := policies(t, folder).Names()
@@ -97,7 +97,7 @@ func TestRequestsAreDecidedAsDocumented(t *testing.T) {
 	ok(t, err)
 	mandates, err := mandate.Load(sub)
 	ok(t, err)
-	snapshot := &admission.Snapshot{Policies: policies(t, "policies", "gates")}
+	snapshot := &admission.Snapshot{Policies: policies(t, "policies/assistant", "gates")}
 	for name, want := range table {
 		body := read(t, "requests/"+name)
 		tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)

@@ -22,7 +22,7 @@ import (
 func TestAAEPConformance(t *testing.T) {
 	t.Parallel()
 	policies := t.TempDir()
-	for _, name := range []string{"policies/assistant.yaml", "gates/flights.yaml"} {
+	for _, name := range []string{"policies/assistant/assistant.yaml", "gates/flights.yaml"} {
 		text, err := os.ReadFile(filepath.Join(root, "examples", name))
 		ok(t, err)
 		ok(t, os.WriteFile(filepath.Join(policies, filepath.Base(name)), text, 0o600))

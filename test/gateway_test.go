@@ -48,7 +48,7 @@ func (g gatewayReady) request(t *testing.T, method, path, role string, body []by
 // The gateway of `up`: the lines with curl that the README and its page show, and tokens.
 func TestGateway(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--policy", "../examples/policies")
+	s := start(t, "--policy", "../examples/policies/assistant")
 	g := s.gateway(t)
 	for _, page := range []string{"README.md", "docs/gateway.md"} {
 		t.Run(page, func(t *testing.T) { runCurlLines(t, s, page) })

@@ -85,7 +85,7 @@ func (p *proc) wait() error {
 	}
 }
 
-const samplePolicies = root + "/examples/policies"
+const samplePolicies = root + "/examples/policies/assistant"
 
 // boot starts `countersign up` in dir, which may hold the data of an earlier run, and waits for
 // its ready file.

@@ -47,7 +47,7 @@ func TestUsersAndTenantsAreAdded(t *testing.T) {
 	t.Parallel()
 	needProgram(t, "curl")
 	needProgram(t, "jq")
-	s := start(t, "--policy", "../examples/policies")
+	s := start(t, "--policy", "../examples/policies/assistant")
 	sh := newShell(t, s)
 	typePage(t, sh, 0, additionLines)
 	globex, web2 := addedGateway(t, sh, "globex.json"), addedGateway(t, sh, "web2.json")
@@ -134,7 +134,7 @@ func removeInterrupted(t *testing.T, s *system, sh *shell) {
 	s.proc.signal(syscall.SIGKILL)
 	_ = s.proc.wait()
 	ok(t, os.Remove(s.ready))
-	startIn(t, s.dir, "--policy", "../examples/policies")
+	startIn(t, s.dir, "--policy", "../examples/policies/assistant")
 	sh.run(t, "bin/countersign user remove erin", "erin of tenant acme is removed already")
 	if _, err := dialAdded(t, sh, "erin.json", "reviewer"); err == nil {
 		t.Error("the removed user connects")

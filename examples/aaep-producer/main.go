@@ -6,7 +6,7 @@
 //	COUNTERSIGN_CONFIRMATION_REPLIERS=acme-subscriber countersign up --ready-file ready.json --policy DIR &
 //	go run ./examples/aaep-producer -ready ready.json
 //
-// DIR holds policies for find_flights and book_flight, such as those of examples/policies and
+// DIR holds policies for find_flights and book_flight, such as those of examples/policies/assistant and
 // examples/gates. Users listen, and reply, by AAEP subscriptions (docs/gateway.md). For each request the
 // program prints the session in which it is carried out.
 package main

@@ -25,7 +25,7 @@ import (
 func samplePolicies(n int) []policy.Document {
 	var docs []policy.Document
 	for _, name := range []string{"mail.yaml", "database.yaml", "files.yaml", "assistant.yaml"} {
-		data, err := examples.FS.ReadFile("policies/" + name)
+		data, err := examples.FS.ReadFile("policies/assistant/" + name)
 		if err != nil {
 			panic(err) // embedded
 		}

@@ -28,7 +28,7 @@ func TestPoliciesInDocsCompile(t *testing.T) {
 }
 
 func TestExamplePoliciesCompile(t *testing.T) {
-	sub, err := fs.Sub(examples.FS, "policies")
+	sub, err := fs.Sub(examples.FS, "policies/assistant")
 	ok(t, err)
 	docs, err := policy.LoadDir(sub)
 	ok(t, err)

@@ -27,6 +27,7 @@ func Parse(file string, data []byte) (t Table, err error) {
 	var cases []*yaml.Node
 	r.readMapping(root, "the table", map[string]fieldReader{
 		"policies": r.textField("policies", &t.Policies),
+		"ordinary": func(n *yaml.Node) { r.readFlag(n, &t.Ordinary) },
 		"defaults": func(n *yaml.Node) { r.readMapping(n, "defaults", r.settingFields(&defaults)) },
 		"cases":    r.listField("cases", MaxCases, func(n *yaml.Node) { cases = append(cases, n) }),
 	}, "cases")

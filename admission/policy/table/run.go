@@ -179,3 +179,29 @@ func Uncovered(rules []string, results ...[]Result) (missed []string) {
 	}
 	return missed
 }
+
+// Refusals counts what became of everyday requests.
+type Refusals struct {
+	Requests int `json:"requests"`
+	Denied   int `json:"denied"` // falsely: the requests are ordinary
+	Asked    int `json:"asked"`  // they wait for a person, or for later
+}
+
+// CountRefusals counts the refusals among results. A case that could not be decided counts as denied.
+func CountRefusals(results []Result) Refusals {
+	n := Refusals{Requests: len(results)}
+	for _, r := range results {
+		switch r.Verdict {
+		case events.Allow:
+		case events.Ask, events.Defer:
+			n.Asked++
+		default:
+			n.Denied++
+		}
+	}
+	return n
+}
+
+func (n Refusals) String() string {
+	return fmt.Sprintf("false denials: %d of %d (%.1f %%), asked: %d", n.Denied, n.Requests, 100*float64(n.Denied)/float64(max(n.Requests, 1)), n.Asked)
+}

@@ -2,6 +2,7 @@
 // are tested like code.
 //
 //	policies: ../policies            # beside the table; optional
+//	ordinary: true                   # everyday requests: what of them is refused is counted; optional
 //	defaults: {protocol: agenthook, tenant: acme}
 //	cases:
 //	  - name: mail to a colleague
@@ -49,6 +50,7 @@ func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line,
 type Table struct {
 	File     string
 	Policies string // directory of the policies under test, relative to the table; "" if it names none
+	Ordinary bool   // its cases are everyday requests, so that each deny is a false one
 	Cases    []Case
 }
 

@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/replay"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -30,7 +32,7 @@ type policySuggestCmd struct {
 	target.Flags
 	From  string `help:"How far back: a duration such as 7d or 24h, or an RFC 3339 time." default:"7d" placeholder:"TIME"`
 	Until string `help:"Up to when: a duration back from now, or an RFC 3339 time (default: now)." placeholder:"TIME"`
-	JSON  bool   `name:"json" help:"Print one JSON object: the policies as YAML text, each rule with counts and samples, what is left out, and what the policies would have changed."`
+	JSON  bool   `name:"json" help:"Print one JSON object: the policies as YAML text, each rule with counts and samples, wider rules, what is left out, and what the policies would have changed."`
 }
 
 // suggestion is the JSON output.
@@ -56,7 +58,7 @@ func (c *policySuggestCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	policy, err := c.redactionPolicy(ctx)
+	redacts, err := c.redactionPolicy(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,7 +67,7 @@ func (c *policySuggestCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer closeLog()
-	view, err := newEvidenceView(l, policy)
+	view, err := newEvidenceView(l, redacts)
 	if err != nil {
 		return err
 	}
@@ -187,11 +189,11 @@ func (s *suggesting) entry(e recorded.Entry) error {
 		return nil
 	}
 	s.seen.Ran++
-	shown, err := s.view.arguments(*e.Request, in.Args)
+	shown, hidden, err := s.view.show(*e.Request, in)
 	if err != nil {
 		return err
 	}
-	s.collector.Add(suggest.Call{Input: in, Shown: shown, At: d.DecidedAt.Time})
+	s.collector.Add(suggest.Call{Input: in, Shown: shown, Hidden: hidden, At: d.DecidedAt.Time})
 	return nil
 }
 
@@ -226,28 +228,64 @@ type temporaryKeys []byte
 func (k temporaryKeys) TenantKey(string) []byte                      { return k }
 func (k temporaryKeys) SessionSecret(string, string) ([]byte, error) { return k, nil }
 
-// arguments are a request's arguments as evidence shows them, nil if it withholds them.
-func (v *evidenceView) arguments(m events.LogMessage, args map[string]any) (map[string]any, error) {
-	if len(args) == 0 {
-		return map[string]any{}, nil
-	}
+// show returns a request's arguments as evidence shows them, nil if it withholds them, and whether it hides
+// another value that a rule would quote.
+func (v *evidenceView) show(m events.LogMessage, in policy.Input) (shown map[string]any, hidden bool, err error) {
 	built, err := v.builder.Build(m, evidence.Head{}, v.keys)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	before, err := strictjson.ParseObject(m.Body, strictjson.DefaultLimits)
 	if err != nil || built.Record.Reason != "" {
-		return nil, nil
+		return nil, true, nil
 	}
 	after, err := strictjson.ParseObject(built.Record.Body, strictjson.DefaultLimits)
 	if err != nil {
-		return nil, nil
+		return nil, true, nil
 	}
-	want, err := strictjson.Canonical(args)
+	quoted := map[string]bool{}
+	for _, value := range suggest.Quoted(in) {
+		if form := canonicalForm(value); !slices.Contains([]string{`""`, "{}", "null"}, form) {
+			quoted[form] = true
+		}
+	}
+	if hidden = hides(before, after, quoted); len(in.Args) == 0 {
+		return map[string]any{}, hidden, nil
+	}
+	return counterpart(before, after, canonicalForm(in.Args)), hidden, nil
+}
+
+// canonicalForm is the RFC 8785 form of a value, "" if it has none.
+func canonicalForm(v any) string {
+	b, err := strictjson.Canonical(v)
 	if err != nil {
-		return nil, nil
+		return ""
 	}
-	return counterpart(before, after, string(want)), nil
+	return string(b)
+}
+
+// hides reports whether one of several values, by canonical form, is another in after than in before.
+func hides(before, after any, values map[string]bool) bool {
+	if form := canonicalForm(before); values[form] && canonicalForm(after) != form {
+		return true
+	}
+	switch b := before.(type) {
+	case map[string]any:
+		a, _ := after.(map[string]any)
+		for name, v := range b {
+			if hides(v, a[name], values) {
+				return true
+			}
+		}
+	case []any:
+		a, _ := after.([]any)
+		for i, v := range b {
+			if i >= len(a) || hides(v, a[i], values) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // counterpart finds the object with a canonical form in before, and returns what stands in its
@@ -256,7 +294,7 @@ func counterpart(before, after any, want string) map[string]any {
 	switch b := before.(type) {
 	case map[string]any:
 		a, _ := after.(map[string]any)
-		if have, err := strictjson.Canonical(b); err == nil && string(have) == want {
+		if canonicalForm(b) == want {
 			return a
 		}
 		for name, v := range b {
@@ -282,11 +320,14 @@ func (s suggestion) print(io ui.Stdio, asJSON bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %d decisions: %d calls were permitted and ran, %d did not run or did not report, %d were refused, %d cannot be read.\n",
 		s.Seen.Decisions, s.Seen.Ran, s.Seen.NotRun, s.Seen.Refused, s.Seen.Unusable)
-	fmt.Fprintf(&b, "# These policies permit %d of the calls that ran, and nothing wider.\n", s.Calls)
+	fmt.Fprintf(&b, "# These policies permit %d of the calls that ran, and no other call.\n", s.Calls)
 	for _, l := range s.LeftOut {
 		fmt.Fprintf(&b, "# Left out: %d calls of %q: %s.\n", l.Calls, l.Tool, l.Reason)
 	}
-	if s.Text != "" {
+	if n := len(s.Wider); n > 0 {
+		fmt.Fprintf(&b, "# %d wider rules are at the end, as comments.\n", n)
+	}
+	if s.Calls > 0 {
 		fmt.Fprintf(&b, "# Alone in force, they would have changed %d of %d verdicts:\n", s.Changes.Changed, s.Changes.Decisions)
 		for _, n := range s.Changes.Counts {
 			fmt.Fprintf(&b, "#   %s -> %s: %d\n", n.Old, n.New, n.Count)

@@ -61,11 +61,11 @@ func TestSuggestedPoliciesPermitWhatRan(t *testing.T) {
 					t.Fatalf("%s: seen %v, missing %v", text, seen, missing)
 				}
 				m := events.LogMessage{Seq: 1, Time: time.Now(), Subject: "gov.events.acme.rt1." + protocol + ".s1.request", Body: r.Body}
-				shown, err := view.arguments(m, in.Args)
+				shown, hidden, err := view.show(m, in)
 				if err != nil {
 					t.Fatal(err)
 				}
-				c.Add(suggest.Call{Input: in, Shown: shown, At: r.Decision.DecidedAt.Time})
+				c.Add(suggest.Call{Input: in, Shown: shown, Hidden: hidden, At: r.Decision.DecidedAt.Time})
 				ran = append(ran, r)
 			}
 		}
@@ -96,7 +96,7 @@ func TestSuggestedPoliciesPermitWhatRan(t *testing.T) {
 
 // The samples hide what the tenant's evidence hides, by the built-in rules and by its policy.
 func TestSuggestHidesWhatEvidenceHides(t *testing.T) {
-	own, err := redaction.Parse("acme.yaml", []byte("version: 1\nname: acme\nrules:\n  - {name: notes, paths: [tool_input.note], action: drop}\n"))
+	own, err := redaction.Parse("acme.yaml", []byte("version: 1\nname: acme\nrules:\n  - {name: notes, paths: [tool_input.note, metadata.agent_cwd], action: drop}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,6 +107,7 @@ func TestSuggestHidesWhatEvidenceHides(t *testing.T) {
 		"a credential": {redaction.Builtin(), `{"command":"curl -H 'Authorization: Bearer ghp_0123456789abcdefghijABCDEFGHIJ012345' https://a.example"}`},
 		"personal":     {redaction.Builtin(), `{"to":"dana@acme.example"}`},
 		"a field":      {own, `{"note":"plain words"}`},
+		"a directory":  {own, `{"command":"ls"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			view, err := newEvidenceView(recorded.Log{Stream: "GOV"}, c.policy)
@@ -114,14 +115,15 @@ func TestSuggestHidesWhatEvidenceHides(t *testing.T) {
 				t.Fatal(err)
 			}
 			body := strings.Replace(suggestRequests["agenthook"][0], `{"command":"git status"}`, c.input, 1)
+			body = strings.Replace(body, `"c%d"`, `"c1","agent_cwd":"/srv/dana"`, 1)
 			r := decided(t, "agenthook", body)
 			in, _, _ := replay.PolicyInput(r, replay.KnownState{})
-			shown, err := view.arguments(events.LogMessage{Seq: 1, Time: time.Now(), Subject: "gov.events.acme.rt1.agenthook.s1.request", Body: r.Body}, in.Args)
+			shown, hidden, err := view.show(events.LogMessage{Seq: 1, Time: time.Now(), Subject: "gov.events.acme.rt1.agenthook.s1.request", Body: r.Body}, in)
 			if err != nil {
 				t.Fatal(err)
 			}
 			col := suggest.New("acme")
-			col.Add(suggest.Call{Input: in, Shown: shown})
+			col.Add(suggest.Call{Input: in, Shown: shown, Hidden: hidden})
 			if p, _ := col.Propose(); p.Calls != 0 || len(p.LeftOut) != 1 || p.Text != "" {
 				t.Errorf("proposed: %+v", p)
 			}

@@ -27,11 +27,13 @@ type policyTestCmd struct {
 
 // tableReport is the result of one table.
 type tableReport struct {
-	File   string         `json:"file"`
-	Policy string         `json:"policies"`
-	Passed int            `json:"passed"`
-	Failed int            `json:"failed"`
-	Cases  []table.Result `json:"cases"`
+	File   string `json:"file"`
+	Policy string `json:"policies"`
+	Passed int    `json:"passed"`
+	Failed int    `json:"failed"`
+	// Refused counts the refusals of ordinary requests; nil if the table does not hold such.
+	Refused *table.Refusals `json:"ordinary,omitempty"`
+	Cases   []table.Result  `json:"cases"`
 
 	cases []table.Case
 }
@@ -133,6 +135,10 @@ func runTable(file string, sets *testedSets, now time.Time) (tableReport, error)
 			rep.Failed++
 		}
 	}
+	if t.Ordinary {
+		n := table.CountRefusals(rep.Cases)
+		rep.Refused = &n
+	}
 	tested.results = append(tested.results, rep.Cases)
 	return rep, nil
 }
@@ -213,6 +219,9 @@ func printTests(p *ui.Printer, rep testReport) {
 			mark = p.Paint(ui.Red, "FAIL")
 		}
 		p.Printf("%s  %s: %d of %d cases pass\n", mark, ui.Clean(t.File, 200), t.Passed, t.Passed+t.Failed)
+		if t.Refused != nil {
+			p.Printf("      %s\n", t.Refused)
+		}
 	}
 	if n := len(rep.Uncovered); n > 0 {
 		p.Printf("%s\n", p.Paint(ui.Yellow, fmt.Sprintf("no case makes these %d of %d rules match:", n, rep.Rules)))

@@ -76,7 +76,7 @@ func (c *DemoCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 		defer cancel()
 		err = errors.Join(err, d.pipe.Stop(stop))
 	}()
-	d.p.Printf("up after %s on %s, policies from examples/policies\n", time.Since(d.begun).Round(time.Millisecond), d.pipe.Ready().NATSURL)
+	d.p.Printf("up after %s on %s, policies from examples/policies/assistant\n", time.Since(d.begun).Round(time.Millisecond), d.pipe.Ready().NATSURL)
 	t := target.FromReady(d.pipe.Ready())
 	stop, err := d.follow(ctx, t)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *DemoCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 }
 
 func copyPolicies(dir string) error {
-	sub, err := fs.Sub(examples.FS, "policies")
+	sub, err := fs.Sub(examples.FS, "policies/assistant")
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy/functions"
 )
 
-// Bounds of what a rule lists for one argument.
+// Bounds of what a wider rule lists for one argument.
 const (
 	maxListed    = 16   // values of an argument that are always listed
 	maxValues    = 1000 // texts, directories or servers
@@ -21,7 +21,7 @@ const (
 	maxFreeTexts = 1 << 20
 )
 
-// argument is what was seen of one argument of a shape.
+// argument is what was seen of one argument of a shape: what the values have in common, for a wider rule.
 type argument struct {
 	free    bool
 	longest int // characters of a free text
@@ -91,16 +91,17 @@ type limit struct {
 	condition string
 	lists     map[string][]string
 	says      string // for people
+	wide      bool   // it permits values that were not seen
 }
 
 // limitFor returns the condition on the argument, or why there is none. param makes names of params.
 func (a *argument) limitFor(name string, param func() string) (l limit, problem string) {
-	arg := "args[" + strconv.Quote(name) + "]"
+	arg := argumentExpression(name)
 	switch n := len(a.values); {
 	case a.free && a.longest > maxFreeTexts:
 		return l, "argument " + strconv.Quote(name) + " is longer than a rule bounds"
 	case a.free:
-		return limit{condition: fmt.Sprintf("type(%s) == string && size(%s) <= %d", arg, arg, a.longest), says: fmt.Sprintf("any text of at most %d characters", a.longest)}, ""
+		return limit{condition: fmt.Sprintf("type(%s) == string && size(%s) <= %d", arg, arg, a.longest), says: fmt.Sprintf("any text of at most %d characters", a.longest), wide: true}, ""
 	case n <= maxListed && !a.tooMany:
 		return a.listValues(name, arg, param)
 	case a.allPaths:
@@ -169,7 +170,7 @@ func (l limit) ofTexts(list []string, arg string, param func() string) limit {
 func (a *argument) listDirs(arg string, param func() string) limit {
 	p := param()
 	rest := fmt.Sprintf("%s.substring(size(d))", arg)
-	l := limit{lists: map[string][]string{p: sortedKeys(a.dirs)}, says: fmt.Sprintf("files in %d directories", len(a.dirs))}
+	l := limit{lists: map[string][]string{p: sortedKeys(a.dirs)}, says: fmt.Sprintf("files in %d directories", len(a.dirs)), wide: len(a.dirs) > 0}
 	l.condition = fmt.Sprintf("type(%s) == string && path.within(%s, '/') && params.%s.exists(d, %s.startsWith(d) && size(%s) > size(d) && !%s.contains('/') && !%s.startsWith('.'))",
 		arg, arg, p, arg, arg, rest, rest)
 	if len(a.loose) > 0 {
@@ -192,7 +193,7 @@ func (a *argument) listServers(arg string, param func() string) limit {
 	u := "url.parse(" + arg + ")"
 	return limit{
 		condition: fmt.Sprintf("type(%s) == string && %s.known && %s.user == '' && (%s.scheme + '://' + %s.host + ':' + string(%s.port)) in params.%s", arg, u, u, u, u, u, p),
-		lists:     map[string][]string{p: sortedKeys(a.servers)}, says: fmt.Sprintf("addresses of %d servers", len(a.servers)),
+		lists:     map[string][]string{p: sortedKeys(a.servers)}, says: fmt.Sprintf("addresses of %d servers", len(a.servers)), wide: true,
 	}
 }
 

@@ -1,7 +1,8 @@
-// Package suggest proposes policies from calls that were seen to run. A proposal permits what was
-// seen and nothing wider: the same tool and publisher, the same argument names, and for each
-// argument the values that were seen or, where there were many, what they have in common (see
-// rule). It never quotes what evidence hides. The package is pure. Begin reading with Collector.
+// Package suggest proposes policies from calls that were seen to run. A proposal permits the calls that
+// were seen and no other: publisher, tool, arguments and all else that policies read, except ids and
+// times, are those of one call that ran. Calls that are too many for that are left out. A wider rule for
+// them, by what they have in common, is in the proposal as a comment, for a person to take up. A proposal
+// never quotes what evidence hides. The package is pure. Begin reading with Collector.
 package suggest
 
 import (
@@ -31,7 +32,9 @@ type Call struct {
 	Input policy.Input // as the policies saw it
 	// Shown are the arguments as evidence shows them; nil if it withholds them.
 	Shown map[string]any
-	At    time.Time
+	// Hidden says that evidence hides one of the values of Quoted.
+	Hidden bool
+	At     time.Time
 }
 
 // LeftOut counts calls that are not in the proposal.
@@ -59,13 +62,14 @@ type toolKey struct{ protocol, name string }
 // tool is what was seen of one tool in one protocol.
 type tool struct{ shapes map[string]*shape }
 
-// shape is what calls of a tool have in common: everything but publishers and the values of
-// arguments.
+// shape is what calls of a tool have in common: their form, and the names and types of the arguments.
 type shape struct {
 	eventType, action, resourceKind string
 	risk                            map[string]any
-	sources                         map[string]bool
 	arguments                       map[string]*argument
+	combinations                    map[string]*combination // by canonical form
+	tooMany                         bool                    // more than combinations holds
+	settings                        map[string]map[string]bool
 	calls                           int
 	first, last                     time.Time
 	samples                         []string
@@ -120,15 +124,10 @@ func unproposable(call Call) string {
 		return "the tool's name holds a character that stands for others in a policy"
 	case in.RawArguments, canonical(orEmpty(in.Args)) == "", canonical(orEmpty(in.Risk)) == "":
 		return "its arguments are not JSON"
-	case hidden(in):
+	case call.Hidden, hidden(in):
 		return "its tool, action, risk or publisher holds what evidence hides"
 	}
 	for name, value := range in.Args {
-		if isFreeText(in, name) {
-			if _, text := value.(string); text {
-				continue
-			}
-		}
 		if shown, there := call.Shown[name]; !there || canonical(shown) != canonical(value) {
 			return "an argument holds what evidence hides"
 		}
@@ -141,7 +140,14 @@ func hidden(in policy.Input) bool {
 	if redaction.SecretName(in.Tool) {
 		return true
 	}
-	quoted := []string{in.Source, in.EventType, in.Action, in.ResourceKind, canonical(orEmpty(in.Risk))}
+	quoted := []string{}
+	for _, v := range Quoted(in) {
+		if text, is := v.(string); is {
+			quoted = append(quoted, text)
+		} else {
+			quoted = append(quoted, canonical(v))
+		}
+	}
 	for name := range in.Args {
 		quoted = append(quoted, name)
 	}
@@ -166,7 +172,7 @@ func shapeName(in *policy.Input) string {
 	for name, v := range in.Args {
 		types[name] = typeOf(v)
 	}
-	return canonical([]any{in.EventType, in.Action, in.ResourceKind, orEmpty(in.Risk), types})
+	return canonical([]any{in.EventType, in.Action, in.ResourceKind, orEmpty(in.Risk), types, typeOf(in.Resource)})
 }
 
 func orEmpty(m map[string]any) map[string]any {
@@ -194,7 +200,7 @@ func typeOf(v any) string {
 
 func newShape(in *policy.Input) *shape {
 	s := &shape{eventType: in.EventType, action: in.Action, resourceKind: in.ResourceKind, risk: orEmpty(in.Risk),
-		sources: map[string]bool{}, arguments: map[string]*argument{}}
+		arguments: map[string]*argument{}, combinations: map[string]*combination{}, settings: map[string]map[string]bool{}}
 	for name := range in.Args {
 		s.arguments[name] = newArgument(*in, name)
 	}
@@ -203,9 +209,18 @@ func newShape(in *policy.Input) *shape {
 
 func (s *shape) add(call Call) {
 	s.calls++
-	s.sources[call.Input.Source] = true
+	s.addSettings(call.Input)
 	for name, v := range call.Input.Args {
 		s.arguments[name].add(v)
+	}
+	name, values := s.combinationOf(call.Input)
+	switch c := s.combinations[name]; {
+	case c != nil:
+		c.calls++
+	case len(s.combinations) == maxCombinations:
+		s.tooMany = true
+	default:
+		s.combinations[name] = &combination{values, 1}
 	}
 	if s.first.IsZero() || call.At.Before(s.first) {
 		s.first = call.At
@@ -219,8 +234,8 @@ func (s *shape) add(call Call) {
 	}
 }
 
-// isFreeText reports whether an argument of an agent's own tool may hold any text without changing
-// what the call can reach: a file's new content, or the agent's words on a command.
+// isFreeText reports whether an argument of an agent's own tool is a text that differs in every call: a
+// file's new content, or the agent's words on a command.
 func isFreeText(in policy.Input, name string) bool {
 	if kind := agenttool.Describe(in.Tool, in.Args, in.Event).Kind; kind == string(agenttool.Write) || kind == string(agenttool.Shell) {
 		return freeTexts[kind][name]
@@ -238,4 +253,19 @@ func (c *Collector) sortedTools() []toolKey {
 	return slices.SortedFunc(maps.Keys(c.tools), func(a, b toolKey) int {
 		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.name, b.name))
 	})
+}
+
+// addSettings notes what is around the arguments, for a wider rule. The resource is not noted: it repeats an
+// argument.
+func (s *shape) addSettings(in policy.Input) {
+	for _, f := range around {
+		text, is := f.value(in).(string)
+		if !is || f.expression == "resource" {
+			continue
+		}
+		if s.settings[f.expression] == nil {
+			s.settings[f.expression] = map[string]bool{}
+		}
+		s.settings[f.expression][text] = true
+	}
 }

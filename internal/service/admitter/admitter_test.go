@@ -22,7 +22,7 @@ import (
 
 func TestDecisionIsRecordedInOrderBeforeTheReply(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	serve(t, n)
 	body := file(t, "requests/pre-tool-use.json")
 	reply := ask(t, n.Conn(servicetest.Runtime), "gov.admit.acme.agenthook", body,
@@ -92,7 +92,7 @@ func checkReceipt(t *testing.T, n *servicetest.NATS, token, keyRecord string, bo
 
 func TestBadRequestsAreDeniedNativelyAndRecorded(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	serve(t, n)
 	nc := n.Conn(servicetest.Runtime)
 	for name, c := range map[string]struct {
@@ -124,7 +124,7 @@ func TestBadRequestsAreDeniedNativelyAndRecorded(t *testing.T) {
 
 func TestAnAdmitterThatCannotRecordDenies(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{MaxBytes: 64 << 10})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	s := serve(t, n)
 	nc := n.Conn(servicetest.Runtime)
 	fill := streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s.X", Body: bytes.Repeat([]byte("x"), 6<<10)}

@@ -36,7 +36,7 @@ func lastTwo(t *testing.T, n *servicetest.NATS) (request events.LogMessage, d ev
 // denial is recorded; its digest stands in for it. That goes for headers as well.
 func TestRequestThatTheLogCannotHold(t *testing.T) {
 	n := servicetest.StartWith(t, streams.Shard{}, func(c *streams.ServerConfig) { c.TenantMaxPayload = streams.DefaultMaxPayload })
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	s := serve(t, n)
 	nc := n.Conn(servicetest.Runtime)
 	full := int(nc.MaxPayload())

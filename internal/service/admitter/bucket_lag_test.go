@@ -34,7 +34,7 @@ func TestWatchThatStandsStillIsNoticed(t *testing.T) {
 	f.updates = make(chan jetstream.KeyValueEntry) // nothing ever comes
 	done := make(chan struct{})
 	go func() { defer close(done); f.followChanges(ctx, make(chan nats.Status)) }()
-	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	revision := put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	servicetest.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })
 	cancel()
 	<-done
@@ -69,7 +69,7 @@ func (b *staleBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) 
 func TestAnOlderStateIsNotApplied(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	revision := put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	f := unstartedFollower(t, n, s, newPolicyStore(s))
 	servicetest.OK(t, f.openWatch(t.Context()))
 	replica := &staleBucket{KeyValue: f.kv}

@@ -68,7 +68,7 @@ func TestClusterServerIsStopped(t *testing.T) {
 		t.Skip("three servers take seconds to elect leaders")
 	}
 	c := servicetest.StartCluster(t, [3]string{"always", "2m", "always"})
-	put(t, c.NATS, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, c.NATS, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	const dead = 2
 	c.LeadElsewhere(dead)
 	here := serveAt(t, c, c.URLOf(dead), true)
@@ -135,7 +135,7 @@ func TestClusterServerIsStopped(t *testing.T) {
 func TestClusterAdmitterLeavesTheQueueGroup(t *testing.T) {
 	onlyLong(t)
 	c := servicetest.StartCluster(t, [3]string{"always", "always", "always"})
-	put(t, c.NATS, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, c.NATS, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	s := serveAt(t, c, c.URLOf(0), false)
 	nc := c.ConnAt(servicetest.Runtime, 0)
 	call := requestIn(t, "s-1")
@@ -197,7 +197,7 @@ func newJS(t *testing.T, nc *nats.Conn) jetstream.JetStream {
 func TestClusterLeaderIsStopped(t *testing.T) {
 	onlyLong(t)
 	c := servicetest.StartCluster(t, [3]string{"always", "always", "always"})
-	put(t, c.NATS, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, c.NATS, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	dead := c.Leader(streams.DefaultShard)
 	for i := range 3 {
 		serveAt(t, c, c.URLWithout((dead+1+i)%3), false)
@@ -242,7 +242,7 @@ func TestClusterLeaderIsStopped(t *testing.T) {
 func TestClusterCorrelatorOutlivesNewSessions(t *testing.T) {
 	onlyLong(t)
 	c := servicetest.StartCluster(t, [3]string{"always", "always", "always"})
-	put(t, c.NATS, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, c.NATS, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	for range 2 {
 		serveAt(t, c, c.URL(), false)
 	}

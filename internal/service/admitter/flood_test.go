@@ -56,7 +56,7 @@ func flood(t *testing.T, n *servicetest.NATS, subj string, body []byte) (stop fu
 // connection, on which the answers to the flood come, too.
 func TestFloodOfLargeRequests(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	f := flags(n)
 	f.MaxInflight, f.Timeout = 2048, servicetest.Guard  // this is about connections and shares, not about the machine's speed
 	f.PublisherBytes, f.QuotaBurst = 1<<20, time.Second // most are refused: the disk is not what is tried

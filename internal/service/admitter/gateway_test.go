@@ -40,7 +40,7 @@ func decisionIn(t *testing.T, n *servicetest.NATS, reply *nats.Msg) (d events.De
 // it, and for no other. Each record says through which gateway a request came.
 func TestAttackGatewayAsksForOthers(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	reachWeb1(t, n)
 	serve(t, n)
 	request := file(t, "requests/pre-tool-use.json")

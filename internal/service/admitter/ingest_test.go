@@ -18,7 +18,7 @@ import (
 // record; its siblings are not, and there is one finding that is signed.
 func TestAdmissionQuota(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	f := flags(n)
 	f.PublisherAdmissions, f.PublisherEvents, f.QuotaBurst = 1, 1, 5*time.Second
 	servicetest.Run(t, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }).AwaitReady()

@@ -47,7 +47,7 @@ func checkSignatures(t *testing.T, log []events.LogMessage) map[string]int {
 // answered, every signature by a key that was published before.
 func TestKeyIsRotatedUnderLoad(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	s := serve(t, n)
 	body := file(t, "requests/pre-tool-use.json")
 	first, err := keys.Receipt(n.Keys)

@@ -78,7 +78,7 @@ func TestPoliciesAreReloaded(t *testing.T) {
 	servicetest.Eventually(t, "a broken policy is refused", func() bool { return answer() == "policy_error" })
 	// A set decides before its state is in the health report.
 	servicetest.Eventually(t, "health names the document", func() bool { return strings.Contains(problem(), "mail.yaml:") })
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	servicetest.Eventually(t, "the mended one decides", func() bool { return answer() == "Mail to colleagues is fine." })
 	servicetest.Eventually(t, "health is good again", func() bool { return s.Health.Report().Status == daemon.StatusOK })
 	servicetest.OK(t, bucket(t, n, "operator", streams.BucketPolicies).Delete(t.Context(), "mail.yaml"))
@@ -110,7 +110,7 @@ func checkPolicyRecords(t *testing.T, log []events.LogMessage) {
 
 func TestDeniesWhileTheServerIsAwayAndRecovers(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	s := serve(t, n)
 	nc := n.Conn(servicetest.Runtime)
 	body := file(t, "requests/pre-tool-use.json")
@@ -140,7 +140,7 @@ func TestDeniesWhileTheServerIsAwayAndRecovers(t *testing.T) {
 // a service would take every second request.
 func TestSubscriptionsEndWithTheirConnection(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	s := serve(t, n)
 	n.Stop()
 	servicetest.Eventually(t, "the admitter has noticed", func() bool { return s.Health.Report().Problems["jetstream"] != "" })
@@ -265,7 +265,7 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	f.updates = make(chan jetstream.KeyValueEntry) // deaf
 	done, back := make(chan struct{}), make(chan nats.Status, 1)
 	go func() { defer close(done); f.followChanges(ctx, back) }()
-	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	revision := put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	back <- nats.CONNECTED
 	servicetest.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })
 	cancel()
@@ -277,7 +277,7 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 // come. Both are decided, recorded and answered as the same occurrence of the call.
 func TestTheSameRequestTwiceIsARetry(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	serve(t, n)
 	serve(t, n) // whichever admitter is asked
 	nc := n.Conn(servicetest.Runtime)

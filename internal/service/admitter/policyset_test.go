@@ -24,7 +24,7 @@ func TestPushedSet(t *testing.T) {
 		t.Fatalf("by the broken document: %s", got)
 	}
 	set := events.PolicySet{Author: "alice", Message: "first", PushedAt: events.At(time.Unix(1, 0)),
-		Documents: []events.PolicyDocument{{Name: "mail.yaml", Text: string(file(t, "policies/mail.yaml"))}, {Name: "files.yaml", Text: string(file(t, "policies/files.yaml"))}}}
+		Documents: []events.PolicyDocument{{Name: "mail.yaml", Text: string(file(t, "policies/assistant/mail.yaml"))}, {Name: "files.yaml", Text: string(file(t, "policies/assistant/files.yaml"))}}}
 	value, err := set.Encode()
 	servicetest.OK(t, err)
 	revision := put(t, n, events.PolicySetKey, value)

@@ -29,7 +29,7 @@ func inSession(body []byte, session string) []byte {
 // session the tenant's key is used.
 func TestDigestsAreTheSessions(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	serve(t, n)
 	nc, good := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
 	ask(t, nc, "gov.admit.acme.nosuch", good, events.HeaderSession, "sess-x")
@@ -62,7 +62,7 @@ func TestDigestsAreTheSessions(t *testing.T) {
 // Without its key nothing of a session is decided.
 func TestSessionKeyThatCannotBeHad(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	serve(t, n)
 	nc, good := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
 	_, err := bucket(t, n, "auditor", streams.BucketSessionSecrets).Put(t.Context(), sessionsecrets.BucketKey(sessionsecrets.SessionOfName("acme", "sess-mail-1")), []byte("no key of ours"))
@@ -83,7 +83,7 @@ func TestSessionKeyThatCannotBeHad(t *testing.T) {
 // short a time the session was silent for.
 func TestErasureDropsTheKey(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	serve(t, n)
 	nc, good := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
 	ask(t, nc, "gov.admit.acme.agenthook", good)

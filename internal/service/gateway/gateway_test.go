@@ -90,7 +90,7 @@ func startOn(tb testing.TB, shard streams.Shard, change ...func(*Flags)) *rig {
 	tb.Helper()
 	r := &rig{tb: tb, nats: servicetest.Start(tb, shard), tokens: map[string]string{}, ids: map[string]string{}}
 	for _, name := range []string{"mail", "assistant", "files"} {
-		r.put(streams.BucketPolicies, name+".yaml", example(tb, "policies/"+name+".yaml"))
+		r.put(streams.BucketPolicies, name+".yaml", example(tb, "policies/assistant/"+name+".yaml"))
 	}
 	const doc = `{"schema": "https://schemas.countersign.dev/countersign/publisher-registration/v1", "publisher": "` + servicetest.Runtime + `", "gateway": "` + servicetest.Gateway + `"}`
 	r.put(streams.BucketPublishers, publisher.Key(servicetest.Tenant, "registration."+servicetest.Runtime), []byte(doc))
