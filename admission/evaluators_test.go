@@ -55,7 +55,7 @@ func (r registered) Agents(string, string) []string { return r.agents }
 // only, whatever its requests say, and by whatever protocol.
 func TestMandateOfAnAgentThatThePublisherIsNotRegisteredFor(t *testing.T) {
 	m := courierMandate(t)
-	for agent, want := range map[string]string{"bot": "allow ", "tob": "deny scope_violation@$."} {
+	for agent, want := range map[string]string{"bot": "allow ", "tob": "deny mandate_not_found@$."} {
 		for protocol, body := range map[string]string{aump.Name: strings.Replace(bookVan, "HASH", m.Hash, 1), agenthook.Name: hook(t, "book", booking, under(m.Hash))} {
 			in := inputs()
 			in.Mandates.Mandates, in.Publishers = known{m}, registered{desk(t), []string{agent}}
@@ -109,7 +109,7 @@ func TestManyEvaluators(t *testing.T) {
 
 		"under a mandate":               {hook(t, "book", booking, under(m.Hash)), "", "allow within_mandate@/metadata/aump ok"},
 		"under a mandate, with a head":  {hook(t, "book", booking, under(m.Hash, `"aump":{`, `"aump":{"aump":{"version":"0.1.0","type":"action_evaluation_request"},`)), "", "allow within_mandate@/metadata/aump ok"},
-		"the budget is too small":       {hook(t, "book", booking, under(small.Hash)), "", "deny mandate_hash_mismatch@$.metadata.aump.mandate_ref.hash ok"},
+		"the budget is too small":       {hook(t, "book", booking, under(small.Hash)), "", "deny mandate_not_found@$.metadata.aump.mandate_ref.id ok"},
 		"above the budget":              {hook(t, "book", `{"price":{"minor":30000,"currency":"EUR"}}`, under(m.Hash, "1500", "30000")), "", "deny hard_constraint_violation@$.authority.budget.max_total_minor price_above_budget@$.authority.budget.max_total_minor ok"},
 		"another currency":              {hook(t, "book", `{"price":{"minor":1500,"currency":"USD"}}`, under(m.Hash, "EUR", "USD")), "", "deny hard_constraint_violation@$.authority.budget.currency currency_mismatch@$.authority.budget.currency ok"},
 		"no such mandate":               {hook(t, "book", booking, under(m.Hash, "courier_01", "courier_02")), "", "deny mandate_not_found@$.metadata.aump.mandate_ref.id ok"},
@@ -143,7 +143,7 @@ func TestManyEvaluators(t *testing.T) {
 		"contract null":                         {hook(t, "close_ledger", mail, `"aana":null`), "", "deny schema_invalid@/metadata/aana ok"},
 
 		"all of them": {hook(t, "close_ledger", mail, under(small.Hash, "book_courier", "x")+","+carrying("send_mail", mail)), "deny no: true",
-			"deny mandate_hash_mismatch@$.metadata.aump.mandate_ref.hash write_has_explicit_confirmation@/metadata/aana/contract contract_tool_mismatch@/metadata/aana/contract/tool_name no"},
+			"deny mandate_not_found@$.metadata.aump.mandate_ref.id write_has_explicit_confirmation@/metadata/aana/contract contract_tool_mismatch@/metadata/aana/contract/tool_name no"},
 		"a native refusal is the only one": {hook(t, "book", booking, under(small.Hash)+`,"risk":7`), "", "deny schema_invalid@/metadata/risk"},
 		"what only reports is not judged":  {edit(t, hook(t, "book", booking, under(small.Hash)), "PreToolUse", "PostToolUse", `"evidence_phase":"pre_commit",`, ""), "deny no: true", "allow observational"},
 	} {

@@ -114,7 +114,7 @@ func TestMandates(t *testing.T) {
 			t.Errorf("%s %d: %s, want %s", tc.call, tc.amount, got, tc.want)
 		}
 	}
-	if a := buyUnder("sha256-"+strings.Repeat("0", 64), "c3", 0); evaluated(a) != "denied mandate_hash_mismatch" || a.body.text("mandate_ref.hash") == hash {
+	if a := buyUnder("sha256-"+strings.Repeat("0", 64), "c3", 0); evaluated(a) != "denied mandate_not_found" || a.body.text("mandate_ref.hash") == hash {
 		t.Errorf("another hash: %s", a.msg.Data)
 	}
 
@@ -146,7 +146,7 @@ func TestMandates(t *testing.T) {
 	if got := evaluated(buyUnder(mandateHash(larger), "c7", 1)); got != tooExpensive {
 		t.Errorf("a new version spends anew: %s", got)
 	}
-	if got := evaluated(buy("c7", 1)); got != "denied mandate_hash_mismatch" {
+	if got := evaluated(buy("c7", 1)); got != "denied mandate_not_found" {
 		t.Errorf("the old version: %s", got)
 	}
 

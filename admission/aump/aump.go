@@ -15,8 +15,10 @@
 // The profile reference-sdk decides as the protocol's published evaluators do. The hardened
 // profile, the default, closes their gaps:
 //
-//   - the reference must carry the hash of the mandate in force; a request with another
-//     hash is told nothing else, and not the correct hash;
+//   - the reference must carry the hash of the mandate in force. With another hash the mandate
+//     does not exist; a publisher that is registered for its agent is told that the hash is
+//     another, and nothing else;
+//   - for a publisher that is registered for other agents alone, the mandate does not exist;
 //   - the mandate must be for the requesting agent: for one that the publisher is
 //     registered for, and for the one that the request names, where either is known;
 //   - a mandate is not valid before it was issued, nor once revoked;
@@ -46,8 +48,8 @@ const Name = "aump"
 // Reason codes of AUMP.
 const (
 	CodeSchemaInvalid   = call.CodeSchemaInvalid
-	CodeNotFound        = "mandate_not_found"                // there is no such mandate
-	CodeHashMismatch    = "mandate_hash_mismatch"            // the mandate has another hash than the request names
+	CodeNotFound        = "mandate_not_found"                // there is no such mandate, or none that the publisher may know of
+	CodeHashMismatch    = "mandate_hash_mismatch"            // the mandate has another hash than the request names; for a publisher that is registered for its agent
 	CodeRevoked         = "mandate_revoked"                  // the mandate was revoked
 	CodeSignature       = "signature_invalid"                // a signature of the mandate does not verify
 	CodeInactive        = "mandate_inactive"                 // the mandate is not active

@@ -18,8 +18,7 @@ type Input struct {
 	Now     time.Time
 	Profile call.Profile
 
-	Agent  string   // the requesting agent, as the request states; "" if not stated
-	Agents []string // that the publisher is registered for; none if unknown
+	Agent string // the requesting agent, as the request states; "" if not stated
 
 	// From Countersign's own records.
 	Revoked    bool

@@ -7,7 +7,9 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	wire "github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/schemas"
 )
 
 // TestConstraints: facts against operators.
@@ -174,41 +176,71 @@ func TestReferenceMismatch(t *testing.T) {
 	}
 }
 
-// A request that names another mandate than the one in force learns nothing of it,
-// neither what it allows nor its hash.
-func TestWrongReferenceTellsNothing(t *testing.T) {
+// agentsOf is a registry in which every publisher is registered for these agents.
+type agentsOf struct {
+	publisher.Registry
+	ids []string
+}
+
+func (a agentsOf) Agents(string, string) []string { return a.ids }
+
+// A mandate that a publisher may not know of is answered and recorded like one that does not exist: for
+// publishers registered for other agents alone whatever they name, and for unregistered ones with another hash than
+// the mandate's. A publisher that is registered for its agent learns that the hash is another, and not which it is.
+func TestNoAnswerTellsThatAMandateExists(t *testing.T) {
 	m := compiled(t, courier)
-	other := compiled(t, courier, "authority.budget.max_total_minor", "20001")
-	s := holding(m)
-	a := ask(t, request(s, envelope(other, `{"type":"wipe","summary":"x","amount":{"currency":"USD","total_minor":99999999}}`, ""), noon))
-	want(t, "another edition", a, "denied [mandate_hash_mismatch] [$.mandate_ref.hash]")
-	if text := string(a.raw); strings.Contains(text, m.Hash) || !strings.Contains(text, other.Hash) {
-		t.Errorf("the reply must name the hash of the request and no other: %s", text)
+	older := compiled(t, courier, "authority.budget.max_total_minor", "20001")
+	unreadable := &mandate.Mandate{Mandate: &wire.Mandate{ID: m.ID}, Violations: []schemas.Violation{{}}}
+	const wipe = `{"type":"wipe","summary":"x","amount":{"currency":"USD","total_minor":99999999}}`
+	mine, others := []string{m.Agent.ID}, []string{"agent-kitchen"}
+	for name, tc := range map[string]struct {
+		held, named *mandate.Mandate
+		agents      []string
+		want        string // "": as if there were none
+	}{
+		"another hash":                               {m, older, nil, ""},
+		"another hash, registered for others":        {m, older, others, ""},
+		"the hash, registered for others":            {m, m, others, ""},
+		"unreadable":                                 {unreadable, m, nil, ""},
+		"unreadable, registered for some":            {unreadable, m, mine, ""},
+		"another hash, registered for its agent":     {m, older, mine, "denied [mandate_hash_mismatch] [$.mandate_ref.hash]"},
+		"the hash":                                   {m, m, nil, "denied [scope_violation hard_constraint_violation currency_mismatch"},
+		"the hash, registered for its agent as well": {m, m, append(others, mine...), "denied [scope_violation hard_constraint_violation currency_mismatch"},
+	} {
+		asked := func(s store) (answer, string) {
+			r := request(s, envelope(tc.named, wipe, ""), noon)
+			r.Publishers = agentsOf{ids: tc.agents}
+			a := ask(t, r)
+			return a, fmt.Sprint(string(a.raw), a.opinion, a.call.Mandate, a.call.Reservation)
+		}
+		a, got := asked(holding(tc.held))
+		if none, unknown := asked(holding()); tc.want == "" && got != unknown {
+			t.Errorf("%s: %s, and without a mandate %s", name, got, unknown)
+		} else if none.String() != "denied [mandate_not_found] [$.mandate_ref.id]" || !strings.HasPrefix(a.String(), tc.want) {
+			t.Errorf("%s: %s, want %s", name, a, tc.want)
+		}
+		if text := string(a.raw); !strings.Contains(text, tc.named.Hash) {
+			t.Errorf("%s: the reply must name the hash of the request and no other: %s", name, text)
+		}
 	}
 }
 
-// A mandate is for one agent. Its id must be among those that the publisher is
-// registered for, and the one that the request claims.
+// A mandate is for one agent: the one that the request claims.
 func TestMandateOfAnotherAgent(t *testing.T) {
 	m := compiled(t, courier)
 	const mine, denied = "allowed [] []", "denied [scope_violation] [$.agent.id]"
 	for name, tc := range map[string]struct {
-		claim      string
-		registered []string
-		profile    call.Profile
-		want       string
+		claim   string
+		profile call.Profile
+		want    string
 	}{
-		"nothing to compare with":         {"", nil, "", mine},
-		"claimed":                         {"agent-courier", nil, "", mine},
-		"another claimed":                 {"agent-kitchen", nil, "", denied},
-		"claimed by its name":             {"Courier agent", nil, "", denied},
-		"registered":                      {"", []string{"agent-kitchen", "agent-courier"}, "", mine},
-		"another registered":              {"", []string{"agent-kitchen"}, "", denied},
-		"claimed, and another registered": {"agent-courier", []string{"agent-kitchen"}, "", denied},
-		"registered, and another claimed": {"agent-kitchen", []string{"agent-kitchen", "agent-courier"}, "", denied},
-		"another claimed, reference":      {"agent-kitchen", []string{"agent-kitchen"}, ref, mine},
+		"nothing to compare with":    {"", "", mine},
+		"claimed":                    {"agent-courier", "", mine},
+		"another claimed":            {"agent-kitchen", "", denied},
+		"claimed by its name":        {"Courier agent", "", denied},
+		"another claimed, reference": {"agent-kitchen", ref, mine},
 	} {
-		r := evaluate(m, book, func(in *Input) { in.Agent, in.Agents, in.Profile = tc.claim, tc.registered, tc.profile })
+		r := evaluate(m, book, func(in *Input) { in.Agent, in.Profile = tc.claim, tc.profile })
 		if got := spaced(r); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}

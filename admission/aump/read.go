@@ -119,13 +119,17 @@ func withoutClaims(tree map[string]any) map[string]any {
 
 func judgeAction(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
 	hash, _ := wire.NormaliseHash(req.Ref.Hash)
+	var agents []string
+	if r.Publishers != nil {
+		agents = r.Publishers.Agents(r.Tenant, r.Source)
+	}
 	m := r.Records.Find(r.Tenant, req.Ref.ID, hash)
+	if m != nil && !mayKnow(m, hash, agents, r.Profile) {
+		m = nil
+	}
 	in := Input{
 		Mandate: m, Ref: req.Ref, Action: req.Action, Context: req.Context, Now: r.Now, Profile: r.Profile, Signatures: r.Records.Signatures,
 		Agent: c.Agent,
-	}
-	if r.Publishers != nil {
-		in.Agents = r.Publishers.Agents(r.Tenant, r.Source)
 	}
 	ref := wire.ResponseRef{ID: req.Ref.ID, Hash: hash, Version: replyVersion(req.Ref)}
 	var spends *mandate.Reservation
@@ -161,6 +165,19 @@ func judgeAction(req *wire.Request, r call.Request, c *call.Call, o *call.Opinio
 	}
 	c.ProtocolState = readState{ref: ref, result: result, channel: contactChannel(result, m)}
 	c.Reservation = spends
+}
+
+// mayKnow reports whether a request may learn that the mandate exists: AUMP has a server authorise before it
+// reveals that. A publisher that is registered for agents is authorised by the mandate's agent being among them,
+// every other by the mandate's hash. TestNoAnswerTellsThatAMandateExists holds it.
+func mayKnow(m *mandate.Mandate, hash string, agents []string, profile call.Profile) bool {
+	switch {
+	case rulesFor(profile).acceptsAnyHash: // an offline comparison with the published evaluators
+		return true
+	case len(agents) > 0:
+		return slices.Contains(agents, m.Agent.ID)
+	}
+	return hash != "" && hash == m.Hash
 }
 
 func newProposal(req *wire.Request, r call.Request, c call.Call, m *mandate.Mandate) mandate.Proposal {

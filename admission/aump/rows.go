@@ -82,14 +82,10 @@ func otherHash(s *rowInput) bool {
 	return !s.rules.acceptsAnyHash && (!ok || named != s.Mandate.Hash)
 }
 
-// otherAgent reports whether the mandate is for another agent than the requesting one: none
-// that the publisher is registered for, or not the one that the request names. If the request
-// names no agent and the publisher is registered for none, there is nothing to compare, and the
-// check passes.
+// otherAgent reports whether the mandate is for another agent than the one that the request names. If
+// it names none, there is nothing to compare, and the check passes. mayKnow compares the publisher's agents.
 func otherAgent(s *rowInput) bool {
-	id := s.Mandate.Agent.ID
-	unregistered := len(s.Agents) > 0 && !slices.Contains(s.Agents, id)
-	return !s.rules.anyAgent && (unregistered || s.Agent != "" && s.Agent != id)
+	return !s.rules.anyAgent && s.Agent != "" && s.Agent != s.Mandate.Agent.ID
 }
 
 // insufficientSignatures reports whether the signatures do not satisfy the policy.

@@ -69,7 +69,7 @@ func TestEvaluateUnderMandates(t *testing.T) {
 	}
 	for _, tc := range []struct{ in, args, want string }{
 		{request(`,"hash":"` + hash + `"`), "", `{"verdict":"deny",` + "mandate_not_found"},
-		{request(`,"hash":"` + hash + `"`), "--mandates " + dir, `{"verdict":"deny",` + "mandate_hash_mismatch"},
+		{request(`,"hash":"` + hash + `"`), "--mandates " + dir, `{"verdict":"deny",` + "mandate_not_found"},
 		{request(""), "--mandates " + dir, `{"verdict":"deny",` + "$.mandate_ref.hash"},
 		{request(""), "--profile reference-sdk --mandates " + dir, `{"verdict":"allow",` + `"decision":"allowed"`},
 	} {

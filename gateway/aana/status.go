@@ -32,7 +32,7 @@ func (s Service) Response() endpoint.Response {
 		"status": s.Status, "service": "countersign-gateway", "service_version": s.Version,
 		"architecture_claim": "The admitter decides and records before it answers; the gateway hands requests on.",
 		"contract":           contractVersion,
-		"auth_required":      true, "auth_methods": []string{"Authorization: Bearer <token>"}, "auth_scopes": []string{"runtime"},
+		"auth_required":      true, "auth_methods": []string{"Authorization: Bearer <token>", "X-AANA-Token: <token>"}, "auth_scopes": []string{scope},
 		"audit_logging":      "enabled",
 		"rate_limit":         map[string]any{"enabled": s.Rate > 0, "requests_per_minute": 60 * s.Rate},
 		"request_size_limit": map[string]any{"enabled": true, "max_bytes": s.MaxBody},

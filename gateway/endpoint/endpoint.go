@@ -77,6 +77,9 @@ type Problem struct {
 	Code       string // stable
 	Message    string // what is wrong and what to do; quotes nothing of the request
 	RetryAfter int    // seconds; 0 for none
+
+	Role  string // of the caller, where it is what forbids the request
+	Limit int64  // what was exceeded: bytes of a body, or requests per second; 0 if unknown
 }
 
 func (p *Problem) Error() string { return p.Code + ": " + p.Message }
@@ -104,6 +107,8 @@ type Row struct {
 	Plan    func(Request) (Plan, *Problem)
 	Reply   func(Reply) Response    // nil: the admitter's answer as it is
 	Problem func(*Problem) Response // nil: Problem.Response
+
+	TokenHeader string // a header that may bring the token where there is no Authorization; "" for none
 
 	Listeners bool // a subscriber may come, too; its plan must be a question about its mandate
 }

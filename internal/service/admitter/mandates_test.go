@@ -123,14 +123,14 @@ func TestMandatesAreFollowed(t *testing.T) {
 	store(t, n, "globex", raw, hash)
 	store(t, n, "acme", raw, hash)
 	becomes(t, "allowed", quote)
-	if got := propose(t, nc, booking("sha256-"+strings.Repeat("0", 64), 0), ""); got.String() != "denied mandate_hash_mismatch" || got.Ref.Hash == hash {
+	if got := propose(t, nc, booking("sha256-"+strings.Repeat("0", 64), 0), ""); got.String() != "denied mandate_not_found" || got.Ref.Hash == hash {
 		t.Error(got)
 	}
 
 	// A newer version under the same id takes the place of the older one.
 	young, youngHash := courier(t, "Short.", "Shorter.")
 	store(t, n, "acme", young, youngHash)
-	becomes(t, "denied mandate_hash_mismatch", quote)
+	becomes(t, "denied mandate_not_found", quote)
 	becomes(t, "allowed", func() evaluation { return propose(t, nc, booking(youngHash, 0), "") })
 	store(t, n, "acme", raw, hash)
 	becomes(t, "allowed", quote)
@@ -146,7 +146,7 @@ func TestMandatesAreFollowed(t *testing.T) {
 	store(t, n, "acme", young, youngHash)
 	becomes(t, "allowed", func() evaluation { return propose(t, nc, booking(youngHash, 0), "") })
 	keep(t, n, mandate.Key("acme", courierID), map[string]any{"raw": true})
-	becomes(t, "denied schema_invalid", quote)
+	becomes(t, "denied mandate_not_found", quote) // what cannot be read
 
 	changes := map[string]int{}
 	var recorded bool

@@ -36,6 +36,16 @@ func (s *server) credential(r *http.Request) finder {
 	return bySubject(s.issuer.subjectOf(text))
 }
 
+// readToken reads the token of a protocol's own header as if it came in Authorization, which is the one that
+// counts where both are there.
+func readToken(h http.Header, name string) {
+	if values := h.Values(name); name != "" && len(values) > 0 && len(h.Values("Authorization")) == 0 {
+		for _, v := range values {
+			h.Add("Authorization", "Bearer "+v)
+		}
+	}
+}
+
 // bySubject looks up a subject that was proved; nil without one.
 func bySubject(subject string) finder {
 	if subject == "" {

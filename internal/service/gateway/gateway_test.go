@@ -154,7 +154,7 @@ func TestAANAStatus(t *testing.T) {
 		}
 		servicetest.OK(t, json.Unmarshal(body, &got))
 		if res.StatusCode != 200 || got.Status != "ok" || got.Service == "" || got.Version == "" || got.Claim == "" || got.Contract != "aana.agent_action_contract.v1" || got.Docs != "/docs" ||
-			!got.Auth || len(got.Methods) != 1 || !slices.Equal(got.Scopes, []string{token.Runtime}) || got.Audit != "enabled" || got.Rate.Enabled || got.Rate.Limit != 0 || !got.Size.Enabled || got.Size.Max != 1<<20 {
+			!got.Auth || len(got.Methods) != 2 || !slices.Equal(got.Scopes, []string{token.Runtime}) || got.Audit != "enabled" || got.Rate.Enabled || got.Rate.Limit != 0 || !got.Size.Enabled || got.Size.Max != 1<<20 {
 			t.Errorf("%s: %d %s", path, res.StatusCode, body)
 		}
 		if want := []string{"/health", "/ready", "/pre-tool-check", "/tool-precheck", "/validate-tool-precheck"}; !slices.Equal(got.Routes, want) {
@@ -326,7 +326,7 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		"AANA refuses with 200":       {"/pre-tool-check", "runtime", example(t, "requests/aana-refused.json"), nil, 200, `"route":"refuse"`},
 		"AANA invalid":                {"/pre-tool-check", "runtime", []byte(`{}`), nil, 400, `"error":"pre_tool_check_failed"`},
 		"AANA without a token":        {"/pre-tool-check", "", []byte(`{}`), nil, 401, `{"detail":"Unauthorized."}`},
-		"AANA wrong role":             {"/pre-tool-check", "subscriber", []byte(`{}`), nil, 403, `"error":"forbidden"`},
+		"AANA wrong role":             {"/pre-tool-check", "subscriber", []byte(`{}`), nil, 403, `"error":"insufficient_scope"`},
 		"AANA validates":              {"/validate-tool-precheck", "runtime", example(t, "requests/aana-write.json"), nil, 200, `"valid":true`},
 		"AANA finds faults":           {"/validate-tool-precheck", "runtime", []byte(`{}`), nil, 200, `"valid":false`},
 		"AUMP unknown mandate":        {"/aump/mandates/aump_mnd_parcels_1:evaluateAction", "runtime", example(t, "requests/aump-action.json"), nil, 404, `mandate_not_found`},

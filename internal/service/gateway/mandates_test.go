@@ -3,6 +3,9 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -160,6 +164,58 @@ func TestMandatesOfPrincipals(t *testing.T) {
 	if status, body := post("runtime", courierID+":evaluateAction", request); status != 410 || !strings.Contains(body, "mandate_revoked") {
 		t.Errorf("an action under it: %d %s", status, body)
 	}
+}
+
+// The answer to a request that may not know of a mandate, and its record, are those for a mandate that does not
+// exist: over NATS and over HTTP, with another hash than the mandate's, and with its hash from a publisher that is
+// registered for other agents.
+func TestEvaluationTellsOfNoMandate(t *testing.T) {
+	r := start(t)
+	hash := r.putCourier("acme", courierID, "sam")
+	r.admitter()
+	nc, other := r.nats.Conn(servicetest.Runtime), "sha256-"+strings.Repeat("0", 64)
+	call := nats.Header{events.HeaderSession: {"s-1"}, events.HeaderToolCallID: {"c-1"}}
+	// ask is the answer and its record, without the mandate's name and what differs between any two decisions.
+	ask := func(id, hash string) (status int, all string) {
+		body := fmt.Appendf(nil, `{"aump":{"version":"0.1.0","type":"action_evaluation_request"},"mandate_ref":{"id":%q,"hash":%q,"version":"0.1.0"},"proposed_action":{"type":"request_quote","summary":"x"}}`, id, hash)
+		res, web := r.do("POST", "/aump/mandates/"+id+":evaluateAction", "runtime", body, events.HeaderSession, "s-1", events.HeaderToolCallID, "c-1")
+		direct, err := nc.RequestMsgWithContext(t.Context(), &nats.Msg{Subject: "gov.admit.acme.aump", Header: call, Data: body})
+		servicetest.OK(t, err)
+		parts := []any{slices.Sorted(maps.Keys(res.Header)), slices.Sorted(maps.Keys(direct.Header)), canCompare(t, web), canCompare(t, direct.Data)}
+		for _, decision := range []string{res.Header.Get(events.HeaderDecisionID), direct.Header.Get(events.HeaderDecisionID)} {
+			d, err := json.Marshal(r.decision(decision))
+			servicetest.OK(t, err)
+			tree := canCompare(t, d).(map[string]any)
+			for _, asked := range []string{"request_digest", "request_sha256"} {
+				delete(tree, asked)
+			}
+			parts = append(parts, tree)
+		}
+		return res.StatusCode, strings.ReplaceAll(fmt.Sprint(parts...), id, "ID")
+	}
+	check := func(what, hash string, same bool) {
+		t.Helper()
+		status, got := ask(courierID, hash)
+		if _, unknown := ask("aump_mnd_parcels_9", hash); same != (got == unknown) || same != (status == 404) {
+			t.Errorf("%s: %d %s\nand of an unknown mandate: %s", what, status, got, unknown)
+		}
+	}
+	manifest, err := os.ReadFile("../../../schemas/testdata/corpus/agenthook/publisher-manifest/valid/minimal.json")
+	servicetest.OK(t, err)
+	register := func(agent string) {
+		r.put(streams.BucketPublishers, publisher.Key(servicetest.Tenant, "registration."+servicetest.Runtime+".example.parcels.hooks"), fmt.Appendf(nil,
+			`{"schema": "https://schemas.countersign.dev/countersign/publisher-registration/v1", "publisher": %q, "gateway": %q, "agents": [%q], "manifest": %s}`,
+			servicetest.Runtime, servicetest.Gateway, agent, manifest))
+	}
+	servicetest.Eventually(t, "the mandate is in force", func() bool { status, _ := ask(courierID, hash); return status == 200 })
+	check("with its hash", hash, false)
+	check("with another hash", other, true)
+	register("another-agent")
+	servicetest.Eventually(t, "the registration counts", func() bool { status, _ := ask(courierID, hash); return status == 404 })
+	check("with its hash, registered for another agent", hash, true)
+	register("agent-parcels")
+	servicetest.Eventually(t, "the registration counts", func() bool { status, _ := ask(courierID, hash); return status == 200 })
+	check("with another hash, registered for its agent", other, false)
 }
 
 // revokerOf is the kind of author of a mandate's revocation on the log; "" without one by an author.

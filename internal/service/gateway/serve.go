@@ -86,9 +86,14 @@ func (s *server) admitCaller(r *http.Request, may func(token.Record) bool) (who 
 	}
 	switch {
 	case !may(who):
-		return who, "", gateway.ProblemOf(gateway.WrongRole)
+		p = gateway.ProblemOf(gateway.WrongRole)
+		p.Role = who.Role
 	case !s.rates.take(who.Role+" "+who.User, time.Now()):
-		return who, "", gateway.ProblemOf(gateway.RateLimited)
+		p = gateway.ProblemOf(gateway.RateLimited)
+		p.Limit = int64(s.flags.Rate)
+	}
+	if p != nil {
+		return who, "", p
 	}
 	return who, id, nil
 }
@@ -102,6 +107,7 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 			out = row.Fail(gateway.ProblemOf(gateway.Panicked))
 		}
 	}()
+	readToken(r.Header, row.TokenHeader)
 	who, _, p := s.admitCaller(r, func(t token.Record) bool {
 		return t.Role == token.Runtime || row.Listeners && t.Role == token.Subscriber
 	})
@@ -148,7 +154,9 @@ func (s *server) readBody(r *http.Request) ([]byte, *endpoint.Problem) {
 	case errors.As(err, &large):
 		// A client that is still sending would see a reset connection instead of the answer.
 		_, _ = io.CopyN(io.Discard, r.Body, s.flags.MaxBody)
-		return nil, gateway.ProblemOf(gateway.BodyTooLarge)
+		p := gateway.ProblemOf(gateway.BodyTooLarge)
+		p.Limit = s.flags.MaxBody
+		return nil, p
 	case err != nil:
 		return nil, gateway.ProblemOf(gateway.BadBody)
 	}
