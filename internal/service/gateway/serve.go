@@ -60,17 +60,26 @@ func (s *server) readiness() daemon.Report {
 // quietLog drops what net/http logs about connections: it may quote what a client sent.
 func quietLog() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// signIn returns the caller by its bearer token, its JWT or its client certificate. All refusals are
-// alike.
+// signIn returns the caller by its bearer token, its JWT or its client certificate. All refusals are alike: one
+// that the view does not let in may have been made a moment ago, so the caller waits for a new look.
 func (s *server) signIn(r *http.Request) (token.Record, string, *endpoint.Problem) {
 	find := s.credential(r) // before the view is read: it may have to ask the issuer for keys
-	set := s.tokens.current()
-	if set == nil {
-		return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
-	}
-	if find != nil {
+	for looked := false; ; looked = true {
+		set := s.tokens.current()
+		if set == nil {
+			return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
+		}
+		if find == nil {
+			break
+		}
 		if who, id, ok := find(set, time.Now()); ok {
 			return who, id, nil
+		}
+		if looked {
+			break
+		}
+		if !s.tokens.awaitLook(r.Context()) {
+			return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
 		}
 	}
 	return token.Record{}, "", gateway.ProblemOf(gateway.BadToken)
