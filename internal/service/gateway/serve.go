@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -126,7 +127,7 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 	}
 	select { // after the body was read: a slow sender takes no place
 	case s.inflight <- struct{}{}:
-		defer func() { <-s.inflight }()
+		defer func(begun time.Time) { <-s.inflight; s.count.Worked(begun) }(time.Now())
 	default:
 		return row.Fail(gateway.ProblemOf(gateway.Overloaded))
 	}
@@ -158,6 +159,8 @@ func (s *server) readBody(r *http.Request) ([]byte, *endpoint.Problem) {
 		// A client that is still sending would see a reset connection instead of the answer.
 		_, _ = io.CopyN(io.Discard, r.Body, s.flags.MaxBody)
 		return nil, gateway.ProblemOf(gateway.BodyTooLarge)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, gateway.ProblemOf(gateway.SlowBody)
 	case err != nil:
 		return nil, gateway.ProblemOf(gateway.BadBody)
 	}
@@ -173,5 +176,5 @@ func (s *server) write(w http.ResponseWriter, pattern string, out endpoint.Respo
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(out.Status)
 	_, _ = w.Write(out.Body)
-	s.answered.Answered(pattern, out.Status)
+	s.count.Answered(pattern, out.Status, out.Refusal)
 }
