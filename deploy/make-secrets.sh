@@ -2,9 +2,10 @@
 # make-secrets.sh DIR
 #
 # Makes, in DIR and readable by its owner only, a random password for every NATS
-# and ClickHouse user, the forms in which they are needed, and environment files
-# for the systemd units. What is there already is left as it is. Key files are
-# made by `countersign provision --keys DIR`.
+# and ClickHouse user, the forms in which they are needed, environment files
+# for the systemd units, and the key of the gateway's AAEP manifest. What is there
+# already is left as it is. The other key files are made by `countersign provision
+# --keys DIR`; gateway.env gets the public one when this script finds it in DIR.
 set -eu
 umask 077
 dir=${1:?usage: make-secrets.sh DIR}
@@ -36,6 +37,10 @@ for service in admitter correlator; do
   put "$service.env" "COUNTERSIGN_NATS_PASSWORD=$(get "nats-$service")"
 done
 put gateway.env "COUNTERSIGN_NATS_PASSWORD=$(get nats-acme-gateway)"
+if [ -s "$dir/checkpoint.pub" ] && ! grep -q '^COUNTERSIGN_PUBLIC_KEY=' "$dir/gateway.env"; then
+  printf 'COUNTERSIGN_PUBLIC_KEY=%s\n' "$(get checkpoint.pub)" >>"$dir/gateway.env"
+fi
+put manifest.key "$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')"
 put auditor.env "COUNTERSIGN_NATS_PASSWORD=$(get nats-auditor)
 COUNTERSIGN_CUSTODIAN_PASSWORD=$(get nats-custodian)
 COUNTERSIGN_CLICKHOUSE=$(get clickhouse.dsn)"

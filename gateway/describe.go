@@ -25,7 +25,7 @@ type Description struct {
 // Statuses of endpoints by what they do.
 var (
 	signedIn = []int{200, 401, 403, 429, 503}
-	posted   = join(signedIn, 400, 413, 415, 500)
+	posted   = join(signedIn, 400, 408, 413, 415, 500)
 	asking   = join(posted, 502, 504)
 	storing  = join(posted, 504)
 )

@@ -49,6 +49,7 @@ const (
 	BadContentType Failure = "unsupported_media_type"
 	BodyTooLarge   Failure = "request_too_large"
 	BadBody        Failure = "unreadable_body"
+	SlowBody       Failure = "body_timeout"
 	NoSuchEndpoint Failure = "not_found"
 	BadEvent       Failure = "invalid_cloudevent"
 	RateLimited    Failure = "rate_limited"
@@ -76,6 +77,7 @@ var problems = map[Failure]endpoint.Problem{
 	BadContentType: {Status: 415, Message: "send application/json, in UTF-8 and not compressed"},
 	BodyTooLarge:   {Status: 413, Message: "the body is larger than the gateway accepts, or has more than 10000 events"},
 	BadBody:        {Status: 400, Message: "the body could not be read"},
+	SlowBody:       {Status: 408, Message: "the body did not come in time"},
 	NoSuchEndpoint: {Status: 404, Message: "there is no such protocol or endpoint"},
 	BadEvent:       {Status: 400, Message: "not CloudEvents in binary, structured or batch mode"},
 	RateLimited:    {Status: 429, RetryAfter: 1, Message: "too many requests of this publisher; send more slowly"},
@@ -101,6 +103,14 @@ func Failures() (list []Failure) {
 		list = append(list, f)
 	}
 	slices.Sort(list)
+	return list
+}
+
+// Refusals lists the codes of all failures, as metrics count them.
+func Refusals() (list []string) {
+	for _, f := range Failures() {
+		list = append(list, string(f))
+	}
 	return list
 }
 

@@ -57,9 +57,10 @@ type Reply struct {
 
 // Response is an HTTP response.
 type Response struct {
-	Status int
-	Header http.Header
-	Body   []byte
+	Status  int
+	Header  http.Header
+	Body    []byte
+	Refusal string // code of the Problem that it tells; "" for an answer. It is counted, not sent.
 }
 
 // JSON is a response with a JSON body.
@@ -92,6 +93,7 @@ func (p *Problem) Response() Response {
 // With is a response of the problem with the body of a protocol.
 func (p *Problem) With(body any) Response {
 	r := JSON(p.Status, body)
+	r.Refusal = p.Code
 	if p.RetryAfter > 0 {
 		r.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}

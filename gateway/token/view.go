@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 )
 
 // ViewRequest is what a gateway asks for: the records of its tenant's tokens. The tenant is that of the
@@ -23,6 +24,9 @@ type ViewReply struct {
 	Next    string                     `json:"next,omitempty"`
 	Error   string                     `json:"error,omitempty"` // then there is no view
 }
+
+// ViewAge is the greatest age of a view: what was stored so long before a request is in its answer.
+const ViewAge = 100 * time.Millisecond
 
 // pageBytes bounds the records of a page: a reply must fit a tenant's message.
 const pageBytes = 256 << 10

@@ -161,6 +161,7 @@ func TestComposeFilesExist(t *testing.T) {
 func TestComposeKeysAreApart(t *testing.T) {
 	owners := map[string][]string{
 		"receipt.key": {"admitter"}, "checkpoint.key": {"auditor"}, "master.key": {"admitter", "auditor", "correlator"}, "clickhouse.dsn": {"auditor"},
+		"manifest.key": {"gateway"},
 	}
 	c := loadCompose(t)
 	for key, want := range owners {
@@ -201,6 +202,7 @@ func TestComposeCommands(t *testing.T) {
 			if err := accepts(t, program, env, argv[1:]); err != nil {
 				t.Errorf("%s: %q is refused: %v", name, argv, err)
 			}
+			checkNeeds(t, name, program, env)
 			for k := range envOf(t, program) {
 				delete(env, k)
 			}

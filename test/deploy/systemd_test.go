@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/service/keys"
 )
 
 const unitDir = "deploy/systemd"
@@ -169,7 +171,18 @@ func TestWhoStandsBack(t *testing.T) {
 func TestUnitCommands(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "secrets")
 	shell(t, "sh", "make-secrets.sh", dir)
+	const public = "countersign+0f2c81aa+AQIDBA=="
+	ok(t, os.WriteFile(filepath.Join(dir, "checkpoint.pub"), []byte(public+"\n"), 0o600)) // countersign provision --keys
+	for range 2 {
+		shell(t, "sh", "make-secrets.sh", dir)
+	}
 	made := contents(t, dir)
+	if got := strings.Count(made["gateway.env"], "COUNTERSIGN_PUBLIC_KEY="+public+"\n"); got != 1 {
+		t.Errorf("gateway.env has the public key %d times:\n%s", got, made["gateway.env"])
+	}
+	if _, err := keys.Seed(dir, "manifest.key"); err != nil {
+		t.Error(err)
+	}
 	conf, xml := read(t, natsConf), read(t, usersXML)
 	for name, u := range loadUnits(t) {
 		env := map[string]string{}
@@ -197,12 +210,26 @@ func TestUnitCommands(t *testing.T) {
 			if err := accepts(t, program, env, argv[1:]); err != nil {
 				t.Errorf("%s: %q is refused: %v", name, argv, err)
 			}
+			checkNeeds(t, name, program, env)
 			for k := range envOf(t, program) {
 				delete(env, k)
 			}
 		}
 		if len(env) > 0 {
 			t.Errorf("%s: nobody reads %q", name, slices.Sorted(maps.Keys(env)))
+		}
+	}
+}
+
+// needs are what a program runs without, but not as the pages promise: a gateway that checks no receipts and
+// signs no manifest.
+var needs = map[string][]string{"gateway": {"COUNTERSIGN_PUBLIC_KEY", "COUNTERSIGN_GATEWAY_MANIFEST_KEY"}}
+
+func checkNeeds(t *testing.T, name, program string, env map[string]string) {
+	t.Helper()
+	for _, setting := range needs[program] {
+		if env[setting] == "" {
+			t.Errorf("%s goes without %s", name, setting)
 		}
 	}
 }

@@ -264,6 +264,7 @@ func (s *server) storeReply(ctx context.Context, user string, reply []byte) *end
 	if err := streams.PublishEvents(ctx, s.nc, msgs); err != nil {
 		return gateway.ProblemOf(publishFailure(err))
 	}
+	s.count.Stored(subject.ProtoAAEP, len(msgs))
 	return nil
 }
 

@@ -54,7 +54,7 @@ func (s *server) openSocket(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // Accept has answered
 	}
-	s.answered.Answered(socketPattern, http.StatusSwitchingProtocols)
+	s.count.Answered(socketPattern, http.StatusSwitchingProtocols, "")
 	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(aaep.MaxMessage)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))

@@ -35,7 +35,7 @@ func (s *server) answerApproval(w http.ResponseWriter, r *http.Request) endpoint
 	if control.SetReadDeadline(time.Time{}) != nil || control.SetWriteDeadline(time.Now().Add(wait+pageTimeout+writeTimeout)) != nil {
 		return gateway.ProblemOf(gateway.Panicked).Response()
 	}
-	defer func() { _ = control.SetReadDeadline(time.Now().Add(readTimeout)) }() // for a body that never ends
+	defer func() { _ = control.SetReadDeadline(time.Now().Add(s.flags.ReadTimeout)) }() // for a body that never ends
 	a, p := s.awaitApproval(r.Context(), who, r.PathValue("workflow"), wait)
 	if p != nil {
 		return p.Response()

@@ -21,18 +21,21 @@ import (
 const (
 	viewEvery = time.Second      // between two looks
 	viewStale = 15 * time.Second // a view that was not confirmed for so long counts no more
+	lookLimit = 2 * time.Second  // how long a caller waits for a look
 )
 
 // view looks for changes of records, so that requests need not ask NATS. A change counts within viewEvery and
 // one look.
 type view struct {
-	name  string // in the health report
-	read  reader
-	apply func(records map[string][]byte) // never called at the same time as itself
+	name   string // in the health report
+	read   reader
+	apply  func(records map[string][]byte) // never called at the same time as itself
+	wanted chan struct{}                   // has room for one: a caller waits for a look; nil if none ever does
 
 	mu        sync.Mutex
-	version   string // "" before the first
-	confirmed time.Time
+	version   string        // "" before the first
+	confirmed time.Time     // when the last look began
+	looked    chan struct{} // closed when the next look has ended; nil if no caller waits
 }
 
 // reader reads the records and their version. It may leave out the records of the version that is known.
@@ -47,7 +50,7 @@ func (v *view) isCurrent() bool {
 
 // follow keeps the view current until ctx ends. problem says in the health report what a failure means.
 func (v *view) follow(ctx context.Context, env daemon.Env, problem string) {
-	for retry.Sleep(ctx, viewEvery) == nil {
+	for v.awaitTurn(ctx) == nil {
 		err := v.load(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -55,6 +58,50 @@ func (v *view) follow(ctx context.Context, env daemon.Env, problem string) {
 			env.Health.Set(v.name, problem)
 		default:
 			env.Health.Set(v.name, "")
+		}
+	}
+}
+
+// awaitTurn waits until the next look is due: viewEvery after the last one, or token.ViewAge after a caller has come
+// that waits. So callers, however many, cause at most one look within token.ViewAge.
+func (v *view) awaitTurn(ctx context.Context) error {
+	regular := time.NewTimer(viewEvery)
+	defer regular.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-regular.C:
+		return nil
+	case <-v.wanted:
+		return retry.Sleep(ctx, token.ViewAge)
+	}
+}
+
+// awaitLook waits for a look that cannot miss what was stored before the call. It reports whether there was one
+// within lookLimit.
+func (v *view) awaitLook(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	due := time.Now().Add(token.ViewAge)
+	select {
+	case v.wanted <- struct{}{}:
+	default: // another caller waits for the same look
+	}
+	for {
+		v.mu.Lock()
+		if !v.confirmed.Before(due) {
+			v.mu.Unlock()
+			return true
+		}
+		if v.looked == nil {
+			v.looked = make(chan struct{})
+		}
+		looked := v.looked
+		v.mu.Unlock()
+		select {
+		case <-looked:
+		case <-ctx.Done():
+			return false
 		}
 	}
 }
@@ -77,6 +124,10 @@ func (v *view) load(ctx context.Context) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.version, v.confirmed = version, begun
+	if v.looked != nil {
+		close(v.looked)
+		v.looked = nil
+	}
 	return nil
 }
 

@@ -41,7 +41,8 @@ func TestEveryEndpointIsDescribed(t *testing.T) {
 // Every answer that is described has its own counter, which is there from the start.
 func TestEveryAnswerIsCounted(t *testing.T) {
 	registry := metrics.New(ServiceName)
-	s := newServer(Flags{}, daemon.Env{Metrics: registry}, nil)
+	s, err := newServer(Flags{}, daemon.Env{Metrics: registry}, nil)
+	servicetest.OK(t, err)
 	series := func(d gateway.Description, status int, n string) string {
 		return fmt.Sprintf("{endpoint=%q,service=%q,status=%q} %s\n", d.Pattern, ServiceName, strconv.Itoa(status), n)
 	}

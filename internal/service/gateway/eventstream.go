@@ -26,7 +26,7 @@ func (s *server) openStream(ctx context.Context, w http.ResponseWriter, r *http.
 	h.Set("Cache-Control", "no-store")
 	h.Set("Transfer-Encoding", "identity") // not sent: the end of the connection ends the stream
 	w.WriteHeader(http.StatusOK)
-	s.answered.Answered(pattern, http.StatusOK)
+	s.count.Answered(pattern, http.StatusOK, "")
 	if r.Method == http.MethodHead {
 		end()
 		return

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/gateway/aump"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -41,9 +42,23 @@ func (s *server) admit(r *http.Request, who token.Record, row endpoint.Row, a en
 	msg.Header[events.HeaderPublisher] = []string{who.User}
 	reply, p := s.ask(r, msg)
 	if p != nil {
+		s.count.Admitted(a.Protocol, metrics.Failed)
 		return row.Fail(p)
 	}
-	return gateway.ReadReply(row, reply.Header, reply.Data)
+	out := gateway.ReadReply(row, reply.Header, reply.Data)
+	s.count.Admitted(a.Protocol, outcomeOf(out))
+	return out
+}
+
+// outcomeOf is the outcome of an admission in its metric. The header has a decision id only if the admitter gave one.
+func outcomeOf(out endpoint.Response) string {
+	switch {
+	case out.Header.Get(events.HeaderDecisionID) != "":
+		return out.Header.Get(events.HeaderVerdict)
+	case out.Refusal == string(gateway.BadReply):
+		return metrics.Failed
+	}
+	return metrics.Unrecorded
 }
 
 // askAsPrincipal asks the admitter about a mandate for the caller.
@@ -72,11 +87,15 @@ func (s *server) publish(r *http.Request, who token.Record, row endpoint.Row, e 
 	defer cancel()
 	err = streams.PublishEvents(ctx, s.nc, msgs)
 	if err == nil {
+		s.count.Stored(e.Protocol, len(msgs))
 		return e.Stored
 	}
 	p := gateway.ProblemOf(publishFailure(err))
 	var parts *streams.PublishError
-	if row.Problem != nil || len(msgs) < 2 || !errors.As(err, &parts) {
+	if errors.As(err, &parts) {
+		s.count.Stored(e.Protocol, len(msgs)-len(parts.Failed))
+	}
+	if row.Problem != nil || len(msgs) < 2 || parts == nil {
 		return row.Fail(p)
 	}
 	return p.With(map[string]any{"error": p.Code, "message": p.Message, "failed": slices.Sorted(maps.Keys(parts.Failed))})

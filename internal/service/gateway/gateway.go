@@ -46,6 +46,8 @@ type Flags struct {
 	Audience      string        `name:"oidc-audience" help:"Audience that a JWT must name." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
 	CheckpointKey string        `help:"Public checkpoint key, with which the gateway checks receipts for callers that cannot (default: it checks none)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"KEY"`
 	Timeout       time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
+	ReadTimeout   time.Duration `help:"How long a caller may take to send a request." env:"COUNTERSIGN_GATEWAY_READ_TIMEOUT" default:"15s"`
+	IdleTimeout   time.Duration `help:"How long a connection without a request stays open." env:"COUNTERSIGN_GATEWAY_IDLE_TIMEOUT" default:"2m"`
 	MaxBody       int64         `help:"Bytes of the largest body." env:"COUNTERSIGN_GATEWAY_MAX_BODY" default:"1048576"`
 	MaxHeader     int           `help:"Bytes of the largest header." env:"COUNTERSIGN_GATEWAY_MAX_HEADER" default:"32768"`
 	MaxInflight   int           `help:"Requests worked on at the same time; more are answered 503." env:"COUNTERSIGN_GATEWAY_MAX_INFLIGHT" default:"1024"`
@@ -66,8 +68,6 @@ func Main(args []string) int {
 
 // Time-outs of connections.
 const (
-	readTimeout  = 15 * time.Second // of a whole request
-	idleTimeout  = 2 * time.Minute
 	writeTimeout = 15 * time.Second // of a response, and of one write of a stream
 	stopTimeout  = 15 * time.Second // for the requests under way when the gateway stops
 )
@@ -89,8 +89,8 @@ func (f Flags) check() error {
 		return errors.New("--oidc-issuer must be an https URL; http only on loopback")
 	case f.MaxBody < 1 || f.MaxBody > 1<<20:
 		return errors.New("--max-body must be 1 to 1048576: the pipeline takes no larger document")
-	case f.Timeout <= 0 || f.MaxHeader < 1024 || f.MaxInflight < 1 || f.MaxConns < 1 || f.MaxStreams < 1 || f.UserStreams < 1 || f.Rate < 0:
-		return errors.New("--timeout and the limits must be above zero, --max-header at least 1024")
+	case f.Timeout <= 0 || f.ReadTimeout <= 0 || f.IdleTimeout <= 0 || f.MaxHeader < 1024 || f.MaxInflight < 1 || f.MaxConns < 1 || f.MaxStreams < 1 || f.UserStreams < 1 || f.Rate < 0:
+		return errors.New("the time-outs and the limits must be above zero, --max-header at least 1024")
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ type server struct {
 	inflight chan struct{}
 	streams  *streamCount
 	guard    *guard.Guard // nil: no receipt can be checked
-	answered *metrics.Gateway
+	count    *metrics.Gateway
 
 	retirements *view // of receipt keys; nil without guard
 	stopping    atomic.Bool
@@ -139,11 +139,8 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	s := newServer(f, env, nc)
-	if s.guard, err = f.newGuard(); err != nil {
-		return err
-	}
-	if s.aaep, err = newAAEPBridge(s.events, f); err != nil {
+	s, err := newServer(f, env, nc)
+	if err != nil {
 		return err
 	}
 	if err := s.tokens.load(ctx); err != nil { // no admitter yet: callers are answered so until there is one
@@ -179,12 +176,27 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	return s.listen(ctx)
 }
 
-func newServer(f Flags, env daemon.Env, nc *nats.Conn) *server {
-	return &server{
+func newServer(f Flags, env daemon.Env, nc *nats.Conn) (*server, error) {
+	s := &server{
 		issuer: newIssuer(f, env),
 		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), outputs: newOutputHub(nc, f, env, "outputs"), events: newOutputHub(nc, f, env, "events", events.FollowEventKinds...), rates: newRates(f.Rate),
 		inflight: make(chan struct{}, f.MaxInflight), streams: newStreamCount(f.MaxStreams, f.UserStreams), stopped: make(chan struct{}),
-		answered: env.Metrics.Gateway(gateway.Answers()),
+	}
+	var err error
+	if s.guard, err = f.newGuard(); err != nil {
+		return nil, err
+	}
+	if s.aaep, err = newAAEPBridge(s.events, f); err != nil {
+		return nil, err
+	}
+	s.count = env.Metrics.Gateway(gateway.Answers(), gateway.Refusals(), s.load)
+	return s, nil
+}
+
+// load is what the gateway works on now.
+func (s *server) load() metrics.GatewayLoad {
+	return metrics.GatewayLoad{
+		Inflight: len(s.inflight), MaxInflight: s.flags.MaxInflight, Streams: s.streams.now(), Subscriptions: s.aaep.count.now(), MaxStreams: s.flags.MaxStreams,
 	}
 }
 
@@ -207,7 +219,7 @@ func (s *server) listen(ctx context.Context) error {
 		listener, scheme = tls.NewListener(listener, config), "https"
 	}
 	srv := &http.Server{
-		Handler: s.routes(), ReadTimeout: readTimeout, WriteTimeout: s.flags.Timeout + readTimeout + writeTimeout, IdleTimeout: idleTimeout,
+		Handler: s.routes(), ReadTimeout: s.flags.ReadTimeout, WriteTimeout: s.flags.Timeout + s.flags.ReadTimeout + writeTimeout, IdleTimeout: s.flags.IdleTimeout,
 		MaxHeaderBytes: s.flags.MaxHeader, ErrorLog: quietLog(),
 	}
 	done := make(chan error, 1)

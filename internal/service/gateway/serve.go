@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -60,17 +61,26 @@ func (s *server) readiness() daemon.Report {
 // quietLog drops what net/http logs about connections: it may quote what a client sent.
 func quietLog() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// signIn returns the caller by its bearer token, its JWT or its client certificate. All refusals are
-// alike.
+// signIn returns the caller by its bearer token, its JWT or its client certificate. All refusals are alike: one
+// that the view does not let in may have been made a moment ago, so the caller waits for a new look.
 func (s *server) signIn(r *http.Request) (token.Record, string, *endpoint.Problem) {
 	find := s.credential(r) // before the view is read: it may have to ask the issuer for keys
-	set := s.tokens.current()
-	if set == nil {
-		return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
-	}
-	if find != nil {
+	for looked := false; ; looked = true {
+		set := s.tokens.current()
+		if set == nil {
+			return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
+		}
+		if find == nil {
+			break
+		}
 		if who, id, ok := find(set, time.Now()); ok {
 			return who, id, nil
+		}
+		if looked {
+			break
+		}
+		if !s.tokens.awaitLook(r.Context()) {
+			return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
 		}
 	}
 	return token.Record{}, "", gateway.ProblemOf(gateway.BadToken)
@@ -123,7 +133,7 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 	}
 	select { // after the body was read: a slow sender takes no place
 	case s.inflight <- struct{}{}:
-		defer func() { <-s.inflight }()
+		defer func(begun time.Time) { <-s.inflight; s.count.Worked(begun) }(time.Now())
 	default:
 		return row.Fail(gateway.ProblemOf(gateway.Overloaded))
 	}
@@ -157,6 +167,8 @@ func (s *server) readBody(r *http.Request) ([]byte, *endpoint.Problem) {
 		p := gateway.ProblemOf(gateway.BodyTooLarge)
 		p.Limit = s.flags.MaxBody
 		return nil, p
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, gateway.ProblemOf(gateway.SlowBody)
 	case err != nil:
 		return nil, gateway.ProblemOf(gateway.BadBody)
 	}
@@ -172,5 +184,5 @@ func (s *server) write(w http.ResponseWriter, pattern string, out endpoint.Respo
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(out.Status)
 	_, _ = w.Write(out.Body)
-	s.answered.Answered(pattern, out.Status)
+	s.count.Answered(pattern, out.Status, out.Refusal)
 }

@@ -51,6 +51,13 @@ func (c *streamCount) open(id string) bool {
 	return true
 }
 
+// now is how many are open.
+func (c *streamCount) now() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all
+}
+
 func (c *streamCount) close(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

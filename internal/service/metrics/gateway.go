@@ -4,28 +4,97 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Gateway is the set of the gateway's metrics. A nil Gateway counts nothing.
-type Gateway struct{ answered *Vector }
+// Outcomes of an admission over HTTP that are no verdicts.
+const (
+	Unrecorded = "unrecorded" // the admitter refused, and no record says so
+	Failed     = "failed"     // there was no answer, or none that makes sense
+)
 
-// Gateway returns the metrics of the gateway. answers are the statuses that each endpoint has; other pairs are exposed
-// once they are counted.
-func (r *Registry) Gateway(answers map[string][]string) *Gateway {
+var gatewayOutcomes = append(append([]string{}, verdicts...), Unrecorded, Failed)
+
+// Gateway is the set of the gateway's metrics. A nil Gateway counts nothing.
+type Gateway struct {
+	answered, refused, admitted, stored *Vector
+	seconds                             prometheus.Histogram
+	load                                atomic.Pointer[func() GatewayLoad]
+}
+
+// GatewayLoad is what a gateway works on, and how much of it is allowed.
+type GatewayLoad struct{ Inflight, MaxInflight, Streams, Subscriptions, MaxStreams int }
+
+// Gateway returns the gateway's metrics. answers are the statuses that each endpoint has; other pairs are exposed
+// once they are counted. refusals are the codes of refusals. A service that is run again passes load anew.
+func (r *Registry) Gateway(answers map[string][]string, refusals []string, load func() GatewayLoad) *Gateway {
 	if r == nil {
 		return nil
 	}
+	r.mu.Lock()
+	if g := r.gateway; g != nil {
+		r.mu.Unlock()
+		g.load.Store(&load)
+		return g
+	}
 	endpoints := slices.Sorted(maps.Keys(answers))
 	statuses := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(answers))...)))
-	g := &Gateway{answered: newVector(endpoints, slices.Compact(statuses))}
+	g := &Gateway{
+		answered: newVector(endpoints, slices.Compact(statuses)), refused: newVector(refusals),
+		admitted: newVector(subject.Protocols, gatewayOutcomes), stored: newVector(subject.Protocols),
+	}
 	g.answered.hiddenAtZero = func(v []string) bool { return !slices.Contains(answers[v[0]], v[1]) }
+	g.load.Store(&load)
+	r.gateway = g
+	r.mu.Unlock()
 	r.addVector(descGatewayAnswers, "", g.answered)
+	r.addVector(descGatewayRefused, "", g.refused)
+	r.addVector(descGatewayAdmitted, "", g.admitted)
+	r.addVector(descGatewayStored, "", g.stored)
+	g.seconds = r.addHistogram(descGatewaySeconds, "", secondBuckets)
+	for d, value := range map[*familyDesc]func(GatewayLoad) int{
+		&descGatewayInflight: func(l GatewayLoad) int { return l.Inflight }, &descGatewayInflightMax: func(l GatewayLoad) int { return l.MaxInflight },
+		&descGatewayStreams: func(l GatewayLoad) int { return l.Streams }, &descGatewaySubscriptions: func(l GatewayLoad) int { return l.Subscriptions },
+		&descGatewayStreamsMax: func(l GatewayLoad) int { return l.MaxStreams },
+	} {
+		r.addGauge(*d, "", func() (float64, bool) { return float64(value((*g.load.Load())())), true })
+	}
 	return g
 }
 
-// Answered counts a response.
-func (g *Gateway) Answered(endpoint string, status int) {
+// Answered counts a response; refusal is the code of what was refused, "" for an answer.
+func (g *Gateway) Answered(endpoint string, status int, refusal string) {
+	if g == nil {
+		return
+	}
+	g.answered.With(endpoint, strconv.Itoa(status)).Inc()
+	if refusal != "" {
+		g.refused.With(refusal).Inc()
+	}
+}
+
+// Worked records the duration of a request that was worked on.
+func (g *Gateway) Worked(begun time.Time) {
 	if g != nil {
-		g.answered.With(endpoint, strconv.Itoa(status)).Inc()
+		observeSince(g.seconds, begun)
+	}
+}
+
+// Admitted counts a request to the admitter by its outcome: a verdict, Unrecorded or Failed.
+func (g *Gateway) Admitted(protocol, outcome string) {
+	if g != nil {
+		g.admitted.With(protocol, outcome).Inc()
+	}
+}
+
+// Stored counts events that are durably on the log.
+func (g *Gateway) Stored(protocol string, n int) {
+	if g != nil {
+		g.stored.With(protocol).Add(uint64(n))
 	}
 }

@@ -132,7 +132,14 @@ func everything(text string) *Registry {
 	}, now.Add(-time.Second))
 	u.Checkpoint(102)
 	u.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 102, time.Time{}, nil })
-	r.Gateway(map[string][]string{"POST /event": {"200"}}).Answered(text, 200)
+	g := r.Gateway(map[string][]string{"POST /event": {"200"}}, []string{"rate_limited"}, func() GatewayLoad { return GatewayLoad{1, 64, 2, 3, 100} })
+	g.Answered(text, 200, "~"+text)
+	g.Answered("POST /event", 429, "rate_limited")
+	g.Admitted(text, text)
+	g.Admitted("aaep", Failed)
+	g.Stored(text, 1)
+	g.Stored("aaep", 5)
+	g.Worked(now)
 	return r
 }
 
@@ -184,6 +191,18 @@ func TestTextFormat(t *testing.T) {
 		{"countersign_evidence_oldest_unaudited_seconds", nil, 0},
 		{"evidence_lost_total", nil, 0},
 		{"countersign_healthy", []string{"service", "admitter"}, 1},
+		{"countersign_gateway_responses_total", nil, 2},
+		{"countersign_gateway_refused_total", []string{"code", "rate_limited"}, 1},
+		{"countersign_gateway_refused_total", []string{"code", "other"}, 1},
+		{"countersign_gateway_admissions_total", []string{"protocol", "aaep", "outcome", "failed"}, 1},
+		{"countersign_gateway_admissions_total", []string{"protocol", "other", "outcome", "other"}, 1},
+		{"countersign_gateway_events_total", []string{"protocol", "aaep"}, 5},
+		{"countersign_gateway_request_seconds_count", nil, 1},
+		{"countersign_gateway_inflight", nil, 1},
+		{"countersign_gateway_inflight_max", nil, 64},
+		{"countersign_gateway_streams", nil, 2},
+		{"countersign_gateway_aaep_subscriptions", nil, 3},
+		{"countersign_gateway_streams_max", nil, 100},
 	} {
 		if got := value(samples, c.name, c.labels...); got != c.want {
 			t.Errorf("%s%v = %v, want %v", c.name, c.labels, got, c.want)
@@ -244,6 +263,11 @@ func FuzzLabels(f *testing.F) {
 func TestNobodyLooks(t *testing.T) {
 	var r *Registry
 	a, c, u := r.Admitter(1, nil), r.Correlator("GOV", nil), r.Auditor("GOV", nil)
+	g := r.Gateway(nil, nil, nil)
+	g.Answered("x", 200, "x")
+	g.Admitted("aaep", Failed)
+	g.Stored("aaep", 1)
+	g.Worked(time.Now())
 	a.Decided(time.Now())
 	a.Recorded(time.Now())
 	a.Admitted("aaep", events.Allow, time.Now())
@@ -319,10 +343,11 @@ func TestLag(t *testing.T) {
 
 func TestTwoShardsAndTwice(t *testing.T) {
 	r := New("correlator")
+	noLoad := func() GatewayLoad { return GatewayLoad{} }
 	one := r.Correlator("GOV", testRules)
 	r.Correlator("GOV2", testRules).Put(events.CallOpen, nil)
 	//nolint:staticcheck // SA4000: a scrape may not change what it shows
-	if r.Correlator("GOV", testRules) != one || r.Auditor("GOV", nil) != r.Auditor("GOV", nil) || r.Admitter(1, func() int { return 0 }) != r.Admitter(2, nil) {
+	if r.Correlator("GOV", testRules) != one || r.Auditor("GOV", nil) != r.Auditor("GOV", nil) || r.Admitter(1, func() int { return 0 }) != r.Admitter(2, nil) || r.Gateway(nil, nil, noLoad) != r.Gateway(nil, nil, noLoad) {
 		t.Error("the same shard has two sets of metrics")
 	}
 	_, samples := parse(t, r.Text())

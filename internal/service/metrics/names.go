@@ -60,7 +60,16 @@ var (
 
 // Metrics of the gateway.
 var (
-	descGatewayAnswers = familyDesc{"countersign_gateway_responses_total", counter, []string{"endpoint", "status"}, "HTTP responses, by endpoint and status; of a stream, when it begins.", "500, 502, 503 or 504 grow; 401 tells of a token that is revoked or guessed"}
+	descGatewayAnswers       = familyDesc{"countersign_gateway_responses_total", counter, []string{"endpoint", "status"}, "HTTP responses, by endpoint and status; of a stream, when it begins.", "500, 502, 503 or 504 grow; 401 tells of a token that is revoked or guessed"}
+	descGatewayRefused       = familyDesc{"countersign_gateway_refused_total", counter, []string{"code"}, "Those of them that the gateway refused, or that failed, by the code in the body; those of a protocol alone count as other.", "rate_limited, too_many_streams or overloaded grow for minutes: a limit is too small, or a caller runs wild"}
+	descGatewayAdmitted      = familyDesc{"countersign_gateway_admissions_total", counter, []string{"protocol", "outcome"}, "Requests to the admitter, by verdict; unrecorded if it refused without a record, failed if no answer came that makes sense.", "unrecorded or failed grow"}
+	descGatewayStored        = familyDesc{"countersign_gateway_events_total", counter, []string{"protocol"}, "Events that came over HTTP and are on the log, AAEP replies included.", "it stands still while publishers send"}
+	descGatewaySeconds       = familyDesc{"countersign_gateway_request_seconds", histogram, nil, "From the end of a runtime's request, its body read, until the answer was there; without streams.", "99 of 100 take longer than your runtimes wait"}
+	descGatewayInflight      = familyDesc{"countersign_gateway_inflight", gauge, nil, "Requests of runtimes that are worked on now.", "above 0.8 of countersign_gateway_inflight_max"}
+	descGatewayInflightMax   = familyDesc{"countersign_gateway_inflight_max", gauge, nil, "Requests that may be worked on at a time (--max-inflight); more are refused as overloaded.", ""}
+	descGatewayStreams       = familyDesc{"countersign_gateway_streams", gauge, nil, "Streams that are open, and requests that wait for an approval.", "above 0.8 of countersign_gateway_streams_max"}
+	descGatewaySubscriptions = familyDesc{"countersign_gateway_aaep_subscriptions", gauge, nil, "AAEP subscriptions, and the WebSockets that carry them.", "above 0.8 of countersign_gateway_streams_max"}
+	descGatewayStreamsMax    = familyDesc{"countersign_gateway_streams_max", gauge, nil, "How many there may be of each of the two (--max-streams); more are refused as too_many_streams.", ""}
 )
 
 // Metrics of the correlator.
@@ -105,7 +114,8 @@ var familyGroups = []struct {
 	{"every service", false, []familyDesc{descHealthy, descReady, descActive, descStalls}},
 	{"the admitter", false, []familyDesc{descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
 		descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngestRefused}},
-	{"the gateway", false, []familyDesc{descGatewayAnswers}},
+	{"the gateway", false, []familyDesc{descGatewayAnswers, descGatewayRefused, descGatewayAdmitted, descGatewayStored, descGatewaySeconds,
+		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax}},
 	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions,
 		descUndecided, descCorrLag, descCorrAge}},
 	{"the auditor", true, []familyDesc{descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned,

@@ -31,6 +31,7 @@ type Registry struct {
 	mu          sync.Mutex
 	admitter    *Admitter
 	ingest      *Ingest
+	gateway     *Gateway
 	correlators map[string]*Correlator
 	auditors    map[string]*Auditor
 }

@@ -22,10 +22,10 @@ import (
 
 const (
 	queueGroup  = "tokens"
-	readTimeout = 5 * time.Second        // of what has changed in the bucket
-	lookEvery   = 100 * time.Millisecond // a look at the bucket serves the requests of so long
-	maxWaiting  = 65536                  // requests; each gateway has one a second
-	waitingMax  = 64 << 20               // bytes of them
+	readTimeout = 5 * time.Second // of what has changed in the bucket
+	lookEvery   = token.ViewAge   // a look at the bucket serves the requests of so long
+	maxWaiting  = 65536           // requests; each gateway has one a second, and up to ten while callers come whom it does not know
+	waitingMax  = 64 << 20        // bytes of them
 
 	// A tenant's gateways have so many requests, so that none keeps those of other tenants waiting. A page of many
 	// tokens is one.

@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+)
+
+// countedView is a view whose reads are counted; each begins at its number's time.
+func countedView(t *testing.T, fails *atomic.Bool) (v *view, reads *atomic.Int64) {
+	reads = &atomic.Int64{}
+	v = &view{name: "test", wanted: make(chan struct{}, 1), apply: func(map[string][]byte) {}, read: func(context.Context, string) (map[string][]byte, string, error) {
+		if fails.Load() {
+			return nil, "", errors.New("away")
+		}
+		return nil, strconv.FormatInt(reads.Add(1), 10), nil
+	}}
+	var following sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	following.Go(func() { v.follow(ctx, daemon.Env{Health: daemon.NewHealth()}, "away") })
+	t.Cleanup(func() { stop(); following.Wait() })
+	return v, reads
+}
+
+// Callers whom the view does not know wait for a look that cannot miss what was stored before they came. However many
+// guess, the admitter is asked at most once within token.ViewAge.
+func TestGuessersCauseFewLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, reads := countedView(t, &atomic.Bool{})
+		const length = 3 * time.Second
+		var guessers sync.WaitGroup
+		for i := range 300 {
+			guessers.Go(func() {
+				time.Sleep(time.Duration(i) * length / 300)
+				came := time.Now()
+				if !v.awaitLook(t.Context()) {
+					t.Error("no look within the limit")
+				}
+				v.mu.Lock()
+				defer v.mu.Unlock()
+				if v.confirmed.Sub(came) < token.ViewAge {
+					t.Errorf("the look began %v after the caller came: its answer may be older", v.confirmed.Sub(came))
+				}
+			})
+		}
+		guessers.Wait()
+		if most := int64(length/token.ViewAge) + 2; reads.Load() > most {
+			t.Errorf("%d looks, at most %d", reads.Load(), most)
+		}
+	})
+}
+
+// A caller does not wait for ever when the tokens cannot be read, and one that has gone does not wait.
+func TestNoLookWithinTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		away.Store(true)
+		v, _ := countedView(t, &away)
+		begun := time.Now()
+		if v.awaitLook(t.Context()) || time.Since(begun) != lookLimit {
+			t.Errorf("waited for %v", time.Since(begun))
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if begun = time.Now(); v.awaitLook(gone) || time.Since(begun) != 0 {
+			t.Errorf("waited for %v", time.Since(begun))
+		}
+		away.Store(false)
+		if !v.awaitLook(t.Context()) {
+			t.Error("the tokens can be read again")
+		}
+	})
+}

@@ -1,0 +1,262 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// wire is a connection of a caller who writes HTTP by hand.
+type wire struct {
+	net.Conn
+	tb   testing.TB
+	read *bufio.Reader
+}
+
+// connect opens a connection and sends the beginning of a request on it.
+func (r *rig) connect(begin string) *wire {
+	r.tb.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	servicetest.OK(r.tb, err)
+	r.tb.Cleanup(func() { _ = c.Close() })
+	servicetest.OK(r.tb, c.SetDeadline(time.Now().Add(servicetest.Guard)))
+	w := &wire{c, r.tb, bufio.NewReader(c)}
+	w.send(begin)
+	return w
+}
+
+func (w *wire) send(text string) {
+	w.tb.Helper()
+	_, err := io.WriteString(w, text)
+	servicetest.OK(w.tb, err)
+}
+
+// answer reads an answer.
+func (w *wire) answer() (int, http.Header, string) {
+	w.tb.Helper()
+	res, err := http.ReadResponse(w.read, nil)
+	servicetest.OK(w.tb, err)
+	body, err := io.ReadAll(res.Body)
+	servicetest.OK(w.tb, err)
+	return res.StatusCode, res.Header, string(body)
+}
+
+// closedByGateway fails unless the gateway has closed the connection and said nothing more.
+func (w *wire) closedByGateway(what string) {
+	w.tb.Helper()
+	if rest, err := io.ReadAll(w.read); len(rest) > 0 || err != nil { // a time-out of the test is an error
+		w.tb.Errorf("%s: %q, %v", what, rest, err)
+	}
+}
+
+// head is the head of a request without its end.
+func (r *rig) head(line, who string) string {
+	return line + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " + r.tokens[who] + "\r\n"
+}
+
+// metric is the sum of the samples of a metric that have these labels.
+func (r *rig) metric(name string, labels ...string) (sum float64) {
+	r.tb.Helper()
+	_, text := r.do("GET", "/metrics", "", nil)
+	for line := range strings.Lines(string(text)) {
+		series, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "} ")
+		if !strings.HasPrefix(series, name+"{") || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(series, l) }) {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		servicetest.OK(r.tb, err)
+		sum += n
+	}
+	return sum
+}
+
+func (r *rig) refusals(f gateway.Failure) float64 {
+	r.tb.Helper()
+	return r.metric("countersign_gateway_refused_total", fmt.Sprintf("code=%q", f))
+}
+
+// A caller who begins a request and does not end it, and one who has nothing more to ask, lose their connections.
+func TestReadAndIdleTimeouts(t *testing.T) {
+	r := start(t, func(f *Flags) { f.ReadTimeout, f.IdleTimeout = 100*time.Millisecond, 50*time.Millisecond })
+	r.connect("GET /v1/caller HTTP/1.1\r\nHost: x\r\nX-Half: y\r\n").closedByGateway("half of a header")
+	half := r.connect(r.head("POST /event", "runtime") + "Content-Length: 1000\r\n\r\n{")
+	if status, _, body := half.answer(); status != http.StatusRequestTimeout || !strings.Contains(body, string(gateway.SlowBody)) {
+		t.Errorf("half of a body: %d %s", status, body)
+	}
+	half.closedByGateway("after half of a body")
+	idle := r.connect(r.head("GET /v1/caller", "runtime") + "\r\n")
+	if status, _, body := idle.answer(); status != http.StatusOK {
+		t.Errorf("a whole request: %d %s", status, body)
+	}
+	idle.closedByGateway("an idle connection")
+	if got := r.refusals(gateway.SlowBody); got != 1 {
+		t.Errorf("%v refusals are counted", got)
+	}
+}
+
+// The largest body is taken and one byte more is not, whether its length was told or not. So is a header.
+func TestSizeLimits(t *testing.T) {
+	const most = 4000
+	r := start(t, func(f *Flags) { f.MaxBody, f.MaxHeader = most, 1024 })
+	for size, want := range map[int]int{most: http.StatusOK, most + 1: http.StatusRequestEntityTooLarge} {
+		body := bytes.Repeat([]byte(" "), size)
+		copy(body, `{}`)
+		if res, text := r.do("POST", "/validate-tool-precheck", "runtime", body); res.StatusCode != want {
+			t.Errorf("%d bytes: %d %s", size, res.StatusCode, text)
+		}
+		chunked := r.connect(r.head("POST /validate-tool-precheck", "runtime") + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", size, body))
+		if status, _, text := chunked.answer(); status != want {
+			t.Errorf("%d bytes in chunks: %d %s", size, status, text)
+		}
+	}
+	if got := r.refusals(gateway.BodyTooLarge); got != 2 {
+		t.Errorf("%v refusals are counted", got)
+	}
+	large := "X-Large: " + strings.Repeat("y", 8<<10) + "\r\n\r\n" // net/http reads 4 KiB more than it is told
+	if got := r.firstLine(r.head("GET /v1/caller", "runtime") + large); got != "HTTP/1.1 431 Request Header Fields Too Large" {
+		t.Errorf("a header that is too large: %s", got)
+	}
+}
+
+// A user who sends too fast is told when to try again; another user is not held back.
+func TestRateOfAUser(t *testing.T) {
+	r := start(t, func(f *Flags) { f.Rate = 1 })
+	c := r.connect("")
+	for range 1000 {
+		c.send(r.head("GET /v1/caller", "runtime") + "\r\n")
+		status, header, body := c.answer()
+		if status == http.StatusOK {
+			continue
+		}
+		if status != http.StatusTooManyRequests || header.Get("Retry-After") == "" || !strings.Contains(body, string(gateway.RateLimited)) {
+			t.Fatalf("%d %v %s", status, header, body)
+		}
+		if res, body := r.do("GET", "/v1/caller", "subscriber", nil); res.StatusCode != http.StatusOK {
+			t.Errorf("another user: %d %s", res.StatusCode, body)
+		}
+		if got := r.refusals(gateway.RateLimited); got != 1 {
+			t.Errorf("%v refusals are counted", got)
+		}
+		return
+	}
+	t.Error("1000 requests in a row, at 1 a second, were let through")
+}
+
+// More requests at once than the gateway may work on are refused, and the place of one that is over is free again.
+func TestMaxInflight(t *testing.T) {
+	r := start(t, func(f *Flags) { f.MaxInflight = 1 })
+	arrived, release := make(chan struct{}), make(chan struct{})
+	stands := r.nats.Conn("admitter")
+	_, err := stands.Subscribe("gov.admit.>", func(m *nats.Msg) {
+		arrived <- struct{}{}
+		<-release
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}, events.HeaderDecisionID: {"d-1"}}, Data: []byte(`{"decision":"deny"}`)})
+	})
+	servicetest.OK(t, err)
+	servicetest.OK(t, stands.Flush())
+	pre := string(example(t, "requests/pre-tool-use.json"))
+	ask := r.head("POST /event", "runtime") + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(pre), pre)
+	for range 2 {
+		first := r.connect(ask)
+		<-arrived
+		if got := r.metric("countersign_gateway_inflight"); got != 1 {
+			t.Errorf("%v requests are worked on", got)
+		}
+		if status, header, body := r.connect(ask).answer(); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(body, `"decision":"deny"`) && !strings.Contains(body, string(gateway.Overloaded)) {
+			t.Errorf("a second request: %d %v %s", status, header, body)
+		}
+		release <- struct{}{}
+		if status, _, body := first.answer(); status != http.StatusOK {
+			t.Errorf("the first one: %d %s", status, body)
+		}
+	}
+	if got, verdicts := r.refusals(gateway.Overloaded), r.metric("countersign_gateway_admissions_total", `protocol="agenthook"`, `outcome="deny"`); got != 2 || verdicts != 2 {
+		t.Errorf("%v refusals and %v verdicts are counted", got, verdicts)
+	}
+}
+
+// A connection too many waits until another one is closed.
+func TestMaxConnections(t *testing.T) {
+	r := start(t, func(f *Flags) { f.MaxConns = 1 })
+	first, get := r.connect(""), r.head("GET /v1/caller", "runtime")+"\r\n"
+	first.send(get)
+	if status, _, body := first.answer(); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	second := r.connect(get)
+	servicetest.OK(t, second.SetReadDeadline(time.Now().Add(50*time.Millisecond))) // of a gateway without the limit this is enough
+	if n, err := second.Conn.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Fatal("a connection too many is answered")
+	}
+	servicetest.OK(t, first.Close())
+	servicetest.OK(t, second.SetReadDeadline(time.Now().Add(servicetest.Guard)))
+	if status, _, body := second.answer(); status != http.StatusOK {
+		t.Errorf("once there is room: %d %s", status, body)
+	}
+}
+
+// Streams, requests that wait for an approval, AAEP subscriptions and WebSockets beyond their number are refused,
+// and a place is free again when a stream ends.
+func TestMaxStreams(t *testing.T) {
+	r := startAAEP(t, func(f *Flags) { f.MaxStreams, f.UserStreams = 2, 2 })
+	var open []*sse
+	servicetest.Eventually(t, "the hub knows the log", func() bool {
+		s := r.open("/v1/follow/decisions", "subscriber", "")
+		if s.res.StatusCode == http.StatusOK {
+			open = append(open, s)
+		}
+		return len(open) == 2
+	})
+	if got := r.metric("countersign_gateway_streams"); got != 2 {
+		t.Errorf("%v streams are counted", got)
+	}
+	refused := func(what string, res *http.Response, body []byte) {
+		t.Helper()
+		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %v %s", what, res.StatusCode, res.Header, body)
+		}
+	}
+	refused("a third stream, of another token", r.open("/v1/follow/decisions", "lou", "").res, nil)
+	for _, path := range []string{"/v1/follow/decisions", "/v1/approvals/w-1?wait=1"} {
+		res, body := r.do("GET", path, "lou", nil)
+		refused(path, res, body)
+	}
+	if got := r.refusals(gateway.TooManyStreams); got != 3 {
+		t.Errorf("%v refusals are counted", got)
+	}
+	_ = open[0].res.Body.Close()
+	servicetest.Eventually(t, "a place is free again", func() bool {
+		r.nats.Publish("admitter", streams.Msg{Subject: subject.Space{Prefix: "gov"}.Decision("acme", "deny", "s"), Body: []byte(`{}`)})
+		return r.open("/v1/follow/decisions", "lou", "").res.StatusCode == http.StatusOK
+	})
+	for i := range 3 {
+		res, body := r.do("POST", "/aaep/v1/subscriptions", "lou", []byte(subscribe))
+		if i < 2 && res.StatusCode != http.StatusCreated {
+			t.Fatalf("subscription %d: %d %s", i, res.StatusCode, body)
+		}
+		if i == 2 {
+			refused("a third subscription", res, body)
+		}
+	}
+	if got := r.metric("countersign_gateway_aaep_subscriptions"); got != 2 {
+		t.Errorf("%v subscriptions are counted", got)
+	}
+	res, body := r.do("GET", "/aaep/v1/ws", "lou", nil, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol", "aaep.v1")
+	refused("a WebSocket", res, body)
+}
