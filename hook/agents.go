@@ -99,7 +99,7 @@ var codex = Agent{
 	Name: "codex", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude,
 	Past: []string{
 		"a hook whose exact definition is not trusted (/hooks) is skipped without a word",
-		"a hook that fails, hangs or is missing lets the call run; no setting closes that",
+		"a hook that hangs past its time-out lets the call run, and so does one that ends with exit code 0 and no answer; no setting closes that",
 		"hosted tools such as web search raise no event",
 	},
 }
@@ -132,7 +132,7 @@ var gemini = Agent{
 		return jsonOutput(map[string]string{"decision": "deny", "reason": reason})
 	},
 	Past: []string{
-		"a hook that fails or hangs lets the call run; no setting closes that",
+		"a hook that hangs past its time-out lets the call run, and so does one that ends with exit code 0 and no answer; no setting closes that",
 		"a folder that is not trusted skips the hooks of its project",
 	},
 }

@@ -29,7 +29,10 @@ const loopbackEnv = "COUNTERSIGN_LOOPBACK"
 // codingAgent is a real agent that is run headless with a scripted model.
 type codingAgent struct {
 	name    string // as `countersign hook` takes it
+	title   string // in docs/hooks.md
 	program string // below the directory of agents
+	hooks   string // the file below its home in which install puts the gate
+	timeout string // in that file, of a minute
 	args    []string
 	env     func(home, server string) []string
 	prepare func(t *testing.T, h hooked, server string) // writes the agent's own settings
@@ -54,6 +57,15 @@ func (a codingAgent) find(t *testing.T) string {
 		t.Skip("the agent is not installed: run make agents")
 	}
 	return file
+}
+
+// findForLong finds the agent for a test that `make test` runs with one agent alone.
+func (a codingAgent) findForLong(t *testing.T) {
+	t.Helper()
+	if a.name != codex.name && os.Getenv(agentsEnv) == "" {
+		t.Skip("make agents tries it with this agent")
+	}
+	a.find(t)
 }
 
 // installedVersion is the version of a package that is installed for an agent.
@@ -243,7 +255,7 @@ func addSettings(t *testing.T, path string, add object) {
 
 // Each agent itself permits every command: what is refused is refused by the gate.
 var claudeCode = codingAgent{
-	name: "claude-code", program: "@anthropic-ai/claude-code-linux-x64/claude", speaks: messagesAPI,
+	name: "claude-code", title: "Claude Code", program: "@anthropic-ai/claude-code-linux-x64/claude", speaks: messagesAPI, hooks: ".claude/settings.json", timeout: `"timeout": 60`,
 	args: []string{"-p", "Do as you are told.", "--output-format", "json"},
 	env: func(home, server string) []string {
 		return []string{"ANTHROPIC_BASE_URL=" + server, "ANTHROPIC_API_KEY=dummy", "DISABLE_TELEMETRY=1", "DISABLE_AUTOUPDATER=1",
@@ -255,7 +267,7 @@ var claudeCode = codingAgent{
 }
 
 var codex = codingAgent{
-	name: "codex", program: "@openai/codex/bin/codex.js", speaks: responsesAPI,
+	name: "codex", title: "Codex", program: "@openai/codex/bin/codex.js", speaks: responsesAPI, hooks: ".codex/hooks.json", timeout: `"timeout": 60`,
 	args: []string{"exec", "--dangerously-bypass-hook-trust", "--skip-git-repo-check", "--json", "Do as you are told."},
 	env: func(home, _ string) []string {
 		return []string{"CODEX_HOME=" + filepath.Join(home, ".codex"), "SCRIPTED_KEY=dummy"}
@@ -275,7 +287,7 @@ env_key = "SCRIPTED_KEY"
 }
 
 var gemini = codingAgent{
-	name: "gemini", program: "@google/gemini-cli/bundle/gemini.js", speaks: generateAPI,
+	name: "gemini", title: "Gemini CLI", program: "@google/gemini-cli/bundle/gemini.js", speaks: generateAPI, hooks: ".gemini/settings.json", timeout: `"timeout": 60`,
 	args: []string{"-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--skip-trust", "-o", "json", "-p", "Do as you are told."},
 	env: func(_, server string) []string {
 		return []string{"GEMINI_API_KEY=dummy", "GOOGLE_GEMINI_BASE_URL=" + server}
@@ -289,7 +301,7 @@ var gemini = codingAgent{
 }
 
 var openCode = codingAgent{
-	name: "opencode", program: "opencode-linux-x64/bin/opencode", speaks: messagesWith("bash"),
+	name: "opencode", title: "OpenCode", program: "opencode-linux-x64/bin/opencode", speaks: messagesWith("bash"), hooks: ".config/opencode/plugins/countersign.js", timeout: `limit = 60`,
 	args: []string{"run", "--format", "json", "Do as you are told."},
 	env: func(home, _ string) []string {
 		return []string{"XDG_CONFIG_HOME=" + filepath.Join(home, ".config"), "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
@@ -307,6 +319,9 @@ var openCode = codingAgent{
 		ok(t, os.MkdirAll(filepath.Join(dir, "node_modules"), 0o700))
 	},
 }
+
+// realAgents are those that run here.
+var realAgents = []codingAgent{claudeCode, codex, gemini, openCode}
 
 // converse runs an agent in a directory with a scripted model until it ends and returns what it wrote. More
 // arguments follow the agent's own.
@@ -403,7 +418,7 @@ func TestAgents(t *testing.T) {
 			}
 		}
 	}
-	for _, a := range []codingAgent{claudeCode, codex, gemini, openCode} {
+	for _, a := range realAgents {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			a.find(t)
@@ -485,21 +500,6 @@ func testAgent(t *testing.T, a codingAgent) {
 	}
 }
 
-// Where an agent has a setting that keeps the gate closed when it dies, install sets it, and it does.
-func TestClaudeCodeWithoutGate(t *testing.T) {
-	t.Parallel()
-	claudeCode.find(t)
-	h := startHooked(t, claudeCode.name, "5s")
-	dir := t.TempDir()
-	for name, script := range map[string]string{"dies": "kill -SEGV $$", "fails": "exit 1", "is silent": "exit 2"} {
-		h.replaceGate(t, script)
-		results := h.drive(t, claudeCode, dir, &model{commands: []string{"touch dead-1"}})
-		if _, err := os.Stat(filepath.Join(dir, "dead-1")); err == nil || !strings.Contains(results[0], "hook") {
-			t.Errorf("with a gate that %s the command ran, or not because of it: %v; the model was told %s", name, err, results[0])
-		}
-	}
-}
-
 // A headless run of Claude Code ends with a call that waits for a person. Resumed, it gives the same call
 // again: approved, it runs, once; denied, the model is told so.
 func TestClaudeCodeDefers(t *testing.T) {
@@ -576,21 +576,4 @@ func TestClaudeCodeDefers(t *testing.T) {
 		t.Errorf("the deferred call is linked %d times with what ran: %s", ran, calls)
 	}
 	h.verified(t, 0, "--session", session)
-}
-
-// replaceGate makes a script the only hook, with the settings that the gate had.
-func (h hooked) replaceGate(t *testing.T, script string) {
-	t.Helper()
-	broken := filepath.Join(h.home, "gate.sh")
-	ok(t, os.WriteFile(broken, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
-	path := filepath.Join(h.home, ".claude/settings.json")
-	text, err := os.ReadFile(path)
-	ok(t, err)
-	var settings struct {
-		Hooks map[string][]object `json:"hooks"`
-	}
-	ok(t, json.Unmarshal(text, &settings))
-	gate := settings.Hooks["PreToolUse"]
-	gate[0]["hooks"].([]any)[0].(map[string]any)["command"] = broken
-	addSettings(t, path, object{"hooks": object{"PreToolUse": gate}})
 }

@@ -37,7 +37,7 @@ type installation struct {
 	// offFiles are files beside files in which the agent looks for it.
 	off      string
 	offFiles []string
-	// closes says what keeps the gate closed when the gate itself dies; empty if nothing does.
+	// closes says what keeps the gate closed when the gate itself dies.
 	closes string
 	after  string // what the user must still do
 }
@@ -45,6 +45,19 @@ type installation struct {
 func shellHandler(command string) map[string]any {
 	return map[string]any{"type": "command", "command": command, "timeout": handlerTimeout}
 }
+
+// refuseForGate is run by a shell around the gate: where the gate dies or cannot start, the shell refuses, with
+// exit code 2 and a text. It outlives the signals that the gate itself answers.
+const refuseForGate = `trap : HUP INT TERM; "$0" "$@" || { echo "Countersign refused this call: the gate failed" >&2; exit 2; }`
+
+// closed is the gate's command line for agents that run a call whose hook ends with any other exit code, or
+// with no text. The agent's own shell is replaced: it would die of a signal that this one outlives.
+func closed(command string) string {
+	return "exec /bin/sh -c " + shellWord(refuseForGate) + " " + command
+}
+
+// closesInShell is what closed does.
+const closesInShell = "the shell that runs it refuses; a gate that hangs past its time-out lets the call run"
 
 var installations = []installation{
 	{
@@ -66,20 +79,28 @@ var installations = []installation{
 		agent:  "codex",
 		files:  map[string]string{scopeUser: "~/.codex/hooks.json", scopeProject: ".codex/hooks.json"},
 		events: []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd"},
-		entry: func(command, _ string) map[string]any {
+		entry: func(command, event string) map[string]any {
+			if event == "PreToolUse" {
+				command = closed(command)
+			}
 			return map[string]any{"hooks": []any{shellHandler(command)}}
 		},
-		after: "open /hooks in Codex and trust the hooks: until then, and after every change, Codex skips them without a word",
+		closes: closesInShell,
+		after:  "open /hooks in Codex and trust the hooks: until then, and after every change, Codex skips them without a word",
 	},
 	{
 		agent:  "gemini",
 		files:  map[string]string{scopeUser: "~/.gemini/settings.json", scopeProject: ".gemini/settings.json", scopeManaged: "/etc/gemini-cli/settings.json"},
 		events: []string{"BeforeTool", "AfterTool", "BeforeAgent", "SessionStart", "SessionEnd"},
-		entry: func(command, _ string) map[string]any {
+		entry: func(command, event string) map[string]any {
+			if event == "BeforeTool" {
+				command = closed(command)
+			}
 			h := shellHandler(command)
 			h["timeout"], h["name"] = handlerTimeout*1000, "countersign"
 			return map[string]any{"matcher": ".*", "hooks": []any{h}}
 		},
+		closes: closesInShell,
 	},
 	{
 		agent:  "cursor",

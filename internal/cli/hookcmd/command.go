@@ -116,9 +116,6 @@ func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
 	if err := writeConfig(io, configPath, configText, config, c.DryRun); err != nil || c.DryRun {
 		return err
 	}
-	if i.closes == "" {
-		fmt.Fprintf(io.Err, "note: if the gate itself dies, %s runs the call; nothing closes that\n", i.agent)
-	}
 	if i.after != "" {
 		fmt.Fprintf(io.Err, "next: %s\n", i.after)
 	}

@@ -82,11 +82,7 @@ func (c *doctorCmd) print(io ui.Stdio, i installation, agent hook.Agent, list []
 		}
 		fmt.Fprintf(io.Out, "%s %s: %s\n", mark, f.Check, f.Detail)
 	}
-	closes := i.closes
-	if closes == "" {
-		closes = "nothing: the call runs"
-	}
-	fmt.Fprintf(io.Out, "if the gate itself dies: %s\n%s lets past its hooks:\n", closes, agent.Name)
+	fmt.Fprintf(io.Out, "if the gate itself dies: %s\n%s lets past its hooks:\n", i.closes, agent.Name)
 	for _, hole := range agent.Past {
 		fmt.Fprintf(io.Out, "  - %s\n", hole)
 	}
