@@ -5,6 +5,7 @@ import "encoding/json"
 // Refusal is why a request was not passed to its server.
 type Refusal struct {
 	Code     string `json:"code"`                  // stable
+	Reason   string `json:"reason,omitempty"`      // stable: what stands behind deny, ask, defer and no_verdict; gateclient.Cause
 	Text     string `json:"-"`                     // for the model
 	Workflow string `json:"workflow_id,omitempty"` // of a call that waits for a person
 	Expires  string `json:"expires_at,omitempty"`

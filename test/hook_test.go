@@ -110,6 +110,10 @@ func TestHook(t *testing.T) {
 	if m == nil || !strings.Contains(got, "repeat the identical call") {
 		t.Fatalf("a call that waits for a person: %s", got)
 	}
+	_, where, _ := strings.Cut(got, "Where a person decides: countersign ") // works where the gate is installed, without more words
+	if shown := h.countersign(t, strings.Fields(where)...).want(t, 0).out; !strings.Contains(shown, m[1]) {
+		t.Errorf("%q shows %s", where, shown)
+	}
 	h.run(t, "approvals", "approve", m[1], "--yes").want(t, 0)
 	if got := h.before(t, "c4", "touch asked; rm x"); !strings.Contains(got, "Workflow") || strings.Contains(got, m[1]) {
 		t.Errorf("other arguments after the approval: %s", got)
@@ -121,9 +125,21 @@ func TestHook(t *testing.T) {
 	if got := h.before(t, "c6", "touch asked"); !strings.Contains(got, "Workflow") {
 		t.Errorf("an approval was used twice: %s", got)
 	}
+	out := h.waits(t, "c7", "touch asked and waited for")
+	open := h.waiting(t)
+	h.run(t, "approvals", "approve", open[len(open)-1], "--yes").want(t, 0)
+	if got := h.denied(t, out()); got != "" {
+		t.Errorf("approved while the gate waited: %s", got)
+	}
+	command(t, h.gate("PostToolUse", "c7", "touch asked and waited for")).want(t, 0)
 	h.settle(t)
+	for id, want := range map[string]int{"c7": 2, "c6": 1} { // waiting leaves nothing on record: one ask, and what was decided
+		if rows := evidence(t, h.auditors(t), "kind = 'decision' AND session = 's-hook' AND position(record, ?) > 0", `"`+id+`"`); len(rows) != want {
+			t.Errorf("the admitter decided %d times on %s, want %d", len(rows), id, want)
+		}
+	}
 	calls := h.run(t, "calls", "--session", "s-hook", "--json").want(t, 0).out
-	for _, id := range []string{`"c1"`, `"c3"`} { // c5 ran as c3, which was approved
+	for _, id := range []string{`"c1"`, `"c3"`, `"c7"`} { // c5 ran as c3, which was approved
 		if line := lineWith(calls, `"tool_call_id":`+id); !strings.Contains(line, `"match":"equal"`) || !strings.Contains(line, `"state":"completed"`) {
 			t.Errorf("the call %s is not linked with what ran: %s", id, line)
 		}
@@ -132,6 +148,38 @@ func TestHook(t *testing.T) {
 		t.Errorf("findings:\n%s", found)
 	}
 	h.verified(t, 0, "--session", "s-hook")
+}
+
+// waits starts the gate for a call that waits for a person, and returns when it does. The function waits for the gate's
+// answer.
+func (h hooked) waits(t *testing.T, id, shell string) (answer func() string) {
+	t.Helper()
+	open := len(h.waiting(t))
+	cmd := h.gate("PreToolUse", id, shell)
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	p, err := launch(cmd)
+	ok(t, err)
+	eventually(t, "the call waits for a person", func() error {
+		if list := h.waiting(t); len(list) != open+1 {
+			return errorf("%v", list)
+		}
+		return nil
+	})
+	return func() string {
+		ok(t, p.wait())
+		return out.String()
+	}
+}
+
+// waiting are the workflows that wait for a person, oldest first.
+func (h hooked) waiting(t *testing.T) (ids []string) {
+	t.Helper()
+	list, _ := h.review(t, 0, "list")["workflows"].([]any) // nil if there are none
+	for _, w := range list {
+		ids = append(ids, w.(map[string]any)["workflow_id"].(string))
+	}
+	return ids
 }
 
 func lineWith(text, part string) string {
@@ -188,8 +236,12 @@ func TestHookRefusesInTrouble(t *testing.T) {
 	if doctor.code != 0 || !strings.Contains(doctor.out, "refused by the admitter") || !strings.Contains(doctor.out, "mentions with @") {
 		t.Errorf("doctor: exit %d\n%s%s", doctor.code, doctor.out, doctor.err)
 	}
+	out := h.waits(t, "goes", "touch asked, and the gateway goes")
 	h.countersign(t, "hook", "install", "claude-code", "--budget", "2s").want(t, 0)
 	ok(t, h.stop())
+	if got := h.denied(t, out()); !strings.Contains(got, "no_verdict") {
+		t.Errorf("the gateway went while the call waited: %q", got)
+	}
 	if got := h.before(t, "gone", "ls"); !strings.Contains(got, "no_verdict") && !strings.Contains(got, "bad_configuration") {
 		t.Errorf("a gateway that is gone: %q", got)
 	}

@@ -9,15 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // MaxReply is the largest reply that is read, in bytes.
@@ -32,6 +29,7 @@ type Reply struct {
 	Expires, ApprovalURL string
 	DecisionRef          string // of the approval that was used
 	Mode                 string // events.ModeObserve: the policies were not enforced
+	Cause                Cause  // of a verdict that is no allow
 }
 
 // Waits reports whether the call waits for a person.
@@ -110,9 +108,8 @@ type notSentError struct{ error }
 // IsNotStored reports whether the error says for certain that an event was not stored, and the same event
 // may be later: there was no connection, or the gateway refused the token or had no time.
 func IsNotStored(err error) bool {
-	var r refusedError
 	var n notSentError
-	return errors.As(err, &n) || errors.As(err, &r) && slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, r.status)
+	return errors.As(err, &n) || isRefused(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
 }
 
 // unreachable says why there is no answer. It leaves out the address, because the model reads the text.
@@ -151,25 +148,13 @@ var ErrCaller = errors.New("the gateway does not accept this token")
 // Identify asks the gateway for the user of the peer's token, and returns the peer as that user. The error
 // is ErrCaller unless the token is a runtime's of the peer's tenant. Nothing is recorded.
 func (a *Asker) Identify(ctx context.Context) (Peer, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.peer.gateway+"/v1/caller", nil)
-	if err != nil {
-		return Peer{}, errors.New("the gateway's address is no URL")
-	}
-	r.Header.Set("Authorization", "Bearer "+a.peer.token)
-	answer, err := a.client.Do(r)
-	if err != nil {
-		return Peer{}, unreachable(ctx, err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, MaxReply))
 	var who struct{ Tenant, User, Role string }
+	text, err := a.get(ctx, "/v1/caller")
 	switch {
-	case err != nil:
-		return Peer{}, unreachable(ctx, err)
-	case answer.StatusCode == http.StatusUnauthorized:
+	case isRefused(err, http.StatusUnauthorized):
 		return Peer{}, ErrCaller
-	case answer.StatusCode != http.StatusOK:
-		return Peer{}, problem(answer.StatusCode, text)
+	case err != nil:
+		return Peer{}, err
 	case json.Unmarshal(text, &who) != nil:
 		return Peer{}, errors.New("the gateway's answer makes no sense")
 	case who.Tenant != a.peer.tenant || who.Role != "runtime" || who.User == "":
@@ -178,8 +163,30 @@ func (a *Asker) Identify(ctx context.Context) (Peer, error) {
 	return a.peer.As(a.peer.token, who.User), nil
 }
 
+// get reads what the gateway answers with status 200.
+func (a *Asker) get(ctx context.Context, path string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.peer.gateway+path, http.NoBody)
+	if err != nil {
+		return nil, errors.New("the gateway's address is no URL")
+	}
+	r.Header.Set("Authorization", "Bearer "+a.peer.token)
+	answer, err := a.client.Do(r)
+	if err != nil {
+		return nil, unreachable(ctx, err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, MaxReply))
+	if err != nil {
+		return nil, unreachable(ctx, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, refusedError{answer.StatusCode, problem(answer.StatusCode, text)}
+	}
+	return text, nil
+}
+
 // Propose asks once whether a call may run. workflow is the one that the call waits for, if it does; an
-// answer that opens another is a denial.
+// answer that opens another is a denial, whose cause says what has become of the first.
 func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Reply, error) {
 	h, body, err := a.Post(ctx, event, workflow)
 	if err != nil {
@@ -193,8 +200,9 @@ func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Rep
 		Verdict: events.Verdict(h.Get(events.HeaderVerdict)), Reason: native.Reason,
 		Receipt: h.Get(events.HeaderReceipt), Key: h.Get(events.HeaderKey), Workflow: h.Get(events.HeaderWorkflow), Mode: h.Get(events.HeaderMode),
 	}
+	status := ""
 	if w := native.Metadata.Approval; w != nil {
-		r.Expires, r.ApprovalURL, r.DecisionRef = w.ExpiresAt, w.ApprovalURL, w.DecisionRef
+		r.Expires, r.ApprovalURL, r.DecisionRef, status = w.ExpiresAt, w.ApprovalURL, w.DecisionRef, w.Status
 		if r.Workflow == "" {
 			r.Workflow = w.WorkflowID
 		}
@@ -203,44 +211,9 @@ func (a *Asker) Propose(ctx context.Context, event []byte, workflow string) (Rep
 		return Reply{}, errors.New("the gateway's answer contradicts itself")
 	}
 	if workflow != "" && r.Waits() && r.Workflow != workflow {
-		return Reply{Verdict: events.Deny, Reason: "the approval was used up, or not given in time"}, nil
+		return a.replaced(ctx, workflow)
 	}
-	return r, nil
-}
-
-// Pauses between two looks whether a person has decided.
-const (
-	firstPause = 300 * time.Millisecond
-	maxPause   = 2 * time.Second
-	lastAnswer = time.Second // kept of the budget for the refusal
-)
-
-// Await asks again about a call whose reply r waits for a person, until there is a decision, until the budget,
-// ctx's deadline, is nearly used up, or until giveUp, which may be nil, is closed. The last two return a reply
-// that still waits.
-func (a *Asker) Await(ctx context.Context, giveUp <-chan struct{}, event []byte, r Reply) (Reply, error) {
-	deadline, _ := ctx.Deadline()
-	pauses := retry.New(firstPause, maxPause)
-	for r.Waits() {
-		pause := pauses.Next()
-		if time.Until(deadline) < pause+lastAnswer {
-			return r, nil
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-giveUp:
-			timer.Stop()
-			return r, nil
-		case <-ctx.Done():
-			timer.Stop()
-			return Reply{}, ErrTooLate
-		}
-		var err error
-		if r, err = a.Propose(ctx, event, r.Workflow); err != nil {
-			return Reply{}, err
-		}
-	}
+	r.Cause = r.cause(status)
 	return r, nil
 }
 

@@ -32,6 +32,8 @@ type Config struct {
 	Budget  string `json:"budget,omitempty"`  // the longest time until an answer; default DefaultBudget
 	Prompts bool   `json:"prompts,omitempty"` // report the texts of prompts, not only their length
 	Defer   bool   `json:"defer,omitempty"`   // end a headless run whose call waits for a person, where the agent can resume it
+
+	ApprovalURL string `json:"approval_url,omitempty"` // the page where a person decides; {workflow} stands for the workflow's id
 }
 
 // DefaultBudget is well under the shortest time-out of an agent's hook, 30 s: when that ends, most
@@ -190,6 +192,9 @@ func checkURL(text string) error {
 func (c Config) Check() error {
 	if _, err := c.AnswerBudget(); err != nil {
 		return err
+	}
+	if c.ApprovalURL != "" && CheckURL(c.ApprovalURL) != nil {
+		return errors.New("the approval URL must begin with https://, or with http:// and name this machine")
 	}
 	_, err := c.Peer()
 	return err

@@ -101,11 +101,11 @@ func agentNames() (names []string) {
 
 // write writes an output. What cannot be written to standard output is refused by the exit code.
 func write(std Stdio, out hook.Output) int {
-	_, _ = io.WriteString(std.Err, out.Stderr) // the exit code says it all the same
 	if _, err := io.WriteString(std.Out, out.Stdout); err != nil || out.Stdout != "" && isNull(std.Out) {
-		fmt.Fprintln(std.Err, "countersign: refused: the answer could not be written")
+		fmt.Fprintln(std.Err, "countersign: refused: the answer could not be written") // alone: with this exit code agents show it to the model
 		return exitUsage
 	}
+	_, _ = io.WriteString(std.Err, out.Stderr) // the exit code says it all the same
 	return out.Exit
 }
 
@@ -180,11 +180,11 @@ func (g *gate) answer(ctx context.Context, in io.Reader) hook.Output {
 // before asks whether a call may run.
 func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	if g.configErr != nil {
-		return g.agent.Refuse(refusal("bad_configuration", g.configErr))
+		return g.refuseLocal("bad_configuration", errConfiguration, g.configErr)
 	}
 	p, err := g.config.Peer()
 	if err != nil {
-		return g.agent.Refuse(refusal("bad_configuration", err))
+		return g.refuseLocal("bad_configuration", errConfiguration, err)
 	}
 	key, err := sameCallKey(g.agent.Name, e)
 	if err != nil {
@@ -192,7 +192,7 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	}
 	call, err := g.proposal(key, e)
 	if err != nil {
-		return g.agent.Refuse(refusal("memory_of_calls", err))
+		return g.refuseLocal("memory_of_calls", errMemory, err)
 	}
 	a := gateclient.NewAsker(p)
 	r, err := a.Propose(ctx, call.Event, call.Workflow)
@@ -216,9 +216,23 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 		return g.agent.Refuse(refusal("bad_receipt", err))
 	}
 	if err := g.opened(key, e, call, r.DecisionRef); err != nil {
-		return g.agent.Refuse(refusal("memory_of_calls", err))
+		return g.refuseLocal("memory_of_calls", errMemory, err)
 	}
 	return g.agent.Allow
+}
+
+// What the model is told of failures on this machine: it learns no path.
+var (
+	errConfiguration = errors.New("the gate's configuration cannot be used; a person finds the reason with countersign hook doctor")
+	errMemory        = errors.New("the gate's memory of calls cannot be used; a person finds the reason with countersign hook doctor")
+)
+
+// refuseLocal refuses a call in which something on this machine is wrong. Standard error, which agents show to
+// people alone, says what.
+func (g *gate) refuseLocal(code string, told, err error) hook.Output {
+	out := g.agent.Refuse(refusal(code, told))
+	out.Stderr += "countersign: " + gateclient.Clean(err.Error()) + "\n"
+	return out
 }
 
 // proposal is the PreToolUse event to send: that of an identical call that waits for a person, or a
@@ -319,18 +333,14 @@ func (g *gate) forget(key string, call waiting) {
 // pending says what to do about a call that waits for a person. forgotten is why its repetition will not be
 // known, nil if it will.
 func (g *gate) pending(e hook.Event, r gateclient.Reply, forgotten error) hook.Output {
-	text := fmt.Sprintf("Countersign: this call needs a person's approval. Workflow %s", gateclient.Clean(r.Workflow))
-	if r.ApprovalURL != "" {
-		text += " at " + gateclient.Clean(r.ApprovalURL)
-	}
-	text += ": " + strings.TrimRight(gateclient.Clean(r.Reason), ".")
+	text, where := r.Pending(), r.Where(g.config.ApprovalURL)
 	if forgotten != nil {
-		return g.agent.Refuse(text + ". It cannot be repeated: " + gateclient.Clean(forgotten.Error()))
+		return g.refuseLocal("memory_of_calls", errors.New(text+". It cannot be repeated: "+errMemory.Error()), forgotten)
 	}
 	if g.config.Defer && g.agent.Defer != nil && g.agent.Defer.Applies(e, os.Getenv) {
-		return g.agent.Defer.Answer(text + ". Resume the session once it is approved.")
+		return g.agent.Defer.Answer(text + ". Resume the session once it is approved. " + where)
 	}
-	return g.agent.Refuse(text + ". Do not try another way; repeat the identical call once it is approved.")
+	return g.agent.Refuse(text + ". Do not try another way; repeat the identical call once it is approved. " + where)
 }
 
 // opened remembers an allowed call if its report must say more than the agent does: another id, or the

@@ -139,6 +139,12 @@ func refused(t *testing.T, a hook.Agent, config string, input []byte, code strin
 	if strings.Contains(out+errs, "secret-token") || strings.Contains(out+errs, "127.0.0.1") {
 		t.Errorf("%s tells too much: %s%s", a.Name, out, errs)
 	}
+	if strings.Contains(out, filepath.Dir(config)) {
+		t.Errorf("%s tells the model a path: %s", a.Name, out)
+	}
+	if local := code == "bad_configuration" || code == "memory_of_calls"; local != strings.HasPrefix(errs, "countersign: ") {
+		t.Errorf("%s tells people %q of %s", a.Name, errs, code)
+	}
 	return text
 }
 
@@ -335,6 +341,42 @@ func TestWithin(t *testing.T) {
 	out := within(ctx, a, func(chan<- time.Duration) hook.Output { close(started); select {} })
 	if !strings.Contains(out.Stdout, "(no_answer)") {
 		t.Errorf("a signal: %q", out.Stdout)
+	}
+}
+
+// A memory of calls that cannot be used is a refusal. The model learns no path of it, with a full disk or a damaged file.
+func TestMemoryFails(t *testing.T) {
+	s := httptest.NewServer(answer(200, map[string]string{"Countersign-Verdict": "ask", "Countersign-Workflow-Id": "wf-1"}, `{"event_id":"x","decision":"ask","reason":"?"}`))
+	defer s.Close()
+	for _, a := range hook.Agents {
+		p := settle(t, s.URL, hastily)
+		if err := os.WriteFile(filepath.Join(filepath.Dir(p.config), "countersign"), nil, 0o600); err != nil { // where its directory would be
+			t.Fatal(err)
+		}
+		refused(t, a, p.config, proposalOf(t, a), "memory_of_calls")
+	}
+}
+
+// A call that waits for a person is refused with the place where that person decides: a page, if the configuration
+// names one, and the command that shows the workflow otherwise.
+func TestWhereAPersonDecides(t *testing.T) {
+	s := httptest.NewServer(answer(200, map[string]string{"Countersign-Verdict": "ask", "Countersign-Workflow-Id": "wf/1"}, `{"event_id":"x","decision":"ask","reason":"A person must look."}`))
+	defer s.Close()
+	for template, want := range map[string]string{
+		"": "countersign approvals show wf/1", "https://inbox.example/?id={workflow}&x={workflow}": "https://inbox.example/?id=wf%2F1&x=wf%2F1",
+	} {
+		p := settle(t, s.URL, func(c *gateclient.Config) { c.Budget, c.ApprovalURL = "1s", template })
+		out, _, _ := run(hook.Agents[0], p.config, proposalOf(t, hook.Agents[0]))
+		var told struct {
+			HookSpecificOutput struct{ PermissionDecisionReason string }
+		}
+		if err := json.Unmarshal([]byte(out), &told); err != nil {
+			t.Fatal(err)
+		}
+		const begin = "Countersign: this call needs a person's approval. Workflow wf/1: A person must look. Do not try another way; repeat the identical call once it is approved. "
+		if got := told.HookSpecificOutput.PermissionDecisionReason; got != begin+"Where a person decides: "+want {
+			t.Errorf("%q", got)
+		}
 	}
 }
 

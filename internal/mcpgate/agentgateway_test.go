@@ -244,7 +244,7 @@ func TestAgentGateway(t *testing.T) {
 		want    string
 		payload string
 	}{
-		"a denied call":           {question(t, "tools/call", callParams, some, "files"), false, extDenied, "too risky (deny)", `{"code":"deny"}`},
+		"a denied call":           {question(t, "tools/call", callParams, some, "files"), false, extDenied, "too risky (deny)", `{"code":"deny","reason":"denied_by_policy"}`},
 		"what is not governed":    {question(t, "tools/list", "", some, "files", "mail"), true, 0, "", ""},
 		"reads without --reads":   {question(t, "resources/read", `{"uri":"x:y"}`, nil, "files"), true, 0, "", ""},
 		"a call of two servers":   {question(t, "tools/call", callParams, nil, "files", "mail"), false, extInvalid, "bad_call", `{"code":"bad_call"}`},
@@ -282,7 +282,7 @@ func TestAgentGateway(t *testing.T) {
 // Without a verdict the answer is an error of the gateway's, and says nothing of files or addresses.
 func TestAgentGatewayWithoutVerdict(t *testing.T) {
 	down := startDecide(t, agentGatewayOptions(t, answer(503, nil, `{}`)), insecure.NewCredentials())
-	if a := down.check(t, extCheckRequest, question(t, "tools/call", callParams, nil, "files")); a.pass || a.code != 0 || !strings.Contains(a.reason, "(no_verdict)") || a.payload != `{"code":"no_verdict"}` {
+	if a := down.check(t, extCheckRequest, question(t, "tools/call", callParams, nil, "files")); a.pass || a.code != 0 || !strings.Contains(a.reason, "(no_verdict)") || a.payload != `{"code":"no_verdict","reason":"outage"}` {
 		t.Errorf("without a gateway: %+v", a)
 	}
 	o := agentGatewayOptions(t, answer(200, nil, denies))

@@ -255,7 +255,7 @@ func (d *Decider) admit(ctx context.Context, server, caller string, method strin
 	}
 	if ctx.Err() != nil { // the gateway does not wait any more
 		g.NotRun(a)
-		return nil, refuse("no_verdict", ctx.Err())
+		return nil, noVerdict(ctx.Err())
 	}
 	return &admittedRun{gate: g, admitted: a, began: g.now()}, nil
 }

@@ -4,13 +4,12 @@
 package mcpgate
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -146,10 +145,11 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	if err != nil {
 		return Admitted{}, refuse("bad_arguments", err)
 	}
+	other := g.waitsForOther(key, c)
 	w, r, err := g.propose(ctx, a, key, c)
 	if err == nil && r.Waits() {
 		w = w.awaiting(r, g.now())
-		if page := g.pageOf(r); page != "" && waits != nil {
+		if page := r.Page(g.page); page != "" && waits != nil {
 			waits(r.Workflow, page)
 		}
 		r, err = a.Await(ctx, giveUp, w.event, r)
@@ -157,12 +157,14 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	switch {
 	case err != nil:
 		g.keep(key, w)
-		return Admitted{}, refuse("no_verdict", err)
+		return Admitted{}, noVerdict(err)
 	case r.Waits():
-		return Admitted{}, g.pending(key, w, r)
+		return Admitted{}, g.pending(key, w, r, other)
 	case r.Verdict != events.Allow:
 		g.reportBlocked(c, w.callID, string(r.Verdict))
-		return Admitted{}, refuse(string(r.Verdict), errors.New(r.Reason))
+		refusal := refuse(string(r.Verdict), errors.New(r.Reason))
+		refusal.Reason = string(r.Cause)
+		return Admitted{}, refusal
 	}
 	err = a.CheckReceipt(ctx, r, guard.Execution{Session: g.session, ToolCallID: w.callID, Tool: c.ToolName(), Arguments: c.Arguments})
 	if err != nil {
@@ -175,12 +177,20 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 // errConfiguration is what a client is told of a configuration that cannot be used.
 var errConfiguration = errors.New("the gate's configuration cannot be used: its standard error says why")
 
-// pageOf is the page where a person decides.
-func (g *Gate) pageOf(r gateclient.Reply) string {
-	if r.ApprovalURL != "" || g.page == "" {
-		return r.ApprovalURL
+// waitsForOther reports whether the caller has a call of the same tool that waits for a person with other arguments,
+// and none that is identical.
+func (g *Gate) waitsForOther(key string, c mcp.Call) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, identical := g.waiting[key]; identical {
+		return false
 	}
-	return strings.ReplaceAll(g.page, "{workflow}", url.PathEscape(r.Workflow))
+	for _, w := range g.waiting {
+		if w.call.ToolName() == c.ToolName() && w.call.Caller == c.Caller && !bytes.Equal(w.call.Arguments, c.Arguments) && !g.now().After(w.until) {
+			return true
+		}
+	}
+	return false
 }
 
 // propose asks once, in its turn.
@@ -254,10 +264,12 @@ func (g *Gate) proposal(key string, c mcp.Call) (waiting, error) {
 		w.event, err = c.Propose(v)
 	}
 	if err == nil && len(w.event) > maxProposal {
-		err = fmt.Errorf("its arguments are too large: %d bytes of an event, of %d at most", len(w.event), maxProposal)
+		err = fmt.Errorf("%w: %d bytes of an event, of %d at most", errTooLarge, len(w.event), maxProposal)
 	}
 	return w, err
 }
+
+var errTooLarge = errors.New("its arguments are too large")
 
 func (g *Gate) envelope(callID string) (mcp.Event, error) {
 	id, err := uuid.NewRandom()
@@ -299,25 +311,36 @@ func (g *Gate) hasRoom(w waiting) bool {
 	return calls <= maxWaiting && size <= maxWaitingBytes && ofCaller <= maxWaitingOfCaller && sizeOfCaller <= maxBytesOfCaller
 }
 
-// pending remembers a call that waits for a person, and says what to do.
-func (g *Gate) pending(key string, w waiting, r gateclient.Reply) *mcp.Refusal {
+// pending remembers a call that waits for a person, and says what to do. other reports that one with other arguments
+// waits too.
+func (g *Gate) pending(key string, w waiting, r gateclient.Reply, other bool) *mcp.Refusal {
 	w = w.awaiting(r, g.now())
-	text := "Countersign: this call needs a person's approval. Workflow " + gateclient.Clean(r.Workflow)
-	page := g.pageOf(r)
-	if page != "" {
-		text += " at " + gateclient.Clean(page)
-	}
+	text := r.Pending()
 	if r.Expires != "" {
 		text += ", until " + gateclient.Clean(r.Expires)
 	}
-	text += ": " + gateclient.Clean(r.Reason)
-	refusal := &mcp.Refusal{Code: string(events.Ask), Workflow: r.Workflow, Expires: r.Expires, URL: page}
+	text += "."
+	refusal := &mcp.Refusal{Code: string(events.Ask), Reason: string(r.Cause), Workflow: r.Workflow, Expires: r.Expires, URL: r.Page(g.page)}
+	if other {
+		refusal.Reason = string(gateclient.CauseOtherArgs)
+		text += " An approval of this tool with other arguments does not hold for this call."
+	}
 	if !g.keep(key, w) {
 		g.reportBlocked(w.call, w.callID, string(events.Ask))
 		refusal.Text = text + " It cannot be repeated: too many calls wait."
 		return refusal
 	}
-	refusal.Text, refusal.Retry = text+" Do not try another way; repeat the identical call once it is approved.", mcp.RetryIdentical
+	refusal.Text, refusal.Retry = text+" Do not try another way; repeat the identical call once it is approved. "+r.Where(g.page), mcp.RetryIdentical
+	return refusal
+}
+
+// noVerdict is the refusal of a call without a verdict.
+func noVerdict(err error) *mcp.Refusal {
+	refusal := refuse("no_verdict", err)
+	refusal.Reason = string(gateclient.CauseOf(err))
+	if errors.Is(err, errTooLarge) {
+		refusal.Reason = string(gateclient.CauseNotAccepted)
+	}
 	return refusal
 }
 

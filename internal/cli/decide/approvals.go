@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
 // ApprovalsCmd is `countersign approvals`.
@@ -42,6 +43,9 @@ type reviewer struct {
 }
 
 func (r reviewing) connect(ctx context.Context, io ui.Stdio) (*reviewer, error) {
+	if r.ReadyFile == "" && r.Server == "" && r.Context == "" {
+		r.ReadyFile = readyFileOfGates()
+	}
 	t, err := r.Resolve()
 	if err != nil {
 		return nil, err
@@ -51,6 +55,20 @@ func (r reviewing) connect(ctx context.Context, io ui.Stdio) (*reviewer, error) 
 		return nil, err
 	}
 	return &reviewer{r, t, nc, io}, nil
+}
+
+// readyFileOfGates is the ready file that `countersign hook install` was given, empty if there is none: refusals of
+// the gates tell people a command without one.
+func readyFileOfGates() string {
+	path, err := gateclient.DefaultConfigPath()
+	if err != nil {
+		return ""
+	}
+	c, err := gateclient.ReadConfig(path)
+	if err != nil {
+		return ""
+	}
+	return c.ReadyFile
 }
 
 // ask sends one request. A refusal is an error with the admitter's message.

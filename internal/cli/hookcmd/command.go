@@ -84,6 +84,7 @@ type installCmd struct {
 	Tenant        string `help:"The tenant." placeholder:"NAME"`
 	Publisher     string `help:"The publisher for which the token was made." placeholder:"NAME"`
 	Budget        string `help:"The longest time until the gate answers, approvals included (default 25s)." placeholder:"DURATION"`
+	ApprovalURL   string `name:"approval-url" help:"Address of the page where a person decides, for refusals of calls that wait; {workflow} stands for the workflow's id. Default: the command that shows it." placeholder:"URL"`
 	Prompts       *bool  `negatable:"" help:"Report the texts of prompts, not only their length."`
 	Defer         *bool  `negatable:"" help:"End a headless run whose call still waits for a person when the time is over; resuming the run repeats the call. Of calls made in parallel, all but the last are lost. Only claude-code can."`
 	DryRun        bool   `help:"Show the difference and change nothing."`
@@ -146,11 +147,11 @@ func (c *installCmd) config(before gateclient.Config) (cfg gateclient.Config, er
 	}
 	cfg = before
 	if c.ReadyFile != "" || c.Gateway != "" { // another gateway gets nothing that belongs to the one before, least of all its token
-		cfg = gateclient.Config{Budget: before.Budget, Prompts: before.Prompts, Defer: before.Defer}
+		cfg = gateclient.Config{Budget: before.Budget, Prompts: before.Prompts, Defer: before.Defer, ApprovalURL: before.ApprovalURL}
 	}
 	for member, flag := range map[*string]string{
 		&cfg.ReadyFile: c.ReadyFile, &cfg.Gateway: c.Gateway, &cfg.TokenFile: c.TokenFile, &cfg.PublicKeyFile: c.PublicKeyFile,
-		&cfg.Tenant: c.Tenant, &cfg.Publisher: c.Publisher, &cfg.Budget: c.Budget,
+		&cfg.Tenant: c.Tenant, &cfg.Publisher: c.Publisher, &cfg.Budget: c.Budget, &cfg.ApprovalURL: c.ApprovalURL,
 	} {
 		*member = cmp.Or(flag, *member)
 	}

@@ -31,7 +31,7 @@ type Cmd struct {
 type Gateway struct {
 	ReadyFile string `help:"Ready file of a running 'up' on this machine." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
 	Config    string `help:"The gates' configuration, with the gateway's address (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE" xor:"peer"`
-	Page      string `name:"approval-url" help:"Address of the page where an approval is decided; {workflow} stands for its id. Clients that can are asked to open it." placeholder:"URL"`
+	Page      string `name:"approval-url" help:"Address of the page where an approval is decided; {workflow} stands for its id (default: that of the gates' configuration, if it is used). Clients that can are asked to open it." placeholder:"URL"`
 }
 
 type holding struct {
@@ -40,21 +40,39 @@ type holding struct {
 
 // Peer resolves the configuration, anew for each use: a system that is started again has another address.
 func (g Gateway) Peer() (gateclient.Peer, error) {
+	c, err := g.config()
+	if err != nil {
+		return gateclient.Peer{}, err
+	}
+	return c.Peer()
+}
+
+func (g Gateway) config() (gateclient.Config, error) {
 	if g.ReadyFile != "" {
-		return gateclient.Config{ReadyFile: g.ReadyFile}.Peer()
+		return gateclient.Config{ReadyFile: g.ReadyFile}, nil
 	}
 	path := g.Config
 	if path == "" {
 		var err error
 		if path, err = gateclient.DefaultConfigPath(); err != nil {
-			return gateclient.Peer{}, err
+			return gateclient.Config{}, err
 		}
 	}
 	c, err := gateclient.ReadConfig(path)
 	if err != nil {
-		return gateclient.Peer{}, fmt.Errorf("%w; or give --ready-file FILE", err)
+		return c, fmt.Errorf("%w; or give --ready-file FILE", err)
 	}
-	return c.Peer()
+	return c, nil
+}
+
+// page is the address of the page where a person decides. A configuration that cannot be read names none: the first
+// call says what is wrong with it.
+func (g Gateway) page() string {
+	c, err := g.config()
+	if g.Page != "" || err != nil {
+		return g.Page
+	}
+	return c.ApprovalURL
 }
 
 // check reports what is wrong with the flags.
@@ -62,8 +80,8 @@ func (g Gateway) check(hold time.Duration) error {
 	if hold < time.Second || hold > time.Hour {
 		return ui.UsageError{Err: errors.New("--hold must be 1s to 1h")}
 	}
-	if g.Page != "" && gateclient.CheckURL(g.Page) != nil {
-		return ui.UsageError{Err: errors.New("--approval-url must begin with https://, or with http:// and name this machine")}
+	if page := g.page(); page != "" && gateclient.CheckURL(page) != nil {
+		return ui.UsageError{Err: errors.New("--approval-url, or approval_url of the configuration, must begin with https://, or with http:// and name this machine")}
 	}
 	return nil
 }
@@ -103,7 +121,7 @@ func (c *wrapCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	code, err := mcpgate.Wrap(ctx, mcpgate.WrapOptions{
-		Server: name, Command: command, Peer: c.Peer, Page: c.Page, Hold: c.Hold, Pins: pins, Reads: c.Reads, In: io.In, Out: io.Out, Err: io.Err,
+		Server: name, Command: command, Peer: c.Peer, Page: c.page(), Hold: c.Hold, Pins: pins, Reads: c.Reads, In: io.In, Out: io.Out, Err: io.Err,
 	})
 	if err == nil && code != 0 {
 		return ui.ExitCode(code)

@@ -43,7 +43,7 @@ func (c *decideCmd) Run(ctx context.Context, io ui.Stdio) error {
 		}
 	}
 	o := mcpgate.DecideOptions{
-		Peer: c.Peer, Hold: c.Hold, Page: c.Page, Reads: c.Reads, Docker: c.Docker, Err: io.Err, Listen: c.Listen, Cert: c.TLSCert, Key: c.TLSKey,
+		Peer: c.Peer, Hold: c.Hold, Page: c.page(), Reads: c.Reads, Docker: c.Docker, Err: io.Err, Listen: c.Listen, Cert: c.TLSCert, Key: c.TLSKey,
 		AgentGateway: c.AgentGateway, ClientCA: c.ClientCA, Outcomes: c.Outcomes,
 		Ready: func(url string) { fmt.Fprintf(io.Err, "countersign: deciding at %s\n", url) },
 	}

@@ -36,7 +36,7 @@ func (c *serveCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	o := mcpgate.ServeOptions{
 		Listen: c.Listen, Cert: c.TLSCert, Key: c.TLSKey, PublicURL: c.PublicURL, Origins: c.Origin, AuthorizationAt: c.Authorization, Upstreams: upstreams,
-		Peer: c.Peer, Page: c.Page, Hold: c.Hold, Reads: c.Reads, Err: io.Err,
+		Peer: c.Peer, Page: c.page(), Hold: c.Hold, Reads: c.Reads, Err: io.Err,
 		Pins: func(server, caller string) (mcpgate.PinFile, error) {
 			return mcpgate.OpenCallerPins(server, caller, c.Pin)
 		},
