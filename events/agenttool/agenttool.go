@@ -25,16 +25,30 @@ const (
 	Other      Kind = "other"      // not in the catalogue
 )
 
-// kinds are the tools of the agents, by name in lower case.
+// kinds are the tools of the agents, by name in lower case. A test holds it against the names in the agents'
+// packages.
 var kinds = map[string]Kind{
-	"bash": Shell, "shell": Shell, "run_shell_command": Shell, "exec_command": Shell, "run_commands": Shell, "execute_command": Shell, "local_shell": Shell, "powershell": PowerShell,
-	"read": Read, "read_file": Read, "read_many_files": Read, "read_files": Read, "view": Read, "notebookread": Read, "view_image": Read,
-	"grep": Search, "glob": Search, "ls": Search, "list_directory": Search, "search_file_content": Search, "list_files": Search, "search_files": Search, "search_codebase": Search, "list": Search,
+	"bash": Shell, "shell": Shell, "shell_command": Shell, "run_shell_command": Shell, "exec_command": Shell, "run_commands": Shell, "execute_command": Shell, "local_shell": Shell, "powershell": PowerShell,
+	"read": Read, "read_file": Read, "read_many_files": Read, "read_files": Read, "view": Read, "notebookread": Read, "view_image": Read, "lsp": Read,
+	"grep": Search, "grep_search": Search, "glob": Search, "ls": Search, "list_directory": Search, "search_file_content": Search, "list_files": Search, "search_files": Search, "search_codebase": Search, "list": Search,
+	"rg": Search, "list_code_definition_names": Search,
 	"write": Write, "edit": Write, "multiedit": Write, "notebookedit": Write, "apply_patch": Write, "write_file": Write, "replace": Write, "editor": Write,
 	"create": Write, "delete": Write, "write_to_file": Write, "replace_in_file": Write, "patch": Write,
-	"webfetch": Network, "websearch": Network, "web_fetch": Network, "google_web_search": Network,
-	"agent": Agent, "task": Agent, "spawn_agent": Agent, "delegate_to_agent": Agent,
-	"todowrite": Plan, "todoread": Plan, "update_plan": Plan, "write_todos": Plan, "exitplanmode": Plan, "report_intent": Plan, "update_todo": Plan,
+	"webfetch": Network, "websearch": Network, "web_fetch": Network, "google_web_search": Network, "codesearch": Network, "web_search": Network,
+	"agent": Agent, "task": Agent, "spawn_agent": Agent, "delegate_to_agent": Agent, "invoke_agent": Agent, "sendmessage": Agent, "send_input": Agent, "followup_task": Agent,
+	"wait_agent": Agent, "close_agent": Agent, "resume_agent": Agent, "list_agents": Agent,
+	"todowrite": Plan, "todoread": Plan, "update_plan": Plan, "write_todos": Plan, "exitplanmode": Plan, "report_intent": Plan, "update_todo": Plan, "enterplanmode": Plan, "plan_enter": Plan, "plan_exit": Plan,
+	"enter_plan_mode": Plan, "exit_plan_mode": Plan, "question": Plan, "askuserquestion": Plan, "ask_user": Plan, "request_user_input": Plan, "ask_followup_question": Plan, "plan_mode_respond": Plan, "invalid": Plan,
+	"taskcreate": Plan, "taskget": Plan, "tasklist": Plan, "taskupdate": Plan, "structuredoutput": Plan, "toolsearch": Plan, "tool_search": Plan, "get_internal_docs": Plan, "update_topic": Plan, "complete_task": Plan,
+	"tracker_create_task": Plan, "tracker_update_task": Plan, "tracker_get_task": Plan, "tracker_list_tasks": Plan, "tracker_add_dependency": Plan, "tracker_visualize": Plan,
+	"taskstop": Plan, "taskoutput": Plan, "bashoutput": Plan, "killshell": Plan, "list_background_processes": Plan, "read_background_output": Plan, "read_bash": Plan, "stop_bash": Plan, "list_bash": Plan,
+	"listmcpresourcestool": MCP, "readmcpresourcetool": MCP, "list_mcp_resources": MCP, "read_mcp_resource": MCP, "use_mcp_tool": MCP, "access_mcp_resource": MCP,
+
+	// A person has to look at these. They run other tools, code, or text that is not in their arguments, later or
+	// elsewhere.
+	"batch": Other, "execute": Other, "exec": Other, "repl": Other, "eval": Other, "workflow": Other, "monitor": Other, "skill": Other, "activate_skill": Other, "write_stdin": Other, "write_bash": Other,
+	"attempt_completion": Other, "browser_action": Other, "croncreate": Other, "crondelete": Other, "cronlist": Other, "remotetrigger": Other, "enterworktree": Other, "exitworktree": Other, "send_message": Other, "new_task": Other,
+	"senduserfile": Other, "sendusermessage": Other, "pushnotification": Other, "brief": Other, "take_snapshot": Other, "request_permissions": Other,
 }
 
 // KindOf is the kind of a tool by its name alone.
@@ -61,6 +75,9 @@ var (
 	// patternArguments hold a pattern of paths, and globTools are the tools of which the pattern is one, too.
 	patternArguments = []string{"include", "include_pattern", "file_pattern", "glob", "globs"}
 	globTools        = []string{"glob", "search_files", "list_files", "list"}
+	// searchArguments are the arguments of searches that do not change where they look.
+	searchArguments = strings.Fields("pattern query regex description output_mode -A -B -C -i -n -o after before context multiline head_limit offset limit type case_sensitive fixed_strings names_only exclude_pattern " +
+		"exclude ignore max_matches_per_file total_max_matches max_results respect_git_ignore recursive depth")
 )
 
 // ResourceArguments are the arguments that name what a call of a kind is about. The first that is given
@@ -72,7 +89,7 @@ var ResourceArguments = map[Kind][]string{
 // plainArguments are the arguments of shells that change nothing about what runs: descriptions, times and
 // the agent's own questions.
 var plainArguments = strings.Fields("description explanation justification reason summary timeout timeout_ms timeoutMs timeout_seconds max_output_tokens max_output_length yield_time_ms run_in_background is_background " +
-	"background isBackground blocking wait requires_approval with_escalated_permissions sandbox_permissions prefix_rule dangerouslyDisableSandbox login tty session_id sessionId id initial_wait initialWait mode async detach")
+	"background isBackground blocking wait delay_ms requires_approval with_escalated_permissions sandbox_permissions prefix_rule dangerouslyDisableSandbox login tty session_id sessionId id initial_wait initialWait mode async detach")
 
 // shells are the programs that read a text as the policies do.
 var shells = []string{"bash", "/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/opt/homebrew/bin/bash"}
@@ -121,6 +138,9 @@ func Describe(name string, args, event map[string]any) Tool {
 		t.pathsIn(args)
 		if kind != Write {
 			t.patternsIn(name, args)
+		}
+		if kind == Search {
+			t.checkSearch(args)
 		}
 		if kind == Write {
 			t.Patch = t.patchIn(name, args)
@@ -182,6 +202,18 @@ func (t *Tool) checkShell(args map[string]any) {
 		default:
 			t.Known = false
 		}
+	}
+}
+
+// checkSearch makes a search unknown that has an argument which may change where it looks: a search without
+// a path looks in the workspace.
+func (t *Tool) checkSearch(args map[string]any) {
+	for name, v := range args {
+		understood := slices.Contains(searchArguments, name) || slices.Contains(PathArguments, name) || slices.Contains(listArguments, name) || slices.Contains(patternArguments, name)
+		if ignores := name != "respect_git_ignore" || v == true; understood && ignores {
+			continue
+		}
+		t.Known = t.Known && (v == nil || v == "" || v == false && name != "respect_git_ignore")
 	}
 }
 
