@@ -16,9 +16,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -226,21 +228,24 @@ func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {
 	return msg
 }
 
-// reasonOf reads the reason from a native reply, if it has one.
+// reasonOf reads the reason from a native reply, if it has one: a text, or the first of its codes.
 func reasonOf(reply *nats.Msg) string {
 	var body struct {
-		Reason  string          `json:"reason"`
-		Reasons []events.Reason `json:"reasons"`
+		Reason   string          `json:"reason"`
+		Blockers []string        `json:"hard_blockers"` // AANA
+		Codes    []string        `json:"reason_codes"`  // AUMP
+		Reasons  json.RawMessage `json:"reasons"`       // AAEP, whose reply is the record; AANA has texts there
 	}
-	if json.Unmarshal(reply.Data, &body) == nil {
-		if body.Reason != "" {
-			return body.Reason
-		}
-		if len(body.Reasons) > 0 {
-			return body.Reasons[0].Code
-		}
+	var recorded []events.Reason
+	unreadable := json.Unmarshal(reply.Data, &body) != nil
+	if !unreadable && json.Unmarshal(body.Reasons, &recorded) == nil && len(recorded) > 0 {
+		body.Codes = append(body.Codes, recorded[0].Code)
 	}
-	return reply.Header.Get("Nats-Service-Error")
+	failure := reply.Header.Get("Nats-Service-Error")
+	if unreadable {
+		return failure
+	}
+	return cmp.Or(append(slices.Concat([]string{body.Reason}, body.Blockers, body.Codes), failure)...)
 }
 
 // reasonFor is the reason of a deny for an allow that Guard.Check refused.

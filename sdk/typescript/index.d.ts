@@ -87,11 +87,11 @@ export class Client {
    * Asks in another protocol's own words and gives its own reply, null if there is none that counts. The verdict is
    * allowed only with a valid receipt for this call, whose arguments are undefined for a protocol without.
    */
-  admitNative(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, options?: NativeOptions): Promise<{verdict: Verdict; reply: any}>;
+  admitNative(protocol: 'aaep' | 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, options?: NativeOptions): Promise<{verdict: Verdict; reply: any}>;
   /** Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins. */
   run<T>(call: Call, tool: (args: Arguments) => T | Promise<T>, options?: Wait): Promise<T>;
   /** Runs a tool like run, under a verdict that was asked for in another protocol's words. */
-  runNative<T>(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;
+  runNative<T>(protocol: 'aaep' | 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;
   /** A function that does `run` for each of its calls. */
   guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string}): (args: Arguments) => Promise<T>;
   /** Resolves once all events are stored durably; rejects otherwise. */

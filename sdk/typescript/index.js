@@ -139,7 +139,7 @@ export class Client {
   }
 
   #verdict(call, decision, reply, headers) {
-    const reason = reply.reason ?? reply.hard_blockers?.[0] ?? reply.reason_codes?.[0] ?? '';
+    const reason = reply.reason ?? reply.hard_blockers?.[0] ?? reply.reason_codes?.[0] ?? reply.reasons?.[0]?.code ?? '';
     if (typeof reason !== 'string') throw new Failure('bad_reply');
     const decisionId = headers.get('Countersign-Decision-Id') ?? '';
     if (decision !== 'allow') return verdictOf(decision, reason.slice(0, MAX_REASON), {workflow: headers.get('Countersign-Workflow-Id') ?? '', decisionId});
@@ -251,13 +251,17 @@ const WORDS = {
   aump: {allowed: 'allow', requires_escalation: 'ask', denied: 'deny'},
   tool: GATE,
   handoff: GATE,
+  aaep: {allow: 'allow', ask: 'ask', defer: 'ask', deny: 'deny'},
 };
+
+/** Where the replies of protocols have the word, if not in decision. */
+const MEMBERS = {aana: 'recommended_action', aaep: 'verdict'};
 
 /** The verdict that a protocol's own reply states; undefined if it states none. */
 function nativeDecision(protocol, reply) {
   const accepted = reply.recommended_action === 'accept';
   if (protocol === 'aana' && reply.execution_policy?.execution_allowed !== accepted) return undefined;
-  return WORDS[protocol]?.[protocol === 'aana' ? reply.recommended_action : reply.decision];
+  return WORDS[protocol]?.[reply[MEMBERS[protocol] ?? 'decision']];
 }
 
 const USED_LIMIT = 65_536;

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/gateway/aump"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
@@ -107,8 +108,12 @@ func (s *server) messages(h http.Header, who token.Record, e endpoint.Events) (m
 		return sender.CloudEventMessages(e.Protocol, e.CloudEvents...)
 	}
 	msgs, err = sender.Messages(e.Protocol, e.Bodies...)
+	header := gateway.MessageHeaders(h)
+	if protocol.Rows[e.Protocol].NamesNoSession {
+		delete(header, events.HeaderSession) // the subject has it
+	}
 	for i := range msgs {
-		maps.Copy(msgs[i].Header, gateway.MessageHeaders(h))
+		maps.Copy(msgs[i].Header, header)
 	}
 	return msgs, err
 }

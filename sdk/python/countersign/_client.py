@@ -262,7 +262,7 @@ class Client:
         return self._admit("/event", call, body, headers, _hook_decision).verdict
 
     def admit_native(self, protocol: str, request: dict[str, Any], call: Call, workflow: str = "") -> Checked:
-        """Ask in another protocol's own words: aana, aump, tool or handoff.
+        """Ask in another protocol's own words: aaep, aana, aump, tool or handoff.
 
         call is what the request is about, as the executor knows it. A refusal, and every failure, is a verdict that
         is not allowed. workflow: what an earlier ask gave.
@@ -308,7 +308,8 @@ class Client:
     def _verdict(self, call: Call, decision: str, reply: dict[str, Any], header: Any) -> Verdict:
         decision_id = header.get("Countersign-Decision-Id", "")
         if decision != "allow":
-            codes = reply.get("hard_blockers") or reply.get("reason_codes") or [""]
+            recorded = [r["code"] for r in reply.get("reasons", ()) if isinstance(r, dict)]  # AAEP; AANA has texts there
+            codes = reply.get("hard_blockers") or reply.get("reason_codes") or recorded or [""]
             reason = str(reply.get("reason") or codes[0])
             return Verdict(decision, reason[:_MAX_REASON], header.get("Countersign-Workflow-Id", ""), decision_id)
         receipt, key = header.get("Countersign-Receipt", ""), header.get("Countersign-Key", "")
@@ -526,7 +527,10 @@ _WORDS = {
     "aump": {"allowed": "allow", "requires_escalation": "ask", "denied": "deny"},
     "tool": _GATE,
     "handoff": _GATE,
+    "aaep": {"allow": "allow", "ask": "ask", "defer": "ask", "deny": "deny"},
 }
+# Where the replies of protocols have the word, if not in decision.
+_MEMBERS = {"aana": "recommended_action", "aaep": "verdict"}
 
 
 def _hook_decision(reply: dict[str, Any]) -> str | None:
@@ -536,7 +540,7 @@ def _hook_decision(reply: dict[str, Any]) -> str | None:
 
 def _native_decision(protocol: str, reply: dict[str, Any]) -> str | None:
     """Return the verdict that a protocol's own reply states, or None."""
-    word = reply["recommended_action" if protocol == "aana" else "decision"]
+    word = reply[_MEMBERS.get(protocol, "decision")]
     if protocol == "aana" and reply["execution_policy"]["execution_allowed"] is not (word == "accept"):
         return None
     return _WORDS[protocol].get(word)
