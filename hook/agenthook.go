@@ -17,6 +17,7 @@ type Envelope struct {
 	Derived bool   // CallID was made here, because the agent gives none
 	Prompts bool   // put texts of prompts into events
 	Adapter string // version of this program
+	Probe   bool   // of a call that nobody makes: its arguments are marked as invalid, so that the admitter denies it (AH-C-037)
 
 	Approval Approval // under which a call ran
 }
@@ -75,6 +76,9 @@ func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 		w.Action, w.ResourceKind, w.ResourceScope, w.OperationRisk, w.Resource = p.action, p.kind, p.scope, p.operationRisk, e.resource()
 		w.Metadata["tool_identity"], w.Metadata["provider_translation"] = e.identity(agent), e.translation(agent, v.Adapter)
 		w.Metadata["risk"] = map[string]string{"risk_class": p.riskClass}
+		if v.Probe {
+			w.Metadata["validation"] = map[string]string{"status": "failed", "validator": "countersign hook doctor"}
+		}
 	case After:
 		w.ToolInput = e.Input
 		w.Metadata["tool_input_executed"], w.Metadata["execution"] = e.Input, e.execution(v.Time)

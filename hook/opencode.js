@@ -29,21 +29,25 @@ function ask(input) {
   })
 }
 
-export const Countersign = async ({ directory }) => ({
-  "tool.execute.before": async ({ tool, sessionID, callID }, { args }) => {
-    const answer = await ask({ event: "tool.execute.before", directory, tool, sessionID, callID, args })
-    if (answer.decision !== "allow") throw new Error(answer.reason)
-  },
-  "tool.execute.after": async ({ tool, sessionID, callID, args }) => {
-    await ask({ event: "tool.execute.after", directory, tool, sessionID, callID, args })
-  },
-  "chat.message": async ({ sessionID, model }, { parts }) => {
-    const prompt = parts.map((part) => part.text ?? "").join("")
-    await ask({ event: "chat.message", directory, sessionID, model: model?.modelID, prompt })
-  },
-  event: async ({ event }) => {
-    if (event.type === "session.created" || event.type === "session.deleted") {
-      await ask({ event: event.type, directory, sessionID: event.properties?.info?.id })
-    }
-  },
-})
+export const Countersign = async ({ directory }) => {
+  const loaded = process.env.COUNTERSIGN_PLUGIN_LOADED // set by `countersign hook doctor opencode`
+  if (loaded) console.error(loaded)
+  return {
+    "tool.execute.before": async ({ tool, sessionID, callID }, { args }) => {
+      const answer = await ask({ event: "tool.execute.before", directory, tool, sessionID, callID, args })
+      if (answer.decision !== "allow") throw new Error(answer.reason)
+    },
+    "tool.execute.after": async ({ tool, sessionID, callID, args }) => {
+      await ask({ event: "tool.execute.after", directory, tool, sessionID, callID, args })
+    },
+    "chat.message": async ({ sessionID, model }, { parts }) => {
+      const prompt = parts.map((part) => part.text ?? "").join("")
+      await ask({ event: "chat.message", directory, sessionID, model: model?.modelID, prompt })
+    },
+    event: async ({ event }) => {
+      if (event.type === "session.created" || event.type === "session.deleted") {
+        await ask({ event: event.type, directory, sessionID: event.properties?.info?.id })
+      }
+    },
+  }
+}

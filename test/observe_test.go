@@ -62,7 +62,7 @@ func TestObserve(t *testing.T) {
 	}
 	suggested := suggestedPolicies(t, s, r)
 	hook := s.hook(t, "claude-code", "20s").countersign(t, "hook", "doctor", "claude-code").want(t, 1).out
-	if line := lineWith(hook, "a call that no policy allows"); !strings.Contains(line, "FAILED") || !strings.Contains(line, "mode observe is on") {
+	if line := lineWith(hook, "policies are enforced"); !strings.Contains(line, "FAILED") || !strings.Contains(line, "mode observe is on") {
 		t.Errorf("doctor of the gate: %s", hook)
 	}
 	ok(t, s.stop())

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/hookgate"
 )
 
-const usage = `Usage: countersign-hook AGENT [EVENT] [--config FILE]
+const usage = `Usage: countersign-hook AGENT [EVENT] [--config FILE | --managed]
 
 Answer one call of a coding agent's hook: read the agent's JSON from standard input, ask the gateway,
 and answer in the agent's dialect. countersign hook install writes the agent's configuration.
@@ -21,7 +21,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
 	var words []string
-	config := ""
+	config, managed := "", false
 	for len(args) > 0 {
 		switch arg := args[0]; {
 		case arg == "--help" || arg == "-h":
@@ -32,6 +32,8 @@ func run(args []string) int {
 			return 0
 		case arg == "--config" && len(args) > 1:
 			config, args = args[1], args[1:]
+		case arg == "--managed":
+			managed = true
 		case strings.HasPrefix(arg, "-"):
 			fmt.Fprint(os.Stderr, usage)
 			return 2
@@ -48,5 +50,5 @@ func run(args []string) int {
 	if len(words) == 2 {
 		event = words[1]
 	}
-	return hookgate.Run(words[0], event, config, hookgate.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	return hookgate.Run(words[0], event, hookgate.ConfigPath(config, managed), hookgate.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 }

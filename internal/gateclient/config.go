@@ -11,7 +11,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,6 +36,8 @@ type Config struct {
 	Defer   bool   `json:"defer,omitempty"`   // end a headless run whose call waits for a person, where the agent can resume it
 
 	ApprovalURL string `json:"approval_url,omitempty"` // the page where a person decides; {workflow} stands for the workflow's id
+
+	Probe bool `json:"probe,omitempty"` // of `countersign hook doctor`: every call is marked as one that the admitter must deny
 }
 
 // DefaultBudget is well under the shortest time-out of an agent's hook, 30 s: when that ends, most
@@ -50,6 +54,19 @@ func DefaultConfigPath() (string, error) {
 		return "", fmt.Errorf("finding the user's configuration directory: %w", err)
 	}
 	return filepath.Join(dir, "countersign", "hook.json"), nil
+}
+
+// HomeConfigPath is hook.json in the home that the system's list of users gives the user, whatever the environment
+// says: an agent sets the environment of its hooks.
+func HomeConfigPath() (string, error) {
+	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
+	if err != nil {
+		return "", fmt.Errorf("finding the user's home: %w", err)
+	}
+	if !filepath.IsAbs(u.HomeDir) {
+		return "", errors.New("the user has no home")
+	}
+	return filepath.Join(u.HomeDir, ".config", "countersign", "hook.json"), nil
 }
 
 // ReadConfig reads a configuration.

@@ -40,11 +40,23 @@ const answerTime = 300 * time.Millisecond
 // exitUsage is the exit code of a gate that is called wrongly. Agents take 2 for a refusal.
 const exitUsage = 2
 
+// ConfigPath says which configuration a gate reads: the file, if it is named; the one in the home of the user, if the
+// agent's managed configuration runs the gate; otherwise the default one.
+func ConfigPath(file string, managed bool) func() (string, error) {
+	switch {
+	case file != "":
+		return func() (string, error) { return file, nil }
+	case managed:
+		return gateclient.HomeConfigPath
+	}
+	return gateclient.DefaultConfigPath
+}
+
 var errInterrupted = errors.New("the hook was interrupted")
 
 // Run answers one call of an agent's hook and returns the exit code. event is the agent's name of
-// the event for agents that do not name it in their input; configPath is "" for the default one.
-func Run(agentName, event, configPath string, std Stdio) int {
+// the event for agents that do not name it in their input; configPath finds the gate's configuration.
+func Run(agentName, event string, configPath func() (string, error), std Stdio) int {
 	agent, ok := hook.Find(agentName)
 	if !ok {
 		fmt.Fprintf(std.Err, "countersign: there is no agent %q: give one of %s\n", agentName, strings.Join(agentNames(), ", "))
@@ -137,11 +149,9 @@ type gate struct {
 
 // configure reads the configuration and returns the budget. What is wrong is reported by answer, in
 // the agent's words.
-func (g *gate) configure(path string) time.Duration {
-	if path == "" {
-		path, g.configErr = gateclient.DefaultConfigPath()
-	}
-	if g.configErr == nil {
+func (g *gate) configure(find func() (string, error)) time.Duration {
+	path, err := find()
+	if g.configErr = err; err == nil {
 		g.config, g.configErr = gateclient.ReadConfig(path)
 	}
 	dir, err := defaultCallsDir()
@@ -310,7 +320,7 @@ func (g *gate) wire(e hook.Event, callID string, approval hook.Approval) ([]byte
 	}
 	return e.AgentHook(g.agent.Name, hook.Envelope{
 		ID: id.String(), Time: g.now(), CallID: callID, Derived: strings.HasPrefix(callID, "derived-") && e.CallID == "",
-		Prompts: g.config.Prompts, Adapter: buildinfo.Version(), Approval: approval,
+		Prompts: g.config.Prompts, Probe: g.config.Probe, Adapter: buildinfo.Version(), Approval: approval,
 	})
 }
 

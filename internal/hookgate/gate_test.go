@@ -66,7 +66,7 @@ func run(a hook.Agent, config string, input []byte) (out, errs string, code int)
 	if a.Name == "copilot" {
 		event = "preToolUse"
 	}
-	code = Run(a.Name, event, config, Stdio{bytes.NewReader(input), &o, &e})
+	code = Run(a.Name, event, ConfigPath(config, false), Stdio{bytes.NewReader(input), &o, &e})
 	return o.String(), e.String(), code
 }
 
@@ -264,7 +264,7 @@ func TestClosedOutput(t *testing.T) {
 	defer null.Close()
 	for _, a := range hook.Agents {
 		for name, out := range map[string]io.Writer{"broken": brokenWriter{}, "closed from the start": null} {
-			if code := Run(a.Name, "preToolUse", p.config, Stdio{bytes.NewReader(proposalOf(t, a)), out, &bytes.Buffer{}}); code != exitUsage {
+			if code := Run(a.Name, "preToolUse", ConfigPath(p.config, false), Stdio{bytes.NewReader(proposalOf(t, a)), out, &bytes.Buffer{}}); code != exitUsage {
 				t.Errorf("%s, %s: exit %d", a.Name, name, code)
 			}
 		}

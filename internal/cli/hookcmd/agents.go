@@ -1,6 +1,8 @@
 package hookcmd
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -25,14 +27,17 @@ const handlerTimeout = 60
 // installation says where and how an agent's configuration names its hooks.
 type installation struct {
 	agent string
-	files map[string]string // scope to file; ~ is the user's home
+	// files are those of a scope; ~ is the user's home. In a name EVENT stands for each of events.
+	files map[string][]string
 	// events are the agent's names of the events that the gate takes.
 	events []string
 	// entry is the element of the list of an event.
 	entry func(command, event string) map[string]any
 	top   map[string]any // members that the file must have beside hooks
-	// whole is the file of an agent that has a file for the gate alone, with a gap for the command.
-	whole string
+	// whole writes the file of an agent that has files for the gate alone; begin is how each of them begins.
+	whole      func(command string) (string, error)
+	begin      string
+	executable bool // the files are
 	// off is the member of the agent's settings that switches all hooks off, empty if there is none;
 	// offFiles are files beside files in which the agent looks for it.
 	off      string
@@ -40,6 +45,10 @@ type installation struct {
 	// closes says what keeps the gate closed when the gate itself dies.
 	closes string
 	after  string // what the user must still do
+	// program is the agent's, for the doctor, which asks it whether the gate is in force; empty if it cannot be asked.
+	program string
+	ask     func(ctx context.Context, program, command string) (detail string, err error)
+	open    string // what the doctor cannot check
 }
 
 func shellHandler(command string) map[string]any {
@@ -62,7 +71,7 @@ const closesInShell = "the shell that runs it refuses; a gate that hangs past it
 var installations = []installation{
 	{
 		agent:  "claude-code",
-		files:  map[string]string{scopeUser: "~/.claude/settings.json", scopeProject: ".claude/settings.json", scopeManaged: "/etc/claude-code/managed-settings.json"},
+		files:  map[string][]string{scopeUser: {"~/.claude/settings.json"}, scopeProject: {".claude/settings.json"}, scopeManaged: {"/etc/claude-code/managed-settings.json"}},
 		events: []string{"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			h := shellHandler(command)
@@ -74,10 +83,12 @@ var installations = []installation{
 		off:      "disableAllHooks",
 		offFiles: []string{".claude/settings.local.json"},
 		closes:   "onFailure: block (Claude Code 2.1.295 and newer)",
+		program:  "claude", ask: askClaude,
+		open: "whether a workspace is trusted: until then interactive sessions run no hooks in it",
 	},
 	{
 		agent:  "codex",
-		files:  map[string]string{scopeUser: "~/.codex/hooks.json", scopeProject: ".codex/hooks.json"},
+		files:  map[string][]string{scopeUser: {"~/.codex/hooks.json"}, scopeProject: {".codex/hooks.json"}},
 		events: []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			if event == "PreToolUse" {
@@ -85,12 +96,14 @@ var installations = []installation{
 			}
 			return map[string]any{"hooks": []any{shellHandler(command)}}
 		},
-		closes: closesInShell,
-		after:  "open /hooks in Codex and trust the hooks: until then, and after every change, Codex skips them without a word",
+		closes:  closesInShell,
+		after:   "open /hooks in Codex and trust the hooks: until then, and after every change, Codex skips them without a word",
+		program: "codex", ask: askCodex,
+		open: "what another user of this configuration, or another project, trusts",
 	},
 	{
 		agent:  "gemini",
-		files:  map[string]string{scopeUser: "~/.gemini/settings.json", scopeProject: ".gemini/settings.json", scopeManaged: "/etc/gemini-cli/settings.json"},
+		files:  map[string][]string{scopeUser: {"~/.gemini/settings.json"}, scopeProject: {".gemini/settings.json"}, scopeManaged: {"/etc/gemini-cli/settings.json"}},
 		events: []string{"BeforeTool", "AfterTool", "BeforeAgent", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			if event == "BeforeTool" {
@@ -101,10 +114,11 @@ var installations = []installation{
 			return map[string]any{"matcher": ".*", "hooks": []any{h}}
 		},
 		closes: closesInShell,
+		open:   "whether Gemini CLI trusts the folder, and runs the hooks",
 	},
 	{
 		agent:  "cursor",
-		files:  map[string]string{scopeUser: "~/.cursor/hooks.json", scopeProject: ".cursor/hooks.json", scopeManaged: "/etc/cursor/hooks.json"},
+		files:  map[string][]string{scopeUser: {"~/.cursor/hooks.json"}, scopeProject: {".cursor/hooks.json"}, scopeManaged: {"/etc/cursor/hooks.json"}},
 		events: []string{"preToolUse", "postToolUse", "beforeSubmitPrompt", "sessionStart", "sessionEnd"},
 		entry: func(command, event string) map[string]any {
 			h := map[string]any{"command": command, "timeout": handlerTimeout}
@@ -115,23 +129,54 @@ var installations = []installation{
 		},
 		top:    map[string]any{"version": 1},
 		closes: "failClosed: true",
+		open:   "whether Cursor has read its configuration since it was changed",
 	},
 	{
 		agent:  "copilot",
-		files:  map[string]string{scopeUser: "~/.copilot/hooks/countersign.json", scopeProject: ".github/hooks/countersign.json", scopeManaged: "/etc/github-copilot/policy.d/countersign.json"},
+		files:  map[string][]string{scopeUser: {"~/.copilot/hooks/countersign.json"}, scopeProject: {".github/hooks/countersign.json"}, scopeManaged: {"/etc/github-copilot/policy.d/countersign.json"}},
 		events: []string{"preToolUse", "postToolUse", "userPromptSubmitted", "sessionStart", "sessionEnd"},
 		entry: func(command, event string) map[string]any {
 			return map[string]any{"type": "command", "bash": command + " " + event, "timeoutSec": handlerTimeout}
 		},
 		top:    map[string]any{"version": 1},
 		closes: "a hook that dies refuses by itself; one that hangs past its time-out does not",
+		open:   "whether Copilot CLI runs the hooks",
 	},
 	{
 		agent:  "opencode",
-		files:  map[string]string{scopeUser: "~/.config/opencode/plugins/countersign.js", scopeProject: ".opencode/plugins/countersign.js"},
-		whole:  hook.OpenCodePlugin,
+		files:  map[string][]string{scopeUser: {"~/.config/opencode/plugins/countersign.js"}, scopeProject: {".opencode/plugins/countersign.js"}},
+		whole:  openCodePlugin,
+		begin:  strings.SplitAfterN(hook.OpenCodePlugin, "\n", 2)[0],
 		closes: "the plugin refuses; a plugin that OpenCode cannot load does not",
+
+		program: "opencode", ask: askOpenCode,
+		open: "whether a session is started with --pure, which loads no plugins",
 	},
+	{
+		agent: "cline", // the extension reads .clinerules, the command line .cline
+		files: map[string][]string{scopeUser: {"~/.cline/hooks/EVENT.sh"}, scopeProject: {".clinerules/hooks/EVENT", ".cline/hooks/EVENT.sh"}},
+
+		events:     []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "TaskStart", "TaskComplete", "TaskCancel", "SessionShutdown"},
+		whole:      clineScript,
+		begin:      clineBegin,
+		executable: true,
+		closes:     "nothing: the call runs",
+		after:      "switch hooks on in the settings of Cline's extension, if they are off",
+		open:       "whether Cline runs the hooks",
+	},
+}
+
+// openCodePlugin is the plugin that runs a command line.
+func openCodePlugin(command string) (string, error) {
+	text, err := json.Marshal(command)
+	return strings.Replace(hook.OpenCodePlugin, hook.OpenCodeCommand, string(text), 1), err
+}
+
+const clineBegin = "#!/bin/sh\n# The gate of Countersign for Cline."
+
+// clineScript is a hook of Cline: an executable with the name of its event, which its input has, too.
+func clineScript(command string) (string, error) {
+	return clineBegin + " `countersign hook install cline` writes this file and\n# `countersign hook uninstall cline` removes it; changes are lost.\nexec " + command + "\n", nil
 }
 
 func findInstallation(agent string) (installation, error) {
@@ -140,9 +185,6 @@ func findInstallation(agent string) (installation, error) {
 			return i, nil
 		}
 	}
-	if _, ok := hook.Find(agent); ok {
-		return installation{}, fmt.Errorf("%s has no configuration file for hooks: docs/hooks.md says what to write", agent)
-	}
 	var names []string
 	for _, i := range installations {
 		names = append(names, i.agent)
@@ -150,13 +192,26 @@ func findInstallation(agent string) (installation, error) {
 	return installation{}, fmt.Errorf("there is no agent %q: give one of %s", agent, strings.Join(names, ", "))
 }
 
-// file is the path of the configuration of a scope.
-func (i installation) file(scope string) (string, error) {
-	name, ok := i.files[scope]
+// paths are the files of a scope.
+func (i installation) paths(scope string) (paths []string, err error) {
+	names, ok := i.files[scope]
 	if !ok {
-		return "", fmt.Errorf("%s has no %s configuration for hooks", i.agent, scope)
+		return nil, fmt.Errorf("%s has no %s configuration for hooks", i.agent, scope)
 	}
-	return expand(name)
+	for _, name := range names {
+		events := i.events
+		if !strings.Contains(name, "EVENT") {
+			events = []string{""}
+		}
+		for _, event := range events {
+			path, err := expand(strings.Replace(name, "EVENT", event, 1))
+			if err != nil {
+				return nil, err
+			}
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
 }
 
 // expand returns the absolute path of a file of the table.
@@ -174,20 +229,40 @@ func expand(name string) (string, error) {
 // gateProgram is the program that the agents start: beside this one.
 const gateProgram = "countersign-hook"
 
-// installedCommand is the command line that install writes.
-func installedCommand(agent string) (string, error) {
+// installedCommand is the command line that install writes. It names the gate's configuration, so that the environment
+// that an agent gives its hooks does not; for all users of a machine the gate finds it in the home of each.
+func installedCommand(agent, scope string) (string, error) {
 	gate, err := findGate()
 	if err != nil {
 		return "", err
+	}
+	if scope == scopeManaged {
+		return shellWord(gate) + " " + agent + " --managed", othersMayRun(gate)
 	}
 	config, err := gateclient.DefaultConfigPath()
 	return gateCommand(agent, gate, config), err
 }
 
 // gateCommand is the command line of the gate, for a shell.
-// It names the gate's configuration, so that the environment that an agent gives its hooks does not.
 func gateCommand(agent, program, config string) string {
 	return shellWord(program) + " " + agent + " --config " + shellWord(config)
+}
+
+// othersMayRun reports a program that other users of this machine cannot start.
+func othersMayRun(program string) error {
+	const execute = 0o001
+	for at := program; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&execute == 0 {
+			return fmt.Errorf("other users may not start %s, because of the mode of %s: put both programs where all may, such as /usr/local/bin", program, at)
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
 }
 
 // findGate finds the gate's program.

@@ -31,13 +31,14 @@ type Cmd struct {
 }
 
 type runCmd struct {
-	Agent  string `arg:"" help:"claude-code, codex, gemini, cursor, copilot, cline or opencode."`
-	Event  string `arg:"" optional:"" help:"The agent's name of the event, if its input does not have it."`
-	Config string `help:"The gate's configuration (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE"`
+	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor, copilot, cline or opencode."`
+	Event   string `arg:"" optional:"" help:"The agent's name of the event, if its input does not have it."`
+	Config  string `help:"The gate's configuration (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE" xor:"config"`
+	Managed bool   `help:"Read .config/countersign/hook.json in the home of the user, whatever the environment says: for managed configurations." xor:"config"`
 }
 
 func (c *runCmd) Run(io ui.Stdio) error {
-	if code := hookgate.Run(c.Agent, c.Event, c.Config, hookgate.Stdio{In: io.In, Out: io.Out, Err: io.Err}); code != 0 {
+	if code := hookgate.Run(c.Agent, c.Event, hookgate.ConfigPath(c.Config, c.Managed), hookgate.Stdio{In: io.In, Out: io.Out, Err: io.Err}); code != 0 {
 		return ui.ExitCode(code)
 	}
 	return nil
@@ -45,10 +46,10 @@ func (c *runCmd) Run(io ui.Stdio) error {
 
 // place selects a configuration of an agent: for the user, for a project or for the machine.
 type place struct {
-	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor, copilot or opencode."`
+	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor, copilot, cline or opencode."`
 	User    bool   `help:"Every project of this user (default)." xor:"scope"`
 	Project bool   `help:"The project in the current directory." xor:"scope"`
-	Managed bool   `help:"Every user of this machine; the gate's configuration stays yours, so that calls of other users are refused." xor:"scope"`
+	Managed bool   `help:"Every user of this machine: the gate reads .config/countersign/hook.json in the home of each, which --gate-only writes. Without it, calls of that user are refused." xor:"scope"`
 }
 
 func (p place) scope() string {
@@ -61,18 +62,29 @@ func (p place) scope() string {
 	return scopeUser
 }
 
-// open finds the configuration and reads it; a missing file is empty.
-func (p place) open() (i installation, path string, text []byte, err error) {
+// agentFile is a file of an agent's configuration.
+type agentFile struct {
+	path string
+	text []byte // empty if there is none
+}
+
+// open finds the configuration and reads it.
+func (p place) open() (i installation, files []agentFile, err error) {
 	if i, err = findInstallation(p.Agent); err != nil {
-		return i, "", nil, ui.UsageError{Err: err}
+		return i, nil, ui.UsageError{Err: err}
 	}
-	if path, err = i.file(p.scope()); err != nil {
-		return i, "", nil, ui.UsageError{Err: err}
+	paths, err := i.paths(p.scope())
+	if err != nil {
+		return i, nil, ui.UsageError{Err: err}
 	}
-	if text, err = os.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return i, "", nil, fmt.Errorf("reading the agent's configuration: %w", err)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return i, nil, fmt.Errorf("reading the agent's configuration: %w", err)
+		}
+		files = append(files, agentFile{path, text})
 	}
-	return i, path, text, nil
+	return i, files, nil
 }
 
 type installCmd struct {
@@ -87,56 +99,126 @@ type installCmd struct {
 	ApprovalURL   string `name:"approval-url" help:"Address of the page where a person decides, for refusals of calls that wait; {workflow} stands for the workflow's id. Default: the command that shows it." placeholder:"URL"`
 	Prompts       *bool  `negatable:"" help:"Report the texts of prompts, not only their length."`
 	Defer         *bool  `negatable:"" help:"End a headless run whose call still waits for a person when the time is over; resuming the run repeats the call. Of calls made in parallel, all but the last are lost. Only claude-code can."`
+	GateOnly      bool   `help:"Write the gate's configuration alone, in the home of this user: for users of a machine whose managed configuration runs the gate." xor:"scope"`
 	DryRun        bool   `help:"Show the difference and change nothing."`
 }
 
 func (c *installCmd) Run(_ context.Context, io ui.Stdio) error {
-	i, path, old, err := c.open()
+	i, files, err := c.open()
 	if err != nil {
 		return err
 	}
-	command, err := installedCommand(i.agent)
+	var gate gateFile
+	if !c.Managed { // of all users of a machine, each has a configuration of its own
+		if gate, err = c.gateFile(io); err != nil {
+			return err
+		}
+	}
+	if c.GateOnly {
+		return gate.write(io, c.DryRun)
+	}
+	command, err := installedCommand(i.agent, c.scope())
 	if err != nil {
 		return err
 	}
-	changed, err := i.merge(old, command)
-	if err != nil {
-		return fmt.Errorf("%s cannot be changed: %w", path, err)
-	}
-	configPath, configText, before, err := oldConfig(io)
+	changed, err := i.mergeAll(files, command)
 	if err != nil {
 		return err
 	}
-	config, err := c.config(before)
-	if err != nil {
-		return ui.UsageError{Err: err}
+	for n, f := range files {
+		if err := replace(io, f.path, f.text, changed[n], i.mode(), beforeGate, c.DryRun); err != nil {
+			return err
+		}
+		if i.executable && !c.DryRun {
+			if err := os.Chmod(f.path, i.mode()); err != nil {
+				return err
+			}
+		}
 	}
-	if err := replace(io, path, old, changed, beforeGate, c.DryRun); err != nil {
-		return err
+	if !c.Managed {
+		if err := gate.write(io, c.DryRun); err != nil {
+			return err
+		}
 	}
-	if err := writeConfig(io, configPath, configText, config, c.DryRun); err != nil || c.DryRun {
-		return err
+	if !c.DryRun {
+		i.printNext(io, c.scope())
 	}
-	if i.after != "" {
-		fmt.Fprintf(io.Err, "next: %s\n", i.after)
-	}
-	fmt.Fprintf(io.Err, "next: countersign hook doctor %s\n", i.agent)
 	return nil
 }
 
+// printNext says what is left to do.
+func (i installation) printNext(io ui.Stdio, scope string) {
+	if i.after != "" {
+		fmt.Fprintf(io.Err, "next: %s\n", i.after)
+	}
+	flag := ""
+	if scope == scopeManaged {
+		flag = " --managed"
+		fmt.Fprintf(io.Err, "next: each user: countersign hook install %s --gate-only --ready-file FILE; without that, calls of the user are refused\n", i.agent)
+	}
+	fmt.Fprintf(io.Err, "next: countersign hook doctor %s%s\n", i.agent, flag)
+}
+
+// mergeAll is merge for all files, none of which is written yet.
+func (i installation) mergeAll(files []agentFile, command string) (changed [][]byte, err error) {
+	for _, f := range files {
+		text, err := i.merge(f.text, command)
+		if err != nil {
+			return nil, fmt.Errorf("%s cannot be changed: %w", f.path, err)
+		}
+		changed = append(changed, text)
+	}
+	return changed, nil
+}
+
+// mode is that of a file that is made anew.
+func (i installation) mode() fs.FileMode {
+	if i.executable {
+		return 0o755
+	}
+	return 0o644
+}
+
+// gateFile is the gate's configuration: the file as it is, and what it becomes.
+type gateFile struct {
+	path   string
+	old    []byte
+	config gateclient.Config
+}
+
+func (c *installCmd) gateFile(io ui.Stdio) (gateFile, error) {
+	path, old, before, err := c.oldConfig(io)
+	if err != nil {
+		return gateFile{}, err
+	}
+	config, err := c.config(before)
+	if err != nil {
+		return gateFile{}, ui.UsageError{Err: err}
+	}
+	return gateFile{path, old, config}, nil
+}
+
+// configPath is the gate's configuration of a scope.
+func configPath(managed bool) (string, error) {
+	if managed {
+		return gateclient.HomeConfigPath()
+	}
+	return gateclient.DefaultConfigPath()
+}
+
 // oldConfig reads the gate's configuration as it is; it is empty if there is none. All agents of the user share it.
-func oldConfig(io ui.Stdio) (path string, text []byte, c gateclient.Config, err error) {
-	if path, err = gateclient.DefaultConfigPath(); err != nil {
-		return path, nil, c, err
+func (c *installCmd) oldConfig(io ui.Stdio) (path string, text []byte, before gateclient.Config, err error) {
+	if path, err = configPath(c.GateOnly); err != nil {
+		return path, nil, before, err
 	}
 	if text, err = os.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return path, nil, c, fmt.Errorf("reading the gate's configuration: %w", err)
+		return path, nil, before, fmt.Errorf("reading the gate's configuration: %w", err)
 	}
-	if err := json.Unmarshal(text, &c); err != nil && len(text) > 0 {
+	if err := json.Unmarshal(text, &before); err != nil && len(text) > 0 {
 		fmt.Fprintf(io.Err, "note: %s is not valid JSON: nothing in it is kept\n", path)
 		return path, text, gateclient.Config{}, nil
 	}
-	return path, text, c, nil
+	return path, text, before, nil
 }
 
 // config is the gate's configuration: what the flags say, and else what was there before, with absolute paths:
@@ -176,14 +258,15 @@ func (c *installCmd) config(before gateclient.Config) (cfg gateclient.Config, er
 	return cfg, cfg.Check()
 }
 
-// writeConfig shows what changes in the gate's configuration and writes it.
-func writeConfig(io ui.Stdio, path string, old []byte, config gateclient.Config, dryRun bool) error {
-	text, err := json.MarshalIndent(config, "", "  ")
+// write shows what changes in the gate's configuration and writes it.
+func (g gateFile) write(io ui.Stdio, dryRun bool) error {
+	path := g.path
+	text, err := json.MarshalIndent(g.config, "", "  ")
 	if err != nil {
 		return err
 	}
 	text = append(text, '\n')
-	if !showChange(io, path, old, text) || dryRun {
+	if !showChange(io, path, g.old, text) || dryRun {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -202,15 +285,20 @@ type uninstallCmd struct {
 }
 
 func (c *uninstallCmd) Run(_ context.Context, io ui.Stdio) error {
-	i, path, old, err := c.open()
+	i, files, err := c.open()
 	if err != nil {
 		return err
 	}
-	changed, err := i.remove(old)
-	if err != nil {
-		return fmt.Errorf("%s cannot be changed: %w", path, err)
+	for _, f := range files {
+		changed, err := i.remove(f.text)
+		if err != nil {
+			return fmt.Errorf("%s cannot be changed: %w", f.path, err)
+		}
+		if err := replace(io, f.path, f.text, changed, i.mode(), withGate, c.DryRun); err != nil {
+			return err
+		}
 	}
-	return replace(io, path, old, changed, withGate, c.DryRun)
+	return nil
 }
 
 // Names of backups, after that of the file. The first of each stays.
@@ -235,8 +323,9 @@ func showChange(io ui.Stdio, path string, old, changed []byte) bool {
 	return true
 }
 
-// replace shows what changes in a file and writes it, with the old one beside it, or removes it.
-func replace(io ui.Stdio, path string, old, changed []byte, backup string, dryRun bool) error {
+// replace shows what changes in a file and writes it, with the old one beside it, or removes it. mode is that of a new
+// file.
+func replace(io ui.Stdio, path string, old, changed []byte, mode fs.FileMode, backup string, dryRun bool) error {
 	if !showChange(io, path, old, changed) || dryRun {
 		return nil
 	}
@@ -253,7 +342,6 @@ func replace(io ui.Stdio, path string, old, changed []byte, backup string, dryRu
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("changing the agent's configuration: %w", err)
 	}
-	mode := fs.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 		if err := atomicfile.Create(path+backup, old, mode); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -33,6 +33,7 @@ type doctorCmd struct {
 type finding struct {
 	Check  string `json:"check"`
 	OK     bool   `json:"ok"`
+	Open   bool   `json:"not_checked,omitempty"` // it could not be checked: neither good nor bad
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -46,24 +47,31 @@ const copilotEvent = "preToolUse"
 const probeTimeout = 40 * time.Second
 
 func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
-	i, path, text, err := c.open()
+	i, files, err := c.open()
 	if err != nil {
 		return err
 	}
 	agent, _ := hook.Find(c.Agent)
-	list := []finding{configured(i, path, text), gateConfigured()}
+	config := gateConfig{managed: c.Managed}
+	list := []finding{configured(i, files, c.scope()), config.check()}
 	if i.off != "" {
 		list = append(list, i.switchedOn())
+	}
+	if i.program != "" {
+		list = append(list, i.asked(ctx, c.scope()))
 	}
 	gate, err := findGate()
 	if err != nil {
 		list = append(list, finding{Check: "gate", Detail: err.Error()})
 	} else {
-		list = append(list, refusesProbe(ctx, gate, agent), refusesWithoutGateway(ctx, gate, agent))
+		list = append(list, config.refusesProbe(ctx, gate, agent), config.enforces(ctx, agent), config.refusesWithoutGateway(ctx, gate, agent))
+	}
+	if i.open != "" {
+		list = append(list, finding{Check: "by no program", Open: true, Detail: i.open})
 	}
 	failed := false
 	for _, f := range list {
-		failed = failed || !f.OK
+		failed = failed || !f.OK && !f.Open
 	}
 	if err := c.print(io, i, agent, list); err != nil || !failed {
 		return err
@@ -76,9 +84,12 @@ func (c *doctorCmd) print(io ui.Stdio, i installation, agent hook.Agent, list []
 		return ui.WriteJSON(io, map[string]any{"agent": agent.Name, "checks": list, "closes": i.closes, "past": agent.Past})
 	}
 	for _, f := range list {
-		mark := "ok    "
-		if !f.OK {
-			mark = "FAILED"
+		mark := "ok         "
+		switch {
+		case f.Open:
+			mark = "not checked"
+		case !f.OK:
+			mark = "FAILED     "
 		}
 		fmt.Fprintf(io.Out, "%s %s: %s\n", mark, f.Check, f.Detail)
 	}
@@ -90,22 +101,27 @@ func (c *doctorCmd) print(io ui.Stdio, i installation, agent hook.Agent, list []
 }
 
 // configured checks that the agent's configuration runs the gate exactly as install writes it.
-func configured(i installation, path string, text []byte) finding {
+func configured(i installation, files []agentFile, scope string) finding {
 	f := finding{Check: "configuration of the agent"}
-	command, err := installedCommand(i.agent)
+	command, err := installedCommand(i.agent, scope)
 	if err != nil {
 		f.Detail = err.Error()
 		return f
 	}
-	changed, err := i.merge(text, command)
-	switch {
-	case err != nil:
-		f.Detail = path + ": " + err.Error()
-	case !bytes.Equal(changed, text):
-		f.Detail = path + " does not run the gate as it should: countersign hook install " + i.agent
-	default:
-		f.OK, f.Detail = true, path
+	var paths []string
+	for _, file := range files {
+		changed, err := i.merge(file.text, command)
+		switch info, statErr := os.Stat(file.path); {
+		case err != nil:
+			f.Detail = file.path + ": " + err.Error()
+			return f
+		case !bytes.Equal(changed, file.text), statErr == nil && i.executable && info.Mode()&0o100 == 0:
+			f.Detail = file.path + " does not run the gate as it should: countersign hook install " + i.agent
+			return f
+		}
+		paths = append(paths, file.path)
 	}
+	f.OK, f.Detail = true, strings.Join(paths, ", ")
 	return f
 }
 
@@ -113,7 +129,7 @@ func configured(i installation, path string, text []byte) finding {
 // read, or that is no JSON, counts as one that does.
 func (i installation) switchedOn() finding {
 	f := finding{Check: "hooks are switched on"}
-	for _, name := range slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles) {
+	for _, name := range slices.Concat(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(i.files))...))), i.offFiles) {
 		path, err := expand(name)
 		if err != nil {
 			f.Detail = err.Error()
@@ -137,18 +153,19 @@ func (i installation) switchedOn() finding {
 	return f
 }
 
-// readGateConfig reads the configuration that install writes.
-func readGateConfig() (path string, config gateclient.Config, err error) {
-	if path, err = gateclient.DefaultConfigPath(); err == nil {
+// gateConfig is the gate's own configuration: of this user's default place, or of the user's home.
+type gateConfig struct{ managed bool }
+
+func (c gateConfig) read() (path string, config gateclient.Config, err error) {
+	if path, err = configPath(c.managed); err == nil {
 		config, err = gateclient.ReadConfig(path)
 	}
 	return path, config, err
 }
 
-// gateConfigured checks the gate's own configuration.
-func gateConfigured() finding {
+func (c gateConfig) check() finding {
 	f := finding{Check: "configuration of the gate"}
-	path, config, err := readGateConfig()
+	path, config, err := c.read()
 	if err == nil {
 		err = config.Check()
 	}
@@ -163,16 +180,17 @@ func gateConfigured() finding {
 	return f
 }
 
-// refusesProbe runs the gate as the agent would, with a call that must be refused by the admitter.
-func refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
-	f := finding{Check: "a call that no policy allows"}
-	out, err := withConfig(func(c *gateclient.Config) { c.Budget, c.Defer = "3s", false }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
+// refusesProbe runs the gate as the agent would, with a call that the admitter must deny: its arguments are marked as
+// invalid. So no approval is left that waits.
+func (c gateConfig) refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
+	f := finding{Check: "a call that must be denied"}
+	out, err := c.with(func(config *gateclient.Config) { config.Budget, config.Probe = "20s", true }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
 	switch {
 	case err != nil:
 		f.Detail = err.Error()
 	case out == strings.TrimSpace(agent.Allow.Stdout):
-		f.Detail = "it was ALLOWED: " + whyAllowed(ctx, agent)
-	case !strings.Contains(out, "(deny)") && !strings.Contains(out, "Workflow "):
+		f.Detail = "it was ALLOWED"
+	case !strings.Contains(out, "(deny)"):
 		f.Detail = "it was refused, but not by the admitter: " + ui.Clean(out, 300)
 	default:
 		f.OK, f.Detail = true, "refused by the admitter"
@@ -180,23 +198,25 @@ func refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
 	return f
 }
 
-// whyAllowed asks once more, without the gate, which keeps the answer to itself.
-func whyAllowed(ctx context.Context, agent hook.Agent) string {
+// enforces asks the admitter, without the gate, which keeps this to itself, whether what policies refuse is refused.
+func (c gateConfig) enforces(ctx context.Context, agent hook.Agent) finding {
+	f := finding{Check: "policies are enforced"}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	mode, err := modeOfProbe(ctx, agent)
-	switch {
+	switch mode, err := c.modeOfProbe(ctx, agent); {
 	case err != nil:
-		return ui.Clean(err.Error(), 300)
+		f.Detail = ui.Clean(err.Error(), 300)
 	case mode == events.ModeObserve:
-		return "mode observe is on, in which policies refuse nothing: a refusal is recorded and NOT enforced"
+		f.Detail = "mode observe is on, in which policies refuse nothing: a refusal is recorded and NOT enforced"
+	default:
+		f.OK, f.Detail = true, "what they allow is not checked here: countersign policy test, simulate"
 	}
-	return "look at the policies in force (countersign policy show)"
+	return f
 }
 
 // modeOfProbe is the mode in which the admitter decides on the doctor's call.
-func modeOfProbe(ctx context.Context, agent hook.Agent) (string, error) {
-	_, config, err := readGateConfig()
+func (c gateConfig) modeOfProbe(ctx context.Context, agent hook.Agent) (string, error) {
+	_, config, err := c.read()
 	if err != nil {
 		return "", err
 	}
@@ -212,7 +232,7 @@ func modeOfProbe(ctx context.Context, agent hook.Agent) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	event, err := e.AgentHook(agent.Name, hook.Envelope{ID: id.String(), Time: time.Now(), CallID: id.String(), Derived: true, Adapter: buildinfo.Version()})
+	event, err := e.AgentHook(agent.Name, hook.Envelope{ID: id.String(), Time: time.Now(), CallID: id.String(), Derived: true, Adapter: buildinfo.Version(), Probe: true})
 	if err != nil {
 		return "", err
 	}
@@ -221,10 +241,10 @@ func modeOfProbe(ctx context.Context, agent hook.Agent) (string, error) {
 }
 
 // refusesWithoutGateway runs the gate with a gateway that is not there.
-func refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) finding {
+func (c gateConfig) refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) finding {
 	f := finding{Check: "a call without a gateway"}
-	out, err := withConfig(func(c *gateclient.Config) {
-		*c = gateclient.Config{ReadyFile: filepath.Join(os.TempDir(), "countersign-no-such-ready-file")}
+	out, err := c.with(func(config *gateclient.Config) {
+		*config = gateclient.Config{ReadyFile: filepath.Join(os.TempDir(), "countersign-no-such-ready-file")}
 	}, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
 	switch {
 	case err != nil:
@@ -237,15 +257,14 @@ func refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) f
 	return f
 }
 
-// withConfig calls use with a copy of the gate's configuration that edit has changed. It waits for
-// no approval.
-func withConfig(edit func(*gateclient.Config), use func(path string) (string, error)) (string, error) {
+// with calls use with a copy of the gate's configuration that edit has changed.
+func (c gateConfig) with(edit func(*gateclient.Config), use func(path string) (string, error)) (string, error) {
 	dir, err := os.MkdirTemp("", "countersign-doctor-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	_, config, err := readGateConfig()
+	_, config, err := c.read()
 	if err != nil {
 		return "", err
 	}

@@ -7,17 +7,14 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/countersign-dev/countersign/hook"
 )
 
 // merge returns a configuration with the handlers of an installation and without older ones of
 // ours. Everything else keeps its bytes.
 func (i installation) merge(old []byte, command string) ([]byte, error) {
-	if i.whole != "" {
+	if i.whole != nil {
 		return i.fill(old, command)
 	}
 	hooks, err := hooksOf(old)
@@ -54,22 +51,16 @@ func (i installation) fill(old []byte, command string) ([]byte, error) {
 	if len(old) > 0 && !i.isWhole(old) {
 		return nil, errors.New("it holds something else")
 	}
-	text, err := json.Marshal(command)
-	if err != nil {
-		return nil, err
-	}
-	return []byte(strings.Replace(i.whole, hook.OpenCodeCommand, string(text), 1)), nil
+	text, err := i.whole(command)
+	return []byte(text), err
 }
 
 // isWhole reports whether a file is one that fill wrote, of this or another version.
-func (i installation) isWhole(text []byte) bool {
-	first, _, _ := strings.Cut(i.whole, "\n")
-	return bytes.HasPrefix(text, []byte(first))
-}
+func (i installation) isWhole(text []byte) bool { return bytes.HasPrefix(text, []byte(i.begin)) }
 
 // remove returns a configuration without our handlers; nil if the file is to be removed.
 func (i installation) remove(old []byte) ([]byte, error) {
-	if i.whole != "" {
+	if i.whole != nil {
 		if i.isWhole(old) {
 			return nil, nil
 		}

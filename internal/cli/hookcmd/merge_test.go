@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestMerge(t *testing.T) {
 		"beside the gate": `{"hooks": {"PreToolUse": [{"hooks": [{"command": "/old/countersign-hook claude-code"}, {"command": "/usr/bin/true"}]}]}}`,
 	} {
 		for _, i := range installations {
-			if i.whole != "" {
+			if i.whole != nil {
 				continue
 			}
 			got, err := i.merge([]byte(old), command)
@@ -118,6 +119,34 @@ func TestMergeWholeFile(t *testing.T) {
 	}
 }
 
+// Cline has an executable for each event: each is written, written again, and removed; one of the user's own keeps all
+// of them from being written.
+func TestInstallCline(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Chdir(t.TempDir())
+	i, err := findInstallation("cline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for scope, count := range map[string]int{scopeUser: 7, scopeProject: 14} {
+		paths, err := i.paths(scope)
+		if err != nil || len(paths) != count || !slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(filepath.Base(p), "PreToolUse") }) {
+			t.Errorf("%s: %q, %v", scope, paths, err)
+		}
+	}
+	text, err := i.merge(nil, "/opt/bin/countersign-hook cline --config '/a b/hook.json'")
+	if err != nil || !strings.HasSuffix(string(text), "\nexec /opt/bin/countersign-hook cline --config '/a b/hook.json'\n") || i.mode() != 0o755 {
+		t.Errorf("%s, %v", text, err)
+	}
+	if removed, err := i.remove(text); err != nil || removed != nil {
+		t.Errorf("uninstalled: %v\n%s", err, removed)
+	}
+	own := []agentFile{{"PostToolUse", nil}, {"PreToolUse", []byte("#!/bin/sh\nexit 0\n")}}
+	if changed, err := i.mergeAll(own, command); err == nil || changed != nil || !strings.Contains(err.Error(), "PreToolUse") {
+		t.Errorf("a hook of the user's own: %q, %v", changed, err)
+	}
+}
+
 // A file that is no configuration is not touched.
 func TestMergeRefuses(t *testing.T) {
 	for _, old := range []string{"[]", "{", `{"a": 1} {}`, `{"hooks": []}`, `{"hooks": {"PreToolUse": {}}}`, "{a: 1}"} {
@@ -189,7 +218,7 @@ func TestBackups(t *testing.T) {
 		{"none", "gate again", beforeGate, "none", "gate"},
 		{"gate again", "none again", withGate, "none", "gate"},
 	} {
-		if err := replace(none, path, []byte(step.old), []byte(step.changed), step.backup, false); err != nil {
+		if err := replace(none, path, []byte(step.old), []byte(step.changed), 0o644, step.backup, false); err != nil {
 			t.Fatal(err)
 		}
 		if got := [3]string{contents(path), contents(path + beforeGate), contents(path + withGate)}; got != [3]string{step.changed, step.before, step.with} {
@@ -239,7 +268,7 @@ func TestConfigIsKept(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		std := ui.Stdio{Out: &out, Err: io.Discard}
-		at, text, before, err := oldConfig(std)
+		at, text, before, err := step.cmd.oldConfig(std)
 		if err != nil || at != path {
 			t.Fatalf("%s: %s %v", step.name, at, err)
 		}
@@ -253,7 +282,7 @@ func TestConfigIsKept(t *testing.T) {
 		if err != nil || config != step.want {
 			t.Errorf("%s: %v\n%+v, want\n%+v", step.name, err, config, step.want)
 		}
-		if err := writeConfig(std, at, text, config, false); err != nil {
+		if err := (gateFile{at, text, config}).write(std, false); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := gateclient.ReadConfig(path); err != nil || got != step.want {

@@ -1,0 +1,86 @@
+package hookcmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// script makes a program of a shell script.
+func script(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A version of Claude Code that runs calls when the gate dies is named; one that cannot be read is not judged.
+func TestAskClaude(t *testing.T) {
+	for answer, want := range map[string]string{
+		"echo '2.1.295 (Claude Code)'": "ok", "echo 2.2.0": "ok", "echo 10.0.0": "ok", "echo '2.1.294 (Claude Code)'": "onFailure", "echo 1.9.999": "onFailure",
+		"echo fine": "not asked", "exit 1": "not asked", "echo 2.1.295; exit 1": "not asked", "echo 99999999999999999999.1.1": "not asked",
+	} {
+		detail, err := askClaude(t.Context(), script(t, answer), "")
+		switch {
+		case want == "ok" && err != nil, want != "ok" && (err == nil || !strings.Contains(err.Error(), want)), errors.Is(err, errNotAsked) != (want == "not asked"):
+			t.Errorf("%s: %q, %v, want %s", answer, detail, err, want)
+		}
+	}
+}
+
+// Only trusted hooks of Codex count, and the gate must be among them. An app server that ends, or says something else,
+// is not judged. `make agents` asks the real one.
+func TestAskCodex(t *testing.T) {
+	const gate = "/opt/bin/countersign-hook codex"
+	hook := func(event, command, trust string, enabled bool) string {
+		return fmt.Sprintf(`{"eventName":%q,"command":%q,"enabled":%t,"trustStatus":%q}`, event, command, enabled, trust)
+	}
+	for name, c := range map[string]struct {
+		hooks []string
+		want  string
+	}{
+		"trusted":           {[]string{hook("preToolUse", gate, "trusted", true), hook("stop", "/bin/other", "untrusted", true)}, "ok"},
+		"managed":           {[]string{hook("preToolUse", gate, "managed", true)}, "ok"},
+		"not trusted":       {[]string{hook("preToolUse", gate, "untrusted", true)}, "/hooks"},
+		"changed since":     {[]string{hook("preToolUse", gate, "modified", true)}, "/hooks"},
+		"a report's is not": {[]string{hook("preToolUse", gate, "trusted", true), hook("postToolUse", gate, "untrusted", true)}, "/hooks"},
+		"switched off":      {[]string{hook("preToolUse", gate, "trusted", false)}, "/hooks"},
+		"another command":   {[]string{hook("preToolUse", gate+" ", "trusted", true)}, "no hook"},
+		"reports alone":     {[]string{hook("postToolUse", gate, "trusted", true)}, "no hook"},
+	} {
+		answer := `{"id":2,"result":{"data":[{"hooks":[` + strings.Join(c.hooks, ",") + `]}]}}`
+		detail, err := askCodex(t.Context(), script(t, "echo '{\"id\":1,\"result\":{}}'\ncat <<'END'\n"+answer+"\nEND\nexec cat >/dev/null"), gate)
+		if c.want == "ok" && err != nil || c.want != "ok" && (err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, errNotAsked)) {
+			t.Errorf("%s: %q, %v, want %s", name, detail, err, c.want)
+		}
+	}
+	if _, err := askCodex(t.Context(), script(t, "echo hello"), gate); !errors.Is(err, errNotAsked) {
+		t.Errorf("an app server that ends: %v", err)
+	}
+}
+
+// A plugin that OpenCode does not load is named: its calls run.
+func TestAskOpenCode(t *testing.T) {
+	for answer, want := range map[string]string{
+		"echo \"loading $COUNTERSIGN_PLUGIN_LOADED\" >&2": "ok", "echo plugins:": "does not load", "exit 1": "not asked",
+	} {
+		detail, err := askOpenCode(t.Context(), script(t, answer), "")
+		if want == "ok" && err != nil || want != "ok" && (err == nil || !strings.Contains(err.Error(), want)) || errors.Is(err, errNotAsked) != (want == "not asked") {
+			t.Errorf("%s: %q, %v, want %s", answer, detail, err, want)
+		}
+	}
+}
+
+// A program in a directory of one user is no hook for all users.
+func TestOthersMayRun(t *testing.T) {
+	for program, may := range map[string]bool{"/bin/sh": true, script(t, "true"): false, "/no/such/program": false} {
+		if err := othersMayRun(program); (err == nil) != may {
+			t.Errorf("%s: %v", program, err)
+		}
+	}
+}
