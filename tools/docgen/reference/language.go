@@ -18,6 +18,9 @@ var objectPackages = []string{"events/agenttool", "admission/policy/functions/sh
 
 // language lists what conditions can use.
 func language(root string, p *text) error {
+	if err := documents(root, p); err != nil {
+		return err
+	}
 	p.line("## Variables\n")
 	var rows [][]string
 	for _, v := range policy.RequestVariables() {

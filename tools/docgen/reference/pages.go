@@ -26,7 +26,7 @@ var pages = []page{
 	{"reason-codes.md", "Reason codes", "every stable code of decisions, refusals and verification, from the constants of the code and the comments beside them", reasonCodes},
 	{"rules.md", "Rules", "every rule and check that findings name, as `countersign rules list` has them", rules},
 	{"profiles.md", "Levels and profiles", "every level and profile of `countersign conformance` with its requirements, from the tables that judge", profiles},
-	{"policy-language.md", "Policy language", "everything that the conditions of policies can use, and the limits of policies, from the tables of the compiler and the comments beside its types", language},
+	{"policy-language.md", "Policy language", "the keys of policy documents, everything that their conditions can use, and their limits, from the tables of the compiler and the comments beside its types", language},
 	{"detectors.md", "Detectors", "every name that a redaction in the evidence can have as its `detector`", detectors},
 	{"bundle.md", "Members of a bundle", "the columns of a bundle's table of records, and what its list of policies and mandates holds", bundleMembers},
 	{"formats.md", "Formats of export", "the formats of `countersign export --format`, and where the values of their fields come from; what is not listed comes from the decision", formats},
