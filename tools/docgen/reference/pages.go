@@ -28,7 +28,7 @@ var pages = []page{
 	{"profiles.md", "Levels and profiles", "every level and profile of `countersign conformance` with its requirements, from the tables that judge", profiles},
 	{"policy-language.md", "Policy language", "the keys of policy documents, everything that their conditions can use, and their limits, from the tables of the compiler and the comments beside its types", language},
 	{"detectors.md", "Detectors", "every name that a redaction in the evidence can have as its `detector`", detectors},
-	{"bundle.md", "Members of a bundle", "the columns of a bundle's table of records, and what its list of policies and mandates holds", bundleMembers},
+	{"bundle.md", "Members of a bundle", "the members of a bundle in their order, the columns of its table of records, and what its list of policies and mandates holds", bundleMembers},
 	{"formats.md", "Formats of export", "the formats of `countersign export --format`, and where the values of their fields come from; what is not listed comes from the decision", formats},
 	{"questions.md", "Questions of auditors", "the questions that `countersign audit ask` answers, with their statements", auditQuestions},
 	{"security-tests.md", "Attacks and their tests", "every attack that was tried, what holds it and the tests that repeat it, from the list of tools/docgen and the tests that there are", securityTests},
