@@ -45,8 +45,9 @@ func detectors(root string, p *text) error {
 	}
 	p.table([]string{"detector", "finds", "a policy may release it"}, rows)
 	slices.Sort(shapes)
-	p.line("By the form of the credential, never released: %s.", quoted(shapes...))
-	return nil
+	p.line("By the form of the credential, never released: %s.\n", quoted(shapes...))
+	p.line("## Keys of redaction policies\n\n[redaction.md](../redaction.md) has an example, and says what an action leaves.\n")
+	return p.keys(filepath.Join(root, "evidence/redaction"), redactionDocuments)
 }
 
 func release(d redaction.Detector) string {

@@ -18,7 +18,8 @@ var objectPackages = []string{"events/agenttool", "admission/policy/functions/sh
 
 // language lists what conditions can use.
 func language(root string, p *text) error {
-	if err := documents(root, p); err != nil {
+	p.line("## Keys of documents\n\n[policies.md](../policies.md) has examples.\n")
+	if err := p.keys(filepath.Join(root, "admission/policy"), policyDocuments); err != nil {
 		return err
 	}
 	p.line("## Variables\n")

@@ -27,7 +27,7 @@ var pages = []page{
 	{"rules.md", "Rules", "every rule and check that findings name, as `countersign rules list` has them", rules},
 	{"profiles.md", "Levels and profiles", "every level and profile of `countersign conformance` with its requirements, from the tables that judge", profiles},
 	{"policy-language.md", "Policy language", "the keys of policy documents, everything that their conditions can use, and their limits, from the tables of the compiler and the comments beside its types", language},
-	{"detectors.md", "Detectors", "every name that a redaction in the evidence can have as its `detector`", detectors},
+	{"detectors.md", "Detectors and redaction policies", "every name that a redaction in the evidence can have as its `detector`, and the keys of redaction policies", detectors},
 	{"bundle.md", "Members of a bundle", "the members of a bundle in their order, the columns of its table of records, and what its list of policies and mandates holds", bundleMembers},
 	{"formats.md", "Formats of export", "the formats of `countersign export --format`, and where the values of their fields come from; what is not listed comes from the decision", formats},
 	{"questions.md", "Questions of auditors", "the questions that `countersign audit ask` answers, with their statements", auditQuestions},

@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"go/ast"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 )
 
-// policyKeys are the keys of one mapping of a policy document, with their meanings. reader is
-// the function of package policy that reads it: the keys are held against those in its source.
+// policyKeys are the keys of one mapping of a document, with their meanings. reader is the
+// function that reads it: the keys are held against those in its source.
 type policyKeys struct {
 	reader, title string
 	keys          [][2]string
 }
 
+// policyDocuments are the mappings of policy documents, read by package policy.
 var policyDocuments = []policyKeys{
 	{"readEnvelope", "Documents", [][2]string{
 		{"apiVersion", "`countersign.dev/v1`"},
@@ -91,14 +91,36 @@ var policyDocuments = []policyKeys{
 	}},
 }
 
-// documents lists the keys of policy documents.
-func documents(root string, p *text) error {
-	read, err := keysRead(filepath.Join(root, "admission/policy"))
+// redactionDocuments are the mappings of redaction policies, read by package redaction.
+var redactionDocuments = []policyKeys{
+	{"readPolicy", "A redaction policy", [][2]string{
+		{"version", "1"},
+		{"name", "of the policy"},
+		{"description", "for people"},
+		{"rules", "the first one that applies to a finding decides"},
+	}},
+	{"readRule", "A rule of a redaction policy", [][2]string{
+		{"name", "unique in the policy"},
+		{"detectors", "findings of these; `personal` stands for all personal data"},
+		{"paths", "places in the event and below: dotted (`items[0].name`, `items.*.name`), or JSON pointers. Without `detectors`, and with another action than `allow`, everything there goes. A path below `tool_input` holds for `metadata.tool_input_executed` too"},
+		{"headers", "headers by name, likewise"},
+		{"protocols", "only events of these"},
+		{"values", "only these values, without regard to case; `*` at an end is any text"},
+		{"action", "`mask`, `drop`, `hash`, `tokenise`, `truncate` or `allow`"},
+		{"scope", "of `tokenise`: `tenant`, the default, or `session`"},
+		{"last", "of `mask`: how many last characters stay, 1 to 4"},
+		{"keep", "of `truncate`: how many first characters stay, 1 to 256"},
+	}},
+}
+
+// keys writes the keys of documents that a package reads.
+func (p *text) keys(dir string, documents []policyKeys) error {
+	read, err := keysRead(dir)
 	if err != nil {
 		return err
 	}
-	p.line("## Keys of documents\n\n[policies.md](../policies.md) has examples. A key that is not listed is an error.\n")
-	for _, d := range policyDocuments {
+	p.line("A key that is not listed is an error.\n")
+	for _, d := range documents {
 		var rows [][]string
 		var explained []string
 		for _, k := range d.keys {
