@@ -28,16 +28,16 @@ const MaxSize = 512 << 20
 
 // The members of a bundle, in their order in the file.
 const (
-	memberManifest   = "manifest.json"
-	memberReadme     = "README.txt"
-	memberCheckpoint = "checkpoint.txt"
-	memberKeys       = "keys.json"
-	memberRecords    = "records.jsonl"
-	memberProofs     = "proofs.json"
-	memberDecisions  = "decisions.jsonl"
-	memberFindings   = "findings.jsonl"
-	memberCalls      = "calls.jsonl"
-	memberApprovals  = "approvals.jsonl"
+	memberManifest   = "manifest.json"   // {"format": "countersign/bundle/v1", shard, tenant, session, subject_prefix, records, expired?, seqs, checkpoint_size, checkpoint_root, members: [{name, size, sha256}]}; members lists all but the manifest and the statement, in their order
+	memberReadme     = "README.txt"      // for people
+	memberCheckpoint = "checkpoint.txt"  // the signed checkpoint, with the witnesses' signatures that the exporter knew
+	memberKeys       = "keys.json"       // array of vouched key records {alg, created_at, kid, public_key, use, vouch}, sorted by kid
+	memberRecords    = "records.jsonl"   // the session's records, one canonical text a line, from its first
+	memberProofs     = "proofs.json"     // {"size", "proofs": [{"seq", "path": [base64]}]}: for each record, in the same order, its inclusion proof
+	memberDecisions  = "decisions.jsonl" // the bodies of the decisions among the records, one a line
+	memberFindings   = "findings.jsonl"  // likewise
+	memberCalls      = "calls.jsonl"     // likewise
+	memberApprovals  = "approvals.jsonl" // likewise
 )
 
 // Input is one session's evidence for export. Proofs lead from each row to Checkpoint, a signed

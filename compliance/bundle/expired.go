@@ -18,7 +18,7 @@ import (
 
 // memberExpiries holds the expiry records that explain expired texts; it exists only if there are
 // any. A line of records.jsonl is a record or, for a record without its text, its row.
-const memberExpiries = "expiries.json"
+const memberExpiries = "expiries.json" // there exactly if the manifest has expired: why texts are missing
 
 // expiredRow is a row without a text as a line of records.jsonl.
 type expiredRow struct {

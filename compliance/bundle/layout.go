@@ -39,6 +39,9 @@ func sessionNames(expired, statement bool) []string {
 	return names
 }
 
+// MemberNames lists all members that a session's bundle can have, in their order.
+func MemberNames() []string { return sessionNames(true, true) }
+
 // layout lists the members that a file should have; optional members are in it if the file has
 // them.
 func layout(r io.ReaderAt, size int64) []string {

@@ -1,11 +1,14 @@
 package reference
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/compliance/format"
 	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/storage/questions"
@@ -42,8 +45,9 @@ func detectors(root string, p *text) error {
 	}
 	p.table([]string{"detector", "finds", "a policy may release it"}, rows)
 	slices.Sort(shapes)
-	p.line("By the form of the credential, never released: %s.", quoted(shapes...))
-	return nil
+	p.line("By the form of the credential, never released: %s.\n", quoted(shapes...))
+	p.line("## Keys of redaction policies\n\n[redaction.md](../redaction.md) has an example, and says what an action leaves.\n")
+	return p.keys(filepath.Join(root, "evidence/redaction"), redactionDocuments)
 }
 
 func release(d redaction.Detector) string {
@@ -57,13 +61,17 @@ func release(d redaction.Detector) string {
 }
 
 // formats lists the formats of export with the sources of their fields.
-func formats(_ string, p *text) error {
+func formats(root string, p *text) error {
 	for _, name := range format.Names() {
 		var rows [][]string
 		for _, f := range format.Fields(name) {
 			rows = append(rows, []string{quoted(f.Names...), f.From})
 		}
-		p.line("## %s\n\nLines for %s.\n", name, format.Describe(name))
+		schemas, err := schemaLinks(root, name)
+		if err != nil {
+			return err
+		}
+		p.line("## %s\n\nLines for %s. %s\n", name, format.Describe(name), schemas)
 		p.table([]string{"field", "from"}, rows)
 	}
 	var rows [][]string
@@ -75,10 +83,51 @@ func formats(_ string, p *text) error {
 	return nil
 }
 
-// bundleMembers lists what the members of a bundle hold that are for readers: the columns of the table,
-// and the objects of in_force.json.
+// schemasOf are the schemas of lines, by format. Lines of CEF are not JSON.
+var schemasOf = map[string][]string{
+	format.AANADecisionEvents: {"compliance/format/schemas/aana-decision-event.json"},
+	format.AANAAuditRecords:   {"compliance/format/schemas/aana-audit-record.json"},
+	format.AUMPEvidence:       {"schemas/aump/evidence-event.json"},
+	format.AIOCRun:            {"compliance/format/schemas/aioc-run-record.json"},
+	format.AIOCGovernance:     {"compliance/format/schemas/aioc-governance-event.json"},
+	format.AgentHookEvidence:  {"schemas/agenthook/envelope.json", "schemas/agenthook/action-governance.evidence.json"},
+	format.OCSF:               {"compliance/format/schemas/ocsf-event.json"},
+}
+
+func schemaLinks(root, name string) (string, error) {
+	var links []string
+	for _, file := range schemasOf[name] {
+		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+			return "", err
+		}
+		links = append(links, "["+filepath.Base(file)+"](../../"+file+")")
+	}
+	if len(links) == 0 {
+		return "They are not JSON.", nil
+	}
+	return "The schema of a line: " + strings.Join(links, ", ") + ".", nil
+}
+
+// bundleMembers lists the members of a bundle, the columns of its table and the objects of in_force.json.
 func bundleMembers(root string, p *text) error {
-	p.line("[evidence-format.md](../evidence-format.md#5-bundle) is the format.\n\n## Columns of records.parquet\n")
+	found, err := readConstants(filepath.Join(root, "compliance/bundle"))
+	if err != nil {
+		return err
+	}
+	about := map[string]string{}
+	for _, c := range found {
+		about[c.value] = c.text
+	}
+	var rows [][]string
+	for _, name := range bundle.MemberNames() {
+		if about[name] == "" {
+			return fmt.Errorf("the member %s of a bundle has no comment", name)
+		}
+		rows = append(rows, []string{quoted(name), about[name]})
+	}
+	p.line("[evidence-format.md](../evidence-format.md#5-bundle) is the format.\n\n## Members\n")
+	p.table([]string{"member", "holds"}, rows)
+	p.line("## Columns of records.parquet\n")
 	if err := p.objects(filepath.Join(root, "compliance/table"), "parquet"); err != nil {
 		return err
 	}

@@ -18,6 +18,10 @@ var objectPackages = []string{"events/agenttool", "admission/policy/functions/sh
 
 // language lists what conditions can use.
 func language(root string, p *text) error {
+	p.line("## Keys of documents\n\n[policies.md](../policies.md) has examples.\n")
+	if err := p.keys(filepath.Join(root, "admission/policy"), policyDocuments); err != nil {
+		return err
+	}
 	p.line("## Variables\n")
 	var rows [][]string
 	for _, v := range policy.RequestVariables() {
