@@ -13,7 +13,7 @@ import (
 // person, where the policies ask for every tool that they do not know.
 func TestHookCline(t *testing.T) {
 	t.Parallel()
-	h := start(t, "--policy", filepath.Join(root, "examples/coding-agent")).hook(t, "cline", "20s")
+	h := start(t, "--policy", filepath.Join(root, "examples/policies/coding-agent")).hook(t, "cline", "20s")
 	for shell, want := range map[string]string{"ls": `{"cancel":false}`, "git push --force": `{"cancel":true,`} {
 		input := object{"taskId": "s-cline", "hookName": "tool_call", "tool_call": object{"id": "c-" + shell, "name": "execute_command", "input": object{"command": shell}}}
 		cmd := exec.Command(filepath.Join(h.home, ".cline/hooks/PreToolUse.sh"))

@@ -18,7 +18,7 @@ import (
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
-	wire "github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -268,7 +268,7 @@ func TestGeneratedEventsAreStoredAsOverNATS(t *testing.T) {
 	for _, name := range protocol.Published() {
 		for i, body := range bodies[name] {
 			path := "/v1/events/" + name
-			if e, err := wire.Decode(body, strictjson.DefaultLimits); name == subject.ProtoAgentHook && i%2 == 0 && err == nil && wire.ValidTypeName(e.EventType) && e.EventType != "PreToolUse" {
+			if e, err := agenthook.Decode(body, strictjson.DefaultLimits); name == subject.ProtoAgentHook && i%2 == 0 && err == nil && agenthook.ValidTypeName(e.EventType) && e.EventType != "PreToolUse" {
 				path = "/event"
 			}
 			var header []string
