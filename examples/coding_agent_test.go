@@ -65,3 +65,37 @@ func TestCodingAgentPolicies(t *testing.T) {
 		t.Errorf("no case matches %v", left)
 	}
 }
+
+// A tool that the catalogue does not know, or of which it does not say what it does, is no tool that the pack
+// lets run, whatever its arguments are.
+func TestCodingAgentUnknownTools(t *testing.T) {
+	docs, err := policy.LoadDir(os.DirFS("policies/coding-agent"))
+	ok(t, err)
+	set, err := policy.Compile(docs)
+	ok(t, err)
+	for _, tool := range []string{"batch", "execute", "exec", "REPL", "Monitor", "Workflow", "skill", "write_stdin", "mcp__kit__read", "kit__read", "no_such_tool", "Read2", "bash.", "ba\u200bsh", "\u0432ash"} {
+		for _, args := range []map[string]any{{}, {"command": "ls"}, {"file_path": "/workspace/shop/a.go", "content": "x"}, {"url": "https://github.com/"}, {"tool_calls": []any{map[string]any{"tool": "read"}}}} {
+			in := policy.Input{Tenant: "acme", Source: "rt1", Protocol: "agenthook", EventType: "PreToolUse", Tool: tool, Args: args, Event: map[string]any{"metadata": map[string]any{"agent_cwd": "/workspace/shop"}}}
+			if v := set.Evaluate(in); v.Verdict != events.Ask && v.Verdict != events.Deny {
+				t.Errorf("%s %v: %s %v", tool, args, v.Verdict, v.Reasons)
+			}
+		}
+	}
+}
+
+// A command that is too large to be read is denied, and so is one whose last word destroys.
+func TestCodingAgentLargeCommands(t *testing.T) {
+	docs, err := policy.LoadDir(os.DirFS("policies/coding-agent"))
+	ok(t, err)
+	set, err := policy.Compile(docs)
+	ok(t, err)
+	for name, command := range map[string]string{
+		"a megabyte": strings.Repeat("ls -la a;", 1<<20/9), "pipes": strings.Repeat("cat|", 10_000) + "cat", "substitutions": strings.Repeat("$(", 1000) + "ls" + strings.Repeat(")", 1000),
+		"commands": strings.Repeat("ls;", 500) + "rm -rf /", "words": "ls " + strings.Repeat("a ", 4000) + "; rm -rf /", "words of rm": "rm -rf " + strings.Repeat("a ", 4000) + "/",
+	} {
+		in := policy.Input{Tenant: "acme", Source: "rt1", Protocol: "agenthook", EventType: "PreToolUse", Tool: "Bash", Args: map[string]any{"command": command}, Event: map[string]any{"metadata": map[string]any{"agent_cwd": "/workspace/shop"}}}
+		if v := set.Evaluate(in); v.Verdict != events.Deny {
+			t.Errorf("%s: %s %v", name, v.Verdict, v.Reasons)
+		}
+	}
+}

@@ -75,10 +75,18 @@ var (
 	// patternArguments hold a pattern of paths, and globTools are the tools of which the pattern is one, too.
 	patternArguments = []string{"include", "include_pattern", "file_pattern", "glob", "globs"}
 	globTools        = []string{"glob", "search_files", "list_files", "list"}
-	// searchArguments are the arguments of searches that do not change where they look.
+	// searchArguments are the arguments of searches that do not change where they look; likewise of the others.
 	searchArguments = strings.Fields("pattern query regex description output_mode -A -B -C -i -n -o after before context multiline head_limit offset limit type case_sensitive fixed_strings names_only exclude_pattern " +
 		"exclude ignore max_matches_per_file total_max_matches max_results respect_git_ignore recursive depth")
+	readArguments = strings.Fields("offset limit pages start_line end_line line_start line_end view_range encoding detail operation line character query description exclude recursive respect_git_ignore useDefaultExcludes " +
+		"forceReadLargeFiles max_lines")
+	writeArguments = strings.Fields("content contents file_text new_string old_string new_str old_str newString oldString new_text old_text text replace_all replaceAll edits new_source cell_id cell_type edit_mode " +
+		"instruction allow_multiple expected_replacements insert_line insert_text line view_range command description overwrite diff patch input patchText")
+	networkArguments = strings.Fields("url urls prompt query format timeout max_length max_chars start_index raw description num_results numResults type livecrawl contextMaxCharacters tokensNum allowed_domains blocked_domains")
 )
+
+// otherArguments are the arguments of each kind that name nothing which the call reaches.
+var otherArguments = map[Kind][]string{Search: searchArguments, Read: readArguments, Write: writeArguments, Network: networkArguments}
 
 // ResourceArguments are the arguments that name what a call of a kind is about. The first that is given
 // counts.
@@ -133,14 +141,11 @@ func Describe(name string, args, event map[string]any) Tool {
 	t.Dir, _ = metadata["agent_cwd"].(string)
 	switch kind {
 	case Shell, PowerShell:
-		t.Command = t.commandIn(args)
+		t.Command = t.commandIn(name, args)
 	case Read, Search, Write:
 		t.pathsIn(args)
 		if kind != Write {
 			t.patternsIn(name, args)
-		}
-		if kind == Search {
-			t.checkSearch(args)
 		}
 		if kind == Write {
 			t.Patch = t.patchIn(name, args)
@@ -149,11 +154,17 @@ func Describe(name string, args, event map[string]any) Tool {
 	case Network:
 		t.URLs = t.urlsIn(args)
 	}
+	if others := otherArguments[kind]; others != nil {
+		t.checkArguments(others, args)
+	}
 	return t
 }
 
+// listShells are the tools that run a list of words as they are. Another tool may join them to one text.
+var listShells = []string{"shell", "local_shell"}
+
 // commandIn is the shell text of a call. Of a list of words like bash -lc TEXT it is the words, quoted.
-func (t *Tool) commandIn(args map[string]any) string {
+func (t *Tool) commandIn(tool string, args map[string]any) string {
 	found := ""
 	for _, name := range commandArguments {
 		v, given := args[name]
@@ -168,6 +179,7 @@ func (t *Tool) commandIn(args map[string]any) string {
 			found = v
 		case []any:
 			list := t.textsOf(v)
+			t.Known = t.Known && (name == "commands" || slices.Contains(listShells, strings.ToLower(tool)))
 			for i := range list {
 				if name != "commands" {
 					list[i] = quoteWord(list[i])
@@ -205,15 +217,32 @@ func (t *Tool) checkShell(args map[string]any) {
 	}
 }
 
-// checkSearch makes a search unknown that has an argument which may change where it looks: a search without
+// checkArguments makes a call unknown that has an argument which may change what it reaches: a search without
 // a path looks in the workspace.
-func (t *Tool) checkSearch(args map[string]any) {
+func (t *Tool) checkArguments(others []string, args map[string]any) {
 	for name, v := range args {
-		understood := slices.Contains(searchArguments, name) || slices.Contains(PathArguments, name) || slices.Contains(listArguments, name) || slices.Contains(patternArguments, name)
-		if ignores := name != "respect_git_ignore" || v == true; understood && ignores {
-			continue
+		understood := slices.Contains(others, name) || slices.Contains(PathArguments, name) || slices.Contains(listArguments, name) || t.Kind != string(Write) && slices.Contains(patternArguments, name)
+		switch {
+		case name == "respect_git_ignore":
+			t.Known = t.Known && v == true
+		case name == "edits":
+			t.checkEdits(others, v)
+		case !understood:
+			t.Known = t.Known && (v == nil || v == "" || v == false)
 		}
-		t.Known = t.Known && (v == nil || v == "" || v == false && name != "respect_git_ignore")
+	}
+}
+
+// checkEdits checks the members of each edit of a file: one of another file is not known.
+func (t *Tool) checkEdits(others []string, v any) {
+	list, ok := v.([]any)
+	t.Known = t.Known && ok
+	for _, e := range list {
+		edit, ok := e.(map[string]any)
+		t.Known = t.Known && ok
+		for name := range edit {
+			t.Known = t.Known && slices.Contains(others, name)
+		}
 	}
 }
 

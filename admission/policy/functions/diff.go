@@ -2,6 +2,7 @@ package functions
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -32,9 +33,12 @@ const (
 	maxPatchFiles = 1024
 )
 
+// patchMark is the beginning of a line that names a file, and what becomes of the file.
+type patchMark struct{ prefix, action string }
+
 // patchMarks are the lines that name a file: of unified diffs, of git, and of the patches of coding
 // agents (*** Begin Patch).
-var patchMarks = []struct{ prefix, action string }{
+var patchMarks = []patchMark{
 	{"*** Add File: ", "add"}, {"*** Update File: ", "update"}, {"*** Delete File: ", "delete"}, {"*** Move to: ", "move"},
 	{"--- ", "update"}, {"+++ ", "update"}, {"rename from ", "move"}, {"rename to ", "move"}, {"copy from ", "update"}, {"copy to ", "add"},
 	{"Index: ", "update"},
@@ -54,6 +58,7 @@ func ParsePatch(s string) Patch {
 		return r.Patch
 	}
 	for line := range strings.SplitSeq(s, "\n") {
+		r.checkFrame(strings.TrimRight(line, " \t\r"))
 		line = strings.TrimLeft(strings.TrimSuffix(line, "\r"), " \t")
 		switch rest, both := cutEither(line, "diff --git ", "Binary files "); both {
 		case "diff --git ":
@@ -69,6 +74,21 @@ func ParsePatch(s string) Patch {
 	return r.Patch
 }
 
+// frames are the lines of coding agents' patches, besides those that name a file.
+var frames = []string{"*** Begin Patch", "*** End Patch", "*** End of File"}
+
+// checkFrame makes a patch unknown that has another line of that form, such as one that names the machine to
+// work on, or a text before its begin, such as a command.
+func (r *patchReader) checkFrame(line string) {
+	if line == frames[0] {
+		r.Known = r.Known && !r.text
+	}
+	r.text = r.text || line != ""
+	if strings.HasPrefix(line, "***") && !slices.Contains(frames, line) && !slices.ContainsFunc(patchMarks, func(m patchMark) bool { return strings.HasPrefix(line, m.prefix) }) {
+		r.Known = false
+	}
+}
+
 func cutEither(line string, prefixes ...string) (rest, prefix string) {
 	for _, p := range prefixes {
 		if rest, ok := strings.CutPrefix(line, p); ok {
@@ -82,6 +102,7 @@ func cutEither(line string, prefixes ...string) (rest, prefix string) {
 type patchReader struct {
 	Patch
 	seen    map[File]bool
+	text    bool // a line that is not empty was read
 	unnamed bool // the last first line of git's did not name its file, and no other line has yet
 }
 

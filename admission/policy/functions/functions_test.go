@@ -22,7 +22,12 @@ func TestPatchFiles(t *testing.T) {
 		"Binary files a and b and c differ\n":                                                     "false []",
 		"--- a/ok\n+++ b/ok\n@@ -1 +1 @@\n-a\n+b\ndiff --git a/.github/x b/.github/x\nnew file\n": "true [a/ok ok b/ok a/.github/x .github/x b/.github/x]",
 		"diff --git \"a/x\" \"b/x\"\n":                                                            "false []",
-		"hello":                                                                                   "false []",
+		"*** Begin Patch\n*** Add File: a\n+x\n*** End of File\n*** End Patch":                    "true [a]",
+		"*** Begin Patch\n*** Environment ID: x\n*** Add File: a\n+x\n*** End Patch":              "false [a]",
+		"cd / && apply_patch <<E\n*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\nE":         "false [a]",
+		"*** a/x\n--- b/y\n***************\n*** 1 ****\n":                                         "false [b/y y]",
+		"--- a/x\n+++ b/x\n@@ -1 +1 @@\n *** a list\n+*** b\n":                                    "true [a/x x b/x]",
+		"hello": "false []",
 	} {
 		p := ParsePatch(text)
 		var names []string

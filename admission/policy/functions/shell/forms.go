@@ -199,12 +199,16 @@ func maySplit(parts []syntax.WordPart, quoted bool) bool {
 
 var pattern = regexp.MustCompile(`[*?]|\[.*\]`)
 
-// plainContinuations reports whether every line that continues on the next one does so beside a blank.
-// Elsewhere shells put together what the parser reads apart: $ and ( on two lines are a substitution.
+// plainContinuations reports whether every line that continues on the next one does so beside a blank, and
+// holds no comment. Elsewhere shells put together what the parser reads apart: $ and ( on two lines are a
+// substitution. A comment ends with its line for a shell, and the next line runs; not so for the parser.
 func plainContinuations(text string) bool {
 	for i := 1; i < len(text); i++ {
 		if text[i] != '\n' || text[i-1] != '\\' {
 			continue
+		}
+		if mayComment(text[strings.LastIndexByte(text[:i], '\n')+1 : i]) {
+			return false
 		}
 		from := i - 1
 		for from > 0 && text[from-1] == '\\' {
@@ -225,6 +229,20 @@ func plainContinuations(text string) bool {
 		}
 	}
 	return true
+}
+
+// mayComment reports whether a # may begin a comment in a line: it does where a word begins.
+func mayComment(line string) bool {
+	for i := range len(line) {
+		if line[i] == '#' && (i == 0 || !insideWord(line[i-1])) {
+			return true
+		}
+	}
+	return false
+}
+
+func insideWord(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_$\"'/.:=-", c) >= 0
 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' }

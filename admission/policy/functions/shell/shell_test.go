@@ -119,6 +119,8 @@ func TestNotKnown(t *testing.T) {
 		"find . -newopt x": "program", "timeout -s $x ls": "options", "flock f -c 'touch H'": "program", "strace -o '|touch H' true": "options", "sudo -s": "input", "chroot /": "input", "jobs -x touch H": "options",
 		"compgen -W '$(touch H)'": "redefinition", "eval ls *": "code", "sh -c '[[ a || ./x ]]'": "syntax", "sh -c '((d/x))'": "hidden_command,syntax", "dash -c 'ls &>x'": "syntax", "sh -c 'rm {a,b}'": "syntax", "sh -c \"a=(b)\"": "syntax",
 		"cat <<E\n${x:-'$(touch H)'}\nE\n": "hidden_command", "echo \"${x:-'$(touch H)'}\"": "hidden_command", "echo \"${x:-'}\"; touch H; echo \"'}\"": "hidden_command", "cat <<E\n${x:-\"}\nE\ntouch H\ncat <<E\n\"}\nE\n": "hidden_command",
+		"ls # \\\ntouch H": "syntax", "ls # x \\\\\ntouch H": "syntax", "(ls;# \\\ntouch H)": "syntax", "# \\\ntouch H": "syntax", "cat <<E # \\\nE\ntouch H": "syntax",
+		"printf '%d' 'a[$(touch H)]'": "hidden_command", "printf '%d' 'a[`touch H`]'": "hidden_command",
 		"watch '[[ a || ./x ]]'": "syntax", "zsh -c ls": "code", "repeat 3 ls": "code", "=ls": "program", "let x": "hidden_command",
 	} {
 		if s := Parse(text); s.Known || strings.Join(s.Reasons, ",") != want {
@@ -132,7 +134,7 @@ func TestKnown(t *testing.T) {
 	for _, text := range []string{"i=0; while [ \"$i\" -lt 5 ]; do i=$((i+1)); done", "for i in 1 2 3; do echo $((i*2)); done", "for ((i=0;i<3;i++)); do ls; done", "for i in {1..9}; do echo $((i)); done", "[[ $# -eq 0 && -f x ]]",
 		"[ -d a ] && ls a", "[ $? -eq 0 ]", "test -n \"$x\"", "echo ${#x} ${x:-a} ${x%.go} ${x/a/b}", "export CI=1", "LC_ALL=C sort x", "x=1; echo $x", "ls \\\n  -la", "a && \\\nb", "sh -c 'if [ -f x ]; then ls; fi'", "bash -c '[[ -f x ]]'",
 		"bash -eo pipefail -c ls", "cat > x <<'E'\n`a` $(b)\nE\n", "find . -type f -name '*.go' -not -path './x/*'", "find src/* -name x", "time ls", "f() { ls; }; f", "bash <<'E'\ncd x\nls\nE\n", "exit $?", "printf '%s' \"$x\"",
-		"echo ${x:-'a b'} \"${x:-\"a b\"}\" ${x%\"$y\"}"} {
+		"curl a/#b \\\n  -s", "echo $# \\\n  x", "printf '%s' 'a[1]'", "echo ${x:-'a b'} \"${x:-\"a b\"}\" ${x%\"$y\"}"} {
 		if s := Parse(text); !s.Known {
 			t.Errorf("%q: %v", text, s.Reasons)
 		}

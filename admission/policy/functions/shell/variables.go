@@ -110,6 +110,7 @@ func (v *variables) checkEvaluator(name string, words []string) {
 	case name == "let":
 		v.fail(ReasonHidden)
 	case name == "printf":
+		v.checkNumbers(args)
 		args = v.printfVariable(args)
 	case slices.Contains(declaring, name):
 		for _, w := range args {
@@ -124,6 +125,16 @@ func (v *variables) checkEvaluator(name string, words []string) {
 		if strings.Contains(w, "$(") || strings.Contains(w, "`") {
 			v.fail(ReasonHidden)
 		}
+	}
+}
+
+// subscript is the beginning of a subscript with a substitution in it.
+var subscript = regexp.MustCompile("[A-Za-z_][A-Za-z0-9_]*\\[[^]]*([$][(]|`)")
+
+// checkNumbers fails for an argument of printf that zsh evaluates where the format has a number.
+func (v *variables) checkNumbers(args []string) {
+	if len(args) > 1 && strings.Contains(args[0], "%") && slices.ContainsFunc(args[1:], subscript.MatchString) {
+		v.fail(ReasonHidden)
 	}
 }
 
