@@ -180,9 +180,11 @@ func readCloudEvents(r endpoint.Request, out *endpoint.Events) *endpoint.Problem
 }
 
 const (
-	mediaJSON  = "application/json"
-	mediaLines = "application/x-ndjson"
-	mediaBatch = "application/cloudevents-batch+json"
+	mediaJSON   = "application/json"
+	mediaLines  = "application/x-ndjson"
+	mediaEvent  = "application/cloudevents+json"
+	mediaBatch  = "application/cloudevents-batch+json"
+	mediaStream = "text/event-stream"
 )
 
 // isUTF8 reports whether a request's charset, if it names one, is UTF-8, of which ASCII is a part.
@@ -214,7 +216,7 @@ func AcceptsContent(pattern string, h http.Header) bool {
 	case media == mediaJSON:
 		return true
 	case strings.HasPrefix(pattern, "POST /v1/events/"):
-		return media == mediaLines || media == mediaBatch || media == "application/cloudevents+json"
+		return media == mediaLines || media == mediaBatch || media == mediaEvent
 	}
 	return false
 }

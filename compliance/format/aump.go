@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
@@ -36,7 +37,9 @@ var retentionRules = map[string]struct {
 }
 
 // aumpEncoder writes evidence events (aump.md 1.3, 2.7): for each decision under a mandate one of each
-// type that the mandate requires (aumpTypes). They are numbered and chained for each mandate from the beginning of the export.
+// type that the mandate requires (aumpTypes), and for each event that a runtime has published one of its type, if the
+// mandate requires it and no decision is evidence of it. They are numbered and chained for each mandate from the beginning
+// of the export.
 type aumpEncoder struct {
 	out     *lineWriter
 	pending *pendingRequests
@@ -75,8 +78,53 @@ func (e *aumpEncoder) add(i Item) error {
 		}
 		req, _ := e.pending.pop(d.DecisionID)
 		return e.writeDecision(i, d, req.body)
+	case evidence.KindEvent:
+		if e.out.protocolOf(r) == subject.ProtoAUMP {
+			return e.writeReport(i)
+		}
 	}
 	return nil
+}
+
+// writeReport writes that a runtime has reported an event. Its own event is not repeated: redaction would break its
+// hashes, and its texts are free.
+func (e *aumpEncoder) writeReport(i Item) error {
+	body := object(i.Record)
+	name := textAt(body, "event_type")
+	ref, ok := aumpRef(events.Decision{}, body)
+	if !ok || isDecided(name) {
+		return nil
+	}
+	id := ref["id"].(string)
+	m, known := e.mandate(id, ref["hash"].(string))
+	if !known || !slices.Contains(m.EventsRequired, name) {
+		return nil
+	}
+	keeps, from := retentionRules[m.Retention], proofOf(i, "")
+	p, err := e.out.Space.Parse(i.Record.Subject)
+	if err != nil {
+		return nil // protocolOf has parsed it
+	}
+	event := map[string]any{
+		"aump": map[string]any{"version": aump.Version, "type": "evidence_event"}, "id": "aump_ev_" + from.RecordHash, "mandate_ref": ref,
+		"created_at": i.Record.BrokerTime.String(), "event_type": name, "summary": "The runtime reported an event of this type.", "result": "recorded",
+		"actor":   aumpActor(events.Decision{Source: safeName(p.Publisher)}, keeps.ids),
+		"privacy": map[string]any{"retention": m.Retention, "contains_private_fields": false, "redaction": keeps.redaction},
+	}
+	if keeps.ids {
+		event["metadata"] = from.members()
+	}
+	return e.writeChained(event, id)
+}
+
+// mandate returns what is known of a mandate; of an unknown one the least is kept.
+func (e *aumpEncoder) mandate(id, hash string) (m Mandate, known bool) {
+	if e.out.Mandate != nil {
+		if found, is := e.out.Mandate(id, hash); is && retentionRules[found.Retention].redaction != "" {
+			return found, true
+		}
+	}
+	return Mandate{Retention: retainNone}, false
 }
 
 // aumpRef is the reference to the mandate in the decision, or, if the decision has none, in the
@@ -98,12 +146,7 @@ func (e *aumpEncoder) writeDecision(i Item, d events.Decision, body map[string]a
 		return nil
 	}
 	id, hash := ref["id"].(string), ref["hash"].(string)
-	m, known := Mandate{Retention: retainNone}, false
-	if e.out.Mandate != nil {
-		if found, is := e.out.Mandate(id, hash); is && retentionRules[found.Retention].redaction != "" {
-			m, known = found, true
-		}
-	}
+	m, known := e.mandate(id, hash)
 	types := aumpTypesOf(d, body, m.EventsRequired)
 	if len(types) == 0 {
 		e.out.countSkipped(SkippedNotRequired)
@@ -142,8 +185,7 @@ func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[str
 		event["action"] = map[string]any{"type": d.Tool, "summary": "Not kept: evidence has no free text of an action."}
 	}
 	if keeps.ids {
-		p := proofOf(i, d.DecisionID)
-		event["metadata"] = scalarMap("decision_id", d.DecisionID, "args_digest", d.ArgsDigest, "session", p.Session, "shard", p.Shard, "seq", formatUint(p.Seq), "record_hash", p.RecordHash)
+		event["metadata"] = proofOf(i, d.DecisionID).members("args_digest", d.ArgsDigest)
 		if d.ToolCallID != "" {
 			event["downstream_refs"] = []any{map[string]any{"protocol": "countersign", "id": d.ToolCallID}}
 		}
@@ -176,6 +218,11 @@ func aumpPaths(d events.Decision) []string {
 		}
 	}
 	return out
+}
+
+// members are the proof as metadata of an event, with more of them.
+func (p recordProof) members(more ...string) map[string]any {
+	return scalarMap(append(more, "decision_id", p.Decision, "session", p.Session, "shard", p.Shard, "seq", formatUint(p.Seq), "record_hash", p.RecordHash)...)
 }
 
 func scalarMap(pairs ...string) map[string]any {

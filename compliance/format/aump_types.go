@@ -7,7 +7,8 @@ import (
 )
 
 // aumpType is a type of evidence event that an evaluation is evidence of. What the other party does
-// (offer_received, counteroffer_received) is evidence of the runtime: it publishes such events itself.
+// (offer_received, counteroffer_received) and what the runtime shows (checkout_presented) are the runtime's to report: it
+// publishes such events itself.
 type aumpType struct {
 	name    string
 	applies func(d events.Decision, request map[string]any) bool
@@ -33,6 +34,11 @@ var aumpTypes = []aumpType{
 		return d.Tool == "accept_deal" && d.Verdict == events.Deny
 	}},
 	{AUMPEventType, func(events.Decision, map[string]any) bool { return true }},
+}
+
+// isDecided reports whether evaluations are evidence of a type.
+func isDecided(name string) bool {
+	return slices.ContainsFunc(aumpTypes, func(t aumpType) bool { return t.name == name })
 }
 
 func isEscalation(d events.Decision, _ map[string]any) bool {

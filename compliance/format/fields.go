@@ -22,7 +22,7 @@ var fieldSources = map[string][]Field{
 	AANAAuditRecords:   aanaFields,
 	AUMPEvidence: {
 		{[]string{"mandate_ref"}, "the decision, else the request. A request without a well-formed hash has no line"},
-		{[]string{"event_type"}, "the action's type and the result, as far as the mandate's `events_required` lists the type; one decision may give several lines. Without a list `material_action_evaluated`. Allowed means permitted, not done"},
+		{[]string{"event_type"}, "the action's type and the result, as far as the mandate's `events_required` lists the type; one decision may give several lines. Without a list `material_action_evaluated`. Allowed means permitted, not done. Of types that no decision is evidence of, a line with the result `recorded` for each event that the runtime published"},
 		{[]string{"sequence", "hashes"}, "chained for each mandate from the beginning of the export; `event_hash` is over the event without it"},
 		{[]string{"actor"}, "the agent, else the runtime"},
 		{[]string{"privacy.retention"}, "the mandate's class; `contains_private_fields` is always false"},

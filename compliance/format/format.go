@@ -52,7 +52,7 @@ var formats = map[string]struct {
 }{
 	AANADecisionEvents: {newAANADecisions, "aana-decision-event", "decisions on AANA tool prechecks"},
 	AANAAuditRecords:   {newAANARecords, "aana-audit-record", "decisions on AANA tool prechecks"},
-	AUMPEvidence:       {newAUMP, "", "decisions under AUMP mandates"},
+	AUMPEvidence:       {newAUMP, "", "decisions under AUMP mandates, and what runtimes report"},
 	AIOCRun:            {newRuns, "aioc-run-record", "runs with aioc tool or handoff proposals"},
 	AIOCGovernance:     {newGovernance, "aioc-governance-event", "decisions on aioc tool or handoff proposals"},
 	AgentHookEvidence:  {newAgentHook, "", "decisions on AgentHook events"},

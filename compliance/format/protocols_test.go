@@ -2,16 +2,23 @@ package format_test
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	mandates "github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/compliance/format"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 func TestAANA(t *testing.T) {
@@ -138,6 +145,98 @@ func TestAUMPTypes(t *testing.T) {
 				t.Errorf("%+v", sum)
 			}
 		})
+	}
+}
+
+// aumpMandates are mandates of our own with the event types that the published sample mandates require, and for each
+// type what it takes to get a line of it: an action with its verdict, or nothing for what the runtime reports.
+var aumpMandates = map[string]map[string]struct {
+	action  string
+	verdict events.Verdict
+}{
+	"marketplace-buyer": {
+		"offer_sent": {"make_offer", events.Allow}, "counteroffer_received": {}, "deal_accepted": {"accept_deal", events.Allow}, "deal_denied": {"accept_deal", events.Deny},
+		"disclosure_evaluated": {"disclose", events.Allow}, "escalation_requested": {"counteroffer", events.Ask},
+	},
+	"marketplace-seller": {"listing_created": {"create_listing", events.Allow}, "offer_received": {}, "counteroffer_sent": {"make_counteroffer", events.Allow}, "approval_requested": {"accept_deal", events.Ask}},
+	"delegated-shopping": {"cart_created": {"create_cart", events.Allow}, "checkout_presented": {}, "ap2_intent_created": {"create_ap2_intent", events.Allow}, "approval_requested": {"complete_checkout", events.Ask}},
+}
+
+// aumpReport is an evidence event that a runtime publishes.
+func aumpReport(m *mandates.Mandate, name string) []byte {
+	return fmt.Appendf(nil, `{"aump":{"version":"0.1.0","type":"evidence_event"},"id":"aump_ev_1","mandate_ref":{"id":%q,"hash":%q,"version":"0.1.0"},"sequence":1,"created_at":"2026-11-20T06:42:00Z",
+		"event_type":%q,"summary":"PLAN-FOR-THE-MERGER","result":"received","actor":{"role":"counterparty","id":"press@newspaper.example"},"privacy":{"retention":"hashes","contains_private_fields":false}}`, m.ID, m.Hash, name)
+}
+
+// A mandate that requires the types of a published sample mandate gets a line of each, and of no other.
+func TestAUMPSampleMandatesGetTheirLines(t *testing.T) {
+	courier, err := os.ReadFile(filepath.Join("..", "..", "examples", "mandates", "courier.json"))
+	ok(t, err)
+	for name, required := range aumpMandates {
+		t.Run(name, func(t *testing.T) {
+			list, err := json.Marshal(slices.Sorted(maps.Keys(required)))
+			ok(t, err)
+			m, err := mandates.Compile(bytes.Replace(courier, []byte(`"events_required": []`), fmt.Appendf(nil, `"events_required": %s`, list), 1), nil)
+			ok(t, err)
+			if m.Violations != nil || len(m.Evidence.EventsRequired) != len(required) {
+				t.Fatalf("not a mandate: %v", m.Violations)
+			}
+			w := newWorld(t)
+			for _, event := range slices.Sorted(maps.Keys(required)) {
+				does := required[event]
+				if does.action == "" {
+					w.log(subject.Space{}.Event(tenant, "runtime-1", "aump", "s", event), nil, aumpReport(m, event))
+					continue
+				}
+				request := strings.NewReplacer(mandate, m.ID, mandateHash, m.Hash).Replace(aumpRequest(does.action))
+				if event == "disclosure_evaluated" {
+					request = strings.Replace(request, `"proposed_action":{`, `"proposed_action":{"disclosures":[{"field":"purpose.summary","content":"tea"}],`, 1)
+				}
+				w.decided("s", request, events.Decision{Protocol: "aump", Verdict: does.verdict, Tool: does.action, Mandate: &events.MandateRef{ID: m.ID, Hash: m.Hash}})
+			}
+			for _, unwanted := range []string{"transcript_kept", "deal_accepted", "material_action_evaluated", ""} { // not required, or known from decisions
+				w.log(subject.Space{}.Event(tenant, "runtime-1", "aump", "s", "x"), nil, aumpReport(m, unwanted))
+			}
+			w.log(subject.Space{}.Event(tenant, "runtime-1", "aump", "s", "x"), nil, []byte(`{"event_type":"offer_received"}`))
+			lines, _ := written(t, format.AUMPEvidence, w.items, func(id, hash string) (format.Mandate, bool) {
+				return format.Mandate{Retention: m.Evidence.Retention, EventsRequired: m.Evidence.EventsRequired}, id == m.ID && hash == m.Hash
+			})
+			got := map[string]string{}
+			for n, line := range lines {
+				judge(t, format.AUMPEvidence, line)
+				e, err := aump.DecodeEvidence(line, strictjson.DefaultLimits)
+				ok(t, err)
+				got[e.EventType] = e.Result
+				for _, secret := range planted {
+					if e.Sequence != int64(n+1) || bytes.Contains(line, []byte(secret)) {
+						t.Errorf("%s", line)
+					}
+				}
+			}
+			want := map[string]string{}
+			for event, does := range required {
+				want[event] = map[events.Verdict]string{events.Allow: "allowed", events.Ask: "requires_escalation", events.Deny: "denied", "": "recorded"}[does.verdict]
+			}
+			if !maps.Equal(got, want) || len(lines) != len(want) {
+				t.Errorf("%d lines, %v, want %v", len(lines), got, want)
+			}
+		})
+	}
+}
+
+// The types above are those of the published sample mandates.
+func TestAUMPSampleMandates(t *testing.T) {
+	shared := cmp.Or(os.Getenv("COUNTERSIGN_SHARED"), filepath.Join("..", "..", "..", "shared"))
+	for name, required := range aumpMandates {
+		text, err := os.ReadFile(filepath.Join(shared, "upstream", "aump", "examples", name+".json"))
+		if err != nil {
+			t.Skipf("the published mandates are not here (%v); set COUNTERSIGN_SHARED to the folder that holds upstream/", err)
+		}
+		m, err := aump.DecodeMandate(text, strictjson.DefaultLimits)
+		ok(t, err)
+		if want := slices.Sorted(slices.Values(m.Evidence.EventsRequired)); !slices.Equal(want, slices.Sorted(maps.Keys(required))) {
+			t.Errorf("%s requires %v", name, want)
+		}
 	}
 }
 

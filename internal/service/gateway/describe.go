@@ -48,9 +48,9 @@ func (m *router) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Re
 }
 
 // describe registers what says how the gateway is used: OpenAPI, a page and the schemas. They are part
-// of the program, the same for every tenant, and need no token.
+// of the program, the same for every tenant but for the ways to sign in, and need no token.
 func (s *server) describe(mux *router) {
-	api, err := gateway.OpenAPI(buildinfo.Version())
+	api, err := gateway.OpenAPI(buildinfo.Version(), gateway.SignIn{Certificates: s.flags.ClientCA != "", Issuer: s.flags.Issuer})
 	s.serveText(mux, "GET /openapi.json", "application/json", api, err)
 	page, err := gateway.Page()
 	s.serveText(mux, "GET /docs", "text/html; charset=utf-8", page, err)

@@ -1,14 +1,21 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/gateway"
@@ -71,24 +78,171 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 	}
 }
 
-// checkDescribed reports an answer whose status the description of its endpoint does not have.
-func checkDescribed(r *rig, method, path string, status int) {
-	r.tb.Helper()
-	mux, statuses := http.NewServeMux(), map[string][]int{}
-	for _, d := range gateway.Descriptions() {
-		if _, registered := statuses[d.Pattern]; !registered {
-			statuses[d.Pattern] = nil
-			mux.HandleFunc(d.Pattern, func(http.ResponseWriter, *http.Request) {})
-		}
-		// Of endpoints that share a pattern an answer has the statuses of the one that it is from.
-		if _, verb, _ := strings.Cut(d.Path, "}"); strings.HasSuffix(path, verb) || status == http.StatusNotFound {
-			statuses[d.Pattern] = slices.Concat(statuses[d.Pattern], d.Statuses)
+// openAPI is the gateway's description of itself, with its schemas compiled as they are needed.
+type openAPI struct {
+	mu       sync.Mutex
+	compiler *jsonschema.Compiler
+	paths    map[string]map[string]operation
+}
+
+type operation struct {
+	Responses   map[string]struct{ Content, Headers map[string]any }
+	RequestBody struct {
+		Content map[string]struct {
+			Schema struct {
+				Ref string `json:"$ref"`
+			}
 		}
 	}
-	req, err := http.NewRequest(method, path, nil)
+	Parameters []struct{ Name, In string }
+	Security   []map[string][]string
+}
+
+const apiURL = "http://gateway/openapi.json"
+
+// description is that of a gateway with every way to sign in.
+var description = sync.OnceValues(func() (*openAPI, error) {
+	text, err := gateway.OpenAPI("test", gateway.SignIn{Certificates: true, Issuer: "https://login.example/"})
+	if err != nil {
+		return nil, err
+	}
+	d := &openAPI{compiler: jsonschema.NewCompiler()}
+	d.compiler.LoadURL = func(url string) (io.ReadCloser, error) {
+		name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(url, schemas.Base), "http://gateway/schemas/"), "/v1")
+		schema, known := gateway.Schema(name)
+		if !known {
+			return nil, fmt.Errorf("no schema %s", url)
+		}
+		return io.NopCloser(bytes.NewReader(schema)), nil
+	}
+	var api struct {
+		Paths map[string]map[string]operation
+	}
+	err = errors.Join(d.compiler.AddResource(apiURL, bytes.NewReader(text)), json.Unmarshal(text, &api))
+	d.paths = api.Paths
+	return d, err
+})
+
+// validate holds a body against the schema of an answer.
+func (d *openAPI) validate(path, method, status, media string, body []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	token := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+	at := fmt.Sprintf("%s#/paths/%s/%s/responses/%s/content/%s/schema", apiURL, token.Replace(path), method, status, token.Replace(media))
+	schema, err := d.compiler.Compile(at)
+	if err != nil {
+		return err
+	}
+	var document any = string(body)
+	if strings.HasSuffix(media, "json") {
+		if err := json.Unmarshal(body, &document); err != nil {
+			return err
+		}
+	}
+	return schema.Validate(document)
+}
+
+// describedAs is the path under which an answer's endpoint is described; "" for none.
+func describedAs(req *http.Request, status int) (found string) {
+	mux := http.NewServeMux()
+	paths := map[string][]string{}
+	for _, d := range gateway.Descriptions() {
+		if _, registered := paths[d.Pattern]; !registered {
+			mux.HandleFunc(d.Pattern, func(http.ResponseWriter, *http.Request) {})
+		}
+		_, path := d.Split()
+		paths[d.Pattern] = append(paths[d.Pattern], path)
+	}
+	_, pattern := mux.Handler(req)
+	for _, path := range paths[pattern] {
+		// Of endpoints that share a pattern the answer is from the one of its verb.
+		if _, verb, _ := strings.Cut(path, "}"); strings.HasSuffix(req.URL.Path, verb) {
+			return path
+		}
+	}
+	if len(paths[pattern]) > 0 && status == http.StatusNotFound { // another verb
+		return paths[pattern][0]
+	}
+	return ""
+}
+
+// checkDescribed reports an answer whose status, media type, body or headers its description does not have.
+func checkDescribed(r *rig, res *http.Response, body []byte) {
+	r.tb.Helper()
+	d, err := description()
 	servicetest.OK(r.tb, err)
-	if _, pattern := mux.Handler(req); pattern != "" && !slices.Contains(statuses[pattern], status) {
-		r.tb.Errorf("%s answers %d, which its description does not have", pattern, status)
+	path, method, status := describedAs(res.Request, res.StatusCode), strings.ToLower(res.Request.Method), strconv.Itoa(res.StatusCode)
+	if path == "" {
+		return
+	}
+	answer, known := d.paths[path][method].Responses[status]
+	media, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
+	_, has := answer.Content[media]
+	switch {
+	case !known:
+		r.tb.Errorf("%s answers %s, which its description does not have", path, status)
+	case len(body) == 0 && len(answer.Content) == 0:
+	case !has:
+		r.tb.Errorf("%s answers %s in %q, which its description does not have", path, status, media)
+	default:
+		if err := d.validate(path, method, status, media, body); err != nil {
+			r.tb.Errorf("%s answers %s with a body that its description does not have: %v\n%.300s", path, status, err, body)
+		}
+	}
+	for name := range res.Header {
+		if _, said := answer.Headers[name]; strings.HasPrefix(name, "Countersign-") && !said {
+			r.tb.Errorf("%s answers with the header %s, which its description does not have", path, name)
+		}
+	}
+}
+
+// A description has the media types that its endpoint reads, and no others; the ways to sign in are those of the
+// gateway.
+func TestDescriptionOfRequests(t *testing.T) {
+	d, err := description()
+	servicetest.OK(t, err)
+	rows := map[string]endpoint.Row{}
+	for _, row := range gateway.Rows() {
+		rows[row.Pattern] = row
+	}
+	for _, said := range gateway.Descriptions() {
+		method, path := said.Split()
+		op := d.paths[path][strings.ToLower(method)]
+		if ways := len(op.Security); (ways == 0) != (said.Roles == "") || ways > 0 && ways != 3+len(rows[said.Pattern].TokenHeader)/len("X-Aana-Token") {
+			t.Errorf("%s: %v", path, op.Security)
+		}
+		for _, status := range said.Statuses {
+			for media := range op.Responses[strconv.Itoa(status)].Content {
+				if err := d.validate(path, strings.ToLower(method), strconv.Itoa(status), media, []byte("null")); strings.Contains(fmt.Sprintf("%T", err), "SchemaError") {
+					t.Errorf("%s, %d: %v", path, status, err)
+				}
+			}
+		}
+		if method != http.MethodPost {
+			continue
+		}
+		for _, media := range []string{"application/json", "application/x-ndjson", "application/cloudevents+json", "application/cloudevents-batch+json", "text/plain", "application/x-www-form-urlencoded"} {
+			_, described := op.RequestBody.Content[media]
+			if reads := gateway.AcceptsContent(said.Pattern, http.Header{"Content-Type": {media}}); reads != described {
+				t.Errorf("%s: reads %s: %t, described: %t", path, media, reads, described)
+			}
+		}
+	}
+	for want, flags := range map[string]Flags{"[bearer tokenHeader]": {}, "[bearer certificate tokenHeader]": {ClientCA: "ca.pem"}, "[bearer oidc tokenHeader]": {Issuer: "https://login.example", Audience: "x"}} {
+		s := newServer(flags, daemon.Env{Metrics: metrics.New(ServiceName)}, nil)
+		answer := httptest.NewRecorder()
+		mux := newRouter()
+		s.describe(mux)
+		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
+		var api struct {
+			Components struct {
+				Schemes map[string]any `json:"securitySchemes"`
+			}
+		}
+		servicetest.OK(t, json.Unmarshal(answer.Body.Bytes(), &api))
+		if got := fmt.Sprint(slices.Sorted(maps.Keys(api.Components.Schemes))); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

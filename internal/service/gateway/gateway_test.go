@@ -207,7 +207,7 @@ func (r *rig) do(method, path, who string, body []byte, headers ...string) (*htt
 	defer func() { _ = res.Body.Close() }()
 	out, err := io.ReadAll(res.Body)
 	servicetest.OK(r.tb, err)
-	checkDescribed(r, method, path, res.StatusCode)
+	checkDescribed(r, res, out)
 	for _, secret := range r.tokens {
 		if strings.Contains(string(out), secret) || strings.Contains(fmt.Sprint(res.Header), secret) {
 			r.tb.Errorf("%s tells a token", path)
@@ -568,7 +568,9 @@ func TestFailuresInside(t *testing.T) {
 		"over the quota":            {nats.Header{events.HeaderVerdict: {"deny"}, "Nats-Service-Error-Code": {"503"}, "Nats-Service-Error": {"quota_exceeded"}}, 429, "rate_limited"},
 		"not recorded":              {nats.Header{events.HeaderVerdict: {"deny"}, "Nats-Service-Error-Code": {"503"}, "Nats-Service-Error": {"audit_unavailable"}}, 503, "deny"},
 	} {
-		sub := answer(func(m *nats.Msg) { _ = m.RespondMsg(&nats.Msg{Header: c.header, Data: []byte(`{"decision":"deny"}`)}) })
+		sub := answer(func(m *nats.Msg) {
+			_ = m.RespondMsg(&nats.Msg{Header: c.header, Data: []byte(`{"decision":"deny","reason":"x"}`)})
+		})
 		res, body := r.do("POST", "/event", "runtime", pre)
 		if res.StatusCode != c.status || !strings.Contains(string(body), c.has) {
 			t.Errorf("%s: %d %s", name, res.StatusCode, body)
@@ -621,7 +623,7 @@ func TestStopAnswersWhatHasBegun(t *testing.T) {
 	_, err := stands.Subscribe("gov.admit.>", func(m *nats.Msg) {
 		close(arrived)
 		<-release
-		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}}, Data: []byte(`{"decision":"deny"}`)})
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}}, Data: []byte(`{"decision":"deny","reason":"x"}`)})
 	})
 	servicetest.OK(t, err)
 	servicetest.OK(t, stands.Flush()) // the server knows of it
@@ -638,7 +640,7 @@ func TestStopAnswersWhatHasBegun(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.service.Stop() }()
 	close(release)
-	if a := <-got; a.status != 200 || a.body != `{"decision":"deny"}` {
+	if a := <-got; a.status != 200 || a.body != `{"decision":"deny","reason":"x"}` {
 		t.Errorf("%+v", a)
 	}
 	<-done
@@ -660,10 +662,13 @@ func (r *rig) open(path, who, last string) *sse {
 	}
 	res, err := http.DefaultClient.Do(req)
 	servicetest.OK(r.tb, err)
+	var body []byte
 	if res.StatusCode != http.StatusOK { // no stream: its connection serves the next request
-		_, _ = io.Copy(io.Discard, res.Body)
+		body, err = io.ReadAll(res.Body)
+		servicetest.OK(r.tb, err)
 		_ = res.Body.Close()
 	}
+	checkDescribed(r, res, body)
 	r.tb.Cleanup(func() { _ = res.Body.Close() })
 	return &sse{res, bufio.NewScanner(res.Body)}
 }
