@@ -33,7 +33,7 @@ func Components() []Component {
 		{"log", "admitter, correlator", "the last decision was not recorded (the answer was deny); outputs cannot be written"},
 		{"tokens", "gateway", "they cannot be read; after some seconds no caller is signed in"},
 		{"keys", "gateway", "they cannot be read; after some seconds no receipt is checked"},
-		{"oidc", "gateway", "the issuer's configuration cannot be read; no JWT is accepted"},
+		{"oidc", "gateway", "the issuer does not answer: a JWT by a new key is refused, and after five minutes every JWT"},
 		{"outputs", "gateway", "they cannot be followed; streams get nothing new"},
 		{"events", "gateway", "AAEP's events cannot be followed; subscriptions get nothing new"},
 		{"rules", "correlator", "switches cannot be read; those on the log count"},

@@ -16,9 +16,8 @@ import (
 type router struct {
 	*http.ServeMux
 	patterns []string
+	panicked func(http.ResponseWriter, *http.Request)
 }
-
-func newRouter() *router { return &router{ServeMux: http.NewServeMux()} }
 
 // ServeHTTP answers a path with //, /./ or /../ like one that does not exist. The library would redirect to what it
 // takes the path for.
@@ -33,6 +32,11 @@ func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(r.TransferEncoding) > 0 {
 		w.Header().Set("Connection", "close")
 	}
+	defer func() {
+		if recover() != nil {
+			m.panicked(w, r)
+		}
+	}()
 	m.ServeMux.ServeHTTP(w, r)
 }
 

@@ -229,11 +229,10 @@ func TestDescriptionOfRequests(t *testing.T) {
 		}
 	}
 	for want, flags := range map[string]Flags{"[bearer tokenHeader]": {}, "[bearer certificate tokenHeader]": {ClientCA: "ca.pem"}, "[bearer oidc tokenHeader]": {Issuer: "https://login.example", Audience: "x"}} {
-		s := newServer(flags, daemon.Env{Metrics: metrics.New(ServiceName)}, nil)
+		s, err := newServer(flags, daemon.Env{Metrics: metrics.New(ServiceName)}, nil)
+		servicetest.OK(t, err)
 		answer := httptest.NewRecorder()
-		mux := newRouter()
-		s.describe(mux)
-		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
+		s.routes().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
 		var api struct {
 			Components struct {
 				Schemes map[string]any `json:"securitySchemes"`

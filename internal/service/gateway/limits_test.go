@@ -166,7 +166,7 @@ func TestMaxInflight(t *testing.T) {
 	_, err := stands.Subscribe("gov.admit.>", func(m *nats.Msg) {
 		arrived <- struct{}{}
 		<-release
-		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}, events.HeaderDecisionID: {"d-1"}}, Data: []byte(`{"decision":"deny"}`)})
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}, events.HeaderDecisionID: {"d-1"}}, Data: []byte(`{"decision":"deny","reason":"x"}`)})
 	})
 	servicetest.OK(t, err)
 	servicetest.OK(t, stands.Flush())

@@ -50,7 +50,7 @@ func newIssuer(f Flags, env daemon.Env) *issuer {
 	client := &http.Client{
 		Timeout:       issuerTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("an issuer must not redirect") },
-		Transport:     &issuerTransport{inner: &http.Transport{DisableKeepAlives: true}, limit: rate.NewLimiter(rate.Every(issuerEvery), issuerBurst)},
+		Transport:     &issuerTransport{inner: &http.Transport{DisableKeepAlives: true}, limit: rate.NewLimiter(rate.Every(issuerEvery), issuerBurst), health: env.Health},
 	}
 	return &issuer{url: f.Issuer, audience: f.Audience, env: env, client: client, now: time.Now}
 }
@@ -68,7 +68,6 @@ func (i *issuer) subjectOf(text string) string {
 		i.env.Health.Set("oidc", "the issuer's configuration cannot be read; no JWT is accepted")
 		return ""
 	}
-	i.env.Health.Set("oidc", "")
 	held, err := verifier.Verify(ctx, text)
 	if err != nil {
 		return ""
@@ -108,6 +107,8 @@ func (i *issuer) current(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 type issuerTransport struct {
 	inner http.RoundTripper
 	limit *rate.Limiter
+
+	health *daemon.Health
 }
 
 var errIssuer = errors.New("the issuer is not asked")
@@ -122,6 +123,11 @@ func (t *issuerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	res, err := t.inner.RoundTrip(r)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.health.Set("oidc", "the issuer does not answer; a JWT by a new key is refused, and after five minutes every JWT")
+	} else {
+		t.health.Set("oidc", "")
+	}
 	if err == nil {
 		res.Body = http.MaxBytesReader(nil, res.Body, issuerAnswer)
 	}

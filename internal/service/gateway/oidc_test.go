@@ -231,14 +231,14 @@ func TestIssuerKeys(t *testing.T) {
 
 // Invented key ids do not make the gateway ask the issuer for each, and its answers are bounded.
 func TestIssuerIsAskedSeldom(t *testing.T) {
-	transport := newIssuer(Flags{Issuer: "https://login.example", Audience: audience}, daemon.Env{}).client.Transport.(*issuerTransport)
+	transport := newIssuer(Flags{Issuer: "https://login.example", Audience: audience}, daemon.Env{Health: daemon.NewHealth()}).client.Transport.(*issuerTransport)
 	if transport.limit.Limit() != rate.Every(issuerEvery) || transport.limit.Burst() != issuerBurst {
 		t.Errorf("limit %v, burst %d", transport.limit.Limit(), transport.limit.Burst())
 	}
 	asked := 0
-	few := &issuerTransport{limit: rate.NewLimiter(rate.Every(time.Hour), 1), inner: roundTrip(func(*http.Request) (*http.Response, error) {
+	few := &issuerTransport{health: daemon.NewHealth(), limit: rate.NewLimiter(rate.Every(time.Hour), 1), inner: roundTrip(func(*http.Request) (*http.Response, error) {
 		asked++
-		return &http.Response{Body: http.NoBody}, nil
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 	})}
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -320,4 +320,47 @@ func TestJWTSignsIn(t *testing.T) {
 	servicetest.Eventually(t, "the revoked mapping counts no more", func() bool { return status("/validate-tool-precheck") == 401 })
 	r.mapSubject("m2", subject, "sam", token.Subscriber, false)
 	servicetest.Eventually(t, "a subscriber may not ask", func() bool { return status("/event") == 403 })
+}
+
+// While the issuer is away the gateway serves everybody else: it starts without the issuer, lets JWTs in once it
+// is back, and with keys that it has while it is away again. Health says so. A rotated key counts from its first JWT on.
+func TestIssuerAway(t *testing.T) {
+	i := startIssuer(t)
+	i.away.Store(true)
+	r := start(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
+	who, err := token.OIDCSubject(i.srv.URL, "agent-7")
+	servicetest.OK(t, err)
+	r.mapSubject("m1", who, servicetest.Runtime, token.Runtime, false)
+	status := func(jwt string) int {
+		res, _ := r.do("GET", "/v1/caller", "", nil, "Authorization", "Bearer "+jwt)
+		return res.StatusCode
+	}
+	first := i.jwt("k1", "k1", i.claims(nil))
+	healthy := func() bool { return r.service.Health.Report().Problems["oidc"] == "" }
+	if got := status(first); got != 401 || healthy() {
+		t.Errorf("away at the start: %d, healthy %v", got, healthy())
+	}
+	if res, body := r.do("GET", "/v1/caller", "runtime", nil); res.StatusCode != 200 {
+		t.Errorf("a token meanwhile: %d %s", res.StatusCode, body)
+	}
+	i.away.Store(false)
+	servicetest.Eventually(t, "the issuer is back", func() bool { return status(first) == 200 })
+	if !healthy() {
+		t.Error("unhealthy though the issuer answers")
+	}
+	i.rotate("k2")
+	second := i.jwt("k2", "k2", i.claims(nil))
+	if got := status(second); got != 200 {
+		t.Errorf("the first JWT by a rotated key: %d", got)
+	}
+	i.away.Store(true)
+	i.rotate("k3")
+	third := i.jwt("k3", "k3", i.claims(nil))
+	if got, rotated := status(second), status(third); got != 200 || rotated != 401 || healthy() {
+		t.Errorf("away later: %d by a key that is known, %d by a new one, healthy %v", got, rotated, healthy())
+	}
+	i.away.Store(false)
+	if got := status(third); got != 200 || !healthy() {
+		t.Errorf("back again: %d, healthy %v", got, healthy())
+	}
 }

@@ -20,7 +20,7 @@ import (
 // routes are all endpoints. What no pattern matches is answered like a bad token to callers without
 // one, so that it does not tell what exists.
 func (s *server) routes() *router {
-	mux := newRouter()
+	mux := &router{ServeMux: http.NewServeMux(), panicked: s.answerPanic}
 	for _, row := range gateway.Rows() {
 		mux.HandleFunc(row.Pattern, func(w http.ResponseWriter, r *http.Request) { s.write(w, row.Pattern, s.answer(r, row)) })
 	}
@@ -108,12 +108,22 @@ func (s *server) admitCaller(r *http.Request, may func(token.Record) bool) (who 
 	return who, id, nil
 }
 
-// answer carries out one request of a runtime. A panic is an error; its text may quote the request and
-// is not logged.
+// answerPanic answers a request that made an endpoint panic, if nothing of an answer was sent.
+func (s *server) answerPanic(w http.ResponseWriter, r *http.Request) {
+	s.logPanic()
+	s.write(w, r.Pattern, gateway.ProblemOf(gateway.Panicked).Response())
+}
+
+// logPanic logs where a request made the gateway panic. The panic's text may quote the request and is not logged.
+func (s *server) logPanic() {
+	s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a request made the gateway panic")
+}
+
+// answer carries out one request of a runtime. A panic is a refusal in the protocol's words.
 func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Response) {
 	defer func() {
 		if recover() != nil {
-			s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a request made the gateway panic")
+			s.logPanic()
 			out = row.Fail(gateway.ProblemOf(gateway.Panicked))
 		}
 	}()
