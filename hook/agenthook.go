@@ -45,6 +45,7 @@ type wireEvent struct {
 	Timestamp     string          `json:"timestamp"`
 	Source        string          `json:"source"`
 	AgentID       string          `json:"agent_id,omitempty"`
+	CorrelationID string          `json:"correlation_id,omitempty"` // the session that this one belongs to
 	SessionID     string          `json:"session_id"`
 	Phase         string          `json:"evidence_phase,omitempty"`
 	ToolName      string          `json:"tool_name,omitempty"`
@@ -67,7 +68,7 @@ var eventTypes = map[Kind]string{
 func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 	w := wireEvent{
 		SchemaVersion: 1, EventID: v.ID, EventType: eventTypes[e.Kind], Timestamp: v.Time.UTC().Format(time.RFC3339Nano),
-		Source: agent, AgentID: e.Worker, SessionID: e.Session, ToolName: e.Tool, Metadata: e.about(agent),
+		Source: agent, AgentID: e.Worker, CorrelationID: e.Parent, SessionID: e.Session, ToolName: e.Tool, Metadata: e.about(agent),
 	}
 	switch e.Kind {
 	case Before:

@@ -31,6 +31,7 @@ const (
 type Event struct {
 	Kind    Kind
 	Session string
+	Parent  string          // the session that started this one, if the agent says so
 	Tool    string          // as the agent calls it
 	Input   json.RawMessage // the arguments: a JSON object, as the agent wrote it; nil unless Before or After
 	CallID  string          // the agent's id of the call; empty if it has none

@@ -57,6 +57,8 @@ var inputs = []struct {
 		Event{Kind: Before, Session: "s", Tool: "mcp__update_plan", CallID: "c"}, `{}`},
 	{"opencode", "", `{"event":"chat.message","directory":"/w","sessionID":"s","model":"m","prompt":"hello"}`,
 		Event{Kind: Prompt, Session: "s", CWD: "/w", Model: "m", Prompt: "hello"}, ""},
+	{"opencode", "", `{"event":"session.created","directory":"/w","sessionID":"s2","parentID":"s"}`,
+		Event{Kind: SessionStart, Session: "s2", Parent: "s", CWD: "/w"}, ""},
 }
 
 func TestRead(t *testing.T) {
@@ -199,6 +201,7 @@ func TestResource(t *testing.T) {
 		{"Grep", `{"pattern":"x","path":"src"}`}:                "src",
 		{"WebFetch", `{"url":"https://a/","prompt":"p"}`}:       "https://a/",
 		{"Task", `{"subagent_type":"reviewer"}`}:                "reviewer",
+		{"invoke_agent", `{"agent_name":"generalist"}`}:         "generalist",
 		{"Bash", `{"command":"ls"}`}:                            unknown,
 		{"mcp__kit__read", `{"path":"a"}`}:                      unknown,
 		{"Read", `[]`}:                                          unknown,

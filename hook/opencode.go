@@ -43,7 +43,7 @@ var openCode = Agent{
 			return Event{}, err
 		}
 		e := Event{
-			Kind: kind, Session: p.text("sessionID"), Tool: openCodeTool(p.text("tool")), CallID: p.text("callID"), CWD: p.text("directory"),
+			Kind: kind, Session: p.text("sessionID"), Parent: p.text("parentID"), Tool: openCodeTool(p.text("tool")), CallID: p.text("callID"), CWD: p.text("directory"),
 			Model: p.text("model"), Prompt: p.text("prompt"),
 		}
 		return p.call(e, "args")

@@ -46,7 +46,8 @@ export const Countersign = async ({ directory }) => {
     },
     event: async ({ event }) => {
       if (event.type === "session.created" || event.type === "session.deleted") {
-        await ask({ event: event.type, directory, sessionID: event.properties?.info?.id })
+        const session = event.properties?.info
+        await ask({ event: event.type, directory, sessionID: session?.id, parentID: session?.parentID })
       }
     },
   }

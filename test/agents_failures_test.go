@@ -132,7 +132,7 @@ func (h hooked) failGate(t *testing.T, a codingAgent) (ran []bool) {
 		}
 	}}
 	for i := range gateFailures {
-		m.commands = append(m.commands, fmt.Sprint("touch ran-", i))
+		m.turns = append(m.turns, each(fmt.Sprint("touch ran-", i))...)
 	}
 	gateFailures[0].write(t, gate)
 	for i, told := range h.drive(t, a, dir, m) {

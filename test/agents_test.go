@@ -37,6 +37,10 @@ type codingAgent struct {
 	env     func(home, server string) []string
 	prepare func(t *testing.T, h hooked, server string) // writes the agent's own settings
 	speaks  dialect                                     // what its model server speaks
+	mcpTool string                                      // what it calls the tool touch of the MCP server kit, which prepare configures
+	helper  toolCall                                    // starts a sub-agent
+	// It says of a call that it is a sub-agent's, or of a session that it is.
+	marksSubAgents bool
 }
 
 func agentsDir(t *testing.T) string {
@@ -81,20 +85,43 @@ func installedVersion(t *testing.T, agent, name string) string {
 // dialect is the interface of a model server.
 type dialect struct {
 	serves  func(path string) bool
-	results func(body []byte) []string               // of the calls in a conversation, in order
-	call    func(w io.Writer, n int, command string) // answers with a call of the shell
-	end     func(w io.Writer, n int)                 // answers with a text
+	results func(body []byte) []string                 // of the calls in a conversation, in order
+	call    func(w io.Writer, n int, calls []toolCall) // answers with calls; n tells those of one conversation apart
+	end     func(w io.Writer, n int)                   // answers with a text
 }
 
-// model is a scripted model server. After the nth result of a call it gives the next command for the
-// shell, and a farewell after the last one. What the agent told the model of each call is in results.
+// toolCall is a call that a model makes. Without a tool it is one of the agent's shell, with a command.
+type toolCall struct {
+	tool    string // as the agent offers it
+	input   object
+	command string
+}
+
+// turn is what a model answers with at once.
+type turn []toolCall
+
+// each makes a turn of each command.
+func each(commands ...string) (turns []turn) {
+	for _, c := range commands {
+		turns = append(turns, turn{{command: c}})
+	}
+	return turns
+}
+
+// model is a scripted model server. After the results of one turn it gives the next, and a farewell after the last
+// one. What the agent told the model of each call is in results.
 type model struct {
 	dialect
-	mu       sync.Mutex
-	commands []string
-	results  []string
-	between  func(n int, result string) // called before the answer to the nth result
+	mu      sync.Mutex
+	turns   []turn
+	results []string
+	between func(n int, result string) // called before the answer to the nth result
+	sub     *model                     // answers the agent's sub-agents
+	cut     bool                       // breaks off its first answer with a call
 }
+
+// userPrompt is what the user says to each agent. A conversation without it is a sub-agent's.
+const userPrompt = "Do as you are told."
 
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
@@ -102,6 +129,17 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	if m.sub != nil && !bytes.Contains(body, []byte(userPrompt)) {
+		m.sub.dialect = m.dialect
+		m.sub.answer(w, body, 100)
+		return
+	}
+	m.answer(w, body, 0)
+}
+
+// answer goes on with a conversation. The calls of different conversations differ in their numbers.
+func (m *model) answer(w http.ResponseWriter, body []byte, first int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for n, result := range m.dialect.results(body) {
@@ -113,13 +151,45 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			m.between(len(m.results), result)
 		}
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
+	n, next := len(m.results), m.next()
 	// A request that offers no tools asks for something else: a title of the conversation.
-	if n := len(m.results); n < len(m.commands) && bytes.Contains(body, []byte(`"tools":[{`)) {
-		m.call(w, n, m.commands[n])
-	} else {
-		m.end(w, n)
+	if next == nil || !bytes.Contains(body, []byte(`"tools":[{`)) {
+		m.end(w, first+n)
+		return
 	}
+	if m.cut {
+		m.cut = false
+		var whole bytes.Buffer
+		m.call(&whole, first+n, next)
+		w.Header().Set("Content-Length", fmt.Sprint(whole.Len()))
+		at := bytes.LastIndex(whole.Bytes(), []byte("event: "))
+		if at < 0 {
+			at = whole.Len() / 2
+		}
+		_, _ = w.Write(whole.Bytes()[:at])
+		panic(http.ErrAbortHandler)
+	}
+	m.call(w, first+n, next)
+}
+
+// next is the turn after the calls whose results are known, nil after the last one.
+func (m *model) next() turn {
+	n := 0
+	for _, t := range m.turns {
+		if n == len(m.results) {
+			return t
+		}
+		n += len(t)
+	}
+	return nil
+}
+
+// calls is the number of calls of all turns.
+func (m *model) calls() (n int) {
+	for _, t := range m.turns {
+		n += len(t)
+	}
+	return n
 }
 
 // event writes a server-sent event whose data name its type.
@@ -158,10 +228,16 @@ func messagesWith(shell string) dialect {
 			}
 			return results
 		},
-		call: func(w io.Writer, n int, command string) {
-			input := object{"command": command, "description": "as told"}
-			sayMessage(w, n, "tool_use", object{"type": "tool_use", "id": fmt.Sprint("toolu_", n), "name": shell, "input": object{}},
-				object{"type": "input_json_delta", "partial_json": string(input.bytes())})
+		call: func(w io.Writer, n int, calls []toolCall) {
+			var blocks []object
+			for i, c := range calls {
+				if c.tool == "" {
+					c = toolCall{tool: shell, input: object{"command": c.command, "description": "as told"}}
+				}
+				blocks = append(blocks, object{"type": "tool_use", "id": fmt.Sprint("toolu_", n+i), "name": c.tool, "input": object{}},
+					object{"type": "input_json_delta", "partial_json": string(c.input.bytes())})
+			}
+			sayMessage(w, n, "tool_use", blocks...)
 		},
 		end: func(w io.Writer, n int) {
 			sayMessage(w, n, "end_turn", object{"type": "text", "text": ""}, object{"type": "text_delta", "text": "Done."})
@@ -169,12 +245,15 @@ func messagesWith(shell string) dialect {
 	}
 }
 
-func sayMessage(w io.Writer, n int, stop string, block, delta object) {
+// sayMessage writes an answer; each block is followed by its content.
+func sayMessage(w io.Writer, n int, stop string, blocks ...object) {
 	event(w, "message_start", object{"message": object{"id": fmt.Sprint("msg_", n), "type": "message", "role": "assistant", "model": "scripted", "content": []any{},
 		"usage": object{"input_tokens": 1, "output_tokens": 1}}})
-	event(w, "content_block_start", object{"index": 0, "content_block": block})
-	event(w, "content_block_delta", object{"index": 0, "delta": delta})
-	event(w, "content_block_stop", object{"index": 0})
+	for i := 0; i < len(blocks); i += 2 {
+		event(w, "content_block_start", object{"index": i / 2, "content_block": blocks[i]})
+		event(w, "content_block_delta", object{"index": i / 2, "delta": blocks[i+1]})
+		event(w, "content_block_stop", object{"index": i / 2})
+	}
 	event(w, "message_delta", object{"delta": object{"stop_reason": stop}, "usage": object{"output_tokens": 1}})
 	event(w, "message_stop", object{})
 }
@@ -190,19 +269,31 @@ var responsesAPI = dialect{
 		}
 		return results
 	},
-	call: func(w io.Writer, n int, command string) {
-		arguments := object{"cmd": command}
-		sayResponse(w, n, object{"type": "function_call", "id": fmt.Sprint("fc_", n), "call_id": fmt.Sprint("call_", n), "name": "exec_command", "arguments": string(arguments.bytes())})
+	call: func(w io.Writer, n int, calls []toolCall) {
+		var list []object
+		for i, c := range calls {
+			if c.tool == "" {
+				c = toolCall{tool: "exec_command", input: object{"cmd": c.command}}
+			}
+			item := object{"type": "function_call", "id": fmt.Sprint("fc_", n+i), "call_id": fmt.Sprint("call_", n+i), "name": c.tool, "arguments": string(c.input.bytes())}
+			if at := strings.LastIndex(c.tool, "__"); at > 0 { // of an MCP server
+				item["namespace"], item["name"] = c.tool[:at], c.tool[at+2:]
+			}
+			list = append(list, item)
+		}
+		sayResponse(w, n, list...)
 	},
 	end: func(w io.Writer, n int) {
 		sayResponse(w, n, object{"type": "message", "role": "assistant", "id": fmt.Sprint("msg_", n), "content": []object{{"type": "output_text", "text": "Done."}}})
 	},
 }
 
-func sayResponse(w io.Writer, n int, item object) {
+func sayResponse(w io.Writer, n int, list ...object) {
 	id := fmt.Sprint("resp_", n)
 	event(w, "response.created", object{"response": object{"id": id}})
-	event(w, "response.output_item.done", object{"output_index": 0, "item": item})
+	for i, item := range list {
+		event(w, "response.output_item.done", object{"output_index": i, "item": item})
+	}
 	event(w, "response.completed", object{"response": object{"id": id, "usage": object{"input_tokens": 1, "input_tokens_details": nil, "output_tokens": 1, "output_tokens_details": nil, "total_tokens": 2}}})
 }
 
@@ -227,14 +318,21 @@ var generateAPI = dialect{
 		}
 		return results
 	},
-	call: func(w io.Writer, _ int, command string) {
-		sayCandidate(w, object{"functionCall": object{"name": "run_shell_command", "args": object{"command": command, "description": "as told"}}})
+	call: func(w io.Writer, _ int, calls []toolCall) {
+		var parts []object
+		for _, c := range calls {
+			if c.tool == "" {
+				c = toolCall{tool: "run_shell_command", input: object{"command": c.command, "description": "as told"}}
+			}
+			parts = append(parts, object{"functionCall": object{"name": c.tool, "args": c.input}})
+		}
+		sayCandidate(w, parts...)
 	},
 	end: func(w io.Writer, _ int) { sayCandidate(w, object{"text": "Done."}) },
 }
 
-func sayCandidate(w io.Writer, part object) {
-	answer := object{"candidates": []object{{"content": object{"role": "model", "parts": []object{part}}, "finishReason": "STOP", "index": 0}},
+func sayCandidate(w io.Writer, parts ...object) {
+	answer := object{"candidates": []object{{"content": object{"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}},
 		"usageMetadata": object{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
 	fmt.Fprintf(w, "data: %s\n\n", answer.bytes())
 }
@@ -253,22 +351,34 @@ func addSettings(t *testing.T, path string, add object) {
 	ok(t, os.WriteFile(path, settings.bytes(), 0o600))
 }
 
+// kitCommand is the MCP server that this test program is, as most agents' settings have it.
+func kitCommand(t *testing.T) object {
+	t.Helper()
+	self, err := os.Executable()
+	ok(t, err)
+	return object{"command": self, "env": object{mcpServerEnv: "Makes a file."}}
+}
+
 // Each agent itself permits every command: what is refused is refused by the gate.
 var claudeCode = codingAgent{
 	name: "claude-code", title: "Claude Code", program: "@anthropic-ai/claude-code-linux-x64/claude", speaks: messagesAPI, hooks: ".claude/settings.json", timeout: `"timeout": 60`,
-	args: []string{"-p", "Do as you are told.", "--output-format", "json"},
+	mcpTool:        "mcp__kit__touch",
+	marksSubAgents: true, helper: toolCall{tool: "Agent", input: object{"description": "help", "prompt": "Help.", "subagent_type": "general-purpose"}},
+	args: []string{"-p", userPrompt, "--output-format", "json"},
 	env: func(home, server string) []string {
 		return []string{"ANTHROPIC_BASE_URL=" + server, "ANTHROPIC_API_KEY=dummy", "DISABLE_TELEMETRY=1", "DISABLE_AUTOUPDATER=1",
 			"DISABLE_ERROR_REPORTING=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_TMPDIR=" + home}
 	},
 	prepare: func(t *testing.T, h hooked, _ string) {
-		addSettings(t, filepath.Join(h.home, ".claude/settings.json"), object{"permissions": object{"allow": []string{"Bash"}}})
+		addSettings(t, filepath.Join(h.home, ".claude/settings.json"), object{"permissions": object{"allow": []string{"Bash", "mcp__kit"}}})
+		addSettings(t, filepath.Join(h.home, ".claude.json"), object{"mcpServers": object{"kit": kitCommand(t)}})
 	},
 }
 
 var codex = codingAgent{
 	name: "codex", title: "Codex", program: "@openai/codex/bin/codex.js", speaks: responsesAPI, hooks: ".codex/hooks.json", timeout: `"timeout": 60`,
-	args: []string{"exec", "--dangerously-bypass-hook-trust", "--skip-git-repo-check", "--json", "Do as you are told."},
+	mcpTool: "mcp__kit__touch", marksSubAgents: true, helper: toolCall{tool: "multi_agent_v1__spawn_agent", input: object{"message": "Help."}},
+	args: []string{"exec", "--dangerously-bypass-hook-trust", "--skip-git-repo-check", "--json", userPrompt},
 	env: func(home, _ string) []string {
 		return []string{"CODEX_HOME=" + filepath.Join(home, ".codex"), "SCRIPTED_KEY=dummy"}
 	},
@@ -282,34 +392,41 @@ name = "scripted"
 base_url = "%s/v1"
 wire_api = "responses"
 env_key = "SCRIPTED_KEY"
-`, server), 0o600))
+[mcp_servers.kit]
+command = %q
+env = {%s = "Makes a file."}
+`, server, kitCommand(t)["command"], mcpServerEnv), 0o600))
 	},
 }
 
 var gemini = codingAgent{
 	name: "gemini", title: "Gemini CLI", program: "@google/gemini-cli/bundle/gemini.js", speaks: generateAPI, hooks: ".gemini/settings.json", timeout: `"timeout": 60`,
-	args: []string{"-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--skip-trust", "-o", "json", "-p", "Do as you are told."},
+	mcpTool: "mcp_kit_touch", helper: toolCall{tool: "invoke_agent", input: object{"agent_name": "generalist", "prompt": "Help."}},
+	args: []string{"-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--skip-trust", "-o", "json", "-p", userPrompt},
 	env: func(_, server string) []string {
 		return []string{"GEMINI_API_KEY=dummy", "GOOGLE_GEMINI_BASE_URL=" + server}
 	},
 	prepare: func(t *testing.T, h hooked, _ string) {
 		addSettings(t, filepath.Join(h.home, ".gemini/settings.json"), object{
-			"security": object{"auth": object{"selectedType": "gemini-api-key"}, "folderTrust": object{"enabled": false}},
-			"privacy":  object{"usageStatisticsEnabled": false}, "general": object{"disableAutoUpdate": true, "disableUpdateNag": true},
+			"security":   object{"auth": object{"selectedType": "gemini-api-key"}, "folderTrust": object{"enabled": false}},
+			"mcpServers": object{"kit": kitCommand(t)},
+			"privacy":    object{"usageStatisticsEnabled": false}, "general": object{"disableAutoUpdate": true, "disableUpdateNag": true},
 		})
 	},
 }
 
 var openCode = codingAgent{
 	name: "opencode", title: "OpenCode", program: "opencode-linux-x64/bin/opencode", speaks: messagesWith("bash"), hooks: ".config/opencode/plugins/countersign.js", timeout: `limit = 60`,
-	args: []string{"run", "--format", "json", "Do as you are told."},
+	mcpTool: "kit_touch", marksSubAgents: true, helper: toolCall{tool: "task", input: object{"description": "help", "prompt": "Help.", "subagent_type": "general"}},
+	args: []string{"run", "--format", "json", userPrompt},
 	env: func(home, _ string) []string {
 		return []string{"XDG_CONFIG_HOME=" + filepath.Join(home, ".config"), "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
 			"OPENCODE_DISABLE_DEFAULT_PLUGINS=1", "OPENCODE_DISABLE_SHARE=1", "TMPDIR=" + home}
 	},
 	prepare: func(t *testing.T, h hooked, server string) {
 		dir := filepath.Join(h.home, ".config/opencode")
-		addSettings(t, filepath.Join(dir, "opencode.json"), object{"autoupdate": false, "enabled_providers": []string{"kit"}, "model": "kit/scripted", "small_model": "kit/scripted", "permission": object{"doom_loop": "allow", "bash": "allow"},
+		kit := kitCommand(t)
+		addSettings(t, filepath.Join(dir, "opencode.json"), object{"mcp": object{"kit": object{"type": "local", "command": []any{kit["command"]}, "environment": kit["env"]}}, "autoupdate": false, "enabled_providers": []string{"kit"}, "model": "kit/scripted", "small_model": "kit/scripted", "permission": object{"doom_loop": "allow", "bash": "allow"},
 			"provider": object{"kit": object{"npm": "@ai-sdk/anthropic", "options": object{"baseURL": server + "/v1", "apiKey": "dummy"},
 				"models": object{"scripted": object{"name": "scripted"}}}}})
 		// These spare it the installation of the types for plugins, which needs the registry of npm.
@@ -363,7 +480,7 @@ func (h hooked) stopped(t *testing.T, a codingAgent, dir string, sig syscall.Sig
 		return ids
 	}
 	before := pending()
-	p, out := h.begin(t, a, dir, &model{commands: []string{"touch asked-stopped"}})
+	p, out := h.begin(t, a, dir, &model{turns: each("touch asked-stopped")})
 	var waits string
 	eventually(t, a.name+" waits for a person", func() error {
 		for _, id := range pending() {
@@ -398,8 +515,8 @@ func (h hooked) drive(t *testing.T, a codingAgent, dir string, m *model) []strin
 	out := h.converse(t, a, dir, m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.results) != len(m.commands) {
-		t.Fatalf("the model was told of %d calls, want %d: %q\n%s", len(m.results), len(m.commands), m.results, out)
+	if len(m.results) != m.calls() {
+		t.Fatalf("the model was told of %d calls, want %d: %q\n%s", len(m.results), m.calls(), m.results, out)
 	}
 	return m.results
 }
@@ -435,7 +552,7 @@ func testAgent(t *testing.T, a codingAgent) {
 		return err == nil
 	}
 	// What is approved is the fourth call and the last, not the sixth: it has other arguments.
-	m := &model{commands: []string{"touch allowed-1", "touch forbidden-1", "touch asked-1", "touch asked-1", "touch asked-1", "touch asked-1 asked-2", "touch asked-1"}}
+	m := &model{turns: each("touch allowed-1", "touch forbidden-1", "touch asked-1", "touch asked-1", "touch asked-1", "touch asked-1 asked-2", "touch asked-1")}
 	m.between = func(n int, result string) {
 		if n == 3 || n == 5 {
 			if w := workflowInText.FindStringSubmatch(result); w != nil {
@@ -488,13 +605,13 @@ func testAgent(t *testing.T, a codingAgent) {
 
 	gateway := h.info(t).PIDs["gateway"]
 	ok(t, syscall.Kill(gateway, syscall.SIGSTOP))
-	results = h.drive(t, a, dir, &model{commands: []string{"touch still-1"}})
+	results = h.drive(t, a, dir, &model{turns: each("touch still-1")})
 	ok(t, syscall.Kill(gateway, syscall.SIGCONT))
 	if !strings.Contains(results[0], "Countersign refused") || exists("still-1") {
 		t.Errorf("with a gateway that stands still the model was told %s; the file exists: %t", results[0], exists("still-1"))
 	}
 	ok(t, h.stop())
-	results = h.drive(t, a, dir, &model{commands: []string{"touch gone-1"}})
+	results = h.drive(t, a, dir, &model{turns: each("touch gone-1")})
 	if !strings.Contains(results[0], "Countersign refused") || exists("gone-1") {
 		t.Errorf("without a gateway the model was told %s; the file exists: %t", results[0], exists("gone-1"))
 	}
@@ -519,7 +636,7 @@ func TestClaudeCodeDefers(t *testing.T) {
 	}
 	resume := claudeCode
 	resume.args = []string{"-p", "--output-format", "json"}
-	m := &model{commands: []string{"echo ran >> asked", "echo ran >> asked", "ls"}}
+	m := &model{turns: each("echo ran >> asked", "echo ran >> asked", "ls")}
 	run := func(a codingAgent, calls int, more ...string) (session string) {
 		t.Helper()
 		var ended struct {
@@ -530,7 +647,7 @@ func TestClaudeCodeDefers(t *testing.T) {
 		out := h.converse(t, a, dir, m, more...)
 		ok(t, json.Unmarshal([]byte(out), &ended))
 		want := "end_turn"
-		if calls < len(m.commands) {
+		if calls < m.calls() {
 			want = "tool_deferred"
 		}
 		if ended.Reason != want || want == "tool_deferred" && ended.Call.ID != fmt.Sprint("toolu_", calls) || len(m.results) != calls {

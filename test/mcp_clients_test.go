@@ -1,8 +1,6 @@
 package e2e_test
 
 import (
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,11 +27,10 @@ func TestMCPClaudeCode(t *testing.T) {
 	a := claudeCode
 	a.args = append([]string{"--mcp-config", config, "--strict-mcp-config", "--allowedTools", "mcp__kit__touch"}, a.args...)
 	a.prepare = func(*testing.T, hooked, string) {}
-	a.speaks.call = func(w io.Writer, n int, path string) {
-		sayMessage(w, n, "tool_use", object{"type": "tool_use", "id": fmt.Sprint("toolu_", n), "name": "mcp__kit__touch", "input": object{}},
-			object{"type": "input_json_delta", "partial_json": string(object{"path": path}.bytes())})
+	m := &model{}
+	for _, path := range []string{"allowed-1", "forbidden-1", "asked-1", "asked-1", "asked-1"} {
+		m.turns = append(m.turns, turn{{tool: "mcp__kit__touch", input: object{"path": path}}})
 	}
-	m := &model{commands: []string{"allowed-1", "forbidden-1", "asked-1", "asked-1", "asked-1"}}
 	m.between = func(n int, result string) {
 		if match := workflowOfMCP.FindStringSubmatch(result); n == 3 && match != nil {
 			w.run(t, "approvals", "approve", match[1], "--yes").want(t, 0)

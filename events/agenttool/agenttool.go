@@ -91,7 +91,7 @@ var otherArguments = map[Kind][]string{Search: searchArguments, Read: readArgume
 // ResourceArguments are the arguments that name what a call of a kind is about. The first that is given
 // counts.
 var ResourceArguments = map[Kind][]string{
-	Read: PathArguments, Write: PathArguments, Search: append(slices.Clone(PathArguments), "pattern"), Network: {"url", "query", "prompt"}, Agent: {"subagent_type", "agent_type"},
+	Read: PathArguments, Write: PathArguments, Search: append(slices.Clone(PathArguments), "pattern"), Network: {"url", "query", "prompt"}, Agent: {"subagent_type", "agent_type", "agent_name"},
 }
 
 // plainArguments are the arguments of shells that change nothing about what runs: descriptions, times and
