@@ -143,7 +143,7 @@ func configured(i installation, files []agentFile, scope string) finding {
 // read, or that is no JSON, counts as one that does.
 func (i installation) switchedOn() finding {
 	f := finding{Check: "hooks are switched on"}
-	for _, name := range slices.Concat(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(i.files))...))), i.offFiles) {
+	for _, name := range slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles) {
 		path, err := expand(name)
 		if err != nil {
 			f.Detail = err.Error()
