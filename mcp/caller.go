@@ -23,16 +23,22 @@ func CallerOf(principal json.RawMessage) (string, error) {
 	if len(principal) == 0 || string(principal) == "null" {
 		return "", nil
 	}
-	o, err := members(principal, []string{"subject", "claims"})
+	o, err := members(principal, []string{"sub", "subject", "claims"})
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrCaller, err)
+	}
+	subject := o["sub"]
+	if subject == nil {
+		subject = o["subject"]
+	} else if o["subject"] != nil {
+		return "", fmt.Errorf("%w: it names two subjects", ErrCaller)
 	}
 	claims := map[string]json.RawMessage{}
 	if raw := o["claims"]; raw != nil && json.Unmarshal(raw, &claims) != nil {
 		return "", fmt.Errorf("%w: its claims are no object", ErrCaller)
 	}
-	named := map[string]json.RawMessage{"subject": o["subject"], "issuer": claims["iss"]}
-	if text(o["subject"]) == "" {
+	named := map[string]json.RawMessage{"subject": subject, "issuer": claims["iss"]}
+	if text(subject) == "" {
 		maps.DeleteFunc(claims, func(name string, _ json.RawMessage) bool { return slices.Contains(changing, name) })
 		if o["claims"], err = json.Marshal(claims); err != nil {
 			return "", err

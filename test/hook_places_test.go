@@ -22,7 +22,7 @@ func TestHookCline(t *testing.T) {
 			t.Errorf("%s: %s, want %s", shell, got, want)
 		}
 	}
-	if out := h.countersign(t, "hook", "doctor", "cline").want(t, 0).out; !strings.Contains(out, "refused by the admitter") || !strings.Contains(out, "not checked by no program") {
+	if out := h.countersign(t, "hook", "doctor", "cline").want(t, 0).out; !strings.Contains(out, "refused by the admitter") || !strings.Contains(out, "not checked in the agent") {
 		t.Errorf("doctor: %s", out)
 	}
 	if waits := h.waiting(t); len(waits) != 0 {

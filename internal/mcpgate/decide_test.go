@@ -172,12 +172,14 @@ func (d *Decider) hive(t *testing.T, uid, principal, message string) string {
 func TestCallersOfGateways(t *testing.T) {
 	var workflows []string
 	d := newDecider(t, asks(&workflows))
+	// ToolHive calls the subject sub (0.47.0).
+	const hive, hiveLater = `{"sub":"dana","name":"Dana","claims":{"iss":"a","exp":1,"scope":"x"}}`, `{"sub":"dana","name":"D.","claims":{"iss":"a","exp":2,"scope":"y"}}`
 	const dana, later, eve, elsewhere = `{"subject":"dana","claims":{"iss":"a","exp":1,"jti":"x"}}`, `{"claims":{"uti":"z","jti":"y","iss":"a","exp":2},"subject":"dana"}`,
 		`{"subject":"eve","claims":{"iss":"a"}}`, `{"subject":"dana","claims":{"iss":"b"}}`
 	for i, c := range []struct {
 		principal string
 		waits     bool
-	}{{dana, false}, {eve, false}, {elsewhere, false}, {later, true}, {"null", false}, {`{"groups":["x"],"claims":{"exp":1}}`, false}, {`{"groups":["x"],"claims":{"exp":2}}`, true}} {
+	}{{dana, false}, {eve, false}, {elsewhere, false}, {later, true}, {"null", false}, {`{"groups":["x"],"claims":{"exp":1}}`, false}, {`{"groups":["x"],"claims":{"exp":2}}`, true}, {hive, true}, {hiveLater, true}} {
 		workflows = nil
 		text := d.hive(t, fmt.Sprint("c", i), c.principal, call)
 		if !strings.Contains(text, `"workflow_id":"w1"`) || (len(workflows) > 0 && workflows[0] == "w1") != c.waits {

@@ -27,8 +27,8 @@ const handlerTimeout = 60
 // installation says where and how an agent's configuration names its hooks.
 type installation struct {
 	agent string
-	// files are those of a scope; ~ is the user's home. In a name EVENT stands for each of events.
-	files map[string][]string
+	// files is that of a scope; ~ is the user's home. With EVENT in its name there is one for each of events.
+	files map[string]string
 	// events are the agent's names of the events that the gate takes.
 	events []string
 	// entry is the element of the list of an event.
@@ -71,7 +71,7 @@ const closesInShell = "the shell that runs it refuses; a gate that hangs past it
 var installations = []installation{
 	{
 		agent:  "claude-code",
-		files:  map[string][]string{scopeUser: {"~/.claude/settings.json"}, scopeProject: {".claude/settings.json"}, scopeManaged: {"/etc/claude-code/managed-settings.json"}},
+		files:  map[string]string{scopeUser: "~/.claude/settings.json", scopeProject: ".claude/settings.json", scopeManaged: "/etc/claude-code/managed-settings.json"},
 		events: []string{"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			h := shellHandler(command)
@@ -88,7 +88,7 @@ var installations = []installation{
 	},
 	{
 		agent:  "codex",
-		files:  map[string][]string{scopeUser: {"~/.codex/hooks.json"}, scopeProject: {".codex/hooks.json"}},
+		files:  map[string]string{scopeUser: "~/.codex/hooks.json", scopeProject: ".codex/hooks.json"},
 		events: []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			if event == "PreToolUse" {
@@ -103,7 +103,7 @@ var installations = []installation{
 	},
 	{
 		agent:  "gemini",
-		files:  map[string][]string{scopeUser: {"~/.gemini/settings.json"}, scopeProject: {".gemini/settings.json"}, scopeManaged: {"/etc/gemini-cli/settings.json"}},
+		files:  map[string]string{scopeUser: "~/.gemini/settings.json", scopeProject: ".gemini/settings.json", scopeManaged: "/etc/gemini-cli/settings.json"},
 		events: []string{"BeforeTool", "AfterTool", "BeforeAgent", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			if event == "BeforeTool" {
@@ -118,7 +118,7 @@ var installations = []installation{
 	},
 	{
 		agent:  "cursor",
-		files:  map[string][]string{scopeUser: {"~/.cursor/hooks.json"}, scopeProject: {".cursor/hooks.json"}, scopeManaged: {"/etc/cursor/hooks.json"}},
+		files:  map[string]string{scopeUser: "~/.cursor/hooks.json", scopeProject: ".cursor/hooks.json", scopeManaged: "/etc/cursor/hooks.json"},
 		events: []string{"preToolUse", "postToolUse", "beforeSubmitPrompt", "sessionStart", "sessionEnd"},
 		entry: func(command, event string) map[string]any {
 			h := map[string]any{"command": command, "timeout": handlerTimeout}
@@ -133,7 +133,7 @@ var installations = []installation{
 	},
 	{
 		agent:  "copilot",
-		files:  map[string][]string{scopeUser: {"~/.copilot/hooks/countersign.json"}, scopeProject: {".github/hooks/countersign.json"}, scopeManaged: {"/etc/github-copilot/policy.d/countersign.json"}},
+		files:  map[string]string{scopeUser: "~/.copilot/hooks/countersign.json", scopeProject: ".github/hooks/countersign.json", scopeManaged: "/etc/github-copilot/policy.d/countersign.json"},
 		events: []string{"preToolUse", "postToolUse", "userPromptSubmitted", "sessionStart", "sessionEnd"},
 		entry: func(command, event string) map[string]any {
 			return map[string]any{"type": "command", "bash": command + " " + event, "timeoutSec": handlerTimeout}
@@ -144,7 +144,7 @@ var installations = []installation{
 	},
 	{
 		agent:  "opencode",
-		files:  map[string][]string{scopeUser: {"~/.config/opencode/plugins/countersign.js"}, scopeProject: {".opencode/plugins/countersign.js"}},
+		files:  map[string]string{scopeUser: "~/.config/opencode/plugins/countersign.js", scopeProject: ".opencode/plugins/countersign.js"},
 		whole:  openCodePlugin,
 		begin:  strings.SplitAfterN(hook.OpenCodePlugin, "\n", 2)[0],
 		closes: "the plugin refuses; a plugin that OpenCode cannot load does not",
@@ -153,8 +153,8 @@ var installations = []installation{
 		open: "whether a session is started with --pure, which loads no plugins",
 	},
 	{
-		agent: "cline", // the extension reads .clinerules, the command line .cline
-		files: map[string][]string{scopeUser: {"~/.cline/hooks/EVENT.sh"}, scopeProject: {".clinerules/hooks/EVENT", ".cline/hooks/EVENT.sh"}},
+		agent: "cline", // its command line reads .clinerules, as its extension does, and .cline of a project, too
+		files: map[string]string{scopeUser: "~/.cline/hooks/EVENT.sh", scopeProject: ".clinerules/hooks/EVENT"},
 
 		events:     []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "TaskStart", "TaskComplete", "TaskCancel", "SessionShutdown"},
 		whole:      clineScript,
@@ -194,22 +194,20 @@ func findInstallation(agent string) (installation, error) {
 
 // paths are the files of a scope.
 func (i installation) paths(scope string) (paths []string, err error) {
-	names, ok := i.files[scope]
+	name, ok := i.files[scope]
 	if !ok {
 		return nil, fmt.Errorf("%s has no %s configuration for hooks", i.agent, scope)
 	}
-	for _, name := range names {
-		events := i.events
-		if !strings.Contains(name, "EVENT") {
-			events = []string{""}
+	events := i.events
+	if !strings.Contains(name, "EVENT") {
+		events = []string{""}
+	}
+	for _, event := range events {
+		path, err := expand(strings.Replace(name, "EVENT", event, 1))
+		if err != nil {
+			return nil, err
 		}
-		for _, event := range events {
-			path, err := expand(strings.Replace(name, "EVENT", event, 1))
-			if err != nil {
-				return nil, err
-			}
-			paths = append(paths, path)
-		}
+		paths = append(paths, path)
 	}
 	return paths, nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -67,7 +68,7 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 		list = append(list, config.refusesProbe(ctx, gate, agent), config.enforces(ctx, agent), config.refusesWithoutGateway(ctx, gate, agent))
 	}
 	if i.open != "" {
-		list = append(list, finding{Check: "by no program", Open: true, Detail: i.open})
+		list = append(list, finding{Check: "in the agent", Open: true, Detail: i.open})
 	}
 	failed := false
 	for _, f := range list {
@@ -100,7 +101,16 @@ func (c *doctorCmd) print(io ui.Stdio, i installation, agent hook.Agent, list []
 	return nil
 }
 
-// configured checks that the agent's configuration runs the gate exactly as install writes it.
+// same reports whether two texts of a configuration mean the same: agents write their own in another form.
+func (i installation) same(a, b []byte) bool {
+	var left, right any
+	if i.whole == nil && json.Unmarshal(a, &left) == nil && json.Unmarshal(b, &right) == nil {
+		return reflect.DeepEqual(left, right)
+	}
+	return bytes.Equal(a, b)
+}
+
+// configured checks that the agent's configuration runs the gate as install writes it.
 func configured(i installation, files []agentFile, scope string) finding {
 	f := finding{Check: "configuration of the agent"}
 	command, err := installedCommand(i.agent, scope)
@@ -115,7 +125,7 @@ func configured(i installation, files []agentFile, scope string) finding {
 		case err != nil:
 			f.Detail = file.path + ": " + err.Error()
 			return f
-		case !bytes.Equal(changed, file.text), statErr == nil && i.executable && info.Mode()&0o100 == 0:
+		case !i.same(changed, file.text), statErr == nil && i.executable && info.Mode()&0o100 == 0:
 			f.Detail = file.path + " does not run the gate as it should: countersign hook install " + i.agent
 			return f
 		}
@@ -129,7 +139,7 @@ func configured(i installation, files []agentFile, scope string) finding {
 // read, or that is no JSON, counts as one that does.
 func (i installation) switchedOn() finding {
 	f := finding{Check: "hooks are switched on"}
-	for _, name := range slices.Concat(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(i.files))...))), i.offFiles) {
+	for _, name := range slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles) {
 		path, err := expand(name)
 		if err != nil {
 			f.Detail = err.Error()

@@ -128,7 +128,7 @@ func TestInstallCline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for scope, count := range map[string]int{scopeUser: 7, scopeProject: 14} {
+	for scope, count := range map[string]int{scopeUser: 7, scopeProject: 7} {
 		paths, err := i.paths(scope)
 		if err != nil || len(paths) != count || !slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(filepath.Base(p), "PreToolUse") }) {
 			t.Errorf("%s: %q, %v", scope, paths, err)

@@ -1,0 +1,86 @@
+package e2e_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The doctor asks the real agents whether the gate is in force, and believes them.
+func TestAgentsDoctor(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(agentsEnv) == "" {
+		t.Skip("it takes half a minute: run make agents")
+	}
+	agents := map[string]codingAgent{"claude": claudeCode, "codex": codex, "opencode": openCode}
+	programs := t.TempDir()
+	for name, a := range agents {
+		ok(t, os.Symlink(a.find(t), filepath.Join(programs, name)))
+	}
+	s := start(t, "--policy", policyDir(t, "hook.yaml", hookPolicies))
+	homes := map[string]hooked{}
+	for name, a := range agents {
+		h := s.hook(t, a.name, "20s")
+		h.env = append(append(h.env, a.env(h.home, "http://127.0.0.1:1")...), "XDG_CONFIG_HOME="+filepath.Join(h.home, ".config"), "PATH="+programs+":"+os.Getenv("PATH"))
+		h.countersign(t, "hook", "install", a.name, "--ready-file", s.ready, "--budget", "20s").want(t, 0)
+		a.prepare(t, h, "http://127.0.0.1:1")
+		homes[name] = h
+	}
+	says := func(name string, exit int, want string) {
+		t.Helper()
+		out := homes[name].countersign(t, "hook", "doctor", agents[name].name).want(t, exit).out
+		if line := lineWith(out, "what "+name+" says"); !strings.Contains(line, want) || strings.HasPrefix(line, "ok") != (exit == 0) {
+			t.Errorf("doctor, exit %d, want %q\n%s", exit, want, out)
+		}
+	}
+	says("claude", 0, "which knows onFailure")
+	says("codex", 1, "untrusted, and skipped")
+	trustHooks(t, homes["codex"])
+	says("codex", 0, "are trusted")
+	says("opencode", 0, "it loads the gate's plugin")
+	plugin := filepath.Join(homes["opencode"].home, ".config/opencode/plugins/countersign.js")
+	text, err := os.ReadFile(plugin)
+	ok(t, err)
+	ok(t, os.WriteFile(plugin, append(text, "\nthrow new Error()\n"...), 0o600))
+	says("opencode", 1, "does not load the gate's plugin")
+}
+
+// trustHooks does what a person does with /hooks: it writes down what Codex' app server says of each hook.
+func trustHooks(t *testing.T, h hooked) {
+	t.Helper()
+	cmd := exec.Command(codex.find(t), "app-server")
+	cmd.Env = h.env
+	in, err := cmd.StdinPipe()
+	ok(t, err)
+	out, err := cmd.StdoutPipe()
+	ok(t, err)
+	ok(t, cmd.Start())
+	defer func() { ok(t, cmd.Process.Kill()); ok(t, ignoreExit(cmd.Wait())) }()
+	fmt.Fprintf(in, `{"id":1,"method":"initialize","params":{"clientInfo":{"name":"test","version":"0"}}}`+"\n"+`{"method":"initialized"}`+"\n"+
+		`{"id":2,"method":"hooks/list","params":{"cwds":[%q]}}`+"\n", h.home)
+	var list struct {
+		ID     int
+		Result struct {
+			Data []struct {
+				Hooks []struct{ Key, CurrentHash string }
+			}
+		}
+	}
+	for lines := bufio.NewReader(out); list.ID != 2; {
+		line, err := lines.ReadBytes('\n')
+		ok(t, err)
+		ok(t, json.Unmarshal(line, &list))
+	}
+	path := filepath.Join(h.home, ".codex/config.toml")
+	config, err := os.ReadFile(path)
+	ok(t, err)
+	for _, hook := range list.Result.Data[0].Hooks {
+		config = fmt.Appendf(config, "[hooks.state.%q]\ntrusted_hash = %q\n", hook.Key, hook.CurrentHash)
+	}
+	ok(t, os.WriteFile(path, config, 0o600))
+}
