@@ -20,9 +20,22 @@ type member struct {
 // zipDate is 1 January 1980, the earliest date in a ZIP.
 const zipDate = 1<<5 | 1
 
-// packZip writes members as a ZIP in its plainest form: stored, without flags, comments, extra fields
-// or times. The same members always give the same bytes, independent of any library version. A
-// reader can therefore pack what it read and compare, so that no data can hide between members.
+// packZip writes members as a ZIP in its plainest form: stored (not compressed), without flags,
+// comments, extra fields or gaps, all dates 1 January 1980, 00:00, local headers and directory alike;
+// made by and needing version 2.0 on FAT (20, 0), no attributes, one disk. The same members always
+// give the same bytes. A reader packs what it read again and compares, so that no data can hide
+// between members.
+//
+// Where four bytes are too few, and only there, it is a ZIP64 (packEntries):
+//
+//   - a member of 2^32-1 bytes or more has 0xffffffff for both sizes and an extra field (id 1, two
+//     eight-byte sizes) in both headers;
+//   - one that begins at 2^32-1 or later has 0xffffffff for its offset in the directory, and the
+//     eight-byte offset last in that field;
+//   - such a header says version 4.5 (45), in the directory for made by and needed;
+//   - if the directory begins at 2^32-1 or later, a ZIP64 end record (44 bytes after its length,
+//     versions 45, disks 0) and its locator (disk 0, 1 disk) stand before the end record, whose
+//     offset is 0xffffffff; its other members keep their values.
 func packZip(w io.Writer, members []member) error {
 	var dir bytes.Buffer
 	offset := uint64(0)

@@ -66,6 +66,19 @@ func Names() []string { return slices.Sorted(maps.Keys(formats)) }
 // Describe says which evidence a format has lines for.
 func Describe(name string) string { return formats[name].about }
 
+// notes are what users of a format must know besides the sources of its fields.
+var notes = map[string]string{
+	AUMPEvidence: "The mandate's retention class is read from the mandates bucket (operator's credentials) by id and hash; an unknown mandate counts as none, said in metadata. " +
+		"Under none an event has mandate, result, codes and time, and no identifiers but its own; under summary_only also the type of the action, and paths; under hashes and full_transcript " +
+		"also the agent, the call, the keyed digest of the arguments and the record of evidence. Evidence events that runtimes publish are not repeated: redaction would break their hashes.",
+	AIOCRun: "A run record is written when its session ends, or at the end of the export. Beyond 10,000 open runs or 100,000 decisions and outcomes the quietest are written early, and metadata.part counts the parts.",
+	OCSF:    "OCSF 1.6.0.",
+	CEF:     "CEF:0, without a syslog header.",
+}
+
+// Note is what users of a format must know besides the sources of its fields; "" if nothing.
+func Note(name string) string { return notes[name] }
+
 //go:embed schemas/*.json
 var schemaFiles embed.FS
 

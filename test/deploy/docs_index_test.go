@@ -83,3 +83,26 @@ func TestWalksInDocs(t *testing.T) {
 		}
 	}
 }
+
+// TestReadersOfPages: every page begins with whom it is for, and the index gives each of its
+// readers at most five pages.
+func TestReadersOfPages(t *testing.T) {
+	for _, page := range ours {
+		if strings.HasSuffix(page, "docs/README.md") {
+			continue
+		}
+		if begin := strings.Split(read(t, page), "\n"); len(begin) < 3 || !strings.HasPrefix(begin[2], "For ") {
+			t.Errorf("%s does not begin with whom it is for", page)
+		}
+	}
+	readers := strings.Split(read(t, "docs/README.md"), "\n|---|---|\n")[1:]
+	for _, rows := range readers {
+		rows, _, _ = strings.Cut(rows, "\n\n")
+		if n := strings.Count(rows, "\n") + 1; n > 5 {
+			t.Errorf("docs/README.md gives one reader %d pages:\n%s", n, rows)
+		}
+	}
+	if len(readers) < 6 {
+		t.Errorf("docs/README.md has %d readers", len(readers))
+	}
+}

@@ -2,6 +2,8 @@ package reference
 
 import (
 	"fmt"
+	"go/ast"
+	"go/doc/comment"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,6 +74,9 @@ func formats(root string, p *text) error {
 			return err
 		}
 		p.line("## %s\n\nLines for %s. %s\n", name, format.Describe(name), schemas)
+		if note := format.Note(name); note != "" {
+			p.line("%s\n", note)
+		}
 		p.table([]string{"field", "from"}, rows)
 	}
 	var rows [][]string
@@ -127,12 +132,40 @@ func bundleMembers(root string, p *text) error {
 	}
 	p.line("[evidence-format.md](../evidence-format.md#5-bundle) is the format.\n\n## Members\n")
 	p.table([]string{"member", "holds"}, rows)
+	for _, part := range []struct{ title, dir, function string }{
+		{"The statement", "compliance/statement", "Sign"},
+		{"The ZIP file", "compliance/bundle", "packZip"},
+	} {
+		about, err := functionDoc(filepath.Join(root, part.dir), part.function)
+		if err != nil {
+			return err
+		}
+		p.line("## %s\n\n%s", part.title, about)
+	}
 	p.line("## Columns of records.parquet\n")
 	if err := p.objects(filepath.Join(root, "compliance/table"), "parquet"); err != nil {
 		return err
 	}
 	p.line("## Objects of in_force.json\n")
 	return p.objects(filepath.Join(root, "compliance/inforce"), "json")
+}
+
+// functionDoc is the comment of a function as Markdown.
+func functionDoc(dir, name string) (string, error) {
+	files, err := parsePackage(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			if function, is := d.(*ast.FuncDecl); is && function.Name.Name == name && function.Doc != nil {
+				var parser comment.Parser
+				var printer comment.Printer
+				return string(printer.Markdown(parser.Parse(function.Doc.Text()))), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s has no function %s with a comment", dir, name)
 }
 
 // auditQuestions lists the questions of auditors with their statements.
