@@ -1,8 +1,6 @@
 package e2e_test
 
 import (
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,18 +8,13 @@ import (
 	"testing"
 )
 
-// clineAPI is Anthropic's, with commands as Cline's tool takes them.
-var clineAPI = dialect{
-	serves: messagesAPI.serves, results: messagesAPI.results, end: messagesAPI.end,
-	call: func(w io.Writer, n int, command string) {
-		input := object{"commands": []string{command}}
-		sayMessage(w, n, "tool_use", object{"type": "tool_use", "id": fmt.Sprint("toolu_", n), "name": "run_commands", "input": object{}},
-			object{"type": "input_json_delta", "partial_json": string(input.bytes())})
-	},
+// runCommands is Cline's tool, which takes several commands.
+func runCommands(command string) turn {
+	return turn{{tool: "run_commands", input: object{"commands": []string{command}}}}
 }
 
 var cline = codingAgent{
-	name: "cline", program: "@cline/cli-linux-x64/bin/cline", speaks: clineAPI,
+	name: "cline", program: "@cline/cli-linux-x64/bin/cline", speaks: messagesWith(""),
 	args: []string{"--json", "Do as you are told."},
 	env: func(string, string) []string {
 		return []string{"CLINE_SESSION_BACKEND_MODE=local", "CLINE_NO_AUTO_UPDATE=1"}
@@ -44,7 +37,7 @@ func TestAgentsCline(t *testing.T) {
 	policy := strings.NewReplacer("[Bash, bash, run_shell_command]", "[run_commands]", "args.command.contains", "args.commands[0].contains", "args.command.matches", "args.commands[0].matches").Replace(hookPolicies)
 	h := start(t, "--policy", policyDir(t, "hook.yaml", policy)).hook(t, cline.name, "20s")
 	dir := t.TempDir()
-	m := &model{commands: []string{"touch allowed-1", "touch forbidden-1", "touch allowed-2"}}
+	m := &model{turns: []turn{runCommands("touch allowed-1"), runCommands("touch forbidden-1"), runCommands("touch allowed-2")}}
 	out := h.converse(t, cline, dir, m)
 	if len(m.results) != 1 || strings.Contains(m.results[0], "Countersign") {
 		t.Errorf("the model was told %q\n%s", m.results, out)
@@ -58,7 +51,7 @@ func TestAgentsCline(t *testing.T) {
 	install := exec.Command(program("countersign"), "hook", "install", "cline", "--project")
 	install.Env, install.Dir = h.env, dir
 	command(t, install).want(t, 0)
-	out += h.converse(t, cline, dir, &model{commands: []string{"touch allowed-3"}})
+	out += h.converse(t, cline, dir, &model{turns: []turn{runCommands("touch allowed-3")}})
 	if _, err := os.Stat(filepath.Join(dir, "allowed-3")); err != nil {
 		t.Errorf("with the hooks of a project: %v", err)
 	}
