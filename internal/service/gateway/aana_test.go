@@ -59,7 +59,7 @@ func TestAANAErrors(t *testing.T) {
 	t.Error("no request was refused for its rate")
 }
 
-// shadow_mode changes neither the answer nor the record: what is refused stays so for whoever enforces it.
+// shadow_mode changes neither the answer nor the record: a refusal stays one.
 func TestAANAShadowModeEnforces(t *testing.T) {
 	r := start(t)
 	r.admitter()
