@@ -1,6 +1,7 @@
 package examples_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -83,18 +84,29 @@ func TestCodingAgentUnknownTools(t *testing.T) {
 	}
 }
 
-// A command that is too large to be read is denied, and so is one whose last word destroys.
+// A command that is too large to be read is denied, and so is one whose last word destroys. One of many words
+// that only looks is allowed.
 func TestCodingAgentLargeCommands(t *testing.T) {
 	docs, err := policy.LoadDir(os.DirFS("policies/coding-agent"))
 	ok(t, err)
 	set, err := policy.Compile(docs)
 	ok(t, err)
+	var files strings.Builder
+	files.WriteString("ls")
+	for i := range 600 {
+		fmt.Fprintf(&files, " src/f%d.go", i)
+	}
 	for name, command := range map[string]string{
 		"a megabyte": strings.Repeat("ls -la a;", 1<<20/9), "pipes": strings.Repeat("cat|", 10_000) + "cat", "substitutions": strings.Repeat("$(", 1000) + "ls" + strings.Repeat(")", 1000),
-		"commands": strings.Repeat("ls;", 500) + "rm -rf /", "words": "ls " + strings.Repeat("a ", 4000) + "; rm -rf /", "words of rm": "rm -rf " + strings.Repeat("a ", 4000) + "/",
+		"many files": files.String(), // only long
+		"commands":   strings.Repeat("ls;", 500) + "rm -rf /", "words": "ls " + strings.Repeat("a ", 4000) + "; rm -rf /", "words of rm": "rm -rf " + strings.Repeat("a ", 4000) + "/",
 	} {
 		in := policy.Input{Tenant: "acme", Source: "rt1", Protocol: "agenthook", EventType: "PreToolUse", Tool: "Bash", Args: map[string]any{"command": command}, Event: map[string]any{"metadata": map[string]any{"agent_cwd": "/workspace/shop"}}}
-		if v := set.Evaluate(in); v.Verdict != events.Deny {
+		want := events.Deny
+		if name == "many files" {
+			want = events.Allow
+		}
+		if v := set.Evaluate(in); v.Verdict != want {
 			t.Errorf("%s: %s %v", name, v.Verdict, v.Reasons)
 		}
 	}
