@@ -47,7 +47,7 @@ func (v *view) isCurrent() bool {
 
 // follow keeps the view current until ctx ends. problem says in the health report what a failure means.
 func (v *view) follow(ctx context.Context, env daemon.Env, problem string) {
-	for retry.Sleep(ctx, viewEvery) == nil {
+	for retry.Sleep(ctx, retry.UntilTick(viewEvery)) == nil {
 		err := v.load(ctx)
 		switch {
 		case ctx.Err() != nil:
