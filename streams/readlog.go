@@ -322,7 +322,8 @@ func (r *logReader) followStream(ctx context.Context, in *inbox, down <-chan nat
 	defer cancel()
 	r.batch, r.bytes, r.order = nil, 0, 0
 	r.stall = StallDetector{After: r.options.stallAfter}
-	look := time.NewTicker(r.options.stallAfter / 2)
+	lookEvery := r.options.stallAfter * 2 / 3
+	look := time.NewTimer(retry.UntilTick(lookEvery))
 	defer look.Stop()
 	looks, looking, before := make(chan leaderState, 1), false, uint64(0)
 	idle := time.NewTimer(0)
@@ -359,6 +360,7 @@ func (r *logReader) followStream(ctx context.Context, in *inbox, down <-chan nat
 				idle.Reset(0)
 			}
 		case <-look.C:
+			look.Reset(retry.UntilTick(lookEvery))
 			if !looking && r.next == before {
 				looking = true
 				go func(next, answered uint64) { looks <- r.askLeader(ctx, next, answered) }(r.next, r.clearUpTo)

@@ -159,7 +159,7 @@ func (c NATSConfig) render() ([]byte, error) {
 }
 
 // lookEvery is the time between two looks at a file that another process may change.
-const lookEvery = 200 * time.Millisecond
+const lookEvery = 500 * time.Millisecond
 
 // applied says which content of a file is in force, or why it is not.
 type applied struct {

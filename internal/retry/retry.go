@@ -38,3 +38,11 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
+
+// UntilTick is the time until the next whole multiple of every on this machine's clock. Loops that
+// look for changes wait so long instead of every: the processes of a machine then wake up, and
+// wake up the server that they ask, together and not each at its own moment.
+func UntilTick(every time.Duration) time.Duration {
+	now := time.Now()
+	return now.Truncate(every).Add(every).Sub(now)
+}

@@ -46,3 +46,24 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+// Loops that began at different moments wake up together, and none twice for one tick.
+func TestTicksOfAllLoopsAreTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var woken [2][]time.Time
+		for i, begin := range []time.Duration{300 * time.Millisecond, 999 * time.Millisecond} {
+			go func() {
+				time.Sleep(begin)
+				for range 3 {
+					time.Sleep(UntilTick(time.Second))
+					woken[i] = append(woken[i], time.Now())
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(woken[0]) != 3 || !slices.EqualFunc(woken[0], woken[1], time.Time.Equal) || woken[0][2].Sub(woken[0][0]) != 2*time.Second {
+			t.Error(woken)
+		}
+	})
+}

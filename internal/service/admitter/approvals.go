@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -263,7 +264,7 @@ func (a *approvalStore) applyEntry(v *approvalIndex, e jetstream.KeyValueEntry) 
 // connection.
 func (a *approvalStore) followBucket(ctx context.Context, connected <-chan nats.Status) {
 	defer func() { _ = a.watcher.Stop() }()
-	again := time.NewTicker(recordRetry)
+	again := time.NewTimer(retry.UntilTick(recordRetry))
 	defer again.Stop()
 	updates, stale := a.watcher.Updates(), false
 	for {
@@ -286,6 +287,7 @@ func (a *approvalStore) followBucket(ctx context.Context, connected <-chan nats.
 		case <-connected:
 			stale = true
 		case <-again.C:
+			again.Reset(retry.UntilTick(recordRetry))
 			newest, _ := a.index.watermark.current()
 			a.lag.askLeader(ctx, newest)
 		case l := <-a.lag.answers:

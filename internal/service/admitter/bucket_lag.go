@@ -59,7 +59,8 @@ func (l *leaderLag) checkComplete(revision, floor uint64) error {
 	return fmt.Errorf("reading the bucket %s: %w: it ends at revision %d, the leader has %d", l.bucket, streams.ErrBehind, revision, floor)
 }
 
-// askLeader asks the leader in the background, unless a request is under way.
+// askLeader asks the leader for a revision after newest, in the background, unless a request is under
+// way. One such request costs less than the stream's state.
 func (l *leaderLag) askLeader(ctx context.Context, newest uint64) {
 	if l.asking {
 		return
@@ -68,8 +69,12 @@ func (l *leaderLag) askLeader(ctx context.Context, newest uint64) {
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
 		defer cancel()
-		due, _, err := streams.NextDue(ctx, l.js, l.streamName(), nil, newest+1)
-		l.answers <- leaderAnswer{newest, due, err}
+		m, err := streams.NextBySubject(ctx, l.js, l.streamName(), "$KV."+l.bucket+".>", newest+1)
+		answer := leaderAnswer{newest: newest, err: err}
+		if m != nil {
+			answer.due = m.Seq
+		}
+		l.answers <- answer
 	}()
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -143,7 +144,7 @@ func readEntry(e jetstream.KeyValueEntry) bucketEntry {
 }
 
 func (f *bucketFollower) followChanges(ctx context.Context, back <-chan nats.Status) {
-	again := time.NewTicker(recordRetry)
+	again := time.NewTimer(retry.UntilTick(recordRetry))
 	defer again.Stop()
 	var burst <-chan time.Time // while a burst is under way
 	stale := false
@@ -171,6 +172,7 @@ func (f *bucketFollower) followChanges(ctx context.Context, back <-chan nats.Sta
 		case <-back:
 			stale = f.reopenWatch(ctx)
 		case <-again.C:
+			again.Reset(retry.UntilTick(recordRetry))
 			if stale {
 				stale = f.reopenWatch(ctx)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 )
 
@@ -36,8 +37,6 @@ func (k *receiptKeys) followKey(ctx context.Context, js jetstream.JetStream) (st
 	go func() {
 		defer close(done)
 		defer signal.Stop(hup)
-		tick := time.NewTicker(keyPoll)
-		defer tick.Stop()
 		seen := ""
 		for n := 1; ; n++ {
 			asked := false
@@ -46,7 +45,7 @@ func (k *receiptKeys) followKey(ctx context.Context, js jetstream.JetStream) (st
 				return
 			case <-hup:
 				asked = true
-			case <-tick.C:
+			case <-time.After(retry.UntilTick(keyPoll)):
 			}
 			now := k.keyFiles()
 			if asked || now != seen || n%retiredPoll == 0 {

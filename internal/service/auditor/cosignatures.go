@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -52,7 +53,7 @@ func (c *cosignatures) run(ctx context.Context) {
 		c.env.Health.Set("witnesses", problem)
 		select {
 		case <-ctx.Done():
-		case <-time.After(cosignEvery):
+		case <-time.After(retry.UntilTick(cosignEvery)):
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/streams"
@@ -80,7 +81,7 @@ func (r *custodianRunner) run(ctx context.Context) {
 		r.env.Health.Set("retention", problem)
 		select {
 		case <-ctx.Done():
-		case <-time.After(custodianEvery):
+		case <-time.After(retry.UntilTick(custodianEvery)):
 		}
 	}
 	if c != nil {

@@ -44,15 +44,15 @@ func TestMessagesWaitWhileABatchIsStored(t *testing.T) {
 	holds(t, n, dsn)
 }
 
-// Batches begin at intervals of six times what one takes to store, within bounds, and no further
+// Batches begin at intervals of four times what one takes to store, within bounds, and no further
 // apart than checkpoints.
 func TestBatchInterval(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct{ took, checkpoints, want, overdue time.Duration }{
 		{0, 2 * time.Second, 500 * ms, 625 * ms},
 		{50 * ms, 2 * time.Second, 500 * ms, 625 * ms}, // a machine that stores quickly
-		{150 * ms, 2 * time.Second, 900 * ms, 1125 * ms},
-		{300 * ms, 2 * time.Second, 1800 * ms, 2 * time.Second}, // a busy one
+		{200 * ms, 2 * time.Second, 800 * ms, 1000 * ms},
+		{400 * ms, 2 * time.Second, 1600 * ms, 2 * time.Second}, // a busy one
 		{300 * ms, 400 * ms, 400 * ms, 500 * ms},
 		{time.Minute, time.Minute, 2 * time.Second, 2 * time.Second}, // ClickHouse was away
 	} {

@@ -112,7 +112,7 @@ func (s *batchStore) checkFence(ctx context.Context, left uint64) error {
 const (
 	minBatchInterval    = 500 * time.Millisecond
 	maxBatchInterval    = 2 * time.Second
-	batchIntervalFactor = 6
+	batchIntervalFactor = 4
 )
 
 // interval is the time between the starts of two batches.

@@ -40,7 +40,7 @@ func (r *ruleSource) switchRules(ctx context.Context, core *correlation.Correlat
 	if now.Before(r.next) {
 		return
 	}
-	r.next = now.Add(rulesEvery)
+	r.next = now.Truncate(rulesEvery).Add(rulesEvery)
 	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
 	defer cancel()
 	bad, err := r.readRules(ctx, core, now)

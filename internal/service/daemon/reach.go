@@ -7,12 +7,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 const (
-	reachEvery   = time.Second // between two requests
-	reachTimeout = time.Second // of one request
+	reachEvery   = time.Second            // between two requests
+	reachTimeout = 900 * time.Millisecond // of one request: the next one begins at the next second
 	// reachFailures failures in a row mean that JetStream cannot be reached.
 	reachFailures = 2
 	// After every moveFailures failures in a row another server is tried.
@@ -45,14 +46,7 @@ func (f Flags) WatchJetStream(ctx context.Context, nc *nats.Conn, env Env, chang
 	}
 	var r reachability
 	was := false
-	tick := time.NewTicker(reachEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for retry.Sleep(ctx, retry.UntilTick(reachEvery)) == nil {
 		err := f.askLeader(ctx, js)
 		if ctx.Err() != nil {
 			return

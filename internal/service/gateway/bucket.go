@@ -62,10 +62,10 @@ func (v *view) follow(ctx context.Context, env daemon.Env, problem string) {
 	}
 }
 
-// awaitTurn waits until the next look is due: viewEvery after the last one, or token.ViewAge after a caller has come
+// awaitTurn waits until the next look is due: at the next tick of viewEvery, or token.ViewAge after a caller has come
 // that waits. So callers, however many, cause at most one look within token.ViewAge.
 func (v *view) awaitTurn(ctx context.Context) error {
-	regular := time.NewTimer(viewEvery)
+	regular := time.NewTimer(retry.UntilTick(viewEvery))
 	defer regular.Stop()
 	select {
 	case <-ctx.Done():
