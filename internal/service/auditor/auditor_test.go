@@ -122,7 +122,7 @@ func TestAnInsertWhoseAnswerIsLost(t *testing.T) {
 func TestOutlivesClickHouseAndNATS(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	p, through := startProxy(t, dsn, "never")
-	s := start(t, flags(n, through, 3)).AwaitReady()
+	s := supervised(t, flags(n, through, 3)).AwaitReady()
 	p.away(true)
 	n.Publish(servicetest.Runtime, session(t, "s1")...)
 	servicetest.Eventually(t, "it says that it cannot store", func() bool { return s.Health.Report().Problems["store"] != "" })
@@ -132,8 +132,7 @@ func TestOutlivesClickHouseAndNATS(t *testing.T) {
 	servicetest.Eventually(t, "it says that it is cut off", func() bool { return s.Health.Report().Problems["nats"] != "" })
 	n.Restart()
 	n.Publish(servicetest.Runtime, append(session(t, "s2"), garbage("{"))...)
-	servicetest.Eventually(t, "it goes on again", func() bool { return signedUp(n) == len(n.Log()) })
-	s.Running()
+	servicetest.Eventually(t, "it goes on again", func() bool { s.Running(); return signedUp(n) == len(n.Log()) })
 	servicetest.Eventually(t, "it is healthy", func() bool { return s.Health.Report().Status == daemon.StatusOK })
 	holds(t, n, dsn)
 }

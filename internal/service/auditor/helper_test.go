@@ -85,6 +85,12 @@ func start(tb testing.TB, f Flags) *servicetest.Service {
 	return servicetest.Run(tb, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 
+// supervised is start with a supervisor.
+func supervised(tb testing.TB, f Flags) *servicetest.Service {
+	tb.Helper()
+	return servicetest.Run(tb, servicetest.Supervise(func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }))
+}
+
 // standing is an auditor that stands where the evidence ends, and does nothing
 // by itself.
 func standing(tb testing.TB, f Flags) *auditor {

@@ -238,7 +238,7 @@ func TestAnAcknowledgementThatIsLostIsNoSecondWriter(t *testing.T) {
 func TestOutlivesARestartOfTheServer(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
-	s := start(t, n, long).AwaitReady()
+	s := supervised(t, n, long).AwaitReady()
 	w := alone(t, n, long, "w")
 	for _, m := range n.Log() {
 		w.feedOne(t, m)
@@ -248,10 +248,10 @@ func TestOutlivesARestartOfTheServer(t *testing.T) {
 	n.Restart()
 	n.Publish(servicetest.Runtime, session(t, "sess-0002")...)
 	servicetest.Eventually(t, "it goes on", func() bool {
+		s.Running()
 		want, _ := undisturbed(newCore(t, n, long), n.Log())
 		return len(want) > 0 && len(outputs(n.Log())) == len(want)
 	})
-	s.Running()
 	compare(t, n, long)
 }
 

@@ -47,6 +47,13 @@ func start(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration) *serv
 	return run(tb, flags(n, missingAfter))
 }
 
+// supervised is start with a supervisor.
+func supervised(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration) *servicetest.Service {
+	tb.Helper()
+	f := flags(n, missingAfter)
+	return servicetest.Run(tb, servicetest.Supervise(func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }))
+}
+
 func run(tb testing.TB, f Flags) *servicetest.Service {
 	tb.Helper()
 	return servicetest.Run(tb, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,8 +18,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/streams"
 	"github.com/countersign-dev/countersign/streams/embedded"
 )
@@ -228,9 +231,10 @@ func Run(tb testing.TB, run func(context.Context, daemon.Env) error) *Service {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Service{tb: tb, Health: daemon.NewHealth(), ready: make(chan struct{}), stop: cancel, done: make(chan struct{})}
+	ready := sync.OnceFunc(func() { close(s.ready) }) // a service that Supervise starts again is ready again
 	env := daemon.Env{Log: zerolog.New(zerolog.NewTestWriter(quiet{tb})).Level(zerolog.WarnLevel), Health: s.Health, Ready: func() error {
 		s.Health.SetReady()
-		close(s.ready)
+		ready()
 		return nil
 	}}
 	go func() {
@@ -239,6 +243,26 @@ func Run(tb testing.TB, run func(context.Context, daemon.Env) error) *Service {
 	}()
 	tb.Cleanup(func() { _ = s.Stop() }) // a test that is about the end calls Stop itself
 	return s
+}
+
+// Supervise makes Run start a service again once it has lost its lease, as its supervisor does: on a
+// busy machine the restart of a server takes longer than a lease lasts. An end for another reason
+// before that is the end.
+func Supervise(run func(context.Context, daemon.Env) error) func(context.Context, daemon.Env) error {
+	return func(ctx context.Context, env daemon.Env) error {
+		for lost := false; ; {
+			err := run(ctx, env)
+			lost = lost || errors.Is(err, lease.ErrLost)
+			if ctx.Err() != nil || !lost {
+				return err
+			}
+			for component := range env.Health.Report().Problems { // a new process begins without
+				env.Health.Set(component, "")
+			}
+			env.Log.Warn().Err(err).Msg("the service is started again")
+			_ = retry.Sleep(ctx, 100*time.Millisecond)
+		}
+	}
 }
 
 // quiet logs only in verbose runs, and never fails.
